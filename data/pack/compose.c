@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "config/words.h"
 
 #include <jansson.h>
 #include <stdalign.h>
@@ -272,6 +273,13 @@ static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     return sum;
 }
 
+// Whether a record of a set has more than its class and its metadata.
+static bool has_data(const dt_transform_record *in) {
+    int i = 0;
+    while (i < in->n_members && dt_word_index("cls|cls2|index", in->member[i].ext) >= 0) i++;
+    return i < in->n_members;
+}
+
 // A file whose name promises a sample and whose first bytes are of a kind that is not read: training would fail on it.
 static dt_status check_kind(const dt_transform_member *m) {
     const dt_kind *named = dt_kind_of_name(m->ext), *k;
@@ -292,6 +300,8 @@ static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? read_parts(w) : read_raw_item(w));
     for (int m = 0; m < w->in.n_members && !is_set; m++) DT_TRY(check_kind(&w->in.member[m]));
     w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0);
+    if (is_set && !is_large && !has_data(&w->in)) // a table's row: its numbers are what it holds
+        w->source_hash += dt_hash64(w->json_of_set.data, w->json_of_set.n_bytes);
     return DT_OK;
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/failpoint.h"
 #include "base/hash.h"
+#include "data/file/tar.h"
 #include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
@@ -427,6 +428,34 @@ TEST(none_and_one) {
     o.out = fixture_path("none.lmdb");
     must(dt_data_pack(&o));
     assert_int_equal(catalog_hash(fixture_path("none.tar")), catalog_hash(o.out));
+}
+
+// Records of a table have nothing but their metadata: rows of equal lengths are no copies, equal rows are.
+TEST(equal_rows) {
+    static const char *const ROWS[] = {
+        "{\"x\": 1, \"label\": \"a\"}", "{\"x\": 2, \"label\": \"a\"}",
+        "{\"x\": 1, \"label\": \"a\"}", "{\"x\": 2, \"label\": \"b\"}"};
+    const char *path = fixture_path("rows.tar");
+    FILE *f = fopen(path, "wb");
+    uint8_t head[DT_TAR_MAX_HEADER];
+    static const char zeros[2 * DT_TAR_BLOCK];
+    for (int i = 0; i < 4; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "%d.json", i);
+        size_t n;
+        must(dt_tar_write_header(head, &n, name, strlen(ROWS[i])));
+        fwrite(head, 1, n, f);
+        fwrite(ROWS[i], 1, strlen(ROWS[i]), f);
+        fwrite(zeros, 1, DT_TAR_BLOCK - strlen(ROWS[i]), f);
+    }
+    fwrite(zeros, 1, sizeof zeros, f);
+    fclose(f);
+    const char *out = fixture_path("rows_out.tar");
+    dt_pack_opts o = {.source = path, .out = out, .duplicates = DT_DUPLICATES_DROP};
+    must(dt_data_pack(&o));
+    dt_reader *s = fixture_set(out);
+    assert_int_equal(s->catalog->n_records, 3);
+    dt_reader_close(s);
 }
 
 TEST(equal_contents) {
