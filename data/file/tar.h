@@ -49,11 +49,14 @@ bool dt_tar_warn_end(const dt_tar *t);
 typedef struct dt_tar_links dt_tar_links;
 dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob);
 void dt_tar_links_destroy(dt_tar_links *l);
-// Calls visit for the file that a link leads to over any number of links, named as the link; of a folder for each file
-// in it. False: it leads out of the tar, in circles, or to an empty folder.
+// Where the data of the file lies that a link of this path leads to, over any number of links.
+bool dt_tar_links_find(const dt_tar_links *l, const char *path, uint64_t *offset, uint64_t *size);
+// Calls visit for that file, named as the link; of a folder for each file in it and in folders that its links lead to.
+// *any false: it leads out of the tar, in circles, or to an empty folder. DT_E_DATA: links to folders name files many
+// times over, as they may without an end.
 typedef void dt_tar_visit(void *arg, const char *path, uint64_t offset, uint64_t size);
-bool dt_tar_links_visit(const dt_tar_links *l, const dt_tar_entry *link, dt_tar_visit *visit,
-                        void *arg);
+dt_status dt_tar_links_visit(dt_tar_links *l, const char *path, dt_tar_visit *each, void *arg,
+                             bool *any);
 
 // Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in
 // front where the name is too long or the size too large for USTAR. `out` has DT_TAR_MAX_HEADER bytes.

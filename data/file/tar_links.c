@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_HOPS = 32 };
+enum { MAX_HOPS = 32, MIN_NAMES = 1 << 20, NAMES_A_PLACE = 16 };
 
 typedef struct tar_place {
     const char *path, *link; // link NULL: a file
@@ -20,8 +20,9 @@ typedef struct tar_place {
 
 struct dt_tar_links {
     dt_arena arena;
+    const char *tar;
     tar_place *places; // by path
-    size_t n;
+    size_t n, n_left;  // n_left: names that links to folders may still give
 };
 
 static int compare_places(const void *pa, const void *pb) {
@@ -37,6 +38,7 @@ dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob) {
     bool more = true;
     dt_status st;
     dt_arena_init(&l->arena);
+    l->tar = dt_arena_strdup(&l->arena, blob->path);
     dt_tar_begin(&tar, blob);
     while ((st = dt_tar_next(&tar, e, &more)) == DT_OK && more) {
         if (!e->is_regular && !*e->link) continue;
@@ -51,6 +53,12 @@ dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob) {
     }
     free(e);
     if (l->n > 0) qsort(l->places, l->n, sizeof *l->places, compare_places);
+    size_t n = 0;
+    for (size_t i = 0; i < l->n; i++)
+        if (i + 1 == l->n || strcmp(l->places[i].path, l->places[i + 1].path) != 0)
+            l->places[n++] = l->places[i];
+    l->n = n;
+    l->n_left = MIN_NAMES + NAMES_A_PLACE * n;
     if (st == DT_E_DATA) dt_error_clear();
     return st == DT_E_DATA ? DT_OK : st;
 }
@@ -76,10 +84,8 @@ static size_t lower_bound(const dt_tar_links *l, const char *path) {
 }
 
 static const tar_place *find_place(const dt_tar_links *l, const char *path) {
-    const tar_place *found = NULL;
-    for (size_t i = lower_bound(l, path); i < l->n && strcmp(l->places[i].path, path) == 0; i++)
-        found = &l->places[i];
-    return found;
+    const size_t i = lower_bound(l, path);
+    return i < l->n && strcmp(l->places[i].path, path) == 0 ? &l->places[i] : NULL;
 }
 
 static void drop_last_part(char *path) {
@@ -124,27 +130,73 @@ static const tar_place *find_file(const dt_tar_links *l, char *at, const char *p
     return p && !p->link ? p : NULL;
 }
 
-bool dt_tar_links_visit(const dt_tar_links *l, const dt_tar_entry *link, dt_tar_visit *visit,
-                        void *arg) {
-    char folder[DT_TAR_MAX_PATH], at[DT_TAR_MAX_PATH], name[DT_TAR_MAX_PATH];
-    const tar_place *file = find_file(l, folder, link->path);
+bool dt_tar_links_find(const dt_tar_links *l, const char *path, uint64_t *offset, uint64_t *size) {
+    char at[DT_TAR_MAX_PATH];
+    const tar_place *file = find_file(l, at, path);
+    if (!file) return false;
+    *offset = file->offset;
+    *size = file->size;
+    return true;
+}
+
+// A link that is followed, and the one to the folder in which it was found.
+typedef struct followed {
+    const char *path;
+    const struct followed *above;
+    int depth;
+} followed;
+
+typedef struct visit {
+    dt_tar_links *l;
+    dt_tar_visit *visit;
+    void *arg;
+    char name[DT_TAR_MAX_PATH];
+    bool any;
+} visit;
+
+// Whether a followed link lies in the folder, which makes a loop.
+static bool holds_one(const char *folder, const followed *f) {
+    const size_t n = strlen(folder);
+    for (; f; f = f->above)
+        if (strncmp(f->path, folder, n) == 0 && f->path[n] == '/') return true;
+    return false;
+}
+
+// Visits the file, or the files of the folder, that f leads to, as v->name.
+static dt_status visit_path(visit *v, const followed *f) {
+    dt_tar_links *l = v->l;
+    char folder[DT_TAR_MAX_PATH];
+    const tar_place *file = find_file(l, folder, f->path);
+    const size_t n = strlen(folder), n_name = strlen(v->name);
     if (file) {
-        visit(arg, link->path, file->offset, file->size);
-        return true;
+        v->visit(v->arg, v->name, file->offset, file->size);
+        v->any = true;
+        return DT_OK;
     }
-    const size_t n = strlen(folder), n_link = strlen(link->path);
-    bool any = false;
-    if (n == 0 || n + 2 > sizeof folder || find_place(l, folder)) return false;
+    if (n == 0 || n + 2 > sizeof folder || find_place(l, folder) || holds_one(folder, f))
+        return DT_OK;
     memcpy(folder + n, "/", 2);
     for (size_t i = lower_bound(l, folder);
          i < l->n && strncmp(l->places[i].path, folder, n + 1) == 0; i++) {
-        const char *rest = l->places[i].path + n;
-        file = find_file(l, at, l->places[i].path);
-        if (!file || n_link + strlen(rest) >= sizeof name) continue;
-        memcpy(name, link->path, n_link);
-        strcpy(name + n_link, rest);
-        visit(arg, name, file->offset, file->size);
-        any = true;
+        const char *path = l->places[i].path;
+        if (l->n_left-- == 0 || f->depth == MAX_HOPS)
+            return dt_fail(DT_E_DATA,
+                           "%s: %s: its links to folders name files many times over, or lie more "
+                           "than %d deep in one another: remove such links",
+                           l->tar, v->name, MAX_HOPS);
+        if (n_name + strlen(path + n) >= sizeof v->name) continue;
+        strcpy(v->name + n_name, path + n);
+        DT_TRY(visit_path(v, &(followed){path, f, f->depth + 1}));
+        v->name[n_name] = '\0';
     }
-    return any;
+    return DT_OK;
+}
+
+dt_status dt_tar_links_visit(dt_tar_links *l, const char *path, dt_tar_visit *each, void *arg,
+                             bool *any) {
+    visit v = {.l = l, .visit = each, .arg = arg};
+    strcpy(v.name, path);
+    const dt_status st = visit_path(&v, &(followed){.path = path});
+    *any = v.any;
+    return st;
 }

@@ -51,7 +51,7 @@ char *dt_raw_describe_left_out(const dt_raw *r) {
         [DT_RAW_UNREAD_KIND] = "of kinds that are not read",
         [DT_RAW_EMPTY] = "empty",
         [DT_RAW_DANGLING] = "links that lead to no file",
-        [DT_RAW_OUTSIDE] = "links that lead out of the tar"};
+        [DT_RAW_OUTSIDE] = "links that lead out of the tar, or in circles"};
     char *text;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);

@@ -338,7 +338,9 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
         if (st != DT_OK || !more) break;
         if (*e->link && !links) st = dt_tar_links_create(&links, &blob);
         if (st == DT_OK && e->is_regular) add_entry(f, e->path, e->offset, e->size);
-        if (st == DT_OK && *e->link && !dt_tar_links_visit(links, e, add_entry, f))
+        bool any = true;
+        if (st == DT_OK && *e->link) st = dt_tar_links_visit(links, e->path, add_entry, f, &any);
+        if (st == DT_OK && !any)
             dt_raw_leave_out(r, DT_RAW_OUTSIDE, dt_arena_strdup(&r->arena, e->path));
     }
     if (st == DT_OK) dt_tar_warn_end(&tar);

@@ -19,14 +19,6 @@ static bool tar_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     return dt_tar_starts(head, n_bytes) || dt_text_ends(path, ".tar");
 }
 
-static void take_file(void *arg, const char *path, uint64_t offset, uint64_t size) {
-    dt_tar_entry *e = arg;
-    if (strcmp(path, e->path) != 0) return; // in a folder that the link leads to
-    e->is_regular = true;
-    e->offset = offset;
-    e->size = size;
-}
-
 static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar, dt_tar_links **links,
                               dt_examples *lost) {
     dt_tar_entry e;
@@ -37,7 +29,7 @@ static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar, dt_tar_li
         DT_TRY(dt_tar_next(tar, &e, &more));
         if (!more) return DT_OK;
         if (*e.link && !*links) DT_TRY(dt_tar_links_create(links, s->blob));
-        if (*e.link) dt_tar_links_visit(*links, &e, take_file, &e);
+        if (*e.link) e.is_regular = dt_tar_links_find(*links, e.path, &e.offset, &e.size);
         if (*e.link && !e.is_regular) dt_examples_add(lost, "%s", e.path);
         if (!e.is_regular || !dt_split_key(e.path, &n_key, ext, sizeof ext)) continue;
         e.path[n_key] = '\0';

@@ -29,13 +29,13 @@ static void list(const uint8_t *data, size_t n_bytes) {
     dt_blob b;
     dt_tar t;
     dt_tar_links *links;
-    bool more = true;
+    bool more = true, any;
     dt_blob_from_memory(&b, "fuzz.tar", data, n_bytes);
     if (dt_tar_links_create(&links, &b) != DT_OK) abort();
     dt_tar_begin(&t, &b);
     while (dt_tar_next(&t, &e, &more) == DT_OK && more) {
         check_file(&n_bytes, e.path, e.offset, e.size);
-        if (*e.link) dt_tar_links_visit(links, &e, check_file, &n_bytes);
+        if (*e.link) dt_tar_links_visit(links, e.path, check_file, &n_bytes, &any);
     }
     dt_tar_links_destroy(links);
     fuzz_scan(&dt_format_tar, &b, n_bytes, n_bytes % 2);

@@ -104,6 +104,11 @@ static void append_file(void *arg, const char *path, uint64_t offset, uint64_t s
     sprintf((char *)arg + strlen(arg), "%s=%.*s;", path, (int)size, (char *)tar_bytes + offset);
 }
 
+static void count_file(void *arg, const char *path, uint64_t offset, uint64_t size) {
+    (void)path, (void)offset, (void)size;
+    ++*(size_t *)arg;
+}
+
 // Links lead to files of the tar over links and folders, forward too; the rest leads nowhere.
 TEST(links_lead_to_files_of_the_tar) {
     static const struct {
@@ -121,6 +126,12 @@ TEST(links_lead_to_files_of_the_tar) {
                  {'2', "round1", "round2", ""},
                  {'2', "round2", "round1", ""},
                  {'2', "root", ".", ""},
+                 {'2', "y/self", ".", ""},
+                 {'2', "y/up", "../y", ""},
+                 {'2', "y/in/top", "../../y", ""},
+                 {'2', "y/to", "../v", "y/to/a/one=1;y/to/a/two=2;y/to/a/two2=2;y/to/b=7;"},
+                 {'2', "v/a", "../a", "v/a/one=1;v/a/two=2;v/a/two2=2;"},
+                 {'2', "v/round", "../y", "v/round/f=8;"},
                  {'2', "none", "a/three", ""}};
     enum { N = sizeof CASES / sizeof *CASES };
     char name_101[102], want[256];
@@ -129,6 +140,8 @@ TEST(links_lead_to_files_of_the_tar) {
     put_file("a/one", "1");
     put_file("a/two", "2");
     put_link("a/two2", '2', "two");
+    put_file("v/b", "6"), put_file("v/b", "7"); // the later counts
+    put_file("y/f", "8");
     for (size_t i = 0; i < N; i++) put_link(CASES[i].name, CASES[i].type, CASES[i].to);
     put_extension('K', name_101), put_link("gnu", '1', "cut");
     put_extension('x', "18 linkpath=a/one\n"), put_link("pax", '2', "cut");
@@ -139,7 +152,7 @@ TEST(links_lead_to_files_of_the_tar) {
     dt_tar t;
     dt_tar_entry e;
     dt_tar_links *links;
-    bool more = true;
+    bool more = true, any;
     size_t n = 0;
     dt_blob_from_memory(&b, "x.tar", tar_bytes, tar_n);
     must(dt_tar_links_create(&links, &b));
@@ -150,13 +163,36 @@ TEST(links_lead_to_files_of_the_tar) {
         if (!more) break;
         if (!*e.link || strcmp(e.path, "a/two2") == 0) continue;
         assert_false(e.is_regular);
-        const bool any = dt_tar_links_visit(links, &e, append_file, got);
+        must(dt_tar_links_visit(links, e.path, append_file, got, &any));
         snprintf(want, sizeof want, "%s", n < N ? CASES[n].want : n == N ? "gnu=long;" : "pax=1;");
         assert_string_equal(got, want);
         assert_int_equal(any, *want != '\0');
         n++;
     }
     assert_int_equal(n, N + 2);
+    dt_tar_links_destroy(links);
+}
+
+// Each of 24 folders has two links to the next: 2^24 names of one file.
+TEST(links_name_files_a_bounded_number_of_times) {
+    char name[16], to[16];
+    size_t n = 0;
+    tar_n = 0;
+    for (int i = 0; i < 24; i++)
+        for (int k = 0; k < 2; k++) {
+            sprintf(name, "%d/%d", i, k), sprintf(to, "../%d", i + 1);
+            put_link(name, '2', to);
+        }
+    put_file("24/f", "1");
+    put_end();
+    dt_blob b;
+    dt_tar_links *links;
+    bool any;
+    dt_blob_from_memory(&b, "x.tar", tar_bytes, tar_n);
+    must(dt_tar_links_create(&links, &b));
+    must_fail(DT_E_DATA, "name files many times over",
+              dt_tar_links_visit(links, "0/0", count_file, &n, &any));
+    assert_true(n > 1 << 18 && n < 1 << 20);
     dt_tar_links_destroy(links);
 }
 
