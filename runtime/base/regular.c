@@ -15,7 +15,7 @@ static const char *skip_list(const char *p) {
     return p + strcspn(p, "]");
 }
 
-// The larger number of "{2,5}" at `p`, which moves to its end.
+// How often regcomp writes out what "{2,5}" or "{2,}" (xxx*) at `p` repeats; p moves to its end.
 static double take_most(const char **p) {
     double most = 1;
     for (*p += 1; **p && **p != '}';) {
@@ -24,7 +24,7 @@ static double take_most(const char **p) {
         if (n > most) most = n;
         *p = end > *p ? end : *p + 1;
     }
-    return most;
+    return most + (p[0][-1] == ',');
 }
 
 // What regcomp or regexec would take gigabytes or ages for; NULL: nothing.
@@ -39,12 +39,12 @@ static const char *find_fault(const char *p) {
         } else if (*p == ')' && depth > 0) {
             last = parts[depth--];
             parts[depth] += last;
-        } else if (*p == '{') {
-            const double more = take_most(&p) - 1;
+        } else if (*p == '{' || *p == '+') { // regcomp writes x+ out as xx*
+            const double more = *p == '+' ? 1 : take_most(&p) - 1;
             grown += last * more;
             parts[depth] += last * more;
             last += last * more;
-        } else if (!strchr("*+?|^$", *p)) {
+        } else if (!strchr("*?|^$", *p)) {
             if (*p == '\\' && isdigit((unsigned char)p[1])) return "back-references are not read";
             if (*p == '\\' && p[1])
                 p++;
