@@ -87,19 +87,26 @@ static dt_status find_fields(export *e) {
     } else {
         DT_TRY(dt_data_describe_fields(e->config, classes, e->fields, &e->n_fields));
     }
-    for (int i = 0; i < e->n_fields; i++) // the file gets values as they are
-        for (int c = 0; c < DT_MAX_NORMALIZE; c++) e->fields[i].mean[c] += e->fields[i].origin[c];
     return DT_OK;
 }
 
-// The mean and deviation of each of a field's numbers; NULL: they are as they are.
+static int64_t n_moments(const dt_field_info *f) {
+    return f->is_image ? f->sample_shape.d[2] : dt_shape_elements(&f->sample_shape);
+}
+
+// Of values as they are, which the file gets.
+static double mean_of(const dt_field_info *f, int64_t i) {
+    return dt_field_mean(f, i) + (f->is_image ? f->origin[i] : 0);
+}
+
+// The mean and deviation of each of a field's numbers, of each channel of an image; NULL: they are as they are.
 static void take_moments(export *e, const dt_field_info *f, dt_onnx_port *p) {
-    const int64_t n = dt_shape_elements(&f->sample_shape);
+    const int64_t n = n_moments(f);
     double **own = &e->moments[f - e->fields];
     bool plain = true;
     if (!*own) *own = dt_xcalloc((size_t)n, 2 * sizeof **own);
     for (int64_t i = 0; i < n; i++) {
-        (*own)[i] = dt_field_mean(f, i);
+        (*own)[i] = mean_of(f, i);
         (*own)[n + i] = dt_field_std(f, i);
         plain &= (*own)[i] == 0 && (*own)[n + i] == 1;
     }
@@ -149,20 +156,25 @@ static dt_status describe_inputs(export *e) {
     DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
     dt_json_begin_object(j, NULL);
     for (int i = 0; i < e->n_fields; i++) {
-        const dt_field_info *f = &e->fields[i];
+        dt_field_info *f = &e->fields[i];
         if (f->n_classes > 0 || is_target(e, f)) continue;
-        const int64_t n = f->is_image ? f->sample_shape.d[2] : dt_shape_elements(&f->sample_shape);
+        dt_onnx_port *p = &e->numbers[e->n_numbers];
+        const int64_t n = n_moments(f);
+        bool is_far = false;
+        for (int64_t c = 0; c < n && f->is_image; c++) is_far |= f->origin[c] != 0;
         dt_json_begin_object(j, f->name);
         dt_json_begin_array(j, "mean");
-        for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, dt_field_mean(f, c));
+        for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, mean_of(f, c));
         dt_json_end_array(j);
         dt_json_begin_array(j, "std");
         for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, dt_field_std(f, c));
         dt_json_end_array(j);
         dt_json_end_object(j);
-        if (f->is_image) continue;
-        e->numbers[e->n_numbers].name = f->name;
-        take_moments(e, f, &e->numbers[e->n_numbers++]);
+        if (f->is_image && !is_far) continue; // the network's own op normalises it
+        *p = (dt_onnx_port){.name = f->name, .by_channel = f->is_image};
+        take_moments(e, f, p);
+        e->n_numbers++;
+        for (int64_t c = 0; c < n && is_far; c++) f->mean[c] = 0, f->std[c] = 1;
     }
     dt_json_end_object(j);
     return DT_OK;

@@ -46,6 +46,7 @@ struct dt_audio_file {
     const uint8_t *samples;
     // a series, if it has numbers
     dt_npy series;
+    const double *origin;
     dt_buffer numbers;
     // others: libsndfile, at `at` of the bytes and `position` of the samples
     const char *name;
@@ -262,8 +263,11 @@ static void begin_file(dt_audio_file *f, dt_span bytes) {
     f->bytes = bytes;
 }
 
-dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes,
+                                    const double origin[DT_AUDIO_MAX_CHANNELS],
+                                    dt_audio_info *out) {
     begin_file(f, bytes);
+    f->origin = origin;
     DT_TRY(dt_series_read(bytes, &f->series, &f->numbers));
     const int64_t *shape = f->series.shape;
     if (shape[1] > DT_AUDIO_MAX_CHANNELS)
@@ -275,10 +279,11 @@ dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, dt_audio_in
     return DT_OK;
 }
 
-static void read_series(const dt_npy *a, int64_t begin, size_t n, float *out) {
+static void read_series(const dt_npy *a, const double *origin, int64_t begin, size_t n,
+                        float *out) {
     for (int64_t i = begin; i < begin + (int64_t)n; i++)
         for (int64_t c = 0; c < a->shape[1]; c++)
-            *out++ = (float)dt_npy_get(a, i * a->stride[0] + c * a->stride[1]);
+            *out++ = (float)(dt_npy_get(a, i * a->stride[0] + c * a->stride[1]) - origin[c]);
 }
 
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
@@ -343,7 +348,7 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
         if (f->sound) {
             DT_TRY(read_frames(f, to, m));
         } else if (f->series.n) {
-            read_series(&f->series, begin + done, m, to);
+            read_series(&f->series, f->origin, begin + done, m, to);
         } else {
             size_t at = (size_t)(begin + done) * frame * f->sample_bytes;
             f->convert(f->samples + at, m * frame, to);

@@ -280,14 +280,12 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
 
 // Floats of values whose mean is far above their deviation (metres of a map projection) would be rounded to few levels, and
 // again where the network subtracts the mean: it is subtracted first, in double.
-static void take_origin(resolver *r, int64_t channels) {
+static void take_origin(resolver *r, int64_t channels, double *out) {
     enum { FAR = 10000 };
     dt_field_info *info = r->info;
     for (int64_t c = 0; c < channels; c++) {
-        if (!r->f->array.f32 || r->f->array.stretch != DT_STRETCH_none ||
-            fabs(info->mean[c]) < FAR * info->std[c])
-            continue;
-        r->f->array.origin[c] = info->origin[c] = info->mean[c];
+        if (fabs(info->mean[c]) < FAR * info->std[c]) continue;
+        out[c] = info->origin[c] = info->mean[c];
         info->mean[c] = 0;
     }
 }
@@ -301,7 +299,8 @@ static dt_status resolve_image(resolver *r) {
     r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
-    take_origin(r, channels);
+    if (r->f->array.f32 && r->f->array.stretch == DT_STRETCH_none)
+        take_origin(r, channels, r->f->array.origin);
     DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->k.f, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);
@@ -319,7 +318,10 @@ static dt_status resolve_image(resolver *r) {
 static dt_status resolve_audio(resolver *r) {
     DT_TRY(dt_audio_field_create(&r->f->audio, r->k.c, r->k.f));
     dt_audio_field_describe(r->f->audio, r->info);
-    return read_normalize(r, (int)r->info->sample_shape.d[2]);
+    const int64_t channels = r->info->sample_shape.d[2];
+    DT_TRY(read_normalize(r, (int)channels));
+    if (r->k.f->features == DT_FEATURE_waveform) take_origin(r, channels, r->f->audio->clip.origin);
+    return DT_OK;
 }
 
 // Already 0..classes-1? Then the value is the label.

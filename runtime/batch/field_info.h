@@ -20,7 +20,7 @@ typedef struct dt_field_info {
     // Numbers, by element (those after the 64th share its): the batch holds (x - mean) / std, and
     // metrics are scaled back. Doubles: numbers may be times in seconds.
     double mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
-    // Images, by channel: what is subtracted from the values before they are rounded to f32; mean is without it.
+    // Images and series, by channel: what is subtracted from the values before they are rounded to f32; mean is without it.
     double origin[DT_MAX_NORMALIZE];
     // Numbers from columns: `normalize: auto`, which mean and std answer; and how far the training part's targets lie
     // from a new network's outputs, which are near 0: the larger of |mean| and standard deviation, of the element with

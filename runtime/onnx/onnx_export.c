@@ -53,8 +53,16 @@ static bool is_output(const dt_onnx_writer *w, const char *name) {
 }
 
 // ---- numbers ---------------------------------------------------------------------------------------
+static dt_shape shape_of_moments(const dt_onnx_port *p, const dt_shape *shape) {
+    dt_shape each = *shape;
+    each.d[0] = 1;
+    for (int i = 1; p->by_channel && i < each.n - 1; i++) each.d[i] = 1;
+    return each;
+}
+
 static bool is_wide(const dt_onnx_port *p, const dt_shape *shape) {
-    for (int64_t i = 0; p->mean && i < dt_shape_elements(shape) / shape->d[0]; i++)
+    const dt_shape each = shape_of_moments(p, shape);
+    for (int64_t i = 0; p->mean && i < dt_shape_elements(&each); i++)
         if (fabs(p->mean[i]) > 4096 * p->std[i])
             return true; // 2^-12 of a deviation is f32's 2^-24 of the mean
     return false;
@@ -69,8 +77,7 @@ static const char *cast(dt_onnx_writer *w, const char *x, Onnx__TensorProto__Dat
 // An input of the file in its own unit -> the graph's value.
 static const char *normalise(dt_onnx_writer *w, const dt_onnx_port *p, const dt_shape *shape) {
     const bool wide = is_wide(p, shape);
-    dt_shape each = *shape;
-    each.d[0] = 1;
+    const dt_shape each = shape_of_moments(p, shape);
     const char *mean = dt_onnx_doubles(w, &each, p->mean, wide);
     const char *std = dt_onnx_doubles(w, &each, p->std, wide);
     const char *x = DT_ONNX_NODE(w, "Sub", NULL, p->name, mean);
@@ -193,9 +200,8 @@ static void finish_output(dt_onnx_writer *w, const dt_onnx_port *o, dt_value v) 
         DT_ONNX_NODE(w, "Identity", o->name, x);
         return;
     }
-    dt_shape each = dt_info_of(w->g, v)->shape;
+    const dt_shape each = shape_of_moments(o, &dt_info_of(w->g, v)->shape);
     const bool wide = is_wide(o, &each);
-    each.d[0] = 1;
     if (wide) x = cast(w, x, ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
     x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_doubles(w, &each, o->std, wide));
     DT_ONNX_NODE(w, "Add", o->name, x, dt_onnx_doubles(w, &each, o->mean, wide));

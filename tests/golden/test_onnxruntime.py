@@ -63,8 +63,10 @@ MODEL = {"cnn": "{name: cnn}", "cnn1d": "{name: cnn1d, width: 8}", "mlp": "{name
          "fusion": "{name: fusion, encoders: {pgm: {name: cnn}, wav: {name: cnn1d, width: 8}}}"}
 INPUTS = {
     "pgm": "{kind: image, channels: 1, size: [16, 16], normalize: {mean: [0.4], std: [0.3]}}",
-    "depth": "{kind: image, source: npy, dtype: f32, channels: 1, size: [16, 16], normalize: {mean: [1000], std: [50]}}",
+    "depth": "{kind: image, dtype: f32, channels: 1, size: [16, 16], normalize: {mean: [1000], std: [50]}}",
     "wav": "{kind: audio, rate: 1000, seconds: 0.064, features: waveform, normalize: {mean: [0.1], std: [0.2]}}",
+    "far": "{kind: image, dtype: f32, channels: 1, size: [16, 16], normalize: {mean: [5.4e6], std: [9]}}",
+    "clock": "{kind: audio, rate: 50, seconds: 1.28, channels: 2, features: waveform, normalize: {mean: [1.7e9, 3], std: [400, 2]}}",
     "row": "{kind: vector, size: [80], normalize: {mean: [5], std: [0.5]}}",
     "plain": "{kind: vector, source: [a, b]}",
     "ab": "{kind: vector, source: [a, b], normalize: {mean: [40, -7], std: [12, 3]}}",
@@ -73,7 +75,8 @@ INPUTS = {
 TARGETS = {"label": "{kind: class, classes: 3}", "b": "{kind: real, normalize: auto}",
            "at": "{kind: vector, source: [t, a], normalize: auto}",
            "row": "{kind: vector, size: [80], normalize: {mean: [5], std: [0.5]}}"}
-CASES = [("cnn", ["pgm"], "label"), ("cnn", ["depth"], "label"), ("cnn1d", ["wav"], "label"), ("cnn1d", ["row"], "label"),
+CASES = [("cnn", ["pgm"], "label"), ("cnn", ["depth"], "label"), ("cnn1d", ["wav"], "label"), ("cnn", ["far"], "label"),
+         ("cnn1d", ["clock"], "label"), ("cnn1d", ["row"], "label"),
          ("mlp", ["ab"], "label"), ("mlp", ["plain"], "label"), ("mlp", ["a", "ab"], "b"), ("mlp", ["t"], "label"),
          ("mlp", ["a"], "row"), ("mlp", ["a"], "at"), ("fusion", ["pgm", "wav", "row", "ab", "t"], "label")]
 
@@ -84,16 +87,17 @@ def fields_set(path, n):
     draw, samples, values = np.random.default_rng(5), [], []
     for _ in range(n):
         v = {"pgm": draw.integers(0, 256, (16, 16, 1), np.uint8), "depth": draw.normal(1000, 50, (16, 16, 1)).astype("f4"),
+             "far": draw.normal(5.4e6, 9, (16, 16, 1)), "clock": draw.normal([1.7e9, 3], [400, 2], (1, 64, 2)),
              "wav": draw.integers(-9000, 9000, (1, 64, 1)).astype("i2"), "row": draw.normal(5, 0.5, 80).astype("f4"),
              "a": np.float64(draw.normal(40, 12)), "b": np.float64(draw.normal(-7, 3)), "t": 1.7e9 + draw.integers(0, 5000)}
-        npy, row, wav = io.BytesIO(), io.BytesIO(), io.BytesIO()
-        np.save(npy, v["depth"])
-        np.save(row, v["row"])
+        npy, wav = {k: io.BytesIO() for k in ("depth", "far", "clock", "row")}, io.BytesIO()
+        for k, file in npy.items():
+            np.save(file, v[k][0] if k == "clock" else v[k])
         with wave.open(wav, "wb") as f:
             f.setparams((1, 2, 1000, 0, "NONE", ""))
             f.writeframes(v["wav"].tobytes())
-        samples.append({"pgm": b"P5 16 16 255\n" + v["pgm"].tobytes(), "npy": npy.getvalue(), "row": row.getvalue(),
-                        "wav": wav.getvalue(), "json": json.dumps({k: float(v[k]) for k in "abt"} | {"label": int(draw.integers(3))})})
+        samples.append({"pgm": b"P5 16 16 255\n" + v["pgm"].tobytes()} | {f"{k}.npy": file.getvalue() for k, file in npy.items()} |
+                       {"wav": wav.getvalue(), "json": json.dumps({k: float(v[k]) for k in "abt"} | {"label": int(draw.integers(3))})})
         values.append(v | {"wav": (v["wav"] / 32768).astype("f4"), "ab": np.array([v["a"], v["b"]]),
                            "plain": np.array([v["a"], v["b"]])})
     write_tar(path, samples)
@@ -137,7 +141,7 @@ def check_fields(work, dtrain):
         for n in inputs:
             x = values[n].astype(np.float64) / (255 if n == "pgm" else 1)
             x = (x - np.array(moments[n]["mean"])) / np.array(moments[n]["std"])
-            feed[n] = x.transpose(0, 3, 1, 2) if n in ("pgm", "depth", "wav") else x
+            feed[n] = x.transpose(0, 3, 1, 2) if x.ndim == 4 else x
         spread = want.std(0) + 1e-3
         for session, given in ((plain, feed), (pixels, values)):
             got = logits_of(session, given)

@@ -469,6 +469,26 @@ TEST(test_series_field) {
     d->close(d);
 }
 
+// Times in seconds as a channel: the mean is subtracted before they are rounded to floats, which have steps of 128 here.
+TEST(test_far_series) {
+    int64_t sample[GLOBAL];
+    for (int i = 0; i < N_CLIPS; i++) {
+        char text[800] = "";
+        for (int t = 0; t < 20; t++) sprintf(text + strlen(text), "%.2f,%d\n", 1.7e9 + t * 0.25, t);
+        fixture_write(in_folder("far/%s/%d.csv", i % 2 ? "walk" : "run", i), text, strlen(text));
+    }
+    dt_dataset *d = open_ok(fixture_path("far"),
+                            "rate: 10, seconds: 2, channels: 2, features: waveform, normalize: "
+                            "{mean: [1.7e9, 5], std: [10, 2]}",
+                            "", 1);
+    float *x = take(d, DT_SPLIT_TRAIN, 1, 40, sample);
+    for (int t = 0; t < 20; t++)
+        assert_true(x[2 * t] == (float)t * 0.25f && x[2 * t + 1] == (float)t);
+    assert_true(d->fields[0].mean[0] == 0 && d->fields[0].mean[1] == 5);
+    free(x);
+    d->close(d);
+}
+
 TEST(test_cut_member) {
     const char *path = write_clips("cut");
     char *one = dt_xprintf("%s/long/4.wav", path);
