@@ -42,8 +42,12 @@ static dt_status check_parameters(const char *p, const char *end, int n_shown, c
 }
 
 static dt_status check_one(const char *url, const char *host) {
-    const size_t n_scheme = (size_t)(host - url), n = strcspn(host, " \t\r\n");
-    const size_t n_host = strcspn(host, "/?# \t\r\n");
+    const size_t n_scheme = (size_t)(host - url), n_until = strcspn(host, "@");
+    // a password may have blanks
+    const bool split = memchr(host, ':', n_until) && n_until < strcspn(host, "/?#\r\n");
+    const char *from = split ? host + n_until : host;
+    const size_t n = (size_t)(from - host) + strcspn(from, " \t\r\n");
+    const size_t n_host = (size_t)(from - host) + strcspn(from, "/?# \t\r\n");
     const char *at = memrchr(host, '@', n_host), *rest = memchr(host + n_host, '@', n - n_host);
     const bool is_bucket = strncasecmp(url, "s3:", 3) == 0 || strncasecmp(url, "gs:", 3) == 0;
     if (rest && (at || memchr(host, ':', n_host)))

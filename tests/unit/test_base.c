@@ -850,6 +850,8 @@ TEST(a_url_with_a_secret_is_refused_unprinted) {
         "data.path=[a.tar, http://joe:hush@host/b.tar]",
         "--join=http://joe:hush@host:80",
         "pipe+http://joe:hush@host/",
+        "http://joe:pa hush@host/set.tar",
+        "http://joe:pa\thush@ho@st/set.tar",
     };
     static const char *const FINE[] = {
         "",
@@ -858,6 +860,8 @@ TEST(a_url_with_a_secret_is_refused_unprinted) {
         "a@b:c",
         "://",
         "host:80/a@b",
+        "http://host/a: ask joe@host",
+        "http://host, joe@host",
         "http://host/set.tar",
         "http://[::1]:9000/set.tar",
         "http://host:9000/set-{00..11}.tar::http://host:9000/b.tar",
