@@ -18,6 +18,7 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "base/url.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -372,6 +373,8 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     f->list_column = path_column(t);
     for (size_t i = 0; i < t->n_rows; i++) {
         const char *name = t->cell[i * t->n_columns + (size_t)f->list_column];
+        if (name && dt_url_check(name) != DT_OK)
+            return dt_fail_context(DT_E_DATA, "%s:%u", path, t->line[i]);
         dt_raw_add(f, dt_arena_strdup(&r->arena, name ? name : ""), 0, 0, 0);
     }
     dt_status st = stat_all(r);

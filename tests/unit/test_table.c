@@ -384,6 +384,9 @@ TEST(a_list_names_files_and_says_what_they_are) {
     assert_int_equal(r.n, 1);
     assert_int_equal(r.bad_rows.n, 1);
     dt_raw_fini(&r);
+    write_text("files/list.txt", "p/a.npy\nhttps://joe:hush@host/a.npy\n");
+    must_fail(DT_E_DATA, "list.txt:2: https://…@host: a name and a password",
+              dt_raw_list(&r, fixture_path("files/list.txt"), NULL, &o));
 }
 
 TEST(what_is_data_is_told_by_name_or_bytes) {
