@@ -119,6 +119,7 @@ static dt_status remove_surplus(const char *out, const char *to, const char *lis
     size_t n = 0;
     json_t *l = json_load_file(list, 0, NULL);
     dt_status st = dt_plan_name(&plan, out);
+    if (st == DT_OK && !l) st = dt_fail(DT_E_STORAGE, "%s: cannot be read, or is no JSON", list);
     if (st == DT_OK) st = dt_s3_list(&names, &n, prefix);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         const bool own = dt_plan_belongs(&plan, names[i]) || dt_plan_is_companion(&plan, names[i]);
