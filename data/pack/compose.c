@@ -286,9 +286,8 @@ static dt_status check_kind(const dt_transform_member *m) {
     if (!named || !named->uses) return DT_OK;
     k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     if (!k || k->uses) return DT_OK;
-    return dt_fail(DT_E_DATA,
-                   "begins like kind %s, not like %s: %s; --on-error skip leaves such files out",
-                   k->name, named->name, k->tool);
+    return dt_fail(DT_E_DATA, "begins like kind %s, not like %s: %s", k->name, named->name,
+                   k->tool);
 }
 
 static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
@@ -305,11 +304,15 @@ static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
     return DT_OK;
 }
 
-// Puts the file in front of messages that do not name it.
+// Puts the file in front of messages that do not name it, and the way on behind those of an unfit file that ends the pack.
 static dt_status name_item(const dt_composer *w, dt_status st) {
     char *path = dt_raw_path(w->c->raw, w->item);
     if (!strstr(dt_error_message(), w->item->name)) dt_fail_context(st, "%s", path);
     free(path);
+    if (st != DT_E_DATA || w->c->skip_bad) return st;
+    char *text = dt_xstrdup(dt_error_message());
+    dt_fail(st, "%s; --on-error skip leaves such files out", text);
+    free(text);
     return st;
 }
 
