@@ -78,5 +78,7 @@ same "$(job 1 little data.path="$url" data.cache_size=2MiB)" "$alone" "with a sm
 grep -q 'the cache is full (data.cache_size)' "$work/log" || fail "a full cache is not said"
 [ "$(du -s --block-size=1 "$objects" | cut -f1)" -le 2200000 ] || fail "the cache outgrew its size"
 echo >"$work/file"
-same "$(job 1 nowhere data.path="$url" data.cache_dir="$work/file")" "$alone" "without a place for a cache"
+# the choice of kernels has no place either: none is chosen
+direct=$(job 1 direct device.winograd=off)
+same "$(job 1 nowhere data.path="$url" data.cache_dir="$work/file" device.winograd=off)" "$direct" "without a place for a cache"
 grep -q 'going on without data.cache' "$work/log" || fail "$(cat "$work/log")"
