@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000, MP3_HEAD = 4096 };
+enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000, MP3_HEAD = 4096, MP3_TAIL = 512 };
 static const sf_count_t MAX_LENGTH = (sf_count_t)1 << 40;
 static const float LOUDEST = 1e15f; // of floats: beyond it a power would overflow
 
@@ -52,7 +52,7 @@ struct dt_audio_file {
     const char *name;
     SNDFILE *sound;
     bool only_on; // cannot seek
-    sf_count_t at, position, last_page;
+    sf_count_t at, position, last_page, last_read;
     float block[BLOCK];
 };
 
@@ -153,6 +153,7 @@ static sf_count_t memory_read(void *out, sf_count_t n, void *user) {
     if (n <= 0) return 0;
     memcpy(out, f->bytes.data + f->at, (size_t)n);
     f->at += n;
+    if (f->at > f->last_read) f->last_read = f->at;
     return n;
 }
 
@@ -175,7 +176,7 @@ static bool states_length(dt_span s) {
     return false;
 }
 
-static _Thread_local bool counts_frames;
+static _Thread_local dt_audio_file *counted; // whose frames are to be counted, or NULL
 
 static dt_status open_sound(dt_audio_file *f) {
     SF_VIRTUAL_IO io = {.get_filelen = memory_length,
@@ -185,10 +186,13 @@ static dt_status open_sound(dt_audio_file *f) {
     SF_INFO info = {0};
     if (f->sound) sf_close(f->sound);
     f->at = f->position = 0;
-    counts_frames = strcmp(f->name, "mp3") == 0 && !states_length(f->bytes);
+    counted = strcmp(f->name, "mp3") == 0 && !states_length(f->bytes) ? f : NULL;
     f->sound = sf_open_virtual(&io, SFM_READ, &info, f);
     if (!f->sound) return dt_fail(DT_E_DATA, "%s: %s", f->name, sf_strerror(NULL));
     f->info = (dt_audio_info){info.samplerate, info.channels, info.frames};
+    if (counted && (size_t)f->last_read + MP3_TAIL < f->bytes.n_bytes)
+        return dt_fail(DT_E_DATA, "mp3: damaged: its frames end at byte %lld of %zu",
+                       (long long)f->last_read, f->bytes.n_bytes);
     if (info.frames > MAX_LENGTH)
         return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", f->name);
     return DT_OK;
@@ -214,6 +218,7 @@ mpg123_handle *mpg123_new(const char *decoder, int *error) {
     mpg123_handle *h = make(decoder, error);
     has_new_mpg123 = h && set(h, MPG123_ADD_FLAGS, MPG123_QUIET, 0) == MPG123_OK &&
                      set(h, MPG123_PREFRAMES, 32, 0) == MPG123_OK;
+    if (h && counted) set(h, MPG123_RESYNC_LIMIT, -1, 0); // behind damage frames go on
     return h;
 }
 
@@ -222,7 +227,8 @@ mpg123_handle *mpg123_new(const char *decoder, int *error) {
 off_t mpg123_length(mpg123_handle *h) {
     int (*scan)(mpg123_handle *) = (int (*)(mpg123_handle *))dlsym(RTLD_NEXT, "mpg123_scan");
     off_t (*length)(mpg123_handle *) = (off_t(*)(mpg123_handle *))dlsym(RTLD_NEXT, "mpg123_length");
-    if (counts_frames && scan(h) != MPG123_OK) return MPG123_ERR;
+    if (counted) counted->last_read = 0;
+    if (counted && scan(h) != MPG123_OK) return MPG123_ERR;
     return length(h);
 }
 

@@ -393,14 +393,15 @@ TEST(test_parts) {
     fclose(said);
 }
 
-// An MP3 whose first frame does not state the length, of frames that differ in size or do not, with a tag in front.
+// An MP3 whose first frame does not state the length, of frames that differ in size or do not, with a tag in front, with damage.
 TEST(test_length_of_mp3) {
     enum { N = 160000, ID3 = 300 };
     static float x[N + 4 * 1152];
     static sounded m;
     static uint8_t bare[sizeof m.bytes];
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         const int mode = i < 3 ? 2 : 0, n_tag = i % 3 == 2 ? ID3 : 0; // VBR, CBR
+        const int damage = i == 6 ? 3000 : 0, least = damage ? N - 15 * 1152 : N;
         const size_t n = make_noise(&m, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III,
                                     i % 3 ? 44100 : 16000, 1, mode, .9, N);
         size_t at = 4;
@@ -411,12 +412,21 @@ TEST(test_length_of_mp3) {
         memcpy(bare, "ID3\4\0\0\0\0\2", 9);
         bare[9] = (ID3 - 10) & 127;
         memcpy(bare + n_tag, m.bytes + at, n - at);
+        memset(bare + (n - at) / 3, 0x55, (size_t)damage);
         dt_audio_info info;
         dt_audio_file *f = dt_audio_file_create();
-        must(dt_audio_file_open(f, (dt_span){bare, n_tag + n - at}, &info));
-        if (info.n_samples < N || info.n_samples > N + 4 * 1152)
+        const size_t n_bare = n_tag + n - at;
+        must(dt_audio_file_open(f, (dt_span){bare, n_bare}, &info));
+        if (info.n_samples < least || info.n_samples > N + 4 * 1152)
             fail_msg("case %d: %lld samples of %d", i, (long long)info.n_samples, N);
         must(dt_audio_file_read(f, 0, info.n_samples, 1, x, sizeof x / sizeof *x));
+        at = n / 2; // a frame of another rate, where decoders stop
+        while (memcmp(bare + at, bare + n_tag, 2) != 0 || bare[at + 3] != bare[n_tag + 3] ||
+               ((bare[at + 2] ^ bare[n_tag + 2]) & 12) != 0)
+            at++;
+        bare[at + 2] ^= 8;
+        must_fail(DT_E_DATA, "mp3: damaged: its frames end at byte",
+                  dt_audio_file_open(f, (dt_span){bare, n_bare}, &info));
         dt_audio_file_destroy(f);
     }
 }
