@@ -182,6 +182,7 @@ typedef struct dt_raw_found {
     dt_raw *raw;
     bool keep_empty, skip_bad;
     int64_t tar_mtime_ns;        // of all files of a tar
+    const char *hidden;          // the last that was left out of it as such
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
     int list_column;

@@ -312,11 +312,13 @@ static void add_entry(void *arg, const char *path, uint64_t offset, uint64_t siz
     dt_raw_found *f = arg;
     const char *name = dt_arena_strdup(&f->raw->arena, path);
     const size_t n_hidden = hidden_part(path);
-    if (n_hidden == 0)
+    if (n_hidden == 0) {
         dt_raw_add(f, name, offset, size, f->tar_mtime_ns);
-    else
-        dt_raw_leave_out(f->raw, DT_RAW_HIDDEN,
-                         dt_arena_printf(&f->raw->arena, "%.*s", (int)n_hidden, name));
+        return;
+    }
+    name = dt_arena_printf(&f->raw->arena, "%.*s", (int)n_hidden, name);
+    if (!f->hidden || strcmp(f->hidden, name) != 0) dt_raw_leave_out(f->raw, DT_RAW_HIDDEN, name);
+    f->hidden = name;
 }
 
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {

@@ -95,7 +95,7 @@ done
 expect 3 "page.tar: one file of kind html, which is not read" "$dtrain" data ls page.tar
 # a tar of links, as tar -c of a folder of links makes it
 mkdir -p links/dog links/.git && cp hole/x/a.pgm links/dog && ln -s dog links/cat && ln -s ../no.pgm links/dog/b.pgm
-cp hole/x/a.pgm links/.git && ln links/dog/a.pgm links/dog/c.pgm && tar -cf links.tar links
+cp hole/x/a.pgm links/.git && cp hole/x/a.pgm links/.git/b.pgm && ln links/dog/a.pgm links/dog/c.pgm && tar -cf links.tar links
 expect 0 "packed 4 records" "$dtrain" pack links.tar linked.tar
 grep -q "links.tar: left out: 1 hidden (links/.git), 1 links that lead out of the tar, or in circles (links/dog/b.pgm)" out.txt || fail "$(cat out.txt)"
 expect 0 "packed 4 records" "$dtrain" pack links linked2.tar
