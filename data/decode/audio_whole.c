@@ -4,7 +4,8 @@
 // AIFF the samples that are there. In training that is silently wrong data, so the containers are checked
 // first. An Ogg page has a CRC-32, a number, and a flag on the last one, so any missing or changed page is
 // found. RIFX, RF64, AIFF, AU and CAF state sizes; a size that stands for "unknown", as writers to a pipe
-// leave, is taken as the rest. MP3 states its length at most (audio_file.c). FLAC's frames have checksums that the decoder verifies.
+// leave, is taken as the rest. MP3 states its length at most (audio_file.c). FLAC's frames have checksums that
+// the decoder verifies.
 //
 // Formats: RFC 3533 (Ogg); EBU Tech 3306 (RF64); Apple, "Audio Interchange File Format 1.3" and "Core Audio
 // Format 1.0"; Sun's au(4).
