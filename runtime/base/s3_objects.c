@@ -118,10 +118,11 @@ static bool is_whole(const char *body) {
     return false;
 }
 
-// Asks for a listing, or for what follows `token`; *next: what follows then, heap, or NULL. What is none may be a proxy's
-// or a login page, and an end that is not there other objects: it is asked for again, and then an error.
+// Asks for a listing or its next part; *next: the token of what follows then, heap, or NULL; `earlier` is one that came
+// before, or NULL. What is none may be a proxy's or a login page, and an end that is not there other objects: it is asked
+// for again, and then an error.
 static dt_status ask_listing(dt_http_reply *out, const char *root, const char *query,
-                             const char *token, char **next) {
+                             const char *earlier, char **next) {
     enum { ATTEMPTS = 3 };
     *next = NULL;
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -134,7 +135,7 @@ static dt_status ask_listing(dt_http_reply *out, const char *root, const char *q
         if (*next) unescape(*next);
         const bool ends = more && strcmp(more, "false") == 0;
         free(more);
-        if (ends || (*next && !(token && strcmp(token, *next) == 0))) return DT_OK;
+        if (ends || (*next && !(earlier && strcmp(earlier, *next) == 0))) return DT_OK;
         free(*next);
         *next = NULL;
         dt_http_reply_fini(out);
@@ -148,7 +149,8 @@ static dt_status ask_listing(dt_http_reply *out, const char *root, const char *q
 static dt_status list(char ***names, size_t *n, const char *prefix, const char *delimiter) {
     const char *bucket = prefix + 5, *slash = strchr(bucket, '/');
     dt_status st = DT_OK;
-    char *token = NULL, *encoded = dt_s3_encode(slash ? slash + 1 : "", false);
+    size_t n_parts = 0;
+    char *token = NULL, *earlier = NULL, *encoded = dt_s3_encode(slash ? slash + 1 : "", false);
     char *root =
         dt_xprintf("%.*s/", (int)((slash ? slash : bucket + strlen(bucket)) - prefix), prefix);
     *names = NULL;
@@ -160,7 +162,7 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
                        after ? after : "", after ? "&" : "", delimiter, encoded);
         dt_http_reply r = {0};
         char *next = NULL;
-        st = ask_listing(&r, root, query, token, &next);
+        st = ask_listing(&r, root, query, earlier, &next);
         if (st == DT_OK) {
             const size_t n_prefix = slash ? strlen(slash + 1) : 0;
             take_names(names, n, r.body, "Contents", "Key", n_prefix);
@@ -168,6 +170,11 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
         }
         free(token);
         token = next;
+        n_parts++;
+        if (token && (n_parts & (n_parts - 1)) == 0) { // tokens that go round come to it again
+            free(earlier);
+            earlier = dt_xstrdup(token);
+        }
         dt_http_reply_fini(&r);
         free(after);
         free(query);
@@ -178,6 +185,7 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
         *names = NULL;
         *n = 0;
     }
+    free(earlier);
     free(encoded);
     free(root);
     return st;

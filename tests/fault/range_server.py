@@ -216,6 +216,10 @@ class Proxy(Handler):
                     return self.say(204 if kind == "nothing" else 200, b"<html><body>log in</body></html>" if kind == "html" else b"")
                 cut = text[:len(text) // 2], text[:text.rindex(b"</")], text.replace(b"<IsTruncated>false", b"<IsTruncated>true")
                 none = b"<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>"
+                token = b"<NextContinuationToken>%s</NextContinuationToken></ListB" % (b"B" if "token=A" in self.path else b"A")
+                cycle = none.replace(b"false", b"true").replace(b"</ListB", token)
+                if kind == "round":
+                    return self.say(200, cycle)
                 text = dict(cut=cut[0], open=cut[1], endless=cut[2], none=none)[kind]
         if fault in ("503", "429"):
             return self.say(int(fault), Retry_After="0")

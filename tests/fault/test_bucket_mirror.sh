@@ -212,7 +212,7 @@ anew
 exits 75 '' job a run.stop_at=4 checkpoint.mirror_wait=true
 mv "$work/runs/a" "$work/before"
 contents >"$work/contents"
-for kind in html empty nothing cut open endless; do
+for kind in html empty nothing cut open endless round; do
     printf %s "$kind" >"$work/listing"
     exits 5 'is no listing of the bucket, or not all of it' job a
     [ ! -e "$work/runs/a/checkpoints" ] || [ -z "$(steps "$work/runs/a")" ] || fail "a run began with a listing that is $kind"
