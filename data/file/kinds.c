@@ -27,10 +27,20 @@ static bool begins_with(const uint8_t *head, size_t n, const char *magic) {
     return true;
 }
 
+// Bytes of a mark of UTF-8 and of blanks, as a page may have them in front.
+static size_t count_blank(const uint8_t *head, size_t n) {
+    size_t at = n >= 3 && memcmp(head, "\xEF\xBB\xBF", 3) == 0 ? 3 : 0;
+    while (at < n && memchr(" \t\r\n", head[at], 4)) at++;
+    return at;
+}
+
 const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes) {
+    const size_t blank = count_blank(head, n_bytes);
     for (int i = 0; i < DT_N_KINDS; i++)
-        for (int k = 0; k < N_MAGIC && KINDS[i].magic[k]; k++)
-            if (begins_with(head, n_bytes, KINDS[i].magic[k])) return &KINDS[i];
+        for (int k = 0; k < N_MAGIC && KINDS[i].magic[k]; k++) {
+            const size_t at = dt_kind_stands_in(&KINDS[i]) ? blank : 0;
+            if (begins_with(head + at, n_bytes - at, KINDS[i].magic[k])) return &KINDS[i];
+        }
     return NULL;
 }
 

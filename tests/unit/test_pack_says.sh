@@ -84,7 +84,7 @@ expect 0 "1 of 3 files gave no record (--on-error skip), the first is x/b.pgm" "
 grep -q "x/b.pgm: .*: left out" out.txt || fail "no reason: $(cat out.txt)"
 # what a name promises and the first bytes do not
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n' >hole/x/b.pgm
-printf '<!DOCTYPE html>\n<title>404</title>' >hole/x/c.pgm
+printf '\xef\xbb\xbf\n  <!DOCTYPE html>\n<title>404</title>' >hole/x/c.pgm
 expect 3 "hole/x/b.pgm: begins like kind lfs, not like ppm: \`git lfs pull\` fetches the file that this pointer stands for; --on-error skip leaves" "$dtrain" pack hole lfs.tar
 expect 0 "2 of 3 files gave no record (--on-error skip), the first is x/b.pgm" "$dtrain" pack hole lfs.tar --on-error skip
 grep -q "x/c.pgm: begins like kind html.*file again: left out" out.txt || fail "no page: $(cat out.txt)"
