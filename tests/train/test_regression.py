@@ -3,7 +3,8 @@ import random
 from small_set import bmp, records, write_tar
 
 
-def make(path, seed="7", damaged="0"):
+def make(path, seed="7", damaged="0", mirrored=""):
+    """mirrored: other numbers of as many digits in the members alone."""
     random.seed(int(seed))
     samples = []
     for i in range(240):
@@ -13,7 +14,7 @@ def make(path, seed="7", damaged="0"):
             at = ((n - 1 - y - dy) * n + x) * 3
             pixels[at:at + 12] = b"\xf0" * 12
         x, y = 100 + 10 * x, -5 * y # mean 195 and -47.5, std 58 and 29
-        samples.append({"bmp": bmp(n, n, pixels), "json": f'{{"x": {x}.0, "y": {y}}}', "where": f"{x} {y}\n" if i >= int(damaged) else "nan 1\n"})
+        samples.append({"bmp": bmp(n, n, pixels), "json": f'{{"x": {x}.0, "y": {y}}}', "where": f"{400 - x if mirrored else x} {y}\n" if i >= int(damaged) else "nan 1\n"})
     write_tar(path, samples)
 
 

@@ -55,10 +55,15 @@ exits 2 'auto is of the training part, and there is none' "$DTRAIN" check "$conf
 # of a member: damaged records are refused, or left out under skip
 exits 3 'number 1 is nan' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar"
 exits 0 '' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar" data.on_error=skip
-if have_mpi; then # the same path is another set on another host
-    words=("$config" "$member" run.name=apart train.max_steps=1 data.path=set.tar data.on_error=skip)
-    exits 2 'the ranks do not read the same data: data.fields.where.normalize is ' "${ranks[@]}" 1 env -C "$work" \
-        "$DTRAIN" "${words[@]}" : -np 1 env -C "$work/elsewhere" "$DTRAIN" "${words[@]}"
+if have_mpi; then # the same path is another set on another host, or one of the same names and sizes
+    apart() { # text, the other host's folder
+        local words=("$config" "$member" run.name=apart train.max_steps=1 data.path=set.tar data.on_error=skip)
+        exits 2 "$1" "${ranks[@]}" 1 env -C "$work" "$DTRAIN" "${words[@]}" : -np 1 env -C "$work/$2" "$DTRAIN" "${words[@]}"
+    }
+    apart 'rank 1 on .* has other data than rank 0' elsewhere
+    mkdir "$work/mirrored"
+    py make "$work/mirrored/set.tar" 7 0 mirrored
+    apart 'the ranks do not read the same data: data.fields.where.normalize is ' mirrored
 fi
 exits 0 "add  normalize: auto" "$DTRAIN" "$config" run.name=far train.max_steps=1 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
 exits 0 "add  normalize: auto" "$DTRAIN" check "$config" 'data.fields.where={kind: vector, source: [x, y], normalize: null}'
