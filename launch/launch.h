@@ -32,6 +32,7 @@ typedef struct launch_words {
     int n_words;
     const launch_option *table;              // the verb's options
     const char *options[LAUNCH_MAX_OPTIONS]; // by index in the table; NULL: not given, flags: ""
+    char *joined[LAUNCH_MAX_OPTIONS]; // heap: the same of options that were given again
 } launch_words;
 
 struct launch_verb;

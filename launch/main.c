@@ -39,7 +39,10 @@ static dt_status set_option(launch_words *w, int k, const launch_option *o, char
     if (w->options[k] && !many)
         return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", o->name, *value ? ": " : "",
                        w->options[k], *value ? " and " : "", value);
-    w->options[k] = w->options[k] ? dt_xprintf("%s\n%s", w->options[k], value) : value;
+    char *joined = w->options[k] ? dt_xprintf("%s\n%s", w->options[k], value) : NULL;
+    free(w->joined[k]);
+    w->joined[k] = joined;
+    w->options[k] = joined ? joined : value;
     return DT_OK;
 }
 
@@ -91,6 +94,11 @@ static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
                    outer->name);
 }
 
+static void drop_words(launch_words *w) {
+    for (int k = 0; k < LAUNCH_MAX_OPTIONS; k++) free(w->joined[k]);
+    free(w->words);
+}
+
 static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv) {
     if (v->command->verbs) return run_inner(v, argc, argv);
     launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *)),
@@ -99,7 +107,7 @@ static dt_status run_verb(const launch_verb *v, const char *name, int argc, char
     for (int i = 0; i < argc && st == DT_OK; i++) {
         if (is_help(argv[i])) {
             launch_print_help(v, name);
-            free(w.words);
+            drop_words(&w);
             return DT_OK;
         }
         if (argv[i][0] == '-' && argv[i][1])
@@ -108,7 +116,7 @@ static dt_status run_verb(const launch_verb *v, const char *name, int argc, char
             w.words[w.n_words++] = argv[i];
     }
     if (st == DT_OK) st = v->command->run(&w);
-    free(w.words);
+    drop_words(&w);
     return st;
 }
 
