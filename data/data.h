@@ -11,13 +11,12 @@
 // Opens data.path with view, split and fields of the config. The ring lies in `memory`
 // (copied; NULL: plain memory). rank_workers: loader threads when data.workers is auto. skip_log: file that
 // lists skipped records (data.on_error: skip), or NULL.
-dt_status dt_data_open(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
-                       int rank_workers, const char *skip_log);
+dt_status dt_data_open(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory, int rank_workers,
+                       const char *skip_log);
 // dt_data_open for a run that has numbered its classes: `names` is JSON as in train/class_names.h, or NULL. A class
 // that the run does not know is an error; of those that the set lacks a line is printed. uses: by field, or NULL.
-dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
-                          int rank_workers, const char *skip_log, const char *names,
-                          const dt_field_use *uses);
+dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory, int rank_workers,
+                          const char *skip_log, const char *names, const dt_field_use *uses);
 
 // Item i of data.path, which is one or a list; borrowed from the config. false: there are fewer.
 bool dt_data_item(const dt_config *c, size_t i, dt_reader_item *out);
@@ -34,7 +33,6 @@ int dt_data_records_of(const dt_dataset *d, uint32_t sample, const char *key[DT_
 
 // The fields from the config alone, for when there is no data set. At most DT_MAX_FIELDS; *n: how many. classes: as
 // above, or NULL; names of classes are not given.
-dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out,
-                                  int *n);
+dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out, int *n);
 
 #endif

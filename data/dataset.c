@@ -68,13 +68,12 @@ static bool is_there(const char *path) {
 bool dt_data_exists(const dt_config *c) {
     dt_reader_item item;
     bool any = false;
-    for (size_t i = 0; dt_data_item(c, i, &item) && !any; i++)
-        any = item.path && is_there(item.path);
+    for (size_t i = 0; dt_data_item(c, i, &item) && !any; i++) any = item.path && is_there(item.path);
     return any;
 }
 
-dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, const char *where,
-                         bool *keep, uint32_t *n) {
+dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, const char *where, bool *keep,
+                         uint32_t *n) {
     const dt_catalog *catalog = d->reader->catalog;
     dt_status st = dt_catalog_select(catalog, where, keep, n);
     if (st == DT_E_USAGE) {
@@ -82,8 +81,7 @@ dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, 
         return dt_config_fail(c, key, "%s: %s", key, why.message);
     }
     if (st == DT_OK && *n == 0)
-        return dt_config_fail(c, key, "%s: none of the %u records fits %s", key, catalog->n_records,
-                              where);
+        return dt_config_fail(c, key, "%s: none of the %u records fits %s", key, catalog->n_records, where);
     return st;
 }
 
@@ -94,10 +92,9 @@ static dt_status add_columns(dt_data *d, const dt_config *c, bool of_other_set) 
     for (size_t i = 0; all && i < dt_cnode_size(all); i++) {
         const dt_cnode *item = dt_cnode_item(all, i);
         const char *name = dt_cnode_key(all, i);
-        dt_status st =
-            dt_cnode_kind(item) == DT_C_SCALAR
-                ? dt_catalog_derive(d->reader->catalog, name, dt_cnode_str(item))
-                : dt_fail(DT_E_USAGE, "expected an expression such as \"substr(key, 1, 1)\"");
+        dt_status st = dt_cnode_kind(item) == DT_C_SCALAR
+                           ? dt_catalog_derive(d->reader->catalog, name, dt_cnode_str(item))
+                           : dt_fail(DT_E_USAGE, "expected an expression such as \"substr(key, 1, 1)\"");
         if (st == DT_E_USAGE && of_other_set) {
             dt_error_clear();
         } else if (st != DT_OK) {
@@ -132,13 +129,11 @@ static int column_of(const dt_data *d, const char *name) {
     int column = dt_catalog_find_column(d->reader->catalog, name);
     int field = dt_fields_find(&d->fields, name);
     const bool has = column >= 0 && d->reader->catalog->columns[column].n_values > 0;
-    return !has && field >= 0 && d->fields.f[field].column >= 0 ? d->fields.f[field].column
-                                                                : column;
+    return !has && field >= 0 && d->fields.f[field].column >= 0 ? d->fields.f[field].column : column;
 }
 
 // `numbers`: number columns would do as well.
-static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, const char *name,
-                           bool numbers) {
+static dt_status no_column(const dt_data *d, const dt_config *c, const char *key, const char *name, bool numbers) {
     const dt_catalog *cat = d->reader->catalog;
     char names[512] = "";
     if (name && !numbers && dt_catalog_find_real(cat, name) >= 0)
@@ -150,12 +145,11 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
         dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
     for (uint32_t i = 0; i < cat->n_columns; i++)
         dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
-    return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key,
-                          numbers ? "" : "metadata ", name ? name : "", names[0] ? names : "none");
+    return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key, numbers ? "" : "metadata ",
+                          name ? name : "", names[0] ? names : "none");
 }
 
-dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key,
-                              const char *name, int *out) {
+dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key, const char *name, int *out) {
     *out = name ? column_of(d, name) : -1;
     if (*out < 0) return no_column(d, c, key, name, false);
     if (d->reader->catalog->columns[*out].n_values > 0) return DT_OK;
@@ -187,8 +181,7 @@ static dt_status make_pairs(dt_data *d, const dt_config *c) {
         const dt_cnode *name = dt_cnode_item(names, (size_t)k);
         field[k] = dt_fields_find(&d->fields, dt_cnode_str(name));
         if (field[k] < 0)
-            return dt_config_fail_name(c, "data.view.pairs.fields", dt_cnode_str(name),
-                                       "name of data.fields", known);
+            return dt_config_fail_name(c, "data.view.pairs.fields", dt_cnode_str(name), "name of data.fields", known);
     }
     DT_TRY(dt_data_find_column(d, c, "data.view.pairs.within", c->data.view.pairs.within, &column));
     d->fields.f[field[1]].part = 1;
@@ -217,9 +210,8 @@ static dt_status make_view(dt_data *d, const dt_config *c) {
         while (r < cat->n_records && !dt_field_present(&d->fields.f[i], cat, r)) r++;
         if (r == cat->n_records) dt_text_list(missing, sizeof missing, d->fields.f[i].name);
     }
-    return dt_config_fail(c, "data.fields", "no record of %s has all fields%s%s%s",
-                          cat->shards[0].path, pairs ? " of a pair" : "",
-                          *missing ? "; none has a value of " : "", missing);
+    return dt_config_fail(c, "data.fields", "no record of %s has all fields%s%s%s", cat->shards[0].path,
+                          pairs ? " of a pair" : "", *missing ? "; none has a value of " : "", missing);
 }
 
 // ---- order ---------------------------------------------------------------------------------------
@@ -234,12 +226,12 @@ static dt_status make_runs(dt_data *d, const dt_config *c) {
                               "out data.weight, weights in data.path, and data.shuffle",
                               key);
     if (c->train.micro_batch.is_auto || dt_answer(c->train.micro_batch) % m != 0)
-        return dt_config_fail(c, key, "%s wants a train.micro_batch that is a multiple of %lld%s",
-                              key, (long long)m, c->train.micro_batch.is_auto ? ", not auto" : "");
+        return dt_config_fail(c, key, "%s wants a train.micro_batch that is a multiple of %lld%s", key, (long long)m,
+                              c->train.micro_batch.is_auto ? ", not auto" : "");
     DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &column));
-    const dt_status st = dt_sampler_values_make(&d->values, d->reader->catalog, &d->view,
-                                                d->splits.sample[DT_SPLIT_TRAIN],
-                                                d->splits.n[DT_SPLIT_TRAIN], column, (uint32_t)m);
+    const dt_status st =
+        dt_sampler_values_make(&d->values, d->reader->catalog, &d->view, d->splits.sample[DT_SPLIT_TRAIN],
+                               d->splits.n[DT_SPLIT_TRAIN], column, (uint32_t)m);
     d->sampler.values = d->values;
     return st;
 }
@@ -251,8 +243,7 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     if (balance) DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &s.balance));
     if (weight) s.real = dt_catalog_find_real(catalog, c->data.weight);
     if (weight && s.real < 0) s.column = column_of(d, c->data.weight);
-    if (weight && s.real < 0 && s.column < 0)
-        return no_column(d, c, "data.weight", c->data.weight, true);
+    if (weight && s.real < 0 && s.column < 0) return no_column(d, c, "data.weight", c->data.weight, true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
     if (d->reader->is_weighted) {
@@ -264,8 +255,7 @@ static dt_status make_order(dt_data *d, const dt_config *c) {
     }
     dt_status st = dt_weights_make(&d->weights, catalog, &d->view, samples, n, &s);
     free(set_of);
-    if (st ==
-        DT_E_DATA) { // the set may be what it should be; the column that was chosen does not fit
+    if (st == DT_E_DATA) { // the set may be what it should be; the column that was chosen does not fit
         char *why = dt_xstrdup(dt_error_message());
         st = dt_config_fail(c, weight ? "data.weight" : "data.balance", "%s", why);
         free(why);
@@ -297,8 +287,7 @@ void dt_data_set_processes(dt_dataset *base, int n) {
     d->cache.n_processes = n;
 }
 
-dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out,
-                                  int *n) {
+dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_field_info *out, int *n) {
     dt_fields f;
     DT_TRY(dt_fields_resolve(&f, c, NULL, classes, NULL));
     *n = f.n;
@@ -309,8 +298,7 @@ dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_fi
 
 // ---- normalize: auto -------------------------------------------------------------------------------
 // The numbers of a member of a record. DT_E_DATA is the record's fault.
-static dt_status read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2],
-                             double *x) {
+static dt_status read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2], double *x) {
     const int64_t n = dt_shape_elements(&d->fields.info[field].sample_shape),
                   m = dt_field_member(&d->fields.f[field], d->reader->catalog, record);
     dt_span span;
@@ -364,8 +352,7 @@ static dt_status measure_numbers(dt_data *d, const dt_config *c) {
         const bool is_auto = d->fields.info[i].normalize_auto;
         if (f->absent || (f->n_numbers == 0 && !is_auto)) continue;
         for (uint32_t k = 0; k < n; k++)
-            records[k] = v->record[(size_t)d->splits.sample[DT_SPLIT_TRAIN][k] * (size_t)v->width +
-                                   (size_t)f->part];
+            records[k] = v->record[(size_t)d->splits.sample[DT_SPLIT_TRAIN][k] * (size_t)v->width + (size_t)f->part];
         dt_field_keys keys = {c, &c->data.fields[i], ""};
         if (n == 0 && is_auto)
             st = dt_config_fail(c, dt_key_of(&keys, "normalize"),
@@ -384,10 +371,8 @@ static dt_status measure_numbers(dt_data *d, const dt_config *c) {
 // ---- the whole -------------------------------------------------------------------------------------
 static uint64_t fingerprint(const dt_data *d) {
     uint64_t parts[2 + 3 + 2] = {dt_catalog_hash(d->reader->catalog), 0};
-    parts[1] = dt_hash64(d->view.record,
-                         (size_t)d->view.n * (size_t)d->view.width * sizeof *d->view.record);
-    for (int k = 0; k < 3; k++)
-        parts[2 + k] = dt_hash64(d->splits.sample[k], d->splits.n[k] * sizeof(uint32_t));
+    parts[1] = dt_hash64(d->view.record, (size_t)d->view.n * (size_t)d->view.width * sizeof *d->view.record);
+    for (int k = 0; k < 3; k++) parts[2 + k] = dt_hash64(d->splits.sample[k], d->splits.n[k] * sizeof(uint32_t));
     parts[5] = d->seed;
     parts[6] = d->sampler.shuffle;
     return dt_hash64(parts, sizeof parts);
@@ -395,8 +380,7 @@ static uint64_t fingerprint(const dt_data *d) {
 
 static bool has_hashes(const dt_catalog *c) {
     bool all = true;
-    for (uint32_t i = 0; i < c->n_members && all; i++)
-        all = c->members[i].has_hash || c->members[i].size == 0;
+    for (uint32_t i = 0; i < c->n_members && all; i++) all = c->members[i].has_hash || c->members[i].size == 0;
     return all;
 }
 
@@ -441,8 +425,7 @@ static const char *value(const dt_dataset *base, const char *column, dt_split sp
     const char *text = NULL;
     uint32_t r[DT_MAX_WIDTH];
     const int n = records(base, split, i, r);
-    for (int k = 0; k < n && at >= 0 && !text; k++)
-        text = dt_catalog_value(d->reader->catalog, at, r[k]);
+    for (int k = 0; k < n && at >= 0 && !text; k++) text = dt_catalog_value(d->reader->catalog, at, r[k]);
     return text;
 }
 
@@ -451,9 +434,8 @@ static dt_status check_by(const dt_data *d, const dt_config *c) {
     int column;
     for (size_t i = 0; by && i < dt_cnode_size(by); i++)
         DT_TRY(dt_data_find_column(d, c, "eval.by", dt_cnode_str(dt_cnode_item(by, i)), &column));
-    return c->eval.bootstrap_unit
-               ? dt_data_find_column(d, c, "eval.bootstrap_unit", c->eval.bootstrap_unit, &column)
-               : DT_OK;
+    return c->eval.bootstrap_unit ? dt_data_find_column(d, c, "eval.bootstrap_unit", c->eval.bootstrap_unit, &column)
+                                  : DT_OK;
 }
 
 static void count_classes(const dt_data *d, const dt_field *f, dt_split split, uint32_t *out) {
@@ -501,8 +483,7 @@ static int unvalidated(const dt_dataset *base, int field, char *names, size_t ca
         const char *name = dt_field_name_of(info, (int64_t)k);
         if (!trained[k] || there[k]) continue;
         snprintf(number, sizeof number, "%zu", k);
-        if (n_without++ <= MOST_NAMED)
-            dt_text_list(names, cap, n_without > MOST_NAMED ? "…" : name ? name : number);
+        if (n_without++ <= MOST_NAMED) dt_text_list(names, cap, n_without > MOST_NAMED ? "…" : name ? name : number);
     }
     free(trained);
     return n_without;
@@ -528,8 +509,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
     out->free_bytes = memory.available_bytes;
     out->decoded_bytes = dt_data_decoded_bytes(d);
     for (int i = 0; i < d->fields.n && out->decoded_bytes > 0; i++)
-        if (d->fields.f[i].kind == DT_FIELD_image)
-            out->decoded_sample_bytes += dt_data_pixel_bytes(d, i);
+        if (d->fields.f[i].kind == DT_FIELD_image) out->decoded_sample_bytes += dt_data_pixel_bytes(d, i);
     out->n_processes = d->cache.n_processes;
     uint64_t bytes_of[DT_MEMBERS_ARRAYS + 1] = {0};
     out->is_folder = c->n_shards > c->n_records / 2; // a file a record
@@ -542,7 +522,7 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
             const dt_kind *kind = dt_kind_of_name(dt_catalog_str(c, c->exts[c->members[m].ext]));
             bytes_of[!kind || kind->uses & DT_KIND_ARRAY ? DT_MEMBERS_ARRAYS
                      : kind->uses & DT_KIND_AUDIO        ? DT_MEMBERS_SOUNDS
-                                                  : DT_MEMBERS_PICTURES] += c->members[m].size;
+                                                         : DT_MEMBERS_PICTURES] += c->members[m].size;
         }
     for (int i = 1; i <= DT_MEMBERS_ARRAYS; i++)
         if (bytes_of[i] > bytes_of[out->members]) out->members = (dt_members)i;
@@ -569,12 +549,11 @@ static void close_data(dt_dataset *base) {
 static void make_description(dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
     char left_out[240], stored[40] = "";
-    if (d->n_stored != c->n_records)
-        snprintf(stored, sizeof stored, " of %u (data.where)", d->n_stored);
+    if (d->n_stored != c->n_records) snprintf(stored, sizeof stored, " of %u (data.where)", d->n_stored);
     dt_splits_left_out(&d->splits, left_out, sizeof left_out);
-    d->description = dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s",
-                                d->reader->kind, c->shards[0].path, c->n_records, stored, d->view.n,
-                                d->splits.n[0], d->splits.n[1], d->splits.n[2], left_out);
+    d->description =
+        dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s", d->reader->kind, c->shards[0].path,
+                   c->n_records, stored, d->view.n, d->splits.n[0], d->splits.n[1], d->splits.n[2], left_out);
 }
 
 // A device plays the last steps of the augmentation of byte images. It uses one block for an image, so large images
@@ -591,8 +570,8 @@ static void leave_steps(dt_data *d, const dt_config *c) {
     }
 }
 
-dt_status dt_data_open(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
-                       int rank_workers, const char *skip_log) {
+dt_status dt_data_open(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory, int rank_workers,
+                       const char *skip_log) {
     return dt_data_open_as(out, c, memory, rank_workers, skip_log, NULL, NULL);
 }
 
@@ -608,8 +587,7 @@ static void free_plain(void *owner, void *p, size_t n_bytes) {
 static dt_status mark_rotations(dt_data *d, const dt_config *c) {
     dt_targets targets;
     bool any = dt_losses[c->train.loss].rotation;
-    for (int i = 0; i < c->train.n_targets; i++)
-        any |= dt_losses[c->train.targets[i].loss].rotation;
+    for (int i = 0; i < c->train.n_targets; i++) any |= dt_losses[c->train.targets[i].loss].rotation;
     if (!any) return DT_OK;
     DT_TRY(dt_targets_read(&targets, c, d->fields.info, d->fields.n, false));
     for (int i = 0; i < targets.n; i++)
@@ -618,9 +596,8 @@ static dt_status mark_rotations(dt_data *d, const dt_config *c) {
     return DT_OK;
 }
 
-dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory,
-                          int rank_workers, const char *skip_log, const char *names,
-                          const dt_field_use *uses) {
+dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory, int rank_workers,
+                          const char *skip_log, const char *names, const dt_field_use *uses) {
     dt_data *d = dt_xcalloc(1, sizeof *d);
     dt_status st = DT_OK;
     *out = NULL;

@@ -7,12 +7,11 @@
 
 // The column that `key` of the config calls `name`; the name of a class field also stands for its column.
 // DT_E_USAGE with the key's place lists the columns.
-dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key,
-                              const char *name, int *out);
+dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key, const char *name, int *out);
 // keep[r]: whether the expression that is the value of `key` is true of record r; *n: how many. DT_E_USAGE with the
 // key's place; also if it is true of none.
-dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, const char *where,
-                         bool *keep, uint32_t *n);
+dt_status dt_data_select(const dt_data *d, const dt_config *c, const char *key, const char *where, bool *keep,
+                         uint32_t *n);
 
 // data.split.file: sets d->listed. Before data.where leaves records out, so that the file may list them.
 dt_status dt_split_read_file(dt_data *d, const dt_config *c);

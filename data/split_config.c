@@ -19,12 +19,7 @@
 #include <string.h>
 #include <strings.h>
 
-enum {
-    TRAIN = DT_SPLIT_TRAIN,
-    VAL = DT_SPLIT_VAL,
-    TEST = DT_SPLIT_TEST,
-    NOWHERE = DT_SPLIT_NOWHERE
-};
+enum { TRAIN = DT_SPLIT_TRAIN, VAL = DT_SPLIT_VAL, TEST = DT_SPLIT_TEST, NOWHERE = DT_SPLIT_NOWHERE };
 
 // ---- data.split.file ---------------------------------------------------------------------------------
 typedef struct listing {
@@ -83,16 +78,14 @@ static dt_status read_row(const listing *l, size_t row, uint8_t *listed) {
     bool found = false;
     while (part < NOWHERE && strcmp(dt_split_name(part), name) != 0) part++;
     if (part == NOWHERE)
-        return dt_fail(DT_E_USAGE, "%s:%u: part '%s' of '%s' is not train, val or test", l->t->path,
-                       line, name, key);
+        return dt_fail(DT_E_USAGE, "%s:%u: part '%s' of '%s' is not train, val or test", l->t->path, line, name, key);
     uint64_t hash = dt_hash64(key, strlen(key));
-    for (uint32_t i = find_hash(l, hash);
-         i < c->n_records && c->records[l->by_key[i]].key_hash == hash; i++) {
+    for (uint32_t i = find_hash(l, hash); i < c->n_records && c->records[l->by_key[i]].key_hash == hash; i++) {
         uint32_t r = l->by_key[i];
         if (!is_meant(l, row, r)) continue;
         if (listed[r] != NOWHERE && listed[r] != part)
-            return dt_fail(DT_E_USAGE, "%s:%u: '%s' is %s here and %s in a line before", l->t->path,
-                           line, key, name, dt_split_name(listed[r]));
+            return dt_fail(DT_E_USAGE, "%s:%u: '%s' is %s here and %s in a line before", l->t->path, line, key, name,
+                           dt_split_name(listed[r]));
         listed[r] = (uint8_t)part;
         found = true;
     }
@@ -101,8 +94,7 @@ static dt_status read_row(const listing *l, size_t row, uint8_t *listed) {
                    "%s:%u: the data set has no record '%s'%s%s; its keys are like '%s' "
                    "(`dtrain data ls` lists them)",
                    l->t->path, line, key, l->set_column < 0 ? "" : " of set ",
-                   l->set_column < 0 ? "" : cell(l, row, l->set),
-                   dt_catalog_str(c, c->records[0].key));
+                   l->set_column < 0 ? "" : cell(l, row, l->set), dt_catalog_str(c, c->records[0].key));
 }
 
 static dt_status read_rows(listing *l, uint8_t *listed) {
@@ -182,8 +174,7 @@ static uint64_t *find_contents(const dt_data *d, bool *any) {
         uint32_t first = r;
         for (int k = 0; column >= 0 && k < MAX_HOPS; k++) first = find_original(&l, column, first);
         if (!content_of(d, first, &id[r])) {
-            const uint64_t name[2] = {l.c->records[first].key_hash,
-                                      l.c->shards[l.c->records[first].shard].set};
+            const uint64_t name[2] = {l.c->records[first].key_hash, l.c->shards[l.c->records[first].shard].set};
             id[r] = column >= 0 ? dt_hash64(name, sizeof name) : 0;
         }
         *any |= id[r] != 0;
@@ -202,14 +193,12 @@ static dt_status add_content_column(const dt_data *d, const dt_config *c) {
     const char **text = dt_xcalloc((size_t)catalog->n_records + 1, sizeof *text);
     for (uint32_t r = 0; r < catalog->n_records; r++) {
         snprintf(hex + (size_t)r * N_HEX, N_HEX, "%016llx", (unsigned long long)id[r]);
-        text[r] =
-            id[r] ? hex + (size_t)r * N_HEX : dt_catalog_str(catalog, catalog->records[r].key);
+        text[r] = id[r] ? hex + (size_t)r * N_HEX : dt_catalog_str(catalog, catalog->records[r].key);
     }
-    const dt_status st =
-        any ? dt_catalog_add_texts(catalog, "content", text)
-            : dt_config_fail(c, "data.split.unit",
-                             "data.split.unit: content: the set has no hashes, which "
-                             "`dtrain pack` makes, and no column duplicate_of");
+    const dt_status st = any ? dt_catalog_add_texts(catalog, "content", text)
+                             : dt_config_fail(c, "data.split.unit",
+                                              "data.split.unit: content: the set has no hashes, which "
+                                              "`dtrain pack` makes, and no column duplicate_of");
     free(text);
     free(hex);
     free(id);
@@ -222,8 +211,8 @@ static uint8_t *find_parts(const dt_data *d) {
     for (int p = TRAIN; p <= TEST; p++)
         for (uint32_t i = 0; i < d->splits.n[p]; i++)
             for (int k = 0; k < d->view.width; k++)
-                part[d->view.record[(size_t)d->splits.sample[p][i] * (size_t)d->view.width +
-                                    (size_t)k]] |= p == TRAIN ? 1 : 2;
+                part[d->view.record[(size_t)d->splits.sample[p][i] * (size_t)d->view.width + (size_t)k]] |=
+                    p == TRAIN ? 1 : 2;
     return part;
 }
 
@@ -238,8 +227,7 @@ void dt_split_tell_copies(const dt_data *d) {
              of = 0; // record + 1, by id
     for (int pass = 1; pass <= 2 && any; pass++)
         for (uint32_t r = 0; r < c->n_records; r++) {
-            if (part[r] != pass || !id[r])
-                continue; // in training and elsewhere: the split's own way
+            if (part[r] != pass || !id[r]) continue; // in training and elsewhere: the split's own way
             uint64_t at = id[r] & mask;
             while (trains[at] && id[trains[at] - 1] != id[r]) at = (at + 1) & mask;
             if (pass == 1)
@@ -248,11 +236,10 @@ void dt_split_tell_copies(const dt_data *d) {
                 copy = r, of = trains[at] - 1;
         }
     if (n > 0)
-        dt_warn_alike(
-            "%u records of val and test repeat records of training, such as %s (of %s): "
-            "data.split.unit: content keeps copies in one part, `dtrain pack --duplicates "
-            "drop` leaves them out",
-            n, dt_catalog_str(c, c->records[copy].key), dt_catalog_str(c, c->records[of].key));
+        dt_warn_alike("%u records of val and test repeat records of training, such as %s (of %s): "
+                      "data.split.unit: content keeps copies in one part, `dtrain pack --duplicates "
+                      "drop` leaves them out",
+                      n, dt_catalog_str(c, c->records[copy].key), dt_catalog_str(c, c->records[of].key));
     free(trains);
     free(part);
     free(id);
@@ -260,12 +247,11 @@ void dt_split_tell_copies(const dt_data *d) {
 
 // ---- keys --------------------------------------------------------------------------------------------
 // A share, or an expression whose records get the part.
-static dt_status read_part(const dt_data *d, const dt_config *c, const char *key,
-                           const dt_cnode *node, uint8_t part, double *share, uint8_t *given) {
+static dt_status read_part(const dt_data *d, const dt_config *c, const char *key, const dt_cnode *node, uint8_t part,
+                           double *share, uint8_t *given) {
     const dt_catalog *cat = d->reader->catalog;
     if (!node || dt_cnode_real(node, share)) return DT_OK;
-    if (d->listed)
-        return dt_config_fail(c, key, "%s: data.split.file gives the parts: take one of both", key);
+    if (d->listed) return dt_config_fail(c, key, "%s: data.split.file gives the parts: take one of both", key);
     bool *keep = dt_xcalloc((size_t)cat->n_records + 1, sizeof *keep);
     uint32_t n, n_twice = 0, twice = 0;
     dt_status st = dt_data_select(d, c, key, dt_cnode_str(node), keep, &n);
@@ -276,8 +262,8 @@ static dt_status read_part(const dt_data *d, const dt_config *c, const char *key
     }
     free(keep);
     if (n_twice == 0) return st;
-    return dt_config_fail(c, key, "%s: %u of its %u records are in data.split.val too, such as %s",
-                          key, n_twice, n, dt_catalog_str(cat, cat->records[twice].key));
+    return dt_config_fail(c, key, "%s: %u of its %u records are in data.split.val too, such as %s", key, n_twice, n,
+                          dt_catalog_str(cat, cat->records[twice].key));
 }
 
 static dt_status read_unit(const dt_data *d, const dt_config *c, dt_split_spec *s) {
@@ -309,12 +295,10 @@ static dt_status read_fold(const dt_config *c, dt_split_spec *s) {
     char *end;
     if (!text) return DT_OK;
     if (s->folds == 0)
-        return dt_config_fail(c, "data.split.fold",
-                              "data.split.fold: of no folds: add data.split.folds, or folds_by");
+        return dt_config_fail(c, "data.split.fold", "data.split.fold: of no folds: add data.split.folds, or folds_by");
     const long fold = strtol(text, &end, 10);
     if (end == text || *end || fold < 0 || fold > INT_MAX || (fold > 0 && fold >= s->folds))
-        return dt_config_fail(c, "data.split.fold", "data.split.fold: %s of %d folds, from 0 on",
-                              text, s->folds);
+        return dt_config_fail(c, "data.split.fold", "data.split.fold: %s of %d folds, from 0 on", text, s->folds);
     s->fold = (int)fold;
     return DT_OK;
 }
@@ -335,33 +319,29 @@ static dt_status read_official_fold(const dt_data *d, const dt_config *c, uint8_
         dt_text_list(names, sizeof names, name);
     }
     if (fold == col->n_values)
-        return dt_config_fail(c, "data.split.fold",
-                              "data.split.fold: column %s has no %s; it has %s",
+        return dt_config_fail(c, "data.split.fold", "data.split.fold: column %s has no %s; it has %s",
                               c->data.split.folds_by, want ? want : "fold",
                               *names ? names : "only -1, whose records always train");
     for (uint32_t r = 0; r < cat->n_records; r++) {
         if (dt_catalog_cell(cat, column, r) != fold) continue;
         if (given[r] == VAL)
-            return dt_config_fail(
-                c, "data.split.val",
-                "data.split.val: holds records of fold %s, which is the test part, "
-                "such as %s",
-                dt_catalog_str(cat, col->values[fold]), dt_catalog_str(cat, cat->records[r].key));
+            return dt_config_fail(c, "data.split.val",
+                                  "data.split.val: holds records of fold %s, which is the test part, "
+                                  "such as %s",
+                                  dt_catalog_str(cat, col->values[fold]), dt_catalog_str(cat, cat->records[r].key));
         given[r] = TEST;
     }
     return DT_OK;
 }
 
 // Folds take the place of a share of the test, so that `data.split.folds=5` makes folds of any config.
-static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s,
-                            uint8_t *given) {
+static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec *s, uint8_t *given) {
     double share;
     const bool official = c->data.split.folds_by != NULL;
     const char *key = official ? "data.split.folds_by" : "data.split.folds";
     if (c->data.split.folds.has) s->folds = (int)c->data.split.folds.value;
     if (official && s->folds > 0)
-        return dt_config_fail(c, key, "%s: the data's own folds, or data.split.folds: one of both",
-                              key);
+        return dt_config_fail(c, key, "%s: the data's own folds, or data.split.folds: one of both", key);
     if (!official) DT_TRY(read_fold(c, s));
     const dt_cnode *test = c->data.split.test;
     if (s->folds > 0 || official) {
@@ -370,33 +350,28 @@ static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec 
                                   "%s: a fold is the test part, and so is what data.split.%s says: "
                                   "take one of both",
                                   key, d->listed ? "file" : "test");
-        if (s->test > 0)
-            dt_info("%s: the fold is the test part, so the share of data.split.test is not used",
-                    key);
+        if (s->test > 0) dt_info("%s: the fold is the test part, so the share of data.split.test is not used", key);
         s->test = 0;
     }
     return official ? read_official_fold(d, c, given) : DT_OK;
 }
 
-static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec *s,
-                            uint8_t *given) {
+static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec *s, uint8_t *given) {
     if (d->listed) memcpy(given, d->listed, d->reader->catalog->n_records);
     DT_TRY(read_part(d, c, "data.split.val", c->data.split.val, VAL, &s->val, given));
     DT_TRY(read_part(d, c, "data.split.test", c->data.split.test, TEST, &s->test, given));
     for (int k = VAL; k <= TEST; k++)
         if ((k == VAL ? s->val : s->test) > 0 && lists(d, (uint8_t)k))
-            return dt_config_fail(c, "data.split.file",
-                                  "data.split.file lists a %s part: leave out data.split.%s",
+            return dt_config_fail(c, "data.split.file", "data.split.file lists a %s part: leave out data.split.%s",
                                   dt_split_name(k), dt_split_name(k));
     DT_TRY(read_folds(d, c, s, given));
-    if (s->val + s->test > 1 + 1e-9)
-        return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
+    if (s->val + s->test > 1 + 1e-9) return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
     DT_TRY(read_unit(d, c, s));
     if (c->data.split.seed.has) s->seed = (uint64_t)c->data.split.seed.value;
     s->given = given;
-    return c->data.split.stratify ? dt_data_find_column(d, c, "data.split.stratify",
-                                                        c->data.split.stratify, &s->stratify)
-                                  : DT_OK;
+    return c->data.split.stratify
+               ? dt_data_find_column(d, c, "data.split.stratify", c->data.split.stratify, &s->stratify)
+               : DT_OK;
 }
 
 // ---- an official split that is not used --------------------------------------------------------------
@@ -427,8 +402,7 @@ static void find_sets(found_parts *f, const dt_catalog *c) {
 }
 
 static void find_folders(found_parts *f, const dt_catalog *c) {
-    for (uint32_t r = 0; r < c->n_records && !(*f->name[VAL] && is_official(f) && *f->name[TEST]);
-         r++) {
+    for (uint32_t r = 0; r < c->n_records && !(*f->name[VAL] && is_official(f) && *f->name[TEST]); r++) {
         const char *key = dt_catalog_str(c, c->records[r].key), *slash = strchr(key, '/');
         if (slash) note_part(f, key, (size_t)(slash - key));
     }
@@ -437,8 +411,8 @@ static void find_folders(found_parts *f, const dt_catalog *c) {
 static void put_part(char *line, size_t cap, const found_parts *f, int part, bool sets) {
     size_t at = strlen(line);
     if (*f->name[part])
-        snprintf(line + at, cap - at, sets ? "%s: \"set = '%s'\"" : "%s: \"key like '%s/%%'\"",
-                 dt_split_name(part), f->name[part]);
+        snprintf(line + at, cap - at, sets ? "%s: \"set = '%s'\"" : "%s: \"key like '%s/%%'\"", dt_split_name(part),
+                 f->name[part]);
     else if (part == VAL)
         snprintf(line + at, cap - at, "val: 0.1");
 }
@@ -456,8 +430,8 @@ static void tell_official(const dt_data *d) {
     put_part(line, sizeof line, f, TEST, by_set);
     dt_warn_alike("data.path: has %s %s%s%s%s%s at its top, but no split is given, so all of them "
                   "train; to keep them apart, add to data:  split: {%s}",
-                  by_set ? "sets" : "folders", f->name[TRAIN], *f->name[VAL] ? ", " : "",
-                  f->name[VAL], *f->name[TEST] ? ", " : "", f->name[TEST], line);
+                  by_set ? "sets" : "folders", f->name[TRAIN], *f->name[VAL] ? ", " : "", f->name[VAL],
+                  *f->name[TEST] ? ", " : "", f->name[TEST], line);
 }
 
 // ---- the whole ---------------------------------------------------------------------------------------
@@ -476,12 +450,11 @@ static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_spli
         const char *name = dt_split_name(k);
         const bool of_folds = s->folds > 0 && k == TEST;
         if (d->splits.n[k] == 0 && is_wanted(c, s, k))
-            return dt_config_fail(
-                c, "data.split",
-                "none of the %u samples falls into the %s part%s: %s data.split.%s, divide by "
-                "something finer than data.split.unit, or set %s to 0 to go without",
-                d->view.n, name, left_out, of_folds ? "lower" : "raise", of_folds ? "folds" : name,
-                name);
+            return dt_config_fail(c, "data.split",
+                                  "none of the %u samples falls into the %s part%s: %s data.split.%s, divide by "
+                                  "something finer than data.split.unit, or set %s to 0 to go without",
+                                  d->view.n, name, left_out, of_folds ? "lower" : "raise", of_folds ? "folds" : name,
+                                  name);
     }
     return DT_OK;
 }
@@ -518,8 +491,7 @@ static void put_text(dt_buffer *b, const char *text) {
     free(cell);
 }
 
-static void put_row(dt_buffer *b, const dt_data *d, const uint32_t *record, int n, int set,
-                    uint8_t part) {
+static void put_row(dt_buffer *b, const dt_data *d, const uint32_t *record, int n, int set, uint8_t part) {
     const dt_catalog *c = d->reader->catalog;
     const char *name = set >= 0 ? dt_catalog_value(c, set, record[0]) : NULL;
     for (int k = 0; k < n; k++) {
@@ -561,8 +533,7 @@ dt_status dt_split_write(const dt_dataset *base, const char *path) {
         if (part[r] != NOWHERE) put_row(&b, d, &r, 1, set, part[r]);
     for (uint32_t i = 0; i < v->n && !by_record; i++)
         if (d->splits.part[i] != NOWHERE)
-            put_row(&b, d, v->record + (size_t)i * (size_t)v->width, v->width, set,
-                    d->splits.part[i]);
+            put_row(&b, d, v->record + (size_t)i * (size_t)v->width, v->width, set, d->splits.part[i]);
     dt_status st = dt_io_update_file(path, b.data, b.n_bytes);
     dt_buffer_fini(&b);
     free(part);

@@ -127,8 +127,7 @@ static void check_member(checker *c, worker *w, uint32_t record, uint32_t member
     w->counts.n_members++;
     w->counts.n_bytes += m->size;
     bool is_blank = m->size == 0 && !known; // a picture must have bytes, a caption need not
-    dt_status st =
-        is_blank ? DT_OK : dt_reader_read(c->reader, record, member, true, &w->bytes, &bytes);
+    dt_status st = is_blank ? DT_OK : dt_reader_read(c->reader, record, member, true, &w->bytes, &bytes);
     if (st != DT_OK) {
         if (is_of_data(c, st)) add_bad(c, record, member, true);
         return;
@@ -218,12 +217,9 @@ dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_resu
     *out = (dt_verify_result){0};
     checker c = {.reader = s, .o = o, .result = out};
     dt_team *team = NULL;
-    c.progress = (dt_progress){.on = o->progress,
-                               .what = "verify",
-                               .items = "records",
-                               .total_items = s->catalog->n_records};
-    for (uint32_t m = 0; m < s->catalog->n_members; m++)
-        c.progress.total_bytes += s->catalog->members[m].size;
+    c.progress =
+        (dt_progress){.on = o->progress, .what = "verify", .items = "records", .total_items = s->catalog->n_records};
+    for (uint32_t m = 0; m < s->catalog->n_members; m++) c.progress.total_bytes += s->catalog->members[m].size;
     dt_progress_begin(&c.progress);
     DT_TRY(dt_team_create(&team, o->n_threads, "dt-verify"));
     dt_shard_hash *hashes = dt_shard_hashes_find(s->catalog);
@@ -237,8 +233,7 @@ dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_resu
     dt_progress_end(&c.progress);
     pthread_mutex_destroy(&c.lock);
     dt_shard_hashes_free(hashes, s->catalog->n_shards);
-    if (out->n_bad_shards > 1)
-        qsort(out->bad_shards, out->n_bad_shards, sizeof *out->bad_shards, compare_bad_shards);
+    if (out->n_bad_shards > 1) qsort(out->bad_shards, out->n_bad_shards, sizeof *out->bad_shards, compare_bad_shards);
     if (out->n_bad > 1) qsort(out->bad, out->n_bad, sizeof *out->bad, compare_bad);
     for (size_t i = 0; i < out->n_bad; i++)
         out->n_bad_records += i == 0 || out->bad[i].record != out->bad[i - 1].record;

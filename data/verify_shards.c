@@ -40,8 +40,7 @@ static void take_hash(dt_shard_hash *out, dt_listed *from, const char *list, boo
         *out = (dt_shard_hash){from->hash_name, from->hash};
         from->hash_name = from->hash = NULL;
     } else if (from->hash_name && !*warned) {
-        dt_info("%s: has hashes of kind %s, which are not compared (those of xxhash are)", list,
-                from->hash_name);
+        dt_info("%s: has hashes of kind %s, which are not compared (those of xxhash are)", list, from->hash_name);
         *warned = true;
     }
 }
@@ -81,8 +80,7 @@ void dt_shard_hashes_free(dt_shard_hash *h, uint32_t n) {
     free(h);
 }
 
-dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash *want,
-                              dt_buffer *scratch) {
+dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash *want, dt_buffer *scratch) {
     uint64_t n_bytes = s->catalog->shards[shard].n_bytes;
     char hex[DT_NAMED_HASH_HEX];
     uint8_t *block = dt_buffer_reserve(scratch, BLOCK_BYTES);
@@ -98,7 +96,6 @@ dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash 
     dt_named_hash_destroy(h);
     DT_TRY(st);
     if (strcasecmp(hex, want->hex) == 0) return DT_OK;
-    return dt_fail(DT_E_DATA,
-                   "its bytes are not those that index.json has the hash of (%s %s, not %s)",
-                   want->name, hex, want->hex);
+    return dt_fail(DT_E_DATA, "its bytes are not those that index.json has the hash of (%s %s, not %s)", want->name,
+                   hex, want->hex);
 }

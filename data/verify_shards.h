@@ -14,7 +14,6 @@ dt_shard_hash *dt_shard_hashes_find(const dt_catalog *c);
 void dt_shard_hashes_free(dt_shard_hash *h, uint32_t n);
 
 // Reads the shard (unpacked) and compares. DT_E_DATA: the message is the reason. Any thread.
-dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash *want,
-                              dt_buffer *scratch);
+dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash *want, dt_buffer *scratch);
 
 #endif

@@ -16,8 +16,7 @@ enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
 static const launch_option options[] = {
     [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
-    [KERNELS] = {"--kernels", NULL,
-                 "print what each kernel moves, how long it takes, and what was chosen by timing"},
+    [KERNELS] = {"--kernels", NULL, "print what each kernel moves, how long it takes, and what was chosen by timing"},
     [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
     [RATE] = {"--rate", "R|DEVICE=R,…",
               "for --cost: samples/s, or a run that measured them, of each device, as in "
@@ -26,8 +25,7 @@ static const launch_option options[] = {
     [MACHINES] = {"--machines", "N",
                   "for --cost: machines that train together; a rate without a device is that of "
                   "all of them (1)"},
-    [PRICES] = {"--prices", "FILE",
-                "for --cost, --ranks: your own copy of launch/cloud/prices.csv"},
+    [PRICES] = {"--prices", "FILE", "for --cost, --ranks: your own copy of launch/cloud/prices.csv"},
     [RANKS] = {"--ranks", "A..B|A,B,…", "predict step, memory, start, cost on so many ranks"},
     [FABRIC] = {"--fabric", "NAME|FILE,…",
                 "for --ranks: networks of launch/cloud/fabrics.yaml or a file like it (all ranks "
@@ -35,8 +33,7 @@ static const launch_option options[] = {
     [PLOT] = {"--plot", "FILE", "for --ranks: efficiency by ranks, as SVG"},
     {NULL}};
 
-static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
-                       dt_run_length *length) {
+static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     launch_source data = {.comm = comm};
     dt_trainer_args a = launch_trainer_args(c, &data);
     dt_field_info fields[DT_MAX_FIELDS];
@@ -51,8 +48,7 @@ static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *print
     return dt_trainer_check(&a, fields, n_fields, prints, out, length);
 }
 
-dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
-                              dt_run_length *length) {
+dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     dt_comm *comm = NULL;
     dt_status st = dt_comm_create_self(&comm);
     if (st == DT_OK) st = check(c, comm, prints, out, length);
@@ -65,8 +61,7 @@ static dt_status read_cost(const launch_words *w, launch_cost *k) {
         if (w->options[i] && !w->options[COST] && (i == MACHINES || !w->options[RANKS]))
             return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
     for (int i = FABRIC; i <= PLOT; i++)
-        if (w->options[i] && !w->options[RANKS])
-            return dt_fail(DT_E_USAGE, "%s is for --ranks", options[i].name);
+        if (w->options[i] && !w->options[RANKS]) return dt_fail(DT_E_USAGE, "%s is for --ranks", options[i].name);
     *k = (launch_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
     return launch_option_int(w, MACHINES, 1, &k->n_machines);
 }
@@ -77,8 +72,7 @@ static dt_status run(const launch_words *w) {
     dt_scaling scaling;
     DT_TRY(read_cost(w, &cost));
     if (w->options[RANKS])
-        DT_TRY(
-            launch_read_scaling(&scaling, w->options[RANKS], w->options[FABRIC], w->options[RATE]));
+        DT_TRY(launch_read_scaling(&scaling, w->options[RANKS], w->options[FABRIC], w->options[RATE]));
     DT_TRY(launch_load_config(&c, "check", w));
     const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL,
                                     .kernels = w->options[KERNELS] != NULL,
@@ -87,8 +81,7 @@ static dt_status run(const launch_words *w) {
     dt_signals_starting();
     dt_signals_install();
     dt_status st = launch_check_config(c, &prints, stdout, &cost.length);
-    if (st == DT_OK && w->options[RANKS])
-        st = launch_print_scaling(&scaling, &cost, c, w->options[PLOT], stdout);
+    if (st == DT_OK && w->options[RANKS]) st = launch_print_scaling(&scaling, &cost, c, w->options[PLOT], stdout);
     if (st == DT_OK && w->options[COST]) st = launch_print_cost(&cost, c, stdout);
     dt_config_destroy(c);
     return st;
@@ -96,17 +89,16 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_check = {
     .options = options,
-    .text =
-        "Finds on one machine, in a second, what would otherwise fail after hours in a queue:\n"
-        "reads the config, the data set's catalog and a first micro-batch, builds graph and plan,\n"
-        "reports parameters and memory. Data that training could not use is exit 3; where no file\n"
-        "of data.path is there yet, a warning says so and the rest is checked without.\n\n"
-        "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
-        "  dtrain check configs/fusion.yaml --graph\n"
-        "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
-        "  dtrain check configs/fusion.yaml --kernels\n"
-        "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
-        "  dtrain check configs/fusion.yaml --ranks 1..8\n"
-        "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 --rate "
-        "H100:8=20000 --plot scaling.svg\n",
+    .text = "Finds on one machine, in a second, what would otherwise fail after hours in a queue:\n"
+            "reads the config, the data set's catalog and a first micro-batch, builds graph and plan,\n"
+            "reports parameters and memory. Data that training could not use is exit 3; where no file\n"
+            "of data.path is there yet, a warning says so and the rest is checked without.\n\n"
+            "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
+            "  dtrain check configs/fusion.yaml --graph\n"
+            "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
+            "  dtrain check configs/fusion.yaml --kernels\n"
+            "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
+            "  dtrain check configs/fusion.yaml --ranks 1..8\n"
+            "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 --rate "
+            "H100:8=20000 --plot scaling.svg\n",
     .run = run};

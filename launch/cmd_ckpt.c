@@ -37,9 +37,7 @@ static char *directory_of(const char *where, int64_t *step) {
     *step = -1;
     if (dt_s3_is_url(where)) {
         char *above = dt_io_parent(where);
-        if (dt_text_ends(above, "/checkpoints") &&
-            dt_ckpt_step_of_name(strrchr(where, '/') + 1, step))
-            return above;
+        if (dt_text_ends(above, "/checkpoints") && dt_ckpt_step_of_name(strrchr(where, '/') + 1, step)) return above;
         free(above);
         return checkpoints_of(where);
     }
@@ -66,16 +64,14 @@ static dt_status list(const char *run, bool verify) {
         }
     for (int i = 0; st == DT_OK && i < n; i++) {
         dt_text_print(stdout, infos[i].path);
-        printf("\tstep %" PRId64 "\t%.1f MiB%s%s", infos[i].step,
-               (double)infos[i].n_bytes / 1048576.0, infos[i].best ? "\tbest" : "",
-               infos[i].valid ? (verify ? "\tgood" : "") : "\tBAD: ");
+        printf("\tstep %" PRId64 "\t%.1f MiB%s%s", infos[i].step, (double)infos[i].n_bytes / 1048576.0,
+               infos[i].best ? "\tbest" : "", infos[i].valid ? (verify ? "\tgood" : "") : "\tBAD: ");
         if (!infos[i].valid) dt_text_print(stdout, infos[i].why);
         printf("\n");
         bad += !infos[i].valid;
     }
     if (st == DT_OK && n == 0) st = dt_fail(DT_E_CKPT, "%s: no checkpoints there", dir);
-    if (st == DT_OK && verify && bad)
-        st = dt_fail(DT_E_CKPT, "%s: %d of %d checkpoints are bad", dir, bad, n);
+    if (st == DT_OK && verify && bad) st = dt_fail(DT_E_CKPT, "%s: %d of %d checkpoints are bad", dir, bad, n);
     free(infos);
     free(dir);
     return st;
@@ -151,8 +147,7 @@ static dt_status diff(const char *a, const char *b) {
     char *path_a = NULL, *path_b = NULL;
     bool differ = false;
     if (dt_s3_is_url(a) || dt_s3_is_url(b))
-        return dt_fail(DT_E_USAGE, "dtrain ckpt diff reads files: pull %s first",
-                       dt_s3_is_url(a) ? a : b);
+        return dt_fail(DT_E_USAGE, "dtrain ckpt diff reads files: pull %s first", dt_s3_is_url(a) ? a : b);
     dt_status st = newest(a, &path_a);
     if (st == DT_OK) st = newest(b, &path_b);
     if (st == DT_OK) st = dt_ckpt_diff(path_a, path_b, stdout, &differ);
@@ -184,8 +179,7 @@ static dt_status run(const launch_words *w) {
     else if (strcmp(what, "pull") != 0)
         st = dt_fail(DT_E_USAGE, "dtrain ckpt %s: expected ls, show, verify, pull or diff", what);
     else if (!dt_s3_is_url(where))
-        st = dt_fail(DT_E_USAGE, "%s: expected a run in a bucket: s3://BUCKET/KEY or gs://…",
-                     w->words[1]);
+        st = dt_fail(DT_E_USAGE, "%s: expected a run in a bucket: s3://BUCKET/KEY or gs://…", w->words[1]);
     else
         st = pull(where, w->words[2]);
     free(where);
@@ -194,14 +188,13 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_ckpt = {
     .options = options,
-    .text =
-        "Looks into the checkpoints of a run. A run's directory means its newest checkpoint; a\n"
-        "run in a bucket (checkpoint.mirror) is named by its URL.\n\n"
-        "  dtrain ckpt ls runs/fusion              step and size of each, which is the best\n"
-        "  dtrain ckpt verify runs/fusion          every file against its hash, tensors for NaN; "
-        "exit 4 if bad\n"
-        "  dtrain ckpt show runs/fusion            its files with sizes and hashes, its state\n"
-        "  dtrain ckpt pull s3://b/r/fusion runs/fusion   newest and best of a bucket, and the "
-        "run's files\n"
-        "  dtrain ckpt diff runs/a runs/b          tensors that differ; exit 4 if there are any\n",
+    .text = "Looks into the checkpoints of a run. A run's directory means its newest checkpoint; a\n"
+            "run in a bucket (checkpoint.mirror) is named by its URL.\n\n"
+            "  dtrain ckpt ls runs/fusion              step and size of each, which is the best\n"
+            "  dtrain ckpt verify runs/fusion          every file against its hash, tensors for NaN; "
+            "exit 4 if bad\n"
+            "  dtrain ckpt show runs/fusion            its files with sizes and hashes, its state\n"
+            "  dtrain ckpt pull s3://b/r/fusion runs/fusion   newest and best of a bucket, and the "
+            "run's files\n"
+            "  dtrain ckpt diff runs/a runs/b          tensors that differ; exit 4 if there are any\n",
     .run = run};

@@ -14,15 +14,13 @@ enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
 static const launch_option options[] = {
     [WHICH] = LAUNCH_WHICH,
     [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
-    [SET] = {"--set", "PATH",
-             "all samples of this data set instead; its classes are found by name"},
+    [SET] = {"--set", "PATH", "all samples of this data set instead; its classes are found by name"},
     [CSV] = {"--csv", "FILE", "the figures as a table, too"},
     [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
-    [CALIBRATE] =
-        {"--calibrate", NULL,
-         "instead: fits the temperature of probabilities on the validation part, and with "
-         "eval.threshold: f1 the thresholds of labels, for dtrain predict; dtrain eval leaves "
-         "probabilities as they are"},
+    [CALIBRATE] = {"--calibrate", NULL,
+                   "instead: fits the temperature of probabilities on the validation part, and with "
+                   "eval.threshold: f1 the thresholds of labels, for dtrain predict; dtrain eval leaves "
+                   "probabilities as they are"},
     {NULL}};
 
 enum { MOST = 256 };
@@ -76,9 +74,9 @@ static dt_status load(job *j, const launch_words *w) {
     for (int i = 0; i < n && st == DT_OK; i++) {
         dt_config **out = &j->configs[i];
         words[0] = w->words[i];
-        st = w->options[SET] ? launch_load_for_set(out, words[0], w->options[SET],
-                                                   LAUNCH_ALL_RECORDS, words + 1, one.n_words - 1)
-                             : launch_load_config(out, "eval", &one);
+        st = w->options[SET]
+                 ? launch_load_for_set(out, words[0], w->options[SET], LAUNCH_ALL_RECORDS, words + 1, one.n_words - 1)
+                 : launch_load_config(out, "eval", &one);
         j->r.n_members += st == DT_OK;
     }
     free(words);
@@ -87,10 +85,9 @@ static dt_status load(job *j, const launch_words *w) {
 
 static dt_status run(const launch_words *w) {
     const bool fits = w->options[CALIBRATE] != NULL;
-    job j = {.r = {.which = w->options[WHICH],
-                   .csv = w->options[CSV],
-                   .raw = w->options[RAW],
-                   .own_data = !w->options[SET]}};
+    job j = {
+        .r = {
+            .which = w->options[WHICH], .csv = w->options[CSV], .raw = w->options[RAW], .own_data = !w->options[SET]}};
     if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || j.r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
                                    "and neither --split, --set, --csv nor --raw");
@@ -98,8 +95,7 @@ static dt_status run(const launch_words *w) {
     dt_status st = load(&j, w);
     if (st == DT_OK) {
         const dt_field_use use = use_of(j.configs[0]);
-        st = launch_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? calibrate : body,
-                              &j);
+        st = launch_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? calibrate : body, &j);
     }
     for (int i = 0; i < j.r.n_members; i++) dt_config_destroy(j.configs[i]);
     return st;
@@ -107,12 +103,11 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_eval = {
     .options = options,
-    .text =
-        "Metrics of a checkpoint on one split, or on another data set, as a JSON line on "
-        "stdout. Several runs: of the mean of their predictions, as dtrain predict makes it.\n\n"
-        "  dtrain eval runs/fusion --which latest\n"
-        "  dtrain eval runs/a runs/b runs/c --split test 'eval.metrics=[accuracy, roc_auc]'\n"
-        "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv "
-        "new.csv\n"
-        "  mpirun -np 2 dtrain eval configs/fusion.yaml --split val 'eval.metrics=[confusion]'\n",
+    .text = "Metrics of a checkpoint on one split, or on another data set, as a JSON line on "
+            "stdout. Several runs: of the mean of their predictions, as dtrain predict makes it.\n\n"
+            "  dtrain eval runs/fusion --which latest\n"
+            "  dtrain eval runs/a runs/b runs/c --split test 'eval.metrics=[accuracy, roc_auc]'\n"
+            "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv "
+            "new.csv\n"
+            "  mpirun -np 2 dtrain eval configs/fusion.yaml --split val 'eval.metrics=[confusion]'\n",
     .run = run};

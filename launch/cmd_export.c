@@ -21,12 +21,10 @@
 enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const launch_option options[] = {
     [WHICH] = LAUNCH_WHICH,
-    [PREPROCESS] =
-        {"--preprocess", NULL,
-         "inputs are pixels (N,H,W,C) and numbers in their units; the file normalises them"},
+    [PREPROCESS] = {"--preprocess", NULL,
+                    "inputs are pixels (N,H,W,C) and numbers in their units; the file normalises them"},
     [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
-    [NAMES] = {"--names", "dtrain|torchvision|timm",
-               "of the tensors in OUT.safetensors (dtrain, as in a checkpoint)"},
+    [NAMES] = {"--names", "dtrain|torchvision|timm", "of the tensors in OUT.safetensors (dtrain, as in a checkpoint)"},
     {NULL}};
 enum { NAMES_DTRAIN, NAMES_TORCHVISION, NAMES_TIMM };
 
@@ -122,8 +120,7 @@ static void scale_numbers(export *e, dt_onnx_port *o) {
 }
 
 static dt_status add_output(export *e, const char *name) {
-    if (e->n_outputs == MAX_OUTPUTS)
-        return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
+    if (e->n_outputs == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
     e->outputs[e->n_outputs] = (dt_onnx_port){.name = name};
     scale_numbers(e, &e->outputs[e->n_outputs++]);
     return DT_OK;
@@ -137,8 +134,7 @@ static dt_status list_outputs(export *e, const char *text) {
     for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t]));
     if (!text) return DT_OK;
     e->outputs_text = dt_xstrdup(text);
-    for (char *name = strtok_r(e->outputs_text, ",", &rest); name;
-         name = strtok_r(NULL, ",", &rest))
+    for (char *name = strtok_r(e->outputs_text, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
         DT_TRY(add_output(e, name));
     return e->n_outputs ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
 }
@@ -182,8 +178,7 @@ static dt_status describe_inputs(export *e) {
 
 static dt_status write_file(export *e, bool preprocess, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
-    const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes,
-                              NULL};
+    const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes, NULL};
     dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields};
     dt_onnx_opts o = {.outputs = e->outputs,
                       .n_outputs = e->n_outputs,
@@ -214,8 +209,8 @@ static bool is_torchvisions(const export *e, const dt_graph *g) {
 
 static dt_status write_tensors(const export *e, const dt_graph *g, int names, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
-    const char *metadata[] = {
-        "format", "pt", "normalize", e->normalize.data, classes ? "classes" : NULL, classes, NULL};
+    const char *metadata[] = {"format", "pt", "normalize", e->normalize.data, classes ? "classes" : NULL,
+                              classes,  NULL};
     const int n = dt_safetensors_count(e->weights);
     dt_ckpt_tensor *tensors = dt_xcalloc((size_t)n + 1, sizeof *tensors);
     for (int i = 0; i < n; i++) {
@@ -224,8 +219,7 @@ static dt_status write_tensors(const export *e, const dt_graph *g, int names, co
         snprintf(name, sizeof name, "%s", dt_safetensors_name(e->weights, i));
         dt_safetensors_shape(e->weights, i, &t->shape);
         if (names == NAMES_TIMM)
-            dt_graph_timms_name(g, dt_safetensors_name(e->weights, i), name, sizeof name,
-                                &t->shape);
+            dt_graph_timms_name(g, dt_safetensors_name(e->weights, i), name, sizeof name, &t->shape);
         t->name = dt_xstrdup(name);
         t->data = (float *)dt_safetensors_data(e->weights, i, NULL); // is read only
     }
@@ -236,15 +230,12 @@ static dt_status write_tensors(const export *e, const dt_graph *g, int names, co
 }
 
 static dt_status write_weights(export *e, int names, const char *path) {
-    const dt_model_args a = {
-        .config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = 1};
+    const dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields, .batch = 1};
     dt_graph *g = NULL;
     DT_TRY(dt_model_graph(&g, &a, DT_F32));
     dt_status st = DT_OK;
-    if (names == NAMES_TIMM ? !dt_graph_is_timms(g)
-                            : names == NAMES_TORCHVISION && !is_torchvisions(e, g))
-        st = dt_fail(DT_E_USAGE,
-                     "--names: %s has no network such as this run's; dtrain is the default",
+    if (names == NAMES_TIMM ? !dt_graph_is_timms(g) : names == NAMES_TORCHVISION && !is_torchvisions(e, g))
+        st = dt_fail(DT_E_USAGE, "--names: %s has no network such as this run's; dtrain is the default",
                      names == NAMES_TIMM ? "timm" : "torchvision");
     if (st == DT_OK) st = write_tensors(e, g, names, path);
     dt_graph_destroy(g);
@@ -256,8 +247,7 @@ static dt_status write(export *e, const launch_words *w) {
     const bool weights = end && strcmp(end, ".safetensors") == 0;
     int names;
     DT_TRY(launch_option_word(w, NAMES, NAMES_DTRAIN, &names));
-    if (!weights && w->options[NAMES])
-        return dt_fail(DT_E_USAGE, "--names is for weights: OUT.safetensors");
+    if (!weights && w->options[NAMES]) return dt_fail(DT_E_USAGE, "--names is for weights: OUT.safetensors");
     if (weights && (w->options[PREPROCESS] || w->options[OUTPUTS]))
         return dt_fail(DT_E_USAGE, "--preprocess and --outputs are for a network: OUT.onnx");
     if (weights) return write_weights(e, names, path);
@@ -290,19 +280,18 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_export = {
     .options = options,
-    .text =
-        "Writes the network of a run in its evaluation form: ONNX, operator set 17, any number of\n"
-        "samples, batch norms folded into the convolutions. The names of the classes and what the\n"
-        "inputs are normalised by are in the file's metadata. Inputs are normalised: images "
-        "(N,C,H,W),\n"
-        "numbers (N,D); with --preprocess they are pixels (N,H,W,C) and numbers in the field's "
-        "unit.\n"
-        "Images are not resized.\n\n"
-        "OUT.safetensors gets the weights alone. --names: dtrain's, or those under which the "
-        "network "
-        "of\n"
-        "torchvision or timm loads them with load_state_dict(strict=True).\n\n"
-        "  dtrain export runs/resnet50 resnet50.onnx\n"
-        "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n"
-        "  dtrain export runs/resnet50 resnet50.safetensors --names timm\n",
+    .text = "Writes the network of a run in its evaluation form: ONNX, operator set 17, any number of\n"
+            "samples, batch norms folded into the convolutions. The names of the classes and what the\n"
+            "inputs are normalised by are in the file's metadata. Inputs are normalised: images "
+            "(N,C,H,W),\n"
+            "numbers (N,D); with --preprocess they are pixels (N,H,W,C) and numbers in the field's "
+            "unit.\n"
+            "Images are not resized.\n\n"
+            "OUT.safetensors gets the weights alone. --names: dtrain's, or those under which the "
+            "network "
+            "of\n"
+            "torchvision or timm loads them with load_state_dict(strict=True).\n\n"
+            "  dtrain export runs/resnet50 resnet50.onnx\n"
+            "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n"
+            "  dtrain export runs/resnet50 resnet50.safetensors --names timm\n",
     .run = run};

@@ -15,13 +15,11 @@ static int width_of(int columns, const char *text) {
 
 static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
     for (const launch_verb *v = table; v->name; v++)
-        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name, width_of(32, v->words),
-                v->words, v->summary);
+        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name, width_of(32, v->words), v->words, v->summary);
 }
 
 void launch_print_usage(FILE *out) {
-    fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n",
-            DTRAIN_VERSION);
+    fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n", DTRAIN_VERSION);
     fprintf(out, "  dtrain launch local -n 2 configs/fusion.yaml train.epochs=8\n\n");
     print_verbs(out, "", launch_verbs);
     fprintf(out, "\nEvery verb has --help. Exit codes: 0 done, 2 usage or config, 3 data, "
@@ -42,8 +40,7 @@ void launch_print_help(const launch_verb *v, const char *name) {
     if (o) printf("\nOptions:\n");
     for (; o && o->name; o++) {
         char left[64];
-        snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
+        snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
         printf("  %-*s %s\n", width_of(28, left), left, o->help);
     }
 }
@@ -59,8 +56,7 @@ static void print_candidates(const launch_verb *v) {
     const launch_option *o = v->command->options;
     printf("--help");
     for (; o && o->name; o++) printf(" %s", o->name);
-    for (const launch_verb *inner = v->command->verbs; inner && inner->name; inner++)
-        printf(" %s", inner->name);
+    for (const launch_verb *inner = v->command->verbs; inner && inner->name; inner++) printf(" %s", inner->name);
     size_t n = 0;
     const dt_config_key *keys = dt_config_keys(&n);
     for (size_t i = 0; takes_keys(v) && i < n; i++)
@@ -68,8 +64,7 @@ static void print_candidates(const launch_verb *v) {
 }
 
 static void print_names(void) {
-    for (const launch_verb *v = launch_verbs; v->name; v++)
-        printf("%s%s", v == launch_verbs ? "" : " ", v->name);
+    for (const launch_verb *v = launch_verbs; v->name; v++) printf("%s%s", v == launch_verbs ? "" : " ", v->name);
 }
 
 // case "$1" in train) list="…";; … esac, which bash and zsh read alike.
@@ -106,8 +101,7 @@ static void complete_zsh(void) {
     printf("fi\ncompadd -- ${${=list}:#*=}\ncompadd -S '' -- ${(M)${=list}:#*=}\n_files\n");
 }
 
-static void fish_line(const char *condition, const char *verb, const char *flag, const char *word,
-                      const char *help) {
+static void fish_line(const char *condition, const char *verb, const char *flag, const char *word, const char *help) {
     printf("complete -c dtrain -n '%s%s' %s %s -d '", condition, verb, flag, word);
     for (; *help; help++) printf(*help == '\'' || *help == '\\' ? "\\%c" : "%c", *help);
     printf("'\n");
@@ -215,19 +209,18 @@ static dt_status run(const launch_words *w) {
     for (int i = 0; i < w->n_words; i++) {
         v = table ? launch_find_verb(table, w->words[i]) : NULL;
         if (!v)
-            return dt_fail(DT_E_USAGE, "there is no verb '%s%s%s'; see dtrain --help", name,
-                           *name ? " " : "", w->words[i]);
-        snprintf(name + strlen(name), sizeof name - strlen(name), "%s%s", *name ? " " : "",
-                 v->name);
+            return dt_fail(DT_E_USAGE, "there is no verb '%s%s%s'; see dtrain --help", name, *name ? " " : "",
+                           w->words[i]);
+        snprintf(name + strlen(name), sizeof name - strlen(name), "%s%s", *name ? " " : "", v->name);
         table = v->command->verbs;
     }
     if (v) launch_print_help(v, name);
     return DT_OK;
 }
 
-const launch_command launch_help = {
-    .options = options,
-    .text = "What a verb does, with its options and examples, as VERB --help prints it.\n\n"
-            "  dtrain help data ls\n"
-            "  eval \"$(dtrain help --completion bash)\"\n",
-    .run = run};
+const launch_command launch_help = {.options = options,
+                                    .text =
+                                        "What a verb does, with its options and examples, as VERB --help prints it.\n\n"
+                                        "  dtrain help data ls\n"
+                                        "  eval \"$(dtrain help --completion bash)\"\n",
+                                    .run = run};

@@ -37,8 +37,7 @@ static void print_module(const char *name, const char *why_missing) {
 }
 
 enum { ONNX };
-static const launch_option options[] = {
-    [ONNX] = {"--onnx", NULL, "list the ONNX ops that model.onnx reads"}, {NULL}};
+static const launch_option options[] = {[ONNX] = {"--onnx", NULL, "list the ONNX ops that model.onnx reads"}, {NULL}};
 
 static dt_status run(const launch_words *w) {
     DT_TRY(launch_expect_words(w, "info", 0, 0, "no words"));
@@ -56,8 +55,7 @@ static dt_status run(const launch_words *w) {
     size_t n;
     const dt_config_key *k = dt_config_keys(&n);
     while (strcmp(k->path, "model.name") != 0) k++;
-    for (const dt_config_word *m = dt_config_words(k); m->id; m++)
-        printf("model    %-8s %s\n", m->id, m->help);
+    for (const dt_config_word *m = dt_config_words(k); m->id; m++) printf("model    %-8s %s\n", m->id, m->help);
     return DT_OK;
 }
 

@@ -34,10 +34,9 @@ static dt_status run(const launch_words *w) {
 }
 
 const launch_command launch_init = {
-    .text =
-        "Makes a run whose only checkpoint is of step 0: the weights of model.init, else random\n"
-        "ones. dtrain eval, predict, quantize and export take it as any other, and dtrain\n"
-        "CONFIG.yaml run.name=… trains on from there.\n\n"
-        "  dtrain init photos.yaml runs/timm model.init=resnet18.safetensors model.depth=18\n"
-        "  dtrain eval runs/timm\n",
+    .text = "Makes a run whose only checkpoint is of step 0: the weights of model.init, else random\n"
+            "ones. dtrain eval, predict, quantize and export take it as any other, and dtrain\n"
+            "CONFIG.yaml run.name=… trains on from there.\n\n"
+            "  dtrain init photos.yaml runs/timm model.init=resnet18.safetensors model.depth=18\n"
+            "  dtrain eval runs/timm\n",
     .run = run};

@@ -11,8 +11,8 @@
 #include <string.h>
 
 enum { MARKDOWN };
-static const launch_option options[] = {
-    [MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"}, {NULL}};
+static const launch_option options[] = {[MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"},
+                                        {NULL}};
 
 static void print_cell(const char *text) {
     for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text);
@@ -22,12 +22,11 @@ static void print_key(const dt_config_key *k, bool markdown) {
     const char *fallback = k->default_text ? k->default_text : "-";
     char *owners = dt_config_owners(k);
     if (!markdown) {
-        printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, dt_config_type_name(k->kind),
-               fallback, *k->range ? ", " : "", k->range,
-               k->flags & DT_KEY_NUMERIC ? ", numeric" : "", owners, *owners ? ": " : "", k->help);
+        printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, dt_config_type_name(k->kind), fallback,
+               *k->range ? ", " : "", k->range, k->flags & DT_KEY_NUMERIC ? ", numeric" : "", owners,
+               *owners ? ": " : "", k->help);
         for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
-            printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "",
-                   w->keys ? w->keys : "");
+            printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "", w->keys ? w->keys : "");
     } else {
         printf("| `%s` | %s | `%s` | ", k->path, dt_config_type_name(k->kind), fallback);
         print_cell(k->range);
@@ -45,11 +44,9 @@ static bool is_repeated(const char *path, const char *prefix) {
     bool known = false;
     size_t n = 0;
     const dt_config_key *keys = dt_config_keys(&n);
-    if (strncmp(path, at, strlen(at)) != 0 || strncmp(prefix, at, strlen("model.encoders")) == 0)
-        return false;
+    if (strncmp(path, at, strlen(at)) != 0 || strncmp(prefix, at, strlen("model.encoders")) == 0) return false;
     char *other = dt_xprintf("model.%s", path + strlen(at));
-    for (size_t i = 0; i < n; i++)
-        known |= strcmp(keys[i].path, other) == 0 && strcmp(other, "model.name") != 0;
+    for (size_t i = 0; i < n; i++) known |= strcmp(keys[i].path, other) == 0 && strcmp(other, "model.name") != 0;
     free(other);
     return known;
 }
@@ -66,8 +63,7 @@ static void print_layers(bool markdown) {
     const char *type, *keys, *help;
     if (markdown) printf("\n| layer | keys, defaults | does |\n|---|---|---|\n");
     for (size_t i = 0; dt_model_describe_layer(i, &type, &keys, &help); i++)
-        printf(markdown ? "| `%s` | %s%s%s | %s |\n" : "  %-14s %s%s%s%s\n", type,
-               *keys && markdown ? "`" : "", keys,
+        printf(markdown ? "| `%s` | %s%s%s | %s |\n" : "  %-14s %s%s%s%s\n", type, *keys && markdown ? "`" : "", keys,
                *keys ? (markdown ? "`" : "\n                 ") : "", help);
 }
 
@@ -77,8 +73,7 @@ static dt_status run(const launch_words *w) {
     bool markdown = w->options[MARKDOWN] != NULL;
     size_t n = 0, shown = 0;
     const dt_config_key *keys = dt_config_keys(&n);
-    if (markdown)
-        printf("| key | type | default | range | numeric | |\n|---|---|---|---|---|---|\n");
+    if (markdown) printf("| key | type | default | range | numeric | |\n|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < n; i++) {
         if (strncmp(keys[i].path, prefix, strlen(prefix)) != 0) continue;
         if (is_repeated(keys[i].path, prefix)) continue;
@@ -87,8 +82,7 @@ static dt_status run(const launch_words *w) {
     }
     if (strcmp(prefix, "data.augment") == 0) print_augmentations(markdown);
     if (strcmp(prefix, "model.layers") == 0) print_layers(markdown);
-    return shown ? DT_OK
-                 : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
+    return shown ? DT_OK : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
 }
 
 const launch_command launch_keys = {

@@ -49,31 +49,25 @@ enum {
 };
 static const launch_option options[] = {
     [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
-    [GROUP] = {"--group", "A,B",
-               "files that agree in these captures are the members of one record"},
-    [ROWS] = {"--rows", "A,B|-",
-              "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
-    [JOIN] = {"--join", "FILE …",
-              "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
+    [GROUP] = {"--group", "A,B", "files that agree in these captures are the members of one record"},
+    [ROWS] = {"--rows", "A,B|-", "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
+    [JOIN] = {"--join", "FILE …", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
     [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
                      "a file without row is an error, and a row without file or of several with "
                      "one stem"},
     [JOIN_DUPLICATES] = {"--join-duplicates", "error|first|last",
                          "of two rows for a file: neither, or which one (error)"},
-    [COLUMN] = {"--column", "NAME=EXPR …",
-                "a column made of others: \"covid=finding like '%COVID%'\""},
+    [COLUMN] = {"--column", "NAME=EXPR …", "a column made of others: \"covid=finding like '%COVID%'\""},
     [KEY_BY_SHARD] = {"--key-by-shard", NULL,
                       "a set whose shards repeat keys: their names in front, photos-000003/000017"},
     [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
-    [WHERE] = {"--where", "EXPR",
-               "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
+    [WHERE] = {"--where", "EXPR", "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
     [ON_ERROR] = {"--on-error", "fail|skip",
                   "what is empty, unfit or cannot be transformed or joined: left out? (fail)"},
     [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
     [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
-    [QUALITY] = {"--quality", NULL,
-                 "measure sharpness, contrast, entropy, snr, clipping, silence: columns"},
+    [QUALITY] = {"--quality", NULL, "measure sharpness, contrast, entropy, snr, clipping, silence: columns"},
     [RESIZE] = {"--resize", "PX", "pictures: shrink to this short side"},
     [ENCODE] = {"--encode", "jpeg[:Q]|png", "pictures: store as this (quality 90)"},
     [SEGMENT] = {"--segment", "S", "recordings: cut into segments of S seconds"},
@@ -113,8 +107,7 @@ static dt_status option_seconds(const launch_words *w, int option, double *out) 
     if (end > text && *end == 's') end++;
     return end > text && !*end && *out > 0
                ? DT_OK
-               : dt_fail(DT_E_USAGE, "%s: '%s' is no length like 1.5 (seconds)",
-                         options[option].name, text);
+               : dt_fail(DT_E_USAGE, "%s: '%s' is no length like 1.5 (seconds)", options[option].name, text);
 }
 
 static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
@@ -133,8 +126,7 @@ static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
 static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
     int records, duplicates, on_error, of_join;
     if (dt_blob_is_url(w->words[1]) && !dt_s3_is_url(w->words[1]))
-        return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)",
-                       w->words[1]);
+        return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)", w->words[1]);
     DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
     DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
     o->shard_records = (uint64_t)records;
@@ -220,8 +212,7 @@ static dt_status run(const launch_words *w) {
     char *fetched = NULL;
     dt_status st = DT_OK;
     if (fetches && dt_launcher_rank() >= 0)
-        return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun",
-                       o.source);
+        return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun", o.source);
     if (fetches) st = launch_fetch_folder(&fetched, o.source);
     if (fetches) o.source = fetched;
     if (st == DT_OK)
@@ -237,33 +228,32 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_pack = {
     .options = options,
-    .text =
-        "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
-        "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
-        "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
-        "existing set, which is converted or cut into other shards. OUT in a bucket\n"
-        "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded; what lies below\n"
-        "SRC in a bucket (s3://bucket/raw/) is fetched here first.\n\n"
-        "People: subject, gender, hand and finger, or eye, from the file names\n"
-        "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
-        "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
-        "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --pattern '{label}/{id}.fits' \\\n"
-        "      --join raw/lens/lens.csv --shard-size 500MB\n"
-        "Pipes: 40,000 WAVs whose names say all, on four processes\n"
-        "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar' \\\n"
-        "      --pattern 'leak{leak}_pipe{pipe}_{hz}_{n}.wav'\n"
-        "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
-        "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
-        "      --where 'silence < 0.5'\n"
-        "Photographs at the size that training wants, which halves decoding\n"
-        "  dtrain pack photos 'photos-%06d.tar' --resize 256 --encode jpeg:90 --shard-size 1GB\n"
-        "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
-        "  dtrain pack raw/pose datasets/pose.lmdb --join raw/pose/pose.csv --duplicates drop\n"
-        "A set of others: from shards to an LMDB, keeping its metadata\n"
-        "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
-        "The same, where every shard counts its records from 0\n"
-        "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
-        "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes\n"
-        "an LMDB. A pack that was killed keeps the shards that are whole when the same command\n"
-        "runs again; until all are, the set lies in OUT.partial.\n",
+    .text = "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
+            "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
+            "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
+            "existing set, which is converted or cut into other shards. OUT in a bucket\n"
+            "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded; what lies below\n"
+            "SRC in a bucket (s3://bucket/raw/) is fetched here first.\n\n"
+            "People: subject, gender, hand and finger, or eye, from the file names\n"
+            "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
+            "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
+            "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --pattern '{label}/{id}.fits' \\\n"
+            "      --join raw/lens/lens.csv --shard-size 500MB\n"
+            "Pipes: 40,000 WAVs whose names say all, on four processes\n"
+            "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar' \\\n"
+            "      --pattern 'leak{leak}_pipe{pipe}_{hz}_{n}.wav'\n"
+            "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
+            "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
+            "      --where 'silence < 0.5'\n"
+            "Photographs at the size that training wants, which halves decoding\n"
+            "  dtrain pack photos 'photos-%06d.tar' --resize 256 --encode jpeg:90 --shard-size 1GB\n"
+            "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
+            "  dtrain pack raw/pose datasets/pose.lmdb --join raw/pose/pose.csv --duplicates drop\n"
+            "A set of others: from shards to an LMDB, keeping its metadata\n"
+            "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
+            "The same, where every shard counts its records from 0\n"
+            "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
+            "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes\n"
+            "an LMDB. A pack that was killed keeps the shards that are whole when the same command\n"
+            "runs again; until all are, the set lies in OUT.partial.\n",
     .run = run};

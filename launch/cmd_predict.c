@@ -21,8 +21,7 @@ static const launch_option options[] = {
     [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
     [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
     [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
-    [WEIGHTS] = {"--weights", "equal|uncertainty",
-                 "of several runs: how much each counts, for each sample (equal)"},
+    [WEIGHTS] = {"--weights", "equal|uncertainty", "of several runs: how much each counts, for each sample (equal)"},
     [MC] = {"--mc", "N", "mean of N passes with dropout, and how far they differ"},
     [TTA] = {"--tta", "flip,scale", "mean over changed images, too: mirrored, 1.15 times as large"},
     {NULL}};
@@ -50,17 +49,15 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
 // The words of --tta.
 static dt_status read_changes(job *j, char *words) {
     static const char *const NAMES[DT_PREDICT_CHANGES] = {"flip", "scale"};
-    static const char *const LISTS[DT_PREDICT_CHANGES] = {
-        "[{flip: {axis: horizontal, p: 1}}]", "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"};
+    static const char *const LISTS[DT_PREDICT_CHANGES] = {"[{flip: {axis: horizontal, p: 1}}]",
+                                                          "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"};
     char *rest = NULL;
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         int i = 0;
         while (i < DT_PREDICT_CHANGES && strcmp(NAMES[i], word) != 0) i++;
-        if (i == DT_PREDICT_CHANGES)
-            return dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
+        if (i == DT_PREDICT_CHANGES) return dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
         for (int k = 0; k < j->r.n_changes; k++)
-            if (j->r.changes[k] == LISTS[i])
-                return dt_fail(DT_E_USAGE, "--tta: '%s' is there twice", word);
+            if (j->r.changes[k] == LISTS[i]) return dt_fail(DT_E_USAGE, "--tta: '%s' is there twice", word);
         j->r.changes[j->r.n_changes++] = LISTS[i];
         j->flips |= i == 0;
     }
@@ -79,9 +76,8 @@ static dt_status check_changes(const job *j, const dt_config *c) {
                            "(data.fields.%s.mirror): take scale alone",
                            c->data.fields[i].id, c->data.fields[i].id);
     }
-    return n_images || j->r.n_changes == 0
-               ? DT_OK
-               : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", c->run.name);
+    return n_images || j->r.n_changes == 0 ? DT_OK
+                                           : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", c->run.name);
 }
 
 static bool is_run(const char *path) {
@@ -96,23 +92,21 @@ static dt_status load_all(job *j, const launch_words *w, int n_paths) {
     const bool own = j->r.own_data && n_paths > 0 && is_run(w->words[n_paths - 1]);
     const int n_runs = own ? n_paths : n_paths - 1;
     if (n_runs < 1 && n_paths > 0 && j->r.own_data)
-        return dt_fail(DT_E_USAGE, "%s: no run, which is a directory with a config.yaml",
-                       w->words[0]);
+        return dt_fail(DT_E_USAGE, "%s: no run, which is a directory with a config.yaml", w->words[0]);
     if (n_runs < 1)
         return dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set (or "
                                    "--split of the run's own); see dtrain predict --help");
     for (int i = 0; i < n_runs; i++) {
         if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
         DT_TRY(launch_load_for_set(&j->configs[j->n], w->words[i], own ? NULL : w->words[n_runs],
-                                   j->r.own_data ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN,
-                                   w->words + n_paths, w->n_words - n_paths));
+                                   j->r.own_data ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN, w->words + n_paths,
+                                   w->n_words - n_paths));
         DT_TRY(check_changes(j, j->configs[j->n++]));
     }
     const bool several = j->n > 1 || j->r.mc > 1 || j->r.n_changes > 0;
     if (several && (j->r.logits || j->r.embeddings))
         return dt_fail(DT_E_USAGE, "--logits and --embeddings are of one pass of one run");
-    if (j->r.by_uncertainty && !several)
-        return dt_fail(DT_E_USAGE, "--weights is for several runs, or --mc, or --tta");
+    if (j->r.by_uncertainty && !several) return dt_fail(DT_E_USAGE, "--weights is for several runs, or --mc, or --tta");
     return DT_OK;
 }
 
@@ -152,13 +146,12 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_predict = {
     .options = options,
-    .text =
-        "What a run says of the samples of SET: a data set, a folder, a list of files or one "
-        "file, labelled or not. A row a sample, in the order of the set. Several runs: the mean "
-        "of their probabilities.\n\n"
-        "  dtrain predict runs/photos new_photos -o new.csv\n"
-        "  dtrain predict runs/photos photo.jpg\n"
-        "  dtrain predict runs/photos --split test -o test.csv\n"
-        "  dtrain predict runs/a runs/b runs/c test.lmdb --weights uncertainty\n"
-        "  mpirun -np 2 dtrain predict runs/fusion test.lmdb -o logits.npy --logits\n",
+    .text = "What a run says of the samples of SET: a data set, a folder, a list of files or one "
+            "file, labelled or not. A row a sample, in the order of the set. Several runs: the mean "
+            "of their probabilities.\n\n"
+            "  dtrain predict runs/photos new_photos -o new.csv\n"
+            "  dtrain predict runs/photos photo.jpg\n"
+            "  dtrain predict runs/photos --split test -o test.csv\n"
+            "  dtrain predict runs/a runs/b runs/c test.lmdb --weights uncertainty\n"
+            "  mpirun -np 2 dtrain predict runs/fusion test.lmdb -o logits.npy --logits\n",
     .run = run};

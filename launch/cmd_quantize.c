@@ -28,16 +28,14 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_quantize(a, ctx);
 }
 
-static dt_status read_real(const launch_words *w, int option, double fallback, double low,
-                           double high, double *out) {
+static dt_status read_real(const launch_words *w, int option, double fallback, double low, double high, double *out) {
     const char *text = w->options[option];
     char *end = NULL;
     *out = fallback;
     if (!text) return DT_OK;
     *out = strtod(text, &end);
     if (*text && !*end && *out >= low && *out <= high) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text,
-                   low, high);
+    return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text, low, high);
 }
 
 static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
@@ -48,13 +46,10 @@ static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
     r->raw = w->options[RAW] != NULL;
     r->how = (dt_observe)word;
     if (!r->out) return dt_fail(DT_E_USAGE, "dtrain quantize wants -o RUN.int8, the new run");
-    if (word < 0)
-        return dt_fail(DT_E_USAGE, "--calibrate: '%s' is none of %s", how,
-                       DT_WORDS(DT_OBSERVE_WORDS));
+    if (word < 0) return dt_fail(DT_E_USAGE, "--calibrate: '%s' is none of %s", how, DT_WORDS(DT_OBSERVE_WORDS));
     if (w->options[PERCENTILE] && r->how != DT_OBSERVE_percentile)
         return dt_fail(DT_E_USAGE, "--percentile is for --calibrate percentile");
-    if (dt_io_exists(r->out))
-        return dt_fail(DT_E_USAGE, "%s: is there already: remove it, or give another -o", r->out);
+    if (dt_io_exists(r->out)) return dt_fail(DT_E_USAGE, "%s: is there already: remove it, or give another -o", r->out);
     DT_TRY(read_real(w, PERCENTILE, 99.99, 50, 100, &r->percentile));
     return read_real(w, TOLERANCE, 0.1, 0, 1e30, &r->tolerance);
 }
@@ -82,8 +77,7 @@ static dt_status run(const launch_words *w) {
     const char *dir = w->words[0], *set = w->words[1];
     DT_TRY(read_options(w, &r));
     if (!dt_io_is_dir(dir))
-        return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir,
-                       dt_io_exists(dir) ? "" : ": it does not exist");
+        return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir, dt_io_exists(dir) ? "" : ": it does not exist");
     DT_TRY(launch_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_status st = new_config(dir, &text);

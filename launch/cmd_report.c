@@ -11,8 +11,7 @@
 
 enum { OUT, TRACE };
 static const launch_option options[] = {
-    [OUT] = {"-o", "FILE.html",
-             "where the page goes (of one run RUN/report.html, of several compare.html)"},
+    [OUT] = {"-o", "FILE.html", "where the page goes (of one run RUN/report.html, of several compare.html)"},
     [TRACE] = {"--trace", NULL, "what trace.json says: the longest, the critical path, overlap"},
     {NULL}};
 
@@ -27,16 +26,13 @@ static dt_status write(dt_run_log *const *runs, int n, const char *out) {
 }
 
 static dt_status run(const launch_words *w) {
-    if (w->n_words < 1)
-        return dt_fail(DT_E_USAGE,
-                       "dtrain report wants a run, or several: dtrain report runs/photos");
+    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain report wants a run, or several: dtrain report runs/photos");
     if (w->options[TRACE] && (w->n_words > 1 || w->options[OUT]))
         return dt_fail(DT_E_USAGE, "--trace is for one run, and prints: it takes no other run, and "
                                    "no -o");
     if (w->options[TRACE]) return dt_trace_report(w->words[0], stdout);
     if (w->options[OUT] && !dt_text_ends(w->options[OUT], ".html|.htm"))
-        return dt_fail(DT_E_USAGE, "-o %s: a report is an HTML page: -o FILE.html",
-                       w->options[OUT]);
+        return dt_fail(DT_E_USAGE, "-o %s: a report is an HTML page: -o FILE.html", w->options[OUT]);
     dt_run_log **runs;
     int n;
     dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);

@@ -28,11 +28,9 @@ enum { JOBS, RANKS, METRIC, TOP, EARLY_STOP, TABLE };
 static const launch_option options[] = {
     [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores and GPUs"},
     [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
-    [METRIC] = {"--metric", "val.NAME|test.NAME",
-                "what orders the table (what chose the best checkpoints)"},
+    [METRIC] = {"--metric", "val.NAME|test.NAME", "what orders the table (what chose the best checkpoints)"},
     [TOP] = {"--top", "N", "so many rows on stdout (all); the files have all"},
-    [EARLY_STOP] = {"--early-stop", "halving",
-                    "after 1/9, 1/3 … of the epochs the best third of the settings goes on"},
+    [EARLY_STOP] = {"--early-stop", "halving", "after 1/9, 1/3 … of the epochs the best third of the settings goes on"},
     [TABLE] = {"--table", NULL, "no training: the table of the runs that have ended"},
     {NULL}};
 
@@ -45,8 +43,7 @@ static off_t byte_of(const sweep_run *r) {
 // Makes the run this sweep's, until end_run. False: another sweep of this folder has it, or it is trained otherwise.
 static bool take(const sweep *s, const sweep_run *r) {
     const bool mine = dt_io_lock_byte(s->lock_fd, byte_of(r), F_WRLCK, false);
-    if (!mine && (errno == EAGAIN || errno == EACCES))
-        return false; // else: no locks on this file system
+    if (!mine && (errno == EAGAIN || errno == EACCES)) return false; // else: no locks on this file system
     char *dir = dt_xprintf("%s/%s", s->dir, r->name);
     const bool held = dt_ckpt_is_held(dir);
     free(dir);
@@ -72,15 +69,13 @@ static dt_status start_run(sweep *s, launch_jobs *jobs, int run) {
     char **words = sweep_run_words(s, run);
     char *output = jobs->n_slots > 1 ? dt_xprintf("%s/%s.log", s->dir, r->name) : NULL;
     int slot = 0;
-    dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "",
-            output ? output : "");
+    dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "", output ? output : "");
     json_t *old = s->metric ? sweep_validation_at(s, run, -1) : NULL;
     r->old_step = sweep_step_of(old);
     json_decref(old);
     r->begin_s = dt_clock_s();
     r->phase = SWEEP_RUNS;
-    const int file =
-        open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const int file = open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     const char **argv = launch_rank_words(jobs->n_ranks, (const char *const *)words);
     dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: %s", output, strerror(errno))
                             : launch_jobs_start(jobs, argv, file, output ? file : 2, &slot);
@@ -97,8 +92,7 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
     r->phase = SWEEP_ENDED;
     dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
     r->code = code != 0 && jobs->asked ? DT_E_PREEMPTED : code;
-    if (r->code != DT_E_USAGE)
-        sweep_read_result(s, run); // a run that is refused has that of other keys
+    if (r->code != DT_E_USAGE) sweep_read_result(s, run); // a run that is refused has that of other keys
     char seconds[32];
     snprintf(seconds, sizeof seconds, "%.1f s", dt_clock_s() - r->begin_s);
     if (r->stop_at > 0 && r->code == DT_E_PREEMPTED && !jobs->asked) {
@@ -108,8 +102,8 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
     if (r->code == DT_OK)
         dt_info("run %d of %d: %s is finished, %s", run + 1, s->n_runs, r->name, seconds);
     else if (r->code != DT_E_PREEMPTED)
-        dt_warn("run %d of %d: %s ended with code %d after %s; the others go on", run + 1,
-                s->n_runs, r->name, r->code, seconds);
+        dt_warn("run %d of %d: %s ended with code %d after %s; the others go on", run + 1, s->n_runs, r->name, r->code,
+                seconds);
 }
 
 // Lets all runs save and end. The status, with its message, that is the reason.
@@ -141,23 +135,20 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             n_left--;
         } else if (n_running > 0) {
             const bool looks = s->metric && !s->metric_is_there;
-            const bool ended =
-                launch_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
+            const bool ended = launch_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
             if (looks) st = sweep_check_metric(s);
             if (st != DT_OK || !ended) continue;
             end_run(s, jobs, jobs->run[slot], code);
             n_running--;
         } else if (n_left > 0) {
             if (!said)
-                dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left,
-                        n_left == 1 ? "" : "s");
+                dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left, n_left == 1 ? "" : "s");
             said = true;
             launch_jobs_pause(jobs, LOOK_AGAIN_S);
         }
     }
     if (st != DT_OK) return give_up(jobs, st);
-    if (jobs->asked)
-        return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
+    if (jobs->asked) return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
     return DT_OK;
 }
 
@@ -245,21 +236,20 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_sweep = {
     .options = options,
-    .text =
-        "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
-        "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. "
-        "log(1e-4,1e-2,8)\n"
-        "and uniform(0,0.5,8) draw values, together where several keys are drawn. Runs that\n"
-        "are finished are not repeated: after a kill the same command goes on. A run that fails\n"
-        "does not end the rest.\n\n"
-        "stdout gets a table: of the best checkpoint the validation's eval.best, then the\n"
-        "test's metrics, mean ± standard deviation over folds and seeds. The order is the\n"
-        "validation's. sweep.csv has the same, runs.csv each run. Folds are pooled, too: "
-        "predictions.csv\n"
-        "of what each run held out, and accuracy, report and confusion of all of it in "
-        "pooled.json.\n\n"
-        "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
-        "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
-        "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
-        "      --early-stop halving --metric val.accuracy\n",
+    .text = "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
+            "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. "
+            "log(1e-4,1e-2,8)\n"
+            "and uniform(0,0.5,8) draw values, together where several keys are drawn. Runs that\n"
+            "are finished are not repeated: after a kill the same command goes on. A run that fails\n"
+            "does not end the rest.\n\n"
+            "stdout gets a table: of the best checkpoint the validation's eval.best, then the\n"
+            "test's metrics, mean ± standard deviation over folds and seeds. The order is the\n"
+            "validation's. sweep.csv has the same, runs.csv each run. Folds are pooled, too: "
+            "predictions.csv\n"
+            "of what each run held out, and accuracy, report and confusion of all of it in "
+            "pooled.json.\n\n"
+            "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
+            "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
+            "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
+            "      --early-stop halving --metric val.accuracy\n",
     .run = run};

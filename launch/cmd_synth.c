@@ -22,12 +22,10 @@ static const launch_option options[] = {
 static dt_status check_subjects(const launch_words *w) {
     const dt_synth_kind *k;
     if (!w->options[SUBJECTS]) return DT_OK;
-    if (w->options[N])
-        return dt_fail(DT_E_USAGE, "synth: --subjects is the same as --n; give one of them");
+    if (w->options[N]) return dt_fail(DT_E_USAGE, "synth: --subjects is the same as --n; give one of them");
     for (int i = 0; (k = dt_data_synth_kind(i)); i++)
         if (strcmp(k->name, w->words[0]) == 0 && !k->of_people)
-            return dt_fail(DT_E_USAGE, "synth %s: no subjects in this kind: --n says how many %s",
-                           k->name, k->unit);
+            return dt_fail(DT_E_USAGE, "synth %s: no subjects in this kind: --n says how many %s", k->name, k->unit);
     return DT_OK;
 }
 
@@ -52,13 +50,12 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_synth = {
     .options = options,
-    .text =
-        "Makes a data set of raw files from nothing but a seed: something to train on when the\n"
-        "real images and recordings may not leave their owner.\n\n"
-        "  dtrain synth biometric datasets/biometric-raw\n"
-        "  dtrain synth biometric datasets/small --subjects 6 --impressions 5\n"
-        "  dtrain synth lens datasets/lens --n 2000\n"
-        "  dtrain synth acoustic datasets/acoustic --n 4000\n"
-        "  dtrain synth pose datasets/pose --n 5000\n"
-        "  dtrain synth photos datasets/photos --n 1000\n",
+    .text = "Makes a data set of raw files from nothing but a seed: something to train on when the\n"
+            "real images and recordings may not leave their owner.\n\n"
+            "  dtrain synth biometric datasets/biometric-raw\n"
+            "  dtrain synth biometric datasets/small --subjects 6 --impressions 5\n"
+            "  dtrain synth lens datasets/lens --n 2000\n"
+            "  dtrain synth acoustic datasets/acoustic --n 4000\n"
+            "  dtrain synth pose datasets/pose --n 5000\n"
+            "  dtrain synth photos datasets/photos --n 1000\n",
     .run = run};

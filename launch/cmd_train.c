@@ -20,14 +20,13 @@ static dt_status run(const launch_words *w) {
 }
 
 const launch_command launch_train = {
-    .text =
-        "Trains what the config describes, saves checkpoints in run.dir/run.name, evaluates, and\n"
-        "prints the test metrics as JSON lines to stdout, but for confusion matrices: the run's\n"
-        "result.json has them (metrics.print_confusion). Run the same command again to go on "
-        "after\n"
-        "an interruption; a finished run says so. key=value overrides a key of the config (dtrain\n"
-        "keys lists them).\n\n"
-        "  dtrain configs/fusion.yaml\n"
-        "  dtrain launch local -n 8 configs/fusion.yaml run.name=long train.epochs=20\n"
-        "  dtrain configs/fusion.yaml model.fusion=cross_attention run.name=cross\n",
+    .text = "Trains what the config describes, saves checkpoints in run.dir/run.name, evaluates, and\n"
+            "prints the test metrics as JSON lines to stdout, but for confusion matrices: the run's\n"
+            "result.json has them (metrics.print_confusion). Run the same command again to go on "
+            "after\n"
+            "an interruption; a finished run says so. key=value overrides a key of the config (dtrain\n"
+            "keys lists them).\n\n"
+            "  dtrain configs/fusion.yaml\n"
+            "  dtrain launch local -n 8 configs/fusion.yaml run.name=long train.epochs=20\n"
+            "  dtrain configs/fusion.yaml model.fusion=cross_attention run.name=cross\n",
     .run = run};

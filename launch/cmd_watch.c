@@ -78,8 +78,8 @@ static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "
 
 // Means of the points in `columns` parts of the steps, as eight heights between the least and the greatest.
 static void put_sparkline(screen *s, const dt_series *series, int columns) {
-    double *sums = dt_xcalloc((size_t)columns * 2, sizeof *sums), *n = sums + columns,
-           least = INFINITY, most = -INFINITY;
+    double *sums = dt_xcalloc((size_t)columns * 2, sizeof *sums), *n = sums + columns, least = INFINITY,
+           most = -INFINITY;
     const int64_t first = series->n ? series->points[0].first : 0;
     const int64_t span = series->n ? series->points[series->n - 1].last - first + 1 : 1;
     for (int i = 0; i < series->n; i++) {
@@ -111,8 +111,8 @@ static double recent(const dt_series *s) {
     return n > 0 ? sum / n : NAN;
 }
 
-static void draw_series(screen *s, const char *split, const char *name, const char *style_code,
-                        double value, const dt_series *series) {
+static void draw_series(screen *s, const char *split, const char *name, const char *style_code, double value,
+                        const dt_series *series) {
     const int room = s->columns - s->label - VALUE - 4;
     char label[TEXT];
     if (series->n == 0 || !begin_line(s)) return;
@@ -149,8 +149,7 @@ static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
     char left[32];
     if (!begin_line(s)) return;
     put(s, "step %" PRId64, r->step);
-    if (total > 0)
-        put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
+    if (total > 0) put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
     if (isfinite(r->epoch)) put(s, ", epoch %.2f", r->epoch);
     if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) {
         dt_text_duration(left, sizeof left, (double)(total - r->step) * step_s);
@@ -160,10 +159,8 @@ static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
 }
 
 static void draw_phases(screen *s, const dt_run_log *r) {
-    static const char *const names[] = {[DT_RUN_DATA_S] = "data",
-                                        [DT_RUN_COMPUTE_S] = "compute",
-                                        [DT_RUN_COMM_S] = "comm",
-                                        [DT_RUN_OTHER_S] = "other"};
+    static const char *const names[] = {
+        [DT_RUN_DATA_S] = "data", [DT_RUN_COMPUTE_S] = "compute", [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0) || !begin_line(s)) return;
     style(s, "2");
@@ -177,8 +174,7 @@ static void draw_phases(screen *s, const dt_run_log *r) {
 
 // Each rank's own time of a step as a block; the slowest is marked.
 static void draw_each_rank(screen *s, const json_t *ranks) {
-    const json_t *data = json_object_get(ranks, "data_s"),
-                 *compute = json_object_get(ranks, "compute_s");
+    const json_t *data = json_object_get(ranks, "data_s"), *compute = json_object_get(ranks, "compute_s");
     const int slowest = (int)json_integer_value(json_object_get(ranks, "slowest"));
     const int n = (int)json_array_size(compute), room = s->columns - s->label - VALUE - 34;
     double most = 0;
@@ -193,23 +189,20 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
         put_text(s, blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1, false);
     }
     style(s, "0");
-    put(s, "  slowest %d, %.2f times the mean", slowest,
-        json_number_value(json_object_get(ranks, "imbalance")));
+    put(s, "  slowest %d, %.2f times the mean", slowest, json_number_value(json_object_get(ranks, "imbalance")));
     end_line(s);
 }
 
 // A rank is named once; how it does since then, the newest record of all ranks says.
 static void draw_ranks(screen *s, const dt_run_log *r) {
     const json_t *slow = dt_run_log_event(r, "slow_rank"), *ranks = dt_run_log_event(r, "ranks");
-    if (!slow || json_integer_value(json_object_get(slow, "step")) <
-                     json_integer_value(json_object_get(ranks, "step")))
+    if (!slow || json_integer_value(json_object_get(slow, "step")) < json_integer_value(json_object_get(ranks, "step")))
         return;
     if (!begin_line(s)) return;
     style(s, "33");
     put(s, "rank %" JSON_INTEGER_FORMAT " on ", json_integer_value(json_object_get(slow, "rank")));
     put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
-    put(s, " is slow: %.1f times the median, most of it ",
-        json_number_value(json_object_get(slow, "times")));
+    put(s, " is slow: %.1f times the median, most of it ", json_number_value(json_object_get(slow, "times")));
     put_text(s, json_string_value(json_object_get(slow, "phase")), 12, false);
     end_line(s);
 }
@@ -228,10 +221,8 @@ static void draw_run(screen *s, const dt_run_log *r) {
         draw_series(s, val, m->name, "33", m->series.newest, &m->series);
         n++;
     }
-    draw_series(s, "", "gradient norm", "32", r->numbers[DT_RUN_GRAD_NORM].newest,
-                &r->numbers[DT_RUN_GRAD_NORM]);
-    draw_series(s, "", "samples a second", "36", recent(&r->numbers[DT_RUN_RATE]),
-                &r->numbers[DT_RUN_RATE]);
+    draw_series(s, "", "gradient norm", "32", r->numbers[DT_RUN_GRAD_NORM].newest, &r->numbers[DT_RUN_GRAD_NORM]);
+    draw_series(s, "", "samples a second", "36", recent(&r->numbers[DT_RUN_RATE]), &r->numbers[DT_RUN_RATE]);
     draw_phases(s, r);
     draw_each_rank(s, dt_run_log_event(r, "ranks"));
     draw_ranks(s, r);
@@ -282,8 +273,8 @@ static void follow(screen *s, dt_run_log *const *runs, int n) {
         draw(s, runs, n);
         if (poll(&wait, 1, REFRESH_MS) > 0) {
             const ssize_t got = read(STDIN_FILENO, &key, 1);
-            leave = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN) ||
-                    (got == 1 && (key == 'q' || key == 'Q'));
+            leave =
+                got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN) || (got == 1 && (key == 'q' || key == 'Q'));
         }
     }
     fputs("\033[?25h\033[?1049l", s->out);
@@ -292,9 +283,7 @@ static void follow(screen *s, dt_run_log *const *runs, int n) {
 }
 
 static dt_status run(const launch_words *w) {
-    if (w->n_words < 1)
-        return dt_fail(DT_E_USAGE,
-                       "dtrain watch wants a run, or several: dtrain watch runs/photos");
+    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain watch wants a run, or several: dtrain watch runs/photos");
     screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
     dt_run_log **runs;
     int n;
@@ -306,11 +295,10 @@ static dt_status run(const launch_words *w) {
 }
 
 const launch_command launch_watch = {
-    .text =
-        "Shows runs live: loss and metrics as sparklines, samples a second, where the time of a\n"
-        "step goes, how long it takes yet, and a rank that holds the others up. It reads the\n"
-        "runs' directories, so it works on any machine that sees them. q leaves. In a pipe it\n"
-        "prints the same once.\n\n"
-        "  dtrain watch runs/photos\n"
-        "  dtrain watch runs/sweep/* | cat\n",
+    .text = "Shows runs live: loss and metrics as sparklines, samples a second, where the time of a\n"
+            "step goes, how long it takes yet, and a rank that holds the others up. It reads the\n"
+            "runs' directories, so it works on any machine that sees them. q leaves. In a pipe it\n"
+            "prints the same once.\n\n"
+            "  dtrain watch runs/photos\n"
+            "  dtrain watch runs/sweep/* | cat\n",
     .run = run};

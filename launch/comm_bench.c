@@ -38,7 +38,7 @@ typedef struct bench {
     int *leaders, n_hosts; // the lowest rank of each host
     const char *save;
     double host_bytes_s; // each way, in the largest all-reduce
-    double *pairs; // this rank's: by host, seconds one way of PAIR_ELEMENTS and of one element
+    double *pairs;       // this rank's: by host, seconds one way of PAIR_ELEMENTS and of one element
 } bench;
 
 static int compare(const void *a, const void *b) {
@@ -85,10 +85,8 @@ static dt_status bench_sizes(bench *b) {
     if (root) {
         printf("all-reduce (sum, f32) of %d ranks on %d host%s\n", c->world_size, b->n_hosts,
                b->n_hosts == 1 ? "" : "s");
-        printf("%10s  %10s %8s %8s  %10s %8s %8s\n", "", "dtrain", "algbw", "busbw", "MPI_Allred.",
-               "algbw", "busbw");
-        printf("%10s  %10s %8s %8s  %10s %8s %8s\n", "KiB", "ms", "GB/s", "GB/s", "ms", "GB/s",
-               "GB/s");
+        printf("%10s  %10s %8s %8s  %10s %8s %8s\n", "", "dtrain", "algbw", "busbw", "MPI_Allred.", "algbw", "busbw");
+        printf("%10s  %10s %8s %8s  %10s %8s %8s\n", "KiB", "ms", "GB/s", "GB/s", "ms", "GB/s", "GB/s");
     }
     for (int64_t n = 1024; n <= b->n_most; n *= 4) {
         double ours, theirs;
@@ -163,11 +161,10 @@ static dt_status save(const bench *b, const host_pair *link) {
     struct tm day;
     char date[16];
     strftime(date, sizeof date, "%Y-%m-%d", gmtime_r(&now, &day));
-    char *text = dt_xprintf(
-        "measured:\n  {what: %d ranks on %d hosts, source: dtrain comm bench, date: %s,\n"
-        "   ranks_per_host: %d, host_gbit_s: %.4g, latency_us: %.4g}\n",
-        b->c->world_size, b->n_hosts, date, b->c->local_size, 8e-9 * b->host_bytes_s,
-        1e6 * link->delay_s);
+    char *text =
+        dt_xprintf("measured:\n  {what: %d ranks on %d hosts, source: dtrain comm bench, date: %s,\n"
+                   "   ranks_per_host: %d, host_gbit_s: %.4g, latency_us: %.4g}\n",
+                   b->c->world_size, b->n_hosts, date, b->c->local_size, 8e-9 * b->host_bytes_s, 1e6 * link->delay_s);
     const dt_status st = dt_io_write_file(b->save, text, strlen(text));
     free(text);
     return st;
@@ -183,13 +180,11 @@ static dt_status print_pairs(const bench *b, const double *all) {
             links[k++] = (host_pair){p[0], p[1], i, j};
         }
     qsort(links, (size_t)n_links, sizeof *links, slower_first);
-    printf("\n%-40s %10s %10s\n", n_links > SHOWN ? "the slowest pairs of hosts" : "pair of hosts",
-           "MB/s", "ms delay");
+    printf("\n%-40s %10s %10s\n", n_links > SHOWN ? "the slowest pairs of hosts" : "pair of hosts", "MB/s", "ms delay");
     for (int k = 0; k < n_links && k < SHOWN; k++) {
         const char *from = b->hosts[b->leaders[links[k].a]], *to = b->hosts[b->leaders[links[k].b]];
         const int n = printf("%s - %s", from, to);
-        printf("%*s %10.1f %10.3f\n", n < 40 ? 40 - n : 0, "", 1e-6 * bytes / links[k].seconds,
-               1e3 * links[k].delay_s);
+        printf("%*s %10.1f %10.3f\n", n < 40 ? 40 - n : 0, "", 1e-6 * bytes / links[k].seconds, 1e3 * links[k].delay_s);
     }
     dt_text_printf(stdout, "slowest link: %s - %s, %.2f times the median pair's rate\n",
                    b->hosts[b->leaders[links[0].a]], b->hosts[b->leaders[links[0].b]],
@@ -214,8 +209,7 @@ static dt_status measure(bench *b) {
         if (r == c->rank) mine = h;
     }
     DT_TRY(bench_sizes(b));
-    if (b->n_hosts == 1 && b->save)
-        return dt_fail(DT_E_USAGE, "--save is for several hosts: here is one");
+    if (b->n_hosts == 1 && b->save) return dt_fail(DT_E_USAGE, "--save is for several hosts: here is one");
     if (b->n_hosts == 1) return DT_OK;
     const size_t row = 2 * (size_t)b->n_hosts * sizeof *b->pairs;
     b->pairs = dt_xcalloc(1, row);
@@ -265,12 +259,11 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_comm_bench = {
     .options = options,
-    .text =
-        "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
-        "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"
-        "what each rank must send, a second. No training beside it: processes that compute\n"
-        "share the cores.\n\n"
-        "  mpirun -np 8 dtrain comm bench\n"
-        "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n"
-        "  mpirun -np 2 -host a,b dtrain comm bench --save ours.yaml   (dtrain check --fabric)\n",
+    .text = "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
+            "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"
+            "what each rank must send, a second. No training beside it: processes that compute\n"
+            "share the cores.\n\n"
+            "  mpirun -np 8 dtrain comm bench\n"
+            "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n"
+            "  mpirun -np 2 -host a,b dtrain comm bench --save ours.yaml   (dtrain check --fabric)\n",
     .run = run};

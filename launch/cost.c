@@ -74,8 +74,7 @@ static dt_status read_rate(const char *text, double *out) {
     if (end != text && !*end && *out > 0 && !isinf(*out)) return DT_OK;
     *out = measured_rate(text, &n_steps);
     if (*out > 0) return DT_OK;
-    return dt_fail(DT_E_USAGE,
-                   "--rate: '%s' is no number of samples a second, and no run with steps", text);
+    return dt_fail(DT_E_USAGE, "--rate: '%s' is no number of samples a second, and no run with steps", text);
 }
 
 // "A100:8" -> "A100", 8.
@@ -145,20 +144,17 @@ static dt_status read_number(const char *cell, const char *path, int line, doubl
     *out = NAN;
     if (!*cell) return DT_OK;
     *out = strtod(cell, &end);
-    if (*end || !(*out >= 0) || isinf(*out))
-        return dt_fail(DT_E_USAGE, "%s:%d: '%s' is no number", path, line, cell);
+    if (*end || !(*out >= 0) || isinf(*out)) return dt_fail(DT_E_USAGE, "%s:%d: '%s' is no number", path, line, cell);
     return DT_OK;
 }
 
-static dt_status split(char *text, char **cells, int n_cells, const char *columns, const char *path,
-                       int line) {
+static dt_status split(char *text, char **cells, int n_cells, const char *columns, const char *path, int line) {
     char *rest = text;
     int n = 0;
     for (char *cell; (cell = strsep(&rest, ",")); n++)
         if (n < n_cells) cells[n] = cell;
     if (n == n_cells) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s:%d: %d columns, not the %d of '%s'", path, line, n, n_cells,
-                   columns);
+    return dt_fail(DT_E_USAGE, "%s:%d: %d columns, not the %d of '%s'", path, line, n, n_cells, columns);
 }
 
 static void print_money(double usd, FILE *out) {
@@ -174,8 +170,7 @@ double launch_cost_work(const dt_run_length *l) {
 }
 
 // What the run costs on such machines.
-static dt_status read_row(row *m, char *text, const launch_cost *k, const rates *r,
-                          const char *path, int line) {
+static dt_status read_row(row *m, char *text, const launch_cost *k, const rates *r, const char *path, int line) {
     double usd, spot, own;
     DT_TRY(split(text, m->cells, N_COLUMNS, header, path, line));
     DT_TRY(read_number(m->cells[USD], path, line, &usd));
@@ -197,12 +192,12 @@ static int by_cost(const void *a, const void *b) {
 static void print_rows(row *rows, size_t n, FILE *out) {
     bool unknown = false;
     qsort(rows, n, sizeof *rows, by_cost);
-    dt_text_printf(out, "%-22s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus",
-                   "gpus", "time", "on demand", "spot");
+    dt_text_printf(out, "%-22s %-14s %6s %-12s %11s %12s %12s\n", "machine", "region", "vcpus", "gpus", "time",
+                   "on demand", "spot");
     for (size_t i = 0; i < n; i++) {
         const row *m = &rows[i];
-        dt_text_printf(out, "%-22s %-14s %6s %-12s", m->cells[MACHINE], m->cells[REGION],
-                       m->cells[VCPUS], *m->cells[GPUS] ? m->cells[GPUS] : "-");
+        dt_text_printf(out, "%-22s %-14s %6s %-12s", m->cells[MACHINE], m->cells[REGION], m->cells[VCPUS],
+                       *m->cells[GPUS] ? m->cells[GPUS] : "-");
         unknown = unknown || isnan(m->hours);
         if (isnan(m->hours))
             dt_text_printf(out, " %11s", "-");
@@ -241,8 +236,7 @@ static double data_bytes(const dt_config *c) {
     double n = 0;
     launch_list_data(c, &files);
     for (size_t i = 0; i < files.n; i++)
-        n +=
-            dt_blob_is_url(files.name[i]) ? object_bytes(files.name[i]) : file_bytes(files.name[i]);
+        n += dt_blob_is_url(files.name[i]) ? object_bytes(files.name[i]) : file_bytes(files.name[i]);
     dt_names_fini(&files);
     return n;
 }
@@ -261,8 +255,8 @@ static dt_status print_store(char *text, double gb, const char *path, int line, 
 }
 
 // Machines, and behind them stores, where the table has them.
-static dt_status print_table(char *text, const launch_cost *k, const dt_config *c, const rates *r,
-                             const char *path, FILE *out) {
+static dt_status print_table(char *text, const launch_cost *k, const dt_config *c, const rates *r, const char *path,
+                             FILE *out) {
     row *rows = dt_xcalloc(strlen(text) / N_COLUMNS + 1, sizeof *rows);
     size_t n = 0;
     enum { NOTHING, MACHINES, STORES } part = NOTHING;
@@ -281,8 +275,8 @@ static dt_status print_table(char *text, const launch_cost *k, const dt_config *
         } else if (part == MACHINES && strcmp(line, store_header) == 0) {
             part = STORES;
             print_rows(rows, n, out);
-            dt_text_printf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region",
-                           "a month", "out, once", gb);
+            dt_text_printf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region", "a month",
+                           "out, once", gb);
         } else if (part == MACHINES) {
             st = read_row(&rows[n++], line, k, r, path, number);
         } else {
@@ -301,8 +295,7 @@ static void print_length(const launch_cost *k, const rates *r, int n_steps, FILE
     if (r->any > 0) {
         fprintf(out, "; at %.6g samples/s", r->any);
         if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
-        dt_text_printf(out, ": %.2f hours on %d machine%s",
-                       launch_cost_work(&k->length) / r->any / 3600, k->n_machines,
+        dt_text_printf(out, ": %.2f hours on %d machine%s", launch_cost_work(&k->length) / r->any / 3600, k->n_machines,
                        k->n_machines == 1 ? "" : "s");
     }
     fputc('\n', out);
@@ -370,8 +363,7 @@ dt_status launch_print_cost(const launch_cost *k, const dt_config *c, FILE *out)
     rates r = {0};
     int n_steps = 0;
     if (k->length.n_trained == 0)
-        return dt_fail(DT_E_USAGE,
-                       "--cost: without the data set the number of samples is not known");
+        return dt_fail(DT_E_USAGE, "--cost: without the data set the number of samples is not known");
     DT_TRY(read_rates(k, c, &r, &n_steps));
     print_length(k, &r, n_steps, out);
     char *path, *text;

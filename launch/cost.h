@@ -18,8 +18,7 @@ typedef struct launch_cost {
     dt_run_length length;
 } launch_cost;
 
-double launch_cost_work(
-    const dt_run_length *l); // samples that are trained on, and a third of those evaluated
+double launch_cost_work(const dt_run_length *l); // samples that are trained on, and a third of those evaluated
 // Of --rate for a prediction of more ranks: samples a second of one rank, which is a GPU of the first device named, or a
 // host's cores ("cpu:32=60"); and the name and count of that device, "" where there is a number alone.
 dt_status launch_rank_rate(const char *rates, double *samples_s, char device[64], double *count);

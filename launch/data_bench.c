@@ -25,8 +25,7 @@ enum { SECONDS, CONSUME, TUNE, JSON };
 static const launch_option options[] = {
     [SECONDS] = {"--seconds", "N", "how long the whole pipeline runs (5)"},
     [CONSUME] = {"--consume", "N", "take no more than N samples/s, as a training step would"},
-    [TUNE] = {"--tune", NULL,
-              "let the tuner change threads and slots first, and show what it chose"},
+    [TUNE] = {"--tune", NULL, "let the tuner change threads and slots first, and show what it chose"},
     [JSON] = {"--json", NULL, "the result as one JSON object"},
     {NULL}};
 
@@ -150,8 +149,8 @@ static void print_text(const bench *b) {
     print_stage(b, "decode", DT_STAGE_DECODE, t->decode_s - t->read_s);
     print_stage(b, "augment", DT_STAGE_AUGMENT, t->augment_s - t->decode_s);
     printf("%-9s %10.0f %10.1f\n", "together", each(t->augment_s), t->augment_s * 1e6);
-    printf("%-9s %10.0f %10.1f   (a sample of %.0f KB within memory)\n\n", "copy", each(b->copy_s),
-           b->copy_s * 1e6, t->sample_bytes / 1e3);
+    printf("%-9s %10.0f %10.1f   (a sample of %.0f KB within memory)\n\n", "copy", each(b->copy_s), b->copy_s * 1e6,
+           t->sample_bytes / 1e3);
     printf("queues over %d s\n", b->seconds);
     print_line("batches", b->depth, b->n_points, &b->after.batches);
     if (b->after.reading_ahead) print_line("encoded", b->encoded, b->n_points, &b->after.encoded);
@@ -161,21 +160,19 @@ static void print_text(const bench *b) {
            v->rate, v->rate * t->bytes / 1e6, b->after.n_workers, b->after.n_readers,
            b->after.reading_ahead ? "" : " (asleep: reads do not block)", b->after.ring_slots,
            DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
-    printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores,
-           b->facts.cores * each(t->augment_s));
+    printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores, b->facts.cores * each(t->augment_s));
     dt_text_printf(stdout, "verdict   %s: %s\n", v->bound, v->what);
     if (*v->advice) printf("advice    %s\n", v->advice);
     if (*v->change)
         printf("change    %s   (predicted %.0f samples/s, %.2f x)\n", v->change, v->predicted,
                v->predicted / v->capacity);
     if (b->tune)
-        printf("tuned     %d changes kept: data.workers=%d data.readers=%d data.prefetch=%d\n",
-               b->tuner.n_changes, b->after.n_workers, b->after.n_readers, b->after.ring_slots);
+        printf("tuned     %d changes kept: data.workers=%d data.readers=%d data.prefetch=%d\n", b->tuner.n_changes,
+               b->after.n_workers, b->after.n_readers, b->after.ring_slots);
 }
 
 static void print_json(const bench *b) {
-    static const char *const limits[] = {"none",    "training", "read",   "files",
-                                         "workers", "decode",   "augment"};
+    static const char *const limits[] = {"none", "training", "read", "files", "workers", "decode", "augment"};
     const dt_bottleneck *v = &b->verdict;
     dt_json j;
     dt_json_init(&j);
@@ -212,8 +209,7 @@ static dt_status run(const launch_words *w) {
     b.n_micro = b.global_batch / b.micro_batch;
     dt_status st = dt_data_open(&b.data, c, NULL, dt_usable_cores(), NULL);
     if (st == DT_OK && b.global_batch % b.micro_batch != 0)
-        st = dt_config_fail(c, "train.global_batch", "is not a multiple of train.micro_batch (%d)",
-                            b.micro_batch);
+        st = dt_config_fail(c, "train.global_batch", "is not a multiple of train.micro_batch (%d)", b.micro_batch);
     if (st == DT_OK) st = measure(&b);
     if (st == DT_OK && w->options[JSON])
         print_json(&b);

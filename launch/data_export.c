@@ -34,13 +34,11 @@ static dt_status format_of(const char *out, bool json, launch_row_format *f) {
     else if (dt_text_ends(out, ".jsonl"))
         *f = LAUNCH_ROWS_LINES;
     else
-        return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json or .jsonl, or -",
-                       out);
+        return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json or .jsonl, or -", out);
     return DT_OK;
 }
 
-static dt_status write_file(const dt_catalog *c, const char *where, launch_rows *rows,
-                            const char *path) {
+static dt_status write_file(const dt_catalog *c, const char *where, launch_rows *rows, const char *path) {
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n); // of the size of the catalog, which is in memory as well
@@ -58,9 +56,7 @@ static dt_status run(const launch_words *w) {
     int limit = 0;
     dt_reader *reader;
     for (int i = 0; db && i < SQLITE; i++)
-        if (w->options[i])
-            return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns",
-                           options[i].name);
+        if (w->options[i]) return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns", options[i].name);
     DT_TRY(launch_expect_words(w, "data export", db ? 1 : 2, 1000000, db ? "SET…" : "SET… OUT"));
     const int n_sets = db ? w->n_words : w->n_words - 1;
     const char *out = db ? db : w->words[n_sets];
@@ -75,19 +71,17 @@ static dt_status run(const launch_words *w) {
     const dt_status st = db     ? dt_catalog_db_write(out, c)
                          : pipe ? launch_write_rows(c, w->options[WHERE], &rows, stdout)
                                 : write_file(c, w->options[WHERE], &rows, out);
-    if (st == DT_OK && !pipe)
-        dt_info("%s: %" PRIu64 " records", out, db ? (uint64_t)c->n_records : rows.n);
+    if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, db ? (uint64_t)c->n_records : rows.n);
     dt_reader_close(reader);
     return st;
 }
 
 const launch_command launch_data_export = {
     .options = options,
-    .text =
-        "Keys, files and all columns of a set's catalog, for a spreadsheet or another program.\n"
-        "In CSV control characters are written as \\n, \\x1b and the like, and a backslash is\n"
-        "doubled.\n\n"
-        "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
-        "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
-        "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",
+    .text = "Keys, files and all columns of a set's catalog, for a spreadsheet or another program.\n"
+            "In CSV control characters are written as \\n, \\x1b and the like, and a backslash is\n"
+            "doubled.\n\n"
+            "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
+            "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
+            "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",
     .run = run};

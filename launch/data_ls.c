@@ -11,8 +11,7 @@
 #include <stdio.h>
 
 enum { LIMIT };
-static const launch_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"},
-                                        {NULL}};
+static const launch_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"}, {NULL}};
 
 static void print_cell(const char *column, const char *value) {
     putchar('\t');
@@ -48,8 +47,7 @@ static dt_status run(const launch_words *w) {
     DT_TRY(launch_option_int(w, LIMIT, 1000000000, &limit));
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
-    for (uint32_t r = 0; r < s->catalog->n_records && r < (uint32_t)limit; r++)
-        print_record(s->catalog, r);
+    for (uint32_t r = 0; r < s->catalog->n_records && r < (uint32_t)limit; r++) print_record(s->catalog, r);
     dt_reader_close(s);
     return DT_OK;
 }

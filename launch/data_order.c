@@ -22,9 +22,8 @@
 
 enum { SPLIT, WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
 static const launch_option options[] = {
-    [SPLIT] =
-        {"--split", "train|val|test",
-         "CONFIG: the samples of this part instead, after how many each class and stratum has"},
+    [SPLIT] = {"--split", "train|val|test",
+               "CONFIG: the samples of this part instead, after how many each class and stratum has"},
     [WORLD] = {"--world", "W", "ranks (1)"},
     [EPOCH] = {"--epoch", "E", "which epoch, from 1 (1)"},
     [FROM] = {"--from", "STEP", "first step of the epoch to print, from 1 (1)"},
@@ -49,8 +48,7 @@ typedef struct order {
 
 static uint32_t sample_at(const order *o, uint64_t i) {
     uint64_t epoch = (uint64_t)o->epoch - 1;
-    return o->data ? dt_data_sample_at(o->data, epoch, i)
-                   : (uint32_t)dt_sampler_index(&o->sampler, epoch, i);
+    return o->data ? dt_data_sample_at(o->data, epoch, i) : (uint32_t)dt_sampler_index(&o->sampler, epoch, i);
 }
 
 // What every rank takes of a step. Each place exactly once, or it is a bug.
@@ -62,8 +60,7 @@ static dt_status take_step(order *o, uint64_t step) {
         for (int micro = dt_micro_begin(rank, o->world, n_micro); micro < end; micro++)
             for (int j = 0; j < o->micro; j++) {
                 int place = micro * o->micro + j;
-                if (o->rank[place] >= 0)
-                    return dt_fail(DT_E_INTERNAL, "place %d taken twice", place);
+                if (o->rank[place] >= 0) return dt_fail(DT_E_INTERNAL, "place %d taken twice", place);
                 o->rank[place] = rank;
                 o->sample[place] = sample_at(o, step * (uint64_t)o->batch + (uint64_t)place);
             }
@@ -80,8 +77,7 @@ static void print_step(const order *o, uint64_t step) {
         if (o->data)
             n = dt_data_records_of(o->data, o->sample[i], key);
         else
-            key[0] =
-                dt_catalog_str(o->reader->catalog, o->reader->catalog->records[o->sample[i]].key);
+            key[0] = dt_catalog_str(o->reader->catalog, o->reader->catalog->records[o->sample[i]].key);
         printf("%" PRIu64 "\t%d\t%d\t%d\t%u", step + 1, o->rank[i], i / o->micro, i, o->sample[i]);
         for (int k = 0; k < n; k++) {
             putchar('\t');
@@ -94,12 +90,11 @@ static void print_step(const order *o, uint64_t step) {
 static dt_status walk(order *o) {
     uint64_t n_steps = o->n / (uint64_t)o->batch, first = (uint64_t)o->from - 1;
     if (o->world > o->batch / o->micro)
-        return dt_fail(DT_E_USAGE,
-                       "--world %d: a step has %d micro-batches, so at most that many ranks",
-                       o->world, o->batch / o->micro);
+        return dt_fail(DT_E_USAGE, "--world %d: a step has %d micro-batches, so at most that many ranks", o->world,
+                       o->batch / o->micro);
     if (n_steps == 0 || first >= n_steps)
-        return dt_fail(DT_E_USAGE, "an epoch of %" PRIu64 " samples has %" PRIu64 " steps of %d",
-                       o->n, n_steps, o->batch);
+        return dt_fail(DT_E_USAGE, "an epoch of %" PRIu64 " samples has %" PRIu64 " steps of %d", o->n, n_steps,
+                       o->batch);
     uint64_t end = first + (uint64_t)o->steps < n_steps ? first + (uint64_t)o->steps : n_steps;
     o->sample = dt_xcalloc((size_t)o->batch, sizeof *o->sample);
     o->rank = dt_xcalloc((size_t)o->batch, sizeof *o->rank);
@@ -114,8 +109,8 @@ static dt_status walk(order *o) {
     char hex[17];
     dt_hash_hex(dt_hash_stream_digest(h), hex);
     if (st == DT_OK && o->only_hash)
-        printf("%s  epoch %d, steps %" PRIu64 "-%" PRIu64 ", %d samples a step\n", hex, o->epoch,
-               first + 1, end, o->batch);
+        printf("%s  epoch %d, steps %" PRIu64 "-%" PRIu64 ", %d samples a step\n", hex, o->epoch, first + 1, end,
+               o->batch);
     dt_hash_stream_destroy(h);
     free(o->sample);
     free(o->rank);
@@ -195,8 +190,7 @@ static dt_status list_split(const dt_dataset *base, const dt_config *c, int part
         for (int k = 0; k < s.n; k++) {
             uint32_t v = cell_of(&s, k, d, sample);
             putchar('\t');
-            if (v != DT_NO_VALUE)
-                dt_text_print(stdout, dt_catalog_str(cat, cat->columns[s.column[k]].values[v]));
+            if (v != DT_NO_VALUE) dt_text_print(stdout, dt_catalog_str(cat, cat->columns[s.column[k]].values[v]));
         }
         putchar('\n');
     }
@@ -211,8 +205,8 @@ static dt_status walk_config(order *o, const launch_words *w) {
     o->micro = launch_micro_batch(c);
     dt_status st = dt_data_open(&o->data, c, NULL, 1, NULL);
     if (st == DT_OK && o->batch % o->micro != 0)
-        st = dt_config_fail(c, "train.global_batch",
-                            "%d is not a multiple of train.micro_batch (%d)", o->batch, o->micro);
+        st = dt_config_fail(c, "train.global_batch", "%d is not a multiple of train.micro_batch (%d)", o->batch,
+                            o->micro);
     int part = 0;
     if (st == DT_OK) st = launch_option_word(w, SPLIT, DT_SPLIT_TRAIN, &part);
     if (st == DT_OK && w->options[SPLIT]) {
@@ -228,8 +222,7 @@ static dt_status walk_config(order *o, const launch_words *w) {
 
 static dt_status walk_set(order *o, const launch_words *w) {
     if (o->batch % o->micro != 0)
-        return dt_fail(DT_E_USAGE, "--batch %d is not a multiple of --micro %d", o->batch,
-                       o->micro);
+        return dt_fail(DT_E_USAGE, "--batch %d is not a multiple of --micro %d", o->batch, o->micro);
     DT_TRY(dt_reader_open(&o->reader, w->words, (size_t)w->n_words));
     o->n = o->reader->catalog->n_records;
     o->sampler = (dt_sampler){.shuffle = DT_SHUFFLE_global, .seed = 42, .n = o->n};
@@ -253,14 +246,13 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_data_order = {
     .options = options,
-    .text =
-        "Which samples a training step takes, and which rank takes which: step, rank,\n"
-        "micro-batch (micro-batch), place, sample, records. The order is a function of seed,\n"
-        "epoch and place, so all columns but the rank are the same for every --world, and\n"
-        "--hash prints one value. --split lists a part of the split: sample, records, classes;\n"
-        "a run keeps all parts in split.csv of its directory.\n\n"
-        "  dtrain data order configs/fusion.yaml --world 7 --steps 1\n"
-        "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
-        "  dtrain data order configs/fusion.yaml --split test\n"
-        "  dtrain data order datasets/biometric.lmdb --world 3 --batch 30 --hash\n",
+    .text = "Which samples a training step takes, and which rank takes which: step, rank,\n"
+            "micro-batch (micro-batch), place, sample, records. The order is a function of seed,\n"
+            "epoch and place, so all columns but the rank are the same for every --world, and\n"
+            "--hash prints one value. --split lists a part of the split: sample, records, classes;\n"
+            "a run keeps all parts in split.csv of its directory.\n\n"
+            "  dtrain data order configs/fusion.yaml --world 7 --steps 1\n"
+            "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
+            "  dtrain data order configs/fusion.yaml --split test\n"
+            "  dtrain data order datasets/biometric.lmdb --world 3 --batch 30 --hash\n",
     .run = run};

@@ -12,12 +12,11 @@
 #include <stdlib.h>
 
 enum { COUNT, COLUMNS, JSON, LIMIT };
-static const launch_option options[] = {
-    [COUNT] = {"--count", NULL, "only how many"},
-    [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
-    [JSON] = {"--json", NULL, "a JSON object a line"},
-    [LIMIT] = {"--limit", "N", "at most so many records"},
-    {NULL}};
+static const launch_option options[] = {[COUNT] = {"--count", NULL, "only how many"},
+                                        [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
+                                        [JSON] = {"--json", NULL, "a JSON object a line"},
+                                        [LIMIT] = {"--limit", "N", "at most so many records"},
+                                        {NULL}};
 
 static dt_status count(const dt_catalog *c, const char *expression) {
     bool *keep = dt_xcalloc((size_t)c->n_records + 1, sizeof *keep);
@@ -40,21 +39,19 @@ static dt_status run(const launch_words *w) {
                         .columns = w->options[COLUMNS],
                         .limit = (uint64_t)limit};
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
-    dt_status st = w->options[COUNT]
-                       ? count(reader->catalog, expression)
-                       : launch_write_rows(reader->catalog, expression, &rows, stdout);
+    dt_status st = w->options[COUNT] ? count(reader->catalog, expression)
+                                     : launch_write_rows(reader->catalog, expression, &rows, stdout);
     dt_reader_close(reader);
     return st;
 }
 
 const launch_command launch_data_query = {
     .options = options,
-    .text =
-        "The records for which EXPR is true; the data is not read. The same expressions are\n"
-        "data.where of a config; docs/reference/catalog.md has the language.\n\n"
-        "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
-        "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
-        "key,sharpness\n"
-        "  dtrain data query photos.lmdb \"label in ('glass', 'metal') or label is null\" --count\n"
-        "  dtrain data query a.lmdb b.lmdb \"not (set = 'a' and key like '%test%')\" --json\n",
+    .text = "The records for which EXPR is true; the data is not read. The same expressions are\n"
+            "data.where of a config; docs/reference/catalog.md has the language.\n\n"
+            "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
+            "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
+            "key,sharpness\n"
+            "  dtrain data query photos.lmdb \"label in ('glass', 'metal') or label is null\" --count\n"
+            "  dtrain data query a.lmdb b.lmdb \"not (set = 'a' and key like '%test%')\" --json\n",
     .run = run};

@@ -125,8 +125,7 @@ static dt_status put_row(writer *w, uint32_t record) {
         if (f == LAUNCH_ROWS_LINES) fputc('\n', w->out);
     }
     w->rows->n++;
-    return ferror(w->out) ? dt_fail(DT_E_STORAGE, "cannot write the rows: %s", strerror(errno))
-                          : DT_OK;
+    return ferror(w->out) ? dt_fail(DT_E_STORAGE, "cannot write the rows: %s", strerror(errno)) : DT_OK;
 }
 
 static void put_header(writer *w) {
@@ -147,8 +146,7 @@ static dt_status put_rows(writer *w, const bool *keep) {
     return DT_OK;
 }
 
-dt_status launch_write_rows(const dt_catalog *c, const char *expression, launch_rows *rows,
-                            FILE *out) {
+dt_status launch_write_rows(const dt_catalog *c, const char *expression, launch_rows *rows, FILE *out) {
     writer w = {.c = c, .rows = rows, .out = out};
     bool *keep = expression ? dt_xcalloc((size_t)c->n_records + 1, sizeof *keep) : NULL;
     uint32_t n;

@@ -22,7 +22,6 @@ typedef struct launch_rows {
     uint64_t n;          // out: how many were written
 } launch_rows;
 // Writes the chosen rows to `out`. expression NULL: all. DT_E_STORAGE when `out` fails.
-dt_status launch_write_rows(const dt_catalog *c, const char *expression, launch_rows *rows,
-                            FILE *out);
+dt_status launch_write_rows(const dt_catalog *c, const char *expression, launch_rows *rows, FILE *out);
 
 #endif

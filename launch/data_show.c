@@ -27,18 +27,10 @@ enum { N, SPLIT, PREDICTED };
 static const launch_option options[] = {
     [N] = {"--n", "N", "how many samples (16)"},
     [SPLIT] = {"--split", "train|val|test", "val and test as evaluation takes them (train)"},
-    [PREDICTED] = {"--predicted", "TABLE",
-                   "of dtrain predict: half of the samples that it got wrong, then right"},
+    [PREDICTED] = {"--predicted", "TABLE", "of dtrain predict: half of the samples that it got wrong, then right"},
     {NULL}};
 
-enum {
-    LEAST_SIDE = 96,
-    MOST_SIDE = 384,
-    WAVE_HEIGHT = 64,
-    GAP = 4,
-    WHITE = 255,
-    MOST_SAMPLES = 1024
-};
+enum { LEAST_SIDE = 96, MOST_SIDE = 384, WAVE_HEIGHT = 64, GAP = 4, WHITE = 255, MOST_SAMPLES = 1024 };
 
 // One image field of the samples: what a pixel of the picture shows.
 typedef struct panel {
@@ -85,14 +77,12 @@ static dt_status lay_out(show *s) {
         s->cell_w += p->out_w + GAP;
         if (p->out_h + GAP > s->cell_h) s->cell_h = p->out_h + GAP;
     }
-    if (s->n_panels == 0)
-        return dt_fail(DT_E_USAGE, "data show: the config has no image or audio field to show");
+    if (s->n_panels == 0) return dt_fail(DT_E_USAGE, "data show: the config has no image or audio field to show");
     s->columns = (int)ceil(sqrt((double)s->n * s->cell_h / s->cell_w));
     if (s->columns < 1) s->columns = 1;
     if (s->columns > s->n) s->columns = s->n;
     s->rows = (s->n + s->columns - 1) / s->columns;
-    size_t n_bytes =
-        (size_t)s->rows * (size_t)s->cell_h * (size_t)s->columns * (size_t)s->cell_w * 3;
+    size_t n_bytes = (size_t)s->rows * (size_t)s->cell_h * (size_t)s->columns * (size_t)s->cell_w * 3;
     s->pixels = dt_xcalloc(n_bytes, 1);
     memset(s->pixels, WHITE, n_bytes);
     return DT_OK;
@@ -123,8 +113,7 @@ static void put(const show *s, const panel *p, int place, int y, int x, const ui
     memcpy(s->pixels + (row * (size_t)(s->columns * s->cell_w) + column) * 3, rgb, 3);
 }
 
-static void find_range(const show *s, const dt_batch *b, const panel *p, int j, double *low,
-                       double *high) {
+static void find_range(const show *s, const dt_batch *b, const panel *p, int j, double *low, double *high) {
     *low = 0, *high = 255;
     if (s->d->fields.info[p->field].dtype == DT_U8) return;
     *low = INFINITY, *high = -INFINITY;
@@ -145,9 +134,8 @@ static uint8_t level(double v, double low, double high) {
 // ---- predictions -----------------------------------------------------------------------------------
 static dt_status read_predictions(show *s, const char *path) {
     if (s->training)
-        return dt_fail(DT_E_USAGE,
-                       "--predicted shows samples as evaluation takes them: --split val or "
-                       "--split test");
+        return dt_fail(DT_E_USAGE, "--predicted shows samples as evaluation takes them: --split val or "
+                                   "--split test");
     DT_TRY(dt_table_read(&s->table, path));
     s->key = dt_table_find(&s->table, "key");
     for (s->target = 0; s->target < s->d->fields.n; s->target++) {
@@ -169,8 +157,7 @@ static const char *cell(const show *s, size_t row, int column) {
 // What was predicted of a sample, or NULL. Rows come in the order of the set, so the next is likely.
 static const char *prediction_of(show *s, const dt_batch *b, int j) {
     const char *key[DT_MAX_WIDTH];
-    if (!s->table.path || dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key) < 1)
-        return NULL;
+    if (!s->table.path || dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key) < 1) return NULL;
     for (size_t i = 0; i < s->table.n_rows; i++) {
         const size_t row = (s->row + 1 + i) % s->table.n_rows;
         if (strcmp(cell(s, row, s->key), key[0]) != 0) continue;
@@ -204,8 +191,7 @@ static void draw_image(const show *s, const dt_batch *b, const panel *p, int j, 
             int from_x = (int)((int64_t)x * p->w / p->out_w);
             if (p->is_sound) from_y = p->h - 1 - from_y;
             uint8_t rgb[3];
-            for (int c = 0; c < 3; c++)
-                rgb[c] = level(value(s, b, p, j, from_y, from_x, p->c == 3 ? c : 0), low, high);
+            for (int c = 0; c < 3; c++) rgb[c] = level(value(s, b, p, j, from_y, from_x, p->c == 3 ? c : 0), low, high);
             put(s, p, place, y, x, rgb);
         }
 }
@@ -215,8 +201,7 @@ static void draw_wave(const show *s, const dt_batch *b, const panel *p, int j, i
     double low, high;
     find_range(s, b, p, j, &low, &high);
     for (int x = 0; x < p->out_w; x++) {
-        int begin = (int)((int64_t)x * p->w / p->out_w),
-            end = (int)((int64_t)(x + 1) * p->w / p->out_w);
+        int begin = (int)((int64_t)x * p->w / p->out_w), end = (int)((int64_t)(x + 1) * p->w / p->out_w);
         int top = p->out_h - 1, bottom = 0;
         for (int i = begin; i < end || i == begin; i++) {
             int y = (255 - level(value(s, b, p, j, 0, i, 0), low, high)) * (p->out_h - 1) / 255;
@@ -278,14 +263,12 @@ static void print_row(const show *s, const dt_batch *b, int j, int place, const 
 static void draw_sample(show *s, const dt_batch *b, int j, int place, const char *predicted) {
     static const uint8_t colours[2][3] = {{210, 30, 30}, {30, 160, 60}}; // wrong, right
     if (predicted) fill_cell(s, place, colours[is_right(s, b, j, predicted)]);
-    for (int k = 0; k < s->n_panels; k++)
-        (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
+    for (int k = 0; k < s->n_panels; k++) (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
     print_row(s, b, j, place, predicted);
 }
 
 // Samples from place *place to before `end`; with predictions those that were right, or wrong.
-static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split, bool right,
-                      int *place, int end) {
+static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split, bool right, int *place, int end) {
     const int micro = launch_micro_batch(c);
     const int n_micro = split == DT_SPLIT_TRAIN ? (int)c->train.global_batch / micro : 1;
     int *micros = dt_xcalloc((size_t)n_micro, sizeof *micros);
@@ -317,10 +300,7 @@ static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split sp
 }
 
 static dt_status save(const show *s, const char *out) {
-    dt_image m = {.data = s->pixels,
-                  .width = s->columns * s->cell_w,
-                  .height = s->rows * s->cell_h,
-                  .channels = 3};
+    dt_image m = {.data = s->pixels, .width = s->columns * s->cell_w, .height = s->rows * s->cell_h, .channels = 3};
     dt_buffer png = {0};
     dt_status st = dt_encode_png(&png, &m);
     if (st == DT_OK) st = dt_io_write_file(out, png.data, png.n_bytes);
@@ -339,17 +319,13 @@ static dt_status show_config(const dt_config *c, const launch_words *w, const ch
     s.training = split == DT_SPLIT_TRAIN;
     if (s.n > MOST_SAMPLES) s.n = MOST_SAMPLES;
     if (s.n > (int)s.d->splits.n[split]) s.n = (int)s.d->splits.n[split];
-    dt_status st = s.n > 0
-                       ? lay_out(&s)
-                       : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
+    dt_status st = s.n > 0 ? lay_out(&s) : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
     if (st == DT_OK && w->options[PREDICTED]) st = read_predictions(&s, w->options[PREDICTED]);
     int place = 0;
-    if (st == DT_OK && s.table.path)
-        st = draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
+    if (st == DT_OK && s.table.path) st = draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
     if (st == DT_OK) st = draw(&s, data, c, (dt_split)split, true, &place, s.n);
     if (st == DT_OK && place == 0)
-        st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s part", s.table.path,
-                     dt_split_name(split));
+        st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s part", s.table.path, dt_split_name(split));
     if (st == DT_OK) st = save(&s, out);
     free(s.pixels);
     if (s.table.path) dt_table_fini(&s.table);
@@ -367,9 +343,8 @@ static dt_status run(const launch_words *w) {
             words[config.n_words++] = w->words[i];
     }
     dt_config *c = NULL;
-    dt_status st = out && dt_text_ends(out, ".png")
-                       ? launch_load_config(&c, "data show", &config)
-                       : dt_fail(DT_E_USAGE, "dtrain data show wants CONFIG.yaml OUT.png");
+    dt_status st = out && dt_text_ends(out, ".png") ? launch_load_config(&c, "data show", &config)
+                                                    : dt_fail(DT_E_USAGE, "dtrain data show wants CONFIG.yaml OUT.png");
     free(words);
     if (st == DT_OK) st = show_config(c, w, out);
     dt_config_destroy(c);

@@ -15,8 +15,7 @@
 
 enum { COUNTS };
 static const launch_option options[] = {
-    [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"},
-    {NULL}};
+    [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"}, {NULL}};
 
 static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
     uint32_t *n = dt_xcalloc((size_t)c->columns[column].n_values + 1, sizeof *n);
@@ -64,10 +63,9 @@ static void print_distribution(const dt_catalog *c, int column) {
     if (n == 0)
         printf("no values");
     else
-        printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g",
-               number_text(a, v[0]), number_text(b, v[n - 1]), (double)(v[0] + sum / n),
-               sqrt((double)square / n), quantile(v, n, 0.25), quantile(v, n, 0.5),
-               quantile(v, n, 0.75));
+        printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g", number_text(a, v[0]),
+               number_text(b, v[n - 1]), (double)(v[0] + sum / n), sqrt((double)square / n), quantile(v, n, 0.25),
+               quantile(v, n, 0.5), quantile(v, n, 0.75));
     if (n > 0 && column >= DT_N_FIXED_COLUMNS + (int)c->n_columns) printf(", of %u records", n);
     free(v);
 }
@@ -139,8 +137,8 @@ static void print_statistics(const dt_reader *s) {
         by_ext[c->members[m].ext] += c->members[m].size;
         count[c->members[m].ext]++;
     }
-    printf("%s: %u records, %u members, %.1f MiB in %u file%s\n", s->kind, c->n_records,
-           c->n_members, (double)n_bytes / 1048576.0, c->n_shards, c->n_shards == 1 ? "" : "s");
+    printf("%s: %u records, %u members, %.1f MiB in %u file%s\n", s->kind, c->n_records, c->n_members,
+           (double)n_bytes / 1048576.0, c->n_shards, c->n_shards == 1 ? "" : "s");
     for (uint32_t e = 0; e < c->n_exts; e++) {
         printf("member ");
         dt_text_print(stdout, dt_catalog_str(c, c->exts[e]));
@@ -166,9 +164,8 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_data_stat = {
     .options = options,
-    .text =
-        "How many records, members of which kind, and the columns with their values, each with\n"
-        "its number of records; of numbers range, mean, deviation and quartiles.\n\n"
-        "  dtrain data stat datasets/biometric.lmdb\n"
-        "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
+    .text = "How many records, members of which kind, and the columns with their values, each with\n"
+            "its number of records; of numbers range, mean, deviation and quartiles.\n\n"
+            "  dtrain data stat datasets/biometric.lmdb\n"
+            "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
     .run = run};

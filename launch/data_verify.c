@@ -59,28 +59,23 @@ static void print_bad(const launch_words *w, const dt_catalog *c, const dt_verif
     for (size_t i = 0; i < r->n_bad; i++) {
         const dt_record *rec = &c->records[r->bad[i].record];
         const dt_member *m = &c->members[r->bad[i].member];
-        print(&(bad_line){c->shards[rec->shard].path, dt_catalog_str(c, rec->key),
-                          dt_catalog_str(c, c->exts[m->ext]), m->offset, r->bad[i].reason});
+        print(&(bad_line){c->shards[rec->shard].path, dt_catalog_str(c, rec->key), dt_catalog_str(c, c->exts[m->ext]),
+                          m->offset, r->bad[i].reason});
     }
     for (size_t i = 0; i < r->n_bad_shards; i++)
-        print(&(bad_line){.file = c->shards[r->bad_shards[i].shard].path,
-                          .reason = r->bad_shards[i].reason});
+        print(&(bad_line){.file = c->shards[r->bad_shards[i].shard].path, .reason = r->bad_shards[i].reason});
 }
 
 static dt_status report(const launch_words *w, const dt_reader *s, const dt_verify_result *r) {
     const dt_catalog *c = s->catalog;
     print_bad(w, c, r);
-    dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64
-            " decoded, %" PRIu64 " only read",
-            c->n_records, r->n_members, (double)r->n_bytes / 1e6, r->n_hashed, r->n_decoded,
-            r->n_read);
+    dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64 " decoded, %" PRIu64
+            " only read",
+            c->n_records, r->n_members, (double)r->n_bytes / 1e6, r->n_hashed, r->n_decoded, r->n_read);
     if (r->n_shards)
-        dt_info("%" PRIu64 " of %u shards compared with the hash in their index.json", r->n_shards,
-                c->n_shards);
+        dt_info("%" PRIu64 " of %u shards compared with the hash in their index.json", r->n_shards, c->n_shards);
     if (r->n_bad_shards)
-        return dt_fail(DT_E_DATA,
-                       "%zu of %u shards: not as their index.json says; %" PRIu64
-                       " of %u records: bad",
+        return dt_fail(DT_E_DATA, "%zu of %u shards: not as their index.json says; %" PRIu64 " of %u records: bad",
                        r->n_bad_shards, c->n_shards, r->n_bad_records, c->n_records);
     if (r->n_bad_records == 0) return DT_OK;
     return dt_fail(DT_E_DATA, "%" PRIu64 " of %u records: bad", r->n_bad_records, c->n_records);
@@ -121,12 +116,11 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_data_verify = {
     .options = options,
-    .text =
-        "Reads every record, and compares its bytes with the hash that was stored when it was\n"
-        "packed; of sets made elsewhere, which have none, images, sounds and JSON are decoded\n"
-        "whole. Bad members are listed as file, record, member, offset, reason, separated by\n"
-        "tabs; exit 3 if there is one. MDS shards are also compared as a whole with the hash in\n"
-        "their index.json, where it is one of xxhash's.\n\n"
-        "  dtrain data verify datasets/biometric.lmdb\n"
-        "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
+    .text = "Reads every record, and compares its bytes with the hash that was stored when it was\n"
+            "packed; of sets made elsewhere, which have none, images, sounds and JSON are decoded\n"
+            "whole. Bad members are listed as file, record, member, offset, reason, separated by\n"
+            "tabs; exit 3 if there is one. MDS shards are also compared as a whole with the hash in\n"
+            "their index.json, where it is one of xxhash's.\n\n"
+            "  dtrain data verify datasets/biometric.lmdb\n"
+            "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
     .run = run};

@@ -32,8 +32,7 @@ static char *one_line(const char *output, const char *program) {
 static dt_status judge(const char *program, const launch_process *p) {
     if (p->code == 0) return DT_OK;
     char *line = one_line(p->err.text, program);
-    dt_status st =
-        dt_fail(DT_E_USAGE, "%s: %s", program, *line ? line : "failed without a message");
+    dt_status st = dt_fail(DT_E_USAGE, "%s: %s", program, *line ? line : "failed without a message");
     free(line);
     return st;
 }
@@ -51,8 +50,7 @@ dt_status launch_feed(const char *const *argv, const char *input, char **output)
     launch_process p;
     *output = NULL;
     const int in = memfd_create("input", MFD_CLOEXEC);
-    if (in < 0)
-        return dt_fail(DT_E_STORAGE, "no memory for the input of %s: %s", argv[0], strerror(errno));
+    if (in < 0) return dt_fail(DT_E_STORAGE, "no memory for the input of %s: %s", argv[0], strerror(errno));
     dt_status st = dt_io_write(in, argv[0], input, strlen(input));
     if (st != DT_OK) {
         close(in);

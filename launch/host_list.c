@@ -57,9 +57,7 @@ static bool is_this_machine(const char *name) {
 // command lines.
 static bool is_host_name(const char *name) {
     size_t n = 0;
-    while (isalnum((unsigned char)name[n]) || name[n] == '_' ||
-           (n > 0 && (name[n] == '.' || name[n] == '-')))
-        n++;
+    while (isalnum((unsigned char)name[n]) || name[n] == '_' || (n > 0 && (name[n] == '.' || name[n] == '-'))) n++;
     return n > 0 && n < 256 && !name[n];
 }
 
@@ -75,23 +73,20 @@ static dt_status add(launch_hosts *h, const char *text, size_t n, const char *wh
     const long n_slots = slots ? strtol(slots, &end, 10) : 1;
     dt_status st = DT_OK;
     if (n_slots < 1 || n_slots > 100000 || (slots && (end == slots || end[strspn(end, " \t\r")])))
-        st = dt_fail(DT_E_USAGE, "%s: '%.*s' is no host with its ranks, as in node1:8", where,
-                     (int)n, text);
+        st = dt_fail(DT_E_USAGE, "%s: '%.*s' is no host with its ranks, as in node1:8", where, (int)n, text);
     else if (!is_host_name(entry))
         st = dt_fail(DT_E_USAGE,
                      "%s: '%s' is no name of a host: letters, digits, '.', '-' and '_' (a user or "
                      "a port: --ssh 'ssh -l user -p 2222')",
                      where, entry);
     for (int i = 0; i < h->n && st == DT_OK; i++)
-        if (strcmp(h->hosts[i].name, entry) == 0)
-            st = dt_fail(DT_E_USAGE, "%s: %s is given twice", where, entry);
+        if (strcmp(h->hosts[i].name, entry) == 0) st = dt_fail(DT_E_USAGE, "%s: %s is given twice", where, entry);
     if (st != DT_OK) {
         free(entry);
         return st;
     }
     h->hosts = dt_xrealloc(h->hosts, sizeof *h->hosts * (size_t)(h->n + 1));
-    h->hosts[h->n++] =
-        (launch_host){.name = entry, .slots = (int)n_slots, .local = is_this_machine(entry)};
+    h->hosts[h->n++] = (launch_host){.name = entry, .slots = (int)n_slots, .local = is_this_machine(entry)};
     return DT_OK;
 }
 
@@ -143,8 +138,8 @@ int launch_hosts_ranks(const launch_hosts *h) {
 // ---- words for a host ------------------------------------------------------------------------------
 
 // argv here, "agent… HOST 'argv'" elsewhere. in: as launch_process_start.
-static int start_there(const launch_hosts *h, const launch_host *host, launch_process *p,
-                       const char *const *argv, int in, double limit_s) {
+static int start_there(const launch_hosts *h, const launch_host *host, launch_process *p, const char *const *argv,
+                       int in, double limit_s) {
     if (host->local) return launch_process_start(p, argv, in, true, limit_s);
     char *agent = dt_xstrdup(h->agent), *rest = agent, *line = launch_quote_remote(argv);
     const char **words = dt_xcalloc(strlen(agent) / 2 + 4, sizeof *words);
@@ -159,8 +154,8 @@ static int start_there(const launch_hosts *h, const launch_host *host, launch_pr
     return e;
 }
 
-int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p,
-                    const char *const *argv, double limit_s) {
+int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p, const char *const *argv,
+                    double limit_s) {
     const int e = start_there(h, host, p, argv, -1, limit_s);
     if (e == 0) launch_processes_wait(&p, 1, INFINITY);
     return e;
@@ -209,8 +204,7 @@ static void ask(const launch_hosts *h, launch_host *host, int list, const char *
     host->lost = true;
     if (e == 0) return;
     free(host->asked.out.text);
-    host->asked.out.text =
-        dt_xprintf("%.*s: %s", (int)strcspn(h->agent, " "), h->agent, strerror(e));
+    host->asked.out.text = dt_xprintf("%.*s: %s", (int)strcspn(h->agent, " "), h->agent, strerror(e));
 }
 
 // What is between "begin" and "end"; NULL: it is not whole. Ahead of it is what ssh and the shell say.
@@ -245,8 +239,7 @@ static dt_status compare(const launch_host *host, const launch_host *first, cons
     if (strncmp(a, "dtrain ", 7) != 0)
         return dt_fail(DT_E_USAGE, "host %s cannot run %s: %.*s", host->name, program, n, a);
     if (strncmp(a, version, strlen(version)) != 0)
-        return dt_fail(DT_E_USAGE, "host %s has %.*s, and this is dtrain %s", host->name, n, a,
-                       DTRAIN_VERSION);
+        return dt_fail(DT_E_USAGE, "host %s has %.*s, and this is dtrain %s", host->name, n, a, DTRAIN_VERSION);
     for (int line = 0; *a || *b; line++) {
         const char *next = next_line(a, &n), *next_first = next_line(b, &n_first);
         // the size of a folder says nothing
@@ -254,11 +247,8 @@ static dt_status compare(const launch_host *host, const launch_host *first, cons
         if (strncmp(a, "stat: ", 6) == 0)
             return dt_fail(DT_E_USAGE, "host %s does not see the data: %.*s", host->name, n, a);
         if (!folder && (n != n_first || strncmp(a, b, (size_t)n) != 0))
-            return dt_fail(
-                DT_E_USAGE,
-                "host %s has %s (%.*s) than host %s (%.*s): copy it, or share the folder",
-                host->name, line == 1 ? "another config" : "other data", n, a, first->name, n_first,
-                b);
+            return dt_fail(DT_E_USAGE, "host %s has %s (%.*s) than host %s (%.*s): copy it, or share the folder",
+                           host->name, line == 1 ? "another config" : "other data", n, a, first->name, n_first, b);
         a = next;
         b = next_first;
     }
@@ -281,11 +271,9 @@ static bool asks_enough(const launch_hosts *h) {
     return n >= LAUNCH_AT_ONCE;
 }
 
-dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
-                           bool only_lost) {
+dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path, bool only_lost) {
     const int list = list_data(c);
-    if (list < 0)
-        return dt_fail(DT_E_STORAGE, "no memory for the names of the data: %s", strerror(errno));
+    if (list < 0) return dt_fail(DT_E_STORAGE, "no memory for the names of the data: %s", strerror(errno));
     for (int i = 0; i < h->n; i++) {
         if (only_lost && !h->hosts[i].lost) continue;
         while (asks_enough(h)) wait_for_asked(h, 0.02);
@@ -315,8 +303,7 @@ bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
 // ---- links -----------------------------------------------------------------------------------------
 
 char *launch_hosts_test_links(const launch_hosts *h) {
-    static const char *const argv[] = {
-        "sh", "-c", "cat >/dev/null; head -c 60000 /dev/zero | tr \"\\0\" x", NULL};
+    static const char *const argv[] = {"sh", "-c", "cat >/dev/null; head -c 60000 /dev/zero | tr \"\\0\" x", NULL};
     static const char zeros[60000];
     char *why = NULL;
     const int in = memfd_create("packets", MFD_CLOEXEC);
@@ -344,15 +331,12 @@ char *launch_hosts_test_links(const launch_hosts *h) {
 static bool find_subnet(const struct ifaddrs *all, struct in_addr to, char *out, size_t cap) {
     for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
         if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != AF_INET) continue;
-        const struct in_addr mine =
-            ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
-        const struct in_addr mask =
-            ((const struct sockaddr_in *)(const void *)i->ifa_netmask)->sin_addr;
+        const struct in_addr mine = ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
+        const struct in_addr mask = ((const struct sockaddr_in *)(const void *)i->ifa_netmask)->sin_addr;
         if ((mine.s_addr & mask.s_addr) != (to.s_addr & mask.s_addr)) continue;
         char text[INET_ADDRSTRLEN];
         const struct in_addr net = {mine.s_addr & mask.s_addr};
-        snprintf(out, cap, "%s/%d", inet_ntop(AF_INET, &net, text, sizeof text),
-                 __builtin_popcount(mask.s_addr));
+        snprintf(out, cap, "%s/%d", inet_ntop(AF_INET, &net, text, sizeof text), __builtin_popcount(mask.s_addr));
         return true;
     }
     return false;

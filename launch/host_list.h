@@ -34,8 +34,7 @@ void launch_hosts_free(launch_hosts *h);
 int launch_hosts_ranks(const launch_hosts *h); // of those that are not lost
 
 // Asks every host, or only those that are lost, and returns when the last ones have been asked. Answers may take LAUNCH_REACH_S: launch_hosts_wait.
-dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path,
-                           bool only_lost);
+dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path, bool only_lost);
 // Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE
 // in *judged for a host that answers, but cannot run the job, or runs another one; it is lost, too.
 bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged);
@@ -43,8 +42,8 @@ bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged);
 const char *launch_host_reason(const launch_host *host, int *n);
 // Runs argv on the host, at most so long: here, or by the agent, in the home folder there. What it writes is
 // p->out.text. 0, or an errno.
-int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p,
-                    const char *const *argv, double limit_s);
+int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p, const char *const *argv,
+                    double limit_s);
 // Sends long packets to each host and back. The first that does not answer, as text (heap); NULL: all do.
 char *launch_hosts_test_links(const launch_hosts *h);
 // Subnets ("10.0.0.0/24,…") by which this machine reaches all others. NULL: some are behind a router, or there are

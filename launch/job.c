@@ -26,8 +26,7 @@ void launch_jobs_init(launch_jobs *j, int n_slots) {
     *j = (launch_jobs){.n_slots = n_slots};
     sigemptyset(&j->awaited);
     sigaddset(&j->awaited, SIGCHLD);
-    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
-        sigaddset(&j->awaited, passed_on[i]);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) sigaddset(&j->awaited, passed_on[i]);
     sigprocmask(SIG_BLOCK, &j->awaited, &j->before);
 }
 
@@ -68,8 +67,7 @@ static void take_share_of_gpus(const launch_jobs *j, int slot) {
 
 void launch_set_mpi_environment(void) {
     // in a job of Slurm mpirun would take the job's nodes for those that it was given; Open MPI 4, 5
-    static const char *const names[] = {"OMPI_MCA_ras", "OMPI_MCA_plm", "PRTE_MCA_ras",
-                                        "PRTE_MCA_plm"};
+    static const char *const names[] = {"OMPI_MCA_ras", "OMPI_MCA_plm", "PRTE_MCA_ras", "PRTE_MCA_plm"};
     for (int i = 0; i < 4 && getenv("SLURM_JOB_ID"); i++) setenv(names[i], "^slurm", 0);
     dt_launcher_leave();
     if (geteuid() == 0) {
@@ -107,8 +105,7 @@ const char **launch_rank_words(int n_ranks, const char *const *words) {
     static char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", n_ranks);
     // binding a rank to one core would leave it one thread; dtrain divides the cores itself
-    const char *const mpi[] = {"mpirun", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none",
-                               "-np",    ranks};
+    const char *const mpi[] = {"mpirun", "--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", "-np", ranks};
     const size_t n_mpi = n_ranks > 1 ? sizeof mpi / sizeof *mpi : 0;
     size_t n_words = 0;
     while (words[n_words]) n_words++;
@@ -154,8 +151,7 @@ static bool collect(launch_jobs *j, int *slot, int *code) {
 // Takes one signal of those awaited, at most so long, and passes it on.
 static void take_signal(launch_jobs *j, double seconds) {
     seconds = fmin(seconds, 1e6);
-    const struct timespec t = {.tv_sec = (time_t)seconds,
-                               .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
+    const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
     const int signal = sigtimedwait(&j->awaited, NULL, &t);
     if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
 }
@@ -188,7 +184,6 @@ void launch_jobs_save(const launch_jobs *j) {
 
 bool launch_jobs_pause(launch_jobs *j, double seconds) {
     const double end_s = dt_clock_s() + seconds;
-    for (double left_s = seconds; left_s > 0 && !j->asked; left_s = end_s - dt_clock_s())
-        take_signal(j, left_s);
+    for (double left_s = seconds; left_s > 0 && !j->asked; left_s = end_s - dt_clock_s()) take_signal(j, left_s);
     return !j->asked;
 }

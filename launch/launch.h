@@ -23,7 +23,7 @@ typedef struct launch_option {
 } launch_option;
 
 // The option of verbs that take a checkpoint of a run.
-#define LAUNCH_WHICH                                                                               \
+#define LAUNCH_WHICH                                                                                                   \
     { "--which", "best|latest|STEP", "which checkpoint (best, or latest where none is the best)" }
 
 // A parsed command line.
@@ -32,7 +32,7 @@ typedef struct launch_words {
     int n_words;
     const launch_option *table;              // the verb's options
     const char *options[LAUNCH_MAX_OPTIONS]; // by index in the table; NULL: not given, flags: ""
-    char *joined[LAUNCH_MAX_OPTIONS]; // heap: the same of options that were given again
+    char *joined[LAUNCH_MAX_OPTIONS];        // heap: the same of options that were given again
 } launch_words;
 
 struct launch_verb;
@@ -40,8 +40,7 @@ typedef struct launch_command {
     const launch_option *options; // ended by a NULL name; NULL: none
     const char *text;             // what it does, with an example
     dt_status (*run)(const launch_words *w);
-    const struct launch_verb
-        *verbs; // instead of run: its first word is one of these (NULL name ends)
+    const struct launch_verb *verbs; // instead of run: its first word is one of these (NULL name ends)
 } launch_command;
 
 // A line of a table of verbs.
@@ -50,7 +49,7 @@ typedef struct launch_verb {
     const launch_command *command;
 } launch_verb;
 
-extern const launch_verb launch_verbs[]; // of cmds.def, ended by a NULL name
+extern const launch_verb launch_verbs[];                                         // of cmds.def, ended by a NULL name
 const launch_verb *launch_find_verb(const launch_verb *table, const char *name); // or NULL
 void launch_print_usage(FILE *out);
 // `name` includes the verbs before it.
@@ -63,8 +62,7 @@ void launch_set_run(dt_config *c, const char *dir);
 // "CONFIG.yaml [key=value …]" in w->words -> a loaded config. A directory means DIR/config.yaml.
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w);
 // What dtrain check does: data, graph, plan and memory, reported to `out`. c: its autos are replaced by the answers.
-dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out,
-                              dt_run_length *length);
+dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out, dt_run_length *length);
 // The config of a run to look at data after training, without data.augment and data.mix: another set, or NULL for the
 // run's own. The n words, overrides of the user, have the last say.
 typedef enum launch_which_records {
@@ -72,8 +70,8 @@ typedef enum launch_which_records {
     LAUNCH_WHERE_OF_RUN, // all samples are in the test part; the run's data.where chooses
     LAUNCH_ALL_RECORDS,  // all: keys that choose from the run's own data mean nothing there
 } launch_which_records;
-dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
-                              launch_which_records which, const char *const *words, int n);
+dt_status launch_load_for_set(dt_config **out, const char *run, const char *set, launch_which_records which,
+                              const char *const *words, int n);
 // "train", "val" or "test", which is the default.
 dt_status launch_option_split(const launch_words *w, int option, dt_split *out);
 // train.micro_batch, 1 where it is auto: for tools that show batches without a network, and for the most ranks that may
@@ -93,8 +91,7 @@ dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
 // Prints the message of `st`, unless it was printed before, and clears it.
 void launch_print_error(dt_status st);
 // Fails unless there are least..most words; `expected` says which.
-dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
-                              const char *expected);
+dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most, const char *expected);
 // A positive integer option, or `fallback` when it is not given.
 dt_status launch_option_int(const launch_words *w, int option, int fallback, int *out);
 // Which word of the option's value ("pad|drop") was given, from 0, or `fallback`.

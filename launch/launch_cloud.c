@@ -23,8 +23,7 @@ static const launch_option options[] = {
     [SPOT] = {"--spot", NULL, "machines that may be taken away, for less"},
     [DATA] = {"--data", "URL", "bucket with the data set: s3://…, gs://…, https://… of Azure"},
     [RUNS] = {"--runs", "URL", "bucket for runs and their checkpoints; not with checkpoint.mirror"},
-    [IMAGE] = {"--image", "IMAGE",
-               "container with dtrain (built on each machine from this folder)"},
+    [IMAGE] = {"--image", "IMAGE", "container with dtrain (built on each machine from this folder)"},
     [PRINT] = {"--print", NULL, "print the task and submit nothing"},
     [TEMPLATE] = {"--template", "FILE", "your own copy of launch/cloud/sky.yaml"},
     {NULL}};
@@ -83,9 +82,8 @@ static dt_status read_options(cloud *k) {
 // What is on a machine goes with it.
 static dt_status check_runs(const cloud *k) {
     if (k->w->options[RUNS] || k->config->checkpoint.mirror) return DT_OK;
-    return dt_fail(DT_E_USAGE,
-                   "--runs is missing: a bucket for the runs, such as s3://name/folder; "
-                   "or set checkpoint.mirror");
+    return dt_fail(DT_E_USAGE, "--runs is missing: a bucket for the runs, such as s3://name/folder; "
+                               "or set checkpoint.mirror");
 }
 
 // A set of the bucket, where the machines have it. Of several sets only a template can say where they are.
@@ -147,9 +145,8 @@ static dt_status fill_task(char **out, cloud *k) {
                            k->name)); // a run called "no" stays a string
     DT_TRY(data_word(k, &data));
     char *words = launch_quote_config(k->w), *quoted = launch_quote(data);
-    launch_put(
-        &k->values, "WORDS",
-        dt_xprintf("%s %s%s", words, quoted, k->w->options[RUNS] ? " run.dir=/dtrain/runs" : ""));
+    launch_put(&k->values, "WORDS",
+               dt_xprintf("%s %s%s", words, quoted, k->w->options[RUNS] ? " run.dir=/dtrain/runs" : ""));
     launch_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
     launch_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
     // a run that stops itself with 75 would be recovered for ever
@@ -202,11 +199,10 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_on_cloud = {
     .options = options,
-    .text =
-        "Writes a task of SkyPilot and submits it with `sky jobs launch`, which asks before it\n"
-        "costs money, starts machines, and starts others where spot machines are taken away.\n"
-        "The data set is copied from a bucket, runs and checkpoints are kept on one. dtrain\n"
-        "check --cost says what it would cost.\n\n"
-        "  dtrain launch cloud --cloud aws --gpus A100:8 --spot --data s3://my/data \\\n"
-        "      --runs s3://my/runs configs/fusion.yaml\n",
+    .text = "Writes a task of SkyPilot and submits it with `sky jobs launch`, which asks before it\n"
+            "costs money, starts machines, and starts others where spot machines are taken away.\n"
+            "The data set is copied from a bucket, runs and checkpoints are kept on one. dtrain\n"
+            "check --cost says what it would cost.\n\n"
+            "  dtrain launch cloud --cloud aws --gpus A100:8 --spot --data s3://my/data \\\n"
+            "      --runs s3://my/runs configs/fusion.yaml\n",
     .run = run};

@@ -60,8 +60,7 @@ static void set_both(const char *name4, const char *name5, const char *value, in
 
 // For mpirun and its daemons; Open MPI 4 and 5.
 static void set_environment(const job_on_hosts *j) {
-    char *nets =
-        j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : launch_hosts_subnets(&j->list);
+    char *nets = j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : launch_hosts_subnets(&j->list);
     set_both("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", j->list.agent, 1);
     if (nets) {
         setenv("OMPI_MCA_btl_tcp_if_include", nets, 1);
@@ -89,8 +88,7 @@ static void set_words(job_on_hosts *j) {
         const launch_host *host = &j->list.hosts[i];
         if (host->lost) continue;
         if (!j->first) j->first = host;
-        for (int k = 0; k < host->slots; k++)
-            dt_xappend(&j->where, "%s%s", *j->where ? "," : "", host->name);
+        for (int k = 0; k < host->slots; k++) dt_xappend(&j->where, "%s%s", *j->where ? "," : "", host->name);
     }
 }
 
@@ -142,9 +140,7 @@ static const launch_host *find_lost(const launch_hosts *l) {
 static dt_status fail_lost(const launch_host *h, dt_status code) {
     int n;
     const char *line = launch_host_reason(h, &n);
-    if (n == 0)
-        return dt_fail(code, "host %s does not answer: nothing came in %d s", h->name,
-                       LAUNCH_REACH_S);
+    if (n == 0) return dt_fail(code, "host %s does not answer: nothing came in %d s", h->name, LAUNCH_REACH_S);
     return dt_fail(code, "host %s does not answer: %.*s", h->name, n, line);
 }
 
@@ -156,8 +152,7 @@ static int reach(void *ctx, launch_process *p, const char *const *argv) {
 // Whether the host that would be rank 0's sees a checkpoint of the run, which may have lain on the disk of another one.
 static bool sees_run(const job_on_hosts *j, const launch_host *host) {
     static const char script[] = "cd \"$1\" && cd \"$2/$3/checkpoints\" && ls -d step-*";
-    const char *const argv[] = {
-        "sh", "-c", script, "sh", j->dir, j->config->run.dir, j->config->run.name, NULL};
+    const char *const argv[] = {"sh", "-c", script, "sh", j->dir, j->config->run.dir, j->config->run.name, NULL};
     launch_process p;
     const bool sees = launch_host_run(&j->list, host, &p, argv, LAUNCH_REACH_S) == 0 && p.code == 0;
     launch_process_fini(&p);
@@ -168,8 +163,7 @@ static bool can_go_on(const job_on_hosts *j) {
     const launch_host *first = NULL;
     for (int i = j->list.n - 1; i >= 0; i--)
         if (!j->list.hosts[i].lost) first = &j->list.hosts[i];
-    return first && j->config->run.reproducible == DT_REPRODUCIBLE_elastic &&
-           (first == j->first || sees_run(j, first));
+    return first && j->config->run.reproducible == DT_REPRODUCIBLE_elastic && (first == j->first || sees_run(j, first));
 }
 
 static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
@@ -187,8 +181,7 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
         if (!lost) return DT_OK;
         if (judged == DT_OK) (void)fail_lost(lost, DT_E_PEER);
         if (!goes_on && dt_clock_s() - begin_s >= j->wait_s)
-            return dt_fail_context(judged == DT_OK ? DT_E_PEER : judged, "waited %d s (--wait)",
-                                   j->wait_s);
+            return dt_fail_context(judged == DT_OK ? DT_E_PEER : judged, "waited %d s (--wait)", j->wait_s);
         if (goes_on)
             dt_warn("%s: the job goes on with the %d ranks of the others, and takes it back at the "
                     "first checkpoint after its return",
@@ -227,9 +220,7 @@ static bool watch(void *ctx) {
     }
     if (judged != DT_OK) dt_error_clear();
     const int now = launch_hosts_ranks(&j->list);
-    if (now > before)
-        dt_info("a lost host answers again: from its next checkpoint the job goes on with %d ranks",
-                now);
+    if (now > before) dt_info("a lost host answers again: from its next checkpoint the job goes on with %d ranks", now);
     return now > j->n_ranks;
 }
 
@@ -290,15 +281,14 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_on_hosts = {
     .options = options,
-    .text =
-        "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
-        "and exits with their code; signals are passed on as by launch local. First every host\n"
-        "is asked: whether it answers, has this version of dtrain, the same config and data of\n"
-        "the same size (of a folder: files of the same names; ranks compare the records before "
-        "the\n"
-        "first step). The host that does not is named, and nothing starts. With --restarts a\n"
-        "lost host is waited for; with run.reproducible: elastic the job goes on without it,\n"
-        "and takes it back at the first checkpoint after its return.\n\n"
-        "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
-        "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
+    .text = "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
+            "and exits with their code; signals are passed on as by launch local. First every host\n"
+            "is asked: whether it answers, has this version of dtrain, the same config and data of\n"
+            "the same size (of a folder: files of the same names; ranks compare the records before "
+            "the\n"
+            "first step). The host that does not is named, and nothing starts. With --restarts a\n"
+            "lost host is waited for; with run.reproducible: elastic the job goes on without it,\n"
+            "and takes it back at the first checkpoint after its return.\n\n"
+            "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
+            "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
     .run = run};

@@ -23,26 +23,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum {
-    NAMESPACE,
-    IMAGE,
-    WORKERS,
-    SLOTS,
-    GPUS,
-    CPUS,
-    MEMORY,
-    ENV,
-    SECRET,
-    QUEUE,
-    OVERLAY,
-    WITH,
-    PRINT,
-    TEMPLATE
-};
+enum { NAMESPACE, IMAGE, WORKERS, SLOTS, GPUS, CPUS, MEMORY, ENV, SECRET, QUEUE, OVERLAY, WITH, PRINT, TEMPLATE };
 static const launch_option options[] = {
     [NAMESPACE] = {"--namespace", "NAME", "where the job runs; must be given"},
-    [IMAGE] = {"--image", "NAME",
-               "with dtrain, as launch/docker makes it; the overlay's otherwise"},
+    [IMAGE] = {"--image", "NAME", "with dtrain, as launch/docker makes it; the overlay's otherwise"},
     [WORKERS] = {"--workers", "N", "pods in which ranks run (1)"},
     [SLOTS] = {"--slots", "N", "ranks in each (one for each GPU, else 1)"},
     [GPUS] = {"--gpus", "N", "GPUs of each (none)"},
@@ -58,8 +42,7 @@ static const launch_option options[] = {
                 "several times"},
     [QUEUE] = {"--queue", "NAME", "local queue of Kueue"},
     [OVERLAY] = {"--overlay", "NAME|DIR", "of k8s/overlays, or your own (cpu; gpu with --gpus)"},
-    [WITH] = {"--with", "NAME|DIR …",
-              "a component of k8s/components, or your own; may be given several times"},
+    [WITH] = {"--with", "NAME|DIR …", "a component of k8s/components, or your own; may be given several times"},
     [PRINT] = {"--print", NULL, "print the manifests and submit nothing"},
     [TEMPLATE] = {"--template", "FILE", "your own copy of k8s/job/kustomization.yaml"},
     {NULL}};
@@ -127,16 +110,13 @@ static bool may_be_secret(const char *name, size_t n) {
 static dt_status add_env(json_t *args, const char *line, size_t n) {
     const size_t n_name = strcspn(line, "=\n");
     bool good = n_name > 0 && n_name < n && !isdigit((unsigned char)*line);
-    for (size_t i = 0; i < n_name; i++)
-        good = good && (isalnum((unsigned char)line[i]) || line[i] == '_');
-    if (!good)
-        return dt_fail(DT_E_USAGE, "--env %.*s: expected NAME=VALUE, in one line", (int)n, line);
+    for (size_t i = 0; i < n_name; i++) good = good && (isalnum((unsigned char)line[i]) || line[i] == '_');
+    if (!good) return dt_fail(DT_E_USAGE, "--env %.*s: expected NAME=VALUE, in one line", (int)n, line);
     if (may_be_secret(line, n_name))
-        return dt_fail(
-            DT_E_USAGE,
-            "--env %.*s=…: a secret would stand in the manifest: put it into a Secret "
-            "(kubectl create secret generic NAME --from-literal=…) and give --secret NAME",
-            (int)n_name, line);
+        return dt_fail(DT_E_USAGE,
+                       "--env %.*s=…: a secret would stand in the manifest: put it into a Secret "
+                       "(kubectl create secret generic NAME --from-literal=…) and give --secret NAME",
+                       (int)n_name, line);
     char *word = dt_xprintf("%.*s", (int)n, line);
     dt_status st = add_arg(args, "-x");
     if (st == DT_OK) st = add_arg(args, word);
@@ -171,8 +151,7 @@ static dt_status list_secrets(k8s_job *j, const char *lines) {
     dt_status st = DT_OK;
     while (lines && *lines && st == DT_OK) {
         const size_t n = strcspn(lines, "\n");
-        json_t *one =
-            json_pack("{s:s, s:{s:s%}}", "prefix", "DTRAIN_SECRET_", "secretRef", "name", lines, n);
+        json_t *one = json_pack("{s:s, s:{s:s%}}", "prefix", "DTRAIN_SECRET_", "secretRef", "name", lines, n);
         if (!one || json_array_append_new(all, one) != 0)
             st = dt_fail(DT_E_USAGE, "--secret %.*s: no UTF-8, which YAML wants", (int)n, lines);
         lines += n + (lines[n] == '\n');
@@ -190,13 +169,8 @@ static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) 
     dt_run_length length;
     DT_TRY(launch_option_int(w, CPUS, n_cpus, &n_cpus));
     launch_put(&j->values, "CPUS", !own || w->options[CPUS] ? dt_xprintf("\"%d\"", n_cpus) : NULL);
-    DT_TRY(launch_target_check(j->config, true,
-                               own                ? 0
-                               : n_cpus > n_slots ? n_cpus / n_slots
-                                                  : 1,
-                               &length));
-    if (own || w->options[MEMORY])
-        return launch_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
+    DT_TRY(launch_target_check(j->config, true, own ? 0 : n_cpus > n_slots ? n_cpus / n_slots : 1, &length));
+    if (own || w->options[MEMORY]) return launch_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
     // of a rank: what dtrain check finds, and what program, libraries and batches take besides
     const double mib = 512 + (double)length.rank_bytes / 1048576.0;
     launch_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64));
@@ -209,8 +183,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
         return dt_fail(DT_E_USAGE, "--namespace is missing: in which the job is to run (kubectl "
                                    "get namespaces)");
     if (w->n_words > 0 && dt_io_is_dir(w->words[0]))
-        return dt_fail(DT_E_USAGE, "%s is a folder: give a config file, such as its config.yaml",
-                       w->words[0]);
+        return dt_fail(DT_E_USAGE, "%s is a folder: give a config file, such as its config.yaml", w->words[0]);
     DT_TRY(launch_option_int(w, WORKERS, 1, &n_workers));
     if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
     DT_TRY(launch_option_ranks(w, SLOTS, "a worker", n_gpus, &n_slots));
@@ -240,8 +213,7 @@ static dt_status read_options(k8s_job *j, const launch_words *w) {
 // ---- the folder ------------------------------------------------------------------------------------
 
 // The path of a kustomization from the job's folder: up to / and down again. given: a name in k8s/`kind`, or a path.
-static dt_status find_folder(char **out, const k8s_job *j, const char *option, const char *kind,
-                             const char *given) {
+static dt_status find_folder(char **out, const k8s_job *j, const char *option, const char *kind, const char *given) {
     char *path = NULL, full[PATH_MAX];
     if (strchr(given, '/'))
         path = dt_xprintf("%s", given);
@@ -264,9 +236,7 @@ static dt_status find_folder(char **out, const k8s_job *j, const char *option, c
 }
 
 static dt_status find_overlay(k8s_job *j, const launch_words *w) {
-    const char *given = w->options[OVERLAY] ? w->options[OVERLAY]
-                        : w->options[GPUS]  ? "gpu"
-                                            : "cpu";
+    const char *given = w->options[OVERLAY] ? w->options[OVERLAY] : w->options[GPUS] ? "gpu" : "cpu";
     char *path = NULL;
     dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
     if (st == DT_OK) st = launch_put_yaml(&j->values, "OVERLAY", "--overlay", path);
@@ -327,8 +297,7 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
     dt_status st = write_file(j, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
-    DT_TRY(launch_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE],
-                                &j->values));
+    DT_TRY(launch_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], &j->values));
     st = write_file(j, "job/kustomization.yaml", text);
     free(text);
     return st == DT_OK ? write_components(j, w->options[WITH]) : st;
@@ -341,8 +310,7 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
     const char *const ask[] = {"kubectl", "get", "namespace", space, NULL};
     const char *const apply[] = {"kubectl", "apply", "-f", "-", NULL};
     const char *job = launch_value(&j->values, "JOB");
-    const char *const find[] = {
-        "kubectl", "-n", space, "get", "mpijob", job, "--ignore-not-found", "-o", "name", NULL};
+    const char *const find[] = {"kubectl", "-n", space, "get", "mpijob", job, "--ignore-not-found", "-o", "name", NULL};
     char *output = NULL;
     dt_status st = launch_feed(ask, "", &output);
     free(output);
@@ -358,8 +326,7 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
     DT_TRY(st);
     st = launch_feed(apply, manifests, &output);
     if (output) fputs(output, stdout);
-    if (st != DT_OK && output && *output)
-        st = dt_fail_context(st, "only what is listed was applied");
+    if (st != DT_OK && output && *output) st = dt_fail_context(st, "only what is listed was applied");
     if (st == DT_OK)
         dt_info("watch: kubectl -n %s logs -f -l training.kubeflow.org/job-name=%s,"
                 "training.kubeflow.org/job-role=launcher; end: kubectl -n %s delete mpijob %s",

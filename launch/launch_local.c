@@ -31,8 +31,7 @@ static dt_status start(const launch_words *w, const dt_config *c, int n_ranks, i
         launch_print_command(argv, n_ranks > 1);
         free(argv);
     } else {
-        st = launch_supervise(
-            &(launch_supervised){.config = c, .restarts = restarts, .command = command, .ctx = &l});
+        st = launch_supervise(&(launch_supervised){.config = c, .restarts = restarts, .command = command, .ctx = &l});
     }
     free(l.words);
     return st;
@@ -54,12 +53,11 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_on_local = {
     .options = options,
-    .text =
-        "Starts ranks on this machine, with the settings that Open MPI wants for that, and\n"
-        "exits with their code. Ctrl-C and TERM save a checkpoint and exit with 75; a second\n"
-        "Ctrl-C, two seconds later, does not wait for that. With --restarts a lost rank, a hang\n"
-        "or a crash begins again at the newest checkpoint; what fails twice at the same step\n"
-        "ends.\n\n"
-        "  dtrain launch local -n 8 configs/fusion.yaml\n"
-        "  dtrain launch local -n 8 --restarts 3 configs/fusion.yaml run.name=long\n",
+    .text = "Starts ranks on this machine, with the settings that Open MPI wants for that, and\n"
+            "exits with their code. Ctrl-C and TERM save a checkpoint and exit with 75; a second\n"
+            "Ctrl-C, two seconds later, does not wait for that. With --restarts a lost rank, a hang\n"
+            "or a crash begins again at the newest checkpoint; what fails twice at the same step\n"
+            "ends.\n\n"
+            "  dtrain launch local -n 8 configs/fusion.yaml\n"
+            "  dtrain launch local -n 8 --restarts 3 configs/fusion.yaml run.name=long\n",
     .run = run};

@@ -94,9 +94,9 @@ static dt_status read_sweep(slurm_job *j, const launch_words *w, int n_ranks) {
         sweep_free_words(words);
     }
     launch_put(&j->values, "RUNS", runs);
-    launch_put(&j->values, "ARRAY",
-               dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "",
-                          w->options[JOBS] ? w->options[JOBS] : ""));
+    launch_put(
+        &j->values, "ARRAY",
+        dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "", w->options[JOBS] ? w->options[JOBS] : ""));
     return DT_OK;
 }
 
@@ -124,8 +124,7 @@ static char *quote_pattern(const char *pattern) {
             at += sprintf(at, "$'\\%03o'", (unsigned)(unsigned char)*pattern);
             continue;
         }
-        if (!isalnum((unsigned char)*pattern) && !strchr("{},.*?[]_-/=+:@%", *pattern))
-            *at++ = '\\';
+        if (!isalnum((unsigned char)*pattern) && !strchr("{},.*?[]_-/=+:@%", *pattern)) *at++ = '\\';
         *at++ = *pattern;
     }
     return out;
@@ -208,43 +207,37 @@ static dt_status read_options(slurm_job *j, const launch_words *w) {
 static dt_status find_program(slurm_job *j, const launch_words *w) {
     const char *image = w->options[IMAGE], *sif = w->options[CONTAINER];
     if (image && sif)
-        return dt_fail(DT_E_USAGE,
-                       "--container is for Apptainer, --container-image for pyxis: give "
-                       "one of them");
-    if (w->options[MOUNTS] && !image)
-        return dt_fail(DT_E_USAGE, "--container-mounts is for --container-image");
+        return dt_fail(DT_E_USAGE, "--container is for Apptainer, --container-image for pyxis: give "
+                                   "one of them");
+    if (w->options[MOUNTS] && !image) return dt_fail(DT_E_USAGE, "--container-mounts is for --container-image");
     char *quoted = launch_quote(sif ? sif : launch_program());
-    launch_put(
-        &j->values, "DTRAIN",
-        sif ? dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", quoted)
-            : dt_xstrdup(image ? "dtrain" : quoted));
+    launch_put(&j->values, "DTRAIN",
+               sif ? dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", quoted)
+                   : dt_xstrdup(image ? "dtrain" : quoted));
     free(quoted);
     launch_put(&j->values, "IMAGE", image ? launch_quote(image) : dt_xstrdup(""));
     char *mounts = w->options[MOUNTS] ? launch_quote(w->options[MOUNTS]) : NULL, *setup = NULL;
     launch_put(&j->values, "MOUNTS", mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup(""));
     free(mounts);
     size_t n;
-    if (w->options[SETUP])
-        DT_TRY(dt_io_read_file(&setup, &n, w->options[SETUP], 1 << 20, DT_E_USAGE));
+    if (w->options[SETUP]) DT_TRY(dt_io_read_file(&setup, &n, w->options[SETUP], 1 << 20, DT_E_USAGE));
     launch_put(&j->values, "SETUP", setup);
     return DT_OK;
 }
 
 // Puts `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a
 // comment. `what` names it in the error.
-static dt_status put_directive(launch_values *values, const char *name, const char *what,
-                               const char *text) {
+static dt_status put_directive(launch_values *values, const char *name, const char *what, const char *text) {
     bool plain = text && *text;
     char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out;
     launch_put(values, name, out);
     if (!text) return DT_OK;
     for (const char *p = text; *p; p++) {
         if (iscntrl((unsigned char)*p))
-            return dt_fail(
-                DT_E_USAGE,
-                "%s: a line break, tab or other control character cannot be in an option "
-                "of sbatch",
-                what);
+            return dt_fail(DT_E_USAGE,
+                           "%s: a line break, tab or other control character cannot be in an option "
+                           "of sbatch",
+                           what);
         plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
     }
     if (!plain) *at++ = '"';
@@ -265,8 +258,7 @@ static dt_status fill_values(slurm_job *j, const launch_words *w) {
         [CPUS] = "CPUS", [GPUS] = "GPUS",           [MEM] = "MEM",        [TIME] = "TIME",
         [QOS] = "QOS",   [PARTITION] = "PARTITION", [ACCOUNT] = "ACCOUNT"};
     DT_TRY(put_directive(&j->values, "JOB", "run.name", job_name(j)));
-    for (int i = CPUS; i <= QOS; i++)
-        DT_TRY(put_directive(&j->values, given[i], options[i].name, w->options[i]));
+    for (int i = CPUS; i <= QOS; i++) DT_TRY(put_directive(&j->values, given[i], options[i].name, w->options[i]));
     launch_put_copy(&j->values, "SBATCH", w->options[SBATCH]);
     launch_put_copy(&j->values, "OUTPUT", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
     // a run that stops itself with 75 would be queued again for ever
@@ -280,14 +272,12 @@ static dt_status fill_values(slurm_job *j, const launch_words *w) {
 // The job that prints the table when the array has ended; *id: of the array.
 static dt_status submit_table(const slurm_job *j, const launch_words *w, const char *id) {
     char *words = launch_quote_config(w);
-    const char *setup = launch_value(&j->values, "SETUP"),
-               *image = launch_value(&j->values, "IMAGE");
-    char *in_image =
-        dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
-                   "--container-mounts=\"$PWD:$PWD\"%s ",
-                   image, launch_value(&j->values, "MOUNTS"));
-    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "",
-                              *image ? in_image : "", launch_value(&j->values, "DTRAIN"), words);
+    const char *setup = launch_value(&j->values, "SETUP"), *image = launch_value(&j->values, "IMAGE");
+    char *in_image = dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
+                                "--container-mounts=\"$PWD:$PWD\"%s ",
+                                image, launch_value(&j->values, "MOUNTS"));
+    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "", *image ? in_image : "",
+                              launch_value(&j->values, "DTRAIN"), words);
     free(in_image);
     char *after = dt_xprintf("--dependency=afterany:%s", id);
     char *name = dt_xprintf("--job-name=%s-table", job_name(j));
@@ -344,8 +334,7 @@ static dt_status submit(const slurm_job *j, const launch_words *w, const char *s
     if (st == DT_OK) {
         id[strcspn(id, ";\n")] = 0; // "12;cluster"
         if (w->options[SWEEP])
-            dt_info("job %s: %d runs, messages in %s-%s_*.out", id, j->sweep.n_runs, job_name(j),
-                    id);
+            dt_info("job %s: %d runs, messages in %s-%s_*.out", id, j->sweep.n_runs, job_name(j), id);
         else
             dt_info("job %s: messages in %s-%s.out", id, job_name(j), id);
         dt_info("watch: squeue -j %s; save and queue again: scancel --signal=USR1 %s; end: "
@@ -365,9 +354,7 @@ static dt_status run(const launch_words *w) {
     if (st == DT_OK) st = read_stage(&j, w);
     if (st == DT_OK) st = find_program(&j, w);
     if (st == DT_OK) st = fill_values(&j, w);
-    if (st == DT_OK)
-        st = launch_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE],
-                                  &j.values);
+    if (st == DT_OK) st = launch_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE], &j.values);
     if (st == DT_OK && w->options[PRINT])
         fputs(script, stdout);
     else if (st == DT_OK)
@@ -381,14 +368,13 @@ static dt_status run(const launch_words *w) {
 
 const launch_command launch_on_slurm = {
     .options = options,
-    .text =
-        "Submits a batch job of nodes x ranks, and prints its id. Two minutes before the time\n"
-        "limit the ranks save, and the job is queued again; so it is after a lost node. A job\n"
-        "with run.stop_at is not. Words after the config override keys. sbatch gets the options\n"
-        "that have its names; --sbatch takes any other.\n\n"
-        "  dtrain launch slurm --nodes 4 --gpus-per-node 8 --time 4:00:00 configs/fusion.yaml\n"
-        "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 "
-        "configs/fusion.yaml\n"
-        "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml data.split.folds=5 "
-        "data.split.fold=0..4\n",
+    .text = "Submits a batch job of nodes x ranks, and prints its id. Two minutes before the time\n"
+            "limit the ranks save, and the job is queued again; so it is after a lost node. A job\n"
+            "with run.stop_at is not. Words after the config override keys. sbatch gets the options\n"
+            "that have its names; --sbatch takes any other.\n\n"
+            "  dtrain launch slurm --nodes 4 --gpus-per-node 8 --time 4:00:00 configs/fusion.yaml\n"
+            "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 "
+            "configs/fusion.yaml\n"
+            "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml data.split.folds=5 "
+            "data.split.fold=0..4\n",
     .run = run};

@@ -36,8 +36,7 @@ static const char *behind_host(const char *name, const char *prefix, char separa
 
 static bool is_mine(const char *path, bool settled) {
     struct stat info;
-    return lstat(path, &info) == 0 && info.st_uid == geteuid() &&
-           (!settled || time(NULL) - info.st_mtime >= SETTLED_S);
+    return lstat(path, &info) == 0 && info.st_uid == geteuid() && (!settled || time(NULL) - info.st_mtime >= SETTLED_S);
 }
 
 // Whether /proc/PID/FILE of some process has a line with `text` in it.
@@ -81,9 +80,7 @@ static int remove_segments(void) {
     int n_removed = 0;
     if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) return 0;
     for (size_t i = 0; i < n; i++) {
-        if (!behind_host(names[i], "vader_segment.", '.') &&
-            !behind_host(names[i], "sm_segment.", '.'))
-            continue;
+        if (!behind_host(names[i], "vader_segment.", '.') && !behind_host(names[i], "sm_segment.", '.')) continue;
         char *path = dt_xprintf("%s/%s", dir, names[i]);
         if (is_mine(path, true) && !is_mapped(path)) n_removed += unlink(path) == 0;
         free(path);
@@ -115,8 +112,7 @@ static int remove_sessions_in(const char *dir, const char *prefix) {
     if (dt_io_list_dir(&names, &n, dir, DT_E_STORAGE) != DT_OK) return 0;
     for (size_t i = 0; i < n; i++) {
         char *path = dt_xprintf("%s/%s", dir, names[i]);
-        if (is_left(names[i], prefix) && is_mine(path, false))
-            n_removed += dt_io_remove_tree(path) == DT_OK;
+        if (is_left(names[i], prefix) && is_mine(path, false)) n_removed += dt_io_remove_tree(path) == DT_OK;
         free(path);
     }
     dt_io_free_list(names, n);
@@ -140,9 +136,7 @@ static int remove_sessions(void) {
         const bool ompi = behind_host(names[i], "ompi.", '.') != NULL;
         if (!ompi && !is_left_share(names[i])) continue;
         char *path = dt_xprintf("%s/%s", tmp, names[i]);
-        const int n_in = !is_mine(path, false) ? 0
-                         : ompi                ? remove_sessions_in(path, NULL)
-                                               : unlink(path) == 0;
+        const int n_in = !is_mine(path, false) ? 0 : ompi ? remove_sessions_in(path, NULL) : unlink(path) == 0;
         if (ompi && n_in) rmdir(path); // else another mpirun may just have made it
         n_removed += n_in;
         free(path);

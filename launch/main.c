@@ -37,8 +37,8 @@ static dt_status set_option(launch_words *w, int k, const launch_option *o, char
     const size_t n = o->value ? strlen(o->value) : 0, n_end = sizeof ellipsis - 1;
     const bool many = n >= n_end && strcmp(o->value + n - n_end, ellipsis) == 0;
     if (w->options[k] && !many)
-        return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", o->name, *value ? ": " : "",
-                       w->options[k], *value ? " and " : "", value);
+        return dt_fail(DT_E_USAGE, "%s is given twice%s%s%s%s", o->name, *value ? ": " : "", w->options[k],
+                       *value ? " and " : "", value);
     char *joined = w->options[k] ? dt_xprintf("%s\n%s", w->options[k], value) : NULL;
     free(w->joined[k]);
     w->joined[k] = joined;
@@ -46,8 +46,7 @@ static dt_status set_option(launch_words *w, int k, const launch_option *o, char
     return DT_OK;
 }
 
-static dt_status parse_option(const launch_verb *v, const char *name, launch_words *w, int argc,
-                              char **argv, int *i) {
+static dt_status parse_option(const launch_verb *v, const char *name, launch_words *w, int argc, char **argv, int *i) {
     const launch_option *o = v->command->options;
     for (int k = 0; o && o[k].name; k++) {
         size_t n = strlen(o[k].name);
@@ -56,15 +55,12 @@ static dt_status parse_option(const launch_verb *v, const char *name, launch_wor
         if (argv[*i][n] != 0) continue;
         if (!o[k].value) return set_option(w, k, &o[k], "");
         if (*i + 1 >= argc)
-            return dt_fail(DT_E_USAGE, "%s needs a value (%s); see dtrain %s --help", o[k].name,
-                           o[k].value, name);
+            return dt_fail(DT_E_USAGE, "%s needs a value (%s); see dtrain %s --help", o[k].name, o[k].value, name);
         return set_option(w, k, &o[k], argv[++*i]);
     }
-    const char *keys = strstr(v->words, "key=value")
-                           ? "; keys of the config are given as key=value (dtrain keys lists them)"
-                           : "";
-    return dt_fail(DT_E_USAGE, "dtrain %s has no option %s%s; see dtrain %s --help", name, argv[*i],
-                   keys, name);
+    const char *keys =
+        strstr(v->words, "key=value") ? "; keys of the config are given as key=value (dtrain keys lists them)" : "";
+    return dt_fail(DT_E_USAGE, "dtrain %s has no option %s%s; see dtrain %s --help", name, argv[*i], keys, name);
 }
 
 static bool is_help(const char *word) {
@@ -87,11 +83,8 @@ static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
     }
     for (v = outer->command->verbs; v->name; v++) dt_text_list(all, sizeof all, v->name);
     const char *near = argc > 0 ? nearest_verb(outer->command->verbs, argv[0]) : NULL;
-    if (near)
-        return dt_fail(DT_E_USAGE, "dtrain %s has no '%s'; did you mean '%s'?", outer->name,
-                       argv[0], near);
-    return dt_fail(DT_E_USAGE, "dtrain %s: expected %s; see dtrain %s --help", outer->name, all,
-                   outer->name);
+    if (near) return dt_fail(DT_E_USAGE, "dtrain %s has no '%s'; did you mean '%s'?", outer->name, argv[0], near);
+    return dt_fail(DT_E_USAGE, "dtrain %s: expected %s; see dtrain %s --help", outer->name, all, outer->name);
 }
 
 static void drop_words(launch_words *w) {
@@ -101,8 +94,7 @@ static void drop_words(launch_words *w) {
 
 static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv) {
     if (v->command->verbs) return run_inner(v, argc, argv);
-    launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *)),
-                      .table = v->command->options};
+    launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *)), .table = v->command->options};
     dt_status st = DT_OK;
     for (int i = 0; i < argc && st == DT_OK; i++) {
         if (is_help(argv[i])) {
@@ -143,12 +135,8 @@ static dt_status run(int argc, char **argv) {
     if (looks_like_config(argv[1]))
         return run_verb(launch_find_verb(launch_verbs, "train"), "train", argc - 1, argv + 1);
     const char *near = nearest_verb(launch_verbs, argv[1]);
-    if (near)
-        return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; did you mean '%s'?",
-                       argv[1], near);
-    return dt_fail(DT_E_USAGE,
-                   "'%s' is neither a config file nor a verb; dtrain --help lists the verbs",
-                   argv[1]);
+    if (near) return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; did you mean '%s'?", argv[1], near);
+    return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; dtrain --help lists the verbs", argv[1]);
 }
 
 // Under a launcher a wrong command line fails on all ranks alike. Ranks other than 0 wait half a second, so that rank 0
@@ -161,8 +149,7 @@ static dt_status flush_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK;
     if (errno == 0 && write(STDOUT_FILENO, "\n", 1) == 1) errno = EIO; // why an earlier one failed
-    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s",
-                   strerror(errno));
+    return dt_fail(DT_E_STORAGE, "standard output: not everything could be written: %s", strerror(errno));
 }
 
 // If a standard stream is closed, the next file that is opened gets its number, and messages would be written into a

@@ -39,8 +39,7 @@ static dt_status fetch_one(const fetching *f, const char *name) {
     if (dt_text_ends(name, "/")) return DT_OK; // it marks a folder
     char *url = dt_xprintf("%s%s", f->url, name), *path = dt_xprintf("%s/%s", f->dir, name);
     char *folder = dt_io_parent(path);
-    dt_status st = is_path(name) ? dt_io_mkdir_all(folder)
-                                 : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
+    dt_status st = is_path(name) ? dt_io_mkdir_all(folder) : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
     if (st == DT_OK) st = dt_s3_get(path, url);
     free(folder);
     free(path);

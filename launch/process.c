@@ -52,16 +52,15 @@ static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err, 
     posix_spawnattr_setsigmask(&attributes, &none);
     posix_spawnattr_setsigdefault(&attributes, &usual);
     posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
-                                              (own_group ? POSIX_SPAWN_SETPGROUP : 0));
+    posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | (own_group ? POSIX_SPAWN_SETPGROUP : 0));
     const int e = posix_spawnp(pid, argv[0], &files, &attributes, (char *const *)argv, environ);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&files);
     return e;
 }
 
-int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged,
-                         double limit_s) {
+int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged, double limit_s) {
     int out = -1, err = -1;
     *p = (launch_process){.out = {.fd = -1}, .err = {.fd = -1}, .end_s = dt_clock_s() + limit_s};
     p->out.text = dt_xcalloc(1, 1);
@@ -137,8 +136,7 @@ bool launch_processes_wait(launch_process *const *p, int n, double seconds) {
     return n_running == 0;
 }
 
-int launch_process_run(launch_process *p, const char *const *argv, int in, bool merged,
-                       double limit_s) {
+int launch_process_run(launch_process *p, const char *const *argv, int in, bool merged, double limit_s) {
     const int e = launch_process_start(p, argv, in, merged, limit_s);
     if (e == 0) launch_processes_wait(&p, 1, INFINITY);
     return e;

@@ -27,13 +27,11 @@ typedef struct launch_process {
 // Starts argv (ended by NULL, looked for in PATH) with the bytes of the descriptor `in` (-1: none) on its stdin.
 // merged: what it writes to stderr is in `out` too, and `err` stays empty. limit_s: INFINITY for none. 0, or an
 // errno.
-int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged,
-                         double limit_s);
+int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged, double limit_s);
 // Reads what the n programs write, so long or until all have ended (true). Those that never started have ended.
 bool launch_processes_wait(launch_process *const *p, int n, double seconds);
 // Runs to its end. 0, or an errno.
-int launch_process_run(launch_process *p, const char *const *argv, int in, bool merged,
-                       double limit_s);
+int launch_process_run(launch_process *p, const char *const *argv, int in, bool merged, double limit_s);
 // Ends it if it still runs, and frees what it has.
 void launch_process_fini(launch_process *p);
 

@@ -21,13 +21,11 @@ static dt_status read_count(const char *text, size_t n, int *out) {
     const long v = strtol(text, &end, 10);
     *out = (int)v;
     if (n > 0 && end == text + n && v >= 1 && v <= 1 << 20) return DT_OK;
-    return dt_fail(DT_E_USAGE, "--ranks: '%.*s' is no number of ranks, as in 8..4096 or 1,2,6",
-                   (int)n, text);
+    return dt_fail(DT_E_USAGE, "--ranks: '%.*s' is no number of ranks, as in 8..4096 or 1,2,6", (int)n, text);
 }
 
 static dt_status add_row(dt_scaling *s, int fabric, int world_size) {
-    if (s->n == DT_SCALING_ROWS)
-        return dt_fail(DT_E_USAGE, "--ranks: more than %d rows", DT_SCALING_ROWS);
+    if (s->n == DT_SCALING_ROWS) return dt_fail(DT_E_USAGE, "--ranks: more than %d rows", DT_SCALING_ROWS);
     s->rows[s->n++] = (dt_scaling_row){.fabric = fabric, .world_size = world_size};
     return DT_OK;
 }
@@ -56,9 +54,9 @@ typedef struct fabric_key {
     double unit; // 0: text of `size` bytes
     size_t size;
 } fabric_key;
-#define NUMBER(name, field, unit)                                                                  \
+#define NUMBER(name, field, unit)                                                                                      \
     { name, offsetof(dt_fabric, field), unit, 0 }
-#define TEXT(field)                                                                                \
+#define TEXT(field)                                                                                                    \
     { #field, offsetof(dt_fabric, field), 0, sizeof(((dt_fabric *)0)->field) }
 static const fabric_key keys[] = {NUMBER("cores", cores, 1),
                                   NUMBER("host_gbit_s", host_bytes_s, 1e9 / 8),
@@ -92,22 +90,18 @@ static dt_status read_key(dt_fabric *f, const char *key, const dt_cnode *value) 
         f->ranks_per_host = (int)v;
         return DT_OK;
     }
-    return dt_fail(DT_E_USAGE, "%s: '%s' is no key of a fabric, or its value is none",
-                   dt_cnode_where(value), key);
+    return dt_fail(DT_E_USAGE, "%s: '%s' is no key of a fabric, or its value is none", dt_cnode_where(value), key);
 }
 
 static dt_status read_fabric(dt_fabric *f, const char *name, const dt_cnode *node) {
     *f = (dt_fabric){0};
     snprintf(f->name, sizeof f->name, "%s", name);
-    if (dt_cnode_kind(node) != DT_C_MAP)
-        return dt_fail(DT_E_USAGE, "%s: a fabric is a map", dt_cnode_where(node));
-    for (size_t i = 0; i < dt_cnode_size(node); i++)
-        DT_TRY(read_key(f, dt_cnode_key(node, i), dt_cnode_item(node, i)));
-    const bool complete = f->ranks_per_host > 0 && f->host_bytes_s > 0 &&
-                          (f->gpus ? f->gpu_bytes_s > 0 : f->latency_s > 0);
+    if (dt_cnode_kind(node) != DT_C_MAP) return dt_fail(DT_E_USAGE, "%s: a fabric is a map", dt_cnode_where(node));
+    for (size_t i = 0; i < dt_cnode_size(node); i++) DT_TRY(read_key(f, dt_cnode_key(node, i), dt_cnode_item(node, i)));
+    const bool complete =
+        f->ranks_per_host > 0 && f->host_bytes_s > 0 && (f->gpus ? f->gpu_bytes_s > 0 : f->latency_s > 0);
     if (complete) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s: fabric '%s' needs ranks_per_host, host_gbit_s, and %s",
-                   dt_cnode_where(node), name,
+    return dt_fail(DT_E_USAGE, "%s: fabric '%s' needs ranks_per_host, host_gbit_s, and %s", dt_cnode_where(node), name,
                    f->gpus ? "gpu_gb_s" : "latency_us (or gpus: true and gpu_gb_s)");
 }
 
@@ -123,15 +117,13 @@ static dt_status read_fabrics(dt_scaling *s, const char *name, const char *ranks
         DT_TRY(launch_find_template(&path, "launch/cloud/fabrics.yaml"));
     dt_arena_init(&a);
     dt_status st = dt_config_read_tree(&root, &a, path);
-    if (st == DT_OK && dt_cnode_kind(root) != DT_C_MAP)
-        st = dt_fail(DT_E_USAGE, "%s: no map of fabrics", path);
+    if (st == DT_OK && dt_cnode_kind(root) != DT_C_MAP) st = dt_fail(DT_E_USAGE, "%s: no map of fabrics", path);
     bool found = false;
     for (size_t i = 0; st == DT_OK && i < dt_cnode_size(root); i++) {
         const char *key = dt_cnode_key(root, i);
         if (!own && strcmp(key, name) != 0) continue;
         found = true;
-        if (*n == DT_SCALING_FABRICS)
-            st = dt_fail(DT_E_USAGE, "--fabric: at most %d", DT_SCALING_FABRICS);
+        if (*n == DT_SCALING_FABRICS) st = dt_fail(DT_E_USAGE, "--fabric: at most %d", DT_SCALING_FABRICS);
         if (st == DT_OK) st = read_fabric(&s->fabrics[*n], key, dt_cnode_item(root, i));
         if (st == DT_OK) st = read_ranks(s, *n, ranks);
         ++*n;
@@ -142,8 +134,7 @@ static dt_status read_fabrics(dt_scaling *s, const char *name, const char *ranks
     return st;
 }
 
-dt_status launch_read_scaling(dt_scaling *s, const char *ranks, const char *fabrics,
-                              const char *rates) {
+dt_status launch_read_scaling(dt_scaling *s, const char *ranks, const char *fabrics, const char *rates) {
     char device[64];
     double count;
     int n = 0;
@@ -155,8 +146,7 @@ dt_status launch_read_scaling(dt_scaling *s, const char *ranks, const char *fabr
     }
     char *all = dt_xstrdup(fabrics), *rest = all;
     dt_status st = DT_OK;
-    for (char *one; st == DT_OK && (one = strsep(&rest, ","));)
-        st = read_fabrics(s, one, ranks, &n);
+    for (char *one; st == DT_OK && (one = strsep(&rest, ","));) st = read_fabrics(s, one, ranks, &n);
     free(all);
     return st;
 }
@@ -177,17 +167,15 @@ static double efficiency(const dt_scaling_row *r) {
 static void print_fabric(const dt_fabric *f, FILE *out) {
     dt_text_printf(out, "\nfabric %s: %s", f->name, f->what);
     if (*f->source) dt_text_printf(out, " (%s%s%s)", f->source, *f->date ? "; " : "", f->date);
-    dt_text_printf(out, "\n%7s %6s %8s %10s %10s %10s %10s %10s %8s %8s %9s %9s\n", "ranks",
-                   "hosts", "batch", "step ms", "exposed ms", "efficiency", "samples/s",
-                   "MiB a rank", "start s", "save s", "hours", "dollars");
+    dt_text_printf(out, "\n%7s %6s %8s %10s %10s %10s %10s %10s %8s %8s %9s %9s\n", "ranks", "hosts", "batch",
+                   "step ms", "exposed ms", "efficiency", "samples/s", "MiB a rank", "start s", "save s", "hours",
+                   "dollars");
 }
 
-static void print_row(const dt_scaling_row *r, int64_t safe, double hours, double usd_hour,
-                      FILE *out) {
-    dt_text_printf(out, "%7d %6d %7lld%s %10.2f %10.2f %10.3f %10.1f %10.1f %8.1f %8.2f",
-                   r->world_size, r->n_hosts, (long long)r->batch, r->batch > safe ? "!" : " ",
-                   1e3 * r->step_s, 1e3 * r->exposed_s, efficiency(r), r->samples_s,
-                   (double)r->rank_bytes / 1048576.0, r->start_s, r->save_s);
+static void print_row(const dt_scaling_row *r, int64_t safe, double hours, double usd_hour, FILE *out) {
+    dt_text_printf(out, "%7d %6d %7lld%s %10.2f %10.2f %10.3f %10.1f %10.1f %8.1f %8.2f", r->world_size, r->n_hosts,
+                   (long long)r->batch, r->batch > safe ? "!" : " ", 1e3 * r->step_s, 1e3 * r->exposed_s, efficiency(r),
+                   r->samples_s, (double)r->rank_bytes / 1048576.0, r->start_s, r->save_s);
     print_number(out, " %9.2f", hours);
     print_number(out, " %9.2f", hours * usd_hour * r->world_size);
     fputc('\n', out);
@@ -212,15 +200,14 @@ static dt_status write_plot(const dt_scaling *s, const dt_config *c, const char 
         dt_chart_write_file(f, &chart);
         fclose(f);
     }
-    const dt_status st = f ? dt_io_write_file(path, text, n_bytes)
-                           : dt_fail(DT_E_INTERNAL, "%s: out of memory", path);
+    const dt_status st = f ? dt_io_write_file(path, text, n_bytes) : dt_fail(DT_E_INTERNAL, "%s: out of memory", path);
     free(text);
     free(title);
     return st;
 }
 
-dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const dt_config *c,
-                               const char *plot, FILE *out) {
+dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const dt_config *c, const char *plot,
+                               FILE *out) {
     const char *source;
     char device[64] = "";
     double rate, count = 1, usd_hour = NAN;
@@ -228,11 +215,9 @@ dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const 
     bool risky = false;
     if (k->rates) DT_TRY(launch_rank_rate(k->rates, &rate, device, &count));
     if (*device) DT_TRY(launch_device_price(k, device, count, &usd_hour));
-    fprintf(out, "scaling: predicted; micro-batches of %d take a rank %.3g ms", s->micro_batch,
-            1e3 * s->micro_s);
+    fprintf(out, "scaling: predicted; micro-batches of %d take a rank %.3g ms", s->micro_batch, 1e3 * s->micro_s);
     if (s->rate > 0)
-        fprintf(out, " at %.6g samples/s, divided among its nodes by what they compute and move\n",
-                s->rate);
+        fprintf(out, " at %.6g samples/s, divided among its nodes by what they compute and move\n", s->rate);
     else
         fprintf(out,
                 " of a core, their data %.3g, a commit %.3g (measured here); all ranks share cores "
@@ -253,8 +238,7 @@ dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const 
         break;
     }
     if (risky)
-        dt_text_printf(
-            out, "!: beyond a batch of %lld accuracy is at risk: the largest that kept it (%s)\n",
-            (long long)safe, source);
+        dt_text_printf(out, "!: beyond a batch of %lld accuracy is at risk: the largest that kept it (%s)\n",
+                       (long long)safe, source);
     return plot ? write_plot(s, c, plot) : DT_OK;
 }

@@ -78,8 +78,7 @@ static pid_t begin_relay(int to, int *fd) {
 // What was written is passed on before the end, unless somebody else keeps the pipe open.
 static void end_relay(pid_t pid) {
     const double begin_s = dt_clock_s();
-    while (pid && waitpid(pid, NULL, WNOHANG) == 0 && dt_clock_s() - begin_s < LAST_WORDS_S)
-        usleep(5000);
+    while (pid && waitpid(pid, NULL, WNOHANG) == 0 && dt_clock_s() - begin_s < LAST_WORDS_S) usleep(5000);
 }
 
 // ---- how far it got --------------------------------------------------------------------------------
@@ -117,8 +116,7 @@ static bool run_in_run(const launch_supervised *s, const char *script, char **ou
     char *whole = dt_xprintf("cd \"$1\" && %s", script);
     const char *const argv[] = {"sh", "-c", whole, "sh", run, NULL};
     launch_process p;
-    const int e = s->reach ? s->reach(s->ctx, &p, argv)
-                           : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
+    const int e = s->reach ? s->reach(s->ctx, &p, argv) : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
     *out = dt_xstrdup(p.out.text);
     const bool good = e == 0 && p.code == 0;
     launch_process_fini(&p);
@@ -140,8 +138,7 @@ static progress read_progress(const launch_supervised *s, bool steps) {
     char *text = NULL;
     progress p = {.step = -1, .saved_step = -1};
     p.has_steps = steps && dt_words_have(&s->config->metrics.sinks, DT_SINK_jsonl);
-    run_in_run(s, steps ? "{ ls checkpoints; tail -c 4000000 metrics.jsonl; }" : "ls checkpoints",
-               &text);
+    run_in_run(s, steps ? "{ ls checkpoints; tail -c 4000000 metrics.jsonl; }" : "ls checkpoints", &text);
     for (char *line, *rest = text; rest && (line = strsep(&rest, "\n"));) {
         count_checkpoint(&p, line);
         count_line(&p, line);
@@ -167,8 +164,7 @@ static bool has_ranks(const launch_supervised *s) {
         "DTRAIN_JOB=$1\" | grep -c . | grep -qx 2 && echo yes && break; done 2>/dev/null; echo end";
     const char *const argv[] = {"sh", "-c", script, "sh", getenv("DTRAIN_JOB"), NULL};
     launch_process p;
-    const int e = s->reach ? s->reach(s->ctx, &p, argv)
-                           : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
+    const int e = s->reach ? s->reach(s->ctx, &p, argv) : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
     const bool sure = e == 0 && p.code == 0 && p.out.text && strcmp(p.out.text, "end\n") == 0;
     launch_process_fini(&p);
     return !sure;
@@ -193,8 +189,8 @@ static bool look_for_ranks(const launch_supervised *s, const launch_jobs *jobs, 
     w->started = has_ranks(s);
     if (w->started) return false;
     char *why = s->explain ? s->explain(s->ctx) : NULL;
-    dt_log(w->warned ? DT_LOG_ERROR : DT_LOG_WARN, "mpirun has started no rank for %.0f s%s: %s",
-           silent_s, w->warned ? ": ended" : "",
+    dt_log(w->warned ? DT_LOG_ERROR : DT_LOG_WARN, "mpirun has started no rank for %.0f s%s: %s", silent_s,
+           w->warned ? ": ended" : "",
            why ? why : "look for mpirun's daemons on the hosts, and for a firewall between them");
     free(why);
     if (w->warned) launch_jobs_end(jobs, SIGKILL);
@@ -230,13 +226,12 @@ static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, bool mpi
     return asked;
 }
 
-static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const char *const *argv,
-                          int *code, bool *more) {
+static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const char *const *argv, int *code,
+                          bool *more) {
     struct stat a, b;
     int out, err, slot;
     pid_t relays[2] = {begin_relay(1, &out), 0};
-    const bool same =
-        is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+    const bool same = is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
     err = out;
     if (!same) relays[1] = begin_relay(2, &err);
     dt_status st = launch_jobs_start(jobs, argv, out, err, &slot);
@@ -277,13 +272,11 @@ static void describe(char *out, size_t cap, const progress *p, int code) {
     else if (code == DT_E_PREEMPTED)
         snprintf(out, cap, "a rank was asked to stop (code %d)", code);
     else if (code > 128 && code < 128 + NSIG)
-        snprintf(out, cap, "a rank ended by signal %d, %s (code %d)", code - 128,
-                 strsignal(code - 128), code);
+        snprintf(out, cap, "a rank ended by signal %d, %s (code %d)", code - 128, strsignal(code - 128), code);
     else
         snprintf(out, cap, "the job ended with code %d", code);
     const size_t n = strlen(out);
-    if (p->has_steps)
-        snprintf(out + n, cap - n, " after step %lld", (long long)(p->step > 0 ? p->step : 0));
+    if (p->has_steps) snprintf(out + n, cap - n, " after step %lld", (long long)(p->step > 0 ? p->step : 0));
 }
 
 static void say_again(const progress *p, int code, int n, int restarts, double pause_s) {
@@ -291,12 +284,11 @@ static void say_again(const progress *p, int code, int n, int restarts, double p
     describe(what, sizeof what, p, code);
     const long long saved = (long long)p->saved_step, first = saved > 0 ? saved : 0;
     if (p->has_steps)
-        snprintf(lost, sizeof lost, "about %lld steps (%.1f s)",
-                 p->step > first ? (long long)p->step - first : 0, p->lost_s);
+        snprintf(lost, sizeof lost, "about %lld steps (%.1f s)", p->step > first ? (long long)p->step - first : 0,
+                 p->lost_s);
     if (saved >= 0) snprintf(since, sizeof since, " since the checkpoint of step %lld", saved);
-    dt_warn("%s; %s%s %s lost%s; start %d of %d again in %.0f s", what, lost, since,
-            p->has_steps ? "are" : "is", saved < 0 ? ": no checkpoint yet" : "", n, restarts,
-            pause_s);
+    dt_warn("%s; %s%s %s lost%s; start %d of %d again in %.0f s", what, lost, since, p->has_steps ? "are" : "is",
+            saved < 0 ? ": no checkpoint yet" : "", n, restarts, pause_s);
 }
 
 static dt_status give_up(const progress *p, int code, const char *why) {
@@ -313,8 +305,7 @@ static void log_kills(const dt_memory *before) {
     dt_warn("the kernel killed a process for want of memory: oom_kill %llu of the cgroup's "
             "memory.events, or of this host, was %llu at the start; the limit is %.0f "
             "MiB. " DT_MEMORY_ADVICE,
-            (unsigned long long)now.n_kills, (unsigned long long)before->n_kills,
-            (double)now.total_bytes / 1048576.0);
+            (unsigned long long)now.n_kills, (unsigned long long)before->n_kills, (double)now.total_bytes / 1048576.0);
 }
 
 static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {

@@ -22,9 +22,8 @@ enum { FACTOR = 3 };
 
 dt_status sweep_check_halving(const sweep *s) {
     if (s->metric && s->metric_part == DT_SPLIT_VAL) return DT_OK;
-    return dt_fail(DT_E_USAGE,
-                   "--early-stop halving wants --metric val.NAME, such as val.accuracy: "
-                   "what says which runs go on");
+    return dt_fail(DT_E_USAGE, "--early-stop halving wants --metric val.NAME, such as val.accuracy: "
+                               "what says which runs go on");
 }
 
 typedef struct length {
@@ -122,12 +121,10 @@ dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *c
     dt_status st = DT_OK;
     for (int r = 0; r < s->n_runs && st == DT_OK; r++) {
         st = find_length(s, r, &all[r]);
-        if (st == DT_OK && all[r].steps / all[r].epoch < epochs)
-            epochs = all[r].steps / all[r].epoch;
+        if (st == DT_OK && all[r].steps / all[r].epoch < epochs) epochs = all[r].steps / all[r].epoch;
         n += sweep_is_first(s, r);
     }
-    for (int64_t e = st == DT_OK ? epochs / FACTOR : 0, k = n / FACTOR; e > 0 && k > 0;
-         e /= FACTOR, k /= FACTOR)
+    for (int64_t e = st == DT_OK ? epochs / FACTOR : 0, k = n / FACTOR; e > 0 && k > 0; e /= FACTOR, k /= FACTOR)
         n_rungs++;
     for (int rung = n_rungs; rung > 0 && st == DT_OK; rung--) {
         int64_t part = 1;
@@ -141,8 +138,7 @@ dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *c
         int n_stay = 0;
         st = drop_rest(s, &n_stay);
         if (st != DT_OK) break;
-        dt_info("%s: after 1/%lld of the epochs %d of %d configurations go on", s->dir,
-                (long long)part, n_stay, n);
+        dt_info("%s: after 1/%lld of the epochs %d of %d configurations go on", s->dir, (long long)part, n_stay, n);
     }
     for (int r = 0; r < s->n_runs && st == DT_OK; r++) {
         s->runs[r].stop_at = 0;

@@ -27,8 +27,7 @@
 
 // Of sweep.lock, behind the bytes of runs: who makes what the runs held out.
 static const off_t POOL_BYTE = INT64_MAX / 2 + 1;
-static const char PREDICTIONS[] = "heldout.csv", FIGURES[] = "heldout.json",
-                  CALIBRATION[] = "heldout.calibration.json";
+static const char PREDICTIONS[] = "heldout.csv", FIGURES[] = "heldout.json", CALIBRATION[] = "heldout.calibration.json";
 
 static char *path_of(const sweep *s, int run, const char *file) {
     return dt_xprintf("%s/%s/%s", s->dir, s->runs[run].name, file);
@@ -54,11 +53,10 @@ static dt_status run_words(launch_jobs *jobs, const char *const *words, const ch
     if (st == DT_OK) {
         launch_jobs_wait(jobs, &slot, &code);
         if (code != 0)
-            st = dt_fail(code > 0 && code < 128 ? (dt_status)code : DT_E_INTERNAL,
-                         "dtrain %s %s ended with code %d", words[0], words[1], code);
+            st = dt_fail(code > 0 && code < 128 ? (dt_status)code : DT_E_INTERNAL, "dtrain %s %s ended with code %d",
+                         words[0], words[1], code);
     }
-    if (st == DT_OK && rename(tmp, out) != 0)
-        st = dt_fail(DT_E_STORAGE, "%s: cannot be written", out);
+    if (st == DT_OK && rename(tmp, out) != 0) st = dt_fail(DT_E_STORAGE, "%s: cannot be written", out);
     if (st != DT_OK) unlink(tmp);
     free(tmp);
     return st;
@@ -68,10 +66,9 @@ static dt_status run_words(launch_jobs *jobs, const char *const *words, const ch
 static bool is_made(const sweep *s, int run, const char *path) {
     char *result = path_of(s, run, "result.json");
     struct stat a, b;
-    const bool is_newer =
-        stat(path, &a) == 0 && stat(result, &b) == 0 &&
-        (a.st_mtim.tv_sec != b.st_mtim.tv_sec ? a.st_mtim.tv_sec > b.st_mtim.tv_sec
-                                              : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
+    const bool is_newer = stat(path, &a) == 0 && stat(result, &b) == 0 &&
+                          (a.st_mtim.tv_sec != b.st_mtim.tv_sec ? a.st_mtim.tv_sec > b.st_mtim.tv_sec
+                                                                : a.st_mtim.tv_nsec >= b.st_mtim.tv_nsec);
     free(result);
     return is_newer;
 }
@@ -82,8 +79,7 @@ static dt_status calibrate(launch_jobs *jobs, const sweep *s, int run, const cha
     const char *const words[] = {"eval", dir, "--calibrate", NULL};
     dt_config *c = NULL;
     dt_status st = dt_config_load(&c, config, NULL, 0);
-    if (st == DT_OK && c->eval.threshold.is_auto && !is_made(s, run, done))
-        st = run_words(jobs, words, done);
+    if (st == DT_OK && c->eval.threshold.is_auto && !is_made(s, run, done)) st = run_words(jobs, words, done);
     dt_config_destroy(c);
     free(config);
     free(done);
@@ -96,8 +92,7 @@ static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
     char *predictions = path_of(s, run, PREDICTIONS), *figures = path_of(s, run, FIGURES);
     const char *const predict[] = {"predict", dir, "--split", dt_split_name(DT_SPLIT_TEST), NULL};
     const char *const eval[] = {"eval", dir, "eval.metrics=[accuracy, confusion]", NULL};
-    const bool classes = json_object_get(s->runs[run].lines[DT_SPLIT_TEST],
-                                         dt_metric_name(DT_METRIC_accuracy)) != NULL;
+    const bool classes = json_object_get(s->runs[run].lines[DT_SPLIT_TEST], dt_metric_name(DT_METRIC_accuracy)) != NULL;
     dt_status st = calibrate(jobs, s, run, dir);
     if (st == DT_OK && !is_made(s, run, predictions)) st = run_words(jobs, predict, predictions);
     if (st == DT_OK && classes && !is_made(s, run, figures)) st = run_words(jobs, eval, figures);
@@ -147,9 +142,8 @@ static char *table_path(const sweep *s, int run, bool several) {
             dt_xappend(&name, ",%s=%s", s->variables[i].name, sweep_value(s, run, i));
     for (char *p = name; *p; p++)
         if (*p == '/' || (unsigned char)*p <= ' ') *p = '_', odd = true;
-    char *path = several && (odd || strlen(name) > 100)
-                     ? dt_xprintf("%s/predictions-%d.csv", s->dir, run)
-                     : dt_xprintf("%s/%s.csv", s->dir, name);
+    char *path = several && (odd || strlen(name) > 100) ? dt_xprintf("%s/predictions-%d.csv", s->dir, run)
+                                                        : dt_xprintf("%s/%s.csv", s->dir, name);
     free(name);
     return path;
 }
@@ -190,9 +184,8 @@ static void add_matrix(matrix *m, const json_t *confusion) {
 
 // Computes the metrics of classes for a table with this matrix.
 static json_t *report_matrix(const matrix *m) {
-    static const dt_metric_id WANTED[] = {DT_METRIC_accuracy, DT_METRIC_balanced_accuracy,
-                                          DT_METRIC_macro_f1, DT_METRIC_report,
-                                          DT_METRIC_confusion};
+    static const dt_metric_id WANTED[] = {DT_METRIC_accuracy, DT_METRIC_balanced_accuracy, DT_METRIC_macro_f1,
+                                          DT_METRIC_report, DT_METRIC_confusion};
     int64_t n = 0;
     for (int i = 0; i < m->n * m->n; i++) n += m->count[i];
     float *logits = dt_xcalloc((size_t)n * (size_t)m->n + 1, sizeof *logits);
@@ -205,12 +198,10 @@ static json_t *report_matrix(const matrix *m) {
                 logits[at * m->n + k] = 1;
             }
     const dt_field_info field = {.n_classes = m->n, .class_names = m->names};
-    const dt_eval_table t = {
-        .n = n, .n_out = m->n, .logits = logits, .labels = labels, .field = &field};
+    const dt_eval_table t = {.n = n, .n_out = m->n, .logits = logits, .labels = labels, .field = &field};
     dt_eval_result r;
     dt_eval_result_init(&r);
-    for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++)
-        dt_metrics_table[WANTED[i]]->report(&t, &r);
+    for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++) dt_metrics_table[WANTED[i]]->report(&t, &r);
     r.n_samples = n;
     dt_json j;
     dt_json_init(&j);

@@ -63,19 +63,16 @@ static dt_status add_drawn(sweep_variable *v, const char *text) {
     const bool log_scale = *text == 'l';
     double low, high;
     int n, end = 0;
-    if (sscanf(strchr(text, '('), "( %lf , %lf , %d ) %n", &low, &high, &n, &end) != 3 ||
-        end == 0 || strchr(text, '(')[end] || !(low < high) || n < 1 || n > MAX_RANGE ||
-        (log_scale && low <= 0))
-        return dt_fail(
-            DT_E_USAGE,
-            "%s=%s: expected log(low,high,n) with ends above 0, or uniform(low,high,n), of "
-            "at most %d values",
-            v->key, text, MAX_RANGE);
+    if (sscanf(strchr(text, '('), "( %lf , %lf , %d ) %n", &low, &high, &n, &end) != 3 || end == 0 ||
+        strchr(text, '(')[end] || !(low < high) || n < 1 || n > MAX_RANGE || (log_scale && low <= 0))
+        return dt_fail(DT_E_USAGE,
+                       "%s=%s: expected log(low,high,n) with ends above 0, or uniform(low,high,n), of "
+                       "at most %d values",
+                       v->key, text, MAX_RANGE);
     for (int i = 0; i < n; i++) {
         const dt_rng rng = {0, 0, 0, dt_hash32(v->key)};
         const double u = (double)dt_rng_below(&rng, (uint32_t)i, 1u << 24) / (1 << 24);
-        const double x =
-            log_scale ? exp(log(low) + u * (log(high) - log(low))) : low + u * (high - low);
+        const double x = log_scale ? exp(log(low) + u * (log(high) - log(low))) : low + u * (high - low);
         add_value(v, dt_xprintf("%.4g", x));
     }
     v->drawn = true;
@@ -134,9 +131,7 @@ static dt_status read_words(sweep *s, const launch_words *w) {
     s->n_runs = 1;
     for (int i = 1; i < w->n_words; i++) {
         const char *equals = strchr(w->words[i], '=');
-        if (!equals)
-            return dt_fail(DT_E_USAGE, "'%s': after the config come key=value and key=a,b,c",
-                           w->words[i]);
+        if (!equals) return dt_fail(DT_E_USAGE, "'%s': after the config come key=value and key=a,b,c", w->words[i]);
         sweep_variable v = {.key = dt_xprintf("%.*s", (int)(equals - w->words[i]), w->words[i])};
         dt_status st = split_values(&v, equals + 1);
         s->variables = dt_xrealloc(s->variables, sizeof v * (size_t)(s->n_variables + 1));
@@ -144,8 +139,7 @@ static dt_status read_words(sweep *s, const launch_words *w) {
         DT_TRY(st);
         for (int k = 0; k < s->n_variables - 1; k++)
             if (strcmp(s->variables[k].key, v.key) == 0 && (s->variables[k].n > 1 || v.n > 1))
-                return dt_fail(DT_E_USAGE, "%s is given twice: put all of its values in one list",
-                               v.key);
+                return dt_fail(DT_E_USAGE, "%s is given twice: put all of its values in one list", v.key);
         DT_TRY(join_drawn(s));
         if (s->variables[s->n_variables - 1].with != s->n_variables - 1) continue;
         if (v.n > MAX_RUNS / s->n_runs)
@@ -197,8 +191,7 @@ char **sweep_run_words(const sweep *s, int run) {
         words[n++] = dt_xprintf("%s=%s", s->variables[i].key, sweep_value(s, run, i));
     words[n++] = launch_override("run.dir", s->dir);
     if (s->mirror) words[n++] = launch_override("checkpoint.mirror", s->mirror);
-    if (s->runs[run].stop_at > 0)
-        words[n++] = dt_xprintf("run.stop_at=%" PRId64, s->runs[run].stop_at);
+    if (s->runs[run].stop_at > 0) words[n++] = dt_xprintf("run.stop_at=%" PRId64, s->runs[run].stop_at);
     words[n] = launch_override("run.name", s->runs[run].name);
     return words;
 }
@@ -216,8 +209,7 @@ static dt_status name_runs(sweep *s) {
     dt_status st = DT_OK;
     for (int r = 1; r < s->n_runs && st == DT_OK; r++)
         if (strcmp(names[r], names[r - 1]) == 0)
-            st = dt_fail(DT_E_USAGE, "two runs would be called %s: a value is given twice",
-                         names[r]);
+            st = dt_fail(DT_E_USAGE, "two runs would be called %s: a value is given twice", names[r]);
     free(names);
     return st;
 }
@@ -263,15 +255,13 @@ static dt_status find_directory(sweep *s) {
     dt_config_destroy(c);
     char *own = dt_xprintf("%s/config.yaml", s->dir);
     if (st == DT_OK && dt_io_exists(own))
-        st = dt_fail(DT_E_USAGE, "%s is a run, not a sweep: give the sweep another run.name",
-                     s->dir);
+        st = dt_fail(DT_E_USAGE, "%s is a run, not a sweep: give the sweep another run.name", s->dir);
     free(own);
     return st;
 }
 
 dt_status sweep_read(sweep *s, const launch_words *w) {
-    if (w->n_words < 1)
-        return dt_fail(DT_E_USAGE, "a sweep wants a config; see dtrain sweep --help");
+    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "a sweep wants a config; see dtrain sweep --help");
     s->config = w->words[0];
     DT_TRY(read_words(s, w));
     if (s->n_runs < 2)

@@ -51,9 +51,7 @@ static json_t *read_records(const sweep *s, int run, const char *file, const cha
     dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
     for (char *p = text, *end; st == DT_OK && *p; p = end) {
         end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
-        json_t *line = strncmp(p, begin, strlen(begin)) == 0
-                           ? json_loadb(p, (size_t)(end - p), 0, NULL)
-                           : NULL;
+        json_t *line = strncmp(p, begin, strlen(begin)) == 0 ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
         if (line) json_array_append_new(all, line);
     }
     if (st != DT_OK) dt_error_clear();
@@ -67,8 +65,7 @@ json_t *sweep_validation_at(const sweep *s, int run, int64_t step) {
     size_t i;
     json_array_foreach(all, i, line) {
         const char *split = json_string_value(json_object_get(line, "split"));
-        if (split && strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0 &&
-            (step < 0 || sweep_step_of(line) == step))
+        if (split && strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0 && (step < 0 || sweep_step_of(line) == step))
             found = line;
     }
     json_incref(found);
@@ -111,9 +108,7 @@ bool sweep_has_result(const sweep_run *r) {
 
 bool sweep_same_configuration(const sweep *s, int a, int b) {
     for (int i = 0; i < s->n_variables; i++)
-        if (!sweep_is_repeat(&s->variables[i]) &&
-            strcmp(sweep_value(s, a, i), sweep_value(s, b, i)) != 0)
-            return false;
+        if (!sweep_is_repeat(&s->variables[i]) && strcmp(sweep_value(s, a, i), sweep_value(s, b, i)) != 0) return false;
     return true;
 }
 
@@ -159,8 +154,7 @@ static void add_column(table *t, dt_split part, const char *name) {
     for (int i = 0; i < t->n_columns; i++)
         if (t->columns[i].part == part && strcmp(t->columns[i].name, name) == 0) return;
     t->columns = dt_xgrow(t->columns, (size_t)t->n_columns, sizeof *t->columns);
-    t->columns[t->n_columns++] =
-        (column){part, name, dt_xprintf("%s.%s", dt_split_name(part), name)};
+    t->columns[t->n_columns++] = (column){part, name, dt_xprintf("%s.%s", dt_split_name(part), name)};
 }
 
 bool sweep_metric_is_lower(const char *metric) {
@@ -175,10 +169,9 @@ dt_status sweep_fail_metric(const sweep *s, const json_t *other) {
     char there[512] = "";
     const char *key;
     json_t *value;
-    json_object_foreach((json_t *)other, key, value) if (is_metric(key, value))
-        dt_text_list(there, sizeof there, key);
-    return dt_fail(DT_E_USAGE, "--metric %s.%s: no run has it%s%s", dt_split_name(s->metric_part),
-                   s->metric, *there ? "; there is " : "", there);
+    json_object_foreach((json_t *)other, key, value) if (is_metric(key, value)) dt_text_list(there, sizeof there, key);
+    return dt_fail(DT_E_USAGE, "--metric %s.%s: no run has it%s%s", dt_split_name(s->metric_part), s->metric,
+                   *there ? "; there is " : "", there);
 }
 
 // --metric: the column by which rows are ordered.
@@ -209,8 +202,7 @@ static void find_columns(table *t) {
     for (int r = 0; r < s->n_runs; r++) {
         const char *name;
         json_t *value;
-        json_object_foreach(s->runs[r].lines[rest], name, value) if (is_metric(name, value))
-            add_column(t, rest, name);
+        json_object_foreach(s->runs[r].lines[rest], name, value) if (is_metric(name, value)) add_column(t, rest, name);
     }
 }
 
@@ -259,8 +251,7 @@ static int *order_rows(const table *t) {
         for (; t->ordered && at > 0; at--) {
             double mine = t->mean[i * t->n_columns];
             double above = t->mean[order[at - 1] * t->n_columns];
-            bool better =
-                !isnan(mine) && (isnan(above) || (t->lower ? mine < above : mine > above));
+            bool better = !isnan(mine) && (isnan(above) || (t->lower ? mine < above : mine > above));
             if (!better) break;
             order[at] = order[at - 1];
         }
@@ -329,8 +320,7 @@ static void print_runs(const table *t, FILE *out) {
             fputc(',', out);
             dt_text_print_cell(out, sweep_value(s, r, i));
         }
-        const json_t *line =
-            run->lines[DT_SPLIT_VAL] ? run->lines[DT_SPLIT_VAL] : run->lines[DT_SPLIT_TEST];
+        const json_t *line = run->lines[DT_SPLIT_VAL] ? run->lines[DT_SPLIT_VAL] : run->lines[DT_SPLIT_TEST];
         fprintf(out, ",%d,", run->code);
         if (line) fprintf(out, "%" PRId64, sweep_step_of(line));
         for (int m = 0; m < t->n_columns; m++) {
@@ -354,8 +344,7 @@ static void print_text(const table *t, const int *order, FILE *out) {
             dt_text_printf(out, "%s=%s  ", s->variables[i].name, sweep_value(s, t->rows[row], i));
         }
         for (int m = 0; m < t->n_columns; m++) {
-            const double mean = t->mean[row * t->n_columns + m],
-                         std = t->std[row * t->n_columns + m];
+            const double mean = t->mean[row * t->n_columns + m], std = t->std[row * t->n_columns + m];
             dt_text_printf(out, "%s ", t->columns[m].title);
             if (isnan(mean)) fputc('-', out);
             if (!isnan(mean)) fprintf(out, "%.4g", mean);

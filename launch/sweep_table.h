@@ -30,7 +30,7 @@ typedef struct sweep_run {
     int64_t old_step; // of the newest validation when the run was started; -1: none
     json_t *lines[3]; // results of the run's best checkpoint, by dt_split; NULL: none
     json_t *pooled;   // in the first run of a configuration: the pooled results of its folds
-    char *best; // the name of the number that the best checkpoint was chosen by; NULL: no result
+    char *best;       // the name of the number that the best checkpoint was chosen by; NULL: no result
 } sweep_run;
 
 typedef struct sweep {
@@ -46,7 +46,7 @@ typedef struct sweep {
     dt_split metric_part;
     bool metric_is_there; // a validation of this sweep has it
     int top;              // rows of the printed table; 0: all
-    int lock_fd; // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
+    int lock_fd;          // DIR/sweep.lock: a byte for each run that some sweep trains; -1: not open
 } sweep;
 
 // "CONFIG key=a,b,c …" -> the runs; each run's config is checked, so that a mistake in any is found before the first

@@ -30,17 +30,15 @@ dt_status launch_target_config(dt_config **out, const char *target, const launch
     if (!dt_launcher_may_start_ranks())
         return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
     if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
-        return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file",
-                       target);
+        return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file", target);
     return launch_load_config(out, target, w);
 }
 
-dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus,
-                              int *n_ranks) {
+dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus, int *n_ranks) {
     DT_TRY(launch_option_int(w, option, n_gpus > 0 ? n_gpus : 1, n_ranks));
     if (n_gpus == 0 || *n_ranks <= n_gpus) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s %d: %s has %d GPU%s, and a rank needs one of its own",
-                   w->table[option].name, *n_ranks, whose, n_gpus, n_gpus == 1 ? "" : "s");
+    return dt_fail(DT_E_USAGE, "%s %d: %s has %d GPU%s, and a rank needs one of its own", w->table[option].name,
+                   *n_ranks, whose, n_gpus, n_gpus == 1 ? "" : "s");
 }
 
 dt_status launch_target_ranks(const dt_config *c, int n_ranks) {
@@ -48,14 +46,12 @@ dt_status launch_target_ranks(const dt_config *c, int n_ranks) {
 }
 
 // The report tells of this machine, so only errors and warnings of the check are shown.
-dt_status launch_target_check(const dt_config *config, bool elsewhere, int n_threads,
-                              dt_run_length *length) {
+dt_status launch_target_check(const dt_config *config, bool elsewhere, int n_threads, dt_run_length *length) {
     dt_config *c = dt_config_copy(config); // whose autos the check answers
     const bool has_gpu = has_cuda_module() && dt_io_exists("/dev/nvidiactl");
     if (elsewhere && (n_threads || (c->device.kind == DT_DEVICE_cuda && !has_gpu)))
         dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
-    if (n_threads && c->device.threads.is_auto)
-        dt_config_set_int(c, DT_KEY(device.threads), n_threads);
+    if (n_threads && c->device.threads.is_auto) dt_config_set_int(c, DT_KEY(device.threads), n_threads);
     char *report = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
@@ -99,8 +95,7 @@ int launch_count_gpus(const dt_config *c) {
         for (n = 1; *visible; visible++) n += *visible == ',';
         return n;
     }
-    while (n < 1024 && snprintf(path, sizeof path, "/dev/nvidia%d", n) > 0 && dt_io_exists(path))
-        n++;
+    while (n < 1024 && snprintf(path, sizeof path, "/dev/nvidia%d", n) > 0 && dt_io_exists(path)) n++;
     return n;
 }
 
@@ -128,8 +123,8 @@ static char *quote_single(const char *text) {
 // and the two line ends of Unicode included.
 static bool is_readable(const char *text) {
     json_t *utf8 = json_string(text);
-    bool good = utf8 != NULL && !strstr(text, "\xe2\x80\xa8") && !strstr(text, "\xe2\x80\xa9") &&
-                !strstr(text, "\xef\xbb\xbf");
+    bool good =
+        utf8 != NULL && !strstr(text, "\xe2\x80\xa8") && !strstr(text, "\xe2\x80\xa9") && !strstr(text, "\xef\xbb\xbf");
     json_decref(utf8);
     for (const unsigned char *p = (const unsigned char *)text; *p && good; p++)
         good = !iscntrl(*p) && !(p[0] == 0xc2 && p[1] < 0xa0);
@@ -158,8 +153,7 @@ char *launch_quote(const char *text) {
 
 // true, No, 12, 0x1F, 2024-01-01 and .inf are no strings for YAML, and much else is a sign in one.
 static bool is_plain_yaml(const char *text) {
-    static const char *const words[] = {"y",   "n",    "yes",   "no",  "on",
-                                        "off", "true", "false", "null"};
+    static const char *const words[] = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
     size_t n = isalpha((unsigned char)*text) || *text == '/';
     while (n && (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-./+:@", text[n])))) n++;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -251,9 +245,7 @@ dt_status launch_find_template(char **out, const char *name) {
 // "@NAME@" at `at`: the bytes between the signs; 0: it is none.
 static size_t name_length(const char *at) {
     size_t n = 0;
-    while (isupper((unsigned char)at[1 + n]) || isdigit((unsigned char)at[1 + n]) ||
-           at[1 + n] == '_')
-        n++;
+    while (isupper((unsigned char)at[1 + n]) || isdigit((unsigned char)at[1 + n]) || at[1 + n] == '_') n++;
     return n > 0 && at[1 + n] == '@' ? n : 0;
 }
 
@@ -267,8 +259,7 @@ void launch_put_copy(launch_values *values, const char *name, const char *text) 
     launch_put(values, name, text ? dt_xstrdup(text) : NULL);
 }
 
-dt_status launch_put_yaml(launch_values *values, const char *name, const char *what,
-                          const char *text) {
+dt_status launch_put_yaml(launch_values *values, const char *name, const char *what, const char *text) {
     char *quoted;
     DT_TRY(launch_yaml(&quoted, what, text));
     launch_put(values, name, quoted);
@@ -301,8 +292,8 @@ static void put_value(FILE *out, const char *text, const char *line, size_t n_be
 }
 
 // One line of n bytes, without its end. *drop: it has a value that is not given.
-static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_values *values,
-                           bool *drop, const char *file, int number) {
+static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_values *values, bool *drop,
+                           const char *file, int number) {
     *drop = false;
     for (size_t i = 0; i < n; i++) {
         const size_t m = line[i] == '@' ? name_length(line + i) : 0;
@@ -311,9 +302,7 @@ static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_v
             continue;
         }
         const int v = find_value(values, line + i + 1, m);
-        if (v < 0)
-            return dt_fail(DT_E_USAGE, "%s:%d: nothing fills @%.*s@", file, number, (int)m,
-                           line + i + 1);
+        if (v < 0) return dt_fail(DT_E_USAGE, "%s:%d: nothing fills @%.*s@", file, number, (int)m, line + i + 1);
         if (!values->v[v].text)
             *drop = true;
         else
@@ -348,8 +337,7 @@ static dt_status fill(char **out, const char *text, const launch_values *values,
     return st;
 }
 
-dt_status launch_fill_template(char **out, const char *name, const char *own,
-                               const launch_values *values) {
+dt_status launch_fill_template(char **out, const char *name, const char *own, const launch_values *values) {
     char *path = NULL, *text = NULL;
     size_t n_bytes;
     *out = NULL;

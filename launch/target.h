@@ -26,8 +26,7 @@ void launch_put(launch_values *values, const char *name, char *text);
 // A copy of `text`, or of NULL.
 void launch_put_copy(launch_values *values, const char *name, const char *text);
 // launch_yaml of `text`, or NULL.
-dt_status launch_put_yaml(launch_values *values, const char *name, const char *what,
-                          const char *text);
+dt_status launch_put_yaml(launch_values *values, const char *name, const char *what, const char *text);
 // The text of a value that was put.
 const char *launch_value(const launch_values *values, const char *name);
 void launch_values_fini(launch_values *values);
@@ -36,14 +35,12 @@ void launch_values_fini(launch_values *values);
 dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w);
 // The number that `option` gives of ranks: by default, and at most, one for each of n_gpus; 1 without GPUs. `whose` GPUs
 // they are, for the error: "a node".
-dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus,
-                              int *n_ranks);
+dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus, int *n_ranks);
 // DT_E_USAGE where a step has fewer micro-batches than n_ranks.
 dt_status launch_target_ranks(const dt_config *c, int n_ranks);
 // What dtrain check finds: data, network, memory. elsewhere: the job runs on other machines, so a GPU that this one
 // lacks is no error: memory and plan are then those of a CPU. n_threads: of a rank there, which has no GPU; 0: not known.
-dt_status launch_target_check(const dt_config *c, bool elsewhere, int n_threads,
-                              dt_run_length *length);
+dt_status launch_target_check(const dt_config *c, bool elsewhere, int n_threads, dt_run_length *length);
 // The path of data.path's only set, borrowed; NULL: there are several, or it has a `name`.
 const char *launch_only_set(const dt_config *c);
 // The files of data.path that are there, sets that are folders of LMDB as their data.mdb; the caller frees them.
@@ -56,8 +53,7 @@ const char **launch_train_words(const launch_words *w);
 void launch_print_command(const char *const *argv, bool by_mpi);
 
 // Fills the template `name` ("launch/slurm/train.sbatch"), or the user's own file where `own` is given. Heap.
-dt_status launch_fill_template(char **out, const char *name, const char *own,
-                               const launch_values *values);
+dt_status launch_fill_template(char **out, const char *name, const char *own, const launch_values *values);
 // Where the template is: beside the program, where a build has links, or below its share/dtrain. Heap.
 dt_status launch_find_template(char **out, const char *name);
 

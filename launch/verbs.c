@@ -34,8 +34,7 @@ static const launch_verb targets[] = {
     {NULL}};
 
 static const launch_verb comm_verbs[] = {
-    {"bench", "[--size MIB]", "how fast ranks exchange gradients, and which link is the slowest",
-     &launch_comm_bench},
+    {"bench", "[--size MIB]", "how fast ranks exchange gradients, and which link is the slowest", &launch_comm_bench},
     {NULL}};
 
 const launch_verb *launch_find_verb(const launch_verb *table, const char *name) {

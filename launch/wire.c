@@ -21,8 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most,
-                              const char *expected) {
+dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most, const char *expected) {
     if (w->n_words >= least && w->n_words <= most) return DT_OK;
     return dt_fail(DT_E_USAGE, "dtrain %s wants %s; see dtrain %s --help", verb, expected, verb);
 }
@@ -35,8 +34,7 @@ dt_status launch_option_int(const launch_words *w, int option, int fallback, int
     errno = 0;
     long v = strtol(text, &end, 10);
     if (*text == 0 || *end || errno || v < 1 || v > 1000000000)
-        return dt_fail(DT_E_USAGE, "%s: '%s' is no whole number from 1", w->table[option].name,
-                       text);
+        return dt_fail(DT_E_USAGE, "%s: '%s' is no whole number from 1", w->table[option].name, text);
     *out = (int)v;
     return DT_OK;
 }
@@ -80,13 +78,12 @@ void launch_set_run(dt_config *c, const char *dir) {
 // place from the directory, which may have been moved.
 static dt_status load_run_config(dt_config **out, const char *dir) {
     char *path = dt_xprintf("%s/config.yaml", dir);
-    const dt_status st =
-        dt_io_exists(path)
-            ? dt_config_load(out, path, NULL, 0)
-            : dt_fail(DT_E_USAGE,
-                      "%s: no run, which is a directory with a config.yaml; a data set goes into "
-                      "data.path of a config",
-                      dir);
+    const dt_status st = dt_io_exists(path)
+                             ? dt_config_load(out, path, NULL, 0)
+                             : dt_fail(DT_E_USAGE,
+                                       "%s: no run, which is a directory with a config.yaml; a data set goes into "
+                                       "data.path of a config",
+                                       dir);
     if (st == DT_OK) launch_set_run(*out, dir);
     free(path);
     return st;
@@ -107,21 +104,18 @@ static dt_status override(dt_config **c, const char *const *words, int n) {
 
 dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
     if (w->n_words < 1)
-        return dt_fail(DT_E_USAGE,
-                       "dtrain %s wants a config file, or a run's directory; see dtrain %s --help",
-                       verb, verb);
+        return dt_fail(DT_E_USAGE, "dtrain %s wants a config file, or a run's directory; see dtrain %s --help", verb,
+                       verb);
     for (int i = 1; i < w->n_words; i++)
         if (!strchr(w->words[i], '='))
-            return dt_fail(DT_E_USAGE, "'%s': after the config come overrides, key=value",
-                           w->words[i]);
-    if (!dt_io_is_dir(w->words[0]))
-        return dt_config_load(out, w->words[0], w->words + 1, (size_t)w->n_words - 1);
+            return dt_fail(DT_E_USAGE, "'%s': after the config come overrides, key=value", w->words[i]);
+    if (!dt_io_is_dir(w->words[0])) return dt_config_load(out, w->words[0], w->words + 1, (size_t)w->n_words - 1);
     DT_TRY(load_run_config(out, w->words[0]));
     return override(out, w->words + 1, w->n_words - 1);
 }
 
-dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
-                              launch_which_records which, const char *const *words, int n) {
+dt_status launch_load_for_set(dt_config **out, const char *run, const char *set, launch_which_records which,
+                              const char *const *words, int n) {
     const bool is_run = dt_io_is_dir(run);
     DT_TRY(is_run ? load_run_config(out, run) : dt_config_load(out, run, words, (size_t)n));
     dt_config *c = *out;
@@ -131,9 +125,8 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
     if (which != LAUNCH_ALL_RECORDS) // a prediction goes past damaged records
         dt_config_set_word(c, DT_KEY(data.on_error), DT_ON_ERROR_skip);
     if (which != LAUNCH_PART_OF_RUN) {
-        const dt_key of_training[] = {DT_KEY(data.balance), DT_KEY(data.weight),
-                                      DT_KEY(data.m_per_class), DT_KEY(eval.by),
-                                      DT_KEY(eval.bootstrap_unit)};
+        const dt_key of_training[] = {DT_KEY(data.balance), DT_KEY(data.weight), DT_KEY(data.m_per_class),
+                                      DT_KEY(eval.by), DT_KEY(eval.bootstrap_unit)};
         for (int i = 0; i < 5; i++) dt_config_unset(c, of_training[i]);
         dt_config_unset_section(c, "data.split");
         dt_config_set_text(c, DT_KEY(data.split.test), "1");
@@ -144,9 +137,8 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
 
 // ---- callbacks -------------------------------------------------------------------------------------
 
-static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory,
-                           int workers, const char *skip_log, const char *classes,
-                           dt_dataset **out) {
+static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                           const char *skip_log, const char *classes, dt_dataset **out) {
     const launch_source *d = ctx;
     dt_field_use uses[DT_MAX_FIELDS] = {DT_USE_VALUE};
     if (d->use) {

@@ -15,6 +15,5 @@ dt_features dt_trunk_ast_tiny(const dt_trunk *t, dt_value x) {
 }
 
 void dt_model_build_ast_tiny(dt_graph *g, const dt_model_args *a) {
-    dt_model_classify(g, a, "heads.head", dt_model_trunk(g, a, dt_trunk_ast_tiny).pooled,
-                      &(dt_init){DT_INIT_ZERO, 0});
+    dt_model_classify(g, a, "heads.head", dt_model_trunk(g, a, dt_trunk_ast_tiny).pooled, &(dt_init){DT_INIT_ZERO, 0});
 }

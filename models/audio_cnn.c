@@ -8,8 +8,7 @@
 static dt_value conv_norm(const dt_trunk *t, const char *module, int i, dt_value x, int out) {
     const dt_conv2d_opts conv = {.out = out, .kernel = 3, .pad = 1};
     x = dt_conv2d(t->g, dt_arena_printf(&t->g->arena, "%s.conv%d", module, i), x, &conv);
-    return dt_relu(t->g,
-                   dt_batch_norm(t->g, dt_arena_printf(&t->g->arena, "%s.bn%d", module, i), x));
+    return dt_relu(t->g, dt_batch_norm(t->g, dt_arena_printf(&t->g->arena, "%s.bn%d", module, i), x));
 }
 
 // (N,C,T,F) -> (N,C): mean over F, then max + mean over T

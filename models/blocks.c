@@ -21,8 +21,7 @@ int64_t dt_trunk_dim(const dt_trunk *t, dt_value x, int d) {
 
 // ---- blocks ----------------------------------------------------------------------------------------
 // Of an output with ceil(side / stride) rows.
-static const dt_window *same_window(const dt_graph *g, dt_value x, const dt_conv_norm *c,
-                                    dt_window *w) {
+static const dt_window *same_window(const dt_graph *g, dt_value x, const dt_conv_norm *c, dt_window *w) {
     const int stride = c->stride ? c->stride : 1;
     for (int i = 0; i < 2; i++) {
         const int side = x == DT_NONE ? 1 : (int)dt_info_of(g, x)->shape.d[2 + i];
@@ -52,8 +51,8 @@ dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const d
     return dt_activate(g, c->act, x);
 }
 
-dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
-                                 dt_activation act, dt_activation gate) {
+dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze, dt_activation act,
+                                 dt_activation gate) {
     if (x == DT_NONE) return DT_NONE;
     const dt_shape s = dt_info_of(g, x)->shape;
     const dt_conv2d_opts down = {.out = (int)squeeze, .kernel = 1, .bias = true},
@@ -65,22 +64,17 @@ dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, in
     return dt_mul(g, x, dt_activate(g, gate, y));
 }
 
-dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
-                           const dt_inverted *b) {
+dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x, const dt_inverted *b) {
     dt_graph *g = t->g;
     int i = 0, n_norms = 0;
     dt_value y = x;
     if (x == DT_NONE) return DT_NONE;
     const int64_t in = dt_info_of(g, x)->shape.d[1];
     const bool expands = b->expanded != in;
-    dt_conv_norm c = {.out = (int)b->expanded,
-                      .kernel = 1,
-                      .act = b->act,
-                      .eps = b->eps,
-                      .momentum = b->momentum};
+    dt_conv_norm c = {.out = (int)b->expanded, .kernel = 1, .act = b->act, .eps = b->eps, .momentum = b->momentum};
 #define MODULE dt_arena_printf(&g->arena, "%s.block.%d", module, i++)
-#define TIMMS(conv)                                                                                \
-    c.timms[0] = dt_trunk_name(t, b->timms, conv),                                                 \
+#define TIMMS(conv)                                                                                                    \
+    c.timms[0] = dt_trunk_name(t, b->timms, conv),                                                                     \
     c.timms[1] = dt_arena_printf(&g->arena, "%s.bn%d", b->timms, ++n_norms)
     if (expands) {
         TIMMS("conv_pw");
@@ -91,27 +85,20 @@ dt_value dt_block_inverted(const dt_trunk *t, const char *module, dt_value x,
     y = dt_block_conv_norm(g, MODULE, y, &c);
     if (b->squeeze > 0) {
         const char *se = MODULE;
-        dt_graph_alias(g, dt_trunk_name(t, se, "fc1"), dt_trunk_name(t, b->timms, "se.conv_reduce"),
-                       NULL);
-        dt_graph_alias(g, dt_trunk_name(t, se, "fc2"), dt_trunk_name(t, b->timms, "se.conv_expand"),
-                       NULL);
+        dt_graph_alias(g, dt_trunk_name(t, se, "fc1"), dt_trunk_name(t, b->timms, "se.conv_reduce"), NULL);
+        dt_graph_alias(g, dt_trunk_name(t, se, "fc2"), dt_trunk_name(t, b->timms, "se.conv_expand"), NULL);
         y = dt_block_squeeze_excite(g, se, y, b->squeeze, b->squeeze_act, b->gate);
         for (int k = 1; k <= 2; k++) // as torchvision's networks begin, and timm's
-            dt_param_set_init(g, dt_arena_printf(&g->arena, "%s.fc%d.bias", se, k),
-                              (dt_init){DT_INIT_ZERO, 0});
+            dt_param_set_init(g, dt_arena_printf(&g->arena, "%s.fc%d.bias", se, k), (dt_init){DT_INIT_ZERO, 0});
     }
-    c = (dt_conv_norm){.out = (int)b->out,
-                       .kernel = 1,
-                       .act = DT_ACTIVATION_none,
-                       .eps = b->eps,
-                       .momentum = b->momentum};
+    c = (dt_conv_norm){
+        .out = (int)b->out, .kernel = 1, .act = DT_ACTIVATION_none, .eps = b->eps, .momentum = b->momentum};
     TIMMS(expands ? "conv_pwl" : "conv_pw");
     y = dt_block_conv_norm(g, MODULE, y, &c);
 #undef MODULE
 #undef TIMMS
     if (b->stride != 1 || in != b->out) return y;
-    return dt_model_add_branch(g, t->a, dt_trunk_name(t, module, "drop_path"), x, y, DT_NONE, b->at,
-                               b->n_blocks + 1);
+    return dt_model_add_branch(g, t->a, dt_trunk_name(t, module, "drop_path"), x, y, DT_NONE, b->at, b->n_blocks + 1);
 }
 
 int64_t dt_multiple_of_8(double v) {

@@ -26,8 +26,7 @@ dt_features dt_trunk_cnn1d(const dt_trunk *t, dt_value x) {
                              .pad_begin = {0, kernel / 2},
                              .pad_end = {0, kernel / 2}};
         const dt_window pool = {.kernel = {1, 4}, .stride = {1, 4}, .dilation = {1, 1}};
-        x = dt_conv2d(g, dt_arena_printf(&g->arena, "conv%d", i + 1), x,
-                      &(dt_conv2d_opts){.out = out, .window = &w});
+        x = dt_conv2d(g, dt_arena_printf(&g->arena, "conv%d", i + 1), x, &(dt_conv2d_opts){.out = out, .window = &w});
         x = dt_relu(g, dt_batch_norm(g, dt_arena_printf(&g->arena, "bn%d", i + 1), x));
         if (dt_trunk_dim(t, x, 3) >= 8) x = dt_max_pool_window(g, x, &pool);
     }
@@ -46,6 +45,5 @@ void dt_model_build_cnn1d(dt_graph *g, const dt_model_args *a) {
     if (n == 1)
         dt_model_classify(g, a, "fc1", dt_trunk_cnn1d(&t, x).pooled, NULL);
     else
-        dt_graph_fail(
-            g, "wants one waveform or vector beside its target in data.fields; there are %d", n);
+        dt_graph_fail(g, "wants one waveform or vector beside its target in data.fields; there are %d", n);
 }

@@ -31,30 +31,22 @@ static dt_value linear(dt_graph *g, const char *name, dt_value x, int64_t out) {
 }
 
 // The at-th of n blocks, which timm calls `timms`.
-static dt_value block(const dt_trunk *t, const char *module, const char *timms, dt_value x, int dim,
-                      int at, int n) {
+static dt_value block(const dt_trunk *t, const char *module, const char *timms, dt_value x, int dim, int at, int n) {
     dt_graph *g = t->g;
-    static const char *const names[][2] = {{"block.0", "conv_dw"},
-                                           {"block.2", "norm"},
-                                           {"block.3", "mlp.fc1"},
-                                           {"block.5", "mlp.fc2"}};
+    static const char *const names[][2] = {
+        {"block.0", "conv_dw"}, {"block.2", "norm"}, {"block.3", "mlp.fc1"}, {"block.5", "mlp.fc2"}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        dt_graph_alias(g, dt_trunk_name(t, module, names[i][0]),
-                       dt_trunk_name(t, timms, names[i][1]), NULL);
+        dt_graph_alias(g, dt_trunk_name(t, module, names[i][0]), dt_trunk_name(t, timms, names[i][1]), NULL);
     const dt_shape vector = dt_shape1(dim);
-    dt_graph_alias(g, dt_trunk_name(t, module, "layer_scale"), dt_trunk_name(t, timms, "gamma"),
-                   &vector);
-    const dt_conv2d_opts depthwise = {
-        .out = dim, .kernel = 7, .pad = 3, .groups = dim, .bias = true};
+    dt_graph_alias(g, dt_trunk_name(t, module, "layer_scale"), dt_trunk_name(t, timms, "gamma"), &vector);
+    const dt_conv2d_opts depthwise = {.out = dim, .kernel = 7, .pad = 3, .groups = dim, .bias = true};
     dt_value y = conv(g, dt_trunk_name(t, module, "block.0"), x, &depthwise);
     y = dt_layer_norm(g, dt_trunk_name(t, module, "block.2"), to_rows(g, y), 1e-6f);
     y = dt_gelu(g, linear(g, dt_trunk_name(t, module, "block.3"), y, 4 * (int64_t)dim));
     y = linear(g, dt_trunk_name(t, module, "block.5"), y, dim);
     const dt_init small = {DT_INIT_CONSTANT, 1e-6f};
-    dt_value scale =
-        dt_param(g, dt_trunk_name(t, module, "layer_scale"), dt_shape3(dim, 1, 1), small, false);
-    return dt_model_add_branch(g, t->a, dt_trunk_name(t, module, "drop_path"), x, to_image(g, y),
-                               scale, at, n);
+    dt_value scale = dt_param(g, dt_trunk_name(t, module, "layer_scale"), dt_shape3(dim, 1, 1), small, false);
+    return dt_model_add_branch(g, t->a, dt_trunk_name(t, module, "drop_path"), x, to_image(g, y), scale, at, n);
 }
 
 dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
@@ -64,8 +56,7 @@ dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
     const int blocks[4] = {3, 3, deep ? 27 : 9, 3};
     const int n = blocks[0] + blocks[1] + blocks[2] + blocks[3];
     int at = 0;
-    if (size != DT_SIZE_auto && size != DT_SIZE_ti && !deep)
-        dt_graph_fail(g, "convnext has the sizes ti, s and b");
+    if (size != DT_SIZE_auto && size != DT_SIZE_ti && !deep) dt_graph_fail(g, "convnext has the sizes ti, s and b");
     const dt_conv2d_opts patches = {.out = width, .kernel = 4, .stride = 4, .bias = true};
     dt_graph_alias(g, "features.0", "stem", NULL);
     x = conv(g, "features.0.0", x, &patches);
@@ -74,8 +65,7 @@ dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
         const int dim = width << stage;
         if (stage > 0) {
             const char *module = dt_arena_printf(&g->arena, "features.%d", 2 * stage);
-            dt_graph_alias(g, module, dt_arena_printf(&g->arena, "stages.%d.downsample", stage),
-                           NULL);
+            dt_graph_alias(g, module, dt_arena_printf(&g->arena, "stages.%d.downsample", stage), NULL);
             const dt_conv2d_opts half = {.out = dim, .kernel = 2, .stride = 2, .bias = true};
             x = dt_layer_norm(g, dt_trunk_name(t, module, "0"), to_rows(g, x), 1e-6f);
             x = conv(g, dt_trunk_name(t, module, "1"), to_image(g, x), &half);

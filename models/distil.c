@@ -37,16 +37,13 @@ static const dt_target *find_target(const dt_targets *targets, const char *name)
     return NULL;
 }
 
-static dt_status check_targets(const dt_targets *own, const dt_targets *theirs,
-                               const dt_config *c) {
+static dt_status check_targets(const dt_targets *own, const dt_targets *theirs, const dt_config *c) {
     for (int i = 0; i < own->n; i++) {
         const dt_target *t = &own->items[i], *u = find_target(theirs, t->field->name);
         if (!dt_losses[t->loss].softmax || t->field->n_classes == 0)
-            return dt_config_fail(c, "train.teacher",
-                                  "train.teacher teaches classes, and %s is none", t->field->name);
+            return dt_config_fail(c, "train.teacher", "train.teacher teaches classes, and %s is none", t->field->name);
         if (!u || !dt_losses[u->loss].softmax)
-            return dt_config_fail(c, "train.teacher",
-                                  "train.teacher: that run does not predict the class %s",
+            return dt_config_fail(c, "train.teacher", "train.teacher: that run does not predict the class %s",
                                   t->field->name);
     }
     return DT_OK;
@@ -58,8 +55,7 @@ static dt_status check_fields(const dt_model_args *a, const dt_targets *theirs) 
     for (int i = 0; i < c->data.n_fields; i++) {
         const char *name = c->data.fields[i].id, *was, *is;
         if (find_target(theirs, name)) continue;
-        const char *key =
-            dt_config_field_difference(a->teacher->config, a->config, name, &was, &is);
+        const char *key = dt_config_field_difference(a->teacher->config, a->config, name, &was, &is);
         if (!key) continue;
         return dt_config_fail(a->config, "train.teacher",
                               "train.teacher: %s was %s in that run and is %s here: the teacher "
@@ -82,9 +78,7 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     args.n_fields = common_fields(a, fields);
     args.targets = &theirs;
     dt_status st = dt_targets_read(&theirs, args.config, fields, args.n_fields, false);
-    if (st != DT_OK)
-        st = dt_fail_context(st, "%s: train.teacher",
-                             dt_config_where(a->config, DT_KEY(train.teacher)));
+    if (st != DT_OK) st = dt_fail_context(st, "%s: train.teacher", dt_config_where(a->config, DT_KEY(train.teacher)));
     if (st == DT_OK) st = check_targets(own, &theirs, a->config);
     if (st == DT_OK) st = check_fields(a, &theirs);
     if (st != DT_OK) {
@@ -109,8 +103,7 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
 static dt_value find_output(const dt_graph *g, const char *prefix, const char *name) {
     const size_t n = strlen(prefix);
     for (int i = 0; i < g->n_outputs; i++)
-        if (strncmp(g->outputs[i].name, prefix, n) == 0 &&
-            strcmp(g->outputs[i].name + n, name) == 0)
+        if (strncmp(g->outputs[i].name, prefix, n) == 0 && strcmp(g->outputs[i].name + n, name) == 0)
             return g->outputs[i].value;
     return DT_NONE;
 }
@@ -125,11 +118,9 @@ void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own) {
         const dt_value student = find_output(g, "", name);
         dt_value soft = find_output(g, "teacher:", "logits");
         if (soft == DT_NONE) // that run names its targets
-            soft = find_output(
-                g, "teacher:", dt_arena_printf(&g->arena, "%s.logits", target->field->name));
+            soft = find_output(g, "teacher:", dt_arena_printf(&g->arena, "%s.logits", target->field->name));
         soft = dt_softmax(g, dt_scale(g, soft, 1 / t));
         dt_loss_share(g, "distillation", DT_LOSS_cross_entropy, dt_scale(g, student, 1 / t), soft,
-                      dt_graph_find(g, "weight"), DT_NONE, false, 0, 0,
-                      alpha * t * t * target->weight);
+                      dt_graph_find(g, "weight"), DT_NONE, false, 0, 0, alpha * t * t * target->weight);
     }
 }

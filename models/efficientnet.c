@@ -20,8 +20,7 @@ static int count_blocks(const struct stage *s, double depth) {
     return (int)ceil(s->blocks * depth);
 }
 
-static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double width, double depth,
-                            float eps) {
+static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double width, double depth, float eps) {
     dt_graph *g = t->g;
     const struct stage *s = &stages[index];
     const int n = count_blocks(s, depth);
@@ -56,8 +55,7 @@ dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
     const int size = t->keys->size;
     const double width = size == DT_SIZE_b2 ? 1.1 : 1.0;
     const double depth = size == DT_SIZE_b2 ? 1.2 : size == DT_SIZE_b1 ? 1.1 : 1.0;
-    if (size != DT_SIZE_auto && size < DT_SIZE_b0)
-        dt_graph_fail(g, "efficientnet has the sizes b0, b1 and b2");
+    if (size != DT_SIZE_auto && size < DT_SIZE_b0) dt_graph_fail(g, "efficientnet has the sizes b0, b1 and b2");
     const float eps = (float)dt_value_or(t->keys->bn_eps, EPS);
     dt_conv_norm c = {.out = (int)dt_multiple_of_8(32 * width),
                       .kernel = 3,

@@ -70,8 +70,7 @@ static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *
     int i = 0; // behind the last one are the defaults
     while (i < c->model.n_encoders && strcmp(c->model.encoders[i].id, f->name) != 0) i++;
     const dt_config_encoder *own = &c->model.encoders[i];
-    const dt_trunk t = {g, a, dt_arena_printf(&g->arena, "model.encoders.%s", f->name),
-                        &own->backbone};
+    const dt_trunk t = {g, a, dt_arena_printf(&g->arena, "model.encoders.%s", f->name), &own->backbone};
     const dt_word model = own->id ? own->name : f->is_image ? DT_MODEL_cnn : DT_MODEL_mlp;
     const dt_trunk_fn trunk = trunk_of(model);
     encoded e = {f->name, DT_NONE, DT_NONE};
@@ -84,8 +83,7 @@ static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *
     const char *before = dt_graph_scope(g, dt_arena_printf(&g->arena, "%s%s.", g->scope, f->name));
     const dt_features y = trunk(&t, x);
     e.embedding = y.pooled;
-    if (dt_trunk_dim(&t, e.embedding, 1) != EMBEDDING)
-        e.embedding = dt_linear(g, "proj", e.embedding, EMBEDDING, true);
+    if (dt_trunk_dim(&t, e.embedding, 1) != EMBEDDING) e.embedding = dt_linear(g, "proj", e.embedding, EMBEDDING, true);
     dt_graph_scope(g, before);
     e.tokens = y.map;
     if (y.map != DT_NONE && dt_info_of(g, y.map)->shape.n == 4) {
@@ -105,13 +103,10 @@ static dt_value split_heads(dt_graph *g, dt_value x, int64_t batch) {
 }
 
 // What the embedding of `self` learns of `other`. m: the module's name.
-static dt_value ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self,
-                    const encoded *other) {
+static dt_value ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self, const encoded *other) {
     dt_value tokens = other->tokens;
-    if (tokens == DT_NONE)
-        tokens = dt_reshape(g, other->embedding, dt_shape3(a->batch, 1, EMBEDDING));
-    dt_value q =
-        dt_linear(g, dt_arena_printf(&g->arena, "%s.q", m), self->embedding, EMBEDDING, true);
+    if (tokens == DT_NONE) tokens = dt_reshape(g, other->embedding, dt_shape3(a->batch, 1, EMBEDDING));
+    dt_value q = dt_linear(g, dt_arena_printf(&g->arena, "%s.q", m), self->embedding, EMBEDDING, true);
     dt_value k = dt_linear(g, dt_arena_printf(&g->arena, "%s.k", m), tokens, EMBEDDING, true);
     dt_value v = dt_linear(g, dt_arena_printf(&g->arena, "%s.v", m), tokens, EMBEDDING, true);
     // One query a sample: splitting heads of (N,256) moves nothing.
@@ -164,8 +159,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     dt_value parts[DT_MAX_FIELDS];
     int n = 0;
     for (int i = 0; i < a->n_fields; i++)
-        if (a->fields[i].is_image || dt_model_is_numbers(a, &a->fields[i]))
-            e[n++] = encode(g, a, &a->fields[i]);
+        if (a->fields[i].is_image || dt_model_is_numbers(a, &a->fields[i])) e[n++] = encode(g, a, &a->fields[i]);
     if (n < 2) {
         dt_graph_fail(g, "wants two or more fields beside its target in data.fields; there %s %d",
                       n == 1 ? "is" : "are", n);
@@ -173,8 +167,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     }
     if (g->training) check_names(g, a->config, e, n); // runs from before the check are still read
     const int how = a->config->model.fusion;
-    for (int i = 0; i < n; i++)
-        parts[i] = how == DT_FUSION_cross_attention ? attend(g, a, e, n, i) : e[i].embedding;
+    for (int i = 0; i < n; i++) parts[i] = how == DT_FUSION_cross_attention ? attend(g, a, e, n, i) : e[i].embedding;
     dt_value joint = dt_concat(g, parts, n, 1);
     if (how == DT_FUSION_gated) {
         for (int i = 0; i < n; i++) parts[i] = gate(g, &e[i], joint);
@@ -182,8 +175,7 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     }
     dt_output(g, "embedding", joint);
     dt_value h = joint; // angles are those of the embedding itself
-    if (!dt_losses[a->targets->items[0].loss].angular)
-        h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
+    if (!dt_losses[a->targets->items[0].loss].angular) h = dt_relu(g, dt_linear(g, "head.0", joint, EMBEDDING, true));
     h = dt_dropout(g, "head.2", h, (float)a->config->model.dropout);
     dt_model_heads(g, a, "head.3", h, NULL);
 }

@@ -35,8 +35,7 @@ static double number(const dt_layer *l, const char *key, double least) {
 }
 static int whole(const dt_layer *l, const char *key, double least) {
     const double v = number(l, key, least); // at most MOST
-    if (v != floor(v))
-        dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
+    if (v != floor(v)) dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
     return l->g->status == DT_OK ? (int)v : 1;
 }
 static bool yes(const dt_layer *l, const char *key) {
@@ -58,9 +57,8 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
     for (size_t i = 0; i < count; i++) {
         const dt_cnode *item = list ? dt_cnode_item(n, i) : n;
         if (i >= (size_t)cap || !dt_cnode_real(item, &v) || v != floor(v) || fabs(v) > MOST) {
-            dt_layer_fail(l, item,
-                          "%s of %s: expected at most %d whole numbers, none above " MOST_TEXT, key,
-                          l->type, cap);
+            dt_layer_fail(l, item, "%s of %s: expected at most %d whole numbers, none above " MOST_TEXT, key, l->type,
+                          cap);
             return 0;
         }
         out[i] = (int64_t)v;
@@ -125,20 +123,16 @@ static dt_window window_of(const dt_layer *l, bool of_conv) {
 
 static dt_value layer_conv(const dt_layer *l) {
     const dt_window w = window_of(l, true);
-    const dt_conv2d_opts o = {.out = whole(l, "out", 1),
-                              .groups = whole(l, "groups", 1),
-                              .bias = yes(l, "bias"),
-                              .window = &w};
+    const dt_conv2d_opts o = {
+        .out = whole(l, "out", 1), .groups = whole(l, "groups", 1), .bias = yes(l, "bias"), .window = &w};
     return dt_conv2d(l->g, l->name, l->x, &o);
 }
 static dt_value layer_conv_transpose(const dt_layer *l) {
     const dt_window w = window_of(l, true);
     int more[2];
     pair(l, "output_pad", 0, more);
-    const dt_conv2d_opts o = {.out = whole(l, "out", 1),
-                              .groups = whole(l, "groups", 1),
-                              .bias = yes(l, "bias"),
-                              .window = &w};
+    const dt_conv2d_opts o = {
+        .out = whole(l, "out", 1), .groups = whole(l, "groups", 1), .bias = yes(l, "bias"), .window = &w};
     if (says_same(l)) return dt_layer_fail(l, l->where, "conv_transpose has no pad: same");
     return dt_conv_transpose(l->g, l->name, l->x, &o, more);
 }
@@ -168,8 +162,7 @@ static dt_value layer_linear(const dt_layer *l) {
     return dt_linear(l->g, l->name, l->x, whole(l, "out", 1), yes(l, "bias"));
 }
 static dt_value layer_batch_norm(const dt_layer *l) {
-    return dt_batch_norm_eps(l->g, l->name, l->x, (float)number(l, "eps", 0),
-                             (float)number(l, "momentum", 0));
+    return dt_batch_norm_eps(l->g, l->name, l->x, (float)number(l, "eps", 0), (float)number(l, "momentum", 0));
 }
 static dt_value layer_layer_norm(const dt_layer *l) {
     static const int inside[4] = {0, 2, 3, 1}, outside[4] = {0, 3, 1, 2};
@@ -180,8 +173,7 @@ static dt_value layer_layer_norm(const dt_layer *l) {
 }
 
 static dt_value layer_group_norm(const dt_layer *l) {
-    return dt_group_norm(l->g, l->name, l->x, whole(l, "groups", 1), (float)number(l, "eps", 0),
-                         yes(l, "affine"));
+    return dt_group_norm(l->g, l->name, l->x, whole(l, "groups", 1), (float)number(l, "eps", 0), yes(l, "affine"));
 }
 static dt_value layer_instance_norm(const dt_layer *l) {
     const dt_shape s = shape_of(l);
@@ -190,13 +182,13 @@ static dt_value layer_instance_norm(const dt_layer *l) {
 }
 
 // ---- elementwise -----------------------------------------------------------------------------------
-#define ACTIVATION(id, op, at_zero, help)                                                          \
-    static dt_value layer_##id(const dt_layer *l) {                                                \
-        return dt_activate(l->g, DT_ACTIVATION_##id, l->x);                                        \
+#define ACTIVATION(id, op, at_zero, help)                                                                              \
+    static dt_value layer_##id(const dt_layer *l) {                                                                    \
+        return dt_activate(l->g, DT_ACTIVATION_##id, l->x);                                                            \
     }
-#define ACTIVATION_WITH(id, key, unset, help)                                                      \
-    static dt_value layer_##id(const dt_layer *l) {                                                \
-        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)number(l, #key, -MOST));    \
+#define ACTIVATION_WITH(id, key, unset, help)                                                                          \
+    static dt_value layer_##id(const dt_layer *l) {                                                                    \
+        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)number(l, #key, -MOST));                        \
     }
 #include "graph/activations.def"
 #undef ACTIVATION
@@ -262,8 +254,7 @@ static dt_value layer_transpose(const dt_layer *l) {
         seen |= v[i] >= 0 && v[i] < n ? 1u << v[i] : 0;
     }
     if (n == 0 || n != shape_of(l).n || seen != (1u << n) - 1 || perm[0] != 0)
-        return dt_layer_fail(l, l->where,
-                             "perm of transpose: expected 0 and the order of the %d others",
+        return dt_layer_fail(l, l->where, "perm of transpose: expected 0 and the order of the %d others",
                              shape_of(l).n - 1);
     return dt_transpose(l->g, l->x, perm);
 }
@@ -288,8 +279,7 @@ static dt_value layer_upsample(const dt_layer *l) {
     dt_resize_mode mode = (dt_resize_mode)word(l, "mode", modes, 3);
     if (s.n != 4 || sized == (scales != NULL))
         return dt_layer_fail(l, l->where, "upsample wants (N,C,H,W), and a scale or a size");
-    if (corners && mode != DT_RESIZE_BILINEAR)
-        return dt_layer_fail(l, l->where, "align_corners is for mode bilinear");
+    if (corners && mode != DT_RESIZE_BILINEAR) return dt_layer_fail(l, l->where, "align_corners is for mode bilinear");
     if (corners) mode = DT_RESIZE_BILINEAR_CORNERS;
     for (int d = 0; d < 2 && scales; d++) {
         const bool list = dt_cnode_kind(scales) == DT_C_LIST && dt_cnode_size(scales) == 2;
@@ -317,8 +307,7 @@ static dt_value layer_positions(const dt_layer *l) {
 static dt_value layer_attention(const dt_layer *l) {
     const dt_shape s = shape_of(l);
     const int heads = whole(l, "heads", 1);
-    if (s.n != 3 || s.d[2] % heads)
-        return dt_layer_fail(l, l->where, "attention wants (N,T,D), D a multiple of heads");
+    if (s.n != 3 || s.d[2] % heads) return dt_layer_fail(l, l->where, "attention wants (N,T,D), D a multiple of heads");
     const char *qkv = dt_arena_printf(&l->g->arena, "%s.qkv", l->name);
     dt_value x = dt_linear(l->g, qkv, l->x, 3 * s.d[2], true);
     x = dt_sdpa_packed(l->g, dt_arena_printf(&l->g->arena, "%s.sdpa", l->name), x, heads,
@@ -354,8 +343,7 @@ dt_layer_fn dt_layer_find(const char *type, const char **keys) {
 
 const char *dt_layer_names(dt_arena *arena) {
     const char *text = "";
-    for (size_t i = 0; i < N_TYPES; i++)
-        text = dt_arena_printf(arena, "%s%s%s", text, i ? ", " : "", types[i].type);
+    for (size_t i = 0; i < N_TYPES; i++) text = dt_arena_printf(arena, "%s%s%s", text, i ? ", " : "", types[i].type);
     return text;
 }
 

@@ -105,8 +105,7 @@ static dt_value find(walk *w, const dt_cnode *at, const dt_layer_words *words) {
     }
     for (int i = w->n_names - 1; i >= 0; i--)
         if (strcmp(w->names[i].name, name) == 0) return w->names[i].v;
-    dt_graph_fail(w->g, "%s: no layer before this one and no field is named %.60s",
-                  dt_cnode_where(at), name);
+    dt_graph_fail(w->g, "%s: no layer before this one and no field is named %.60s", dt_cnode_where(at), name);
     return DT_NONE;
 }
 
@@ -125,8 +124,7 @@ static void find_with(walk *w, dt_layer *l) {
         dt_layer_fail(l, l->where, "%s wants names of 1 to %d values", l->type, DT_MAX_FIELDS);
         return;
     }
-    for (size_t i = 0; i < count; i++)
-        l->with[l->n_with++] = find(w, list ? dt_cnode_item(n, i) : n, l->words);
+    for (size_t i = 0; i < count; i++) l->with[l->n_with++] = find(w, list ? dt_cnode_item(n, i) : n, l->words);
 }
 
 // ---- items -----------------------------------------------------------------------------------------
@@ -152,20 +150,18 @@ static bool read_item(walk *w, const dt_cnode *n, item *out) {
         const dt_cnode *v = dt_cnode_item(n, i);
         if (strcmp(key, "name") == 0) {
             out->name = scalar(v);
-            if (!out->name || strpbrk(out->name, "$ ") || !*out->name)
-                return fail_at(w->g, v, "expected a name");
+            if (!out->name || strpbrk(out->name, "$ ") || !*out->name) return fail_at(w->g, v, "expected a name");
         } else if (strcmp(key, "from") == 0) {
             out->from = v;
         } else if (strcmp(key, "repeat") == 0) {
             out->repeat = v;
         } else if (out->type) {
-            dt_graph_fail(w->g, "%s: %.40s and %.40s in one item: each layer is an item of its own",
-                          dt_cnode_where(v), out->type, key);
+            dt_graph_fail(w->g, "%s: %.40s and %.40s in one item: each layer is an item of its own", dt_cnode_where(v),
+                          out->type, key);
             return false;
         } else {
             const char *text = scalar(v);
-            const bool none =
-                text && (!*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
+            const bool none = text && (!*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
             out->type = key, out->value = none ? NULL : v;
         }
     }
@@ -177,8 +173,7 @@ static dt_value build_body(walk *w, const item *it, const dt_cnode *body, dt_val
     double times = 1;
     const char *name = dt_arena_strdup(&w->g->arena, it->name);
     const dt_cnode *repeat = it->repeat ? replaced(w->g, it->repeat, p.words) : NULL;
-    if (repeat && (!dt_cnode_real(repeat, &times) || times < 1 || times > 1000 ||
-                   times != (double)(int)times)) {
+    if (repeat && (!dt_cnode_real(repeat, &times) || times < 1 || times > 1000 || times != (double)(int)times)) {
         fail_at(w->g, repeat, "repeat: expected a whole number in 1..1000");
         return DT_NONE;
     }
@@ -210,8 +205,7 @@ static dt_value build_layer(walk *w, const item *it, dt_value x, place p) {
                   .x = x};
     const dt_layer_fn fn = dt_layer_find(it->type, &l.keys);
     if (!fn) {
-        dt_graph_fail(w->g,
-                      "%s: unknown layer %.40s; expected one of %s, or a name of model.define",
+        dt_graph_fail(w->g, "%s: unknown layer %.40s; expected one of %s, or a name of model.define",
                       dt_cnode_where(it->where), it->type, dt_layer_names(&w->g->arena));
         return DT_NONE;
     }
@@ -280,22 +274,19 @@ void dt_model_build_layers(dt_graph *g, const dt_model_args *a) {
     w->g = g, w->a = a, w->define = a->config->model.define;
     for (int i = 0; i < a->n_fields; i++) {
         const dt_field_info *f = &a->fields[i];
-        if (f->is_image || dt_model_is_numbers(a, f))
-            w->names[w->n_names++] = (named){f->name, field_input(g, a, f)};
+        if (f->is_image || dt_model_is_numbers(a, f)) w->names[w->n_names++] = (named){f->name, field_input(g, a, f)};
     }
     if (w->n_names == 0) {
         dt_graph_fail(g, "wants a field beside its target in data.fields; there is none");
         return;
     }
-    const dt_value x =
-        build_list(w, list, w->n_names == 1 ? w->names[0].v : DT_NONE, (place){NULL, 0});
+    const dt_value x = build_list(w, list, w->n_names == 1 ? w->names[0].v : DT_NONE, (place){NULL, 0});
     if (x == DT_NONE) return;
     const dt_shape s = dt_info_of(g, x)->shape;
     if (s.n != 2) {
         char text[96];
-        dt_graph_fail(
-            g, "%s: the last layer gives %s, the head wants (N,D): add global_pool or flatten",
-            dt_cnode_where(list), dt_shape_print(&s, text, sizeof text));
+        dt_graph_fail(g, "%s: the last layer gives %s, the head wants (N,D): add global_pool or flatten",
+                      dt_cnode_where(list), dt_shape_print(&s, text, sizeof text));
         return;
     }
     dt_model_classify(g, a, "head", x, NULL);

@@ -37,15 +37,13 @@ static void run_scale(const dt_trunk *t, dt_value x, int side, scaled *out) {
     dt_value y = dt_dropout(g, "dropout", out->pooled, (float)t->a->config->model.dropout);
     for (int i = 0; i < t->a->targets->n; i++) {
         const dt_target *target = &t->a->targets->items[i];
-        const char *head =
-            t->a->targets->named ? dt_arena_printf(&g->arena, "fc.%s", target->field->name) : "fc";
+        const char *head = t->a->targets->named ? dt_arena_printf(&g->arena, "fc.%s", target->field->name) : "fc";
         out->logits[i] = dt_model_head(g, target, head, y);
     }
 }
 
 // Of one scale of n in training; teacher: of the largest, NULL for that itself.
-static void add_losses(const dt_trunk *t, const scaled *s, const scaled *teacher, int n,
-                       dt_value weight) {
+static void add_losses(const dt_trunk *t, const scaled *s, const scaled *teacher, int n, dt_value weight) {
     dt_graph *g = t->g;
     const float follow = (float)t->a->config->model.consistency;
     for (int k = 0; k < t->a->targets->n; k++) {
@@ -54,8 +52,8 @@ static void add_losses(const dt_trunk *t, const scaled *s, const scaled *teacher
         if (!teacher || follow == 0) continue;
         const bool classes = dt_losses[target->loss].softmax;
         dt_value goal = classes ? dt_softmax(g, teacher->logits[k]) : teacher->logits[k];
-        dt_loss_share(g, "consistency", classes ? DT_LOSS_cross_entropy : DT_LOSS_mse, s->logits[k],
-                      goal, weight, DT_NONE, false, 0, 0, follow * target->weight / (float)(n - 1));
+        dt_loss_share(g, "consistency", classes ? DT_LOSS_cross_entropy : DT_LOSS_mse, s->logits[k], goal, weight,
+                      DT_NONE, false, 0, 0, follow * target->weight / (float)(n - 1));
     }
 }
 
@@ -99,8 +97,7 @@ void dt_model_build_lens_multiscale(dt_graph *g, const dt_model_args *a) {
         if (!joined && g->training) continue;
         dt_graph_share(g, dt_arena_printf(&g->arena, "s%d.", scales.items[i].side));
         run_scale(&t, x, scales.items[i].side, joined ? &s[n_joined] : &unused);
-        if (joined && g->training)
-            add_losses(&t, &s[n_joined], n_joined > 0 ? &s[0] : NULL, n, weight);
+        if (joined && g->training) add_losses(&t, &s[n_joined], n_joined > 0 ? &s[0] : NULL, n, weight);
         dt_graph_share(g, NULL);
         n_joined += joined;
     }

@@ -13,8 +13,7 @@ void dt_model_build_mlp(dt_graph *g, const dt_model_args *a) {
     dt_value parts[DT_MAX_FIELDS];
     int n = 0;
     for (int i = 0; i < a->n_fields; i++)
-        if (dt_model_is_numbers(a, &a->fields[i]))
-            parts[n++] = dt_model_numbers(g, a, &a->fields[i]);
+        if (dt_model_is_numbers(a, &a->fields[i])) parts[n++] = dt_model_numbers(g, a, &a->fields[i]);
     if (n == 0) {
         dt_graph_fail(g,
                       "wants fields of numbers (kind: vector or real) in data.fields beside its "

@@ -26,17 +26,16 @@ const dt_field_info *dt_model_image_field(const dt_model_args *a, int i);
 dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
 // dt_add_branch of the i-th block of n: its branch y is dropped for some samples (model.drop_path), less often in
 // earlier blocks.
-dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                             dt_value y, dt_value scale, int i, int n);
+dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, dt_value y,
+                             dt_value scale, int i, int n);
 // Whether the field is of numbers and no target; then its input as rows, (N,D).
 bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f);
 dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
 // The usual end: names x (N,D) the embedding, then dropout and dt_model_heads.
-void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                       const dt_init *init);
+void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, const dt_init *init);
 // The loss of a target, times share. Several may be added, of the same target too.
-void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
-                       dt_value weight, float share);
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits, dt_value weight,
+                       float share);
 // The same end where the network makes the logits of its only target itself.
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits);
 // The logits of a target: a linear layer "<name>" of x (N,D), or where its loss is of angles, cosines.
@@ -44,7 +43,6 @@ dt_value dt_model_head(dt_graph *g, const dt_target *t, const char *name, dt_val
 // For each target a linear layer of x (N,D), "<name>" or, where train.targets names them, "<name>.<field>"; its logits
 // (N,K) as an output, inputs for the target and "weight", and its loss. init: of the weight, where a scale of 0
 // stands for 1/sqrt(K), and the bias begins with zeros; NULL: PyTorch's of a linear layer.
-void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                    const dt_init *init);
+void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, const dt_init *init);
 
 #endif

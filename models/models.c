@@ -74,9 +74,8 @@ static void add_triplet(dt_graph *g, const dt_model_args *a) {
         dt_graph_fail(g, "%s", dt_error_message());
         return;
     }
-    dt_triplet(g, dt_l2_normalize(g, x), dt_graph_find(g, a->targets->items[i].field->name),
-               dt_graph_find(g, "weight"), (float)dt_value_or(c->train.triplet_margin, 0.2),
-               c->train.triplet_semihard, share);
+    dt_triplet(g, dt_l2_normalize(g, x), dt_graph_find(g, a->targets->items[i].field->name), dt_graph_find(g, "weight"),
+               (float)dt_value_or(c->train.triplet_margin, 0.2), c->train.triplet_semihard, share);
 }
 
 void dt_model_build(dt_graph *g, const dt_model_args *a) {
@@ -122,8 +121,7 @@ bool dt_model_has_fields(dt_graph *g, const dt_model_args *a, int n_images) {
     int n = 0;
     for (int i = 0; i < a->n_fields; i++) n += a->fields[i].is_image;
     if (n == n_images) return true;
-    dt_graph_fail(g, "wants %d image field%s in data.fields; there are %d", n_images,
-                  n_images == 1 ? "" : "s", n);
+    dt_graph_fail(g, "wants %d image field%s in data.fields; there are %d", n_images, n_images == 1 ? "" : "s", n);
     return false;
 }
 
@@ -148,13 +146,12 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
         plan = dt_input(g, name, DT_I32, dt_shape2(a->batch, DT_MIX_COLUMNS));
     }
     float mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
-    for (int i = 0; i < DT_MAX_NORMALIZE; i++)
-        mean[i] = (float)f->mean[i], std[i] = (float)f->std[i];
+    for (int i = 0; i < DT_MAX_NORMALIZE; i++) mean[i] = (float)f->mean[i], std[i] = (float)f->std[i];
     return dt_image_normalize(g, x, plan, mean, std);
 }
 
-dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                             dt_value y, dt_value scale, int i, int n) {
+dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, dt_value y,
+                             dt_value scale, int i, int n) {
     const float most = (float)a->config->model.drop_path;
     return dt_add_branch(g, name, x, y, scale, n > 1 ? most * (float)i / (float)(n - 1) : most);
 }
@@ -179,24 +176,20 @@ static dt_value class_weights(dt_graph *g, const dt_target *t, bool apart) {
     return dt_constant(g, NULL, DT_F32, dt_shape1(dt_target_n_out(t)), w);
 }
 
-void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits,
-                       dt_value weight, float share) {
+void dt_model_add_loss(dt_graph *g, const dt_model_args *a, const dt_target *t, dt_value logits, dt_value weight,
+                       float share) {
     const dt_loss_row *loss = &dt_losses[t->loss];
     dt_shape shape = batch_shape(a, t->field);
     if (t->kind == DT_TARGET_SHARES) shape = dt_shape2(a->batch, t->field->n_classes);
     if (g->teacher) return; // it learns nothing
-    dt_value target =
-        dt_input(g, t->field->name, t->kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
-    if (!loss->softmax && logits != DT_NONE &&
-        !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
+    dt_value target = dt_input(g, t->field->name, t->kind == DT_TARGET_CLASS ? DT_I32 : DT_F32, shape);
+    if (!loss->softmax && logits != DT_NONE && !dt_shape_equal(&dt_info_of(g, logits)->shape, &shape))
         logits = dt_reshape(g, logits, shape);
     if (loss->angular && g->training) logits = dt_arc_margin(g, logits, target, t->param, t->scale);
     const bool apart = a->targets->n > 1 || a->config->train.teacher; // data/loader/class_weights.c
-    const char *name = a->targets->named
-                           ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id)
-                           : loss->id;
-    dt_loss_share(g, name, t->loss, logits, target, weight, class_weights(g, t, apart), apart,
-                  t->smoothing, t->param, t->weight * share);
+    const char *name = a->targets->named ? dt_arena_printf(&g->arena, "%s.%s", t->field->name, loss->id) : loss->id;
+    dt_loss_share(g, name, t->loss, logits, target, weight, class_weights(g, t, apart), apart, t->smoothing, t->param,
+                  t->weight * share);
 }
 
 void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
@@ -211,19 +204,16 @@ void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
 
 dt_value dt_model_head(dt_graph *g, const dt_target *t, const char *name, dt_value x) {
     const int64_t n = dt_target_n_out(t);
-    return dt_losses[t->loss].angular ? dt_cosine(g, name, x, n, t->scale)
-                                      : dt_linear(g, name, x, n, true);
+    return dt_losses[t->loss].angular ? dt_cosine(g, name, x, n, t->scale) : dt_linear(g, name, x, n, true);
 }
 
-void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                    const dt_init *init) {
+void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, const dt_init *init) {
     dt_arena *m = &g->arena;
     dt_value weight = DT_NONE;
     char text[256];
     for (int i = 0; i < a->targets->n; i++) {
         const dt_target *t = &a->targets->items[i];
-        const char *head =
-            a->targets->named ? dt_arena_printf(m, "%s.%s", name, t->field->name) : name;
+        const char *head = a->targets->named ? dt_arena_printf(m, "%s.%s", name, t->field->name) : name;
         const dt_value logits = dt_model_head(g, t, head, x);
         const bool zero = init && init->kind == DT_INIT_ZERO; // as a rotation, six zeros are NaN
         if (init && !dt_losses[t->loss].angular && !(zero && t->loss == DT_LOSS_geodesic)) {
@@ -238,8 +228,7 @@ void dt_model_heads(dt_graph *g, const dt_model_args *a, const char *name, dt_va
     }
 }
 
-void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x,
-                       const dt_init *init) {
+void dt_model_classify(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, const dt_init *init) {
     dt_output(g, "embedding", x);
     x = dt_dropout(g, "dropout", x, (float)a->config->model.dropout);
     dt_model_heads(g, a, name, x, init);

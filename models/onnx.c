@@ -29,8 +29,7 @@ static const char *makes_probabilities(const dt_graph *g, const dt_model_args *a
     const dt_loss_row *loss = &dt_losses[a->targets->items[0].loss];
     if (last == DT_NONE || !(loss->softmax || loss->gives_labels)) return NULL;
     const dt_node *n = &g->nodes[last];
-    const bool sigmoid =
-        n->op == DT_OP_activation && n->attrs.activation.kind == DT_ACTIVATION_sigmoid;
+    const bool sigmoid = n->op == DT_OP_activation && n->attrs.activation.kind == DT_ACTIVATION_sigmoid;
     return sigmoid ? "Sigmoid" : n->op == DT_OP_softmax ? "Softmax" : NULL;
 }
 

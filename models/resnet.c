@@ -27,8 +27,7 @@ typedef struct resnet {
 } resnet;
 
 // conv<suffix> and bn<suffix> of a module ("" for the stem)
-static dt_value conv_bn(const resnet *m, const char *module, int index, dt_value x,
-                        dt_conv2d_opts conv) {
+static dt_value conv_bn(const resnet *m, const char *module, int index, dt_value x, dt_conv2d_opts conv) {
     conv.pad = conv.kernel / 2;
     x = dt_conv2d(m->g, dt_arena_printf(&m->g->arena, "%sconv%d", module, index), x, &conv);
     return dt_batch_norm(m->g, dt_arena_printf(&m->g->arena, "%sbn%d", module, index), x);
@@ -39,10 +38,8 @@ static dt_value shortcut(const resnet *m, const char *module, dt_value x, int ou
     if (x == DT_NONE || (stride == 1 && dt_info_of(g, x)->shape.d[1] == out)) return x;
     if (m->avg_down && stride > 1) { // padded at the end where a side is odd
         const int64_t *d = dt_info_of(g, x)->shape.d;
-        const dt_window w = {.kernel = {2, 2},
-                             .stride = {2, 2},
-                             .dilation = {1, 1},
-                             .pad_end = {(int)(d[2] % 2), (int)(d[3] % 2)}};
+        const dt_window w = {
+            .kernel = {2, 2}, .stride = {2, 2}, .dilation = {1, 1}, .pad_end = {(int)(d[2] % 2), (int)(d[3] % 2)}};
         x = dt_avg_pool_window(g, x, &w, false);
     }
     const dt_conv2d_opts conv = {.out = out, .kernel = 1, .stride = m->avg_down ? 1 : stride};
@@ -57,8 +54,7 @@ static dt_value block(const resnet *m, const char *module, dt_value x, int width
     const int out = m->bottleneck ? 4 * width : width;
     const int inner = width * m->width_per_group / 64 * m->groups;
     if (m->bottleneck) {
-        const dt_conv2d_opts middle = {
-            .out = inner, .kernel = 3, .stride = stride, .groups = m->groups};
+        const dt_conv2d_opts middle = {.out = inner, .kernel = 3, .stride = stride, .groups = m->groups};
         y = dt_relu(g, conv_bn(m, module, 1, x, (dt_conv2d_opts){.out = inner, .kernel = 1}));
         y = dt_relu(g, conv_bn(m, module, 2, y, middle));
         y = conv_bn(m, module, 3, y, (dt_conv2d_opts){.out = out, .kernel = 1});
@@ -68,13 +64,11 @@ static dt_value block(const resnet *m, const char *module, dt_value x, int width
         y = conv_bn(m, module, 2, y, (dt_conv2d_opts){.out = out, .kernel = 3});
     }
     if (m->zero_init)
-        dt_param_set_init(
-            g, dt_arena_printf(&g->arena, "%sbn%d.weight", module, m->bottleneck ? 3 : 2),
-            (dt_init){DT_INIT_ZERO, 0});
+        dt_param_set_init(g, dt_arena_printf(&g->arena, "%sbn%d.weight", module, m->bottleneck ? 3 : 2),
+                          (dt_init){DT_INIT_ZERO, 0});
     if (m->se)
-        y = dt_block_squeeze_excite(g, dt_arena_printf(&g->arena, "%sse", module), y,
-                                    dt_multiple_of_8(out / 16.0), DT_ACTIVATION_relu,
-                                    DT_ACTIVATION_sigmoid);
+        y = dt_block_squeeze_excite(g, dt_arena_printf(&g->arena, "%sse", module), y, dt_multiple_of_8(out / 16.0),
+                                    DT_ACTIVATION_relu, DT_ACTIVATION_sigmoid);
     const char *name = dt_arena_printf(&g->arena, "%sdrop_path", module);
     x = shortcut(m, module, x, out, stride);
     return dt_relu(g, dt_model_add_branch(g, m->t->a, name, x, y, DT_NONE, m->at, m->n_blocks));

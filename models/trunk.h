@@ -59,8 +59,8 @@ typedef struct dt_conv_norm {
 dt_value dt_block_conv_norm(dt_graph *g, const char *module, dt_value x, const dt_conv_norm *c);
 // Squeeze-and-excitation (Hu et al., 2018): x times a factor of each channel of each image, from fc1 (squeeze
 // channels), an activation, fc2 and a gate.
-dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze,
-                                 dt_activation act, dt_activation gate);
+dt_value dt_block_squeeze_excite(dt_graph *g, const char *module, dt_value x, int64_t squeeze, dt_activation act,
+                                 dt_activation gate);
 // Inverted residual (Sandler et al., 2018): 1x1 to `expanded` channels, depthwise, squeeze-and-excitation where squeeze
 // > 0, 1x1 to `out`; added to x where shapes allow. Modules "<module>.block.<i>". It is block `at` of n_blocks: as in
 // timm and torchvision the branch is dropped with probability model.drop_path times at / n_blocks.

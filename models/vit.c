@@ -29,10 +29,8 @@ static dt_init xavier(int64_t in, int64_t out) {
 static dt_value attention(const vit *m, const char *module, dt_value x) {
     dt_graph *g = m->g;
     int64_t d = m->dim;
-    dt_value w =
-        dt_param(g, join(m, module, "in_proj_weight"), dt_shape2(3 * d, d), xavier(d, 3 * d), true);
-    dt_value b = dt_param(g, join(m, module, "in_proj_bias"), dt_shape1(3 * d),
-                          (dt_init){DT_INIT_ZERO, 0}, false);
+    dt_value w = dt_param(g, join(m, module, "in_proj_weight"), dt_shape2(3 * d, d), xavier(d, 3 * d), true);
+    dt_value b = dt_param(g, join(m, module, "in_proj_bias"), dt_shape1(3 * d), (dt_init){DT_INIT_ZERO, 0}, false);
     dt_value qkv = dt_linear_with(g, join(m, module, "in_proj"), x, w, b);
     float scale = 1.0f / sqrtf((float)d / (float)m->heads);
     dt_value y = dt_sdpa_packed(g, join(m, module, "sdpa"), qkv, (int)m->heads, scale);
@@ -59,8 +57,8 @@ static dt_value encoder_layer(const vit *m, int i, int n, dt_value x) {
     dt_graph *g = m->g;
     const char *module = dt_arena_printf(&g->arena, "encoder.layers.encoder_layer_%d", i);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        dt_graph_alias(g, join(m, module, names[k][0]),
-                       dt_arena_printf(&g->arena, "blocks.%d.%s", i, names[k][1]), NULL);
+        dt_graph_alias(g, join(m, module, names[k][0]), dt_arena_printf(&g->arena, "blocks.%d.%s", i, names[k][1]),
+                       NULL);
     dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
     y = attention(m, join(m, module, "self_attention"), y);
     x = dt_model_add_branch(g, m->a, join(m, module, "drop_path1"), x, y, DT_NONE, i, n);
@@ -101,30 +99,26 @@ static dt_value embed(vit *m, dt_value x, int patch, int stride) {
     dt_conv2d_opts conv = {.out = (int)m->dim, .kernel = patch, .stride = stride, .bias = true};
     int64_t fan_in = dt_info_of(g, x)->shape.d[1] * patch * patch;
     x = dt_conv2d(g, "conv_proj", x, &conv);
-    dt_param_set_init(g, "conv_proj.weight",
-                      (dt_init){DT_INIT_NORMAL, 1.0f / sqrtf((float)fan_in)});
+    dt_param_set_init(g, "conv_proj.weight", (dt_init){DT_INIT_NORMAL, 1.0f / sqrtf((float)fan_in)});
     dt_param_set_init(g, "conv_proj.bias", (dt_init){DT_INIT_ZERO, 0});
     x = dt_transpose(g, dt_reshape(g, x, dt_shape3(m->batch, m->dim, -1)), to_tokens);
     if (x == DT_NONE) return DT_NONE;
     m->tokens = dt_info_of(g, x)->shape.d[1] + (m->mean ? 0 : 1);
     if (!m->mean) x = with_class_token(m, x);
-    return dt_add(
-        g, x, rows_param(m, "encoder.pos_embedding", m->tokens, (dt_init){DT_INIT_NORMAL, 0.02f}));
+    return dt_add(g, x, rows_param(m, "encoder.pos_embedding", m->tokens, (dt_init){DT_INIT_NORMAL, 0.02f}));
 }
 
 static bool fits(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
     if (f->dim % f->heads) {
-        dt_graph_fail(t->g, "%s.dim %d is no multiple of %s.heads %d", t->at, (int)f->dim, t->at,
-                      (int)f->heads);
+        dt_graph_fail(t->g, "%s.dim %d is no multiple of %s.heads %d", t->at, (int)f->dim, t->at, (int)f->heads);
         return false;
     }
     for (int d = 2; d < 4 && x != DT_NONE; d++) {
         const int64_t side = dt_trunk_dim(t, x, d), left = side - f->patch;
         // patches that overlap may leave a rest, as those of AST do
-        if (left >= 0 && f->stride <= f->patch && (left % f->stride == 0 || f->stride < f->patch))
-            continue;
-        dt_graph_fail(t->g, "patches of %s.patch %d, each %d on, do not tile the image's %d", t->at,
-                      f->patch, f->stride, (int)side);
+        if (left >= 0 && f->stride <= f->patch && (left % f->stride == 0 || f->stride < f->patch)) continue;
+        dt_graph_fail(t->g, "patches of %s.patch %d, each %d on, do not tile the image's %d", t->at, f->patch,
+                      f->stride, (int)side);
         return false;
     }
     return x != DT_NONE;
@@ -132,13 +126,8 @@ static bool fits(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
 
 dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
     dt_graph *g = t->g;
-    vit m = {.g = g,
-             .batch = t->a->batch,
-             .dim = f->dim,
-             .heads = f->heads,
-             .tanh = f->tanh,
-             .mean = f->mean,
-             .a = t->a};
+    vit m = {
+        .g = g, .batch = t->a->batch, .dim = f->dim, .heads = f->heads, .tanh = f->tanh, .mean = f->mean, .a = t->a};
     if (!fits(t, x, f)) return (dt_features){DT_NONE, DT_NONE};
     dt_graph_alias(g, "class_token", "cls_token", NULL);
     dt_graph_alias(g, "encoder.pos_embedding", "pos_embed", NULL);
@@ -175,6 +164,5 @@ dt_features dt_trunk_vit(const dt_trunk *t, dt_value x) {
 }
 
 void dt_model_build_vit(dt_graph *g, const dt_model_args *a) {
-    dt_model_classify(g, a, "heads.head", dt_model_trunk(g, a, dt_trunk_vit).pooled,
-                      &(dt_init){DT_INIT_ZERO, 0});
+    dt_model_classify(g, a, "heads.head", dt_model_trunk(g, a, dt_trunk_vit).pooled, &(dt_init){DT_INIT_ZERO, 0});
 }

@@ -65,8 +65,7 @@ static void delay(int fd) {
         return;
     }
     close(open(mark, O_CREAT | O_WRONLY, 0600));
-    for (long waited_us = 0; waited_us < us && access(mark, F_OK) == 0; waited_us += 5000)
-        usleep(5000);
+    for (long waited_us = 0; waited_us < us && access(mark, F_OK) == 0; waited_us += 5000) usleep(5000);
 }
 
 ssize_t pread(int fd, void *buf, size_t n, off_t at) {

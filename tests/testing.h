@@ -18,11 +18,11 @@
 // By __COUNTER__, as constructors run in no order of the source; what else counts with it leaves gaps.
 __attribute__((unused)) static struct CMUnitTest all_tests[128];
 
-#define TEST_WITH(name, set_up, tear_down)                                                         \
-    static void name(void **state);                                                                \
-    __attribute__((constructor)) static void enter_##name(void) {                                  \
-        all_tests[__COUNTER__] = (struct CMUnitTest){#name, name, set_up, tear_down, NULL};        \
-    }                                                                                              \
+#define TEST_WITH(name, set_up, tear_down)                                                                             \
+    static void name(void **state);                                                                                    \
+    __attribute__((constructor)) static void enter_##name(void) {                                                      \
+        all_tests[__COUNTER__] = (struct CMUnitTest){#name, name, set_up, tear_down, NULL};                            \
+    }                                                                                                                  \
     static void name(void **state)
 #define TEST(name) TEST_WITH(name, NULL, NULL)
 
@@ -36,20 +36,20 @@ static inline int run_all_tests(CMFixtureFunction set_up, CMFixtureFunction tear
 }
 
 // A call that must succeed, else the test fails with its message; and one that must fail, with these words in the message.
-#define must(...)                                                                                  \
-    do {                                                                                           \
-        if ((__VA_ARGS__) != DT_OK) fail_msg("%s: %s", #__VA_ARGS__, dt_error_message());          \
+#define must(...)                                                                                                      \
+    do {                                                                                                               \
+        if ((__VA_ARGS__) != DT_OK) fail_msg("%s: %s", #__VA_ARGS__, dt_error_message());                              \
     } while (0)
-#define must_fail(status, words, ...)                                                              \
-    do {                                                                                           \
-        const dt_status got_ = (__VA_ARGS__);                                                      \
-        if (got_ != (status) || !strstr(dt_error_message(), words))                                \
-            fail_msg("%s: %d, %s", #__VA_ARGS__, (int)got_, dt_error_message());                   \
+#define must_fail(status, words, ...)                                                                                  \
+    do {                                                                                                               \
+        const dt_status got_ = (__VA_ARGS__);                                                                          \
+        if (got_ != (status) || !strstr(dt_error_message(), words))                                                    \
+            fail_msg("%s: %d, %s", #__VA_ARGS__, (int)got_, dt_error_message());                                       \
     } while (0)
 
-#define TEST_MAIN(set_up, tear_down)                                                               \
-    int main(void) {                                                                               \
-        return run_all_tests(set_up, tear_down);                                                   \
+#define TEST_MAIN(set_up, tear_down)                                                                                   \
+    int main(void) {                                                                                                   \
+        return run_all_tests(set_up, tear_down);                                                                       \
     }
 
 #endif

@@ -41,19 +41,17 @@ static size_t add(char *buf, size_t at, const char *text) {
 
 // What a parameter may be, in words or (short) as in the table of the docs; buf[TEXT].
 static const char *expectation(const dt_augment_param *p, bool brief, char *buf) {
-    static const char *const WHAT[][2] = {
-        [DT_AUGMENT_NONE] = {"", ""},
-        [DT_AUGMENT_REAL] = {"a number in ", ""},
-        [DT_AUGMENT_WHOLE] = {"a whole number in ", ""},
-        [DT_AUGMENT_ODD] = {"an odd number in ", "odd "},
-        [DT_AUGMENT_RANGE] = {"[from, to] in ", "range "},
-        [DT_AUGMENT_EITHER] = {"a, for [-a, a], or [from, to] in ", "± "},
-        [DT_AUGMENT_FACTOR] = {"a, for [1-a, 1+a], or [from, to] in ", "1 ± "},
-        [DT_AUGMENT_WORD] = {"", ""}};
+    static const char *const WHAT[][2] = {[DT_AUGMENT_NONE] = {"", ""},
+                                          [DT_AUGMENT_REAL] = {"a number in ", ""},
+                                          [DT_AUGMENT_WHOLE] = {"a whole number in ", ""},
+                                          [DT_AUGMENT_ODD] = {"an odd number in ", "odd "},
+                                          [DT_AUGMENT_RANGE] = {"[from, to] in ", "range "},
+                                          [DT_AUGMENT_EITHER] = {"a, for [-a, a], or [from, to] in ", "± "},
+                                          [DT_AUGMENT_FACTOR] = {"a, for [1-a, 1+a], or [from, to] in ", "1 ± "},
+                                          [DT_AUGMENT_WORD] = {"", ""}};
     size_t at = add(buf, 0, WHAT[p->type][brief]);
     if (p->type == DT_AUGMENT_WORD) {
-        for (const char *w = p->words; *w; w++)
-            at = add(buf, at, *w == '|' ? ", " : (char[]){*w, '\0'});
+        for (const char *w = p->words; *w; w++) at = add(buf, at, *w == '|' ? ", " : (char[]){*w, '\0'});
         if (p->high > 0) at = add(buf, at, " or ");
     }
     if (p->high > 0 && at < TEXT) snprintf(buf + at, TEXT - at, "%g..%g", p->low, p->high);
@@ -71,17 +69,13 @@ static size_t add_default(char *buf, size_t at, const dt_augment_param *p) {
     at = add(buf, at, " = ");
     if (p->type == DT_AUGMENT_WORD) {
         const char *w = p->words;
-        for (int skip = (int)(p->high > 0 ? -1 - p->from : p->from); skip > 0; skip--)
-            w = strchr(w, '|') + 1;
-        return at < TEXT
-                   ? at + (size_t)snprintf(buf + at, TEXT - at, "%.*s", (int)strcspn(w, "|"), w)
-                   : at;
+        for (int skip = (int)(p->high > 0 ? -1 - p->from : p->from); skip > 0; skip--) w = strchr(w, '|') + 1;
+        return at < TEXT ? at + (size_t)snprintf(buf + at, TEXT - at, "%.*s", (int)strcspn(w, "|"), w) : at;
     }
     if (at >= TEXT) return at;
     double middle = p->type == DT_AUGMENT_EITHER ? 0 : 1;
     bool around = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
-    if (p->type == DT_AUGMENT_RANGE)
-        return at + (size_t)snprintf(buf + at, TEXT - at, "[%.3g, %.3g]", p->from, p->to);
+    if (p->type == DT_AUGMENT_RANGE) return at + (size_t)snprintf(buf + at, TEXT - at, "[%.3g, %.3g]", p->from, p->to);
     return at + (size_t)snprintf(buf + at, TEXT - at, "%g", around ? p->to - middle : p->from);
 }
 
@@ -94,17 +88,15 @@ const char *dt_augment_describe(int i, bool markdown, char *buf, size_t cap) {
         expectation(&k->params[p], markdown, text);
         value[0] = '\0';
         add_default(value, 0, &k->params[p]);
-        at += (size_t)snprintf(buf + at, cap - at, markdown ? "`%s`%s (%s), " : "    %s%s: %s\n",
-                               k->params[p].name, value, text);
+        at += (size_t)snprintf(buf + at, cap - at, markdown ? "`%s`%s (%s), " : "    %s%s: %s\n", k->params[p].name,
+                               value, text);
     }
-    snprintf(buf + at, cap - at, markdown ? "`p` = %g | %s |" : "    p = %g\n    %s", k->p,
-             k->help);
+    snprintf(buf + at, cap - at, markdown ? "`p` = %g | %s |" : "    p = %g\n    %s", k->p, k->help);
     return buf;
 }
 
 // ---- parsing -----------------------------------------------------------------------------------------
-static dt_status fail_param(const dt_augment_kind *k, const dt_augment_param *p,
-                            const dt_cnode *v) {
+static dt_status fail_param(const dt_augment_kind *k, const dt_augment_param *p, const dt_cnode *v) {
     char text[TEXT];
     return dt_fail(DT_E_USAGE, "%s: %s: %s: expected %s", dt_cnode_where(v), k->name, p->name,
                    expectation(p, false, text));
@@ -116,16 +108,16 @@ static bool read_word(const dt_augment_param *p, const dt_cnode *v, dt_value2 *o
         out->from = out->to = p->high > 0 ? -1 - i : i;
         return true;
     }
-    return p->high > 0 && dt_cnode_real(v, &out->from) && out->from == floor(out->from) &&
-           out->from >= p->low && (out->to = out->from) <= p->high;
+    return p->high > 0 && dt_cnode_real(v, &out->from) && out->from == floor(out->from) && out->from >= p->low &&
+           (out->to = out->from) <= p->high;
 }
 
 static bool read_pair(const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
     bool around = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
     if (dt_cnode_kind(v) == DT_C_LIST)
         return (around || p->type == DT_AUGMENT_RANGE) && dt_cnode_size(v) == 2 &&
-               dt_cnode_real(dt_cnode_item(v, 0), &out->from) &&
-               dt_cnode_real(dt_cnode_item(v, 1), &out->to) && out->from <= out->to;
+               dt_cnode_real(dt_cnode_item(v, 0), &out->from) && dt_cnode_real(dt_cnode_item(v, 1), &out->to) &&
+               out->from <= out->to;
     double a;
     if (dt_cnode_kind(v) != DT_C_SCALAR || !dt_cnode_real(v, &a)) return false;
     out->from = out->to = a;
@@ -137,23 +129,20 @@ static bool read_pair(const dt_augment_param *p, const dt_cnode *v, dt_value2 *o
     return a >= 0;
 }
 
-static dt_status read_param(const dt_augment_kind *k, const dt_augment_param *p, const dt_cnode *v,
-                            dt_value2 *out) {
+static dt_status read_param(const dt_augment_kind *k, const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
     bool ok;
     if (p->type == DT_AUGMENT_WORD)
         ok = dt_cnode_kind(v) == DT_C_SCALAR && read_word(p, v, out);
     else {
         ok = read_pair(p, v, out) && out->from >= p->low && out->to <= p->high;
-        if (p->type == DT_AUGMENT_WHOLE || p->type == DT_AUGMENT_ODD)
-            ok = ok && out->from == floor(out->from);
+        if (p->type == DT_AUGMENT_WHOLE || p->type == DT_AUGMENT_ODD) ok = ok && out->from == floor(out->from);
         if (p->type == DT_AUGMENT_ODD) ok = ok && fmod(out->from, 2) == 1;
     }
     return ok ? DT_OK : fail_param(k, p, v);
 }
 
 static dt_status read_p(const dt_augment_kind *k, const dt_cnode *v, double *out) {
-    if (dt_cnode_kind(v) == DT_C_SCALAR && dt_cnode_real(v, out) && *out >= 0 && *out <= 1)
-        return DT_OK;
+    if (dt_cnode_kind(v) == DT_C_SCALAR && dt_cnode_real(v, out) && *out >= 0 && *out <= 1) return DT_OK;
     return dt_fail(DT_E_USAGE, "%s: %s: p: expected a number in 0..1", dt_cnode_where(v), k->name);
 }
 
@@ -172,8 +161,8 @@ static dt_status read_named(dt_augment_op *o, const dt_cnode *map) {
         else if (strcmp(name, "p") == 0)
             DT_TRY(read_p(o->kind, v, &o->p));
         else
-            return dt_fail(DT_E_USAGE, "%s: unknown parameter '%s' of %s; it has %s",
-                           dt_cnode_where(v), name, o->kind->name, all);
+            return dt_fail(DT_E_USAGE, "%s: unknown parameter '%s' of %s; it has %s", dt_cnode_where(v), name,
+                           o->kind->name, all);
     }
     return DT_OK;
 }
@@ -189,28 +178,26 @@ static dt_status find_kind(const dt_augment_kind *kinds, const char *name, const
     *out = k;
     if (k->name) return DT_OK;
     if (near)
-        return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; did you mean '%s'?",
-                       dt_cnode_where(item), name, near->name);
+        return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; did you mean '%s'?", dt_cnode_where(item), name,
+                       near->name);
     char text[1024] = "";
     for (k = kinds; k->name; k++) dt_text_list(text, sizeof text, k->name);
-    return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; expected %s", dt_cnode_where(item),
-                   name, text);
+    return dt_fail(DT_E_USAGE, "%s: unknown augmentation '%s'; expected %s", dt_cnode_where(item), name, text);
 }
 
-static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const char *example,
-                          const dt_cnode *item, const char *field, int position) {
+static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const char *example, const dt_cnode *item,
+                          const char *field, int position) {
     bool is_map = dt_cnode_kind(item) == DT_C_MAP && dt_cnode_size(item) == 1;
     if (!is_map && dt_cnode_kind(item) != DT_C_SCALAR)
-        return dt_fail(DT_E_USAGE, "%s: expected one augmentation a list item, such as %s",
-                       dt_cnode_where(item), example);
+        return dt_fail(DT_E_USAGE, "%s: expected one augmentation a list item, such as %s", dt_cnode_where(item),
+                       example);
     const dt_augment_kind *k;
     DT_TRY(find_kind(kinds, is_map ? dt_cnode_key(item, 0) : dt_cnode_str(item), item, &k));
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.%d", field, position);
     *o = (dt_augment_op){.kind = k, .purpose = dt_hash32(purpose), .p = k->p};
     if (k->first && position != 0)
-        return dt_fail(DT_E_USAGE, "%s: %s must be the first of the list", dt_cnode_where(item),
-                       k->name);
+        return dt_fail(DT_E_USAGE, "%s: %s must be the first of the list", dt_cnode_where(item), k->name);
     for (int p = 0; p < n_params(k); p++) o->v[p] = (dt_value2){k->params[p].from, k->params[p].to};
     const dt_cnode *v = is_map ? dt_cnode_item(item, 0) : NULL;
     if (v && dt_cnode_kind(v) == DT_C_MAP)
@@ -237,9 +224,7 @@ dt_status dt_augment_check_fields(const dt_config *c) {
             found = found || strcmp(field, name) == 0;
             dt_text_list(names, sizeof names, field);
         }
-        if (!found)
-            return dt_config_fail_name(c, "data.augment", name, "image or sound of data.fields",
-                                       names);
+        if (!found) return dt_config_fail_name(c, "data.augment", name, "image or sound of data.fields", names);
     }
     return DT_OK;
 }
@@ -248,14 +233,13 @@ dt_status dt_augment_parse_list(dt_augment **out, const dt_augment_kind *kinds, 
                                 const dt_cnode *list, const char *field) {
     *out = NULL;
     if (dt_cnode_kind(list) != DT_C_LIST)
-        return dt_fail(DT_E_USAGE, "%s: data.augment.%s: expected a list such as [%s]",
-                       dt_cnode_where(list), field, example);
+        return dt_fail(DT_E_USAGE, "%s: data.augment.%s: expected a list such as [%s]", dt_cnode_where(list), field,
+                       example);
     dt_augment *a = dt_xcalloc(1, sizeof *a);
     a->n_ops = (int)dt_cnode_size(list);
     a->ops = dt_xcalloc((size_t)a->n_ops + 1, sizeof *a->ops);
     for (int i = 0; i < a->n_ops; i++) {
-        dt_status st =
-            parse_op(&a->ops[i], kinds, example, dt_cnode_item(list, (size_t)i), field, i);
+        dt_status st = parse_op(&a->ops[i], kinds, example, dt_cnode_item(list, (size_t)i), field, i);
         if (st != DT_OK) {
             dt_augment_destroy(a);
             return st;
@@ -302,8 +286,7 @@ bool dt_augment_crops(const dt_augment *a) {
     return a->n_ops > 0 && !a->ops[0].kind->run;
 }
 
-bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
-                    double box[4]) {
+bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height, double box[4]) {
     if (!dt_augment_crops(a)) return false;
     const dt_augment_op *o = &a->ops[0];
     dt_rng r = dt_augment_rng(o, k);
@@ -331,8 +314,7 @@ bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int
 // ---- the walk ------------------------------------------------------------------------------------------
 static dt_status flush_real(dt_canvas *c) {
     dt_image *image = c->image, src = *image;
-    size_t n_bytes = (size_t)image->width * (size_t)image->height * (size_t)image->channels *
-                     sizeof *image->real;
+    size_t n_bytes = (size_t)image->width * (size_t)image->height * (size_t)image->channels * sizeof *image->real;
     src.real = (float *)dt_buffer_reserve(c->scratch, n_bytes);
     if (!src.real) return dt_fail(DT_E_INTERNAL, "out of memory");
     memcpy(src.real, image->real, n_bytes);
@@ -364,8 +346,7 @@ dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s) {
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates) {
     bool any = border.fill == DT_FILL_ANY; // a flip looks at no border
     if (c->moves && !any && c->border.fill != DT_FILL_ANY &&
-        (c->border.fill != border.fill ||
-         (interpolates && c->interpolates && c->border.nearest != border.nearest)))
+        (c->border.fill != border.fill || (interpolates && c->interpolates && c->border.nearest != border.nearest)))
         DT_TRY(dt_canvas_flush(c));
     if (!c->moves) c->border = border;
     if (c->border.fill == DT_FILL_ANY) c->border.fill = border.fill;
@@ -413,8 +394,7 @@ bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k) {
 
 // Operations from `to_device` on leave steps. A map of earlier operations that still waits is composed with
 // theirs, so the map does not depend on who resamples.
-static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device,
-                      dt_pixel_step *steps) {
+static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device, dt_pixel_step *steps) {
     int done = c->image->mirrored ? find_mirror(a, k) : -1;
     for (int i = 0; i < a->n_ops; i++) {
         if (i == to_device) c->steps = steps;
@@ -422,15 +402,13 @@ static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = dt_augment_rng(o, k);
         if (c->image->real && !o->kind->maps)
-            return dt_fail(DT_E_DATA, "augmentation %s works on bytes, this is an array of floats",
-                           o->kind->name);
+            return dt_fail(DT_E_DATA, "augmentation %s works on bytes, this is an array of floats", o->kind->name);
         if (o->kind->run && dt_augment_happens(o, &r)) DT_TRY(o->kind->run(o, &r, c));
     }
     return dt_canvas_flush(c);
 }
 
-dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
-                           dt_buffer *scratch) {
+dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image, dt_buffer *scratch) {
     dt_canvas c = {.image = image, .scratch = scratch};
     return walk(a, k, &c, -1, NULL);
 }
@@ -439,8 +417,7 @@ dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_imag
 // First operation of the longest tail of the list that steps can hold.
 static int device_begin(const dt_augment *a) {
     int begin = a->n_ops;
-    while (begin > 0 && a->ops[begin - 1].kind->run && dt_augment_has_steps(&a->ops[begin - 1]))
-        begin--;
+    while (begin > 0 && a->ops[begin - 1].kind->run && dt_augment_has_steps(&a->ops[begin - 1])) begin--;
     return begin;
 }
 
@@ -451,8 +428,8 @@ int dt_augment_device_steps(const dt_augment *a) {
     return begin < a->n_ops ? n : 0;
 }
 
-dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
-                           dt_buffer *scratch, dt_pixel_step *steps) {
+dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image, dt_buffer *scratch,
+                           dt_pixel_step *steps) {
     dt_canvas c = {.image = image, .scratch = scratch, .cap_steps = dt_augment_device_steps(a)};
     memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // all DT_PIXEL_END
     return walk(a, k, &c, device_begin(a), steps);

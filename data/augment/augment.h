@@ -28,8 +28,7 @@ typedef struct dt_augment_key {
 bool dt_augment_crops(const dt_augment *a);
 // The part of the decoded image to resize from, {left, top, right, bottom}. False: there is no such operation,
 // or it does not happen (p).
-bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height,
-                    double box[4]);
+bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height, double box[4]);
 // The first operation that cannot change floats (dt_image.real), or NULL. Operations that only move pixels can.
 const char *dt_augment_of_bytes(const dt_augment *a);
 // Whether this sample begins with a left-right flip that the resize may do (dt_resize_mirrored,
@@ -39,15 +38,14 @@ bool dt_augment_mirrors(const dt_augment *a, const dt_augment_key *k);
 bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k);
 // Applies the other operations in place to (H,W,C) bytes or floats, through `scratch`; without that flip if
 // image->mirrored.
-dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image,
-                           dt_buffer *scratch);
+dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image, dt_buffer *scratch);
 
 // dt_augment_apply for bytes only, but leaves the tail of the list to a device: `steps` receives
 // dt_augment_device_steps steps for it (batch/pixel_steps.h), unused ones DT_PIXEL_END. Host and device
 // together give the same bytes. 0: nothing can be left.
 int dt_augment_device_steps(const dt_augment *a);
-dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image,
-                           dt_buffer *scratch, dt_pixel_step *steps);
+dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_image *image, dt_buffer *scratch,
+                           dt_pixel_step *steps);
 
 // The i-th operation of the table with its parameters, as a line of a Markdown table or as plain text, into
 // buf; NULL beyond the last.

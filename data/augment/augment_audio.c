@@ -24,35 +24,33 @@ enum { LANES = DT_PHILOX_EIGHT, PER_GROUP = 4 * LANES };
 
 static dt_sound_change add_noise, apply_gain, shift_rows;
 
-static const dt_augment_kind KINDS[] = {
-    {.name = "noise",
-     .help = "white noise: a signal-to-noise ratio in dB",
-     .p = 1,
-     .change = add_noise,
-     .params = {{"snr", DT_AUGMENT_RANGE, -60, 120, NAN, NAN, NULL}}},
-    {.name = "gain",
-     .help = "dB either way",
-     .p = 1,
-     .change = apply_gain,
-     .params = {{"db", DT_AUGMENT_EITHER, -60, 60, NAN, NAN, NULL}}},
-    {.name = "time_shift",
-     .help = "share of the length either way, round the end",
-     .p = 1,
-     .change = shift_rows,
-     .params = {{"by", DT_AUGMENT_EITHER, -1, 1, NAN, NAN, NULL}}},
-    {.name = "freq_mask",
-     .help = "the most bands that are covered",
-     .p = 1,
-     .masks_bands = true,
-     .params = {{"bands", DT_AUGMENT_WHOLE, 1, 4096, NAN, NAN, NULL}}},
-    {.name = "time_mask",
-     .help = "the most frames that are covered",
-     .p = 1,
-     .params = {{"frames", DT_AUGMENT_WHOLE, 1, 1000000, NAN, NAN, NULL}}},
-    {.name = NULL}};
+static const dt_augment_kind KINDS[] = {{.name = "noise",
+                                         .help = "white noise: a signal-to-noise ratio in dB",
+                                         .p = 1,
+                                         .change = add_noise,
+                                         .params = {{"snr", DT_AUGMENT_RANGE, -60, 120, NAN, NAN, NULL}}},
+                                        {.name = "gain",
+                                         .help = "dB either way",
+                                         .p = 1,
+                                         .change = apply_gain,
+                                         .params = {{"db", DT_AUGMENT_EITHER, -60, 60, NAN, NAN, NULL}}},
+                                        {.name = "time_shift",
+                                         .help = "share of the length either way, round the end",
+                                         .p = 1,
+                                         .change = shift_rows,
+                                         .params = {{"by", DT_AUGMENT_EITHER, -1, 1, NAN, NAN, NULL}}},
+                                        {.name = "freq_mask",
+                                         .help = "the most bands that are covered",
+                                         .p = 1,
+                                         .masks_bands = true,
+                                         .params = {{"bands", DT_AUGMENT_WHOLE, 1, 4096, NAN, NAN, NULL}}},
+                                        {.name = "time_mask",
+                                         .help = "the most frames that are covered",
+                                         .p = 1,
+                                         .params = {{"frames", DT_AUGMENT_WHOLE, 1, 1000000, NAN, NAN, NULL}}},
+                                        {.name = NULL}};
 
-dt_status dt_audio_augment_parse(dt_augment **out, const dt_cnode *list, const char *field,
-                                 bool masks) {
+dt_status dt_audio_augment_parse(dt_augment **out, const dt_cnode *list, const char *field, bool masks) {
     DT_TRY(dt_augment_parse_list(out, KINDS, "{gain: 6}", list, field));
     for (int i = 0; i < (*out)->n_ops && !masks; i++) {
         const dt_augment_kind *kind = (*out)->ops[i].kind;
@@ -66,8 +64,7 @@ dt_status dt_audio_augment_parse(dt_augment **out, const dt_cnode *list, const c
 }
 
 // ---- draws and sums ------------------------------------------------------------------------------------
-VECTORIZED static void sum_lanes(const float *restrict x, size_t n, bool square,
-                                 float *restrict sum) {
+VECTORIZED static void sum_lanes(const float *restrict x, size_t n, bool square, float *restrict sum) {
     for (size_t i = 0; i + LANES <= n; i += LANES)
         for (size_t l = 0; l < LANES; l++) sum[l] += square ? x[i + l] * x[i + l] : x[i + l];
     for (size_t i = n - n % LANES; i < n; i++) sum[i % LANES] += square ? x[i] * x[i] : x[i];
@@ -84,16 +81,15 @@ static double mean_of(const float *x, size_t n, bool square) {
 }
 
 // ---- samples -------------------------------------------------------------------------------------------
-VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict x, size_t n,
-                                 float scale) {
+VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict x, size_t n, float scale) {
     for (size_t i = 0; i < n; i++) {
         uint32_t w = words[i], pairs = (w & 0xff00ff) + (w >> 8 & 0xff00ff);
         x[i] += (float)((int32_t)((pairs & 0xffff) + (pairs >> 16)) - 510) * scale;
     }
 }
 
-static dt_status add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_channels,
-                           size_t stride, dt_buffer *scratch) {
+static dt_status add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_channels, size_t stride,
+                           dt_buffer *scratch) {
     double power = 0;
     for (size_t c = 0; c < n_channels; c++) power += mean_of(x + c * stride, n, true);
     power /= (double)n_channels;
@@ -112,15 +108,15 @@ VECTORIZED static void scale_row(float *restrict x, size_t n, float factor) {
     for (size_t i = 0; i < n; i++) x[i] *= factor;
 }
 
-static dt_status apply_gain(const dt_rng *r, double db, float *x, size_t n, size_t n_channels,
-                            size_t stride, dt_buffer *scratch) {
+static dt_status apply_gain(const dt_rng *r, double db, float *x, size_t n, size_t n_channels, size_t stride,
+                            dt_buffer *scratch) {
     for (size_t c = 0; c < n_channels; c++) scale_row(x + c * stride, n, (float)pow(10, db / 20));
     return DT_OK;
 }
 
 // Round the end: what leaves on one side comes back on the other.
-static dt_status shift_rows(const dt_rng *r, double share, float *x, size_t n, size_t n_channels,
-                            size_t stride, dt_buffer *scratch) {
+static dt_status shift_rows(const dt_rng *r, double share, float *x, size_t n, size_t n_channels, size_t stride,
+                            dt_buffer *scratch) {
     int64_t by = llround(share * (double)n) % (int64_t)n;
     size_t right = (size_t)(by < 0 ? by + (int64_t)n : by), left = n - right;
     if (right == 0) return DT_OK;
@@ -135,8 +131,8 @@ static dt_status shift_rows(const dt_rng *r, double share, float *x, size_t n, s
     return DT_OK;
 }
 
-dt_status dt_audio_augment_samples(const dt_augment *a, const dt_augment_key *k, float *x, size_t n,
-                                   size_t n_channels, size_t stride, dt_buffer *scratch) {
+dt_status dt_audio_augment_samples(const dt_augment *a, const dt_augment_key *k, float *x, size_t n, size_t n_channels,
+                                   size_t stride, dt_buffer *scratch) {
     for (int i = 0; i < a->n_ops; i++) {
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = dt_augment_rng(o, k);
@@ -151,8 +147,8 @@ static void fill(float *x, size_t n, float value) {
     for (size_t i = 0; i < n; i++) x[i] = value;
 }
 
-void dt_audio_augment_features(const dt_augment *a, const dt_augment_key *k, float *x,
-                               size_t n_rows, size_t n_columns, size_t n_channels) {
+void dt_audio_augment_features(const dt_augment *a, const dt_augment_key *k, float *x, size_t n_rows, size_t n_columns,
+                               size_t n_channels) {
     size_t row = n_columns * n_channels;
     float mean = 0;
     bool masked = false; // by one before: the mean is of what there was at first
@@ -169,7 +165,6 @@ void dt_audio_augment_features(const dt_augment *a, const dt_augment_key *k, flo
         if (o->kind->masks_bands)
             fill(x + first * row, covered * row, mean);
         else
-            for (size_t y = 0; y < n_rows; y++)
-                fill(x + y * row + first * n_channels, covered * n_channels, mean);
+            for (size_t y = 0; y < n_rows; y++) fill(x + y * row + first * n_channels, covered * n_channels, mean);
     }
 }

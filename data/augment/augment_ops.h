@@ -40,8 +40,8 @@ typedef struct dt_augment_op dt_augment_op;
 typedef dt_status dt_augment_run(const dt_augment_op *o, const dt_rng *r, dt_canvas *c);
 
 // A change to sounds: n_channels rows of n samples, stride apart, changed by v, which is draw 0.
-typedef dt_status dt_sound_change(const dt_rng *r, double v, float *x, size_t n, size_t n_channels,
-                                  size_t stride, dt_buffer *scratch);
+typedef dt_status dt_sound_change(const dt_rng *r, double v, float *x, size_t n, size_t n_channels, size_t stride,
+                                  dt_buffer *scratch);
 
 // A line of the table. In the config a bare word takes all defaults, a bare value is the first parameter, and a
 // map names parameters, including `p`.

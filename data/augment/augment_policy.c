@@ -53,14 +53,11 @@ static dt_status map(dt_canvas *c, dt_map m, dt_border border) {
     return dt_canvas_map(c, &m, border, true);
 }
 
-static dt_status apply_geometry(dt_canvas *c, const space *s, member what, strength at,
-                                dt_border border) {
+static dt_status apply_geometry(dt_canvas *c, const space *s, member what, strength at, dt_border border) {
     double w = c->image->width, h = c->image->height;
     if (what == SHEAR_X || what == SHEAR_Y)
         return map(c, dt_map_shear(magnitude(at, s->shear) * at.sign, what == SHEAR_Y), border);
-    if (what == ROTATE)
-        return map(c, dt_map_rotate(magnitude(at, s->degrees) * at.sign, 1, (int)w, (int)h),
-                   border);
+    if (what == ROTATE) return map(c, dt_map_rotate(magnitude(at, s->degrees) * at.sign, 1, (int)w, (int)h), border);
     double reach = s->pixels > 0 ? s->pixels : 150.0 / 331 * (what == TRANSLATE_X ? w : h);
     double d = -trunc(magnitude(at, reach)) * at.sign;
     dt_map m = what == TRANSLATE_X ? dt_map_shift(d, 0) : dt_map_shift(0, d);
@@ -68,15 +65,10 @@ static dt_status apply_geometry(dt_canvas *c, const space *s, member what, stren
 }
 
 static int step_of(member what) {
-    static const int STEPS[] = {[BRIGHTNESS] = DT_PIXEL_BRIGHTNESS,
-                                [COLOR] = DT_PIXEL_SATURATION,
-                                [CONTRAST] = DT_PIXEL_CONTRAST,
-                                [SHARPNESS] = DT_PIXEL_SHARPNESS,
-                                [POSTERIZE] = DT_PIXEL_POSTERIZE,
-                                [SOLARIZE] = DT_PIXEL_SOLARIZE,
-                                [AUTOCONTRAST] = DT_PIXEL_AUTOCONTRAST,
-                                [EQUALIZE] = DT_PIXEL_EQUALIZE,
-                                [INVERT] = DT_PIXEL_INVERT};
+    static const int STEPS[] = {
+        [BRIGHTNESS] = DT_PIXEL_BRIGHTNESS,     [COLOR] = DT_PIXEL_SATURATION,    [CONTRAST] = DT_PIXEL_CONTRAST,
+        [SHARPNESS] = DT_PIXEL_SHARPNESS,       [POSTERIZE] = DT_PIXEL_POSTERIZE, [SOLARIZE] = DT_PIXEL_SOLARIZE,
+        [AUTOCONTRAST] = DT_PIXEL_AUTOCONTRAST, [EQUALIZE] = DT_PIXEL_EQUALIZE,   [INVERT] = DT_PIXEL_INVERT};
     return STEPS[what];
 }
 
@@ -87,8 +79,7 @@ static dt_status apply(dt_canvas *c, const space *s, member what, strength at, d
     if (what <= SHARPNESS)
         step.as.factor = (float)(1 + magnitude(at, s->blend) * at.sign);
     else if (what == POSTERIZE)
-        step.as.level =
-            dt_posterize_mask(8 - (int)nearbyint((double)s->posterize * at.step / at.last));
+        step.as.level = dt_posterize_mask(8 - (int)nearbyint((double)s->posterize * at.step / at.last));
     else if (what == SOLARIZE)
         step.as.level = dt_solarize_from(255 - magnitude(at, 255));
     return dt_canvas_step(c, &step);
@@ -99,8 +90,7 @@ static double sign_of(const dt_rng *r, uint32_t element) {
 }
 
 static dt_border policy_border(const dt_value2 *fill_and_interpolation) {
-    return (dt_border){.fill = (int)fill_and_interpolation[0].from,
-                       .nearest = fill_and_interpolation[1].from == 1};
+    return (dt_border){.fill = (int)fill_and_interpolation[0].from, .nearest = fill_and_interpolation[1].from == 1};
 }
 
 // ---- AutoAugment ---------------------------------------------------------------------------------------

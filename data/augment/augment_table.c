@@ -30,8 +30,7 @@ static dt_status run_rotate(const dt_augment_op *o, const dt_rng *r, dt_canvas *
 }
 
 static dt_status run_shift(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
-    dt_map m = dt_map_shift(dt_draw(r, 0, o->v[0]) * c->image->width,
-                            dt_draw(r, 1, o->v[0]) * c->image->height);
+    dt_map m = dt_map_shift(dt_draw(r, 0, o->v[0]) * c->image->width, dt_draw(r, 1, o->v[0]) * c->image->height);
     return dt_canvas_map(c, &m, border_of(o->v[1]), true);
 }
 
@@ -43,8 +42,7 @@ static dt_status run_zoom(const dt_augment_op *o, const dt_rng *r, dt_canvas *c)
 static dt_status run_crop(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
     int pad = (int)o->v[0].from;
     uint32_t n_places = 2 * (uint32_t)pad + 1;
-    dt_map m = dt_map_shift((double)dt_rng_below(r, 0, n_places) - pad,
-                            (double)dt_rng_below(r, 1, n_places) - pad);
+    dt_map m = dt_map_shift((double)dt_rng_below(r, 0, n_places) - pad, (double)dt_rng_below(r, 1, n_places) - pad);
     return dt_canvas_map(c, &m, border_of(o->v[1]), false);
 }
 
@@ -79,9 +77,8 @@ bool dt_augment_is_mirror(const dt_augment_op *o, const dt_rng *r) {
 
 static dt_status run_affine(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
     int w = c->image->width, h = c->image->height;
-    dt_map m = dt_map_affine(dt_draw(r, 0, o->v[0]), dt_draw(r, 1, o->v[1]) * w,
-                             dt_draw(r, 2, o->v[1]) * h, dt_draw(r, 3, o->v[2]),
-                             dt_draw(r, 4, o->v[3]), dt_draw(r, 5, o->v[4]), w, h);
+    dt_map m = dt_map_affine(dt_draw(r, 0, o->v[0]), dt_draw(r, 1, o->v[1]) * w, dt_draw(r, 2, o->v[1]) * h,
+                             dt_draw(r, 3, o->v[2]), dt_draw(r, 4, o->v[3]), dt_draw(r, 5, o->v[4]), w, h);
     return dt_canvas_map(c, &m, border_of2(o->v[5], o->v[6]), true);
 }
 
@@ -212,92 +209,76 @@ int dt_augment_most_steps(const dt_augment_op *o) {
 }
 
 // ---- the table -----------------------------------------------------------------------------------------
-#define REAL(name, low, high, value)                                                               \
+#define REAL(name, low, high, value)                                                                                   \
     { name, DT_AUGMENT_REAL, low, high, value, value, NULL }
-#define WHOLE(name, low, high, value)                                                              \
+#define WHOLE(name, low, high, value)                                                                                  \
     { name, DT_AUGMENT_WHOLE, low, high, value, value, NULL }
-#define RANGE(name, low, high, from, to)                                                           \
+#define RANGE(name, low, high, from, to)                                                                               \
     { name, DT_AUGMENT_RANGE, low, high, from, to, NULL }
-#define EITHER(name, high, value)                                                                  \
+#define EITHER(name, high, value)                                                                                      \
     { name, DT_AUGMENT_EITHER, -(high), high, -(value), value, NULL }
-#define FACTOR(name, low, high, value)                                                             \
+#define FACTOR(name, low, high, value)                                                                                 \
     { name, DT_AUGMENT_FACTOR, low, high, 1 - (value), 1 + (value), NULL }
-#define INTERPOLATION                                                                              \
+#define INTERPOLATION                                                                                                  \
     { "interpolation", DT_AUGMENT_WORD, 0, 0, 0, 0, "bilinear|nearest" }
-#define FILL                                                                                       \
+#define FILL                                                                                                           \
     { "fill", DT_AUGMENT_WORD, 0, 255, -1, -1, "edge" }
-#define PATCH                                                                                      \
+#define PATCH                                                                                                          \
     { "fill", DT_AUGMENT_WORD, 0, 255, DT_PATCH_MEAN, DT_PATCH_MEAN, "mean|random" }
 
-#define OP(id, text, does, probability, ...)                                                       \
+#define OP(id, text, does, probability, ...)                                                                           \
     { .name = id, .help = text, .run = does, .p = probability, __VA_ARGS__ }
 
 const dt_augment_kind dt_augment_kinds[] = {
-    OP("random_resized_crop", "a part of the whole image, resized; must be first", NULL, 1,
-       .maps = true, .first = true,
+    OP("random_resized_crop", "a part of the whole image, resized; must be first", NULL, 1, .maps = true, .first = true,
        .params = {RANGE("scale", 0, 1, 0.08, 1), RANGE("ratio", 0.01, 100, 3.0 / 4, 4.0 / 3)}),
-    OP("flip", "each axis on its own with probability p", run_flip, 0.5, .maps = true,
-       .custom_p = true,
+    OP("flip", "each axis on its own with probability p", run_flip, 0.5, .maps = true, .custom_p = true,
        .params = {{"axis", DT_AUGMENT_WORD, 0, 0, NAN, 0, "horizontal|vertical|both"}}),
     OP("crop", "whole pixels: as if padded all around and cut to size", run_crop, 1, .maps = true,
        .params = {WHOLE("padding", 0, 1024, NAN), FILL}),
-    OP("shift", "share of width and height", run_shift, 1, .maps = true,
-       .params = {EITHER("by", 1, NAN), FILL}),
-    OP("zoom", "about the centre", run_zoom, 1, .maps = true,
-       .params = {FACTOR("by", 0.1, 10, NAN), FILL}),
+    OP("shift", "share of width and height", run_shift, 1, .maps = true, .params = {EITHER("by", 1, NAN), FILL}),
+    OP("zoom", "about the centre", run_zoom, 1, .maps = true, .params = {FACTOR("by", 0.1, 10, NAN), FILL}),
     OP("rotate", "about the centre, counter-clockwise", run_rotate, 1, .maps = true,
        .params = {EITHER("degrees", 180, NAN), FILL, INTERPOLATION}),
-    OP("affine",
-       "turn (degrees), shift (share of the size), scale, shears (degrees) about the centre",
-       run_affine, 1, .maps = true,
-       .params = {EITHER("degrees", 180, NAN), EITHER("translate", 1, 0),
-                  RANGE("scale", 0.1, 10, 1, 1), EITHER("shear", 80, 0), EITHER("shear_y", 80, 0),
-                  FILL, INTERPOLATION}),
-    OP("perspective", "each corner moves inwards by up to half of this share of the size",
-       run_perspective, 0.5, .maps = true,
-       .params = {REAL("distortion", 0, 0.95, 0.5), FILL, INTERPOLATION}),
+    OP("affine", "turn (degrees), shift (share of the size), scale, shears (degrees) about the centre", run_affine, 1,
+       .maps = true,
+       .params = {EITHER("degrees", 180, NAN), EITHER("translate", 1, 0), RANGE("scale", 0.1, 10, 1, 1),
+                  EITHER("shear", 80, 0), EITHER("shear_y", 80, 0), FILL, INTERPOLATION}),
+    OP("perspective", "each corner moves inwards by up to half of this share of the size", run_perspective, 0.5,
+       .maps = true, .params = {REAL("distortion", 0, 0.95, 0.5), FILL, INTERPOLATION}),
     OP("brightness", "factor on all values", run_factor, 1, .step = DT_PIXEL_BRIGHTNESS,
        .params = {FACTOR("by", 0, 10, NAN)}),
-    OP("contrast", "factor on the distance from the mean grey level", run_factor, 1,
-       .step = DT_PIXEL_CONTRAST, .params = {FACTOR("by", 0, 10, NAN)}),
-    OP("saturation", "factor on the distance from the pixel's grey level; colour images",
-       run_factor, 1, .step = DT_PIXEL_SATURATION, .params = {FACTOR("by", 0, 10, NAN)}),
-    OP("hue", "turn of the colour circle; colour images", run_hue, 1,
-       .params = {EITHER("by", 0.5, NAN)}),
+    OP("contrast", "factor on the distance from the mean grey level", run_factor, 1, .step = DT_PIXEL_CONTRAST,
+       .params = {FACTOR("by", 0, 10, NAN)}),
+    OP("saturation", "factor on the distance from the pixel's grey level; colour images", run_factor, 1,
+       .step = DT_PIXEL_SATURATION, .params = {FACTOR("by", 0, 10, NAN)}),
+    OP("hue", "turn of the colour circle; colour images", run_hue, 1, .params = {EITHER("by", 0.5, NAN)}),
     OP("color_jitter", "the four above in random order", run_color_jitter, 1, .n_steps = 4,
-       .params = {FACTOR("brightness", 0, 10, 0), FACTOR("contrast", 0, 10, 0),
-                  FACTOR("saturation", 0, 10, 0), EITHER("hue", 0.5, 0)}),
+       .params = {FACTOR("brightness", 0, 10, 0), FACTOR("contrast", 0, 10, 0), FACTOR("saturation", 0, 10, 0),
+                  EITHER("hue", 0.5, 0)}),
     OP("grayscale", "colour taken away", run_plain, 0.1, .step = DT_PIXEL_GREY),
-    OP("sharpness", "0 smoothed, 1 as it is, 2 sharpened", run_factor, 1,
-       .step = DT_PIXEL_SHARPNESS, .params = {FACTOR("by", 0, 10, NAN)}),
+    OP("sharpness", "0 smoothed, 1 as it is, 2 sharpened", run_factor, 1, .step = DT_PIXEL_SHARPNESS,
+       .params = {FACTOR("by", 0, 10, NAN)}),
     OP("blur", "Gaussian: taps a side, standard deviation in pixels", run_blur, 0.5,
-       .params = {{"kernel", DT_AUGMENT_ODD, 1, 255, 23, 23, NULL},
-                  RANGE("sigma", 0.05, 100, 0.1, 2)}),
+       .params = {{"kernel", DT_AUGMENT_ODD, 1, 255, 23, 23, NULL}, RANGE("sigma", 0.05, 100, 0.1, 2)}),
     OP("noise", "Gaussian: standard deviation, of a range of 0..1", run_noise, 1,
        .params = {REAL("deviation", 0, 1, NAN)}),
     OP("invert", "v becomes 255 - v", run_plain, 0.5, .step = DT_PIXEL_INVERT),
     OP("solarize", "inverts values from the threshold on", run_solarize, 0.5,
        .params = {REAL("threshold", 0, 256, 128)}),
-    OP("posterize", "keeps so many bits of a value", run_posterize, 0.5,
-       .params = {WHOLE("bits", 0, 8, NAN)}),
+    OP("posterize", "keeps so many bits of a value", run_posterize, 0.5, .params = {WHOLE("bits", 0, 8, NAN)}),
     OP("equalize", "even histogram, by channel", run_plain, 0.5, .step = DT_PIXEL_EQUALIZE),
-    OP("autocontrast", "values stretched to 0..255, by channel", run_plain, 0.5,
-       .step = DT_PIXEL_AUTOCONTRAST),
+    OP("autocontrast", "values stretched to 0..255, by channel", run_plain, 0.5, .step = DT_PIXEL_AUTOCONTRAST),
     OP("erase",
        "a rectangle: share of the area, width to height; fill: the image's mean, bytes at random "
        "or a level",
-       run_erase, 0.5,
-       .params = {RANGE("scale", 0, 1, 0.02, 0.33), RANGE("ratio", 0.01, 100, 0.3, 3.3), PATCH}),
+       run_erase, 0.5, .params = {RANGE("scale", 0, 1, 0.02, 0.33), RANGE("ratio", 0.01, 100, 0.3, 3.3), PATCH}),
     OP("cutout", "a square: share of the shorter side; its centre may be anywhere", run_cutout, 1,
        .params = {REAL("size", 0, 2, 0.5), PATCH}),
-    OP("auto_augment", "Cubuk et al. 2019: a learnt pair of operations, of 25", dt_augment_run_auto,
-       1, .may_map = true, .n_steps = 2,
-       .params = {{"policy", DT_AUGMENT_WORD, 0, 0, 0, 0, "imagenet|cifar10|svhn"},
-                  FILL,
-                  INTERPOLATION}),
-    OP("rand_augment", "Cubuk et al. 2020: n of 14 operations, all at one magnitude of 31",
-       dt_augment_run_rand, 1, .may_map = true,
-       .params = {WHOLE("n", 1, 14, 2), WHOLE("magnitude", 0, 30, 9), FILL, INTERPOLATION}),
-    OP("trivial_augment", "Müller and Hutter 2021: one of 14 operations at any magnitude",
-       dt_augment_run_trivial, 1, .may_map = true, .params = {FILL, INTERPOLATION}),
+    OP("auto_augment", "Cubuk et al. 2019: a learnt pair of operations, of 25", dt_augment_run_auto, 1, .may_map = true,
+       .n_steps = 2, .params = {{"policy", DT_AUGMENT_WORD, 0, 0, 0, 0, "imagenet|cifar10|svhn"}, FILL, INTERPOLATION}),
+    OP("rand_augment", "Cubuk et al. 2020: n of 14 operations, all at one magnitude of 31", dt_augment_run_rand, 1,
+       .may_map = true, .params = {WHOLE("n", 1, 14, 2), WHOLE("magnitude", 0, 30, 9), FILL, INTERPOLATION}),
+    OP("trivial_augment", "Müller and Hutter 2021: one of 14 operations at any magnitude", dt_augment_run_trivial, 1,
+       .may_map = true, .params = {FILL, INTERPOLATION}),
     {.name = NULL}};

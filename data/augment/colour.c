@@ -52,24 +52,22 @@ static int mean_luma(const dt_image *image) {
 }
 
 // ---- loops ---------------------------------------------------------------------------------------------
-#define BYTE(id, reads_mean, e)                                                                    \
-    VECTORIZED static void loop_##id(uint8_t *restrict p, size_t n,                                \
-                                     const dt_pixel_step *restrict s, int m) {                     \
-        for (size_t i = 0; i < n; i++) p[i] = dt_step_##id(s, m, p[i]);                            \
+#define BYTE(id, reads_mean, e)                                                                                        \
+    VECTORIZED static void loop_##id(uint8_t *restrict p, size_t n, const dt_pixel_step *restrict s, int m) {          \
+        for (size_t i = 0; i < n; i++) p[i] = dt_step_##id(s, m, p[i]);                                                \
     }
-#define LUMA(id, e)                                                                                \
-    VECTORIZED static void loop_##id(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n,   \
-                                     const dt_pixel_step *restrict s) {                            \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            rgb[3 * i] = dt_step_##id(s, y[i], rgb[3 * i]);                                        \
-            rgb[3 * i + 1] = dt_step_##id(s, y[i], rgb[3 * i + 1]);                                \
-            rgb[3 * i + 2] = dt_step_##id(s, y[i], rgb[3 * i + 2]);                                \
-        }                                                                                          \
+#define LUMA(id, e)                                                                                                    \
+    VECTORIZED static void loop_##id(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n,                       \
+                                     const dt_pixel_step *restrict s) {                                                \
+        for (size_t i = 0; i < n; i++) {                                                                               \
+            rgb[3 * i] = dt_step_##id(s, y[i], rgb[3 * i]);                                                            \
+            rgb[3 * i + 1] = dt_step_##id(s, y[i], rgb[3 * i + 1]);                                                    \
+            rgb[3 * i + 2] = dt_step_##id(s, y[i], rgb[3 * i + 2]);                                                    \
+        }                                                                                                              \
     }
-#define RGB(id, e)                                                                                 \
-    VECTORIZED static void loop_##id(uint8_t *restrict rgb, size_t n,                              \
-                                     const dt_pixel_step *restrict s) {                            \
-        for (size_t i = 0; i < n; i++) dt_step_##id(s, rgb + 3 * i);                               \
+#define RGB(id, e)                                                                                                     \
+    VECTORIZED static void loop_##id(uint8_t *restrict rgb, size_t n, const dt_pixel_step *restrict s) {               \
+        for (size_t i = 0; i < n; i++) dt_step_##id(s, rgb + 3 * i);                                                   \
     }
 #include "batch/pixel_steps.def"
 
@@ -86,8 +84,7 @@ int dt_posterize_mask(int bits) {
     return 0xff00 >> bits & 0xff;
 }
 
-typedef void luma_loop(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n,
-                       const dt_pixel_step *restrict s);
+typedef void luma_loop(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n, const dt_pixel_step *restrict s);
 
 static void play_luma(dt_image *image, const dt_pixel_step *s, luma_loop *loop) {
     uint8_t luma[BLOCK];
@@ -136,22 +133,21 @@ static void play_table(dt_image *image, void (*make)(const uint32_t *count, uint
 
 bool dt_pixels_values(dt_image *image, const dt_pixel_step *s) {
     switch (s->kind) {
-#define BYTE(id, reads_mean, e)                                                                    \
-    case DT_PIXEL_##id:                                                                            \
-        loop_##id(image->data, n_pixels(image) * (size_t)image->channels, s,                       \
-                  (reads_mean) ? mean_luma(image) : 0);                                            \
+#define BYTE(id, reads_mean, e)                                                                                        \
+    case DT_PIXEL_##id:                                                                                                \
+        loop_##id(image->data, n_pixels(image) * (size_t)image->channels, s, (reads_mean) ? mean_luma(image) : 0);     \
         return true;
-#define LUMA(id, e)                                                                                \
-    case DT_PIXEL_##id:                                                                            \
-        play_luma(image, s, loop_##id);                                                            \
+#define LUMA(id, e)                                                                                                    \
+    case DT_PIXEL_##id:                                                                                                \
+        play_luma(image, s, loop_##id);                                                                                \
         return true;
-#define RGB(id, e)                                                                                 \
-    case DT_PIXEL_##id:                                                                            \
-        if (image->channels == 3) loop_##id(image->data, n_pixels(image), s);                      \
+#define RGB(id, e)                                                                                                     \
+    case DT_PIXEL_##id:                                                                                                \
+        if (image->channels == 3) loop_##id(image->data, n_pixels(image), s);                                          \
         return true;
-#define TABLE(id, f)                                                                               \
-    case DT_PIXEL_##id:                                                                            \
-        play_table(image, f);                                                                      \
+#define TABLE(id, f)                                                                                                   \
+    case DT_PIXEL_##id:                                                                                                \
+        play_table(image, f);                                                                                          \
         return true;
 #include "batch/pixel_steps.def"
     }

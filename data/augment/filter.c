@@ -14,8 +14,7 @@
 // ---- sharpness -----------------------------------------------------------------------------------------
 // Interior bytes of a row.
 VECTORIZED static void sharpen_row(const uint8_t *restrict up, const uint8_t *restrict row,
-                                   const uint8_t *restrict down, uint8_t *restrict dst, int n,
-                                   int c, float factor) {
+                                   const uint8_t *restrict down, uint8_t *restrict dst, int n, int c, float factor) {
     for (int i = c; i < n - c; i++) dst[i] = dt_sharpen(up, row, down, i, c, factor);
 }
 
@@ -28,8 +27,7 @@ dt_status dt_pixels_sharpness(dt_image *image, float factor, dt_buffer *scratch)
     memcpy(copy, image->data, stride * (size_t)h);
     for (int y = 1; y < h - 1; y++) {
         const uint8_t *row = copy + (size_t)y * stride;
-        sharpen_row(row - stride, row, row + stride, image->data + (size_t)y * stride, (int)stride,
-                    c, factor);
+        sharpen_row(row - stride, row, row + stride, image->data + (size_t)y * stride, (int)stride, c, factor);
     }
     return DT_OK;
 }
@@ -52,9 +50,8 @@ int dt_blur_weights(int kernel, double sigma, uint32_t weight[DT_MAX_BLUR + 1]) 
     return half;
 }
 
-VECTORIZED static void blur_row(const uint8_t *restrict padded, uint32_t *restrict sums,
-                                uint16_t *restrict dst, int n, int c, int half,
-                                const uint32_t *restrict weight) {
+VECTORIZED static void blur_row(const uint8_t *restrict padded, uint32_t *restrict sums, uint16_t *restrict dst, int n,
+                                int c, int half, const uint32_t *restrict weight) {
     const uint8_t *mid = padded + half * c;
     for (int i = 0; i < n; i++) sums[i] = DT_BLUR_ROW_HALF + weight[0] * mid[i];
     for (int k = 1; k <= half; k++) {
@@ -65,13 +62,12 @@ VECTORIZED static void blur_row(const uint8_t *restrict padded, uint32_t *restri
     for (int i = 0; i < n; i++) dst[i] = dt_blur_row_end(sums[i]);
 }
 
-VECTORIZED static void add_rows(uint32_t *restrict sums, const uint16_t *restrict a,
-                                const uint16_t *restrict b, int n, uint32_t w) {
+VECTORIZED static void add_rows(uint32_t *restrict sums, const uint16_t *restrict a, const uint16_t *restrict b, int n,
+                                uint32_t w) {
     for (int i = 0; i < n; i++) sums[i] += w * ((uint32_t)a[i] + b[i]);
 }
 
-VECTORIZED static void begin_row(uint32_t *restrict sums, const uint16_t *restrict a, int n,
-                                 uint32_t w) {
+VECTORIZED static void begin_row(uint32_t *restrict sums, const uint16_t *restrict a, int n, uint32_t w) {
     for (int i = 0; i < n; i++) sums[i] = DT_BLUR_COLUMN_HALF + w * a[i];
 }
 

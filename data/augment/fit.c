@@ -15,8 +15,7 @@ dt_status dt_fit_read(dt_fit *out, const dt_config *c, const dt_config_field *f,
     if (out->kind != DT_FIT_crop) return dt_config_fail(c, key, "short_side goes with fit: crop");
     int least = w > h ? w : h;
     if (out->short_side >= least) return DT_OK;
-    return dt_config_fail(c, key, "short_side %d is less than the size: expected at least %d",
-                          out->short_side, least);
+    return dt_config_fail(c, key, "short_side %d is less than the size: expected at least %d", out->short_side, least);
 }
 
 // One axis: `size` pixels are resized to `resized`, of which the middle n are kept.
@@ -63,8 +62,7 @@ static void fill_rows(const double *fill, float scale, dt_image *to) {
     }
 }
 
-void dt_fit_frame(const dt_image *small, dt_rect at, const double *fill, float scale,
-                  dt_image *to) {
+void dt_fit_frame(const dt_image *small, dt_rect at, const double *fill, float scale, dt_image *to) {
     size_t c = (size_t)to->channels, row = (size_t)at.w * c;
     dt_image whole = *to;
     if (!small->real) whole.real = NULL;

@@ -61,23 +61,19 @@ static dt_status check_fields(const dt_mix *m, const dt_config *c) {
         int i = 0;
         while (i < m->n_fields && strcmp(m->fields[i].name, name) != 0) i++;
         if (i == m->n_fields || !m->fields[i].is_image)
-            return dt_config_fail_name(c, "data.mix.fields", name, "image or sound of data.fields",
-                                       known);
+            return dt_config_fail_name(c, "data.mix.fields", name, "image or sound of data.fields", known);
     }
     for (int i = 0; i < m->n_fields; i++) any = any || m->fields[i].mixed;
-    return any ? DT_OK
-               : dt_config_fail(c, "data.mix", "there are no images or sounds in data.fields");
+    return any ? DT_OK : dt_config_fail(c, "data.mix", "there are no images or sounds in data.fields");
 }
 
-dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *fields,
-                        int n_fields) {
+dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *fields, int n_fields) {
     *out = NULL;
     if (!dt_mix_wanted(c)) return DT_OK;
     if (!c->train.micro_batch.is_auto && dt_answer(c->train.micro_batch) < 2)
-        return dt_config_fail(
-            c, "train.micro_batch",
-            "data.mix mixes samples of a micro-batch: train.micro_batch must be at "
-            "least 2");
+        return dt_config_fail(c, "train.micro_batch",
+                              "data.mix mixes samples of a micro-batch: train.micro_batch must be at "
+                              "least 2");
     dt_mix *m = dt_xcalloc(1, sizeof *m);
     m->mixup = dt_value_or(c->data.mix.mixup, 0);
     m->cutmix = dt_value_or(c->data.mix.cutmix, 0);
@@ -165,8 +161,7 @@ typedef struct recipe {
 
 static recipe draw_recipe(const dt_mix *m, const dt_rng *r) {
     if ((double)dt_rng_uniform(r, 0) >= m->p) return (recipe){.own = ONE};
-    if ((double)dt_rng_uniform(r, 1) >= m->cutmix_share)
-        return (recipe){.own = draw_share(r, m->mixup)};
+    if ((double)dt_rng_uniform(r, 1) >= m->cutmix_share) return (recipe){.own = draw_share(r, m->mixup)};
     uint32_t own = draw_share(r, m->cutmix);
     double half = sqrt((ONE - own) / (double)ONE) / 2;
     double x = (double)dt_rng_uniform(r, 2), y = (double)dt_rng_uniform(r, 3);

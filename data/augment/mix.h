@@ -16,8 +16,7 @@ bool dt_mix_wanted(const dt_config *c);
 // Whether this image field is mixed then; dt_field_info.mixed says so.
 bool dt_mix_takes(const dt_config *c, const char *field);
 // *out NULL: nothing to mix. Fields are borrowed. DT_E_USAGE naming the key.
-dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *fields,
-                        int n_fields);
+dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *fields, int n_fields);
 void dt_mix_destroy(dt_mix *m);
 
 // Arrays by field; entries that a field does not need are not read.

@@ -28,8 +28,7 @@ dt_map dt_map_rotate(double degrees, double scale, int w, int h);
 dt_map dt_map_shift(double dx, double dy); // source = out + (dx, dy)
 dt_map dt_map_flip(bool x, bool y, int w, int h);
 // torchvision's affine: about the centre: shear (degrees), scale, clockwise turn; then a translation.
-dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double shear_x,
-                     double shear_y, int w, int h);
+dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double shear_x, double shear_y, int w, int h);
 // x' = x + k (y + 1/2) or y' = y + k (x + 1/2): about the corner, as AutoAugment's.
 dt_map dt_map_shear(double k, bool along_y);
 // The map that takes four output points `to` from four source points `from` (x, y), in order around the image,

@@ -30,8 +30,7 @@ dt_map dt_map_then(const dt_map *a, const dt_map *b) {
     dt_map r;
     for (int i = 0; i < 3; i++)
         for (int j = 0; j < 3; j++)
-            r.m[3 * i + j] = a->m[3 * i] * b->m[j] + a->m[3 * i + 1] * b->m[3 + j] +
-                             a->m[3 * i + 2] * b->m[6 + j];
+            r.m[3 * i + j] = a->m[3 * i] * b->m[j] + a->m[3 * i + 1] * b->m[3 + j] + a->m[3 * i + 2] * b->m[6 + j];
     return r;
 }
 
@@ -49,8 +48,7 @@ dt_map dt_map_flip(bool x, bool y, int w, int h) {
     return (dt_map){{x ? -1 : 1, 0, x ? w - 1 : 0, 0, y ? -1 : 1, y ? h - 1 : 0, 0, 0, 1}};
 }
 
-dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double shear_x,
-                     double shear_y, int w, int h) {
+dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double shear_x, double shear_y, int w, int h) {
     double cx = (w - 1) / 2.0, cy = (h - 1) / 2.0, angle = degrees * (PI / 180);
     double tx = tan(shear_x * (PI / 180)), ty = tan(shear_y * (PI / 180));
     double c = cos(angle), s = sin(angle);
@@ -76,8 +74,7 @@ static bool square_to(dt_map *out, const double p[4][2]) {
     if (fabs(det) < 1e-9) return false;
     double g = (sx * dy2 - dx2 * sy) / det, k = (dx1 * sy - sx * dy1) / det;
     *out = (dt_map){{p[1][0] - p[0][0] + g * p[1][0], p[3][0] - p[0][0] + k * p[3][0], p[0][0],
-                     p[1][1] - p[0][1] + g * p[1][1], p[3][1] - p[0][1] + k * p[3][1], p[0][1], g,
-                     k, 1}};
+                     p[1][1] - p[0][1] + g * p[1][1], p[3][1] - p[0][1] + k * p[3][1], p[0][1], g, k, 1}};
     return true;
 }
 
@@ -94,8 +91,7 @@ static bool invert_map(dt_map *out, const dt_map *a) {
 
 bool dt_map_perspective(dt_map *out, const double from[4][2], const double to[4][2]) {
     dt_map source, square, place, half = dt_map_shift(.5, .5), back = dt_map_shift(-.5, -.5);
-    if (!square_to(&source, from) || !square_to(&place, to) || !invert_map(&square, &place))
-        return false;
+    if (!square_to(&source, from) || !square_to(&place, to) || !invert_map(&square, &place)) return false;
     *out = dt_map_then(&source, &square);
     *out = dt_map_then(out, &half); // points are counted from the corner of the first pixel
     *out = dt_map_then(&back, out);
@@ -134,8 +130,7 @@ static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *ds
     int w = src->width, h = src->height, c = src->channels, fill = s->as.move.fill;
     int sx = s->as.move.sign_x, ox = s->as.move.from_x;
     int sy = s->as.move.sign_y, oy = s->as.move.from_y;
-    int begin = dt_clamp_index(sx > 0 ? -ox : ox - w + 1, w),
-        end = dt_clamp_index(sx > 0 ? w - ox : ox + 1, w);
+    int begin = dt_clamp_index(sx > 0 ? -ox : ox - w + 1, w), end = dt_clamp_index(sx > 0 ? w - ox : ox + 1, w);
     if (end < begin) end = begin;
     size_t stride = (size_t)w * (size_t)c;
     for (int y = 0; y < h; y++) {
@@ -164,8 +159,7 @@ static inline bool is_inside(const dt_image *s, int64_t fx, int64_t fy) {
 }
 
 // Bilinear where all four neighbours are inside; (256 - w) a + w b as 256 a + w (b - a).
-static inline void inside_pixel(const uint8_t *top, const uint8_t *bottom, int wx, int wy, int c,
-                                uint8_t *out) {
+static inline void inside_pixel(const uint8_t *top, const uint8_t *bottom, int wx, int wy, int c, uint8_t *out) {
     for (int i = 0; i < c; i++) {
         int a = (top[i] << 8) + wx * (top[c + i] - top[i]);
         int b = (bottom[i] << 8) + wx * (bottom[c + i] - bottom[i]);
@@ -193,8 +187,8 @@ static inline uint32_t rgb_pixel(const uint8_t *top, const uint8_t *bottom, int 
 }
 #endif
 
-static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int64_t dx, int64_t dy,
-                                 int n, int c, uint8_t *restrict out) {
+static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int64_t dx, int64_t dy, int n, int c,
+                                 uint8_t *restrict out) {
     ptrdiff_t stride = (ptrdiff_t)s->width * c;
     for (int x = 0; x < n; x++, fx += dx, fy += dy, out += c) {
         const uint8_t *top = s->data + (fy >> 16) * stride + (fx >> 16) * c, *bottom = top + stride;
@@ -211,23 +205,19 @@ static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int6
 }
 
 // n bytes at one fraction: a shift without rotation, which is most of what is asked for.
-VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict bottom,
-                                  uint8_t *restrict dst, int n, int c, int wx, int wy) {
+VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *restrict bottom, uint8_t *restrict dst,
+                                  int n, int c, int wx, int wy) {
     for (int i = 0; i < n; i++) {
         uint16_t a = (uint16_t)(top[i] * (256 - wx) + top[c + i] * wx);
         uint16_t b = (uint16_t)(bottom[i] * (256 - wx) + bottom[c + i] * wx);
-        dst[i] = (uint8_t)(((uint32_t)a * (uint32_t)(256 - wy) + (uint32_t)b * (uint32_t)wy +
-                            (1u << 15)) >>
-                           16);
+        dst[i] = (uint8_t)(((uint32_t)a * (uint32_t)(256 - wy) + (uint32_t)b * (uint32_t)wy + (1u << 15)) >> 16);
     }
 }
 
-static void warp_row(const dt_image *src, const dt_pixel_source *any, const int64_t m[6], int y,
-                     uint8_t *dst) {
+static void warp_row(const dt_image *src, const dt_pixel_source *any, const int64_t m[6], int y, uint8_t *dst) {
     int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
     int w = src->width, c = src->channels, begin = 0, end = w;
-    while (begin < w && (any->nearest || !is_inside(src, fx + m[0] * begin, fy + m[3] * begin)))
-        begin++;
+    while (begin < w && (any->nearest || !is_inside(src, fx + m[0] * begin, fy + m[3] * begin))) begin++;
     while (end > begin && !is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
     for (int x = 0; x < begin; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
     for (int x = end; x < w; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
@@ -236,8 +226,7 @@ static void warp_row(const dt_image *src, const dt_pixel_source *any, const int6
     uint8_t *to = dst + begin * c;
     if (m[0] == 65536 && m[3] == 0) {
         const uint8_t *top = src->data + ((iy >> 16) * w + (ix >> 16)) * c;
-        blend_rows(top, top + w * c, to, (end - begin) * c, c, (int)(ix >> 8 & 255),
-                   (int)(iy >> 8 & 255));
+        blend_rows(top, top + w * c, to, (end - begin) * c, c, (int)(ix >> 8 & 255), (int)(iy >> 8 & 255));
     } else if (c == 1)
         sample_inside(src, ix, iy, m[0], m[3], end - begin, 1, to);
     else
@@ -248,8 +237,8 @@ enum { BLOCK = DT_PERSPECTIVE_PIECE };
 
 // 65536 p / q, rounded down, of n positions: far away what is behind the viewer. Loops of one thing each,
 // which is what vectorises.
-VECTORIZED static void divide_fixed(const double *restrict p, const double *restrict q, int n,
-                                    double *restrict v, int32_t *restrict out) {
+VECTORIZED static void divide_fixed(const double *restrict p, const double *restrict q, int n, double *restrict v,
+                                    int32_t *restrict out) {
     for (int i = 0; i < n; i++) v[i] = dt_ratio(p[i], q[i]);
     for (int i = 0; i < n; i++) v[i] = dt_at_least(v[i], -DT_PERSPECTIVE_FAR);
     for (int i = 0; i < n; i++) v[i] = dt_at_most(v[i], DT_PERSPECTIVE_FAR);
@@ -275,8 +264,7 @@ static void perspective_places(const double m[9], int x, int y, int n, int32_t *
     divide_fixed(p, q, n, v, fy);
 }
 
-static void perspective_row(const dt_image *src, const dt_pixel_source *any, const double m[9],
-                            int y, uint8_t *dst) {
+static void perspective_row(const dt_image *src, const dt_pixel_source *any, const double m[9], int y, uint8_t *dst) {
     int32_t fx[BLOCK], fy[BLOCK];
     int w = src->width, c = src->channels;
     for (int x = 0; x < w; x++) {

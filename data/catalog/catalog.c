@@ -59,14 +59,11 @@ static void *grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
 }
 
 // Numbers of records, members and places of strings have 32 bits.
-dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records,
-                               uint64_t n_members, uint64_t n_string_bytes) {
+dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records, uint64_t n_members,
+                               uint64_t n_string_bytes) {
     bool strings = c->strings.n_bytes + n_string_bytes > c->most;
-    if (!strings && c->n_records + n_records <= c->most && c->n_members + n_members <= c->most)
-        return DT_OK;
-    return dt_fail(DT_E_DATA,
-                   "%s: with it there are more than %u %s, which is what a catalog holds: %s", path,
-                   c->most,
+    if (!strings && c->n_records + n_records <= c->most && c->n_members + n_members <= c->most) return DT_OK;
+    return dt_fail(DT_E_DATA, "%s: with it there are more than %u %s, which is what a catalog holds: %s", path, c->most,
                    strings                              ? "bytes of keys and different values"
                    : c->n_records + n_records > c->most ? "records"
                                                         : "members",
@@ -144,10 +141,8 @@ dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key) 
     size_t n = strlen(key);
     DT_TRY(dt_catalog_need_room(c, c->shards[shard].path, 1, 0, n + 1));
     c->records = grow(c->records, &c->cap_records, c->n_records, sizeof *c->records);
-    c->records[c->n_records++] = (dt_record){.key = add_string(c, key),
-                                             .shard = shard,
-                                             .first_member = c->n_members,
-                                             .key_hash = dt_hash64(key, n)};
+    c->records[c->n_records++] = (dt_record){
+        .key = add_string(c, key), .shard = shard, .first_member = c->n_members, .key_hash = dt_hash64(key, n)};
     return DT_OK;
 }
 
@@ -165,15 +160,14 @@ dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint3
             return DT_OK;
         }
     if (c->n_exts == DT_MAX_EXTENSIONS)
-        return dt_fail(DT_E_DATA, "%s: more than %d different extensions, .%s among them", path,
-                       DT_MAX_EXTENSIONS, ext);
+        return dt_fail(DT_E_DATA, "%s: more than %d different extensions, .%s among them", path, DT_MAX_EXTENSIONS,
+                       ext);
     c->exts[c->n_exts] = s;
     *out = c->n_exts++;
     return DT_OK;
 }
 
-dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,
-                                const uint64_t *hash) {
+dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size, const uint64_t *hash) {
     dt_record *r = last_record(c);
     uint32_t e = 0;
     DT_TRY(dt_catalog_need_room(c, c->shards[r->shard].path, 0, 1, 0));
@@ -183,11 +177,8 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
             return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", c->shards[r->shard].path,
                            dt_catalog_str(c, r->key), ext);
     c->members = grow(c->members, &c->cap_members, c->n_members, sizeof *c->members);
-    c->members[c->n_members++] = (dt_member){.ext = e,
-                                             .has_hash = hash != NULL,
-                                             .offset = offset,
-                                             .size = size,
-                                             .hash = hash ? *hash : 0};
+    c->members[c->n_members++] =
+        (dt_member){.ext = e, .has_hash = hash != NULL, .offset = offset, .size = size, .hash = hash ? *hash : 0};
     r->n_members++;
     return DT_OK;
 }
@@ -204,8 +195,7 @@ dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, 
     int i = dt_catalog_find_column(c, column);
     if (i < 0) {
         if (c->n_columns == DT_MAX_COLUMNS)
-            return dt_fail(DT_E_DATA, "%s: more than %d metadata columns, %s among them", path,
-                           DT_MAX_COLUMNS, column);
+            return dt_fail(DT_E_DATA, "%s: more than %d metadata columns, %s among them", path, DT_MAX_COLUMNS, column);
         uint32_t name = 0;
         DT_TRY(intern_string(c, path, column, &name));
         i = (int)c->n_columns++;
@@ -230,8 +220,7 @@ dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value) {
     return dt_catalog_set_at(c, c->n_records - 1, column, value);
 }
 
-dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column,
-                              const char *value) {
+dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value) {
     if (first == c->n_records) return DT_OK;
     DT_TRY(dt_catalog_set(c, column, value));
     uint32_t *cell = c->columns[dt_catalog_find_column(c, column)].cell;
@@ -251,8 +240,7 @@ dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column
     int i = dt_catalog_find_real(c, column);
     if (i < 0) {
         if (c->n_reals == DT_MAX_COLUMNS)
-            return dt_fail(DT_E_DATA, "%s: more than %d number columns, %s among them", path,
-                           DT_MAX_COLUMNS, column);
+            return dt_fail(DT_E_DATA, "%s: more than %d number columns, %s among them", path, DT_MAX_COLUMNS, column);
         uint32_t name = 0;
         DT_TRY(intern_string(c, path, column, &name));
         i = (int)c->n_reals++;
@@ -289,8 +277,8 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes) {
     json_t *root = dt_json_load(json, n_bytes, 0, &error);
     if (!root) {
         const dt_record *r = last_record(c);
-        return dt_fail(DT_E_DATA, "%s: record %s: metadata is not JSON: %s (line %d)",
-                       c->shards[r->shard].path, dt_catalog_str(c, r->key), error.text, error.line);
+        return dt_fail(DT_E_DATA, "%s: record %s: metadata is not JSON: %s (line %d)", c->shards[r->shard].path,
+                       dt_catalog_str(c, r->key), error.text, error.line);
     }
     const char *key, *text;
     json_t *value;
@@ -363,8 +351,8 @@ static dt_status fold_real(dt_catalog *c, dt_column *col, dt_real_column *real) 
     fit_cells(c, col);
     for (uint32_t r = 0; r < c->n_records; r++)
         if (col->cell[r] == DT_NO_VALUE && !isnan(real->value[r]))
-            DT_TRY(dt_catalog_intern(c, c->shards[c->records[r].shard].path,
-                                     dt_real_text(text, real->value[r]), &col->cell[r]));
+            DT_TRY(dt_catalog_intern(c, c->shards[c->records[r].shard].path, dt_real_text(text, real->value[r]),
+                                     &col->cell[r]));
     return DT_OK;
 }
 
@@ -402,8 +390,7 @@ dt_status dt_catalog_finish(dt_catalog *c) {
 static dt_status column_room(const dt_catalog *c, const char *name, uint32_t n) {
     assert(c->finished && dt_catalog_find_column(c, name) < 0 && dt_catalog_find_real(c, name) < 0);
     if (n == DT_MAX_COLUMNS)
-        return dt_fail(DT_E_DATA, "column %s: there are %d columns of its kind already", name,
-                       DT_MAX_COLUMNS);
+        return dt_fail(DT_E_DATA, "column %s: there are %d columns of its kind already", name, DT_MAX_COLUMNS);
     return dt_catalog_need_room(c, name, 0, 0, strlen(name) + 1);
 }
 
@@ -413,8 +400,7 @@ dt_status dt_catalog_add_numbers(dt_catalog *c, const char *name, double *values
         free(values);
         return st;
     }
-    c->reals[c->n_reals++] =
-        (dt_real_column){.name = add_string(c, name), .value = values, .cap_cells = c->n_records};
+    c->reals[c->n_reals++] = (dt_real_column){.name = add_string(c, name), .value = values, .cap_cells = c->n_records};
     return DT_OK;
 }
 
@@ -452,8 +438,7 @@ static uint32_t keep_records(dt_catalog *c, const bool *keep) {
     for (uint32_t r = 0; r < c->n_records; r++) {
         dt_record *x = &c->records[r];
         if (!keep[r]) continue;
-        memmove(&c->members[n_members], &c->members[x->first_member],
-                x->n_members * sizeof *c->members);
+        memmove(&c->members[n_members], &c->members[x->first_member], x->n_members * sizeof *c->members);
         c->records[n] = *x;
         c->records[n++].first_member = n_members;
         n_members += x->n_members;

@@ -95,8 +95,7 @@ uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes)
 // Records come in the order of their shards.
 dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key);
 // To the record added last. DT_E_DATA when it already has a member of that extension.
-dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size,
-                                const uint64_t *hash);
+dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset, uint64_t size, const uint64_t *hash);
 // Sets a metadata cell of the record added last. DT_E_DATA beyond DT_MAX_COLUMNS.
 dt_status dt_catalog_set(dt_catalog *c, const char *column, const char *value);
 // Sets a metadata cell of a record that was added before.
@@ -112,8 +111,8 @@ dt_status dt_catalog_finish(dt_catalog *c);
 
 // Building by columns instead of record by record, for the reader of indexes. `path`: the file that they come from, for
 // the message of DT_E_DATA when there are too many. Before finish, a cell is the number of its interned text.
-dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records,
-                               uint64_t n_members, uint64_t n_string_bytes);
+dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records, uint64_t n_members,
+                               uint64_t n_string_bytes);
 // Room for n more, to be filled before anything else is added, and strings, each NUL-terminated, of which the
 // place of the first is returned. The caller has checked that they fit.
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n);

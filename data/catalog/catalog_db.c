@@ -68,8 +68,7 @@ static void create_table(filler *f) {
     sqlite3_str *sql = sqlite3_str_new(f->db);
     sqlite3_str_appendall(sql, "CREATE TABLE catalog(id INTEGER PRIMARY KEY");
     for (int i = 0; i < f->n_columns; i++)
-        sqlite3_str_appendf(sql, ", \"%w\" %s", f->names[i],
-                            f->readers[i].is_number ? "NUMERIC" : "TEXT");
+        sqlite3_str_appendf(sql, ", \"%w\" %s", f->names[i], f->readers[i].is_number ? "NUMERIC" : "TEXT");
     sqlite3_str_appendchar(sql, 1, ')');
     char *text = sqlite3_str_finish(sql);
     run(f, text);
@@ -117,8 +116,7 @@ static dt_status write_rows(const dt_io_file *file, const dt_catalog *c) {
         dt_column_reader_init(&f.readers[i], c, i);
         f.names[i] = sql_name(&f, i, dt_catalog_name(c, i));
     }
-    f.rc = sqlite3_open_v2(file->temporary, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX,
-                           "unix-none");
+    f.rc = sqlite3_open_v2(file->temporary, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix-none");
     run(&f, "PRAGMA journal_mode = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
             "BEGIN");
     create_table(&f);

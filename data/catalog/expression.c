@@ -33,8 +33,7 @@ static dt_status fail_at(dt_expr *e, size_t at, size_t n, const char *what) {
         for (char *p = near; *p; p++)
             if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
     }
-    e->status = dt_fail(DT_E_USAGE, "expression, character %zu (%s): %s", column_of(e->text, at),
-                        near, what);
+    e->status = dt_fail(DT_E_USAGE, "expression, character %zu (%s): %s", column_of(e->text, at), near, what);
     return e->status;
 }
 
@@ -50,8 +49,7 @@ dt_status dt_expr_fail_name(const dt_expr *e, int i, const char *fmt, ...) {
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     const bool hint = e->names[i].at > 0 && !strstr(what, "did you mean"); // label = cat
-    return dt_fail(DT_E_USAGE, "expression, character %zu: %s%s",
-                   column_of(e->text, e->names[i].at), what,
+    return dt_fail(DT_E_USAGE, "expression, character %zu: %s%s", column_of(e->text, e->names[i].at), what,
                    hint ? "; text is in 'single quotes'" : "");
 }
 
@@ -65,8 +63,7 @@ static bool is_name_part(char c) {
 }
 
 static bool is_keyword(const char *s, size_t n) {
-    static const char *const WORDS[] = {"and", "or",   "not",  "in",    "like",
-                                        "is",  "null", "true", "false", "between"};
+    static const char *const WORDS[] = {"and", "or", "not", "in", "like", "is", "null", "true", "false", "between"};
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
         if (strlen(WORDS[i]) == n && strncasecmp(WORDS[i], s, n) == 0) return true;
     return false;
@@ -100,8 +97,7 @@ static void read_number(dt_expr *e, dt_expr_token *t) {
     t->kind = T_NUMBER;
     t->n = (size_t)(p - s);
     if (!dt_expr_read_number(s, t->n, &t->number) || is_name_part(*p))
-        fail_at(e, t->at, t->n + is_name_part(*p),
-                "not a number; names that begin with a digit want \"quotes\"");
+        fail_at(e, t->at, t->n + is_name_part(*p), "not a number; names that begin with a digit want \"quotes\"");
 }
 
 static void read_sign(dt_expr *e, dt_expr_token *t) {
@@ -121,8 +117,7 @@ static void read_sign(dt_expr *e, dt_expr_token *t) {
 
 // Behind a value + and - are arithmetic.
 static bool ends_value(const dt_expr_token *t) {
-    return t->kind == T_NAME || t->kind == T_NUMBER || t->kind == T_TEXT ||
-           (t->kind == T_SIGN && *t->text == ')');
+    return t->kind == T_NAME || t->kind == T_NUMBER || t->kind == T_TEXT || (t->kind == T_SIGN && *t->text == ')');
 }
 
 static void advance(dt_expr *e) {
@@ -135,8 +130,8 @@ static void advance(dt_expr *e) {
     char c = s[e->at], next = s[e->at + 1];
     if (c == '\'' || c == '"') {
         read_quoted(e, t, c);
-    } else if (isdigit((unsigned char)c) || ((c == '.' || (signs && (c == '-' || c == '+'))) &&
-                                             (isdigit((unsigned char)next) || next == '.'))) {
+    } else if (isdigit((unsigned char)c) ||
+               ((c == '.' || (signs && (c == '-' || c == '+'))) && (isdigit((unsigned char)next) || next == '.'))) {
         read_number(e, t);
     } else if (is_name_start(c)) {
         while (is_name_part(s[t->at + t->n])) t->n++;
@@ -254,8 +249,7 @@ static dt_status compile_regex(dt_expr *e, dt_node *n, const char *pattern) {
     free(text);
     if (!good) {
         free(n->regex);
-        fail_here(e,
-                  dt_arena_printf(&e->arena, "not a POSIX extended regular expression: %s", why));
+        fail_here(e, dt_arena_printf(&e->arena, "not a POSIX extended regular expression: %s", why));
         return DT_E_USAGE;
     }
     e->regexes = dt_xgrow(e->regexes, e->n_regexes, sizeof *e->regexes);
@@ -274,9 +268,7 @@ static dt_node *parse_call(dt_expr *e) {
     dt_node *n = new_node(e, DT_NODE_CALL), *last = NULL;
     const char *name;
     int least, most, n_given = 0;
-    while ((name = dt_expr_function(n->function, &least, &most)) &&
-           strcasecmp(name, e->t.text) != 0)
-        n->function++;
+    while ((name = dt_expr_function(n->function, &least, &most)) && strcasecmp(name, e->t.text) != 0) n->function++;
     if (!name) return no_function(e);
     advance(e);
     do {
@@ -334,8 +326,7 @@ static dt_node *parse_primary(dt_expr *e) {
         dt_node *n = parse_or(e);
         if (!n) return NULL;
         if (!is_sign(e, ")"))
-            return fail_here(e, dt_node_is_condition(n) ? "expected `)`, `and` or `or`"
-                                                        : "expected `)`");
+            return fail_here(e, dt_node_is_condition(n) ? "expected `)`, `and` or `or`" : "expected `)`");
         advance(e);
         return e->failed ? NULL : n;
     }
@@ -343,8 +334,7 @@ static dt_node *parse_primary(dt_expr *e) {
         const dt_expr_token next = peek(e);
         if (e->failed) return NULL;
         if (next.kind == T_SIGN && *next.text == '(') return parse_call(e);
-        if (is_soft_word(e, "case") && next.kind == T_NAME && strcasecmp(next.text, "when") == 0)
-            return parse_case(e);
+        if (is_soft_word(e, "case") && next.kind == T_NAME && strcasecmp(next.text, "when") == 0) return parse_case(e);
     }
     dt_node *n;
     if (e->t.kind == T_NAME) {
@@ -378,8 +368,7 @@ static dt_node *parse_signed(dt_expr *e) {
 }
 
 // A chain of operators of one rank, from left to right.
-static dt_node *parse_operators(dt_expr *e, const char *const *signs,
-                                dt_node *(*parse)(dt_expr *)) {
+static dt_node *parse_operators(dt_expr *e, const char *const *signs, dt_node *(*parse)(dt_expr *)) {
     enum { MOST_TERMS = 64 };
     dt_node *n = parse(e);
     for (int terms = 1; n;) {
@@ -463,8 +452,7 @@ static dt_node *parse_between(dt_expr *e, dt_node *n) {
     n->kind = DT_NODE_BETWEEN;
     dt_node *low = add_operand(n, n->child, parse_sum(e));
     if (!low) return NULL;
-    if (!accept_word(e, "and"))
-        return fail_here(e, "expected `and` and the upper value of between");
+    if (!accept_word(e, "and")) return fail_here(e, "expected `and` and the upper value of between");
     return add_operand(n, low, parse_sum(e)) ? n : NULL;
 }
 
@@ -499,8 +487,7 @@ static dt_node *parse_test(dt_expr *e) {
     if (e->failed) return NULL;
     if (!is_test) return first;
     if (n->has_name) return n;
-    fail_at(e, at, e->t.at - at,
-            "compares no column of the set (text is in 'single quotes', names are not)");
+    fail_at(e, at, e->t.at - at, "compares no column of the set (text is in 'single quotes', names are not)");
     return NULL;
 }
 

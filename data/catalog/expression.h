@@ -50,8 +50,7 @@ void dt_expr_destroy(dt_expr *e);
 int dt_expr_n_names(const dt_expr *e);
 const char *dt_expr_name(const dt_expr *e, int i);
 // dt_fail(DT_E_USAGE) with the place where name i stands.
-dt_status dt_expr_fail_name(const dt_expr *e, int i, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+dt_status dt_expr_fail_name(const dt_expr *e, int i, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 // ---- values --------------------------------------------------------------------------------------
 typedef enum dt_cell_kind { DT_CELL_NULL, DT_CELL_NUMBER, DT_CELL_TEXT } dt_cell_kind;

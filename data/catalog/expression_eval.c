@@ -71,8 +71,7 @@ bool dt_cell_is_whole(const dt_cell *v) {
 
 const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]) {
     if (v->text) return v->text;
-    return is_whole(v->number) ? dt_int_text(buffer, (int64_t)v->number)
-                               : dt_real_text(buffer, (double)v->number);
+    return is_whole(v->number) ? dt_int_text(buffer, (int64_t)v->number) : dt_real_text(buffer, (double)v->number);
 }
 
 int dt_cell_compare_numbers(const void *pa, const void *pb) {
@@ -119,10 +118,8 @@ static dt_cell call_substr(const call *c) {
     const char *s = text_of(&c->v[0], c->r);
     int64_t length = 0;
     for (const char *p = s; *p; p += char_bytes(p)) length++;
-    if (!(fabsl(c->v[1].number) < 1e15L) || (c->n_values > 2 && !(fabsl(c->v[2].number) < 1e15L)))
-        return NO_VALUE;
-    int64_t from = (int64_t)c->v[1].number,
-            count = c->n_values > 2 ? (int64_t)c->v[2].number : length;
+    if (!(fabsl(c->v[1].number) < 1e15L) || (c->n_values > 2 && !(fabsl(c->v[2].number) < 1e15L))) return NO_VALUE;
+    int64_t from = (int64_t)c->v[1].number, count = c->n_values > 2 ? (int64_t)c->v[2].number : length;
     if (from < 0) from += length + 1;
     if (from < 1) {
         count += c->n_values > 2 ? from - 1 : 0;
@@ -189,9 +186,8 @@ static const struct {
     const char *name;
     int least, most;
     dt_cell (*call)(const call *c);
-} FUNCTIONS[] = {{"floor", 1, 1, call_floor},   {"lower", 1, 1, call_lower},
-                 {"number", 1, 1, call_number}, {"regex", 2, 2, call_regex},
-                 {"split", 3, 3, call_split},   {"substr", 2, 3, call_substr},
+} FUNCTIONS[] = {{"floor", 1, 1, call_floor}, {"lower", 1, 1, call_lower}, {"number", 1, 1, call_number},
+                 {"regex", 2, 2, call_regex}, {"split", 3, 3, call_split}, {"substr", 2, 3, call_substr},
                  {"upper", 1, 1, call_upper}};
 
 const char *dt_expr_function(int i, int *least, int *most) {
@@ -216,8 +212,7 @@ static dt_cell value_of_call(const dt_node *n, const record *r) {
 static dt_cell compute(const dt_node *n, const record *r) {
     const dt_cell a = value_of(n->child, r), b = value_of(n->child->next, r);
     if (a.kind == DT_CELL_NULL || b.kind == DT_CELL_NULL) return NO_VALUE;
-    if (n->sign == '|')
-        return dt_cell_text(dt_arena_printf(r->scratch, "%s%s", text_of(&a, r), text_of(&b, r)));
+    if (n->sign == '|') return dt_cell_text(dt_arena_printf(r->scratch, "%s%s", text_of(&a, r), text_of(&b, r)));
     const long double x = a.number, y = b.number;
     if (isnan(x) || isnan(y)) return NO_VALUE;
     const long double z = n->sign == '+'   ? x + y
@@ -303,8 +298,7 @@ static int order_of(const dt_node *na, const dt_cell *a, const dt_node *nb, cons
         as_text = true; // a literal, which was meant as text
     }
     if (as_text) {
-        int order = (na->is_truth || nb->is_truth ? strcasecmp : strcmp)(dt_cell_string(a, x),
-                                                                         dt_cell_string(b, y));
+        int order = (na->is_truth || nb->is_truth ? strcasecmp : strcmp)(dt_cell_string(a, x), dt_cell_string(b, y));
         return order < 0 ? DT_LESS : order > 0 ? DT_GREATER : DT_EQUAL;
     }
     return a->number < b->number ? DT_LESS : a->number > b->number ? DT_GREATER : DT_EQUAL;
@@ -314,9 +308,7 @@ static int order_of(const dt_node *na, const dt_cell *a, const dt_node *nb, cons
 static truth is_in(const dt_node *n, const dt_cell *v) {
     if (v->kind == DT_CELL_NULL) return UNKNOWN;
     bool is_number = !isnan(v->number), found = false;
-    if (is_number &&
-        bsearch(v, n->numbers, (size_t)n->n_numbers, sizeof *v, dt_cell_compare_numbers))
-        return YES;
+    if (is_number && bsearch(v, n->numbers, (size_t)n->n_numbers, sizeof *v, dt_cell_compare_numbers)) return YES;
     if (v->kind == DT_CELL_TEXT) {
         found = bsearch(v, n->texts, (size_t)n->n_texts, sizeof *v, dt_cell_compare_texts) ||
                 (n->has_true && strcasecmp(v->text, "true") == 0) ||
@@ -333,9 +325,7 @@ static truth test(const dt_node *n, const record *r) {
     if (n->kind == DT_NODE_NULL) return truth_of(v.kind == DT_CELL_NULL);
     if (n->kind == DT_NODE_IN) return is_in(n, &v);
     if (n->kind == DT_NODE_LIKE)
-        return v.kind == DT_CELL_NULL
-                   ? UNKNOWN
-                   : truth_of(is_like(dt_cell_string(&v, text), n->literal.text));
+        return v.kind == DT_CELL_NULL ? UNKNOWN : truth_of(is_like(dt_cell_string(&v, text), n->literal.text));
     const dt_node *second = n->child->next;
     int order = order_of(n->child, &v, second, r);
     if (n->kind == DT_NODE_COMPARE) return order ? truth_of(order & n->orders) : UNKNOWN;

@@ -142,8 +142,7 @@ dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_
     while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
     const size_t n_strings = w.strings.n_bytes;
     uint64_t head[5] = {0, 0, x->n_bytes, stamp, x->source_hash};
-    uint32_t counts[6] = {(uint32_t)n_strings, c->n_exts,   w.n_columns,
-                          w.n_records,         w.n_members, w.n_reals};
+    uint32_t counts[6] = {(uint32_t)n_strings, c->n_exts, w.n_columns, w.n_records, w.n_members, w.n_reals};
     out->n_bytes = 0;
     dt_buffer_append(out, MAGIC, sizeof MAGIC);
     dt_buffer_append(out, head, sizeof head);
@@ -182,9 +181,8 @@ typedef struct reader {
 } reader;
 
 static dt_status damaged(const reader *r, const char *what) {
-    return dt_fail(DT_E_DATA,
-                   "%s: damaged index: %s; remove it (the data is then scanned) or pack again",
-                   r->path, what);
+    return dt_fail(DT_E_DATA, "%s: damaged index: %s; remove it (the data is then scanned) or pack again", r->path,
+                   what);
 }
 
 static const uint8_t *take(reader *r, uint64_t n_bytes) {
@@ -265,8 +263,7 @@ static dt_status map_ext(reader *r, ext_map *map, uint32_t e, uint32_t *out) {
     return DT_OK;
 }
 
-static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, const uint8_t *p,
-                                dt_member *to) {
+static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, const uint8_t *p, dt_member *to) {
     for (uint32_t m = 0; m < rec->n_members; m++, p += 32) {
         uint32_t ext = 0;
         uint64_t offset = u64_at(p, 1), size = u64_at(p, 2);
@@ -277,20 +274,15 @@ static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, c
         for (uint32_t i = 0; i < m; i++)
             if (to[i].ext == ext)
                 return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", r->data_path,
-                               dt_catalog_str(r->c, rec->key),
-                               dt_catalog_str(r->c, r->c->exts[ext]));
-        to[m] = (dt_member){.ext = ext,
-                            .has_hash = has_hash,
-                            .offset = offset,
-                            .size = size,
-                            .hash = has_hash ? u64_at(p, 3) : 0};
+                               dt_catalog_str(r->c, rec->key), dt_catalog_str(r->c, r->c->exts[ext]));
+        to[m] = (dt_member){
+            .ext = ext, .has_hash = has_hash, .offset = offset, .size = size, .hash = has_hash ? u64_at(p, 3) : 0};
     }
     return DT_OK;
 }
 
 // Fills the records from `first` on, and their members.
-static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t first,
-                              uint32_t first_string) {
+static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t first, uint32_t first_string) {
     dt_catalog *c = r->c;
     const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
     const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
@@ -308,8 +300,7 @@ static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t 
                           .first_member = first_member + used,
                           .n_members = n,
                           .key_hash = dt_hash64(text, strlen(text))};
-        DT_TRY(
-            append_members(r, map, to, mem + 32 * (uint64_t)used, members ? members + used : NULL));
+        DT_TRY(append_members(r, map, to, mem + 32 * (uint64_t)used, members ? members + used : NULL));
         used += n;
     }
     return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
@@ -339,31 +330,27 @@ static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
 }
 
 // Checks header and hash, and whether the index describes this data file.
-static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_t n_data,
-                            uint64_t stamp, const uint8_t **fixed, bool *stale) {
+static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_t n_data, uint64_t stamp,
+                            const uint8_t **fixed, bool *stale) {
     *stale = false;
-    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0)
-        return damaged(r, "it does not start like one");
+    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0) return damaged(r, "it does not start like one");
     if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return damaged(r, "cut");
     r->at = p + HEADER_BYTES;
     r->end = p + n_bytes;
-    if (dt_hash64(r->at, n_bytes - HEADER_BYTES) != u64_at(p, 2))
-        return damaged(r, "its hash does not fit");
+    if (dt_hash64(r->at, n_bytes - HEADER_BYTES) != u64_at(p, 2)) return damaged(r, "its hash does not fit");
     *fixed = take(r, 48);
     if (!*fixed) return damaged(r, "cut");
     r->data_bytes = u64_at(*fixed, 0);
     if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packing wrote more: the file is cut
-        return dt_fail(DT_E_DATA,
-                       "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
+        return dt_fail(DT_E_DATA, "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
                        r->data_path, (unsigned long long)n_data, (unsigned long long)r->data_bytes);
     bool packed = u64_at(*fixed, 2) != 0;
     *stale = n_data != r->data_bytes || (!packed && stamp != u64_at(*fixed, 1));
     return DT_OK;
 }
 
-dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
-                         size_t n_bytes, uint64_t n_data, uint64_t *stamp, bool *stale,
-                         uint64_t *source_hash) {
+dt_status dt_index_check(const char *data_path, const char *index_path, const void *data, size_t n_bytes,
+                         uint64_t n_data, uint64_t *stamp, bool *stale, uint64_t *source_hash) {
     reader r = {.path = index_path, .data_path = data_path};
     const uint8_t *fixed = NULL;
     const uint64_t of_data = *stamp;
@@ -379,9 +366,8 @@ dt_status dt_index_check(const char *data_path, const char *index_path, const vo
     return DT_OK;
 }
 
-dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
-                         const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
-                         bool *stale) {
+dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path, const void *data, size_t n_bytes,
+                         uint64_t n_data, uint64_t stamp, bool *stale) {
     reader r = {.c = c, .path = index_path, .data_path = data_path};
     const uint8_t *fixed = NULL;
     DT_TRY(open_index(&r, data, n_bytes, n_data, stamp, &fixed, stale));

@@ -20,14 +20,12 @@ dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const cha
 // index itself is damaged, or the data file is shorter than described.
 dt_status dt_index_load(dt_catalog *c, const char *data_path, bool *found, bool *stale);
 // Appends an index that is in memory. n_data, stamp: of the data file.
-dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path,
-                         const void *data, size_t n_bytes, uint64_t n_data, uint64_t stamp,
-                         bool *stale);
+dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index_path, const void *data, size_t n_bytes,
+                         uint64_t n_data, uint64_t stamp, bool *stale);
 // Checks only that the index is whole and describes the data file, and says what that was packed from (0:
 // the index was made by scanning). Warns if a packed file has changed but kept its size. *stamp: of the data file, 0 where its
 // version stands for it; then the index's own.
-dt_status dt_index_check(const char *data_path, const char *index_path, const void *data,
-                         size_t n_bytes, uint64_t n_data, uint64_t *stamp, bool *stale,
-                         uint64_t *source_hash);
+dt_status dt_index_check(const char *data_path, const char *index_path, const void *data, size_t n_bytes,
+                         uint64_t n_data, uint64_t *stamp, bool *stale, uint64_t *source_hash);
 
 #endif

@@ -36,8 +36,7 @@ const char *dt_catalog_name(const dt_catalog *c, int column) {
     static const char *const FIXED[] = {"key", "shard", "bytes"};
     uint32_t i = (uint32_t)column - DT_N_FIXED_COLUMNS;
     if (column < DT_N_FIXED_COLUMNS) return FIXED[column];
-    return dt_catalog_str(c,
-                          i < c->n_columns ? c->columns[i].name : c->reals[i - c->n_columns].name);
+    return dt_catalog_str(c, i < c->n_columns ? c->columns[i].name : c->reals[i - c->n_columns].name);
 }
 
 bool dt_catalog_has_name(const dt_catalog *c, const char *name) {
@@ -60,8 +59,7 @@ static int find(const dt_catalog *c, const char *name, char *why, size_t cap) {
     size_t at = (size_t)snprintf(why, cap, "the set has no column '%s'", name);
     if (near && at < cap) snprintf(why + at, cap - at, "; did you mean '%s'?", near);
     for (int i = 0; i < n && !near && at < cap; i++)
-        at += (size_t)snprintf(why + at, cap - at, "%s%s", i ? ", " : "; it has ",
-                               dt_catalog_name(c, i));
+        at += (size_t)snprintf(why + at, cap - at, "%s%s", i ? ", " : "; it has ", dt_catalog_name(c, i));
     return -1;
 }
 
@@ -95,8 +93,7 @@ void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column)
     *r = (dt_column_reader){.c = c, .column = column, .is_number = column == DT_COLUMN_BYTES};
     if (column == DT_COLUMN_SHARD) {
         r->values = dt_xcalloc((size_t)c->n_shards + 1, sizeof *r->values);
-        for (uint32_t s = 0; s < c->n_shards; s++)
-            r->values[s] = dt_cell_text(dt_path_base(c->shards[s].path));
+        for (uint32_t s = 0; s < c->n_shards; s++) r->values[s] = dt_cell_text(dt_path_base(c->shards[s].path));
     } else if (text >= (int)c->n_columns) {
         r->is_number = true;
     } else if (text >= 0) {
@@ -195,8 +192,7 @@ static dt_status add_cells(dt_catalog *c, const char *name, const dt_cell *v, dt
     const uint32_t n = c->n_records;
     if (dt_cells_are_reals(v, n)) {
         double *real = dt_xcalloc((size_t)n + 1, sizeof *real);
-        for (uint32_t r = 0; r < n; r++)
-            real[r] = v[r].kind == DT_CELL_NULL ? NAN : (double)v[r].number;
+        for (uint32_t r = 0; r < n; r++) real[r] = v[r].kind == DT_CELL_NULL ? NAN : (double)v[r].number;
         return dt_catalog_add_numbers(c, name, real);
     }
     const char **text = dt_xcalloc((size_t)n + 1, sizeof *text);
@@ -216,8 +212,7 @@ dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *express
     dt_arena_init(&arena);
     dt_cell *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v);
     dt_status st = open_asker(&a, c, e);
-    for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++)
-        v[r] = dt_expr_value(e, values_of(&a, r), &arena);
+    for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) v[r] = dt_expr_value(e, values_of(&a, r), &arena);
     if (st == DT_OK) st = add_cells(c, name, v, &arena);
     close_asker(&a);
     free(v);

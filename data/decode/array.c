@@ -58,8 +58,7 @@ static int reject(const float *v, bool *bad, int n, line l) {
         if (!bad[i]) squares += d * d;
     }
     double threshold = REJECT_SIGMAS * sqrt(k > 0 ? squares / k : 0);
-    for (int i = 0; i < n; i++)
-        far[i] = bad[i] || fabs((double)v[i] - (l.slope * i + l.offset)) > threshold;
+    for (int i = 0; i < n; i++) far[i] = bad[i] || fabs((double)v[i] - (l.slope * i + l.offset)) > threshold;
     int grow = n / 100 > 1 ? n / 100 : 1, n_good = 0;
     for (int i = 0; i < n; i++) { // the window of numpy's convolve(mode="same")
         bad[i] = false;
@@ -144,8 +143,8 @@ const dt_array_spec *dt_array_spec_of(const dt_image_want *w) {
 static dt_status check_bands(const dt_array_spec *spec, const dt_planes *p, int channels) {
     for (int i = 0; i < spec->n_bands; i++)
         if (spec->bands[i] >= p->n)
-            return dt_fail(DT_E_DATA, "%s: no band %d: it has %lld, counted from 0", p->format,
-                           spec->bands[i], (long long)p->n);
+            return dt_fail(DT_E_DATA, "%s: no band %d: it has %lld, counted from 0", p->format, spec->bands[i],
+                           (long long)p->n);
     int64_t n = spec->n_bands ? spec->n_bands : p->n;
     if (n == channels) return DT_OK;
     return dt_fail(DT_E_DATA,

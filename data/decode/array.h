@@ -13,18 +13,17 @@ enum { DT_MAX_HDUS = 16 };
 
 // What a field makes of an array.
 typedef struct dt_array_spec {
-    bool f32; // pixels as floats; else bytes: stretched values times 255, others as they are, both
-              // rounded and cut to 0..255
-    bool chw; // NPY of three axes: channels first; else last
-    int n_hdus; // FITS: units whose planes are taken, one after another; 0: the first image
-    const char *hdus[DT_MAX_HDUS];       // EXTNAME, or number from 0 (the primary one); borrowed
+    bool f32;                      // pixels as floats; else bytes: stretched values times 255, others as they are, both
+                                   // rounded and cut to 0..255
+    bool chw;                      // NPY of three axes: channels first; else last
+    int n_hdus;                    // FITS: units whose planes are taken, one after another; 0: the first image
+    const char *hdus[DT_MAX_HDUS]; // EXTNAME, or number from 0 (the primary one); borrowed
     int n_bands, bands[DT_MAX_CHANNELS]; // planes to take, in this order; 0: all as they come
     dt_stretch stretch;                  // to 0..1, each channel by itself
     dt_range range;                      // the values that become 0 and 1
     double low, high;                    // DT_RANGE_given
     double softening;                    // asinh: share of the range below which it is about linear
-    double origin
-        [DT_MAX_CHANNELS]; // f32 unstretched: by channel, subtracted from values before they are rounded
+    double origin[DT_MAX_CHANNELS];      // f32 unstretched: by channel, subtracted from values before they are rounded
 } dt_array_spec;
 
 // ---- planes ----------------------------------------------------------------------------------------

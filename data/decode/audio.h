@@ -38,13 +38,12 @@ typedef struct dt_audio_info {
 // garbage, a cut file, no samples, a rate or number of channels beyond the limits.
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
 // The same of a series (array.h): values as they are less `origin` of their channel, rate 0.
-dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes,
-                                    const double origin[DT_AUDIO_MAX_CHANNELS], dt_audio_info *out);
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const double origin[DT_AUDIO_MAX_CHANNELS],
+                                    dt_audio_info *out);
 // n samples from `begin` of each channel, as `channels` channels: out[c * stride + i]. Decodes those, and before them what
 // their codec needs. DT_E_DATA: the file ends early, has NaN, or its channels cannot be converted to so many;
 // a series must have just these.
-dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
-                             size_t stride);
+dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out, size_t stride);
 
 // What the container itself states (audio_whole.c): sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
 // checksums. DT_E_DATA with the place. Whatever follows the last page of an Ogg, such as a tag, is cut off s,
@@ -56,10 +55,9 @@ dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page)
 typedef struct dt_audio_clip {
     double rate; // in steps of 0.001 Hz; a series has it
     int channels;
-    int64_t n_samples; // of a channel
-    dt_audio_pad pad;  // after the end of a file that is shorter
-    double origin
-        [DT_AUDIO_MAX_CHANNELS]; // of a series, by channel: subtracted before values are rounded to f32
+    int64_t n_samples;                    // of a channel
+    dt_audio_pad pad;                     // after the end of a file that is shorter
+    double origin[DT_AUDIO_MAX_CHANNELS]; // of a series, by channel: subtracted before values are rounded to f32
 } dt_audio_clip;
 
 // One a worker: the open file, and tables for the rates that the worker has met.
@@ -71,8 +69,8 @@ void dt_clipper_destroy(dt_clipper *s);
 // out[c * stride + i]. DT_E_DATA: as for the file, or it has too many samples, or its rate cannot be converted
 // to the wanted one.
 #define DT_CLIP_CENTRE UINT64_MAX
-dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want, uint64_t at,
-                         float *out, size_t stride);
+dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want, uint64_t at, float *out,
+                         size_t stride);
 
 // ---- rates (audio_resample.c) ------------------------------------------------------------------------
 // Band-limited interpolation by a Hann-windowed sinc of six zero crossings, cut at 0.99 of the lower
@@ -85,11 +83,9 @@ void dt_resampler_destroy(dt_resampler *r);
 int64_t dt_resampler_length(const dt_resampler *r, int64_t n);
 // Input samples [*begin, *end) that outputs [first, first + n) need. They may reach beyond the file, where
 // samples are 0.
-void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin,
-                         int64_t *end);
+void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin, int64_t *end);
 // out[i] = output first + i; src[0] is input sample *begin of the window.
-void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, int64_t n,
-                      float *out);
+void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, int64_t n, float *out);
 
 // ---- features (audio_features.c) -----------------------------------------------------------------------
 typedef struct dt_feature_opts {
@@ -103,8 +99,8 @@ typedef struct dt_feature_opts {
     int n_mels;
     double f_min, f_max; // Hz
     bool htk,
-        slaney_norm; // mel scale HTK, else Slaney's; triangles of unit area, else of unit height
-    bool decibel;    // 10 log10 (power 1: 20 log10) of max(x, floor), else ln(x + floor)
+        slaney_norm;      // mel scale HTK, else Slaney's; triangles of unit area, else of unit height
+    bool decibel;         // 10 log10 (power 1: 20 log10) of max(x, floor), else ln(x + floor)
     double floor, top_db; // decibel: nothing is more than top_db below the largest; 0: no limit
     int n_mfcc;
 } dt_feature_opts;
@@ -123,8 +119,7 @@ typedef struct dt_feature_scratch {
     dt_buffer signal, work, plane;
     float *rows; // in signal, since begin
 } dt_feature_scratch;
-dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal,
-                            size_t *stride);
+dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal, size_t *stride);
 // dst: (rows, columns, channels).
 dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *dst);
 void dt_feature_scratch_fini(dt_feature_scratch *w);

@@ -23,8 +23,7 @@
 #include <string.h>
 
 typedef float quad __attribute__((vector_size(16), aligned(4), may_alias));
-typedef float lanes_at
-    __attribute__((vector_size(DT_LANES * sizeof(float)), aligned(4), may_alias));
+typedef float lanes_at __attribute__((vector_size(DT_LANES * sizeof(float)), aligned(4), may_alias));
 
 typedef struct band {
     int first, n; // bins
@@ -63,8 +62,7 @@ static void make_bands(dt_features *f) {
     double low = mel_of(o->f_min, o->htk), high = mel_of(o->f_max, o->htk);
     size_t n_weights = 0;
     double *point = dt_xcalloc((size_t)o->n_mels + 2, sizeof *point);
-    for (int i = 0; i < o->n_mels + 2; i++)
-        point[i] = hz_of(low + (high - low) * i / (o->n_mels + 1), o->htk);
+    for (int i = 0; i < o->n_mels + 2; i++) point[i] = hz_of(low + (high - low) * i / (o->n_mels + 1), o->htk);
     f->bands = dt_xcalloc((size_t)o->n_mels, sizeof *f->bands);
     f->weights = dt_xcalloc((size_t)f->n_bins * 3 + 1, sizeof *f->weights);
     for (int m = 0; m < o->n_mels; m++) {
@@ -89,8 +87,8 @@ static void make_cosine(dt_features *f) {
     f->cosine = dt_xcalloc((size_t)f->o.n_mfcc * (size_t)n, sizeof *f->cosine);
     for (int k = 0; k < f->o.n_mfcc; k++)
         for (int m = 0; m < n; m++)
-            f->cosine[k * n + m] = (float)(cos(acos(-1.0) * k * (2 * m + 1) / (2.0 * n)) *
-                                           sqrt((k == 0 ? 1.0 : 2.0) / n));
+            f->cosine[k * n + m] =
+                (float)(cos(acos(-1.0) * k * (2 * m + 1) / (2.0 * n)) * sqrt((k == 0 ? 1.0 : 2.0) / n));
 }
 
 static int near_size(int n) {
@@ -101,31 +99,26 @@ static int near_size(int n) {
 static dt_status check(const dt_feature_opts *o) {
     int edge = o->center ? o->n_fft / 2 : 0;
     if (o->n_samples < 1 || o->n_samples > DT_AUDIO_MAX_SAMPLES / o->channels)
-        return dt_fail(DT_E_USAGE, "a segment of %lld samples; expected 1 to %d",
-                       (long long)o->n_samples, DT_AUDIO_MAX_SAMPLES / o->channels);
+        return dt_fail(DT_E_USAGE, "a segment of %lld samples; expected 1 to %d", (long long)o->n_samples,
+                       DT_AUDIO_MAX_SAMPLES / o->channels);
     if (o->kind == DT_FEATURE_waveform) return DT_OK;
     if (!dt_fft_has_size(o->n_fft))
-        return dt_fail(DT_E_USAGE,
-                       "n_fft: %d has a prime factor above %d; the next size without is %d",
-                       o->n_fft, DT_FFT_MAX_PRIME, near_size(o->n_fft));
+        return dt_fail(DT_E_USAGE, "n_fft: %d has a prime factor above %d; the next size without is %d", o->n_fft,
+                       DT_FFT_MAX_PRIME, near_size(o->n_fft));
     if (o->window < 1 || o->window > o->n_fft)
-        return dt_fail(DT_E_USAGE, "window: %d; expected at most n_fft, which is %d", o->window,
-                       o->n_fft);
+        return dt_fail(DT_E_USAGE, "window: %d; expected at most n_fft, which is %d", o->window, o->n_fft);
     if (o->center && o->reflect && o->n_samples <= edge)
-        return dt_fail(DT_E_USAGE,
-                       "a segment of %lld samples is too short to mirror n_fft / 2 = %d of them",
+        return dt_fail(DT_E_USAGE, "a segment of %lld samples is too short to mirror n_fft / 2 = %d of them",
                        (long long)o->n_samples, edge);
     if (o->n_samples + 2 * edge < o->n_fft)
         return dt_fail(DT_E_USAGE, "a segment of %lld samples is shorter than n_fft, which is %d",
                        (long long)o->n_samples, o->n_fft);
     if (o->kind < DT_FEATURE_mel) return DT_OK;
     if (!(o->f_min >= 0 && o->f_min < o->f_max && o->f_max <= o->rate / 2.0))
-        return dt_fail(DT_E_USAGE,
-                       "f_min %g and f_max %g: expected 0 <= f_min < f_max <= half the rate, %g",
-                       o->f_min, o->f_max, o->rate / 2.0);
+        return dt_fail(DT_E_USAGE, "f_min %g and f_max %g: expected 0 <= f_min < f_max <= half the rate, %g", o->f_min,
+                       o->f_max, o->rate / 2.0);
     if (o->kind == DT_FEATURE_mfcc && o->n_mfcc > o->n_mels)
-        return dt_fail(DT_E_USAGE, "n_mfcc: %d; expected at most n_mels, which is %d", o->n_mfcc,
-                       o->n_mels);
+        return dt_fail(DT_E_USAGE, "n_mfcc: %d; expected at most n_mels, which is %d", o->n_mfcc, o->n_mels);
     return DT_OK;
 }
 
@@ -145,8 +138,7 @@ dt_status dt_features_create(dt_features **out, const dt_feature_opts *o) {
     f->fft = dt_fft_create(o->n_fft);
     f->window = dt_xcalloc((size_t)o->n_fft, sizeof *f->window);
     float *w = f->window + (o->n_fft - o->window) / 2;
-    for (int i = 0; i < o->window; i++)
-        w[i] = (float)(0.5 - 0.5 * cos(2 * acos(-1.0) * i / o->window));
+    for (int i = 0; i < o->window; i++) w[i] = (float)(0.5 - 0.5 * cos(2 * acos(-1.0) * i / o->window));
     if (has_bands(f)) make_bands(f);
     if (o->kind == DT_FEATURE_mfcc) make_cosine(f);
     return DT_OK;
@@ -183,8 +175,7 @@ static size_t row_length(const dt_features *f) {
     return (size_t)(f->o.n_samples + 2 * f->edge);
 }
 
-dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal,
-                            size_t *stride) {
+dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal, size_t *stride) {
     *stride = row_length(f);
     w->rows = aligned(&w->signal, *stride * (size_t)f->o.channels * sizeof *w->rows);
     if (!w->rows) return dt_fail(DT_E_INTERNAL, "out of memory for a sound");
@@ -209,8 +200,8 @@ static void fill_edges(const dt_features *f, float *row) {
 }
 
 // Eight windowed frames, `hop` apart: (n, LANES). Where fewer are left the last one is repeated.
-VECTORIZED static void load_frames(const float *restrict x, const float *restrict w, int n,
-                                   size_t hop, size_t n_valid, dt_lanes *restrict to) {
+VECTORIZED static void load_frames(const float *restrict x, const float *restrict w, int n, size_t hop, size_t n_valid,
+                                   dt_lanes *restrict to) {
     const float *row[DT_LANES];
     float *out = (float *)to;
     for (size_t l = 0; l < DT_LANES; l++) row[l] = x + hop * (l < n_valid ? l : n_valid - 1);
@@ -244,9 +235,8 @@ static inline void store(const dt_lanes *v, float *to, size_t n_valid) {
         for (size_t l = 0; l < n_valid; l++) to[l] = (*v)[l];
 }
 
-VECTORIZED static void sum_bands(const band *restrict b, size_t n_bands,
-                                 const float *restrict weights, const dt_lanes *restrict power,
-                                 float *restrict out, size_t stride, size_t n_valid) {
+VECTORIZED static void sum_bands(const band *restrict b, size_t n_bands, const float *restrict weights,
+                                 const dt_lanes *restrict power, float *restrict out, size_t stride, size_t n_valid) {
     for (size_t m = 0; m < n_bands; m++, out += stride) {
         const dt_lanes *p = power + b[m].first;
         const float *w = weights + b[m].weights;
@@ -262,14 +252,13 @@ VECTORIZED static void sum_bands(const band *restrict b, size_t n_bands,
     }
 }
 
-VECTORIZED static void copy_bins(const dt_lanes *restrict power, size_t n_bins, float *restrict out,
-                                 size_t stride, size_t n_valid) {
+VECTORIZED static void copy_bins(const dt_lanes *restrict power, size_t n_bins, float *restrict out, size_t stride,
+                                 size_t n_valid) {
     for (size_t k = 0; k < n_bins; k++) store(&power[k], out + k * stride, n_valid);
 }
 
 // (bins or bands, frames) of one channel.
-static dt_status make_spectrogram(const dt_features *f, dt_feature_scratch *w, const float *x,
-                                  float *out) {
+static dt_status make_spectrogram(const dt_features *f, dt_feature_scratch *w, const float *x, float *out) {
     size_t n_work = dt_fft_work(f->fft), n_bins = (size_t)f->n_bins;
     dt_lanes *a = aligned(&w->work, (2 * n_work + n_bins) * sizeof *a);
     if (!a) return dt_fail(DT_E_INTERNAL, "out of memory for a spectrum");
@@ -345,8 +334,7 @@ static void make_cepstrum(const dt_features *f, const float *x, float *out) {
     size_t n = (size_t)f->n_frames, n_mels = (size_t)f->o.n_mels;
     memset(out, 0, n * (size_t)f->o.n_mfcc * sizeof *out);
     for (size_t k = 0; k < (size_t)f->o.n_mfcc; k++)
-        for (size_t m = 0; m < n_mels; m++)
-            add_row(out + k * n, x + m * n, f->cosine[k * n_mels + m], n);
+        for (size_t m = 0; m < n_mels; m++) add_row(out + k * n, x + m * n, f->cosine[k * n_mels + m], n);
 }
 
 static void interleave(const float *planes, size_t n, size_t n_channels, float *dst) {
@@ -356,8 +344,7 @@ static void interleave(const float *planes, size_t n, size_t n_channels, float *
 
 dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *dst) {
     const dt_feature_opts *o = &f->o;
-    size_t channels = (size_t)o->channels, n = (size_t)(f->rows * f->n_frames),
-           length = row_length(f);
+    size_t channels = (size_t)o->channels, n = (size_t)(f->rows * f->n_frames), length = row_length(f);
     if (o->kind == DT_FEATURE_waveform) {
         interleave(w->rows, n, channels, dst);
         return DT_OK;
@@ -370,12 +357,10 @@ dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *ds
         fill_edges(f, w->rows + c * length);
         DT_TRY(make_spectrogram(f, w, w->rows + c * length, planes + c * n_before));
     }
-    if (o->kind == DT_FEATURE_logspectrogram || o->kind >= DT_FEATURE_logmel)
-        make_logs(f, planes, n_before * channels);
+    if (o->kind == DT_FEATURE_logspectrogram || o->kind >= DT_FEATURE_logmel) make_logs(f, planes, n_before * channels);
     if (is_mfcc) {
         float *cepstrum = planes + n_before * channels;
-        for (size_t c = 0; c < channels; c++)
-            make_cepstrum(f, planes + c * n_before, cepstrum + c * n);
+        for (size_t c = 0; c < channels; c++) make_cepstrum(f, planes + c * n_before, cepstrum + c * n);
         planes = cepstrum;
     }
     if (!direct) interleave(planes, n, channels, dst);

@@ -78,8 +78,7 @@ VECTORIZED static void from_s16(const uint8_t *restrict p, size_t n, float *rest
 
 VECTORIZED static void from_s24(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++) {
-        uint32_t v =
-            (uint32_t)p[3 * i] << 8 | (uint32_t)p[3 * i + 1] << 16 | (uint32_t)p[3 * i + 2] << 24;
+        uint32_t v = (uint32_t)p[3 * i] << 8 | (uint32_t)p[3 * i + 1] << 16 | (uint32_t)p[3 * i + 2] << 24;
         out[i] = (float)(int32_t)v * (1.0f / 2147483648.0f);
     }
 }
@@ -115,8 +114,7 @@ static dt_status open_wav(dt_audio_file *f, dt_span s) {
         if (memcmp(p, "data", 4) == 0) {
             if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
             if (n > left && n < PIPE_LENGTH)
-                return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there",
-                               n, left);
+                return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there", n, left);
             if (!f->convert) return DT_OK;
             f->samples = p + 8;
             size_t frame = f->sample_bytes * (size_t)f->info.channels;
@@ -167,8 +165,7 @@ static bool states_length(dt_span s) {
     const uint8_t *p = s.data;
     size_t at = 0;
     if (s.n_bytes >= 10 && memcmp(p, "ID3", 3) == 0)
-        at = 10 + ((size_t)(p[6] & 127) << 21 | (size_t)(p[7] & 127) << 14 |
-                   (size_t)(p[8] & 127) << 7 | (p[9] & 127));
+        at = 10 + ((size_t)(p[6] & 127) << 21 | (size_t)(p[7] & 127) << 14 | (size_t)(p[8] & 127) << 7 | (p[9] & 127));
     if (at > s.n_bytes) return false;
     const size_t n = s.n_bytes - at < MP3_HEAD ? s.n_bytes - at : MP3_HEAD;
     for (size_t i = 0; i < sizeof TAGS / sizeof *TAGS; i++)
@@ -179,10 +176,7 @@ static bool states_length(dt_span s) {
 static _Thread_local dt_audio_file *counted; // whose frames are to be counted, or NULL
 
 static dt_status open_sound(dt_audio_file *f) {
-    SF_VIRTUAL_IO io = {.get_filelen = memory_length,
-                        .seek = memory_seek,
-                        .read = memory_read,
-                        .tell = memory_tell};
+    SF_VIRTUAL_IO io = {.get_filelen = memory_length, .seek = memory_seek, .read = memory_read, .tell = memory_tell};
     SF_INFO info = {0};
     if (f->sound) sf_close(f->sound);
     f->at = f->position = 0;
@@ -191,10 +185,9 @@ static dt_status open_sound(dt_audio_file *f) {
     if (!f->sound) return dt_fail(DT_E_DATA, "%s: %s", f->name, sf_strerror(NULL));
     f->info = (dt_audio_info){info.samplerate, info.channels, info.frames};
     if (counted && (size_t)f->last_read + MP3_TAIL < f->bytes.n_bytes)
-        return dt_fail(DT_E_DATA, "mp3: damaged: its frames end at byte %lld of %zu",
-                       (long long)f->last_read, f->bytes.n_bytes);
-    if (info.frames > MAX_LENGTH)
-        return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", f->name);
+        return dt_fail(DT_E_DATA, "mp3: damaged: its frames end at byte %lld of %zu", (long long)f->last_read,
+                       f->bytes.n_bytes);
+    if (info.frames > MAX_LENGTH) return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", f->name);
     return DT_OK;
 }
 
@@ -202,8 +195,7 @@ static dt_status read_frames(dt_audio_file *f, float *out, size_t n) {
     f->position += (sf_count_t)n;
     return sf_readf_float(f->sound, out, (sf_count_t)n) == (sf_count_t)n
                ? DT_OK
-               : dt_fail(DT_E_DATA,
-                         "cut or damaged: it has fewer than the %lld samples of its header",
+               : dt_fail(DT_E_DATA, "cut or damaged: it has fewer than the %lld samples of its header",
                          (long long)f->info.n_samples);
 }
 
@@ -216,8 +208,8 @@ mpg123_handle *mpg123_new(const char *decoder, int *error) {
     int (*set)(mpg123_handle *, enum mpg123_parms, long, double) =
         (int (*)(mpg123_handle *, enum mpg123_parms, long, double))dlsym(RTLD_NEXT, "mpg123_param");
     mpg123_handle *h = make(decoder, error);
-    has_new_mpg123 = h && set(h, MPG123_ADD_FLAGS, MPG123_QUIET, 0) == MPG123_OK &&
-                     set(h, MPG123_PREFRAMES, 32, 0) == MPG123_OK;
+    has_new_mpg123 =
+        h && set(h, MPG123_ADD_FLAGS, MPG123_QUIET, 0) == MPG123_OK && set(h, MPG123_PREFRAMES, 32, 0) == MPG123_OK;
     if (h && counted) set(h, MPG123_RESYNC_LIMIT, -1, 0); // behind damage frames go on
     return h;
 }
@@ -254,8 +246,7 @@ static dt_status go_to(dt_audio_file *f, int64_t begin) {
 static dt_status check_info(const dt_audio_info *i, const char *kind) {
     if (i->channels < 1 || i->channels > DT_AUDIO_MAX_CHANNELS)
         return dt_fail(DT_E_DATA, "%s: %d channels", kind, i->channels);
-    if (i->rate < 1 || i->rate > DT_AUDIO_MAX_RATE)
-        return dt_fail(DT_E_DATA, "%s: a rate of %d Hz", kind, i->rate);
+    if (i->rate < 1 || i->rate > DT_AUDIO_MAX_RATE) return dt_fail(DT_E_DATA, "%s: a rate of %d Hz", kind, i->rate);
     if (i->n_samples < 1) return dt_fail(DT_E_DATA, "%s: without samples", kind);
     return DT_OK;
 }
@@ -269,8 +260,7 @@ static void begin_file(dt_audio_file *f, dt_span bytes) {
     f->bytes = bytes;
 }
 
-dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes,
-                                    const double origin[DT_AUDIO_MAX_CHANNELS],
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const double origin[DT_AUDIO_MAX_CHANNELS],
                                     dt_audio_info *out) {
     begin_file(f, bytes);
     f->origin = origin;
@@ -285,8 +275,7 @@ dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes,
     return DT_OK;
 }
 
-static void read_series(const dt_npy *a, const double *origin, int64_t begin, size_t n,
-                        float *out) {
+static void read_series(const dt_npy *a, const double *origin, int64_t begin, size_t n, float *out) {
     for (int64_t i = begin; i < begin + (int64_t)n; i++)
         for (int64_t c = 0; c < a->shape[1]; c++)
             *out++ = (float)(dt_npy_get(a, i * a->stride[0] + c * a->stride[1]) - origin[c]);
@@ -295,11 +284,9 @@ static void read_series(const dt_npy *a, const double *origin, int64_t begin, si
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
     begin_file(f, bytes);
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
-    if (kind && kind->tool)
-        return dt_fail(DT_E_DATA, "a %s file, which is not read: %s", kind->name, kind->tool);
+    if (kind && kind->tool) return dt_fail(DT_E_DATA, "a %s file, which is not read: %s", kind->name, kind->tool);
     if (!kind || !(kind->uses & DT_KIND_AUDIO))
-        return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)",
-                       bytes.n_bytes);
+        return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)", bytes.n_bytes);
     f->name = kind->name;
     if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0) DT_TRY(open_wav(f, bytes));
     if (!f->convert) {
@@ -312,8 +299,7 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
 }
 
 // Frames of n_in channels, interleaved, to rows of n_out.
-static void mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out,
-                size_t stride) {
+static void mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out, size_t stride) {
     size_t step = (size_t)n_in;
     if (n_out == 1 && n_in == 2) {
         for (size_t i = 0; i < n; i++) out[i] = (in[2 * i] + in[2 * i + 1]) * 0.5f;
@@ -325,8 +311,7 @@ static void mix(const float *restrict in, size_t n, int n_in, int n_out, float *
         }
     } else {
         for (int c = 0; c < n_out; c++)
-            for (size_t i = 0; i < n; i++)
-                out[(size_t)c * stride + i] = in[i * step + (n_in == 1 ? 0 : (size_t)c)];
+            for (size_t i = 0; i < n; i++) out[(size_t)c * stride + i] = in[i * step + (n_in == 1 ? 0 : (size_t)c)];
     }
 }
 
@@ -336,8 +321,7 @@ static bool is_loud(const float *x, size_t n) {
     return bad;
 }
 
-dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out,
-                             size_t stride) {
+dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out, size_t stride) {
     int n_in = f->info.channels;
     if (f->series.n && channels != n_in)
         return dt_fail(DT_E_DATA,

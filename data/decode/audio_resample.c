@@ -91,22 +91,19 @@ int64_t dt_resampler_length(const dt_resampler *r, int64_t n) {
     return (n * r->to + r->from - 1) / r->from;
 }
 
-void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin,
-                         int64_t *end) {
+void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin, int64_t *end) {
     *begin = first / r->to * r->from - r->width;
     *end = (first + n - 1) / r->to * r->from + r->from + r->width;
 }
 
-VECTORIZED static void dot_rows(const dt_resampler *restrict r, const float *restrict src,
-                                int phase, int64_t n, float *restrict out) {
+VECTORIZED static void dot_rows(const dt_resampler *restrict r, const float *restrict src, int phase, int64_t n,
+                                float *restrict out) {
     size_t n_taps = (size_t)r->n_taps;
     for (int64_t i = 0; i < n; i++) {
         const float *x = src + r->first[phase], *w = r->weights + (size_t)phase * n_taps;
         row8 sum = {0};
-        for (size_t k = 0; k < n_taps; k += DT_LANES)
-            sum += *(const row8 *)(x + k) * *(const row8 *)(w + k);
-        quad a = __builtin_shufflevector(sum, sum, 0, 1, 2, 3) +
-                 __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
+        for (size_t k = 0; k < n_taps; k += DT_LANES) sum += *(const row8 *)(x + k) * *(const row8 *)(w + k);
+        quad a = __builtin_shufflevector(sum, sum, 0, 1, 2, 3) + __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
         a += __builtin_shufflevector(a, a, 2, 3, -1, -1);
         out[i] = a[0] + a[1];
         if (++phase == r->to) {
@@ -116,7 +113,6 @@ VECTORIZED static void dot_rows(const dt_resampler *restrict r, const float *res
     }
 }
 
-void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, int64_t n,
-                      float *out) {
+void dt_resampler_run(const dt_resampler *r, const float *src, int64_t first, int64_t n, float *out) {
     dot_rows(r, src, (int)(first % r->to), n, out);
 }

@@ -49,9 +49,7 @@ static dt_status find_table(dt_clipper *s, int from, double rate, const dt_resam
             return DT_OK;
         }
     dt_resampler *r = dt_resampler_create(from, to);
-    if (!r)
-        return dt_fail(DT_E_DATA, "its rate of %d Hz is too uneven a multiple of %.6g Hz",
-                       from / steps, rate);
+    if (!r) return dt_fail(DT_E_DATA, "its rate of %d Hz is too uneven a multiple of %.6g Hz", from / steps, rate);
     int i = s->n_made++ % MAX_TABLES;
     dt_resampler_destroy(s->table[i].r);
     s->table[i].from = from;
@@ -61,21 +59,17 @@ static dt_status find_table(dt_clipper *s, int from, double rate, const dt_resam
     return DT_OK;
 }
 
-static dt_status resample(dt_clipper *s, const dt_resampler *r, const dt_audio_info *info,
-                          const dt_audio_clip *want, int64_t first, int64_t n, float *out,
-                          size_t stride) {
+static dt_status resample(dt_clipper *s, const dt_resampler *r, const dt_audio_info *info, const dt_audio_clip *want,
+                          int64_t first, int64_t n, float *out, size_t stride) {
     int64_t begin, end;
     dt_resampler_window(r, first, n, &begin, &end);
     int64_t from = begin < 0 ? 0 : begin, to = end < info->n_samples ? end : info->n_samples;
     size_t row = (size_t)(end - begin);
     if (end - begin > DT_AUDIO_MAX_SAMPLES / want->channels)
-        return dt_fail(DT_E_DATA, "%lld samples at %d Hz in a segment", (long long)(end - begin),
-                       info->rate);
-    float *source =
-        (float *)dt_buffer_reserve(&s->source, row * (size_t)want->channels * sizeof(float));
+        return dt_fail(DT_E_DATA, "%lld samples at %d Hz in a segment", (long long)(end - begin), info->rate);
+    float *source = (float *)dt_buffer_reserve(&s->source, row * (size_t)want->channels * sizeof(float));
     if (!source) return dt_fail(DT_E_INTERNAL, "out of memory for a sound");
-    DT_TRY(
-        dt_audio_file_read(s->file, from, to - from, want->channels, source + (from - begin), row));
+    DT_TRY(dt_audio_file_read(s->file, from, to - from, want->channels, source + (from - begin), row));
     for (int c = 0; c < want->channels; c++) {
         float *x = source + (size_t)c * row;
         memset(x, 0, (size_t)(from - begin) * sizeof *x);
@@ -98,8 +92,8 @@ static void pad_row(float *x, int64_t n_have, int64_t n, dt_audio_pad pad) {
     }
 }
 
-dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want, uint64_t at,
-                         float *out, size_t stride) {
+dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want, uint64_t at, float *out,
+                         size_t stride) {
     dt_audio_info info;
     const dt_resampler *r = NULL;
     if (dt_series_is(bytes))
@@ -115,7 +109,6 @@ dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want
         DT_TRY(resample(s, r, &info, want, first, n, out, stride));
     else
         DT_TRY(dt_audio_file_read(s->file, first, n, want->channels, out, stride));
-    for (int c = 0; c < want->channels; c++)
-        pad_row(out + (size_t)c * stride, n, want->n_samples, want->pad);
+    for (int c = 0; c < want->channels; c++) pad_row(out + (size_t)c * stride, n, want->n_samples, want->pad);
     return DT_OK;
 }

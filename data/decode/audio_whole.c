@@ -19,8 +19,8 @@
 enum { UNKNOWN = 0x7f000000, PAGE = 27, MAX_STREAMS = 16 };
 
 static dt_status cut(const char *what, uint64_t announced, size_t there) {
-    return dt_fail(DT_E_DATA, "%s: cut: %llu bytes announced, %zu are there", what,
-                   (unsigned long long)announced, there);
+    return dt_fail(DT_E_DATA, "%s: cut: %llu bytes announced, %zu are there", what, (unsigned long long)announced,
+                   there);
 }
 
 // ---- sizes -----------------------------------------------------------------------------------------
@@ -30,8 +30,8 @@ static dt_status check_size(const char *what, uint64_t n, size_t before, size_t 
 
 // Walks the chunks after the first 12 bytes to the one with the samples. The size of the whole is not used: some
 // writers get it wrong by their own header. *n: what the chunk announces; *at: where its samples begin.
-static dt_status find_samples(const char *what, dt_span s, const char *samples, bool big_endian,
-                              uint64_t *n, size_t *at) {
+static dt_status find_samples(const char *what, dt_span s, const char *samples, bool big_endian, uint64_t *n,
+                              size_t *at) {
     for (*at = 12; s.n_bytes - *at >= 8;) {
         const uint8_t *p = s.data + *at;
         *n = big_endian ? dt_be32(p + 4) : dt_le32(p + 4);
@@ -99,9 +99,9 @@ static void make_crc_table(void) {
 static uint32_t crc_of(uint32_t crc, const uint8_t *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
         crc ^= dt_be32(p);
-        crc = crc_table[7][crc >> 24] ^ crc_table[6][crc >> 16 & 255] ^
-              crc_table[5][crc >> 8 & 255] ^ crc_table[4][crc & 255] ^ crc_table[3][p[4]] ^
-              crc_table[2][p[5]] ^ crc_table[1][p[6]] ^ crc_table[0][p[7]];
+        crc = crc_table[7][crc >> 24] ^ crc_table[6][crc >> 16 & 255] ^ crc_table[5][crc >> 8 & 255] ^
+              crc_table[4][crc & 255] ^ crc_table[3][p[4]] ^ crc_table[2][p[5]] ^ crc_table[1][p[6]] ^
+              crc_table[0][p[7]];
     }
     for (size_t i = 0; i < n; i++) crc = crc << 8 ^ crc_table[0][crc >> 24 ^ p[i]];
     return crc;
@@ -146,8 +146,7 @@ static dt_status follow(stream *streams, const uint8_t *page, size_t at) {
     if (!t && begins) return dt_fail(DT_E_DATA, "Ogg: more than %d streams at once", MAX_STREAMS);
     if (!t) return dt_fail(DT_E_DATA, "Ogg: cut: the page at byte %zu has no beginning", at);
     if (t->open && number != t->next)
-        return dt_fail(DT_E_DATA, "Ogg: cut: page %u is followed by %u at byte %zu", t->next - 1,
-                       number, at);
+        return dt_fail(DT_E_DATA, "Ogg: cut: page %u is followed by %u at byte %zu", t->next - 1, number, at);
     *t = (stream){serial, number + 1, !ends};
     return DT_OK;
 }
@@ -175,8 +174,7 @@ static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
         *last_page = end;
         if ((int64_t)dt_le64(s.data + at + 6) >= 0) end = (int64_t)dt_le64(s.data + at + 6);
     }
-    if (any_open(streams))
-        return dt_fail(DT_E_DATA, "Ogg: cut: its last page says that others follow");
+    if (any_open(streams)) return dt_fail(DT_E_DATA, "Ogg: cut: its last page says that others follow");
     return DT_OK;
 }
 

@@ -44,15 +44,13 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
     const dt_image_want *w = s->want;
     size_t n_pixels;
     if (width <= 0 || height <= 0)
-        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels", (long long)width,
-                       (long long)height);
+        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels", (long long)width, (long long)height);
     if (!dt_stated_size((uint64_t)width, (uint64_t)height, DT_MAX_PIXELS, &n_pixels))
-        return dt_fail(DT_E_DATA,
-                       "an image of %lld x %lld pixels: more than the limit of %d million",
-                       (long long)width, (long long)height, DT_MAX_PIXELS >> 20);
+        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels: more than the limit of %d million", (long long)width,
+                       (long long)height, DT_MAX_PIXELS >> 20);
     if (!dt_stated_size(n_pixels, (uint64_t)w->channels, 3ull * DT_MAX_PIXELS, &n_pixels))
-        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large",
-                       (long long)width, (long long)height, w->channels);
+        return dt_fail(DT_E_DATA, "an image of %lld x %lld pixels and %d channels: too large", (long long)width,
+                       (long long)height, w->channels);
     *out = (dt_image){.width = (int)width,
                       .height = (int)height,
                       .channels = w->channels,
@@ -66,8 +64,8 @@ dt_status dt_image_begin(const dt_image_sink *s, int64_t width, int64_t height, 
 dt_status dt_image_reserve(const dt_image_sink *s, dt_image *out, bool f32) {
     const dt_image_want *w = s->want;
     size_t n = (size_t)out->width * (size_t)out->height * (size_t)w->channels;
-    bool fits = w->dst && !w->box && out->width == w->width && out->height == w->height &&
-                dt_array_spec_of(w)->f32 == f32;
+    bool fits =
+        w->dst && !w->box && out->width == w->width && out->height == w->height && dt_array_spec_of(w)->f32 == f32;
     void *pixels = fits ? w->dst : dt_buffer_reserve(s->scratch, n * (f32 ? sizeof(float) : 1));
     if (f32)
         out->real = pixels;
@@ -86,20 +84,17 @@ dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, 
     return dt_image_reserve(s, out, false);
 }
 
-dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want,
-                               dt_image *out) {
+dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want, dt_image *out) {
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
     char known[128];
     if (!kind)
-        return dt_fail(DT_E_DATA, "not an image (its %zu bytes start like none that dtrain knows)",
-                       bytes.n_bytes);
+        return dt_fail(DT_E_DATA, "not an image (its %zu bytes start like none that dtrain knows)", bytes.n_bytes);
     if (!kind->is_image)
-        return dt_fail(DT_E_DATA, "a %s file: images are %s%s%s", kind->name,
-                       dt_kind_list_images(known, sizeof known), kind->tool ? "; " : "",
-                       kind->tool ? kind->tool : "");
+        return dt_fail(DT_E_DATA, "a %s file: images are %s%s%s", kind->name, dt_kind_list_images(known, sizeof known),
+                       kind->tool ? "; " : "", kind->tool ? kind->tool : "");
     if (!(kind->uses & DT_KIND_ARRAY) && want->channels != 1 && want->channels != 3)
-        return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d",
-                       kind->name, want->channels);
+        return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d", kind->name,
+                       want->channels);
     dt_image_sink sink = {want, &d->pixels, d->work};
     const dt_image_driver *driver = DRIVERS[kind->id];
     void **state = &d->state[kind->id];
@@ -122,8 +117,8 @@ dt_status dt_decode_check(dt_decoder *d, dt_span bytes) {
     return dt_decode_image_part(d, bytes, &want, &image);
 }
 
-dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
-                          uint8_t *dst, dt_image *out) {
+dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w, uint8_t *dst,
+                          dt_image *out) {
     dt_image_want want = {.channels = channels, .height = want_h, .width = want_w, .dst = dst};
     return dt_decode_image_part(d, bytes, &want, out);
 }

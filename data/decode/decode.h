@@ -52,11 +52,10 @@ typedef struct dt_image_want {
 
 // Decodes `bytes` into want->dst where it fits, else into scratch that the next decode overwrites. The first
 // bytes tell the kind, never a name. DT_E_DATA says what is wrong with the bytes.
-dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want,
-                               dt_image *out);
+dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want *want, dt_image *out);
 // Decodes the whole image.
-dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w,
-                          uint8_t *dst, dt_image *out);
+dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h, int want_w, uint8_t *dst,
+                          dt_image *out);
 // Whether `bytes` can be decoded, whatever the field: pictures and FITS as a whole, NPY by header and size (it
 // may be a vector). DT_E_DATA otherwise.
 dt_status dt_decode_check(dt_decoder *d, dt_span bytes);
@@ -101,12 +100,10 @@ dt_status dt_image_place(const dt_image_sink *s, int64_t width, int64_t height, 
 bool dt_image_is_deep(const dt_image_want *w, uint32_t greatest);
 // Channel c of a deep picture of `channels` 1 or 3.
 static inline float dt_deep_value(int channels, int64_t c, const uint32_t v[3]) {
-    return channels == 3 ? (float)v[c]
-                         : (float)(19595 * v[0] + 38470 * v[1] + 7471 * v[2]) * 0x1p-16f;
+    return channels == 3 ? (float)v[c] : (float)(19595 * v[0] + 38470 * v[1] + 7471 * v[2]) * 0x1p-16f;
 }
 // Notes that so many levels are left of the file's values where they are few; bands are noted together.
-static inline void dt_image_note_levels(dt_image *out, double least, double greatest,
-                                        double levels) {
+static inline void dt_image_note_levels(dt_image *out, double least, double greatest, double levels) {
     if (greatest <= least || levels >= 64) return;
     const bool first = out->greatest <= out->least;
     if (first || least < out->least) out->least = least;
@@ -114,8 +111,7 @@ static inline void dt_image_note_levels(dt_image *out, double least, double grea
 }
 
 // One pixel of a row of `channels` 1 or 3.
-static inline void dt_put_pixel(uint8_t *row, int64_t x, int channels, uint32_t r, uint32_t g,
-                                uint32_t b) {
+static inline void dt_put_pixel(uint8_t *row, int64_t x, int channels, uint32_t r, uint32_t g, uint32_t b) {
     if (channels == 1) {
         row[x] = dt_luma(r, g, b);
         return;
@@ -132,14 +128,12 @@ void dt_resizer_destroy(dt_resizer *r);
 // Bilinear with antialiasing (a triangle as wide as the scale), the same bytes as Pillow's
 // Image.resize(BILINEAR, box): pixels of `box` {left, top, right, bottom} of the full image (NULL: all)
 // to (dst_h, dst_w, channels). DT_E_INTERNAL: out of memory.
-dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
-                    int dst_h, int dst_w);
+dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h, int dst_w);
 // dt_resize with left and right exchanged, at no cost.
-dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
-                             int dst_h, int dst_w);
+dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h,
+                             int dst_w);
 // dt_resize for floats (src->real, a whole image) of any number of channels: the bits of Pillow's mode F.
-dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst,
-                         int dst_h, int dst_w);
+dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst, int dst_h, int dst_w);
 // The positions [begin, end) of an axis of `size` that a resize of [low, high) to n_out reads.
 void dt_resize_reach(double low, double high, int n_out, int size, int *begin, int *end);
 

@@ -38,8 +38,7 @@ static dt_status cut(const char *what) {
 
 static dt_status read_palette(bmp *b, dt_span s, size_t at, size_t entry_bytes, uint32_t n_used) {
     uint32_t n = n_used ? n_used : 1u << b->bits;
-    if (n > 1u << b->bits)
-        return dt_fail(DT_E_DATA, "BMP: a palette of %u colours for %d bits", n, b->bits);
+    if (n > 1u << b->bits) return dt_fail(DT_E_DATA, "BMP: a palette of %u colours for %d bits", n, b->bits);
     if (at > s.n_bytes || n * entry_bytes > s.n_bytes - at) return cut("palette");
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *p = s.data + at + i * entry_bytes; // blue, green, red
@@ -113,8 +112,7 @@ static dt_status read_header(bmp *b, dt_span s) {
         return dt_fail(DT_E_DATA, "BMP: %d bits a pixel", b->bits);
     }
     if (b->width <= 0 || b->height <= 0 || b->width > DT_MAX_PIXELS || b->height > DT_MAX_PIXELS)
-        return dt_fail(DT_E_DATA, "BMP: %lld x %lld pixels", (long long)b->width,
-                       (long long)b->height);
+        return dt_fail(DT_E_DATA, "BMP: %lld x %lld pixels", (long long)b->width, (long long)b->height);
     b->compression = compression;
     b->stride = (((size_t)b->width * (size_t)b->bits + 31) / 32) * 4;
     if (pixels_at < 14 + header_bytes || pixels_at > s.n_bytes) return cut("pixels");
@@ -125,15 +123,13 @@ static dt_status read_header(bmp *b, dt_span s) {
     size_t row_bytes = ((size_t)b->width * (size_t)b->bits + 7) / 8;
     size_t need = b->stride * ((size_t)b->height - 1) + row_bytes;
     if (need > s.n_bytes - pixels_at)
-        return dt_fail(
-            DT_E_DATA, "BMP: cut: %lld x %lld pixels of %d bits need %zu bytes, it has %zu",
-            (long long)b->width, (long long)b->height, b->bits, need, s.n_bytes - pixels_at);
+        return dt_fail(DT_E_DATA, "BMP: cut: %lld x %lld pixels of %d bits need %zu bytes, it has %zu",
+                       (long long)b->width, (long long)b->height, b->bits, need, s.n_bytes - pixels_at);
     return DT_OK;
 }
 
 // ---- rows ------------------------------------------------------------------------------------------
-VECTORIZED static void row_bytes(const uint8_t *restrict src, uint8_t *restrict dst, int n,
-                                 int step, int channels) {
+VECTORIZED static void row_bytes(const uint8_t *restrict src, uint8_t *restrict dst, int n, int step, int channels) {
     for (int x = 0; x < n; x++, src += step) dt_put_pixel(dst, x, channels, src[2], src[1], src[0]);
 }
 
@@ -155,8 +151,7 @@ static uint32_t masked(uint32_t pixel, uint32_t mask) {
 static void row_masks(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     for (int x = 0; x < b->width; x++) {
         uint32_t p = b->bits == 16 ? dt_le16(src + 2 * x) : dt_le32(src + 4 * x);
-        dt_put_pixel(dst, x, channels, masked(p, b->mask[0]), masked(p, b->mask[1]),
-                     masked(p, b->mask[2]));
+        dt_put_pixel(dst, x, channels, masked(p, b->mask[0]), masked(p, b->mask[1]), masked(p, b->mask[2]));
     }
 }
 
@@ -178,8 +173,7 @@ static dt_status put_run(const bmp *b, rle *r, int n, bool repeat) {
     bool nibbles = b->bits == 4;
     size_t n_bytes = repeat ? 1 : nibbles ? ((size_t)n + 1) / 2 : (size_t)n;
     if (n_bytes > (size_t)(r->end - r->p)) return cut("pixels");
-    if (r->y >= b->height)
-        return dt_fail(DT_E_DATA, "BMP: more rows than %lld", (long long)b->height);
+    if (r->y >= b->height) return dt_fail(DT_E_DATA, "BMP: more rows than %lld", (long long)b->height);
     for (int i = 0; i < n; i++) {
         uint8_t v = r->p[repeat ? 0 : nibbles ? i / 2 : i];
         put_index(b, r, !nibbles ? v : i & 1 ? v & 15 : v >> 4);
@@ -215,8 +209,7 @@ static dt_status decode_rle(const bmp *b, uint8_t *indices) {
 
 // ---- a file ------------------------------------------------------------------------------------------
 static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
-    bool plain32 =
-        b->bits == 32 && b->mask[0] == 0xff0000 && b->mask[1] == 0xff00 && b->mask[2] == 0xff;
+    bool plain32 = b->bits == 32 && b->mask[0] == 0xff0000 && b->mask[1] == 0xff00 && b->mask[2] == 0xff;
     if (b->bits == 24 || plain32)
         row_bytes(src, dst, (int)b->width, b->bits / 8, channels);
     else if (b->bits <= 8)

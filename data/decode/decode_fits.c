@@ -73,8 +73,7 @@ static dt_status read_real(const uint8_t *card, double *out) {
     for (char *p = text; *p; p++)
         if (*p == 'D' || *p == 'd') *p = 'E'; // Fortran's exponent
     *out = strtod(text, &end);
-    if (end == text || !isfinite(*out))
-        return dt_fail(DT_E_DATA, "FITS: %.8s is %.20s", (const char *)card, text);
+    if (end == text || !isfinite(*out)) return dt_fail(DT_E_DATA, "FITS: %.8s is %.20s", (const char *)card, text);
     return DT_OK;
 }
 
@@ -82,8 +81,7 @@ static dt_status read_real(const uint8_t *card, double *out) {
 static dt_status read_axes(const uint8_t *card, const char *stem, int64_t *out) {
     size_t n = strlen(stem);
     int digit = card[n] - '1';
-    if (memcmp(card, stem, n) != 0 || digit < 0 || digit >= MAX_AXES || card[n + 1] != ' ')
-        return DT_OK;
+    if (memcmp(card, stem, n) != 0 || digit < 0 || digit >= MAX_AXES || card[n + 1] != ' ') return DT_OK;
     return read_int(card, 0, (int64_t)1 << 40, &out[digit]);
 }
 
@@ -139,8 +137,7 @@ static dt_status data_size(const fits_unit *u, size_t *out) {
 static dt_status read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
     *u = (fits_unit){.gcount = 1, .scale = 1};
     bool ended = false;
-    u->is_image =
-        first || (s.n_bytes - *at >= CARD && memcmp(s.data + *at, "XTENSION= 'IMAGE ", 17) == 0);
+    u->is_image = first || (s.n_bytes - *at >= CARD && memcmp(s.data + *at, "XTENSION= 'IMAGE ", 17) == 0);
     for (int block = 0; !ended && block < MAX_HEADER_BLOCKS; block++, *at += BLOCK) {
         if (s.n_bytes < BLOCK || *at > s.n_bytes - BLOCK) return broken("cut in its header");
         for (int i = 0; i < BLOCK && !ended; i += CARD) {
@@ -220,10 +217,8 @@ static dt_status decode_units(stack *s, const dt_image_sink *sink, dt_image *out
         const fits_unit *u = &s->unit[i];
         if (u->pcount != 0 || u->gcount != 1) return broken("an image of groups");
         if (u->size[0] != p.width || u->size[1] != p.height)
-            return dt_fail(DT_E_DATA,
-                           "FITS: the units of hdu differ in size: %lld x %lld and %lld x %lld",
-                           (long long)p.height, (long long)p.width, (long long)u->size[1],
-                           (long long)u->size[0]);
+            return dt_fail(DT_E_DATA, "FITS: the units of hdu differ in size: %lld x %lld and %lld x %lld",
+                           (long long)p.height, (long long)p.width, (long long)u->size[1], (long long)u->size[0]);
         p.n += n_planes(u);
     }
     return dt_planes_to_image(sink, &p, out);

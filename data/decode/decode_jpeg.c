@@ -101,16 +101,14 @@ static void cmyk_to_pixels(const uint8_t *src, uint8_t *dst, int n, int channels
 
 // ---- what to decode ----------------------------------------------------------------------------------
 // The transform's reduction: see the top.
-static int choose_reduction(const struct jpeg_decompress_struct *d, const dt_image_want *w,
-                            const double box[4]) {
+static int choose_reduction(const struct jpeg_decompress_struct *d, const dt_image_want *w, const double box[4]) {
     int k = 8;
     if (w->width <= 0 || w->height <= 0) return 1;
     for (int i = 0; i < d->num_components; i++)
         if (d->max_h_samp_factor * d->comp_info[i].v_samp_factor !=
             d->max_v_samp_factor * d->comp_info[i].h_samp_factor)
             return 1;
-    while (k > 1 && (box[2] - box[0] < 2.0 * k * w->width || box[3] - box[1] < 2.0 * k * w->height))
-        k /= 2;
+    while (k > 1 && (box[2] - box[0] < 2.0 * k * w->width || box[3] - box[1] < 2.0 * k * w->height)) k /= 2;
     return k;
 }
 
@@ -172,8 +170,7 @@ static dt_status read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink,
     while (d->output_scanline < end) {
         JDIMENSION y = d->output_scanline - (JDIMENSION)out->top;
         jpeg_read_scanlines(d, to + y, cmyk ? 1 : end - d->output_scanline);
-        if (cmyk)
-            cmyk_to_pixels(row, out->data + stride * y, out->width, channels, d->saw_Adobe_marker);
+        if (cmyk) cmyk_to_pixels(row, out->data + stride * y, out->width, channels, d->saw_Adobe_marker);
     }
     if (end < d->output_height && ends_with_marker(bytes)) {
         jpeg_abort_decompress(d);

@@ -36,17 +36,16 @@ static dt_status read_plane(void *ctx, int64_t i, double origin, float *out) {
         if (f4 && v->column == 1 && origin == 0)
             memcpy(out, a->data + 4 * at, (size_t)v->width * 4);
         else
-            for (int64_t x = 0; x < v->width; x++)
-                out[x] = (float)(dt_npy_get(a, at + x * v->column) - origin);
+            for (int64_t x = 0; x < v->width; x++) out[x] = (float)(dt_npy_get(a, at + x * v->column) - origin);
         out += v->width;
     }
     return DT_OK;
 }
 
 static bool is_as_wanted(const npy_view *v, const dt_array_spec *s, int channels) {
-    return v->a.kind == 'u' && v->a.size == 1 && !s->f32 && s->stretch == DT_STRETCH_none &&
-           s->n_bands == 0 && v->channels == channels && (channels == 1 || v->channel == 1) &&
-           v->column == channels && v->row == v->width * channels;
+    return v->a.kind == 'u' && v->a.size == 1 && !s->f32 && s->stretch == DT_STRETCH_none && s->n_bands == 0 &&
+           v->channels == channels && (channels == 1 || v->channel == 1) && v->column == channels &&
+           v->row == v->width * channels;
 }
 
 static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
@@ -66,9 +65,8 @@ static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sin
 static bool npy_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
     const dt_array_spec *spec = dt_array_spec_of(want);
     npy_view v;
-    return dt_npy_read(bytes, &v.a) == DT_OK && v.a.data == bytes.data + n_head &&
-           view_of(&v, spec->chw) == DT_OK && is_as_wanted(&v, spec, want->channels) &&
-           v.width == want->width && v.height == want->height;
+    return dt_npy_read(bytes, &v.a) == DT_OK && v.a.data == bytes.data + n_head && view_of(&v, spec->chw) == DT_OK &&
+           is_as_wanted(&v, spec, want->channels) && v.width == want->width && v.height == want->height;
 }
 
 const dt_image_driver dt_image_npy = {.decode = npy_decode, .is_raw = npy_is_raw};

@@ -29,8 +29,7 @@ static uint32_t round16(const uint8_t *p) {
 static void convert_wide(const uint8_t *src, size_t n, dt_image *out) {
     uint16_t v, least = UINT16_MAX, greatest = 0;
     for (size_t i = 0; i < n; i++, src += 8) {
-        dt_put_pixel(out->data, (int64_t)i, out->channels, round16(src), round16(src + 2),
-                     round16(src + 4));
+        dt_put_pixel(out->data, (int64_t)i, out->channels, round16(src), round16(src + 2), round16(src + 4));
         for (int c = 0; c < 3; c++) {
             memcpy(&v, src + 2 * c, sizeof v);
             least = v < least ? v : least;
@@ -50,14 +49,12 @@ static dt_status read_plane(void *ctx, int64_t c, double origin, float *out) {
     const deep *d = ctx;
     for (size_t i = 0; i < d->n; i++) {
         const uint16_t *p = d->rgba + 4 * i;
-        out[i] =
-            dt_deep_value(d->channels, c, (const uint32_t[]){p[0], p[1], p[2]}) - (float)origin;
+        out[i] = dt_deep_value(d->channels, c, (const uint32_t[]){p[0], p[1], p[2]}) - (float)origin;
     }
     return DT_OK;
 }
 
-static dt_status decode_deep(spng_ctx *png, const struct spng_ihdr *h, const dt_image_sink *sink,
-                             dt_image *out) {
+static dt_status decode_deep(spng_ctx *png, const struct spng_ihdr *h, const dt_image_sink *sink, dt_image *out) {
     DT_TRY(dt_image_begin(sink, h->width, h->height, out)); // its limits, before memory is taken
     deep d = {.n = (size_t)h->width * h->height, .channels = sink->want->channels};
     uint8_t *pixels = dt_buffer_reserve(&sink->work[2], 8 * d.n);
@@ -69,8 +66,7 @@ static dt_status decode_deep(spng_ctx *png, const struct spng_ihdr *h, const dt_
     return dt_planes_to_image(sink, &p, out);
 }
 
-static dt_status read_pixels(spng_ctx *png, const struct spng_ihdr *h, const dt_image_sink *sink,
-                             dt_image *out) {
+static dt_status read_pixels(spng_ctx *png, const struct spng_ihdr *h, const dt_image_sink *sink, dt_image *out) {
     bool wide = h->bit_depth == 16, to_grey = out->channels == 1;
     bool grey = to_grey && !wide && h->color_type == SPNG_COLOR_TYPE_GRAYSCALE;
     bool direct = grey || (!wide && !to_grey);
@@ -108,8 +104,7 @@ static dt_status decode(spng_ctx *png, dt_span bytes, const dt_image_sink *sink,
 
 static dt_status png_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     spng_ctx *png = spng_ctx_new(0);
-    dt_status st =
-        png ? decode(png, bytes, sink, out) : dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
+    dt_status st = png ? decode(png, bytes, sink, out) : dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
     spng_ctx_free(png);
     return st;
 }

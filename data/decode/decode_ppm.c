@@ -46,8 +46,7 @@ static dt_status read_number(ppm *m, uint32_t *out) {
     if (m->p == m->end) return cut();
     uint32_t v = 0;
     const uint8_t *begin = m->p;
-    for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v < 100000000; m->p++)
-        v = v * 10 + (uint32_t)(*m->p - '0');
+    for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v < 100000000; m->p++) v = v * 10 + (uint32_t)(*m->p - '0');
     if (m->p == begin) return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where a number must be", *m->p);
     *out = v;
     return DT_OK;
@@ -58,8 +57,7 @@ static dt_status read_header(ppm *m) {
     int type = m->p[1] - '0';
     m->p += 2;
     if (m->p == m->end) return cut();
-    if (!is_space(*m->p) && *m->p != '#')
-        return dt_fail(DT_E_DATA, "PPM: byte 0x%02x after P%d", *m->p, type);
+    if (!is_space(*m->p) && *m->p != '#') return dt_fail(DT_E_DATA, "PPM: byte 0x%02x after P%d", *m->p, type);
     DT_TRY(read_number(m, &width));
     DT_TRY(read_number(m, &height));
     m->width = width, m->height = height, m->max = 1;
@@ -87,8 +85,7 @@ static dt_status scale(ppm *m, uint32_t v, uint32_t *out) {
 static dt_status read_text_bit(ppm *m, uint32_t *out) {
     skip_space(m);
     if (m->p == m->end) return cut();
-    if (*m->p != '0' && *m->p != '1')
-        return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where 0 or 1 must be", *m->p);
+    if (*m->p != '0' && *m->p != '1') return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where 0 or 1 must be", *m->p);
     *out = *m->p++ == '1' ? 0 : 255;
     return DT_OK;
 }
@@ -147,8 +144,7 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
     ppm m = {.p = bytes.data, .end = bytes.data + bytes.n_bytes, .least = UINT32_MAX};
     int channels = sink->want->channels;
     DT_TRY(read_header(&m));
-    size_t row_bytes =
-        m.bits ? ((size_t)m.width + 7) / 8 : ((size_t)m.width * (size_t)m.samples) << (m.max > 255);
+    size_t row_bytes = m.bits ? ((size_t)m.width + 7) / 8 : ((size_t)m.width * (size_t)m.samples) << (m.max > 255);
     // before memory is taken: what is not there cannot be a picture (a text sample has a byte at least)
     size_t need = m.text ? (size_t)m.width * (size_t)m.samples : row_bytes;
     if (!dt_stated_size(need, (uint64_t)m.height, (uint64_t)(m.end - m.p), &need)) return cut();
@@ -165,8 +161,7 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
         else
             DT_TRY(read_row(&m, dst, channels));
     }
-    if (m.max > 255)
-        dt_image_note_levels(out, m.least, m.greatest, (m.greatest - m.least) * 255.0 / m.max);
+    if (m.max > 255) dt_image_note_levels(out, m.least, m.greatest, (m.greatest - m.least) * 255.0 / m.max);
     return DT_OK;
 }
 

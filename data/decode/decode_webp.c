@@ -31,8 +31,7 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
         return fail(VP8_STATUS_NOT_ENOUGH_DATA);
     VP8StatusCode code = WebPGetFeatures(bytes.data, bytes.n_bytes, &c.input);
     if (code != VP8_STATUS_OK) return fail(code);
-    if (c.input.has_animation)
-        return dt_fail(DT_E_DATA, "WebP: an animation; only single pictures are read");
+    if (c.input.has_animation) return dt_fail(DT_E_DATA, "WebP: an animation; only single pictures are read");
     DT_TRY(dt_image_place(sink, c.input.width, c.input.height, out));
     size_t n_pixels = (size_t)out->width * (size_t)out->height;
     bool grey = out->channels == 1;
@@ -44,8 +43,7 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
     code = WebPDecode(bytes.data, bytes.n_bytes, &c);
     WebPFreeDecBuffer(&c.output);
     if (code != VP8_STATUS_OK) return fail(code);
-    for (size_t i = 0; grey && i < n_pixels; i++)
-        out->data[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
+    for (size_t i = 0; grey && i < n_pixels; i++) out->data[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
     return DT_OK;
 }
 

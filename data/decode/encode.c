@@ -80,17 +80,14 @@ dt_status dt_encode_png(dt_buffer *out, const dt_image *m) {
     struct spng_ihdr header = {.width = (uint32_t)m->width,
                                .height = (uint32_t)m->height,
                                .bit_depth = 8,
-                               .color_type = m->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE
-                                                              : SPNG_COLOR_TYPE_TRUECOLOR};
+                               .color_type = m->channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR};
     size_t n_pixels = (size_t)m->width * (size_t)m->height * (size_t)m->channels, n = 0;
     int failed = spng_set_option(c, SPNG_ENCODE_TO_BUFFER, 1);
     if (!failed) failed = spng_set_ihdr(c, &header);
-    if (!failed)
-        failed = spng_encode_image(c, m->data, n_pixels, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
+    if (!failed) failed = spng_encode_image(c, m->data, n_pixels, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
     void *bytes = failed ? NULL : spng_get_png_buffer(c, &n, &failed);
     dt_status st = bytes ? keep(out, bytes, n)
-                         : dt_fail(DT_E_DATA, "%d x %d pixels as PNG: %s", m->width, m->height,
-                                   spng_strerror(failed));
+                         : dt_fail(DT_E_DATA, "%d x %d pixels as PNG: %s", m->width, m->height, spng_strerror(failed));
     free(bytes);
     spng_ctx_free(c);
     return st;
@@ -101,8 +98,7 @@ static void put(uint8_t *p, uint32_t v, int n) {
     for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
 }
 
-dt_status dt_encode_wav(dt_buffer *out, const float *x, int channels, int64_t n, size_t stride,
-                        int rate) {
+dt_status dt_encode_wav(dt_buffer *out, const float *x, int channels, int64_t n, size_t stride, int rate) {
     uint64_t data = (uint64_t)n * (uint64_t)channels * 2;
     if (data > UINT32_MAX - WAV_HEADER)
         return dt_fail(DT_E_DATA, "%lld samples are more than a WAV file holds", (long long)n);

@@ -10,7 +10,6 @@
 dt_status dt_encode_jpeg(dt_buffer *out, const dt_image *m, int quality); // 1..100, 4:2:0
 dt_status dt_encode_png(dt_buffer *out, const dt_image *m);
 // 16-bit PCM of (channels, n) samples of -1..1, rows `stride` apart. Samples that came from 16 bits are unchanged.
-dt_status dt_encode_wav(dt_buffer *out, const float *x, int channels, int64_t n, size_t stride,
-                        int rate);
+dt_status dt_encode_wav(dt_buffer *out, const float *x, int channels, int64_t n, size_t stride, int rate);
 
 #endif

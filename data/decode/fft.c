@@ -106,20 +106,19 @@ size_t dt_fft_work(const dt_fft *f) {
 // A pass of radix r over sub-transforms of length r*m, s of them interleaved: input j of butterfly
 // (p, q) is complex number q + s*(p + j*m), output k is q + s*(r*p + k), times the root's power p*k.
 // A complex number is two vectors: real and imaginary parts of eight lanes.
-#define PUT(to, k, re, im)                                                                         \
-    do {                                                                                           \
-        dt_lanes re_ = (re), im_ = (im);                                                           \
-        float c_ = w[2 * (k)-2], s_ = w[2 * (k)-1];                                                \
-        (to)[0] = re_ * c_ - im_ * s_;                                                             \
-        (to)[1] = re_ * s_ + im_ * c_;                                                             \
+#define PUT(to, k, re, im)                                                                                             \
+    do {                                                                                                               \
+        dt_lanes re_ = (re), im_ = (im);                                                                               \
+        float c_ = w[2 * (k)-2], s_ = w[2 * (k)-1];                                                                    \
+        (to)[0] = re_ * c_ - im_ * s_;                                                                                 \
+        (to)[1] = re_ * s_ + im_ * c_;                                                                                 \
     } while (0)
 
-VECTORIZED static void pass4(const dt_lanes *restrict x, dt_lanes *restrict y,
-                             const float *restrict w, size_t m, size_t s) {
+VECTORIZED static void pass4(const dt_lanes *restrict x, dt_lanes *restrict y, const float *restrict w, size_t m,
+                             size_t s) {
     for (size_t p = 0; p < m; p++, w += 6)
         for (size_t q = 0; q < s; q++) {
-            const dt_lanes *a = x + 2 * (q + s * p), *b = a + 2 * s * m, *c = b + 2 * s * m,
-                           *d = c + 2 * s * m;
+            const dt_lanes *a = x + 2 * (q + s * p), *b = a + 2 * s * m, *c = b + 2 * s * m, *d = c + 2 * s * m;
             dt_lanes *o = y + 2 * (q + s * 4 * p);
             dt_lanes sr = a[0] + c[0], si = a[1] + c[1], tr = a[0] - c[0], ti = a[1] - c[1];
             dt_lanes ur = b[0] + d[0], ui = b[1] + d[1], vr = b[0] - d[0], vi = b[1] - d[1];
@@ -131,8 +130,8 @@ VECTORIZED static void pass4(const dt_lanes *restrict x, dt_lanes *restrict y,
         }
 }
 
-VECTORIZED static void pass2(const dt_lanes *restrict x, dt_lanes *restrict y,
-                             const float *restrict w, size_t m, size_t s) {
+VECTORIZED static void pass2(const dt_lanes *restrict x, dt_lanes *restrict y, const float *restrict w, size_t m,
+                             size_t s) {
     for (size_t p = 0; p < m; p++, w += 2)
         for (size_t q = 0; q < s; q++) {
             const dt_lanes *a = x + 2 * (q + s * p), *b = a + 2 * s * m;
@@ -145,35 +144,34 @@ VECTORIZED static void pass2(const dt_lanes *restrict x, dt_lanes *restrict y,
 
 // Any odd radix by its definition: with t = a[j] + a[r-j] and d = a[j] - a[r-j], outputs k and r-k are
 // A -/+ iB, A = a[0] + sum t cos(2 pi j k / r), B = sum d sin(2 pi j k / r).
-#define PASS_ODD(name, R, MAX)                                                                     \
-    VECTORIZED static void name(const dt_lanes *restrict x, dt_lanes *restrict y,                  \
-                                const float *restrict w, const float *restrict root, size_t radix, \
-                                size_t m, size_t s) {                                              \
-        dt_lanes tr[(MAX) / 2 + 1], ti[(MAX) / 2 + 1], dr[(MAX) / 2 + 1], di[(MAX) / 2 + 1];       \
-        for (size_t p = 0; p < m; p++, w += 2 * ((R)-1))                                           \
-            for (size_t q = 0; q < s; q++) {                                                       \
-                const dt_lanes *a = x + 2 * (q + s * p);                                           \
-                dt_lanes *o = y + 2 * (q + s * (R)*p);                                             \
-                dt_lanes zr = a[0], zi = a[1], sum_r = zr, sum_i = zi;                             \
-                for (size_t j = 1; j <= (R) / 2; j++) {                                            \
-                    const dt_lanes *b = a + 2 * s * m * j, *c = a + 2 * s * m * ((R)-j);           \
-                    tr[j] = b[0] + c[0], ti[j] = b[1] + c[1];                                      \
-                    dr[j] = b[0] - c[0], di[j] = b[1] - c[1];                                      \
-                    sum_r += tr[j], sum_i += ti[j];                                                \
-                }                                                                                  \
-                o[0] = sum_r, o[1] = sum_i;                                                        \
-                for (size_t k = 1; k <= (R) / 2; k++) {                                            \
-                    dt_lanes ar = zr, ai = zi, br = {0}, bi = {0};                                 \
-                    for (size_t j = 1, e = k; j <= (R) / 2; j++) {                                 \
-                        ar += tr[j] * root[2 * e], ai += ti[j] * root[2 * e];                      \
-                        br += dr[j] * root[2 * e + 1], bi += di[j] * root[2 * e + 1];              \
-                        e += k;                                                                    \
-                        if (e >= (R)) e -= (R);                                                    \
-                    }                                                                              \
-                    PUT(o + 2 * s * k, k, ar + bi, ai - br);                                       \
-                    PUT(o + 2 * s * ((R)-k), (R)-k, ar - bi, ai + br);                             \
-                }                                                                                  \
-            }                                                                                      \
+#define PASS_ODD(name, R, MAX)                                                                                         \
+    VECTORIZED static void name(const dt_lanes *restrict x, dt_lanes *restrict y, const float *restrict w,             \
+                                const float *restrict root, size_t radix, size_t m, size_t s) {                        \
+        dt_lanes tr[(MAX) / 2 + 1], ti[(MAX) / 2 + 1], dr[(MAX) / 2 + 1], di[(MAX) / 2 + 1];                           \
+        for (size_t p = 0; p < m; p++, w += 2 * ((R)-1))                                                               \
+            for (size_t q = 0; q < s; q++) {                                                                           \
+                const dt_lanes *a = x + 2 * (q + s * p);                                                               \
+                dt_lanes *o = y + 2 * (q + s * (R)*p);                                                                 \
+                dt_lanes zr = a[0], zi = a[1], sum_r = zr, sum_i = zi;                                                 \
+                for (size_t j = 1; j <= (R) / 2; j++) {                                                                \
+                    const dt_lanes *b = a + 2 * s * m * j, *c = a + 2 * s * m * ((R)-j);                               \
+                    tr[j] = b[0] + c[0], ti[j] = b[1] + c[1];                                                          \
+                    dr[j] = b[0] - c[0], di[j] = b[1] - c[1];                                                          \
+                    sum_r += tr[j], sum_i += ti[j];                                                                    \
+                }                                                                                                      \
+                o[0] = sum_r, o[1] = sum_i;                                                                            \
+                for (size_t k = 1; k <= (R) / 2; k++) {                                                                \
+                    dt_lanes ar = zr, ai = zi, br = {0}, bi = {0};                                                     \
+                    for (size_t j = 1, e = k; j <= (R) / 2; j++) {                                                     \
+                        ar += tr[j] * root[2 * e], ai += ti[j] * root[2 * e];                                          \
+                        br += dr[j] * root[2 * e + 1], bi += di[j] * root[2 * e + 1];                                  \
+                        e += k;                                                                                        \
+                        if (e >= (R)) e -= (R);                                                                        \
+                    }                                                                                                  \
+                    PUT(o + 2 * s * k, k, ar + bi, ai - br);                                                           \
+                    PUT(o + 2 * s * ((R)-k), (R)-k, ar - bi, ai + br);                                                 \
+                }                                                                                                      \
+            }                                                                                                          \
     }
 PASS_ODD(pass3, 3, 3)
 PASS_ODD(pass5, 5, 5)
@@ -198,10 +196,8 @@ VECTORIZED static void split_power(const dt_lanes *restrict z, const float *rest
     }
 }
 
-VECTORIZED static void plain_power(const dt_lanes *restrict z, size_t n_bins,
-                                   dt_lanes *restrict power) {
-    for (size_t k = 0; k < n_bins; k++)
-        power[k] = z[2 * k] * z[2 * k] + z[2 * k + 1] * z[2 * k + 1];
+VECTORIZED static void plain_power(const dt_lanes *restrict z, size_t n_bins, dt_lanes *restrict power) {
+    for (size_t k = 0; k < n_bins; k++) power[k] = z[2 * k] * z[2 * k] + z[2 * k + 1] * z[2 * k + 1];
 }
 
 static void widen(dt_lanes *x, size_t n) { // in place: to complex numbers without imaginary part

@@ -46,8 +46,7 @@ static bool take_number(cursor *c, int64_t *out) {
     skip_space(c);
     const char *begin = c->p;
     int64_t v = 0;
-    for (; c->p < c->end && *c->p >= '0' && *c->p <= '9' && v < (int64_t)1 << 48; c->p++)
-        v = v * 10 + (*c->p - '0');
+    for (; c->p < c->end && *c->p >= '0' && *c->p <= '9' && v < (int64_t)1 << 48; c->p++) v = v * 10 + (*c->p - '0');
     *out = v;
     return c->p > begin;
 }
@@ -80,8 +79,7 @@ static dt_status read_type(dt_npy *a, const char *t) {
     if (a->kind == 'O') return broken("Python objects (pickle) are never read; save numbers");
     bool whole = a->kind == 'i' || a->kind == 'u';
     bool known = (whole && (a->size == 1 || a->size == 2 || a->size == 4 || a->size == 8)) ||
-                 (a->kind == 'f' && (a->size == 4 || a->size == 8)) ||
-                 (a->kind == 'b' && a->size == 1);
+                 (a->kind == 'f' && (a->size == 4 || a->size == 8)) || (a->kind == 'b' && a->size == 1);
     return known ? DT_OK
                  : dt_fail(DT_E_DATA,
                            "NPY: elements of type '%s': expected bool, i1 to i8, u1 to "
@@ -143,8 +141,7 @@ dt_status dt_npy_read(dt_span s, dt_npy *out) {
     *out = (dt_npy){.kind = 0};
     if (!dt_npy_is(s) || s.n_bytes < 12) return broken("cut in its header");
     int version = s.data[6];
-    if (version < 1 || version > 3)
-        return dt_fail(DT_E_DATA, "NPY: version %d.%d is not known", version, s.data[7]);
+    if (version < 1 || version > 3) return dt_fail(DT_E_DATA, "NPY: version %d.%d is not known", version, s.data[7]);
     size_t at = version == 1 ? 10 : 12;
     size_t n = version == 1 ? dt_le16(s.data + 8) : dt_le32(s.data + 8);
     if (n > s.n_bytes - at) return broken("cut in its header");

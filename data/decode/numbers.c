@@ -20,8 +20,8 @@ static bool is_text(dt_span s) {
 }
 
 static dt_status count_differs(int64_t n, int64_t has, const char *more) {
-    return dt_fail(DT_E_DATA, "%lld number%s wanted, %lld%s found", (long long)n, n == 1 ? "" : "s",
-                   (long long)has, more);
+    return dt_fail(DT_E_DATA, "%lld number%s wanted, %lld%s found", (long long)n, n == 1 ? "" : "s", (long long)has,
+                   more);
 }
 
 // Rows of numbers: lines, or where there are brackets the innermost of them. *columns -1: not all rows have as many.
@@ -61,8 +61,7 @@ static dt_status read_text(dt_span s, int64_t n, double *out, dt_buffer *scratch
         if (!*text) return i == n ? DT_OK : count_differs(n, i, "");
         if (i == n) return count_differs(n, i, " and more");
         out[i] = strtod(text, &end);
-        if (end == text || (*end && !strchr(BETWEEN, *end)))
-            return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
+        if (end == text || (*end && !strchr(BETWEEN, *end))) return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
         text = end;
     }
 }
@@ -92,11 +91,10 @@ static dt_status read_npy(dt_span s, int64_t n, double *out) {
 bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v) {
     size_t n_bytes = bytes.n_bytes - n_head;
     if (n_head == 0)
-        return !dt_npy_is((dt_span){(const uint8_t *)v, n_bytes}) &&
-               !is_text((dt_span){(const uint8_t *)v, n_bytes});
+        return !dt_npy_is((dt_span){(const uint8_t *)v, n_bytes}) && !is_text((dt_span){(const uint8_t *)v, n_bytes});
     dt_npy a;
-    if (dt_npy_read(bytes, &a) != DT_OK || a.data != bytes.data + n_head || a.kind != 'f' ||
-        a.size != 4 || a.swapped || (size_t)a.n * sizeof(float) != n_bytes)
+    if (dt_npy_read(bytes, &a) != DT_OK || a.data != bytes.data + n_head || a.kind != 'f' || a.size != 4 || a.swapped ||
+        (size_t)a.n * sizeof(float) != n_bytes)
         return false;
     return a.n == longest_axis(&a);
 }
@@ -105,8 +103,7 @@ dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *sc
     if (dt_npy_is(bytes)) return read_npy(bytes, n, out);
     if (is_text(bytes)) return read_text(bytes, n, out, scratch);
     if (bytes.n_bytes != (size_t)n * sizeof(float))
-        return dt_fail(DT_E_DATA,
-                       "neither NPY nor numbers as text, and %zu bytes are not %lld raw floats",
+        return dt_fail(DT_E_DATA, "neither NPY nor numbers as text, and %zu bytes are not %lld raw floats",
                        bytes.n_bytes, (long long)n);
     for (int64_t i = 0; i < n; i++) {
         float v;
@@ -123,8 +120,7 @@ bool dt_series_is(dt_span bytes) {
 static dt_status read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
     const size_t n_text = dt_align_up(s.n_bytes + 1, sizeof(double));
     // a number takes two bytes, the last one of a text one
-    char *text = (char *)dt_buffer_reserve(scratch, n_text + (s.n_bytes / 2 + 1) * sizeof(double)),
-         *end;
+    char *text = (char *)dt_buffer_reserve(scratch, n_text + (s.n_bytes / 2 + 1) * sizeof(double)), *end;
     int64_t rows, columns, n = 0;
     if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
     double *number = (double *)(void *)(text + n_text);
@@ -132,14 +128,12 @@ static dt_status read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
     text[s.n_bytes] = '\0';
     measure_rows(text, &rows, &columns);
     if (columns < 1)
-        return dt_fail(DT_E_DATA, "a series whose %lld rows have not all as many numbers",
-                       (long long)rows);
+        return dt_fail(DT_E_DATA, "a series whose %lld rows have not all as many numbers", (long long)rows);
     for (;; text = end) {
         text += strspn(text, BETWEEN);
         if (!*text) break;
         number[n++] = strtod(text, &end);
-        if (end == text || (*end && !strchr(BETWEEN, *end)))
-            return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
+        if (end == text || (*end && !strchr(BETWEEN, *end))) return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
     }
     *out = (dt_npy){.kind = 'f',
                     .size = sizeof *number,
@@ -157,7 +151,6 @@ dt_status dt_series_read(dt_span bytes, dt_npy *out, dt_buffer *scratch) {
     if (out->n_axes == 1) out->shape[out->n_axes++] = 1;
     return out->n_axes == 2
                ? DT_OK
-               : dt_fail(DT_E_DATA,
-                         "an array of %d axes is no series, which has samples and channels: (T, C)",
+               : dt_fail(DT_E_DATA, "an array of %d axes is no series, which has samples and channels: (T, C)",
                          out->n_axes);
 }

@@ -72,8 +72,7 @@ void dt_resize_reach(double low, double high, int n_out, int size, int *begin, i
 }
 
 // Weights, which sum to 1, of output i and the positions [begin, end) that they are for.
-static void weights_of(double low, double high, int n_out, int size, int i, double *w, int *begin,
-                       int *end) {
+static void weights_of(double low, double high, int n_out, int size, int i, double *w, int *begin, int *end) {
     double scale = (high - low) / n_out, center = taps_of(low, scale, i, size, begin, end);
     double inverse = 1.0 / (scale < 1 ? 1 : scale), sum = 0;
     int n = *end - *begin;
@@ -100,16 +99,14 @@ static int max_taps(double low, double high, int n_out) {
 }
 
 // Makes the weights unless they are there already: a data set of one image size makes them once.
-static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double low, double high,
-                         int n_out, bool mirror) {
-    if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high &&
-        a->mirror == mirror)
+static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double low, double high, int n_out,
+                         bool mirror) {
+    if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high && a->mirror == mirror)
         return true;
     a->n_taps = max_taps(low, high, n_out);
     a->n_out = 0;
     int *first = (int *)dt_buffer_reserve(&a->first, (size_t)n_out * 2 * sizeof(int));
-    int32_t *weight = (int32_t *)dt_buffer_reserve(&a->weight, (size_t)n_out * (size_t)a->n_taps *
-                                                                   sizeof(int32_t));
+    int32_t *weight = (int32_t *)dt_buffer_reserve(&a->weight, (size_t)n_out * (size_t)a->n_taps * sizeof(int32_t));
     double *w = (double *)dt_buffer_reserve(&r->row_double, (size_t)a->n_taps * sizeof(double));
     if (!first || !weight || !w) return false;
     a->in_size = in_size;
@@ -132,8 +129,8 @@ static uint8_t clip(int32_t v) {
     return v < 0 ? 0 : v > 255 ? 255 : (uint8_t)v;
 }
 
-VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8_t *restrict src,
-                                  uint8_t *restrict dst, int channels) {
+VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8_t *restrict src, uint8_t *restrict dst,
+                                  int channels) {
     const int *first = (const int *)a->first.data;
     const int32_t *weight = (const int32_t *)a->weight.data;
     const int32_t half = 1 << (DT_RESIZE_BITS - 1);
@@ -160,9 +157,8 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
 }
 
 // 64 columns at a time, so that their sums stay in registers.
-VECTORIZED static void row_down(const uint8_t *restrict rows, size_t stride,
-                                const int32_t *restrict weight, int n_taps, uint8_t *restrict dst,
-                                size_t n) {
+VECTORIZED static void row_down(const uint8_t *restrict rows, size_t stride, const int32_t *restrict weight, int n_taps,
+                                uint8_t *restrict dst, size_t n) {
     enum { BLOCK = 64 };
     for (size_t x = 0; x < n; x += BLOCK) {
         int32_t sum[BLOCK];
@@ -230,8 +226,7 @@ static void make_row(passes *p) {
 static const uint8_t *make_rows(passes *p, int first, int end) {
     if (end + 1 - p->top > p->capacity) { // one more may be made than is asked for
         if (p->made > first)
-            memmove(p->rows, p->rows + p->stride * (size_t)(first - p->top),
-                    p->stride * (size_t)(p->made - first));
+            memmove(p->rows, p->rows + p->stride * (size_t)(first - p->top), p->stride * (size_t)(p->made - first));
         else
             p->made = first;
         p->top = first;
@@ -240,15 +235,14 @@ static const uint8_t *make_rows(passes *p, int first, int end) {
     return p->rows + p->stride * (size_t)(first - p->top);
 }
 
-static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4], bool mirror,
-                        uint8_t *dst, int dst_h, int dst_w) {
+static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4], bool mirror, uint8_t *dst, int dst_h,
+                        int dst_w) {
     int full_w = src->full_width ? src->full_width : src->width;
     int full_h = src->full_height ? src->full_height : src->height;
     const double whole[4] = {0, 0, full_w, full_h};
     if (!box) box = whole;
     size_t n = (size_t)dst_w * (size_t)src->channels;
-    if (!mirror && src->width == dst_w && src->height == dst_h &&
-        memcmp(box, whole, sizeof whole) == 0) {
+    if (!mirror && src->width == dst_w && src->height == dst_h && memcmp(box, whole, sizeof whole) == 0) {
         memcpy(dst, src->data, n * (size_t)dst_h); // as Pillow's resize to the same size copies
         return DT_OK;
     }
@@ -268,13 +262,12 @@ static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4],
     return DT_OK;
 }
 
-dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
-                    int dst_h, int dst_w) {
+dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h, int dst_w) {
     return resize(r, src, box, false, dst, dst_h, dst_w);
 }
 
-dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst,
-                             int dst_h, int dst_w) {
+dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h,
+                             int dst_w) {
     return resize(r, src, box, true, dst, dst_h, dst_w);
 }
 
@@ -290,8 +283,7 @@ static void weigh(const float *in, size_t step, const double *w, int n_taps, flo
     }
 }
 
-dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst,
-                         int dst_h, int dst_w) {
+dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4], float *dst, int dst_h, int dst_w) {
     const double whole[4] = {0, 0, src->width, src->height};
     size_t c = (size_t)src->channels, n = (size_t)dst_w * c, stride = (size_t)src->width * c;
     if (!box) box = whole;

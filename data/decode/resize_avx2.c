@@ -88,13 +88,13 @@ AVX2 INLINED __m256i load_two(const uint8_t *p, const uint8_t *q) {
 }
 
 // r, g, b of two output pixels, one a lane, of two rows.
-AVX2 INLINED void two_pixels(const uint8_t *src, const uint8_t *below, int p, int q,
-                             const __m256i *w, int n_pairs, sums out[2]) {
+AVX2 INLINED void two_pixels(const uint8_t *src, const uint8_t *below, int p, int q, const __m256i *w, int n_pairs,
+                             sums out[2]) {
 #define Z -1
-    const __m256i spread01 = _mm256_setr_epi8(0, Z, 3, Z, 1, Z, 4, Z, 2, Z, 5, Z, Z, Z, Z, Z, 0, Z,
-                                              3, Z, 1, Z, 4, Z, 2, Z, 5, Z, Z, Z, Z, Z);
-    const __m256i spread23 = _mm256_setr_epi8(6, Z, 9, Z, 7, Z, 10, Z, 8, Z, 11, Z, Z, Z, Z, Z, 6,
-                                              Z, 9, Z, 7, Z, 10, Z, 8, Z, 11, Z, Z, Z, Z, Z);
+    const __m256i spread01 = _mm256_setr_epi8(0, Z, 3, Z, 1, Z, 4, Z, 2, Z, 5, Z, Z, Z, Z, Z, 0, Z, 3, Z, 1, Z, 4, Z, 2,
+                                              Z, 5, Z, Z, Z, Z, Z);
+    const __m256i spread23 = _mm256_setr_epi8(6, Z, 9, Z, 7, Z, 10, Z, 8, Z, 11, Z, Z, Z, Z, Z, 6, Z, 9, Z, 7, Z, 10, Z,
+                                              8, Z, 11, Z, Z, Z, Z, Z);
 #undef Z
     sums s = {_mm256_setzero_si256(), _mm256_setzero_si256()}, t = s;
     for (int k = 0; k < n_pairs; k += 2, p += 12, q += 12, w += 4) {
@@ -124,8 +124,8 @@ AVX2 INLINED __m256i join(sums s, sums t) {
 }
 
 // Pixels at[0], at[4] and at[1], at[5] of both rows.
-AVX2 INLINED void four_pixels(const uint8_t *src, const uint8_t *below, const int32_t *at,
-                              const __m256i *w, int n_pairs, __m256i out[2]) {
+AVX2 INLINED void four_pixels(const uint8_t *src, const uint8_t *below, const int32_t *at, const __m256i *w,
+                              int n_pairs, __m256i out[2]) {
     sums s[2], t[2];
     two_pixels(src, below, at[0], at[4], w, n_pairs, s);
     two_pixels(src, below, at[1], at[5], w + 2 * n_pairs, n_pairs, t);
@@ -135,16 +135,14 @@ AVX2 INLINED void four_pixels(const uint8_t *src, const uint8_t *below, const in
 
 // 28 bytes are written, of which the last four are the next turn's.
 AVX2 INLINED void store_eight(uint8_t *dst, __m256i a, __m256i b) {
-    const __m256i squeeze =
-        _mm256_setr_epi8(0, 2, 4, 1, 3, 5, 8, 10, 12, 9, 11, 13, -1, -1, -1, -1, 0, 2, 4, 1, 3, 5,
-                         8, 10, 12, 9, 11, 13, -1, -1, -1, -1);
+    const __m256i squeeze = _mm256_setr_epi8(0, 2, 4, 1, 3, 5, 8, 10, 12, 9, 11, 13, -1, -1, -1, -1, 0, 2, 4, 1, 3, 5,
+                                             8, 10, 12, 9, 11, 13, -1, -1, -1, -1);
     a = _mm256_shuffle_epi8(_mm256_packus_epi16(a, b), squeeze);
     _mm_storeu_si128((__m128i *)dst, _mm256_castsi256_si128(a));
     _mm_storeu_si128((__m128i *)(dst + 12), _mm256_extracti128_si256(a, 1));
 }
 
-AVX2 INLINED void two_rows(const dt_resize_axis *a, const uint8_t *const src[2],
-                           uint8_t *const dst[2], int n_pairs) {
+AVX2 INLINED void two_rows(const dt_resize_axis *a, const uint8_t *const src[2], uint8_t *const dst[2], int n_pairs) {
     const __m256i *w = (const __m256i *)a->packed.data;
     const int32_t *at = (const int32_t *)a->offset.data;
     const uint8_t *row = src[0], *below = src[1];
@@ -166,8 +164,7 @@ static void place(dt_resize_axis *a, int left) {
         at[i] = 3 * (first[2 * (i < a->n_out ? i : a->n_out - 1)] - left);
 }
 
-AVX2 static void across(const dt_resize_axis *a, const uint8_t *const src[2],
-                        uint8_t *const dst[2]) {
+AVX2 static void across(const dt_resize_axis *a, const uint8_t *const src[2], uint8_t *const dst[2]) {
     switch (pairs_of(a)) { // the usual ones, unrolled
     case 1:
         two_rows(a, src, dst, 1);
@@ -184,8 +181,8 @@ AVX2 static void across(const dt_resize_axis *a, const uint8_t *const src[2],
 }
 
 // 32 columns of n_pairs pairs of rows.
-AVX2 INLINED void columns(const uint8_t *rows, size_t stride, const __m256i (*w)[2], int n_taps,
-                          int n_pairs, uint8_t *dst) {
+AVX2 INLINED void columns(const uint8_t *rows, size_t stride, const __m256i (*w)[2], int n_taps, int n_pairs,
+                          uint8_t *dst) {
     const __m256i zero = _mm256_setzero_si256();
     __m256i h0 = zero, h1 = zero, l0 = zero, l1 = zero, l2 = zero, l3 = zero;
     for (int k = 0; k < n_pairs; k++) {
@@ -208,16 +205,15 @@ AVX2 INLINED void columns(const uint8_t *rows, size_t stride, const __m256i (*w)
 }
 
 // The last turn begins where 32 columns are left: some are made twice.
-AVX2 INLINED void all_columns(const uint8_t *rows, size_t stride, const __m256i (*w)[2], int n_taps,
-                              int n_pairs, uint8_t *dst, size_t n) {
+AVX2 INLINED void all_columns(const uint8_t *rows, size_t stride, const __m256i (*w)[2], int n_taps, int n_pairs,
+                              uint8_t *dst, size_t n) {
     for (size_t x = 0; x < n; x += DT_RESIZE_COLUMNS) {
         size_t at = x + DT_RESIZE_COLUMNS <= n ? x : n - DT_RESIZE_COLUMNS;
         columns(rows + at, stride, w, n_taps, n_pairs, dst + at);
     }
 }
 
-AVX2 static void down(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps,
-                      uint8_t *dst, size_t n) {
+AVX2 static void down(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps, uint8_t *dst, size_t n) {
     __m256i w[DT_RESIZE_MAX_PAIRS][2];
     int n_pairs = (n_taps + 1) / 2;
     for (int k = 0; k < n_pairs; k++) {

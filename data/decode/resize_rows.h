@@ -32,8 +32,7 @@ typedef struct dt_resize_rows {
     // src, writes DT_RESIZE_SLACK behind a dst.
     void (*across)(const dt_resize_axis *a, const uint8_t *const src[2], uint8_t *const dst[2]);
     // n bytes of one row from n_taps rows at `rows`, a stride apart. Touches nothing else.
-    void (*down)(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps,
-                 uint8_t *dst, size_t n);
+    void (*down)(const uint8_t *rows, size_t stride, const int32_t *weight, int n_taps, uint8_t *dst, size_t n);
 } dt_resize_rows;
 
 const dt_resize_rows *dt_resize_rows_avx2(void); // NULL where the machine or the build has none

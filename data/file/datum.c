@@ -15,8 +15,7 @@ typedef struct cursor {
 } cursor;
 
 static dt_status no_datum(const cursor *c, const char *what) {
-    return dt_fail(DT_E_DATA, "%s: offset %llu: not a Caffe Datum: %s", c->b->path,
-                   (unsigned long long)c->at, what);
+    return dt_fail(DT_E_DATA, "%s: offset %llu: not a Caffe Datum: %s", c->b->path, (unsigned long long)c->at, what);
 }
 
 static dt_status next_byte(cursor *c, uint8_t *out) {
@@ -91,8 +90,7 @@ static dt_status read_field(cursor *c, dt_datum *d) {
     case 5:
         if (tag != (6 << 3 | 5)) return no_datum(c, "a field that it does not have");
         if (d->n_floats == 0) d->float_at = tag_at;
-        if (tag_at != d->float_at + 5 * d->n_floats || d->packed)
-            return no_datum(c, "floats in several places");
+        if (tag_at != d->float_at + 5 * d->n_floats || d->packed) return no_datum(c, "floats in several places");
         d->n_floats++;
         return skip(c, 4);
     default:
@@ -107,15 +105,13 @@ dt_status dt_datum_read(const dt_blob *b, uint64_t at, uint64_t n_bytes, dt_datu
     c.end = at + n_bytes;
     dt_peek_init(&c.peek, b);
     *out = (dt_datum){.channels = 0};
-    if (n_bytes == 0 || at > b->n_bytes || n_bytes > b->n_bytes - at)
-        return no_datum(&c, "it is cut");
+    if (n_bytes == 0 || at > b->n_bytes || n_bytes > b->n_bytes - at) return no_datum(&c, "it is cut");
     while (c.at < c.end) DT_TRY(read_field(&c, out));
     if (out->n_data == 0 && out->n_floats == 0) return no_datum(&c, "it holds no data");
     if (out->encoded) return DT_OK;
     uint64_t limit = UINT64_C(1) << 40, have = out->n_data ? out->n_data : out->n_floats;
-    if (out->channels < 1 || out->height < 1 || out->width < 1 || out->channels > 65536 ||
-        out->height > 1 << 20 || out->width > 1 << 20 ||
-        (uint64_t)out->channels * (uint64_t)out->height > limit / (uint64_t)out->width ||
+    if (out->channels < 1 || out->height < 1 || out->width < 1 || out->channels > 65536 || out->height > 1 << 20 ||
+        out->width > 1 << 20 || (uint64_t)out->channels * (uint64_t)out->height > limit / (uint64_t)out->width ||
         (uint64_t)(out->channels * out->height * out->width) != have)
         return no_datum(&c, "its data are not channels x height x width");
     return DT_OK;

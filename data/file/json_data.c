@@ -12,8 +12,7 @@
 static size_t length_of_word(const char *p, size_t n) {
     static const char *const WORDS[] = {"NaN", "Infinity", "-Infinity"};
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
-        if (n >= strlen(WORDS[i]) && memcmp(p, WORDS[i], strlen(WORDS[i])) == 0)
-            return strlen(WORDS[i]);
+        if (n >= strlen(WORDS[i]) && memcmp(p, WORDS[i], strlen(WORDS[i])) == 0) return strlen(WORDS[i]);
     return 0;
 }
 
@@ -29,8 +28,7 @@ static size_t put_number(const char *p, size_t k, char *out) {
     out[k] = '\0';
     const bool whole = strcspn(out, ".eE") == k;
     errno = 0;
-    const bool fits =
-        whole ? (strtoll(out, NULL, 10), errno != ERANGE) : isfinite(strtod(out, NULL));
+    const bool fits = whole ? (strtoll(out, NULL, 10), errno != ERANGE) : isfinite(strtod(out, NULL));
     if (fits) return k;
     if (!whole) return (size_t)(stpcpy(out, "null") - out);
     memmove(out + 1, out, k);

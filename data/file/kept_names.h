@@ -16,13 +16,8 @@ static inline bool dt_name_is_private(const char *path) {
 // deleted files under the names of Synology, QNAP, Windows and macOS; "lost+found" at the root of a disk, which only
 // root may enter. None is data, so a folder is fine even if these cannot be listed.
 static inline bool dt_name_is_hidden(const char *name, bool at_root) {
-    static const char *const NAMES[] = {"@eaDir",
-                                        "#recycle",
-                                        "#snapshot",
-                                        "@Recycle",
-                                        "$RECYCLE.BIN",
-                                        "__MACOSX",
-                                        "System Volume Information"};
+    static const char *const NAMES[] = {
+        "@eaDir", "#recycle", "#snapshot", "@Recycle", "$RECYCLE.BIN", "__MACOSX", "System Volume Information"};
     if (name[0] == '.' || (at_root && strcmp(name, "lost+found") == 0)) return true;
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (strcmp(name, NAMES[i]) == 0) return true;

@@ -6,12 +6,9 @@
 #include <strings.h>
 
 static const dt_kind KINDS[] = {
-#define KIND(name, uses, exts, ...)                                                                \
-    {#name, DT_KIND_ID_##name, uses, exts, NULL, false, {__VA_ARGS__}},
-#define IMAGE_KIND(name, uses, exts, ...)                                                          \
-    {#name, DT_KIND_ID_##name, uses, exts, NULL, true, {__VA_ARGS__}},
-#define UNREAD_KIND(name, exts, tool, ...)                                                         \
-    {#name, DT_KIND_ID_##name, 0, exts, tool, false, {__VA_ARGS__}},
+#define KIND(name, uses, exts, ...)        {#name, DT_KIND_ID_##name, uses, exts, NULL, false, {__VA_ARGS__}},
+#define IMAGE_KIND(name, uses, exts, ...)  {#name, DT_KIND_ID_##name, uses, exts, NULL, true, {__VA_ARGS__}},
+#define UNREAD_KIND(name, exts, tool, ...) {#name, DT_KIND_ID_##name, 0, exts, tool, false, {__VA_ARGS__}},
 #include "kinds.def"
 #undef KIND
 #undef IMAGE_KIND
@@ -70,8 +67,7 @@ const dt_kind *dt_kind_unread(const char *name) {
     const size_t n = strlen(name), gz = n > 3 && strcasecmp(name + n - 3, ".gz") == 0 ? 3 : 0;
     size_t begin = n - gz;
     while (begin > 0 && name[begin - 1] != '.' && name[begin - 1] != '/') begin--;
-    if (begin > 0 && name[begin - 1] == '.' && n - gz - begin < sizeof ext)
-        memcpy(ext, name + begin, n - gz - begin);
+    if (begin > 0 && name[begin - 1] == '.' && n - gz - begin < sizeof ext) memcpy(ext, name + begin, n - gz - begin);
     const dt_kind *k = dt_kind_of_ext(ext);
     return k && k->tool ? k : NULL;
 }

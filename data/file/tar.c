@@ -46,8 +46,7 @@ void dt_tar_begin(dt_tar *t, const dt_blob *blob) {
 }
 
 static dt_status bad(const dt_tar *t, const char *what) {
-    return dt_fail(DT_E_DATA, "%s: offset %llu: %s", t->blob->path, (unsigned long long)t->at,
-                   what);
+    return dt_fail(DT_E_DATA, "%s: offset %llu: %s", t->blob->path, (unsigned long long)t->at, what);
 }
 
 // Octal with leading spaces, ended by NUL, space or the field; or base-256 when the top bit is set.
@@ -115,11 +114,8 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
         size_t length = 0, i = 0;
         for (; i < n && p[i] >= '0' && p[i] <= '9' && length < MAX_PAX_BYTES; i++)
             length = length * 10 + (size_t)(p[i] - '0');
-        if (i == 0 || i >= n || p[i] != ' ' || length > n || length < i + 3 ||
-            p[length - 1] != '\n')
-            return false;
-        const char *key = p + i + 1, *end = p + length - 1,
-                   *eq = memchr(key, '=', (size_t)(end - key));
+        if (i == 0 || i >= n || p[i] != ' ' || length > n || length < i + 3 || p[length - 1] != '\n') return false;
+        const char *key = p + i + 1, *end = p + length - 1, *eq = memchr(key, '=', (size_t)(end - key));
         if (!eq) return false;
         size_t n_key = (size_t)(eq - key), n_value = (size_t)(end - eq - 1);
         const bool is_path = n_key == 4 && memcmp(key, "path", 4) == 0;
@@ -145,8 +141,7 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
     return true;
 }
 
-static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t size,
-                                overrides *o) {
+static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t size, overrides *o) {
     char text[MAX_PAX_BYTES];
     if (size > sizeof text) return bad(t, "an extended header of more than 64 KiB");
     DT_TRY(dt_peek_read(&t->peek, data_at, text, (size_t)size));
@@ -173,16 +168,14 @@ static void header_path(const header *h, char *out) {
     out[n + n_name] = '\0';
 }
 
-static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
-                       const overrides *global) {
+static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local, const overrides *global) {
     if (local->has_path)
         strcpy(e->path, local->path);
     else if (global->has_path)
         strcpy(e->path, global->path);
     else
         header_path(h, e->path);
-    while (e->path[0] == '.' && e->path[1] == '/')
-        memmove(e->path, e->path + 2, strlen(e->path) - 1);
+    while (e->path[0] == '.' && e->path[1] == '/') memmove(e->path, e->path + 2, strlen(e->path) - 1);
     size_t n = strlen(e->path);
     bool directory = n > 0 && e->path[n - 1] == '/'; // as old tars mark them
     e->is_regular = (h->type == '0' || h->type == '\0' || h->type == '7') && !directory && n > 0;
@@ -203,8 +196,7 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     DT_TRY(dt_peek_read(&t->peek, t->at, h, sizeof *h));
     *end = t->has_end = all_zero(h);
     if (*end) return DT_OK;
-    if (!checksum_fits(h))
-        return bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
+    if (!checksum_fits(h)) return bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
     if (!parse_number(h->size, sizeof h->size, size)) return bad(t, "a size that is no number");
     return DT_OK;
 }
@@ -214,8 +206,7 @@ static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
 static uint64_t find_next_tar(const dt_tar *t) {
     enum { LOOK_BYTES = 1 << 20 };
     header h;
-    for (uint64_t at = t->at; at - t->at < LOOK_BYTES && t->blob->n_bytes - at >= sizeof h;
-         at += sizeof h) {
+    for (uint64_t at = t->at; at - t->at < LOOK_BYTES && t->blob->n_bytes - at >= sizeof h; at += sizeof h) {
         if (dt_blob_read(t->blob, at, &h, sizeof h) != DT_OK) break;
         if (!all_zero(&h)) return checksum_fits(&h) ? at : 0;
     }
@@ -265,16 +256,14 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
         bool has_data = is_extension || h.type == '0' || h.type == '\0' || h.type == '7';
         if (h.type >= '1' && h.type <= '6') size = 0; // links, devices, directories hold none
         data_at = t->at + DT_TAR_BLOCK;
-        if (size > t->blob->n_bytes - data_at)
-            return bad(t, "the file is cut: this member's data goes beyond its end");
+        if (size > t->blob->n_bytes - data_at) return bad(t, "the file is cut: this member's data goes beyond its end");
         if (h.type == 'x' || h.type == 'L' || h.type == 'K') {
             DT_TRY(read_extension(t, h.type, data_at, size, &local));
         } else if (h.type == 'g') {
             DT_TRY(read_extension(t, h.type, data_at, size, &t->global));
         }
         uint64_t next = data_at + dt_tar_padded(size);
-        t->at =
-            next < t->blob->n_bytes ? next : t->blob->n_bytes; // the last padding may be missing
+        t->at = next < t->blob->n_bytes ? next : t->blob->n_bytes; // the last padding may be missing
         if (is_extension) continue;
         fill_entry(e, &h, &local, &t->global);
         e->is_regular = e->is_regular && has_data;

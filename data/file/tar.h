@@ -11,7 +11,7 @@ enum { DT_TAR_BLOCK = 512, DT_TAR_MAX_PATH = 4096 };
 typedef struct dt_tar_entry {
     char path[DT_TAR_MAX_PATH]; // NUL-terminated; "./" in front removed
     bool is_regular;
-    bool is_hard; // of a link: `link` begins at the tar's root, else at the folder of `path`
+    bool is_hard;               // of a link: `link` begins at the tar's root, else at the folder of `path`
     char link[DT_TAR_MAX_PATH]; // where a link leads; "": it is none
     uint64_t offset, size;      // of the data; inside the file
 } dt_tar_entry;
@@ -55,8 +55,7 @@ bool dt_tar_links_find(const dt_tar_links *l, const char *path, uint64_t *offset
 // *any false: it leads out of the tar, in circles, or to an empty folder. DT_E_DATA: links to folders name files many
 // times over, as they may without an end.
 typedef void dt_tar_visit(void *arg, const char *path, uint64_t offset, uint64_t size);
-dt_status dt_tar_links_visit(dt_tar_links *l, const char *path, dt_tar_visit *each, void *arg,
-                             bool *any);
+dt_status dt_tar_links_visit(dt_tar_links *l, const char *path, dt_tar_visit *each, void *arg, bool *any);
 
 // Appends a USTAR header for a regular file (mode 0644, ids and time 0) to `out`, with a PAX record in
 // front where the name is too long or the size too large for USTAR. `out` has DT_TAR_MAX_HEADER bytes.

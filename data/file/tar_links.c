@@ -43,20 +43,18 @@ dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob) {
     while ((st = dt_tar_next(&tar, e, &more)) == DT_OK && more) {
         if (!e->is_regular && !*e->link) continue;
         l->places = dt_xgrow(l->places, l->n, sizeof *l->places);
-        l->places[l->n++] =
-            (tar_place){.path = dt_arena_strdup(&l->arena, e->path),
-                        .link = *e->link ? dt_arena_strdup(&l->arena, e->link) : NULL,
-                        .is_hard = e->is_hard,
-                        .offset = e->offset,
-                        .size = e->size,
-                        .header = tar.at};
+        l->places[l->n++] = (tar_place){.path = dt_arena_strdup(&l->arena, e->path),
+                                        .link = *e->link ? dt_arena_strdup(&l->arena, e->link) : NULL,
+                                        .is_hard = e->is_hard,
+                                        .offset = e->offset,
+                                        .size = e->size,
+                                        .header = tar.at};
     }
     free(e);
     if (l->n > 0) qsort(l->places, l->n, sizeof *l->places, compare_places);
     size_t n = 0;
     for (size_t i = 0; i < l->n; i++)
-        if (i + 1 == l->n || strcmp(l->places[i].path, l->places[i + 1].path) != 0)
-            l->places[n++] = l->places[i];
+        if (i + 1 == l->n || strcmp(l->places[i].path, l->places[i + 1].path) != 0) l->places[n++] = l->places[i];
     l->n = n;
     l->n_left = MIN_NAMES + NAMES_A_PLACE * n;
     if (st == DT_E_DATA) dt_error_clear();
@@ -173,11 +171,9 @@ static dt_status visit_path(visit *v, const followed *f) {
         v->any = true;
         return DT_OK;
     }
-    if (n == 0 || n + 2 > sizeof folder || find_place(l, folder) || holds_one(folder, f))
-        return DT_OK;
+    if (n == 0 || n + 2 > sizeof folder || find_place(l, folder) || holds_one(folder, f)) return DT_OK;
     memcpy(folder + n, "/", 2);
-    for (size_t i = lower_bound(l, folder);
-         i < l->n && strncmp(l->places[i].path, folder, n + 1) == 0; i++) {
+    for (size_t i = lower_bound(l, folder); i < l->n && strncmp(l->places[i].path, folder, n + 1) == 0; i++) {
         const char *path = l->places[i].path;
         if (l->n_left-- == 0 || f->depth == MAX_HOPS)
             return dt_fail(DT_E_DATA,
@@ -192,8 +188,7 @@ static dt_status visit_path(visit *v, const followed *f) {
     return DT_OK;
 }
 
-dt_status dt_tar_links_visit(dt_tar_links *l, const char *path, dt_tar_visit *each, void *arg,
-                             bool *any) {
+dt_status dt_tar_links_visit(dt_tar_links *l, const char *path, dt_tar_visit *each, void *arg, bool *any) {
     visit v = {.l = l, .visit = each, .arg = arg};
     strcpy(v.name, path);
     const dt_status st = visit_path(&v, &(followed){.path = path});

@@ -86,7 +86,7 @@ struct dt_ahead {
     pthread_mutex_t lock;
     pthread_cond_t room, arrived, idle, wanted; // wanted: for readers above n_active
     item items[N_ITEMS];                        // by place % N_ITEMS
-    int64_t oldest, next; // the first place that is not given back; the one a reader takes next
+    int64_t oldest, next;                       // the first place that is not given back; the one a reader takes next
     uint8_t *ring;
     uint64_t head, tail; // positions that only grow
     _Atomic bool on;
@@ -214,8 +214,7 @@ static dt_status read_run(reader *w, uint32_t *n_slow) {
 }
 
 static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
-    for (int k = 0; k < r->n_items; k++)
-        a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
+    for (int k = 0; k < r->n_items; k++) a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
     dt_depth_add(&a->ready, r->n_items);
     if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived);
     a->seen += (uint32_t)r->n_ranges;
@@ -393,8 +392,8 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
     a->oldest = a->next = o->start;
     a->n_active = o->n_readers;
     a->readers = aligned_alloc(128, n_readers * sizeof *a->readers);
-    a->ring = mmap(NULL, o->cap_bytes, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0); // touched when it is used
+    a->ring = mmap(NULL, o->cap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                   0); // touched when it is used
     if (a->ring == MAP_FAILED || !a->readers) {
         if (a->ring != MAP_FAILED) munmap(a->ring, o->cap_bytes);
         free(a->readers);

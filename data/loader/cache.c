@@ -186,9 +186,7 @@ static void remove_others(const dt_cache *c) {
         if (fd >= 0) close(fd);
     }
     dt_used_files_free(others, n);
-    if (n_removed > 0)
-        dt_info("removed %d shared cache%s of jobs that died", n_removed,
-                n_removed == 1 ? "" : "s");
+    if (n_removed > 0) dt_info("removed %d shared cache%s of jobs that died", n_removed, n_removed == 1 ? "" : "s");
 }
 
 // ---- opening ---------------------------------------------------------------------------------------
@@ -217,8 +215,8 @@ static dt_status open_file(dt_cache *c, bool *again) {
     bool alone = dt_io_lock_byte(c->fd, 0, F_WRLCK, false);
     if (!alone && !dt_io_lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
     bool linked = fstat(c->fd, &st) == 0 && st.st_nlink > 0;
-    bool whole = linked && read_at(c->fd, &h, sizeof h, 0) && h.magic == MAGIC &&
-                 h.key == c->o.key && h.n_entries == c->o.n_entries;
+    bool whole = linked && read_at(c->fd, &h, sizeof h, 0) && h.magic == MAGIC && h.key == c->o.key &&
+                 h.n_entries == c->o.n_entries;
     *again = !linked || (!whole && !alone);
     if (*again) return DT_OK;
     if (alone && make_file(c) != DT_OK) {
@@ -299,8 +297,7 @@ void dt_cache_close(dt_cache *c) {
     if (c->map) munmap(c->map, c->data_at + c->cap_bytes);
     if (c->map && c->o.kind == DT_CACHE_shared) {
         dt_io_lock_byte(c->fd, 0, F_UNLCK, false);
-        if (dt_io_lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0)
-            unlink(c->path);
+        if (dt_io_lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0) unlink(c->path);
     }
     if (c->fd >= 0) close(c->fd);
     pthread_mutex_destroy(&c->lock);

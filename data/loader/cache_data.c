@@ -26,8 +26,7 @@ static bool is_member(const dt_field *f) {
 
 // Whether the pixels before augmentation are the same in every epoch.
 static bool has_fixed_pixels(const dt_field *f, const dt_field_info *info) {
-    return f->kind == DT_FIELD_image && info->dtype == DT_U8 &&
-           !(f->augment && dt_augment_crops(f->augment));
+    return f->kind == DT_FIELD_image && info->dtype == DT_U8 && !(f->augment && dt_augment_crops(f->augment));
 }
 
 bool dt_data_has_objects(const dt_data *d) {
@@ -51,8 +50,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     if (k->kind == DT_CACHE_auto) k->kind = dt_data_has_objects(d) ? DT_CACHE_disk : DT_CACHE_none;
     if (k->kind == DT_CACHE_none) return DT_OK;
     if (decoded && k->kind == DT_CACHE_disk && k->keeps_files)
-        return dt_config_fail(c, "data.cache_form",
-                              "decoded pixels are kept in memory: data.cache is ram or shared");
+        return dt_config_fail(c, "data.cache_form", "decoded pixels are kept in memory: data.cache is ram or shared");
     if (!c->data.cache_size.is_auto) k->cap_bytes = (uint64_t)dt_answer(c->data.cache_size);
     k->dir = dt_io_cache_folder(c->data.cache_dir, "");
     if (k->kind == DT_CACHE_disk && !k->dir)
@@ -138,9 +136,7 @@ uint64_t dt_data_decoded_bytes(const dt_data *d) {
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field *f = &d->fields.f[i];
         bool pixels = has_fixed_pixels(f, &d->fields.info[i]);
-        if (d->cache.pixels[i] || f->kind == DT_FIELD_audio ||
-            (f->kind == DT_FIELD_image && !pixels))
-            return 0;
+        if (d->cache.pixels[i] || f->kind == DT_FIELD_audio || (f->kind == DT_FIELD_image && !pixels)) return 0;
         sum += field_bytes(d, i, pixels);
         any = any || pixels;
     }
@@ -179,11 +175,9 @@ void dt_data_cache_open(dt_data *d) {
     dt_cache_stats u;
     dt_cache_get_stats(k->cache, &u);
     dt_info("data: cache %s, at most %.1f MiB for %.1f MiB", DT_WORD_OF(DT_CACHE_WORDS, u.kind),
-            (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0,
-            (double)o.total_bytes / 1048576.0);
+            (double)(k->cap_bytes ? k->cap_bytes : o.total_bytes) / 1048576.0, (double)o.total_bytes / 1048576.0);
     if (k->kind == DT_CACHE_ram && k->n_processes > 1)
-        dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one",
-                k->n_processes);
+        dt_info("data: each of the %d ranks here keeps a copy; data.cache: shared keeps one", k->n_processes);
 }
 
 void dt_data_cache_stats(const dt_data *d, dt_cache_stats *out) {
@@ -192,8 +186,7 @@ void dt_data_cache_stats(const dt_data *d, dt_cache_stats *out) {
     if (!d->reader->cache) return;
     dt_blob_cache_stats s;
     dt_blob_cache_get_stats(d->reader->cache, &s);
-    *out = (dt_cache_stats){DT_CACHE_disk, s.n_hits,           s.n_misses, s.n_blocks,
-                            s.n_bytes,     d->cache.cap_bytes, s.full};
+    *out = (dt_cache_stats){DT_CACHE_disk, s.n_hits, s.n_misses, s.n_blocks, s.n_bytes, d->cache.cap_bytes, s.full};
 }
 
 void dt_data_cache_close(dt_data *d) {
@@ -210,8 +203,7 @@ bool dt_keeps_pixels(const dt_data *d, int field) {
 
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels) {
     if (dt_keeps_pixels(d, field))
-        dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), pixels,
-                       dt_data_pixel_bytes(d, field));
+        dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), pixels, dt_data_pixel_bytes(d, field));
 }
 
 bool dt_is_cached(const dt_data *d, int field, uint32_t record) {

@@ -23,18 +23,16 @@ static void balance_classes(const dt_data *d, int field, int n, float *weights) 
     const uint32_t n_samples = d->splits.n[DT_SPLIT_TRAIN];
     int64_t *counts = dt_xcalloc((size_t)n, sizeof *counts);
     int n_seen = 0;
-    for (uint32_t i = 0; i < n_samples; i++)
-        counts[dt_data_class(d, &d->fields.f[field], DT_SPLIT_TRAIN, i)]++;
+    for (uint32_t i = 0; i < n_samples; i++) counts[dt_data_class(d, &d->fields.f[field], DT_SPLIT_TRAIN, i)]++;
     for (int k = 0; k < n; k++) n_seen += counts[k] > 0;
     for (int k = 0; k < n; k++) // of a class that training has not, nothing depends
-        weights[k] =
-            counts[k] ? (float)((double)n_samples / (double)n_seen / (double)counts[k]) : 1.0f;
+        weights[k] = counts[k] ? (float)((double)n_samples / (double)n_seen / (double)counts[k]) : 1.0f;
     free(counts);
 }
 
 // Labels in columns: those in members would all have to be read.
-static dt_status balance_labels(const dt_data *d, const dt_config *c, const char *key, int field,
-                                int n, float *weights) {
+static dt_status balance_labels(const dt_data *d, const dt_config *c, const char *key, int field, int n,
+                                float *weights) {
     const dt_field *f = &d->fields.f[field];
     const uint32_t n_samples = d->splits.n[DT_SPLIT_TRAIN];
     if (!f->numbers)
@@ -45,28 +43,25 @@ static dt_status balance_labels(const dt_data *d, const dt_config *c, const char
     for (int k = 0; k < n; k++) {
         double positive = 0;
         for (uint32_t i = 0; i < n_samples; i++) {
-            const uint32_t *r = d->view.record +
-                                (size_t)d->splits.sample[DT_SPLIT_TRAIN][i] * (size_t)d->view.width;
-            positive +=
-                (double)dt_field_number(&d->fields, field, k, d->reader->catalog, r[f->part]);
+            const uint32_t *r = d->view.record + (size_t)d->splits.sample[DT_SPLIT_TRAIN][i] * (size_t)d->view.width;
+            positive += (double)dt_field_number(&d->fields, field, k, d->reader->catalog, r[f->part]);
         }
-        weights[k] = positive > 0 && positive < n_samples
-                         ? (float)((n_samples - positive) / positive)
-                         : 1.0f; // nothing to balance
+        weights[k] = positive > 0 && positive < n_samples ? (float)((n_samples - positive) / positive)
+                                                          : 1.0f; // nothing to balance
     }
     return DT_OK;
 }
 
 // ---- a target --------------------------------------------------------------------------------------
-static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *list, int n,
-                           const char *what, float *weights) {
+static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *list, int n, const char *what,
+                           float *weights) {
     const int n_given = (int)dt_cnode_size(list);
     for (int k = 0; k < n_given; k++) {
         const dt_cnode *item = dt_cnode_item(list, (size_t)k);
         double v;
         if (!dt_cnode_real(item, &v) || !(v > 0 && v <= 1e9))
-            return dt_fail(DT_E_USAGE, "%s: %s: '%s' is neither balanced nor a number above 0",
-                           dt_cnode_where(item), key, dt_cnode_str(item));
+            return dt_fail(DT_E_USAGE, "%s: %s: '%s' is neither balanced nor a number above 0", dt_cnode_where(item),
+                           key, dt_cnode_str(item));
         if (k < n) weights[k] = (float)v;
     }
     if (n_given == n) return DT_OK;
@@ -75,25 +70,21 @@ static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *
 
 // by_class, positives: values of the target's keys `prefix`class_weights and `prefix`pos_weight, or NULL. apart: other losses have not
 // these weights.
-static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t, bool apart,
-                             const char *prefix, const dt_cnode *by_class,
-                             const dt_cnode *positives) {
+static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t, bool apart, const char *prefix,
+                             const dt_cnode *by_class, const dt_cnode *positives) {
     const dt_cnode *list = by_class ? by_class : positives;
     const bool classes = t->field->n_classes > 0;
     const int n = (int)dt_target_n_out(t);
     char key[512];
     if (!list) return DT_OK;
     snprintf(key, sizeof key, "%s%s", prefix, by_class ? "class_weights" : "pos_weight");
-    if (by_class && !classes)
-        return dt_config_fail(c, key, "%s is for a target that is a class", key);
+    if (by_class && !classes) return dt_config_fail(c, key, "%s is for a target that is a class", key);
     if (apart && t->kind == DT_TARGET_SHARES && !dt_losses[t->loss].by_class)
-        return dt_config_fail(
-            c, key, "%s: with data.mix and several targets, or a teacher, only of cross_entropy",
-            key);
+        return dt_config_fail(c, key, "%s: with data.mix and several targets, or a teacher, only of cross_entropy",
+                              key);
     float *weights = d->class_weights[t->index] = dt_xcalloc((size_t)n, sizeof *weights);
     if (!apart && by_class) d->weighted_field = t->index;
-    if (apart || !by_class || dt_losses[t->loss].by_class)
-        d->fields.info[t->index].class_weights = weights;
+    if (apart || !by_class || dt_losses[t->loss].by_class) d->fields.info[t->index].class_weights = weights;
     if (dt_cnode_size(list) != 1 || strcmp(dt_cnode_str(dt_cnode_item(list, 0)), "balanced") != 0)
         return take_list(c, key, list, n, classes ? "classes" : "labels", weights);
     if (!classes) return balance_labels(d, c, key, t->index, n, weights);
@@ -116,16 +107,14 @@ dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
         any |= c->train.targets[i].class_weights || c->train.targets[i].pos_weight;
     if (!any || d->splits.n[DT_SPLIT_TRAIN] == 0) return DT_OK;
     DT_TRY(dt_targets_read(&targets, c, d->fields.info, d->fields.n, true));
-    if (by_class || positives)
-        return read_target(d, c, &targets.items[0], apart, "train.", by_class, positives);
+    if (by_class || positives) return read_target(d, c, &targets.items[0], apart, "train.", by_class, positives);
     for (int k = 0; k < targets.n; k++)
         for (int i = 0; i < c->train.n_targets; i++) {
             const dt_config_target *own = &c->train.targets[i];
             char prefix[256];
             if (strcmp(own->id, targets.items[k].field->name) != 0) continue;
             snprintf(prefix, sizeof prefix, "train.targets.%s.", own->id);
-            DT_TRY(read_target(d, c, &targets.items[k], apart, prefix, own->class_weights,
-                               own->pos_weight));
+            DT_TRY(read_target(d, c, &targets.items[k], apart, prefix, own->class_weights, own->pos_weight));
         }
     return DT_OK;
 }
@@ -138,8 +127,7 @@ void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b) {
     for (int j = 0; j < b->n; j++) {
         float w = 0;
         if (mixed)
-            for (int k = 0; k < n; k++)
-                w += ((const float *)field)[(size_t)j * (size_t)n + (size_t)k] * weights[k];
+            for (int k = 0; k < n; k++) w += ((const float *)field)[(size_t)j * (size_t)n + (size_t)k] * weights[k];
         else
             w = weights[((const int32_t *)field)[j]];
         b->weight[j] *= w;

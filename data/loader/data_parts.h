@@ -101,13 +101,12 @@ static inline void dt_depth_add(dt_depth *d, int change) {
 }
 static inline double dt_depth_s(const dt_depth *d) {
     uint64_t now = dt_now_ns(), changed = dt_counter_get(&d->changed_ns);
-    return 1e-9 * (double)dt_counter_get(&d->ns) +
-           (now > changed ? d->n * (1e-9 * (double)(now - changed)) : 0);
+    return 1e-9 * (double)dt_counter_get(&d->ns) + (now > changed ? d->n * (1e-9 * (double)(now - changed)) : 0);
 }
 
 // ---- what the cache keeps (cache_data.c) -----------------------------------------------------------
-bool dt_data_has_objects(const dt_data *d);      // some of it is read by URL
-uint64_t dt_data_disk_bytes(const dt_config *c); // that data.cache_dir may take; 0: auto
+bool dt_data_has_objects(const dt_data *d);                        // some of it is read by URL
+uint64_t dt_data_disk_bytes(const dt_config *c);                   // that data.cache_dir may take; 0: auto
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
 void dt_data_cache_open(dt_data *d);
 void dt_data_cache_stats(const dt_data *d, dt_cache_stats *out);
@@ -188,14 +187,12 @@ typedef struct dt_bad_sample {
     uint32_t record, member; // member UINT32_MAX: none in particular
 } dt_bad_sample;
 // Writes the sample to its place. DT_E_DATA names file, record and reason, and *bad says which.
-dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
-                         dt_bad_sample *bad);
+dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p, dt_bad_sample *bad);
 // DT_E_DATA: number i is x, which is NaN, infinite, or too large for a float.
 dt_status dt_sample_not_finite(int64_t i, double x);
 
 // ---- a picture of a sample (picture.c), see dt_dataset.picture ---------------------------------------
-dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png,
-                          size_t *n_bytes);
+dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes);
 
 // ---- what could not be used (skips.c) ------------------------------------------------------------
 // After the view is made. Warns of records that give no sample and, under `quarantine`, reads the lists in the

@@ -18,13 +18,11 @@ static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, d
     if (w->n_reads++ == 0) w->n_waits = dt_thread_waits();
     dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
     if (f->kind == DT_FETCHED_SPLIT) {
-        uint8_t *all =
-            dt_buffer_reserve(&w->bytes, (size_t)m->size); // the parts may be joined there
+        uint8_t *all = dt_buffer_reserve(&w->bytes, (size_t)m->size); // the parts may be joined there
         f->bytes = (dt_span){all, (size_t)m->size};
-        st = !all ? dt_set_context(d->reader, f->record, f->member,
-                                   dt_fail(DT_E_DATA, "no memory for its bytes"))
-                  : dt_reader_read_apart(d->reader, f->record, f->member, d->verify, w->hash, all,
-                                         f->dst, f->n_payload);
+        st = !all
+                 ? dt_set_context(d->reader, f->record, f->member, dt_fail(DT_E_DATA, "no memory for its bytes"))
+                 : dt_reader_read_apart(d->reader, f->record, f->member, d->verify, w->hash, all, f->dst, f->n_payload);
     } else {
         st = dt_reader_read(d->reader, f->record, f->member, d->verify, &w->bytes, &f->bytes);
     }
@@ -47,8 +45,7 @@ static bool find_pixels(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
 }
 
 // The member from wherever it costs least. *hit: it was cached.
-static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin,
-                           bool *hit) {
+static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin, bool *hit) {
     const dt_member *m = &d->reader->catalog->members[f->member];
     bool kept = keeps_bytes(d, f->field);
     uint32_t entry = kept ? dt_data_cache_entry(d, f->field, f->record) : 0;
@@ -64,8 +61,7 @@ static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, 
         dt_error_clear();
         f->bytes = (dt_span){NULL, (size_t)m->size};
     }
-    if (!kept && f->n_payload > 0 &&
-        !dt_place_is_slow(m->offset + (m->size - f->n_payload), f->dst))
+    if (!kept && f->n_payload > 0 && !dt_place_is_slow(m->offset + (m->size - f->n_payload), f->dst))
         f->kind = DT_FETCHED_SPLIT;
     return read_now(d, w, f, begin);
 }
@@ -81,8 +77,8 @@ dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
     if (keeps_bytes(d, f->field)) {
         dt_counter_add(hit ? &w->n_hits : &w->n_misses, 1);
         if (!hit)
-            dt_cache_store(d->cache.cache, dt_data_cache_entry(d, f->field, f->record),
-                           f->bytes.data, f->bytes.n_bytes);
+            dt_cache_store(d->cache.cache, dt_data_cache_entry(d, f->field, f->record), f->bytes.data,
+                           f->bytes.n_bytes);
     }
     dt_counter_add(&w->read_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
     dt_counter_add(&w->n_read, 1);

@@ -36,44 +36,36 @@ static void read_features(const dt_config_field *f, dt_feature_opts *o) {
 
 // What is slower than any sound has no usual length of a transform.
 static dt_status check_transform(dt_field_keys *r, const dt_feature_opts *o) {
-    if (o->rate >= 1000 || o->kind == DT_FEATURE_waveform || dt_answer_or(r->f->n_fft, 0) > 0)
-        return DT_OK;
-    return dt_config_fail(
-        r->c, dt_key_of(r, "n_fft"),
-        "below 1000 Hz n_fft: auto, which is 25 ms, means nothing: give the samples of a transform "
-        "(at %g Hz n_fft: 64 takes %.3g s), or features: waveform",
-        o->rate, 64 / o->rate);
+    if (o->rate >= 1000 || o->kind == DT_FEATURE_waveform || dt_answer_or(r->f->n_fft, 0) > 0) return DT_OK;
+    return dt_config_fail(r->c, dt_key_of(r, "n_fft"),
+                          "below 1000 Hz n_fft: auto, which is 25 ms, means nothing: give the samples of a transform "
+                          "(at %g Hz n_fft: 64 takes %.3g s), or features: waveform",
+                          o->rate, 64 / o->rate);
 }
 
 static dt_status read_all(dt_field_keys *r, dt_audio_field *f) {
-    if (!r->f->rate.has)
-        return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs rate: (Hz)");
+    if (!r->f->rate.has) return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs rate: (Hz)");
     if (!r->f->seconds.has)
-        return dt_config_fail(r->c, dt_key_of(r, ""),
-                              "an audio field needs seconds: (of a sample)");
+        return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs seconds: (of a sample)");
     f->clip.rate = r->f->rate.value;
     f->clip.n_samples = llround(r->f->seconds.value * f->clip.rate);
     f->clip.channels = (int)dt_answer_or(r->f->channels, 1);
     f->clip.pad = r->f->pad;
-    dt_feature_opts o = {
-        .rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
+    dt_feature_opts o = {.rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
     read_features(r->f, &o);
     DT_TRY(check_transform(r, &o));
     if (dt_features_create(&f->features, &o) != DT_OK)
         return dt_config_fail(r->c, dt_key_of(r, ""), "%s", dt_error_message());
     int n_empty = dt_features_empty_bands(f->features);
     if (n_empty > 0)
-        dt_warn(
-            "data.fields.%s: %d of %d mel bands are so narrow that no frequency of a transform of "
-            "%d lies in them; they stay empty: take fewer n_mels or a larger n_fft",
-            r->f->id, n_empty, o.n_mels, o.n_fft);
+        dt_warn("data.fields.%s: %d of %d mel bands are so narrow that no frequency of a transform of "
+                "%d lies in them; they stay empty: take fewer n_mels or a larger n_fft",
+                r->f->id, n_empty, o.n_mels, o.n_fft);
     const dt_cnode *list = dt_key_augment(r);
-    return list ? dt_audio_augment_parse(&f->augment, list, r->f->id, o.kind != DT_FEATURE_waveform)
-                : DT_OK;
+    return list ? dt_audio_augment_parse(&f->augment, list, r->f->id, o.kind != DT_FEATURE_waveform) : DT_OK;
 }
 
-dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c,
-                                const dt_config_field *keys) {
+dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const dt_config_field *keys) {
     dt_field_keys r = {c, keys, ""};
     dt_audio_field *f = dt_xcalloc(1, sizeof *f);
     char purpose[256];

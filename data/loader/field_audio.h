@@ -16,8 +16,7 @@ typedef struct dt_audio_field { // immutable: shared by workers
 } dt_audio_field;
 
 // From the config alone. DT_E_USAGE with the place in the file.
-dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c,
-                                const dt_config_field *keys);
+dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const dt_config_field *keys);
 void dt_audio_field_destroy(dt_audio_field *f);
 // dtype and shape in a batch: f32 (rows, columns, channels), an image to the network.
 void dt_audio_field_describe(const dt_audio_field *f, dt_field_info *out);

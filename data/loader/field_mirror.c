@@ -23,15 +23,14 @@ dt_status dt_field_mirrors_read(dt_fields *f, const dt_config *c) {
         if (!list) continue;
         const int64_t n = dt_shape_elements(&f->info[i].sample_shape);
         if ((int64_t)dt_cnode_size(list) != n)
-            return dt_config_fail(c, key, "mirror has %zu factors, field %s has %lld numbers",
-                                  dt_cnode_size(list), field->name, (long long)n);
+            return dt_config_fail(c, key, "mirror has %zu factors, field %s has %lld numbers", dt_cnode_size(list),
+                                  field->name, (long long)n);
         field->mirror = dt_xcalloc((size_t)n, sizeof *field->mirror);
         for (int64_t k = 0; k < n; k++) {
             double v;
             const dt_cnode *item = dt_cnode_item(list, (size_t)k);
             if (!dt_cnode_real(item, &v) || (v != 1 && v != -1))
-                return dt_config_fail(c, key, "mirror: '%s' is neither 1 nor -1",
-                                      dt_cnode_str(item));
+                return dt_config_fail(c, key, "mirror: '%s' is neither 1 nor -1", dt_cnode_str(item));
             field->mirror[k] = (float)v;
         }
         field->mirror_of = only_image(f);

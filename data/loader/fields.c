@@ -71,8 +71,7 @@ static bool mark_series(resolver *r) {
 static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
     size_t at = (size_t)snprintf(buf, cap, "it has members");
     for (uint32_t i = 0; i < c->n_exts && i < 12 && at < cap; i++)
-        at += (size_t)snprintf(buf + at, cap - at, "%s .%s", i ? "," : "",
-                               dt_catalog_str(c, c->exts[i]));
+        at += (size_t)snprintf(buf + at, cap - at, "%s .%s", i ? "," : "", dt_catalog_str(c, c->exts[i]));
     for (uint32_t i = 0; i < c->n_columns && i < 12 && at < cap; i++)
         at += (size_t)snprintf(buf + at, cap - at, "%s %s", i ? "," : " and columns",
                                dt_catalog_str(c, c->columns[i].name));
@@ -93,9 +92,8 @@ static const char *source_name(resolver *r, size_t i, size_t *n) {
 
 static dt_status no_source(resolver *r, const char *what, const char *name) {
     char has[512];
-    return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
-                          "the data set has no %s '%s': %s; name one with `source:` (%s)", what,
-                          name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);
+    return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "the data set has no %s '%s': %s; name one with `source:` (%s)",
+                          what, name, what_it_has(r->c, has, sizeof has), r->c->shards[0].path);
 }
 
 static dt_status find_class(resolver *r, const char *name, bool given) {
@@ -121,8 +119,7 @@ static dt_status find_numbers(resolver *r, size_t n) {
         dt_number_source *s = &r->f->numbers[i];
         s->column = dt_catalog_find_column(r->c, name);
         s->real = s->column < 0 ? dt_catalog_find_real(r->c, name) : -1;
-        if (s->column < 0 && s->real < 0)
-            return no_source(r, n == 1 ? "member or column" : "column", name);
+        if (s->column < 0 && s->real < 0) return no_source(r, n == 1 ? "member or column" : "column", name);
     }
     return DT_OK;
 }
@@ -142,28 +139,23 @@ static dt_status find_source(resolver *r) {
     if (r->f->kind == DT_FIELD_class) return find_class(r, name, given);
     if (n == 1 && mark_exts(r, name, 0)) return DT_OK;
     if (r->f->kind == DT_FIELD_image) {
-        bool any =
-            !given && (mark_exts(r, NULL, DT_KIND_PICTURE) || mark_exts(r, NULL, DT_KIND_ARRAY));
+        bool any = !given && (mark_exts(r, NULL, DT_KIND_PICTURE) || mark_exts(r, NULL, DT_KIND_ARRAY));
         return any ? DT_OK : no_source(r, "images", name);
     }
     if (r->f->kind == DT_FIELD_audio)
-        return !given && (mark_exts(r, NULL, DT_KIND_AUDIO) || mark_series(r))
-                   ? DT_OK
-                   : no_source(r, "sounds", name);
+        return !given && (mark_exts(r, NULL, DT_KIND_AUDIO) || mark_series(r)) ? DT_OK : no_source(r, "sounds", name);
     return find_numbers(r, n);
 }
 
-static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what, int n,
-                            double *out) {
-    bool ok = list && dt_cnode_kind(list) == DT_C_LIST &&
-              (dt_cnode_size(list) == (size_t)n || dt_cnode_size(list) == 1);
+static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what, int n, double *out) {
+    bool ok =
+        list && dt_cnode_kind(list) == DT_C_LIST && (dt_cnode_size(list) == (size_t)n || dt_cnode_size(list) == 1);
     for (int i = 0; i < n && ok; i++) {
         out[i] = 0;
         ok = dt_cnode_real(dt_cnode_item(list, dt_cnode_size(list) == 1 ? 0 : (size_t)i), &out[i]);
     }
     return ok ? DT_OK
-              : dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"),
-                               "%s: expected a list of %d numbers", what, n);
+              : dt_config_fail(r->k.c, dt_key_of(&r->k, "normalize"), "%s: expected a list of %d numbers", what, n);
 }
 
 static dt_status read_normalize(resolver *r, int channels) {
@@ -173,21 +165,17 @@ static dt_status read_normalize(resolver *r, int channels) {
     if (!n) return DT_OK;
     if (dt_cnode_kind(n) != DT_C_MAP) {
         const bool numbers = r->f->kind == DT_FIELD_real || r->f->kind == DT_FIELD_vector;
-        r->info->normalize_auto =
-            numbers && dt_shape_elements(&r->info->sample_shape) <= DT_MAX_NORMALIZE;
+        r->info->normalize_auto = numbers && dt_shape_elements(&r->info->sample_shape) <= DT_MAX_NORMALIZE;
         if (r->info->normalize_auto) return DT_OK;
         return dt_config_fail(r->k.c, key,
                               "%s: auto is for numbers, at most %d in a vector; here expected "
                               "{mean: [...], std: [...]}",
                               key, DT_MAX_NORMALIZE);
     }
-    if (dt_cnode_get(n, "mean"))
-        DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
-    if (dt_cnode_get(n, "std"))
-        DT_TRY(read_reals(r, dt_cnode_get(n, "std"), "std", channels, r->info->std));
+    if (dt_cnode_get(n, "mean")) DT_TRY(read_reals(r, dt_cnode_get(n, "mean"), "mean", channels, r->info->mean));
+    if (dt_cnode_get(n, "std")) DT_TRY(read_reals(r, dt_cnode_get(n, "std"), "std", channels, r->info->std));
     for (int i = 0; i < channels; i++)
-        if (!(r->info->std[i] > 0))
-            return dt_config_fail(r->k.c, key, "%s: std: expected above 0", key);
+        if (!(r->info->std[i] > 0)) return dt_config_fail(r->k.c, key, "%s: std: expected above 0", key);
     return DT_OK;
 }
 
@@ -197,8 +185,7 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
     bool ok = have == (size_t)n || have == 1; // one number: square
     for (int i = 0; i < n && ok; i++) {
         double v;
-        ok = dt_cnode_real(dt_cnode_item(s, have == 1 ? 0 : (size_t)i), &v) && v >= 1 &&
-             v <= 16384 && v == floor(v);
+        ok = dt_cnode_real(dt_cnode_item(s, have == 1 ? 0 : (size_t)i), &v) && v >= 1 && v <= 16384 && v == floor(v);
         out[i] = ok ? (int64_t)v : 0;
     }
     if (ok) return DT_OK;
@@ -211,8 +198,7 @@ static dt_status read_size(resolver *r, int n, int64_t *out) {
 static bool is_of_arrays(const resolver *r) {
     bool any = false;
     for (uint32_t i = 0; r->c && i < r->c->n_exts; i++)
-        any = any ||
-              (r->f->is_ext[i] && is_of_use(dt_catalog_str(r->c, r->c->exts[i]), DT_KIND_ARRAY));
+        any = any || (r->f->is_ext[i] && is_of_use(dt_catalog_str(r->c, r->c->exts[i]), DT_KIND_ARRAY));
     return any;
 }
 
@@ -223,13 +209,11 @@ static dt_status read_bands(dt_field_keys *k, dt_array_spec *s, int channels) {
     for (size_t i = 0; i < n && i < DT_MAX_CHANNELS; i++) {
         double v;
         if (!dt_cnode_real(dt_cnode_item(list, i), &v) || v < 0 || v > 1e6 || v != floor(v))
-            return dt_config_fail(k->c, dt_key_of(k, "bands"),
-                                  "expected whole numbers, counted from 0");
+            return dt_config_fail(k->c, dt_key_of(k, "bands"), "expected whole numbers, counted from 0");
         s->bands[i] = (int)v;
     }
     if (n != (size_t)channels)
-        return dt_config_fail(k->c, dt_key_of(k, "bands"), "%zu bands, but channels: %d", n,
-                              channels);
+        return dt_config_fail(k->c, dt_key_of(k, "bands"), "%zu bands, but channels: %d", n, channels);
     s->n_bands = (int)n;
     return DT_OK;
 }
@@ -238,8 +222,7 @@ static dt_status read_hdus(dt_field_keys *k, dt_array_spec *s) {
     const dt_cnode *list = k->f->hdu;
     size_t n = list ? dt_cnode_size(list) : 0;
     if (n > DT_MAX_HDUS)
-        return dt_config_fail(k->c, dt_key_of(k, "hdu"), "expected at most %d names or numbers",
-                              DT_MAX_HDUS);
+        return dt_config_fail(k->c, dt_key_of(k, "hdu"), "expected at most %d names or numbers", DT_MAX_HDUS);
     for (size_t i = 0; i < n; i++) s->hdus[s->n_hdus++] = dt_cnode_str(dt_cnode_item(list, i));
     return DT_OK;
 }
@@ -248,16 +231,13 @@ static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
     const dt_cnode *n = k->f->range;
     if (!n) return DT_OK;
     size_t n_items = dt_cnode_size(n); // a word alone is a list of one
-    int i = n_items == 1
-                ? dt_word_index(DT_WORDS(DT_RANGE_WORDS), dt_cnode_str(dt_cnode_item(n, 0)))
-                : -1;
+    int i = n_items == 1 ? dt_word_index(DT_WORDS(DT_RANGE_WORDS), dt_cnode_str(dt_cnode_item(n, 0))) : -1;
     s->range = i < 0 ? DT_RANGE_given : (dt_range)i;
     if (i >= 0) return DT_OK;
     bool ok = n_items == 2 && dt_cnode_real(dt_cnode_item(n, 0), &s->low) &&
               dt_cnode_real(dt_cnode_item(n, 1), &s->high) && s->low < s->high;
     return ok ? DT_OK
-              : dt_config_fail(k->c, dt_key_of(k, "range"),
-                               "expected zscale, minmax or [low, high], low first");
+              : dt_config_fail(k->c, dt_key_of(k, "range"), "expected zscale, minmax or [low, high], low first");
 }
 
 // What becomes of arrays (FITS, NPY). How many bands a file has is checked when it is decoded.
@@ -271,8 +251,7 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
                               "images of bytes have 1 (grey) or 3 channels; arrays of another "
                               "number want dtype: f32");
     if (out->stretch == DT_STRETCH_none && k->f->range)
-        return dt_config_fail(k->c, dt_key_of(k, "range"),
-                              "a range is for stretch: linear or asinh");
+        return dt_config_fail(k->c, dt_key_of(k, "range"), "a range is for stretch: linear or asinh");
     DT_TRY(read_hdus(k, out));
     DT_TRY(read_range(k, out));
     return read_bands(k, out, channels);
@@ -299,8 +278,7 @@ static dt_status resolve_image(resolver *r) {
     r->info->dtype = r->f->array.f32 ? DT_F32 : DT_U8;
     r->info->sample_shape = dt_shape3(size[0], size[1], channels);
     DT_TRY(read_normalize(r, (int)channels));
-    if (r->f->array.f32 && r->f->array.stretch == DT_STRETCH_none)
-        take_origin(r, channels, r->f->array.origin);
+    if (r->f->array.f32 && r->f->array.stretch == DT_STRETCH_none) take_origin(r, channels, r->f->array.origin);
     DT_TRY(dt_fit_read(&r->f->fit, r->k.c, r->k.f, (int)size[1], (int)size[0]));
     char key[320];
     snprintf(key, sizeof key, "data.augment.%s", r->f->name);
@@ -354,16 +332,15 @@ static dt_status unknown_class(resolver *r, const char *value) {
     return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                           "column %s has class '%s', which this run does not know: its %d classes "
                           "are %s%s. Leave such records out with data.where, or rename the class",
-                          dt_catalog_str(r->c, r->c->columns[r->f->column].name), value,
-                          r->info->n_classes, r->f->class_names ? "" : "the numbers ", list);
+                          dt_catalog_str(r->c, r->c->columns[r->f->column].name), value, r->info->n_classes,
+                          r->f->class_names ? "" : "the numbers ", list);
 }
 
 static void name_as_known(resolver *r) {
     const int n = r->info->n_classes;
     if (!json_is_array(r->known)) return;
     r->f->class_names = dt_xcalloc((size_t)n + 1, sizeof(char *));
-    for (int k = 0; k < n; k++)
-        r->f->class_names[k] = json_string_value(json_array_get(r->known, (size_t)k));
+    for (int k = 0; k < n; k++) r->f->class_names[k] = json_string_value(json_array_get(r->known, (size_t)k));
 }
 
 // As the run has numbered them.
@@ -372,9 +349,7 @@ static dt_status number_as_known(resolver *r, const dt_column *col) {
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *value = dt_catalog_str(r->c, col->values[v]);
         int k = 0;
-        while (r->f->class_names && k < n &&
-               (!r->f->class_names[k] || strcmp(r->f->class_names[k], value) != 0))
-            k++;
+        while (r->f->class_names && k < n && (!r->f->class_names[k] || strcmp(r->f->class_names[k], value) != 0)) k++;
         r->f->label[v] = k;
         if (k < n && (r->f->class_names || is_label(value, n, &r->f->label[v]))) continue;
         if (!r->f->tells_apart) return unknown_class(r, value);
@@ -407,8 +382,7 @@ static dt_status number_anew(resolver *r, const dt_column *col) {
 // Those that no record has, or, where they have no name, those that there are.
 static void tell_missing(const resolver *r, const dt_column *col) {
     const int n = r->info->n_classes;
-    bool *there = dt_xcalloc((size_t)(n + r->info->n_strangers) + 1, sizeof *there),
-         anonymous = false;
+    bool *there = dt_xcalloc((size_t)(n + r->info->n_strangers) + 1, sizeof *there), anonymous = false;
     char missing[512] = "", present[512] = "";
     int n_missing = 0, n_present = 0;
     for (uint32_t v = 0; v < col->n_values; v++) there[r->f->label[v]] = true;
@@ -428,23 +402,21 @@ static void tell_missing(const resolver *r, const dt_column *col) {
 static dt_status resolve_class(resolver *r) {
     const dt_column *col = r->c ? &r->c->columns[r->f->column] : NULL;
     const json_t *known = r->known;
-    int64_t n = col ? col->n_values : 0, n_known = json_is_array(known)
-                                                       ? (int64_t)json_array_size(known)
-                                                       : json_integer_value(known);
+    int64_t n = col ? col->n_values : 0,
+            n_known = json_is_array(known) ? (int64_t)json_array_size(known) : json_integer_value(known);
     if (known) n = n_known;
     if (r->k.f->classes.has)
         n = r->k.f->classes.value;
     else if (!col && !known)
-        return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
-                              "without the data set, field '%s' needs classes: N", r->f->name);
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "without the data set, field '%s' needs classes: N",
+                              r->f->name);
     if (known && n != n_known)
-        return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"),
-                              "this run has %lld classes, and `classes` is %lld",
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"), "this run has %lld classes, and `classes` is %lld",
                               (long long)n_known, (long long)n);
     if (!known && col && col->n_values > n)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "classes"),
-                              "the data set has %u classes (column %s), and `classes` is %lld",
-                              col->n_values, dt_catalog_str(r->c, col->name), (long long)n);
+                              "the data set has %u classes (column %s), and `classes` is %lld", col->n_values,
+                              dt_catalog_str(r->c, col->name), (long long)n);
     r->info->dtype = DT_I32;
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;
@@ -473,8 +445,7 @@ static dt_status read_values(resolver *r, dt_number_source *s) {
         char *end;
         const double x = s->by_value[v] = strtod(text, &end);
         if (end == text || *end)
-            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
-                                  "column %s holds '%s', which is no number",
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
         if (!(fabs(x) <= FLT_MAX))
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
@@ -489,10 +460,9 @@ static dt_status check_numbers(resolver *r, int real) {
     for (uint32_t i = 0; i < r->c->n_records; i++) {
         double v = dt_catalog_real(r->c, real, i);
         if (fabs(v) > FLT_MAX)
-            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
-                                  "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
-                                  dt_catalog_str(r->c, r->c->reals[real].name), v,
-                                  dt_catalog_str(r->c, r->c->records[i].key));
+            return dt_config_fail(
+                r->k.c, dt_key_of(&r->k, ""), "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
+                dt_catalog_str(r->c, r->c->reals[real].name), v, dt_catalog_str(r->c, r->c->records[i].key));
     }
     return DT_OK;
 }
@@ -504,8 +474,7 @@ static void name_elements(resolver *r, size_t n) {
     const bool list = given && dt_cnode_kind(given) == DT_C_LIST && dt_cnode_size(given) == n;
     if (n > 1 && !list) return;
     r->f->element_names = dt_xcalloc(n, sizeof *r->f->element_names);
-    for (size_t k = 0; k < n; k++)
-        r->f->element_names[k] = list ? dt_cnode_str(dt_cnode_item(given, k)) : r->f->name;
+    for (size_t k = 0; k < n; k++) r->f->element_names[k] = list ? dt_cnode_str(dt_cnode_item(given, k)) : r->f->name;
     r->info->element_names = r->f->element_names;
 }
 
@@ -516,8 +485,7 @@ static dt_status resolve_number(resolver *r) {
     if (from_columns) n = r->f->n_numbers;
     if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
     if (from_columns && n != r->f->n_numbers)
-        return dt_config_fail(r->k.c, dt_key_of(&r->k, "size"), "`source:` names %d columns",
-                              r->f->n_numbers);
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "size"), "`source:` names %d columns", r->f->n_numbers);
     r->info->dtype = DT_F32;
     r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
     name_elements(r, (size_t)n);
@@ -543,18 +511,16 @@ static dt_status resolve_field(resolver *r) {
         DT_TRY(resolve_number(r));
     r->info->name = r->f->name;
     r->info->mixed = r->info->is_image && dt_mix_takes(r->k.c, r->f->name);
-    r->f->sample_bytes =
-        (size_t)dt_shape_elements(&r->info->sample_shape) * dt_dtype_size(r->info->dtype);
+    r->f->sample_bytes = (size_t)dt_shape_elements(&r->info->sample_shape) * dt_dtype_size(r->info->dtype);
     return DT_OK;
 }
 
 // In doubles: of 1700000003, a time in seconds, a float has no seconds.
-static double number_of(const dt_fields *f, int field, int i, const dt_catalog *c,
-                        uint32_t record) {
+static double number_of(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
     const dt_number_source *s = &f->f[field].numbers[i];
     const dt_field_info *info = &f->info[field];
-    const double x = s->column >= 0 ? s->by_value[dt_catalog_cell(c, s->column, record)]
-                                    : dt_catalog_real(c, s->real, record);
+    const double x =
+        s->column >= 0 ? s->by_value[dt_catalog_cell(c, s->column, record)] : dt_catalog_real(c, s->real, record);
     return (x - dt_field_mean(info, i)) / dt_field_std(info, i);
 }
 
@@ -563,8 +529,8 @@ float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c,
 }
 
 // Mean and standard deviation, divided by n, of an element over n samples.
-static void measure(const dt_fields *f, int field, int element, const dt_catalog *c,
-                    const uint32_t *records, uint32_t n, double *mean, double *std) {
+static void measure(const dt_fields *f, int field, int element, const dt_catalog *c, const uint32_t *records,
+                    uint32_t n, double *mean, double *std) {
     double sum = 0, square = 0;
     for (uint32_t i = 0; i < n; i++) sum += number_of(f, field, element, c, records[i]);
     *mean = n ? sum / n : 0;
@@ -576,8 +542,7 @@ static void measure(const dt_fields *f, int field, int element, const dt_catalog
     *std = n && square / n > pow(n * *mean * DBL_EPSILON, 2) ? sqrt(square / n) : 0;
 }
 
-void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records,
-                       uint32_t n) {
+void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records, uint32_t n) {
     dt_field *of = &f->f[field];
     dt_field_info *info = &f->info[field];
     double mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
@@ -596,13 +561,13 @@ void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint3
     }
 }
 
-dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
-                            const char *classes, const dt_field_use *uses) {
+dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c, const char *classes,
+                            const dt_field_use *uses) {
     *out = (dt_fields){.classes = classes ? json_loads(classes, 0, NULL) : NULL};
     const int n = config->data.n_fields;
     if (n == 0 || n > DT_MAX_FIELDS)
-        return dt_config_fail(config, n ? "data.fields" : "data",
-                              "data.fields: expected 1 to %d fields", DT_MAX_FIELDS);
+        return dt_config_fail(config, n ? "data.fields" : "data", "data.fields: expected 1 to %d fields",
+                              DT_MAX_FIELDS);
     dt_status st = dt_augment_check_fields(config);
     for (int i = 0; i < n && st == DT_OK; i++) {
         const dt_config_field *keys = &config->data.fields[i];
@@ -628,8 +593,7 @@ void dt_fields_fini(dt_fields *f) {
         free(f->f[i].label);
         free(f->f[i].class_names);
         free(f->f[i].element_names);
-        for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++)
-            free(f->f[i].numbers[k].by_value);
+        for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++) free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);
         free(f->f[i].mirror);
         dt_augment_destroy(f->f[i].augment);

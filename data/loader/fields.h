@@ -51,16 +51,15 @@ typedef struct dt_fields {
 
 // Names are borrowed from the config, which must outlive it. Without a catalog (NULL) only `info` and what else the
 // config alone says is filled in. classes, uses: see dt_data_open_as, or NULL. DT_E_USAGE with file:line:column.
-dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c,
-                            const char *classes, const dt_field_use *uses);
+dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_catalog *c, const char *classes,
+                            const dt_field_use *uses);
 void dt_fields_fini(dt_fields *f);
 int dt_fields_find(const dt_fields *f, const char *name); // -1: none
 // Index into catalog->members of the record's member for this field, or -1.
 int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record);
 // Measures a field of numbers from columns over the records of the training part: sets info.mean_or_std and, where
 // normalize is auto, info.mean and info.std. Call it before numbers of the field are read.
-void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records,
-                       uint32_t n);
+void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records, uint32_t n);
 // Element i of a real or vector field that comes from columns, normalised.
 float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record);
 // Whether the record can give this field.

@@ -43,8 +43,7 @@ place loader_place(const loader *l, int64_t step, int micro, int j) {
 }
 
 // dt_sample_fill, except that a record in quarantine is not tried. DT_E_DATA is the record's fault.
-static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p,
-                             dt_bad_sample *bad) {
+static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *p, dt_bad_sample *bad) {
     *bad = (dt_bad_sample){.member = UINT32_MAX};
     if (dt_skips_find(l->d, p->sample, &bad->record)) return dt_fail(DT_E_DATA, "in quarantine");
     const uint32_t draw = p->draw < 0 ? p->sample : (uint32_t)p->draw;
@@ -64,9 +63,7 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, d
         p->sample = l->samples[dt_rng_below(&rng, a, (uint32_t)l->base.n_samples)];
         st = fill_sample(l, w, s, j, p, &bad);
     }
-    return st == DT_E_DATA ? dt_fail_context(st, "%d records in a row cannot be read; the last",
-                                             MAX_REPLACEMENTS)
-                           : st;
+    return st == DT_E_DATA ? dt_fail_context(st, "%d records in a row cannot be read; the last", MAX_REPLACEMENTS) : st;
 }
 
 // Zeros the place, as half of the sample may have been written, and notes the reason.
@@ -236,8 +233,7 @@ static void report_wait(const loader *l, int64_t q, double waited_s, double *nex
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
     loader_describe(l, what, sizeof what);
-    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro),
-            what);
+    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
     *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s;
 }
 
@@ -254,8 +250,7 @@ static dt_status await(loader *l, int64_t q, slot **out) {
         bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
         if (past || beyond)
             return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_micro),
-                           past ? "already given out (seek first)"
-                                : "beyond the end of the request");
+                           past ? "already given out (seek first)" : "beyond the end of the request");
         wait_a_second(l);
         report_wait(l, q, dt_clock_s() - begin, &report_s);
     }
@@ -269,12 +264,10 @@ static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGE
     dt_counter_add(&l->n_waits, 1);
     dt_counter_add(&l->wait_ns, ns);
     for (int i = 0; i < DT_N_STAGES && all > 0; i++)
-        dt_counter_add(&l->wait_by_ns[i],
-                       (uint64_t)((double)ns * (double)(after[i] - before[i]) / (double)all));
+        dt_counter_add(&l->wait_by_ns[i], (uint64_t)((double)ns * (double)(after[i] - before[i]) / (double)all));
 }
 
-dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s) {
+dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s) {
     loader *l = base->self;
     *out = NULL;
     if (wait_s) *wait_s = 0;

@@ -51,8 +51,7 @@ typedef struct loader {
     int64_t next_q, end_q;
     int n_busy;
     bool paused, stopping;
-    const slot
-        *failed; // the slot whose error get() gave: its caller ends, so all who would wait fail
+    const slot *failed; // the slot whose error get() gave: its caller ends, so all who would wait fail
 
     worker *workers;
     _Atomic int n_workers, n_started; // workers that may work; threads that run
@@ -71,8 +70,7 @@ typedef struct place {
 } place;
 place loader_place(const loader *l, int64_t step, int micro, int j);
 void *loader_work(void *worker);
-dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s);
+dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s);
 void loader_release(dt_batch_source *base, const dt_batch *b);
 dt_status loader_seek(dt_batch_source *base, int64_t step);
 

@@ -39,16 +39,14 @@ static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
     size_t n = (size_t)l->r.micro_batch, at = 0;
     for (int i = 0; i < l->d->fields.n; i++) {
         const dt_field_info *f = &l->d->fields.info[i];
-        size_t n_steps = l->r.augment ? (size_t)f->n_steps : 0,
-               n_field = n * l->d->fields.f[i].sample_bytes;
+        size_t n_steps = l->r.augment ? (size_t)f->n_steps : 0, n_field = n * l->d->fields.f[i].sample_bytes;
         s->field[i] = s->batch.field[i] = carve(p, &at, n_field);
         if (n_steps) s->batch.steps[i] = carve(p, &at, n * n_steps * sizeof(dt_pixel_step));
         if (!l->mix) continue;
         // beside the samples themselves: a plan for images, shares for classes, mixed values for numbers
         if (f->is_image && f->mixed) s->batch.mix[i] = carve(p, &at, n * sizeof(dt_mix_row));
         if (!f->is_image)
-            s->batch.field[i] =
-                carve(p, &at, f->soft ? n * (size_t)f->n_classes * sizeof(float) : n_field);
+            s->batch.field[i] = carve(p, &at, f->soft ? n * (size_t)f->n_classes * sizeof(float) : n_field);
     }
     s->batch.weight = carve(p, &at, n * sizeof(float));
     s->batch.sample = carve(p, &at, n * sizeof(int64_t));
@@ -104,9 +102,7 @@ static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
     const loader *l = ctx;
     int64_t q = at / l->r.micro_batch;
     if (q >= l->end_q) return false;
-    *sample =
-        loader_place(l, q / l->r.n_micro, l->micros[q % l->r.n_micro], (int)(at % l->r.micro_batch))
-            .sample;
+    *sample = loader_place(l, q / l->r.n_micro, l->micros[q % l->r.n_micro], (int)(at % l->r.micro_batch)).sample;
     return true;
 }
 
@@ -165,8 +161,7 @@ static dt_status start(loader *l) {
     int n = start_workers(l);
     pthread_mutex_unlock(&l->lock);
     if (n >= l->n_workers) return DT_OK;
-    return dt_fail(DT_E_INTERNAL, "cannot start loader thread %d of %d: lower data.workers", n + 1,
-                   l->n_workers);
+    return dt_fail(DT_E_INTERNAL, "cannot start loader thread %d of %d: lower data.workers", n + 1, l->n_workers);
 }
 
 static dt_status set_order(loader *l) {
@@ -178,10 +173,8 @@ static dt_status set_order(loader *l) {
     int64_t n = l->base.n_samples, g = l->r.global_batch;
     l->base.steps_per_epoch = l->training ? n / g : (n + g - 1) / g;
     if (l->training && l->base.steps_per_epoch == 0)
-        return dt_fail(
-            DT_E_USAGE,
-            "train.global_batch is %lld, but the training split has only %lld samples: lower it",
-            (long long)g, (long long)n);
+        return dt_fail(DT_E_USAGE, "train.global_batch is %lld, but the training split has only %lld samples: lower it",
+                       (long long)g, (long long)n);
     int64_t end = l->r.end_step;
     if (!l->training && (end < 0 || end > l->base.steps_per_epoch)) end = l->base.steps_per_epoch;
     l->next_q = l->r.start_step * l->r.n_micro;
@@ -232,9 +225,8 @@ static void report_cache(loader *l) {
     if (n > 0 && l->training)
         dt_info("data: cache %s: %.1f %% of %llu look-ups found their bytes; it holds %.1f MiB in "
                 "%llu entries%s",
-                DT_WORD_OF(DT_CACHE_WORDS, s.cache.kind),
-                100.0 * (double)s.cache.n_hits / (double)n, (unsigned long long)n,
-                (double)s.cache.n_bytes / 1048576.0, (unsigned long long)s.cache.n_entries,
+                DT_WORD_OF(DT_CACHE_WORDS, s.cache.kind), 100.0 * (double)s.cache.n_hits / (double)n,
+                (unsigned long long)n, (double)s.cache.n_bytes / 1048576.0, (unsigned long long)s.cache.n_entries,
                 s.cache.full ? " and is full" : "");
 }
 

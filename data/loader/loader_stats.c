@@ -66,8 +66,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
     }
     out->stage[DT_STAGE_READ].busy_s += seconds(a.busy_ns);
     out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
-    out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots,
-                                    dt_depth_s(&l->ready_batches)};
+    out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots, dt_depth_s(&l->ready_batches)};
 }
 
 // ---- reports ---------------------------------------------------------------------------------------
@@ -91,8 +90,7 @@ void loader_describe(const loader *l, char *text, size_t cap) {
         return;
     }
     if (since == 0) record = busy_record;
-    size_t at = (size_t)snprintf(text, cap, "%s%s (record %s)", what,
-                                 c->shards[c->records[record].shard].path,
+    size_t at = (size_t)snprintf(text, cap, "%s%s (record %s)", what, c->shards[c->records[record].shard].path,
                                  dt_catalog_str(c, c->records[record].key));
     if (since > 0 && at < cap) snprintf(text + at, cap - at, " for %.0f s", now - since);
 }

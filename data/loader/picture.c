@@ -60,14 +60,12 @@ static uint8_t level(const panel *p, double v) {
 }
 
 // The mean of the pixels that fall on one of the picture.
-static uint8_t mean_at(const dt_field_info *f, const void *x, const panel *p, int y, int at,
-                       int channel) {
+static uint8_t mean_at(const dt_field_info *f, const void *x, const panel *p, int y, int at, int channel) {
     const int y0 = y * p->h / p->out_h, y1 = (int)fmax((y + 1) * p->h / p->out_h, y0 + 1);
     const int x0 = at * p->w / p->out_w, x1 = (int)fmax((at + 1) * p->w / p->out_w, x0 + 1);
     double sum = 0;
     for (int i = y0; i < y1; i++)
-        for (int k = x0; k < x1; k++)
-            sum += value_at(f, x, ((int64_t)i * p->w + k) * p->c + channel);
+        for (int k = x0; k < x1; k++) sum += value_at(f, x, ((int64_t)i * p->w + k) * p->c + channel);
     return level(p, sum / ((y1 - y0) * (x1 - x0)));
 }
 
@@ -91,13 +89,11 @@ static void draw(const dt_data *d, const void *x, panel *p, uint8_t *rgb, int wi
             for (int c = 0; c < 3; c++) {
                 const int from = p->sound ? p->out_h - 1 - y : y;
                 rgb[((size_t)y * (size_t)width + (size_t)(p->left + at)) * 3 + (size_t)c] =
-                    p->wave ? (passes(f, x, p, y, at) ? 60 : 250)
-                            : mean_at(f, x, p, from, at, p->c == 3 ? c : 0);
+                    p->wave ? (passes(f, x, p, y, at) ? 60 : 250) : mean_at(f, x, p, from, at, p->c == 3 ? c : 0);
             }
 }
 
-dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png,
-                          size_t *n_bytes) {
+dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes) {
     const dt_data *d = base->self;
     void *fields[DT_MAX_FIELDS] = {0};
     panel panels[DT_MAX_FIELDS];
@@ -109,8 +105,7 @@ dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uin
     dt_sample_scratch scratch;
     dt_bad_sample bad;
     dt_sample_scratch_init(&scratch);
-    for (int k = 0; k < d->fields.n; k++)
-        fields[k] = dt_xcalloc(d->fields.f[k].sample_bytes + 64, 1);
+    for (int k = 0; k < d->fields.n; k++) fields[k] = dt_xcalloc(d->fields.f[k].sample_bytes + 64, 1);
     const dt_sample_place place = {.sample = d->splits.sample[split][i], .field = fields};
     dt_status st = dt_sample_fill(d, &scratch, &place, &bad);
     if (st == DT_OK) {
@@ -119,8 +114,7 @@ dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uin
         dt_buffer out = {0};
         memset(rgb, 255, size);
         for (int k = 0; k < n; k++) draw(d, fields[panels[k].field], &panels[k], rgb, width);
-        st = dt_encode_png(
-            &out, &(dt_image){.data = rgb, .width = width, .height = height, .channels = 3});
+        st = dt_encode_png(&out, &(dt_image){.data = rgb, .width = width, .height = height, .channels = 3});
         free(rgb);
         *png = out.data;
         *n_bytes = out.n_bytes;

@@ -98,9 +98,8 @@ static size_t payload_of(const dt_data *d, const value *v) {
     enum { MAX_HEAD = 4096 };
     uint64_t size = d->reader->catalog->members[v->member].size;
     if (size < v->f->sample_bytes || size - v->f->sample_bytes > MAX_HEAD) return 0;
-    bool as_is = v->f->kind == DT_FIELD_image
-                     ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_crop
-                     : v->f->kind != DT_FIELD_audio;
+    bool as_is = v->f->kind == DT_FIELD_image ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_crop
+                                              : v->f->kind != DT_FIELD_audio;
     return as_is ? v->f->sample_bytes : 0;
 }
 
@@ -113,18 +112,13 @@ static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
 }
 
 // Reads the member's bytes, or (*in_place) the value right to its place in the batch.
-static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes,
-                       bool *in_place) {
-    dt_fetch f = {.field = v->field,
-                  .record = v->record,
-                  .member = v->member,
-                  .dst = v->dst,
-                  .n_payload = payload_of(d, v)};
+static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes, bool *in_place) {
+    dt_fetch f = {
+        .field = v->field, .record = v->record, .member = v->member, .dst = v->dst, .n_payload = payload_of(d, v)};
     DT_TRY(dt_fetch_member(d, w, &f));
     *bytes = f.bytes;
     size_t n_head = f.bytes.n_bytes - f.n_payload;
-    *in_place = f.kind == DT_FETCHED_PIXELS ||
-                (f.kind == DT_FETCHED_SPLIT && is_in_place(v, f.bytes, n_head));
+    *in_place = f.kind == DT_FETCHED_PIXELS || (f.kind == DT_FETCHED_SPLIT && is_in_place(v, f.bytes, n_head));
     if (f.kind == DT_FETCHED_PIXELS)
         memcpy(v->dst, f.bytes.data, f.bytes.n_bytes);
     else if (f.kind == DT_FETCHED_SPLIT && !*in_place)
@@ -136,15 +130,13 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, d
 // ---- images ------------------------------------------------------------------------------------------
 // `image` to the size of `to`: bytes or floats, as `image` has; mirrored if `to` says so.
 static dt_status resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
-    if (image->real)
-        return dt_resize_real(w->resizer, image, image->box, to->real, to->height, to->width);
-    return (to->mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, image, image->box, to->data,
-                                                           to->height, to->width);
+    if (image->real) return dt_resize_real(w->resizer, image, image->box, to->real, to->height, to->width);
+    return (to->mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, image, image->box, to->data, to->height,
+                                                           to->width);
 }
 
 // The whole of `image` in the middle of `to`, bars of the field's mean where it does not reach.
-static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_field_info *info,
-                       dt_image *to) {
+static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_field_info *info, dt_image *to) {
     dt_rect at = dt_fit_place(to->width, to->height, image->full_width, image->full_height);
     dt_image small = {.width = at.w, .height = at.h, .channels = to->channels};
     size_t n = (size_t)at.w * (size_t)at.h * (size_t)to->channels;
@@ -162,18 +154,16 @@ static void warn_of_bytes(const dt_data *d, const value *v, const dt_image *imag
     const uint32_t bit = (uint32_t)1 << v->field;
     if (atomic_load(&warned) & bit || atomic_fetch_or(&warned, bit) & bit) return;
     const dt_catalog *c = d->reader->catalog;
-    dt_warn_alike(
-        "data.fields.%s: values of %g to %g (record %s) are rounded or cut to the bytes of dtype: "
-        "u8; dtype: f32 "
-        "takes them as they are, stretch: linear with range: [%g, %g] spreads them over the bytes",
-        v->f->name, image->least, image->greatest, dt_catalog_str(c, c->records[v->record].key),
-        image->least, image->greatest);
+    dt_warn_alike("data.fields.%s: values of %g to %g (record %s) are rounded or cut to the bytes of dtype: "
+                  "u8; dtype: f32 "
+                  "takes them as they are, stretch: linear with range: [%g, %g] spreads them over the bytes",
+                  v->f->name, image->least, image->greatest, dt_catalog_str(c, c->records[v->record].key), image->least,
+                  image->greatest);
 }
 
 // Makes pixels of the field's size, before augmentation (except for a flip: to->mirrored), in to->data or, where an
 // array gives floats, in to->real; the other of the two becomes NULL.
-static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const value *v,
-                               dt_span bytes, dt_image *to) {
+static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes, dt_image *to) {
     double t = dt_clock_s();
     float *real = to->real;
     part p;
@@ -206,15 +196,13 @@ static dt_status augment_image(dt_sample_scratch *w, const value *v, dt_image im
 }
 
 // A picture for an f32 field is augmented as bytes, then widened; an array is augmented as floats.
-static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes,
-                            bool in_place) {
+static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes, bool in_place) {
     const int64_t *size = v->info->sample_shape.d; // H, W, C
     size_t n = (size_t)(size[0] * size[1] * size[2]);
     bool f32 = v->f->array.f32;
     uint8_t *pixels = f32 ? dt_buffer_reserve(&w->pixels, n) : v->dst;
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory");
-    dt_image image = {pixels, (int)size[1], (int)size[0], (int)size[2],
-                      .real = f32 ? v->dst : NULL};
+    dt_image image = {pixels, (int)size[1], (int)size[0], (int)size[2], .real = f32 ? v->dst : NULL};
     if (!in_place) DT_TRY(decode_pixels(d, w, v, bytes, &image));
     if (!image.real) dt_keep_pixels(d, v->field, v->record, image.data);
     DT_TRY(augment_image(w, v, image));
@@ -235,8 +223,7 @@ static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes)
     size_t stride;
     dt_rng r = {key->seed, key->sample, key->epoch, f->crop_purpose};
     DT_TRY(dt_features_begin(f->features, &w->features, &samples, &stride));
-    DT_TRY(dt_clipper_run(w->clipper, bytes, c, v->augment ? dt_rng_u32(&r, 0) : DT_CLIP_CENTRE,
-                          samples, stride));
+    DT_TRY(dt_clipper_run(w->clipper, bytes, c, v->augment ? dt_rng_u32(&r, 0) : DT_CLIP_CENTRE, samples, stride));
     if (!v->augment || !f->augment) {
         DT_TRY(dt_features_run(f->features, &w->features, v->dst));
         lap(&w->decode_ns, "decode", t);
@@ -245,8 +232,7 @@ static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes)
     int64_t rows, columns;
     size_t channels = (size_t)c->channels;
     t = lap(&w->decode_ns, "decode", t);
-    DT_TRY(dt_audio_augment_samples(f->augment, key, samples, (size_t)c->n_samples, channels,
-                                    stride, &w->augment));
+    DT_TRY(dt_audio_augment_samples(f->augment, key, samples, (size_t)c->n_samples, channels, stride, &w->augment));
     t = lap(&w->augment_ns, "augment", t);
     DT_TRY(dt_features_run(f->features, &w->features, v->dst));
     t = lap(&w->decode_ns, "decode", t);
@@ -273,8 +259,7 @@ static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span byte
         DT_TRY(dt_decode_numbers(bytes, n, x, &w->augment));
     }
     bool plain = in_place;
-    for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++)
-        plain = plain && f->mean[i] == 0 && f->std[i] == 1;
+    for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++) plain = plain && f->mean[i] == 0 && f->std[i] == 1;
     for (int64_t i = 0; i < n; i++) {
         const double own = x ? x[i] : (double)dst[i];
         if (!plain) dst[i] = (float)((own - dt_field_mean(f, i)) / dt_field_std(f, i));
@@ -295,20 +280,17 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }
 
-static dt_status check_rotation(const dt_data *d, const dt_field *f, uint32_t record,
-                                const float *x) {
+static dt_status check_rotation(const dt_data *d, const dt_field *f, uint32_t record, const float *x) {
     const dt_catalog *c = d->reader->catalog;
     if (dt_is_rotation(x)) return DT_OK;
     return dt_fail(DT_E_DATA,
                    "%s: record %s: field %s (%g %g %g, %g %g %g) is no rotation: six numbers are "
                    "its first two columns, neither zero nor parallel",
-                   c->shards[c->records[record].shard].path,
-                   dt_catalog_str(c, c->records[record].key), f->name, (double)x[0], (double)x[1],
-                   (double)x[2], (double)x[3], (double)x[4], (double)x[5]);
+                   c->shards[c->records[record].shard].path, dt_catalog_str(c, c->records[record].key), f->name,
+                   (double)x[0], (double)x[1], (double)x[2], (double)x[3], (double)x[4], (double)x[5]);
 }
 
-dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p,
-                         dt_bad_sample *bad) {
+dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample_place *p, dt_bad_sample *bad) {
     const dt_catalog *c = d->reader->catalog;
     const uint32_t *records = d->view.record + (size_t)p->sample * (size_t)d->view.width;
     dt_augment_key key = {d->seed, p->draw, p->epoch};
@@ -318,8 +300,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         uint32_t record = records[f->part];
         void *dst = (uint8_t *)p->field[i] + (size_t)p->j * f->sample_bytes;
         w->record = record;
-        for (int k = 0; k < f->n_numbers; k++)
-            ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
+        for (int k = 0; k < f->n_numbers; k++) ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
         if (f->column >= 0) *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
         if (f->mirror && f->numbers && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
         if (f->rotation && f->numbers) {
@@ -327,15 +308,8 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
             DT_TRY(check_rotation(d, f, record, dst));
         }
         if (f->column >= 0 || f->numbers) continue;
-        value v = {i,
-                   f,
-                   &d->fields.info[i],
-                   record,
-                   (uint32_t)dt_field_member(f, c, record),
-                   &key,
-                   p->augment,
-                   dst,
-                   NULL};
+        value v = {i,   f,   &d->fields.info[i], record, (uint32_t)dt_field_member(f, c, record), &key, p->augment,
+                   dst, NULL};
         if (p->steps && p->steps[i]) v.steps = p->steps[i] + p->j * d->fields.info[i].n_steps;
         *bad = (dt_bad_sample){record, v.member};
         DT_TRY(fill_member(d, w, &v));

@@ -76,10 +76,8 @@ static void mark_listed(dt_data *d, dt_names *listed) {
     if (listed->n == 0) return;
     qsort(listed->name, listed->n, sizeof *listed->name, compare_names);
     for (uint32_t r = 0; r < c->n_records; r++) {
-        char *name =
-            name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
-        if (bsearch(&name, listed->name, listed->n, sizeof name, compare_names))
-            d->skips.n += mark(&d->skips, r);
+        char *name = name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
+        if (bsearch(&name, listed->name, listed->n, sizeof name, compare_names)) d->skips.n += mark(&d->skips, r);
         free(name);
     }
 }
@@ -102,8 +100,8 @@ static dt_status read_lists(dt_data *d, const char *folder) {
     return st;
 }
 
-static void put_line(dt_json *j, const dt_data *d, uint32_t record, uint32_t member,
-                     const char *reason, bool left_out) {
+static void put_line(dt_json *j, const dt_data *d, uint32_t record, uint32_t member, const char *reason,
+                     bool left_out) {
     const dt_catalog *c = d->reader->catalog;
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "file", c->shards[c->records[record].shard].path);
@@ -119,8 +117,7 @@ static void put_line(dt_json *j, const dt_data *d, uint32_t record, uint32_t mem
     dt_json_newline(j);
 }
 
-static void append_line(const dt_data *d, const char *path, uint32_t record, uint32_t member,
-                        const char *reason) {
+static void append_line(const dt_data *d, const char *path, uint32_t record, uint32_t member, const char *reason) {
     int fd;
     dt_json j;
     if (dt_io_open_append(&fd, path) != DT_OK) {
@@ -170,23 +167,20 @@ static const char *members_of(const dt_catalog *c, uint32_t record, char *buf, s
 static void warn_unused(const dt_data *d, int reason, uint32_t n, uint32_t first) {
     const dt_catalog *c = d->reader->catalog;
     char text[128], members[256];
-    dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n,
-                  c->n_records, reason_text(d, reason, text, sizeof text),
-                  dt_catalog_str(c, c->records[first].key),
+    dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n, c->n_records,
+                  reason_text(d, reason, text, sizeof text), dt_catalog_str(c, c->records[first].key),
                   members_of(c, first, members, sizeof members));
 }
 
 static void tell_unused(dt_data *d) {
-    uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS],
-             n_all = 0;
+    uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS], n_all = 0;
     if (d->view.width == 1 && d->view.n == n_records) return;
     uint8_t *used = dt_xcalloc(n_records + 1, 1);
     const char *log = d->skips.log_path;
     bool list = log && dt_log_rank() == 0 && !dt_io_exists(log);
     dt_json j;
     dt_json_init(&j);
-    for (size_t i = 0; i < (size_t)d->view.n * (size_t)d->view.width; i++)
-        used[d->view.record[i]] = 1;
+    for (size_t i = 0; i < (size_t)d->view.n * (size_t)d->view.width; i++) used[d->view.record[i]] = 1;
     for (uint32_t r = 0; r < n_records; r++) {
         if (used[r]) continue;
         char text[128];
@@ -195,8 +189,7 @@ static void tell_unused(dt_data *d) {
         if (list && n_all++ < MAX_LISTED)
             put_line(&j, d, r, UINT32_MAX, reason_text(d, reason, text, sizeof text), true);
     }
-    if (j.n_bytes > 0 && dt_io_write_file(log, j.data, j.n_bytes) != DT_OK)
-        dt_warn("%s", dt_error_message());
+    if (j.n_bytes > 0 && dt_io_write_file(log, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
     dt_json_fini(&j);
     for (int k = 0; k < N_REASONS; k++)
         if (n[k] > 0) warn_unused(d, k, n[k], first[k]);
@@ -213,10 +206,9 @@ dt_status dt_skips_open(dt_data *d) {
     char *folder = dt_xprintf("%.*s", (int)(slash - k->log_path), k->log_path);
     dt_status st = dt_io_is_dir(folder) ? read_lists(d, folder) : DT_OK;
     if (st == DT_OK && k->n > 0)
-        dt_info(
-            "%llu records are in quarantine and not tried (listed in %s/skipped.*; remove those "
-            "files to try again)",
-            (unsigned long long)k->n, folder);
+        dt_info("%llu records are in quarantine and not tried (listed in %s/skipped.*; remove those "
+                "files to try again)",
+                (unsigned long long)k->n, folder);
     free(folder);
     return st;
 }

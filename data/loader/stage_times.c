@@ -13,8 +13,7 @@
 enum { MAX_SAMPLES = 4096, FEW = 16 };
 
 // Makes *n samples. *n 0: as many as fit into `seconds`, and says how many.
-static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *field,
-                          double seconds, int *n) {
+static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *field, double seconds, int *n) {
     double begin = dt_clock_s();
     uint64_t n_split = d->sampler.n;
     int done = 0, most = *n ? *n : MAX_SAMPLES;
@@ -23,10 +22,8 @@ static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *f
         if (!*n && done >= FEW && dt_clock_s() - begin > seconds) break;
         uint64_t i = (uint64_t)done;
         uint64_t at = dt_sampler_index(&d->sampler, i / n_split, i % n_split);
-        dt_sample_place to = {.sample = d->splits.sample[DT_SPLIT_TRAIN][at],
-                              .draw = (uint32_t)i,
-                              .augment = true,
-                              .field = field};
+        dt_sample_place to = {
+            .sample = d->splits.sample[DT_SPLIT_TRAIN][at], .draw = (uint32_t)i, .augment = true, .field = field};
         dt_bad_sample bad;
         dt_status one = dt_sample_fill(d, w, &to, &bad);
         if (one != DT_OK && one != DT_E_DATA) return one;

@@ -130,8 +130,7 @@ static uint64_t place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {
 static uint64_t weighted_index(const dt_sampler *s, uint64_t epoch, uint64_t p) {
     typedef unsigned __int128 wide;
     uint64_t total = s->cumulative[s->n - 1];
-    uint64_t low = (uint64_t)((wide)total * p / s->n),
-             high = (uint64_t)((wide)total * (p + 1) / s->n);
+    uint64_t low = (uint64_t)((wide)total * p / s->n), high = (uint64_t)((wide)total * (p + 1) / s->n);
     uint64_t hash = mix64(mix64(mix64(s->seed ^ 0x776569676874u) ^ epoch) ^ p);
     uint64_t point = low + (uint64_t)((wide)(high - low) * hash >> 64);
     uint64_t first = 0, last = s->n - 1; // the first sample whose running sum is above the point

@@ -21,12 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    TRAIN = DT_SPLIT_TRAIN,
-    VAL = DT_SPLIT_VAL,
-    TEST = DT_SPLIT_TEST,
-    NOWHERE = DT_SPLIT_NOWHERE
-};
+enum { TRAIN = DT_SPLIT_TRAIN, VAL = DT_SPLIT_VAL, TEST = DT_SPLIT_TEST, NOWHERE = DT_SPLIT_NOWHERE };
 
 typedef struct unit {
     uint64_t signature; // kind of record, before the value
@@ -62,8 +57,7 @@ static int compare_units(const void *pa, const void *pb) {
 static uint64_t record_signature(const dt_catalog *c, uint32_t r) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->records[r].n_members; i++) {
-        const char *ext =
-            dt_catalog_str(c, c->exts[c->members[c->records[r].first_member + i].ext]);
+        const char *ext = dt_catalog_str(c, c->exts[c->members[c->records[r].first_member + i].ext]);
         sum += dt_hash64(ext, strlen(ext));
     }
     return sum;
@@ -77,8 +71,7 @@ static uint8_t given_part(const dt_split_spec *s, uint32_t record) {
     return s->given ? s->given[record] : TRAIN;
 }
 
-static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v,
-                                  const dt_split_spec *s) {
+static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v, const dt_split_spec *s) {
     bool *used = dt_xcalloc(c->n_records + 1, 1);
     uint32_t n = 0;
     for (size_t i = 0; i < (size_t)v->n * (size_t)v->width; i++) used[v->record[i]] = true;
@@ -94,8 +87,7 @@ static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v
     return n;
 }
 
-static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v,
-                                  const dt_split_spec *s) {
+static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v, const dt_split_spec *s) {
     for (uint32_t i = 0; i < v->n; i++) {
         const uint32_t *record = v->record + (size_t)i * (size_t)v->width;
         uint64_t key = 0;
@@ -115,8 +107,7 @@ static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v
 
 // ---- units of columns --------------------------------------------------------------------------------
 // false: one of the columns has no value.
-static bool hash_values(const dt_catalog *c, const dt_split_spec *s, uint32_t record,
-                        uint64_t *hash) {
+static bool hash_values(const dt_catalog *c, const dt_split_spec *s, uint32_t record, uint64_t *hash) {
     for (int k = 0; k < s->n_unit_columns; k++) {
         const char *text = dt_catalog_value(c, s->unit_columns[k], record);
         if (!text) return false;
@@ -132,8 +123,7 @@ static int compare_hashes(const void *pa, const void *pb) {
 }
 
 static groups make_groups(const dt_catalog *c, const dt_split_spec *s) {
-    groups g = {dt_xcalloc(c->n_records + 1, sizeof *g.of),
-                dt_xcalloc(c->n_records + 1, sizeof *g.hash), 0};
+    groups g = {dt_xcalloc(c->n_records + 1, sizeof *g.of), dt_xcalloc(c->n_records + 1, sizeof *g.hash), 0};
     uint64_t *of = dt_xcalloc(c->n_records + 1, sizeof *of);
     uint32_t n = 0;
     for (uint32_t r = 0; r < c->n_records; r++) {
@@ -159,8 +149,7 @@ static dt_status divided(const dt_catalog *c, const dt_split_spec *s, uint32_t a
     for (int k = 0; k < s->n_unit_columns; k++) {
         size_t at = strlen(what);
         snprintf(what + at, sizeof what - at, "%s%s = '%s'", k ? ", " : "",
-                 dt_catalog_str(c, c->columns[s->unit_columns[k]].name),
-                 dt_catalog_value(c, s->unit_columns[k], a));
+                 dt_catalog_str(c, c->columns[s->unit_columns[k]].name), dt_catalog_value(c, s->unit_columns[k], a));
     }
     return dt_fail(DT_E_USAGE, "the records with %s are in two parts: %s in %s, %s in %s", what,
                    dt_catalog_str(c, c->records[a].key), dt_split_name(s->given[a]),
@@ -169,8 +158,8 @@ static dt_status divided(const dt_catalog *c, const dt_split_spec *s, uint32_t a
 
 // A group's stratum is that of its record with the smallest key hash: the stratify column is usually
 // constant within a unit, and any rule will do that does not depend on file order.
-static dt_status make_column_units(unit *u, uint32_t *n, const groups *g, const dt_catalog *c,
-                                   const dt_view *v, const dt_split_spec *s) {
+static dt_status make_column_units(unit *u, uint32_t *n, const groups *g, const dt_catalog *c, const dt_view *v,
+                                   const dt_split_spec *s) {
     uint32_t *first = dt_xcalloc((size_t)g->n + 1, sizeof *first);
     dt_status st = DT_OK;
     *n = 0;
@@ -215,8 +204,7 @@ static uint32_t with_copies(const unit *u, uint32_t n, uint32_t end) {
     return end;
 }
 
-static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, tally *t,
-                           uint8_t *part) {
+static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, tally *t, uint8_t *part) {
     uint32_t n_test = s->folds > 0 ? 0 : with_copies(u, n, due(t->n + n, s->test, t->n_test, n));
     for (uint32_t i = 0; i < n; i++) part[u[i].index] = i < n_test ? TEST : TRAIN;
     for (uint32_t i = 0, end; i < n && s->folds > 0; i = end) {
@@ -278,8 +266,7 @@ static uint32_t set_aside(unit *u, uint32_t n, uint8_t *part) {
 }
 
 // ---- samples -----------------------------------------------------------------------------------------
-static uint8_t sample_part(const dt_view *v, const dt_split_spec *s, const groups *g,
-                           const uint8_t *part, uint32_t i) {
+static uint8_t sample_part(const dt_view *v, const dt_split_spec *s, const groups *g, const uint8_t *part, uint32_t i) {
     if (s->unit == DT_BY_sample) return part[i];
     uint8_t all = NOWHERE;
     for (int k = 0; k < v->width; k++) {
@@ -323,8 +310,7 @@ static void list_samples(dt_splits *out, const dt_view *v, const dt_split_spec *
     }
 }
 
-dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
-                         const dt_split_spec *s) {
+dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v, const dt_split_spec *s) {
     *out = (dt_splits){0};
     size_t cap = v->n > c->n_records ? v->n : c->n_records;
     unit *u = dt_xcalloc(cap + 1, sizeof *u);
@@ -361,8 +347,7 @@ void dt_splits_left_out(const dt_splits *s, char *buf, size_t cap) {
     *buf = '\0';
     for (size_t i = 0, at = 0; i < sizeof all / sizeof *all; i++)
         if (all[i].n && at < cap)
-            at += (size_t)snprintf(buf + at, cap - at, "; %u %s and are left out", all[i].n,
-                                   all[i].why);
+            at += (size_t)snprintf(buf + at, cap - at, "; %u %s and are left out", all[i].n, all[i].why);
 }
 
 void dt_splits_fini(dt_splits *s) {

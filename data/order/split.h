@@ -14,11 +14,10 @@ enum { DT_SPLIT_NOWHERE = 3, DT_SPLIT_MAX_COLUMNS = 8 };
 typedef struct dt_split_spec {
     dt_split_unit unit;                                     // what is never divided
     int unit_columns[DT_SPLIT_MAX_COLUMNS], n_unit_columns; // DT_BY_column: their combinations
-    int stratify; // column whose values keep their shares in each part, or -1
-    const uint8_t *
-        given; // by record: DT_SPLIT_VAL, TEST or NOWHERE; TRAIN is what shares are of. NULL: all train
-    double val, test; // fractions
-    int folds, fold;  // folds > 0: test = this fold, val = a fraction of the rest
+    int stratify;                                           // column whose values keep their shares in each part, or -1
+    const uint8_t *given; // by record: DT_SPLIT_VAL, TEST or NOWHERE; TRAIN is what shares are of. NULL: all train
+    double val, test;     // fractions
+    int folds, fold;      // folds > 0: test = this fold, val = a fraction of the rest
     uint64_t seed;
 } dt_split_spec;
 
@@ -32,8 +31,7 @@ typedef struct dt_splits {
 } dt_splits;
 
 // DT_E_USAGE when the given parts divide a unit of columns.
-dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v,
-                         const dt_split_spec *spec);
+dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v, const dt_split_spec *spec);
 void dt_splits_fini(dt_splits *s);
 // "; 3 span parts of the split and are left out": the samples in no part, "" where there are none.
 void dt_splits_left_out(const dt_splits *s, char *buf, size_t cap);

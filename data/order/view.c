@@ -13,14 +13,11 @@ enum { MAX_SAMPLES = 0x7fffffff };
 
 static dt_status set_size(dt_view *v, int width, uint64_t n) {
     if (n > MAX_SAMPLES)
-        return dt_fail(DT_E_DATA,
-                       "the view has %llu samples, more than 2^31: pair within a finer column",
+        return dt_fail(DT_E_DATA, "the view has %llu samples, more than 2^31: pair within a finer column",
                        (unsigned long long)n);
     *v = (dt_view){.width = width, .n = (uint32_t)n};
     v->record = malloc((n ? n : 1) * (size_t)width * sizeof *v->record);
-    return v->record
-               ? DT_OK
-               : dt_fail(DT_E_INTERNAL, "out of memory for %llu samples", (unsigned long long)n);
+    return v->record ? DT_OK : dt_fail(DT_E_INTERNAL, "out of memory for %llu samples", (unsigned long long)n);
 }
 
 dt_status dt_view_make_records(dt_view *v, const dt_catalog *c, const bool *keep) {
@@ -40,8 +37,7 @@ typedef struct buckets {
 
 static buckets make_buckets(const dt_catalog *c, const bool *is, int column) {
     uint32_t n_values = c->columns[column].n_values;
-    buckets b = {dt_xcalloc(n_values + 2, sizeof(uint32_t)),
-                 dt_xcalloc(c->n_records + 1, sizeof(uint32_t))};
+    buckets b = {dt_xcalloc(n_values + 2, sizeof(uint32_t)), dt_xcalloc(c->n_records + 1, sizeof(uint32_t))};
     for (uint32_t r = 0; r < c->n_records; r++) {
         uint32_t v = dt_catalog_cell(c, column, r);
         if (is[r] && v != DT_NO_VALUE) b.start[v + 2]++;
@@ -59,8 +55,7 @@ static void free_buckets(buckets *b) {
     free(b->list);
 }
 
-dt_status dt_view_make_pairs(dt_view *v, const dt_catalog *c, const bool *is_a, const bool *is_b,
-                             int column) {
+dt_status dt_view_make_pairs(dt_view *v, const dt_catalog *c, const bool *is_a, const bool *is_b, int column) {
     uint32_t n_values = c->columns[column].n_values;
     buckets a = make_buckets(c, is_a, column), b = make_buckets(c, is_b, column);
     uint64_t n = 0;

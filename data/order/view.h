@@ -15,8 +15,7 @@ typedef struct dt_view {
 dt_status dt_view_make_records(dt_view *v, const dt_catalog *c, const bool *keep);
 // All pairs (a, b) of records with is_a and is_b that share their value of `column`, ordered by value,
 // then a, then b, both in catalog order. DT_E_DATA when there are more than 2^31.
-dt_status dt_view_make_pairs(dt_view *v, const dt_catalog *c, const bool *is_a, const bool *is_b,
-                             int column);
+dt_status dt_view_make_pairs(dt_view *v, const dt_catalog *c, const bool *is_a, const bool *is_b, int column);
 void dt_view_fini(dt_view *v);
 
 #endif

@@ -21,8 +21,7 @@ typedef struct groups {
 } groups;
 
 // The first of the sample's records that has a value, else its first.
-static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t sample, int column,
-                            int real) {
+static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t sample, int column, int real) {
     const uint32_t *record = v->record + (size_t)sample * (size_t)v->width;
     for (int k = 0; k < v->width; k++) {
         if (column >= 0 && dt_catalog_cell(c, column, record[k]) != DT_NO_VALUE) return record[k];
@@ -32,18 +31,15 @@ static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t samp
 }
 
 // value NULL: the record has none.
-static dt_status fail_value(const dt_catalog *c, uint32_t record, const char *column,
-                            const char *value) {
+static dt_status fail_value(const dt_catalog *c, uint32_t record, const char *column, const char *value) {
     const char *quote = value ? "'" : "";
-    return dt_fail(DT_E_DATA,
-                   "%s: record %s has %s%s%s in column %s, which says how often it is drawn%s",
-                   c->shards[c->records[record].shard].path,
-                   dt_catalog_str(c, c->records[record].key), quote, value ? value : "no value",
-                   quote, column, value ? ": a weight is a number that is not negative" : "");
+    return dt_fail(DT_E_DATA, "%s: record %s has %s%s%s in column %s, which says how often it is drawn%s",
+                   c->shards[c->records[record].shard].path, dt_catalog_str(c, c->records[record].key), quote,
+                   value ? value : "no value", quote, column,
+                   value ? ": a weight is a number that is not negative" : "");
 }
 
-static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uint32_t record,
-                               double *out) {
+static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uint32_t record, double *out) {
     const char *column = "", *text = NULL;
     char number[32];
     *out = 1;
@@ -63,21 +59,19 @@ static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uin
 }
 
 // One number for dataset and value of the balanced column.
-static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t record,
-                          uint32_t *out) {
+static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t record, uint32_t *out) {
     uint32_t set = s->set_weight ? s->set_of_shard[c->records[record].shard] : 0, value = 0;
     if (s->balance >= 0) {
         value = dt_catalog_cell(c, s->balance, record);
-        if (value == DT_NO_VALUE)
-            return fail_value(c, record, dt_catalog_str(c, c->columns[s->balance].name), NULL);
+        if (value == DT_NO_VALUE) return fail_value(c, record, dt_catalog_str(c, c->columns[s->balance].name), NULL);
     }
     *out = set * (s->balance >= 0 ? c->columns[s->balance].n_values : 1) + value;
     return DT_OK;
 }
 
 // weight[i]: the column's value, then scaled by the group's factor.
-static dt_status weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v,
-                       const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
+static dt_status weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v, const uint32_t *samples,
+                       uint32_t n, const dt_weight_spec *s) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t record = record_with(c, v, samples[i], s->column, s->real);
         DT_TRY(column_weight(c, s, record, &weight[i]));
@@ -114,8 +108,8 @@ static dt_status add_up(uint64_t **out, const double *weight, uint32_t n) {
     return DT_OK;
 }
 
-dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
-                          const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
+dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v, const uint32_t *samples, uint32_t n,
+                          const dt_weight_spec *s) {
     *out = NULL;
     if (n == 0 || (s->balance < 0 && s->column < 0 && s->real < 0 && !s->set_weight)) return DT_OK;
     double *weight = dt_xcalloc(n, sizeof *weight);

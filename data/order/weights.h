@@ -17,8 +17,8 @@ typedef struct dt_weight_spec {
 // that of the first of its records that has one. With `balance` and a weight column, the weights divide
 // the share of each value. DT_E_DATA names a record without a value or with a weight below 0; DT_E_USAGE
 // when all weights are 0.
-dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
-                          const uint32_t *samples, uint32_t n, const dt_weight_spec *spec);
+dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v, const uint32_t *samples, uint32_t n,
+                          const dt_weight_spec *spec);
 
 // The samples by the value of a column, on the heap (values and its arrays; free with dt_sampler_values_free).
 // DT_E_DATA names a record without a value.

@@ -90,8 +90,7 @@ static void make_json(dt_composer *w, const dt_transform_record *r) {
     dt_json_reset(&w->json);
     dt_json_begin_object(&w->json, NULL);
     dt_raw_put_json(w->c->raw, w->item, &w->json);
-    if (w->c->raw->kind == DT_RAW_SET && w->json_of_set.n_bytes == 0)
-        dt_raw_put_set_json(w->c->raw, w->item, &w->json);
+    if (w->c->raw->kind == DT_RAW_SET && w->json_of_set.n_bytes == 0) dt_raw_put_set_json(w->c->raw, w->item, &w->json);
     for (int i = 0; i < r->n_columns; i++)
         if (r->column[i].in_json) dt_json_real(&w->json, r->column[i].name, r->column[i].number);
     dt_json_end_object(&w->json);
@@ -103,8 +102,7 @@ static dt_status merge_json(dt_composer *w) {
     json_t *own = dt_json_load((char *)w->json_of_set.data, w->json_of_set.n_bytes, 0, &error);
     json_t *ours = json_loadb(w->json.data, w->json.n_bytes, 0, &error);
     dt_status st = DT_OK;
-    if (!json_is_object(own))
-        st = dt_fail(DT_E_DATA, "its metadata is no JSON object, so nothing can be added to it");
+    if (!json_is_object(own)) st = dt_fail(DT_E_DATA, "its metadata is no JSON object, so nothing can be added to it");
     if (st == DT_OK) {
         json_object_update(own, ours);
         char *text = json_dumps(own, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
@@ -121,8 +119,7 @@ static dt_status merge_json(dt_composer *w) {
 static dt_status find_json(dt_composer *w, const dt_transform_record *r, dt_chunk_member *out) {
     make_json(w, r);
     bool any = w->json.n_bytes > 2; // more than {}
-    *out = (dt_chunk_member){
-        .ext = "json", .data = (const uint8_t *)w->json.data, .size = any ? w->json.n_bytes : 0};
+    *out = (dt_chunk_member){.ext = "json", .data = (const uint8_t *)w->json.data, .size = any ? w->json.n_bytes : 0};
     if (w->c->raw->kind != DT_RAW_SET || w->json_of_set.n_bytes == 0) return DT_OK;
     if (any) DT_TRY(merge_json(w));
     out->data = w->json_of_set.data;
@@ -156,8 +153,7 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
     if (json.size > 0) insert(l, json);
     if (w->item->label >= 0) {
         const char *text = dt_int_text(w->cls, w->item->label);
-        insert(l, (dt_chunk_member){
-                      .ext = "cls", .data = (const uint8_t *)text, .size = strlen(text)});
+        insert(l, (dt_chunk_member){.ext = "cls", .data = (const uint8_t *)text, .size = strlen(text)});
     }
     return DT_OK;
 }
@@ -227,8 +223,7 @@ static dt_status read_set_item(dt_composer *w) {
         if (c->members[m].size > 0) DT_TRY(dt_reader_read(s, w->item->record, m, true, to, &bytes));
         to->n_bytes = bytes.n_bytes;
         if (is_json && bytes.n_bytes > 0) memmove(to->data, bytes.data, bytes.n_bytes);
-        if (!is_json)
-            w->in.member[w->in.n_members++] = (dt_transform_member){ext, bytes, bytes.n_bytes};
+        if (!is_json) w->in.member[w->in.n_members++] = (dt_transform_member){ext, bytes, bytes.n_bytes};
     }
     return DT_OK;
 }
@@ -240,8 +235,7 @@ static dt_status read_parts(dt_composer *w) {
         if (!dt_buffer_reserve(to, (size_t)part->size + 1))
             return dt_fail(DT_E_INTERNAL, "%s: no memory for its bytes", part->name);
         DT_TRY(dt_raw_read(w->c->raw, part, 0, to->data, (size_t)part->size));
-        w->in.member[w->in.n_members++] =
-            (dt_transform_member){part->ext, {to->data, (size_t)part->size}, part->size};
+        w->in.member[w->in.n_members++] = (dt_transform_member){part->ext, {to->data, (size_t)part->size}, part->size};
     }
     return DT_OK;
 }
@@ -266,8 +260,7 @@ static uint64_t hash_members(const dt_transform_record *in, bool is_set) {
     uint64_t sum = 0;
     for (int i = 0; i < in->n_members; i++) {
         const dt_transform_member *m = &in->member[i];
-        uint64_t parts[2] = {dt_hash64(m->ext, strlen(m->ext)),
-                             dt_hash64(m->bytes.data, m->bytes.n_bytes)};
+        uint64_t parts[2] = {dt_hash64(m->ext, strlen(m->ext)), dt_hash64(m->bytes.data, m->bytes.n_bytes)};
         sum += dt_hash64(parts, sizeof parts); // members have no order in a record
     }
     return sum;
@@ -286,8 +279,7 @@ static dt_status check_kind(const dt_transform_member *m) {
     if (!named || !named->uses) return DT_OK;
     k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     if (!k || k->uses) return DT_OK;
-    return dt_fail(DT_E_DATA, "begins like kind %s, not like %s: %s", k->name, named->name,
-                   k->tool);
+    return dt_fail(DT_E_DATA, "begins like kind %s, not like %s: %s", k->name, named->name, k->tool);
 }
 
 static dt_status read_item(dt_composer *w, size_t i, bool is_large) {

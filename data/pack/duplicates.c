@@ -56,14 +56,12 @@ typedef struct job {
 static void hash_some(void *arg, int worker) {
     job *j = arg;
     dt_composer *w = dt_composer_create(j->c);
-    for (size_t at;
-         atomic_load(&j->status) == DT_OK && (at = atomic_fetch_add(&j->next, RUN)) < j->n;)
+    for (size_t at; atomic_load(&j->status) == DT_OK && (at = atomic_fetch_add(&j->next, RUN)) < j->n;)
         for (size_t i = at; i < at + RUN && i < j->n; i++) {
             dt_status st = dt_compose_hash(w, j->items[i], &j->hash[j->items[i]]);
             if (st == DT_OK) continue;
             int none = DT_OK;
-            if (atomic_compare_exchange_strong(&j->status, &none, (int)st))
-                j->first = dt_error_keep();
+            if (atomic_compare_exchange_strong(&j->status, &none, (int)st)) j->first = dt_error_keep();
             break;
         }
     dt_composer_destroy(w);
@@ -78,8 +76,7 @@ dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash)
     for (uint32_t i = 0; i < raw->n; i++) e[i] = (entry){0, raw->items[i].size, i};
     qsort(e, raw->n, sizeof *e, compare_entries);
     for (size_t i = 0; i < raw->n; i++) {
-        bool twin =
-            (i > 0 && e[i - 1].size == e[i].size) || (i + 1 < raw->n && e[i + 1].size == e[i].size);
+        bool twin = (i > 0 && e[i - 1].size == e[i].size) || (i + 1 < raw->n && e[i + 1].size == e[i].size);
         if (twin) items[j.n++] = e[i].item;
     }
     free(e);

@@ -22,13 +22,11 @@ typedef struct finish {
 
 // ---- rows ---------------------------------------------------------------------------------------------
 static dt_status load_rows(finish *f) {
-    for (size_t s = 0; s < f->w->plan->n_shards; s++)
-        DT_TRY(dt_all_rows_load(&f->rows, f->c, f->w, s));
+    for (size_t s = 0; s < f->w->plan->n_shards; s++) DT_TRY(dt_all_rows_load(&f->rows, f->c, f->w, s));
     f->counts->n_records = f->rows.catalog->n_records;
     f->counts->n_bytes = f->rows.n_bytes;
     if (f->counts->n_records == 0)
-        return dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack",
-                       f->o->source, f->c->raw->n);
+        return dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", f->o->source, f->c->raw->n);
     for (uint32_t i = 0; i < f->c->raw->n; i++)
         if (f->rows.hash[i] == 0 && !(f->c->drop && f->c->drop[i]) && f->counts->n_without++ == 0)
             f->counts->first_without = i;
@@ -47,13 +45,12 @@ static dt_status name_duplicates(const finish *f) {
             n->twin_b = i;
         }
     if (n->n_duplicates > 0 && f->o->duplicates == DT_DUPLICATES_FAIL)
-        return dt_fail(DT_E_DATA, "%zu records repeat others; the first: %s is the same as %s",
-                       n->n_duplicates, raw->items[n->twin_b].name, raw->items[n->twin_a].name);
+        return dt_fail(DT_E_DATA, "%zu records repeat others; the first: %s is the same as %s", n->n_duplicates,
+                       raw->items[n->twin_b].name, raw->items[n->twin_a].name);
     n->named = c->n_columns < DT_MAX_COLUMNS || dt_catalog_find_column(c, "duplicate_of") >= 0;
     for (uint32_t r = 0; r < c->n_records && n->n_duplicates > 0 && n->named; r++) {
         uint32_t first = f->first[f->rows.item[r]];
-        if (first != DT_NO_DUPLICATE)
-            DT_TRY(dt_catalog_set_at(c, r, "duplicate_of", raw->items[first].key));
+        if (first != DT_NO_DUPLICATE) DT_TRY(dt_catalog_set_at(c, r, "duplicate_of", raw->items[first].key));
     }
     return DT_OK;
 }
@@ -99,8 +96,7 @@ static dt_status run(finish *f) {
     return write_indexes(f);
 }
 
-dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
-                            dt_finish_counts *out) {
+dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o, dt_finish_counts *out) {
     finish f = {.w = w, .c = c, .o = o, .counts = out};
     *out = (dt_finish_counts){0};
     dt_all_rows_init(&f.rows, c->raw);

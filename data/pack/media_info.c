@@ -29,10 +29,8 @@ static bool read_jpeg(dt_media_info *m, const uint8_t *p, size_t n) {
             at += marker == 0xff ? 1 : 2; // fill byte; marker without length
             continue;
         }
-        bool frame =
-            marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
-        if (frame && at + 10 <= n)
-            return set_image(m, dt_be16(p + at + 7), dt_be16(p + at + 5), p[at + 9]);
+        bool frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+        if (frame && at + 10 <= n) return set_image(m, dt_be16(p + at + 7), dt_be16(p + at + 5), p[at + 9]);
         if (frame || marker == 0xda) return false;
         at += 2 + dt_be16(p + at + 2);
     }
@@ -50,8 +48,7 @@ static bool read_bmp(dt_media_info *m, const uint8_t *p, size_t n) {
     uint32_t header = dt_le32(p + 14), bits = header == 12 ? dt_le16(p + 24) : dt_le16(p + 28);
     double channels = bits == 32 ? 4 : 3;
     if (header == 12) return set_image(m, dt_le16(p + 18), dt_le16(p + 20), channels);
-    return header >= 40 &&
-           set_image(m, (int32_t)dt_le32(p + 18), fabs((double)(int32_t)dt_le32(p + 22)), channels);
+    return header >= 40 && set_image(m, (int32_t)dt_le32(p + 18), fabs((double)(int32_t)dt_le32(p + 22)), channels);
 }
 
 static bool pnm_number(const uint8_t *p, size_t n, size_t *at, double *out) {
@@ -82,8 +79,7 @@ static bool read_webp(dt_media_info *m, const uint8_t *p, size_t n) {
     if (memcmp(p + 12, "VP8L", 4) == 0 && p[20] == 0x2f)
         return set_image(m, (size & 0x3fff) + 1, (size >> 14 & 0x3fff) + 1, 3 + (size >> 28 & 1));
     if (memcmp(p + 12, "VP8X", 4) == 0)
-        return set_image(m, (dt_le32(p + 23) >> 8) + 1, (dt_le32(p + 26) >> 8) + 1,
-                         3 + (p[20] >> 4 & 1));
+        return set_image(m, (dt_le32(p + 23) >> 8) + 1, (dt_le32(p + 26) >> 8) + 1, 3 + (p[20] >> 4 & 1));
     return false;
 }
 

@@ -75,8 +75,7 @@ static char *describe(const packing *p) {
                       LAYOUT_VERSION, p->plan.format->name, p->plan.n_shards, p->plan.n_chunks,
                       (unsigned long long)o->shard_bytes, (unsigned long long)o->shard_records,
                       dt_transform_describe(p->transform), o->pattern ? o->pattern : "",
-                      o->duplicates == DT_DUPLICATES_DROP ? "dropped" : "kept",
-                      o->where ? o->where : "");
+                      o->duplicates == DT_DUPLICATES_DROP ? "dropped" : "kept", o->where ? o->where : "");
 }
 
 static dt_status prepare(packing *p) {
@@ -128,32 +127,24 @@ static void say_join(const packing *p, const dt_raw_join *j) {
     }
     if (replaced.n) dt_info("%s: replaces %s", of, replaced.text);
     if (!p->reader && p->raw.n_classes && !j->label_only)
-        dt_info("%s: folders are taken as %d classes, as no table has a column label", of,
-                p->raw.n_classes);
-    if (j->label_only)
-        dt_info("%s: column label is the table's, so folders are not taken as classes", of);
+        dt_info("%s: folders are taken as %d classes, as no table has a column label", of, p->raw.n_classes);
+    if (j->label_only) dt_info("%s: column label is the table's, so folders are not taken as classes", of);
     if (p->reader && p->raw.n_classes)
-        dt_info("%s: member cls is numbered anew, in the order of labels: %d classes", of,
-                p->raw.n_classes);
+        dt_info("%s: member cls is numbered anew, in the order of labels: %d classes", of, p->raw.n_classes);
     if (j->odd.n)
-        dt_warn("%s: rows of another number of fields than the first line were left out: %s", of,
-                j->odd.text);
+        dt_warn("%s: rows of another number of fields than the first line were left out: %s", of, j->odd.text);
     if (j->duplicates.n)
-        dt_warn("%s: %zu rows are a second one for a file, of which the %s was taken: %s", of,
-                j->duplicates.n, p->o->join_duplicates == DT_JOIN_LAST ? "last" : "first",
-                j->duplicates.text);
+        dt_warn("%s: %zu rows are a second one for a file, of which the %s was taken: %s", of, j->duplicates.n,
+                p->o->join_duplicates == DT_JOIN_LAST ? "last" : "first", j->duplicates.text);
     if (j->ambiguous.n)
-        dt_warn("%s: %zu rows fit several files and were left out: %s", of, j->ambiguous.n,
-                j->ambiguous.text);
+        dt_warn("%s: %zu rows fit several files and were left out: %s", of, j->ambiguous.n, j->ambiguous.text);
     if (j->without.n)
-        dt_warn("%s: %zu files have no row: %s (--join-strict makes this an error)", of,
-                j->without.n, j->without.text);
+        dt_warn("%s: %zu files have no row: %s (--join-strict makes this an error)", of, j->without.n, j->without.text);
     if (j->unused.n)
-        dt_warn("%s: %zu rows have no file: %s (--join-strict makes this an error)", of,
-                j->unused.n, j->unused.text);
+        dt_warn("%s: %zu rows have no file: %s (--join-strict makes this an error)", of, j->unused.n, j->unused.text);
     if (j->shared.n)
-        dt_warn("%s: %zu rows went to several files: %s (--join-strict makes this an error)", of,
-                j->shared.n, j->shared.text);
+        dt_warn("%s: %zu rows went to several files: %s (--join-strict makes this an error)", of, j->shared.n,
+                j->shared.text);
     free(of);
 }
 
@@ -162,18 +153,16 @@ static void say_list(const packing *p) {
     if (p->rank != 0) return;
     char *left_out = dt_raw_describe_left_out(&p->raw);
     if (*left_out)
-        dt_log(dt_raw_lost_samples(&p->raw) ? DT_LOG_WARN : DT_LOG_INFO, "%s: left out: %s",
-               p->o->source, left_out);
+        dt_log(dt_raw_lost_samples(&p->raw) ? DT_LOG_WARN : DT_LOG_INFO, "%s: left out: %s", p->o->source, left_out);
     free(left_out);
     if (p->raw.n_incomplete)
-        dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source,
-                p->raw.n_incomplete, p->raw.n, p->raw.n_parts, p->raw.first_incomplete);
+        dt_warn("%s: %zu of %zu records have fewer than %u files, the first is %s", p->o->source, p->raw.n_incomplete,
+                p->raw.n, p->raw.n_parts, p->raw.first_incomplete);
     if (p->raw.unfit.n)
-        dt_warn("%s: %zu files whose names do not fit the pattern were left out: %s", p->o->source,
-                p->raw.unfit.n, p->raw.unfit.text);
+        dt_warn("%s: %zu files whose names do not fit the pattern were left out: %s", p->o->source, p->raw.unfit.n,
+                p->raw.unfit.text);
     if (p->raw.bad_rows.n)
-        dt_warn("%s: %zu rows were left out: %s", p->o->source, p->raw.bad_rows.n,
-                p->raw.bad_rows.text);
+        dt_warn("%s: %zu rows were left out: %s", p->o->source, p->raw.bad_rows.n, p->raw.bad_rows.text);
     if (j->on) say_join(p, j);
 }
 
@@ -202,8 +191,7 @@ static char *find_fault(const packing *p, const char *name, uint64_t fingerprint
 // Why OUT is not the dataset that this fingerprint stands for; NULL: it is. Heap.
 static char *find_difference(const packing *p, uint64_t fingerprint) {
     char *why = p->plan.n_shards > 0 ? NULL : dt_xstrdup("has no shards");
-    for (size_t i = 0; i < p->plan.n_shards && !why; i++)
-        why = find_fault(p, p->plan.name[i], fingerprint);
+    for (size_t i = 0; i < p->plan.n_shards && !why; i++) why = find_fault(p, p->plan.name[i], fingerprint);
     return why;
 }
 
@@ -238,12 +226,10 @@ static bool is_done(const packing *p, bool any, bool same) {
 static uint64_t hash_command(const dt_pack_opts *o) {
     const char *words[] = {o->source,  o->pattern, o->group, o->rows,   o->join,
                            o->join_on, o->encode,  o->where, o->columns};
-    const double numbers[] = {o->key_by_shard,   o->resize,
-                              o->segment_s,      o->hop_s,
-                              o->drop_tail,      o->rate,
-                              o->mono,           o->quality,
-                              o->skip_bad,       o->duplicates == DT_DUPLICATES_DROP,
-                              o->join_duplicates};
+    const double numbers[] = {
+        o->key_by_shard,   o->resize, o->segment_s, o->hop_s,    o->drop_tail,
+        o->rate,           o->mono,   o->quality,   o->skip_bad, o->duplicates == DT_DUPLICATES_DROP,
+        o->join_duplicates};
     const uint64_t limits[] = {o->shard_bytes, o->shard_records};
     dt_buffer text = {0};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -258,8 +244,7 @@ static uint64_t hash_command(const dt_pack_opts *o) {
 }
 
 static char *made_from(const packing *p) {
-    return dt_xprintf("%016llx\n%016llx\n", (unsigned long long)p->fingerprint,
-                      (unsigned long long)hash_command(p->o));
+    return dt_xprintf("%016llx\n%016llx\n", (unsigned long long)p->fingerprint, (unsigned long long)hash_command(p->o));
 }
 
 // Whether the unfinished work was begun by the same command, whatever the source was then. *fingerprint: of that work.
@@ -282,8 +267,7 @@ static dt_status finish_earlier(packing *p) {
     const bool same = is_by_the_same(p, &fingerprint), half = dt_work_is_publishing(&p->work);
     p->published_by_the_same = same && (half || is_made(p, fingerprint));
     if (half) {
-        dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first",
-                p->plan.out);
+        dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first", p->plan.out);
         DT_TRY(dt_work_publish(&p->work));
         DT_TRY(dt_work_remove(&p->work));
         p->published = true;
@@ -305,8 +289,7 @@ static dt_status decide(const packing *p, bool *go) {
         return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
     if (!any || p->o->overwrite) return DT_OK;
     char *why = find_difference(p, p->fingerprint);
-    dt_status st = dt_fail(DT_E_USAGE, "%s exists, and %s: remove it, or pack with --overwrite",
-                           p->plan.out, why);
+    dt_status st = dt_fail(DT_E_USAGE, "%s exists, and %s: remove it, or pack with --overwrite", p->plan.out, why);
     free(why);
     return st;
 }
@@ -339,14 +322,12 @@ static dt_status attach(packing *p) {
     char *have = dt_work_made_from(&p->work), *text = made_from(p);
     dt_status st = DT_OK;
     if (!have)
-        st = dt_fail(
-            DT_E_USAGE,
-            "%s: not seen by rank %d: ranks on several hosts need OUT on a file system that "
-            "all share",
-            p->plan.partial, p->rank);
+        st = dt_fail(DT_E_USAGE,
+                     "%s: not seen by rank %d: ranks on several hosts need OUT on a file system that "
+                     "all share",
+                     p->plan.partial, p->rank);
     else if (strcmp(have, text) != 0)
-        st = dt_fail(DT_E_DATA, "%s: rank %d sees other files there than rank 0", p->o->source,
-                     p->rank);
+        st = dt_fail(DT_E_DATA, "%s: rank %d sees other files there than rank 0", p->o->source, p->rank);
     free(have);
     free(text);
     return st;
@@ -401,12 +382,10 @@ static void say_farewell(int signal) {
 // Called when the folder for the work is this process's: prepares what a signal says. Before, a signal leaves nothing
 // behind that was not there.
 static void prepare_farewell(const packing *p) {
-    const char *again = p->plan.format->one_file
-                            ? "an LMDB is made as a whole, so the same command begins it again"
-                            : "the same command goes on with the shards that are whole";
+    const char *again = p->plan.format->one_file ? "an LMDB is made as a whole, so the same command begins it again"
+                                                 : "the same command goes on with the shards that are whole";
     if (p->rank != 0) return;
-    snprintf(farewell, sizeof farewell, "\ndtrain: stopped: %s stays; %s; or remove it\n",
-             p->plan.partial, again);
+    snprintf(farewell, sizeof farewell, "\ndtrain: stopped: %s stays; %s; or remove it\n", p->plan.partial, again);
     for (size_t i = 0; i < N_STOPS; i++) // what is ignored (nohup, a script's background) stays so
         if (signal(STOPS[i], say_farewell) == SIG_IGN) signal(STOPS[i], SIG_IGN);
 }
@@ -422,13 +401,11 @@ static void say_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";
     if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
-    for (int i = 0; i < r->n_columns; i++)
-        dt_text_list(columns, sizeof columns, r->columns[i].name);
+    for (int i = 0; i < r->n_columns; i++) dt_text_list(columns, sizeof columns, r->columns[i].name);
     if (r->by_known_pattern)
         dt_info("the names fit a known pattern: columns %s", columns);
     else if (r->n_classes)
-        dt_info("no known pattern of names fitted; class = folder: column label, %d classes",
-                r->n_classes);
+        dt_info("no known pattern of names fitted; class = folder: column label, %d classes", r->n_classes);
     else if (r->n_columns == 0)
         dt_info("no known pattern of names fitted and no file lies in a folder: there is no class; "
                 "--pattern or --join gives columns");
@@ -441,29 +418,26 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
     if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
     if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
     say_names(p);
-    dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)", n->n_records,
-            (double)n->n_bytes / 1e6, p->plan.pattern, s, (double)p->raw.n / s);
+    dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)", n->n_records, (double)n->n_bytes / 1e6,
+            p->plan.pattern, s, (double)p->raw.n / s);
     if (n->n_without)
-        dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n,
-                why, p->raw.items[n->first_without].name);
+        dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n, why,
+                p->raw.items[n->first_without].name);
     if (n->n_plain)
-        dt_warn(
-            "%zu of %zu records have no figures of --quality (they are neither pictures of bytes "
-            "nor sounds), the first is of %s",
-            n->n_plain, n->n_records, p->raw.items[n->first_plain].name);
+        dt_warn("%zu of %zu records have no figures of --quality (they are neither pictures of bytes "
+                "nor sounds), the first is of %s",
+                n->n_plain, n->n_records, p->raw.items[n->first_plain].name);
     if (n->n_clipped)
-        dt_warn(
-            "%zu of %zu records have samples beyond full scale, where a resampled peak may lie, "
-            "and were cut there (column clipped counts the samples), the first is of %s: lower "
-            "the level of such files first",
-            n->n_clipped, n->n_records, p->raw.items[n->first_clipped].name);
+        dt_warn("%zu of %zu records have samples beyond full scale, where a resampled peak may lie, "
+                "and were cut there (column clipped counts the samples), the first is of %s: lower "
+                "the level of such files first",
+                n->n_clipped, n->n_records, p->raw.items[n->first_clipped].name);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
         dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "
                 "drop leaves them out",
                 n->n_duplicates, p->raw.items[n->twin_b].name, p->raw.items[n->twin_a].name,
-                n->named ? "column duplicate_of names them"
-                         : "there is no column left to name them in");
+                n->named ? "column duplicate_of names them" : "there is no column left to name them in");
 }
 
 // The shards of this rank that are not whole yet. An LMDB is one shard, so rank 0 makes it.
@@ -480,8 +454,7 @@ static size_t *list_shards(packing *p, size_t *n) {
         for (size_t c = plan->chunk_at[s]; c < plan->chunk_at[s + 1]; c++) {
             const dt_plan_chunk *k = &plan->chunks[c];
             p->progress.total_items += k->n;
-            for (size_t i = k->first; i < k->first + k->n; i++)
-                p->progress.total_bytes += p->raw.items[i].size;
+            for (size_t i = k->first; i < k->first + k->n; i++) p->progress.total_bytes += p->raw.items[i].size;
         }
     }
     if (n_whole) dt_info("%s: going on: %zu shards are whole", plan->out, n_whole);
@@ -522,9 +495,8 @@ static dt_status clean_up(packing *p, dt_status st) {
         dt_error_restore(&first);
         return st;
     }
-    return dt_fail(
-        st, "%s; the same command goes on with the shards that are whole in %s, or remove that",
-        *first.message ? first.message : "another rank failed", p->plan.partial);
+    return dt_fail(st, "%s; the same command goes on with the shards that are whole in %s, or remove that",
+                   *first.message ? first.message : "another rank failed", p->plan.partial);
 }
 
 static dt_status pack(packing *p) {

@@ -20,18 +20,15 @@ typedef struct dt_pack_opts {
     const char *source, *out;
     const char *pattern; // "{subject}__{gender}_{hand}_{finger}_{n}.BMP"; several separated by '|';
                          // NULL = known patterns (biometric), else class by folder
-    const char *
-        group; // captures of the pattern, "id,eye": files that agree in them are one record; or NULL
-    const char *
-        rows; // columns that are metadata, or "-": a table of numbers whose rows are records; or NULL
+    const char *group;   // captures of the pattern, "id,eye": files that agree in them are one record; or NULL
+    const char *rows;    // columns that are metadata, or "-": a table of numbers whose rows are records; or NULL
     const char *join;    // CSV or JSON with one row a file, several a line each, or NULL
     const char *join_on; // name, stem, key or a column; NULL: whichever fits
     bool join_strict;
     dt_join_duplicates join_duplicates;
     const char *columns; // columns made of others, "NAME=EXPRESSION", a line each, or NULL
-    bool
-        skip_bad; // what is empty, unfit or cannot be transformed or joined is left out; else DT_E_DATA
-    bool key_by_shard; // of a dataset: each key gets its shard's name in front
+    bool skip_bad;       // what is empty, unfit or cannot be transformed or joined is left out; else DT_E_DATA
+    bool key_by_shard;   // of a dataset: each key gets its shard's name in front
     dt_pack_duplicates duplicates;
     const char *where;                   // expression (catalog/expression.h): what is kept; or NULL
     uint64_t shard_bytes, shard_records; // limits; 0: none given

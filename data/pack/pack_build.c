@@ -52,8 +52,7 @@ static void fail_all(builder *w, dt_status st) {
 static slot *take_chunk(builder *w, size_t *chunk) {
     slot *s = NULL;
     pthread_mutex_lock(&w->lock);
-    while (w->status == DT_OK && w->n_taken < w->n_chunks &&
-           w->n_taken == w->n_written + w->n_slots)
+    while (w->status == DT_OK && w->n_taken < w->n_chunks && w->n_taken == w->n_written + w->n_slots)
         pthread_cond_wait(&w->has_slot, &w->lock);
     if (w->status == DT_OK && w->n_taken < w->n_chunks) {
         s = &w->slots[w->n_taken % w->n_slots];
@@ -98,8 +97,7 @@ static dt_status next_chunk(builder *w, const dt_chunk **out) {
 static void give_back(builder *w) {
     const dt_compose *c = w->b->compose;
     const dt_plan_chunk *p = &c->plan->chunks[w->chunks[w->n_written]];
-    for (size_t i = p->first; i < p->first + p->n; i++)
-        w->b->progress->n_bytes += c->raw->items[i].size;
+    for (size_t i = p->first; i < p->first + p->n; i++) w->b->progress->n_bytes += c->raw->items[i].size;
     w->b->progress->n_items += p->n;
     dt_progress_tick(w->b->progress);
     pthread_mutex_lock(&w->lock);
@@ -109,8 +107,7 @@ static void give_back(builder *w) {
 }
 
 // Copies a very large member from its own file to the data file in blocks, which are hashed on the way.
-static dt_status copy_large(const builder *w, dt_pack_writer *out, dt_chunk_record *r,
-                            dt_chunk_member *m) {
+static dt_status copy_large(const builder *w, dt_pack_writer *out, dt_chunk_record *r, dt_chunk_member *m) {
     const dt_raw *raw = w->b->compose->raw;
     uint8_t *block = aligned_alloc(64, BLOCK + 64);
     dt_hash_stream *h = dt_hash_stream_create();
@@ -128,8 +125,7 @@ static dt_status copy_large(const builder *w, dt_pack_writer *out, dt_chunk_reco
     return st;
 }
 
-static dt_status write_record(const builder *w, dt_pack_writer *out, dt_shard_rows *rows,
-                              dt_chunk_record *r) {
+static dt_status write_record(const builder *w, dt_pack_writer *out, dt_shard_rows *rows, dt_chunk_record *r) {
     const dt_pack_format *format = w->b->compose->plan->format;
     const dt_raw_item *item = &w->b->compose->raw->items[r->item];
     uint64_t offset[DT_CHUNK_MAX_MEMBERS];
@@ -194,8 +190,7 @@ dt_status dt_build_run(const dt_build *b) {
     const dt_plan *p = b->compose->plan;
     w.chunks = dt_xcalloc(p->n_chunks + 1, sizeof *w.chunks);
     for (size_t i = 0; i < b->n_shards; i++)
-        for (size_t s = b->shards[i], c = p->chunk_at[s]; c < p->chunk_at[s + 1]; c++)
-            w.chunks[w.n_chunks++] = c;
+        for (size_t s = b->shards[i], c = p->chunk_at[s]; c < p->chunk_at[s + 1]; c++) w.chunks[w.n_chunks++] = c;
     dt_team_run(team, work, &w);
     dt_team_destroy(team);
     for (size_t i = 0; i < w.n_slots; i++) dt_chunk_fini(&w.slots[i].chunk);

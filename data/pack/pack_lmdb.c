@@ -107,12 +107,9 @@ static dt_status make_room(dt_pack_writer *w, uint64_t n_bytes) {
 static dt_status lmdb_begin(dt_pack_writer *w, const char *name, uint64_t size, uint64_t *offset) {
     MDB_val key = {strlen(name), (void *)(uintptr_t)name}, value = {(size_t)size, NULL};
     if (key.mv_size > MAX_KEY)
-        return dt_fail(
-            DT_E_DATA,
-            "%.60s…: a name of %zu bytes; LMDB holds keys of %d: shorten it or pack to .tar", name,
-            key.mv_size, MAX_KEY);
-    if (size > UINT32_MAX)
-        return dt_fail(DT_E_DATA, "%s: LMDB holds no values of 4 GiB or more: pack to .tar", name);
+        return dt_fail(DT_E_DATA, "%.60s…: a name of %zu bytes; LMDB holds keys of %d: shorten it or pack to .tar",
+                       name, key.mv_size, MAX_KEY);
+    if (size > UINT32_MAX) return dt_fail(DT_E_DATA, "%s: LMDB holds no values of 4 GiB or more: pack to .tar", name);
     DT_TRY(make_room(w, most_bytes(key.mv_size, size)));
     int rc = mdb_put(w->txn, w->dbi, &key, &value, MDB_APPEND | MDB_RESERVE);
     if (rc == MDB_KEYEXIST)
@@ -136,8 +133,7 @@ typedef struct filler {
     uint32_t member;
 } filler;
 
-static dt_status fill_offset(void *arg, const char *key, size_t n_key, uint64_t offset,
-                             uint64_t size) {
+static dt_status fill_offset(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {
     filler *f = arg;
     if (f->member == f->c->n_members || f->c->members[f->member].size != size)
         return dt_fail(DT_E_INTERNAL, "entry %s is not what was written", key);
@@ -154,8 +150,7 @@ static dt_status lmdb_end(dt_pack_writer *w, dt_catalog *c) {
     DT_TRY(dt_blob_open(&blob, w->path));
     dt_status st = dt_lmdb_walk(&blob, fill_offset, &f);
     dt_blob_close(&blob);
-    if (st == DT_OK && f.member != c->n_members)
-        st = dt_fail(DT_E_INTERNAL, "%s: entries are missing", w->path);
+    if (st == DT_OK && f.member != c->n_members) st = dt_fail(DT_E_INTERNAL, "%s: entries are missing", w->path);
     return st;
 }
 

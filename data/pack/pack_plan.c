@@ -83,17 +83,16 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++)
         if (FORMATS[i]->accepts(p->out)) p->format = FORMATS[i];
     if (!p->format)
-        return dt_fail(
-            DT_E_USAGE,
-            "%s: the output ends in .lmdb, or in .tar (with a pattern for several shards: "
-            "name-{000000..000003}.tar, or name-%%06d.tar with --shard-size)",
-            p->out);
+        return dt_fail(DT_E_USAGE,
+                       "%s: the output ends in .lmdb, or in .tar (with a pattern for several shards: "
+                       "name-{000000..000003}.tar, or name-%%06d.tar with --shard-size)",
+                       p->out);
     p->partial = partial_of(p->out);
     p->folder = p->format->one_file ? dt_xstrdup(p->out) : dt_io_parent(p->out);
     const char *base = dt_path_base(p->out);
     number_place number = find_number(base);
-    bool more = number.digits > 0 && (strcspn(base, "{%") < number.at ||
-                                      strpbrk(base + number.at + number.length, "{%"));
+    bool more =
+        number.digits > 0 && (strcspn(base, "{%") < number.at || strpbrk(base + number.at + number.length, "{%"));
     if (!p->format->one_file && strpbrk(p->out, "{%") && (number.digits == 0 || more))
         return dt_fail(DT_E_USAGE,
                        "%s: a pattern has one number, in the file's name: "
@@ -104,8 +103,7 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
 }
 
 bool dt_plan_belongs(const dt_plan *p, const char *name) {
-    if (p->format->one_file || !find_number(dt_path_base(p->out)).is_range)
-        return dt_plan_resembles(p, name);
+    if (p->format->one_file || !find_number(dt_path_base(p->out)).is_range) return dt_plan_resembles(p, name);
     for (size_t i = 0; i < p->n_shards; i++)
         if (strcmp(name, p->name[i]) == 0) return true;
     return false;
@@ -133,8 +131,7 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
         return yes;
     }
     // what a reader makes; what earlier versions packed along
-    return p->format->one_file &&
-           (strcmp(name, "lock.mdb") == 0 || strcmp(name, "catalog.sqlite") == 0);
+    return p->format->one_file && (strcmp(name, "lock.mdb") == 0 || strcmp(name, "catalog.sqlite") == 0);
 }
 
 // a.tar and a-{0..9}.tar share a.tar.partial, and {0..9}.tar has shards.tar.partial (partial_of).
@@ -170,8 +167,8 @@ static uint64_t estimate(const dt_plan *p, const dt_raw *raw, size_t i) {
     return p->format->estimate(item->size, item->label >= 0);
 }
 
-static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_bytes,
-                              uint64_t max_records, size_t *count) {
+static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_bytes, uint64_t max_records,
+                              size_t *count) {
     size_t *first = NULL;
     uint64_t bytes = 0, records = 0;
     *count = 0;
@@ -190,18 +187,15 @@ static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_
     return first;
 }
 
-static dt_status check_limits(const dt_plan *p, const dt_raw *raw, const dt_pack_opts *o,
-                              bool is_range) {
+static dt_status check_limits(const dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, bool is_range) {
     if ((o->shard_bytes || o->shard_records) && is_range)
         return dt_fail(DT_E_USAGE,
                        "%s: the pattern says how many shards; with --shard-size or --shard-records "
                        "write name-%%06d.tar",
                        p->out);
     if (o->shard_bytes || o->shard_records)
-        return dt_fail(
-            DT_E_USAGE,
-            "%s: one file; --shard-size and --shard-records want a pattern, name-%%06d.tar",
-            p->out);
+        return dt_fail(DT_E_USAGE, "%s: one file; --shard-size and --shard-records want a pattern, name-%%06d.tar",
+                       p->out);
     if (is_range && p->n_shards > raw->n)
         return dt_fail(DT_E_USAGE, "%s: %zu shards for %zu records", p->out, p->n_shards, raw->n);
     return DT_OK;
@@ -211,11 +205,10 @@ static void name_numbered(dt_plan *p, const number_place *number) {
     const char *base = dt_path_base(p->out);
     p->name = dt_xcalloc(p->n_shards, sizeof *p->name);
     for (size_t i = 0; i < p->n_shards; i++)
-        p->name[i] = dt_xprintf("%.*s%0*zu%s", (int)number->at, base, number->digits, i,
-                                base + number->at + number->length);
+        p->name[i] =
+            dt_xprintf("%.*s%0*zu%s", (int)number->at, base, number->digits, i, base + number->at + number->length);
     char range[64];
-    snprintf(range, sizeof range, "{%0*d..%0*zu}", number->digits, 0, number->digits,
-             p->n_shards - 1);
+    snprintf(range, sizeof range, "{%0*d..%0*zu}", number->digits, 0, number->digits, p->n_shards - 1);
     size_t at = (size_t)(base - p->out) + number->at;
     p->pattern = dt_xprintf("%.*s%s%s", (int)at, p->out, range, base + number->at + number->length);
 }
@@ -230,9 +223,7 @@ static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *
         for (size_t s = 0; s <= count; s++) (*first)[s] = n / count * s + n % count * s / count;
         return DT_OK;
     }
-    uint64_t bytes = o->shard_bytes     ? o->shard_bytes
-                     : o->shard_records ? UINT64_MAX
-                                        : DEFAULT_SHARD_BYTES;
+    uint64_t bytes = o->shard_bytes ? o->shard_bytes : o->shard_records ? UINT64_MAX : DEFAULT_SHARD_BYTES;
     *first = limited_shards(p, raw, bytes, o->shard_records, &p->n_shards);
     if (p->n_shards > MAX_SHARDS)
         return dt_fail(DT_E_USAGE, "%s: %zu shards, more than %d", p->out, p->n_shards, MAX_SHARDS);
@@ -255,8 +246,7 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
             uint64_t size = estimate(p, raw, i);
             bool large = keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].n_parts == 0 &&
                          raw->items[i].size >= LARGE_BYTES;
-            bool full = c.n > 0 &&
-                        (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
+            bool full = c.n > 0 && (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
             if (full) {
                 add_chunk(p, &c);
                 c = (dt_plan_chunk){.first = i};

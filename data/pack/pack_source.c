@@ -25,8 +25,8 @@
 static bool has_own_index(const char *path) {
     dt_catalog *c = dt_catalog_create();
     bool found = false, stale = false;
-    bool own = dt_index_load(c, path, &found, &stale) == DT_OK && found && !stale &&
-               c->n_shards > 0 && c->shards[0].source_hash != 0;
+    bool own = dt_index_load(c, path, &found, &stale) == DT_OK && found && !stale && c->n_shards > 0 &&
+               c->shards[0].source_hash != 0;
     dt_catalog_destroy(c);
     dt_error_clear();
     return own;
@@ -64,8 +64,7 @@ static bool is_of_out(const dt_plan *out, const char *path) {
     struct stat a, b;
     if (!dt_plan_resembles(out, base)) return false;
     char *folder = dt_xprintf("%.*s.", (int)(base - path), path);
-    bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino &&
-                a.st_dev == b.st_dev;
+    bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
     free(folder);
     return same;
 }
@@ -99,8 +98,7 @@ static dt_status open_folder(dt_reader **out, const char *path, const dt_plan *p
     if (st == DT_OK && n == 0 && n_out > 0) st = dt_raw_holds_files(path, &has_files);
     if (st == DT_OK && !has_files) st = dt_reader_open(out, &path, 1);
     if (st == DT_OK && n > 0) st = check_alone(path, items[0].path);
-    if (st == DT_OK && n > 0)
-        st = n_out ? dt_reader_open_items(out, items, n, NULL) : dt_reader_open(out, &path, 1);
+    if (st == DT_OK && n > 0) st = n_out ? dt_reader_open_items(out, items, n, NULL) : dt_reader_open(out, &path, 1);
     free(items);
     dt_found_fini(&l);
     return st;

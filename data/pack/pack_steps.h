@@ -54,7 +54,6 @@ typedef struct dt_finish_counts {
 } dt_finish_counts;
 // Writes the index of each shard into w->set. DT_E_DATA: duplicates that are not
 // allowed, or no record at all.
-dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o,
-                            dt_finish_counts *out);
+dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o, dt_finish_counts *out);
 
 #endif

@@ -13,8 +13,7 @@ static const uint8_t *luma_of(const dt_image *m, dt_buffer *scratch) {
     if (m->channels == 1) return m->data;
     size_t n = (size_t)m->width * (size_t)m->height;
     uint8_t *y = dt_buffer_reserve(scratch, n);
-    for (size_t i = 0; y && i < n; i++)
-        y[i] = dt_luma(m->data[3 * i], m->data[3 * i + 1], m->data[3 * i + 2]);
+    for (size_t i = 0; y && i < n; i++) y[i] = dt_luma(m->data[3 * i], m->data[3 * i + 1], m->data[3 * i + 2]);
     return y;
 }
 
@@ -24,13 +23,11 @@ typedef struct image_sums {
     uint64_t laplacian_squares, noise;
 } image_sums;
 
-static void add_row(image_sums *s, const uint8_t *up, const uint8_t *y, const uint8_t *down,
-                    int w) {
+static void add_row(image_sums *s, const uint8_t *up, const uint8_t *y, const uint8_t *down, int w) {
     int64_t sum = 0;
     uint64_t squares = 0, noise = 0;
     for (int x = 1; x + 1 < w; x++) {
-        int cross = up[x] + down[x] + y[x - 1] + y[x + 1],
-            corners = up[x - 1] + up[x + 1] + down[x - 1] + down[x + 1];
+        int cross = up[x] + down[x] + y[x - 1] + y[x + 1], corners = up[x - 1] + up[x + 1] + down[x - 1] + down[x + 1];
         int l = cross - 4 * y[x];
         sum += l;
         squares += (uint64_t)(l * l);
@@ -80,9 +77,7 @@ dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_b
         out->snr = deviation > 0 ? decibels(noise > 0 ? deviation / noise : HUGE_VAL, 20) : 0;
     }
     double contrast = out->contrast < 0.25 ? out->contrast / 0.25 : 1;
-    out->quality =
-        pow(out->sharpness / (out->sharpness + 100) * contrast * entropy / 8 * (1 - out->clipping),
-            0.25);
+    out->quality = pow(out->sharpness / (out->sharpness + 100) * contrast * entropy / 8 * (1 - out->clipping), 0.25);
     return DT_OK;
 }
 
@@ -101,11 +96,10 @@ static void add_frames(dt_audio_quality *q, double *power, int64_t n_frames) {
     q->snr = high > 0 ? decibels(low > 0 ? high / low : HUGE_VAL, 10) : 0;
 }
 
-dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channels, int64_t n,
-                              int rate, dt_buffer *scratch) {
+dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channels, int64_t n, int rate,
+                              dt_buffer *scratch) {
     int64_t frame = rate / 50 > 0 ? rate / 50 : 1, each = n / frame > 0 ? n / frame : 1;
-    double *power =
-        (double *)(void *)dt_buffer_reserve(scratch, (size_t)(each * channels) * sizeof *power);
+    double *power = (double *)(void *)dt_buffer_reserve(scratch, (size_t)(each * channels) * sizeof *power);
     if (!power) return dt_fail(DT_E_INTERNAL, "out of memory for a recording's quality");
     if (n < frame) frame = n;
     double sum = 0, peak = 0, clipped = 0;
@@ -121,8 +115,7 @@ dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channel
             power[c * each + f] += square / (double)frame;
         }
     double all = (double)n * channels;
-    *out = (dt_audio_quality){
-        .level = decibels(sqrt(sum / all), 20), .peak = peak, .clipping = clipped / all};
+    *out = (dt_audio_quality){.level = decibels(sqrt(sum / all), 20), .peak = peak, .clipping = clipped / all};
     add_frames(out, power, each * channels);
     out->quality = cbrt((1 - out->silence) * (1 - out->clipping) * out->snr / (out->snr + 10));
     return DT_OK;

@@ -34,7 +34,7 @@ typedef struct dt_audio_quality {
     double level, peak, clipping, silence, snr, quality;
 } dt_audio_quality;
 // (channels, n), a channel after the other; frames count over all. `scratch` takes the frames' power.
-dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channels, int64_t n,
-                              int rate, dt_buffer *scratch);
+dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channels, int64_t n, int rate,
+                              dt_buffer *scratch);
 
 #endif

@@ -66,8 +66,7 @@ dt_status dt_shard_rows_add(dt_shard_rows *r, const dt_chunk_record *x, const ui
     dt_status st = dt_catalog_add_record(c, 0, key);
     free(key);
     for (int i = 0; i < x->n_members && st == DT_OK; i++)
-        st = dt_catalog_add_member(c, x->member[i].ext, offset[i], x->member[i].size,
-                                   &x->member[i].hash);
+        st = dt_catalog_add_member(c, x->member[i].ext, offset[i], x->member[i].size, &x->member[i].hash);
     if (st == DT_OK) st = dt_raw_put_row(r->c->raw, item, c);
     for (int i = 0; i < x->n_columns && st == DT_OK; i++)
         if (!dt_raw_has_value(r->c->raw, item, x->column[i].name))
@@ -137,14 +136,12 @@ static void close_rows(rows_file *f) {
 static dt_status open_rows(rows_file *f, const dt_plan *p, const dt_work *w, size_t shard) {
     header h = {0};
     size_t n = 0;
-    *f = (rows_file){.path = rows_path(w, shard),
-                     .data_path = dt_xprintf("%s/%s", w->set, p->name[shard])};
+    *f = (rows_file){.path = rows_path(w, shard), .data_path = dt_xprintf("%s/%s", w->set, p->name[shard])};
     items_of(p, shard, &f->first, &f->n_items);
     DT_TRY(dt_io_read_file(&f->data, &n, f->path, 0, DT_E_STORAGE));
     size_t n_head = sizeof h + f->n_items * sizeof *f->items;
     if (n >= sizeof h) memcpy(&h, f->data, sizeof h);
-    if (n < n_head || h.n_items != f->n_items ||
-        h.hash != dt_hash64(f->data + sizeof h.hash, n - sizeof h.hash))
+    if (n < n_head || h.n_items != f->n_items || h.hash != dt_hash64(f->data + sizeof h.hash, n - sizeof h.hash))
         return dt_fail(DT_E_STORAGE, "%s: damaged; remove its folder and pack again", f->path);
     f->items = (const item_row *)(const void *)(f->data + sizeof h);
     f->index = f->data + n_head;
@@ -152,15 +149,13 @@ static dt_status open_rows(rows_file *f, const dt_plan *p, const dt_work *w, siz
     return look_at(f->data_path, &f->n_data, &f->stamp);
 }
 
-bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard,
-                             uint64_t fingerprint) {
+bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard, uint64_t fingerprint) {
     rows_file f;
     bool stale = true;
     uint64_t source_hash = 0;
     dt_status st = open_rows(&f, c->plan, w, shard);
     if (st == DT_OK)
-        st = dt_index_check(f.data_path, f.path, f.index, f.n_index, f.n_data, &f.stamp, &stale,
-                            &source_hash);
+        st = dt_index_check(f.data_path, f.path, f.index, f.n_index, f.n_data, &f.stamp, &stale, &source_hash);
     close_rows(&f);
     dt_error_clear();
     return st == DT_OK && !stale && source_hash == fingerprint;
@@ -180,8 +175,7 @@ static dt_status append(dt_all_rows *a, const rows_file *f) {
     dt_catalog *c = a->catalog;
     bool stale = false;
     uint32_t r = c->n_records, m = c->n_members;
-    DT_TRY(dt_index_parse(c, f->data_path, f->path, f->index, f->n_index, f->n_data, f->stamp,
-                          &stale));
+    DT_TRY(dt_index_parse(c, f->data_path, f->path, f->index, f->n_index, f->n_data, f->stamp, &stale));
     a->item = dt_xrealloc(a->item, (c->n_records + 1) * sizeof *a->item);
     for (size_t i = 0; i < f->n_items; i++) {
         a->hash[f->first + i] = f->items[i].source_hash;
@@ -190,8 +184,7 @@ static dt_status append(dt_all_rows *a, const rows_file *f) {
     }
     for (; m < c->n_members; m++) a->n_bytes += c->members[m].size;
     if (stale || r != c->n_records)
-        return dt_fail(DT_E_STORAGE, "%s: is not of %s; remove its folder and pack again", f->path,
-                       f->data_path);
+        return dt_fail(DT_E_STORAGE, "%s: is not of %s; remove its folder and pack again", f->path, f->data_path);
     return DT_OK;
 }
 

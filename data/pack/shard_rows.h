@@ -20,8 +20,7 @@ dt_catalog *dt_shard_rows_catalog(dt_shard_rows *r); // borrowed
 dt_status dt_shard_rows_save(dt_shard_rows *r, const dt_work *w, uint64_t fingerprint);
 
 // Whether the shard is whole, made of the same source in the same way.
-bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard,
-                             uint64_t fingerprint);
+bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard, uint64_t fingerprint);
 
 // The rows of all shards so far.
 typedef struct dt_all_rows {

@@ -25,9 +25,8 @@ static dt_status read_encoding(dt_transform *t) {
     t->jpeg_quality = 90;
     if (strcmp(text, "png") == 0)
         t->encoding = DT_ENCODE_PNG;
-    else if (strcmp(text, "jpeg") == 0 ||
-             (sscanf(text, "jpeg:%d%n", &t->jpeg_quality, &n) == 1 && !text[n] &&
-              t->jpeg_quality >= 1 && t->jpeg_quality <= 100))
+    else if (strcmp(text, "jpeg") == 0 || (sscanf(text, "jpeg:%d%n", &t->jpeg_quality, &n) == 1 && !text[n] &&
+                                           t->jpeg_quality >= 1 && t->jpeg_quality <= 100))
         t->encoding = DT_ENCODE_JPEG;
     else
         return dt_fail(DT_E_USAGE, "--encode: '%s' is not jpeg:1..100 or png", text);
@@ -35,8 +34,7 @@ static dt_status read_encoding(dt_transform *t) {
 }
 
 static dt_status check_options(const dt_pack_opts *o) {
-    if (o->resize < 0 || o->resize > 16384)
-        return dt_fail(DT_E_USAGE, "--resize: expected 1..16384 pixels");
+    if (o->resize < 0 || o->resize > 16384) return dt_fail(DT_E_USAGE, "--resize: expected 1..16384 pixels");
     if (o->rate != 0 && (o->rate < 1000 || o->rate > 768000))
         return dt_fail(DT_E_USAGE, "--rate: expected 1000..768000 samples/s");
     if (o->segment_s < 0 || o->segment_s > 3600 || o->hop_s < 0 || o->hop_s > 3600)
@@ -89,8 +87,7 @@ const char *dt_transform_describe(const dt_transform *t) {
 }
 
 bool dt_transform_keeps_bytes(const dt_transform *t) {
-    return !t->o->quality && t->o->resize == 0 && t->encoding == DT_ENCODE_KEEP &&
-           !dt_transform_changes_recordings(t);
+    return !t->o->quality && t->o->resize == 0 && t->encoding == DT_ENCODE_KEEP && !dt_transform_changes_recordings(t);
 }
 
 bool dt_transform_divides(const dt_transform *t) {
@@ -101,8 +98,7 @@ bool dt_transform_has_column(const dt_transform *t, const char *name) {
     static const char shape[] = "width|height|channels|samples|rate|seconds",
                       quality[] = "brightness|contrast|sharpness|entropy|clipping|snr|level|peak|"
                                   "silence|quality";
-    return dt_word_index(shape, name) >= 0 ||
-           (t->o->quality && dt_word_index(quality, name) >= 0) ||
+    return dt_word_index(shape, name) >= 0 || (t->o->quality && dt_word_index(quality, name) >= 0) ||
            (dt_transform_changes_recordings(t) && strcmp(name, "clipped") == 0) ||
            (dt_transform_divides(t) && strcmp(name, "begin_s") == 0);
 }
@@ -136,8 +132,7 @@ void dt_transform_add_number(dt_transform_record *r, const char *name, double v)
     if (!isnan(v)) r->column[r->n_columns++] = (dt_transform_column){.name = name, .number = v};
 }
 
-void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i,
-                          const char *kind) {
+void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind) {
     dt_transform_member *m = &r->member[i];
     const dt_buffer *bytes = &s->encoded[i];
     char *ext = s->ext[i];

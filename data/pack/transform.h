@@ -33,8 +33,7 @@ typedef struct dt_transform_column {
 
 // Pointers of a record are borrowed for the call of emit.
 typedef struct dt_transform_record {
-    const char
-        *suffix; // behind the key: "", or "-00000", "-00001", … if the transform divides items
+    const char *suffix; // behind the key: "", or "-00000", "-00001", … if the transform divides items
     int n_members;
     dt_transform_member member[DT_TRANSFORM_MAX_MEMBERS];
     int n_columns;

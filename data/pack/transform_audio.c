@@ -31,15 +31,13 @@ static dt_status out_of_memory(void) {
     return dt_fail(DT_E_INTERNAL, "out of memory for a recording");
 }
 
-static dt_status decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes,
-                        recording *out) {
+static dt_status decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes, recording *out) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(s->file, bytes, &info));
-    *out = (recording){
-        .channels = t->o->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
+    *out = (recording){.channels = t->o->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
     if (out->n * out->channels > DT_AUDIO_MAX_SAMPLES)
-        return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d",
-                       (long long)out->n, out->channels, DT_AUDIO_MAX_SAMPLES);
+        return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d", (long long)out->n,
+                       out->channels, DT_AUDIO_MAX_SAMPLES);
     out->x = reserve(&s->decoded, out->n * out->channels);
     if (!out->x) return out_of_memory();
     return dt_audio_file_read(s->file, 0, out->n, out->channels, out->x, (size_t)out->n);
@@ -100,8 +98,7 @@ static void add_shape(dt_transform_record *r, const recording *a) {
 }
 
 // With column `clipped`: how many samples lie beyond full scale, as resampling may make them, and are cut.
-static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int member,
-                       const recording *a) {
+static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int member, const recording *a) {
     int64_t n_clipped = 0;
     for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
     dt_transform_add_number(r, "clipped", (double)n_clipped);
@@ -111,27 +108,23 @@ static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int memb
 }
 
 // Copies a segment, with zeros behind the end of the recording.
-static dt_status cut(dt_transform_scratch *s, const recording *a, int64_t begin, int64_t length,
-                     recording *out) {
+static dt_status cut(dt_transform_scratch *s, const recording *a, int64_t begin, int64_t length, recording *out) {
     float *x = reserve(&s->segment, length * a->channels);
     if (!x) return out_of_memory();
     int64_t have = a->n - begin < length ? a->n - begin : length;
     memset(x, 0, (size_t)(length * a->channels) * sizeof *x);
-    for (int c = 0; c < a->channels; c++)
-        memcpy(x + c * length, a->x + c * a->n + begin, (size_t)have * sizeof *x);
+    for (int c = 0; c < a->channels; c++) memcpy(x + c * length, a->x + c * a->n + begin, (size_t)have * sizeof *x);
     *out = (recording){x, a->channels, a->rate, length};
     return DT_OK;
 }
 
-static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s,
-                               dt_transform_record *r, int member, const recording *a,
-                               dt_transform_emit emit, void *arg) {
+static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
+                               const recording *a, dt_transform_emit emit, void *arg) {
     int64_t length = llround(t->o->segment_s * a->rate);
     int64_t hop = llround((t->o->hop_s > 0 ? t->o->hop_s : t->o->segment_s) * a->rate);
     int n_columns = r->n_columns;
     char suffix[SUFFIX_BYTES];
-    if (length < 1 || hop < 1)
-        return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
+    if (length < 1 || hop < 1) return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
         if (is_short && k > 0 && (t->o->drop_tail || begin + length - hop >= a->n))
@@ -143,8 +136,8 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s,
         snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
         r->suffix = suffix;
         r->n_columns = n_columns;
-        r->column[r->n_columns++] = (dt_transform_column){
-            .name = "begin_s", .number = (double)begin / a->rate, .in_json = true};
+        r->column[r->n_columns++] =
+            (dt_transform_column){.name = "begin_s", .number = (double)begin / a->rate, .in_json = true};
         DT_TRY(add_quality(t, s, r, &segment));
         if (is_short) DT_TRY(cut(s, a, begin, length, &segment)); // zeros do not count as silence
         add_shape(r, &segment);
@@ -160,9 +153,8 @@ int dt_transform_find_recording(const dt_transform_record *r) {
     return -1;
 }
 
-dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
-                                 dt_transform_record *r, int member, dt_transform_emit emit,
-                                 void *arg) {
+dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
+                                 dt_transform_emit emit, void *arg) {
     recording a;
     const char *ext = r->member[member].ext;
     dt_status st = decode(t, s, r->member[member].bytes, &a);

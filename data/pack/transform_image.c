@@ -31,12 +31,10 @@ static dt_status shrink(const dt_transform *t, dt_transform_scratch *s, dt_image
 
 static dt_status encode(const dt_transform *t, const char *kind, const dt_image *m, dt_buffer *out,
                         const char **new_kind) {
-    bool jpeg = t->encoding == DT_ENCODE_JPEG ||
-                (t->encoding == DT_ENCODE_KEEP && strcmp(kind, "jpg") == 0);
+    bool jpeg = t->encoding == DT_ENCODE_JPEG || (t->encoding == DT_ENCODE_KEEP && strcmp(kind, "jpg") == 0);
     *new_kind = jpeg ? "jpg" : "png";
     if (!jpeg) return dt_encode_png(out, m);
-    return dt_encode_jpeg(out, m,
-                          t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
+    return dt_encode_jpeg(out, m, t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
 }
 
 static dt_status add_quality(dt_transform_scratch *s, dt_transform_record *r, const dt_image *m) {
@@ -67,8 +65,8 @@ static void warn_of_bytes(const dt_transform_record *r, int i, const dt_image *m
             m->least, m->greatest, r->member[i].ext);
 }
 
-static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
-                           int i, const char *kind, bool is_first) {
+static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int i,
+                           const char *kind, bool is_first) {
     dt_image m;
     dt_media_info info;
     bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
@@ -91,8 +89,7 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     return DT_OK;
 }
 
-dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
-                                dt_transform_record *r) {
+dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r) {
     bool is_first = true;
     for (int i = 0; i < r->n_members; i++) {
         if (!dt_transform_wants(&r->member[i], DT_KIND_PICTURE)) continue;

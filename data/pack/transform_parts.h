@@ -6,11 +6,7 @@
 #include "data/decode/decode.h"
 #include "transform.h"
 
-typedef enum dt_transform_encoding {
-    DT_ENCODE_KEEP,
-    DT_ENCODE_JPEG,
-    DT_ENCODE_PNG
-} dt_transform_encoding;
+typedef enum dt_transform_encoding { DT_ENCODE_KEEP, DT_ENCODE_JPEG, DT_ENCODE_PNG } dt_transform_encoding;
 
 struct dt_transform {
     const dt_pack_opts *o;
@@ -52,16 +48,14 @@ void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i
 // ---- pictures (transform_image.c) ------------------------------------------------------------------
 // Resizes and encodes every picture among the record's members, and adds the columns of the first. Bytes live in `s`
 // until the next call. Other members stay as they are. DT_E_DATA: a picture cannot be decoded.
-dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s,
-                                dt_transform_record *r);
+dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r);
 
 // ---- recordings (transform_audio.c) ------------------------------------------------------------------
 // The first recording of a record, or -1.
 int dt_transform_find_recording(const dt_transform_record *r);
 // Resamples, mixes and cuts the recording `member`. Calls emit for each segment (once where there are no segments); the
 // other members stay unchanged.
-dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
-                                 dt_transform_record *r, int member, dt_transform_emit emit,
-                                 void *arg);
+dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
+                                 dt_transform_emit emit, void *arg);
 
 #endif

@@ -42,17 +42,15 @@ static dt_status resolve(dt_where *w, const dt_transform *t) {
         const bool of_item = dt_raw_find_name(&u->of, w->raw, u->name);
         u->is_bytes = !u->of_transform && !of_item && strcmp(u->name, "bytes") == 0;
         if (!u->of_transform && !of_item && !u->is_bytes)
-            return dt_expr_fail_name(
-                w->e, i,
-                "no record has a column '%s': it is neither in names, tables or "
-                "the set that is packed, nor found out while packing",
-                u->name);
+            return dt_expr_fail_name(w->e, i,
+                                     "no record has a column '%s': it is neither in names, tables or "
+                                     "the set that is packed, nor found out while packing",
+                                     u->name);
     }
     return DT_OK;
 }
 
-dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw,
-                          const dt_transform *t) {
+dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, const dt_transform *t) {
     dt_where *w = dt_xcalloc(1, sizeof *w);
     w->raw = raw;
     dt_status st = dt_expr_parse(&w->e, text);
@@ -85,8 +83,8 @@ void dt_where_scratch_destroy(dt_where_scratch *s) {
     free(s);
 }
 
-static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
-                        const dt_transform_record *r, uint64_t n_bytes) {
+static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item, const dt_transform_record *r,
+                        uint64_t n_bytes) {
     const name_use *u = &s->w->use[i];
     if (u->is_bytes) return dt_cell_real((double)n_bytes);
     for (int k = 0; u->of_transform && k < r->n_columns; k++)
@@ -96,8 +94,7 @@ static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item,
     return dt_raw_cell(&u->of, s->w->raw, item, s->text[i]);
 }
 
-bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r,
-                    uint64_t n_bytes) {
+bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes) {
     s->key.n_bytes = 0;
     dt_buffer_append(&s->key, item->key, strlen(item->key));
     dt_buffer_append(&s->key, r->suffix, strlen(r->suffix) + 1);

@@ -65,8 +65,7 @@ static char *find_foreign(const dt_work *w, int at, const char *folder, bool is_
     struct stat s;
     for (struct dirent *e; dir && !found && (e = readdir(dir));) {
         const char *name = e->d_name; // .nfs…: what NFS keeps while a removed file is open
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strncmp(name, ".nfs", 4) == 0)
-            continue;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strncmp(name, ".nfs", 4) == 0) continue;
         if (fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue; // removed meanwhile
         const bool early = strcmp(name, "lock") == 0 || strncmp(name, "made-from", 9) == 0;
         if (!is_own(w, name, s.st_mode, sub) || !(is_claimed || early || S_ISDIR(s.st_mode)))
@@ -90,11 +89,10 @@ static dt_status check_folder(dt_work *w) {
     const bool is_claimed = faccessat(w->dir_fd, "made-from", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
     char *foreign = find_foreign(w, w->dir_fd, ".", is_claimed, false);
     if (!foreign) return DT_OK;
-    const dt_status st =
-        dt_fail(DT_E_USAGE,
-                "%s: was not made by dtrain pack, which would remove it: %s is in it: move it, or "
-                "choose another OUT",
-                path, foreign);
+    const dt_status st = dt_fail(DT_E_USAGE,
+                                 "%s: was not made by dtrain pack, which would remove it: %s is in it: move it, or "
+                                 "choose another OUT",
+                                 path, foreign);
     free(foreign);
     return st;
 }
@@ -103,8 +101,7 @@ static dt_status check_folder(dt_work *w) {
 // Whether the locked file still has its name: whoever held the lock before may have removed it.
 static bool still_there(int fd, const char *path) {
     struct stat a, b;
-    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino &&
-           a.st_dev == b.st_dev;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
 }
 
 static dt_status take_lock(dt_work *w, const char *path) {
@@ -114,14 +111,13 @@ static dt_status take_lock(dt_work *w, const char *path) {
     if (errno == EAGAIN || errno == EACCES) {
         close(w->lock_fd); // an open lock means that the work is ours, and may be removed
         w->lock_fd = -1;
-        return dt_fail(
-            DT_E_USAGE,
-            "%s: another dtrain pack is writing this set; wait for it, or choose another "
-            "OUT",
-            w->plan->out);
+        return dt_fail(DT_E_USAGE,
+                       "%s: another dtrain pack is writing this set; wait for it, or choose another "
+                       "OUT",
+                       w->plan->out);
     }
-    dt_warn("%s: this file system has no locks (%s): make sure that no second pack writes this set",
-            path, strerror(errno));
+    dt_warn("%s: this file system has no locks (%s): make sure that no second pack writes this set", path,
+            strerror(errno));
     return DT_OK;
 }
 
@@ -148,12 +144,10 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
 static dt_status remove_own(const dt_work *w, int at, const char *name, bool sub) {
     struct stat s;
     dt_status st = DT_OK;
-    if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_own(w, name, s.st_mode, sub))
-        return DT_OK;
+    if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_own(w, name, s.st_mode, sub)) return DT_OK;
     const int fd = S_ISDIR(s.st_mode) ? openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    for (struct dirent *e; dir && st == DT_OK && (e = readdir(dir));)
-        st = remove_own(w, fd, e->d_name, true);
+    for (struct dirent *e; dir && st == DT_OK && (e = readdir(dir));) st = remove_own(w, fd, e->d_name, true);
     if (dir) closedir(dir);
     return st == DT_OK ? dt_io_remove_at(at, name, w->plan->partial) : st;
 }
@@ -171,8 +165,7 @@ static dt_status clear(const dt_work *w) {
         for (size_t k = 0; k < N_LATE; k++) waits = waits || strcmp(names[i], LATE[k]) == 0;
         if (!waits) st = remove_own(w, w->dir_fd, names[i], false);
     }
-    for (size_t k = 0; k < N_LATE && st == DT_OK; k++)
-        st = remove_own(w, w->dir_fd, LATE[k], false);
+    for (size_t k = 0; k < N_LATE && st == DT_OK; k++) st = remove_own(w, w->dir_fd, LATE[k], false);
     dt_io_free_list(names, n);
     return st;
 }
@@ -227,11 +220,9 @@ static dt_status write_list(const dt_work *w) {
     dt_buffer b = {0};
     DT_TRY(dt_io_list_dir(&names, &n, w->set, DT_E_STORAGE));
     for (size_t i = 0; i < n; i++)
-        if (dt_plan_is_companion(w->plan, names[i]))
-            dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+        if (dt_plan_is_companion(w->plan, names[i])) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
     for (size_t i = 0; i < n; i++)
-        if (dt_plan_belongs(w->plan, names[i]))
-            dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+        if (dt_plan_belongs(w->plan, names[i])) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
     dt_status st = dt_io_fsync_dir(w->set);
     if (st == DT_OK) st = dt_io_write_file(path, b.data, b.n_bytes);
     dt_io_free_list(names, n);

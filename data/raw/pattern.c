@@ -16,16 +16,13 @@ dt_status dt_pattern_check(const char *p) {
         const char *end = strpbrk(p + 1, "{}|/");
         if (!end || *end != '}' || end == p + 1 || end - p > 63)
             return dt_fail(DT_E_USAGE, "pattern '%s': expected {name}", whole);
-        if (end[1] == '{')
-            return dt_fail(DT_E_USAGE, "pattern '%s': two captures need text between them", whole);
+        if (end[1] == '{') return dt_fail(DT_E_USAGE, "pattern '%s': two captures need text between them", whole);
         if (n == DT_MAX_CAPTURES)
-            return dt_fail(DT_E_USAGE, "pattern '%s': more than %d captures", whole,
-                           DT_MAX_CAPTURES);
+            return dt_fail(DT_E_USAGE, "pattern '%s': more than %d captures", whole, DT_MAX_CAPTURES);
         size_t bytes = (size_t)(end + 1 - p); // with the brackets
         for (int i = 0; i < n; i++)
             if (strncmp(name[i], p, bytes) == 0)
-                return dt_fail(DT_E_USAGE, "pattern '%s': two captures are called %.*s", whole,
-                               (int)bytes, p);
+                return dt_fail(DT_E_USAGE, "pattern '%s': two captures are called %.*s", whole, (int)bytes, p);
         name[n++] = p;
         p = end;
     }

@@ -26,16 +26,11 @@
 #include <string.h>
 #include <unistd.h>
 
-void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
-                int64_t mtime_ns) {
+void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size, int64_t mtime_ns) {
     dt_raw *r = f->raw;
     r->items = dt_xgrow(r->items, r->n, sizeof *r->items);
-    r->items[r->n] = (dt_raw_item){.name = name,
-                                   .label = -1,
-                                   .offset = offset,
-                                   .size = size,
-                                   .mtime_ns = mtime_ns,
-                                   .row = (uint32_t)r->n};
+    r->items[r->n] = (dt_raw_item){
+        .name = name, .label = -1, .offset = offset, .size = size, .mtime_ns = mtime_ns, .row = (uint32_t)r->n};
     r->n++;
 }
 
@@ -45,20 +40,19 @@ void dt_raw_leave_out(dt_raw *r, dt_raw_reason why, const char *name) {
 }
 
 char *dt_raw_describe_left_out(const dt_raw *r) {
-    static const char *const WORDS[DT_RAW_N_REASONS] = {
-        [DT_RAW_HIDDEN] = "hidden",
-        [DT_RAW_NO_SAMPLE] = "no samples",
-        [DT_RAW_UNREAD_KIND] = "of kinds that are not read",
-        [DT_RAW_EMPTY] = "empty",
-        [DT_RAW_DANGLING] = "links that lead to no file",
-        [DT_RAW_OUTSIDE] = "links that lead out of the tar, or in circles"};
+    static const char *const WORDS[DT_RAW_N_REASONS] = {[DT_RAW_HIDDEN] = "hidden",
+                                                        [DT_RAW_NO_SAMPLE] = "no samples",
+                                                        [DT_RAW_UNREAD_KIND] = "of kinds that are not read",
+                                                        [DT_RAW_EMPTY] = "empty",
+                                                        [DT_RAW_DANGLING] = "links that lead to no file",
+                                                        [DT_RAW_OUTSIDE] =
+                                                            "links that lead out of the tar, or in circles"};
     char *text;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     for (int i = 0; i < DT_RAW_N_REASONS; i++) {
         if (r->left_out[i].n == 0) continue;
-        fprintf(f, "%s%zu %s (%s", ftell(f) > 0 ? ", " : "", r->left_out[i].n, WORDS[i],
-                r->left_out[i].first);
+        fprintf(f, "%s%zu %s (%s", ftell(f) > 0 ? ", " : "", r->left_out[i].n, WORDS[i], r->left_out[i].first);
         for (int k = 0; i == DT_RAW_UNREAD_KIND && k < DT_RAW_UNREAD && r->unread[k]; k++)
             fprintf(f, "; %s: %s", r->unread[k]->name, r->unread[k]->tool);
         fputc(')', f);
@@ -88,8 +82,7 @@ dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
 }
 
 // Asks for one byte more than the file should have, so that a file that has grown shows in the same call.
-static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst,
-                           size_t n_bytes) {
+static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst, size_t n_bytes) {
     size_t n = 0;
     for (;;) {
         size_t wanted = n_bytes - n + 1;
@@ -107,20 +100,17 @@ static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uin
     }
 }
 
-static dt_status read_range(const dt_raw *r, const dt_raw_item *item, int fd, uint64_t at,
-                            void *dst, size_t n_bytes) {
+static dt_status read_range(const dt_raw *r, const dt_raw_item *item, int fd, uint64_t at, void *dst, size_t n_bytes) {
     dt_status st = dt_io_pread(fd, item->name, dst, n_bytes, (off_t)at, DT_E_DATA);
     return st == DT_OK ? st : dt_fail_context(st, "%s", r->root);
 }
 
-dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
-                      size_t n_bytes) {
+dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes) {
     if (r->kind == DT_RAW_ROWS) {
         dt_raw_read_row(r, item, at, dst, n_bytes);
         return DT_OK;
     }
-    if (r->kind == DT_RAW_TAR)
-        return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
+    if (r->kind == DT_RAW_TAR) return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
     int fd = openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return dt_raw_cannot(r, item, "open", errno);
     dt_status st = at == 0 && n_bytes == item->size ? read_file(r, item, fd, dst, n_bytes)
@@ -146,13 +136,13 @@ static int compare_items(const void *pa, const void *pb, void *tail_of_all) {
 
 static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_item *b) {
     if (r->kind != DT_RAW_SET)
-        return dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one", r->source,
-                       a->name, b->name, a->key);
+        return dt_fail(DT_E_DATA, "%s: %s and %s would both be record %s: rename one", r->source, a->name, b->name,
+                       a->key);
     const dt_catalog *c = r->catalog;
     uint32_t of_a = c->records[a->record].shard, of_b = c->records[b->record].shard;
     if (of_a == of_b)
-        return dt_fail(DT_E_DATA, "%s: two records %s, whose members lie apart: rename them",
-                       c->shards[of_a].path, a->key);
+        return dt_fail(DT_E_DATA, "%s: two records %s, whose members lie apart: rename them", c->shards[of_a].path,
+                       a->key);
     return dt_fail(DT_E_DATA,
                    "%s and %s both have a record %s: --key-by-shard puts the shard's name in front "
                    "of each key",
@@ -176,8 +166,7 @@ static dt_status check_keys(const dt_raw *r) {
     }
     qsort(by_key, r->n, sizeof *by_key, compare_keys);
     for (size_t i = 1; i < r->n && st == DT_OK; i++)
-        if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0)
-            st = same_key(r, by_key[i - 1], by_key[i]);
+        if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0) st = same_key(r, by_key[i - 1], by_key[i]);
     free(by_key);
     return st;
 }
@@ -247,20 +236,17 @@ static dt_status check_tar(const char *path) {
     const dt_kind *k = dt_kind_of_bytes(head, n), *unread = dt_kind_unread(path);
     if (k && k->tool) unread = k;
     if (unread)
-        return dt_fail(DT_E_DATA, "%s: one file of kind %s, which is not read: %s", path,
-                       unread->name, unread->tool);
-    return dt_fail(
-        DT_E_DATA,
-        "%s: %s%s (by its first bytes): what is packed is a folder, a list of files (.txt, "
-        ".csv, .tsv, .json, .jsonl), a tar or a set; give its folder or a list that names it",
-        path, k ? "one file of kind " : "no tar", k ? k->name : "");
+        return dt_fail(DT_E_DATA, "%s: one file of kind %s, which is not read: %s", path, unread->name, unread->tool);
+    return dt_fail(DT_E_DATA,
+                   "%s: %s%s (by its first bytes): what is packed is a folder, a list of files (.txt, "
+                   ".csv, .tsv, .json, .jsonl), a tar or a set; give its folder or a list that names it",
+                   path, k ? "one file of kind " : "no tar", k ? k->name : "");
 }
 
 static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
     bool is_there;
     DT_TRY(dt_io_find(&is_there, source, DT_E_DATA));
-    if (!is_there)
-        return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
+    if (!is_there) return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
     if (dt_io_is_dir(source)) return dt_raw_find_folder(f, source);
     if (dt_raw_is_list(source)) return dt_raw_find_list(f, source, table);
     if (dt_raw_is_file(source)) return dt_raw_find_file(f, source);
@@ -268,8 +254,8 @@ static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table
     return dt_raw_find_tar(f, source);
 }
 
-static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog *set,
-                           const dt_raw_opts *o, dt_table *table) {
+static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog *set, const dt_raw_opts *o,
+                           dt_table *table) {
     dt_raw *r = f->raw;
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
     if (!set && o->key_by_shard)
@@ -280,12 +266,10 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
            : o->rows ? dt_raw_find_rows(f, source, o->rows, table)
                      : find_items(f, source, table));
     if (r->n == 0 && r->bad_rows.n > 0)
-        return dt_fail(DT_E_DATA, "%s: no row is left; left out are %zu: %s", source, r->bad_rows.n,
-                       r->bad_rows.text);
+        return dt_fail(DT_E_DATA, "%s: no row is left; left out are %zu: %s", source, r->bad_rows.n, r->bad_rows.text);
     if (r->n == 0) {
         char *left_out = dt_raw_describe_left_out(r);
-        dt_fail(DT_E_DATA, "%s: holds no data files%s%s", source, *left_out ? "; left out: " : "",
-                left_out);
+        dt_fail(DT_E_DATA, "%s: holds no data files%s%s", source, *left_out ? "; left out: " : "", left_out);
         free(left_out);
         return DT_E_DATA;
     }
@@ -298,8 +282,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
     if (o->group) DT_TRY(dt_raw_group(r, o->group));
     if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))
-        qsort_r(r->items, r->n, sizeof *r->items, compare_items,
-                (void *)(uintptr_t)(o->tail ? o->tail : "."));
+        qsort_r(r->items, r->n, sizeof *r->items, compare_items, (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(check_keys(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_tables(r, o));
@@ -310,8 +293,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     return DT_OK;
 }
 
-dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set,
-                      const dt_raw_opts *o) {
+dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, const dt_raw_opts *o) {
     static const dt_raw_opts DEFAULTS = {0};
     dt_table table = {0};
     *out = (dt_raw){.root_fd = -1};

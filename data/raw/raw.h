@@ -17,13 +17,7 @@
 
 struct dt_table;
 
-typedef enum dt_raw_kind {
-    DT_RAW_FOLDER,
-    DT_RAW_LIST,
-    DT_RAW_TAR,
-    DT_RAW_ROWS,
-    DT_RAW_SET
-} dt_raw_kind;
+typedef enum dt_raw_kind { DT_RAW_FOLDER, DT_RAW_LIST, DT_RAW_TAR, DT_RAW_ROWS, DT_RAW_SET } dt_raw_kind;
 
 typedef struct dt_raw_item {
     const char *name; // relative to the source, for messages; of a set: the key
@@ -57,7 +51,7 @@ typedef struct dt_raw_join {
     dt_examples shared;                     // rows of several items that have one stem
     dt_examples odd, duplicates, ambiguous; // rows that were left out: see dt_raw_opts.skip_bad
     const char *on;                         // what was compared, a word for each table
-    bool label_only; // folders could be classes, but a table has a column `label`
+    bool label_only;                        // folders could be classes, but a table has a column `label`
 } dt_raw_join;
 
 // Of two rows for one item: neither, or which one.
@@ -82,8 +76,7 @@ typedef struct dt_raw {
     const char *root;          // what names are relative to: the folder; of a tar: the tar
     int root_fd;               // of the folder or the tar, or -1
     const dt_catalog *catalog; // of the set whose records these are, borrowed; else NULL
-    dt_raw_item
-        *items; // sorted by key; those of a set in its own order unless sorted was asked for
+    dt_raw_item *items;        // sorted by key; those of a set in its own order unless sorted was asked for
     size_t n;
     struct {
         size_t n;
@@ -93,20 +86,18 @@ typedef struct dt_raw {
     size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
     uint32_t n_parts;
     const char *first_incomplete;
-    dt_examples unfit; // files whose names do not fit the pattern, left out
-    dt_examples
-        bad_rows;  // of a list or a table of numbers: those without a file or a number, left out
-    int n_classes; // class by folder, or of a set whose labels a table changed; else 0
+    dt_examples unfit;     // files whose names do not fit the pattern, left out
+    dt_examples bad_rows;  // of a list or a table of numbers: those without a file or a number, left out
+    int n_classes;         // class by folder, or of a set whose labels a table changed; else 0
     bool by_known_pattern; // names fit a pattern that nobody gave
     dt_raw_column columns[DT_MAX_COLUMNS];
     int n_columns;
     int by_name[DT_MAX_COLUMNS]; // columns in the order of their names
     dt_raw_join join;
     dt_examples replaced; // columns of a table that names or the set give too
-    uint64_t
-        hash; // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
-    double *numbers; // DT_RAW_ROWS: (items, row_length), by item.offset
-    bool wide;       // of them float32 would lose digits
+    uint64_t hash;        // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
+    double *numbers;      // DT_RAW_ROWS: (items, row_length), by item.offset
+    bool wide;            // of them float32 would lose digits
     size_t row_length;
     // values of TEXT and JSON columns
     const char **values;
@@ -118,9 +109,8 @@ typedef struct dt_raw {
 typedef struct dt_raw_opts { // see dt_pack_opts
     const char *pattern;
     const char *group; // captures, "id,eye": files that agree in them are one record
-    const char
-        *rows; // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
-    const char *join; // tables, a line each
+    const char *rows;  // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
+    const char *join;  // tables, a line each
     const char *join_on;
     // DT_E_DATA: a file without row, a row without file or of several files with one stem.
     bool join_strict;
@@ -131,11 +121,10 @@ typedef struct dt_raw_opts { // see dt_pack_opts
     bool skip_bad;
     const char *columns; // columns made of others, "NAME=EXPRESSION", a line each
     bool sorted;         // records of a set by key too
-    bool
-        keep_empty; // empty files are records, which fail when they are read; else they are left out and counted
-    bool as_listed;    // the files of a list in its order
-    bool key_by_shard; // of a set: each key gets its shard's name in front, "photos-000003/000017"
-    const char *tail;  // what follows a key in the names that are written, for the order; NULL: "."
+    bool keep_empty;     // empty files are records, which fail when they are read; else they are left out and counted
+    bool as_listed;      // the files of a list in its order
+    bool key_by_shard;   // of a set: each key gets its shard's name in front, "photos-000003/000017"
+    const char *tail;    // what follows a key in the names that are written, for the order; NULL: "."
 } dt_raw_opts;
 
 // The records of an open dataset, whose catalog must outlive the list; set NULL: the raw files of a folder, a list or
@@ -160,8 +149,7 @@ dt_status dt_raw_holds_files(const char *folder, bool *yes);
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item);
 // Reads n_bytes of an item of a folder, list or tar from `at` on into dst, which must have room for one byte more.
 // When the whole file is read, a file that has become longer or shorter is DT_E_DATA. Any thread.
-dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
-                      size_t n_bytes);
+dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes);
 
 // dt_io_read_error for the item.
 dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *operation, int err);
@@ -189,15 +177,13 @@ typedef struct dt_raw_found {
     uint32_t *list_row; // by item.row
 } dt_raw_found;
 
-void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size,
-                int64_t mtime_ns);
+void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size, int64_t mtime_ns);
 void dt_raw_leave_out(dt_raw *r, dt_raw_reason why, const char *name);
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
-dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata,
-                           struct dt_table *table);
+dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
@@ -207,23 +193,20 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
 dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class);
 // A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
 dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
-void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
-                     size_t n_bytes);
+void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes);
 // Makes records of items that agree in the captures of `group`.
 dt_status dt_raw_group(dt_raw *r, const char *group);
 // Whether a list "a,b" has the name.
 bool dt_raw_is_listed(const char *list, const char *name);
 
 // Finds or makes a column. DT_E_DATA: too many.
-dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json,
-                           dt_raw_column **out);
+dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json, dt_raw_column **out);
 uint32_t dt_raw_value(dt_raw *r, const char *text); // interned
 const char *dt_raw_shared(dt_raw *r, const char *text);
 void dt_raw_sort_columns(dt_raw *r);
 // Adds the columns of a table but `skip`; table_row[item.row] is an item's row (UINT32_MAX: none). A column of
 // numbers that are not all whole becomes a NUMBER column; whole numbers and words become TEXT.
-dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, const uint32_t *table_row,
-                           int skip);
+dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, const uint32_t *table_row, int skip);
 // Joins the tables of o->join, and counts.
 dt_status dt_raw_join_tables(dt_raw *r, const dt_raw_opts *o);
 

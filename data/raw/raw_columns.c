@@ -18,8 +18,7 @@
 
 static uint32_t *value_slot(dt_raw *r, const char *text) {
     uint32_t mask = r->cap_table - 1, i = (uint32_t)dt_hash64(text, strlen(text)) & mask;
-    while (r->value_table[i] && strcmp(r->values[r->value_table[i] - 1], text) != 0)
-        i = (i + 1) & mask;
+    while (r->value_table[i] && strcmp(r->values[r->value_table[i] - 1], text) != 0) i = (i + 1) & mask;
     return &r->value_table[i];
 }
 
@@ -45,8 +44,7 @@ const char *dt_raw_shared(dt_raw *r, const char *text) {
     return r->values[v];
 }
 
-dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json,
-                           dt_raw_column **out) {
+dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json, dt_raw_column **out) {
     for (int i = 0; i < r->n_columns; i++)
         if (strcmp(r->columns[i].name, name) == 0) {
             *out = &r->columns[i];
@@ -57,11 +55,10 @@ dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind,
                            r->source, name);
         }
     if (r->n_columns == DT_MAX_COLUMNS)
-        return dt_fail(DT_E_DATA, "%s: more than %d metadata columns ('%s' is one too many)",
-                       r->source, DT_MAX_COLUMNS, name);
+        return dt_fail(DT_E_DATA, "%s: more than %d metadata columns ('%s' is one too many)", r->source, DT_MAX_COLUMNS,
+                       name);
     dt_raw_column *c = &r->columns[r->n_columns++];
-    *c =
-        (dt_raw_column){.name = dt_arena_strdup(&r->arena, name), .kind = kind, .in_json = in_json};
+    *c = (dt_raw_column){.name = dt_arena_strdup(&r->arena, name), .kind = kind, .in_json = in_json};
     if (kind == DT_RAW_NUMBER) {
         c->number = dt_xcalloc(r->n_rows, sizeof *c->number);
         for (size_t i = 0; i < r->n_rows; i++) c->number[i] = NAN;
@@ -120,16 +117,14 @@ static bool is_number_column(const dt_table *t, size_t column, bool *numbers) {
     return any_real;
 }
 
-static dt_status add_column(dt_raw *r, const dt_table *t, size_t column,
-                            const uint32_t *table_row) {
+static dt_status add_column(dt_raw *r, const dt_table *t, size_t column, const uint32_t *table_row) {
     bool nested = t->kind[column] == DT_TABLE_NESTED;
     bool numbers = false;
     dt_raw_column_kind kind = nested                                  ? DT_RAW_JSON
                               : is_number_column(t, column, &numbers) ? DT_RAW_NUMBER
                                                                       : DT_RAW_TEXT;
     dt_raw_column *c;
-    dt_status st =
-        dt_raw_column_of(r, t->column[column], kind, t->kind[column] != DT_TABLE_FLAT, &c);
+    dt_status st = dt_raw_column_of(r, t->column[column], kind, t->kind[column] != DT_TABLE_FLAT, &c);
     if (st != DT_OK) return dt_fail_context(st, "%s", t->path);
     const int text = r->catalog ? dt_catalog_find_column(r->catalog, c->name) : -1;
     const int real = r->catalog ? dt_catalog_find_real(r->catalog, c->name) : -1;
@@ -149,8 +144,7 @@ static dt_status add_column(dt_raw *r, const dt_table *t, size_t column,
         else
             c->cell[row] = dt_raw_value(r, s);
     }
-    if (replaces)
-        dt_examples_add(&r->replaced, "column %s in %zu of %zu records", c->name, n, r->n);
+    if (replaces) dt_examples_add(&r->replaced, "column %s in %zu of %zu records", c->name, n, r->n);
     return DT_OK;
 }
 
@@ -180,8 +174,7 @@ static void put_text(dt_json *j, const char *name, const char *value) {
 
 static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext) {
     for (uint32_t i = 0; i < r->n_members; i++)
-        if (strcmp(dt_catalog_str(c, c->exts[c->members[r->first_member + i].ext]), ext) == 0)
-            return true;
+        if (strcmp(dt_catalog_str(c, c->exts[c->members[r->first_member + i].ext]), ext) == 0) return true;
     return false;
 }
 
@@ -201,8 +194,7 @@ void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     for (uint32_t k = 0; k < c->n_columns; k++) {
         const char *v = dt_catalog_value(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->columns[k].name);
-        if (v && strcmp(name, "set") != 0 && !has_member(c, record, name) &&
-            !dt_raw_has_value(r, item, name))
+        if (v && strcmp(name, "set") != 0 && !has_member(c, record, name) && !dt_raw_has_value(r, item, name))
             put_text(j, name, v);
     }
     for (uint32_t k = 0; k < c->n_reals; k++) {
@@ -237,8 +229,7 @@ static dt_status copy_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *
     for (uint32_t k = 0; k < from->n_columns; k++) {
         const char *v = dt_catalog_value(from, (int)k, item->record);
         const char *name = dt_catalog_str(from, from->columns[k].name);
-        if (r->n_classes && strcmp(name, "cls") == 0)
-            v = item->label >= 0 ? dt_int_text(cls, item->label) : NULL;
+        if (r->n_classes && strcmp(name, "cls") == 0) v = item->label >= 0 ? dt_int_text(cls, item->label) : NULL;
         if (v && strcmp(name, "duplicate_of") != 0 && !dt_raw_has_value(r, item, name))
             DT_TRY(dt_catalog_set(c, name, v));
     }

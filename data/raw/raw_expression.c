@@ -32,9 +32,7 @@ bool dt_raw_find_name(dt_raw_name *u, const dt_raw *raw, const char *name) {
         u->is_text = u->is_text || (u->text >= 0 && !dt_catalog_is_decimal(c, u->text));
     }
     if (u->column >= 0 || u->text >= 0 || u->real >= 0) return true;
-    u->of = strcmp(name, "key") == 0      ? DT_RAW_KEY
-            : strcmp(name, "source") == 0 ? DT_RAW_SOURCE
-                                          : DT_RAW_COLUMN;
+    u->of = strcmp(name, "key") == 0 ? DT_RAW_KEY : strcmp(name, "source") == 0 ? DT_RAW_SOURCE : DT_RAW_COLUMN;
     u->is_text = u->is_text || u->of != DT_RAW_COLUMN;
     return u->of != DT_RAW_COLUMN;
 }
@@ -49,15 +47,12 @@ dt_cell dt_raw_number(const dt_raw_name *u, double v, char buffer[DT_REAL_CHARS]
     return dt_cell_text(dt_real_text(buffer, v));
 }
 
-dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item,
-                    char buffer[DT_REAL_CHARS]) {
+dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item, char buffer[DT_REAL_CHARS]) {
     if (u->of != DT_RAW_COLUMN) return dt_cell_text(u->of == DT_RAW_KEY ? item->key : item->name);
     if (u->column >= 0) { // what gives the item no value leaves it that of the set
         const dt_raw_column *c = &raw->columns[u->column];
-        if (c->number && !isnan(c->number[item->row]))
-            return dt_raw_number(u, c->number[item->row], buffer);
-        if (c->cell && c->cell[item->row] != DT_NO_VALUE)
-            return text_value(u, raw->values[c->cell[item->row]]);
+        if (c->number && !isnan(c->number[item->row])) return dt_raw_number(u, c->number[item->row], buffer);
+        if (c->cell && c->cell[item->row] != DT_NO_VALUE) return text_value(u, raw->values[c->cell[item->row]]);
     }
     const char *text = u->text >= 0 ? dt_catalog_value(raw->catalog, u->text, item->record) : NULL;
     if (text || u->real < 0) return text_value(u, text);
@@ -142,8 +137,7 @@ static dt_status derive(dt_raw *r, const char *name, const char *expression) {
 dt_status dt_raw_derive(dt_raw *r, const char *columns) {
     char *all = dt_xstrdup(columns ? columns : ""), *save = NULL;
     dt_status st = DT_OK;
-    for (char *name = strtok_r(all, "\n", &save); name && st == DT_OK;
-         name = strtok_r(NULL, "\n", &save)) {
+    for (char *name = strtok_r(all, "\n", &save); name && st == DT_OK; name = strtok_r(NULL, "\n", &save)) {
         char *equals = strchr(name, '=');
         if (!equals || equals == name) {
             st = dt_fail(DT_E_USAGE, "--column %s: expected NAME=EXPRESSION", name);

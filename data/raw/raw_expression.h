@@ -17,8 +17,7 @@ typedef struct dt_raw_name {
 // false: there is nothing of this name.
 bool dt_raw_find_name(dt_raw_name *out, const dt_raw *raw, const char *name);
 // The item's value; `buffer` holds the text of a number in a column of text. Any thread.
-dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item,
-                    char buffer[DT_REAL_CHARS]);
+dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item, char buffer[DT_REAL_CHARS]);
 // A number of the name, as its column has it.
 dt_cell dt_raw_number(const dt_raw_name *u, double value, char buffer[DT_REAL_CHARS]);
 

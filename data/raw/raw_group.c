@@ -65,8 +65,8 @@ static dt_status merge(dt_raw *r, const dt_raw_item *part, size_t n, dt_raw_item
                            "them apart as {member}",
                            r->source, part[i - 1].name, part[i].name, part[i].ext, part[i].key);
     if (n > DT_RAW_MOST_PARTS)
-        return dt_fail(DT_E_DATA, "%s: record %s has %zu files, the first is %s; at most %d fit",
-                       r->source, part->key, n, part->name, DT_RAW_MOST_PARTS);
+        return dt_fail(DT_E_DATA, "%s: record %s has %zu files, the first is %s; at most %d fit", r->source, part->key,
+                       n, part->name, DT_RAW_MOST_PARTS);
     dt_raw_item *kept = dt_arena_alloc(&r->arena, n * sizeof *kept);
     memcpy(kept, part, n * sizeof *kept);
     keep_common(r, kept, n);
@@ -82,8 +82,7 @@ static void count_incomplete(dt_raw *r) {
     for (size_t i = 0; i < r->n; i++)
         if (r->items[i].n_parts > most) most = r->items[i].n_parts;
     for (size_t i = 0; i < r->n; i++)
-        if (r->items[i].n_parts < most && r->n_incomplete++ == 0)
-            r->first_incomplete = r->items[i].key;
+        if (r->items[i].n_parts < most && r->n_incomplete++ == 0) r->first_incomplete = r->items[i].key;
     r->n_parts = most;
 }
 

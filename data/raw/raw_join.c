@@ -47,8 +47,7 @@ static uint32_t *find_slot(const row_index *x, const char *key, size_t n) {
 }
 
 // `duplicates` may be NULL.
-static void index_rows(row_index *x, const dt_table *t, int column, dt_examples *duplicates,
-                       bool last) {
+static void index_rows(row_index *x, const dt_table *t, int column, dt_examples *duplicates, bool last) {
     *x = (row_index){.t = t, .column = column, .cap = 64};
     while (x->cap < 2 * t->n_rows) x->cap *= 2;
     x->slot = dt_xcalloc(x->cap, sizeof *x->slot);
@@ -57,16 +56,15 @@ static void index_rows(row_index *x, const dt_table *t, int column, dt_examples 
         if (!key) continue; // counted as a row without a file
         uint32_t *slot = find_slot(x, key, strlen(key));
         if (*slot && duplicates)
-            dt_examples_add(duplicates, "%s:%u and %u '%s'", dt_path_base(t->path),
-                            t->line[*slot - 1], t->line[i], key);
+            dt_examples_add(duplicates, "%s:%u and %u '%s'", dt_path_base(t->path), t->line[*slot - 1], t->line[i],
+                            key);
         if (!*slot || last) *slot = i + 1;
     }
 }
 
 // The row of a file, or UINT32_MAX. A "name" in the table may be any tail of the path: images/ok/a.wav, ok/a.wav, or
 // a.wav.
-static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item *item,
-                         join_way by) {
+static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item *item, join_way by) {
     const char *key = by.way == BY_KEY ? item->key : item->name;
     if (by.way == BY_COLUMN) {
         uint32_t value = by.column->cell[item->row];
@@ -89,10 +87,8 @@ static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item 
 
 // Of the columns and ways that are open (-1: any), those by which most files find a row. Of equal ones the first: columns
 // of usual names, the first column, others.
-static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int only_way,
-                       int *column, int *best) {
-    static const char *const NAMES[] = {"name", "file",  "filename", "file_name", "path",
-                                        "key",  "image", "id",       "stem"};
+static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int only_way, int *column, int *best) {
+    static const char *const NAMES[] = {"name", "file", "filename", "file_name", "path", "key", "image", "id", "stem"};
     enum { N_NAMES = sizeof NAMES / sizeof *NAMES };
     size_t most = 0;
     *column = -1;
@@ -104,10 +100,8 @@ static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int 
         for (int way = 0; way < N_WAYS; way++) {
             size_t n = 0;
             // ages may be stems, too: of a column that is neither called so nor named, only whole names count
-            if (only_way >= 0 ? way != only_way : i > N_NAMES && only_column < 0 && way != BY_NAME)
-                continue;
-            for (size_t k = 0; k < r->n; k++)
-                n += find_row(&x, r, &r->items[k], (join_way){.way = way}) != UINT32_MAX;
+            if (only_way >= 0 ? way != only_way : i > N_NAMES && only_column < 0 && way != BY_NAME) continue;
+            for (size_t k = 0; k < r->n; k++) n += find_row(&x, r, &r->items[k], (join_way){.way = way}) != UINT32_MAX;
             if (*column < 0 || n > most) most = n, *column = c, *best = way;
         }
         free(x.slot);
@@ -130,9 +124,9 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
         if (user[row] == NONE) {
             user[row] = i + 1;
         } else if (by.way != BY_COLUMN && user[row] != SEVERAL) {
-            dt_examples_add(by.way == BY_NAME ? &r->join.ambiguous : &r->join.shared,
-                            "%s:%u: '%s' fits %s and %s", dt_path_base(t->path), t->line[row],
-                            row_key(x, row), r->items[user[row] - 1].name, r->items[i].name);
+            dt_examples_add(by.way == BY_NAME ? &r->join.ambiguous : &r->join.shared, "%s:%u: '%s' fits %s and %s",
+                            dt_path_base(t->path), t->line[row], row_key(x, row), r->items[user[row] - 1].name,
+                            r->items[i].name);
             user[row] = SEVERAL;
         }
     }
@@ -144,15 +138,13 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
         const char *key = row_key(x, i);
         const uint32_t of_key = key ? *find_slot(x, key, strlen(key)) : 0; // of duplicates the one
         if (!used[i] && (of_key == 0 || !used[of_key - 1]))
-            dt_examples_add(&r->join.unused, "%s:%u '%s'", dt_path_base(t->path), t->line[i],
-                            key ? key : "");
+            dt_examples_add(&r->join.unused, "%s:%u '%s'", dt_path_base(t->path), t->line[i], key ? key : "");
     }
     free(user);
     free(used);
 }
 
-static dt_status find_key(const dt_raw *r, const char *on, const dt_table *t, int *column,
-                          join_way *by) {
+static dt_status find_key(const dt_raw *r, const char *on, const dt_table *t, int *column, join_way *by) {
     const int named = on ? dt_table_find(t, on) : -1;
     int way = on ? 0 : N_WAYS;
     *by = (join_way){0};
@@ -164,8 +156,7 @@ static dt_status find_key(const dt_raw *r, const char *on, const dt_table *t, in
             return DT_OK;
         }
     if (on && named < 0 && way == N_WAYS)
-        return dt_fail(DT_E_USAGE, "--join-on %s: neither name, stem or key, nor a column of %s",
-                       on, t->path);
+        return dt_fail(DT_E_USAGE, "--join-on %s: neither name, stem or key, nor a column of %s", on, t->path);
     choose_key(r, t, named, way < N_WAYS ? way : -1, column, &by->way);
     return DT_OK;
 }
@@ -178,8 +169,8 @@ static dt_status join_by_row(dt_raw *r, const char *path) {
     uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
     dt_status st = DT_OK;
     if (t.n_rows != r->n)
-        st = dt_fail(DT_E_DATA, "%s: has %zu rows, and %s has %zu: row by row they must be as many",
-                     path, t.n_rows, r->source, r->n);
+        st = dt_fail(DT_E_DATA, "%s: has %zu rows, and %s has %zu: row by row they must be as many", path, t.n_rows,
+                     r->source, r->n);
     for (size_t i = 0; i < r->n; i++) table_row[r->items[i].row] = (uint32_t)r->items[i].offset;
     if (st == DT_OK) st = dt_raw_add_table(r, &t, table_row, -1);
     r->join.on = "row";
@@ -202,28 +193,26 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
     DT_TRY(dt_table_read_lenient(&one->t, path));
     if (one->t.n_rows == 0) DT_TRY(dt_table_check(&one->t)); // nothing is left to join
     if (one->t.odd.n)
-        dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path),
-                        one->t.odd.n, one->t.odd.text, one->t.n_columns);
+        dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path), one->t.odd.n,
+                        one->t.odd.text, one->t.n_columns);
     one->table_row = dt_xcalloc(r->n_rows + 1, sizeof *one->table_row);
     dt_status st = find_key(r, o->join_on, &one->t, &one->key, &by);
     if (st == DT_OK) {
         index_rows(&x, &one->t, one->key, &r->join.duplicates, o->join_duplicates == DT_JOIN_LAST);
         const char *on = by.way == BY_COLUMN
                              ? by.column->name
-                             : dt_arena_printf(&r->arena, "%s in column '%s'", WAYS[by.way],
-                                               one->t.column[one->key]);
+                             : dt_arena_printf(&r->arena, "%s in column '%s'", WAYS[by.way], one->t.column[one->key]);
         match_rows(r, &x, by, one->table_row);
         r->join.on = r->join.on ? dt_arena_printf(&r->arena, "%s, %s", r->join.on, on) : on;
         bool any = false;
-        for (size_t i = 0; i < r->n && !any; i++)
-            any = one->table_row[r->items[i].row] != UINT32_MAX;
+        for (size_t i = 0; i < r->n && !any; i++) any = one->table_row[r->items[i].row] != UINT32_MAX;
         if (!any && r->join.ambiguous.n == 0)
             st = dt_fail(DT_E_DATA,
                          "%s: no file of %s has a row: column '%s' has %s, files are called %s; "
                          "--join-on COLUMN takes another column, which must have names (a.jpg), "
                          "stems or keys (a) as the files have them",
-                         path, r->source, one->t.column[one->key],
-                         r->join.unused.n ? r->join.unused.text : "nothing", r->items[0].name);
+                         path, r->source, one->t.column[one->key], r->join.unused.n ? r->join.unused.text : "nothing",
+                         r->items[0].name);
     }
     free(x.slot);
     return st;
@@ -247,8 +236,7 @@ static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
             put_problem(&list, &j->duplicates, "second rows for a file",
                         " (--join-duplicates first or last takes one; JSON can hold several boxes "
                         "in one row)");
-        put_problem(&list, &j->ambiguous, "rows fit several files",
-                    " (write as much of the path as tells them apart)");
+        put_problem(&list, &j->ambiguous, "rows fit several files", " (write as much of the path as tells them apart)");
     }
     const bool skippable = list != NULL;
     if (o->join_strict) {
@@ -258,9 +246,8 @@ static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
                     " (where that is meant, --join-on a column of --pattern)");
     }
     if (!list) return DT_OK;
-    dt_status st =
-        dt_fail(DT_E_DATA, "--join: %s%s", list,
-                skippable ? "; --on-error skip leaves out rows that cannot be joined" : "");
+    dt_status st = dt_fail(DT_E_DATA, "--join: %s%s", list,
+                           skippable ? "; --on-error skip leaves out rows that cannot be joined" : "");
     free(list);
     return st;
 }
@@ -318,8 +305,7 @@ dt_status dt_raw_join_tables(dt_raw *r, const dt_raw_opts *o) {
     joined *all = NULL;
     size_t n = 0;
     dt_status st = DT_OK;
-    for (char *path = strtok_r(paths, "\n", &save); path && st == DT_OK;
-         path = strtok_r(NULL, "\n", &save)) {
+    for (char *path = strtok_r(paths, "\n", &save); path && st == DT_OK; path = strtok_r(NULL, "\n", &save)) {
         if (r->kind == DT_RAW_ROWS && !o->join_on) {
             st = join_by_row(r, path);
             continue;

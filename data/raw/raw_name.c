@@ -62,8 +62,7 @@ typedef struct alternatives {
 static void split_alternatives(alternatives *a, const char *patterns) {
     char *save = NULL;
     *a = (alternatives){.text = dt_xstrdup(patterns)};
-    for (char *p = strtok_r(a->text, "|", &save); p && a->n < MAX_ALTERNATIVES;
-         p = strtok_r(NULL, "|", &save))
+    for (char *p = strtok_r(a->text, "|", &save); p && a->n < MAX_ALTERNATIVES; p = strtok_r(NULL, "|", &save))
         a->each[a->n++] = p;
 }
 
@@ -128,8 +127,7 @@ static const char *other_captures(dt_raw *r, const dt_capture *cap, int n, const
 }
 
 // Leaves out files whose names do not fit, or names the first of them.
-static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char *pattern,
-                              bool skip_bad) {
+static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char *pattern, bool skip_bad) {
     dt_capture cap[DT_MAX_CAPTURES];
     dt_raw *r = f->raw;
     size_t n = 0;
@@ -142,9 +140,8 @@ static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char
     }
     if (r->unfit.n == 0) return DT_OK;
     if (!skip_bad || n == 0)
-        return dt_fail(DT_E_USAGE, "%zu of %zu names do not fit the pattern '%s': %s%s", r->unfit.n,
-                       r->n, pattern, r->unfit.text,
-                       n ? "; --on-error skip leaves such files out" : "");
+        return dt_fail(DT_E_USAGE, "%zu of %zu names do not fit the pattern '%s': %s%s", r->unfit.n, r->n, pattern,
+                       r->unfit.text, n ? "; --on-error skip leaves such files out" : "");
     r->n = n;
     return DT_OK;
 }
@@ -191,8 +188,7 @@ static dt_status check_classes(const dt_raw_found *f) {
     const char *least = NULL, *begin;
     for (size_t i = 0; i < f->raw->n; i++) {
         const char *name = f->raw->items[i].name;
-        if (class_of(name + f->n_strip, &begin) == 0 && *begin != '/' &&
-            (!least || strcmp(name, least) < 0))
+        if (class_of(name + f->n_strip, &begin) == 0 && *begin != '/' && (!least || strcmp(name, least) < 0))
             least = name;
     }
     if (!least) return DT_OK;
@@ -210,8 +206,7 @@ static void number_classes(dt_raw *r, const char *const *label) {
         if (label[i]) sorted[n++] = label[i];
     qsort(sorted, n, sizeof *sorted, dt_text_compare);
     for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0)
-            sorted[n_classes++] = sorted[i];
+        if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0) sorted[n_classes++] = sorted[i];
     for (size_t i = 0; i < r->n; i++) {
         if (!label[i]) continue;
         const char **at = bsearch(&label[i], sorted, n_classes, sizeof *sorted, dt_text_compare);
@@ -303,8 +298,7 @@ static void follow_label(dt_raw *r, const dt_raw_column *column) {
     const dt_catalog *c = r->catalog;
     const int old = dt_catalog_find_column(c, "label");
     bool has_cls = false, changed = false;
-    for (uint32_t e = 0; e < c->n_exts; e++)
-        has_cls = has_cls || strcmp(dt_catalog_str(c, c->exts[e]), "cls") == 0;
+    for (uint32_t e = 0; e < c->n_exts; e++) has_cls = has_cls || strcmp(dt_catalog_str(c, c->exts[e]), "cls") == 0;
     if (!has_cls || old < 0 || !column || column->kind != DT_RAW_TEXT) return;
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     for (size_t i = 0; i < r->n; i++) {

@@ -38,8 +38,7 @@ static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
     const char *name = dt_arena_printf(arena, "%.*s", (int)(n - begin), path + begin);
     if (depth < 2) return name;
     begin = name_before(path, &end);
-    return end > begin ? dt_arena_printf(arena, "%.*s/%s", (int)(end - begin), path + begin, name)
-                       : name;
+    return end > begin ? dt_arena_printf(arena, "%.*s/%s", (int)(end - begin), path + begin, name) : name;
 }
 
 // "photos-000003"; if folders have shards of the same name, "val/000003". name[]: by shard.
@@ -57,11 +56,10 @@ static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **
     }
     free(sorted);
     if (!twin) return DT_OK;
-    return dt_fail(
-        DT_E_DATA,
-        "--key-by-shard: shard %s: file and folder must be names, and not those of another "
-        "one: rename it",
-        twin);
+    return dt_fail(DT_E_DATA,
+                   "--key-by-shard: shard %s: file and folder must be names, and not those of another "
+                   "one: rename it",
+                   twin);
 }
 
 static dt_status key_by_shard(dt_raw *r) {
@@ -70,8 +68,7 @@ static dt_status key_by_shard(dt_raw *r) {
     dt_status st = name_shards(&r->arena, c, name);
     for (size_t i = 0; i < r->n && st == DT_OK; i++) {
         dt_raw_item *item = &r->items[i];
-        item->key = item->name =
-            dt_arena_printf(&r->arena, "%s/%s", name[c->records[item->record].shard], item->key);
+        item->key = item->name = dt_arena_printf(&r->arena, "%s/%s", name[c->records[item->record].shard], item->key);
     }
     free(name);
     return st;
@@ -92,8 +89,7 @@ dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *c, bool by_shar
     for (uint32_t i = 0; i < c->n_records; i++) {
         const dt_record *rec = &c->records[i];
         uint64_t size = 0;
-        for (uint32_t m = 0; m < rec->n_members; m++)
-            size += c->members[rec->first_member + m].size;
+        for (uint32_t m = 0; m < rec->n_members; m++) size += c->members[rec->first_member + m].size;
         const char *key = dt_catalog_str(c, rec->key);
         dt_raw_add(f, key, 0, size, mtime[rec->shard]);
         r->items[i].key = key;

@@ -101,13 +101,10 @@ static size_t size_of_number(const dt_raw *r) {
 static dt_status check_names(const dt_table *t, const char *metadata) {
     char *list = dt_xstrdup(metadata), *save = NULL;
     dt_status st = DT_OK;
-    for (char *name = strtok_r(list, ",", &save); name && st == DT_OK;
-         name = strtok_r(NULL, ",", &save))
+    for (char *name = strtok_r(list, ",", &save); name && st == DT_OK; name = strtok_r(NULL, ",", &save))
         if (strcmp(name, "-") != 0 && dt_table_find(t, name) < 0)
-            st = dt_fail(DT_E_USAGE, "--rows %s: %s has no column '%s'; its first is '%s'%s",
-                         metadata, t->path, name, t->column[0],
-                         strcmp(t->column[0], "0") == 0 ? " (it has no names: they are numbers)"
-                                                        : "");
+            st = dt_fail(DT_E_USAGE, "--rows %s: %s has no column '%s'; its first is '%s'%s", metadata, t->path, name,
+                         t->column[0], strcmp(t->column[0], "0") == 0 ? " (it has no names: they are numbers)" : "");
     free(list);
     return st;
 }
@@ -152,15 +149,13 @@ static dt_status take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool
                         cell[bad] ? cell[bad] : "");
         odd = odd == n_all ? bad : odd;
     }
-    dt_status st =
-        r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
+    dt_status st = r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
     const bool none = strcmp(metadata, "-") == 0;
     if (st == DT_OK && odd < n_all && !skip_bad)
         st = dt_fail(DT_E_DATA,
                      "%s: %zu rows have a value that is no number: %s; name columns that are not "
                      "of the vector: --rows %s%s%s; --on-error skip leaves out such rows",
-                     t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata,
-                     none ? "" : ",", t->column[odd]);
+                     t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata, none ? "" : ",", t->column[odd]);
     for (size_t k = 0, m = 0; k < n_all; k++) {
         if (roles[k] != META) continue;
         t->column[m] = t->column[k];
@@ -212,23 +207,20 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     return DT_OK;
 }
 
-void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst,
-                     size_t n_bytes) {
+void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes) {
     const double *numbers = &r->numbers[item->offset * r->row_length];
     const size_t size = size_of_number(r);
     uint8_t head[NPY_HEAD + 1];
     memset(head, ' ', NPY_HEAD);
     memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    int n = snprintf((char *)head + 10, NPY_HEAD - 10,
-                     "{'descr': '<f%zu', 'fortran_order': False, 'shape': (%zu,), }", size,
-                     r->row_length);
+    int n = snprintf((char *)head + 10, NPY_HEAD - 10, "{'descr': '<f%zu', 'fortran_order': False, 'shape': (%zu,), }",
+                     size, r->row_length);
     head[10 + n] = ' ';
     head[NPY_HEAD - 1] = '\n';
     for (size_t i = at; i < at + n_bytes; i++) {
         const size_t k = i < NPY_HEAD ? 0 : i - NPY_HEAD;
         const float rounded = (float)numbers[k / size];
-        const uint8_t *from = size == sizeof rounded ? (const uint8_t *)&rounded
-                                                     : (const uint8_t *)&numbers[k / size];
+        const uint8_t *from = size == sizeof rounded ? (const uint8_t *)&rounded : (const uint8_t *)&numbers[k / size];
         ((uint8_t *)dst)[i - at] = i < NPY_HEAD ? head[i] : from[k % size];
     }
 }

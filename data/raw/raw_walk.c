@@ -45,8 +45,7 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
 // The extension that a file should have by its first bytes; NULL: it is not data.
 static const char *sniff(const char *ext, const uint8_t *head, size_t n, const dt_kind **kind) {
     *kind = NULL;
-    if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat"))
-        return looks_numeric(head, n) ? ext : NULL;
+    if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat")) return looks_numeric(head, n) ? ext : NULL;
     const dt_kind *k = *kind = dt_kind_of_bytes(head, n);
     return k && k->uses ? k->name : NULL;
 }
@@ -56,8 +55,7 @@ static bool is_nowhere(int err) {
     return err == ENOENT || err == ENOTDIR || err == ELOOP;
 }
 
-static dt_status cannot(const dt_raw *r, const char *prefix, const char *name,
-                        const char *operation, int err) {
+static dt_status cannot(const dt_raw *r, const char *prefix, const char *name, const char *operation, int err) {
     char *path = dt_xprintf("%s/%s%s", r->root, prefix, name);
     dt_status st = dt_io_read_error(path, operation, err, DT_E_DATA);
     free(path);
@@ -66,8 +64,7 @@ static dt_status cannot(const dt_raw *r, const char *prefix, const char *name,
 
 // The type of an entry if readdir does not say, or of what a symlink leads to. One that leads nowhere passes as a file
 // until stat_all looks at it.
-static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const struct dirent *e,
-                           unsigned char *type) {
+static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const struct dirent *e, unsigned char *type) {
     struct stat s;
     bool link = e->d_type == DT_LNK;
     *type = e->d_type;
@@ -93,8 +90,7 @@ typedef struct walked_folder {
 
 static dt_status list_folder(dt_raw_found *f, walked_folder *w);
 
-static dt_status list_entry(dt_raw_found *f, int fd, const walked_folder *w,
-                            const struct dirent *e) {
+static dt_status list_entry(dt_raw_found *f, int fd, const walked_folder *w, const struct dirent *e) {
     dt_raw *r = f->raw;
     unsigned char type;
     if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) return DT_OK;
@@ -108,8 +104,7 @@ static dt_status list_entry(dt_raw_found *f, int fd, const walked_folder *w,
     if (type != DT_REG && type != DT_DIR) dt_raw_leave_out(r, DT_RAW_NO_SAMPLE, name);
     if (type != DT_DIR) return DT_OK;
     char *below = dt_xprintf("%s/", name);
-    const dt_status st =
-        list_folder(f, &(walked_folder){.prefix = below, .above = w, .depth = w->depth + 1});
+    const dt_status st = list_folder(f, &(walked_folder){.prefix = below, .above = w, .depth = w->depth + 1});
     free(below);
     return st;
 }
@@ -131,8 +126,7 @@ static dt_status check_loop(const dt_raw *r, int fd, walked_folder *w) {
 static dt_status list_folder(dt_raw_found *f, walked_folder *w) {
     const dt_raw *r = f->raw;
     struct dirent *e;
-    if (w->depth > MAX_DEPTH)
-        return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", r->root, w->prefix);
+    if (w->depth > MAX_DEPTH) return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", r->root, w->prefix);
     int fd = openat(r->root_fd, *w->prefix ? w->prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
@@ -196,13 +190,12 @@ static dt_status stat_all(dt_raw *r) {
 
 // sniff of an item. *found NULL: it is not data; *unread: of a kind that cannot be read. A file that cannot be opened is
 // an error.
-static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext,
-                            const char **found, const dt_kind **unread) {
+static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char *ext, const char **found,
+                            const dt_kind **unread) {
     const dt_kind *kind = NULL;
     uint8_t head[SNIFF_BYTES];
     size_t n = item->size < SNIFF_BYTES ? (size_t)item->size : SNIFF_BYTES;
-    int fd =
-        r->kind == DT_RAW_TAR ? r->root_fd : openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
+    int fd = r->kind == DT_RAW_TAR ? r->root_fd : openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return dt_raw_cannot(r, item, "open", errno);
     ssize_t got = pread(fd, head, n, (off_t)item->offset);
     dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
@@ -343,8 +336,7 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
         if (st == DT_OK && e->is_regular) add_entry(f, e->path, e->offset, e->size);
         bool any = true;
         if (st == DT_OK && *e->link) st = dt_tar_links_visit(links, e->path, add_entry, f, &any);
-        if (st == DT_OK && !any)
-            dt_raw_leave_out(r, DT_RAW_OUTSIDE, dt_arena_strdup(&r->arena, e->path));
+        if (st == DT_OK && !any) dt_raw_leave_out(r, DT_RAW_OUTSIDE, dt_arena_strdup(&r->arena, e->path));
     }
     if (st == DT_OK) dt_tar_warn_end(&tar);
     dt_tar_links_destroy(links);
@@ -375,8 +367,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     f->list_column = path_column(t);
     for (size_t i = 0; i < t->n_rows; i++) {
         const char *name = t->cell[i * t->n_columns + (size_t)f->list_column];
-        if (name && dt_url_check(name) != DT_OK)
-            return dt_fail_context(DT_E_DATA, "%s:%u", path, t->line[i]);
+        if (name && dt_url_check(name) != DT_OK) return dt_fail_context(DT_E_DATA, "%s:%u", path, t->line[i]);
         dt_raw_add(f, dt_arena_strdup(&r->arena, name ? name : ""), 0, 0, 0);
     }
     dt_status st = stat_all(r);
@@ -394,8 +385,8 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
         const dt_kind *unread = dt_kind_unread(item->name);
         if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext, &unread));
         if (unread)
-            return dt_fail(DT_E_DATA, "%s:%u: %s is of kind %s, which is not read: %s", path,
-                           t->line[i], item->name, unread->name, unread->tool);
+            return dt_fail(DT_E_DATA, "%s:%u: %s is of kind %s, which is not read: %s", path, t->line[i], item->name,
+                           unread->name, unread->tool);
         if (!dot && !item->ext)
             return dt_fail(DT_E_DATA,
                            "%s:%u: %s has no extension, and does not begin like a file "

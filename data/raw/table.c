@@ -48,10 +48,8 @@ static void init(dt_table *t, const char *path) {
 
 static dt_status add_column(dt_table *t, const char *name, dt_table_kind kind) {
     if (!*name) name = dt_arena_printf(&t->arena, "column%zu", t->n_columns + 1);
-    if (dt_table_find(t, name) >= 0)
-        return dt_fail(DT_E_DATA, "%s: two columns are called '%s'", t->path, name);
-    if (t->n_columns == MAX_COLUMNS)
-        return dt_fail(DT_E_DATA, "%s: more than %d columns", t->path, MAX_COLUMNS);
+    if (dt_table_find(t, name) >= 0) return dt_fail(DT_E_DATA, "%s: two columns are called '%s'", t->path, name);
+    if (t->n_columns == MAX_COLUMNS) return dt_fail(DT_E_DATA, "%s: more than %d columns", t->path, MAX_COLUMNS);
     t->column = dt_xgrow(t->column, t->n_columns, sizeof *t->column);
     t->kind = dt_xgrow(t->kind, t->n_columns, sizeof *t->kind);
     t->column[t->n_columns] = dt_arena_strdup(&t->arena, name);
@@ -95,8 +93,7 @@ static dt_status read_quoted(csv *c) {
     uint32_t begin = c->line;
     c->at++;
     for (;;) {
-        if (c->at == c->end)
-            return dt_fail(DT_E_DATA, "%s:%u: a quote that is never closed", c->t->path, begin);
+        if (c->at == c->end) return dt_fail(DT_E_DATA, "%s:%u: a quote that is never closed", c->t->path, begin);
         if (*c->at == '"' && c->at + 1 < c->end && c->at[1] == '"')
             c->at++;
         else if (*c->at == '"')
@@ -106,8 +103,8 @@ static dt_status read_quoted(csv *c) {
     }
     c->at++;
     if (!at_line_end(c) && *c->at != c->separator)
-        return dt_fail(DT_E_DATA, "%s:%u: text behind a closing quote (a quote inside is doubled)",
-                       c->t->path, c->line);
+        return dt_fail(DT_E_DATA, "%s:%u: text behind a closing quote (a quote inside is doubled)", c->t->path,
+                       c->line);
     return DT_OK;
 }
 
@@ -125,8 +122,8 @@ static dt_status read_field(csv *c, bool *more) {
     if (memchr(c->field.data, 0, c->field.n_bytes - 1))
         return dt_fail(DT_E_DATA, "%s:%u: a zero byte: not a text file", c->t->path, c->line);
     if (*dt_text_utf8_end((const char *)c->field.data))
-        return dt_fail(DT_E_DATA, "%s:%u: '%s' is not UTF-8: save the table as UTF-8", c->t->path,
-                       c->line, (const char *)c->field.data);
+        return dt_fail(DT_E_DATA, "%s:%u: '%s' is not UTF-8: save the table as UTF-8", c->t->path, c->line,
+                       (const char *)c->field.data);
     *more = c->at < c->end && *c->at == c->separator;
     if (*more) c->at++;
     return DT_OK;
@@ -141,8 +138,7 @@ static dt_status read_row(csv *c) {
     while (more) {
         DT_TRY(read_field(c, &more));
         const bool is_empty = c->field.n_bytes == 1;
-        if (!is_empty && n < t->n_columns)
-            cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
+        if (!is_empty && n < t->n_columns) cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
         n++;
         if (!is_empty || n <= t->n_columns) n_values = n;
     }
@@ -154,8 +150,8 @@ static dt_status read_row(csv *c) {
 
 dt_status dt_table_check(dt_table *t) {
     if (t->odd.n == 0) return DT_OK;
-    dt_fail(DT_E_DATA, "%s: %zu rows do not have %zu fields as the first line: %s", t->path,
-            t->odd.n, t->n_columns, t->odd.text);
+    dt_fail(DT_E_DATA, "%s: %zu rows do not have %zu fields as the first line: %s", t->path, t->odd.n, t->n_columns,
+            t->odd.text);
     dt_table_fini(t);
     return DT_E_DATA;
 }
@@ -182,8 +178,7 @@ static dt_status read_all(csv *c) {
     return DT_OK;
 }
 
-dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes,
-                             char separator) {
+dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes, char separator) {
     init(t, path);
     if (n_bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) data += 3, n_bytes -= 3;
     csv c = {.t = t, .at = data, .end = data + n_bytes, .line = 1};
@@ -213,14 +208,13 @@ static dt_status no_row(const dt_table *t, const rows *r, size_t i) {
         annotations = annotations || strcmp(r->key[k], "annotations") == 0;
     }
     if (!r->key[i]) return dt_fail(DT_E_DATA, "%s: row %zu is no object", t->path, i + 1);
-    return dt_fail(
-        DT_E_DATA,
-        "%s: '%s' is no row, which is an object a file: expected [{\"file_name\": …}, …], "
-        "{\"NAME\": {…}, …} or .jsonl%s",
-        t->path, r->key[i],
-        images && annotations ? "; this looks like COCO, of which jq makes one: the line "
-                                "is in docs/how-to/pack.md"
-                              : "");
+    return dt_fail(DT_E_DATA,
+                   "%s: '%s' is no row, which is an object a file: expected [{\"file_name\": …}, …], "
+                   "{\"NAME\": {…}, …} or .jsonl%s",
+                   t->path, r->key[i],
+                   images && annotations ? "; this looks like COCO, of which jq makes one: the line "
+                                           "is in docs/how-to/pack.md"
+                                         : "");
 }
 
 // Columns in the order in which they are first met.
@@ -233,9 +227,8 @@ static dt_status find_columns(dt_table *t, const rows *r) {
         json_object_foreach(r->object[i], name, v) {
             int c = dt_table_find(t, name);
             if (c == 0 && r->key[0])
-                return dt_fail(DT_E_DATA,
-                               "%s: row %zu has a member 'name' beside the name that is its key",
-                               t->path, i + 1);
+                return dt_fail(DT_E_DATA, "%s: row %zu has a member 'name' beside the name that is its key", t->path,
+                               i + 1);
             if (c < 0) {
                 c = (int)t->n_columns;
                 DT_TRY(add_column(t, name, DT_TABLE_PLAIN));
@@ -268,8 +261,7 @@ static dt_status add_members(dt_table *t, const rows *r, const char *name) {
         if (object && !json_is_null(object) && !json_is_object(object)) return DT_OK;
         json_object_foreach(object, member, v) {
             const char *flat = dt_arena_printf(&t->arena, "%s.%s", name, member);
-            if (!is_nested(v) && dt_table_find(t, flat) < 0)
-                DT_TRY(add_column(t, flat, DT_TABLE_FLAT));
+            if (!is_nested(v) && dt_table_find(t, flat) < 0) DT_TRY(add_column(t, flat, DT_TABLE_FLAT));
         }
     }
     return DT_OK;
@@ -281,8 +273,7 @@ static dt_status find_flat_columns(dt_table *t, const rows *r) {
         if (t->kind[c] != DT_TABLE_NESTED) continue;
         size_t length = common_array(r, t->column[c]);
         for (size_t k = 0; k < length; k++)
-            DT_TRY(add_column(t, dt_arena_printf(&t->arena, "%s.%zu", t->column[c], k),
-                              DT_TABLE_FLAT));
+            DT_TRY(add_column(t, dt_arena_printf(&t->arena, "%s.%zu", t->column[c], k), DT_TABLE_FLAT));
         if (length == 0) DT_TRY(add_members(t, r, t->column[c]));
     }
     return DT_OK;
@@ -319,8 +310,7 @@ static void fill_cells(dt_table *t, const rows *r) {
             else if (t->kind[c] == DT_TABLE_FLAT)
                 *cell = cell_text(t, flat_value(r->object[i], t->column[c]), false);
             else
-                *cell = cell_text(t, json_object_get(r->object[i], t->column[c]),
-                                  t->kind[c] == DT_TABLE_NESTED);
+                *cell = cell_text(t, json_object_get(r->object[i], t->column[c]), t->kind[c] == DT_TABLE_NESTED);
         }
     }
 }
@@ -337,8 +327,7 @@ static dt_status list_rows(dt_table *t, rows *r, json_t *root) {
         r->object[r->n++] = v;
     }
     if (r->n == 0)
-        return dt_fail(DT_E_DATA,
-                       "%s: no rows: expected an array of objects, or an object of objects by name",
+        return dt_fail(DT_E_DATA, "%s: no rows: expected an array of objects, or an object of objects by name",
                        t->path);
     DT_TRY(find_columns(t, r));
     DT_TRY(find_flat_columns(t, r));
@@ -364,16 +353,15 @@ static json_t *load_lines(const char *data, size_t n_bytes, json_error_t *error)
     return all;
 }
 
-dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes,
-                              bool lines) {
+dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes, bool lines) {
     json_error_t error;
     rows r = {0};
     init(t, path);
     if (n_bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) data += 3, n_bytes -= 3;
-    json_t *root = lines ? load_lines(data, n_bytes, &error)
-                         : dt_json_load(data, n_bytes, JSON_REJECT_DUPLICATES, &error);
-    dt_status st = root ? list_rows(t, &r, root)
-                        : dt_fail(DT_E_DATA, "%s:%d: not JSON: %s", path, error.line, error.text);
+    json_t *root =
+        lines ? load_lines(data, n_bytes, &error) : dt_json_load(data, n_bytes, JSON_REJECT_DUPLICATES, &error);
+    dt_status st =
+        root ? list_rows(t, &r, root) : dt_fail(DT_E_DATA, "%s:%d: not JSON: %s", path, error.line, error.text);
     json_decref(root);
     free(r.object);
     free(r.key);

@@ -22,8 +22,7 @@ typedef struct dt_table {
     dt_table_kind *kind;
     const char **cell; // row * n_columns + column; NULL: no value (empty, null)
     uint32_t *line;    // of each row: CSV line, or place in the JSON, from 1
-    dt_examples
-        odd; // CSV: rows of another number of fields than the first line, which are left out
+    dt_examples odd;   // CSV: rows of another number of fields than the first line, which are left out
 } dt_table;
 
 // Reads a table by its extension: .json (an array of objects, or an object of objects whose keys become column "name"),
@@ -40,10 +39,8 @@ void dt_table_fini(dt_table *t);
 // RFC 4180 with CRLF or LF and an optional byte-order mark. The first row has the names; a row of another number of
 // fields is odd. A column without a name is called by its place, column29. `separator` 0: the first of ',', ';' and tab
 // that the first line has. Empty lines are skipped.
-dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes,
-                             char separator);
-dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes,
-                              bool lines);
+dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes, char separator);
+dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes, bool lines);
 // Column of that name, or -1.
 int dt_table_find(const dt_table *t, const char *name);
 

@@ -61,16 +61,14 @@ static void add_lmdb(dt_found_list *l, uint32_t item, const char *folder) {
 }
 
 // Adds the shards that a file lists. *is_list = false: it is another kind of file.
-static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, const char *list,
-                            bool *is_list) {
+static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, const char *list, bool *is_list) {
     dt_listing shards = {0};
     dt_status st = dt_shard_list_read(&shards, list, is_list);
     for (size_t i = 0; i < shards.n && st == DT_OK; i++) {
         const dt_listed *s = &shards.shard[i];
         bool is_there = true;
         if (!dt_blob_is_url(s->path)) st = dt_io_find(&is_there, s->path, DT_E_DATA);
-        if (st == DT_OK && !is_there)
-            st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
+        if (st == DT_OK && !is_there) st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
         add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
         l->f[l->n - 1].n_records = s->n_records;
     }
@@ -78,8 +76,7 @@ static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, c
     return st;
 }
 
-static dt_status add_index_json(dt_found_list *l, uint32_t item, const char *name,
-                                const char *folder, bool *is_list) {
+static dt_status add_index_json(dt_found_list *l, uint32_t item, const char *name, const char *folder, bool *is_list) {
     char *path = dt_xprintf("%s/index.json", folder);
     bool is_there;
     *is_list = false;
@@ -107,8 +104,7 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
         bool is_lmdb = false;
         if (is_shard_name(names[i]))
             dt_names_add(shards, full);
-        else if ((!strrchr(names[i], '.') || dt_text_ends(names[i], ".lmdb")) &&
-                 !dt_name_is_hidden(names[i], true))
+        else if ((!strrchr(names[i], '.') || dt_text_ends(names[i], ".lmdb")) && !dt_name_is_hidden(names[i], true))
             st = find_lmdb(full, &is_lmdb);
         if (st == DT_OK && is_lmdb) dt_names_add(lmdbs, full);
         free(full);
@@ -126,8 +122,7 @@ static char *find_data(const char *folder, int *n_left) {
         return NULL;
     }
     for (size_t i = 0; i < n && !first; i++)
-        if (names[i][0] != '.' && dt_kind_of_name(names[i]))
-            first = dt_xprintf("%s/%s", folder, names[i]);
+        if (names[i][0] != '.' && dt_kind_of_name(names[i])) first = dt_xprintf("%s/%s", folder, names[i]);
     for (size_t i = 0; i < n && !first; i++) {
         if (dt_name_is_hidden(names[i], true) || is_shard_name(names[i])) continue;
         char *inner = dt_xprintf("%s/%s", folder, names[i]);
@@ -148,14 +143,12 @@ static void tell_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
     if (n_shards > 0) dt_info("%s: a folder of %zu shards", path, n_shards);
     char *beside = dt_collect_beside(path);
     if (beside)
-        dt_warn_alike(
-            "%s: is read as the %s in it; files that lie beside, %s the first, are left out", path,
-            n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
+        dt_warn_alike("%s: is read as the %s in it; files that lie beside, %s the first, are left out", path,
+                      n_shards ? n_lmdbs ? "shards and LMDBs" : "shards" : "LMDBs", beside);
     free(beside);
 }
 
-static dt_status collect_folder(dt_found_list *l, const char *path, const char *name,
-                                uint32_t item) {
+static dt_status collect_folder(dt_found_list *l, const char *path, const char *name, uint32_t item) {
     bool is_lmdb, is_list;
     DT_TRY(find_lmdb(path, &is_lmdb));
     if (is_lmdb) {
@@ -168,8 +161,7 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     if (dt_text_ends(path, ".lmdb")) return dt_fail(DT_E_DATA, "%s: has no data.mdb in it", path);
     dt_names shards = {0}, lmdbs = {0};
     dt_status st = look_into(path, &shards, &lmdbs);
-    for (size_t i = 0; i < shards.n && st == DT_OK; i++)
-        add(l, item, name, false, dt_xstrdup(shards.name[i]));
+    for (size_t i = 0; i < shards.n && st == DT_OK; i++) add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
     bool tell = st == DT_OK && shards.n + lmdbs.n > 0 && !l->quiet;
     if (tell) tell_folder(path, shards.n, lmdbs.n);
@@ -180,8 +172,7 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
 }
 
 // What a bucket has directly under a prefix, as of a folder.
-static dt_status collect_prefix(dt_found_list *l, const char *url, const char *name,
-                                uint32_t item) {
+static dt_status collect_prefix(dt_found_list *l, const char *url, const char *name, uint32_t item) {
     char **names;
     size_t n, first = l->n;
     bool is_list = false;
@@ -245,9 +236,7 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
         bool is_list;
         DT_TRY(add_listed(l, item, name, path, &is_list));
         return is_list ? DT_OK
-                       : dt_fail(DT_E_DATA,
-                                 "%s: lists no shards: neither wids (shardlist) nor MDS (shards)",
-                                 path);
+                       : dt_fail(DT_E_DATA, "%s: lists no shards: neither wids (shardlist) nor MDS (shards)", path);
     }
     if (!dt_io_is_dir(path)) {
         add(l, item, name, dt_raw_is_list(path) || dt_raw_is_file(path), dt_xstrdup(path));
@@ -265,8 +254,7 @@ dt_status dt_collect(dt_found_list *l, const dt_reader_item *item, uint32_t i) {
     char *name = item->name ? dt_xstrdup(item->name) : set_name(item->path);
     size_t first = l->n;
     dt_status st = dt_expand_files(item->path, &files);
-    for (size_t k = 0; k < files.n && st == DT_OK; k++)
-        st = collect_path(l, files.name[k], name, i);
+    for (size_t k = 0; k < files.n && st == DT_OK; k++) st = collect_path(l, files.name[k], name, i);
     for (size_t k = first; item->name && k < l->n; k++) { // given: for LMDBs too
         free(l->f[k].name);
         l->f[k].name = dt_xstrdup(item->name);
@@ -305,12 +293,11 @@ dt_status dt_found_check(const dt_found_list *l) {
     for (size_t i = 1; i < l->n && st == DT_OK; i++) {
         const char *a = l->f[all[i - 1].at].path, *b = l->f[all[i].at].path;
         if (all[i].device != all[i - 1].device || all[i].number != all[i - 1].number) continue;
-        st = strcmp(a, b) == 0
-                 ? dt_fail(DT_E_USAGE,
-                           "%s: listed twice in data.path: its records would count twice; to draw "
-                           "from it more often, mix with {path: …, weight: 2}",
-                           a)
-                 : dt_fail(DT_E_USAGE, "%s and %s of data.path are the same file", a, b);
+        st = strcmp(a, b) == 0 ? dt_fail(DT_E_USAGE,
+                                         "%s: listed twice in data.path: its records would count twice; to draw "
+                                         "from it more often, mix with {path: …, weight: 2}",
+                                         a)
+                               : dt_fail(DT_E_USAGE, "%s and %s of data.path are the same file", a, b);
     }
     free(all);
     return st;

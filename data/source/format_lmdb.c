@@ -217,8 +217,7 @@ static bool has_extensions(const entries *l) {
         const char *found = NULL;
         if (!split_key(l, &l->e[i], &n_key, ext, sizeof ext)) continue;
         n_named++;
-        if (sniff(l, l->e[i].offset, l->e[i].size, &found) == DT_OK && found)
-            n_stems += !dt_kind_of_name(ext);
+        if (sniff(l, l->e[i].offset, l->e[i].size, &found) == DT_OK && found) n_stems += !dt_kind_of_name(ext);
     }
     return n_named > n_stems && 2 * n_named > n_seen;
 }

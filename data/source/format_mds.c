@@ -25,13 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    MAX_COLUMNS = 256,
-    MAX_CONFIG_BYTES = 1 << 20,
-    MAX_PART_BYTES = 1 << 30,
-    MAX_TEXT = 1024,
-    MAX_NAME = 200
-};
+enum { MAX_COLUMNS = 256, MAX_CONFIG_BYTES = 1 << 20, MAX_PART_BYTES = 1 << 30, MAX_TEXT = 1024, MAX_NAME = 200 };
 
 typedef struct column {
     char name[MAX_NAME];
@@ -66,8 +60,8 @@ static dt_status read_column(shard *d, json_t *root, size_t i) {
     json_t *name = json_array_get(json_object_get(root, "column_names"), i);
     json_t *encoding = json_array_get(json_object_get(root, "column_encodings"), i);
     json_t *size = json_array_get(json_object_get(root, "column_sizes"), i);
-    if (!json_is_string(name) || !json_is_string(encoding) ||
-        json_string_length(name) >= MAX_NAME || json_string_length(encoding) >= MAX_NAME)
+    if (!json_is_string(name) || !json_is_string(encoding) || json_string_length(name) >= MAX_NAME ||
+        json_string_length(encoding) >= MAX_NAME)
         return damaged(d, "a column without name or encoding");
     snprintf(c->name, sizeof c->name, "%s", json_string_value(name));
     snprintf(c->encoding, sizeof c->encoding, "%s", json_string_value(encoding));
@@ -119,18 +113,16 @@ static const struct type {
     const char *name, *tail;
     uint8_t code, size; // of an array's header; of a number
     char kind;          // unsigned, integer, float
-} TYPES[] = {
-    {"uint8", "u8", 8, 1, 'u'},   {"int8", "i8", 9, 1, 'i'},      {"uint16", "u16", 16, 2, 'u'},
-    {"int16", "i16", 17, 2, 'i'}, {"float16", "f16", 18, 2, 'f'}, {"uint32", "u32", 32, 4, 'u'},
-    {"int32", "i32", 33, 4, 'i'}, {"float32", "f32", 34, 4, 'f'}, {"uint64", "u64", 64, 8, 'u'},
-    {"int64", "i64", 65, 8, 'i'}, {"float64", "f64", 66, 8, 'f'}};
+} TYPES[] = {{"uint8", "u8", 8, 1, 'u'},   {"int8", "i8", 9, 1, 'i'},      {"uint16", "u16", 16, 2, 'u'},
+             {"int16", "i16", 17, 2, 'i'}, {"float16", "f16", 18, 2, 'f'}, {"uint32", "u32", 32, 4, 'u'},
+             {"int32", "i32", 33, 4, 'i'}, {"float32", "f32", 34, 4, 'f'}, {"uint64", "u64", 64, 8, 'u'},
+             {"int64", "i64", 65, 8, 'i'}, {"float64", "f64", 66, 8, 'f'}};
 enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
 
 // The element type of a name of n bytes, or (NULL) of a code.
 static const struct type *type_of(const char *name, size_t n, uint8_t code) {
     for (const struct type *t = TYPES; t < TYPES + N_TYPES; t++)
-        if (name ? strlen(t->name) == n && memcmp(t->name, name, n) == 0 : t->code == code)
-            return t;
+        if (name ? strlen(t->name) == n && memcmp(t->name, name, n) == 0 : t->code == code) return t;
     return NULL;
 }
 
@@ -144,8 +136,7 @@ static dt_status set_number(shard *d, const column *c, const struct type *t, con
     memcpy(&v, p, sizeof v);
     char text[24];
     if (t->kind == 'u') snprintf(text, sizeof text, "%llu", (unsigned long long)u);
-    if (t->kind == 'i')
-        snprintf(text, sizeof text, "%lld", (long long)((int64_t)(u << unused) >> unused));
+    if (t->kind == 'i') snprintf(text, sizeof text, "%lld", (long long)((int64_t)(u << unused) >> unused));
     if (t->kind != 'f') return dt_catalog_set(d->s->c, c->name, text);
     if (t->size == 2) v = half_to_double((uint16_t)u);
     if (t->size == 4) v = f;
@@ -256,8 +247,7 @@ static dt_status add_samples(shard *d) {
     for (; st == DT_OK && d->number < d->n_samples; d->number++) {
         const uint8_t *p = (const uint8_t *)offsets + 4 * (size_t)d->number;
         const uint32_t begin = dt_le32(p), end = dt_le32(p + 4);
-        st = end < begin || end > d->s->blob->n_bytes ? damaged(d, "cut in its samples")
-                                                      : add_sample(d, begin, end);
+        st = end < begin || end > d->s->blob->n_bytes ? damaged(d, "cut in its samples") : add_sample(d, begin, end);
     }
     free(offsets);
     return st;
@@ -272,8 +262,7 @@ static dt_status mds_scan(dt_scan *s) {
     dt_status st = read_head(&d);
     for (uint32_t i = 0; st == DT_OK && i < d.n_columns; i++)
         if (strcmp(d.columns[i].encoding, "pkl") == 0) // skipped unread
-            dt_warn("%s: column %s holds pickles and is left out", s->blob->path,
-                    d.columns[i].name);
+            dt_warn("%s: column %s holds pickles and is left out", s->blob->path, d.columns[i].name);
     if (st == DT_OK) st = add_samples(&d);
     free(d.columns);
     free(d.stem);

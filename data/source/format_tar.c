@@ -19,8 +19,7 @@ static bool tar_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     return dt_tar_starts(head, n_bytes) || dt_text_ends(path, ".tar");
 }
 
-static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar, dt_tar_links **links,
-                              dt_examples *lost) {
+static dt_status scan_entries(dt_scan *s, uint32_t shard, dt_tar *tar, dt_tar_links **links, dt_examples *lost) {
     dt_tar_entry e;
     char last[DT_TAR_MAX_PATH] = "", ext[64];
     bool more = true;
@@ -53,8 +52,7 @@ static dt_status tar_scan(dt_scan *s) {
     dt_tar_links_destroy(links);
     s->peek = NULL;
     if (lost.n > 0) {
-        dt_warn("%s: %zu links lead to no file of the tar and are left out: %s", s->blob->path,
-                lost.n, lost.text);
+        dt_warn("%s: %zu links lead to no file of the tar and are left out: %s", s->blob->path, lost.n, lost.text);
         s->partial = true;
     }
     if (st == DT_E_DATA && s->lenient && s->c->n_records > 0) {

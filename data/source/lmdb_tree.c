@@ -49,8 +49,8 @@ typedef struct walk {
 } walk;
 
 static dt_status damaged(const walk *w, uint64_t page, const char *what) {
-    return dt_fail(DT_E_DATA, "%s: page %llu: %s; the file is damaged, copy or pack it again",
-                   w->blob->path, (unsigned long long)page, what);
+    return dt_fail(DT_E_DATA, "%s: page %llu: %s; the file is damaged, copy or pack it again", w->blob->path,
+                   (unsigned long long)page, what);
 }
 
 static dt_status read_page(walk *w, uint64_t number, int level, const uint8_t **out) {
@@ -70,15 +70,13 @@ static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_
         return damaged(w, number, "a value beyond the end of the file");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, head, sizeof head));
     uint32_t n = dt_le32(head + 12);
-    if (!(dt_le16(head + 10) & P_OVERFLOW) || n > w->n_pages - number ||
-        size + PAGE_HEADER > n * w->page_bytes)
+    if (!(dt_le16(head + 10) & P_OVERFLOW) || n > w->n_pages - number || size + PAGE_HEADER > n * w->page_bytes)
         return damaged(w, number, "overflow pages that do not hold their value");
     *offset = number * w->page_bytes + PAGE_HEADER;
     return DT_OK;
 }
 
-static dt_status note_named(walk *w, uint64_t number, const char *name, const uint8_t *db,
-                            uint64_t size) {
+static dt_status note_named(walk *w, uint64_t number, const char *name, const uint8_t *db, uint64_t size) {
     size_t at = strlen(w->names);
     if (size != DB_BYTES) return damaged(w, number, "a named database that is none");
     snprintf(w->names + at, sizeof w->names - at, "%s%s", w->n_named ? ", " : "", name);
@@ -94,8 +92,7 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
     uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0;
     char key[MAX_KEY + 1];
     if (flags & F_DUPDATA)
-        return dt_fail(DT_E_DATA, "%s: has several values a key (dupsort), which are not read",
-                       w->blob->path);
+        return dt_fail(DT_E_DATA, "%s: has several values a key (dupsort), which are not read", w->blob->path);
     if (n_key > MAX_KEY || at + NODE_HEADER + n_key + stored > w->page_bytes)
         return damaged(w, number, "an entry that leaves its page");
     memcpy(key, node + NODE_HEADER, n_key);
@@ -118,8 +115,7 @@ static dt_status walk_page(walk *w, uint64_t number, int level) {
         return damaged(w, number, "neither a branch nor a leaf");
     for (uint32_t i = 0; i < (lower - PAGE_HEADER) / 2u; i++) {
         uint32_t at = dt_le16(p + PAGE_HEADER + 2 * i);
-        if (at < lower || at + NODE_HEADER > w->page_bytes)
-            return damaged(w, number, "an entry that leaves its page");
+        if (at < lower || at + NODE_HEADER > w->page_bytes) return damaged(w, number, "an entry that leaves its page");
         if (flags & P_LEAF) {
             DT_TRY(visit_leaf(w, number, p, at));
         } else {
@@ -133,10 +129,8 @@ static dt_status walk_page(walk *w, uint64_t number, int level) {
 // The one named database that stands for the file.
 static dt_status walk_named(walk *w) {
     if (w->n_named > 1 || w->n_entries > 0)
-        return dt_fail(
-            DT_E_DATA,
-            "%s: has named databases (%s)%s: copy the one you mean into a file of its own",
-            w->blob->path, w->names, w->n_entries ? " beside other entries" : "");
+        return dt_fail(DT_E_DATA, "%s: has named databases (%s)%s: copy the one you mean into a file of its own",
+                       w->blob->path, w->names, w->n_entries ? " beside other entries" : "");
     if (w->named_root == UINT64_MAX) return DT_OK; // empty
     w->n_named = 0;
     DT_TRY(walk_page(w, w->named_root, 0));
@@ -150,11 +144,9 @@ typedef struct meta {
 
 static bool read_meta(const dt_blob *b, uint64_t at, meta *m) {
     uint8_t p[152];
-    if (at > b->n_bytes || b->n_bytes - at < sizeof p || dt_blob_read(b, at, p, sizeof p) != DT_OK)
-        return false;
+    if (at > b->n_bytes || b->n_bytes - at < sizeof p || dt_blob_read(b, at, p, sizeof p) != DT_OK) return false;
     uint32_t page_bytes = dt_le32(p + 40); // of the free list's record
-    if ((int)dt_le32(p + 16) != MAGIC || dt_le32(p + 20) != 1 || !(dt_le16(p + 10) & P_META))
-        return false;
+    if ((int)dt_le32(p + 16) != MAGIC || dt_le32(p + 20) != 1 || !(dt_le16(p + 10) & P_META)) return false;
     if (page_bytes < 256 || page_bytes > 65536 || (page_bytes & (page_bytes - 1))) return false;
     *m = (meta){.page_bytes = page_bytes,
                 .db_flags = dt_le16(p + 88 + 4),
@@ -168,13 +160,11 @@ dt_status dt_lmdb_walk(const dt_blob *b, dt_lmdb_visit visit, void *arg) {
     meta m[2];
     bool ok0 = read_meta(b, 0, &m[0]);
     bool ok1 = read_meta(b, ok0 ? m[0].page_bytes : 4096, &m[1]);
-    if (!ok0 && !ok1)
-        return dt_fail(DT_E_DATA, "%s: not an LMDB file (or cut before its second page)", b->path);
+    if (!ok0 && !ok1) return dt_fail(DT_E_DATA, "%s: not an LMDB file (or cut before its second page)", b->path);
     const meta *newest = !ok1 || (ok0 && m[0].txn > m[1].txn) ? &m[0] : &m[1];
     if (newest->last_page >= b->n_bytes / newest->page_bytes)
-        return dt_fail(DT_E_DATA,
-                       "%s: cut: it has %llu bytes and its header says %llu; copy it again",
-                       b->path, (unsigned long long)b->n_bytes,
+        return dt_fail(DT_E_DATA, "%s: cut: it has %llu bytes and its header says %llu; copy it again", b->path,
+                       (unsigned long long)b->n_bytes,
                        (unsigned long long)((newest->last_page + 1) * newest->page_bytes));
     if (newest->root == UINT64_MAX) return DT_OK; // empty
     walk w = {.blob = b, .page_bytes = newest->page_bytes, .visit = visit, .arg = arg};

@@ -37,8 +37,7 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
         dt_fail(DT_E_DATA,
                 "%s: record %s: member json has %llu bytes; above %d it is taken for data, not for "
                 "metadata",
-                s->c->shards[r->shard].path, dt_catalog_str(s->c, r->key), (unsigned long long)size,
-                MAX_JSON_BYTES);
+                s->c->shards[r->shard].path, dt_catalog_str(s->c, r->key), (unsigned long long)size, MAX_JSON_BYTES);
         return count_bad(s); // the rows are kept
     }
     DT_TRY(read_member(s, offset, text, size));

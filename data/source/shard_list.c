@@ -23,8 +23,7 @@ static char *beside(const char *list, const char *base, const char *name) {
     int n = slash ? (int)(slash - list) + 1 : 0;
     if (name[0] == '/' || dt_blob_is_url(name)) return dt_xstrdup(name);
     if (base && (base[0] == '/' || dt_blob_is_url(base))) return dt_xprintf("%s/%s", base, name);
-    return base && *base ? dt_xprintf("%.*s%s/%s", n, list, base, name)
-                         : dt_xprintf("%.*s%s", n, list, name);
+    return base && *base ? dt_xprintf("%.*s%s/%s", n, list, base, name) : dt_xprintf("%.*s%s", n, list, name);
 }
 
 // Takes `path` over. A list that a server has may not lead to files of this machine, nor to another server.
@@ -39,18 +38,15 @@ static dt_status push(dt_listing *l, const char *list, char *path, const char *s
                        list, l->n);
     }
     l->shard = dt_xgrow(l->shard, l->n, sizeof *l->shard);
-    l->shard[l->n++] =
-        (dt_listed){.path = path,
-                    .set = set ? dt_xstrdup(set) : NULL,
-                    .n_records = json_is_integer(count) ? (int64_t)json_integer_value(count) : -1};
+    l->shard[l->n++] = (dt_listed){.path = path,
+                                   .set = set ? dt_xstrdup(set) : NULL,
+                                   .n_records = json_is_integer(count) ? (int64_t)json_integer_value(count) : -1};
     return DT_OK;
 }
 
 // ---- wids ------------------------------------------------------------------------------------------
 static const char *without_scheme(const char *url) {
-    return strncmp(url, "file://", 7) == 0 ? url + 7
-           : strncmp(url, "file:", 5) == 0 ? url + 5
-                                           : url;
+    return strncmp(url, "file://", 7) == 0 ? url + 7 : strncmp(url, "file:", 5) == 0 ? url + 5 : url;
 }
 
 static dt_status add_wids(dt_listing *l, const char *path, json_t *spec, const char *set) {
@@ -105,14 +101,12 @@ static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t 
     const char *raw = basename_of(shard, "raw_data"), *zip = basename_of(shard, "zip_data");
     const char *compression = json_string_value(json_object_get(shard, "compression"));
     if (!format || strcmp(format, "mds") != 0)
-        return dt_fail(DT_E_DATA, "%s: shard %zu is of format %s; only mds is read", path, i,
-                       format ? format : "?");
+        return dt_fail(DT_E_DATA, "%s: shard %zu is of format %s; only mds is read", path, i, format ? format : "?");
     if (!raw) return dt_fail(DT_E_DATA, "%s: shard %zu has no name", path, i);
     char *file = beside(path, NULL, raw);
     if (zip && !dt_io_exists(file)) {
         free(file);
-        if (compression && strncmp(compression, "zstd", 4) != 0 &&
-            strncmp(compression, "gz", 2) != 0)
+        if (compression && strncmp(compression, "zstd", 4) != 0 && strncmp(compression, "gz", 2) != 0)
             return dt_fail(DT_E_DATA,
                            "%s: %s is compressed with %s; zstd and gz are read: write the set with "
                            "one of those, or unpack it",
@@ -134,8 +128,7 @@ static dt_status parse_mds(dt_listing *l, const char *path, json_t *root) {
 }
 
 // ---- either ----------------------------------------------------------------------------------------
-dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text, size_t n_bytes,
-                              bool *is_list) {
+dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text, size_t n_bytes, bool *is_list) {
     json_error_t error;
     json_t *root = json_loadb(text, n_bytes, 0, &error);
     dt_status st = DT_OK;
@@ -143,8 +136,7 @@ dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text,
     if (!root) return dt_fail(DT_E_DATA, "%s:%d: not JSON: %s", path, error.line, error.text);
     if (json_is_array(json_object_get(root, "shards")))
         st = parse_mds(l, path, root);
-    else if (json_is_array(json_object_get(root, "shardlist")) ||
-             json_is_array(json_object_get(root, "datasets")))
+    else if (json_is_array(json_object_get(root, "shardlist")) || json_is_array(json_object_get(root, "datasets")))
         st = parse_wids(l, path, root);
     else
         *is_list = false;

@@ -20,8 +20,7 @@ typedef struct dt_listing {
 
 // Appends the shards that `text`, from file `path`, lists. *is_list = false: it is neither of the two formats.
 // DT_E_DATA: not JSON, or a shard is compressed in a way that is not read, or not on the server that has the list.
-dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text, size_t n_bytes,
-                              bool *is_list);
+dt_status dt_shard_list_parse(dt_listing *l, const char *path, const char *text, size_t n_bytes, bool *is_list);
 dt_status dt_shard_list_read(dt_listing *l, const char *path, bool *is_list);
 void dt_shard_list_fini(dt_listing *l);
 

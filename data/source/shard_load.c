@@ -58,8 +58,7 @@ static const dt_file_format *format_of(const char *path, const uint8_t *head, si
 }
 
 // Opens the file, or its unpacked copy under the file's name.
-static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b, uint8_t *head,
-                            size_t *n_head) {
+static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b, uint8_t *head, size_t *n_head) {
     DT_TRY(dt_blob_open(b, j->path));
     for (int round = 0; round < 2; round++) {
         *n_head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
@@ -93,8 +92,7 @@ static bool may_write(const char *path) {
 
 // Reads an index of the file into j->index. writes: it may be replaced. *usable: it describes these bytes. j->stamp 0
 // becomes the index's.
-static dt_status read_index(dt_shard_job *j, const char *path, bool writes, bool *usable,
-                            bool *may_replace) {
+static dt_status read_index(dt_shard_job *j, const char *path, bool writes, bool *usable, bool *may_replace) {
     char *data = NULL;
     size_t n = 0;
     bool stale;
@@ -107,8 +105,8 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool writes, bool
     dt_status st = dt_index_check(j->path, path, data, n, j->n_bytes, &stamp, &stale, &source_hash);
     if (st == DT_OK && !stale && newer && source_hash == 0) { // no hash finds it
         stale = writes && may_write(path);
-        dt_warn_alike("%s: written after %s: %s (touch the index if it fits the file)", j->path,
-                      path, stale ? "scanned again" : "read by it, as it cannot be replaced");
+        dt_warn_alike("%s: written after %s: %s (touch the index if it fits the file)", j->path, path,
+                      stale ? "scanned again" : "read by it, as it cannot be replaced");
     }
     if (st == DT_OK && !stale) {
         *usable = true;
@@ -121,10 +119,9 @@ static dt_status read_index(dt_shard_job *j, const char *path, bool writes, bool
     DT_TRY(st);
     *may_replace = source_hash == 0;
     if (source_hash)
-        dt_warn_alike(
-            "%s: changed since its index was written: scanned, and not checked by hash; pack "
-            "it again",
-            j->path);
+        dt_warn_alike("%s: changed since its index was written: scanned, and not checked by hash; pack "
+                      "it again",
+                      j->path);
     return DT_OK;
 }
 
@@ -134,8 +131,8 @@ static void write_index(const dt_shard_job *j, const char *path) {
     dt_error_clear();
 }
 
-static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_blob *b,
-                           const char *index_path, bool write, const dt_reader_options *o) {
+static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_blob *b, const char *index_path,
+                           bool write, const dt_reader_options *o) {
     dt_blob near = *b;
     if (b->store->remote) dt_blob_by_window(&near, b);
     dt_scan s = {.c = dt_catalog_create(), .blob = &near, .lenient = o->lenient};
@@ -159,12 +156,9 @@ static dt_status no_format(const dt_shard_job *j, const uint8_t *head, size_t n)
         return dt_fail(DT_E_DATA,
                        "%s: one file of kind %s (by its first bytes), no data set: %s, or pack it "
                        "(dtrain pack)",
-                       j->path, k->name,
-                       dt_blob_is_url(j->path) ? "copy it here"
-                                               : "give the folder that it lies in");
-    return dt_fail(
-        DT_E_DATA,
-        "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file", j->path);
+                       j->path, k->name, dt_blob_is_url(j->path) ? "copy it here" : "give the folder that it lies in");
+    return dt_fail(DT_E_DATA, "%s: neither LMDB nor tar nor MDS (by its first bytes): damaged, or no data file",
+                   j->path);
 }
 
 // The index beside a file; of https://host/x.tar?dl=1 it is https://host/x.tar.index?dl=1. Heap.
@@ -279,8 +273,7 @@ static void work(void *arg, int index) {
     }
 }
 
-dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
-                         const dt_reader_options *o) {
+dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache, const dt_reader_options *o) {
     loading l = {.jobs = jobs, .n = n, .cache = cache, .options = o, .shown_s = dt_clock_s()};
     // waiting for a disk needs no core, so there are more threads than cores
     int wanted = 2 * dt_usable_cores();

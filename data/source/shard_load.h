@@ -9,9 +9,8 @@
 typedef struct dt_shard_job {
     const char *path;
     // out
-    char *file; // where its bytes are, if not at path
-    dt_blob
-        kept; // to read from: an unpacked copy, which must stay open, or an object of a URL; else closed
+    char *file;   // where its bytes are, if not at path
+    dt_blob kept; // to read from: an unpacked copy, which must stay open, or an object of a URL; else closed
     const char *format;
     uint64_t n_bytes, version, stamp; // of what is read
     dt_buffer index;                  // its rows as index_file.h has them
@@ -22,8 +21,7 @@ typedef struct dt_shard_job {
 } dt_shard_job;
 
 // Gets all jobs ready, by several threads. What fails is the first file, in order, that cannot be loaded.
-dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache,
-                         const dt_reader_options *o);
+dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache, const dt_reader_options *o);
 void dt_shard_job_fini(dt_shard_job *j); // closes fd
 
 #endif

@@ -54,14 +54,13 @@ static dt_status expand_one(char *text, int nesting, dt_names *out) {
     return st;
 }
 
-static dt_status expand_alternatives(const char *text, const char *open, const char *close,
-                                     int nesting, dt_names *out) {
+static dt_status expand_alternatives(const char *text, const char *open, const char *close, int nesting,
+                                     dt_names *out) {
     const char *begin = open + 1;
     int depth = 0;
     for (const char *p = begin; p <= close; p++) {
         if (p == close || (depth == 0 && *p == ',')) {
-            DT_TRY(expand_one(dt_xprintf("%.*s%.*s%s", (int)(open - text), text, (int)(p - begin),
-                                         begin, close + 1),
+            DT_TRY(expand_one(dt_xprintf("%.*s%.*s%s", (int)(open - text), text, (int)(p - begin), begin, close + 1),
                               nesting, out));
             begin = p + 1;
         }
@@ -70,21 +69,18 @@ static dt_status expand_alternatives(const char *text, const char *open, const c
     return DT_OK;
 }
 
-static dt_status expand_range(const char *text, const char *open, const char *close, int nesting,
-                              dt_names *out) {
+static dt_status expand_range(const char *text, const char *open, const char *close, int nesting, dt_names *out) {
     unsigned long long first, last;
     int n_first = 0, n_all = 0;
-    if (!isdigit((unsigned char)open[1]) ||
-        sscanf(open, "{%llu%n..%llu}%n", &first, &n_first, &last, &n_all) != 2 ||
+    if (!isdigit((unsigned char)open[1]) || sscanf(open, "{%llu%n..%llu}%n", &first, &n_first, &last, &n_all) != 2 ||
         open + n_all != close + 1 || last < first || last - first >= MAX_SHARDS)
         return dt_fail(DT_E_USAGE,
                        "%s: a brace pattern looks like name-{000000..000127}.tar (ascending) or "
                        "name-{a,b}.tar",
                        text);
     for (unsigned long long i = first; i <= last; i++)
-        DT_TRY(expand_one(
-            dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, close + 1),
-            nesting, out));
+        DT_TRY(
+            expand_one(dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, close + 1), nesting, out));
     return DT_OK;
 }
 
@@ -93,15 +89,12 @@ static dt_status expand(const char *text, int nesting, dt_names *out) {
     bool comma;
     if (!open) {
         dt_names_add(out, text);
-        return out->n <= MAX_SHARDS
-                   ? DT_OK
-                   : dt_fail(DT_E_USAGE, "%s: more than %d shards", text, MAX_SHARDS);
+        return out->n <= MAX_SHARDS ? DT_OK : dt_fail(DT_E_USAGE, "%s: more than %d shards", text, MAX_SHARDS);
     }
     const char *close = closing(open, &comma);
     if (!close || nesting == MAX_NESTING)
         return dt_fail(DT_E_USAGE, "%s: %s", text, close ? "too many braces" : "a { without its }");
-    return comma ? expand_alternatives(text, open, close, nesting, out)
-                 : expand_range(text, open, close, nesting, out);
+    return comma ? expand_alternatives(text, open, close, nesting, out) : expand_range(text, open, close, nesting, out);
 }
 
 // ---- files that are there ------------------------------------------------------------------------
@@ -134,8 +127,7 @@ static dt_status expand_objects(const char *pattern, dt_names *out, bool *matche
 
 static dt_status expand_glob(const char *pattern, dt_names *out, bool *matched) {
     *matched = true;
-    if (dt_s3_is_url(pattern) && strpbrk(dt_path_base(pattern), "*?["))
-        return expand_objects(pattern, out, matched);
+    if (dt_s3_is_url(pattern) && strpbrk(dt_path_base(pattern), "*?[")) return expand_objects(pattern, out, matched);
     // a ? in a URL begins its query
     if (dt_blob_is_url(pattern) || dt_io_exists(pattern) || !strpbrk(pattern, "*?[")) {
         dt_names_add(out, pattern);
@@ -205,8 +197,7 @@ dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
 // ---- members -------------------------------------------------------------------------------------
 bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {
     const char *base = dt_path_base(path), *dot = strchr(base, '.');
-    if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || dt_name_is_private(path))
-        return false;
+    if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || dt_name_is_private(path)) return false;
     *n_key = (size_t)(dot - path);
     size_t i = 0;
     for (; dot[1 + i]; i++) ext[i] = (char)tolower((unsigned char)dot[1 + i]);

@@ -56,8 +56,7 @@ static dt_status append_file(opening *o, size_t i) {
     dt_catalog *c = o->s->catalog;
     dt_shard_job *j = &o->jobs[i];
     bool stale = false;
-    DT_TRY(dt_index_parse(c, j->path, j->path, j->index.data, j->index.n_bytes, j->n_bytes,
-                          j->stamp, &stale));
+    DT_TRY(dt_index_parse(c, j->path, j->path, j->index.data, j->index.n_bytes, j->n_bytes, j->stamp, &stale));
     dt_buffer_fini(&j->index);
     c->shards[c->n_shards - 1].file = j->file;
     c->shards[c->n_shards - 1].version = j->version;
@@ -84,8 +83,7 @@ static dt_status append_all(opening *o) {
             DT_TRY(dt_raw_load(c, f->path));
         else
             DT_TRY(append_file(o, job++));
-        if (f->is_raw)
-            o->s->kind = o->s->kind && strcmp(o->s->kind, "folder") != 0 ? "mixed" : "folder";
+        if (f->is_raw) o->s->kind = o->s->kind && strcmp(o->s->kind, "folder") != 0 ? "mixed" : "folder";
         const uint32_t n = c->n_records - first;
         if (f->n_records >= 0 && f->n_records != n) // the list is older than its shards
             dt_warn_alike("%s: has %u records, and the list of shards says %lld: it is not the one "
@@ -93,11 +91,9 @@ static dt_status append_all(opening *o) {
                           f->path, n, (long long)f->n_records);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
         int column = dt_catalog_find_column(c, "set");
-        bool theirs = mixed && column >= 0 && c->n_records > first &&
-                      dt_catalog_has(c, column, first, c->n_records);
+        bool theirs = mixed && column >= 0 && c->n_records > first && dt_catalog_has(c, column, first, c->n_records);
         if (theirs && !warned)
-            dt_warn_alike("%s: its records have a column `set` of their own, which is kept",
-                          f->path);
+            dt_warn_alike("%s: its records have a column `set` of their own, which is kept", f->path);
         warned = warned || theirs;
         if (mixed && !theirs) DT_TRY(dt_catalog_set_from(c, first, "set", f->name));
     }
@@ -106,10 +102,9 @@ static dt_status append_all(opening *o) {
 
 static void tell(const opening *o) {
     if (o->n_bad)
-        dt_warn_alike(
-            "%u records have metadata that cannot be read and are without those columns; the "
-            "first: %s",
-            o->n_bad, o->first_bad);
+        dt_warn_alike("%u records have metadata that cannot be read and are without those columns; the "
+                      "first: %s",
+                      o->n_bad, o->first_bad);
     if (o->cache.n_files) {
         char *dir = dt_io_cache_folder(o->cache.dir, DT_CACHE_UNPACKED);
         dt_warn("unpacked %llu compressed files, %.0f MB, into %s (data.cache_dir), which may take "
@@ -162,10 +157,9 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
                                const dt_reader_options *options) {
     dt_reader_options defaults = {.write_index = true};
     if (!options) options = &defaults;
-    opening o = {
-        .s = dt_xcalloc(1, sizeof *o.s),
-        .cache = {.dir = options->cache_dir,
-                  .max_bytes = options->cache_bytes ? options->cache_bytes : DT_CACHE_AUTO_BYTES}};
+    opening o = {.s = dt_xcalloc(1, sizeof *o.s),
+                 .cache = {.dir = options->cache_dir,
+                           .max_bytes = options->cache_bytes ? options->cache_bytes : DT_CACHE_AUTO_BYTES}};
     dt_reader *s = o.s;
     *out = NULL;
     s->catalog = dt_catalog_create();
@@ -221,8 +215,7 @@ void dt_reader_close(dt_reader *s) {
 // A copy of a compressed shard lies in the host's cache already.
 static void keep(const dt_reader *s, dt_blob *b, uint32_t shard) {
     const dt_shard *sh = &s->catalog->shards[shard];
-    if (s->cache && !sh->file && (s->keeps_files || b->store->remote))
-        dt_blob_keep(b, s->cache, sh->stamp);
+    if (s->cache && !sh->file && (s->keeps_files || b->store->remote)) dt_blob_keep(b, s->cache, sh->stamp);
 }
 
 void dt_reader_keep(dt_reader *s, dt_blob_cache *cache, bool files) {
@@ -240,26 +233,24 @@ dt_status dt_set_context(const dt_reader *s, uint32_t record, uint32_t member, d
     const dt_catalog *c = s->catalog;
     const dt_record *r = &c->records[record];
     const dt_member *m = &c->members[member];
-    return dt_fail_context(code, "%s: record %s, member %s (%llu bytes at offset %llu)",
-                           c->shards[r->shard].path, dt_catalog_str(c, r->key),
-                           dt_catalog_str(c, c->exts[m->ext]), (unsigned long long)m->size,
+    return dt_fail_context(code, "%s: record %s, member %s (%llu bytes at offset %llu)", c->shards[r->shard].path,
+                           dt_catalog_str(c, r->key), dt_catalog_str(c, c->exts[m->ext]), (unsigned long long)m->size,
                            (unsigned long long)m->offset);
 }
 
 // Whether what was opened by the shard's path is still the file that the rows are of. A file that was only touched is.
 static dt_status check_file(const dt_shard *sh, const dt_blob *b) {
     uint64_t stamp = sh->stamp; // 0: a file of a folder, which is one record
-    if (stamp != 0 && b->n_bytes == sh->n_bytes && b->version != sh->version)
-        DT_TRY(dt_blob_stamp(b, &stamp));
+    if (stamp != 0 && b->n_bytes == sh->n_bytes && b->version != sh->version) DT_TRY(dt_blob_stamp(b, &stamp));
     if (b->n_bytes == sh->n_bytes && stamp == sh->stamp) return DT_OK;
-    return dt_fail(stamp != 0 ? DT_E_STORAGE : DT_E_DATA,
-                   "%s: is another file than when it was opened: start again", sh->path);
+    return dt_fail(stamp != 0 ? DT_E_STORAGE : DT_E_DATA, "%s: is another file than when it was opened: start again",
+                   sh->path);
 }
 
 // n_head bytes at `offset`, then the n_bytes behind them. Two threads may open the same shard at once: the second one
 // drops its own.
-static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head,
-                            size_t n_head, void *dst, size_t n_bytes) {
+static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
+                            size_t n_bytes) {
     const dt_shard *sh = &s->catalog->shards[shard];
     dt_blob *kept = s->blobs[shard], own = {.store = NULL};
     if (!kept) {
@@ -287,30 +278,26 @@ static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void 
 }
 
 // What a server refuses is no damage of a record.
-static dt_status read_shard(dt_reader *s, uint32_t shard, uint64_t offset, void *head,
-                            size_t n_head, void *dst, size_t n_bytes) {
+static dt_status read_shard(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
+                            size_t n_bytes) {
     const dt_status st = read_parts(s, shard, offset, head, n_head, dst, n_bytes);
     return st == DT_E_DATA && dt_blob_is_url(s->catalog->shards[shard].path) ? DT_E_STORAGE : st;
 }
 
-dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst,
-                               size_t n_bytes) {
+dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes) {
     return read_shard(s, shard, offset, NULL, 0, dst, n_bytes);
 }
 
 static dt_status check_hash(const dt_reader *s, uint32_t record, uint32_t member, uint64_t hash) {
     const dt_member *m = &s->catalog->members[member];
     if (!m->has_hash || hash == m->hash) return DT_OK;
-    dt_status st =
-        dt_fail(DT_E_DATA, "its bytes are not those that were packed (XXH3 differs): the file was "
-                           "changed or the disk is bad; copy or pack it again");
+    dt_status st = dt_fail(DT_E_DATA, "its bytes are not those that were packed (XXH3 differs): the file was "
+                                      "changed or the disk is bad; copy or pack it again");
     return dt_set_context(s, record, member, st);
 }
 
-dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify,
-                          dt_span bytes) {
-    if (bytes.n_bytes == 0)
-        return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "it is empty"));
+dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_span bytes) {
+    if (bytes.n_bytes == 0) return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "it is empty"));
     if (!verify || !s->catalog->members[member].has_hash) return DT_OK;
     return check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
 }
@@ -338,15 +325,13 @@ static uint8_t *place_for(dt_buffer *b, uint64_t offset, size_t n_bytes) {
     return p ? p + ((offset - (uintptr_t)p) & (LINE - MALLOC_ALIGN)) : NULL;
 }
 
-dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool verify,
-                         dt_buffer *scratch, dt_span *out) {
+dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
+                         dt_span *out) {
     const dt_member *m = &s->catalog->members[member];
     uint8_t *data = place_for(scratch, m->offset, (size_t)m->size);
-    if (!data)
-        return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "no memory for its bytes"));
+    if (!data) return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "no memory for its bytes"));
     for (bool again = true;; again = false) {
-        dt_status st =
-            dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
+        dt_status st = dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
         if (st != DT_OK) return dt_set_context(s, record, member, st);
         st = dt_reader_check(s, record, member, verify, (dt_span){data, m->size});
         if (st == DT_OK || !again || !dt_reader_forget(s, record, member)) {
@@ -385,8 +370,7 @@ dt_status dt_reader_blame(dt_reader *s, uint32_t record) {
     const dt_error_kept why = dt_error_keep();
     dt_blob b = {.store = NULL};
     dt_status st = DT_OK;
-    if (sh->stamp != 0 && !sh->file && !dt_blob_is_url(sh->path) &&
-        dt_blob_open(&b, sh->path) == DT_OK)
+    if (sh->stamp != 0 && !sh->file && !dt_blob_is_url(sh->path) && dt_blob_open(&b, sh->path) == DT_OK)
         st = check_file(sh, &b);
     dt_blob_close(&b);
     if (st == DT_E_STORAGE) return st;
@@ -402,8 +386,8 @@ dt_status dt_reader_blame(dt_reader *s, uint32_t record) {
 // ---- to two places -----------------------------------------------------------------------------------
 // Reads blocks that are still in L2 when they are hashed. The head comes with the first one: a call of its own
 // costs as much as 5 KiB.
-static dt_status read_blocks(dt_reader *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash,
-                             void *head, size_t n_head, uint8_t *dst, size_t n_bytes) {
+static dt_status read_blocks(dt_reader *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash, void *head,
+                             size_t n_head, uint8_t *dst, size_t n_bytes) {
     enum { BLOCK_BYTES = 256 << 10 };
     for (size_t at = 0; at < n_bytes; at += BLOCK_BYTES, n_head = 0) {
         size_t n = n_bytes - at < BLOCK_BYTES ? n_bytes - at : BLOCK_BYTES;
@@ -415,8 +399,8 @@ static dt_status read_blocks(dt_reader *s, uint32_t shard, uint64_t offset, dt_h
     return DT_OK;
 }
 
-dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, bool verify,
-                               dt_hash_stream *scratch, void *head, void *dst, size_t n_bytes) {
+dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_hash_stream *scratch,
+                               void *head, void *dst, size_t n_bytes) {
     const dt_member *m = &s->catalog->members[member];
     dt_hash_stream *hash = verify && m->has_hash ? scratch : NULL;
     for (bool again = true;; again = false) {

@@ -51,8 +51,8 @@ typedef struct stream {
 } stream;
 
 static dt_status damaged(const stream *s, const char *what) {
-    return dt_fail(DT_E_DATA, "%s: near byte %llu: %s; copy or make it again", s->in->path,
-                   (unsigned long long)s->at, what);
+    return dt_fail(DT_E_DATA, "%s: near byte %llu: %s; copy or make it again", s->in->path, (unsigned long long)s->at,
+                   what);
 }
 
 static dt_status pull(stream *s, size_t *n) {
@@ -92,8 +92,7 @@ static dt_status inflate_all(stream *s, z_stream *z) {
             z->next_out = s->to;
             z->avail_out = OUT_BYTES;
             int r = inflate(z, Z_NO_FLUSH);
-            if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR)
-                return damaged(s, "damaged gzip data");
+            if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR) return damaged(s, "damaged gzip data");
             ended = r == Z_STREAM_END;
             full = !ended && z->avail_out == 0;
             DT_TRY(push(s, OUT_BYTES - z->avail_out));
@@ -120,8 +119,8 @@ static dt_status decompress_all(stream *s, ZSTD_DStream *z) {
             ZSTD_outBuffer out = {s->to, OUT_BYTES, 0};
             left = ZSTD_decompressStream(z, &out, &in);
             if (ZSTD_isError(left))
-                return dt_fail(DT_E_DATA, "%s: near byte %llu: zstd: %s", s->in->path,
-                               (unsigned long long)s->at, ZSTD_getErrorName(left));
+                return dt_fail(DT_E_DATA, "%s: near byte %llu: zstd: %s", s->in->path, (unsigned long long)s->at,
+                               ZSTD_getErrorName(left));
             full = left > 0 && out.pos == out.size;
             DT_TRY(push(s, out.pos));
         }
@@ -183,8 +182,7 @@ static dt_status write_block(void *arg, const void *data, size_t n_bytes) {
     return dt_io_write(w->file->fd, w->file->path, data, n_bytes);
 }
 
-static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
-                                const char *path) {
+static dt_status write_unpacked(dt_unpack_cache *c, const dt_blob *in, const char *dir, const char *path) {
     dt_io_file file;
     DT_TRY(dt_io_remove_leftovers(dir, NULL));
     DT_TRY(dt_io_begin(&file, path)); // locked: another process's make_room leaves it
@@ -228,13 +226,12 @@ static char *plain_name(const char *path) {
     const char *base = dt_path_base(path);
     for (int i = 0; TAILS[i][0]; i++)
         if (dt_text_ends(base, TAILS[i][0]))
-            return dt_xprintf("%.*s%s", (int)(strlen(base) - strlen(TAILS[i][0])), base,
-                              TAILS[i][1]);
+            return dt_xprintf("%.*s%s", (int)(strlen(base) - strlen(TAILS[i][0])), base, TAILS[i][1]);
     return dt_xstrdup(base);
 }
 
-static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char *dir,
-                               const char *file, uint64_t key, int *fd) {
+static dt_status unpack_locked(dt_unpack_cache *c, const dt_blob *in, const char *dir, const char *file, uint64_t key,
+                               int *fd) {
     int lock = -1;
     DT_TRY(lock_byte(dir, key, in->path, &lock));
     *fd = dt_cache_hold(file, O_RDONLY); // another may have made it while we waited

@@ -19,8 +19,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const dt_synth_kind *const KINDS[] = {&synth_biometric, &synth_lens, &synth_acoustic,
-                                             &synth_pose, &synth_photos};
+static const dt_synth_kind *const KINDS[] = {&synth_biometric, &synth_lens, &synth_acoustic, &synth_pose,
+                                             &synth_photos};
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 
 const dt_synth_kind *dt_data_synth_kind(int i) {
@@ -44,8 +44,7 @@ static void work(void *arg, int worker) {
         if (item >= t->job.n || atomic_load(&t->status) != DT_OK) break;
         dt_status st = t->kind->make(&t->job, item);
         int none = DT_OK;
-        if (st != DT_OK && atomic_compare_exchange_strong(&t->status, &none, (int)st))
-            t->first = dt_error_keep();
+        if (st != DT_OK && atomic_compare_exchange_strong(&t->status, &none, (int)st)) t->first = dt_error_keep();
         atomic_fetch_add(&t->done, 1);
         if (worker > 0) continue;
         t->progress.n_items = t->done;
@@ -60,8 +59,8 @@ static dt_status claim_directory(const team_job *t, const char *note_path) {
     const synth_job *j = &t->job;
     char note[256], *old = NULL, **names = NULL;
     size_t n = 0, n_names = 0;
-    snprintf(note, sizeof note, "%s 1 %s %u impressions %u seed %llu\n", t->kind->name,
-             t->kind->unit, j->n, j->n_impressions, (unsigned long long)j->seed);
+    snprintf(note, sizeof note, "%s 1 %s %u impressions %u seed %llu\n", t->kind->name, t->kind->unit, j->n,
+             j->n_impressions, (unsigned long long)j->seed);
     DT_TRY(dt_io_mkdir_all(j->out));
     if (dt_io_exists(note_path)) {
         DT_TRY(dt_io_read_file(&old, &n, note_path, 4096, DT_E_STORAGE));
@@ -112,8 +111,8 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     team_job t = {.progress = {.on = o->progress, .what = "synth"}};
     DT_TRY(find_kind(o->kind, &t.kind));
     if (o->n < 0 || o->n > 10000000 || o->impressions < 0 || o->impressions > 10000)
-        return dt_fail(DT_E_USAGE, "%d %s with %d impressions; expected 1..10000000 and 1..10000",
-                       o->n, t.kind->unit, o->impressions);
+        return dt_fail(DT_E_USAGE, "%d %s with %d impressions; expected 1..10000000 and 1..10000", o->n, t.kind->unit,
+                       o->impressions);
     if (o->impressions && !t.kind->of_people)
         return dt_fail(DT_E_USAGE,
                        "synth %s: no impressions (of subjects) in this kind: --n says "

@@ -24,8 +24,7 @@ typedef struct band {
 
 static band band_pass(float hz, float q, float rate) {
     float w = 2 * 3.14159265f * hz / rate, alpha = sinf(w) / (2 * q), a0 = 1 + alpha;
-    return (band){
-        .b0 = alpha / a0, .b2 = -alpha / a0, .a1 = -2 * cosf(w) / a0, .a2 = (1 - alpha) / a0};
+    return (band){.b0 = alpha / a0, .b2 = -alpha / a0, .a1 = -2 * cosf(w) / a0, .a2 = (1 - alpha) / a0};
 }
 
 static float band_next(band *f, float x) {
@@ -46,16 +45,14 @@ static pipe_sound pipe_of(uint64_t seed, uint32_t pipe) {
     synth_draw d = synth_begin(seed, pipe, 0, "pipe");
     pipe_sound p = {.rate = RATES[(pipe + (uint32_t)synth_uniform(&d, 0, 6)) % 6]};
     float first = synth_uniform(&d, 90, 400);
-    for (int i = 0; i < 3; i++)
-        p.resonance[i] = first * ((float)i + 1) * synth_uniform(&d, 0.95f, 1.05f);
+    for (int i = 0; i < 3; i++) p.resonance[i] = first * ((float)i + 1) * synth_uniform(&d, 0.95f, 1.05f);
     p.q = synth_uniform(&d, 6, 20);
     return p;
 }
 
 static void render(float *out, int n, const pipe_sound *p, bool leak, synth_draw *d) {
     const float tau = 2 * 3.14159265f;
-    float rate = (float)p->rate, hum = synth_uniform(d, 0.005f, 0.05f),
-          phase = synth_uniform(d, 0, tau);
+    float rate = (float)p->rate, hum = synth_uniform(d, 0.005f, 0.05f), phase = synth_uniform(d, 0, tau);
     float flow = synth_uniform(d, 0.02f, 0.12f), pink = 0, falling = expf(-tau * 150 / rate);
     float level = leak ? synth_uniform(d, 0.15f, 0.9f) * flow : 0;
     float centre = synth_uniform(d, 700, 3000), flutter = synth_uniform(d, 2, 9);
@@ -71,8 +68,7 @@ static void render(float *out, int n, const pipe_sound *p, bool leak, synth_draw
         float resonant = 0;
         for (int k = 0; k < 3; k++) resonant += band_next(&ring[k], v);
         v += 1.5f * resonant;
-        for (int k = 1; k <= 3; k++)
-            v += hum / (float)k * sinf(tau * 50 * (float)k * t + phase * (float)k);
+        for (int k = 1; k <= 3; k++) v += hum / (float)k * sinf(tau * 50 * (float)k * t + phase * (float)k);
         out[i] = v;
     }
 }
@@ -97,8 +93,7 @@ static dt_status make(const synth_job *j, uint32_t i) {
 }
 
 const dt_synth_kind synth_acoustic = {.name = "acoustic",
-                                      .help =
-                                          "pipes with and without a leak, 1 s WAV at 8 to 48 kHz",
+                                      .help = "pipes with and without a leak, 1 s WAV at 8 to 48 kHz",
                                       .unit = "sounds",
                                       .default_n = 39563,
                                       .make = make};

@@ -61,9 +61,8 @@ static dt_status write_fingers(const synth_job *j, uint32_t subject) {
     for (uint32_t k = 0; k < j->n_impressions; k++) {
         synth_render_finger(pixels, &who, j->seed, subject, k);
         if (j->n_impressions != 10) snprintf(suffix, sizeof suffix, "_%u", k + 1);
-        snprintf(path, sizeof path, "%s/fingerprint/%u/%u__%c_%s_%s_finger%s.BMP", j->out,
-                 subject + 1, subject + 1, gender(subject), k / 5 % 2 ? "Right" : "Left",
-                 names[k % 5], suffix);
+        snprintf(path, sizeof path, "%s/fingerprint/%u/%u__%c_%s_%s_finger%s.BMP", j->out, subject + 1, subject + 1,
+                 gender(subject), k / 5 % 2 ? "Right" : "Left", names[k % 5], suffix);
         DT_TRY(synth_write_bmp(path, pixels, FINGER_W, FINGER_H, 1));
     }
     return DT_OK;
@@ -78,8 +77,8 @@ static dt_status write_irises(const synth_job *j, uint32_t subject) {
         synth_eye *eye = synth_eye_create(&who, j->seed, subject, side);
         for (uint32_t k = (uint32_t)side; k < j->n_impressions && st == DT_OK; k += 2) {
             synth_render_iris(pixels, eye, j->seed, subject, k);
-            snprintf(path, sizeof path, "%s/iris/%u/%u_%c_%c_%u.bmp", j->out, subject + 1,
-                     subject + 1, gender(subject), side ? 'R' : 'L', k / 2 + 1);
+            snprintf(path, sizeof path, "%s/iris/%u/%u_%c_%c_%u.bmp", j->out, subject + 1, subject + 1, gender(subject),
+                     side ? 'R' : 'L', k / 2 + 1);
             st = synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
         }
         synth_eye_destroy(eye);
@@ -95,8 +94,7 @@ static dt_status make(const synth_job *j, uint32_t subject) {
 
 const dt_synth_kind synth_biometric = {
     .name = "biometric",
-    .help =
-        "fingerprints (96 x 103, 32-bit BMP) and irises (320 x 240, 24-bit BMP), 10 each a person",
+    .help = "fingerprints (96 x 103, 32-bit BMP) and irises (320 x 240, 24-bit BMP), 10 each a person",
     .unit = "subjects",
     .default_n = 45,
     .of_people = true,

@@ -64,8 +64,8 @@ dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h,
     put_u32(file + 38, 19685); // 500 dots an inch, as fingerprint readers have
     put_u32(file + 42, 19685);
     for (int y = 0; y < h; y++)
-        put_row(file + HEADERS + row * (size_t)(h - 1 - y),
-                pixels + (size_t)y * (size_t)w * (size_t)channels, w, channels);
+        put_row(file + HEADERS + row * (size_t)(h - 1 - y), pixels + (size_t)y * (size_t)w * (size_t)channels, w,
+                channels);
     dt_status st = synth_write_file(path, file, n);
     free(file);
     return st;
@@ -108,8 +108,7 @@ void synth_noise_fini(synth_noise *n) {
 }
 
 float synth_noise_get(const synth_noise *n, float x, float y) {
-    float fx = floorf(x), fy = floorf(y), u = synth_step(0, 1, x - fx),
-          v = synth_step(0, 1, y - fy);
+    float fx = floorf(x), fy = floorf(y), u = synth_step(0, 1, x - fx), v = synth_step(0, 1, y - fy);
     int x0 = (int)fx % n->w, y0 = (int)fy;
     if (x0 < 0) x0 += n->w;
     if (y0 < 0) y0 = 0, v = 0;

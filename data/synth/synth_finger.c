@@ -76,8 +76,7 @@ static void choose_pattern(finger *f, synth_draw *d, float trait) {
     }
 }
 
-static void make_finger(finger *f, const synth_identity *who, uint64_t seed, uint32_t subject,
-                        uint32_t impression) {
+static void make_finger(finger *f, const synth_identity *who, uint64_t seed, uint32_t subject, uint32_t impression) {
     synth_draw d = synth_begin(seed, subject, impression, "finger");
     const float *t = who->trait;
     choose_pattern(f, &d, t[0]);

@@ -99,8 +99,7 @@ static void eye_colour(float rgb[3], float trait) {
                                     {150, 132, 80}, {142, 92, 48},   {92, 56, 34}};
     float t = trait * 5;
     int i = t >= 4.999f ? 4 : (int)t;
-    for (int k = 0; k < 3; k++)
-        rgb[k] = ramp[i][k] + (ramp[i + 1][k] - ramp[i][k]) * (t - (float)i);
+    for (int k = 0; k < 3; k++) rgb[k] = ramp[i][k] + (ramp[i + 1][k] - ramp[i][k]) * (t - (float)i);
 }
 
 // -- a picture ---------------------------------------------------------------------------------
@@ -152,8 +151,7 @@ static void paint_iris(float rgb[3], const synth_eye *e, const view *v, float rh
     float rim = 0.92f - 0.30f * e->who.trait[2];
     bright *= 1 - 0.6f * synth_step(rim - 0.04f, rim + 0.08f, u);
     bright *= 1.2f - 0.45f * e->who.trait[4];
-    for (int k = 0; k < 3; k++)
-        rgb[k] = bright * (v->outer[k] + (v->inner[k] - v->outer[k]) * ring);
+    for (int k = 0; k < 3; k++) rgb[k] = bright * (v->outer[k] + (v->inner[k] - v->outer[k]) * ring);
 }
 
 // Lids are parabolas; the upper one throws a shadow and has lashes.
@@ -181,8 +179,7 @@ static void paint_pixel(float rgb[3], const synth_eye *e, const view *v, float d
     paint_lids(rgb, v, dx, dy);
 }
 
-void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t subject,
-                       uint32_t impression) {
+void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t subject, uint32_t impression) {
     view v;
     synth_draw d = synth_begin(seed, subject, impression, "iris");
     make_view(&v, e, &d);

@@ -59,15 +59,13 @@ typedef struct synth_identity {
 } synth_identity;
 
 // out: (FINGER_H, FINGER_W) grey, top row first.
-void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed, uint32_t subject,
-                         uint32_t impression);
+void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed, uint32_t subject, uint32_t impression);
 
 // The texture of one eye in polar coordinates, and its pictures. out: (IRIS_H, IRIS_W, RGB).
 typedef struct synth_eye synth_eye;
 synth_eye *synth_eye_create(const synth_identity *who, uint64_t seed, uint32_t subject, int side);
 void synth_eye_destroy(synth_eye *e);
-void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t subject,
-                       uint32_t impression);
+void synth_render_iris(uint8_t *out, const synth_eye *e, uint64_t seed, uint32_t subject, uint32_t impression);
 
 // ---- files -----------------------------------------------------------------------------------------
 // Makes the folder that it lies in, too.

@@ -16,13 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    SIDE = 64,
-    BANDS = 4,
-    BLOCK = 2880,
-    CARD = 80,
-    FINE = 2
-}; // FINE: points a pixel and direction
+enum { SIDE = 64, BANDS = 4, BLOCK = 2880, CARD = 80, FINE = 2 }; // FINE: points a pixel and direction
 
 typedef struct blob {
     float x, y, q, angle, radius,
@@ -38,8 +32,8 @@ typedef struct scene {
     float sky[BANDS], seeing;
 } scene;
 
-static blob draw_blob(synth_draw *d, float reach, float radius_low, float radius_high, float index,
-                      float flux, float redness) {
+static blob draw_blob(synth_draw *d, float reach, float radius_low, float radius_high, float index, float flux,
+                      float redness) {
     blob b = {.x = synth_uniform(d, -reach, reach), .y = synth_uniform(d, -reach, reach)};
     b.q = synth_uniform(d, 0.5f, 1);
     b.angle = synth_uniform(d, 0, 3.14159265f);
@@ -61,8 +55,7 @@ static scene scene_of(const synth_job *j, uint32_t i) {
     s.source = draw_blob(&d, 0.35f * s.einstein, 1, 2.5f, 1, synth_uniform(&d, 5, 20), -0.3f);
     s.n_companions = (int)synth_uniform(&d, s.lens ? 0 : 1, 4);
     for (int k = 0; k < s.n_companions; k++)
-        s.companion[k] =
-            draw_blob(&d, 22, 1, 3, 1, synth_uniform(&d, 3, 15), synth_uniform(&d, -0.4f, 0.4f));
+        s.companion[k] = draw_blob(&d, 22, 1, 3, 1, synth_uniform(&d, 3, 15), synth_uniform(&d, -0.4f, 0.4f));
     s.arms = !s.lens && synth_uniform(&d, 0, 1) < 0.35f ? 2 : 0;
     s.seeing = synth_uniform(&d, 0.8f, 1.6f);
     for (int k = 0; k < BANDS; k++) s.sky[k] = synth_uniform(&d, 0.15f, 0.4f);
@@ -97,8 +90,7 @@ static void light_at(const scene *s, float x, float y, float out[BANDS]) {
         behind_lens(s, x, y, &bx, &by);
         source += sersic(&s->source, bx, by);
     }
-    for (int k = 0; k < BANDS; k++)
-        out[k] = 0.05f * s->host.flux[k] * host + 0.1f * s->source.flux[k] * source;
+    for (int k = 0; k < BANDS; k++) out[k] = 0.05f * s->host.flux[k] * host + 0.1f * s->source.flux[k] * source;
     for (int i = 0; i < s->n_companions; i++) {
         float light = sersic(&s->companion[i], x, y);
         for (int k = 0; k < BANDS; k++) out[k] += 0.1f * s->companion[i].flux[k] * light;
@@ -122,8 +114,7 @@ static void blur_line(float *x, int stride, const float *w, int reach) {
 static void blur(float *x, float sigma) {
     enum { REACH = 5 };
     float w[2 * REACH + 1], total = 0;
-    for (int k = -REACH; k <= REACH; k++)
-        total += w[k + REACH] = expf(-(float)(k * k) / (2 * sigma * sigma));
+    for (int k = -REACH; k <= REACH; k++) total += w[k + REACH] = expf(-(float)(k * k) / (2 * sigma * sigma));
     for (int k = 0; k <= 2 * REACH; k++) w[k] /= total;
     for (int i = 0; i < SIDE; i++) {
         blur_line(x + i * SIDE, 1, w, REACH);
@@ -140,14 +131,12 @@ static void render(float *out, const synth_job *j, uint32_t i, const scene *s) {
                 float fx = (float)x + ((float)(p % FINE) + 0.5f) / FINE - half;
                 float fy = (float)y + ((float)(p / FINE) + 0.5f) / FINE - half;
                 light_at(s, fx, fy, light);
-                for (int k = 0; k < BANDS; k++)
-                    out[(k * SIDE + y) * SIDE + x] += light[k] / (FINE * FINE);
+                for (int k = 0; k < BANDS; k++) out[(k * SIDE + y) * SIDE + x] += light[k] / (FINE * FINE);
             }
     for (int k = 0; k < BANDS; k++) {
         float *plane = out + k * SIDE * SIDE;
         blur(plane, s->seeing);
-        for (int p = 0; p < SIDE * SIDE; p++)
-            plane[p] += (s->sky[k] + 0.05f * sqrtf(plane[p])) * synth_normal(&d);
+        for (int p = 0; p < SIDE * SIDE; p++) plane[p] += (s->sky[k] + 0.05f * sqrtf(plane[p])) * synth_normal(&d);
     }
 }
 
@@ -160,8 +149,7 @@ static void card(char *header, int *n, const char *key, const char *value) {
 }
 
 static dt_status write_fits(const char *path, const float *x) {
-    size_t n_data = sizeof(float) * SIDE * SIDE * BANDS,
-           n_all = BLOCK + (n_data + BLOCK - 1) / BLOCK * BLOCK;
+    size_t n_data = sizeof(float) * SIDE * SIDE * BANDS, n_all = BLOCK + (n_data + BLOCK - 1) / BLOCK * BLOCK;
     char *file = dt_xcalloc(1, n_all);
     int n = 0;
     memset(file, ' ', BLOCK);
@@ -195,16 +183,15 @@ static dt_status make(const synth_job *j, uint32_t i) {
 
 static void row(const synth_job *j, uint32_t i, char *text, size_t cap) {
     const scene s = scene_of(j, i);
-    snprintf(text, cap, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens,
-             (double)s.einstein);
+    snprintf(text, cap, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens, (double)s.einstein);
 }
 
-const dt_synth_kind synth_lens = {
-    .name = "lens",
-    .help = "gravitational lenses and other galaxies, FITS of 4 bands 64 x 64, and lens.csv",
-    .unit = "galaxies",
-    .default_n = 20000,
-    .table = "lens.csv",
-    .header = "name,lens,einstein_radius\n",
-    .row = row,
-    .make = make};
+const dt_synth_kind synth_lens = {.name = "lens",
+                                  .help =
+                                      "gravitational lenses and other galaxies, FITS of 4 bands 64 x 64, and lens.csv",
+                                  .unit = "galaxies",
+                                  .default_n = 20000,
+                                  .table = "lens.csv",
+                                  .header = "name,lens,einstein_radius\n",
+                                  .row = row,
+                                  .make = make};

@@ -129,8 +129,7 @@ static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const photo *p)
     for (int y = 0; y < p->height; y++)
         for (int x = 0; x < p->width; x++) {
             float texture = fractal(&field, (float)x, (float)y);
-            float edge =
-                p->horizon * (float)p->height + 12 * synth_noise_get(&field, (float)x / 40, 3);
+            float edge = p->horizon * (float)p->height + 12 * synth_noise_get(&field, (float)x / 40, 3);
             const float *colour = object_colour(p, (float)x, (float)y);
             bool sky = !colour && (float)y < edge;
             if (!colour) colour = sky ? p->sky : p->ground;
@@ -151,9 +150,8 @@ static dt_status make(const synth_job *j, uint32_t i) {
     return st;
 }
 
-const dt_synth_kind synth_photos = {
-    .name = "photos",
-    .help = "textured scenes of ten classes, JPEG of 500 x 375 and others",
-    .unit = "photos",
-    .default_n = 10000,
-    .make = make};
+const dt_synth_kind synth_photos = {.name = "photos",
+                                    .help = "textured scenes of ten classes, JPEG of 500 x 375 and others",
+                                    .unit = "photos",
+                                    .default_n = 10000,
+                                    .make = make};

@@ -106,16 +106,14 @@ static void paint(const head *h, vec p, float out[3]) {
     if (p.z > 0) {
         for (int side = -1; side <= 1; side += 2) {
             float x = p.x - (float)side * 0.34f;
-            synth_blend(out, h->hair[0], h->hair[1], h->hair[2],
-                        disc(x, p.y - 0.36f, 0.2f, h->brow));
+            synth_blend(out, h->hair[0], h->hair[1], h->hair[2], disc(x, p.y - 0.36f, 0.2f, h->brow));
             synth_blend(out, 245, 245, 245, disc(x, p.y - 0.2f, 0.15f, 0.075f));
             synth_blend(out, 30, 30, 40, disc(x, p.y - 0.2f, 0.06f, 0.07f));
         }
         // the nose: lit on one side, a shadow below
         synth_blend(out, h->skin[0] * 0.7f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
                     disc(p.x - 0.07f, p.y + 0.05f, 0.05f, 0.22f));
-        synth_blend(out, h->skin[0] * 0.5f, h->skin[1] * 0.4f, h->skin[2] * 0.4f,
-                    disc(p.x, p.y + 0.24f, 0.13f, 0.04f));
+        synth_blend(out, h->skin[0] * 0.5f, h->skin[1] * 0.4f, h->skin[2] * 0.4f, disc(p.x, p.y + 0.24f, 0.13f, 0.04f));
         synth_blend(out, 150, 50, 60, disc(p.x, p.y + 0.48f, h->mouth + 0.12f, 0.06f));
     }
     synth_blend(out, h->skin[0] * 0.75f, h->skin[1] * 0.65f, h->skin[2] * 0.65f,
@@ -180,13 +178,11 @@ static dt_status make(const synth_job *j, uint32_t i) {
 
 static void row(const synth_job *j, uint32_t i, char *text, size_t cap) {
     const pose p = pose_of(j, i);
-    snprintf(text, cap, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch,
-             (double)p.roll);
+    snprintf(text, cap, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch, (double)p.roll);
 }
 
 const dt_synth_kind synth_pose = {.name = "pose",
-                                  .help =
-                                      "heads, 160 x 160 JPEG, with yaw, pitch and roll in pose.csv",
+                                  .help = "heads, 160 x 160 JPEG, with yaw, pitch and roll in pose.csv",
                                   .unit = "heads",
                                   .default_n = 104052,
                                   .table = "pose.csv",

@@ -65,9 +65,9 @@ dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) {
     size_t used = 0;
     for (int i = 0; i < s->node->n_in && used + sizeof one < sizeof shapes; i++) {
         const dt_value_info *v = dt_instance_in(s, i);
-        used += (size_t)snprintf(shapes + used, sizeof shapes - used, "%s%s%s", i ? ", " : "",
-                                 v ? dt_dtype_name(v->dtype) : "-",
-                                 v ? dt_shape_print(&v->shape, one, sizeof one) : "");
+        used +=
+            (size_t)snprintf(shapes + used, sizeof shapes - used, "%s%s%s", i ? ", " : "",
+                             v ? dt_dtype_name(v->dtype) : "-", v ? dt_shape_print(&v->shape, one, sizeof one) : "");
     }
     return dt_fail(DT_E_INTERNAL, "%s: node '%s' (%s%s) of %s: %s", s->backend->name, s->node->name,
                    dt_op_name(s->node->op), s->node->backward ? " backward" : "", shapes, text);
@@ -112,15 +112,13 @@ bool dt_backend_has_driver(void) {
 
 static dt_status load_cuda(const dt_cuda_module **out) {
     char path[PATH_MAX + 64];
-    const char *no_driver =
-        dt_backend_has_driver() ? "" : "no NVIDIA driver (libcuda.so.1 does not load)";
+    const char *no_driver = dt_backend_has_driver() ? "" : "no NVIDIA driver (libcuda.so.1 does not load)";
     DT_TRY(dt_module_find("dtrain_cuda.so", path, sizeof path));
     if (!path[0])
-        return dt_fail(
-            DT_E_USAGE,
-            "device.kind: cuda: %s%sno CUDA module in this build (dtrain_cuda.so): build "
-            "with -DDTRAIN_CUDA=ON, or use device.kind=cpu",
-            no_driver, *no_driver ? ", and " : "");
+        return dt_fail(DT_E_USAGE,
+                       "device.kind: cuda: %s%sno CUDA module in this build (dtrain_cuda.so): build "
+                       "with -DDTRAIN_CUDA=ON, or use device.kind=cpu",
+                       no_driver, *no_driver ? ", and " : "");
     if (*no_driver)
         return dt_fail(DT_E_USAGE,
                        "device.kind: cuda: %s: install the driver, in a container start it with "
@@ -134,8 +132,7 @@ static dt_status load_cuda(const dt_cuda_module **out) {
                        path, dlerror());
     const dt_cuda_module *table = dlsym(module, DT_CUDA_MODULE_SYMBOL);
     if (!table || table->abi != DT_CUDA_MODULE_ABI)
-        return dt_fail(DT_E_USAGE, "device.kind: cuda: %s is of another build: build it again",
-                       path);
+        return dt_fail(DT_E_USAGE, "device.kind: cuda: %s is of another build: build it again", path);
     *out = table;
     return DT_OK;
 }
@@ -158,7 +155,6 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     if (kind == DT_DEVICE_cuda) return create_cuda(out, opts);
     if (!dt_backend_has_driver()) return dt_backend_create_cpu(out, opts);
     if (create_cuda(out, opts) == DT_OK) return DT_OK;
-    dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",
-            dt_error_message());
+    dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s", dt_error_message());
     return dt_backend_create_cpu(out, opts);
 }

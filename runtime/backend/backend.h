@@ -63,8 +63,7 @@ typedef struct dt_pack_request {
     size_t n_bytes;
     dt_pack_form form;
     // On a device: device memory, queued on `stream`. CPU: stream is NULL.
-    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
-                 void *stream);
+    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads, void *stream);
     const void *ctx; // lives as long as the kernel instance
 } dt_pack_request;
 
@@ -108,8 +107,7 @@ typedef struct dt_run {
 } dt_run;
 
 typedef struct dt_kernel {
-    dt_status (*prepare)(
-        dt_kernel_instance *s); // DT_E_INTERNAL naming node, op, shapes when unsupported
+    dt_status (*prepare)(dt_kernel_instance *s); // DT_E_INTERNAL naming node, op, shapes when unsupported
     void (*run)(const dt_kernel_instance *s, const dt_run *r);
     void (*destroy)(dt_kernel_instance *s); // may be NULL; not called if prepare failed
 } dt_kernel;
@@ -179,10 +177,8 @@ typedef struct dt_device {
     // Later work on `stream` waits for all work now queued on `on`. Can be captured.
     void (*stream_wait)(struct dt_backend *b, void *stream, void *on);
     // Asynchronous copies; host memory must come from alloc_host and stay valid until they are done.
-    void (*copy_in)(struct dt_backend *b, void *dst, const void *host, size_t n_bytes,
-                    void *stream);
-    void (*copy_out)(struct dt_backend *b, void *host, const void *src, size_t n_bytes,
-                     void *stream);
+    void (*copy_in)(struct dt_backend *b, void *dst, const void *host, size_t n_bytes, void *stream);
+    void (*copy_out)(struct dt_backend *b, void *host, const void *src, size_t n_bytes, void *stream);
     void (*add)(struct dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
     void (*swap)(struct dt_backend *b, float *x, float *y, int64_t n, void *stream);
     // Between begin and end, work queued on the stream (and on streams forked from it by stream_wait and joined
@@ -202,8 +198,7 @@ typedef struct dt_device {
     void (*count)(struct dt_backend *b, dt_cost_counter *c);
     dt_status (*commit_create)(struct dt_backend *b, const dt_commit_args *a, void **commit);
     // Queues one phase of a commit (commit.h); phases are called in their order.
-    void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase,
-                         const float *grad, void *stream);
+    void (*commit_phase)(struct dt_backend *b, void *commit, dt_commit_phase phase, const float *grad, void *stream);
     // With dt_commit_args.states: sums in device memory that a phase leaves, of this rank's chunks and 0 of all others,
     // and that must be added over the ranks in front of the next phase; NULL: there are none.
     double *(*commit_sums)(struct dt_backend *b, void *commit, dt_commit_phase phase, int64_t *n);
@@ -240,55 +235,48 @@ typedef struct dt_backend {
     void (*take_choices)(struct dt_backend *b, const char *text);
     // train.precision: auto, for the same network in both: *faster is 0 (fp32) or 1 (bf16), and one line says so. NULL:
     // bf16 where it is supported.
-    dt_status (*choose_precision)(struct dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int n_replicas, int *faster);
-    char *(*choice_table)(
-        struct dt_backend *b); // for people, with rates; heap; NULL: there is none
+    dt_status (*choose_precision)(struct dt_backend *b, const dt_graph *fp32, const dt_graph *bf16, int n_replicas,
+                                  int *faster);
+    char *(*choice_table)(struct dt_backend *b); // for people, with rates; heap; NULL: there is none
     // Plans that are made from now on have n threads a replica; no plan is in use. NULL: a device divides its own work.
     void (*set_threads)(struct dt_backend *b, int n);
 
     // ops; NULL when the backend has none
     const dt_kernel *(*kernel)(const struct dt_backend *b, dt_op op, bool backward);
     // Copies a tensor into another dtype and layout (padding channels become zero).
-    void (*reorder)(struct dt_backend *b, int threads, const dt_shape *shape, const void *src,
-                    dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
-                    dt_layout dst_layout, void *stream);
+    void (*reorder)(struct dt_backend *b, int threads, const dt_shape *shape, const void *src, dt_dtype src_type,
+                    dt_layout src_layout, void *dst, dt_dtype dst_type, dt_layout dst_layout, void *stream);
 
     // Arithmetic on elements [begin, end) of flat buffers, one thread; callers divide the range by chunks
-    void (*flat_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin,
-                     int64_t end);
+    void (*flat_add)(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end);
     // Returns whether all values that it wrote are finite.
-    bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                          int64_t end);
+    bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
     void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // For factored optimizers, before flat_optimize: tensors [begin, end) of a->factored, whose gradients become steps.
     // Returns whether the slots stay finite.
     bool (*flat_factor)(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end);
     // For optimizers with norms, before flat_optimize: a->norms of the chunks in the range
-    void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                       int64_t end);
+    void (*flat_norms)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // partial[c] = sum of squares of chunk c, for chunks [begin, end) of x (n elements); NaN stays NaN
-    void (*flat_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial,
-                             int64_t begin, int64_t end);
+    void (*flat_sum_squares)(struct dt_backend *b, const float *x, int64_t n, double *partial, int64_t begin,
+                             int64_t end);
 
     void (*destroy)(struct dt_backend *b);
 } dt_backend;
 
 typedef struct dt_backend_opts {
-    int threads;        // most threads that one kernel may use (a replica's share)
-    bool deterministic; // only kernels whose bits are reproducible
-    bool
-        timed; // engines, algorithms, layouts are chosen by timing; false: the libraries' preferred ones
+    int threads;              // most threads that one kernel may use (a replica's share)
+    bool deterministic;       // only kernels whose bits are reproducible
+    bool timed;               // engines, algorithms, layouts are chosen by timing; false: the libraries' preferred ones
     const char *cache_folder; // keeps what was chosen between runs; NULL: nowhere
     // CPU
-    bool
-        winograd; // 3x3 convolutions may use Winograd's algorithm, where timing says that it is faster
+    bool winograd; // 3x3 convolutions may use Winograd's algorithm, where timing says that it is faster
     // CUDA
     int local_rank, local_size; // of this process on its host; picks its device
     int world_size;             // over all hosts; 0 counts as 1
-    bool tf32;       // fp32 matmuls and convolutions may round their inputs to TF32 (10 bits)
-    bool uncaptured; // steps are not graphs, so that engines are not timed in one
+    bool tf32;                  // fp32 matmuls and convolutions may round their inputs to TF32 (10 bits)
+    bool uncaptured;            // steps are not graphs, so that engines are not timed in one
 } dt_backend_opts;
 
 // Whether the GPU driver's library loads.
@@ -312,8 +300,7 @@ typedef struct dt_cuda_module {
 #define DT_CUDA_MODULE_SYMBOL "dt_cuda_module_table"
 
 // For kernels: fails with node name, op and input shapes before the text.
-dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 static inline const dt_value_info *dt_instance_in(const dt_kernel_instance *s, int i) {
     return s->node->in[i] == DT_NONE ? NULL : &s->graph->values[s->node->in[i]];
 }

@@ -31,8 +31,7 @@ static const char *check(const dt_choice_file *f, const char *data, size_t n, co
     if (data[body - 1] != '\n' || strncmp(data + head_bytes, hex, 16) != 0) return NULL;
     *why = "it is of another machine";
     const size_t machine = strlen(f->machine);
-    if (n - body <= machine || strncmp(data + body, f->machine, machine) != 0 ||
-        data[body + machine] != '\n')
+    if (n - body <= machine || strncmp(data + body, f->machine, machine) != 0 || data[body + machine] != '\n')
         return NULL;
     return data + body + machine + 1;
 }
@@ -78,8 +77,7 @@ bool dt_choice_line_read(const char *text, dt_choice_line *out, const char **nex
     char *tab = NULL;
     const long choice = strtol(text, &tab, 10);
     *next = text[n] ? text + n + 1 : NULL;
-    if (tab == text || tab >= text + n || *tab != '\t' || choice < -1 || choice >= 1000)
-        return false;
+    if (tab == text || tab >= text + n || *tab != '\t' || choice < -1 || choice >= 1000) return false;
     const char *desc = tab + 1, *end = text + n;
     const char *second = memchr(desc, '\t', (size_t)(end - desc));
     const size_t n_desc = (size_t)((second ? second : end) - desc);

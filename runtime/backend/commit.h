@@ -12,8 +12,8 @@
 #include "backend/optimizer.h"
 
 typedef enum dt_commit_phase {
-    DT_COMMIT_NORM, // sums of squares of the gradient, by chunk
-    DT_COMMIT_DECIDE, // dt_commit_decide: whether the phases below change anything, and the numbers of the step
+    DT_COMMIT_NORM,       // sums of squares of the gradient, by chunk
+    DT_COMMIT_DECIDE,     // dt_commit_decide: whether the phases below change anything, and the numbers of the step
     DT_COMMIT_CLIP,       // adaptive clipping, in the gradient
     DT_COMMIT_MEASURE,    // each tensor's ratio (optimizers with norms), its step (factored ones)
     DT_COMMIT_OPTIMIZE,   // weights, moments, average
@@ -41,8 +41,7 @@ typedef struct dt_commit_copy {
 
 // What a commit works on. Offsets are in elements of the flat gradient buffer.
 typedef struct dt_commit_args {
-    dt_optimizer_args
-        optimizer; // of a device lr, t, grad_scale stay 0: it has its own (dt_device_step)
+    dt_optimizer_args optimizer; // of a device lr, t, grad_scale stay 0: it has its own (dt_device_step)
     int64_t n_trained;
     int64_t loss_at, weight_at, stop_at, drop_at;
     const dt_commit_rule *rules;
@@ -79,8 +78,7 @@ DT_UPDATE_FN int dt_commit_finite(double x) {
 
 // Whether the step is committed, and by which factor its gradient is multiplied then: 1/weight, 1/loss scale, clipping.
 // Fills in the step's numbers but for `step`, and moves the loss scale, or halts.
-DT_UPDATE_FN int dt_commit_decide(const dt_commit_sums *a, dt_device_step *s, dt_step_numbers *out,
-                                  double *factor) {
+DT_UPDATE_FN int dt_commit_decide(const dt_commit_sums *a, dt_device_step *s, dt_step_numbers *out, double *factor) {
     const double weight = (double)a->weight, scale = (double)s->block.loss_scale;
     const double norm = sqrt(a->squares) / (weight * scale);
     double clip = 1.0;
@@ -92,16 +90,14 @@ DT_UPDATE_FN int dt_commit_decide(const dt_commit_sums *a, dt_device_step *s, dt
     out->finite = dt_commit_finite(out->loss / weight) && dt_commit_finite(norm);
     out->stop = (int)a->stop;
     out->drop = (int)a->drop;
-    if (a->clip_norm > 0.0f && norm > (double)a->clip_norm)
-        clip = (double)a->clip_norm / (norm + 1e-6);
+    if (a->clip_norm > 0.0f && norm > (double)a->clip_norm) clip = (double)a->clip_norm / (norm + 1e-6);
     *factor = clip / (weight * scale);
     const int commit = !s->halted && !out->drop && out->finite;
     if (commit && a->growth_interval > 0 && ++s->clean_steps >= a->growth_interval) {
         s->clean_steps = 0;
         if (s->block.loss_scale < 16777216.0f) s->block.loss_scale *= 2.0f;
     }
-    if (!out->finite && !out->drop && !s->halted && a->growth_interval > 0 &&
-        s->block.loss_scale > a->least_scale) {
+    if (!out->finite && !out->drop && !s->halted && a->growth_interval > 0 && s->block.loss_scale > a->least_scale) {
         s->block.loss_scale *= 0.5f;
         s->clean_steps = 0;
         s->n_skipped++;

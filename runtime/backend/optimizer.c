@@ -4,14 +4,8 @@
 
 #include "optimizers_all.h"
 
-#define WORD(id, ...)                                                                              \
-    {#id,                                                                                          \
-     dt_##id##_n_slots,                                                                            \
-     dt_##id##_slots,                                                                              \
-     dt_##id##_factored,                                                                           \
-     dt_##id##_norms,                                                                              \
-     dt_##id##_begin,                                                                              \
-     dt_##id##_ratio},
+#define WORD(id, ...)                                                                                                  \
+    {#id, dt_##id##_n_slots, dt_##id##_slots, dt_##id##_factored, dt_##id##_norms, dt_##id##_begin, dt_##id##_ratio},
 const dt_optimizer dt_optimizers[DT_N_OPTIMIZERS] = {
 #include "config/optimizers.def"
 };

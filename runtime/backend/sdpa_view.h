@@ -25,15 +25,14 @@ static inline dt_sdpa_view dt_sdpa_view_of(const dt_graph *g, const dt_node *nod
     if (node->attrs.sdpa.heads > 0) {
         const int64_t heads = node->attrs.sdpa.heads, t = q->d[1], row = q->d[2], all = row / 3;
         const int64_t dim = all / heads;
-        return (dt_sdpa_view){
-            true,
-            q->d[0],
-            heads,
-            t,
-            t,
-            dim,
-            {{0, t * row, dim, row}, {all, t * row, dim, row}, {2 * all, t * row, dim, row}},
-            {0, t * all, dim, all}};
+        return (dt_sdpa_view){true,
+                              q->d[0],
+                              heads,
+                              t,
+                              t,
+                              dim,
+                              {{0, t * row, dim, row}, {all, t * row, dim, row}, {2 * all, t * row, dim, row}},
+                              {0, t * all, dim, all}};
     }
     const int64_t heads = q->d[1], tq = q->d[2], dim = q->d[3];
     const int64_t tk = g->values[node->in[1]].shape.d[2];

@@ -43,18 +43,16 @@ void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t ca
     const bool weights = n->backward && n->out[1] != DT_NONE;
     if (n->op == DT_OP_conv2d) {
         const dt_window *v = &n->attrs.conv2d.win;
-        snprintf(window, sizeof window, ", stride %d pad %d,%d", v->stride[0], v->pad_begin[0],
-                 v->pad_begin[1]);
-        if (n->attrs.conv2d.groups > 1)
-            snprintf(window + strlen(window), 24, " groups %d", n->attrs.conv2d.groups);
+        snprintf(window, sizeof window, ", stride %d pad %d,%d", v->stride[0], v->pad_begin[0], v->pad_begin[1]);
+        if (n->attrs.conv2d.groups > 1) snprintf(window + strlen(window), 24, " groups %d", n->attrs.conv2d.groups);
     }
     snprintf(text, cap, "%s %s %s x %s to %s%s", dt_op_name(n->op),
              !n->backward ? "forward"
              : !data      ? "weight gradient"
              : weights    ? "gradients"
                           : "data gradient",
-             dt_shape_print(s[0], x, sizeof x), dt_shape_print(s[1], w, sizeof w),
-             dt_shape_print(s[2], y, sizeof y), window);
+             dt_shape_print(s[0], x, sizeof x), dt_shape_print(s[1], w, sizeof w), dt_shape_print(s[2], y, sizeof y),
+             window);
 }
 
 static int by_work(const void *a, const void *b) {
@@ -117,20 +115,18 @@ static void give_memory(dt_arena *a, const dt_kernel_instance *s, dt_run *r) {
     dt_operands_of(&o, s, a, r);
 }
 
-dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
-                       int n_replicas, double *out) {
+dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads, int n_replicas, double *out) {
     dt_arena a;
     dt_team *team = NULL;
     DT_TRY(dt_team_create(&team, n_replicas, "time"));
     dt_arena_init(&a);
-    dt_kernel_instance s = {
-        .graph = g,
-        .node = n,
-        .backend = b,
-        .threads = threads,
-        .n_replicas = n_replicas,
-        .in_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_in + 1)),
-        .out_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_out + 1))};
+    dt_kernel_instance s = {.graph = g,
+                            .node = n,
+                            .backend = b,
+                            .threads = threads,
+                            .n_replicas = n_replicas,
+                            .in_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_in + 1)),
+                            .out_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_out + 1))};
     timed_kernel k = {.kernel = b->kernel(b, n->op, n->backward),
                       .s = &s,
                       .run = dt_arena_alloc(&a, sizeof *k.run * (size_t)n_replicas),

@@ -19,7 +19,6 @@ int dt_node_groups(dt_node_group **out, const dt_graph *g);
 void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t cap);
 // *out: seconds of the node's kernel while n_replicas of it run at once: the lesser of two runs after a first, each the
 // mean of the replicas.
-dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads,
-                       int n_replicas, double *out);
+dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int threads, int n_replicas, double *out);
 
 #endif

@@ -24,8 +24,7 @@ typedef struct dt_arena_block {
 // Like a kill at this place; nothing is cleaned up.
 _Noreturn static void out_of_memory(size_t n_bytes) {
     char line[128];
-    int n = snprintf(line, sizeof line,
-                     "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
+    int n = snprintf(line, sizeof line, "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
     const ssize_t said = write(STDERR_FILENO, line, (size_t)n);
     (void)said;
@@ -96,8 +95,7 @@ void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
     size_t n = dt_align_up(n_bytes, ALIGN);
     dt_arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
-        const size_t cap =
-            n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES; // at most half of what there can be
+        const size_t cap = n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES; // at most half of what there can be
         b = dt_xcalloc(1, sizeof *b + cap);
         b->cap = cap;
         if (a->head && b->cap == n) { // its own block, behind the newest

@@ -40,8 +40,7 @@ char *dt_aws_profile_get(const char *name) {
     char *found = NULL;
     for (int i = 0; i < n && !found; i++) {
         const char *given = env(FILES[i][0]);
-        char *path =
-            given ? dt_xstrdup(given) : dt_xprintf("%s/.aws/%s", home ? home : "", FILES[i][1]);
+        char *path = given ? dt_xstrdup(given) : dt_xprintf("%s/.aws/%s", home ? home : "", FILES[i][1]);
         char *section = dt_xprintf("%s%s", FILES[i][2], profile);
         found = dt_ini_get(path, section, name);
         free(section);
@@ -77,21 +76,18 @@ static char *copy(const char *s) {
 static bool from_environment(found *f) {
     const char *key = env("AWS_ACCESS_KEY_ID"), *secret = env("AWS_SECRET_ACCESS_KEY");
     if (!key || !secret) return false;
-    f->c =
-        (dt_aws_credentials){dt_xstrdup(key), dt_xstrdup(secret), copy(env("AWS_SESSION_TOKEN"))};
+    f->c = (dt_aws_credentials){dt_xstrdup(key), dt_xstrdup(secret), copy(env("AWS_SESSION_TOKEN"))};
     return true;
 }
 
 static bool from_profile(found *f) {
-    f->c = (dt_aws_credentials){dt_aws_profile_get("aws_access_key_id"),
-                                dt_aws_profile_get("aws_secret_access_key"),
+    f->c = (dt_aws_credentials){dt_aws_profile_get("aws_access_key_id"), dt_aws_profile_get("aws_secret_access_key"),
                                 dt_aws_profile_get("aws_session_token")};
     return f->c.key && f->c.secret;
 }
 
 // GET, or POST of a form, with one more header or NULL. The caller frees the reply, also of an error.
-static dt_status ask(dt_http_reply *out, const char *url, const char *header, const char *form,
-                     const char *what) {
+static dt_status ask(dt_http_reply *out, const char *url, const char *header, const char *form, const char *what) {
     const char *headers[] = {header, NULL};
     const dt_http_request r = {.url = url,
                                .headers = headers,
@@ -103,8 +99,7 @@ static dt_status ask(dt_http_reply *out, const char *url, const char *header, co
     *out = (dt_http_reply){0};
     dt_status st = dt_url_check(url);
     if (st == DT_OK) st = dt_http_do(out, &r);
-    if (st == DT_OK && out->status != 200)
-        st = dt_fail(DT_E_STORAGE, "%s: the server says %d", url, out->status);
+    if (st == DT_OK && out->status != 200) st = dt_fail(DT_E_STORAGE, "%s: the server says %d", url, out->status);
     return st == DT_OK ? DT_OK : dt_fail_context(st, "%s", what);
 }
 
@@ -141,8 +136,7 @@ static bool is_agent(const char *url) {
     struct in_addr a;
     if (strncmp(url, "http://", 7) != 0) return strncmp(url, "https://", 8) == 0;
     url += 7;
-    snprintf(host, sizeof host, "%.*s",
-             (int)(*url == '[' ? strcspn(url, "]/") + 1 : strcspn(url, ":/?#")), url);
+    snprintf(host, sizeof host, "%.*s", (int)(*url == '[' ? strcspn(url, "]/") + 1 : strcspn(url, ":/?#")), url);
     for (int i = 0; HOSTS[i]; i++)
         if (strcmp(host, HOSTS[i]) == 0) return true;
     return inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127;
@@ -196,14 +190,12 @@ static dt_status from_web_identity(found *f) {
     dt_http_reply reply;
     dt_status st = ask(&reply, url, NULL, form, what);
     if (st == DT_OK) {
-        f->c =
-            (dt_aws_credentials){element(&reply, "AccessKeyId"), element(&reply, "SecretAccessKey"),
-                                 element(&reply, "SessionToken")};
+        f->c = (dt_aws_credentials){element(&reply, "AccessKeyId"), element(&reply, "SecretAccessKey"),
+                                    element(&reply, "SessionToken")};
         char *until = element(&reply, "Expiration");
         f->until = parse_time(until);
         free(until);
-        if (!f->c.key || !f->c.secret)
-            st = dt_fail(DT_E_STORAGE, "%s: its answer has no key", what);
+        if (!f->c.key || !f->c.secret) st = dt_fail(DT_E_STORAGE, "%s: its answer has no key", what);
     }
     dt_http_reply_fini(&reply);
     free(url);
@@ -224,18 +216,16 @@ static dt_status from_instance(found *f, bool *is_there) {
     *is_there = false;
     if (disabled && strcasecmp(disabled, "true") == 0) return DT_OK;
     char *url = dt_xprintf("%s/latest/api/token", base), *header = NULL, *role = NULL;
-    const dt_http_request begin = {
-        .url = url,
-        .method = "PUT",
-        .headers = (const char *const[]){"X-aws-ec2-metadata-token-ttl-seconds: 300", NULL},
-        .max_body = ANSWER_BYTES,
-        .limit_s = METADATA_S};
+    const dt_http_request begin = {.url = url,
+                                   .method = "PUT",
+                                   .headers = (const char *const[]){"X-aws-ec2-metadata-token-ttl-seconds: 300", NULL},
+                                   .max_body = ANSWER_BYTES,
+                                   .limit_s = METADATA_S};
     dt_http_reply reply;
     dt_status st = DT_OK;
     *is_there = dt_http_do(&reply, &begin) == DT_OK && reply.status == 200;
     dt_error_clear();
-    if (*is_there)
-        header = dt_xprintf("X-aws-ec2-metadata-token: %s", reply.body ? reply.body : "");
+    if (*is_there) header = dt_xprintf("X-aws-ec2-metadata-token: %s", reply.body ? reply.body : "");
     for (int i = 0; i < 2 && *is_there && st == DT_OK; i++) { // the role's name, its credentials
         free(url);
         url = dt_xprintf("%s/latest/meta-data/iam/security-credentials/%s", base, role ? role : "");
@@ -266,8 +256,8 @@ static dt_status find(found *f) {
     DT_TRY(from_instance(f, &is_there));
     if (is_there) return DT_OK;
     const char *profile = env("AWS_PROFILE") ? env("AWS_PROFILE") : "default";
-    static const char *const OTHERS[] = {"role_arn", "credential_process", "sso_session",
-                                         "sso_start_url", "login_session"};
+    static const char *const OTHERS[] = {"role_arn", "credential_process", "sso_session", "sso_start_url",
+                                         "login_session"};
     for (size_t i = 0; i < sizeof OTHERS / sizeof *OTHERS; i++) {
         char *value = dt_aws_profile_get(OTHERS[i]);
         free(value);
@@ -278,12 +268,11 @@ static dt_status find(found *f) {
                            "export-credentials --profile %s --format env)\"",
                            profile, OTHERS[i], profile);
     }
-    return dt_fail(
-        DT_E_USAGE,
-        "no credentials: none in AWS_ACCESS_KEY_ID, in the profile '%s' of ~/.aws, from a "
-        "web identity, a container or the instance; set them as for AWS's own tools, or "
-        "data.s3.anonymous=true for what everybody may read",
-        profile);
+    return dt_fail(DT_E_USAGE,
+                   "no credentials: none in AWS_ACCESS_KEY_ID, in the profile '%s' of ~/.aws, from a "
+                   "web identity, a container or the instance; set them as for AWS's own tools, or "
+                   "data.s3.anonymous=true for what everybody may read",
+                   profile);
 }
 
 // ---- kept ------------------------------------------------------------------------------------------
@@ -315,9 +304,7 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
             }
         }
     }
-    if (st == DT_OK)
-        *out = (dt_aws_credentials){dt_xstrdup(kept.c.key), dt_xstrdup(kept.c.secret),
-                                    copy(kept.c.token)};
+    if (st == DT_OK) *out = (dt_aws_credentials){dt_xstrdup(kept.c.key), dt_xstrdup(kept.c.secret), copy(kept.c.token)};
     pthread_mutex_unlock(&lock);
     return st;
 }

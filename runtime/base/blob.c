@@ -20,8 +20,7 @@
 
 // ---- files -----------------------------------------------------------------------------------------
 
-static dt_status read_file(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
-                           size_t n_bytes) {
+static dt_status read_file(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     if (n_head == 0) return dt_io_pread(b->u.fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
     return dt_io_pread_parts(b->u.fd, b->path, head, n_head, dst, n_bytes, (off_t)at, DT_E_DATA);
 }
@@ -41,8 +40,7 @@ dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd) {
     else if (!S_ISREG(st.st_mode))
         failed = dt_fail(DT_E_DATA, "%s: not a regular file", path);
     else if ((uint64_t)st.st_size > DT_BLOB_MAX_BYTES)
-        failed = dt_fail(DT_E_DATA, "%s: %lld bytes, more than a data file can have", path,
-                         (long long)st.st_size);
+        failed = dt_fail(DT_E_DATA, "%s: %lld bytes, more than a data file can have", path, (long long)st.st_size);
     else {
         b->n_bytes = (uint64_t)st.st_size;
         b->version = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
@@ -62,8 +60,7 @@ dt_status dt_blob_open(dt_blob *b, const char *path) {
 
 // ---- memory ----------------------------------------------------------------------------------------
 
-static dt_status read_memory(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
-                             size_t n_bytes) {
+static dt_status read_memory(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     if (n_head) memcpy(head, b->u.bytes + at, n_head);
     memcpy(dst, b->u.bytes + at + n_head, n_bytes);
     return DT_OK;
@@ -90,11 +87,9 @@ struct dt_blob_window {
     uint8_t bytes[WINDOW_BYTES];
 };
 
-static dt_status read_window(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
-                             size_t n_bytes) {
+static dt_status read_window(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     struct dt_blob_window *w = b->u.window;
-    if (n_head + n_bytes > WINDOW_BYTES)
-        return dt_blob_read_parts(w->of, at, head, n_head, dst, n_bytes);
+    if (n_head + n_bytes > WINDOW_BYTES) return dt_blob_read_parts(w->of, at, head, n_head, dst, n_bytes);
     if (at < w->at || at + n_head + n_bytes > w->at + w->n) {
         w->n = 0;
         w->at = at;
@@ -130,13 +125,11 @@ void dt_blob_close(dt_blob *b) {
 static dt_status check_range(const dt_blob *b, uint64_t at, uint64_t n_head, uint64_t n_bytes) {
     const uint64_t left = at > b->n_bytes ? 0 : b->n_bytes - at;
     if (at <= b->n_bytes && n_head <= left && n_bytes <= left - n_head) return DT_OK;
-    return dt_fail(DT_E_DATA, "%s: %llu bytes wanted at offset %llu, but the file ends at %llu",
-                   b->path, (unsigned long long)(n_head + n_bytes), (unsigned long long)at,
-                   (unsigned long long)b->n_bytes);
+    return dt_fail(DT_E_DATA, "%s: %llu bytes wanted at offset %llu, but the file ends at %llu", b->path,
+                   (unsigned long long)(n_head + n_bytes), (unsigned long long)at, (unsigned long long)b->n_bytes);
 }
 
-dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
-                             size_t n_bytes) {
+dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     DT_TRY(check_range(b, at, n_head, n_bytes));
     return n_head + n_bytes == 0 ? DT_OK : b->store->read(b, at, head, n_head, dst, n_bytes);
 }
@@ -145,14 +138,13 @@ dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes)
     return dt_blob_read_parts(b, at, NULL, 0, dst, n_bytes);
 }
 
-dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_bytes,
-                       uint64_t max_bytes) {
+dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_bytes, uint64_t max_bytes) {
     size_t n;
     *out = NULL;
     DT_TRY(check_range(b, at, 0, n_bytes));
     if (!dt_stated_size(n_bytes, 1, max_bytes, &n))
-        return dt_fail(DT_E_DATA, "%s: %llu bytes, more than the limit of %llu", b->path,
-                       (unsigned long long)n_bytes, (unsigned long long)max_bytes);
+        return dt_fail(DT_E_DATA, "%s: %llu bytes, more than the limit of %llu", b->path, (unsigned long long)n_bytes,
+                       (unsigned long long)max_bytes);
     char *data = malloc(n + 1);
     if (!data) return dt_fail(DT_E_DATA, "%s: no memory for %zu bytes", b->path, n);
     data[n] = '\0';

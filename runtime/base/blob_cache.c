@@ -79,29 +79,25 @@ static void forget(const struct dt_blob_copy *x, uint32_t k) {
         x->cache->n_blocks--;
         x->cache->n_bytes -= block_bytes(x, k);
     }
-    if (dt_io_pwrite(x->fd, x->path, &none, sizeof none, (off_t)k * (off_t)sizeof none) != DT_OK)
-        dt_error_clear();
+    if (dt_io_pwrite(x->fd, x->path, &none, sizeof none, (off_t)k * (off_t)sizeof none) != DT_OK) dt_error_clear();
 }
 
 // Whether the block is there, as it was fetched.
 static bool has_block(struct dt_blob_copy *x, uint32_t k) {
     row r;
     if (x->checked[k]) return true;
-    if (pread(x->fd, &r, sizeof r, (off_t)k * (off_t)sizeof r) != sizeof r ||
-        r.check != check_of(x, k, r.hash))
+    if (pread(x->fd, &r, sizeof r, (off_t)k * (off_t)sizeof r) != sizeof r || r.check != check_of(x, k, r.hash))
         return false;
     const size_t n = block_bytes(x, k);
     uint8_t *bytes = dt_xrealloc(NULL, BLOCK_BYTES);
-    const bool whole =
-        read_copy(x, (uint64_t)k * BLOCK_BYTES, bytes, n) == DT_OK && dt_hash64(bytes, n) == r.hash;
+    const bool whole = read_copy(x, (uint64_t)k * BLOCK_BYTES, bytes, n) == DT_OK && dt_hash64(bytes, n) == r.hash;
     free(bytes);
     dt_error_clear();
     if (whole)
         set_checked(x, k);
     else {
         if (!atomic_exchange(&x->damaged, true))
-            dt_warn("%s: bytes of the cache are not those that were fetched: fetching them again",
-                    x->of.path);
+            dt_warn("%s: bytes of the cache are not those that were fetched: fetching them again", x->of.path);
         forget(x, k);
     }
     return whole;
@@ -118,8 +114,7 @@ static bool take_room(dt_blob_cache *c, uint64_t n) {
         if (dt_cache_room(c->dir, c->max_bytes, step + c->pending, c->max_bytes == 0))
             c->room = step;
         else if (!atomic_exchange(&c->full, true))
-            dt_info("%s: the cache is full (data.cache_size): what it lacks is read in each epoch",
-                    c->dir);
+            dt_info("%s: the cache is full (data.cache_size): what it lacks is read in each epoch", c->dir);
     }
     const bool ok = c->room >= n;
     if (ok) c->room -= n;
@@ -135,15 +130,13 @@ static void end_room(dt_blob_cache *c, uint64_t n) {
 }
 
 // Bytes first, then the rows: a block that has a row is whole.
-static dt_status store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes,
-                       size_t n_bytes) {
+static dt_status store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes, size_t n_bytes) {
     row rows[MAX_BLOCKS];
     for (uint32_t i = 0; i < n; i++) {
         rows[i].hash = dt_hash64(bytes + (size_t)i * BLOCK_BYTES, block_bytes(x, k + i));
         rows[i].check = check_of(x, k + i, rows[i].hash);
     }
-    DT_TRY(dt_io_pwrite(x->fd, x->path, bytes, n_bytes,
-                        (off_t)(x->data_at + (uint64_t)k * BLOCK_BYTES)));
+    DT_TRY(dt_io_pwrite(x->fd, x->path, bytes, n_bytes, (off_t)(x->data_at + (uint64_t)k * BLOCK_BYTES)));
     DT_TRY(dt_io_pwrite(x->fd, x->path, rows, n * sizeof *rows, (off_t)k * (off_t)sizeof *rows));
     for (uint32_t i = 0; i < n; i++) set_checked(x, k + i);
     return DT_OK;
@@ -183,8 +176,7 @@ static dt_status fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kep
 // ---- the store -------------------------------------------------------------------------------------
 
 // As many bytes as are read alike: from the cache, or, fetched or not, from the object.
-static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_t n, size_t *n_done,
-                           bool *missed) {
+static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_t n, size_t *n_done, bool *missed) {
     const uint32_t k = (uint32_t)(at / BLOCK_BYTES);
     const uint32_t end = (uint32_t)((at + n - 1) / BLOCK_BYTES) + 1;
     uint32_t next = k + 1;
@@ -200,8 +192,7 @@ static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_
     return dt_blob_read(&x->of, at, dst, *n_done);
 }
 
-static dt_status read_through(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
-                              size_t n_bytes) {
+static dt_status read_through(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     struct dt_blob_copy *x = b->u.copy;
     uint8_t *const to[2] = {head, dst};
     const size_t n[2] = {n_head, n_bytes};
@@ -211,8 +202,7 @@ static dt_status read_through(const dt_blob *b, uint64_t at, void *head, size_t 
     while (n_all > 0 && k <= (at + n_all - 1) / BLOCK_BYTES && has_block(x, (uint32_t)k)) k++;
     if (k > (at + n_all - 1) / BLOCK_BYTES) { // all are there, one behind the other
         const off_t here = (off_t)(x->data_at + at);
-        if (dt_io_pread_parts(x->fd, x->path, head, n_head, dst, n_bytes, here, DT_E_STORAGE) ==
-            DT_OK) {
+        if (dt_io_pread_parts(x->fd, x->path, head, n_head, dst, n_bytes, here, DT_E_STORAGE) == DT_OK) {
             atomic_fetch_add(&x->cache->n_hits, 1);
             return DT_OK;
         }
@@ -270,8 +260,7 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
 
 bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
     if (b->store != &COPIES || n_bytes == 0) return b->store->remote;
-    for (uint64_t k = at / BLOCK_BYTES; k <= (at + n_bytes - 1) / BLOCK_BYTES; k++)
-        forget(b->u.copy, (uint32_t)k);
+    for (uint64_t k = at / BLOCK_BYTES; k <= (at + n_bytes - 1) / BLOCK_BYTES; k++) forget(b->u.copy, (uint32_t)k);
     return true;
 }
 

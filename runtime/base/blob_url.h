@@ -21,7 +21,6 @@ bool dt_blob_has_etag(const dt_blob *b);
 // above 0.
 // listed: the server has named the object. An answer other than 404 is then a refusal, not an object that is missing:
 // DT_E_STORAGE.
-dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes,
-                           bool listed);
+dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes, bool listed);
 
 #endif

@@ -99,8 +99,8 @@ static bool counts(const char *path) {
 static bool evict(const char *path) {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     struct stat s; // no links: another process removed it, and a third may have made it anew
-    const bool gone = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &s) == 0 &&
-                      s.st_nlink > 0 && unlink(path) == 0;
+    const bool gone =
+        fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &s) == 0 && s.st_nlink > 0 && unlink(path) == 0;
     if (gone) {
         char *index = dt_xprintf("%s.index", path);
         unlink(index);
@@ -112,8 +112,8 @@ static bool evict(const char *path) {
 
 static bool is_short(const char *dir, uint64_t n_bytes) {
     struct statvfs v;
-    return statvfs(dir, &v) == 0 && (uint64_t)v.f_bavail * v.f_frsize <
-                                        (uint64_t)v.f_blocks * v.f_frsize / KEEP_SHARE + n_bytes;
+    return statvfs(dir, &v) == 0 &&
+           (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)v.f_blocks * v.f_frsize / KEEP_SHARE + n_bytes;
 }
 
 bool dt_cache_room(const char *dir, uint64_t max_bytes, uint64_t n_bytes, bool spare) {

@@ -9,8 +9,7 @@ double dt_clock_s(void); // CLOCK_MONOTONIC, seconds
 // For timing work of `threads` threads that begins and ends in this one: this thread's CPU time if it works alone, so
 // that what else the machine does counts little; else dt_clock_s.
 double dt_clock_work_s(int threads);
-double dt_clock_process_s(
-    void); // since this process was started, by the kernel's count; 0 where it does not tell
+double dt_clock_process_s(void); // since this process was started, by the kernel's count; 0 where it does not tell
 // CLOCK_REALTIME, seconds since the epoch. It may be set, so it is for time stamps only, never for waiting.
 double dt_clock_wall_s(void);
 

@@ -29,8 +29,7 @@ typedef enum action {
     ACT_NAP,
     N_ACTIONS
 } action;
-static const char *const action_names[] = {"eio",  "enospc", "short", "kill", "count",
-                                           "stop", "hang",   "slow",  "nap"};
+static const char *const action_names[] = {"eio", "enospc", "short", "kill", "count", "stop", "hang", "slow", "nap"};
 
 typedef struct point {
     char name[NAME_BYTES];
@@ -68,11 +67,10 @@ static dt_status parse_point(point *p, const char *spec, size_t n) {
             return DT_OK;
         }
 bad:
-    return dt_fail(
-        DT_E_USAGE,
-        "failpoint '%.*s': expected NAME:N:ACTION with ACTION one of eio, enospc, short, "
-        "kill, count, stop, hang, slow, nap",
-        (int)(n < 100 ? n : 100), spec);
+    return dt_fail(DT_E_USAGE,
+                   "failpoint '%.*s': expected NAME:N:ACTION with ACTION one of eio, enospc, short, "
+                   "kill, count, stop, hang, slow, nap",
+                   (int)(n < 100 ? n : 100), spec);
 }
 
 static dt_status set_points(const char *spec) {

@@ -70,8 +70,7 @@ static uint32_t crc32c_table(uint32_t c, const unsigned char *p, size_t n) {
 }
 
 #if defined(__x86_64__)
-__attribute__((target("sse4.2"))) static uint32_t crc32c_sse(uint32_t c, const unsigned char *p,
-                                                             size_t n) {
+__attribute__((target("sse4.2"))) static uint32_t crc32c_sse(uint32_t c, const unsigned char *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t v;
         memcpy(&v, p, 8);

@@ -20,8 +20,7 @@ static bool find_kind(const char *name, hash_kind *out) {
     static const struct {
         const char *name;
         hash_kind kind;
-    } NAMES[] = {
-        {"xxh32", H32}, {"xxh64", H64}, {"xxh3_64", H3_64}, {"xxh128", H128}, {"xxh3_128", H128}};
+    } NAMES[] = {{"xxh32", H32}, {"xxh64", H64}, {"xxh3_64", H3_64}, {"xxh128", H128}, {"xxh3_128", H128}};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if (strcmp(NAMES[i].name, name) == 0) {
             *out = NAMES[i].kind;

@@ -40,8 +40,7 @@ bool dt_http_is_url(const char *path) {
 }
 
 static bool is_passing(int status) {
-    return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
-           status == 504;
+    return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 || status == 504;
 }
 
 enum {
@@ -121,21 +120,16 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         const double pause = a.n_got > had ? 0 : pause_s(n);
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
         const bool stalled = !answered && r->stall_s > 0 && now - begun >= r->stall_s;
-        if ((!answered && !a.again) || stalled || r->once || now - since + wait_s > limit_s ||
-            (r->stop && *r->stop)) {
+        if ((!answered && !a.again) || stalled || r->once || now - since + wait_s > limit_s || (r->stop && *r->stop)) {
             char later[64] = "", longer[64] = "";
-            if (a.retry_after_s > 0)
-                snprintf(later, sizeof later, " and wants %.0f s of rest", a.retry_after_s);
-            if (begin - since > 1)
-                snprintf(longer, sizeof longer, "; no other was answered for %.0f s", now - since);
+            if (a.retry_after_s > 0) snprintf(later, sizeof later, " and wants %.0f s of rest", a.retry_after_s);
+            if (begin - since > 1) snprintf(longer, sizeof longer, "; no other was answered for %.0f s", now - since);
             dt_http_reply_fini(out);
-            return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA,
-                           "%s: %s%s (%d attempt%s in %.1f s%s)", r->url, a.cause, later, n,
-                           n == 1 ? "" : "s", now - begin, longer);
+            return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA, "%s: %s%s (%d attempt%s in %.1f s%s)",
+                           r->url, a.cause, later, n, n == 1 ? "" : "s", now - begin, longer);
         }
         if (warn_s > 0) // urgent: no log line while a request is watched
-            dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url,
-                          a.cause, warn_s);
+            dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url, a.cause, warn_s);
         const double end = dt_clock_s() + wait_s;
         while (dt_clock_s() < end && !(r->stop && *r->stop)) sleep_s(fmin(0.1, end - dt_clock_s()));
     }

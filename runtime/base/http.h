@@ -27,8 +27,7 @@ typedef struct dt_http_request {
     const char *const *headers; // "Name: value", NULL at the end; or NULL
     const void *body;           // of PUT and POST
     size_t n_body;
-    const char *
-        sign; // AWS Signature Version 4 with `user` as KEY:SECRET: "aws:amz:REGION:SERVICE"; else NULL
+    const char *sign; // AWS Signature Version 4 with `user` as KEY:SECRET: "aws:amz:REGION:SERVICE"; else NULL
     const char *user; // KEY:SECRET, or NAME:PASSWORD for basic authentication; NULL: none
     // ranged: the request asks for the bytes of both parts, from `from` on, as far as the object goes (reply's
     // n_total). Otherwise the reply holds the whole body as text.
@@ -41,18 +40,15 @@ typedef struct dt_http_request {
     // For attempts in a row of which none brings 64 KiB of a range, behind a first one that a server takes and does not
     // answer; 0: 60 s. The time for which other requests to the same server have failed counts, too.
     double limit_s;
-    const atomic_bool
-        *stop; // once it is true, the request fails within about a second; NULL: never
+    const atomic_bool *stop; // once it is true, the request fails within about a second; NULL: never
 } dt_http_request;
 
 typedef struct dt_http_reply {
     int status;
-    uint64_t
-        n_total; // bytes of the object, where the server says so (Content-Range, Content-Length)
+    uint64_t n_total;  // bytes of the object, where the server says so (Content-Range, Content-Length)
     char version[128]; // the object's ETag, else its Last-Modified; empty: the server says neither
     size_t n_body;
-    char
-        *body; // heap, NUL behind n_body bytes; of a range only where it failed (status is not 206)
+    char *body; // heap, NUL behind n_body bytes; of a range only where it failed (status is not 206)
 } dt_http_reply;
 
 // DT_OK: the server answered; every status but those that are tried again, so the caller looks at out->status. Redirects

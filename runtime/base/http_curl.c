@@ -110,8 +110,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
         t->is_range = false;
         t->out->version[0] = '\0';
         t->out->n_total = 0;
-    } else if (header_value(line, n, "ETag", v) ||
-               (!*t->out->version && header_value(line, n, "Last-Modified", v)))
+    } else if (header_value(line, n, "ETag", v) || (!*t->out->version && header_value(line, n, "Last-Modified", v)))
         snprintf(t->out->version, sizeof t->out->version, "%.127s", v);
     else if (header_value(line, n, "Content-Range", v) &&
              (got = sscanf(v, "bytes %llu-%llu/%llu", &first, &last, &total)) >= 2) {
@@ -177,9 +176,7 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
     }
     if (status < 300) return take_text(t, data, size * n, t->r->max_body);
     // an error's beginning says enough
-    return t->out->n_body + size * n > MAX_ERROR_BODY
-               ? size * n
-               : take_text(t, data, size * n, MAX_ERROR_BODY);
+    return t->out->n_body + size * n > MAX_ERROR_BODY ? size * n : take_text(t, data, size * n, MAX_ERROR_BODY);
 }
 
 // ---- one attempt -----------------------------------------------------------------------------------
@@ -233,8 +230,7 @@ static CURLcode perform(CURL *c) {
     pthread_sigmask(SIG_BLOCK, &pipe, &old);
     const CURLcode code = curl_easy_perform(c);
     sigpending(&pending);
-    if (!sigismember(&old, SIGPIPE) && sigismember(&pending, SIGPIPE))
-        sigtimedwait(&pipe, NULL, &now);
+    if (!sigismember(&old, SIGPIPE) && sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe, NULL, &now);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return code;
 }
@@ -257,14 +253,13 @@ static bool may_pass(CURLcode code) {
     }
 }
 
-__attribute__((visibility("default"))) bool
-dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a);
+__attribute__((visibility("default"))) bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r,
+                                                               dt_http_attempt *a);
 
 bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a) {
     for (int i = 0; r->headers && r->headers[i]; i++)
         if (strpbrk(r->headers[i], "\r\n")) {
-            snprintf(a->cause, sizeof a->cause,
-                     "the value of the header %.*s has a line break in it",
+            snprintf(a->cause, sizeof a->cause, "the value of the header %.*s has a line break in it",
                      (int)strcspn(r->headers[i], ":\r\n"), r->headers[i]);
             return false;
         }
@@ -277,8 +272,7 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     char range[64], error[CURL_ERROR_SIZE] = "";
     transfer t = {.r = r, .out = out, .a = a, .curl = c, .from = r->from + a->n_got};
     struct curl_slist *headers = NULL;
-    for (int i = 0; r->headers && r->headers[i]; i++)
-        headers = curl_slist_append(headers, r->headers[i]);
+    for (int i = 0; r->headers && r->headers[i]; i++) headers = curl_slist_append(headers, r->headers[i]);
     curl_easy_setopt(c, CURLOPT_URL, r->url);
     curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L); // keys may hold /../
     set_body(c, r);
@@ -289,8 +283,7 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     set_security(c, r);
     if (r->ranged) {
         const size_t n = r->part[0].n_bytes + r->part[1].n_bytes;
-        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)t.from,
-                 (unsigned long long)(r->from + n - 1));
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)t.from, (unsigned long long)(r->from + n - 1));
         curl_easy_setopt(c, CURLOPT_RANGE, range);
     }
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -336,20 +329,19 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     if (t.bad) a->n_got = 0;
     a->again = t.bad ? ++a->n_bad < MAX_BAD : may_pass(code);
     const int n = snprintf(a->cause, sizeof a->cause, "%s",
-                           t.bad                               ? t.bad
-                           : code == CURLE_ABORTED_BY_CALLBACK ? "no answer yet"
-                           : code == CURLE_UNSUPPORTED_PROTOCOL
-                               ? "it redirects from https to http: not followed"
-                           : *error ? error
-                           : cut    ? "the answer ended early"
-                                    : curl_easy_strerror(code));
+                           t.bad                                ? t.bad
+                           : code == CURLE_ABORTED_BY_CALLBACK  ? "no answer yet"
+                           : code == CURLE_UNSUPPORTED_PROTOCOL ? "it redirects from https to http: not followed"
+                           : *error                             ? error
+                           : cut                                ? "the answer ended early"
+                                                                : curl_easy_strerror(code));
     const bool trusts = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
     if (!trusts && (strstr(error, "expired") || strstr(error, "not yet valid"))) {
         const time_t now = time(NULL);
         struct tm day;
         if (n > 0 && (size_t)n < sizeof a->cause)
-            strftime(a->cause + n, sizeof a->cause - (size_t)n,
-                     ", or this machine's clock is wrong: it says %F %R UTC", gmtime_r(&now, &day));
+            strftime(a->cause + n, sizeof a->cause - (size_t)n, ", or this machine's clock is wrong: it says %F %R UTC",
+                     gmtime_r(&now, &day));
     } else if (!trusts && n > 0 && (size_t)n < sizeof a->cause)
         snprintf(a->cause + n, sizeof a->cause - (size_t)n, "; trusted are those of %s%s%s",
                  authority() ? authority() : "this system, or of the file that AWS_CA_BUNDLE names",

@@ -45,8 +45,7 @@ char *dt_ini_get(const char *path, const char *section, const char *name) {
         dt_error_clear();
         return NULL;
     }
-    for (char *line = strtok_r(text, "\r\n", &rest); line && !found;
-         line = strtok_r(NULL, "\r\n", &rest)) {
+    for (char *line = strtok_r(text, "\r\n", &rest); line && !found; line = strtok_r(NULL, "\r\n", &rest)) {
         const size_t n = strspn(line, BLANKS);
         char *at = line + n;
         if (!*at || *at == '#' || *at == ';' || n > indent) continue;

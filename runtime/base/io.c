@@ -51,15 +51,13 @@ bool dt_io_out_of_space(void) {
 
 static dt_status storage_error(const char *path, const char *operation, int err) {
     last_error = err;
-    return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err),
-                   advice(err));
+    return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err), advice(err));
 }
 
 // Whether the machine is at fault and not the file: something ran out or is away. EIO is not in the list:
 // a bad sector gives it.
 static bool is_of_machine(int err) {
-    static const int ALL[] = {EMFILE,    ENFILE,       ENOMEM,    ENOBUFS,  ENOTCONN,
-                              ESHUTDOWN, EHOSTUNREACH, EHOSTDOWN, ETIMEDOUT};
+    static const int ALL[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOTCONN, ESHUTDOWN, EHOSTUNREACH, EHOSTDOWN, ETIMEDOUT};
     for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
         if (err == ALL[i]) return true;
     return false;
@@ -74,8 +72,7 @@ static const char *read_advice(int err) {
     case ENOBUFS:
         return "; end other programs, or raise the limit of memory";
     default:
-        return is_of_machine(err) ? "; see to the server of this file system or mount it again"
-                                  : "";
+        return is_of_machine(err) ? "; see to the server of this file system or mount it again" : "";
     }
 }
 
@@ -98,10 +95,9 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
         return dt_fail(code,
                        "%s%scannot %s: %s; give this user leave to read %s (chmod, chown), "
                        "or run as one who may",
-                       path, colon, operation, strerror(err),
-                       *path ? closed_part(path, folder) : "it");
-    return dt_fail(is_of_machine(err) ? DT_E_STORAGE : code, "%s%scannot %s: %s%s", path, colon,
-                   operation, strerror(err), read_advice(err));
+                       path, colon, operation, strerror(err), *path ? closed_part(path, folder) : "it");
+    return dt_fail(is_of_machine(err) ? DT_E_STORAGE : code, "%s%scannot %s: %s%s", path, colon, operation,
+                   strerror(err), read_advice(err));
 }
 
 // Begins an operation of calls that cannot be short: watched from here to leave(). Returns the failpoint's errno or 0.
@@ -217,8 +213,7 @@ dt_status dt_io_fsync_dir(const char *path) {
 
 static dt_status rename_error(const char *from, const char *to, int err) {
     last_error = err;
-    return dt_fail(DT_E_STORAGE, "%s: cannot rename to %s: %s%s", from, to, strerror(err),
-                   advice(err));
+    return dt_fail(DT_E_STORAGE, "%s: cannot rename to %s: %s%s", from, to, strerror(err), advice(err));
 }
 
 dt_status dt_io_rename_noreplace(const char *from, const char *to) {
@@ -385,8 +380,7 @@ static int create_temporary(dt_io_file *f) {
     for (unsigned number = (unsigned)getpid();; number += NEXT_NUMBER) {
         struct stat s;
         f->temporary = dt_xprintf("%s.tmp.%u", f->path, number);
-        f->place =
-            list_unfinished(f->temporary); // before it is there: a signal may come just behind
+        f->place = list_unfinished(f->temporary); // before it is there: a signal may come just behind
         do f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         while (f->fd < 0 && errno == EINTR);
         int err = f->fd < 0 ? errno : 0;
@@ -477,15 +471,13 @@ dt_status dt_io_remove_leftovers(const char *dir, const char *prefix) {
 
 // -- reading ---------------------------------------------------------------------------------
 // Reads to the end of `fd` into a growing buffer, so that pipes and stdin work too.
-static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *path,
-                             size_t max_bytes, dt_status code) {
+static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *path, size_t max_bytes, dt_status code) {
     struct stat s;
     size_t cap = 4096, n = 0;
     const bool is_file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
     if (is_file) {
         if (max_bytes && (uint64_t)s.st_size > max_bytes)
-            return dt_fail(code, "%s: %lld bytes, more than the limit of %zu", path,
-                           (long long)s.st_size, max_bytes);
+            return dt_fail(code, "%s: %lld bytes, more than the limit of %zu", path, (long long)s.st_size, max_bytes);
         cap = (size_t)s.st_size + 2; // one byte to see the end, one for the NUL
     }
     char *p = malloc(cap);
@@ -537,16 +529,13 @@ static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
     struct stat s;
     struct pollfd p = {.fd = fd, .events = POLLIN};
     if (fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && poll(&p, 1, WRITER_MS) == 0 && !has_writer(fd))
-        return dt_fail(code, "%s: a pipe to which nobody wrote within %d s", path,
-                       WRITER_MS / 1000);
+        return dt_fail(code, "%s: a pipe to which nobody wrote within %d s", path, WRITER_MS / 1000);
     int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0)
-        return dt_io_read_error(path, "read", errno, code);
+    if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) return dt_io_read_error(path, "read", errno, code);
     return DT_OK;
 }
 
-dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
-                          dt_status code_on_error) {
+dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes, dt_status code_on_error) {
     *data = NULL;
     *n_bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -557,8 +546,7 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
     return st;
 }
 
-dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
-                         dt_status code_on_error) {
+dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes, dt_status code_on_error) {
     struct stat s;
     *data = NULL;
     *n_bytes = 0;
@@ -574,8 +562,8 @@ dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t 
 dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes) {
     char *old = NULL;
     size_t n = 0;
-    const bool same = dt_io_read_own(&old, &n, path, 0, DT_E_STORAGE) == DT_OK && n == n_bytes &&
-                      memcmp(old, data, n) == 0;
+    const bool same =
+        dt_io_read_own(&old, &n, path, 0, DT_E_STORAGE) == DT_OK && n == n_bytes && memcmp(old, data, n) == 0;
     free(old);
     if (!same) return dt_io_write_file(path, data, n_bytes);
     char *dir = dt_io_parent(path); // the process that wrote it may have died before its flush
@@ -584,8 +572,7 @@ dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes) 
     return st;
 }
 
-dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
-                      dt_status code_on_error) {
+dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at, dt_status code_on_error) {
     size_t n = 0;
     while (n < n_bytes) {
         dt_watch_begin(path, "read");
@@ -595,21 +582,19 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
         if (r < 0) {
             char operation[48];
             int err = errno;
-            snprintf(operation, sizeof operation, "read at byte %lld",
-                     (long long)at + (long long)n);
+            snprintf(operation, sizeof operation, "read at byte %lld", (long long)at + (long long)n);
             return dt_io_read_error(path, operation, err, code_on_error);
         }
         if (r == 0)
-            return dt_fail(code_on_error,
-                           "%s: truncated: %zu bytes wanted at byte %lld, only %zu there", path,
-                           n_bytes, (long long)at, n);
+            return dt_fail(code_on_error, "%s: truncated: %zu bytes wanted at byte %lld, only %zu there", path, n_bytes,
+                           (long long)at, n);
         n += (size_t)r;
     }
     return DT_OK;
 }
 
-dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data,
-                            size_t n_bytes, off_t at, dt_status code_on_error) {
+dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data, size_t n_bytes, off_t at,
+                            dt_status code_on_error) {
     struct iovec parts[2] = {{head, n_head}, {data, n_bytes}};
     dt_watch_begin(path, "read");
     const ssize_t n = preadv(fd, parts, 2, at);

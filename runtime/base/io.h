@@ -28,8 +28,7 @@ dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_byte
 // Starts writing cached pages back, so that a later fsync waits less. n_bytes 0: to the file's end.
 void dt_io_begin_sync(int fd, off_t at, size_t n_bytes);
 dt_status dt_io_fsync(int fd, const char *path);
-dt_status
-dt_io_sync_file(const char *path); // what any descriptor wrote; a file that is not there is fine
+dt_status dt_io_sync_file(const char *path); // what any descriptor wrote; a file that is not there is fine
 dt_status dt_io_close(int fd, const char *path);
 dt_status dt_io_fsync_dir(const char *path);
 // Renames; fails with DT_E_STORAGE if `to` exists. renameat2(RENAME_NOREPLACE), or, where the file
@@ -91,16 +90,14 @@ char *dt_io_cache_folder(const char *given, const char *below);
 // is away. path NULL: the caller adds it with dt_fail_context.
 dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_status code);
 // Reads a whole file to the heap, NUL-terminated after n_bytes; the caller frees. max_bytes 0: no limit.
-dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
-                          dt_status code_on_error);
+dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes, dt_status code_on_error);
 // dt_io_read_file for a file that dtrain wrote: a link, a pipe or a device in its place is an error.
-dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes,
-                         dt_status code_on_error);
+dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes, dt_status code_on_error);
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
                       dt_status code_on_error); // all n_bytes, or an error
 // Reads n_head + n_bytes consecutive bytes into two buffers with one system call.
-dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data,
-                            size_t n_bytes, off_t at, dt_status code_on_error);
+dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data, size_t n_bytes, off_t at,
+                            dt_status code_on_error);
 // Whether the path exists. A folder on the way that this user may not enter is an error, not a "no".
 dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
 bool dt_io_exists(const char *path); // false also when that cannot be determined

@@ -21,8 +21,7 @@ bool dt_lines_open(dt_lines *l, const char *path, off_t from) {
 char *dt_lines_next(dt_lines *l, size_t *n) {
     for (size_t looked = 0;;) { // looked: bytes of the line that have no newline
         const size_t held = l->end - l->begin;
-        char *line = l->buffer + l->begin,
-             *newline = held > looked ? memchr(line + looked, '\n', held - looked) : NULL;
+        char *line = l->buffer + l->begin, *newline = held > looked ? memchr(line + looked, '\n', held - looked) : NULL;
         if (newline) {
             *newline = '\0';
             *n = (size_t)(newline - line);

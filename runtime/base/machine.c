@@ -46,8 +46,7 @@ static bool has_word(const char *list, const char *word) { // "cpu,cpuacct"
     return false;
 }
 
-void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2),
-                    void *ctx) {
+void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2), void *ctx) {
     char line[4096], dir[4400];
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1)
@@ -57,8 +56,7 @@ void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char 
         *path++ = '\0';
         bool v2 = names[1] == '\0';
         if (!v2 && !has_word(names + 1, controller)) continue;
-        size_t n_mount = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/",
-                                          v2 ? "" : controller);
+        size_t n_mount = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/", v2 ? "" : controller);
         snprintf(dir + n_mount, sizeof dir - n_mount, "%s", path);
         for (;;) {
             visit(ctx, dir, v2);
@@ -75,8 +73,7 @@ static void bound(void *ctx, const char *dir, bool v2) {
     uint64_t limit, used;
     char stat[4500];
     if (!read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &limit) ||
-        !read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) ||
-        limit >= m->total_bytes)
+        !read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) || limit >= m->total_bytes)
         return;
     snprintf(stat, sizeof stat, "%s/memory.stat", dir);
     uint64_t files = v2 ? sum_of(stat, "inactive_file", "active_file", 1)
@@ -91,8 +88,7 @@ static void bound(void *ctx, const char *dir, bool v2) {
 
 void dt_memory_read(dt_memory *out) {
     *out = (dt_memory){sum_of("/proc/meminfo", "MemTotal:", "", 1024),
-                       sum_of("/proc/meminfo", "MemAvailable:", "", 1024),
-                       sum_of("/proc/vmstat", "oom_kill", "", 1)};
+                       sum_of("/proc/meminfo", "MemAvailable:", "", 1024), sum_of("/proc/vmstat", "oom_kill", "", 1)};
     dt_cgroup_walk("memory", bound, out);
 }
 
@@ -105,11 +101,10 @@ dt_status dt_memory_room(uint64_t n_bytes, const char *what) {
         munmap(p, n_bytes);
         return DT_OK;
     }
-    return dt_fail(
-        DT_E_INTERNAL,
-        "out of memory: the limit on address space of %.0f MiB leaves no %.0f MiB for %s: "
-        "raise it (ulimit -v)",
-        (double)r.rlim_cur / 1048576.0, (double)n_bytes / 1048576.0, what);
+    return dt_fail(DT_E_INTERNAL,
+                   "out of memory: the limit on address space of %.0f MiB leaves no %.0f MiB for %s: "
+                   "raise it (ulimit -v)",
+                   (double)r.rlim_cur / 1048576.0, (double)n_bytes / 1048576.0, what);
 }
 
 uint64_t dt_memory_stack_bytes(void) {
@@ -142,8 +137,7 @@ static dt_cpu_isa read_isa(void) {
     if (!most) most = getenv("DNNL_MAX_CPU_ISA"); // oneDNN's older name
     const bool none = most && (strcasecmp(most, "SSE41") == 0 || strcasecmp(most, "AVX") == 0);
     const bool avx2 = most && strncasecmp(most, "AVX2", 4) == 0; // AVX2_VNNI
-    if (none || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma"))
-        return DT_CPU_GENERIC;
+    if (none || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return DT_CPU_GENERIC;
     if (avx2 || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return DT_CPU_AVX2;

@@ -19,8 +19,7 @@ void dt_memory_read(dt_memory *out);
 
 // Calls visit for the directory of this process's cgroup and of each one above it, up to the root. Walks the
 // unified hierarchy (v2) and that of `controller` ("cpu", "memory"; v1), where they exist.
-void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2),
-                    void *ctx);
+void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2), void *ctx);
 
 // Whether a limit on address space (ulimit -v) leaves n_bytes for `what`; DT_OK without a limit, else
 // DT_E_INTERNAL. For memory that a library takes without reporting failure: oneDNN then writes its kernels

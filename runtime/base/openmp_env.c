@@ -6,6 +6,5 @@
 #include <stdlib.h>
 
 __attribute__((constructor)) static void bound_spinning(void) {
-    if (!getenv("OMP_WAIT_POLICY"))
-        setenv("GOMP_SPINCOUNT", "1000", 0); // both are the user's, if one is set
+    if (!getenv("OMP_WAIT_POLICY")) setenv("GOMP_SPINCOUNT", "1000", 0); // both are the user's, if one is set
 }

@@ -35,10 +35,10 @@ static void show(const dt_progress *p, double now, const char *end) {
     show_time(eta, sizeof eta, left);
     if (bytes) snprintf(speed, sizeof speed, "  %.0f MB/s", done / elapsed / 1e6);
     snprintf(line, sizeof line, "%s [%s] %llu/%llu %s  %.0f %s/s%s  ETA %s", p->what, bar,
-             (unsigned long long)p->n_items, (unsigned long long)p->total_items, p->items,
-             (double)p->n_items / elapsed, p->items, speed, eta);
-    fprintf(stderr, "%s%.*s%s", p->terminal ? "\r" : "",
-            p->terminal ? dt_text_columns() - 1 : (int)sizeof line, line, end);
+             (unsigned long long)p->n_items, (unsigned long long)p->total_items, p->items, (double)p->n_items / elapsed,
+             p->items, speed, eta);
+    fprintf(stderr, "%s%.*s%s", p->terminal ? "\r" : "", p->terminal ? dt_text_columns() - 1 : (int)sizeof line, line,
+            end);
 }
 
 void dt_progress_tick(dt_progress *p) {

@@ -14,8 +14,7 @@ enum { DT_RADIX_MOST_BYTES = 16 };
 // Sorts n elements of `size` bytes (n < 2^32) in `from`; `spare` has room for as many. The key is the n_key
 // bytes (at most DT_RADIX_MOST_BYTES) at offset `key_at`, little-endian. Returns `from` or `spare`, whichever
 // holds the result.
-static inline void *dt_radix_sort(void *from, void *spare, size_t n, size_t size, size_t key_at,
-                                  int n_key) {
+static inline void *dt_radix_sort(void *from, void *spare, size_t n, size_t size, size_t key_at, int n_key) {
     uint32_t count[DT_RADIX_MOST_BYTES][256];
     uint8_t *a = from, *b = spare;
     if (n == 0) return a;
@@ -29,8 +28,7 @@ static inline void *dt_radix_sort(void *from, void *spare, size_t n, size_t size
             at[v] = sum;
             sum += count[k][v];
         }
-        for (size_t i = 0; i < n; i++)
-            memcpy(b + size * at[a[i * size + key_at + k]]++, a + i * size, size);
+        for (size_t i = 0; i < n; i++) memcpy(b + size * at[a[i * size + key_at + k]]++, a + i * size, size);
         uint8_t *sorted = b;
         b = a;
         a = sorted;

@@ -99,8 +99,8 @@ void dt_rank_hear(int rank, const dt_rank_report *r) {
     ranks[rank] = *r;
     ranks[rank].heard_s = dt_clock_s() - r->heard_s;
     // texts of another process end
-    ranks[rank].at[sizeof r->at - 1] = ranks[rank].file[sizeof r->file - 1] =
-        ranks[rank].host[sizeof r->host - 1] = '\0';
+    ranks[rank].at[sizeof r->at - 1] = ranks[rank].file[sizeof r->file - 1] = ranks[rank].host[sizeof r->host - 1] =
+        '\0';
     pthread_mutex_unlock(&lock);
 }
 
@@ -116,10 +116,8 @@ const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r) {
         snprintf(out, DT_RANK_TEXT, "a place that is not known yet");
         return out;
     }
-    int n = snprintf(out, DT_RANK_TEXT, "step %lld, %s, for %.0f s", (long long)r->step, r->at,
-                     r->since_s);
-    if (*r->file)
-        snprintf(out + n, DT_RANK_TEXT - (size_t)n, "; %s for %.0f s", r->file, r->file_s);
+    int n = snprintf(out, DT_RANK_TEXT, "step %lld, %s, for %.0f s", (long long)r->step, r->at, r->since_s);
+    if (*r->file) snprintf(out + n, DT_RANK_TEXT - (size_t)n, "; %s for %.0f s", r->file, r->file_s);
     return out;
 }
 
@@ -132,20 +130,17 @@ void dt_rank_quiet(double quiet_s) {
     const dt_rank_report mine = own;
     pthread_mutex_unlock(&lock);
     if (!report) return;
-    dt_log_urgent(
-        DT_LOG_WARN, true,
-        "nothing has got done for %.0f s; after %.0f s the job ends (comm.timeout). Where "
-        "the ranks are:",
-        quiet_s, deadline_s);
+    dt_log_urgent(DT_LOG_WARN, true,
+                  "nothing has got done for %.0f s; after %.0f s the job ends (comm.timeout). Where "
+                  "the ranks are:",
+                  quiet_s, deadline_s);
     dt_log_urgent(DT_LOG_WARN, true, "  rank 0 on %s: %s", mine.host, dt_rank_text(text, &mine));
     for (int r = 1; r < n_ranks; r++) { // nobody else changes the list
         const dt_rank_report one = ranks[r];
         const double silent_s = dt_clock_s() - one.heard_s;
         char silent[48] = "";
-        if (silent_s >= SILENT_S)
-            snprintf(silent, sizeof silent, ", not heard of for %.0f s", silent_s);
+        if (silent_s >= SILENT_S) snprintf(silent, sizeof silent, ", not heard of for %.0f s", silent_s);
         dt_log_urgent(DT_LOG_WARN, true, "  rank %d on %s: %s%s", r, one.step < 0 ? "?" : one.host,
-                      one.step < 0 ? "nothing is known" : dt_rank_text(text, &one),
-                      one.step < 0 ? "" : silent);
+                      one.step < 0 ? "nothing is known" : dt_rank_text(text, &one), one.step < 0 ? "" : silent);
     }
 }

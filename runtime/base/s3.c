@@ -53,8 +53,7 @@ static void find_options(void) {
 }
 
 char *dt_s3_encode(const char *text, bool is_key) {
-    static const char plain[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     static const char hex[] = "0123456789ABCDEF";
     char *out = dt_xcalloc(3 * strlen(text) + 1, 1), *p = out;
     for (; *text; text++) {
@@ -76,9 +75,8 @@ static char *make_url(const char *url, const char *endpoint, const char *region)
     char *key = dt_s3_encode(slash ? slash + 1 : "", true), *out;
     if (!endpoint && url[0] == 'g') endpoint = "https://storage.googleapis.com";
     if (endpoint)
-        out = dt_xprintf("%.*s/%.*s/%s",
-                         (int)strlen(endpoint) - (endpoint[strlen(endpoint) - 1] == '/'), endpoint,
-                         n, bucket, key);
+        out = dt_xprintf("%.*s/%.*s/%s", (int)strlen(endpoint) - (endpoint[strlen(endpoint) - 1] == '/'), endpoint, n,
+                         bucket, key);
     else if (memchr(bucket, '.', (size_t)n))
         out = dt_xprintf("https://s3.%s.amazonaws.com/%.*s/%s", region, n, bucket, key);
     else
@@ -90,8 +88,7 @@ static char *make_url(const char *url, const char *endpoint, const char *region)
 // Under `lock`. An endpoint stands in messages.
 static dt_status check_endpoint(const char *url) {
     const char *e = options.endpoint;
-    const char *what =
-        "the endpoint (data.s3.endpoint, AWS_ENDPOINT_URL or endpoint_url of the profile)";
+    const char *what = "the endpoint (data.s3.endpoint, AWS_ENDPOINT_URL or endpoint_url of the profile)";
     if (!e) return DT_OK;
     if (dt_url_check(e) != DT_OK) return dt_fail_context(DT_E_USAGE, "%s: %s", url, what);
     if (dt_http_is_url(e)) return DT_OK;
@@ -155,8 +152,7 @@ static dt_status prepare(request *r, const char *url, const char *query, const c
 
 // Whether the server refused credentials that have ended.
 static bool has_expired(const dt_http_reply *r) {
-    return (r->status == 400 || r->status == 403) && r->body &&
-           strstr(r->body, "<Code>ExpiredToken</Code>");
+    return (r->status == 400 || r->status == 403) && r->body && strstr(r->body, "<Code>ExpiredToken</Code>");
 }
 
 dt_status dt_s3_do(dt_http_reply *out, const dt_http_request *r, const char *url, const char *query,
@@ -179,13 +175,12 @@ dt_status dt_s3_do(dt_http_reply *out, const dt_http_request *r, const char *url
 }
 
 bool dt_s3_absent(const dt_http_reply *r) {
-    static const char *const OTHERS[] = {"NoSuchBucket", "SignatureDoesNotMatch",
-                                         "InvalidAccessKeyId", "RequestTimeTooSkewed"};
+    static const char *const OTHERS[] = {"NoSuchBucket", "SignatureDoesNotMatch", "InvalidAccessKeyId",
+                                         "RequestTimeTooSkewed"};
     const char *at = r->body ? r->body : "";
     char *code = dt_s3_element(&at, "Code");
     bool absent = r->status == 404 || r->status == 403;
-    for (size_t i = 0; code && i < sizeof OTHERS / sizeof *OTHERS; i++)
-        absent = absent && strcmp(code, OTHERS[i]) != 0;
+    for (size_t i = 0; code && i < sizeof OTHERS / sizeof *OTHERS; i++) absent = absent && strcmp(code, OTHERS[i]) != 0;
     free(code);
     return absent;
 }
@@ -198,13 +193,12 @@ static void advise(char out[256], const char *path, int status, const char *code
     if (code && strcmp(code, "RequestTimeTooSkewed") == 0)
         snprintf(out, 256, "; this machine's clock is wrong: set it");
     else if (code && strcmp(code, "ExpiredToken") == 0)
-        snprintf(out, 256,
-                 "; the credentials have ended: get new ones, and run the same command again");
+        snprintf(out, 256, "; the credentials have ended: get new ones, and run the same command again");
     else if (code && strcmp(code, "NoSuchBucket") == 0)
         snprintf(out, 256, "; check the bucket's name, and data.s3.endpoint");
     else if (is_s3 && (status == 301 || status == 307))
-        snprintf(out, 256, "; the bucket is in another region%s%.100s%s: set data.s3.region",
-                 where ? " (" : "", where ? where : "", where ? ")" : "");
+        snprintf(out, 256, "; the bucket is in another region%s%.100s%s: set data.s3.region", where ? " (" : "",
+                 where ? where : "", where ? ")" : "");
     else if (is_s3 && (status == 403 || status == 401))
         snprintf(out, 256,
                  "; check the credentials and what they may do (%s), or data.s3.anonymous=true for "
@@ -224,9 +218,8 @@ dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *ri
     if (why && dt_text_ends(why, ".")) why[strlen(why) - 1] = '\0';
     char *where = dt_s3_element(&begin, "Endpoint");
     advise(advice, path, r->status, code, where, right);
-    const dt_status st =
-        dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
-                code ? code : "", why ? ": " : "", why ? why : "", advice);
+    const dt_status st = dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
+                                 code ? code : "", why ? ": " : "", why ? why : "", advice);
     free(code);
     free(why);
     free(where);

@@ -17,8 +17,8 @@ enum { PART_BYTES = 8 << 20, MAX_PARTS = 10000, SENDERS = 8, MAX_REPLY = 8 << 20
 
 // One request; its parameters stand in `query` in the order of their names, as they are signed. `right`: what it needs.
 // `stop`: as in a dt_http_request.
-static dt_status ask(dt_http_reply *out, const char *method, const char *url, const char *query,
-                     const void *body, size_t n_body, const char *right, const atomic_bool *stop) {
+static dt_status ask(dt_http_reply *out, const char *method, const char *url, const char *query, const void *body,
+                     size_t n_body, const char *right, const atomic_bool *stop) {
     const dt_http_request r = {.method = method,
                                .body = body,
                                .n_body = n_body,
@@ -26,8 +26,7 @@ static dt_status ask(dt_http_reply *out, const char *method, const char *url, co
                                .limit_s = 60 + (double)n_body / 1e5,
                                .stop = stop};
     (void)dt_failpoint("s3");
-    dt_status st =
-        dt_s3_do(out, &r, url, query, body ? "Content-Type: application/octet-stream" : NULL);
+    dt_status st = dt_s3_do(out, &r, url, query, body ? "Content-Type: application/octet-stream" : NULL);
     if (st == DT_OK && (out->status / 100 != 2 || (out->body && strstr(out->body, "<Error>"))))
         st = dt_s3_refused(url, out, right);
     if (st != DT_OK) dt_http_reply_fini(out);
@@ -76,8 +75,8 @@ static void unescape(char *text) {
 }
 
 // Adds what stands behind the prefix in each <element><inner>…</inner></element>.
-static void take_names(char ***names, size_t *n, const char *body, const char *element,
-                       const char *inner, size_t n_prefix) {
+static void take_names(char ***names, size_t *n, const char *body, const char *element, const char *inner,
+                       size_t n_prefix) {
     char *one;
     for (const char *at = body; (one = dt_s3_element(&at, element)); free(one)) {
         const char *in = one;
@@ -121,8 +120,8 @@ static bool is_whole(const char *body) {
 // Asks for a listing or its next part; *next: the token of what follows then, heap, or NULL; `earlier` is one that came
 // before, or NULL. What is none may be a proxy's or a login page, and an end that is not there other objects: it is asked
 // for again, and then an error.
-static dt_status ask_listing(dt_http_reply *out, const char *root, const char *query,
-                             const char *earlier, char **next) {
+static dt_status ask_listing(dt_http_reply *out, const char *root, const char *query, const char *earlier,
+                             char **next) {
     enum { ATTEMPTS = 3 };
     *next = NULL;
     for (int i = 0; i < ATTEMPTS; i++) {
@@ -130,8 +129,7 @@ static dt_status ask_listing(dt_http_reply *out, const char *root, const char *q
         const char *body = out->body ? out->body : "", *at = body;
         char *more = is_whole(body) ? dt_s3_element(&at, "IsTruncated") : NULL;
         at = body;
-        *next =
-            more && strcmp(more, "true") == 0 ? dt_s3_element(&at, "NextContinuationToken") : NULL;
+        *next = more && strcmp(more, "true") == 0 ? dt_s3_element(&at, "NextContinuationToken") : NULL;
         if (*next) unescape(*next);
         const bool ends = more && strcmp(more, "false") == 0;
         free(more);
@@ -151,15 +149,13 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
     dt_status st = DT_OK;
     size_t n_parts = 0;
     char *token = NULL, *earlier = NULL, *encoded = dt_s3_encode(slash ? slash + 1 : "", false);
-    char *root =
-        dt_xprintf("%.*s/", (int)((slash ? slash : bucket + strlen(bucket)) - prefix), prefix);
+    char *root = dt_xprintf("%.*s/", (int)((slash ? slash : bucket + strlen(bucket)) - prefix), prefix);
     *names = NULL;
     *n = 0;
     do {
         char *after = token ? dt_s3_encode(token, false) : NULL;
-        char *query =
-            dt_xprintf("%s%s%s%slist-type=2&prefix=%s", after ? "continuation-token=" : "",
-                       after ? after : "", after ? "&" : "", delimiter, encoded);
+        char *query = dt_xprintf("%s%s%s%slist-type=2&prefix=%s", after ? "continuation-token=" : "",
+                                 after ? after : "", after ? "&" : "", delimiter, encoded);
         dt_http_reply r = {0};
         char *next = NULL;
         st = ask_listing(&r, root, query, earlier, &next);
@@ -287,11 +283,8 @@ static dt_status begin_upload(transfer *t) {
 // Whether all bytes that were sent are there.
 static bool has_arrived(const transfer *sent) {
     dt_blob object;
-    transfer t = {.url = sent->url,
-                  .from = sent->from,
-                  .other = &object,
-                  .stop = sent->stop,
-                  .take_part = compare_part};
+    transfer t = {
+        .url = sent->url, .from = sent->from, .other = &object, .stop = sent->stop, .take_part = compare_part};
     if (dt_blob_open(&object, sent->url) != DT_OK) return false;
     divide(&t, MAX_PARTS);
     const bool same = object.n_bytes == t.from->n_bytes && take_all_parts(&t) == DT_OK;
@@ -309,8 +302,7 @@ static dt_status end_upload(const transfer *t, dt_status st) {
         FILE *f = open_memstream(&body, &n);
         fputs("<CompleteMultipartUpload>", f);
         for (uint32_t i = 0; i < t->n_parts; i++)
-            fprintf(f, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1,
-                    t->tags[i]);
+            fprintf(f, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1, t->tags[i]);
         fputs("</CompleteMultipartUpload>", f);
         fclose(f);
         st = ask(&r, "POST", t->url, query, body, n, "s3:PutObject", t->stop);
@@ -352,8 +344,7 @@ dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) 
     if (st == DT_OK) st = dt_blob_open(&object, url);
     if (st == DT_OK) st = dt_blob_stamp(&object, &theirs);
     if (st == DT_OK && mine != theirs)
-        st = dt_fail(DT_E_STORAGE, "%s: the server has something else than %s: send it again", url,
-                     path);
+        st = dt_fail(DT_E_STORAGE, "%s: the server has something else than %s: send it again", url, path);
     dt_blob_close(&object);
     dt_blob_close(&file);
     return st;
@@ -386,8 +377,8 @@ dt_status dt_s3_put_first(const char *url, const char *text, const atomic_bool *
     return st;
 }
 
-dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n,
-                          bool move, const atomic_bool *stop) {
+dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n, bool move,
+                          const atomic_bool *stop) {
     dt_status st = DT_OK;
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         char *path = dt_xprintf("%s/%s", dir, names[i]), *to = dt_xprintf("%s/%s", url, names[i]);

@@ -24,8 +24,8 @@ dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop);
 dt_status dt_s3_put_first(const char *url, const char *text, const atomic_bool *stop);
 // The same for files of a folder, which become objects under `url`, one after another: who finds the last finds all.
 // move: each file is removed when it is there.
-dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n,
-                          bool move, const atomic_bool *stop);
+dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n, bool move,
+                          const atomic_bool *stop);
 // Makes the object a file, whole or not at all (dt_io_begin), by ranges that several threads fetch.
 dt_status dt_s3_get(const char *path, const char *url);
 // Removes the object; one that is not there is fine.

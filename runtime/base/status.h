@@ -27,8 +27,7 @@ typedef enum dt_status {
 dt_status dt_fail(dt_status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // Puts "context: " before the current message and returns `code`.
-dt_status dt_fail_context(dt_status code, const char *fmt, ...)
-    __attribute__((format(printf, 2, 3)));
+dt_status dt_fail_context(dt_status code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 // The message of the last failure on this thread; "" when there was none. Borrowed.
 const char *dt_error_message(void);
@@ -42,17 +41,17 @@ typedef struct dt_error_kept {
 dt_error_kept dt_error_keep(void);
 void dt_error_restore(const dt_error_kept *kept);
 
-#define DT_TRY(expr)                                                                               \
-    do {                                                                                           \
-        dt_status dt_try_ = (expr);                                                                \
-        if (dt_try_ != DT_OK) return dt_try_;                                                      \
+#define DT_TRY(expr)                                                                                                   \
+    do {                                                                                                               \
+        dt_status dt_try_ = (expr);                                                                                    \
+        if (dt_try_ != DT_OK) return dt_try_;                                                                          \
     } while (0)
 
 // For functions with one exit: stores the error in `st` and jumps.
-#define DT_TRY_GOTO(st, expr, label)                                                               \
-    do {                                                                                           \
-        (st) = (expr);                                                                             \
-        if ((st) != DT_OK) goto label;                                                             \
+#define DT_TRY_GOTO(st, expr, label)                                                                                   \
+    do {                                                                                                               \
+        (st) = (expr);                                                                                                 \
+        if ((st) != DT_OK) goto label;                                                                                 \
     } while (0)
 
 #endif

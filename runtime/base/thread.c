@@ -100,11 +100,10 @@ dt_status dt_team_create(dt_team **out, int n_workers, const char *name) {
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (err) {
-        dt_status st =
-            dt_fail(DT_E_INTERNAL,
-                    "cannot start thread %d of %d for %s: %s; lower device.threads or "
-                    "data.workers, or raise the limits on processes and memory (ulimit -u, -v)",
-                    t->n_started, n_workers, name, strerror(err));
+        dt_status st = dt_fail(DT_E_INTERNAL,
+                               "cannot start thread %d of %d for %s: %s; lower device.threads or "
+                               "data.workers, or raise the limits on processes and memory (ulimit -u, -v)",
+                               t->n_started, n_workers, name, strerror(err));
         dt_team_destroy(t);
         return st;
     }

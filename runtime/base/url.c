@@ -20,8 +20,7 @@ static bool is_secret(const char *text, size_t n, char name[64]) {
     }
     name[k] = '\0';
     bool secret = strcasecmp(name, "code") == 0 || strcasecmp(name, "pw") == 0;
-    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++)
-        secret = secret || strcasestr(name, PARTS[i]);
+    for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) secret = secret || strcasestr(name, PARTS[i]);
     return secret;
 }
 
@@ -31,12 +30,11 @@ static dt_status check_parameters(const char *p, const char *end, int n_shown, c
     while ((p += strcspn(p, "?&;#")) < end) {
         const size_t n = strcspn(++p, "=?&;#");
         if (p[n] == '=' && p + n < end && is_secret(p, n, name))
-            return dt_fail(
-                DT_E_USAGE,
-                "%.*s?…: the parameter %s in a path would stand in logs: name the object "
-                "without it, and give credentials (s3://, gs://, or ~/.netrc for a web "
-                "server)",
-                n_shown, shown, name);
+            return dt_fail(DT_E_USAGE,
+                           "%.*s?…: the parameter %s in a path would stand in logs: name the object "
+                           "without it, and give credentials (s3://, gs://, or ~/.netrc for a web "
+                           "server)",
+                           n_shown, shown, name);
     }
     return DT_OK;
 }
@@ -61,8 +59,7 @@ static dt_status check_one(const char *url, const char *host) {
                        "into ~/.netrc",
                        (int)n_scheme, url, (int)(host + n_host - at), at);
     const size_t n_path = strcspn(host, "?&;# \t\r\n");
-    return is_bucket ? DT_OK
-                     : check_parameters(host + n_path, host + n, (int)(n_scheme + n_path), url);
+    return is_bucket ? DT_OK : check_parameters(host + n_path, host + n, (int)(n_scheme + n_path), url);
 }
 
 dt_status dt_url_check(const char *text) {

@@ -5,10 +5,9 @@
 #ifndef DT_BASE_VECTORIZE_H
 #define DT_BASE_VECTORIZE_H
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) &&                             \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define VECTORIZED                                                                                 \
-    __attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&               \
+    !defined(__SANITIZE_THREAD__)
+#define VECTORIZED __attribute__((optimize("O3"), target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 #else
 #define VECTORIZED // ifunc resolvers would run before a sanitizer is initialized
 #endif

@@ -36,8 +36,7 @@ typedef struct slot {
 
 static slot slots[SLOTS];
 static _Thread_local slot *mine;
-static _Thread_local bool
-    watches; // the watching thread, whose own lines in the log are no progress
+static _Thread_local bool watches; // the watching thread, whose own lines in the log are no progress
 static pthread_key_t leaving;
 static dt_watch_limits limits = {.io_s = INFINITY, .start_s = 30, .lost_s = 30};
 static _Atomic double quiet_s = INFINITY;
@@ -139,8 +138,7 @@ static void name_stopped(char *text, size_t cap) {
         snprintf(path, sizeof path, "/proc/%d/stat", pid);
         FILE *one = fopen(path, "re");
         if (one && fscanf(one, "%*d (%*[^)]) %c", &state) == 1 && state == 'T')
-            used += (size_t)snprintf(text + used, cap - used, "%s %d",
-                                     used ? "," : " (here: process", pid);
+            used += (size_t)snprintf(text + used, cap - used, "%s %d", used ? "," : " (here: process", pid);
         if (one) fclose(one);
     }
     if (all) fclose(all);
@@ -170,15 +168,13 @@ static dt_status judge(slot *s, double waited_s) {
     if (waited_s < s->warn_at_s || strstr(path, "://")) return DT_OK; // http.c warns itself
     s->warn_at_s *= is_file ? 2 : INFINITY;
     if (!is_file && dt_launcher_rank() > 0) return DT_OK; // all ranks wait alike: one line
-    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)",
-                  path, is_file ? ": " : "", operation, waited_s, limit_s,
-                  is_file ? "run.io_timeout" : "comm.timeout");
+    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)", path,
+                  is_file ? ": " : "", operation, waited_s, limit_s, is_file ? "run.io_timeout" : "comm.timeout");
     return DT_OK;
 }
 
 // Looks at what is under way. *files: there is a file operation; the longest, if it takes long.
-static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES],
-                             double *longest_s) {
+static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES], double *longest_s) {
     for (slot *s = slots; s < slots + SLOTS; s++) {
         unsigned number = atomic_load_explicit(&s->number, memory_order_acquire);
         if (number % 2 == 0) continue;
@@ -224,8 +220,7 @@ static void *say_end(void *arg) {
 // The launcher ends the other ranks. A comm that cannot is no reason to stay.
 static void end_process(dt_status st, bool disk_answers) {
     dt_watch_leave(st, DT_WATCH_LEAVE_S);
-    if (dt_watch_get_step() >= 0)
-        dt_fail_context(st, "after step %lld", (long long)dt_watch_get_step());
+    if (dt_watch_get_step() >= 0) dt_fail_context(st, "after step %lld", (long long)dt_watch_get_step());
     dt_log_urgent(DT_LOG_ERROR, disk_answers, "%s", dt_error_message());
     pthread_t thread;
     const double until_s = dt_clock_s() + END_S;

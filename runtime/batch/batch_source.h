@@ -27,11 +27,10 @@ typedef struct dt_batch {
     int micro;
     int n, n_valid;
     void *field[DT_MAX_FIELDS];
-    dt_mix_row *mix[DT_MAX_FIELDS]; // (n) of an image field; NULL: samples stay as they are
+    dt_mix_row *mix[DT_MAX_FIELDS];             // (n) of an image field; NULL: samples stay as they are
     struct dt_pixel_step *steps[DT_MAX_FIELDS]; // (n, n_steps) of an image field, or NULL
     float *weight;                              // (n)
-    char **
-        why; // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
+    char **why;      // (n) why a sample could not be read (its weight is 0 and its fields are zeros), or NULL
     int64_t *sample; // (n) view index, for reports
 } dt_batch;
 
@@ -40,8 +39,7 @@ typedef struct dt_batch_memory {
     dt_status (*alloc)(void *owner, void **p, size_t n_bytes, const char *what);
     void (*free)(void *owner, void *p, size_t n_bytes);
     void *owner;
-    bool
-        augments; // a device plays the last steps of the augmentation of byte images (dt_field_info.n_steps)
+    bool augments; // a device plays the last steps of the augmentation of byte images (dt_field_info.n_steps)
 } dt_batch_memory;
 
 // ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
@@ -83,14 +81,13 @@ typedef struct dt_source_stats {
     dt_stage_stats stage[DT_N_STAGES];
     dt_queue_stats encoded; // samples whose bytes readers hold for workers
     dt_queue_stats batches; // finished batches that wait for get()
-    uint64_t n_waits; // how often and how long get() waited: the pipeline is slower than training
+    uint64_t n_waits;       // how often and how long get() waited: the pipeline is slower than training
     double wait_s;
-    double blocked_s; // workers had no free batch slot: training is slower than the pipeline
-    double starved_s; // workers waited for bytes that a reader was fetching
+    double blocked_s;           // workers had no free batch slot: training is slower than the pipeline
+    double starved_s;           // workers waited for bytes that a reader was fetching
     int n_workers, max_workers; // threads that decode: now, and as many as tune() can have
     int n_readers, max_readers;
-    bool
-        reading_ahead; // readers are at work: reads turned out to block, or data.readers asks for it
+    bool reading_ahead; // readers are at work: reads turned out to block, or data.readers asks for it
     int ring_slots, max_slots;
     size_t ring_bytes;
     dt_cache_stats cache;
@@ -109,8 +106,7 @@ struct dt_batch_source {
     int64_t n_samples;       // in this split (per epoch)
     int64_t steps_per_epoch; // training: whole global batches; evaluation: batches, the tail padded
     // Blocks until the batch is ready. From the replica that computes the micro-batch; several replicas at once.
-    dt_status (*get)(dt_batch_source *s, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s);
+    dt_status (*get)(dt_batch_source *s, int64_t step, int micro, const dt_batch **out, double *wait_s);
     void (*release)(dt_batch_source *s, const dt_batch *b); // any order; frees the slot
     // Starts prefetching at `step` (drops what is in flight).
     dt_status (*seek)(dt_batch_source *s, int64_t step);
@@ -124,7 +120,7 @@ struct dt_batch_source {
 typedef struct dt_source_request {
     dt_split split;
     bool augment;
-    bool in_order; // each sample once, in the order of the split; always so but for training
+    bool in_order;                 // each sample once, in the order of the split; always so but for training
     int global_batch, micro_batch; // evaluation: global_batch = batches of all ranks together
     const int *micros;             // this rank's micro-batches within a step, in the order wanted
     int n_micro;
@@ -175,8 +171,7 @@ struct dt_dataset {
     const char *(*value)(const dt_dataset *d, const char *column, dt_split split, int64_t i);
     // The images and spectrograms of sample i of a split, small and side by side, as a PNG. *png: heap; NULL: it has none.
     // May be NULL.
-    dt_status (*picture)(const dt_dataset *d, dt_split split, int64_t i, uint8_t **png,
-                         size_t *n_bytes);
+    dt_status (*picture)(const dt_dataset *d, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes);
     // May be NULL: DT_CLASSES_EVEN.
     dt_classes (*classes)(const dt_dataset *d, int field);
     // The classes of training that the validation part has no sample of, "ant, cat"; how many. 0 where it has none of

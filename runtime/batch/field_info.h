@@ -30,7 +30,7 @@ typedef struct dt_field_info {
     int n_classes;                    // class fields, else 0
     const char *const *class_names;   // by class, NULL where it has none; or NULL
     const char *const *element_names; // numbers and labels, by element: their columns; or NULL
-    int n_strangers; // values that are no class of the run: n_classes and up (DT_USE_IDENTITY)
+    int n_strangers;                  // values that are no class of the run: n_classes and up (DT_USE_IDENTITY)
     // Training batches only:
     // Of each class, for a loss that takes them by class (losses.h), or of each label's positives; or NULL
     const float *class_weights;

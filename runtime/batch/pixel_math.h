@@ -127,10 +127,8 @@ DT_PIXEL_FN void dt_stretch_table(const uint32_t *count, uint8_t *table) {
 // ---- neighbours --------------------------------------------------------------------------------------
 // Byte i of a row that is not at a border, between its neighbours of three rows: smoothed in integers
 // ((s + 6) / 13 is the nearest), then blended.
-DT_PIXEL_FN uint8_t dt_sharpen(const uint8_t *up, const uint8_t *row, const uint8_t *down, int i,
-                               int c, float factor) {
-    int s = up[i - c] + up[i] + up[i + c] + row[i - c] + 5 * row[i] + row[i + c] + down[i - c] +
-            down[i] + down[i + c];
+DT_PIXEL_FN uint8_t dt_sharpen(const uint8_t *up, const uint8_t *row, const uint8_t *down, int i, int c, float factor) {
+    int s = up[i - c] + up[i] + up[i + c] + row[i - c] + 5 * row[i] + row[i + c] + down[i - c] + down[i] + down[i + c];
     return dt_blend(((s + 6) * 20165) >> 18, row[i], factor); // / 13, exact to 3321
 }
 
@@ -157,20 +155,18 @@ DT_PIXEL_FN uint8_t dt_blur_column_end(uint32_t sum) {
 // ---- noise -------------------------------------------------------------------------------------------
 // Quantiles (i + 0.5) / 256 of |N(0,1)|, times 64.
 DT_PIXEL_TABLE uint8_t dt_half_normal[256] = {
-    0,   0,   1,   1,   1,   2,   2,   2,   3,   3,   3,   4,   4,   4,   5,   5,   5,   5,   6,
-    6,   6,   7,   7,   7,   8,   8,   8,   9,   9,   9,   10,  10,  10,  11,  11,  11,  11,  12,
-    12,  12,  13,  13,  13,  14,  14,  14,  15,  15,  15,  16,  16,  16,  17,  17,  17,  18,  18,
-    18,  19,  19,  19,  20,  20,  20,  21,  21,  21,  22,  22,  22,  23,  23,  23,  24,  24,  24,
-    25,  25,  25,  26,  26,  26,  27,  27,  27,  28,  28,  28,  29,  29,  29,  30,  30,  30,  31,
-    31,  31,  32,  32,  33,  33,  33,  34,  34,  34,  35,  35,  35,  36,  36,  37,  37,  37,  38,
-    38,  38,  39,  39,  40,  40,  40,  41,  41,  41,  42,  42,  43,  43,  43,  44,  44,  45,  45,
-    45,  46,  46,  47,  47,  47,  48,  48,  49,  49,  49,  50,  50,  51,  51,  52,  52,  52,  53,
-    53,  54,  54,  55,  55,  56,  56,  57,  57,  57,  58,  58,  59,  59,  60,  60,  61,  61,  62,
-    62,  63,  63,  64,  64,  65,  65,  66,  66,  67,  68,  68,  69,  69,  70,  70,  71,  72,  72,
-    73,  73,  74,  75,  75,  76,  76,  77,  78,  78,  79,  80,  80,  81,  82,  83,  83,  84,  85,
-    85,  86,  87,  88,  89,  89,  90,  91,  92,  93,  94,  95,  96,  97,  98,  99,  100, 101, 102,
-    103, 104, 105, 107, 108, 109, 111, 112, 113, 115, 117, 118, 120, 122, 124, 126, 128, 131, 133,
-    136, 139, 143, 147, 152, 158, 165, 176, 198};
+    0,   0,   1,   1,   1,   2,   2,   2,   3,   3,   3,   4,   4,   4,   5,   5,   5,   5,   6,   6,   6,   7,
+    7,   7,   8,   8,   8,   9,   9,   9,   10,  10,  10,  11,  11,  11,  11,  12,  12,  12,  13,  13,  13,  14,
+    14,  14,  15,  15,  15,  16,  16,  16,  17,  17,  17,  18,  18,  18,  19,  19,  19,  20,  20,  20,  21,  21,
+    21,  22,  22,  22,  23,  23,  23,  24,  24,  24,  25,  25,  25,  26,  26,  26,  27,  27,  27,  28,  28,  28,
+    29,  29,  29,  30,  30,  30,  31,  31,  31,  32,  32,  33,  33,  33,  34,  34,  34,  35,  35,  35,  36,  36,
+    37,  37,  37,  38,  38,  38,  39,  39,  40,  40,  40,  41,  41,  41,  42,  42,  43,  43,  43,  44,  44,  45,
+    45,  45,  46,  46,  47,  47,  47,  48,  48,  49,  49,  49,  50,  50,  51,  51,  52,  52,  52,  53,  53,  54,
+    54,  55,  55,  56,  56,  57,  57,  57,  58,  58,  59,  59,  60,  60,  61,  61,  62,  62,  63,  63,  64,  64,
+    65,  65,  66,  66,  67,  68,  68,  69,  69,  70,  70,  71,  72,  72,  73,  73,  74,  75,  75,  76,  76,  77,
+    78,  78,  79,  80,  80,  81,  82,  83,  83,  84,  85,  85,  86,  87,  88,  89,  89,  90,  91,  92,  93,  94,
+    95,  96,  97,  98,  99,  100, 101, 102, 103, 104, 105, 107, 108, 109, 111, 112, 113, 115, 117, 118, 120, 122,
+    124, 126, 128, 131, 133, 136, 139, 143, 147, 152, 158, 165, 176, 198};
 
 DT_PIXEL_FN int dt_noise_level(int quantile, double deviation) {
     return (int)lround(dt_dmul(dt_dmul(dt_half_normal[quantile] / 64.0, deviation), 255));
@@ -199,9 +195,8 @@ DT_PIXEL_FN void dt_take_pixel(const dt_pixel_source *s, int64_t x, int64_t y, u
         for (int i = 0; i < c; i++) out[i] = (uint8_t)s->fill;
         return;
     }
-    const uint8_t *p = s->data + ((int64_t)dt_clamp_index(y, s->height - 1) * s->width +
-                                  dt_clamp_index(x, s->width - 1)) *
-                                     c;
+    const uint8_t *p =
+        s->data + ((int64_t)dt_clamp_index(y, s->height - 1) * s->width + dt_clamp_index(x, s->width - 1)) * c;
     for (int i = 0; i < c; i++) out[i] = p[i];
 }
 
@@ -242,7 +237,7 @@ DT_PIXEL_FN double dt_at_least(double v, double least) {
 DT_PIXEL_FN double dt_at_most(double v, double most) {
     return v < most ? v : most;
 }
-#define DT_PERSPECTIVE_NEAR 1e-9 // of the denominator: what is behind the viewer is far away
+#define DT_PERSPECTIVE_NEAR 1e-9              // of the denominator: what is behind the viewer is far away
 #define DT_PERSPECTIVE_FAR  (20000 * 65536.0) // outside of any image, inside of 16.16
 // 65536 p / q, rounded down, once it is within DT_PERSPECTIVE_FAR
 DT_PIXEL_FN double dt_ratio(double p, double q) {
@@ -254,8 +249,7 @@ DT_PIXEL_FN int32_t dt_floor_fixed(double v) {
 // Source place of an output pixel, 16.16.
 DT_PIXEL_FN void dt_perspective_place(const double *m, int x, int y, int32_t *fx, int32_t *fy) {
     const int i = x % DT_PERSPECTIVE_PIECE, x0 = x - i;
-    const double q =
-        dt_at_least(dt_line_at(dt_line_begin(m + 6, x0, y), m[6], i), DT_PERSPECTIVE_NEAR);
+    const double q = dt_at_least(dt_line_at(dt_line_begin(m + 6, x0, y), m[6], i), DT_PERSPECTIVE_NEAR);
     const double px = dt_ratio(dt_line_at(dt_line_begin(m, x0, y), m[0], i), q);
     const double py = dt_ratio(dt_line_at(dt_line_begin(m + 3, x0, y), m[3], i), q);
     *fx = dt_floor_fixed(dt_at_most(dt_at_least(px, -DT_PERSPECTIVE_FAR), DT_PERSPECTIVE_FAR));
@@ -263,17 +257,17 @@ DT_PIXEL_FN void dt_perspective_place(const double *m, int x, int y, int32_t *fx
 }
 
 // ---- the steps of values ------------------------------------------------------------------------------
-#define BYTE(id, reads_mean, e)                                                                    \
-    DT_PIXEL_FN uint8_t dt_step_##id(const dt_pixel_step *s, int m, uint8_t v) {                   \
-        return (uint8_t)(e);                                                                       \
+#define BYTE(id, reads_mean, e)                                                                                        \
+    DT_PIXEL_FN uint8_t dt_step_##id(const dt_pixel_step *s, int m, uint8_t v) {                                       \
+        return (uint8_t)(e);                                                                                           \
     }
-#define LUMA(id, e)                                                                                \
-    DT_PIXEL_FN uint8_t dt_step_##id(const dt_pixel_step *s, uint8_t y, uint8_t v) {               \
-        return (uint8_t)(e);                                                                       \
+#define LUMA(id, e)                                                                                                    \
+    DT_PIXEL_FN uint8_t dt_step_##id(const dt_pixel_step *s, uint8_t y, uint8_t v) {                                   \
+        return (uint8_t)(e);                                                                                           \
     }
-#define RGB(id, e)                                                                                 \
-    DT_PIXEL_FN void dt_step_##id(const dt_pixel_step *s, uint8_t *rgb) {                          \
-        e;                                                                                         \
+#define RGB(id, e)                                                                                                     \
+    DT_PIXEL_FN void dt_step_##id(const dt_pixel_step *s, uint8_t *rgb) {                                              \
+        e;                                                                                                             \
     }
 #include "batch/pixel_steps.def"
 

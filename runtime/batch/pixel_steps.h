@@ -33,8 +33,7 @@ typedef struct dt_pixel_step {
     union {
         float factor;
         int32_t level;
-        struct
-        { // source = sign * out + offset; fill: of what lies outside, below 0: edges repeated
+        struct { // source = sign * out + offset; fill: of what lies outside, below 0: edges repeated
             int32_t fill, sign_x, from_x, sign_y, from_y;
         } move;
         struct { // out pixel -> source pixel, rows of 3 in 16.16

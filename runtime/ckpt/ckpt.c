@@ -24,13 +24,11 @@
 static dt_status held_by_other(const char *path, const char *run) {
     char *text = NULL;
     size_t n = 0;
-    if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) == DT_OK)
-        text[strcspn(text, "\n")] = '\0';
-    dt_status st =
-        dt_fail(DT_E_STORAGE,
-                "%s: another dtrain (%s) is at work in this run: wait for it, end it, or "
-                "choose another run.name",
-                run, text && *text ? text : "unknown process");
+    if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) == DT_OK) text[strcspn(text, "\n")] = '\0';
+    dt_status st = dt_fail(DT_E_STORAGE,
+                           "%s: another dtrain (%s) is at work in this run: wait for it, end it, or "
+                           "choose another run.name",
+                           run, text && *text ? text : "unknown process");
     free(text);
     return st;
 }
@@ -68,14 +66,13 @@ bool dt_ckpt_is_held(const char *run) {
 
 dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
     struct stat mine, there;
-    if (fstat(c->lock_fd, &mine) == 0 && stat(c->lock_path, &there) == 0 &&
-        mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+    if (fstat(c->lock_fd, &mine) == 0 && stat(c->lock_path, &there) == 0 && mine.st_ino == there.st_ino &&
+        mine.st_dev == there.st_dev)
         return DT_OK;
-    return dt_fail(
-        DT_E_STORAGE,
-        "%s is not the file that this run locked: its folder was removed or replaced, and "
-        "another dtrain may be at work there. This one saves nothing more and ends",
-        c->lock_path);
+    return dt_fail(DT_E_STORAGE,
+                   "%s is not the file that this run locked: its folder was removed or replaced, and "
+                   "another dtrain may be at work there. This one saves nothing more and ends",
+                   c->lock_path);
 }
 
 static dt_status open_for_saving(dt_ckpt *c) {

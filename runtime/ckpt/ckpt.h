@@ -45,8 +45,7 @@ typedef struct dt_ckpt_opts {
     const char *dir; // RUN/checkpoints, created
     int keep;
     bool async;
-    const char
-        *beside; // a file whose length state.json names: flushed before a manifest; NULL: none
+    const char *beside;     // a file whose length state.json names: flushed before a manifest; NULL: none
     dt_ckpt_usable *usable; // others count as damaged; NULL: all are
 } dt_ckpt_opts;
 
@@ -65,12 +64,10 @@ void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
 // Called with the outcome of each save, by the thread that wrote; seconds: since its begin. It must not call back.
 // NULL: fn is not called any more, and no call of it is under way when this returns.
-void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved),
-                      void *ctx);
+void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved), void *ctx);
 // Before dt_ckpt_save_begin of the same tensors: the snapshot's list, where those without data have memory for the
 // caller to fill. Waits for a running save. Borrowed.
-dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_tensors,
-                            const dt_ckpt_tensor **room);
+dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_tensors, const dt_ckpt_tensor **room);
 // Takes the snapshot and starts writing. state_json: text of state.json. best: it becomes the best checkpoint.
 // dt_ckpt_save_wait, not this, reports an earlier save that failed in the background.
 dt_status dt_ckpt_save_begin(dt_ckpt *c, int64_t step, const dt_ckpt_tensor *tensors, int n_tensors,
@@ -97,8 +94,8 @@ dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step,
 dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json);
 // The same, but calls take, once, with the values of each tensor, mapped from the files.
 typedef dt_status dt_ckpt_take(void *ctx, const float *const *values);
-dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
-                            dt_ckpt_take *take, void *ctx);
+dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors, dt_ckpt_take *take,
+                            void *ctx);
 
 // ---- a mirror in a bucket --------------------------------------------------------------------------------
 // URL/ in a bucket (s3://BUCKET/KEY) is as RUN/ on the disk: checkpoints/step-N/…, and the files of the run. `lock` there
@@ -125,8 +122,7 @@ dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step);
 dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t newest);
 // Sends what is left, as the files of the run at its end, and waits. What fails is a warning. Does nothing without a mirror.
 void dt_ckpt_mirror_end(dt_ckpt *c);
-double
-dt_ckpt_mirror_seconds(const dt_ckpt *c); // what sending the last new checkpoint took; 0: none was
+double dt_ckpt_mirror_seconds(const dt_ckpt *c); // what sending the last new checkpoint took; 0: none was
 
 // ---- weights of another run or program ------------------------------------------------------------------
 typedef struct dt_ckpt_import_opts {
@@ -134,23 +130,21 @@ typedef struct dt_ckpt_import_opts {
     int n_keep;
     const char *const *heads; // modules that give the network's outputs
     int n_heads;
-    bool renew_heads;   // heads keep their values where the file has none, or of another shape
-    const char *prefix; // of the file's names, "teacher."; NULL: where most tensors are found
-    const struct dt_graph
-        *graph;         // whose tensors they are, which knows timm's names; NULL: no other names
-    uint64_t max_bytes; // of an object by URL
-    int grid[2];        // rows and columns of patches, to which position embeddings are resized
-    char **classes;     // if a head is taken: what the file says of its classes; heap, or NULL
+    bool renew_heads;             // heads keep their values where the file has none, or of another shape
+    const char *prefix;           // of the file's names, "teacher."; NULL: where most tensors are found
+    const struct dt_graph *graph; // whose tensors they are, which knows timm's names; NULL: no other names
+    uint64_t max_bytes;           // of an object by URL
+    int grid[2];                  // rows and columns of patches, to which position embeddings are resized
+    char **classes;               // if a head is taken: what the file says of its classes; heap, or NULL
 } dt_ckpt_import_opts;
 // Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, the URL of one of these, a checkpoint,
 // or a run: RUN (its best checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
 // except as `o` says: otherwise DT_E_CKPT names what is not, and nothing changes. DT_E_USAGE if the model has nothing
 // of a name to keep. Logs what was taken, kept, resized and left out; *n_taken is how many were taken.
-dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors,
-                         int n_tensors, int *n_taken);
+dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors, int n_tensors,
+                         int *n_taken);
 // Bicubic with antialiasing, as timm resizes position embeddings: `from` (from_h,from_w,dim) to (to_h,to_w,dim).
-void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, int from_h,
-                              int from_w, int dim);
+void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, int from_h, int from_w, int dim);
 
 // ---- for `dtrain ckpt` ---------------------------------------------------------------------------
 typedef struct dt_ckpt_info {

@@ -73,8 +73,8 @@ static int64_t read_best_file(const char *dir, dt_status *st) {
     return value;
 }
 
-dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                            dt_ckpt_usable *usable, bool say, int64_t *best) {
+dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth, dt_ckpt_usable *usable,
+                            bool say, int64_t *best) {
     dt_status st;
     const int64_t named = read_best_file(dir, &st);
     bool there = named < 0;
@@ -87,10 +87,8 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
         if (st == DT_OK && was_best && usable) st = usable(path, steps[i]);
         if (st == DT_OK)
             *best = was_best ? steps[i] : -1;
-        else if (say && st != DT_E_STORAGE && was_best &&
-                 dt_io_exists(path)) // else a running training has removed it
-            dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i],
-                    dt_error_message());
+        else if (say && st != DT_E_STORAGE && was_best && dt_io_exists(path)) // else a running training has removed it
+            dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i], dt_error_message());
         free(path);
     }
     if (st == DT_E_STORAGE) return st;

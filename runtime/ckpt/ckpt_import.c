@@ -42,22 +42,19 @@ typedef struct name_list {
 
 static void list_name(name_list *l, const char *name) {
     size_t at = strlen(l->text);
-    if (l->n++ < MAX_NAMED)
-        snprintf(l->text + at, sizeof l->text - at, "%s%.100s", at ? ", " : "", name);
+    if (l->n++ < MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, "%s%.100s", at ? ", " : "", name);
 }
 
 static const char *list_text(name_list *l) {
     size_t at = strlen(l->text);
-    if (l->n > MAX_NAMED)
-        snprintf(l->text + at, sizeof l->text - at, " and %d more", l->n - MAX_NAMED);
+    if (l->n > MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, " and %d more", l->n - MAX_NAMED);
     return l->text;
 }
 
 // Whether `name` is `prefix` or a tensor of the module `prefix`.
 static bool belongs_to(const char *name, const char *prefix) {
     size_t n = strlen(prefix);
-    return n > 0 && strncmp(name, prefix, n) == 0 &&
-           (name[n] == 0 || name[n] == '.' || prefix[n - 1] == '.');
+    return n > 0 && strncmp(name, prefix, n) == 0 && (name[n] == 0 || name[n] == '.' || prefix[n - 1] == '.');
 }
 
 static bool is_listed(const char *const *modules, int n, const char *name) {
@@ -75,8 +72,8 @@ static dt_status check_keep(const import *m) {
         bool used = false;
         for (int k = 0; k < m->n; k++) used |= belongs_to(m->tensors[k].name, m->o->keep[i]);
         if (!used)
-            return dt_fail(DT_E_USAGE, "model.init_keep: this model has no tensor %s or %s.…",
-                           m->o->keep[i], m->o->keep[i]);
+            return dt_fail(DT_E_USAGE, "model.init_keep: this model has no tensor %s or %s.…", m->o->keep[i],
+                           m->o->keep[i]);
     }
     return DT_OK;
 }
@@ -124,17 +121,14 @@ static dt_status check_depth(const import *m) {
     char buf[512];
     for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
         int here = 0, there = 0;
-        for (int k = 0; k < m->n; k++)
-            here += fnmatch(depths[i].pattern, m->tensors[k].name, 0) == 0;
+        for (int k = 0; k < m->n; k++) here += fnmatch(depths[i].pattern, m->tensors[k].name, 0) == 0;
         for (int k = 0; k < dt_weights_count(m->w); k++) {
-            const char *name =
-                dt_weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
-            there += name && (fnmatch(depths[i].pattern, name, 0) == 0 ||
-                              fnmatch(depths[i].timms, name, 0) == 0);
+            const char *name = dt_weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
+            there += name && (fnmatch(depths[i].pattern, name, 0) == 0 || fnmatch(depths[i].timms, name, 0) == 0);
         }
         if (here && there && here != there)
-            return dt_fail(DT_E_CKPT, "%s looks like %s %d, the config says %d", m->file,
-                           depths[i].key, there + depths[i].plus, here + depths[i].plus);
+            return dt_fail(DT_E_CKPT, "%s looks like %s %d, the config says %d", m->file, depths[i].key,
+                           there + depths[i].plus, here + depths[i].plus);
     }
     return DT_OK;
 }
@@ -172,8 +166,7 @@ static int side_of(const dt_shape *s) {
 }
 
 static bool can_resize(const import *m, const dt_ckpt_tensor *t, const dt_shape *there) {
-    return strcmp(t->name, POSITIONS) == 0 && side_of(there) > 0 && t->shape.n == 3 &&
-           there->d[2] == t->shape.d[2] &&
+    return strcmp(t->name, POSITIONS) == 0 && side_of(there) > 0 && t->shape.n == 3 && there->d[2] == t->shape.d[2] &&
            t->shape.d[1] == 1 + (int64_t)m->o->grid[0] * m->o->grid[1];
 }
 
@@ -194,13 +187,12 @@ static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_s
     }
     char *way_out =
         2 * n_other > m->n
-            ? dt_xprintf("%d of %d tensors differ so: the file is of another size or variant",
-                         n_other, m->n)
+            ? dt_xprintf("%d of %d tensors differ so: the file is of another size or variant", n_other, m->n)
             : dt_xprintf("model.init_keep=%s leaves the initial values there",
                          module_of(t->name, module, sizeof module));
-    const dt_status st = dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model wants %s; %s",
-                                 m->file, t->name, dt_shape_print(there, have, sizeof have),
-                                 dt_shape_print(&t->shape, want, sizeof want), way_out);
+    const dt_status st =
+        dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model wants %s; %s", m->file, t->name,
+                dt_shape_print(there, have, sizeof have), dt_shape_print(&t->shape, want, sizeof want), way_out);
     free(way_out);
     return st;
 }
@@ -264,15 +256,14 @@ static dt_status decide_all(import *m) {
         list_name(&there, dt_weights_name(m->w, k));
         timms |= looks_like_timms(dt_weights_name(m->w, k));
     }
-    return dt_fail(
-        DT_E_CKPT,
-        "%s: of this model's %d tensors %d are not there: %s; it has %s%s. Another model, "
-        "or model.init_keep=%s leaves the initial values",
-        m->file, m->n, missing.n, list_text(&missing), list_text(&there),
-        timms ? " (these look like timm's names: docs/reference/models.md says which model "
-                "fits which of timm's)"
-              : "",
-        module_of(m->tensors[first].name, module, sizeof module));
+    return dt_fail(DT_E_CKPT,
+                   "%s: of this model's %d tensors %d are not there: %s; it has %s%s. Another model, "
+                   "or model.init_keep=%s leaves the initial values",
+                   m->file, m->n, missing.n, list_text(&missing), list_text(&there),
+                   timms ? " (these look like timm's names: docs/reference/models.md says which model "
+                           "fits which of timm's)"
+                         : "",
+                   module_of(m->tensors[first].name, module, sizeof module));
 }
 
 // ---- taking ----------------------------------------------------------------------------------------
@@ -285,10 +276,9 @@ static dt_status take_positions(import *m, int i) {
     dt_status st = dt_weights_read(m->w, m->map.file[i], values);
     if (st == DT_OK) {
         memcpy(t->data, values, (size_t)dim * sizeof *values);
-        dt_ckpt_resize_positions(t->data + dim, m->o->grid[0], m->o->grid[1], values + dim, side,
-                                 side, dim);
-        dt_info("%s: positions of %dx%d patches are resized to %dx%d", m->file, side, side,
-                m->o->grid[0], m->o->grid[1]);
+        dt_ckpt_resize_positions(t->data + dim, m->o->grid[0], m->o->grid[1], values + dim, side, side, dim);
+        dt_info("%s: positions of %dx%d patches are resized to %dx%d", m->file, side, side, m->o->grid[0],
+                m->o->grid[1]);
     }
     free(values);
     return st;
@@ -333,27 +323,24 @@ static void report(const import *m, int *n_taken) {
                   {n_beside, "elsewhere in the file"}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         size_t at = strlen(more);
-        if (counts[i].n)
-            snprintf(more + at, sizeof more - at, ", %d %s", counts[i].n, counts[i].what);
+        if (counts[i].n) snprintf(more + at, sizeof more - at, ", %d %s", counts[i].n, counts[i].what);
     }
-    dt_info("model.init: %d of %d tensors from %s%s%s%s", *n_taken, m->n, m->file,
-            *m->map.prefix ? " under " : "", m->map.prefix, more);
+    dt_info("model.init: %d of %d tensors from %s%s%s%s", *n_taken, m->n, m->file, *m->map.prefix ? " under " : "",
+            m->map.prefix, more);
     if (fates[KEPT].n) dt_info("  model.init_keep: %s", list_text(&fates[KEPT]));
-    if (fates[NEW_HEAD].n)
-        dt_info("  a head of its own, drawn from the seed: %s", list_text(&fates[NEW_HEAD]));
+    if (fates[NEW_HEAD].n) dt_info("  a head of its own, drawn from the seed: %s", list_text(&fates[NEW_HEAD]));
     if (extra.n) dt_warn("%s: not of this model, and left out: %s", m->file, list_text(&extra));
 }
 
-dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors,
-                         int n_tensors, int *n_taken) {
+dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors, int n_tensors,
+                         int *n_taken) {
 import m = {.o = o, .tensors = tensors, .n = n_tensors };
     *n_taken = 0;
     m.fates = dt_xcalloc((size_t)n_tensors + 1, sizeof *m.fates);
     dt_status st = check_keep(&m);
     if (st == DT_OK) st = find_file(&m.file, path);
     if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
-    if (st == DT_OK)
-        st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
+    if (st == DT_OK) st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
     if (st == DT_OK) st = check_depth(&m);
     if (st == DT_OK) st = decide_all(&m);
     if (st == DT_OK) st = take_all(&m);

@@ -50,8 +50,7 @@ dt_ckpt_file *dt_ckpt_manifest_add(dt_ckpt_manifest *m, const char *name);
 const dt_ckpt_file *dt_ckpt_manifest_find(const dt_ckpt_manifest *m, const char *name);
 void dt_ckpt_manifest_print(const dt_ckpt_manifest *m, dt_json *out); // text of manifest.json
 // From memory; `where` stands for the file in messages. DT_E_CKPT.
-dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
-                                 const char *where);
+dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes, const char *where);
 enum { DT_CKPT_STATE_BYTES = 256 << 20 }; // that a state.json has at most
 // A small file of a checkpoint, or object of a mirror: as dt_io_read_own. DT_E_CKPT.
 dt_status dt_ckpt_read_text(char **text, size_t *n_bytes, const char *path, size_t max_bytes);
@@ -83,8 +82,8 @@ int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n); // 
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);
 // The best step: the newest intact one that best.json names or a manifest flags; -1 if none. DT_E_STORAGE: a file cannot
 // be read now, or a mirror does not answer. say: one line for each that was the best and is damaged or gone.
-dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth,
-                            dt_ckpt_usable *usable, bool say, int64_t *best);
+dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth, dt_ckpt_usable *usable,
+                            bool say, int64_t *best);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
 // ---- the mirror (ckpt_mirror.c) --------------------------------------------------------------------
@@ -106,13 +105,11 @@ typedef struct dt_ckpt_known {
     int n;
 } dt_ckpt_known;
 bool dt_ckpt_is_known(const dt_ckpt_known *k, uint64_t look);
-uint64_t
-dt_ckpt_look(const char *path); // of a folder's path, and names, sizes and times of its files
+uint64_t dt_ckpt_look(const char *path); // of a folder's path, and names, sizes and times of its files
 
 // ---- safetensors -----------------------------------------------------------------------------------
 // From memory that outlives the object; `where` stands for the file in messages.
-dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
-                                     const char *where);
+dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes, const char *where);
 // From a file; `where` (NULL: path) stands for it in messages and outlives the object.
 dt_status dt_safetensors_open_named(dt_safetensors **out, const char *path, const char *where);
 
@@ -124,12 +121,11 @@ typedef struct dt_safetensors_layout {
     int n;
 } dt_safetensors_layout;
 // Of the tensors whose `file` is `file` (NULL: all).
-dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_tensor *tensors,
-                                      int n_tensors, const char *file, const char *const *metadata);
+dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_tensor *tensors, int n_tensors,
+                                      const char *file, const char *const *metadata);
 void dt_safetensors_layout_fini(dt_safetensors_layout *l);
 // Writes and fsyncs; fills size, hash and ranges of `file` when it is not NULL.
-dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char *path,
-                                      dt_ckpt_file *file);
+dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char *path, dt_ckpt_file *file);
 
 // ---- the object ------------------------------------------------------------------------------------
 typedef struct dt_ckpt_part { // one safetensors file of this run's checkpoints
@@ -146,8 +142,7 @@ struct dt_ckpt {
     int lock_fd;
 
     // snapshot: the tensors are the same every time, so buffers, headers and order are made once
-    dt_ckpt_tensor
-        *tensors; // own names; data points into flat buffer (async) or at the caller's (sync)
+    dt_ckpt_tensor *tensors; // own names; data points into flat buffer (async) or at the caller's (sync)
     int n_tensors;
     float *flat;
     dt_ckpt_part *parts;

@@ -21,8 +21,7 @@ dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckp
     return c->usable ? c->usable(path, step) : DT_OK;
 }
 
-static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int64_t *step,
-                             char **path) {
+static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int64_t *step, char **path) {
     const char *dir = c->dir;
     for (int i = n - 1; i >= 0; i--) {
         *path = dt_ckpt_step_path(dir, steps[i]);
@@ -39,10 +38,8 @@ static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int6
     }
     if (n == 0) return DT_OK;
     char *why = dt_xstrdup(dt_error_message());
-    dt_fail(
-        DT_E_CKPT,
-        "%s: none of %d checkpoints loads (%s); start anew with another run.name, or remove them",
-        dir, n, why);
+    dt_fail(DT_E_CKPT, "%s: none of %d checkpoints loads (%s); start anew with another run.name, or remove them", dir,
+            n, why);
     free(why);
     return DT_E_CKPT;
 }
@@ -51,15 +48,13 @@ static dt_status no_such_step(const char *dir, const char *which, const int64_t 
     char there[256] = "none";
     size_t at = 0;
     for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++)
-        at +=
-            (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
-    return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; there are latest and steps %s", dir, which,
-                   there);
+        at += (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
+    return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; there are latest and steps %s", dir, which, there);
 }
 
 // `which` is none: the best, if there is one.
-static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n,
-                          int64_t *step, char **path) {
+static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n, int64_t *step,
+                          char **path) {
     char *end;
     const char *dir = c->dir;
     bool found = false;
@@ -71,8 +66,7 @@ static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *st
         wanted = (int64_t)strtoll(which, &end, 10);
     if (!which && wanted < 0) return find_latest(c, steps, n, step, path);
     if (!best && (end == which || *end))
-        return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number",
-                       which);
+        return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number", which);
     for (int i = 0; i < n; i++) found |= steps[i] == wanted;
     if (!found) return no_such_step(dir, which, steps, n);
     char *p = dt_ckpt_step_path(dir, wanted);
@@ -118,8 +112,7 @@ dt_status dt_ckpt_best(dt_ckpt *c, int64_t *step) {
     int64_t *steps, best = -1;
     int n;
     dt_status st = dt_ckpt_steps(c->dir, &steps, &n);
-    if (st == DT_OK)
-        st = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, true, &best);
+    if (st == DT_OK) st = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, true, &best);
     free(steps);
     if (st != DT_E_STORAGE) c->best_step = best;
     *step = c->best_step;
@@ -158,9 +151,8 @@ static dt_status open_parts(part *parts, int *n_parts, const char *path, const d
         char *name = dt_xprintf("%s.safetensors", tensors[i].file);
         char *file = dt_xprintf("%s/%s", path, name);
         dt_safetensors *s = NULL;
-        dt_status st = dt_ckpt_manifest_find(m, name)
-                           ? dt_safetensors_open(&s, file)
-                           : dt_fail(DT_E_CKPT, "%s: the checkpoint has no %s", path, name);
+        dt_status st = dt_ckpt_manifest_find(m, name) ? dt_safetensors_open(&s, file)
+                                                      : dt_fail(DT_E_CKPT, "%s: the checkpoint has no %s", path, name);
         free(name);
         free(file);
         DT_TRY(st);
@@ -173,22 +165,18 @@ static dt_status check_tensor(const dt_safetensors *s, const dt_ckpt_tensor *t, 
     char want[96], have[96];
     dt_shape shape;
     int k = dt_safetensors_find(s, t->name);
-    if (k < 0)
-        return dt_fail(DT_E_CKPT, "%s: %s has no tensor '%s': saved by another model?", path,
-                       t->file, t->name);
+    if (k < 0) return dt_fail(DT_E_CKPT, "%s: %s has no tensor '%s': saved by another model?", path, t->file, t->name);
     dt_safetensors_shape(s, k, &shape);
     if (!dt_shape_equal(&shape, &t->shape))
-        return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is %s, this model wants %s", path, t->file,
-                       t->name, dt_shape_print(&shape, have, sizeof have),
-                       dt_shape_print(&t->shape, want, sizeof want));
+        return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is %s, this model wants %s", path, t->file, t->name,
+                       dt_shape_print(&shape, have, sizeof have), dt_shape_print(&t->shape, want, sizeof want));
     if (dt_safetensors_dtype(s, k) != DT_F32)
         return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is not F32", path, t->file, t->name);
     return DT_OK;
 }
 
-static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m,
-                              const dt_ckpt_tensor *tensors, int n_tensors, dt_ckpt_take *take,
-                              void *ctx) {
+static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, const dt_ckpt_tensor *tensors, int n_tensors,
+                              dt_ckpt_take *take, void *ctx) {
     const float **values = dt_xcalloc((size_t)n_tensors + 1, sizeof *values);
     part *parts = dt_xcalloc((size_t)n_tensors + 1, sizeof *parts);
     int n_parts = 0;
@@ -207,8 +195,8 @@ static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m,
     return st;
 }
 
-dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors,
-                            dt_ckpt_take *take, void *ctx) {
+dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors, dt_ckpt_take *take,
+                            void *ctx) {
     dt_ckpt_manifest m;
     dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
     if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors, take, ctx);
@@ -231,14 +219,12 @@ static dt_status copy_values(void *ctx, const float *const *values) {
     return DT_OK;
 }
 
-dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
-                       char **state_json) {
+dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors, char **state_json) {
     dt_ckpt_manifest m;
     size_t n_bytes;
     if (state_json) *state_json = NULL;
     dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
-    if (st == DT_OK)
-        st = load_tensors(path, &m, tensors, n_tensors, copy_values, &(wanted){tensors, n_tensors});
+    if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors, copy_values, &(wanted){tensors, n_tensors});
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")

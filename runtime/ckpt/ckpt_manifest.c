@@ -45,8 +45,7 @@ void dt_ckpt_manifest_fini(dt_ckpt_manifest *m) {
 
 dt_ckpt_file *dt_ckpt_manifest_add(dt_ckpt_manifest *m, const char *name) {
     if ((m->n_files & (m->n_files - 1)) == 0) // full at every power of two
-        m->files =
-            dt_xrealloc(m->files, (m->n_files ? 2 * (size_t)m->n_files : 1) * sizeof *m->files);
+        m->files = dt_xrealloc(m->files, (m->n_files ? 2 * (size_t)m->n_files : 1) * sizeof *m->files);
     dt_ckpt_file *f = &m->files[m->n_files++];
     *f = (dt_ckpt_file){.name = dt_xstrdup(name)};
     return f;
@@ -140,9 +139,8 @@ static bool plain_name(const char *name) {
 static bool read_range(dt_ckpt_file *f, const json_t *object) {
     dt_ckpt_range r = {0};
     const char *name = json_string_value(json_object_get(object, "name"));
-    if (!name || !read_count(object, "offset", &r.offset) ||
-        !read_count(object, "bytes", &r.n_bytes) || !read_hash(object, &r.hash) ||
-        r.n_bytes > f->n_bytes || r.offset > f->n_bytes - r.n_bytes)
+    if (!name || !read_count(object, "offset", &r.offset) || !read_count(object, "bytes", &r.n_bytes) ||
+        !read_hash(object, &r.hash) || r.n_bytes > f->n_bytes || r.offset > f->n_bytes - r.n_bytes)
         return false;
     const dt_ckpt_range *last = f->n_ranges ? &f->ranges[f->n_ranges - 1] : NULL;
     if (last && r.offset < last->offset + last->n_bytes) return false; // each byte is hashed once
@@ -155,14 +153,12 @@ static dt_status read_file(dt_ckpt_manifest *m, const json_t *object, const char
     const char *name = json_string_value(json_object_get(object, "name"));
     const json_t *ranges = json_object_get(object, "ranges");
     if (!plain_name(name) || dt_ckpt_manifest_find(m, name))
-        return dt_fail(DT_E_CKPT, "%s: '%.100s' is not the plain name of a file", where,
-                       name ? name : "");
+        return dt_fail(DT_E_CKPT, "%s: '%.100s' is not the plain name of a file", where, name ? name : "");
     dt_ckpt_file *f = dt_ckpt_manifest_add(m, name);
-    bool good = read_count(object, "bytes", &f->n_bytes) && read_hash(object, &f->hash) &&
-                (!ranges || json_is_array(ranges));
+    bool good =
+        read_count(object, "bytes", &f->n_bytes) && read_hash(object, &f->hash) && (!ranges || json_is_array(ranges));
     f->ranges = dt_xcalloc(json_array_size(ranges) + 1, sizeof *f->ranges);
-    for (size_t i = 0; good && i < json_array_size(ranges); i++)
-        good = read_range(f, json_array_get(ranges, i));
+    for (size_t i = 0; good && i < json_array_size(ranges); i++) good = read_range(f, json_array_get(ranges, i));
     return good ? DT_OK : dt_fail(DT_E_CKPT, "%s: the entry of '%.100s' is malformed", where, name);
 }
 
@@ -173,31 +169,24 @@ static dt_status read_manifest(dt_ckpt_manifest *m, const json_t *root, const ch
     if (!format || strcmp(format, FORMAT) != 0)
         return dt_fail(DT_E_CKPT, "%s: not the manifest of a checkpoint", where);
     if (!read_count(root, "version", &version) || version != VERSION)
-        return dt_fail(DT_E_CKPT, "%s: its version is not %d: written by a newer dtrain?", where,
-                       (int)VERSION);
-    if (!read_count(root, "step", &step) || !json_is_array(files) ||
-        json_array_size(files) > MAX_FILES)
-        return dt_fail(DT_E_CKPT, "%s: no step in it, no files, or more than %d", where,
-                       (int)MAX_FILES);
+        return dt_fail(DT_E_CKPT, "%s: its version is not %d: written by a newer dtrain?", where, (int)VERSION);
+    if (!read_count(root, "step", &step) || !json_is_array(files) || json_array_size(files) > MAX_FILES)
+        return dt_fail(DT_E_CKPT, "%s: no step in it, no files, or more than %d", where, (int)MAX_FILES);
     m->step = (int64_t)step;
     m->best = json_is_true(json_object_get(root, "best"));
-    for (size_t i = 0; i < json_array_size(files); i++)
-        DT_TRY(read_file(m, json_array_get(files, i), where));
+    for (size_t i = 0; i < json_array_size(files); i++) DT_TRY(read_file(m, json_array_get(files, i), where));
     for (size_t i = 0; i < sizeof REQUIRED / sizeof *REQUIRED; i++)
         if (!dt_ckpt_manifest_find(m, REQUIRED[i]))
             return dt_fail(DT_E_CKPT, "%s: %s is not in it", where, REQUIRED[i]);
     return DT_OK;
 }
 
-dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes,
-                                 const char *where) {
+dt_status dt_ckpt_manifest_parse(dt_ckpt_manifest *m, const char *text, size_t n_bytes, const char *where) {
     json_error_t error;
     *m = (dt_ckpt_manifest){0};
     json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return dt_fail(DT_E_CKPT, "%s: damaged: at byte %d: %s", where, error.position, error.text);
-    dt_status st =
-        read_manifest(m, root, where); // checked first: a newer version may hash differently
+    if (!root) return dt_fail(DT_E_CKPT, "%s: damaged: at byte %d: %s", where, error.position, error.text);
+    dt_status st = read_manifest(m, root, where); // checked first: a newer version may hash differently
     if (st == DT_OK && !check_self_hash(text, n_bytes))
         st = dt_fail(DT_E_CKPT, "%s: damaged: its bytes do not match its own hash", where);
     json_decref(root);
@@ -227,8 +216,7 @@ dt_status dt_ckpt_manifest_read(dt_ckpt_manifest *m, const char *path) {
     if (st == DT_OK) st = dt_ckpt_manifest_parse(m, text, n_bytes, file);
     // copies under other names are fine, but a step-N must be step N
     if (st == DT_OK && named && step != m->step) {
-        st = dt_fail(DT_E_CKPT, "%s: is of step %" PRId64 ": the directory was renamed", file,
-                     m->step);
+        st = dt_fail(DT_E_CKPT, "%s: is of step %" PRId64 ": the directory was renamed", file, m->step);
         dt_ckpt_manifest_fini(m);
     }
     free(text);
@@ -261,8 +249,8 @@ static dt_status read_bytes(const dt_blob *b, uint64_t at, void *data, size_t n_
 
 // Hashes bytes [offset, offset + n_bytes). Reads instead of mapping: a bad disk is an error, not a SIGBUS. From
 // `floats` on the file is F32: *bad is where the first that is not finite lies, or the end of the bytes.
-static dt_status hash_bytes(const dt_blob *b, uint64_t offset, uint64_t n_bytes, uint64_t floats,
-                            uint64_t *hash, uint64_t *bad) {
+static dt_status hash_bytes(const dt_blob *b, uint64_t offset, uint64_t n_bytes, uint64_t floats, uint64_t *hash,
+                            uint64_t *bad) {
     const size_t most = b->store->remote ? 8 * READ_BYTES : READ_BYTES;
     char *buffer = dt_xcalloc(1, most);
     dt_hash_stream *h = dt_hash_stream_create();
@@ -301,11 +289,8 @@ static dt_status name_the_damage(const dt_blob *b, const dt_ckpt_file *f) {
 // Training never saves one: the commit that made it ended the run. It is of no use, so it counts as damage.
 static dt_status name_not_finite(const char *path, const dt_ckpt_file *f, uint64_t at) {
     int i = 0;
-    while (i < f->n_ranges &&
-           (at < f->ranges[i].offset || at - f->ranges[i].offset >= f->ranges[i].n_bytes))
-        i++;
-    return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", path,
-                   i < f->n_ranges ? f->ranges[i].name : "?");
+    while (i < f->n_ranges && (at < f->ranges[i].offset || at - f->ranges[i].offset >= f->ranges[i].n_bytes)) i++;
+    return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", path, i < f->n_ranges ? f->ranges[i].name : "?");
 }
 
 // Where a file of tensors begins to be F32: behind its own header. Other files have none.
@@ -363,8 +348,7 @@ dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_d
         const bool remote = dt_s3_is_url(path);
         if (!remote && stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
         st = dt_ckpt_manifest_read(m, path);
-        for (int i = 0; st == DT_OK && i < m->n_files; i++)
-            st = dt_ckpt_verify_file(path, &m->files[i], depth);
+        for (int i = 0; st == DT_OK && i < m->n_files; i++) st = dt_ckpt_verify_file(path, &m->files[i], depth);
         if (remote) return st;
     } while (st != DT_OK && stat(path, &after) == 0 && after.st_ino != before.st_ino);
     return st;

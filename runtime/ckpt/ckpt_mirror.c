@@ -86,8 +86,8 @@ static dt_status fetch_file(const char *to, const char *from, const char *name) 
 }
 
 // state.json, and if this is the run's the other files, into the folder `temp`.
-static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const char *url,
-                             const dt_ckpt_manifest *m, int64_t step) {
+static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const char *url, const dt_ckpt_manifest *m,
+                             int64_t step) {
     DT_TRY(dt_io_remove_tree(temp));
     DT_TRY(dt_io_mkdir(temp));
     DT_TRY(fetch_file(temp, url, "state.json"));
@@ -95,14 +95,12 @@ static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const c
     if (from->belongs) DT_TRY(from->belongs(from->ctx, temp, step));
     if (step <= from->here) return DT_OK;
     for (int i = 0; i < m->n_files; i++)
-        if (strcmp(m->files[i].name, "state.json") != 0)
-            DT_TRY(fetch_file(temp, url, m->files[i].name));
+        if (strcmp(m->files[i].name, "state.json") != 0) DT_TRY(fetch_file(temp, url, m->files[i].name));
     return fetch_file(temp, url, "manifest.json");
 }
 
 // Fetches a step into *temp, heap, and verifies it. One that is here already is only asked whether it is the run's.
-static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir,
-                            int64_t step, char **temp) {
+static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir, int64_t step, char **temp) {
     dt_ckpt_manifest m;
     char *url = dt_ckpt_step_path(dir, step);
     *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, step);
@@ -123,8 +121,8 @@ static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const ch
 
 // The newest one that loads, into *temp; NULL: none is newer than what is here. The newest intact one says whose the mirror
 // is, also where it is older.
-static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir,
-                              const int64_t *steps, int n, int64_t *step, char **temp) {
+static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir, const int64_t *steps, int n,
+                              int64_t *step, char **temp) {
     bool any = false;
     for (int i = n - 1; i >= 0; i--) {
         if (from->only >= 0 && steps[i] != from->only) continue;
@@ -132,8 +130,7 @@ static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const 
         const dt_status st = fetch_step(c, from, dir, steps[i], temp);
         if (st == DT_OK) *step = *temp ? steps[i] : -1;
         if (st != DT_E_CKPT && st != DT_E_DATA) return st;
-        dt_warn("%s: checkpoint step %" PRId64 " is skipped: %s", from->url, steps[i],
-                dt_error_message());
+        dt_warn("%s: checkpoint step %" PRId64 " is skipped: %s", from->url, steps[i], dt_error_message());
     }
     if (from->here >= 0 || (!any && from->only < 0)) return DT_OK;
     if (!any) return dt_fail(DT_E_CKPT, "%s: no checkpoint %" PRId64, from->url, from->only);
@@ -143,8 +140,7 @@ static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const 
 
 // The best one there, where it is later than the one here and not step `coming`: what only the mirror has would be removed
 // with the next save. One that is damaged there is left out.
-static dt_status fetch_best(dt_ckpt *c, const dt_ckpt_from *from, const char *dir, int64_t best,
-                            int64_t coming) {
+static dt_status fetch_best(dt_ckpt *c, const dt_ckpt_from *from, const char *dir, int64_t best, int64_t coming) {
     const dt_ckpt_from anyway = {.url = from->url, .here = -1};
     char *temp = NULL, *path = dt_ckpt_step_path(c->dir, best);
     dt_status st = DT_OK;
@@ -158,8 +154,7 @@ static dt_status fetch_best(dt_ckpt *c, const dt_ckpt_from *from, const char *di
     free(temp);
     free(path);
     if (st != DT_E_CKPT && st != DT_E_DATA) return st;
-    dt_warn("%s: the best checkpoint, of step %" PRId64 ", is left out: %s", from->url, best,
-            dt_error_message());
+    dt_warn("%s: the best checkpoint, of step %" PRId64 ", is left out: %s", from->url, best, dt_error_message());
     return DT_OK;
 }
 
@@ -217,11 +212,10 @@ static dt_status check_holder(const dt_ckpt *c) {
     if (st == DT_OK) st = dt_io_read_own(&mine, &n, c->lock_path, 4096, DT_E_STORAGE);
     if (st == DT_OK) st = read_there(&theirs, &n_theirs, c->mirror, "lock");
     if (st == DT_OK && theirs && strcmp(mine, theirs) != 0)
-        st =
-            dt_fail(DT_E_STORAGE,
-                    "%s: another dtrain (%.*s) writes to this mirror since: this one sends nothing "
-                    "more; end one of them",
-                    c->mirror->url, (int)strcspn(theirs, "\n"), theirs);
+        st = dt_fail(DT_E_STORAGE,
+                     "%s: another dtrain (%.*s) writes to this mirror since: this one sends nothing "
+                     "more; end one of them",
+                     c->mirror->url, (int)strcspn(theirs, "\n"), theirs);
     free(mine);
     free(theirs);
     return st;
@@ -274,8 +268,7 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
     dt_ckpt_manifest manifest = {0};
     char *path = dt_ckpt_step_path(c->dir, step), *mine = NULL, *theirs = NULL;
     char *place = dt_xprintf("checkpoints/%s", dt_path_base(path));
-    char *file = dt_xprintf("%s/manifest.json", place),
-         *here = dt_xprintf("%s/manifest.json", path);
+    char *file = dt_xprintf("%s/manifest.json", place), *here = dt_xprintf("%s/manifest.json", path);
     char *url = dt_xprintf("%s/%s", m->url, place), *last = dt_xprintf("%s/%s", m->url, file);
     size_t n, n_theirs;
     dt_status st = dt_ckpt_manifest_read(&manifest, path);
@@ -293,11 +286,9 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
     }
     for (int i = 0; st == DT_OK && sends && i < manifest.n_files; i++)
         st = put_file(c, url, path, manifest.files[i].name);
-    char *now =
-        NULL; // what the manifest is here now: the step may have been written anew meanwhile
+    char *now = NULL; // what the manifest is here now: the step may have been written anew meanwhile
     if (st == DT_OK && sends) st = dt_io_read_own(&now, &n, here, MAX_TEXT, DT_E_CKPT);
-    if (now && strcmp(now, mine) != 0)
-        st = dt_fail(DT_E_STORAGE, "%s was written anew while it was sent", path);
+    if (now && strcmp(now, mine) != 0) st = dt_fail(DT_E_STORAGE, "%s was written anew while it was sent", path);
     free(now);
     if (st == DT_OK && sends) st = put_file(c, url, path, "manifest.json");
     dt_ckpt_manifest_fini(&manifest);
@@ -313,8 +304,7 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
 }
 
 // Where the steps begin that stay behind the newest one, as many as ckpt_save.c keeps here: damaged ones do not count.
-static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, int n,
-                     int64_t newest) {
+static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, int n, int64_t newest) {
     dt_ckpt_known intact = {dt_xcalloc((size_t)n + 1, sizeof *intact.looks), 0};
     int i = n;
     for (int kept = 1; i > 0 && kept < c->keep; i--) {
@@ -322,8 +312,7 @@ static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, in
         char *path = dt_ckpt_step_path(dir, steps[i - 1]);
         const uint64_t look = dt_ckpt_look(path);
         const bool sent = steps[i - 1] == newest;
-        if (sent || dt_ckpt_is_known(&c->mirror->intact, look) ||
-            dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK) {
+        if (sent || dt_ckpt_is_known(&c->mirror->intact, look) || dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK) {
             intact.looks[intact.n++] = look;
             kept += !sent;
         }
@@ -363,8 +352,7 @@ static dt_status prune_there(const dt_ckpt *c, int64_t newest, int64_t best) {
 }
 
 static dt_status send_best(const dt_ckpt *c) {
-    char *url = dt_xprintf("%s/checkpoints", c->mirror->url),
-         *path = dt_xprintf("%s/best.json", c->dir);
+    char *url = dt_xprintf("%s/checkpoints", c->mirror->url), *path = dt_xprintf("%s/best.json", c->dir);
     const dt_status st = dt_io_exists(path) ? put_file(c, url, c->dir, "best.json") : DT_OK;
     free(path);
     free(url);
@@ -378,8 +366,7 @@ static dt_status send_all(const dt_ckpt *c, int64_t newest, int64_t best, int64_
     if (best >= 0) DT_TRY(send_best(c));
     DT_TRY(check_holder(c));
     if (prune_there(c, newest, best) != DT_OK)
-        dt_warn("%s: older checkpoints could not be removed: %s", c->mirror->url,
-                dt_error_message());
+        dt_warn("%s: older checkpoints could not be removed: %s", c->mirror->url, dt_error_message());
     return DT_OK;
 }
 
@@ -406,8 +393,7 @@ static dt_status follow(dt_ckpt *c) {
     m->busy = false;
     pthread_cond_broadcast(&m->changed);
     if (st == DT_OK || (gone && m->wanted)) return DT_OK;
-    return dt_fail_context(DT_E_STORAGE, "step %" PRId64 " is on this disk, but not in %s", newest,
-                           m->url);
+    return dt_fail_context(DT_E_STORAGE, "step %" PRId64 " is on this disk, but not in %s", newest, m->url);
 }
 
 static void *mirror_main(void *arg) {
@@ -419,8 +405,7 @@ static void *mirror_main(void *arg) {
         while ((!m->wanted || m->busy) && !m->quit) pthread_cond_wait(&m->changed, &m->mutex);
         if (m->quit) break;
         if (follow(c) != DT_OK && !m->quit)
-            dt_warn("%s; it is sent with the next checkpoint, or by the same command again",
-                    dt_error_message());
+            dt_warn("%s; it is sent with the next checkpoint, or by the same command again", dt_error_message());
     }
     pthread_mutex_unlock(&m->mutex);
     return NULL;
@@ -469,8 +454,7 @@ static dt_status send_lock(const dt_ckpt *c, bool first) {
     dt_status st = first ? dt_s3_list(&names, &n_names, prefix) : DT_OK;
     for (size_t i = 0; i < n_names; i++) first = first && strcmp(names[i], "lock") != 0;
     if (st == DT_OK && first) st = dt_io_read_own(&text, &n, c->lock_path, 4096, DT_E_STORAGE);
-    if (st == DT_OK)
-        st = first ? dt_s3_put_first(url, text, &m->stop) : dt_s3_put(url, c->lock_path, &m->stop);
+    if (st == DT_OK) st = first ? dt_s3_put_first(url, text, &m->stop) : dt_s3_put(url, c->lock_path, &m->stop);
     dt_io_free_list(names, n_names);
     free(text);
     free(url);
@@ -497,8 +481,7 @@ dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t n
     const int err = pthread_create(&m->thread, NULL, mirror_main, c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     m->thread_runs = err == 0;
-    return err ? dt_fail(DT_E_INTERNAL, "cannot start the mirror's thread: %s", strerror(err))
-               : DT_OK;
+    return err ? dt_fail(DT_E_INTERNAL, "cannot start the mirror's thread: %s", strerror(err)) : DT_OK;
 }
 
 void dt_ckpt_mirror_end(dt_ckpt *c) {

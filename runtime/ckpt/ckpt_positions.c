@@ -33,13 +33,11 @@ static void resize_rows(float *to, int n_out, const float *from, int n_in, size_
     }
 }
 
-void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, int from_h,
-                              int from_w, int dim) {
+void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, int from_h, int from_w, int dim) {
     const size_t in_row = (size_t)from_w * (size_t)dim, out_row = (size_t)to_w * (size_t)dim;
     float *columns = dt_xcalloc((size_t)from_h * out_row, sizeof *columns);
     for (int y = 0; y < from_h; y++)
-        resize_rows(columns + (size_t)y * out_row, to_w, from + (size_t)y * in_row, from_w,
-                    (size_t)dim);
+        resize_rows(columns + (size_t)y * out_row, to_w, from + (size_t)y * in_row, from_w, (size_t)dim);
     resize_rows(to, to_h, columns, from_h, out_row);
     free(columns);
 }

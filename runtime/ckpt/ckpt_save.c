@@ -56,8 +56,7 @@ void dt_ckpt_snapshot_free(dt_ckpt *c) {
 static bool same_tensors(const dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
     if (!c->tensors || n != c->n_tensors) return false;
     for (int i = 0; i < n; i++)
-        if (strcmp(t[i].name, c->tensors[i].name) != 0 ||
-            strcmp(t[i].file, c->tensors[i].file) != 0 ||
+        if (strcmp(t[i].name, c->tensors[i].name) != 0 || strcmp(t[i].file, c->tensors[i].file) != 0 ||
             !dt_shape_equal(&t[i].shape, &c->tensors[i].shape))
             return false;
     return true;
@@ -98,8 +97,7 @@ static dt_status build_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
     if (!n_floats) return DT_OK;
     c->flat = malloc((n_floats + 1) * sizeof *c->flat);
     if (!c->flat)
-        return dt_fail(DT_E_INTERNAL,
-                       "no memory for the checkpoint's copy of %zu MiB: set checkpoint.async=false",
+        return dt_fail(DT_E_INTERNAL, "no memory for the checkpoint's copy of %zu MiB: set checkpoint.async=false",
                        n_floats * sizeof *c->flat >> 20);
     for (int i = 0; i < n; i++) {
         if (!is_copied(c, &t[i])) continue;
@@ -150,8 +148,7 @@ static dt_status write_files(dt_ckpt *c, const char *temp, dt_ckpt_manifest *m) 
         DT_TRY(st);
     }
     char *path = dt_xprintf("%s/state.json", temp);
-    dt_status st = write_text(dt_ckpt_manifest_add(m, "state.json"), path, c->state_json,
-                              strlen(c->state_json));
+    dt_status st = write_text(dt_ckpt_manifest_add(m, "state.json"), path, c->state_json, strlen(c->state_json));
     free(path);
     return st;
 }
@@ -196,8 +193,7 @@ dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_st
     char *path = dt_ckpt_step_path(c->dir, step);
     const bool exchanged = st == DT_OK && dt_io_exists(path) && !dt_io_is_link(path) &&
                            dt_io_exchange(temp, path); // temp has the old one then
-    if (st == DT_OK && !exchanged && (dt_io_exists(path) || dt_io_is_link(path)))
-        st = remove_checkpoint(c->dir, step);
+    if (st == DT_OK && !exchanged && (dt_io_exists(path) || dt_io_is_link(path))) st = remove_checkpoint(c->dir, step);
     if (st == DT_OK && !exchanged) st = dt_io_rename_noreplace(temp, path);
     if (st != DT_OK) {
         const dt_error_kept first = dt_error_keep();
@@ -229,8 +225,7 @@ void dt_ckpt_save_anew(dt_ckpt *c, int64_t step) {
 static bool already_saved(const dt_ckpt *c, const char *path) {
     if (c->step == c->unsure_step || !dt_io_exists(path)) return false;
     bool good = dt_ckpt_check(c, path, c->step, DT_CKPT_FROM_DISK) == DT_OK;
-    if (!good)
-        dt_warn("checkpoint step %" PRId64 " is written anew: %s", c->step, dt_error_message());
+    if (!good) dt_warn("checkpoint step %" PRId64 " is written anew: %s", c->step, dt_error_message());
     return good;
 }
 
@@ -280,8 +275,8 @@ static dt_status prune(dt_ckpt *c, bool saved) {
             intact.looks[intact.n++] = look;
         } else if (kept < c->keep || n_good == 0) { // damaged ones do not count
             const dt_ckpt_depth depth = n_good ? DT_CKPT_SIZES : DT_CKPT_HASHES;
-            const bool good = (n_good && dt_ckpt_is_known(&c->intact, look)) ||
-                              dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
+            const bool good =
+                (n_good && dt_ckpt_is_known(&c->intact, look)) || dt_ckpt_check(c, path, steps[i], depth) == DT_OK;
             if (good) intact.looks[intact.n++] = look;
             kept += good;
             n_good += good;
@@ -297,8 +292,7 @@ static dt_status prune(dt_ckpt *c, bool saved) {
 }
 
 static void prune_or_warn(dt_ckpt *c, bool saved) { // a failure costs space only
-    if (prune(c, saved) != DT_OK)
-        dt_warn("older checkpoints could not be removed: %s", dt_error_message());
+    if (prune(c, saved) != DT_OK) dt_warn("older checkpoints could not be removed: %s", dt_error_message());
 }
 
 void dt_ckpt_prune(dt_ckpt *c) {
@@ -371,8 +365,7 @@ static dt_status start_writer(dt_ckpt *c) {
     int err = pthread_create(&c->thread, NULL, writer_main, c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     c->thread_runs = err == 0;
-    return err ? dt_fail(DT_E_INTERNAL, "cannot start the checkpoint writer: %s", strerror(err))
-               : DT_OK;
+    return err ? dt_fail(DT_E_INTERNAL, "cannot start the checkpoint writer: %s", strerror(err)) : DT_OK;
 }
 
 void dt_ckpt_writer_stop(dt_ckpt *c) {
@@ -385,8 +378,7 @@ void dt_ckpt_writer_stop(dt_ckpt *c) {
     c->thread_runs = false;
 }
 
-void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved),
-                      void *ctx) {
+void dt_ckpt_on_saved(dt_ckpt *c, void (*fn)(void *ctx, int64_t step, double seconds, bool saved), void *ctx) {
     pthread_mutex_lock(&c->mutex);
     c->on_saved = fn;
     c->saved_ctx = ctx;
@@ -409,8 +401,7 @@ static void start_save(dt_ckpt *c) {
     pthread_mutex_unlock(&c->mutex);
 }
 
-dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_tensors,
-                            const dt_ckpt_tensor **room) {
+dt_status dt_ckpt_save_room(dt_ckpt *c, const dt_ckpt_tensor *tensors, int n_tensors, const dt_ckpt_tensor **room) {
     finish_previous(c);
     *room = NULL;
     DT_TRY(prepare_snapshot(c, tensors, n_tensors));

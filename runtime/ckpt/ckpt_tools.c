@@ -12,8 +12,7 @@
 
 // -- list ------------------------------------------------------------------------------------------
 // !*there: a running training has removed it meanwhile. DT_E_STORAGE: nothing is known of it.
-static dt_status fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool verify,
-                           bool *there) {
+static dt_status fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bool verify, bool *there) {
     dt_ckpt_manifest m;
     char *path = dt_ckpt_step_path(dir, step);
     info->step = step;
@@ -38,8 +37,8 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
         *infos = NULL;
         int64_t best;
         DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
-        dt_status st = dt_ckpt_best_step(
-            dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, false, &best);
+        dt_status st =
+            dt_ckpt_best_step(dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, false, &best);
         if (st != DT_OK) {
             free(steps);
             return st;
@@ -163,11 +162,9 @@ static void diff_tensor(pair *p, int i, int k) {
     p->differ = true;
     if (!same)
         dt_text_printf(p->out, "%s %s: shape or type differ: %s and %s\n", p->file, name,
-                       dt_shape_print(&x, one, sizeof one),
-                       dt_shape_print(&y, other, sizeof other));
+                       dt_shape_print(&x, one, sizeof one), dt_shape_print(&y, other, sizeof other));
     else if (type == DT_F32)
-        dt_text_printf(p->out, "%s %s: largest difference %.9g\n", p->file, name,
-                       largest_difference(a, b, n));
+        dt_text_printf(p->out, "%s %s: largest difference %.9g\n", p->file, name, largest_difference(a, b, n));
     else
         dt_text_printf(p->out, "%s %s: bytes differ\n", p->file, name);
 }
@@ -190,8 +187,7 @@ static void diff_tensors(pair *p) {
             only_in(p, dt_safetensors_name(p->b, i), "second");
 }
 
-static dt_status diff_file(const char *a, const char *b, const char *name, FILE *out,
-                           bool *differ) {
+static dt_status diff_file(const char *a, const char *b, const char *name, FILE *out, bool *differ) {
     char *pa = dt_xprintf("%s/%s", a, name), *pb = dt_xprintf("%s/%s", b, name);
     dt_safetensors *sa = NULL, *sb = NULL;
     dt_status st = dt_safetensors_open(&sa, pa);

@@ -73,8 +73,7 @@ static dt_status bad_tensor(const dt_safetensors *s, const char *name, const cha
     return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': %s", s->where, name, what);
 }
 
-static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *shape,
-                            size_t *n_elements) {
+static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *shape, size_t *n_elements) {
     size_t n = json_array_size(shape);
     if (!json_is_array(shape)) return bad_tensor(s, e->name, "shape is not an array");
     if (n > DT_MAX_DIMS) return bad_tensor(s, e->name, "more than 6 dimensions");
@@ -93,16 +92,14 @@ static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *sha
 
 static dt_status read_offsets(const dt_safetensors *s, entry *e, const json_t *offsets) {
     const json_t *b = json_array_get(offsets, 0), *f = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(b) || !json_is_integer(f) ||
-        json_integer_value(b) < 0 || json_integer_value(f) < json_integer_value(b))
+    if (json_array_size(offsets) != 2 || !json_is_integer(b) || !json_is_integer(f) || json_integer_value(b) < 0 ||
+        json_integer_value(f) < json_integer_value(b))
         return bad_tensor(s, e->name, "data_offsets is not [begin, end]");
     e->begin = (uint64_t)json_integer_value(b);
     e->end = (uint64_t)json_integer_value(f);
     if (e->end > s->buffer_bytes)
-        return dt_fail(
-            DT_E_CKPT,
-            "%s: tensor '%.200s' ends at byte %llu of a buffer of %llu (truncated file?)", s->where,
-            e->name, (unsigned long long)e->end, (unsigned long long)s->buffer_bytes);
+        return dt_fail(DT_E_CKPT, "%s: tensor '%.200s' ends at byte %llu of a buffer of %llu (truncated file?)",
+                       s->where, e->name, (unsigned long long)e->end, (unsigned long long)s->buffer_bytes);
     return DT_OK;
 }
 
@@ -114,8 +111,7 @@ static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t)
     size_t k = 0;
     while (k < sizeof dtypes / sizeof *dtypes && strcmp(dtypes[k].name, dtype) != 0) k++;
     if (k == sizeof dtypes / sizeof *dtypes)
-        return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': unknown dtype '%.20s'", s->where, e->name,
-                       dtype);
+        return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': unknown dtype '%.20s'", s->where, e->name, dtype);
     e->type = dtypes[k].name;
     e->dtype = dtypes[k].dtype;
     DT_TRY(read_shape(s, e, json_object_get(t, "shape"), &n_elements));
@@ -129,8 +125,7 @@ static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t)
 static dt_status check_metadata(const dt_safetensors *s, json_t *metadata) {
     const char *key;
     json_t *value;
-    if (!json_is_object(metadata))
-        return dt_fail(DT_E_CKPT, "%s: __metadata__ is not an object", s->where);
+    if (!json_is_object(metadata)) return dt_fail(DT_E_CKPT, "%s: __metadata__ is not an object", s->where);
     json_object_foreach(metadata, key, value) {
         if (!json_is_string(value))
             return dt_fail(DT_E_CKPT, "%s: __metadata__ '%.100s' is not a string", s->where, key);
@@ -171,12 +166,11 @@ static dt_status parse_header(dt_safetensors *s, const char *text, size_t n_byte
     const char *key;
     json_t *value;
     if (n_bytes == 0 || text[0] != '{')
-        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: the header is no JSON object",
-                       s->where);
+        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: the header is no JSON object", s->where);
     s->header = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (!s->header)
-        return dt_fail(DT_E_CKPT, "%s: bad safetensors header at byte %d: %s", s->where,
-                       error.position + 8, error.text);
+        return dt_fail(DT_E_CKPT, "%s: bad safetensors header at byte %d: %s", s->where, error.position + 8,
+                       error.text);
     s->entries = dt_xcalloc(json_object_size(s->header) + 1, sizeof *s->entries);
     json_object_foreach(s->header, key, value) {
         if (strcmp(key, "__metadata__") == 0) {
@@ -192,12 +186,10 @@ static dt_status parse_header(dt_safetensors *s, const char *text, size_t n_byte
 
 static dt_status parse_file(dt_safetensors *s, const void *data, size_t n_bytes) {
     const unsigned char *p = data;
-    if (n_bytes < 8)
-        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %zu bytes", s->where, n_bytes);
+    if (n_bytes < 8) return dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %zu bytes", s->where, n_bytes);
     uint64_t n = dt_le64(p);
     if (n > MAX_HEADER_BYTES)
-        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: header of %llu bytes", s->where,
-                       (unsigned long long)n);
+        return dt_fail(DT_E_CKPT, "%s: not a safetensors file: header of %llu bytes", s->where, (unsigned long long)n);
     if (n > n_bytes - 8)
         return dt_fail(DT_E_CKPT, "%s: truncated: header of %llu bytes in a file of %zu", s->where,
                        (unsigned long long)n, n_bytes);
@@ -215,8 +207,7 @@ static dt_status open_parsed(dt_safetensors **out, dt_safetensors *s, dt_status 
     return st;
 }
 
-dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes,
-                                     const char *where) {
+dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, size_t n_bytes, const char *where) {
     dt_safetensors *s = dt_xcalloc(1, sizeof *s);
     s->where = where;
     return open_parsed(out, s, parse_file(s, data, n_bytes));
@@ -230,8 +221,7 @@ static dt_status map_file(dt_safetensors *s) {
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
         st = dt_fail(DT_E_CKPT, "%s: not a regular file", s->path);
     } else if (info.st_size < 8) {
-        st = dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %lld bytes", s->where,
-                     (long long)info.st_size);
+        st = dt_fail(DT_E_CKPT, "%s: not a safetensors file: only %lld bytes", s->where, (long long)info.st_size);
     } else {
         s->map_bytes = (size_t)info.st_size;
         s->map = mmap(NULL, s->map_bytes, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -297,7 +287,6 @@ const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key) {
 
 int dt_safetensors_find(const dt_safetensors *s, const char *name) {
     entry key = {.name = name};
-    const entry *e =
-        s->n ? bsearch(&key, s->entries, (size_t)s->n, sizeof *s->entries, by_name) : NULL;
+    const entry *e = s->n ? bsearch(&key, s->entries, (size_t)s->n, sizeof *s->entries, by_name) : NULL;
     return e ? (int)(e - s->entries) : -1;
 }

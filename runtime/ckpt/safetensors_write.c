@@ -12,8 +12,7 @@
 enum { DATA_ALIGN = 64 };
 
 static int by_name(const void *a, const void *b) {
-    return strcmp((*(const dt_ckpt_tensor *const *)a)->name,
-                  (*(const dt_ckpt_tensor *const *)b)->name);
+    return strcmp((*(const dt_ckpt_tensor *const *)a)->name, (*(const dt_ckpt_tensor *const *)b)->name);
 }
 
 static size_t tensor_bytes(const dt_ckpt_tensor *t) {
@@ -44,9 +43,8 @@ static void print_header(dt_json *j, const dt_safetensors_layout *l, const char 
     dt_json_end_object(j);
 }
 
-dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_tensor *tensors,
-                                      int n_tensors, const char *file,
-                                      const char *const *metadata) {
+dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_tensor *tensors, int n_tensors,
+                                      const char *file, const char *const *metadata) {
     *l = (dt_safetensors_layout){0};
     l->sorted = dt_xcalloc((size_t)n_tensors + 1, sizeof *l->sorted);
     for (int i = 0; i < n_tensors; i++)
@@ -54,8 +52,7 @@ dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_te
     if (l->n) qsort(l->sorted, (size_t)l->n, sizeof *l->sorted, by_name);
     for (int i = 1; i < l->n; i++)
         if (strcmp(l->sorted[i - 1]->name, l->sorted[i]->name) == 0)
-            return dt_fail(DT_E_INTERNAL, "two tensors named '%s' in one checkpoint file",
-                           l->sorted[i]->name);
+            return dt_fail(DT_E_INTERNAL, "two tensors named '%s' in one checkpoint file", l->sorted[i]->name);
 
     dt_json j;
     dt_json_init(&j);
@@ -76,22 +73,20 @@ void dt_safetensors_layout_fini(dt_safetensors_layout *l) {
     *l = (dt_safetensors_layout){0};
 }
 
-static dt_status put_tensors(dt_ckpt_writer *w, const dt_safetensors_layout *l,
-                             dt_ckpt_file *file) {
+static dt_status put_tensors(dt_ckpt_writer *w, const dt_safetensors_layout *l, dt_ckpt_file *file) {
     DT_TRY(dt_ckpt_writer_put(w, l->head, l->head_bytes));
     for (int i = 0; i < l->n; i++) {
         const dt_ckpt_tensor *t = l->sorted[i];
         size_t n_bytes = tensor_bytes(t);
         if (file)
-            file->ranges[file->n_ranges++] = (dt_ckpt_range){dt_xstrdup(t->name), w->n_bytes,
-                                                             n_bytes, dt_hash64(t->data, n_bytes)};
+            file->ranges[file->n_ranges++] =
+                (dt_ckpt_range){dt_xstrdup(t->name), w->n_bytes, n_bytes, dt_hash64(t->data, n_bytes)};
         DT_TRY(dt_ckpt_writer_put(w, t->data, n_bytes));
     }
     return DT_OK;
 }
 
-dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char *path,
-                                      dt_ckpt_file *file) {
+dt_status dt_safetensors_layout_write(const dt_safetensors_layout *l, const char *path, dt_ckpt_file *file) {
     dt_ckpt_writer w;
     uint64_t hash = 0;
     DT_TRY(dt_ckpt_writer_open(&w, path));

@@ -38,8 +38,7 @@ struct dt_torch_file {
 static const uint8_t legacy[] = {0x80, 0x02, 0x8a, 0x0a, 0x6c, 0xfc}; // pickle of a magic number
 
 bool dt_torch_file_is(const void *head, size_t n_bytes) {
-    return n_bytes >= sizeof legacy &&
-           (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, legacy, sizeof legacy) == 0);
+    return n_bytes >= sizeof legacy && (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, legacy, sizeof legacy) == 0);
 }
 
 static int by_name(const void *a, const void *b) {
@@ -48,8 +47,7 @@ static int by_name(const void *a, const void *b) {
 
 static const entry *find(const dt_torch_file *f, const char *name) {
     entry key = {.name = name};
-    return f->n_entries ? bsearch(&key, f->entries, (size_t)f->n_entries, sizeof key, by_name)
-                        : NULL;
+    return f->n_entries ? bsearch(&key, f->entries, (size_t)f->n_entries, sizeof key, by_name) : NULL;
 }
 
 // ---- the zip ---------------------------------------------------------------------------------------
@@ -86,8 +84,7 @@ static dt_status add_entry(dt_torch_file *f) {
     entry *e = &f->entries[f->n_entries++];
     *e = (entry){.name = dt_arena_strdup(&f->arena, name + strlen(f->folder)),
                  .n_bytes = info.uncompressed_size,
-                 .stored = info.compression_method == 0 &&
-                           info.compressed_size == info.uncompressed_size};
+                 .stored = info.compression_method == 0 && info.compressed_size == info.uncompressed_size};
     unzGetFilePos64(f->zip, &e->at);
     return DT_OK;
 }
@@ -95,8 +92,7 @@ static dt_status add_entry(dt_torch_file *f) {
 static dt_status list_entries(dt_torch_file *f) {
     int more = unzGoToFirstFile(f->zip);
     for (; more == UNZ_OK; more = unzGoToNextFile(f->zip)) DT_TRY(add_entry(f));
-    if (more != UNZ_END_OF_LIST_OF_FILE)
-        return dt_fail(DT_E_CKPT, "%s: the zip's directory is damaged", f->path);
+    if (more != UNZ_END_OF_LIST_OF_FILE) return dt_fail(DT_E_CKPT, "%s: the zip's directory is damaged", f->path);
     if (f->n_entries) qsort(f->entries, (size_t)f->n_entries, sizeof *f->entries, by_name);
     return DT_OK;
 }
@@ -112,20 +108,17 @@ static dt_status check_kind(dt_torch_file *f) {
                        "torch.save(torch.jit.load('%s').state_dict(), 'weights.pth')",
                        f->path, f->path);
     if (order && order->n_bytes < sizeof text) DT_TRY(read_entry(f, order, text));
-    if (order && strcmp(text, "little") != 0)
-        return dt_fail(DT_E_CKPT, "%s: its numbers are big-endian", f->path);
+    if (order && strcmp(text, "little") != 0) return dt_fail(DT_E_CKPT, "%s: its numbers are big-endian", f->path);
     return DT_OK;
 }
 
 // ---- tensors ---------------------------------------------------------------------------------------
 static dt_status read_pickle(dt_torch_file *f) {
     const entry *e = find(f, "data.pkl");
-    if (e->n_bytes > MAX_PICKLE_BYTES)
-        return dt_fail(DT_E_CKPT, "%s: data.pkl is larger than 16 MiB", f->path);
+    if (e->n_bytes > MAX_PICKLE_BYTES) return dt_fail(DT_E_CKPT, "%s: data.pkl is larger than 16 MiB", f->path);
     void *data = dt_xcalloc(1, (size_t)e->n_bytes + 1);
     dt_status st = read_entry(f, e, data);
-    if (st == DT_OK)
-        st = dt_torch_pickle_read(&f->tensors, &f->n, &f->arena, data, (size_t)e->n_bytes, f->path);
+    if (st == DT_OK) st = dt_torch_pickle_read(&f->tensors, &f->n, &f->arena, data, (size_t)e->n_bytes, f->path);
     free(data);
     return st;
 }
@@ -141,18 +134,14 @@ static dt_status check_tensor(const dt_torch_file *f, const dt_torch_tensor *t) 
     const entry *e = storage_of(f, t);
     size_t n_bytes;
     if (!e)
-        return dt_fail(DT_E_CKPT, "%s: the storage data/%s of tensor '%.200s' is not there",
-                       f->path, t->storage, t->name);
+        return dt_fail(DT_E_CKPT, "%s: the storage data/%s of tensor '%.200s' is not there", f->path, t->storage,
+                       t->name);
     if (!e->stored)
-        return dt_fail(DT_E_CKPT, "%s: data/%s is compressed, which torch.save does not do",
-                       f->path, t->storage);
+        return dt_fail(DT_E_CKPT, "%s: data/%s is compressed, which torch.save does not do", f->path, t->storage);
     const int each = dt_weights_type_bytes(t->type);
-    if (!dt_stated_size((uint64_t)t->storage_elements, (uint64_t)each, e->n_bytes, &n_bytes) ||
-        n_bytes != e->n_bytes)
-        return dt_fail(DT_E_CKPT,
-                       "%s: data/%s has %llu bytes, tensor '%.200s' says %lld elements of %d",
-                       f->path, t->storage, (unsigned long long)e->n_bytes, t->name,
-                       (long long)t->storage_elements, each);
+    if (!dt_stated_size((uint64_t)t->storage_elements, (uint64_t)each, e->n_bytes, &n_bytes) || n_bytes != e->n_bytes)
+        return dt_fail(DT_E_CKPT, "%s: data/%s has %llu bytes, tensor '%.200s' says %lld elements of %d", f->path,
+                       t->storage, (unsigned long long)e->n_bytes, t->name, (long long)t->storage_elements, each);
     return DT_OK;
 }
 

@@ -15,9 +15,8 @@
 enum { MAX_DEPTH = 16, MAX_VISITS = 1 << 17, MAX_ITEMS = 1 << 26, MAX_TEXT = 1024 };
 
 typedef enum node_kind { NONE, INT, TEXT, GLOBAL, TUPLE, LIST, DICT, STORAGE, TENSOR } node_kind;
-static const char *const kind_names[] = {"None or a number", "an integer", "text",
-                                         "a global",         "a tuple",    "a list",
-                                         "a dict",           "a storage",  "a tensor"};
+static const char *const kind_names[] = {"None or a number", "an integer", "text",      "a global", "a tuple",
+                                         "a list",           "a dict",     "a storage", "a tensor"};
 
 // What a global does when it is called.
 typedef enum action {
@@ -90,11 +89,10 @@ static const struct {
 
 typedef struct node {
     node_kind kind;
-    int64_t number;     // INT
-    const char *text;   // TEXT; of a STORAGE its key
-    const global *call; // GLOBAL; of a STORAGE its element type
-    struct node *
-        *items; // TUPLE, LIST, DICT (keys and values in turn); heap, listed in machine.owned
+    int64_t number;      // INT
+    const char *text;    // TEXT; of a STORAGE its key
+    const global *call;  // GLOBAL; of a STORAGE its element type
+    struct node **items; // TUPLE, LIST, DICT (keys and values in turn); heap, listed in machine.owned
     size_t n_items;
     dt_torch_tensor *tensor; // TENSOR; of a STORAGE with storage and storage_elements only
 } node;
@@ -195,8 +193,7 @@ static dt_status add_items(machine *m, node_kind kind, bool marked) {
         items = one;
     }
     node *to = top(m);
-    if (!to || to->kind != kind || (kind == DICT && n % 2))
-        return bad(m, "items of no list or dict");
+    if (!to || to->kind != kind || (kind == DICT && n % 2)) return bad(m, "items of no list or dict");
     for (size_t i = 0; i < n; i++) add_item(m, to, items[i]);
     return DT_OK;
 }
@@ -240,8 +237,7 @@ static dt_status push_text(machine *m, size_t n_length) {
     if (!p) return bad(m, "cut off");
     if (memchr(p, 0, n)) return bad(m, "a text with a zero byte");
     node *t = make(m, TEXT);
-    t->text =
-        dt_arena_printf(m->arena, "%.*s", (int)(n < MAX_TEXT ? n : MAX_TEXT), (const char *)p);
+    t->text = dt_arena_printf(m->arena, "%.*s", (int)(n < MAX_TEXT ? n : MAX_TEXT), (const char *)p);
     return push(m, t);
 }
 
@@ -266,8 +262,8 @@ static dt_status push_global(machine *m) {
     const uint8_t *stop = word ? memchr(word, '\n', (size_t)(m->end - word)) : NULL;
     if (!stop || line - module > 200 || stop - word > 200) return bad(m, "a global without end");
     m->at = stop + 1;
-    snprintf(name, sizeof name, "%.*s.%.*s", (int)(line - module), (const char *)module,
-             (int)(stop - word), (const char *)word);
+    snprintf(name, sizeof name, "%.*s.%.*s", (int)(line - module), (const char *)module, (int)(stop - word),
+             (const char *)word);
     return find_global(m, name);
 }
 
@@ -275,8 +271,7 @@ static dt_status push_global(machine *m) {
 static dt_status pop_global(machine *m) {
     const node *word = pop(m), *module = pop(m);
     char name[512];
-    if (!word || word->kind != TEXT || !module || module->kind != TEXT)
-        return bad(m, "a global without name");
+    if (!word || word->kind != TEXT || !module || module->kind != TEXT) return bad(m, "a global without name");
     snprintf(name, sizeof name, "%.200s.%.200s", module->text, word->text);
     return find_global(m, name);
 }
@@ -317,8 +312,8 @@ static dt_status push_storage(machine *m) {
     if (!id || id->kind != TUPLE) return bad(m, "a persistent id that is no tuple");
     const node *word = item(id, 0, TEXT), *type = item(id, 1, GLOBAL), *key = item(id, 2, TEXT);
     const node *n = item(id, 4, INT);
-    if (!word || strcmp(word->text, "storage") != 0 || !type ||
-        type->call->action != ACT_STORAGE_TYPE || !key || !n || n->number < 0)
+    if (!word || strcmp(word->text, "storage") != 0 || !type || type->call->action != ACT_STORAGE_TYPE || !key || !n ||
+        n->number < 0)
         return bad(m, "a persistent id that is no storage");
     node *s = make(m, STORAGE);
     s->text = key->text;
@@ -333,8 +328,7 @@ static bool fits(const dt_torch_tensor *t) {
     for (int i = 0; i < t->shape.n; i++) {
         int64_t span;
         if (t->shape.d[i] == 0) return true; // no element
-        if (__builtin_mul_overflow(t->shape.d[i] - 1, t->stride[i], &span) ||
-            __builtin_add_overflow(last, span, &last))
+        if (__builtin_mul_overflow(t->shape.d[i] - 1, t->stride[i], &span) || __builtin_add_overflow(last, span, &last))
             return false;
     }
     return last < t->storage_elements;
@@ -344,8 +338,7 @@ static bool fits(const dt_torch_tensor *t) {
 static dt_status push_tensor(machine *m, const node *args) {
     const node *storage = item(args, 0, STORAGE), *offset = item(args, 1, INT);
     const node *size = item(args, 2, TUPLE), *stride = item(args, 3, TUPLE);
-    if (!storage || !offset || offset->number < 0 || !size || !stride ||
-        size->n_items != stride->n_items)
+    if (!storage || !offset || offset->number < 0 || !size || !stride || size->n_items != stride->n_items)
         return bad(m, "a tensor that is not made of storage, offset, size and stride");
     if (size->n_items > DT_MAX_DIMS) return bad(m, "a tensor of more than 6 dimensions");
     dt_torch_tensor *t = dt_arena_alloc(&m->nodes, sizeof *t);
@@ -381,8 +374,7 @@ static dt_status reduce(machine *m) {
     case ACT_TENSOR:
         return push_tensor(m, args);
     case ACT_PARAMETER:
-        return first && first->kind == TENSOR ? push(m, first)
-                                              : bad(m, "a parameter without tensor");
+        return first && first->kind == TENSOR ? push(m, first) : bad(m, "a parameter without tensor");
     case ACT_SIZE:
         return first && first->kind == TUPLE ? push(m, first) : bad(m, "a size that is no tuple");
     case ACT_STORAGE_TYPE:
@@ -508,8 +500,7 @@ static const char *key_text(machine *m, const node *key) {
 
 static dt_status list_dict(listing *l, const node *dict, const char *prefix, int depth) {
     l->n_items += dict->n_items; // a dict may be in several, and is read in each
-    if (depth > MAX_DEPTH || l->n_items > MAX_ITEMS)
-        return bad(l->m, "dicts within dicts without end");
+    if (depth > MAX_DEPTH || l->n_items > MAX_ITEMS) return bad(l->m, "dicts within dicts without end");
     for (size_t i = 0; i + 1 < dict->n_items; i += 2) {
         const node *value = dict->items[i + 1];
         if (value->kind != TENSOR && value->kind != DICT) continue;
@@ -531,16 +522,15 @@ static dt_status list_dict(listing *l, const node *dict, const char *prefix, int
 
 static dt_status list_tensors(listing *l, const node *root) {
     if (root->kind != DICT)
-        return dt_fail(DT_E_CKPT, "%s: it holds %s, not a state dict (a dict of tensors)",
-                       l->m->where, kind_names[root->kind]);
+        return dt_fail(DT_E_CKPT, "%s: it holds %s, not a state dict (a dict of tensors)", l->m->where,
+                       kind_names[root->kind]);
     DT_TRY(list_dict(l, root, "", 0));
     return l->n ? DT_OK : dt_fail(DT_E_CKPT, "%s: no tensor is in its dicts", l->m->where);
 }
 
-dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *arena, const void *data,
-                               size_t n_bytes, const char *where) {
-    machine m = {
-        .arena = arena, .at = data, .end = (const uint8_t *)data + n_bytes, .where = where};
+dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *arena, const void *data, size_t n_bytes,
+                               const char *where) {
+    machine m = {.arena = arena, .at = data, .end = (const uint8_t *)data + n_bytes, .where = where};
     listing l = {.m = &m};
     m.stack = dt_xgrow(NULL, 0, sizeof *m.stack); // so that positions in it are pointers
     dt_arena_init(&m.nodes);

@@ -24,7 +24,7 @@ typedef struct dt_torch_tensor {
 } dt_torch_tensor;
 
 // All of it lies in the arena. `where` stands for the file in messages. DT_E_CKPT.
-dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *arena, const void *data,
-                               size_t n_bytes, const char *where);
+dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *arena, const void *data, size_t n_bytes,
+                               const char *where);
 
 #endif

@@ -24,8 +24,7 @@ static const char *const renamed[][2] = {
 };
 
 // If `name` begins with `theirs`: ours and the rest, in buf.
-static bool rename_as(const char *name, const char *theirs, const char *ours, char *buf,
-                      size_t cap) {
+static bool rename_as(const char *name, const char *theirs, const char *ours, char *buf, size_t cap) {
     const char *number = NULL;
     int n_digits = 0;
     for (; *theirs; theirs++) {
@@ -40,8 +39,7 @@ static bool rename_as(const char *name, const char *theirs, const char *ours, ch
     }
     const char *star = strchr(ours, '*');
     int head = star ? (int)(star - ours) : (int)strlen(ours);
-    snprintf(buf, cap, "%.*s%.*s%s%s", head, ours, n_digits, number ? number : "",
-             star ? star + 1 : "", name);
+    snprintf(buf, cap, "%.*s%.*s%s%s", head, ours, n_digits, number ? number : "", star ? star + 1 : "", name);
     return true;
 }
 
@@ -68,8 +66,7 @@ static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *
     for (int i = 0; i < n_tensors; i++) {
         char buf[MAX_NAME];
         list[i] = (known){dt_xstrdup(tensors[i].name), i};
-        if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL),
-                        tensors[i].name) != 0)
+        if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL), tensors[i].name) != 0)
             list[(*n)++] = (known){dt_xstrdup(buf), i};
     }
     if (*n) qsort(list, (size_t)*n, sizeof *list, by_name);
@@ -116,19 +113,16 @@ static void vote(ballot **ballots, int *n, const char *name, size_t n_bytes) {
     (*ballots)[(*n)++] = (ballot){dt_xprintf("%.*s", (int)n_bytes, name), 1};
 }
 
-static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, const known *list,
-                     int n) {
+static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, const known *list, int n) {
     for (int i = 0; i < dt_weights_count(w); i++) {
         const char *name = dt_weights_name(w, i);
         for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
-            if (tensor_of(list, n, rest) >= 0)
-                vote(ballots, n_ballots, name, (size_t)(rest - name));
+            if (tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
     }
 }
 
 // Of a file that has less than half of the model's tensors anywhere, equal votes say nothing: it is of another network.
-static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors,
-                       const char *where) {
+static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors, const char *where) {
     const ballot *most = NULL, *as_many = NULL;
     for (int i = 0; i < n; i++) {
         if (!most || ballots[i].n_votes > most->n_votes)
@@ -146,9 +140,8 @@ static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensor
     return DT_OK;
 }
 
-dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char *where,
-                             const char *prefix, const dt_ckpt_tensor *tensors, int n,
-                             const dt_graph *g) {
+dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char *where, const char *prefix,
+                             const dt_ckpt_tensor *tensors, int n, const dt_graph *g) {
     int n_names = n;
     known *list = sort_names(tensors, g, &n_names);
     ballot *ballots = NULL;
@@ -169,8 +162,7 @@ dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char
     for (int i = 0; st == DT_OK && i < n_file; i++) {
         const char *name = dt_weights_name(w, i);
         size_t skip = strlen(map->prefix);
-        map->tensor[i] =
-            strncmp(name, map->prefix, skip) == 0 ? tensor_of(list, n_names, name + skip) : -1;
+        map->tensor[i] = strncmp(name, map->prefix, skip) == 0 ? tensor_of(list, n_names, name + skip) : -1;
         if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i;
     }
     for (int i = 0; i < n_ballots; i++) free(ballots[i].prefix);

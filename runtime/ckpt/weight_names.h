@@ -15,9 +15,8 @@ typedef struct dt_weight_map {
 
 // prefix NULL: the one under which most of the model's tensors are found. Where several have as many it is DT_E_CKPT,
 // which names them. `where` stands for the file in messages. g: whose tensors they are, for timm's names; may be NULL.
-dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char *where,
-                             const char *prefix, const dt_ckpt_tensor *tensors, int n,
-                             const dt_graph *g);
+dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char *where, const char *prefix,
+                             const dt_ckpt_tensor *tensors, int n, const dt_graph *g);
 void dt_weight_map_fini(dt_weight_map *map);
 // The name of a file's tensor without the prefix, and torchvision's downloads renamed. NULL: it lacks the prefix.
 const char *dt_weight_map_name(const dt_weight_map *map, const char *name, char *buf, size_t cap);

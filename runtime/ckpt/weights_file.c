@@ -78,10 +78,9 @@ typedef struct element {
     float (*get)(const uint8_t *p);
 } element;
 
-static const element elements[] = {{"F32", 4, get_f32},   {"F64", 8, get_f64}, {"F16", 2, get_f16},
-                                   {"BF16", 2, get_bf16}, {"I64", 8, get_i64}, {"I32", 4, get_i32},
-                                   {"I16", 2, get_i16},   {"I8", 1, get_i8},   {"U8", 1, get_u8},
-                                   {"BOOL", 1, get_u8}};
+static const element elements[] = {{"F32", 4, get_f32}, {"F64", 8, get_f64}, {"F16", 2, get_f16}, {"BF16", 2, get_bf16},
+                                   {"I64", 8, get_i64}, {"I32", 4, get_i32}, {"I16", 2, get_i16}, {"I8", 1, get_i8},
+                                   {"U8", 1, get_u8},   {"BOOL", 1, get_u8}};
 
 static const element *element_of(const char *type) {
     for (size_t i = 0; i < sizeof elements / sizeof *elements; i++)
@@ -124,11 +123,9 @@ dt_status dt_weights_open(dt_weights **out, const char *path, uint64_t max_bytes
     if (st == DT_OK) st = dt_blob_read(&b, 0, head, n);
     const bool torch = dt_torch_file_is(head, n), remote = dt_blob_is_url(path);
     if (st == DT_OK && remote && !torch && head[8] != '{') // before all of it is fetched
-        st = dt_fail(DT_E_CKPT, "%s: neither a safetensors file nor PyTorch's (by its first bytes)",
-                     path);
+        st = dt_fail(DT_E_CKPT, "%s: neither a safetensors file nor PyTorch's (by its first bytes)", path);
     if (st == DT_OK && remote && b.n_bytes > max_bytes)
-        st = dt_fail(DT_E_CKPT,
-                     "%s: %.1f MB, more than the %.1f MB that model.init_max lets be fetched", path,
+        st = dt_fail(DT_E_CKPT, "%s: %.1f MB, more than the %.1f MB that model.init_max lets be fetched", path,
                      (double)b.n_bytes / 1e6, (double)max_bytes / 1e6);
     if (st == DT_OK && remote) st = fetch(&fd, &b);
     snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
@@ -159,8 +156,7 @@ int dt_weights_count(const dt_weights *w) {
 }
 
 const char *dt_weights_name(const dt_weights *w, int i) {
-    return w->torch ? dt_torch_file_tensor(w->torch, i)->name
-                    : dt_safetensors_name(w->safetensors, i);
+    return w->torch ? dt_torch_file_tensor(w->torch, i)->name : dt_safetensors_name(w->safetensors, i);
 }
 
 void dt_weights_shape(const dt_weights *w, int i, dt_shape *out) {
@@ -175,19 +171,17 @@ const char *dt_weights_metadata(const dt_weights *w, const char *key) {
 }
 
 static const char *type_of(const dt_weights *w, int i) {
-    return w->torch ? dt_torch_file_tensor(w->torch, i)->type
-                    : dt_safetensors_type(w->safetensors, i);
+    return w->torch ? dt_torch_file_tensor(w->torch, i)->type : dt_safetensors_type(w->safetensors, i);
 }
 
 dt_status dt_weights_check(const dt_weights *w, int i) {
     if (element_of(type_of(w, i))) return DT_OK;
-    return dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, which is not read", w->path,
-                   dt_weights_name(w, i), type_of(w, i));
+    return dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, which is not read", w->path, dt_weights_name(w, i),
+                   type_of(w, i));
 }
 
 // In the order of the logical elements; position is of the innermost.
-static void read_strided(float *to, const uint8_t *data, const element *e,
-                         const dt_torch_tensor *t) {
+static void read_strided(float *to, const uint8_t *data, const element *e, const dt_torch_tensor *t) {
     int64_t index[DT_MAX_DIMS] = {0}, position = t->offset;
     for (int64_t k = 0, n = dt_shape_elements(&t->shape); k < n; k++) {
         to[k] = e->get(data + position * e->n_bytes);

@@ -83,8 +83,7 @@ static int compare_ends(const void *a, const void *b) {
 }
 
 static void close_bucket(dt_buckets *b, int64_t begin, int64_t end) {
-    b->buckets[b->n_buckets++] =
-        (bucket){.begin = begin, .end = end, .steps = DT_ALL_REDUCE, .request = {.id = -1}};
+    b->buckets[b->n_buckets++] = (bucket){.begin = begin, .end = end, .steps = DT_ALL_REDUCE, .request = {.id = -1}};
 }
 
 // A bucket ends where a gradient ends at or beyond the bucket's size.
@@ -140,8 +139,7 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     b->n_merges = o->tree ? o->n_merges : o->n_replicas - 1;
     b->flats = dt_xcalloc((size_t)b->n_flats, sizeof *b->flats);
     b->merges = dt_xcalloc((size_t)b->n_merges + 1, sizeof *b->merges);
-    for (int i = 0; i < b->n_merges; i++)
-        b->merges[i] = o->tree ? o->merges[i] : (dt_tree_merge){0, i + 1};
+    for (int i = 0; i < b->n_merges; i++) b->merges[i] = o->tree ? o->merges[i] : (dt_tree_merge){0, i + 1};
     int64_t *ends = dt_xcalloc((size_t)o->n_grads + 1, sizeof *ends);
     if (o->n_grads > 0) memcpy(ends, o->grad_end, (size_t)o->n_grads * sizeof *ends);
     qsort(ends, (size_t)o->n_grads, sizeof *ends, compare_ends);
@@ -202,14 +200,12 @@ void dt_buckets_begin(dt_buckets *b, float *const *flats) {
 
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index) {
     // release: the gradient is written before the count tells so
-    int before = atomic_fetch_sub_explicit(&b->buckets[b->bucket_of[grad_index]].missing, 1,
-                                           memory_order_acq_rel);
+    int before = atomic_fetch_sub_explicit(&b->buckets[b->bucket_of[grad_index]].missing, 1, memory_order_acq_rel);
     (void)before;
     assert(before > 0);
 }
 
-VECTORIZED static void add_range(float *restrict sum, const float *restrict x, int64_t begin,
-                                 int64_t end) {
+VECTORIZED static void add_range(float *restrict sum, const float *restrict x, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) sum[i] += x[i];
 }
 
@@ -251,8 +247,7 @@ static dt_status complete_buckets(dt_buckets *b) {
         snprintf(name, sizeof name, "%d of %d", k + 1, b->n_buckets);
         dt_rank_at("waiting for gradient bucket", name);
         dt_status st = b->comm->wait(b->comm, &b->buckets[k].request);
-        if (st != DT_OK)
-            return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);
+        if (st != DT_OK) return dt_fail_context(st, "gradient bucket %d of %d", k + 1, b->n_buckets);
         dt_trace_end("bucket", name, b->buckets[k].traced_s);
     }
     return DT_OK;

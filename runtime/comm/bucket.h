@@ -16,8 +16,7 @@ typedef struct dt_buckets dt_buckets;
 #define DT_BUCKETS_HELP_S 2e-3 // how long nobody has called the comm when the helper does
 
 typedef struct dt_buckets_opts {
-    const int64_t
-        *grad_end; // by gradient index: end of its entry in the flat buffer, padding included
+    const int64_t *grad_end; // by gradient index: end of its entry in the flat buffer, padding included
     int n_grads;
     int64_t n_elements; // of the flat buffer, with the statistics behind the gradients
     // Where the statistics begin. Gradients that end before it leave a gap of zeros (frozen ones), which does not travel.

@@ -17,11 +17,10 @@
 #include <string.h>
 
 static dt_status fail_singletons(int world_size, int expected) {
-    return dt_fail(
-        DT_E_USAGE,
-        "the launcher started %d processes, but this one sees a world of %d: MPI and the "
-        "launcher do not talk to each other; use 'srun --mpi=pmix' or start with mpirun",
-        expected, world_size);
+    return dt_fail(DT_E_USAGE,
+                   "the launcher started %d processes, but this one sees a world of %d: MPI and the "
+                   "launcher do not talk to each other; use 'srun --mpi=pmix' or start with mpirun",
+                   expected, world_size);
 }
 
 static dt_status load_module(const char *name, dt_comm **out) {
@@ -38,8 +37,7 @@ static dt_status load_module(const char *name, dt_comm **out) {
     // global: the MPI library's own plug-ins look for its symbols
     void *module = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     if (!module)
-        return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?", path,
-                       dlerror());
+        return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?", path, dlerror());
     dt_status (*create)(dt_comm **) = NULL;
     *(void **)&create = dlsym(module, "dt_comm_module_create");
     if (!create) return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
@@ -58,8 +56,7 @@ dt_status dt_comm_create(dt_comm **out) {
     }
     DT_TRY(load_module("dtrain_mpi.so", out));
     // not finalized: the others may never reach the last barrier, and this process ends now
-    if (expected > 0 && expected != (*out)->world_size)
-        return fail_singletons((*out)->world_size, expected);
+    if (expected > 0 && expected != (*out)->world_size) return fail_singletons((*out)->world_size, expected);
     return DT_OK;
 }
 

@@ -71,7 +71,7 @@ struct dt_comm {
     int rank, world_size;
     int local_rank, local_size; // on this host
     uint64_t host_layout_hash;  // of which ranks share a host; 0: all do
-    bool sums_by_tree; // can do so: over MPI, if the ranks of each host are a node of the tree
+    bool sums_by_tree;          // can do so: over MPI, if the ranks of each host are a node of the tree
     // Every rank returns the failure that this rank is about to return, and knows that the others do: set by the
     // functions of train/agree.h. Ranks then end together, without an abort.
     bool shared_failure;

@@ -113,15 +113,13 @@ static void fill_slots(model *m) {
         reduction *first = NULL;
         if (s->of) continue;
         for (int i = 0; i < m->n_reductions && !first; i++)
-            if (m->reductions[i]->taken &&
-                m->reductions[i]->n_entered < m->reductions[i]->n_segments)
+            if (m->reductions[i]->taken && m->reductions[i]->n_entered < m->reductions[i]->n_segments)
                 first = m->reductions[i];
         if (!first) return;
         const int64_t left = first->n - first->n_entered++ * m->segment;
         *s = (slot){.of = first,
                     .phase = first->first_phase,
-                    .n_bytes =
-                        (double)(left < m->segment ? left : m->segment) * first->element_bytes};
+                    .n_bytes = (double)(left < m->segment ? left : m->segment) * first->element_bytes};
         begin_phase(m, s);
     }
 }
@@ -157,8 +155,7 @@ typedef struct protocol {
 
 static double nccl_seconds(const model *m, double n_bytes) {
     static const protocol ring[] = {{14.0e-6, 1.9e-6, 4.0e-6, 0.92}, {8.4e-6, 3.4e-6, 14.0e-6, 1}};
-    static const protocol tree[] = {{14.0e-6, 1.25e-6, 8.5e-6, 0.85},
-                                    {8.4e-6, 4.0e-6, 14.0e-6, 0.92}};
+    static const protocol tree[] = {{14.0e-6, 1.25e-6, 8.5e-6, 0.85}, {8.4e-6, 4.0e-6, 14.0e-6, 0.92}};
     const double w = m->world_size, h = m->n_hosts, p = m->ranks;
     const double rate = h == 1   ? m->f.gpu_bytes_s
                         : p == 1 ? m->f.host_bytes_s
@@ -184,8 +181,7 @@ static reduction *take(model *m, int *id) {
     return m->reductions[*id] = dt_xcalloc(1, sizeof **m->reductions);
 }
 
-static void start(model *m, dt_reduce_steps steps, int64_t n, int element_bytes,
-                  dt_request *request) {
+static void start(model *m, dt_reduce_steps steps, int64_t n, int element_bytes, dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || n == 0) return;
     reduction *r = take(m, &request->id);
@@ -268,15 +264,13 @@ static dt_status finalize(dt_comm *c) {
     return DT_OK;
 }
 
-dt_status dt_comm_create_model(dt_comm **out, const dt_fabric *f, int world_size, double slow,
-                               double *now_s) {
+dt_status dt_comm_create_model(dt_comm **out, const dt_fabric *f, int world_size, double slow, double *now_s) {
     dt_comm *c = dt_xcalloc(1, sizeof *c);
     model *m = dt_xcalloc(1, sizeof *m);
     m->f = *f;
     if (m->f.tcp_bytes_s <= 0) m->f.tcp_bytes_s = TCP_BYTES_S;
     m->world_size = world_size;
-    m->ranks =
-        f->ranks_per_host > 0 && f->ranks_per_host < world_size ? f->ranks_per_host : world_size;
+    m->ranks = f->ranks_per_host > 0 && f->ranks_per_host < world_size ? f->ranks_per_host : world_size;
     m->n_hosts = (world_size + m->ranks - 1) / m->ranks;
     m->slow = slow;
     m->now_s = now_s;
@@ -285,9 +279,8 @@ dt_status dt_comm_create_model(dt_comm **out, const dt_fabric *f, int world_size
                    .self = m,
                    .world_size = world_size,
                    .local_size = m->ranks,
-                   .sums_by_tree =
-                       !f->gpus && (m->n_hosts == 1 || ((m->ranks & (m->ranks - 1)) == 0 &&
-                                                        m->ranks * m->n_hosts == world_size)),
+                   .sums_by_tree = !f->gpus && (m->n_hosts == 1 || ((m->ranks & (m->ranks - 1)) == 0 &&
+                                                                    m->ranks * m->n_hosts == world_size)),
                    .broadcast_bytes = broadcast_bytes,
                    .all_reduce_f64 = all_reduce_f64,
                    .reduce_start = reduce_start,

@@ -26,7 +26,6 @@ typedef struct dt_fabric {
 } dt_fabric;
 
 // *now_s: the clock, which calls move forward. slow: how many times longer a core's work takes, as ranks share cores.
-dt_status dt_comm_create_model(dt_comm **out, const dt_fabric *f, int world_size, double slow,
-                               double *now_s);
+dt_status dt_comm_create_model(dt_comm **out, const dt_fabric *f, int world_size, double slow, double *now_s);
 
 #endif

@@ -56,8 +56,7 @@ dt_status mpi_check(int rc, const char *what) {
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
     MPI_Error_string(rc, text, &n);
-    return dt_fail(DT_E_PEER, "MPI failed in %s: %s; a peer or a link may be gone, run again", what,
-                   text);
+    return dt_fail(DT_E_PEER, "MPI failed in %s: %s; a peer or a link may be gone, run again", what, text);
 }
 
 static void make_room(mpi_messages *m) {
@@ -84,26 +83,24 @@ static MPI_Datatype type_of(size_t element_bytes) {
                                 : MPI_INT64_T;
 }
 
-dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer,
-                        int tag) {
+dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer, int tag) {
     assert(m->n == m->n_recv);
     make_room(m);
     m->peers[m->n] = peer;
-    DT_TRY(mpi_check(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD,
-                                      &m->requests[m->n])),
-                     "a receive"));
+    DT_TRY(
+        mpi_check(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
+                  "a receive"));
     m->n_recv = ++m->n;
     m->n_open++;
     return DT_OK;
 }
 
-dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes,
-                        int peer, int tag) {
+dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes, int peer, int tag) {
     make_room(m);
     m->peers[m->n] = peer;
-    DT_TRY(mpi_check(LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag,
-                                      MPI_COMM_WORLD, &m->requests[m->n])),
-                     "a send"));
+    DT_TRY(mpi_check(
+        LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
+        "a send"));
     m->n++;
     m->n_open++;
     return DT_OK;
@@ -113,8 +110,8 @@ static dt_status fail_test(const mpi_comm *m, const mpi_messages *msgs, int n, i
     for (int i = 0; rc == MPI_ERR_IN_STATUS && i < n; i++) {
         const int error = msgs->statuses[i].MPI_ERROR, at = msgs->done[i], peer = msgs->peers[at];
         if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) continue;
-        return dt_fail_context(mpi_check(error, at < msgs->n_recv ? "a receive" : "a send"),
-                               "rank %d on %s", peer, m->hosts[peer]);
+        return dt_fail_context(mpi_check(error, at < msgs->n_recv ? "a receive" : "a send"), "rank %d on %s", peer,
+                               m->hosts[peer]);
     }
     return mpi_check(rc, "a test");
 }
@@ -124,8 +121,7 @@ static void note_arrivals(const mpi_comm *m, const mpi_messages *msgs, int n) {
     bool any = false;
     for (int i = 0; i < n; i++) {
         if (msgs->done[i] >= msgs->n_recv) continue;
-        atomic_fetch_add_explicit(&m->n_received[msgs->peers[msgs->done[i]]], 1,
-                                  memory_order_relaxed);
+        atomic_fetch_add_explicit(&m->n_received[msgs->peers[msgs->done[i]]], 1, memory_order_relaxed);
         any = true;
     }
     if (any) dt_watch_tick();
@@ -134,8 +130,7 @@ static void note_arrivals(const mpi_comm *m, const mpi_messages *msgs, int n) {
 dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done) {
     int n = 1;
     while (msgs->n_open > 0 && n > 0) { // one test reads one part of a message of each peer
-        const int rc =
-            LOCKED(MPI_Testsome(msgs->n, msgs->requests, &n, msgs->done, msgs->statuses));
+        const int rc = LOCKED(MPI_Testsome(msgs->n, msgs->requests, &n, msgs->done, msgs->statuses));
         if (rc != MPI_SUCCESS) return fail_test(m, msgs, n, rc);
         msgs->n_open -= n;
         note_arrivals(m, msgs, n);
@@ -158,8 +153,8 @@ int mpi_next_tag(const mpi_comm *m, uint64_t number, int phase) {
 
 static dt_status check_count(int64_t n) {
     if (n >= 0 && n <= INT_MAX) return DT_OK;
-    return dt_fail(DT_E_INTERNAL, "a message of %lld elements: MPI's limit is %d; use smaller ones",
-                   (long long)n, INT_MAX);
+    return dt_fail(DT_E_INTERNAL, "a message of %lld elements: MPI's limit is %d; use smaller ones", (long long)n,
+                   INT_MAX);
 }
 
 // -- waiting -------------------------------------------------------------------------------------
@@ -168,8 +163,7 @@ int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
     int n = 0;
     for (int i = 0; i < msgs->n && n < MPI_MAX_NAMED; i++) {
         int done = 0, peer = msgs->peers[i];
-        if (i == msgs->n_recv && n > 0)
-            break; // who sent nothing is to blame, not who takes nothing
+        if (i == msgs->n_recv && n > 0) break; // who sent nothing is to blame, not who takes nothing
         LOCKED(MPI_Request_get_status(msgs->requests[i], &done, MPI_STATUS_IGNORE));
         for (int k = 0; k < n; k++) done |= late[k] == peer;
         if (!done) late[n++] = peer;
@@ -177,13 +171,13 @@ int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
     return n;
 }
 
-dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n,
-                            uint64_t number, double waited_s) {
+dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n, uint64_t number,
+                            double waited_s) {
     char names[MPI_MAX_NAMED * (MPI_HOST_BYTES + 32)] = "";
     size_t used = 0;
     for (int i = 0; i < n_late; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s",
-                                 used ? ", " : "", late[i], m->hosts[late[i]]);
+        used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s", used ? ", " : "", late[i],
+                                 m->hosts[late[i]]);
     const int behind = m->beats ? mpi_beats_behind(m->beats, number) : -1;
     bool is_named = behind < 0 || behind == m->rank;
     for (int i = 0; i < n_late; i++) is_named |= late[i] == behind;
@@ -192,13 +186,12 @@ dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char
         n_late = 1;
     }
     if (!*names) snprintf(names, sizeof names, "another rank");
-    return dt_fail(
-        DT_E_PEER,
-        "%s%s did not take part in %s (%lld elements, collective %llu) for %.0f s: hung, "
-        "stopped or lost; look at its last lines and its host, then run again (comm.timeout: wait "
-        "longer)",
-        names, n_late == MPI_MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
-        (unsigned long long)number, waited_s);
+    return dt_fail(DT_E_PEER,
+                   "%s%s did not take part in %s (%lld elements, collective %llu) for %.0f s: hung, "
+                   "stopped or lost; look at its last lines and its host, then run again (comm.timeout: wait "
+                   "longer)",
+                   names, n_late == MPI_MAX_NAMED ? " (and perhaps others)" : "", what, (long long)n,
+                   (unsigned long long)number, waited_s);
 }
 
 bool mpi_pause(const mpi_comm *m, mpi_waiting *w) {
@@ -219,8 +212,7 @@ bool mpi_pause(const mpi_comm *m, mpi_waiting *w) {
     return waited_s < m->deadline_s || dt_watch_quiet_s() < m->deadline_s;
 }
 
-static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what, int64_t n,
-                               uint64_t number) {
+static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what, int64_t n, uint64_t number) {
     mpi_comm *m = c->self;
     mpi_waiting w = {0};
     for (;;) {
@@ -318,8 +310,7 @@ static dt_status broadcast_short(dt_comm *c, char *data, int64_t n, int root, ui
 }
 
 // Byte range [*from, *to) that the i-th rank of a group gets from the root and passes on; the root has no range.
-static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64_t *from,
-                           int64_t *to) {
+static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64_t *from, int64_t *to) {
     const int64_t k = (i - root - 1 + g->n) % g->n, parts = g->n - 1;
     *from = n * k / parts;
     *to = n * (k + 1) / parts;
@@ -327,8 +318,7 @@ static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64
 
 // The root, a place in the group, sends a different byte range to each rank, and the ranks exchange them. So the
 // root's link carries the data only once, however many there are.
-static dt_status broadcast_parts(dt_comm *c, const mpi_group *g, char *data, int64_t n, int root,
-                                 int tag) {
+static dt_status broadcast_parts(dt_comm *c, const mpi_group *g, char *data, int64_t n, int root, int tag) {
     mpi_comm *m = c->self;
     int64_t from, to;
     if (g->self < 0 || g->n == 1) return DT_OK;
@@ -389,8 +379,7 @@ static dt_status mpi_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int
 
 static dt_status check_peer(const mpi_comm *m, int peer) {
     if (peer >= 0 && peer < m->world_size && peer != m->rank) return DT_OK;
-    return dt_fail(DT_E_INTERNAL, "rank %d has no partner %d in a world of %d", m->rank, peer,
-                   m->world_size);
+    return dt_fail(DT_E_INTERNAL, "rank %d has no partner %d in a world of %d", m->rank, peer, m->world_size);
 }
 
 static dt_status mpi_send_f32(dt_comm *c, const float *data, int64_t n, int to) {
@@ -459,9 +448,8 @@ static dt_status find_local(dt_comm *c) {
     c->local_size = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     if (c->local_rank >= 0 && c->local_size > 0) return DT_OK;
     MPI_Comm local;
-    DT_TRY(mpi_check(
-        MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
-        "finding the ranks of this host"));
+    DT_TRY(mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
+                     "finding the ranks of this host"));
     MPI_Comm_rank(local, &c->local_rank);
     MPI_Comm_size(local, &c->local_size);
     MPI_Comm_free(&local);
@@ -476,8 +464,7 @@ static void join(mpi_group *g, const mpi_comm *m, int rank) {
 static void create_groups(mpi_comm *m) {
     const size_t n = (size_t)m->world_size;
     mpi_group *groups[] = {&m->all, &m->inner, &m->across, &m->leaders};
-    for (int i = 0; i < 4; i++)
-        *groups[i] = (mpi_group){.self = -1, .ranks = dt_xcalloc(n, sizeof(int))};
+    for (int i = 0; i < 4; i++) *groups[i] = (mpi_group){.self = -1, .ranks = dt_xcalloc(n, sizeof(int))};
     m->host_of = dt_xcalloc(n, sizeof *m->host_of);
     m->sources = dt_xcalloc(2 * n, sizeof *m->sources);
     for (int r = 0; r < m->world_size; r++) join(&m->all, m, r);
@@ -553,11 +540,10 @@ static dt_status check_descriptors(const mpi_comm *m) {
     const int needed = m->world_size - m->inner.n + 64;
     const rlim_t limit = raise_descriptor_limit();
     if (m->n_hosts == 1 || limit >= (rlim_t)needed) return DT_OK;
-    return dt_fail(
-        DT_E_USAGE,
-        "%d ranks on %d hosts need up to %d file descriptors each, and the hard limit here is "
-        "%llu; raise it on every host (ulimit -Hn, LimitNOFILE)",
-        m->world_size, m->n_hosts, needed, (unsigned long long)limit);
+    return dt_fail(DT_E_USAGE,
+                   "%d ranks on %d hosts need up to %d file descriptors each, and the hard limit here is "
+                   "%llu; raise it on every host (ulimit -Hn, LimitNOFILE)",
+                   m->world_size, m->n_hosts, needed, (unsigned long long)limit);
 }
 
 static dt_status start_mpi(void) {
@@ -569,8 +555,7 @@ static dt_status start_mpi(void) {
     if (provided < MPI_THREAD_SERIALIZED)
         return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "
                                       "MPI_THREAD_SERIALIZED is needed");
-    return mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
-                     "setting the error handler");
+    return mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "setting the error handler");
 }
 
 dt_status dt_comm_module_create(dt_comm **out);
@@ -618,8 +603,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     find_hosts(m);
     c->sums_by_tree = hosts_are_nodes(m);
     DT_TRY(check_descriptors(m));
-    if (m->n_hosts > 1)
-        c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
+    if (m->n_hosts > 1) c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
     DT_TRY(mpi_beats_begin(&m->beats, c));
     set_peers(c);
     DT_TRY(mpi_reductions_fit(c));

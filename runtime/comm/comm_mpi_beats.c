@@ -50,9 +50,9 @@ struct mpi_beats {
 };
 
 static dt_status listen_to(partner *p) {
-    return mpi_check(MPI_Irecv(p->received, sizeof p->received, MPI_BYTE, p->rank, MPI_TAG_BEAT,
-                               MPI_COMM_WORLD, &p->receiving),
-                     "a beat");
+    return mpi_check(
+        MPI_Irecv(p->received, sizeof p->received, MPI_BYTE, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->receiving),
+        "a beat");
 }
 
 static void warn(const mpi_beats *b, partner *p, double silent_s) {
@@ -85,8 +85,7 @@ static dt_status hear(mpi_beats *b, partner *p, double now_s) {
         n /= (int)sizeof(beat);
         p->last = p->received[0];
         keep_report(b, p->rank, &p->last.report, now_s);
-        for (int i = 1; i < n; i++)
-            keep_report(b, (int)p->received[i].rank, &p->received[i].report, now_s);
+        for (int i = 1; i < n; i++) keep_report(b, (int)p->received[i].rank, &p->received[i].report, now_s);
         p->silent = (dt_waited){0};
         p->warned = false;
         DT_TRY(listen_to(p));
@@ -118,9 +117,9 @@ static dt_status say(mpi_beats *b, partner *p, const beat *what, double now_s) {
         }
         b->next = (b->next + 1) % b->world_size;
     }
-    return mpi_check(MPI_Isend(p->to_send, n * (int)sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT,
-                               MPI_COMM_WORLD, &p->sending),
-                     "a beat");
+    return mpi_check(
+        MPI_Isend(p->to_send, n * (int)sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->sending),
+        "a beat");
 }
 
 dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
@@ -161,9 +160,7 @@ int mpi_beats_behind(mpi_beats *b, uint64_t number) {
 dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c) {
     const mpi_comm *m = c->self;
     const int above = c->rank > 0, first = BELOW * c->rank + 1;
-    const int n_below = first >= c->world_size          ? 0
-                        : first + BELOW > c->world_size ? c->world_size - first
-                                                        : BELOW;
+    const int n_below = first >= c->world_size ? 0 : first + BELOW > c->world_size ? c->world_size - first : BELOW;
     const int n = above + n_below;
     mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
     b->rank = c->rank;
@@ -189,8 +186,7 @@ dt_status mpi_beats_end(mpi_beats *b) {
         for (int i = 0; i < b->n_partners; i++) {
             int sent = 0;
             DT_TRY(hear(b, &b->partners[i], dt_clock_s()));
-            DT_TRY(
-                mpi_check(MPI_Test(&b->partners[i].sending, &sent, MPI_STATUS_IGNORE), "a beat"));
+            DT_TRY(mpi_check(MPI_Test(&b->partners[i].sending, &sent, MPI_STATUS_IGNORE), "a beat"));
             all_sent &= sent;
         }
         if (ended != MPI_REQUEST_NULL)

@@ -31,18 +31,15 @@ struct mpi_host {
 // What the first rank of a host tells the others.
 typedef struct offer {
     int pid, fd;
-    uint64_t
-        secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
+    uint64_t secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
 } offer;
 
 static _Atomic uint64_t *reached(const mpi_host *h, int i, uint64_t turn) {
-    return (_Atomic uint64_t *)(h->memory + (size_t)i * h->rank_bytes +
-                                turn % (uint64_t)h->n_areas * LINE);
+    return (_Atomic uint64_t *)(h->memory + (size_t)i * h->rank_bytes + turn % (uint64_t)h->n_areas * LINE);
 }
 
 char *mpi_host_area(const mpi_host *h, int i, uint64_t turn) {
-    return h->memory + (size_t)i * h->rank_bytes + PAGE +
-           turn % (uint64_t)h->n_areas * h->area_bytes;
+    return h->memory + (size_t)i * h->rank_bytes + PAGE + turn % (uint64_t)h->n_areas * h->area_bytes;
 }
 
 static uint64_t value_of(uint64_t turn, mpi_host_stage stage) {
@@ -55,8 +52,7 @@ void mpi_host_reach(const mpi_host *h, uint64_t turn, mpi_host_stage stage) {
 
 bool mpi_host_all(const mpi_host *h, uint64_t turn, mpi_host_stage stage, int *n_there) {
     for (; *n_there < h->n; ++*n_there)
-        if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) <
-            value_of(turn, stage))
+        if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) < value_of(turn, stage))
             return false;
     return true;
 }
@@ -73,8 +69,7 @@ static uint64_t *secret_of(const mpi_host *h) {
 }
 
 static bool map(mpi_host *h, int fd) {
-    h->memory =
-        mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    h->memory = mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h->memory == MAP_FAILED) h->memory = NULL;
     return h->memory != NULL;
 }
@@ -84,8 +79,7 @@ static offer make_memory(mpi_host *h) {
     offer o = {.pid = (int)getpid(), .fd = memfd_create("dtrain", MFD_CLOEXEC)};
     clock_gettime(CLOCK_MONOTONIC, &now);
     o.secret = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 &&
-        map(h, o.fd))
+    if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 && map(h, o.fd))
         *secret_of(h) = o.secret;
     return o;
 }
@@ -96,20 +90,18 @@ static void open_memory(mpi_host *h, const offer *o) {
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return;
     const off_t size = lseek(fd, 0, SEEK_END);
-    if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && map(h, fd) &&
-        *secret_of(h) != o->secret) {
+    if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && map(h, fd) && *secret_of(h) != o->secret) {
         munmap(h->memory, (size_t)size);
         h->memory = NULL;
     }
     close(fd);
 }
 
-dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks,
-                        int n_areas, size_t area_bytes) {
+dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks, int n_areas,
+                        size_t area_bytes) {
     mpi_host *h = dt_xcalloc(1, sizeof *h);
     offer own = {.fd = -1}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
-    *h = (mpi_host){
-        .n = ranks->n, .self = ranks->self, .n_areas = n_areas, .area_bytes = area_bytes};
+    *h = (mpi_host){.n = ranks->n, .self = ranks->self, .n_areas = n_areas, .area_bytes = area_bytes};
     h->rank_bytes = PAGE + (size_t)n_areas * area_bytes;
     if (h->self == 0 && h->n > 1) own = make_memory(h);
     dt_status st = c->all_gather_bytes(c, &own, sizeof own, all);

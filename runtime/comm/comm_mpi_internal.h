@@ -40,13 +40,13 @@ typedef struct mpi_host mpi_host;
 
 typedef struct mpi_comm {
     int rank, world_size;
-    char (*hosts)[MPI_HOST_BYTES]; // by rank
-    int *host_of;                  // by rank: hosts are counted in the order of their first ranks
+    char (*hosts)[MPI_HOST_BYTES];      // by rank
+    int *host_of;                       // by rank: hosts are counted in the order of their first ranks
     int n_hosts, n_columns, most_ranks; // ranks of the smallest host, and of the largest
     mpi_group all, inner,
-        across; // inner: of this host; across: the c-th rank of each host, as this one is on its own
-    mpi_group leaders; // of the broadcast in progress: one rank of each host
-    mpi_host *host; // NULL: this rank is alone on its host, or ranks exchange messages there, too
+        across;           // inner: of this host; across: the c-th rank of each host, as this one is on its own
+    mpi_group leaders;    // of the broadcast in progress: one rank of each host
+    mpi_host *host;       // NULL: this rank is alone on its host, or ranks exchange messages there, too
     bool small_by_host;   // a small buffer is reduced on each host, then across, and not all to all
     int64_t segment;      // f32 elements reduced at a time
     uint64_t host_turn;   // of the next segment in the host's memory
@@ -69,10 +69,8 @@ typedef struct mpi_comm {
 extern pthread_mutex_t mpi_lock; // around each call of MPI: the watch makes some too
 dt_status mpi_check(int rc, const char *what);
 void mpi_messages_free(mpi_messages *m);
-dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer,
-                        int tag);
-dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes,
-                        int peer, int tag);
+dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer, int tag);
+dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes, int peer, int tag);
 // Takes all messages that have arrived; never blocks.
 dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done);
 int mpi_next_tag(const mpi_comm *m, uint64_t number, int phase); // phase: 0 … 3
@@ -82,8 +80,8 @@ int mpi_peer_from(const mpi_group *g, int i);
 // A pause that grows; false when the deadline has passed and no rank has got on with its work for as long.
 bool mpi_pause(const mpi_comm *m, mpi_waiting *w);
 // late: ranks that are waited for, at most MPI_MAX_NAMED
-dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n,
-                            uint64_t number, double waited_s);
+dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n, uint64_t number,
+                            double waited_s);
 enum { MPI_MAX_NAMED = 4 }; // late ranks listed in a message
 // Writes ranks whose messages have not come to `late`, or where all have, ranks that have not taken theirs. How many.
 int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]);
@@ -102,12 +100,7 @@ void mpi_reductions_free(mpi_comm *m);
 
 // comm_mpi_sum.c: the types that are added. A sum is begun, added to and ended in an accumulator, which is f32 for bf16
 // and of the elements' own type otherwise.
-typedef enum mpi_element {
-    MPI_ELEMENT_F32,
-    MPI_ELEMENT_F64,
-    MPI_ELEMENT_MAX_I64,
-    MPI_ELEMENT_BF16
-} mpi_element;
+typedef enum mpi_element { MPI_ELEMENT_F32, MPI_ELEMENT_F64, MPI_ELEMENT_MAX_I64, MPI_ELEMENT_BF16 } mpi_element;
 size_t mpi_element_bytes(mpi_element kind); // of an element in a message
 // out = ((x0 + x1) + x2) + … of n elements; tree: by comm/tree.h instead. out may be one of the sources. bf16: summed as
 // f32, then rounded.
@@ -119,8 +112,8 @@ void mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 typedef enum mpi_host_stage { MPI_HOST_FULL = 1, MPI_HOST_SUMMED, MPI_HOST_LEFT } mpi_host_stage;
 // Collective over all ranks. NULL without a failure: this rank is alone on its host, or *apart, the same on all ranks:
 // ranks of some host share no memory.
-dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks,
-                        int n_areas, size_t area_bytes);
+dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks, int n_areas,
+                        size_t area_bytes);
 void mpi_host_close(mpi_host *h); // NULL is nothing
 bool mpi_host_may_enter(const mpi_host *h, uint64_t turn,
                         int *n_there); // n_there: begins at 0, kept between calls

@@ -43,9 +43,8 @@
 #include <string.h>
 
 enum {
-    HOST_AREAS =
-        1 << 26, // on any hosts: a segment times the ranks of the largest and each rank's areas
-    PART_ELEMENTS = 16 // slices and parts begin at cache lines
+    HOST_AREAS = 1 << 26, // on any hosts: a segment times the ranks of the largest and each rank's areas
+    PART_ELEMENTS = 16    // slices and parts begin at cache lines
 };
 
 enum { REDUCE_INSIDE, REDUCE_ACROSS, GATHER_ACROSS, GATHER_INSIDE, PHASES };
@@ -66,8 +65,7 @@ struct mpi_reduction {
     int64_t segment;                   // elements
     char *data;
     int64_t n;
-    bool
-        owned; // a step alone: parts are whole chunks, of segments of the vector in which data begin at `at`
+    bool owned; // a step alone: parts are whole chunks, of segments of the vector in which data begin at `at`
     int64_t at;
     float *wide; // bf16: the f32 buffer that gets the sums
 };
@@ -77,9 +75,9 @@ struct mpi_slot {
     part segment;
     uint64_t number;
     int phase;
-    uint64_t turn;  // in the host's memory
-    bool has_given; // in a phase in the host's memory: this rank has put there what it has to give
-    int n_there;    // see mpi_host_all
+    uint64_t turn;                    // in the host's memory
+    bool has_given;                   // in a phase in the host's memory: this rank has put there what it has to give
+    int n_there;                      // see mpi_host_all
     char *scratch[REDUCE_ACROSS + 1]; // contributions of the others, in the order of their group
     size_t scratch_bytes[REDUCE_ACROSS + 1];
     mpi_messages msgs;
@@ -122,10 +120,8 @@ static part owned_part(const mpi_comm *m, int64_t at, part segment, int column, 
     const int64_t turn = (at + segment.begin) / m->segment, begin = turn * m->segment - at;
     const int in_turn = (int)((column + turn) % m->n_columns);
     part p = part_of((part){begin, begin + m->segment}, m->n_columns, in_turn, DT_CHUNK);
-    if (host >= 0)
-        p = part_of(p, m->n_hosts, (int)((host + turn / m->n_columns) % m->n_hosts), DT_CHUNK);
-    return (part){between(segment.begin, p.begin, segment.end),
-                  between(segment.begin, p.end, segment.end)};
+    if (host >= 0) p = part_of(p, m->n_hosts, (int)((host + turn / m->n_columns) % m->n_hosts), DT_CHUNK);
+    return (part){between(segment.begin, p.begin, segment.end), between(segment.begin, p.end, segment.end)};
 }
 
 // Whether the i-th of the phase's group adds a part of the segment, and which.
@@ -148,20 +144,16 @@ static bool has_part(const mpi_comm *m, const mpi_slot *slot, int i, part *out) 
 static char *contribution(const mpi_comm *m, const mpi_slot *slot, int i, int64_t n) {
     const mpi_group *g = group_of(m, slot);
     const int place = i < g->self ? i : i - 1;
-    return slot->scratch[slot->phase] +
-           (size_t)place * (size_t)n * mpi_element_bytes(slot->of->kind);
+    return slot->scratch[slot->phase] + (size_t)place * (size_t)n * mpi_element_bytes(slot->of->kind);
 }
 
-typedef dt_status post_fn(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer,
-                          int tag);
+typedef dt_status post_fn(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer, int tag);
 
-static dt_status send_data(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer,
-                           int tag) {
+static dt_status send_data(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer, int tag) {
     return mpi_post_send(m, data, n, element_bytes, peer, tag);
 }
 
-static dt_status post(const mpi_comm *m, mpi_slot *slot, post_fn *fn, char *data, int64_t n,
-                      int peer) {
+static dt_status post(const mpi_comm *m, mpi_slot *slot, post_fn *fn, char *data, int64_t n, int peer) {
     const size_t size = mpi_element_bytes(slot->of->kind);
     const bool leaves = m->host_of[peer] != m->host_of[m->rank];
     const int64_t most = leaves ? DT_REDUCE_MESSAGE_BYTES / (int64_t)size : n;
@@ -193,8 +185,7 @@ static dt_status post_sends(const mpi_comm *m, mpi_slot *slot) {
     for (int k = 0; k < g->n - 1; k++) {
         const int i = mpi_peer_to(g, k);
         if (!has_part(m, slot, reduces ? i : g->self, &p)) continue;
-        DT_TRY(
-            post(m, slot, send_data, element_at(slot->of, p.begin), p.end - p.begin, g->ranks[i]));
+        DT_TRY(post(m, slot, send_data, element_at(slot->of, p.begin), p.end - p.begin, g->ranks[i]));
     }
     return DT_OK;
 }
@@ -219,9 +210,7 @@ static void add_part(mpi_comm *m, const mpi_slot *slot) {
     const int64_t n = p.end - p.begin;
     char *own = element_at(slot->of, p.begin);
     for (int i = 0; i < g->n; i++)
-        m->sources[i] = i == g->self ? own
-                        : in_memory  ? shared_at(m, slot, i, p)
-                                     : contribution(m, slot, i, n);
+        m->sources[i] = i == g->self ? own : in_memory ? shared_at(m, slot, i, p) : contribution(m, slot, i, n);
     mpi_sum(slot->of->kind, slot->of->tree, own, m->sources, g->n, n);
 }
 
@@ -265,10 +254,8 @@ static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
     if (reduces) add_part(m, slot);
     for (int i = 0; i < m->inner.n && !reduces; i++)
         if (i != m->inner.self && has_part(m, slot, i, &p))
-            memcpy(element_at(r, p.begin), shared_at(m, slot, i, p),
-                   (size_t)(p.end - p.begin) * size);
-    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE)
-        mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
+            memcpy(element_at(r, p.begin), shared_at(m, slot, i, p), (size_t)(p.end - p.begin) * size);
+    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE) mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
     return true;
 }
 
@@ -306,8 +293,7 @@ static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
 
 // Whether the phase has work for this rank, that is, whether the rank is in a group of several.
 static bool works(const mpi_comm *m, const mpi_slot *slot) {
-    if (slot->of->small && slot->phase > (m->small_by_host ? REDUCE_ACROSS : REDUCE_INSIDE))
-        return false;
+    if (slot->of->small && slot->phase > (m->small_by_host ? REDUCE_ACROSS : REDUCE_INSIDE)) return false;
     return group_of(m, slot)->self >= 0 && group_of(m, slot)->n > 1;
 }
 
@@ -395,8 +381,7 @@ static int find_free(mpi_comm *m) {
     return m->n_reductions++;
 }
 
-static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, void *data,
-                       dt_request *request) {
+static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, void *data, dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || x->n == 0) return DT_OK;
     const size_t size = mpi_element_bytes(kind);
@@ -406,22 +391,21 @@ static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, voi
     const int64_t at = owned ? x->at : 0;
     const int id = find_free(m);
     const int n_segments = (int)((at + x->n + segment - 1) / segment - at / segment);
-    *m->reductions[id] =
-        (mpi_reduction){.taken = true,
-                        .kind = kind,
-                        .small = small,
-                        .tree = x->tree,
-                        .first_phase = x->steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
-                        .end_phase = x->steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
-                        .n_segments = n_segments,
-                        .number = m->number,
-                        .turn = m->host_turn,
-                        .segment = segment,
-                        .data = data,
-                        .n = x->n,
-                        .owned = owned,
-                        .at = at,
-                        .wide = x->bf16 ? x->data : NULL};
+    *m->reductions[id] = (mpi_reduction){.taken = true,
+                                         .kind = kind,
+                                         .small = small,
+                                         .tree = x->tree,
+                                         .first_phase = x->steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
+                                         .end_phase = x->steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
+                                         .n_segments = n_segments,
+                                         .number = m->number,
+                                         .turn = m->host_turn,
+                                         .segment = segment,
+                                         .data = data,
+                                         .n = x->n,
+                                         .owned = owned,
+                                         .at = at,
+                                         .wide = x->bf16 ? x->data : NULL};
     m->number += (uint64_t)n_segments;
     if (m->host && (!small || m->small_by_host)) m->host_turn += (uint64_t)n_segments;
     request->id = id;
@@ -435,14 +419,12 @@ static dt_status fail_reduction(mpi_comm *m, double waited_s) {
         if (slot->of && (!first || slot->number < first->number)) first = slot;
     int late[MPI_MAX_NAMED], n_late = 0;
     if (!is_in_memory(m, first)) n_late = mpi_find_late(&first->msgs, late);
-    for (int i = first->n_there; is_in_memory(m, first) && i < m->inner.n && n_late < MPI_MAX_NAMED;
-         i++) {
+    for (int i = first->n_there; is_in_memory(m, first) && i < m->inner.n && n_late < MPI_MAX_NAMED; i++) {
         int at = i;
         is_there(m, first, &at);
         if (at == i) late[n_late++] = m->inner.ranks[i];
     }
-    return mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n,
-                             first->of->number, waited_s);
+    return mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n, first->of->number, waited_s);
 }
 
 dt_status mpi_wait(dt_comm *c, dt_request *request) {
@@ -452,8 +434,7 @@ dt_status mpi_wait(dt_comm *c, dt_request *request) {
     mpi_reduction *r = m->reductions[request->id];
     while (r->n_done < r->n_segments) {
         DT_TRY(mpi_progress(c));
-        if (r->n_done < r->n_segments && !mpi_pause(m, &w))
-            return fail_reduction(m, w.waited.sum_s);
+        if (r->n_done < r->n_segments && !mpi_pause(m, &w)) return fail_reduction(m, w.waited.sum_s);
     }
     r->taken = false;
     request->id = -1;
@@ -509,8 +490,7 @@ dt_status mpi_reductions_fit(dt_comm *c) {
     m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;
     if (apart && m->n_hosts == 1) m->segment = DT_REDUCE_SEGMENT;
     if (apart && c->rank == 0)
-        dt_info(
-            "ranks of a host share no memory (containers of their own?): they exchange messages");
+        dt_info("ranks of a host share no memory (containers of their own?): they exchange messages");
     return DT_OK;
 }
 

@@ -66,8 +66,7 @@ static void end(mpi_element kind, void *out, const void *sum, int64_t n) {
 
 enum { BLOCK = 1024 }; // elements at a time, in L1
 
-static void sum_node(mpi_element kind, void *sum, const char *const *x, int n_x, size_t skip,
-                     int64_t n) {
+static void sum_node(mpi_element kind, void *sum, const char *const *x, int n_x, size_t skip, int64_t n) {
     const int left = n_x == 1 ? 1 : dt_tree_split(n_x);
     double right[BLOCK];
     if (n_x == 1) {
@@ -89,8 +88,7 @@ void mpi_sum(mpi_element kind, bool tree, void *out, const char *const *x, int n
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t len = n - at < BLOCK ? n - at : BLOCK;
         if (tree) sum_node(kind, sum, x, n_x, (size_t)at * size, len);
-        for (int s = 0; s < n_x && !tree; s++)
-            (s == 0 ? begin : add)(kind, sum, x[s] + (size_t)at * size, len);
+        for (int s = 0; s < n_x && !tree; s++) (s == 0 ? begin : add)(kind, sum, x[s] + (size_t)at * size, len);
         end(kind, (char *)out + (size_t)at * size, sum, len);
     }
 }

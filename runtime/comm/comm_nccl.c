@@ -150,8 +150,8 @@ static bool nccl_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, in
 }
 
 // Of elements [at, end) at data: the runs that are whole in one call each, of others each rank's part. *at moves on.
-static int queue_part(dt_comm *c, dt_reduce_steps step, char *data, dt_dtype type, int64_t *at,
-                      int64_t end, void *stream) {
+static int queue_part(dt_comm *c, dt_reduce_steps step, char *data, dt_dtype type, int64_t *at, int64_t end,
+                      void *stream) {
     const nccl_self *n = c->self;
     const dt_nccl_api *a = n->api;
     const int64_t size = part_size(c), run = size * c->world_size, from = *at;
@@ -204,13 +204,9 @@ static dt_status nccl_reduce_start(dt_comm *c, const dt_reduction *x, dt_request
     b->device->stream_wait(b, n->side, n->main);
     n->forked = true;
     r->id = 0;
-    if (x->bf16)
-        b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), x->bf16, DT_BF16, dt_dense(),
-                   n->side);
+    if (x->bf16) b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), x->bf16, DT_BF16, dt_dense(), n->side);
     DT_TRY(queue_sum(c, x, n->side));
-    if (x->bf16)
-        b->reorder(b, 1, &shape, x->bf16, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(),
-                   n->side);
+    if (x->bf16) b->reorder(b, 1, &shape, x->bf16, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(), n->side);
     return DT_OK;
 }
 
@@ -225,8 +221,7 @@ static dt_status nccl_wait(dt_comm *c, dt_request *r) {
 static dt_status nccl_all_reduce_f32(dt_comm *c, float *data, int64_t count) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
-    return settle(c, "all-reduce",
-                  n->api->all_reduce(n->api, n->comm, data, count, DT_F32, n->main));
+    return settle(c, "all-reduce", n->api->all_reduce(n->api, n->comm, data, count, DT_F32, n->main));
 }
 
 static dt_status nccl_all_reduce_f64(dt_comm *c, double *data, int64_t count) {
@@ -274,8 +269,7 @@ static dt_status lend(dt_comm *c, void *data, size_t n_bytes) {
     DT_TRY(check_alive(c));
     int i = 0;
     while (i < MAX_REGISTERED && n->registered[i].data && n->registered[i].data != data) i++;
-    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register ||
-        !n->api->comm_deregister)
+    if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register || !n->api->comm_deregister)
         return DT_OK;
     void *handle = NULL;
     int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
@@ -292,8 +286,7 @@ static void take_back(dt_comm *c, void *data) {
         if (n->registered[i].data != data) continue;
         const int error = n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
         if (error != DT_NCCL_OK)
-            dt_warn("NCCL keeps memory that is given back: %s",
-                    n->api->error_text(n->api, n->comm, error));
+            dt_warn("NCCL keeps memory that is given back: %s", n->api->error_text(n->api, n->comm, error));
         n->registered[i].data = NULL;
     }
 }
@@ -324,11 +317,10 @@ static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const 
     for (int64_t i = 0; i < ((nccl_self *)c->self)->n_test; i++) {
         float want = (float)(factor * (1 + i % 13));
         if (x[i] != want)
-            return dt_fail(
-                DT_E_PEER,
-                "rank %d: the GPUs' %s gave %g where %g was sent: NCCL or a link between "
-                "GPUs is broken (NCCL_DEBUG=INFO shows which it took)",
-                c->rank, what, (double)x[i], (double)want);
+            return dt_fail(DT_E_PEER,
+                           "rank %d: the GPUs' %s gave %g where %g was sent: NCCL or a link between "
+                           "GPUs is broken (NCCL_DEBUG=INFO shows which it took)",
+                           c->rank, what, (double)x[i], (double)want);
     }
     return DT_OK;
 }
@@ -397,8 +389,7 @@ static dt_status capture_sum(dt_comm *c, bool in_steps, float *device, test_grap
     t->capturing = st == DT_OK;
     if (st == DT_OK) st = queue_test(c, in_steps, device);
     if (st == DT_OK) st = end_capture(t);
-    return st == DT_OK ? st
-                       : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
+    return st == DT_OK ? st : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
 }
 
 static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
@@ -410,8 +401,7 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
     b->device->graph_launch(b, graph, n->main);
     DT_TRY(drain(c, "the test of NCCL in a graph"));
     b->copy_to_host(b, host, device, n_bytes);
-    return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2,
-                        "sum in a graph");
+    return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2, "sum in a graph");
 }
 
 static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *host) {
@@ -457,15 +447,14 @@ static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
     return settle(c, "init", result);
 }
 
-dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
-                              bool in_steps, int64_t sum_bytes, double deadline_s) {
+dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured, bool in_steps,
+                              int64_t sum_bytes, double deadline_s) {
     *out = NULL;
     if (!b->device || !b->device->nccl)
-        return dt_fail(
-            DT_E_USAGE,
-            "%d ranks with a GPU each need NCCL, and libnccl.so.2 does not load: install "
-            "libnccl2 or put its folder into LD_LIBRARY_PATH, or run one rank",
-            boot->world_size);
+        return dt_fail(DT_E_USAGE,
+                       "%d ranks with a GPU each need NCCL, and libnccl.so.2 does not load: install "
+                       "libnccl2 or put its folder into LD_LIBRARY_PATH, or run one rank",
+                       boot->world_size);
     dt_comm *c = dt_xcalloc(1, sizeof *c);
     nccl_self *n = dt_xcalloc(1, sizeof *n);
     *n = (nccl_self){
@@ -474,11 +463,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
         // seldom divisible by the ranks
         .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
         .deadline_s = deadline_s,
-        .device = {.attach = attach,
-                   .lend = lend,
-                   .take_back = take_back,
-                   .watch = watch_step,
-                   .drain = drain}};
+        .device = {.attach = attach, .lend = lend, .take_back = take_back, .watch = watch_step, .drain = drain}};
     *c = (dt_comm){.name = "nccl",
                    .device = &n->device,
                    .self = n,

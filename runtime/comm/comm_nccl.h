@@ -25,8 +25,8 @@
 // collective at the same place of the same work, and launch those graphs together.
 // in_steps: a sum is made in two steps, too, which will be started alone.
 // DT_E_USAGE if the backend has no device->nccl. Borrows b and boot.
-dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured,
-                              bool in_steps, int64_t sum_bytes, double deadline_s);
+dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured, bool in_steps,
+                              int64_t sum_bytes, double deadline_s);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
 
 #endif

@@ -31,8 +31,7 @@ typedef struct planner {
     int begin, end; // leaves of this replica
     bool busy[MAX_FLATS];
     int n_flats;
-    int *
-        flat_of; // by first leaf - begin: flat buffer of the largest finished node that starts there
+    int *flat_of; // by first leaf - begin: flat buffer of the largest finished node that starts there
 } planner;
 
 static int take_flat(planner *p) {
@@ -55,9 +54,7 @@ static void emit(planner *p, dt_tree_action action) {
 // The replica l with begin(l) <= leaf < begin(l + 1).
 static int owner(const planner *p, int micro) {
     int replica = (int)((int64_t)micro * p->n_replicas / p->n_micro);
-    while (replica + 1 < p->n_replicas &&
-           dt_micro_begin(replica + 1, p->n_replicas, p->n_micro) <= micro)
-        replica++;
+    while (replica + 1 < p->n_replicas && dt_micro_begin(replica + 1, p->n_replicas, p->n_micro) <= micro) replica++;
     return replica;
 }
 
@@ -107,8 +104,8 @@ static void plan_cross(planner *p, int lo, int hi) {
     }
 }
 
-dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, int replica,
-                       int n_replicas, int n_micro) {
+dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, int replica, int n_replicas,
+                       int n_micro) {
     if (n_replicas < 1 || n_micro < n_replicas || replica < 0 || replica >= n_replicas)
         return dt_fail(DT_E_USAGE,
                        "replica %d of %d cannot share %d micro-batches: use at most %d ranks times "

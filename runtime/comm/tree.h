@@ -32,7 +32,7 @@ typedef enum dt_tree_kind {
     DT_TREE_LEAF, // compute leaf `leaf` into flat buffer `a` (overwriting)
     DT_TREE_ADD,  // flat buffer a += flat buffer b; b is free afterwards
     DT_TREE_SEND, // send flat buffer a to replica `peer`; a is free afterwards
-    DT_TREE_RECV // receive from replica `peer` into flat buffer b, then flat buffer a += flat buffer b
+    DT_TREE_RECV  // receive from replica `peer` into flat buffer b, then flat buffer a += flat buffer b
 } dt_tree_kind;
 typedef struct dt_tree_action {
     dt_tree_kind kind;
@@ -47,7 +47,7 @@ typedef struct dt_tree_merge {
 
 // The actions of `replica`; after them the sum is in flat buffer 0 of replica 0 (the owner of leaf 0).
 // Heap array, caller frees. n_flats: how many flat buffers the replica needs (>= 1).
-dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, int replica,
-                       int n_replicas, int n_micro);
+dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, int replica, int n_replicas,
+                       int n_micro);
 
 #endif

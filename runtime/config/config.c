@@ -30,8 +30,7 @@ const char *dt_cnode_key(const dt_cnode *n, size_t i) {
 static dt_cnode *get(const dt_cnode *n, const char *key, size_t length) {
     if (n->kind != DT_C_MAP) return NULL;
     for (size_t i = 0; i < n->n; i++)
-        if (strlen(n->keys[i]) == length && memcmp(n->keys[i], key, length) == 0)
-            return n->items[i];
+        if (strlen(n->keys[i]) == length && memcmp(n->keys[i], key, length) == 0) return n->items[i];
     return NULL;
 }
 
@@ -115,8 +114,7 @@ void config_remove(dt_config *c, const char *path) {
 // An override that is a map is merged into the map at its path, as deep as the table goes. Any other value replaces.
 static dt_status merge(dt_config *c, const char *path, dt_cnode *item) {
     const dt_cnode *old = config_find(c, path);
-    if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP ||
-        config_match_path(path, NULL) != MATCH_INNER)
+    if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP || config_match_path(path, NULL) != MATCH_INNER)
         return config_put(c, path, item);
     for (size_t i = 0; i < item->n; i++)
         DT_TRY(merge(c, dt_arena_printf(&c->arena, "%s.%s", path, item->keys[i]), item->items[i]));
@@ -181,14 +179,12 @@ dt_status dt_config_parse(dt_config **out, const char *name, const char *text, s
     return st;
 }
 
-dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides,
-                         size_t n_overrides) {
+dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides, size_t n_overrides) {
     bool is_stdin = strcmp(path, "-") == 0;
     char *text;
     size_t n;
     *out = NULL;
-    DT_TRY(
-        dt_io_read_file(&text, &n, is_stdin ? "/dev/stdin" : path, CONFIG_MAX_BYTES, DT_E_USAGE));
+    DT_TRY(dt_io_read_file(&text, &n, is_stdin ? "/dev/stdin" : path, CONFIG_MAX_BYTES, DT_E_USAGE));
     dt_status st = dt_config_parse(out, is_stdin ? "stdin" : path, text, n, overrides, n_overrides);
     free(text);
     return st;
@@ -234,8 +230,8 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
     return dt_fail(DT_E_USAGE, "%s: %s", n ? n->where : c->file, text);
 }
 
-dt_status dt_config_fail_name(const dt_config *c, const char *key, const char *name,
-                              const char *what, const char *names) {
+dt_status dt_config_fail_name(const dt_config *c, const char *key, const char *name, const char *what,
+                              const char *names) {
     const char *near = NULL;
     int least = DT_TEXT_FAR;
     for (const char *p = names; *p; p += strcspn(p, ","), p += strspn(p, ", ")) {

@@ -58,8 +58,7 @@ typedef struct dt_words { // in the order of the file
 // The value of an opt, or `otherwise`.
 #define dt_value_or(opt, otherwise) ((opt).has ? (opt).value : (otherwise))
 // The number of an auto. One that nobody has answered is a programming error and ends the program.
-#define dt_answer(a)                                                                               \
-    _Generic((a), dt_auto_int : dt_answer_int, dt_auto_real : dt_answer_real)((a), #a)
+#define dt_answer(a)               _Generic((a), dt_auto_int : dt_answer_int, dt_auto_real : dt_answer_real)((a), #a)
 #define dt_answer_or(a, otherwise) ((a).is_auto ? (otherwise) : (a).answer)
 int64_t dt_answer_int(dt_auto_int a, const char *name);
 double dt_answer_real(dt_auto_real a, const char *name);
@@ -99,15 +98,15 @@ typedef struct dt_config_backbone {
 #undef AT
 
 #define SECTION(name) struct {
-#define END(name)                                                                                  \
-    }                                                                                              \
+#define END(name)                                                                                                      \
+    }                                                                                                                  \
     name;
-#define EACH(one, section, many)                                                                   \
-    struct dt_config_##one {                                                                       \
+#define EACH(one, section, many)                                                                                       \
+    struct dt_config_##one {                                                                                           \
         const char *id;
-#define END_EACH(many)                                                                             \
-    }                                                                                              \
-    *many;                                                                                         \
+#define END_EACH(many)                                                                                                 \
+    }                                                                                                                  \
+    *many;                                                                                                             \
     int n_##many;
 #define MEMBER(...)                           __VA_ARGS__
 #define KEY(section, name, type, ...)         DT_TYPE_##type name;
@@ -144,8 +143,7 @@ typedef size_t dt_key;
 
 // ---- loading -----------------------------------------------------------------------------------------
 // Reads `path` ("-" = stdin) and applies overrides "key=value" (value parsed as YAML flow text).
-dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides,
-                         size_t n_overrides);
+dt_status dt_config_load(dt_config **out, const char *path, const char *const *overrides, size_t n_overrides);
 // The same from memory; `name` stands for the file in messages. For tests, fuzzing, checkpoints.
 dt_status dt_config_parse(dt_config **out, const char *name, const char *text, size_t n_bytes,
                           const char *const *overrides, size_t n_overrides);
@@ -208,8 +206,8 @@ dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, .
     __attribute__((format(printf, 3, 4)));
 // The same where a name that the user wrote at `key` is no `what` ("field"); names: "a, b", those that are. The message has
 // the nearest, else all.
-dt_status dt_config_fail_name(const dt_config *c, const char *key, const char *name,
-                              const char *what, const char *names);
+dt_status dt_config_fail_name(const dt_config *c, const char *key, const char *name, const char *what,
+                              const char *names);
 
 // ---- the whole ------------------------------------------------------------------------------------
 // A size as a key of type BYTES takes it: "4GiB".
@@ -223,8 +221,8 @@ char *dt_config_dump(const dt_config *c);
 bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack);
 // Every value of the resolved tree, in that order: the key's path, the value as YAML, and the default's text (NULL: it
 // has none), which `is_default` says it equals. The texts live as long as the config.
-typedef void (*dt_config_visit)(void *ctx, const char *path, const char *value,
-                                const char *default_text, bool is_default);
+typedef void (*dt_config_visit)(void *ctx, const char *path, const char *value, const char *default_text,
+                                bool is_default);
 void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx);
 // Whether runs that differ in this key alone repeat a configuration: folds and seeds.
 bool dt_config_is_repeat(const char *path);
@@ -235,12 +233,12 @@ bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path,
 bool dt_config_moved(const dt_config *a, const dt_config *b, const char *key);
 // The first key with one of these dt_key_flags that differs between two configs, or NULL. `a` is what the run has, `b`
 // what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as the configs.
-const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags,
-                                       const char **value_a, const char **value_b);
+const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags, const char **value_a,
+                                       const char **value_b);
 
 // The same for the keys below data.fields.<field> alone, but for where the values lie.
-const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field,
-                                       const char **value_a, const char **value_b);
+const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field, const char **value_a,
+                                       const char **value_b);
 
 // The table, for `dtrain keys` and docs/reference/keys.md.
 typedef enum dt_config_type {
@@ -279,8 +277,7 @@ const dt_config_key *dt_config_keys(size_t *n);
 // What each word of the key means, ended by {NULL}; NULL: the key has no such list.
 typedef struct dt_config_word {
     const char *id, *help;
-    const char *
-        keys; // the keys beside this one that only such words read, separated by blanks; NULL: none
+    const char *keys; // the keys beside this one that only such words read, separated by blanks; NULL: none
 } dt_config_word;
 const dt_config_word *dt_config_words(const dt_config_key *k);
 // Key i of those that only some words of the ENUM `key` read and that the chosen one does; NULL: there are no more.

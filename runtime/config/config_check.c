@@ -18,31 +18,29 @@
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map);
 
 // -- what is expected, in words --------------------------------------------------------------
-static const char *const TYPE_WORDS[] = {
-    [DT_T_INT] = "a whole number",
-    [DT_T_REAL] = "a number",
-    [DT_T_BOOL] = "true or false",
-    [DT_T_STR] = "text",
-    [DT_T_ENUM] = "one of ",
-    [DT_T_TIME] = "a time such as 10s, 500ms, 2m or 1h",
-    [DT_T_BYTES] = "a size such as 500MiB, 20GB or a number of bytes",
-    [DT_T_AMOUNT] = "an amount such as 10 steps, 1 epoch or 5%",
-    [DT_T_SIZE_HW] = "[height, width] or one whole number",
-    [DT_T_NORM] = "{mean: [...], std: [...]} or imagenet",
-    [DT_T_STRS] = "text or a list of texts",
-    [DT_T_SETS] = "a path, or a list of paths and {path: …, weight: …, name: …}",
-    [DT_T_PART] = "a share in 0..1, or an expression such as \"part = 'test'\"",
-    [DT_T_LIST] = "a list",
-    [DT_T_WORDS] = "a list of ",
-    [DT_T_MAP] = "a map"};
+static const char *const TYPE_WORDS[] = {[DT_T_INT] = "a whole number",
+                                         [DT_T_REAL] = "a number",
+                                         [DT_T_BOOL] = "true or false",
+                                         [DT_T_STR] = "text",
+                                         [DT_T_ENUM] = "one of ",
+                                         [DT_T_TIME] = "a time such as 10s, 500ms, 2m or 1h",
+                                         [DT_T_BYTES] = "a size such as 500MiB, 20GB or a number of bytes",
+                                         [DT_T_AMOUNT] = "an amount such as 10 steps, 1 epoch or 5%",
+                                         [DT_T_SIZE_HW] = "[height, width] or one whole number",
+                                         [DT_T_NORM] = "{mean: [...], std: [...]} or imagenet",
+                                         [DT_T_STRS] = "text or a list of texts",
+                                         [DT_T_SETS] = "a path, or a list of paths and {path: …, weight: …, name: …}",
+                                         [DT_T_PART] = "a share in 0..1, or an expression such as \"part = 'test'\"",
+                                         [DT_T_LIST] = "a list",
+                                         [DT_T_WORDS] = "a list of ",
+                                         [DT_T_MAP] = "a map"};
 
 static const char *expectation(dt_config *c, const dt_config_key *row) {
     const char *range = row->range, *text = TYPE_WORDS[row->kind];
     double lo, hi;
     if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) {
         for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
-            text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "",
-                                   (int)strcspn(p, "|"), p);
+            text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "", (int)strcspn(p, "|"), p);
         return text;
     }
     if (config_range_bounds(range, &lo, &hi)) {
@@ -52,13 +50,11 @@ static const char *expectation(dt_config *c, const dt_config_key *row) {
             text = dt_arena_printf(&c->arena, "%s in %.15g..%.15g", text, lo, hi);
     }
     const char *word = dt_arena_printf(&c->arena, "%.*s", (int)strcspn(range, "|"), range);
-    if (*word && config_is_instead(range, word))
-        text = dt_arena_printf(&c->arena, "%s, or %s", text, word);
+    if (*word && config_is_instead(range, word)) text = dt_arena_printf(&c->arena, "%s, or %s", text, word);
     return text;
 }
 
-static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *path,
-                            const dt_cnode *n) {
+static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
     dt_arena *a = &c->arena;
     const char *got = n->kind == DT_C_LIST  ? "a list"
                       : n->kind == DT_C_MAP ? "a map"
@@ -67,12 +63,10 @@ static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *
     const char *near = NULL;
     if (!got) {
         got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", config_shown(a, n->text));
-        if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS)
-            near = config_nearest_word(a, row->range, n->text);
+        if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) near = config_nearest_word(a, row->range, n->text);
     }
-    return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path),
-                   got, expectation(c, row), near ? "; did you mean '" : "", near ? near : "",
-                   near ? "'?" : "");
+    return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path), got,
+                   expectation(c, row), near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 // -- one value -------------------------------------------------------------------------------
@@ -126,8 +120,7 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
 
 static bool is_count(const char *range, const dt_cnode *n) {
     int64_t i;
-    return n->kind == DT_C_SCALAR && !n->quoted && config_parse_int(n->text, &i) &&
-           in_range(range, (double)i);
+    return n->kind == DT_C_SCALAR && !n->quoted && config_parse_int(n->text, &i) && in_range(range, (double)i);
 }
 
 // Makes a scalar a list of one.
@@ -149,8 +142,7 @@ static dt_status check_size(dt_config *c, const dt_config_key *row, const char *
     return DT_OK;
 }
 
-static dt_status check_set(dt_config *c, const dt_config_key *row, const char *path,
-                           const dt_cnode *n) {
+static dt_status check_set(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
     bool has_path = false;
     double v;
     for (size_t i = 0; i < n->n; i++) {
@@ -158,12 +150,11 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
         bool is_path = strcmp(n->keys[i], "path") == 0, text = item->kind == DT_C_SCALAR;
         if (strcmp(n->keys[i], "weight") == 0) {
             if (!dt_cnode_real(item, &v) || !(v > 0) || v > 1e9)
-                return dt_fail(DT_E_USAGE, "%s: weight of %s: expected a number above 0",
-                               item->where, config_shown(&c->arena, path));
+                return dt_fail(DT_E_USAGE, "%s: weight of %s: expected a number above 0", item->where,
+                               config_shown(&c->arena, path));
         } else if (!is_path && strcmp(n->keys[i], "name") != 0) {
-            return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in %s; expected path, weight, name",
-                           item->key_where, config_shown(&c->arena, n->keys[i]),
-                           config_shown(&c->arena, path));
+            return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in %s; expected path, weight, name", item->key_where,
+                           config_shown(&c->arena, n->keys[i]), config_shown(&c->arena, path));
         } else if (!text || config_is_null(item)) {
             return fail_value(c, row, path, item);
         }
@@ -173,8 +164,7 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
 }
 
 // Texts. Where the row takes datasets, they may be maps too.
-static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path,
-                             dt_cnode *n) {
+static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     const bool sets = row->kind == DT_T_SETS;
     if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
@@ -191,8 +181,7 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
 }
 
 // A list of words; one word is a list of one.
-static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path,
-                             dt_cnode *n) {
+static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
@@ -203,11 +192,10 @@ static dt_status check_words(dt_config *c, const dt_config_key *row, const char 
     return DT_OK;
 }
 
-static dt_status check_moments(dt_config *c, const dt_config_key *row, const char *path,
-                               dt_cnode *list, bool positive) {
+static dt_status check_moments(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *list,
+                               bool positive) {
     double v;
-    if (list->kind == DT_C_SCALAR && !list->quoted && config_parse_real(list->text, &v))
-        wrap_in_list(c, list);
+    if (list->kind == DT_C_SCALAR && !list->quoted && config_parse_real(list->text, &v)) wrap_in_list(c, list);
     if (list->kind != DT_C_LIST || list->n == 0) return fail_value(c, row, path, list);
     for (size_t i = 0; i < list->n; i++) {
         const dt_cnode *item = list->items[i];
@@ -219,13 +207,11 @@ static dt_status check_moments(dt_config *c, const dt_config_key *row, const cha
     return DT_OK;
 }
 
-static dt_status check_normalize(dt_config *c, const dt_config_key *row, const char *path,
-                                 dt_cnode *n) {
+static dt_status check_normalize(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     static const char imagenet[] = "{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
     if (n->kind == DT_C_SCALAR && strcmp(n->text, "imagenet") == 0) {
         dt_cnode *full;
-        DT_TRY(
-            config_read_yaml(&full, &c->arena, c->file, n->where, imagenet, sizeof imagenet - 1));
+        DT_TRY(config_read_yaml(&full, &c->arena, c->file, n->where, imagenet, sizeof imagenet - 1));
         full->key_where = n->key_where;
         *n = *full;
     }
@@ -233,18 +219,15 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
     for (size_t i = 0; i < n->n; i++) {
         bool std = strcmp(n->keys[i], "std") == 0;
         if (!std && strcmp(n->keys[i], "mean") != 0)
-            return dt_fail(DT_E_USAGE, "%s: unknown key '%s.%s'; expected mean or std",
-                           n->items[i]->key_where, config_shown(&c->arena, path),
-                           config_shown(&c->arena, n->keys[i]));
+            return dt_fail(DT_E_USAGE, "%s: unknown key '%s.%s'; expected mean or std", n->items[i]->key_where,
+                           config_shown(&c->arena, path), config_shown(&c->arena, n->keys[i]));
         DT_TRY(check_moments(c, row, path, n->items[i], std));
     }
     return DT_OK;
 }
 
-dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path,
-                             dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && config_is_instead(row->range, n->text))
-        return DT_OK;
+dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+    if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && config_is_instead(row->range, n->text)) return DT_OK;
     switch (row->kind) {
     case DT_T_SIZE_HW:
         return check_size(c, row, path, n);
@@ -277,8 +260,7 @@ dt_status config_check_value(dt_config *c, const dt_config_key *row, const char 
 // -- every key that is there -----------------------------------------------------------------
 // A name that the user chooses becomes a path segment and a tensor's name.
 static bool is_name(const char *s) {
-    return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") ==
-                     strlen(s);
+    return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(s);
 }
 
 static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
@@ -288,11 +270,11 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
     if (m == MATCH_LEAF) return config_check_value(c, row, path, n);
     if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
     if (m == MATCH_INNER)
-        return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where,
-                       config_shown(&c->arena, path), n->kind == DT_C_LIST ? "a list" : "a value",
+        return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where, config_shown(&c->arena, path),
+                       n->kind == DT_C_LIST ? "a list" : "a value",
                        config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
-    return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where,
-                   config_shown(&c->arena, path), config_suggest_key(&c->arena, path));
+    return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where, config_shown(&c->arena, path),
+                   config_suggest_key(&c->arena, path));
 }
 
 // `key: null` leaves an optional key out. So a command line that chooses another word can drop the keys of the file's
@@ -309,8 +291,7 @@ static bool is_left_out(const char *path, const dt_cnode *n) {
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
     size_t kept = 0;
     for (size_t i = 0; i < map->n; i++) {
-        const char *path =
-            dt_arena_printf(&c->arena, "%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
+        const char *path = dt_arena_printf(&c->arena, "%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
         if (is_left_out(path, map->items[i])) continue;
         DT_TRY(check_entry(c, path, map->keys[i], map->items[i]));
         map->keys[kept] = map->keys[i];
@@ -328,11 +309,9 @@ static bool put_only_word(dt_config *c, const dt_config_key *row, const char *pa
         const char *key = w->keys ? w->keys : "";
         for (; *key; key += strcspn(key, " "), key += *key == ' ') {
             const int n = (int)strcspn(key, " ");
-            const char *beside =
-                dt_arena_printf(&c->arena, "%.*s.%.*s", (int)(dot - path), path, n, key);
+            const char *beside = dt_arena_printf(&c->arena, "%.*s.%.*s", (int)(dot - path), path, n, key);
             const dt_config_key *found;
-            if (!config_find(c, beside) || config_match_path(beside, &found) != MATCH_LEAF)
-                continue;
+            if (!config_find(c, beside) || config_match_path(beside, &found) != MATCH_LEAF) continue;
             char *owners = dt_config_owners(found);
             const bool only = strcmp(owners, w->id) == 0;
             free(owners);
@@ -350,10 +329,9 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
     if (config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
     if (config_is_required(row)) {
         const dt_cnode *parent = config_find_nearest(c, path);
-        const char *where =
-            parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
-        return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where,
-                       path, expectation(c, row), row->help);
+        const char *where = parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
+        return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where, path,
+                       expectation(c, row), row->help);
     }
     if (!config_has_default(row)) return DT_OK;
     dt_cnode *n;
@@ -375,13 +353,12 @@ static dt_status check_owner(dt_config *c, const dt_config_key *row, const char 
     *mine = config_owns(owner, word, row);
     if (*mine || !given) return DT_OK;
     // says nothing, and stands in configs of runs that began when other words had the key
-    if (strcmp(row->default_text, "auto") == 0 && given->text && strcmp(given->text, "auto") == 0)
-        return DT_OK;
+    if (strcmp(row->default_text, "auto") == 0 && given->text && strcmp(given->text, "auto") == 0) return DT_OK;
     char *owners = dt_config_owners(row);
     const bool chosen = n && strcmp(n->where, "command line") == 0;
-    const dt_status st = dt_fail(
-        DT_E_USAGE, "%s: %s is a key of %s, but %s is %s%s%s%s", given->key_where, path, owners,
-        owner_path, word, chosen ? "; leave it out: " : "", chosen ? path : "", chosen ? "=" : "");
+    const dt_status st =
+        dt_fail(DT_E_USAGE, "%s: %s is a key of %s, but %s is %s%s%s%s", given->key_where, path, owners, owner_path,
+                word, chosen ? "; leave it out: " : "", chosen ? path : "", chosen ? "=" : "");
     free(owners);
     return st;
 }
@@ -402,8 +379,7 @@ static dt_status fill_row(dt_config *c, const dt_config_key *row) {
     const dt_config_key map = {.path = parent, .default_text = ""};
     DT_TRY(check_owner(c, &map, parent, &mine));
     for (size_t i = 0; names && i < names->n; i++)
-        DT_TRY(fill_owned(c, row,
-                          dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
+        DT_TRY(fill_owned(c, row, dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
     return DT_OK;
 }
 
@@ -431,11 +407,10 @@ static dt_status check_batches(dt_config *c) {
 static dt_status check_run_name(dt_config *c) {
     const char *name = c->run.name;
     if (strstr(c->run.dir, "://"))
-        return dt_config_fail(
-            c, "run.dir",
-            "run.dir is '%s'; expected a folder: runs are written to files, which "
-            "rclone or a cloud's own tool copies to a bucket",
-            config_shown(&c->arena, c->run.dir));
+        return dt_config_fail(c, "run.dir",
+                              "run.dir is '%s'; expected a folder: runs are written to files, which "
+                              "rclone or a cloud's own tool copies to a bucket",
+                              config_shown(&c->arena, c->run.dir));
     if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
     return dt_config_fail(c, "run.name",
                           "run.name is '%s'; expected a name for a directory, without /, of at "
@@ -444,8 +419,7 @@ static dt_status check_run_name(dt_config *c) {
 }
 
 static dt_status check_mirror(dt_config *c) {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-_";
     const char *url = c->checkpoint.mirror;
     if (!url && c->checkpoint.mirror_wait)
         return dt_config_fail(c, "checkpoint.mirror_wait",
@@ -471,9 +445,7 @@ static dt_status check_clipping(dt_config *c) {
     const char *first = NULL;
     for (int i = 0; i < 3; i++) {
         if (ways[i].limit == 0) continue;
-        if (first)
-            return dt_config_fail(c, ways[i].key, "%s: %s is given, too; take one of them",
-                                  ways[i].key, first);
+        if (first) return dt_config_fail(c, ways[i].key, "%s: %s is given, too; take one of them", ways[i].key, first);
         first = ways[i].key;
     }
     return DT_OK;
@@ -487,8 +459,8 @@ static dt_status check_company(dt_config *c) {
                                            {"data.m_per_class", "data.balance"}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
         if (config_find(c, PAIRS[i][0]) && !config_find(c, PAIRS[i][1]))
-            return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too",
-                                  PAIRS[i][0], PAIRS[i][1]);
+            return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too", PAIRS[i][0],
+                                  PAIRS[i][1]);
     return DT_OK;
 }
 
@@ -509,8 +481,7 @@ static dt_status check_schedule(dt_config *c) {
                                   lengths[i].key);
     if (min_lr > lr)
         return dt_config_fail(c, "train.schedule.min_lr",
-                              "train.schedule.min_lr is %g, above train.optimizer.lr, which is %g",
-                              min_lr, lr);
+                              "train.schedule.min_lr is %g, above train.optimizer.lr, which is %g", min_lr, lr);
     return DT_OK;
 }
 
@@ -524,10 +495,8 @@ static dt_status check_field(dt_config *c, const dt_config_field *f) {
     for (size_t i = 0; norm && i < norm->n; i++)
         if (norm->items[i]->n != 1 && norm->items[i]->n != (size_t)channels)
             return dt_fail(DT_E_USAGE,
-                           "%s: data.fields.%s.normalize.%s has %zu numbers; expected %" PRId64
-                           " (channels) or 1",
-                           norm->items[i]->where, f->id, norm->keys[i], norm->items[i]->n,
-                           channels);
+                           "%s: data.fields.%s.normalize.%s has %zu numbers; expected %" PRId64 " (channels) or 1",
+                           norm->items[i]->where, f->id, norm->keys[i], norm->items[i]->n, channels);
     return DT_OK;
 }
 
@@ -540,8 +509,7 @@ bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end) {
 static dt_status check_trace(const dt_config *c) {
     int64_t begin, end;
     if (dt_config_trace_steps(c, &begin, &end)) return DT_OK;
-    return dt_config_fail(c, "metrics.trace.steps",
-                          "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30",
+    return dt_config_fail(c, "metrics.trace.steps", "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30",
                           c->metrics.trace.steps);
 }
 
@@ -560,11 +528,10 @@ static dt_status check_mlflow(const dt_config *c) {
                               "the mlflow sink sends the lines of metrics.jsonl: metrics.sinks "
                               "wants jsonl too");
     if (!uri || (strncmp(uri, "http://", 7) != 0 && strncmp(uri, "https://", 8) != 0))
-        return dt_config_fail(
-            c, "metrics.mlflow.uri",
-            "metrics.mlflow.uri is %s%s%s; expected the tracking server's URL, as "
-            "in http://host:5000",
-            uri ? "'" : "", uri ? uri : "not given", uri ? "'" : "");
+        return dt_config_fail(c, "metrics.mlflow.uri",
+                              "metrics.mlflow.uri is %s%s%s; expected the tracking server's URL, as "
+                              "in http://host:5000",
+                              uri ? "'" : "", uri ? uri : "not given", uri ? "'" : "");
     const char *host = strchr(uri, ':') + 3;
     if (strpbrk(host, "?#"))
         return dt_config_fail(c, "metrics.mlflow.uri",

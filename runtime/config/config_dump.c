@@ -39,8 +39,8 @@ static void write_quoted(FILE *out, const char *text) {
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
         int n;
         unsigned c = code_point(s, &n);
-        bool odd = c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 ||
-                   c == 0xFEFF || (c & 0xFFFE) == 0xFFFE;
+        bool odd =
+            c < 0x20 || (c >= 0x7F && c < 0xA0) || c == 0x2028 || c == 0x2029 || c == 0xFEFF || (c & 0xFFFE) == 0xFFFE;
         if (c == '"' || c == '\\')
             fprintf(out, "\\%c", (int)c);
         else if (odd)
@@ -82,8 +82,7 @@ static void write_flow(FILE *out, const dt_cnode *n) {
 
 // -- the whole -------------------------------------------------------------------------------
 // An entry of a map; inner: its value is a map of keys, whose entries follow.
-typedef void (*visit_entry)(void *ctx, const char *path, const char *key, const dt_cnode *n,
-                            int depth, bool inner);
+typedef void (*visit_entry)(void *ctx, const char *path, const char *key, const dt_cnode *n, int depth, bool inner);
 
 // Keys of the table in its order. Names that the user chose keep the order of the file.
 static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry visit, void *ctx) {
@@ -104,8 +103,7 @@ static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry
     dt_arena_fini(&a);
 }
 
-static void write_entry(void *out, const char *path, const char *key, const dt_cnode *n, int depth,
-                        bool inner) {
+static void write_entry(void *out, const char *path, const char *key, const dt_cnode *n, int depth, bool inner) {
     fprintf(out, "%*s", 2 * depth, "");
     write_text(out, key, false);
     fputs(inner ? ":" : ": ", out);
@@ -141,14 +139,13 @@ static bool has_lines_of(const char *a, const char *b, bool may_lack) {
 
 bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack) {
     struct stat from, to;
-    if (stat(c->file, &from) != 0 || stat(path, &to) != 0 || from.st_dev != to.st_dev ||
-        from.st_ino != to.st_ino)
+    if (stat(c->file, &from) != 0 || stat(path, &to) != 0 || from.st_dev != to.st_dev || from.st_ino != to.st_ino)
         return false;
     dt_config *said = NULL;
     char *text = NULL, *dump = NULL;
     size_t n;
-    bool own = dt_config_load(&said, path, NULL, 0) == DT_OK &&
-               dt_io_read_file(&text, &n, path, 0, DT_E_USAGE) == DT_OK;
+    bool own =
+        dt_config_load(&said, path, NULL, 0) == DT_OK && dt_io_read_file(&text, &n, path, 0, DT_E_USAGE) == DT_OK;
     if (own) {
         dump = dt_config_dump(said);
         own = has_lines_of(text, dump, may_lack);
@@ -167,8 +164,7 @@ static bool differs(const dt_config *a, const dt_config *b, dt_config_type type,
 }
 
 bool dt_config_is_repeat(const char *path) {
-    return strcmp(path, DT_KEY_NAME(data.split.fold)) == 0 ||
-           strcmp(path, DT_KEY_NAME(data.split.seed)) == 0 ||
+    return strcmp(path, DT_KEY_NAME(data.split.fold)) == 0 || strcmp(path, DT_KEY_NAME(data.split.seed)) == 0 ||
            strcmp(path, DT_KEY_NAME(run.seed)) == 0;
 }
 
@@ -181,8 +177,7 @@ bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path,
 }
 
 // The path at which the two configs differ in this row (heap), or NULL. A `*` is each name that `named` has there.
-static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
-                             const dt_config_key *row) {
+static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named, const dt_config_key *row) {
     const char *key = row->path, *star = strstr(key, ".*.");
     if (!star) return differs(a, b, row->kind, key) ? dt_xstrdup(key) : NULL;
     char *parent = dt_xprintf("%.*s", (int)(star - key), key), *found = NULL;
@@ -215,8 +210,8 @@ static const char *value_text(const dt_config *c, const char *path) {
 }
 
 // Hands over `found` (heap, or NULL) with the values there.
-static const char *tell_difference(const dt_config *a, const dt_config *b, char *found,
-                                   const char **value_a, const char **value_b) {
+static const char *tell_difference(const dt_config *a, const dt_config *b, char *found, const char **value_a,
+                                   const char **value_b) {
     if (!found) return NULL;
     const char *path = dt_arena_strdup((dt_arena *)&b->arena, found);
     free(found);
@@ -225,8 +220,8 @@ static const char *tell_difference(const dt_config *a, const dt_config *b, char 
     return path;
 }
 
-const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags,
-                                       const char **value_a, const char **value_b) {
+const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags, const char **value_a,
+                                       const char **value_b) {
     char *found = NULL;
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
@@ -238,16 +233,14 @@ const char *dt_config_first_difference(const dt_config *a, const dt_config *b, i
     return tell_difference(a, b, found, value_a, value_b);
 }
 
-const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field,
-                                       const char **value_a, const char **value_b) {
+const char *dt_config_field_difference(const dt_config *a, const dt_config *b, const char *field, const char **value_a,
+                                       const char **value_b) {
     static const char below[] = "data.fields.*.";
     char *found = NULL;
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t i = 0; i < n_rows; i++) {
-        if (!(rows[i].flags & DT_KEY_NUMERIC) ||
-            strncmp(rows[i].path, below, sizeof below - 1) != 0)
-            continue;
+        if (!(rows[i].flags & DT_KEY_NUMERIC) || strncmp(rows[i].path, below, sizeof below - 1) != 0) continue;
         const char *key = rows[i].path + sizeof below - 1;
         if (strcmp(key, "source") == 0) continue;
         found = dt_xprintf("data.fields.%s.%s", field, key);
@@ -265,19 +258,16 @@ typedef struct each_value {
     void *ctx;
 } each_value;
 
-static void visit_value(void *ctx, const char *path, const char *key, const dt_cnode *n, int depth,
-                        bool inner) {
+static void visit_value(void *ctx, const char *path, const char *key, const dt_cnode *n, int depth, bool inner) {
     const each_value *e = ctx;
     const dt_config_key *row = NULL;
     dt_cnode *usual = NULL;
     if (inner || config_match_path(path, &row) != MATCH_LEAF) return;
     const char *text = config_has_default(row) ? row->default_text : NULL;
-    if (text && (config_read_yaml(&usual, &e->c->arena, "config.def", "default", text,
-                                  strlen(text)) != DT_OK ||
+    if (text && (config_read_yaml(&usual, &e->c->arena, "config.def", "default", text, strlen(text)) != DT_OK ||
                  config_check_value(e->c, row, path, usual) != DT_OK))
         usual = NULL;
-    e->visit(e->ctx, path, node_text(e->c, n), text,
-             usual && config_same_value(row->kind, n, usual));
+    e->visit(e->ctx, path, node_text(e->c, n), text, usual && config_same_value(row->kind, n, usual));
 }
 
 void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx) {

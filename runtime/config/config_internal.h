@@ -29,8 +29,8 @@ struct dt_cnode {
 dt_cnode *config_new_node(dt_arena *a, dt_ckind kind, const char *where);
 void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item);
 // YAML text -> tree. Nodes say name:line:column, or `place` if it is not NULL.
-dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
-                           const char *text, size_t n_bytes);
+dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place, const char *text,
+                           size_t n_bytes);
 dt_cnode *config_copy_node(dt_arena *a, const dt_cnode *n);
 bool config_is_null(const dt_cnode *n);
 bool config_is_auto(const dt_cnode *n); // NULL: false

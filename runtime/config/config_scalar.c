@@ -73,8 +73,7 @@ bool config_parse_time(const char *text, double *seconds) {
     static const struct {
         const char *unit;
         double seconds;
-    } units[] = {{"", 1},     {"s", 1},    {"ms", 1e-3}, {"m", 60},
-                 {"min", 60}, {"h", 3600}, {"d", 86400}};
+    } units[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"m", 60}, {"min", 60}, {"h", 3600}, {"d", 86400}};
     double value;
     const char *unit;
     if (!number_and_unit(text, &value, &unit)) return false;
@@ -146,8 +145,7 @@ static bool same_scalar(dt_config_type type, const char *x, const char *y) {
     dt_amount m, n;
     if (type == DT_T_INT || type == DT_T_REAL || type == DT_T_PART) return same_number(x, y);
     if (type == DT_T_TIME && config_parse_time(x, &v) && config_parse_time(y, &w)) return v == w;
-    if (type == DT_T_BYTES && dt_config_parse_bytes(x, &v) && dt_config_parse_bytes(y, &w))
-        return v == w;
+    if (type == DT_T_BYTES && dt_config_parse_bytes(x, &v) && dt_config_parse_bytes(y, &w)) return v == w;
     if (type == DT_T_BOOL && config_parse_bool(x, &b) && config_parse_bool(y, &d)) return b == d;
     if (type == DT_T_AMOUNT && config_parse_amount(x, &m) && config_parse_amount(y, &n))
         return m.value == n.value && m.unit == n.unit;
@@ -165,9 +163,7 @@ static bool same_item(const dt_cnode *x, const dt_cnode *y) {
         return strcmp(x->text, y->text) == 0;
     }
     for (size_t i = 0; i < x->n; i++)
-        if (!same_item(x->items[i],
-                       x->kind == DT_C_MAP ? dt_cnode_get(y, x->keys[i]) : y->items[i]))
-            return false;
+        if (!same_item(x->items[i], x->kind == DT_C_MAP ? dt_cnode_get(y, x->keys[i]) : y->items[i])) return false;
     return true;
 }
 

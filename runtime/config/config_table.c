@@ -68,8 +68,7 @@ static const dt_config_word model_words[] = {
 #define KINDS      &kinds[1]
 #define MODELS     &models[1]
 
-static const char absent[] =
-    "none"; // no default; its address tells it from a default that reads `none`
+static const char absent[] = "none"; // no default; its address tells it from a default that reads `none`
 #define N               DT_KEY_NUMERIC
 #define X               DT_KEY_EXCHANGED
 #define NONE            absent
@@ -77,37 +76,23 @@ static const char absent[] =
 #define DT_T_ENUM(type) DT_T_ENUM
 #define DT_T_OPT(type)  DT_T_##type
 #define DT_T_AUTO(type) DT_T_##type
-#define FORM(field)                                                                                \
+#define FORM(field)                                                                                                    \
     _Generic((field), int64_t : FORM_INT, dt_opt_int : FORM_OPT_INT, dt_auto_int : FORM_AUTO_INT,  \
              double : FORM_REAL, dt_opt_real : FORM_OPT_REAL, dt_auto_real : FORM_AUTO_REAL,       \
              bool : FORM_BOOL, const char * : FORM_TEXT, const dt_cnode * : FORM_NODE,             \
              dt_amount : FORM_AMOUNT, dt_words : FORM_WORDS, default : FORM_WORD)
-#define ROW(path, owner, field, each, type, def, range, flags, help)                               \
-    {                                                                                              \
-        path,                                                                                      \
-        DT_T_##type,                                                                               \
-        def,                                                                                       \
-        range,                                                                                     \
-        help,                                                                                      \
-        flags,                                                                                     \
-        offsetof(owner, field),                                                                    \
-        FORM(((owner *)0)->field),                                                                 \
-        each},
+#define ROW(path, owner, field, each, type, def, range, flags, help)                                                   \
+    {path, DT_T_##type, def, range, help, flags, offsetof(owner, field), FORM(((owner *)0)->field), each},
 #define SECTION(name)
 #define END(name)
 #define EACH(one, section, many)
 #define END_EACH(many)
 #define MEMBER(...)
-#define KEY(section, name, ...)                                                                    \
-    ROW(#section "." #name, dt_config, section.name, EACH_NONE, __VA_ARGS__)
-#define KEY_AS(section, key, name, ...)                                                            \
-    ROW(#section "." #key, dt_config, section.name, EACH_NONE, __VA_ARGS__)
-#define KEY_IN(section, part, name, ...)                                                           \
-    ROW(#section "." #name, dt_config, section.part.name, EACH_NONE, __VA_ARGS__)
-#define OF(one, many, name, ...)                                                                   \
-    ROW(#many ".*." #name, dt_config_##one, name, EACH_##one, __VA_ARGS__)
-#define OF_IN(one, many, part, name, ...)                                                          \
-    ROW(#many ".*." #name, dt_config_##one, part.name, EACH_##one, __VA_ARGS__)
+#define KEY(section, name, ...)           ROW(#section "." #name, dt_config, section.name, EACH_NONE, __VA_ARGS__)
+#define KEY_AS(section, key, name, ...)   ROW(#section "." #key, dt_config, section.name, EACH_NONE, __VA_ARGS__)
+#define KEY_IN(section, part, name, ...)  ROW(#section "." #name, dt_config, section.part.name, EACH_NONE, __VA_ARGS__)
+#define OF(one, many, name, ...)          ROW(#many ".*." #name, dt_config_##one, name, EACH_##one, __VA_ARGS__)
+#define OF_IN(one, many, part, name, ...) ROW(#many ".*." #name, dt_config_##one, part.name, EACH_##one, __VA_ARGS__)
 static const dt_config_key keys[] = {
 #include "config.def"
 };
@@ -125,12 +110,10 @@ enum { N_ROWS = sizeof keys / sizeof *keys };
 
 const char *dt_config_type_name(dt_config_type kind) {
     static const char *const names[] = {
-        [DT_T_INT] = "INT",     [DT_T_REAL] = "REAL",     [DT_T_BOOL] = "BOOL",
-        [DT_T_STR] = "STR",     [DT_T_ENUM] = "ENUM",     [DT_T_TIME] = "TIME",
-        [DT_T_BYTES] = "BYTES", [DT_T_AMOUNT] = "AMOUNT", [DT_T_SIZE_HW] = "SIZE_HW",
-        [DT_T_NORM] = "NORM",   [DT_T_STRS] = "STRS",     [DT_T_SETS] = "SETS",
-        [DT_T_PART] = "PART",   [DT_T_LIST] = "LIST",     [DT_T_WORDS] = "LIST",
-        [DT_T_MAP] = "MAP"};
+        [DT_T_INT] = "INT",         [DT_T_REAL] = "REAL", [DT_T_BOOL] = "BOOL",   [DT_T_STR] = "STR",
+        [DT_T_ENUM] = "ENUM",       [DT_T_TIME] = "TIME", [DT_T_BYTES] = "BYTES", [DT_T_AMOUNT] = "AMOUNT",
+        [DT_T_SIZE_HW] = "SIZE_HW", [DT_T_NORM] = "NORM", [DT_T_STRS] = "STRS",   [DT_T_SETS] = "SETS",
+        [DT_T_PART] = "PART",       [DT_T_LIST] = "LIST", [DT_T_WORDS] = "LIST",  [DT_T_MAP] = "MAP"};
     return names[kind];
 }
 
@@ -304,8 +287,7 @@ const char *config_words_at(dt_arena *a, const char *parent) {
         walk(&rest, &left);
         if (*left || !*rest || *rest == '*') continue;
         const char *word = dt_arena_printf(a, "%.*s", (int)segment_length(rest), rest);
-        if (dt_word_index(words, word) < 0)
-            words = dt_arena_printf(a, "%s%s%s", words, *words ? "|" : "", word);
+        if (dt_word_index(words, word) < 0) words = dt_arena_printf(a, "%s%s%s", words, *words ? "|" : "", word);
     }
     return words;
 }
@@ -339,12 +321,10 @@ const char *config_suggest_key(dt_arena *a, const char *path) {
     const char *here = foreign_key(last), *words = config_words_at(a, parent);
     if (here) return dt_arena_printf(a, "; in dtrain: %s", here);
     const char *near = config_nearest_word(a, words, last);
-    if (near)
-        return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);
+    if (near) return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);
     for (size_t i = 0; i < N_ROWS; i++) { // the right name in the wrong place
         const char *d = strrchr(keys[i].path, '.');
-        if (d && strcmp(d + 1, last) == 0)
-            return dt_arena_printf(a, "; did you mean '%s'?", keys[i].path);
+        if (d && strcmp(d + 1, last) == 0) return dt_arena_printf(a, "; did you mean '%s'?", keys[i].path);
     }
     return *words ? dt_arena_printf(a, "; expected one of %s", comma_separated(a, words)) : "";
 }

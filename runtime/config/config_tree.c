@@ -40,8 +40,8 @@ void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *i
 
 bool config_is_null(const dt_cnode *n) {
     return n->kind == DT_C_SCALAR && !n->quoted &&
-           (!*n->text || !strcmp(n->text, "~") || !strcmp(n->text, "null") ||
-            !strcmp(n->text, "Null") || !strcmp(n->text, "NULL"));
+           (!*n->text || !strcmp(n->text, "~") || !strcmp(n->text, "null") || !strcmp(n->text, "Null") ||
+            !strcmp(n->text, "NULL"));
 }
 
 bool config_is_auto(const dt_cnode *n) {
@@ -76,8 +76,7 @@ static dt_status check_bytes(const char *name, const char *text, size_t n_bytes)
     enum { MAX_DIRECTIVES = 8 };
     size_t depth = 0, directives = 0, line, column;
     if (n_bytes > CONFIG_MAX_BYTES)
-        return dt_fail(DT_E_USAGE, "%s:1:1: %zu bytes; a config has at most %d", name, n_bytes,
-                       CONFIG_MAX_BYTES);
+        return dt_fail(DT_E_USAGE, "%s:1:1: %zu bytes; a config has at most %d", name, n_bytes, CONFIG_MAX_BYTES);
     for (size_t i = 0; i < n_bytes; i++) {
         const char *what = NULL;
         if (text[i] == '[' || text[i] == '{') {
@@ -123,9 +122,8 @@ static dt_status fail_syntax(reader *r) {
         mark.line--;
         mark.column--;
     }
-    return dt_fail(DT_E_USAGE, "%s: not YAML: %s%s%s; check indentation, quotes and brackets",
-                   place_of(r, mark), p->context ? p->context : "", p->context ? ": " : "",
-                   problem);
+    return dt_fail(DT_E_USAGE, "%s: not YAML: %s%s%s; check indentation, quotes and brackets", place_of(r, mark),
+                   p->context ? p->context : "", p->context ? ": " : "", problem);
 }
 
 static dt_status next(reader *r) {
@@ -136,10 +134,8 @@ static dt_status next(reader *r) {
 
 static dt_status check_scalar(reader *r) {
     const char *text = (const char *)r->event.data.scalar.value;
-    if (strlen(text) != r->event.data.scalar.length)
-        return fail_here(r, "a NUL character inside text");
-    if (dt_url_check(text) != DT_OK)
-        return dt_fail_context(DT_E_USAGE, "%s", place_of(r, r->event.start_mark));
+    if (strlen(text) != r->event.data.scalar.length) return fail_here(r, "a NUL character inside text");
+    if (dt_url_check(text) != DT_OK) return dt_fail_context(DT_E_USAGE, "%s", place_of(r, r->event.start_mark));
     return DT_OK;
 }
 
@@ -185,8 +181,7 @@ static dt_status read_key(reader *r, const dt_cnode *map, const char **key) {
     for (size_t i = 0; i < map->n; i++)
         if (strcmp(map->keys[i], text) == 0)
             return dt_fail(DT_E_USAGE, "%s: duplicate key '%s'; first at %s: keep one of them",
-                           place_of(r, r->event.start_mark), config_shown(r->arena, text),
-                           map->items[i]->key_where);
+                           place_of(r, r->event.start_mark), config_shown(r->arena, text), map->items[i]->key_where);
     if (map->n == CONFIG_MAX_KEYS) return fail_here(r, "more than 512 keys in one map");
     *key = dt_arena_strdup(r->arena, text);
     return DT_OK;
@@ -251,18 +246,16 @@ static dt_status read_document(reader *r, dt_cnode **out) {
     DT_TRY(read_node(r, out, 0));
     assert(r->event.type == YAML_DOCUMENT_END_EVENT);
     DT_TRY(next(r));
-    if (r->event.type != YAML_STREAM_END_EVENT)
-        return fail_here(r, "a second document; a config is one document");
+    if (r->event.type != YAML_STREAM_END_EVENT) return fail_here(r, "a second document; a config is one document");
     return DT_OK;
 }
 
-dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place,
-                           const char *text, size_t n_bytes) {
+dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place, const char *text,
+                           size_t n_bytes) {
     if (n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3, n_bytes -= 3; // Windows
     DT_TRY(check_bytes(name, text, n_bytes));
     reader r = {.arena = a, .name = name, .place = place, .text = text};
-    if (!yaml_parser_initialize(&r.parser))
-        return dt_fail(DT_E_INTERNAL, "libyaml: no memory for a parser");
+    if (!yaml_parser_initialize(&r.parser)) return dt_fail(DT_E_INTERNAL, "libyaml: no memory for a parser");
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n_bytes);
     dt_status st = read_document(&r, out);

@@ -26,8 +26,7 @@ static int64_t int_of(const dt_config_key *row, const char *text) {
 
 static double real_of(const dt_config_key *row, const char *text) {
     double v = 0;
-    if (row->kind == DT_T_TIME ? config_parse_time(text, &v) : config_parse_real(text, &v))
-        return v;
+    if (row->kind == DT_T_TIME ? config_parse_time(text, &v) : config_parse_real(text, &v)) return v;
     config_programming_error(row->path, "not a number");
 }
 
@@ -57,8 +56,7 @@ static void fill_field(dt_config *c, const dt_config_key *row, void *field, cons
         *(dt_opt_int *)field = text ? (dt_opt_int){true, int_of(row, text)} : (dt_opt_int){0};
         break;
     case FORM_AUTO_INT:
-        *(dt_auto_int *)field =
-            is_auto ? (dt_auto_int){true, 0} : (dt_auto_int){false, int_of(row, text)};
+        *(dt_auto_int *)field = is_auto ? (dt_auto_int){true, 0} : (dt_auto_int){false, int_of(row, text)};
         break;
     case FORM_REAL:
         *(double *)field = text ? real_of(row, text) : 0;
@@ -67,8 +65,7 @@ static void fill_field(dt_config *c, const dt_config_key *row, void *field, cons
         *(dt_opt_real *)field = text ? (dt_opt_real){true, real_of(row, text)} : (dt_opt_real){0};
         break;
     case FORM_AUTO_REAL:
-        *(dt_auto_real *)field =
-            is_auto ? (dt_auto_real){true, 0} : (dt_auto_real){false, real_of(row, text)};
+        *(dt_auto_real *)field = is_auto ? (dt_auto_real){true, 0} : (dt_auto_real){false, real_of(row, text)};
         break;
     case FORM_BOOL:
         *(bool *)field = text && config_parse_bool(text, &truth) && truth;
@@ -81,8 +78,7 @@ static void fill_field(dt_config *c, const dt_config_key *row, void *field, cons
         break;
     case FORM_AMOUNT:
         *(dt_amount *)field = (dt_amount){0};
-        if (text && !config_parse_amount(text, field))
-            config_programming_error(row->path, "not an amount");
+        if (text && !config_parse_amount(text, field)) config_programming_error(row->path, "not an amount");
         break;
     case FORM_WORDS:
         *(dt_words *)field = n ? words_of(c, row, n) : (dt_words){0};
@@ -108,9 +104,9 @@ typedef struct array {
 #define KEY_IN(...)
 #define OF(...)
 #define OF_IN(...)
-#define EACH(one, section, many)                                                                   \
-    [EACH_##one] = {#section "." #many, offsetof(dt_config, section.many),                         \
-                    offsetof(dt_config, section.n_##many), sizeof(dt_config_##one)},
+#define EACH(one, section, many)                                                                                       \
+    [EACH_##one] = {#section "." #many, offsetof(dt_config, section.many), offsetof(dt_config, section.n_##many),      \
+                    sizeof(dt_config_##one)},
 static const array arrays[] = {
 #include "config.def"
 };
@@ -127,8 +123,7 @@ static void fill_array(dt_config *c, const array *a, int each) {
         for (size_t k = 0; k < n_rows; k++)
             if (rows[k].each == each)
                 fill_field(c, &rows[k], item + rows[k].offset,
-                           i < n ? dt_cnode_get(map->items[i], strrchr(rows[k].path, '.') + 1)
-                                 : NULL);
+                           i < n ? dt_cnode_get(map->items[i], strrchr(rows[k].path, '.') + 1) : NULL);
     }
     *(char **)((char *)c + a->items) = items;
     *(int *)((char *)c + a->n_items) = (int)n;
@@ -176,8 +171,7 @@ const char *dt_config_where(const dt_config *c, dt_key key) {
 }
 
 static const char *text_at(const dt_config *c, const char *path, const dt_config_key **row) {
-    if (config_match_path(path, row) != MATCH_LEAF)
-        config_programming_error(path, "not in config.def");
+    if (config_match_path(path, row) != MATCH_LEAF) config_programming_error(path, "not in config.def");
     const dt_cnode *n = config_find(c, path);
     return n ? dt_cnode_str(n) : NULL;
 }
@@ -208,8 +202,7 @@ const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i) {
         if (i-- > 0) continue;
         const int parent = (int)(strrchr(row->path, '.') - row->path);
         char *path = dt_xprintf("%.*s.%.*s", parent, row->path, (int)strcspn(name, " "), name);
-        if (config_match_path(path, &owned) != MATCH_LEAF)
-            config_programming_error(path, "not in config.def");
+        if (config_match_path(path, &owned) != MATCH_LEAF) config_programming_error(path, "not in config.def");
         free(path);
         return owned;
     }
@@ -267,8 +260,7 @@ void dt_config_take_moments(dt_config *c, const dt_config *from, bool any_source
         const char *path = dt_arena_printf(&c->arena, "data.fields.%s.normalize", id);
         bool numeric;
         if (!any_source &&
-            !dt_config_same_at(c, from, dt_arena_printf(&c->arena, "data.fields.%s.source", id),
-                               &numeric))
+            !dt_config_same_at(c, from, dt_arena_printf(&c->arena, "data.fields.%s.source", id), &numeric))
             continue;
         const dt_cnode *mine = config_find(c, path), *is = config_find(from, path);
         if (!mine || !is || !config_is_auto(mine) || config_is_auto(is)) continue;
@@ -308,6 +300,5 @@ void dt_config_unset_section(dt_config *c, const char *section) {
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t k = 0; k < n_rows; k++)
-        if (strncmp(rows[k].path, section, n) == 0 && rows[k].path[n] == '.')
-            dt_config_unset(c, rows[k].offset);
+        if (strncmp(rows[k].path, section, n) == 0 && rows[k].path[n] == '.') dt_config_unset(c, rows[k].offset);
 }

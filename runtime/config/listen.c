@@ -23,8 +23,7 @@ dt_status dt_listen_read(dt_listen *out, const dt_config *c) {
     if (n < sizeof host && n > 2 && host[0] == '[' && host[n - 1] == ']') {
         host[n - 1] = 0;
         out->v6.sin6_family = AF_INET6;
-        if (inet_pton(AF_INET6, host + 1, &out->v6.sin6_addr) == 1 &&
-            read_port(colon + 1, &out->v6.sin6_port))
+        if (inet_pton(AF_INET6, host + 1, &out->v6.sin6_addr) == 1 && read_port(colon + 1, &out->v6.sin6_port))
             return DT_OK;
     } else if (inet_pton(AF_INET, host, &out->v4.sin_addr) == 1) {
         out->v4.sin_family = AF_INET;

@@ -8,8 +8,8 @@
 #include <string.h>
 
 static dt_status fail_item(const dt_cnode *n, const char *key, const char *expected) {
-    return dt_fail(DT_E_USAGE, "%s: train.groups: %s is %s%s%s; expected %s", dt_cnode_where(n),
-                   key, n->kind == DT_C_SCALAR ? "'" : "",
+    return dt_fail(DT_E_USAGE, "%s: train.groups: %s is %s%s%s; expected %s", dt_cnode_where(n), key,
+                   n->kind == DT_C_SCALAR ? "'" : "",
                    n->kind == DT_C_SCALAR ? n->text
                    : n->kind == DT_C_LIST ? "a list"
                                           : "a map",
@@ -23,15 +23,13 @@ static dt_status read_factor(const dt_cnode *n, const char *key, double *out) {
 
 static dt_status read_match(dt_param_group *g, const dt_cnode *n) {
     if (n->kind != DT_C_SCALAR || config_is_null(n))
-        return fail_item(n, "match",
-                         "a regular expression of tensor names, such as 'layer[1-3].*'");
+        return fail_item(n, "match", "a regular expression of tensor names, such as 'layer[1-3].*'");
     char *whole = dt_xprintf("^(%s)$", n->text);
     char why[DT_REGULAR_WHY];
     const bool good = dt_regular_compile(&g->regex, whole, REG_NOSUB, why);
     free(whole);
     if (!good)
-        return dt_fail(DT_E_USAGE,
-                       "%s: train.groups: '%s' is not a POSIX extended regular expression: %s",
+        return dt_fail(DT_E_USAGE, "%s: train.groups: '%s' is not a POSIX extended regular expression: %s",
                        dt_cnode_where(n), n->text, why);
     g->match = n->text;
     return DT_OK;
@@ -58,11 +56,9 @@ static dt_status read_key(dt_param_group *g, const char *key, const dt_cnode *n)
 
 static dt_status read_group(dt_param_group *g, const dt_cnode *n) {
     *g = (dt_param_group){.node = n, .lr = 1, .decay = 1};
-    if (n->kind != DT_C_MAP)
-        return fail_item(n, "a group", "a map such as {match: 'layer1.*', lr: 0.1}");
+    if (n->kind != DT_C_MAP) return fail_item(n, "a group", "a map such as {match: 'layer1.*', lr: 0.1}");
     for (size_t i = 0; i < n->n; i++) DT_TRY(read_key(g, n->keys[i], n->items[i]));
-    if (!g->match)
-        return dt_fail(DT_E_USAGE, "%s: train.groups: this group has no match", dt_cnode_where(n));
+    if (!g->match) return dt_fail(DT_E_USAGE, "%s: train.groups: this group has no match", dt_cnode_where(n));
     if (g->freeze && g->thaws)
         return dt_fail(DT_E_USAGE,
                        "%s: train.groups: freeze keeps these tensors as they are for good, "
@@ -86,8 +82,8 @@ dt_status dt_param_groups_read(dt_param_groups *g, const dt_config *c) {
         n_thaws += group->thaws;
     }
     if (n_thaws > DT_MAX_THAWS)
-        return dt_config_fail(c, "train.groups", "%d groups have a freeze_until, at most %d can",
-                              n_thaws, DT_MAX_THAWS);
+        return dt_config_fail(c, "train.groups", "%d groups have a freeze_until, at most %d can", n_thaws,
+                              DT_MAX_THAWS);
     return DT_OK;
 }
 
@@ -120,8 +116,7 @@ static void list_modules(const char *const *names, int n, char *text, size_t cap
 }
 
 // The names that only part of the pattern is in: "layer1" is in "layer1.0.conv1.weight".
-static void list_near(const dt_param_group *g, const char *const *names, int n, char *text,
-                      size_t cap) {
+static void list_near(const dt_param_group *g, const char *const *names, int n, char *text, size_t cap) {
     regex_t part;
     size_t at = 0;
     int n_near = 0;
@@ -135,8 +130,7 @@ static void list_near(const dt_param_group *g, const char *const *names, int n, 
     regfree(&part);
 }
 
-static dt_status fail_empty(const dt_param_groups *all, const dt_param_group *g,
-                            const char *const *names, int n) {
+static dt_status fail_empty(const dt_param_groups *all, const dt_param_group *g, const char *const *names, int n) {
     char near[512] = "", modules[512] = "";
     for (int i = 0; i < n; i++) {
         if (regexec(&g->regex, names[i], 0, NULL, 0) != 0) continue;

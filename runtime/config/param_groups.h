@@ -21,8 +21,7 @@ typedef struct dt_param_group {
     bool freeze; // for good
     bool thaws;
     dt_amount until; // thaws: when
-    int64_t
-        thaw; // its step; the caller sets those of groups that thaw, once it knows the run's length
+    int64_t thaw;    // its step; the caller sets those of groups that thaw, once it knows the run's length
 } dt_param_group;
 
 typedef struct dt_param_groups {

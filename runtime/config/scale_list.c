@@ -22,8 +22,7 @@ static dt_status read_side(dt_scale_item *s, const dt_cnode *n) {
 static dt_status read_key(dt_scale_item *s, const char *key, const dt_cnode *n) {
     if (strcmp(key, "side") == 0) return read_side(s, n);
     if (strcmp(key, "from") != 0)
-        return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in model.scales; expected side or from",
-                       n->key_where, key);
+        return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in model.scales; expected side or from", n->key_where, key);
     s->joins = n->kind == DT_C_SCALAR && config_parse_amount(n->text, &s->from);
     return s->joins ? DT_OK : fail_item(n, "an amount such as 500 steps, 2 epochs or 30%");
 }
@@ -41,8 +40,8 @@ dt_status dt_scales_read(dt_scales *s, const dt_config *c) {
     s->n = 0;
     if (!list) return DT_OK;
     if (list->n < 1 || list->n > DT_MAX_SCALES)
-        return dt_config_fail(c, "model.scales", "model.scales: expected 1 to %d scales, found %d",
-                              DT_MAX_SCALES, (int)list->n);
+        return dt_config_fail(c, "model.scales", "model.scales: expected 1 to %d scales, found %d", DT_MAX_SCALES,
+                              (int)list->n);
     for (size_t i = 0; i < list->n; i++) {
         dt_scale_item x;
         DT_TRY(read_scale(&x, list->items[i]));
@@ -55,6 +54,5 @@ dt_status dt_scales_read(dt_scales *s, const dt_config *c) {
         begins |= !x.joins;
     }
     if (begins) return DT_OK;
-    return dt_config_fail(c, "model.scales",
-                          "every scale joins later: leave out `from` of the one that begins");
+    return dt_config_fail(c, "model.scales", "every scale joins later: leave out `from` of the one that begins");
 }

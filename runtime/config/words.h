@@ -9,19 +9,17 @@
 #define DT_CONFIG_WORDS_H
 
 // Fixed lists: W(PREFIX, word) for each word.
-#define DT_REPRODUCIBLE_WORDS(W)                                                                   \
-    W(REPRODUCIBLE, elastic) W(REPRODUCIBLE, resume) W(REPRODUCIBLE, off)
-#define DT_RESUME_WORDS(W)   W(RESUME, auto) W(RESUME, never) W(RESUME, force)
-#define DT_DEVICE_WORDS(W)   W(DEVICE, auto) W(DEVICE, cpu) W(DEVICE, cuda)
-#define DT_WINOGRAD_WORDS(W) W(WINOGRAD, auto) W(WINOGRAD, off)
-#define DT_PRECISION_WORDS(W)                                                                      \
-    W(PRECISION, auto) W(PRECISION, fp32) W(PRECISION, bf16) W(PRECISION, fp16)
+#define DT_REPRODUCIBLE_WORDS(W)   W(REPRODUCIBLE, elastic) W(REPRODUCIBLE, resume) W(REPRODUCIBLE, off)
+#define DT_RESUME_WORDS(W)         W(RESUME, auto) W(RESUME, never) W(RESUME, force)
+#define DT_DEVICE_WORDS(W)         W(DEVICE, auto) W(DEVICE, cpu) W(DEVICE, cuda)
+#define DT_WINOGRAD_WORDS(W)       W(WINOGRAD, auto) W(WINOGRAD, off)
+#define DT_PRECISION_WORDS(W)      W(PRECISION, auto) W(PRECISION, fp32) W(PRECISION, bf16) W(PRECISION, fp16)
 #define DT_GRADIENT_DTYPE_WORDS(W) W(GRADIENT_DTYPE, fp32) W(GRADIENT_DTYPE, bf16)
 #define DT_ON_ERROR_WORDS(W)       W(ON_ERROR, fail) W(ON_ERROR, skip) W(ON_ERROR, quarantine)
 #define DT_PAD_WORDS(W)            W(PAD, zero) W(PAD, wrap) W(PAD, reflect)
-#define DT_FEATURE_WORDS(W)                                                                        \
-    W(FEATURE, waveform)                                                                           \
-    W(FEATURE, spectrogram)                                                                        \
+#define DT_FEATURE_WORDS(W)                                                                                            \
+    W(FEATURE, waveform)                                                                                               \
+    W(FEATURE, spectrogram)                                                                                            \
     W(FEATURE, logspectrogram) W(FEATURE, mel) W(FEATURE, logmel) W(FEATURE, mfcc)
 #define DT_EDGES_WORDS(W)      W(EDGES, reflect) W(EDGES, zero)
 #define DT_MEL_SCALE_WORDS(W)  W(MEL_SCALE, htk) W(MEL_SCALE, slaney)
@@ -35,21 +33,19 @@
 #define DT_BY_WORDS(W)         W(BY, sample) W(BY, record)
 #define DT_SHUFFLE_WORDS(W)    W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
 #define DT_AUGMENT_ON_WORDS(W) W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
-#define DT_CACHE_WORDS(W)                                                                          \
-    W(CACHE, none) W(CACHE, auto) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
+#define DT_CACHE_WORDS(W)      W(CACHE, none) W(CACHE, auto) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
 #define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
 #define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention) W(FUSION, gated)
 #define DT_STEM_WORDS(W)       W(STEM, imagenet) W(STEM, small) W(STEM, deep)
 #define DT_PAD_TYPE_WORDS(W)   W(PAD_TYPE, symmetric) W(PAD_TYPE, same)
 #define DT_POOL_WORDS(W)       W(POOL, cls) W(POOL, mean)
 #define DT_SHARD_WORDS(W)      W(SHARD, none) W(SHARD, optimizer)
-#define DT_SIZE_WORDS(W)                                                                           \
-    W(SIZE, auto)                                                                                  \
+#define DT_SIZE_WORDS(W)                                                                                               \
+    W(SIZE, auto)                                                                                                      \
     W(SIZE, ti) W(SIZE, s) W(SIZE, b) W(SIZE, l) W(SIZE, b0) W(SIZE, b1) W(SIZE, b2)
 #define DT_GELU_WORDS(W)   W(GELU, exact) W(GELU, tanh)
 #define DT_ANGLES_WORDS(W) W(ANGLES, degrees) W(ANGLES, radians)
-#define DT_DEPTH_WORDS(W)                                                                          \
-    W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50) W(DEPTH, 101) W(DEPTH, 152)
+#define DT_DEPTH_WORDS(W)  W(DEPTH, 10) W(DEPTH, 18) W(DEPTH, 34) W(DEPTH, 50) W(DEPTH, 101) W(DEPTH, 152)
 
 // A word of a list that grows: the place in its list, which is a constant of the list's enum.
 typedef int dt_word;

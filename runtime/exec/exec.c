@@ -63,10 +63,8 @@ static const void *resolve(const dt_exec *e, const dt_ref *ref) {
 }
 
 static void note_patch(dt_exec *e, const dt_ref *ref, const void **where) {
-    if (ref->place == DT_P_GRAD)
-        e->grad_patches[e->n_grad_patches++] = (pointer_patch){where, ref->offset};
-    if (ref->place == DT_P_INPUT)
-        e->input_patches[e->n_input_patches++] = (pointer_patch){where, ref->offset};
+    if (ref->place == DT_P_GRAD) e->grad_patches[e->n_grad_patches++] = (pointer_patch){where, ref->offset};
+    if (ref->place == DT_P_INPUT) e->input_patches[e->n_input_patches++] = (pointer_patch){where, ref->offset};
 }
 
 static void place_pack(dt_exec *e, const dt_instruction *s, instruction_pointers *t, int i) {
@@ -82,12 +80,10 @@ static void place_pack(dt_exec *e, const dt_instruction *s, instruction_pointers
 static void resolve_instructions(dt_exec *e) {
     const dt_plan *p = e->plan;
     size_t n_refs = 1;
-    for (int k = 0; k < p->n_instructions; k++)
-        n_refs += (size_t)(p->instructions[k].n_in + p->instructions[k].n_out);
+    for (int k = 0; k < p->n_instructions; k++) n_refs += (size_t)(p->instructions[k].n_in + p->instructions[k].n_out);
     e->grad_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
     e->input_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
-    e->instructions =
-        dt_arena_alloc(&e->arena, sizeof(instruction_pointers) * (size_t)(p->n_instructions + 1));
+    e->instructions = dt_arena_alloc(&e->arena, sizeof(instruction_pointers) * (size_t)(p->n_instructions + 1));
     for (int k = 0; k < p->n_instructions; k++) {
         const dt_instruction *s = &p->instructions[k];
         instruction_pointers *t = &e->instructions[k];
@@ -121,8 +117,7 @@ dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int replica) {
     }
     dt_flat_buffer_add(&e->memory, (void **)&e->flat, plan->flat_bytes + 64);
     dt_flat_buffer_add(&e->memory, (void **)&e->staging, staging_bytes);
-    dt_flat_buffer_add(&e->memory, (void **)&e->device_step,
-                       plan->backend->device ? sizeof *e->device_step : 0);
+    dt_flat_buffer_add(&e->memory, (void **)&e->device_step, plan->backend->device ? sizeof *e->device_step : 0);
     const dt_status st = dt_flat_buffer_alloc(&e->memory, plan->backend, "activations");
     if (st != DT_OK) {
         dt_exec_destroy(e);
@@ -164,8 +159,7 @@ bool dt_exec_bind(dt_exec *e, const char *name, const void *data) {
 
 static void use_grad_flat(dt_exec *e, float *grad) {
     if (grad == e->grad) return;
-    for (int i = 0; i < e->n_grad_patches; i++)
-        *e->grad_patches[i].where = grad + e->grad_patches[i].offset;
+    for (int i = 0; i < e->n_grad_patches; i++) *e->grad_patches[i].where = grad + e->grad_patches[i].offset;
     e->grad = grad;
 }
 
@@ -192,8 +186,8 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
     const instruction_pointers *t = &e->instructions[k];
     void *stream = a->stream ? a->stream : custom_stream(e);
     if (!s->kernel) {
-        p->backend->reorder(p->backend, p->opts.threads, &p->graph->values[s->value].shape,
-                            t->in[0], s->type, s->from, t->out[0], s->type, s->to, stream);
+        p->backend->reorder(p->backend, p->opts.threads, &p->graph->values[s->value].shape, t->in[0], s->type, s->from,
+                            t->out[0], s->type, s->to, stream);
         return;
     }
     dt_run r = {.in = t->in,
@@ -207,8 +201,7 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
                 .stream = stream};
     for (int i = 0; i < s->instance.n_packs; i++) {
         const dt_pack_request *pack = &s->instance.packs[i];
-        if (s->pack_ids[i] < 0)
-            pack->pack(pack->ctx, &t->dense[i], t->packed[i], s->instance.threads, stream);
+        if (s->pack_ids[i] < 0) pack->pack(pack->ctx, &t->dense[i], t->packed[i], s->instance.threads, stream);
     }
     const dt_node *node = s->instance.node;
     dt_rank_at("node", node->name);
@@ -268,10 +261,8 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
             dt_value v = s->instance.node->out[i];
             if (v == DT_NONE) continue;
             const dt_value_info *info = &g->values[v];
-            const dt_layout l =
-                info->kind == DT_V_TEMP ? s->instance.out_layout[i] : dt_dense(); // else f32, dense
-            size_t n_bytes =
-                (size_t)dt_layout_elements(l, &info->shape) * dt_dtype_size(info->dtype);
+            const dt_layout l = info->kind == DT_V_TEMP ? s->instance.out_layout[i] : dt_dense(); // else f32, dense
+            size_t n_bytes = (size_t)dt_layout_elements(l, &info->shape) * dt_dtype_size(info->dtype);
             if (!all_finite(e, info, e->instructions[k].out[i], n_bytes)) bad = info->name;
         }
     }
@@ -287,8 +278,8 @@ static size_t most_shown(const dt_graph *g) {
     return (size_t)most + 1;
 }
 
-void dt_exec_run_shown(dt_exec *e, const dt_exec_args *a,
-                       void (*look)(void *ctx, dt_value v, const float *x), void *ctx) {
+void dt_exec_run_shown(dt_exec *e, const dt_exec_args *a, void (*look)(void *ctx, dt_value v, const float *x),
+                       void *ctx) {
     const dt_plan *p = e->plan;
     dt_backend *b = p->backend;
     float *dense = dt_xcalloc(most_shown(p->graph), sizeof *dense);
@@ -301,8 +292,8 @@ void dt_exec_run_shown(dt_exec *e, const dt_exec_args *a,
         const dt_value v = s->instance.node->out[0];
         const dt_value_info *info = &p->graph->values[v];
         if (info->kind != DT_V_TEMP || info->dtype != DT_F32) continue;
-        b->reorder(b, p->opts.threads, &info->shape, e->instructions[k].out[0], DT_F32,
-                   s->instance.out_layout[0], dense, DT_F32, dt_dense(), NULL);
+        b->reorder(b, p->opts.threads, &info->shape, e->instructions[k].out[0], DT_F32, s->instance.out_layout[0],
+                   dense, DT_F32, dt_dense(), NULL);
         look(ctx, v, dense);
     }
     free(dense);
@@ -320,8 +311,8 @@ int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t c
         const dt_form *f = &p->forms[p->form_of[v]];
         const void *data = resolve(e, &f->ref);
         if (!data) return -1;
-        p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging,
-                            DT_F32, dt_dense(), custom_stream(e));
+        p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging, DT_F32, dt_dense(),
+                            custom_stream(e));
         p->backend->copy_to_host(p->backend, out, e->staging, (size_t)n * sizeof(float));
         return n;
     }

@@ -30,16 +30,15 @@ typedef struct dt_exec_args {
     dt_step_block step;
     const dt_step_block *device_step; // device only: the step block in its memory, or NULL
     void *stream;                     // device only; NULL: the device's own
-    float *grad;     // gradient buffer; NULL for inference graphs with neither GRAD nor STAT
-    bool accumulate; // add to the flat buffer (false: the first micro-batch overwrites it)
+    float *grad;                      // gradient buffer; NULL for inference graphs with neither GRAD nor STAT
+    bool accumulate;                  // add to the flat buffer (false: the first micro-batch overwrites it)
     // Called after the node that finishes gradient i of graph->grads: all of its producers have
     // run. NULL: not called.
     void (*on_grad)(void *ctx, int grad_index);
     // Called between nodes, to advance communication. NULL: not called.
     void (*poll)(void *ctx);
     void *ctx;
-    const dt_run_ranks
-        *ranks; // of nodes that are collectives (sync_batch_norm); NULL: this rank is alone
+    const dt_run_ranks *ranks; // of nodes that are collectives (sync_batch_norm); NULL: this rank is alone
 } dt_exec_args;
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *args);
@@ -49,8 +48,8 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *args);
 
 // dt_exec_run that passes to look() each forward node's first result where that is f32: its elements, dense, valid
 // during the call. Slow. CPU only.
-void dt_exec_run_shown(dt_exec *e, const dt_exec_args *args,
-                       void (*look)(void *ctx, dt_value v, const float *x), void *ctx);
+void dt_exec_run_shown(dt_exec *e, const dt_exec_args *args, void (*look)(void *ctx, dt_value v, const float *x),
+                       void *ctx);
 
 // Copies a named graph output, dense f32, into out (cap elements, the host's); returns its element
 // count or -1. On a device the run must have been on the device's own stream.

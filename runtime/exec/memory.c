@@ -18,8 +18,7 @@ static _Thread_local const dt_plan_buffer *sort_base; // qsort has no context ar
 
 static int by_size_then_index(const void *a, const void *b) {
     int i = *(const int *)a, j = *(const int *)b;
-    if (sort_base[i].n_bytes != sort_base[j].n_bytes)
-        return sort_base[i].n_bytes > sort_base[j].n_bytes ? -1 : 1;
+    if (sort_base[i].n_bytes != sort_base[j].n_bytes) return sort_base[i].n_bytes > sort_base[j].n_bytes ? -1 : 1;
     return i - j;
 }
 
@@ -28,8 +27,7 @@ static bool live_together(const dt_plan_buffer *a, const dt_plan_buffer *b) {
 }
 
 // placed: indices in ascending order of offset.
-static size_t lowest_gap(const dt_plan_buffer *buffers, const int *placed, int n_placed,
-                         const dt_plan_buffer *b) {
+static size_t lowest_gap(const dt_plan_buffer *buffers, const int *placed, int n_placed, const dt_plan_buffer *b) {
     size_t at = 0;
     for (int k = 0; k < n_placed; k++) {
         const dt_plan_buffer *q = &buffers[placed[k]];
@@ -53,15 +51,13 @@ __attribute__((unused)) static bool memory_is_disjoint(const dt_plan_buffer *b, 
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
             if (b[i].n_bytes && b[j].n_bytes && live_together(&b[i], &b[j]) &&
-                b[i].offset < b[j].offset + b[j].n_bytes &&
-                b[j].offset < b[i].offset + b[i].n_bytes)
+                b[i].offset < b[j].offset + b[j].n_bytes && b[j].offset < b[i].offset + b[i].n_bytes)
                 return false;
     return true;
 }
 
 size_t dt_memory_assign(dt_plan_buffer *buffers, int n) {
-    int *order = dt_xcalloc((size_t)n + 1, sizeof(int)),
-        *placed = dt_xcalloc((size_t)n + 1, sizeof(int));
+    int *order = dt_xcalloc((size_t)n + 1, sizeof(int)), *placed = dt_xcalloc((size_t)n + 1, sizeof(int));
     for (int i = 0; i < n; i++) {
         order[i] = i;
         buffers[i].n_bytes = dt_align_up(buffers[i].n_bytes, ALIGN_BYTES);

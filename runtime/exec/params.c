@@ -27,8 +27,7 @@ typedef struct packed_copy {
     bool read_in_step; // a graph with gradients reads it
     bool in_step;      // and a parameter of it is trained: each commit packs it again
     bool taken;        // the optimizer keeps it up to date
-    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads,
-                 void *stream);
+    void (*pack)(const void *ctx, const float *const *dense, void *packed, int threads, void *stream);
     const void *ctx;
 } packed_copy;
 
@@ -42,8 +41,7 @@ struct dt_params_packs {
     int64_t step;                   // dt_params_begin
 };
 
-static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor,
-                      const dt_value_info *v) {
+static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor, const dt_value_info *v) {
     dt_param_entry *e = &list[(*n)++];
     e->name = dt_arena_strdup(&p->arena, v->name);
     e->shape = v->shape;
@@ -57,8 +55,8 @@ static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *curso
 }
 
 // Parameters that nothing trains, and buffers: the network's, or a teacher's.
-static void add_untrained(dt_params *p, const dt_graph *g, const bool *done, bool teacher,
-                          int *n_entries, int *n_buffers) {
+static void add_untrained(dt_params *p, const dt_graph *g, const bool *done, bool teacher, int *n_entries,
+                          int *n_buffers) {
     for (dt_value v = 0; v < g->n_values; v++) {
         const dt_value_info *info = &g->values[v];
         if (info->teacher != teacher) continue;
@@ -101,8 +99,7 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
 }
 
 static void add_flat(dt_params *p, float **flat, int64_t n) {
-    if (n == 0)
-        n = dt_flat_extent(1); // a rank that owns nothing of the average has one all the same
+    if (n == 0) n = dt_flat_extent(1); // a rank that owns nothing of the average has one all the same
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
 
@@ -168,20 +165,18 @@ static dt_status check_memory(const dt_params *p) {
     p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
     if (p->flat.n_bytes <= free_bytes) return DT_OK;
     const double weights = (double)(p->n_master + p->n_buffer) * sizeof(float) * mib;
-    return dt_fail(
-        DT_E_USAGE,
-        "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
-        "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
-        "Take a smaller network%s%s",
-        weights, (double)(p->n_slot[0] + p->n_slot[1]) * sizeof(float) * mib,
-        (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib,
-        (double)free_bytes * mib,
-        p->n_slots > 1 ? ", an optimizer with one moment (train.optimizer.name)" : "",
-        p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
+    return dt_fail(DT_E_USAGE,
+                   "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
+                   "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
+                   "Take a smaller network%s%s",
+                   weights, (double)(p->n_slot[0] + p->n_slot[1]) * sizeof(float) * mib,
+                   (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib,
+                   (double)free_bytes * mib,
+                   p->n_slots > 1 ? ", an optimizer with one moment (train.optimizer.name)" : "",
+                   p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
-dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                            int n_grad_buffers) {
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers) {
     dt_params *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
     p->backend = b;
@@ -210,8 +205,7 @@ dt_status dt_params_take(dt_params *p) {
     return dt_params_place_packs(p);
 }
 
-dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                           int n_grad_buffers) {
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers) {
     dt_params *p = NULL;
     DT_TRY(dt_params_lay_out(&p, g, b, n_slots, n_grad_buffers));
     const dt_status st = dt_params_take(p);
@@ -259,8 +253,8 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
 }
 
 // `flat` is zeroed memory.
-static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed,
-                      float *flat, int64_t n_elements) {
+static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed, float *flat,
+                      int64_t n_elements) {
     const bool device = p->backend->device != NULL;
     float *host = device ? dt_xcalloc((size_t)n_elements + 1, sizeof(float)) : flat;
     for (int i = 0; i < n; i++) init_entry(&entries[i], seed, host + entries[i].offset);
@@ -291,9 +285,7 @@ int dt_params_find_stat(const dt_params *p, const char *name) {
 static dt_status find_source(const dt_params *p, const dt_value_info *v, packed_copy *c, int i) {
     const bool buffer = v->kind == DT_V_BUFFER;
     const int id = dt_params_find(p, v->name, buffer);
-    if (id < 0)
-        return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters",
-                       v->name);
+    if (id < 0) return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters", v->name);
     c->from[i].there = true;
     c->from[i].in_buffer = buffer;
     c->from[i].entry = id;
@@ -330,8 +322,7 @@ void dt_params_begin(dt_params *p, int64_t step) {
     }
 }
 
-dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
-                                  int *id) {
+dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id) {
     struct dt_params_packs *packs = p->packs;
     for (int i = 0; i < packs->n; i++) {
         if (packs->items[i].key == r->key && packs->items[i].n_bytes == r->n_bytes) {
@@ -340,12 +331,8 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
             return DT_OK;
         }
     }
-    packed_copy c = {.key = r->key,
-                     .n_bytes = r->n_bytes,
-                     .n_params = r->n_params,
-                     .form = r->form,
-                     .pack = r->pack,
-                     .ctx = r->ctx};
+    packed_copy c = {
+        .key = r->key, .n_bytes = r->n_bytes, .n_params = r->n_params, .form = r->form, .pack = r->pack, .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
     for (int i = 0; i < r->n_params; i++)
         if (r->params[i] != DT_NONE) DT_TRY(find_source(p, &g->values[r->params[i]], &c, i));
@@ -371,9 +358,8 @@ dt_status dt_params_place_packs(dt_params *p) {
         dt_flat_buffer_add(flat, &c->memory, c->n_bytes);
         for (int i = 0; i < c->n_params; i++)
             if (c->from[i].there)
-                c->dense[i] = c->from[i].in_buffer
-                                  ? p->buffer + p->buffers[c->from[i].entry].offset
-                                  : p->master + p->entries[c->from[i].entry].offset;
+                c->dense[i] = c->from[i].in_buffer ? p->buffer + p->buffers[c->from[i].entry].offset
+                                                   : p->master + p->entries[c->from[i].entry].offset;
     }
     return dt_flat_buffer_alloc(flat, p->backend, "packed weights");
 }
@@ -402,8 +388,7 @@ static void repack(dt_params *p, bool all) {
         const packed_copy *c = &p->packs->items[i];
         if (all || c->read_in_step) c->pack(c->ctx, c->dense, c->memory, 1, d ? d->stream : NULL);
     }
-    if (d)
-        d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
+    if (d) d->synchronize(p->backend, d->stream); // an error stays with it: the first step reports it
 }
 
 void dt_params_repack(dt_params *p) {
@@ -444,12 +429,11 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
 }
 
 static bool updated_alike(const dt_segment *a, const dt_segment *b) {
-    return !a->scaled && !b->scaled && a->lr_scale == b->lr_scale && a->decay == b->decay &&
-           a->start == b->start && a->frozen == b->frozen;
+    return !a->scaled && !b->scaled && a->lr_scale == b->lr_scale && a->decay == b->decay && a->start == b->start &&
+           a->frozen == b->frozen;
 }
 
-dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
-                               bool always, int *n) {
+dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms, bool always, int *n) {
     dt_segment *s = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *s);
     *n = 0;
     for (int i = 0; i < p->n_trained_entries; i++) {

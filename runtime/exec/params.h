@@ -82,8 +82,7 @@ typedef struct dt_params {
     float *average, *buffer_average; // of master and buffer (dt_params_add_average); NULL: none
     dt_own_range *own;               // ascending
     int n_own;
-    bool
-        sharded; // there are other ranks that own the rest: slots and average have this rank's elements alone
+    bool sharded;  // there are other ranks that own the rest: slots and average have this rank's elements alone
     float **grads; // gradient buffers
     int n_grads, n_slots;
     dt_flat_buffer flat;           // holds all buffers above
@@ -99,8 +98,7 @@ typedef struct dt_params {
 // lay_out takes no memory: plans can be made of it, and the sizes of all be known (dt_params_packed_bytes,
 // dt_plan_report) before anything is taken. take then gives memory to the flat buffers and to the packed copies of all
 // plans. create is both.
-dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                            int n_grad_buffers);
+dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers);
 dt_status dt_params_take(dt_params *p);
 // Between lay_out (with n_slots 0) and take, before add_average: slots for the ranges that this rank owns, which are
 // copied; `at` is filled in.
@@ -109,8 +107,7 @@ void dt_params_add_sharded(dt_params *p, int n_slots, const dt_own_range *own, i
 void dt_params_add_average(dt_params *p);
 // Between lay_out (with n_slots 0) and take: the two slots of a factored optimizer.
 void dt_params_add_factored(dt_params *p);
-dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots,
-                           int n_grad_buffers);
+dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers);
 void dt_params_destroy(dt_params *p);
 // Initial values from seed and names alone (Philox), into fresh memory.
 void dt_params_init(dt_params *p, uint64_t seed);
@@ -119,8 +116,7 @@ int dt_params_find(const dt_params *p, const char *name, bool buffer);
 int dt_params_find_stat(const dt_params *p, const char *name);
 // Registers (or finds) a packed copy; returns its id. Called while a plan is made, which ends with place_packs: it
 // gives memory to new copies if the parameters have memory.
-dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r,
-                                  int *id);
+dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id);
 dt_status dt_params_place_packs(dt_params *p);
 void *dt_params_packed(const dt_params *p, int id);
 // Brings all packed copies up to date with master and buffers. On a device: waits until they are.
@@ -136,8 +132,7 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n);
 void dt_params_repack_part(dt_params *p, int part, int n_parts);
 // Segments of the optimizer at a step: adjacent entries that are updated alike are merged; with `norms` (dt_optimizer)
 // each entry that dt_optimizer_scales is a scaled segment of its own. Heap, caller frees.
-dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms,
-                               bool always, int *n);
+dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms, bool always, int *n);
 // The tensors of a factored optimizer at a step, heap; *n_sums: how many column_sums they need.
 dt_factored *dt_params_factored(const dt_params *p, int64_t step, int *n, int64_t *n_sums);
 // The rows of the trained tensors (dt_optimizer_args.tensors). Heap, caller frees.

@@ -28,8 +28,7 @@ static void *room_for_one(void *list, int n, int *cap, size_t size) {
 
 static int new_buffer(dt_plan *p, size_t n_bytes, int instruction) {
     p->buffers = room_for_one(p->buffers, p->n_buffers, &p->cap_buffers, sizeof *p->buffers);
-    p->buffers[p->n_buffers] =
-        (dt_plan_buffer){.n_bytes = n_bytes, .first = instruction, .last = instruction};
+    p->buffers[p->n_buffers] = (dt_plan_buffer){.n_bytes = n_bytes, .first = instruction, .last = instruction};
     return p->n_buffers++;
 }
 
@@ -48,8 +47,7 @@ static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
 }
 
 static dt_instruction *new_step(dt_plan *p, int n_in, int n_out) {
-    p->instructions = room_for_one(p->instructions, p->n_instructions, &p->cap_instructions,
-                                   sizeof *p->instructions);
+    p->instructions = room_for_one(p->instructions, p->n_instructions, &p->cap_instructions, sizeof *p->instructions);
     dt_instruction *s = &p->instructions[p->n_instructions++];
     memset(s, 0, sizeof *s);
     s->n_in = n_in;
@@ -81,8 +79,7 @@ dt_status dt_plan_take(dt_plan *p) {
     if (!p->constant) return DT_OK;
     DT_TRY(dt_flat_buffer_alloc(&p->constants, b, "constants"));
     for (dt_value v = 0; v < g->n_values; v++)
-        if (p->constant[v])
-            b->copy_to_device(b, p->constant[v], g->values[v].data, dense_bytes(&g->values[v]));
+        if (p->constant[v]) b->copy_to_device(b, p->constant[v], g->values[v].data, dense_bytes(&g->values[v]));
     return DT_OK;
 }
 
@@ -107,12 +104,10 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
     case DT_V_BUFFER:
         id = dt_params_find(p->params, info->name, info->kind == DT_V_BUFFER);
         if (id < 0)
-            return dt_fail(DT_E_INTERNAL,
-                           "graph '%s': parameter '%s' is not among the parameters of the model",
+            return dt_fail(DT_E_INTERNAL, "graph '%s': parameter '%s' is not among the parameters of the model",
                            p->graph->name, info->name);
         ref.place = info->kind == DT_V_BUFFER ? DT_P_BUFFER : DT_P_MASTER;
-        ref.offset = info->kind == DT_V_BUFFER ? p->params->buffers[id].offset
-                                               : p->params->entries[id].offset;
+        ref.offset = info->kind == DT_V_BUFFER ? p->params->buffers[id].offset : p->params->entries[id].offset;
         break;
     case DT_V_GRAD:
         id = dt_params_find(p->params, p->graph->values[info->param].name, false);
@@ -123,8 +118,7 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
     case DT_V_STAT:
         id = dt_params_find_stat(p->params, info->name);
         if (id < 0)
-            return dt_fail(DT_E_INTERNAL,
-                           "graph '%s': statistic '%s' has no place in the gradient buffer",
+            return dt_fail(DT_E_INTERNAL, "graph '%s': statistic '%s' has no place in the gradient buffer",
                            p->graph->name, info->name);
         ref.place = DT_P_GRAD;
         ref.offset = p->params->stats[id].offset;
@@ -194,22 +188,20 @@ static dt_status prepare_instance(dt_plan *p, const dt_node *n, dt_kernel_instan
         instance->in_layout[i] = p->forms[p->form_of[n->in[i]]].layout;
     }
     if (!*kernel)
-        return dt_instance_fail(instance, "backend '%s' has no %s kernel for this op",
-                                p->backend->name, n->backward ? "backward" : "forward");
+        return dt_instance_fail(instance, "backend '%s' has no %s kernel for this op", p->backend->name,
+                                n->backward ? "backward" : "forward");
     return (*kernel)->prepare(instance);
 }
 
 // Output 0 may take over an input's memory when nothing reads that input later.
-static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index,
-                             const dt_instruction *s, size_t n_bytes) {
+static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index, const dt_instruction *s,
+                             size_t n_bytes) {
     int i = s->instance.inplace_in;
     if (i < 0 || n->in[i] == DT_NONE || s->in[i].place != DT_P_FLAT) return false;
     const dt_plan_buffer *b = &p->buffers[s->in[i].buffer];
-    if (p->last_read[n->in[i]] != node_index || b->read_until > node_index || b->n_bytes != n_bytes)
-        return false;
+    if (p->last_read[n->in[i]] != node_index || b->read_until > node_index || b->n_bytes != n_bytes) return false;
     for (int j = 0; j < n->n_in; j++)
-        if (j != i && s->in[j].place == DT_P_FLAT && s->in[j].buffer == s->in[i].buffer)
-            return false;
+        if (j != i && s->in[j].place == DT_P_FLAT && s->in[j].buffer == s->in[i].buffer) return false;
     return true;
 }
 
@@ -223,8 +215,7 @@ static dt_ref share_memory(dt_plan *p, const dt_node *n, const dt_instruction *s
     return s->in[0];
 }
 
-static void place_output(dt_plan *p, const dt_node *n, int node_index, int instruction_index,
-                         int i) {
+static void place_output(dt_plan *p, const dt_node *n, int node_index, int instruction_index, int i) {
     dt_instruction *s = &p->instructions[instruction_index];
     dt_value v = n->out[i];
     const dt_value_info *info = &p->graph->values[v];
@@ -285,8 +276,7 @@ static dt_status add_node(dt_plan *p, int node_index) {
     s->kernel = kernel;
     s->instance = instance;
     s->value = DT_NONE;
-    s->label = dt_arena_printf(&p->arena, "%s%s %s", dt_op_name(n->op), n->backward ? ".bwd" : "",
-                               n->name);
+    s->label = dt_arena_printf(&p->arena, "%s%s %s", dt_op_name(n->op), n->backward ? ".bwd" : "", n->name);
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] == DT_NONE) continue;
         s->in[i] = p->forms[forms[i]].ref;
@@ -417,9 +407,8 @@ int dt_plan_instruction_grads(const dt_plan *p, int k, const int **grads) {
 static void print_tensor(const dt_plan *p, dt_value v, dt_layout l, const dt_ref *ref, FILE *out) {
     char shape[128];
     const dt_value_info *info = &p->graph->values[v];
-    dt_text_printf(out, " %s%s:%s/%s", info->name,
-                   dt_shape_print(&info->shape, shape, sizeof shape), dt_dtype_name(info->dtype),
-                   dt_layout_name(l));
+    dt_text_printf(out, " %s%s:%s/%s", info->name, dt_shape_print(&info->shape, shape, sizeof shape),
+                   dt_dtype_name(info->dtype), dt_layout_name(l));
     if (ref->place == DT_P_FLAT) fprintf(out, "@%zu", p->buffers[ref->buffer].offset);
 }
 
@@ -437,12 +426,10 @@ void dt_plan_print(const dt_plan *p, FILE *out) {
         const dt_node *n = s->instance.node;
         dt_text_printf(out, "%4d %s", k, s->label);
         for (int i = 0; i < n->n_in; i++)
-            if (n->in[i] != DT_NONE)
-                print_tensor(p, n->in[i], s->instance.in_layout[i], &s->in[i], out);
+            if (n->in[i] != DT_NONE) print_tensor(p, n->in[i], s->instance.in_layout[i], &s->in[i], out);
         fprintf(out, " ->");
         for (int i = 0; i < n->n_out; i++)
-            if (n->out[i] != DT_NONE)
-                print_tensor(p, n->out[i], s->instance.out_layout[i], &s->out[i], out);
+            if (n->out[i] != DT_NONE) print_tensor(p, n->out[i], s->instance.out_layout[i], &s->out[i], out);
         fprintf(out, "\n");
     }
     fprintf(out,

@@ -59,8 +59,8 @@ static void run(const dt_plan *p, const dt_instruction *s, const dt_run *r) {
     if (s->kernel)
         s->kernel->run(&s->instance, r);
     else
-        b->reorder(b, p->opts.threads, &p->graph->values[s->value].shape, r->in[0], s->type,
-                   s->from, r->out[0], s->type, s->to, r->stream);
+        b->reorder(b, p->opts.threads, &p->graph->values[s->value].shape, r->in[0], s->type, s->from, r->out[0],
+                   s->type, s->to, r->stream);
     dt_watch_tick();
 }
 
@@ -85,19 +85,16 @@ static void add_host_work(walk *w, const dt_instruction *s, const dt_run *r) {
     const dt_graph *g = w->plan->graph;
     char shape[96];
     dt_kernel_cost one = {.n = 1};
-    for (int i = 0; i < w->counter.operands.n; i++)
-        one.bytes += (double)w->counter.operands.list[i].n_bytes;
+    for (int i = 0; i < w->counter.operands.n; i++) one.bytes += (double)w->counter.operands.list[i].n_bytes;
     if (s->kernel) {
         dt_node_describe(g, s->instance.node, one.kind, sizeof one.kind);
         one.flop = dt_node_flops(g, s->instance.node);
     } else {
         snprintf(one.kind, sizeof one.kind, "reorder %s to %s",
-                 dt_shape_print(&g->values[s->value].shape, shape, sizeof shape),
-                 dt_layout_name(s->to));
+                 dt_shape_print(&g->values[s->value].shape, shape, sizeof shape), dt_layout_name(s->to));
     }
     dt_kernel_cost *row = w->rows, *end = w->rows + w->n;
-    while (row < end && (strcmp(row->kind, one.kind) != 0 || row->bytes != one.bytes * row->n))
-        row++;
+    while (row < end && (strcmp(row->kind, one.kind) != 0 || row->bytes != one.bytes * row->n)) row++;
     if (row == end) {
         if (w->counter.timed) one.seconds = time_run(w, s, r);
         new_row(w, &one);
@@ -114,8 +111,7 @@ static int by_need(const void *a, const void *b) {
     return strcmp(x->kind, y->kind);
 }
 
-dt_status dt_plan_costs(const dt_plan *p, const dt_device_rates *rates, bool timed,
-                        dt_kernel_cost **out, int *n) {
+dt_status dt_plan_costs(const dt_plan *p, const dt_device_rates *rates, bool timed, dt_kernel_cost **out, int *n) {
     const dt_device *device = p->backend->device;
     walk w = {.counter = {.timed = timed, .add = add_launch}, .plan = p};
     dt_arena a;

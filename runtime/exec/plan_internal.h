@@ -5,19 +5,11 @@
 #include "exec/plan.h"
 
 // Where a tensor lies at run time. `offset` is bytes into the flat buffer, elements into params' flat buffers.
-typedef enum dt_place {
-    DT_P_NONE,
-    DT_P_FLAT,
-    DT_P_MASTER,
-    DT_P_BUFFER,
-    DT_P_GRAD,
-    DT_P_INPUT,
-    DT_P_CONST
-} dt_place;
+typedef enum dt_place { DT_P_NONE, DT_P_FLAT, DT_P_MASTER, DT_P_BUFFER, DT_P_GRAD, DT_P_INPUT, DT_P_CONST } dt_place;
 typedef struct dt_ref {
     dt_place place;
-    int buffer;     // FLAT: index into plan->buffers; CONST on a device: index into plan->constant
-    int64_t offset; // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
+    int buffer;       // FLAT: index into plan->buffers; CONST on a device: index into plan->constant
+    int64_t offset;   // MASTER, BUFFER, GRAD: elements; INPUT: index into plan->inputs
     const void *data; // CONST: the value in the host's memory
 } dt_ref;
 
@@ -38,8 +30,8 @@ typedef struct dt_instruction {
     int pack_ids[DT_MAX_PACKS];   // < 0: packed in front of the kernel, at pack_at
     size_t pack_at[DT_MAX_PACKS]; // bytes into scratch
     uint64_t sums;                // outputs that are sums over micro-batches (GRAD, STAT)
-    uint64_t adds; // those of `sums` that an earlier instruction of this plan has written
-    int *grads;    // indices into graph->grads that are finished after this instruction
+    uint64_t adds;                // those of `sums` that an earlier instruction of this plan has written
+    int *grads;                   // indices into graph->grads that are finished after this instruction
     int n_grads;
     dt_value value;     // reorder: which value
     dt_dtype type;      // reorder: element type

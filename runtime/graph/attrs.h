@@ -6,8 +6,7 @@
 #include "config/words.h"
 #include "graph/resize_mode.h"
 
-typedef dt_word
-    dt_activation; // a constant of activation_words.h, which only those include who know the list
+typedef dt_word dt_activation; // a constant of activation_words.h, which only those include who know the list
 const char *dt_activation_name(dt_activation kind); // "gelu_tanh"; "" for none (ops/activation.c)
 
 // How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row of
@@ -65,16 +64,16 @@ typedef union dt_attrs {
     struct {
         dt_window win; // win.kernel follows the weight's shape
         int groups;
-        dt_activation act; // fused after the bias (inference only)
-        int fold_bn;       // parameter ids below are folded into weight and bias when packed
+        dt_activation act;                       // fused after the bias (inference only)
+        int fold_bn;                             // parameter ids below are folded into weight and bias when packed
         int bn_scale, bn_shift, bn_mean, bn_var; // param ids (mean, var: buffers)
         float bn_eps;
         const dt_int8_scales *int8; // of conv2d_int8
-        int more[2]; // conv_transpose: elements behind, of a size that several convolve to
-    } conv2d;        // also conv_transpose
+        int more[2];                // conv_transpose: elements behind, of a size that several convolve to
+    } conv2d;                       // also conv_transpose
     struct {
-        dt_activation act; // fused after the bias
-        int dgelu; // backward: output 0 times the slope of GELU (tanh form) at the last input
+        dt_activation act;          // fused after the bias
+        int dgelu;                  // backward: output 0 times the slope of GELU (tanh form) at the last input
         const dt_int8_scales *int8; // of linear_int8
     } linear;
     struct {

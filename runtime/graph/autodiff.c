@@ -99,8 +99,7 @@ void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {
     }
 }
 
-dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uint32_t save_out,
-                          uint32_t no_grad) {
+dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uint32_t save_out, uint32_t no_grad) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
     dt_node *n = add_backward_node(ctx, id);
@@ -119,8 +118,8 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
     return g->status;
 }
 
-dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *in, int n_fwd_in,
-                     int out, dt_value fwd_input) {
+dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *in, int n_fwd_in, int out,
+                     dt_value fwd_input) {
     dt_graph *g = ctx->g;
     const dt_node fwd = g->nodes[id];
     const char *name = dt_arena_printf(&g->arena, "%s.bwd", fwd.name);
@@ -136,8 +135,7 @@ dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *
 // ---- the walk --------------------------------------------------------------------------------------
 static void spread_need(dt_grad_ctx *ctx) {
     dt_graph *g = ctx->g;
-    for (int v = 0; v < g->n_values; v++)
-        ctx->needs_grad[v] = g->values[v].kind == DT_V_PARAM && !g->values[v].frozen;
+    for (int v = 0; v < g->n_values; v++) ctx->needs_grad[v] = g->values[v].kind == DT_V_PARAM && !g->values[v].frozen;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         bool needed = false;
@@ -162,8 +160,7 @@ static dt_status visit(dt_grad_ctx *ctx, dt_node_id id) {
     if (!reaches_loss(ctx, &g->nodes[id])) return DT_OK;
     const dt_op_def *def = dt_op_get(g->nodes[id].op);
     if (!def->rules->grad) {
-        dt_graph_fail(g, "%s %s: has no gradient, but parameters lie before it", def->name,
-                      g->nodes[id].name);
+        dt_graph_fail(g, "%s %s: has no gradient, but parameters lie before it", def->name, g->nodes[id].name);
         return g->status;
     }
     return def->rules->grad(ctx, id);
@@ -174,8 +171,7 @@ static dt_status list_grads(dt_grad_ctx *ctx, int n_forward_values) {
     dt_graph *g = ctx->g;
     for (int v = 0; v < n_forward_values; v++) {
         if (ctx->needs_grad[v] && g->values[v].kind == DT_V_PARAM && ctx->grad_of[v] == DT_NONE) {
-            dt_graph_fail(g, "parameter %s does not reach the loss: use it or leave it out",
-                          g->values[v].name);
+            dt_graph_fail(g, "parameter %s does not reach the loss: use it or leave it out", g->values[v].name);
             return g->status;
         }
     }
@@ -208,8 +204,7 @@ static void find_stages(const dt_grad_ctx *ctx, int *back) {
         for (int i = 0; i < n->n_out; i++)
             if (n->out[i] == g->loss && back[id] < n->stage) back[id] = n->stage;
         for (int i = 0; i < (n->op == DT_OP_loss ? 1 : n->n_in) && back[id] >= 0; i++) {
-            const dt_node_id from =
-                dt_grad_wanted(ctx, n->in[i]) ? g->values[n->in[i]].producer : DT_NONE;
+            const dt_node_id from = dt_grad_wanted(ctx, n->in[i]) ? g->values[n->in[i]].producer : DT_NONE;
             if (from != DT_NONE && back[from] < back[id]) back[from] = back[id];
         }
     }
@@ -241,8 +236,7 @@ static void differentiate_stages(dt_grad_ctx *ctx) {
 
 dt_status dt_graph_differentiate(dt_graph *g) {
     DT_TRY(dt_graph_check(g));
-    if (g->loss == DT_NONE)
-        dt_graph_fail(g, "there is no loss to differentiate: the model adds none");
+    if (g->loss == DT_NONE) dt_graph_fail(g, "there is no loss to differentiate: the model adds none");
     if (g->n_grads > 0) dt_graph_fail(g, "is differentiated already");
     size_t n = (size_t)g->n_values;
     dt_grad_ctx ctx = {g, dt_xcalloc(n + 1, sizeof(dt_value)), dt_xcalloc(n + 1, sizeof(bool))};

@@ -6,9 +6,7 @@
 dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape) {
     const dt_value v = dt_graph_find(g, name);
     const dt_value_info *known = v == DT_NONE ? NULL : dt_info_of(g, v);
-    if (known && known->kind == DT_V_INPUT && known->dtype == dtype &&
-        dt_shape_equal(&known->shape, &shape))
-        return v;
+    if (known && known->kind == DT_V_INPUT && known->dtype == dtype && dt_shape_equal(&known->shape, &shape)) return v;
     return dt_graph_add_value(g, DT_V_INPUT, name, dtype, &shape);
 }
 
@@ -32,8 +30,7 @@ void dt_param_set_init(dt_graph *g, const char *name, dt_init init) {
     g->values[v].init = init;
 }
 
-dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
-                     const void *data) {
+dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape, const void *data) {
     dt_value v = dt_graph_add_value(g, DT_V_CONST, name ? name : "constant", dtype, &shape);
     if (v == DT_NONE) return v;
     size_t n_bytes = (size_t)dt_shape_elements(&shape) * dt_dtype_size(dtype);

@@ -15,8 +15,7 @@ dt_value dt_input(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape)
 dt_value dt_param(dt_graph *g, const char *name, dt_shape shape, dt_init init, bool decay);
 // Changes how an existing parameter ("fc.weight") is initialized.
 void dt_param_set_init(dt_graph *g, const char *name, dt_init init);
-dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape,
-                     const void *data);
+dt_value dt_constant(dt_graph *g, const char *name, dt_dtype dtype, dt_shape shape, const void *data);
 dt_value dt_full(dt_graph *g, dt_shape shape, float v);    // of one number, f32
 void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for evaluation
 
@@ -24,8 +23,7 @@ void dt_output(dt_graph *g, const char *name, dt_value v); // names a value for 
 dt_value dt_image_augment(dt_graph *g, dt_value x, dt_value steps);
 // (N,H,W,C) u8 -> (N,C,H,W) float: (x/255 - mean[c]) / std[c]; f32: (x - mean[c]) / std[c].
 // plan: i32 (N,DT_MIX_COLUMNS), how samples are mixed before (mix_plan.h), or DT_NONE
-dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean,
-                            const float *std);
+dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean, const float *std);
 dt_value dt_cast(dt_graph *g, dt_value x, dt_dtype to);
 
 typedef struct dt_conv2d_opts {
@@ -37,8 +35,8 @@ typedef struct dt_conv2d_opts {
 // (N,C,H,W) -> (N,out,H',W'); weight (out,C/groups,R,S), Kaiming normal (fan-out, ReLU gain)
 dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o);
 // The same with given parameters: weight (K,C/groups,R,S), bias (K) or DT_NONE
-dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias,
-                        int groups, const dt_window *window);
+dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, int groups,
+                        const dt_window *window);
 // (…,I) -> (…,out); weight (out,I), bias (out), both uniform ±1/sqrt(I) as PyTorch's
 dt_value dt_linear(dt_graph *g, const char *name, dt_value x, int64_t out, bool bias);
 // The same with given parameters: weight (out,I), bias (out) or DT_NONE
@@ -50,10 +48,9 @@ dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x);
 dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum);
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps); // over the last dim
 // The same with given parameters; batch norm: weight, bias, and the buffers running mean and variance.
-dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4],
-                            float eps, float momentum);
-dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
-                            dt_value bias, float eps);
+dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4], float eps,
+                            float momentum);
+dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, float eps);
 dt_value dt_relu(dt_graph *g, dt_value x);
 dt_value dt_gelu(dt_graph *g, dt_value x);      // exact (erf)
 dt_value dt_gelu_tanh(dt_graph *g, dt_value x); // the tanh form
@@ -71,8 +68,7 @@ dt_value dt_dropout(dt_graph *g, const char *name, dt_value x, float p); // iden
 // Stochastic depth (Huang et al. 2016): all of a sample's x is zero with probability p; identity outside training.
 dt_value dt_drop_path(dt_graph *g, const char *name, dt_value x, float p);
 // The end of a residual block: x + dt_drop_path(dt_mul(y, scale)); scale DT_NONE: without the factor.
-dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale,
-                       float p);
+dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale, float p);
 dt_value dt_add(dt_graph *g, dt_value a,
                 dt_value b); // b may lack leading dims: broadcast over them
 // b: the shape of a; or its last dimension, (D); or for a (N,C,H,W) channels, (C,1,1) or (N,C,1,1)
@@ -87,31 +83,26 @@ dt_value dt_softmax(dt_graph *g, dt_value x);                 // last dim
 dt_value dt_expand(dt_graph *g, dt_value x, dt_shape shape);
 dt_value dt_sum(dt_graph *g, dt_value x, dt_shape shape);
 // (N,C,H,W) -> (N,C,size), as nn.Upsample. scale: the factors that gave the size, or NULL or 0: new by old size
-dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2],
-                     const double scale[2]);
+dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2], const double scale[2]);
 // nn.ConvTranspose2d: (N,I,H,W) -> (N,out,H',W'); weight (I,out/groups,R,S); o->window is given; more: output_padding
-dt_value dt_conv_transpose(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o,
-                           const int more[2]);
-dt_value dt_conv_transpose_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
-                                dt_value bias, int groups, const dt_window *window,
-                                const int more[2]);
+dt_value dt_conv_transpose(dt_graph *g, const char *name, dt_value x, const dt_conv2d_opts *o, const int more[2]);
+dt_value dt_conv_transpose_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, int groups,
+                                const dt_window *window, const int more[2]);
 
 // ---- layers of several ops (composed_layers.c) -------------------------------------------------------------
 // (N,C,…) + b (C)
 dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b);
 // nn.GroupNorm of (N,C,…); with as many groups as channels it is nn.InstanceNorm. affine: weight and bias (C)
-dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups, float eps,
-                       bool affine);
+dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups, float eps, bool affine);
 // With given parameters (C), or DT_NONE.
-dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups,
-                            dt_value weight, dt_value bias, float eps);
+dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups, dt_value weight, dt_value bias,
+                            float eps);
 // nn.PReLU of (N,C,…): x where that is above 0, else weight x; weight (C) if each, or (1)
 dt_value dt_prelu(dt_graph *g, const char *name, dt_value x, bool each, float init);
 dt_value dt_prelu_with(dt_graph *g, dt_value x, dt_value weight);
 // F.pad of an axis. Below 0 elements are cut off. with: the constant
 typedef enum dt_pad_mode { DT_PAD_CONSTANT, DT_PAD_REFLECT, DT_PAD_REPLICATE } dt_pad_mode;
-dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, dt_pad_mode mode,
-                float with);
+dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, dt_pad_mode mode, float with);
 // nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d
 dt_value dt_adaptive_pool(dt_graph *g, dt_value x, int64_t h, int64_t w, bool max);
 // Over the axes whose bits are set, which stay with one element or go.
@@ -124,12 +115,12 @@ dt_value dt_sdpa_packed(dt_graph *g, const char *name, dt_value qkv, int heads, 
 
 // Losses: sum over samples of weight[n] * loss_n, and the sum of weights; sets graph->loss.
 // The gradient is that of the sum; it is divided by the global weight once, at commit. id: dt_loss_id.
-dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight /*(N)*/,
-                 float smoothing, float param); // x and target: ops/loss.c
+dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight /*(N)*/, float smoothing,
+                 float param); // x and target: ops/loss.c
 // One of several losses, which are added: its value and gradient times share. name: of the node.
-dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target,
-                       dt_value weight, dt_value class_weights /*(K) or DT_NONE*/, bool by_sample,
-                       float smoothing, float param, float share); // see attrs.loss, ops/loss.c
+dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target, dt_value weight,
+                       dt_value class_weights /*(K) or DT_NONE*/, bool by_sample, float smoothing, float param,
+                       float share); // see attrs.loss, ops/loss.c
 
 // x (…,D) over its length along the last dimension
 dt_value dt_l2_normalize(dt_graph *g, dt_value x);
@@ -138,7 +129,7 @@ dt_value dt_cosine(dt_graph *g, const char *name, dt_value x, int64_t out, float
 // ArcFace: of scaled cosines (N,K) and classes i32 (N), for a loss over classes (ops/arc_margin.c)
 dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale);
 // The batch-hard triplet loss of embeddings (N,D) and classes i32 (N) (ops/triplet.c): like dt_loss_share
-dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin,
-                    bool semihard, float share);
+dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin, bool semihard,
+                    float share);
 
 #endif

@@ -19,22 +19,21 @@ dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b) {
     dt_shape s = shape_of(g, x);
     if (b == DT_NONE || s.n < 2) return x;
     dt_shape each = {.n = s.n - 1};
-    for (int i = 0; i < each.n; i++)
-        each.d[i] = i == 0 ? shape_of(g, b).d[0] : 1, s.d[i] = s.d[i + 1];
+    for (int i = 0; i < each.n; i++) each.d[i] = i == 0 ? shape_of(g, b).d[0] : 1, s.d[i] = s.d[i + 1];
     s.n--;
     if (s.n > 1) b = dt_expand(g, dt_reshape(g, b, each), s);
     return dt_add(g, x, b);
 }
 
 // ---- norms, PReLU ----------------------------------------------------------------------------------
-dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups,
-                            dt_value weight, dt_value bias, float eps) {
+dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups, dt_value weight, dt_value bias,
+                            float eps) {
     dt_shape was;
     x = as_image(g, x, &was);
     if (x == DT_NONE) return x;
     if (groups < 1 || was.d[1] % groups)
-        return dt_graph_fail(g, "group_norm %s: %lld channels are no multiple of %lld groups",
-                             name ? name : "", (long long)was.d[1], (long long)groups);
+        return dt_graph_fail(g, "group_norm %s: %lld channels are no multiple of %lld groups", name ? name : "",
+                             (long long)was.d[1], (long long)groups);
     const dt_shape image = shape_of(g, x);
     const dt_shape row = dt_shape1(image.d[1] / groups * image.d[2] * image.d[3]);
     dt_value one, zero;
@@ -47,15 +46,14 @@ dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t g
     return dt_reshape(g, dt_add_channels(g, x, bias), was);
 }
 
-dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups, float eps,
-                       bool affine) {
+dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups, float eps, bool affine) {
     const dt_shape s = shape_of(g, x);
     dt_value weight = DT_NONE, bias = DT_NONE;
     if (affine && s.n > 1) {
         weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape1(s.d[1]),
                           (dt_init){DT_INIT_CONSTANT, 1}, false);
-        bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(s.d[1]),
-                        (dt_init){DT_INIT_ZERO, 0}, false);
+        bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(s.d[1]), (dt_init){DT_INIT_ZERO, 0},
+                        false);
     }
     return dt_group_norm_with(g, name, x, groups, weight, bias, eps);
 }
@@ -81,8 +79,7 @@ dt_value dt_prelu(dt_graph *g, const char *name, dt_value x, bool each, float in
 
 // ---- padding ---------------------------------------------------------------------------------------
 // Elements `count` of them from `from` on, in steps of `step`, of an axis, one behind the other.
-static int list_elements(dt_graph *g, dt_value x, int axis, int64_t from, int64_t step,
-                         int64_t count, dt_value *out) {
+static int list_elements(dt_graph *g, dt_value x, int axis, int64_t from, int64_t step, int64_t count, dt_value *out) {
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = from + i * step;
         out[i] = dt_slice(g, x, axis, at, at + 1);
@@ -90,8 +87,7 @@ static int list_elements(dt_graph *g, dt_value x, int axis, int64_t from, int64_
     return (int)count;
 }
 
-dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, dt_pad_mode mode,
-                float with) {
+dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, dt_pad_mode mode, float with) {
     enum { MOST = 30 }; // of elements that are not constant: a concat joins 64 values
     dt_value part[2 * MOST + 1];
     dt_shape s = shape_of(g, x);
@@ -100,8 +96,7 @@ dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, d
     if (axis < 0 || axis >= s.n) return dt_graph_fail(g, "pad: there is no axis %d", axis);
     const int64_t size = s.d[axis], cut[2] = {begin < 0 ? -begin : 0, end < 0 ? -end : 0};
     if (cut[0] + cut[1] > 0) {
-        if (cut[0] + cut[1] >= size)
-            return dt_graph_fail(g, "pad: nothing is left of axis %d", axis);
+        if (cut[0] + cut[1] >= size) return dt_graph_fail(g, "pad: nothing is left of axis %d", axis);
         x = dt_slice(g, x, axis, cut[0], size - cut[1]);
         return dt_pad(g, x, axis, begin < 0 ? 0 : begin, end < 0 ? 0 : end, mode, with);
     }
@@ -158,8 +153,8 @@ static dt_value pool_axis(dt_graph *g, dt_value x, int d, int64_t n, bool max) {
         return pool(g, x, w, max);
     }
     if (n > 64)
-        return dt_graph_fail(g, "adaptive pooling: %lld of %lld windows differ; at most 64 may",
-                             (long long)n, (long long)s);
+        return dt_graph_fail(g, "adaptive pooling: %lld of %lld windows differ; at most 64 may", (long long)n,
+                             (long long)s);
     for (int64_t i = 0; i < n; i++)
         part[i] = pool_all(g, dt_slice(g, x, 2 + d, i * s / n, ((i + 1) * s + n - 1) / n), d, max);
     return n == 1 ? part[0] : dt_concat(g, part, (int)n, 2 + d);
@@ -168,8 +163,7 @@ static dt_value pool_axis(dt_graph *g, dt_value x, int d, int64_t n, bool max) {
 dt_value dt_adaptive_pool(dt_graph *g, dt_value x, int64_t h, int64_t w, bool max) {
     const dt_shape s = shape_of(g, x);
     if (x == DT_NONE) return x;
-    if (s.n != 4 || h < 1 || w < 1)
-        return dt_graph_fail(g, "adaptive pooling wants (N,C,H,W), and sizes above 0");
+    if (s.n != 4 || h < 1 || w < 1) return dt_graph_fail(g, "adaptive pooling wants (N,C,H,W), and sizes above 0");
     return pool_axis(g, pool_axis(g, x, 1, w, max), 0, h, max);
 }
 
@@ -199,8 +193,7 @@ dt_value dt_reduce(dt_graph *g, dt_value x, dt_reduce_kind how, unsigned axes, b
         else
             left.d[left.n++] = s.d[i];
     }
-    if (how == DT_REDUCE_MEAN && s.n == 4 &&
-        axes == 12) { // the mean of an image has an op of its own
+    if (how == DT_REDUCE_MEAN && s.n == 4 && axes == 12) { // the mean of an image has an op of its own
         x = dt_global_pool(g, x);
         return keep ? dt_reshape(g, x, to) : x;
     }

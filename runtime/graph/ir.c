@@ -59,8 +59,7 @@ const char *dt_graph_unique_name(dt_graph *g, const char *name) {
     name_entry *known = find_slot(g->names, name);
     if (!known->name) return dt_arena_strdup(&g->arena, name);
     char text[512];
-    while (snprintf(text, sizeof text, "%s.%d", name, known->n_like + 1),
-           find_slot(g->names, text)->name)
+    while (snprintf(text, sizeof text, "%s.%d", name, known->n_like + 1), find_slot(g->names, text)->name)
         known->n_like++;
     return dt_arena_strdup(&g->arena, text);
 }
@@ -88,8 +87,7 @@ dt_graph *dt_graph_create(const char *name, bool training) {
     return g;
 }
 
-void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name),
-                     const void *ctx) {
+void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name), const void *ctx) {
     g->is_frozen = is_frozen;
     g->frozen_ctx = ctx;
 }
@@ -135,8 +133,7 @@ static void *reserve(dt_graph *g, void *items, int n, int *cap, size_t size) {
     if (n > 0) memcpy(grown, items, (size_t)n * size);
     return grown;
 }
-#define RESERVE(g, array)                                                                          \
-    (g)->array = reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
+#define RESERVE(g, array) (g)->array = reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
 
 // Names of these are generated: they give way to one that somebody chose.
 static bool is_made_up(dt_value_kind kind) {
@@ -149,13 +146,11 @@ static void rename_value(dt_graph *g, dt_value v) {
     intern(g, g->values[v].name)->value = v;
 }
 
-dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
-                            const dt_shape *shape) {
+dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype, const dt_shape *shape) {
     if (g->status != DT_OK) return DT_NONE;
     if (!dt_shape_is_sound(shape)) {
         char text[160];
-        return dt_graph_fail(g, "%s: the shape %s is too large", name,
-                             dt_shape_print(shape, text, sizeof text));
+        return dt_graph_fail(g, "%s: the shape %s is too large", name, dt_shape_print(shape, text, sizeof text));
     }
     if (g->twin && (kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);
@@ -163,17 +158,14 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
         name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
     name_entry *known = find_slot(g->names, name);
     if (g->twin && kind == DT_V_PARAM && known->name && known->value != DT_NONE &&
-        g->values[known->value].kind == kind &&
-        dt_shape_equal(&g->values[known->value].shape, shape))
+        g->values[known->value].kind == kind && dt_shape_equal(&g->values[known->value].shape, shape))
         return known->value;
     const dt_value holder = known->name ? known->value : DT_NONE;
     if (holder != DT_NONE && !is_made_up(kind)) {
-        if (!is_made_up(g->values[holder].kind))
-            return dt_graph_fail(g, "two tensors are named %s: rename one", name);
+        if (!is_made_up(g->values[holder].kind)) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
         rename_value(g, holder);
     }
-    name = holder != DT_NONE && is_made_up(kind) ? dt_graph_unique_name(g, name)
-                                                 : dt_arena_strdup(&g->arena, name);
+    name = holder != DT_NONE && is_made_up(kind) ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);
     RESERVE(g, values);
     dt_value v = g->n_values++;
     g->values[v] = (dt_value_info){.name = name,
@@ -187,8 +179,8 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
     return v;
 }
 
-dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
-                           int n_out, const dt_attrs *attrs) {
+dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in, int n_out,
+                           const dt_attrs *attrs) {
     RESERVE(g, nodes);
     dt_node_id id = g->n_nodes++;
     dt_node *n = &g->nodes[id];
@@ -214,14 +206,13 @@ void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v) {
     g->values[v].out_index = i;
 }
 
-dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
-                        const dt_attrs *attrs) {
+dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in, const dt_attrs *attrs) {
     if (g->status != DT_OK) return DT_NONE;
     const dt_op_def *def = dt_op_get(op);
     const char *shown = name ? name : def->name;
     if (n_in < def->min_in || n_in > def->max_in) {
-        return dt_graph_fail(g, "%s %s: has %d inputs, takes %d to %d", def->name, shown, n_in,
-                             def->min_in, def->max_in);
+        return dt_graph_fail(g, "%s %s: has %d inputs, takes %d to %d", def->name, shown, n_in, def->min_in,
+                             def->max_in);
     }
     for (int i = 0; i < def->min_in; i++) {
         if (in[i] == DT_NONE) {
@@ -253,11 +244,10 @@ void dt_graph_add_output(dt_graph *g, const char *name, dt_value v) {
 // ---- names of timm ---------------------------------------------------------------------------------
 void dt_graph_alias(dt_graph *g, const char *ours, const char *timms, const dt_shape *shape) {
     RESERVE(g, aliases);
-    g->aliases[g->n_aliases++] =
-        (dt_alias){.ours = dt_arena_printf(&g->arena, "%s%s", g->scope, ours),
-                   .timms = dt_arena_printf(&g->arena, "%s%s", g->scope, timms),
-                   .shape = shape ? *shape : (dt_shape){.n = -1},
-                   .scoped = *g->scope != 0};
+    g->aliases[g->n_aliases++] = (dt_alias){.ours = dt_arena_printf(&g->arena, "%s%s", g->scope, ours),
+                                            .timms = dt_arena_printf(&g->arena, "%s%s", g->scope, timms),
+                                            .shape = shape ? *shape : (dt_shape){.n = -1},
+                                            .scoped = *g->scope != 0};
 }
 
 bool dt_graph_is_timms(const dt_graph *g) {
@@ -266,8 +256,7 @@ bool dt_graph_is_timms(const dt_graph *g) {
     return false;
 }
 
-const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap,
-                                dt_shape *shape) {
+const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap, dt_shape *shape) {
     const dt_alias *best = NULL;
     size_t n_best = 0;
     for (int i = 0; i < g->n_aliases; i++) {

@@ -93,10 +93,9 @@ typedef struct dt_node {
     int n_fwd_in, n_fwd_out; // backward nodes: how `in` is divided
     dt_value *in, *out;
     dt_attrs attrs;
-    dt_node_id
-        forward; // backward nodes: the forward node, or DT_NONE of one that adds up a parameter's
-                 // gradient; copies (passes/recompute.c): what they copy
-    int stage;   // of dt_graph_share
+    dt_node_id forward; // backward nodes: the forward node, or DT_NONE of one that adds up a parameter's
+                        // gradient; copies (passes/recompute.c): what they copy
+    int stage;          // of dt_graph_share
 } dt_node;
 
 // Commit rule of a BUFFER: buffer = (1 - momentum) * buffer + momentum * stat / n_micro_batches.
@@ -121,8 +120,7 @@ typedef struct dt_graph {
     dt_arena arena;
     const char *name;
     bool training;
-    bool
-        drops; // dropout is active: in training, and where passes are samples (dtrain predict --mc)
+    bool drops;         // dropout is active: in training, and where passes are samples (dtrain predict --mc)
     bool sync_bn;       // batch norms take the statistics of all ranks; before building
     bool adds_branches; // dt_add_branch makes one node; before building
     bool (*is_frozen)(const void *ctx, const char *name); // of dt_graph_freeze
@@ -160,8 +158,7 @@ dt_graph *dt_graph_create(const char *name, bool training);
 void dt_graph_destroy(dt_graph *g);
 // Before building: parameters for which this is true get no gradient. A batch norm whose scale and shift are frozen
 // normalises with its running statistics, in training too, and leaves them as they are.
-void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name),
-                     const void *ctx);
+void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name), const void *ctx);
 // While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
 // Returns what it was.
 const char *dt_graph_scope(dt_graph *g, const char *prefix);
@@ -170,8 +167,7 @@ const char *dt_graph_scope(dt_graph *g, const char *prefix);
 void dt_graph_alias(dt_graph *g, const char *ours, const char *timms, const dt_shape *shape);
 // timm's name of a parameter or buffer, in buf; by the longest alias that it begins with, so often its own. *shape: that
 // in timm where it differs, else untouched; may be NULL.
-const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap,
-                                dt_shape *shape);
+const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap, dt_shape *shape);
 // Whether timm has the whole network, and not only an encoder of it.
 bool dt_graph_is_timms(const dt_graph *g);
 // While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants get
@@ -189,20 +185,18 @@ void dt_graph_print_costs(const dt_graph *g, FILE *out);
 // for each gradient, of data and of weights.
 double dt_node_flops(const dt_graph *g, const dt_node *n);
 void dt_graph_write_dot(const dt_graph *g, FILE *out); // forward, for Graphviz
-int64_t dt_graph_samples(const dt_graph *g); // the first dimension of its inputs; without any 1
-int64_t dt_graph_count_params(const dt_graph *g); // elements of all PARAM values
+int64_t dt_graph_samples(const dt_graph *g);           // the first dimension of its inputs; without any 1
+int64_t dt_graph_count_params(const dt_graph *g);      // elements of all PARAM values
 
 // ---- the low level, for ops and passes -------------------------------------------------------------
-dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype,
-                            const dt_shape *shape);
+dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype, const dt_shape *shape);
 // Makes v output i of the node; v DT_NONE: nothing.
 void dt_graph_set_out(dt_graph *g, dt_node *n, int i, dt_value v);
 // Appends a node with room for n_in inputs (copied) and n_out outputs (DT_NONE). Runs no inference.
-dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
-                           int n_out, const dt_attrs *attrs);
+dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in, int n_out,
+                           const dt_attrs *attrs);
 // Forward node through its op's inference; returns out[0] (others through the producer).
-dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in,
-                        const dt_attrs *attrs);
+dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value *in, int n_in, const dt_attrs *attrs);
 // `name` made unique in the graph ("relu", "relu.1", …); NULL: from the op.
 const char *dt_graph_unique_name(dt_graph *g, const char *name);
 // Gives a node another name and frees the old one for other nodes. For passes that move nodes.

@@ -16,16 +16,16 @@ enum { // what a target field holds
 
 typedef struct dt_loss_row {
     const char *id;
-    unsigned takes;     // DT_TARGET_…
-    bool softmax;       // over classes; else over elements
-    bool by_class;      // class weights are factors in the sum over classes; else of the sample
-    bool angular;       // of cosines between embedding and the classes' weights
-    bool rotation;      // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
-    bool gives_numbers; // what the network predicts is in the target's unit
-    bool gives_labels;  // each element is the logit of a label; several can be true
-    bool exponent;      // it is the exponential of its output
-    dt_word best;       // eval.best where it is not given
-    float param;        // p, where no key sets it
+    unsigned takes;        // DT_TARGET_…
+    bool softmax;          // over classes; else over elements
+    bool by_class;         // class weights are factors in the sum over classes; else of the sample
+    bool angular;          // of cosines between embedding and the classes' weights
+    bool rotation;         // of 3 or 6 numbers together (rotation.h); p: radians of a unit of angles
+    bool gives_numbers;    // what the network predicts is in the target's unit
+    bool gives_labels;     // each element is the logit of a label; several can be true
+    bool exponent;         // it is the exponential of its output
+    dt_word best;          // eval.best where it is not given
+    float param;           // p, where no key sets it
     const char *param_key; // the key beside the loss's that sets p, or NULL
 } dt_loss_row;
 

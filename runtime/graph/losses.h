@@ -48,9 +48,9 @@ DT_LOSS_INLINE double dt_loss_mass(dt_loss_parts m, double s) {
 }
 
 // ---- cross_entropy: as it is -----------------------------------------------------------------------
-#define DT_LOSS_ROW_cross_entropy                                                                  \
-    .takes = DT_TARGET_CLASS | DT_TARGET_SHARES | DT_TARGET_VECTOR, .softmax = true,               \
-    .by_class = true, .best = DT_METRIC_accuracy
+#define DT_LOSS_ROW_cross_entropy                                                                                      \
+    .takes = DT_TARGET_CLASS | DT_TARGET_SHARES | DT_TARGET_VECTOR, .softmax = true, .by_class = true,                 \
+    .best = DT_METRIC_accuracy
 DT_LOSS_FN dt_cross_entropy_value(DT_LOSS_ARGS) {
     return x;
 }
@@ -61,9 +61,8 @@ DT_LOSS_FN dt_cross_entropy_slope(DT_LOSS_ARGS) {
 // ---- focal: x (1 - exp(-x))^p, exp(-x) being the probability of the class -------------------------
 // Lin et al., "Focal loss for dense object detection", ICCV 2017. With shares of classes or smoothed labels
 // exp(-x) is what stands for that probability.
-#define DT_LOSS_ROW_focal                                                                          \
-    .takes = DT_TARGET_CLASS | DT_TARGET_SHARES, .softmax = true, .best = DT_METRIC_accuracy,      \
-    .param_key = "focal_gamma"
+#define DT_LOSS_ROW_focal                                                                                              \
+    .takes = DT_TARGET_CLASS | DT_TARGET_SHARES, .softmax = true, .best = DT_METRIC_accuracy, .param_key = "focal_gamma"
 DT_LOSS_FN dt_focal_value(DT_LOSS_ARGS) {
     x = x < 0 ? 0 : x; // rounding
     return x * pow(-expm1(-x), p);
@@ -74,8 +73,8 @@ DT_LOSS_FN dt_focal_slope(DT_LOSS_ARGS) {
 }
 
 // ---- arcface: cross-entropy, behind the op arc_margin ----------------------------------------------
-#define DT_LOSS_ROW_arcface                                                                        \
-    .takes = DT_TARGET_CLASS, .softmax = true, .angular = true, .best = DT_METRIC_accuracy,        \
+#define DT_LOSS_ROW_arcface                                                                                            \
+    .takes = DT_TARGET_CLASS, .softmax = true, .angular = true, .best = DT_METRIC_accuracy,                            \
     .param_key = "arcface_margin"
 DT_LOSS_FN dt_arcface_value(DT_LOSS_ARGS) {
     return x;
@@ -86,9 +85,8 @@ DT_LOSS_FN dt_arcface_slope(DT_LOSS_ARGS) {
 
 // ---- bce: binary cross-entropy of a logit ----------------------------------------------------------
 // p: the weight of a positive, as pos_weight of torch.nn.BCEWithLogitsLoss.
-#define DT_LOSS_ROW_bce                                                                            \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_labels = true, .best = DT_METRIC_loss,    \
-    .param = 1
+#define DT_LOSS_ROW_bce                                                                                                \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_labels = true, .best = DT_METRIC_loss, .param = 1
 DT_LOSS_FN dt_bce_value(DT_LOSS_ARGS) {
     return (1 - t) * x + (1 + (p - 1) * t) * ((x < 0 ? -x : 0) + log1p(exp(-fabs(x))));
 }
@@ -97,8 +95,7 @@ DT_LOSS_FN dt_bce_slope(DT_LOSS_ARGS) {
 }
 
 // ---- mse: squared error ----------------------------------------------------------------------------
-#define DT_LOSS_ROW_mse                                                                            \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae
+#define DT_LOSS_ROW_mse .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae
 DT_LOSS_FN dt_mse_value(DT_LOSS_ARGS) {
     return (x - t) * (x - t);
 }
@@ -107,8 +104,8 @@ DT_LOSS_FN dt_mse_slope(DT_LOSS_ARGS) {
 }
 
 // ---- smooth_l1: d²/2p for d = |x - t| below p, d - p/2 above ---------------------------------------
-#define DT_LOSS_ROW_smooth_l1                                                                      \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,    \
+#define DT_LOSS_ROW_smooth_l1                                                                                          \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,                        \
     .param_key = "smooth_l1_beta"
 DT_LOSS_FN dt_smooth_l1_value(DT_LOSS_ARGS) {
     const DT_LOSS_REAL d = fabs(x - t);
@@ -121,8 +118,7 @@ DT_LOSS_FN dt_smooth_l1_slope(DT_LOSS_ARGS) {
 }
 
 // ---- l1: absolute error ----------------------------------------------------------------------------
-#define DT_LOSS_ROW_l1                                                                             \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae
+#define DT_LOSS_ROW_l1 .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae
 DT_LOSS_FN dt_l1_value(DT_LOSS_ARGS) {
     return fabs(x - t);
 }
@@ -132,8 +128,8 @@ DT_LOSS_FN dt_l1_slope(DT_LOSS_ARGS) {
 }
 
 // ---- huber: smooth_l1 times p ----------------------------------------------------------------------
-#define DT_LOSS_ROW_huber                                                                          \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,    \
+#define DT_LOSS_ROW_huber                                                                                              \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .best = DT_METRIC_mae,                        \
     .param_key = "huber_delta"
 DT_LOSS_FN dt_huber_value(DT_LOSS_ARGS) {
     return p * dt_smooth_l1_value(x, t, p);
@@ -143,9 +139,8 @@ DT_LOSS_FN dt_huber_slope(DT_LOSS_ARGS) {
 }
 
 // ---- poisson: exp(x) - t x, as torch.nn.PoissonNLLLoss ---------------------------------------------
-#define DT_LOSS_ROW_poisson                                                                        \
-    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .exponent = true,         \
-    .best = DT_METRIC_mae
+#define DT_LOSS_ROW_poisson                                                                                            \
+    .takes = DT_TARGET_VECTOR | DT_TARGET_NUMBER, .gives_numbers = true, .exponent = true, .best = DT_METRIC_mae
 DT_LOSS_FN dt_poisson_value(DT_LOSS_ARGS) {
     return exp(x) - t * x;
 }
@@ -154,7 +149,7 @@ DT_LOSS_FN dt_poisson_slope(DT_LOSS_ARGS) {
 }
 
 // ---- geodesic: the angle between two rotations (rotation.h) -----------------------------------------
-#define DT_LOSS_ROW_geodesic                                                                       \
+#define DT_LOSS_ROW_geodesic                                                                                           \
     .takes = DT_TARGET_VECTOR, .rotation = true, .gives_numbers = true, .best = DT_METRIC_geodesic
 DT_LOSS_FN dt_geodesic_value(DT_LOSS_ARGS) { // one element has none: dt_loss_of_elements
     return NAN;
@@ -166,8 +161,8 @@ DT_LOSS_FN dt_geodesic_slope(DT_LOSS_ARGS) {
 // ---- any of them -----------------------------------------------------------------------------------
 DT_LOSS_FN dt_loss_value(int id, DT_LOSS_ARGS) {
     switch (id) {
-#define WORD(id, ...)                                                                              \
-    case DT_LOSS_##id:                                                                             \
+#define WORD(id, ...)                                                                                                  \
+    case DT_LOSS_##id:                                                                                                 \
         return dt_##id##_value(x, t, p);
 #include "config/losses.def"
 #undef WORD
@@ -176,8 +171,8 @@ DT_LOSS_FN dt_loss_value(int id, DT_LOSS_ARGS) {
 }
 DT_LOSS_FN dt_loss_slope(int id, DT_LOSS_ARGS) {
     switch (id) {
-#define WORD(id, ...)                                                                              \
-    case DT_LOSS_##id:                                                                             \
+#define WORD(id, ...)                                                                                                  \
+    case DT_LOSS_##id:                                                                                                 \
         return dt_##id##_slope(x, t, p);
 #include "config/losses.def"
 #undef WORD
@@ -187,8 +182,8 @@ DT_LOSS_FN dt_loss_slope(int id, DT_LOSS_ARGS) {
 
 #ifndef __CUDACC__ // a GPU's threads share the elements
 // A sample's loss of n elements, not over classes. each: p of each element, or NULL.
-DT_LOSS_INLINE double dt_loss_of_elements(dt_loss_id id, const float *x, const float *t, int64_t n,
-                                          double p, const float *each) {
+DT_LOSS_INLINE double dt_loss_of_elements(dt_loss_id id, const float *x, const float *t, int64_t n, double p,
+                                          const float *each) {
     double sum = 0;
     if (dt_losses[id].rotation) return dt_rotation_loss(x, t, (int)n, p, NULL);
     for (int64_t i = 0; i < n; i++)

@@ -6,8 +6,7 @@
 #undef OP
 
 static const dt_op_def defs[DT_OP_COUNT] = {
-#define OP(id, min_in, max_in, n_out, amp)                                                         \
-    {#id, min_in, max_in, n_out, DT_AMP_##amp, &dt_op_rules_##id},
+#define OP(id, min_in, max_in, n_out, amp) {#id, min_in, max_in, n_out, DT_AMP_##amp, &dt_op_rules_##id},
 #include "graph/ops.def"
 #undef OP
 };

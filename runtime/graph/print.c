@@ -141,8 +141,7 @@ static void put_values(const dt_graph *g, const dt_value *v, int n, FILE *out) {
     for (int i = 0; i < n; i++) {
         if (v[i] == DT_NONE) continue;
         const dt_value_info *info = &g->values[v[i]];
-        dt_text_printf(out, "%s%s %s%s", separator, info->name,
-                       dt_shape_print(&info->shape, shape, sizeof shape),
+        dt_text_printf(out, "%s%s %s%s", separator, info->name, dt_shape_print(&info->shape, shape, sizeof shape),
                        dt_dtype_name(info->dtype));
         separator = ", ";
     }
@@ -161,8 +160,7 @@ static void print_nodes(const dt_graph *g, FILE *out) {
     for (int i = 0; i < g->n_nodes; i++) {
         if (g->nodes[i].dead) continue;
         node_texts(&g->nodes[i], op, sizeof op, attrs, sizeof attrs);
-        int name_len = (int)strlen(g->nodes[i].name), op_len = (int)strlen(op),
-            attrs_len = (int)strlen(attrs);
+        int name_len = (int)strlen(g->nodes[i].name), op_len = (int)strlen(op), attrs_len = (int)strlen(attrs);
         if (name_len > wide_name) wide_name = name_len;
         if (op_len > wide_op) wide_op = op_len;
         if (attrs_len > wide_attrs) wide_attrs = attrs_len;
@@ -171,8 +169,7 @@ static void print_nodes(const dt_graph *g, FILE *out) {
         const dt_node *n = &g->nodes[i];
         if (n->dead) continue;
         node_texts(n, op, sizeof op, attrs, sizeof attrs);
-        dt_text_printf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs,
-                       attrs);
+        dt_text_printf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs, attrs);
         put_values(g, n->in, n->n_in, out);
         fputs(" -> ", out);
         put_values(g, n->out, n->n_out, out);

@@ -64,8 +64,7 @@ DT_ROTATION_FN int dt_is_rotation(const float *x) {
 }
 
 // The angle, in radians. grad: its gradient by the columns of p.
-DT_ROTATION_FN double dt_rotation_between(const dt_rotation *p, const dt_rotation *t,
-                                          double grad[3][3]) {
+DT_ROTATION_FN double dt_rotation_between(const dt_rotation *p, const dt_rotation *t, double grad[3][3]) {
     double r[3][3];
     for (int i = 0; i < 3; i++)
         for (int k = 0; k < 3; k++) r[i][k] = dt_dot3(p->m[i], t->m[k]);
@@ -78,8 +77,7 @@ DT_ROTATION_FN double dt_rotation_between(const dt_rotation *p, const dt_rotatio
 }
 
 // Through the two columns that were made orthonormal.
-DT_ROTATION_FN void dt_rotation_back_columns(const float *x, const dt_rotation *p,
-                                             double grad[3][3], double *dx) {
+DT_ROTATION_FN void dt_rotation_back_columns(const float *x, const dt_rotation *p, double grad[3][3], double *dx) {
     const double *a = p->m[0], *b = p->m[1];
     double first[3], second[3], ga[3], gb[3], u[3];
     dt_cross3(ga, b, grad[2]);
@@ -102,11 +100,10 @@ DT_ROTATION_FN void dt_rotation_back_columns(const float *x, const dt_rotation *
 }
 
 // Through the angles: a turn about an axis w changes each column c by w x c.
-DT_ROTATION_FN void dt_rotation_back_angles(const float *x, const dt_rotation *p, double grad[3][3],
-                                            double unit, double *dx) {
+DT_ROTATION_FN void dt_rotation_back_angles(const float *x, const dt_rotation *p, double grad[3][3], double unit,
+                                            double *dx) {
     const double b = (double)x[1] * unit, c = (double)x[2] * unit;
-    const double axes[3][3] = {
-        {cos(c) * cos(b), sin(c) * cos(b), -sin(b)}, {-sin(c), cos(c), 0}, {0, 0, 1}};
+    const double axes[3][3] = {{cos(c) * cos(b), sin(c) * cos(b), -sin(b)}, {-sin(c), cos(c), 0}, {0, 0, 1}};
     for (int k = 0; k < 3; k++) {
         double change[3];
         dx[k] = 0;
@@ -119,8 +116,7 @@ DT_ROTATION_FN void dt_rotation_back_angles(const float *x, const dt_rotation *p
 
 // The angle between what x and t, n = 6 or 3 numbers, stand for, in radians. dx (n): its gradient by x, or NULL. unit:
 // radians of a unit of three angles.
-DT_ROTATION_FN double dt_rotation_loss(const float *x, const float *t, int n, double unit,
-                                       double *dx) {
+DT_ROTATION_FN double dt_rotation_loss(const float *x, const float *t, int n, double unit, double *dx) {
     double grad[3][3];
     const dt_rotation p = dt_rotation_of(x, n, unit), q = dt_rotation_of(t, n, unit);
     const double angle = dt_rotation_between(&p, &q, grad);

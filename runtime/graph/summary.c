@@ -26,8 +26,7 @@ static double flops_per_element(const dt_graph *g, const dt_node *n) {
         return 2.0 * (double)(s->d[1] * s->d[2] * s->d[3]);
     case DT_OP_conv_transpose: // each of x meets a window of each channel
         s = in_shape(g, n, 1);
-        return 2.0 * (double)dt_shape_elements(in_shape(g, n, 0)) *
-               (double)(s->d[1] * s->d[2] * s->d[3]) /
+        return 2.0 * (double)dt_shape_elements(in_shape(g, n, 0)) * (double)(s->d[1] * s->d[2] * s->d[3]) /
                (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape);
     case DT_OP_linear:
     case DT_OP_linear_int8:
@@ -85,13 +84,11 @@ double dt_node_flops(const dt_graph *g, const dt_node *n) {
     if (n->backward) {
         if (n->forward == DT_NONE) return 0; // it adds up a parameter's gradient
         times = (n->out[0] != DT_NONE) + (n->n_out > 1 && n->out[1] != DT_NONE);
-        if (n->op == DT_OP_sdpa)
-            times = 2.5; // q k^T again, and two products for each of its factors
+        if (n->op == DT_OP_sdpa) times = 2.5; // q k^T again, and two products for each of its factors
         n = &g->nodes[n->forward];
     }
     if (n->out[0] == DT_NONE) return 0;
-    return times * (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape) *
-           flops_per_element(g, n);
+    return times * (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape) * flops_per_element(g, n);
 }
 
 // A parameter counts where it is first read.
@@ -120,8 +117,7 @@ static bool is_shown(const dt_node *n) {
 
 int64_t dt_graph_samples(const dt_graph *g) {
     for (int v = 0; v < g->n_values; v++)
-        if (dt_info_of(g, v)->kind == DT_V_INPUT && dt_info_of(g, v)->shape.n > 0)
-            return dt_info_of(g, v)->shape.d[0];
+        if (dt_info_of(g, v)->kind == DT_V_INPUT && dt_info_of(g, v)->shape.n > 0) return dt_info_of(g, v)->shape.d[0];
     return 1;
 }
 
@@ -130,20 +126,18 @@ void dt_graph_print_costs(const dt_graph *g, FILE *out) {
     const double samples = (double)dt_graph_samples(g);
     cost all = {0};
     char shape[96];
-    dt_text_printf(out, "%-48s %-16s %-20s %12s %12s %12s\n", "layer", "op", "shape", "parameters",
-                   "MFLOPs", "KiB");
+    dt_text_printf(out, "%-48s %-16s %-20s %12s %12s %12s\n", "layer", "op", "shape", "parameters", "MFLOPs", "KiB");
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         if (!is_shown(n)) continue;
         const cost c = cost_of(g, n, counted);
-        dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", n->name,
-                       dt_op_name(n->op),
-                       dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape),
-                       c.params, c.flops / samples / 1e6, c.bytes / samples / 1024);
+        dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", n->name, dt_op_name(n->op),
+                       dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape), c.params,
+                       c.flops / samples / 1e6, c.bytes / samples / 1024);
         all.params += c.params, all.flops += c.flops, all.bytes += c.bytes;
     }
-    dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", "all, a sample", "", "",
-                   all.params, all.flops / samples / 1e6, all.bytes / samples / 1024);
+    dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", "all, a sample", "", "", all.params,
+                   all.flops / samples / 1e6, all.bytes / samples / 1024);
     free(counted);
 }
 

@@ -27,8 +27,8 @@ static dt_status check_loss(const dt_config *c, const char *key, const dt_target
         if (dt_losses[i].takes & t->kind)
             snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", dt_losses[i].id);
     }
-    return dt_config_fail(c, key, "%s %s does not fit: field %s %s, which these take: %s%s", key,
-                          dt_losses[t->loss].id, t->field->name, holds, list,
+    return dt_config_fail(c, key, "%s %s does not fit: field %s %s, which these take: %s%s", key, dt_losses[t->loss].id,
+                          t->field->name, holds, list,
                           dt_losses[t->loss].softmax && t->field->n_classes == 0
                               ? ". To predict a class, add it to data.fields: label: {kind: class}"
                               : "");
@@ -97,12 +97,8 @@ static int list_candidates(const dt_field_info *fields, int n_fields, char *text
     for (int i = 0; i < n_fields; i++) {
         if (!can_be_target(&fields[i])) continue;
         const unsigned kind = kind_of(&fields[i], false);
-        const char *word = kind == DT_TARGET_CLASS    ? "class"
-                           : kind == DT_TARGET_VECTOR ? "vector"
-                                                      : "number";
-        if (at < cap)
-            at += (size_t)snprintf(text + at, cap - at, "%s%s (%s)", n ? ", " : "", fields[i].name,
-                                   word);
+        const char *word = kind == DT_TARGET_CLASS ? "class" : kind == DT_TARGET_VECTOR ? "vector" : "number";
+        if (at < cap) at += (size_t)snprintf(text + at, cap - at, "%s%s (%s)", n ? ", " : "", fields[i].name, word);
         n++;
     }
     return n;
@@ -128,9 +124,7 @@ static int find_single(const dt_field_info *fields, int n_fields) {
 // Keys of a single target say nothing here; their defaults are in every resolved config.
 static dt_status check_single(const dt_config *c) {
     const bool smooth = c->train.label_smoothing != 0;
-    const char *key = c->train.loss != DT_LOSS_cross_entropy ? "train.loss"
-                      : smooth                               ? "train.label_smoothing"
-                                                             : NULL;
+    const char *key = c->train.loss != DT_LOSS_cross_entropy ? "train.loss" : smooth ? "train.label_smoothing" : NULL;
     if (!key) return DT_OK;
     return dt_config_fail(c, key,
                           "%s is for a single target: with train.targets each has its own, so "
@@ -138,8 +132,8 @@ static dt_status check_single(const dt_config *c) {
                           key);
 }
 
-static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields,
-                            int n_fields, bool training) {
+static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields, int n_fields,
+                            bool training) {
     const dt_config_target *targets = c->train.targets;
     char list[512], key[256];
     *list = 0;
@@ -152,12 +146,11 @@ static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_
         while (at < n_fields && strcmp(fields[at].name, targets[i].id) != 0) at++;
         snprintf(key, sizeof key, "train.targets.%s", targets[i].id);
         if (at == n_fields || !can_be_target(&fields[at]))
-            return dt_config_fail_name(c, key, targets[i].id,
-                                       "class, number or vector of data.fields", list);
+            return dt_config_fail_name(c, key, targets[i].id, "class, number or vector of data.fields", list);
     }
     if (c->train.n_targets > DT_MAX_TARGETS)
-        return dt_config_fail(c, "train.targets", "%d targets, at most %d can be predicted",
-                              c->train.n_targets, DT_MAX_TARGETS);
+        return dt_config_fail(c, "train.targets", "%d targets, at most %d can be predicted", c->train.n_targets,
+                              DT_MAX_TARGETS);
     for (int i = 0; i < n_fields; i++) // in this order: the config's own must not change bits
         for (int k = 0; k < c->train.n_targets; k++)
             if (strcmp(targets[k].id, fields[i].name) == 0)
@@ -165,8 +158,8 @@ static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_
     return DT_OK;
 }
 
-dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_info *fields,
-                          int n_fields, bool training) {
+dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_info *fields, int n_fields,
+                          bool training) {
     char list[512], key[256];
     int first = 0;
     const int single = find_single(fields, n_fields);
@@ -184,12 +177,11 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     while (likely < n_fields && fields[likely].n_classes == 0) likely++;
     if (likely == n_fields) likely = first;
     snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
-    return dt_config_fail(
-        c, key,
-        "%d fields could be the target: %s. Keep one of them (data.balance, "
-        "data.split and data.where name columns, which need no field), or name "
-        "those to predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
-        n, list, fields[likely].name, fields[likely].n_classes > 0 ? "cross_entropy" : "mse");
+    return dt_config_fail(c, key,
+                          "%d fields could be the target: %s. Keep one of them (data.balance, "
+                          "data.split and data.where name columns, which need no field), or name "
+                          "those to predict, each with its loss: train.targets: {%s: {loss: %s}, …}",
+                          n, list, fields[likely].name, fields[likely].n_classes > 0 ? "cross_entropy" : "mse");
 }
 
 const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap) {
@@ -199,6 +191,5 @@ const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *te
 }
 
 int64_t dt_target_n_out(const dt_target *t) {
-    return t->field->n_classes > 0 ? t->field->n_classes
-                                   : dt_shape_elements(&t->field->sample_shape);
+    return t->field->n_classes > 0 ? t->field->n_classes : dt_shape_elements(&t->field->sample_shape);
 }

@@ -30,8 +30,8 @@ typedef struct dt_targets {
 
 // From train.targets, or train.loss. training: samples may be mixed, and classes then are shares of classes. DT_E_USAGE
 // with the place of what does not fit.
-dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_info *fields,
-                          int n_fields, bool training);
+dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_info *fields, int n_fields,
+                          bool training);
 // "logits", or "<field>.logits" where targets are named. text: room for it.
 const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap);
 // Outputs of the head: classes, or numbers a sample.

@@ -40,8 +40,7 @@ void dt_goodput_write(const dt_goodput *g, dt_json *j) {
     dt_json_int(j, "lost_steps", g->lost_steps);
     dt_json_string(j, "raise", dt_goodput_parts[dt_goodput_worst(g)].name);
     dt_json_begin_object(j, "seconds");
-    for (int i = 0; i < DT_N_GOODPUT; i++)
-        dt_json_seconds(j, dt_goodput_parts[i].name, g->seconds[i]);
+    for (int i = 0; i < DT_N_GOODPUT; i++) dt_json_seconds(j, dt_goodput_parts[i].name, g->seconds[i]);
     dt_json_end_object(j);
 }
 
@@ -54,8 +53,7 @@ static double member(const json_t *object, const char *name) {
 
 static bool is_kind(const char *line, const char *kind) {
     const size_t n = strlen(kind);
-    return strncmp(line, "{\"kind\":\"", 9) == 0 && strncmp(line + 9, kind, n) == 0 &&
-           line[9 + n] == '"';
+    return strncmp(line, "{\"kind\":\"", 9) == 0 && strncmp(line + 9, kind, n) == 0 && line[9 + n] == '"';
 }
 
 static bool has_ledger(const char *line) {
@@ -64,8 +62,7 @@ static bool has_ledger(const char *line) {
 
 static void take_ledger(dt_goodput *g, const json_t *line) {
     const json_t *seconds = json_object_get(line, "seconds");
-    for (int i = 0; i < DT_N_GOODPUT; i++)
-        g->seconds[i] = member(seconds, dt_goodput_parts[i].name);
+    for (int i = 0; i < DT_N_GOODPUT; i++) g->seconds[i] = member(seconds, dt_goodput_parts[i].name);
     g->attempts = (int64_t)member(line, "attempt");
     g->lost_steps = (int64_t)member(line, "lost_steps");
 }
@@ -73,11 +70,9 @@ static void take_ledger(dt_goodput *g, const json_t *line) {
 // Whether the step of a line counted.
 static bool add_step(dt_goodput *g, const json_t *line) {
     const json_t *seconds = json_object_get(line, "seconds");
-    const double step = member(seconds, "step"), data = member(seconds, "data"),
-                 comm = member(seconds, "comm");
+    const double step = member(seconds, "step"), data = member(seconds, "data"), comm = member(seconds, "comm");
     const bool skipped = json_is_true(json_object_get(line, "skipped"));
-    g->seconds[skipped ? DT_GOODPUT_lost : DT_GOODPUT_steps] +=
-        skipped ? step : fmax(step - data - comm, 0);
+    g->seconds[skipped ? DT_GOODPUT_lost : DT_GOODPUT_steps] += skipped ? step : fmax(step - data - comm, 0);
     g->seconds[DT_GOODPUT_data] += skipped ? 0 : data;
     g->seconds[DT_GOODPUT_comm] += skipped ? 0 : comm;
     return !skipped;
@@ -96,15 +91,13 @@ static off_t find_ledger(const char *path) {
 }
 
 // Returns whether a run that had ended goes on. *last_s: when a line was written last.
-static bool read_steps(dt_goodput *g, const char *path, off_t ledger, int64_t keep_bytes,
-                       double *last_s) {
+static bool read_steps(dt_goodput *g, const char *path, off_t ledger, int64_t keep_bytes, double *last_s) {
     dt_lines lines;
     struct stat info;
     size_t n;
     bool finished = false;
     dt_goodput lost = {0}; // steps behind keep_bytes, whichever side of the ledger they are on
-    if (dt_lines_open(&lines, path, keep_bytes < ledger ? keep_bytes : ledger) &&
-        fstat(lines.fd, &info) == 0)
+    if (dt_lines_open(&lines, path, keep_bytes < ledger ? keep_bytes : ledger) && fstat(lines.fd, &info) == 0)
         *last_s = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
     for (char *line; (line = dt_lines_next(&lines, &n));) {
         const off_t at = lines.at - (off_t)n - 1;

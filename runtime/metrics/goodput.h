@@ -30,10 +30,8 @@ typedef struct dt_goodput {
 // Takes over what metrics.jsonl at `path` says of earlier attempts; keep_bytes of it stay (see dt_metrics_opts), 0: none.
 // started_s: the start of this process, in wall-clock seconds. A file that is not there, or cannot be read, has none.
 void dt_goodput_resume(dt_goodput *g, const char *path, int64_t keep_bytes, double started_s);
-double dt_goodput_ratio(
-    const dt_goodput *g); // of all seconds, those of steps that count; 0 before there are any
-dt_goodput_part
-dt_goodput_worst(const dt_goodput *g); // besides `steps`: what would raise the ratio most
+double dt_goodput_ratio(const dt_goodput *g); // of all seconds, those of steps that count; 0 before there are any
+dt_goodput_part dt_goodput_worst(const dt_goodput *g); // besides `steps`: what would raise the ratio most
 // The members of a line: attempt, goodput, lost_steps, raise, seconds {…}.
 void dt_goodput_write(const dt_goodput *g, dt_json *j);
 

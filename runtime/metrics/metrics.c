@@ -82,8 +82,7 @@ static dt_status open_sinks(dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++) {
         if (!(m->o.sinks >> i & 1)) continue;
         DT_TRY(sinks[i].sink->open(&m->state[i], &m->o));
-        if (sinks[i].sink->queued)
-            m->queue[i] = dt_metrics_queue_create(sinks[i].sink, m->state[i]);
+        if (sinks[i].sink->queued) m->queue[i] = dt_metrics_queue_create(sinks[i].sink, m->state[i]);
     }
     return DT_OK;
 }
@@ -208,8 +207,7 @@ static void refresh_rss(dt_metrics *m) {
     m->rss_s = now;
     ssize_t n = m->statm_fd < 0 ? -1 : pread(m->statm_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
-    if (sscanf(text, "%*u %llu", &pages) == 1)
-        m->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+    if (sscanf(text, "%*u %llu", &pages) == 1) m->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
 static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s) {
@@ -276,17 +274,14 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
 }
 
-void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
-                     int n_values, const char *extra_json) {
-    dt_record r = {
-        .kind = DT_RECORD_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
+void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values, int n_values,
+                     const char *extra_json) {
+    dt_record r = {.kind = DT_RECORD_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
     publish(m, &r);
 }
 
-void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
-                          const char *phase, double times) {
-    dt_record r = {
-        .kind = DT_RECORD_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
+void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host, const char *phase, double times) {
+    dt_record r = {.kind = DT_RECORD_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
     publish(m, &r);
 }
 
@@ -305,8 +300,7 @@ int64_t dt_metrics_flush(dt_metrics *m) {
 static void say_verdict(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     char text[1024];
-    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s),
-                      data_verdict);
+    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
     dt_info("%s", text);
     dt_record r = {.kind = DT_RECORD_verdict, .step = m->last_step, .of.verdict = text};
     publish(m, &r);
@@ -314,15 +308,10 @@ static void say_verdict(dt_metrics *m, const char *data_verdict) {
 
 static void log_lost(const dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++) {
-        uint64_t n =
-            m->state[i] && sinks[i].sink->dropped ? sinks[i].sink->dropped(m->state[i]) : 0;
-        if (n)
-            dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n,
-                    sinks[i].name);
+        uint64_t n = m->state[i] && sinks[i].sink->dropped ? sinks[i].sink->dropped(m->state[i]) : 0;
+        if (n) dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n, sinks[i].name);
         n = m->queue[i] ? dt_metrics_queue_dropped(m->queue[i]) : 0;
-        if (n)
-            dt_warn("%" PRIu64 " records of the %s sink were dropped: it could not keep up", n,
-                    sinks[i].name);
+        if (n) dt_warn("%" PRIu64 " records of the %s sink were dropped: it could not keep up", n, sinks[i].name);
     }
 }
 
@@ -333,12 +322,10 @@ static void log_goodput(const dt_metrics *m) {
     for (int i = 0; i < DT_N_GOODPUT; i++) total += g->seconds[i];
     dt_info("goodput %.1f%%: of %.1f s since the run first started, %.1f s were steps that count; "
             "attempt %" PRId64 ", %" PRId64 " steps were done twice",
-            100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts,
-            g->lost_steps);
+            100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts, g->lost_steps);
     if (total > 0 && g->seconds[worst] >= 0.01 * total)
-        dt_info("what would raise it most: %.1f%% went into %s (%s); less of it by %s",
-                100 * g->seconds[worst] / total, dt_goodput_parts[worst].name,
-                dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);
+        dt_info("what would raise it most: %.1f%% went into %s (%s); less of it by %s", 100 * g->seconds[worst] / total,
+                dt_goodput_parts[worst].name, dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);
 }
 
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
@@ -350,11 +337,11 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
             " samples in %.1f s, %.1f samples/s in steps, %.1f without the first, peak memory "
             "%.0f MiB",
             m->o.run_name, m->n_steps, m->last_step, m->n_samples, dt_clock_s() - m->opened_s,
-            ratio(t->samples + m->first.samples, t->step_s + m->first.step_s),
-            ratio(t->samples, t->step_s), (double)dt_rss_peak_bytes() / 1048576.0);
+            ratio(t->samples + m->first.samples, t->step_s + m->first.step_s), ratio(t->samples, t->step_s),
+            (double)dt_rss_peak_bytes() / 1048576.0);
     dt_info("time in a step: data %.1f%%, compute %.1f%%, communication %.1f%%, other %.1f%%",
-            100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s),
-            100 * ratio(t->comm_s, t->step_s), 100 * ratio(t->other_s, t->step_s));
+            100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s), 100 * ratio(t->comm_s, t->step_s),
+            100 * ratio(t->other_s, t->step_s));
     if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
     log_lost(m);
     log_goodput(m);

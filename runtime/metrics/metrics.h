@@ -27,8 +27,8 @@ typedef struct dt_metrics_opts {
     dt_listen listen;               // of the prometheus sink
     const char *listen_text;        // `listen` as the config has it, for messages
     const char *textfile;           // of prometheus: a folder for node_exporter, or NULL
-    double linger_s; // of prometheus: how long it answers after the end, until one more scrape
-    bool (*is_stopped)(void); // a signal wants the end of what is still sent after the run; or NULL
+    double linger_s;                // of prometheus: how long it answers after the end, until one more scrape
+    bool (*is_stopped)(void);       // a signal wants the end of what is still sent after the run; or NULL
     const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink
     bool mlflow_model;
     dt_config *config;          // of mlflow: its params; read at once
@@ -42,8 +42,7 @@ typedef struct dt_metrics_opts {
     int64_t total_steps;     // for bar and ETA
     int64_t steps_per_epoch; // for the epoch bar
     int n_epochs;
-    int64_t
-        truncate_to; // metrics.jsonl offset to resume from; < 0: start anew; INT64_MAX: nothing more is trained
+    int64_t truncate_to; // metrics.jsonl offset to resume from; < 0: start anew; INT64_MAX: nothing more is trained
 } dt_metrics_opts;
 
 typedef struct dt_step_record {
@@ -52,7 +51,7 @@ typedef struct dt_step_record {
     int64_t samples; // seen so far
     double loss, lr, grad_norm;
     double step_s, data_s, compute_s, comm_s, other_s; // seconds of this step, by phase
-    double idle_s; // of compute_s: the host waited for its device; 0 without one
+    double idle_s;                                     // of compute_s: the host waited for its device; 0 without one
     int64_t global_batch;
     bool skipped;      // overflow or NaN: nothing was committed
     double loss_scale; // of fp16, after this step; 0: losses are not scaled
@@ -70,10 +69,10 @@ typedef struct dt_run_end {
 } dt_run_end;
 
 // What the run does now.
-#define DT_ACTIVITY_WORDS(W)                                                                       \
-    W(ACTIVITY, starting)                                                                          \
-    W(ACTIVITY, training)                                                                          \
-    W(ACTIVITY, evaluating)                                                                        \
+#define DT_ACTIVITY_WORDS(W)                                                                                           \
+    W(ACTIVITY, starting)                                                                                              \
+    W(ACTIVITY, training)                                                                                              \
+    W(ACTIVITY, evaluating)                                                                                            \
     W(ACTIVITY, testing) W(ACTIVITY, saving) W(ACTIVITY, waiting) W(ACTIVITY, ending)
 typedef enum dt_activity { DT_ACTIVITY_WORDS(DT_WORD_CONSTANT) } dt_activity;
 enum { DT_N_ACTIVITIES = DT_ACTIVITY_ending + 1 };
@@ -81,20 +80,18 @@ enum { DT_N_ACTIVITIES = DT_ACTIVITY_ending + 1 };
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts);
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation in steady state
 // extra_json: NULL or raw JSON members to add ("\"confusion\":{…}").
-void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values,
-                     int n_values, const char *extra_json);
+void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values, int n_values,
+                     const char *extra_json);
 // A rank that holds the others up: `times` as long as the median, most of it in `phase`. To metrics.jsonl:
 // {"kind":"slow_rank","step":…,"rank":…,"host":…,"phase":…,"times":…}.
-void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host,
-                          const char *phase, double times);
+void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host, const char *phase, double times);
 // What the run does from now on; it starts with `starting`, and the first step makes that `training`. The terminal's
 // live line shows it; time that is not training's goes to the ledger.
 // Returns what it did before.
 dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what);
 // The outcome of a save; from any thread. seconds: from its begin until it was acknowledged.
 void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved);
-int64_t
-dt_metrics_flush(dt_metrics *m); // waits for the queues; metrics.jsonl's size in bytes, or 0
+int64_t dt_metrics_flush(dt_metrics *m); // waits for the queues; metrics.jsonl's size in bytes, or 0
 // The final summary: what ran, rates, shares of data / compute / comm, what limited the run and what
 // would help, and the goodput with what would raise it most, to stderr. data_verdict: what to say if data limits the run
 // (from the loader's counters), or NULL.

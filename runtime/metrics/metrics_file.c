@@ -49,8 +49,7 @@ static void write_or_drop(dt_metrics_file *f, const void *data, size_t n_bytes, 
         return;
     }
     f->n_bytes += (int64_t)n_bytes;
-    if (f->failing)
-        dt_info("%s: writing again after %" PRIu64 " lost records", f->path, f->n_dropped);
+    if (f->failing) dt_info("%s: writing again after %" PRIu64 " lost records", f->path, f->n_dropped);
     f->failing = false;
 }
 

@@ -48,13 +48,13 @@ typedef struct dt_checkpoint_record {
 // What a sink hears. What pointers point to is borrowed until `take` returns.
 // start: with the ledger as it was then. goodput: now and then, in front of a save, and at the end. verdict: what limits
 // the run.
-#define DT_RECORD_WORDS(W)                                                                         \
-    W(RECORD, start)                                                                               \
-    W(RECORD, step)                                                                                \
-    W(RECORD, eval)                                                                                \
-    W(RECORD, slow_rank)                                                                           \
-    W(RECORD, ranks)                                                                               \
-    W(RECORD, activity)                                                                            \
+#define DT_RECORD_WORDS(W)                                                                                             \
+    W(RECORD, start)                                                                                                   \
+    W(RECORD, step)                                                                                                    \
+    W(RECORD, eval)                                                                                                    \
+    W(RECORD, slow_rank)                                                                                               \
+    W(RECORD, ranks)                                                                                                   \
+    W(RECORD, activity)                                                                                                \
     W(RECORD, checkpoint) W(RECORD, goodput) W(RECORD, verdict) W(RECORD, end)
 typedef enum dt_record_kind { DT_RECORD_WORDS(DT_WORD_CONSTANT) } dt_record_kind;
 
@@ -101,8 +101,7 @@ dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *sta
 // Copies the record with all that it points to, or drops it when the queue is full. Any thread. A step's record allocates
 // nothing.
 void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r);
-int64_t
-dt_metrics_queue_flush(dt_metrics_queue *q); // waits until the sink has taken and flushed all
+int64_t dt_metrics_queue_flush(dt_metrics_queue *q); // waits until the sink has taken and flushed all
 uint64_t dt_metrics_queue_dropped(dt_metrics_queue *q);
 void dt_metrics_queue_destroy(dt_metrics_queue *q); // the sink takes the rest and is closed
 

@@ -102,8 +102,7 @@ static void put_slow_rank(dt_json *j, const dt_slow_rank_record *r) {
 static void put_command(dt_json *j) {
     char *text = NULL;
     size_t n = 0;
-    if (dt_io_read_file(&text, &n, "/proc/self/cmdline", 1 << 16, DT_E_INTERNAL) != DT_OK)
-        dt_error_clear();
+    if (dt_io_read_file(&text, &n, "/proc/self/cmdline", 1 << 16, DT_E_INTERNAL) != DT_OK) dt_error_clear();
     for (size_t i = 0; i + 1 < n; i++)
         if (!text[i]) text[i] = ' ';
     if (text) dt_json_string(j, "command", text);

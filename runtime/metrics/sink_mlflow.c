@@ -94,8 +94,7 @@ static void note_failure(mlflow *s, const char *what) {
     s->pause_s = s->pause_s < 1 ? 2 : s->pause_s < 60 ? 2 * s->pause_s : 60;
     s->again_s = dt_clock_s() + s->pause_s;
     s->has_asked = false; // the server may have taken what it has not answered
-    if (!s->away)
-        dt_warn("MLflow: %s; training goes on, and what is missing there is sent later", what);
+    if (!s->away) dt_warn("MLflow: %s; training goes on, and what is missing there is sent later", what);
     s->away = true;
 }
 
@@ -135,11 +134,10 @@ static answer ask(mlflow *s, const char *path, json_t *body, json_t **out) {
     } else if (reply.status / 100 != 2) {
         json_t *said = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
         const char *message = json_string_value(json_object_get(said, "message"));
-        const bool may_pass = reply.status / 100 != 4 || reply.status == 401 ||
-                              reply.status == 403 || reply.status == 404;
-        snprintf(s->refusal, sizeof s->refusal, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path,
-                 reply.status, message ? ": " : "", message ? message : "",
-                 advice(s, reply.status));
+        const bool may_pass =
+            reply.status / 100 != 4 || reply.status == 401 || reply.status == 403 || reply.status == 404;
+        snprintf(s->refusal, sizeof s->refusal, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path, reply.status,
+                 message ? ": " : "", message ? message : "", advice(s, reply.status));
         a = may_pass || !out ? LATER : NEVER;
         if (a == LATER) note_failure(s, s->refusal);
         json_decref(said);
@@ -147,8 +145,8 @@ static answer ask(mlflow *s, const char *path, json_t *body, json_t **out) {
         if (s->away) dt_info("MLflow answers again");
         s->away = false;
         s->pause_s = 0;
-        snprintf(s->refusal, sizeof s->refusal, "%s/%s gives another answer than MLflow's",
-                 s->o.mlflow_uri, path); // if what is wanted is not in it
+        snprintf(s->refusal, sizeof s->refusal, "%s/%s gives another answer than MLflow's", s->o.mlflow_uri,
+                 path); // if what is wanted is not in it
         if (out) *out = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
     }
     dt_http_reply_fini(&reply);
@@ -164,10 +162,9 @@ static void set_text(char **to, const char *text) {
 }
 
 static void save_state(const mlflow *s) {
-    json_t *j =
-        json_pack("{s:s?, s:s?, s:s?, s:s?, s:I, s:b, s:b}", "experiment_id", s->experiment_id,
-                  "create_id", s->create_id, "run_id", s->run_id, "artifact_uri", s->artifacts,
-                  "config", s->config, "params", s->has_params, "finished", s->has_end);
+    json_t *j = json_pack("{s:s?, s:s?, s:s?, s:s?, s:I, s:b, s:b}", "experiment_id", s->experiment_id, "create_id",
+                          s->create_id, "run_id", s->run_id, "artifact_uri", s->artifacts, "config", s->config,
+                          "params", s->has_params, "finished", s->has_end);
     char *text = json_dumps(j, 0);
     if (dt_io_write_file(s->state_file, text, strlen(text)) != DT_OK) dt_error_clear();
     free(text);
@@ -196,10 +193,9 @@ static void load_state(mlflow *s) {
 // which depends on its Python.
 static bool is_letter(uint32_t c) {
     static const uint32_t letters[][2] = {
-        {0xC0, 0xD6},     {0xD8, 0xF6},     {0xF8, 0x2C1},    {0x38E, 0x3A1},   {0x3A3, 0x3F5},
-        {0x3F7, 0x481},   {0x48A, 0x52F},   {0x5D0, 0x5EA},   {0x620, 0x64A},   {0xE01, 0xE30},
-        {0x1E00, 0x1F15}, {0x3041, 0x3096}, {0x30A1, 0x30FA}, {0x30FC, 0x30FF}, {0x3400, 0x4DB5},
-        {0x4E00, 0x9FEF}, {0xAC00, 0xD7A3}};
+        {0xC0, 0xD6},     {0xD8, 0xF6},     {0xF8, 0x2C1},    {0x38E, 0x3A1},   {0x3A3, 0x3F5},   {0x3F7, 0x481},
+        {0x48A, 0x52F},   {0x5D0, 0x5EA},   {0x620, 0x64A},   {0xE01, 0xE30},   {0x1E00, 0x1F15}, {0x3041, 0x3096},
+        {0x30A1, 0x30FA}, {0x30FC, 0x30FF}, {0x3400, 0x4DB5}, {0x4E00, 0x9FEF}, {0xAC00, 0xD7A3}};
     if (c < 128) return isalnum((int)c) || (c && strchr("_-. ", (int)c));
     for (size_t i = 0; i < sizeof letters / sizeof *letters; i++)
         if (c >= letters[i][0] && c <= letters[i][1]) return true;
@@ -245,8 +241,8 @@ static answer find_experiment(mlflow *s) {
         char *name = dt_s3_encode(s->o.mlflow_experiment, true);
         char *path = dt_xprintf("api/2.0/mlflow/experiments/get-by-name?experiment_name=%s", name);
         a = ask(s, path, NULL, &reply);
-        set_text(&s->experiment_id, json_string_value(json_object_get(
-                                        json_object_get(reply, "experiment"), "experiment_id")));
+        set_text(&s->experiment_id,
+                 json_string_value(json_object_get(json_object_get(reply, "experiment"), "experiment_id")));
         free(name);
         free(path);
         json_decref(reply);
@@ -268,8 +264,7 @@ static void take_run(mlflow *s, const json_t *run) {
 // The run that was asked for without an answer, if there is one.
 static answer find_run(mlflow *s) {
     char *filter = dt_xprintf("tags.`dtrain.id` = '%s'", s->create_id);
-    json_t *reply = NULL,
-           *body = json_pack("{s:[s], s:s}", "experiment_ids", s->experiment_id, "filter", filter);
+    json_t *reply = NULL, *body = json_pack("{s:[s], s:s}", "experiment_ids", s->experiment_id, "filter", filter);
     const answer a = ask(s, "api/2.0/mlflow/runs/search", body, &reply);
     take_run(s, json_array_get(json_object_get(reply, "runs"), 0));
     json_decref(reply);
@@ -284,8 +279,7 @@ static answer create_run(mlflow *s) {
     if (a != DONE) return a;
     if (s->create_id && ((a = find_run(s)) == LATER || s->run_id)) return a;
     gethostname(host, sizeof host - 1);
-    if (!s->create_id)
-        s->create_id = dt_xprintf("%s %d %.3f", host, (int)getpid(), dt_clock_wall_s());
+    if (!s->create_id) s->create_id = dt_xprintf("%s %d %.3f", host, (int)getpid(), dt_clock_wall_s());
     save_state(s);
     tags = json_array();
     json_array_append_new(tags, pair("dtrain.id", s->create_id));
@@ -294,9 +288,8 @@ static answer create_run(mlflow *s) {
     json_array_append_new(tags, pair("dtrain.version", s->o.version));
     json_array_append_new(tags, pair("dtrain.run_dir", s->o.run_dir));
     json_array_append_new(tags, pair("dtrain.host", host));
-    json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name",
-                             s->o.run_name, "start_time", (json_int_t)(1000 * dt_clock_wall_s()),
-                             "tags", tags);
+    json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name", s->o.run_name,
+                             "start_time", (json_int_t)(1000 * dt_clock_wall_s()), "tags", tags);
     a = ask(s, "api/2.0/mlflow/runs/create", body, &reply);
     take_run(s, json_object_get(reply, "run"));
     if (a == DONE && !s->run_id) a = NEVER;
@@ -311,8 +304,7 @@ static answer create_run(mlflow *s) {
 
 static answer update_run(mlflow *s, const char *status, bool end) {
     json_t *body = json_pack("{s:s, s:s}", "run_id", s->run_id, "status", status);
-    if (end)
-        json_object_set_new(body, "end_time", json_integer((json_int_t)(1000 * dt_clock_wall_s())));
+    if (end) json_object_set_new(body, "end_time", json_integer((json_int_t)(1000 * dt_clock_wall_s())));
     return ask(s, "api/2.0/mlflow/runs/update", body, NULL);
 }
 
@@ -335,8 +327,7 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
     return a;
 }
 
-static void add_param(void *params, const char *path, const char *value, const char *usual,
-                      bool is_default) {
+static void add_param(void *params, const char *path, const char *value, const char *usual, bool is_default) {
     json_array_append_new(params, pair(path, value));
 }
 
@@ -358,24 +349,21 @@ static answer send_params(mlflow *s) {
 }
 
 // Names that become the same are numbered.
-static void add_metric(json_t *metrics, const char *prefix, const char *name, const json_t *value,
-                       int64_t step, double at_s) {
+static void add_metric(json_t *metrics, const char *prefix, const char *name, const json_t *value, int64_t step,
+                       double at_s) {
     if (!json_is_number(value)) return;
     char *whole = dt_xprintf("%s/%s", prefix, name), clean[MAX_NAME + 1];
     const size_t n = clean_name(clean, whole);
-    for (int i = 2; json_object_get(metrics, clean); i++)
-        snprintf(clean + n, sizeof clean - n, "_%d", i);
+    for (int i = 2; json_object_get(metrics, clean); i++) snprintf(clean + n, sizeof clean - n, "_%d", i);
     json_object_set_new(metrics, clean,
-                        json_pack("{s:s, s:f, s:I, s:I}", "key", clean, "value",
-                                  json_number_value(value), "timestamp", (json_int_t)(1000 * at_s),
-                                  "step", (json_int_t)step));
+                        json_pack("{s:s, s:f, s:I, s:I}", "key", clean, "value", json_number_value(value), "timestamp",
+                                  (json_int_t)(1000 * at_s), "step", (json_int_t)step));
     free(whole);
 }
 
 // Adds what a line of metrics.jsonl says by name, and notes in `at` that it was.
 static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *line) {
-    static const char *const of_step[] = {"loss",          "lr", "grad_norm", "epoch",
-                                          "samples_per_s", "rss"};
+    static const char *const of_step[] = {"loss", "lr", "grad_norm", "epoch", "samples_per_s", "rss"};
     const json_t *time = json_object_get(line, "time");
     const double at_s = time ? json_number_value(time) : dt_clock_wall_s();
     const char *kind = json_string_value(json_object_get(line, "kind")), *name;
@@ -387,8 +375,8 @@ static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *
         at->last_step = step;
         if (step % s->o.every_steps != 0 && step % s->o.steps_per_epoch != 0) return;
         for (int i = 0; i < 6; i++)
-            add_metric(metrics, dt_split_name(DT_SPLIT_TRAIN), of_step[i],
-                       json_object_get(line, of_step[i]), step, at_s);
+            add_metric(metrics, dt_split_name(DT_SPLIT_TRAIN), of_step[i], json_object_get(line, of_step[i]), step,
+                       at_s);
         json_object_foreach(json_object_get(line, "seconds"), name, value)
             add_metric(metrics, "time", name, value, step, at_s);
     } else if (strcmp(kind, "eval") == 0 && split) {
@@ -437,8 +425,7 @@ static answer ask_place(mlflow *s) {
     json_array_foreach(json_object_get(data, "tags"), i, tag) {
         const char *key = json_string_value(json_object_get(tag, "key"));
         const char *value = json_string_value(json_object_get(tag, "value"));
-        if (key && value && strcmp(key, place_tag) == 0)
-            (void)sscanf(value, place_format, &sent, &step, &val, &n_more);
+        if (key && value && strcmp(key, place_tag) == 0) (void)sscanf(value, place_format, &sent, &step, &val, &n_more);
     }
     if (a == DONE) s->at = (place){sent, n_more, step, val};
     if (a == DONE && !s->has_found) find_place(s);
@@ -508,8 +495,8 @@ static void send_file(mlflow *s, const char *path, const char *name) {
     const char *headers[] = {"Content-Type: application/octet-stream", s->authorization, NULL};
     struct stat info;
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
-    const bool any = fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 0 &&
-                     strncmp(folder, begin, sizeof begin - 1) == 0;
+    const bool any =
+        fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 0 && strncmp(folder, begin, sizeof begin - 1) == 0;
     if (any && *s->missing) dt_text_list(s->missing, sizeof s->missing, name);
     if (!any || *s->missing) {
         if (fd >= 0) close(fd);
@@ -518,8 +505,7 @@ static void send_file(mlflow *s, const char *path, const char *name) {
     folder += sizeof begin - 1;
     while (*folder == '/') folder++;
     void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-    char *url =
-        dt_xprintf("%s/api/2.0/mlflow-artifacts/artifacts/%s/%s", s->o.mlflow_uri, folder, name);
+    char *url = dt_xprintf("%s/api/2.0/mlflow-artifacts/artifacts/%s/%s", s->o.mlflow_uri, folder, name);
     const dt_http_request r = {.method = "PUT",
                                .url = url,
                                .headers = headers,
@@ -535,8 +521,7 @@ static void send_file(mlflow *s, const char *path, const char *name) {
         dt_warn("MLflow: %s", dt_error_message());
         dt_text_list(s->missing, sizeof s->missing, name);
     } else if (reply.status / 100 != 2)
-        dt_warn("MLflow: %s answers %d: it has no %s of this run", s->o.mlflow_uri, reply.status,
-                name);
+        dt_warn("MLflow: %s answers %d: it has no %s of this run", s->o.mlflow_uri, reply.status, name);
     dt_error_clear();
     dt_http_reply_fini(&reply);
     if (data != MAP_FAILED) munmap(data, (size_t)info.st_size);
@@ -576,9 +561,7 @@ static void send_end(mlflow *s) {
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     if (a == DONE && s->has_end && s->status == DT_OK) return; // all of it was there before
     if (a == DONE && s->run_id) {
-        const char *status = s->status == DT_OK            ? "FINISHED"
-                             : s->status == DT_E_PREEMPTED ? "KILLED"
-                                                           : "FAILED";
+        const char *status = s->status == DT_OK ? "FINISHED" : s->status == DT_E_PREEMPTED ? "KILLED" : "FAILED";
         json_t *tags = json_array();
         char code[16];
         snprintf(code, sizeof code, "%d", s->status);
@@ -687,8 +670,7 @@ static void close_mlflow(void *state) {
     while (s->has_thread && !s->done) {
         const double now = dt_clock_s();
         const bool stopped = s->status == DT_E_PREEMPTED || (s->o.is_stopped && s->o.is_stopped());
-        s->late = now - begin > (stopped ? KILLED_S : END_S) ||
-                  (!s->sends_files && now - s->took_s > LAST_S);
+        s->late = now - begin > (stopped ? KILLED_S : END_S) || (!s->sends_files && now - s->took_s > LAST_S);
         dt_watch_tick(); // the other ranks wait at the end of the run
         dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + 0.1);
     }

@@ -150,8 +150,7 @@ static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *
         for (int i = 0; i <= N_BOUNDS; i++) {
             below += h->n[i];
             if (i < N_BOUNDS)
-                snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"%g\"", phase_names[p],
-                         bounds[i]);
+                snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"%g\"", phase_names[p], bounds[i]);
             else
                 snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"+Inf\"", phase_names[p]);
             snprintf(part, sizeof part, "%s_bucket", name);
@@ -184,8 +183,7 @@ static void put_activity(prometheus *s, FILE *f, const char *name, const numbers
 
 static void put_eval(prometheus *s, FILE *f, const char *name, const numbers *n) {
     pthread_mutex_lock(&s->results_lock);
-    for (size_t i = 0; i < s->n_results; i++)
-        put_value(f, name, s->run, s->results[i].labels, s->results[i].value);
+    for (size_t i = 0; i < s->n_results; i++) put_value(f, name, s->run, s->results[i].labels, s->results[i].value);
     pthread_mutex_unlock(&s->results_lock);
 }
 
@@ -229,11 +227,11 @@ static void put_all(prometheus *s, FILE *f) {
     pthread_mutex_unlock(&s->lock);
     const double quiet_s = dt_watch_quiet_s();
     n.one[N_quiet] = isfinite(quiet_s) && !n.ended ? quiet_s : 0;
-#define NUMBER(id, name, type, help)                                                               \
-    put_help(f, name, type, help);                                                                 \
+#define NUMBER(id, name, type, help)                                                                                   \
+    put_help(f, name, type, help);                                                                                     \
     put_numbers(s, f, name, N_##id, &n);
-#define FAMILY(id, name, type, labels, help)                                                       \
-    put_help(f, name, type, help);                                                                 \
+#define FAMILY(id, name, type, labels, help)                                                                           \
+    put_help(f, name, type, help);                                                                                     \
     put_##id(s, f, name, &n);
 #include "metrics/prometheus.def"
 #undef NUMBER
@@ -266,8 +264,7 @@ static void remove_stale(const char *folder) {
     for (size_t i = 0; i < n; i++) {
         char *path = dt_xprintf("%s/%s", folder, names[i]);
         const bool old = strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], ".prom") &&
-                         stat(path, &info) == 0 &&
-                         dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S;
+                         stat(path, &info) == 0 && dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S;
         if (old && dt_io_read_own(&text, &n_bytes, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
             !strstr(text, "\ndtrain_exit_status{") && unlink(path) == 0)
             dt_info("metrics.textfile: %s is of a run that was killed: removed", path);
@@ -325,10 +322,9 @@ static void make_reply(prometheus *s, client *c) {
         status = "404 Not Found";
     }
     fclose(f);
-    c->reply =
-        dt_xprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-                   "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
-                   status, n, head ? "" : text);
+    c->reply = dt_xprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                          "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                          status, n, head ? "" : text);
     c->n = strlen(c->reply);
     c->at = 0;
     free(text);
@@ -353,15 +349,13 @@ static bool serve(prometheus *s, client *c) {
 
 static void *serve_all(void *state) {
     prometheus *s = state;
-    struct pollfd wait[2 + MAX_CLIENTS] = {{.fd = s->listener, .events = POLLIN},
-                                           {.fd = s->stop[0], .events = POLLIN}};
+    struct pollfd wait[2 + MAX_CLIENTS] = {{.fd = s->listener, .events = POLLIN}, {.fd = s->stop[0], .events = POLLIN}};
     double written_s = 0;
     dt_thread_name("prometheus");
     for (;;) {
         const int n = s->n_clients;
         for (int i = 0; i < n; i++)
-            wait[2 + i] = (struct pollfd){.fd = s->clients[i].fd,
-                                          .events = s->clients[i].reply ? POLLOUT : POLLIN};
+            wait[2 + i] = (struct pollfd){.fd = s->clients[i].fd, .events = s->clients[i].reply ? POLLOUT : POLLIN};
         const int n_ready = poll(wait, (nfds_t)(2 + n), s->textfile ? TEXTFILE_MS : -1);
         if (n_ready < 0) continue; // a signal
         if (wait[1].revents) break;
@@ -380,14 +374,12 @@ static void *serve_all(void *state) {
 // < 0: errno says why.
 static int listen_on(const dt_listen *l) {
     const int yes = 1, no = 0, is6 = l->any.sa_family == AF_INET6;
-    dt_listen any4 = {
-        .v4 = {.sin_family = AF_INET, .sin_port = htons((in_port_t)dt_listen_port(l))}};
+    dt_listen any4 = {.v4 = {.sin_family = AF_INET, .sin_port = htons((in_port_t)dt_listen_port(l))}};
     int fd = socket(l->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 && is6 && IN6_IS_ADDR_UNSPECIFIED(&l->v6.sin6_addr)) return listen_on(&any4);
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (is6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (fd >= 0 && bind(fd, &l->any, is6 ? sizeof l->v6 : sizeof l->v4) == 0 && listen(fd, 64) == 0)
-        return fd;
+    if (fd >= 0 && bind(fd, &l->any, is6 ? sizeof l->v6 : sizeof l->v4) == 0 && listen(fd, 64) == 0) return fd;
     const int why = errno;
     if (fd >= 0) close(fd);
     errno = why;
@@ -433,8 +425,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     int why = s->listener < 0 ? errno : 0;
     one[N_port] = why ? 0 : port;
     if (!why && port != dt_listen_port(&o->listen))
-        dt_warn("metrics.listen %s is taken: Prometheus finds this run at port %d", o->listen_text,
-                port);
+        dt_warn("metrics.listen %s is taken: Prometheus finds this run at port %d", o->listen_text, port);
     if (pipe2(s->stop, O_CLOEXEC) != 0) why = errno;
     if (!why || s->textfile) {
         const int no_thread = pthread_create(&s->thread, NULL, serve_all, s);
@@ -444,8 +435,8 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     if (why && s->listener >= 0) close(s->listener);
     if (why) {
         s->listener = -1;
-        dt_warn("metrics.listen %s: %s: Prometheus sees nothing of this run, training goes on",
-                o->listen_text, strerror(why));
+        dt_warn("metrics.listen %s: %s: Prometheus sees nothing of this run, training goes on", o->listen_text,
+                strerror(why));
     }
     return DT_OK;
 }
@@ -557,8 +548,7 @@ static void close_prometheus(void *state) {
     prometheus *s = state;
     const struct timespec rest = {.tv_nsec = 20 * 1000 * 1000};
     if (s->listener >= 0 && s->now.ended)
-        for (double waited_s = 0;
-             waited_s < s->linger_s && !s->scraped && !(s->is_stopped && s->is_stopped());
+        for (double waited_s = 0; waited_s < s->linger_s && !s->scraped && !(s->is_stopped && s->is_stopped());
              waited_s += 0.02) {
             dt_watch_tick(); // the other ranks wait at the end of the run
             nanosleep(&rest, NULL);

@@ -41,8 +41,7 @@ static void pause_for(report *s, double seconds, bool until_due) {
 }
 
 // Writes the page from the run's files; false: the page could not be written.
-static bool write_page(const report *s, dt_run_log **r, const char *split, int64_t step,
-                       bool ends) {
+static bool write_page(const report *s, dt_run_log **r, const char *split, int64_t step, bool ends) {
     const double begin = dt_clock_s();
     dt_status st = *r ? DT_OK : dt_run_log_open(r, s->dir);
     if (st != DT_OK) {
@@ -50,8 +49,7 @@ static bool write_page(const report *s, dt_run_log **r, const char *split, int64
         *r = NULL;
         return false;
     }
-    for (; !ends && dt_clock_s() - begin < PATIENCE_S;
-         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL)) {
+    for (; !ends && dt_clock_s() - begin < PATIENCE_S; nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL)) {
         dt_run_log_read_on(*r);
         if (json_integer_value(json_object_get(dt_run_log_eval(*r, split), "step")) >= step) break;
     }

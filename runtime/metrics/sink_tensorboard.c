@@ -141,8 +141,8 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     gethostname(host, sizeof host - 1);
     for (int i = 0; i < MAX_FILES; i++) {
         free(path);
-        path = dt_xprintf("%s/events.out.tfevents.%" PRId64 ".%s.%d.%d", o->run_dir,
-                          (int64_t)dt_clock_wall_s(), host, (int)getpid(), i);
+        path = dt_xprintf("%s/events.out.tfevents.%" PRId64 ".%s.%d.%d", o->run_dir, (int64_t)dt_clock_wall_s(), host,
+                          (int)getpid(), i);
         if (!dt_io_exists(path)) break;
     }
     dt_status st = dt_metrics_file_open(&s->file, path, 0);

@@ -112,8 +112,7 @@ static void append_numbers(const terminal *t, char *line, int width) {
     append(line, width, part);
     snprintf(part, sizeof part, "  lr %.2e", t->r.lr);
     append(line, width, part);
-    snprintf(part, sizeof part, "  %.*f/s", t->s.smooth_samples_per_s < 100 ? 1 : 0,
-             t->s.smooth_samples_per_s);
+    snprintf(part, sizeof part, "  %.*f/s", t->s.smooth_samples_per_s < 100 ? 1 : 0, t->s.smooth_samples_per_s);
     append(line, width, part);
     dt_text_duration(eta, sizeof eta, t->s.eta_s);
     snprintf(part, sizeof part, "  ETA %s", eta);
@@ -161,16 +160,14 @@ static void plain_line(const terminal *t) {
     const dt_step_stats *s = &t->s;
     dt_text_duration(eta, sizeof eta, s->eta_s);
     print_loss(loss, sizeof loss, t, false);
-    dt_info("step %" PRId64 "/%" PRId64
-            "  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
+    dt_info("step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
             "compute %.0f%% comm %.0f%%",
-            t->r.step, t->o.total_steps, t->r.epoch, loss, t->r.lr, s->smooth_samples_per_s, eta,
-            100 * s->data_share, 100 * s->compute_share, 100 * s->comm_share);
+            t->r.step, t->o.total_steps, t->r.epoch, loss, t->r.lr, s->smooth_samples_per_s, eta, 100 * s->data_share,
+            100 * s->compute_share, 100 * s->comm_share);
 }
 
 static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats *s) {
-    const double loss =
-        r->skipped ? t->r.loss : r->loss; // the loss of an overflowed step says nothing
+    const double loss = r->skipped ? t->r.loss : r->loss; // the loss of an overflowed step says nothing
     t->r = *r;
     t->r.loss = loss;
     t->has_loss |= !r->skipped;
@@ -189,8 +186,7 @@ static bool is_of_one_class(const char *name) {
     };
     for (const char *dot; (dot = strchr(name, '.')); name = dot + 1)
         for (size_t i = 0; i < sizeof metrics / sizeof *metrics; i++)
-            if (strlen(metrics[i]) == (size_t)(dot - name) &&
-                strncmp(metrics[i], name, strlen(metrics[i])) == 0)
+            if (strlen(metrics[i]) == (size_t)(dot - name) && strncmp(metrics[i], name, strlen(metrics[i])) == 0)
                 return true;
     return false;
 }

@@ -49,8 +49,8 @@ static void print_longest(trace *t, FILE *out) {
     size_t i, n = 0;
     json_t *e;
     t->names = dt_xcalloc(json_array_size(t->events) + 1, sizeof *t->names);
-    json_array_foreach((json_t *)t->events, i, e) if (strcmp(text(e, "ph"), "X") == 0)
-        t->names[n++] = (total){text(e, "cat"), text(e, "name"), number(e, "dur"), 1};
+    json_array_foreach((json_t *)t->events, i, e) if (strcmp(text(e, "ph"), "X") == 0) t->names[n++] =
+        (total){text(e, "cat"), text(e, "name"), number(e, "dur"), 1};
     qsort(t->names, n, sizeof *t->names, by_name);
     for (i = 0; i < n; i++) {
         total *last = t->n_names ? &t->names[t->n_names - 1] : NULL;
@@ -66,9 +66,8 @@ static void print_longest(trace *t, FILE *out) {
     for (i = 0; i < t->n_names && i < N_LONGEST; i++) {
         char name[64];
         dt_text_clean(name, sizeof name, t->names[i].name);
-        dt_text_printf(out, "%-11.11s %-40.40s %10.3f %8lld %10.4f\n", t->names[i].kind, name,
-                       t->names[i].us / 1e3, (long long)t->names[i].n,
-                       t->names[i].us / 1e3 / (double)t->names[i].n);
+        dt_text_printf(out, "%-11.11s %-40.40s %10.3f %8lld %10.4f\n", t->names[i].kind, name, t->names[i].us / 1e3,
+                       (long long)t->names[i].n, t->names[i].us / 1e3 / (double)t->names[i].n);
     }
     free(t->names);
 }
@@ -78,10 +77,9 @@ static double time_of(const trace *t, int rank, int thread, const char *kind) {
     size_t i;
     json_t *e;
     double us = 0;
-    json_array_foreach((json_t *)t->events, i,
-                       e) if ((int)number(e, "pid") == rank &&
-                              (thread < 0 || (int)number(e, "tid") == thread) &&
-                              strcmp(text(e, "cat"), kind) == 0) us += number(e, "dur");
+    json_array_foreach((json_t *)t->events, i, e) if ((int)number(e, "pid") == rank &&
+                                                      (thread < 0 || (int)number(e, "tid") == thread) &&
+                                                      strcmp(text(e, "cat"), kind) == 0) us += number(e, "dur");
     return us;
 }
 
@@ -90,12 +88,11 @@ static int training_thread(const trace *t, int rank, double *span_us) {
     json_t *e;
     int thread = -1;
     double begin = 1e300, end = 0;
-    json_array_foreach((json_t *)t->events, i, e) if ((int)number(e, "pid") == rank &&
-                                                      strcmp(text(e, "cat"), "commit") == 0)
-        thread = (int)number(e, "tid");
+    json_array_foreach((json_t *)t->events, i,
+                       e) if ((int)number(e, "pid") == rank && strcmp(text(e, "cat"), "commit") == 0) thread =
+        (int)number(e, "tid");
     json_array_foreach((json_t *)t->events, i, e) {
-        if ((int)number(e, "pid") != rank || (int)number(e, "tid") != thread || !*text(e, "cat"))
-            continue;
+        if ((int)number(e, "pid") != rank || (int)number(e, "tid") != thread || !*text(e, "cat")) continue;
         const double from = number(e, "ts"), to = from + number(e, "dur");
         begin = from < begin ? from : begin;
         end = to > end ? to : end;
@@ -105,8 +102,7 @@ static int training_thread(const trace *t, int rank, double *span_us) {
 }
 
 static void print_path(const trace *t, FILE *out) {
-    static const char *const kinds[] = {"data", "forward", "backward",
-                                        "comm", "commit",  "evaluation"};
+    static const char *const kinds[] = {"data", "forward", "backward", "comm", "commit", "evaluation"};
     int slowest = 0, thread = -1;
     double most = -1, span = 0, rest, unused;
     for (int r = 0; r < t->n_ranks; r++) {
@@ -127,8 +123,8 @@ static void print_path(const trace *t, FILE *out) {
     for (int r = 0; r < t->n_ranks; r++) {
         const double all = time_of(t, r, -1, "bucket"), exposed = time_of(t, r, -1, "comm");
         if (all > 0)
-            fprintf(out, "communication of rank %d: %.3f ms, %.1f%% of it beside backward\n", r,
-                    all / 1e3, 100 * (exposed < all ? 1 - exposed / all : 0));
+            fprintf(out, "communication of rank %d: %.3f ms, %.1f%% of it beside backward\n", r, all / 1e3,
+                    100 * (exposed < all ? 1 - exposed / all : 0));
     }
 }
 
@@ -140,8 +136,7 @@ dt_status dt_trace_report(const char *run, FILE *out) {
     dt_status st = DT_OK;
     size_t i;
     if (!json_is_array(t.events)) {
-        st = dt_fail(DT_E_DATA,
-                     "%s: %s; a run writes it with metrics.trace.steps=20..30, or on SIGUSR2", path,
+        st = dt_fail(DT_E_DATA, "%s: %s; a run writes it with metrics.trace.steps=20..30, or on SIGUSR2", path,
                      root ? "no traceEvents" : error.text);
     } else {
         json_array_foreach((json_t *)t.events, i, e) {

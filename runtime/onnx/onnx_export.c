@@ -63,8 +63,7 @@ static dt_shape shape_of_moments(const dt_onnx_port *p, const dt_shape *shape) {
 static bool is_wide(const dt_onnx_port *p, const dt_shape *shape) {
     const dt_shape each = shape_of_moments(p, shape);
     for (int64_t i = 0; p->mean && i < dt_shape_elements(&each); i++)
-        if (fabs(p->mean[i]) > 4096 * p->std[i])
-            return true; // 2^-12 of a deviation is f32's 2^-24 of the mean
+        if (fabs(p->mean[i]) > 4096 * p->std[i]) return true; // 2^-12 of a deviation is f32's 2^-24 of the mean
     return false;
 }
 
@@ -87,8 +86,7 @@ static const char *normalise(dt_onnx_writer *w, const dt_onnx_port *p, const dt_
 
 static const dt_onnx_port *number_of(const dt_onnx_writer *w, const char *name) {
     for (int i = 0; w->o->preprocess && i < w->o->n_numbers; i++)
-        if (w->o->numbers[i].mean && strcmp(w->o->numbers[i].name, name) == 0)
-            return &w->o->numbers[i];
+        if (w->o->numbers[i].mean && strcmp(w->o->numbers[i].name, name) == 0) return &w->o->numbers[i];
     return NULL;
 }
 
@@ -142,9 +140,7 @@ static dt_status add_constant(dt_onnx_writer *w, dt_value v, const char **name) 
     bool repeats = at == 0 && rows == dt_graph_samples(w->g);
     for (int64_t i = 1; repeats && i < rows; i++)
         repeats = memcmp(info->data, (const char *)info->data + (size_t)i * n_bytes, n_bytes) == 0;
-    if (!repeats)
-        return dt_fail(DT_E_USAGE, "constant %s differs by sample, which has no ONNX form here",
-                       info->name);
+    if (!repeats) return dt_fail(DT_E_USAGE, "constant %s differs by sample, which has no ONNX form here", info->name);
     row.d[0] = 1;
     const char *one = dt_onnx_tensor(w, NULL, &row, info->data);
     *name = DT_ONNX_NODE(w, "Expand", info->name, one, dt_onnx_sample_shape(w, &row));
@@ -174,8 +170,7 @@ dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
 
 static void name_outputs(dt_onnx_writer *w, const dt_node *n) {
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != DT_NONE && !w->names[n->out[i]])
-            w->names[n->out[i]] = name_of(w, n->out[i]);
+        if (n->out[i] != DT_NONE && !w->names[n->out[i]]) w->names[n->out[i]] = name_of(w, n->out[i]);
 }
 
 static dt_status emit_all(dt_onnx_writer *w) {
@@ -215,8 +210,7 @@ typedef struct bytes {
 static dt_status pack(const Onnx__ModelProto *model, bytes *out) {
     out->n = onnx__model_proto__get_packed_size(model);
     if (out->n >= MAX_BYTES)
-        return dt_fail(DT_E_USAGE,
-                       "the file would have %zu bytes; an ONNX file has less than 2 GiB", out->n);
+        return dt_fail(DT_E_USAGE, "the file would have %zu bytes; an ONNX file has less than 2 GiB", out->n);
     out->data = dt_xcalloc(1, out->n + 1);
     onnx__model_proto__pack(model, out->data);
     return DT_OK;
@@ -227,8 +221,7 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
     Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
-    Onnx__ValueInfoProto **outputs =
-        dt_arena_alloc(&w->arena, ((size_t)w->o->n_outputs + 1) * sizeof *outputs);
+    Onnx__ValueInfoProto **outputs = dt_arena_alloc(&w->arena, ((size_t)w->o->n_outputs + 1) * sizeof *outputs);
     Onnx__StringStringEntryProto entries[MAX_METADATA], *metadata[MAX_METADATA];
     graph.output = outputs;
     for (int i = 0; i < w->o->n_outputs; i++) {
@@ -260,8 +253,7 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     return pack(&model, out);
 }
 
-static dt_status write_graph(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o,
-                             bytes *out) {
+static dt_status write_graph(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o, bytes *out) {
     dt_onnx_writer w = {.g = g, .other = other, .o = o};
     dt_arena_init(&w.arena);
     w.names = dt_arena_alloc(&w.arena, ((size_t)g->n_values + 1) * sizeof *w.names);
@@ -273,8 +265,7 @@ static dt_status write_graph(const dt_graph *g, const dt_graph *other, const dt_
     return st;
 }
 
-dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o,
-                         const char *path) {
+dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o, const char *path) {
     bytes file = {NULL, 0}, again = {NULL, 0};
     const bool alike = g->n_values == other->n_values && g->n_nodes == other->n_nodes;
     dt_status st = alike ? write_graph(g, other, o, &file) : DT_OK;

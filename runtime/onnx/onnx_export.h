@@ -37,7 +37,6 @@ typedef struct dt_onnx_opts {
 
 // g, other: the same network for evaluation, f32, built for different numbers of samples, before a plan changes it. The
 // file is written whole or not at all. DT_E_USAGE for what cannot be exported, DT_E_CKPT for a tensor that is missing.
-dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o,
-                         const char *path);
+dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o, const char *path);
 
 #endif

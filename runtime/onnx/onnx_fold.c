@@ -105,31 +105,31 @@ static void fold_picked(fold *f, const dt_shape *shape, int64_t first, const int
 }
 
 // Computed for each element x of the inputs: name, inputs, whether only constants have the op (initialisers are such).
-#define ELEMENTWISE                                                                                \
-    OP(Add, 2, false, x[0] + x[1])                                                                 \
-    OP(Sub, 2, false, x[0] - x[1])                                                                 \
-    OP(Mul, 2, false, x[0] * x[1])                                                                 \
-    OP(Div, 2, false, is_float || x[1] == 0 ? x[0] / x[1] : trunc(x[0] / x[1]))                    \
-    OP(Mod, 2, false, x[1] == 0 ? 0 : x[0] - floor(x[0] / x[1]) * x[1])                            \
-    OP(Pow, 2, false, pow(x[0], x[1]))                                                             \
-    OP(Max, 2, false, fmax(x[0], x[1]))                                                            \
-    OP(Min, 2, false, fmin(x[0], x[1]))                                                            \
-    OP(Equal, 2, true, x[0] == x[1])                                                               \
-    OP(And, 2, true, x[0] != 0 && x[1] != 0)                                                       \
-    OP(Or, 2, true, x[0] != 0 || x[1] != 0)                                                        \
-    OP(Less, 2, true, x[0] < x[1])                                                                 \
-    OP(Greater, 2, true, x[0] > x[1])                                                              \
-    OP(LessOrEqual, 2, true, x[0] <= x[1])                                                         \
-    OP(GreaterOrEqual, 2, true, x[0] >= x[1])                                                      \
-    OP(Not, 1, true, x[0] == 0)                                                                    \
-    OP(Where, 3, false, x[0] != 0 ? x[1] : x[2])                                                   \
-    OP(Sqrt, 1, false, sqrt(x[0]))                                                                 \
-    OP(Erf, 1, false, erf(x[0]))                                                                   \
-    OP(Neg, 1, false, -x[0])                                                                       \
+#define ELEMENTWISE                                                                                                    \
+    OP(Add, 2, false, x[0] + x[1])                                                                                     \
+    OP(Sub, 2, false, x[0] - x[1])                                                                                     \
+    OP(Mul, 2, false, x[0] * x[1])                                                                                     \
+    OP(Div, 2, false, is_float || x[1] == 0 ? x[0] / x[1] : trunc(x[0] / x[1]))                                        \
+    OP(Mod, 2, false, x[1] == 0 ? 0 : x[0] - floor(x[0] / x[1]) * x[1])                                                \
+    OP(Pow, 2, false, pow(x[0], x[1]))                                                                                 \
+    OP(Max, 2, false, fmax(x[0], x[1]))                                                                                \
+    OP(Min, 2, false, fmin(x[0], x[1]))                                                                                \
+    OP(Equal, 2, true, x[0] == x[1])                                                                                   \
+    OP(And, 2, true, x[0] != 0 && x[1] != 0)                                                                           \
+    OP(Or, 2, true, x[0] != 0 || x[1] != 0)                                                                            \
+    OP(Less, 2, true, x[0] < x[1])                                                                                     \
+    OP(Greater, 2, true, x[0] > x[1])                                                                                  \
+    OP(LessOrEqual, 2, true, x[0] <= x[1])                                                                             \
+    OP(GreaterOrEqual, 2, true, x[0] >= x[1])                                                                          \
+    OP(Not, 1, true, x[0] == 0)                                                                                        \
+    OP(Where, 3, false, x[0] != 0 ? x[1] : x[2])                                                                       \
+    OP(Sqrt, 1, false, sqrt(x[0]))                                                                                     \
+    OP(Erf, 1, false, erf(x[0]))                                                                                       \
+    OP(Neg, 1, false, -x[0])                                                                                           \
     OP(Floor, 1, false, floor(x[0]))
-#define OP(name, n_in, weights, value)                                                             \
-    static double of_##name(const double *x, bool is_float) {                                      \
-        return value;                                                                              \
+#define OP(name, n_in, weights, value)                                                                                 \
+    static double of_##name(const double *x, bool is_float) {                                                          \
+        return value;                                                                                                  \
     }
 ELEMENTWISE
 #undef OP
@@ -280,8 +280,7 @@ static void fold_scatter(fold *f) {
 
 static void fold_range(fold *f) {
     const double begin = f->in[0]->count ? f->in[0]->v[0] : 0;
-    const double end = f->in[1]->count ? f->in[1]->v[0] : 0,
-                 step = f->in[2]->count ? f->in[2]->v[0] : 1;
+    const double end = f->in[1]->count ? f->in[1]->v[0] : 0, step = f->in[2]->count ? f->in[2]->v[0] : 1;
     const double n = step == 0 ? -1 : ceil((end - begin) / step);
     onnx_const *c = NULL;
     if (!(n <= ONNX_MAX_FOLDED) || step == 0) // n may be no number
@@ -312,8 +311,7 @@ static void fold_to(fold *f, bool is_float) {
 }
 static void fold_cast(fold *f) {
     const int64_t to = onnx_int(f->r, "to", 0);
-    fold_to(f, to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
-                   to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
+    fold_to(f, to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
 }
 // The second input gives the type only.
 static bool fold_cast_like(fold *f) {

@@ -96,11 +96,7 @@ static bool find_norm(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g) {
     if (!square || !mean || in(r, square, 0) != in(r, div, 0) || !near(r, in(r, square, 1), 2) ||
         in(r, mean, 0) != in(r, sub, 0) || !number(r, in(r, add, 1), &eps))
         return false;
-    *g = (onnx_group){.kind = ONNX_NORM,
-                      .x = in(r, sub, 0),
-                      .weight = in(r, mul, 1),
-                      .bias = in(r, n, 1),
-                      .eps = eps};
+    *g = (onnx_group){.kind = ONNX_NORM, .x = in(r, sub, 0), .weight = in(r, mul, 1), .bias = in(r, n, 1), .eps = eps};
     return true;
 }
 
@@ -113,12 +109,9 @@ static bool find_linear(onnx_reader *r, const Onnx__NodeProto *n, onnx_group *g)
     if (strcmp(n->op_type, "Add") != 0) return false;
     for (size_t i = 0; i < 2; i++) {
         const Onnx__NodeProto *product = part(in(r, n, i), "MatMul");
-        if (!product || !is_weight(in(r, product, 1), 2) || !is_weight(in(r, n, 1 - i), 1))
-            continue;
-        *g = (onnx_group){.kind = ONNX_LINEAR,
-                          .x = in(r, product, 0),
-                          .weight = in(r, product, 1),
-                          .bias = in(r, n, 1 - i)};
+        if (!product || !is_weight(in(r, product, 1), 2) || !is_weight(in(r, n, 1 - i), 1)) continue;
+        *g = (onnx_group){
+            .kind = ONNX_LINEAR, .x = in(r, product, 0), .weight = in(r, product, 1), .bias = in(r, n, 1 - i)};
         return true;
     }
     return false;

@@ -48,8 +48,7 @@ dt_status dt_onnx_open(dt_onnx_file **out, const char *path) {
     return st;
 }
 
-dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data,
-                             size_t n_bytes) {
+dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data, size_t n_bytes) {
     Onnx__ModelProto *m = onnx__model_proto__unpack(NULL, n_bytes, data);
     *out = NULL;
     if (!m || !m->graph || has_nulls(m->graph)) {
@@ -60,8 +59,7 @@ dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *d
     *f = (dt_onnx_file){.path = dt_xstrdup(path), .model = m, .graph = m->graph};
     for (size_t i = 0; i < m->n_opset_import; i++) {
         const char *domain = m->opset_import[i]->domain;
-        if (!domain || !*domain || strcmp(domain, "ai.onnx") == 0)
-            f->opset = m->opset_import[i]->version;
+        if (!domain || !*domain || strcmp(domain, "ai.onnx") == 0) f->opset = m->opset_import[i]->version;
     }
     if (f->opset < 13 || f->opset > 23) {
         const long long opset = f->opset;
@@ -94,8 +92,7 @@ int64_t dt_onnx_n_outputs(const dt_onnx_file *f) {
     const Onnx__TensorShapeProto *s =
         t && t->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? t->tensor_type->shape : NULL;
     const bool known =
-        s && s->n_dim == 2 &&
-        s->dim[1]->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+        s && s->n_dim == 2 && s->dim[1]->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
     return known ? s->dim[1]->dim_value : -1;
 }
 
@@ -139,8 +136,7 @@ void onnx_give(onnx_reader *r, int i, dt_value v) {
 
 const Onnx__AttributeProto *onnx_attribute(const Onnx__NodeProto *n, const char *name) {
     for (size_t i = 0; i < n->n_attribute; i++)
-        if (n->attribute[i]->name && strcmp(n->attribute[i]->name, name) == 0)
-            return n->attribute[i];
+        if (n->attribute[i]->name && strcmp(n->attribute[i]->name, name) == 0) return n->attribute[i];
     return NULL;
 }
 int64_t onnx_int(const onnx_reader *r, const char *name, int64_t unset) {
@@ -155,8 +151,7 @@ float onnx_float(const onnx_reader *r, const char *name, float unset) {
 const char *onnx_text(onnx_reader *r, const char *name, const char *unset) {
     const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
     const int n = a && a->s.len < 256 ? (int)a->s.len : 255;
-    return a && a->s.data ? dt_arena_printf(&r->g->arena, "%.*s", n, (const char *)a->s.data)
-                          : unset;
+    return a && a->s.data ? dt_arena_printf(&r->g->arena, "%.*s", n, (const char *)a->s.data) : unset;
 }
 
 // ---- what there is ---------------------------------------------------------------------------------
@@ -181,8 +176,7 @@ static void list_alias(onnx_reader *r, const Onnx__NodeProto *n) {
     if (from->kind != ONNX_WEIGHT || (transpose && from->t->n_dims != 2)) return;
     const Onnx__AttributeProto *perm = onnx_attribute(n, "perm");
     onnx_alias(to, from);
-    if (transpose && (!perm || (perm->n_ints == 2 && perm->ints[0] == 1)))
-        to->swapped = !from->swapped;
+    if (transpose && (!perm || (perm->n_ints == 2 && perm->ints[0] == 1))) to->swapped = !from->swapped;
 }
 
 static void list_names(onnx_reader *r) {
@@ -197,8 +191,7 @@ static void list_names(onnx_reader *r) {
         for (size_t k = 0; k < n->n_output; k++) {
             if (!*n->output[k]) continue;
             onnx_slot *s = onnx_find(r, n->output[k]);
-            if (s->producer || s->kind != ONNX_ABSENT)
-                onnx_fail(r, "%.80s is made twice", n->output[k]);
+            if (s->producer || s->kind != ONNX_ABSENT) onnx_fail(r, "%.80s is made twice", n->output[k]);
             s->producer = n;
         }
         list_alias(r, n);
@@ -277,25 +270,20 @@ static bool bind_inputs(onnx_reader *r, const dt_value *inputs) {
         s->v = inputs[i];
         const Onnx__TypeProto *type = r->f->inputs[i]->type;
         const Onnx__TensorShapeProto *want =
-            type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE
-                ? type->tensor_type->shape
-                : NULL;
+            type && type->value_case == ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE ? type->tensor_type->shape : NULL;
         const dt_shape *have = &dt_info_of(r->g, s->v)->shape;
         bool fits = !want || (int)want->n_dim == have->n;
         for (int d = 1; want && fits && d < have->n; d++)
-            fits =
-                want->dim[d]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE ||
-                want->dim[d]->dim_value == have->d[d];
+            fits = want->dim[d]->value_case != ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE ||
+                   want->dim[d]->dim_value == have->d[d];
         if (fits) continue;
         char text[160] = "";
         for (size_t d = 0; d < want->n_dim && strlen(text) < 120; d++) {
             const Onnx__TensorShapeProto__Dimension *dim = want->dim[d];
-            const bool known =
-                dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
+            const bool known = dim->value_case == ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
             const size_t at = strlen(text);
             if (known)
-                snprintf(text + at, sizeof text - at, "%s%lld", d ? "," : "",
-                         (long long)dim->dim_value);
+                snprintf(text + at, sizeof text - at, "%s%lld", d ? "," : "", (long long)dim->dim_value);
             else
                 snprintf(text + at, sizeof text - at, "%sN", d ? "," : "");
         }
@@ -335,13 +323,11 @@ static dt_value build(onnx_reader *r, const dt_value *inputs, bool drop_head, dt
     *features = before && before->kind == ONNX_VALUE ? before->v : DT_NONE;
     const onnx_slot *out = onnx_find(r, g->output[0]->name);
     if (drop_head && *features != DT_NONE) return DT_NONE;
-    if (out->kind != ONNX_VALUE)
-        onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
+    if (out->kind != ONNX_VALUE) onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
     return out->v;
 }
 
-dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head,
-                       dt_value *features) {
+dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head, dt_value *features) {
     onnx_reader r = {.f = f, .g = g, .cap = 64};
     *features = DT_NONE;
     while (r.cap < 2 * count_names(f->graph) + 2) r.cap *= 2;

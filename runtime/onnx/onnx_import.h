@@ -15,8 +15,7 @@ typedef struct dt_onnx_file dt_onnx_file;
 // DT_E_CKPT: it cannot be read, or is no ONNX.
 dt_status dt_onnx_open(dt_onnx_file **out, const char *path);
 // The same from bytes of which `path` is the name.
-dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data,
-                             size_t n_bytes);
+dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *data, size_t n_bytes);
 void dt_onnx_close(dt_onnx_file *f);
 // Inputs that are no initialisers. They are named and fed in this order.
 int dt_onnx_n_inputs(const dt_onnx_file *f);
@@ -25,8 +24,7 @@ const char *dt_onnx_input_name(const dt_onnx_file *f, int i);
 int64_t dt_onnx_n_outputs(const dt_onnx_file *f);
 // Builds the first output of inputs (N,…). *features: what the last linear layer reads, if that gives the output;
 // with drop_head that layer is left out and the result is DT_NONE. Errors: the graph's.
-dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head,
-                       dt_value *features);
+dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head, dt_value *features);
 // The ops that can be read, separated by blanks; one string for ever.
 const char *dt_onnx_import_ops(void);
 

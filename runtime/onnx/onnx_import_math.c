@@ -17,17 +17,16 @@ static void activate(onnx_reader *r, dt_activation kind) {
 #define IMPORT_OP(op)
 #define IMPORT_AS(op, like)
 #define FOLD_OP(op)
-#define IMPORT_ACTIVATION(op, kind)                                                                \
-    void onnx_read_##op(onnx_reader *r) {                                                          \
-        activate(r, DT_ACTIVATION_##kind);                                                         \
+#define IMPORT_ACTIVATION(op, kind)                                                                                    \
+    void onnx_read_##op(onnx_reader *r) {                                                                              \
+        activate(r, DT_ACTIVATION_##kind);                                                                             \
     }
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
 #undef IMPORT_AS
 #undef FOLD_OP
 void onnx_read_HardSigmoid(onnx_reader *r) {
-    if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f ||
-        onnx_float(r, "beta", 0.5f) != 0.5f)
+    if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f || onnx_float(r, "beta", 0.5f) != 0.5f)
         onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
     else
         onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardsigmoid, onnx_value(r, 0)));
@@ -76,8 +75,7 @@ static dt_value repeated(onnx_reader *r, dt_value v, const dt_shape *over, bool 
     if (times && dt_times_of(over, &s, &t)) return v;
     while (skip < s.n - 1 && s.d[skip] == 1) skip++;
     dt_shape rest = {.n = s.n - skip}, to = rest;
-    for (int i = 0; i < rest.n; i++)
-        rest.d[i] = s.d[skip + i], to.d[i] = over->d[over->n - rest.n + i];
+    for (int i = 0; i < rest.n; i++) rest.d[i] = s.d[skip + i], to.d[i] = over->d[over->n - rest.n + i];
     if (times && dt_times_of(over, &rest, &t)) return dt_reshape(r->g, v, rest);
     return times ? widened(r, v, over) : widened(r, skip ? dt_reshape(r->g, v, rest) : v, &to);
 }
@@ -87,8 +85,8 @@ static dt_value combined(onnx_reader *r, dt_value a, dt_value b, bool times) {
     const dt_shape sa = onnx_shape(r, a), sb = onnx_shape(r, b);
     dt_shape all;
     if (!onnx_broadcast(r, &sa, &sb, &all)) return DT_NONE;
-    const bool swap = dt_shape_elements(&sb) > dt_shape_elements(&sa) ||
-                      (dt_shape_equal(&sb, &all) && !dt_shape_equal(&sa, &all));
+    const bool swap =
+        dt_shape_elements(&sb) > dt_shape_elements(&sa) || (dt_shape_equal(&sb, &all) && !dt_shape_equal(&sa, &all));
     dt_value big = widened(r, swap ? b : a, &all), small = repeated(r, swap ? a : b, &all, times);
     if (r->g->values[big].kind == DT_V_PARAM) big = dt_reshape(r->g, big, all);
     return times ? dt_mul(r->g, big, small) : dt_add(r->g, big, small);
@@ -164,9 +162,7 @@ void onnx_read_Div(onnx_reader *r) {
     if (c->count == 1)
         onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), v[0]));
     else
-        onnx_give(
-            r, 0,
-            combined(r, onnx_value(r, 0), dt_constant(r->g, NULL, DT_F32, c->shape, v), true));
+        onnx_give(r, 0, combined(r, onnx_value(r, 0), dt_constant(r->g, NULL, DT_F32, c->shape, v), true));
 }
 void onnx_read_Neg(onnx_reader *r) {
     onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), -1));
@@ -247,8 +243,7 @@ static dt_value side(onnx_reader *r, int i, bool holds) {
     onnx_slot *s = onnx_in(r, i);
     const onnx_const *x = onnx_as_const(r, s);
     dt_value c = condition(r, 0, holds);
-    if (!x || (s->kind == ONNX_WEIGHT && x->count > 1))
-        return combined(r, onnx_value(r, i), c, true);
+    if (!x || (s->kind == ONNX_WEIGHT && x->count > 1)) return combined(r, onnx_value(r, i), c, true);
     float *v = dt_arena_alloc(&r->g->arena, ((size_t)x->count + 1) * sizeof *v);
     for (int64_t k = 0; k < x->count; k++) v[k] = (float)fmin(fmax(x->v[k], -1e30), 1e30);
     if (x->count == 1) return dt_scale(r->g, c, v[0]);
@@ -280,8 +275,7 @@ static void read_extreme(onnx_reader *r, bool max) {
     double v;
     dt_value x = DT_NONE;
     for (int i = 0; i < (int)r->node->n_input; i++)
-        if (!one_number(r, i, &v))
-            x = x == DT_NONE ? onnx_value(r, i) : extreme(r, x, onnx_value(r, i), max);
+        if (!one_number(r, i, &v)) x = x == DT_NONE ? onnx_value(r, i) : extreme(r, x, onnx_value(r, i), max);
     for (int i = 0; i < (int)r->node->n_input && x != DT_NONE; i++)
         if (one_number(r, i, &v)) x = bounded(r, x, v, max);
     onnx_give(r, 0, x);
@@ -320,8 +314,7 @@ static void read_reduction(onnx_reader *r, dt_reduce_kind how) {
     if (n <= 0 && !onnx_int(r, "noop_with_empty_axes", 0)) set = (1u << s.n) - 1;
     if (x != DT_NONE && r->g->status == DT_OK && (set & 1))
         onnx_fail(r, "mixes samples: its axes have the first dimension");
-    if (r->g->status == DT_OK)
-        onnx_give(r, 0, dt_reduce(r->g, x, how, set, onnx_int(r, "keepdims", 1) != 0));
+    if (r->g->status == DT_OK) onnx_give(r, 0, dt_reduce(r->g, x, how, set, onnx_int(r, "keepdims", 1) != 0));
 }
 void onnx_read_ReduceMean(onnx_reader *r) {
     read_reduction(r, DT_REDUCE_MEAN);
@@ -371,8 +364,7 @@ static void keep(char *to, const char *from, const char *x, bool in_x, const cha
     *to = 0;
 }
 // x, whose dimensions are named, in the order of the three groups, as (batch, rows, columns); sizes by letter.
-static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const char *const group[3],
-                        int64_t *size) {
+static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const char *const group[3], int64_t *size) {
     const dt_shape s = onnx_shape(r, x);
     int perm[DT_MAX_DIMS], n = 0;
     int64_t d[3] = {1, 1, 1};
@@ -424,8 +416,7 @@ static bool has_ties(double step, double n) {
     return i < n;
 }
 void onnx_read_Resize(onnx_reader *r) {
-    const onnx_const *scales = onnx_as_const(r, onnx_in(r, 2)),
-                     *sizes = onnx_as_const(r, onnx_in(r, 3));
+    const onnx_const *scales = onnx_as_const(r, onnx_in(r, 2)), *sizes = onnx_as_const(r, onnx_in(r, 3));
     const char *from = onnx_text(r, "coordinate_transformation_mode", "half_pixel");
     const char *mode_of = onnx_text(r, "mode", "nearest");
     const char *rounds = onnx_text(r, "nearest_mode", "round_prefer_floor");
@@ -446,8 +437,7 @@ void onnx_read_Resize(onnx_reader *r) {
         return;
     }
     for (int d = 0; d < 4; d++) {
-        const double to =
-            scales ? floorf((float)s.d[d] * (float)scales->v[d]) : sizes->v[d]; // as onnxruntime
+        const double to = scales ? floorf((float)s.d[d] * (float)scales->v[d]) : sizes->v[d]; // as onnxruntime
         if ((d < 2 && to != (double)s.d[d]) || !(to >= 1 && to <= 1 << 20)) {
             onnx_fail(r, "resizes samples or channels, or to an impossible size");
             return;

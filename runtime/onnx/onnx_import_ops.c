@@ -18,8 +18,7 @@ const char *onnx_name(const onnx_reader *r) {
 
 // ---- windows ---------------------------------------------------------------------------------------
 // size: what it goes over, (height, width), for padding that keeps the size; NULL: such padding is not read.
-static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int64_t *size,
-                        dt_window *w) {
+static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int64_t *size, dt_window *w) {
     int64_t stride[DT_MAX_DIMS] = {1, 1}, dilation[DT_MAX_DIMS] = {1, 1}, pads[DT_MAX_DIMS] = {0};
     const char *how = onnx_text(r, "auto_pad", "NOTSET");
     const bool upper = strcmp(how, "SAME_UPPER") == 0; // what is odd goes behind
@@ -43,8 +42,7 @@ static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int6
         w->pad_begin[d] = (int)pads[i], w->pad_end[d] = (int)pads[n + i];
         if (!same) continue;
         const int64_t span = dilation[i] * (kernel[i] - 1) + 1;
-        const int64_t room =
-            ((size[d] + stride[i] - 1) / stride[i] - 1) * stride[i] + span - size[d];
+        const int64_t room = ((size[d] + stride[i] - 1) / stride[i] - 1) * stride[i] + span - size[d];
         if (room > 1 << 20) return onnx_fail(r, "has an impossible window");
         const int half = room > 0 ? (int)(room / 2) : 0, rest = room > 0 ? (int)room - half : 0;
         w->pad_begin[d] = upper ? half : rest;
@@ -121,9 +119,7 @@ static void read_pool(onnx_reader *r, bool max) {
     dt_value x = as_image(r, onnx_value(r, 0), &was);
     if (onnx_shape(r, x).n != 4) onnx_fail(r, "only pooling of (N,C,H,W) or (N,C,L) is read");
     const dt_shape s = onnx_shape(r, x);
-    if (!read_window(r, kernel, onnx_integers(r, -1, "kernel_shape", kernel), s.d + 2, &w) ||
-        x == DT_NONE)
-        return;
+    if (!read_window(r, kernel, onnx_integers(r, -1, "kernel_shape", kernel), s.d + 2, &w) || x == DT_NONE) return;
     bool include = onnx_int(r, "count_include_pad", 0) != 0, over_end = false;
     include = include && w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] > 0;
     // ceil_mode: the last window may hang over the end, which never counts; one that begins behind the image is none
@@ -136,15 +132,12 @@ static void read_pool(onnx_reader *r, bool max) {
         over_end = true;
     }
     if (!max && include && over_end)
-        onnx_fail(
-            r,
-            "count_include_pad with a ceil_mode whose last window hangs over the end is not read: "
-            "export it with count_include_pad=False");
+        onnx_fail(r, "count_include_pad with a ceil_mode whose last window hangs over the end is not read: "
+                     "export it with count_include_pad=False");
     // exporters write adaptive pooling as windows side by side; max_pool takes less than 256 places
     const int64_t h = onnx_shape(r, x).d[2], width = onnx_shape(r, x).d[3];
-    const bool tiles = w.kernel[0] * w.kernel[1] > 255 && w.stride[0] == w.kernel[0] &&
-                       w.stride[1] == w.kernel[1] && h % w.kernel[0] == 0 &&
-                       width % w.kernel[1] == 0 &&
+    const bool tiles = w.kernel[0] * w.kernel[1] > 255 && w.stride[0] == w.kernel[0] && w.stride[1] == w.kernel[1] &&
+                       h % w.kernel[0] == 0 && width % w.kernel[1] == 0 &&
                        w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] == 0 &&
                        w.dilation[0] * w.dilation[1] == 1;
     if (max && tiles)
@@ -188,9 +181,9 @@ void onnx_read_InstanceNormalization(onnx_reader *r) {
         b = onnx_value(r, 2);
     }
     if (x != DT_NONE)
-        onnx_give(r, 0,
-                  dt_group_norm_with(r->g, onnx_name(r), x, onnx_shape(r, x).d[1], w, b,
-                                     onnx_float(r, "epsilon", 1e-5f)));
+        onnx_give(
+            r, 0,
+            dt_group_norm_with(r->g, onnx_name(r), x, onnx_shape(r, x).d[1], w, b, onnx_float(r, "epsilon", 1e-5f)));
 }
 // Until operator set 21 factors and summands are of groups, as PyTorch's never are.
 void onnx_read_GroupNormalization(onnx_reader *r) {
@@ -200,9 +193,7 @@ void onnx_read_GroupNormalization(onnx_reader *r) {
     b = onnx_value(r, 2);
     const dt_shape s = onnx_shape(r, x), each = onnx_shape(r, w);
     if (s.n > 1 && each.n == 1 && each.d[0] == s.d[1])
-        onnx_give(r, 0,
-                  dt_group_norm_with(r->g, onnx_name(r), x, groups, w, b,
-                                     onnx_float(r, "epsilon", 1e-5f)));
+        onnx_give(r, 0, dt_group_norm_with(r->g, onnx_name(r), x, groups, w, b, onnx_float(r, "epsilon", 1e-5f)));
     else
         onnx_fail(r, "only a scale and bias of each channel are read");
 }
@@ -225,21 +216,18 @@ void onnx_read_LayerNormalization(onnx_reader *r) {
 }
 
 // ---- linear algebra --------------------------------------------------------------------------------
-static void give_linear(onnx_reader *r, dt_value x, onnx_slot *weight, bool swapped,
-                        onnx_slot *bias) {
+static void give_linear(onnx_reader *r, dt_value x, onnx_slot *weight, bool swapped, onnx_slot *bias) {
     dt_value w, b;
     w = onnx_as_value(r, weight, swapped ? ONNX_SWAPPED : ONNX_AS_IS);
     b = bias ? onnx_as_value(r, bias, ONNX_AS_IS) : DT_NONE;
     if (x != DT_NONE && w != DT_NONE)
         onnx_give(r, 0,
-                  dt_linear_with(r->g,
-                                 onnx_name(r) ? onnx_name(r) : dt_graph_unique_name(r->g, "linear"),
-                                 x, w, b));
+                  dt_linear_with(r->g, onnx_name(r) ? onnx_name(r) : dt_graph_unique_name(r->g, "linear"), x, w, b));
 }
 void onnx_read_Gemm(onnx_reader *r) {
     onnx_slot *w = onnx_in(r, 1);
-    if (onnx_int(r, "transA", 0) || onnx_float(r, "alpha", 1) != 1 ||
-        onnx_float(r, "beta", 1) != 1 || !w || w->kind != ONNX_WEIGHT)
+    if (onnx_int(r, "transA", 0) || onnx_float(r, "alpha", 1) != 1 || onnx_float(r, "beta", 1) != 1 || !w ||
+        w->kind != ONNX_WEIGHT)
         onnx_fail(r, "only x W^T + b with weights is read");
     else
         give_linear(r, onnx_value(r, 0), w, !onnx_int(r, "transB", 0), onnx_in(r, 2));
@@ -262,8 +250,8 @@ void onnx_read_Reshape(onnx_reader *r) {
     dt_shape to;
     if (x == DT_NONE || !onnx_reshaped(r, &s, &to)) return;
     const bool unsqueezed = to.n > 1 && to.d[1] == s.d[0]; // in front, of what may be no sample
-    if (to.n > 0 && to.d[0] == 1 && s.n > 0 && s.d[0] > 1 && !unsqueezed &&
-        dt_info_of(r->g, x)->kind == DT_V_TEMP && strcmp(r->node->op_type, "Reshape") == 0)
+    if (to.n > 0 && to.d[0] == 1 && s.n > 0 && s.d[0] > 1 && !unsqueezed && dt_info_of(r->g, x)->kind == DT_V_TEMP &&
+        strcmp(r->node->op_type, "Reshape") == 0)
         onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
     onnx_give(r, 0, dt_reshape(r->g, x, to));
 }
@@ -271,8 +259,7 @@ void onnx_read_Transpose(onnx_reader *r) {
     int order[DT_MAX_DIMS];
     if (onnx_out(r, 0) && onnx_out(r, 0)->kind == ONNX_WEIGHT) return; // another name (list_names)
     dt_value x = onnx_value(r, 0);
-    if (x != DT_NONE && onnx_order(r, onnx_shape(r, x).n, order))
-        onnx_give(r, 0, dt_transpose(r->g, x, order));
+    if (x != DT_NONE && onnx_order(r, onnx_shape(r, x).n, order)) onnx_give(r, 0, dt_transpose(r->g, x, order));
 }
 void onnx_read_Concat(onnx_reader *r) {
     enum { MAX = 64 };
@@ -382,8 +369,7 @@ void onnx_read_Gather(onnx_reader *r) {
 void onnx_read_Pad(onnx_reader *r) {
     int64_t pads[2 * DT_MAX_DIMS], axes[DT_MAX_DIMS];
     const char *const mode = onnx_text(r, "mode", "constant");
-    const onnx_const *sizes = onnx_as_const(r, onnx_in(r, 1)),
-                     *with = onnx_as_const(r, onnx_in(r, 2));
+    const onnx_const *sizes = onnx_as_const(r, onnx_in(r, 1)), *with = onnx_as_const(r, onnx_in(r, 2));
     const int n_axes = onnx_in(r, 3) ? onnx_integers(r, 3, NULL, axes) : -1;
     dt_value x = onnx_value(r, 0);
     const int n_dims = onnx_shape(r, x).n, n = n_axes < 0 ? n_dims : n_axes;
@@ -406,8 +392,8 @@ void onnx_read_Pad(onnx_reader *r) {
         pads[i] = (int64_t)sizes->v[i];
     }
     for (int i = 0; i < n; i++)
-        x = dt_pad(r->g, x, (int)(n_axes < 0 ? i : onnx_axis(r, axes[i], n_dims)), pads[i],
-                   pads[n + i], how, with && with->count ? (float)with->v[0] : 0);
+        x = dt_pad(r->g, x, (int)(n_axes < 0 ? i : onnx_axis(r, axes[i], n_dims)), pads[i], pads[n + i], how,
+                   with && with->count ? (float)with->v[0] : 0);
     onnx_give(r, 0, x);
 }
 
@@ -420,8 +406,7 @@ void onnx_read_Identity(onnx_reader *r) {
 void onnx_read_GatherND(onnx_reader *r) {
     const onnx_const *at = onnx_as_const(r, onnx_in(r, 1));
     dt_value x = onnx_value(r, 0);
-    if (!at || at->shape.n < 2 || at->shape.d[at->shape.n - 1] != 1 ||
-        onnx_int(r, "batch_dims", 0)) {
+    if (!at || at->shape.n < 2 || at->shape.d[at->shape.n - 1] != 1 || onnx_int(r, "batch_dims", 0)) {
         onnx_fail(r, "only known rows of a table are taken");
         return;
     }

@@ -91,10 +91,8 @@ static void onnx_elu(dt_onnx_writer *w, const char *x, float number, const char 
 }
 
 // number: of an ACTIVATION_WITH
-static void emit_act(dt_onnx_writer *w, const char *x, dt_activation kind, float number,
-                     const char *out) {
-    static void (*const forms[DT_N_ACTIVATIONS])(dt_onnx_writer *, const char *, float,
-                                                 const char *) = {
+static void emit_act(dt_onnx_writer *w, const char *x, dt_activation kind, float number, const char *out) {
+    static void (*const forms[DT_N_ACTIVATIONS])(dt_onnx_writer *, const char *, float, const char *) = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = onnx_##id,
 #include "graph/activations.def"
 #undef ACTIVATION
@@ -146,8 +144,8 @@ static void add_window(dt_onnx_writer *w, const dt_window *win, bool dilated) {
 
 // The convolution's weight and bias with its batch norm in them (passes/fold_bn.c).
 static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, const char **bias) {
-    const int params[] = {n->attrs.conv2d.bn_scale, n->attrs.conv2d.bn_shift,
-                          n->attrs.conv2d.bn_mean, n->attrs.conv2d.bn_var};
+    const int params[] = {n->attrs.conv2d.bn_scale, n->attrs.conv2d.bn_shift, n->attrs.conv2d.bn_mean,
+                          n->attrs.conv2d.bn_var};
     const float *bn[4], *from, *b = NULL;
     for (int i = 0; i < 4; i++) DT_TRY(dt_onnx_weights(w, params[i], &bn[i]));
     DT_TRY(dt_onnx_weights(w, n->in[1], &from));
@@ -192,8 +190,8 @@ static dt_status emit_conv_transpose(dt_onnx_writer *w, const dt_node *n, const 
 static dt_status emit_batch_norm(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const bool relu = n->attrs.batch_norm.relu, pool = n->attrs.batch_norm.pool, add = n->n_in > 5;
     const char *out = out_of(w, n, 0);
-    const char *y = DT_ONNX_NODE(w, "BatchNormalization", add || relu || pool ? NULL : out, in[0],
-                                 in[1], in[2], in[3], in[4]);
+    const char *y =
+        DT_ONNX_NODE(w, "BatchNormalization", add || relu || pool ? NULL : out, in[0], in[1], in[2], in[3], in[4]);
     dt_onnx_float(w, "epsilon", n->attrs.batch_norm.eps);
     if (add) y = DT_ONNX_NODE(w, "Add", relu || pool ? NULL : out, y, in[5]);
     if (relu) y = DT_ONNX_NODE(w, "Relu", pool ? NULL : out, y);
@@ -252,8 +250,7 @@ static dt_status emit_linear(dt_onnx_writer *w, const dt_node *n, const char *co
         y = DT_ONNX_NODE(w, "Gemm", before(out, act), in[0], in[1], bias);
         dt_onnx_int(w, "transB", 1);
     } else {
-        y = DT_ONNX_NODE(w, "MatMul", bias ? NULL : before(out, act), in[0],
-                         swap_last(w, in[1], 2));
+        y = DT_ONNX_NODE(w, "MatMul", bias ? NULL : before(out, act), in[0], swap_last(w, in[1], 2));
         if (bias) y = DT_ONNX_NODE(w, "Add", before(out, act), y, bias);
     }
     emit_act(w, y, act, 0, out);
@@ -352,8 +349,8 @@ static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *c
 static dt_status emit_expand(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_shape *x = shape_of(w, n->in[0]);
     dt_shape to = *shape_of(w, n->out[0]);
-    const bool repeats = dt_onnx_samples_at(w, n->out[0]) == 0 &&
-                         dt_onnx_samples_at(w, n->in[0]) == -1 && to.d[0] == dt_graph_samples(w->g);
+    const bool repeats = dt_onnx_samples_at(w, n->out[0]) == 0 && dt_onnx_samples_at(w, n->in[0]) == -1 &&
+                         to.d[0] == dt_graph_samples(w->g);
     for (int i = 0; i < to.n; i++)
         if (to.d[i] == x->d[i]) to.d[i] = 1;
     DT_ONNX_NODE(w, "Expand", out_of(w, n, 0), in[0],
@@ -410,8 +407,7 @@ static dt_status emit_image_normalize(dt_onnx_writer *w, const dt_node *n, const
     float *factor = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *factor);
     float *mean = dt_arena_alloc(&w->arena, (size_t)channels * sizeof *mean);
     const char *x = in[0];
-    if (n->n_in > 1 && n->in[1] != DT_NONE)
-        return dt_fail(DT_E_USAGE, "%s: mixing samples has no ONNX form", n->name);
+    if (n->n_in > 1 && n->in[1] != DT_NONE) return dt_fail(DT_E_USAGE, "%s: mixing samples has no ONNX form", n->name);
     if (!w->o->preprocess) return DT_OK; // its output is the file's input
     for (int c = 0; c < channels; c++) {
         factor[c] = 1 / n->attrs.image_normalize.std[c] / (bytes ? 255 : 1);
@@ -444,12 +440,10 @@ static bool mixes_samples(const dt_onnx_writer *w, const dt_node *n) {
         if (from == -1) continue;
         apart &= at >= 0;
         if (apart && n->op == DT_OP_reshape)
-            apart =
-                run_of_samples(shape_of(w, n->in[i]), from) == run_of_samples(shape_of(w, y), at);
+            apart = run_of_samples(shape_of(w, n->in[i]), from) == run_of_samples(shape_of(w, y), at);
     }
     for (int i = 0; i < w->g->n_outputs; i++)
-        if (w->g->outputs[i].value == y)
-            apart &= at == 0 && shape_of(w, y)->d[0] == dt_graph_samples(w->g);
+        if (w->g->outputs[i].value == y) apart &= at == 0 && shape_of(w, y)->d[0] == dt_graph_samples(w->g);
     return !apart;
 }
 
@@ -462,11 +456,11 @@ dt_status dt_onnx_emit(dt_onnx_writer *w, const dt_node *n) {
     };
     const char *in[64];
     if (!emitters[n->op])
-        return dt_fail(DT_E_USAGE, "op %s of %s has no ONNX form: this network cannot be exported",
-                       dt_op_name(n->op), n->name);
+        return dt_fail(DT_E_USAGE, "op %s of %s has no ONNX form: this network cannot be exported", dt_op_name(n->op),
+                       n->name);
     if (mixes_samples(w, n))
-        return dt_fail(DT_E_USAGE, "op %s of %s mixes samples, which has no ONNX form here",
-                       dt_op_name(n->op), n->name);
+        return dt_fail(DT_E_USAGE, "op %s of %s mixes samples, which has no ONNX form here", dt_op_name(n->op),
+                       n->name);
     DT_TRY(name_inputs(w, n, in));
     return emitters[n->op](w, n, in);
 }

@@ -57,13 +57,7 @@ typedef struct onnx_slot {
 } onnx_slot;
 
 // Nodes that are one op here; the last of them has this, the others are not built.
-typedef enum onnx_group_kind {
-    ONNX_ALONE,
-    ONNX_SAME,
-    ONNX_GELU,
-    ONNX_NORM,
-    ONNX_LINEAR
-} onnx_group_kind;
+typedef enum onnx_group_kind { ONNX_ALONE, ONNX_SAME, ONNX_GELU, ONNX_NORM, ONNX_LINEAR } onnx_group_kind;
 typedef struct onnx_group {
     onnx_group_kind kind;
     onnx_slot *x, *weight, *bias;

@@ -23,8 +23,7 @@ int onnx_integers(onnx_reader *r, int i, const char *attribute, int64_t *out) {
         onnx_fail(r, "has more than %d integers", DT_MAX_DIMS);
         return -1;
     }
-    for (int64_t k = 0; k < n; k++)
-        out[k] = c ? (int64_t)fmin(fmax(c->v[k], -9e15), 9e15) : a->ints[k];
+    for (int64_t k = 0; k < n; k++) out[k] = c ? (int64_t)fmin(fmax(c->v[k], -9e15), 9e15) : a->ints[k];
     return (int)n;
 }
 
@@ -45,8 +44,7 @@ bool onnx_expanded(onnx_reader *r, const dt_shape *x, dt_shape *y) {
     for (int i = 0; i < to.n; i++)
         if (to.d[i] == -1) to.d[i] = 1; // as it is
     if (to.n < 0) return onnx_fail(r, "lacks a shape");
-    return onnx_broadcast(r, x, &to, y) &&
-           (dt_shape_is_sound(y) || onnx_fail(r, "has an impossible shape"));
+    return onnx_broadcast(r, x, &to, y) && (dt_shape_is_sound(y) || onnx_fail(r, "has an impossible shape"));
 }
 
 // 0: as many as x has; -1: what is left.
@@ -99,8 +97,7 @@ bool onnx_order(onnx_reader *r, int n, int *order) {
         if (from >= 0 && from < n) seen |= 1u << from;
         order[i] = (int)from;
     }
-    return (seen == (1u << n) - 1 && (given < 0 || given == n)) ||
-           onnx_fail(r, "has an order that is none");
+    return (seen == (1u << n) - 1 && (given < 0 || given == n)) || onnx_fail(r, "has an order that is none");
 }
 
 static int64_t within(int64_t at, int64_t low, int64_t high) {

@@ -26,8 +26,7 @@ static size_t element_size(int type) {
 }
 
 static bool is_float(int type) {
-    return type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT ||
-           type == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
+    return type == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || type == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
 }
 
 static size_t typed_count(const Onnx__TensorProto *t) {
@@ -51,23 +50,19 @@ int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
     size_t count = 1;
     const size_t each = element_size(t->data_type);
     if (each == 0 || t->n_dims > DT_MAX_DIMS) {
-        onnx_fail(
-            r,
-            "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
-            name_of(t), t->data_type, t->n_dims, DT_MAX_DIMS);
+        onnx_fail(r, "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d", name_of(t),
+                  t->data_type, t->n_dims, DT_MAX_DIMS);
         return -1;
     }
     for (size_t i = 0; i < t->n_dims; i++)
-        if (t->dims[i] < 0 ||
-            !dt_stated_size(count, (uint64_t)t->dims[i], (uint64_t)1 << 40, &count)) {
+        if (t->dims[i] < 0 || !dt_stated_size(count, (uint64_t)t->dims[i], (uint64_t)1 << 40, &count)) {
             onnx_fail(r, "tensor %.80s has an impossible shape", name_of(t));
             return -1;
         }
     const bool here = t->data_location == 0;
     const bool fits = t->has_raw_data ? t->raw_data.len == count * each : typed_count(t) == count;
     if (here && !fits) {
-        onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)",
-                  name_of(t), count);
+        onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)", name_of(t), count);
         return -1;
     }
     return (int64_t)count;
@@ -76,16 +71,15 @@ int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
 // ---- bytes in another file -------------------------------------------------------------------------
 static const char *external(const Onnx__TensorProto *t, const char *key) {
     for (size_t i = 0; i < t->n_external_data; i++)
-        if (t->external_data[i]->key && strcmp(t->external_data[i]->key, key) == 0)
-            return t->external_data[i]->value;
+        if (t->external_data[i]->key && strcmp(t->external_data[i]->key, key) == 0) return t->external_data[i]->value;
     return NULL;
 }
 
 static char *read_external(onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
     const char *location = external(t, "location"), *offset = external(t, "offset");
     if (!location || !*location || strchr(location, '/') || strcmp(location, "..") == 0) {
-        onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read",
-                  name_of(t), location ? location : "no file");
+        onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", name_of(t),
+                  location ? location : "no file");
         return NULL;
     }
     char *parent = dt_io_parent(r->f->path), *path = dt_xprintf("%s/%s", parent, location);
@@ -198,8 +192,7 @@ const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s) {
 }
 
 // ---- parameters ------------------------------------------------------------------------------------
-static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_value_kind kind,
-                     onnx_form form) {
+static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_value_kind kind, onnx_form form) {
     const Onnx__TensorProto *t = s->t;
     const bool swapped = form == ONNX_SWAPPED;
     elements e;
@@ -268,12 +261,11 @@ static onnx_use *find_use(onnx_slot *s, const void *layer, const Onnx__NodeProto
     return NULL;
 }
 
-static onnx_use *add_use(onnx_reader *r, onnx_slot *root, onnx_slot *known_as, const void *layer,
-                         dt_value_kind kind, onnx_form form) {
+static onnx_use *add_use(onnx_reader *r, onnx_slot *root, onnx_slot *known_as, const void *layer, dt_value_kind kind,
+                         onnx_form form) {
     onnx_use *u = dt_arena_alloc(&r->g->arena, sizeof *u);
     const char *name = known_as->name;
-    if (known_as->n_named++ > 0)
-        name = dt_arena_printf(&r->g->arena, "%s@%d", name, known_as->n_named);
+    if (known_as->n_named++ > 0) name = dt_arena_printf(&r->g->arena, "%s@%d", name, known_as->n_named);
     *u = (onnx_use){.layer = layer, .form = form, .next = root->uses};
     u->v = make(r, root, name, kind, form);
     return root->uses = u;
@@ -340,13 +332,11 @@ void onnx_note_shared(onnx_reader *r) {
         int n = 0;
         for (const onnx_use *u = s->uses; u; u = u->next) n++;
         if (n > 1) list_name(divided, sizeof divided, &n_divided, s->name, n);
-        if (n == 1 && s->uses->n_reads > 1)
-            list_name(tied, sizeof tied, &n_tied, s->name, s->uses->n_reads);
+        if (n == 1 && s->uses->n_reads > 1) list_name(tied, sizeof tied, &n_tied, s->name, s->uses->n_reads);
     }
     if (n_divided + n_tied == 0) return;
-    r->g->note = dt_arena_printf(
-        &r->g->arena, "%s: %s%s%s%s%s", r->f->path,
-        n_divided ? "layers that share a tensor whose values are all equal get one each: " : "",
-        divided, n_divided && n_tied ? "; " : "", n_tied ? "tied weights, read so often: " : "",
-        tied);
+    r->g->note =
+        dt_arena_printf(&r->g->arena, "%s: %s%s%s%s%s", r->f->path,
+                        n_divided ? "layers that share a tensor whose values are all equal get one each: " : "",
+                        divided, n_divided && n_tied ? "; " : "", n_tied ? "tied weights, read so often: " : "", tied);
 }

@@ -35,8 +35,7 @@ const char *dt_onnx_add_output(dt_onnx_writer *w) {
     return name;
 }
 
-const char *dt_onnx_node(dt_onnx_writer *w, const char *op, const char *out,
-                         const char *const *in) {
+const char *dt_onnx_node(dt_onnx_writer *w, const char *op, const char *out, const char *const *in) {
     Onnx__NodeProto *n = NEW(w, Onnx__NodeProto, onnx__node_proto__init);
     w->nodes = dt_xgrow(w->nodes, w->n_nodes, sizeof *w->nodes);
     w->nodes[w->n_nodes++] = n;
@@ -104,18 +103,14 @@ static const char *add_tensor(dt_onnx_writer *w, const char *name, Onnx__TensorP
     return t->name = text(w, name);
 }
 
-const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape,
-                           const float *data) {
+const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape, const float *data) {
     return add_tensor(w, name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, shape, data,
                       (size_t)dt_shape_elements(shape) * sizeof *data);
 }
 
-const char *dt_onnx_doubles(dt_onnx_writer *w, const dt_shape *shape, const double *data,
-                            bool wide) {
+const char *dt_onnx_doubles(dt_onnx_writer *w, const dt_shape *shape, const double *data, bool wide) {
     const size_t n = (size_t)dt_shape_elements(shape);
-    if (wide)
-        return add_tensor(w, NULL, ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE, shape, data,
-                          n * sizeof *data);
+    if (wide) return add_tensor(w, NULL, ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE, shape, data, n * sizeof *data);
     float *narrow = dt_arena_alloc(&w->arena, n * sizeof *narrow);
     for (size_t i = 0; i < n; i++) narrow[i] = (float)data[i];
     return dt_onnx_tensor(w, NULL, shape, narrow);
@@ -132,8 +127,7 @@ const char *dt_onnx_vector(dt_onnx_writer *w, const int64_t *values, int n) {
     const dt_shape shape = dt_shape1(n);
     int64_t *data = dt_arena_alloc(&w->arena, (size_t)n * sizeof *data);
     memcpy(data, values, (size_t)n * sizeof *data);
-    return add_tensor(w, NULL, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, &shape, data,
-                      (size_t)n * sizeof *data);
+    return add_tensor(w, NULL, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, &shape, data, (size_t)n * sizeof *data);
 }
 
 // ---- inputs and outputs ----------------------------------------------------------------------------
@@ -170,8 +164,7 @@ Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype
     return info;
 }
 
-void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
-                   const dt_shape *shape) {
+void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide, const dt_shape *shape) {
     append(w, &w->inputs, &w->n_inputs, dt_onnx_info(w, name, type, wide, shape));
 }
 

@@ -25,8 +25,7 @@ typedef struct dt_onnx_writer {
 
 // Appends a node; the names of its inputs end with NULL. `out`: of its first output; NULL: a new name. Returns that.
 const char *dt_onnx_node(dt_onnx_writer *w, const char *op, const char *out, const char *const *in);
-#define DT_ONNX_NODE(w, op, out, ...)                                                              \
-    dt_onnx_node(w, op, out, (const char *const[]){__VA_ARGS__, NULL})
+#define DT_ONNX_NODE(w, op, out, ...) dt_onnx_node(w, op, out, (const char *const[]){__VA_ARGS__, NULL})
 // More outputs and attributes of the node that was appended last.
 const char *dt_onnx_add_output(dt_onnx_writer *w);
 void dt_onnx_int(dt_onnx_writer *w, const char *name, int64_t value);
@@ -35,16 +34,13 @@ void dt_onnx_text(dt_onnx_writer *w, const char *name, const char *value);
 void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, int n);
 // Tensors. f32 data is borrowed for as long as the writer. name: of an initialiser; NULL: it is a Constant, which whoever
 // reads the file does not train.
-const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape,
-                           const float *data);
+const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape, const float *data);
 const char *dt_onnx_scalar(dt_onnx_writer *w, float value);
 // A Constant of doubles; wide: as f64, else as f32.
-const char *dt_onnx_doubles(dt_onnx_writer *w, const dt_shape *shape, const double *data,
-                            bool wide);
+const char *dt_onnx_doubles(dt_onnx_writer *w, const dt_shape *shape, const double *data, bool wide);
 const char *dt_onnx_vector(dt_onnx_writer *w, const int64_t *values, int n); // i64 (n)
 // An input of the file: u8 or f32, wide f64, of N samples of this shape.
-void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
-                   const dt_shape *shape);
+void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide, const dt_shape *shape);
 Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide,
                                    const dt_shape *shape);
 // The shape as a vector whose first element is N, the number of samples in the first input.

@@ -24,8 +24,7 @@ void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int
     dt_curve *k = s ? dt_chart_add(c, label, s->n, colour) : NULL;
     for (int i = 0; k && i < s->n; i++) {
         const dt_series_point *p = &s->points[i];
-        k->points[i] =
-            (dt_xy){0.5 * (double)(p->first + p->last), dt_series_mean(p), p->least, p->most};
+        k->points[i] = (dt_xy){0.5 * (double)(p->first + p->last), dt_series_mean(p), p->least, p->most};
     }
 }
 
@@ -73,8 +72,7 @@ static void find_axes(const dt_chart *c, axes *a) {
     if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0);
     if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;
     const double whole = a->y1 - a->y0;
-    const double span =
-        whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
+    const double span = whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
     const double room = span > 0 ? 0.05 * span : a->y1 != 0 ? 0.1 * fabs(a->y1) : 1;
     a->y1 += room;
     if (a->y0 != 0 || span <= 0) a->y0 -= room;
@@ -144,30 +142,20 @@ static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
             snprintf(text, sizeof text, "%.0f", exp2(v));
         else
             tick_text(text, v, step);
-        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19,
-                anchor, text);
+        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19, anchor, text);
     }
-    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2,
-            BOTTOM + 35, c->x);
-    fprintf(out, "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, RIGHT,
-            BOTTOM, BOTTOM);
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2, BOTTOM + 35, c->x);
+    fprintf(out, "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, RIGHT, BOTTOM, BOTTOM);
 }
 
 // ---- curves ----------------------------------------------------------------------------------------
 
-typedef enum edge {
-    THE_LINE,
-    UPPER,
-    LOWER
-} edge; // UPPER and LOWER of a band; LOWER is written backwards
+typedef enum edge { THE_LINE, UPPER, LOWER } edge; // UPPER and LOWER of a band; LOWER is written backwards
 
 static void write_points(FILE *out, const dt_curve *k, const axes *a, edge e) {
     for (int i = 0; i < k->n; i++) {
         const dt_xy *p = &k->points[e == LOWER ? k->n - 1 - i : i];
-        fprintf(out, "%.1f,%.1f ", x_of(a, p->x),
-                y_of(a, e == THE_LINE ? p->y
-                        : e == UPPER  ? p->high
-                                      : p->low));
+        fprintf(out, "%.1f,%.1f ", x_of(a, p->x), y_of(a, e == THE_LINE ? p->y : e == UPPER ? p->high : p->low));
     }
 }
 
@@ -182,8 +170,7 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
     dt_page_put(out, "<g class=\"k$i\">", k->colour);
     if (area || has_band(k)) {
         if (area)
-            dt_page_put(out, "<polygon class=\"area\" data-low=\"1\" data-label=\"$t\" points=\"",
-                        k->label);
+            dt_page_put(out, "<polygon class=\"area\" data-low=\"1\" data-label=\"$t\" points=\"", k->label);
         else
             fputs("<polygon class=\"band\" points=\"", out);
         write_points(out, k, a, area ? THE_LINE : UPPER);
@@ -195,8 +182,8 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
         write_points(out, k, a, THE_LINE);
         fputs("\"/>", out);
         for (int i = 0; i < k->n && k->n <= 24 && !c->unit_square; i++)
-            fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>",
-                    x_of(a, k->points[i].x), y_of(a, k->points[i].y));
+            fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(a, k->points[i].x),
+                    y_of(a, k->points[i].y));
     }
     fputs("</g>\n", out);
 }
@@ -205,8 +192,7 @@ static void write_caption(FILE *out, const dt_chart *c) {
     const bool says = !c->bare && (c->n > 1 || strcmp(c->curves[0].label, c->title) != 0);
     dt_page_put(out, "<figure><figcaption><b>$t</b>", c->title);
     for (int i = 0; i < c->n && says; i++)
-        dt_page_put(out, "<span class=\"key k$i\">$t</span>", c->curves[i].colour,
-                    c->curves[i].label);
+        dt_page_put(out, "<span class=\"key k$i\">$t</span>", c->curves[i].colour, c->curves[i].label);
     fputs("</figcaption>", out);
 }
 
@@ -215,17 +201,14 @@ static void write_inside(FILE *out, dt_chart *c, const axes *axes_of) {
     static int n_clips; // ids in a page differ
     const axes a = *axes_of;
     const int clip = __atomic_fetch_add(&n_clips, 1, __ATOMIC_RELAXED);
-    fprintf(
-        out,
-        "<clipPath id=\"clip%d\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n",
-        clip, LEFT, TOP - 4, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
+    fprintf(out, "<clipPath id=\"clip%d\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", clip,
+            LEFT, TOP - 4, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
     write_y_axis(out, c, &a);
     fprintf(out, "<g clip-path=\"url(#clip%d)\">", clip);
     for (int i = c->n - 1; i >= 0; i--) write_curve(out, c, &c->curves[i], &a);
     for (int i = 0; i < c->n_marks; i++)
         fprintf(out, "<line class=\"mark%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
-                c->marks[i].restart ? " restart" : "", x_of(&a, c->marks[i].x),
-                x_of(&a, c->marks[i].x), TOP, BOTTOM);
+                c->marks[i].restart ? " restart" : "", x_of(&a, c->marks[i].x), x_of(&a, c->marks[i].x), TOP, BOTTOM);
     fputs("</g>\n", out);
     write_x_axis(out, c, &a);
     for (int i = 0; i < c->n; i++) free(c->curves[i].points);
@@ -256,12 +239,11 @@ void dt_chart_write_file(FILE *out, dt_chart *c) {
             "font-family=\"sans-serif\">\n<style>%s</style>\n"
             "<rect y=\"%d\" width=\"%d\" height=\"%d\" fill=\"var(--paper)\"/>\n",
             -above, WIDTH, HEIGHT + above, dt_page_style(), -above, WIDTH, HEIGHT + above);
-    dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above,
-                c->title);
+    dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above, c->title);
     for (int i = 0; i < c->n; i++) {
         const int y = ABOVE + ROW * i - above + 8;
-        dt_page_put(out, "<g class=\"k$i\"><polyline points=\"$i,$i $i,$i\"/></g>",
-                    c->curves[i].colour, LEFT, y - 4, LEFT + 18, y - 4);
+        dt_page_put(out, "<g class=\"k$i\"><polyline points=\"$i,$i $i,$i\"/></g>", c->curves[i].colour, LEFT, y - 4,
+                    LEFT + 18, y - 4);
         dt_page_put(out, "<text x=\"$i\" y=\"$i\">$t</text>\n", LEFT + 24, y, c->curves[i].label);
     }
     write_inside(out, c, &a);

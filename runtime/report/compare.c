@@ -38,8 +38,7 @@ typedef struct comparison {
 // Keys that say where a run lies, not what it is; and those that change numbers by the order of sums alone, and whose
 // auto each machine answers in its own way.
 static bool is_name(const char *path) {
-    return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 ||
-           strcmp(path, "run.resume") == 0;
+    return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 || strcmp(path, "run.resume") == 0;
 }
 
 static bool is_rounding(const char *path) {
@@ -47,16 +46,14 @@ static bool is_rounding(const char *path) {
            strcmp(path, "eval.batch") == 0;
 }
 
-static void take_setting(void *ctx, const char *path, const char *value, const char *usual,
-                         bool is_default) {
+static void take_setting(void *ctx, const char *path, const char *value, const char *usual, bool is_default) {
     comparison *c = ctx;
     int i = 0;
     if (is_name(path)) return;
     while (i < c->n_settings && strcmp(c->settings[i].path, path) != 0) i++;
     if (i == c->n_settings) {
         c->settings = dt_xgrow(c->settings, (size_t)c->n_settings++, sizeof *c->settings);
-        c->settings[i] =
-            (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *)), false};
+        c->settings[i] = (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *)), false};
     }
     c->settings[i].values[c->at] = value;
 }
@@ -106,8 +103,7 @@ static void find_settings(comparison *c) {
 static bool same_configuration(const comparison *c, int a, int b) {
     bool same = c->configs[a] && c->configs[b], numeric;
     for (int i = 0; i < c->n_settings && same; i++)
-        same = !c->settings[i].of_configuration ||
-               same_setting(c, c->settings[i].path, a, b, &numeric);
+        same = !c->settings[i].of_configuration || same_setting(c, c->settings[i].path, a, b, &numeric);
     return same;
 }
 
@@ -123,8 +119,7 @@ static void find_groups(comparison *c) {
 // ---- results ---------------------------------------------------------------------------------------
 
 static bool is_chosen(const comparison *c, int k) {
-    return k == 0 && dt_run_log_chosen_by(c->runs[0]) &&
-           same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
+    return k == 0 && dt_run_log_chosen_by(c->runs[0]) && same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
 }
 
 // The best validation's where the metric chose checkpoints, else the test's, or the newest validation's if none is tested.
@@ -151,8 +146,7 @@ static void find_metrics(comparison *c) {
             const dt_run_metric *m = &c->runs[r]->metrics[i];
             int k = first;
             while (k < c->n_metrics && strcmp(c->metrics[k], m->name) != 0) k++;
-            if (k < c->n_metrics || k == MOST_METRICS || report_is_detail(c->runs[r], m->name))
-                continue;
+            if (k < c->n_metrics || k == MOST_METRICS || report_is_detail(c->runs[r], m->name)) continue;
             c->metrics[c->n_metrics++] = m->name;
         }
 }
@@ -161,8 +155,7 @@ static void write_heads(FILE *out, const comparison *c, const char *first) {
     report_begin_table(out, "", first);
     for (int k = 0; k < c->n_metrics; k++)
         dt_page_put(out, "<th>$t$t $t</th>", is_chosen(c, k) ? "best " : "",
-                    dt_split_name(c->tested && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL),
-                    c->metrics[k]);
+                    dt_split_name(c->tested && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL), c->metrics[k]);
 }
 
 static void write_runs(FILE *out, const comparison *c) {
@@ -171,8 +164,8 @@ static void write_runs(FILE *out, const comparison *c) {
     report_begin_rows(out);
     for (int r = 0; r < c->n; r++) {
         const dt_run_log *run = c->runs[r];
-        dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir,
-                    c->group[r] % 8, run->name);
+        dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir, c->group[r] % 8,
+                    run->name);
         for (int k = 0; k < c->n_metrics; k++) report_cell(out, result_of(c, run, k));
         report_cell(out, run->numbers[DT_RUN_LOSS].newest);
         report_cell(out, (double)run->step);
@@ -199,8 +192,7 @@ static void write_mean(FILE *out, const comparison *c, int group, int k) {
     if (n < 2)
         report_cell(out, n ? sum : NAN);
     else
-        dt_page_put(out, "<td data-v=\"$g\">$n ± $n</td>", sum / n, sum / n,
-                    sqrt(squares / (n - 1)));
+        dt_page_put(out, "<td data-v=\"$g\">$n ± $n</td>", sum / n, sum / n, sqrt(squares / (n - 1)));
 }
 
 static void write_groups(FILE *out, const comparison *c) {
@@ -217,8 +209,7 @@ static void write_groups(FILE *out, const comparison *c) {
         for (int i = 0, said = 0; i < c->n_settings; i++) {
             const setting *s = &c->settings[i];
             if (!s->of_configuration) continue;
-            dt_page_put(out, "$t$t=$t", said++ ? ", " : "", strrchr(s->path, '.') + 1,
-                        s->values[first]);
+            dt_page_put(out, "$t$t=$t", said++ ? ", " : "", strrchr(s->path, '.') + 1, s->values[first]);
         }
         fputs(c->n_groups == 1 ? "all</span></td>" : "</span></td>", out);
         for (int k = 0; k < c->n_metrics; k++) write_mean(out, c, g, k);
@@ -229,23 +220,20 @@ static void write_groups(FILE *out, const comparison *c) {
 
 // ---- curves and configs ----------------------------------------------------------------------------
 
-static void write_chart(FILE *out, const comparison *c, const char *title, const char *metric,
-                        dt_run_number number) {
+static void write_chart(FILE *out, const comparison *c, const char *title, const char *metric, dt_run_number number) {
     dt_chart chart = {.title = title,
                       .x = "step",
                       .bare = true,
                       .cut_peaks = number == DT_RUN_RATE,
                       .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
     for (int r = 0; r < c->n; r++) {
-        const dt_run_metric *m =
-            metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
+        const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
         const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
         dt_chart_add_series(&chart, c->runs[r]->name, s, c->group[r]);
     }
     for (int r = 0; r < chart.n; r++) // no bands, which would hide each other
         for (int i = 0; i < chart.curves[r].n; i++)
-            chart.curves[r].points[i].low = chart.curves[r].points[i].high =
-                chart.curves[r].points[i].y;
+            chart.curves[r].points[i].low = chart.curves[r].points[i].high = chart.curves[r].points[i].y;
     dt_chart_write(out, &chart);
 }
 
@@ -253,8 +241,8 @@ static void write_curves(FILE *out, const comparison *c) {
     int n = 0;
     fputs("<h2>Curves</h2>\n", out);
     if (c->n > DT_CHART_CURVES)
-        dt_page_put(out, "<p class=\"soft\">The charts have the first $i of $i runs.</p>\n",
-                    (int)DT_CHART_CURVES, c->n);
+        dt_page_put(out, "<p class=\"soft\">The charts have the first $i of $i runs.</p>\n", (int)DT_CHART_CURVES,
+                    c->n);
     fputs("<div class=\"charts\">\n", out);
     write_chart(out, c, "Training loss", NULL, DT_RUN_LOSS);
     for (int k = is_chosen(c, 0); k < c->n_metrics && n < MOST_CHARTS; k++, n++) {

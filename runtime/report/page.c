@@ -20,11 +20,7 @@ static void put_text(FILE *out, const char *text, bool whole) {
     char *clean = dt_xcalloc(cap, 1);
     dt_text_clean(clean, cap, text);
     for (const char *s = clean; *s; s++) {
-        const char *safe = *s == '<'   ? "&lt;"
-                           : *s == '>' ? "&gt;"
-                           : *s == '&' ? "&amp;"
-                           : *s == '"' ? "&quot;"
-                                       : NULL;
+        const char *safe = *s == '<' ? "&lt;" : *s == '>' ? "&gt;" : *s == '&' ? "&amp;" : *s == '"' ? "&quot;" : NULL;
         if (safe)
             fputs(safe, out);
         else
@@ -66,11 +62,7 @@ static const char *seconds_text(char out[DT_PAGE_NUMBER], double s) {
     if (!isfinite(s))
         strcpy(out, "–");
     else if (s < 0.9995)
-        snprintf(out, DT_PAGE_NUMBER,
-                 s < 0.00995  ? "%.2f ms"
-                 : s < 0.0995 ? "%.1f ms"
-                              : "%.0f ms",
-                 1e3 * s);
+        snprintf(out, DT_PAGE_NUMBER, s < 0.00995 ? "%.2f ms" : s < 0.0995 ? "%.1f ms" : "%.0f ms", 1e3 * s);
     else if (s < 120)
         snprintf(out, DT_PAGE_NUMBER, "%.3g s", s);
     else if (s < 7200)
@@ -125,22 +117,20 @@ void dt_page_put(FILE *out, const char *format, ...) {
 }
 
 void dt_page_begin(FILE *out, const char *title) {
-    dt_page_put(
-        out,
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
-        "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>$t</title>\n<style>\n",
-        title);
+    dt_page_put(out,
+                "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+                "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
+                "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
+                "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>$t</title>\n<style>\n",
+                title);
     fprintf(out, "%s</style></head>\n<body><main>\n", report_css);
 }
 
 void dt_page_end(FILE *out) {
-    dt_page_put(
-        out,
-        "<footer>Made by dtrain on $w from the files of the run directory.</footer>\n</main>"
-        "<div id=\"tip\"></div>\n<script>\n",
-        dt_clock_wall_s());
+    dt_page_put(out,
+                "<footer>Made by dtrain on $w from the files of the run directory.</footer>\n</main>"
+                "<div id=\"tip\"></div>\n<script>\n",
+                dt_clock_wall_s());
     fprintf(out, "%s</script></body></html>\n", report_js);
 }
 

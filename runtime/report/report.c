@@ -18,12 +18,9 @@ static const char *const phase_names[] = {[DT_RUN_DATA_S] = "data",
 void dt_report_verdict(char *text, size_t cap, double data, double comm, const char *data_verdict) {
     static const double data_limit = 0.10, comm_limit = 0.15; // a larger share limits the run
     if (data > data_limit && data - data_limit >= comm - comm_limit)
-        snprintf(
-            text, cap, "limited by data: the step waited %.0f%% of its time for input; %s",
-            100 * data,
-            data_verdict
-                ? data_verdict
-                : "more data.workers, faster storage or smaller files (dtrain pack) would help");
+        snprintf(text, cap, "limited by data: the step waited %.0f%% of its time for input; %s", 100 * data,
+                 data_verdict ? data_verdict
+                              : "more data.workers, faster storage or smaller files (dtrain pack) would help");
     else if (comm > comm_limit)
         snprintf(text, cap,
                  "limited by communication: %.0f%% of the step was exposed all-reduce; a larger "
@@ -49,8 +46,7 @@ double report_real(const json_t *object, const char *name) {
 }
 
 void report_begin_table(FILE *out, const char *classes, const char *first_head) {
-    dt_page_put(out, "<div class=\"scroll\"><table class=\"sort $t\"><thead><tr><th>$t</th>",
-                classes, first_head);
+    dt_page_put(out, "<div class=\"scroll\"><table class=\"sort $t\"><thead><tr><th>$t</th>", classes, first_head);
 }
 void report_begin_rows(FILE *out) {
     fputs("</tr></thead><tbody>\n", out);
@@ -91,8 +87,7 @@ const json_t *report_is_lower(const dt_run_log *r) {
     return json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
 }
 
-double report_best_value(const dt_run_log *r, const char *name, const json_t *lower,
-                         int64_t *step) {
+double report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step) {
     const json_t *line = report_best_result(r, dt_split_name(DT_SPLIT_VAL));
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     double best = report_real(line, name);
@@ -118,8 +113,7 @@ bool report_is_detail(const dt_run_log *r, const char *name) {
     const char *dot = strchr(name, '.');
     char *whole = dot ? dt_xprintf("%.*s", (int)(dot - name), name) : NULL;
     bool is_detail = strcmp(name, "samples") == 0;
-    for (int i = 0; whole && i < r->n_metrics; i++)
-        is_detail |= strcmp(r->metrics[i].name, whole) == 0;
+    for (int i = 0; whole && i < r->n_metrics; i++) is_detail |= strcmp(r->metrics[i].name, whole) == 0;
     free(whole);
     return is_detail;
 }
@@ -153,11 +147,10 @@ static double began_s(const dt_run_log *r) {
 
 static void write_head(FILE *out, const dt_run_log *r) {
     static const char tile[] = "<div class=\"tile\"><b>$n</b><small>$t$t</small></div>\n";
-    const json_t *start = dt_run_log_event(r, "start"),
-                 *test = report_best_result(r, dt_split_name(DT_SPLIT_TEST));
+    const json_t *start = dt_run_log_event(r, "start"), *test = report_best_result(r, dt_split_name(DT_SPLIT_TEST));
     const char *chosen = dt_run_log_chosen_by(r);
-    const double goodput = report_real(dt_run_log_event(r, "goodput"), "goodput"),
-                 rate = report_samples_per_s(r), began = began_s(r);
+    const double goodput = report_real(dt_run_log_event(r, "goodput"), "goodput"), rate = report_samples_per_s(r),
+                 began = began_s(r);
     const int64_t total = dt_run_log_total_steps(r);
     int64_t step = 0;
     const double best = chosen ? report_best_value(r, chosen, report_is_lower(r), &step) : NAN;
@@ -168,14 +161,12 @@ static void write_head(FILE *out, const dt_run_log *r) {
     if (isfinite(began)) dt_page_put(out, "<br>began $w", began);
     fputs("</span></p>\n<div class=\"tiles\">\n", out);
     if (isfinite(best))
-        dt_page_put(out,
-                    "<div class=\"tile\"><b>$n</b><small>validation $t, step $d</small></div>\n",
-                    best, chosen, step);
+        dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>validation $t, step $d</small></div>\n", best, chosen,
+                    step);
     if (chosen && isfinite(report_real(test, chosen))) {
-        const char *weights =
-            strstr(report_text(test, "weights"), "best") ? ", best weights" : ", last weights";
-        dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>test $t$t</small></div>\n",
-                    report_real(test, chosen), chosen, weights);
+        const char *weights = strstr(report_text(test, "weights"), "best") ? ", best weights" : ", last weights";
+        dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>test $t$t</small></div>\n", report_real(test, chosen),
+                    chosen, weights);
     }
     dt_page_put(out, tile, r->numbers[DT_RUN_LOSS].newest, "training loss, last step", "");
     dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>steps", (double)r->step);
@@ -185,10 +176,8 @@ static void write_head(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<div class=\"tile\"><b>$s</b><small>in steps</small></div>\n",
                 r->phase_s[DT_RUN_STEP_S] + r->phase_first_s[DT_RUN_STEP_S]);
     if (isfinite(goodput))
-        dt_page_put(
-            out,
-            "<div class=\"tile\"><b>$p</b><small>of all time in steps that count</small></div>\n",
-            goodput);
+        dt_page_put(out, "<div class=\"tile\"><b>$p</b><small>of all time in steps that count</small></div>\n",
+                    goodput);
     fputs("</div>\n", out);
 }
 
@@ -197,8 +186,7 @@ static void write_head(FILE *out, const dt_run_log *r) {
 enum { MOST_COLUMNS = 14, MOST_CHARTS = 10 };
 
 // Names of the records' numbers, without those of single classes, in the order in which they come.
-static int find_columns(const dt_run_log *r, const json_t *lines,
-                        const char *columns[MOST_COLUMNS]) {
+static int find_columns(const dt_run_log *r, const json_t *lines, const char *columns[MOST_COLUMNS]) {
     int n = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const char *name;
@@ -229,8 +217,7 @@ static void write_results(FILE *out, const dt_run_log *r) {
         for (size_t i = 0; i < json_array_size(lines); i++) {
             const json_t *line = json_array_get(lines, i);
             dt_page_put(out, "<tr><td>$t</td><td>$t</td><td>$d</td>", report_text(line, "split"),
-                        report_text(line, "weights"),
-                        (int64_t)json_integer_value(json_object_get(line, "step")));
+                        report_text(line, "weights"), (int64_t)json_integer_value(json_object_get(line, "step")));
             for (int k = 0; k < n; k++) report_cell(out, report_real(line, columns[k]));
             fputs("</tr>\n", out);
         }
@@ -250,8 +237,7 @@ static void mark_restarts(dt_chart *c, const dt_run_log *r) {
 }
 
 static void write_curves(FILE *out, const dt_run_log *r) {
-    dt_chart loss = {.title = "Loss", .x = "step"},
-             lr = {.title = "Learning rate", .x = "step", .from_zero = true},
+    dt_chart loss = {.title = "Loss", .x = "step"}, lr = {.title = "Learning rate", .x = "step", .from_zero = true},
              norm = {.title = "Gradient norm", .x = "step"};
     const dt_run_metric *val = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), "loss");
     fputs("<div class=\"charts\">\n", out);
@@ -291,9 +277,7 @@ static int write_warnings(FILE *out, const dt_run_log *r, const char *but) {
     const bool is_there = dt_lines_open(&log, path, 0);
     while (is_there && (line = dt_lines_next(&log, &size))) {
         const char *level = strchr(line, ' ');
-        if (!level || (level[1] != 'W' && level[1] != 'E') || level[2] != ' ' ||
-            (*but && strstr(level, but)))
-            continue;
+        if (!level || (level[1] != 'W' && level[1] != 'E') || level[2] != ' ' || (*but && strstr(level, but))) continue;
         char **at = &lines[n++ % MOST_WARNINGS];
         free(*at);
         *at = dt_xstrdup(line);
@@ -320,16 +304,15 @@ static int write_events(FILE *out, const dt_run_log *r) {
                     "<li>Step $d: rank $n on $t took $n times as long as the median rank, most of "
                     "it for $t; all "
                     "ranks waited for it.</li>\n",
-                    r->events[i].step, report_real(e, "rank"), report_text(e, "host"),
-                    report_real(e, "times"), report_text(e, "phase"));
+                    r->events[i].step, report_real(e, "rank"), report_text(e, "host"), report_real(e, "times"),
+                    report_text(e, "phase"));
     }
     for (int i = 0; i < r->n_evals; i++) {
         const double bad = report_real(r->evals[i], "n_not_finite");
         if (!(bad > 0)) continue;
         n++;
-        dt_page_put(
-            out, "<li>$n predictions of the $t part are not finite and count in no metric.</li>\n",
-            bad, report_text(r->evals[i], "split"));
+        dt_page_put(out, "<li>$n predictions of the $t part are not finite and count in no metric.</li>\n", bad,
+                    report_text(r->evals[i], "split"));
     }
     return n;
 }
@@ -344,17 +327,13 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     if (failed) // the page may be older than the error's line in the log
         dt_page_put(out, "<li class=\"bad\">The run failed at step $d: $T</li>\n",
                     (int64_t)json_integer_value(json_object_get(r->end, "step")), why);
-    if (r->n_skipped > 0)
-        dt_page_put(out, "<li>$d steps overflowed in fp16 and were skipped.</li>\n", r->n_skipped);
-    if (n_empty > 0)
-        dt_page_put(out, "<li>$d steps have a loss that is not finite.</li>\n", n_empty);
-    if (r->n_bad > 0)
-        dt_page_put(out, "<li>$d lines of metrics.jsonl are damaged.</li>\n", r->n_bad);
+    if (r->n_skipped > 0) dt_page_put(out, "<li>$d steps overflowed in fp16 and were skipped.</li>\n", r->n_skipped);
+    if (n_empty > 0) dt_page_put(out, "<li>$d steps have a loss that is not finite.</li>\n", n_empty);
+    if (r->n_bad > 0) dt_page_put(out, "<li>$d lines of metrics.jsonl are damaged.</li>\n", r->n_bad);
     n += write_events(out, r);
     n += write_warnings(out, r, why);
     fputs("</ul>\n", out);
-    if (n == 0)
-        fputs("<p class=\"soft\">Nothing: no warning, no skipped step, no slow rank.</p>\n", out);
+    if (n == 0) fputs("<p class=\"soft\">Nothing: no warning, no skipped step, no slow rank.</p>\n", out);
 }
 
 // ---- where the time went ---------------------------------------------------------------------------
@@ -376,9 +355,7 @@ static void add_phases(dt_chart *c, const dt_run_log *r) {
 static void mark_evaluations(dt_chart *c, const dt_run_log *r) {
     for (int i = 0; i < r->n_metrics; i++) {
         const dt_series *s = &r->metrics[i].series;
-        if (strcmp(r->metrics[i].split, dt_split_name(DT_SPLIT_VAL)) != 0 ||
-            s->n > DT_CHART_MARKS / 2)
-            continue;
+        if (strcmp(r->metrics[i].split, dt_split_name(DT_SPLIT_VAL)) != 0 || s->n > DT_CHART_MARKS / 2) continue;
         for (int k = 0; k < s->n; k++) c->marks[c->n_marks++].x = (double)s->points[k].last;
         return;
     }
@@ -395,16 +372,15 @@ static void write_ledger(FILE *out, const dt_run_log *r) {
                 "<h3>Every second of the job</h3>\n<p>$p of the time since the first start went "
                 "into steps that count.",
                 report_real(ledger, "goodput"));
-    if (*report_text(ledger, "raise"))
-        dt_page_put(out, " What would raise it most: $t.", report_text(ledger, "raise"));
+    if (*report_text(ledger, "raise")) dt_page_put(out, " What would raise it most: $t.", report_text(ledger, "raise"));
     fputs("</p>\n", out);
     report_begin_table(out, "", "Part");
     fputs("<th>Time</th><th>Share</th>", out);
     report_begin_rows(out);
     json_object_foreach(parts, name, value) {
         const double s = json_number_value(value);
-        dt_page_put(out, "<tr><td>$t</td><td data-v=\"$g\">$s</td><td data-v=\"$g\">$p</td></tr>\n",
-                    name, s, s, s, s / sum);
+        dt_page_put(out, "<tr><td>$t</td><td data-v=\"$g\">$s</td><td data-v=\"$g\">$p</td></tr>\n", name, s, s, s,
+                    s / sum);
     }
     report_end_table(out);
 }
@@ -412,26 +388,21 @@ static void write_ledger(FILE *out, const dt_run_log *r) {
 static void write_ranks(FILE *out, const dt_run_log *r) {
     enum { MOST_RANKS = 256 };
     const json_t *ranks = dt_run_log_event(r, "ranks"), *data = json_object_get(ranks, "data_s"),
-                 *compute = json_object_get(ranks, "compute_s"),
-                 *rss = json_object_get(ranks, "rss_bytes");
+                 *compute = json_object_get(ranks, "compute_s"), *rss = json_object_get(ranks, "rss_bytes");
     const int n = (int)json_array_size(compute), slowest = (int)report_real(ranks, "slowest");
     if (n < 2) return;
     dt_page_put(out,
                 "<h3>Ranks</h3>\n<p>At step $d the slowest took $n times as long for a step as the "
                 "mean.</p>\n",
-                (int64_t)json_integer_value(json_object_get(ranks, "step")),
-                report_real(ranks, "imbalance"));
+                (int64_t)json_integer_value(json_object_get(ranks, "step")), report_real(ranks, "imbalance"));
     report_begin_table(out, "", "Rank");
     fputs("<th>Own time of a step</th><th>Waiting for data</th><th>Memory, MiB</th>", out);
     report_begin_rows(out);
     for (int i = 0; i < n && i < MOST_RANKS; i++) {
-        const double own = dt_run_own_s(data, compute, i),
-                     wait = json_number_value(json_array_get(data, (size_t)i));
-        dt_page_put(
-            out,
-            "<tr><td>$i</td><td data-v=\"$g\"$t>$s</td><td data-v=\"$g\">$s</td><td>$n</td></tr>\n",
-            i, own, i == slowest ? " class=warn" : "", own, wait, wait,
-            rint(json_number_value(json_array_get(rss, (size_t)i)) / 1048576));
+        const double own = dt_run_own_s(data, compute, i), wait = json_number_value(json_array_get(data, (size_t)i));
+        dt_page_put(out, "<tr><td>$i</td><td data-v=\"$g\"$t>$s</td><td data-v=\"$g\">$s</td><td>$n</td></tr>\n", i,
+                    own, i == slowest ? " class=warn" : "", own, wait, wait,
+                    rint(json_number_value(json_array_get(rss, (size_t)i)) / 1048576));
     }
     report_end_table(out);
 }
@@ -440,8 +411,7 @@ static void write_verdict(FILE *out, const dt_run_log *r) {
     char verdict[1024];
     const double all = r->phase_s[DT_RUN_STEP_S];
     const char *recorded = report_text(dt_run_log_event(r, "verdict"), "text");
-    dt_report_verdict(verdict, sizeof verdict, r->phase_s[DT_RUN_DATA_S] / all,
-                      r->phase_s[DT_RUN_COMM_S] / all, NULL);
+    dt_report_verdict(verdict, sizeof verdict, r->phase_s[DT_RUN_DATA_S] / all, r->phase_s[DT_RUN_COMM_S] / all, NULL);
     if (*recorded) snprintf(verdict, sizeof verdict, "%s", recorded);
     char *advice = strchr(verdict, ';');
     if (advice) *advice++ = '\0';
@@ -454,8 +424,7 @@ static void write_time(FILE *out, const dt_run_log *r) {
                        .kind = DT_CHART_AREAS,
                        .seconds = true,
                        .cut_peaks = true},
-             rate = {
-                 .title = "Samples a second", .x = "step", .from_zero = true, .cut_peaks = true};
+             rate = {.title = "Samples a second", .x = "step", .from_zero = true, .cut_peaks = true};
     const double all = r->phase_s[DT_RUN_STEP_S];
     if (!(all > 0)) return;
     fputs("<h2>Where the time went</h2>\n", out);
@@ -483,8 +452,7 @@ static void write_fact(FILE *out, const char *what, const char *text) {
 }
 
 static void write_facts(FILE *out, const dt_run_log *r) {
-    const json_t *start = dt_run_log_event(r, "start"),
-                 *samples = json_object_get(start, "samples");
+    const json_t *start = dt_run_log_event(r, "start"), *samples = json_object_get(start, "samples");
     fputs("<h2>How it was made</h2>\n<div class=\"scroll\"><table class=\"words\"><tbody>\n", out);
     write_fact(out, "Directory", r->dir);
     write_fact(out, "Command", report_text(start, "command"));
@@ -496,14 +464,13 @@ static void write_facts(FILE *out, const dt_run_log *r) {
                     report_real(samples, dt_split_name(DT_SPLIT_TEST)));
     write_fact(out, "Machine", report_text(start, "machine"));
     if (start)
-        dt_page_put(out, "<tr><td>Ranks</td><td>$n, the first on $t</td></tr>\n",
-                    report_real(start, "world_size"), report_text(start, "host"));
+        dt_page_put(out, "<tr><td>Ranks</td><td>$n, the first on $t</td></tr>\n", report_real(start, "world_size"),
+                    report_text(start, "host"));
     write_fact(out, "dtrain", report_text(start, "version"));
     report_end_table(out);
 }
 
-static void write_difference(void *ctx, const char *path, const char *value, const char *usual,
-                             bool is_default) {
+static void write_difference(void *ctx, const char *path, const char *value, const char *usual, bool is_default) {
     if (is_default) return;
     dt_page_put(ctx, "<tr><td>$t</td><td>$T</td><td class=\"soft\">$t</td></tr>\n", path, value,
                 usual && strcmp(usual, "required") != 0 ? usual : "");

@@ -23,7 +23,6 @@ dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path);
 
 // What limits a run and what would help, as one sentence. Shares are of the time of its steps; data_verdict: what the
 // loader's counters say if data is the limit, or NULL.
-void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share,
-                       const char *data_verdict);
+void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share, const char *data_verdict);
 
 #endif

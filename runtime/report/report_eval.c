@@ -36,8 +36,8 @@ static void write_matrix(FILE *out, json_t *confusion) {
         json_object_foreach(confusion, predicted, unused) {
             const double n = json_number_value(json_object_get(row, predicted));
             if (n > 0)
-                dt_page_put(out, "<td style=\"--h:var(--c$i);--p:$i\">$n</td>",
-                            strcmp(truth, predicted) == 0 ? 2 : 1, (int)(12 + 60 * n / sum), n);
+                dt_page_put(out, "<td style=\"--h:var(--c$i);--p:$i\">$n</td>", strcmp(truth, predicted) == 0 ? 2 : 1,
+                            (int)(12 + 60 * n / sum), n);
             else
                 fputs("<td class=\"soft\" data-v=\"0\">·</td>", out);
         }
@@ -66,21 +66,17 @@ static void write_mistakes(FILE *out, json_t *confusion) {
         json_object_foreach(row, predicted, value) {
             if (strcmp(truth, predicted) == 0) continue;
             all = dt_xgrow(all, n, sizeof *all);
-            all[n++] = (mistake){truth, predicted, json_number_value(value),
-                                 json_number_value(value) / sum};
+            all[n++] = (mistake){truth, predicted, json_number_value(value), json_number_value(value) / sum};
         }
     }
     if (n > 0) qsort(all, n, sizeof *all, by_count);
-    dt_page_put(out, "<h3>The most frequent mistakes, of $i classes</h3>\n",
-                (int)json_object_size(confusion));
+    dt_page_put(out, "<h3>The most frequent mistakes, of $i classes</h3>\n", (int)json_object_size(confusion));
     report_begin_table(out, "", "True");
     fputs("<th class=\"name\">Predicted</th><th>Samples</th><th>Share of the class</th>", out);
     report_begin_rows(out);
     for (size_t i = 0; i < n && i < MOST_MISTAKES; i++)
-        dt_page_put(
-            out,
-            "<tr><td>$t</td><td class=\"name\">$t</td><td>$n</td><td data-v=\"$g\">$p</td></tr>\n",
-            all[i].truth, all[i].predicted, all[i].n, all[i].share, all[i].share);
+        dt_page_put(out, "<tr><td>$t</td><td class=\"name\">$t</td><td>$n</td><td data-v=\"$g\">$p</td></tr>\n",
+                    all[i].truth, all[i].predicted, all[i].n, all[i].share, all[i].share);
     report_end_table(out);
     free(all);
 }
@@ -92,8 +88,7 @@ static void write_classes(FILE *out, const json_t *report) {
     if (json_object_size(classes) == 0) return;
     const bool folded = json_object_size(classes) > FOLDED_ROWS;
     fputs("<h3>By class</h3>\n", out);
-    if (folded)
-        dt_page_put(out, "<details><summary>$i classes</summary>", (int)json_object_size(classes));
+    if (folded) dt_page_put(out, "<details><summary>$i classes</summary>", (int)json_object_size(classes));
     report_begin_table(out, "", "Class");
     fputs("<th>Precision</th><th>Recall</th><th>F1</th><th>Samples</th>", out);
     report_begin_rows(out);
@@ -140,16 +135,13 @@ static void write_histogram(FILE *out, const json_t *h) {
 static void write_eval_curves(FILE *out, const json_t *target) {
     dt_chart roc = {.title = "ROC", .x = "false positive rate", .unit_square = true},
              pr = {.title = "Precision over recall", .x = "recall", .unit_square = true};
-    const json_t *curves = json_object_get(target, "curves"),
-                 *errors = json_object_get(target, "errors");
+    const json_t *curves = json_object_get(target, "curves"), *errors = json_object_get(target, "errors");
     if (json_array_size(curves) + json_array_size(errors) == 0) return;
-    const int n = (int)json_array_size(curves), n_classes = (int)json_object_size(json_object_get(
-                                                    json_object_get(target, "report"), "classes"));
+    const int n = (int)json_array_size(curves),
+              n_classes = (int)json_object_size(json_object_get(json_object_get(target, "report"), "classes"));
     if (n == DT_REPORT_CURVES && n < n_classes)
-        dt_page_put(
-            out,
-            "<p class=\"soft\">Curves of the $i of $i classes that have the least recall.</p>\n", n,
-            n_classes);
+        dt_page_put(out, "<p class=\"soft\">Curves of the $i of $i classes that have the least recall.</p>\n", n,
+                    n_classes);
     fputs("<div class=\"charts\">\n", out);
     for (size_t i = 0; i < json_array_size(curves); i++) {
         const json_t *c = json_array_get(curves, i);
@@ -158,8 +150,7 @@ static void write_eval_curves(FILE *out, const json_t *target) {
     }
     dt_chart_write(out, &roc);
     dt_chart_write(out, &pr);
-    for (size_t i = 0; i < json_array_size(errors); i++)
-        write_histogram(out, json_array_get(errors, i));
+    for (size_t i = 0; i < json_array_size(errors); i++) write_histogram(out, json_array_get(errors, i));
     fputs("</div>\n", out);
 }
 
@@ -167,8 +158,7 @@ static void write_eval_curves(FILE *out, const json_t *target) {
 
 // Base64 and nothing else goes into the attribute.
 static bool is_base64(const char *text) {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=";
     return *text && text[strspn(text, letters)] == '\0';
 }
 
@@ -203,8 +193,7 @@ static void write_worst(FILE *out, const json_t *target) {
 
 static void write_target(FILE *out, const json_t *target) {
     json_t *confusion = json_object_get(target, "confusion");
-    if (*report_text(target, "field"))
-        dt_page_put(out, "<h3>Target $t</h3>\n", report_text(target, "field"));
+    if (*report_text(target, "field")) dt_page_put(out, "<h3>Target $t</h3>\n", report_text(target, "field"));
     write_worst(out, target);
     if (json_object_size(confusion) > MOST_CLASSES)
         write_mistakes(out, confusion);
@@ -230,8 +219,8 @@ static json_t *find_evaluation(const dt_run_log *r, const char *split) {
     if (!record) return NULL;
     found = json_pack("{s:O,s:[O]}", "step", json_object_get(record, "step"), "targets", record);
     const char *name;
-    json_object_foreach(record, name, member) if (json_object_get(member, "confusion") ||
-                                                  json_object_get(member, "report")) {
+    json_object_foreach(record, name,
+                        member) if (json_object_get(member, "confusion") || json_object_get(member, "report")) {
         json_t *target = json_copy(member);
         json_object_set_new(target, "field", json_string(name));
         json_array_append_new(json_object_get(found, "targets"), target);
@@ -262,8 +251,7 @@ void report_evaluations(FILE *out, const dt_run_log *r) {
                         n == 0 ? "<h2>A closer look</h2>\n<p class=\"soft\">$t, step $d</p>\n"
                                : "<details><summary>$t, step $d</summary>\n",
                         parts[i].title, (int64_t)json_integer_value(json_object_get(e, "step")));
-            for (size_t k = 0; k < json_array_size(targets); k++)
-                write_target(out, json_array_get(targets, k));
+            for (size_t k = 0; k < json_array_size(targets); k++) write_target(out, json_array_get(targets, k));
             if (n++ > 0) fputs("</details>\n", out);
         }
         json_decref(e);

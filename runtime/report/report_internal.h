@@ -21,8 +21,7 @@ const json_t *report_best_result(const dt_run_log *r, const char *split);
 const json_t *report_is_lower(const dt_run_log *r);
 // The best validation value of a metric so far (lower: whether less is better; of NULL the newest), and its step.
 double report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step);
-double
-report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
+double report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
 // Whether a metric is of a single class, such as "recall.cat" beside "recall": the tables leave those out.
 bool report_is_detail(const dt_run_log *r, const char *name);
 // The run's config, or NULL where this version cannot read it; *text: config.yaml as it is, heap, or NULL.

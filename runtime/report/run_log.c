@@ -15,29 +15,25 @@
 #include <sys/stat.h>
 
 enum { GONE_S = 10, SILENT_S = 120 };
-#define MOST_STEPS                                                                                 \
-    9e15 // sums and differences of smaller counts are exact in doubles, and in range of int64_t
+#define MOST_STEPS 9e15 // sums and differences of smaller counts are exact in doubles, and in range of int64_t
 
 // ---- lines of steps --------------------------------------------------------------------------------
 
 // The number at *text; NaN for null and what is none. Behind 15 digits of its own it leaves rounding to strtod.
 static double read_number(const char **text) {
-    static const double power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,
-                                   1e8,  1e9,  1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
-                                   1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    static const double power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                   1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     const char *s = *text;
     const bool minus = *s == '-';
     uint64_t digits = 0;
     int n = 0, exponent = 0;
     s += minus;
     if (*s < '0' || *s > '9') return NAN;
-    for (; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0)
-        digits = digits * 10 + (uint64_t)(*s - '0');
+    for (; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0) digits = digits * 10 + (uint64_t)(*s - '0');
     if (*s == '.')
         for (s++; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0, exponent--)
             digits = digits * 10 + (uint64_t)(*s - '0');
-    if (*s == 'e' || *s == 'E' || (*s >= '0' && *s <= '9') || exponent < -22)
-        return strtod(*text, (char **)text);
+    if (*s == 'e' || *s == 'E' || (*s >= '0' && *s <= '9') || exponent < -22) return strtod(*text, (char **)text);
     *text = s;
     return (minus ? -1 : 1) * ((double)digits / power[-exponent]);
 }
@@ -142,9 +138,7 @@ static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
         m->step = step;
     }
     int i = 0;
-    while (i < r->n_evals &&
-           strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) != 0)
-        i++;
+    while (i < r->n_evals && strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) != 0) i++;
     if (i == r->n_evals) {
         if (i == 16) return; // splits are three, and what later versions add
         r->evals = dt_xgrow(r->evals, (size_t)r->n_evals++, sizeof(json_t *));
@@ -159,9 +153,7 @@ static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
 static void add_event(dt_run_log *r, const char *kind, int64_t step, json_t *record) {
     const bool repeats = strcmp(kind, "start") != 0 && strcmp(kind, "slow_rank") != 0;
     int i = repeats ? 0 : r->n_events;
-    while (i < r->n_events &&
-           strcmp(json_string_value(json_object_get(r->events[i].record, "kind")), kind) != 0)
-        i++;
+    while (i < r->n_events && strcmp(json_string_value(json_object_get(r->events[i].record, "kind")), kind) != 0) i++;
     if (i == r->n_events && i == DT_RUN_EVENTS) {
         json_decref(r->events[1].record);
         memmove(r->events + 1, r->events + 2, sizeof *r->events * (DT_RUN_EVENTS - 2));
@@ -274,17 +266,15 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
     bool is_file;
     r->dir = dt_xstrdup(dir);
     for (size_t n = strlen(dir); n > 1 && r->dir[n - 1] == '/';) r->dir[--n] = '\0';
-    char *whole = strspn(dt_path_base(r->dir), ".") == strlen(dt_path_base(r->dir))
-                      ? realpath(r->dir, NULL)
-                      : NULL; // of "." and ".."
+    char *whole = strspn(dt_path_base(r->dir), ".") == strlen(dt_path_base(r->dir)) ? realpath(r->dir, NULL)
+                                                                                    : NULL; // of "." and ".."
     r->name = dt_xstrdup(dt_path_base(whole ? whole : r->dir));
     free(whole);
     r->results = json_array();
     read_on(r, &is_file);
     read_results(r);
     *out = r;
-    const int64_t schema =
-        json_integer_value(json_object_get(dt_run_log_event(r, "start"), "schema"));
+    const int64_t schema = json_integer_value(json_object_get(dt_run_log_event(r, "start"), "schema"));
     if (schema > DT_RUN_SCHEMA)
         dt_warn("%s/metrics.jsonl has schema %" PRId64 " of a later dtrain; this one knows %d, and "
                 "may misread it",
@@ -310,8 +300,7 @@ void dt_run_log_close(dt_run_log *r) {
 static void tell_apart(dt_run_log **runs, int n) {
     for (int i = 0; i < n; i++) {
         int same = 0;
-        for (int k = 0; k < n; k++)
-            same += strcmp(dt_path_base(runs[i]->dir), dt_path_base(runs[k]->dir)) == 0;
+        for (int k = 0; k < n; k++) same += strcmp(dt_path_base(runs[i]->dir), dt_path_base(runs[k]->dir)) == 0;
         if (same == 1) continue;
         free(runs[i]->name);
         runs[i]->name = dt_xstrdup(runs[i]->dir);
@@ -350,15 +339,13 @@ bool dt_run_is_metric(const char *name, const json_t *value) {
 
 json_t *dt_run_log_eval(const dt_run_log *r, const char *split) {
     for (int i = 0; i < r->n_evals; i++)
-        if (strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) == 0)
-            return r->evals[i];
+        if (strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) == 0) return r->evals[i];
     return NULL;
 }
 
 const dt_run_metric *dt_run_log_metric(const dt_run_log *r, const char *split, const char *name) {
     for (int i = 0; i < r->n_metrics; i++)
-        if (strcmp(r->metrics[i].name, name) == 0 && strcmp(r->metrics[i].split, split) == 0)
-            return &r->metrics[i];
+        if (strcmp(r->metrics[i].name, name) == 0 && strcmp(r->metrics[i].split, split) == 0) return &r->metrics[i];
     return NULL;
 }
 
@@ -371,14 +358,13 @@ json_t *dt_run_log_event(const dt_run_log *r, const char *kind) {
 }
 
 double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i) {
-    const double s = json_number_value(json_array_get(data_s, (size_t)i)) +
-                     json_number_value(json_array_get(compute_s, (size_t)i));
+    const double s =
+        json_number_value(json_array_get(data_s, (size_t)i)) + json_number_value(json_array_get(compute_s, (size_t)i));
     return s > 0 && s < DT_SERIES_MOST ? s : 0;
 }
 
 const char *dt_run_log_chosen_by(const dt_run_log *r) {
-    const char *name =
-        json_string_value(json_object_get(dt_run_log_event(r, "start"), "chosen_by"));
+    const char *name = json_string_value(json_object_get(dt_run_log_event(r, "start"), "chosen_by"));
     for (size_t i = 0; !name && i < json_array_size(r->results); i++)
         name = json_string_value(json_object_get(json_array_get(r->results, i), "chosen_by"));
     return name;
@@ -402,8 +388,7 @@ dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
         return DT_RUN_STOPPED;
     }
     if (r->end) {
-        snprintf(text, cap, "%s: %s", status == DT_E_PREEMPTED ? stopped : "Failed",
-                 message ? message : "no message");
+        snprintf(text, cap, "%s: %s", status == DT_E_PREEMPTED ? stopped : "Failed", message ? message : "no message");
         return status == DT_E_PREEMPTED ? DT_RUN_STOPPED : DT_RUN_FAILED;
     }
     char *lock = dt_xprintf("%s/lock", r->dir);
@@ -412,7 +397,6 @@ dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
     snprintf(text, cap, "%s", gone ? stopped : "Training");
     if (gone) return DT_RUN_STOPPED;
     if (silent_s < SILENT_S) return DT_RUN_GOES_ON;
-    snprintf(text, cap, "Nothing written for %.0f min: it evaluates, waits, or was killed",
-             silent_s / 60);
+    snprintf(text, cap, "Nothing written for %.0f min: it evaluates, waits, or was killed", silent_s / 60);
     return DT_RUN_SILENT;
 }

@@ -32,8 +32,7 @@ dt_status dt_agree_result(dt_comm *c, dt_status st, char **text) {
     if (sent == DT_OK) sent = dt_agree_text(c, code == DT_OK ? text : &message);
     c->shared_failure |= sent == DT_OK && code != DT_OK;
     if ((sent == DT_OK || c->rank == 0) && code != DT_OK)
-        sent = dt_fail((dt_status)code, "%s%s",
-                       c->rank == 0 ? "" : "rank 0: ", message ? message : "");
+        sent = dt_fail((dt_status)code, "%s%s", c->rank == 0 ? "" : "rank 0: ", message ? message : "");
     free(message);
     return sent;
 }
@@ -55,8 +54,7 @@ static gpu_answer ask(dt_backend **out, const dt_backend_opts *opts) {
     return a;
 }
 
-dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
-                           const dt_backend_opts *opts) {
+dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind, const dt_backend_opts *opts) {
     *out = NULL;
     if (c->world_size == 1 || kind != DT_DEVICE_auto) return dt_backend_create(out, kind, opts);
     dt_backend *mine = NULL;
@@ -81,8 +79,7 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
     if (mine) mine->destroy(mine);
     DT_TRY(st);
     if (dt_backend_has_driver())
-        dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s",
-                answer.why);
+        dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s", answer.why);
     return dt_backend_create(out, DT_DEVICE_cpu, opts);
 }
 
@@ -125,12 +122,11 @@ dt_status dt_agree_config(dt_comm *c, const dt_config *given) {
     for (int r = 1; st == DT_OK && r < c->world_size; r++) {
         if (all[r].st == DT_OK && !all[r].key[0]) continue;
         c->shared_failure = true;
-        st = all[r].key[0]
-                 ? dt_fail(DT_E_USAGE,
-                           "%s is %s on rank %d (%s) and %s on rank 0: start all ranks with the "
-                           "same config and the same data",
-                           all[r].key, all[r].mine, r, all[r].host, all[r].root)
-                 : dt_fail(all[r].st, "rank %d (%s) cannot read rank 0's config", r, all[r].host);
+        st = all[r].key[0] ? dt_fail(DT_E_USAGE,
+                                     "%s is %s on rank %d (%s) and %s on rank 0: start all ranks with the "
+                                     "same config and the same data",
+                                     all[r].key, all[r].mine, r, all[r].host, all[r].root)
+                           : dt_fail(all[r].st, "rank %d (%s) cannot read rank 0's config", r, all[r].host);
     }
     free(root);
     free(all);
@@ -152,8 +148,8 @@ static dt_status compare_surroundings(dt_comm *c, const surroundings *all, bool 
         if (like_first == (first == 0)) continue;
         if (!first) first = r;
         if (used < sizeof ranks - 90)
-            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%srank %d on %s",
-                                     used ? ", " : "", r, all[r].host);
+            used += (size_t)snprintf(ranks + used, sizeof ranks - used, "%srank %d on %s", used ? ", " : "", r,
+                                     all[r].host);
     }
     if (!first) return DT_OK;
     if (!must) {
@@ -195,8 +191,8 @@ static dt_status compare_data(const data_card *all, int n) {
     return dt_fail(DT_E_USAGE,
                    "rank %d on %s has other data than rank 0 on %s: %s%s%s: copy the data set to "
                    "every host, or share its folder",
-                   r, all[r].host, all[0].host, all[r].text, alike ? "" : "; rank 0: ",
-                   alike ? ", but records of other names, sizes or contents" : all[0].text);
+                   r, all[r].host, all[0].host, all[r].text,
+                   alike ? "" : "; rank 0: ", alike ? ", but records of other names, sizes or contents" : all[0].text);
 }
 
 dt_status dt_agree_data(dt_comm *c, const dt_dataset *d) {
@@ -223,8 +219,7 @@ static device_card make_card(const dt_backend *b) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     gethostname(card.host, sizeof card.host - 1);
     FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (!f || !fgets(card.machine, sizeof card.machine, f))
-        memcpy(card.machine, card.host, sizeof card.machine);
+    if (!f || !fgets(card.machine, sizeof card.machine, f)) memcpy(card.machine, card.host, sizeof card.machine);
     if (f) fclose(f);
     snprintf(card.bus, sizeof card.bus, "%s", b->device->bus ? b->device->bus : "");
     snprintf(card.visible, sizeof card.visible, "%s%s", visible ? " CUDA_VISIBLE_DEVICES=" : "",
@@ -246,12 +241,11 @@ static dt_status check_cards(const device_card *all, int n) {
                            n, r, all[r].host);
         for (int q = 0; q < r; q++)
             if (same_device(&all[q], &all[r]))
-                return dt_fail(
-                    DT_E_USAGE,
-                    "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one "
-                    "rank a GPU, and let each see all of them or its own only (NCCL does not "
-                    "join MIG instances of one GPU)",
-                    q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
+                return dt_fail(DT_E_USAGE,
+                               "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one "
+                               "rank a GPU, and let each see all of them or its own only (NCCL does not "
+                               "join MIG instances of one GPU)",
+                               q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
     }
     return DT_OK;
 }

@@ -36,8 +36,7 @@ dt_status dt_agree_result(dt_comm *c, dt_status st, char **text);
 
 // dt_backend_create, and where `kind` is auto one answer for all: the GPU where every rank has one, the CPU
 // where none has, else DT_E_USAGE on all ranks, naming the first that has none, its host and why.
-dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind,
-                           const dt_backend_opts *opts);
+dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind, const dt_backend_opts *opts);
 
 // `given` is this rank's config. Where a key that changes numbers is not the same on all ranks: DT_E_USAGE on
 // all of them, naming the first such rank, the key and both values.

@@ -63,16 +63,14 @@ static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
         if (!dt_losses[t->loss].gives_labels) continue;
         double temperature, *v = dt_xcalloc((size_t)n, sizeof *v);
         st = dt_calibration_read(a->run.config, a->run.record.step, t, &temperature, v);
-        for (int64_t i = 0; i < n; i++)
-            v[i] = dt_eval_sigmoid(temperature * log(v[i] / (1 - v[i])));
+        for (int64_t i = 0; i < n; i++) v[i] = dt_eval_sigmoid(temperature * log(v[i] / (1 - v[i])));
         dt_evaluator_set_thresholds(e, k, v);
         free(v);
     }
     return st;
 }
 
-dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress,
-                             dt_evaluator **out) {
+dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress, dt_evaluator **out) {
     const dt_dataset *data = a->run.data;
     const dt_infer_opts o = dt_asked_infer_opts(a, net, progress);
     dt_status st = DT_OK;
@@ -130,8 +128,7 @@ dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_resul
     dt_json j;
     if (!dt_run_is_root(r)) return DT_OK;
     dt_json_init(&j);
-    dt_eval_result_write(result, dt_split_name(r->request.split), dt_run_which(r), r->record.step,
-                         &j);
+    dt_eval_result_write(result, dt_split_name(r->request.split), dt_run_which(r), r->record.step, &j);
     fputs(j.data, r->args.results);
     fflush(r->args.results);
     const dt_status st = csv ? write_csv(csv, j.data) : DT_OK;
@@ -145,9 +142,7 @@ dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q)
     dt_eval_result result;
     if (q->n_members > 1) return dt_predict_evaluate(q);
     dt_status st = dt_asked_open(
-        &a, args,
-        &(dt_run_request){
-            .which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data});
+        &a, args, &(dt_run_request){.which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data});
     if (st == DT_OK) st = dt_asked_evaluator(&a, NULL, "eval", &e);
     if (st == DT_OK) st = dt_evaluator_run(e, a.run.data, q->split, true, &result);
     if (st == DT_OK) {

@@ -22,8 +22,7 @@ dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *net, const ch
 
 // Evaluates such a network. Where the data have no validation part, the thresholds of eval.threshold: f1 are those of
 // RUN/calibration.json; DT_E_USAGE where it has none. Collective.
-dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress,
-                             dt_evaluator **out);
+dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress, dt_evaluator **out);
 // Prints what an evaluation gave, on rank 0; csv: a file for it, too, or NULL.
 dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_result *result);
 

@@ -7,8 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 
-void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields,
-                          int n_fields) {
+void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields, int n_fields) {
     for (int i = 0; i < DT_BATCH_INPUTS; i++) in->index[i] = -1;
     for (int f = 0; f < n_fields; f++) {
         char plan[256], steps[256];
@@ -92,8 +91,8 @@ dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
                            t->field->name, (long long)sample, (double)x[k]);
     for (int64_t k = 0; k < n && dt_losses[t->loss].exponent; k++)
         if (x[k] < 0)
-            return dt_fail(DT_E_DATA, "field %s of sample %lld has %g, and %s wants counts from 0",
-                           t->field->name, (long long)sample, (double)x[k], dt_losses[t->loss].id);
+            return dt_fail(DT_E_DATA, "field %s of sample %lld has %g, and %s wants counts from 0", t->field->name,
+                           (long long)sample, (double)x[k], dt_losses[t->loss].id);
     for (int64_t k = 0; k < n && !any; k++) {
         sum += (double)x[k];
         if (x[k] >= 0 && x[k] <= 1) continue;
@@ -117,8 +116,7 @@ dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets) {
         const int64_t n = dt_target_n_out(t);
         for (int k = 0; k < b->n && numbers; k++)
             if (b->weight[k] != 0)
-                DT_TRY(dt_target_check(t, (const float *)b->field[t->index] + k * n,
-                                       b->sample ? b->sample[k] : k));
+                DT_TRY(dt_target_check(t, (const float *)b->field[t->index] + k * n, b->sample ? b->sample[k] : k));
     }
     return DT_OK;
 }

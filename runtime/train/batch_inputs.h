@@ -25,8 +25,7 @@ typedef struct dt_batch_inputs {
     int index[DT_BATCH_INPUTS]; // of the graph's inputs; -1: not in the graph
 } dt_batch_inputs;
 
-void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields,
-                          int n_fields);
+void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields, int n_fields);
 // The exec reads the batch where it lies.
 void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch *b);
 

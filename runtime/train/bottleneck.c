@@ -28,13 +28,11 @@ static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
     double all = s.seconds * s.threads;
     s.blocked = part(b->blocked_s - a->blocked_s, all);
     s.starved = part(b->starved_s - a->starved_s, all);
-    for (int k = 0; k < DT_N_STAGES; k++)
-        s.busy[k] = part(b->stage[k].busy_s - a->stage[k].busy_s, all);
+    for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = part(b->stage[k].busy_s - a->stage[k].busy_s, all);
     // the time of readers is not the workers': what exceeds all of their time is taken off
     double used = s.blocked + s.starved;
     for (int k = 0; k < DT_N_STAGES; k++) used += s.busy[k];
-    if (b->reading_ahead && used > 1)
-        s.busy[DT_STAGE_READ] = fmax(s.busy[DT_STAGE_READ] - (used - 1), 0);
+    if (b->reading_ahead && used > 1) s.busy[DT_STAGE_READ] = fmax(s.busy[DT_STAGE_READ] - (used - 1), 0);
     return s;
 }
 
@@ -68,8 +66,7 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
     double cpu = cpu_rate(s, b);
     b->limit = DT_LIMIT_READ;
     b->bound = "I/O bound";
-    snprintf(b->what, sizeof b->what,
-             "storage: workers wait %.0f %% of their time for bytes; reads block",
+    snprintf(b->what, sizeof b->what, "storage: workers wait %.0f %% of their time for bytes; reads block",
              100 * (s->starved + s->busy[DT_STAGE_READ]));
     if (after->cache.kind == DT_CACHE_disk && after->cache.full && f->set_bytes > 0) {
         b->predicted = cpu;
@@ -77,16 +74,13 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
                  "the set (%.1f GB) is larger than its cache: with room for all of it nothing is "
                  "fetched after the first epoch",
                  (double)f->set_bytes / 1e9);
-        snprintf(b->change, sizeof b->change, "data.cache_size=%.0fMiB",
-                 ceil(1.1 * (double)f->set_bytes / 1048576.0));
+        snprintf(b->change, sizeof b->change, "data.cache_size=%.0fMiB", ceil(1.1 * (double)f->set_bytes / 1048576.0));
         return;
     }
-    bool fits =
-        f->set_bytes > 0 && f->set_bytes < f->free_bytes / 2 && after->cache.kind == DT_CACHE_none;
+    bool fits = f->set_bytes > 0 && f->set_bytes < f->free_bytes / 2 && after->cache.kind == DT_CACHE_none;
     if (fits) {
         b->predicted = cpu;
-        snprintf(b->advice, sizeof b->advice,
-                 "the set (%.1f GB) fits in memory: after the first epoch nothing is read",
+        snprintf(b->advice, sizeof b->advice, "the set (%.1f GB) fits in memory: after the first epoch nothing is read",
                  (double)f->set_bytes / 1e9);
         snprintf(b->change, sizeof b->change, "data.cache=ram");
         return;
@@ -103,11 +97,9 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
                                           [DT_MEMBERS_SOUNDS] = " (dtrain pack --rate)",
                                           [DT_MEMBERS_ARRAYS] = ""};
     if (after->cache.kind == DT_CACHE_disk)
-        snprintf(b->advice, sizeof b->advice,
-                 "a faster network; later epochs read this host's cache");
+        snprintf(b->advice, sizeof b->advice, "a faster network; later epochs read this host's cache");
     else
-        snprintf(b->advice, sizeof b->advice,
-                 "a faster disk or network, smaller files%s, or data.cache=disk",
+        snprintf(b->advice, sizeof b->advice, "a faster disk or network, smaller files%s, or data.cache=disk",
                  SMALLER[f->members]);
 }
 
@@ -116,19 +108,16 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
 static bool advise_decoded(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
                            const dt_pipeline_facts *f) {
     int n = f->n_processes > 1 ? f->n_processes : 1;
-    if (f->decoded_bytes == 0 || f->decoded_bytes >= f->free_bytes / 2 ||
-        after->cache.kind == DT_CACHE_disk)
+    if (f->decoded_bytes == 0 || f->decoded_bytes >= f->free_bytes / 2 || after->cache.kind == DT_CACHE_disk)
         return false;
     double copy_s = f->copy_byte_s * (double)f->decoded_sample_bytes, rest = 1 - s->starved;
     for (int k = 0; k < DT_N_STAGES; k++) rest -= s->busy[k];
     if (rest < 0) rest = 0;
-    b->predicted =
-        b->rate / (s->busy[DT_STAGE_AUGMENT] + rest + b->rate * copy_s / after->n_workers);
+    b->predicted = b->rate / (s->busy[DT_STAGE_AUGMENT] + rest + b->rate * copy_s / after->n_workers);
     snprintf(b->advice, sizeof b->advice,
              "the decoded set (%.2f GB) fits in memory: after the first epoch nothing is decoded",
              (double)f->decoded_bytes / 1e9);
-    snprintf(b->change, sizeof b->change, "data.cache=%s data.cache_form=decoded",
-             n > 1 ? "shared" : "ram");
+    snprintf(b->change, sizeof b->change, "data.cache=%s data.cache_form=decoded", n > 1 ? "shared" : "ram");
     return true;
 }
 
@@ -141,29 +130,26 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
         int n = f->cores < after->max_workers ? f->cores : after->max_workers;
         b->limit = DT_LIMIT_WORKERS;
         b->predicted = b->rate * n / after->n_workers;
-        snprintf(b->what, sizeof b->what,
-                 "%d loader thread%s for %d cores: %s takes most of their time", after->n_workers,
-                 after->n_workers == 1 ? "" : "s", f->cores, stage_name(most));
+        snprintf(b->what, sizeof b->what, "%d loader thread%s for %d cores: %s takes most of their time",
+                 after->n_workers, after->n_workers == 1 ? "" : "s", f->cores, stage_name(most));
         snprintf(b->advice, sizeof b->advice, "a thread a core");
         snprintf(b->change, sizeof b->change, "data.workers=%d", n);
         return;
     }
     b->limit = LIMITS[most];
-    snprintf(b->what, sizeof b->what, "%s takes %.0f %% of the time of %d threads on %d cores",
-             stage_name(most), 100 * s->busy[most], after->n_workers, f->cores);
+    snprintf(b->what, sizeof b->what, "%s takes %.0f %% of the time of %d threads on %d cores", stage_name(most),
+             100 * s->busy[most], after->n_workers, f->cores);
     double without = b->rate / fmax(1 - s->busy[most], 0.05);
     if (most == DT_STAGE_READ && f->is_folder) {
         b->predicted = without;
-        snprintf(b->advice, sizeof b->advice,
-                 "a file is opened for each record (%.0f KB): pack them into shards",
+        snprintf(b->advice, sizeof b->advice, "a file is opened for each record (%.0f KB): pack them into shards",
                  (double)f->member_bytes / 1e3);
         snprintf(b->change, sizeof b->change, "dtrain pack FOLDER 'set-{000000..000015}.tar'");
     } else if (most == DT_STAGE_READ) {
         b->predicted = without;
-        snprintf(
-            b->advice, sizeof b->advice,
-            "reading and checking hashes is most of the work: larger batches of it per core, or "
-            "no check");
+        snprintf(b->advice, sizeof b->advice,
+                 "reading and checking hashes is most of the work: larger batches of it per core, or "
+                 "no check");
         snprintf(b->change, sizeof b->change, "data.verify=false");
     } else if (most == DT_STAGE_DECODE) {
         if (advise_decoded(b, s, after, f)) return;
@@ -172,21 +158,19 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
                                     "jpeg:90 halves decoding), or add cores",
             [DT_MEMBERS_SOUNDS] = "store sounds at the field's rate and in parts of its length "
                                   "(dtrain pack --rate HZ --segment S), or add cores",
-            [DT_MEMBERS_ARRAYS] =
-                "store arrays of the field's size and bands, uncompressed, or add cores"};
+            [DT_MEMBERS_ARRAYS] = "store arrays of the field's size and bands, uncompressed, or add cores"};
         // the advice halves decoding
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
         snprintf(b->advice, sizeof b->advice, "%s", STORE[f->members]);
     } else {
         b->predicted = without;
-        snprintf(b->advice, sizeof b->advice,
-                 "%s is the costliest part: leave out its dearest operation, or add cores",
+        snprintf(b->advice, sizeof b->advice, "%s is the costliest part: leave out its dearest operation, or add cores",
                  stage_name(most));
     }
 }
 
-void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
-                        const dt_source_stats *after, const dt_pipeline_facts *facts) {
+void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before, const dt_source_stats *after,
+                        const dt_pipeline_facts *facts) {
     shares s = measure(before, after);
     *out = (dt_bottleneck){.limit = DT_LIMIT_NONE, .bound = "idle"};
     if (s.seconds <= 0 || s.n <= 0) {
@@ -227,10 +211,8 @@ void dt_tuner_init(dt_tuner *t, dt_batch_source *s, const dt_pipeline_facts *fac
 
 // The knob that the bottleneck names if it can be turned further, else the next one that can.
 static int choose(const dt_tuner *t, const dt_source_stats *now, const dt_bottleneck *b) {
-    bool may[N_KNOBS] = {!t->facts.fix_workers && now->n_workers < now->max_workers &&
-                             now->n_workers < t->facts.cores,
-                         !t->facts.fix_readers && now->reading_ahead &&
-                             now->n_readers < now->max_readers,
+    bool may[N_KNOBS] = {!t->facts.fix_workers && now->n_workers < now->max_workers && now->n_workers < t->facts.cores,
+                         !t->facts.fix_readers && now->reading_ahead && now->n_readers < now->max_readers,
                          !t->facts.fix_slots && now->ring_slots < now->max_slots};
     int first = b->limit == DT_LIMIT_READ ? READERS : WORKERS;
     for (int i = 0; i < N_KNOBS; i++) {

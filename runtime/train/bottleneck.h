@@ -31,8 +31,8 @@ typedef struct dt_bottleneck {
     char change[96];       // "data.workers=4", or ""
 } dt_bottleneck;
 
-void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before,
-                        const dt_source_stats *after, const dt_pipeline_facts *facts);
+void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before, const dt_source_stats *after,
+                        const dt_pipeline_facts *facts);
 
 // ---- tuning while it runs --------------------------------------------------------------------------
 // Hill climbing on workers, readers and slots. While get() has to wait, the tuner changes what the bottleneck names

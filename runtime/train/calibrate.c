@@ -113,8 +113,7 @@ static double fit(const fitted *f, half h, int64_t n) {
 static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_json *file) {
     float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
     double *thresholds = dt_xcalloc((size_t)f->n_out, sizeof *thresholds);
-    for (int64_t i = 0; i < n * f->n_out; i++)
-        x[i] = (float)((double)f->logits[i] / t_of[i / f->n_out % 2]);
+    for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / t_of[i / f->n_out % 2]);
     const dt_eval_table t = {.n = n,
                              .n_out = f->n_out,
                              .logits = x,
@@ -186,11 +185,9 @@ static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json
 static dt_status report(calibration *c) {
     const dt_open_run *run = &c->asked.run;
     const int64_t step = run->record.step;
-    if (c->n_samples == 0 && c->n_not_finite > 0)
-        return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
+    if (c->n_samples == 0 && c->n_not_finite > 0) return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
     if (c->n_samples == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
-    if (c->n_not_finite > 0)
-        dt_warn("%lld predictions are not finite, and left out", (long long)c->n_not_finite);
+    if (c->n_not_finite > 0) dt_warn("%lld predictions are not finite, and left out", (long long)c->n_not_finite);
     dt_json file, line;
     dt_json_init(&file);
     dt_json_init(&line);
@@ -216,15 +213,13 @@ static dt_status report(calibration *c) {
 }
 
 // eval.threshold, or what the target's object of the file has for it.
-static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t *from,
-                                 double *thresholds) {
+static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t *from, double *thresholds) {
     const bool f1 = c->eval.threshold.is_auto;
     char number[24];
     for (int64_t k = 0; k < dt_target_n_out(t); k++) {
         snprintf(number, sizeof number, "%lld", (long long)k);
         const char *name = dt_field_name_of(t->field, k);
-        const json_t *v =
-            json_object_get(json_object_get(from, "thresholds"), name ? name : number);
+        const json_t *v = json_object_get(json_object_get(from, "thresholds"), name ? name : number);
         if (f1 && !json_is_number(v))
             return dt_config_fail(c, "eval.threshold",
                                   "eval.threshold: f1 chooses on the run's validation part, once "
@@ -236,8 +231,8 @@ static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t 
     return DT_OK;
 }
 
-dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t,
-                              double *temperature, double *thresholds) {
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t, double *temperature,
+                              double *thresholds) {
     char *path = file_of(c), *text = NULL;
     size_t n;
     *temperature = 1;
@@ -247,11 +242,9 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target 
     const double found = json_number_value(json_object_get(own, "temperature"));
     const bool stale = text && json_integer_value(json_object_get(all, "step")) != step;
     if (text && !(found > 0))
-        st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path,
-                     t->field->name);
+        st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path, t->field->name);
     else if (stale)
-        dt_warn("%s is of another checkpoint than step %lld, and is not applied", path,
-                (long long)step);
+        dt_warn("%s is of another checkpoint than step %lld, and is not applied", path, (long long)step);
     else if (text)
         *temperature = found;
     if (st == DT_OK && thresholds) st = read_thresholds(c, t, stale ? NULL : own, thresholds);

@@ -18,7 +18,7 @@ dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which);
 // The temperature of a target for the checkpoint of `step`; 1 where there is none, with a warning where it is of another
 // step. thresholds (n_out), or NULL: from which a calibrated probability counts as predicted; DT_E_USAGE where
 // eval.threshold is f1 and there is none for that checkpoint.
-dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t,
-                              double *temperature, double *thresholds);
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t, double *temperature,
+                              double *thresholds);
 
 #endif

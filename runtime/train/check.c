@@ -22,9 +22,8 @@
 static void print_cost(const dt_kernel_cost *c, double all_s, bool floors, FILE *out) {
     const double s = c->seconds > 0 ? c->seconds : 1e-9;
     if (floors) fprintf(out, "%9.3f ", c->floor_s * 1e3);
-    fprintf(out, "%9.3f %5.1f %% %10.4f %7.1f %9.1f %6d  %s\n", c->seconds * 1e3,
-            100 * c->seconds / all_s, c->bytes / 1e9, c->bytes / s / 1e9, c->flop / s / 1e9, c->n,
-            c->kind);
+    fprintf(out, "%9.3f %5.1f %% %10.4f %7.1f %9.1f %6d  %s\n", c->seconds * 1e3, 100 * c->seconds / all_s,
+            c->bytes / 1e9, c->bytes / s / 1e9, c->flop / s / 1e9, c->n, c->kind);
 }
 
 // What was chosen by timing, then what the kernels of a micro-batch move, and how long each takes alone.
@@ -52,8 +51,7 @@ static dt_status print_kernels(const dt_open_run *r, const dt_plan *plan, FILE *
                     "%.0f of TF32, %.0f of fp32",
                     d->rates.bytes_s / 1e9, d->rates.f16_flop_s / 1e12, d->rates.tf32_flop_s / 1e12,
                     d->rates.f32_flop_s / 1e12);
-        fprintf(out, "\n%s       ms   share         GB    GB/s   GFLOP/s  times\n",
-                floors ? " floor ms " : "");
+        fprintf(out, "\n%s       ms   share         GB    GB/s   GFLOP/s  times\n", floors ? " floor ms " : "");
         for (int i = 0; i < n; i++) print_cost(&rows[i], all.seconds, floors, out);
         print_cost(&all, all.seconds, floors, out);
     }
@@ -85,8 +83,8 @@ static void print_groups(const dt_param_groups *g, const dt_params *p, FILE *out
             n_tensors++;
             n += p->entries[k].count;
         }
-        fprintf(out, "  %-28s %4d tensors %11" PRId64 " parameters, ",
-                group ? group->match : "all others", n_tensors, n);
+        fprintf(out, "  %-28s %4d tensors %11" PRId64 " parameters, ", group ? group->match : "all others", n_tensors,
+                n);
         print_group(group, out);
         fprintf(out, "\n");
     }
@@ -99,8 +97,8 @@ static void print_phases(const dt_phase *phases, int n, int64_t total_steps, FIL
         dt_plan_report r;
         dt_plan_report_get(phases[i].train.plan, &r);
         if (phases[i].begin < end)
-            fprintf(out, "  steps %" PRId64 " to %" PRId64 ": %.1f MiB of activations a replica\n",
-                    phases[i].begin, end - 1, (double)r.activation_bytes / 1048576.0);
+            fprintf(out, "  steps %" PRId64 " to %" PRId64 ": %.1f MiB of activations a replica\n", phases[i].begin,
+                    end - 1, (double)r.activation_bytes / 1048576.0);
     }
 }
 
@@ -112,22 +110,20 @@ static void print_report(const dt_open_run *r, const dt_nets *nets, FILE *out) {
     for (int i = 0; i < p->n_entries; i++) n += p->entries[i].count;
     dt_plan_report train;
     dt_plan_report_get(dt_nets_trained(nets).plan, &train);
-    fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", g->name, (long long)n,
-            p->n_entries, p->n_buffers);
+    fprintf(out, "model %s: %lld parameters in %d tensors, %d buffers\n", g->name, (long long)n, p->n_entries,
+            p->n_buffers);
     if (g->note) dt_text_printf(out, "%s\n", g->note);
     print_groups(&r->groups, p, out);
     fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
             dt_run_global_batch(r), dt_run_n_micro(r), a->micro_batch, r->replicas->n_replicas,
-            r->replicas->n_replicas == 1 ? "" : "s", a->replica_threads,
-            a->replica_threads == 1 ? "" : "s", DT_WORD_OF(DT_PRECISION_WORDS, a->precision),
-            r->backend->describe(r->backend));
+            r->replicas->n_replicas == 1 ? "" : "s", a->replica_threads, a->replica_threads == 1 ? "" : "s",
+            DT_WORD_OF(DT_PRECISION_WORDS, a->precision), r->backend->describe(r->backend));
     if (g->recompute.bytes_before)
-        fprintf(out,
-                "recompute: activations of about %.1f MiB instead of %.1f, %.2f times the work\n",
-                (double)g->recompute.bytes_after / 1048576.0,
-                (double)g->recompute.bytes_before / 1048576.0, g->recompute.compute);
-    fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_instructions,
-            train.n_reorders, train.n_inplace);
+        fprintf(out, "recompute: activations of about %.1f MiB instead of %.1f, %.2f times the work\n",
+                (double)g->recompute.bytes_after / 1048576.0, (double)g->recompute.bytes_before / 1048576.0,
+                g->recompute.compute);
+    fprintf(out, "plan: %d kernels, %d reorders, %d in place\n", train.n_instructions, train.n_reorders,
+            train.n_inplace);
     dt_memory_print(nets, r, out);
     print_phases(nets->phases, nets->n_phases, r->record.total_steps, out);
 }
@@ -142,15 +138,13 @@ static void judge_width(const dt_field_info *f, const float *x, int n_samples) {
         for (int64_t i = 0; i < n; i++) {
             const int64_t k = f->is_image ? i % f->sample_shape.d[2] : i % n_each;
             const double m = dt_field_mean(f, k), std = dt_field_std(f, k);
-            const double own =
-                f->is_image ? x[i] : x[i] * std + m; // images: the network normalises
+            const double own = f->is_image ? x[i] : x[i] * std + m; // images: the network normalises
             least = fmin(least, (own - m) / std);
             most = fmax(most, (own - m) / std);
             if (pass == 0) mean += own / (double)n;
             if (pass == 1) variance += (own - mean) * (own - mean) / (double)n;
         }
-    if (fmax(fabs(least), fabs(most)) <= FAR && (most == least || (most - least) * FAR >= 1))
-        return;
+    if (fmax(fabs(least), fabs(most)) <= FAR && (most == least || (most - least) * FAR >= 1)) return;
     dt_warn("data.fields.%s: the network gets values of %.3g to %.3g (first micro-batch), where it "
             "expects about -3 to 3; give normalize: {mean: [%.3g], std: [%.3g]}",
             f->name, least, most, mean, variance > 0 ? sqrt(variance) : 1);
@@ -174,8 +168,7 @@ static dt_status take_batch(const dt_open_run *r, const dt_targets *targets) {
     dt_status st = source->get(source, 0, 0, &b, &wait_s);
     if (st == DT_OK) {
         for (int i = 0; i < source->n_fields; i++)
-            if (source->fields[i].dtype == DT_F32)
-                judge_width(&source->fields[i], b->field[i], b->n);
+            if (source->fields[i].dtype == DT_F32) judge_width(&source->fields[i], b->field[i], b->n);
         st = dt_batch_check_targets(b, targets);
         source->release(source, b);
     }
@@ -188,10 +181,8 @@ static dt_run_length measure_length(const dt_open_run *r) {
     const int64_t every = dt_amount_steps(r->config->eval.every, total, r->record.steps_per_epoch);
     const int64_t n_val = r->data->n_samples(r->data, DT_SPLIT_VAL);
     const int64_t n_test = r->data->n_samples(r->data, DT_SPLIT_TEST);
-    const int64_t evaluations =
-        every > 0 ? (total + every - 1) / every : 0; // the last one at the end
-    const int64_t tests =
-        evaluations > 1 ? 2 : 1; // with the last weights, and with the best where those are others
+    const int64_t evaluations = every > 0 ? (total + every - 1) / every : 0; // the last one at the end
+    const int64_t tests = evaluations > 1 ? 2 : 1; // with the last weights, and with the best where those are others
     return (dt_run_length){.n_trained = total * dt_run_global_batch(r),
                            .n_evaluated = evaluations * n_val + tests * n_test};
 }
@@ -208,8 +199,8 @@ static dt_status write_dot(const dt_graph *g, const char *path) {
     return st;
 }
 
-static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state,
-                       const dt_check_prints *prints, FILE *out, dt_run_length *length) {
+static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state, const dt_check_prints *prints, FILE *out,
+                       dt_run_length *length) {
     uint64_t teacher;
     if (r->data) {
         fputs("data: ", out);
@@ -245,8 +236,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     dt_nets nets = {0};
     dt_state *state = NULL;
     *length = (dt_run_length){0};
-    dt_status st = dt_run_open(
-        &r, a, &(dt_run_request){.use = DT_RUN_CHECKED, .fields = fields, .n_fields = n_fields});
+    dt_status st = dt_run_open(&r, a, &(dt_run_request){.use = DT_RUN_CHECKED, .fields = fields, .n_fields = n_fields});
     if (st == DT_OK) st = check(&r, &nets, &state, prints, out, length);
     dt_state_destroy(state);
     dt_nets_drop(&nets);

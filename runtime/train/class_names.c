@@ -19,8 +19,7 @@ char *dt_class_names_text(const dt_field_info *fields, int n_fields) {
         if (f->n_classes == 0 || !f->class_names) continue;
         dt_json_begin_array(&j, f->name);
         for (int k = 0; k < f->n_classes; k++)
-            f->class_names[k] ? dt_json_string(&j, NULL, f->class_names[k])
-                              : dt_json_null(&j, NULL);
+            f->class_names[k] ? dt_json_string(&j, NULL, f->class_names[k]) : dt_json_null(&j, NULL);
         dt_json_end_array(&j);
     }
     dt_json_end_object(&j);

@@ -25,8 +25,8 @@ static dt_status find_rules(struct dt_stepper *s) {
         int buffer = dt_params_find(s->o.params, g->values[u->buffer].name, true);
         int stat = dt_params_find_stat(s->o.params, g->values[u->stat].name);
         if (buffer < 0 || stat < 0)
-            return dt_fail(DT_E_INTERNAL, "graph '%s': no place for the running statistic '%s'",
-                           g->name, g->values[u->buffer].name);
+            return dt_fail(DT_E_INTERNAL, "graph '%s': no place for the running statistic '%s'", g->name,
+                           g->values[u->buffer].name);
         rules[s->commit.n_rules++] = (dt_commit_rule){.buffer = s->o.params->buffers[buffer].offset,
                                                       .stat = s->o.params->stats[stat].offset,
                                                       .count = s->o.params->buffers[buffer].count,
@@ -39,8 +39,7 @@ static void fill_optimizer(struct dt_stepper *s) {
     const dt_params *p = s->o.params;
     dt_optimizer_args *o = &s->commit.optimizer;
     const bool norms = dt_optimizers[o->kind].norms;
-    o->segments = dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms,
-                                     s->o.always_adapt, &o->n_segments);
+    o->segments = dt_params_segments(p, s->o.first_step, s->o.weight_decay, norms, s->o.always_adapt, &o->n_segments);
     if (norms) {
         o->norms = dt_xcalloc((size_t)dt_optimizer_n_norms(o) + 1, 2 * sizeof *o->norms);
         o->ratios = dt_xcalloc((size_t)o->n_segments + 1, sizeof *o->ratios);
@@ -182,8 +181,8 @@ static bool share_weights(struct dt_stepper *s) {
 }
 
 static void sum_squares(struct dt_stepper *s, dt_own_range x) {
-    s->backend->flat_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained,
-                                 s->partial, x.begin / DT_CHUNK, (x.end + DT_CHUNK - 1) / DT_CHUNK);
+    s->backend->flat_sum_squares(s->backend, s->o.params->grads[0], s->o.params->n_trained, s->partial,
+                                 x.begin / DT_CHUNK, (x.end + DT_CHUNK - 1) / DT_CHUNK);
 }
 
 static void clip_rows(void *arg, int worker) {
@@ -268,8 +267,7 @@ bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
     for (int i = 0; i < s->commit.n_rules; i++) {
         const dt_commit_rule *r = &s->commit.rules[i];
         for (int64_t k = 0; k < r->count; k++)
-            sums[r->buffer + k] +=
-                (double)stats[r->stat - first + k] / (double)s->o.replicas->n_micro;
+            sums[r->buffer + k] += (double)stats[r->stat - first + k] / (double)s->o.replicas->n_micro;
     }
     const bool kept = stats[s->commit.drop_at - first] == 0.0f;
     free(pulled);

@@ -83,8 +83,8 @@ static double loss_of(const eval_target *e, const float *x, const void *target) 
     const double p = (double)e->t->param;
     if (dt_losses[id].softmax) {
         const bool classes = e->of_classes;
-        const double ce = cross_entropy(e, x, classes ? *(const int32_t *)target : 0,
-                                        classes ? NULL : (const float *)target);
+        const double ce =
+            cross_entropy(e, x, classes ? *(const int32_t *)target : 0, classes ? NULL : (const float *)target);
         return dt_loss_value(id, ce, 0, p);
     }
     return dt_loss_of_elements(id, x, target, e->n_out, p, NULL);
@@ -113,8 +113,7 @@ static void make_room(dt_evaluator *e) {
 
 static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {
     e->losses[i] = loss_of(e, x, target);
-    for (int64_t k = 0; k < e->n_out;
-         k++) // of a loss with exponent, numbers are as they are: not normalised
+    for (int64_t k = 0; k < e->n_out; k++) // of a loss with exponent, numbers are as they are: not normalised
         e->logits[i * e->n_out + k] = dt_losses[e->t->loss].exponent ? expf(x[k]) : x[k];
     if (e->of_classes)
         e->labels[i] = *(const int32_t *)target;
@@ -124,8 +123,7 @@ static void take_target(eval_target *e, int64_t i, const float *x, const void *t
 
 // A prediction that is not finite would be in some metrics and not in others: it is in none.
 static bool is_finite(const dt_evaluator *e, int64_t i) {
-    bool finite =
-        !e->n_embedding || dt_infer_all_finite(e->embeddings + i * e->n_embedding, e->n_embedding);
+    bool finite = !e->n_embedding || dt_infer_all_finite(e->embeddings + i * e->n_embedding, e->n_embedding);
     for (int k = 0; k < e->targets->n; k++) {
         const eval_target *t = &e->each[k];
         finite &= isfinite(t->losses[i]) && dt_infer_all_finite(t->logits + i * t->n_out, t->n_out);
@@ -147,8 +145,7 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
         take_target(t, i, e->combine ? t->combined : x, target);
     }
     if (e->n_embedding)
-        memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding],
-               sizeof(float) * (size_t)e->n_embedding);
+        memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding], sizeof(float) * (size_t)e->n_embedding);
     if (!is_finite(e, i)) {
         if (e->n_not_finite++ == 0) e->first_not_finite = s->index;
         return DT_OK;
@@ -160,8 +157,7 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
     for (int k = 0; k < e->n_by; k++)
         dt_eval_column_add(&e->by[k], e->data->value(e->data, e->by[k].name, e->split, s->index));
-    if (e->unit.name)
-        dt_eval_column_add(&e->unit, e->data->value(e->data, e->unit.name, e->split, s->index));
+    if (e->unit.name) dt_eval_column_add(&e->unit, e->data->value(e->data, e->unit.name, e->split, s->index));
     return DT_OK;
 }
 
@@ -224,27 +220,23 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
     const eval_target *t = &e->each[k];
     dt_verification pairs;
     const dt_eval_table table = table_of(e, k, &pairs);
-    if (t->of_labels && e->metrics->threshold.is_auto)
-        dt_eval_write_thresholds(&table, out, &out->extra);
+    if (t->of_labels && e->metrics->threshold.is_auto) dt_eval_write_thresholds(&table, out, &out->extra);
     dt_eval_report_table(&table, e->metrics->wanted[k], out);
     if (e->evidence)
-        dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table,
-                        t->of_numbers, e->data, e->split, e->samples);
+        dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table, t->of_numbers, e->data,
+                        e->split, e->samples);
     if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
-    for (int i = 0; i < e->n_by; i++)
-        dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
+    for (int i = 0; i < e->n_by; i++) dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
     if (e->n_by > 0) dt_json_end_object(&out->extra);
     if (e->whole && e->metrics->n_bootstrap > 0)
-        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap,
-                          e->unit.name ? &e->unit : NULL, out);
+        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap, e->unit.name ? &e->unit : NULL, out);
 }
 
 // The mean over the samples of the weighted sum over the targets.
 static double mean_loss(const dt_evaluator *e) {
     double sum = 0;
     for (int64_t i = 0; i < e->n; i++)
-        for (int k = 0; k < e->targets->n; k++)
-            sum += (double)e->each[k].t->weight * e->each[k].losses[i];
+        for (int k = 0; k < e->targets->n; k++) sum += (double)e->each[k].t->weight * e->each[k].losses[i];
     return sum / (double)e->n;
 }
 
@@ -271,18 +263,16 @@ static void report_not_finite(const dt_evaluator *e, dt_eval_result *out) {
     const dt_dataset *d = e->data;
     uint32_t of[DT_MAX_WIDTH] = {0};
     const char *path, *key = NULL;
-    if (d->records && d->key && d->records(d, e->split, e->first_not_finite, of) > 0)
-        key = d->key(d, of[0], &path);
+    if (d->records && d->key && d->records(d, e->split, e->first_not_finite, of) > 0) key = d->key(d, of[0], &path);
     dt_warn("%lld of %lld predictions are not finite and count in no metric; the first is of "
             "sample %lld%s%s",
-            (long long)e->n_not_finite, (long long)(e->n + e->n_not_finite),
-            (long long)e->first_not_finite, key ? ", " : "", key ? key : "");
+            (long long)e->n_not_finite, (long long)(e->n + e->n_not_finite), (long long)e->first_not_finite,
+            key ? ", " : "", key ? key : "");
     dt_json_int(&out->extra, "n_not_finite", e->n_not_finite);
 }
 
 static dt_status report(dt_evaluator *e, dt_eval_result *out) {
-    if (e->n + e->n_not_finite == 0)
-        return dt_fail(DT_E_DATA, "no record of the split could be read");
+    if (e->n + e->n_not_finite == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
     if (e->n_not_finite > 0) report_not_finite(e, out);
     if (e->metrics->threshold.is_auto && e->split == DT_SPLIT_VAL) choose_thresholds(e);
     if (!e->targets->named) {
@@ -341,16 +331,14 @@ static dt_status collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
     return dt_infer_run(e->infer, data, split, take, e);
 }
 
-dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,
-                           dt_eval_result *out) {
+dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole, dt_eval_result *out) {
     dt_status st = DT_OK;
     *out = (dt_eval_result){0};
     e->whole = whole;
     (void)dt_failpoint("evaluate");
     const double traced = dt_trace_begin();
     dt_eval_result_init(out);
-    if (e->metrics->threshold.is_auto && split != DT_SPLIT_VAL &&
-        data->n_samples(data, DT_SPLIT_VAL) > 0) {
+    if (e->metrics->threshold.is_auto && split != DT_SPLIT_VAL && data->n_samples(data, DT_SPLIT_VAL) > 0) {
         st = collect(e, data, DT_SPLIT_VAL);
         if (st == DT_OK) choose_thresholds(e);
         drop_table(e);
@@ -376,8 +364,8 @@ static bool wants(const dt_evaluator *e, unsigned of) {
     return false;
 }
 
-dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
-                              const dt_targets *targets, const dt_metric_choice *metrics) {
+dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts, const dt_targets *targets,
+                              const dt_metric_choice *metrics) {
     dt_evaluator *e = dt_xcalloc(1, sizeof *e);
     dt_infer_opts o = *opts;
     e->metrics = metrics;
@@ -389,8 +377,7 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
         e->each[k].of_classes = t->field->n_classes > 0;
         e->each[k].of_numbers = !e->each[k].of_classes && dt_losses[t->loss].gives_numbers;
         e->each[k].of_labels = dt_losses[t->loss].gives_labels;
-        o.outputs[o.n_outputs++] =
-            dt_target_logits(targets, t, e->each[k].name, sizeof e->each[k].name);
+        o.outputs[o.n_outputs++] = dt_target_logits(targets, t, e->each[k].name, sizeof e->each[k].name);
         o.wants_field[t->index] = true;
     }
     e->embedding = wants(e, DT_OF_PAIRS) ? o.n_outputs : -1;
@@ -400,14 +387,12 @@ dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts,
         dt_evaluator_destroy(e);
         return st;
     }
-    for (int k = 0; k < targets->n; k++)
-        e->each[k].n_out = dt_infer_output_size(e->infer, e->each[k].output);
+    for (int k = 0; k < targets->n; k++) e->each[k].n_out = dt_infer_output_size(e->infer, e->each[k].output);
     if (e->embedding >= 0) e->n_embedding = dt_infer_output_size(e->infer, e->embedding);
     for (int k = 0; k < targets->n; k++) {
         eval_target *t = &e->each[k];
         t->thresholds = dt_xcalloc((size_t)t->n_out, sizeof *t->thresholds);
-        for (int64_t i = 0; i < t->n_out; i++)
-            t->thresholds[i] = dt_answer_or(metrics->threshold, 0.5);
+        for (int64_t i = 0; i < t->n_out; i++) t->thresholds[i] = dt_answer_or(metrics->threshold, 0.5);
     }
     *out = e;
     return DT_OK;
@@ -420,8 +405,7 @@ void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *threshold
 void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx) {
     e->combine = f;
     e->combine_ctx = ctx;
-    for (int k = 0; k < e->targets->n; k++)
-        e->each[k].combined = dt_xcalloc((size_t)e->each[k].n_out, sizeof(float));
+    for (int k = 0; k < e->targets->n; k++) e->each[k].combined = dt_xcalloc((size_t)e->each[k].n_out, sizeof(float));
 }
 
 void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {

@@ -34,7 +34,6 @@ void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j);
 // no record of the split could be read.
 //
 // whole: with what takes longer, for evaluations that end something (eval.by, eval.bootstrap).
-dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole,
-                           dt_eval_result *out);
+dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole, dt_eval_result *out);
 
 #endif

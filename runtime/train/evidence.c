@@ -20,8 +20,7 @@ typedef struct scored {
 
 static int from_highest(const void *a, const void *b) {
     const scored *x = a, *y = b;
-    return x->score != y->score ? (x->score < y->score) - (x->score > y->score)
-                                : (x->row > y->row) - (x->row < y->row);
+    return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
 }
 
 static void add_point(dt_json *j, double x, double y) {
@@ -70,8 +69,7 @@ static int64_t choose_outs(const dt_eval_table *t, scored *out) {
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         const dt_eval_count *c = &counts[k];
-        if (c->truths == 0 || c->truths == t->n || (t->labels && t->n_out == 2 && k != t->positive))
-            continue;
+        if (c->truths == 0 || c->truths == t->n || (t->labels && t->n_out == 2 && k != t->positive)) continue;
         out[n++] = (scored){-(double)c->hits / (double)c->truths, k, false};
     }
     free(counts);
@@ -90,8 +88,7 @@ static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names
         const int64_t k = outs[c].row;
         int64_t n_true = 0;
         for (int64_t i = 0; i < t->n; i++) {
-            s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i,
-                            dt_eval_is_true(t, i, k)};
+            s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
             n_true += s[i].truth;
         }
         qsort(s, (size_t)t->n, sizeof *s, from_highest);
@@ -146,8 +143,7 @@ static int64_t find_worst(const dt_eval_table *t, scored *out) {
     for (int64_t i = 0; i < t->n; i++) {
         int64_t rank = 1, said = 0;
         if (t->labels) said = dt_eval_predicted(t, i, &rank);
-        if (rank > 0)
-            out[n++] = (scored){t->labels ? probability_of(t, i, said) : t->losses[i], i, false};
+        if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, said) : t->losses[i], i, false};
     }
     if (n > 0) qsort(out, (size_t)n, sizeof *out, from_highest);
     return n < MOST_WORST ? n : MOST_WORST;
@@ -159,14 +155,11 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
     const float *x = (predicted ? t->logits : t->targets) + (t->labels ? 0 : i * t->n_out);
     char *text = dt_xstrdup("");
     if (t->labels)
-        dt_xappend(
-            &text, "%s",
-            dt_eval_name(t, predicted ? dt_eval_predicted(t, i, NULL) : t->labels[i], names));
+        dt_xappend(&text, "%s", dt_eval_name(t, predicted ? dt_eval_predicted(t, i, NULL) : t->labels[i], names));
     for (int64_t k = 0; !t->labels && k < t->n_out && strlen(text) < 200; k++) {
         const double p = predicted && !numbers ? dt_eval_sigmoid((double)x[k]) : (double)x[k];
         if (numbers)
-            dt_xappend(&text, "%s%.*g", *text ? ", " : "",
-                       t->field ? dt_field_digits(t->field, k, 4) : 4,
+            dt_xappend(&text, "%s%.*g", *text ? ", " : "", t->field ? dt_field_digits(t->field, k, 4) : 4,
                        dt_eval_number(t, i, k, predicted));
         else if (predicted ? dt_eval_is_predicted(t, p, k) : dt_eval_is_true(t, i, k))
             dt_xappend(&text, "%s%s", *text ? ", " : "", dt_eval_name(t, k, names));
@@ -176,12 +169,11 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
 }
 
 static void add_picture(dt_json *j, const uint8_t *x, size_t n) {
-    static const char letters[] =
-        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *text = dt_xcalloc(4 * (n / 3 + 1) + 1, 1), *out = text;
     for (size_t i = 0; i < n; i += 3) {
-        const uint32_t bits = (uint32_t)x[i] << 16 | (i + 1 < n ? (uint32_t)x[i + 1] << 8 : 0) |
-                              (i + 2 < n ? x[i + 2] : 0);
+        const uint32_t bits =
+            (uint32_t)x[i] << 16 | (i + 1 < n ? (uint32_t)x[i + 1] << 8 : 0) | (i + 2 < n ? x[i + 2] : 0);
         *out++ = letters[bits >> 18];
         *out++ = letters[bits >> 12 & 63];
         *out++ = i + 1 < n ? letters[bits >> 6 & 63] : '=';
@@ -204,8 +196,8 @@ static void add_key(dt_json *j, const dt_dataset *d, dt_split split, int64_t sam
     free(text);
 }
 
-static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt_dataset *d,
-                      dt_split split, const int64_t *samples, dt_eval_result *names) {
+static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt_dataset *d, dt_split split,
+                      const int64_t *samples, dt_eval_result *names) {
     scored *worst = dt_xcalloc((size_t)t->n + 1, sizeof *worst);
     const int64_t n = find_worst(t, worst);
     dt_json_begin_array(j, "wrong");
@@ -219,8 +211,7 @@ static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt
         add_said(j, t, i, numbers, true, names);
         if (t->labels) dt_json_real(j, "probability", worst[w].score);
         dt_json_real(j, "loss", t->losses[i]);
-        if (d->picture && d->picture(d, split, samples[i], &png, &n_bytes) != DT_OK)
-            dt_error_clear();
+        if (d->picture && d->picture(d, split, samples[i], &png, &n_bytes) != DT_OK) dt_error_clear();
         if (png) add_picture(j, png, n_bytes);
         dt_json_end_object(j);
         free(png);
@@ -231,8 +222,8 @@ static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt
 
 // ---- a target --------------------------------------------------------------------------------------
 
-void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers,
-                     const dt_dataset *data, dt_split split, const int64_t *samples) {
+void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers, const dt_dataset *data,
+                     dt_split split, const int64_t *samples) {
     const unsigned of = t->labels ? DT_OF_CLASSES : numbers ? DT_OF_NUMBERS : DT_OF_LABELS;
     static const dt_metric_id tables[] = {DT_METRIC_confusion, DT_METRIC_report};
     dt_eval_result r; // of tables; and names live in it

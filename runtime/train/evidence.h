@@ -11,7 +11,7 @@
 
 // Adds the object of a target to the array that `j` is in. field: its name, or NULL. samples: (t->n) their indices in
 // the split. numbers: they are predicted, and not labels.
-void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers,
-                     const dt_dataset *data, dt_split split, const int64_t *samples);
+void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers, const dt_dataset *data,
+                     dt_split split, const int64_t *samples);
 
 #endif

@@ -101,11 +101,9 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
     finish_batch(f, l);
     bind_batch(f, l, b);
     const int64_t batch = step * f->o.comm->world_size * f->o.n_replicas + micro;
-    dt_exec_args args = {.step = {.seed = f->o.seed,
-                                  .step = f->n_runs,
-                                  .slot = (uint32_t)(batch * f->o.batch),
-                                  .loss_scale = 1.0f},
-                         .grad = f->o.params->grads[index]};
+    dt_exec_args args = {
+        .step = {.seed = f->o.seed, .step = f->n_runs, .slot = (uint32_t)(batch * f->o.batch), .loss_scale = 1.0f},
+        .grad = f->o.params->grads[index]};
     if (f->o.look)
         dt_exec_run_shown(l->exec, &args, show, &(shown){f, b});
     else
@@ -192,8 +190,8 @@ static dt_status deliver_row(dt_infer *f, int64_t at, int64_t index,
 
 // Sends this rank's chunk to rank 0, which hands all rows to the caller in the order of the split: step by step and rank by
 // rank, as they come.
-static dt_status deliver(dt_infer *f, dt_progress *p,
-                         dt_status (*take)(void *ctx, const dt_infer_sample *s), void *ctx) {
+static dt_status deliver(dt_infer *f, dt_progress *p, dt_status (*take)(void *ctx, const dt_infer_sample *s),
+                         void *ctx) {
     const int self = f->o.comm->rank, W = f->o.comm->world_size;
     const int64_t step_rows = (int64_t)f->o.n_replicas * f->o.batch;
     for (int64_t step = 0; step < f->n_chunk; step++)
@@ -252,8 +250,7 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
     DT_TRY(open_source(f, data, split));
     dt_params_repack(f->o.params);
     for (int i = 0; i < f->o.n_replicas; i++)
-        dt_batch_inputs_find(&f->replicas[i].inputs, f->replicas[i].exec, f->source->fields,
-                             f->source->n_fields);
+        dt_batch_inputs_find(&f->replicas[i].inputs, f->replicas[i].exec, f->source->fields, f->source->n_fields);
     const int64_t most = make_rows(f);
     dt_progress progress = {.on = f->o.progress && f->o.comm->rank == 0,
                             .what = f->o.progress,
@@ -288,8 +285,7 @@ static dt_status lay_out_row(dt_infer *f) {
         for (int i = 0; i < g->n_outputs; i++)
             if (strcmp(g->outputs[i].name, f->o.outputs[k]) == 0)
                 f->size[k] = dt_shape_elements(&g->values[g->outputs[i].value].shape) / f->o.batch;
-        if (f->size[k] == 0)
-            return dt_fail(DT_E_USAGE, "model '%s' has no output '%s'", g->name, f->o.outputs[k]);
+        if (f->size[k] == 0) return dt_fail(DT_E_USAGE, "model '%s' has no output '%s'", g->name, f->o.outputs[k]);
         f->row += f->size[k];
     }
     for (int k = 0; k < f->o.n_fields; k++) {

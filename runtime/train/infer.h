@@ -37,10 +37,10 @@ typedef struct dt_infer_opts {
     int n_outputs;
     bool wants_field[DT_MAX_FIELDS]; // fields that are delivered, of elements of 4 bytes
     bool augment;                    // samples are changed as data.augment says
-    uint64_t seed; // of dropout, where the graph drops: the mask of a sample follows from it,
-                   // from the sample's index and from how many runs were before
-    const char *progress; // rank 0 shows a line of this name that moves; NULL: none
-    int64_t limit;        // at most so many samples of the split, the first; 0: all
+    uint64_t seed;                   // of dropout, where the graph drops: the mask of a sample follows from it,
+                                     // from the sample's index and from how many runs were before
+    const char *progress;            // rank 0 shows a line of this name that moves; NULL: none
+    int64_t limit;                   // at most so many samples of the split, the first; 0: all
     // Shown what the network computes of each batch (dt_exec_run_shown), from its replica's thread; NULL: nobody.
     void (*look)(void *ctx, const dt_batch *b, dt_value v, const float *x);
     void *look_ctx;

@@ -74,10 +74,8 @@ static const char *read(dt_int8 *q, json_t *all, int64_t step) {
     q->layers = dt_xcalloc(json_object_size(layers) + 1, sizeof *q->layers);
     json_object_foreach(values, name, o) {
         dt_int8_value *v = &q->values[q->n_values++];
-        *v = (dt_int8_value){.name = dt_xstrdup(name),
-                             .negative = json_is_true(json_object_get(o, "negative"))};
-        if (!json_is_boolean(json_object_get(o, "negative")) ||
-            !read_scale(json_object_get(o, "scale"), &v->scale))
+        *v = (dt_int8_value){.name = dt_xstrdup(name), .negative = json_is_true(json_object_get(o, "negative"))};
+        if (!json_is_boolean(json_object_get(o, "negative")) || !read_scale(json_object_get(o, "scale"), &v->scale))
             return v->name;
     }
     json_object_foreach(layers, name, o) {
@@ -93,8 +91,7 @@ dt_status dt_int8_parse(dt_int8 **out, const char *where, const char *text, int6
     const char *bad = all ? read(q, all, step) : "JSON";
     dt_status st = DT_OK;
     if (bad && strcmp(bad, "step") == 0)
-        st = dt_fail(DT_E_CKPT, "%s: is of another checkpoint than step %lld: quantise again",
-                     where, (long long)step);
+        st = dt_fail(DT_E_CKPT, "%s: is of another checkpoint than step %lld: quantise again", where, (long long)step);
     else if (bad)
         st = dt_fail(DT_E_CKPT, "%s: %s is missing or wrong: quantise again", where, bad);
     json_decref(all);

@@ -25,8 +25,7 @@ static size_t input_bytes(const dt_graph *g) {
     size_t sum = 0;
     for (dt_value v = 0; g && v < g->n_values; v++)
         if (g->values[v].kind == DT_V_INPUT)
-            sum +=
-                (size_t)dt_shape_elements(&g->values[v].shape) * dt_dtype_size(g->values[v].dtype);
+            sum += (size_t)dt_shape_elements(&g->values[v].shape) * dt_dtype_size(g->values[v].dtype);
     return sum;
 }
 
@@ -55,8 +54,7 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
     rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts};
     if (p->n_average)
-        rows[n++] = (memory_row){"averaged weights",
-                                 (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
+        rows[n++] = (memory_row){"averaged weights", (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", grads * (size_t)p->n_grad * 4};
     if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
@@ -65,8 +63,7 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
     if (!r->backend->device) return n;
     rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
     // two of the training's, one of the evaluation's
-    rows[n++] =
-        (memory_row){"batches", 2 * input_bytes(trained.graph) + input_bytes(evaluated.graph)};
+    rows[n++] = (memory_row){"batches", 2 * input_bytes(trained.graph) + input_bytes(evaluated.graph)};
     rows[n++] = (memory_row){"reserve", dt_memory_reserve_bytes(r->backend)};
     return n;
 }
@@ -75,15 +72,13 @@ void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
     memory_row rows[MAX_ROWS];
     int n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
     fprintf(out, "memory of a rank:\n");
-    for (int i = 0; i < n; i++)
-        fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
+    for (int i = 0; i < n; i++) fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 
 size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r, int n_replicas, int n_ranks) {
     memory_row rows[MAX_ROWS];
     size_t sum = 0;
-    for (int i = 0, n = list_rows(nets, r, (size_t)n_replicas, n_ranks, rows); i < n; i++)
-        sum += rows[i].n_bytes;
+    for (int i = 0, n = list_rows(nets, r, (size_t)n_replicas, n_ranks, rows); i < n; i++) sum += rows[i].n_bytes;
     return sum;
 }
 
@@ -131,16 +126,15 @@ static int64_t n_copied(const dt_params *p) {
 // What fits by itself may not beside what the process and its libraries have: then the kernel kills a rank.
 static void warn_little_room(const dt_nets *nets, const dt_open_run *r) {
     const double plan = (double)dt_memory_bytes(nets, r), room = (double)dt_memory_free_bytes(r),
-                 copy = r->config->checkpoint.async ? 4 * (double)n_copied(nets->params) : 0,
-                 mib = 1048576, other = (double)dt_rss_bytes() + LIBRARY_MIB * mib;
+                 copy = r->config->checkpoint.async ? 4 * (double)n_copied(nets->params) : 0, mib = 1048576,
+                 other = (double)dt_rss_bytes() + LIBRARY_MIB * mib;
     if (r->backend->device || r->request.use != DT_RUN_TRAINED || r->comm->local_rank > 0 ||
         plan + copy + other <= room)
         return;
-    dt_warn(
-        "a rank needs about %.0f MiB (network %.0f, a checkpoint's copy %.0f, libraries and data "
-        "%.0f), and its share of this host's or container's memory is %.0f MiB: the kernel may "
-        "kill it. " DT_MEMORY_ADVICE,
-        (plan + copy + other) / mib, plan / mib, copy / mib, other / mib, room / mib);
+    dt_warn("a rank needs about %.0f MiB (network %.0f, a checkpoint's copy %.0f, libraries and data "
+            "%.0f), and its share of this host's or container's memory is %.0f MiB: the kernel may "
+            "kill it. " DT_MEMORY_ADVICE,
+            (plan + copy + other) / mib, plan / mib, copy / mib, other / mib, room / mib);
 }
 
 dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
@@ -158,17 +152,15 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    return dt_fail(
-        DT_E_USAGE,
-        "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
-        "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
-        "(evaluation)%s",
-        r->backend->device ? "the GPU" : "the memory of this host or container",
-        (double)sum / 1048576.0, text, (double)total_bytes / 1048576.0,
-        (double)free_bytes / 1048576.0, r->backend->device ? "free" : "this rank's",
-        r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
-        dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)"
-                             : "");
+    return dt_fail(DT_E_USAGE,
+                   "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
+                   "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
+                   "(evaluation)%s",
+                   r->backend->device ? "the GPU" : "the memory of this host or container", (double)sum / 1048576.0,
+                   text, (double)total_bytes / 1048576.0, (double)free_bytes / 1048576.0,
+                   r->backend->device ? "free" : "this rank's",
+                   r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
+                   dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
 // ---- beside the report -----------------------------------------------------------------------------
@@ -179,8 +171,7 @@ dt_status dt_memory_room_for_kernels(void) {
 
 uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves) {
     const dt_params *p = nets->params;
-    const uint64_t n_threads =
-        (uint64_t)(r->replicas->n_replicas * r->answers.replica_threads) + 2; // disk, data
+    const uint64_t n_threads = (uint64_t)(r->replicas->n_replicas * r->answers.replica_threads) + 2; // disk, data
     return ((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
            (saves ? 4 * (uint64_t)n_copied(p) : 0);
 }

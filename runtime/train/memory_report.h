@@ -7,8 +7,8 @@
 #include "train/nets.h"
 
 // The keys that lower what the CPU's memory has to hold.
-#define DT_MEMORY_ADVICE                                                                           \
-    "Lower train.micro_batch (activations; results change), device.replicas, eval.batch or "       \
+#define DT_MEMORY_ADVICE                                                                                               \
+    "Lower train.micro_batch (activations; results change), device.replicas, eval.batch or "                           \
     "data.cache_size, set checkpoint.async=false, or raise the limit (Slurm: --mem)"
 
 // Prints a line for each kind of memory; networks are made.

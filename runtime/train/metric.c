@@ -31,8 +31,7 @@ const char *dt_metric_name(dt_metric_id id) {
 // Whether the graph has an embedding, (N,D).
 static bool has_embedding(const dt_graph *g) {
     for (int i = 0; i < g->n_outputs; i++)
-        if (strcmp(g->outputs[i].name, "embedding") == 0)
-            return g->values[g->outputs[i].value].shape.n == 2;
+        if (strcmp(g->outputs[i].name, "embedding") == 0) return g->values[g->outputs[i].value].shape.n == 2;
     return false;
 }
 
@@ -70,8 +69,7 @@ static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes)
 static bool fits(int id, const given *g) {
     const dt_metric *m = dt_metrics_table[id];
     const bool one_of = m->outs[0] == 0 || g->n_out == m->outs[0] || g->n_out == m->outs[1];
-    return (m->of & g->of) && one_of && g->n_out >= m->least_out &&
-           (m->most_out == 0 || g->n_out <= m->most_out);
+    return (m->of & g->of) && one_of && g->n_out >= m->least_out && (m->most_out == 0 || g->n_out <= m->most_out);
 }
 
 static bool fits_any(int id, const given *g, int n) {
@@ -81,28 +79,24 @@ static bool fits_any(int id, const given *g, int n) {
 }
 
 // The metric fits none of n targets.
-static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id,
-                            const given *g, int n) {
+static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id, const given *g, int n) {
     const dt_metric *m = dt_metrics_table[id];
     char list[512] = "", limit[64] = "", whose[128] = "none of train.targets gives; they give";
     unsigned of = 0;
     for (int k = 0; k < n; k++) of |= g[k].of;
     for (int i = 0; i < DT_N_METRICS; i++) {
         size_t at = strlen(list);
-        if (fits_any(i, g, n))
-            snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
+        if (fits_any(i, g, n)) snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
     }
     if ((m->of & of) && m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
-    if ((m->of & of) && m->outs[0])
-        snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
+    if ((m->of & of) && m->outs[0]) snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
     if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     if (n == 1 && g->target->field->n_strangers > 0)
-        snprintf(whose, sizeof whose,
-                 "the run knows only some of: %s has %d others, and pairs tell them apart",
+        snprintf(whose, sizeof whose, "the run knows only some of: %s has %d others, and pairs tell them apart",
                  g->target->field->name, g->target->field->n_strangers);
     else if (n == 1)
-        snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives",
-                 graph->name, dt_losses[g->target->loss].id);
+        snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives", graph->name,
+                 dt_losses[g->target->loss].id);
     return dt_config_fail(c, key, "%s is of %s%s, which %s: %s", names[id], limit,
                           m->of == DT_OF_CLASSES   ? "classes"
                           : m->of == DT_OF_NUMBERS ? "numbers"
@@ -118,21 +112,20 @@ static bool is_default(int id, const given *g) {
 }
 
 // A metric that is listed is computed for every target that it fits.
-static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
-                               const given *g, int n) {
+static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const given *g,
+                               int n) {
     const bool listed = c->eval.metrics.n > 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
         const bool asked = listed && dt_words_have(&c->eval.metrics, i);
-        for (int k = 0; k < n; k++)
-            out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
+        for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
         if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
     }
     return DT_OK;
 }
 
 // *at: the target that eval.best is of; -1: eval.best is the loss over all targets.
-static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph,
-                               const dt_targets *targets, const given *g) {
+static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph, const dt_targets *targets,
+                               const given *g) {
     const int id = dt_metric_of_best(c->eval.best);
     int n_fit = 0;
     *at = targets->named ? -1 : 0;
@@ -144,9 +137,7 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
             if (strcmp(targets->items[k].field->name, c->eval.target) == 0) *at = k;
             dt_text_list(known, sizeof known, targets->items[k].field->name);
         }
-        return *at >= 0 ? DT_OK
-                        : dt_config_fail_name(c, "eval.target", c->eval.target,
-                                              "name of train.targets", known);
+        return *at >= 0 ? DT_OK : dt_config_fail_name(c, "eval.target", c->eval.target, "name of train.targets", known);
     }
     if (!targets->named || id == DT_METRIC_AUTO || id == DT_METRIC_loss) return DT_OK;
     for (int k = 0; k < targets->n; k++)
@@ -160,14 +151,12 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
     return DT_OK;
 }
 
-static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
-                             const given *g) {
+static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const given *g) {
     static const char KEY[] = "eval.best";
     const int id = dt_metric_of_best(c->eval.best);
     out->best = dt_losses[g->target->loss].best;
     if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
-    if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy)
-        out->best = DT_METRIC_macro_f1;
+    if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy) out->best = DT_METRIC_macro_f1;
     if (id != DT_METRIC_AUTO) out->best = (dt_metric_id)id;
     if (!fits(out->best, g) && id == DT_METRIC_AUTO) out->best = DT_METRIC_loss;
     if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
@@ -177,13 +166,12 @@ static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt
                               "of those that are evaluated: use eer, or auto",
                               names[out->best]);
     if (dt_metrics_table[out->best]->no_best)
-        return dt_config_fail(c, KEY, "%s is no single number: choose another metric",
-                              names[out->best]);
+        return dt_config_fail(c, KEY, "%s is no single number: choose another metric", names[out->best]);
     return DT_OK;
 }
 
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *graph,
-                           const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]) {
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const dt_targets *targets,
+                           const dt_classes classes[DT_MAX_TARGETS]) {
     given g[DT_MAX_TARGETS];
     int at;
     out->top_k = (int)c->eval.top_k;
@@ -197,10 +185,9 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     unsigned of = 0;
     for (int k = 0; k < targets->n; k++) of |= g[k].of;
     if (out->threshold.is_auto && !(of & DT_OF_LABELS))
-        return dt_config_fail(
-            c, "eval.threshold",
-            "eval.threshold: f1 is for several labels a sample (train.loss: bce), "
-            "and the run predicts none");
+        return dt_config_fail(c, "eval.threshold",
+                              "eval.threshold: f1 is for several labels a sample (train.loss: bce), "
+                              "and the run predicts none");
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
     DT_TRY(choose_target(&at, c, graph, targets, g));
     out->best = DT_METRIC_loss;
@@ -208,9 +195,8 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     if (at < 0) return DT_OK;
     DT_TRY(choose_best(out, c, graph, &g[at]));
     out->wanted[at][out->best] = true;
-    snprintf(out->best_name, sizeof out->best_name, "%s%s%s",
-             targets->named ? targets->items[at].field->name : "", targets->named ? "." : "",
-             names[out->best]);
+    snprintf(out->best_name, sizeof out->best_name, "%s%s%s", targets->named ? targets->items[at].field->name : "",
+             targets->named ? "." : "", names[out->best]);
     return DT_OK;
 }
 
@@ -222,8 +208,7 @@ static bool is_class(const dt_target *t, int k, const char *name) {
     return strcmp(own ? own : number, name) == 0;
 }
 
-dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
-                                    const dt_targets *targets) {
+dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c, const dt_targets *targets) {
     static const char KEY[] = "eval.positive";
     const dt_cnode *list = c->eval.positive;
     int chosen[DT_MAX_TARGETS] = {0}; // how often
@@ -235,15 +220,12 @@ dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
             for (int k = 0; target->field->n_classes == 2 && k < 2; k++)
                 if (is_class(target, k, name)) out->positive[t] = k, chosen[t]++, found = true;
             if (chosen[t] > 1)
-                return dt_config_fail(
-                    c, KEY,
-                    "%s names classes of %s twice: take one (targets with the same names "
-                    "have the same class)",
-                    KEY, target->field->name);
+                return dt_config_fail(c, KEY,
+                                      "%s names classes of %s twice: take one (targets with the same names "
+                                      "have the same class)",
+                                      KEY, target->field->name);
         }
-        if (!found)
-            return dt_config_fail(c, KEY, "%s: no target of two classes has a class '%s'", KEY,
-                                  name);
+        if (!found) return dt_config_fail(c, KEY, "%s: no target of two classes has a class '%s'", KEY, name);
     }
     return DT_OK;
 }
@@ -281,8 +263,7 @@ const char *dt_eval_result_members(const dt_eval_result *r) {
     return r->extra.data + 1; // behind the brace, which is never closed
 }
 
-void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights,
-                          int64_t step, dt_json *j) {
+void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights, int64_t step, dt_json *j) {
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "split", split);
     dt_json_string(j, "weights", weights);

@@ -30,10 +30,9 @@ typedef struct dt_eval_result {
 void dt_eval_result_init(dt_eval_result *r);
 void dt_eval_result_fini(dt_eval_result *r);
 void dt_eval_result_add(dt_eval_result *r, const char *name, double value); // copies the name
-double dt_eval_result_get(const dt_eval_result *r, const char *name); // NaN when it is not there
+double dt_eval_result_get(const dt_eval_result *r, const char *name);       // NaN when it is not there
 // One line of JSON, behind what j has.
-void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights,
-                          int64_t step, dt_json *j);
+void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights, int64_t step, dt_json *j);
 // Prints such lines, if need be without their confusion matrices, which nobody reads in a terminal.
 void dt_eval_result_print(const char *lines, bool confusion, FILE *out);
 const char *dt_eval_result_members(const dt_eval_result *r); // of extra, as JSON: "a":[…],"b":…
@@ -50,11 +49,10 @@ typedef struct dt_verification {
 // are equal. records (n, width), or NULL: the records that each sample is made of; samples that share a record
 // are not compared, as an image compared with itself is no test. auc and eer are NaN if there is no genuine or
 // no impostor pair.
-void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records,
-                          int width, int64_t n, int64_t d, dt_verification *out);
+void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records, int width, int64_t n,
+                          int64_t d, dt_verification *out);
 // The same figures from scores. Sorts both arrays in place.
-void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
-                      dt_verification *out);
+void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor, dt_verification *out);
 
 // What a network predicts that a metric can be computed of. LABELS: several at once, each of them true or not (bce).
 enum { DT_OF_LOSS = 1, DT_OF_CLASSES = 2, DT_OF_NUMBERS = 4, DT_OF_PAIRS = 8, DT_OF_LABELS = 16 };
@@ -67,10 +65,10 @@ typedef struct dt_eval_occurs {
 // What an evaluation has collected, in the order of the split. Records that could not be read are not in it, nor those
 // whose prediction is not finite: all logits, embeddings and losses here are.
 typedef struct dt_eval_table {
-    int64_t n, n_out;      // samples; logits a sample: classes, numbers or labels
-    const float *logits;   // (n, n_out) or NULL; of numbers: dt_eval_number
-    const int32_t *labels; // (n) true classes, or NULL
-    const float *targets;  // (n, n_out) numbers (dt_eval_number), or 0/1 of several labels; or NULL
+    int64_t n, n_out;        // samples; logits a sample: classes, numbers or labels
+    const float *logits;     // (n, n_out) or NULL; of numbers: dt_eval_number
+    const int32_t *labels;   // (n) true classes, or NULL
+    const float *targets;    // (n, n_out) numbers (dt_eval_number), or 0/1 of several labels; or NULL
     const float *embeddings; // (n, n_embedding) or NULL
     int64_t n_embedding;
     const uint32_t *records; // (n, width) the records that each sample is made of, or NULL
@@ -159,16 +157,15 @@ typedef struct dt_eval_column {
 void dt_eval_column_add(dt_eval_column *c, const char *value);
 void dt_eval_column_clear(dt_eval_column *c);
 // All metrics wanted, in the order of metrics.def. Of no sample they are NaN.
-void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
-                          dt_eval_result *out);
+void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out);
 // The values of all metrics wanted for the samples of each value of the column: "camera": {"left": {"samples": 9,
 // "accuracy": 1}, …}, a member of out->extra.
-void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
-                       const dt_eval_column *c, dt_eval_result *out);
+void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
+                       dt_eval_result *out);
 // "interval": {"accuracy": [0.9, 0.95], …}, of n resamples, a member of out->extra. unit: the samples of a value of the
 // column are drawn together, as many values as there are; NULL: each sample by itself.
-void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n,
-                       const dt_eval_column *unit, dt_eval_result *out);
+void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n, const dt_eval_column *unit,
+                       dt_eval_result *out);
 
 // What a run computes, and by what it chooses its best checkpoint.
 typedef struct dt_metric_choice {
@@ -190,10 +187,9 @@ typedef struct dt_metric_choice {
 //
 // classes, by target. Unseen (people held out of training, say): pairs say how well a network distinguishes them, and whatever
 // compares classes says nothing. Uneven: accuracy hardly sees the rare ones, so macro_f1 is eval.best: auto.
-dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g,
-                           const dt_targets *targets, const dt_classes classes[DT_MAX_TARGETS]);
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g, const dt_targets *targets,
+                           const dt_classes classes[DT_MAX_TARGETS]);
 // The classes of eval.positive, by name, once the data have said the names. DT_E_USAGE: no target of two classes has it.
-dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c,
-                                    const dt_targets *targets);
+dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c, const dt_targets *targets);
 
 #endif

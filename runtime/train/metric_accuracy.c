@@ -25,8 +25,6 @@ static void report_top_k(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_result_add(out, "top_k", share_within(t, t->top_k));
 }
 
-const dt_metric dt_metric_accuracy = {
-    .of = DT_OF_CLASSES, .by_default = true, .report = report_first};
-const dt_metric dt_metric_top5 = {
-    .of = DT_OF_CLASSES, .by_default = true, .least_out = TOP + 1, .report = report_top};
+const dt_metric dt_metric_accuracy = {.of = DT_OF_CLASSES, .by_default = true, .report = report_first};
+const dt_metric dt_metric_top5 = {.of = DT_OF_CLASSES, .by_default = true, .least_out = TOP + 1, .report = report_top};
 const dt_metric dt_metric_top_k = {.of = DT_OF_CLASSES, .report = report_top_k};

@@ -24,8 +24,7 @@ static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
         for (int64_t i = 0; i < t->n; i++)
-            sum += angle_between(dt_eval_number(t, i, k, true), dt_eval_number(t, i, k, false),
-                                 turn(t));
+            sum += angle_between(dt_eval_number(t, i, k, true), dt_eval_number(t, i, k, false), turn(t));
         all += sum;
         if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }
@@ -50,7 +49,6 @@ static void report_geodesic(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_result_add(out, "geodesic", sum / (double)t->n);
 }
 
-const dt_metric dt_metric_angle_mae = {
-    .of = DT_OF_NUMBERS, .lower_is_better = true, .report = report_angles};
+const dt_metric dt_metric_angle_mae = {.of = DT_OF_NUMBERS, .lower_is_better = true, .report = report_angles};
 const dt_metric dt_metric_geodesic = {
     .of = DT_OF_NUMBERS, .lower_is_better = true, .outs = {3, 6}, .report = report_geodesic};

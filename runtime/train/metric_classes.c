@@ -94,8 +94,7 @@ static double mean_of(const dt_eval_table *t, const dt_eval_count *c, int over,
     return n ? sum / (double)n : NAN;
 }
 
-static double weighted_mean_of(const dt_eval_table *t, const dt_eval_count *c,
-                               double (*share)(const dt_eval_count *)) {
+static double weighted_mean_of(const dt_eval_table *t, const dt_eval_count *c, double (*share)(const dt_eval_count *)) {
     double sum = 0, weight = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         sum += (double)c[k].truths * share(&c[k]);
@@ -150,9 +149,7 @@ static void report_exact(const dt_eval_table *t, dt_eval_result *out) {
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
         int64_t k = 0;
-        while (k < t->n_out &&
-               dt_eval_is_true(t, i, k) == dt_eval_is_predicted(t, p[i * t->n_out + k], k))
-            k++;
+        while (k < t->n_out && dt_eval_is_true(t, i, k) == dt_eval_is_predicted(t, p[i * t->n_out + k], k)) k++;
         n += k == t->n_out;
     }
     dt_eval_result_add(out, "exact_match", (double)n / (double)t->n);
@@ -160,8 +157,7 @@ static void report_exact(const dt_eval_table *t, dt_eval_result *out) {
 }
 
 // A row of the report: "cat":{"precision":…,"recall":…,"f1":…,"support":…}.
-static void write_row(dt_json *j, const char *name, double precision, double recall, double f1,
-                      int64_t support) {
+static void write_row(dt_json *j, const char *name, double precision, double recall, double f1, int64_t support) {
     dt_json_begin_object(j, name);
     dt_json_real(j, "precision", precision);
     dt_json_real(j, "recall", recall);
@@ -178,14 +174,13 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
     dt_json_begin_object(j, "classes");
     for (int64_t k = 0; k < t->n_out; k++) {
         support += c[k].truths;
-        write_row(j, dt_eval_name(t, k, out), precision_of(&c[k]), recall_of(&c[k]), f1_of(&c[k]),
-                  c[k].truths);
+        write_row(j, dt_eval_name(t, k, out), precision_of(&c[k]), recall_of(&c[k]), f1_of(&c[k]), c[k].truths);
     }
     dt_json_end_object(j);
-    write_row(j, "macro", mean_of(t, c, OVER_SEEN, precision_of),
-              mean_of(t, c, OVER_SEEN, recall_of), mean_of(t, c, OVER_SEEN, f1_of), support);
-    write_row(j, "weighted", weighted_mean_of(t, c, precision_of),
-              weighted_mean_of(t, c, recall_of), weighted_mean_of(t, c, f1_of), support);
+    write_row(j, "macro", mean_of(t, c, OVER_SEEN, precision_of), mean_of(t, c, OVER_SEEN, recall_of),
+              mean_of(t, c, OVER_SEEN, f1_of), support);
+    write_row(j, "weighted", weighted_mean_of(t, c, precision_of), weighted_mean_of(t, c, recall_of),
+              weighted_mean_of(t, c, f1_of), support);
     dt_json_end_object(j);
     free(c);
 }
@@ -197,5 +192,4 @@ const dt_metric dt_metric_balanced_accuracy = {.of = DT_OF_CLASSES, .report = re
 const dt_metric dt_metric_macro_f1 = {.of = OF, .report = report_macro_f1};
 const dt_metric dt_metric_weighted_f1 = {.of = OF, .report = report_weighted_f1};
 const dt_metric dt_metric_exact_match = {.of = DT_OF_LABELS, .report = report_exact};
-const dt_metric dt_metric_report = {
-    .of = OF, .no_best = true, .most_out = 1000, .report = report_all};
+const dt_metric dt_metric_report = {.of = OF, .no_best = true, .most_out = 1000, .report = report_all};

@@ -7,5 +7,4 @@ static void report(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_result_add(out, "loss", sum / (double)t->n);
 }
 
-const dt_metric dt_metric_loss = {
-    .of = DT_OF_LOSS, .lower_is_better = true, .by_default = true, .report = report};
+const dt_metric dt_metric_loss = {.of = DT_OF_LOSS, .lower_is_better = true, .by_default = true, .report = report};

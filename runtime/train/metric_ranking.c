@@ -42,8 +42,7 @@ static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t) {
     dt_eval_occurs *out = dt_xcalloc((size_t)t->n_out + 1, sizeof *out);
     for (int64_t i = 0; i < t->n && (t->labels || t->targets); i++)
-        for (int64_t k = 0; k < t->n_out; k++)
-            *(dt_eval_is_true(t, i, k) ? &out[k].is : &out[k].is_not) = true;
+        for (int64_t k = 0; k < t->n_out; k++) *(dt_eval_is_true(t, i, k) ? &out[k].is : &out[k].is_not) = true;
     return out;
 }
 
@@ -58,8 +57,7 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
     for (int64_t k = 0; k < t->n_out; k++) {
         if (binary && k != t->positive) continue;
         double roc, pr;
-        for (int64_t i = 0; i < t->n; i++)
-            s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
+        for (int64_t i = 0; i < t->n; i++) s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
         find_areas(s, t->n, &roc, &pr);
         const double area = of_roc ? roc : pr;
         if (whole[k].is && (!of_roc || whole[k].is_not)) sum += area, n++;
@@ -94,8 +92,7 @@ void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds) {
     double *p = dt_eval_probabilities(t);
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     for (int64_t k = 0; k < t->n_out; k++) {
-        for (int64_t i = 0; i < t->n; i++)
-            s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
+        for (int64_t i = 0; i < t->n; i++) s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
         thresholds[k] = best_threshold(s, t->n);
     }
     free(s);
@@ -104,8 +101,7 @@ void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds) {
 
 void dt_eval_write_thresholds(const dt_eval_table *t, dt_eval_result *out, dt_json *j) {
     dt_json_begin_object(j, "thresholds");
-    for (int64_t k = 0; k < t->n_out; k++)
-        dt_json_real(j, dt_eval_name(t, k, out), t->thresholds[k]);
+    for (int64_t k = 0; k < t->n_out; k++) dt_json_real(j, dt_eval_name(t, k, out), t->thresholds[k]);
     dt_json_end_object(j);
 }
 

@@ -21,8 +21,7 @@ static int compare_floats(const void *a, const void *b) {
 }
 
 // The rank-sum statistic (Mann-Whitney U) over both sorted lists.
-static double area(const float *genuine, int64_t n_genuine, const float *impostor,
-                   int64_t n_impostor) {
+static double area(const float *genuine, int64_t n_genuine, const float *impostor, int64_t n_impostor) {
     int64_t below = 0, not_above = 0;
     double wins = 0.0;
     for (int64_t i = 0; i < n_genuine; i++) {
@@ -34,13 +33,11 @@ static double area(const float *genuine, int64_t n_genuine, const float *imposto
 }
 
 // Walks thresholds upward: false rejects grow, false accepts fall; the crossing is interpolated linearly.
-static double equal_error(const float *genuine, int64_t n_genuine, const float *impostor,
-                          int64_t n_impostor) {
+static double equal_error(const float *genuine, int64_t n_genuine, const float *impostor, int64_t n_impostor) {
     int64_t g = 0, m = 0;
     double frr = 0.0, far = 1.0;
     while (g < n_genuine || m < n_impostor) {
-        float t = g < n_genuine && (m >= n_impostor || genuine[g] <= impostor[m]) ? genuine[g]
-                                                                                  : impostor[m];
+        float t = g < n_genuine && (m >= n_impostor || genuine[g] <= impostor[m]) ? genuine[g] : impostor[m];
         while (g < n_genuine && genuine[g] <= t) g++;
         while (m < n_impostor && impostor[m] <= t) m++;
         double frr_next = (double)g / (double)n_genuine;
@@ -56,10 +53,8 @@ static double equal_error(const float *genuine, int64_t n_genuine, const float *
     return frr;
 }
 
-void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor,
-                      dt_verification *out) {
-    *out =
-        (dt_verification){.auc = NAN, .eer = NAN, .n_genuine = n_genuine, .n_impostor = n_impostor};
+void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor, dt_verification *out) {
+    *out = (dt_verification){.auc = NAN, .eer = NAN, .n_genuine = n_genuine, .n_impostor = n_impostor};
     if (n_genuine == 0 || n_impostor == 0) return;
     qsort(genuine, (size_t)n_genuine, sizeof *genuine, compare_floats);
     qsort(impostor, (size_t)n_impostor, sizeof *impostor, compare_floats);
@@ -94,18 +89,16 @@ static bool share_a_record(const uint32_t *a, const uint32_t *b, int width) {
     return false;
 }
 
-void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records,
-                          int width, int64_t n, int64_t d, dt_verification *out) {
+void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const uint32_t *records, int width, int64_t n,
+                          int64_t d, dt_verification *out) {
     size_t n_pairs = n > 1 ? (size_t)n * (size_t)(n - 1) / 2 : 0;
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
-    float *scores =
-        dt_xcalloc(n_pairs + 1, sizeof *scores); // genuine from the front, impostor behind
+    float *scores = dt_xcalloc(n_pairs + 1, sizeof *scores); // genuine from the front, impostor behind
     normalize_rows(x, embeddings, n, d);
     int64_t n_genuine = 0, n_impostor = 0;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = i + 1; j < n; j++) {
-            if (records && share_a_record(records + i * width, records + j * width, width))
-                continue;
+            if (records && share_a_record(records + i * width, records + j * width, width)) continue;
             float s = dot(x + i * d, x + j * d, d);
             if (labels[i] == labels[j])
                 scores[n_genuine++] = s;
@@ -123,8 +116,7 @@ static int64_t choose(int64_t n, int64_t *chosen) {
     const dt_rng rng = {0, 0, 0, dt_hash32("eval.pairs")};
     int64_t n_chosen = 0, want = n < PAIR_SAMPLES ? n : PAIR_SAMPLES;
     for (int64_t i = 0; i < n && n_chosen < want; i++)
-        if (dt_rng_below(&rng, (uint32_t)i, (uint32_t)(n - i)) < want - n_chosen)
-            chosen[n_chosen++] = i;
+        if (dt_rng_below(&rng, (uint32_t)i, (uint32_t)(n - i)) < want - n_chosen) chosen[n_chosen++] = i;
     return n_chosen;
 }
 

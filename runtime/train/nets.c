@@ -28,8 +28,8 @@ static int add_phase(dt_phase *phases, int n, int64_t begin, bool joins) {
     return n;
 }
 
-int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales,
-                   int64_t total_steps, int64_t steps_per_epoch) {
+int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales, int64_t total_steps,
+                   int64_t steps_per_epoch) {
     int n = add_phase(phases, 0, 0, true);
     for (int i = 0; i < g->n; i++) {
         dt_param_group *group = &g->items[i];
@@ -38,8 +38,7 @@ int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_
         n = add_phase(phases, n, group->thaw, false);
     }
     for (int i = 0; i < scales->n; i++)
-        n = add_phase(phases, n,
-                      dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
+        n = add_phase(phases, n, dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
     qsort(phases, (size_t)n, sizeof *phases, by_begin);
     return n;
 }
@@ -71,10 +70,8 @@ void dt_phases_apply(const dt_param_groups *g, dt_params *p) {
 // The graph of the parameters that are trained at `step`, and of the scales that have joined then.
 static dt_status build_graph(const dt_open_run *r, bool training, int64_t step, dt_graph **out) {
     const dt_teacher *t = &r->teacher;
-    const dt_model_args teacher = {.config = t->config,
-                                   .step = t->step,
-                                   .total_steps = t->total_steps,
-                                   .steps_per_epoch = t->steps_per_epoch};
+    const dt_model_args teacher = {
+        .config = t->config, .step = t->step, .total_steps = t->total_steps, .steps_per_epoch = t->steps_per_epoch};
     const dt_model_args a = {.config = r->config,
                              .fields = r->fields,
                              .n_fields = r->n_fields,
@@ -91,17 +88,15 @@ static dt_status build_graph(const dt_open_run *r, bool training, int64_t step, 
 }
 
 // The graph that evaluates; q: the layers that it has in int8, NULL: none.
-static dt_status build_eval_graph(const dt_open_run *r, int64_t step, const dt_int8 *q,
-                                  dt_graph **out) {
+static dt_status build_eval_graph(const dt_open_run *r, int64_t step, const dt_int8 *q, dt_graph **out) {
     dt_graph *g = NULL;
     if (q && r->backend->device)
         return dt_config_fail(r->config, "model.int8",
                               "model.int8 is for the CPU: use "
                               "device.kind=cpu, or model.int8=false");
     if (q && r->answers.precision != DT_PRECISION_fp32)
-        return dt_config_fail(
-            r->config, "model.int8",
-            "with model.int8 the other layers are fp32: use train.precision=fp32");
+        return dt_config_fail(r->config, "model.int8",
+                              "with model.int8 the other layers are fp32: use train.precision=fp32");
     DT_TRY(build_graph(r, false, step, &g));
     dt_status st = q ? dt_pass_fuse_residual(g) : DT_OK;
     if (st == DT_OK && q) st = dt_pass_int8(g, q);
@@ -119,16 +114,14 @@ static void list_phases(dt_nets *n, dt_open_run *r) {
     n->n_phases = 1;
     n->phases[0] = (dt_phase){.joins = true, .begin = asked && s->step > 0 ? s->step - 1 : 0};
     if (n->training)
-        n->n_phases =
-            dt_phases_list(n->phases, &r->groups, &r->scales, s->total_steps, s->steps_per_epoch);
+        n->n_phases = dt_phases_list(n->phases, &r->groups, &r->scales, s->total_steps, s->steps_per_epoch);
 }
 
 static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
     dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
     const dt_graph *g = dt_nets_last_evaluated(n).graph;
     for (int i = 0; r->data && r->data->classes && i < n->targets.n; i++)
-        if (n->targets.items[i].field->n_classes > 0)
-            classes[i] = r->data->classes(r->data, n->targets.items[i].index);
+        if (n->targets.items[i].field->n_classes > 0) classes[i] = r->data->classes(r->data, n->targets.items[i].index);
     DT_TRY(dt_metric_choose(&n->metrics, r->config, g, &n->targets, classes));
     if (r->data) DT_TRY(dt_metric_choose_positive(&n->metrics, r->config, &n->targets));
     r->answers.best = dt_best_of_metric(n->metrics.best);
@@ -160,8 +153,8 @@ static dt_status lay_out(dt_nets *n, dt_open_run *r) {
     const bool averages = c->train.ema.has && c->train.ema.value > 0;
     const bool shards = n->training && dt_run_shards(r);
     const dt_net net = n->training ? dt_nets_trained(n) : dt_nets_last_evaluated(n);
-    DT_TRY(dt_params_lay_out(&n->params, net.graph, r->backend,
-                             n->training && !shards ? o->n_slots : 0, r->replicas->n_flats));
+    DT_TRY(dt_params_lay_out(&n->params, net.graph, r->backend, n->training && !shards ? o->n_slots : 0,
+                             r->replicas->n_flats));
     if (shards) shard(n->params, r, o->n_slots);
     if (n->training && averages) dt_params_add_average(n->params);
     if (n->training && o->factored) dt_params_add_factored(n->params);
@@ -172,8 +165,7 @@ static dt_status lay_out(dt_nets *n, dt_open_run *r) {
 }
 
 static dt_plan_opts plan_opts(const dt_open_run *r) {
-    return (dt_plan_opts){.threads = r->answers.replica_threads,
-                          .n_replicas = r->replicas->n_replicas};
+    return (dt_plan_opts){.threads = r->answers.replica_threads, .n_replicas = r->replicas->n_replicas};
 }
 
 static dt_status make_plans(dt_nets *n, dt_open_run *r) {
@@ -314,15 +306,13 @@ static dt_status check_sync_bn(const dt_open_run *r) {
     const int n_micro = dt_run_n_micro(r);
     if (!r->config->model.sync_bn) return DT_OK;
     if (dt_run_is_elastic(r))
-        return dt_config_fail(
-            r->config, key,
-            "%s makes results depend on the number of ranks, and run.reproducible "
-            "is elastic: take a larger train.micro_batch, or "
-            "run.reproducible=resume",
-            key);
-    if (r->replicas->n_replicas > 1)
         return dt_config_fail(r->config, key,
-                              "%s is between ranks of one replica each: leave device.replicas out",
+                              "%s makes results depend on the number of ranks, and run.reproducible "
+                              "is elastic: take a larger train.micro_batch, or "
+                              "run.reproducible=resume",
+                              key);
+    if (r->replicas->n_replicas > 1)
+        return dt_config_fail(r->config, key, "%s is between ranks of one replica each: leave device.replicas out",
                               key);
     if (n_micro % r->comm->world_size)
         return dt_config_fail(r->config, key,
@@ -343,14 +333,12 @@ static bool is_read(const dt_nets *n, bool teacher, const dt_field_info *f) {
     for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
         const dt_node *x = &g->nodes[id];
         bool wanted = false;
-        for (int k = 0; k < x->n_out && !x->dead; k++)
-            wanted |= x->out[k] != DT_NONE && needed[x->out[k]];
+        for (int k = 0; k < x->n_out && !x->dead; k++) wanted |= x->out[k] != DT_NONE && needed[x->out[k]];
         for (int k = 0; k < x->n_in && wanted; k++)
             if (x->in[k] != DT_NONE) needed[x->in[k]] = true;
     }
     for (dt_value v = 0; v < g->n_values && !found; v++)
-        found =
-            needed[v] && g->values[v].kind == DT_V_INPUT && strcmp(g->values[v].name, f->name) == 0;
+        found = needed[v] && g->values[v].kind == DT_V_INPUT && strcmp(g->values[v].name, f->name) == 0;
     free(needed);
     const dt_value own = teacher ? dt_graph_find(trained, f->name) : DT_NONE;
     for (dt_node_id id = 0; id < trained->n_nodes && own != DT_NONE; id++)
@@ -368,9 +356,7 @@ static void warn_of_fields(const dt_nets *n, const dt_open_run *r) {
     for (int i = 0; r->data && r->data->unvalidated && i < n->targets.n; i++) {
         const dt_field_info *f = n->targets.items[i].field;
         const int without =
-            f->n_classes > 0
-                ? r->data->unvalidated(r->data, n->targets.items[i].index, names, sizeof names)
-                : 0;
+            f->n_classes > 0 ? r->data->unvalidated(r->data, n->targets.items[i].index, names, sizeof names) : 0;
         if (without > 0)
             dt_warn_alike("field %s: %d of %d classes have no sample in the validation part (%s): "
                           "no metric there sees them; data.split.stratify: COLUMN divides each "
@@ -383,22 +369,19 @@ static void warn_of_training(const dt_nets *n, const dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_graph *g = dt_nets_trained(n).graph;
     const int64_t total = r->record.total_steps;
-    const int64_t warmup =
-        dt_amount_steps(c->train.schedule.warmup, total, r->record.steps_per_epoch);
+    const int64_t warmup = dt_amount_steps(c->train.schedule.warmup, total, r->record.steps_per_epoch);
     double bytes;
     warn_of_fields(n, r);
     if (r->data && warmup > total)
         dt_warn_alike("train.schedule.warmup: %lld steps, and the run has %lld: the learning rate "
                       "ends at %.3g, below train.optimizer.lr",
-                      (long long)warmup, (long long)total,
-                      c->train.optimizer.lr * (double)total / (double)warmup);
+                      (long long)warmup, (long long)total, c->train.optimizer.lr * (double)total / (double)warmup);
     if (g->recompute.bytes_before && dt_cnode_size(c->train.recompute) == 1 &&
         dt_config_parse_bytes(dt_cnode_str(dt_cnode_item(c->train.recompute, 0)), &bytes) &&
         (double)g->recompute.bytes_after > bytes)
         dt_warn_alike("train.recompute: %s: the activations of a micro-batch take about %.1f MiB "
                       "at least (%.1f MiB without): lower train.micro_batch",
-                      dt_cnode_str(dt_cnode_item(c->train.recompute, 0)),
-                      (double)g->recompute.bytes_after / 1048576.0,
+                      dt_cnode_str(dt_cnode_item(c->train.recompute, 0)), (double)g->recompute.bytes_after / 1048576.0,
                       (double)g->recompute.bytes_before / 1048576.0);
 }
 
@@ -408,12 +391,10 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
     *n = (dt_nets){.training = training};
     if (training) DT_TRY(dt_resolve_check_training(c, r->backend));
     if (training && c->model.int8)
-        return dt_config_fail(
-            c, "model.int8",
-            "model.int8 is set by dtrain quantize, of a run that was trained without");
+        return dt_config_fail(c, "model.int8",
+                              "model.int8 is set by dtrain quantize, of a run that was trained without");
     if (training) DT_TRY(dt_agree_shared(r->comm, check_sync_bn(r)));
-    DT_TRY(dt_agree_shared(r->comm,
-                           dt_targets_read(&n->targets, c, r->fields, r->n_fields, training)));
+    DT_TRY(dt_agree_shared(r->comm, dt_targets_read(&n->targets, c, r->fields, r->n_fields, training)));
     if (r->answers.precision == DT_PRECISION_auto && r->backend->choose_precision)
         DT_TRY(choose_precision(r, training));
     if (r->replicas_open) DT_TRY(find_least_room(r, &room));
@@ -489,8 +470,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
 }
 
 // Without timing engines for sizes that are not taken.
-static dt_status search_untimed(dt_open_run *r, const int *sizes, int n, int *chosen,
-                                size_t *least) {
+static dt_status search_untimed(dt_open_run *r, const int *sizes, int n, int *chosen, size_t *least) {
     const dt_device *d = r->backend->device;
     if (d && d->size_only) DT_TRY(d->size_only(r->backend, true));
     const dt_status st = search_sizes(r, sizes, n, chosen, least);
@@ -567,8 +547,7 @@ dt_status dt_nets_add_int8(dt_nets *n, dt_open_run *r, const dt_int8 *q, dt_net 
     return DT_OK;
 }
 
-dt_infer_opts dt_nets_infer_opts(const dt_nets *n, const dt_open_run *r, dt_net net,
-                                 dt_team *team) {
+dt_infer_opts dt_nets_infer_opts(const dt_nets *n, const dt_open_run *r, dt_net net, dt_team *team) {
     return (dt_infer_opts){.comm = r->comm,
                            .graph = net.graph,
                            .plan = net.plan,

@@ -33,8 +33,8 @@ typedef struct dt_phase {
 enum { DT_MAX_PHASES = DT_MAX_THAWS + DT_MAX_SCALES };
 
 // Sets the groups' steps and lists the phases in order, without graphs and plans. Returns how many.
-int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales,
-                   int64_t total_steps, int64_t steps_per_epoch);
+int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales, int64_t total_steps,
+                   int64_t steps_per_epoch);
 // Gives each parameter the factors and the step of its group.
 void dt_phases_apply(const dt_param_groups *g, dt_params *p);
 

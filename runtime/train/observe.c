@@ -8,8 +8,7 @@
 #include <stdlib.h>
 
 enum { N_BINS = 2048, N_TRIES = 100 };
-static const float LEAST =
-    1e-30f; // what stays below counts as 0: the inverse of its scale is no float
+static const float LEAST = 1e-30f; // what stays below counts as 0: the inverse of its scale is no float
 
 typedef struct observed {
     bool wanted, negative, bad;
@@ -85,9 +84,7 @@ void dt_observer_look(void *ctx, const dt_batch *b, dt_value v, const float *x) 
 dt_status dt_observer_begin_bins(dt_observer *o) {
     for (int v = 0; v < o->g->n_values; v++) {
         observed *s = &o->values[v];
-        if (s->bad)
-            return dt_fail(DT_E_DATA, "'%s' is not finite: there are no scales for int8",
-                           o->g->values[v].name);
+        if (s->bad) return dt_fail(DT_E_DATA, "'%s' is not finite: there are no scales for int8", o->g->values[v].name);
         if (s->wanted) s->bins = dt_xcalloc(N_BINS, sizeof *s->bins);
     }
     return DT_OK;
@@ -98,8 +95,7 @@ static double cut_percentile(const observed *s, double percentile) {
     for (int k = 0; k < N_BINS; k++) all += s->bins[k];
     for (int k = 0; k < N_BINS; k++) {
         below += s->bins[k];
-        if ((double)below >= (double)all * percentile / 100)
-            return (double)s->most * (k + 1) / N_BINS;
+        if ((double)below >= (double)all * percentile / 100) return (double)s->most * (k + 1) / N_BINS;
     }
     return (double)s->most;
 }
@@ -123,8 +119,7 @@ static double cut_mse(const observed *s, double levels) {
     return best;
 }
 
-int dt_observer_scales(const dt_observer *o, dt_observe how, double percentile,
-                       dt_int8_value **out) {
+int dt_observer_scales(const dt_observer *o, dt_observe how, double percentile, dt_int8_value **out) {
     int n = 0;
     *out = dt_xcalloc((size_t)o->g->n_values + 1, sizeof **out);
     for (int v = 0; v < o->g->n_values; v++) {
@@ -135,8 +130,8 @@ int dt_observer_scales(const dt_observer *o, dt_observe how, double percentile,
                            : how == DT_OBSERVE_minmax     ? (double)s->most
                            : how == DT_OBSERVE_percentile ? cut_percentile(s, percentile)
                                                           : cut_mse(s, levels);
-        (*out)[n++] = (dt_int8_value){
-            .name = o->g->values[v].name, .scale = (float)(cut / levels), .negative = s->negative};
+        (*out)[n++] =
+            (dt_int8_value){.name = o->g->values[v].name, .scale = (float)(cut / levels), .negative = s->negative};
     }
     return n;
 }
@@ -159,9 +154,7 @@ float *dt_observe_weights(const dt_params *p, const dt_graph *g, const dt_node *
     for (int64_t o = 0; o < n_out; o++) {
         float most = 0, gain = 1;
         for (int64_t i = 0; i < each; i++) most = fmaxf(most, fabsf(w[o * each + i]));
-        if (fold)
-            gain = find(p, g, a->conv2d.bn_scale)[o] /
-                   sqrtf(find(p, g, a->conv2d.bn_var)[o] + a->conv2d.bn_eps);
+        if (fold) gain = find(p, g, a->conv2d.bn_scale)[o] / sqrtf(find(p, g, a->conv2d.bn_var)[o] + a->conv2d.bn_eps);
         most *= fabsf(gain);
         scales[o] = most > 1e-30f ? most / 127 : 1;
     }

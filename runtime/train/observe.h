@@ -30,8 +30,7 @@ void dt_observer_look(void *o, const dt_batch *b, dt_value v, const float *x);
 // Between the runs. DT_E_DATA naming a value that is not finite.
 dt_status dt_observer_begin_bins(dt_observer *o);
 // percentile: of 100. Returns how many; *out on the heap, names borrowed from the graph.
-int dt_observer_scales(const dt_observer *o, dt_observe how, double percentile,
-                       dt_int8_value **out);
+int dt_observer_scales(const dt_observer *o, dt_observe how, double percentile, dt_int8_value **out);
 
 // Scales of a layer's weight, one for each output channel: its largest magnitude / 127, batch norm folded in. Heap.
 float *dt_observe_weights(const dt_params *p, const dt_graph *g, const dt_node *layer);

@@ -53,12 +53,11 @@ static predict_mean *mean_create(const dt_predict_column *columns, int n_columns
     m->why = dt_xcalloc((size_t)n_samples + 1, sizeof *m->why);
     for (int i = 0; i < n_columns; i++) {
         const int64_t n = columns[i].n, stride = SUMS + 2 * n;
-        m->each[i] =
-            (mean_column){.n = n,
-                          .stride = stride,
-                          .sums = dt_xcalloc((size_t)(n_samples * stride) + 1, sizeof(double)),
-                          .value = dt_xcalloc((size_t)n, sizeof(double)),
-                          .variance = dt_xcalloc((size_t)n, sizeof(double))};
+        m->each[i] = (mean_column){.n = n,
+                                   .stride = stride,
+                                   .sums = dt_xcalloc((size_t)(n_samples * stride) + 1, sizeof(double)),
+                                   .value = dt_xcalloc((size_t)n, sizeof(double)),
+                                   .variance = dt_xcalloc((size_t)n, sizeof(double))};
     }
     return m;
 }
@@ -82,8 +81,7 @@ static double surprise(double p) {
 static double entropy(const dt_predict_column *c, const double *p) {
     double h = 0;
     for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_CLASSES; k++) h += surprise(p[k]);
-    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++)
-        h += surprise(p[k]) + surprise(1 - p[k]);
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++) h += surprise(p[k]) + surprise(1 - p[k]);
     return h;
 }
 
@@ -97,8 +95,7 @@ static double mean_of(const predict_mean *m, int column, int64_t k, const double
 }
 
 // Adds the prediction `value` of a pass for a target: its element k is element map[k] of the column.
-static void mean_add(predict_mean *m, int64_t sample, int column, const double *value,
-                     const int32_t *map) {
+static void mean_add(predict_mean *m, int64_t sample, int column, const double *value, const int32_t *map) {
     const mean_column *e = &m->each[column];
     double *sums = e->sums + sample * e->stride;
     const double h = entropy(&m->columns[column], value);
@@ -171,9 +168,7 @@ typedef struct predictor {
 
 static dt_predicts kind_of(const dt_target *t) {
     const dt_loss_row *loss = &dt_losses[t->loss];
-    return loss->softmax        ? DT_PREDICTS_CLASSES
-           : loss->gives_labels ? DT_PREDICTS_LABELS
-                                : DT_PREDICTS_NUMBERS;
+    return loss->softmax ? DT_PREDICTS_CLASSES : loss->gives_labels ? DT_PREDICTS_LABELS : DT_PREDICTS_NUMBERS;
 }
 
 static char *name_of(const dt_target *t, int64_t k) {
@@ -208,8 +203,7 @@ static void take_target(predicted *e, const float *x) {
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
         e->value[k] = dt_eval_sigmoid((double)x[k] / e->temperature);
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
-        e->value[k] =
-            dt_losses[e->t->loss].exponent ? exp((double)x[k]) : dt_field_value(f, k, (double)x[k]);
+        e->value[k] = dt_losses[e->t->loss].exponent ? exp((double)x[k]) : dt_field_value(f, k, (double)x[k]);
 }
 
 static dt_status put(predictor *p, const dt_predict_row *row) {
@@ -225,11 +219,9 @@ static dt_status check_key(const predictor *p, int64_t i) {
     if (a == b || !a->key || !a->records) return DT_OK;
     const int n = a->records(a, p->r->split, i, ours);
     bool same = n == b->records(b, p->r->split, i, theirs);
-    for (int k = 0; same && k < n; k++)
-        same = strcmp(a->key(a, ours[k], &path), b->key(b, theirs[k], &path)) == 0;
+    for (int k = 0; same && k < n; k++) same = strcmp(a->key(a, ours[k], &path), b->key(b, theirs[k], &path)) == 0;
     return same ? DT_OK
-                : dt_fail(DT_E_DATA, "the runs read other records of the set: from sample %lld on",
-                          (long long)i);
+                : dt_fail(DT_E_DATA, "the runs read other records of the set: from sample %lld on", (long long)i);
 }
 
 // Why there is no prediction, or NULL.
@@ -254,8 +246,7 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     predictor *p = ctx;
     dt_predict_row row = {.index = s->index};
     if (p->mean) DT_TRY(check_key(p, s->index));
-    for (int i = 0; i < p->n && !s->why; i++)
-        take_target(&p->each[i], s->output[p->each[i].output]);
+    for (int i = 0; i < p->n && !s->why; i++) take_target(&p->each[i], s->output[p->each[i].output]);
     row.why = judge(p, s);
     if (p->mean && row.why) mean_fail(p->mean, s->index, row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
@@ -279,8 +270,7 @@ static dt_status make_infer(predictor *p, bool augment) {
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
         e->output = o.n_outputs;
-        o.outputs[o.n_outputs++] =
-            dt_target_logits(&p->asked.nets.targets, e->t, e->text, sizeof e->text);
+        o.outputs[o.n_outputs++] = dt_target_logits(&p->asked.nets.targets, e->t, e->text, sizeof e->text);
     }
     p->embedding = p->r->embeddings ? o.n_outputs : -1;
     if (p->embedding >= 0) o.outputs[o.n_outputs++] = "embedding";
@@ -298,8 +288,7 @@ static dt_status match_names(predictor *p, int i) {
         return dt_fail(DT_E_USAGE,
                        "run %s predicts %s (%lld), and run %s %s (%lld): an ensemble "
                        "predicts the same",
-                       run_name(p->first), a->field, (long long)a->n, run_name(p), b->field,
-                       (long long)b->n);
+                       run_name(p->first), a->field, (long long)a->n, run_name(p), b->field, (long long)b->n);
     for (int64_t k = 0; k < b->n; k++) {
         int64_t at = 0;
         while (b->name && at < a->n && strcmp(a->name[at], b->name[k]) != 0) at++;
@@ -346,9 +335,8 @@ static dt_status check_member(predictor *p) {
     const int64_t here = run->data->n_samples(run->data, p->r->split);
     const dt_dataset *first = p->first->asked.run.data;
     if (here != first->n_samples(first, p->r->split))
-        return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld",
-                       run_name(p), (long long)here, run_name(p->first),
-                       (long long)first->n_samples(first, p->r->split));
+        return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld", run_name(p), (long long)here,
+                       run_name(p->first), (long long)first->n_samples(first, p->r->split));
     return DT_OK;
 }
 
@@ -359,8 +347,7 @@ static dt_status read_calibration(predictor *p, int i) {
     const bool labels = e->kind == DT_PREDICTS_LABELS;
     if (!labels && e->t->field->n_classes == 0) return DT_OK;
     double *own = dt_xcalloc((size_t)dt_target_n_out(e->t), sizeof *own);
-    const dt_status st = dt_calibration_read(run->config, run->record.step, e->t, &e->temperature,
-                                             labels ? own : NULL);
+    const dt_status st = dt_calibration_read(run->config, run->record.step, e->t, &e->temperature, labels ? own : NULL);
     for (int64_t k = 0; k < dt_target_n_out(e->t); k++)
         p->first->each[i].thresholds[e->map[k]] += own[k] / p->n_members;
     free(own);
@@ -379,8 +366,7 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
     dt_status st = DT_OK;
     char *nothing = NULL;
     for (int i = 0; i < p->n; i++) p->each[i].temperature = 1;
-    for (int i = 0; i < p->n && st == DT_OK && dt_run_is_root(run); i++)
-        st = read_calibration(p, i);
+    for (int i = 0; i < p->n && st == DT_OK && dt_run_is_root(run); i++) st = read_calibration(p, i);
     DT_TRY(dt_agree_result(run->comm, st, &nothing));
     return make_infer(p, run->config->data.augment != NULL);
 }
@@ -402,17 +388,16 @@ static void close_member(predictor *p, dt_status st) {
 
 static dt_status open_output(predictor *p, int n_passes) {
     const dt_open_run *run = &p->asked.run;
-    const dt_predict_format f = {
-        .path = p->r->out,
-        .split = p->r->split,
-        .columns = p->columns,
-        .n_columns = p->n,
-        .top = p->r->top,
-        .logits = p->r->logits,
-        .deviates = n_passes > 1,
-        .n_embedding = p->embedding >= 0 ? dt_infer_output_size(p->infer, p->embedding) : 0,
-        .data = run->data,
-        .n_samples = run->data->n_samples(run->data, p->r->split)};
+    const dt_predict_format f = {.path = p->r->out,
+                                 .split = p->r->split,
+                                 .columns = p->columns,
+                                 .n_columns = p->n,
+                                 .top = p->r->top,
+                                 .logits = p->r->logits,
+                                 .deviates = n_passes > 1,
+                                 .n_embedding = p->embedding >= 0 ? dt_infer_output_size(p->infer, p->embedding) : 0,
+                                 .data = run->data,
+                                 .n_samples = run->data->n_samples(run->data, p->r->split)};
     dt_status st = dt_run_is_root(run) ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
     char *nothing = NULL;
     DT_TRY(dt_agree_result(run->comm, st, &nothing));
@@ -438,8 +423,8 @@ static dt_status run_changed(predictor *p, const char *change) {
     dt_infer_destroy(p->infer);
     p->infer = NULL;
     const dt_batch_memory memory = dt_backend_batch_memory(run->backend);
-    dt_status st = run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL,
-                                       run->record.classes, &data);
+    dt_status st =
+        run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL, run->record.classes, &data);
     if (st == DT_OK) st = make_infer(p, true);
     if (st == DT_OK) st = run_passes(p, data);
     if (data) data->close(data);
@@ -468,8 +453,7 @@ static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
     // rows are fewer than records
     const dt_open_run *run = &p->asked.run;
-    if (dt_run_is_root(run) && run->config->data.where)
-        dt_info("data: %s", run->data->describe(run->data));
+    if (dt_run_is_root(run) && run->config->data.where) dt_info("data: %s", run->data->describe(run->data));
     DT_TRY(open_output(p, n * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
     DT_TRY(run_member(p));
     DT_TRY(run_others(p, members, n));
@@ -486,8 +470,8 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     dt_status st = predict(&p, members, n);
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && p.n_bad > 0)
-        dt_warn("%lld sample%s could not be read or predicted: the rows say why",
-                (long long)p.n_bad, p.n_bad == 1 ? "" : "s");
+        dt_warn("%lld sample%s could not be read or predicted: the rows say why", (long long)p.n_bad,
+                p.n_bad == 1 ? "" : "s");
     mean_destroy(p.mean);
     close_member(&p, st);
     return st;
@@ -505,8 +489,7 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
     const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
     for (int64_t k = 0; k < n; k++) {
         const double mean = p->mean->why[sample] ? NAN : mean_of(p->mean, i, k, sums);
-        const double q =
-            fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
+        const double q = fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
         const double number = (mean - dt_field_mean(e->t->field, k)) / dt_field_std(e->t->field, k);
         if (isnan(mean))
             out[k] = NAN;
@@ -525,8 +508,7 @@ static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
                 metrics->wanted[k][i] = false;
                 dropped = true;
             }
-    if (dropped)
-        dt_warn_alike("metrics of pairs are left out: several runs have no embedding in common");
+    if (dropped) dt_warn_alike("metrics of pairs are left out: several runs have no embedding in common");
 }
 
 static dt_status evaluate(predictor *p, const dt_eval_request *q) {
@@ -538,8 +520,7 @@ static dt_status evaluate(predictor *p, const dt_eval_request *q) {
     dt_status st = dt_asked_evaluator(a, NULL, "eval", &e);
     if (st == DT_OK) {
         for (int i = 0; i < p->n; i++)
-            if (p->each[i].kind == DT_PREDICTS_LABELS)
-                dt_evaluator_set_thresholds(e, i, p->each[i].thresholds);
+            if (p->each[i].kind == DT_PREDICTS_LABELS) dt_evaluator_set_thresholds(e, i, p->each[i].thresholds);
         dt_evaluator_set_combine(e, combine, p);
         st = dt_evaluator_run(e, a->run.data, q->split, true, &result);
     }

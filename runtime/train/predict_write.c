@@ -43,11 +43,9 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
                        "%s: no Parquet: write .csv, then in Python pandas.read_csv(\"out.csv\")"
                        ".to_parquet(\"out.parquet\")",
                        path);
-    if (f == UNKNOWN)
-        return dt_fail(DT_E_USAGE, "%s: the extension says the format: .csv, .jsonl or .npy", path);
+    if (f == UNKNOWN) return dt_fail(DT_E_USAGE, "%s: the extension says the format: .csv, .jsonl or .npy", path);
     if (f != NPY) return DT_OK;
-    if (logits && embedding)
-        return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
+    if (logits && embedding) return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
     if (n_columns > 1 && !embedding)
         return dt_fail(DT_E_USAGE,
                        "%s holds one array, and the run has %d targets: take .csv or "
@@ -61,8 +59,8 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
 static dt_status flush(dt_predict_writer *w) {
     fflush(w->rows);
     const bool is_file = w->file.path != NULL;
-    dt_status st = dt_io_write(is_file ? w->file.fd : STDOUT_FILENO,
-                               is_file ? w->file.path : "stdout", w->text, w->n_text);
+    dt_status st =
+        dt_io_write(is_file ? w->file.fd : STDOUT_FILENO, is_file ? w->file.path : "stdout", w->text, w->n_text);
     rewind(w->rows);
     return st;
 }
@@ -81,8 +79,7 @@ static void put_value(FILE *out, const dt_predict_column *c, int64_t k, double v
 
 // "<field>.<name>", or the field alone where it has one number.
 static void put_title(FILE *out, const dt_predict_column *c, const char *infix, int64_t k) {
-    char *text = c->name ? dt_xprintf("%s%s.%s", c->field, infix, c->name[k])
-                         : dt_xprintf("%s%s", c->field, infix);
+    char *text = c->name ? dt_xprintf("%s%s.%s", c->field, infix, c->name[k]) : dt_xprintf("%s%s", c->field, infix);
     putc(',', out);
     dt_text_print_cell(out, text);
     free(text);
@@ -101,10 +98,8 @@ static int n_listed(const dt_predict_writer *w, const dt_predict_column *c) {
 
 static void put_deviation_titles(FILE *out, const dt_predict_column *c) {
     static const char *const OF_CLASSES[] = {"variance", "entropy", "mutual_information"};
-    for (int64_t k = 0; k < c->n && c->kind != DT_PREDICTS_CLASSES; k++)
-        put_title(out, c, ".variance", k);
-    for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++)
-        put_plain_title(out, c, OF_CLASSES[k]);
+    for (int64_t k = 0; k < c->n && c->kind != DT_PREDICTS_CLASSES; k++) put_title(out, c, ".variance", k);
+    for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++) put_plain_title(out, c, OF_CLASSES[k]);
 }
 
 static void put_titles(dt_predict_writer *w, int n_records) {
@@ -124,8 +119,7 @@ static void put_titles(dt_predict_writer *w, int n_records) {
             free(text);
             free(rank);
         }
-        for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
-            put_title(out, c, "", k);
+        for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++) put_title(out, c, "", k);
         if (c->kind == DT_PREDICTS_LABELS) put_plain_title(out, c, "predicted");
         for (int64_t k = 0; w->f.logits && k < c->n; k++) put_title(out, c, ".logit", k);
         if (w->f.deviates) put_deviation_titles(out, c);
@@ -153,8 +147,7 @@ static int records_of(const dt_predict_writer *w, int64_t index, uint32_t of[DT_
 static void put_predicted(FILE *out, const dt_predict_column *c, const double *p) {
     char *text = dt_xstrdup("");
     for (int64_t k = 0; p && k < c->n; k++)
-        if (p[k] >= c->thresholds[k])
-            dt_xappend(&text, "%s%s", *text ? "|" : "", c->name ? c->name[k] : c->field);
+        if (p[k] >= c->thresholds[k]) dt_xappend(&text, "%s%s", *text ? "|" : "", c->name ? c->name[k] : c->field);
     putc(',', out);
     dt_text_print_cell(out, text);
     free(text);
@@ -183,17 +176,14 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
         }
         for (int64_t k = 0; !classes && k < c->n; k++) put_value(out, c, k, p ? p[k] : NAN);
         if (c->kind == DT_PREDICTS_LABELS) put_predicted(out, c, p);
-        for (int64_t k = 0; w->f.logits && k < c->n; k++)
-            put_number(out, p ? (double)r->logits[i][k] : NAN);
-        for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++)
-            put_number(out, p ? r->variance[i][k] : NAN);
+        for (int64_t k = 0; w->f.logits && k < c->n; k++) put_number(out, p ? (double)r->logits[i][k] : NAN);
+        for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++) put_number(out, p ? r->variance[i][k] : NAN);
         if (!w->f.deviates || !classes) continue;
         put_number(out, p ? r->variance[i][w->order[0]] : NAN);
         put_number(out, p ? r->entropy[i] : NAN);
         put_number(out, p ? r->information[i] : NAN);
     }
-    for (int64_t k = 0; k < w->f.n_embedding; k++)
-        put_number(out, r->why ? NAN : (double)r->embedding[k]);
+    for (int64_t k = 0; k < w->f.n_embedding; k++) put_number(out, r->why ? NAN : (double)r->embedding[k]);
     putc(',', out);
     dt_text_print_cell(out, r->why ? r->why : "");
     putc('\n', out);
@@ -221,8 +211,7 @@ static void put_json_number(dt_json *j, const char *key, double v) {
     put_json_digits(j, key, 9, v);
 }
 
-static void put_json_value(dt_json *j, const dt_predict_column *c, const char *key, int64_t k,
-                           double v) {
+static void put_json_value(dt_json *j, const dt_predict_column *c, const char *key, int64_t k, double v) {
     put_json_digits(j, key, digits_of(c, k), v);
 }
 
@@ -287,8 +276,7 @@ static void put_json(dt_predict_writer *w, const dt_predict_row *r) {
         dt_json_string(j, PATHS[i], path);
     }
     for (int i = 0; i < w->f.n_columns && !r->why; i++) put_json_target(w, r, i);
-    if (w->f.n_embedding && !r->why)
-        put_json_numbers(j, "embedding", r->embedding, w->f.n_embedding);
+    if (w->f.n_embedding && !r->why) put_json_numbers(j, "embedding", r->embedding, w->f.n_embedding);
     if (r->why) dt_json_string(j, "error", r->why);
     dt_json_end_object(j);
     dt_json_newline(j);
@@ -312,8 +300,7 @@ static bool is_wide(const dt_predict_writer *w) {
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 static void put_npy_header(dt_predict_writer *w) {
     char text[192];
-    const int n = snprintf(text, sizeof text,
-                           "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
+    const int n = snprintf(text, sizeof text, "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
                            is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
     const int pad = 64 - (10 + n + 1) % 64, n_all = n + pad % 64 + 1;
     fwrite("\x93NUMPY\1\0", 1, 8, w->rows);
@@ -329,8 +316,7 @@ static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
                          : w->f.logits      ? (double)r->logits[0][k]
                                             : r->value[0][k];
         const float rounded = (float)v;
-        is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows)
-                   : fwrite(&rounded, sizeof rounded, 1, w->rows);
+        is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
     }
 }
 
@@ -360,8 +346,7 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
     w->order = dt_xcalloc((size_t)f->top + 1, sizeof *w->order);
     dt_json_init(&w->json);
     if (f->path) st = dt_io_begin(&w->file, f->path);
-    if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text)))
-        st = dt_fail(DT_E_INTERNAL, "out of memory");
+    if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text))) st = dt_fail(DT_E_INTERNAL, "out of memory");
     if (st != DT_OK) {
         dt_io_end(&w->file, st);
         destroy(w);

@@ -30,11 +30,7 @@
 
 #include <stdio.h>
 
-typedef enum dt_predicts {
-    DT_PREDICTS_CLASSES,
-    DT_PREDICTS_LABELS,
-    DT_PREDICTS_NUMBERS
-} dt_predicts;
+typedef enum dt_predicts { DT_PREDICTS_CLASSES, DT_PREDICTS_LABELS, DT_PREDICTS_NUMBERS } dt_predicts;
 
 // What is written of a target.
 typedef struct dt_predict_column {

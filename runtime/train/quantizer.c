@@ -70,8 +70,7 @@ static dt_status observe(quantizer *q) {
         st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);
     }
-    if (st == DT_OK)
-        q->q.n_values = dt_observer_scales(seen, q->r->how, q->r->percentile, &q->q.values);
+    if (st == DT_OK) q->q.n_values = dt_observer_scales(seen, q->r->how, q->r->percentile, &q->q.values);
     dt_infer_destroy(f);
     dt_observer_destroy(seen);
     return st;
@@ -105,16 +104,13 @@ static dt_status compare(quantizer *q, dt_net net, double *error) {
     o.limit = ERROR_SAMPLES;
     q->first = net.graph == q->fp32.graph;
     for (int t = 0; t < targets->n; t++)
-        o.outputs[o.n_outputs++] =
-            dt_target_logits(targets, &targets->items[t], names[t], sizeof names[t]);
+        o.outputs[o.n_outputs++] = dt_target_logits(targets, &targets->items[t], names[t], sizeof names[t]);
     q->n_outputs = o.n_outputs;
     q->at = 0;
     q->noise = q->signal = 0;
     DT_TRY(dt_infer_create(&f, &o));
-    for (int k = 0; k < o.n_outputs && !q->outputs; k++)
-        q->width += q->size[k] = dt_infer_output_size(f, k);
-    if (!q->outputs)
-        q->outputs = dt_xcalloc((size_t)(ERROR_SAMPLES * q->width) + 1, sizeof *q->outputs);
+    for (int k = 0; k < o.n_outputs && !q->outputs; k++) q->width += q->size[k] = dt_infer_output_size(f, k);
+    if (!q->outputs) q->outputs = dt_xcalloc((size_t)(ERROR_SAMPLES * q->width) + 1, sizeof *q->outputs);
     const dt_status st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, take_outputs, q);
     dt_infer_destroy(f);
     *error = q->signal > 0 ? sqrt(q->noise / q->signal) : 0;
@@ -123,8 +119,7 @@ static dt_status compare(quantizer *q, dt_net net, double *error) {
 
 // Each layer alone in int8; those above the tolerance stay fp32 from then on.
 static dt_status find_errors(quantizer *q) {
-    dt_progress p = {
-        .on = true, .what = "layers", .items = "layers", .total_items = (uint64_t)q->q.n_layers};
+    dt_progress p = {.on = true, .what = "layers", .items = "layers", .total_items = (uint64_t)q->q.n_layers};
     dt_status st = DT_OK;
     dt_net net;
     dt_progress_begin(&p);
@@ -191,26 +186,24 @@ static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
     return st;
 }
 
-static void print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2],
-                         double error, FILE *out) {
+static void print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2], double error, FILE *out) {
     const int batch = dt_run_eval_batch(&q->asked.run);
     const int threads = q->asked.run.answers.replica_threads;
     int n_int8 = 0;
     for (int i = 0; i < q->q.n_layers; i++) n_int8 += q->q.layers[i].weight != NULL;
-    fprintf(out, "%d of %d layers in int8; scales: %s, on %" PRId64 " samples\n", n_int8,
-            q->q.n_layers, DT_WORD_OF(DT_OBSERVE_WORDS, q->r->how), r[0].n_samples);
+    fprintf(out, "%d of %d layers in int8; scales: %s, on %" PRId64 " samples\n", n_int8, q->q.n_layers,
+            DT_WORD_OF(DT_OBSERVE_WORDS, q->r->how), r[0].n_samples);
     fprintf(out, "%-24s %12s %12s\n", "", "fp32", "int8");
     for (int i = 0; i < r[0].n_values; i++)
         dt_text_printf(out, "%-24s %12.5g %12.5g\n", r[0].values[i].name, r[0].values[i].value,
                        dt_eval_result_get(&r[1], r[0].values[i].name));
-    fprintf(out, "%-24s %12.4g %12.4g  %.2f times, batches of %d on %d thread%s\n", "samples/s",
-            rate[0], rate[1], rate[1] / rate[0], batch, threads, threads == 1 ? "" : "s");
+    fprintf(out, "%-24s %12.4g %12.4g  %.2f times, batches of %d on %d thread%s\n", "samples/s", rate[0], rate[1],
+            rate[1] / rate[0], batch, threads, threads == 1 ? "" : "s");
     fprintf(out, "%-24s %12s %12.3g\n", "error of the outputs", "", error);
     if (n_int8 < q->q.n_layers)
         fprintf(out, "kept in fp32, as the error of each alone is above %g:\n", q->r->tolerance);
     for (int i = 0; i < q->q.n_layers; i++)
-        if (!q->q.layers[i].weight)
-            dt_text_printf(out, "  %-40s %.3g\n", q->q.layers[i].name, q->errors[i]);
+        if (!q->q.layers[i].weight) dt_text_printf(out, "  %-40s %.3g\n", q->q.layers[i].name, q->errors[i]);
 }
 
 // ---- the new run -----------------------------------------------------------------------------------
@@ -260,8 +253,7 @@ static dt_status write_run(const quantizer *q) {
     dt_int8_build(&q->q, q->errors, step, &j);
     dt_status st = dt_ckpt_find_in_run(r->dir, q->r->which, &there, &from);
     if (st == DT_OK && there != step)
-        st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", r->dir,
-                     dt_run_which(r));
+        st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", r->dir, dt_run_which(r));
     if (st == DT_OK) st = dt_io_mkdir_all(out);
     if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
     if (st == DT_OK) st = write_text(out, "int8.json", j.data);
@@ -281,8 +273,7 @@ static dt_status write_run(const quantizer *q) {
 // ---- all -------------------------------------------------------------------------------------------
 
 static dt_status check_request(const dt_trainer_args *a) {
-    if (a->comm->world_size > 1)
-        return dt_fail(DT_E_USAGE, "dtrain quantize is one process: without mpirun");
+    if (a->comm->world_size > 1) return dt_fail(DT_E_USAGE, "dtrain quantize is one process: without mpirun");
     if (a->config->model.int8)
         return dt_fail(DT_E_USAGE, "run %s is quantised already: take the run that it was made of",
                        a->config->run.name);
@@ -293,12 +284,10 @@ static dt_status find_layers(quantizer *q) {
     const dt_open_run *r = &q->asked.run;
     double nothing;
     if (r->backend->device)
-        return dt_config_fail(r->config, "device.kind",
-                              "int8 is computed on the CPU only: use device.kind=cpu");
+        return dt_config_fail(r->config, "device.kind", "int8 is computed on the CPU only: use device.kind=cpu");
     q->fp32 = dt_nets_last_evaluated(&q->asked.nets);
     list_layers(q);
-    if (q->q.n_layers == 0)
-        return dt_fail(DT_E_USAGE, "the network has no convolution or linear layer");
+    if (q->q.n_layers == 0) return dt_fail(DT_E_USAGE, "the network has no convolution or linear layer");
     DT_TRY(observe(q));
     return compare(q, q->fp32, &nothing);
 }

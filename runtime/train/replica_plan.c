@@ -12,16 +12,15 @@
 
 static int by_order(const void *x, const void *y) {
     const dt_tree_action *a = x, *b = y;
-    return a->order != b->order ? (a->order > b->order) - (a->order < b->order)
-                                : (int)a->kind - (int)b->kind;
+    return a->order != b->order ? (a->order > b->order) - (a->order < b->order) : (int)a->kind - (int)b->kind;
 }
 
 // The actions of one replica. Those up to its last micro-batch are its own; the others become transfers of the rank.
 static dt_status plan_replica(dt_replica_plan *p, int replica) {
     dt_replica_share *share = &p->replicas[replica];
     int n = 0, n_flats = 0;
-    DT_TRY(dt_tree_plan(&share->actions, &n, &n_flats, p->rank * p->n_replicas + replica,
-                        p->world_size * p->n_replicas, p->n_micro));
+    DT_TRY(dt_tree_plan(&share->actions, &n, &n_flats, p->rank * p->n_replicas + replica, p->world_size * p->n_replicas,
+                        p->n_micro));
     share->first_flat = p->n_flats;
     p->n_flats += n_flats;
     p->transfers = dt_xrealloc(p->transfers, sizeof(dt_tree_action) * (size_t)(p->n_transfers + n));
@@ -74,17 +73,14 @@ dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro) {
                    (long long)world_size, (long long)n_micro, (long long)n_micro);
 }
 
-dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size,
-                                 int n_replicas, int n_micro) {
+dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size, int n_replicas,
+                                 int n_micro) {
     DT_TRY(dt_replica_plan_check_ranks(world_size, n_micro));
     if (n_replicas > n_micro / world_size) n_replicas = n_micro / world_size;
     if (n_replicas < 1) n_replicas = 1;
     dt_replica_plan *p = dt_xcalloc(1, sizeof *p);
-    *p = (dt_replica_plan){.elastic = elastic,
-                           .rank = rank,
-                           .world_size = world_size,
-                           .n_replicas = n_replicas,
-                           .n_micro = n_micro};
+    *p = (dt_replica_plan){
+        .elastic = elastic, .rank = rank, .world_size = world_size, .n_replicas = n_replicas, .n_micro = n_micro};
     p->replicas = dt_xcalloc((size_t)n_replicas, sizeof *p->replicas);
     for (int l = 0; l < n_replicas; l++) {
         int replica = rank * n_replicas + l;
@@ -109,8 +105,8 @@ dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, 
 bool dt_replica_plan_has_buckets(const dt_replica_plan *p, bool tree) {
     const int each = p->n_micro / p->world_size;
     if (p->world_size * p->n_replicas == 1) return false;
-    return !p->elastic || (tree && p->world_size > 1 && p->n_micro % p->world_size == 0 &&
-                           (each & (each - 1)) == 0 && each % p->n_replicas == 0);
+    return !p->elastic || (tree && p->world_size > 1 && p->n_micro % p->world_size == 0 && (each & (each - 1)) == 0 &&
+                           each % p->n_replicas == 0);
 }
 
 int dt_replica_plan_merges(const dt_replica_plan *p, dt_tree_merge **out) {
@@ -121,8 +117,8 @@ int dt_replica_plan_merges(const dt_replica_plan *p, dt_tree_merge **out) {
         int i = share->n_actions;
         while (share->actions[i - 1].kind == DT_TREE_ADD) i--;
         for (; i < share->n_actions; i++)
-            (*out)[n++] = (dt_tree_merge){share->first_flat + share->actions[i].a,
-                                          share->first_flat + share->actions[i].b};
+            (*out)[n++] =
+                (dt_tree_merge){share->first_flat + share->actions[i].a, share->first_flat + share->actions[i].b};
     }
     for (int k = 1; k < p->n_replicas; k *= 2)
         for (int l = 0; l < p->n_replicas; l += 2 * k)

@@ -30,8 +30,7 @@ typedef struct dt_replica_plan {
     int rank, world_size, n_replicas, n_micro;
     int n_flats; // of this rank
     dt_replica_share *replicas;
-    dt_tree_action
-        *transfers; // elastic: ADD, SEND, RECV with flat buffers of the rank; peer: a rank
+    dt_tree_action *transfers; // elastic: ADD, SEND, RECV with flat buffers of the rank; peer: a rank
     int n_transfers;
     int *micros; // this rank's, in the order in which its replicas want them
     int n_rank_micros;
@@ -40,8 +39,8 @@ typedef struct dt_replica_plan {
 // DT_E_USAGE when more ranks are there than micro-batches, naming what fits.
 dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro);
 // n_replicas is lowered to what n_micro allows (n_micro / world_size). DT_E_USAGE as check_ranks.
-dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size,
-                                 int n_replicas, int n_micro);
+dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size, int n_replicas,
+                                 int n_micro);
 // Whether gradients are summed by buckets. tree: the comm sums by the tree (dt_comm.sums_by_tree).
 bool dt_replica_plan_has_buckets(const dt_replica_plan *p, bool tree);
 // elastic, with buckets: what is left to add in this rank when its replicas have computed their last leaves. Heap; how many.

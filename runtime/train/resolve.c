@@ -52,12 +52,9 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
     if (sharing < 1) sharing = 1;
     int cores = dt_usable_cores();
     *out = cores / sharing > 0 ? cores / sharing : 1;
-    if (comm->rank == 0 && dt_launcher_rank() >= 0 && CPU_COUNT(&mine.mask) == 1 &&
-        sysconf(_SC_NPROCESSORS_ONLN) > 1)
-        dt_warn("this rank is bound to one core of %ld: %s gives it more",
-                sysconf(_SC_NPROCESSORS_ONLN),
-                is_by_srun() ? "srun --cpus-per-task=N"
-                             : "mpirun --bind-to none (or --map-by slot:PE=N)");
+    if (comm->rank == 0 && dt_launcher_rank() >= 0 && CPU_COUNT(&mine.mask) == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1)
+        dt_warn("this rank is bound to one core of %ld: %s gives it more", sysconf(_SC_NPROCESSORS_ONLN),
+                is_by_srun() ? "srun --cpus-per-task=N" : "mpirun --bind-to none (or --map-by slot:PE=N)");
     return DT_OK;
 }
 
@@ -69,17 +66,15 @@ static int at_least_one(int n) {
     return n > 0 ? n : 1;
 }
 
-void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size,
-                       const dt_resolved *stored) {
+void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size, const dt_resolved *stored) {
     bool replicas_given = !c->device.replicas.is_auto;
     bool threads_given = !c->device.threads.is_auto;
     int most = at_least_one(n_micro / world_size);
     if (replicas_given) r->replicas = (int)dt_answer(c->device.replicas);
     if (is_elastic(c)) {
-        r->replica_threads = stored ? stored->replica_threads
-                             : replicas_given && threads_given
-                                 ? at_least_one(r->threads / r->replicas)
-                                 : 1;
+        r->replica_threads = stored                            ? stored->replica_threads
+                             : replicas_given && threads_given ? at_least_one(r->threads / r->replicas)
+                                                               : 1;
         if (!replicas_given) r->replicas = at_least_one(r->threads / r->replica_threads);
         if (r->replicas > most) r->replicas = most;
         return;
@@ -92,16 +87,14 @@ void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int worl
 const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
     const bool replicas_given = !c->device.replicas.is_auto;
     if (!c->device.threads.is_auto && r->threads != dt_answer(c->device.threads)) return "threads";
-    if (r->replicas > (replicas_given ? dt_answer(c->device.replicas) : r->threads))
-        return "replicas";
+    if (r->replicas > (replicas_given ? dt_answer(c->device.replicas) : r->threads)) return "replicas";
     // an elastic run keeps replica_threads on a machine of fewer threads
     const bool kept = is_elastic(c) && (replicas_given || r->replicas == 1);
     const int64_t global = c->train.global_batch;
     if (r->micro_batch < 1 || global % r->micro_batch ||
         (!c->train.micro_batch.is_auto && r->micro_batch != dt_answer(c->train.micro_batch)))
         return "micro_batch";
-    return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads"
-                                                                                : NULL;
+    return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads" : NULL;
 }
 
 // Whether the stored answers are those to this config, which run.resume=force may have changed.
@@ -119,9 +112,7 @@ dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm
     DT_TRY(share_of_cores(comm, &share));
     r.device = stored ? stored->device : c->device.kind;
     const bool same = stored && !is_elastic(c) && stored_world_size == comm->world_size;
-    r.threads = !c->device.threads.is_auto ? (int)dt_answer(c->device.threads)
-                : same                     ? stored->threads
-                                           : share;
+    r.threads = !c->device.threads.is_auto ? (int)dt_answer(c->device.threads) : same ? stored->threads : share;
     if (same && answers_of(stored, c, at_least_one(n_micro / comm->world_size))) {
         r.replicas = stored->replicas;
         r.replica_threads = stored->replica_threads;
@@ -143,23 +134,20 @@ static dt_status check_shard(const dt_config *c) {
     if (c->train.shard == DT_SHARD_none) return DT_OK;
     if (is_elastic(c)) why = "is for run.reproducible: resume or off, not elastic";
     if (dt_value_or(c->train.clip_agc, 0) > 0)
-        why =
-            "cannot clip by train.clip_agc, as a row may have several owners; train.clip_norm and "
-            "train.clip_value it can";
+        why = "cannot clip by train.clip_agc, as a row may have several owners; train.clip_norm and "
+              "train.clip_value it can";
     if (dt_optimizers[c->train.optimizer.name].factored)
-        why =
-            "has nothing to divide with this optimizer, whose state is a row and a column of each "
-            "tensor; the others keep moments";
+        why = "has nothing to divide with this optimizer, whose state is a row and a column of each "
+              "tensor; the others keep moments";
     return why ? dt_config_fail(c, "train.shard", "train.shard: optimizer %s", why) : DT_OK;
 }
 
 dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
     DT_TRY(check_shard(c));
     if (c->device.hold_input && !b->device)
-        return dt_config_fail(
-            c, "device.hold_input",
-            "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
-            "where the loader left it: leave the key out, or train on a GPU");
+        return dt_config_fail(c, "device.hold_input",
+                              "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
+                              "where the loader left it: leave the key out, or train on a GPU");
     if (c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 && is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "
@@ -167,21 +155,19 @@ dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
     return DT_OK;
 }
 
-dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm,
-                               const dt_backend *b, const dt_resolved *stored) {
+dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm, const dt_backend *b,
+                               const dt_resolved *stored) {
     dt_precision p = c->train.precision;
     if (p == DT_PRECISION_auto)
-        p = stored ? stored->precision
-            : b->supports_dtype(b, DT_BF16)
-                ? b->choose_precision ? DT_PRECISION_auto : DT_PRECISION_bf16
-                : DT_PRECISION_fp32;
+        p = stored                          ? stored->precision
+            : b->supports_dtype(b, DT_BF16) ? b->choose_precision ? DT_PRECISION_auto : DT_PRECISION_bf16
+                                            : DT_PRECISION_fp32;
     if (p == DT_PRECISION_fp16 && !b->device)
         dt_warn("train.precision: fp16 is imitated on the CPU, for trying out its loss scaling: it "
                 "computes in fp32 and rounds each step's gradient to fp16");
     if (p == DT_PRECISION_bf16 && !b->computes_dtype(b, DT_BF16))
-        return dt_config_fail(
-            c, "train.precision",
-            "bf16 needs a CPU with AVX-512 or a GPU; this is %s: use fp32 or auto", b->describe(b));
+        return dt_config_fail(c, "train.precision",
+                              "bf16 needs a CPU with AVX-512 or a GPU; this is %s: use fp32 or auto", b->describe(b));
     out->precision = p;
     DT_TRY(comm->broadcast_bytes(comm, &out->precision, sizeof out->precision, 0));
     if (out->precision == DT_PRECISION_bf16 && !b->supports_dtype(b, DT_BF16))
@@ -240,6 +226,5 @@ void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r) {
     answer all[7];
     const int n = list_answers(r, all);
     for (int i = 0; i < n; i++)
-        if (dt_config_is_auto(old, all[i].key) && !dt_config_is_auto(given, all[i].key))
-            set_answer(old, &all[i]);
+        if (dt_config_is_auto(old, all[i].key) && !dt_config_is_auto(given, all[i].key)) set_answer(old, &all[i]);
 }

@@ -21,8 +21,7 @@
 
 int dt_run_n_micro(const dt_open_run *r) {
     const int n = dt_run_global_batch(r) / r->answers.micro_batch;
-    const bool more =
-        r->request.use == DT_RUN_ASKED && n < r->comm->world_size; // there are no steps
+    const bool more = r->request.use == DT_RUN_ASKED && n < r->comm->world_size; // there are no steps
     return more ? r->comm->world_size : n;
 }
 
@@ -44,9 +43,7 @@ dt_comm *dt_run_flat_comm(const dt_open_run *r) {
 }
 
 const char *dt_run_which(const dt_open_run *r) {
-    return r->request.which                        ? r->request.which
-           : r->record.best_step == r->record.step ? "best"
-                                                   : "latest";
+    return r->request.which ? r->request.which : r->record.best_step == r->record.step ? "best" : "latest";
 }
 
 int64_t dt_run_bucket_bytes(const dt_open_run *r, bool device) {
@@ -105,8 +102,8 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     DT_TRY(dt_param_groups_read(&r->groups, c));
     if (q->use != DT_RUN_TRAINED) return DT_OK;
     dt_replica_plan *probe = NULL; // more ranks than micro-batches
-    const dt_status st = dt_replica_plan_create(&probe, false, r->comm->rank, r->comm->world_size,
-                                                1, dt_run_n_micro(r));
+    const dt_status st =
+        dt_replica_plan_create(&probe, false, r->comm->rank, r->comm->world_size, 1, dt_run_n_micro(r));
     dt_replica_plan_destroy(probe);
     return st;
 }
@@ -115,8 +112,7 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
 
 static dt_status resolve_threads(dt_open_run *r) {
     const dt_resolved *stored = r->resumed ? &r->record.resolved : NULL;
-    DT_TRY(dt_resolve_threads(&r->answers, r->config, r->comm, dt_run_n_micro(r), stored,
-                              r->record.world_size));
+    DT_TRY(dt_resolve_threads(&r->answers, r->config, r->comm, dt_run_n_micro(r), stored, r->record.world_size));
     omp_set_num_threads(r->answers.replica_threads);
     return DT_OK;
 }
@@ -124,8 +120,7 @@ static dt_status resolve_threads(dt_open_run *r) {
 // device.winograd: auto takes the value that the run began with.
 static bool allows_winograd(const dt_open_run *r) {
     const dt_config *old = r->record.config;
-    return r->config->device.winograd != DT_WINOGRAD_off &&
-           !(old && old->device.winograd == DT_WINOGRAD_off);
+    return r->config->device.winograd != DT_WINOGRAD_off && !(old && old->device.winograd == DT_WINOGRAD_off);
 }
 
 // A device divides its own work, and needs a comm for its memory.
@@ -139,9 +134,8 @@ static dt_status open_device(dt_open_run *r) {
     r->answers.replicas = 1;
     if (r->comm->world_size == 1) return DT_OK;
     DT_TRY(dt_agree_devices(r->comm, r->backend));
-    return dt_comm_create_nccl(
-        &r->device_comm, r->backend, r->comm, !dt_run_is_elastic(r) && c->device.capture,
-        dt_run_shards(r), dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
+    return dt_comm_create_nccl(&r->device_comm, r->backend, r->comm, !dt_run_is_elastic(r) && c->device.capture,
+                               dt_run_shards(r), dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
 }
 
 // Builds of the same version differ: of what runs here, in 32 bits. 0: it cannot be read.
@@ -149,8 +143,7 @@ static unsigned hash_program(void) {
     enum { MOST_PROGRAM = 1 << 30 };
     char *program = NULL;
     size_t n = 0;
-    if (dt_io_read_file(&program, &n, "/proc/self/exe", MOST_PROGRAM, DT_E_STORAGE) != DT_OK)
-        dt_error_clear();
+    if (dt_io_read_file(&program, &n, "/proc/self/exe", MOST_PROGRAM, DT_E_STORAGE) != DT_OK) dt_error_clear();
     const uint64_t hash = program ? dt_hash64(program, n) : 0;
     free(program);
     return (unsigned)hash;
@@ -161,10 +154,8 @@ static dt_status compare_ranks(dt_open_run *r) {
     (void)dt_failpoint("choices");
     if (r->comm->world_size == 1) return DT_OK;
     const bool off = r->config->run.reproducible == DT_REPRODUCIBLE_off;
-    char *environment = off ? dt_xstrdup("any environment")
-                            : dt_record_environment(r->backend->describe(r->backend));
-    char *text =
-        dt_xprintf("%s, dtrain %s (build %08x)", environment, r->args.version, hash_program());
+    char *environment = off ? dt_xstrdup("any environment") : dt_record_environment(r->backend->describe(r->backend));
+    char *text = dt_xprintf("%s, dtrain %s (build %08x)", environment, r->args.version, hash_program());
     const dt_status st = dt_agree_environment(r->comm, text, dt_run_is_elastic(r));
     free(text);
     free(environment);
@@ -193,8 +184,7 @@ static dt_status open_backend(dt_open_run *r) {
     DT_TRY(compare_ranks(r));
     // with another version of the library the numbers of engines mean other engines
     described = r->backend->describe(r->backend);
-    if (r->record.engines && r->backend->choices &&
-        dt_record_same_environment(&r->record, described))
+    if (r->record.engines && r->backend->choices && dt_record_same_environment(&r->record, described))
         r->backend->take_choices(r->backend, r->record.engines);
     return open_device(r);
 }
@@ -215,8 +205,8 @@ static dt_status open_data(dt_open_run *r) {
     const bool logs = r->request.use == DT_RUN_TRAINED;
     const dt_batch_memory memory = dt_backend_batch_memory(r->backend);
     char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
-    const dt_status st = r->args.open_data(r->args.ctx, r->config, &memory, r->answers.workers,
-                                           skip_log, r->record.classes, &r->data);
+    const dt_status st =
+        r->args.open_data(r->args.ctx, r->config, &memory, r->answers.workers, skip_log, r->record.classes, &r->data);
     free(skip_log);
     DT_TRY(st);
     DT_TRY(dt_agree_data(r->comm, r->data));
@@ -227,8 +217,7 @@ static dt_status open_data(dt_open_run *r) {
         const dt_field_info *f = &r->fields[i];
         measured |= f->normalize_auto;
         if (f->normalize_auto)
-            dt_config_set_moments(r->config, i, f->mean, f->std,
-                                  (int)dt_shape_elements(&f->sample_shape));
+            dt_config_set_moments(r->config, i, f->mean, f->std, (int)dt_shape_elements(&f->sample_shape));
     }
     if (measured) DT_TRY(compare_moments(r));
     if (!r->record.classes) r->record.classes = dt_class_names_text(r->fields, r->n_fields);
@@ -238,16 +227,15 @@ static dt_status open_data(dt_open_run *r) {
 // Whether micro-batches are divided as in the checkpoint, whose bits depend on it.
 static bool keeps_replicas(const dt_open_run *r) {
     const dt_resolved *was = &r->record.resolved;
-    return r->resumed && r->record.world_size == r->comm->world_size &&
-           was->replicas == r->answers.replicas &&
+    return r->resumed && r->record.world_size == r->comm->world_size && was->replicas == r->answers.replicas &&
            was->replica_threads == r->answers.replica_threads;
 }
 
 static dt_status make_replicas(dt_open_run *r, int n) {
     dt_replica_plan_destroy(r->replicas);
     r->replicas = NULL;
-    DT_TRY(dt_replica_plan_create(&r->replicas, dt_run_is_elastic(r), r->comm->rank,
-                                  r->comm->world_size, n, dt_run_n_micro(r)));
+    DT_TRY(dt_replica_plan_create(&r->replicas, dt_run_is_elastic(r), r->comm->rank, r->comm->world_size, n,
+                                  dt_run_n_micro(r)));
     r->answers.replicas = r->replicas->n_replicas;
     return DT_OK;
 }
@@ -288,8 +276,8 @@ static dt_status open_parts(dt_open_run *r) {
         r->backend->supports_dtype(r->backend, dt_resolved_dtype(&r->record.resolved)))
         was = &r->record.resolved; // as the run evaluates itself
     DT_TRY(dt_resolve_precision(&r->answers, c, r->comm, r->backend, was));
-    r->replicas_open = r->backend->set_threads && c->device.replicas.is_auto &&
-                       (dt_run_is_elastic(r) || !keeps_replicas(r));
+    r->replicas_open =
+        r->backend->set_threads && c->device.replicas.is_auto && (dt_run_is_elastic(r) || !keeps_replicas(r));
     if (c->train.micro_batch.is_auto) {
         // The one question that a run asks of its nets: replicas, batches and the record below are of this size, and
         // only plans tell what fits.
@@ -308,22 +296,20 @@ static dt_status check_within(const dt_open_run *r) {
     static const char bn[] = "eval.recalibrate_bn";
     const int64_t total = r->record.total_steps;
     if (dt_value_or(r->config->eval.recalibrate_bn, 0) > total)
-        return dt_config_fail(r->config, bn,
-                              "%s takes the run's first steps, of which there are %lld", bn,
+        return dt_config_fail(r->config, bn, "%s takes the run's first steps, of which there are %lld", bn,
                               (long long)total);
     for (int i = 0; i < r->scales.n; i++) {
         const dt_scale_item *x = &r->scales.items[i];
         const int64_t from = dt_amount_steps(x->from, total, r->record.steps_per_epoch);
         if (x->joins && from >= total)
             return dt_config_fail(r->config, "model.scales",
-                                  "model.scales: %d joins at step %lld, and the run has %lld",
-                                  x->side, (long long)from, (long long)total);
+                                  "model.scales: %d joins at step %lld, and the run has %lld", x->side, (long long)from,
+                                  (long long)total);
     }
     return DT_OK;
 }
 
-#define FAR_BYTES                                                                                  \
-    "images of bytes have values in 0..1 here, as ToTensor makes them: divide mean and std by 255"
+#define FAR_BYTES "images of bytes have values in 0..1 here, as ToTensor makes them: divide mean and std by 255"
 
 // What a training that begins is refused for, and one that began before is not.
 static dt_status check_fields(const dt_open_run *r) {
@@ -339,10 +325,8 @@ static dt_status check_fields(const dt_open_run *r) {
         if (far && begins) return dt_config_fail(r->config, key, "%s: " FAR_BYTES, key);
         if (far) dt_warn_alike("%s: " FAR_BYTES, key);
         if (begins && f->n_classes == 1)
-            return dt_fail(DT_E_USAGE,
-                           "field %s has only the class '%s'%s: there is nothing to learn", f->name,
-                           one ? one : "0",
-                           r->config->data.where ? " in the records of data.where" : "");
+            return dt_fail(DT_E_USAGE, "field %s has only the class '%s'%s: there is nothing to learn", f->name,
+                           one ? one : "0", r->config->data.where ? " in the records of data.where" : "");
     }
     return DT_OK;
 }
@@ -391,17 +375,15 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     if (r->data) DT_TRY(check_fields(r));
     if (q->use != DT_RUN_ASKED) return r->data ? measure(r) : DT_OK;
     if (r->data->n_samples(r->data, q->split) > 0) return DT_OK;
-    return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split",
-                   dt_split_name(q->split));
+    return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", dt_split_name(q->split));
 }
 
 void dt_run_close(dt_open_run *r, dt_status st) {
-    const dt_error_kept first = dt_error_keep(); // the outcome stands; a failure here is logged
+    const dt_error_kept first = dt_error_keep();                 // the outcome stands; a failure here is logged
     if (r->ckpt && st != DT_E_PEER) dt_ckpt_mirror_end(r->ckpt); // else the network may be at fault
     if (r->ckpt) dt_ckpt_close(r->ckpt);
     if (r->data) r->data->close(r->data);
-    if (r->device_comm && (st == DT_OK || r->comm->shared_failure) &&
-        r->device_comm->finalize(r->device_comm) != DT_OK)
+    if (r->device_comm && (st == DT_OK || r->comm->shared_failure) && r->device_comm->finalize(r->device_comm) != DT_OK)
         dt_warn("at the end of the run: %s", dt_error_message());
     dt_comm_destroy_nccl(r->device_comm);
     dt_replica_plan_destroy(r->replicas);

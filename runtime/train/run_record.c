@@ -162,8 +162,7 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     int id = DT_N_METRICS - 1;
-    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), read_text(&inner, "best")) != 0)
-        id--;
+    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), read_text(&inner, "best")) != 0) id--;
     if (id < 0 && !inner.bad) inner.bad = "best";
     out->best = dt_best_of_metric((dt_metric_id)id);
     if (inner.bad && !r->bad) r->bad = inner.bad;
@@ -194,18 +193,16 @@ static void read_history(reader *r, dt_run_record *s) {
 dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text) {
     json_error_t error;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (!root)
-        return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
+    if (!root) return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
     reader r = {root, NULL};
     dt_record_init(s);
     int64_t format = read_int(&r, "format");
     if (!r.bad && format != 1) {
         json_decref(root);
-        return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one",
-                       where, (long long)format);
+        return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one", where,
+                       (long long)format);
     }
-    if (json_object_get(root, "networks"))
-        s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
+    if (json_object_get(root, "networks")) s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
     s->step = read_within(&r, "step", 0, INT64_MAX / 2);
     s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
     s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);
@@ -229,8 +226,7 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     const char *config = read_text(&r, "config");
     dt_status st = DT_OK;
     if (r.bad)
-        st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range",
-                     where, r.bad);
+        st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);
     else if (dt_config_parse(&s->config, where, config, strlen(config), NULL, 0) != DT_OK)
         st = dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     json_decref(root);
@@ -247,9 +243,7 @@ static dt_status check_config(const dt_run_record *s, const char *where) {
                        "by default, avg_pool left padding out. Train it anew, with `pad: same` and "
                        "`count_include_pad: false` where that matters; model.init takes weights",
                        where);
-    return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where,
-                         bad)
-               : DT_OK;
+    return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where, bad) : DT_OK;
 }
 
 dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, char **text) {
@@ -259,8 +253,8 @@ dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, cha
     dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
     if (st == DT_OK) st = dt_record_parse(s, path, *text);
     if (st == DT_OK && s->step != step)
-        st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path,
-                     (long long)s->step, (long long)step);
+        st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path, (long long)s->step,
+                     (long long)step);
     if (st == DT_OK) st = check_config(s, path);
     if (st != DT_OK) dt_record_fini(s);
     free(path);

@@ -27,10 +27,8 @@ typedef struct dt_eval_point {
 } dt_eval_point;
 // Whether an evaluation's value is better than the best so far by more than min_delta: a number always is, where there is no
 // best yet; NaN and infinity never are.
-static inline bool dt_eval_is_better(double value, bool has_best, double best, bool lower_is_better,
-                                     double min_delta) {
-    return isfinite(value) &&
-           (!has_best || (lower_is_better ? best - value : value - best) > min_delta);
+static inline bool dt_eval_is_better(double value, bool has_best, double best, bool lower_is_better, double min_delta) {
+    return isfinite(value) && (!has_best || (lower_is_better ? best - value : value - best) > min_delta);
 }
 
 // What the words of a config's network mean: 0, before they had a number; 1, the defaults of model.layers are PyTorch's.
@@ -45,10 +43,10 @@ typedef struct dt_run_record {
     uint64_t host_layout_hash; // dt_comm.host_layout_hash
     dt_config *config;         // as given, normalize answered: what a resume is compared with
     char *environment;         // backend, ISA, library
-    char *engines; // chosen by timing (dt_backend.choices); NULL: the backend chooses none
-    char *version; // of dtrain
-    char *classes; // JSON (class_names.h)
-    double loss;   // of the last step that was not skipped
+    char *engines;             // chosen by timing (dt_backend.choices); NULL: the backend chooses none
+    char *version;             // of dtrain
+    char *classes;             // JSON (class_names.h)
+    double loss;               // of the last step that was not skipped
     uint64_t data_fingerprint;
     uint64_t teacher; // hash of the weights of train.teacher; 0: there is none
     int64_t metrics_offset;

@@ -33,11 +33,10 @@ dt_status dt_run_take_best(dt_open_run *r) {
     // a step beyond those evaluated is evaluated again, and becomes the best again
     if (step > was) return DT_OK;
     if (s->best_step < 0)
-        dt_warn("step %lld was the best and is not on disk: the next evaluation is the best",
-                (long long)was);
+        dt_warn("step %lld was the best and is not on disk: the next evaluation is the best", (long long)was);
     else
-        dt_warn("step %lld was the best and is not on disk: step %lld is the best again",
-                (long long)was, (long long)step);
+        dt_warn("step %lld was the best and is not on disk: step %lld is the best again", (long long)was,
+                (long long)step);
     return DT_OK;
 }
 
@@ -77,14 +76,12 @@ static dt_status open_directory(dt_open_run *r) {
     return st;
 }
 
-static bool same_rates(const dt_config *old, const dt_config *given, const dt_run_record *s,
-                       int64_t total) {
+static bool same_rates(const dt_config *old, const dt_config *given, const dt_run_record *s, int64_t total) {
     dt_schedule a, b;
     dt_schedule_init(&a, old, s->total_steps, s->steps_per_epoch, false);
     dt_schedule_init(&b, given, total, s->steps_per_epoch, false);
     for (int64_t i = 0; i < s->step; i++)
-        if (dt_schedule_lr(&a, i, s->history, s->n_history) !=
-            dt_schedule_lr(&b, i, s->history, s->n_history))
+        if (dt_schedule_lr(&a, i, s->history, s->n_history) != dt_schedule_lr(&b, i, s->history, s->n_history))
             return false;
     return true;
 }
@@ -113,9 +110,7 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
     const dt_key keys[] = {DT_KEY(train.epochs), DT_KEY(train.max_steps)};
     const char *was, *is;
     const int64_t total = dt_run_steps(given, s->steps_per_epoch);
-    if (total <= s->total_steps || !same_rates(old, given, s, total) ||
-        !same_phases(given, s, total))
-        return false;
+    if (total <= s->total_steps || !same_rates(old, given, s, total) || !same_phases(given, s, total)) return false;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (dt_config_text(given, keys[i]))
             dt_config_set_same(old, keys[i], given);
@@ -130,8 +125,7 @@ static char *align_paths(dt_config *old, const dt_config *given) {
     const struct {
         const char *name;
         dt_key key;
-    } keys[] = {{DT_KEY_NAME(data.path), DT_KEY(data.path)},
-                {DT_KEY_NAME(data.split.file), DT_KEY(data.split.file)}};
+    } keys[] = {{DT_KEY_NAME(data.path), DT_KEY(data.path)}, {DT_KEY_NAME(data.split.file), DT_KEY(data.split.file)}};
     char *moved = NULL;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (!dt_config_moved(old, given, keys[i].name)) continue;
@@ -151,10 +145,8 @@ static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const ch
     free(r->moved);
     r->moved = align_paths(old, given);
     const char *key = dt_config_first_difference(old, given, DT_KEY_NUMERIC, &was, &is);
-    const bool longer =
-        key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
-    if (mirror && key && !(longer && may_grow(old, given, s)) &&
-        r->config->run.resume != DT_RESUME_force)
+    const bool longer = key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
+    if (mirror && key && !(longer && may_grow(old, given, s)) && r->config->run.resume != DT_RESUME_force)
         st = dt_fail(DT_E_USAGE,
                      "checkpoint.mirror: %s is of another run: %s was %s there and is %s now. Give "
                      "this one a mirror of its own, restore the value, or go on anyway "
@@ -175,10 +167,9 @@ static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const ch
                      "another run (run.name=…), restore the value, or go on anyway "
                      "(run.resume=force)",
                      key, was, is,
-                     longer
-                         ? ", as with the new length the steps that are done would have had other "
-                           "learning rates, or other groups or scales"
-                         : "");
+                     longer ? ", as with the new length the steps that are done would have had other "
+                              "learning rates, or other groups or scales"
+                            : "");
     if (!mirror) r->extended = key && st == DT_OK;
     dt_config_destroy(old);
     dt_config_destroy(given);
@@ -240,8 +231,7 @@ static dt_status look_into_mirror(dt_open_run *r, dt_status st, int64_t *step) {
 static dt_status begin_mirror(dt_open_run *r, int64_t step) {
     if (!r->config->checkpoint.mirror) return DT_OK;
     char *mirror = mirror_of(r->config);
-    const dt_status st =
-        dt_ckpt_mirror_begin(r->ckpt, mirror, r->config->checkpoint.mirror_wait, step);
+    const dt_status st = dt_ckpt_mirror_begin(r->ckpt, mirror, r->config->checkpoint.mirror_wait, step);
     free(mirror);
     return st;
 }
@@ -281,8 +271,7 @@ static dt_status find_results(dt_open_run *r) {
         if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK &&
             step_of_results(text) == r->record.step) {
             finished = 1;
-            dt_info("%s is finished: %lld steps. Another run: run.name=…", r->dir,
-                    (long long)r->record.step);
+            dt_info("%s is finished: %lld steps. Another run: run.name=…", r->dir, (long long)r->record.step);
             dt_eval_result_print(text, r->config->metrics.print_confusion, r->args.results);
         }
         free(text);
@@ -301,8 +290,7 @@ static dt_status find_asked(const dt_open_run *r, int64_t *step, char **path) {
     dt_ckpt *k = NULL;
     dt_status st = dt_ckpt_open(&k, &o, true);
     if (st == DT_OK) st = dt_ckpt_find(k, r->request.which, step, path);
-    if (st == DT_OK && *step < 0)
-        st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
+    if (st == DT_OK && *step < 0) st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
     if (k) dt_ckpt_close(k);
     free(dir);
     return st;
@@ -336,8 +324,7 @@ static dt_status read_int8(dt_open_run *r) {
     size_t n = 0;
     dt_status st = dt_run_is_root(r) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
     st = dt_agree_result(r->comm, st, &text);
-    if (st == DT_OK)
-        st = dt_agree_shared(r->comm, dt_int8_parse(&r->int8, path, text, r->record.step));
+    if (st == DT_OK) st = dt_agree_shared(r->comm, dt_int8_parse(&r->int8, path, text, r->record.step));
     free(text);
     free(path);
     return st;
@@ -367,9 +354,7 @@ dt_status dt_run_read_teacher(dt_open_run *r) {
     if (comm->rank == 0) {
         st = find_teacher(config->train.teacher, &step, &t->folder);
         if (st == DT_OK) st = dt_record_read(&state, t->folder, step, &text);
-        if (st != DT_OK)
-            st = dt_fail_context(st, "%s: train.teacher",
-                                 dt_config_where(config, DT_KEY(train.teacher)));
+        if (st != DT_OK) st = dt_fail_context(st, "%s: train.teacher", dt_config_where(config, DT_KEY(train.teacher)));
     }
     st = dt_agree_result(comm, st, &text);
     if (st == DT_OK && comm->rank > 0) st = dt_record_parse(&state, "state.json", text);
@@ -393,8 +378,7 @@ dt_status dt_run_read_record(dt_open_run *r) {
     dt_status st = DT_OK;
     if (dt_run_is_root(r)) st = asked ? read_asked(r, &text) : find_newest(r, &text);
     st = dt_agree_result(r->comm, st, &text);
-    if (st == DT_OK && text && !dt_run_is_root(r))
-        st = dt_record_parse(&r->record, "state.json", text);
+    if (st == DT_OK && text && !dt_run_is_root(r)) st = dt_record_parse(&r->record, "state.json", text);
     r->resumed = st == DT_OK && text && !asked;
     free(text);
     DT_TRY(st);
@@ -414,12 +398,11 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     const bool same = dt_record_same_environment(s, described);
     dt_status st = DT_OK;
     if (!same && elastic)
-        st =
-            dt_fail(DT_E_USAGE,
-                    "this run began on '%s', here is '%s': run.reproducible=elastic promises equal "
-                    "bits, which these do not give. Go on there, or start another run with "
-                    "run.reproducible=resume",
-                    was, now);
+        st = dt_fail(DT_E_USAGE,
+                     "this run began on '%s', here is '%s': run.reproducible=elastic promises equal "
+                     "bits, which these do not give. Go on there, or start another run with "
+                     "run.reproducible=resume",
+                     was, now);
     else if (!same && root)
         dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
                 s->engines && *s->engines ? ", and engines are chosen anew" : "");
@@ -437,10 +420,9 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
         if (r->moved && r->data->hashed)
             dt_info("%s changed: the records are the same by their hashes", r->moved);
         else if (r->moved)
-            dt_warn(
-                "%s changed, and records of this data set have no hashes: their keys, sizes and "
-                "columns are the same, their bytes were not compared",
-                r->moved);
+            dt_warn("%s changed, and records of this data set have no hashes: their keys, sizes and "
+                    "columns are the same, their bytes were not compared",
+                    r->moved);
         return DT_OK;
     }
     if (r->config->run.resume != DT_RESUME_force)

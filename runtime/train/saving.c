@@ -26,10 +26,8 @@ enum { MAX_FAILED_SAVES = 3 }; // in a row: then the run ends, its newest checkp
 static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     if (must_hold) return st;
     if (++t->failed_saves >= MAX_FAILED_SAVES)
-        return dt_fail_context(st, "%d saves in a row could not be written; the last one",
-                               t->failed_saves);
-    dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays",
-            dt_error_message());
+        return dt_fail_context(st, "%d saves in a row could not be written; the last one", t->failed_saves);
+    dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays", dt_error_message());
     t->saved_step = -1;
     if (dt_run_take_best(&t->run) != DT_OK) {
         dt_warn("which checkpoint is the best cannot be seen now: %s", dt_error_message());
@@ -136,25 +134,22 @@ static void write_evidence(const trainer *t, const char *name, dt_json *j) {
 // Evaluates a split with the weights after `step` steps, or with their average. First recalibrates the statistics of
 // batch norms, unless the weights are a checkpoint's (the best ones, tested at the end): a checkpoint has recalibrated
 // statistics. name: of the evaluation in metrics.jsonl.
-static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t step,
-                          dt_activity activity, dt_eval_result *r) {
+static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t step, dt_activity activity,
+                          dt_eval_result *r) {
     const dt_run_record *s = &t->run.record;
     const int64_t n_steps = dt_value_or(t->run.config->eval.recalibrate_bn, 0);
     DT_TRY(trainer_make_evaluator(t, step));
     const dt_activity before = t->metrics ? dt_metrics_activity(t->metrics, activity) : activity;
     dt_status st = dt_state_swap_average(t->state);
-    if (st == DT_OK && step == s->step && n_steps > 0)
-        st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
+    if (st == DT_OK && step == s->step && n_steps > 0) st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
     dt_json evidence;
-    const bool keeps =
-        trainer_is_root(t) && dt_words_have(&t->run.config->metrics.sinks, DT_SINK_report);
+    const bool keeps = trainer_is_root(t) && dt_words_have(&t->run.config->metrics.sinks, DT_SINK_report);
     dt_json_init(&evidence);
     dt_json_begin_object(&evidence, NULL);
     dt_json_int(&evidence, "step", step);
     dt_json_begin_array(&evidence, "targets");
     dt_evaluator_keep_evidence(t->evaluator, keeps ? &evidence : NULL);
-    if (st == DT_OK)
-        st = dt_evaluator_run(t->evaluator, t->run.data, split, split == DT_SPLIT_TEST, r);
+    if (st == DT_OK) st = dt_evaluator_run(t->evaluator, t->run.data, split, split == DT_SPLIT_TEST, r);
     dt_evaluator_keep_evidence(t->evaluator, NULL);
     if (st == DT_OK && keeps) write_evidence(t, name, &evidence);
     dt_json_fini(&evidence);
@@ -172,8 +167,7 @@ static dt_status run_validation(trainer *t) {
     const int64_t step = t->run.record.step;
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, dt_split_name(DT_SPLIT_VAL), step, DT_ACTIVITY_evaluating,
-                    &t->last));
+    DT_TRY(evaluate(t, DT_SPLIT_VAL, dt_split_name(DT_SPLIT_VAL), step, DT_ACTIVITY_evaluating, &t->last));
     t->last_step = step;
     return DT_OK;
 }
@@ -184,8 +178,8 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
     // a value of fewer samples cannot be compared with those of other checkpoints
     const double value = r->n_not_finite ? NAN : dt_eval_result_get(r, t->nets.metrics.best_name);
     if (t->metrics)
-        dt_metrics_eval(t->metrics, dt_split_name(DT_SPLIT_VAL), t->run.record.step, r->values,
-                        r->n_values, dt_eval_result_members(r));
+        dt_metrics_eval(t->metrics, dt_split_name(DT_SPLIT_VAL), t->run.record.step, r->values, r->n_values,
+                        dt_eval_result_members(r));
     DT_TRY(trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
     // a run that goes on has the step's checkpoint, without this evaluation and what it recalibrated
@@ -222,8 +216,8 @@ dt_status trainer_report(trainer *t) {
         dt_json_end_object(j);
         dt_json_newline(j);
     }
-    dt_eval_result_write(&t->last, dt_split_name(DT_SPLIT_VAL),
-                         s->best_step == s->step ? "best and last" : "last", s->step, j);
+    dt_eval_result_write(&t->last, dt_split_name(DT_SPLIT_VAL), s->best_step == s->step ? "best and last" : "last",
+                         s->step, j);
     return DT_OK;
 }
 

@@ -150,8 +150,7 @@ static dt_status measure(profile *p, trainer *t) {
         qsort(commit, STEPS, sizeof *commit, by_value);
         p->commit_s = commit[0] * dt_run_team_threads(&t->run);
         const double n_samples = (double)(last.n_samples - first.n_samples);
-        if (n_samples > 0)
-            p->load_s = (busy_s(&last) - busy_s(&first)) / n_samples * t->run.answers.micro_batch;
+        if (n_samples > 0) p->load_s = (busy_s(&last) - busy_s(&first)) / n_samples * t->run.answers.micro_batch;
         dt_stepper_destroy(t->stepper);
         t->stepper = NULL;
         st = t->source->get(t->source, STEPS + 1, t->run.replicas->micros[0], &batch, &wait_s);
@@ -194,8 +193,7 @@ static double moved_bytes(const dt_graph *g, const dt_value *v, int n) {
 
 // In units that only their shares give a meaning.
 static double weight_of(const dt_graph *g, const dt_node *n) {
-    return dt_node_flops(g, n) / FLOPS_A_BYTE + moved_bytes(g, n->in, n->n_in) +
-           moved_bytes(g, n->out, n->n_out);
+    return dt_node_flops(g, n) / FLOPS_A_BYTE + moved_bytes(g, n->in, n->n_in) + moved_bytes(g, n->out, n->n_out);
 }
 
 static void divide_rate(profile *p, double rate) {
@@ -260,8 +258,7 @@ static bool shards(const player *y) {
     return y->comm->world_size > 1 && y->p->run->config->train.shard == DT_SHARD_optimizer;
 }
 
-static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan *plan,
-                              dt_buckets **out) {
+static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan *plan, dt_buckets **out) {
     const dt_graph *g = dt_nets_trained(y->p->nets).graph;
     const dt_params *params = y->p->nets->params;
     const dt_config *c = t->run.config;
@@ -275,8 +272,7 @@ static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan
                                .n_elements = params->n_grad,
                                .sums_at = params->n_trained,
                                .bucket_bytes = dt_run_bucket_bytes(&t->run, y->f->gpus),
-                               .bf16 =
-                                   c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 ? &bf16 : NULL,
+                               .bf16 = c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 ? &bf16 : NULL,
                                .scatter = shards(y),
                                .n_replicas = y->replicas,
                                .tree = plan->elastic,
@@ -349,15 +345,14 @@ static double slow_down(const player *y, int ranks) {
     return y->f->gpus ? 1 : fmax(1, busy * load / y->f->cores);
 }
 
-static dt_status predict_row(const profile *p, const trainer *t, double disk_bytes_s,
-                             double start_s, const dt_fabric *f, dt_scaling_row *row) {
+static dt_status predict_row(const profile *p, const trainer *t, double disk_bytes_s, double start_s,
+                             const dt_fabric *f, dt_scaling_row *row) {
     const dt_open_run *r = &t->run;
     const int w = row->world_size, micro = r->answers.micro_batch;
     const int ranks = f->ranks_per_host > 0 && f->ranks_per_host < w ? f->ranks_per_host : w;
     player y = {.p = p, .f = f, .threads = r->answers};
     row->n_hosts = (w + ranks - 1) / ranks;
-    row->batch =
-        dt_run_global_batch(r) > (int64_t)w * micro ? dt_run_global_batch(r) : (int64_t)w * micro;
+    row->batch = dt_run_global_batch(r) > (int64_t)w * micro ? dt_run_global_batch(r) : (int64_t)w * micro;
     const int n_micro = (int)(row->batch / micro);
     y.threads.threads = !r->given->device.threads.is_auto ? (int)dt_answer(r->given->device.threads)
                                                           : (int)fmax(1, floor(f->cores / ranks));
@@ -370,8 +365,8 @@ static dt_status predict_row(const profile *p, const trainer *t, double disk_byt
     row->samples_s = (double)row->batch / row->step_s;
     row->rank_bytes = dt_memory_bytes_of(&t->nets, r, y.replicas, w);
     const dt_params *params = t->nets.params;
-    const double kept = 4.0 * (double)(params->n_master + params->n_buffer + params->n_average +
-                                       params->n_slot[0] + params->n_slot[1]);
+    const double kept =
+        4.0 * (double)(params->n_master + params->n_buffer + params->n_average + params->n_slot[0] + params->n_slot[1]);
     row->save_s = kept / f->copy_bytes_s + (disk_bytes_s > 0 ? kept / disk_bytes_s : 0);
     y.now_s = 0;
     (void)y.comm->broadcast_bytes(y.comm, NULL, (size_t)(4 * params->n_master), 0);
@@ -390,9 +385,8 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
         return dt_fail(DT_E_USAGE, "--ranks: without the data set a step cannot be measured here: "
                                    "give --rate, the samples a second of one rank");
     if (r->backend->device && s->rate <= 0)
-        return dt_fail(DT_E_USAGE,
-                       "--ranks: on a GPU a step is not measured here: give --rate, the "
-                       "samples a second of one GPU or a run that measured them");
+        return dt_fail(DT_E_USAGE, "--ranks: on a GPU a step is not measured here: give --rate, the "
+                                   "samples a second of one GPU or a run that measured them");
     for (dt_fabric *f = s->fabrics; f < s->fabrics + DT_SCALING_FABRICS; f++) {
         if (f->cores <= 0) f->cores = dt_usable_cores();
         if (f->copy_bytes_s <= 0) f->copy_bytes_s = copy_s > 0 ? 1 / copy_s : 1e10;
@@ -409,8 +403,7 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
     for (int k = 0; k < n_instructions; k++) p.micro_s += p.node_s[k];
     if (st == DT_OK) st = measure_disk(r, &s->disk_bytes_s);
     for (int i = 0; i < s->n && st == DT_OK; i++)
-        st = predict_row(&p, &t, s->disk_bytes_s, start_s, &s->fabrics[s->rows[i].fabric],
-                         &s->rows[i]);
+        st = predict_row(&p, &t, s->disk_bytes_s, start_s, &s->fabrics[s->rows[i].fabric], &s->rows[i]);
     s->micro_s = p.micro_s;
     s->commit_s = p.commit_s;
     s->load_s = p.load_s;

@@ -14,12 +14,11 @@ bool dt_amount_due(int64_t every, int64_t done) {
     return every > 0 && done > 0 && done % every == 0;
 }
 
-void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
-                      int64_t steps_per_epoch, bool lower_is_better) {
+void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps, int64_t steps_per_epoch,
+                      bool lower_is_better) {
     *s = (dt_schedule){.kind = c->train.schedule.name,
                        .lr = c->train.optimizer.lr,
-                       .warmup_steps =
-                           dt_amount_steps(c->train.schedule.warmup, total_steps, steps_per_epoch),
+                       .warmup_steps = dt_amount_steps(c->train.schedule.warmup, total_steps, steps_per_epoch),
                        .total_steps = total_steps,
                        .lower_is_better = lower_is_better};
     const dt_config_key *k;
@@ -35,8 +34,7 @@ void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
     }
 }
 
-double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
-                      int n_history) {
+double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n_history) {
     if (step < s->warmup_steps) return s->lr * (double)(step + 1) / (double)s->warmup_steps;
     return dt_schedules[s->kind]->rate(s, step, history, n_history);
 }

@@ -33,11 +33,10 @@ typedef struct dt_schedule_rule {
 extern const dt_schedule_rule *const dt_schedules[DT_N_SCHEDULES];
 
 // Reads train.schedule and train.optimizer.lr.
-void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps,
-                      int64_t steps_per_epoch, bool lower_is_better);
+void dt_schedule_init(dt_schedule *s, const dt_config *c, int64_t total_steps, int64_t steps_per_epoch,
+                      bool lower_is_better);
 // Learning rate of 0-based step `step`; history[0..n): eval.best so far, oldest first.
-double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history,
-                      int n_history);
+double dt_schedule_lr(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n_history);
 
 // Whether something that happens every `every` steps is due when `done` steps are done.
 bool dt_amount_due(int64_t every, int64_t done);

@@ -29,11 +29,7 @@
 static const struct {
     int sig;
     const char *name;
-} TAKEN[] = {{SIGTERM, "SIGTERM"},
-             {SIGINT, "SIGINT"},
-             {SIGUSR1, "SIGUSR1"},
-             {SIGHUP, "SIGHUP"},
-             {SIGUSR2, "SIGUSR2"}};
+} TAKEN[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"}, {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}, {SIGUSR2, "SIGUSR2"}};
 enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
 
 // The number of the first signal; written before `pending`, once.

@@ -26,11 +26,10 @@ bool dt_signals_grace_is_over(void); // a signal came longer ago than that
 // The run has saved what it saves. From here a SIGINT ends what is still sent, as any signal does, and another one ends the
 // process. stopped: the run ends because of the signals that have come.
 void dt_signals_saved(bool stopped);
-bool dt_signals_again(void);    // whether a signal has come that the run did not end because of
-void dt_signals_starting(void); // before dt_signals_install
-void dt_signals_started(void);  // does not return where the process is just ending itself
-bool dt_signals_take_trace(
-    void); // whether a SIGUSR2 has come since this was last asked: a timeline is wanted
+bool dt_signals_again(void);       // whether a signal has come that the run did not end because of
+void dt_signals_starting(void);    // before dt_signals_install
+void dt_signals_started(void);     // does not return where the process is just ending itself
+bool dt_signals_take_trace(void);  // whether a SIGUSR2 has come since this was last asked: a timeline is wanted
 const char *dt_signals_name(void); // the first, "SIGTERM"…; "" when none came to this rank
 
 #endif

@@ -35,8 +35,8 @@ static float *add_flat(dt_state *s, dt_role role, float *flat, int64_t n, bool s
 // A slice of the buffer that was added last.
 static void add_slice(dt_state *s, char *name, const char *file, dt_shape shape, int64_t offset) {
     const dt_state_flat *x = &s->flats[s->n_flats - 1];
-    s->slices[s->n_slices++] = (dt_state_slice){
-        {name, file, shape, x->sharded ? NULL : x->host + offset}, x->role, s->n_flats - 1, offset};
+    s->slices[s->n_slices++] =
+        (dt_state_slice){{name, file, shape, x->sharded ? NULL : x->host + offset}, x->role, s->n_flats - 1, offset};
 }
 
 static void add_parameters(dt_state *s, bool average, const char *file) {
@@ -62,8 +62,7 @@ static void add_moments(dt_state *s, const char *prefix, int slot) {
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         const dt_slot_entry *m = &e->slots[slot];
-        if (m->shape.n >= 0)
-            add_slice(s, dt_xprintf("%s.%s", prefix, e->name), "optimizer", m->shape, m->offset);
+        if (m->shape.n >= 0) add_slice(s, dt_xprintf("%s.%s", prefix, e->name), "optimizer", m->shape, m->offset);
     }
 }
 
@@ -118,8 +117,7 @@ static dt_status pull(dt_state *s, bool sharded) {
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < s->n_flats; i++) {
         const dt_state_flat *x = &s->flats[i];
-        if (x->n > 0 && (x->sharded || !sharded))
-            b->copy_to_host(b, x->host, x->flat, sizeof(float) * (size_t)x->n);
+        if (x->n > 0 && (x->sharded || !sharded)) b->copy_to_host(b, x->host, x->flat, sizeof(float) * (size_t)x->n);
     }
     return b->device ? b->device->synchronize(b, b->device->stream) : DT_OK;
 }
@@ -177,8 +175,7 @@ static bool slice_is_finite(const dt_state *s, const dt_state_slice *l) {
     for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++) {
         const int64_t from = l->offset > r->begin ? l->offset : r->begin;
         const int64_t to = l->offset + n < r->end ? l->offset + n : r->end;
-        finite &=
-            from >= to || is_finite(s->flats[l->flat].host + r->at + from - r->begin, to - from);
+        finite &= from >= to || is_finite(s->flats[l->flat].host + r->at + from - r->begin, to - from);
     }
     return finite;
 }
@@ -189,9 +186,8 @@ const char *dt_state_find_bad(dt_state *s) {
     (void)pull(s, false);
     while (first < s->n_slices && slice_is_finite(s, &s->slices[first])) first++;
     first = -first;
-    if (s->owners) (void)c->all_reduce_max_i64(c, &first, 1); // of all ranks
-    return -first < s->n_slices ? s->slices[-first].tensor.name
-                                : "a gap between tensors"; // nobody reads it
+    if (s->owners) (void)c->all_reduce_max_i64(c, &first, 1);                              // of all ranks
+    return -first < s->n_slices ? s->slices[-first].tensor.name : "a gap between tensors"; // nobody reads it
 }
 
 // ---- what ranks divide among them ------------------------------------------------------------------
@@ -208,16 +204,15 @@ static bool next_run(const dt_state *s, run_of_chunks *x) {
     if (x->end >= n) return false;
     x->begin = x->end;
     x->owner = (int)s->owners[x->begin / DT_CHUNK];
-    while (x->end < n && x->end < most && s->owners[x->end / DT_CHUNK] == x->owner)
-        x->end += DT_CHUNK;
+    while (x->end < n && x->end < most && s->owners[x->end / DT_CHUNK] == x->owner) x->end += DT_CHUNK;
     if (x->end > n) x->end = n;
     return true;
 }
 
 // The part of the run that is in tensors, which are those of all slices: from them into values, or back. The gaps between
 // tensors are zeros.
-static void copy_run(const dt_state *s, int flat, const run_of_chunks *x,
-                     const dt_ckpt_tensor *tensors, float *values, bool back) {
+static void copy_run(const dt_state *s, int flat, const run_of_chunks *x, const dt_ckpt_tensor *tensors, float *values,
+                     bool back) {
     if (!back) memset(values, 0, (size_t)(x->end - x->begin) * sizeof *values);
     for (int i = 0; i < s->n_slices; i++) {
         const dt_state_slice *l = &s->slices[i];
@@ -242,8 +237,7 @@ static dt_status pass_runs(const dt_state *s, int flat, const dt_ckpt_tensor *te
         const int64_t n = x.end - x.begin;
         float *values = mine ? own : block;
         if (root && !save) copy_run(s, flat, &x, tensors, values, false);
-        if (root && !mine)
-            st = save ? c->recv_f32(c, values, n, x.owner) : c->send_f32(c, values, n, x.owner);
+        if (root && !mine) st = save ? c->recv_f32(c, values, n, x.owner) : c->send_f32(c, values, n, x.owner);
         if (!root && mine) st = save ? c->send_f32(c, own, n, 0) : c->recv_f32(c, own, n, 0);
         if (root && save) copy_run(s, flat, &x, tensors, values, true);
         if (mine) own += n;
@@ -252,8 +246,7 @@ static dt_status pass_runs(const dt_state *s, int flat, const dt_ckpt_tensor *te
     return st;
 }
 
-static dt_status pass_sharded(const dt_state *s, bool all, const dt_ckpt_tensor *tensors,
-                              bool save) {
+static dt_status pass_sharded(const dt_state *s, bool all, const dt_ckpt_tensor *tensors, bool save) {
     for (int i = 0; i < n_flats(s, all); i++)
         if (s->flats[i].sharded) DT_TRY(pass_runs(s, i, tensors, save));
     return DT_OK;
@@ -277,8 +270,7 @@ static dt_status share(dt_state *s, bool all) {
     dt_comm *c = s->run->comm;
     for (int i = 0; c->world_size > 1 && i < n_flats(s, all); i++) {
         const dt_state_flat *x = &s->flats[i];
-        if (x->n > 0 && !x->sharded)
-            DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
+        if (x->n > 0 && !x->sharded) DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
     }
     push(s, all);
     dt_params_repack_step(s->nets->params);
@@ -291,8 +283,7 @@ static int list_heads(const dt_nets *nets, const char *heads[DT_MAX_TARGETS]) {
     char text[256];
     int n = 0;
     for (int t = 0; t < nets->targets.n; t++) {
-        const char *logits =
-            dt_target_logits(&nets->targets, &nets->targets.items[t], text, sizeof text);
+        const char *logits = dt_target_logits(&nets->targets, &nets->targets.items[t], text, sizeof text);
         for (int i = 0; i < g->n_outputs; i++) {
             const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
             if (strcmp(g->outputs[i].name, logits) == 0 && id >= 0) heads[n++] = g->nodes[id].name;
@@ -326,8 +317,7 @@ static dt_status import_weights(dt_state *s) {
                              .classes = &theirs};
     o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
     const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
-    for (int i = 0; i < o.n_keep; i++)
-        names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
+    for (int i = 0; i < o.n_keep; i++) names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
     o.keep = names;
     patch_grid(dt_nets_last_evaluated(s->nets).graph, o.grid);
     int n, n_taken;
@@ -386,9 +376,8 @@ static dt_status take_values(void *ctx, const float *const *values) {
 dt_status dt_state_load(dt_state *s, const char *folder, bool all) {
     loading l = {.s = s, .all = all};
     l.tensors = dt_state_view(s, all, &l.n);
-    const dt_status st = dt_run_is_root(s->run)
-                             ? dt_ckpt_load_with(folder, l.tensors, l.n, take_values, &l)
-                             : pass_sharded(s, all, NULL, false);
+    const dt_status st = dt_run_is_root(s->run) ? dt_ckpt_load_with(folder, l.tensors, l.n, take_values, &l)
+                                                : pass_sharded(s, all, NULL, false);
     free(l.tensors);
     return st == DT_OK ? share(s, all) : st;
 }
@@ -426,10 +415,9 @@ static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
     char *text = NULL;
     for (int i = 0; i < n; i++) {
         const int k = i - p->n_teacher_entries;
-        const dt_param_entry *e =
-            k < 0 ? &p->entries[p->n_entries + i] : &p->buffers[p->n_buffers + k];
-        list[i] = (dt_ckpt_tensor){e->name + strlen(prefix), "model", e->shape,
-                                   (k < 0 ? weights : statistics) + e->offset};
+        const dt_param_entry *e = k < 0 ? &p->entries[p->n_entries + i] : &p->buffers[p->n_buffers + k];
+        list[i] =
+            (dt_ckpt_tensor){e->name + strlen(prefix), "model", e->shape, (k < 0 ? weights : statistics) + e->offset};
     }
     dt_status st = DT_OK;
     for (int i = 0; i < targets->n && st == DT_OK && classes; i++)
@@ -445,8 +433,7 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
     const dt_params *p = s->nets->params;
     const dt_state_flat *flats[2] = {flat_of(s, DT_ROLE_WEIGHT), flat_of(s, DT_ROLE_STATISTIC)};
     const int64_t begins[2] = {p->n_teacher_entries ? p->entries[p->n_entries].offset : p->n_master,
-                               p->n_teacher_buffers ? p->buffers[p->n_buffers].offset
-                                                    : p->n_buffer};
+                               p->n_teacher_buffers ? p->buffers[p->n_buffers].offset : p->n_buffer};
     uint64_t parts[2] = {0, 0};
     *hash = 0;
     if (!s->run->teacher.config) return DT_OK;
@@ -481,8 +468,7 @@ static int n_equal(const uint64_t *all, int world_size, int stride, int i, int r
 static int odd_rank(const uint64_t *all, int world_size, int stride, int i) {
     int odd = 0;
     for (int r = 1; r < world_size; r++)
-        if (n_equal(all, world_size, stride, i, r) <= n_equal(all, world_size, stride, i, odd))
-            odd = r;
+        if (n_equal(all, world_size, stride, i, r) <= n_equal(all, world_size, stride, i, odd)) odd = r;
     return odd;
 }
 
@@ -524,8 +510,7 @@ dt_status dt_state_compare_ranks(dt_state *s) {
     }
     uint64_t *hashes = dt_xcalloc((size_t)s->n_slices, sizeof *hashes);
     hash_slices(s, hashes);
-    const int64_t sum =
-        (int64_t)(dt_hash64(hashes, (size_t)s->n_slices * sizeof *hashes) >> 1); // both signs exist
+    const int64_t sum = (int64_t)(dt_hash64(hashes, (size_t)s->n_slices * sizeof *hashes) >> 1); // both signs exist
     int64_t ends[2] = {sum, -sum};
     dt_status st = c->all_reduce_max_i64(c, ends, 2);
     if (st == DT_OK && ends[0] != -ends[1]) st = name_difference(s, hashes);

@@ -27,8 +27,7 @@ typedef enum dt_role {
 } dt_role;
 
 typedef struct dt_state_slice {
-    dt_ckpt_tensor
-        tensor; // its name and file in a checkpoint, shape, data on the host; NULL: ranks have chunks of it
+    dt_ckpt_tensor tensor; // its name and file in a checkpoint, shape, data on the host; NULL: ranks have chunks of it
     dt_role role;
     int flat; // where it lies: number of the flat buffer, and element
     int64_t offset;
@@ -37,13 +36,11 @@ typedef struct dt_state_slice {
 typedef struct dt_state {
     dt_open_run *run;
     dt_nets *nets;
-    dt_state_slice
-        *slices; // those of the model first: what evaluates and what model.safetensors has
+    dt_state_slice *slices; // those of the model first: what evaluates and what model.safetensors has
     int n_slices, n_model;
     struct dt_state_flat *flats; // internal: the buffers in which they lie
     int n_flats;
-    int64_t *
-        owners; // with train.shard: the rank that owns each chunk of the trained parameters; else NULL
+    int64_t *owners; // with train.shard: the rank that owns each chunk of the trained parameters; else NULL
 } dt_state;
 
 // Takes the memory of parameters and plans. Rank 0 first: its failure is that of all ranks. Collective. run and nets

@@ -59,8 +59,7 @@ dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add)
 
 // ---- a step -----------------------------------------------------------------------------------------
 
-dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
-                         dt_step_result *out) {
+dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop, dt_step_result *out) {
     s->step = step;
     s->want_stop = want_stop;
     return s->engine->run(s, lr, out);
@@ -124,8 +123,7 @@ size_t step_bf16_bytes(const struct dt_stepper *s) {
 static dt_status take_bf16(struct dt_stepper *s) {
     dt_backend *b = s->backend;
     const bool shared = b->device && b->device->alloc_shared;
-    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, step_bf16_bytes(s),
-                                                         "gradients in bf16");
+    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, step_bf16_bytes(s), "gradients in bf16");
 }
 
 static void drop_bf16(struct dt_stepper *s) {
@@ -170,8 +168,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .tree = p->elastic,
                          .n_merges = p->elastic ? dt_replica_plan_merges(p, &merges) : 0,
                          .n_flats = p->n_flats,
-                         .helper =
-                             !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
+                         .helper = !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
                          .add = add_flat_range,
                          .add_ctx = s->backend};
     o.merges = merges;
@@ -237,8 +234,7 @@ void dt_stepper_destroy(dt_stepper *s) {
     free(s);
 }
 
-dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan,
-                              int64_t step) {
+dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan, int64_t step) {
     dt_batch_source *source = s->source;
     const dt_scaler scaler = s->scaler;
     DT_TRY(dt_stepper_set_source(s, NULL));

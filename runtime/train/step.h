@@ -31,8 +31,8 @@ typedef struct dt_stepper_opts {
     const dt_graph *graph;     // training graph
     const dt_targets *targets; // whose numbers are checked; NULL: none
     const dt_plan *plan;       // made for n_replicas execs of `replica_threads` each
-    int64_t first_step; // the first that runs: parameters that are frozen then are not updated
-    dt_params *params;  // with replicas->n_flats gradient buffers
+    int64_t first_step;        // the first that runs: parameters that are frozen then are not updated
+    dt_params *params;         // with replicas->n_flats gradient buffers
     const dt_replica_plan *replicas;
     int replica_threads; // OpenMP threads of a replica
     int team_threads;    // threads of this rank, >= n_replicas; all take part in the commit
@@ -49,7 +49,7 @@ typedef struct dt_stepper_opts {
     bool loss_scaling;
     bool bf16_gradients; // between ranks
     bool uncaptured;     // no graphs: every step is queued call by call
-    bool hold_input; // a device only: the first two micro-batches stay there and serve all steps
+    bool hold_input;     // a device only: the first two micro-batches stay there and serve all steps
     // Asked before each micro-batch, from its replica: true gives the step up (run.grace is over). NULL: never.
     bool (*give_up)(void);
 } dt_stepper_opts;
@@ -64,9 +64,8 @@ typedef struct dt_scaler {
 typedef struct dt_step_result {
     int64_t step; // whose numbers these are; -1: there are none yet
     double loss, grad_norm;
-    bool finite; // false: nothing was committed, unless spoiled
-    bool
-        spoiled; // it left a weight, moment or statistic that is not finite; the figures mean nothing
+    bool finite;      // false: nothing was committed, unless spoiled
+    bool spoiled;     // it left a weight, moment or statistic that is not finite; the figures mean nothing
     bool skipped;     // not finite, and the loss scale was lowered: go on
     bool dropped;     // a rank gave the step up: nothing was committed, the figures mean nothing
     bool stop;        // a rank wants to stop
@@ -80,12 +79,10 @@ void dt_stepper_destroy(dt_stepper *s);
 // The training source; may be changed between steps.
 dt_status dt_stepper_set_source(dt_stepper *s, dt_batch_source *source);
 // step: 0-based, ascending. want_stop: this rank got a signal.
-dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop,
-                         dt_step_result *out);
+dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop, dt_step_result *out);
 // From `step` on the stepper runs another graph and plan on the same parameters, and updates those that are trained
 // then. It must be drained, and goes on with its source and scaler.
-dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan,
-                              int64_t step);
+dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan, int64_t step);
 // Waits for the last step that was run, to its end; out->step = -1 when its numbers are known already.
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out);
 // Sets the loss scaler to what a checkpoint says, before the first step. Without this call it starts at

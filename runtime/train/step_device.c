@@ -58,8 +58,7 @@ enum {
 // What the host writes in front of a micro-batch. Pinned.
 typedef struct host_words {
     dt_device_step step;
-    float marks
-        [2]; // ranks that want to stop, ranks that gave up: into the flat buffer's spare elements
+    float marks[2]; // ranks that want to stop, ranks that gave up: into the flat buffer's spare elements
 } host_words;
 
 typedef struct unit {
@@ -90,15 +89,15 @@ struct device_step {
     bool rehearsed;
     bool captures;      // units without sums over ranks
     bool captures_sums; // units with sums: the same on all ranks
-    bool sums_apart;  // a unit with sums has no micro-batch, as ranks differ in how many they have
-    int64_t n_micro;  // micro-batches queued since the beginning
-    int64_t n_inputs; // micro-batches queued or given up; micro-batch k reads input buffer k % 2
-    int64_t n_steps;  // steps queued since the beginning
-    int64_t newest;   // last step queued
-    int n_unread;     // steps queued whose numbers nobody has read
-    float last_scale; // of the numbers read last
-    double wait_s;    // for data, in this step
-    double idle_s;    // for the device, in this step
+    bool sums_apart;    // a unit with sums has no micro-batch, as ranks differ in how many they have
+    int64_t n_micro;    // micro-batches queued since the beginning
+    int64_t n_inputs;   // micro-batches queued or given up; micro-batch k reads input buffer k % 2
+    int64_t n_steps;    // steps queued since the beginning
+    int64_t newest;     // last step queued
+    int n_unread;       // steps queued whose numbers nobody has read
+    float last_scale;   // of the numbers read last
+    double wait_s;      // for data, in this step
+    double idle_s;      // for the device, in this step
 };
 
 // ---- waiting ---------------------------------------------------------------------------------------
@@ -109,16 +108,14 @@ static int64_t read_counter(const int64_t *p) {
 }
 
 // Polls until *counter is `value` or, counter NULL, until the stream is empty. Watches the peers.
-static dt_status poll_until(struct device_step *v, void *stream, const int64_t *counter,
-                            int64_t value) {
+static dt_status poll_until(struct device_step *v, void *stream, const int64_t *counter, int64_t value) {
     dt_waited waited = {0};
     for (int i = 0;; i++) {
         if (counter && read_counter(counter) == value) return DT_OK;
         if (v->d->stream_done(v->b, stream)) {
             if (!counter || read_counter(counter) == value) return DT_OK;
             DT_TRY(v->d->synchronize(v->b, stream)); // the device's error
-            return dt_fail(DT_E_INTERNAL, "the device finished step %lld without its numbers",
-                           (long long)value);
+            return dt_fail(DT_E_INTERNAL, "the device finished step %lld without its numbers", (long long)value);
         }
         if (i < SPINS) continue;
         dt_comm *c = v->s->o.device_comm;
@@ -128,8 +125,7 @@ static dt_status poll_until(struct device_step *v, void *stream, const int64_t *
     }
 }
 
-static dt_status wait_until(struct device_step *v, void *stream, const int64_t *counter,
-                            int64_t value) {
+static dt_status wait_until(struct device_step *v, void *stream, const int64_t *counter, int64_t value) {
     const double begin = dt_clock_s();
     const dt_status st = poll_until(v, stream, counter, value);
     v->idle_s += dt_clock_s() - begin;
@@ -145,8 +141,7 @@ static dt_status come_to_rest(struct device_step *v) {
     for (int i = 0; i < 6; i++) {
         void *stream = streams[i / 2];
         if (!stream) continue;
-        const dt_status st =
-            i % 2 ? v->d->synchronize(v->b, stream) : wait_until(v, stream, NULL, 0);
+        const dt_status st = i % 2 ? v->d->synchronize(v->b, stream) : wait_until(v, stream, NULL, 0);
         if (st == DT_OK || first != DT_OK) continue;
         first = st;
         why = dt_error_keep();
@@ -215,8 +210,7 @@ static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {
 static recording *find_recording(struct device_step *v, const unit *p) {
     for (int i = 0; i < v->n_recordings; i++) {
         const unit *q = &v->recordings[i].unit;
-        if (q->flat == p->flat && q->buffer == p->buffer && q->accumulate == p->accumulate &&
-            q->commit == p->commit)
+        if (q->flat == p->flat && q->buffer == p->buffer && q->accumulate == p->accumulate && q->commit == p->commit)
             return &v->recordings[i];
     }
     return NULL;
@@ -283,8 +277,7 @@ static recording *record(struct device_step *v, const unit *p, dt_status *st) {
     *st = capture(v, p, &graph);
     bool failed = graph == NULL;
     if (graph) {
-        v->recordings =
-            dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
+        v->recordings = dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
         v->recordings[v->n_recordings++] = (recording){*p, graph};
     }
     if (*st == DT_OK && has_sums(v, p)) *st = agree_on_capture(v, &failed);
@@ -365,11 +358,10 @@ static dt_status run_micro(struct device_step *v, unit *p, int micro, double lr)
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);
-    w->step = (dt_device_step){.step = s->step,
-                               .lr = (float)lr,
-                               .block = {.seed = s->o.seed,
-                                         .step = (uint32_t)s->step,
-                                         .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch}};
+    w->step = (dt_device_step){
+        .step = s->step,
+        .lr = (float)lr,
+        .block = {.seed = s->o.seed, .step = (uint32_t)s->step, .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch}};
     if (comes) dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     v->d->stream_wait(v->b, v->main, v->copy);
@@ -404,8 +396,7 @@ static dt_status run_micros(struct device_step *v, double lr) {
     const dt_replica_share *share = &v->s->o.replicas->replicas[0];
     const int flat = share->first_flat;
     const unit sums = {.flat = -1, .commit = true};
-    unit last = {
-        .flat = flat, .accumulate = share->micro_end - share->micro_begin > 1, .commit = true};
+    unit last = {.flat = flat, .accumulate = share->micro_end - share->micro_begin > 1, .commit = true};
     if (v->sums_apart) last = sums;
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
         if (wants_to_give_up(v)) {
@@ -491,8 +482,7 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     *out = (dt_step_result){.step = -1};
     assert(v->n_unread == 0 || step == v->newest + 1);
     v->wait_s = v->idle_s = 0;
-    atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1,
-                          memory_order_release);
+    atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1, memory_order_release);
     DT_TRY(s->o.replicas->elastic ? run_actions(v, lr) : run_micros(v, lr));
     v->newest = step;
     v->n_unread++;
@@ -561,9 +551,8 @@ static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char *
 
 static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
     struct device_step *v = s->device;
-    dt_device_step first = {.block = {.loss_scale = scaler->scale},
-                            .clean_steps = scaler->clean_steps,
-                            .n_skipped = scaler->n_skipped};
+    dt_device_step first = {
+        .block = {.loss_scale = scaler->scale}, .clean_steps = scaler->clean_steps, .n_skipped = scaler->n_skipped};
     if (first.block.loss_scale == 0) first.block.loss_scale = commit_first_scale(s);
     v->last_scale = first.block.loss_scale;
     v->b->copy_to_device(v->b, v->step, &first, sizeof first);
@@ -580,8 +569,7 @@ static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
     DT_TRY(st);
     forget_recordings(v);
     dt_device_inputs_fini(v->inputs, 2);
-    return dt_device_inputs_init(v->inputs, 2, v->b, s->replicas[0].exec, source->fields,
-                                 source->n_fields);
+    return dt_device_inputs_init(v->inputs, 2, v->b, s->replicas[0].exec, source->fields, source->n_fields);
 }
 
 // dt_commit_args.states
@@ -632,16 +620,14 @@ static dt_status create_parts(struct device_step *v) {
 static dt_status create(struct dt_stepper *s) {
     assert(s->o.replicas->n_replicas == 1);
     if (s->o.comm->world_size > 1 && !s->o.device_comm)
-        return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there",
-                       s->backend->name);
+        return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there", s->backend->name);
     struct device_step *v = s->device = dt_xcalloc(1, sizeof *v);
     v->s = s;
     v->b = s->backend;
     v->d = s->backend->device;
     v->captures = !s->o.uncaptured;
     v->captures_sums = v->captures && s->o.device_comm && !s->o.replicas->elastic;
-    v->sums_apart =
-        v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
+    v->sums_apart = v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
     if (s->o.hold_input)
         dt_warn("device.hold_input: every step trains on the first two micro-batches: for "
                 "measuring only");

@@ -16,8 +16,7 @@
 
 // ---- one micro-batch -------------------------------------------------------------------------------
 
-static dt_status compute_micro(step_replica *l, int micro, float *flat, bool accumulate, bool last,
-                               const char **bad) {
+static dt_status compute_micro(step_replica *l, int micro, float *flat, bool accumulate, bool last, const char **bad) {
     struct dt_stepper *s = l->owner;
     const dt_batch *b = NULL;
     double wait_s = 0.0;
@@ -86,8 +85,7 @@ static dt_status run_actions(step_replica *l) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind == DT_TREE_LEAF) {
             const bool last = a->micro + 1 == share->micro_end;
-            if (!give_up(s, flats[a->a]))
-                DT_TRY(compute_micro(l, a->micro, flats[a->a], false, last, NULL));
+            if (!give_up(s, flats[a->a])) DT_TRY(compute_micro(l, a->micro, flats[a->a], false, last, NULL));
             if (last && s->buckets) return DT_OK; // which add up the rest
         } else {
             s->backend->flat_add(s->backend, flats[a->a], flats[a->b], 0, s->o.params->n_grad);
@@ -120,9 +118,7 @@ static dt_status first_replica_error(struct dt_stepper *s) {
 // Micro-batches and their sum over the ranks. *computed_s: when the replicas had finished.
 static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double *comm_s) {
     *comm_s = 0;
-    if (s->buckets)
-        dt_buckets_begin(s->buckets,
-                         s->o.replicas->elastic ? s->o.params->grads : s->replica_grads);
+    if (s->buckets) dt_buckets_begin(s->buckets, s->o.replicas->elastic ? s->o.params->grads : s->replica_grads);
     dt_team_run(s->team, run_replica, s);
     *computed_s = dt_clock_s();
     DT_TRY(first_replica_error(s));

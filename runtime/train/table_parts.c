@@ -16,14 +16,12 @@ static void *gather(const void *from, const int64_t *rows, int64_t n, size_t row
     if (!from) return NULL;
     uint8_t *out = dt_xcalloc((size_t)n * row_bytes + 1, 1);
     for (int64_t i = 0; i < n; i++)
-        memcpy(out + (size_t)i * row_bytes, (const uint8_t *)from + (size_t)rows[i] * row_bytes,
-               row_bytes);
+        memcpy(out + (size_t)i * row_bytes, (const uint8_t *)from + (size_t)rows[i] * row_bytes, row_bytes);
     return out;
 }
 
 // A table of these rows, with memory of its own.
-static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int64_t n,
-                               dt_verification *pairs) {
+static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int64_t n, dt_verification *pairs) {
     const size_t n_out = (size_t)t->n_out;
     dt_eval_table out = *t;
     *pairs = (dt_verification){.n_samples = -1};
@@ -47,8 +45,7 @@ static void free_rows(const dt_eval_table *t) {
     free((void *)t->losses);
 }
 
-void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
-                          dt_eval_result *out) {
+void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out) {
     const int before = out->n_values;
     for (int i = 0; i < DT_N_METRICS; i++)
         if (wanted[i]) dt_metrics_table[i]->report(t, out);
@@ -79,12 +76,11 @@ void dt_eval_column_clear(dt_eval_column *c) {
 }
 
 static int by_value(const void *a, const void *b, void *values) {
-    return strcmp(((const char **)values)[*(const int32_t *)a],
-                  ((const char **)values)[*(const int32_t *)b]);
+    return strcmp(((const char **)values)[*(const int32_t *)a], ((const char **)values)[*(const int32_t *)b]);
 }
 
-static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
-                         const dt_eval_column *c, int32_t value, int64_t *rows, dt_json *j) {
+static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
+                         int32_t value, int64_t *rows, dt_json *j) {
     int64_t n = 0;
     dt_verification pairs;
     dt_eval_result r;
@@ -101,8 +97,8 @@ static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
     free_rows(&part);
 }
 
-void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
-                       const dt_eval_column *c, dt_eval_result *out) {
+void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
+                       dt_eval_result *out) {
     int64_t *rows = dt_xcalloc((size_t)t->n + 1, sizeof *rows);
     int32_t *order = dt_xcalloc((size_t)c->n_values + 1, sizeof *order);
     dt_eval_table whole = *t;
@@ -111,8 +107,7 @@ void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS],
     for (int32_t v = 0; v < c->n_values; v++) order[v] = v;
     qsort_r(order, (size_t)c->n_values, sizeof *order, by_value, c->values);
     dt_json_begin_object(&out->extra, c->name);
-    for (int32_t v = 0; v < c->n_values; v++)
-        report_value(&whole, wanted, c, order[v], rows, &out->extra);
+    for (int32_t v = 0; v < c->n_values; v++) report_value(&whole, wanted, c, order[v], rows, &out->extra);
     dt_json_end_object(&out->extra);
     free(occurs);
     free(order);
@@ -149,8 +144,7 @@ static void draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b,
     int64_t *rows = dt_xcalloc((size_t)n + 1, sizeof *rows);
     n = 0;
     for (int64_t i = 0; i < u->n; i++)
-        for (int64_t k = u->begin[drawn[i]]; k < u->begin[drawn[i] + 1]; k++)
-            rows[n++] = u->rows[k];
+        for (int64_t k = u->begin[drawn[i]]; k < u->begin[drawn[i] + 1]; k++) rows[n++] = u->rows[k];
     const dt_eval_table part = take_rows(t, rows, n, &pairs);
     dt_eval_report_table(&part, wanted, out);
     free_rows(&part);
@@ -173,13 +167,12 @@ static double percentile(const double *sorted, int n, double p) {
 // Percentile intervals of 95 % from n tables of as many samples, drawn with replacement (Efron, Tibshirani, "An
 // introduction to the bootstrap", 1993, chapter 13): "interval": {"accuracy": [0.9, 0.95], …}. Not of pairs, whose
 // samples are not independent. Draws are Philox by resample and place, so threads do not matter.
-void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n,
-                       const dt_eval_column *unit, dt_eval_result *out) {
+void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n, const dt_eval_column *unit,
+                       dt_eval_result *out) {
     const unit_rows units = list_units(t->n, unit);
     bool numbers[DT_N_METRICS];
     for (int i = 0; i < DT_N_METRICS; i++)
-        numbers[i] =
-            wanted[i] && !dt_metrics_table[i]->no_best && !(dt_metrics_table[i]->of & DT_OF_PAIRS);
+        numbers[i] = wanted[i] && !dt_metrics_table[i]->no_best && !(dt_metrics_table[i]->of & DT_OF_PAIRS);
     dt_eval_result *drawn = dt_xcalloc((size_t)n, sizeof *drawn), all;
     double *values = dt_xcalloc((size_t)n, sizeof *values);
     dt_eval_table whole = *t;

@@ -59,8 +59,7 @@ typedef struct sizes {
 static dt_status fetch(dt_comm *c, int r, const sizes *n, dt_trace *t) {
     if (c->rank == r) {
         if (t->n) DT_TRY(send_bytes(c, t->spans, t->n * sizeof *t->spans, 0));
-        return t->n ? send_bytes(c, t->threads, (size_t)t->n_threads * sizeof *t->threads, 0)
-                    : DT_OK;
+        return t->n ? send_bytes(c, t->threads, (size_t)t->n_threads * sizeof *t->threads, 0) : DT_OK;
     }
     *t = (dt_trace){.n = n->n, .n_dropped = n->n_dropped, .n_threads = (int)n->n_threads};
     t->spans = dt_xcalloc(t->n + 1, sizeof *t->spans);
@@ -117,8 +116,7 @@ static void put_trace(writer *w, int rank, const dt_trace *t, double offset_s, d
         flush(w, WRITE_BYTES);
     }
     if (t->n_dropped)
-        dt_warn("trace.json lacks %llu spans of rank %d: too many",
-                (unsigned long long)t->n_dropped, rank);
+        dt_warn("trace.json lacks %llu spans of rank %d: too many", (unsigned long long)t->n_dropped, rank);
 }
 
 static dt_status gather(dt_comm *c, writer *w, dt_trace *own) {
@@ -164,8 +162,7 @@ static dt_status write_trace(dt_comm *c, const char *run_dir) {
         flush(&w, 0);
         w.st = dt_io_end(&w.file, st == DT_OK ? w.st : st);
         if (st == DT_OK && w.st != DT_OK) dt_warn("%s; training goes on", dt_error_message());
-        if (w.st == DT_OK)
-            dt_info("%s: the timeline, for ui.perfetto.dev or chrome://tracing", path);
+        if (w.st == DT_OK) dt_info("%s: the timeline, for ui.perfetto.dev or chrome://tracing", path);
     }
     dt_json_fini(&w.json);
     dt_trace_fini(&own);

@@ -58,30 +58,29 @@ dt_status trainer_make_stepper(trainer *t) {
     const dt_config *c = r->config;
     const dt_net net = dt_nets_phase_at(&t->nets, r->record.step)->train;
     const bool sync = c->model.sync_bn;
-    const dt_stepper_opts o = {
-        .comm = r->comm,
-        .device_comm = r->device_comm,
-        .loss_scaling = r->answers.precision == DT_PRECISION_fp16,
-        .bf16_gradients = dt_run_has_bf16_gradients(r),
-        .uncaptured = !c->device.capture,
-        .hold_input = c->device.hold_input,
-        .graph = net.graph,
-        .plan = net.plan,
-        .first_step = r->record.step,
-        .targets = &t->nets.targets,
-        .params = t->nets.params,
-        .replicas = r->replicas,
-        .replica_threads = r->answers.replica_threads,
-        .team_threads = dt_run_team_threads(r),
-        .micro_batch = r->answers.micro_batch,
-        .seed = (uint64_t)c->run.seed,
-        .clip_norm = c->train.clip_norm.has ? (float)c->train.clip_norm.value : 0,
-        .weight_decay = (float)c->train.optimizer.weight_decay,
-        .always_adapt = c->train.optimizer.always_adapt,
-        .optimizer = read_optimizer(c),
-        .bucket_bytes = dt_run_bucket_bytes(r, r->backend->device != NULL),
-        .sync_bn = sync,
-        .give_up = sync ? NULL : dt_signals_grace_is_over}; // others would wait
+    const dt_stepper_opts o = {.comm = r->comm,
+                               .device_comm = r->device_comm,
+                               .loss_scaling = r->answers.precision == DT_PRECISION_fp16,
+                               .bf16_gradients = dt_run_has_bf16_gradients(r),
+                               .uncaptured = !c->device.capture,
+                               .hold_input = c->device.hold_input,
+                               .graph = net.graph,
+                               .plan = net.plan,
+                               .first_step = r->record.step,
+                               .targets = &t->nets.targets,
+                               .params = t->nets.params,
+                               .replicas = r->replicas,
+                               .replica_threads = r->answers.replica_threads,
+                               .team_threads = dt_run_team_threads(r),
+                               .micro_batch = r->answers.micro_batch,
+                               .seed = (uint64_t)c->run.seed,
+                               .clip_norm = c->train.clip_norm.has ? (float)c->train.clip_norm.value : 0,
+                               .weight_decay = (float)c->train.optimizer.weight_decay,
+                               .always_adapt = c->train.optimizer.always_adapt,
+                               .optimizer = read_optimizer(c),
+                               .bucket_bytes = dt_run_bucket_bytes(r, r->backend->device != NULL),
+                               .sync_bn = sync,
+                               .give_up = sync ? NULL : dt_signals_grace_is_over}; // others would wait
     return dt_stepper_create(&t->stepper, &o);
 }
 
@@ -99,9 +98,8 @@ static void plan_ahead(trainer *t) {
                 c->metrics.trace.steps, (long long)total);
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_VAL) > 0) return;
     if (t->eval_every > 0 && trainer_is_root(t))
-        dt_warn(
-            "no validation part (data.split.val): nothing is evaluated while training, and there "
-            "is no best checkpoint");
+        dt_warn("no validation part (data.split.val): nothing is evaluated while training, and there "
+                "is no best checkpoint");
     t->eval_every = 0;
 }
 
@@ -123,8 +121,7 @@ static dt_status load_teacher(trainer *t) {
 
 static dt_status load_state(trainer *t) {
     const dt_run_record *s = &t->run.record;
-    DT_TRY(t->run.resumed ? dt_state_load(t->state, t->run.checkpoint, true)
-                          : dt_state_init(t->state));
+    DT_TRY(t->run.resumed ? dt_state_load(t->state, t->run.checkpoint, true) : dt_state_init(t->state));
     DT_TRY(load_teacher(t));
     if (!t->run.resumed) return DT_OK;
     const dt_scaler scaler = {(float)s->loss_scale, (int32_t)s->clean_steps, s->n_skipped};
@@ -186,8 +183,7 @@ static dt_status open_reports(trainer *t) {
     o.chosen_by = t->eval_every > 0 ? t->nets.metrics.best_name : NULL;
     o.lower_is_better = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
     o.truncate_to = r->resumed ? r->record.metrics_offset : -1;
-    for (int i = 0; i < DT_N_SINKS; i++)
-        o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
+    for (int i = 0; i < DT_N_SINKS; i++) o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
     for (int i = 0; i < 3; i++) o.n_samples[i] = r->data->n_samples(r->data, (dt_split)i);
     st = dt_listen_read(&o.listen, c);
     if (st == DT_OK) st = dt_metrics_open(&t->metrics, &o);
@@ -221,9 +217,8 @@ static void describe_run(const trainer *t) {
     const char *note = dt_nets_trained(&t->nets).graph->note;
     if (!trainer_is_root(t)) return;
     dt_info("%s: %d rank%s, %d replica%s of %d thread%s, %s, %s", r->dir, r->comm->world_size,
-            r->comm->world_size == 1 ? "" : "s", r->replicas->n_replicas,
-            r->replicas->n_replicas == 1 ? "" : "s", r->answers.replica_threads,
-            r->answers.replica_threads == 1 ? "" : "s",
+            r->comm->world_size == 1 ? "" : "s", r->replicas->n_replicas, r->replicas->n_replicas == 1 ? "" : "s",
+            r->answers.replica_threads, r->answers.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, r->answers.precision), r->backend->describe(r->backend));
     dt_info("data: %s", r->data->describe(r->data));
     dt_targets_judge(&t->nets.targets);
@@ -231,8 +226,7 @@ static void describe_run(const trainer *t) {
     if (r->resumed)
         dt_info("resuming at step %lld of %lld", (long long)s->step, (long long)s->total_steps);
     else
-        dt_info("training %lld steps, %lld an epoch%s%s", (long long)s->total_steps,
-                (long long)s->steps_per_epoch,
+        dt_info("training %lld steps, %lld an epoch%s%s", (long long)s->total_steps, (long long)s->steps_per_epoch,
                 t->eval_every > 0 ? "; the best checkpoint is that of " : "",
                 t->eval_every > 0 ? t->nets.metrics.best_name : "");
 }
@@ -282,8 +276,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     dt_comm *c = t->run.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
-    dt_status st =
-        dt_stepper_find_bad(t->stepper, t->run.record.step, &micro, mine.name, sizeof mine.name);
+    dt_status st = dt_stepper_find_bad(t->stepper, t->run.record.step, &micro, mine.name, sizeof mine.name);
     if (st != DT_OK)
         return dt_fail_context(st, "step %lld: loss %g, gradient norm %g; looking for the tensor",
                                (long long)t->run.record.step, step->loss, step->grad_norm);
@@ -300,13 +293,11 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     if (st == DT_OK) {
         c->shared_failure = true;
         if (first)
-            st =
-                dt_fail(DT_E_NUMERIC,
-                        "step %lld: loss %g, gradient norm %g; the first tensor that is not finite "
-                        "is '%s' (micro-batch %d, rank %d). Nothing was committed; try a lower "
-                        "train.optimizer.lr, a warm-up or train.clip_norm",
-                        (long long)t->run.record.step, step->loss, step->grad_norm, first->name,
-                        first->micro, rank);
+            st = dt_fail(DT_E_NUMERIC,
+                         "step %lld: loss %g, gradient norm %g; the first tensor that is not finite "
+                         "is '%s' (micro-batch %d, rank %d). Nothing was committed; try a lower "
+                         "train.optimizer.lr, a warm-up or train.clip_norm",
+                         (long long)t->run.record.step, step->loss, step->grad_norm, first->name, first->micro, rank);
         else
             st = dt_fail(DT_E_NUMERIC,
                          "step %lld: loss %g, gradient norm %g, though every tensor of the step is "
@@ -365,15 +356,13 @@ static int64_t last_evaluated(const trainer *t) {
 // train.early_stop: whether eval.best has not improved by more than min_delta in the last `patience` evaluations, the
 // newest of which is of s->step. A function of the history, so a resumed run ends where the undisturbed one does. *since: the
 // step of the last improvement; may be NULL.
-static bool has_stopped_improving(const dt_config *c, const dt_run_record *s, bool lower_is_better,
-                                  int64_t *since) {
+static bool has_stopped_improving(const dt_config *c, const dt_run_record *s, bool lower_is_better, int64_t *since) {
     if (!c->train.early_stop.patience.has) return false;
     const double delta = c->train.early_stop.min_delta;
     int best = -1;
     for (int i = 0; i < s->n_history; i++) {
         const double value = s->history[i].value;
-        if (dt_eval_is_better(value, best >= 0, best < 0 ? 0 : s->history[best].value,
-                              lower_is_better, delta))
+        if (dt_eval_is_better(value, best >= 0, best < 0 ? 0 : s->history[best].value, lower_is_better, delta))
             best = i;
     }
     if (since && best >= 0) *since = s->history[best].step;
@@ -391,9 +380,7 @@ static bool is_over(const trainer *t, int64_t *since) {
 // At the start of a run that ended early and may have been given more steps.
 static void log_early_end(const trainer *t) {
     int64_t since = 0;
-    if (!trainer_is_root(t) || t->run.record.step >= t->run.record.total_steps ||
-        !is_over(t, &since))
-        return;
+    if (!trainer_is_root(t) || t->run.record.step >= t->run.record.total_steps || !is_over(t, &since)) return;
     dt_info("train.early_stop ended this run at step %lld, as %s had not improved since step %lld: "
             "it does not go on. A higher train.early_stop.patience with run.resume=force goes on",
             (long long)t->run.record.step, t->nets.metrics.best_name, (long long)since);
@@ -401,8 +388,7 @@ static void log_early_end(const trainer *t) {
 
 dt_status trainer_verify(trainer *t) {
     const dt_status st = dt_state_compare_ranks(t->state);
-    return st == DT_OK ? DT_OK
-                       : dt_fail_context(st, "after step %lld", (long long)t->run.record.step);
+    return st == DT_OK ? DT_OK : dt_fail_context(st, "after step %lld", (long long)t->run.record.step);
 }
 
 // What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
@@ -418,8 +404,8 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t since = 0;
     if (!last && is_over(t, &since)) {
         if (trainer_is_root(t))
-            dt_info("train.early_stop: %s has not improved since step %lld",
-                    t->nets.metrics.best_name, (long long)since);
+            dt_info("train.early_stop: %s has not improved since step %lld", t->nets.metrics.best_name,
+                    (long long)since);
         *stop = false; // finish() saves
     }
     if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(trainer_save(t, best));
@@ -432,16 +418,13 @@ static dt_status leave(trainer *t) {
     DT_TRY(trainer_settle_save(t, true));
     t->run.comm->shared_failure = true;
     const char *name = dt_signals_name();
-    return dt_fail(DT_E_PREEMPTED,
-                   "stopped after step %lld of %lld%s%s; saved: the same command goes on",
-                   (long long)t->run.record.step, (long long)t->run.record.total_steps,
-                   *name ? " by " : "", name);
+    return dt_fail(DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
+                   (long long)t->run.record.step, (long long)t->run.record.total_steps, *name ? " by " : "", name);
 }
 
 // A rank gave up the step because run.grace was over. The next run does it again.
 static dt_status stop_without_step(trainer *t) {
-    if (trainer_is_root(t))
-        dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->run.record.step);
+    if (trainer_is_root(t)) dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->run.record.step);
     dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->stepper, &behind));
     if (t->saved_step != t->run.record.step) DT_TRY(trainer_save(t, false));
@@ -468,8 +451,8 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
     dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
     char change[192] = "";
     if (*b.change && b.predicted > 0)
-        snprintf(change, sizeof change, "; %s: about %.0f samples/s a rank instead of %.0f",
-                 b.change, b.predicted, b.rate);
+        snprintf(change, sizeof change, "; %s: about %.0f samples/s a rank instead of %.0f", b.change, b.predicted,
+                 b.rate);
     snprintf(text, cap, "%s: %s%s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice, change);
 }
 
@@ -491,8 +474,8 @@ static dt_status begin_phase(trainer *t) {
     if (trainer_is_root(t) && phase->joins)
         dt_info("step %lld: a scale of model.scales joins", (long long)step);
     else if (trainer_is_root(t))
-        dt_info("step %lld: train.groups thaws tensors, %d of %d are trained now", (long long)step,
-                g->n_grads, t->nets.params->n_entries);
+        dt_info("step %lld: train.groups thaws tensors, %d of %d are trained now", (long long)step, g->n_grads,
+                t->nets.params->n_entries);
     return dt_stepper_set_plan(t->stepper, g, phase->train.plan, step);
 }
 
@@ -505,8 +488,8 @@ static bool is_due(const trainer *t, int64_t done) {
 
 static void note_skipped(trainer *t, const dt_step_result *r) {
     if (trainer_is_root(t))
-        dt_info("step %lld overflowed in fp16 and was skipped; the loss scale is %g now",
-                (long long)r->step, (double)r->scaler.scale);
+        dt_info("step %lld overflowed in fp16 and was skipped; the loss scale is %g now", (long long)r->step,
+                (double)r->scaler.scale);
 }
 
 // Takes the numbers of the oldest step that has none yet: state.step counts steps whose numbers are known. *finished:
@@ -552,8 +535,7 @@ static dt_status run_steps(trainer *t) {
         if (settle)
             DT_TRY(dt_stepper_drain(t->stepper, &r));
         else
-            DT_TRY(
-                dt_stepper_run(t->stepper, queued, rate_at(t, queued), dt_signals_pending(), &r));
+            DT_TRY(dt_stepper_run(t->stepper, queued, rate_at(t, queued), dt_signals_pending(), &r));
         queued += !settle;
         if (r.step >= 0 && r.dropped) return stop_without_step(t);
         if (r.step >= 0 && !r.finite && !r.skipped) return report_bad_step(t, &r);
@@ -592,15 +574,13 @@ static dt_status test_with_best(trainer *t) {
 // DT_E_PREEMPTED: an evaluation was dropped.
 static dt_status evaluate_at_end(trainer *t) {
     bool best = false;
-    if (t->eval_every > 0 && last_evaluated(t) != t->run.record.step)
-        DT_TRY(trainer_evaluate(t, &best));
+    if (t->eval_every > 0 && last_evaluated(t) != t->run.record.step) DT_TRY(trainer_evaluate(t, &best));
     if (t->saved_step != t->run.record.step || best) DT_TRY(trainer_save(t, best));
     DT_TRY(trainer_report(t));
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_TEST) > 0) {
-        DT_TRY(
-            trainer_test(t, dt_split_name(DT_SPLIT_TEST),
-                         t->run.record.best_step == t->run.record.step ? "best and last" : "last",
-                         t->run.record.step));
+        DT_TRY(trainer_test(t, dt_split_name(DT_SPLIT_TEST),
+                            t->run.record.best_step == t->run.record.step ? "best and last" : "last",
+                            t->run.record.step));
         DT_TRY(trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
@@ -619,8 +599,7 @@ static dt_status finish(trainer *t) {
     // a run that has results is finished: what it measured is on disk before
     dt_metrics_flush(t->metrics);
     char *path = dt_xprintf("%s/metrics.jsonl", t->run.dir);
-    if (dt_words_have(&t->run.config->metrics.sinks, DT_SINK_jsonl) &&
-        dt_io_sync_file(path) != DT_OK)
+    if (dt_words_have(&t->run.config->metrics.sinks, DT_SINK_jsonl) && dt_io_sync_file(path) != DT_OK)
         dt_warn("%s: a power cut may lose the end of it", dt_error_message());
     free(path);
     path = dt_xprintf("%s/result.json", t->run.dir);
@@ -630,8 +609,7 @@ static dt_status finish(trainer *t) {
     char verdict[768] = "";
     if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
     dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
-    dt_eval_result_print(t->results.data, t->run.config->metrics.print_confusion,
-                         t->run.args.results);
+    dt_eval_result_print(t->results.data, t->run.config->metrics.print_confusion, t->run.args.results);
     return DT_OK;
 }
 
@@ -656,8 +634,8 @@ static dt_status train(trainer *t) {
 // dtrain init: the checkpoint of step 0.
 static dt_status save_first(trainer *t) {
     if (t->run.resumed)
-        return dt_fail(DT_E_USAGE, "%s/%s has checkpoints already: take another run",
-                       t->run.config->run.dir, t->run.config->run.name);
+        return dt_fail(DT_E_USAGE, "%s/%s has checkpoints already: take another run", t->run.config->run.dir,
+                       t->run.config->run.name);
     DT_TRY(open_training(t));
     DT_TRY(trainer_save(t, false));
     DT_TRY(trainer_settle_save(t, true));
@@ -674,8 +652,7 @@ static void close_trainer(trainer *t, dt_status st) {
     if (t->source) t->source->close(t->source);
     if (t->run.ckpt) dt_ckpt_on_saved(t->run.ckpt, NULL, NULL);
     dt_signals_saved(st == DT_E_PREEMPTED);
-    if (t->metrics)
-        dt_metrics_close(t->metrics, &(dt_run_end){t->run.record.step, st, first.message});
+    if (t->metrics) dt_metrics_close(t->metrics, &(dt_run_end){t->run.record.step, st, first.message});
     dt_evaluator_destroy(t->evaluator);
     dt_stepper_destroy(t->stepper);
     dt_state_destroy(t->state);
@@ -696,8 +673,7 @@ static void send_rest(const dt_open_run *r) {
     dt_metrics *m;
     dt_signals_started();
     dt_signals_saved(false);
-    if (dt_metrics_open(&m, &o) == DT_OK)
-        dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
+    if (dt_metrics_open(&m, &o) == DT_OK) dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
 }
 
 static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer *t)) {

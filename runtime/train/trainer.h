@@ -27,9 +27,8 @@ typedef struct dt_trainer_args {
     // Builds the model's graph, ready for a plan, with activations of `type`.
     dt_status (*build_graph)(dt_graph **out, const dt_model_args *a, dt_dtype type);
     // Opens the data set of the config. workers: loader threads; skip_log, classes: see dt_data_open_as.
-    dt_status (*open_data)(void *ctx, const dt_config *c, const dt_batch_memory *memory,
-                           int workers, const char *skip_log, const char *classes,
-                           dt_dataset **out);
+    dt_status (*open_data)(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                           const char *skip_log, const char *classes, dt_dataset **out);
     void *ctx;
 } dt_trainer_args;
 

@@ -20,8 +20,7 @@ static inline int bench_config_fields(const dt_config *c, dt_field_info *fields)
 // What training on this CPU would compute in.
 static inline dt_dtype bench_config_precision(const dt_config *c) {
     const int precision = c->train.precision;
-    bool low =
-        precision == DT_PRECISION_bf16 || (precision == DT_PRECISION_auto && dt_cpu_has_bf16());
+    bool low = precision == DT_PRECISION_bf16 || (precision == DT_PRECISION_auto && dt_cpu_has_bf16());
     return low ? DT_BF16 : DT_F32;
 }
 

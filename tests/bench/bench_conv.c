@@ -21,8 +21,8 @@
 #include <string.h>
 
 enum { DIRECT, F2, F4, F2_BF16, OWN, N_WAYS };
-static const dt_winograd_way ways[] = {DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4,
-                                       DT_WINOGRAD_2_BF16, DT_WINOGRAD_NONE};
+static const dt_winograd_way ways[] = {DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4, DT_WINOGRAD_2_BF16,
+                                       DT_WINOGRAD_NONE};
 static const char *const names[] = {"direct", "F(2x2)", "F(4x4)", "F(2x2) bf16", "own"};
 
 typedef struct layer {
@@ -49,15 +49,12 @@ static bool is_depthwise(const layer *l) {
 
 static dt_dnnl_conv describe(const layer *l, int batch, dt_dnnl_direction dir, dt_dtype t) {
     const int pad = l->kernel / 2;
-    const int h = (l->h + 2 * pad - l->kernel) / l->stride + 1,
-              w = (l->w + 2 * pad - l->kernel) / l->stride + 1;
+    const int h = (l->h + 2 * pad - l->kernel) / l->stride + 1, w = (l->w + 2 * pad - l->kernel) / l->stride + 1;
     const dt_shape x = dt_shape4(batch, l->c, l->h, l->w), y = dt_shape4(batch, l->out, h, w);
     const dt_dtype tw = dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : t;
-    const int64_t each[] = {l->c, 1, 1, l->kernel, l->kernel},
-                  dense[] = {l->out, l->c, l->kernel, l->kernel};
+    const int64_t each[] = {l->c, 1, 1, l->kernel, l->kernel}, dense[] = {l->out, l->c, l->kernel, l->kernel};
     return (dt_dnnl_conv){.src = dt_dnnl_laid_out(t, &x, dt_cpu_conv_layout(l->c)),
-                          .weights = is_depthwise(l) ? dt_dnnl_any(tw, 5, each)
-                                                     : dt_dnnl_any(tw, 4, dense),
+                          .weights = is_depthwise(l) ? dt_dnnl_any(tw, 5, each) : dt_dnnl_any(tw, 4, dense),
                           .dst = dt_dnnl_laid_out(t, &y, dt_blocked(dt_cpu_block())),
                           .stride = {l->stride, l->stride},
                           .dilation = {1, 1},
@@ -99,8 +96,7 @@ static double copy_rate(size_t n_bytes) {
     return 2 * (double)n_bytes / least;
 }
 
-static void run_own(const dt_depthwise_conv *d, dt_dnnl_direction dir, void *x, void *weights,
-                    void *y) {
+static void run_own(const dt_depthwise_conv *d, dt_dnnl_direction dir, void *x, void *weights, void *y) {
     if (dir == DT_DNNL_FORWARD)
         dt_depthwise_run(d, dir, x, weights, NULL, y);
     else if (dir == DT_DNNL_BACKWARD_DATA)
@@ -116,8 +112,8 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
     void *weights[N_WAYS] = {NULL}, *scratch[N_WAYS] = {NULL};
     double least[N_WAYS] = {0}, pack = 0;
     dt_dnnl_conv c = describe(l, batch, dir, t);
-    const double flop = 2.0 * batch * l->out * c.dst.d[2] * c.dst.d[3] *
-                        (is_depthwise(l) ? 1 : l->c) * l->kernel * l->kernel;
+    const double flop =
+        2.0 * batch * l->out * c.dst.d[2] * c.dst.d[3] * (is_depthwise(l) ? 1 : l->c) * l->kernel * l->kernel;
     dt_depthwise_conv own;
     const bool has_own = dt_depthwise_init(&own, &c, threads) >> dir & 1;
     size_t n_bytes = 0;
@@ -137,16 +133,14 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
         if (!x) {
             x = filled(dt_conv_kernel_bytes(&k[i], &c, DT_CONV_SRC));
             y = filled(dt_conv_kernel_bytes(&k[i], &c, DT_CONV_DST));
-            n_bytes = dt_conv_kernel_bytes(&k[i], &c, DT_CONV_SRC) +
-                      dt_conv_kernel_bytes(&k[i], &c, DT_CONV_DST);
+            n_bytes = dt_conv_kernel_bytes(&k[i], &c, DT_CONV_SRC) + dt_conv_kernel_bytes(&k[i], &c, DT_CONV_DST);
         }
         weights[i] = filled(dt_conv_kernel_bytes(&k[i], &c, DT_CONV_WEIGHTS));
         scratch[i] = filled(dt_conv_kernel_scratch_bytes(&k[i]));
         if (ways[i] && dir != DT_DNNL_BACKWARD_WEIGHTS) pack = time_pack(&k[i], l, weights[i]);
     }
     const double begin = dt_clock_work_s(threads), enough = bench_most(0.6, 0);
-    for (int round = 0; round < bench_count(3, 1) || dt_clock_work_s(threads) - begin < enough;
-         round++)
+    for (int round = 0; round < bench_count(3, 1) || dt_clock_work_s(threads) - begin < enough; round++)
         for (int i = 0; i < N_WAYS; i++) {
             if (!scratch[i] || least[i] > 0.1) continue; // the library has no vectors for some
             const double from = dt_clock_work_s(threads);
@@ -177,13 +171,12 @@ static void bench(const layer *l, dt_dnnl_direction dir, int threads, int batch,
 int main(int argc, char **argv) {
     const int threads = argc > 1 ? atoi(argv[1]) : 1, batch = argc > 2 ? atoi(argv[2]) : 4;
     const char *word = argc > 3 ? argv[3] : "";
-    printf("%s, oneDNN %s, %d threads, micro-batch %d: GFLOP/s\n", dt_dnnl_isa_name(),
-           dt_dnnl_version(), threads, batch);
+    printf("%s, oneDNN %s, %d threads, micro-batch %d: GFLOP/s\n", dt_dnnl_isa_name(), dt_dnnl_version(), threads,
+           batch);
     for (int t = 0; t <= dt_cpu_has_bf16(); t++)
         for (size_t i = 0; i < sizeof layers / sizeof *layers; i++)
             for (int dir = 0; dir < 3; dir++)
-                if (strstr(layers[i].name, word) &&
-                    (layers[i].c > 4 || dir != DT_DNNL_BACKWARD_DATA))
+                if (strstr(layers[i].name, word) && (layers[i].c > 4 || dir != DT_DNNL_BACKWARD_DATA))
                     bench(&layers[i], (dt_dnnl_direction)dir, threads, batch, t ? DT_BF16 : DT_F32);
     return 0;
 }

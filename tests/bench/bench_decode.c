@@ -89,8 +89,7 @@ static dt_status run(worker *w, int way, int i, int round) {
     if (way == 3) return DT_OK;
     if (way == 2) choose(&c, image.full_width, image.full_height, image.box);
     dt_image slot = {w->slot, SIDE, SIDE, 3, .mirrored = dt_augment_mirrors(w->augment, &c.key)};
-    DT_TRY((slot.mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, &image, image.box, w->slot,
-                                                            SIDE, SIDE));
+    DT_TRY((slot.mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, &image, image.box, w->slot, SIDE, SIDE));
     return dt_augment_apply(w->augment, &c.key, &slot, &w->scratch);
 }
 
@@ -112,11 +111,10 @@ static dt_status load(const char *path) {
 }
 
 static dt_status make_augment(dt_augment **out) {
-    static const char *const text =
-        "run: {name: t}\n"
-        "data: {path: x, fields: {a: {kind: image, size: 224}}, augment: {a: "
-        "[random_resized_crop, {flip: horizontal}]}}\n"
-        "model: {name: resnet}\ntrain: {global_batch: 8, micro_batch: 8}\n";
+    static const char *const text = "run: {name: t}\n"
+                                    "data: {path: x, fields: {a: {kind: image, size: 224}}, augment: {a: "
+                                    "[random_resized_crop, {flip: horizontal}]}}\n"
+                                    "model: {name: resnet}\ntrain: {global_batch: 8, micro_batch: 8}\n";
     dt_config *c;
     DT_TRY(dt_config_parse(&c, "bench", text, strlen(text), NULL, 0));
     return dt_augment_parse(out, dt_cnode_get(c->data.augment, "a"), "a");
@@ -135,8 +133,7 @@ static dt_status bench(const char *path, double seconds) {
     DT_TRY(make_augment(&w.augment));
     DT_TRY(load(path));
     double end = dt_clock_s() + bench_most(seconds, 0);
-    for (; n_rounds < bench_count(3, 1) || (dt_clock_s() < end && n_rounds < MAX_ROUNDS);
-         n_rounds++) {
+    for (; n_rounds < bench_count(3, 1) || (dt_clock_s() < end && n_rounds < MAX_ROUNDS); n_rounds++) {
         double spent[N_WAYS] = {0};
         for (int i = 0; i < n_images; i++)
             for (int way = 0; way < N_WAYS; way++) {

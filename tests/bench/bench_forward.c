@@ -34,8 +34,7 @@ static void need(dt_status st) {
     exit(2);
 }
 
-static void open_network(bench *b, dt_backend *backend, int threads, dt_dtype low,
-                         const dt_int8 *q) {
+static void open_network(bench *b, dt_backend *backend, int threads, dt_dtype low, const dt_int8 *q) {
     need(dt_model_graph(&b->g, &b->args, low));
     if (q) need(dt_pass_fuse_residual(b->g));
     if (q) need(dt_pass_int8(b->g, q));
@@ -49,8 +48,7 @@ static void open_network(bench *b, dt_backend *backend, int threads, dt_dtype lo
         if (info->kind != DT_V_INPUT) continue;
         const int64_t n = dt_shape_elements(&info->shape);
         uint8_t *x = dt_xcalloc((size_t)n + 16, 4);
-        for (int64_t i = 0; i < n && info->dtype == DT_U8; i++)
-            x[i] = (uint8_t)(i * 2654435761u >> 13);
+        for (int64_t i = 0; i < n && info->dtype == DT_U8; i++) x[i] = (uint8_t)(i * 2654435761u >> 13);
         dt_exec_bind(b->exec, info->name, x);
     }
 }
@@ -73,9 +71,8 @@ static dt_int8 make_scales(bench *b, const dt_exec_args *args) {
     for (int i = 0; i < b->g->n_nodes; i++) {
         const dt_node *n = &b->g->nodes[i];
         if (!dt_int8_is_layer(b->g, n)) continue;
-        q.layers[q.n_layers++] = (dt_int8_layer){.name = n->name,
-                                                 .n = b->g->values[n->in[1]].shape.d[0],
-                                                 .weight = dt_observe_weights(b->params, b->g, n)};
+        q.layers[q.n_layers++] = (dt_int8_layer){
+            .name = n->name, .n = b->g->values[n->in[1]].shape.d[0], .weight = dt_observe_weights(b->params, b->g, n)};
     }
     return q;
 }
@@ -88,10 +85,8 @@ static int by_value(const void *a, const void *b) {
 int main(int argc, char **argv) {
     const int precision = argc > 2 ? dt_word_index("fp32|bf16|int8", argv[1]) : -1;
     dt_config *c = NULL;
-    if (precision < 0 ||
-        dt_config_load(&c, argv[2], (const char *const *)argv + 3, (size_t)(argc - 3)) != DT_OK) {
-        fprintf(stderr, "usage: bench_forward fp32|bf16|int8 CONFIG [key=value …]: %s\n",
-                dt_error_message());
+    if (precision < 0 || dt_config_load(&c, argv[2], (const char *const *)argv + 3, (size_t)(argc - 3)) != DT_OK) {
+        fprintf(stderr, "usage: bench_forward fp32|bf16|int8 CONFIG [key=value …]: %s\n", dt_error_message());
         return 2;
     }
     dt_field_info fields[16];
@@ -102,8 +97,7 @@ int main(int argc, char **argv) {
                         .n_fields = bench_config_fields(c, fields),
                         .batch = (int)dt_answer(c->eval.batch)}};
     dt_backend *backend = NULL;
-    const dt_backend_opts opts = {
-        .threads = threads, .winograd = bench_config_winograd(c), .timed = true};
+    const dt_backend_opts opts = {.threads = threads, .winograd = bench_config_winograd(c), .timed = true};
     omp_set_num_threads(threads);
     need(dt_backend_create_cpu(&backend, &opts));
     open_network(&b, backend, threads, precision == 1 ? DT_BF16 : DT_F32, NULL);
@@ -118,8 +112,8 @@ int main(int argc, char **argv) {
     double runs[MAX_RUNS], seconds = bench_most(4, 0);
     int n = 0;
     dt_exec_run(b.exec, &timed);
-    for (const double begin = dt_clock_s();
-         n < MAX_RUNS && (n < bench_count(5, 1) || dt_clock_s() - begin < seconds); n++) {
+    for (const double begin = dt_clock_s(); n < MAX_RUNS && (n < bench_count(5, 1) || dt_clock_s() - begin < seconds);
+         n++) {
         const double s = dt_clock_s();
         dt_exec_run(b.exec, &timed);
         runs[n] = dt_clock_s() - s;

@@ -64,8 +64,8 @@ static void time_replica(void *arg, int replica) {
 static double time_kernel(const dt_conv_kernel *k, const dt_dnnl_conv *conv) {
     timing t = {.kernel = k};
     for (int i = 0; i < 3; i++)
-        t.n_bytes[i] = conv ? dt_conv_kernel_bytes(k, conv, (dt_conv_arg)i)
-                            : dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, i));
+        t.n_bytes[i] =
+            conv ? dt_conv_kernel_bytes(k, conv, (dt_conv_arg)i) : dt_dnnl_md_bytes(dt_dnnl_op_md(k->library, i));
     dt_team_run(team, time_replica, &t);
     double sum = 0;
     for (int i = 0; i < dt_team_size(team); i++) sum += t.median[i];
@@ -74,11 +74,9 @@ static double time_kernel(const dt_conv_kernel *k, const dt_dnnl_conv *conv) {
 
 static double time_conv(const dt_graph *g, const dt_node *n, dt_dnnl_direction dir, dt_dtype type,
                         const dt_dnnl_env *env) {
-    const dt_value_info *x = &g->values[n->in[0]], *w = &g->values[n->in[1]],
-                        *y = &g->values[n->out[0]];
+    const dt_value_info *x = &g->values[n->in[0]], *w = &g->values[n->in[1]], *y = &g->values[n->out[0]];
     dt_dtype diff_weights = dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type;
-    dt_dnnl_conv c = {.src = x->shape.d[1] <= 4 ? dt_dnnl_dense(type, 4, x->shape.d)
-                                                : dt_dnnl_any(type, 4, x->shape.d),
+    dt_dnnl_conv c = {.src = x->shape.d[1] <= 4 ? dt_dnnl_dense(type, 4, x->shape.d) : dt_dnnl_any(type, 4, x->shape.d),
                       .weights = dt_dnnl_any(diff_weights, 4, w->shape.d),
                       .dst = dt_dnnl_any(type, 4, y->shape.d)};
     const dt_window *win = &n->attrs.conv2d.win;
@@ -114,8 +112,7 @@ static double time_linear(const dt_graph *g, const dt_node *n, dt_dnnl_direction
     if (dir == DT_DNNL_BACKWARD_WEIGHTS) m = out, k = rows, cols = in;
     dt_dnnl_matmul c = {.a = dt_dnnl_dense(type, 2, (int64_t[]){m, k}),
                         .b = dt_dnnl_any(type, 2, (int64_t[]){k, cols}),
-                        .dst = dt_dnnl_dense(dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type, 2,
-                                             (int64_t[]){m, cols}),
+                        .dst = dt_dnnl_dense(dir == DT_DNNL_BACKWARD_WEIGHTS ? DT_F32 : type, 2, (int64_t[]){m, cols}),
                         .alpha = 1};
     dt_conv_kernel product = {.library = NULL};
     if (dt_dnnl_op_create_matmul(&product.library, env, &c) != DT_OK) return 0;
@@ -127,8 +124,7 @@ static double time_linear(const dt_graph *g, const dt_node *n, dt_dnnl_direction
 int main(int argc, char **argv) {
     dt_config *c = NULL;
     dt_graph *g = NULL;
-    if (argc < 2 ||
-        dt_config_load(&c, argv[1], (const char *const *)argv + 2, (size_t)(argc - 2)) != DT_OK) {
+    if (argc < 2 || dt_config_load(&c, argv[1], (const char *const *)argv + 2, (size_t)(argc - 2)) != DT_OK) {
         fprintf(stderr, "usage: bench_library CONFIG [key=value …]: %s\n", dt_error_message());
         return 2;
     }
@@ -153,13 +149,11 @@ int main(int argc, char **argv) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         if (n->dead || n->backward || (n->op != DT_OP_conv2d && n->op != DT_OP_linear)) continue;
-        bool first =
-            n->op == DT_OP_conv2d && g->values[n->in[0]].shape.d[1] <= 4; // needs no data gradient
+        bool first = n->op == DT_OP_conv2d && g->values[n->in[0]].shape.d[1] <= 4; // needs no data gradient
         for (int dir = 0; dir < 3; dir++) {
             if (first && dir == DT_DNNL_BACKWARD_DATA) continue;
-            seconds[dir] += n->op == DT_OP_conv2d
-                                ? time_conv(g, n, (dt_dnnl_direction)dir, type, &env)
-                                : time_linear(g, n, (dt_dnnl_direction)dir, type, &env);
+            seconds[dir] += n->op == DT_OP_conv2d ? time_conv(g, n, (dt_dnnl_direction)dir, type, &env)
+                                                  : time_linear(g, n, (dt_dnnl_direction)dir, type, &env);
         }
     }
     double total = seconds[0] + seconds[1] + seconds[2];
@@ -167,8 +161,8 @@ int main(int argc, char **argv) {
            "\"threads\": %d, \"replicas\": %d, "
            "\"forward_s\": %.5f, \"backward_data_s\": %.5f, \"backward_weights_s\": %.5f, "
            "\"samples_per_s\": %.2f}\n",
-           dt_dnnl_version(), dt_dnnl_isa_name(), dt_dtype_name(type), a.batch, threads, at_once,
-           seconds[0], seconds[1], seconds[2], a.batch / total * at_once);
+           dt_dnnl_version(), dt_dnnl_isa_name(), dt_dtype_name(type), a.batch, threads, at_once, seconds[0],
+           seconds[1], seconds[2], a.batch / total * at_once);
     dt_graph_destroy(g);
     dt_config_destroy(c);
     return 0;

@@ -21,8 +21,7 @@ static const double SECONDS = 3;
 static double cpu_s(void) {
     struct rusage u;
     getrusage(RUSAGE_SELF, &u);
-    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-           (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
+    return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6;
 }
 
 static dt_status drain(dt_dataset *d, const dt_source_request *r, double open_s) {
@@ -56,17 +55,14 @@ static dt_status drain(dt_dataset *d, const dt_source_request *r, double open_s)
     double busy = 0;
     for (int i = 0; i < DT_N_STAGES; i++) busy += stats.stage[i].busy_s;
     DT_TRY(st);
-    printf(
-        "{\"open_s\": %.6f, \"first_batch_s\": %.6f, \"workers\": %d, \"samples_per_s\": %.0f, "
-        "\"cpu_us_per_sample\": %.1f, \"first_epoch_per_s\": %.0f, \"first_epoch_cpu_us\": %.1f, "
-        "\"read_share\": %.3f, \"decode_share\": %.3f, \"augment_share\": %.3f, \"ring_bytes\": "
-        "%zu, "
-        "\"rss_bytes\": %llu}\n",
-        open_s, first_s, stats.n_workers, (double)n_samples / elapsed,
-        cpu / (double)n_samples * 1e6, epoch[0], epoch[1] * 1e6,
-        stats.stage[DT_STAGE_READ].busy_s / busy, stats.stage[DT_STAGE_DECODE].busy_s / busy,
-        stats.stage[DT_STAGE_AUGMENT].busy_s / busy, stats.ring_bytes,
-        (unsigned long long)dt_rss_bytes());
+    printf("{\"open_s\": %.6f, \"first_batch_s\": %.6f, \"workers\": %d, \"samples_per_s\": %.0f, "
+           "\"cpu_us_per_sample\": %.1f, \"first_epoch_per_s\": %.0f, \"first_epoch_cpu_us\": %.1f, "
+           "\"read_share\": %.3f, \"decode_share\": %.3f, \"augment_share\": %.3f, \"ring_bytes\": "
+           "%zu, "
+           "\"rss_bytes\": %llu}\n",
+           open_s, first_s, stats.n_workers, (double)n_samples / elapsed, cpu / (double)n_samples * 1e6, epoch[0],
+           epoch[1] * 1e6, stats.stage[DT_STAGE_READ].busy_s / busy, stats.stage[DT_STAGE_DECODE].busy_s / busy,
+           stats.stage[DT_STAGE_AUGMENT].busy_s / busy, stats.ring_bytes, (unsigned long long)dt_rss_bytes());
     return DT_OK;
 }
 

@@ -57,8 +57,7 @@ static int make(const char *dir, int n, int bytes) {
         }
         if (i < FOLDERS && dt_io_mkdir_all(folder) != DT_OK) die(folder);
         FILE *f = fopen(path, "wb");
-        if (!f || fwrite(sample, 1, (size_t)bytes + 44, f) != (size_t)bytes + 44 || fclose(f) != 0)
-            die(path);
+        if (!f || fwrite(sample, 1, (size_t)bytes + 44, f) != (size_t)bytes + 44 || fclose(f) != 0) die(path);
         free(path);
         free(folder);
     }
@@ -77,8 +76,7 @@ static void list(const char *path) {
             free(name);
             continue;
         }
-        if (n_names == cap_names)
-            names = dt_xrealloc(names, (cap_names = 2 * cap_names + 64) * sizeof *names);
+        if (n_names == cap_names) names = dt_xrealloc(names, (cap_names = 2 * cap_names + 64) * sizeof *names);
         names[n_names++] = name;
     }
     closedir(dir);
@@ -86,8 +84,7 @@ static void list(const char *path) {
 
 static void *read_some(void *arg) {
     size_t cap = 1 << 20;
-    char *buf =
-        aligned_alloc(4096, cap); // the kernel's copy to another place takes four times as long
+    char *buf = aligned_alloc(4096, cap); // the kernel's copy to another place takes four times as long
     for (size_t at; (at = atomic_fetch_add(&next_item, RUN)) < n_names;)
         for (size_t i = at; i < at + RUN && i < n_names; i++) {
             int fd = open(names[i], O_RDONLY | O_CLOEXEC);
@@ -167,8 +164,7 @@ static int end(double begin, uint64_t n_bytes, bool sync) {
 }
 
 int main(int argc, char **argv) {
-    if (argc == 5 && strcmp(argv[1], "make") == 0)
-        return make(argv[2], atoi(argv[3]), atoi(argv[4]));
+    if (argc == 5 && strcmp(argv[1], "make") == 0) return make(argv[2], atoi(argv[3]), atoi(argv[4]));
     double begin = dt_clock_s();
     if (argc == 4 && strcmp(argv[1], "read") == 0) {
         list(argv[2]);

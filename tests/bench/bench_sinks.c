@@ -20,9 +20,8 @@
 #include <unistd.h>
 
 enum { PORT = 19464 };
-static const dt_listen address = {.v4 = {.sin_family = AF_INET,
-                                         .sin_port = (PORT & 255) << 8 | PORT >> 8,
-                                         .sin_addr = {0x0100007f}}};
+static const dt_listen address = {
+    .v4 = {.sin_family = AF_INET, .sin_port = (PORT & 255) << 8 | PORT >> 8, .sin_addr = {0x0100007f}}};
 static atomic_bool over;
 
 static int by_value(const void *a, const void *b) {
@@ -83,9 +82,8 @@ static void measure(const char *name, unsigned sinks, int n) {
     const double begin = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
     double slept_s = 0;
     for (int i = 1; i <= n; i++) {
-        const dt_step_record r = {
-            i,    0.1, 32 * i, 0.123456789 / i, 1e-3, 1.0 / i, 1e-3, 1e-5, 9e-4, 5e-5,
-            4e-5, 0,   32,     false,           0};
+        const dt_step_record r = {i,    0.1, 32 * i, 0.123456789 / i, 1e-3, 1.0 / i, 1e-3, 1e-5, 9e-4, 5e-5,
+                                  4e-5, 0,   32,     false,           0};
         const struct timespec rest = {.tv_nsec = 1000000};
         double t = cpu_s(CLOCK_THREAD_CPUTIME_ID);
         dt_metrics_step(m, &r);
@@ -98,8 +96,8 @@ static void measure(const char *name, unsigned sinks, int n) {
     const double all_s = cpu_s(CLOCK_PROCESS_CPUTIME_ID) - begin - slept_s - looks_s;
     dt_metrics_close(m, NULL);
     (void)dt_io_remove_tree(run);
-    printf("%-12s caller %6.2f us %5.2f %%   all threads %6.2f us %5.2f %%\n", name,
-           1e6 * caller_s / n, 100 * caller_s / n / 1e-3, 1e6 * all_s / n, 100 * all_s / n / 1e-3);
+    printf("%-12s caller %6.2f us %5.2f %%   all threads %6.2f us %5.2f %%\n", name, 1e6 * caller_s / n,
+           100 * caller_s / n / 1e-3, 1e6 * all_s / n, 100 * all_s / n / 1e-3);
 }
 
 int main(int argc, char **argv) {

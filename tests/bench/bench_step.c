@@ -82,8 +82,7 @@ static void print_profile(const dt_plan *plan, const replica *l) {
     for (int k = 0; k < r.n_instructions; k++) {
         const char *name = dt_plan_instruction_name(plan, k);
         if (l->step_s[k] > 0.005 * total)
-            fprintf(stderr, "%9.3f ms %5.1f %%  %s\n", l->step_s[k] * 1e3,
-                    100 * l->step_s[k] / total, name);
+            fprintf(stderr, "%9.3f ms %5.1f %%  %s\n", l->step_s[k] * 1e3, 100 * l->step_s[k] / total, name);
         if (strcmp(name, "reorder") == 0) reorder += l->step_s[k];
         for (int op = 0; op < DT_OP_COUNT; op++) {
             size_t n = strlen(dt_op_name((dt_op)op));
@@ -97,8 +96,7 @@ static void print_profile(const dt_plan *plan, const replica *l) {
         if (by_op[i] > 0)
             fprintf(stderr, "%9.3f ms %5.1f %%  %s%s\n", by_op[i] * 1e3, 100 * by_op[i] / total,
                     dt_op_name((dt_op)(i / 2)), i % 2 ? ".bwd" : "");
-    if (reorder > 0)
-        fprintf(stderr, "%9.3f ms %5.1f %%  reorder\n", reorder * 1e3, 100 * reorder / total);
+    if (reorder > 0) fprintf(stderr, "%9.3f ms %5.1f %%  reorder\n", reorder * 1e3, 100 * reorder / total);
 }
 
 static dt_status bench(int argc, char **argv) {
@@ -121,14 +119,12 @@ static dt_status bench(int argc, char **argv) {
     dt_plan *plan = NULL;
     dt_team *team = NULL;
     DT_TRY(dt_model_graph(&g, &a, type));
-    DT_TRY(dt_backend_create(&b, DT_DEVICE_cpu,
-                             &(dt_backend_opts){.threads = threads,
-                                                .deterministic = true,
-                                                .timed = true,
-                                                .winograd = bench_config_winograd(c)}));
+    DT_TRY(dt_backend_create(
+        &b, DT_DEVICE_cpu,
+        &(dt_backend_opts){
+            .threads = threads, .deterministic = true, .timed = true, .winograd = bench_config_winograd(c)}));
     DT_TRY(dt_params_create(&p, g, b, 0, n_replicas));
-    DT_TRY(
-        dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = n_replicas}));
+    DT_TRY(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = threads, .n_replicas = n_replicas}));
     dt_params_init(p, 1);
     dt_params_repack(p);
     static replica replicas[MAX_REPLICAS];

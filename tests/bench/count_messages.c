@@ -11,12 +11,10 @@
 
 static atomic_long messages, bytes;
 
-int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request *request) {
+int MPI_Isend(const void *data, int n, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
     int size = 0;
     MPI_Type_size(type, &size);
-    if (tag == 1)
-        return PMPI_Isend(data, n, type, to, tag, comm, request); // beats go by time, not by step
+    if (tag == 1) return PMPI_Isend(data, n, type, to, tag, comm, request); // beats go by time, not by step
     messages++;
     bytes += (long)n * size;
     return PMPI_Isend(data, n, type, to, tag, comm, request);
@@ -46,12 +44,10 @@ int MPI_Finalize(void) {
     snprintf(path, sizeof path, "%s/%s", getenv("COUNT_DIR"), getenv("OMPI_COMM_WORLD_RANK"));
     FILE *f = fopen(path, "w");
     if (f) {
-        const double cpu = (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-                           1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-        fprintf(
-            f,
-            "{\"messages\": %ld, \"bytes\": %ld, \"cpu_s\": %.6f, \"pss_kib\": %ld, \"fds\": %d}\n",
-            (long)messages, (long)bytes, cpu, count_memory_kib(), count_descriptors());
+        const double cpu =
+            (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+        fprintf(f, "{\"messages\": %ld, \"bytes\": %ld, \"cpu_s\": %.6f, \"pss_kib\": %ld, \"fds\": %d}\n",
+                (long)messages, (long)bytes, cpu, count_memory_kib(), count_descriptors());
         fclose(f);
     }
     return PMPI_Finalize();

@@ -8,8 +8,7 @@
 #include <unistd.h>
 
 typedef void (*callback)(int status, void *data);
-typedef int (*fence)(const void *procs, size_t n_procs, const void *info, size_t n_info, callback c,
-                     void *data);
+typedef int (*fence)(const void *procs, size_t n_procs, const void *info, size_t n_info, callback c, void *data);
 
 static callback real_callback;
 static void *real_data;
@@ -27,13 +26,11 @@ static void late(int status, void *data) {
     if (pthread_create(&thread, NULL, answer, NULL) == 0) pthread_detach(thread);
 }
 
-int PMIx_Fence_nb(const void *procs, size_t n_procs, const void *info, size_t n_info, callback c,
-                  void *data) {
+int PMIx_Fence_nb(const void *procs, size_t n_procs, const void *info, size_t n_info, callback c, void *data) {
     static int n_calls;
     fence real = (fence)dlsym(RTLD_NEXT, "PMIx_Fence_nb");
     const char *node = getenv("SLURM_NODEID");
-    if (n_calls++ > 0 || !node || strcmp(node, "0") != 0)
-        return real(procs, n_procs, info, n_info, c, data);
+    if (n_calls++ > 0 || !node || strcmp(node, "0") != 0) return real(procs, n_procs, info, n_info, c, data);
     real_callback = c;
     real_data = data;
     return real(procs, n_procs, info, n_info, late, NULL);

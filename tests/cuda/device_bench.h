@@ -27,8 +27,7 @@ enum { PIXEL_STEPS = 4 };
 // Random changes to the right image: none, left to the network, or done by the source.
 typedef enum pixel_changes { UNCHANGED, CHANGED_BY_NETWORK, CHANGED_BY_SOURCE } pixel_changes;
 
-static const char yaml[] =
-    "run: {name: device}\n" MEMORY_YAML "train: {global_batch: 8, micro_batch: 2}\n";
+static const char yaml[] = "run: {name: device}\n" MEMORY_YAML "train: {global_batch: 8, micro_batch: 2}\n";
 
 // The end of a BENCH_GRAPH: the head "fc" on features x (N,D), and the config's losses.
 static inline dt_status bench_head(dt_graph *g, const dt_model_args *args, dt_value x) {
@@ -55,8 +54,7 @@ static void change_sample(bool now, uint8_t *pixels, dt_pixel_step *steps, int64
     list[2].as.patch.w = 5, list[2].as.patch.h = 7, list[2].as.patch.x = at;
     list[2].as.patch.with = DT_PATCH_RANDOM;
     list[2].as.patch.r = (dt_rng){.seed = 3, .slot = (uint32_t)at, .step = (uint32_t)step};
-    for (int k = 0; now && k < PIXEL_STEPS; k++)
-        assert_int_equal(dt_pixels_play(&image, &list[k], &scratch), DT_OK);
+    for (int k = 0; now && k < PIXEL_STEPS; k++) assert_int_equal(dt_pixels_play(&image, &list[k], &scratch), DT_OK);
     dt_buffer_fini(&scratch);
     memcpy(steps, list, sizeof list);
 }
@@ -64,10 +62,8 @@ static void change_sample(bool now, uint8_t *pixels, dt_pixel_step *steps, int64
 // Other images and classes in each step, of which nothing can be learned.
 static void fill_batch(memory_source *s, dt_batch *b) {
     for (int f = 0; f < 2; f++) {
-        const dt_rng r = {.seed = 5,
-                          .step = (uint32_t)b->step,
-                          .slot = (uint32_t)b->micro,
-                          .purpose = 1u + (uint32_t)f};
+        const dt_rng r = {
+            .seed = 5, .step = (uint32_t)b->step, .slot = (uint32_t)b->micro, .purpose = 1u + (uint32_t)f};
         for (size_t i = 0; i < MICRO * sample_bytes[f]; i++)
             ((uint8_t *)b->field[f])[i] = (uint8_t)(dt_rng_uniform(&r, (uint32_t)i) * 255);
     }
@@ -80,10 +76,8 @@ static void fill_batch(memory_source *s, dt_batch *b) {
 }
 
 static memory_source *make_source(dt_backend *b, pixel_changes changes) {
-    const dt_source_request r = {.split = DT_SPLIT_TRAIN,
-                                 .global_batch = MICRO * N_MICRO,
-                                 .micro_batch = MICRO,
-                                 .augment = true};
+    const dt_source_request r = {
+        .split = DT_SPLIT_TRAIN, .global_batch = MICRO * N_MICRO, .micro_batch = MICRO, .augment = true};
     static dt_batch_memory memory; // sources keep its address
     dt_batch_source *base = NULL;
     memory = dt_backend_batch_memory(b);
@@ -92,15 +86,13 @@ static memory_source *make_source(dt_backend *b, pixel_changes changes) {
     s->fill = fill_batch;
     s->changes = (int)changes;
     for (int i = 0; i < SLOTS; i++)
-        b->alloc_host(b, (void **)&s->batch[i].steps[1],
-                      MICRO * PIXEL_STEPS * sizeof(dt_pixel_step), "batch");
+        b->alloc_host(b, (void **)&s->batch[i].steps[1], MICRO * PIXEL_STEPS * sizeof(dt_pixel_step), "batch");
     return s;
 }
 
 static void drop_source(memory_source *s) {
     for (int i = 0; i < SLOTS; i++)
-        s->memory.free(s->memory.owner, s->batch[i].steps[1],
-                       MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
+        s->memory.free(s->memory.owner, s->batch[i].steps[1], MICRO * PIXEL_STEPS * sizeof(dt_pixel_step));
     s->base.close(&s->base);
 }
 
@@ -166,12 +158,9 @@ static void make_bench(bench *b, const setting *s) {
     must(s->cpu ? dt_backend_create_cpu(&b->b, &o) : create_device(b, s));
     must(dt_comm_create_self(&b->self));
     b->comm = s->ranks ? s->ranks : b->self;
-    if (s->ranks)
-        must(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, false, 1 << 14,
-                                 600));
+    if (s->ranks) must(dt_comm_create_nccl(&b->device_comm, b->b, b->comm, !s->uncaptured, false, 1 << 14, 600));
     int n_micro = s->one_micro ? 1 : N_MICRO;
-    must(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank, b->comm->world_size, 1,
-                                n_micro));
+    must(dt_replica_plan_create(&b->replicas, s->elastic, b->comm->rank, b->comm->world_size, 1, n_micro));
     must(dt_params_create(&b->params, b->graph, b->b, 2, b->replicas->n_flats));
     dt_plan_opts plan = {.threads = 1, .n_replicas = 1};
     dt_phases_apply(&b->groups, b->params);
@@ -297,9 +286,8 @@ static outcome train(const setting *s) {
         const dt_phase *phase = &b.phases[i];
         const int64_t end = i + 1 < b.n_phases ? phase[1].begin : n;
         if (i > 0)
-            assert_int_equal(
-                dt_stepper_set_plan(b.stepper, phase->train.graph, phase->train.plan, phase->begin),
-                DT_OK);
+            assert_int_equal(dt_stepper_set_plan(b.stepper, phase->train.graph, phase->train.plan, phase->begin),
+                             DT_OK);
         run_steps(&b, phase->begin, end, r + phase->begin);
     }
     keep(&o, &b, r, n);

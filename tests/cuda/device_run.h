@@ -20,9 +20,8 @@ static inline dt_status device_backend(dt_backend **out) {
     const char *device = getenv("DTRAIN_TEST_DEVICE");
     if (!device_opened) {
         fake_cuda_races(2);
-        DT_TRY(device && strcmp(device, "real") == 0
-                   ? dt_backend_create(&device_opened, DT_DEVICE_cuda, &opts)
-                   : fake_cuda_backend(&device_opened, &opts));
+        DT_TRY(device && strcmp(device, "real") == 0 ? dt_backend_create(&device_opened, DT_DEVICE_cuda, &opts)
+                                                     : fake_cuda_backend(&device_opened, &opts));
     }
     *out = device_opened;
     return DT_OK;
@@ -73,8 +72,7 @@ static inline size_t device_bytes(const dt_value_info *v, dt_layout l) {
     return dt_layout_bytes(l, v->dtype, &v->shape) + DEVICE_CANARY;
 }
 
-static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_kernel_instance *s,
-                                    const dt_run *r) {
+static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_kernel_instance *s, const dt_run *r) {
     const dt_device *dev = d->backend->device;
     void *graph;
     device_upload(d);
@@ -89,10 +87,8 @@ static inline dt_status device_play(device_run *d, const dt_kernel *k, const dt_
 
 // Runs the kernel with output 0 in the memory of the input that instance->inplace_in names. The result in t[i] must equal
 // first[i]; `skip` is the scratch.
-static inline const char *device_in_place(device_run *d, const dt_kernel *k,
-                                          const dt_kernel_instance *s, const dt_run *r,
-                                          const void *host_in, char *const *first,
-                                          const void *skip) {
+static inline const char *device_in_place(device_run *d, const dt_kernel *k, const dt_kernel_instance *s,
+                                          const dt_run *r, const void *host_in, char *const *first, const void *skip) {
     const int at = s->inplace_in;
     const size_t n = device_bytes(dt_instance_in(s, at), s->in_layout[at]);
     if (!r->out[0] || n != device_bytes(dt_instance_out(s, 0), s->out_layout[0])) return NULL;
@@ -118,21 +114,16 @@ static inline const char *device_in_place(device_run *d, const dt_kernel *k,
 
 // `h` points to host memory: tensors in instance->in_layout and out_layout with DEVICE_CANARY bytes behind each, and
 // scratch of n_scratch bytes in all. h->packed is already device memory. Returns NULL, or what went wrong.
-static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k,
-                                            const dt_kernel_instance *s, const dt_run *h,
-                                            size_t n_scratch) {
+static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, const dt_kernel_instance *s,
+                                            const dt_run *h, size_t n_scratch) {
     device_run *d = dt_xcalloc(1, sizeof *d);
     d->backend = b;
     const void *in[32] = {NULL};
     void *out[32] = {NULL};
     for (int i = 0; i < s->node->n_in; i++)
-        if (h->in[i])
-            in[i] =
-                device_add(d, h->in[i], device_bytes(dt_instance_in(s, i), s->in_layout[i]), false);
+        if (h->in[i]) in[i] = device_add(d, h->in[i], device_bytes(dt_instance_in(s, i), s->in_layout[i]), false);
     for (int i = 0; i < s->node->n_out; i++)
-        if (h->out[i])
-            out[i] = device_add(d, h->out[i], device_bytes(dt_instance_out(s, i), s->out_layout[i]),
-                                true);
+        if (h->out[i]) out[i] = device_add(d, h->out[i], device_bytes(dt_instance_out(s, i), s->out_layout[i]), true);
     dt_run r = *h;
     r.in = in;
     r.out = out;
@@ -148,8 +139,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k,
     for (int i = 0; i < d->n; i++) {
         first[i] = malloc(d->t[i].n_bytes);
         b->copy_to_host(b, first[i], d->t[i].device, d->t[i].n_bytes);
-        if (!d->t[i].out && memcmp(first[i], d->t[i].host, d->t[i].n_bytes))
-            wrong = "the kernel wrote to an input";
+        if (!d->t[i].out && memcmp(first[i], d->t[i].host, d->t[i].n_bytes)) wrong = "the kernel wrote to an input";
     }
     device_order(b, 1);
     if (!wrong && device_play(d, k, s, &r) != DT_OK) wrong = dt_error_message();
@@ -162,8 +152,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k,
         memcpy(first[i], again, t->n_bytes);
         free(again);
     }
-    if (!wrong && s->inplace_in >= 0)
-        wrong = device_in_place(d, k, s, &r, h->in[s->inplace_in], first, h->scratch);
+    if (!wrong && s->inplace_in >= 0) wrong = device_in_place(d, k, s, &r, h->in[s->inplace_in], first, h->scratch);
     for (int i = 0; i < d->n; i++) {
         device_tensor *t = &d->t[i];
         if (t->out) memcpy(t->host, first[i], t->n_bytes);

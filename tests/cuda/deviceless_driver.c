@@ -38,9 +38,9 @@ answer cuLibraryUnload(void *library) {
 }
 
 // Functions that must exist, but are never called without a device.
-#define ABSENT(name)                                                                               \
-    answer name(void) {                                                                            \
-        return NO_DEVICE;                                                                          \
+#define ABSENT(name)                                                                                                   \
+    answer name(void) {                                                                                                \
+        return NO_DEVICE;                                                                                              \
     }
 ABSENT(cuCtxGetCurrent)
 ABSENT(cuCtxGetDevice)

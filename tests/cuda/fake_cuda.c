@@ -205,8 +205,7 @@ static void run_launch(machine *m, const work *w) {
     if (fake_fibers_take(w->k, w->args, w->grid)) return;
     const uint32_t mix = (uint32_t)++m->launches * 2654435761u;
     const bool backwards = m->order < 0 ? mix >> 31 != 0 : m->order != 0;
-    dt_host_block b = {
-        .grid = w->grid.blocks, .block_dim = w->grid.threads, .backwards = backwards};
+    dt_host_block b = {.grid = w->grid.blocks, .block_dim = w->grid.threads, .backwards = backwards};
     for (int64_t i = 0; i < b.grid; i++) {
         b.block = backwards ? b.grid - 1 - i : i;
         fake_kernels[w->k].run(w->args, &b);
@@ -311,8 +310,8 @@ int fake_queue(machine *m, stream *s, const work *w) {
     return 0;
 }
 
-int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
-                    const void *args, size_t args_bytes, size_t n_bytes, void *st) {
+int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args), const void *args,
+                    size_t args_bytes, size_t n_bytes, void *st) {
     machine *m = of(a);
     const int e = fake_note(m, call, "", n_bytes, st);
     if (e) return e;
@@ -335,8 +334,7 @@ int fake_cuda_graphs_with(dt_cuda_api *a, bool (*host)(const void *args)) {
     for (const graph *g = of(a)->graphs; g; g = g->next) {
         bool holds = false;
         for (const track *t = g->tracks; t && !g->destroyed; t = t->next)
-            for (int64_t i = 0; i < t->n; i++)
-                holds |= t->items[i].kind == W_HOST && t->items[i].host == host;
+            for (int64_t i = 0; i < t->n; i++) holds |= t->items[i].kind == W_HOST && t->items[i].host == host;
         n += holds;
     }
     return n;
@@ -354,8 +352,7 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direct
     int e = fake_note(m, "copy", direction == 1 ? "in" : direction == 0 ? "out" : "within", n, s);
     if (!e && !s) e = forbid_in_capture(m);
     if (e) return e;
-    const fake_block *d = fake_memory_find(&m->memory, dst, n),
-                     *f = fake_memory_find(&m->memory, src, n);
+    const fake_block *d = fake_memory_find(&m->memory, dst, n), *f = fake_memory_find(&m->memory, src, n);
     const bool dst_device = d && !d->pinned, src_device = f && !f->pinned;
     if (dst_device != (direction != 0) || src_device != (direction != 1)) {
         fprintf(stderr, "copy of %zu bytes: memory is not where the direction says\n", n);
@@ -394,12 +391,11 @@ static void check_args(machine *m, dt_cuda_kernel k, const void *args) {
         memcpy(&p, (const char *)args + i, 8);
         // a small number next to another, or next to padding, may look like an address; heaps, stacks and mappings lie
         // above these
-        if (p < 0x500000000000 || (uint32_t)p < 0x10000 || p >> 47 ||
-            fake_memory_find(&m->memory, (void *)p, 0))
+        if (p < 0x500000000000 || (uint32_t)p < 0x10000 || p >> 47 || fake_memory_find(&m->memory, (void *)p, 0))
             continue;
         if (is_mapped(p))
-            fake_breach("kernel %s: its argument at byte %zu is host memory that is not pinned",
-                        fake_kernels[k].name, i);
+            fake_breach("kernel %s: its argument at byte %zu is host memory that is not pinned", fake_kernels[k].name,
+                        i);
     }
 }
 
@@ -408,15 +404,13 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
     stream *s = st;
     const int e = fake_note(m, "launch", fake_kernels[k].name, 0, s);
     if (e) return e;
-    if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 ||
-        g.threads % 32)
+    if (g.blocks < 1 || g.blocks > INT32_MAX || g.threads < 32 || g.threads > 1024 || g.threads % 32)
         return FAKE_INVALID;
     if (g.threads > fake_kernels[k].most_threads)
-        fake_breach("kernel %s: blocks of %d threads, and it is bound to %d", fake_kernels[k].name,
-                    g.threads, fake_kernels[k].most_threads);
+        fake_breach("kernel %s: blocks of %d threads, and it is bound to %d", fake_kernels[k].name, g.threads,
+                    fake_kernels[k].most_threads);
     check_args(m, k, args);
-    work w = {
-        .kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, fake_kernels[k].args_bytes)};
+    work w = {.kind = W_LAUNCH, .k = k, .grid = g, .args = dt_xcalloc(1, fake_kernels[k].args_bytes)};
     memcpy(w.args, args, fake_kernels[k].args_bytes);
     return fake_queue(m, s, &w);
 }
@@ -518,8 +512,7 @@ static int event_ms(dt_cuda_api *a, void *begin, void *end, float *ms) {
     if (e) return e;
     const event *b = begin, *f = end;
     if (!b->timed || !f->timed || !b->on || !f->on) return FAKE_INVALID;
-    if (b->on->base + b->on->done < b->place || f->on->base + f->on->done < f->place)
-        return 600; // not ready
+    if (b->on->base + b->on->done < b->place || f->on->base + f->on->done < f->place) return 600; // not ready
     *ms = (float)((f->us - b->us) * 1e-3);
     return 0;
 }
@@ -634,12 +627,12 @@ dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts) {
     return &m->api;
 }
 
-#define DROP_LIST(type, list, text)                                                                \
-    while (list) {                                                                                 \
-        type *x_ = list;                                                                           \
-        list = x_->next;                                                                           \
-        if (x_->alive) n++, fprintf(stderr, "not given back: %s\n", text);                         \
-        free(x_);                                                                                  \
+#define DROP_LIST(type, list, text)                                                                                    \
+    while (list) {                                                                                                     \
+        type *x_ = list;                                                                                               \
+        list = x_->next;                                                                                               \
+        if (x_->alive) n++, fprintf(stderr, "not given back: %s\n", text);                                             \
+        free(x_);                                                                                                      \
     }
 
 int fake_cuda_destroy(dt_cuda_api *a) {
@@ -649,8 +642,7 @@ int fake_cuda_destroy(dt_cuda_api *a) {
     while (m->memory.blocks) {
         fake_block *b = m->memory.blocks;
         n++;
-        fprintf(stderr, "not given back: %s memory of %zu bytes\n", b->pinned ? "pinned" : "device",
-                b->n_bytes);
+        fprintf(stderr, "not given back: %s memory of %zu bytes\n", b->pinned ? "pinned" : "device", b->n_bytes);
         drop_block(m, b->p, b->pinned);
     }
     DROP_LIST(stream, m->streams, "a stream")

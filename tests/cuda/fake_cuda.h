@@ -61,8 +61,7 @@ int fake_cuda_destroy(dt_cuda_api *a);
 // A backend with its own imitation, of NCCL (fake_nccl.h) too. Destroying the backend destroys them too, and aborts on a
 // leak.
 dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts);
-dt_nccl_api *
-fake_cuda_nccl(dt_backend *b); // the table of such a backend, in which a test may replace functions
+dt_nccl_api *fake_cuda_nccl(dt_backend *b); // the table of such a backend, in which a test may replace functions
 
 // ---- what was asked of it, in order ----------------------------------------------------------------
 typedef struct fake_cuda_call {
@@ -93,8 +92,8 @@ static inline int fake_cuda_race(void **state) { // in two orders; set-up of a p
 // ---- for other imitations (fake_nccl.c) -------------------------------------------------------------
 // Host work in a stream's order, capturable; args are copied. It returns false while it waits for another process, and
 // is called again later. Logged as `call`.
-int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args),
-                    const void *args, size_t args_bytes, size_t n_bytes, void *stream);
+int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args), const void *args,
+                    size_t args_bytes, size_t n_bytes, void *stream);
 // Logs a call. Returns an error if it is told to fail.
 int fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes);
 // The number of the capture that the stream is part of, from 1 on; 0: none.

@@ -42,11 +42,7 @@ enum {
     PAGE = 4096,
     MOST_SHARED = 16
 };
-enum {
-    ATOMIC = 1 << 14,
-    WARPS = 1 << 15,
-    MANY = 0xffff
-}; // of a thread's number: several of a warp, of all
+enum { ATOMIC = 1 << 14, WARPS = 1 << 15, MANY = 0xffff }; // of a thread's number: several of a warp, of all
 
 fake_fiber_place fake_fiber;
 
@@ -89,8 +85,8 @@ static void race(const char *p, int with, const char *what) {
     for (int i = 0; i < m.n_shared; i++)
         if (p >= m.shared[i].p && p < m.shared[i].p + m.shared[i].n_bytes) where = "shared memory";
     fake_breach("kernel %s: thread %d of block %lld %s in %s that %s%d touched without a barrier",
-                fake_kernels[m.kernel].name, fake_fiber.thread, (long long)fake_fiber.block, what,
-                where, with < 0 ? "another block, " : "thread ", with < 0 ? -with : with);
+                fake_kernels[m.kernel].name, fake_fiber.thread, (long long)fake_fiber.block, what, where,
+                with < 0 ? "another block, " : "thread ", with < 0 ? -with : with);
 }
 
 static page *page_of(uintptr_t at) {
@@ -132,8 +128,7 @@ static void touch(const void *at, size_t n, access_kind kind) {
         return;
     settle();
     bool is_shared = false;
-    for (int i = 0; i < m.n_shared; i++)
-        is_shared |= p >= m.shared[i].p && p < m.shared[i].p + m.shared[i].n_bytes;
+    for (int i = 0; i < m.n_shared; i++) is_shared |= p >= m.shared[i].p && p < m.shared[i].p + m.shared[i].n_bytes;
     const int me = fake_fiber.thread, warp = me / WARP;
     for (size_t i = 0; i < n; i++) {
         page *g = page_of((uintptr_t)(p + i));
@@ -159,9 +154,7 @@ static void touch(const void *at, size_t n, access_kind kind) {
         }
         const bool again = c->read == m.now && c->reader != me;
         const int its = c->reader & WARPS ? c->reader & ~WARPS : c->reader / WARP;
-        c->reader = (uint16_t)(!again                             ? me
-                               : c->reader == MANY || its != warp ? MANY
-                                                                  : WARPS | warp);
+        c->reader = (uint16_t)(!again ? me : c->reader == MANY || its != warp ? MANY : WARPS | warp);
         c->read = m.now;
         c->read_in = (uint16_t)m.warp_now[warp];
     }
@@ -177,12 +170,11 @@ static void close_order(int order, bool undo) {
                 if (order == 0) g->first[k] = real[k];
                 bool is_shared = false;
                 for (int i = 0; i < m.n_shared; i++)
-                    is_shared |= (char *)real + k >= m.shared[i].p &&
-                                 (char *)real + k < m.shared[i].p + m.shared[i].n_bytes;
+                    is_shared |=
+                        (char *)real + k >= m.shared[i].p && (char *)real + k < m.shared[i].p + m.shared[i].n_bytes;
                 if (!is_shared && g->first[k] != real[k])
-                    fake_breach(
-                        "kernel %s: the order of its threads changes what it writes (at %p)",
-                        fake_kernels[m.kernel].name, (void *)(real + k));
+                    fake_breach("kernel %s: the order of its threads changes what it writes (at %p)",
+                                fake_kernels[m.kernel].name, (void *)(real + k));
                 if (undo) real[k] = g->before[k];
             }
             memset(g->cells, 0, sizeof g->cells);
@@ -222,8 +214,7 @@ static uint32_t draw(uint32_t n) {
 
 static void stuck(const char *what) {
     m.on = false;
-    fake_breach("kernel %s, block %lld: %s", fake_kernels[m.kernel].name,
-                (long long)fake_fiber.block, what);
+    fake_breach("kernel %s, block %lld: %s", fake_kernels[m.kernel].name, (long long)fake_fiber.block, what);
 }
 
 // Leaves the fiber that runs for one that may; the caller has saved where it is.
@@ -318,12 +309,11 @@ static void run_block(int64_t block) {
     m.on = false;
 }
 
-static void run_orders(dt_cuda_kernel k, const void *args, dt_cuda_grid grid, int orders,
-                       bool undo) {
+static void run_orders(dt_cuda_kernel k, const void *args, dt_cuda_grid grid, int orders, bool undo) {
     static uint64_t n_runs;
     if (!stacks)
-        stacks = mmap(NULL, (size_t)MOST * STACK, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        stacks = mmap(NULL, (size_t)MOST * STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      -1, 0);
     if (stacks == MAP_FAILED) abort();
     const char *without = getenv("FAKE_CUDA_NO_BARRIER");
     m.without = without ? atoi(without) : 0;
@@ -352,8 +342,7 @@ static int64_t n_launches[DT_K_COUNT], n_blocks[DT_K_COUNT]; // n_blocks: that h
 
 static void print_blocks(void) {
     for (int k = 0; k < DT_K_COUNT; k++)
-        fprintf(stderr, "%8lld orders of a block: %s\n", (long long)n_blocks[k],
-                fake_kernels[k].name);
+        fprintf(stderr, "%8lld orders of a block: %s\n", (long long)n_blocks[k], fake_kernels[k].name);
 }
 
 bool fake_cuda_races(int orders) {
@@ -374,8 +363,7 @@ static bool turn_of(dt_cuda_kernel k, dt_cuda_grid grid) {
 
 // Of most_orders a launch takes up to a quarter.
 static int orders_of(dt_cuda_kernel k, dt_cuda_grid grid) {
-    const int64_t left = most_orders - n_blocks[k],
-                  part = left < most_orders / 4 ? left : most_orders / 4;
+    const int64_t left = most_orders - n_blocks[k], part = left < most_orders / 4 ? left : most_orders / 4;
     const int64_t orders = (part + grid.blocks - 1) / grid.blocks;
     const int n = orders > n_orders ? (int)orders : n_orders;
     n_blocks[k] += n * grid.blocks;
@@ -406,16 +394,16 @@ void fake_fiber_add(void *p, size_t n_bytes, uint64_t x) {
         *(uint32_t *)p += (uint32_t)x;
 }
 
-#define CALL(name, n, kind)                                                                        \
-    void __tsan_##name##n(void *p) {                                                               \
-        touch(p, n, kind);                                                                         \
+#define CALL(name, n, kind)                                                                                            \
+    void __tsan_##name##n(void *p) {                                                                                   \
+        touch(p, n, kind);                                                                                             \
     }
-#define CALLS(n)                                                                                   \
-    CALL(read, n, READ)                                                                            \
-    CALL(write, n, WRITE)                                                                          \
-    CALL(unaligned_read, n, READ)                                                                  \
-    CALL(unaligned_write, n, WRITE)                                                                \
-    CALL(volatile_read, n, READ)                                                                   \
+#define CALLS(n)                                                                                                       \
+    CALL(read, n, READ)                                                                                                \
+    CALL(write, n, WRITE)                                                                                              \
+    CALL(unaligned_read, n, READ)                                                                                      \
+    CALL(unaligned_write, n, WRITE)                                                                                    \
+    CALL(volatile_read, n, READ)                                                                                       \
     CALL(volatile_write, n, WRITE)
 CALLS(1) CALLS(2) CALLS(4) CALLS(8) CALLS(16) void __tsan_read_range(void *p, size_t n) {
     touch(p, n, READ);

@@ -3,9 +3,9 @@
 
 #include "backend/cuda/kernels/all_kernels.h"
 
-#define CUDA_CUSTOM_KERNEL(name, args_t)                                                           \
-    static void run_##name(const void *args, const dt_host_block *b) {                             \
-        name##_host((const args_t *)args, b);                                                      \
+#define CUDA_CUSTOM_KERNEL(name, args_t)                                                                               \
+    static void run_##name(const void *args, const dt_host_block *b) {                                                 \
+        name##_host((const args_t *)args, b);                                                                          \
     }
 #include "backend/cuda/cuda_custom_kernels.def"
 #undef CUDA_CUSTOM_KERNEL

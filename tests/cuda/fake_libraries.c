@@ -31,8 +31,8 @@ static int add_plan(machine *m, const fake_plan *f, void **out, size_t *workspac
     return 0;
 }
 
-static int run_plan(machine *m, work_kind kind, void *plan_, bool add, void *const *ptr, int n_ptr,
-                    void *workspace, void *st) {
+static int run_plan(machine *m, work_kind kind, void *plan_, bool add, void *const *ptr, int n_ptr, void *workspace,
+                    void *st) {
     plan *p = plan_;
     if (!p->alive) return FAKE_INVALID;
     const bool captured = st && ((stream *)st)->captured;
@@ -40,8 +40,7 @@ static int run_plan(machine *m, work_kind kind, void *plan_, bool add, void *con
     p->ran[add] |= !captured;
     const size_t need = workspace_of(p->f.choice);
     const fake_block *w = need ? fake_memory_find(&m->memory, workspace, need) : NULL;
-    if (need && (!w || w->pinned))
-        fake_breach("a plan's workspace is not %zu bytes of the device", need);
+    if (need && (!w || w->pinned)) fake_breach("a plan's workspace is not %zu bytes of the device", need);
     if (need && (uintptr_t)workspace % 256) // required by cublasLtMatmul
         fake_breach("a plan's workspace is not 256-byte aligned");
     work item = {.kind = kind, .plan = p->f};
@@ -67,10 +66,8 @@ static int dnn_plan(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **out
 static int dnn_choices(dt_cuda_api *a, const dt_dnn_desc *d, int *n) {
     const char *unserved = getenv("FAKE_CUDA_NO_DNN");
     char text[DT_DESC_TEXT];
-    const bool named =
-        unserved && strncmp(dt_dnn_desc_print(d, text), unserved, strlen(unserved)) == 0;
-    const bool none = named || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) ||
-                      (d->normed && getenv("FAKE_CUDA_NO_NORMED"));
+    const bool named = unserved && strncmp(dt_dnn_desc_print(d, text), unserved, strlen(unserved)) == 0;
+    const bool none = named || (d->sums && getenv("FAKE_CUDA_NO_SUMS")) || (d->normed && getenv("FAKE_CUDA_NO_NORMED"));
     *n = none ? 0 : N_CHOICES + n_compiled();
     return fake_note(of(a), "dnn_choices", "", 0, NULL);
 }
@@ -82,9 +79,7 @@ static bool is_refusal(dt_cuda_api *a, int error) {
 }
 static int dnn_run(dt_cuda_api *a, void *p, void *const *ptr, void *workspace, void *st) {
     const int e = fake_note(of(a), "dnn_run", fake_dnn_name(&((plan *)p)->f), 0, st);
-    return e ? e
-             : run_plan(of(a), W_DNN, p, false, ptr, dt_dnn_pointers(&((plan *)p)->f.dnn),
-                        workspace, st);
+    return e ? e : run_plan(of(a), W_DNN, p, false, ptr, dt_dnn_pointers(&((plan *)p)->f.dnn), workspace, st);
 }
 static int plan_destroy(machine *m, plan *p, const char *call) {
     const int e = fake_note(m, call, "", 0, NULL);
@@ -105,13 +100,12 @@ static int gemm_choices(dt_cuda_api *a, const dt_gemm_desc *d, int *n) {
     *n = !plain && getenv("FAKE_CUDA_NO_EPILOGUE") ? 0 : N_CHOICES;
     return fake_note(of(a), "gemm_choices", "", 0, NULL);
 }
-static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, bool add,
-                    void *bias, void *aux, void *workspace, void *st) {
+static int gemm_run(dt_cuda_api *a, void *p, const void *A, const void *B, void *D, bool add, void *bias, void *aux,
+                    void *workspace, void *st) {
     const dt_gemm_epilogue epilogue = ((plan *)p)->f.gemm.epilogue;
     const int e = fake_note(of(a), "gemm_run", fake_gemm_name(epilogue), 0, st);
     void *const ptr[] = {(void *)A, (void *)B, D, bias, aux};
-    if (dt_gemm_has_bias(epilogue) != (bias != NULL) || dt_gemm_has_aux(epilogue) != (aux != NULL))
-        return FAKE_INVALID;
+    if (dt_gemm_has_bias(epilogue) != (bias != NULL) || dt_gemm_has_aux(epilogue) != (aux != NULL)) return FAKE_INVALID;
     return e ? e : run_plan(of(a), W_GEMM, p, add, ptr, 5, workspace, st);
 }
 static int gemm_destroy(dt_cuda_api *a, void *p) {

@@ -9,17 +9,7 @@
 
 #include <pthread.h>
 
-typedef enum work_kind {
-    W_LAUNCH,
-    W_COPY,
-    W_ZERO,
-    W_WAIT,
-    W_RECORD,
-    W_GRAPH,
-    W_DNN,
-    W_GEMM,
-    W_HOST
-} work_kind;
+typedef enum work_kind { W_LAUNCH, W_COPY, W_ZERO, W_WAIT, W_RECORD, W_GRAPH, W_DNN, W_GEMM, W_HOST } work_kind;
 
 typedef struct track track;
 typedef struct graph graph;

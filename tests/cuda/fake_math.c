@@ -28,8 +28,7 @@ typedef struct conv {
 } conv;
 
 // The row and column of the input that output (o) and tap (t) combine; false if outside.
-static bool meets(const dt_window *w, int axis, int64_t out, int64_t tap, int64_t size,
-                  int64_t *in) {
+static bool meets(const dt_window *w, int axis, int64_t out, int64_t tap, int64_t size, int64_t *in) {
     *in = out * w->stride[axis] - w->pad_begin[axis] + tap * w->dilation[axis];
     return *in >= 0 && *in < size;
 }
@@ -44,11 +43,9 @@ static void visit(const conv *c, conv_fn fn, float *const *t) {
                 for (int64_t r = 0; r < d->win.kernel[0]; r++)
                     for (int64_t s = 0; s < d->win.kernel[1]; s++) {
                         int64_t h, w;
-                        if (!meets(&d->win, 0, p, r, d->h, &h) ||
-                            !meets(&d->win, 1, q, s, d->w, &w))
-                            continue;
-                        fn(c, ((n * d->h + h) * d->w + w) * d->c,
-                           ((n * d->out_h + p) * d->out_w + q) * d->k, r * d->win.kernel[1] + s, t);
+                        if (!meets(&d->win, 0, p, r, d->h, &h) || !meets(&d->win, 1, q, s, d->w, &w)) continue;
+                        fn(c, ((n * d->h + h) * d->w + w) * d->c, ((n * d->out_h + p) * d->out_w + q) * d->k,
+                           r * d->win.kernel[1] + s, t);
                     }
 }
 
@@ -123,8 +120,7 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
                    dy ? widen(dy, d->type, ny) : dt_xcalloc((size_t)ny + 1, sizeof(float))};
     if (d->normed) norm(d, t[0], nx, ptr + (fwd ? 5 : 3));
     for (int64_t k = 0; fwd && k < d->k; k++)
-        for (int64_t i = 0; i < per_k; i++)
-            t[1][i * d->k + k] = dt_get(ptr[1], d->type, k * per_k + i);
+        for (int64_t i = 0; i < per_k; i++) t[1][i * d->k + k] = dt_get(ptr[1], d->type, k * per_k + i);
     visit(&c, fwd ? tap_forward : dgrad ? tap_dgrad : tap_wgrad, t);
     if (fwd)
         for (int64_t i = 0; i < ny; i++) {
@@ -132,8 +128,7 @@ static void run_conv(const dt_dnn_desc *d, void *const *ptr) {
             dt_put(ptr[2], d->type, i, activate(d->act, t[2][i] + b));
         }
     else
-        for (int64_t i = 0; i < (dgrad ? nx : nw); i++)
-            dt_put(ptr[2], d->type, i, t[dgrad ? 0 : 1][i]);
+        for (int64_t i = 0; i < (dgrad ? nx : nw); i++) dt_put(ptr[2], d->type, i, t[dgrad ? 0 : 1][i]);
     if (d->sums) sum_channels(d, ptr);
     for (int i = 0; i < 3; i++) free(t[i]);
 }
@@ -144,14 +139,12 @@ static int64_t at(const int64_t *stride, int64_t n, int64_t h, int64_t t) {
 }
 
 // p = softmax(scale q k^T) of one query; returns log of the sum of exponentials.
-static float attend(const dt_dnn_desc *d, const void *q, const void *k, int64_t n, int64_t h,
-                    int64_t i, float *p) {
+static float attend(const dt_dnn_desc *d, const void *q, const void *k, int64_t n, int64_t h, int64_t i, float *p) {
     float top = -INFINITY, sum = 0;
     for (int64_t j = 0; j < d->tk; j++) {
         float s = 0;
         for (int64_t e = 0; e < d->d; e++)
-            s += dt_get(q, d->type, at(d->stride_q, n, h, i) + e) *
-                 dt_get(k, d->type, at(d->stride_k, n, h, j) + e);
+            s += dt_get(q, d->type, at(d->stride_q, n, h, i) + e) * dt_get(k, d->type, at(d->stride_k, n, h, j) + e);
         p[j] = s * d->scale;
         top = fmaxf(top, p[j]);
     }
@@ -168,8 +161,7 @@ static void sdpa_forward(const dt_dnn_desc *d, void *const *ptr) { // q k v y ls
         if (ptr[4]) ((float *)ptr[4])[row] = lse;
         for (int64_t e = 0; e < d->d; e++) {
             float y = 0;
-            for (int64_t j = 0; j < d->tk; j++)
-                y += p[j] * dt_get(ptr[2], d->type, at(d->stride_v, n, h, j) + e);
+            for (int64_t j = 0; j < d->tk; j++) y += p[j] * dt_get(ptr[2], d->type, at(d->stride_v, n, h, j) + e);
             dt_put(ptr[3], d->type, at(d->stride_y, n, h, i) + e, y);
         }
     }
@@ -177,8 +169,8 @@ static void sdpa_forward(const dt_dnn_desc *d, void *const *ptr) { // q k v y ls
 }
 
 // One head: dq, dk, dv as dense floats (t, d).
-static void sdpa_head(const dt_dnn_desc *d, void *const *ptr, int64_t n, int64_t h, float *dq,
-                      float *dk, float *dv, float *p) {
+static void sdpa_head(const dt_dnn_desc *d, void *const *ptr, int64_t n, int64_t h, float *dq, float *dk, float *dv,
+                      float *p) {
     for (int64_t i = 0; i < d->tq; i++) {
         attend(d, ptr[0], ptr[1], n, h, i, p);
         float dot = 0; // sum of dy * y = sum of p * dp
@@ -241,15 +233,13 @@ void fake_dnn_run(const fake_plan *p, void *const *ptr) {
 
 // ---- matmul --------------------------------------------------------------------------------
 const char *fake_gemm_name(dt_gemm_epilogue e) {
-    static const char *const names[] = {"gemm",           "gemm bias",          "gemm bias relu",
-                                        "gemm bias gelu", "gemm bias gelu aux", "gemm dgelu",
-                                        "gemm bgrad"};
+    static const char *const names[] = {
+        "gemm", "gemm bias", "gemm bias relu", "gemm bias gelu", "gemm bias gelu aux", "gemm dgelu", "gemm bgrad"};
     return names[e];
 }
 
 static float epilogue(const dt_gemm_desc *g, float x, int64_t j, int64_t at, void *const *ptr) {
-    if (dt_gemm_has_bias(g->epilogue) && g->epilogue != DT_GEMM_BGRAD)
-        x += dt_get(ptr[3], g->bias_type, j);
+    if (dt_gemm_has_bias(g->epilogue) && g->epilogue != DT_GEMM_BGRAD) x += dt_get(ptr[3], g->bias_type, j);
     switch (g->epilogue) {
     case DT_GEMM_BIAS_RELU:
         return x < 0 ? 0 : x;
@@ -270,14 +260,12 @@ static void gemm_one(const dt_gemm_desc *g, bool add, int64_t batch, void *const
     float *b = dt_xcalloc((size_t)(g->k * g->n) + 1, sizeof *b);
     for (int64_t k = 0; k < g->k; k++)
         for (int64_t j = 0; j < g->n; j++)
-            b[k * g->n + j] =
-                dt_get(ptr[1], g->type, b0 + (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
+            b[k * g->n + j] = dt_get(ptr[1], g->type, b0 + (g->trans_b ? j * g->ldb + k : k * g->ldb + j));
     for (int64_t i = 0; i < g->m; i++) {
         float sum = 0;
         memset(row, 0, (size_t)g->n * sizeof *row);
         for (int64_t k = 0; k < g->k; k++) {
-            const float a =
-                dt_get(ptr[0], g->type, a0 + (g->trans_a ? k * g->lda + i : i * g->lda + k));
+            const float a = dt_get(ptr[0], g->type, a0 + (g->trans_a ? k * g->lda + i : i * g->lda + k));
             for (int64_t j = 0; j < g->n; j++) row[j] += a * b[k * g->n + j];
             sum += a;
         }
@@ -294,7 +282,6 @@ static void gemm_one(const dt_gemm_desc *g, bool add, int64_t batch, void *const
 
 void fake_gemm_run(const fake_plan *p, void *const *ptr) {
     float *row = dt_xcalloc((size_t)p->gemm.n + 1, sizeof *row);
-    for (int64_t i = 0; i < (p->gemm.batch ? p->gemm.batch : 1); i++)
-        gemm_one(&p->gemm, p->add, i, ptr, row);
+    for (int64_t i = 0; i < (p->gemm.batch ? p->gemm.batch : 1); i++) gemm_one(&p->gemm, p->add, i, ptr, row);
     free(row);
 }

@@ -52,8 +52,7 @@ fake_block *fake_memory_at(fake_memory *m, const void *p, bool pinned) {
 }
 
 fake_block *fake_memory_add(fake_memory *m, size_t n, bool pinned) {
-    const size_t rounded = (n + 255) / 256 * 256,
-                 pages = (rounded + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
+    const size_t rounded = (n + 255) / 256 * 256, pages = (rounded + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
     char *base = mmap(NULL, pages, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (base == MAP_FAILED) return NULL;
     fake_block *b = dt_xcalloc(1, sizeof *b);
@@ -78,8 +77,7 @@ void fake_memory_drop(fake_memory *m, fake_block *b) {
     for (char *c = b->base + PAGE; c < b->base + b->n_mapped - PAGE; c++) {
         if (c == b->p) c += b->n_bytes;
         if (c < b->base + b->n_mapped - PAGE && (unsigned char)*c != CANARY_BYTE)
-            fake_breach("memory of %zu bytes was written outside, at byte %td", b->n_bytes,
-                        c - b->p);
+            fake_breach("memory of %zu bytes was written outside, at byte %td", b->n_bytes, c - b->p);
     }
     fake_block **at = &m->blocks;
     while (*at != b) at = &(*at)->next;

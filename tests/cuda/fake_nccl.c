@@ -46,15 +46,7 @@ typedef struct nccl {
     } own[MAX_OWN];
 } nccl;
 
-typedef enum op_kind {
-    ALL_REDUCE,
-    REDUCE_SCATTER,
-    REDUCE,
-    ALL_GATHER,
-    BROADCAST,
-    SEND,
-    RECV
-} op_kind;
+typedef enum op_kind { ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, SEND, RECV } op_kind;
 typedef struct op {
     nccl *n;
     op_kind kind;
@@ -80,8 +72,8 @@ static void write_file(const char *path, how asked, const void *data, size_t n_b
     char part[256];
     snprintf(part, sizeof part, "%s.part", path);
     FILE *f = fopen(part, "wb");
-    if (!f || fwrite(&asked, sizeof asked, 1, f) != 1 || fwrite(data, 1, n_bytes, f) != n_bytes ||
-        fclose(f) || rename(part, path))
+    if (!f || fwrite(&asked, sizeof asked, 1, f) != 1 || fwrite(data, 1, n_bytes, f) != n_bytes || fclose(f) ||
+        rename(part, path))
         fake_breach("%s cannot be written", path);
 }
 
@@ -93,16 +85,14 @@ static void read_file(const char *path, how asked, void *data, size_t n_bytes) {
     struct stat st;
     how there;
     FILE *f = fopen(path, "rb");
-    if (!f || fstat(fileno(f), &st) || fread(&there, sizeof there, 1, f) != 1)
-        fake_breach("%s cannot be read", path);
+    if (!f || fstat(fileno(f), &st) || fread(&there, sizeof there, 1, f) != 1) fake_breach("%s cannot be read", path);
     if ((size_t)st.st_size != n_bytes + sizeof there)
         fake_breach("ranks do not agree: %zu bytes here, %lld there", n_bytes,
                     (long long)st.st_size - (long long)sizeof there);
     if (there.capture != asked.capture || there.index != asked.index)
         fake_breach("ranks do not agree: a collective is number %lld of capture %lld here and "
                     "number %lld of capture %lld there (0: not captured)",
-                    (long long)asked.index, (long long)asked.capture, (long long)there.index,
-                    (long long)there.capture);
+                    (long long)asked.index, (long long)asked.capture, (long long)there.index, (long long)there.capture);
     if (fread(data, 1, n_bytes, f) != n_bytes) fake_breach("%s cannot be read", path);
     fclose(f);
 }
@@ -194,8 +184,8 @@ static bool run_op(const void *arg) {
     const bool sends = o->kind == SEND;
     if (!sends && o->kind != RECV) return run_collective(o);
     int64_t *number = sends ? &n->n_sent[o->peer] : &n->n_received[o->peer];
-    snprintf(path, sizeof path, "%s/s%lld.%d.%d", n->folder, (long long)*number,
-             sends ? n->rank : o->peer, sends ? o->peer : n->rank);
+    snprintf(path, sizeof path, "%s/s%lld.%d.%d", n->folder, (long long)*number, sends ? n->rank : o->peer,
+             sends ? o->peer : n->rank);
     if (sends) {
         write_file(path, o->how, o->data, o->n_bytes);
     } else {
@@ -219,12 +209,11 @@ static how note_capture(nccl *n, void *stream) {
 // FAKE_NCCL_REFUSES: a rank whose library captures nothing; "all" is every rank.
 static bool refuses(const nccl *n, void *stream) {
     const char *who = getenv("FAKE_NCCL_REFUSES");
-    return who && (strcmp(who, "all") == 0 || atoi(who) == n->rank) &&
-           fake_cuda_capture(n->cuda, stream);
+    return who && (strcmp(who, "all") == 0 || atoi(who) == n->rank) && fake_cuda_capture(n->cuda, stream);
 }
 
-static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer,
-                 int type, void *stream) {
+static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer, int type,
+                 void *stream) {
     nccl *n = of(a);
     static const char *const names[] = {"all_reduce", "reduce_scatter", "reduce", "all_gather",
                                         "broadcast",  "send",           "recv"};
@@ -256,8 +245,7 @@ static int unique_id(const dt_nccl_api *a, void *id) {
     const int e = failure(of(a), "unique_id", 0);
     if (e) return e;
     memset(id, 0, DT_NCCL_ID_BYTES);
-    const char *in =
-        getenv("FAKE_NCCL_DIR"); // removed by whoever set it: ranks leave at different times
+    const char *in = getenv("FAKE_NCCL_DIR"); // removed by whoever set it: ranks leave at different times
     snprintf(folder, DT_NCCL_ID_BYTES, "%s/nccl-XXXXXX", in ? in : "/tmp");
     return mkdtemp(folder) ? DT_NCCL_OK : INVALID;
 }
@@ -298,28 +286,23 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     return DT_NCCL_OK;
 }
 
-static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
-                      void *stream) {
+static int all_reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type, void *stream) {
     return queue(a, ALL_REDUCE, data, (size_t)count * dt_dtype_size(type), -1, type, stream);
 }
-static int all_reduce_f64(const dt_nccl_api *a, void *comm, double *data, int64_t count,
-                          void *stream) {
+static int all_reduce_f64(const dt_nccl_api *a, void *comm, double *data, int64_t count, void *stream) {
     return queue(a, ALL_REDUCE, data, (size_t)count * sizeof *data, -1, F64, stream);
 }
-static int reduce_scatter(const dt_nccl_api *a, void *comm, void *data, void *own, int64_t count,
-                          dt_dtype type, void *stream) {
+static int reduce_scatter(const dt_nccl_api *a, void *comm, void *data, void *own, int64_t count, dt_dtype type,
+                          void *stream) {
     const size_t part = (size_t)count * dt_dtype_size(type);
     if ((char *)own != (char *)data + part * (size_t)of(a)->rank) fake_breach("it is not in place");
     return queue(a, REDUCE_SCATTER, data, part * (size_t)of(a)->world_size, -1, type, stream);
 }
-static int reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type,
-                  int root, void *stream) {
+static int reduce(const dt_nccl_api *a, void *comm, void *data, int64_t count, dt_dtype type, int root, void *stream) {
     return queue(a, REDUCE, data, (size_t)count * dt_dtype_size(type), root, type, stream);
 }
-static int all_gather(const dt_nccl_api *a, void *comm, void *data, const void *own, size_t part,
-                      void *stream) {
-    if ((const char *)own != (char *)data + part * (size_t)of(a)->rank)
-        fake_breach("it is not in place");
+static int all_gather(const dt_nccl_api *a, void *comm, void *data, const void *own, size_t part, void *stream) {
+    if ((const char *)own != (char *)data + part * (size_t)of(a)->rank) fake_breach("it is not in place");
     return queue(a, ALL_GATHER, data, part * (size_t)of(a)->world_size, -1, DT_U8, stream);
 }
 static int group_start(const dt_nccl_api *a) {
@@ -333,16 +316,13 @@ static int group_end(const dt_nccl_api *a) {
     of(a)->grouped = false;
     return e ? e : DT_NCCL_BUSY;
 }
-static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
-                     void *stream) {
+static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root, void *stream) {
     return queue(a, BROADCAST, data, n_bytes, root, DT_U8, stream);
 }
-static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t count, int to,
-                void *stream) {
+static int send(const dt_nccl_api *a, void *comm, const float *data, int64_t count, int to, void *stream) {
     return queue(a, SEND, data, (size_t)count * sizeof *data, to, DT_F32, stream);
 }
-static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, int from,
-                void *stream) {
+static int recv(const dt_nccl_api *a, void *comm, float *data, int64_t count, int from, void *stream) {
     return queue(a, RECV, data, (size_t)count * sizeof *data, from, DT_F32, stream);
 }
 
@@ -405,8 +385,7 @@ static int finalize(const dt_nccl_api *a, void *comm) {
 static int leave(const dt_nccl_api *a, void *comm, const char *call) {
     const int e = failure(of(a), call, 0);
     const int n = fake_cuda_graphs_with(of(a)->cuda, run_op);
-    if (n)
-        fake_breach("%d graphs hold collectives of a communicator that goes: it waits for them", n);
+    if (n) fake_breach("%d graphs hold collectives of a communicator that goes: it waits for them", n);
     if (comm != of(a) || of(a)->aborted) fake_breach("a communicator goes twice");
     of(a)->aborted = true;
     for (int i = 0; i < MAX_OWN; i++) of(a)->own[i].registered = false;

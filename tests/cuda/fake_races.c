@@ -4,9 +4,9 @@
 
 #include "backend/cuda/kernels/all_kernels.h"
 
-#define CUDA_CUSTOM_KERNEL(name, args_t)                                                           \
-    static void run_##name(const void *args) {                                                     \
-        name##_fiber((const args_t *)args);                                                        \
+#define CUDA_CUSTOM_KERNEL(name, args_t)                                                                               \
+    static void run_##name(const void *args) {                                                                         \
+        name##_fiber((const args_t *)args);                                                                            \
     }
 #include "backend/cuda/cuda_custom_kernels.def"
 #undef CUDA_CUSTOM_KERNEL

@@ -32,14 +32,13 @@ static dt_status create(dt_backend **out, const dt_backend_opts *opts) {
         CPU_SET((size_t)atoi(core), &set);
         sched_setaffinity(0, sizeof set, &set);
     }
-    DT_TRY(dt_cuda_choose_device(&index, o.n_devices, opts->local_rank, opts->local_size,
-                                 getenv("CUDA_VISIBLE_DEVICES")));
+    DT_TRY(
+        dt_cuda_choose_device(&index, o.n_devices, opts->local_rank, opts->local_size, getenv("CUDA_VISIBLE_DEVICES")));
     dt_cuda_api *api = fake_cuda_create(&o);
     const char *fails = getenv("FAKE_CUDA_FAILS");
     char call[32];
     int rank, after, error;
-    if (fails && sscanf(fails, "%d %31s %d %d", &rank, call, &after, &error) == 4 &&
-        rank == opts->local_rank)
+    if (fails && sscanf(fails, "%d %31s %d %d", &rank, call, &after, &error) == 4 && rank == opts->local_rank)
         fake_cuda_fail(api, call, after, error);
     nccl = fake_nccl_create(api, false);
     const char *without = getenv("FAKE_NCCL_MISSING"); // the rank that has none

@@ -12,25 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    N = 24 * DT_CHUNK + 4096,
-    TAIL = 64,
-    STAT = N,
-    LOSS = N + 32,
-    GRAD = N + TAIL,
-    BUFFERS = 32
-};
+enum { N = 24 * DT_CHUNK + 4096, TAIL = 64, STAT = N, LOSS = N + 32, GRAD = N + TAIL, BUFFERS = 32 };
 
 static const dt_segment segments[] = {{0, 16, 1, 0.1f, false},
                                       {16, 70000, 1, 0, false},
                                       {70016, 64, 0.5f, 0.2f, true},
                                       {70080, N - 70080, 2, 0.05f, false}};
 // Optimizers with norms: one per tensor, tensors with copies included
-static const dt_segment tensors[] = {
-    {0, 13, 1, 0.1f, false, true},        {16, 70000, 1, 0, false, false},
-    {70016, 64, 0.5f, 0.2f, true, true},  {70096, 20000, 2, 0.05f, false, true},
-    {90096, 12304, 1, 0, false, false},   {102400, 4608 * 9, 2, 0.05f, false, true},
-    {N - 512, 512, 1, 0.05f, false, true}};
+static const dt_segment tensors[] = {{0, 13, 1, 0.1f, false, true},        {16, 70000, 1, 0, false, false},
+                                     {70016, 64, 0.5f, 0.2f, true, true},  {70096, 20000, 2, 0.05f, false, true},
+                                     {90096, 12304, 1, 0, false, false},   {102400, 4608 * 9, 2, 0.05f, false, true},
+                                     {N - 512, 512, 1, 0.05f, false, true}};
 static const dt_commit_rule rules[] = {{0, STAT, 5, 0.1f}, {16, STAT + 16, 9, 0.3f}};
 
 // Copies of parameters: with a gap behind, permuted, frozen, crossing block and chunk borders.
@@ -104,14 +96,12 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     const dt_device_step first = {.block = {.seed = 1, .loss_scale = scale}};
     must(r->gpu->alloc(r->gpu, (void **)&r->step, sizeof first, "step"));
     r->gpu->copy_to_device(r->gpu, r->step, &first, sizeof first);
-    must(r->gpu->alloc_host(r->gpu, (void **)&r->numbers, DT_NUMBERS_RING * sizeof *r->numbers,
-                            "numbers"));
+    must(r->gpu->alloc_host(r->gpu, (void **)&r->numbers, DT_NUMBERS_RING * sizeof *r->numbers, "numbers"));
     char *poison = malloc(LONGEST_COPY * 4);
     memset(poison, 0xab, LONGEST_COPY * 4);
     memcpy(r->copies, copies, sizeof copies);
     for (int i = 0; i < COPIES; i++) {
-        const size_t n_bytes =
-            (size_t)copies[i].count * dt_dtype_size((dt_dtype)copies[i].form.type);
+        const size_t n_bytes = (size_t)copies[i].count * dt_dtype_size((dt_dtype)copies[i].form.type);
         must(r->gpu->alloc(r->gpu, &r->copies[i].packed, n_bytes, "copy"));
         r->gpu->copy_to_device(r->gpu, r->copies[i].packed, poison, n_bytes);
     }
@@ -128,13 +118,9 @@ static void tear_down(rig *r) {
     dt_backend *g = r->gpu;
     g->device->commit_destroy(g, r->commit);
     g->device->stream_destroy(g, r->stream);
-    float *const device[] = {r->a.optimizer.master,
-                             r->a.optimizer.slots[0],
-                             r->a.optimizer.slots[1],
-                             r->a.buffer,
-                             r->grad,
-                             r->a.optimizer.average,
-                             r->a.buffer_average};
+    float *const device[] = {
+        r->a.optimizer.master,  r->a.optimizer.slots[0], r->a.optimizer.slots[1], r->a.buffer, r->grad,
+        r->a.optimizer.average, r->a.buffer_average};
     for (int i = 0; i < 7; i++) g->free(g, device[i], 0);
     for (int i = 0; i < COPIES; i++) g->free(g, r->copies[i].packed, 0);
     g->free(g, r->step, sizeof *r->step);
@@ -170,8 +156,7 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     const double weight = (double)r->host_grad[LOSS + 1] * (double)scale;
     const double norm = sqrt(sum) / weight;
     double clip = 1;
-    if (r->a.clip_norm > 0 && norm > (double)r->a.clip_norm)
-        clip = (double)r->a.clip_norm / (norm + 1e-6);
+    if (r->a.clip_norm > 0 && norm > (double)r->a.clip_norm) clip = (double)r->a.clip_norm / (norm + 1e-6);
     dt_optimizer_args o = r->a.optimizer;
     o.master = r->flat[0], o.slots[0] = r->flat[1], o.slots[1] = r->flat[2];
     o.average = r->average;
@@ -184,16 +169,14 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < rules[i].count; k++) {
             float *b = &r->buffer[rules[i].buffer + k];
-            *b = (1 - rules[i].momentum) * *b +
-                 rules[i].momentum * (r->host_grad[rules[i].stat + k] * 0.25f);
+            *b = (1 - rules[i].momentum) * *b + rules[i].momentum * (r->host_grad[rules[i].stat + k] * 0.25f);
             float *m = &r->average[N + rules[i].buffer + k];
             *m += (*b - *m) * 0.25f;
         }
     return norm;
 }
 
-static void compare(dt_backend *b, const float *device, const float *want, int64_t n,
-                    double tolerance) {
+static void compare(dt_backend *b, const float *device, const float *want, int64_t n, double tolerance) {
     float *got = malloc((size_t)n * 4);
     b->copy_to_host(b, got, device, (size_t)n * 4);
     for (int64_t i = 0; i < n; i++)
@@ -216,8 +199,7 @@ static void compare_copies(rig *r, bool committed) {
         for (int64_t k = 0; committed && c->offset != 70016 && k < c->count; k++) {
             const int64_t out = k / per_out, in = k % per_out / c->form.n_taps;
             const int64_t tap = k % c->form.n_taps;
-            dt_put(want, c->form.type, out * per_out + tap * c->form.n_in + in,
-                   master[c->offset + k]);
+            dt_put(want, c->form.type, out * per_out + tap * c->form.n_in + in, master[c->offset + k]);
         }
         r->gpu->copy_to_host(r->gpu, got, c->packed, n_bytes);
         if (memcmp(got, want, n_bytes)) fail_msg("copy %d", i);

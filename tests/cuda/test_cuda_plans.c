@@ -125,8 +125,7 @@ TEST(test_engines_run_on_random_values) {
     char *x = dt_xcalloc(b.n_bytes[0], 1);
     assert_int_equal(api->copy(api, x, b.ptr[0], b.n_bytes[0], 0, NULL), 0);
     for (int t = 0; t < 3; t++) {
-        const int64_t n = (int64_t)(b.n_bytes[0] / dt_dtype_size(types[t])),
-                      apart[] = {1, 512, 4096};
+        const int64_t n = (int64_t)(b.n_bytes[0] / dt_dtype_size(types[t])), apart[] = {1, 512, 4096};
         int64_t negative = 0, alike[3] = {0};
         for (int64_t i = 0; i < n; i++) {
             const float v = dt_get(x, types[t], i);
@@ -144,9 +143,7 @@ TEST(test_engines_run_on_random_values) {
 
 // Runs of half a millisecond, one to twenty, are timed in a graph that is replayed twice.
 TEST(test_short_runs_are_a_graph) {
-    static const struct {
-        int width, n_runs;
-    } cases[] = {{3, 20}, {620, 13}, {4000, 2}, {10000, 1}};
+    static const struct { int width, n_runs; } cases[] = {{3, 20}, {620, 13}, {4000, 2}, {10000, 1}};
     dt_cuda_api *api = fake_cuda_create(NULL);
     for (int i = 0; i < 8; i++) {
         dt_dnn_desc d = conv;
@@ -172,10 +169,9 @@ TEST(test_short_runs_are_a_graph) {
 
 // A call that fails once while an engine is timed costs at most that engine, and all is given back.
 TEST(test_timing_outlives_each_call) {
-    static const char *const calls[] = {
-        "alloc",        "copy",     "stream_create",     "event_create",
-        "event_record", "dnn_run",  "capture_begin",     "capture_end",
-        "graph_launch", "event_ms", "stream_synchronize"};
+    static const char *const calls[] = {"alloc",        "copy",     "stream_create",     "event_create",
+                                        "event_record", "dnn_run",  "capture_begin",     "capture_end",
+                                        "graph_launch", "event_ms", "stream_synchronize"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int after = 0; after < 60; after = 2 * after + 1) {
             rig r = begin("m", NULL);
@@ -194,18 +190,15 @@ TEST(test_a_library_that_is_broken_ends_the_start) {
     const dt_cuda_plan *plan = NULL;
     for (int i = 0; i < 2; i++) {
         fake_cuda_fail(r.api, calls[i], 0, 4000);
-        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &matmul, &plan)
-                           : dt_cuda_plan_dnn(r.p, &conv, &plan),
+        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &matmul, &plan) : dt_cuda_plan_dnn(r.p, &conv, &plan),
                          DT_E_INTERNAL);
         assert_null(plan);
-        assert_non_null(strstr(dt_error_message(), i ? "cuBLASLt fails for gemm f32"
-                                                     : "cuDNN fails for conv_fwd bf16"));
+        assert_non_null(
+            strstr(dt_error_message(), i ? "cuBLASLt fails for gemm f32" : "cuDNN fails for conv_fwd bf16"));
         assert_non_null(strstr(dt_error_message(), "an error that the test asked for"));
         start_again(&r, NULL);
         fake_cuda_fail(r.api, calls[i], 0, FAKE_NOT_SUPPORTED);
-        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &matmul, &plan)
-                           : dt_cuda_plan_dnn(r.p, &conv, &plan),
-                         DT_OK);
+        assert_int_equal(i ? dt_cuda_plan_gemm(r.p, &matmul, &plan) : dt_cuda_plan_dnn(r.p, &conv, &plan), DT_OK);
         assert_null(plan);
         start_again(&r, NULL);
     }

@@ -25,8 +25,7 @@ TEST(test_chosen) {
 TEST(test_refused) {
     int index;
     must_fail(DT_E_USAGE, "CUDA_VISIBLE_DEVICES", dt_cuda_choose_device(&index, 0, 0, 1, ""));
-    must_fail(DT_E_USAGE, "8 ranks on this host, but 4 GPUs",
-              dt_cuda_choose_device(&index, 4, 0, 8, NULL));
+    must_fail(DT_E_USAGE, "8 ranks on this host, but 4 GPUs", dt_cuda_choose_device(&index, 4, 0, 8, NULL));
     assert_non_null(strstr(dt_error_message(), "mpirun -np 4"));
     assert_int_equal(dt_cuda_choose_device(&index, 1, 1, 2, NULL), DT_E_USAGE);
     assert_int_equal(dt_cuda_choose_device(&index, 2, 1, 4, "0,1"), DT_E_USAGE);
@@ -146,8 +145,7 @@ static const char *text_of(int error) {
 // The message if every `every`-th kernel from `first` on fails.
 static const char *load_with(int first, int every, int error, int second_error) {
     static const dt_kernel_loader loader = {load, text_of, "80-real, 90"};
-    const dt_cuda_device_info device = {
-        .name = "NVIDIA X", .major = 12, .minor = 1, .driver_version = "570.1"};
+    const dt_cuda_device_info device = {.name = "NVIDIA X", .major = 12, .minor = 1, .driver_version = "570.1"};
     memset(errors, 0, sizeof errors);
     for (int k = first; k < DT_K_COUNT; k += every) errors[k] = k == first ? error : second_error;
     n_loaded = 0;

@@ -58,18 +58,17 @@ static const gpu gpus[] = {
 enum { N_GPUS = sizeof gpus / sizeof *gpus };
 
 static void describe(const gpu *g, char *text, size_t cap) {
-    snprintf(
-        text, cap,
-        "{\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000,\"totalGlobalMem\":%lld,"
-        "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
-        "\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
-        "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,"
-        "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,"
-        "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
-        "\"supportCoopLaunch\":1,\"smClockRateKHz\":%d,\"memClockRateKHz\":%d,"
-        "\"l2CacheSize\":%lld,\"deviceName\":\"%s\"}",
-        g->version, g->memory, g->n_sm, g->shared_bytes, g->ctas_per_sm, g->clock_khz,
-        g->memory_khz, g->l2, g->name);
+    snprintf(text, cap,
+             "{\"cudaDeviceId\":0,\"deviceVer\":%d,\"driverVer\":13000,\"totalGlobalMem\":%lld,"
+             "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+             "\"regsPerBlock\":65536,\"multiProcessorCount\":%d,\"warpSize\":32,"
+             "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":%d,"
+             "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%d,"
+             "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"pciDeviceId\":0,\"isTccDriver\":0,"
+             "\"supportCoopLaunch\":1,\"smClockRateKHz\":%d,\"memClockRateKHz\":%d,"
+             "\"l2CacheSize\":%lld,\"deviceName\":\"%s\"}",
+             g->version, g->memory, g->n_sm, g->shared_bytes, g->ctas_per_sm, g->clock_khz, g->memory_khz, g->l2,
+             g->name);
 }
 
 static dt_cudnn *open_gpu(const gpu *g) {
@@ -160,10 +159,8 @@ static void add_config(const char *path, const char *const *overrides, int n_ove
     if (!batch) batch = (int)dt_answer_or(c->train.micro_batch, c->train.global_batch);
     for (int k = 0; k < 6; k++) {
         dt_graph *g = NULL;
-        const dt_model_args a = {
-            .config = c, .fields = fields, .n_fields = n, .batch = batch, .training = k & 1};
-        if (dt_model_graph(&g, &a, types[k / 2]) != DT_OK)
-            fail_msg("%s: %s", path, dt_error_message());
+        const dt_model_args a = {.config = c, .fields = fields, .n_fields = n, .batch = batch, .training = k & 1};
+        if (dt_model_graph(&g, &a, types[k / 2]) != DT_OK) fail_msg("%s: %s", path, dt_error_message());
         add_graph(g, label);
         dt_graph_destroy(g);
     }
@@ -231,13 +228,12 @@ static bool has_engine(dt_cudnn *c, const dt_dnn_desc *d, int tries, int *which,
 static void report_sums(const gpu *g) {
     for (int i = 0, end; i < n_wishes; i = end) {
         int n = 0, n_have = 0;
-        for (end = i; end < n_wishes && strcmp(wishes[end].network, wishes[i].network) == 0;
-             end++) {
+        for (end = i; end < n_wishes && strcmp(wishes[end].network, wishes[i].network) == 0; end++) {
             n += has[wishes[end].want] >= 0;
             n_have += has[wishes[end].want] > 0;
         }
-        print_message("%s: %s: of %d convolutions in front of a batch norm %d can make its sums\n",
-                      g->name, wishes[i].network, n, n_have);
+        print_message("%s: %s: of %d convolutions in front of a batch norm %d can make its sums\n", g->name,
+                      wishes[i].network, n, n_have);
         if (n > 3 && (n_have > 0) != (g->version < 1000))
             fail_msg("%s: %s: %d engines make sums", g->name, wishes[i].network, n_have);
     }
@@ -260,8 +256,7 @@ static bool has_ready_engine(dt_cudnn *c, const dt_dnn_desc *asked, bool determi
 }
 
 static bool pair_has_engines(dt_cudnn *c, const pair *p, bool deterministic) {
-    return has_ready_engine(c, &p->asks.forward, deterministic) &&
-           has_ready_engine(c, &p->asks.weights, deterministic);
+    return has_ready_engine(c, &p->asks.forward, deterministic) && has_ready_engine(c, &p->asks.weights, deterministic);
 }
 
 static void report_pairs(dt_cudnn *c, const gpu *g) {
@@ -304,11 +299,11 @@ static void check_gpu(const gpu *g, bool verbose) {
                    compiles ? ", compiled at run time" : "");
         if (ok || sums) continue;
         if (n_missing++ < 20)
-            print_error("%s: no engine of %d offered for %s (%s): %s\n", g->name, n, wants[i].text,
-                        wants[i].from, dt_cudnn_last_error());
+            print_error("%s: no engine of %d offered for %s (%s): %s\n", g->name, n, wants[i].text, wants[i].from,
+                        dt_cudnn_last_error());
     }
-    print_message("%s: %d descriptions, %d compiled at run time, %d without an engine\n", g->name,
-                  n_wants, n_runtime, n_missing);
+    print_message("%s: %d descriptions, %d compiled at run time, %d without an engine\n", g->name, n_wants, n_runtime,
+                  n_missing);
     assert_int_equal(n_missing, 0);
     report_sums(g);
     report_pairs(c, g);
@@ -336,8 +331,7 @@ TEST(test_every_graph_has_an_engine) {
     assert_true(n_wants > 100);
     has = dt_xcalloc((size_t)n_wants, sizeof *has);
     for (int i = 0; i < N_GPUS; i++) {
-        if (only ? strstr(gpus[i].name, only) != NULL : i == 0 || getenv("FULL"))
-            check_apart(&gpus[i]);
+        if (only ? strstr(gpus[i].name, only) != NULL : i == 0 || getenv("FULL")) check_apart(&gpus[i]);
     }
     free(wants);
     free(has);
@@ -347,21 +341,18 @@ TEST(test_what_does_not_exist_is_refused) {
     dt_cudnn *c = open_gpu(&gpus[1]);
     int n = -1;
     // five channels in two groups: no such convolution
-    const dt_dnn_desc d = {.kind = DT_DNN_CONV_FWD,
-                           .type = DT_BF16,
-                           .n = 2,
-                           .c = 5,
-                           .h = 8,
-                           .w = 8,
-                           .k = 4,
-                           .out_h = 8,
-                           .out_w = 8,
-                           .groups = 2,
-                           .win = {.kernel = {3, 3},
-                                   .stride = {1, 1},
-                                   .dilation = {1, 1},
-                                   .pad_begin = {1, 1},
-                                   .pad_end = {1, 1}}};
+    const dt_dnn_desc d = {
+        .kind = DT_DNN_CONV_FWD,
+        .type = DT_BF16,
+        .n = 2,
+        .c = 5,
+        .h = 8,
+        .w = 8,
+        .k = 4,
+        .out_h = 8,
+        .out_w = 8,
+        .groups = 2,
+        .win = {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}};
     const int code = dt_cudnn_choices(c, &d, &n);
     assert_true(code != 0 || n == 0);
     dt_cudnn_close(c);
@@ -374,23 +365,20 @@ TEST(test_sums_repeat_their_bits) {
     for (int i = 0; i < 4; i++) {
         const bool few = i & 1;
         const int64_t channels = few ? 3 : 64;
-        dt_dnn_desc d = {.kind = DT_DNN_CONV_FWD,
-                         .type = DT_F16,
-                         .deterministic = i >> 1,
-                         .n = 4,
-                         .c = channels,
-                         .h = 16,
-                         .w = 16,
-                         .k = 64,
-                         .out_h = 16,
-                         .out_w = 16,
-                         .groups = 1,
-                         .sums = true,
-                         .win = {.kernel = {3, 3},
-                                 .stride = {1, 1},
-                                 .dilation = {1, 1},
-                                 .pad_begin = {1, 1},
-                                 .pad_end = {1, 1}}};
+        dt_dnn_desc d = {
+            .kind = DT_DNN_CONV_FWD,
+            .type = DT_F16,
+            .deterministic = i >> 1,
+            .n = 4,
+            .c = channels,
+            .h = 16,
+            .w = 16,
+            .k = 64,
+            .out_h = 16,
+            .out_w = 16,
+            .groups = 1,
+            .sums = true,
+            .win = {.kernel = {3, 3}, .stride = {1, 1}, .dilation = {1, 1}, .pad_begin = {1, 1}, .pad_end = {1, 1}}};
         int n = -1;
         const int code = dt_cudnn_choices(c, &d, &n);
         assert_true(code == 0 || dt_cudnn_is_refusal(code));

@@ -13,11 +13,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char yaml[] =
-    "run: {name: engines, seed: 3}\n" MEMORY_YAML
-    "train: {global_batch: 2, micro_batch: 2, max_steps: 9, precision: fp32}\n"
-    "eval: {every: 9 steps}\n"
-    "metrics: {sinks: [jsonl]}\n";
+static const char yaml[] = "run: {name: engines, seed: 3}\n" MEMORY_YAML
+                           "train: {global_batch: 2, micro_batch: 2, max_steps: 9, precision: fp32}\n"
+                           "eval: {every: 9 steps}\n"
+                           "metrics: {sinks: [jsonl]}\n";
 
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
 static dt_cuda_api *api;
@@ -75,8 +74,7 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     dt_record_fini(&state);
     char *text = read_file(in_folder("engines/log"), &n);
     r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");
-    assert_int_equal(r.n_lines,
-                     count_text(text, ": bits will differ, and engines are chosen anew"));
+    assert_int_equal(r.n_lines, count_text(text, ": bits will differ, and engines are chosen anew"));
     free(text);
     return r;
 }
@@ -127,8 +125,7 @@ static int count_timed(const char *name, const char *micro, const char *capture)
     if (strstr(capture, "false"))
         assert_int_equal(n_captured, 0);
     else
-        assert_true(n_captured >
-                    n / 3); // of three times of an engine two are of a graph, and steps are graphs
+        assert_true(n_captured > n / 3); // of three times of an engine two are of a graph, and steps are graphs
     assert_int_equal(fake_cuda_destroy(api), 0);
     return n;
 }

@@ -170,8 +170,7 @@ TEST(test_types) {
         if (isnan(f)) continue;
         assert_int_equal(dt_f32_to_f16(f), test_f64_to_f16((double)f));
     }
-    assert_true(isnan(dt_bf16_to_f32(dt_f32_to_bf16(NAN))) &&
-                isnan(dt_f16_to_f32(dt_f32_to_f16(NAN))));
+    assert_true(isnan(dt_bf16_to_f32(dt_f32_to_bf16(NAN))) && isnan(dt_f16_to_f32(dt_f32_to_f16(NAN))));
 }
 
 static int64_t place(dt_layout l, const dt_shape *s, int64_t i) {
@@ -179,8 +178,7 @@ static int64_t place(dt_layout l, const dt_shape *s, int64_t i) {
     return l.kind == DT_DENSE ? i : (n * px + i % px) * s->d[1] + c;
 }
 
-static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft, dt_layout to,
-                          dt_dtype tt) {
+static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft, dt_layout to, dt_dtype tt) {
     const int64_t n = dt_shape_elements(&s);
     const size_t in_bytes = dt_layout_bytes(from, ft, &s), out_bytes = dt_layout_bytes(to, tt, &s);
     char *in = calloc(1, in_bytes), *out = calloc(1, out_bytes), *src, *dst;
@@ -190,8 +188,7 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
     b->copy_to_device(b, src, in, in_bytes);
     b->reorder(b, 1, &s, src, ft, from, dst, tt, to, b->device->stream);
     b->copy_to_host(b, out, dst, out_bytes);
-    for (int64_t i = 0; i < n; i++)
-        assert_true(dt_get(out, tt, place(to, &s, i)) == (float)(i % 255 - 127));
+    for (int64_t i = 0; i < n; i++) assert_true(dt_get(out, tt, place(to, &s, i)) == (float)(i % 255 - 127));
     b->free(b, src, in_bytes);
     b->free(b, dst, out_bytes);
     free(in), free(out);
@@ -200,13 +197,11 @@ static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft
 TEST(test_reorder) {
     dt_backend *b = open_backend();
     const dt_layout layouts[] = {dt_dense(), {.kind = DT_NHWC}};
-    const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
-                               dt_shape4(3, 1, 4, 4), dt_shape4(2, 3, 9, 13),
-                               dt_shape4(2, 48, 1, 1)};
+    const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41), dt_shape4(3, 1, 4, 4),
+                               dt_shape4(2, 3, 9, 13), dt_shape4(2, 48, 1, 1)};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
         for (int i = 0; i < 36; i++)
-            check_reorder(b, shapes[s], layouts[i % 2], (dt_dtype)(i / 4 % 3), layouts[i / 2 % 2],
-                          (dt_dtype)(i / 12));
+            check_reorder(b, shapes[s], layouts[i % 2], (dt_dtype)(i / 4 % 3), layouts[i / 2 % 2], (dt_dtype)(i / 12));
     b->destroy(b);
 }
 

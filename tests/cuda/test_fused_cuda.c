@@ -27,7 +27,7 @@ typedef struct setting {
     int norms;    // width of a residual stream; 0: none
     int channels; // of a convolution in front of a batch norm; 0: none
     bool acts, tall,
-        again; // behind it each activation, merged on the device if `fused`; more pixels; recomputed
+        again;     // behind it each activation, merged on the device if `fused`; more pixels; recomputed
     bool branches; // of residual blocks
     dt_dtype low;
 } setting;
@@ -85,8 +85,7 @@ static dt_value branch_layers(dt_graph *g, dt_value x, int channels) {
     const dt_conv2d_opts conv = {.out = channels, .kernel = 1};
     x = dt_transpose(g, dt_conv2d(g, "in", x, &conv), to_rows);
     x = dt_reshape(g, x, dt_shape3(ROWS, IN, channels));
-    x = dt_add_branch(g, "a", x, dt_linear(g, "a.fc", x, channels, true), factors(g, "a.s", &row),
-                      0.3f);
+    x = dt_add_branch(g, "a", x, dt_linear(g, "a.fc", x, channels, true), factors(g, "a.s", &row), 0.3f);
     x = dt_add_branch(g, "b", x, dt_linear(g, "b.fc", x, channels, true), DT_NONE, 0.4f);
     x = dt_transpose(g, dt_reshape(g, x, dt_shape4(ROWS, 4, IN / 4, channels)), to_image);
     x = dt_add_branch(g, "c", x, dt_conv2d(g, "c.conv", x, &conv), factors(g, "c.s", &plane), 0.3f);
@@ -107,8 +106,7 @@ static dt_graph *make_graph(const setting *s) {
     g->adds_branches = s->added;
     dt_value x =
         dt_input(g, "x", DT_F32,
-                 s->channels ? dt_shape4(ROWS, 1, s->tall ? TALL : 4, s->tall ? IN : IN / 4)
-                             : dt_shape2(ROWS, IN));
+                 s->channels ? dt_shape4(ROWS, 1, s->tall ? TALL : 4, s->tall ? IN : IN / 4) : dt_shape2(ROWS, IN));
     dt_value target = dt_input(g, "target", DT_I32, dt_shape1(ROWS));
     dt_value weight = dt_input(g, "weight", DT_F32, dt_shape1(ROWS));
     if (s->acts)
@@ -120,8 +118,7 @@ static dt_graph *make_graph(const setting *s) {
     else
         x = dt_linear(g, "in", x, s->norms ? s->norms : IN, true);
     if (s->norms) x = residual_layers(g, x, s->norms);
-    for (int i = 0; i < 2 && !s->norms && !s->channels;
-         i++) { // the second without a bias before the GELU
+    for (int i = 0; i < 2 && !s->norms && !s->channels; i++) { // the second without a bias before the GELU
         x = dt_linear(g, i ? "b" : "a", x, WIDE, i == 0);
         x = s->exact ? dt_gelu(g, x) : dt_gelu_tanh(g, x);
         x = dt_linear(g, i ? "d" : "c", x, i ? CLASSES : IN, true);
@@ -131,8 +128,7 @@ static dt_graph *make_graph(const setting *s) {
     must(dt_graph_differentiate(g));
     must(dt_pass_amp(g, s->low));
     if (s->fused) must(dt_pass_fuse_gelu(g));
-    for (int i = 0; i < 2 && s->added; i++)
-        must(dt_pass_fuse_norm_add(g)); // once more changes nothing
+    for (int i = 0; i < 2 && s->added; i++) must(dt_pass_fuse_norm_add(g)); // once more changes nothing
     must(dt_pass_dead_code(g));
     if (s->again) must(dt_pass_recompute(g, &(dt_recompute_opts){.limit = 0}));
     if (s->again) assert_true(g->recompute.bytes_after < g->recompute.bytes_before);
@@ -153,8 +149,8 @@ static void count_calls(outcome *o, dt_backend *b) {
         o->n_stats += strcmp(log[i].what, "bn_small") == 0;
         for (int k = DT_ACTIVATION_relu + 1; k < DT_N_ACTIVATIONS; k++) {
             const char *name = dt_activation_name((dt_activation)k);
-            o->n_acts += strncmp(log[i].what, name, strlen(name)) == 0 &&
-                         strlen(log[i].what) == strlen(name) + strlen("_fwd");
+            o->n_acts +=
+                strncmp(log[i].what, name, strlen(name)) == 0 && strlen(log[i].what) == strlen(name) + strlen("_fwd");
         }
         o->n_apart += !strncmp(log[i].what, "dropout", 7) || !strncmp(log[i].what, "mul_", 4);
         o->n_branch[0] += strcmp(log[i].what, "branch_fwd") == 0;
@@ -178,8 +174,7 @@ static outcome run(const setting *s) {
     for (int i = 0; i < ROWS * IN * TALL; i++) x[i] = 4 * dt_rng_uniform(&r, (uint32_t)i) - 2;
     for (int i = 0; i < ROWS; i++) weight[i] = 1, target[i] = i % CLASSES;
     dt_backend *b = NULL;
-    assert_int_equal(s->device ? fake_cuda_backend(&b, &opts) : dt_backend_create_cpu(&b, &opts),
-                     DT_OK);
+    assert_int_equal(s->device ? fake_cuda_backend(&b, &opts) : dt_backend_create_cpu(&b, &opts), DT_OK);
     if (s->acts) b->norm_acts = s->fused;
     dt_graph *g = make_graph(s);
     dt_params *p = NULL;
@@ -190,10 +185,8 @@ static outcome run(const setting *s) {
     must(dt_exec_create(&e, plan, 0));
     dt_params_init(p, 3);
     dt_params_repack(p);
-    void *in[3] = {on_device(b, x, sizeof x), on_device(b, target, sizeof target),
-                   on_device(b, weight, sizeof weight)};
-    assert_true(dt_exec_bind(e, "x", in[0]) && dt_exec_bind(e, "target", in[1]) &&
-                dt_exec_bind(e, "weight", in[2]));
+    void *in[3] = {on_device(b, x, sizeof x), on_device(b, target, sizeof target), on_device(b, weight, sizeof weight)};
+    assert_true(dt_exec_bind(e, "x", in[0]) && dt_exec_bind(e, "target", in[1]) && dt_exec_bind(e, "weight", in[2]));
     if (s->device) fake_cuda_log_clear(dt_cuda_self(b)->api);
     dt_exec_args a = {.step = {.seed = 1, .loss_scale = 1}, .grad = p->grads[0]};
     for (int i = 0; i < 2; i++, a.accumulate = true) dt_exec_run(e, &a);
@@ -276,8 +269,7 @@ TEST(test_device) {
 // between them are in the products all the same.
 TEST(test_norms) {
     static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
-    static const int widths[] = {24, 21,
-                                 200}; // whole pieces of eight or not; more than one a thread
+    static const int widths[] = {24, 21, 200}; // whole pieces of eight or not; more than one a thread
     for (int k = 0; k < 6; k++)
         for (int t = 0; t < (k < 3 ? 3 : 1 + cpu_computes_bf16()); t++) {
             const bool device = k < 3;
@@ -345,11 +337,7 @@ TEST(test_sums_of_channels) {
 TEST(test_activations) {
     static const dt_dtype types[] = {DT_F32, DT_BF16, DT_F16};
     for (int i = 0; i < 9; i++) {
-        setting s = {.low = types[i % 3],
-                     .device = true,
-                     .acts = true,
-                     .tall = i >= 6,
-                     .channels = i < 3 ? 13 : 16};
+        setting s = {.low = types[i % 3], .device = true, .acts = true, .tall = i >= 6, .channels = i < 3 ? 13 : 16};
         outcome apart = run(&s);
         s.fused = true;
         outcome fused = run(&s);

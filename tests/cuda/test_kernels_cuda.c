@@ -15,14 +15,13 @@
 #include <unistd.h>
 
 // Runs a kernel over its grid, threads in either order, after a look for races (fake_cuda_races).
-#define RUN(kernel, args, n_blocks, n_threads)                                                     \
-    do {                                                                                           \
-        fake_fibers_look(DT_K_##kernel, (args), (dt_cuda_grid){(n_blocks), (n_threads)});          \
-        for (int64_t b_ = 0; b_ < (n_blocks); b_++)                                                \
-            fake_kernels[DT_K_##kernel].run((args), &(dt_host_block){.block = b_,                  \
-                                                                     .grid = (n_blocks),           \
-                                                                     .block_dim = (n_threads),     \
-                                                                     .backwards = (int)(b_ & 1)}); \
+#define RUN(kernel, args, n_blocks, n_threads)                                                                         \
+    do {                                                                                                               \
+        fake_fibers_look(DT_K_##kernel, (args), (dt_cuda_grid){(n_blocks), (n_threads)});                              \
+        for (int64_t b_ = 0; b_ < (n_blocks); b_++)                                                                    \
+            fake_kernels[DT_K_##kernel].run(                                                                           \
+                (args), &(dt_host_block){                                                                              \
+                            .block = b_, .grid = (n_blocks), .block_dim = (n_threads), .backwards = (int)(b_ & 1)});   \
     } while (0)
 
 static void *aligned(size_t n) {
@@ -40,8 +39,7 @@ TEST(test_quotients) {
         const int64_t n[] = {0, 1, d - 1, d, d + 1, 7 * d - 1, 7 * d, last - 1, last, most};
         for (size_t i = 0; i < sizeof n / sizeof *n; i++)
             if (n[i] <= most && dt_div(q, n[i]) != n[i] / d)
-                fail_msg("%lld / %lld: %lld", (long long)n[i], (long long)d,
-                         (long long)dt_div(q, n[i]));
+                fail_msg("%lld / %lld: %lld", (long long)n[i], (long long)d, (long long)dt_div(q, n[i]));
     }
 }
 
@@ -285,8 +283,7 @@ TEST(test_sums_of_a_convolution) {
     for (int c = 0; c < C; c++) {
         double mean = 0, var = 0;
         for (int i = 0; i < ROWS; i++) mean += (double)dt_get(x, DT_F16, i * C + c) / ROWS;
-        for (int i = 0; i < ROWS; i++)
-            var += pow((double)dt_get(x, DT_F16, i * C + c) - mean, 2) / ROWS;
+        for (int i = 0; i < ROWS; i++) var += pow((double)dt_get(x, DT_F16, i * C + c) - mean, 2) / ROWS;
         const double gain = 1 / sqrt(var + 1e-5), fp16 = 1.0 / 2048;
         if (c == C - 1) {
             assert_true(isfinite(saved[1][c]) && (double)saved[1][c] <= 1 / sqrt(1e-5) + 1e-3);
@@ -294,8 +291,8 @@ TEST(test_sums_of_a_convolution) {
         }
         if (!(fabs((double)saved[0][c] - mean) < fp16 / 4 * (sqrt(var) + fabs(mean))) ||
             !(fabs((double)saved[1][c] / gain - 1) < fp16 / 4))
-            fail_msg("channel %d: %.9g and %.9g for %.9g and %.9g", c, (double)saved[0][c],
-                     (double)saved[1][c], mean, gain);
+            fail_msg("channel %d: %.9g and %.9g for %.9g and %.9g", c, (double)saved[0][c], (double)saved[1][c], mean,
+                     gain);
         for (int i = 0; i < ROWS; i += 997) {
             const double want = ((double)dt_get(x, DT_F16, i * C + c) - mean) * gain;
             assert_true(fabs((double)dt_get(a.apply.out, DT_F16, i * C + c) - want) < 2 * fp16);
@@ -307,8 +304,7 @@ TEST(test_sums_of_a_convolution) {
 // Rows that end within a group of eight, of values at the edges: what arithmetic makes of the zeros behind a row, such as
 // (0 - mean) / deviation, does not enter it.
 static float at_the_edge(int kind, int i) {
-    const float values[] = {i % 2 ? 1e4f : -1e4f, -1e4f, -1000 + sinf((float)i), 0x1p121f,
-                            1e-40f * (float)(i % 5)};
+    const float values[] = {i % 2 ? 1e4f : -1e4f, -1e4f, -1000 + sinf((float)i), 0x1p121f, 1e-40f * (float)(i % 5)};
     return values[kind];
 }
 TEST(test_ends_of_rows) {
@@ -328,8 +324,7 @@ TEST(test_ends_of_rows) {
             }
             const dt_softmax_args s = {.r = dt_rows_make(1, n), .ld = n, .x = x, .out = out};
             RUN(softmax_fwd, &s, 1, 256);
-            for (int i = 0; i < n; i++)
-                assert_true(fabs((double)out[i] - exp((double)x[i] - max) / sum) <= 1e-5);
+            for (int i = 0; i < n; i++) assert_true(fabs((double)out[i] - exp((double)x[i] - max) / sum) <= 1e-5);
             const double rstd = 1 / sqrt(square + 1e-6);
             for (int i = 0; i < n; i++) {
                 g[i] = (double)dy[i] * (double)scale[i];
@@ -348,11 +343,9 @@ TEST(test_ends_of_rows) {
                                           .type = DT_F32};
             RUN(ln_bwd, &a, 1, 256);
             for (int i = 0; i < n; i++) {
-                const double hat = ((double)x[i] - mean) * rstd,
-                             want = (g[i] - c1 - hat * c2) * rstd;
+                const double hat = ((double)x[i] - mean) * rstd, want = (g[i] - c1 - hat * c2) * rstd;
                 if (!(fabs((double)out[i] - want) <= 1e-3 * rstd))
-                    fail_msg("values %d, row of %d, element %d: %g, not %g", kind, n, i,
-                             (double)out[i], want);
+                    fail_msg("values %d, row of %d, element %d: %g, not %g", kind, n, i, (double)out[i], want);
             }
         }
 }
@@ -412,28 +405,19 @@ static double worst(const float *a, const float *b, int n) {
 TEST(test_one_batch_norm_kernel) {
     enum { ROWS = 1203, C = 16, N = ROWS * C };
     const dt_cols three = dt_cols_make(ROWS, C, 512, 4), flow = dt_cols_flow(ROWS, C, 16);
-    const dt_cols one = {.rows = ROWS,
-                         .cols = C,
-                         .chunk_rows = ROWS,
-                         .n_chunks = 1,
-                         .padded = C,
-                         .tiles = 1,
-                         .tx_log2 = 1,
-                         .whole = 1};
+    const dt_cols one = {
+        .rows = ROWS, .cols = C, .chunk_rows = ROWS, .n_chunks = 1, .padded = C, .tiles = 1, .tx_log2 = 1, .whole = 1};
     float *x = aligned(N * 4), *dy = aligned(N * 4), *y[2], *dx[2], scale[C], shift[C];
     float *partial = aligned((size_t)(three.n_chunks * 2 * three.padded) * 4);
     float *consts = aligned((size_t)three.padded * 5 * 4), saved[2][2][C], grad[2][2][C];
     uint8_t *bits[2];
     float *dresidual = aligned(N * 4);
-    for (int i = 0; i < 2; i++)
-        y[i] = aligned(N * 4), dx[i] = aligned(N * 4), bits[i] = aligned(N / 8);
+    for (int i = 0; i < 2; i++) y[i] = aligned(N * 4), dx[i] = aligned(N * 4), bits[i] = aligned(N / 8);
     for (int i = 0; i < N; i++) {
         const dt_rng r = {.seed = 4};
-        x[i] = dt_rng_uniform(&r, (uint32_t)i),
-        dy[i] = dt_rng_uniform(&r, (uint32_t)(N + i)) - 0.5f;
+        x[i] = dt_rng_uniform(&r, (uint32_t)i), dy[i] = dt_rng_uniform(&r, (uint32_t)(N + i)) - 0.5f;
     }
-    for (int c = 0; c < C; c++)
-        scale[c] = c ? 1 + 0.1f * (float)c : -1, shift[c] = 0.05f * (float)c;
+    for (int c = 0; c < C; c++) scale[c] = c ? 1 + 0.1f * (float)c : -1, shift[c] = 0.05f * (float)c;
     for (int mask = DT_BN_NONE; mask <= DT_BN_BITS; mask++) {
         dt_bn_once_args all;
         for (int k = 0; k < 2; k++) { // 0: three kernels
@@ -488,8 +472,7 @@ TEST(test_one_batch_norm_kernel) {
             }
         }
         assert_true(worst(saved[1][1], saved[0][1], C) < 1e-5 && worst(y[1], y[0], N) < 1e-5);
-        assert_true(worst(grad[1][0], grad[0][0], C) < 1e-5 &&
-                    worst(grad[1][1], grad[0][1], C) < 1e-5);
+        assert_true(worst(grad[1][0], grad[0][0], C) < 1e-5 && worst(grad[1][1], grad[0][1], C) < 1e-5);
         assert_true(worst(dx[1], dx[0], N) < 1e-5);
     }
     for (int i = 0; i < 2; i++) free(y[i]), free(dx[i]), free(bits[i]);
@@ -508,8 +491,7 @@ TEST(test_two_gradients) {
         for (int i = 0; i < 3; i++) {
             const dt_rng r = {.seed = (uint64_t)i};
             in[i] = aligned(N * 4);
-            for (int k = 0; k < N; k++)
-                dt_put(in[i], type, k, dt_rng_uniform(&r, (uint32_t)k) - 0.5f);
+            for (int k = 0; k < N; k++) dt_put(in[i], type, k, dt_rng_uniform(&r, (uint32_t)k) - 0.5f);
         }
         for (int k = 0; k < N / 8; k++) bits[k] = (uint8_t)(k * 37);
         for (int c = 0; c < C; c++) mean[c] = 0.01f * (float)c;
@@ -545,8 +527,8 @@ static void convolve(const direct_conv *d, const float *x, float *w, float *y, b
     for (int i = 0; i < d->n * d->out_h * d->out_w * d->k * d->rows * d->cols * d->c; i++) {
         int at = i;
         const int c = at % d->c, col = (at /= d->c) % d->cols, row = (at /= d->cols) % d->rows,
-                  k = (at /= d->rows) % d->k, q = (at /= d->k) % d->out_w,
-                  p = (at /= d->out_w) % d->out_h, n = at / d->out_h;
+                  k = (at /= d->rows) % d->k, q = (at /= d->k) % d->out_w, p = (at /= d->out_w) % d->out_h,
+                  n = at / d->out_h;
         const int r = p * d->stride + row - d->pad, s = q * d->stride + col - d->pad;
         if (r < 0 || s < 0 || r >= d->h || s >= d->w) continue;
         float *weight = &w[((k * d->rows + row) * d->cols + col) * d->c + c];
@@ -557,24 +539,19 @@ static void convolve(const direct_conv *d, const float *x, float *w, float *y, b
 }
 // A convolution with a stride over few channels is one of stride 1 over folded pixels, and so is its weight's gradient.
 TEST(test_folded_stride) {
-    static const int forms[][4] = {
-        {3, 7, 2, 3}, {3, 3, 2, 1}, {1, 5, 3, 2}, {3, 4, 4, 0}}; // c, window, stride, pad
+    static const int forms[][4] = {{3, 7, 2, 3}, {3, 3, 2, 1}, {1, 5, 3, 2}, {3, 4, 4, 0}}; // c, window, stride, pad
     for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
         const int c = forms[f][0], window = forms[f][1], stride = forms[f][2], pad = forms[f][3];
         const int size = 13, out = (size + 2 * pad - window) / stride + 1;
         const int taps = (window + stride - 1) / stride, wide = (stride * stride * c + 7) / 8 * 8;
         const direct_conv own = {2, size, size, c, 2, window, window, stride, pad, out, out};
-        const direct_conv fold = {
-            2, out + taps - 1, out + taps - 1, wide, 2, taps, taps, 1, 0, out, out};
-        const int n_x = 2 * size * size * c, n_z = 2 * fold.h * fold.w * wide,
-                  n_y = 2 * out * out * 2;
+        const direct_conv fold = {2, out + taps - 1, out + taps - 1, wide, 2, taps, taps, 1, 0, out, out};
+        const int n_x = 2 * size * size * c, n_z = 2 * fold.h * fold.w * wide, n_y = 2 * out * out * 2;
         const int n_w = 2 * window * window * c, n_v = 2 * taps * taps * wide;
-        float *x = aligned((size_t)n_x * 4), *z = aligned((size_t)n_z * 4),
-              *w = aligned((size_t)n_w * 4), *v = aligned((size_t)n_v * 4), *y[2], *dw[3];
-        for (int i = 0; i < 2; i++)
-            y[i] = aligned((size_t)n_y * 4), memset(y[i], 0, (size_t)n_y * 4);
-        for (int i = 0; i < 3; i++)
-            dw[i] = aligned((size_t)n_v * 4), memset(dw[i], 0, (size_t)n_v * 4);
+        float *x = aligned((size_t)n_x * 4), *z = aligned((size_t)n_z * 4), *w = aligned((size_t)n_w * 4),
+              *v = aligned((size_t)n_v * 4), *y[2], *dw[3];
+        for (int i = 0; i < 2; i++) y[i] = aligned((size_t)n_y * 4), memset(y[i], 0, (size_t)n_y * 4);
+        for (int i = 0; i < 3; i++) dw[i] = aligned((size_t)n_v * 4), memset(dw[i], 0, (size_t)n_v * 4);
         for (int i = 0; i < n_x; i++) x[i] = (float)(i * 7 % 23 - 11);
         for (int i = 0; i < n_w; i++) w[i] = (float)(i * 5 % 17 - 8); // (k, c, taps)
         const dt_fold_args fold_args = {.x = x,
@@ -594,17 +571,11 @@ TEST(test_folded_stride) {
                                         .type = DT_F32};
         RUN(fold_stride, &fold_args, 3, 256);
         const dt_tap_fold tap = {stride, c, window, window, taps};
-        dt_pack_args pack = {.x = w,
-                             .out = v,
-                             .n_out = 2,
-                             .n_in = wide,
-                             .n_taps = taps * taps,
-                             .fold = tap,
-                             .type = DT_F32};
+        dt_pack_args pack = {
+            .x = w, .out = v, .n_out = 2, .n_in = wide, .n_taps = taps * taps, .fold = tap, .type = DT_F32};
         RUN(pack_weight, &pack, 2, 256);
         convolve(&fold, z, v, y[1], false);
-        pack = (dt_pack_args){
-            .x = w, .out = v, .n_out = 2, .n_in = c, .n_taps = window * window, .type = DT_F32};
+        pack = (dt_pack_args){.x = w, .out = v, .n_out = 2, .n_in = c, .n_taps = window * window, .type = DT_F32};
         RUN(pack_weight, &pack, 2, 256);
         convolve(&own, x, v, y[0], false);
         assert_memory_equal(y[0], y[1], (size_t)n_y * 4); // whole numbers
@@ -621,8 +592,7 @@ TEST(test_folded_stride) {
                                     .type = DT_F32};
         RUN(weight_grad, &grad, 2, 256);
         for (int i = 0; i < n_w; i++) { // (k, c, taps)
-            const int k = i / (c * window * window), ch = i / (window * window) % c,
-                      at = i % (window * window);
+            const int k = i / (c * window * window), ch = i / (window * window) % c, at = i % (window * window);
             assert_true(dw[2][i] == dw[0][(k * window * window + at) * c + ch]);
         }
         for (int i = 0; i < 2; i++) free(y[i]);

@@ -18,14 +18,8 @@ static const char *const networks[] = {"{name: fusion}", "{name: resnet, depth: 
                                        "{name: vit, patch: 8, dim: 32, heads: 4, blocks: 12}"};
 
 static dt_graph *make_graph(dt_config *c, bool two_images, bool training) {
-    dt_field_info f[3] = {{.name = "left",
-                           .sample_shape = dt_shape3(SIDE, SIDE, 3),
-                           .dtype = DT_U8,
-                           .is_image = true},
-                          {.name = "right",
-                           .sample_shape = dt_shape3(SIDE, SIDE, 3),
-                           .dtype = DT_U8,
-                           .is_image = true},
+    dt_field_info f[3] = {{.name = "left", .sample_shape = dt_shape3(SIDE, SIDE, 3), .dtype = DT_U8, .is_image = true},
+                          {.name = "right", .sample_shape = dt_shape3(SIDE, SIDE, 3), .dtype = DT_U8, .is_image = true},
                           {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
     for (int i = 0; i < 2; i++)
         for (int k = 0; k < 3; k++) f[i].std[k] = 1;
@@ -59,21 +53,18 @@ static dt_status plan_run(run_parts *r, const char *model, bool two_images, size
     dt_open_run *s = &r->run;
     dt_net *train = &r->nets.phases[0].train, *eval = &r->nets.phases[0].eval;
     r->nets.n_phases = r->nets.phases[0].joins = 1;
-    const int n_yaml =
-        snprintf(yaml, sizeof yaml,
-                 "run: {name: memory}\n"
-                 "data: {path: none, fields: {left: {kind: image, channels: 3, size: [32, 32]},\n"
-                 "  right: {kind: image, channels: 3, size: [32, 32]},\n"
-                 "  who: {kind: class, classes: 10}}}\n"
-                 "model: %s\ntrain: {global_batch: 2, micro_batch: 2}\n",
-                 model);
+    const int n_yaml = snprintf(yaml, sizeof yaml,
+                                "run: {name: memory}\n"
+                                "data: {path: none, fields: {left: {kind: image, channels: 3, size: [32, 32]},\n"
+                                "  right: {kind: image, channels: 3, size: [32, 32]},\n"
+                                "  who: {kind: class, classes: 10}}}\n"
+                                "model: %s\ntrain: {global_batch: 2, micro_batch: 2}\n",
+                                model);
     const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
     assert_int_equal(dt_config_parse(&s->config, "test", yaml, (size_t)n_yaml, NULL, 0), DT_OK);
     assert_int_equal(dt_comm_create_self(&s->comm), DT_OK);
     assert_int_equal(dt_replica_plan_create(&s->replicas, false, 0, 1, 1, 1), DT_OK);
-    assert_int_equal(
-        dt_cuda_backend_create(&s->backend, r->api, NULL, 0, &(dt_backend_opts){.threads = 1}),
-        DT_OK);
+    assert_int_equal(dt_cuda_backend_create(&s->backend, r->api, NULL, 0, &(dt_backend_opts){.threads = 1}), DT_OK);
     train->graph = make_graph(s->config, two_images, true);
     eval->graph = make_graph(s->config, two_images, false);
     DT_TRY(dt_params_lay_out(&r->nets.params, train->graph, s->backend, 2, 1));
@@ -93,8 +84,7 @@ static void take_memory(run_parts *r) {
         assert_int_equal(dt_exec_create(&r->exec[i], plans[i], 0), DT_OK);
     }
     assert_int_equal(dt_device_inputs_init(r->inputs, 2, s->backend, r->exec[0], fields, 3), DT_OK);
-    assert_int_equal(dt_device_inputs_init(&r->inputs[2], 1, s->backend, r->exec[1], fields, 3),
-                     DT_OK);
+    assert_int_equal(dt_device_inputs_init(&r->inputs[2], 1, s->backend, r->exec[1], fields, 3), DT_OK);
 }
 
 static void end_run(run_parts *r) {
@@ -178,8 +168,7 @@ TEST(test_a_broken_device_is_not_short_of_memory) {
     dt_cuda_api *api = fake_cuda_create(NULL);
     dt_backend *b = NULL;
     void *p = NULL;
-    assert_int_equal(dt_cuda_backend_create(&b, api, NULL, 0, &(dt_backend_opts){.threads = 1}),
-                     DT_OK);
+    assert_int_equal(dt_cuda_backend_create(&b, api, NULL, 0, &(dt_backend_opts){.threads = 1}), DT_OK);
     fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     assert_int_not_equal(b->alloc(b, &p, 1000, "slots"), DT_OK);
     assert_non_null(strstr(dt_error_message(), "lower train.micro_batch"));
@@ -209,8 +198,7 @@ static void share(bool old, int world_size) {
     size_t n = 0, at = 0;
     const fake_cuda_call *log = fake_cuda_log(api, &n);
     int n_sums = 0;
-    for (size_t i = 0; i < n; i++)
-        n_sums += strcmp(log[i].call, "all_reduce") == 0 && log[i].n_bytes >= BUCKET;
+    for (size_t i = 0; i < n; i++) n_sums += strcmp(log[i].call, "all_reduce") == 0 && log[i].n_bytes >= BUCKET;
     assert_int_equal(n_sums, 2);
     fake_cuda_log_clear(api);
     dt_flat_buffer_add(&flat, (void **)&grad, 1000 * sizeof *grad);

@@ -21,11 +21,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PHOTOS(model)                                                                              \
-    "photos", {                                                                                    \
-        "model={" model "}",                                                                       \
-            "data.fields.image={kind: image, source: jpg, channels: 3, size: [224, 224], "         \
-            "normalize: imagenet}"                                                                 \
+#define PHOTOS(model)                                                                                                  \
+    "photos", {                                                                                                        \
+        "model={" model "}", "data.fields.image={kind: image, source: jpg, channels: 3, size: [224, 224], "            \
+                             "normalize: imagenet}"                                                                    \
     }
 #define OTHER "depth: , width: , name: " // than the config's
 static const struct {
@@ -37,36 +36,30 @@ static const struct {
     {"resnet50", PHOTOS("name: resnet, depth: 50, width: 64"), 256, DT_BF16, true},
     {"resnet50", PHOTOS("name: resnet, depth: 50, width: 64"), 256, DT_F16},
     {"resnet18", PHOTOS("name: resnet, depth: 18, width: 64"), 512, DT_BF16},
-    {"resnet50d", PHOTOS("name: resnet, depth: 50, width: 64, stem: deep, avg_down: true"), 256,
-     DT_BF16},
+    {"resnet50d", PHOTOS("name: resnet, depth: 50, width: 64, stem: deep, avg_down: true"), 256, DT_BF16},
     {"seresnet50", PHOTOS("name: resnet, depth: 50, width: 64, se: true"), 256, DT_BF16},
-    {"resnext50", PHOTOS("name: resnet, depth: 50, width: 64, groups: 32, width_per_group: 4"), 256,
-     DT_BF16},
+    {"resnext50", PHOTOS("name: resnet, depth: 50, width: 64, groups: 32, width_per_group: 4"), 256, DT_BF16},
     {"vit_b_16", PHOTOS(OTHER "vit"), 128, DT_BF16, true},
     {"convnext_t", PHOTOS(OTHER "convnext, size: ti"), 256, DT_BF16},
-    {"convnext_t_drop_path", PHOTOS(OTHER "convnext, size: ti, drop_path: 0.1"), 256, DT_BF16,
-     true},
+    {"convnext_t_drop_path", PHOTOS(OTHER "convnext, size: ti, drop_path: 0.1"), 256, DT_BF16, true},
     {"mobilenet_v3_l", PHOTOS(OTHER "mobilenet_v3, size: l"), 256, DT_BF16, true},
     {"efficientnet_b0", PHOTOS(OTHER "efficientnet, size: b0"), 256, DT_BF16},
-    {"efficientnet_b0_drop_path", PHOTOS(OTHER "efficientnet, size: b0, drop_path: 0.2"), 256,
-     DT_BF16},
+    {"efficientnet_b0_drop_path", PHOTOS(OTHER "efficientnet, size: b0, drop_path: 0.2"), 256, DT_BF16},
     {"cnn", PHOTOS(OTHER "cnn"), 256, DT_BF16},
     {"layers",
-     PHOTOS(OTHER
-            "layers, layers: [{conv: {out: 32, kernel: 7, stride: 4, pad: 3}}, batch_norm, silu, "
-            "global_pool]"),
+     PHOTOS(OTHER "layers, layers: [{conv: {out: 32, kernel: 7, stride: 4, pad: 3}}, batch_norm, silu, "
+                  "global_pool]"),
      256, DT_BF16},
     {"onnx",
      "photos",
-     {"model={" OTHER "onnx, onnx: tests/golden/onnx/resnet_21.onnx}",
-      "data.fields.image.size=[32, 32]"},
+     {"model={" OTHER "onnx, onnx: tests/golden/onnx/resnet_21.onnx}", "data.fields.image.size=[32, 32]"},
      4096,
      DT_BF16},
     {"mlp",
      "photos",
      {"model={" OTHER "mlp, hidden: 4096}",
-      "data.fields={x: {kind: vector, size: [64]}, class: {kind: class, classes: 10}}",
-      "data.augment={}", "train.targets={class: {loss: cross_entropy}}"},
+      "data.fields={x: {kind: vector, size: [64]}, class: {kind: class, classes: 10}}", "data.augment={}",
+      "train.targets={class: {loss: cross_entropy}}"},
      256,
      DT_BF16},
     {"lens_multiscale", "lens_multiscale", {NULL}, 256, DT_BF16},
@@ -75,8 +68,7 @@ static const struct {
     {"cnn1d",
      "acoustic",
      {"model={depth: , width: 64, name: cnn1d}",
-      "data.fields.sound={features: waveform, normalize: {mean: [0], std: [0.1]}}",
-      "data.augment={}"},
+      "data.fields.sound={features: waveform, normalize: {mean: [0], std: [0.1]}}", "data.augment={}"},
      256,
      DT_BF16},
     {"fusion", "fusion", {"model.fusion=concat"}, 128, DT_BF16},
@@ -109,15 +101,12 @@ static void add(dt_cost_counter *c, const dt_kernel_cost *one) {
 static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
     enum { PAGE = 4096, ROWS_BYTES = 1 << 20 };
     const dt_operands *o = &touch.counter->operands;
-    double
-        bytes = 0,
-        other =
-            ROWS_BYTES; // of tensors of whole pages; of small ones, and what ends sums does not read
+    double bytes = 0,
+           other = ROWS_BYTES; // of tensors of whole pages; of small ones, and what ends sums does not read
     assert_int_equal(touch.launch(a, k, g, args, st), 0);
     assert_int_equal(madvise((void *)o->base, dt_align_up(o->n_bytes, PAGE), MADV_DONTNEED), 0);
     for (int64_t i = 0; i < g.blocks; i++)
-        fake_kernels[k].run(args,
-                            &(dt_host_block){.block = i, .grid = g.blocks, .block_dim = g.threads});
+        fake_kernels[k].run(args, &(dt_host_block){.block = i, .grid = g.blocks, .block_dim = g.threads});
     for (int i = 0; i < o->n; i++) {
         static unsigned char in_core[1 << 16];
         const uintptr_t begin = dt_align_up(o->list[i].at, PAGE);
@@ -131,8 +120,7 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
         for (size_t j = 0; j < n; j++) bytes += (in_core[j] & 1) * PAGE;
     }
     if (fabs(touch.counted - bytes) <= other) return 0;
-    print_error("%s: %.0f bytes counted, %.0f touched\n", fake_kernels[k].name, touch.counted,
-                bytes);
+    print_error("%s: %.0f bytes counted, %.0f touched\n", fake_kernels[k].name, touch.counted, bytes);
     touch.n_wrong++;
     return 0;
 }
@@ -201,22 +189,19 @@ TEST(test_what_a_step_moves) {
     setenv("FAKE_CUDA_BYTES", "141000000000", 1);
     if (!write) must(dt_io_read_file(&text, &n_bytes, path, 0, DT_E_DATA));
     FILE *f = write ? fopen(path, "w") : NULL;
-    if (f)
-        fprintf(f, "# test_moved_cuda.c: network-batch-type, GB, launches, least ms on an H200\n");
+    if (f) fprintf(f, "# test_moved_cuda.c: network-batch-type, GB, launches, least ms on an H200\n");
     for (int i = 0; i < N_NETWORKS; i++) {
         const dt_kernel_cost is = count(i, networks[i].batch, false, seen);
         double gb = 0, ms = 0;
         int launches = 0;
-        snprintf(name, sizeof name, "%s-%d-%s ", networks[i].name, networks[i].batch,
-                 dt_dtype_name(networks[i].type));
+        snprintf(name, sizeof name, "%s-%d-%s ", networks[i].name, networks[i].batch, dt_dtype_name(networks[i].type));
         print_message("%s%.3f %d %.3f\n", name, is.bytes / 1e9, is.n, is.floor_s * 1e3);
         if (f) {
             fprintf(f, "%s%.3f %d %.3f\n", name, is.bytes / 1e9, is.n, is.floor_s * 1e3);
             continue;
         }
         const char *line = strstr(text, name);
-        if (!line || sscanf(line, "%*s %lf %d %lf", &gb, &launches, &ms) != 3)
-            gb = ms = launches = 0;
+        if (!line || sscanf(line, "%*s %lf %d %lf", &gb, &launches, &ms) != 3) gb = ms = launches = 0;
         if (is.bytes / 1e9 > gb + 0.001 || is.n > launches || is.floor_s * 1e3 > ms + 0.001) {
             print_message("more than %.3f GB, %d launches or %.3f ms before\n", gb, launches, ms);
             n_worse++;

@@ -16,11 +16,10 @@ static dt_buffer scratch;
 static int n_seen[DT_PIXEL_BLUR + 1];
 
 static dt_augment *parse(const char *list) {
-    char *text =
-        dt_xprintf("run: {name: t}\n"
-                   "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
-                   "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-                   list);
+    char *text = dt_xprintf("run: {name: t}\n"
+                            "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
+                            "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+                            list);
     dt_config *c;
     dt_augment *a;
     if (dt_config_parse(&c, "t.yaml", text, strlen(text), NULL, 0) != DT_OK ||
@@ -38,8 +37,8 @@ static void *with_canary(size_t n) {
 }
 
 // Plays n_steps of each of N images of w x h x c on the device.
-static void play(const uint8_t *x, const dt_pixel_step *steps, int n_steps, int w, int h, int c,
-                 uint8_t *out, const char *what) {
+static void play(const uint8_t *x, const dt_pixel_step *steps, int n_steps, int w, int h, int c, uint8_t *out,
+                 const char *what) {
     dt_graph *g = dt_graph_create("augment", true);
     dt_value in = dt_input(g, "x", DT_U8, dt_shape4(N, h, w, c));
     dt_value list = dt_input(g, "x.steps", DT_I32, dt_shape2(N, n_steps * DT_PIXEL_STEP_WORDS));
@@ -56,8 +55,7 @@ static void play(const uint8_t *x, const dt_pixel_step *steps, int n_steps, int 
     must(k->prepare(&s));
     dt_step_block block = {0};
     void *spare = with_canary(s.scratch_bytes);
-    dt_run r = {
-        .in = (const void *[]){x, steps}, .out = (void *[]){out}, .scratch = spare, .step = &block};
+    dt_run r = {.in = (const void *[]){x, steps}, .out = (void *[]){out}, .scratch = spare, .step = &block};
     memset(spare, 0xff, s.scratch_bytes);
     const char *wrong = device_run_kernel(machine, k, &s, &r, s.scratch_bytes + CANARY);
     if (wrong) fail_msg("%s on %dx%dx%d: %s", what, w, h, c, wrong);
@@ -90,8 +88,8 @@ static void check_list(const char *list, uint32_t round, int w, int h, int c) {
         play(x, steps, n_steps, w, h, c, out, list);
         for (size_t i = 0; i < N * n; i++)
             if (out[i] != want[i])
-                fail_msg("%s on %dx%dx%d, byte %zu of image %zu: %d, not %d", list, w, h, c, i % n,
-                         i / n, out[i], want[i]);
+                fail_msg("%s on %dx%dx%d, byte %zu of image %zu: %d, not %d", list, w, h, c, i % n, i / n, out[i],
+                         want[i]);
     }
     dt_augment_destroy(a);
     free(want);
@@ -166,8 +164,7 @@ static int compare_field(const dt_batch *b, const dt_batch *whole, const dt_fiel
     const size_t n = (size_t)(size[0] * size[1] * size[2]);
     int n_played = 0;
     for (int j = 0; j < b->n; j++) {
-        dt_image image = {(uint8_t *)b->field[i] + (size_t)j * n, (int)size[1], (int)size[0],
-                          (int)size[2]};
+        dt_image image = {(uint8_t *)b->field[i] + (size_t)j * n, (int)size[1], (int)size[0], (int)size[2]};
         for (int k = 0; k < f->n_steps; k++) {
             const dt_pixel_step *s = &b->steps[i][j * f->n_steps + k];
             n_played += s->kind != DT_PIXEL_END;
@@ -181,14 +178,13 @@ static int compare_field(const dt_batch *b, const dt_batch *whole, const dt_fiel
 // One field is left to the device from the middle of its list on, the other as a whole; with mixing beside it. Under
 // data.augment_on: host, without a device and in evaluation nothing is.
 TEST(test_loader) {
-#define LISTS                                                                                      \
-    "  augment: {fingerprint: [{rotate: 20}, {blur: {kernel: 91, p: 0.5}}, {rotate: 10}], "        \
-    "iris: [{flip: horizontal}, {color_jitter: {brightness: 0.4, hue: 0.1}}]}\n"                   \
+#define LISTS                                                                                                          \
+    "  augment: {fingerprint: [{rotate: 20}, {blur: {kernel: 91, p: 0.5}}, {rotate: 10}], "                            \
+    "iris: [{flip: horizontal}, {color_jitter: {brightness: 0.4, hue: 0.1}}]}\n"                                       \
     "  mix: {mixup: 0.4}\n"
     folder_make(state);
     const char *set = fixture_packed(4, 10);
-    dt_dataset *d[3] = {open_set(set, LISTS, machine),
-                        open_set(set, LISTS "  augment_on: host\n", machine),
+    dt_dataset *d[3] = {open_set(set, LISTS, machine), open_set(set, LISTS "  augment_on: host\n", machine),
                         open_set(set, LISTS, NULL)};
     dt_batch_source *s[3];
     int n_played[2] = {0, 0};

@@ -32,11 +32,8 @@ static void answer_for(const bench *b) {
     for (int i = 0; i < b->graph->n_nodes; i++) {
         dt_cuda_normed asks;
         char line[DT_DESC_TEXT + 8], desc[DT_DESC_TEXT];
-        if (b->graph->nodes[i].dead ||
-            !dt_cuda_normed_of(b->graph, &b->graph->nodes[i], demands, &asks))
-            continue;
-        snprintf(line, sizeof line, "%d\t%s\n", answers == KEEP ? -1 : 0,
-                 dt_dnn_desc_print(&asks.forward, desc));
+        if (b->graph->nodes[i].dead || !dt_cuda_normed_of(b->graph, &b->graph->nodes[i], demands, &asks)) continue;
+        snprintf(line, sizeof line, "%d\t%s\n", answers == KEEP ? -1 : 0, dt_dnn_desc_print(&asks.forward, desc));
         b->b->take_choices(b->b, line);
     }
 }
@@ -48,14 +45,12 @@ static dt_status create_device(bench *b, const setting *s) {
                                   .deterministic = true,
                                   .timed = answers == BY_THE_CLOCK,
                                   .cache_folder = answers == BY_THE_CLOCK ? folder_path : NULL};
-    DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts)
-                     : fake_cuda_backend(&b->b, &opts));
+    DT_TRY(is_real() ? dt_backend_create(&b->b, DT_DEVICE_cuda, &opts) : fake_cuda_backend(&b->b, &opts));
     if (answers != BY_THE_CLOCK) answer_for(b);
     return DT_OK;
 }
 
-static dt_value conv_bn(dt_graph *g, const char *name, dt_value x, int out, int kernel,
-                        int stride) {
+static dt_value conv_bn(dt_graph *g, const char *name, dt_value x, int out, int kernel, int stride) {
     const dt_conv2d_opts o = {.out = out, .kernel = kernel, .stride = stride, .pad = kernel / 2};
     char conv[32], norm[32];
     snprintf(conv, sizeof conv, "%s.conv", name);
@@ -91,8 +86,7 @@ static dt_status bench_graph(dt_graph **out, const dt_model_args *args, dt_dtype
 }
 
 // Losses, and the first step's gradient.
-static void compare_curves(const char *what, const outcome *a, const outcome *b, double loss,
-                           double norm) {
+static void compare_curves(const char *what, const outcome *a, const outcome *b, double loss, double norm) {
     double most = 0;
     const double off = fabs(a->norm[0] / b->norm[0] - 1);
     for (int i = 0; i < STEPS; i++) most = fmax(most, fabs(a->loss[i] - b->loss[i]));
@@ -123,8 +117,7 @@ static shape shape_of(const setting *s) {
     assert_int_equal(dt_stepper_run(b.stepper, 0, RATE, false, &r), DT_OK);
     dt_plan_report_get(b.plan, &report);
     const shape out = {.left = n_calls(api, "launch", "bn_leave"),
-                       .applied =
-                           n_calls(api, "launch", "bn_apply") + n_calls(api, "launch", "bn_small"),
+                       .applied = n_calls(api, "launch", "bn_apply") + n_calls(api, "launch", "bn_small"),
                        .dnn = n_calls(api, "dnn_run", ""),
                        .reorders = report.n_reorders,
                        .bytes = report.activation_bytes};

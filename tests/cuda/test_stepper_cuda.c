@@ -42,13 +42,11 @@ static dt_cuda_api *api_of(const bench *b) {
 
 static void assert_same_weights(const bench *a, const bench *b) {
     const dt_params *p = a->params, *q = b->params;
-    const size_t n = sizeof(float) * (size_t)p->n_trained,
-                 n_buffer = sizeof(float) * (size_t)p->n_buffer;
+    const size_t n = sizeof(float) * (size_t)p->n_trained, n_buffer = sizeof(float) * (size_t)p->n_buffer;
     const struct {
         const float *x, *y;
         size_t n_bytes;
-    } flats[] = {
-        {p->master, q->master, n}, {p->slots[1], q->slots[1], n}, {p->buffer, q->buffer, n_buffer}};
+    } flats[] = {{p->master, q->master, n}, {p->slots[1], q->slots[1], n}, {p->buffer, q->buffer, n_buffer}};
     for (int i = 0; i < 3; i++) {
         float *x = read_flat(a, flats[i].x, flats[i].n_bytes);
         float *y = read_flat(b, flats[i].y, flats[i].n_bytes);
@@ -80,8 +78,7 @@ TEST(test_bad_step_of_held_input) {
     make_bench(&b, &(setting){.hold_input = true});
     bad_step = 0;
     bad_micro = 1;
-    for (int step = 0; step < 2; step++)
-        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    for (int step = 0; step < 2; step++) assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
     assert_true(r.step == 0 && !r.finite);
     bad_step = bad_micro = -1;
     assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &micro, name, sizeof name), DT_OK);
@@ -208,11 +205,9 @@ static void run_ranks(rank_job *jobs, int n, const setting *s, void *(*main)(voi
     pthread_t threads[MAX_RANKS];
     pthread_barrier_init(&meeting, NULL, (unsigned)n);
     for (int r = 0; r < n; r++) {
-        jobs[r] = (rank_job){.s = *s,
-                             .boot = {.rank = r,
-                                      .world_size = n,
-                                      .broadcast_bytes = boot_broadcast,
-                                      .all_reduce_max_i64 = boot_max}};
+        jobs[r] = (rank_job){
+            .s = *s,
+            .boot = {.rank = r, .world_size = n, .broadcast_bytes = boot_broadcast, .all_reduce_max_i64 = boot_max}};
         jobs[r].s.ranks = &jobs[r].boot;
         assert_int_equal(pthread_create(&threads[r], NULL, main, &jobs[r]), 0);
     }
@@ -345,8 +340,7 @@ static __thread struct {
     dt_cuda_api *cuda;
 } real;
 
-static int watched_sum(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type,
-                       void *stream) {
+static int watched_sum(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type, void *stream) {
     captured = fake_cuda_capture(real.cuda, stream) != 0;
     return real.nccl.all_reduce(a, comm, data, n, type, stream);
 }
@@ -367,11 +361,10 @@ static void *lose_main(void *arg) {
     run_steps(&b, 0, j->s.n_steps, r);
     lost = while_captured;
     if (!while_captured) b.device_comm->set_deadline(b.device_comm, 0.5);
-    const dt_status st = while_captured ? dt_stepper_run(b.stepper, 0, RATE, false, r)
-                                        : b.device_comm->device->watch(b.device_comm, 1);
+    const dt_status st =
+        while_captured ? dt_stepper_run(b.stepper, 0, RATE, false, r) : b.device_comm->device->watch(b.device_comm, 1);
     assert_int_equal(st, DT_E_PEER);
-    assert_non_null(strstr(dt_error_message(),
-                           while_captured ? "remote process exited" : "another rank is gone"));
+    assert_non_null(strstr(dt_error_message(), while_captured ? "remote process exited" : "another rank is gone"));
     assert_true(failed == while_captured);
     assert_int_equal(fake_cuda_count(real.cuda, "abort"), 1);
     lost = failed = false;
@@ -455,8 +448,8 @@ TEST(test_missing_peer) {
         hang(b);
         if (hangs) nccl->async_error = failing_state; // which says that it is connected
         assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, false, 1 << 14, 0.2), DT_E_PEER);
-        assert_non_null(strstr(dt_error_message(), hangs ? "the test of NCCL did not finish within"
-                                                         : "init did not finish within"));
+        assert_non_null(strstr(dt_error_message(),
+                               hangs ? "the test of NCCL did not finish within" : "init did not finish within"));
         b->destroy(b);
     }
 }
@@ -479,8 +472,7 @@ TEST(test_stuck_nccl) {
             open_rank(&b, &nccl);
             if (k == 0) hang(b);
             *(k ? &nccl->destroy : &nccl->abort) = stay;
-            if (dt_comm_create_nccl(&c, b, &boot, false, false, 1 << 14, 0.2) == DT_OK)
-                c->finalize(c);
+            if (dt_comm_create_nccl(&c, b, &boot, false, false, 1 << 14, 0.2) == DT_OK) c->finalize(c);
             _exit(1);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
@@ -510,10 +502,7 @@ static int peers_state(const dt_nccl_api *a, void *comm, int *state) {
     return e;
 }
 
-enum {
-    RUN = 32 * DT_CHUNK,
-    SUMS_BYTES = (RUN + 300) * 4
-}; // what two ranks divide, and a part of a run
+enum { RUN = 32 * DT_CHUNK, SUMS_BYTES = (RUN + 300) * 4 }; // what two ranks divide, and a part of a run
 
 static dt_status use_comm(dt_comm *c, dt_backend *b, void *memory, void *const streams[2]) {
     static const dt_reduce_steps steps[] = {DT_ALL_REDUCE, DT_REDUCE_SCATTER, DT_ALL_GATHER};
@@ -564,8 +553,7 @@ static const struct {
 } nccl_errors[] = {{6, "remote process exited"}, {2, "system error"}, {1, "unhandled cuda error"}};
 
 static void end_with(const char *call, int rank, int after, int which) {
-    static const char *const spared[] = {"mem_alloc", "mem_free", "comm_register",
-                                         "comm_deregister"};
+    static const char *const spared[] = {"mem_alloc", "mem_free", "comm_register", "comm_deregister"};
     ending jobs[2];
     pthread_t threads[2];
     failing.call = call, failing.rank = rank, failing.after = after;
@@ -579,26 +567,22 @@ static void end_with(const char *call, int rank, int after, int which) {
     for (int r = 0; r < 2; r++) pthread_join(threads[r], NULL);
     pthread_barrier_destroy(&meeting);
     bool matters = jobs[rank].called;
-    for (size_t i = 0; i < sizeof spared / sizeof *spared; i++)
-        matters &= strcmp(call, spared[i]) != 0;
+    for (size_t i = 0; i < sizeof spared / sizeof *spared; i++) matters &= strcmp(call, spared[i]) != 0;
     for (int r = 0; r < 2; r++) {
         const ending *j = &jobs[r];
-        const bool told = strstr(j->said, nccl_errors[which].text) && !strchr(j->said, '\n') &&
-                          j->status == DT_E_PEER;
+        const bool told = strstr(j->said, nccl_errors[which].text) && !strchr(j->said, '\n') && j->status == DT_E_PEER;
         if (r == rank && j->status == DT_OK ? matters : j->status != DT_OK && !matters)
             fail_msg("%s %d of rank %d: %d: %d %s", call, after, rank, r, j->status, j->said);
-        if (r == rank && matters && !told)
-            fail_msg("%s %d of rank %d: %s", call, after, rank, j->said);
-        if (j->status != DT_OK && j->status != DT_E_PEER)
-            fail_msg("%s %d: %d %s", call, after, j->status, j->said);
+        if (r == rank && matters && !told) fail_msg("%s %d of rank %d: %s", call, after, rank, j->said);
+        if (j->status != DT_OK && j->status != DT_E_PEER) fail_msg("%s %d: %d %s", call, after, j->status, j->said);
     }
 }
 
 TEST(test_each_call_fails_once) {
-    static const char *const calls[] = {
-        "unique_id", "init",       "async_error", "all_reduce", "broadcast",     "reduce_scatter",
-        "reduce",    "all_gather", "group_start", "group_end",  "send",          "recv",
-        "finalize",  "destroy",    "mem_alloc",   "mem_free",   "comm_register", "comm_deregister"};
+    static const char *const calls[] = {"unique_id",      "init",          "async_error",    "all_reduce",  "broadcast",
+                                        "reduce_scatter", "reduce",        "all_gather",     "group_start", "group_end",
+                                        "send",           "recv",          "finalize",       "destroy",     "mem_alloc",
+                                        "mem_free",       "comm_register", "comm_deregister"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (int k = 0; k < 12; k++) // the rank, which of its calls, the error
             end_with(calls[i], k & 1, k & 2, k / 4);

@@ -18,16 +18,14 @@ static dt_status create_device(bench *b, const setting *s) {
     // have other engines
     const char *kept = getenv("FAKE_CUDA_NO_SUMS") ? NULL : folder_path;
     return fake_cuda_backend(
-        &b->b, &(dt_backend_opts){
-                   .threads = 1, .deterministic = true, .timed = true, .cache_folder = kept});
+        &b->b, &(dt_backend_opts){.threads = 1, .deterministic = true, .timed = true, .cache_folder = kept});
 }
 
 enum { SHORT = 4 };
 
 static void compare_curves(const outcome *a, const outcome *b, int n, double tolerance) {
     for (int i = 0; i < n; i++)
-        if (!(fabs(a->loss[i] - b->loss[i]) <= tolerance))
-            fail_msg("step %d: %.9g, %.9g", i, a->loss[i], b->loss[i]);
+        if (!(fabs(a->loss[i] - b->loss[i]) <= tolerance)) fail_msg("step %d: %.9g, %.9g", i, a->loss[i], b->loss[i]);
 }
 
 TEST(test_curve_of_the_cpu) {
@@ -138,20 +136,16 @@ TEST(test_quiet_steps) {
     dt_step_result r;
     make_bench(&b, &(setting){0});
     dt_cuda_api *api = dt_cuda_self(b.b)->api;
-    for (int step = 0; step < 3; step++)
-        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    for (int step = 0; step < 3; step++) assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
     fake_cuda_log_clear(api);
-    for (int step = 3; step < 6; step++)
-        assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
+    for (int step = 3; step < 6; step++) assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
     size_t n = 0, n_bytes = 0;
     int n_graphs = 0;
     const fake_cuda_call *log = fake_cuda_log(api, &n);
     for (size_t i = 0; i < n; i++) {
-        static const char *const allowed[] = {"copy", "graph_launch", "event_record", "event_wait",
-                                              "stream_query"};
+        static const char *const allowed[] = {"copy", "graph_launch", "event_record", "event_wait", "stream_query"};
         bool known = false;
-        for (size_t k = 0; k < sizeof allowed / sizeof *allowed; k++)
-            known |= strcmp(log[i].call, allowed[k]) == 0;
+        for (size_t k = 0; k < sizeof allowed / sizeof *allowed; k++) known |= strcmp(log[i].call, allowed[k]) == 0;
         if (!known) fail_msg("%s %s inside a step", log[i].call, log[i].what);
         n_graphs += strcmp(log[i].call, "graph_launch") == 0;
         if (strcmp(log[i].call, "copy") == 0) n_bytes += log[i].n_bytes;
@@ -172,8 +166,7 @@ static char *read_copies(const bench *b, size_t *n) {
         for (int k = 0; s->kernel && k < s->instance.n_packs; k++) {
             const size_t n_bytes = s->instance.packs[k].n_bytes;
             all = dt_xrealloc(all, *n + n_bytes);
-            b->b->copy_to_host(b->b, all + *n, dt_params_packed(b->params, s->pack_ids[k]),
-                               n_bytes);
+            b->b->copy_to_host(b->b, all + *n, dt_params_packed(b->params, s->pack_ids[k]), n_bytes);
             *n += n_bytes;
         }
     }
@@ -220,8 +213,7 @@ static launches count_launches(const setting *s, const char *kernel) {
     assert_int_equal(dt_stepper_run(b.stepper, 0, RATE, false, &r), DT_OK);
     const fake_cuda_call *log = fake_cuda_log(api, &n);
     for (size_t i = 0; i < n; i++) {
-        count.own +=
-            strcmp(log[i].call, "launch") == 0 && strncmp(log[i].what, kernel, strlen(kernel)) == 0;
+        count.own += strcmp(log[i].call, "launch") == 0 && strncmp(log[i].what, kernel, strlen(kernel)) == 0;
         count.dnn += strcmp(log[i].call, "dnn_run") == 0;
     }
     assert_int_equal(dt_stepper_drain(b.stepper, &r), DT_OK);

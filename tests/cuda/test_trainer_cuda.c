@@ -128,8 +128,7 @@ static void assert_same_run(const char *a, const char *b, int step) {
 
 static dt_safetensors *open_step(const char *name, int step, const char *file) {
     dt_safetensors *s = NULL;
-    must(dt_safetensors_open(
-        &s, in_folder("%s/checkpoints/step-%08d/%s.safetensors", name, step, file)));
+    must(dt_safetensors_open(&s, in_folder("%s/checkpoints/step-%08d/%s.safetensors", name, step, file)));
     return s;
 }
 
@@ -161,8 +160,7 @@ TEST(test_losses_of_the_cpu) {
     must(run(true, "whole", NULL));
     assert_int_equal(most_held, 2); // one is computed while the next arrives
     size_t n;
-    char *cpu = read_file("cpu", "metrics.jsonl", &n),
-         *whole = read_file("whole", "metrics.jsonl", &n);
+    char *cpu = read_file("cpu", "metrics.jsonl", &n), *whole = read_file("whole", "metrics.jsonl", &n);
     const char *x = cpu, *y = whole;
     int n_losses = 0;
     for (; (x = strstr(x, "\"loss\":")) && (y = strstr(y, "\"loss\":")); x++, y++, n_losses++)
@@ -188,13 +186,11 @@ static const char groups[] = "train.groups=[{match: 'left.(0|1)[.].*', freeze: t
                              ", {match: 'right.*', freeze_until: 5 steps, lr: 0.5, decay: 0}]";
 
 TEST(test_groups) {
-    static const char *const stops[] = {"run.stop_at=2", "run.stop_at=3", "run.stop_at=4",
-                                        "run.stop_at=5", NULL};
+    static const char *const stops[] = {"run.stop_at=2", "run.stop_at=3", "run.stop_at=4", "run.stop_at=5", NULL};
     bad_step = -1;
     must(run_more(true, "frozen", groups, NULL));
     for (int i = 0; i < 5; i++)
-        assert_int_equal(run_more(true, "frozen_stopped", groups, stops[i]),
-                         stops[i] ? DT_E_PREEMPTED : DT_OK);
+        assert_int_equal(run_more(true, "frozen_stopped", groups, stops[i]), stops[i] ? DT_E_PREEMPTED : DT_OK);
     assert_same_run("frozen", "frozen_stopped", 9);
     assert_kept("frozen", "left.0.weight", 2, 9, true);
     assert_kept("frozen", "left.1.running_mean", 2, 9, true);
@@ -327,8 +323,7 @@ TEST(test_too_large) {
     assert_int_equal(run(true, "large", NULL), DT_E_USAGE);
     assert_int_equal(n_taken, 0);
     unsetenv("FAKE_CUDA_BYTES");
-    static const char *const words[] = {"packed weights", "activations", "batches", "reserve",
-                                        "train.micro_batch"};
+    static const char *const words[] = {"packed weights", "activations", "batches", "reserve", "train.micro_batch"};
     for (int i = 0; i < 5; i++) assert_non_null(strstr(dt_error_message(), words[i]));
 }
 
@@ -339,10 +334,9 @@ static dt_status run_small(const char *name) {
     char where[300], named[64];
     snprintf(where, sizeof where, "run.dir=%s", folder_path);
     snprintf(named, sizeof named, "run.name=%s", name);
-    const char *overrides[] = {
-        where, named, "train.epochs=1", "eval.every=1000 steps",
-        "model={name: fusion, encoders: {left: {name: resnet, depth: 10, width: 4}, "
-        "right: {name: vit, dim: 16, heads: 2, blocks: 1, patch: 8}}}"};
+    const char *overrides[] = {where, named, "train.epochs=1", "eval.every=1000 steps",
+                               "model={name: fusion, encoders: {left: {name: resnet, depth: 10, width: 4}, "
+                               "right: {name: vit, dim: 16, heads: 2, blocks: 1, patch: 8}}}"};
     on_device = true;
     return train_in_memory(yaml, overrides, 5);
 }
@@ -354,8 +348,7 @@ static void end_with(const char *call, int after, int error) {
     const char *said = st == DT_OK ? "" : dt_error_message();
     print_message("%s %d, %d: %d %s\n", call, after, error, (int)st, said);
     if (st != DT_OK &&
-        (!*said || strchr(said, '\n') ||
-         (st != DT_E_INTERNAL && !(st == DT_E_USAGE && error == FAKE_OUT_OF_MEMORY))))
+        (!*said || strchr(said, '\n') || (st != DT_E_INTERNAL && !(st == DT_E_USAGE && error == FAKE_OUT_OF_MEMORY))))
         fail_msg("%s %d fails with %d: exit %d, \"%s\"", call, after, error, (int)st, said);
     if (st != DT_OK) must(run_small("driver"));
     assert_same_run("undisturbed", "driver", 3);
@@ -372,25 +365,17 @@ TEST(test_every_call_fails_once) {
     for (int k = 0; k < n; k++) seen[k] = calls[k].n;
     for (int k = 0; k < n; k++)
         for (int i = full ? 0 : 2 + k % 2; i < (full ? 6 : 3 + k % 2); i++) // first, middle, last
-            end_with(calls[k].name, i / 2 * (seen[k] - 1) / 2,
-                     i % 2 ? FAKE_ILLEGAL_ADDRESS : FAKE_OUT_OF_MEMORY);
+            end_with(calls[k].name, i / 2 * (seen[k] - 1) / 2, i % 2 ? FAKE_ILLEGAL_ADDRESS : FAKE_OUT_OF_MEMORY);
 }
 
 // ---- other networks ----------------------------------------------------------------------------------
 // Losses of a run's three steps.
-static int run_network(bool device, const char *name, const char *model, const char *a,
-                       const char *b, double *losses) {
+static int run_network(bool device, const char *name, const char *model, const char *a, const char *b, double *losses) {
     char where[300], named[64];
     snprintf(where, sizeof where, "run.dir=%s", folder_path);
     snprintf(named, sizeof named, "run.name=%s", name);
-    const char *overrides[] = {where,
-                               named,
-                               model,
-                               "train.epochs=1",
-                               "eval.every=1000 steps",
-                               "train.optimizer={name: sgd, lr: 0.01}",
-                               a,
-                               b};
+    const char *overrides[] = {
+        where, named, model, "train.epochs=1", "eval.every=1000 steps", "train.optimizer={name: sgd, lr: 0.01}", a, b};
     on_device = device;
     must(train_in_memory(yaml, overrides, 8));
     size_t n_bytes;
@@ -402,11 +387,9 @@ static int run_network(bool device, const char *name, const char *model, const c
     return n;
 }
 
-static void assert_near(const char *model, const char *what, const double *a, const double *b,
-                        int n, double most) {
+static void assert_near(const char *model, const char *what, const double *a, const double *b, int n, double most) {
     for (int i = 0; i < n; i++)
-        if (!(fabs(a[i] - b[i]) <= most))
-            fail_msg("%s: %s: step %d: %.9g, %.9g", model, what, i, a[i], b[i]);
+        if (!(fabs(a[i] - b[i]) <= most)) fail_msg("%s: %s: step %d: %.9g, %.9g", model, what, i, a[i], b[i]);
 }
 
 // Networks of the trunks beside the CPU: fp32, bf16 and fp16, with averages, stochastic depth and dropout; captured or
@@ -447,8 +430,7 @@ TEST(test_networks) {
         assert_same_run("net", "net_again", 3);
         run_network(true, "net_bf16", m, e, "train.precision=bf16", x);
         assert_near(m, "bf16", cpu, x, n, 0.1);
-        static const char *const runs[] = {"net_cpu",   "net",      "net_plain",
-                                           "net_again", "net_bf16", "net_fp16"};
+        static const char *const runs[] = {"net_cpu", "net", "net_plain", "net_again", "net_bf16", "net_fp16"};
         for (int k = 0; k < 6; k++) must(dt_io_remove_tree(in_folder("%s", runs[k])));
     }
 }

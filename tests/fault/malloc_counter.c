@@ -22,8 +22,7 @@ static uintptr_t begin, end;
 static int first_object(struct dl_phdr_info *info, size_t size, void *data) {
     for (int i = 0; i < info->dlpi_phnum; i++) {
         if (info->dlpi_phdr[i].p_type != PT_LOAD) continue;
-        uintptr_t a = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr,
-                  b = a + info->dlpi_phdr[i].p_memsz;
+        uintptr_t a = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, b = a + info->dlpi_phdr[i].p_memsz;
         if (!begin || a < begin) begin = a;
         if (b > end) end = b;
     }
@@ -38,8 +37,7 @@ __attribute__((destructor)) static void report(void) {
     const char *path = getenv("MALLOC_COUNTER_OUT");
     if (!path) return;
     char text[128];
-    int n = snprintf(text, sizeof text, "own %ld library %ld\n", atomic_load(&own),
-                     atomic_load(&library));
+    int n = snprintf(text, sizeof text, "own %ld library %ld\n", atomic_load(&own), atomic_load(&library));
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
     if (fd < 0 || write(fd, text, (size_t)n) != n) _exit(70);
     close(fd);

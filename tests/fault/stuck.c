@@ -14,8 +14,7 @@ static void stay(int sig) {
 static void visit(const char *call) {
     const char *stuck = getenv("STUCK");
     const size_t length = strlen(call);
-    if (stuck && strncmp(stuck, call, length) == 0 && stuck[length] == ':' &&
-        access(stuck + length + 1, F_OK) == 0)
+    if (stuck && strncmp(stuck, call, length) == 0 && stuck[length] == ':' && access(stuck + length + 1, F_OK) == 0)
         stay(0);
 }
 

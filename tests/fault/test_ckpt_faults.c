@@ -246,16 +246,14 @@ TEST_WITH(test_parent_flush_fails, make_run, remove_run) {
 }
 
 // -- damage ----------------------------------------------------------------------------------------
-static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json",
-                                    "manifest.json"};
+static const char *const files[] = {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"};
 
 static void expect_fall_back(dt_ckpt *c, const char *file, const char *what) {
     dt_ckpt_info *infos;
     int64_t step;
     char *path;
     int n;
-    if (dt_ckpt_find(c, "latest", &step, &path) != DT_OK)
-        fail_msg("%s %s: %s", file, what, dt_error_message());
+    if (dt_ckpt_find(c, "latest", &step, &path) != DT_OK) fail_msg("%s %s: %s", file, what, dt_error_message());
     if (step != 10) fail_msg("%s %s: not noticed", file, what);
     free(path);
     must(dt_ckpt_list(dir, true, &infos, &n));

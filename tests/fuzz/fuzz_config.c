@@ -30,8 +30,8 @@ static void check_round_trip(const dt_config *a) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    const char *overrides[6] = {"run.name=r", "data.path=d", "model.name=vit",
-                                "train.global_batch=8", "train.micro_batch=2"};
+    const char *overrides[6] = {"run.name=r", "data.path=d", "model.name=vit", "train.global_batch=8",
+                                "train.micro_batch=2"};
     size_t n_overrides = n_bytes && data[0] == '#' ? 0 : 5, n_text = n_bytes;
     char *extra = NULL;
     const uint8_t *mark = n_bytes ? memchr(data, 1, n_bytes) : NULL;
@@ -41,8 +41,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
         overrides[n_overrides++] = extra;
     }
     dt_config *c = NULL;
-    dt_status st =
-        dt_config_parse(&c, "f.yaml", (const char *)data, n_text, overrides, n_overrides);
+    dt_status st = dt_config_parse(&c, "f.yaml", (const char *)data, n_text, overrides, n_overrides);
     check(st == DT_OK || st == DT_E_USAGE, "neither accepted nor refused");
     check((st == DT_OK) == (c != NULL), "out without OK");
     if (c)

@@ -27,8 +27,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     char *first = taken(text, &n_first), *second = taken(first, &n_second);
     for (const char *c = first; *c; c++) n_lines += *c == '\n';
     if (strcmp(first, second) != 0 || n_second != n_lines || n_lines > n_first) {
-        fprintf(stderr, "fuzz_engines: %d taken, %d lines, %d again:\n%s---\n%s", n_first, n_lines,
-                n_second, first, second);
+        fprintf(stderr, "fuzz_engines: %d taken, %d lines, %d again:\n%s---\n%s", n_first, n_lines, n_second, first,
+                second);
         abort();
     }
     free(second);

@@ -12,9 +12,9 @@
 static inline void fuzz_check(const dt_image *m) {
     static volatile double total;
     double sum = 0;
-    if (m->width <= 0 || m->height <= 0 || (int64_t)m->width * m->height > DT_MAX_PIXELS ||
-        m->left < 0 || m->top < 0 || m->left + m->width > m->full_width ||
-        m->top + m->height > m->full_height || (m->data != NULL) == (m->real != NULL))
+    if (m->width <= 0 || m->height <= 0 || (int64_t)m->width * m->height > DT_MAX_PIXELS || m->left < 0 || m->top < 0 ||
+        m->left + m->width > m->full_width || m->top + m->height > m->full_height ||
+        (m->data != NULL) == (m->real != NULL))
         abort();
     size_t n = (size_t)m->width * (size_t)m->height * (size_t)m->channels;
     for (size_t i = 0; i < n; i++) sum += m->real ? (double)m->real[i] : m->data[i];
@@ -38,8 +38,7 @@ static inline bool fuzz_decode(const dt_image_driver *driver, const uint8_t *dat
 }
 
 // Grey and colour, as bytes and as floats.
-static inline void fuzz_picture(const dt_image_driver *driver, const uint8_t *data,
-                                size_t n_bytes) {
+static inline void fuzz_picture(const dt_image_driver *driver, const uint8_t *data, size_t n_bytes) {
     for (int channels = 1; channels <= 3; channels += 2) {
         dt_image_want want = {.channels = channels};
         fuzz_decode(driver, data, n_bytes, &want);

@@ -12,8 +12,7 @@
 static void check(const dt_catalog *c, uint64_t n_data) {
     static volatile size_t sum;
     for (uint32_t i = 0; i < c->n_members; i++)
-        if (c->members[i].size > n_data || c->members[i].offset > n_data - c->members[i].size)
-            abort();
+        if (c->members[i].size > n_data || c->members[i].offset > n_data - c->members[i].size) abort();
     for (uint32_t r = 0; r < c->n_records; r++) {
         sum += strlen(dt_catalog_str(c, c->records[r].key));
         for (uint32_t k = 0; k < c->n_columns; k++) {

@@ -10,8 +10,7 @@
 
 static size_t fuzz_there;
 
-static inline dt_status fuzz_read(const dt_blob *b, uint64_t at, void *head, size_t n_head,
-                                  void *dst, size_t n_bytes) {
+static inline dt_status fuzz_read(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     if (at > fuzz_there || n_head > fuzz_there - at || n_bytes > fuzz_there - at - n_head)
         return dt_fail(DT_E_STORAGE, "not there");
     if (n_head) memcpy(head, b->u.bytes + at, n_head);
@@ -23,14 +22,11 @@ static inline void fuzz_close(dt_blob *b) {
     b->u.bytes = NULL;
 }
 
-static inline void fuzz_scan(const dt_file_format *format, const dt_blob *b, size_t n_bytes,
-                             bool lenient) {
+static inline void fuzz_scan(const dt_file_format *format, const dt_blob *b, size_t n_bytes, bool lenient) {
     dt_scan s = {.c = dt_catalog_create(), .blob = b, .lenient = lenient};
     format->scan(&s);
     for (uint32_t m = 0; m < s.c->n_members; m++)
-        if (s.c->members[m].size > n_bytes ||
-            s.c->members[m].offset > n_bytes - s.c->members[m].size)
-            abort();
+        if (s.c->members[m].size > n_bytes || s.c->members[m].offset > n_bytes - s.c->members[m].size) abort();
     dt_catalog_finish(s.c);
     dt_catalog_destroy(s.c);
     static const dt_blob_store STORE = {fuzz_read, fuzz_close, true};

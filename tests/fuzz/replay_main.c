@@ -45,8 +45,8 @@ static void replay_sizes_at(char *copy, const char *data, size_t n, size_t at) {
 
 // Those that stand as text at a run of digits, which ends at `end`.
 static void replay_texts_at(char *copy, const char *data, size_t n, size_t at, size_t end) {
-    static const char *const TEXTS[] = {"18446744073709551615", "9223372036854775807", "4294967295",
-                                        "1099511627776", "-1"};
+    static const char *const TEXTS[] = {"18446744073709551615", "9223372036854775807", "4294967295", "1099511627776",
+                                        "-1"};
     for (size_t k = 0; k < sizeof TEXTS / sizeof *TEXTS; k++) {
         const size_t n_text = strlen(TEXTS[k]);
         memcpy(copy, data, at);

@@ -49,9 +49,9 @@ static void die(const char *what) {
     exit(2);
 }
 
-#define CHECK(expr)                                                                                \
-    do {                                                                                           \
-        if ((expr) != DT_OK) die(#expr);                                                           \
+#define CHECK(expr)                                                                                                    \
+    do {                                                                                                               \
+        if ((expr) != DT_OK) die(#expr);                                                                               \
     } while (0)
 
 // ---- what is measured ------------------------------------------------------------------------------
@@ -162,10 +162,9 @@ static uint8_t *make_picture(int i, size_t *n) {
 }
 
 static void write_mds(const char *root) {
-    static const char columns[] =
-        "{\"column_encodings\":[\"bytes\",\"int\"],\"column_names\":[\"image\",\"label\"],"
-        "\"column_sizes\":[null,8],\"compression\":null,\"format\":\"mds\",\"hashes\":[],"
-        "\"size_limit\":67108864,\"version\":2}";
+    static const char columns[] = "{\"column_encodings\":[\"bytes\",\"int\"],\"column_names\":[\"image\",\"label\"],"
+                                  "\"column_sizes\":[null,8],\"compression\":null,\"format\":\"mds\",\"hashes\":[],"
+                                  "\"size_limit\":67108864,\"version\":2}";
     dt_buffer b = {0};
     uint32_t offset[N + 2] = {N}, at = (uint32_t)(sizeof offset + sizeof columns - 1);
     dt_buffer_append(&b, offset, sizeof offset);
@@ -262,16 +261,14 @@ static uint64_t below(random_numbers *r, uint64_t n) {
 }
 
 static void flip_bits(file *f, random_numbers *r) {
-    for (uint64_t k = 1 + below(r, 8); k > 0; k--)
-        f->map[below(r, f->n)] ^= (uint8_t)(1u << below(r, 8));
+    for (uint64_t k = 1 + below(r, 8); k > 0; k--) f->map[below(r, f->n)] ^= (uint8_t)(1u << below(r, 8));
 }
 
 static void put_run(file *f, random_numbers *r) {
     size_t most = (size_t)1 << (1 + below(r, 12)), at = below(r, f->n), n = 1 + below(r, most);
     uint64_t how = below(r, 3);
     if (n > f->n - at) n = f->n - at;
-    for (size_t i = 0; i < n; i++)
-        f->map[at + i] = how == 0 ? 0 : how == 1 ? 0xff : (uint8_t)below(r, 256);
+    for (size_t i = 0; i < n; i++) f->map[at + i] = how == 0 ? 0 : how == 1 ? 0xff : (uint8_t)below(r, 256);
 }
 
 static void swap_blocks(file *f, random_numbers *r) {
@@ -322,18 +319,17 @@ typedef struct reader {
 } reader;
 
 static dt_config *make_config(const char *root, const row *r, bool skip) {
-    char *text =
-        dt_xprintf("run: {name: t}\n"
-                   "data:\n"
-                   "  path: \"%s/%s\"\n"
-                   "  cache_dir: %s/cache\n"
-                   "  write_index: false\n"
-                   "  shuffle: none\n"
-                   "  on_error: %s\n"
-                   "  fields: {image: {kind: image, size: [%d, %d]}, label: {kind: class}}\n"
-                   "model: {name: resnet}\n"
-                   "train: {global_batch: %d, micro_batch: %d}\n",
-                   root, SET_PATH[r->set], root, skip ? "skip" : "fail", SIDE, SIDE, BATCH, BATCH);
+    char *text = dt_xprintf("run: {name: t}\n"
+                            "data:\n"
+                            "  path: \"%s/%s\"\n"
+                            "  cache_dir: %s/cache\n"
+                            "  write_index: false\n"
+                            "  shuffle: none\n"
+                            "  on_error: %s\n"
+                            "  fields: {image: {kind: image, size: [%d, %d]}, label: {kind: class}}\n"
+                            "model: {name: resnet}\n"
+                            "train: {global_batch: %d, micro_batch: %d}\n",
+                            root, SET_PATH[r->set], root, skip ? "skip" : "fail", SIDE, SIDE, BATCH, BATCH);
     dt_config *c;
     CHECK(dt_config_parse(&c, "bench", text, strlen(text), NULL, 0));
     free(text);
@@ -449,8 +445,7 @@ static void one_by_one(reader *r, dt_dataset *d) {
 }
 
 // A record whose place has another one must be in the list of skipped records.
-static void look_at_place(reader *r, dt_dataset *d, const dt_batch *b, int j, uint32_t i,
-                          const char *list) {
+static void look_at_place(reader *r, dt_dataset *d, const dt_batch *b, int j, uint32_t i, const char *list) {
     const char *key[DT_MAX_WIDTH], *there[DT_MAX_WIDTH];
     char quoted[80];
     dt_data_records_of(d, i, key);
@@ -494,8 +489,7 @@ static void through_loader(reader *r, dt_dataset *d) {
         dt_status st = s->get(s, step, 0, &b, NULL);
         if (st != DT_OK) break; // too few records are left to replace the others with
         if (access(r->skips, F_OK) == 0) CHECK(dt_io_read_file(&list, &n, r->skips, 0, DT_E_DATA));
-        for (int j = 0; j < b->n; j++)
-            look_at_place(r, d, b, j, (uint32_t)(step * BATCH + j), list ? list : "");
+        for (int j = 0; j < b->n; j++) look_at_place(r, d, b, j, (uint32_t)(step * BATCH + j), list ? list : "");
         free(list);
         s->release(s, b);
     }
@@ -650,8 +644,8 @@ static void run_all(int n, uint64_t n_records) {
 
 // ---- the table -------------------------------------------------------------------------------------
 static bool print_row(const char *what, const tally *t, bool hashed) {
-    printf("%-26s %8llu %9llu %9llu %9llu %9llu%s %6llu %6llu\n", what, t->groups, t->damaged,
-           t->right, t->refused, t->wrong, hashed ? " " : "*", t->unclear, t->crashes);
+    printf("%-26s %8llu %9llu %9llu %9llu %9llu%s %6llu %6llu\n", what, t->groups, t->damaged, t->right, t->refused,
+           t->wrong, hashed ? " " : "*", t->unclear, t->crashes);
     if (t->first_wrong && hashed) printf("    first wrong: group %llu\n", t->first_wrong - 1);
     if (t->first_unclear) printf("    first unclear: group %llu\n", t->first_unclear - 1);
     if (t->first_crash) printf("    first crash: group %llu\n", t->first_crash - 1);
@@ -661,8 +655,8 @@ static bool print_row(const char *what, const tally *t, bool hashed) {
 static bool print_table(void) {
     bool bad = false;
     tally sum = {0};
-    printf("%-26s %8s %9s %9s %9s %9s  %6s %6s\n", "damaged", "groups", "records", "right",
-           "refused", "wrong", "no name", "crashes");
+    printf("%-26s %8s %9s %9s %9s %9s  %6s %6s\n", "damaged", "groups", "records", "right", "refused", "wrong",
+           "no name", "crashes");
     for (int i = 0; i < N_ROWS; i++) {
         const tally *t = &told->rows[i];
         if (t->groups == 0) continue;
@@ -698,8 +692,7 @@ int main(int argc, char **argv) {
     uint64_t n_records = getenv("FULL") ? 1000000 : 20000;
     if (argc > 1 && !only) n_records = strtoull(argv[1], NULL, 10);
     int n = argc > 2 && !only ? atoi(argv[2]) : 2;
-    snprintf(folder, sizeof folder, "%s/dtrain-mutate-XXXXXX",
-             argc > 3 && !only ? argv[3] : "/dev/shm");
+    snprintf(folder, sizeof folder, "%s/dtrain-mutate-XXXXXX", argc > 3 && !only ? argv[3] : "/dev/shm");
     if (n < 1 || n > MAX_PROCESSES || n_records < 1 || !mkdtemp(folder)) return 2;
     told = mmap(NULL, sizeof *told, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (told == MAP_FAILED) return 2;

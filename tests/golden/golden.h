@@ -28,8 +28,7 @@ static inline dt_safetensors *golden_open(const char *file) {
 }
 
 // Tensor "<prefix>/<name>", or NULL when the file has none.
-static inline const float *golden_find(const dt_safetensors *s, const char *prefix,
-                                       const char *name, int64_t *n) {
+static inline const float *golden_find(const dt_safetensors *s, const char *prefix, const char *name, int64_t *n) {
     char key[256];
     snprintf(key, sizeof key, "%s/%s", prefix, name);
     int i = dt_safetensors_find(s, key);
@@ -51,8 +50,7 @@ static inline dt_shape golden_shape(const dt_safetensors *s, const char *prefix,
 }
 
 // Largest difference relative to the largest golden magnitude; fails above tol.
-static inline void golden_compare(const char *what, const float *got, const float *want, int64_t n,
-                                  double tol) {
+static inline void golden_compare(const char *what, const float *got, const float *want, int64_t n, double tol) {
     double worst = 0, scale = 1e-6;
     int64_t at = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -64,8 +62,8 @@ static inline void golden_compare(const char *what, const float *got, const floa
         }
     }
     if (!(worst <= tol * scale))
-        fail_msg("%s: element %lld is %g, golden %g (error %.3g of the largest, allowed %.3g)",
-                 what, (long long)at, (double)got[at], (double)want[at], worst / scale, tol);
+        fail_msg("%s: element %lld is %g, golden %g (error %.3g of the largest, allowed %.3g)", what, (long long)at,
+                 (double)got[at], (double)want[at], worst / scale, tol);
 }
 
 #endif

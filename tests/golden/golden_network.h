@@ -27,8 +27,7 @@ static inline uint8_t *golden_u8(int64_t n, uint64_t salt) {
 
 // An image field that the network sees as (x / 255 - 0.5) / 0.25.
 static inline dt_field_info golden_image_field(const char *name, int h, int w, int c) {
-    dt_field_info f = {
-        .name = name, .sample_shape = dt_shape3(h, w, c), .dtype = DT_U8, .is_image = true};
+    dt_field_info f = {.name = name, .sample_shape = dt_shape3(h, w, c), .dtype = DT_U8, .is_image = true};
     for (int i = 0; i < 64; i++) {
         f.mean[i] = 0.5f;
         f.std[i] = 0.25f;
@@ -56,9 +55,7 @@ static inline void golden_fill_weights(dt_params *p) {
         double one = golden_ends(e->name, "bn3.weight") ? 0.25 : golden_ends(e->name, "weight");
         for (int64_t i = 0; i < e->count; i++) {
             double u = 2 * golden_mixed(i, 100 + (uint64_t)k) - 1;
-            p->master[e->offset + i] = (float)(e->shape.n > 1 ? u * scale
-                                               : one > 0      ? one * (1 + 0.1 * u)
-                                                              : 0.1 * u);
+            p->master[e->offset + i] = (float)(e->shape.n > 1 ? u * scale : one > 0 ? one * (1 + 0.1 * u) : 0.1 * u);
         }
     }
 }
@@ -74,37 +71,28 @@ typedef struct golden_network {
     int threads;
 } golden_network;
 
-static inline void golden_network_create(golden_network *n, const char *yaml,
-                                         const dt_field_info *fields, int n_fields, int batch,
-                                         bool training, dt_dtype type, int threads) {
+static inline void golden_network_create(golden_network *n, const char *yaml, const dt_field_info *fields, int n_fields,
+                                         int batch, bool training, dt_dtype type, int threads) {
     *n = (golden_network){.threads = threads};
     must(dt_config_parse(&n->config, "golden", yaml, strlen(yaml), NULL, 0));
-    dt_model_args args = {.config = n->config,
-                          .fields = fields,
-                          .n_fields = n_fields,
-                          .batch = batch,
-                          .training = training};
+    dt_model_args args = {
+        .config = n->config, .fields = fields, .n_fields = n_fields, .batch = batch, .training = training};
     must(dt_model_graph(&n->graph, &args, type));
-    must(dt_backend_create(&n->backend, DT_DEVICE_cpu,
-                           &(dt_backend_opts){.threads = threads, .deterministic = true}));
+    must(dt_backend_create(&n->backend, DT_DEVICE_cpu, &(dt_backend_opts){.threads = threads, .deterministic = true}));
     must(dt_params_create(&n->params, n->graph, n->backend, training ? 2 : 0, 1));
     dt_params_init(n->params, 1);
-    must(dt_plan_create(&n->plan, n->graph, n->params,
-                        &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
+    must(dt_plan_create(&n->plan, n->graph, n->params, &(dt_plan_opts){.threads = threads, .n_replicas = 1}));
     must(dt_exec_create(&n->exec, n->plan, 0));
 }
 
 // One step of one micro-batch: forward, backward, optimizer, running statistics. The gradient, summed
 // over the batch, stays in params->grads[0]. Returns the mean loss.
-static inline float golden_network_step(golden_network *n, int step, int batch,
-                                        dt_optimizer_args o) {
+static inline float golden_network_step(golden_network *n, int step, int batch, dt_optimizer_args o) {
     dt_params *p = n->params;
     int n_segments = 0;
-    dt_segment *segments =
-        dt_params_segments(p, 0, 0.01f, dt_optimizers[o.kind].norms, false, &n_segments);
+    dt_segment *segments = dt_params_segments(p, 0, 0.01f, dt_optimizers[o.kind].norms, false, &n_segments);
     dt_params_repack(p);
-    dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)step, .loss_scale = 1},
-                      .grad = p->grads[0]};
+    dt_exec_args a = {.step = {.seed = 1, .step = (uint32_t)step, .loss_scale = 1}, .grad = p->grads[0]};
     dt_exec_run(n->exec, &a);
     o.segments = segments;
     o.n_segments = n_segments;
@@ -116,13 +104,10 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
     whole_optimizer(n->backend, o, p->n_trained);
     for (int i = 0; i < n->graph->n_updates; i++) {
         const dt_buffer_update *u = &n->graph->updates[i];
-        const dt_param_entry *b =
-            &p->buffers[dt_params_find(p, n->graph->values[u->buffer].name, true)];
-        const float *stat =
-            p->grads[0] + p->stats[dt_params_find_stat(p, n->graph->values[u->stat].name)].offset;
+        const dt_param_entry *b = &p->buffers[dt_params_find(p, n->graph->values[u->buffer].name, true)];
+        const float *stat = p->grads[0] + p->stats[dt_params_find_stat(p, n->graph->values[u->stat].name)].offset;
         for (int64_t k = 0; k < b->count; k++)
-            p->buffer[b->offset + k] =
-                (1 - u->momentum) * p->buffer[b->offset + k] + u->momentum * stat[k];
+            p->buffer[b->offset + k] = (1 - u->momentum) * p->buffer[b->offset + k] + u->momentum * stat[k];
     }
     free(segments);
     return p->grads[0][p->stats[dt_params_find_stat(p, "loss")].offset] / (float)batch;
@@ -130,8 +115,8 @@ static inline float golden_network_step(golden_network *n, int step, int batch,
 
 // Forward, and backward in training, of `batch` samples of class i % n_classes; labels: the field's name. Logits are
 // compared with "<name>/logits".
-static inline void golden_network_check(golden_network *n, const dt_safetensors *file,
-                                        const char *name, const char *labels, double tol) {
+static inline void golden_network_check(golden_network *n, const dt_safetensors *file, const char *name,
+                                        const char *labels, double tol) {
     const dt_shape shape = golden_shape(file, name, "logits");
     const int64_t n_logits = dt_shape_elements(&shape);
     int32_t y[16];
@@ -147,14 +132,13 @@ static inline void golden_network_check(golden_network *n, const dt_safetensors 
 enum { GOLDEN_PROBES = 8 };
 
 // A tensor by its norm and some elements.
-static inline void golden_compare_probes(const char *what, const float *x, int64_t n, double factor,
-                                         const float *want, double tol) {
+static inline void golden_compare_probes(const char *what, const float *x, int64_t n, double factor, const float *want,
+                                         double tol) {
     float got[1 + GOLDEN_PROBES];
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += pow((double)x[i] * factor, 2);
     got[0] = (float)sqrt(sum);
-    for (int i = 0; i < GOLDEN_PROBES; i++)
-        got[1 + i] = (float)((double)x[n / GOLDEN_PROBES * i] * factor);
+    for (int i = 0; i < GOLDEN_PROBES; i++) got[1 + i] = (float)((double)x[n / GOLDEN_PROBES * i] * factor);
     golden_compare(what, got, want, 1 + GOLDEN_PROBES, tol);
 }
 
@@ -162,11 +146,11 @@ static inline void golden_compare_probes(const char *what, const float *x, int64
 static inline int golden_tensors(dt_params *p, dt_ckpt_tensor *tensors) {
     int n = 0;
     for (int i = 0; i < p->n_entries; i++)
-        tensors[n++] = (dt_ckpt_tensor){p->entries[i].name, "model", p->entries[i].shape,
-                                        p->master + p->entries[i].offset};
+        tensors[n++] =
+            (dt_ckpt_tensor){p->entries[i].name, "model", p->entries[i].shape, p->master + p->entries[i].offset};
     for (int i = 0; i < p->n_buffers; i++)
-        tensors[n++] = (dt_ckpt_tensor){p->buffers[i].name, "model", p->buffers[i].shape,
-                                        p->buffer + p->buffers[i].offset};
+        tensors[n++] =
+            (dt_ckpt_tensor){p->buffers[i].name, "model", p->buffers[i].shape, p->buffer + p->buffers[i].offset};
     return n;
 }
 

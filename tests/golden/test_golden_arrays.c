@@ -107,8 +107,8 @@ TEST(arrays_give_the_values_of_the_others) {
         int64_t n = 0;
         const float *want = golden_find(golden, "want", CASES[k].name, &n);
         dt_image image;
-        if (decode(file_of(CASES[k].file ? CASES[k].file : CASES[k].name), &CASES[k].spec,
-                   (int)shape.d[2], &image) != DT_OK)
+        if (decode(file_of(CASES[k].file ? CASES[k].file : CASES[k].name), &CASES[k].spec, (int)shape.d[2], &image) !=
+            DT_OK)
             fail_msg("%s: %s", CASES[k].name, dt_error_message());
         assert_int_equal(image.height, shape.d[0]);
         assert_int_equal(image.width, shape.d[1]);
@@ -162,17 +162,15 @@ TEST(what_is_wrong_is_named) {
     dt_span nothing = {(const uint8_t *)none, sizeof none - 1};
     must_fail(DT_E_DATA, "without elements", decode(nothing, &spec, 4, &image));
     must_fail(DT_E_DATA, "compressed", decode(file_of("compressed"), &spec, 1, &image));
-    assert_int_equal(dt_decode_image(decoder, file_of("fits_m32"), 3, 0, 0, NULL, &image),
-                     DT_E_DATA);
+    assert_int_equal(dt_decode_image(decoder, file_of("fits_m32"), 3, 0, 0, NULL, &image), DT_E_DATA);
 }
 
 TEST(floats_are_resized_as_pillow_does) {
     static const struct {
         const char *name;
         double box[4];
-    } RESIZES[] = {{"resize_smaller", {0, 0, 9, 13}},
-                   {"resize_larger", {0, 0, 9, 13}},
-                   {"resize_box", {1.5, 2, 8.25, 12}}};
+    } RESIZES[] = {
+        {"resize_smaller", {0, 0, 9, 13}}, {"resize_larger", {0, 0, 9, 13}}, {"resize_box", {1.5, 2, 8.25, 12}}};
     dt_array_spec spec = {.f32 = true};
     for (size_t k = 0; k < 3; k++) {
         dt_shape shape = golden_shape(golden, "want", RESIZES[k].name);
@@ -181,8 +179,7 @@ TEST(floats_are_resized_as_pillow_does) {
         dt_image image;
         must(decode(file_of(RESIZES[k].name), &spec, 1, &image));
         float *got = malloc((size_t)n * sizeof *got);
-        must(
-            dt_resize_real(resizer, &image, RESIZES[k].box, got, (int)shape.d[0], (int)shape.d[1]));
+        must(dt_resize_real(resizer, &image, RESIZES[k].box, got, (int)shape.d[0], (int)shape.d[1]));
         golden_compare(RESIZES[k].name, got, want, n, 0);
         free(got);
     }
@@ -210,13 +207,11 @@ TEST(vectors_come_from_npy_text_and_raw_floats) {
     static const char *const ROWS[] = {"1,2,3\n4,5,6\n", "[[1, 2, 3], [4, 5, 6]]", "1 2\n3 4\n5 6"};
     for (int i = 0; i < 3; i++)
         must_fail(DT_E_DATA, "are no vector",
-                  dt_decode_numbers((dt_span){(const uint8_t *)ROWS[i], strlen(ROWS[i])}, 6, out,
-                                    &scratch));
+                  dt_decode_numbers((dt_span){(const uint8_t *)ROWS[i], strlen(ROWS[i])}, 6, out, &scratch));
     must(dt_decode_numbers((dt_span){(const uint8_t *)"[1 2 3\n 4 5 6]", 14}, 6, out, &scratch));
     static const char *const WRONG[] = {"1 2 x", "1-2 3 4", "", "one,two,three", "\x01\x02\x03"};
     for (int i = 0; i < 5; i++)
-        assert_int_equal(dt_decode_numbers((dt_span){(const uint8_t *)WRONG[i], strlen(WRONG[i])},
-                                           3, out, &scratch),
+        assert_int_equal(dt_decode_numbers((dt_span){(const uint8_t *)WRONG[i], strlen(WRONG[i])}, 3, out, &scratch),
                          DT_E_DATA);
     dt_buffer_fini(&scratch);
 }
@@ -226,10 +221,7 @@ TEST(cubes_of_the_dark_energy_survey) {
     static const struct {
         const char *name;
         uint32_t crc;
-    } BANDS[] = {{"g.fits", 0xe255c2c2},
-                 {"r.fits", 0x83396cde},
-                 {"i.fits", 0x6b9059bd},
-                 {"z.fits", 0xd658fed5}};
+    } BANDS[] = {{"g.fits", 0xe255c2c2}, {"r.fits", 0x83396cde}, {"i.fits", 0x6b9059bd}, {"z.fits", 0xd658fed5}};
     char path[4096];
     const char *source = getenv("SOURCE");
     snprintf(path, sizeof path, "%s/../shared/data/lens_des.tar", source ? source : ".");

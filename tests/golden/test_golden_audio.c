@@ -15,40 +15,35 @@ typedef struct golden_case {
 
 #define SOUND   .rate = 8000, .channels = 1, .n_samples = 3000
 #define CENTRED .center = true, .reflect = true
-#define MEL32                                                                                      \
-    .n_fft = 400, .window = 400, .hop = 160, .power = 2, .n_mels = 32, .f_max = 4000, .htk = true
-#define MEL40                                                                                      \
-    .center = true, .n_fft = 512, .window = 512, .hop = 128, .power = 2, .n_mels = 40,             \
-    .f_max = 4000, .slaney_norm = true
+#define MEL32   .n_fft = 400, .window = 400, .hop = 160, .power = 2, .n_mels = 32, .f_max = 4000, .htk = true
+#define MEL40                                                                                                          \
+    .center = true, .n_fft = 512, .window = 512, .hop = 128, .power = 2, .n_mels = 40, .f_max = 4000,                  \
+    .slaney_norm = true
 
 static const golden_case CASES[] = {
     {"torch_power",
      {DT_FEATURE_spectrogram, SOUND, CENTRED, .n_fft = 256, .window = 256, .hop = 128, .power = 2},
      1e-4,
      1e-7},
-    {"torch_odd",
-     {DT_FEATURE_spectrogram, SOUND, .n_fft = 225, .window = 200, .hop = 90, .power = 1},
-     1e-4,
-     1e-6},
+    {"torch_odd", {DT_FEATURE_spectrogram, SOUND, .n_fft = 225, .window = 200, .hop = 90, .power = 1}, 1e-4, 1e-6},
     {"librosa_amplitude",
-     {DT_FEATURE_spectrogram, SOUND, .center = true, .n_fft = 294, .window = 294, .hop = 200,
-      .power = 1},
+     {DT_FEATURE_spectrogram, SOUND, .center = true, .n_fft = 294, .window = 294, .hop = 200, .power = 1},
      1e-4,
      1e-6},
     {"torch_mel",
-     {DT_FEATURE_mel, SOUND, CENTRED, .n_fft = 400, .window = 320, .hop = 160, .power = 2,
-      .n_mels = 40, .f_min = 20, .f_max = 3800, .htk = true},
+     {DT_FEATURE_mel, SOUND, CENTRED, .n_fft = 400, .window = 320, .hop = 160, .power = 2, .n_mels = 40, .f_min = 20,
+      .f_max = 3800, .htk = true},
      1e-4,
      1e-7},
     {"torch_mel_slaney",
-     {DT_FEATURE_mel, SOUND, CENTRED, .n_fft = 512, .window = 512, .hop = 128, .power = 2,
-      .n_mels = 48, .f_max = 4000, .slaney_norm = true},
+     {DT_FEATURE_mel, SOUND, CENTRED, .n_fft = 512, .window = 512, .hop = 128, .power = 2, .n_mels = 48, .f_max = 4000,
+      .slaney_norm = true},
      1e-4,
      1e-7},
     {"librosa_mel", {DT_FEATURE_mel, SOUND, MEL40}, 1e-4, 1e-7},
     {"librosa_mel_htk",
-     {DT_FEATURE_mel, SOUND, CENTRED, .n_fft = 256, .window = 256, .hop = 80, .power = 1,
-      .n_mels = 24, .f_max = 4000, .htk = true},
+     {DT_FEATURE_mel, SOUND, CENTRED, .n_fft = 256, .window = 256, .hop = 80, .power = 1, .n_mels = 24, .f_max = 4000,
+      .htk = true},
      1e-4,
      1e-6},
     {"torch_ln", {DT_FEATURE_logmel, SOUND, CENTRED, MEL32, .floor = 1e-6}, 0, 1e-4, true},
@@ -58,19 +53,14 @@ static const golden_case CASES[] = {
      1e-3,
      true},
     {"torch_db_amplitude",
-     {DT_FEATURE_logspectrogram, SOUND, CENTRED, .n_fft = 256, .window = 256, .hop = 300,
-      .power = 1, .decibel = true, .floor = 1e-10},
+     {DT_FEATURE_logspectrogram, SOUND, CENTRED, .n_fft = 256, .window = 256, .hop = 300, .power = 1, .decibel = true,
+      .floor = 1e-10},
      0,
      1e-3,
      true},
-    {"librosa_db",
-     {DT_FEATURE_logmel, SOUND, MEL40, .decibel = true, .floor = 1e-10, .top_db = 80},
-     0,
-     1e-3,
-     true},
+    {"librosa_db", {DT_FEATURE_logmel, SOUND, MEL40, .decibel = true, .floor = 1e-10, .top_db = 80}, 0, 1e-3, true},
     {"torch_mfcc",
-     {DT_FEATURE_mfcc, SOUND, CENTRED, MEL32, .decibel = true, .floor = 1e-10, .top_db = 80,
-      .n_mfcc = 13},
+     {DT_FEATURE_mfcc, SOUND, CENTRED, MEL32, .decibel = true, .floor = 1e-10, .top_db = 80, .n_mfcc = 13},
      0,
      1e-3,
      true},
@@ -99,8 +89,7 @@ static void compare(const golden_case *c, const float *got, const float *want, i
         double allowed = c->relative * fabs((double)want[i]) + slack;
         worst = fmax(worst, d / allowed);
         if (!(d <= allowed))
-            fail_msg("%s: element %lld is %.9g, golden %.9g", c->name, (long long)i, (double)got[i],
-                     (double)want[i]);
+            fail_msg("%s: element %lld is %.9g, golden %.9g", c->name, (long long)i, (double)got[i], (double)want[i]);
     }
     printf("%-20s at most %.3f of what is allowed\n", c->name, worst);
 }
@@ -118,8 +107,8 @@ TEST(test_features) {
         must(dt_features_create(&f, &c->o));
         dt_features_shape(f, &rows, &columns);
         if (rows * columns != n_want)
-            fail_msg("%s: %lld x %lld, golden %lld values", c->name, (long long)rows,
-                     (long long)columns, (long long)n_want);
+            fail_msg("%s: %lld x %lld, golden %lld values", c->name, (long long)rows, (long long)columns,
+                     (long long)n_want);
         float *got = malloc((size_t)n_want * sizeof *got);
         must(dt_features_begin(f, &scratch, &signal, &stride));
         memcpy(signal, x, (size_t)n_x * sizeof *x);

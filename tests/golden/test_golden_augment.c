@@ -57,8 +57,7 @@ static void compare(const char *name, const uint8_t *got, const uint8_t *want, b
         most = d > most ? d : most;
     }
     if (near ? n_equal < 0.4 * N_BYTES || n_near < 0.99 * N_BYTES || most > 2 : n_equal < N_BYTES)
-        fail_msg("%s: %d of %d equal, %d within one, worst %d", name, n_equal, N_BYTES, n_near,
-                 most);
+        fail_msg("%s: %d of %d equal, %d within one, worst %d", name, n_equal, N_BYTES, n_near, most);
 }
 
 static void check_list(const char *list, uint32_t sample, const char *name, bool near) {
@@ -68,8 +67,7 @@ static void check_list(const char *list, uint32_t sample, const char *name, bool
     dt_augment *a;
     size_t n;
     must(dt_augment_parse(&a, node, "a"));
-    memcpy(pixels, dt_safetensors_data(goldens, dt_safetensors_find(goldens, "small"), &n),
-           sizeof pixels);
+    memcpy(pixels, dt_safetensors_data(goldens, dt_safetensors_find(goldens, "small"), &n), sizeof pixels);
     dt_image image = {pixels, W, H, C};
     dt_augment_key key = {11, sample, 0};
     must(dt_augment_apply(a, &key, &image, &scratch));
@@ -96,8 +94,7 @@ TEST(images_are_torchvisions) {
             for (int k = 0; k < (ROWS[i].fills[0] ? 2 : 1); k++) {
                 const char *fill = ROWS[i].fills[k];
                 snprintf(list, sizeof list, ROWS[i].list, fill);
-                snprintf(name, sizeof name, "%s %u%s%s", ROWS[i].golden, s, fill ? " " : "",
-                         fill ? fill : "");
+                snprintf(name, sizeof name, "%s %u%s%s", ROWS[i].golden, s, fill ? " " : "", fill ? fill : "");
                 check_list(list, s, name, ROWS[i].near);
             }
     check_list("{shift: {by: [0.25, 0.25], fill: 0}}", 0, "shift_whole 0.25 0", false);
@@ -137,8 +134,7 @@ TEST(a_resized_crop_is_torchvisions) {
             int x = i / C % W, y = i / C / W;
             if (abs(got[i] - want[i]) > 6) fail_msg("%s: byte %d is %d", name, i, got[i]);
             if (!is_within(box[0], box[2], x, W) || !is_within(box[1], box[3], y, H)) continue;
-            if (abs(got[i] - want[i]) > 1)
-                fail_msg("%s: byte %d is %d, expected %d", name, i, got[i], want[i]);
+            if (abs(got[i] - want[i]) > 1) fail_msg("%s: byte %d is %d, expected %d", name, i, got[i], want[i]);
             n_equal += got[i] == want[i];
             n_compared++;
         }
@@ -155,8 +151,7 @@ static void mix_pixels(const uint8_t *x, const dt_mix_row *plan, float *y) {
     const float mean[C] = {0}, std[C] = {1 / 255.0f, 1 / 255.0f, 1 / 255.0f};
     dt_graph *g = dt_graph_create("mix", false);
     dt_value in = dt_constant(g, "x", DT_U8, (dt_shape){.n = 4, .d = {N_MIXED, H, W, C}}, x);
-    dt_value rows =
-        dt_constant(g, "plan", DT_I32, dt_shape2(N_MIXED, DT_MIX_COLUMNS), (const int32_t *)plan);
+    dt_value rows = dt_constant(g, "plan", DT_I32, dt_shape2(N_MIXED, DT_MIX_COLUMNS), (const int32_t *)plan);
     dt_output(g, "y", dt_image_normalize(g, in, rows, mean, std));
     must(dt_graph_check(g));
     must(dt_pass_amp(g, DT_F32));
@@ -182,9 +177,8 @@ static void check_mix(const char *kind) {
     char text[64], name[64];
     snprintf(text, sizeof text, "mix: {%s: 1.0}", kind);
     dt_config *c = parse(text);
-    dt_field_info fields[2] = {
-        {.name = "a", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, C), .is_image = true},
-        {.name = "label", .dtype = DT_I32, .sample_shape = dt_shape0(), .n_classes = N_CLASSES}};
+    dt_field_info fields[2] = {{.name = "a", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, C), .is_image = true},
+                               {.name = "label", .dtype = DT_I32, .sample_shape = dt_shape0(), .n_classes = N_CLASSES}};
     fields[0].mixed = fields[1].soft = true;
     dt_mix *m;
     must(dt_mix_create(&m, c, fields, 2));
@@ -199,15 +193,15 @@ static void check_mix(const char *kind) {
     const int32_t *want_plan = golden_at(name, sizeof rows);
     if (memcmp(rows, want_plan, sizeof rows) != 0)
         for (int j = 0; j < N_MIXED; j++)
-            printf("%s: sample %d draws [%d, %d, %d, %d, %d]\n", name, j, rows[j].own, rows[j].y0,
-                   rows[j].y1, rows[j].x0, rows[j].x1);
+            printf("%s: sample %d draws [%d, %d, %d, %d, %d]\n", name, j, rows[j].own, rows[j].y0, rows[j].y1,
+                   rows[j].x0, rows[j].x1);
     assert_memory_equal(rows, want_plan, sizeof rows);
     snprintf(name, sizeof name, "%s shares", kind);
     const float *want_shares = golden_at(name, sizeof shares);
     for (int i = 0; i < N_MIXED * N_CLASSES; i++) // whole 65536ths
         if (fabs((double)shares[i / N_CLASSES][i % N_CLASSES] - (double)want_shares[i]) > 1e-5)
-            fail_msg("%s: %d is %g, golden %g", name, i,
-                     (double)shares[i / N_CLASSES][i % N_CLASSES], (double)want_shares[i]);
+            fail_msg("%s: %d is %g, golden %g", name, i, (double)shares[i / N_CLASSES][i % N_CLASSES],
+                     (double)want_shares[i]);
     snprintf(name, sizeof name, "%s pixels", kind);
     const uint8_t *want = golden_at(name, sizeof mixed / sizeof *mixed);
     mix_pixels(golden_at("batch", N_MIXED * N_BYTES), rows, mixed);

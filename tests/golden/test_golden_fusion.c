@@ -15,15 +15,14 @@ static const char fusion_yaml[] =
     "  iris: {kind: image, channels: 3, size: [24, 32]}, subject: {kind: class, classes: 45}}}\n"
     "model: {name: fusion}\n"
     "train: {global_batch: 4, micro_batch: 4}\n";
-static const char mlp_yaml[] =
-    "run: {name: golden}\n"
-    "data: {path: none, fields: {x: {kind: vector, source: [a, b, c, d, e, f]},\n"
-    "  y: {kind: real}, subject: {kind: class, classes: 45}}}\n"
-    "model: {name: mlp, hidden: 16}\n"
-    "train: {global_batch: 4, micro_batch: 4, targets: {subject: {loss: cross_entropy}}}\n";
+static const char mlp_yaml[] = "run: {name: golden}\n"
+                               "data: {path: none, fields: {x: {kind: vector, source: [a, b, c, d, e, f]},\n"
+                               "  y: {kind: real}, subject: {kind: class, classes: 45}}}\n"
+                               "model: {name: mlp, hidden: 16}\n"
+                               "train: {global_batch: 4, micro_batch: 4, targets: {subject: {loss: cross_entropy}}}\n";
 
-static void compare_probes(const dt_safetensors *file, const char *group, const dt_params *p,
-                           const float *flat, double factor, double tol) {
+static void compare_probes(const dt_safetensors *file, const char *group, const dt_params *p, const float *flat,
+                           double factor, double tol) {
     for (int k = 0; k < p->n_entries; k++) {
         const dt_param_entry *e = &p->entries[k];
         const float *want = golden_find(file, group, e->name, NULL);
@@ -50,8 +49,8 @@ static float *make_numbers(int64_t n, uint64_t salt) {
 }
 
 // `logits`: the output's name.
-static void run_network(const char *name, const char *yaml, const char *logits_name, input in[2],
-                        dt_dtype type, int threads, tolerances tol) {
+static void run_network(const char *name, const char *yaml, const char *logits_name, input in[2], dt_dtype type,
+                        int threads, tolerances tol) {
     dt_safetensors *file = golden_open("fusion.safetensors");
     const dt_field_info fields[3] = {
         in[0].field, in[1].field, {.name = "subject", .dtype = DT_I32, .n_classes = CLASSES}};
@@ -65,8 +64,7 @@ static void run_network(const char *name, const char *yaml, const char *logits_n
     for (int i = 0; i < 2; i++) assert_true(dt_exec_bind(n.exec, in[i].field.name, in[i].values));
     assert_true(dt_exec_bind(n.exec, "subject", label) && dt_exec_bind(n.exec, "weight", weight));
 
-    const dt_optimizer_args adamw = {
-        .kind = DT_OPTIMIZER_adamw, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-8f}};
+    const dt_optimizer_args adamw = {.kind = DT_OPTIMIZER_adamw, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-8f}};
     const float *losses = golden_find(file, name, "losses", NULL);
     for (int step = 0; step < STEPS; step++) {
         float loss = golden_network_step(&n, step, N, adamw);
@@ -74,8 +72,7 @@ static void run_network(const char *name, const char *yaml, const char *logits_n
         if (step == 0) {
             float logits[N * CLASSES];
             assert_int_equal(dt_exec_output(n.exec, logits_name, logits, N * CLASSES), N * CLASSES);
-            golden_compare("logits", logits, golden_find(file, name, "logits", NULL), N * CLASSES,
-                           tol.logits);
+            golden_compare("logits", logits, golden_find(file, name, "logits", NULL), N * CLASSES, tol.logits);
             compare_probes(file, "grad", p, p->grads[0], 1.0 / N, tol.grad);
         }
     }
@@ -88,8 +85,7 @@ static void run_network(const char *name, const char *yaml, const char *logits_n
 static void run_fusion(int threads) {
     input in[2] = {{golden_image_field("fingerprint", 26, 24, 1), golden_u8(N * 26 * 24, 1)},
                    {golden_image_field("iris", 24, 32, 3), golden_u8(N * 24 * 32 * 3, 2)}};
-    run_network("fusion", fusion_yaml, "logits", in, DT_F32, threads,
-                (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
+    run_network("fusion", fusion_yaml, "logits", in, DT_F32, threads, (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 
 TEST(test_f32_one_thread) {
@@ -101,11 +97,9 @@ TEST(test_f32_two_threads) {
 }
 
 TEST(test_mlp) {
-    input in[2] = {
-        {{.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(6)}, make_numbers(N * 6, 4)},
-        {{.name = "y", .dtype = DT_F32}, make_numbers(N, 5)}};
-    run_network("mlp", mlp_yaml, "subject.logits", in, DT_F32, 2,
-                (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
+    input in[2] = {{{.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(6)}, make_numbers(N * 6, 4)},
+                   {{.name = "y", .dtype = DT_F32}, make_numbers(N, 5)}};
+    run_network("mlp", mlp_yaml, "subject.logits", in, DT_F32, 2, (tolerances){1e-5, 1e-4, 1e-4, 1e-4});
 }
 
 TEST_MAIN(NULL, NULL)

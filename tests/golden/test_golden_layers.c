@@ -44,18 +44,16 @@ static void take_weights(const dt_safetensors *file, const char *name, dt_params
     assert_int_equal(n_taken, n_there);
 }
 
-static void compare_attribute(const dt_safetensors *file, const char *name, const char *attribute,
-                              float got) {
+static void compare_attribute(const dt_safetensors *file, const char *name, const char *attribute, float got) {
     char key[64];
     snprintf(key, sizeof key, "attribute/%s", attribute);
     const float *want = golden_find(file, name, key, NULL);
-    if (want && *want != got)
-        fail_msg("%s: %s is %g, PyTorch's is %g", name, attribute, got, *want);
+    if (want && *want != got) fail_msg("%s: %s is %g, PyTorch's is %g", name, attribute, got, *want);
 }
 
 // What only training shows.
-static void compare_attributes(const dt_safetensors *file, const char *name,
-                               const dt_field_info *fields, const char *yaml) {
+static void compare_attributes(const dt_safetensors *file, const char *name, const dt_field_info *fields,
+                               const char *yaml) {
     dt_config *c;
     dt_graph *g;
     must(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
@@ -97,8 +95,7 @@ static void run_case(const dt_safetensors *file, const char *name) {
     dt_exec_bind(net.exec, "y", y);
     dt_exec_bind(net.exec, "weight", weight);
     dt_exec_run(net.exec, &(dt_exec_args){.step = {.loss_scale = 1}, .grad = net.params->grads[0]});
-    if (dt_exec_output(net.exec, "embedding", got, n_out) != n_out)
-        fail_msg("%s: another shape than PyTorch's", name);
+    if (dt_exec_output(net.exec, "embedding", got, n_out) != n_out) fail_msg("%s: another shape than PyTorch's", name);
     golden_compare(name, got, golden_find(file, name, "out", NULL), n_out, 2e-5);
     golden_network_destroy(&net);
     compare_attributes(file, name, fields, yaml);
@@ -138,13 +135,11 @@ TEST(every_key_has_a_case) {
             const bool first = key == list;
             bool found = false;
             for (int i = 0; i < dt_safetensors_count(file) && !found; i++) {
-                char *name = dt_xstrdup(dt_safetensors_name(file, i)),
-                     *end = strstr(name, "/layers");
+                char *name = dt_xstrdup(dt_safetensors_name(file, i)), *end = strstr(name, "/layers");
                 if (end) {
                     *end = 0;
                     char *text = text_of(file, name);
-                    found = has_word(text, type, first ? ":,]" : ":") &&
-                            (first || has_word(text, key, ":"));
+                    found = has_word(text, type, first ? ":,]" : ":") && (first || has_word(text, key, ":"));
                     free(text);
                 }
                 free(name);

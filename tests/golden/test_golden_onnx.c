@@ -40,9 +40,8 @@ static const network_case networks[] = {
     {"numbers", "name: resnet, depth: 10, width: 8", false, true, "mse"},
     {"cosines", "name: resnet, depth: 10, width: 8", .loss = "arcface"},
     // constants of as many elements as there are samples
-    {"threes",
-     "name: layers, layers: [{conv: {out: 6, stride: 4}}, {adaptive_avg_pool: {size: 1}}, "
-     "{group_norm: {groups: 2}}, flatten, {linear: 8}]"},
+    {"threes", "name: layers, layers: [{conv: {out: 6, stride: 4}}, {adaptive_avg_pool: {size: 1}}, "
+               "{group_norm: {groups: 2}}, flatten, {linear: 8}]"},
     // layers with the names of outputs
     {"named", "name: layers, layers: [{conv: {out: 4, stride: 4}, name: logits}, {relu: , name: "
               "embedding}, flatten, {linear: 8}]"},
@@ -50,9 +49,9 @@ static const network_case networks[] = {
     {"sized", "name: layers, layers: [{conv: {out: 4, kernel: 7, stride: 5}}, {upsample: {size: "
               "26}}, flatten, {linear: 8}]"},
 // each activation behind a convolution, and behind a linear layer, into which some are fused
-#define ACTIVATION(id, op, at_zero, help)                                                          \
-    {"act_" #id, "name: layers, layers: [{conv: {out: 4, stride: 4}}, " #id                        \
-                 ", flatten, {linear: 16}, " #id ", {linear: 8}]"},
+#define ACTIVATION(id, op, at_zero, help)                                                                              \
+    {"act_" #id,                                                                                                       \
+     "name: layers, layers: [{conv: {out: 4, stride: 4}}, " #id ", flatten, {linear: 16}, " #id ", {linear: 8}]"},
 #include "graph/activations.def"
 #undef ACTIVATION
 };
@@ -75,8 +74,8 @@ static int list_cases(void **state) {
     n_cases = N_NETWORKS;
     for (size_t i = 0; i < 2 * sizeof imported / sizeof *imported; i++) {
         const char *name = dt_xprintf("%s_%s", imported[i / 2], i % 2 ? "dynamo" : "torchscript");
-        const char *model = dt_xprintf("name: onnx, onnx: %s/tests/golden/onnx_networks/%s.onnx",
-                                       getenv("SOURCE"), name);
+        const char *model =
+            dt_xprintf("name: onnx, onnx: %s/tests/golden/onnx_networks/%s.onnx", getenv("SOURCE"), name);
         cases[n_cases++] = (network_case){.name = name, .model = model};
     }
     for (int i = 0; i < dt_safetensors_count(file); i++) {
@@ -85,10 +84,9 @@ static int list_cases(void **state) {
         if (!end) continue;
         assert_true(n_cases < MAX_CASES);
         const char *layers = dt_safetensors_data(file, i, &n_bytes);
-        cases[n_cases++] =
-            (network_case){.name = dt_xprintf("layer_%.*s", (int)(end - key), key),
-                           .model = dt_xprintf("name: layers, layers: %.*s", (int)n_bytes, layers),
-                           .image = dt_shape3(shape.d[1], shape.d[2], shape.d[3])};
+        cases[n_cases++] = (network_case){.name = dt_xprintf("layer_%.*s", (int)(end - key), key),
+                                          .model = dt_xprintf("name: layers, layers: %.*s", (int)n_bytes, layers),
+                                          .image = dt_shape3(shape.d[1], shape.d[2], shape.d[3])};
     }
     dt_safetensors_close(file);
     return 0;
@@ -139,17 +137,14 @@ static void build(golden_network *n, const network_case *c, const case_net *of, 
     static int32_t label[BATCH];
     static float weight[BATCH] = {1, 1, 1}, pose[BATCH * 3];
     char yaml[1024];
-    snprintf(
-        yaml, sizeof yaml,
-        "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
-        "image: {kind: image, channels: 3, size: [32, 32]}}}, model: {%s},\n"
-        "train: {global_batch: 3, micro_batch: 3, loss: %s}}\n",
-        c->model, c->loss ? c->loss : "cross_entropy");
+    snprintf(yaml, sizeof yaml,
+             "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
+             "image: {kind: image, channels: 3, size: [32, 32]}}}, model: {%s},\n"
+             "train: {global_batch: 3, micro_batch: 3, loss: %s}}\n",
+             c->model, c->loss ? c->loss : "cross_entropy");
     golden_network_create(n, yaml, of->fields, 2 + c->two_images, BATCH, training, DT_F32, 1);
-    for (int i = 0; i <= c->two_images; i++)
-        assert_true(dt_exec_bind(n->exec, of->fields[i].name, of->images[i]));
-    assert_true(c->numbers ? dt_exec_bind(n->exec, "pose", pose)
-                           : dt_exec_bind(n->exec, "class", label));
+    for (int i = 0; i <= c->two_images; i++) assert_true(dt_exec_bind(n->exec, of->fields[i].name, of->images[i]));
+    assert_true(c->numbers ? dt_exec_bind(n->exec, "pose", pose) : dt_exec_bind(n->exec, "class", label));
     assert_true(dt_exec_bind(n->exec, "weight", weight));
 }
 
@@ -168,8 +163,7 @@ static void create_case(case_net *n, const network_case *c) {
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd, .lr = 1e-3f, .hyper = {0.9f}};
     list_fields(c, n->fields);
     for (int i = 0; i <= c->two_images; i++)
-        n->images[i] =
-            golden_u8(BATCH * dt_shape_elements(&n->fields[i].sample_shape), 1 + (uint64_t)i);
+        n->images[i] = golden_u8(BATCH * dt_shape_elements(&n->fields[i].sample_shape), 1 + (uint64_t)i);
     build(&training, c, n, true);
     golden_fill_weights(training.params);
     fill_buffers(training.params);
@@ -186,8 +180,7 @@ static void destroy_case(case_net *n, const network_case *c) {
 }
 
 static dt_status export(const case_net *n, const network_case *c, bool pixels, const char *path) {
-    const dt_onnx_port outputs[] = {
-        {"logits", c->numbers ? mean : NULL, c->numbers ? deviation : NULL}, {"embedding"}};
+    const dt_onnx_port outputs[] = {{"logits", c->numbers ? mean : NULL, c->numbers ? deviation : NULL}, {"embedding"}};
     static const char *const metadata[] = {"classes", "{\"class\":[\"a\"]}", NULL};
     dt_onnx_opts o = {.outputs = outputs,
                       .n_outputs = 2,
@@ -198,10 +191,8 @@ static dt_status export(const case_net *n, const network_case *c, bool pixels, c
                       .ctx = n->net.params};
     dt_graph *g[2]; // a plan changes its own
     for (int i = 0; i < 2; i++) {
-        const dt_model_args a = {.config = n->net.config,
-                                 .fields = n->fields,
-                                 .n_fields = 2 + c->two_images,
-                                 .batch = BATCH + i};
+        const dt_model_args a = {
+            .config = n->net.config, .fields = n->fields, .n_fields = 2 + c->two_images, .batch = BATCH + i};
         must(dt_model_graph(&g[i], &a, DT_F32));
     }
     const dt_status st = dt_onnx_export(g[0], g[1], &o, path);
@@ -210,18 +201,15 @@ static dt_status export(const case_net *n, const network_case *c, bool pixels, c
 }
 
 // ---- for onnxruntime ---------------------------------------------------------------------------------
-static void save(const char *dir, const char *name, const char *end, const void *data,
-                 size_t n_bytes) {
+static void save(const char *dir, const char *name, const char *end, const void *data, size_t n_bytes) {
     char path[4096];
     snprintf(path, sizeof path, "%s/%s.%s", dir, name, end);
     must(dt_io_write_file(path, data, n_bytes));
 }
 
-static void save_image(const char *dir, const char *name, const dt_field_info *f,
-                       const uint8_t *x) {
+static void save_image(const char *dir, const char *name, const dt_field_info *f, const uint8_t *x) {
     char pixels[64];
-    const int64_t c = f->sample_shape.d[2], area = f->sample_shape.d[0] * f->sample_shape.d[1],
-                  n = BATCH * area * c;
+    const int64_t c = f->sample_shape.d[2], area = f->sample_shape.d[0] * f->sample_shape.d[1], n = BATCH * area * c;
     float *normal = malloc((size_t)n * sizeof *normal);
     for (int64_t i = 0; i < n; i++) { // (N,H,W,C) to (N,C,H,W)
         int64_t sample = i / (area * c), at = i / c % area, channel = i % c;
@@ -233,8 +221,7 @@ static void save_image(const char *dir, const char *name, const dt_field_info *f
     free(normal);
 }
 
-static void save_output(const char *dir, const golden_network *n, const network_case *c,
-                        const char *output) {
+static void save_output(const char *dir, const golden_network *n, const network_case *c, const char *output) {
     float values[BATCH * 2048];
     int64_t count = dt_exec_output(n->exec, output, values, BATCH * 2048);
     assert_true(count > 0);
@@ -248,8 +235,7 @@ static void write_case(const char *dir, const network_case *c) {
     char path[4096];
     create_case(&n, c);
     for (int i = 0; i <= c->two_images; i++) save_image(dir, c->name, &n.fields[i], n.images[i]);
-    dt_exec_run(n.net.exec,
-                &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n.net.params->grads[0]});
+    dt_exec_run(n.net.exec, &(dt_exec_args){.step = {.loss_scale = 1}, .grad = n.net.params->grads[0]});
     save_output(dir, &n.net, c, "logits");
     save_output(dir, &n.net, c, "embedding");
     snprintf(path, sizeof path, "%s/%s.onnx", dir, c->name);
@@ -282,18 +268,15 @@ static void check_order(const Onnx__GraphProto *g) {
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t j = 0; j < i; j++)
             if (strcmp(g->node[i]->output[0], g->node[j]->output[0]) == 0)
-                fail_msg("%s and %s make %s", g->node[j]->name, g->node[i]->name,
-                         g->node[i]->output[0]);
+                fail_msg("%s and %s make %s", g->node[j]->name, g->node[i]->name, g->node[i]->output[0]);
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t k = 0; k < g->node[i]->n_input; k++) {
             const char *name = g->node[i]->input[k];
             bool known = !*name;
             for (size_t j = 0; j < g->n_input; j++) known |= !strcmp(g->input[j]->name, name);
-            for (size_t j = 0; j < g->n_initializer; j++)
-                known |= !strcmp(g->initializer[j]->name, name);
+            for (size_t j = 0; j < g->n_initializer; j++) known |= !strcmp(g->initializer[j]->name, name);
             for (size_t j = 0; j < i; j++)
-                for (size_t o = 0; o < g->node[j]->n_output; o++)
-                    known |= !strcmp(g->node[j]->output[o], name);
+                for (size_t o = 0; o < g->node[j]->n_output; o++) known |= !strcmp(g->node[j]->output[o], name);
             if (!known) fail_msg("%s reads %s, which nothing gives", g->node[i]->name, name);
         }
 }
@@ -308,8 +291,8 @@ static void check_model(const network_case *c, bool pixels, const Onnx__ModelPro
     const Onnx__TypeProto__Tensor *t = m->graph->input[0]->type->tensor_type;
     assert_string_equal(t->shape->dim[0]->dim_param, "N");
     assert_int_equal(t->shape->dim[pixels ? 3 : 1]->dim_value, c->image.n ? c->image.d[2] : 3);
-    assert_int_equal(t->elem_type, pixels ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
-                                          : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
+    assert_int_equal(t->elem_type,
+                     pixels ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT);
     assert_string_equal(m->graph->output[0]->name, "logits");
     assert_string_equal(m->metadata_props[0]->value, "{\"class\":[\"a\"]}");
 }
@@ -317,8 +300,7 @@ static void check_model(const network_case *c, bool pixels, const Onnx__ModelPro
 // The i-th resize of a graph, or NULL.
 static const dt_node *resize_of(const dt_graph *g, int i) {
     dt_node_id id = 0;
-    while (id < g->n_nodes && (g->nodes[id].op != DT_OP_resize || g->nodes[id].dead || i-- > 0))
-        id++;
+    while (id < g->n_nodes && (g->nodes[id].op != DT_OP_resize || g->nodes[id].dead || i-- > 0)) id++;
     return id < g->n_nodes ? &g->nodes[id] : NULL;
 }
 // model.onnx reads what was written, takes the same pixels, and trains no more than the network did.
@@ -330,8 +312,7 @@ static void check_read(const network_case *c, const case_net *n, const char *pat
     must(dt_onnx_open(&f, path));
     for (int i = 0; i < dt_onnx_n_inputs(f); i++) {
         const dt_shape *s = &n->fields[i].sample_shape;
-        in[i] = dt_input(g, dt_onnx_input_name(f, i), DT_F32,
-                         dt_shape4(BATCH, s->d[2], s->d[0], s->d[1]));
+        in[i] = dt_input(g, dt_onnx_input_name(f, i), DT_F32, dt_shape4(BATCH, s->d[2], s->d[0], s->d[1]));
     }
     dt_onnx_build(f, g, in, false, &features);
     must(dt_graph_check(g));
@@ -343,8 +324,8 @@ static void check_read(const network_case *c, const case_net *n, const char *pat
         for (int d = 0; d < 2; d++)
             if (one->attrs.resize.step[d] != other->attrs.resize.step[d] ||
                 one->attrs.resize.size[d] != other->attrs.resize.size[d])
-                fail_msg("%s: a resize has other steps: %.9g, %.9g", c->name,
-                         (double)one->attrs.resize.step[d], (double)other->attrs.resize.step[d]);
+                fail_msg("%s: a resize has other steps: %.9g, %.9g", c->name, (double)one->attrs.resize.step[d],
+                         (double)other->attrs.resize.step[d]);
     if (count > had && n->net.graph->n_stages == 0) // each scale has statistics in its weights
         fail_msg("%s trains %d numbers, not %d", c->name, (int)count, (int)had);
     dt_onnx_close(f);
@@ -358,8 +339,7 @@ TEST(every_network_is_written_and_has_every_op) {
     for (int i = 0; i < n_cases; i++) {
         case_net n;
         create_case(&n, &cases[i]);
-        for (int k = 0; k < n.net.graph->n_nodes; k++)
-            has[n.net.graph->nodes[k].op] |= !n.net.graph->nodes[k].dead;
+        for (int k = 0; k < n.net.graph->n_nodes; k++) has[n.net.graph->nodes[k].op] |= !n.net.graph->nodes[k].dead;
         for (int pixels = 0; pixels < 2; pixels++) {
             must(export(&n, &cases[i], pixels, path));
             Onnx__ModelProto *m = read_model(path);
@@ -371,7 +351,7 @@ TEST(every_network_is_written_and_has_every_op) {
         destroy_case(&n, &cases[i]);
     }
     unlink(path);
-#define ONNX_OP(op)                                                                                \
+#define ONNX_OP(op)                                                                                                    \
     if (!has[DT_OP_##op]) fail_msg("no network has op %s", #op);
 #include "onnx/onnx_ops.def"
 #undef ONNX_OP
@@ -424,8 +404,7 @@ static dt_value branching(dt_graph *g, dt_value x) {
 }
 
 // Of x (N,3,4), built for 3 samples and for 4.
-static dt_status export_of(dt_value (*network)(dt_graph *g, dt_value x), const char *output,
-                           const char *path) {
+static dt_status export_of(dt_value (*network)(dt_graph *g, dt_value x), const char *output, const char *path) {
     const dt_onnx_port outputs = {.name = output};
     const dt_onnx_opts o = {.outputs = &outputs, .n_outputs = 1, .version = "0", .tensor = tensor};
     dt_graph *g[2];
@@ -467,8 +446,7 @@ TEST(what_has_no_form_is_named) {
                    {divided, "logits", "net computes something else of 3 samples than of 4"},
                    {branching, "logits", "net computes something else of 3 samples than of 4"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        must_fail(DT_E_USAGE, refused[i].why,
-                  export_of(refused[i].build, refused[i].output, "/nowhere/x.onnx"));
+        must_fail(DT_E_USAGE, refused[i].why, export_of(refused[i].build, refused[i].output, "/nowhere/x.onnx"));
 }
 
 int main(int argc, char **argv) {

@@ -14,14 +14,13 @@ static char folder[4096];
 static double head_dropout; // model.dropout
 
 static void yaml_of(char *text, size_t cap, const char *name, int n, int classes) {
-    snprintf(
-        text, cap,
-        "run: {name: golden}\n"
-        "data: {path: none, fields: {image: {kind: image, size: 32}, y: {kind: class, classes: "
-        "%d}}}\n"
-        "model: {onnx: %s/%s.onnx, dropout: %g}\n"
-        "train: {global_batch: %d, micro_batch: %d}\n",
-        classes, folder, name, head_dropout, n, n);
+    snprintf(text, cap,
+             "run: {name: golden}\n"
+             "data: {path: none, fields: {image: {kind: image, size: 32}, y: {kind: class, classes: "
+             "%d}}}\n"
+             "model: {onnx: %s/%s.onnx, dropout: %g}\n"
+             "train: {global_batch: %d, micro_batch: %d}\n",
+             classes, folder, name, head_dropout, n, n);
 }
 
 static dt_field_info float_image(int side) {
@@ -32,8 +31,7 @@ static dt_field_info float_image(int side) {
 }
 
 // How many of the network's gradients have golden numbers; each that has must agree.
-static int compare_gradients(const dt_safetensors *file, const char *name, const dt_params *p,
-                             int n) {
+static int compare_gradients(const dt_safetensors *file, const char *name, const dt_params *p, int n) {
     int n_compared = 0;
     for (int i = 0; i < p->n_entries; i++) {
         char key[128];
@@ -52,8 +50,7 @@ static void run_file(const dt_safetensors *file, const char *name) {
     const dt_shape out = golden_shape(file, name, "logits");
     const int n = (int)out.d[0], side = getenv("GOLDEN_ONNX") ? 224 : 32, classes = (int)out.d[1];
     const char *sized = side == 224 ? "224" : "32";
-    dt_field_info fields[2] = {float_image(side),
-                               {.name = "y", .dtype = DT_I32, .n_classes = classes}};
+    dt_field_info fields[2] = {float_image(side), {.name = "y", .dtype = DT_I32, .n_classes = classes}};
     golden_network net;
     yaml_of(yaml, sizeof yaml, name, n, classes);
     golden_network_create(&net, yaml, fields, 2, n, true, DT_F32, 2);
@@ -65,8 +62,7 @@ static void run_file(const dt_safetensors *file, const char *name) {
     int64_t have = 0;
     for (int i = 0; i < net.params->n_entries; i++) have += net.params->entries[i].count;
     if (count) assert_int_equal(have, (int64_t)*count);
-    print_message("%s: %d tensors, %d gradients compared\n", name, net.params->n_entries,
-                  n_gradients);
+    print_message("%s: %d tensors, %d gradients compared\n", name, net.params->n_entries, n_gradients);
     golden_network_destroy(&net);
 }
 
@@ -107,8 +103,7 @@ static void full_size(void **state) {
 static char bad_folder[sizeof "/tmp/dt_onnx_XXXXXX"]; // the folder of the changed file
 
 // The graph of a file of tests/golden, which `change` has changed, of 5 classes.
-static dt_status changed(const char *name, void (*change)(Onnx__ModelProto *m), bool training,
-                         dt_graph **g) {
+static dt_status changed(const char *name, void (*change)(Onnx__ModelProto *m), bool training, dt_graph **g) {
     char yaml[8192], from[5000], keep[4096], *data;
     size_t n_bytes;
     memcpy(bad_folder, "/tmp/dt_onnx_XXXXXX", sizeof bad_folder);
@@ -133,8 +128,7 @@ static dt_status changed(const char *name, void (*change)(Onnx__ModelProto *m), 
     dt_field_info fields[2] = {float_image(32), {.name = "y", .dtype = DT_I32, .n_classes = 5}};
     dt_config *c;
     must(dt_config_parse(&c, "golden", yaml, strlen(yaml), NULL, 0));
-    dt_model_args a = {
-        .config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = training};
+    dt_model_args a = {.config = c, .fields = fields, .n_fields = 2, .batch = 2, .training = training};
     const dt_status st = dt_model_graph(g, &a, DT_F32);
     dt_config_destroy(c);
     must(dt_io_remove_tree(bad_folder));
@@ -172,8 +166,7 @@ static void huge(Onnx__ModelProto *m) {
     m->graph->initializer[0]->dims[0] = 1000000000;
 }
 static void overflowing(Onnx__ModelProto *m) {
-    for (size_t i = 0; i < m->graph->initializer[0]->n_dims; i++)
-        m->graph->initializer[0]->dims[i] = INT64_MAX / 2;
+    for (size_t i = 0; i < m->graph->initializer[0]->n_dims; i++) m->graph->initializer[0]->dims[i] = INT64_MAX / 2;
 }
 static void not_a_number(Onnx__ModelProto *m) {
     Onnx__TensorProto *t = m->graph->initializer[0];
@@ -313,8 +306,7 @@ TEST(sizes_and_ends_that_are_others) {
     refused_of("odd_20", nearest_before, "only nn.Upsample's modes nearest, nearest-exact");
     refused_of("odd_20", nearest_floor, "only nn.Upsample's modes nearest, nearest-exact");
     refused_of("odd_20", other_aspect, "stretched to a size that is known");
-    refused(probabilities,
-            "bad.onnx ends in Softmax, and its loss takes logits: export it without");
+    refused(probabilities, "bad.onnx ends in Softmax, and its loss takes logits: export it without");
     head_dropout = 0.5;
     refused(unchanged, "bad.onnx keeps its own head, which model.dropout does not reach");
     head_dropout = 0;

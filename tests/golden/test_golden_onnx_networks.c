@@ -36,21 +36,19 @@ static int compare_after(const dt_safetensors *file, const char *name, dt_params
 
 static void run_file(const dt_safetensors *file, const char *name, const char *exporter) {
     char yaml[8192];
-    const float *x = golden_find(file, name, "x", NULL),
-                *loss = golden_find(file, name, "loss", NULL);
+    const float *x = golden_find(file, name, "x", NULL), *loss = golden_find(file, name, "loss", NULL);
     const dt_shape shape = golden_shape(file, name, "x");
     dt_field_info fields[2] = {{.name = "image", .dtype = DT_F32, .is_image = shape.n == 4},
                                {.name = "y", .dtype = DT_I32, .n_classes = 5}};
-    fields[0].sample_shape =
-        shape.n == 4 ? dt_shape3(shape.d[1], shape.d[2], shape.d[3]) : dt_shape1(shape.d[1]);
+    fields[0].sample_shape = shape.n == 4 ? dt_shape3(shape.d[1], shape.d[2], shape.d[3]) : dt_shape1(shape.d[1]);
     for (int i = 0; i < 64; i++) fields[0].std[i] = 1;
     snprintf(yaml, sizeof yaml,
              "run: {name: golden}\n"
              "data: {path: none, fields: {image: {%s}, y: {kind: class, classes: 5}}}\n"
              "model: {onnx: %s/%s_%s.onnx}\n"
              "train: {global_batch: %d, micro_batch: %d%s}\n",
-             shape.n == 4 ? "kind: image, size: 32" : "kind: vector, size: 48", folder, name,
-             exporter, BATCH, BATCH, shape.n == 4 ? "" : ", targets: {y: {loss: cross_entropy}}");
+             shape.n == 4 ? "kind: image, size: 32" : "kind: vector, size: 48", folder, name, exporter, BATCH, BATCH,
+             shape.n == 4 ? "" : ", targets: {y: {loss: cross_entropy}}");
     golden_network net;
     golden_network_create(&net, yaml, fields, 2, BATCH, true, DT_F32, 2);
     bind(&net, x);
@@ -62,8 +60,8 @@ static void run_file(const dt_safetensors *file, const char *name, const char *e
     const int steps = strcmp(exporter, "dynamo") == 0 ? 1 : STEPS;
     float last = first;
     for (int i = 1; i < steps; i++) last = golden_network_step(&net, i, BATCH, sgd);
-    print_message("%s_%s: %d tensors as PyTorch's after a step; loss %.4f, after %d steps %.4f\n",
-                  name, exporter, n, (double)first, steps, (double)last);
+    print_message("%s_%s: %d tensors as PyTorch's after a step; loss %.4f, after %d steps %.4f\n", name, exporter, n,
+                  (double)first, steps, (double)last);
     assert_true(steps == 1 || last < 0.9f * first);
     golden_network_destroy(&net);
 }

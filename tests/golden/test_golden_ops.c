@@ -34,16 +34,13 @@ static dt_value conv(const golden_case *c, dt_conv2d_opts o) {
 static dt_value bn(const golden_case *c) {
     return dt_batch_norm(c->g, "op", in(c, "x"));
 }
-static dt_value loss(const golden_case *c, dt_loss_id kind, dt_dtype target, float smoothing,
-                     float beta) {
-    return dt_loss(c->g, kind, in(c, "x"), constant(c, "target", target),
-                   constant(c, "weight", DT_F32), smoothing, beta);
+static dt_value loss(const golden_case *c, dt_loss_id kind, dt_dtype target, float smoothing, float beta) {
+    return dt_loss(c->g, kind, in(c, "x"), constant(c, "target", target), constant(c, "weight", DT_F32), smoothing,
+                   beta);
 }
-static dt_value weighing(const golden_case *c, dt_loss_id kind, dt_dtype target, float smoothing,
-                         const char *by) {
-    return dt_loss_share(c->g, "loss", kind, in(c, "x"), constant(c, "target", target),
-                         constant(c, "weight", DT_F32), constant(c, by, DT_F32), false, smoothing,
-                         0, 1);
+static dt_value weighing(const golden_case *c, dt_loss_id kind, dt_dtype target, float smoothing, const char *by) {
+    return dt_loss_share(c->g, "loss", kind, in(c, "x"), constant(c, "target", target), constant(c, "weight", DT_F32),
+                         constant(c, by, DT_F32), false, smoothing, 0, 1);
 }
 
 typedef struct golden_row {
@@ -91,15 +88,13 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
     must(dt_pass_dead_code(g));
 
     dt_backend *b = NULL;
-    must(dt_backend_create(&b, DT_DEVICE_cpu,
-                           &(dt_backend_opts){.threads = threads, .deterministic = true}));
+    must(dt_backend_create(&b, DT_DEVICE_cpu, &(dt_backend_opts){.threads = threads, .deterministic = true}));
     dt_params *p = NULL;
     must(dt_params_create(&p, g, b, 0, 1));
     for (int i = 0; i < p->n_entries; i++) {
         int64_t n = 0;
         const float *x = golden_of(row->name, p->entries[i].name, "", &n);
-        if (!x || n != p->entries[i].count)
-            fail_msg("%s: no golden value of %s", row->name, p->entries[i].name);
+        if (!x || n != p->entries[i].count) fail_msg("%s: no golden value of %s", row->name, p->entries[i].name);
         memcpy(p->master + p->entries[i].offset, x, (size_t)n * sizeof(float));
     }
     dt_plan *plan = NULL;
@@ -130,8 +125,7 @@ static void check_row(const golden_row *row, bool fuse, dt_dtype type, int threa
         if (!want) fail_msg("%s: no golden gradient of %s", row->name, p->entries[i].name);
         float *half = calloc((size_t)n, sizeof(float));
         for (int64_t k = 0; k < n; k++) half[k] = p->grads[0][p->entries[i].offset + k] / 2;
-        snprintf(what, sizeof what, "%s %s%s grad of %s", row->name, kind, fuse ? " fused" : "",
-                 p->entries[i].name);
+        snprintf(what, sizeof what, "%s %s%s grad of %s", row->name, kind, fuse ? " fused" : "", p->entries[i].name);
         golden_compare(what, half, want, n, tol);
         free(half);
     }
@@ -149,12 +143,12 @@ static void check(const golden_row *row) {
 }
 
 // A test of each case of the file: how the graph of case `c` is built.
-#define CASE(id, loss, graph)                                                                      \
-    static dt_value build_##id(const golden_case *c) {                                             \
-        return graph;                                                                              \
-    }                                                                                              \
-    TEST(id) {                                                                                     \
-        check(&(golden_row){#id, build_##id, loss});                                               \
+#define CASE(id, loss, graph)                                                                                          \
+    static dt_value build_##id(const golden_case *c) {                                                                 \
+        return graph;                                                                                                  \
+    }                                                                                                                  \
+    TEST(id) {                                                                                                         \
+        check(&(golden_row){#id, build_##id, loss});                                                                   \
     }
 #define OP(id, ...)   CASE(id, false, (__VA_ARGS__))
 #define LOSS(id, ...) CASE(id, true, (__VA_ARGS__))
@@ -201,26 +195,21 @@ static const dt_window four = {{4, 4}, {2, 2}, {1, 1}, {1, 1}, {1, 1}};
 static const dt_window uneven = {{2, 3}, {3, 2}, {1, 2}, {0, 1}, {0, 1}};
 static const int none[2] = {0, 0}, more[2] = {2, 1};
 static const int64_t size[2] = {9, 4}, scaled[2] = {10, 14};
-OP(conv_transpose,
-   dt_conv_transpose(c->g, "op", in(c, "x"), &(dt_conv2d_opts){.out = 24, .window = &four}, none))
+OP(conv_transpose, dt_conv_transpose(c->g, "op", in(c, "x"), &(dt_conv2d_opts){.out = 24, .window = &four}, none))
 OP(conv_transpose_keys,
-   dt_conv_transpose(c->g, "op", in(c, "x"),
-                     &(dt_conv2d_opts){.out = 4, .groups = 2, .bias = true, .window = &uneven},
+   dt_conv_transpose(c->g, "op", in(c, "x"), &(dt_conv2d_opts){.out = 4, .groups = 2, .bias = true, .window = &uneven},
                      more))
 OP(group_norm, dt_group_norm(c->g, "op", in(c, "x"), 4, 1e-5f, true))
 OP(instance_norm, dt_group_norm(c->g, "op", in(c, "x"), 5, 1e-5f, false))
 OP(prelu, dt_prelu(c->g, "op", in(c, "x"), true, 0))
 OP(prelu_one, dt_prelu(c->g, "op", in(c, "x"), false, 0))
-OP(pad, dt_pad(c->g, dt_pad(c->g, in(c, "x"), 3, 2, -1, DT_PAD_CONSTANT, -0.5f), 2, 0, 3,
-               DT_PAD_CONSTANT, -0.5f))
-OP(pad_reflect,
-   dt_pad(c->g, dt_pad(c->g, in(c, "x"), 3, 2, 1, DT_PAD_REFLECT, 0), 2, 0, 3, DT_PAD_REFLECT, 0))
+OP(pad, dt_pad(c->g, dt_pad(c->g, in(c, "x"), 3, 2, -1, DT_PAD_CONSTANT, -0.5f), 2, 0, 3, DT_PAD_CONSTANT, -0.5f))
+OP(pad_reflect, dt_pad(c->g, dt_pad(c->g, in(c, "x"), 3, 2, 1, DT_PAD_REFLECT, 0), 2, 0, 3, DT_PAD_REFLECT, 0))
 OP(adaptive_max_pool, dt_adaptive_pool(c->g, in(c, "x"), 3, 7, true))
 OP(adaptive_avg_pool, dt_adaptive_pool(c->g, in(c, "x"), 4, 3, false))
 OP(resize, dt_resize2d(c->g, in(c, "x"), DT_RESIZE_BILINEAR, size, NULL))
 OP(resize_corners, dt_resize2d(c->g, in(c, "x"), DT_RESIZE_BILINEAR_CORNERS, size, NULL))
-OP(resize_nearest,
-   dt_resize2d(c->g, in(c, "x"), DT_RESIZE_NEAREST, scaled, (const double[]){1.7, 2}))
+OP(resize_nearest, dt_resize2d(c->g, in(c, "x"), DT_RESIZE_NEAREST, scaled, (const double[]){1.7, 2}))
 OP(sum_axes, dt_reduce(c->g, in(c, "x"), DT_REDUCE_SUM, 1 << 1 | 1 << 3, false))
 OP(mean_axes, dt_reduce(c->g, in(c, "x"), DT_REDUCE_MEAN, 1 << 1, true))
 OP(max_axes, dt_reduce(c->g, in(c, "x"), DT_REDUCE_MAX, 1 << 1 | 1 << 3, false))

@@ -48,14 +48,9 @@ static const float *numbers(const char *prefix, const char *name, int64_t n) {
 
 static void check_optimizer(dt_backend *cpu, const golden_case *c) {
     static const dt_clip_tensor tensors[] = {{0, COLS, 0, ROWS}, {AT, B, ROWS, 1}};
-    static const dt_factored factored[] = {{.rows = ROWS, .cols = COLS, .lr_scale = 1},
-                                           {.offset = AT,
-                                            .rows = 1,
-                                            .cols = B,
-                                            .at = {16},
-                                            .sums = COLS,
-                                            .vector = true,
-                                            .lr_scale = 1}};
+    static const dt_factored factored[] = {
+        {.rows = ROWS, .cols = COLS, .lr_scale = 1},
+        {.offset = AT, .rows = 1, .cols = B, .at = {16}, .sums = COLS, .vector = true, .lr_scale = 1}};
     double sums[COLS + B];
     const float decay = c->plain ? 0.0f : 0.1f;
     const dt_segment segments[] = {{0, M, 1, decay, false, dt_optimizer_scales(decay, c->always)},
@@ -82,8 +77,7 @@ static void check_optimizer(dt_backend *cpu, const golden_case *c) {
                                .n_tensors = 2,
                                .lr = 0.05f,
                                .t = t};
-        if (dt_optimizers[c->kind].factored)
-            o.factored = factored, o.n_factored = 2, o.column_sums = sums;
+        if (dt_optimizers[c->kind].factored) o.factored = factored, o.n_factored = 2, o.column_sums = sums;
         memcpy(o.hyper, c->hyper, sizeof o.hyper);
         if (c->clip_agc > 0) cpu->flat_clip(cpu, &o, 0, 3), cpu->flat_clip(cpu, &o, 3, 6);
         assert_true(whole_optimizer(cpu, o, N));

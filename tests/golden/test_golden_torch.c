@@ -115,11 +115,10 @@ TEST(positions_are_resized_as_torch_does) {
 }
 
 TEST(timms_vit_gives_timms_logits) {
-    const char *yaml =
-        "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
-        "image: {kind: image, channels: 3, size: [64, 32]}}},\n"
-        "model: {name: vit, patch: 8, dim: 16, heads: 2, blocks: 2},\n"
-        "train: {global_batch: 3, micro_batch: 3, precision: fp32}}\n";
+    const char *yaml = "{run: {name: golden}, data: {path: /nowhere, fields: {class: {kind: class, classes: 5},\n"
+                       "image: {kind: image, channels: 3, size: [64, 32]}}},\n"
+                       "model: {name: vit, patch: 8, dim: 16, heads: 2, blocks: 2},\n"
+                       "train: {global_batch: 3, micro_batch: 3, precision: fp32}}\n";
     dt_field_info fields[2] = {golden_image_field("image", HEIGHT, WIDTH, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = CLASSES}};
     char path[4096];
@@ -129,8 +128,7 @@ TEST(timms_vit_gives_timms_logits) {
     golden_network_create(&n, yaml, fields, 2, BATCH, false, DT_F32, 1);
     int n_tensors = golden_tensors(n.params, tensors);
     dt_ckpt_import_opts o = {.graph = n.graph, .grid = {HEIGHT / 8, WIDTH / 8}};
-    must(dt_ckpt_import(file_path(path, sizeof path, "vit_timm.pth"), &o, tensors, n_tensors,
-                        &n_taken));
+    must(dt_ckpt_import(file_path(path, sizeof path, "vit_timm.pth"), &o, tensors, n_tensors, &n_taken));
     assert_int_equal(n_taken, n_tensors);
     dt_params_repack(n.params);
     uint8_t *image = golden_u8(BATCH * HEIGHT * WIDTH * 3, 1);

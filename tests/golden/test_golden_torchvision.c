@@ -28,11 +28,7 @@ typedef struct network_case {
 static const network_case small[] = {
     {"resnet18", "name: resnet, depth: 18", 64, {2e-5, 1e-3, 1e-3, 2e-3}, DT_OPTIMIZER_sgd},
     {"resnet50", "name: resnet, depth: 50", 64, {2e-5, 1e-2, 2e-2, 5e-2}, DT_OPTIMIZER_sgd},
-    {"vit",
-     "name: vit, patch: 8, dim: 64, heads: 4, blocks: 3",
-     32,
-     {1e-5, 1e-5, 1e-3, 5e-3},
-     DT_OPTIMIZER_adamw},
+    {"vit", "name: vit, patch: 8, dim: 64, heads: 4, blocks: 3", 32, {1e-5, 1e-5, 1e-3, 5e-3}, DT_OPTIMIZER_adamw},
 };
 static const tolerances ONE_STEP = {2e-5, 1e-4, 1e-3, 2e-3};
 static const struct {
@@ -53,9 +49,8 @@ static const network_case full[] = {
 };
 
 static dt_optimizer_args optimizer_of(dt_optimizer_id kind) {
-    return kind == DT_OPTIMIZER_sgd
-               ? (dt_optimizer_args){.kind = kind, .lr = 2e-3f, .hyper = {0.9f}}
-               : (dt_optimizer_args){.kind = kind, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-6f}};
+    return kind == DT_OPTIMIZER_sgd ? (dt_optimizer_args){.kind = kind, .lr = 2e-3f, .hyper = {0.9f}}
+                                    : (dt_optimizer_args){.kind = kind, .lr = 1e-3f, .hyper = {0.9f, 0.999f, 1e-6f}};
 }
 
 static void yaml_of(char *text, size_t cap, const char *model, int batch, int side, int classes) {
@@ -70,8 +65,7 @@ static void yaml_of(char *text, size_t cap, const char *model, int batch, int si
 
 // Compares a tensor with its ten golden numbers; keeps the largest errors in worst.
 static void compare_tensor(const dt_safetensors *file, const network_case *c, const char *group,
-                           const dt_param_entry *e, const float *flat, double factor,
-                           tolerances *worst) {
+                           const dt_param_entry *e, const float *flat, double factor, tolerances *worst) {
     char prefix[64], what[320];
     snprintf(prefix, sizeof prefix, "%s/%s", c->name, group);
     snprintf(what, sizeof what, "%s of %s (%s)", group, e->name, c->name);
@@ -85,8 +79,7 @@ static void compare_tensor(const dt_safetensors *file, const network_case *c, co
     }
     // What is zero but for rounding: shifts before another batch norm.
     if ((double)want[0] < 1e-12 * sqrt((double)e->count) && c->once) {
-        if (sqrt(norm / (double)e->count) > 1e-5)
-            fail_msg("%s: %g, golden zero", what, sqrt(norm / (double)e->count));
+        if (sqrt(norm / (double)e->count) > 1e-5) fail_msg("%s: %g, golden zero", what, sqrt(norm / (double)e->count));
         return;
     }
     // A gradient that is nothing but rounding (the bias of keys) is compared with its kind's size.
@@ -96,20 +89,16 @@ static void compare_tensor(const dt_safetensors *file, const network_case *c, co
     for (int i = 0; i < PROBES; i++) largest = fmax(largest, fabs((double)want[2 + i]));
     largest = fmax(largest, scale / sqrt((double)e->count));
     for (int i = 0; i < PROBES; i++)
-        elements =
-            fmax(elements,
-                 fabs((double)x[(e->count / PROBES) * i] * factor - (double)want[2 + i]) / largest);
+        elements = fmax(elements, fabs((double)x[(e->count / PROBES) * i] * factor - (double)want[2 + i]) / largest);
     worst->sums = fmax(worst->sums, sums);
     worst->elements = fmax(worst->elements, elements);
     if (!(sums <= c->tol.sums) || !(elements <= c->tol.elements))
         fail_msg("%s: norm %g and dot product %g, golden %g and %g (error %.2g, allowed %.2g); "
                  "elements differ by %.2g of the largest, allowed %.2g",
-                 what, sqrt(norm), dot, (double)want[0], (double)want[1], sums, c->tol.sums,
-                 elements, c->tol.elements);
+                 what, sqrt(norm), dot, (double)want[0], (double)want[1], sums, c->tol.sums, elements, c->tol.elements);
 }
 
-static void compare_logits(const dt_safetensors *file, const network_case *c, const dt_exec *e,
-                           tolerances *worst) {
+static void compare_logits(const dt_safetensors *file, const network_case *c, const dt_exec *e, tolerances *worst) {
     const dt_shape shape = golden_shape(file, c->name, "logits");
     const int64_t n = dt_shape_elements(&shape);
     float *logits = malloc((size_t)n * sizeof *logits);
@@ -164,8 +153,7 @@ static void run_case(const dt_safetensors *file, const network_case *c, int thre
         compare_tensor(file, c, "after", &p->buffers[i], p->buffer, 1, &after);
     print_message("%s: logits %.1e, losses %.1e; gradients: norms %.1e, elements %.1e; after %d "
                   "steps: norms %.1e, elements %.1e\n",
-                  c->name, worst.logits, worst.loss, worst.sums, worst.elements, STEPS, after.sums,
-                  after.elements);
+                  c->name, worst.logits, worst.loss, worst.sums, worst.elements, STEPS, after.sums, after.elements);
     free(image);
     golden_network_destroy(&n);
 }
@@ -174,10 +162,7 @@ TEST(networks_are_torchvisions) {
     dt_safetensors *file = golden_open("torchvision.safetensors");
     for (size_t i = 0; i < sizeof small / sizeof *small; i++) run_case(file, &small[i], 2);
     for (size_t i = 0; i < sizeof once / sizeof *once; i++)
-        run_case(file,
-                 &(network_case){once[i].name, once[i].model, once[i].side, ONE_STEP,
-                                 DT_OPTIMIZER_sgd, true},
-                 2);
+        run_case(file, &(network_case){once[i].name, once[i].model, once[i].side, ONE_STEP, DT_OPTIMIZER_sgd, true}, 2);
     dt_safetensors_close(file);
 }
 
@@ -193,8 +178,7 @@ enum { NARROW_BATCH = 3, NARROW_SIDE = 32, NARROW_CLASSES = 7, MAX_TENSORS = 128
 
 static void narrow_create(golden_network *n, int classes) {
     char yaml[1024];
-    yaml_of(yaml, sizeof yaml, "name: resnet, depth: 10, width: 4", NARROW_BATCH, NARROW_SIDE,
-            classes);
+    yaml_of(yaml, sizeof yaml, "name: resnet, depth: 10, width: 4", NARROW_BATCH, NARROW_SIDE, classes);
     dt_field_info fields[2] = {golden_image_field("image", NARROW_SIDE, NARROW_SIDE, 3),
                                {.name = "class", .dtype = DT_I32, .n_classes = classes}};
     golden_network_create(n, yaml, fields, 2, NARROW_BATCH, false, DT_F32, 1);
@@ -205,8 +189,8 @@ static dt_status import(golden_network *n, const char *keep, int *n_taken) {
     const char *source = getenv("SOURCE");
     dt_ckpt_tensor tensors[MAX_TENSORS];
     snprintf(path, sizeof path, "%s/tests/golden/resnet_small.safetensors", source ? source : ".");
-    return dt_ckpt_import(path, &(dt_ckpt_import_opts){.keep = &keep, .n_keep = keep != NULL},
-                          tensors, golden_tensors(n->params, tensors), n_taken);
+    return dt_ckpt_import(path, &(dt_ckpt_import_opts){.keep = &keep, .n_keep = keep != NULL}, tensors,
+                          golden_tensors(n->params, tensors), n_taken);
 }
 
 TEST(a_state_dict_loads) {
@@ -230,11 +214,9 @@ TEST(other_classes_want_a_word) {
     int n_taken = 0;
     narrow_create(&n, 5);
     const dt_param_entry *fc = &n.params->entries[dt_params_find(n.params, "fc.weight", false)];
-    const dt_param_entry *conv =
-        &n.params->entries[dt_params_find(n.params, "conv1.weight", false)];
+    const dt_param_entry *conv = &n.params->entries[dt_params_find(n.params, "conv1.weight", false)];
     float head = n.params->master[fc->offset], stem = n.params->master[conv->offset];
-    must_fail(DT_E_CKPT, "'fc.weight' is (7,32), this model wants (5,32)",
-              import(&n, NULL, &n_taken));
+    must_fail(DT_E_CKPT, "'fc.weight' is (7,32), this model wants (5,32)", import(&n, NULL, &n_taken));
     assert_non_null(strstr(dt_error_message(), "model.init_keep=fc"));
     assert_true(n.params->master[conv->offset] == stem); // nothing was changed
     must_fail(DT_E_USAGE, "head", import(&n, "head", &n_taken));
@@ -251,11 +233,9 @@ TEST(another_depth_is_told) {
                                {.name = "class", .dtype = DT_I32, .n_classes = NARROW_CLASSES}};
     golden_network n;
     int n_taken = 0;
-    yaml_of(yaml, sizeof yaml, "name: resnet, depth: 18, width: 4", NARROW_BATCH, NARROW_SIDE,
-            NARROW_CLASSES);
+    yaml_of(yaml, sizeof yaml, "name: resnet, depth: 18, width: 4", NARROW_BATCH, NARROW_SIDE, NARROW_CLASSES);
     golden_network_create(&n, yaml, fields, 2, NARROW_BATCH, false, DT_F32, 1);
-    must_fail(DT_E_CKPT, "looks like model.depth 10, the config says 18",
-              import(&n, NULL, &n_taken));
+    must_fail(DT_E_CKPT, "looks like model.depth 10, the config says 18", import(&n, NULL, &n_taken));
     golden_network_destroy(&n);
 }
 

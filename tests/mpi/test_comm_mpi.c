@@ -31,16 +31,15 @@
 
 static dt_comm *comm;
 
-#define CHECK(condition, ...)                                                                      \
-    do {                                                                                           \
-        if (!(condition)) {                                                                        \
-            fprintf(stderr, "rank %d: %s:%d: %s: ", comm ? comm->rank : -1, __FILE__, __LINE__,    \
-                    #condition);                                                                   \
-            fprintf(stderr, __VA_ARGS__);                                                          \
-            fprintf(stderr, " (%s)\n", dt_error_message());                                        \
-            if (comm) comm->abort(comm, 1);                                                        \
-            exit(1);                                                                               \
-        }                                                                                          \
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "rank %d: %s:%d: %s: ", comm ? comm->rank : -1, __FILE__, __LINE__, #condition);           \
+            fprintf(stderr, __VA_ARGS__);                                                                              \
+            fprintf(stderr, " (%s)\n", dt_error_message());                                                            \
+            if (comm) comm->abort(comm, 1);                                                                            \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
     } while (0)
 
 enum { PERIOD = 977, MAX_RANKS = 16 };
@@ -107,8 +106,8 @@ static float *filled(int64_t n, int salt) {
 static void check_sum(const float *x, int64_t n, int salt, const char *what) {
     for (int64_t i = 0; i < n; i++) {
         float want = expected(i, salt);
-        CHECK(memcmp(&x[i], &want, 4) == 0, "%s of %lld: element %lld is %.9g, not %.9g", what,
-              (long long)n, (long long)i, (double)x[i], (double)want);
+        CHECK(memcmp(&x[i], &want, 4) == 0, "%s of %lld: element %lld is %.9g, not %.9g", what, (long long)n,
+              (long long)i, (double)x[i], (double)want);
     }
 }
 
@@ -146,8 +145,7 @@ static void test_broadcast(void) {
             size_t n = sizes[s];
             unsigned char *x = malloc(n + 1);
             x[n] = 0xee;
-            for (size_t i = 0; i < n; i++)
-                x[i] = comm->rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0;
+            for (size_t i = 0; i < n; i++) x[i] = comm->rank == root ? (unsigned char)(i * 31 + (size_t)root) : 0;
             CHECK(comm->broadcast_bytes(comm, x, n, root) == DT_OK, "n = %zu", n);
             for (size_t i = 0; i < n; i++)
                 CHECK(x[i] == (unsigned char)(i * 31 + (size_t)root), "n = %zu, byte %zu", n, i);
@@ -179,8 +177,7 @@ static void test_several_in_flight(void) {
     for (int round = 0; round < 3; round++) {
         for (int k = 0; k < N; k++) {
             x[k] = filled(n[k], 50 + k);
-            CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x[k], n[k], NULL},
-                                     &req[k]) == DT_OK,
+            CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x[k], n[k], NULL}, &req[k]) == DT_OK,
                   "start %d", k);
         }
         CHECK(comm->progress(comm) == DT_OK, "progress");
@@ -214,13 +211,12 @@ static void test_bf16(void) {
         dt_request r;
         float *x = filled(n, (int)s);
         uint16_t *low = malloc((size_t)n * sizeof *low);
-        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x, n, low}, &r) == DT_OK,
-              "start");
+        CHECK(comm->reduce_start(comm, &(dt_reduction){DT_ALL_REDUCE, x, n, low}, &r) == DT_OK, "start");
         CHECK(comm->wait(comm, &r) == DT_OK, "wait");
         for (int64_t i = 0; i < n; i++) {
             const float sum = expected_sum(i, (int)s, rounded_to_bf16);
-            CHECK(memcmp(&sum, &x[i], 4) == 0, "bf16 %lld of %lld: %.9g, not %.9g", (long long)i,
-                  (long long)n, (double)x[i], (double)sum);
+            CHECK(memcmp(&sum, &x[i], 4) == 0, "bf16 %lld of %lld: %.9g, not %.9g", (long long)i, (long long)n,
+                  (double)x[i], (double)sum);
         }
         free(x);
         free(low);
@@ -231,11 +227,9 @@ static void test_bf16(void) {
 // each element has one owner, who owns it however the vector is cut; after an all-gather everybody has them.
 static void run_steps(dt_reduce_steps steps, float *x, int64_t n, int64_t cut) {
     for (int64_t at = 0; at < n; at += cut) {
-        const dt_reduction part = {
-            .steps = steps, .data = x + at, .n = n - at < cut ? n - at : cut, .at = at};
+        const dt_reduction part = {.steps = steps, .data = x + at, .n = n - at < cut ? n - at : cut, .at = at};
         dt_request r;
-        CHECK(comm->reduce_start(comm, &part, &r) == DT_OK && comm->wait(comm, &r) == DT_OK,
-              "step");
+        CHECK(comm->reduce_start(comm, &part, &r) == DT_OK && comm->wait(comm, &r) == DT_OK, "step");
     }
 }
 
@@ -251,8 +245,8 @@ static void test_steps(void) {
         run_steps(DT_REDUCE_SCATTER, x, n, cuts[s]);
         CHECK(comm->all_reduce_f32(comm, whole, n) == DT_OK, "all-reduce");
         for (int k = 0; comm->own_part(comm, n, k, &begin, &end); k++) {
-            CHECK(begin == end || (begin % DT_CHUNK == 0 && (end % DT_CHUNK == 0 || end == n)),
-                  "[%lld, %lld) of %lld", (long long)begin, (long long)end, (long long)n);
+            CHECK(begin == end || (begin % DT_CHUNK == 0 && (end % DT_CHUNK == 0 || end == n)), "[%lld, %lld) of %lld",
+                  (long long)begin, (long long)end, (long long)n);
             for (int64_t i = begin; i < end; i++) {
                 CHECK(memcmp(&x[i], &whole[i], 4) == 0, "own element %lld", (long long)i);
                 owners[i]++;
@@ -263,8 +257,7 @@ static void test_steps(void) {
         run_steps(DT_ALL_GATHER, x, n, n);
         CHECK(memcmp(x, whole, (size_t)n * 4) == 0, "all-gather of %lld", (long long)n);
         CHECK(comm->all_reduce_f64(comm, owners, n) == DT_OK, "all-reduce");
-        for (int64_t i = 0; i < n; i++)
-            CHECK(owners[i] == 1, "element %lld has %g owners", (long long)i, owners[i]);
+        for (int64_t i = 0; i < n; i++) CHECK(owners[i] == 1, "element %lld has %g owners", (long long)i, owners[i]);
         free(x);
         free(whole);
         free(owners);
@@ -287,8 +280,7 @@ static void test_tree_sum(void) {
         float *x = filled(sizes[s], (int)s);
         const dt_reduction tree = {.steps = DT_ALL_REDUCE, .data = x, .n = sizes[s], .tree = true};
         dt_request r;
-        CHECK(comm->reduce_start(comm, &tree, &r) == DT_OK && comm->wait(comm, &r) == DT_OK,
-              "tree");
+        CHECK(comm->reduce_start(comm, &tree, &r) == DT_OK && comm->wait(comm, &r) == DT_OK, "tree");
         for (int64_t i = 0; i < sizes[s]; i++) {
             const float want = tree_of_ranks(0, comm->world_size, i, (int)s);
             CHECK(memcmp(&x[i], &want, 4) == 0, "element %lld of a tree", (long long)i);
@@ -313,18 +305,15 @@ static void test_tree_over_ranks(void) {
     enum { N_MICRO = 13, N = 50001 };
     dt_tree_action *act;
     int n_act, n_flats;
-    CHECK(dt_tree_plan(&act, &n_act, &n_flats, comm->rank, comm->world_size, N_MICRO) == DT_OK,
-          "plan");
+    CHECK(dt_tree_plan(&act, &n_act, &n_flats, comm->rank, comm->world_size, N_MICRO) == DT_OK, "plan");
     float **flat = calloc((size_t)n_flats, sizeof *flat);
     for (int s = 0; s < n_flats; s++) flat[s] = calloc(N, sizeof **flat);
     for (int k = 0; k < n_act; k++) {
         float *a = flat[act[k].a], *b = act[k].b >= 0 ? flat[act[k].b] : NULL;
         if (act[k].kind == DT_TREE_LEAF)
             for (int64_t i = 0; i < N; i++) a[i] = micro_value(act[k].micro, i);
-        if (act[k].kind == DT_TREE_SEND)
-            CHECK(comm->send_f32(comm, a, N, act[k].peer) == DT_OK, "send");
-        if (act[k].kind == DT_TREE_RECV)
-            CHECK(comm->recv_f32(comm, b, N, act[k].peer) == DT_OK, "receive");
+        if (act[k].kind == DT_TREE_SEND) CHECK(comm->send_f32(comm, a, N, act[k].peer) == DT_OK, "send");
+        if (act[k].kind == DT_TREE_RECV) CHECK(comm->recv_f32(comm, b, N, act[k].peer) == DT_OK, "receive");
         if (act[k].kind == DT_TREE_RECV || act[k].kind == DT_TREE_ADD)
             for (int64_t i = 0; i < N; i++) a[i] += b[i];
     }
@@ -371,8 +360,8 @@ static void check_buckets_sum(const float *flat, int n_replicas, int step) {
         float want = 0;
         for (int r = 0; r < comm->world_size; r++)
             for (int l = 0; l < n_replicas; l++) want += grad_value(r, l, step, i);
-        CHECK(flat[i] == want, "replicas %d, step %d, element %lld: %g, not %g", n_replicas, step,
-              (long long)i, (double)flat[i], (double)want);
+        CHECK(flat[i] == want, "replicas %d, step %d, element %lld: %g, not %g", n_replicas, step, (long long)i,
+              (double)flat[i], (double)want);
     }
 }
 
@@ -394,8 +383,7 @@ static void test_buckets(int n_replicas, bool helper) {
     for (int step = 0; step < 3; step++) {
         dt_buckets_begin(b, flats);
         for (int l = 0; l < n_replicas; l++) work[l] = (backward){b, l, n_replicas, step, flats[l]};
-        for (int l = 1; l < n_replicas; l++)
-            pthread_create(&threads[l], NULL, run_backward, &work[l]);
+        for (int l = 1; l < n_replicas; l++) pthread_create(&threads[l], NULL, run_backward, &work[l]);
         run_backward(&work[0]);
         for (int l = 1; l < n_replicas; l++) pthread_join(threads[l], NULL);
         double exposed = -1;
@@ -416,8 +404,7 @@ static int run_all(void) {
         n_here += here;
         n_before += here && r < comm->rank;
     }
-    CHECK(comm->local_size == n_here && comm->local_rank == n_before, "%d of %d", comm->local_rank,
-          comm->local_size);
+    CHECK(comm->local_size == n_here && comm->local_rank == n_before, "%d of %d", comm->local_rank, comm->local_size);
     test_all_reduce();
     test_broadcast();
     test_all_gather();
@@ -431,8 +418,7 @@ static int run_all(void) {
         test_buckets(replicas, true);
     }
     if (comm->rank == 0)
-        printf("all collectives agree on %d ranks of %d host%s\n", comm->world_size, n_hosts,
-               n_hosts == 1 ? "" : "s");
+        printf("all collectives agree on %d ranks of %d host%s\n", comm->world_size, n_hosts, n_hosts == 1 ? "" : "s");
     return 0;
 }
 
@@ -509,8 +495,8 @@ static void bench_bandwidth(int64_t n) {
     qsort(t, REPS, sizeof *t, compare_doubles);
     double alg = (double)n * 4 / t[REPS / 4] * 1e-9, w = comm->world_size;
     if (comm->rank == 0)
-        printf("all-reduce %9lld floats: %8.3f ms  algbw %6.2f GB/s  busbw %6.2f GB/s\n",
-               (long long)n, t[REPS / 4] * 1e3, alg, alg * 2 * (w - 1) / w);
+        printf("all-reduce %9lld floats: %8.3f ms  algbw %6.2f GB/s  busbw %6.2f GB/s\n", (long long)n,
+               t[REPS / 4] * 1e3, alg, alg * 2 * (w - 1) / w);
     free(x);
 }
 
@@ -520,10 +506,8 @@ enum { REPS = 5, GRADS = 20 };
 
 // A step on a fabric that is not there: seconds.
 static double model_step(const dt_buckets_opts *o, double gbit, double node_s) {
-    const dt_fabric f = {.ranks_per_host = comm->local_size,
-                         .host_bytes_s = gbit * 1e9 / 8,
-                         .copy_bytes_s = 5e9,
-                         .latency_s = 3e-5};
+    const dt_fabric f = {
+        .ranks_per_host = comm->local_size, .host_bytes_s = gbit * 1e9 / 8, .copy_bytes_s = 5e9, .latency_s = 3e-5};
     double now_s = 0, unused_s;
     float none = 0, *x = &none; // the model moves no data
     dt_comm *c;
@@ -581,9 +565,8 @@ static void bench_overlap(int helper, int kib, int node_ms, double gbit) {
     qsort(total, REPS, sizeof *total, compare_doubles);
     qsort(exposed, REPS, sizeof *exposed, compare_doubles);
     if (comm->rank == 0)
-        printf("%d nodes of %3d ms, %-6s buckets of %5d KiB: %7.2f ms, exposed %7.2f ms\n", GRADS,
-               node_ms, helper ? "helped" : "polled", kib, total[REPS / 2] * 1e3,
-               exposed[REPS / 2] * 1e3);
+        printf("%d nodes of %3d ms, %-6s buckets of %5d KiB: %7.2f ms, exposed %7.2f ms\n", GRADS, node_ms,
+               helper ? "helped" : "polled", kib, total[REPS / 2] * 1e3, exposed[REPS / 2] * 1e3);
     if (comm->rank == 0 && gbit > 0) {
         const double predicted = model_step(&o, gbit, node_ms * 1e-3);
         printf("predicted %7.2f ms: %+.1f %% (of the fastest: %+.1f %%)\n", predicted * 1e3,
@@ -604,8 +587,7 @@ static int run_bench(int node_ms, int only_kib) {
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "all";
     fill_uniform();
-    if (strcmp(mode, "late") == 0)
-        dt_watch_start(&(dt_watch_limits){.io_s = 600, .start_s = 600, .lost_s = 600});
+    if (strcmp(mode, "late") == 0) dt_watch_start(&(dt_watch_limits){.io_s = 600, .start_s = 600, .lost_s = 600});
     dt_status st = dt_comm_create(&comm);
     if (st != DT_OK) {
         fprintf(stderr, "%s\n", dt_error_message());

@@ -31,8 +31,7 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
 
 static dt_status agree_on_device(void) {
     dt_backend *b = NULL;
-    const dt_status st =
-        dt_agree_backend(&b, comm, DT_DEVICE_auto, &(dt_backend_opts){.threads = 1});
+    const dt_status st = dt_agree_backend(&b, comm, DT_DEVICE_auto, &(dt_backend_opts){.threads = 1});
     printf("rank %d: %s%s\n", comm->rank, st == DT_OK ? b->name : dt_error_message(),
            comm->shared_failure ? " (shared)" : "");
     if (b) b->destroy(b);
@@ -40,16 +39,14 @@ static dt_status agree_on_device(void) {
 }
 
 // ---- a run without data ------------------------------------------------------------------------
-static const char yaml[] =
-    "run: {name: ranks}\n"
-    "data: {path: none, fields: {x: {kind: image, channels: 3, size: [16, 16]},\n"
-    "  who: {kind: class, classes: 5}}}\n"
-    "model: {name: resnet, depth: 18, width: 8}\n"
-    "train: {global_batch: 6, micro_batch: 2}\n";
+static const char yaml[] = "run: {name: ranks}\n"
+                           "data: {path: none, fields: {x: {kind: image, channels: 3, size: [16, 16]},\n"
+                           "  who: {kind: class, classes: 5}}}\n"
+                           "model: {name: resnet, depth: 18, width: 8}\n"
+                           "train: {global_batch: 6, micro_batch: 2}\n";
 
-static dt_field_info fields[2] = {
-    {.name = "x", .sample_shape = {3, {16, 16, 3}}, .dtype = DT_U8, .is_image = true},
-    {.name = "who", .dtype = DT_I32, .n_classes = 5}};
+static dt_field_info fields[2] = {{.name = "x", .sample_shape = {3, {16, 16, 3}}, .dtype = DT_U8, .is_image = true},
+                                  {.name = "who", .dtype = DT_I32, .n_classes = 5}};
 
 static dt_status build(dt_config *config, const char *folder, bool fail) {
     dt_open_run r;
@@ -61,13 +58,11 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     for (int k = 0; k < 64; k++) fields[0].mean[k] = fields[0].std[k] = 0.5f;
     r.answers.threads = r.answers.replicas = r.answers.replica_threads = r.answers.workers = 1;
     r.answers.precision = DT_PRECISION_fp32;
-    dt_status st =
-        fake_cuda_backend(&r.backend, &(dt_backend_opts){.threads = 1,
-                                                         .timed = !fail, // whose memory may fail
-                                                         .cache_folder = folder});
+    dt_status st = fake_cuda_backend(&r.backend, &(dt_backend_opts){.threads = 1,
+                                                                    .timed = !fail, // whose memory may fail
+                                                                    .cache_folder = folder});
     if (st == DT_OK)
-        st = dt_replica_plan_create(&r.replicas, false, comm->rank, comm->world_size, 1,
-                                    dt_run_n_micro(&r));
+        st = dt_replica_plan_create(&r.replicas, false, comm->rank, comm->world_size, 1, dt_run_n_micro(&r));
     dt_cuda_api *api = st == DT_OK ? dt_cuda_self(r.backend)->api : NULL;
     if (st == DT_OK && fail && comm->rank == 0) fake_cuda_fail(api, "alloc", 0, FAKE_OUT_OF_MEMORY);
     if (st == DT_OK) st = dt_nets_make(&nets, &r, false);
@@ -76,12 +71,10 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
         char *text = r.backend->choices(r.backend);
         int n = 0;
         for (const char *c = text; *c; c++) n += *c == '\n';
-        printf("rank %d: %d choices, %s\n", comm->rank, n,
-               fake_cuda_count(api, "event_ms") ? "timed" : "taken");
+        printf("rank %d: %d choices, %s\n", comm->rank, n, fake_cuda_count(api, "event_ms") ? "timed" : "taken");
         free(text);
     } else {
-        printf("rank %d: %s%s\n", comm->rank, dt_error_message(),
-               comm->shared_failure ? " (shared)" : "");
+        printf("rank %d: %s%s\n", comm->rank, dt_error_message(), comm->shared_failure ? " (shared)" : "");
     }
     dt_state_destroy(state);
     dt_nets_drop(&nets);

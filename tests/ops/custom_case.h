@@ -28,7 +28,7 @@ struct custom_case {
     dt_attrs attrs;
     int n_in, n_out;
     dt_shape in_shape[CASE_IN], out_shape[CASE_OUT]; // n = -1: absent
-    dt_dtype in_type[CASE_IN]; // DT_F32: follows the type under test where `follow` has its bit
+    dt_dtype in_type[CASE_IN];                       // DT_F32: follows the type under test where `follow` has its bit
     dt_dtype out_type[CASE_OUT];
     uint32_t follow_in, follow_out; // bits: f32 or bf16 as the run says
     uint32_t stat_out;              // bits: STAT outputs
@@ -109,8 +109,7 @@ static char *case_alloc(dt_layout l, dt_dtype t, const dt_shape *s) {
     return p;
 }
 
-static void case_check_edges(const char *name, dt_layout l, dt_dtype t, const dt_shape *s,
-                             const char *p) {
+static void case_check_edges(const char *name, dt_layout l, dt_dtype t, const dt_shape *s, const char *p) {
     size_t n = dt_layout_bytes(l, t, s);
     for (int i = 0; i < CASE_CANARY; i++)
         if ((unsigned char)p[n + (size_t)i] != 0xa5) fail_msg("%s: wrote behind a tensor", name);
@@ -126,8 +125,7 @@ static void case_check_edges(const char *name, dt_layout l, dt_dtype t, const dt
 static char *case_lay(const double *dense, dt_layout l, dt_dtype t, const dt_shape *s) {
     char *p = case_alloc(l, t, s);
     memset(p, 0, dt_layout_bytes(l, t, s));
-    for (int64_t i = 0; i < dt_shape_elements(s); i++)
-        case_set(t, p, case_place(l, s, i), dense[i]);
+    for (int64_t i = 0; i < dt_shape_elements(s); i++) case_set(t, p, case_place(l, s, i), dense[i]);
     return p;
 }
 
@@ -156,8 +154,7 @@ typedef struct case_call {
     void *scratch;
 } case_call;
 
-static dt_value case_value(dt_graph *g, dt_value_kind kind, const char *what, int i, dt_dtype t,
-                           const dt_shape *s) {
+static dt_value case_value(dt_graph *g, dt_value_kind kind, const char *what, int i, dt_dtype t, const dt_shape *s) {
     char name[64];
     snprintf(name, sizeof name, "%s%d.%d", what, i, g->n_values);
     return dt_graph_add_value(g, kind, name, t, s);
@@ -167,8 +164,8 @@ static dt_value case_value(dt_graph *g, dt_value_kind kind, const char *what, in
 static const float case_there = 1e6f / 3;
 
 // Lays the inputs out as the kernel wants them, runs it, adds where `accumulate` says (to case_there).
-static void case_run_kernel(case_call *c, const custom_case *row, const dt_kernel *k, int threads,
-                            int lie, double *const *in, uint64_t accumulate) {
+static void case_run_kernel(case_call *c, const custom_case *row, const dt_kernel *k, int threads, int lie,
+                            double *const *in, uint64_t accumulate) {
     const dt_node *n = &c->graph->nodes[c->node];
     c->instance = (dt_kernel_instance){.graph = c->graph,
                                        .node = n,
@@ -237,14 +234,14 @@ static void case_call_end(case_call *c, const dt_kernel *k) {
 }
 
 // ---- comparing -------------------------------------------------------------------------------------
-static void case_compare(const custom_case *c, const char *what, int i, const double *got,
-                         const double *want, int64_t n, double tolerance) {
+static void case_compare(const custom_case *c, const char *what, int i, const double *got, const double *want,
+                         int64_t n, double tolerance) {
     double top = 1e-3;
     for (int64_t e = 0; e < n; e++) top = fmax(top, fabs(want[e]));
     for (int64_t e = 0; e < n; e++)
         if (!(fabs(got[e] - want[e]) <= tolerance * top))
-            fail_msg("%s: %s %d, element %ld of %ld: %.9g, expected %.9g (largest %g)", c->name,
-                     what, i, (long)e, (long)n, got[e], want[e], top);
+            fail_msg("%s: %s %d, element %ld of %ld: %.9g, expected %.9g (largest %g)", c->name, what, i, (long)e,
+                     (long)n, got[e], want[e], top);
 }
 
 typedef struct case_data {
@@ -290,14 +287,11 @@ static void case_build_forward(const custom_case *c, const case_data *d, case_ca
     dt_graph *g = call->graph = dt_graph_create("case", true);
     for (int i = 0; i < c->n_in; i++) {
         dt_value_kind kind = c->param_in >> i & 1 ? DT_V_PARAM : DT_V_TEMP;
-        in[i] = c->in_shape[i].n < 0 ? DT_NONE
-                                     : case_value(g, kind, "in", i, d->in_type[i], &c->in_shape[i]);
+        in[i] = c->in_shape[i].n < 0 ? DT_NONE : case_value(g, kind, "in", i, d->in_type[i], &c->in_shape[i]);
     }
     for (int i = 0; i < c->n_out; i++) {
         dt_value_kind kind = c->stat_out >> i & 1 ? DT_V_STAT : DT_V_TEMP;
-        out[i] = c->out_shape[i].n < 0
-                     ? DT_NONE
-                     : case_value(g, kind, "out", i, d->out_type[i], &c->out_shape[i]);
+        out[i] = c->out_shape[i].n < 0 ? DT_NONE : case_value(g, kind, "out", i, d->out_type[i], &c->out_shape[i]);
     }
     dt_node *n = dt_graph_add_node(g, c->op, c->name, in, c->n_in, c->n_out, &c->attrs);
     memcpy(n->out, out, (size_t)c->n_out * sizeof *out);
@@ -305,25 +299,22 @@ static void case_build_forward(const custom_case *c, const case_data *d, case_ca
 }
 
 // One that adds gives what was there and what it gives alone, added: the bits of two micro-batches added.
-static void case_check_accumulated(const custom_case *c, const dt_kernel *k, const case_data *d,
-                                   case_call *call, uint64_t bits, double *const *plain) {
+static void case_check_accumulated(const custom_case *c, const dt_kernel *k, const case_data *d, case_call *call,
+                                   uint64_t bits, double *const *plain) {
     case_call again = {.graph = call->graph, .node = call->node};
     double *in[CASE_MAX];
     for (int i = 0; i < call->instance.node->n_in; i++)
         in[i] = dt_instance_in(&call->instance, i)
-                    ? case_unlay(call->in[i], call->in_layout[i],
-                                 dt_instance_in(&call->instance, i)->dtype,
+                    ? case_unlay(call->in[i], call->in_layout[i], dt_instance_in(&call->instance, i)->dtype,
                                  &dt_instance_in(&call->instance, i)->shape)
                     : NULL;
     case_run_kernel(&again, c, k, 1, 0, in, bits);
     for (int i = 0; i < call->instance.node->n_out; i++) {
         double *got = case_out(&again, i);
-        for (int64_t e = 0; got && (bits >> i & 1) &&
-                            e < dt_shape_elements(&dt_instance_out(&again.instance, i)->shape);
-             e++)
+        for (int64_t e = 0;
+             got && (bits >> i & 1) && e < dt_shape_elements(&dt_instance_out(&again.instance, i)->shape); e++)
             if (got[e] != (double)(case_there + (float)plain[i][e]))
-                fail_msg("%s: output %d does not add: %g after %g", c->name, i, got[e],
-                         plain[i][e]);
+                fail_msg("%s: output %d does not add: %g after %g", c->name, i, got[e], plain[i][e]);
         free(got);
     }
     for (int i = 0; i < call->instance.node->n_in; i++) free(in[i]);
@@ -331,15 +322,14 @@ static void case_check_accumulated(const custom_case *c, const dt_kernel *k, con
 }
 
 // Two threads give the bits of one, `got`.
-static void case_check_threads(const custom_case *c, const dt_kernel *k, const case_call *call,
-                               int lie, double *const *in, double *const *got) {
+static void case_check_threads(const custom_case *c, const dt_kernel *k, const case_call *call, int lie,
+                               double *const *in, double *const *got) {
     if (CASE_THREADS == 1) return;
     case_call other = {.graph = call->graph, .node = call->node};
     case_run_kernel(&other, c, k, CASE_THREADS, lie, in, 0);
     for (int i = 0; i < call->instance.node->n_out; i++) {
         double *same = case_out(&other, i);
-        for (int64_t e = 0;
-             same && e < dt_shape_elements(&dt_instance_out(&other.instance, i)->shape); e++)
+        for (int64_t e = 0; same && e < dt_shape_elements(&dt_instance_out(&other.instance, i)->shape); e++)
             if (!(same[e] == got[i][e])) fail_msg("%s: 2 threads change output %d", c->name, i);
         free(same);
     }
@@ -348,8 +338,7 @@ static void case_check_threads(const custom_case *c, const dt_kernel *k, const c
 
 // ---- backward --------------------------------------------------------------------------------------
 // d sum(dy * out 0) / d in[i][e], by central differences of the reference.
-static double case_slope(const custom_case *c, const case_data *d, const double *dy, int i,
-                         int64_t e) {
+static double case_slope(const custom_case *c, const case_data *d, const double *dy, int i, int64_t e) {
     const double h = 1e-5;
     double *out[CASE_OUT] = {0}, sum = 0, keep = d->in[i][e];
     int64_t n = dt_shape_elements(&c->out_shape[0]);
@@ -374,14 +363,10 @@ static void case_build_backward(const custom_case *c, const case_data *d, case_c
     for (int i = 0; i < c->n_in; i++) in[n++] = c->save_in >> i & 1 ? f.in[i] : DT_NONE;
     for (int i = 0; i < c->n_out; i++) in[n++] = c->save_out >> i & 1 ? f.out[i] : DT_NONE;
     for (int i = 0; i < c->n_out; i++)
-        in[n++] = i || c->is_loss
-                      ? DT_NONE
-                      : case_value(g, DT_V_TEMP, "dy", i, d->out_type[0], &c->out_shape[0]);
+        in[n++] = i || c->is_loss ? DT_NONE : case_value(g, DT_V_TEMP, "dy", i, d->out_type[0], &c->out_shape[0]);
     for (int i = 0; i < c->n_in; i++) {
         dt_value_kind kind = c->param_in >> i & 1 ? DT_V_GRAD : DT_V_TEMP;
-        out[i] = c->grad_in >> i & 1
-                     ? case_value(g, kind, "grad", i, d->in_type[i], &c->in_shape[i])
-                     : DT_NONE;
+        out[i] = c->grad_in >> i & 1 ? case_value(g, kind, "grad", i, d->in_type[i], &c->in_shape[i]) : DT_NONE;
     }
     dt_node *b = dt_graph_add_node(g, c->op, "case.bwd", in, n, c->n_in, &c->attrs);
     memcpy(b->out, out, (size_t)c->n_in * sizeof *out);
@@ -397,15 +382,13 @@ static uint64_t case_slope_key(const custom_case *c, const case_data *d, const d
     key = slope_key(key, &c->attrs, sizeof c->attrs);
     key = slope_key(key, dy, (size_t)dt_shape_elements(&c->out_shape[0]) * sizeof *dy);
     for (int k = 0; k < c->n_in; k++)
-        if (d->in[k])
-            key = slope_key(key, d->in[k],
-                            (size_t)dt_shape_elements(&c->in_shape[k]) * sizeof(double));
+        if (d->in[k]) key = slope_key(key, d->in[k], (size_t)dt_shape_elements(&c->in_shape[k]) * sizeof(double));
     return key;
 }
 
 // At most about 400 elements of each gradient are checked, evenly spread.
-static void case_check_gradients(const custom_case *c, const case_data *d, const double *dy,
-                                 double *const *got, double tolerance) {
+static void case_check_gradients(const custom_case *c, const case_data *d, const double *dy, double *const *got,
+                                 double tolerance) {
     for (int i = 0; i < c->n_in; i++) {
         if (!(c->grad_in >> i & 1)) continue;
         int64_t n = dt_shape_elements(&c->in_shape[i]), m = 0;
@@ -426,8 +409,8 @@ static void case_check_gradients(const custom_case *c, const case_data *d, const
     }
 }
 
-static void case_run_backward(const custom_case *c, const dt_kernel *k, const case_data *d,
-                              const case_call *fwd, dt_dtype type, int lie) {
+static void case_run_backward(const custom_case *c, const dt_kernel *k, const case_data *d, const case_call *fwd,
+                              dt_dtype type, int lie) {
     case_call call = {.graph = fwd->graph};
     double *in[CASE_MAX] = {0}, *got[CASE_IN], *fwd_out[CASE_OUT];
     uint64_t seed = 7;
@@ -435,8 +418,7 @@ static void case_run_backward(const custom_case *c, const dt_kernel *k, const ca
     int64_t n = dt_shape_elements(&c->out_shape[0]);
     double *dy = malloc((size_t)n * sizeof *dy);
     for (int64_t e = 0; e < n; e++) {
-        uint16_t b =
-            case_to_bf16((double)(int64_t)case_next(&seed) * 0x1p-63); // exact in both types
+        uint16_t b = case_to_bf16((double)(int64_t)case_next(&seed) * 0x1p-63); // exact in both types
         dy[e] = case_get(DT_BF16, &b, 0);
     }
     for (int i = 0; i < c->n_in; i++) in[i] = d->in[i];
@@ -455,8 +437,7 @@ static void case_run_backward(const custom_case *c, const dt_kernel *k, const ca
 }
 
 // ---- a row -----------------------------------------------------------------------------------------
-static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_kernel *bwd,
-                           dt_dtype type, int lie) {
+static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_kernel *bwd, dt_dtype type, int lie) {
     case_data d = {0};
     case_call call = {0};
     double *got[CASE_OUT];
@@ -467,8 +448,7 @@ static void case_run_typed(const custom_case *c, const dt_kernel *fwd, const dt_
     for (int i = 0; i < c->n_out; i++) {
         int64_t n = d.out[i] ? dt_shape_elements(&c->out_shape[i]) : 0;
         got[i] = case_out(&call, i);
-        if (c->compare_out >> i & 1)
-            case_compare(c, "output", i, got[i], d.out[i], n, case_tolerance(c, type));
+        if (c->compare_out >> i & 1) case_compare(c, "output", i, got[i], d.out[i], n, case_tolerance(c, type));
     }
     case_check_threads(c, fwd, &call, lie, d.in, got);
     if (c->stat_out) {
@@ -497,9 +477,9 @@ static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) 
     bwd = case_backend->kernel(case_backend, c->op, true);
     if (!fwd || (c->grad_in && !bwd)) fail_msg("%s has no kernel on CUDA", c->name);
 #else
-#define CPU_KERNEL(op_, f, b)                                                                      \
+#define CPU_KERNEL(op_, f, b)                                                                                          \
     if (c->op == DT_OP_##op_) fwd = &f, bwd = &b;
-#define CPU_KERNEL_FORWARD(op_, f)                                                                 \
+#define CPU_KERNEL_FORWARD(op_, f)                                                                                     \
     if (c->op == DT_OP_##op_) fwd = &f;
 #include "backend/cpu/cpu_kernels.def"
 #undef CPU_KERNEL
@@ -512,8 +492,7 @@ static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) 
 static void custom_case_run(const custom_case *c) {
     const dt_kernel *fwd = custom_case_kernel(c, false), *bwd = custom_case_kernel(c, true);
     for (int t = 0; t < (c->f32_only ? 1 : CUSTOM_CASE_TYPES); t++)
-        for (int lie = 0; lie < CUSTOM_CASE_LAYOUTS; lie++)
-            case_run_typed(c, fwd, bwd, (dt_dtype)t, lie);
+        for (int lie = 0; lie < CUSTOM_CASE_LAYOUTS; lie++) case_run_typed(c, fwd, bwd, (dt_dtype)t, lie);
 }
 
 #endif

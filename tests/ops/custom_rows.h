@@ -9,15 +9,11 @@
 #define S2   dt_shape2
 #define S3   dt_shape3
 #define S4   dt_shape4
-#define ABSENT                                                                                     \
+#define ABSENT                                                                                                         \
     { .n = -1 }
-#define WINDOW(kh, kw, sh, sw, p0, p1, q0, q1)                                                     \
-    {                                                                                              \
-        .kernel = {kh, kw}, .stride = {sh, sw}, .dilation = {1, 1}, .pad_begin = {p0, p1},         \
-        .pad_end = {                                                                               \
-            q0,                                                                                    \
-            q1                                                                                     \
-        }                                                                                          \
+#define WINDOW(kh, kw, sh, sw, p0, p1, q0, q1)                                                                         \
+    {                                                                                                                  \
+        .kernel = {kh, kw}, .stride = {sh, sw}, .dilation = {1, 1}, .pad_begin = {p0, p1}, .pad_end = { q0, q1 }       \
     }
 
 static int64_t count(const dt_shape *s) {

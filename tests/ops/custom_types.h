@@ -8,9 +8,7 @@
 
 static inline double test_f16_to_f64(uint16_t h) {
     const int e = h >> 10 & 31, m = h & 1023;
-    const double x = e == 31  ? (m ? NAN : INFINITY)
-                     : e == 0 ? ldexp(m, -24)
-                              : ldexp(1024 + m, e - 25);
+    const double x = e == 31 ? (m ? NAN : INFINITY) : e == 0 ? ldexp(m, -24) : ldexp(1024 + m, e - 25);
     return h >> 15 ? -x : x;
 }
 
@@ -21,11 +19,10 @@ static inline uint16_t test_f64_to_f16(double v) {
     if (isnan(v)) return 0x7e00;
     if (x >= 65520) return (uint16_t)(sign | 0x7c00);
     if (x == 0) return sign;
-    frexp(x, &e);                                  // x = 0.5..1 * 2^e
-    const int scale = e < -13 ? 24 : 11 - e;       // subnormals count in 2^-24
-    const int m = (int)nearbyint(ldexp(x, scale)); // to even
-    return (uint16_t)(sign |
-                      (e < -13 ? m : ((e + 13) << 10) + m)); // a carry goes into the exponent
+    frexp(x, &e);                                                   // x = 0.5..1 * 2^e
+    const int scale = e < -13 ? 24 : 11 - e;                        // subnormals count in 2^-24
+    const int m = (int)nearbyint(ldexp(x, scale));                  // to even
+    return (uint16_t)(sign | (e < -13 ? m : ((e + 13) << 10) + m)); // a carry goes into the exponent
 }
 
 static inline uint64_t case_next(uint64_t *s) { // splitmix64

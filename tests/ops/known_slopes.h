@@ -20,8 +20,8 @@ typedef struct slope {
 static slope *slopes;
 
 __attribute__((constructor)) static void slopes_map(void) {
-    slopes = mmap(NULL, SLOPES * sizeof *slopes, PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    slopes =
+        mmap(NULL, SLOPES * sizeof *slopes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     assert(slopes != MAP_FAILED);
 }
 

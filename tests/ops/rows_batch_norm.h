@@ -13,8 +13,8 @@ static void ref_bn(const custom_case *c, double *const *in, double *const *out) 
     double *v = malloc((size_t)count(s) * sizeof *v);
     for (int64_t k = 0; k < ch; k++) {
         double mean = 0, var = 0;
-#define EACH(i, j)                                                                                 \
-    for (int64_t i = 0; i < n; i++)                                                                \
+#define EACH(i, j)                                                                                                     \
+    for (int64_t i = 0; i < n; i++)                                                                                    \
         for (int64_t j = 0; j < h * w; j++)
 #define AT(i, j) (((i)*ch + k) * h * w + (j))
         EACH(i, j) mean += in[0][AT(i, j)] / m;
@@ -28,15 +28,13 @@ static void ref_bn(const custom_case *c, double *const *in, double *const *out) 
             if (c->n_in > 5) y += in[5][AT(i, j)];
             v[AT(i, j)] = y;
             if (!pool) out[0][AT(i, j)] = relu && y < 0 ? 0 : y;
-            if (!pool && out[3] && c->n_in > 5 && y > 0)
-                out[3][(i * h * w + j) * ((ch + 7) / 8) + k / 8] += 1 << k % 8;
+            if (!pool && out[3] && c->n_in > 5 && y > 0) out[3][(i * h * w + j) * ((ch + 7) / 8) + k / 8] += 1 << k % 8;
         }
         for (int64_t i = 0; pool && i < n; i++)
             for (int64_t r = 0; r < h / 2; r++)
                 for (int64_t q = 0; q < w / 2; q++) {
                     double best = -INFINITY;
-                    for (int t = 0; t < 4; t++)
-                        best = fmax(best, v[AT(i, (2 * r + t / 2) * w + 2 * q + t % 2)]);
+                    for (int t = 0; t < 4; t++) best = fmax(best, v[AT(i, (2 * r + t / 2) * w + 2 * q + t % 2)]);
                     int64_t o = ((i * ch + k) * (h / 2) + r) * (w / 2) + q;
                     out[0][o] = relu && best < 0 ? 0 : best;
                 }
@@ -64,8 +62,8 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bn_mode mode
     static const char *const modes[] = {"", " inference", " frozen"};
     const bool training = mode == TRAINING;
     char name[96];
-    snprintf(name, sizeof name, "bn %ldx%ldx%ldx%ld%s%s%s%s", x.d[0], x.d[1], x.d[2], x.d[3],
-             relu ? " relu" : "", pool ? " pool" : "", residual ? " residual" : "", modes[mode]);
+    snprintf(name, sizeof name, "bn %ldx%ldx%ldx%ld%s%s%s%s", x.d[0], x.d[1], x.d[2], x.d[3], relu ? " relu" : "",
+             pool ? " pool" : "", residual ? " residual" : "", modes[mode]);
     dt_shape ch = S1(x.d[1]), y = x;
     if (pool) y.d[2] /= 2, y.d[3] /= 2;
     custom_case c = {.name = name,
@@ -161,12 +159,12 @@ TEST(test_bn_activation) {
 
 // Several pieces an image, an odd last row after them, and both ways of sharing work (bits compared).
 TEST(test_bn_big) {
-    custom_case c = bn_in_training((custom_case){
-        .name = "bn big",
-        .in_shape = {S4(2, 16, 129, 66), S1(16), S1(16), S1(16), S1(16)},
-        .out_shape = {S4(2, 16, 64, 33), S1(16), S1(16), S4(2, 16, 64, 33), S1(16), S1(16)},
-        .out_type = {[3] = DT_U8},
-        .fill = fill_bn});
+    custom_case c = bn_in_training(
+        (custom_case){.name = "bn big",
+                      .in_shape = {S4(2, 16, 129, 66), S1(16), S1(16), S1(16), S1(16)},
+                      .out_shape = {S4(2, 16, 64, 33), S1(16), S1(16), S4(2, 16, 64, 33), S1(16), S1(16)},
+                      .out_type = {[3] = DT_U8},
+                      .fill = fill_bn});
     c.attrs.batch_norm.relu = c.attrs.batch_norm.pool = 1;
     c.attrs.batch_norm.win = (dt_window)WINDOW(2, 2, 2, 2, 0, 0, 0, 0);
     c.grad_in = 7, c.save_in = 7, c.save_out = 14;
@@ -183,12 +181,12 @@ static bool fill_far(const custom_case *c, int i, double *x) {
 
 // A mean 4096 times the deviation: plain f32 sums of squares would lose all digits of the variance.
 TEST(test_bn_far_mean) {
-    custom_case c = bn_in_training(
-        (custom_case){.name = "bn far",
-                      .f32_only = true,
-                      .in_shape = {S4(2, 16, 40, 40), S1(16), S1(16), S1(16), S1(16)},
-                      .out_shape = {S4(2, 16, 40, 40), S1(16), S1(16), ABSENT, S1(16), S1(16)},
-                      .fill = fill_far});
+    custom_case c =
+        bn_in_training((custom_case){.name = "bn far",
+                                     .f32_only = true,
+                                     .in_shape = {S4(2, 16, 40, 40), S1(16), S1(16), S1(16), S1(16)},
+                                     .out_shape = {S4(2, 16, 40, 40), S1(16), S1(16), ABSENT, S1(16), S1(16)},
+                                     .fill = fill_far});
     custom_case_run(&c);
 }
 

@@ -58,12 +58,10 @@ static void ref_activation(const custom_case *c, double *const *in, double *cons
 #include "graph/activations.def"
 #undef ACTIVATION
     };
-    for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
-        out[0][i] = of[c->attrs.activation.kind](in[0][i]);
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) out[0][i] = of[c->attrs.activation.kind](in[0][i]);
 }
 static void ref_scale(const custom_case *c, double *const *in, double *const *out) {
-    for (int64_t i = 0; i < count(&c->in_shape[0]); i++)
-        out[0][i] = in[0][i] * (double)c->attrs.scale.alpha;
+    for (int64_t i = 0; i < count(&c->in_shape[0]); i++) out[0][i] = in[0][i] * (double)c->attrs.scale.alpha;
 }
 static void ref_add(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = count(&c->in_shape[0]), inner = count(&c->in_shape[1]);
@@ -72,8 +70,8 @@ static void ref_add(const custom_case *c, double *const *in, double *const *out)
 static void ref_dropout(const custom_case *c, double *const *in, double *const *out) {
     int64_t n = count(&c->in_shape[0]), per = n / c->in_shape[0].d[0];
     for (int64_t i = 0; i < n; i++) {
-        dt_rng r = {custom_case_step.seed, custom_case_step.slot + (uint32_t)(i / per),
-                    custom_case_step.step, dt_hash32(c->name)};
+        dt_rng r = {custom_case_step.seed, custom_case_step.slot + (uint32_t)(i / per), custom_case_step.step,
+                    dt_hash32(c->name)};
         const uint32_t element = c->attrs.dropout.whole ? 0 : (uint32_t)(i % per);
         bool keep = dt_rng_uniform(&r, element) >= c->attrs.dropout.p;
         out[0][i] = keep ? in[0][i] / (1 - (double)c->attrs.dropout.p) : 0;
@@ -93,8 +91,7 @@ static void run_unary(custom_case c) {
 // Away from their kinks: multiples of 1/4 plus 1/8.
 static bool fill_between(const custom_case *c, int i, double *x) {
     uint64_t seed = 7;
-    for (int64_t e = 0; e < count(&c->in_shape[i]); e++)
-        x[e] = -8.875 + 0.25 * (double)(case_next(&seed) % 72);
+    for (int64_t e = 0; e < count(&c->in_shape[i]); e++) x[e] = -8.875 + 0.25 * (double)(case_next(&seed) % 72);
     return true;
 }
 TEST(test_activation) {
@@ -152,8 +149,7 @@ TEST(test_mul) {
     custom_case_run(&c);
 }
 TEST(test_scale) {
-    run_unary((custom_case){
-        .name = "scale", .op = DT_OP_scale, .attrs = {.scale = {0.37f}}, .reference = ref_scale});
+    run_unary((custom_case){.name = "scale", .op = DT_OP_scale, .attrs = {.scale = {0.37f}}, .reference = ref_scale});
 }
 TEST(test_drop_path) {
     run_unary((custom_case){.name = "drop.3",
@@ -198,11 +194,8 @@ TEST(test_add_branch) {
 }
 #endif
 TEST(test_dropout) {
-    run_unary((custom_case){.name = "drop.1",
-                            .op = DT_OP_dropout,
-                            .attrs = {.dropout = {0.3f}},
-                            .grad_in = 1,
-                            .reference = ref_dropout});
+    run_unary((custom_case){
+        .name = "drop.1", .op = DT_OP_dropout, .attrs = {.dropout = {0.3f}}, .grad_in = 1, .reference = ref_dropout});
     // odd samples that cross the ranges of two threads
     custom_case c = one_to_one((custom_case){.name = "drop.2",
                                              .op = DT_OP_dropout,

@@ -20,8 +20,8 @@ static void ref_normalize(const custom_case *c, double *const *in, double *const
 
 // What the loader did to a batch before it was the network's: in place, bytes in whole numbers, floats in
 // single precision. Row j of the plan: see fill_mix.
-static double mixed_value(const custom_case *c, const double *x, const dt_mix_row *m, int64_t j,
-                          int64_t pixel, int64_t k) {
+static double mixed_value(const custom_case *c, const double *x, const dt_mix_row *m, int64_t j, int64_t pixel,
+                          int64_t k) {
     const dt_shape *s = &c->in_shape[0];
     int64_t w = s->d[2], ch = s->d[3], next = j + 1 < s->d[0] ? j + 1 : 0;
     int64_t sample = s->d[1] * w * ch, at = pixel * ch + k, row = pixel / w, col = pixel % w;
@@ -29,9 +29,7 @@ static double mixed_value(const custom_case *c, const double *x, const dt_mix_ro
     if (row >= m->y0 && row < m->y1 && col >= m->x0 && col < m->x1) return b;
     if (m->own == 65536) return a;
     if (c->in_type[0] == DT_U8)
-        return (double)(((uint32_t)a * (uint32_t)m->own + (uint32_t)b * (65536 - (uint32_t)m->own) +
-                         32768) >>
-                        16);
+        return (double)(((uint32_t)a * (uint32_t)m->own + (uint32_t)b * (65536 - (uint32_t)m->own) + 32768) >> 16);
     volatile float own = (float)m->own / 65536, mine = (float)a * own,
                    other = (float)b * (1 - own); // each rounded
     return (double)(mine + other);
@@ -47,8 +45,7 @@ static void ref_normalize_mixed(const custom_case *c, double *const *in, double 
     for (int64_t n = 0; n < s->d[0]; n++) {
         dt_mix_row m = plan_row(in[1], n);
         for (int64_t p = 0; p < plane; p++)
-            for (int64_t k = 0; k < ch; k++)
-                x[(n * plane + p) * ch + k] = mixed_value(c, in[0], &m, n, p, k);
+            for (int64_t k = 0; k < ch; k++) x[(n * plane + p) * ch + k] = mixed_value(c, in[0], &m, n, p, k);
     }
     ref_normalize(c, mixed, out);
     free(x);
@@ -57,9 +54,8 @@ static void ref_normalize_mixed(const custom_case *c, double *const *in, double 
 // the last one takes the first.
 static bool fill_mix(const custom_case *c, int i, double *x) {
     const int32_t h = (int32_t)c->in_shape[0].d[1], w = (int32_t)c->in_shape[0].d[2];
-    const dt_mix_row rows[] = {
-        {65536, 0, 0, 0, 0}, {40001, 0, 0, 0, 0}, {65536, h / 4, h, 3, w - 2}, {123, 1, 2, 0, w},
-        {0, 0, 0, 0, 0},     {65536, 0, h, 0, w}, {32768, 5, 5, 2, 9}};
+    const dt_mix_row rows[] = {{65536, 0, 0, 0, 0}, {40001, 0, 0, 0, 0}, {65536, h / 4, h, 3, w - 2}, {123, 1, 2, 0, w},
+                               {0, 0, 0, 0, 0},     {65536, 0, h, 0, w}, {32768, 5, 5, 2, 9}};
     for (int64_t j = 0; i == 1 && j < c->in_shape[1].d[0]; j++) {
         const dt_mix_row *m = &rows[j % 7];
         const int32_t v[] = {m->own, m->y0, m->y1, m->x0, m->x1};

@@ -25,8 +25,7 @@ static void columns_of(const double *x, int64_t n, double unit, double m[3][3]) 
     for (int i = 0; i < 3; i++) m[0][i] = x[i] / sqrt(n1), dot += m[0][i] * x[3 + i];
     for (int i = 0; i < 3; i++) m[1][i] = x[3 + i] - dot * m[0][i], n2 += m[1][i] * m[1][i];
     for (int i = 0; i < 3; i++) m[1][i] /= sqrt(n2);
-    for (int i = 0; i < 3; i++)
-        m[2][i] = m[0][(i + 1) % 3] * m[1][(i + 2) % 3] - m[0][(i + 2) % 3] * m[1][(i + 1) % 3];
+    for (int i = 0; i < 3; i++) m[2][i] = m[0][(i + 1) % 3] * m[1][(i + 2) % 3] - m[0][(i + 2) % 3] * m[1][(i + 1) % 3];
 }
 static double angle_of(const double *x, const double *t, int64_t n, double unit) {
     double p[3][3], q[3][3], trace = 0;
@@ -53,8 +52,7 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
             case DT_LOSS_focal:
                 loss -= ((1 - s) * t + s / (double)k) * (x[j] - log(z)) *
                         (weights && c->attrs.loss.id == DT_LOSS_cross_entropy ? weights[j] : 1) /
-                        (weights && hard && !c->attrs.loss.by_sample &&
-                                 c->attrs.loss.id == DT_LOSS_cross_entropy
+                        (weights && hard && !c->attrs.loss.by_sample && c->attrs.loss.id == DT_LOSS_cross_entropy
                              ? weights[(int64_t)in[1][i]]
                              : 1);
                 break;
@@ -85,31 +83,27 @@ static void ref_loss(const custom_case *c, double *const *in, double *const *out
         }
         if (c->attrs.loss.id == DT_LOSS_geodesic) loss = angle_of(x, in[1] + i * k, k, param);
         if (c->attrs.loss.id == DT_LOSS_focal) loss *= pow(1 - exp(-loss), param);
-        if (c->attrs.loss.by_sample && c->attrs.loss.id == DT_LOSS_focal)
-            loss *= weights[(int64_t)in[1][i]];
+        if (c->attrs.loss.by_sample && c->attrs.loss.id == DT_LOSS_focal) loss *= weights[(int64_t)in[1][i]];
         out[0][0] += (double)c->attrs.loss.share * w * loss;
         out[1][0] += w;
     }
 }
 static bool fill_loss(const custom_case *c, int i, double *x) {
     if (i == 1 && c->in_type[1] == DT_I32) {
-        for (int64_t n = 0; n < c->in_shape[1].d[0]; n++)
-            x[n] = (double)(n * 11 % c->in_shape[0].d[1]);
+        for (int64_t n = 0; n < c->in_shape[1].d[0]; n++) x[n] = (double)(n * 11 % c->in_shape[0].d[1]);
         return true;
     }
-    for (int64_t n = 0; i == 2 && n < c->in_shape[2].d[0]; n++)
-        x[n] = n % 3 == 1 ? 0 : 0.5 + (double)n;
+    for (int64_t n = 0; i == 2 && n < c->in_shape[2].d[0]; n++) x[n] = n % 3 == 1 ? 0 : 0.5 + (double)n;
     for (int64_t n = 0; i == 3 && n < c->in_shape[3].d[0]; n++) x[n] = 0.25 + (double)(n % 4);
     return i >= 2;
 }
-static void run_loss_weighing(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param,
-                              bool weights, bool by_sample) {
+static void run_loss_weighing(dt_loss_id id, dt_shape x, bool hard, float smoothing, float param, bool weights,
+                              bool by_sample) {
     custom_case c = {.name = dt_losses[id].id,
                      .op = DT_OP_loss,
                      .n_in = 4,
                      .n_out = 2,
-                     .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0]),
-                                  weights ? S1(x.d[1]) : (dt_shape){.n = -1}},
+                     .in_shape = {x, hard ? S1(x.d[0]) : x, S1(x.d[0]), weights ? S1(x.d[1]) : (dt_shape){.n = -1}},
                      .out_shape = {S0(), S0()},
                      .in_type = {DT_F32, hard ? DT_I32 : DT_F32},
                      .stat_out = 3,
@@ -198,8 +192,7 @@ static void ref_arc_margin(const custom_case *c, double *const *in, double *cons
     }
 }
 static bool fill_arc(const custom_case *c, int i, double *x) {
-    for (int64_t n = 0; i == 1 && n < c->in_shape[1].d[0]; n++)
-        x[n] = (double)(n * 5 % c->in_shape[0].d[1]);
+    for (int64_t n = 0; i == 1 && n < c->in_shape[1].d[0]; n++) x[n] = (double)(n * 5 % c->in_shape[0].d[1]);
     if (i == 0) x[0] = -0.99 * (double)c->attrs.arc_margin.scale; // beyond pi
     for (int64_t n = 1; i == 0 && n < count(&c->in_shape[0]); n++)
         x[n] = (double)c->attrs.arc_margin.scale * cos(0.3 + 0.37 * (double)(n % 7));
@@ -245,14 +238,12 @@ static void ref_triplet(const custom_case *c, double *const *in, double *const *
             if (d > far || !c->attrs.triplet.semihard) near = fmin(near, d);
         }
         if (far < 0 || isinf(near)) continue;
-        out[0][0] += in[2][i] * (double)c->attrs.triplet.share *
-                     fmax(0, (double)c->attrs.triplet.margin + far - near);
+        out[0][0] += in[2][i] * (double)c->attrs.triplet.share * fmax(0, (double)c->attrs.triplet.margin + far - near);
     }
 }
 static bool fill_triplet(const custom_case *c, int i, double *x) {
     for (int64_t n = 0; i == 1 && n < c->in_shape[1].d[0]; n++) x[n] = (double)(n / 4 % 3);
-    for (int64_t n = 0; i == 2 && n < c->in_shape[2].d[0]; n++)
-        x[n] = n == 2 ? 0 : 1 + 0.5 * (n % 3);
+    for (int64_t n = 0; i == 2 && n < c->in_shape[2].d[0]; n++) x[n] = n == 2 ? 0 : 1 + 0.5 * (n % 3);
     return i > 0;
 }
 TEST(test_triplet) {

@@ -95,8 +95,7 @@ static void ref_resize(const custom_case *c, double *const *in, double *const *o
         const int at[2] = {(int)(i / y->d[3] % y->d[2]), (int)(i % y->d[3])};
         dt_taps t[2];
         for (int d = 0; d < 2; d++)
-            t[d] = dt_resize_taps((int)c->attrs.resize.mode, c->attrs.resize.step[d], at[d],
-                                  (int)x->d[2 + d]);
+            t[d] = dt_resize_taps((int)c->attrs.resize.mode, c->attrs.resize.step[d], at[d], (int)x->d[2 + d]);
         out[0][i] = 0;
         for (int k = 0; k < 4; k++)
             out[0][i] += (double)t[0].weight[k / 2] * (double)t[1].weight[k % 2] *
@@ -107,24 +106,21 @@ TEST(test_resize) {
     const struct {
         dt_resize_mode mode;
         int64_t from[2], to[2];
-    } rows[] = {
-        {DT_RESIZE_NEAREST, {5, 7}, {10, 14}},        {DT_RESIZE_NEAREST, {9, 7}, {4, 5}},
-        {DT_RESIZE_NEAREST_EXACT, {5, 7}, {3, 40}},   {DT_RESIZE_BILINEAR, {5, 7}, {10, 9}},
-        {DT_RESIZE_BILINEAR, {12, 1}, {3, 6}},        {DT_RESIZE_BILINEAR_CORNERS, {5, 7}, {9, 3}},
-        {DT_RESIZE_BILINEAR_CORNERS, {5, 7}, {1, 30}}};
+    } rows[] = {{DT_RESIZE_NEAREST, {5, 7}, {10, 14}},        {DT_RESIZE_NEAREST, {9, 7}, {4, 5}},
+                {DT_RESIZE_NEAREST_EXACT, {5, 7}, {3, 40}},   {DT_RESIZE_BILINEAR, {5, 7}, {10, 9}},
+                {DT_RESIZE_BILINEAR, {12, 1}, {3, 6}},        {DT_RESIZE_BILINEAR_CORNERS, {5, 7}, {9, 3}},
+                {DT_RESIZE_BILINEAR_CORNERS, {5, 7}, {1, 30}}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const int64_t *from = rows[i].from, *to = rows[i].to;
-        custom_case c =
-            one_to_one((custom_case){.name = "resize",
-                                     .op = DT_OP_resize,
-                                     .in_shape = {S4(2, 20, from[0], from[1])},
-                                     .out_shape = {S4(2, 20, to[0], to[1])},
-                                     .attrs = {.resize = {rows[i].mode, {to[0], to[1]}, {0}}},
-                                     .grad_in = 1,
-                                     .reference = ref_resize});
+        custom_case c = one_to_one((custom_case){.name = "resize",
+                                                 .op = DT_OP_resize,
+                                                 .in_shape = {S4(2, 20, from[0], from[1])},
+                                                 .out_shape = {S4(2, 20, to[0], to[1])},
+                                                 .attrs = {.resize = {rows[i].mode, {to[0], to[1]}, {0}}},
+                                                 .grad_in = 1,
+                                                 .reference = ref_resize});
         for (int d = 0; d < 2; d++)
-            c.attrs.resize.step[d] = rows[i].mode != DT_RESIZE_BILINEAR_CORNERS
-                                         ? (float)from[d] / (float)to[d]
+            c.attrs.resize.step[d] = rows[i].mode != DT_RESIZE_BILINEAR_CORNERS ? (float)from[d] / (float)to[d]
                                      : to[d] > 1 ? (float)(from[d] - 1) / (float)(to[d] - 1)
                                                  : 0;
         custom_case_run(&c);

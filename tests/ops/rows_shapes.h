@@ -9,8 +9,7 @@ static void ref_transpose(const custom_case *c, double *const *in, double *const
     const dt_shape *x = &c->in_shape[0], *y = &c->out_shape[0];
     for (int64_t i = 0; i < count(y); i++) {
         int64_t at[DT_MAX_DIMS], rest = i, from = 0;
-        for (int d = y->n - 1; d >= 0; d--)
-            at[c->attrs.transpose.perm[d]] = rest % y->d[d], rest /= y->d[d];
+        for (int d = y->n - 1; d >= 0; d--) at[c->attrs.transpose.perm[d]] = rest % y->d[d], rest /= y->d[d];
         for (int d = 0; d < x->n; d++) from = from * x->d[d] + at[d];
         out[0][i] = in[0][from];
     }
@@ -91,8 +90,7 @@ TEST(test_concat_slice) {
                      .compare_out = 1,
                      .reference = ref_concat};
     c.attrs.concat.axis = 1;
-    c.in_shape[0] = S4(2, 16, 3, 5), c.in_shape[1] = S4(2, 32, 3, 5),
-    c.in_shape[2] = S4(2, 16, 3, 5);
+    c.in_shape[0] = S4(2, 16, 3, 5), c.in_shape[1] = S4(2, 32, 3, 5), c.in_shape[2] = S4(2, 16, 3, 5);
     c.out_shape[0] = S4(2, 64, 3, 5);
     custom_case_run(&c);
     c.in_shape[1] = S4(2, 7, 3, 5), c.out_shape[0] = S4(2, 39, 3, 5);

@@ -104,8 +104,7 @@ static void rig_fini(rig *r) {
 static const float *find(const rig *r, const char *name, bool buffer) {
     const int i = dt_params_find(r->params, name, buffer);
     assert_true(i >= 0);
-    return buffer ? r->params->buffer + r->params->buffers[i].offset
-                  : r->params->master + r->params->entries[i].offset;
+    return buffer ? r->params->buffer + r->params->buffers[i].offset : r->params->master + r->params->entries[i].offset;
 }
 
 // ---- in integers -----------------------------------------------------------------------------------
@@ -155,8 +154,7 @@ static int rounded(float x, float by, bool negative) {
 }
 
 // y (N,out,h,w) = layer of stored x (N,in,h,w), real; padding keeps the size.
-static void compute(const rig *r, const layer *l, const int *x, float x_scale, bool negative, int h,
-                    int w, double *y) {
+static void compute(const rig *r, const layer *l, const int *x, float x_scale, bool negative, int h, int w, double *y) {
     char name[32];
     folded f;
     fold(r, l, &f);
@@ -177,8 +175,7 @@ static void compute(const rig *r, const layer *l, const int *x, float x_scale, b
                         sum += (int64_t)x[((n * l->in + from) * h + i) * w + j] *
                                rounded(weight[(o * in + c) * k * k + t], f.gain[o] / scale, true);
                     }
-                y[(n * l->out + o) * h * w + p] =
-                    (double)sum * (double)x_scale * (double)scale + (double)f.bias[o];
+                y[(n * l->out + o) * h * w + p] = (double)sum * (double)x_scale * (double)scale + (double)f.bias[o];
             }
 }
 
@@ -203,8 +200,7 @@ static void make_scales(const rig *r, dt_int8 *q, const char *kept) {
 }
 
 static void store(const double *x, int n, int value, int *out) {
-    for (int i = 0; i < n; i++)
-        out[i] = rounded((float)x[i], 1 / values[value].scale, values[value].negative);
+    for (int i = 0; i < n; i++) out[i] = rounded((float)x[i], 1 / values[value].scale, values[value].negative);
 }
 
 TEST(test_one_convolution) {
@@ -226,8 +222,7 @@ TEST(test_one_convolution) {
         const double w = fmax(want[i], 0);
         // s8 x s8 without VNNI: the library halves the weights itself
         const double tolerance = dt_dnnl_isa_vnni() ? 1e-5 : 0.02;
-        if (fabs((double)y[i] - w) > tolerance)
-            fail_msg("element %d: %g, not %g", i, (double)y[i], w);
+        if (fabs((double)y[i] - w) > tolerance) fail_msg("element %d: %g, not %g", i, (double)y[i], w);
     }
     rig_fini(&plain);
     rig_fini(&r);
@@ -248,8 +243,7 @@ static void compute_all(const rig *r, double *logits) {
         double most = 0;
         for (int t = 0; t < 9; t++) {
             const int h = top + t / 3, w = left + t % 3;
-            if (h >= 0 && h < H && w >= 0 && w < W)
-                most = fmax(most, y[i / POOL_W / POOL_H * H * W + h * W + w]);
+            if (h >= 0 && h < H && w >= 0 && w < W) most = fmax(most, y[i / POOL_W / POOL_H * H * W + h * W + w]);
         }
         store(&most, 1, B, &pooled[i]);
     }
@@ -285,8 +279,7 @@ TEST(test_network) {
     make_scales(&plain, &q, NULL);
     rig_init(&r, true, &q);
     int n_quantize = 0;
-    for (int i = 0; i < r.g->n_nodes; i++)
-        n_quantize += !r.g->nodes[i].dead && r.g->nodes[i].op == DT_OP_quantize;
+    for (int i = 0; i < r.g->n_nodes; i++) n_quantize += !r.g->nodes[i].dead && r.g->nodes[i].op == DT_OP_quantize;
     assert_int_equal(n_quantize, 2); // x and what the global pool gives: the rest stays in 8 bits
     rig_run(&r, y, N * CLASSES);
     compute_all(&r, want);

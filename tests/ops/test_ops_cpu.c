@@ -27,10 +27,8 @@ static void init_flat(float *p, float *m, float *v, float *g) {
 // What an update writes is judged, wherever it lies: a weight, a moment, the last element of a vector or of a rest; not
 // what is frozen.
 TEST(test_update_not_finite) {
-    static const float HUGE[] = {
-        3e38f, 1e25f}; // the step overflows a weight; its square the second moment
-    const dt_segment segments[] = {
-        {0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
+    static const float HUGE[] = {3e38f, 1e25f}; // the step overflows a weight; its square the second moment
+    const dt_segment segments[] = {{0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
     for (int kind = 0; kind < DT_N_OPTIMIZERS; kind++)
         for (int i = -1; i < FLAT; i++) {
             float p[FLAT], m[FLAT], v[FLAT], g[FLAT], ratios[3] = {1, 1, 1};
@@ -59,8 +57,7 @@ TEST(test_update_not_finite) {
 
 // t = 3 of torch.optim.AdamW and SGD, written out in double; segment 2 is frozen, 0 does not decay.
 TEST(test_optimizers) {
-    const dt_segment segments[] = {
-        {0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
+    const dt_segment segments[] = {{0, 40, 1, 0, false}, {48, 37, 0.5f, 0.1f, false}, {85, 46, 1, 0.1f, true}};
     for (int kind = 0; kind < 4; kind++) {
         float p[FLAT], m[FLAT], v[FLAT], g[FLAT], p0[FLAT], m0[FLAT], v0[FLAT];
         init_flat(p, m, v, g);
@@ -176,8 +173,7 @@ TEST(test_lamb) {
                             LAMB_N * sizeof(float)); // who adds a chunk up never matters
         for (int i = 0; i < LAMB_N; i++)
             if (fabs(want[k][i] - (double)x[k][i]) >= 2e-6)
-                fail_msg("flat buffer %d, element %d: %.9g, not %.9g", k, i, (double)x[k][i],
-                         want[k][i]);
+                fail_msg("flat buffer %d, element %d: %.9g, not %.9g", k, i, (double)x[k][i], want[k][i]);
     }
     for (int k = 0; k < 4; k++) free(x[k]), free(y[k]);
     for (int k = 0; k < 3; k++) free(want[k]);
@@ -194,8 +190,7 @@ TEST(test_sums) {
     dt_cpu_flat_sum_squares(NULL, x, N, got, 0, 2);
     for (int c = 0; c < 2; c++) assert_true(fabs(got[c] / want[c] - 1) < 1e-12);
     dt_cpu_flat_add(NULL, y, x, 5, N - 3);
-    for (int i = 0; i < N; i++)
-        assert_true(y[i] == (i >= 5 && i < N - 3 ? (float)i + x[i] : (float)i));
+    for (int i = 0; i < N; i++) assert_true(y[i] == (i >= 5 && i < N - 3 ? (float)i + x[i] : (float)i));
     x[DT_CHUNK + 7] = NAN;
     dt_cpu_flat_sum_squares(NULL, x, N, got, 0, 2);
     assert_true(!isnan(got[0]) && isnan(got[1]));
@@ -343,14 +338,13 @@ static double value(const void *p, int type, int i) {
     return (double)f;
 }
 
-static void expect_near(const void *got, int type, const double *want, int n, const char *what,
-                        int kind, double most) {
+static void expect_near(const void *got, int type, const double *want, int n, const char *what, int kind, double most) {
     for (int i = 0; i < n; i++) most = fmax(most, fabs(want[i]));
     const double limit = (type == DT_ROW_BF16 ? 0.01 : 1e-3) * most;
     for (int i = 0; i < n; i++)
         if (!(fabs(value(got, type, i) - want[i]) <= limit))
-            fail_msg("%s, values %d, row of %d, element %d: %g, not %g", what, kind, n, i,
-                     value(got, type, i), want[i]);
+            fail_msg("%s, values %d, row of %d, element %d: %g, not %g", what, kind, n, i, value(got, type, i),
+                     want[i]);
 }
 
 // p = softmax(s), log of the sum, and ds = p (dp - sum(p dp)), in double.
@@ -392,8 +386,7 @@ static void check_softmax(int type, int kind, int n) {
 static void check_norm(int type, int kind, int n) {
     const dt_simd_rows *rows = dt_simd_get()->rows;
     uint32_t x[LONGEST_ROW], y[LONGEST_ROW], dy[LONGEST_ROW];
-    float scale[LONGEST_ROW], shift[LONGEST_ROW], dscale[LONGEST_ROW] = {0},
-                                                  dshift[LONGEST_ROW] = {0};
+    float scale[LONGEST_ROW], shift[LONGEST_ROW], dscale[LONGEST_ROW] = {0}, dshift[LONGEST_ROW] = {0};
     for (int i = 0; i < n; i++) {
         store(x, type, i, (double)extreme(kind, i, n));
         store(dy, type, i, cos(2 * i));
@@ -420,12 +413,10 @@ static void check_norm(int type, int kind, int n) {
         g[i] = value(dy, type, i) * (double)scale[i];
         c1 += g[i] / n, c2 += g[i] * xhat / n;
     }
-    if (kind != 6)
-        expect_near(y, type, want, n, "layer norm", kind, 1e-30); // there the mean is off by an ulp
+    if (kind != 6) expect_near(y, type, want, n, "layer norm", kind, 1e-30); // there the mean is off by an ulp
     r.mean = (float)mean, r.rstd = (float)rstd;
     rows->norm_bwd[type](&r);
-    for (int i = 0; i < n; i++)
-        want[i] = (g[i] - c1 - (value(x, type, i) - mean) * rstd * c2) * rstd;
+    for (int i = 0; i < n; i++) want[i] = (g[i] - c1 - (value(x, type, i) - mean) * rstd * c2) * rstd;
     expect_near(y, type, want, n, "its gradient", kind, rstd); // of terms that cancel
 }
 

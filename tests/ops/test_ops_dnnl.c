@@ -28,14 +28,11 @@ static dt_value build_conv(dt_graph *g, dt_dtype t, const void *arg) {
     const conv_arg *a = arg;
     const dt_value x = dt_input(g, "x", t, dt_shape4(a->n, a->c, a->h, a->w));
     const dt_value y = dt_conv2d(
-        g, "conv", x,
-        &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .bias = a->bias, .window = &a->win});
+        g, "conv", x, &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .bias = a->bias, .window = &a->win});
     if (y == DT_NONE) return y;
     const dt_init one = {DT_INIT_CONSTANT, 1};
-    const dt_value scale =
-        a->fold ? dt_param(g, "bn.weight", dt_shape1(a->out), one, false) : DT_NONE;
-    const dt_value shift =
-        a->fold ? dt_param(g, "bn.bias", dt_shape1(a->out), one, false) : DT_NONE;
+    const dt_value scale = a->fold ? dt_param(g, "bn.weight", dt_shape1(a->out), one, false) : DT_NONE;
+    const dt_value shift = a->fold ? dt_param(g, "bn.bias", dt_shape1(a->out), one, false) : DT_NONE;
     const dt_value mean = a->fold ? add_buffer(g, "bn.mean", a->out) : DT_NONE;
     const dt_value var = a->fold ? add_buffer(g, "bn.var", a->out) : DT_NONE;
     if (a->residual) {
@@ -90,8 +87,7 @@ static void ref_conv(const op_data *d) {
                 double v = conv_at(d, n, k, p / y->d[3], p % y->d[3]);
                 if (op_in(d, 2)) v += op_in(d, 2)[k];
                 if (a->conv2d.fold_bn) {
-                    const double inv =
-                        1 / sqrt(d->data[a->conv2d.bn_var][k] + (double)a->conv2d.bn_eps);
+                    const double inv = 1 / sqrt(d->data[a->conv2d.bn_var][k] + (double)a->conv2d.bn_eps);
                     v = (v - d->data[a->conv2d.bn_mean][k]) * inv * d->data[a->conv2d.bn_scale][k] +
                         d->data[a->conv2d.bn_shift][k];
                 }
@@ -102,13 +98,9 @@ static void ref_conv(const op_data *d) {
     }
 }
 
-#define WIN(k, s, d, p0, p1)                                                                       \
-    {                                                                                              \
-        .kernel = {k, k}, .stride = {s, s}, .dilation = {d, d}, .pad_begin = {p0, p0},             \
-        .pad_end = {                                                                               \
-            p1,                                                                                    \
-            p1                                                                                     \
-        }                                                                                          \
+#define WIN(k, s, d, p0, p1)                                                                                           \
+    {                                                                                                                  \
+        .kernel = {k, k}, .stride = {s, s}, .dilation = {d, d}, .pad_begin = {p0, p0}, .pad_end = { p1, p1 }           \
     }
 static void check_conv(const char *name, conv_arg a) {
     const op_row row = {.name = name,
@@ -126,9 +118,8 @@ static void check_conv(const char *name, conv_arg a) {
 static dt_value build_transposed(dt_graph *g, dt_dtype t, const void *arg) {
     const conv_arg *a = arg;
     const dt_value x = dt_input(g, "x", t, dt_shape4(a->n, a->c, a->h, a->w));
-    return dt_conv_transpose(
-        g, "conv", x, &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .window = &a->win},
-        (const int[]){0, a->win.stride[1] - 1});
+    return dt_conv_transpose(g, "conv", x, &(dt_conv2d_opts){.out = a->out, .groups = a->groups, .window = &a->win},
+                             (const int[]){0, a->win.stride[1] - 1});
 }
 // Each pixel of x adds its window to y.
 static void ref_transposed(const op_data *d) {
@@ -171,8 +162,7 @@ TEST(test_conv) {
     check_conv("7x7 stride 2, C=3", (conv_arg){1, 3, 21, 20, 32, 1, WIN(7, 2, 1, 3, 3)});
     check_conv("3x3, 32 to 64", (conv_arg){2, 32, 7, 9, 64, 1, WIN(3, 1, 1, 1, 1), true});
     check_conv("1x1 stride 2, 32 to 16", (conv_arg){2, 32, 7, 7, 16, 1, WIN(1, 2, 1, 0, 0)});
-    check_conv("16x16 stride 16 patches",
-               (conv_arg){1, 3, 32, 48, 32, 1, WIN(16, 16, 1, 0, 0), true});
+    check_conv("16x16 stride 16 patches", (conv_arg){1, 3, 32, 48, 32, 1, WIN(16, 16, 1, 0, 0), true});
 }
 
 // A bias alone is trained, with and without what lies in front.
@@ -195,23 +185,13 @@ TEST(test_conv_residual) {
     a.fold = a.bias = false;
     a.act = DT_ACTIVATION_none;
     check_conv("residual", a);
-    check_conv("residual, 1x1",
-               (conv_arg){2, 40, 6, 5, 24, 1, WIN(1, 1, 1, 0, 0), .residual = true});
+    check_conv("residual, 1x1", (conv_arg){2, 40, 6, 5, 24, 1, WIN(1, 1, 1, 0, 0), .residual = true});
     a = (conv_arg){3, 32, 4, 4, 16, 1, WIN(1, 1, 1, 0, 0), true, true, DT_ACTIVATION_none, true};
     check_conv("residual, 1x1, folded", a);
     a.bias = false;
     check_conv("residual, 1x1, folded, no bias", a);
-    a = (conv_arg){2,
-                   32,
-                   9,
-                   11,
-                   48,
-                   1,
-                   WIN(3, 1, 1, 1, 1),
-                   true,
-                   .act = DT_ACTIVATION_relu,
-                   .residual = true,
-                   .winograd = true};
+    a = (conv_arg){
+        2, 32, 9, 11, 48, 1, WIN(3, 1, 1, 1, 1), true, .act = DT_ACTIVATION_relu, .residual = true, .winograd = true};
     check_conv("residual, Winograd", a);
 }
 #endif
@@ -238,15 +218,13 @@ TEST(test_conv_depthwise) {
         for (int stride = 1; stride <= 2; stride++)
             for (int i = 0; i < 3; i++) {
                 char name[64];
-                snprintf(name, sizeof name, "depthwise %d, stride %d, %dx%d", kernels[k], stride,
-                         sizes[i][0], sizes[i][1]);
+                snprintf(name, sizeof name, "depthwise %d, stride %d, %dx%d", kernels[k], stride, sizes[i][0],
+                         sizes[i][1]);
                 check_conv(name,
                            (conv_arg){2, 20, sizes[i][0], sizes[i][1], 20, 20,
-                                      WIN(kernels[k], stride, 1, kernels[k] / 2, kernels[k] / 2),
-                                      .bias = i == 1});
+                                      WIN(kernels[k], stride, 1, kernels[k] / 2, kernels[k] / 2), .bias = i == 1});
             }
-    check_conv("depthwise, asymmetric padding",
-               (conv_arg){2, 16, 8, 17, 16, 16, WIN(3, 2, 1, 0, 1), true});
+    check_conv("depthwise, asymmetric padding", (conv_arg){2, 16, 8, 17, 16, 16, WIN(3, 2, 1, 0, 1), true});
     check_conv("depthwise 5, no padding", (conv_arg){1, 16, 8, 19, 16, 16, WIN(5, 1, 1, 0, 0)});
     check_conv("depthwise 5, wide padding", (conv_arg){1, 16, 5, 6, 16, 16, WIN(5, 2, 1, 4, 4)});
     conv_arg a = {2, 24, 9, 17, 24, 24, WIN(5, 1, 1, 2, 2)};
@@ -268,9 +246,8 @@ TEST(test_conv_depthwise_fused) {
     check_conv("depthwise, bn folded", a);
     a.residual = true;
     check_conv("depthwise, bn folded, residual", a);
-    check_conv(
-        "depthwise 5, stride 2, bn folded",
-        (conv_arg){2, 20, 9, 16, 20, 20, WIN(5, 2, 1, 2, 2), true, true, DT_ACTIVATION_relu});
+    check_conv("depthwise 5, stride 2, bn folded",
+               (conv_arg){2, 20, 9, 16, 20, 20, WIN(5, 2, 1, 2, 2), true, true, DT_ACTIVATION_relu});
 }
 
 // All three directions on so many threads, to `out`: y, dx, dw, db.
@@ -311,24 +288,20 @@ TEST(test_conv_depthwise_threads) {
 // Whatever is faster.
 #ifndef DT_ROWS_CUDA
 TEST(test_conv_winograd) {
-    check_conv("Winograd, 32 to 48",
-               (conv_arg){2, 32, 9, 11, 48, 1, WIN(3, 1, 1, 1, 1), .winograd = true});
+    check_conv("Winograd, 32 to 48", (conv_arg){2, 32, 9, 11, 48, 1, WIN(3, 1, 1, 1, 1), .winograd = true});
     check_conv("Winograd, C=20 to 24, bias",
                (conv_arg){2, 20, 6, 5, 24, 1, WIN(3, 1, 1, 1, 1), true, .winograd = true});
-    check_conv("Winograd, no padding",
-               (conv_arg){1, 16, 14, 9, 16, 1, WIN(3, 1, 1, 0, 0), .winograd = true});
-    check_conv("Winograd, relu", (conv_arg){1, 24, 9, 5, 20, 1, WIN(3, 1, 1, 1, 1), true, false,
-                                            DT_ACTIVATION_relu, true});
-    check_conv("Winograd, bn folded", (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true,
-                                                 DT_ACTIVATION_none, true});
+    check_conv("Winograd, no padding", (conv_arg){1, 16, 14, 9, 16, 1, WIN(3, 1, 1, 0, 0), .winograd = true});
+    check_conv("Winograd, relu",
+               (conv_arg){1, 24, 9, 5, 20, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu, true});
+    check_conv("Winograd, bn folded",
+               (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACTIVATION_none, true});
 }
 #endif
 
 TEST(test_conv_fused) {
-    check_conv("relu",
-               (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu});
-    check_conv("bn folded",
-               (conv_arg){2, 3, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), false, true, DT_ACTIVATION_relu});
+    check_conv("relu", (conv_arg){2, 16, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), true, false, DT_ACTIVATION_relu});
+    check_conv("bn folded", (conv_arg){2, 3, 6, 7, 32, 1, WIN(3, 1, 1, 1, 1), false, true, DT_ACTIVATION_relu});
     check_conv("bn folded into a bias",
                (conv_arg){1, 20, 6, 7, 24, 1, WIN(3, 1, 1, 1, 1), true, true, DT_ACTIVATION_none});
 }
@@ -355,12 +328,10 @@ static void ref_linear(const op_data *d) {
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t o = 0; o < w->d[0]; o++) {
             double v = op_in(d, 2) ? op_in(d, 2)[o] : 0;
-            for (int64_t k = 0; k < w->d[1]; k++)
-                v += op_in(d, 0)[i * w->d[1] + k] * op_in(d, 1)[o * w->d[1] + k];
+            for (int64_t k = 0; k < w->d[1]; k++) v += op_in(d, 0)[i * w->d[1] + k] * op_in(d, 1)[o * w->d[1] + k];
             if (act == DT_ACTIVATION_relu) v = fmax(v, 0);
             if (act == DT_ACTIVATION_gelu) v = 0.5 * v * erfc(-v / sqrt(2));
-            if (act == DT_ACTIVATION_gelu_tanh)
-                v = 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+            if (act == DT_ACTIVATION_gelu_tanh) v = 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
             op_out(d, 0)[i * w->d[0] + o] = v;
         }
     }
@@ -384,8 +355,7 @@ TEST(test_linear) {
     check_linear("relu", (linear_arg){dt_shape2(5, 33), 50, true, DT_ACTIVATION_relu});
     check_linear("gelu", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACTIVATION_gelu});
     check_linear("gelu tanh", (linear_arg){dt_shape2(5, 32), 48, true, DT_ACTIVATION_gelu_tanh});
-    check_linear("gelu tanh, no bias",
-                 (linear_arg){dt_shape2(5, 32), 48, false, DT_ACTIVATION_gelu_tanh});
+    check_linear("gelu tanh, no bias", (linear_arg){dt_shape2(5, 32), 48, false, DT_ACTIVATION_gelu_tanh});
 }
 
 // ---- matmul ----------------------------------------------------------------------------------------
@@ -397,16 +367,14 @@ typedef struct matmul_arg {
 
 static dt_value build_matmul(dt_graph *g, dt_dtype t, const void *arg) {
     const matmul_arg *m = arg;
-    return dt_matmul(g, dt_input(g, "a", t, m->a), dt_input(g, "b", t, m->b), m->ta, m->tb,
-                     m->alpha);
+    return dt_matmul(g, dt_input(g, "a", t, m->a), dt_input(g, "b", t, m->b), m->ta, m->tb, m->alpha);
 }
 
 static void ref_matmul(const op_data *d) {
     const dt_shape *a = op_in_shape(d, 0), *b = op_in_shape(d, 1), *c = op_out_shape(d, 0);
     const dt_attrs *at = &d->node->attrs;
     const int64_t m = c->d[c->n - 2], n = c->d[c->n - 1], a1 = a->d[a->n - 1], b1 = b->d[b->n - 1];
-    const int64_t inner = at->matmul.trans_a ? a->d[a->n - 2] : a1,
-                  batch = dt_shape_elements(c) / m / n;
+    const int64_t inner = at->matmul.trans_a ? a->d[a->n - 2] : a1, batch = dt_shape_elements(c) / m / n;
     for (int64_t i = 0; i < batch * m * n; i++) {
         const int64_t q = i / (m * n), row = i / n % m, col = i % n;
         const double *pa = op_in(d, 0) + q * m * inner, *pb = op_in(d, 1) + q * n * inner;
@@ -419,22 +387,15 @@ static void ref_matmul(const op_data *d) {
 }
 
 static void check_matmul(const char *name, matmul_arg a) {
-    const op_row row = {.name = name,
-                        .arg = &a,
-                        .build = build_matmul,
-                        .reference = ref_matmul,
-                        .forward_only = true};
+    const op_row row = {.name = name, .arg = &a, .build = build_matmul, .reference = ref_matmul, .forward_only = true};
     op_row_check(&row);
 }
 
 TEST(test_matmul) {
     check_matmul("plain", (matmul_arg){dt_shape2(5, 19), dt_shape2(19, 23), false, false, 1});
-    check_matmul("b transposed",
-                 (matmul_arg){dt_shape3(3, 8, 16), dt_shape3(3, 24, 16), false, true, 0.5f});
-    check_matmul("a transposed",
-                 (matmul_arg){dt_shape3(3, 16, 8), dt_shape3(3, 16, 24), true, false, 1});
-    check_matmul("both",
-                 (matmul_arg){dt_shape4(2, 3, 16, 8), dt_shape4(2, 3, 5, 16), true, true, 2});
+    check_matmul("b transposed", (matmul_arg){dt_shape3(3, 8, 16), dt_shape3(3, 24, 16), false, true, 0.5f});
+    check_matmul("a transposed", (matmul_arg){dt_shape3(3, 16, 8), dt_shape3(3, 16, 24), true, false, 1});
+    check_matmul("both", (matmul_arg){dt_shape4(2, 3, 16, 8), dt_shape4(2, 3, 5, 16), true, true, 2});
 }
 
 // ---- attention -------------------------------------------------------------------------------------
@@ -450,13 +411,12 @@ static dt_value build_sdpa(dt_graph *g, dt_dtype t, const void *arg) {
         const dt_shape s = dt_shape3(a->q.d[0], a->q.d[2], 3 * a->q.d[1] * a->q.d[3]);
         return dt_sdpa_packed(g, "sdpa", dt_input(g, "qkv", t, s), (int)a->q.d[1], scale);
     }
-    return dt_sdpa(g, dt_input(g, "q", t, a->q), dt_input(g, "k", t, a->k),
-                   dt_input(g, "v", t, a->k), scale);
+    return dt_sdpa(g, dt_input(g, "q", t, a->q), dt_input(g, "k", t, a->k), dt_input(g, "v", t, a->k), scale);
 }
 
 // One head of one sample; rows are ld elements apart.
-static void ref_head(const double *q, const double *k, const double *v, double *y, double *lse,
-                     const int64_t size[3], const int64_t ld[3], double scale) {
+static void ref_head(const double *q, const double *k, const double *v, double *y, double *lse, const int64_t size[3],
+                     const int64_t ld[3], double scale) {
     const int64_t tq = size[0], tk = size[1], dim = size[2];
     double *s = dt_xcalloc((size_t)tk, sizeof *s);
     for (int64_t i = 0; i < tq; i++) {
@@ -484,9 +444,8 @@ static void ref_sdpa(const op_data *d) {
         const int64_t t = q->d[1], row = q->d[2], all = row / 3, dim = all / packed;
         for (int64_t i = 0; i < n * packed; i++) {
             const double *x = op_in(d, 0) + i / packed * t * row + i % packed * dim;
-            ref_head(x, x + all, x + 2 * all,
-                     op_out(d, 0) + i / packed * t * all + i % packed * dim, op_out(d, 1) + i * t,
-                     (int64_t[]){t, t, dim}, (int64_t[]){row, row, all}, scale);
+            ref_head(x, x + all, x + 2 * all, op_out(d, 0) + i / packed * t * all + i % packed * dim,
+                     op_out(d, 1) + i * t, (int64_t[]){t, t, dim}, (int64_t[]){row, row, all}, scale);
         }
         return;
     }
@@ -565,8 +524,7 @@ static void ref_layer_norm(const op_data *d) {
     const int64_t n = x->d[x->n - 1], rows = dt_shape_elements(x) / n;
     for (int64_t i = 0; i < rows; i++) {
         double row[5000], mean = 0, var = 0;
-        for (int64_t k = 0; k < n; k++)
-            row[k] = op_in(d, 0)[i * n + k] + (op_in(d, 3) ? op_in(d, 3)[i * n + k] : 0);
+        for (int64_t k = 0; k < n; k++) row[k] = op_in(d, 0)[i * n + k] + (op_in(d, 3) ? op_in(d, 3)[i * n + k] : 0);
         if (op_in(d, 3)) memcpy(op_out(d, 3) + i * n, row, (size_t)n * sizeof *row);
         for (int64_t k = 0; k < n; k++) mean += row[k] / (double)n;
         for (int64_t k = 0; k < n; k++) var += (row[k] - mean) * (row[k] - mean) / (double)n;
@@ -608,8 +566,7 @@ TEST(test_rows) {
 
 #ifndef DT_ROWS_CUDA // what follows is about the CPU
 // ---- reorders --------------------------------------------------------------------------------------
-static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft, dt_layout to,
-                          dt_dtype tt) {
+static void check_reorder(dt_backend *b, dt_shape s, dt_layout from, dt_dtype ft, dt_layout to, dt_dtype tt) {
     const op_row row = {.name = "reorder"};
     const op_run o = {.row = &row, .type = ft};
     const int64_t n = dt_shape_elements(&s);
@@ -637,13 +594,11 @@ TEST(test_reorder) {
     must(dt_backend_create(&b, DT_DEVICE_auto, &(dt_backend_opts){.threads = 2}));
     const dt_layout layouts[] = {dt_dense(), {.kind = DT_NHWC}, dt_blocked(dt_cpu_block())};
     const dt_dtype types[] = {DT_F32, DT_BF16};
-    const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41),
-                               dt_shape4(3, 1, 4, 4), dt_shape4(2, 3, 9, 13),
-                               dt_shape4(2, 48, 1, 1)};
+    const dt_shape shapes[] = {dt_shape4(2, 20, 5, 7), dt_shape4(1, 32, 40, 41), dt_shape4(3, 1, 4, 4),
+                               dt_shape4(2, 3, 9, 13), dt_shape4(2, 48, 1, 1)};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
         for (int i = 0; i < 36; i++) {
-            check_reorder(b, shapes[s], layouts[i % 3], types[i / 9 % 2], layouts[i / 3 % 3],
-                          types[i / 18 % 2]);
+            check_reorder(b, shapes[s], layouts[i % 3], types[i / 9 % 2], layouts[i / 3 % 3], types[i / 18 % 2]);
         }
     }
     b->destroy(b);

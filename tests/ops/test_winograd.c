@@ -34,10 +34,8 @@ typedef struct named {
     shape s;
 } named;
 static const named real[] = {
-    {"32 to 64 at 51x48", {2, 32, 51, 48, 64, {1, 1}}},
-    {"64 to 64 at 28x28", {2, 64, 28, 28, 64, {1, 1}}},
-    {"128 to 256 at 12x12", {1, 128, 12, 12, 256, {1, 1}}},
-    {"256 to 256 at 14x14", {1, 256, 14, 14, 256, {1, 1}}},
+    {"32 to 64 at 51x48", {2, 32, 51, 48, 64, {1, 1}}},     {"64 to 64 at 28x28", {2, 64, 28, 28, 64, {1, 1}}},
+    {"128 to 256 at 12x12", {1, 128, 12, 12, 256, {1, 1}}}, {"256 to 256 at 14x14", {1, 256, 14, 14, 256, {1, 1}}},
     {"512 to 512 at 7x7", {1, 512, 7, 7, 512, {1, 1}}},
 };
 
@@ -84,10 +82,7 @@ static float rounded(double v, dt_dtype type) {
 }
 
 static void fill(tensors *t, shape s, dt_dtype type) {
-    *t = (tensors){.s = s,
-                   .type = type,
-                   .oh = s.h + s.pad[0] + s.pad[1] - 2,
-                   .ow = s.w + s.pad[0] + s.pad[1] - 2};
+    *t = (tensors){.s = s, .type = type, .oh = s.h + s.pad[0] + s.pad[1] - 2, .ow = s.w + s.pad[0] + s.pad[1] - 2};
     t->n[0] = (int64_t)s.n * s.c * s.h * s.w;
     t->n[1] = (int64_t)s.out * s.c * 9;
     t->n[2] = (int64_t)s.n * s.out * t->oh * t->ow;
@@ -123,8 +118,7 @@ static double want_y(const tensors *t, int64_t i) {
     const int64_t h = i % hw / t->ow - s->pad[0], q = i % t->ow - s->pad[0];
     double sum = 0;
     for (int64_t c = 0; c < s->c; c++)
-        for (int64_t r = 0; r < 9; r++)
-            sum += x_at(t, n, c, h + r / 3, q + r % 3) * t->w[(k * s->c + c) * 9 + r];
+        for (int64_t r = 0; r < 9; r++) sum += x_at(t, n, c, h + r / 3, q + r % 3) * t->w[(k * s->c + c) * 9 + r];
     return sum;
 }
 
@@ -134,8 +128,7 @@ static double want_dx(const tensors *t, int64_t i) {
     const int64_t h = i % hw / s->w + s->pad[0], q = i % s->w + s->pad[0];
     double sum = 0;
     for (int64_t k = 0; k < s->out; k++)
-        for (int64_t r = 0; r < 9; r++)
-            sum += dy_at(t, n, k, h - r / 3, q - r % 3) * t->w[(k * s->c + c) * 9 + r];
+        for (int64_t r = 0; r < 9; r++) sum += dy_at(t, n, k, h - r / 3, q - r % 3) * t->w[(k * s->c + c) * 9 + r];
     return sum;
 }
 
@@ -146,14 +139,12 @@ static double want_dw(const tensors *t, int64_t i) {
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t h = 0; h < t->oh; h++)
             for (int64_t q = 0; q < t->ow; q++)
-                sum += x_at(t, n, c, h + r / 3 - s->pad[0], q + r % 3 - s->pad[0]) *
-                       dy_at(t, n, k, h, q);
+                sum += x_at(t, n, c, h + r / 3 - s->pad[0], q + r % 3 - s->pad[0]) * dy_at(t, n, k, h, q);
     return sum;
 }
 
 // ---- kernels ---------------------------------------------------------------------------------------
-static void convert(const dt_dnnl_tensor *from, const dt_dnnl_tensor *to, const void *src,
-                    void *dst) {
+static void convert(const dt_dnnl_tensor *from, const dt_dnnl_tensor *to, const void *src, void *dst) {
     const dt_dnnl_env env = {.threads = 1, .n_replicas = 1};
     dt_dnnl_op *op = NULL;
     need(dt_dnnl_op_create_reorder(&op, &env, from, to, false));
@@ -184,14 +175,12 @@ static dt_dnnl_tensor format_of(const dt_conv_kernel *k, const dt_dnnl_conv *con
 }
 
 // Runs one direction into `out`, dense.
-static void compute(const tensors *t, dt_dnnl_direction dir, dt_winograd_way way, int threads,
-                    float *out) {
+static void compute(const tensors *t, dt_dnnl_direction dir, dt_winograd_way way, int threads, float *out) {
     const dt_dnnl_env env = {.threads = threads, .n_replicas = 1};
     const dt_dnnl_conv conv = conv_of(t, dir);
     dt_conv_kernel k;
     need(dt_conv_kernel_create(&k, &env, dir, &conv, way));
-    const dt_dnnl_tensor dense[3] = {dt_dnnl_dense(DT_F32, 4, conv.src.d),
-                                     dt_dnnl_dense(DT_F32, 4, conv.weights.d),
+    const dt_dnnl_tensor dense[3] = {dt_dnnl_dense(DT_F32, 4, conv.src.d), dt_dnnl_dense(DT_F32, 4, conv.weights.d),
                                      dt_dnnl_dense(DT_F32, 4, conv.dst.d)};
     const float *from[3] = {t->x, t->w, t->y};
     void *arg[3], *scratch = memory(dt_conv_kernel_scratch_bytes(&k));
@@ -218,8 +207,7 @@ static int64_t n_results(const tensors *t, dt_dnnl_direction dir) {
 }
 
 // Relative errors with each tile, over the same sampled elements.
-static void errors_of(const tensors *t, dt_dnnl_direction dir, const dt_winograd_way *way,
-                      int n_ways, double *error) {
+static void errors_of(const tensors *t, dt_dnnl_direction dir, const dt_winograd_way *way, int n_ways, double *error) {
     static double (*const reference[])(const tensors *, int64_t) = {want_y, want_dx, want_dw};
     const int64_t n = n_results(t, dir);
     const int samples = n < SAMPLES ? (int)n : SAMPLES;
@@ -251,8 +239,7 @@ static bool same_with_two_threads(const tensors *t, dt_dnnl_direction dir, dt_wi
 }
 
 // Behind the library's: how many there are for tensors of this type.
-static const dt_winograd_way ways[] = {DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4,
-                                       DT_WINOGRAD_2_BF16};
+static const dt_winograd_way ways[] = {DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4, DT_WINOGRAD_2_BF16};
 static const char *const names[] = {"direct", "F(2x2)", "F(4x4)", "F(2x2), bf16"};
 enum { MOST_WAYS = sizeof ways / sizeof *ways };
 
@@ -275,9 +262,9 @@ static int check_odd(int type) {
             for (int k = 1; k < n_ways(type); k++) {
                 const bool same = same_with_two_threads(&t, (dt_dnnl_direction)dir, ways[k]);
                 if (same && is_good(type, k, error[k], MOST_ODD)) continue;
-                printf("FAILED: %dx%dx%dx%d to %d, pad %d, %s, %s: error %.1e%s\n", odd[i].n,
-                       odd[i].c, odd[i].h, odd[i].w, odd[i].out, odd[i].pad[0], directions[dir],
-                       names[k], error[k], same ? "" : ", other bits with two threads");
+                printf("FAILED: %dx%dx%dx%d to %d, pad %d, %s, %s: error %.1e%s\n", odd[i].n, odd[i].c, odd[i].h,
+                       odd[i].w, odd[i].out, odd[i].pad[0], directions[dir], names[k], error[k],
+                       same ? "" : ", other bits with two threads");
                 failed++;
             }
         }

@@ -25,9 +25,8 @@ enum {
     SIM_RANKS = 4,
     SIM_FAULTS = 3,
     SIM_TEXT = 16 << 10,
-    SIM_TIMEOUT_S = 20, // comm.timeout, and of a file
-    SIM_PATIENCE_S =
-        6 * SIM_TIMEOUT_S // a start that takes so much longer than it should has no deadline
+    SIM_TIMEOUT_S = 20,                // comm.timeout, and of a file
+    SIM_PATIENCE_S = 6 * SIM_TIMEOUT_S // a start that takes so much longer than it should has no deadline
 };
 
 // At the `at`-th event of a start (calls that change files, and collectives, are counted).
@@ -81,8 +80,8 @@ extern sim_start *sim_world; // shared with the parent
 extern char sim_root[64];    // the directory that is on the simulated disk
 
 // The function that this program's own stands before; gives `real`.
-#define REAL(name)                                                                                 \
-    static __typeof__(&name) real;                                                                 \
+#define REAL(name)                                                                                                     \
+    static __typeof__(&name) real;                                                                                     \
     if (!real) *(void **)&real = dlsym(RTLD_NEXT, #name)
 
 // ---- sim_threads.c

@@ -307,8 +307,7 @@ static node *node_of(ino_t ino, bool is_dir) {
 
 static name *find_name(ino_t dir, const char *text) {
     for (int i = 0; i < disk.n_names; i++)
-        if (disk.names[i].dir == dir && strcmp(disk.names[i].text, text) == 0)
-            return &disk.names[i];
+        if (disk.names[i].dir == dir && strcmp(disk.names[i].text, text) == 0) return &disk.names[i];
     return NULL;
 }
 

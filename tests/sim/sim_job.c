@@ -23,9 +23,8 @@
 
 sim_start *sim_world;
 char sim_root[64];
-const char *const sim_kind_names[SIM_N_KINDS] = {"none",   "eio",  "enospc", "short",
-                                                 "hang",   "cut",  "kill",   "kill-rank",
-                                                 "freeze", "part", "signal", "bad-step"};
+const char *const sim_kind_names[SIM_N_KINDS] = {"none", "eio",       "enospc", "short", "hang",   "cut",
+                                                 "kill", "kill-rank", "freeze", "part",  "signal", "bad-step"};
 
 static const char yaml[] =
     "run: {name: sim, seed: 3, reproducible: elastic}\n"
@@ -48,8 +47,7 @@ void dt_model_build_resnet(dt_graph *g, const dt_model_args *a) { // in front of
 }
 
 // ---- data that take time ---------------------------------------------------------------------------
-static dt_status get_later(dt_batch_source *s, int64_t step, int micro, const dt_batch **out,
-                           double *wait_s) {
+static dt_status get_later(dt_batch_source *s, int64_t step, int micro, const dt_batch **out, double *wait_s) {
     if (sim_rank() >= 0) sim_sleep(sim_uniform(0.005, 0.05));
     return get(s, step, micro, out, wait_s);
 }
@@ -60,9 +58,8 @@ static dt_status open_slow_split(dt_dataset *d, const dt_source_request *r, dt_b
     return st;
 }
 
-static dt_status open_slow_data(void *ctx, const dt_config *c, const dt_batch_memory *memory,
-                                int workers, const char *skip_log, const char *classes,
-                                dt_dataset **out) {
+static dt_status open_slow_data(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                                const char *skip_log, const char *classes, dt_dataset **out) {
     DT_TRY(open_data(ctx, c, memory, workers, skip_log, classes, out));
     (*out)->open = open_slow_split;
     return DT_OK;
@@ -74,8 +71,7 @@ static void say(dt_log_level level, const char *fmt, va_list ap) {
     vsnprintf(line, sizeof line, fmt, ap);
     if (sim_rank() < 0) return;
     sim_say("%s", line);
-    if (level == DT_LOG_ERROR && !*sim_world->error)
-        snprintf(sim_world->error, sizeof sim_world->error, "%s", line);
+    if (level == DT_LOG_ERROR && !*sim_world->error) snprintf(sim_world->error, sizeof sim_world->error, "%s", line);
     if (level > DT_LOG_WARN || sim_world->n_text + strlen(line) + 2 > SIM_TEXT) return;
     sim_world->n_text += (size_t)sprintf(sim_world->text + sim_world->n_text, "%s\n", line);
 }
@@ -191,10 +187,8 @@ static dt_status run_rank(dt_comm *comm, dt_config *c) {
                          .open_data = open_slow_data};
     dt_status st = dt_trainer_train(&a);
     rewind(results);
-    if (st == DT_OK && sim_world->evaluate)
-        st = dt_trainer_eval(&a, &(dt_eval_request){"latest", DT_SPLIT_VAL, NULL});
-    if (st == DT_OK && sim_world->evaluate)
-        st = dt_trainer_eval(&a, &(dt_eval_request){"best", DT_SPLIT_VAL, NULL});
+    if (st == DT_OK && sim_world->evaluate) st = dt_trainer_eval(&a, &(dt_eval_request){"latest", DT_SPLIT_VAL, NULL});
+    if (st == DT_OK && sim_world->evaluate) st = dt_trainer_eval(&a, &(dt_eval_request){"best", DT_SPLIT_VAL, NULL});
     if (sim_world->evaluate && comm->rank == 0) {
         size_t n = (size_t)ftell(results);
         rewind(results);
@@ -237,8 +231,7 @@ void sim_job(void) {
         if (sim_world->faults[i].kind == SIM_BAD_STEP) bad_step = sim_world->faults[i].at;
     for (int r = 0; r < sim_world->world_size; r++) sim_spawn(r, rank_main, (void *)(intptr_t)r);
     // mpirun would wait for a rank that is stopped in its last call; by then the job has done its work
-    while (n_ended + sim_n_lost() < sim_world->world_size && job_code < 0)
-        sim_wait(&ended, INFINITY, "waitpid");
+    while (n_ended + sim_n_lost() < sim_world->world_size && job_code < 0) sim_wait(&ended, INFINITY, "waitpid");
     if (job_code >= 0) sim_sleep(sim_uniform(0, 0.3)); // until all are ended
     sim_end(job_code < 0 ? 0 : job_code);
 }

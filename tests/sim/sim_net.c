@@ -82,9 +82,8 @@ static dt_status await(meeting *m, dt_comm *c, int first, int end, const char *w
         }
         if (all <= sim_now()) return DT_OK;
         if (sim_now() >= until && dt_watch_quiet_s() >= deadline_s)
-            return dt_fail(DT_E_PEER,
-                           "rank %d on sim did not take part in %s for %g s: hung, stopped or lost",
-                           missing, what, deadline_s);
+            return dt_fail(DT_E_PEER, "rank %d on sim did not take part in %s for %g s: hung, stopped or lost", missing,
+                           what, deadline_s);
         double look = sim_now() < until ? until : sim_now() + 1;
         sim_wait(m, all < look ? all : look, what);
     }
@@ -121,18 +120,18 @@ static dt_status all_gather(dt_comm *c, const void *data, size_t n, void *all) {
     return DT_OK;
 }
 
-#define REDUCE(name, type, combine)                                                                \
-    static void combine_##name(dt_comm *c, meeting *m, type *data, int64_t n) {                    \
-        for (int r = 0; r < c->world_size; r++) {                                                  \
-            const type *x = (const type *)(void *)m->data[r];                                      \
-            for (int64_t i = 0; i < n; i++) data[i] = r == 0 ? x[i] : combine;                     \
-        }                                                                                          \
-    }                                                                                              \
-    static dt_status all_reduce_##name(dt_comm *c, type *data, int64_t n) {                        \
-        meeting *m;                                                                                \
-        DT_TRY(exchange(c, data, (size_t)n * sizeof *data, &m, "the all-reduce"));                 \
-        combine_##name(c, m, data, n);                                                             \
-        return DT_OK;                                                                              \
+#define REDUCE(name, type, combine)                                                                                    \
+    static void combine_##name(dt_comm *c, meeting *m, type *data, int64_t n) {                                        \
+        for (int r = 0; r < c->world_size; r++) {                                                                      \
+            const type *x = (const type *)(void *)m->data[r];                                                          \
+            for (int64_t i = 0; i < n; i++) data[i] = r == 0 ? x[i] : combine;                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static dt_status all_reduce_##name(dt_comm *c, type *data, int64_t n) {                                            \
+        meeting *m;                                                                                                    \
+        DT_TRY(exchange(c, data, (size_t)n * sizeof *data, &m, "the all-reduce"));                                     \
+        combine_##name(c, m, data, n);                                                                                 \
+        return DT_OK;                                                                                                  \
     }
 REDUCE(f32, float, data[i] + x[i])
 REDUCE(f64, double, data[i] + x[i])
@@ -178,8 +177,7 @@ static dt_status exchange_beats(void *ctx, uint64_t *ticks) {
         }
         double silent_s = dt_clock_waited_s(silent, dt_clock_s());
         if (silent_s >= dt_watch_get_limits()->lost_s)
-            return dt_fail(DT_E_PEER, "rank %d on sim has given no sign of life for %.0f s", p,
-                           silent_s);
+            return dt_fail(DT_E_PEER, "rank %d on sim has given no sign of life for %.0f s", p, silent_s);
         *ticks += b->sum;
     }
     for (int p = first; p < end; p++) {
@@ -241,16 +239,16 @@ struct dt_comm *sim_comm_create(int rank, int world_size) {
 }
 
 // ---- the watch: of a process, so each rank has a copy of watch.c --------------------------------------
-#define COPIES(result, name, parameters, arguments, otherwise)                                     \
-    result sim_watch_##name##_0 parameters;                                                        \
-    result sim_watch_##name##_1 parameters;                                                        \
-    result sim_watch_##name##_2 parameters;                                                        \
-    result sim_watch_##name##_3 parameters;                                                        \
-    result dt_watch_##name parameters {                                                            \
-        result(*const copies[]) parameters = {sim_watch_##name##_0, sim_watch_##name##_1,          \
-                                              sim_watch_##name##_2, sim_watch_##name##_3};         \
-        if (sim_rank() < 0 || sim_rank() >= SIM_RANKS) return otherwise;                           \
-        return copies[sim_rank()] arguments;                                                       \
+#define COPIES(result, name, parameters, arguments, otherwise)                                                         \
+    result sim_watch_##name##_0 parameters;                                                                            \
+    result sim_watch_##name##_1 parameters;                                                                            \
+    result sim_watch_##name##_2 parameters;                                                                            \
+    result sim_watch_##name##_3 parameters;                                                                            \
+    result dt_watch_##name parameters {                                                                                \
+        result(*const copies[])                                                                                        \
+            parameters = {sim_watch_##name##_0, sim_watch_##name##_1, sim_watch_##name##_2, sim_watch_##name##_3};     \
+        if (sim_rank() < 0 || sim_rank() >= SIM_RANKS) return otherwise;                                               \
+        return copies[sim_rank()] arguments;                                                                           \
     }
 COPIES(void, start, (const dt_watch_limits *l), (l), (void)0)
 COPIES(void, begin, (const char *path, const char *operation), (path, operation), (void)0)

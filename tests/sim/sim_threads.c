@@ -39,8 +39,8 @@ static double now_s, frozen_until[SIM_RANKS];
 static uint64_t random_state;
 static _Thread_local task *me;
 
-#define REAL_COND(name, version) /* dlsym may find those of an older ABI */                        \
-    static __typeof__(&name) real;                                                                 \
+#define REAL_COND(name, version) /* dlsym may find those of an older ABI */                                            \
+    static __typeof__(&name) real;                                                                                     \
     if (!real) *(void **)&real = dlvsym(RTLD_NEXT, #name, version)
 
 double sim_now(void) {
@@ -173,8 +173,7 @@ static int spawn(pthread_t *out, int rank, void *(*fn)(void *), void *arg) {
 void sim_spawn(int rank, void *(*fn)(void *), void *arg) {
     if (!me) { // the first call makes its caller the launcher
         me = &tasks[n_tasks++];
-        *me = (task){
-            .rank = SIM_RANKS, .ready = true, .what = "the launcher", .thread = pthread_self()};
+        *me = (task){.rank = SIM_RANKS, .ready = true, .what = "the launcher", .thread = pthread_self()};
         sem_init(&me->go, 0, 0);
     }
     if (spawn(NULL, rank, fn, arg) != 0) sim_end(-1);
@@ -213,8 +212,7 @@ int pthread_create(pthread_t *out, const pthread_attr_t *a, void *(*fn)(void *),
 int pthread_join(pthread_t thread, void **result) {
     REAL(pthread_join);
     for (int i = 0; me && i < n_tasks; i++)
-        while (pthread_equal(tasks[i].thread, thread) && !tasks[i].done)
-            sim_wait(&tasks[i], INFINITY, "pthread_join");
+        while (pthread_equal(tasks[i].thread, thread) && !tasks[i].done) sim_wait(&tasks[i], INFINITY, "pthread_join");
     return real(thread, result);
 }
 
@@ -245,8 +243,7 @@ int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
     return me ? wait_cond(c, m, INFINITY) : real(c, m);
 }
 
-int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
-                           const struct timespec *until) {
+int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
     REAL_COND(pthread_cond_clockwait, "GLIBC_2.30");
     if (!me) return real(c, m, clock, until);
     return wait_cond(c, m, (double)until->tv_sec + 1e-9 * (double)until->tv_nsec - BOOT_S);

@@ -66,16 +66,14 @@ static bool run_start(void) {
     if (sim_world->code == -2) return wrong("the program broke: wait status %d", status);
     if (sim_world->code == -1) return wrong("%s", sim_world->violation);
     told.best |= strstr(sim_world->text, "was the best and is not on disk") != NULL;
-    told.metrics |= strstr(sim_world->text, "metrics are lost") ||
-                    strstr(sim_world->text, "a power cut may lose the end of it");
+    told.metrics |=
+        strstr(sim_world->text, "metrics are lost") || strstr(sim_world->text, "a power cut may lose the end of it");
     return true;
 }
 
 static void plan_calm(int world_size) {
-    *sim_world = (sim_start){.seed = 1,
-                             .world_size = world_size,
-                             .limit_s = calm_s + SIM_PATIENCE_S,
-                             .verbose = verbose};
+    *sim_world =
+        (sim_start){.seed = 1, .world_size = world_size, .limit_s = calm_s + SIM_PATIENCE_S, .verbose = verbose};
 }
 
 static bool run_calm(int world_size) {
@@ -134,8 +132,7 @@ static void free_outcome(outcome *o) {
 static bool begin_history(void) {
     *problem = '\0';
     told.best = told.metrics = false;
-    if (dt_io_remove_tree(sim_root) != DT_OK || dt_io_mkdir(sim_root) != DT_OK)
-        return wrong("%s", dt_error_message());
+    if (dt_io_remove_tree(sim_root) != DT_OK || dt_io_mkdir(sim_root) != DT_OK) return wrong("%s", dt_error_message());
     sim_disk_settle();
     return true;
 }
@@ -164,15 +161,12 @@ static bool check_words(void) {
     }
     if (code == 0 || code == 137) return true;
     if (!*said) return wrong("exit %d without a word", code);
-    if (code == 6 && !strstr(said, "the first tensor that is not finite"))
-        return wrong("exit 6: %s", said);
+    if (code == 6 && !strstr(said, "the first tensor that is not finite")) return wrong("exit 6: %s", said);
     if (code == 75 && !strstr(said, "SIGUSR1")) return wrong("exit 75: %s", said);
     if (code == 6 ? !bad_step : code != 75 && n_fired == 0) return wrong("exit %d: %s", code, said);
-    if (code != 4 && code != 5 && code != 6 && code != 75 && code != 240)
-        return wrong("exit %d: %s", code, said);
+    if (code != 4 && code != 5 && code != 6 && code != 75 && code != 240) return wrong("exit %d: %s", code, said);
     const char *words = n_fired == 1 && (code == 4 || code == 5) ? words_of(first->kind) : NULL;
-    if (words && !strstr(said, words))
-        return wrong("%s (%s) is said to be: %s", words, first->target, said);
+    if (words && !strstr(said, words)) return wrong("%s (%s) is said to be: %s", words, first->target, said);
     return true;
 }
 
@@ -195,16 +189,14 @@ static bool run_disturbed(int64_t *acknowledged) {
     if (sim_world->acknowledged > *acknowledged) *acknowledged = sim_world->acknowledged;
     int64_t newest = newest_on_disk();
     return newest >= *acknowledged ||
-           wrong("step %" PRId64 " was acknowledged, the newest on disk is %" PRId64, *acknowledged,
-                 newest);
+           wrong("step %" PRId64 " was acknowledged, the newest on disk is %" PRId64, *acknowledged, newest);
 }
 
 // ---- what must hold in the end ---------------------------------------------------------------------
 static bool is_same(const char *what, const text *want, const text *got) {
     if (want->n == got->n && memcmp(want->data, got->data, want->n) == 0) return true;
     if (strcmp(what, "weights") == 0) return wrong("other weights than undisturbed");
-    return wrong("other %s than undisturbed:\n%.1500s\ninstead of\n%.1500s", what, got->data,
-                 want->data);
+    return wrong("other %s than undisturbed:\n%.1500s\ninstead of\n%.1500s", what, got->data, want->data);
 }
 
 // The lines of `some` are lines of `all`, in that order.
@@ -212,8 +204,7 @@ static bool has_lines(const char *all, const char *some) {
     for (const char *line = some, *end; *line; line = end) {
         end = strchrnul(line, '\n');
         end += *end == '\n';
-        while (*all && strncmp(all, line, (size_t)(end - line)) != 0)
-            all = strchrnul(all, '\n') + 1;
+        while (*all && strncmp(all, line, (size_t)(end - line)) != 0) all = strchrnul(all, '\n') + 1;
         if (!*all) return wrong("metrics.jsonl differs by a line: %.*s", (int)(end - line), line);
     }
     return true;
@@ -221,8 +212,7 @@ static bool has_lines(const char *all, const char *some) {
 
 // Where the best could not be saved, another one is, and what was tested is what is there.
 static bool best_agrees(const outcome *o) {
-    const char *there = strstr(o->evals.data, "\"best\""),
-               *tested = strstr(o->result.data, "\"best");
+    const char *there = strstr(o->evals.data, "\"best\""), *tested = strstr(o->result.data, "\"best");
     int64_t a = -1, b = -2;
     if (there) sscanf(there, "\"best\",\"step\":%" SCNd64, &a);
     if (tested) sscanf(strchr(tested, ','), ",\"step\":%" SCNd64, &b);
@@ -234,8 +224,7 @@ static bool nothing_left(const char *folder) {
     size_t n = 0;
     bool good = true;
     snprintf(path, sizeof path, "%s/%s", sim_root, folder);
-    if (dt_io_list_dir(&names, &n, path, DT_E_STORAGE) != DT_OK)
-        return wrong("%s", dt_error_message());
+    if (dt_io_list_dir(&names, &n, path, DT_E_STORAGE) != DT_OK) return wrong("%s", dt_error_message());
     for (size_t i = 0; i < n; i++)
         if (strstr(names[i], "tmp")) good = wrong("left behind: %s/%s", folder, names[i]);
     dt_io_free_list(names, n);
@@ -251,8 +240,7 @@ static char *before_best(const text *metrics) {
 // What the job told that it lost may be missing.
 static bool same_results(const outcome *o) {
     if (!told.best)
-        return is_same("result.json", &calm.result, &o->result) &&
-               is_same("evaluations", &calm.evals, &o->evals) &&
+        return is_same("result.json", &calm.result, &o->result) && is_same("evaluations", &calm.evals, &o->evals) &&
                (told.metrics ? has_lines(calm.metrics.data, o->metrics.data)
                              : is_same("metrics.jsonl", &calm.metrics, &o->metrics));
     char *want = before_best(&calm.metrics), *got = before_best(&o->metrics);
@@ -267,8 +255,8 @@ static bool finish_history(void) {
     if (!run_calm(1 + (int)(sim_world->seed % 2))) return false;
     take_outcome(&o);
     bool good = nothing_left("sim") && nothing_left("sim/checkpoints") &&
-                is_same("weights", &calm.weights, &o.weights) &&
-                is_same("weights", &calm.moments, &o.moments) && same_results(&o);
+                is_same("weights", &calm.weights, &o.weights) && is_same("weights", &calm.moments, &o.moments) &&
+                same_results(&o);
     free_outcome(&o);
     return good;
 }
@@ -294,8 +282,7 @@ static bool run_seed(uint64_t seed) {
         plan_calm(1 + (int)(sim_random() % SIM_RANKS));
         sim_world->seed = seed * 3 + i;
         sim_world->limit_s += calm_s;
-        for (uint64_t k = 0; k <= (seed + i) % SIM_FAULTS; k++)
-            plan_fault(sim_world, &sim_world->faults[k]);
+        for (uint64_t k = 0; k <= (seed + i) % SIM_FAULTS; k++) plan_fault(sim_world, &sim_world->faults[k]);
         if (!run_disturbed(&acknowledged)) return false;
     }
     return finish_history();
@@ -323,10 +310,8 @@ static const struct {
 enum { N_EVERYWHERE = sizeof everywhere / sizeof *everywhere };
 
 static void open_world(int worker) {
-    const char *where =
-        access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; // calls matter, not the disk
-    sim_world =
-        mmap(NULL, sizeof *sim_world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    const char *where = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp"; // calls matter, not the disk
+    sim_world = mmap(NULL, sizeof *sim_world, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     sim_disk_share();
     snprintf(sim_root, sizeof sim_root, "%s/dtrain-sim-%d-%d", where, (int)getpid(), worker);
 }
@@ -349,8 +334,8 @@ static int run_share(int worker, int n_workers, int64_t n_seeds, int stride) {
         const int64_t at = 1 + i / N_EVERYWHERE, bad = everywhere[i % N_EVERYWHERE].bad_step;
         if (run_fault(kind, at, bad)) continue;
         n_bad++;
-        printf("FAILED: %s\n  again: test_sim fault %s %" PRId64 " %" PRId64 "\n", problem,
-               sim_kind_names[kind], at, bad);
+        printf("FAILED: %s\n  again: test_sim fault %s %" PRId64 " %" PRId64 "\n", problem, sim_kind_names[kind], at,
+               bad);
     }
     for (int64_t seed = 1 + worker; seed <= n_seeds; seed += n_workers) {
         if (run_seed((uint64_t)seed)) continue;
@@ -367,8 +352,7 @@ static int run_all(void) {
     const int64_t n_seeds = given ? atoll(given) : all ? 10000 : 100;
     const int every = stride ? atoi(stride) : all ? 1 : 11;
     int n_workers = dt_usable_cores(), n_bad = 0;
-    printf("%" PRId64 " events, %d faults at each, %" PRId64 " seeds\n", calm_events,
-           (int)N_EVERYWHERE, n_seeds);
+    printf("%" PRId64 " events, %d faults at each, %" PRId64 " seeds\n", calm_events, (int)N_EVERYWHERE, n_seeds);
     fflush(stdout);
     for (int w = 0; w < n_workers; w++)
         if (fork() == 0) exit(run_share(w, n_workers, n_seeds, every));
@@ -384,8 +368,7 @@ int main(int n, char **words) {
     if (good && n == 1) good = run_all() == 0;
     if (good && n == 3) good = run_seed(strtoull(words[2], NULL, 10));
     for (int k = 1; good && n == 5 && k < SIM_N_KINDS; k++)
-        if (strcmp(words[2], sim_kind_names[k]) == 0)
-            good = run_fault((sim_kind)k, atoll(words[3]), atoll(words[4]));
+        if (strcmp(words[2], sim_kind_names[k]) == 0) good = run_fault((sim_kind)k, atoll(words[3]), atoll(words[4]));
     dt_io_remove_tree(sim_root);
     printf("%s%s\n", good ? "good" : "FAILED: ", problem);
     return !good;

@@ -22,15 +22,15 @@ static size_t make_sound(uint8_t *wav, int label, uint32_t *random) {
     double phase = next_random(random) % 628 * 0.01;
     for (size_t i = 0; i < n; i++) {
         double t = 2 * acos(-1.0) * pitch * (double)i / rate + phase;
-        x[i] = (int16_t)(level * (sin(t) + 0.5 * sin(2 * t) + 0.3 * sin(3 * t)) +
-                         (double)(next_random(random) % 2000) - 1000);
+        x[i] = (int16_t)(level * (sin(t) + 0.5 * sin(2 * t) + 0.3 * sin(3 * t)) + (double)(next_random(random) % 2000) -
+                         1000);
     }
     return fixture_wav(wav, rate, x, n);
 }
 
 static void run(const char *what, const char *options) {
-    char *command = dt_xprintf("%s %s >'%s/out' 2>'%s/log' || { tail -20 '%s/log' >&2; exit 1; }",
-                               getenv("DTRAIN"), options, folder_path, folder_path, folder_path);
+    char *command = dt_xprintf("%s %s >'%s/out' 2>'%s/log' || { tail -20 '%s/log' >&2; exit 1; }", getenv("DTRAIN"),
+                               options, folder_path, folder_path, folder_path);
     if (system(command) != 0) fail_msg("%s: %s", what, command);
     free(command);
 }
@@ -59,15 +59,14 @@ TEST(learns_hums) {
         }
     char *pack = dt_xprintf("pack %s/raw '%s/hums.tar'", folder_path, folder_path);
     run("pack", pack);
-    char *train = dt_xprintf(
-        "%s/configs/acoustic.yaml run.dir=%s/runs data.path=%s/hums.tar "
-        "data.fields.label.source=label "
-        "data.fields.label.classes=3 data.split.unit=record data.split.stratify=label "
-        "data.fields.sound.rate=8000 data.fields.sound.n_fft=256 data.fields.sound.hop=80 "
-        "data.fields.sound.n_mels=40 "
-        "data.fields.sound.seconds=0.4 "
-        "model.width=8 train.precision=fp32 device.threads=1 eval.metrics='[accuracy, loss]'",
-        getenv("SOURCE"), folder_path, folder_path);
+    char *train = dt_xprintf("%s/configs/acoustic.yaml run.dir=%s/runs data.path=%s/hums.tar "
+                             "data.fields.label.source=label "
+                             "data.fields.label.classes=3 data.split.unit=record data.split.stratify=label "
+                             "data.fields.sound.rate=8000 data.fields.sound.n_fft=256 data.fields.sound.hop=80 "
+                             "data.fields.sound.n_mels=40 "
+                             "data.fields.sound.seconds=0.4 "
+                             "model.width=8 train.precision=fp32 device.threads=1 eval.metrics='[accuracy, loss]'",
+                             getenv("SOURCE"), folder_path, folder_path);
     char *whole = dt_xprintf("%s run.name=whole train.epochs=14", train);
     run("train", whole);
     double accuracy = last_value("accuracy"), loss = last_value("loss");

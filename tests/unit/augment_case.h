@@ -17,11 +17,10 @@ static dt_config *config;
 static dt_buffer scratch;
 
 static inline dt_status parse(const char *list, dt_augment **out) {
-    char *text =
-        dt_xprintf("run: {name: t}\n"
-                   "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
-                   "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
-                   list);
+    char *text = dt_xprintf("run: {name: t}\n"
+                            "data: {path: x, fields: {a: {kind: image, size: [4, 4]}}, augment: {a: %s}}\n"
+                            "model: {name: fusion}\ntrain: {global_batch: 8, micro_batch: 2}\n",
+                            list);
     *out = NULL;
     dt_config_destroy(config);
     config = NULL;
@@ -37,8 +36,7 @@ static inline dt_augment *parse_good(const char *list) {
     return a;
 }
 
-static inline void apply(const char *list, uint32_t sample, uint32_t epoch, uint8_t *pixels, int w,
-                         int h, int c) {
+static inline void apply(const char *list, uint32_t sample, uint32_t epoch, uint8_t *pixels, int w, int h, int c) {
     dt_augment *a = parse_good(list);
     for (int i = 0; i < w * h * c; i++) pixels[i] = (uint8_t)(i * 7);
     dt_image image = {pixels, w, h, c};

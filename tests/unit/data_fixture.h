@@ -127,8 +127,7 @@ static inline void fixture_biometric(const char *root, int subjects, int impress
             fixture_write(path, bmp, n);
             free(path);
             n = fixture_bmp(bmp, 16, 8, 24, s * 10 + i);
-            path = dt_xprintf("%s/iris/%d/%d_%s_%s_%d.bmp", root, s, s, gender, i < 5 ? "L" : "R",
-                              i + 1);
+            path = dt_xprintf("%s/iris/%d/%d_%s_%s_%d.bmp", root, s, s, gender, i < 5 ? "L" : "R", i + 1);
             fixture_write(path, bmp, n);
             free(path);
         }
@@ -208,8 +207,7 @@ static inline const char *fixture_packed(int subjects, int impressions) {
 }
 
 // A config whose lines under data: are `data`; lives until fixture_tear_down. Batches of 8, in micro-batches of 2.
-__attribute__((format(printf, 1, 2))) static inline dt_config *fixture_parse(const char *data,
-                                                                             ...) {
+__attribute__((format(printf, 1, 2))) static inline dt_config *fixture_parse(const char *data, ...) {
     char lines[4096], text[4400];
     va_list args;
     va_start(args, data);
@@ -227,16 +225,15 @@ __attribute__((format(printf, 1, 2))) static inline dt_config *fixture_parse(con
 
 // A config for such a set; `extra`: more lines under data:, or "".
 static inline dt_config *fixture_config(const char *path, const char *extra) {
-    return fixture_parse(
-        "  path: \"%s\"\n"
-        "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n"
-        "  fields:\n"
-        "    fingerprint: {kind: image, channels: 1, size: [12, 10]}\n"
-        "    iris: {kind: image, channels: 3, size: [8, 16], normalize: imagenet}\n"
-        "    subject: {kind: class}\n"
-        "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2, seed: 7}\n"
-        "%s",
-        path, extra);
+    return fixture_parse("  path: \"%s\"\n"
+                         "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n"
+                         "  fields:\n"
+                         "    fingerprint: {kind: image, channels: 1, size: [12, 10]}\n"
+                         "    iris: {kind: image, channels: 3, size: [8, 16], normalize: imagenet}\n"
+                         "    subject: {kind: class}\n"
+                         "  split: {unit: record, stratify: subject, val: 0.1, test: 0.2, seed: 7}\n"
+                         "%s",
+                         path, extra);
 }
 
 static inline dt_dataset *fixture_open_config(dt_config *c, int workers) {

@@ -10,8 +10,8 @@ static const char *packed; // LMDB of 6 subjects x 10 x 10
 enum { GLOBAL = 8, MICRO = 2, N_MICRO = 4 };
 static const int ALL[] = {0, 1, 2, 3};
 
-static inline dt_batch_source *open_steps(dt_dataset *d, dt_split split, const int *micros,
-                                          int n_micro, int64_t start, int64_t end) {
+static inline dt_batch_source *open_steps(dt_dataset *d, dt_split split, const int *micros, int n_micro, int64_t start,
+                                          int64_t end) {
     dt_source_request r = {.split = split,
                            .augment = split == DT_SPLIT_TRAIN,
                            .global_batch = GLOBAL,
@@ -25,8 +25,8 @@ static inline dt_batch_source *open_steps(dt_dataset *d, dt_split split, const i
     return s;
 }
 
-static inline dt_batch_source *open_source(dt_dataset *d, dt_split split, const int *micros,
-                                           int n_micro, int64_t start) {
+static inline dt_batch_source *open_source(dt_dataset *d, dt_split split, const int *micros, int n_micro,
+                                           int64_t start) {
     return open_steps(d, split, micros, n_micro, start, -1);
 }
 
@@ -39,8 +39,7 @@ static inline uint64_t batch_hash(const dt_dataset *d, const dt_batch *b) {
     h = h * 31 + dt_hash64(b->weight, (size_t)b->n * sizeof *b->weight);
     for (int i = 0; i < d->n_fields; i++) {
         const dt_field_info *f = &d->fields[i];
-        size_t bytes =
-            (size_t)b->n * (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
+        size_t bytes = (size_t)b->n * (size_t)dt_shape_elements(&f->sample_shape) * dt_dtype_size(f->dtype);
         if (f->soft) bytes *= (size_t)f->n_classes; // of training
         h = h * 31 + dt_hash64(b->field[i], bytes);
         if (b->mix[i]) h = h * 31 + dt_hash64(b->mix[i], (size_t)b->n * sizeof *b->mix[i]);

@@ -18,21 +18,17 @@
 enum { H = 16, W = 16, CLASSES = 5, MAX_BATCH = 8, SLOTS = 2 };
 
 // The part of the config that says so; on one thread.
-#define MEMORY_YAML                                                                                \
-    "device: {threads: 1, replicas: 1}\n"                                                          \
-    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"              \
-    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"      \
+#define MEMORY_YAML                                                                                                    \
+    "device: {threads: 1, replicas: 1}\n"                                                                              \
+    "data: {path: none, fields: {left: {kind: image, channels: 1, size: [16, 16]},\n"                                  \
+    "  right: {kind: image, channels: 3, size: [16, 16]}, who: {kind: class, classes: 5}}}\n"                          \
     "model: {name: fusion}\n"
 
 static const int64_t n_samples[] = {[DT_SPLIT_TRAIN] = 25, [DT_SPLIT_VAL] = 7, [DT_SPLIT_TEST] = 5};
 
 static dt_field_info fields[3] = {
     {.name = "left", .dtype = DT_U8, .sample_shape = {3, {H, W, 1}}, .is_image = true},
-    {.name = "right",
-     .dtype = DT_U8,
-     .sample_shape = {3, {H, W, 3}},
-     .is_image = true,
-     .mixed = true},
+    {.name = "right", .dtype = DT_U8, .sample_shape = {3, {H, W, 3}}, .is_image = true, .mixed = true},
     {.name = "who", .dtype = DT_I32, .n_classes = CLASSES}};
 // Of this step of the training split the weights of one micro-batch, or of all (-1), are infinite.
 static int64_t bad_step = -1, bad_micro = -1; // no step: -1
@@ -71,8 +67,7 @@ static void fill_sample(memory_source *s, dt_batch *b, int i, int64_t sample) {
     if (s->r.split == DT_SPLIT_TRAIN) b->weight[i] = bad ? INFINITY : 1.0f;
 }
 
-static dt_status get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s) {
+static dt_status get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s) {
     memory_source *s = base->self;
     int k = 0;
     s->n_gets++;
@@ -113,11 +108,9 @@ static void close_source(dt_batch_source *base) {
     memory_source *s = base->self;
     for (int k = 0; k < SLOTS; k++) {
         assert_false(s->held[k]);
-        for (int f = 0; f < 3; f++)
-            s->memory.free(s->memory.owner, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
+        for (int f = 0; f < 3; f++) s->memory.free(s->memory.owner, s->batch[k].field[f], MAX_BATCH * sample_bytes[f]);
         s->memory.free(s->memory.owner, s->batch[k].weight, MAX_BATCH * sizeof(float));
-        if (s->r.augment)
-            s->memory.free(s->memory.owner, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
+        if (s->r.augment) s->memory.free(s->memory.owner, s->batch[k].mix[1], MAX_BATCH * sizeof(dt_mix_row));
     }
     free(s);
 }
@@ -131,14 +124,10 @@ static dt_status open_split(dt_dataset *d, const dt_source_request *r, dt_batch_
     for (int k = 0; k < SLOTS && st == DT_OK; k++) {
         dt_batch *b = &s->batch[k];
         for (int f = 0; f < 3 && st == DT_OK; f++)
-            st = s->memory.alloc(s->memory.owner, &b->field[f], MAX_BATCH * sample_bytes[f],
-                                 "batch");
-        if (st == DT_OK)
-            st = s->memory.alloc(s->memory.owner, (void **)&b->weight, MAX_BATCH * sizeof(float),
-                                 "batch");
+            st = s->memory.alloc(s->memory.owner, &b->field[f], MAX_BATCH * sample_bytes[f], "batch");
+        if (st == DT_OK) st = s->memory.alloc(s->memory.owner, (void **)&b->weight, MAX_BATCH * sizeof(float), "batch");
         if (st == DT_OK && r->augment)
-            st = s->memory.alloc(s->memory.owner, (void **)&b->mix[1],
-                                 MAX_BATCH * sizeof(dt_mix_row), "batch");
+            st = s->memory.alloc(s->memory.owner, (void **)&b->mix[1], MAX_BATCH * sizeof(dt_mix_row), "batch");
         b->n = b->n_valid = r->micro_batch;
     }
     if (st != DT_OK) close_source(&s->base);
@@ -171,14 +160,12 @@ static void close_data(dt_dataset *d) {
 
 static dt_field_info *known_fields(void) {
     for (int i = 0; i < 2; i++)
-        for (int k = 0; k < DT_MAX_NORMALIZE; k++)
-            fields[i].mean[k] = 0.5f, fields[i].std[k] = 0.25f;
+        for (int k = 0; k < DT_MAX_NORMALIZE; k++) fields[i].mean[k] = 0.5f, fields[i].std[k] = 0.25f;
     return fields;
 }
 
-static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory,
-                           int workers, const char *skip_log, const char *classes,
-                           dt_dataset **out) {
+static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                           const char *skip_log, const char *classes, dt_dataset **out) {
     dt_dataset *d = dt_xcalloc(1, sizeof *d);
     dt_batch_memory *copy = dt_xcalloc(1, sizeof *copy);
     *copy = *memory;
@@ -196,12 +183,10 @@ static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory 
 
 // What one process's training, or the evaluation that `request` asks for, gives on the backend that dt_backend_create
 // makes. job: open_data, and results where it prints.
-static inline dt_status job_in_memory(dt_trainer_args job, const dt_eval_request *request,
-                                      const char *yaml, const char *const *overrides,
-                                      int n_overrides) {
+static inline dt_status job_in_memory(dt_trainer_args job, const dt_eval_request *request, const char *yaml,
+                                      const char *const *overrides, int n_overrides) {
     dt_config *c = NULL;
-    assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, n_overrides),
-                     DT_OK);
+    assert_int_equal(dt_config_parse(&c, "test", yaml, strlen(yaml), overrides, n_overrides), DT_OK);
     assert_int_equal(dt_comm_create_self(&job.comm), DT_OK);
     job.config = c, job.version = "test", job.build_graph = dt_model_graph;
     const dt_status st = request ? dt_trainer_eval(&job, request) : dt_trainer_train(&job);
@@ -210,8 +195,7 @@ static inline dt_status job_in_memory(dt_trainer_args job, const dt_eval_request
     return st;
 }
 
-static inline dt_status train_in_memory(const char *yaml, const char *const *overrides,
-                                        int n_overrides) {
+static inline dt_status train_in_memory(const char *yaml, const char *const *overrides, int n_overrides) {
     FILE *results = tmpfile();
     const dt_trainer_args job = {.results = results, .open_data = open_data};
     const dt_status st = job_in_memory(job, NULL, yaml, overrides, n_overrides);

@@ -31,8 +31,7 @@ int clock_gettime(clockid_t id, struct timespec *t) {
 }
 
 // Threads that wait for others do so by the machine's clock.
-int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock,
-                           const struct timespec *until) {
+int pthread_cond_clockwait(pthread_cond_t *c, pthread_mutex_t *m, clockid_t clock, const struct timespec *until) {
     struct timespec now, t;
     clock_gettime(clock, &now);
     syscall(SYS_clock_gettime, CLOCK_REALTIME, &t);

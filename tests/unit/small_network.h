@@ -73,8 +73,7 @@ static inline double pass_small(network *n) {
 }
 
 // Fields: the image and the first n_targets others.
-static inline void run_targets(network *n, const char *model, const char *train_lines,
-                               int n_targets, dt_dtype type) {
+static inline void run_targets(network *n, const char *model, const char *train_lines, int n_targets, dt_dtype type) {
     for (int i = 0; i < 3; i++) small_fields[0].mean[i] = 0.5f, small_fields[0].std[i] = 0.25f;
     *n = (network){.config = parse_small(model, train_lines)};
     must(dt_param_groups_read(&n->groups, n->config));
@@ -85,8 +84,7 @@ static inline void run_targets(network *n, const char *model, const char *train_
     must(dt_params_create(&n->params, n->graph, n->backend, 1, 1));
     dt_params_init(n->params, 5);
     dt_rng r = {.seed = 7};
-    for (int64_t i = 0; i < n->params->n_buffer; i++)
-        n->params->buffer[i] += 0.3f * dt_rng_uniform(&r, (uint32_t)i);
+    for (int64_t i = 0; i < n->params->n_buffer; i++) n->params->buffer[i] += 0.3f * dt_rng_uniform(&r, (uint32_t)i);
     const dt_plan_opts po = {.threads = 1, .n_replicas = 1};
     must(dt_plan_create(&n->plan, n->graph, n->params, &po));
     must(dt_exec_create(&n->exec, n->plan, 0));

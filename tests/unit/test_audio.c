@@ -62,20 +62,17 @@ static size_t make_wav(uint8_t *out, const wav_kind *k, int n) {
     put(out + at + 4, frame * (size_t)n, 4);
     at += 8;
     for (int i = 0; i < n; i++)
-        for (int c = 0; c < k->channels; c++, at += (size_t)k->bits / 8)
-            put_sample(out + at, k, value(i, c));
+        for (int c = 0; c < k->channels; c++, at += (size_t)k->bits / 8) put_sample(out + at, k, value(i, c));
     put(out + 4, at - 8, 4);
     return at;
 }
 
-static const wav_kind WAVS[] = {{1, 8, 1},        {1, 16, 1}, {1, 16, 2},
-                                {1, 24, 1, true}, {1, 24, 2}, {1, 32, 1},
-                                {3, 32, 1},       {3, 64, 2}, {1, 16, 3, true, true}};
+static const wav_kind WAVS[] = {{1, 8, 1},  {1, 16, 1}, {1, 16, 2}, {1, 24, 1, true},      {1, 24, 2},
+                                {1, 32, 1}, {3, 32, 1}, {3, 64, 2}, {1, 16, 3, true, true}};
 enum { N_WAVS = sizeof WAVS / sizeof *WAVS };
 
 // An exact copy, so that AddressSanitizer sees a read past the end.
-static dt_status run(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint64_t at,
-                     float *out) {
+static dt_status run(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint64_t at, float *out) {
     uint8_t *copy = malloc(n ? n : 1);
     memcpy(copy, bytes, n);
     dt_status st = dt_clipper_run(clipper, (dt_span){copy, n}, c, at, out, (size_t)c->n_samples);
@@ -83,8 +80,7 @@ static dt_status run(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uin
     return st;
 }
 
-static void run_ok(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint64_t at,
-                   float *out) {
+static void run_ok(const uint8_t *bytes, size_t n, const dt_audio_clip *c, uint64_t at, float *out) {
     dt_status st = run(bytes, n, c, at, out);
     must(st);
 }
@@ -95,14 +91,13 @@ TEST(test_wav) {
     for (int i = 0; i < N_WAVS; i++) {
         const wav_kind *k = &WAVS[i];
         size_t n = make_wav(bytes, k, 100);
-        dt_audio_clip own = {8000, k->channels, 100, DT_PAD_zero},
-                      mono = {8000, 1, 100, DT_PAD_zero};
+        dt_audio_clip own = {8000, k->channels, 100, DT_PAD_zero}, mono = {8000, 1, 100, DT_PAD_zero};
         run_ok(bytes, n, &own, DT_CLIP_CENTRE, out);
         for (int c = 0; c < k->channels; c++)
             for (int s = 0; s < 100; s++)
                 if (out[c * 100 + s] != (float)value(s, c))
-                    fail_msg("kind %d, channel %d, sample %d: %g, not %g", i, c, s,
-                             (double)out[c * 100 + s], value(s, c));
+                    fail_msg("kind %d, channel %d, sample %d: %g, not %g", i, c, s, (double)out[c * 100 + s],
+                             value(s, c));
         run_ok(bytes, n, &mono, DT_CLIP_CENTRE, out);
         for (int s = 0; s < 100; s++) {
             double mean = 0;
@@ -208,11 +203,10 @@ TEST(test_formats) {
     static const struct {
         const char *a, *b;
         double within;
-    } PAIRS[] = {{"mono16.wav", "mono16.flac", 0},   {"mono16.wav", "mono16.aiff", 0},
-                 {"mono16.wav", "mono16.au", 0},     {"mono16.wav", "float.wav", 0},
-                 {"mono16.wav", "mono8.wav", 1e-2},  {"mono16.wav", "ulaw.wav", 2e-2},
-                 {"mono16.wav", "mono.ogg", 0.3},    {"stereo24.wav", "stereo24.flac", 0},
-                 {"stereo24.wav", "stereo32.wav", 0}};
+    } PAIRS[] = {
+        {"mono16.wav", "mono16.flac", 0}, {"mono16.wav", "mono16.aiff", 0},     {"mono16.wav", "mono16.au", 0},
+        {"mono16.wav", "float.wav", 0},   {"mono16.wav", "mono8.wav", 1e-2},    {"mono16.wav", "ulaw.wav", 2e-2},
+        {"mono16.wav", "mono.ogg", 0.3},  {"stereo24.wav", "stereo24.flac", 0}, {"stereo24.wav", "stereo32.wav", 0}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++) {
         size_t n_a, n_b;
         uint8_t *a = corpus(PAIRS[i].a, &n_a), *b = corpus(PAIRS[i].b, &n_b);
@@ -225,8 +219,7 @@ TEST(test_formats) {
         for (int s = 0; s < 200 * channels; s++) {
             energy += (double)x[s] * (double)x[s];
             if (fabs((double)x[s] - (double)y[s]) > PAIRS[i].within)
-                fail_msg("%s, %s: sample %d is %g and %g", PAIRS[i].a, PAIRS[i].b, s, (double)x[s],
-                         (double)y[s]);
+                fail_msg("%s, %s: sample %d is %g and %g", PAIRS[i].a, PAIRS[i].b, s, (double)x[s], (double)y[s]);
         }
         assert_true(energy > 1);
         free(a);
@@ -284,12 +277,9 @@ static void read_from(const sounded *m, int64_t begin, int64_t n, float *out) {
 TEST(test_late_begin) {
     static const struct {
         int format, rate;
-    } KINDS[] = {{SF_FORMAT_WAV | SF_FORMAT_GSM610, 8000},
-                 {SF_FORMAT_WAV | SF_FORMAT_IMA_ADPCM, 8000},
-                 {SF_FORMAT_RF64 | SF_FORMAT_PCM_16, 8000},
-                 {SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, 8000},
-                 {SF_FORMAT_AIFF | SF_FORMAT_PCM_24, 44100},
-                 {SF_FORMAT_CAF | SF_FORMAT_PCM_16, 8000},
+    } KINDS[] = {{SF_FORMAT_WAV | SF_FORMAT_GSM610, 8000},   {SF_FORMAT_WAV | SF_FORMAT_IMA_ADPCM, 8000},
+                 {SF_FORMAT_RF64 | SF_FORMAT_PCM_16, 8000},  {SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, 8000},
+                 {SF_FORMAT_AIFF | SF_FORMAT_PCM_24, 44100}, {SF_FORMAT_CAF | SF_FORMAT_PCM_16, 8000},
                  {SF_FORMAT_AU | SF_FORMAT_ALAW, 8000}};
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
         float x[4000], y[1000];
@@ -300,14 +290,13 @@ TEST(test_late_begin) {
         assert_true(fabsf(x[100]) > 0.1f);
         for (int k = 0; k < 1000; k++)
             if (memcmp(&y[k], &x[2500 + k], sizeof *y) != 0)
-                fail_msg("format %x: sample %d is %g and %g", (unsigned)KINDS[i].format, 2500 + k,
-                         (double)y[k], (double)x[2500 + k]);
+                fail_msg("format %x: sample %d is %g and %g", (unsigned)KINDS[i].format, 2500 + k, (double)y[k],
+                         (double)x[2500 + k]);
     }
 }
 
 // Noise and tones, loud and quiet by turns, so that frames differ in size.
-static size_t make_noise(sounded *m, int format, int rate, int channels, int mode, double level,
-                         int n) {
+static size_t make_noise(sounded *m, int format, int rate, int channels, int mode, double level, int n) {
     SF_INFO info = {.samplerate = rate, .channels = channels, .format = format};
     float *x = malloc((size_t)(n * channels) * sizeof *x);
     uint32_t random = 1;
@@ -315,10 +304,7 @@ static size_t make_noise(sounded *m, int format, int rate, int channels, int mod
         random = random * 1664525 + 1013904223;
         const int k = i / channels, loud = k / (rate / 4) % 3;
         const float noise = (float)(int32_t)random / 2147483648.0f;
-        x[i] = (loud == 0   ? 0.9f
-                : loud == 1 ? 0.02f
-                            : 0.3f) *
-               (0.5f * sinf((float)k * 0.03f) + 0.4f * noise);
+        x[i] = (loud == 0 ? 0.9f : loud == 1 ? 0.02f : 0.3f) * (0.5f * sinf((float)k * 0.03f) + 0.4f * noise);
     }
     m->n = m->at = 0;
     SNDFILE *f = memory_open(m, SFM_WRITE, &info);
@@ -359,9 +345,8 @@ TEST(test_parts) {
         const int n = KINDS[i].n;
         dt_audio_info info;
         dt_audio_file *f = dt_audio_file_create();
-        const dt_span bytes = {m.bytes,
-                               make_noise(&m, KINDS[i].format, KINDS[i].rate, KINDS[i].channels,
-                                          KINDS[i].mode, KINDS[i].level, n)};
+        const dt_span bytes = {m.bytes, make_noise(&m, KINDS[i].format, KINDS[i].rate, KINDS[i].channels, KINDS[i].mode,
+                                                   KINDS[i].level, n)};
         must(dt_audio_file_open(f, bytes, &info));
         must(dt_audio_file_read(f, 0, n, 1, all, MOST));
         double worst = 0, power = 0;
@@ -402,11 +387,10 @@ TEST(test_length_of_mp3) {
     for (int i = 0; i < 7; i++) {
         const int mode = i < 3 ? 2 : 0, n_tag = i % 3 == 2 ? ID3 : 0; // VBR, CBR
         const int damage = i == 6 ? 3000 : 0, least = damage ? N - 15 * 1152 : N;
-        const size_t n = make_noise(&m, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III,
-                                    i % 3 ? 44100 : 16000, 1, mode, .9, N);
+        const size_t n =
+            make_noise(&m, SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, i % 3 ? 44100 : 16000, 1, mode, .9, N);
         size_t at = 4;
-        while (at < n - 4 && (memcmp(m.bytes + at, m.bytes, 2) != 0 ||
-                              ((m.bytes[at + 2] ^ m.bytes[2]) & 12) != 0))
+        while (at < n - 4 && (memcmp(m.bytes + at, m.bytes, 2) != 0 || ((m.bytes[at + 2] ^ m.bytes[2]) & 12) != 0))
             at++;
         memset(bare, 0, ID3);
         memcpy(bare, "ID3\4\0\0\0\0\2", 9);
@@ -433,10 +417,9 @@ TEST(test_length_of_mp3) {
 
 // Containers state what they hold: no cut is taken for the whole.
 TEST(test_cut_containers) {
-    static const int FORMATS[] = {
-        SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
-        SF_FORMAT_AU | SF_FORMAT_PCM_16,   SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
-        SF_FORMAT_WAV | SF_FORMAT_ALAW,    SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG};
+    static const int FORMATS[] = {SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
+                                  SF_FORMAT_AU | SF_FORMAT_PCM_16,   SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
+                                  SF_FORMAT_WAV | SF_FORMAT_ALAW,    SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG};
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++) {
         dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
         float out[100];
@@ -530,15 +513,12 @@ TEST(test_padding) {
     dt_audio_clip c = {8000, 1, 5, DT_PAD_zero};
     run_ok(bytes, n, &c, 0, x);
     c.n_samples = 24;
-    static const int MIRRORED[] = {0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3,
-                                   4, 3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1};
+    static const int MIRRORED[] = {0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1, 0, 1, 2, 3, 4, 3, 2, 1};
     for (int pad = DT_PAD_zero; pad <= DT_PAD_reflect; pad++) {
         c.pad = (dt_audio_pad)pad;
         run_ok(bytes, n, &c, 12345, out);
         for (int i = 0; i < 24; i++) {
-            float want = pad == DT_PAD_zero   ? (i < 5 ? x[i] : 0)
-                         : pad == DT_PAD_wrap ? x[i % 5]
-                                              : x[MIRRORED[i]];
+            float want = pad == DT_PAD_zero ? (i < 5 ? x[i] : 0) : pad == DT_PAD_wrap ? x[i % 5] : x[MIRRORED[i]];
             assert_true(out[i] == want);
         }
     }
@@ -586,9 +566,8 @@ TEST(test_fft) {
 
 // A frame's numbers do not depend on the others of its block, nor on how many there are.
 TEST(test_frames_alone) {
-    dt_feature_opts o = {DT_FEATURE_logmel, .rate = 8000,  .channels = 1, .n_samples = 1000,
-                         .n_fft = 200,      .window = 200, .hop = 50,     .power = 2,
-                         .n_mels = 20,      .f_max = 4000, .floor = 1e-6};
+    dt_feature_opts o = {DT_FEATURE_logmel, .rate = 8000, .channels = 1, .n_samples = 1000, .n_fft = 200, .window = 200,
+                         .hop = 50,         .power = 2,   .n_mels = 20,  .f_max = 4000,     .floor = 1e-6};
     dt_features *f;
     dt_feature_scratch w = {.rows = NULL};
     float *x, all[20 * 17], one[20];
@@ -616,10 +595,9 @@ TEST(test_frames_alone) {
 TEST(test_channels) {
     static const dt_feature_kind KINDS[] = {DT_FEATURE_waveform, DT_FEATURE_mel, DT_FEATURE_mfcc};
     for (int k = 0; k < 3; k++) {
-        dt_feature_opts o = {KINDS[k],        .rate = 8000,   .channels = 2, .n_samples = 400,
-                             .n_fft = 128,    .window = 100,  .hop = 40,     .center = true,
-                             .reflect = true, .power = 2,     .n_mels = 10,  .f_max = 4000,
-                             .decibel = true, .floor = 1e-10, .n_mfcc = 5};
+        dt_feature_opts o = {KINDS[k],      .rate = 8000,  .channels = 2,   .n_samples = 400, .n_fft = 128,
+                             .window = 100, .hop = 40,     .center = true,  .reflect = true,  .power = 2,
+                             .n_mels = 10,  .f_max = 4000, .decibel = true, .floor = 1e-10,   .n_mfcc = 5};
         float *x, *two = malloc(8000), *one = malloc(8000);
         dt_feature_scratch w = {.rows = NULL};
         dt_features *f;
@@ -629,8 +607,7 @@ TEST(test_channels) {
         dt_features_shape(f, &rows, &columns);
         must(dt_features_begin(f, &w, &x, &stride));
         for (size_t c = 0; c < 2; c++)
-            for (size_t i = 0; i < 400; i++)
-                x[c * stride + i] = (float)sin((double)(i * (c + 1)) * 0.2);
+            for (size_t i = 0; i < 400; i++) x[c * stride + i] = (float)sin((double)(i * (c + 1)) * 0.2);
         must(dt_features_run(f, &w, two));
         dt_features_destroy(f);
         o.channels = 1;
@@ -639,8 +616,7 @@ TEST(test_channels) {
             must(dt_features_begin(f, &w, &x, &stride));
             for (size_t i = 0; i < 400; i++) x[i] = (float)sin((double)(i * (c + 1)) * 0.2);
             must(dt_features_run(f, &w, one));
-            for (int64_t i = 0; i < rows * columns; i++)
-                assert_true(two[2 * i + (int64_t)c] == one[i]);
+            for (int64_t i = 0; i < rows * columns; i++) assert_true(two[2 * i + (int64_t)c] == one[i]);
         }
         free(two), free(one);
         dt_features_destroy(f);
@@ -684,10 +660,9 @@ TEST(test_logarithm) {
 }
 
 TEST(test_options) {
-    const dt_feature_opts good = {
-        DT_FEATURE_mfcc, .rate = 8000,  .channels = 1, .n_samples = 1000, .n_fft = 200,
-        .window = 200,   .hop = 50,     .power = 2,    .center = true,    .reflect = true,
-        .n_mels = 20,    .f_max = 4000, .n_mfcc = 13};
+    const dt_feature_opts good = {DT_FEATURE_mfcc, .rate = 8000,  .channels = 1, .n_samples = 1000, .n_fft = 200,
+                                  .window = 200,   .hop = 50,     .power = 2,    .center = true,    .reflect = true,
+                                  .n_mels = 20,    .f_max = 4000, .n_mfcc = 13};
     dt_feature_opts bad[6];
     static const char *const WORDS[] = {"prime", "window", "mirror", "f_max", "n_mfcc", "segment"};
     for (int i = 0; i < 6; i++) bad[i] = good;

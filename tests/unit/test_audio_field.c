@@ -15,8 +15,7 @@ static size_t clip(uint8_t *wav, int i) {
     static int16_t x[4000];
     uint32_t rate = i % 2 ? 11025 : 8000;
     size_t n = i % 2 ? 220 : 4000;
-    for (size_t k = 0; k < n; k++)
-        x[k] = (int16_t)(8000 * sin((double)k * (0.1 + 0.02 * i)) + (double)(k % 50) * 20);
+    for (size_t k = 0; k < n; k++) x[k] = (int16_t)(8000 * sin((double)k * (0.1 + 0.02 * i)) + (double)(k % 50) * 20);
     return fixture_wav(wav, rate, x, n);
 }
 
@@ -32,8 +31,7 @@ static const char *write_clips(const char *name) {
 
 #define MEL "features: logmel, n_fft: 80, hop: 40, n_mels: 10, pad: wrap"
 
-static dt_status open_set(dt_dataset **d, const char *path, const char *field, const char *more,
-                          int workers) {
+static dt_status open_set(dt_dataset **d, const char *path, const char *field, const char *more, int workers) {
     char *text = dt_xprintf("run: {name: t, seed: 7}\n"
                             "data:\n"
                             "  path: \"%s\"\n"
@@ -93,8 +91,7 @@ TEST(test_shapes) {
         {"features: waveform", {1, 400, 1}},
         {"features: waveform, channels: 2", {1, 400, 2}},
         {"features: spectrogram, n_fft: 60, hop: 20", {31, 21, 1}},
-        {"features: mfcc, n_fft: 80, n_mels: 12, n_mfcc: 7, center: false, channels: 2",
-         {7, 17, 2}},
+        {"features: mfcc, n_fft: 80, n_mels: 12, n_mfcc: 7, center: false, channels: 2", {7, 17, 2}},
         {"n_mels: 20", {20, 7, 1}}, // auto: 256, 64
     };
     const char *path = write_clips("shapes");
@@ -131,8 +128,7 @@ TEST(test_evaluation) {
         must(dt_features_begin(f, &w, &x, &stride));
         must(dt_clipper_run(clipper, (dt_span){wav, n}, &want, DT_CLIP_CENTRE, x, stride));
         must(dt_features_run(f, &w, out));
-        for (int j = 0; j < GLOBAL; j++)
-            n_found += memcmp(out, got + j * ROWS * COLUMNS, sizeof out) == 0;
+        for (int j = 0; j < GLOBAL; j++) n_found += memcmp(out, got + j * ROWS * COLUMNS, sizeof out) == 0;
     }
     assert_int_equal(n_found, GLOBAL);
     free(got);
@@ -161,12 +157,11 @@ TEST(test_training) {
         assert_memory_equal(one, many, STEPS * GLOBAL * ROWS * COLUMNS * sizeof *one);
         int n_same = 0, n_other = 0;
         for (int i = 0; i < STEPS * GLOBAL; i++) {
-            for (int k = 0; k < ROWS * COLUMNS; k++)
-                assert_true(isfinite(one[i * ROWS * COLUMNS + k]));
+            for (int k = 0; k < ROWS * COLUMNS; k++) assert_true(isfinite(one[i * ROWS * COLUMNS + k]));
             for (int j = 0; j < i; j++)
                 if (sample[0][i] == sample[0][j]) {
-                    bool same = memcmp(one + i * ROWS * COLUMNS, one + j * ROWS * COLUMNS,
-                                       ROWS * COLUMNS * sizeof *one) == 0;
+                    bool same =
+                        memcmp(one + i * ROWS * COLUMNS, one + j * ROWS * COLUMNS, ROWS * COLUMNS * sizeof *one) == 0;
                     n_same += same;
                     n_other += !same;
                 }
@@ -228,8 +223,7 @@ TEST(test_noise) {
         double got = 10 * log10(power(x, NULL, 2 * LONG) / power(y, x, 2 * LONG));
         if (fabs(got - SNR[i]) > 0.15) fail_msg("%g dB, not %g", got, SNR[i]);
         double correlation = 0; // the channels have noises of their own
-        for (int k = 0; k < LONG; k++)
-            correlation += (double)(y[k] - x[k]) * (double)(y[k + LONG] - x[k + LONG]);
+        for (int k = 0; k < LONG; k++) correlation += (double)(y[k] - x[k]) * (double)(y[k + LONG] - x[k + LONG]);
         assert_true(fabs(correlation / LONG / power(y, x, 2 * LONG)) < 0.06);
         tone(z);
         apply(list, 3, 5, z);
@@ -241,8 +235,7 @@ TEST(test_noise) {
     apply("[{noise: 0}]", 3, 4, y);
     uint32_t sums[LONG];
     for (int i = 0; i < LONG; i++) {
-        uint32_t counter[4] = {(uint32_t)(1 + i / 32 * 8 + i % 8), 3, 4, dt_hash32("augment.a.0")},
-                 out[4];
+        uint32_t counter[4] = {(uint32_t)(1 + i / 32 * 8 + i % 8), 3, 4, dt_hash32("augment.a.0")}, out[4];
         dt_philox4x32(11, counter, out);
         uint32_t w = out[i % 32 / 8];
         sums[i] = (w & 255) + (w >> 8 & 255) + (w >> 16 & 255) + (w >> 24);
@@ -327,16 +320,13 @@ TEST(test_wrong_keys) {
         {"rate: 8000, seconds: 0.05, f_max: 5000", "", "half the rate"},
         {"rate: 8000, seconds: 0.05, features: melody", "", "waveform"},
         {"rate: 8000, seconds: 0.05, source: mp4", "", "no sounds 'mp4'"},
-        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{rotate: 5}]}\n",
-         "unknown augmentation 'rotate'"},
-        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{noise: [40, 10]}]}\n",
-         "noise: snr: expected"},
+        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{rotate: 5}]}\n", "unknown augmentation 'rotate'"},
+        {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{noise: [40, 10]}]}\n", "noise: snr: expected"},
         {"rate: 8000, seconds: 0.05, " MEL, "  augment: {sound: [{freq_mask: [1, 2]}]}\n",
          "freq_mask: bands: expected"},
         {"rate: 8000, seconds: 0.05, features: waveform", "  augment: {sound: [{time_mask: 3}]}\n",
          "no bands or frames"},
-        {"rate: 8000, seconds: 0.05, " MEL ", normalize: {mean: [1, 2]}", "",
-         "expected a list of 1 numbers"},
+        {"rate: 8000, seconds: 0.05, " MEL ", normalize: {mean: [1, 2]}", "", "expected a list of 1 numbers"},
     };
     const char *path = write_clips("wrong");
     for (size_t i = 0; i < sizeof BAD / sizeof *BAD; i++) {
@@ -346,26 +336,21 @@ TEST(test_wrong_keys) {
             fail_msg("%s", dt_error_message());
     }
     // keys of audio and of images on another kind
-    static const char VECTOR[] =
-        "run: {name: t}\n"
-        "data: {path: x, fields: {a: {kind: vector, size: 4, channels: 3}}}\n"
-        "model: {name: resnet}\n"
-        "train: {global_batch: 4, micro_batch: 4}\n";
+    static const char VECTOR[] = "run: {name: t}\n"
+                                 "data: {path: x, fields: {a: {kind: vector, size: 4, channels: 3}}}\n"
+                                 "model: {name: resnet}\n"
+                                 "train: {global_batch: 4, micro_batch: 4}\n";
     static const char TEXT[] = "run: {name: t}\n"
                                "data: {path: x, fields: {a: {kind: class, n_mels: 4}}}\n"
                                "model: {name: resnet}\n"
                                "train: {global_batch: 4, micro_batch: 4}\n";
     dt_config *c;
-    must_fail(DT_E_USAGE, "test.yaml:2",
-              dt_config_parse(&c, "test.yaml", TEXT, strlen(TEXT), NULL, 0));
-    assert_non_null(strstr(dt_error_message(),
-                           "data.fields.a.n_mels is a key of audio, but data.fields.a.kind is"));
-    must_fail(DT_E_USAGE,
-              "data.fields.a.channels is a key of image, audio, but data.fields.a.kind is",
+    must_fail(DT_E_USAGE, "test.yaml:2", dt_config_parse(&c, "test.yaml", TEXT, strlen(TEXT), NULL, 0));
+    assert_non_null(strstr(dt_error_message(), "data.fields.a.n_mels is a key of audio, but data.fields.a.kind is"));
+    must_fail(DT_E_USAGE, "data.fields.a.channels is a key of image, audio, but data.fields.a.kind is",
               dt_config_parse(&c, "test.yaml", VECTOR, strlen(VECTOR), NULL, 0));
     // as the config of an older run has it
-    must(dt_config_parse(&c, "test.yaml", VECTOR, strlen(VECTOR),
-                         (const char *[]){"data.fields.a.channels=auto"}, 1));
+    must(dt_config_parse(&c, "test.yaml", VECTOR, strlen(VECTOR), (const char *[]){"data.fields.a.channels=auto"}, 1));
     dt_config_destroy(c);
 }
 
@@ -387,16 +372,14 @@ TEST(test_series) {
         const bool text = k >= 8, fortran = k / 4 == 1, whole = k % 4 == 3 && !text;
         char head[256];
         if (!text) {
-            const int n = snprintf(head, sizeof head,
-                                   "{'descr': '%s', 'fortran_order': %s, 'shape': (6, 3), }",
+            const int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': %s, 'shape': (6, 3), }",
                                    TYPES[k % 4], fortran ? "True" : "False");
             dt_buffer_append(&file, "\x93NUMPY\x01\x00", 8);
             dt_buffer_append(&file, &(uint16_t){(uint16_t)n}, 2);
             dt_buffer_append(&file, head, (size_t)n);
         }
         for (int i = 0; i < T_SERIES * C_SERIES; i++) {
-            const double v = fortran ? series_at(i % T_SERIES, i / T_SERIES)
-                                     : series_at(i / C_SERIES, i % C_SERIES);
+            const double v = fortran ? series_at(i % T_SERIES, i / T_SERIES) : series_at(i / C_SERIES, i % C_SERIES);
             uint64_t bits;
             memcpy(&bits, &v, 8);
             if (text) {
@@ -420,10 +403,8 @@ TEST(test_series) {
         must(dt_clipper_run(s, (dt_span){file.data, file.n_bytes}, &clip, DT_CLIP_CENTRE, got, 4));
         assert_memory_equal(got, want, sizeof want);
         clip.channels = 1; // never averaged
-        must_fail(
-            DT_E_DATA,
-            "a series of (6, 3), rows are samples and columns channels: the field has channels: 1",
-            dt_clipper_run(s, (dt_span){file.data, file.n_bytes}, &clip, 0, got, 4));
+        must_fail(DT_E_DATA, "a series of (6, 3), rows are samples and columns channels: the field has channels: 1",
+                  dt_clipper_run(s, (dt_span){file.data, file.n_bytes}, &clip, 0, got, 4));
         clip.channels = C_SERIES;
         dt_buffer_fini(&file);
     }
@@ -435,8 +416,8 @@ TEST(test_series) {
                                            {"1,2\n3,nan\n", "are no signal"}};
     for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
         clip.channels = i < 2 ? 1 : 2;
-        const dt_status st = dt_clipper_run(
-            s, (dt_span){(const uint8_t *)TEXTS[i][0], strlen(TEXTS[i][0])}, &clip, 0, got, 4);
+        const dt_status st =
+            dt_clipper_run(s, (dt_span){(const uint8_t *)TEXTS[i][0], strlen(TEXTS[i][0])}, &clip, 0, got, 4);
         if (TEXTS[i][1]) must_fail(DT_E_DATA, TEXTS[i][1], st);
         if (!TEXTS[i][1]) must(st);
         if (i == 0) assert_true(got[0] == 1 && got[2] == 3 && got[3] == 0);
@@ -453,8 +434,7 @@ TEST(test_series_field) {
         fixture_write(in_folder("series/%s/%d.csv", i % 2 ? "walk" : "run", i), text, strlen(text));
     }
     const char *path = fixture_path("series");
-    dt_dataset *d =
-        open_ok(path, "rate: 12.5, seconds: 0.8, channels: 2, features: waveform", "", 2);
+    dt_dataset *d = open_ok(path, "rate: 12.5, seconds: 0.8, channels: 2, features: waveform", "", 2);
     float *x = take(d, DT_SPLIT_TRAIN, 1, 20, sample); // 10 samples of 2 channels
     for (int j = 0; j < GLOBAL; j++)
         for (int t = 0; t < 10; t++) {
@@ -482,8 +462,7 @@ TEST(test_far_series) {
                             "{mean: [1.7e9, 5], std: [10, 2]}",
                             "", 1);
     float *x = take(d, DT_SPLIT_TRAIN, 1, 40, sample);
-    for (int t = 0; t < 20; t++)
-        assert_true(x[2 * t] == (float)t * 0.25f && x[2 * t + 1] == (float)t);
+    for (int t = 0; t < 20; t++) assert_true(x[2 * t] == (float)t * 0.25f && x[2 * t + 1] == (float)t);
     assert_true(d->fields[0].mean[0] == 0 && d->fields[0].mean[1] == 5);
     free(x);
     d->close(d);
@@ -495,12 +474,8 @@ TEST(test_cut_member) {
     assert_int_equal(truncate(one, 300), 0);
     dt_dataset *d = open_ok(path, "rate: 8000, seconds: 0.05, " MEL, "", 1);
     static const int MICROS[] = {0};
-    dt_source_request r = {.split = DT_SPLIT_TRAIN,
-                           .global_batch = 4,
-                           .micro_batch = 4,
-                           .micros = MICROS,
-                           .n_micro = 1,
-                           .end_step = -1};
+    dt_source_request r = {
+        .split = DT_SPLIT_TRAIN, .global_batch = 4, .micro_batch = 4, .micros = MICROS, .n_micro = 1, .end_step = -1};
     dt_batch_source *s;
     dt_status st = DT_OK;
     must(d->open(d, &r, &s));

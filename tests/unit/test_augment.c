@@ -33,15 +33,15 @@ static void warp(const call *k, const dt_map *m, bool whole) {
     free(src);
 }
 
-#define FACTOR(name, id)                                                                           \
-    static void do_##name(const call *k) {                                                         \
-        dt_pixel_step s = {.kind = DT_PIXEL_##id, .as.factor = (float)k->p[0]};                    \
-        assert_true(dt_pixels_values(k->image, &s));                                               \
+#define FACTOR(name, id)                                                                                               \
+    static void do_##name(const call *k) {                                                                             \
+        dt_pixel_step s = {.kind = DT_PIXEL_##id, .as.factor = (float)k->p[0]};                                        \
+        assert_true(dt_pixels_values(k->image, &s));                                                                   \
     }
-#define LEVEL(name, id, value)                                                                     \
-    static void do_##name(const call *k) {                                                         \
-        dt_pixel_step s = {.kind = DT_PIXEL_##id, .as.level = value};                              \
-        assert_true(dt_pixels_values(k->image, &s));                                               \
+#define LEVEL(name, id, value)                                                                                         \
+    static void do_##name(const call *k) {                                                                             \
+        dt_pixel_step s = {.kind = DT_PIXEL_##id, .as.level = value};                                                  \
+        assert_true(dt_pixels_values(k->image, &s));                                                                   \
     }
 FACTOR(brightness, BRIGHTNESS)
 FACTOR(contrast, CONTRAST)
@@ -66,8 +66,7 @@ static void do_rotate(const call *k) {
     warp(k, &m, false);
 }
 static void do_affine(const call *k) {
-    dt_map m = dt_map_affine(k->p[0], k->p[1], k->p[2], k->p[3], k->p[4], k->p[5], k->image->width,
-                             k->image->height);
+    dt_map m = dt_map_affine(k->p[0], k->p[1], k->p[2], k->p[3], k->p[4], k->p[5], k->image->width, k->image->height);
     warp(k, &m, false);
 }
 static void do_perspective(const call *k) {
@@ -100,8 +99,8 @@ static dt_image golden_image(const char *name, uint8_t *buf, size_t cap) {
     return (dt_image){buf, (int)s.d[1], (int)s.d[0], (int)s.d[2]};
 }
 
-static void compare(const char *name, const uint8_t *got, const uint8_t *want, size_t n,
-                    double equal, double within_one, int worst) {
+static void compare(const char *name, const uint8_t *got, const uint8_t *want, size_t n, double equal,
+                    double within_one, int worst) {
     size_t n_equal = 0, n_near = 0;
     int most = 0;
     for (size_t i = 0; i < n; i++) {
@@ -113,8 +112,7 @@ static void compare(const char *name, const uint8_t *got, const uint8_t *want, s
     if (getenv("SHOW"))
         printf("%-44s equal %.4f within one %.4f worst %d\n", name, (double)n_equal / (double)n,
                (double)n_near / (double)n, most);
-    if ((double)n_equal < equal * (double)n || (double)n_near < within_one * (double)n ||
-        most > worst)
+    if ((double)n_equal < equal * (double)n || (double)n_near < within_one * (double)n || most > worst)
         fail_msg("%s: %.4f equal, %.4f within one, worst %d", name, (double)n_equal / (double)n,
                  (double)n_near / (double)n, most);
 }
@@ -168,9 +166,7 @@ static void check_golden(const char *name) {
     static uint8_t got[30 * 22 * 3], want[sizeof got];
     int i = 0, c;
     size_t n_name = strcspn(name, " ");
-    while (i < N_CALLS &&
-           (strlen(CALLS[i].name) != n_name || strncmp(CALLS[i].name, name, n_name) != 0))
-        i++;
+    while (i < N_CALLS && (strlen(CALLS[i].name) != n_name || strncmp(CALLS[i].name, name, n_name) != 0)) i++;
     char *end;
     c = (int)strtol(name + n_name, &end, 10);
     if (strncmp(name, "fit ", 4) == 0) {
@@ -185,17 +181,16 @@ static void check_golden(const char *name) {
     call k = {.image = &image, .nearest = strstr(name, "nearest") != NULL};
     for (int p = 0; p < 8 && *end; p++) k.p[p] = strtod(end, &end);
     CALLS[i].run(&k);
-    compare(name, got, want, (size_t)(image.width * image.height * c), CALLS[i].equal,
-            CALLS[i].within_one, CALLS[i].worst);
+    compare(name, got, want, (size_t)(image.width * image.height * c), CALLS[i].equal, CALLS[i].within_one,
+            CALLS[i].worst);
 }
 
 TEST(pixels_agree_with_torchvision) {
     int n_checked = 0;
     for (int i = 0; i < dt_safetensors_count(goldens); i++) {
         const char *name = dt_safetensors_name(goldens, i);
-        if (strncmp(name, "src", 3) == 0 || strcmp(name, "small") == 0 ||
-            strncmp(name, "rand ", 5) == 0 || strncmp(name, "wide ", 5) == 0 ||
-            strncmp(name, "auto ", 5) == 0 || strncmp(name, "chance ", 7) == 0 ||
+        if (strncmp(name, "src", 3) == 0 || strcmp(name, "small") == 0 || strncmp(name, "rand ", 5) == 0 ||
+            strncmp(name, "wide ", 5) == 0 || strncmp(name, "auto ", 5) == 0 || strncmp(name, "chance ", 7) == 0 ||
             strncmp(name, "as drawn/", 9) == 0)
             continue;
         check_golden(name);
@@ -250,8 +245,7 @@ static void check_policy(const dt_augment *a, uint32_t sample, const char *name)
 }
 
 TEST(rand_augment_is_torchvisions) {
-    dt_augment *a =
-        parse_good("[{rand_augment: {n: 1, magnitude: 9, fill: 0, interpolation: nearest}}]");
+    dt_augment *a = parse_good("[{rand_augment: {n: 1, magnitude: 9, fill: 0, interpolation: nearest}}]");
     bool seen[14][2] = {{false}};
     int n_seen = 0;
     for (uint32_t s = 0; s < 2000; s++) {
@@ -274,8 +268,8 @@ TEST(trivial_augment_is_torchvisions) {
     for (uint32_t s = 0; s < 20000; s++) {
         dt_rng r = rng_at(0, s, 0);
         char name[64];
-        snprintf(name, sizeof name, "wide %u %d %u", dt_rng_below(&r, 0, 14),
-                 dt_rng_u32(&r, 1) >> 31 ? 1 : -1, dt_rng_below(&r, 2, 31));
+        snprintf(name, sizeof name, "wide %u %d %u", dt_rng_below(&r, 0, 14), dt_rng_u32(&r, 1) >> 31 ? 1 : -1,
+                 dt_rng_below(&r, 2, 31));
         if (dt_safetensors_find(goldens, name) < 0) continue;
         check_policy(a, s, name);
         n_seen++;
@@ -289,8 +283,7 @@ TEST(auto_augment_is_torchvisions) {
     static const char *const POLICIES[] = {"imagenet", "cifar10", "svhn"};
     for (int k = 0; k < 3; k++) {
         char list[128], name[64];
-        snprintf(list, sizeof list,
-                 "[{auto_augment: {policy: %s, fill: 0, interpolation: nearest}}]", POLICIES[k]);
+        snprintf(list, sizeof list, "[{auto_augment: {policy: %s, fill: 0, interpolation: nearest}}]", POLICIES[k]);
         dt_augment *a = parse_good(list);
         snprintf(name, sizeof name, "chance %d", k);
         size_t n;

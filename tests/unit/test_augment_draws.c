@@ -25,8 +25,7 @@ TEST(augmentation_is_a_function_of_its_key) {
 // Bytes of one sample under each operation, hashed: what a seed means must not change by accident.
 TEST(draws_do_not_change) {
     uint8_t a[20 * 16 * 3];
-    apply("[{rotate: 10}, {shift: 0.1}, {flip: both}, {zoom: 0.2}, {crop: 2}, {noise: 0.05}]", 5, 2,
-          a, 20, 16, 3);
+    apply("[{rotate: 10}, {shift: 0.1}, {flip: both}, {zoom: 0.2}, {crop: 2}, {noise: 0.05}]", 5, 2, a, 20, 16, 3);
     uint64_t old = dt_hash64(a, sizeof a);
     apply(ALL, 5, 2, a, 20, 16, 3);
     uint64_t all = dt_hash64(a, sizeof a);
@@ -71,12 +70,11 @@ TEST(a_flip_of_colour_moves_pixels) {
 
 TEST(no_turn_is_no_change) {
     uint8_t a[9 * 7 * 3];
-    apply(
-        "[{rotate: 0}, {shift: 0}, {zoom: 0}, {noise: 0}, {affine: 0}, {perspective: {distortion: "
-        "0, p: 1}}, {brightness: 0}, {contrast: 0}, {saturation: 0}, {hue: 0}, {sharpness: 0}, "
-        "{blur: {kernel: 1, p: 1}}, color_jitter, {invert: 0}, {solarize: {threshold: 256, p: "
-        "1}}, {posterize: {bits: 8, p: 1}}, {rand_augment: {magnitude: 0, p: 0}}]",
-        1, 1, a, 9, 7, 3);
+    apply("[{rotate: 0}, {shift: 0}, {zoom: 0}, {noise: 0}, {affine: 0}, {perspective: {distortion: "
+          "0, p: 1}}, {brightness: 0}, {contrast: 0}, {saturation: 0}, {hue: 0}, {sharpness: 0}, "
+          "{blur: {kernel: 1, p: 1}}, color_jitter, {invert: 0}, {solarize: {threshold: 256, p: "
+          "1}}, {posterize: {bits: 8, p: 1}}, {rand_augment: {magnitude: 0, p: 0}}]",
+          1, 1, a, 9, 7, 3);
     for (int i = 0; i < (int)sizeof a; i++) assert_int_equal(a[i], (uint8_t)(i * 7));
 }
 
@@ -133,9 +131,8 @@ TEST(a_crop_copies_bytes) {
     uint8_t got[N_W * N_H * 3];
     for (uint32_t s = 0; s < 300; s++) {
         bool filled = s % 2;
-        apply(filled ? "[{crop: {padding: 9, fill: 33}}, {flip: horizontal}]"
-                     : "[{crop: 9}, {flip: horizontal}]",
-              s, 0, got, N_W, N_H, 3);
+        apply(filled ? "[{crop: {padding: 9, fill: 33}}, {flip: horizontal}]" : "[{crop: 9}, {flip: horizontal}]", s, 0,
+              got, N_W, N_H, 3);
         dt_rng r = rng_at(0, s, 0), f = rng_at(1, s, 0);
         int dx = (int)dt_rng_below(&r, 0, 2 * PAD + 1) - PAD;
         int dy = (int)dt_rng_below(&r, 1, 2 * PAD + 1) - PAD;
@@ -172,10 +169,10 @@ TEST(a_resized_crop_stays_inside) {
 TEST(p_is_how_often) {
     uint8_t a[8 * 8 * 3], plain[sizeof a];
     for (int i = 0; i < (int)sizeof a; i++) plain[i] = (uint8_t)(i * 7);
-    static const char *const LISTS[] = {
-        "[{invert: 0.25}]", "[{rotate: {degrees: [20, 30], p: 0.25}}]",
-        "[{erase: {p: 0.25, scale: [0.3, 0.5], ratio: [0.9, 1.1]}}]", "[{grayscale: {p: 0.25}}]",
-        "[{random_resized_crop: {}}, {posterize: {bits: 2, p: 0.25}}]"};
+    static const char *const LISTS[] = {"[{invert: 0.25}]", "[{rotate: {degrees: [20, 30], p: 0.25}}]",
+                                        "[{erase: {p: 0.25, scale: [0.3, 0.5], ratio: [0.9, 1.1]}}]",
+                                        "[{grayscale: {p: 0.25}}]",
+                                        "[{random_resized_crop: {}}, {posterize: {bits: 2, p: 0.25}}]"};
     for (size_t l = 0; l < sizeof LISTS / sizeof *LISTS; l++) {
         int n = 0;
         for (uint32_t s = 0; s < 800; s++) {
@@ -291,14 +288,12 @@ TEST(any_list_on_any_size) {
         size_t n = (size_t)w * (size_t)h * (size_t)c;
         uint8_t *p = malloc(n), *again = malloc(n),
                 *apart = malloc(n); // exact, for AddressSanitizer
-        for (size_t i = 0; i < n; i++)
-            p[i] = again[i] = apart[i] = (uint8_t)dt_rng_u32(&r, e + (uint32_t)i);
+        for (size_t i = 0; i < n; i++) p[i] = again[i] = apart[i] = (uint8_t)dt_rng_u32(&r, e + (uint32_t)i);
         dt_buffer own = {0};
         dt_image image = {p, w, h, c}, image2 = {again, w, h, c}, image3 = {apart, w, h, c};
         dt_augment_key key = {5, round, 1};
         double box[4];
-        if (dt_augment_box(a, &key, w, h, box))
-            assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= w && box[3] <= h);
+        if (dt_augment_box(a, &key, w, h, box)) assert_true(box[0] >= 0 && box[1] >= 0 && box[2] <= w && box[3] <= h);
         if (dt_augment_mirrors(a, &key)) {
             mirror(&image2);
             image2.mirrored = true;
@@ -306,11 +301,9 @@ TEST(any_list_on_any_size) {
         }
         must(dt_augment_apply(a, &key, &image, &own));
         must(dt_augment_apply(a, &key, &image2, &scratch));
-        if (memcmp(p, again, n) != 0)
-            fail_msg("%s on %dx%dx%d is not the same twice", list, w, h, c);
+        if (memcmp(p, again, n) != 0) fail_msg("%s on %dx%dx%d is not the same twice", list, w, h, c);
         n_played += play_split(a, &key, &image3);
-        if (memcmp(p, apart, n) != 0)
-            fail_msg("%s on %dx%dx%d is not the same apart", list, w, h, c);
+        if (memcmp(p, apart, n) != 0) fail_msg("%s on %dx%dx%d is not the same apart", list, w, h, c);
         all = all * 31 + dt_hash64(p, n);
         dt_buffer_fini(&own);
         free(p);

@@ -160,8 +160,8 @@ TEST(in_order_a_bad_record_says_why) {
                 n_bad++;
                 assert_non_null(strstr(b->why[j], "iris/3/3_M_L_3"));
                 for (int f = 0; f < s->n_fields; f++) {
-                    const size_t size = (size_t)dt_shape_elements(&s->fields[f].sample_shape) *
-                                        dt_dtype_size(s->fields[f].dtype);
+                    const size_t size =
+                        (size_t)dt_shape_elements(&s->fields[f].sample_shape) * dt_dtype_size(s->fields[f].dtype);
                     for (size_t at = 0; at < size; at++)
                         assert_int_equal(((uint8_t *)b->field[f])[(size_t)j * size + at], 0);
                 }
@@ -205,8 +205,7 @@ static void expect_other_file(const char *name, bool while_open, const char *wan
 }
 
 TEST(another_file_is_no_bad_record) {
-    expect_other_file("other.lmdb", true,
-                      "other.lmdb/data.mdb: is another file than when it was opened");
+    expect_other_file("other.lmdb", true, "other.lmdb/data.mdb: is another file than when it was opened");
     expect_other_file("packed.lmdb", false, "data.mdb.index describes");
 }
 
@@ -279,11 +278,11 @@ TEST(records_without_a_sample_are_told) {
     must(dt_io_mkdir_all(fixture_path("told")));
     must(dt_log_open(log));
     for (int k = 0; k < 3; k++) { // records, again (the list is there), pairs
-        dt_config *c = fixture_parse(
-            "  path: \"%s\"\n  on_error: quarantine\n  fields:\n    iris: {kind: image, size: [8, "
-            "16]}\n%s    subject: {kind: class}\n%s",
-            fixture_path("told.lmdb"), k < 2 ? "" : "    fingerprint: {kind: image, size: 8}\n",
-            k < 2 ? "" : "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n");
+        dt_config *c =
+            fixture_parse("  path: \"%s\"\n  on_error: quarantine\n  fields:\n    iris: {kind: image, size: [8, "
+                          "16]}\n%s    subject: {kind: class}\n%s",
+                          fixture_path("told.lmdb"), k < 2 ? "" : "    fingerprint: {kind: image, size: 8}\n",
+                          k < 2 ? "" : "  view: {pairs: {fields: [fingerprint, iris], within: subject}}\n");
         dt_dataset *d;
         must(dt_data_open(&d, c, NULL, 1, list));
         d->close(d);
@@ -291,9 +290,8 @@ TEST(records_without_a_sample_are_told) {
     dt_log_close();
     n_lines(log, "8 of 17 records have nothing for field 'iris' and are left out; the first is "
                  "fingerprint/1/");
-    assert_int_equal(n_lines(log,
-                             "1 of 17 records have no partner for a pair and are left out; the "
-                             "first is iris/99/99_M_L_1 (it has .iris.bmp"),
+    assert_int_equal(n_lines(log, "1 of 17 records have no partner for a pair and are left out; the "
+                                  "first is iris/99/99_M_L_1 (it has .iris.bmp"),
                      3);
     assert_int_equal(n_lines(list, "\"reason\":\"nothing for field 'iris'\""), 8);
 }

@@ -90,8 +90,7 @@ TEST(test_arena) {
 }
 
 // -- rng, hash -----------------------------------------------------------------------------------
-static void check_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,
-                         const uint32_t want[4]) {
+static void check_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, const uint32_t want[4]) {
     uint32_t out[4], ctr[4] = {c0, c1, c2, c3};
     dt_philox4x32(key, ctr, out);
     assert_memory_equal(out, want, sizeof out);
@@ -100,8 +99,7 @@ static void check_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, ui
 // Known answers of the Random123 distribution (kat_vectors, philox4x32 10).
 TEST(test_philox) {
     check_philox(0, 0, 0, 0, 0, (const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8});
-    check_philox(~0ull, ~0u, ~0u, ~0u, ~0u,
-                 (const uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
+    check_philox(~0ull, ~0u, ~0u, ~0u, ~0u, (const uint32_t[]){0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd});
     check_philox(0x299f31d0a4093822ull, 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344,
                  (const uint32_t[]){0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1});
 }
@@ -396,8 +394,7 @@ TEST_WITH(test_failpoint_scopes, folder_make, folder_remove) {
     assert_false(dt_failpoint("blink"));
     assert_false(dt_failpoint("other"));
     const char *wrong[] = {"io", "io:1", "io:x:eio", ":1:eio", "io:1:explode", "io:1:eio,zzz"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        assert_int_equal(dt_failpoint_set(wrong[i]), DT_E_USAGE);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) assert_int_equal(dt_failpoint_set(wrong[i]), DT_E_USAGE);
     dt_failpoint_set(NULL);
 }
 
@@ -465,8 +462,7 @@ TEST_WITH(test_log, folder_make, folder_remove) {
     size_t n;
     must(dt_io_read_file(&data, &n, file, 0, DT_E_DATA));
     assert_null(strstr(data, "hidden"));
-    assert_non_null(
-        strstr(data, "Z W name \\x1b[2J\\n\\r\\x9b\\xff \\a? back\\slash é\n")); // one line
+    assert_non_null(strstr(data, "Z W name \\x1b[2J\\n\\r\\x9b\\xff \\a? back\\slash é\n")); // one line
     assert_null(strstr(data, "another"));
     assert_null(strstr(data, "after close"));
     assert_non_null(strstr(data, "Z W warning 5 of rank 1\n"));
@@ -638,8 +634,7 @@ TEST(test_json) {
     dt_json_end_object(&j);
     dt_json_null(&j, NULL);
     dt_json_end_array(&j);
-    dt_json_string(&j, "s",
-                   "q\" b\\ n\n \x01 \xC3\xA9 \xFF \xC0\x80 \xED\xA0\x80 \xF0\x9F\x98\x80");
+    dt_json_string(&j, "s", "q\" b\\ n\n \x01 \xC3\xA9 \xFF \xC0\x80 \xED\xA0\x80 \xF0\x9F\x98\x80");
     dt_json_raw(&j, "raw", "[1,\"\xC2\x9B\x1B\"]");
     dt_json_string(&j, "c1", "\x7F \xC2\x80 \xC2\x9F \xC2\xA0");
     dt_json_end_object(&j);
@@ -693,15 +688,13 @@ TEST(a_radix_sort_is_in_order_and_stable) {
                               .number = i,
                               .low = dt_rng_below(&rng, 20000 + i, 3),
                               .high = (uint64_t)dt_rng_below(&rng, 40000 + i, 3) << 61};
-        const thing *by_key =
-            dt_radix_sort(both, both + MOST, n, sizeof *both, offsetof(thing, key) + 1, 3);
+        const thing *by_key = dt_radix_sort(both, both + MOST, n, sizeof *both, offsetof(thing, key) + 1, 3);
         for (uint32_t i = 1; i < n; i++) {
             uint32_t a = by_key[i - 1].key >> 8, b = by_key[i].key >> 8;
             assert_true(a < b || (a == b && by_key[i - 1].number < by_key[i].number));
         }
         thing *again = by_key == both ? both + MOST : both;
-        const thing *by_two =
-            dt_radix_sort((thing *)by_key, again, n, sizeof *both, offsetof(thing, low), 16);
+        const thing *by_two = dt_radix_sort((thing *)by_key, again, n, sizeof *both, offsetof(thing, low), 16);
         for (uint32_t i = 1; i < n; i++) {
             const thing *a = &by_two[i - 1], *b = &by_two[i];
             assert_true(a->high < b->high || (a->high == b->high && a->low <= b->low));

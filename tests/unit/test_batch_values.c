@@ -9,10 +9,9 @@ TEST(an_f32_image_holds_the_same_values) {
     dt_batch_source *s[2];
     dt_dataset *d[2];
     for (int k = 0; k < 2; k++) {
-        dt_config *c = fixture_parse(
-            "  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16], dtype: "
-            "%s}\n    subject: {kind: class}\n  augment: {iris: [{rotate: 10}]}\n",
-            packed, k ? "f32" : "u8");
+        dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16], dtype: "
+                                     "%s}\n    subject: {kind: class}\n  augment: {iris: [{rotate: 10}]}\n",
+                                     packed, k ? "f32" : "u8");
         d[k] = fixture_open_config(c, 1);
         s[k] = open_source(d[k], DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         must(s[k]->get(s[k], 0, 0, &b[k], NULL));
@@ -40,8 +39,7 @@ static void check_fit(const char *field, bool is_real, int w, int first, const i
     must(s->get(s, 0, 0, &b, NULL));
     for (int i = 0; i < MICRO * 8 * w * 3; i++) {
         int x = i / 3 % w + first, y = i / 3 / w % 8, k = i % 3;
-        float got =
-            is_real ? ((const float *)b->field[0])[i] : (float)((const uint8_t *)b->field[0])[i];
+        float got = is_real ? ((const float *)b->field[0])[i] : (float)((const uint8_t *)b->field[0])[i];
         if (x < 0 || x >= 16)
             assert_true(got == (float)bar[k]);
         else if (k > 0)
@@ -77,8 +75,7 @@ static void tar_member(FILE *f, const char *name, const void *data, size_t n) {
 
 static size_t npy_head(char *out, const char *descr, const char *shape) {
     char text[119];
-    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }",
-                     descr, shape);
+    int n = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': %s, }", descr, shape);
     memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10);
     memset(out + 10, ' ', 118);
     memcpy(out + 10, text, (size_t)n);
@@ -89,8 +86,8 @@ static size_t npy_head(char *out, const char *descr, const char *shape) {
 // Pictures that lie in their file as in the batch, and others of about that size that only look so; vectors
 // raw, as NPY, and as text that is as long as raw would be.
 static const char *make_raw_tar(void) {
-    static const char *const HEADS[] = {"P6\n9 7\n255\n", "P6 # a comment\n9\n7 255 ",
-                                        "P5\n27 7\n255\n", "P6\n7 9\n255\n", "P6\n9 7\n254\n"};
+    static const char *const HEADS[] = {"P6\n9 7\n255\n", "P6 # a comment\n9\n7 255 ", "P5\n27 7\n255\n",
+                                        "P6\n7 9\n255\n", "P6\n9 7\n254\n"};
     const char *path = fixture_path("raw.tar");
     FILE *f = fopen(path, "wb");
     assert_non_null(f);
@@ -128,10 +125,10 @@ TEST(raw_records_are_read_to_their_place) {
     static uint8_t pictures[4][RAW_N][RAW_BYTES];
     static float vectors[4][RAW_N][VEC_N];
     for (int k = 0; k < 4; k++) {
-        dt_config *c = fixture_parse(
-            "  path: \"%s\"\n  shuffle: none\n  write_index: false\n  fields:\n"
-            "    image: {kind: image, size: [7, 9]}\n    vec: {kind: vector, size: 50}\n  %s\n",
-            tar, HOW[k]);
+        dt_config *c =
+            fixture_parse("  path: \"%s\"\n  shuffle: none\n  write_index: false\n  fields:\n"
+                          "    image: {kind: image, size: [7, 9]}\n    vec: {kind: vector, size: 50}\n  %s\n",
+                          tar, HOW[k]);
         dt_dataset *d = fixture_open_config(c, 2);
         dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, ALL, N_MICRO, 0);
         for (int64_t step = 0; step < RAW_N / GLOBAL; step++)
@@ -139,8 +136,7 @@ TEST(raw_records_are_read_to_their_place) {
                 const dt_batch *b;
                 must(s->get(s, step, micro, &b, NULL));
                 for (int j = 0; j < MICRO; j++) {
-                    memcpy(pictures[k][b->sample[j]], (uint8_t *)b->field[0] + j * RAW_BYTES,
-                           RAW_BYTES);
+                    memcpy(pictures[k][b->sample[j]], (uint8_t *)b->field[0] + j * RAW_BYTES, RAW_BYTES);
                     memcpy(vectors[k][b->sample[j]], (float *)b->field[1] + j * VEC_N, VEC_N * 4);
                 }
                 s->release(s, b);
@@ -156,8 +152,7 @@ TEST(raw_records_are_read_to_their_place) {
         for (int k = 0; k < RAW_BYTES && i % 6 % 4 < 2 && i % 6 != 4; k++)
             assert_int_equal(pictures[0][i][k], (i * 37 + k * 11) % 250);
         for (int k = 0; k < VEC_N; k++)
-            assert_true(vectors[0][i][k] ==
-                        (i % 3 == 2 ? (float)((i * 7 + k) % 1000) : (float)(i * 100 + k) / 7));
+            assert_true(vectors[0][i][k] == (i % 3 == 2 ? (float)((i * 7 + k) % 1000) : (float)(i * 100 + k) / 7));
         n_mirrored += memcmp(pictures[0][i], pictures[3][i], RAW_BYTES) != 0;
     }
     assert_true(n_mirrored > 4 && n_mirrored < 20);

@@ -30,8 +30,7 @@ typedef struct shared {
 static shared *server; // of all processes
 static uint8_t *truth;
 
-static dt_status serve(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst,
-                       size_t n_bytes) {
+static dt_status serve(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     if (server->dies_in > 0 && --server->dies_in == 0) raise(SIGKILL);
     server->n_reads++;
     server->n_bytes += n_head + n_bytes;
@@ -74,8 +73,7 @@ static bool reads_right(const dt_blob *b, uint64_t seed, int n) {
         const size_t size = x % 3 ? x % 50000 + 1 : x % (2 * MB) + 1;
         const uint64_t at = (x >> 24) % (OBJECT_BYTES - size - sizeof head);
         const size_t n_head = i % 4 == 0 ? x % sizeof head : 0;
-        right = dt_blob_read_parts(b, at, head, n_head, got, size) == DT_OK &&
-                memcmp(head, truth + at, n_head) == 0 &&
+        right = dt_blob_read_parts(b, at, head, n_head, got, size) == DT_OK && memcmp(head, truth + at, n_head) == 0 &&
                 memcmp(got, truth + at + n_head, size) == 0;
     }
     free(got);
@@ -84,8 +82,7 @@ static bool reads_right(const dt_blob *b, uint64_t seed, int n) {
 
 static bool reads_all(const dt_blob *b) {
     uint8_t *got = malloc(OBJECT_BYTES);
-    const bool right =
-        dt_blob_read(b, 0, got, OBJECT_BYTES) == DT_OK && memcmp(got, truth, OBJECT_BYTES) == 0;
+    const bool right = dt_blob_read(b, 0, got, OBJECT_BYTES) == DT_OK && memcmp(got, truth, OBJECT_BYTES) == 0;
     free(got);
     return right;
 }

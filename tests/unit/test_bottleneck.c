@@ -21,8 +21,7 @@ static double rate_of(const model *m) {
     double cpu_us = m->decode_us + m->augment_us + m->read_us + m->rest_us;
     int running = m->workers < m->cores ? m->workers : m->cores;
     double rate = running * 1e6 / cpu_us;
-    if (m->ahead && m->wait_us > 0 && m->readers * 1e6 / m->wait_us < rate)
-        rate = m->readers * 1e6 / m->wait_us;
+    if (m->ahead && m->wait_us > 0 && m->readers * 1e6 / m->wait_us < rate) rate = m->readers * 1e6 / m->wait_us;
     if (m->slots < 4) rate *= 0.7; // too little slack
     return m->consumer > 0 && m->consumer < rate ? m->consumer : rate;
 }
@@ -65,13 +64,8 @@ static dt_bottleneck judge(model m, const dt_pipeline_facts *f) {
 }
 
 static const dt_pipeline_facts FACTS = {.cores = 4, .set_bytes = 1000 << 20, .free_bytes = 1 << 30};
-static const model PHOTOS = {.read_us = 20,
-                             .decode_us = 900,
-                             .augment_us = 80,
-                             .workers = 4,
-                             .readers = 8,
-                             .slots = 8,
-                             .cores = 4};
+static const model PHOTOS = {
+    .read_us = 20, .decode_us = 900, .augment_us = 80, .workers = 4, .readers = 8, .slots = 8, .cores = 4};
 
 TEST(training_is_the_limit) {
     model m = PHOTOS;

@@ -15,14 +15,7 @@
 
 #include "testing.h"
 
-enum {
-    MAX_STARTS = 64,
-    N_GRADS = 20,
-    GRAD = 100,
-    TAIL = 7,
-    N = N_GRADS * GRAD + TAIL,
-    REPLICAS = 4
-};
+enum { MAX_STARTS = 64, N_GRADS = 20, GRAD = 100, TAIL = 7, N = N_GRADS * GRAD + TAIL, REPLICAS = 4 };
 
 typedef struct fake {
     float *data[MAX_STARTS];
@@ -276,8 +269,7 @@ static void run_replicas(dt_comm *c, bool helper, float times) {
         double exposed;
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_OK);
         for (int i = 0; i < N; i++)
-            assert_float_equal(flat[0][i],
-                               times * (float)(REPLICAS * i + REPLICAS * (REPLICAS - 1) / 2), 0);
+            assert_float_equal(flat[0][i], times * (float)(REPLICAS * i + REPLICAS * (REPLICAS - 1) / 2), 0);
     }
     dt_buckets_destroy(b);
 }
@@ -303,8 +295,7 @@ TEST(test_error_names_bucket) {
         double exposed;
         dt_buckets_begin(b, flats);
         assert_int_equal(dt_buckets_finish(b, &exposed), DT_E_PEER);
-        assert_string_equal(dt_error_message(),
-                            "gradient bucket 1 of 4: rank 7 on somewhere is lost");
+        assert_string_equal(dt_error_message(), "gradient bucket 1 of 4: rank 7 on somewhere is lost");
         dt_buckets_destroy(b);
     }
 }
@@ -317,11 +308,8 @@ TEST(test_first_is_small) {
     for (int g = 0; g < COUNT; g++) grad_end[g] = (int64_t)(g + 1) * EACH;
     fake f = {0};
     dt_comm c = fake_comm(&f);
-    dt_buckets_opts o = {.grad_end = grad_end,
-                         .n_grads = COUNT,
-                         .n_elements = COUNT * EACH,
-                         .bucket_bytes = 3 << 19,
-                         .n_replicas = 1};
+    dt_buckets_opts o = {
+        .grad_end = grad_end, .n_grads = COUNT, .n_elements = COUNT * EACH, .bucket_bytes = 3 << 19, .n_replicas = 1};
     float *flats[] = {flat};
     double exposed;
     dt_buckets *b = NULL;
@@ -373,12 +361,8 @@ TEST(test_destroy_in_step) {
 
 enum { LAYERS = 20, LAYER = 1 << 18 }; // 20 gradients of 1 MiB
 
-static const dt_fabric links = {.ranks_per_host = 1,
-                                .cores = 1,
-                                .host_bytes_s = 1e7,
-                                .copy_bytes_s = 1e12,
-                                .tcp_bytes_s = 1e12,
-                                .latency_s = 1e-4};
+static const dt_fabric links = {
+    .ranks_per_host = 1, .cores = 1, .host_bytes_s = 1e7, .copy_bytes_s = 1e12, .tcp_bytes_s = 1e12, .latency_s = 1e-4};
 
 // Seconds behind the last of 20 nodes of node_s, each of which finishes a gradient, until all are reduced.
 static double exposed(const dt_fabric *f, int world_size, int64_t bucket_bytes, double node_s) {
@@ -429,8 +413,7 @@ TEST(test_model_of_links) {
 
 // On GPUs sums run by themselves, one behind the other.
 TEST(test_model_of_gpus) {
-    const dt_fabric f = {
-        .gpus = true, .ranks_per_host = 8, .host_bytes_s = 1e9, .gpu_bytes_s = 300e9};
+    const dt_fabric f = {.gpus = true, .ranks_per_host = 8, .host_bytes_s = 1e9, .gpu_bytes_s = 300e9};
     const double mib_s = 2 * 1048576 / 1e9;
     NEAR(exposed(&f, 1024, 32 << 20, 0), LAYERS * mib_s);
     NEAR(exposed(&f, 1024, 32 << 20, 0.1), 19 * mib_s);

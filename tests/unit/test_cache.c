@@ -119,8 +119,7 @@ TEST(the_limit_holds) {
         assert_true(u.full);
         assert_int_equal(u.n_entries, n);
         assert_true(n_bytes <= cap);
-        if (n_bytes < cap * 7 / 10)
-            fail_msg("%s: only %zu bytes", DT_WORD_OF(DT_CACHE_WORDS, u.kind), (size_t)n_bytes);
+        if (n_bytes < cap * 7 / 10) fail_msg("%s: only %zu bytes", DT_WORD_OF(DT_CACHE_WORDS, u.kind), (size_t)n_bytes);
         dt_cache_close(c);
     }
 }
@@ -338,8 +337,7 @@ TEST(a_full_file_system_is_no_crash) {
 // ---- batches ---------------------------------------------------------------------------------------
 enum { STEPS = 110 }; // three epochs of 36
 
-static void run_steps(const char *path, const char *extra, uint64_t out[STEPS],
-                      dt_source_stats *stats) {
+static void run_steps(const char *path, const char *extra, uint64_t out[STEPS], dt_source_stats *stats) {
     dt_dataset *d = fixture_open(path, extra, 3);
     dt_batch_source *s = open_train(d, 0, STEPS);
     for (int64_t step = 0; step < STEPS; step++) out[step] = take_step(d, s, step);
@@ -367,13 +365,11 @@ TEST(batches_do_not_depend_on_the_cache) {
     run_steps(packed, AUGMENT, want, &t);
     assert_int_equal(t.cache.kind, DT_CACHE_none);
     for (size_t k = 0; k < sizeof CACHES / sizeof *CACHES; k++) {
-        char *extra =
-            dt_xprintf("%s%s  cache_dir: \"%s\"\n", AUGMENT, CACHES[k], fixture_path("disk"));
+        char *extra = dt_xprintf("%s%s  cache_dir: \"%s\"\n", AUGMENT, CACHES[k], fixture_path("disk"));
         run_steps(packed, extra, got, &t);
         assert_memory_equal(want, got, sizeof want);
         bool small = strstr(CACHES[k], "KiB");
-        if (t.cache.kind ==
-            DT_CACHE_disk) { // a set of less than a block, of an earlier run at last
+        if (t.cache.kind == DT_CACHE_disk) { // a set of less than a block, of an earlier run at last
             assert_true(t.cache.n_entries == 1 && !t.cache.full);
             assert_true(t.cache.n_misses <= (k == 5 ? 4 : 0) && t.cache.n_hits > 100);
             free(extra);
@@ -411,8 +407,8 @@ TEST(a_bad_record_is_not_kept) {
     assert_true(plain.n_skipped > 10);
     static const char *const CACHES[] = {"ram", "shared", "disk"};
     for (int k = 0; k < 3; k++) {
-        char *extra = dt_xprintf("  on_error: skip\n  cache: %s\n  cache_dir: \"%s\"\n", CACHES[k],
-                                 fixture_path("disk2"));
+        char *extra =
+            dt_xprintf("  on_error: skip\n  cache: %s\n  cache_dir: \"%s\"\n", CACHES[k], fixture_path("disk2"));
         run_steps(bad, extra, got, &cached);
         assert_memory_equal(want, got, sizeof want);
         assert_int_equal(cached.n_skipped, plain.n_skipped);
@@ -443,8 +439,7 @@ TEST(what_pixels_would_take_is_known) {
         uint64_t want = 0;
         d->facts(d, &f);
         for (int i = 0; i < 2; i++) // half of the records have the one, half the other
-            want += data->reader->catalog->n_records / 2 *
-                    (uint64_t)dt_shape_elements(&d->fields[i].sample_shape);
+            want += data->reader->catalog->n_records / 2 * (uint64_t)dt_shape_elements(&d->fields[i].sample_shape);
         assert_int_equal(f.decoded_bytes, CASES[k].can ? want : 0);
         assert_true(f.free_bytes > 0 && f.n_processes == 1);
         d->close(d);

@@ -106,19 +106,17 @@ TEST(a_name_that_is_both_becomes_text) {
 TEST(numbers_that_JSON_cannot_hold) {
     static const struct {
         const char *json, *id; // id NULL: it has no value
-    } ROWS[] = {
-        {"{\"label\": \"a\", \"id\": 18446744073709551615, \"q\": 0.5}", "18446744073709551615"},
-        {"{\"id\": -9223372036854775809, \"q\": 0.5, \"label\": \"a\"}", "-9223372036854775809"},
-        {"{\"id\":9223372036854775807,\"deep\":[NaN,{\"x\":-Infinity}],\"q\":0.5,\"label\":\"a\"}",
-         "9223372036854775807"},
-        {"{\"id\": NaN, \"label\": \"a\", \"q\": 0.5}", NULL},
-        {"{\"id\": Infinity, \"label\": \"a\", \"q\": 0.5}", NULL},
-        {"{\"q\": 0.5, \"label\": \"a\", \"id\": -Infinity}", NULL},
-        {"{\"id\": 1e999, \"label\": \"a\", \"q\": 0.5}", NULL},
-        {"{\"id\": \"NaN \\\" 1e999 \", \"more\": NaN, \"label\": \"a\", \"q\": 0.5}",
-         "NaN \" 1e999 "},
-        {"{\"label\": \"a\", \"q\": 0.5, \"id\": 123456789012345678901234567890123456789012}",
-         "123456789012345678901234567890123456789012"}};
+    } ROWS[] = {{"{\"label\": \"a\", \"id\": 18446744073709551615, \"q\": 0.5}", "18446744073709551615"},
+                {"{\"id\": -9223372036854775809, \"q\": 0.5, \"label\": \"a\"}", "-9223372036854775809"},
+                {"{\"id\":9223372036854775807,\"deep\":[NaN,{\"x\":-Infinity}],\"q\":0.5,\"label\":\"a\"}",
+                 "9223372036854775807"},
+                {"{\"id\": NaN, \"label\": \"a\", \"q\": 0.5}", NULL},
+                {"{\"id\": Infinity, \"label\": \"a\", \"q\": 0.5}", NULL},
+                {"{\"q\": 0.5, \"label\": \"a\", \"id\": -Infinity}", NULL},
+                {"{\"id\": 1e999, \"label\": \"a\", \"q\": 0.5}", NULL},
+                {"{\"id\": \"NaN \\\" 1e999 \", \"more\": NaN, \"label\": \"a\", \"q\": 0.5}", "NaN \" 1e999 "},
+                {"{\"label\": \"a\", \"q\": 0.5, \"id\": 123456789012345678901234567890123456789012}",
+                 "123456789012345678901234567890123456789012"}};
     enum { N = sizeof ROWS / sizeof *ROWS };
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x", 1);
@@ -127,8 +125,8 @@ TEST(numbers_that_JSON_cannot_hold) {
         must(dt_catalog_add_record(c, 0, key));
         must(dt_catalog_set_json(c, ROWS[i].json, strlen(ROWS[i].json)));
     }
-    static const char *const BROKEN[] = {
-        "{\"a\": NaN", "{\"a\": Nan}", "{\"a\": 18446744073709551615", "{\"a\": \"\\", "NaN", "-"};
+    static const char *const BROKEN[] = {"{\"a\": NaN",  "{\"a\": Nan}", "{\"a\": 18446744073709551615",
+                                         "{\"a\": \"\\", "NaN",          "-"};
     for (size_t i = 0; i < sizeof BROKEN / sizeof *BROKEN; i++)
         must_fail(DT_E_DATA, "not JSON", dt_catalog_set_json(c, BROKEN[i], strlen(BROKEN[i])));
     dt_catalog_finish(c);
@@ -314,8 +312,7 @@ static dt_status build_limited(dt_catalog *c, const char *data, uint64_t stamp, 
             DT_TRY(dt_catalog_add_member(c, ext, 1, 1, NULL));
         }
         DT_TRY(dt_catalog_set(c, "name", KEYS[i]));
-        DT_TRY(i == 2 ? dt_catalog_set(c, "both", "text")
-                      : dt_catalog_set_real(c, "both", i + 0.25));
+        DT_TRY(i == 2 ? dt_catalog_set(c, "both", "text") : dt_catalog_set_real(c, "both", i + 0.25));
     }
     DT_TRY(dt_catalog_finish(c));
     return dt_index_save(c, 0, stamp, fixture_path("full.tar.index"));
@@ -357,9 +354,8 @@ TEST(a_real_field_reads_numbers) {
     dt_catalog *c = small(data);
     dt_config *cfg;
     dt_fields f;
-    static const char TEXT[] =
-        "run: {name: t}\ndata:\n  path: x\n  fields:\n    yaw: {kind: real}\n"
-        "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n";
+    static const char TEXT[] = "run: {name: t}\ndata:\n  path: x\n  fields:\n    yaw: {kind: real}\n"
+                               "model: {name: fusion}\ntrain: {global_batch: 4, micro_batch: 4}\n";
     dt_catalog_finish(c);
     must(dt_config_parse(&cfg, "t.yaml", TEXT, strlen(TEXT), NULL, 0));
     must(dt_fields_resolve(&f, cfg, c, NULL, NULL));

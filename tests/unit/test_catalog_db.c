@@ -49,13 +49,11 @@ static const char *ask(const char *path, const char *sql) {
     sqlite3_stmt *s;
     out[0] = '\0';
     assert_int_equal(sqlite3_open_v2(path, &db, SQLITE_OPEN_READONLY, NULL), SQLITE_OK);
-    if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK)
-        fail_msg("%s: %s", sql, sqlite3_errmsg(db));
+    if (sqlite3_prepare_v2(db, sql, -1, &s, NULL) != SQLITE_OK) fail_msg("%s: %s", sql, sqlite3_errmsg(db));
     if (sqlite3_step(s) == SQLITE_ROW)
         for (int i = 0; i < sqlite3_column_count(s); i++) {
             const char *text = (const char *)sqlite3_column_text(s, i);
-            snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", i ? "|" : "",
-                     text ? text : "NULL");
+            snprintf(out + strlen(out), sizeof out - strlen(out), "%s%s", i ? "|" : "", text ? text : "NULL");
         }
     sqlite3_finalize(s);
     sqlite3_close(db);
@@ -67,8 +65,7 @@ TEST(rows_are_as_set) {
     write_db(p, 100);
     assert_string_equal(ask(p, "PRAGMA integrity_check"), "ok");
     assert_string_equal(ask(p, "SELECT count(*), min(id), max(id) FROM catalog"), "100|0|99");
-    assert_string_equal(ask(p, "SELECT key, shard, bytes, width FROM catalog WHERE id = 60"),
-                        "r00060|x-1.tar|15|640");
+    assert_string_equal(ask(p, "SELECT key, shard, bytes, width FROM catalog WHERE id = 60"), "r00060|x-1.tar|15|640");
     assert_string_equal(ask(p, "SELECT key = 'new' || char(10) || 'line \"quote\" ''it''''s'' ' || "
                                "char(1) || ' ' || char(233) FROM catalog WHERE id = 3"),
                         "1");
@@ -77,20 +74,15 @@ TEST(rows_are_as_set) {
 // Names that SQL takes for one another, values of each type.
 TEST(columns_have_names_and_types) {
     const char *p = fixture_path("x.catalog.sqlite");
-    assert_string_equal(
-        ask(p, "SELECT group_concat(name || ' ' || type) FROM pragma_table_info('catalog') "
-               "WHERE name NOT LIKE 'new%'"),
-        "id INTEGER,key TEXT,shard TEXT,bytes NUMERIC,Subject TEXT,id_2 TEXT,scan NUMERIC,"
-        "subject_2 NUMERIC,width NUMERIC,quality NUMERIC");
-    assert_string_equal(ask(p, "SELECT min(scan), max(scan) FROM catalog"),
-                        "-90071992547409931|9007199254740993");
-    assert_string_equal(
-        ask(p, "SELECT subject, typeof(subject), subject_2, typeof(subject_2), quality, width, "
-               "typeof(width) FROM catalog WHERE id = 11"),
-        "007|text|4|integer|1.1|640|integer");
-    assert_string_equal(
-        ask(p, "SELECT quality, subject_2, typeof(id_2) FROM catalog WHERE id = 15"),
-        "NULL|NULL|blob");
+    assert_string_equal(ask(p, "SELECT group_concat(name || ' ' || type) FROM pragma_table_info('catalog') "
+                               "WHERE name NOT LIKE 'new%'"),
+                        "id INTEGER,key TEXT,shard TEXT,bytes NUMERIC,Subject TEXT,id_2 TEXT,scan NUMERIC,"
+                        "subject_2 NUMERIC,width NUMERIC,quality NUMERIC");
+    assert_string_equal(ask(p, "SELECT min(scan), max(scan) FROM catalog"), "-90071992547409931|9007199254740993");
+    assert_string_equal(ask(p, "SELECT subject, typeof(subject), subject_2, typeof(subject_2), quality, width, "
+                               "typeof(width) FROM catalog WHERE id = 11"),
+                        "007|text|4|integer|1.1|640|integer");
+    assert_string_equal(ask(p, "SELECT quality, subject_2, typeof(id_2) FROM catalog WHERE id = 15"), "NULL|NULL|blob");
 }
 
 TEST(the_same_bytes_each_time) {

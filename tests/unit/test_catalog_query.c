@@ -17,8 +17,7 @@
 //   subject  0      1      2     0     1     2     0     1     2     0
 //   q        0.0    0.1    0.2   -     0.4   0.5   0.6   0.7   0.8   0.9
 static dt_catalog *ten(void) {
-    static const char *const LABEL[] = {"cat", "dog", "cat",  NULL,       "Cat",
-                                        "dog", "cat", "it's", "\xc3\xa9", "dog"};
+    static const char *const LABEL[] = {"cat", "dog", "cat", NULL, "Cat", "dog", "cat", "it's", "\xc3\xa9", "dog"};
     static const char *const AGE[] = {"5", "40", "old", "5.0", NULL, "9", "10", "100", "007", "-3"};
     dt_catalog *c = dt_catalog_create();
     dt_catalog_add_shard(c, "x.bin", 100);
@@ -61,9 +60,8 @@ TEST(what_expressions_mean) {
     static const char *const CASES[][2] = {
         {"label = 'cat'", "026"},
         {"label == 'cat'", "026"},
-        {"LABEL = 'cat'",
-         "expression, character 1: the set has no column 'LABEL'; it has key, shard, "
-         "bytes, label, age, code, subject, left \"eye\", q"},
+        {"LABEL = 'cat'", "expression, character 1: the set has no column 'LABEL'; it has key, shard, "
+                          "bytes, label, age, code, subject, left \"eye\", q"},
         {"label != 'cat'", "145789"},
         {"label <> 'cat'", "145789"},
         {"label = 'it''s'", "7"},
@@ -134,43 +132,35 @@ TEST(what_expressions_mean) {
         {"code not in ('00', '01', 2.0, '9')", "3456789"},
         {"age not in ('x', 5)", "156789"},
         {"\"left \"\"eye\"\"\" = 'a\nb'", "4"},
-        {"'a' = label or 1 = 'true'",
-         "expression, character 16 ('1 = 'true''): compares no column of "
-         "the set (text is in 'single quotes', names are not)"},
+        {"'a' = label or 1 = 'true'", "expression, character 16 ('1 = 'true''): compares no column of "
+                                      "the set (text is in 'single quotes', names are not)"},
         {"label = true", ""},
         // wrong ones
         {"", "expression, character 1 (its end): expected a column's name"},
-        {"label",
-         "expression, character 6 (its end): expected a comparison: = != < <= > >= in, like, "
-         "between, is null"},
+        {"label", "expression, character 6 (its end): expected a comparison: = != < <= > >= in, like, "
+                  "between, is null"},
         {"label = ", "expression, character 9 (its end): expected a value"},
         {"label = 'cat", "expression, character 9 (''cat'): the closing quote is missing"},
         {"label = 'cat''", "expression, character 9 (''cat'''): the closing quote is missing"},
-        {"label = cat",
-         "expression, character 9: the set has no column 'cat'; it has key, shard, bytes, "
-         "label, age, code, subject, left \"eye\", q; text is in 'single quotes'"},
+        {"label = cat", "expression, character 9: the set has no column 'cat'; it has key, shard, bytes, "
+                        "label, age, code, subject, left \"eye\", q; text is in 'single quotes'"},
         {"\xc3\xa9\xc3\xa9 = 1 and lable = 1",
          "expression, character 1: the set has no column '\xc3\xa9\xc3\xa9'; it has key, shard, "
          "bytes, "
          "label, age, code, subject, left \"eye\", q"},
-        {"q > 1 and lable = 1",
-         "expression, character 11: the set has no column 'lable'; did you mean 'label'?"},
-        {"q > 0.4 subject = 1",
-         "expression, character 9 ('subject'): expected `and`, `or` or the end"},
-        {"q = null",
-         "expression, character 5 ('null'): nothing equals null; write `is null` or `is not "
-         "null`"},
+        {"q > 1 and lable = 1", "expression, character 11: the set has no column 'lable'; did you mean 'label'?"},
+        {"q > 0.4 subject = 1", "expression, character 9 ('subject'): expected `and`, `or` or the end"},
+        {"q = null", "expression, character 5 ('null'): nothing equals null; write `is null` or `is not "
+                     "null`"},
         {"(q > 1", "expression, character 7 (its end): expected `)`, `and` or `or`"},
         {"q > 1)", "expression, character 6 (')'): expected `and`, `or` or the end"},
         {"q in ()", "expression, character 7 (')'): expected a value"},
         {"q in (1, )", "expression, character 10 (')'): expected a value"},
-        {"q in (1, label)",
-         "expression, character 10 ('label'): expected a number or a text in 'single quotes'"},
+        {"q in (1, label)", "expression, character 10 ('label'): expected a number or a text in 'single quotes'"},
         {"q + 1 > 1.45", "56789"},
         {"(q + 1) * 2 > 3.5", "89"},
         {"q +", "expression, character 4 (its end): expected a value"},
-        {"q ^ 2 > 1",
-         "expression, character 3 ('^'): not part of an expression; see docs/reference/catalog.md"},
+        {"q ^ 2 > 1", "expression, character 3 ('^'): not part of an expression; see docs/reference/catalog.md"},
         {"substr(label, 1, 1) = 'c' and q-0.1 >= -0.1", "026"},
         {"regex(key, '_(\\d+)/') in ('3', '5')", "35"},
         {"(label like 'c%') = 'true'", "0246"},
@@ -183,33 +173,26 @@ TEST(what_expressions_mean) {
         {"regex(key, '(') is null",
          "expression, character 12 (''(''): not a POSIX extended regular expression: Unmatched ( "
          "or \\("},
-        {"regex(key, label) is null",
-         "expression, character 12 ('label'): expected a pattern in 'single quotes'"},
+        {"regex(key, label) is null", "expression, character 12 ('label'): expected a pattern in 'single quotes'"},
         {"substr(key) = 'a'", "expression, character 11 (')'): substr takes 2 values"},
-        {"lower(key, 1) = 'a'",
-         "expression, character 10 (','): expected `)`: lower takes 1 values at most"},
-        {"case when q > 1 then 1",
-         "expression, character 23 (its end): expected `when`, `else` or `end`"},
+        {"lower(key, 1) = 'a'", "expression, character 10 (','): expected `)`: lower takes 1 values at most"},
+        {"case when q > 1 then 1", "expression, character 23 (its end): expected `when`, `else` or `end`"},
         {"case when q then 1 end = 1",
          "expression, character 13 ('then'): expected a comparison: = != < <= > >= in, like, "
          "between, is null"},
         {"q > 1; drop table x",
          "expression, character 6 (';'): not part of an expression; see docs/reference/catalog.md"},
-        {"q > 1e999",
-         "expression, character 5 ('1e999'): not a number; names that begin with a digit "
-         "want \"quotes\""},
-        {"3d = 1",
-         "expression, character 1 ('3d'): not a number; names that begin with a digit want "
-         "\"quotes\""},
-        {"q between 1 or 2",
-         "expression, character 13 ('or'): expected `and` and the upper value of between"},
+        {"q > 1e999", "expression, character 5 ('1e999'): not a number; names that begin with a digit "
+                      "want \"quotes\""},
+        {"3d = 1", "expression, character 1 ('3d'): not a number; names that begin with a digit want "
+                   "\"quotes\""},
+        {"q between 1 or 2", "expression, character 13 ('or'): expected `and` and the upper value of between"},
         {"label like q", "expression, character 12 ('q'): expected a pattern in 'single quotes'"},
     };
     dt_catalog *c = ten();
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         const char *got = chosen(c, CASES[i][0]);
-        if (strcmp(got, CASES[i][1]) != 0)
-            fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
+        if (strcmp(got, CASES[i][1]) != 0) fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
     }
     dt_catalog_destroy(c);
 }
@@ -230,8 +213,7 @@ static const char *derived(const char *expression) {
             if (v || real < 0)
                 at += (size_t)sprintf(out + at, "%s%s", r ? " " : "", v ? v : "-");
             else
-                at +=
-                    (size_t)sprintf(out + at, "%s%.4g", r ? " " : "", dt_catalog_real(c, real, r));
+                at += (size_t)sprintf(out + at, "%s%.4g", r ? " " : "", dt_catalog_real(c, real, r));
         }
     }
     dt_catalog_destroy(c);
@@ -258,30 +240,24 @@ TEST(columns_are_derived) {
         {"2 + 3 * subject", "2 5 8 2 5 8 2 5 8 2"},
         {"q", "0 0.1 0.2 nan 0.4 0.5 0.6 0.7 0.8 0.9"},
         {"floor(q * 4)", "0 0 0 - 1 2 2 2 3 3"},
-        {"subject || '-' || label",
-         "0-cat 1-dog 2-cat - 1-Cat 2-dog 0-cat 1-it's 2-\xc3\xa9 0-dog"},
-        {"case when q < 0.3 then 'low' when q > 0.7 then 'high' end",
-         "low low low - - - - - high high"},
+        {"subject || '-' || label", "0-cat 1-dog 2-cat - 1-Cat 2-dog 0-cat 1-it's 2-\xc3\xa9 0-dog"},
+        {"case when q < 0.3 then 'low' when q > 0.7 then 'high' end", "low low low - - - - - high high"},
         {"case when subject = 0 then 1.5 else q end", "1.5 0.1 0.2 1.5 0.4 0.5 1.5 0.7 0.8 1.5"},
         {"code", "00 01 02 03 04 05 06 07 08 09"},
         {"q subject", "expression, character 3 ('subject'): expected an operator or the end"},
-        {"lable || 'x'",
-         "expression, character 1: the set has no column 'lable'; did you mean 'label'?"},
+        {"lable || 'x'", "expression, character 1: the set has no column 'lable'; did you mean 'label'?"},
     };
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         const char *got = derived(CASES[i][0]);
-        if (strcmp(got, CASES[i][1]) != 0)
-            fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
+        if (strcmp(got, CASES[i][1]) != 0) fail_msg("%s\n  gives  %s\n  not    %s", CASES[i][0], got, CASES[i][1]);
     }
     dt_catalog *c = ten();
-    must_fail(DT_E_USAGE, "the set has a column 'bytes' already",
-              dt_catalog_derive(c, "bytes", "q"));
+    must_fail(DT_E_USAGE, "the set has a column 'bytes' already", dt_catalog_derive(c, "bytes", "q"));
     assert_true(dt_catalog_has_name(c, "label") && !dt_catalog_has_name(c, "labels"));
     // a derived column is one like others: sorted values, of which expressions know that they are numbers
     must(dt_catalog_derive(c, "n", "10 - number(substr(key, 3, 1))"));
     assert_string_equal(chosen(c, "n > 9"), "0");
-    assert_string_equal(dt_catalog_str(c, c->columns[dt_catalog_find_column(c, "n")].values[9]),
-                        "10");
+    assert_string_equal(dt_catalog_str(c, c->columns[dt_catalog_find_column(c, "n")].values[9]), "10");
     must(dt_catalog_derive(c, "m", "n * 0.5"));
     assert_string_equal(chosen(c, "m = 4.5"), "1");
     dt_catalog_destroy(c);
@@ -298,26 +274,23 @@ TEST(truths_are_numbers) {
         {"subject = true", "147"}};
     dt_catalog *c = ten();
     must(dt_catalog_derive(c, "yes", "label = 'cat'"));
-    must(dt_catalog_derive(c, "big",
-                           "case when age > 9 then 'TRUE' when age <= 9 then 'False' end"));
+    must(dt_catalog_derive(c, "big", "case when age > 9 then 'TRUE' when age <= 9 then 'False' end"));
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         const char *got = chosen(c, CASES[i][0]);
-        if (strcmp(got, CASES[i][1]) != 0)
-            fail_msg("%s: '%s', not '%s'", CASES[i][0], got, CASES[i][1]);
+        if (strcmp(got, CASES[i][1]) != 0) fail_msg("%s: '%s', not '%s'", CASES[i][0], got, CASES[i][1]);
     }
     dt_catalog_destroy(c);
 }
 
 // Where SQLite has the function, it gives the same.
 TEST(values_are_those_of_sqlite) {
-    static const char *const FORMS[] = {
-        "substr('a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z' || q, %d, %d)",
-        "substr('abcdef' || q, %d)",
-        "lower('\xc3\x89' || 'Ab' || q) || upper('x\xc3\xa9' || %d)",
-        "q + %d * (%d - 3)",
-        "q %% %d",
-        "case when q > %d then 'a' when q = %d then 'b' else 'c' end",
-        "q between %d and %d"};
+    static const char *const FORMS[] = {"substr('a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80z' || q, %d, %d)",
+                                        "substr('abcdef' || q, %d)",
+                                        "lower('\xc3\x89' || 'Ab' || q) || upper('x\xc3\xa9' || %d)",
+                                        "q + %d * (%d - 3)",
+                                        "q %% %d",
+                                        "case when q > %d then 'a' when q = %d then 'b' else 'c' end",
+                                        "q between %d and %d"};
     sqlite3 *db;
     sqlite3_stmt *s;
     assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
@@ -408,8 +381,7 @@ static void write_number(char *out, size_t cap, uint64_t *seed) {
     if (r >> 60 == 0)
         snprintf(out, cap, "%s", OTHERS[(r >> 33) % (sizeof OTHERS / sizeof *OTHERS)]);
     else
-        snprintf(out, cap, "%" PRId64,
-                 NEAR[(r >> 33) % (sizeof NEAR / sizeof *NEAR)] + ((int64_t)(r >> 40) % 9 - 4));
+        snprintf(out, cap, "%" PRId64, NEAR[(r >> 33) % (sizeof NEAR / sizeof *NEAR)] + ((int64_t)(r >> 40) % 9 - 4));
 }
 
 static int64_t bits_of(sqlite3 *db, const char *condition) {
@@ -471,8 +443,7 @@ TEST(whole_numbers_compare_exactly) {
 TEST(columns_of_long_whole_numbers_compare) {
     static const char *const X[] = {"9999999999999999", "5", "123456789012345679"},
                              *const HASH[] = {"18446744073709551615", "18446744073709551614", "-1"},
-                             *const Y[] = {"10000000000000000", "10000000000000001",
-                                           "123456789012345678"};
+                             *const Y[] = {"10000000000000000", "10000000000000001", "123456789012345678"};
     bool keep[3];
     uint32_t n;
     dt_catalog *c = dt_catalog_create();
@@ -582,10 +553,9 @@ TEST(sets_of_other_columns) {
 
 // ---- data.where ------------------------------------------------------------------------------------
 static dt_status open_where(const char *where, dt_dataset **d) {
-    dt_config *c =
-        fixture_parse("  path: \"%s\"\n  where: \"%s\"\n  fields:\n    image: {kind: image, "
-                      "size: [4, 4]}\n    subject: {kind: class}\n",
-                      shards, where);
+    dt_config *c = fixture_parse("  path: \"%s\"\n  where: \"%s\"\n  fields:\n    image: {kind: image, "
+                                 "size: [4, 4]}\n    subject: {kind: class}\n",
+                                 shards, where);
     return dt_data_open(d, c, NULL, 1, NULL);
 }
 
@@ -605,8 +575,7 @@ TEST(where_leaves_records_out) {
 TEST(where_that_is_wrong) {
     static const char *const CASES[][2] = {
         {"subject = 99", "t.yaml:4:10: data.where: none of the 80 records fits subject = 99"},
-        {"subject >",
-         "t.yaml:4:10: data.where: expression, character 10 (its end): expected a value"},
+        {"subject >", "t.yaml:4:10: data.where: expression, character 10 (its end): expected a value"},
         {"subjekt = 1", "t.yaml:4:10: data.where: expression, character 1: the set has no column "
                         "'subjekt'; did you mean 'subject'?"},
     };
@@ -659,8 +628,7 @@ TEST(keeping_is_as_if_never_added) {
     dt_catalog_add_shard(few, "x.bin", 100);
     dt_catalog_add_record(few, 0, "a_3/r");
     dt_catalog_add_member(few, "jpg", 3, 3, NULL);
-    static const char *const LEFT[][2] = {
-        {"age", "5.0"}, {"code", "03"}, {"subject", "0"}, {"left \"eye\"", "x"}};
+    static const char *const LEFT[][2] = {{"age", "5.0"}, {"code", "03"}, {"subject", "0"}, {"left \"eye\"", "x"}};
     for (int k = 0; k < 4; k++) dt_catalog_set(few, LEFT[k][0], LEFT[k][1]);
     dt_catalog_finish(few);
     assert_int_equal(dt_catalog_hash(c), dt_catalog_hash(few));

@@ -93,8 +93,7 @@ static void expect_steps(const char *want) {
     int n;
     must(dt_ckpt_steps(dir, &steps, &n));
     for (int i = 0; i < n; i++)
-        snprintf(have + strlen(have), sizeof have - strlen(have), "%s%d", i ? " " : "",
-                 (int)steps[i]);
+        snprintf(have + strlen(have), sizeof have - strlen(have), "%s%d", i ? " " : "", (int)steps[i]);
     free(steps);
     assert_string_equal(have, want);
 }
@@ -567,8 +566,7 @@ TEST_WITH(test_manifest_names_are_plain, make_run, folder_remove) {
         dt_ckpt_manifest_add(&m, names[i]);
         dt_json_init(&j);
         dt_ckpt_manifest_print(&m, &j);
-        must_fail(DT_E_CKPT, "plain name",
-                  dt_ckpt_manifest_parse(&again, j.data, j.n_bytes, "manifest"));
+        must_fail(DT_E_CKPT, "plain name", dt_ckpt_manifest_parse(&again, j.data, j.n_bytes, "manifest"));
         dt_json_fini(&j);
         dt_ckpt_manifest_fini(&m);
     }

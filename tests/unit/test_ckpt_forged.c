@@ -122,13 +122,11 @@ static void expect_member(const char *member, const char *value) {
     snprintf(path, sizeof path, "%s/forged/log", dir);
     unlink(path);
     dt_log_set_level(DT_LOG_WARN);
-    if (run("run.stop_at=4") != DT_E_PREEMPTED)
-        fail_msg("%s %s: %s", member, value, dt_error_message());
+    if (run("run.stop_at=4") != DT_E_PREEMPTED) fail_msg("%s %s: %s", member, value, dt_error_message());
     dt_log_set_level((dt_log_level)-1);
     assert_int_equal(dt_io_read_file(&log, &n, path, 0, DT_E_CKPT), DT_OK);
     snprintf(key, sizeof key, "member '%s'", member);
-    if (!strstr(log, "step 4 is skipped") || !strstr(log, key))
-        fail_msg("%s %s: %s", member, value, log);
+    if (!strstr(log, "step 4 is skipped") || !strstr(log, key)) fail_msg("%s %s: %s", member, value, log);
     char *again;
     read_part(&again, "state.json", &n); // saved anew, whole
     assert_int_equal(strcspn(strstr(again, member), ",}"), strcspn(strstr(was, member), ",}"));
@@ -305,9 +303,8 @@ TEST_WITH(test_links_in_run, make_run, remove_run) {
 }
 
 // `dtrain eval` has found the newest checkpoint and prepares itself; meanwhile a training saves and removes it.
-static dt_status open_data_late(void *ctx, const dt_config *c, const dt_batch_memory *memory,
-                                int workers, const char *skip_log, const char *classes,
-                                dt_dataset **out) {
+static dt_status open_data_late(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                                const char *skip_log, const char *classes, dt_dataset **out) {
     char other[200];
     snprintf(other, sizeof other, "%s.gone", newest);
     assert_int_equal(rename(newest, other), 0);

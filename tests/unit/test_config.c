@@ -52,8 +52,7 @@ static void expect_error(const char *text, const char *override, const char *wan
     dt_status st = dt_config_parse(&c, "f.yaml", text, strlen(text), &override, override ? 1 : 0);
     assert_null(c);
     assert_int_equal(st, DT_E_USAGE);
-    if (!strstr(dt_error_message(), want))
-        fail_msg("wanted '%s', got '%s'", want, dt_error_message());
+    if (!strstr(dt_error_message(), want)) fail_msg("wanted '%s', got '%s'", want, dt_error_message());
     assert_null(strchr(dt_error_message(), '\n'));
 }
 
@@ -84,8 +83,7 @@ TEST(test_auto_in_quotes) {
     for (size_t k = 0; k < n; k++) {
         char path[128], override[160];
         const char *star = strstr(keys[k].path, "data.fields.*.");
-        if (strncmp(keys[k].range, "auto", 4) != 0 || (strchr(keys[k].path, '*') && !star))
-            continue;
+        if (strncmp(keys[k].range, "auto", 4) != 0 || (strchr(keys[k].path, '*') && !star)) continue;
         snprintf(path, sizeof path, "%s%s", star ? fields : keys[k].path,
                  star ? keys[k].path + strlen("data.fields.*.") : "");
         dt_status first = DT_OK;
@@ -96,8 +94,7 @@ TEST(test_auto_in_quotes) {
             dt_status st = dt_config_parse(&c, "f.yaml", full, sizeof full - 1, &word, 1);
             if (f == 0) first = st; // some belong to other words than the file has
             if (st != first) fail_msg("%s: %s", override, dt_error_message());
-            if (st == DT_OK && !config_is_auto(config_find(c, path)))
-                fail_msg("%s is not auto", override);
+            if (st == DT_OK && !config_is_auto(config_find(c, path))) fail_msg("%s is not auto", override);
             n_seen += st == DT_OK;
             dt_config_destroy(c);
         }
@@ -145,8 +142,8 @@ TEST(test_types_of_fields) {
     for (size_t i = 0; i < n; i++) {
         const dt_config_key *k = &keys[i];
         const config_form f = (config_form)k->form;
-        const bool number = k->kind == DT_T_INT || k->kind == DT_T_REAL || k->kind == DT_T_BYTES ||
-                            k->kind == DT_T_TIME;
+        const bool number =
+            k->kind == DT_T_INT || k->kind == DT_T_REAL || k->kind == DT_T_BYTES || k->kind == DT_T_TIME;
         const bool opt = f == FORM_OPT_INT || f == FORM_OPT_REAL;
         const bool is_auto = f == FORM_AUTO_INT || f == FORM_AUTO_REAL;
         char first[64] = "";
@@ -225,10 +222,8 @@ TEST(test_defaults) {
         const bool of_some = *owners != '\0'; // test_keys_of_words
         free(owners);
         if (strstr(keys[i].path, ".*.") || of_some) continue;
-        bool want = strcmp(keys[i].default_text, "none") != 0 ||
-                    strcmp(keys[i].path, "data.cache") == 0 ||
-                    strcmp(keys[i].path, "train.recompute") == 0 ||
-                    strcmp(keys[i].path, "train.shard") == 0;
+        bool want = strcmp(keys[i].default_text, "none") != 0 || strcmp(keys[i].path, "data.cache") == 0 ||
+                    strcmp(keys[i].path, "train.recompute") == 0 || strcmp(keys[i].path, "train.shard") == 0;
         if ((config_find(c, keys[i].path) != NULL) != want) fail_msg("%s", keys[i].path);
         assert_true(strlen(keys[i].help) > 5);
     }
@@ -263,16 +258,15 @@ TEST(test_overrides) {
     assert_string_equal(dt_config_where(c, DT_KEY(train.epochs)), "command line");
     dt_config_destroy(c);
     // an empty file is a config when the overrides say everything
-    const char *const all[] = {"run.name=r", "data.path=d", "model.name=vit",
-                               "train.global_batch=4", "train.micro_batch=2"};
+    const char *const all[] = {"run.name=r", "data.path=d", "model.name=vit", "train.global_batch=4",
+                               "train.micro_batch=2"};
     must(dt_config_parse(&c, "f", "", 0, all, 5));
     dt_config_destroy(c);
     // null stands for auto where a key has that, and an empty list keeps nothing
-    const char *const more[] = {
-        "run.name=r",          "data.path=d",
-        "model.name=vit",      "train.global_batch=4",
-        "train.micro_batch=2", "data.fields.iris={kind: image, size: 8, channels: null}",
-        "model.init_keep=[]"};
+    const char *const more[] = {"run.name=r",          "data.path=d",
+                                "model.name=vit",      "train.global_batch=4",
+                                "train.micro_batch=2", "data.fields.iris={kind: image, size: 8, channels: null}",
+                                "model.init_keep=[]"};
     must(dt_config_parse(&c, "f", "", 0, more, 7));
     assert_true(c->data.fields[0].channels.is_auto);
     assert_int_equal(dt_cnode_size(c->model.init_keep), 0);
@@ -280,12 +274,9 @@ TEST(test_overrides) {
 }
 
 TEST(test_wrong_keys) {
-    expect_error("run: {nam: x}\n", NULL,
-                 "f.yaml:1:7: unknown key 'run.nam'; did you mean 'run.name'?");
-    expect_error("trian:\n  epochs: 3\n", NULL,
-                 "f.yaml:1:1: unknown key 'trian'; did you mean 'train'?");
-    expect_error("train:\n  lr: 3\n", NULL,
-                 "f.yaml:2:3: unknown key 'train.lr'; did you mean 'train.optimizer.lr'?");
+    expect_error("run: {nam: x}\n", NULL, "f.yaml:1:7: unknown key 'run.nam'; did you mean 'run.name'?");
+    expect_error("trian:\n  epochs: 3\n", NULL, "f.yaml:1:1: unknown key 'trian'; did you mean 'train'?");
+    expect_error("train:\n  lr: 3\n", NULL, "f.yaml:2:3: unknown key 'train.lr'; did you mean 'train.optimizer.lr'?");
     expect_error("train: {optim: {lr: 1}}\n", NULL, "did you mean 'train.optimizer'?");
     expect_error("qqqqqqqq: 1\n", NULL, "expected one of run, device, data");
     expect_error("run.name: x\n", NULL, "f.yaml:1:1: unknown key 'run.name'; write it nested");
@@ -295,8 +286,7 @@ TEST(test_wrong_keys) {
     expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'run.name' is missing");
     expect_override_error("data.fields.new.size=3", "required key 'data.fields.new.kind'");
     expect_override_error("data.fields.b!d.kind=real", "unknown key 'data.fields.b!d'");
-    expect_override_error("train.batch_size=3",
-                          "unknown key 'train.batch_size'; in dtrain: train.global_batch");
+    expect_override_error("train.batch_size=3", "unknown key 'train.batch_size'; in dtrain: train.global_batch");
     expect_override_error("gradient_clip_val=3", "in dtrain: train.clip_norm");
     expect_override_error("model.drop_rate=0.1", "in dtrain: model.dropout");
     expect_override_error("train.patience=3", "in dtrain: train.early_stop.patience");
@@ -319,9 +309,8 @@ TEST(test_bytes) {
     static const struct {
         const char *text;
         int64_t bytes;
-    } good[] = {{"4096", 4096},        {"64KiB", 65536},   {"1.5 MiB", 1572864},
-                {"20GB", 20000000000}, {"2G", 2147483648}, {"1TiB", 1099511627776},
-                {"'16kB'", 16000},     {"0.5M", 524288}};
+    } good[] = {{"4096", 4096},     {"64KiB", 65536},        {"1.5 MiB", 1572864}, {"20GB", 20000000000},
+                {"2G", 2147483648}, {"1TiB", 1099511627776}, {"'16kB'", 16000},    {"0.5M", 524288}};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         char override[64];
         snprintf(override, sizeof override, "data.cache_size=%s", good[i].text);
@@ -382,9 +371,9 @@ TEST(test_wrong_values) {
     expect_override_error("train.global_batch=8589934592", "1..1000000000");
     expect_override_error("run.name=a/b", "expected a name for a directory");
     expect_override_error("run.name=..", "expected a name for a directory");
-    static const char *const no_listen[] = {
-        "9464",        "127.0.0.1",       "localhost:9464", "[::1:9464",  "::1:9464",
-        "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:+9",   "\"[]:9464\""};
+    static const char *const no_listen[] = {"9464",       "127.0.0.1",   "localhost:9464",  "[::1:9464",
+                                            "::1:9464",   "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:+9",
+                                            "\"[]:9464\""};
     for (size_t i = 0; i < sizeof no_listen / sizeof *no_listen; i++) {
         char override[64];
         snprintf(override, sizeof override, "metrics.listen=%s", no_listen[i]);
@@ -398,9 +387,8 @@ TEST(test_keys_of_words) {
     expect_override_error("train.optimizer.nesterov=true",
                           "command line: train.optimizer.nesterov is a key of sgd, lars, but "
                           "train.optimizer.name is adamw");
-    expect_override_error("train.schedule.patience=3",
-                          "command line: train.schedule.patience is a key of plateau, but "
-                          "train.schedule.name is step");
+    expect_override_error("train.schedule.patience=3", "command line: train.schedule.patience is a key of plateau, but "
+                                                       "train.schedule.name is step");
     expect_override_error("data.fields.iris.n_mels=4",
                           "data.fields.iris.n_mels is a key of audio, but data.fields.iris.kind is "
                           "image");
@@ -412,14 +400,11 @@ TEST(test_keys_of_words) {
                  NULL,
                  "f.yaml:5:3: train.optimizer.momentum is a key of sgd, lars, but "
                  "train.optimizer.name is adamw");
-    expect_override_error(
-        "model.depth=18",
-        "model.depth is a key of resnet, lens_multiscale, but model.name is fusion");
-    expect_override_error("model={name: vit}",
-                          "f.yaml:12:23: model.fusion is a key of fusion, but model.name is vit; "
-                          "leave it out: model.fusion=");
-    expect_override_error("model={name: resnet, fusion: , depth: 19}",
-                          "expected one of 10, 18, 34, 50");
+    expect_override_error("model.depth=18",
+                          "model.depth is a key of resnet, lens_multiscale, but model.name is fusion");
+    expect_override_error("model={name: vit}", "f.yaml:12:23: model.fusion is a key of fusion, but model.name is vit; "
+                                               "leave it out: model.fusion=");
+    expect_override_error("model={name: resnet, fusion: , depth: 19}", "expected one of 10, 18, 34, 50");
     dt_config *c = parse(full, "train.optimizer={name: sgd}");
     assert_null(config_find(c, "train.optimizer.beta1"));
     assert_true(c->train.optimizer.beta1 == 0.9); // of another word: its default
@@ -452,10 +437,8 @@ TEST(test_not_yaml) {
     expect_override_error("train.epochs=[1", "override train.epochs: command line: not YAML");
     dt_config *c;
     const char nul[] = "run: {name: x}\0 more";
-    must_fail(DT_E_USAGE, "f:1:15: a NUL byte",
-              dt_config_parse(&c, "f", nul, sizeof nul - 1, NULL, 0));
-    must_fail(DT_E_USAGE, "/nonexistent/x.yaml: cannot open",
-              dt_config_load(&c, "/nonexistent/x.yaml", NULL, 0));
+    must_fail(DT_E_USAGE, "f:1:15: a NUL byte", dt_config_parse(&c, "f", nul, sizeof nul - 1, NULL, 0));
+    must_fail(DT_E_USAGE, "/nonexistent/x.yaml: cannot open", dt_config_load(&c, "/nonexistent/x.yaml", NULL, 0));
     assert_int_equal(dt_config_load(&c, "/", NULL, 0), DT_E_USAGE);
     assert_int_equal(dt_config_load(&c, "/dev/zero", NULL, 0), DT_E_USAGE); // endless
 }
@@ -538,8 +521,7 @@ TEST(test_dump_round_trip) {
         const dt_cnode *x = a->data.path, *y = b->data.path;
         assert_int_equal(dt_cnode_size(x), dt_cnode_size(y));
         for (size_t k = 0; k < dt_cnode_size(x); k++)
-            assert_string_equal(dt_cnode_str(dt_cnode_item(x, k)),
-                                dt_cnode_str(dt_cnode_item(y, k)));
+            assert_string_equal(dt_cnode_str(dt_cnode_item(x, k)), dt_cnode_str(dt_cnode_item(y, k)));
         double v; // a quoted number stays text
         if (i == 1) assert_false(dt_cnode_real(dt_cnode_item(y, 4), &v));
         assert_ptr_equal(strstr(first, "run:"), first); // the table's order
@@ -590,18 +572,15 @@ TEST(test_same_numbers) {
 TEST(test_difference) {
     dt_config *a = parse(full, NULL), *b = parse(full, "train.optimizer.lr=2e-3");
     const char *x, *y;
-    assert_string_equal(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y),
-                        "train.optimizer.lr");
+    assert_string_equal(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y), "train.optimizer.lr");
     assert_string_equal(x, "1.0e-3");
     assert_string_equal(y, "2e-3");
     assert_null(dt_config_first_difference(a, a, DT_KEY_NUMERIC, &x, &y));
     dt_config_destroy(b);
     b = parse(full, "data.fields.more={kind: real}"); // a name that one side lacks
-    assert_string_equal(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y),
-                        "data.fields.more.kind");
+    assert_string_equal(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y), "data.fields.more.kind");
     assert_string_equal(x, "(absent)");
-    assert_string_equal(dt_config_first_difference(b, a, DT_KEY_NUMERIC, &x, &y),
-                        "data.fields.more.kind");
+    assert_string_equal(dt_config_first_difference(b, a, DT_KEY_NUMERIC, &x, &y), "data.fields.more.kind");
     dt_config_destroy(b);
     b = parse(full, "device.threads=auto"); // asks for what the run has
     assert_null(dt_config_first_difference(a, b, DT_KEY_NUMERIC, &x, &y));
@@ -633,8 +612,7 @@ TEST(test_moved_paths) {
         snprintf(was, sizeof was, "data.path=%s", cases[i].was);
         snprintf(is, sizeof is, "data.path=%s", cases[i].is);
         dt_config *a = parse(full, was), *b = parse(full, is);
-        if (dt_config_moved(a, b, "data.path") != cases[i].moved)
-            fail_msg("%s -> %s: not %d", was, is, cases[i].moved);
+        if (dt_config_moved(a, b, "data.path") != cases[i].moved) fail_msg("%s -> %s: not %d", was, is, cases[i].moved);
         dt_config_destroy(a);
         dt_config_destroy(b);
     }

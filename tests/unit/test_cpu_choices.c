@@ -140,9 +140,8 @@ static char *convolve(const char *choices, bool winograd, float *y) {
     if (choices) b->take_choices(b, choices);
     dt_graph *g = dt_graph_create("test", false);
     const dt_value x = dt_input(g, "x", DT_F32, dt_shape4(1, C, SIDE, SIDE));
-    dt_graph_add_output(
-        g, "y",
-        dt_conv2d(g, "conv", x, &(dt_conv2d_opts){.out = C, .kernel = 3, .stride = 1, .pad = 1}));
+    dt_graph_add_output(g, "y",
+                        dt_conv2d(g, "conv", x, &(dt_conv2d_opts){.out = C, .kernel = 3, .stride = 1, .pad = 1}));
     must(dt_params_create(&p, g, b, 0, 0));
     must(dt_plan_create(&plan, g, p, &(dt_plan_opts){.threads = 1}));
     dt_params_init(p, 1);
@@ -185,8 +184,7 @@ TEST(test_convolution_obeys) {
     again = convolve(text, true, given1);
     assert_string_equal(again, text);
     assert_memory_not_equal(direct, given1, sizeof direct); // rounds elsewhere
-    for (int i = 0; i < N; i++)
-        assert_true(given1[i] - direct[i] < 1e-4f && direct[i] - given1[i] < 1e-4f);
+    for (int i = 0; i < N; i++) assert_true(given1[i] - direct[i] < 1e-4f && direct[i] - given1[i] < 1e-4f);
     assert_memory_equal(timed, chosen == '1' ? given1 : given0, sizeof timed);
     free(again);
     free(text);

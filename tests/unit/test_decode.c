@@ -77,18 +77,15 @@ static size_t make_bmp(uint8_t *out, const bmp_kind *k) {
     int bits = k->bits, core = k->header == 12;
     size_t palette = bits <= 8 ? (size_t)(1 << bits) * (core ? 3u : 4u) : 0;
     size_t masks = k->compression == 3 && k->header == 40 ? 12 : 0;
-    size_t at = 14 + (size_t)k->header + palette + masks,
-           stride = ((size_t)W * (size_t)bits + 31) / 32 * 4;
+    size_t at = 14 + (size_t)k->header + palette + masks, stride = ((size_t)W * (size_t)bits + 31) / 32 * 4;
     memset(out, 0, at + stride * H);
     memcpy(out, "BM", 2);
     put(out + 10, (uint32_t)at, 4);
     put(out + 14, (uint32_t)k->header, 4);
     if (core) {
-        put(out + 18, W, 2), put(out + 20, H, 2), put(out + 22, 1, 2),
-            put(out + 24, (uint32_t)bits, 2);
+        put(out + 18, W, 2), put(out + 20, H, 2), put(out + 22, 1, 2), put(out + 24, (uint32_t)bits, 2);
     } else {
-        put(out + 18, W, 4), put(out + 22, (uint32_t)(k->top_down ? -H : H), 4),
-            put(out + 26, 1, 2);
+        put(out + 18, W, 4), put(out + 22, (uint32_t)(k->top_down ? -H : H), 4), put(out + 26, 1, 2);
         put(out + 28, (uint32_t)bits, 2), put(out + 30, (uint32_t)k->compression, 4);
     }
     if (k->compression == 3) {
@@ -103,8 +100,7 @@ static size_t make_bmp(uint8_t *out, const bmp_kind *k) {
             if (bits <= 8)
                 row[x * bits / 8] |= (uint8_t)(one << (8 - bits - x * bits % 8));
             else if (one)
-                put(row + x * bits / 8, bits == 16 && k->compression == 0 ? 0x7fff : 0xffffffff,
-                    bits / 8);
+                put(row + x * bits / 8, bits == 16 && k->compression == 0 ? 0x7fff : 0xffffffff, bits / 8);
         }
     return at + stride * H;
 }
@@ -128,8 +124,7 @@ TEST(bmp_of_all_kinds) {
             assert_int_equal(image.height, H);
             for (int i = 0; i < W * H * c; i++) {
                 expected_pixel(i / c % W, i / c / W, rgb);
-                if (image.data[i] != rgb[0])
-                    fail_msg("kind %d: byte %d is %d", k, i, image.data[i]);
+                if (image.data[i] != rgb[0]) fail_msg("kind %d: byte %d is %d", k, i, image.data[i]);
             }
         }
     }
@@ -154,8 +149,7 @@ TEST(bmp_cut_anywhere_is_an_error) {
     for (int k = 0; k < N_KINDS; k++) {
         size_t n = make_bmp(file, &KINDS[k]), row = ((size_t)W * (size_t)KINDS[k].bits + 7) / 8;
         size_t last_padding = (row + 3) / 4 * 4 - row;
-        for (size_t cut = 0; cut < n - last_padding; cut++)
-            assert_int_equal(decode(file, cut, 3, &image), DT_E_DATA);
+        for (size_t cut = 0; cut < n - last_padding; cut++) assert_int_equal(decode(file, cut, 3, &image), DT_E_DATA);
     }
 }
 
@@ -200,8 +194,7 @@ static uint8_t *make_jpeg(int w, int h, int components, bool progressive, size_t
     if (progressive) jpeg_simple_progression(&c);
     jpeg_start_compress(&c, TRUE);
     for (int y = 0; y < h; y++) {
-        for (int x = 0; x < w * components; x++)
-            row[x] = (uint8_t)(x * 255 / (w * components) / 2 + y);
+        for (int x = 0; x < w * components; x++) row[x] = (uint8_t)(x * 255 / (w * components) / 2 + y);
         JSAMPROW p = row;
         jpeg_write_scanlines(&c, &p, 1);
     }
@@ -276,9 +269,8 @@ TEST(the_right_size_goes_straight_to_the_slot) {
 
 // ---- values above 255 --------------------------------------------------------------------------------
 enum { N_DEEP = 8 };
-static const uint16_t DEEP[3][N_DEEP] = {{0, 1, 257, 368, 1000, 4095, 4000, 3},
-                                         {7, 0, 2000, 5, 65, 12, 4001, 300},
-                                         {9, 8, 70, 600, 5, 43, 21, 10}};
+static const uint16_t DEEP[3][N_DEEP] = {
+    {0, 1, 257, 368, 1000, 4095, 4000, 3}, {7, 0, 2000, 5, 65, 12, 4001, 300}, {9, 8, 70, 600, 5, 43, 21, 10}};
 
 // 4 x 2 pixels as PNG, PGM or PPM of bytes or as text, NPY.
 static uint8_t *make_deep(const char *kind, int channels, size_t *n) {
@@ -290,8 +282,7 @@ static uint8_t *make_deep(const char *kind, int channels, size_t *n) {
         h.color_type = channels == 1 ? SPNG_COLOR_TYPE_GRAYSCALE : SPNG_COLOR_TYPE_TRUECOLOR;
         spng_ctx *c = spng_ctx_new(SPNG_CTX_ENCODER);
         int failed = spng_set_option(c, SPNG_ENCODE_TO_BUFFER, 1) + spng_set_ihdr(c, &h);
-        failed += spng_encode_image(c, v, (size_t)(2 * N_DEEP * channels), SPNG_FMT_PNG,
-                                    SPNG_ENCODE_FINALIZE);
+        failed += spng_encode_image(c, v, (size_t)(2 * N_DEEP * channels), SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
         void *png = spng_get_png_buffer(c, n, &failed);
         assert_int_equal(failed, 0);
         memcpy(out, png, *n);
@@ -301,10 +292,8 @@ static uint8_t *make_deep(const char *kind, int channels, size_t *n) {
     }
     const int npy = strcmp(kind, "npy") == 0, text = strcmp(kind, "text") == 0;
     int at =
-        npy ? sprintf(
-                  (char *)out,
-                  "\x93NUMPY%c%c%c%c{'descr': '>u2', 'fortran_order': False, 'shape': (2, 4, %d)}",
-                  1, 0, 1, 1, channels)
+        npy ? sprintf((char *)out, "\x93NUMPY%c%c%c%c{'descr': '>u2', 'fortran_order': False, 'shape': (2, 4, %d)}", 1,
+                      0, 1, 1, channels)
             : sprintf((char *)out, "P%d 4 2 %s ", (channels == 1 ? 2 : 3) + (text ? 0 : 3), "4095");
     if (npy) memcpy(out + 8, "\xf6", 2), at = 256;
     for (int i = 0; i < N_DEEP * channels; i++)
@@ -326,9 +315,8 @@ TEST(values_above_255_are_kept) {
         uint8_t *file = make_deep(kind, has, &n);
         for (int channels = 1; channels <= 3; channels += 2) {
             if (npy && channels != has) continue;
-            dt_array_spec f32 = {.f32 = true}, range = {.stretch = DT_STRETCH_linear,
-                                                        .range = DT_RANGE_given,
-                                                        .high = 4080};
+            dt_array_spec f32 = {.f32 = true},
+                          range = {.stretch = DT_STRETCH_linear, .range = DT_RANGE_given, .high = 4080};
             dt_image_want want = {.channels = channels, .array = &f32};
             dt_image image;
             must(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image));
@@ -342,8 +330,7 @@ TEST(values_above_255_are_kept) {
             }
             want.array = &range;
             must(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image));
-            if (has == channels)
-                assert_int_equal(image.data[(N_DEEP - 2) * channels], 250); // of 4000
+            if (has == channels) assert_int_equal(image.data[(N_DEEP - 2) * channels], 250); // of 4000
             want.array = NULL;
             must(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image));
             assert_true(image.least == 0 && image.greatest == (k % 4 == 0 || npy ? 4095 : 0));
@@ -376,16 +363,14 @@ TEST(a_resizer_keeps_its_weights) {
     uint8_t same[40 * 30 * 3];
     must(dt_resize_mirrored(kept, &colour, NULL, same, 30, 40));
     for (int y = 0; y < 30; y++)
-        for (int x = 0; x < 40; x++)
-            assert_memory_equal(same + (y * 40 + x) * 3, src + (y * 40 + 39 - x) * 3, 3);
+        for (int x = 0; x < 40; x++) assert_memory_equal(same + (y * 40 + x) * 3, src + (y * 40 + 39 - x) * 3, 3);
     dt_resizer_destroy(kept);
     dt_resizer_destroy(fresh);
 }
 
 static void is_mirrored(const uint8_t *a, const uint8_t *b, int w, int h, int c) {
     for (int y = 0; y < h; y++)
-        for (int x = 0; x < w; x++)
-            assert_memory_equal(a + (y * w + x) * c, b + (y * w + w - 1 - x) * c, (size_t)c);
+        for (int x = 0; x < w; x++) assert_memory_equal(a + (y * w + x) * c, b + (y * w + w - 1 - x) * c, (size_t)c);
 }
 
 // Sizes at which the fast loops take one, two and many groups of taps, and their edges.
@@ -408,8 +393,7 @@ TEST(resizes_agree_with_pillow) {
         dt_image image = {src, w, h, c};
         const bool whole = row[5] == 0 && row[6] == 0 && row[7] == w && row[8] == h;
         must(dt_resize(r, &image, whole ? NULL : row + 5, dst, out_h, out_w));
-        if (crc32_z(0, dst, n) != (uint32_t)row[9])
-            fail_msg("%d x %d x %d to %d x %d", w, h, c, out_w, out_h);
+        if (crc32_z(0, dst, n) != (uint32_t)row[9]) fail_msg("%d x %d x %d to %d x %d", w, h, c, out_w, out_h);
         uint8_t *mirrored = malloc(n);
         must(dt_resize_mirrored(r, &image, row + 5, mirrored, out_h, out_w));
         is_mirrored(mirrored, dst, out_w, out_h, c);
@@ -425,13 +409,11 @@ TEST(files_decode_as_pillow_reads_them) {
     for (const golden_file *f = files; f < files + n_files; f++)
         for (int c = 1; c <= 3; c += 2) {
             dt_image image;
-            if (decode(f->data, f->n, c, &image) != DT_OK)
-                fail_msg("%s: %s", f->name, dt_error_message());
+            if (decode(f->data, f->n, c, &image) != DT_OK) fail_msg("%s: %s", f->name, dt_error_message());
             assert_int_equal(image.width, f->pixels[0]);
             assert_int_equal(image.height, f->pixels[1]);
             uLong crc = crc32_z(0, image.data, (size_t)(image.width * image.height * c));
-            if (crc != (uint32_t)f->pixels[c == 3 ? 2 : 3])
-                fail_msg("%s: other pixels, %d channels", f->name, c);
+            if (crc != (uint32_t)f->pixels[c == 3 ? 2 : 3]) fail_msg("%s: other pixels, %d channels", f->name, c);
         }
 }
 
@@ -467,8 +449,7 @@ TEST(real_sets_decode_as_pillow_reads_them) {
             const dt_kind *kind = dt_kind_of_bytes(p, e.size);
             dt_image m;
             if (!e.is_regular || !kind || !(kind->uses & DT_KIND_PICTURE)) continue;
-            if (dt_decode_image(decoder, (dt_span){p, e.size}, SETS[k].channels, 0, 0, NULL, &m) !=
-                DT_OK)
+            if (dt_decode_image(decoder, (dt_span){p, e.size}, SETS[k].channels, 0, 0, NULL, &m) != DT_OK)
                 fail_msg("%s: %s", e.path, dt_error_message());
             crc = crc32_z(crc, m.data, (size_t)m.width * (size_t)m.height * (size_t)m.channels);
             n++;
@@ -501,8 +482,7 @@ TEST(files_cut_or_damaged_never_crash) {
                 bad[(x >> 8) % n] = (uint8_t)(x >> 24);
             }
             dt_status st = decode(bad, n, 3, &image);
-            if (st != DT_OK && st != DT_E_DATA)
-                fail_msg("%s damaged: %d, %s", f->name, (int)st, dt_error_message());
+            if (st != DT_OK && st != DT_E_DATA) fail_msg("%s damaged: %d, %s", f->name, (int)st, dt_error_message());
         }
         free(bad);
     }

@@ -75,8 +75,7 @@ static uint8_t *make_jpeg(const shape *s, int w, int h, size_t *n) {
     if (s->progressive) jpeg_simple_progression(&c);
     jpeg_start_compress(&c, TRUE);
     for (int y = 0; y < h; y++) {
-        for (int i = 0; i < w * s->components; i++)
-            row[i] = texture(i / s->components, y, i % s->components);
+        for (int i = 0; i < w * s->components; i++) row[i] = texture(i / s->components, y, i % s->components);
         JSAMPROW p = row;
         jpeg_write_scanlines(&c, &p, 1);
     }
@@ -105,19 +104,15 @@ static given_box any_box(int w, int h) {
     return b;
 }
 
-static uint8_t *crop(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w,
-                     dt_image *image) {
-    dt_image_want want = {
-        .channels = channels, .height = h, .width = w, .box = choose, .box_ctx = b};
+static uint8_t *crop(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w, dt_image *image) {
+    dt_image_want want = {.channels = channels, .height = h, .width = w, .box = choose, .box_ctx = b};
     uint8_t *out = malloc((size_t)w * (size_t)h * (size_t)channels);
-    if (dt_decode_image_part(decoder, (dt_span){file, n}, &want, image) != DT_OK)
-        fail_msg("%s", dt_error_message());
+    if (dt_decode_image_part(decoder, (dt_span){file, n}, &want, image) != DT_OK) fail_msg("%s", dt_error_message());
     must(dt_resize(resizer, image, image->box, out, h, w));
     return out;
 }
 
-static uint8_t *whole(const uint8_t *file, size_t n, const given_box *b, int channels, int h,
-                      int w) {
+static uint8_t *whole(const uint8_t *file, size_t n, const given_box *b, int channels, int h, int w) {
     dt_image image;
     double box[4] = {b->left, b->top, b->left + b->width, b->top + b->height};
     uint8_t *out = malloc((size_t)w * (size_t)h * (size_t)channels);
@@ -143,9 +138,8 @@ TEST(a_part_has_the_bytes_of_the_whole) {
             n_smaller += image.width < w || image.height < h;
             for (int j = 0; j < out_w * out_h * channels; j++)
                 if (got[j] != want[j])
-                    fail_msg("%s, %d x %d, box %d %d %d %d to %d x %d: byte %d is %d, not %d",
-                             SHAPES[k].name, w, h, b.left, b.top, b.width, b.height, out_w, out_h,
-                             j, got[j], want[j]);
+                    fail_msg("%s, %d x %d, box %d %d %d %d to %d x %d: byte %d is %d, not %d", SHAPES[k].name, w, h,
+                             b.left, b.top, b.width, b.height, out_w, out_h, j, got[j], want[j]);
             free(got);
             free(want);
             free(file);
@@ -187,10 +181,8 @@ TEST(a_cut_file_is_an_error_whatever_the_box) {
             memcpy(copy, file, cut);
             given_box b = {8, 4, 40, 20}; // at the top: the pixels of the box are there
             dt_image image;
-            dt_image_want want = {
-                .channels = 3, .height = 20, .width = 20, .box = choose, .box_ctx = &b};
-            assert_int_equal(dt_decode_image_part(decoder, (dt_span){copy, cut}, &want, &image),
-                             DT_E_DATA);
+            dt_image_want want = {.channels = 3, .height = 20, .width = 20, .box = choose, .box_ctx = &b};
+            assert_int_equal(dt_decode_image_part(decoder, (dt_span){copy, cut}, &want, &image), DT_E_DATA);
             free(copy);
         }
         free(file);
@@ -205,8 +197,7 @@ TEST(damage_is_found_where_it_matters) {
     given_box top = {0, 0, 64, 64}, bottom = {0, 192, 64, 64};
     dt_image image;
     free(crop(file, n, &top, 3, 32, 32, &image));
-    dt_image_want want = {
-        .channels = 3, .height = 32, .width = 32, .box = choose, .box_ctx = &bottom};
+    dt_image_want want = {.channels = 3, .height = 32, .width = 32, .box = choose, .box_ctx = &bottom};
     assert_int_equal(dt_decode_image_part(decoder, (dt_span){file, n}, &want, &image), DT_E_DATA);
     free(file);
 }

@@ -46,8 +46,7 @@ static dt_config *config_of(const char *field, const char *augment) {
 }
 
 // The first training batch: n images, and which file each is.
-static void first_batch(const char *field, const char *augment, size_t bytes, void *images,
-                        int files[4]) {
+static void first_batch(const char *field, const char *augment, size_t bytes, void *images, int files[4]) {
     dt_config *c = config_of(field, augment);
     dt_dataset *d;
     dt_batch_source *s;
@@ -99,16 +98,15 @@ TEST(far_values_keep_their_digits) {
         const int file = (int)(v[i][0][0] * 1024 / 1000);
         assert_int_equal(file % 2, label[i]);
         for (int k = 0; k < SIDE * SIDE; k++)
-            assert_true(fabsf(v[i][k / SIDE][k % SIDE] -
-                              value(file, 1, k / SIDE, k % SIDE) / 1024) < 1e-6f);
+            assert_true(fabsf(v[i][k / SIDE][k % SIDE] - value(file, 1, k / SIDE, k % SIDE) / 1024) < 1e-6f);
     }
 }
 
 TEST(a_flip_of_floats_moves_pixels) {
     float v[4][SIDE][SIDE][4];
     int label[4], n_flipped = 0;
-    first_batch(", dtype: f32, layout: chw, channels: 4",
-                "  augment: {image: [{flip: horizontal}]}\n", sizeof v, v, label);
+    first_batch(", dtype: f32, layout: chw, channels: 4", "  augment: {image: [{flip: horizontal}]}\n", sizeof v, v,
+                label);
     for (int i = 0; i < 4; i++) {
         int file = (int)(v[i][0][0][0] / 1000);
         bool flipped = v[i][0][0][0] > v[i][0][1][0];
@@ -124,14 +122,11 @@ TEST(a_flip_of_floats_moves_pixels) {
 TEST(a_stretch_fills_bytes) {
     uint8_t v[4][SIDE][SIDE];
     int label[4];
-    first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: minmax", "",
-                sizeof v, v, label);
+    first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: minmax", "", sizeof v, v, label);
     for (int i = 0; i < 4; i++)
         for (int y = 0; y < SIDE; y++)
-            for (int x = 0; x < SIDE; x++)
-                assert_int_equal(v[i][y][x], (int)((y * 10 + x) / 55.0 * 255 + 0.5));
-    first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: [-1, 0]", "",
-                sizeof v, v, label);
+            for (int x = 0; x < SIDE; x++) assert_int_equal(v[i][y][x], (int)((y * 10 + x) / 55.0 * 255 + 0.5));
+    first_batch(", layout: chw, bands: [3], channels: 1, stretch: linear, range: [-1, 0]", "", sizeof v, v, label);
     assert_int_equal(v[0][0][0], 255);
 }
 
@@ -142,12 +137,10 @@ TEST(bytes_that_keep_little_are_a_warning) {
     char *log;
     size_t n;
     must(dt_log_open(fixture_path("log")));
-    for (int i = 0; i < 2; i++)
-        first_batch(", layout: chw, bands: [3], channels: 1", "", sizeof v, v, label);
+    for (int i = 0; i < 2; i++) first_batch(", layout: chw, bands: [3], channels: 1", "", sizeof v, v, label);
     dt_log_close();
     must(dt_io_read_file(&log, &n, fixture_path("log"), 0, DT_E_DATA));
-    for (const char *at = log; (at = strstr(at, "dtype: f32 takes them as they are")); at++)
-        n_warnings++;
+    for (const char *at = log; (at = strstr(at, "dtype: f32 takes them as they are")); at++) n_warnings++;
     assert_int_equal(n_warnings, 1);
     assert_non_null(strstr(log, "data.fields.image: values of "));
     free(log);
@@ -186,10 +179,8 @@ TEST(floats_are_warped_bilinearly) {
     dt_pixels_warp_real(&image, &m, (dt_border){.fill = -1}, dst);
     for (int i = 0; i < N_W * N_H * N_C; i++) {
         int c = i % N_C, x = i / N_C % N_W, y = i / N_C / N_W;
-        double top =
-            0.75 * (double)at(&image, x + 1, y - 1, c) + 0.25 * (double)at(&image, x + 2, y - 1, c);
-        double low =
-            0.75 * (double)at(&image, x + 1, y, c) + 0.25 * (double)at(&image, x + 2, y, c);
+        double top = 0.75 * (double)at(&image, x + 1, y - 1, c) + 0.25 * (double)at(&image, x + 2, y - 1, c);
+        double low = 0.75 * (double)at(&image, x + 1, y, c) + 0.25 * (double)at(&image, x + 2, y, c);
         assert_true(fabs((double)dst[i] - (top + low) / 2) < 1e-3);
     }
     dt_pixels_warp_real(&image, &m, (dt_border){.fill = 7}, dst);
@@ -197,8 +188,7 @@ TEST(floats_are_warped_bilinearly) {
     m = dt_map_flip(true, true, N_W, N_H);
     dt_pixels_warp_real(&image, &m, (dt_border){.fill = -2}, dst);
     for (int i = 0; i < N_W * N_H; i++)
-        for (int c = 0; c < N_C; c++)
-            assert_true(dst[i * N_C + c] == src[(N_W * N_H - 1 - i) * N_C + c]);
+        for (int c = 0; c < N_C; c++) assert_true(dst[i * N_C + c] == src[(N_W * N_H - 1 - i) * N_C + c]);
 }
 
 // ---- units of a FITS file -----------------------------------------------------------------------------
@@ -226,16 +216,14 @@ static size_t put_unit(uint8_t *to, const char *name, const char *axis, uint8_t 
 }
 
 static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int channels) {
-    dt_config *c =
-        fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [6, 6], "
-                      "channels: %d, dtype: f32%s}\n    label: {kind: class}\n",
-                      fixture_path("units"), channels, hdu);
+    dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [6, 6], "
+                                 "channels: %d, dtype: f32%s}\n    label: {kind: class}\n",
+                                 fixture_path("units"), channels, hdu);
     dt_dataset *d = fixture_open_config(c, 1);
     dt_batch_source *s;
     const dt_batch *b;
     static const int micro;
-    dt_source_request r = {
-        .global_batch = 4, .micro_batch = 4, .micros = &micro, .n_micro = 1, .end_step = 1};
+    dt_source_request r = {.global_batch = 4, .micro_batch = 4, .micros = &micro, .n_micro = 1, .end_step = 1};
     must(d->open(d, &r, &s));
     dt_status st = s->get(s, 0, 0, &b, NULL);
     for (int i = 0; i < 4 * SIDE * SIDE * channels && st == DT_OK; i++)
@@ -247,11 +235,9 @@ static dt_status read_units(const char *hdu, uint8_t out[4][SIDE][SIDE][2], int 
 }
 
 TEST(units_are_taken_by_name_or_number) {
-    static const char *const PRIMARY[] = {"SIMPLE  =                    T",
-                                          "BITPIX  =                    8",
+    static const char *const PRIMARY[] = {"SIMPLE  =                    T", "BITPIX  =                    8",
                                           "NAXIS   =                    0", "END     ", NULL};
-    static const char AXIS[] = "NAXIS1  =                    6",
-                      WIDE[] = "NAXIS1  =                    7";
+    static const char AXIS[] = "NAXIS1  =                    6", WIDE[] = "NAXIS1  =                    7";
     uint8_t file[7 * FITS_BLOCK], v[4][SIDE][SIDE][2];
     size_t n = put_cards(file, PRIMARY);
     n += put_unit(file + n, "EXTNAME = 'SCI     '", AXIS, 11);
@@ -271,8 +257,7 @@ TEST(units_are_taken_by_name_or_number) {
     must(read_units(", hdu: [ERR, 1]", v, 2));
     assert_int_equal(v[3][5][5][0], 22);
     assert_int_equal(v[3][5][5][1], 11);
-    must_fail(DT_E_DATA, "no unit (HDU) 'DQ'; there are 0, 1 SCI, 2 ERR, 3 WIDE",
-              read_units(", hdu: DQ", v, 1));
+    must_fail(DT_E_DATA, "no unit (HDU) 'DQ'; there are 0, 1 SCI, 2 ERR, 3 WIDE", read_units(", hdu: DQ", v, 1));
     must_fail(DT_E_DATA, "unit (HDU) '0' is no image", read_units(", hdu: 0", v, 1));
     must_fail(DT_E_DATA, "differ in size: 6 x 6 and 6 x 7", read_units(", hdu: [SCI, WIDE]", v, 2));
 }

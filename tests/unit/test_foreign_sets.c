@@ -14,8 +14,7 @@ static void check_member(dt_reader *s, uint32_t r, const char *ext, const char *
     for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
         if (e < 0 || s->catalog->members[m].ext != (uint32_t)e) continue;
         assert_int_equal(s->catalog->members[m].size, strlen(hex) / 2);
-        if (*hex && dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK)
-            fail_msg("%s: %s", name, dt_error_message());
+        if (*hex && dt_reader_read(s, r, m, true, &scratch, &b) != DT_OK) fail_msg("%s: %s", name, dt_error_message());
         for (size_t i = 0; i < b.n_bytes; i++) {
             char byte[3];
             snprintf(byte, sizeof byte, "%02x", b.data[i]);
@@ -88,9 +87,8 @@ static void check_set(char *text) {
 
 TEST(sets_of_other_programs) {
     const char *python = getenv("PYTHON"), *source = getenv("SOURCE");
-    char *command =
-        dt_xprintf("'%s' '%s/tests/unit/foreign_sets.py' '%s' 2>'%s/log'",
-                   python ? python : "python3", source ? source : ".", folder_path, folder_path);
+    char *command = dt_xprintf("'%s' '%s/tests/unit/foreign_sets.py' '%s' 2>'%s/log'", python ? python : "python3",
+                               source ? source : ".", folder_path, folder_path);
     FILE *p = popen(command, "r");
     char line[200];
     int n = 0;

@@ -93,8 +93,7 @@ TEST(shapes_of_images) {
     expect_shape(g, dt_conv2d(g, "g", y, &grouped), "(2,8,50,46)");
     expect_shape(g, dt_graph_find(g, "g.weight"), "(8,3,3,3)");
     dt_window w = {{3, 5}, {1, 1}, {1, 1}, {2, 0}, {0, 3}};
-    expect_shape(g, dt_conv2d(g, "a", y, &(dt_conv2d_opts){.out = 4, .bias = true, .window = &w}),
-                 "(2,4,103,95)");
+    expect_shape(g, dt_conv2d(g, "a", y, &(dt_conv2d_opts){.out = 4, .bias = true, .window = &w}), "(2,4,103,95)");
     expect_shape(g, dt_graph_find(g, "a.bias"), "(4)");
     dt_value bn = dt_batch_norm(g, "bn", y);
     expect_shape(g, bn, "(2,6,103,96)");
@@ -200,8 +199,7 @@ TEST(errors_are_one_line_with_name_and_shapes) {
         const char *text = dt_error_message();
         assert_null(strchr(text, '\n'));
         for (int i = 0; i < 3; i++) {
-            if (!strstr(text, cases[c].parts[i]))
-                fail_msg("%s: no \"%s\"", text, cases[c].parts[i]);
+            if (!strstr(text, cases[c].parts[i])) fail_msg("%s: no \"%s\"", text, cases[c].parts[i]);
         }
         dt_graph_destroy(g);
     }
@@ -459,8 +457,7 @@ TEST(fuse_keeps_the_form_of_gelu) {
         dt_value z = dt_linear(g, "l", input(g, "x", dt_shape2(2, 3)), 3, true);
         dt_output(g, "y", tanh ? dt_gelu_tanh(g, z) : dt_gelu(g, z));
         must(dt_pass_fuse(g));
-        assert_int_equal(node(g, "l")->attrs.linear.act,
-                         tanh ? DT_ACTIVATION_gelu_tanh : DT_ACTIVATION_gelu);
+        assert_int_equal(node(g, "l")->attrs.linear.act, tanh ? DT_ACTIVATION_gelu_tanh : DT_ACTIVATION_gelu);
         assert_int_equal(count_op(g, DT_OP_gelu, false), 0);
         dt_graph_destroy(g);
     }
@@ -508,8 +505,7 @@ static void check_low(const dt_graph *g, dt_dtype low) {
         for (int k = 0; k < n->n_in; k++) {
             if (n->in[k] == DT_NONE) continue;
             const dt_value_info *v = &g->values[n->in[k]];
-            bool aux =
-                v->producer != DT_NONE && !g->nodes[v->producer].backward && v->out_index > 0;
+            bool aux = v->producer != DT_NONE && !g->nodes[v->producer].backward && v->out_index > 0;
             if (v->kind == DT_V_TEMP && !aux) assert_int_equal(v->dtype, full ? DT_F32 : low);
             if (v->producer != DT_NONE) assert_true(v->producer < i);
         }

@@ -52,9 +52,8 @@ TEST(test_wrong_groups) {
 }
 
 TEST(test_groups_without_tensors) {
-    static const char *const names[] = {
-        "conv1.weight",          "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
-        "layer1.1.conv1.weight", "fc.weight"};
+    static const char *const names[] = {"conv1.weight",          "bn1.weight", "bn1.bias", "layer1.0.conv1.weight",
+                                        "layer1.1.conv1.weight", "fc.weight"};
     static const struct {
         const char *groups, *message;
     } cases[] = {
@@ -79,9 +78,8 @@ TEST(test_groups_without_tensors) {
 }
 
 TEST(test_first_match_counts) {
-    dt_config *c = parse_small(
-        "name: resnet", "  groups: [{match: 'layer1.0.*', lr: 0.5}, {match: '.*bn.*', freeze: "
-                        "true}, {match: 'layer.*|conv1.*', freeze_until: 50%}]");
+    dt_config *c = parse_small("name: resnet", "  groups: [{match: 'layer1.0.*', lr: 0.5}, {match: '.*bn.*', freeze: "
+                                               "true}, {match: 'layer.*|conv1.*', freeze_until: 50%}]");
     dt_param_groups g;
     dt_phase phases[DT_MAX_PHASES];
     const dt_scales scales = {.n = 0};
@@ -106,16 +104,14 @@ static void run_network(network *n, const char *model, const char *groups) {
 static void compare_gradients(const network *all, const network *part) {
     for (int i = 0; i < part->params->n_trained_entries; i++) {
         const dt_param_entry *e = &part->params->entries[i];
-        const dt_param_entry *f =
-            &all->params->entries[dt_params_find(all->params, e->name, false)];
+        const dt_param_entry *f = &all->params->entries[dt_params_find(all->params, e->name, false)];
         double norm = 0, error = 0;
         for (int64_t k = 0; k < e->count; k++) {
             const double x = (double)all->params->grads[0][f->offset + k];
             norm += x * x;
             error += pow((double)part->params->grads[0][e->offset + k] - x, 2);
         }
-        if (!(error <= 1e-8 * norm + 1e-14))
-            fail_msg("%s: error %g of %g", e->name, sqrt(error), sqrt(norm));
+        if (!(error <= 1e-8 * norm + 1e-14)) fail_msg("%s: error %g of %g", e->name, sqrt(error), sqrt(norm));
     }
 }
 
@@ -126,8 +122,7 @@ static char *random_groups(const dt_params *p, uint32_t seed) {
     for (int i = 0; i < p->n_entries; i++) {
         const char *name = p->entries[i].name;
         const bool scale = strstr(name, "bn") && strstr(name, ".weight");
-        if (scale || strstr(name, "downsample.1.weight") || (dt_hash32(name) ^ seed) % 7 < 3)
-            continue;
+        if (scale || strstr(name, "downsample.1.weight") || (dt_hash32(name) ^ seed) % 7 < 3) continue;
         char *more = dt_xprintf("%s|%s", text, name);
         free(text);
         text = more;
@@ -138,10 +133,9 @@ static char *random_groups(const dt_params *p, uint32_t seed) {
 }
 
 TEST(test_gradients_of_any_subset) {
-    static const char *const models[] = {
-        "name: resnet, depth: 10, width: 8", "name: resnet, depth: 50, width: 4",
-        "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2",
-        "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2, gelu: tanh"};
+    static const char *const models[] = {"name: resnet, depth: 10, width: 8", "name: resnet, depth: 50, width: 4",
+                                         "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2",
+                                         "name: vit, patch: 8, dim: 32, heads: 2, blocks: 2, gelu: tanh"};
     for (int m = 0; m < 4; m++) {
         network all;
         run_network(&all, models[m], NULL);
@@ -160,8 +154,7 @@ TEST(test_gradients_of_any_subset) {
 
 // In bf16 too, a batch norm is trained whose input nobody differentiates, with and without an addition behind it.
 TEST(test_gradients_behind_frozen_bf16) {
-    static const char *const models[] = {"name: resnet, depth: 10, width: 8",
-                                         "name: resnet, depth: 50, width: 4"};
+    static const char *const models[] = {"name: resnet, depth: 10, width: 8", "name: resnet, depth: 50, width: 4"};
     static const char *const groups[] = {"[{match: 'conv1.*', freeze: true}]",
                                          "[{match: '(conv1|bn1|layer1.0.conv.).*', freeze: true}]"};
     network all, part;
@@ -193,8 +186,7 @@ static int count_backward(const network *n, const char *prefix) {
 TEST(test_frozen_trunk) {
     network all, head;
     run_network(&all, "name: resnet, depth: 10, width: 8", NULL);
-    run_network(&head, "name: resnet, depth: 10, width: 8",
-                "[{match: '(conv1|bn1|layer[1-3]).*', freeze: true}]");
+    run_network(&head, "name: resnet, depth: 10, width: 8", "[{match: '(conv1|bn1|layer[1-3]).*', freeze: true}]");
     assert_true(count_backward(&all, "layer3") > 0 && count_backward(&all, "conv1") > 0);
     assert_int_equal(count_backward(&head, "layer3"), 0);
     assert_int_equal(count_backward(&head, "conv1"), 0);
@@ -213,8 +205,7 @@ TEST(test_frozen_trunk) {
 // the same network gives.
 TEST(test_gradient_through_frozen_norms) {
     network n;
-    run_network(&n, "name: resnet, depth: 10, width: 8",
-                "[{match: '.*(bn[12]|downsample.1).*', freeze: true}]");
+    run_network(&n, "name: resnet, depth: 10, width: 8", "[{match: '.*(bn[12]|downsample.1).*', freeze: true}]");
     assert_int_equal(n.graph->n_updates, 0);
     const dt_param_entry *e = &n.params->entries[dt_params_find(n.params, "conv1.weight", false)];
     double slope = 0;
@@ -246,8 +237,7 @@ typedef struct rig {
     dt_batch batch;
 } rig;
 
-static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s) {
+static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out, double *wait_s) {
     rig *s = b->self;
     s->batch.field[0] = s->x[step];
     s->batch.field[1] = s->y[step];
@@ -262,8 +252,7 @@ static void fill_rig(rig *s) {
     *s = (rig){.w = {1}};
     s->fields[0] = (dt_field_info){.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(IN)};
     s->fields[1] = (dt_field_info){.name = "y", .dtype = DT_F32, .sample_shape = dt_shape1(OUT)};
-    s->base = (dt_batch_source){
-        .self = s, .n_fields = 2, .fields = s->fields, .get = get, .release = release};
+    s->base = (dt_batch_source){.self = s, .n_fields = 2, .fields = s->fields, .get = get, .release = release};
     s->batch = (dt_batch){.n = 1, .n_valid = 1, .weight = s->w};
     for (uint32_t t = 0; t < STEPS; t++) {
         for (uint32_t i = 0; i < IN; i++) s->x[t][i] = dt_rng_normal(&r, 10 * t + i);
@@ -313,8 +302,7 @@ static void formula_step(formula *f, const rig *s, dt_optimizer_id kind, int t) 
             f->m[k] = 0.9 * f->m[k] + 0.1 * g;
             f->v[k] = 0.99 * f->v[k] + 0.01 * g * g;
             f->p[k] *= 1 - lr * decay;
-            f->p[k] -=
-                lr * (f->m[k] / (1 - pow(0.9, n))) / (sqrt(f->v[k] / (1 - pow(0.99, n))) + 1e-8);
+            f->p[k] -= lr * (f->m[k] / (1 - pow(0.9, n))) / (sqrt(f->v[k] / (1 - pow(0.99, n))) + 1e-8);
         }
     }
 }
@@ -370,8 +358,7 @@ static void check_thaw(dt_optimizer_id kind, int resume_at) {
         must(dt_stepper_run(s, t, 0.01, false, &r));
         formula_step(&f, &known, kind, t);
         for (int k = 0; k < OUT * IN + OUT; k++)
-            assert_float_equal(k < OUT * IN ? a[k] : p->master[b->offset + k - OUT * IN], f.p[k],
-                               2e-6);
+            assert_float_equal(k < OUT * IN ? a[k] : p->master[b->offset + k - OUT * IN], f.p[k], 2e-6);
     }
     dt_stepper_destroy(s);
     dt_params_destroy(p);

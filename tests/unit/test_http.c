@@ -71,8 +71,7 @@ static dt_status get(char *to, double limit_s) {
     dt_http_reply r;
     snprintf(url, sizeof url, "http://127.0.0.1:%d/object", server.port);
     const dt_status st = dt_http_do(
-        &r, &(dt_http_request){
-                .url = url, .ranged = true, .part = {{to, OBJECT_BYTES}}, .limit_s = limit_s});
+        &r, &(dt_http_request){.url = url, .ranged = true, .part = {{to, OBJECT_BYTES}}, .limit_s = limit_s});
     dt_http_reply_fini(&r);
     return st;
 }
@@ -133,8 +132,7 @@ TEST(an_answer_that_is_none_is_asked_for_again) {
 TEST(a_long_rest_is_not_waited_for) {
     char none[1];
     server.most = 0;
-    must_fail(DT_E_STORAGE, "the server says 503 and wants 3600 s of rest (1 attempt",
-              get(none, 5));
+    must_fail(DT_E_STORAGE, "the server says 503 and wants 3600 s of rest (1 attempt", get(none, 5));
 }
 
 // Nothing is allocated, added up or read for a size before it is known to be one that can be there.
@@ -142,13 +140,10 @@ TEST(a_size_that_cannot_be_is_refused) {
     static const struct {
         const char *says, *why;
     } CASES[] = {
-        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/18446744073709551615",
-         "the server states"},
-        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/18446744073709551608",
-         "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/18446744073709551615", "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/18446744073709551608", "the server states"},
         {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/-1", "the server states"},
-        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/9223372036854775807",
-         "the server states"},
+        {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/9223372036854775807", "the server states"},
         {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/70368744177665", "the server states"},
         {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/70368744177664", "more than the limit"},
         {"HTTP/1.1 206 Part\r\nContent-Range: bytes 0-8191/1048577", "more than the limit"},
@@ -163,8 +158,7 @@ TEST(a_size_that_cannot_be_is_refused) {
         server.wait_us = 0;
         server.says = CASES[i].says;
         server.n_says = 100;
-        must_fail(DT_E_DATA, CASES[i].why,
-                  dt_blob_read_all(&text, &n, url, i < 5 ? SIZE_MAX : OBJECT_BYTES, false));
+        must_fail(DT_E_DATA, CASES[i].why, dt_blob_read_all(&text, &n, url, i < 5 ? SIZE_MAX : OBJECT_BYTES, false));
         assert_null(text);
     }
     server.says = NULL;

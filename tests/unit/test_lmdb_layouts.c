@@ -42,9 +42,7 @@ static void expect_member(dt_reader *s, uint32_t r, const char *ext, const void 
     dt_buffer scratch = {0};
     dt_span b;
     assert_int_equal(rec->n_members, 1);
-    assert_string_equal(
-        dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[rec->first_member].ext]),
-        ext);
+    assert_string_equal(dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[rec->first_member].ext]), ext);
     must(dt_reader_read(s, r, rec->first_member, true, &scratch, &b));
     assert_int_equal(b.n_bytes, n);
     assert_memory_equal(b.data, data, n);
@@ -148,8 +146,7 @@ TEST(datum_messages) {
     must(read_message(&d));
     assert_true(d.packed && d.n_floats == 6);
     size_t whole = n_message;
-    for (n_message = 1; n_message < whole; n_message++)
-        assert_int_equal(read_message(&d), DT_E_DATA);
+    for (n_message = 1; n_message < whole; n_message++) assert_int_equal(read_message(&d), DT_E_DATA);
     begin_datum(1, 2, 3), bytes_field(4, floats, 5); // not 6
     assert_int_equal(read_message(&d), DT_E_DATA);
     begin_datum(1, 1 << 30, 1 << 30), bytes_field(4, floats, 5);
@@ -296,8 +293,7 @@ TEST(binary_keys_become_text) {
     dt_reader_close(s);
     dir = fixture_path("digests"); // no NUL among them
     db_begin(dir, NULL);
-    put_bytes("\x01\xfe", 2, png, 20), put_bytes("ab", 2, png, 21),
-        put_bytes("\xff\x02", 2, png, 22);
+    put_bytes("\x01\xfe", 2, png, 20), put_bytes("ab", 2, png, 21), put_bytes("\xff\x02", 2, png, 22);
     db_end();
     s = fixture_set(dir);
     assert_string_equal(fixture_key(s->catalog, 1), "6162");
@@ -306,8 +302,8 @@ TEST(binary_keys_become_text) {
 
 // One file name with a line break in it does not change what the other keys mean.
 TEST(one_odd_key_changes_nothing_else) {
-    const char *dir = fixture_path("odd_named"), *whole = fixture_path("odd_whole"),
-               *pickled = fixture_path("odd_f2l"), *ocr = fixture_path("odd_ocr");
+    const char *dir = fixture_path("odd_named"), *whole = fixture_path("odd_whole"), *pickled = fixture_path("odd_f2l"),
+               *ocr = fixture_path("odd_ocr");
     db_begin(dir, NULL);
     put("a\nb.png", png, 20), put("a\nb.json", "{\"q\": 4}", 8);
     put("c.png", png, 21), put("c.json", "{\"q\": 5}", 8), put("d\te.png", png, 22);
@@ -344,8 +340,7 @@ TEST(one_odd_key_changes_nothing_else) {
 }
 
 TEST(named_databases) {
-    const char *one = fixture_path("sub1"), *two = fixture_path("sub2"),
-               *mix = fixture_path("sub3");
+    const char *one = fixture_path("sub1"), *two = fixture_path("sub2"), *mix = fixture_path("sub3");
     db_begin(one, "images");
     put("x", png, 20), put("y", png, 30);
     db_end();

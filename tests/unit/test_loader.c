@@ -10,8 +10,7 @@
 #include <pthread.h>
 
 // Hashes of all micro-batches of steps [from, to), by step and micro-batch.
-static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_t to,
-                   uint64_t out[][N_MICRO]) {
+static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_t to, uint64_t out[][N_MICRO]) {
     dt_batch_source *s = open_source(d, DT_SPLIT_TRAIN, micros, n, from);
     for (int64_t step = from; step < to; step++)
         for (int i = 0; i < n; i++) {
@@ -27,8 +26,8 @@ static void hashes(dt_dataset *d, const int *micros, int n, int64_t from, int64_
     s->close(s);
 }
 
-#define AUGMENT                                                                                    \
-    "  augment: {fingerprint: [{rotate: 10}, {shift: 0.05}], iris: [{flip: horizontal}, {noise: "  \
+#define AUGMENT                                                                                                        \
+    "  augment: {fingerprint: [{rotate: 10}, {shift: 0.05}], iris: [{flip: horizontal}, {noise: "                      \
     "0.02}]}\n"
 
 TEST(batches_do_not_depend_on_workers_or_ranks) {
@@ -100,8 +99,7 @@ TEST(mixed_batches_do_not_depend_on_workers_or_ranks) {
     s->close(s);
     s = open_source(d, DT_SPLIT_VAL, R0, 1, 0);
     must(s->get(s, 0, 0, &b, NULL));
-    for (int i = 0; i < MICRO; i++)
-        assert_in_range(((const int32_t *)b->field[2])[i], 0, n_classes - 1);
+    for (int i = 0; i < MICRO; i++) assert_in_range(((const int32_t *)b->field[2])[i], 0, n_classes - 1);
     assert_true(!b->mix[0] && !b->mix[1]);
     s->release(s, b);
     s->close(s);
@@ -162,8 +160,7 @@ TEST(augmentation_changes_with_the_epoch) {
 // A sample that is drawn several times in an epoch looks different each time, in the same way on every run.
 TEST(augmentation_changes_with_the_draw) {
     enum { BYTES = 12 * 10, N = 600, DRAWS = 16 };
-    static const char *const KEYS[] = {"  balance: gender\n",
-                                       "  balance: gender\n  m_per_class: 2\n"};
+    static const char *const KEYS[] = {"  balance: gender\n", "  balance: gender\n  m_per_class: 2\n"};
     static uint8_t seen[N][DRAWS][BYTES];
     for (int k = 0; k < 2; k++) {
         char *extra = dt_xprintf("%s%s", AUGMENT, KEYS[k]);
@@ -178,8 +175,7 @@ TEST(augmentation_changes_with_the_draw) {
                 assert_true(drawn[i] < DRAWS);
                 uint8_t *mine = seen[i][drawn[i]++];
                 memcpy(mine, (const uint8_t *)b->field[0] + j * BYTES, BYTES);
-                for (int n = 0; n < drawn[i] - 1; n++, n_pairs++)
-                    n_same += memcmp(seen[i][n], mine, BYTES) == 0;
+                for (int n = 0; n < drawn[i] - 1; n++, n_pairs++) n_same += memcmp(seen[i][n], mine, BYTES) == 0;
             }
             s->release(s, b);
         }
@@ -251,8 +247,7 @@ TEST(several_replicas_at_once) {
         void *ok;
         pthread_join(threads[i], &ok);
         assert_non_null(ok);
-        for (int step = 0; step < 30; step++)
-            assert_int_equal(replicas[i].hash[step], want[step][i]);
+        for (int step = 0; step < 30; step++) assert_int_equal(replicas[i].hash[step], want[step][i]);
     }
     dt_source_stats stats;
     s->stats(s, &stats);
@@ -298,8 +293,7 @@ TEST(times_of_stages_add_up) {
                                  "subject: {kind: class}\n",
                                  packed);
     dt_dataset *d = fixture_open_config(c, 1);
-    for (int i = 0; i < 20;
-         i++) { // nothing is augmented: one of the passes is the faster by chance
+    for (int i = 0; i < 20; i++) { // nothing is augmented: one of the passes is the faster by chance
         dt_stage_times t;
         must(dt_data_time_stages(d, 0.001, &t));
         assert_true(t.read_s > 0 && t.read_s <= t.decode_s && t.decode_s <= t.augment_s);
@@ -308,10 +302,9 @@ TEST(times_of_stages_add_up) {
 }
 
 TEST(wrong_configs_are_named) {
-    dt_config *c =
-        fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16]}\n"
-                      "    who: {kind: class}\n",
-                      packed);
+    dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16]}\n"
+                                 "    who: {kind: class}\n",
+                                 packed);
     dt_dataset *d;
     must_fail(DT_E_USAGE, "t.yaml:", dt_data_open(&d, c, NULL, 1, NULL));
     assert_non_null(strstr(dt_error_message(), "subject")); // says what there is

@@ -132,14 +132,12 @@ TEST(hashes_of_shards_are_compared) {
         const char *kind = KINDS[k / 2], *folder = dt_arena_printf(&folder_arena, "h%d", k);
         const char *set = SETS[k % 2][0], *shard = SETS[k % 2][1];
         size_t n, n_list;
-        char *list =
-            fixture_read(golden(dt_arena_printf(&folder_arena, "%s/index.json", set)), &n_list);
+        char *list = fixture_read(golden(dt_arena_printf(&folder_arena, "%s/index.json", set)), &n_list);
         char *bytes = fixture_read(golden(dt_arena_printf(&folder_arena, "%s/%s", set, shard)), &n);
         for (char *p = list; (p = memmem(p, n_list - (size_t)(p - list), "\"xxh", 4)); p++)
             if (strncmp(p + 1, kind, strlen(kind)) != 0 || p[1 + strlen(kind)] != '"') p[1] = 'y';
         const char *path = fixture_path(dt_arena_printf(&folder_arena, "%s/%s", folder, shard));
-        fixture_write(fixture_path(dt_arena_printf(&folder_arena, "%s/index.json", folder)), list,
-                      n_list);
+        fixture_write(fixture_path(dt_arena_printf(&folder_arena, "%s/index.json", folder)), list, n_list);
         for (int bad = 0; bad < 2; bad++) {
             if (bad && k % 2) { // other bytes that unpack as well: of the plain set
                 free(bytes);
@@ -147,8 +145,7 @@ TEST(hashes_of_shards_are_compared) {
             } else if (bad) {
                 *(char *)memmem(bytes, n, "long long", 9) = 'L';
             }
-            if (bad && k % 2)
-                path = fixture_path(dt_arena_printf(&folder_arena, "%s/shard.00000.mds", folder));
+            if (bad && k % 2) path = fixture_path(dt_arena_printf(&folder_arena, "%s/shard.00000.mds", folder));
             fixture_write(path, bytes, n);
             dt_reader *s = open_ok(fixture_path(folder));
             dt_verify_result r;
@@ -189,9 +186,8 @@ TEST(no_descriptor_is_no_bad_record) {
 
 // A hash of 64 bits, say.
 TEST(an_unsigned_number_is_not_below_zero) {
-    static const char COLUMNS[] =
-        "{\"column_encodings\": [\"uint64\"], \"column_names\": [\"id\"], "
-        "\"column_sizes\": [8]}";
+    static const char COLUMNS[] = "{\"column_encodings\": [\"uint64\"], \"column_names\": [\"id\"], "
+                                  "\"column_sizes\": [8]}";
     const uint32_t n = sizeof COLUMNS - 1, head[3] = {1, 12 + n, 12 + n + 8};
     uint8_t shard[12 + sizeof COLUMNS - 1 + 8];
     memcpy(shard, head, 12);
@@ -257,12 +253,10 @@ TEST(a_list_of_a_server_names_its_own_shards) {
                                          : "{\"shards\":[{\"format\":\"mds\",\"raw_data\":"
                                            "{\"basename\":\"%s\"}}]}",
                                     CASES[i].shard);
-            const dt_status st =
-                dt_shard_list_parse(&l, CASES[i].list, json, strlen(json), &is_list);
+            const dt_status st = dt_shard_list_parse(&l, CASES[i].list, json, strlen(json), &is_list);
             if (CASES[i].path && (st != DT_OK || strcmp(l.shard[0].path, CASES[i].path) != 0))
                 fail_msg("%s in %s: %s", CASES[i].shard, CASES[i].list, dt_error_message());
-            if (!CASES[i].path && st != DT_E_DATA)
-                fail_msg("%s in %s: taken", CASES[i].shard, CASES[i].list);
+            if (!CASES[i].path && st != DT_E_DATA) fail_msg("%s in %s: taken", CASES[i].shard, CASES[i].list);
             dt_shard_list_fini(&l);
             free(json);
         }

@@ -46,11 +46,10 @@ TEST(headers_tell_the_shape) {
         char *data = read_sample(WANT[i].file, &n);
         dt_media_info m;
         if (!dt_media_info_read(&m, (dt_span){(uint8_t *)data, n}, n)) fail_msg("%s", WANT[i].file);
-        if (!same(m.width, WANT[i].width) || !same(m.height, WANT[i].height) ||
-            !same(m.channels, WANT[i].channels) || !same(m.samples, WANT[i].samples) ||
-            !same(m.rate, WANT[i].rate))
-            fail_msg("%s: %g x %g x %g, %g samples of %g Hz", WANT[i].file, m.width, m.height,
-                     m.channels, m.samples, m.rate);
+        if (!same(m.width, WANT[i].width) || !same(m.height, WANT[i].height) || !same(m.channels, WANT[i].channels) ||
+            !same(m.samples, WANT[i].samples) || !same(m.rate, WANT[i].rate))
+            fail_msg("%s: %g x %g x %g, %g samples of %g Hz", WANT[i].file, m.width, m.height, m.channels, m.samples,
+                     m.rate);
         assert_false(dt_media_info_read(&m, (dt_span){(uint8_t *)data, 8}, n));
         free(data);
     }

@@ -14,8 +14,7 @@ static int count_lines(void) {
     char *text = read_text("metrics.jsonl");
     int n = 0;
     for (char *line = text; *line; line = strchrnul(line, '\n') + 1)
-        n += strncmp(line, "{\"kind\":\"step\"", 14) == 0 ||
-             strncmp(line, "{\"kind\":\"eval\"", 14) == 0 ||
+        n += strncmp(line, "{\"kind\":\"step\"", 14) == 0 || strncmp(line, "{\"kind\":\"eval\"", 14) == 0 ||
              strncmp(line, "{\"kind\":\"end\"", 13) == 0;
     free(text);
     return n;
@@ -202,8 +201,7 @@ TEST_WITH(test_resume_long_line, folder_make, folder_remove) {
 
 // A write that fails drops records, leaves whole lines only, and the next flush works.
 TEST_WITH(test_full_disk, folder_make, folder_remove) {
-    dt_metrics *m =
-        open_metrics((dt_metrics_opts){.sinks = JSONL | TENSORBOARD, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL | TENSORBOARD, .truncate_to = -1});
     run_steps(m, 1, 2);
     dt_metrics_flush(m);
     stderr_to_file();
@@ -349,8 +347,7 @@ TEST_WITH(test_goodput, folder_make, folder_remove) {
     json_decref(line);
     text = read_text("stderr");
     assert_non_null(strstr(text, "attempt 3, 10 steps were done twice"));
-    assert_non_null(
-        strstr(text, "went into evaluation (validation and test); less of it by a longer"));
+    assert_non_null(strstr(text, "went into evaluation (validation and test); less of it by a longer"));
     free(text);
 }
 
@@ -378,8 +375,7 @@ static char *events_file(int which) {
     size_t n;
     must(dt_io_list_dir(&names, &n, folder_path, DT_E_STORAGE));
     for (size_t i = 0; i < n; i++)
-        if (strncmp(names[i], "events.out.tfevents.", 20) == 0 && which-- == 0)
-            found = strdup(names[i]);
+        if (strncmp(names[i], "events.out.tfevents.", 20) == 0 && which-- == 0) found = strdup(names[i]);
     dt_io_free_list(names, n);
     assert_non_null(found);
     return found;
@@ -496,8 +492,8 @@ void *realloc(void *p, size_t n) {
 
 TEST_WITH(test_a_step_allocates_nothing, folder_make, folder_remove) {
     stderr_to_file();
-    dt_metrics *m = open_metrics((dt_metrics_opts){
-        .sinks = TERMINAL | JSONL | TENSORBOARD, .every_steps = 1, .truncate_to = -1});
+    dt_metrics *m =
+        open_metrics((dt_metrics_opts){.sinks = TERMINAL | JSONL | TENSORBOARD, .every_steps = 1, .truncate_to = -1});
     run_steps(m, 1, 2);
     counting = true;
     run_steps(m, 3, 400); // past several flushes of the buffer
@@ -512,8 +508,7 @@ TEST_WITH(test_a_step_allocates_nothing, folder_make, folder_remove) {
 // `test_metrics write DIR`: a run and its resumption, for TensorBoard's own reader to read.
 static int write_example(const char *dir) {
     char wide[281] = "";
-    dt_metric_value v[] = {
-        {"accuracy", 0.75}, {"loss", 0.5}, {"recall.\xff\n", 0.25}, {wide, 0.125}};
+    dt_metric_value v[] = {{"accuracy", 0.75}, {"loss", 0.5}, {"recall.\xff\n", 0.25}, {wide, 0.125}};
     snprintf(folder_path, sizeof folder_path, "%s", dir);
     for (int i = 0; i < 280; i++) wide[i] = "\xc3\xa9"[i % 2];
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TENSORBOARD, .truncate_to = -1});

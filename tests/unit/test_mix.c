@@ -17,19 +17,17 @@ static dt_config *config;
 static dt_field_info fields[5];
 
 static dt_status create(const char *mix, int micro_batch, dt_mix **out) {
-    char *text =
-        dt_xprintf("run: {name: t}\n"
-                   "data: {path: x, fields: {photo: {kind: image, size: [12, 16]}}, mix: {%s}}\n"
-                   "model: {name: fusion}\ntrain: {global_batch: 12, micro_batch: %d}\n",
-                   mix, micro_batch);
+    char *text = dt_xprintf("run: {name: t}\n"
+                            "data: {path: x, fields: {photo: {kind: image, size: [12, 16]}}, mix: {%s}}\n"
+                            "model: {name: fusion}\ntrain: {global_batch: 12, micro_batch: %d}\n",
+                            mix, micro_batch);
     *out = NULL;
     dt_config_destroy(config);
     config = NULL;
     dt_status st = dt_config_parse(&config, "t.yaml", text, strlen(text), NULL, 0);
     free(text);
     if (st != DT_OK) return st;
-    for (int i = 0; i < 5; i++)
-        fields[i].mixed = fields[i].is_image && dt_mix_takes(config, fields[i].name);
+    for (int i = 0; i < 5; i++) fields[i].mixed = fields[i].is_image && dt_mix_takes(config, fields[i].name);
     return dt_mix_create(out, config, fields, 5);
 }
 
@@ -136,8 +134,7 @@ TEST(mixup_blends_all_fields_alike) {
             uint32_t w = (uint32_t)lround(own * 65536);
             for (int i = 0; i < H * W * C; i++) {
                 uint32_t a = (&was.photo[j][0][0][0])[i], o = (&was.photo[next][0][0][0])[i];
-                assert_int_equal((&b.photo[j][0][0][0])[i],
-                                 (a * w + o * (65536 - w) + 32768) >> 16);
+                assert_int_equal((&b.photo[j][0][0][0])[i], (a * w + o * (65536 - w) + 32768) >> 16);
             }
             for (int i = 0; i < 15; i++) {
                 float a = (&was.sound[j][0][0][0])[i], o = (&was.sound[next][0][0][0])[i];
@@ -203,8 +200,7 @@ TEST(shares_have_the_moments_of_beta) {
         }
         double want = 1 / (4 * (2 * A[i] + 1));
         if (fabs(sum / n) > 0.025 || fabs(squares / n / want - 1) > 0.06)
-            fail_msg("Beta(%g): mean %g, variance %g, expected %g", A[i], 0.5 + sum / n,
-                     squares / n, want);
+            fail_msg("Beta(%g): mean %g, variance %g, expected %g", A[i], 0.5 + sum / n, squares / n, want);
         dt_mix_destroy(m);
     }
 }
@@ -243,8 +239,8 @@ TEST(p_and_switch_are_how_often) {
             bool same = memcmp(b.photo[j], was.photo[j], sizeof b.photo[j]) == 0;
             n_none += same;
             // blended: values that neither had
-            n_blend += b.small[j][0][0][0] != was.small[j][0][0][0] &&
-                       b.small[j][0][0][0] != was.small[(j + 1) % N][0][0][0];
+            n_blend +=
+                b.small[j][0][0][0] != was.small[j][0][0][0] && b.small[j][0][0][0] != was.small[(j + 1) % N][0][0][0];
         }
     }
     assert_in_range(n_none, n * 38 / 100, n * 45 / 100); // and rectangles of no pixel
@@ -295,15 +291,12 @@ TEST(wrong_mixes_are_named) {
 }
 
 static int set_up(void **state) {
-    fields[0] = (dt_field_info){
-        .name = "photo", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, C), .is_image = true};
-    fields[1] = (dt_field_info){
-        .name = "sound", .dtype = DT_F32, .sample_shape = dt_shape3(5, 3, 1), .is_image = true};
+    fields[0] = (dt_field_info){.name = "photo", .dtype = DT_U8, .sample_shape = dt_shape3(H, W, C), .is_image = true};
+    fields[1] = (dt_field_info){.name = "sound", .dtype = DT_F32, .sample_shape = dt_shape3(5, 3, 1), .is_image = true};
     fields[2] = (dt_field_info){.name = "angle", .dtype = DT_F32, .sample_shape = dt_shape1(2)};
-    fields[3] = (dt_field_info){
-        .name = "kind", .dtype = DT_I32, .sample_shape = dt_shape0(), .n_classes = K, .soft = true};
-    fields[4] = (dt_field_info){
-        .name = "small", .dtype = DT_U8, .sample_shape = dt_shape3(4, 4, 1), .is_image = true};
+    fields[3] =
+        (dt_field_info){.name = "kind", .dtype = DT_I32, .sample_shape = dt_shape0(), .n_classes = K, .soft = true};
+    fields[4] = (dt_field_info){.name = "small", .dtype = DT_U8, .sample_shape = dt_shape3(4, 4, 1), .is_image = true};
     return 0;
 }
 

@@ -20,27 +20,23 @@ static dt_config *make_config(const char *model) {
              "train: {global_batch: 2, micro_batch: 2}\n",
              model);
     dt_config *c = NULL;
-    dt_status st =
-        dt_config_parse(&c, "test.yaml", text, strlen(text), &override, override != NULL);
+    dt_status st = dt_config_parse(&c, "test.yaml", text, strlen(text), &override, override != NULL);
     must(st);
     return c;
 }
 
 static dt_field_info image_field(const char *name, int h, int w, int channels) {
-    dt_field_info f = {
-        .name = name, .sample_shape = dt_shape3(h, w, channels), .dtype = DT_U8, .is_image = true};
+    dt_field_info f = {.name = name, .sample_shape = dt_shape3(h, w, channels), .dtype = DT_U8, .is_image = true};
     for (int i = 0; i < channels; i++) f.std[i] = 1.0f;
     return f;
 }
 
 static dt_field_info class_field(const char *name, int classes) {
-    return (dt_field_info){
-        .name = name, .sample_shape = dt_shape0(), .dtype = DT_I32, .n_classes = classes};
+    return (dt_field_info){.name = name, .sample_shape = dt_shape0(), .dtype = DT_I32, .n_classes = classes};
 }
 
 // The graph of a model over these fields; the caller destroys it.
-static dt_graph *make(const char *model, const dt_field_info *fields, int n_fields, bool training,
-                      dt_dtype low) {
+static dt_graph *make(const char *model, const dt_field_info *fields, int n_fields, bool training, dt_dtype low) {
     dt_config *c = make_config(model);
     dt_model_args a = {c, fields, n_fields, 2, training};
     dt_graph *g = NULL;
@@ -95,8 +91,7 @@ static void check_graph(const dt_graph *g) {
         for (int i = 0; i < n->n_out && !n->dead; i++) {
             if (n->out[i] == DT_NONE) continue;
             made[n->out[i]] = true;
-            if (g->values[n->out[i]].kind != DT_V_GRAD &&
-                n->out[i] != g->loss) { // several losses add
+            if (g->values[n->out[i]].kind != DT_V_GRAD && n->out[i] != g->loss) { // several losses add
                 assert_int_equal(g->values[n->out[i]].producer, id);
                 assert_int_equal(g->values[n->out[i]].out_index, i);
             }
@@ -134,11 +129,8 @@ TEST(parameter_counts_are_torchvisions) {
     check_params(make_photo("name: resnet, depth: 50", 224, 1000, false, DT_F32), 25557032);
     check_params(make_photo("name: resnet, depth: 101", 224, 1000, false, DT_F32), 44549160);
     check_params(make_photo("name: resnet, depth: 152", 224, 1000, false, DT_F32), 60192808);
-    check_params(
-        make_photo("name: resnet, depth: 50, width_per_group: 128", 224, 1000, true, DT_F32),
-        68883240);
-    check_params(make_photo("name: resnet, depth: 50, groups: 32, width_per_group: 4", 224, 1000,
-                            true, DT_F32),
+    check_params(make_photo("name: resnet, depth: 50, width_per_group: 128", 224, 1000, true, DT_F32), 68883240);
+    check_params(make_photo("name: resnet, depth: 50, groups: 32, width_per_group: 4", 224, 1000, true, DT_F32),
                  25028904);
     check_params(make_photo("name: convnext", 224, 1000, true, DT_F32), 28589128);
     check_params(make_photo("name: convnext, size: s", 224, 1000, false, DT_F32), 50223688);
@@ -192,8 +184,7 @@ TEST(initial_values_are_torchvisions) {
         const dt_value v = dt_graph_find(g, cases[i].name);
         assert_int_not_equal(v, DT_NONE);
         const dt_init init = g->values[v].init, want = cases[i].init;
-        if (init.kind != want.kind ||
-            (want.kind != DT_INIT_ZERO && fabsf(init.scale / want.scale - 1) > 1e-4f))
+        if (init.kind != want.kind || (want.kind != DT_INIT_ZERO && fabsf(init.scale / want.scale - 1) > 1e-4f))
             fail_msg("%s: kind %d, %g", cases[i].name, (int)init.kind, (double)init.scale);
     }
     dt_graph_destroy(g);
@@ -205,8 +196,7 @@ TEST(fusion_counts) {
     check_params(make_fusion("concat", false, DT_F32), 585568 + 586144 + 142893);
     // q, k, v, out of each modality and a layer norm
     int64_t attention = 4 * (256 * 256 + 256) + 2 * 256;
-    check_params(make_fusion("cross_attention", true, DT_BF16),
-                 585568 + 586144 + 142893 + 2 * attention);
+    check_params(make_fusion("cross_attention", true, DT_BF16), 585568 + 586144 + 142893 + 2 * attention);
 }
 
 TEST(fusion_is_fused) {
@@ -216,9 +206,8 @@ TEST(fusion_is_fused) {
     assert_int_equal(count_op(g, DT_OP_batch_norm, false), 8);
     assert_int_equal(count_op(g, DT_OP_batch_norm, true), 8);
     assert_int_equal(g->n_updates, 16);
-    const char *names[] = {"fingerprint.0.weight", "fingerprint.1.weight", "iris.13.running_var",
-                           "iris.18.bias",         "iris.20.weight",       "head.0.weight",
-                           "head.3.bias"};
+    const char *names[] = {"fingerprint.0.weight", "fingerprint.1.weight", "iris.13.running_var", "iris.18.bias",
+                           "iris.20.weight",       "head.0.weight",        "head.3.bias"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         if (dt_graph_find(g, names[i]) == DT_NONE) fail_msg("no %s", names[i]);
     }
@@ -271,9 +260,8 @@ TEST(attention_is_packed) {
     assert_int_equal(count_op(g, DT_OP_sdpa, false), 3);
     assert_int_equal(count_op(g, DT_OP_sdpa, true), 3);
     assert_int_equal(count_op(g, DT_OP_transpose, false), 2); // patches to tokens, their gradient
-    assert_int_equal(count_op(g, DT_OP_slice, false), 3); // class token; gradients of the concat
-    const dt_node *n =
-        &g->nodes[dt_graph_find_node(g, "encoder.layers.encoder_layer_1.self_attention.sdpa")];
+    assert_int_equal(count_op(g, DT_OP_slice, false), 3);     // class token; gradients of the concat
+    const dt_node *n = &g->nodes[dt_graph_find_node(g, "encoder.layers.encoder_layer_1.self_attention.sdpa")];
     dt_shape qkv = dt_shape3(2, 5, 3 * 768), y = dt_shape3(2, 5, 768), lse = dt_shape3(2, 12, 5);
     assert_int_equal(n->n_in, 1);
     assert_true(dt_shape_equal(&g->values[n->in[0]].shape, &qkv));
@@ -286,16 +274,14 @@ TEST(attention_is_packed) {
 TEST(gelu_goes_into_products) {
     for (int k = 0; k < 8; k++) {
         const bool tanh = k & 1, training = k & 2;
-        dt_graph *g = make_photo(tanh ? "name: vit, blocks: 3, gelu: tanh" : "name: vit, blocks: 3",
-                                 32, 10, training, k & 4 ? DT_BF16 : DT_F32);
+        dt_graph *g = make_photo(tanh ? "name: vit, blocks: 3, gelu: tanh" : "name: vit, blocks: 3", 32, 10, training,
+                                 k & 4 ? DT_BF16 : DT_F32);
         const int n_apart = training && !tanh ? 3 : 0;
         assert_int_equal(count_op(g, DT_OP_gelu, false), n_apart);
         assert_int_equal(count_op(g, DT_OP_gelu, true), n_apart);
         const int first = dt_graph_find_node(g, "encoder.layers.encoder_layer_1.mlp.0");
         const dt_activation act = g->nodes[first].attrs.linear.act;
-        assert_int_equal(act, tanh       ? DT_ACTIVATION_gelu_tanh
-                              : training ? DT_ACTIVATION_none
-                                         : DT_ACTIVATION_gelu);
+        assert_int_equal(act, tanh ? DT_ACTIVATION_gelu_tanh : training ? DT_ACTIVATION_none : DT_ACTIVATION_gelu);
         int n_dgelu = 0;
         for (int i = 0; i < g->n_nodes; i++) {
             const dt_node *n = &g->nodes[i];
@@ -311,8 +297,7 @@ TEST(gelu_goes_into_products) {
 TEST(additions_go_into_norms) {
     for (int k = 0; k < 4; k++) {
         const bool training = k & 1;
-        dt_graph *g =
-            make_photo("name: vit, blocks: 3", 32, 10, training, k & 2 ? DT_BF16 : DT_F32);
+        dt_graph *g = make_photo("name: vit, blocks: 3", 32, 10, training, k & 2 ? DT_BF16 : DT_F32);
         int n_forward = 0, n_backward = 0;
         for (int i = 0; i < g->n_nodes; i++) {
             const dt_node *n = &g->nodes[i];
@@ -367,12 +352,9 @@ TEST(stochastic_depth_grows_as_timms) {
     check_drop_path("name: resnet, depth: 18, drop_path: 0.2", "layer1.0.drop_path", 0);
     check_drop_path("name: resnet, depth: 18, drop_path: 0.2", "layer2.0.drop_path", 0.2 * 2 / 7);
     check_drop_path("name: resnet, depth: 50, drop_path: 0.2", "layer4.2.drop_path", 0.2);
-    check_drop_path("name: vit, size: ti, drop_path: 0.2",
-                    "encoder.layers.encoder_layer_0.drop_path2", 0);
-    check_drop_path("name: vit, size: ti, drop_path: 0.2",
-                    "encoder.layers.encoder_layer_5.drop_path1", 0.2 * 5 / 11);
-    check_drop_path("name: vit, size: ti, drop_path: 0.2",
-                    "encoder.layers.encoder_layer_11.drop_path2", 0.2);
+    check_drop_path("name: vit, size: ti, drop_path: 0.2", "encoder.layers.encoder_layer_0.drop_path2", 0);
+    check_drop_path("name: vit, size: ti, drop_path: 0.2", "encoder.layers.encoder_layer_5.drop_path1", 0.2 * 5 / 11);
+    check_drop_path("name: vit, size: ti, drop_path: 0.2", "encoder.layers.encoder_layer_11.drop_path2", 0.2);
     check_drop_path("name: convnext, drop_path: 0.2", "features.3.0.drop_path", 0.2 * 3 / 17);
     check_drop_path("name: convnext, drop_path: 0.2", "features.7.2.drop_path", 0.2);
 }
@@ -427,10 +409,8 @@ TEST(sounds_and_signals) {
     check_graph_of("name: fusion, fusion: gated, encoders: {signal: {name: cnn1d}, image: {name: "
                    "efficientnet}}",
                    f, 3);
-    check_graph_of(
-        "name: fusion, fusion: cross_attention, encoders: {image: {name: vit, size: ti}}", f, 3);
-    expect_error("name: fusion, encoders: {image: {name: mlp}}", f, 3,
-                 "model.encoders.image.name is mlp");
+    check_graph_of("name: fusion, fusion: cross_attention, encoders: {image: {name: vit, size: ti}}", f, 3);
+    expect_error("name: fusion, encoders: {image: {name: mlp}}", f, 3, "model.encoders.image.name is mlp");
     override = NULL;
 }
 
@@ -453,8 +433,7 @@ TEST(rotations_begin_somewhere) {
 TEST(scales_share_weights) {
     dt_field_info f[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
     dt_graph *one = make("name: resnet, depth: 10, width: 8", f, 2, true, DT_F32);
-    dt_graph *g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2,
-                       true, DT_F32);
+    dt_graph *g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2, true, DT_F32);
     check_graph(g);
     assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(one));
     assert_int_equal(count_op(g, DT_OP_loss, false), 3 + 2);
@@ -462,16 +441,13 @@ TEST(scales_share_weights) {
     assert_int_not_equal(dt_graph_find(g, "s16.bn1.running_mean"), DT_NONE);
     dt_graph_destroy(g);
     dt_graph_destroy(one);
-    g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2, false,
-             DT_F32);
+    g = make("name: lens_multiscale, depth: 10, width: 8, scales: [16, 64, 32]", f, 2, false, DT_F32);
     assert_int_equal(count_op(g, DT_OP_loss, false), 1);
     check_graph(g);
     dt_graph_destroy(g);
     expect_error("name: lens_multiscale, scales: [64, 48, 64]", f, 2, "each side once");
-    expect_error("name: lens_multiscale, scales: [{side: 64, from: 1 epoch}]", f, 2,
-                 "every scale joins later");
-    expect_error("name: lens_multiscale, scales: [64, {side: 48, until: 1 epoch}]", f, 2,
-                 "unknown key 'until'");
+    expect_error("name: lens_multiscale, scales: [{side: 64, from: 1 epoch}]", f, 2, "every scale joins later");
+    expect_error("name: lens_multiscale, scales: [64, {side: 48, until: 1 epoch}]", f, 2, "unknown key 'until'");
 }
 
 // Each scale's backward stands in front of the next scale's forward. A scale that joins later is not trained before;
@@ -483,19 +459,16 @@ TEST(scales_one_after_another) {
     dt_config *c = make_config(model);
     for (int step = 4; step < 6; step++)
         for (int training = 0; training < 2; training++) {
-            dt_model_args a = {
-                .config = c, .fields = f, .n_fields = 2, .batch = 2, .training = training};
+            dt_model_args a = {.config = c, .fields = f, .n_fields = 2, .batch = 2, .training = training};
             dt_graph *g = NULL;
             a.step = step;
             must(dt_model_graph(&g, &a, DT_F32));
             check_graph(g);
-            assert_int_equal(dt_graph_find(g, "s33.bn1.running_mean") != DT_NONE,
-                             !training || step == 5);
+            assert_int_equal(dt_graph_find(g, "s33.bn1.running_mean") != DT_NONE, !training || step == 5);
             if (training) {
                 assert_int_equal(count_op(g, DT_OP_loss, false), step == 5 ? 3 + 2 : 2 + 1);
                 assert_true(dt_graph_find_node(g, "conv1.bwd") < dt_graph_find_node(g, "conv1.1"));
-                assert_true(step == 4 || dt_graph_find_node(g, "conv1.1.bwd") <
-                                             dt_graph_find_node(g, "conv1.2"));
+                assert_true(step == 4 || dt_graph_find_node(g, "conv1.1.bwd") < dt_graph_find_node(g, "conv1.2"));
                 assert_true(dt_graph_find_node(g, "fc.1") < dt_graph_find_node(g, "conv1.1.bwd"));
             } else {
                 assert_int_equal(count_op(g, DT_OP_global_pool, false), step == 5 ? 3 : 2);
@@ -529,27 +502,25 @@ TEST(resizes_as_torch) {
 // The small network of cnn.c, written as layers with a block, and what is wrong with others.
 TEST(layers_make_networks) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
-    dt_graph *g =
-        make("define: {unit: [{conv: {out: $out, bias: false, pad: same}}, batch_norm, relu, "
-             "{max_pool: 2}]},\n"
-             " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
-             "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
-             photo, 2, true, DT_BF16);
+    dt_graph *g = make("define: {unit: [{conv: {out: $out, bias: false, pad: same}}, batch_norm, relu, "
+                       "{max_pool: 2}]},\n"
+                       " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
+                       "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
+                       photo, 2, true, DT_BF16);
     dt_graph *same = make_photo("name: cnn", 64, 10, true, DT_BF16);
     assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(same));
     assert_int_not_equal(dt_graph_find(g, "map.0.weight"), DT_NONE);
     check_graph(g);
     dt_graph_destroy(g);
     dt_graph_destroy(same);
-    g = make(
-        "name: layers, layers: [{conv: {out: 16, kernel: 8, stride: 8}}, tokens, "
-        "{positions: },\n"
-        " {repeat: 3, name: encoder, layers: [layer_norm, {attention: 4, name: attn}, {add: "
-        "input},\n"
-        "  {layers: [layer_norm, {linear: 64}, gelu, {linear: 16}, {add: input}], name: mlp}]},\n"
-        " {transpose: [0, 2, 1]}, {reshape: [16, 8, 8], name: x}, {squeeze_excite: 4}, {mul: x},\n"
-        " {concat: x}, layer_norm, silu, {avg_pool: {kernel: [2, 4]}}, flatten, {dropout: 0.1}]",
-        photo, 2, true, DT_F32);
+    g = make("name: layers, layers: [{conv: {out: 16, kernel: 8, stride: 8}}, tokens, "
+             "{positions: },\n"
+             " {repeat: 3, name: encoder, layers: [layer_norm, {attention: 4, name: attn}, {add: "
+             "input},\n"
+             "  {layers: [layer_norm, {linear: 64}, gelu, {linear: 16}, {add: input}], name: mlp}]},\n"
+             " {transpose: [0, 2, 1]}, {reshape: [16, 8, 8], name: x}, {squeeze_excite: 4}, {mul: x},\n"
+             " {concat: x}, layer_norm, silu, {avg_pool: {kernel: [2, 4]}}, flatten, {dropout: 0.1}]",
+             photo, 2, true, DT_F32);
     assert_int_not_equal(dt_graph_find(g, "encoder.2.mlp.3.weight"), DT_NONE);
     check_graph(g);
     dt_graph_destroy(g);
@@ -560,12 +531,10 @@ TEST(layers_name_the_line) {
     static const struct {
         const char *layers, *error;
     } wrong[] = {
-        {"layers: [{conv: 8},\n {conv: {out: 8, kernel: 99}}]",
-         "test.yaml:4:2: conv2d 1 on 0 f32(2,8,62,62)"},
+        {"layers: [{conv: 8},\n {conv: {out: 8, kernel: 99}}]", "test.yaml:4:2: conv2d 1 on 0 f32(2,8,62,62)"},
         {"layers: [{conv: 8},\n relu, global_pool, {linear: 8}, {add: a}]",
          "test.yaml:4:40: no layer before this one and no field is named a"},
-        {"layers: [convolution]",
-         "test.yaml:3:18: unknown layer convolution; expected one of conv, "},
+        {"layers: [convolution]", "test.yaml:3:18: unknown layer convolution; expected one of conv, "},
         {"layers: [{conv: {size: 3}}]", "test.yaml:3:32: conv has no key size; it has out kernel"},
         {"layers: [{conv: {kernel: 3}}]", "test.yaml:3:18: conv wants out"},
         {"layers: [{conv: 8, relu: }]", "conv and relu in one item"},
@@ -579,13 +548,11 @@ TEST(layers_name_the_line) {
         {"layers: [{repeat: 60, layers: [{concat: input}]}, global_pool]", "is too large"},
         {"layers: [{conv: {out: 4, pad: 1000000000}}, global_pool]",
          "0: the shape (2,4,2000000062,2000000062) is too large"},
-        {"layers: [{conv: {out: 1000000000, kernel: 1000000000, pad: 1000000000}}, global_pool]",
-         "is too large"},
+        {"layers: [{conv: {out: 1000000000, kernel: 1000000000, pad: 1000000000}}, global_pool]", "is too large"},
         {"layers: [{avg_pool: {kernel: 1000000000, pad: 1000000000}}, global_pool]",
          "padding must be at most half of the window"},
         {"layers: [{max_pool: {kernel: 16}}, global_pool]", "at most 255 places"}};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        expect_error(wrong[i].layers, photo, 2, wrong[i].error);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) expect_error(wrong[i].layers, photo, 2, wrong[i].error);
 }
 
 TEST_MAIN(NULL, NULL)

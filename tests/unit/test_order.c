@@ -80,18 +80,16 @@ static dt_dataset *open_random(int micro, int n_micro, int workers) {
     static const char *const SHUFFLE[] = {"global", "block", "none"};
     static const char *const WEIGHTS[] = {"", "  balance: gender\n", "  weight: n\n",
                                           "  balance: gender\n  weight: n\n"};
-    char *extra = dt_xprintf("  shuffle: %s\n%s  prefetch: %d\n", SHUFFLE[below(3)],
-                             WEIGHTS[below(4)], 2 + below(20));
+    char *extra = dt_xprintf("  shuffle: %s\n%s  prefetch: %d\n", SHUFFLE[below(3)], WEIGHTS[below(4)], 2 + below(20));
     dt_dataset *d = fixture_open(packed, extra, workers);
     free(extra);
     return d;
 }
 
 // One rank of a world takes its micro-batches from `start` on; every batch must be the function's.
-static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_micro, int64_t start,
-                       int64_t end, uint8_t *taken) {
-    int first = dt_micro_begin(rank, world, n_micro),
-        last = dt_micro_begin(rank + 1, world, n_micro);
+static void check_rank(dt_dataset *d, int rank, int world, int micro, int n_micro, int64_t start, int64_t end,
+                       uint8_t *taken) {
+    int first = dt_micro_begin(rank, world, n_micro), last = dt_micro_begin(rank + 1, world, n_micro);
     int micros[64];
     for (int i = first; i < last; i++) micros[i - first] = i;
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
@@ -128,8 +126,7 @@ TEST(batches_are_the_function_for_any_job) {
         assert_true(per_epoch > 0);
         int64_t start = below((int)(3 * per_epoch)), end = start + 1 + below(6);
         uint8_t taken[6 * 40] = {0};
-        for (int rank = 0; rank < world; rank++)
-            check_rank(d, rank, world, micro, n_micro, start, end, taken);
+        for (int rank = 0; rank < world; rank++) check_rank(d, rank, world, micro, n_micro, start, end, taken);
         for (int i = 0; i < (int)(end - start) * micro * n_micro; i++)
             assert_int_equal(taken[i], 1); // each place by one rank
         d->close(d);

@@ -30,8 +30,7 @@ TEST(the_same_bytes_each_time) {
     fixture_pack(raw, fixture_path("a.lmdb"));
     fixture_pack(raw, fixture_path("b.lmdb"));
     fixture_assert_same(fixture_path("a.lmdb/data.mdb"), fixture_path("b.lmdb/data.mdb"));
-    fixture_assert_same(fixture_path("a.lmdb/data.mdb.index"),
-                        fixture_path("b.lmdb/data.mdb.index"));
+    fixture_assert_same(fixture_path("a.lmdb/data.mdb.index"), fixture_path("b.lmdb/data.mdb.index"));
     fixture_pack(raw, fixture_path("a-{00..02}.tar"));
     fixture_pack(raw, fixture_path("b-{00..02}.tar"));
     fixture_assert_same(fixture_path("a-01.tar"), fixture_path("b-01.tar"));
@@ -52,8 +51,7 @@ TEST(metadata_is_in_the_catalog_and_in_the_records) {
     assert_int_equal(c->n_records, 80);
     uint32_t r = 0;
     while (strcmp(fixture_key(c, r), "fingerprint/2/2__M_Right_ring_finger") != 0) r++;
-    static const char *const WANT[][2] = {
-        {"subject", "2"}, {"gender", "M"}, {"hand", "Right"}, {"finger", "ring"}};
+    static const char *const WANT[][2] = {{"subject", "2"}, {"gender", "M"}, {"hand", "Right"}, {"finger", "ring"}};
     for (int i = 0; i < 4; i++) assert_string_equal(fixture_value(c, WANT[i][0], r), WANT[i][1]);
     assert_null(fixture_value(c, "n", r));
     uint32_t iris = 0;
@@ -82,8 +80,7 @@ TEST(the_index_may_be_lost) {
         dt_reader *s = fixture_set(path);
         assert_int_equal(s->catalog->n_records, 80);
         assert_false(s->catalog->members[0].has_hash);
-        assert_int_equal(
-            s->catalog->columns[dt_catalog_find_column(s->catalog, "subject")].n_values, 4);
+        assert_int_equal(s->catalog->columns[dt_catalog_find_column(s->catalog, "subject")].n_values, 4);
         dt_reader_close(s);
         assert_int_equal(fingerprint(path) != 0, 1);
     }
@@ -200,8 +197,7 @@ TEST(a_full_disk_is_said_and_leaves_no_half_set) {
             if (st != DT_OK && n % 5 == 0) { // at times it is mended, at times the next is hurt
                 dt_status again = dt_data_pack(&o);
                 must(again);
-                for (int f = 0; f < 2; f++)
-                    fixture_assert_same(fixture_path(FILES[k][f]), fixture_path(GOOD[k][f]));
+                for (int f = 0; f < 2; f++) fixture_assert_same(fixture_path(FILES[k][f]), fixture_path(GOOD[k][f]));
             }
             if (n % 5 == 0 || st == DT_OK) assert_int_equal(fixture_count(out), 80);
             assert_true(n < 1000 && (n < 20 || failures > 5));
@@ -230,10 +226,9 @@ TEST(classes_come_from_folders) {
     assert_int_equal(c->records[0].n_members, 3);
     assert_true(fixture_find_ext(c, "cls") >= 0 && fixture_find_ext(c, "bmp") >= 0);
     dt_reader_close(s);
-    dt_config *cfg =
-        fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [4, 4]}\n"
-                      "    label: {kind: class, classes: 3}\n",
-                      out);
+    dt_config *cfg = fixture_parse("  path: \"%s\"\n  fields:\n    image: {kind: image, size: [4, 4]}\n"
+                                   "    label: {kind: class, classes: 3}\n",
+                                   out);
     dt_dataset *d = fixture_open_config(cfg, 2);
     assert_int_equal(d->n_samples(d, DT_SPLIT_TRAIN), 12);
     d->close(d);
@@ -357,22 +352,18 @@ TEST(what_is_left_out_is_told) {
                   "RIFF\46\0\0\0WAVEfmt \20\0\0\0\1\0\1\0@\37\0\0"
                   "\200>\0\0\2\0\20\0data\2\0\0\0\0\1",
                   46);
-    dt_pack_opts o = {.source = fixture_path("left"),
-                      .out = fixture_path("long.lmdb"),
-                      .segment_s = 1,
-                      .drop_tail = true};
+    dt_pack_opts o = {
+        .source = fixture_path("left"), .out = fixture_path("long.lmdb"), .segment_s = 1, .drop_tail = true};
     must(dt_log_open(log));
     must(dt_data_pack(&o));
     dt_log_close();
     text = fixture_read(log, &n);
-    if (!strstr(text, "1 of 3 files gave no record (--tail drop), the first is x/s.wav"))
-        fail_msg("%s", text);
+    if (!strstr(text, "1 of 3 files gave no record (--tail drop), the first is x/s.wav")) fail_msg("%s", text);
     free(text);
 }
 
 TEST(one_number_a_pattern) {
-    static const char *const OUTS[] = {"x-%d-%d.tar", "x-{}-{}.tar", "x-{0..3}-%06d.tar",
-                                       "x-%06d-{0..3}.tar"};
+    static const char *const OUTS[] = {"x-%d-%d.tar", "x-{}-{}.tar", "x-{0..3}-%06d.tar", "x-%06d-{0..3}.tar"};
     for (size_t i = 0; i < sizeof OUTS / sizeof *OUTS; i++) {
         dt_pack_opts o = {.source = raw, .out = fixture_path(OUTS[i]), .shard_records = 9};
         assert_int_equal(dt_data_pack(&o), DT_E_USAGE);
@@ -387,8 +378,7 @@ TEST(a_folder_with_a_number_in_its_name) {
         dt_pack_opts o = {.source = raw, .shard_records = 9, .n_threads = 1};
         o.out = dt_arena_printf(&folder_arena, "%s/p-%%06d.tar", fixture_path(FOLDERS[i]));
         must(dt_data_pack(&o));
-        assert_true(dt_io_exists(
-            dt_arena_printf(&folder_arena, "%s/p-000000.tar.index", fixture_path(FOLDERS[i]))));
+        assert_true(dt_io_exists(dt_arena_printf(&folder_arena, "%s/p-000000.tar.index", fixture_path(FOLDERS[i]))));
     }
 }
 

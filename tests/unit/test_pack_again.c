@@ -172,8 +172,7 @@ TEST(a_set_renewed_in_place_is_killed_anywhere) {
             assert_int_equal(renew(source, out, false, n), -1);
             n_half += !dt_io_exists(fixture_path(DATA[k]));
             must(renew(source, out, false, 0));
-            if (fixture_count(out) != 80)
-                fail_msg("killed at %d of %d, from %s", n, n_calls, source);
+            if (fixture_count(out) != 80) fail_msg("killed at %d of %d, from %s", n, n_calls, source);
             assert_false(dt_io_exists(fixture_path(WORK[k])));
         }
         if (n_half < 2) fail_msg("%s: %d of the kills came while it had no data", out, n_half);
@@ -216,8 +215,7 @@ static const char *pack_half(const char *name, const char *index, const char *da
     for (int n = fixture_pack_counted(&whole); n > 0; n--) { // places are taken at the end
         const char *folder = in_folder("%s.%d", data, n);
         fixture_pack_killed(&(dt_pack_opts){.source = raw, .out = path_in(folder, name)}, n);
-        if (dt_io_exists(path_in(folder, index)) && !dt_io_exists(path_in(folder, data)))
-            return folder;
+        if (dt_io_exists(path_in(folder, index)) && !dt_io_exists(path_in(folder, data))) return folder;
     }
     fail();
     return NULL;
@@ -227,8 +225,7 @@ static const char *pack_half(const char *name, const char *index, const char *da
 TEST(a_set_that_comes_to_its_place_is_left_alone) {
     const char *folder = pack_half("half-{00..01}.tar", "half-00.tar.index", "half-00.tar");
     for (int overwrite = 0; overwrite < 2; overwrite++) {
-        dt_pack_opts o = {
-            .source = raw, .out = path_in(folder, "half.tar"), .overwrite = overwrite};
+        dt_pack_opts o = {.source = raw, .out = path_in(folder, "half.tar"), .overwrite = overwrite};
         must_fail(DT_E_USAGE, "holds a set of another name", dt_data_pack(&o));
         assert_false(dt_io_exists(o.out));
     }

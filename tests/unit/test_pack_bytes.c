@@ -184,16 +184,14 @@ TEST(the_library_reads_it) {
     for (uint32_t r = 0; r < s->catalog->n_records; r++) {
         const dt_record *rec = &s->catalog->records[r];
         for (uint32_t m = rec->first_member; m < rec->first_member + rec->n_members; m++) {
-            char *name = dt_xprintf(
-                "%s.%s", dt_catalog_str(s->catalog, rec->key),
-                dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[m].ext]));
+            char *name = dt_xprintf("%s.%s", dt_catalog_str(s->catalog, rec->key),
+                                    dt_catalog_str(s->catalog, s->catalog->exts[s->catalog->members[m].ext]));
             dt_span bytes = {0};
             k = (MDB_val){strlen(name), name};
             assert_int_equal(mdb_get(txn, dbi, &k, &v), 0);
             assert_int_equal(v.mv_size, s->catalog->members[m].size);
             if (v.mv_size) must(dt_reader_read(s, r, m, true, &scratch, &bytes));
-            assert_int_equal(
-                memcmp(v.mv_data, bytes.n_bytes ? bytes.data : scratch.data, v.mv_size), 0);
+            assert_int_equal(memcmp(v.mv_data, bytes.n_bytes ? bytes.data : scratch.data, v.mv_size), 0);
             free(name);
         }
     }
@@ -223,8 +221,7 @@ static uint64_t catalog_hash(const char *path) {
 
 // From shards to an LMDB, to other shards, back: the same records with the same metadata.
 TEST(conversions_keep_everything) {
-    const char *a = fixture_path("t1-{0..1}.tar"), *b = fixture_path("conv.lmdb"),
-               *c = fixture_path("conv-%03d.tar");
+    const char *a = fixture_path("t1-{0..1}.tar"), *b = fixture_path("conv.lmdb"), *c = fixture_path("conv-%03d.tar");
     dt_pack_opts o = {.source = a, .out = b};
     must(dt_data_pack(&o));
     o = (dt_pack_opts){.source = b, .out = c, .shard_records = 700};
@@ -238,8 +235,7 @@ TEST(conversions_keep_everything) {
     // from one tar of one's own too, though it could be a tar of raw files
     o = (dt_pack_opts){.source = fixture_path("t1-0.tar"), .out = fixture_path("conv2.lmdb")};
     must(dt_data_pack(&o));
-    assert_int_equal(catalog_hash(fixture_path("conv2.lmdb")),
-                     catalog_hash(fixture_path("t1-0.tar")));
+    assert_int_equal(catalog_hash(fixture_path("conv2.lmdb")), catalog_hash(fixture_path("t1-0.tar")));
 }
 
 static void expect_keys(const char *path, size_t n, const char *const *want) {
@@ -251,15 +247,12 @@ static void expect_keys(const char *path, size_t n, const char *const *want) {
 
 // Sets whose shards count from 000000, each: refused, or told apart by the shard's name.
 TEST(keys_that_shards_repeat) {
-    static const char *const BY_NAME[] = {"s-0/x/000000", "s-0/x/000001", "s-1/x/000000",
-                                          "s-1/x/000001"};
-    static const char *const BY_FOLDER[] = {"a/s/x/000000", "a/s/x/000001", "b/s/x/000000",
-                                            "b/s/x/000001"};
+    static const char *const BY_NAME[] = {"s-0/x/000000", "s-0/x/000001", "s-1/x/000000", "s-1/x/000001"};
+    static const char *const BY_FOLDER[] = {"a/s/x/000000", "a/s/x/000001", "b/s/x/000000", "b/s/x/000001"};
     static const char *const OUT[] = {"rk/s-0.tar", "rk/s-1.tar", "rk/a/s.tar", "rk/b/s.tar"};
     for (int i = 0; i < 4; i++) {
         const char *folder = fixture_path(i % 2 ? "rk/raw1" : "rk/raw0");
-        char *path[2] = {dt_xprintf("%s/x/000000.npy", folder),
-                         dt_xprintf("%s/x/000001.npy", folder)};
+        char *path[2] = {dt_xprintf("%s/x/000000.npy", folder), dt_xprintf("%s/x/000001.npy", folder)};
         for (int k = 0; k < 2; k++) {
             fixture_write(path[k], i % 2 ? "abcd" : "012345", (size_t)(2 + k));
             free(path[k]);
@@ -294,8 +287,7 @@ TEST(keys_that_shards_repeat) {
     // what is no name in a path is none in a key; and a name that readers skip is refused
     static const char *const BY_DEPTH[] = {"a/s/x/000000", "a/s/x/000001", "s-1/x/000000",
                                            "s-1/x/000001", "s/x/000000",   "s/x/000001"};
-    static const char *const PATHS[] = {"./s.tar::a//s.tar::.//s-1.tar",
-                                        "s.tar::./a/./s.tar::s-1.tar"};
+    static const char *const PATHS[] = {"./s.tar::a//s.tar::.//s-1.tar", "s.tar::./a/./s.tar::s-1.tar"};
     char cwd[4096];
     assert_non_null(getcwd(cwd, sizeof cwd));
     assert_int_equal(chdir(fixture_path("rk")), 0);
@@ -378,8 +370,7 @@ TEST(a_very_large_record) {
         assert_int_equal(s->catalog->n_records, 3);
         for (uint32_t r = 0; r < 3; r++)
             for (uint32_t m = 0; m < s->catalog->records[r].n_members; m++)
-                must(
-                    dt_reader_read(s, r, s->catalog->records[r].first_member + m, true, &b, &span));
+                must(dt_reader_read(s, r, s->catalog->records[r].first_member + m, true, &b, &span));
         const dt_record *rec = &s->catalog->records[1];
         uint32_t m = rec->first_member;
         while (s->catalog->members[m].size != N) m++;
@@ -393,8 +384,8 @@ TEST(a_very_large_record) {
 }
 
 TEST(odd_names) {
-    static const char *const NAMES[] = {"line\nbreak", "quote\"s, and commas", "tab\there",
-                                        "\xc3\xbc", "not utf-8 \xff\xfe"};
+    static const char *const NAMES[] = {"line\nbreak", "quote\"s, and commas", "tab\there", "\xc3\xbc",
+                                        "not utf-8 \xff\xfe"};
     char *longest = dt_xprintf("%0240d", 7);
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         const char *path = in_folder("odd/k\n1/%s.npy", NAMES[i]);
@@ -432,9 +423,8 @@ TEST(none_and_one) {
 
 // Records of a table have nothing but their metadata: rows of equal lengths are no copies, equal rows are.
 TEST(equal_rows) {
-    static const char *const ROWS[] = {
-        "{\"x\": 1, \"label\": \"a\"}", "{\"x\": 2, \"label\": \"a\"}",
-        "{\"x\": 1, \"label\": \"a\"}", "{\"x\": 2, \"label\": \"b\"}"};
+    static const char *const ROWS[] = {"{\"x\": 1, \"label\": \"a\"}", "{\"x\": 2, \"label\": \"a\"}",
+                                       "{\"x\": 1, \"label\": \"a\"}", "{\"x\": 2, \"label\": \"b\"}"};
     const char *path = fixture_path("rows.tar");
     FILE *f = fopen(path, "wb");
     uint8_t head[DT_TAR_MAX_HEADER];
@@ -498,8 +488,7 @@ TEST(equal_contents) {
 }
 
 static uint32_t kept(const char *source, const char *out, const char *where, dt_status want) {
-    dt_pack_opts o = {
-        .source = source, .out = fixture_path(out), .where = where, .overwrite = true};
+    dt_pack_opts o = {.source = source, .out = fixture_path(out), .where = where, .overwrite = true};
     dt_status st = dt_data_pack(&o);
     if (st != want) fail_msg("%s: %s", where, dt_error_message());
     if (st != DT_OK) return 0;
@@ -520,8 +509,7 @@ TEST(equal_contents_without_a_free_column) {
     fixture_write(fixture_path("crowd/x/a.npy"), "same", 4);
     fixture_write(fixture_path("crowd/x/b.npy"), "same", 4);
     const char *out = fixture_path("crowd.tar");
-    dt_pack_opts o = {
-        .source = fixture_path("crowd"), .out = out, .join = fixture_path("crowd.csv")};
+    dt_pack_opts o = {.source = fixture_path("crowd"), .out = out, .join = fixture_path("crowd.csv")};
     must(dt_data_pack(&o));
     dt_reader *s = fixture_set(out);
     assert_int_equal(s->catalog->n_records, 2);
@@ -544,8 +532,7 @@ TEST(records_that_are_dropped_by_expression) {
     kept(p, "w2.lmdb", "subject = ", DT_E_USAGE);
     assert_false(dt_io_exists(fixture_path("w2.lmdb.partial")));
     // from a set: its columns
-    assert_int_equal(
-        kept(fixture_path("w.lmdb"), "w3.tar", "gender = 'F' and hand = 'Left'", DT_OK), 5);
+    assert_int_equal(kept(fixture_path("w.lmdb"), "w3.tar", "gender = 'F' and hand = 'Left'", DT_OK), 5);
 }
 
 TEST(records_of_several_kinds_of_metadata) {
@@ -600,8 +587,7 @@ TEST(a_file_that_changes_meanwhile_is_told) {
             assert_int_equal(dt_raw_read(&list, &list.items[0], 0, room + at, n), DT_E_DATA);
             assert_int_equal(room[at + n + 1], 0xa5);
             fixture_write(path, bytes, n - 1);
-            must_fail(DT_E_DATA, "changed while it was packed",
-                      dt_raw_read(&list, &list.items[0], 0, room + at, n));
+            must_fail(DT_E_DATA, "changed while it was packed", dt_raw_read(&list, &list.items[0], 0, room + at, n));
             dt_raw_fini(&list);
         }
     alarm(0);

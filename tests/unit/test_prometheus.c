@@ -19,9 +19,8 @@ static int free_port(void) {
 }
 
 static dt_listen loopback(int port) {
-    return (dt_listen){.v4 = {.sin_family = AF_INET,
-                              .sin_port = htons((uint16_t)port),
-                              .sin_addr = {htonl(INADDR_LOOPBACK)}}};
+    return (dt_listen){
+        .v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr = {htonl(INADDR_LOOPBACK)}}};
 }
 
 static int connect_to(int port) { // < 0: nobody listens
@@ -38,8 +37,7 @@ static int connect_to(int port) { // < 0: nobody listens
 static char *finish(int fd, const char *request) {
     size_t at = 0;
     char *text = calloc(1, 65536);
-    for (const char *p = request; *p; p++)
-        assert_int_equal(send(fd, p, 1, MSG_NOSIGNAL), 1); // in pieces
+    for (const char *p = request; *p; p++) assert_int_equal(send(fd, p, 1, MSG_NOSIGNAL), 1); // in pieces
     for (ssize_t m; (m = recv(fd, text + at, 65535 - at, 0)) > 0;) at += (size_t)m;
     close(fd);
     return text;
@@ -62,8 +60,7 @@ TEST_WITH(test_prometheus, folder_make, folder_remove) {
     dt_metrics_eval(m, "val", 3, v, 2, NULL);
     char *text = ask(port, get);
     assert_non_null(text);
-    assert_ptr_equal(strstr(text, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"),
-                     text);
+    assert_ptr_equal(strstr(text, "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), text);
     char *body = strstr(text, "\r\n\r\n") + 4;
     assert_int_equal(atoi(strstr(text, "Content-Length: ") + 16), strlen(body));
     assert_non_null(strstr(body, "# TYPE dtrain_step gauge\ndtrain_step{run=\"test\"} 3\n"));
@@ -72,10 +69,8 @@ TEST_WITH(test_prometheus, folder_make, folder_remove) {
     assert_non_null(strstr(body, "\ndtrain_samples_per_second{run=\"test\"} 64\n"));
     char *data = strstr(body, "_sum{run=\"test\",phase=\"data\"} ");
     assert_true(data && fabs(atof(strchr(data, ' ')) - 0.03) < 1e-12);
-    assert_non_null(
-        strstr(body, "dtrain_eval{run=\"test\",split=\"val\",metric=\"accuracy\"} 0.75\n"));
-    assert_non_null(
-        strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\\n<\xEF\xBF\xBD\xc3\xa9>\"} NaN\n"));
+    assert_non_null(strstr(body, "dtrain_eval{run=\"test\",split=\"val\",metric=\"accuracy\"} 0.75\n"));
+    assert_non_null(strstr(body, "metric=\"recall.a \\\"b\\\"\\\\\\n<\xEF\xBF\xBD\xc3\xa9>\"} NaN\n"));
     assert_null(strstr(strstr(body, "\"accuracy\"") + 1, "\"accuracy\"")); // the last one only
     free(text);
     text = ask(port, "HEAD /metrics HTTP/1.1\r\n\r\n"); // the same without the body
@@ -98,8 +93,7 @@ TEST_WITH(test_prometheus, folder_make, folder_remove) {
 
     // where a port is taken the next free one answers
     stderr_to_file();
-    dt_metrics *other =
-        open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
+    dt_metrics *other = open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(port)});
     stderr_back();
     run_steps(other, 1, 1);
     char *said = read_text("stderr");
@@ -153,8 +147,7 @@ TEST_WITH(test_prometheus_end, folder_make, folder_remove) {
     const char *buckets[] = {"0.25\"} 0\n", "0.5\"} 2\n", "+Inf\"} 2\n"};
     for (int i = 0; i < 3; i++) { // two steps of half a second
         char want[96];
-        snprintf(want, sizeof want,
-                 "dtrain_phase_seconds_bucket{run=\"test\",phase=\"step\",le=\"%s", buckets[i]);
+        snprintf(want, sizeof want, "dtrain_phase_seconds_bucket{run=\"test\",phase=\"step\",le=\"%s", buckets[i]);
         assert_non_null(strstr(text, want));
     }
     free(text);
@@ -182,12 +175,10 @@ TEST_WITH(test_stale_textfiles, folder_make, folder_remove) {
         must(dt_io_write_file(path, files[i].text, strlen(files[i].text)));
         if (files[i].old) assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
     }
-    dt_metrics_close(open_metrics((dt_metrics_opts){.sinks = PROMETHEUS,
-                                                    .listen = loopback(free_port()),
-                                                    .textfile = folder_path}),
-                     NULL);
-    for (int i = 0; i < 4; i++)
-        assert_int_equal(dt_io_exists(in_folder("%s", files[i].name)), files[i].stays);
+    dt_metrics_close(
+        open_metrics((dt_metrics_opts){.sinks = PROMETHEUS, .listen = loopback(free_port()), .textfile = folder_path}),
+        NULL);
+    for (int i = 0; i < 4; i++) assert_int_equal(dt_io_exists(in_folder("%s", files[i].name)), files[i].stays);
 }
 
 // Clients that connect and send nothing more, a request that never ends or never read keep nobody out.

@@ -29,8 +29,8 @@ static size_t make_tree(const char *root) {
     for (int a = 0; a < 5; a++)
         for (int b = 0; b < 6; b++)
             for (int i = 0; i < N_SMALL; i++, n++) {
-                snprintf(name, sizeof name, "s%d/a-long-name-of-a-folder/%s%d/f%s%d.npy", a,
-                         b % 2 ? "t-" : "t", b, i % 3 ? "-" : "", i);
+                snprintf(name, sizeof name, "s%d/a-long-name-of-a-folder/%s%d/f%s%d.npy", a, b % 2 ? "t-" : "t", b,
+                         i % 3 ? "-" : "", i);
                 put(root, name, 1 + (size_t)i % 9);
             }
     for (int i = 0; i < N_LARGE; i++, n++) {
@@ -129,8 +129,7 @@ TEST(one_class_folder) {
     dt_raw_fini(&r);
     put(root, "all/cats/more/three.npy", 5);
     for (int k = 0; k < 2; k++) { // readdir gives the last or the first one first
-        must_fail(DT_E_USAGE, "all/cats/one.npy: lies in no class folder",
-                  dt_raw_list(&r, root, NULL, NULL));
+        must_fail(DT_E_USAGE, "all/cats/one.npy: lies in no class folder", dt_raw_list(&r, root, NULL, NULL));
         put(root, "all/cats/a/four.npy", 5);
         put(root, "all/cats/z/five.npy", 5);
     }
@@ -140,8 +139,7 @@ TEST(one_class_folder) {
     for (int k = 0; k < 2; k++) {
         const char *list = fixture_path("class/list.txt");
         fixture_write(list, LISTS[k], strlen(LISTS[k]));
-        must_fail(DT_E_USAGE, "all/cats/one.npy: lies in no class folder",
-                  dt_raw_list(&r, list, NULL, NULL));
+        must_fail(DT_E_USAGE, "all/cats/one.npy: lies in no class folder", dt_raw_list(&r, list, NULL, NULL));
     }
 }
 
@@ -154,8 +152,7 @@ TEST(names_that_tools_keep_are_refused) {
         const char *root = fixture_path(i ? "kept1" : "kept0");
         put(root, ALL[i], 5);
         put(root, i ? "two.npy" : "y/two.npy", 5);
-        must_fail(DT_E_DATA, i ? "record __meta__: " : "record __x__/one: ",
-                  dt_raw_list(&r, root, NULL, NULL));
+        must_fail(DT_E_DATA, i ? "record __meta__: " : "record __x__/one: ", dt_raw_list(&r, root, NULL, NULL));
     }
     for (size_t i = 0; i < 3; i++) put(fixture_path("free"), GOOD[i], 5);
     must_list(&r, fixture_path("free"));
@@ -214,8 +211,7 @@ TEST(kinds_that_are_not_read) {
     dt_raw r;
     memcpy(head + 128, "DICM", 4);
     fixture_write(fixture_path("scans/a/IM0001"), (char *)head, sizeof head);
-    must_fail(DT_E_DATA,
-              "holds no data files; left out: 1 of kinds that are not read (a/IM0001; dcm: dcmtk",
+    must_fail(DT_E_DATA, "holds no data files; left out: 1 of kinds that are not read (a/IM0001; dcm: dcmtk",
               dt_raw_list(&r, fixture_path("scans"), NULL, NULL));
     fixture_write(fixture_path("scans/b.nii.gz"), "\x1f\x8b", 2);
     fixture_write(fixture_path("scans/list.txt"), "b.nii.gz\n", 9);

@@ -103,8 +103,7 @@ TEST(batches_do_not_depend_on_tuning) {
         pthread_create(&thread, NULL, keep_tuning, &t);
         for (int round = 0; round < 6; round++) {
             if (round) must(s->seek(s, 0));
-            for (int64_t step = 0; step < STEPS; step++)
-                assert_true(take_step(d, s, step) == want[step]);
+            for (int64_t step = 0; step < STEPS; step++) assert_true(take_step(d, s, step) == want[step]);
         }
         __atomic_store_n(&t.stop, true, __ATOMIC_RELAXED);
         pthread_join(thread, &ok);
@@ -243,8 +242,7 @@ TEST(the_ring_wraps) {
             dt_counter wait = 0;
             if (at % 60 == 0) wait_for_readers(a);
             int64_t own = dt_ahead_begin(a, at, at + 3);
-            for (int64_t p = at; p < own; p++)
-                check_place(d, p, dt_ahead_wait(a, p, &wait), CAPS[k] / 4);
+            for (int64_t p = at; p < own; p++) check_place(d, p, dt_ahead_wait(a, p, &wait), CAPS[k] / 4);
             for (int64_t p = own - 1; p >= at; p--) dt_ahead_release(a, p);
             n_given += own - at;
         }
@@ -268,10 +266,9 @@ typedef struct irises {
 static void begin_irises(irises *r, const char *name, int64_t end, dt_ahead_opts o) {
     const char *tar = fixture_path(name);
     fixture_pack(fixture_path("raw/iris"), tar);
-    dt_config *c =
-        fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16]}\n  "
-                      "shuffle: none\n",
-                      tar);
+    dt_config *c = fixture_parse("  path: \"%s\"\n  fields:\n    iris: {kind: image, size: [8, 16]}\n  "
+                                 "shuffle: none\n",
+                                 tar);
     *r = (irises){.set = fixture_open_config(c, 1)};
     const dt_data *d = r->set->self;
     r->w = (walk){d, end ? end : d->view.n};
@@ -339,12 +336,8 @@ TEST(all_fields_are_members) {
 TEST(reading_ahead_begins_and_ends) {
     dt_dataset *set = fixture_open(packed, "", 1);
     walk w = {set->self, INT64_MAX};
-    dt_ahead_opts o = {.d = set->self,
-                       .sample_at = walk_at,
-                       .ctx = &w,
-                       .n_readers = 2,
-                       .max_readers = 2,
-                       .cap_bytes = 1 << 20};
+    dt_ahead_opts o = {
+        .d = set->self, .sample_at = walk_at, .ctx = &w, .n_readers = 2, .max_readers = 2, .cap_bytes = 1 << 20};
     dt_ahead *a;
     dt_ahead_stats t;
     must(dt_ahead_create(&a, &o));
@@ -385,8 +378,7 @@ TEST(a_replacement_has_bytes_of_its_own) {
     must(dt_reader_open(&reader, paths, 1));
     uint8_t *data = fixture_read(tar, &n);
     for (uint32_t r = 3; r < reader->catalog->n_records; r += EVERY)
-        memset(data + reader->catalog->members[reader->catalog->records[r].first_member].offset, 0,
-               54);
+        memset(data + reader->catalog->members[reader->catalog->records[r].first_member].offset, 0, 54);
     dt_reader_close(reader);
     for (int hashed = 1; hashed >= 0; hashed--) {
         const char *copy = fixture_path(hashed ? "hashed.tar" : "plain.tar");
@@ -400,15 +392,13 @@ TEST(a_replacement_has_bytes_of_its_own) {
         }
         uint64_t hash[2][STEPS] = {{0}};
         for (int readers = 0; readers < 2; readers++) {
-            dt_config *c = fixture_parse(
-                "  path: \"%s\"\n  write_index: false\n  on_error: skip\n  readers: %d\n"
-                "  fields:\n    iris: {kind: image, size: [8, 16]}\n",
-                copy, readers * 4);
+            dt_config *c = fixture_parse("  path: \"%s\"\n  write_index: false\n  on_error: skip\n  readers: %d\n"
+                                         "  fields:\n    iris: {kind: image, size: [8, 16]}\n",
+                                         copy, readers * 4);
             dt_dataset *d = fixture_open_config(c, 2);
             dt_batch_source *s = open_train(d, 0, STEPS);
             dt_source_stats t;
-            for (int64_t step = 0; step < STEPS; step++)
-                hash[readers][step] = take_step(d, s, step);
+            for (int64_t step = 0; step < STEPS; step++) hash[readers][step] = take_step(d, s, step);
             s->stats(s, &t);
             assert_true(t.n_skipped > 20);
             s->close(s);

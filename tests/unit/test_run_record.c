@@ -12,10 +12,9 @@
 #include <unistd.h>
 
 static void fill(dt_run_record *s) {
-    static const char yaml[] =
-        "run: {name: \"ä\"}\ndata: {path: x, fields: {y: {kind: class, classes: 2}}}\n"
-        "model: {name: layers, layers: [{conv: 8}, global_pool]}\n"
-        "train: {global_batch: 192, micro_batch: 16}\n";
+    static const char yaml[] = "run: {name: \"ä\"}\ndata: {path: x, fields: {y: {kind: class, classes: 2}}}\n"
+                               "model: {name: layers, layers: [{conv: 8}, global_pool]}\n"
+                               "train: {global_batch: 192, micro_batch: 16}\n";
     dt_record_init(s);
     s->step = 123;
     s->total_steps = 1000;

@@ -12,8 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static dt_status write_tensors(const char *path, const dt_ckpt_tensor *t, int n,
-                               const char *const *metadata) {
+static dt_status write_tensors(const char *path, const dt_ckpt_tensor *t, int n, const char *const *metadata) {
     dt_safetensors_layout l;
     dt_status st = dt_safetensors_layout_build(&l, t, n, NULL, metadata);
     if (st == DT_OK) st = dt_safetensors_layout_write(&l, path, NULL);
@@ -78,9 +77,8 @@ TEST(test_bytes_depend_on_tensors_alone) {
 TEST(test_large_tensor) {
     enum { N = 1 << 20 }; // larger than the writer's stage
     float *x = malloc(N * sizeof *x);
-    dt_ckpt_tensor t[3] = {{"b", "model", dt_shape1(N), x},
-                           {"a", "model", dt_shape1(2), bias},
-                           {"c", "model", dt_shape1(6), weight}};
+    dt_ckpt_tensor t[3] = {
+        {"b", "model", dt_shape1(N), x}, {"a", "model", dt_shape1(2), bias}, {"c", "model", dt_shape1(6), weight}};
     dt_safetensors *s;
     for (int i = 0; i < N; i++) x[i] = (float)i;
     must(write_tensors(in_folder("large"), t, 3, NULL));
@@ -144,15 +142,11 @@ TEST(test_bad_headers) {
         {"{\"a\":{\"dtype\":\"F33\",\"shape\":[2],\"data_offsets\":[0,8]}}", 8, "unknown dtype"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", 8, "not a count"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", 8, "not an array"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8,
-         "dimensions"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}",
-         8, "overflows"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387906],\"data_offsets\":[0,8]}}", 8,
-         "do not fit"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1,2],\"data_offsets\":[0,8]}}", 8, "dimensions"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296,2],\"data_offsets\":[0,8]}}", 8, "overflows"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387906],\"data_offsets\":[0,8]}}", 8, "do not fit"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", 8, "is not {dtype"},
-        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8,
-         "is not {dtype"},
+        {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", 8, "is not {dtype"},
         {"{\"a\":7}", 0, "is not {dtype"},
         {"{\"__metadata__\":{\"format\":1}}", 0, "not a string"},
         {"{\"__metadata__\":[]}", 0, "not an object"},
@@ -160,8 +154,7 @@ TEST(test_bad_headers) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(parse(bad[i].header, bad[i].n_data), DT_E_CKPT);
         if (!strstr(dt_error_message(), bad[i].reason))
-            fail_msg("%s: says '%s', expected '%s'", bad[i].header, dt_error_message(),
-                     bad[i].reason);
+            fail_msg("%s: says '%s', expected '%s'", bad[i].header, dt_error_message(), bad[i].reason);
     }
 }
 
@@ -170,12 +163,10 @@ TEST(test_bad_lengths) {
     static const unsigned char past[16] = {9, 0, 0, 0, 0, 0, 0, 0, '{', '}'};
     static const unsigned char all[16] = {255, 255, 255, 255, 255, 255, 255, 255};
     dt_safetensors *s;
-    must_fail(DT_E_CKPT, "header of 100000001 bytes",
-              dt_safetensors_open_memory(&s, huge, 16, "m"));
+    must_fail(DT_E_CKPT, "header of 100000001 bytes", dt_safetensors_open_memory(&s, huge, 16, "m"));
     must_fail(DT_E_CKPT, "truncated", dt_safetensors_open_memory(&s, past, 16, "m"));
     assert_int_equal(dt_safetensors_open_memory(&s, all, 16, "m"), DT_E_CKPT);
-    for (size_t n = 0; n < 8; n++)
-        assert_int_equal(dt_safetensors_open_memory(&s, past, n, "m"), DT_E_CKPT);
+    for (size_t n = 0; n < 8; n++) assert_int_equal(dt_safetensors_open_memory(&s, past, n, "m"), DT_E_CKPT);
     assert_int_equal(dt_safetensors_open(&s, in_folder("missing")), DT_E_CKPT);
     must_fail(DT_E_CKPT, "not a regular file", dt_safetensors_open(&s, folder_path));
 }

@@ -94,16 +94,13 @@ static double runs_in_a_batch(dt_shuffle shuffle) {
 
 TEST(blocks_mix) {
     double global = runs_in_a_batch(DT_SHUFFLE_global), block = runs_in_a_batch(DT_SHUFFLE_block);
-    print_message("a batch of 256 of 100,000: %.0f runs of 32 when global, %.0f in blocks\n",
-                  global, block);
+    print_message("a batch of 256 of 100,000: %.0f runs of 32 when global, %.0f in blocks\n", global, block);
     assert_true(global > 240 && block > 105 && block < 118);
 }
 
 TEST(the_order_is_frozen) {
-    dt_sampler global = {DT_SHUFFLE_global, 42, 2205, NULL},
-               block = {DT_SHUFFLE_block, 42, 2205, NULL};
-    static const uint64_t GLOBAL[] = {213, 1264, 690, 792, 1241, 1872},
-                          BLOCK[] = {778, 1283, 2199, 1579, 209, 1482};
+    dt_sampler global = {DT_SHUFFLE_global, 42, 2205, NULL}, block = {DT_SHUFFLE_block, 42, 2205, NULL};
+    static const uint64_t GLOBAL[] = {213, 1264, 690, 792, 1241, 1872}, BLOCK[] = {778, 1283, 2199, 1579, 209, 1482};
     for (uint64_t i = 0; i < 6; i++) {
         assert_int_equal(dt_sampler_index(&global, 3, i), GLOBAL[i]);
         assert_int_equal(dt_sampler_index(&block, 3, i), BLOCK[i]);

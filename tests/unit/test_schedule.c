@@ -16,25 +16,16 @@ TEST(test_constant_with_warmup) {
 }
 
 TEST(test_cosine) {
-    dt_schedule s = {.kind = DT_SCHEDULE_cosine,
-                     .lr = 1.0,
-                     .own = {0.2},
-                     .warmup_steps = 10,
-                     .total_steps = 110};
+    dt_schedule s = {.kind = DT_SCHEDULE_cosine, .lr = 1.0, .own = {0.2}, .warmup_steps = 10, .total_steps = 110};
     assert_float_equal(dt_schedule_lr(&s, 10, NULL, 0), 1.0, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 60, NULL, 0), 0.6, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 110, NULL, 0), 0.2, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 500, NULL, 0), 0.2, 1e-12);
-    for (int64_t i = 11; i < 110; i++)
-        assert_true(dt_schedule_lr(&s, i, NULL, 0) < dt_schedule_lr(&s, i - 1, NULL, 0));
+    for (int64_t i = 11; i < 110; i++) assert_true(dt_schedule_lr(&s, i, NULL, 0) < dt_schedule_lr(&s, i - 1, NULL, 0));
 }
 
 TEST(test_wsd) {
-    dt_schedule s = {.kind = DT_SCHEDULE_wsd,
-                     .lr = 1.0,
-                     .own = {20, 0.2},
-                     .warmup_steps = 10,
-                     .total_steps = 110};
+    dt_schedule s = {.kind = DT_SCHEDULE_wsd, .lr = 1.0, .own = {20, 0.2}, .warmup_steps = 10, .total_steps = 110};
     assert_float_equal(dt_schedule_lr(&s, 4, NULL, 0), 0.5, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 10, NULL, 0), 1.0, 1e-12);
     assert_float_equal(dt_schedule_lr(&s, 90, NULL, 0), 1.0, 1e-12);
@@ -56,8 +47,7 @@ TEST(test_step) {
 }
 
 TEST(test_plateau) {
-    dt_schedule s = {
-        .kind = DT_SCHEDULE_plateau, .lr = 1.0, .own = {0.1, 2, 0.05}, .lower_is_better = true};
+    dt_schedule s = {.kind = DT_SCHEDULE_plateau, .lr = 1.0, .own = {0.1, 2, 0.05}, .lower_is_better = true};
     const double values[] = {3.0, 2.0, 2.0, 2.5, 1.9, NAN, 2.0, 2.0, 2.0};
     dt_eval_point history[9];
     for (int i = 0; i < 9; i++) history[i] = (dt_eval_point){i, values[i]};
@@ -84,10 +74,9 @@ TEST(test_amounts) {
 }
 
 TEST(test_from_config) {
-    static const char text[] =
-        "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
-        "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.25},\n"
-        "        schedule: {name: step, every: 2 epochs, gamma: 0.5, warmup: 10%}}\n";
+    static const char text[] = "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
+                               "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.25},\n"
+                               "        schedule: {name: step, every: 2 epochs, gamma: 0.5, warmup: 10%}}\n";
     dt_config *c = NULL;
     must(dt_config_parse(&c, "t.yaml", text, sizeof text - 1, NULL, 0));
     dt_schedule s;
@@ -103,13 +92,11 @@ TEST(test_from_config) {
 // OneCycleLR(max_lr=0.5, total_steps=30, pct_start=0.25, div_factor=10, final_div_factor=100): its phases meet at
 // float(0.25 * 30) - 1 = 6.5.
 TEST(test_one_cycle_peaks_between_steps) {
-    static const char text[] =
-        "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
-        "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.5},\n"
-        "        schedule: {name: one_cycle, rise: %s, div: 10, final_div: 100, warmup: 0}}\n";
-    static const double want[] = {0.05,         0.0757723942, 0.1471854320,
-                                  0.2478792469, 0.3547860996, 0.4434149183,
-                                  0.4934619089, 0.4993916216, 0.4945423633};
+    static const char text[] = "run: {name: x}\ndata: {path: y}\nmodel: {name: fusion}\n"
+                               "train: {global_batch: 8, micro_batch: 4, optimizer: {lr: 0.5},\n"
+                               "        schedule: {name: one_cycle, rise: %s, div: 10, final_div: 100, warmup: 0}}\n";
+    static const double want[] = {0.05,         0.0757723942, 0.1471854320, 0.2478792469, 0.3547860996,
+                                  0.4434149183, 0.4934619089, 0.4993916216, 0.4945423633};
     static const char *const rises[] = {"25%", "0.75 epochs"};
     for (int k = 0; k < 2; k++) {
         char *whole = dt_xprintf(text, rises[k]);
@@ -117,8 +104,7 @@ TEST(test_one_cycle_peaks_between_steps) {
         dt_schedule s;
         must(dt_config_parse(&c, "t.yaml", whole, strlen(whole), NULL, 0));
         dt_schedule_init(&s, c, 30, 10, false);
-        for (int i = 0; i < 9; i++)
-            assert_float_equal(dt_schedule_lr(&s, i, NULL, 0), want[i], 1e-9);
+        for (int i = 0; i < 9; i++) assert_float_equal(dt_schedule_lr(&s, i, NULL, 0), want[i], 1e-9);
         assert_float_equal(dt_schedule_lr(&s, 29, NULL, 0), 0.0005, 1e-12);
         dt_config_destroy(c);
         free(whole);

@@ -336,17 +336,15 @@ TEST(class_members_may_have_more_dots) {
 TEST(lists_of_shards_can_be_packed) {
     write_tar("wids/a.tar", "a", 5), write_tar("wids/b.tar", "b", 3);
     const char *list = fixture_path("wids/wids.json");
-    const char *text =
-        "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"a.tar\", \"nsamples\": 5}, "
-        "{\"url\": \"b.tar\", \"nsamples\": 3}]}";
+    const char *text = "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"a.tar\", \"nsamples\": 5}, "
+                       "{\"url\": \"b.tar\", \"nsamples\": 3}]}";
     fixture_write(list, text, strlen(text));
     fixture_pack(list, fixture_path("wids.lmdb"));
     dt_reader *s = fixture_set(fixture_path("wids.lmdb"));
     assert_int_equal(s->catalog->n_records, 8);
     assert_string_equal(fixture_key(s->catalog, 7), "b2");
     dt_reader_close(s);
-    const char *gone = "{\"shardlist\": [{\"url\": \"gone.tar\"}]}",
-               *rows = "[{\"path\": \"n.txt\"}]";
+    const char *gone = "{\"shardlist\": [{\"url\": \"gone.tar\"}]}", *rows = "[{\"path\": \"n.txt\"}]";
     fixture_write(list, gone, strlen(gone));
     dt_pack_opts o = {.source = list, .out = fixture_path("gone.lmdb")};
     must_fail(DT_E_DATA, "gone.tar", dt_data_pack(&o));
@@ -364,9 +362,8 @@ static dt_status open_list(dt_reader **s, const char *text) {
 TEST(wids_lists) {
     dt_reader *s = NULL;
     write_tar("lists/x/a.v2.tar", "x", 3), write_tar("lists/y/a.v2.tar", "y", 3);
-    const char *good =
-        "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"x/a.v2.tar\", \"nsamples\": "
-        "3}, {\"url\": \"file:y/a.v2.tar\", \"nsamples\": 3}]}";
+    const char *good = "{\"wids_version\": 1, \"shardlist\": [{\"url\": \"x/a.v2.tar\", \"nsamples\": "
+                       "3}, {\"url\": \"file:y/a.v2.tar\", \"nsamples\": 3}]}";
     must(open_list(&s, good));
     assert_int_equal(s->catalog->n_records, 6);
     assert_int_equal(dt_catalog_find_column(s->catalog, "set"), -1);

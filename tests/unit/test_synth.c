@@ -79,8 +79,7 @@ TEST_WITH(test_names_and_headers, folder_make, folder_remove) {
     static const char *const fingers[] = {"thumb", "index", "middle", "ring", "little"};
     for (int k = 0; k < 10; k++) {
         char name[128];
-        snprintf(name, sizeof name, "a/fingerprint/1/1__M_%s_%s_finger.BMP",
-                 k < 5 ? "Left" : "Right", fingers[k % 5]);
+        snprintf(name, sizeof name, "a/fingerprint/1/1__M_%s_%s_finger.BMP", k < 5 ? "Left" : "Right", fingers[k % 5]);
         check_bmp(name, 96, 103, 32);
         snprintf(name, sizeof name, "a/iris/1/1_M_%c_%d.bmp", k < 5 ? 'L' : 'R', k % 5 + 1);
         check_bmp(name, 320, 240, 24);

@@ -62,8 +62,7 @@ TEST(mistakes_have_lines) {
     dt_table t;
     for (size_t i = 0; i < sizeof WRONG / sizeof *WRONG; i++) {
         assert_int_equal(parse(&t, WRONG[i][0]), DT_E_DATA);
-        if (!strstr(dt_error_message(), WRONG[i][1]))
-            fail_msg("%s: not '%s'", dt_error_message(), WRONG[i][1]);
+        if (!strstr(dt_error_message(), WRONG[i][1])) fail_msg("%s: not '%s'", dt_error_message(), WRONG[i][1]);
     }
     assert_int_equal(dt_table_parse_csv(&t, "t.csv", "a,b\n1,\0\n", 8, 0), DT_E_DATA);
 }
@@ -99,8 +98,7 @@ TEST(several_tables_in_one_json_are_told) {
                                "\"annotations\":[]}";
     static const char OTHER[] = "{\"rows\":[{\"file\":\"a.jpg\"}]}";
     dt_table t;
-    must_fail(DT_E_DATA, "'images' is no row",
-              dt_table_parse_json(&t, "t.json", COCO, strlen(COCO), false));
+    must_fail(DT_E_DATA, "'images' is no row", dt_table_parse_json(&t, "t.json", COCO, strlen(COCO), false));
     assert_non_null(strstr(dt_error_message(), "looks like COCO"));
     must_fail(DT_E_DATA, "expected [{\"file_name\": …}",
               dt_table_parse_json(&t, "t.json", OTHER, strlen(OTHER), false));
@@ -121,8 +119,7 @@ static const char *make_files(void) {
 
 static double number(const dt_raw *r, size_t item, const char *column) {
     for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, column) == 0)
-            return r->columns[i].number[r->items[item].row];
+        if (strcmp(r->columns[i].name, column) == 0) return r->columns[i].number[r->items[item].row];
     fail_msg("no column %s", column);
     return 0;
 }
@@ -170,8 +167,7 @@ TEST(rows_find_their_files) {
 TEST(a_join_by_a_column_of_the_names) {
     const char *files = make_files();
     write_text("people.csv", "age,who\n31,p\n40,q\n22,nobody\n");
-    dt_raw_opts o = {
-        .pattern = "{who}/{n}.npy", .join = fixture_path("people.csv"), .join_on = "who"};
+    dt_raw_opts o = {.pattern = "{who}/{n}.npy", .join = fixture_path("people.csv"), .join_on = "who"};
     dt_raw r;
     must(dt_raw_list(&r, files, NULL, &o));
     assert_int_equal(r.join.n_with, 3);
@@ -261,25 +257,22 @@ TEST(all_that_is_wrong_with_a_table_is_told_at_once) {
                            "gone.npy,t,\n");
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
-    must_fail(
-        DT_E_DATA,
-        "--join: 1 table has rows of another number of fields: join.csv: 2 (line 3 has 4, line "
-        "4 has 2; the first line has 3); 1 second rows for a file: join.csv:5 and 6 'b.npy' "
-        "(--join-duplicates first or last takes one; JSON can hold several boxes in one row); "
-        "1 rows fit several files: join.csv:7: 'c.npy' fits q/c.npy and r/c.npy (write as "
-        "much of the path as tells them apart); --on-error skip leaves out rows that cannot "
-        "be joined",
-        dt_raw_list(&r, files, NULL, &o));
+    must_fail(DT_E_DATA,
+              "--join: 1 table has rows of another number of fields: join.csv: 2 (line 3 has 4, line "
+              "4 has 2; the first line has 3); 1 second rows for a file: join.csv:5 and 6 'b.npy' "
+              "(--join-duplicates first or last takes one; JSON can hold several boxes in one row); "
+              "1 rows fit several files: join.csv:7: 'c.npy' fits q/c.npy and r/c.npy (write as "
+              "much of the path as tells them apart); --on-error skip leaves out rows that cannot "
+              "be joined",
+              dt_raw_list(&r, files, NULL, &o));
     o.join_duplicates = DT_JOIN_LAST;
     must_fail(DT_E_DATA, "rows fit several files", dt_raw_list(&r, files, NULL, &o));
     assert_null(strstr(dt_error_message(), "second rows"));
     o.skip_bad = true;
-    for (o.join_duplicates = DT_JOIN_ERROR; o.join_duplicates <= DT_JOIN_LAST;
-         o.join_duplicates++) {
+    for (o.join_duplicates = DT_JOIN_ERROR; o.join_duplicates <= DT_JOIN_LAST; o.join_duplicates++) {
         must(dt_raw_list(&r, files, NULL, &o));
         assert_string_equal(text_of(&r, 0, "finding"), "x");
-        assert_string_equal(text_of(&r, 1, "finding"),
-                            o.join_duplicates == DT_JOIN_LAST ? "v" : "w");
+        assert_string_equal(text_of(&r, 1, "finding"), o.join_duplicates == DT_JOIN_LAST ? "v" : "w");
         assert_string_equal(text_of(&r, 2, "finding"), "-");
         assert_int_equal(r.join.n_with, 2);
         assert_string_equal(r.join.without.text, "q/c.npy, r/c.npy");
@@ -296,8 +289,7 @@ TEST(several_tables_are_joined) {
     write_text("train.csv", "name,age,sex\na.npy,31,f\nc.npy,45,m\n");
     write_text("test.csv", "id,age\nb,62.5\nc,99\n");
     write_text("site.csv", "site,key\nx,p/a\ny,q/c\n");
-    char *all = dt_xprintf("%s\n%s\n%s", fixture_path("train.csv"), fixture_path("test.csv"),
-                           fixture_path("site.csv"));
+    char *all = dt_xprintf("%s\n%s\n%s", fixture_path("train.csv"), fixture_path("test.csv"), fixture_path("site.csv"));
     dt_raw_opts o = {.join = all};
     dt_raw r;
     must(dt_raw_list(&r, files, NULL, &o));
@@ -305,8 +297,7 @@ TEST(several_tables_are_joined) {
     assert_true(number(&r, 2, "age") == 45); // of the first that has one
     assert_string_equal(text_of(&r, 1, "sex"), "-");
     assert_string_equal(text_of(&r, 2, "site"), "y");
-    assert_string_equal(r.join.on,
-                        "name in column 'name', stem in column 'id', key in column 'key'");
+    assert_string_equal(r.join.on, "name in column 'name', stem in column 'id', key in column 'key'");
     assert_int_equal(r.join.n_with, 3);
     assert_int_equal(r.join.without.n, 0);
     dt_raw_fini(&r);
@@ -344,15 +335,12 @@ TEST(columns_are_made_of_others) {
     expect_json(&r, 0,
                 "{\"age\":30.5,\"both\":\"p-p/a\",\"covid\":\"true\",\"finding\":\"Pneumonia/"
                 "COVID-19\",\"folder\":\"p\",\"half\":15.25,\"label\":\"p\"}");
-    expect_json(&r, 1,
-                "{\"age\":41.0,\"both\":\"p-p/b\",\"folder\":\"p\",\"half\":20.5,\"label\":\"p\"}");
+    expect_json(&r, 1, "{\"age\":41.0,\"both\":\"p-p/b\",\"folder\":\"p\",\"half\":20.5,\"label\":\"p\"}");
     dt_raw_fini(&r);
     o.columns = "age=1 + number('2')";
-    must_fail(DT_E_USAGE, "--column age: there is a column 'age' already",
-              dt_raw_list(&r, files, NULL, &o));
+    must_fail(DT_E_USAGE, "--column age: there is a column 'age' already", dt_raw_list(&r, files, NULL, &o));
     o.columns = "x=number(finding)";
-    must_fail(DT_E_DATA, "--column x: number(finding) gives no record a value",
-              dt_raw_list(&r, files, NULL, &o));
+    must_fail(DT_E_DATA, "--column x: number(finding) gives no record a value", dt_raw_list(&r, files, NULL, &o));
     o.columns = "x=agee + 1";
     must_fail(DT_E_USAGE, "no record has a column 'agee'", dt_raw_list(&r, files, NULL, &o));
     o.columns = "x";

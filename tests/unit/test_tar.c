@@ -86,8 +86,7 @@ TEST(plain_and_old_headers) {
     tar_n = 0;
     put_file("./a.txt", "one");
     put_header("dir/", '5', 0), seal_header();
-    put_header("old", '\0', 3), memset(tar_bytes + tar_n + 257, 0, 8), seal_header(),
-        put_data("two", 3);
+    put_header("old", '\0', 3), memset(tar_bytes + tar_n + 257, 0, 8), seal_header(), put_data("two", 3);
     put_header("link", '2', 0), seal_header(); // to nowhere
     put_header("contiguous", '7', 2), seal_header(), put_data("hi", 2);
     put_end();
@@ -190,8 +189,7 @@ TEST(links_name_files_a_bounded_number_of_times) {
     bool any;
     dt_blob_from_memory(&b, "x.tar", tar_bytes, tar_n);
     must(dt_tar_links_create(&links, &b));
-    must_fail(DT_E_DATA, "name files many times over",
-              dt_tar_links_visit(links, "0/0", count_file, &n, &any));
+    must_fail(DT_E_DATA, "name files many times over", dt_tar_links_visit(links, "0/0", count_file, &n, &any));
     assert_true(n > 1 << 18 && n < 1 << 20);
     dt_tar_links_destroy(links);
 }
@@ -442,8 +440,7 @@ TEST(a_foreign_shard_is_scanned) {
         if (k == 1) memset(tar_bytes + 512, 'x', 512);
         fixture_write(path, tar_bytes, tar_n + (k == 2 ? 512 : 0));
         must(utimensat(AT_FDCWD, path, (struct timespec[2]){{k + 1, 0}, {k + 1, 0}}, 0));
-        const dt_status st =
-            dt_reader_read(s, 1, s->catalog->records[1].first_member, true, &scratch, &bytes);
+        const dt_status st = dt_reader_read(s, 1, s->catalog->records[1].first_member, true, &scratch, &bytes);
         if (k == 0) must(st);
         if (k > 0) must_fail(DT_E_STORAGE, "f.tar: is another file than when it was opened", st);
         dt_reader_close(s);
@@ -505,8 +502,7 @@ TEST(a_lost_link_is_told) {
     size_t n;
     int n_told = 0;
     char *text = fixture_read(log, &n);
-    for (const char *p = text;
-         (p = strstr(p, "1 links lead to no file of the tar and are left out: 2.jpg")); p++)
+    for (const char *p = text; (p = strstr(p, "1 links lead to no file of the tar and are left out: 2.jpg")); p++)
         n_told++;
     free(text);
     assert_int_equal(n_told, 2);

@@ -57,8 +57,8 @@ TEST(test_weighted_sum) {
 
 TEST(test_heads) {
     network n;
-    run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, blocks: 1",
-                "  targets: {label: {}, mood: {loss: bce}}", 3, DT_F32);
+    run_targets(&n, "name: vit, patch: 8, dim: 32, heads: 2, blocks: 1", "  targets: {label: {}, mood: {loss: bce}}", 3,
+                DT_F32);
     assert_true(dt_params_find(n.params, "heads.head.label.weight", false) >= 0);
     assert_true(dt_params_find(n.params, "heads.head.mood.bias", false) >= 0);
     assert_true(dt_params_find(n.params, "heads.head.weight", false) < 0);
@@ -75,8 +75,7 @@ TEST(test_heads) {
 // The keys beside a loss are those of its nodes.
 static const dt_attrs *attrs_of(const network *n, dt_op op) {
     for (int i = 0; i < n->graph->n_nodes; i++)
-        if (n->graph->nodes[i].op == op && !n->graph->nodes[i].backward)
-            return &n->graph->nodes[i].attrs;
+        if (n->graph->nodes[i].op == op && !n->graph->nodes[i].backward) return &n->graph->nodes[i].attrs;
     fail_msg("no such node");
     return NULL;
 }
@@ -87,8 +86,7 @@ TEST(test_keys) {
     assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.smoothing, 0.25, 0);
     assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.param, 3, 0);
     drop_network(&n);
-    run_targets(&n, model, "  targets: {mood: {loss: cross_entropy, label_smoothing: 0.5}}", 3,
-                DT_F32);
+    run_targets(&n, model, "  targets: {mood: {loss: cross_entropy, label_smoothing: 0.5}}", 3, DT_F32);
     assert_float_equal(attrs_of(&n, DT_OP_loss)->loss.smoothing, 0.5, 0);
     drop_network(&n);
     run_targets(&n, model,
@@ -130,14 +128,12 @@ TEST(test_refused) {
          "mood"},
         {"  targets: {label: {}, glasses: {loss: focal}}", 3,
          "t.yaml:7:40: train.targets.glasses.loss focal does not fit: field glasses is a number"},
-        {"  loss: bce\n  targets: {glasses: {loss: bce}}", 3,
-         "t.yaml:7:9: train.loss is for a single target"},
+        {"  loss: bce\n  targets: {glasses: {loss: bce}}", 3, "t.yaml:7:9: train.loss is for a single target"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         dt_config *c = parse_small(model, cases[i].train);
         dt_targets t;
-        assert_int_equal(dt_targets_read(&t, c, small_fields, 1 + cases[i].n_targets, true),
-                         DT_E_USAGE);
+        assert_int_equal(dt_targets_read(&t, c, small_fields, 1 + cases[i].n_targets, true), DT_E_USAGE);
         assert_message(cases[i].message);
         dt_config_destroy(c);
     }
@@ -149,8 +145,7 @@ TEST(test_class_of_numbers) {
     dt_targets t;
     must(dt_targets_read(&t, c, small_fields + 1, 2, true));
     assert_true(t.n == 1 && !t.named && t.items[0].field == &small_fields[1]);
-    must_fail(DT_E_USAGE, "3 fields could be the target",
-              dt_targets_read(&t, c, small_fields + 1, 3, true));
+    must_fail(DT_E_USAGE, "3 fields could be the target", dt_targets_read(&t, c, small_fields + 1, 3, true));
     must_fail(DT_E_USAGE, "2 fields could be the target: glasses (number), mood (vector)",
               dt_targets_read(&t, c, small_fields + 2, 2, true));
     dt_config_destroy(c);
@@ -171,10 +166,8 @@ static dt_status check_shares(const char *train, int n_targets, const float *x, 
 }
 
 TEST(test_shares) {
-    const char *shares = "  targets: {mood: {loss: cross_entropy}}",
-               *labels = "  targets: {mood: {loss: bce}}";
-    const float good[] = {0.333f, 0.333f, 0.333f}, more[] = {1, 1, 0},
-                negative[] = {1.5f, -0.5f, 0};
+    const char *shares = "  targets: {mood: {loss: cross_entropy}}", *labels = "  targets: {mood: {loss: bce}}";
+    const float good[] = {0.333f, 0.333f, 0.333f}, more[] = {1, 1, 0}, negative[] = {1.5f, -0.5f, 0};
     const float nan[] = {NAN, 0, 1};
     must(check_shares(shares, 3, good, 1));
     must(check_shares(labels, 3, more, 1));
@@ -185,8 +178,7 @@ TEST(test_shares) {
     assert_int_equal(check_shares(shares, 3, more, 1), DT_E_DATA);
     assert_message("field mood of sample 17 adds up to 2, and cross_entropy wants shares");
     assert_int_equal(check_shares(shares, 3, negative, 1), DT_E_DATA);
-    assert_message(
-        "field mood of sample 17 has 1.5, and cross_entropy wants shares of classes of 0..1");
+    assert_message("field mood of sample 17 has 1.5, and cross_entropy wants shares of classes of 0..1");
     assert_int_equal(check_shares(labels, 3, nan, 1), DT_E_DATA);
     assert_int_equal(check_shares("  targets: {glasses: {loss: bce}}", 3, negative, 1), DT_E_DATA);
     assert_message("field glasses of sample 17 has 1.5, and bce wants numbers of 0..1");

@@ -12,8 +12,7 @@ static void wait_for_a_line(void) {
 
 TEST_WITH(test_ten_lines_a_second, folder_make, folder_remove) {
     stderr_to_file();
-    dt_metrics *m =
-        open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
     run_steps(m, 1, 3);
     wait_for_a_line();
     run_steps(m, 4, 4);
@@ -29,8 +28,7 @@ TEST_WITH(test_ten_lines_a_second, folder_make, folder_remove) {
 
 TEST_WITH(test_skipped_on_the_terminal, folder_make, folder_remove) {
     stderr_to_file();
-    dt_metrics *m =
-        open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
     dt_step_record r = record(1);
     dt_metrics_step(m, &r);
     wait_for_a_line();
@@ -69,12 +67,10 @@ TEST_WITH(test_skipped_first_and_last, folder_make, folder_remove) {
 }
 
 TEST_WITH(test_plain_lines, folder_make, folder_remove) {
-    dt_metric_value v[] = {
-        {"loss", 0.5},        {"pose.accuracy", 0.9125}, {"pose.recall.left", 0.25},
-        {"recall.cat", 0.75}, {"pose.top_3", 1},         {"size.mae", 2}};
+    dt_metric_value v[] = {{"loss", 0.5},        {"pose.accuracy", 0.9125}, {"pose.recall.left", 0.25},
+                           {"recall.cat", 0.75}, {"pose.top_3", 1},         {"size.mae", 2}};
     stderr_to_file();
-    dt_metrics *m = open_metrics(
-        (dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1, .chosen_by = "size.mae"});
+    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1, .chosen_by = "size.mae"});
     run_steps(m, 1, 15);
     wait_for_a_line();
     run_steps(m, 16, 25);

@@ -13,18 +13,14 @@ enum { MAX_TENSORS = 4096, LINE = 512 };
 static dt_graph *make(const char *model, int side) {
     char text[1024];
     dt_config *c = NULL;
-    snprintf(
-        text, sizeof text,
-        "{run: {name: t}, data: {path: x, fields: {image: {kind: image, size: [%d, %d]}, label: "
-        "{kind: class, classes: 1000}}}, model: %s, train: {global_batch: 1, micro_batch: 1}}",
-        side, side, model);
+    snprintf(text, sizeof text,
+             "{run: {name: t}, data: {path: x, fields: {image: {kind: image, size: [%d, %d]}, label: "
+             "{kind: class, classes: 1000}}}, model: %s, train: {global_batch: 1, micro_batch: 1}}",
+             side, side, model);
     must(dt_config_parse(&c, "test", text, strlen(text), NULL, 0));
-    const dt_field_info fields[2] = {{.name = "image",
-                                      .sample_shape = dt_shape3(side, side, 3),
-                                      .dtype = DT_U8,
-                                      .is_image = true,
-                                      .std = {1, 1, 1}},
-                                     {.name = "label", .dtype = DT_I32, .n_classes = 1000}};
+    const dt_field_info fields[2] = {
+        {.name = "image", .sample_shape = dt_shape3(side, side, 3), .dtype = DT_U8, .is_image = true, .std = {1, 1, 1}},
+        {.name = "label", .dtype = DT_I32, .n_classes = 1000}};
     const dt_model_args a = {c, fields, 2, 1, false};
     dt_graph *g = NULL;
     must(dt_model_graph(&g, &a, DT_F32));
@@ -46,8 +42,7 @@ static int list(const dt_graph *g, char **lines) {
         dt_shape s = v->shape;
         dt_graph_timms_name(g, v->name, line, sizeof line / 2, &s);
         for (int k = 0; k < s.n; k++)
-            snprintf(line + strlen(line), sizeof line - strlen(line), "%c%d", k ? 'x' : ' ',
-                     (int)s.d[k]);
+            snprintf(line + strlen(line), sizeof line - strlen(line), "%c%d", k ? 'x' : ' ', (int)s.d[k]);
         assert_true(n < MAX_TENSORS);
         lines[n++] = dt_xprintf("%s\n", line);
     }
@@ -64,8 +59,7 @@ static void check(const char *name, int want, uint32_t want_crc, int side, const
     for (int i = 0; i < n; i++) crc = crc32(crc, (const Bytef *)lines[i], (uInt)strlen(lines[i]));
     if (n != want || (uint32_t)crc != want_crc) {
         for (int i = 0; i < n; i++) fputs(lines[i], stderr);
-        fail_msg("%s: %d tensors, above, and timm has %d (make_timm_names.py %s prints them)", name,
-                 n, want, name);
+        fail_msg("%s: %d tensors, above, and timm has %d (make_timm_names.py %s prints them)", name, n, want, name);
     }
     for (int i = 0; i < n; i++) free(lines[i]);
     dt_graph_destroy(g);

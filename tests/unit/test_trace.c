@@ -32,8 +32,7 @@ TEST(spans_of_threads) {
     dt_trace t;
     dt_trace_start();
     dt_trace_add("commit", "commit", 1, 2.5);
-    pthread_create(&thread, NULL, record_one,
-                   "a name that is longer than any span has room for, by far");
+    pthread_create(&thread, NULL, record_one, "a name that is longer than any span has room for, by far");
     pthread_join(thread, NULL);
     dt_trace_stop(&t);
     assert_int_equal(t.n, 2);
@@ -48,8 +47,7 @@ TEST(spans_of_threads) {
     dt_trace_close(done);
     dt_trace_stop(&t); // cuts what is open
     assert_int_equal(t.n, 2);
-    for (int i = 0; i < 2; i++)
-        assert_true(t.spans[i].end_s >= t.spans[i].begin_s && t.spans[i].end_s <= dt_clock_s());
+    for (int i = 0; i < 2; i++) assert_true(t.spans[i].end_s >= t.spans[i].begin_s && t.spans[i].end_s <= dt_clock_s());
     dt_trace_fini(&t);
     dt_trace_start();
     dt_trace_add("commit", "commit", 1, 2);
@@ -66,9 +64,9 @@ TEST(spans_of_threads) {
     dt_trace_fini(&t);
 }
 
-#define SPAN(kind, name, rank, thread, ts, dur)                                                    \
-    "{\"name\":\"" name "\",\"ph\":\"X\",\"pid\":" #rank ",\"tid\":" #thread ",\"cat\":\"" kind    \
-    "\",\"ts\":" #ts ",\"dur\":" #dur "}"
+#define SPAN(kind, name, rank, thread, ts, dur)                                                                        \
+    "{\"name\":\"" name "\",\"ph\":\"X\",\"pid\":" #rank ",\"tid\":" #thread ",\"cat\":\"" kind "\",\"ts\":" #ts       \
+    ",\"dur\":" #dur "}"
 
 TEST(a_report) {
     static const char text[] =
@@ -78,11 +76,8 @@ TEST(a_report) {
             2000) "," SPAN("comm", "exposed", 0, 0, 3000,
                            500) "," SPAN("commit", "commit", 0, 0, 3500,
                                          500) "," SPAN("forward", "conv1", 1, 2, 0,
-                                                       1500) "," SPAN("commit", "commit", 1, 2,
-                                                                      1500,
-                                                                      500) "," SPAN("loader",
-                                                                                    "\\u001b[31m",
-                                                                                    1, 3, 0,
+                                                       1500) "," SPAN("commit", "commit", 1, 2, 1500,
+                                                                      500) "," SPAN("loader", "\\u001b[31m", 1, 3, 0,
                                                                                     9000) "]}\n";
     char *out = NULL;
     size_t n = 0;
@@ -91,15 +86,12 @@ TEST(a_report) {
     must(dt_io_write_file(in_folder("trace.json"), text, sizeof text - 1));
     must(dt_trace_report(in_folder("."), f));
     fclose(f);
-    assert_non_null(strstr(
-        out,
-        "forward     conv1                                         2.500        2     1.2500\n"));
-    assert_non_null(strstr(out, "loader      \\x1b[31m"));
-    assert_non_null(strstr(out,
-                           "critical path, rank 0 of 2: 4.000 ms, forward 25.0%, backward 50.0%, "
-                           "comm 12.5%, commit 12.5%, other 0.0%\n"));
     assert_non_null(
-        strstr(out, "communication of rank 0: 2.000 ms, 75.0% of it beside backward\n"));
+        strstr(out, "forward     conv1                                         2.500        2     1.2500\n"));
+    assert_non_null(strstr(out, "loader      \\x1b[31m"));
+    assert_non_null(strstr(out, "critical path, rank 0 of 2: 4.000 ms, forward 25.0%, backward 50.0%, "
+                                "comm 12.5%, commit 12.5%, other 0.0%\n"));
+    assert_non_null(strstr(out, "communication of rank 0: 2.000 ms, 75.0% of it beside backward\n"));
     free(out);
 }
 

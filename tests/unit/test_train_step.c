@@ -27,8 +27,7 @@ typedef struct known_source {
     int sought;
 } known_source;
 
-static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out,
-                     double *wait_s) {
+static dt_status get(dt_batch_source *b, int64_t step, int micro, const dt_batch **out, double *wait_s) {
     known_source *s = b->self;
     s->batch[micro].step = step;
     *out = &s->batch[micro];
@@ -47,24 +46,16 @@ static known_source *make_source(void) {
     known_source *s = dt_xcalloc(1, sizeof *s);
     dt_rng r = {.seed = 1};
     s->fields[0] = (dt_field_info){.name = "x", .dtype = DT_F32, .sample_shape = dt_shape1(INPUTS)};
-    s->fields[1] =
-        (dt_field_info){.name = "y", .dtype = DT_F32, .sample_shape = dt_shape1(OUTPUTS)};
-    s->base = (dt_batch_source){.self = s,
-                                .n_fields = 2,
-                                .fields = s->fields,
-                                .get = get,
-                                .release = release,
-                                .seek = seek};
+    s->fields[1] = (dt_field_info){.name = "y", .dtype = DT_F32, .sample_shape = dt_shape1(OUTPUTS)};
+    s->base =
+        (dt_batch_source){.self = s, .n_fields = 2, .fields = s->fields, .get = get, .release = release, .seek = seek};
     for (int l = 0; l < N_MICRO; l++) {
         r.slot = (uint32_t)l;
         for (uint32_t i = 0; i < MICRO * INPUTS; i++) s->x[l][i] = dt_rng_normal(&r, i);
         for (uint32_t i = 0; i < MICRO * OUTPUTS; i++) s->y[l][i] = dt_rng_normal(&r, 100 + i);
         for (int i = 0; i < MICRO; i++) s->w[l][i] = 1.0f;
-        s->batch[l] = (dt_batch){.micro = l,
-                                 .n = MICRO,
-                                 .n_valid = MICRO,
-                                 .field = {s->x[l], s->y[l]},
-                                 .weight = s->w[l]};
+        s->batch[l] =
+            (dt_batch){.micro = l, .n = MICRO, .n_valid = MICRO, .field = {s->x[l], s->y[l]}, .weight = s->w[l]};
     }
     return s;
 }
@@ -88,8 +79,7 @@ static dt_graph *make_graph(void) {
     dt_value x = dt_input(g, "x", DT_F32, dt_shape2(MICRO, INPUTS));
     dt_value y = dt_input(g, "y", DT_F32, dt_shape2(MICRO, OUTPUTS));
     dt_value w = dt_input(g, "weight", DT_F32, dt_shape1(MICRO));
-    const dt_value bias =
-        dt_param(g, "fc.bias", dt_shape1(OUTPUTS), (dt_init){DT_INIT_ZERO, 0}, false);
+    const dt_value bias = dt_param(g, "fc.bias", dt_shape1(OUTPUTS), (dt_init){DT_INIT_ZERO, 0}, false);
     const dt_value parts[OUTPUTS] = {dt_slice(g, bias, 0, 0, 1), dt_slice(g, bias, 0, 1, 2)};
     x = dt_add(g, dt_linear(g, "fc", x, OUTPUTS, false), dt_concat(g, parts, OUTPUTS, 0));
     dt_loss(g, DT_LOSS_mse, x, y, w, 0, 0);

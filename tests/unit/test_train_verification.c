@@ -15,8 +15,7 @@ TEST(test_separated) {
 }
 
 TEST(test_reversed_and_equal) {
-    float low[] = {0.1f, 0.2f}, high[] = {0.8f, 0.9f}, same[] = {0.5f, 0.5f, 0.5f},
-          too[] = {0.5f, 0.5f};
+    float low[] = {0.1f, 0.2f}, high[] = {0.8f, 0.9f}, same[] = {0.5f, 0.5f, 0.5f}, too[] = {0.5f, 0.5f};
     dt_verification v;
     dt_verify_scores(low, 2, high, 2, &v);
     assert_float_equal(v.auc, 0.0, 1e-12);

@@ -67,8 +67,7 @@ TEST(pictures_are_resized_and_encoded) {
     dt_buffer scratch = {0};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         dt_image want, got;
-        dt_reader *s = pack(fixture_path("p"),
-                            &(dt_pack_opts){.resize = CASES[i].resize, .encode = CASES[i].encode});
+        dt_reader *s = pack(fixture_path("p"), &(dt_pack_opts){.resize = CASES[i].resize, .encode = CASES[i].encode});
         assert_int_equal(s->catalog->n_records, 2);
         assert_true(number(s, 0, "width") == CASES[i].w && number(s, 1, "height") == CASES[i].h);
         must(dt_decode_image(d, (dt_span){file, n}, 3, 0, 0, NULL, &want));
@@ -90,8 +89,7 @@ TEST(pictures_are_resized_and_encoded) {
 
 TEST(quality_becomes_columns) {
     dt_reader *s =
-        pack(fixture_path("p"),
-             &(dt_pack_opts){.quality = true, .where = "brightness > 0 and quality <= 1"});
+        pack(fixture_path("p"), &(dt_pack_opts){.quality = true, .where = "brightness > 0 and quality <= 1"});
     assert_int_equal(s->catalog->n_records, 2);
     assert_true(number(s, 0, "sharpness") >= 0 && number(s, 0, "entropy") > 1);
     dt_buffer scratch = {0};
@@ -107,8 +105,7 @@ static float wave[2 * N];
 static void write_wave(const char *path, int channels, int rate) {
     dt_buffer file = {0};
     for (int c = 0; c < channels; c++)
-        for (int i = 0; i < N; i++)
-            wave[c * N + i] = (float)((i * 7 + c * 1000) % 20000 - 10000) / 32768;
+        for (int i = 0; i < N; i++) wave[c * N + i] = (float)((i * 7 + c * 1000) % 20000 - 10000) / 32768;
     must(dt_encode_wav(&file, wave, channels, N, N, rate));
     fixture_write(path, file.data, file.n_bytes);
     dt_buffer_fini(&file);
@@ -132,8 +129,7 @@ TEST(recordings_are_cut) {
     int rate;
     write_wave(fixture_path("w/x/1.wav"), 2, RATE);
     // 2.5 s in segments of 1 s every 0.75 s: 0, 0.75, 1.5 whole, and one of 0.25 s that is new from 2.25 on
-    dt_reader *s =
-        pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .hop_s = 0.75, .quality = true});
+    dt_reader *s = pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .hop_s = 0.75, .quality = true});
     assert_int_equal(s->catalog->n_records, 3);
     for (uint32_t k = 0; k < 3; k++) {
         const char *key = fixture_key(s->catalog, k);
@@ -146,8 +142,7 @@ TEST(recordings_are_cut) {
         assert_memory_equal(got + RATE, wave + N + k * 6000, RATE * sizeof *got);
     }
     dt_reader_close(s);
-    s = pack(fixture_path("w"),
-             &(dt_pack_opts){.segment_s = 1, .quality = true}); // the tail is padded
+    s = pack(fixture_path("w"), &(dt_pack_opts){.segment_s = 1, .quality = true}); // the tail is padded
     assert_int_equal(s->catalog->n_records, 3);
     read_wave(s, 2, got, 2, &rate);
     assert_memory_equal(got, wave + 2 * RATE, RATE / 2 * sizeof *got);
@@ -182,8 +177,7 @@ TEST(what_resampling_clips_is_counted) {
         dt_buffer file = {0};
         for (int i = 0; i < N; i++) wave[i] = (i / 40 % 2 ? -1.0f : 1.0f) * (quiet ? 0.5f : 0.999f);
         must(dt_encode_wav(&file, wave, 1, N, N, RATE));
-        fixture_write(fixture_path(quiet ? "clip/b/2.wav" : "clip/a/1.wav"), file.data,
-                      file.n_bytes);
+        fixture_write(fixture_path(quiet ? "clip/b/2.wav" : "clip/a/1.wav"), file.data, file.n_bytes);
         dt_buffer_fini(&file);
     }
     must(dt_log_open(log));
@@ -195,8 +189,7 @@ TEST(what_resampling_clips_is_counted) {
         fail_msg("%s", text);
     free(text);
     dt_reader_close(s);
-    s = pack(fixture_path("clip"),
-             &(dt_pack_opts){.segment_s = 1, .rate = 12000, .where = "clipped = 0"});
+    s = pack(fixture_path("clip"), &(dt_pack_opts){.segment_s = 1, .rate = 12000, .where = "clipped = 0"});
     assert_int_equal(s->catalog->n_records, 3);
     dt_reader_close(s);
 }
@@ -241,8 +234,7 @@ TEST(bad_options_and_files_are_named) {
         must_fail(DT_E_USAGE, CASES[i].says, dt_data_pack(&o));
     }
     fixture_write(fixture_path("broken/x/1.bmp"), "BM and nothing", 14);
-    dt_pack_opts o = {
-        .source = fixture_path("broken"), .out = fixture_path("broken.lmdb"), .resize = 10};
+    dt_pack_opts o = {.source = fixture_path("broken"), .out = fixture_path("broken.lmdb"), .resize = 10};
     must_fail(DT_E_DATA, "1.bmp", dt_data_pack(&o));
 }
 

@@ -90,16 +90,15 @@ static float simulate(replica *replicas, int n_replicas, int n_micro) {
     }
     for (int i = 0; i < n_replicas; i++) {
         if (replicas[i].at != replicas[i].n_actions)
-            fail_msg("M=%d W=%d: replica %d is stuck at action %d of %d", n_micro, n_replicas, i,
-                     replicas[i].at, replicas[i].n_actions);
+            fail_msg("M=%d W=%d: replica %d is stuck at action %d of %d", n_micro, n_replicas, i, replicas[i].at,
+                     replicas[i].n_actions);
         for (int s = 0; s < MAX_FLATS; s++) assert_int_equal(replicas[i].full[s], i == 0 && s == 0);
     }
     return replicas[0].flat[0];
 }
 
 static void check_flats(const replica *l, int i, int n_replicas, int n_micro) {
-    int begin = dt_micro_begin(i, n_replicas, n_micro),
-        k = dt_micro_begin(i + 1, n_replicas, n_micro);
+    int begin = dt_micro_begin(i, n_replicas, n_micro), k = dt_micro_begin(i + 1, n_replicas, n_micro);
     k -= begin;
     int most = 2 * floor_log2(k) + 1;
     if (k == 1) most = 2;
@@ -107,8 +106,8 @@ static void check_flats(const replica *l, int i, int n_replicas, int n_micro) {
     bool aligned = (k & (k - 1)) == 0 && begin % k == 0;
     if (aligned && k > 1) most = floor_log2(k) + 1;
     if (l->n_flats < 1 || l->n_flats > most)
-        fail_msg("M=%d W=%d replica %d: %d flat buffers, promised at most %d", n_micro, n_replicas,
-                 i, l->n_flats, most);
+        fail_msg("M=%d W=%d replica %d: %d flat buffers, promised at most %d", n_micro, n_replicas, i, l->n_flats,
+                 most);
     for (int a = 0; a < l->n_actions; a++) {
         assert_in_range(l->actions[a].a, 0, l->n_flats - 1);
         if (l->actions[a].kind == DT_TREE_ADD || l->actions[a].kind == DT_TREE_RECV)
@@ -127,8 +126,7 @@ static void one_case(int n_replicas, int n_micro) {
     }
     float sum = simulate(replicas, n_replicas, n_micro), expected = reference(0, n_micro);
     if (memcmp(&sum, &expected, sizeof sum) != 0)
-        fail_msg("M=%d W=%d: %.9g, the tree says %.9g", n_micro, n_replicas, (double)sum,
-                 (double)expected);
+        fail_msg("M=%d W=%d: %.9g, the tree says %.9g", n_micro, n_replicas, (double)sum, (double)expected);
     for (int i = 0; i < n_replicas; i++) {
         assert_int_equal(replicas[i].next_micro, dt_micro_begin(i + 1, n_replicas, n_micro));
         free(replicas[i].actions);

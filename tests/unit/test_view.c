@@ -45,19 +45,15 @@ static dt_view pairs(const dt_catalog *c) {
 }
 
 static dt_split_spec by_record(const dt_catalog *c) {
-    return (dt_split_spec){.unit = DT_BY_record,
-                           .stratify = dt_catalog_find_column(c, "subject"),
-                           .val = 0.1,
-                           .test = 0.2,
-                           .seed = 42};
+    return (dt_split_spec){
+        .unit = DT_BY_record, .stratify = dt_catalog_find_column(c, "subject"), .val = 0.1, .test = 0.2, .seed = 42};
 }
 
 TEST(values_are_sorted_as_numbers) {
     dt_catalog *c = biometric(true);
     const dt_column *col = &c->columns[dt_catalog_find_column(c, "subject")];
     assert_int_equal(col->n_values, N_SUBJECTS);
-    for (int i = 0; i < N_SUBJECTS; i++)
-        assert_int_equal(atoi(dt_catalog_str(c, col->values[i])), i + 1);
+    for (int i = 0; i < N_SUBJECTS; i++) assert_int_equal(atoi(dt_catalog_str(c, col->values[i])), i + 1);
     dt_catalog_destroy(c);
 }
 
@@ -67,8 +63,7 @@ TEST(pairs_within_a_subject) {
     int column = dt_catalog_find_column(c, "subject");
     assert_int_equal(v.n, 4500);
     for (uint32_t i = 0; i < v.n; i++) {
-        assert_int_equal(dt_catalog_cell(c, column, v.record[2 * i]),
-                         dt_catalog_cell(c, column, v.record[2 * i + 1]));
+        assert_int_equal(dt_catalog_cell(c, column, v.record[2 * i]), dt_catalog_cell(c, column, v.record[2 * i + 1]));
         assert_int_equal(dt_catalog_str(c, c->records[v.record[2 * i]].key)[0], 'f');
         assert_int_equal(dt_catalog_str(c, c->records[v.record[2 * i + 1]].key)[0], 'i');
     }
@@ -89,10 +84,8 @@ TEST(no_record_is_in_two_parts) {
     uint8_t *part = calloc(c->n_records, 1);
     for (int p = 0; p < 3; p++)
         for (uint32_t i = 0; i < s.n[p]; i++)
-            for (int k = 0; k < 2; k++)
-                part[v.record[2 * s.sample[p][i] + (uint32_t)k]] |= (uint8_t)(1 << p);
-    for (uint32_t r = 0; r < c->n_records; r++)
-        assert_true(part[r] == 1 || part[r] == 2 || part[r] == 4);
+            for (int k = 0; k < 2; k++) part[v.record[2 * s.sample[p][i] + (uint32_t)k]] |= (uint8_t)(1 << p);
+    for (uint32_t r = 0; r < c->n_records; r++) assert_true(part[r] == 1 || part[r] == 2 || part[r] == 4);
     free(part);
     dt_splits_fini(&s);
     dt_view_fini(&v);
@@ -105,9 +98,7 @@ static uint64_t set_hash(const dt_catalog *c, const dt_view *v, const dt_splits 
     for (uint32_t i = 0; i < s->n[part]; i++) {
         uint64_t h = 0;
         for (int k = 0; k < v->width; k++)
-            h = h * 31 +
-                c->records[v->record[s->sample[part][i] * (uint32_t)v->width + (uint32_t)k]]
-                    .key_hash;
+            h = h * 31 + c->records[v->record[s->sample[part][i] * (uint32_t)v->width + (uint32_t)k]].key_hash;
         sum += h;
     }
     return sum;
@@ -143,8 +134,7 @@ TEST(subjects_are_disjoint_and_stratified) {
     dt_catalog *c = biometric(false);
     dt_view v = pairs(c);
     dt_splits s;
-    int subject = dt_catalog_find_column(c, "subject"),
-        gender = dt_catalog_find_column(c, "gender");
+    int subject = dt_catalog_find_column(c, "subject"), gender = dt_catalog_find_column(c, "gender");
     dt_split_spec spec = by_record(c);
     spec.unit = DT_BY_column;
     spec.unit_columns[0] = subject;
@@ -288,12 +278,7 @@ TEST(copies_of_a_record_stay_together) {
     must(dt_view_make_records(&v, c, keep));
     for (int folds = 0; folds <= 4; folds += 2) {
         dt_splits s;
-        dt_split_spec spec = {.unit = DT_BY_record,
-                              .stratify = -1,
-                              .val = 0.1,
-                              .test = 0.1,
-                              .folds = folds,
-                              .seed = 3};
+        dt_split_spec spec = {.unit = DT_BY_record, .stratify = -1, .val = 0.1, .test = 0.1, .folds = folds, .seed = 3};
         must(dt_splits_make(&s, c, &v, &spec));
         int part_of[2 * N];
         for (int p = 0; p < 3; p++) {

@@ -39,8 +39,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, x_at), *d = dt_instance_in(s, d_at);
     const dt_layout layout = layout_of(node, s->in_layout[x_at], &x->shape);
     activation_state *st = dt_custom_prepare(s, sizeof(*st));
-    DT_TRY(dt_custom_type(s, &st->map.type, (const dt_value_info *[]){x, d, dt_instance_out(s, 0)},
-                          3));
+    DT_TRY(dt_custom_type(s, &st->map.type, (const dt_value_info *[]){x, d, dt_instance_out(s, 0)}, 3));
     st->x_at = x_at;
     st->d_at = d_at;
     st->n = dt_layout_elements(layout, &x->shape);

@@ -43,8 +43,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
         st->inner = dt_layout_elements(layout, &a->shape);
         return DT_OK;
     }
-    if (!trailing(&a->shape, &b->shape))
-        return dt_custom_fail(s, "the second shape is not the end of the first");
+    if (!trailing(&a->shape, &b->shape)) return dt_custom_fail(s, "the second shape is not the end of the first");
     st->inner = dt_shape_elements(&b->shape);
     st->outer = st->inner ? dt_shape_elements(&a->shape) / st->inner : 0;
     return DT_OK;
@@ -89,8 +88,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     st->inner = dt_shape_elements(&db->shape);
     st->outer = st->inner ? dt_shape_elements(&dy->shape) / st->inner : 0;
     st->sum_type = db->dtype;
-    if (db->dtype == DT_BF16 || db->kind == DT_V_GRAD)
-        s->scratch_bytes = (size_t)st->inner * sizeof(float);
+    if (db->dtype == DT_BF16 || db->kind == DT_V_GRAD) s->scratch_bytes = (size_t)st->inner * sizeof(float);
     return DT_OK;
 }
 
@@ -108,8 +106,7 @@ static void sum_range(const void *ctx, int64_t begin, int64_t end) {
     float *sum = c->sum + begin;
     memset(sum, 0, (size_t)(end - begin) * sizeof(float));
     for (int64_t o = 0; o < st->outer; o++)
-        st->simd->accumulate[st->type](sum, dt_row_at(st->type, c->dy, o * st->inner + begin),
-                                       end - begin);
+        st->simd->accumulate[st->type](sum, dt_row_at(st->type, c->dy, o * st->inner + begin), end - begin);
     if (c->narrow) st->simd->to_bf16((uint16_t *)c->narrow + begin, sum, end - begin);
     if (c->there) st->simd->accumulate[DT_ROW_F32](c->there + begin, sum, end - begin);
 }

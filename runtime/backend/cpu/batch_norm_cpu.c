@@ -76,13 +76,11 @@ static int64_t even_rows(int64_t n, int64_t height) {
 }
 
 // x lies as in `layout`, and stays so where the kernels can: in NHWC a channel block is a register of bf16.
-static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x,
-                            dt_layout layout) {
+static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x, dt_layout layout) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_custom_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->block = dt_simd_get()->width;
-    st->nhwc = layout.kind == DT_NHWC && d->n == 4 && st->type == DT_ROW_BF16 &&
-               d->d[1] % (2 * st->block) == 0;
+    st->nhwc = layout.kind == DT_NHWC && d->n == 4 && st->type == DT_ROW_BF16 && d->d[1] % (2 * st->block) == 0;
     if (st->nhwc) st->block *= 2;
     st->simd = dt_simd_get()->bn[st->type];
     st->flat = d->n == 2;
@@ -98,8 +96,7 @@ static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_
     st->group = st->nhwc ? st->n_blocks : 1;
     st->chunk_rows = even_rows(CHUNK_PIXELS / st->width, st->height);
     st->tile_rows = st->chunk_rows;
-    if (st->nhwc)
-        st->tile_rows = even_rows(TILE_BYTES / (2 * st->width * st->channels), st->height);
+    if (st->nhwc) st->tile_rows = even_rows(TILE_BYTES / (2 * st->width * st->channels), st->height);
     st->chunks_an_image = (st->height + st->chunk_rows - 1) / st->chunk_rows;
     // an odd last row belongs to the chunk before it, not to one that has no pooled row
     if (st->pool && st->height > 1 && st->height % st->chunk_rows == 1) st->chunks_an_image--;
@@ -114,8 +111,7 @@ static dt_status check_pool(dt_kernel_instance *s, const bn_state *st) {
         if (w->kernel[i] != 2 || w->stride[i] != 2 || w->pad_begin[i] || w->pad_end[i])
             return dt_custom_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
     if (st->flat) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
-    if (st->residual || !st->relu)
-        return dt_custom_fail(s, "a pool is fused behind a ReLU, and without a residual");
+    if (st->residual || !st->relu) return dt_custom_fail(s, "a pool is fused behind a ReLU, and without a residual");
     return DT_OK;
 }
 
@@ -141,10 +137,9 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     const dt_layout lies = s->in_layout[0];
     bn_state *st = dt_custom_prepare(s, sizeof(*st));
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
-    DT_TRY(dt_custom_type(s, &st->type,
-                          (const dt_value_info *[]){x, dt_instance_out(s, 0),
-                                                    st->residual ? dt_instance_in(s, 5) : NULL},
-                          3));
+    DT_TRY(dt_custom_type(
+        s, &st->type, (const dt_value_info *[]){x, dt_instance_out(s, 0), st->residual ? dt_instance_in(s, 5) : NULL},
+        3));
     DT_TRY(read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
     if (!st->flat) {
@@ -159,16 +154,14 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
 }
 
 static dt_status prepare_backward(dt_kernel_instance *s) {
-    const dt_value_info *x = dt_instance_in(s, 0),
-                        *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
+    const dt_value_info *x = dt_instance_in(s, 0), *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     int y_at = dt_pos_out(s, 0), argmax_at = dt_pos_out(s, 3), dy_at = dt_pos_grad(s, 0);
     const dt_layout lies = s->in_layout[0];
     bn_state *st = dt_custom_prepare(s, sizeof(*st));
     if (!x) return dt_custom_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
-    DT_TRY(dt_custom_type(
-        s, &st->type,
-        (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
+    DT_TRY(dt_custom_type(s, &st->type,
+                          (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
     DT_TRY(read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
@@ -193,8 +186,7 @@ static void *offset_mut(const bn_state *st, void *p, int64_t element) {
 }
 
 // The element at which block `block` of a row of an image lies, in a tensor of `height` rows of `width` pixels.
-static int64_t place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height,
-                     int64_t width) {
+static int64_t place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height, int64_t width) {
     if (st->nhwc) return (image * height + row) * width * st->channels + block * st->block;
     return ((image * st->n_blocks + block) * height + row) * width * st->block;
 }
@@ -257,8 +249,8 @@ static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     int64_t n = st->height * st->width < PIVOT_PIXELS ? st->height * st->width : PIVOT_PIXELS;
     double sums[2 * MAX_LANES];
     memset(b->pivot, 0, sizeof(b->pivot));
-    st->simd->stats(offset(st, c->x, place(st, 0, block, 0, st->height, st->width)), n,
-                    st->nhwc ? st->channels : 0, b->pivot, sums);
+    st->simd->stats(offset(st, c->x, place(st, 0, block, 0, st->height, st->width)), n, st->nhwc ? st->channels : 0,
+                    b->pivot, sums);
     for (int l = 0; l < st->block; l++) b->pivot[l] = (float)(sums[l] / (double)n);
 }
 
@@ -444,8 +436,7 @@ static void gather(const bn_state *st, void *to, const void *from, int64_t block
     size_t n = (size_t)(left < st->block ? left : st->block) * size, row = (size_t)st->block * size;
     memset(to, 0, row * (size_t)st->width);
     for (int64_t i = 0; i < st->width; i++)
-        memcpy((char *)to + (size_t)i * row, dt_row_at(st->type, from, i * st->channels + first),
-               n);
+        memcpy((char *)to + (size_t)i * row, dt_row_at(st->type, from, i * st->channels + first), n);
 }
 
 static void scatter(const bn_state *st, void *to, const void *from, int64_t block) {
@@ -453,8 +444,7 @@ static void scatter(const bn_state *st, void *to, const void *from, int64_t bloc
     int64_t first = block * st->block, left = st->channels - first;
     size_t n = (size_t)(left < st->block ? left : st->block) * size, row = (size_t)st->block * size;
     for (int64_t i = 0; i < st->width; i++)
-        memcpy(dt_row_at_mut(st->type, to, i * st->channels + first),
-               (const char *)from + (size_t)i * row, n);
+        memcpy(dt_row_at_mut(st->type, to, i * st->channels + first), (const char *)from + (size_t)i * row, n);
 }
 
 static void run_flat(const bn_call *c, const bn_passes *passes) {
@@ -471,8 +461,7 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
             if (from[i]) gather(st, gathered + (size_t)i * bytes, from[i], block);
         }
         // y and dx never occur together; dx may follow x in place, as the passes allow
-        for (int i = 0; i < 3; i++)
-            out[i] = to[i] ? gathered + (size_t)(i == 2 ? 5 : 4) * bytes : NULL;
+        for (int i = 0; i < 3; i++) out[i] = to[i] ? gathered + (size_t)(i == 2 ? 5 : 4) * bytes : NULL;
         // chunk_of addresses by block number: shift the bases so that this block is at its place
         int64_t back = block * st->width * st->block;
         bn_call one = *c;
@@ -495,8 +484,7 @@ static void run_passes(const bn_call *c, const bn_passes *passes) {
     }
     int threads = c->instance->threads;
     int64_t n_groups = (st->n_blocks + st->group - 1) / st->group;
-    size_t group_bytes = (size_t)(st->images * st->height * st->width * st->block * st->group) *
-                         dt_row_size(st->type);
+    size_t group_bytes = (size_t)(st->images * st->height * st->width * st->block * st->group) * dt_row_size(st->type);
     if (threads > 1 && (group_bytes >= SHARE_BYTES || n_groups < threads)) {
         run_shared(c, passes, threads);
         return;

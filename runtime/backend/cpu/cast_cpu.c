@@ -14,8 +14,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->from = dt_row_type(x->dtype);
     st->to = dt_row_type(y->dtype);
     if (st->from < 0 || st->to < 0 || st->from == st->to)
-        return dt_custom_fail(s, "no cast from %s to %s on the CPU", dt_dtype_name(x->dtype),
-                              dt_dtype_name(y->dtype));
+        return dt_custom_fail(s, "no cast from %s to %s on the CPU", dt_dtype_name(x->dtype), dt_dtype_name(y->dtype));
     st->n = dt_layout_elements(layout, &x->shape);
     st->simd = dt_simd_get()->elementwise;
     s->in_layout[0] = s->out_layout[0] = layout;

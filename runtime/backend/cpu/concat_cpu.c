@@ -74,24 +74,22 @@ static void read_slice(const dt_kernel_instance *s, copy_state *st, const dt_val
 }
 
 static bool slice_keeps(const dt_kernel_instance *s, dt_layout l, const dt_shape *long_shape) {
-    return keeps_blocks(l, long_shape, s->node->attrs.slice.axis, s->node->attrs.slice.begin,
-                        s->node->attrs.slice.end);
+    return keeps_blocks(l, long_shape, s->node->attrs.slice.axis, s->node->attrs.slice.begin, s->node->attrs.slice.end);
 }
 
 static dt_status prepare_slice(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     copy_state *st = dt_custom_prepare(s, sizeof(*st));
     read_slice(s, st, dt_instance_in(s, 0));
-    if (slice_keeps(s, layout, &dt_instance_in(s, 0)->shape))
-        s->in_layout[0] = s->out_layout[0] = layout;
+    if (slice_keeps(s, layout, &dt_instance_in(s, 0)->shape)) s->in_layout[0] = s->out_layout[0] = layout;
     return DT_OK;
 }
 
 static void run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     for (int64_t o = 0; o < st->outer; o++)
-        memcpy((char *)r->out[0] + (size_t)o * st->run[0],
-               (const char *)r->in[0] + (size_t)o * st->whole + st->skip, st->run[0]);
+        memcpy((char *)r->out[0] + (size_t)o * st->run[0], (const char *)r->in[0] + (size_t)o * st->whole + st->skip,
+               st->run[0]);
 }
 
 static dt_status prepare_slice_bwd(dt_kernel_instance *s) {

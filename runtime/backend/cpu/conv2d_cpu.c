@@ -27,8 +27,7 @@ typedef struct conv_state {
     dt_conv_kernel forward, data, weights; // zeroed: none
     dt_weight_pack *pack, *bias_pack;
     dt_weight_grad grad;
-    unsigned
-        own; // bits of directions that `depthwise` computes in place of forward, data or weights
+    unsigned own; // bits of directions that `depthwise` computes in place of forward, data or weights
     dt_depthwise_conv depthwise;
     bool has_bias;       // an argument of `forward` or `weights`
     size_t clear_bytes;  // of scratch, in front of `weights`
@@ -58,19 +57,18 @@ static const dt_value_info *residual_of(const dt_kernel_instance *s) {
     return !s->node->backward && s->node->n_in > 3 ? dt_instance_in(s, 3) : NULL;
 }
 
-static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const conv_shape *c,
-                     bool bias, dt_layout lx, dt_layout ly, dt_dnnl_conv *out) {
+static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const conv_shape *c, bool bias, dt_layout lx,
+                     dt_layout ly, dt_dnnl_conv *out) {
     const int groups = s->node->attrs.conv2d.groups;
     const dt_window *win = &s->node->attrs.conv2d.win;
     int64_t d[5];
     const int n = weight_dims(&c->w->shape, groups, d);
     const bool grad = dir == DT_DNNL_BACKWARD_WEIGHTS;
-    *out = (dt_dnnl_conv){.src = dt_dnnl_laid_out(c->x->dtype, &c->x->shape, lx),
-                          .dst = dt_dnnl_laid_out(c->y->dtype, &c->y->shape, ly),
-                          .weights = dt_dnnl_any(grad ? DT_F32 : c->x->dtype, n, d),
-                          .after = {.add = residual_of(s) ? 1 : 0,
-                                    .add_type = c->y->dtype,
-                                    .act = s->node->attrs.conv2d.act}};
+    *out = (dt_dnnl_conv){
+        .src = dt_dnnl_laid_out(c->x->dtype, &c->x->shape, lx),
+        .dst = dt_dnnl_laid_out(c->y->dtype, &c->y->shape, ly),
+        .weights = dt_dnnl_any(grad ? DT_F32 : c->x->dtype, n, d),
+        .after = {.add = residual_of(s) ? 1 : 0, .add_type = c->y->dtype, .act = s->node->attrs.conv2d.act}};
     if (bias) out->bias = dt_dnnl_dense(DT_F32, 1, &c->w->shape.d[0]);
     for (int i = 0; i < 2; i++) {
         out->stride[i] = win->stride[i];
@@ -88,9 +86,8 @@ typedef struct conv_op {
 } conv_op;
 
 // Creates all kernels in the given layouts. *n_slow: how many are reference implementations.
-static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *ops, int n,
-                                  const conv_shape *c, dt_layout lx, dt_layout ly,
-                                  dt_conv_kernel *made, int *n_slow) {
+static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *ops, int n, const conv_shape *c,
+                                  dt_layout lx, dt_layout ly, dt_conv_kernel *made, int *n_slow) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     *n_slow = 0;
     for (int k = 0; k < n; k++) {
@@ -109,8 +106,8 @@ static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *op
 
 // Tries the layouts in order of preference and keeps the first in which the fewest kernels are slow. All
 // kernels of an instance share the layouts, *lx and *ly.
-static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int n,
-                            const conv_shape *c, dt_layout *lx, dt_layout *ly) {
+static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int n, const conv_shape *c, dt_layout *lx,
+                            dt_layout *ly) {
     const dt_layout nhwc = {.kind = DT_NHWC};
     dt_layout want[2][2] = {{dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
                             {dt_dense(), dt_dense()}};
@@ -138,8 +135,8 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     }
     if (best < 0) return dt_fail_context(st, "conv2d '%s'", s->node->name);
     for (int k = 0; k < n; k++)
-        dt_log(DT_LOG_DEBUG, "conv2d %s: %s, %s -> %s", s->node->name,
-               dt_conv_kernel_name(ops[k].out), dt_layout_name(*lx), dt_layout_name(*ly));
+        dt_log(DT_LOG_DEBUG, "conv2d %s: %s, %s -> %s", s->node->name, dt_conv_kernel_name(ops[k].out),
+               dt_layout_name(*lx), dt_layout_name(*ly));
     return DT_OK;
 }
 
@@ -148,8 +145,8 @@ static bool is_own(const conv_state *st, dt_dnnl_direction dir) {
 }
 
 // Creates the kernels of ops that are not our own depthwise convolution's, which wants BLOCKED.
-static dt_status create_others(const dt_kernel_instance *s, conv_state *st, const conv_op *ops,
-                               int n, const conv_shape *c, dt_layout *lx, dt_layout *ly) {
+static dt_status create_others(const dt_kernel_instance *s, conv_state *st, const conv_op *ops, int n,
+                               const conv_shape *c, dt_layout *lx, dt_layout *ly) {
     conv_op others[2];
     int n_others = 0;
     dt_dnnl_conv conv;
@@ -178,16 +175,14 @@ static void destroy(dt_kernel_instance *s) {
     s->state = NULL;
 }
 
-static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
-                          const dt_conv_kernel *k, const dt_fold *fold) {
+static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shape *c, const dt_conv_kernel *k,
+                          const dt_fold *fold) {
     int64_t d[5];
     const int n = weight_dims(&c->w->shape, s->node->attrs.conv2d.groups, d);
-    const dt_dnnl_tensor dense = k->library || k->winograd
-                                     ? dt_dnnl_dense(DT_F32, n, d)
-                                     : dt_dnnl_dense(DT_F32, 4, (int64_t[]){1, d[0], d[3], d[4]});
+    const dt_dnnl_tensor dense = k->library || k->winograd ? dt_dnnl_dense(DT_F32, n, d)
+                                                           : dt_dnnl_dense(DT_F32, 4, (int64_t[]){1, d[0], d[3], d[4]});
     return dt_weight_pack_create(&st->pack, s, &s->packs[s->n_packs++], s->node->in[1], &dense,
-                                 k->library ? dt_dnnl_op_md(k->library, 1) : NULL, k->winograd,
-                                 fold);
+                                 k->library ? dt_dnnl_op_md(k->library, 1) : NULL, k->winograd, fold);
 }
 
 // ---- forward ------------------------------------------------------------------------------------
@@ -203,8 +198,8 @@ static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
     DT_TRY(create_others(s, st, &op, 1, &c, &s->in_layout[0], &s->out_layout[0]));
     DT_TRY(pack_for(s, st, &c, &st->forward, &fold));
     if (fold.on) {
-        DT_TRY(dt_bias_pack_create(&st->bias_pack, s, &s->packs[s->n_packs++],
-                                   c.bias ? s->node->in[2] : DT_NONE, st->n_out, &fold));
+        DT_TRY(dt_bias_pack_create(&st->bias_pack, s, &s->packs[s->n_packs++], c.bias ? s->node->in[2] : DT_NONE,
+                                   st->n_out, &fold));
     }
     s->scratch_bytes = dt_conv_kernel_scratch_bytes(&st->forward);
     if (!residual_of(s)) return DT_OK;
@@ -228,8 +223,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 // ---- backward -----------------------------------------------------------------------------------
-static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const conv_shape *c,
-                                  int dy) {
+static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const conv_shape *c, int dy) {
     static const dt_fold none = {.on = false};
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     const dt_node *n = s->node;
@@ -261,8 +255,7 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
                           .w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1),
                           .y = dt_instance_in(s, dy)};
     if (n->attrs.conv2d.act != DT_ACTIVATION_none || n->attrs.conv2d.fold_bn) {
-        return dt_instance_fail(
-            s, "a fused activation or batch norm has no gradient; fuse for inference only");
+        return dt_instance_fail(s, "a fused activation or batch norm has no gradient; fuse for inference only");
     }
     st->n_out = c.w->shape.d[0];
     DT_TRY(build_primitives(s, st, &c, dy));
@@ -279,8 +272,7 @@ static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
 // ---- transposed: what backward computes of dy, of x here ---------------------------------------------
 static dt_status build_transposed(dt_kernel_instance *s, conv_state *st) {
     static const dt_fold none = {.on = false};
-    const conv_shape c = {
-        .x = dt_instance_out(s, 0), .w = dt_instance_in(s, 1), .y = dt_instance_in(s, 0)};
+    const conv_shape c = {.x = dt_instance_out(s, 0), .w = dt_instance_in(s, 1), .y = dt_instance_in(s, 0)};
     const conv_op op = {DT_DNNL_BACKWARD_DATA, false, &st->data};
     DT_TRY(create_others(s, st, &op, 1, &c, &s->out_layout[0], &s->in_layout[0]));
     s->scratch_bytes = dt_conv_kernel_scratch_bytes(&st->data);
@@ -308,16 +300,15 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
         return;
     }
     if (is_own(st, DT_DNNL_BACKWARD_WEIGHTS)) {
-        dt_depthwise_run_weights(&st->depthwise, r->in[0], dy, r->out[1],
-                                 st->has_bias ? r->out[2] : NULL, r->accumulate);
+        dt_depthwise_run_weights(&st->depthwise, r->in[0], dy, r->out[1], st->has_bias ? r->out[2] : NULL,
+                                 r->accumulate);
         return;
     }
     memset(scratch, 0, st->clear_bytes);
     void *dw = dt_weight_grad_target(&st->grad, r->out[1], packed, add_w || !r->out[1]);
     if (st->has_bias) {
         void *db = add_b ? scratch + st->at_db : r->out[2];
-        dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, db, dy},
-                           scratch);
+        dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, db, dy}, scratch);
         if (add_b) dt_cpu_store_sum(r->out[2], db, st->n_out, true);
     } else {
         dt_conv_kernel_run(&st->weights, r->replica, (const void *[]){r->in[0], dw, dy}, scratch);
@@ -330,8 +321,7 @@ static void run_data(const dt_kernel_instance *s, const dt_run *r, const void *d
     if (is_own(st, DT_DNNL_BACKWARD_DATA))
         dt_depthwise_run(&st->depthwise, DT_DNNL_BACKWARD_DATA, dy, r->packed[0], NULL, r->out[0]);
     else
-        dt_conv_kernel_run(&st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy},
-                           r->scratch);
+        dt_conv_kernel_run(&st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy}, r->scratch);
 }
 
 static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {

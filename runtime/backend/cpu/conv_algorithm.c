@@ -32,8 +32,7 @@ void dt_conv_kernel_fini(dt_conv_kernel *k) {
 }
 
 size_t dt_conv_kernel_scratch_bytes(const dt_conv_kernel *k) {
-    return k->winograd ? dt_winograd_scratch_bytes(k->winograd)
-                       : dt_dnnl_op_scratch_bytes(k->library);
+    return k->winograd ? dt_winograd_scratch_bytes(k->winograd) : dt_dnnl_op_scratch_bytes(k->library);
 }
 
 const char *dt_conv_kernel_name(const dt_conv_kernel *k) {
@@ -54,13 +53,12 @@ size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, d
     return blocked_bytes(arg == DT_CONV_SRC ? &conv->src : &conv->dst);
 }
 
-void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
-                        void *scratch) {
+void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr, void *scratch) {
     if (!k->winograd)
         dt_dnnl_op_run(k->library, replica, ptr, scratch);
     else if (k->dir == DT_DNNL_FORWARD)
-        dt_winograd_run(k->winograd, ptr[0], ptr[1], k->has_bias ? ptr[2] : NULL,
-                        (void *)ptr[2 + k->has_bias], scratch);
+        dt_winograd_run(k->winograd, ptr[0], ptr[1], k->has_bias ? ptr[2] : NULL, (void *)ptr[2 + k->has_bias],
+                        scratch);
     else if (k->dir == DT_DNNL_BACKWARD_DATA)
         dt_winograd_run(k->winograd, ptr[2], ptr[1], NULL, (void *)ptr[0], scratch);
     else
@@ -79,8 +77,8 @@ static void cut_rows(dt_dnnl_conv *t, double each, int threads) {
     if (each <= most) return;
     const int64_t rows = (int64_t)((double)t->dst.d[2] * most / each) + 1;
     t->dst.d[2] = rows;
-    t->src.d[2] = (rows - 1) * t->stride[0] + t->dilation[0] * (t->weights.d[2] - 1) + 1 -
-                  t->pad_begin[0] - t->pad_end[0];
+    t->src.d[2] =
+        (rows - 1) * t->stride[0] + t->dilation[0] * (t->weights.d[2] - 1) + 1 - t->pad_begin[0] - t->pad_end[0];
 }
 
 // The convolution that is timed: with fewer images, and without bias, addition and activation.
@@ -102,10 +100,9 @@ static void print(const dt_dnnl_conv *c, const char *what, char *text) {
     snprintf(text, DT_CHOICE_TEXT,
              "conv2d %s%s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld "
              "dilation %lld,%lld pad %lld,%lld,%lld,%lld",
-             c->src.type == DT_BF16 ? "bf16 " : "", what, (long long)x[0], (long long)x[1],
-             (long long)x[2], (long long)x[3], (long long)c->dst.d[1], (long long)w[2],
-             (long long)w[3], (long long)c->stride[0], (long long)c->stride[1],
-             (long long)c->dilation[0], (long long)c->dilation[1], (long long)c->pad_begin[0],
+             c->src.type == DT_BF16 ? "bf16 " : "", what, (long long)x[0], (long long)x[1], (long long)x[2],
+             (long long)x[3], (long long)c->dst.d[1], (long long)w[2], (long long)w[3], (long long)c->stride[0],
+             (long long)c->stride[1], (long long)c->dilation[0], (long long)c->dilation[1], (long long)c->pad_begin[0],
              (long long)c->pad_begin[1], (long long)c->pad_end[0], (long long)c->pad_end[1]);
 }
 
@@ -120,9 +117,8 @@ typedef struct bench {
 typedef struct rival {
     bench b[N_DIRECTIONS];
     int n;
-    const dt_dnnl_conv
-        *reordered;      // what comes in and goes out lies in another layout; NULL: it does not
-    double least, extra; // seconds: of a run, and what else counts
+    const dt_dnnl_conv *reordered; // what comes in and goes out lies in another layout; NULL: it does not
+    double least, extra;           // seconds: of a run, and what else counts
 } rival;
 
 static void *filled(size_t n_bytes) {
@@ -139,8 +135,8 @@ static void *filled(size_t n_bytes) {
     return p;
 }
 
-static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir,
-                       const dt_dnnl_conv *conv, dt_winograd_way way) {
+static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
+                       dt_winograd_way way) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
     bench *b = &r->b[r->n];
     if (dt_conv_kernel_create(&b->kernel, &env, dir, conv, way) != DT_OK) {
@@ -150,9 +146,7 @@ static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction 
     for (int i = 0; i < DT_N_CONV_ARGS; i++) {
         const dt_conv_arg arg = (dt_conv_arg)i;
         const size_t n_bytes = dt_conv_kernel_bytes(&b->kernel, conv, arg);
-        const size_t blocked = arg == DT_CONV_WEIGHTS
-                                   ? 0
-                                   : blocked_bytes(arg == DT_CONV_SRC ? &conv->src : &conv->dst);
+        const size_t blocked = arg == DT_CONV_WEIGHTS ? 0 : blocked_bytes(arg == DT_CONV_SRC ? &conv->src : &conv->dst);
         b->ptr[i] = filled(n_bytes > blocked ? n_bytes : blocked); // which reorder() also fills
     }
     b->scratch = filled(dt_conv_kernel_scratch_bytes(&b->kernel));
@@ -179,8 +173,8 @@ static void reorder(const dt_kernel_instance *s, const rival *r) {
         // both directions of the product have a tensor of this size
         void *at[2] = {r->b[0].ptr[2 * i], r->b[1].ptr[2 * i]};
         for (int k = 0; k < 2; k++)
-            dt_cpu_reorder(s->backend, s->threads, &shape, at[k], t[i]->type, layouts[k], at[!k],
-                           t[i]->type, layouts[!k], NULL);
+            dt_cpu_reorder(s->backend, s->threads, &shape, at[k], t[i]->type, layouts[k], at[!k], t[i]->type,
+                           layouts[!k], NULL);
     }
 }
 
@@ -193,8 +187,7 @@ static void race(const dt_kernel_instance *s, rival *r, int n) {
         if (!now->n || (i >= 2 * n && now->least > FAR * best)) continue;
         const double begin = dt_clock_work_s(s->threads);
         for (int k = 0; k < now->n; k++)
-            dt_conv_kernel_run(&now->b[k].kernel, 0, (const void *const *)now->b[k].ptr,
-                               now->b[k].scratch);
+            dt_conv_kernel_run(&now->b[k].kernel, 0, (const void *const *)now->b[k].ptr, now->b[k].scratch);
         if (now->reordered) reorder(s, now);
         const double took = dt_clock_work_s(s->threads) - begin;
         if (i < n || took < now->least) now->least = took;
@@ -204,11 +197,11 @@ static void race(const dt_kernel_instance *s, rival *r, int n) {
 }
 
 // fastest() chooses between n ways of the same work; make() creates the kernels of way `which`, false: there is none.
-typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                        const dt_dnnl_conv *conv, int which, rival *out);
+typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
+                        rival *out);
 
-static int fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
-                   const char *text, int n, make_fn make) {
+static int fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, const char *text,
+                   int n, make_fn make) {
     dt_cpu_choices *choices = dt_cpu_choices_of(s->backend);
     const int known = dt_cpu_choices_find(choices, text);
     if (known >= 0) return known < n ? known : 0;
@@ -240,8 +233,7 @@ static int64_t cost_of(int tile, const dt_dnnl_tensor *out) {
     return (int64_t)(tile + 2) * (tile + 2) * (out->d[0] * rows * cols + FILTER_TILES);
 }
 
-int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *c,
-                 dt_winograd_way way[DT_CONV_MOST_WAYS]) {
+int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *c, dt_winograd_way way[DT_CONV_MOST_WAYS]) {
     const dt_dnnl_tensor *out = dir == DT_DNNL_BACKWARD_DATA ? &c->src : &c->dst;
     way[0] = DT_WINOGRAD_NONE;
     if (!dt_winograd_fits(dir, c)) return 1;
@@ -264,32 +256,29 @@ static double pack_seconds(const dt_kernel_instance *s, const bench *b, const dt
     return least;
 }
 
-static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                           const dt_dnnl_conv *conv, int which, rival *out) {
+static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
+                           rival *out) {
     dt_winograd_way way[DT_CONV_MOST_WAYS];
     dt_conv_ways(dir, conv, way);
     if (!add_kernel(out, s, dir, conv, way[which])) return false;
-    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS && s->graph->training)
-        out->extra = pack_seconds(s, &out->b[0], conv);
+    if (which && dir != DT_DNNL_BACKWARD_WEIGHTS && s->graph->training) out->extra = pack_seconds(s, &out->b[0], conv);
     return true;
 }
 
-dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                                   const dt_dnnl_conv *conv) {
+dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv) {
     static const char *const directions[] = {"forward", "data gradient", "weight gradient"};
     char text[DT_CHOICE_TEXT];
     dt_winograd_way way[DT_CONV_MOST_WAYS];
     const dt_dnnl_conv timed = to_time(conv, s->threads);
     const int n = dt_conv_ways(dir, &timed, way);
-    if (!dt_winograd_fits(dir, conv) || !dt_cpu_allows_winograd(s->backend))
-        return DT_WINOGRAD_NONE;
+    if (!dt_winograd_fits(dir, conv) || !dt_cpu_allows_winograd(s->backend)) return DT_WINOGRAD_NONE;
     print(&timed, s->graph->training ? directions[dir] : "evaluation", text);
     return way[fastest(s, dir, &timed, text, n, make_algorithm)];
 }
 
 // ---- NHWC ------------------------------------------------------------------------------------------
-static bool make_layout(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                        const dt_dnnl_conv *conv, int which, rival *out) {
+static bool make_layout(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
+                        rival *out) {
     dt_dnnl_conv c = *conv;
     if (which) {
         c.src.layout = dt_cpu_conv_layout(c.src.d[1]);

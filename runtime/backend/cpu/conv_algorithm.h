@@ -35,16 +35,13 @@ typedef enum dt_conv_arg { DT_CONV_SRC, DT_CONV_WEIGHTS, DT_CONV_DST, DT_N_CONV_
 // Bytes of an argument of `conv`, the weights as this kernel wants them.
 size_t dt_conv_kernel_bytes(const dt_conv_kernel *k, const dt_dnnl_conv *conv, dt_conv_arg arg);
 // Pointers as for the library (dnnl_shim.h). Winograd's weight gradient is dense.
-void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr,
-                        void *scratch);
+void dt_conv_kernel_run(const dt_conv_kernel *k, int replica, const void *const *ptr, void *scratch);
 
 enum { DT_CONV_MOST_WAYS = 3 };
 // What is offered to the choice: the library's first. Returns how many.
-int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *conv,
-                 dt_winograd_way way[DT_CONV_MOST_WAYS]);
+int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *conv, dt_winograd_way way[DT_CONV_MOST_WAYS]);
 // The way that s->backend's choices name for this convolution; where they name none, the ways are timed.
-dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir,
-                                   const dt_dnnl_conv *conv);
+dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv);
 
 // Whether this convolution, forward and backward, is to have NHWC activations.
 bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv);

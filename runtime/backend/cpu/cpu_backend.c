@@ -70,10 +70,8 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
         return DT_OK;
     }
     *p = NULL;
-    return dt_fail(
-        DT_E_INTERNAL,
-        "out of memory: %.1f MB for %s; lower train.micro_batch or use fewer ranks a machine",
-        (double)n_bytes / 1e6, what);
+    return dt_fail(DT_E_INTERNAL, "out of memory: %.1f MB for %s; lower train.micro_batch or use fewer ranks a machine",
+                   (double)n_bytes / 1e6, what);
 }
 
 static void release(dt_backend *b, void *p, size_t n_bytes) {
@@ -136,16 +134,15 @@ static char *name_machine(int threads) {
     FILE *f = fopen("/proc/cpuinfo", "r");
     while (f && fgets(line, sizeof line, f) && line[0] != '\n') {
         const char *value = strchr(line, ':');
-        if (!value || (strncmp(line, "model", 5) && strncmp(line, "cpu family", 10) &&
-                       strncmp(line, "stepping", 8)))
+        if (!value || (strncmp(line, "model", 5) && strncmp(line, "cpu family", 10) && strncmp(line, "stepping", 8)))
             continue;
         char *more = dt_xprintf("%s%.*s,", text, (int)strcspn(value + 1, "\n"), value + 1);
         free(text);
         text = more;
     }
     if (f) fclose(f);
-    char *all = dt_xprintf("%s %s, oneDNN %s, %d threads", text[0] ? text + 1 : "unknown,",
-                           dt_dnnl_isa_name(), dt_dnnl_version(), threads);
+    char *all = dt_xprintf("%s %s, oneDNN %s, %d threads", text[0] ? text + 1 : "unknown,", dt_dnnl_isa_name(),
+                           dt_dnnl_version(), threads);
     free(text);
     return all;
 }
@@ -161,8 +158,8 @@ static void set_threads(dt_backend *b, int n) {
         self->choices = dt_cpu_choices_create(&o);
     free(name);
     b->threads = n;
-    snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(),
-             dt_dnnl_version(), n, n == 1 ? "" : "s");
+    snprintf(self->text, sizeof self->text, "cpu %s, oneDNN %s, %d thread%s", dt_dnnl_isa_name(), dt_dnnl_version(), n,
+             n == 1 ? "" : "s");
 }
 
 static void destroy(dt_backend *b) {

@@ -25,8 +25,7 @@ static inline dt_layout dt_blocked(int block) {
 }
 
 // Range number `part` of [0, n), which is divided into n_parts at multiples of `grain`.
-static inline void dt_cpu_share(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin,
-                                int64_t *end) {
+static inline void dt_cpu_share(int64_t n, int64_t grain, int part, int n_parts, int64_t *begin, int64_t *end) {
     const int64_t units = (n + grain - 1) / grain;
     *begin = units * part / n_parts * grain;
     *end = units * (part + 1) / n_parts * grain;
@@ -37,25 +36,21 @@ static inline void dt_cpu_share(int64_t n, int64_t grain, int part, int n_parts,
 // The choices of a CPU backend, and whether Winograd is among the candidates.
 struct dt_cpu_choices *dt_cpu_choices_of(const dt_backend *b);
 bool dt_cpu_allows_winograd(const dt_backend *b);
-dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int n_replicas, int *faster);
+dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16, int n_replicas,
+                                  int *faster);
 
 // ---- flat buffers: elements [begin, end), on the calling thread (see backend.h) ------------------------
-void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
-                     int64_t end);
+void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end);
 bool dt_cpu_flat_factor(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end);
-bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                          int64_t end);
+bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
 void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
-void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                       int64_t end);
-void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
-                             int64_t begin, int64_t end);
+void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
+void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial, int64_t begin,
+                             int64_t end);
 
 // Copies a tensor into another dtype and layout; OpenMP over `threads`. See dt_backend.reorder.
-void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src,
-                    dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
-                    dt_layout dst_layout, void *stream);
+void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src, dt_dtype src_type,
+                    dt_layout src_layout, void *dst, dt_dtype dst_type, dt_layout dst_layout, void *stream);
 
 // ---- kernels ------------------------------------------------------------------------------------
 #define CPU_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;

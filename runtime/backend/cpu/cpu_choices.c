@@ -60,10 +60,8 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
 static void open_file(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
     static const char what[] = "kernels 3";
     c->machine = dt_xstrdup(opts->machine);
-    c->file = (dt_choice_file){.what = what,
-                               .machine = c->machine,
-                               .then = "kernels are chosen anew",
-                               .most_bytes = MAX_FILE_BYTES};
+    c->file = (dt_choice_file){
+        .what = what, .machine = c->machine, .then = "kernels are chosen anew", .most_bytes = MAX_FILE_BYTES};
     if (!opts->folder || opts->budget_s <= 0) return;
     c->file.path = dt_choice_file_path(opts->folder, what, c->machine);
     char *lines = dt_choice_file_read(&c->file);
@@ -101,8 +99,8 @@ static char *lines_of(const dt_cpu_choices *c, bool for_file) {
     for (int i = 0; i < n; i++) {
         const entry *e = list[i];
         if (for_file && e->filed >= 0)
-            at += (size_t)sprintf(text + at, "%d\t%s\t%.6g %.6g %.6g\n", e->filed, e->text,
-                                  e->rate[0], e->rate[1], e->rate[2]);
+            at += (size_t)sprintf(text + at, "%d\t%s\t%.6g %.6g %.6g\n", e->filed, e->text, e->rate[0], e->rate[1],
+                                  e->rate[2]);
         if (!for_file && e->used) at += (size_t)sprintf(text + at, "%d\t%s\n", e->choice, e->text);
     }
     free(list);
@@ -120,8 +118,8 @@ static void save(dt_cpu_choices *c) {
         free(lines);
     }
     if (c->dirty)
-        dt_info("cpu: %d kernel%s timed in %.1f s, once for these shapes and this machine",
-                c->n_timed, c->n_timed == 1 ? "" : "s", c->seconds);
+        dt_info("cpu: %d kernel%s timed in %.1f s, once for these shapes and this machine", c->n_timed,
+                c->n_timed == 1 ? "" : "s", c->seconds);
     c->dirty = false; // so that a failure is reported once
 }
 
@@ -161,8 +159,7 @@ int dt_cpu_choices_find(dt_cpu_choices *c, const char *text) {
     return e->choice;
 }
 
-bool dt_cpu_choices_rates(const dt_cpu_choices *c, const char *text,
-                          double rate[DT_CPU_CANDIDATES]) {
+bool dt_cpu_choices_rates(const dt_cpu_choices *c, const char *text, double rate[DT_CPU_CANDIDATES]) {
     for (const entry *e = c->entries; e; e = e->next)
         if (strcmp(e->text, text) == 0 && e->rate[0] > 0) {
             memcpy(rate, e->rate, sizeof e->rate);
@@ -179,8 +176,7 @@ double dt_cpu_choices_left_s(const dt_cpu_choices *c) {
     return c->budget_s - c->seconds;
 }
 
-int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, int n,
-                       double seconds) {
+int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, int n, double seconds) {
     entry *e = entry_of(c, text);
     e->used = true;
     e->choice = 0;
@@ -229,9 +225,7 @@ char *dt_cpu_choices_table(const dt_cpu_choices *c) {
         if (!e->used) continue;
         static const char *const names[][DT_CPU_CANDIDATES] = {
             {"direct", "winograd", "winograd in bf16"}, {"fp32", "bf16"}, {"nhwc", "blocked"}};
-        const int kind = strncmp(e->text, "precision ", 10) == 0 ? 1
-                         : strstr(e->text, " layout ")           ? 2
-                                                                 : 0;
+        const int kind = strncmp(e->text, "precision ", 10) == 0 ? 1 : strstr(e->text, " layout ") ? 2 : 0;
         fprintf(out, "%s:", e->text);
         for (int k = 0; k < DT_CPU_CANDIDATES; k++)
             if (e->rate[k] > 0) fprintf(out, " %s %.0f,", names[kind][k], e->rate[k]);

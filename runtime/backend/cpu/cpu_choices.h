@@ -33,16 +33,14 @@ void dt_cpu_choices_destroy(dt_cpu_choices *c);
 // The choice, or -1 where there is none yet.
 int dt_cpu_choices_find(dt_cpu_choices *c, const char *text);
 // The rates of a question's candidates; false: they are not known.
-bool dt_cpu_choices_rates(const dt_cpu_choices *c, const char *text,
-                          double rate[DT_CPU_CANDIDATES]);
+bool dt_cpu_choices_rates(const dt_cpu_choices *c, const char *text, double rate[DT_CPU_CANDIDATES]);
 // Whether anything is timed at all.
 bool dt_cpu_choices_timed(const dt_cpu_choices *c);
 // How long this start may go on timing; 0 or less: not at all.
 double dt_cpu_choices_left_s(const dt_cpu_choices *c);
 // The candidates' rates (GFLOP/s; higher is better), measured in `seconds`. Returns the choice: the first candidate
 // unless another one is clearly faster. rate NULL: they were not timed, and the first one serves.
-int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, int n,
-                       double seconds);
+int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, int n, double seconds);
 
 // Saves the file; then all choices that were used, as lines of text, sorted. Heap.
 char *dt_cpu_choices_text(dt_cpu_choices *c);

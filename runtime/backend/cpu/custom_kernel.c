@@ -5,10 +5,7 @@
 
 #include <string.h>
 
-enum {
-    RANGE_ALIGN = 64,
-    RANGE_MIN = 16384
-}; // elements; below RANGE_MIN a fork costs more than it saves
+enum { RANGE_ALIGN = 64, RANGE_MIN = 16384 }; // elements; below RANGE_MIN a fork costs more than it saves
 
 void *dt_custom_prepare(dt_kernel_instance *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
@@ -25,15 +22,13 @@ void dt_custom_destroy(dt_kernel_instance *s) {
     s->state = NULL;
 }
 
-dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos,
-                         int n) {
+dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos, int n) {
     *type = -1;
     for (int i = 0; i < n; i++) {
         if (!infos[i]) continue;
         int t = dt_row_type(infos[i]->dtype);
         if (t < 0)
-            return dt_custom_fail(s,
-                                  "element type %s is not supported on the CPU (f32 and bf16 are)",
+            return dt_custom_fail(s, "element type %s is not supported on the CPU (f32 and bf16 are)",
                                   dt_dtype_name(infos[i]->dtype));
         if (*type >= 0 && t != *type)
             return dt_custom_fail(s, "mixes f32 and bf16 (%s is %s): insert a cast", infos[i]->name,

@@ -53,8 +53,7 @@ void dt_custom_destroy(dt_kernel_instance *s); // frees the state
 // Frees the state and fails like dt_instance_fail: destroy is not called if prepare fails.
 #define dt_custom_fail(s, ...) (dt_custom_destroy(s), dt_instance_fail(s, __VA_ARGS__))
 // Row type of values that must all be f32 or all bf16; NULL infos are skipped.
-dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos,
-                         int n);
+dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos, int n);
 // BLOCKED with our block; a 4-dimensional tensor is required.
 dt_layout dt_custom_blocked(void);
 

@@ -23,8 +23,7 @@ static int64_t n_blocks(const dt_depthwise_conv *d) {
 // ---- forward and data gradient -----------------------------------------------------------------------
 // Rows (dim 0) or columns (1) of the outputs from `phase` on in steps of the data gradient's stride: the first tap, and
 // the columns of taps.
-static int64_t set_dim(const conv_call *c, int dim, int64_t phase, dt_depthwise_pass *p,
-                       int64_t *first_tap) {
+static int64_t set_dim(const conv_call *c, int dim, int64_t phase, dt_depthwise_pass *p, int64_t *first_tap) {
     const dt_depthwise_conv *d = c->d;
     const int64_t stride = d->stride[dim], at = phase + d->pad[dim], tap = at % stride;
     const int64_t taps = c->data ? (d->kernel[dim] - tap + stride - 1) / stride : d->kernel[dim];
@@ -39,8 +38,8 @@ static int64_t set_dim(const conv_call *c, int dim, int64_t phase, dt_depthwise_
 }
 
 // The outputs of rows and columns from these phases on.
-static dt_depthwise_fn set_phase(const conv_call *c, const dt_depthwise_pass *image, int64_t row,
-                                 int64_t col, dt_depthwise_pass *p) {
+static dt_depthwise_fn set_phase(const conv_call *c, const dt_depthwise_pass *image, int64_t row, int64_t col,
+                                 dt_depthwise_pass *p) {
     const dt_depthwise_conv *d = c->d;
     const int64_t width = dt_simd_get()->width, out_w = c->data ? d->in[1] : d->out[1];
     int64_t first[2];
@@ -80,26 +79,19 @@ static void run_image(const void *ctx, int64_t item, int64_t end) {
     const int64_t *from = c->data ? d->out : d->in, *to = c->data ? d->in : d->out;
     float start[DT_SIMD_MAX_WIDTH] = {0};
     const int64_t rest = d->channels - block * width;
-    if (c->bias)
-        memcpy(start, c->bias + block * width,
-               (size_t)(rest < width ? rest : width) * sizeof *start);
-    const dt_depthwise_pass image = {
-        .x = dt_row_at(d->type, c->from, item * from[0] * from[1] * width),
-        .y = dt_row_at_mut(d->type, c->to, item * to[0] * to[1] * width),
-        .w = (float *)c->packed + block * d->kernel[0] * d->kernel[1] * width,
-        .start = start,
-        .relu = !c->data && d->relu};
+    if (c->bias) memcpy(start, c->bias + block * width, (size_t)(rest < width ? rest : width) * sizeof *start);
+    const dt_depthwise_pass image = {.x = dt_row_at(d->type, c->from, item * from[0] * from[1] * width),
+                                     .y = dt_row_at_mut(d->type, c->to, item * to[0] * to[1] * width),
+                                     .w = (float *)c->packed + block * d->kernel[0] * d->kernel[1] * width,
+                                     .start = start,
+                                     .relu = !c->data && d->relu};
     run_phases(c, &image, to[0]);
 }
 
-void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const void *from,
-                      const float *packed, const float *bias, void *to) {
-    const conv_call c = {.d = d,
-                         .data = dir == DT_DNNL_BACKWARD_DATA,
-                         .from = from,
-                         .packed = packed,
-                         .bias = bias,
-                         .to = to};
+void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const void *from, const float *packed,
+                      const float *bias, void *to) {
+    const conv_call c = {
+        .d = d, .data = dir == DT_DNNL_BACKWARD_DATA, .from = from, .packed = packed, .bias = bias, .to = to};
     dt_custom_items(d->threads, d->n * n_blocks(d), run_image, &c);
 }
 
@@ -108,15 +100,14 @@ void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const v
 static void add_image(const conv_call *c, int64_t image, float *dw, float *db) {
     const dt_depthwise_conv *d = c->d;
     const int64_t width = dt_simd_get()->width, pixels = d->out[0] * d->out[1];
-    const dt_depthwise_pass p = {
-        .src = {d->in[0], d->in[1]},
-        .n = {d->out[0], d->out[1]},
-        .first = {-d->pad[0], -d->pad[1]},
-        .stride = d->stride[0],
-        .taps = d->kernel[0],
-        .x = dt_row_at(d->type, c->from, image * d->in[0] * d->in[1] * width),
-        .y = (void *)dt_row_at(d->type, c->dy, image * pixels * width),
-        .w = dw};
+    const dt_depthwise_pass p = {.src = {d->in[0], d->in[1]},
+                                 .n = {d->out[0], d->out[1]},
+                                 .first = {-d->pad[0], -d->pad[1]},
+                                 .stride = d->stride[0],
+                                 .taps = d->kernel[0],
+                                 .x = dt_row_at(d->type, c->from, image * d->in[0] * d->in[1] * width),
+                                 .y = (void *)dt_row_at(d->type, c->dy, image * pixels * width),
+                                 .w = dw};
     dt_simd_get()->depthwise->weights[d->kernel[1]][d->stride[1]][d->type](&p);
     if (!c->db) return;
     float mean[DT_SIMD_MAX_WIDTH];
@@ -134,14 +125,13 @@ static void run_block(const void *ctx, int64_t block, int64_t end) {
     for (int64_t l = 0; l < width && block * width + l < d->channels; l++) {
         const int64_t at = block * width + l;
         float *to = c->dw ? c->dw + at * taps : NULL;
-        for (int64_t k = 0; to && k < taps; k++)
-            to[k] = (c->accumulate >> 1 & 1 ? to[k] : 0) + dw[k * width + l];
+        for (int64_t k = 0; to && k < taps; k++) to[k] = (c->accumulate >> 1 & 1 ? to[k] : 0) + dw[k * width + l];
         if (c->db) c->db[at] = (c->accumulate >> 2 & 1 ? c->db[at] : 0) + db[l];
     }
 }
 
-void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const void *dy, float *dw,
-                              float *db, uint64_t accumulate) {
+void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const void *dy, float *dw, float *db,
+                              uint64_t accumulate) {
     const conv_call c = {.d = d, .from = x, .dy = dy, .dw = dw, .db = db, .accumulate = accumulate};
     dt_custom_items(d->threads, n_blocks(d), run_block, &c);
 }
@@ -155,9 +145,8 @@ unsigned dt_depthwise_init(dt_depthwise_conv *d, const dt_dnnl_conv *conv, int t
                              .threads = threads,
                              .relu = conv->after.act == DT_ACTIVATION_relu};
     const dt_simd_depthwise *simd = dt_simd_get()->depthwise;
-    if (!simd || w->n != 5 || w->d[0] != d->channels || y->d[1] != d->channels ||
-        d->channels <= 4 || d->type < 0 || y->type != x->type ||
-        conv->after.act > DT_ACTIVATION_relu || conv->after.add != 0)
+    if (!simd || w->n != 5 || w->d[0] != d->channels || y->d[1] != d->channels || d->channels <= 4 || d->type < 0 ||
+        y->type != x->type || conv->after.act > DT_ACTIVATION_relu || conv->after.add != 0)
         return 0;
     for (int i = 0; i < 2; i++) {
         d->in[i] = x->d[2 + i];

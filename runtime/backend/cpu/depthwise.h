@@ -23,10 +23,10 @@ unsigned dt_depthwise_init(dt_depthwise_conv *d, const dt_dnnl_conv *conv, int t
 
 // packed: (blocks, rows, columns, vector), the weights as a BLOCKED tensor of one image.
 // Forward: x to y; bias may be NULL. Data gradient: dy to dx.
-void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const void *from,
-                      const float *packed, const float *bias, void *to);
+void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const void *from, const float *packed,
+                      const float *bias, void *to);
 // dw (channels, rows, columns) and db are dense; either may be NULL. Bits of accumulate: as in dt_run, dw is output 1, db 2.
-void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const void *dy, float *dw,
-                              float *db, uint64_t accumulate);
+void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const void *dy, float *dw, float *db,
+                              uint64_t accumulate);
 
 #endif

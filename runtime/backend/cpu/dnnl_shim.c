@@ -37,9 +37,8 @@ struct dt_dnnl_op {
     float *scales; // oneDNN 3: an argument behind those of the caller; NULL: there is none
     int64_t n_scales;
     size_t scratch_bytes;
-    dnnl_stream_t *stream; // [replica]
-    dnnl_exec_arg_t
-        *args; // [replica][n_slots]; behind the arguments the scales, then the scratchpad
+    dnnl_stream_t *stream;  // [replica]
+    dnnl_exec_arg_t *args;  // [replica][n_slots]; behind the arguments the scales, then the scratchpad
     const void **last_data; // [replica][n_slots]: what the memory object points to now
 };
 
@@ -60,9 +59,8 @@ static void use_threads(int n) {
 
 static dt_status check(dnnl_status_t s, const char *what) {
     if (s == dnnl_success) return DT_OK;
-    static const char *const names[] = {"success",       "out of memory", "invalid arguments",
-                                        "not supported", "iterator ends", "runtime error",
-                                        "not required"};
+    static const char *const names[] = {"success",       "out of memory", "invalid arguments", "not supported",
+                                        "iterator ends", "runtime error", "not required"};
     const char *name = (unsigned)s < sizeof names / sizeof *names ? names[s] : "unknown status";
     return dt_fail(DT_E_INTERNAL, "oneDNN %s: %s: %s", dt_dnnl_version(), what, name);
 }
@@ -89,8 +87,7 @@ dt_dnnl_tensor dt_dnnl_matrix(dt_dtype type, int64_t rows, int64_t cols) {
 }
 
 dt_dnnl_tensor dt_dnnl_transposed(dt_dtype type, int64_t rows, int64_t cols) {
-    return (dt_dnnl_tensor){
-        .format = DT_DNNL_STRIDED, .type = type, .n = 2, .d = {rows, cols}, .stride = {1, rows}};
+    return (dt_dnnl_tensor){.format = DT_DNNL_STRIDED, .type = type, .n = 2, .d = {rows, cols}, .stride = {1, rows}};
 }
 
 dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l) {
@@ -123,8 +120,7 @@ static dnnl_data_type_t data_type(dt_dtype t) {
 }
 
 static dnnl_format_tag_t layout_tag(dt_layout l, int n) {
-    static const dnnl_format_tag_t dense[] = {dnnl_a,    dnnl_a,     dnnl_ab,    dnnl_abc,
-                                              dnnl_abcd, dnnl_abcde, dnnl_abcdef};
+    static const dnnl_format_tag_t dense[] = {dnnl_a, dnnl_a, dnnl_ab, dnnl_abc, dnnl_abcd, dnnl_abcde, dnnl_abcdef};
     if (l.kind == DT_DENSE) return dense[n];
     assert(n == 4);
     if (l.kind == DT_NHWC) return dnnl_nhwc;
@@ -210,8 +206,7 @@ static dnnl_status_t append_eltwise(dnnl_post_ops_t po, dnnl_alg_kind_t alg, flo
 }
 
 static dnnl_status_t append_sum(dnnl_post_ops_t po, const dt_dnnl_after *a) {
-    const dnnl_data_type_t t =
-        dt_dtype_is_float(a->add_type) ? dnnl_data_type_undef : data_type(a->add_type); // as dst
+    const dnnl_data_type_t t = dt_dtype_is_float(a->add_type) ? dnnl_data_type_undef : data_type(a->add_type); // as dst
 #if DT_DNNL_V3
     return dnnl_post_ops_append_sum(po, a->add, 0, t);
 #else
@@ -270,8 +265,7 @@ static dt_status make_attr(dnnl_primitive_attr_t *out, const attr_opts *o) {
     dnnl_primitive_attr_t attr = NULL;
     dnnl_post_ops_t po = NULL;
     dnnl_status_t s = dnnl_primitive_attr_create(&attr);
-    if (s == dnnl_success)
-        s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (s == dnnl_success) s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (s == dnnl_success) s = dnnl_post_ops_create(&po);
     if (s == dnnl_success && o->alpha != 1.0f) s = set_alpha(attr, po, o->alpha);
     if (s == dnnl_success && o->after.scales) s = set_scales(attr, o);
@@ -293,47 +287,42 @@ typedef struct op_mds {
     md_handle src, weights, bias, dst;
 } op_mds;
 
-static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir,
-                                  const dt_dnnl_conv *c, const op_mds *m,
-                                  dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint) {
+static dnnl_status_t make_conv_pd(dnnl_primitive_desc_t *pd, dt_dnnl_direction dir, const dt_dnnl_conv *c,
+                                  const op_mds *m, dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint) {
     dnnl_dims_t st = {c->stride[0], c->stride[1]};
     dnnl_dims_t dil = {c->dilation[0] - 1, c->dilation[1] - 1};
     dnnl_dims_t p0 = {c->pad_begin[0], c->pad_begin[1]}, p1 = {c->pad_end[0], c->pad_end[1]};
     const dnnl_alg_kind_t alg = dnnl_convolution_direct;
 #if DT_DNNL_V3
     if (dir == DT_DNNL_BACKWARD_DATA) {
-        return dnnl_convolution_backward_data_primitive_desc_create(
-            pd, the_engine, alg, m->src, m->weights, m->dst, st, dil, p0, p1, hint, attr);
+        return dnnl_convolution_backward_data_primitive_desc_create(pd, the_engine, alg, m->src, m->weights, m->dst, st,
+                                                                    dil, p0, p1, hint, attr);
     }
     if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
-        return dnnl_convolution_backward_weights_primitive_desc_create(
-            pd, the_engine, alg, m->src, m->weights, m->bias, m->dst, st, dil, p0, p1, hint, attr);
+        return dnnl_convolution_backward_weights_primitive_desc_create(pd, the_engine, alg, m->src, m->weights, m->bias,
+                                                                       m->dst, st, dil, p0, p1, hint, attr);
     }
-    return dnnl_convolution_forward_primitive_desc_create(pd, the_engine, dnnl_forward_training,
-                                                          alg, m->src, m->weights, m->bias, m->dst,
-                                                          st, dil, p0, p1, attr);
+    return dnnl_convolution_forward_primitive_desc_create(pd, the_engine, dnnl_forward_training, alg, m->src,
+                                                          m->weights, m->bias, m->dst, st, dil, p0, p1, attr);
 #else
     dnnl_convolution_desc_t d;
     dnnl_status_t s;
     if (dir == DT_DNNL_BACKWARD_DATA) {
-        s = dnnl_dilated_convolution_backward_data_desc_init(&d, alg, m->src, m->weights, m->dst,
-                                                             st, dil, p0, p1);
+        s = dnnl_dilated_convolution_backward_data_desc_init(&d, alg, m->src, m->weights, m->dst, st, dil, p0, p1);
     } else if (dir == DT_DNNL_BACKWARD_WEIGHTS) {
-        s = dnnl_dilated_convolution_backward_weights_desc_init(&d, alg, m->src, m->weights,
-                                                                m->bias, m->dst, st, dil, p0, p1);
+        s = dnnl_dilated_convolution_backward_weights_desc_init(&d, alg, m->src, m->weights, m->bias, m->dst, st, dil,
+                                                                p0, p1);
     } else {
-        s = dnnl_dilated_convolution_forward_desc_init(
-            &d, dnnl_forward_training, alg, m->src, m->weights, m->bias, m->dst, st, dil, p0, p1);
+        s = dnnl_dilated_convolution_forward_desc_init(&d, dnnl_forward_training, alg, m->src, m->weights, m->bias,
+                                                       m->dst, st, dil, p0, p1);
     }
     return s != dnnl_success ? s : dnnl_primitive_desc_create(pd, &d, attr, the_engine, hint);
 #endif
 }
 
-static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const op_mds *m,
-                                    dnnl_primitive_attr_t attr) {
+static dnnl_status_t make_matmul_pd(dnnl_primitive_desc_t *pd, const op_mds *m, dnnl_primitive_attr_t attr) {
 #if DT_DNNL_V3
-    return dnnl_matmul_primitive_desc_create(pd, the_engine, m->src, m->weights, m->bias, m->dst,
-                                             attr);
+    return dnnl_matmul_primitive_desc_create(pd, the_engine, m->src, m->weights, m->bias, m->dst, attr);
 #else
     dnnl_matmul_desc_t d;
     dnnl_status_t s = dnnl_matmul_desc_init(&d, m->src, m->weights, m->bias, m->dst);
@@ -357,9 +346,8 @@ bool dt_dnnl_md_is(dt_dnnl_md md, const dt_dnnl_tensor *t) {
 // Versions before 3.4 have no blob. So this hashes what determines where an element of a blocked layout lies.
 // An opaque layout equals only itself.
 static uint64_t hash_queries(md_handle md) {
-    static const dnnl_query_t lists[] = {dnnl_query_dims, dnnl_query_padded_dims,
-                                         dnnl_query_strides, dnnl_query_inner_blks,
-                                         dnnl_query_inner_idxs};
+    static const dnnl_query_t lists[] = {dnnl_query_dims, dnnl_query_padded_dims, dnnl_query_strides,
+                                         dnnl_query_inner_blks, dnnl_query_inner_idxs};
     struct {
         int n_dims, n_blocks;
         dnnl_data_type_t type;
@@ -388,8 +376,7 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md) {
 #elif DT_DNNL_V3
     uint8_t blob[4096];
     size_t n = 0;
-    if (dnnl_memory_desc_get_blob(NULL, &n, (md_handle)md) != dnnl_success || n > sizeof blob)
-        return 0;
+    if (dnnl_memory_desc_get_blob(NULL, &n, (md_handle)md) != dnnl_success || n > sizeof blob) return 0;
     dnnl_memory_desc_get_blob(blob, &n, (md_handle)md);
     return dt_hash64(blob, n);
 #else
@@ -405,8 +392,7 @@ static dt_status init_scales(const dt_dnnl_op *op, dnnl_exec_arg_t *arg) {
 #if DT_DNNL_V3
     arg->arg = DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS;
 #endif
-    dt_status st = check(dnnl_memory_create(&arg->memory, box_get(&b), the_engine, op->scales),
-                         "memory of scales");
+    dt_status st = check(dnnl_memory_create(&arg->memory, box_get(&b), the_engine, op->scales), "memory of scales");
     box_fini(&b);
     return st;
 }
@@ -420,12 +406,10 @@ static void keep_scales(dt_dnnl_op *op, const dt_dnnl_after *a) {
 
 static dt_status init_replica(dt_dnnl_op *op, int replica) {
     dnnl_exec_arg_t *args = op->args + replica * n_slots(op);
-    DT_TRY(check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags),
-                 "stream"));
+    DT_TRY(check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags), "stream"));
     for (int i = 0; i < op->n_args; i++) {
         args[i].arg = op->arg_id[i];
-        DT_TRY(check(dnnl_memory_create(&args[i].memory, (md_handle)dt_dnnl_op_md(op, i),
-                                        the_engine, DNNL_MEMORY_NONE),
+        DT_TRY(check(dnnl_memory_create(&args[i].memory, (md_handle)dt_dnnl_op_md(op, i), the_engine, DNNL_MEMORY_NONE),
                      "memory"));
     }
     if (op->scales) DT_TRY(init_scales(op, &args[op->n_args]));
@@ -437,8 +421,8 @@ static dt_status init_replica(dt_dnnl_op *op, int replica) {
 }
 
 // Owns `pd`, also on failure.
-static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitive_desc_t pd,
-                           const int *arg_id, int n_args, const attr_opts *o) {
+static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitive_desc_t pd, const int *arg_id,
+                           int n_args, const attr_opts *o) {
     dt_dnnl_op *op = dt_xcalloc(1, sizeof *op);
     op->pd = pd;
     op->threads = e->threads;
@@ -453,8 +437,7 @@ static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitiv
     dt_status st = check(dnnl_primitive_create(&op->primitive, pd), "primitive");
     md_handle scratch = (md_handle)dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     op->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
-    for (int replica = 0; st == DT_OK && replica < op->n_replicas; replica++)
-        st = init_replica(op, replica);
+    for (int replica = 0; st == DT_OK && replica < op->n_replicas; replica++) st = init_replica(op, replica);
     if (st != DT_OK) {
         dt_dnnl_op_destroy(op);
         return st;
@@ -484,8 +467,7 @@ void dt_dnnl_op_run(const dt_dnnl_op *op, int replica, const void *const *ptr, v
     dt_dnnl_op_run_threads(op, replica, op->threads, ptr, scratch);
 }
 
-void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr,
-                            void *scratch) {
+void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr, void *scratch) {
     const int slots = n_slots(op), n = slots - (op->scratch_bytes == 0);
     dnnl_exec_arg_t *args = op->args + replica * slots;
     const void **last = op->last_data + replica * slots;
@@ -498,7 +480,7 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, cons
     }
     dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[replica], n, args);
     if (s == dnnl_success) s = dnnl_stream_wait(op->stream[replica]); // returns at once with OpenMP
-    if (s != dnnl_success) { // out of memory inside oneDNN: there is no result
+    if (s != dnnl_success) {                                          // out of memory inside oneDNN: there is no result
         check(s, dt_dnnl_op_impl(op));
         dt_error("%s", dt_error_message());
         abort();
@@ -510,8 +492,7 @@ size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op) {
 }
 
 dt_dnnl_md dt_dnnl_op_md(const dt_dnnl_op *op, int arg) {
-    return (dt_dnnl_md)dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md,
-                                                    op->arg_id[arg]);
+    return (dt_dnnl_md)dnnl_primitive_desc_query_md(op->pd, dnnl_query_exec_arg_md, op->arg_id[arg]);
 }
 
 const char *dt_dnnl_op_impl(const dt_dnnl_op *op) {
@@ -537,9 +518,8 @@ static void parts_fini(op_parts *p) {
     if (p->attr) dnnl_primitive_attr_destroy(p->attr);
 }
 
-static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_tensor *src,
-                            const dt_dnnl_tensor *weights, const dt_dnnl_tensor *bias,
-                            const dt_dnnl_tensor *dst, const attr_opts *o) {
+static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_tensor *src, const dt_dnnl_tensor *weights,
+                            const dt_dnnl_tensor *bias, const dt_dnnl_tensor *dst, const attr_opts *o) {
     *p = (op_parts){.attr = NULL};
     pthread_once(&engine_once, create_engine);
     if (!the_engine) return dt_fail(DT_E_INTERNAL, "oneDNN %s: no CPU engine", dt_dnnl_version());
@@ -547,8 +527,7 @@ static dt_status parts_init(op_parts *p, const dt_dnnl_env *e, const dt_dnnl_ten
     dt_status st;
     const dt_dnnl_tensor *t[4] = {src, weights, bias, dst};
     for (int i = 0; i < 4; i++) DT_TRY_GOTO(st, box_init(&p->box[i], t[i]), fail);
-    p->m = (op_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]),
-                    box_get(&p->box[3])};
+    p->m = (op_mds){box_get(&p->box[0]), box_get(&p->box[1]), box_get(&p->box[2]), box_get(&p->box[3])};
     DT_TRY_GOTO(st, make_attr(&p->attr, o), fail);
     return DT_OK;
 fail:
@@ -569,8 +548,7 @@ static int weighted_args(dt_dnnl_direction dir, bool bias, int *id) {
     return n;
 }
 
-dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
-                                 const dt_dnnl_conv *c) {
+dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir, const dt_dnnl_conv *c) {
     op_parts p;
     attr_opts o = {.alpha = 1.0f, .scales_mask = c->weights.n > 4 ? 3 : 1};
     if (dir == DT_DNNL_FORWARD) o.after = c->after;
@@ -582,9 +560,7 @@ dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl
         dt_dnnl_tensor w = dt_dnnl_any(c->src.type, c->weights.n, c->weights.d);
         DT_TRY_GOTO(st, box_init(&hw, &w), out);
         op_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
-        DT_TRY_GOTO(
-            st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.attr, NULL), "convolution"),
-            out);
+        DT_TRY_GOTO(st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.attr, NULL), "convolution"), out);
     }
     DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
     int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
@@ -596,8 +572,7 @@ out:
     return st;
 }
 
-dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e,
-                                   const dt_dnnl_matmul *c) {
+dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e, const dt_dnnl_matmul *c) {
     op_parts p;
     attr_opts o = {.alpha = c->alpha, .after = c->after, .scales_mask = 2};
     DT_TRY(parts_init(&p, e, &c->a, &c->b, &c->bias, &c->dst, &o));
@@ -609,17 +584,15 @@ dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e,
     return st;
 }
 
-dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
-                                    const dt_dnnl_tensor *src, const dt_dnnl_tensor *dst,
-                                    bool accumulate) {
+dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e, const dt_dnnl_tensor *src,
+                                    const dt_dnnl_tensor *dst, bool accumulate) {
     op_parts p;
     attr_opts o = {.alpha = 1.0f, .after = {.add = accumulate}};
     dt_dnnl_tensor absent = {.format = DT_DNNL_ABSENT};
     DT_TRY(parts_init(&p, e, src, &absent, &absent, dst, &o));
     dnnl_primitive_desc_t pd = NULL;
-    dt_status st = check(
-        dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr),
-        "reorder");
+    dt_status st =
+        check(dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr), "reorder");
     static const int id[2] = {DNNL_ARG_FROM, DNNL_ARG_TO};
     if (st == DT_OK) st = finish_op(out, e, pd, id, 2, &o);
     parts_fini(&p);

@@ -52,16 +52,11 @@ typedef struct dt_dnnl_env {
     int threads, n_replicas;
 } dt_dnnl_env;
 
-typedef enum dt_dnnl_direction {
-    DT_DNNL_FORWARD,
-    DT_DNNL_BACKWARD_DATA,
-    DT_DNNL_BACKWARD_WEIGHTS
-} dt_dnnl_direction;
+typedef enum dt_dnnl_direction { DT_DNNL_FORWARD, DT_DNNL_BACKWARD_DATA, DT_DNNL_BACKWARD_WEIGHTS } dt_dnnl_direction;
 
 // What becomes of the sums of a convolution or matmul, in this order; zeroed: nothing.
 typedef struct dt_dnnl_after {
-    const float
-        *scales; // int8: a factor for each output channel (n_scales of them), copied; NULL: none
+    const float *scales; // int8: a factor for each output channel (n_scales of them), copied; NULL: none
     int64_t n_scales;
     float add; // adds this times what dst holds, which is of type add_type
     dt_dtype add_type;
@@ -81,8 +76,7 @@ typedef struct dt_dnnl_conv {
     int64_t stride[2], dilation[2], pad_begin[2], pad_end[2]; // dilation 1 = none
     dt_dnnl_after after;                                      // FORWARD
 } dt_dnnl_conv;
-dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir,
-                                 const dt_dnnl_conv *c);
+dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl_direction dir, const dt_dnnl_conv *c);
 
 // Matrix multiplication over leading batch dims: dst = after(alpha * a b + bias).
 // Arguments: a, b, bias (where present; (1,…,N)), dst.
@@ -94,16 +88,14 @@ typedef struct dt_dnnl_matmul {
 dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e, const dt_dnnl_matmul *c);
 
 // Copy between formats and types; accumulate: dst += src. Arguments: src, dst.
-dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e,
-                                    const dt_dnnl_tensor *src, const dt_dnnl_tensor *dst,
-                                    bool accumulate);
+dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e, const dt_dnnl_tensor *src,
+                                    const dt_dnnl_tensor *dst, bool accumulate);
 
 void dt_dnnl_op_destroy(dt_dnnl_op *op); // NULL is fine
 // Pointers in the order of the arguments; scratch 64-byte aligned (may be NULL when it needs none).
 void dt_dnnl_op_run(const dt_dnnl_op *op, int replica, const void *const *ptr, void *scratch);
 // dt_dnnl_op_run with fewer threads than the op was made for. For reorders, whose bits do not depend on threads.
-void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr,
-                            void *scratch);
+void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, const void *const *ptr, void *scratch);
 
 size_t dt_dnnl_op_scratch_bytes(const dt_dnnl_op *op);
 dt_dnnl_md dt_dnnl_op_md(const dt_dnnl_op *op, int arg); // what the primitive chose or was given
@@ -117,7 +109,7 @@ uint64_t dt_dnnl_md_hash(dt_dnnl_md md);
 const char *dt_dnnl_version(void); // "2.6.3"
 int dt_dnnl_isa_level(void);       // as a dt_cpu_isa; tests hold the two side by side
 bool dt_dnnl_isa_bf16(void);
-bool dt_dnnl_isa_vnni(void); // 8-bit products are added in 32 bits; without it, two of them in 16
+bool dt_dnnl_isa_vnni(void);        // 8-bit products are added in 32 bits; without it, two of them in 16
 const char *dt_dnnl_isa_name(void); // "avx512_core_bf16"
 
 #endif

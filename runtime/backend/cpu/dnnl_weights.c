@@ -28,8 +28,8 @@ struct dt_weight_pack {
 };
 
 // dense: how the weight is read, or NULL
-static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r,
-                         const dt_dnnl_tensor *dense, uint64_t md, bool fold, float eps) {
+static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, const dt_dnnl_tensor *dense,
+                         uint64_t md, bool fold, float eps) {
     uint64_t h[10] = {md, (uint64_t)fold, (uint64_t)r->n_params, 0};
     memcpy(&h[3], &eps, sizeof eps);
     if (dense && dense->format == DT_DNNL_STRIDED)
@@ -58,13 +58,12 @@ static void run_pairs(const dt_weight_pack *p, const float *w, uint16_t *to, int
 static bool is_pairs(const dt_dnnl_tensor *dense, dt_dnnl_md md) {
     dt_dnnl_tensor t = dt_dnnl_any(DT_BF16, dense->n, dense->d);
     t.format = DT_DNNL_PAIRS;
-    return dense->n == 2 && dense->format == DT_DNNL_LAYOUT && dense->d[0] % 32 == 0 &&
-           dense->d[1] % 64 == 0 && dt_dnnl_md_is(md, &t);
+    return dense->n == 2 && dense->format == DT_DNNL_LAYOUT && dense->d[0] % 32 == 0 && dense->d[1] % 64 == 0 &&
+           dt_dnnl_md_is(md, &t);
 }
 
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
-                        void *stream) {
+static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const dt_weight_pack *p = ctx;
     const float *w = dense[0];
     if (p->fold) {
@@ -85,8 +84,7 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
 }
 
 // dense: scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
-                      void *stream) {
+static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const dt_weight_pack *p = ctx;
     float *to = packed;
     for (int64_t o = 0; o < p->n_out; o++) {
@@ -95,9 +93,8 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
     }
 }
 
-dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
-                                dt_pack_request *r, dt_value weight, const dt_dnnl_tensor *dense,
-                                dt_dnnl_md md, const dt_winograd_conv *winograd,
+dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *s, dt_pack_request *r, dt_value weight,
+                                const dt_dnnl_tensor *dense, dt_dnnl_md md, const dt_winograd_conv *winograd,
                                 const dt_fold *fold) {
     const dt_value_info *w = &s->graph->values[weight];
     if (w->kind != DT_V_PARAM || w->dtype != DT_F32) {
@@ -116,8 +113,7 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
         r->n_bytes = dt_dnnl_md_bytes(md);
     } else {
         const dt_shape shape = dt_shape4(dense->d[0], dense->d[1], dense->d[2], dense->d[3]);
-        const dt_dnnl_tensor dst =
-            md ? dt_dnnl_like(md) : dt_dnnl_laid_out(DT_F32, &shape, dt_blocked(dt_cpu_block()));
+        const dt_dnnl_tensor dst = md ? dt_dnnl_like(md) : dt_dnnl_laid_out(DT_F32, &shape, dt_blocked(dt_cpu_block()));
         const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
         DT_TRY(dt_dnnl_op_create_reorder(&p->reorder, &env, dense, &dst, false));
         p->scratch = dt_cpu_alloc64(dt_dnnl_op_scratch_bytes(p->reorder));
@@ -131,15 +127,14 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
     }
-    r->key = pack_key(s, r, dense, winograd ? dt_winograd_pack_hash(winograd) : dt_dnnl_md_hash(md),
-                      p->fold, p->eps);
+    r->key = pack_key(s, r, dense, winograd ? dt_winograd_pack_hash(winograd) : dt_dnnl_md_hash(md), p->fold, p->eps);
     r->pack = pack_weight;
     r->ctx = p;
     return DT_OK;
 }
 
-dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_kernel_instance *s, dt_pack_request *r,
-                              dt_value bias, int64_t n, const dt_fold *fold) {
+dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_kernel_instance *s, dt_pack_request *r, dt_value bias,
+                              int64_t n, const dt_fold *fold) {
     dt_weight_pack *p = dt_xcalloc(1, sizeof *p);
     *out = p;
     p->n_out = n;
@@ -163,11 +158,9 @@ void dt_weight_pack_destroy(dt_weight_pack *p) {
     free(p);
 }
 
-dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_md md,
-                              const dt_dnnl_tensor *dense) {
+dt_status dt_weight_grad_init(dt_weight_grad *g, const dt_dnnl_env *e, dt_dnnl_md md, const dt_dnnl_tensor *dense) {
     dt_dnnl_tensor src = dt_dnnl_like(md);
-    *g = (dt_weight_grad){.same = dt_dnnl_md_is(md, dense),
-                          .packed_bytes = dt_align_up(dt_dnnl_md_bytes(md), 64)};
+    *g = (dt_weight_grad){.same = dt_dnnl_md_is(md, dense), .packed_bytes = dt_align_up(dt_dnnl_md_bytes(md), 64)};
     DT_TRY(dt_dnnl_op_create_reorder(&g->put, e, &src, dense, false));
     DT_TRY(dt_dnnl_op_create_reorder(&g->add, e, &src, dense, true));
     const size_t a = dt_dnnl_op_scratch_bytes(g->put), b = dt_dnnl_op_scratch_bytes(g->add);
@@ -180,8 +173,8 @@ void dt_weight_grad_fini(dt_weight_grad *g) {
     dt_dnnl_op_destroy(g->add);
 }
 
-void dt_weight_grad_store(const dt_weight_grad *g, int replica, float *flat, const void *packed,
-                          bool accumulate, void *scratch) {
+void dt_weight_grad_store(const dt_weight_grad *g, int replica, float *flat, const void *packed, bool accumulate,
+                          void *scratch) {
     if (g->same && !accumulate) return;
     dt_dnnl_op_run(accumulate ? g->add : g->put, replica, (const void *[]){packed, flat}, scratch);
 }

@@ -54,8 +54,7 @@ static void normalize_backward(const dt_kernel_instance *s, const dt_run *r) {
     for (int64_t i = 0; i < rows; i++) {
         const double square = dot(x + i * n, x + i * n, n), by = 1 / fmax(sqrt(square), 1e-12);
         const double along = square > 1e-24 ? dot(x + i * n, dy + i * n, n) / square : 0;
-        for (int64_t k = i * n; k < (i + 1) * n; k++)
-            dx[k] = (float)(((double)dy[k] - (double)x[k] * along) * by);
+        for (int64_t k = i * n; k < (i + 1) * n; k++) dx[k] = (float)(((double)dy[k] - (double)x[k] * along) * by);
     }
 }
 
@@ -120,8 +119,7 @@ static hardest find_hardest(const dt_kernel_instance *s, const dt_run *r, int64_
         if (other && s->node->attrs.triplet.semihard && d <= h.far) continue;
         if (other && (h.negative < 0 || d < h.near)) h.negative = k, h.near = d;
     }
-    if (h.positive >= 0 && h.negative >= 0)
-        h.loss = (double)s->node->attrs.triplet.margin + h.far - h.near;
+    if (h.positive >= 0 && h.negative >= 0) h.loss = (double)s->node->attrs.triplet.margin + h.far - h.near;
     if (h.loss < 0) h.loss = 0;
     return h;
 }
@@ -166,10 +164,8 @@ static void triplet_backward(const dt_kernel_instance *s, const dt_run *r) {
         const hardest *h = &all[i];
         const double g = share * (double)weight[i];
         if (h->loss == 0) continue;
-        if (h->far > 0)
-            pull(dx + i * n, dx + h->positive * n, x + i * n, x + h->positive * n, n, g / h->far);
-        if (h->near > 0)
-            pull(dx + i * n, dx + h->negative * n, x + i * n, x + h->negative * n, n, -g / h->near);
+        if (h->far > 0) pull(dx + i * n, dx + h->positive * n, x + i * n, x + h->positive * n, n, g / h->far);
+        if (h->near > 0) pull(dx + i * n, dx + h->negative * n, x + i * n, x + h->negative * n, n, -g / h->near);
     }
 }
 

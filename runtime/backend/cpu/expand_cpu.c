@@ -22,8 +22,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     int64_t at = 1;
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     for (int i = 0; i < big->n; i++) {
-        const bool repeated = small->d[i] != big->d[i],
-                   last = st->n > 0 && st->step[st->n - 1] == 0;
+        const bool repeated = small->d[i] != big->d[i], last = st->n > 0 && st->step[st->n - 1] == 0;
         if (big->d[i] == 1) continue;
         if (st->n > 0 && repeated == last) {
             st->size[st->n - 1] *= big->d[i];
@@ -56,8 +55,7 @@ static void expand_row(const void *ctx, int64_t row, int64_t end) {
     const expand_state *st = c->state;
     const size_t each = dt_row_size(st->type);
     int64_t from = 0;
-    for (int64_t d = st->n - 2, rest = row; d >= 0; rest /= st->size[d--])
-        from += rest % st->size[d] * st->step[d];
+    for (int64_t d = st->n - 2, rest = row; d >= 0; rest /= st->size[d--]) from += rest % st->size[d] * st->step[d];
     char *to = dt_row_at_mut(st->type, c->y, row * st->inner);
     const char *x = dt_row_at(st->type, c->x, from);
     if (st->step[st->n - 1] == 1) {
@@ -113,8 +111,7 @@ static void sum_strip(const void *ctx, int64_t item, int64_t end) {
 
 static void run_sum(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
-    dt_custom_items(s->threads, st->n_rows * st->n_strips, sum_strip,
-                    &(dt_one_to_one){st, r->out[0], r->in[0]});
+    dt_custom_items(s->threads, st->n_rows * st->n_strips, sum_strip, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 const dt_kernel dt_cpu_expand = {prepare, run_expand, dt_custom_destroy};

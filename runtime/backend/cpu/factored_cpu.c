@@ -33,12 +33,10 @@ static void take_squares(const factoring *f, double *sums) {
             sum += square;
             sums[c] += square;
         }
-        if (!t->vector)
-            f->row[r] += (float)(f->newest * (sum / (double)t->cols - (double)f->row[r]));
+        if (!t->vector) f->row[r] += (float)(f->newest * (sum / (double)t->cols - (double)f->row[r]));
     }
     float *to = t->vector ? f->row : f->column;
-    for (int64_t c = 0; c < t->cols; c++)
-        to[c] += (float)(f->newest * (sums[c] / (double)t->rows - (double)to[c]));
+    for (int64_t c = 0; c < t->cols; c++) to[c] += (float)(f->newest * (sums[c] / (double)t->rows - (double)to[c]));
 }
 
 // The gradient becomes gradient / sqrt(moment); the sum of its squares.
@@ -51,8 +49,7 @@ static double divide_by_root(const factoring *f) {
     for (int64_t r = 0; r < t->rows; r++) {
         float *g = f->grad + r * t->cols;
         for (int64_t c = 0; c < t->cols; c++) {
-            const double moment =
-                t->vector ? (double)f->row[c] : (double)f->row[r] * (double)f->column[c] / mean;
+            const double moment = t->vector ? (double)f->row[c] : (double)f->row[r] * (double)f->column[c] / mean;
             g[c] = (float)((double)g[c] / sqrt(fmax(moment, least)));
             sum += (double)g[c] * (double)g[c];
         }
@@ -82,8 +79,7 @@ static bool factor(const dt_optimizer_args *a, const dt_factored *t) {
     const double rate = fmin((double)(a->lr * t->lr_scale), 1 / sqrt((double)step)) *
                         fmax(1e-3, sqrt(square / (double)n)) / fmax(1, size);
     for (int64_t i = 0; i < n; i++) f.grad[i] = (float)((double)f.grad[i] * rate);
-    return all_finite(f.row, t->vector ? t->cols : t->rows) &&
-           (t->vector || all_finite(f.column, t->cols));
+    return all_finite(f.row, t->vector ? t->cols : t->rows) && (t->vector || all_finite(f.column, t->cols));
 }
 
 bool dt_cpu_flat_factor(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end) {

@@ -4,13 +4,12 @@
 
 #include <math.h>
 
-void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin,
-                     int64_t end) {
+void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end) {
     dt_simd_get()->elementwise->add[DT_ROW_F32](dst + begin, dst + begin, src + begin, end - begin);
 }
 
-void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial,
-                             int64_t begin, int64_t end) {
+void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial, int64_t begin,
+                             int64_t end) {
     const dt_simd_flat *simd = dt_simd_get()->flat;
     for (int64_t c = begin; c < end; c++) {
         int64_t first = c * DT_CHUNK, left = n - first;
@@ -31,8 +30,7 @@ static int first_segment(const dt_optimizer_args *a, int64_t at) {
     return low;
 }
 
-bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                          int64_t end) {
+bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end) {
     bool finite = true;
     for (int i = first_segment(a, begin); i < a->n_segments; i++) {
         const dt_segment *g = &a->segments[i];
@@ -46,13 +44,11 @@ bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int6
     return finite;
 }
 
-void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                      int64_t end) {
+void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end) {
     const dt_simd_flat *simd = dt_simd_get()->flat;
     for (int i = 0; i < a->n_tensors; i++) {
         const dt_clip_tensor *t = &a->tensors[i];
-        for (int64_t row = begin > t->first ? begin - t->first : 0;
-             row < t->n && t->first + row < end; row++) {
+        for (int64_t row = begin > t->first ? begin - t->first : 0; row < t->n && t->first + row < end; row++) {
             const int64_t at = t->offset + row * t->length;
             float *grad = (float *)(uintptr_t)a->grad + at;
             const double weights = simd->sum_squares(a->master + at, t->length);
@@ -65,8 +61,7 @@ void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t 
     }
 }
 
-void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin,
-                       int64_t end) {
+void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end) {
     double *sums = a->norms;
     for (int i = 0; i < a->n_segments && a->segments[i].offset < end; i++) {
         const dt_segment *g = &a->segments[i];
@@ -76,8 +71,7 @@ void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t
         for (int64_t at = g->offset; n > 0; n--, sums += 2) {
             int64_t to = (at / DT_CHUNK + 1) * DT_CHUNK;
             if (to > g->offset + g->length) to = g->offset + g->length;
-            if (at >= begin && at < end)
-                dt_simd_get()->optimizers[a->kind].measure(a, at, to - at, &u, sums);
+            if (at >= begin && at < end) dt_simd_get()->optimizers[a->kind].measure(a, at, to - at, &u, sums);
             at = to;
         }
     }

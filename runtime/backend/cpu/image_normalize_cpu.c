@@ -69,20 +69,19 @@ static void normalize(const normalize_state *st, void *y, const void *x, int64_t
 }
 
 // ---- mixing ----------------------------------------------------------------------------------------
-VECTORIZED static void blend_bytes(uint8_t *restrict v, const uint8_t *restrict a,
-                                   const uint8_t *restrict b, size_t n, uint32_t own) {
-    for (size_t i = 0; i < n; i++)
-        v[i] = (uint8_t)((a[i] * own + b[i] * (DT_MIX_ONE - own) + DT_MIX_ONE / 2) >> 16);
+VECTORIZED static void blend_bytes(uint8_t *restrict v, const uint8_t *restrict a, const uint8_t *restrict b, size_t n,
+                                   uint32_t own) {
+    for (size_t i = 0; i < n; i++) v[i] = (uint8_t)((a[i] * own + b[i] * (DT_MIX_ONE - own) + DT_MIX_ONE / 2) >> 16);
 }
 
-VECTORIZED static void blend_reals(float *restrict v, const float *restrict a,
-                                   const float *restrict b, size_t n, float own) {
+VECTORIZED static void blend_reals(float *restrict v, const float *restrict a, const float *restrict b, size_t n,
+                                   float own) {
     for (size_t i = 0; i < n; i++) v[i] = a[i] * own + b[i] * (1 - own);
 }
 
 // Mixes pixels [first, first + n) of image a (the sample's own) and image b (the next one) into v.
-static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const char *a,
-                const char *b, int64_t first, int64_t n) {
+static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const char *a, const char *b, int64_t first,
+                int64_t n) {
     const size_t at = (size_t)first * st->pixel_bytes, bytes = (size_t)n * st->pixel_bytes;
     if (m->own == DT_MIX_ONE)
         memcpy(v, a + at, bytes);
@@ -90,8 +89,7 @@ static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const c
         blend_reals((float *)v, (const float *)(a + at), (const float *)(b + at), bytes / 4,
                     (float)m->own / DT_MIX_ONE);
     else
-        blend_bytes((uint8_t *)v, (const uint8_t *)a + at, (const uint8_t *)b + at, bytes,
-                    (uint32_t)m->own);
+        blend_bytes((uint8_t *)v, (const uint8_t *)a + at, (const uint8_t *)b + at, bytes, (uint32_t)m->own);
     int64_t y = first / st->width, end = first + n;
     for (y = y < m->y0 ? m->y0 : y; y < m->y1 && y * st->width < end; y++) {
         int64_t from = y * st->width + m->x0, to = y * st->width + m->x1;
@@ -103,8 +101,7 @@ static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const c
     }
 }
 
-static void mix_and_normalize(const normalize_call *c, void *y, int64_t image, int64_t first,
-                              int64_t n) {
+static void mix_and_normalize(const normalize_call *c, void *y, int64_t image, int64_t first, int64_t n) {
     const normalize_state *st = c->st;
     _Alignas(64) char buffer[MIX_BYTES];
     const size_t image_bytes = (size_t)st->n_pixels * st->pixel_bytes;
@@ -112,8 +109,8 @@ static void mix_and_normalize(const normalize_call *c, void *y, int64_t image, i
     const int64_t next = image + 1 < st->n_images ? image + 1 : 0;
     for (int64_t at = 0; at < n; at += most) {
         int64_t some = n - at < most ? n - at : most;
-        mix(st, &c->plan[image], buffer, c->x + (size_t)image * image_bytes,
-            c->x + (size_t)next * image_bytes, first + at, some);
+        mix(st, &c->plan[image], buffer, c->x + (size_t)image * image_bytes, c->x + (size_t)next * image_bytes,
+            first + at, some);
         normalize(st, dt_row_at_mut(st->type, y, at), buffer, some);
     }
 }

@@ -51,33 +51,29 @@ static void destroy(dt_kernel_instance *s) {
 
 // ---- packing ---------------------------------------------------------------------------------------
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
-                        void *stream) {
+static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const int8_state *st = ctx;
     for (int64_t o = 0; o < st->n_out; o++) {
         const float gain = st->fold.on ? dt_fold_gain(dense[1], dense[2], o, st->fold.eps) : 1;
         const float *from = dense[0] + o * st->n_per_out;
-        dt_simd_get()->int8->quantize(st->dense + o * st->n_per_out, from, gain / st->weight[o],
-                                      true, st->n_per_out);
+        dt_simd_get()->int8->quantize(st->dense + o * st->n_per_out, from, gain / st->weight[o], true, st->n_per_out);
     }
     dt_dnnl_op_run_threads(st->place, 0, threads, (const void *[]){st->dense, packed}, st->scratch);
 }
 
 // dense: bias; or scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
-                      void *stream) {
+static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const int8_state *st = ctx;
     float *to = packed;
     for (int64_t o = 0; o < st->n_out; o++) {
         float b = st->fold.on ? st->has_bias ? dense[4][o] : 0 : dense[0][o];
-        if (st->fold.on)
-            b = (b - dense[2][o]) * dt_fold_gain(dense[0], dense[3], o, st->fold.eps) + dense[1][o];
+        if (st->fold.on) b = (b - dense[2][o]) * dt_fold_gain(dense[0], dense[3], o, st->fold.eps) + dense[1][o];
         to[o] = b / st->bias[o];
     }
 }
 
-static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, uint64_t seed,
-                         const float *scales, int64_t n) {
+static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, uint64_t seed, const float *scales,
+                         int64_t n) {
     uint64_t h[9] = {seed, dt_hash64(scales, (size_t)n * sizeof *scales), (uint64_t)r->n_params};
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
@@ -86,8 +82,7 @@ static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, 
     return dt_hash64(h, sizeof h);
 }
 
-static dt_status request_weight(dt_kernel_instance *s, int8_state *st,
-                                const dt_dnnl_tensor *dense) {
+static dt_status request_weight(dt_kernel_instance *s, int8_state *st, const dt_dnnl_tensor *dense) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1};
     const dt_dnnl_md md = dt_dnnl_op_md(st->op, 1);
     const dt_dnnl_tensor dst = dt_dnnl_like(md);
@@ -136,16 +131,15 @@ static int8_state *start(dt_kernel_instance *s, const dt_int8_scales *scales, bo
 }
 
 // out: a factor for each channel, which oneDNN copies. GELU needs real values, so y's scale comes behind it.
-static void describe_after(const dt_kernel_instance *s, int8_state *st, const dt_int8_scales *k,
-                           dt_activation act, float *factors, dt_dnnl_after *out) {
+static void describe_after(const dt_kernel_instance *s, int8_state *st, const dt_int8_scales *k, dt_activation act,
+                           float *factors, dt_dnnl_after *out) {
     const bool late = act > DT_ACTIVATION_relu;
     const float real = late ? 1 : 1 / k->y;
     for (int64_t o = 0; o < st->n_out; o++) {
         factors[o] = k->x * st->weight[o] * real;
         st->bias[o] = dt_dnnl_scales_bias() ? k->x * st->weight[o] : 1 / real;
     }
-    *out = (dt_dnnl_after){
-        .scales = factors, .n_scales = st->n_out, .act = act, .times = late ? 1 / k->y : 1};
+    *out = (dt_dnnl_after){.scales = factors, .n_scales = st->n_out, .act = act, .times = late ? 1 / k->y : 1};
     const dt_value_info *residual = s->node->n_in > 3 ? dt_instance_in(s, 3) : NULL;
     if (!residual) return;
     out->add = k->residual / k->y;
@@ -165,8 +159,7 @@ static void pick_row(const void *ctx, int64_t row, int64_t end) {
     const int64_t *x = p->x->d, *y = p->st->picked.d, *stride = p->st->stride;
     const char *from = p->from + (row / y[2] * x[2] + row % y[2] * stride[0]) * x[3] * x[1];
     char *to = p->to + row * y[3] * y[1];
-    for (int64_t i = 0; i < y[3]; i++)
-        memcpy(to + i * y[1], from + i * stride[1] * y[1], (size_t)y[1]);
+    for (int64_t i = 0; i < y[3]; i++) memcpy(to + i * y[1], from + i * stride[1] * y[1], (size_t)y[1]);
 }
 
 static const void *pick(const dt_kernel_instance *s, const dt_run *r) {
@@ -186,8 +179,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_dnnl_op_run(st->op, r->replica, with, r->scratch); // without bias the third is the last
 }
 
-static dt_status finish(dt_kernel_instance *s, int8_state *st, dt_status status,
-                        const dt_dnnl_tensor *dense) {
+static dt_status finish(dt_kernel_instance *s, int8_state *st, dt_status status, const dt_dnnl_tensor *dense) {
     if (status == DT_OK) status = request_weight(s, st, dense);
     if (status != DT_OK) {
         destroy(s);
@@ -196,15 +188,14 @@ static dt_status finish(dt_kernel_instance *s, int8_state *st, dt_status status,
     request_bias(s, st);
     s->scratch_bytes = st->picked_at = dt_dnnl_op_scratch_bytes(st->op);
     if (st->stride[0]) s->scratch_bytes += (size_t)dt_shape_elements(&st->picked);
-    dt_log(DT_LOG_DEBUG, "%s %s: %s", dt_op_name(s->node->op), s->node->name,
-           dt_dnnl_op_impl(st->op));
+    dt_log(DT_LOG_DEBUG, "%s %s: %s", dt_op_name(s->node->op), s->node->name, dt_dnnl_op_impl(st->op));
     return DT_OK;
 }
 
 // ---- convolution -----------------------------------------------------------------------------------
 // Makes c the convolution without strides of what is picked out, where it is one of 1x1 with strides.
-static void pick_out(int8_state *st, const dt_window *win, const dt_value_info *x,
-                     const dt_value_info *y, dt_dnnl_conv *c) {
+static void pick_out(int8_state *st, const dt_window *win, const dt_value_info *x, const dt_value_info *y,
+                     dt_dnnl_conv *c) {
     for (int i = 0; i < 2; i++)
         if (win->kernel[i] != 1 || win->pad_begin[i] || win->pad_end[i]) return;
     if (c->weights.n > 4 || (win->stride[0] == 1 && win->stride[1] == 1)) return; // or groups
@@ -228,8 +219,7 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     s->in_layout[0] = s->out_layout[0] = nhwc;
     if (n->n_in > 3) s->in_layout[3] = nhwc;
     if (n->n_in > 3) s->inplace_in = 3;
-    const int64_t d[5] = {groups, w->shape.d[0] / groups, w->shape.d[1], w->shape.d[2],
-                          w->shape.d[3]};
+    const int64_t d[5] = {groups, w->shape.d[0] / groups, w->shape.d[1], w->shape.d[2], w->shape.d[3]};
     const int skip = groups == 1;
     dt_dnnl_conv c = {.src = dt_dnnl_laid_out(x->dtype, &x->shape, nhwc),
                       .weights = dt_dnnl_any(DT_I8, 5 - skip, d + skip),
@@ -335,8 +325,7 @@ static void convert_pixels(const void *ctx, int64_t begin, int64_t end) {
             const int64_t f32 = ((image + b) * st->pixels + pixel) * block;
             const int64_t bytes = p * st->channels + b * block;
             convert(c, st->down ? bytes : f32, st->down ? f32 : bytes, n);
-            if (!st->down && n < block)
-                memset((float *)(void *)c->y + f32 + n, 0, (size_t)(block - n) * sizeof(float));
+            if (!st->down && n < block) memset((float *)(void *)c->y + f32 + n, 0, (size_t)(block - n) * sizeof(float));
         }
     }
 }

@@ -38,8 +38,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     float *mean = r->out[1], *rstd = r->out[2];
     const char *residual = s->node->n_in > 3 ? r->in[3] : NULL;
     char *sum = residual ? r->out[3] : NULL;
-#pragma omp parallel for num_threads(s->threads)                                                   \
-    schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
     for (int64_t i = 0; i < rows; i++) {
         const size_t at = (size_t)i * row_bytes;
         const char *x_row = (const char *)r->in[0] + at;
@@ -71,8 +70,8 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
 }
 
 // Rows [begin, end) into the thread's own sums.
-static void rows_bwd(const dt_kernel_instance *s, const dt_run *r, int64_t begin, int64_t end,
-                     float *dscale, float *dshift) {
+static void rows_bwd(const dt_kernel_instance *s, const dt_run *r, int64_t begin, int64_t end, float *dscale,
+                     float *dshift) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const int type = dt_row_type(x->dtype), first = s->node->n_fwd_in;
     const int64_t n = row_length(x);
@@ -104,8 +103,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t stride = dt_align_up((size_t)n * sizeof(float), 64) / sizeof(float);
     float *sums = r->scratch;
-#pragma omp parallel for num_threads(s->threads)                                                   \
-    schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
     for (int t = 0; t < s->threads; t++) {
         int64_t begin, end;
         dt_cpu_share(rows, 1, t, s->threads, &begin, &end);
@@ -117,8 +115,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
     for (int i = 0; i < 2; i++) {
         if (r->out[1 + i]) {
-            dt_cpu_store_sum(r->out[1 + i], sums + (size_t)i * stride, n,
-                             r->accumulate >> (1 + i) & 1);
+            dt_cpu_store_sum(r->out[1 + i], sums + (size_t)i * stride, n, r->accumulate >> (1 + i) & 1);
         }
     }
 }

@@ -71,24 +71,21 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : dst, dst};
     dt_dnnl_op_run(st->forward, r->replica, with, r->scratch); // without bias the third is the last
     if (s->node->n_out > 1) {
-        const dt_map gelu = {
-            .type = st->type,
-            .unary = dt_simd_get()->elementwise->activation[DT_ACTIVATION_gelu_tanh][st->type],
-            .y = r->out[0],
-            .x = dst};
+        const dt_map gelu = {.type = st->type,
+                             .unary = dt_simd_get()->elementwise->activation[DT_ACTIVATION_gelu_tanh][st->type],
+                             .y = r->out[0],
+                             .x = dst};
         dt_custom_map(s->threads, st->rows * st->n_out, &gelu);
     }
 }
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status build_data(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env,
-                            dt_dtype type) {
+static dt_status build_data(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env, dt_dtype type) {
     static const dt_fold no_fold = {.on = false};
     const int64_t d[2] = {st->n_out, st->n_in};
     const dt_dnnl_matmul m = {.a = dt_dnnl_matrix(type, st->rows, st->n_out),
                               .b = dt_dnnl_any(type, 2, d),
-                              .dst =
-                                  dt_dnnl_matrix(dt_instance_out(s, 0)->dtype, st->rows, st->n_in),
+                              .dst = dt_dnnl_matrix(dt_instance_out(s, 0)->dtype, st->rows, st->n_in),
                               .alpha = 1.0f};
     DT_TRY(dt_dnnl_op_create_matmul(&st->data, env, &m));
     const dt_dnnl_tensor dense = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in);
@@ -96,8 +93,7 @@ static dt_status build_data(dt_kernel_instance *s, linear_state *st, const dt_dn
                                  dt_dnnl_op_md(st->data, 1), NULL, &no_fold);
 }
 
-static dt_status build_weights(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env,
-                               dt_dtype type) {
+static dt_status build_weights(dt_kernel_instance *s, linear_state *st, const dt_dnnl_env *env, dt_dtype type) {
     dt_dnnl_matmul m = {.a = dt_dnnl_transposed(type, st->n_out, st->rows),
                         .b = dt_dnnl_matrix(dt_instance_in(s, 0)->dtype, st->rows, st->n_in),
                         .dst = dt_dnnl_matrix(DT_F32, st->n_out, st->n_in),
@@ -113,9 +109,8 @@ static dt_status build_backward(dt_kernel_instance *s, linear_state *st) {
     const int y = n->n_fwd_in, dy = n->n_fwd_in + n->n_fwd_out;
     const dt_dtype type = dt_instance_in(s, dy)->dtype;
     if (n->attrs.linear.act > DT_ACTIVATION_relu || (n->attrs.linear.act && n->in[y] == DT_NONE)) {
-        return dt_instance_fail(
-            s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
-               "its output; fuse GELU for inference only");
+        return dt_instance_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
+                                   "its output; fuse GELU for inference only");
     }
     st->masked = n->attrs.linear.act == DT_ACTIVATION_relu;
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE;
@@ -161,19 +156,18 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     char *scratch = r->scratch;
     const void *dy = r->in[y + s->node->n_fwd_out];
     if (st->masked) {
-        const dt_map mask = {
-            .type = st->type,
-            .binary = dt_simd_get()->elementwise->activation_bwd[DT_ACTIVATION_relu][st->type],
-            .y = scratch + st->at_dy,
-            .x = r->in[y],
-            .d = dy};
+        const dt_map mask = {.type = st->type,
+                             .binary = dt_simd_get()->elementwise->activation_bwd[DT_ACTIVATION_relu][st->type],
+                             .y = scratch + st->at_dy,
+                             .x = r->in[y],
+                             .d = dy};
         dt_custom_map(s->threads, st->rows * st->n_out, &mask);
         dy = scratch + st->at_dy;
     }
     if (st->weights) {
         const bool add = r->accumulate >> 1 & 1;
-        dt_dnnl_op_run(add ? st->weights_add : st->weights, r->replica,
-                       (const void *[]){dy, r->in[0], r->out[1]}, scratch);
+        dt_dnnl_op_run(add ? st->weights_add : st->weights, r->replica, (const void *[]){dy, r->in[0], r->out[1]},
+                       scratch);
     }
     if (st->has_bias) {
         float *db = (float *)(scratch + st->at_db);
@@ -181,16 +175,14 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         dt_cpu_store_sum(r->out[2], db, st->n_out, r->accumulate >> 2 & 1);
     }
     if (st->data) {
-        dt_dnnl_op_run(st->data, r->replica, (const void *[]){dy, r->packed[0], r->out[0]},
-                       scratch);
+        dt_dnnl_op_run(st->data, r->replica, (const void *[]){dy, r->packed[0], r->out[0]}, scratch);
         if (s->node->attrs.linear.dgelu) {
-            const dt_map gelu = {
-                .type = st->type,
-                .binary =
-                    dt_simd_get()->elementwise->activation_bwd[DT_ACTIVATION_gelu_tanh][st->type],
-                .y = r->out[0],
-                .x = r->in[s->node->n_in - 1],
-                .d = r->out[0]};
+            const dt_map gelu = {.type = st->type,
+                                 .binary =
+                                     dt_simd_get()->elementwise->activation_bwd[DT_ACTIVATION_gelu_tanh][st->type],
+                                 .y = r->out[0],
+                                 .x = r->in[s->node->n_in - 1],
+                                 .d = r->out[0]};
             dt_custom_map(s->threads, st->rows * st->n_in, &gelu);
         }
     }

@@ -28,8 +28,7 @@ typedef struct loss_state {
 
 static dt_status prepare(dt_kernel_instance *s) {
     loss_state *st = dt_custom_prepare(s, sizeof(*st));
-    const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1),
-                        *w = dt_instance_in(s, 2);
+    const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1), *w = dt_instance_in(s, 2);
     st->id = s->node->attrs.loss.id;
     st->softmax = dt_losses[st->id].softmax;
     st->rotation = dt_losses[st->id].rotation;
@@ -137,8 +136,7 @@ static void classes_bwd_of(const loss_call *c, int64_t n, float g) {
 static double loss_of(const loss_call *c, int64_t n) {
     const loss_state *st = c->st;
     if (st->softmax) return dt_loss_value(st->id, sum_row(c, n).cross_entropy, 0, st->param);
-    return dt_loss_of_elements(st->id, c->x + n * st->k, c->target + n * st->k, st->k,
-                               (double)st->param, c->params);
+    return dt_loss_of_elements(st->id, c->x + n * st->k, c->target + n * st->k, st->k, (double)st->param, c->params);
 }
 
 static void rotation_bwd_of(const loss_call *c, int64_t n, float g) {
@@ -159,8 +157,7 @@ static void elements_bwd_of(const loss_call *c, int64_t n, float g) {
 
 // ---- all samples -----------------------------------------------------------------------------------
 static float factor_of(const loss_call *c, int64_t n) {
-    if (!c->factors || c->weight[n] == 0 || c->classes[n] < 0 || c->classes[n] >= c->st->k)
-        return 1;
+    if (!c->factors || c->weight[n] == 0 || c->classes[n] < 0 || c->classes[n] >= c->st->k) return 1;
     return c->factors[c->classes[n]];
 }
 

@@ -43,10 +43,8 @@ static dt_status prepare(dt_kernel_instance *s) {
     const matrix ma = matrix_of(a, s->node->attrs.matmul.trans_a);
     const matrix mb = matrix_of(b, s->node->attrs.matmul.trans_b);
     const matrix mc = matrix_of(dt_instance_out(s, 0), false);
-    const dt_dnnl_matmul m = {.a = tensor_of(&ma),
-                              .b = tensor_of(&mb),
-                              .dst = tensor_of(&mc),
-                              .alpha = s->node->attrs.matmul.alpha};
+    const dt_dnnl_matmul m = {
+        .a = tensor_of(&ma), .b = tensor_of(&mb), .dst = tensor_of(&mc), .alpha = s->node->attrs.matmul.alpha};
     dt_dnnl_op *op = NULL;
     dt_status st = dt_dnnl_op_create_matmul(&op, &env, &m);
     if (st != DT_OK) return dt_fail_context(st, "matmul '%s'", s->node->name);
@@ -56,8 +54,7 @@ static dt_status prepare(dt_kernel_instance *s) {
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
-    dt_dnnl_op_run(s->state, r->replica, (const void *[]){r->in[0], r->in[1], r->out[0]},
-                   r->scratch);
+    dt_dnnl_op_run(s->state, r->replica, (const void *[]){r->in[0], r->in[1], r->out[0]}, r->scratch);
 }
 
 const dt_kernel dt_cpu_matmul = {prepare, run, destroy};

@@ -26,14 +26,12 @@ static int64_t rows_of_b(const mul_state *st) {
 }
 
 // a: the larger operand; b: what repeats.
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
-                             const dt_value_info *b) {
+static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
     mul_state *st = dt_custom_prepare(s, sizeof *st);
     st->simd = dt_simd_get()->elementwise;
     if (!dt_times_of(&a->shape, &b->shape, &st->t))
         return dt_custom_fail(s, "the second shape does not repeat over the first");
-    if (dt_row_type(b->dtype) < 0)
-        return dt_custom_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
+    if (dt_row_type(b->dtype) < 0) return dt_custom_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
     st->block = st->padded = st->t.cols;
     if (!st->t.channels) return DT_OK;
     st->block = dt_simd_get()->width;
@@ -70,8 +68,8 @@ typedef struct mul_call {
 static void range_same(const void *ctx, int64_t begin, int64_t end) {
     const mul_call *c = ctx;
     const int t = c->st->type;
-    c->st->simd->mul[t](dt_row_at_mut(t, c->y, begin), dt_row_at(t, c->a, begin),
-                        dt_row_at(t, c->b, begin), end - begin);
+    c->st->simd->mul[t](dt_row_at_mut(t, c->y, begin), dt_row_at(t, c->a, begin), dt_row_at(t, c->b, begin),
+                        end - begin);
 }
 
 // Item i: a block of an image, or one of RUNS runs of rows.
@@ -96,8 +94,8 @@ static void forward_item(const void *ctx, int64_t i, int64_t end) {
     const mul_call *c = ctx;
     const int t = c->st->type;
     const mul_item m = item_of(c->st, i);
-    c->st->simd->mul_rows[t](dt_row_at_mut(t, c->y, m.at), dt_row_at(t, c->a, m.at),
-                             c->rows + m.factor, m.rows, c->st->block);
+    c->st->simd->mul_rows[t](dt_row_at_mut(t, c->y, m.at), dt_row_at(t, c->a, m.at), c->rows + m.factor, m.rows,
+                             c->st->block);
 }
 
 static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
@@ -122,14 +120,12 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
 // ---- backward: the gradient of b -------------------------------------------------------------------
 static dt_status prepare_backward(dt_kernel_instance *s) {
     const int dy_at = dt_pos_grad(s, 0);
-    const dt_value_info *a = dt_instance_in(s, 0), *dy = dt_instance_in(s, dy_at),
-                        *db = dt_instance_out(s, 1);
+    const dt_value_info *a = dt_instance_in(s, 0), *dy = dt_instance_in(s, dy_at), *db = dt_instance_out(s, 1);
     DT_TRY(read_shapes(s, a, db));
     mul_state *st = s->state;
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){a, dy}, 2));
     if (st->t.channels) s->in_layout[0] = s->in_layout[dy_at] = dt_custom_blocked();
-    s->scratch_bytes =
-        (size_t)((st->t.channels ? st->t.images : RUNS) * st->padded) * sizeof(float);
+    s->scratch_bytes = (size_t)((st->t.channels ? st->t.images : RUNS) * st->padded) * sizeof(float);
     return DT_OK;
 }
 
@@ -140,8 +136,8 @@ static void backward_item(const void *ctx, int64_t i, int64_t end) {
     const mul_item m = item_of(st, i);
     float *sum = c->rows + (st->t.channels ? i * st->block : i * st->padded);
     memset(sum, 0, (size_t)st->block * sizeof *sum);
-    st->simd->mul_rows_sum[st->type](sum, dt_row_at(st->type, c->a, m.at),
-                                     dt_row_at(st->type, c->b, m.at), m.rows, st->block);
+    st->simd->mul_rows_sum[st->type](sum, dt_row_at(st->type, c->a, m.at), dt_row_at(st->type, c->b, m.at), m.rows,
+                                     st->block);
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
@@ -150,8 +146,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const dt_value_info *db = dt_instance_out(s, 1);
     dt_custom_items(s->threads, n_items(st), backward_item, &c);
     const int64_t sums = st->t.channels ? st->t.images : RUNS, rows = rows_of_b(st);
-    for (int64_t i = rows; i < sums; i++)
-        st->simd->accumulate[DT_ROW_F32](c.rows, c.rows + i * st->padded, st->t.cols);
+    for (int64_t i = rows; i < sums; i++) st->simd->accumulate[DT_ROW_F32](c.rows, c.rows + i * st->padded, st->t.cols);
     for (int64_t i = 0; i < rows; i++) {
         const float *sum = c.rows + i * st->padded;
         void *to = dt_row_at_mut(dt_row_type(db->dtype), r->out[1], i * st->t.cols);

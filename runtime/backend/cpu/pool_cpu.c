@@ -29,8 +29,8 @@ static void read_planes(pool_state *st, const dt_value_info *x, dt_layout lies) 
 }
 
 // x: the bigger tensor (forward x, backward dx); y: the pooled one.
-static dt_status read_window(dt_kernel_instance *s, pool_state *st, const dt_value_info *x,
-                             const dt_value_info *y, dt_layout lies) {
+static dt_status read_window(dt_kernel_instance *s, pool_state *st, const dt_value_info *x, const dt_value_info *y,
+                             dt_layout lies) {
     if (!x || !y || x->shape.n != 4) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     read_planes(st, x, lies);
@@ -120,8 +120,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     if (is_8_bits(s)) {
         const dt_value_info *in = dt_instance_in(s, 0), *out = dt_instance_out(s, 0);
-        const pool_call call = {
-            .win = &s->node->attrs.pool.win, .x = r->in[0], .y = r->out[0], .in = in, .out = out};
+        const pool_call call = {.win = &s->node->attrs.pool.win, .x = r->in[0], .y = r->out[0], .in = in, .out = out};
         dt_custom_items(s->threads, out->shape.d[0] * out->shape.d[2], max_row_8_bits, &call);
         return;
     }
@@ -136,8 +135,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     pool_state *st = dt_custom_prepare(s, sizeof(*st));
     DT_TRY(read_window(s, st, dt_instance_out(s, 0), dt_instance_in(s, dy_at), lies));
     if (st->max) {
-        if (s->node->in[argmax_at] == DT_NONE)
-            return dt_custom_fail(s, "the backward node lacks argmax");
+        if (s->node->in[argmax_at] == DT_NONE) return dt_custom_fail(s, "the backward node lacks argmax");
         s->in_layout[argmax_at] = st->layout;
     }
     s->in_layout[dy_at] = s->out_layout[0] = st->layout;
@@ -152,8 +150,7 @@ static void backward_image(const void *ctx, int64_t nth, int64_t end) {
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
-    pool_call c = {
-        .st = st, .win = &s->node->attrs.pool.win, .x = r->in[dt_pos_grad(s, 0)], .y = r->out[0]};
+    pool_call c = {.st = st, .win = &s->node->attrs.pool.win, .x = r->in[dt_pos_grad(s, 0)], .y = r->out[0]};
     if (st->max) c.argmax = (uint8_t *)r->in[dt_pos_out(s, 1)];
     run_images(s, &c, backward_image);
 }
@@ -169,8 +166,7 @@ static dt_status prepare_global(dt_kernel_instance *s) {
     const dt_layout lies = backward ? dt_custom_blocked() : s->in_layout[0];
     pool_state *st = dt_custom_prepare(s, sizeof(*st));
     const dt_value_info *x = backward ? dt_instance_out(s, 0) : dt_instance_in(s, 0);
-    const dt_value_info *y =
-        backward ? dt_instance_in(s, dt_pos_grad(s, 0)) : dt_instance_out(s, 0);
+    const dt_value_info *y = backward ? dt_instance_in(s, dt_pos_grad(s, 0)) : dt_instance_out(s, 0);
     if (!x || !y || x->shape.n != 4) return dt_custom_fail(s, "global pooling wants (N,C,H,W)");
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     read_planes(st, x, lies);
@@ -197,8 +193,7 @@ static void global_plane(const void *ctx, int64_t plane, int64_t end) {
     int64_t n_pixels = st->image.in_h * st->image.in_w, at;
     int64_t n = block_channels(st, plane, &at);
     float mean[DT_SIMD_MAX_WIDTH];
-    st->simd->mean[st->type](mean, dt_row_at(st->type, c->x, plane_at(st, plane, n_pixels)),
-                             n_pixels, st->image.pixel);
+    st->simd->mean[st->type](mean, dt_row_at(st->type, c->x, plane_at(st, plane, n_pixels)), n_pixels, st->image.pixel);
     void *y = dt_row_at_mut(st->type, c->y, at);
     if (st->type == DT_ROW_F32)
         memcpy(y, mean, (size_t)n * sizeof(float));
@@ -218,16 +213,14 @@ static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
     else
         dt_simd_get()->elementwise->to_f32(g, dy, n);
     for (int64_t i = 0; i < n; i++) g[i] /= (float)n_pixels;
-    st->simd->fill[st->type](dt_row_at_mut(st->type, c->y, plane_at(st, plane, n_pixels)), g,
-                             n_pixels);
+    st->simd->fill[st->type](dt_row_at_mut(st->type, c->y, plane_at(st, plane, n_pixels)), g, n_pixels);
 }
 
 static void run_global(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     const bool backward = s->node->backward;
     pool_call c = {.st = st, .x = r->in[backward ? dt_pos_grad(s, 0) : 0], .y = r->out[0]};
-    dt_custom_items(s->threads, st->images * st->n_blocks,
-                    backward ? global_plane_bwd : global_plane, &c);
+    dt_custom_items(s->threads, st->images * st->n_blocks, backward ? global_plane_bwd : global_plane, &c);
 }
 
 const dt_kernel dt_cpu_global_pool = {prepare_global, run_global, dt_custom_destroy};

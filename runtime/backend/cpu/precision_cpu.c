@@ -22,18 +22,15 @@ static const double BUDGET_S = 0.6, ENOUGH = 0.9;
 static const dt_node *twin_of(const dt_node *n, const dt_graph *g) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *m = &g->nodes[i];
-        if (!m->dead && m->op == n->op && m->backward == n->backward &&
-            strcmp(m->name, n->name) == 0)
-            return m;
+        if (!m->dead && m->op == n->op && m->backward == n->backward && strcmp(m->name, n->name) == 0) return m;
     }
     return NULL;
 }
 
 // Adds up the seconds of a micro-batch in each precision.
-static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt_node_group *list,
-                             int n, int n_replicas, double total, double seconds[2], double *flop) {
-    const double begin = dt_clock_work_s(b->threads),
-                 left = dt_cpu_choices_left_s(dt_cpu_choices_of(b));
+static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt_node_group *list, int n,
+                             int n_replicas, double total, double seconds[2], double *flop) {
+    const double begin = dt_clock_work_s(b->threads), left = dt_cpu_choices_left_s(dt_cpu_choices_of(b));
     for (int i = 0; i < n && *flop < ENOUGH * total; i++) {
         const dt_node *node[2] = {list[i].node, twin_of(list[i].node, g[1])};
         // what convolutions took to choose their algorithm meanwhile has a budget of its own
@@ -73,8 +70,7 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
                 const dt_value v = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
                 if (v == DT_NONE) continue;
                 const dt_value_info *x = &g[k]->values[v];
-                seconds[k] +=
-                    (double)dt_shape_elements(&x->shape) * (double)dt_dtype_size(x->dtype) / rate;
+                seconds[k] += (double)dt_shape_elements(&x->shape) * (double)dt_dtype_size(x->dtype) / rate;
             }
         }
 }
@@ -82,8 +78,7 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
 static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
     uint64_t h = (uint64_t)n_replicas;
     for (int i = 0; i < n; i++) {
-        const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)),
-                                 (uint64_t)list[i].count};
+        const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)), (uint64_t)list[i].count};
         h = dt_hash64(one, sizeof one);
     }
     return h;
@@ -93,12 +88,12 @@ static void say(const dt_cpu_choices *c, const char *text, int faster) {
     static const char *const words[] = {"fp32", "bf16"};
     double rate[DT_CPU_CANDIDATES];
     if (dt_cpu_choices_rates(c, text, rate))
-        dt_info("train.precision: auto: %s, %.2f times as fast as %s on this network here",
-                words[faster], rate[faster] / rate[!faster], words[!faster]);
+        dt_info("train.precision: auto: %s, %.2f times as fast as %s on this network here", words[faster],
+                rate[faster] / rate[!faster], words[!faster]);
 }
 
-dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16,
-                                  int n_replicas, int *faster) {
+dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16, int n_replicas,
+                                  int *faster) {
     const dt_graph *const g[2] = {fp32, bf16};
     dt_cpu_choices *choices = dt_cpu_choices_of(b);
     dt_node_group *list = NULL;
@@ -110,14 +105,12 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_hash_hex(hash_groups(list, n, n_replicas), hex);
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
-    if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices)))
-        *faster = 1; // as the hardware says
+    if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices))) *faster = 1; // as the hardware says
     if (*faster < 0) {
         st = time_groups(b, g, list, n, n_replicas, total, seconds, &flop);
         for (int k = 0; k < 2; k++) seconds[k] *= total / (flop + 1);
         time_bytes(g, seconds);
-        const double rate[2] = {total / 1e9 / (seconds[0] + 1e-9),
-                                total / 1e9 / (seconds[1] + 1e-9)};
+        const double rate[2] = {total / 1e9 / (seconds[0] + 1e-9), total / 1e9 / (seconds[1] + 1e-9)};
         if (st == DT_OK) *faster = dt_cpu_choices_add(choices, text, rate, 2, 0);
     }
     if (st == DT_OK) say(choices, text, *faster);

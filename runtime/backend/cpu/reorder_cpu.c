@@ -12,12 +12,10 @@
 
 enum { PARALLEL_BYTES = 65536 };
 
-static void copy_flat(int threads, const void *src, dt_dtype st, void *dst, dt_dtype dt,
-                      int64_t n) {
+static void copy_flat(int threads, const void *src, dt_dtype st, void *dst, dt_dtype dt, int64_t n) {
     const dt_simd_elementwise *e = dt_simd_get()->elementwise;
     const int64_t src_size = (int64_t)dt_dtype_size(st), dst_size = (int64_t)dt_dtype_size(dt);
-#pragma omp parallel for num_threads(threads)                                                      \
-    schedule(static) if (threads > 1 && n * src_size > PARALLEL_BYTES)
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && n * src_size > PARALLEL_BYTES)
     for (int t = 0; t < threads; t++) {
         int64_t b, end;
         dt_cpu_share(n, 64, t, threads, &b, &end);
@@ -75,8 +73,7 @@ static void copy_tile(const job *j, int64_t n, int64_t c, int64_t p, int64_t n_p
     const dt_simd_rows *k = dt_simd_get()->rows;
     const int width = dt_simd_get()->width;
     const int left = (int)(j->channels - c < width ? j->channels - c : width);
-    const bool src_planes = j->from.layout.kind == DT_DENSE,
-               dst_planes = j->to.layout.kind == DT_DENSE;
+    const bool src_planes = j->from.layout.kind == DT_DENSE, dst_planes = j->to.layout.kind == DT_DENSE;
     const dt_reorder_tile t = {.src = j->src + at(&j->from, n, c, p),
                                .dst = j->dst + at(&j->to, n, c, p),
                                .src_stride = src_planes ? j->from.c : j->from.tile_px,
@@ -112,9 +109,8 @@ static void move_bytes(const job *j, int threads) {
                 j->src[at(&j->from, i / j->channels, i % j->channels, p)];
 }
 
-void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src,
-                    dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
-                    dt_layout dst_layout, void *stream) {
+void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src, dt_dtype src_type,
+                    dt_layout src_layout, void *dst, dt_dtype dst_type, dt_layout dst_layout, void *stream) {
     if (threads < 1) threads = 1;
     const bool flat = dt_layout_equal(src_layout, dst_layout) || shape->n < 2;
     if (flat) {
@@ -122,8 +118,7 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
         return;
     }
     const bool bytes = dt_dtype_size(src_type) == 1;
-    assert(bytes ? src_type == dst_type
-                 : dt_dtype_is_float(src_type) && dt_dtype_is_float(dst_type));
+    assert(bytes ? src_type == dst_type : dt_dtype_is_float(src_type) && dt_dtype_is_float(dst_type));
     assert(src_layout.kind != DT_BLOCKED || src_layout.block == dt_cpu_block());
     assert(dst_layout.kind != DT_BLOCKED || dst_layout.block == dt_cpu_block());
     int64_t pixels = 1;

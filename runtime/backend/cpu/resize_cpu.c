@@ -20,8 +20,7 @@ static void destroy(dt_kernel_instance *s) {
 }
 
 // x: what is resized (backward dx); y: the result.
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y,
-                             dt_layout layout) {
+static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y, dt_layout layout) {
     resize_state *st = dt_custom_prepare(s, sizeof *st);
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     const int64_t channels = x->shape.d[1];
@@ -31,8 +30,8 @@ static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x, cons
         st->big[d] = y->shape.d[2 + d], st->small[d] = x->shape.d[2 + d];
         st->taps[d] = dt_xcalloc((size_t)st->big[d], sizeof *st->taps[d]);
         for (int i = 0; i < st->big[d]; i++)
-            st->taps[d][i] = dt_resize_taps((int)s->node->attrs.resize.mode,
-                                            s->node->attrs.resize.step[d], i, (int)st->small[d]);
+            st->taps[d][i] =
+                dt_resize_taps((int)s->node->attrs.resize.mode, s->node->attrs.resize.step[d], i, (int)st->small[d]);
     }
     return DT_OK;
 }
@@ -45,8 +44,7 @@ static dt_status prepare(dt_kernel_instance *s) {
 }
 
 // A row of y in strips of floats.
-static inline void forward_row(const resize_state *st, void *y, const void *x, int64_t row,
-                               int type) {
+static inline void forward_row(const resize_state *st, void *y, const void *x, int64_t row, int type) {
     enum { STRIP = 64 };
     const dt_taps *down = &st->taps[0][row];
     const int64_t width = st->small[1] * st->each, each = st->each;
@@ -54,18 +52,15 @@ static inline void forward_row(const resize_state *st, void *y, const void *x, i
         const dt_taps *t = &st->taps[1][col];
         const float w[4] = {down->weight[0] * t->weight[0], down->weight[0] * t->weight[1],
                             down->weight[1] * t->weight[0], down->weight[1] * t->weight[1]};
-        const int64_t at[4] = {
-            down->at[0] * width + t->at[0] * each, down->at[0] * width + t->at[1] * each,
-            down->at[1] * width + t->at[0] * each, down->at[1] * width + t->at[1] * each};
+        const int64_t at[4] = {down->at[0] * width + t->at[0] * each, down->at[0] * width + t->at[1] * each,
+                               down->at[1] * width + t->at[0] * each, down->at[1] * width + t->at[1] * each};
         for (int64_t from = 0; from < each; from += STRIP) {
             float sum[STRIP];
             const int64_t n = each - from < STRIP ? each - from : STRIP;
             const int64_t to = (row * st->big[1] + col) * each + from;
             for (int64_t i = 0; i < n; i++)
-                sum[i] = w[0] * dt_row_get(type, x, at[0] + from + i) +
-                         w[1] * dt_row_get(type, x, at[1] + from + i) +
-                         w[2] * dt_row_get(type, x, at[2] + from + i) +
-                         w[3] * dt_row_get(type, x, at[3] + from + i);
+                sum[i] = w[0] * dt_row_get(type, x, at[0] + from + i) + w[1] * dt_row_get(type, x, at[1] + from + i) +
+                         w[2] * dt_row_get(type, x, at[2] + from + i) + w[3] * dt_row_get(type, x, at[3] + from + i);
             if (type == DT_ROW_BF16)
                 dt_simd_get()->elementwise->to_bf16((uint16_t *)y + to, sum, n);
             else
@@ -88,8 +83,7 @@ static void forward_item(const void *ctx, int64_t item, int64_t end) {
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const resize_state *st = s->state;
-    dt_custom_items(s->threads, st->planes * st->big[0], forward_item,
-                    &(dt_one_to_one){st, r->out[0], r->in[0]});
+    dt_custom_items(s->threads, st->planes * st->big[0], forward_item, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 // ---- backward --------------------------------------------------------------------------------------
@@ -103,8 +97,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     DT_TRY(read_shapes(s, dt_instance_out(s, 0), dt_instance_in(s, dy), layout));
     const resize_state *st = s->state;
     s->in_layout[dy] = s->out_layout[0] = layout;
-    if (st->type == DT_ROW_BF16)
-        s->scratch_bytes = (size_t)s->threads * (size_t)small_plane(st) * sizeof(float);
+    if (st->type == DT_ROW_BF16) s->scratch_bytes = (size_t)s->threads * (size_t)small_plane(st) * sizeof(float);
     return DT_OK;
 }
 

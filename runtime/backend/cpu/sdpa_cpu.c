@@ -36,28 +36,19 @@ static void destroy(dt_kernel_instance *s) {
 }
 
 // A head's rows in place: (rows, dim), and their transpose (dim, rows).
-static dt_dnnl_tensor head_rows(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p,
-                                int64_t rows) {
-    return (dt_dnnl_tensor){.format = DT_DNNL_STRIDED,
-                            .type = t,
-                            .n = 2,
-                            .d = {rows, st->view.dim},
-                            .stride = {p->row, 1}};
+static dt_dnnl_tensor head_rows(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p, int64_t rows) {
+    return (dt_dnnl_tensor){
+        .format = DT_DNNL_STRIDED, .type = t, .n = 2, .d = {rows, st->view.dim}, .stride = {p->row, 1}};
 }
-static dt_dnnl_tensor head_cols(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p,
-                                int64_t rows) {
-    return (dt_dnnl_tensor){.format = DT_DNNL_STRIDED,
-                            .type = t,
-                            .n = 2,
-                            .d = {st->view.dim, rows},
-                            .stride = {1, p->row}};
+static dt_dnnl_tensor head_cols(const sdpa_state *st, dt_dtype t, const dt_sdpa_place *p, int64_t rows) {
+    return (dt_dnnl_tensor){
+        .format = DT_DNNL_STRIDED, .type = t, .n = 2, .d = {st->view.dim, rows}, .stride = {1, p->row}};
 }
 
-static dt_status create(dt_kernel_instance *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b,
-                        dt_dnnl_tensor dst, float alpha) {
+static dt_status create(dt_kernel_instance *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b, dt_dnnl_tensor dst,
+                        float alpha) {
     sdpa_state *st = s->state;
-    const dt_dnnl_env env = {.threads = 1,
-                             .n_replicas = (s->n_replicas < 1 ? 1 : s->n_replicas) * s->threads};
+    const dt_dnnl_env env = {.threads = 1, .n_replicas = (s->n_replicas < 1 ? 1 : s->n_replicas) * s->threads};
     const dt_dnnl_matmul m = {.a = a, .b = b, .dst = dst, .alpha = alpha};
     DT_TRY(dt_dnnl_op_create_matmul(&st->op[which], &env, &m));
     const size_t n = dt_dnnl_op_scratch_bytes(st->op[which]);
@@ -108,8 +99,7 @@ static char *part_at(const sdpa_state *st, const void *const *tensors, int i, in
     return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;
 }
 
-static void head_forward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch,
-                         int64_t head) {
+static void head_forward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch, int64_t head) {
     const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
     const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
@@ -120,8 +110,8 @@ static void head_forward(const dt_kernel_instance *s, const dt_run *r, int repli
     float *lse = r->out[1] ? (float *)r->out[1] + head * w->tq : NULL;
     dt_dnnl_op_run(st->op[QK], replica, (const void *[]){q, k, scores}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
-        const float l = dt_simd_get()->rows->attend[st->type](p + (size_t)(i * w->tk) * st->size,
-                                                              scores + i * w->tk, w->tk);
+        const float l =
+            dt_simd_get()->rows->attend[st->type](p + (size_t)(i * w->tk) * st->size, scores + i * w->tk, w->tk);
         if (lse) lse[i] = l;
     }
     dt_dnnl_op_run(st->op[PV], replica, (const void *[]){p, v, y}, scratch);
@@ -133,8 +123,7 @@ static dt_status build_backward(dt_kernel_instance *s) {
     for (int i = 0; i < n->n_fwd_in; i++) {
         if (n->in[i] == DT_NONE) return dt_instance_fail(s, "the gradient reads q, k and v");
     }
-    if (n->in[n->n_fwd_in + 1] == DT_NONE)
-        return dt_instance_fail(s, "the gradient reads the saved lse");
+    if (n->in[n->n_fwd_in + 1] == DT_NONE) return dt_instance_fail(s, "the gradient reads the saved lse");
     DT_TRY(start(s));
     const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
@@ -143,10 +132,10 @@ static dt_status build_backward(dt_kernel_instance *s) {
     const float scale = n->attrs.sdpa.scale;
     DT_TRY(create(s, DY_V, head_rows(st, t, &v->y, v->tq), head_cols(st, t, &v->part[2], v->tk),
                   dt_dnnl_matrix(DT_F32, v->tq, v->tk), 1.0f));
-    DT_TRY(create(s, DS_K, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk),
-                  head_rows(st, t, q, v->tq), scale));
-    DT_TRY(create(s, DST_Q, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq),
-                  head_rows(st, t, k, v->tk), scale));
+    DT_TRY(create(s, DS_K, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk), head_rows(st, t, q, v->tq),
+                  scale));
+    DT_TRY(create(s, DST_Q, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq), head_rows(st, t, k, v->tk),
+                  scale));
     DT_TRY(create(s, PT_DY, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, &v->y, v->tq),
                   head_rows(st, t, &v->part[2], v->tk), 1.0f));
     place_scratch(s, true);
@@ -159,24 +148,21 @@ static dt_status prepare(dt_kernel_instance *s) {
     return status;
 }
 
-static void head_backward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch,
-                          int64_t head) {
+static void head_backward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch, int64_t head) {
     const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
     const dt_node *n = s->node;
     const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
     const char *v = part_at(st, r->in, 2, head);
     const float *lse = (const float *)r->in[n->n_fwd_in + 1] + head * w->tq;
-    const char *dy = (const char *)r->in[n->n_fwd_in + n->n_fwd_out] +
-                     (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
+    const char *dy = (const char *)r->in[n->n_fwd_in + n->n_fwd_out] + (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
     float *scores = (float *)(scratch + st->at_s), *dp = (float *)(scratch + st->at_dp);
     char *p = scratch + st->at_p, *ds = scratch + st->at_ds;
     dt_dnnl_op_run(st->op[QK], replica, (const void *[]){q, k, scores}, scratch);
     dt_dnnl_op_run(st->op[DY_V], replica, (const void *[]){dy, v, dp}, scratch);
     for (int64_t i = 0; i < w->tq; i++) {
         const size_t at = (size_t)(i * w->tk) * st->size;
-        dt_simd_get()->rows->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk,
-                                                  dp + i * w->tk, lse[i], w->tk);
+        dt_simd_get()->rows->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk, dp + i * w->tk, lse[i], w->tk);
     }
     const void *const *out = (const void *const *)r->out;
     const char *dq = part_at(st, out, 0, head), *dk = part_at(st, out, 1, head);
@@ -194,8 +180,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     for (int64_t head = 0; head < heads; head++) {
         const int t = omp_get_thread_num() % threads;
         char *scratch = (char *)r->scratch + st->end * (size_t)t;
-        (s->node->backward ? head_backward : head_forward)(s, r, r->replica * s->threads + t,
-                                                           scratch, head);
+        (s->node->backward ? head_backward : head_forward)(s, r, r->replica * s->threads + t, scratch, head);
     }
 }
 

@@ -1,11 +1,11 @@
 // simd.c: one table an ISA, made of the tables that simd_*.c export (see simd.h).
 #include "backend/cpu/simd.h"
 
-#define TABLE(isa, width, depthwise_conv, winograd_conv)                                           \
-    {                                                                                              \
-        width, &dt_simd_rows_##isa, &dt_simd_elementwise_##isa,                                    \
-            {&dt_simd_bn_f32_##isa, &dt_simd_bn_bf16_##isa}, &dt_simd_pool_##isa, depthwise_conv,  \
-            &dt_simd_flat_##isa, dt_simd_optimizer_##isa, winograd_conv, &dt_simd_int8_##isa       \
+#define TABLE(isa, width, depthwise_conv, winograd_conv)                                                               \
+    {                                                                                                                  \
+        width, &dt_simd_rows_##isa, &dt_simd_elementwise_##isa, {&dt_simd_bn_f32_##isa, &dt_simd_bn_bf16_##isa},       \
+            &dt_simd_pool_##isa, depthwise_conv, &dt_simd_flat_##isa, dt_simd_optimizer_##isa, winograd_conv,          \
+            &dt_simd_int8_##isa                                                                                        \
     }
 
 static const dt_simd tables[] = {

@@ -18,8 +18,7 @@ enum { DT_SIMD_MAX_WIDTH = 16 };
 
 // ---- elementwise: n elements; outputs may be their inputs ------------------------------------------
 typedef void (*dt_activation_fn)(void *y, const void *x, float number, int64_t n);
-typedef void (*dt_activation_slope_fn)(void *dx, const void *x, const void *dy, float number,
-                                       int64_t n);
+typedef void (*dt_activation_slope_fn)(void *dx, const void *x, const void *dy, float number, int64_t n);
 typedef struct dt_simd_elementwise {
     void (*to_bf16)(void *y, const void *x, int64_t n);
     void (*to_f32)(void *y, const void *x, int64_t n);
@@ -28,26 +27,23 @@ typedef struct dt_simd_elementwise {
     const dt_activation_slope_fn (*activation_bwd)[DT_ROW_TYPES];
     void (*mul[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
     // (rows, cols): y = x * factor of the column; sum += a * b, row after row
-    void (*mul_rows[DT_ROW_TYPES])(void *y, const void *x, const float *factor, int64_t rows,
-                                   int64_t cols);
-    void (*mul_rows_sum[DT_ROW_TYPES])(float *sum, const void *a, const void *b, int64_t rows,
-                                       int64_t cols);
+    void (*mul_rows[DT_ROW_TYPES])(void *y, const void *x, const float *factor, int64_t rows, int64_t cols);
+    void (*mul_rows_sum[DT_ROW_TYPES])(float *sum, const void *a, const void *b, int64_t rows, int64_t cols);
     void (*add[DT_ROW_TYPES])(void *y, const void *a, const void *b, int64_t n);
     void (*add_wide[DT_ROW_TYPES])(void *y, const void *a, const float *b, int64_t n); // b is f32
     void (*accumulate[DT_ROW_TYPES])(float *sum, const void *x, int64_t n);            // sum += x
     void (*scale[DT_ROW_TYPES])(void *y, const void *x, float alpha, int64_t n);
     // Elements [first, first + n) of one sample; first is a multiple of 4. Kept where uniform >= p.
-    void (*dropout[DT_ROW_TYPES])(void *y, const void *x, const dt_rng *r, float p, uint32_t first,
-                                  int64_t n);
+    void (*dropout[DT_ROW_TYPES])(void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n);
     // n_pixels of (C) bytes -> one plane of channel c: x * scale + shift
-    void (*u8_plane[DT_ROW_TYPES])(void *y, const uint8_t *x, int channels, int c, float scale,
-                                   float shift, int64_t n_pixels);
+    void (*u8_plane[DT_ROW_TYPES])(void *y, const uint8_t *x, int channels, int c, float scale, float shift,
+                                   int64_t n_pixels);
     // The same from floats: (x - mean) * scale
-    void (*f32_plane[DT_ROW_TYPES])(void *y, const float *x, int channels, int c, float mean,
-                                    float scale, int64_t n_pixels);
+    void (*f32_plane[DT_ROW_TYPES])(void *y, const float *x, int channels, int c, float mean, float scale,
+                                    int64_t n_pixels);
     // All three channels of RGB bytes -> planes y, y + plane, y + 2 plane (elements)
-    void (*u8_rgb[DT_ROW_TYPES])(void *y, int64_t plane, const uint8_t *x, const float *scale,
-                                 const float *shift, int64_t n_pixels);
+    void (*u8_rgb[DT_ROW_TYPES])(void *y, int64_t plane, const uint8_t *x, const float *scale, const float *shift,
+                                 int64_t n_pixels);
 } dt_simd_elementwise;
 
 // ---- batch norm: one channel block, `n_rows` whole rows of `width` pixels --------------------------
@@ -123,8 +119,7 @@ typedef struct dt_simd_optimizer {
     // Whether everything that it wrote is finite
     bool (*update)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u);
     // sums[0], [1] = sums of squares of weights and direction
-    void (*measure)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u,
-                    double *sums);
+    void (*measure)(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u, double *sums);
 } dt_simd_optimizer;
 
 // ---- flat buffers and losses -----------------------------------------------------------------------
@@ -158,16 +153,15 @@ typedef struct dt_winograd_product {
     int64_t a_block, per_block;
     bool add;
 } dt_winograd_product;
-typedef void (*dt_winograd_patches)(float *to, const void *x, const dt_winograd_image *im,
-                                    int64_t block, const dt_winograd_tiles *t);
+typedef void (*dt_winograd_patches)(float *to, const void *x, const dt_winograd_image *im, int64_t block,
+                                    const dt_winograd_tiles *t);
 typedef struct dt_simd_winograd {
     // one channel block of tiles; outside the image is zero; summed: of a weight gradient
     dt_winograd_patches input[DT_ROW_TYPES][2], input_summed[DT_ROW_TYPES][2];
     dt_winograd_patches output_grad[DT_ROW_TYPES][2];
     // y = transformed + bias (a vector), plus what y holds (adds), then ReLU
-    void (*output[DT_ROW_TYPES][2])(void *y, const float *m, const dt_winograd_image *im,
-                                    int64_t block, const dt_winograd_tiles *t, const float *bias,
-                                    bool adds, bool relu);
+    void (*output[DT_ROW_TYPES][2])(void *y, const float *m, const dt_winograd_image *im, int64_t block,
+                                    const dt_winograd_tiles *t, const float *bias, bool adds, bool relu);
     // (3, 3, vector) filters of channel i to their positions and, of gradients, back
     void (*filter[2])(float *u, int64_t position, int64_t i, const float *w);
     void (*filter_grad[2])(float *w, const float *u, int64_t position);
@@ -175,11 +169,10 @@ typedef struct dt_simd_winograd {
     void (*product_tiles)(const dt_winograd_product *p);
     // Rows are channels: a is (n_rows / vector, n = per_block tiles, vector).
     void (*product_channels)(const dt_winograd_product *p);
-    int tile_rows;               // that product_tiles takes at once
-    int tile_cols, channel_cols; // the most n_cols of each
-    int per_float;               // numbers that a float of a product holds
-    const struct dt_simd_winograd
-        *bf16; // with products in bf16, of tensors in it: where dt_cpu_has_bf16
+    int tile_rows;                       // that product_tiles takes at once
+    int tile_cols, channel_cols;         // the most n_cols of each
+    int per_float;                       // numbers that a float of a product holds
+    const struct dt_simd_winograd *bf16; // with products in bf16, of tensors in it: where dt_cpu_has_bf16
 } dt_simd_winograd;
 // ---- 8 bits: 0..255, or `negative` -127..127 -------------------------------------------------------
 typedef struct dt_simd_int8 {
@@ -203,15 +196,15 @@ typedef struct dt_simd {
 
 const dt_simd *dt_simd_get(void);
 
-#define DT_SIMD_DECLARE(isa)                                                                       \
-    extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                    \
-    extern const struct dt_simd_rows dt_simd_rows_##isa;                                           \
-    extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                           \
-    extern const dt_simd_pool dt_simd_pool_##isa;                                                  \
-    extern const dt_simd_depthwise dt_simd_depthwise_##isa;                                        \
-    extern const dt_simd_flat dt_simd_flat_##isa;                                                  \
-    extern const dt_simd_winograd dt_simd_winograd_##isa;                                          \
-    extern const dt_simd_int8 dt_simd_int8_##isa;                                                  \
+#define DT_SIMD_DECLARE(isa)                                                                                           \
+    extern const dt_simd_elementwise dt_simd_elementwise_##isa;                                                        \
+    extern const struct dt_simd_rows dt_simd_rows_##isa;                                                               \
+    extern const dt_simd_bn dt_simd_bn_f32_##isa, dt_simd_bn_bf16_##isa;                                               \
+    extern const dt_simd_pool dt_simd_pool_##isa;                                                                      \
+    extern const dt_simd_depthwise dt_simd_depthwise_##isa;                                                            \
+    extern const dt_simd_flat dt_simd_flat_##isa;                                                                      \
+    extern const dt_simd_winograd dt_simd_winograd_##isa;                                                              \
+    extern const dt_simd_int8 dt_simd_int8_##isa;                                                                      \
     extern const dt_simd_optimizer dt_simd_optimizer_##isa[];
 DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)

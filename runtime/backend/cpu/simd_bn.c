@@ -195,8 +195,7 @@ static void backward_pool(const dt_bn_chunk *p) {
         }
     }
     if (p->n_rows % 2)
-        for (int64_t col = 0; col < p->width; col++)
-            put(p, &k, (p->n_rows - 1) * line + col * VW, vset1(0));
+        for (int64_t col = 0; col < p->width; col++) put(p, &k, (p->n_rows - 1) * line + col * VW, vset1(0));
 }
 
 static void backward(const dt_bn_chunk *p) {

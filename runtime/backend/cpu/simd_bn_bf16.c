@@ -51,8 +51,7 @@ INLINE void sums_store(double *out, const sums2 *s, int wide) {
 }
 
 // ---- statistics ------------------------------------------------------------------------------------
-INLINE void stats_of(const void *x, int64_t n_pixels, int64_t pixel, const float *pivot,
-                     double *sums, int wide) {
+INLINE void stats_of(const void *x, int64_t n_pixels, int64_t pixel, const float *pivot, double *sums, int wide) {
     const pair k = constants(pivot, wide);
     const int each = wide ? 1 : 2; // pixels of a unit
     sums2 total = {0};
@@ -91,8 +90,7 @@ INLINE pair normalise(const forward_consts *k, vs x) {
     return pair_mul_add(pair_sub(pair_widen(x), k->mean), k->gain, k->shift);
 }
 
-INLINE void forward_pixels(const dt_bn_chunk *p, const forward_consts *k, int64_t i, int residual,
-                           int one) {
+INLINE void forward_pixels(const dt_bn_chunk *p, const forward_consts *k, int64_t i, int residual, int one) {
     pair v = normalise(k, vs_load(p->x, i, one));
     if (residual) v = pair_add(v, pair_widen(vs_load(p->residual, i, one)));
     vs_store(p->y, i, pair_narrow(pair_floor(v, k->floor)), one);
@@ -120,8 +118,8 @@ INLINE vs corner(const void *x, int64_t at, int wide, int one) {
 }
 
 // A unit of windows, the first of which has its upper left pixel at `in`.
-INLINE void forward_windows(const dt_bn_chunk *p, const forward_consts *k, vs flip, int64_t in,
-                            int64_t out, int wide, int one) {
+INLINE void forward_windows(const dt_bn_chunk *p, const forward_consts *k, vs flip, int64_t in, int64_t out, int wide,
+                            int one) {
     const layout l = layout_of(p);
     vs a = ordered(corner(p->x, in, wide, one), flip);
     vs b = ordered(corner(p->x, in + l.pixel, wide, one), flip);
@@ -146,15 +144,14 @@ INLINE void forward_pool(const dt_bn_chunk *p, const forward_consts *k, int wide
     vs flip = vs_load(signs, 0, 0);
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
         int64_t in = 2 * row * l.line, out = row * row_out, end = out + row_out;
-        for (; out + step <= end; in += 2 * step, out += step)
-            forward_windows(p, k, flip, in, out, wide, 0);
+        for (; out + step <= end; in += 2 * step, out += step) forward_windows(p, k, flip, in, out, wide, 0);
         if (out < end) forward_windows(p, k, flip, in, out, wide, 1);
     }
 }
 
 INLINE void forward_of(const dt_bn_chunk *p, int wide) {
-    const forward_consts k = {constants(p->mean, wide), constants(p->gain, wide),
-                              constants(p->shift, wide), vset1(p->relu ? 0.0f : -__builtin_inff())};
+    const forward_consts k = {constants(p->mean, wide), constants(p->gain, wide), constants(p->shift, wide),
+                              vset1(p->relu ? 0.0f : -__builtin_inff())};
     if (p->pool)
         forward_pool(p, &k, wide);
     else if (p->residual)
@@ -176,8 +173,7 @@ INLINE vs kept_gradient(const dt_bn_chunk *p, int64_t i, int relu, int one) {
     return relu ? vs_keep(vsm_gt(vs_load(p->y, i, one), vs_set1(0)), g) : g;
 }
 
-INLINE void add_pixels(const dt_bn_chunk *p, pair mean, int64_t i, int relu, int one, pair *s,
-                       pair *q) {
+INLINE void add_pixels(const dt_bn_chunk *p, pair mean, int64_t i, int relu, int one, pair *s, pair *q) {
     pair g = pair_widen(kept_gradient(p, i, relu, one));
     *s = pair_add(*s, g);
     *q = pair_mul_add(g, pair_sub(pair_widen(vs_load(p->x, i, one)), mean), *q);
@@ -201,8 +197,8 @@ INLINE void sums_plain(const dt_bn_chunk *p, int relu, int wide) {
     sums_store(p->sums, &total, wide);
 }
 
-INLINE void sums_windows(const dt_bn_chunk *p, pair mean, int64_t in, int64_t out, int wide,
-                         int one, pair *s, pair *q) {
+INLINE void sums_windows(const dt_bn_chunk *p, pair mean, int64_t in, int64_t out, int wide, int one, pair *s,
+                         pair *q) {
     const layout l = layout_of(p);
     vs index = vs_load_u8(p->argmax + out, one), x = corner(p->x, in, wide, one);
     x = vs_sel(vsm_eq(index, vs_set1(1)), corner(p->x, in + l.pixel, wide, one), x);
@@ -261,15 +257,14 @@ INLINE void put(const dt_bn_chunk *p, const backward_consts *k, int64_t i, vs g,
     vs_store(p->dx, i, pair_narrow(pair_mul_sub(pair_widen(g), k->gain, t)), one);
 }
 
-INLINE void backward_pixels(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int relu,
-                            int dresidual, int dx, int one) {
+INLINE void backward_pixels(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int relu, int dresidual, int dx,
+                            int one) {
     vs g = kept_gradient(p, i, relu, one);
     if (dresidual) vs_store(p->dresidual, i, g, one);
     if (dx) put(p, k, i, g, one);
 }
 
-INLINE void backward_plain(const dt_bn_chunk *p, const backward_consts *k, int relu, int dresidual,
-                           int dx, int wide) {
+INLINE void backward_plain(const dt_bn_chunk *p, const backward_consts *k, int relu, int dresidual, int dx, int wide) {
     const int64_t step = wide ? p->nhwc : 2 * VW;
     int64_t n = p->n_rows * layout_of(p).line, i = 0;
     for (; i + step <= n; i += step) backward_pixels(p, k, i, relu, dresidual, dx, 0);
@@ -277,8 +272,7 @@ INLINE void backward_plain(const dt_bn_chunk *p, const backward_consts *k, int r
 }
 
 // The gradient of the windows whose gradient is at `out`, two pixels of a row of each at a time.
-INLINE void put_window(const dt_bn_chunk *p, const backward_consts *k, int64_t in, int64_t out,
-                       int wide) {
+INLINE void put_window(const dt_bn_chunk *p, const backward_consts *k, int64_t in, int64_t out, int wide) {
     const layout l = layout_of(p);
     if (wide) {
         vs index = vs_load_u8(p->argmax + out, 0), g = vs_load(p->dy, out, 0);
@@ -296,8 +290,7 @@ INLINE void put_window(const dt_bn_chunk *p, const backward_consts *k, int64_t i
 }
 
 // Pixels from i on that no window has: they take part in the statistics only.
-INLINE void put_rest(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int64_t n_pixels,
-                     int wide) {
+INLINE void put_rest(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int64_t n_pixels, int wide) {
     const int64_t pixel = layout_of(p).pixel;
     for (int64_t c = 0; c < n_pixels; c++) put(p, k, i + c * pixel, vs_set1(0), !wide);
 }
@@ -307,8 +300,7 @@ INLINE void backward_pool(const dt_bn_chunk *p, const backward_consts *k, int wi
     const int64_t out_w = p->width / 2;
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
         int64_t in = 2 * row * l.line, out = row * out_w * l.pixel;
-        for (int64_t col = 0; col < out_w; col++, in += 2 * l.pixel, out += l.pixel)
-            put_window(p, k, in, out, wide);
+        for (int64_t col = 0; col < out_w; col++, in += 2 * l.pixel, out += l.pixel) put_window(p, k, in, out, wide);
         if (p->width % 2) {
             put_rest(p, k, in, 1, wide);
             put_rest(p, k, in + l.line, 1, wide);
@@ -318,8 +310,8 @@ INLINE void backward_pool(const dt_bn_chunk *p, const backward_consts *k, int wi
 }
 
 INLINE void backward_of(const dt_bn_chunk *p, int wide) {
-    const backward_consts k = {constants(p->mean, wide), constants(p->gain, wide),
-                               constants(p->k1, wide), constants(p->k2, wide)};
+    const backward_consts k = {constants(p->mean, wide), constants(p->gain, wide), constants(p->k1, wide),
+                               constants(p->k2, wide)};
     if (p->pool)
         backward_pool(p, &k, wide);
     else if (!p->dx)

@@ -41,8 +41,7 @@ INLINE int64_t source_of(const dt_depthwise_pass *p, const tile *t, int64_t r, i
     return (row * p->src[1] + p->first[1] + t->at * stride) * VW;
 }
 
-INLINE void conv_tile(const dt_depthwise_pass *p, tile at, int taps, int stride, int bf16,
-                      int inside) {
+INLINE void conv_tile(const dt_depthwise_pass *p, tile at, int taps, int stride, int bf16, int inside) {
     const int64_t left = p->first[1] + at.at * stride, most = p->n[1] - at.at;
     const vf floor = vset1(p->relu ? 0.0f : -__builtin_inff());
     vf sum[TILE];
@@ -50,8 +49,7 @@ INLINE void conv_tile(const dt_depthwise_pass *p, tile at, int taps, int stride,
     for (int64_t r = at.begin; r < at.end; r++) {
         const int64_t x = source_of(p, &at, r, stride);
         vf w[MOST];
-        for (int k = 0; k < taps; k++)
-            w[k] = vld(p->w + (r * p->w_step[0] + k * p->w_step[1]) * VW);
+        for (int k = 0; k < taps; k++) w[k] = vld(p->w + (r * p->w_step[0] + k * p->w_step[1]) * VW);
 #pragma GCC unroll 32
         for (int i = 0; i < (TILE - 1) * stride + taps; i++) {
             if (!inside && (uint64_t)(left + i) >= (uint64_t)p->src[1]) continue;
@@ -80,14 +78,13 @@ INLINE void conv(const dt_depthwise_pass *p, int taps, int stride, int bf16) {
 
 // Sums of row r of the kernel: one of each of seven weights, else two, for outputs of even and odd columns, as fewer
 // would wait for each other.
-INLINE void weights_tile(const dt_depthwise_pass *p, tile at, int64_t r, vf sum[2][MOST], int taps,
-                         int stride, int bf16, int inside) {
+INLINE void weights_tile(const dt_depthwise_pass *p, tile at, int64_t r, vf sum[2][MOST], int taps, int stride,
+                         int bf16, int inside) {
     const int64_t left = p->first[1] + at.at * stride, most = p->n[1] - at.at;
     const int64_t x = source_of(p, &at, r, stride), y = (at.row * p->n[1] + at.at) * VW;
     vf dy[TILE];
 #pragma GCC unroll 8
-    for (int t = 0; t < TILE; t++)
-        dy[t] = inside || t < most ? vload(p->y, y + t * VW, bf16) : (vf){0};
+    for (int t = 0; t < TILE; t++) dy[t] = inside || t < most ? vload(p->y, y + t * VW, bf16) : (vf){0};
 #pragma GCC unroll 32
     for (int i = 0; i < (TILE - 1) * stride + taps; i++) {
         if (!inside && (uint64_t)(left + i) >= (uint64_t)p->src[1]) continue;
@@ -95,15 +92,14 @@ INLINE void weights_tile(const dt_depthwise_pass *p, tile at, int64_t r, vf sum[
 #pragma GCC unroll 8
         for (int k = 0; k < taps; k++) {
             const int t = (i - k) / stride;
-            if (i >= k && (i - k) % stride == 0 && t < TILE)
-                sum[taps < MOST ? t % 2 : 0][k] += v * dy[t];
+            if (i >= k && (i - k) % stride == 0 && t < TILE) sum[taps < MOST ? t % 2 : 0][k] += v * dy[t];
         }
     }
 }
 
 // Adds outputs of rows [row, end) to the weights of row r of the kernel.
-INLINE void weights_row(const dt_depthwise_pass *p, int64_t row, int64_t end, int64_t r, int taps,
-                        int stride, int bf16) {
+INLINE void weights_row(const dt_depthwise_pass *p, int64_t row, int64_t end, int64_t r, int taps, int stride,
+                        int bf16) {
     vf sum[2][MOST];
     for (int k = 0; k < taps; k++) sum[0][k] = sum[1][k] = (vf){0};
     for (; row < end; row++) {
@@ -128,13 +124,13 @@ INLINE void weights(const dt_depthwise_pass *p, int taps, int stride, int bf16) 
             weights_row(p, row, row + 8 < p->n[0] ? row + 8 : p->n[0], r, taps, stride, bf16);
 }
 
-#define KERNEL(what, taps, stride, bf16)                                                           \
-    static void what##taps##_##stride##_##bf16(const dt_depthwise_pass *pass) {                    \
-        const dt_depthwise_pass p = *pass; /* that no store can change */                          \
-        what(&p, taps, stride, bf16);                                                              \
+#define KERNEL(what, taps, stride, bf16)                                                                               \
+    static void what##taps##_##stride##_##bf16(const dt_depthwise_pass *pass) {                                        \
+        const dt_depthwise_pass p = *pass; /* that no store can change */                                              \
+        what(&p, taps, stride, bf16);                                                                                  \
     }
-#define KERNELS(what, taps, stride)                                                                \
-    KERNEL(what, taps, stride, 0)                                                                  \
+#define KERNELS(what, taps, stride)                                                                                    \
+    KERNEL(what, taps, stride, 0)                                                                                      \
     KERNEL(what, taps, stride, 1)
 KERNELS(conv, 1, 1)
 KERNELS(conv, 2, 1)
@@ -150,7 +146,7 @@ KERNELS(weights, 7, 1)
 KERNELS(weights, 5, 2)
 KERNELS(weights, 7, 2)
 
-#define ROW(what, taps, stride)                                                                    \
+#define ROW(what, taps, stride)                                                                                        \
     { what##taps##_##stride##_0, what##taps##_##stride##_1 }
 const dt_simd_depthwise DT_SIMD(dt_simd_depthwise) = {
     .conv[1] = {[1] = ROW(conv, 1, 1)},

@@ -11,30 +11,30 @@
 #include "graph/activation_words.h"
 
 #define LD(p) (part ? vload_part(p, i, part, bf16) : vload(p, i, bf16))
-#define MAP(y, n, ...)                                                                             \
-    do {                                                                                           \
-        int64_t i = 0;                                                                             \
-        for (; i + VW <= (n); i += VW) {                                                           \
-            enum { part = 0 };                                                                     \
-            vf out;                                                                                \
-            __VA_ARGS__;                                                                           \
-            vstore(y, i, out, bf16);                                                               \
-        }                                                                                          \
-        int part = (int)((n)-i);                                                                   \
-        if (part) {                                                                                \
-            vf out;                                                                                \
-            __VA_ARGS__;                                                                           \
-            vstore_part(y, i, part, out, bf16);                                                    \
-        }                                                                                          \
+#define MAP(y, n, ...)                                                                                                 \
+    do {                                                                                                               \
+        int64_t i = 0;                                                                                                 \
+        for (; i + VW <= (n); i += VW) {                                                                               \
+            enum { part = 0 };                                                                                         \
+            vf out;                                                                                                    \
+            __VA_ARGS__;                                                                                               \
+            vstore(y, i, out, bf16);                                                                                   \
+        }                                                                                                              \
+        int part = (int)((n)-i);                                                                                       \
+        if (part) {                                                                                                    \
+            vf out;                                                                                                    \
+            __VA_ARGS__;                                                                                               \
+            vstore_part(y, i, part, out, bf16);                                                                        \
+        }                                                                                                              \
     } while (0)
 
 // Defines name_f32 and name_bf16 from the inline function `name` whose last argument is the type.
-#define BOTH(name, params, ...)                                                                    \
-    static void name##_f32 params {                                                                \
-        name(__VA_ARGS__, 0);                                                                      \
-    }                                                                                              \
-    static void name##_bf16 params {                                                               \
-        name(__VA_ARGS__, 1);                                                                      \
+#define BOTH(name, params, ...)                                                                                        \
+    static void name##_f32 params {                                                                                    \
+        name(__VA_ARGS__, 0);                                                                                          \
+    }                                                                                                                  \
+    static void name##_bf16 params {                                                                                   \
+        name(__VA_ARGS__, 1);                                                                                          \
     }
 
 // ---- conversion ------------------------------------------------------------------------------------
@@ -53,16 +53,14 @@ static void to_f32(void *y, const void *x, int64_t n) {
 // ---- activations -----------------------------------------------------------------------------------
 // Both types of an activation, and of its slope times dy. ReLU's slope reads y for x; few read the number.
 #define UNARY(name) BOTH(name, (void *y, const void *x, float number, int64_t n), y, x, number, n)
-#define BINARY(name)                                                                               \
-    BOTH(name, (void *dx, const void *x, const void *dy, float number, int64_t n), dx, x, dy,      \
-         number, n)
+#define BINARY(name)                                                                                                   \
+    BOTH(name, (void *dx, const void *x, const void *dy, float number, int64_t n), dx, x, dy, number, n)
 INLINE void map_relu(void *y, const void *x, float number, int64_t n, int bf16) {
     MAP(y, n, out = vfloor(LD(x), vset1(0)));
 }
 UNARY(map_relu)
 
-INLINE void map_relu_bwd(void *dx, const void *y, const void *dy, float number, int64_t n,
-                         int bf16) {
+INLINE void map_relu_bwd(void *dx, const void *y, const void *dy, float number, int64_t n, int bf16) {
     MAP(dx, n, out = vkeep(vm_gt(LD(y), vset1(0)), LD(dy)));
 }
 BINARY(map_relu_bwd)
@@ -101,8 +99,7 @@ INLINE void map_gelu(void *y, const void *x, float number, int64_t n, int bf16) 
 }
 UNARY(map_gelu)
 
-INLINE void map_gelu_bwd(void *dx, const void *x, const void *dy, float number, int64_t n,
-                         int bf16) {
+INLINE void map_gelu_bwd(void *dx, const void *x, const void *dy, float number, int64_t n, int bf16) {
     MAP(dx, n, out = gelu_slope(LD(x)) * LD(dy));
 }
 BINARY(map_gelu_bwd)
@@ -122,8 +119,7 @@ INLINE void map_gelu_tanh(void *y, const void *x, float number, int64_t n, int b
 }
 UNARY(map_gelu_tanh)
 
-INLINE void map_gelu_tanh_bwd(void *dx, const void *x, const void *dy, float number, int64_t n,
-                              int bf16) {
+INLINE void map_gelu_tanh_bwd(void *dx, const void *x, const void *dy, float number, int64_t n, int bf16) {
     MAP(dx, n, out = gelu_tanh_slope(LD(x)) * LD(dy));
 }
 BINARY(map_gelu_tanh_bwd)
@@ -174,9 +170,7 @@ INLINE vf relu6_slope(vf x) {
 // tanh of x near 0 by its series: 1 - exp would cancel.
 INLINE vf tanh_of(vf x) {
     vf a = vsel(vm_gt(vset1(0), x), -x, x), s = x * x, e = vexp(a * -2.0f);
-    vf near =
-        x *
-        (s * (s * (s * (s * 0.0218694885f - 0.0539682540f) + 0.133333333f) - 0.333333333f) + 1.0f);
+    vf near = x * (s * (s * (s * (s * 0.0218694885f - 0.0539682540f) + 0.133333333f) - 0.333333333f) + 1.0f);
     vf far = (1.0f - e) / (1.0f + e);
     far = vsel(vm_gt(vset1(0), x), -far, far);
     return vsel(vm_gt(vset1(0.3f), a), near,
@@ -188,8 +182,7 @@ INLINE vf tanh_slope(vf x) {
 }
 // max(x, 0) + log(1 + e), e = exp(-|x|): with s = e / (2 + e), which is at most 1/3, that is 2 atanh(s).
 INLINE vf softplus_of(vf x) {
-    vf top = vsel(vm_gt(x, vset1(0)), x, vset1(0)), e = vexp(x - top * 2.0f), s = e / (e + 2.0f),
-       q = s * s;
+    vf top = vsel(vm_gt(x, vset1(0)), x, vset1(0)), e = vexp(x - top * 2.0f), s = e / (e + 2.0f), q = s * s;
     vf series = q * 0.0769230769f + 0.0909090909f;
     series = series * q + 0.111111111f;
     series = series * q + 0.142857143f;
@@ -229,15 +222,14 @@ INLINE vf elu_slope(vf x, float alpha) {
     return vsel(vm_gt(x, vset1(0)), vset1(1), vexp(x) * alpha);
 }
 
-#define MAPS(name, ...)                                                                            \
-    INLINE void map_##name(void *y, const void *x, float number, int64_t n, int bf16) {            \
-        MAP(y, n, out = name##_of(__VA_ARGS__));                                                   \
-    }                                                                                              \
-    UNARY(map_##name)                                                                              \
-    INLINE void map_##name##_bwd(void *dx, const void *x, const void *dy, float number, int64_t n, \
-                                 int bf16) {                                                       \
-        MAP(dx, n, out = name##_slope(__VA_ARGS__) * LD(dy));                                      \
-    }                                                                                              \
+#define MAPS(name, ...)                                                                                                \
+    INLINE void map_##name(void *y, const void *x, float number, int64_t n, int bf16) {                                \
+        MAP(y, n, out = name##_of(__VA_ARGS__));                                                                       \
+    }                                                                                                                  \
+    UNARY(map_##name)                                                                                                  \
+    INLINE void map_##name##_bwd(void *dx, const void *x, const void *dy, float number, int64_t n, int bf16) {         \
+        MAP(dx, n, out = name##_slope(__VA_ARGS__) * LD(dy));                                                          \
+    }                                                                                                                  \
     BINARY(map_##name##_bwd)
 #define MAPS_activation(name) MAPS(name, LD(x))
 #define MAPS_relu(name)       // above
@@ -253,24 +245,20 @@ INLINE void mul(void *y, const void *a, const void *b, int64_t n, int bf16) {
 }
 BOTH(mul, (void *y, const void *a, const void *b, int64_t n), y, a, b, n)
 
-INLINE void mul_rows(void *y, const void *x, const float *factor, int64_t rows, int64_t cols,
-                     int bf16) {
+INLINE void mul_rows(void *y, const void *x, const float *factor, int64_t rows, int64_t cols, int bf16) {
     for (int64_t r = 0; r < rows; r++) {
         void *to = vat_mut(y, r * cols, bf16);
         const void *from = vat(x, r * cols, bf16);
         MAP(to, cols, out = LD(from) * (part ? vload_part(factor, i, part, 0) : vld(factor + i)));
     }
 }
-BOTH(mul_rows, (void *y, const void *x, const float *f, int64_t rows, int64_t cols), y, x, f, rows,
-     cols)
+BOTH(mul_rows, (void *y, const void *x, const float *f, int64_t rows, int64_t cols), y, x, f, rows, cols)
 
-INLINE void mul_rows_sum(float *sum, const void *a, const void *b, int64_t rows, int64_t cols,
-                         int in_bf16) {
+INLINE void mul_rows_sum(float *sum, const void *a, const void *b, int64_t rows, int64_t cols, int in_bf16) {
     const int bf16 = 0;
     if (cols == VW) {
         vf s = vld(sum);
-        for (int64_t r = 0; r < rows; r++)
-            s = s + vload(a, r * VW, in_bf16) * vload(b, r * VW, in_bf16);
+        for (int64_t r = 0; r < rows; r++) s = s + vload(a, r * VW, in_bf16) * vload(b, r * VW, in_bf16);
         vstore(sum, 0, s, 0);
         return;
     }
@@ -282,8 +270,7 @@ INLINE void mul_rows_sum(float *sum, const void *a, const void *b, int64_t rows,
                   (part ? vload_part(sum, i, part, 0) : vld(sum + i)));
     }
 }
-BOTH(mul_rows_sum, (float *sum, const void *a, const void *b, int64_t rows, int64_t cols), sum, a,
-     b, rows, cols)
+BOTH(mul_rows_sum, (float *sum, const void *a, const void *b, int64_t rows, int64_t cols), sum, a, b, rows, cols)
 
 // ---- sums ------------------------------------------------------------------------------------------
 INLINE void add(void *y, const void *a, const void *b, int64_t n, int bf16) {
@@ -338,8 +325,7 @@ INLINE void philox(float *uniform, const dt_rng *r, uint32_t block) {
         for (int w = 0; w < 4; w++) uniform[4 * l + w] = (float)(int32_t)(c[w][l] >> 8) * 0x1p-24f;
 }
 
-INLINE void dropout(void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n,
-                    int bf16) {
+INLINE void dropout(void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n, int bf16) {
     vf keep = vset1(1.0f / (1.0f - p)), limit = vset1(p);
     for (int64_t start = 0; start < n; start += DROP) {
         float uniform[DROP];
@@ -350,13 +336,11 @@ INLINE void dropout(void *y, const void *x, const dt_rng *r, float p, uint32_t f
         MAP(to, m, out = vkeep(vm_ge(vld(uniform + i), limit), LD(from) * keep));
     }
 }
-BOTH(dropout, (void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n), y, x,
-     r, p, first, n)
+BOTH(dropout, (void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n), y, x, r, p, first, n)
 
 // ---- images ----------------------------------------------------------------------------------------
 // Bytes of one channel -> contiguous, in chunks that stay in the first-level cache.
-INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n,
-                     int bf16) {
+INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n, int bf16) {
     enum { CHUNK = 512 };
     uint8_t plane[CHUNK + VW];
     memset(plane, 0, sizeof(plane));
@@ -371,11 +355,10 @@ INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, fl
         MAP(to, m, out = vi_to_f(vld_u8(plane + i)) * a + b);
     }
 }
-BOTH(u8_plane, (void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n), y, x,
-     channels, c, a, b, n)
+BOTH(u8_plane, (void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n), y, x, channels, c, a, b,
+     n)
 
-INLINE void f32_plane(void *y, const float *x, int channels, int c, float mean, float k, int64_t n,
-                      int bf16) {
+INLINE void f32_plane(void *y, const float *x, int channels, int c, float mean, float k, int64_t n, int bf16) {
     enum { CHUNK = 512 };
     float plane[CHUNK + VW];
     memset(plane, 0, sizeof(plane));
@@ -390,11 +373,11 @@ INLINE void f32_plane(void *y, const float *x, int channels, int c, float mean, 
         MAP(to, m, out = (vld(plane + i) - mean) * k);
     }
 }
-BOTH(f32_plane, (void *y, const float *x, int channels, int c, float mean, float k, int64_t n), y,
-     x, channels, c, mean, k, n)
+BOTH(f32_plane, (void *y, const float *x, int channels, int c, float mean, float k, int64_t n), y, x, channels, c, mean,
+     k, n)
 
-INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3,
-                   const float *shift3, int64_t n_pixels, int bf16) {
+INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3, const float *shift3, int64_t n_pixels,
+                   int bf16) {
     enum { CHUNK = 512 };
     uint8_t planes[3][CHUNK + VW];
     memset(planes, 0, sizeof(planes));
@@ -405,12 +388,10 @@ INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3
         // 16 pixels: each channel picks its bytes out of three registers
         for (; k + 16 <= m; k += 16) {
             const __m128i *q = (const __m128i *)(from + 3 * k);
-            __m128i v0 = _mm_loadu_si128(q), v1 = _mm_loadu_si128(q + 1),
-                    v2 = _mm_loadu_si128(q + 2);
+            __m128i v0 = _mm_loadu_si128(q), v1 = _mm_loadu_si128(q + 1), v2 = _mm_loadu_si128(q + 2);
 #define Z -1
-#define PICK(s0, s1, s2)                                                                           \
-    _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(v0, s0), _mm_shuffle_epi8(v1, s1)),                 \
-                 _mm_shuffle_epi8(v2, s2))
+#define PICK(s0, s1, s2)                                                                                               \
+    _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(v0, s0), _mm_shuffle_epi8(v1, s1)), _mm_shuffle_epi8(v2, s2))
             _mm_storeu_si128((__m128i *)(planes[0] + k),
                              PICK(_mm_setr_epi8(0, 3, 6, 9, 12, 15, Z, Z, Z, Z, Z, Z, Z, Z, Z, Z),
                                   _mm_setr_epi8(Z, Z, Z, Z, Z, Z, 2, 5, 8, 11, 14, Z, Z, Z, Z, Z),
@@ -437,10 +418,10 @@ INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3
         }
     }
 }
-BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const float *b, int64_t n),
-     y, plane, x, a, b, n)
+BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const float *b, int64_t n), y, plane, x, a, b,
+     n)
 
-#define PAIR(name)                                                                                 \
+#define PAIR(name)                                                                                                     \
     { name##_f32, name##_bf16 }
 static const dt_activation_fn activations[DT_N_ACTIVATIONS][DT_ROW_TYPES] = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(map_##id),

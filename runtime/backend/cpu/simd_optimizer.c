@@ -8,8 +8,7 @@
 #include "optimizers_all.h"
 
 typedef void update_fn(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u);
-typedef dt_elements direction_fn(dt_elements p, dt_elements *slot, dt_elements g,
-                                 const dt_update *u);
+typedef dt_elements direction_fn(dt_elements p, dt_elements *slot, dt_elements g, const dt_update *u);
 
 // The first `n` elements from p on; constant n = VW is one load.
 INLINE vf get(const float *p, int n) {
@@ -28,8 +27,8 @@ INLINE vf clip(vf g, float limit) {
 }
 
 // Zeros if everything that was written is finite, else with a NaN: x - x is 0 of a finite x only.
-INLINE vf update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g,
-                      float *average, float rate, int64_t i, int n, const dt_update *u) {
+INLINE vf update_some(update_fn *one, int n_slots, float *p, float *const *slots, const float *g, float *average,
+                      float rate, int64_t i, int n, const dt_update *u) {
     vf pv = get(p + i, n), s[DT_MAX_SLOTS];
     for (int k = 0; k < n_slots; k++) s[k] = get(slots[k] + i, n);
     one(&pv, s, clip(get(g + i, n), u->clip), u);
@@ -55,8 +54,7 @@ INLINE bool update(update_fn *one, int n_slots, const dt_optimizer_args *a, int6
     vf bad = {0};
     float sum = 0;
     int64_t i = 0;
-    for (; i + VW <= n; i += VW)
-        bad += update_some(one, n_slots, p, slots, g, average, rate, i, VW, &u);
+    for (; i + VW <= n; i += VW) bad += update_some(one, n_slots, p, slots, g, average, rate, i, VW, &u);
     for (int l = 0; l < VW; l++) sum += bad[l];
     const int rest = (int)(n - i);
     if (rest) bad = update_some(one, n_slots, p, slots, g, average, rate, i, rest, &u);
@@ -65,8 +63,8 @@ INLINE bool update(update_fn *one, int n_slots, const dt_optimizer_args *a, int6
 }
 
 // Sums of squares of weights and direction.
-INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_args *a, int64_t at,
-                    int64_t n, const dt_update *u_, double *sums) {
+INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_args *a, int64_t at, int64_t n,
+                    const dt_update *u_, double *sums) {
     const dt_update u = *u_;
     const float *p = a->master + at, *g = a->grad + at;
     vd weights = {0}, directions = {0};
@@ -85,14 +83,12 @@ INLINE void measure(direction_fn *direction, int n_slots, const dt_optimizer_arg
     sums[1] = vd_sum(directions) + tail[1];
 }
 
-#define WORD(id, ...)                                                                              \
-    static bool update_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                     \
-                            const dt_update *u) {                                                  \
-        return update(dt_##id##_update, dt_##id##_n_slots, a, at, n, u);                           \
-    }                                                                                              \
-    static void measure_##id(const dt_optimizer_args *a, int64_t at, int64_t n,                    \
-                             const dt_update *u, double *sums) {                                   \
-        measure(dt_##id##_direction, dt_##id##_n_slots, a, at, n, u, sums);                        \
+#define WORD(id, ...)                                                                                                  \
+    static bool update_##id(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u) {                   \
+        return update(dt_##id##_update, dt_##id##_n_slots, a, at, n, u);                                               \
+    }                                                                                                                  \
+    static void measure_##id(const dt_optimizer_args *a, int64_t at, int64_t n, const dt_update *u, double *sums) {    \
+        measure(dt_##id##_direction, dt_##id##_n_slots, a, at, n, u, sums);                                            \
     }
 #include "config/optimizers.def"
 #undef WORD

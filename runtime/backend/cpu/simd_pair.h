@@ -136,12 +136,10 @@ INLINE vs vs_max(vs a, vs b) {
 #ifdef DT_ISA_avx512
 INLINE vs vs_load_u8(const uint8_t *p, int one) {
     __m128i a = _mm_loadu_si128((const __m128i *)p);
-    return (vs)_mm512_cvtepu8_epi16(one ? _mm256_zextsi128_si256(a)
-                                        : _mm256_loadu_si256((const __m256i *)p));
+    return (vs)_mm512_cvtepu8_epi16(one ? _mm256_zextsi128_si256(a) : _mm256_loadu_si256((const __m256i *)p));
 }
 INLINE vs vs_double_u8(const uint8_t *p) {
-    return (vs)_mm512_cvtepu8_epi16(
-        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p)));
+    return (vs)_mm512_cvtepu8_epi16(_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p)));
 }
 INLINE void vs_store_u8(uint8_t *p, vs v, int one) { // values 0..255
     __m256i b = _mm512_cvtepi16_epi8((__m512i)v);
@@ -152,8 +150,7 @@ INLINE void vs_store_u8(uint8_t *p, vs v, int one) { // values 0..255
 }
 #elif defined(DT_ISA_avx2)
 INLINE vs vs_load_u8(const uint8_t *p, int one) {
-    return (vs)_mm256_cvtepu8_epi16(one ? _mm_loadl_epi64((const __m128i *)p)
-                                        : _mm_loadu_si128((const __m128i *)p));
+    return (vs)_mm256_cvtepu8_epi16(one ? _mm_loadl_epi64((const __m128i *)p) : _mm_loadu_si128((const __m128i *)p));
 }
 INLINE vs vs_double_u8(const uint8_t *p) {
     __m128i a = _mm_loadl_epi64((const __m128i *)p);
@@ -202,20 +199,13 @@ INLINE vs pair_narrow(pair p) {
 }
 
 #ifdef DT_ISA_avx512
-#define PAIR_EVEN(v)                                                                               \
-    __builtin_shufflevector(v, v, 0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14)
-#define PAIR_ODD(v)                                                                                \
-    __builtin_shufflevector(v, v, 1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15)
-#define PAIR_SWAP(v)                                                                               \
-    __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
-#define PAIR_ZIP(a, b)                                                                             \
-    __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
-#define PAIR_ZIP_HIGH(a, b)                                                                        \
-    __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
-#define PAIR_UNZIP_EVEN(a, b)                                                                      \
-    __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
-#define PAIR_UNZIP_ODD(a, b)                                                                       \
-    __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+#define PAIR_EVEN(v)          __builtin_shufflevector(v, v, 0, 2, 4, 6, 8, 10, 12, 14, 0, 2, 4, 6, 8, 10, 12, 14)
+#define PAIR_ODD(v)           __builtin_shufflevector(v, v, 1, 3, 5, 7, 9, 11, 13, 15, 1, 3, 5, 7, 9, 11, 13, 15)
+#define PAIR_SWAP(v)          __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)
+#define PAIR_ZIP(a, b)        __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define PAIR_ZIP_HIGH(a, b)   __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#define PAIR_UNZIP_EVEN(a, b) __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+#define PAIR_UNZIP_ODD(a, b)  __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
 #else
 #define PAIR_EVEN(v)          __builtin_shufflevector(v, v, 0, 2, 4, 6, 0, 2, 4, 6)
 #define PAIR_ODD(v)           __builtin_shufflevector(v, v, 1, 3, 5, 7, 1, 3, 5, 7)

@@ -66,8 +66,7 @@ INLINE void avg_window(const dt_pool_image *p, int64_t row, int64_t col, int64_t
     const span s = window_of(p, row, col);
     vf sum = {0};
     for (int64_t r = s.row0; r < s.row1; r++)
-        for (int64_t c = s.col0; c < s.col1; c++)
-            sum += vload(p->x, (r * p->in_w + c) * p->pixel + b, bf16);
+        for (int64_t c = s.col0; c < s.col1; c++) sum += vload(p->x, (r * p->in_w + c) * p->pixel + b, bf16);
     vstore(p->y, (row * p->out_w + col) * p->pixel + b, sum / divisor(p, &s), bf16);
 }
 
@@ -83,8 +82,8 @@ INLINE void pool(const dt_pool_image *p, int max, int bf16) {
 }
 
 // The part of a pixel's gradient that comes through one window; row, col: of the pixel in the window.
-INLINE vf through(const dt_pool_image *p, int64_t r, int64_t c, int64_t b, int64_t row, int64_t col,
-                  int max, int bf16) {
+INLINE vf through(const dt_pool_image *p, int64_t r, int64_t c, int64_t b, int64_t row, int64_t col, int max,
+                  int bf16) {
     const int64_t at = (r * p->out_w + c) * p->pixel + b;
     const vf g = vload(p->x, at, bf16);
     if (max) {
@@ -131,12 +130,12 @@ INLINE void fill(void *y, const float *v, int64_t n_pixels, int bf16) {
     for (int64_t p = 0; p < n_pixels; p++) vstore(y, p * VW, x, bf16);
 }
 
-#define IMAGE(name, fn, max)                                                                       \
-    static void name##_f32(const dt_pool_image *p) {                                               \
-        fn(p, max, 0);                                                                             \
-    }                                                                                              \
-    static void name##_bf16(const dt_pool_image *p) {                                              \
-        fn(p, max, 1);                                                                             \
+#define IMAGE(name, fn, max)                                                                                           \
+    static void name##_f32(const dt_pool_image *p) {                                                                   \
+        fn(p, max, 0);                                                                                                 \
+    }                                                                                                                  \
+    static void name##_bf16(const dt_pool_image *p) {                                                                  \
+        fn(p, max, 1);                                                                                                 \
     }
 IMAGE(pool_max, pool, 1)
 IMAGE(pool_max_bwd, pool_bwd, 1)

@@ -48,8 +48,7 @@ INLINE float row_max(const void *x, int64_t n, int bf16) {
 }
 
 // y = exp(x - max) and their sum, then y /= sum. The exponentials wait in e; NULL: they are made twice.
-INLINE float softmax_of(void *y, const void *x, float *e, int64_t n, int from, int to,
-                        float *max_out) {
+INLINE float softmax_of(void *y, const void *x, float *e, int64_t n, int from, int to, float *max_out) {
     const float max = row_max(x, n, from);
     vf sum = vset1(0.0f);
     for (int64_t i = 0; i < n; i += VW) {
@@ -92,8 +91,7 @@ INLINE void softmax_bwd_row(void *dx, const void *y, const void *dy, int64_t n, 
     }
 }
 
-INLINE void attend_bwd_row(void *p, void *ds, float *s, const float *dp, float lse, int64_t n,
-                           int bf16) {
+INLINE void attend_bwd_row(void *p, void *ds, float *s, const float *dp, float lse, int64_t n, int bf16) {
     vf dot = vset1(0.0f);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
@@ -113,8 +111,7 @@ INLINE void norm_row(dt_norm_row *r, int bf16) {
     const float inv_n = 1.0f / (float)r->n;
     vf sum = vset1(0.0f), sq = vset1(0.0f);
     for (int64_t i = 0; i < r->n; i += VW) sum += get(r->x, i, NEXT(i, r->n), bf16);
-    const float mean =
-        lanes_sum(sum) / (float)r->n; // exact for a constant row, where rstd is large
+    const float mean = lanes_sum(sum) / (float)r->n; // exact for a constant row, where rstd is large
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
         const vf d = term(get(r->x, i, k, bf16) - mean, k);
@@ -156,21 +153,19 @@ INLINE void norm_bwd_row(const dt_norm_row *r, int bf16) {
 
 // ---- tiles of a reorder ----------------------------------------------------------------------------
 #if defined(DT_ISA_avx512)
-#define LANES(f)                                                                                   \
-    f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), \
-        f(15)
+#define LANES(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7), f(8), f(9), f(10), f(11), f(12), f(13), f(14), f(15)
 #else
 #define LANES(f) f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)
 #endif
 
-#define ROUND(r, half)                                                                             \
-    do {                                                                                           \
-        _Pragma("GCC unroll 16") for (int i = 0; i < VW; i++) {                                    \
-            if (i & (half)) continue;                                                              \
-            const vf a = (r)[i], b = (r)[i + (half)];                                              \
-            (r)[i] = __builtin_shufflevector(a, b, LANES(LOW_##half));                             \
-            (r)[i + (half)] = __builtin_shufflevector(a, b, LANES(HIGH_##half));                   \
-        }                                                                                          \
+#define ROUND(r, half)                                                                                                 \
+    do {                                                                                                               \
+        _Pragma("GCC unroll 16") for (int i = 0; i < VW; i++) {                                                        \
+            if (i & (half)) continue;                                                                                  \
+            const vf a = (r)[i], b = (r)[i + (half)];                                                                  \
+            (r)[i] = __builtin_shufflevector(a, b, LANES(LOW_##half));                                                 \
+            (r)[i + (half)] = __builtin_shufflevector(a, b, LANES(HIGH_##half));                                       \
+        }                                                                                                              \
     } while (0)
 #define LOW_1(j)  ((j)&1 ? VW + (j)-1 : (j))
 #define HIGH_1(j) ((j)&1 ? VW + (j) : (j) + 1)
@@ -216,8 +211,7 @@ INLINE void pixels_to_planes(const dt_reorder_tile *t, int from, int to) {
 
 INLINE void pixels_to_pixels(const dt_reorder_tile *t, int from, int to) {
     for (int64_t p = 0; p < t->n_pixels; p++) {
-        put(t->dst, p * t->dst_stride, t->n_stored,
-            get(t->src, p * t->src_stride, t->n_channels, from), to);
+        put(t->dst, p * t->dst_stride, t->n_stored, get(t->src, p * t->src_stride, t->n_channels, from), to);
     }
 }
 
@@ -268,27 +262,27 @@ static void norm_bwd_bf16(const dt_norm_row *r) {
     norm_bwd_row(r, 1);
 }
 
-#define TILES(name)                                                                                \
-    static void name##_ff(const dt_reorder_tile *t) {                                              \
-        name(t, 0, 0);                                                                             \
-    }                                                                                              \
-    static void name##_fb(const dt_reorder_tile *t) {                                              \
-        name(t, 0, 1);                                                                             \
-    }                                                                                              \
-    static void name##_bf(const dt_reorder_tile *t) {                                              \
-        name(t, 1, 0);                                                                             \
-    }                                                                                              \
-    static void name##_bb(const dt_reorder_tile *t) {                                              \
-        name(t, 1, 1);                                                                             \
+#define TILES(name)                                                                                                    \
+    static void name##_ff(const dt_reorder_tile *t) {                                                                  \
+        name(t, 0, 0);                                                                                                 \
+    }                                                                                                                  \
+    static void name##_fb(const dt_reorder_tile *t) {                                                                  \
+        name(t, 0, 1);                                                                                                 \
+    }                                                                                                                  \
+    static void name##_bf(const dt_reorder_tile *t) {                                                                  \
+        name(t, 1, 0);                                                                                                 \
+    }                                                                                                                  \
+    static void name##_bb(const dt_reorder_tile *t) {                                                                  \
+        name(t, 1, 1);                                                                                                 \
     }
 TILES(planes_to_pixels)
 TILES(pixels_to_planes)
 TILES(pixels_to_pixels)
-#define TILE_TABLE(name)                                                                           \
-    {                                                                                              \
-        {name##_ff, name##_fb}, {                                                                  \
-            name##_bf, name##_bb                                                                   \
-        }                                                                                          \
+#define TILE_TABLE(name)                                                                                               \
+    {                                                                                                                  \
+        {name##_ff, name##_fb}, {                                                                                      \
+            name##_bf, name##_bb                                                                                       \
+        }                                                                                                              \
     }
 
 const dt_simd_rows DT_SIMD(dt_simd_rows) = {

@@ -33,8 +33,7 @@ typedef struct dt_simd_rows {
     // p = softmax(s); returns log(sum(exp(s))); s is overwritten
     float (*attend[DT_ROW_TYPES])(void *p, float *s, int64_t n);
     // p = exp(s - lse), ds = p (dp - sum(p dp)); s is overwritten
-    void (*attend_bwd[DT_ROW_TYPES])(void *p, void *ds, float *s, const float *dp, float lse,
-                                     int64_t n);
+    void (*attend_bwd[DT_ROW_TYPES])(void *p, void *ds, float *s, const float *dp, float lse, int64_t n);
     void (*norm[DT_ROW_TYPES])(dt_norm_row *r);
     void (*norm_bwd[DT_ROW_TYPES])(const dt_norm_row *r);
     // [source type][destination type]

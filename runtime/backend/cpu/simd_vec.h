@@ -158,8 +158,7 @@ INLINE void vst_bf16(uint16_t *p, vf v) {
     _mm256_storeu_si256((__m256i *)p, _mm512_cvtepi32_epi16((__m512i)r));
 #elif defined(DT_ISA_avx2)
     __m256i w = (__m256i)r;
-    _mm_storeu_si128((__m128i *)p,
-                     _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+    _mm_storeu_si128((__m128i *)p, _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
 #else
     vh h = __builtin_convertvector((vu)r, vh);
     memcpy(p, &h, sizeof(h));
@@ -193,8 +192,7 @@ INLINE vf vload_part(const void *base, int64_t i, int n, int bf16) {
 INLINE void vstore_part(void *base, int64_t i, int n, vf v, int bf16) {
     const __mmask16 m = (__mmask16)((1u << n) - 1);
     if (bf16)
-        _mm256_mask_storeu_epi16((uint16_t *)base + i, m,
-                                 _mm512_cvtepi32_epi16((__m512i)(vround_bf16(v) >> 16)));
+        _mm256_mask_storeu_epi16((uint16_t *)base + i, m, _mm512_cvtepi32_epi16((__m512i)(vround_bf16(v) >> 16)));
     else
         _mm512_mask_storeu_ps((float *)base + i, m, (__m512)v);
 }
@@ -272,8 +270,7 @@ INLINE vf vsqrt(vf v) {
 // e^x to about 1 ulp. Below -87.3 the result is 0; above 88.7 infinity; NaN stays.
 INLINE vf vexp(vf x) {
 #ifdef DT_ISA_avx512
-    const __mmask16 above =
-        _mm512_cmp_ps_mask((__m512)x, (__m512)vset1(-87.33f), _CMP_NLE_UQ); // or NaN
+    const __mmask16 above = _mm512_cmp_ps_mask((__m512)x, (__m512)vset1(-87.33f), _CMP_NLE_UQ); // or NaN
     const vf c = (vf)_mm512_min_ps((__m512)vset1(89.0f), (__m512)x);
     const vf k = (vf)_mm512_roundscale_ps((__m512)(c * vset1(1.44269504f)), 0);
 #else

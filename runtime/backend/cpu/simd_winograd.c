@@ -141,8 +141,7 @@ INLINE void put(square to, int64_t i, vf v) {
         return;
     }
     if (to.as == HALVES) {
-        _mm256_storeu_si256((__m256i *)((uint16_t *)to.at + i),
-                            (__m256i)_mm512_cvtneps_pbh((__m512)v));
+        _mm256_storeu_si256((__m256i *)((uint16_t *)to.at + i), (__m256i)_mm512_cvtneps_pbh((__m512)v));
         return;
     }
 #endif
@@ -157,8 +156,7 @@ INLINE void map(int kind, int tile, square from, square to, vf bias, vf floor) {
     vf t[MOST_SIDE][MOST_SIDE];
     UNROLL for (int j = 0; j < n_in; j++) {
         vf d[MOST_SIDE], o[MOST_SIDE];
-        UNROLL for (int i = 0; i < n_in; i++) d[i] =
-            vload(from.at, i * from.row + j * from.col, from.as == BF16);
+        UNROLL for (int i = 0; i < n_in; i++) d[i] = vload(from.at, i * from.row + j * from.col, from.as == BF16);
         if (tile == 2)
             map_of_2(kind, d, o);
         else
@@ -183,8 +181,8 @@ typedef struct patch {
     bool inside;
 } patch;
 
-INLINE patch patch_of(const dt_winograd_image *im, const void *x, int bf16, int64_t block,
-                      const dt_winograd_tiles *t, int64_t k, int tile, int size) {
+INLINE patch patch_of(const dt_winograd_image *im, const void *x, int bf16, int64_t block, const dt_winograd_tiles *t,
+                      int64_t k, int tile, int size) {
     const int64_t at = t->first + k, image = at / (t->rows * t->cols);
     const int64_t row = at / t->cols % t->rows, col = at % t->cols;
     patch p = {.plane = vat_mut((void *)x, (image * im->blocks + block) * im->h * im->w * VW, bf16),
@@ -195,8 +193,7 @@ INLINE patch patch_of(const dt_winograd_image *im, const void *x, int bf16, int6
 }
 
 INLINE square square_of(const dt_winograd_image *im, const patch *p, int bf16) {
-    return (square){vat_mut(p->plane, (p->h * im->w + p->w) * VW, bf16), im->w * VW, VW, bf16,
-                    false};
+    return (square){vat_mut(p->plane, (p->h * im->w + p->w) * VW, bf16), im->w * VW, VW, bf16, false};
 }
 
 // The patch with zeros outside the image.
@@ -217,8 +214,8 @@ INLINE square nth(float *at, int64_t i, int64_t row, int64_t col, int as) {
     return (square){at + unit * step, row * in, col * in, as, i & 1};
 }
 
-INLINE void map_patches(int kind, int tile, int bf16, int as, float *to, const void *x,
-                        const dt_winograd_image *im, int64_t block, const dt_winograd_tiles *t) {
+INLINE void map_patches(int kind, int tile, int bf16, int as, float *to, const void *x, const dt_winograd_image *im,
+                        int64_t block, const dt_winograd_tiles *t) {
     const int side = tile + 2, size = kind == INPUT ? side : tile;
     float edge[MOST_SIDE * MOST_SIDE * VW] __attribute__((aligned(64)));
     const vf none = {0};
@@ -233,9 +230,8 @@ INLINE void map_patches(int kind, int tile, int bf16, int as, float *to, const v
     }
 }
 
-INLINE void map_output(int tile, int bf16, void *y, const float *m, const dt_winograd_image *im,
-                       int64_t block, const dt_winograd_tiles *t, const float *bias, bool adds,
-                       bool relu) {
+INLINE void map_output(int tile, int bf16, void *y, const float *m, const dt_winograd_image *im, int64_t block,
+                       const dt_winograd_tiles *t, const float *bias, bool adds, bool relu) {
     const int side = tile + 2;
     float edge[4 * 4 * VW] __attribute__((aligned(64)));
     const vf add = vld(bias), none = vset1(-__builtin_inff()), floor = relu ? vset1(0) : none;
@@ -256,33 +252,32 @@ INLINE void map_output(int tile, int bf16, void *y, const float *m, const dt_win
     }
 }
 
-#define PATCHES(name, kind, tile, type, bf16, as)                                                  \
-    static void name##_##tile##_##type(float *to, const void *x, const dt_winograd_image *im,      \
-                                       int64_t block, const dt_winograd_tiles *t) {                \
-        map_patches(kind, tile, bf16, as, to, x, im, block, t);                                    \
+#define PATCHES(name, kind, tile, type, bf16, as)                                                                      \
+    static void name##_##tile##_##type(float *to, const void *x, const dt_winograd_image *im, int64_t block,           \
+                                       const dt_winograd_tiles *t) {                                                   \
+        map_patches(kind, tile, bf16, as, to, x, im, block, t);                                                        \
     }
-#define OUTPUTS(tile, type, bf16)                                                                  \
-    static void output_##tile##_##type(void *y, const float *m, const dt_winograd_image *im,       \
-                                       int64_t block, const dt_winograd_tiles *t,                  \
-                                       const float *bias, bool adds, bool relu) {                  \
-        map_output(tile, bf16, y, m, im, block, t, bias, adds, relu);                              \
+#define OUTPUTS(tile, type, bf16)                                                                                      \
+    static void output_##tile##_##type(void *y, const float *m, const dt_winograd_image *im, int64_t block,            \
+                                       const dt_winograd_tiles *t, const float *bias, bool adds, bool relu) {          \
+        map_output(tile, bf16, y, m, im, block, t, bias, adds, relu);                                                  \
     }
-#define FILTERS(name, tile, as)                                                                    \
-    static void name##_##tile(float *u, int64_t position, int64_t i, const float *w) {             \
-        map(FILTER, tile, (square){(float *)w, 3 * VW, VW, F32, false},                            \
-            nth(u, i, (tile + 2) * position, position, as), (vf){0}, (vf){0});                     \
+#define FILTERS(name, tile, as)                                                                                        \
+    static void name##_##tile(float *u, int64_t position, int64_t i, const float *w) {                                 \
+        map(FILTER, tile, (square){(float *)w, 3 * VW, VW, F32, false},                                                \
+            nth(u, i, (tile + 2) * position, position, as), (vf){0}, (vf){0});                                         \
     }
-#define TRANSFORMS(tile)                                                                           \
-    PATCHES(input, INPUT, tile, f32, 0, F32)                                                       \
-    PATCHES(input, INPUT, tile, bf16, 1, F32)                                                      \
-    PATCHES(output_grad, OUTPUT_GRAD, tile, f32, 0, F32)                                           \
-    PATCHES(output_grad, OUTPUT_GRAD, tile, bf16, 1, F32)                                          \
-    OUTPUTS(tile, f32, 0)                                                                          \
-    OUTPUTS(tile, bf16, 1)                                                                         \
-    FILTERS(filter, tile, F32)                                                                     \
-    static void filter_grad_##tile(float *w, const float *u, int64_t position) {                   \
-        map(FILTER_GRAD, tile, nth((float *)u, 0, (tile + 2) * position, position, F32),           \
-            (square){w, 3 * VW, VW, F32, false}, (vf){0}, (vf){0});                                \
+#define TRANSFORMS(tile)                                                                                               \
+    PATCHES(input, INPUT, tile, f32, 0, F32)                                                                           \
+    PATCHES(input, INPUT, tile, bf16, 1, F32)                                                                          \
+    PATCHES(output_grad, OUTPUT_GRAD, tile, f32, 0, F32)                                                               \
+    PATCHES(output_grad, OUTPUT_GRAD, tile, bf16, 1, F32)                                                              \
+    OUTPUTS(tile, f32, 0)                                                                                              \
+    OUTPUTS(tile, bf16, 1)                                                                                             \
+    FILTERS(filter, tile, F32)                                                                                         \
+    static void filter_grad_##tile(float *w, const float *u, int64_t position) {                                       \
+        map(FILTER_GRAD, tile, nth((float *)u, 0, (tile + 2) * position, position, F32),                               \
+            (square){w, 3 * VW, VW, F32, false}, (vf){0}, (vf){0});                                                    \
     }
 TRANSFORMS(2)
 TRANSFORMS(4)
@@ -316,8 +311,8 @@ INLINE vf add_product(int paired, vf sum, const float *a, vf b) {
 
 // R rows times C vectors. Of `a`, row r's element i is a[r * a_row + i % per_block * a_step] behind i / per_block whole
 // blocks. paired: elements are pairs.
-INLINE void product(int R, int C, int a_row, int a_step, int paired, const dt_winograd_product *p,
-                    const float *a, float *out) {
+INLINE void product(int R, int C, int a_row, int a_step, int paired, const dt_winograd_product *p, const float *a,
+                    float *out) {
     vf sum[MOST_ROWS][CHANNEL_COLS];
     const float *b = p->b;
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) sum[r][c] = (vf){0};
@@ -336,12 +331,12 @@ INLINE void product(int R, int C, int a_row, int a_step, int paired, const dt_wi
     }
 }
 
-#define TILE_CASE(R)                                                                               \
-    case R:                                                                                        \
-        if (p->n_cols == 2)                                                                        \
-            product(R, 2, paired ? VW / 2 : VW, 1, paired, p, a, out);                             \
-        else                                                                                       \
-            product(R, 1, paired ? VW / 2 : VW, 1, paired, p, a, out);                             \
+#define TILE_CASE(R)                                                                                                   \
+    case R:                                                                                                            \
+        if (p->n_cols == 2)                                                                                            \
+            product(R, 2, paired ? VW / 2 : VW, 1, paired, p, a, out);                                                 \
+        else                                                                                                           \
+            product(R, 1, paired ? VW / 2 : VW, 1, paired, p, a, out);                                                 \
         break;
 
 // Rows are tiles.
@@ -397,15 +392,15 @@ static void product_channels_paired(const dt_winograd_product *p) {
 }
 #endif
 
-#define INPUTS                                                                                     \
-    {                                                                                              \
-        {input_2_f32, input_4_f32}, {                                                              \
-            input_2_bf16, input_4_bf16                                                             \
-        }                                                                                          \
+#define INPUTS                                                                                                         \
+    {                                                                                                                  \
+        {input_2_f32, input_4_f32}, {                                                                                  \
+            input_2_bf16, input_4_bf16                                                                                 \
+        }                                                                                                              \
     }
-#define SHARED                                                                                     \
-    .output = {{output_2_f32, output_4_f32}, {output_2_bf16, output_4_bf16}},                      \
-    .filter_grad = {filter_grad_2, filter_grad_4}, .tile_rows = TILE_ROWS, .tile_cols = TILE_COLS, \
+#define SHARED                                                                                                         \
+    .output = {{output_2_f32, output_4_f32}, {output_2_bf16, output_4_bf16}},                                          \
+    .filter_grad = {filter_grad_2, filter_grad_4}, .tile_rows = TILE_ROWS, .tile_cols = TILE_COLS,                     \
     .channel_cols = CHANNEL_COLS
 
 #ifdef DT_ISA_avx512
@@ -425,8 +420,7 @@ const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {
     SHARED,
     .input = INPUTS,
     .input_summed = INPUTS,
-    .output_grad = {{output_grad_2_f32, output_grad_4_f32},
-                    {output_grad_2_bf16, output_grad_4_bf16}},
+    .output_grad = {{output_grad_2_f32, output_grad_4_f32}, {output_grad_2_bf16, output_grad_4_bf16}},
     .filter = {filter_2, filter_4},
     .product_tiles = product_tiles,
     .product_channels = product_channels,

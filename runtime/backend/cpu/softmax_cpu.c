@@ -20,8 +20,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const bool backward = s->node->backward;
     const void *x = r->in[backward ? dt_pos_out(s, 0) : 0];
     const void *dy = backward ? r->in[dt_pos_grad(s, 0)] : NULL;
-#pragma omp parallel for num_threads(s->threads)                                                   \
-    schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
     for (int64_t i = 0; i < rows; i++) {
         void *to = dt_row_at_mut(type, r->out[0], i * n);
         const void *from = dt_row_at(type, x, i * n);
@@ -33,8 +32,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 static dt_status prepare_bwd(dt_kernel_instance *s) {
-    if (s->node->in[dt_pos_out(s, 0)] == DT_NONE)
-        return dt_instance_fail(s, "the gradient reads the output");
+    if (s->node->in[dt_pos_out(s, 0)] == DT_NONE) return dt_instance_fail(s, "the gradient reads the output");
     return prepare(s);
 }
 

@@ -62,8 +62,8 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
 // ---- backward --------------------------------------------------------------------------------------
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const channels d = channels_of(s);
-    const float *x = r->in[0], *scale = r->in[1], *mean = r->in[dt_pos_out(s, 1)],
-                *invstd = r->in[dt_pos_out(s, 2)], *dy = r->in[dt_pos_grad(s, 0)];
+    const float *x = r->in[0], *scale = r->in[1], *mean = r->in[dt_pos_out(s, 1)], *invstd = r->in[dt_pos_out(s, 2)],
+                *dy = r->in[dt_pos_grad(s, 0)];
     float *dx = r->out[0];
     double *sums = r->scratch;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
@@ -80,8 +80,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const double m = all_reduce(r, sums, d);
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {
-        const float gain = scale[c] * invstd[c], sum = (float)(sums[c] / m),
-                    along = (float)(sums[d.n + c] / m);
+        const float gain = scale[c] * invstd[c], sum = (float)(sums[c] / m), along = (float)(sums[d.n + c] / m);
         for (int64_t i = 0; i < d.images; i++)
             for (int64_t k = (i * d.n + c) * d.plane; k < (i * d.n + c + 1) * d.plane; k++)
                 dx[k] = gain * (dy[k] - sum - (x[k] - mean[c]) * invstd[c] * along);

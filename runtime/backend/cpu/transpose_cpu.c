@@ -48,18 +48,18 @@ static dt_status prepare(dt_kernel_instance *s) {
 }
 
 // y (rows, cols) from x with the given element steps, TILE x TILE at a time.
-#define TRANSPOSE(T)                                                                               \
-    for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                    \
-        for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                              \
-            int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows;                                      \
-            int64_t c1 = c0 + TILE < cols ? c0 + TILE : cols;                                      \
-            for (int64_t r = r0; r < r1; r++)                                                      \
-                for (int64_t c = c0; c < c1; c++)                                                  \
-                    ((T *)y)[r * cols + c] = ((const T *)x)[r * row_step + c * col_step];          \
+#define TRANSPOSE(T)                                                                                                   \
+    for (int64_t r0 = 0; r0 < rows; r0 += TILE)                                                                        \
+        for (int64_t c0 = 0; c0 < cols; c0 += TILE) {                                                                  \
+            int64_t r1 = r0 + TILE < rows ? r0 + TILE : rows;                                                          \
+            int64_t c1 = c0 + TILE < cols ? c0 + TILE : cols;                                                          \
+            for (int64_t r = r0; r < r1; r++)                                                                          \
+                for (int64_t c = c0; c < c1; c++)                                                                      \
+                    ((T *)y)[r * cols + c] = ((const T *)x)[r * row_step + c * col_step];                              \
         }
 
-static void transpose_plane(char *y, const char *x, int64_t rows, int64_t cols, int64_t row_step,
-                            int64_t col_step, size_t element) {
+static void transpose_plane(char *y, const char *x, int64_t rows, int64_t cols, int64_t row_step, int64_t col_step,
+                            size_t element) {
     if (element == 4) {
         TRANSPOSE(uint32_t)
     } else if (element == 2) {
@@ -88,8 +88,8 @@ static void outer_item(const void *ctx, int64_t item, int64_t end) {
         return;
     }
     int64_t rows = st->size[st->n - 2];
-    transpose_plane(y + (size_t)(item * rows * cols) * st->element, x, rows, cols,
-                    st->step[st->n - 2], st->step[st->n - 1], st->element);
+    transpose_plane(y + (size_t)(item * rows * cols) * st->element, x, rows, cols, st->step[st->n - 2],
+                    st->step[st->n - 1], st->element);
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {

@@ -28,7 +28,7 @@ struct dt_winograd_conv {
     bool adds, relu;
     int64_t n_in, n_out; // channels
     dt_winograd_image in,
-        out; // forward, and x and dy of a weight gradient; dy and dx of a data gradient
+        out;                          // forward, and x and dy of a weight gradient; dy and dx of a data gradient
     dt_winograd_tiles tiles;          // n: of a block
     int64_t n_tiles, rows;            // rows of filters and sums
     int64_t unit;                     // floats of a vector of transformed channels
@@ -55,10 +55,9 @@ static bool is_blocked(const dt_dnnl_tensor *t) {
 bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
     const dt_dnnl_tensor *w = &c->weights;
     if (dir == DT_DNNL_BACKWARD_WEIGHTS && c->bias.format != DT_DNNL_ABSENT) return false;
-    return dt_simd_get()->winograd && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 &&
-           dt_row_type(c->src.type) >= 0 && c->dst.type == c->src.type && is_blocked(&c->src) &&
-           is_blocked(&c->dst) && c->stride[0] == 1 && c->stride[1] == 1 && c->dilation[0] == 1 &&
-           c->dilation[1] == 1 &&
+    return dt_simd_get()->winograd && w->n == 4 && w->d[2] == 3 && w->d[3] == 3 && dt_row_type(c->src.type) >= 0 &&
+           c->dst.type == c->src.type && is_blocked(&c->src) && is_blocked(&c->dst) && c->stride[0] == 1 &&
+           c->stride[1] == 1 && c->dilation[0] == 1 && c->dilation[1] == 1 &&
            (c->after.act == DT_ACTIVATION_none || c->after.act == DT_ACTIVATION_relu);
 }
 
@@ -94,8 +93,7 @@ static void divide_tiles(dt_winograd_conv *w) {
     w->filter_at = odd_lines(w->rows * width);
 }
 
-dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
-                                     const dt_dnnl_conv *c, int threads) {
+dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir, const dt_dnnl_conv *c, int threads) {
     const int tile = way == DT_WINOGRAD_4 ? 4 : 2;
     dt_winograd_conv *w = dt_xcalloc(1, sizeof *w);
     const bool data = dir == DT_DNNL_BACKWARD_DATA;
@@ -111,8 +109,7 @@ dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
     w->relu = dir == DT_DNNL_FORWARD && c->after.act == DT_ACTIVATION_relu;
     w->n_in = in->d[1];
     w->n_out = out->d[1];
-    w->in = image_of(in, data ? c->pad_begin[0] - 2 : -c->pad_begin[0],
-                     data ? c->pad_begin[1] - 2 : -c->pad_begin[1]);
+    w->in = image_of(in, data ? c->pad_begin[0] - 2 : -c->pad_begin[0], data ? c->pad_begin[1] - 2 : -c->pad_begin[1]);
     w->out = image_of(out, 0, 0);
     w->tiles.rows = (out->d[2] + tile - 1) / tile;
     w->tiles.cols = (out->d[3] + tile - 1) / tile;
@@ -138,15 +135,15 @@ size_t dt_winograd_packed_bytes(const dt_winograd_conv *w) {
 }
 
 size_t dt_winograd_scratch_bytes(const dt_winograd_conv *w) {
-    const int64_t n = w->dir == DT_DNNL_BACKWARD_WEIGHTS ? patch_floats(w) + filter_floats(w)
-                                                         : patch_floats(w) * w->threads;
+    const int64_t n =
+        w->dir == DT_DNNL_BACKWARD_WEIGHTS ? patch_floats(w) + filter_floats(w) : patch_floats(w) * w->threads;
     return (size_t)n * sizeof(float);
 }
 
 // ---- filters ---------------------------------------------------------------------------------------
 uint64_t dt_winograd_pack_hash(const dt_winograd_conv *w) {
-    const uint64_t what[4] = {0x77696e6f /* "wino" */, (uint64_t)w->tile,
-                              (uint64_t)w->simd->per_float, (uint64_t)w->dir};
+    const uint64_t what[4] = {0x77696e6f /* "wino" */, (uint64_t)w->tile, (uint64_t)w->simd->per_float,
+                              (uint64_t)w->dir};
     return dt_hash64(what, sizeof what);
 }
 
@@ -156,17 +153,14 @@ static int64_t tap_at(const dt_winograd_conv *w, int64_t in, int64_t out, int ta
                                            : (out * w->n_in + in) * TAPS + tap;
 }
 
-static void pack_block(const dt_winograd_conv *w, const float *dense, float *packed,
-                       int64_t block) {
+static void pack_block(const dt_winograd_conv *w, const float *dense, float *packed, int64_t block) {
     const int width = dt_cpu_block();
     const int64_t n = min64(width, w->n_out - block * width);
     float filter[TAPS * DT_SIMD_MAX_WIDTH] = {0};
     for (int64_t i = 0; i < w->n_in; i++) {
         for (int64_t l = 0; l < n; l++)
-            for (int k = 0; k < TAPS; k++)
-                filter[k * width + l] = dense[tap_at(w, i, block * width + l, k)];
-        w->simd->filter[w->tile / 4](packed + block * w->positions * w->filter_at, w->filter_at, i,
-                                     filter);
+            for (int k = 0; k < TAPS; k++) filter[k * width + l] = dense[tap_at(w, i, block * width + l, k)];
+        w->simd->filter[w->tile / 4](packed + block * w->positions * w->filter_at, w->filter_at, i, filter);
     }
 }
 
@@ -192,25 +186,24 @@ static dt_winograd_tiles tiles_of(const dt_winograd_conv *w, int64_t block, int6
 }
 
 // All positions of n_cols blocks of channels out.
-static void multiply(const conv_call *call, const float *v, float *m, int64_t block,
-                     int64_t n_tiles, int64_t n_cols) {
+static void multiply(const conv_call *call, const float *v, float *m, int64_t block, int64_t n_tiles, int64_t n_cols) {
     const dt_winograd_conv *w = call->w;
     const int64_t width = dt_cpu_block();
     const int64_t n = units(w, w->n_in);
     for (int64_t p = 0; p < w->positions; p++)
         for (int64_t at = 0; at < n; at += SUMMED)
-            w->simd->product_tiles(&(dt_winograd_product){
-                .out = m + p * w->out_at,
-                .out_col = w->tiles.n * width,
-                .a = v + p * w->in_at + at * w->tiles.n,
-                .a_block = w->tiles.n * w->unit,
-                .b = call->packed + (block * w->positions + p) * w->filter_at + at * width,
-                .b_col = w->positions * w->filter_at,
-                .n_rows = n_tiles,
-                .n_cols = n_cols,
-                .n = min64(SUMMED, n - at),
-                .per_block = w->unit,
-                .add = at > 0});
+            w->simd->product_tiles(
+                &(dt_winograd_product){.out = m + p * w->out_at,
+                                       .out_col = w->tiles.n * width,
+                                       .a = v + p * w->in_at + at * w->tiles.n,
+                                       .a_block = w->tiles.n * w->unit,
+                                       .b = call->packed + (block * w->positions + p) * w->filter_at + at * width,
+                                       .b_col = w->positions * w->filter_at,
+                                       .n_rows = n_tiles,
+                                       .n_cols = n_cols,
+                                       .n = min64(SUMMED, n - at),
+                                       .per_block = w->unit,
+                                       .add = at > 0});
 }
 
 static void run_block(const conv_call *call, int64_t block, float *v) {
@@ -227,14 +220,14 @@ static void run_block(const conv_call *call, int64_t block, float *v) {
             float bias[DT_SIMD_MAX_WIDTH] = {0};
             const int64_t n = min64(width, w->n_out - c * width);
             if (call->bias) memcpy(bias, call->bias + c * width, (size_t)n * sizeof *bias);
-            w->simd->output[w->type][w->tile / 4](call->y, m + (c - o) * w->tiles.n * width,
-                                                  &w->out, c, &out, bias, w->adds, w->relu);
+            w->simd->output[w->type][w->tile / 4](call->y, m + (c - o) * w->tiles.n * width, &w->out, c, &out, bias,
+                                                  w->adds, w->relu);
         }
     }
 }
 
-void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed,
-                     const float *bias, void *y, void *scratch) {
+void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed, const float *bias, void *y,
+                     void *scratch) {
     const conv_call call = {w, x, packed, bias, y};
     const int64_t n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
 #pragma omp parallel for num_threads(w->threads) schedule(static) if (w->threads > 1)
@@ -244,36 +237,33 @@ void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *pack
 
 // ---- weight gradient -------------------------------------------------------------------------------
 // Adds a block's tiles to the sums of position p.
-static void sum_position(const dt_winograd_conv *w, int64_t block, int64_t p, const float *v,
-                         const float *z, float *sums) {
+static void sum_position(const dt_winograd_conv *w, int64_t block, int64_t p, const float *v, const float *z,
+                         float *sums) {
     const int64_t n = units(w, tiles_of(w, block, 0).n), most = w->simd->channel_cols;
     const int64_t each = w->tiles.n * w->unit;
     const int64_t groups = (w->out.blocks + most - 1) / most;
     for (int64_t g = 0; g < groups; g++) {
         const int64_t o = w->out.blocks * g / groups, end = w->out.blocks * (g + 1) / groups;
-        w->simd->product_channels(
-            &(dt_winograd_product){.out = sums + (o * w->positions + p) * w->filter_at,
-                                   .out_col = w->positions * w->filter_at,
-                                   .a = v + p * w->in_at,
-                                   .a_block = each,
-                                   .b = z + p * w->out_at + o * each,
-                                   .b_col = each,
-                                   .n_rows = w->rows,
-                                   .n_cols = end - o,
-                                   .n = n,
-                                   .per_block = n,
-                                   .add = block > 0});
+        w->simd->product_channels(&(dt_winograd_product){.out = sums + (o * w->positions + p) * w->filter_at,
+                                                         .out_col = w->positions * w->filter_at,
+                                                         .a = v + p * w->in_at,
+                                                         .a_block = each,
+                                                         .b = z + p * w->out_at + o * each,
+                                                         .b_col = each,
+                                                         .n_rows = w->rows,
+                                                         .n_cols = end - o,
+                                                         .n = n,
+                                                         .per_block = n,
+                                                         .add = block > 0});
     }
 }
 
-static void store_block(const dt_winograd_conv *w, const float *sums, int64_t block, float *dw,
-                        bool accumulate) {
+static void store_block(const dt_winograd_conv *w, const float *sums, int64_t block, float *dw, bool accumulate) {
     const int width = dt_cpu_block();
     const int64_t n = min64(width, w->n_out - block * width);
     float filter[TAPS * DT_SIMD_MAX_WIDTH];
     for (int64_t i = 0; i < w->n_in; i++) {
-        w->simd->filter_grad[w->tile / 4](
-            filter, sums + block * w->positions * w->filter_at + i * width, w->filter_at);
+        w->simd->filter_grad[w->tile / 4](filter, sums + block * w->positions * w->filter_at + i * width, w->filter_at);
         for (int64_t l = 0; l < n; l++) {
             float *to = dw + tap_at(w, i, block * width + l, 0);
             for (int k = 0; k < TAPS; k++) to[k] = filter[k * width + l] + (accumulate ? to[k] : 0);
@@ -281,10 +271,9 @@ static void store_block(const dt_winograd_conv *w, const float *sums, int64_t bl
     }
 }
 
-void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw,
-                             bool accumulate, void *scratch) {
-    const int64_t each = w->tiles.n * w->unit,
-                  n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
+void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw, bool accumulate,
+                             void *scratch) {
+    const int64_t each = w->tiles.n * w->unit, n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
     float *v = scratch, *z = v + w->positions * w->in_at, *sums = z + w->positions * w->out_at;
 #pragma omp parallel num_threads(w->threads) if (w->threads > 1)
     {

@@ -28,15 +28,9 @@ typedef struct dt_winograd_conv dt_winograd_conv; // immutable
 // Whether shape, type, layouts, activation and ISA allow it. A weight gradient with a bias has none.
 bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *conv);
 // F(2x2) or F(4x4) in fp32, or F(2x2) with transformed patches and filters, and so the products, in bf16.
-typedef enum dt_winograd_way {
-    DT_WINOGRAD_NONE,
-    DT_WINOGRAD_2,
-    DT_WINOGRAD_4,
-    DT_WINOGRAD_2_BF16
-} dt_winograd_way;
+typedef enum dt_winograd_way { DT_WINOGRAD_NONE, DT_WINOGRAD_2, DT_WINOGRAD_4, DT_WINOGRAD_2_BF16 } dt_winograd_way;
 // The convolution must fit; for products in bf16, tensors must be in it, and dt_cpu_has_bf16.
-dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
-                                     const dt_dnnl_conv *conv, int threads);
+dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int threads);
 void dt_winograd_destroy(dt_winograd_conv *w); // NULL is fine
 
 size_t dt_winograd_scratch_bytes(const dt_winograd_conv *w);
@@ -47,10 +41,10 @@ uint64_t dt_winograd_pack_hash(const dt_winograd_conv *w);
 void dt_winograd_pack(const dt_winograd_conv *w, const float *dense, float *packed, int threads);
 
 // Forward: x to y; bias may be NULL. Data gradient: dy to dx.
-void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed,
-                     const float *bias, void *y, void *scratch);
+void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *packed, const float *bias, void *y,
+                     void *scratch);
 // dw is dense. accumulate: adds to it.
-void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw,
-                             bool accumulate, void *scratch);
+void dt_winograd_run_weights(const dt_winograd_conv *w, const void *x, const void *dy, float *dw, bool accumulate,
+                             void *scratch);
 
 #endif

@@ -31,8 +31,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     DT_TRY(dt_cuda_type(s, &st->type, a, dt_instance_out(s, 0)));
     st->row_type = b->dtype;
     if (b->dtype != DT_F32 && b->dtype != a->dtype)
-        return dt_cuda_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype),
-                            dt_dtype_name(a->dtype));
+        return dt_cuda_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype), dt_dtype_name(a->dtype));
     s->inplace_in = 0;
     st->same = dt_shape_equal(&a->shape, &b->shape) && b->kind == DT_V_TEMP && b->dtype == a->dtype;
     if (st->same) {
@@ -40,8 +39,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
         s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = layout;
         return DT_OK;
     }
-    if (!trailing(&a->shape, &b->shape))
-        return dt_cuda_fail(s, "the second shape is not the end of the first");
+    if (!trailing(&a->shape, &b->shape)) return dt_cuda_fail(s, "the second shape is not the end of the first");
     const int64_t inner = dt_shape_elements(&b->shape);
     st->c = dt_cols_flow(inner ? dt_shape_elements(&a->shape) / inner : 0, inner, FLOW_ROWS);
     s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
@@ -54,29 +52,22 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
         dt_map_run(s, r, DT_K_add_same);
         return;
     }
-    const dt_add_args a = {.c = st->c,
-                           .x = r->in[0],
-                           .row = r->in[1],
-                           .out = r->out[0],
-                           .type = st->type,
-                           .row_type = st->row_type};
+    const dt_add_args a = {
+        .c = st->c, .x = r->in[0], .row = r->in[1], .out = r->out[0], .type = st->type, .row_type = st->row_type};
     dt_cuda_launch(dt_cuda_of(s), DT_K_add_row, dt_cols_grid(&a.c), &a, r->stream);
 }
 
 static dt_status prepare_backward(dt_kernel_instance *s) {
-    const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0)),
-                        *db = dt_instance_out(s, 1);
+    const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0)), *db = dt_instance_out(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
     DT_TRY(dt_cuda_type(s, &st->type, dy, NULL));
     s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[1] = dt_dense();
     if (!dt_dtype_is_float(db->dtype) || !trailing(&dy->shape, &db->shape))
         return dt_cuda_fail(s, "the second gradient is not the end of the first, in floats");
     const int64_t inner = dt_shape_elements(&db->shape);
-    st->c = dt_cols_make(inner ? dt_shape_elements(&dy->shape) / inner : 0, inner, SUM_BLOCKS,
-                         SUM_ROWS);
+    st->c = dt_cols_make(inner ? dt_shape_elements(&dy->shape) / inner : 0, inner, SUM_BLOCKS, SUM_ROWS);
     st->row_type = db->dtype;
-    if (st->c.n_chunks > 1)
-        s->scratch_bytes = (size_t)(st->c.n_chunks * st->c.padded) * sizeof(float);
+    if (st->c.n_chunks > 1) s->scratch_bytes = (size_t)(st->c.n_chunks * st->c.padded) * sizeof(float);
     return DT_OK;
 }
 

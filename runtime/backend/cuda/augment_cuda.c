@@ -21,8 +21,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     st->args.channels = (int)x->shape.d[3];
     st->args.sample = st->samples > 0 ? n / st->samples : 0;
     st->args.n_steps = (int)(steps->shape.d[1] / DT_PIXEL_STEP_WORDS);
-    if (st->args.sample >= (int64_t)1 << 31)
-        return dt_cuda_fail(s, "images of 2^31 values cannot be augmented here");
+    if (st->args.sample >= (int64_t)1 << 31) return dt_cuda_fail(s, "images of 2^31 values cannot be augmented here");
     st->at_rows = dt_cuda_align((size_t)n);
     s->scratch_bytes = st->at_rows + (size_t)n * sizeof(uint16_t);
     s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense(); // (N,H,W,C) as it comes

@@ -87,18 +87,15 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 
 // Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
 static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
-    st->small = (st->training || st->backward) && !st->summed && !st->sync &&
-                st->pixels <= DT_BN_SMALL_PIXELS;
+    st->small = (st->training || st->backward) && !st->summed && !st->sync && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
         st->apply = small_cols(n_apply, st->channels, st->type);
         return;
     }
-    st->sums =
-        dt_cols_make(n_sums, st->channels, st->backward ? SUM_BLOCKS : STATS_BLOCKS, SUM_ROWS);
+    st->sums = dt_cols_make(n_sums, st->channels, st->backward ? SUM_BLOCKS : STATS_BLOCKS, SUM_ROWS);
     st->apply = dt_cols_flow(n_apply, st->channels, FLOW_ROWS);
-    if (!st->summed)
-        s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
+    if (!st->summed) s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
     if (st->sync) s->scratch_bytes += 2 * (size_t)st->channels * sizeof(double);
 }
 
@@ -106,11 +103,9 @@ static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t 
 static dt_status leave(dt_kernel_instance *s, bn_state *st) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_normed normed;
-    if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed))
-        return DT_OK;
-    DT_TRY(dt_cuda_kept(s, dt_cuda_plan_fused(c->plans, &normed.forward,
-                                              normed.has_weights ? &normed.weights : NULL,
-                                              &st->left)));
+    if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed)) return DT_OK;
+    DT_TRY(dt_cuda_kept(
+        s, dt_cuda_plan_fused(c->plans, &normed.forward, normed.has_weights ? &normed.weights : NULL, &st->left)));
     if (!st->left) return DT_OK;
     s->out_layout[0].tail = &dt_cuda_norm;
     s->same_memory = true;
@@ -125,8 +120,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     if (given.tail == &dt_cuda_sums) s->in_layout[0] = given;
     st->summed = given.tail == &dt_cuda_sums && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
-    DT_TRY(dt_cuda_type(s, &st->type, x, dt_instance_out(s, 0),
-                        st->residual ? dt_instance_in(s, 5) : NULL));
+    DT_TRY(dt_cuda_type(s, &st->type, x, dt_instance_out(s, 0), st->residual ? dt_instance_in(s, 5) : NULL));
     DT_TRY(read_shape(s, st, x));
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
     divide(s, st, st->pixels, st->pool ? windows : st->pixels);
@@ -135,8 +129,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
 }
 
 static dt_status prepare_backward(dt_kernel_instance *s) {
-    const dt_value_info *x = dt_instance_in(s, 0),
-                        *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
+    const dt_value_info *x = dt_instance_in(s, 0), *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     const int y_at = dt_cuda_pos_out(s, 0), dy_at = dt_cuda_pos_grad(s, 0);
     const dt_value_info *dy = dt_instance_in(s, dy_at);
     const dt_layout given = s->in_layout[0], given_y = s->in_layout[y_at];
@@ -159,14 +152,11 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
                             st->pool                 ? "argmax"
                             : st->mask == DT_BN_BITS ? "the ReLU's bits"
                                                      : "the saved shift");
-    if (st->mask == DT_BN_OF_X && s->node->in[2] == DT_NONE)
-        return dt_cuda_fail(s, "the backward node lacks shift");
-    if (s->node->n_in > dt_cuda_pos_grad(s, s->node->n_fwd_out))
-        st->other_at = dt_cuda_pos_grad(s, s->node->n_fwd_out);
+    if (st->mask == DT_BN_OF_X && s->node->in[2] == DT_NONE) return dt_cuda_fail(s, "the backward node lacks shift");
+    if (s->node->n_in > dt_cuda_pos_grad(s, s->node->n_fwd_out)) st->other_at = dt_cuda_pos_grad(s, s->node->n_fwd_out);
     const int64_t rows = (st->height + 1) / 2, across = (st->width + 1) / 2;
     const int64_t pooled = st->images * (st->height / 2) * (st->width / 2);
-    divide(s, st, st->pool ? pooled : st->pixels,
-           st->pool ? st->images * rows * across : st->pixels);
+    divide(s, st, st->pool ? pooled : st->pixels, st->pool ? st->images * rows * across : st->pixels);
     s->inplace_in = 0; // a thread reads what it needs of x before it writes dx there
     return DT_OK;
 }
@@ -194,8 +184,7 @@ static dt_bn_args base_args(const dt_kernel_instance *s, const dt_run *r, bool c
     return a;
 }
 
-static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *r,
-                                     const dt_bn_args *a) {
+static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *r, const dt_bn_args *a) {
     const bn_state *st = s->state;
     return (dt_bn_finish_args){.c = st->sums,
                                .count = st->pixels,
@@ -210,8 +199,7 @@ static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *
 }
 
 // Makes the constants of each channel.
-static void finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
-                   dt_bn_finish_args *f) {
+static void finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, dt_bn_finish_args *f) {
     const bn_state *st = s->state;
     const dt_cuda_grid grid = {.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
     const bool joins = st->sync && r->ranks && r->out[0];
@@ -225,9 +213,8 @@ static void finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel 
 }
 
 // Runs all passes in one kernel, on the grid of st->apply.
-static void run_once(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
-                     const dt_bn_args *sums, const dt_bn_args *apply,
-                     const dt_bn_finish_args *finish) {
+static void run_once(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, const dt_bn_args *sums,
+                     const dt_bn_args *apply, const dt_bn_finish_args *finish) {
     const bn_state *st = s->state;
     const dt_bn_once_args a = {.sums = *sums, .apply = *apply, .finish = *finish, .pool = st->pool};
     dt_cuda_grid grid = dt_cols_grid(&st->apply);
@@ -259,16 +246,13 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
         f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1);
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);
     }
-    if (st->summed)
-        f.sums = (const float *)((const char *)r->in[0] + dt_cuda_sums_at(x->dtype, &x->shape));
+    if (st->summed) f.sums = (const float *)((const char *)r->in[0] + dt_cuda_sums_at(x->dtype, &x->shape));
     if (st->left) {
-        const dt_bn_leave_args a = {
-            .finish = f,
-            .gain = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 0),
-            .shift = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 1)};
+        const dt_bn_leave_args a = {.finish = f,
+                                    .gain = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 0),
+                                    .shift = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 1)};
         const int64_t blocks = (st->channels + DT_BN_THREADS - 1) / DT_BN_THREADS;
-        dt_cuda_launch(c, DT_K_bn_leave, (dt_cuda_grid){.blocks = blocks, .threads = DT_BN_THREADS},
-                       &a, r->stream);
+        dt_cuda_launch(c, DT_K_bn_leave, (dt_cuda_grid){.blocks = blocks, .threads = DT_BN_THREADS}, &a, r->stream);
         return;
     }
     if (st->summed) {
@@ -281,8 +265,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     }
     if (st->training) dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&sums.c), &sums, r->stream);
     finish(s, r, DT_K_bn_finish, &f);
-    dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&apply.c), &apply,
-                   r->stream);
+    dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&apply.c), &apply, r->stream);
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
@@ -318,12 +301,10 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
         return;
     }
     if (st->training || sums.dresidual) // with running statistics only dresidual is wanted of it
-        dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums,
-                       dt_cols_grid(&sums.c), &sums, r->stream);
+        dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&sums.c), &sums, r->stream);
     finish(s, r, DT_K_bn_bwd_finish, &f);
     if (!r->out[0]) return;
-    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c),
-                   &apply, r->stream);
+    dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c), &apply, r->stream);
 }
 
 const dt_kernel dt_cuda_batch_norm = {prepare_forward, run_forward, dt_cuda_destroy};

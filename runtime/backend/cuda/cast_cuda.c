@@ -8,8 +8,7 @@ static dt_cuda_grid grid_of(int64_t n) {
     return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
 }
 
-void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n,
-                     void *stream) {
+void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n, void *stream) {
     const dt_convert_args a = {.x = x, .out = out, .from = from, .to = to, .n = n};
     dt_cuda_launch(c, DT_K_cast_fwd, grid_of(n), &a, stream);
 }
@@ -19,8 +18,7 @@ static dt_status prepare_cast(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
     if (!dt_dtype_is_float(y->dtype) || !dt_dtype_is_float(x->dtype) || x->dtype == y->dtype)
-        return dt_cuda_fail(s, "no cast from %s to %s", dt_dtype_name(x->dtype),
-                            dt_dtype_name(y->dtype));
+        return dt_cuda_fail(s, "no cast from %s to %s", dt_dtype_name(x->dtype), dt_dtype_name(y->dtype));
     a->from = x->dtype, a->to = y->dtype;
     a->n = dt_shape_elements(&x->shape);
     s->in_layout[0] = s->out_layout[0] = layout;
@@ -33,8 +31,7 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
     const bool is_f32 = x->dtype == DT_F32;
     if ((x->dtype != DT_U8 && !is_f32) || x->shape.n != 4 || !dt_dtype_is_float(y->dtype) ||
         x->shape.d[3] > DT_NORMALIZE_CHANNELS)
-        return dt_cuda_fail(s, "wants u8 or f32 (N,H,W,C) with at most %d channels",
-                            (int)DT_NORMALIZE_CHANNELS);
+        return dt_cuda_fail(s, "wants u8 or f32 (N,H,W,C) with at most %d channels", (int)DT_NORMALIZE_CHANNELS);
     a->from = x->dtype, a->to = y->dtype;
     a->n = dt_shape_elements(&x->shape);
     a->channels = (int)x->shape.d[3];
@@ -48,8 +45,7 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
         a->samples = x->shape.d[0];
         a->sample = x->shape.d[0] > 0 ? a->n / x->shape.d[0] : 0;
         a->chunks = (a->sample + 4095) / 4096;
-        if (a->sample >= (int64_t)1 << 31)
-            return dt_cuda_fail(s, "images of 2^31 values cannot be mixed");
+        if (a->sample >= (int64_t)1 << 31) return dt_cuda_fail(s, "images of 2^31 values cannot be mixed");
         a->by_channels = dt_quot_of(a->channels), a->by_width = dt_quot_of(x->shape.d[2]);
         s->in_layout[1] = dt_dense();
     }

@@ -94,8 +94,7 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
 static void fill_rules(const dt_commit_args *a, dt_commit_buffer *rules) {
     for (int i = 0; i < a->n_rules; i++) {
         const dt_commit_rule *r = &a->rules[i];
-        rules[i] = (dt_commit_buffer){
-            .buffer = r->buffer, .stat = r->stat, .count = r->count, .momentum = r->momentum};
+        rules[i] = (dt_commit_buffer){.buffer = r->buffer, .stat = r->stat, .count = r->count, .momentum = r->momentum};
     }
 }
 
@@ -135,8 +134,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->clip.master = o->master;
     c->clip.share = o->clip_agc;
     c->clip.n_tensors = o->n_tensors;
-    if (o->n_tensors)
-        c->n_rows = o->tensors[o->n_tensors - 1].first + o->tensors[o->n_tensors - 1].n;
+    if (o->n_tensors) c->n_rows = o->tensors[o->n_tensors - 1].first + o->tensors[o->n_tensors - 1].n;
     c->buffers.verdict = verdict;
     c->buffers.buffer = a->buffer;
     c->buffers.inverse = 1.0f / (float)a->n_micro;
@@ -156,12 +154,11 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->n_norms = dt_optimizer_n_norms(&a->optimizer);
     const size_t norm_bytes = round_up((size_t)c->n_norms * 2 * sizeof(double));
     const size_t ratio_bytes =
-        c->n_norms ? round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float))
-                   : 0;
+        c->n_norms ? round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float)) : 0;
     const size_t tensor_bytes = round_up((size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
     const size_t factor_bytes = round_up((size_t)a->optimizer.n_factored * sizeof(dt_factored));
-    c->n_bytes = partial_bytes + tensor_bytes + factor_bytes + segment_bytes + rule_bytes +
-                 norm_bytes + ratio_bytes + round_up(sizeof(dt_commit_verdict));
+    c->n_bytes = partial_bytes + tensor_bytes + factor_bytes + segment_bytes + rule_bytes + norm_bytes + ratio_bytes +
+                 round_up(sizeof(dt_commit_verdict));
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
         free(c);
@@ -172,8 +169,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     if (state_bytes) memcpy(host + sums_bytes, a->states, state_bytes);
     int64_t starts[DT_COMMIT_STARTS];
     list_starts(a, starts);
-    c->optimize.n_segments =
-        divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
+    c->optimize.n_segments = divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
     fill_rules(a, (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
     char *tensors = c->memory + c->n_bytes - tensor_bytes;
     if (tensor_bytes)
@@ -203,14 +199,12 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     return DT_OK;
 }
 
-static void launch(dt_cuda *cuda, dt_cuda_kernel k, int64_t blocks, const void *args,
-                   void *stream) {
+static void launch(dt_cuda *cuda, dt_cuda_kernel k, int64_t blocks, const void *args, void *stream) {
     const dt_cuda_grid g = {.blocks = blocks, .threads = DT_COMMIT_THREADS};
     if (blocks) dt_cuda_launch(cuda, k, g, args, stream);
 }
 
-void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, const float *grad,
-                          void *stream) {
+void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, const float *grad, void *stream) {
     dt_cuda *cuda = dt_cuda_self(b);
     commit *c = commit_;
     const dt_flat_squares_args squares = {
@@ -233,11 +227,9 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
         break;
     case DT_COMMIT_OPTIMIZE:
         if (c->n_norms)
-            launch(cuda, DT_K_commit_ratios,
-                   (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS,
+            launch(cuda, DT_K_commit_ratios, (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS,
                    &c->optimize, stream);
-        launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK,
-               &c->optimize, stream);
+        launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK, &c->optimize, stream);
         break;
     case DT_COMMIT_STATISTICS:
         launch(cuda, DT_K_commit_buffers, c->n_rules, &c->buffers, stream);

@@ -49,12 +49,10 @@ static dt_status plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) 
     op->desc = *d;
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, d, &op->plan)));
     if (op->plan || d->sums || d->normed) return DT_OK;
-    return dt_cuda_fail(s, "cuDNN has no engine for %s (%s)", dt_dnn_desc_print(d, text),
-                        c->api->versions(c->api));
+    return dt_cuda_fail(s, "cuDNN has no engine for %s (%s)", dt_dnn_desc_print(d, text), c->api->versions(c->api));
 }
 
-static dt_status check_types(dt_kernel_instance *s, const dt_value_info *x,
-                             const dt_value_info *y) {
+static dt_status check_types(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
     int type;
     return dt_cuda_type(s, &type, x, y);
 }
@@ -70,8 +68,7 @@ static void norm_of(const dt_kernel_instance *s, const void *x, void **out) {
 
 // ---- folding the stride ----------------------------------------------------------------------------
 // Makes room behind the scratch for the folded image of d.
-static dt_status add_fold(dt_kernel_instance *s, conv_state *st, const dt_dnn_desc *d,
-                          const dt_shape *weight) {
+static dt_status add_fold(dt_kernel_instance *s, conv_state *st, const dt_dnn_desc *d, const dt_shape *weight) {
     if (!d->fold) return DT_OK;
     const int64_t n = d->n * d->h * d->w * d->c;
     if (n / 8 >= INT32_MAX) return dt_cuda_fail(s, "more than 2^34 elements of a folded image");
@@ -102,15 +99,14 @@ static void *folded(const dt_kernel_instance *s, const dt_dnn_desc *d, const dt_
                             .by_c = dt_quot_of(x->d[1]),
                             .by_stride = dt_quot_of(d->fold),
                             .type = d->type};
-    dt_cuda_launch(dt_cuda_of(s), DT_K_fold_stride,
-                   (dt_cuda_grid){.blocks = (a.n + 255) / 256, .threads = 256}, &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), DT_K_fold_stride, (dt_cuda_grid){.blocks = (a.n + 255) / 256, .threads = 256}, &a,
+                   r->stream);
     return a.out;
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status prepare(dt_kernel_instance *s) {
-    const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1),
-                        *y = dt_instance_out(s, 0);
+    const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1), *y = dt_instance_out(s, 0);
     const bool bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     const dt_fold fold = dt_fold_of(s->node);
     dt_dnn_desc d[DT_NODE_DESCS];
@@ -132,20 +128,16 @@ static dt_status prepare(dt_kernel_instance *s) {
     s->scratch_bytes = workspace_of(&st->forward);
     DT_TRY(add_fold(s, st, &d[0], &w->shape));
     if (fold.on || d[0].fold || !dt_cuda_pack_is_copy(w, x->dtype))
-        st->pack =
-            dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold, d[0].fold ? &st->fold : NULL);
+        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold, d[0].fold ? &st->fold : NULL);
     if (fold.on || (bias && x->dtype != DT_F32))
-        st->bias_pack =
-            dt_cuda_pack_bias(s, bias ? s->node->in[2] : DT_NONE, w->shape.d[0], x->dtype, &fold);
+        st->bias_pack = dt_cuda_pack_bias(s, bias ? s->node->in[2] : DT_NONE, w->shape.d[0], x->dtype, &fold);
     return DT_OK;
 }
 
 static void run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
-    const void *bias = !st->forward.desc.bias ? NULL
-                       : st->bias_pack        ? r->packed[st->pack != NULL]
-                                              : r->in[2];
+    const void *bias = !st->forward.desc.bias ? NULL : st->bias_pack ? r->packed[st->pack != NULL] : r->in[2];
     void *x = folded(s, &st->forward.desc, r);
     void *ptr[7] = {x, (void *)w, r->out[0], (void *)bias};
     if (st->forward.desc.sums) {
@@ -170,8 +162,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     const bool normed = n->in[0] != DT_NONE && given.tail == &dt_cuda_norm;
     if (normed) s->in_layout[0] = given;
     if (n->attrs.conv2d.act != DT_ACTIVATION_none || n->attrs.conv2d.fold_bn)
-        return dt_cuda_fail(
-            s, "a fused activation or batch norm has no gradient; fuse for inference only");
+        return dt_cuda_fail(s, "a fused activation or batch norm has no gradient; fuse for inference only");
     DT_TRY(check_types(s, dt_instance_in(s, 0), dy));
     const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
     for (int i = 0; i < count; i++) {
@@ -189,13 +180,11 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_dnn_desc *dw = &st->weights.desc;
     st->at_db = st->at_dw;
     if (dw->n)
-        st->at_db += dt_cuda_align(
-            (size_t)(dw->k * (dw->c / dw->groups) * dw->win.kernel[0] * dw->win.kernel[1]) *
-            dt_dtype_size(dy->dtype));
+        st->at_db += dt_cuda_align((size_t)(dw->k * (dw->c / dw->groups) * dw->win.kernel[0] * dw->win.kernel[1]) *
+                                   dt_dtype_size(dy->dtype));
     s->scratch_bytes = st->at_db;
     if (st->has_bias)
-        s->scratch_bytes +=
-            dt_cuda_column_bytes(dy->shape.d[0] * dy->shape.d[2] * dy->shape.d[3], dy->shape.d[1]);
+        s->scratch_bytes += dt_cuda_column_bytes(dy->shape.d[0] * dy->shape.d[2] * dy->shape.d[3], dy->shape.d[1]);
     return dw->n ? add_fold(s, st, dw, &w->shape) : DT_OK;
 }
 
@@ -211,14 +200,13 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         void *ptr[5] = {x, (void *)dy, dw};
         if (st->weights.desc.normed) norm_of(s, r->in[0], ptr + 3);
         dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
-        dt_cuda_store_weight_grad(c, &st->weight, st->fold.stride ? &st->fold : NULL, dw,
-                                  info->dtype, r->out[1], r->accumulate >> 1 & 1, r->stream);
+        dt_cuda_store_weight_grad(c, &st->weight, st->fold.stride ? &st->fold : NULL, dw, info->dtype, r->out[1],
+                                  r->accumulate >> 1 & 1, r->stream);
     }
     if (st->has_bias)
-        dt_cuda_sum_columns(c, dy, info->dtype,
-                            info->shape.d[0] * info->shape.d[2] * info->shape.d[3],
-                            info->shape.d[1], r->out[2], r->accumulate >> 2 & 1,
-                            (char *)r->scratch + st->at_db, r->stream);
+        dt_cuda_sum_columns(c, dy, info->dtype, info->shape.d[0] * info->shape.d[2] * info->shape.d[3],
+                            info->shape.d[1], r->out[2], r->accumulate >> 2 & 1, (char *)r->scratch + st->at_db,
+                            r->stream);
     if (st->data.desc.n) {
         const void *w = st->pack ? r->packed[0] : r->in[1];
         void *ptr[DT_DNN_POINTERS] = {(void *)dy, (void *)w, r->out[0]};
@@ -237,8 +225,7 @@ static dt_status prepare_transposed(dt_kernel_instance *s) {
     DT_TRY(check_types(s, x, dt_instance_out(s, 0)));
     dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
     DT_TRY(plan(s, &st->data, &d[0]));
-    if (!dt_cuda_pack_is_copy(w, x->dtype))
-        st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL, NULL);
+    if (!dt_cuda_pack_is_copy(w, x->dtype)) st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL, NULL);
     s->scratch_bytes = workspace_of(&st->data);
     return DT_OK;
 }

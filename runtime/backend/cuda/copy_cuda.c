@@ -22,15 +22,14 @@ static int unit_of(uint64_t bits) {
 }
 
 // Copies parts, given in bytes (x NULL: zeros), into `outer` rows of `whole` bytes.
-static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_join_part *parts,
-                 int n_parts, void *stream) {
+static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_join_part *parts, int n_parts,
+                 void *stream) {
     for (int first = 0; first < n_parts; first += DT_JOIN_PARTS) {
         const int end = first + DT_JOIN_PARTS < n_parts ? first + DT_JOIN_PARTS : n_parts;
         dt_join_args a = {.out = out};
         uint64_t bits = (uint64_t)(uintptr_t)out | (uint64_t)whole;
         for (int i = first; i < end; i++)
-            bits |= (uint64_t)(uintptr_t)parts[i].x |
-                    (uint64_t)(parts[i].run | parts[i].pitch | parts[i].at);
+            bits |= (uint64_t)(uintptr_t)parts[i].x | (uint64_t)(parts[i].run | parts[i].pitch | parts[i].at);
         a.unit = unit_of(bits);
         a.whole = whole / a.unit;
         int64_t blocks = 0;
@@ -45,9 +44,7 @@ static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_j
             blocks += (p.n + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
             a.part[a.n_parts++] = p;
         }
-        if (blocks)
-            dt_cuda_launch(c, DT_K_join_runs, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a,
-                           stream);
+        if (blocks) dt_cuda_launch(c, DT_K_join_runs, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, stream);
     }
 }
 
@@ -56,9 +53,7 @@ void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *s
     const int64_t even = n_bytes / 16 * 16;
     join(c, out, 1, even, &(dt_join_part){.x = x, .run = even, .pitch = even}, 1, stream);
     join(c, (char *)out + even, 1, n_bytes - even,
-         &(dt_join_part){
-             .x = (const char *)x + even, .run = n_bytes - even, .pitch = n_bytes - even},
-         1, stream);
+         &(dt_join_part){.x = (const char *)x + even, .run = n_bytes - even, .pitch = n_bytes - even}, 1, stream);
 }
 
 typedef struct runs {
@@ -124,8 +119,7 @@ static void run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const runs k = runs_of(x, s->out_layout[0], axis);
     const int64_t begin = s->node->attrs.slice.begin * k.step;
     const int64_t run = s->node->attrs.slice.end * k.step - begin;
-    const dt_join_part part = {
-        .x = (const char *)r->in[0] + begin, .run = run, .pitch = x->shape.d[axis] * k.step};
+    const dt_join_part part = {.x = (const char *)r->in[0] + begin, .run = run, .pitch = x->shape.d[axis] * k.step};
     join(dt_cuda_of(s), r->out[0], k.outer, run, &part, 1, r->stream);
 }
 
@@ -196,17 +190,14 @@ static dt_status prepare_transpose(dt_kernel_instance *s) {
 static void run_runs(dt_cuda *c, const permutation *m, const dt_run *r) {
     dt_permute_args a = {.x = r->in[0], .out = r->out[0], .n = m->n};
     const int last = m->n - 1;
-    uint64_t bits = (uint64_t)(uintptr_t)a.x | (uint64_t)(uintptr_t)a.out |
-                    (uint64_t)(m->size[last] * m->element);
+    uint64_t bits = (uint64_t)(uintptr_t)a.x | (uint64_t)(uintptr_t)a.out | (uint64_t)(m->size[last] * m->element);
     for (int i = 0; i < last; i++) bits |= (uint64_t)(m->step[i] * m->element);
     a.unit = unit_of(bits);
-    for (int i = 0; i < last; i++)
-        a.size[i] = m->size[i], a.step[i] = m->step[i] * m->element / a.unit;
+    for (int i = 0; i < last; i++) a.size[i] = m->size[i], a.step[i] = m->step[i] * m->element / a.unit;
     a.size[last] = m->size[last] * m->element / a.unit, a.step[last] = 1;
     a.count = m->n_bytes / a.unit;
     const int64_t blocks = (a.count + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
-    dt_cuda_launch(c, DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a,
-                   r->stream);
+    dt_cuda_launch(c, DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, r->stream);
 }
 
 static void run_planes(dt_cuda *c, const permutation *m, const dt_run *r) {
@@ -228,8 +219,8 @@ static void run_planes(dt_cuda *c, const permutation *m, const dt_run *r) {
         a.to[k] = to[order[i]];
     }
     const int64_t tile = DT_PERMUTE_TILE;
-    const dt_cuda_grid g = {.blocks = planes * ((a.p.size[k - 2] + tile - 1) / tile) *
-                                      ((a.p.size[k - 1] + tile - 1) / tile),
+    const dt_cuda_grid g = {.blocks =
+                                planes * ((a.p.size[k - 2] + tile - 1) / tile) * ((a.p.size[k - 1] + tile - 1) / tile),
                             .threads = 256};
     dt_cuda_launch(c, DT_K_permute_planes, g, &a, r->stream);
 }
@@ -260,8 +251,7 @@ static dt_status prepare_reshape(dt_kernel_instance *s) {
     s->in_layout[0] = s->out_layout[0] = dt_dense();
     if (layout.kind == DT_NHWC && keeps_channels(&x->shape, &y->shape) && y->kind == DT_V_TEMP)
         s->in_layout[0] = s->out_layout[0] = layout;
-    else if (layout.kind == DT_NHWC &&
-             dt_shape_elements(&x->shape) == x->shape.d[0] * x->shape.d[1])
+    else if (layout.kind == DT_NHWC && dt_shape_elements(&x->shape) == x->shape.d[0] * x->shape.d[1])
         s->in_layout[0] = layout; // one pixel: both orders are the same memory
     s->inplace_in = 0;
     return DT_OK;

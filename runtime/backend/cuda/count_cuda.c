@@ -72,18 +72,17 @@ static bool again(timing *t, int turn, void *stream) {
     return false;
 }
 
-#define TIME(t, stream, call)                                                                      \
-    for (int turn = 0; again(&t, turn, stream); turn++) {                                          \
-        const int e = call;                                                                        \
-        if (!t.error) t.error = e;                                                                 \
+#define TIME(t, stream, call)                                                                                          \
+    for (int turn = 0; again(&t, turn, stream); turn++) {                                                              \
+        const int e = call;                                                                                            \
+        if (!t.error) t.error = e;                                                                                     \
     }
 
 // ---- launches --------------------------------------------------------------------------------------
 static int count(const timing *t, const char *kind, double bytes, double flop, double flop_s) {
     const dt_device_rates *r = &counter->rates;
     dt_kernel_cost one = {.n = 1, .bytes = bytes, .flop = flop, .seconds = t->seconds};
-    const double by_memory = r->bytes_s > 0 ? bytes / r->bytes_s : 0,
-                 by_math = flop_s > 0 ? flop / flop_s : 0;
+    const double by_memory = r->bytes_s > 0 ? bytes / r->bytes_s : 0, by_math = flop_s > 0 ? flop / flop_s : 0;
     one.floor_s = by_memory > by_math ? by_memory : by_math;
     snprintf(one.kind, sizeof one.kind, "%s", kind);
     counter->add(counter, &one);
@@ -97,8 +96,8 @@ static double rate_of(dt_dtype type, bool tf32) {
 
 // Whether it only ends sums, of which it shares the arguments: it reads at most a row of a tensor.
 static bool ends_sums(dt_cuda_kernel k) {
-    return k == DT_K_bn_finish || k == DT_K_bn_bwd_finish || k == DT_K_ln_bwd_finish ||
-           k == DT_K_loss_finish || k == DT_K_sum_chunks || k == DT_K_column_sum;
+    return k == DT_K_bn_finish || k == DT_K_bn_bwd_finish || k == DT_K_ln_bwd_finish || k == DT_K_loss_finish ||
+           k == DT_K_sum_chunks || k == DT_K_column_sum;
 }
 
 static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
@@ -111,8 +110,7 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
         uintptr_t p;
         memcpy(&p, (const char *)args + i, sizeof p);
         for (int j = 0; j < o->n; j++) {
-            if (seen[j] || o->list[j].n_bytes > most || p < o->list[j].at ||
-                p >= o->list[j].at + o->list[j].n_bytes)
+            if (seen[j] || o->list[j].n_bytes > most || p < o->list[j].at || p >= o->list[j].at + o->list[j].n_bytes)
                 continue;
             seen[j] = true;
             bytes += (double)o->list[j].n_bytes;
@@ -142,18 +140,16 @@ static int dnn_run(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace
     }
     const double taps = (double)(d->win.kernel[0] * d->win.kernel[1] * (d->c / d->groups));
     const double y = (double)(d->n * d->out_h * d->out_w * d->k);
-    return count(&t, kinds[d->kind],
-                 ((double)(d->n * d->h * d->w * d->c) + (double)d->k * taps + y) * size,
+    return count(&t, kinds[d->kind], ((double)(d->n * d->h * d->w * d->c) + (double)d->k * taps + y) * size,
                  2 * y * taps, flop_s);
 }
 
-static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add,
-                    void *bias, void *aux, void *workspace, void *st) {
+static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add, void *bias, void *aux,
+                    void *workspace, void *st) {
     const dt_gemm_desc *d = &dt_cuda_plan_find(counted->plans, plan)->does.gemm;
     const double size = (double)dt_dtype_size(d->type), out = (double)dt_dtype_size(d->out_type);
     const double n = d->batch > 1 ? (double)d->batch : 1;
-    const double m_k = (double)(d->m * d->k), k_n = (double)(d->k * d->n),
-                 m_n = (double)(d->m * d->n);
+    const double m_k = (double)(d->m * d->k), k_n = (double)(d->k * d->n), m_n = (double)(d->m * d->n);
     timing t = {0};
     TIME(t, st, real.gemm_run(&real, plan, A, B, D, add, bias, aux, workspace, st))
     return count(&t, "matmul", n * ((m_k + k_n) * size + m_n * out * (1 + add + (aux != NULL))),
@@ -178,8 +174,7 @@ void dt_cuda_count(dt_backend *b, dt_cost_counter *c) {
     int e = 0;
     if (!counter && c) {
         real = *api;
-        for (int i = 0; i < 2 && !e && c->timed; i++)
-            e = real.event_create(&real, &events[i], true);
+        for (int i = 0; i < 2 && !e && c->timed; i++) e = real.event_create(&real, &events[i], true);
         api->launch = launch, api->dnn_run = dnn_run, api->gemm_run = gemm_run;
         api->zero = zero, api->copy = copy;
     } else if (counter && !c) {
@@ -191,7 +186,6 @@ void dt_cuda_count(dt_backend *b, dt_cost_counter *c) {
     }
     counter = c;
     counted = self;
-    if (c && c->timed && !e)
-        e = real.zero(&real, (void *)c->operands.base, c->operands.n_bytes, self->device.stream);
+    if (c && c->timed && !e) e = real.zero(&real, (void *)c->operands.base, c->operands.n_bytes, self->device.stream);
     dt_cuda_check(self, e, "timing kernels");
 }

@@ -135,8 +135,7 @@ struct dt_cuda_api {
     const char *(*error_text)(dt_cuda_api *a, int error);
     // Returns whether a library says that it has no engine for a description. Any other error is a fault.
     bool (*is_refusal)(dt_cuda_api *a, int error);
-    const char *(*versions)(
-        dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
+    const char *(*versions)(dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
     int (*device_count)(dt_cuda_api *a, int *n);
     int (*device_use)(dt_cuda_api *a, int index);
     int (*device_info)(dt_cuda_api *a, int index, dt_cuda_device_info *out); // does not use it
@@ -147,8 +146,7 @@ struct dt_cuda_api {
     int (*alloc_host)(dt_cuda_api *a, void **p, size_t n_bytes); // pinned
     int (*free_host)(dt_cuda_api *a, void *p);
     // direction: 1 to the device, 0 from it, 2 within it. Stream NULL: waits until the copy is done.
-    int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction,
-                void *stream);
+    int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction, void *stream);
     int (*zero)(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream);
 
     int (*stream_create)(dt_cuda_api *a, void **stream);
@@ -170,20 +168,18 @@ struct dt_cuda_api {
     int (*launch)(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
 
     // Plans. choices: how many engines there are, in cuDNN's order of preference; choice: the number of one.
-    int (*dnn_plan)(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan,
-                    size_t *workspace_bytes);
+    int (*dnn_plan)(dt_cuda_api *a, const dt_dnn_desc *d, int choice, void **plan, size_t *workspace_bytes);
     int (*dnn_choices)(dt_cuda_api *a, const dt_dnn_desc *d, int *n);
     // How many engines, at the end of the list, compile when their plan is made, which takes a second each. 0 before
     // dnn_choices was called.
     int (*dnn_compiled)(dt_cuda_api *a, const dt_dnn_desc *d);
     int (*dnn_run)(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream);
     int (*dnn_destroy)(dt_cuda_api *a, void *plan);
-    int (*gemm_plan)(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan,
-                     size_t *workspace_bytes);
+    int (*gemm_plan)(dt_cuda_api *a, const dt_gemm_desc *d, int choice, void **plan, size_t *workspace_bytes);
     int (*gemm_choices)(dt_cuda_api *a, const dt_gemm_desc *d, int *n);
     // add: to d. bias and aux: NULL where the epilogue has none.
-    int (*gemm_run)(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add,
-                    void *bias, void *aux, void *workspace, void *stream);
+    int (*gemm_run)(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add, void *bias, void *aux,
+                    void *workspace, void *stream);
     int (*gemm_destroy)(dt_cuda_api *a, void *plan);
 };
 

@@ -57,12 +57,11 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
     if (e) {
         dt_cuda_device_info now = {{0}};
         c->api->device_info(c->api, c->index, &now);
-        return dt_fail(
-            DT_E_INTERNAL,
-            "out of memory on cuda device %d: %.1f MB for %s, %.1f MB free of %.1f (%s); "
-            "lower train.micro_batch",
-            c->index, (double)n_bytes / 1e6, what, (double)now.free_bytes / 1e6,
-            (double)now.total_bytes / 1e6, c->api->error_text(c->api, e));
+        return dt_fail(DT_E_INTERNAL,
+                       "out of memory on cuda device %d: %.1f MB for %s, %.1f MB free of %.1f (%s); "
+                       "lower train.micro_batch",
+                       c->index, (double)n_bytes / 1e6, what, (double)now.free_bytes / 1e6,
+                       (double)now.total_bytes / 1e6, c->api->error_text(c->api, e));
     }
     const dt_status st = clear_memory(c, *p, n_bytes ? n_bytes : 64, what);
     if (st == DT_OK) return DT_OK;
@@ -77,8 +76,7 @@ static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const cha
     const dt_nccl_api *nccl = c->device.nccl;
     void **at = c->shared, **end = at + sizeof c->shared / sizeof *c->shared;
     while (at < end && *at) at++;
-    if (c->world_size <= 1 || !nccl || !nccl->mem_alloc || at == end ||
-        nccl->mem_alloc(nccl, p, n_bytes))
+    if (c->world_size <= 1 || !nccl || !nccl->mem_alloc || at == end || nccl->mem_alloc(nccl, p, n_bytes))
         return alloc(b, p, n_bytes, what);
     *at = *p;
     return clear_memory(c, *p, n_bytes, what);
@@ -101,8 +99,8 @@ static dt_status alloc_host(dt_backend *b, void **p, size_t n_bytes, const char 
     *p = NULL;
     const int e = c->api->alloc_host(c->api, p, n_bytes ? n_bytes : 64);
     if (e)
-        return dt_fail(DT_E_INTERNAL, "no pinned memory: %.1f MB for %s (%s); raise ulimit -l",
-                       (double)n_bytes / 1e6, what, c->api->error_text(c->api, e));
+        return dt_fail(DT_E_INTERNAL, "no pinned memory: %.1f MB for %s (%s); raise ulimit -l", (double)n_bytes / 1e6,
+                       what, c->api->error_text(c->api, e));
     memset(*p, 0, n_bytes ? n_bytes : 64);
     return DT_OK;
 }
@@ -169,15 +167,12 @@ static void stream_wait(dt_backend *b, void *stream, void *on) {
 
 static void copy_in(dt_backend *b, void *dst, const void *host, size_t n_bytes, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
-    if (n_bytes)
-        dt_cuda_check(c, c->api->copy(c->api, dst, host, n_bytes, 1, stream), "queueing a copy in");
+    if (n_bytes) dt_cuda_check(c, c->api->copy(c->api, dst, host, n_bytes, 1, stream), "queueing a copy in");
 }
 
 static void copy_out(dt_backend *b, void *host, const void *src, size_t n_bytes, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
-    if (n_bytes)
-        dt_cuda_check(c, c->api->copy(c->api, host, src, n_bytes, 0, stream),
-                      "queueing a copy out");
+    if (n_bytes) dt_cuda_check(c, c->api->copy(c->api, host, src, n_bytes, 0, stream), "queueing a copy out");
 }
 
 // ---- capture ---------------------------------------------------------------------------------------
@@ -185,9 +180,7 @@ static dt_status capture_begin(dt_backend *b, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
     DT_TRY(dt_cuda_status(c));
     const int e = c->api->capture_begin(c->api, stream);
-    return e ? dt_fail(DT_E_INTERNAL, "cuda: capture does not begin: %s",
-                       c->api->error_text(c->api, e))
-             : DT_OK;
+    return e ? dt_fail(DT_E_INTERNAL, "cuda: capture does not begin: %s", c->api->error_text(c->api, e)) : DT_OK;
 }
 
 // Forgets the error, because the work may only fail under capture. The caller then runs the same work without
@@ -202,9 +195,8 @@ static dt_status capture_end(dt_backend *b, void *stream, void **graph) {
     *graph = NULL;
     const bool queueing = c->error != 0;
     c->error = 0;
-    return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s",
-                   queueing ? c->error_where : "", queueing ? ": " : "",
-                   c->api->error_text(c->api, first));
+    return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s", queueing ? c->error_where : "",
+                   queueing ? ": " : "", c->api->error_text(c->api, first));
 }
 
 static void graph_launch(dt_backend *b, void *graph, void *stream) {
@@ -271,9 +263,8 @@ static dt_status size_only(dt_backend *b, bool on) {
 
 static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     char machine[512];
-    snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name,
-             c->info.major, c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver,
-             c->api->versions(c->api));
+    snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name, c->info.major,
+             c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver, c->api->versions(c->api));
     const dt_cuda_plans_opts o = {.machine = machine,
                                   .folder = opts->cache_folder,
                                   .no_timing = !opts->timed,
@@ -321,17 +312,16 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
 // No kernel has run yet, and the device's name is not known here.
 static dt_status refuse_device(dt_cuda_api *api, int index, int error) {
     const bool busy = error == DT_CUDA_DEVICE_BUSY || error == DT_CUDA_DEVICE_IN_USE;
-    return dt_fail(
-        busy ? DT_E_USAGE : DT_E_INTERNAL, "device.kind: cuda: device %d does not start: %s%s",
-        index, api->error_text(api, error),
-        busy ? ": it is in exclusive-process mode and another process has it, or in prohibited "
-               "mode (nvidia-smi -q -d COMPUTE). Wait for the other (nvidia-smi names it), take "
-               "another device (CUDA_VISIBLE_DEVICES), or allow sharing (nvidia-smi -c DEFAULT)"
-             : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may say more");
+    return dt_fail(busy ? DT_E_USAGE : DT_E_INTERNAL, "device.kind: cuda: device %d does not start: %s%s", index,
+                   api->error_text(api, error),
+                   busy ? ": it is in exclusive-process mode and another process has it, or in prohibited "
+                          "mode (nvidia-smi -q -d COMPUTE). Wait for the other (nvidia-smi names it), take "
+                          "another device (CUDA_VISIBLE_DEVICES), or allow sharing (nvidia-smi -c DEFAULT)"
+                        : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may say more");
 }
 
-dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl,
-                                 int index, const dt_backend_opts *opts) {
+dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl, int index,
+                                 const dt_backend_opts *opts) {
     *out = NULL;
     dt_cuda *c = dt_xcalloc(1, sizeof *c);
     *c = (dt_cuda){.api = api,
@@ -345,16 +335,14 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
         free(c);
         return refuse_device(api, index, used);
     }
-    if (!c->error)
-        dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
+    if (!c->error) dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
     if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
     c->device = device_table;
     c->device.index = index;
     c->device.bus = c->info.pci;
     c->device.rates = dt_cuda_rates(&c->info);
     c->device.nccl = nccl;
-    if (!c->error)
-        dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");
+    if (!c->error) dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");
     dt_status status = dt_cuda_status(c);
     if (status == DT_OK) status = make_plans(c, opts);
     if (status != DT_OK) {
@@ -363,10 +351,9 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     }
     // dt_record_environment keeps the part of this text that engine choices depend on
     snprintf(c->text, sizeof c->text,
-             "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, choices " DT_PLAN_CHOICES ", device %d",
-             c->info.name, c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9,
-             c->info.driver_version[0] ? c->info.driver_version : "unknown", api->versions(api),
-             index);
+             "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, choices " DT_PLAN_CHOICES ", device %d", c->info.name,
+             c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9,
+             c->info.driver_version[0] ? c->info.driver_version : "unknown", api->versions(api), index);
     dt_backend *b = dt_xcalloc(1, sizeof *b);
     *b = (dt_backend){.name = "cuda",
                       .device = &c->device,

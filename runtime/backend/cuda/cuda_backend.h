@@ -19,8 +19,8 @@ typedef struct dt_cuda {
     dt_cuda_device_info info;
     bool deterministic, tf32;
     int world_size;
-    int64_t attention_bytes; // of scores at a time without cuDNN (sdpa_cuda.c); a test lowers it
-    void *shared[4];         // memory allocated by NCCL
+    int64_t attention_bytes;           // of scores at a time without cuDNN (sdpa_cuda.c); a test lowers it
+    void *shared[4];                   // memory allocated by NCCL
     struct dt_cuda_plans *plans;       // cuda_plans.h
     struct dt_cuda_plans *timed_plans; // while `plans` are for sizes alone (dt_device.size_only)
     void *event;                       // of stream_wait
@@ -31,8 +31,8 @@ typedef struct dt_cuda {
 } dt_cuda;
 
 // Creates a backend on device `index` of the table. The tables must outlive it; nccl may be NULL.
-dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl,
-                                 int index, const dt_backend_opts *opts);
+dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl, int index,
+                                 const dt_backend_opts *opts);
 static inline dt_cuda *dt_cuda_self(const dt_backend *b) {
     return (dt_cuda *)b->self;
 }
@@ -72,19 +72,17 @@ static inline dt_status dt_cuda_kept(dt_kernel_instance *s, dt_status st) {
 // Frees the state and fails as dt_instance_fail does: the plan does not destroy a kernel instance that was refused.
 #define dt_cuda_fail(s, ...) (dt_cuda_destroy(s), dt_instance_fail(s, __VA_ARGS__))
 // Stores in *type the one float type (f32, bf16, f16) that all values must have. NULL values are skipped.
-#define dt_cuda_type(s, type, ...)                                                                 \
-    dt_cuda_type_of(s, type, sizeof(const void *[]){__VA_ARGS__} / sizeof(void *),                 \
+#define dt_cuda_type(s, type, ...)                                                                                     \
+    dt_cuda_type_of(s, type, sizeof(const void *[]){__VA_ARGS__} / sizeof(void *),                                     \
                     (const dt_value_info *[]){__VA_ARGS__})
-dt_status dt_cuda_type_of(dt_kernel_instance *s, int *type, int n,
-                          const dt_value_info *const *infos);
+dt_status dt_cuda_type_of(dt_kernel_instance *s, int *type, int n, const dt_value_info *const *infos);
 
 // Blocks of 256 threads for n elements, eight per thread and iteration, at most as many as fill the device.
 dt_cuda_grid dt_cuda_grid_flat(const dt_cuda *c, int64_t n);
 void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
 
-void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src,
-                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
-                     dt_layout dst_layout, void *stream);
+void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src, dt_dtype src_type,
+                     dt_layout src_layout, void *dst, dt_dtype dst_type, dt_layout dst_layout, void *stream);
 
 // ---- dt_device.count, rates (count_cuda.c) -----------------------------------------------------------
 void dt_cuda_count(dt_backend *b, dt_cost_counter *c);
@@ -94,8 +92,7 @@ dt_device_rates dt_cuda_rates(const dt_cuda_device_info *d);
 void dt_cuda_flat_swap(dt_backend *b, float *x, float *y, int64_t n, void *stream);
 void dt_cuda_flat_add(dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
 dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **commit);
-void dt_cuda_commit_phase(dt_backend *b, void *commit, dt_commit_phase phase, const float *grad,
-                          void *stream);
+void dt_cuda_commit_phase(dt_backend *b, void *commit, dt_commit_phase phase, const float *grad, void *stream);
 double *dt_cuda_commit_sums(dt_backend *b, void *commit, dt_commit_phase phase, int64_t *n);
 void dt_cuda_commit_destroy(dt_backend *b, void *commit);
 

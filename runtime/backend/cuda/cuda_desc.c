@@ -18,35 +18,31 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"conv_fwd", "conv_dgrad", "conv_wgrad", "sdpa_fwd",
-                                         "sdpa_bwd"};
+static const char *const kind_names[] = {"conv_fwd", "conv_dgrad", "conv_wgrad", "sdpa_fwd", "sdpa_bwd"};
 
 const char *dt_dnn_desc_print(const dt_dnn_desc *d, char *buf) {
     const dt_window *w = &d->win;
     const char *end[2] = {d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : ""};
     if (dt_cuda_is_attention(d)) {
-        int at = snprintf(buf, DT_DESC_TEXT, "%s %s n%lld heads%lld %lldx%lldx%lld scale%.9g",
-                          kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n,
-                          (long long)d->heads, (long long)d->tq, (long long)d->tk, (long long)d->d,
-                          (double)d->scale);
+        int at = snprintf(buf, DT_DESC_TEXT, "%s %s n%lld heads%lld %lldx%lldx%lld scale%.9g", kind_names[d->kind],
+                          dt_dtype_name(d->type), (long long)d->n, (long long)d->heads, (long long)d->tq,
+                          (long long)d->tk, (long long)d->d, (double)d->scale);
         const int64_t *const strides[4] = {d->stride_q, d->stride_k, d->stride_v, d->stride_y};
         for (int i = 0; i < 4; i++)
-            at += snprintf(buf + at, DT_DESC_TEXT - (size_t)at, " %lld,%lld,%lld",
-                           (long long)strides[i][0], (long long)strides[i][1],
-                           (long long)strides[i][2]);
+            at += snprintf(buf + at, DT_DESC_TEXT - (size_t)at, " %lld,%lld,%lld", (long long)strides[i][0],
+                           (long long)strides[i][1], (long long)strides[i][2]);
         snprintf(buf + at, DT_DESC_TEXT - (size_t)at, "%s%s", end[0], end[1]);
         return buf;
     }
     snprintf(buf, DT_DESC_TEXT,
              "%s %s n%lld c%lld %lldx%lld k%lld %lldx%lld window %dx%d stride %d,%d dilation %d,%d "
              "pad %d,%d,%d,%d groups %d%s%s%s%s%s%s%s%s",
-             kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c,
-             (long long)d->h, (long long)d->w, (long long)d->k, (long long)d->out_h,
-             (long long)d->out_w, w->kernel[0], w->kernel[1], w->stride[0], w->stride[1],
-             w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1], w->pad_end[0],
-             w->pad_end[1], d->groups, d->bias ? " bias" : "", d->act ? " " : "",
-             dt_activation_name(d->act), d->sums ? " sums" : "", d->normed ? " normed" : "",
-             d->fold ? " folded" : "", end[0], end[1]);
+             kind_names[d->kind], dt_dtype_name(d->type), (long long)d->n, (long long)d->c, (long long)d->h,
+             (long long)d->w, (long long)d->k, (long long)d->out_h, (long long)d->out_w, w->kernel[0], w->kernel[1],
+             w->stride[0], w->stride[1], w->dilation[0], w->dilation[1], w->pad_begin[0], w->pad_begin[1],
+             w->pad_end[0], w->pad_end[1], d->groups, d->bias ? " bias" : "", d->act ? " " : "",
+             dt_activation_name(d->act), d->sums ? " sums" : "", d->normed ? " normed" : "", d->fold ? " folded" : "",
+             end[0], end[1]);
     return buf;
 }
 
@@ -63,21 +59,19 @@ int dt_dnn_pointers(const dt_dnn_desc *d) {
 }
 
 const char *dt_gemm_desc_print(const dt_gemm_desc *d, char *buf) {
-    static const char *const epilogue[] = {
-        "", " bias", " bias relu", " bias gelu", " bias gelu aux", " dgelu", " bgrad"};
+    static const char *const epilogue[] = {"",       " bias", " bias relu", " bias gelu", " bias gelu aux",
+                                           " dgelu", " bgrad"};
     const bool bias = dt_gemm_has_bias(d->epilogue);
     char align[16] = "";
     if (d->align && d->align != DT_GEMM_ALIGN) snprintf(align, sizeof align, " align %d", d->align);
     snprintf(buf, DT_DESC_TEXT,
              "gemm %s->%s %lldx%lldx%lld batch %lld ld %lld,%lld,%lld stride %lld,%lld,%lld%s%s "
              "alpha %.9g%s%s%s%s%s%s",
-             dt_dtype_name(d->type), dt_dtype_name(d->out_type), (long long)d->m, (long long)d->n,
-             (long long)d->k, (long long)d->batch, (long long)d->lda, (long long)d->ldb,
-             (long long)d->ldd, (long long)d->stride_a, (long long)d->stride_b,
-             (long long)d->stride_d, d->trans_a ? " ta" : "", d->trans_b ? " tb" : "",
-             (double)d->alpha, epilogue[d->epilogue], bias ? " " : "",
-             bias ? dt_dtype_name(d->bias_type) : "", d->deterministic ? " deterministic" : "",
-             d->tf32 ? " tf32" : "", align);
+             dt_dtype_name(d->type), dt_dtype_name(d->out_type), (long long)d->m, (long long)d->n, (long long)d->k,
+             (long long)d->batch, (long long)d->lda, (long long)d->ldb, (long long)d->ldd, (long long)d->stride_a,
+             (long long)d->stride_b, (long long)d->stride_d, d->trans_a ? " ta" : "", d->trans_b ? " tb" : "",
+             (double)d->alpha, epilogue[d->epilogue], bias ? " " : "", bias ? dt_dtype_name(d->bias_type) : "",
+             d->deterministic ? " deterministic" : "", d->tf32 ? " tf32" : "", align);
     return buf;
 }
 
@@ -131,9 +125,8 @@ static void fold_stride(dt_dnn_desc *d) {
     dt_window *w = &d->win;
     const int s = w->stride[0];
     const int64_t taps[2] = {(w->kernel[0] + s - 1) / s, (w->kernel[1] + s - 1) / s};
-    if (d->c > MOST_CHANNELS || d->groups != 1 || s < 2 || w->stride[1] != s ||
-        w->dilation[0] != 1 || w->dilation[1] != 1 || d->type == DT_F32 ||
-        (d->type == DT_F16 && taps[0] * taps[1] > 1))
+    if (d->c > MOST_CHANNELS || d->groups != 1 || s < 2 || w->stride[1] != s || w->dilation[0] != 1 ||
+        w->dilation[1] != 1 || d->type == DT_F32 || (d->type == DT_F16 && taps[0] * taps[1] > 1))
         return;
     d->fold = s;
     d->c = (s * s * d->c + 7) / 8 * 8;
@@ -207,10 +200,8 @@ static int sdpa_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
     return 1;
 }
 
-int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
-                       dt_dnn_desc out[DT_NODE_DESCS]) {
-    const dt_dnn_desc base = {
-        .deterministic = demands.deterministic, .tf32 = demands.tf32, .groups = 1};
+int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands, dt_dnn_desc out[DT_NODE_DESCS]) {
+    const dt_dnn_desc base = {.deterministic = demands.deterministic, .tf32 = demands.tf32, .groups = 1};
     if (n->op == DT_OP_conv2d || n->op == DT_OP_conv_transpose) return conv_descs(g, n, base, out);
     if (n->op == DT_OP_sdpa) return sdpa_descs(g, n, base, out);
     return 0;
@@ -220,9 +211,7 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
 static bool norms_alone(const dt_graph *g, const dt_node *bn) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        if (r != bn && counts(r) && !r->backward && r->op == DT_OP_batch_norm &&
-            r->in[0] == bn->in[0])
-            return false;
+        if (r != bn && counts(r) && !r->backward && r->op == DT_OP_batch_norm && r->in[0] == bn->in[0]) return false;
     }
     return true;
 }
@@ -249,15 +238,13 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     return is_output(g, bn->out[0]) ? NULL : reader;
 }
 
-bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
-                       dt_cuda_normed *out) {
+bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands, dt_cuda_normed *out) {
     bn = original_node(g, bn);
     const dt_attrs *a = &bn->attrs;
     dt_dnn_desc d[DT_NODE_DESCS];
     *out = (dt_cuda_normed){0};
-    if (bn->op != DT_OP_batch_norm || bn->backward || !a->batch_norm.training ||
-        !a->batch_norm.relu || a->batch_norm.pool || (bn->n_in > 5 && bn->in[5] != DT_NONE) ||
-        g->values[bn->out[0]].dtype != DT_F16)
+    if (bn->op != DT_OP_batch_norm || bn->backward || !a->batch_norm.training || !a->batch_norm.relu ||
+        a->batch_norm.pool || (bn->n_in > 5 && bn->in[5] != DT_NONE) || g->values[bn->out[0]].dtype != DT_F16)
         return false;
     const dt_node *reader = norms_alone(g, bn) ? only_reader(g, bn) : NULL;
     if (!reader) return false;

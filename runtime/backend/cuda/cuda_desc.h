@@ -17,8 +17,7 @@ typedef struct dt_cuda_demands {
 // The descriptions that node n needs: one for a forward conv2d or an sdpa node; for a backward conv2d one for each
 // gradient that it makes. Returns how many (0: another op). `sums` is a wish: if there is no engine, the caller asks
 // for the same description without it.
-int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands,
-                       dt_dnn_desc out[DT_NODE_DESCS]);
+int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands, dt_dnn_desc out[DT_NODE_DESCS]);
 // What the convolution behind a batch norm with ReLU asks for if it is to apply the batch norm as it reads x, so that
 // nothing writes the batch norm's output. Only under fp16, without pool or residual, if that output has no other
 // reader and the convolution makes sums itself (cuDNN has no other precompiled engines).
@@ -31,8 +30,7 @@ typedef struct dt_cuda_normed {
 // A batch norm in training with at most so many pixels runs as one kernel: a block keeps the pixels of its channels in
 // its cache for the second pass.
 enum { DT_BN_SMALL_PIXELS = 5120 };
-bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands,
-                       dt_cuda_normed *out);
+bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands, dt_cuda_normed *out);
 static inline bool dt_cuda_is_attention(const dt_dnn_desc *d) {
     return d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD;
 }

@@ -58,9 +58,8 @@ struct dt_cudnn_plan {
     const dt_dnn_graph *graph;
 };
 
-#define SET(d, name, type, n, value)                                                               \
-    cudnnBackendSetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, value)
-#define GET(d, name, type, most, n, value)                                                         \
+#define SET(d, name, type, n, value) cudnnBackendSetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, value)
+#define GET(d, name, type, most, n, value)                                                                             \
     cudnnBackendGetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, most, n, value)
 
 // ---- errors ----------------------------------------------------------------------------------------
@@ -121,10 +120,9 @@ static void add_config(dnn_known *k, descriptor config) {
     dnn_config c = {.config = config};
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &c.engine)) c.engine = NULL;
     bool ok = c.engine && !GET(config, ENGINECFG_ENGINE, BACKEND_DESCRIPTOR, 1, &n, &c.engine) &&
-              !GET(c.engine, ENGINE_NUMERICAL_NOTE, NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
-                   &n_notes, notes);
-    if (ok && !GET(c.engine, ENGINE_BEHAVIOR_NOTE, BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT,
-                   &n_behaviour, behaviour)) {
+              !GET(c.engine, ENGINE_NUMERICAL_NOTE, NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &n_notes, notes);
+    if (ok &&
+        !GET(c.engine, ENGINE_BEHAVIOR_NOTE, BEHAVIOR_NOTE, CUDNN_BEHAVIOR_NOTE_TYPE_COUNT, &n_behaviour, behaviour)) {
         for (int64_t i = 0; i < n_behaviour; i++)
             if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) c.runtime = true;
     }
@@ -218,20 +216,19 @@ static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
 
 // ---- public ----------------------------------------------------------------------------------------
 static cudnnStatus_t describe_device(dt_cudnn *c, const char *json) {
-    cudnnStatus_t s = dt_dnn_note(
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &c->device), "a device");
+    cudnnStatus_t s =
+        dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &c->device), "a device");
     if (!s)
-        s = dt_dnn_note(
-            SET(c->device, DEVICEPROP_JSON_REPRESENTATION, CHAR, (int64_t)strlen(json) + 1, json),
-            "the device's description");
+        s = dt_dnn_note(SET(c->device, DEVICEPROP_JSON_REPRESENTATION, CHAR, (int64_t)strlen(json) + 1, json),
+                        "the device's description");
     return s ? s : dt_dnn_note(cudnnBackendFinalize(c->device), "the device's description");
 }
 
 int dt_cudnn_open(dt_cudnn **out, const char *device_json) {
     dt_cudnn *c = calloc(1, sizeof *c);
     if (!c) abort();
-    const cudnnStatus_t s = device_json ? describe_device(c, device_json)
-                                        : dt_dnn_note(cudnnCreate(&c->handle), "cudnnCreate");
+    const cudnnStatus_t s =
+        device_json ? describe_device(c, device_json) : dt_dnn_note(cudnnCreate(&c->handle), "cudnnCreate");
     if (s) {
         c->handle = NULL;
         dt_cudnn_close(c);
@@ -256,11 +253,10 @@ void dt_cudnn_close(dt_cudnn *c) {
 int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
     dnn_known *k = NULL;
     *n = 0;
-    if ((d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) &&
-        cudnnGetVersion() < SDPA_VERSION) {
+    if ((d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD) && cudnnGetVersion() < SDPA_VERSION) {
         char text[128];
-        snprintf(text, sizeof text, "attention needs 9.16 or newer, this is %d.%d",
-                 dt_cudnn_version() / 10000, dt_cudnn_version() / 100 % 100);
+        snprintf(text, sizeof text, "attention needs 9.16 or newer, this is %d.%d", dt_cudnn_version() / 10000,
+                 dt_cudnn_version() / 100 % 100);
         dt_dnn_note_text(text);
         return code_of(CUDNN_STATUS_NOT_SUPPORTED);
     }
@@ -282,8 +278,7 @@ bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice) {
     return !configs_of(c, d, &k) && choice < k->n_configs && k->config[choice].runtime;
 }
 
-int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
-                         size_t *workspace_bytes) {
+int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out, size_t *workspace_bytes) {
     dnn_known *k = NULL;
     descriptor p = NULL;
     int64_t count = 0, bytes = 0;
@@ -291,21 +286,15 @@ int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn
     const int code = configs_of(c, d, &k);
     if (code) return code;
     if (choice < 0 || choice >= k->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
-    cudnnStatus_t s = dt_dnn_note(
-        cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
-    if (!s && c->handle)
-        s = dt_dnn_note(SET(p, EXECUTION_PLAN_HANDLE, HANDLE, 1, &c->handle), "a plan");
+    cudnnStatus_t s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
+    if (!s && c->handle) s = dt_dnn_note(SET(p, EXECUTION_PLAN_HANDLE, HANDLE, 1, &c->handle), "a plan");
     if (!s && c->device)
-        s = dt_dnn_note(SET(p, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device),
+        s = dt_dnn_note(SET(p, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device), "a plan");
+    if (!s)
+        s = dt_dnn_note(SET(p, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, &k->config[choice].config),
                         "a plan");
-    if (!s)
-        s = dt_dnn_note(
-            SET(p, EXECUTION_PLAN_ENGINE_CONFIG, BACKEND_DESCRIPTOR, 1, &k->config[choice].config),
-            "a plan");
     if (!s) s = dt_dnn_note(cudnnBackendFinalize(p), "a plan");
-    if (!s)
-        s = dt_dnn_note(GET(p, EXECUTION_PLAN_WORKSPACE_SIZE, INT64, 1, &count, &bytes),
-                        "a plan's workspace");
+    if (!s) s = dt_dnn_note(GET(p, EXECUTION_PLAN_WORKSPACE_SIZE, INT64, 1, &count, &bytes), "a plan's workspace");
     if (s) {
         if (p) cudnnBackendDestroyDescriptor(p);
         return code_of(s);
@@ -337,9 +326,7 @@ int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspac
     }
     descriptor v = NULL;
     cudnnStatus_t s = dt_dnn_note(cudnnSetStream(c->handle, stream), "cudnnSetStream");
-    if (!s)
-        s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &v),
-                        "a run");
+    if (!s) s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &v), "a run");
     if (!s) s = SET(v, VARIANT_PACK_UNIQUE_IDS, INT64, n, ids);
     if (!s) s = SET(v, VARIANT_PACK_DATA_POINTERS, VOID_PTR, n, data);
     if (!s) s = SET(v, VARIANT_PACK_WORKSPACE, VOID_PTR, 1, &workspace);

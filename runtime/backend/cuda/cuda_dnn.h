@@ -23,9 +23,8 @@ typedef struct dt_cudnn_plan dt_cudnn_plan;
 int dt_cudnn_open(dt_cudnn **out, const char *device_json);
 void dt_cudnn_close(dt_cudnn *c); // NULL is allowed; all plans must be destroyed
 const char *dt_cudnn_error_text(int error);
-const char *
-dt_cudnn_last_error(void);  // what cuDNN said of this thread's last failure; "" without one
-int dt_cudnn_version(void); // 91900
+const char *dt_cudnn_last_error(void); // what cuDNN said of this thread's last failure; "" without one
+int dt_cudnn_version(void);            // 91900
 
 // The number of engine configurations that meet the description's demands, cuDNN's favourite first. 0 is not an error:
 // cuDNN does not support the description.
@@ -35,8 +34,7 @@ int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d);
 bool dt_cudnn_compiles(dt_cudnn *c, const dt_dnn_desc *d, int choice);
 // True: there is no engine. False: a library is missing, memory is short, ...
 bool dt_cudnn_is_refusal(int error);
-int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out,
-                         size_t *workspace_bytes);
+int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn_plan **out, size_t *workspace_bytes);
 void dt_cudnn_plan_destroy(dt_cudnn_plan *p);
 // Queues the plan on the stream. ptr: as dt_dnn_kind lists them.
 int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspace, void *stream);

@@ -33,8 +33,7 @@ cudnnStatus_t dt_dnn_note(cudnnStatus_t s, const char *doing) {
     if (s == CUDNN_STATUS_SUCCESS) return s;
     char text[400] = "";
     cudnnGetLastErrorString(text, sizeof text);
-    snprintf(last_error, sizeof last_error, "%s: %s%s%s", doing, cudnnGetErrorString(s),
-             text[0] ? ": " : "", text);
+    snprintf(last_error, sizeof last_error, "%s: %s%s%s", doing, cudnnGetErrorString(s), text[0] ? ": " : "", text);
     return s;
 }
 
@@ -58,26 +57,22 @@ static descriptor make(dt_dnn_graph *g, cudnnBackendDescriptorType_t type) {
     return d;
 }
 
-static void set(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name,
-                cudnnBackendAttributeType_t type, int64_t n, const void *value) {
+static void set(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                int64_t n, const void *value) {
     if (g->status != CUDNN_STATUS_SUCCESS) return;
-    g->status =
-        dt_dnn_note(cudnnBackendSetAttribute(d, name, type, n, value), "setting an attribute");
+    g->status = dt_dnn_note(cudnnBackendSetAttribute(d, name, type, n, value), "setting an attribute");
 }
 
-static void set_int(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, int64_t n,
-                    const int64_t *v) {
+static void set_int(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, int64_t n, const int64_t *v) {
     set(g, d, name, CUDNN_TYPE_INT64, n, v);
 }
-static void set_type(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name,
-                     cudnnDataType_t v) {
+static void set_type(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, cudnnDataType_t v) {
     set(g, d, name, CUDNN_TYPE_DATA_TYPE, 1, &v);
 }
 static void set_float(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, float v) {
     set(g, d, name, CUDNN_TYPE_FLOAT, 1, &v);
 }
-static void set_desc(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name,
-                     descriptor v) {
+static void set_desc(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t name, descriptor v) {
     set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v);
 }
 
@@ -96,8 +91,8 @@ static cudnnDataType_t data_type(dt_dtype t) {
 }
 
 // id 0: virtual.
-static descriptor tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, const int64_t *dims,
-                         const int64_t *strides, bool by_value) {
+static descriptor tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, const int64_t *dims, const int64_t *strides,
+                         bool by_value) {
     descriptor d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const int64_t align = by_value ? 4 : 16;
     const bool is_virtual = id == 0;
@@ -114,10 +109,8 @@ static descriptor tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, cons
 }
 
 // (n,c,h,w) stored as NHWC. A weight (K,C,R,S) stored as KRSC has the same form.
-static descriptor image(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t n, int64_t c,
-                        int64_t h, int64_t w) {
-    return tensor(g, type, id, (const int64_t[]){n, c, h, w},
-                  (const int64_t[]){h * w * c, 1, w * c, c}, false);
+static descriptor image(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
+    return tensor(g, type, id, (const int64_t[]){n, c, h, w}, (const int64_t[]){h * w * c, 1, w * c, c}, false);
 }
 
 static descriptor scalar(dt_dnn_graph *g, int64_t id) {
@@ -138,8 +131,7 @@ static descriptor pointwise_of(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descr
     return op;
 }
 
-static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor b,
-                      descriptor y) {
+static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor b, descriptor y) {
     descriptor op = pointwise_of(g, mode, x);
     if (b) set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
@@ -204,15 +196,12 @@ static descriptor normed(dt_dnn_graph *g, descriptor x, int64_t id) {
 }
 
 // Attribute names of the three directions, in the order of dt_dnn_kind.
-#define CONV(op, attr, x, w, y)                                                                    \
-    {                                                                                              \
-        CUDNN_BACKEND_OPERATION_CONVOLUTION_##op##_DESCRIPTOR,                                     \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##x,                                         \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##w,                                         \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##y,                                         \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_CONV_DESC,                                   \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_ALPHA,                                       \
-            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_BETA                                         \
+#define CONV(op, attr, x, w, y)                                                                                        \
+    {                                                                                                                  \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##op##_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##x,          \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##w, CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_##y,              \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_ALPHA,      \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##attr##_BETA                                                             \
     }
 static const struct {
     cudnnBackendDescriptorType_t op;
@@ -222,9 +211,8 @@ static const struct {
 
 static descriptor window(dt_dnn_graph *g, const dt_window *w) {
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t dims = 2, begin[2] = {w->pad_begin[0], w->pad_begin[1]},
-                  end[2] = {w->pad_end[0], w->pad_end[1]}, stride[2] = {w->stride[0], w->stride[1]},
-                  dilation[2] = {w->dilation[0], w->dilation[1]};
+    const int64_t dims = 2, begin[2] = {w->pad_begin[0], w->pad_begin[1]}, end[2] = {w->pad_end[0], w->pad_end[1]},
+                  stride[2] = {w->stride[0], w->stride[1]}, dilation[2] = {w->dilation[0], w->dilation[1]};
     descriptor d = make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     set_type(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
     set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
@@ -271,14 +259,13 @@ static void build_conv(dt_dnn_graph *g) {
     }
     assert(d->act <= DT_ACTIVATION_gelu);
     if (d->act != DT_ACTIVATION_none)
-        pointwise(
-            g, d->act == DT_ACTIVATION_relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD,
-            y, NULL, image(g, t, id[2], d->n, d->k, d->out_h, d->out_w));
+        pointwise(g, d->act == DT_ACTIVATION_relu ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_GELU_FWD, y, NULL,
+                  image(g, t, id[2], d->n, d->k, d->out_h, d->out_w));
 }
 
 // (n, heads, rows, d) with strides s for n, head and row; or its transpose, (n, heads, d, rows).
-static descriptor heads_of(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t rows,
-                           const int64_t s[3], bool transposed) {
+static descriptor heads_of(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t rows, const int64_t s[3],
+                           bool transposed) {
     const dt_dnn_desc *d = &g->desc;
     const int64_t dims[2][4] = {{d->n, d->heads, rows, d->d}, {d->n, d->heads, d->d, rows}};
     const int64_t strides[2][4] = {{s[0], s[1], s[2], 1}, {s[0], s[1], 1, s[2]}};
@@ -305,14 +292,10 @@ static void build_sdpa_forward(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
     const cudnnDataType_t t = data_type(d->type);
     descriptor op = make(g, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC,
-             heads_of(g, t, 1, d->tq, d->stride_q, false));
-    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC,
-             heads_of(g, t, 2, d->tk, d->stride_k, false));
-    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC,
-             heads_of(g, t, 3, d->tk, d->stride_v, false));
-    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC,
-             heads_of(g, t, 4, d->tq, d->stride_y, false));
+    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, heads_of(g, t, 1, d->tq, d->stride_q, false));
+    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, heads_of(g, t, 2, d->tk, d->stride_k, false));
+    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, heads_of(g, t, 3, d->tk, d->stride_v, false));
+    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, heads_of(g, t, 4, d->tq, d->stride_y, false));
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, row_numbers(g, 5));
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, scalar(g, 6));
     add_op(g, op, "attention");
@@ -387,8 +370,7 @@ cudnnStatus_t dt_dnn_graph_build(dt_dnn_graph *g, const dt_dnn_desc *d, cudnnHan
         build_conv(g);
     }
     g->graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-    set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops,
-        g->ops);
+    set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
     if (handle) set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
     finish(g, g->graph, "the graph");
     return g->status;

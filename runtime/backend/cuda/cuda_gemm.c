@@ -57,8 +57,7 @@ const char *dt_cublas_error_text(int error) {
 
 bool dt_cublas_is_refusal(int error) {
     const int s = error - DT_CUBLAS_ERROR;
-    return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE ||
-           s == CUBLAS_STATUS_ARCH_MISMATCH;
+    return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE || s == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
 int dt_cublas_version(void) {
@@ -78,15 +77,13 @@ static void destroy_parts(gemm_parts *p) {
     *p = (gemm_parts){0};
 }
 
-#define SET(kind, to, name, value)                                                                 \
-    cublasLt##kind##SetAttribute(to, CUBLASLT_##name, &(value), sizeof(value))
+#define SET(kind, to, name, value) cublasLt##kind##SetAttribute(to, CUBLASLT_##name, &(value), sizeof(value))
 
 // A column-major matrix, batched if batch is above 1.
-static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols,
-                             int64_t ld, int64_t batch, int64_t stride) {
+static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols, int64_t ld,
+                             int64_t batch, int64_t stride) {
     const int32_t count = (int32_t)batch;
-    cublasStatus_t s =
-        cublasLtMatrixLayoutCreate(out, data_type(type), (uint64_t)rows, (uint64_t)cols, ld);
+    cublasStatus_t s = cublasLtMatrixLayoutCreate(out, data_type(type), (uint64_t)rows, (uint64_t)cols, ld);
     if (s || batch <= 1) return s;
     s = SET(MatrixLayout, *out, MATRIX_LAYOUT_BATCH_COUNT, count);
     return s ? s : SET(MatrixLayout, *out, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
@@ -94,10 +91,10 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t
 
 // Our a is cuBLASLt's B, so the sums over it are BGRADB.
 static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
-    static const cublasLtEpilogue_t names[] = {
-        CUBLASLT_EPILOGUE_DEFAULT,   CUBLASLT_EPILOGUE_BIAS,          CUBLASLT_EPILOGUE_RELU_BIAS,
-        CUBLASLT_EPILOGUE_GELU_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
-        CUBLASLT_EPILOGUE_BGRADB};
+    static const cublasLtEpilogue_t names[] = {CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,
+                                               CUBLASLT_EPILOGUE_RELU_BIAS,     CUBLASLT_EPILOGUE_GELU_BIAS,
+                                               CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+                                               CUBLASLT_EPILOGUE_BGRADB};
     return names[e];
 }
 
@@ -130,11 +127,9 @@ static cublasStatus_t make_parts(gemm_parts *p, const dt_gemm_desc *d) {
     *p = (gemm_parts){0};
     cublasStatus_t s = operation(&p->op, d);
     if (!s)
-        s = layout(&p->a, d->type, d->trans_b ? d->k : d->n, d->trans_b ? d->n : d->k, d->ldb,
-                   d->batch, d->stride_b);
+        s = layout(&p->a, d->type, d->trans_b ? d->k : d->n, d->trans_b ? d->n : d->k, d->ldb, d->batch, d->stride_b);
     if (!s)
-        s = layout(&p->b, d->type, d->trans_a ? d->m : d->k, d->trans_a ? d->k : d->m, d->lda,
-                   d->batch, d->stride_a);
+        s = layout(&p->b, d->type, d->trans_a ? d->m : d->k, d->trans_a ? d->k : d->m, d->lda, d->batch, d->stride_a);
     if (!s) s = layout(&p->d, d->out_type, d->n, d->m, d->ldd, d->batch, d->stride_d);
     if (s) destroy_parts(p);
     return s;
@@ -147,10 +142,9 @@ static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = WORKSPACE;
     const uint32_t alignment = d->align ? (uint32_t)d->align : DT_GEMM_ALIGN;
-    const uint32_t sums =
-        d->out_type == DT_F32 && !d->deterministic
-            ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
-            : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    const uint32_t sums = d->out_type == DT_F32 && !d->deterministic
+                              ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     cublasStatus_t s = cublasLtMatmulPreferenceCreate(out);
     if (!s) s = SET(MatmulPreference, *out, MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace);
     if (!s) s = SET(MatmulPreference, *out, MATMUL_PREF_REDUCTION_SCHEME_MASK, sums);
@@ -167,8 +161,7 @@ static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
     if (s) return s;
     s = preference(&wish, d);
     if (!s)
-        s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish,
-                                           MAX_ALGORITHMS, l->result, &n);
+        s = cublasLtMatmulAlgoGetHeuristic(c->handle, p.op, p.a, p.b, p.d, p.d, wish, MAX_ALGORITHMS, l->result, &n);
     // finding none is not an error
     if (s == CUBLAS_STATUS_NOT_SUPPORTED || (s == CUBLAS_STATUS_INVALID_VALUE && d->epilogue)) {
         s = CUBLAS_STATUS_SUCCESS;
@@ -265,14 +258,13 @@ void dt_cublas_plan_destroy(dt_cublas_plan *p) {
     free(p);
 }
 
-int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D, bool add,
-                  void *bias, void *aux, void *workspace, void *stream) {
+int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D, bool add, void *bias,
+                  void *aux, void *workspace, void *stream) {
     const float beta = add;
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
     if (p->bias) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_BIAS_POINTER, bias);
     if (!s && p->aux) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     if (s) return code_of(s);
-    return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b,
-                                  &beta, D, p->parts.d, D, p->parts.d, &p->algorithm, workspace,
-                                  p->workspace_bytes, (cudaStream_t)stream));
+    return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b, &beta, D, p->parts.d,
+                                  D, p->parts.d, &p->algorithm, workspace, p->workspace_bytes, (cudaStream_t)stream));
 }

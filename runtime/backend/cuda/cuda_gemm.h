@@ -27,8 +27,8 @@ int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cu
                           size_t *workspace_bytes);
 void dt_cublas_plan_destroy(dt_cublas_plan *p);
 // Queues the plan on the stream. add: to D. bias, aux: NULL if the epilogue has none.
-int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D, bool add,
-                  void *bias, void *aux, void *workspace, void *stream);
+int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D, bool add, void *bias,
+                  void *aux, void *workspace, void *stream);
 
 #ifdef __cplusplus
 }

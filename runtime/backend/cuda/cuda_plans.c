@@ -67,8 +67,8 @@ static bool is_wish(const dt_plan_kind *k) {
 
 // Makes plans of the engines, the favourite first, and stores their number in *n_out. If all of them exceed the bound,
 // takes the one with the smallest workspace, unless the description is a wish. Fails only if there are none.
-static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n,
-                                 int most, candidate *out, int *n_out) {
+static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n, int most,
+                                 candidate *out, int *n_out) {
     const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
     candidate least = {0};
     int count = 0, error = 0;
@@ -105,8 +105,8 @@ static int lasting(dt_cuda_plans *p, int error) {
 }
 
 // *out: index of the fastest; -1 if they could not be timed.
-static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
-                         const candidate *c, int n, int *out) {
+static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, const candidate *c, int n,
+                         int *out) {
     size_t workspace = 0;
     int best = -1, bad = 0;
     float least = 0;
@@ -139,22 +139,20 @@ static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
 }
 
 // Makes the engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it no longer exists.
-static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
-                             candidate *c) {
+static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n, candidate *c) {
     *c = (candidate){.choice = e->choice};
     const int error = e->choice < n ? make(p, k, e->choice, &c->plan, &c->bytes) : 0;
     if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, e->text, error);
     if (error || e->choice >= n) {
         c->plan = NULL;
         e->chosen = e->given = false;
-        dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice,
-                e->text);
+        dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice, e->text);
     }
     return DT_OK;
 }
 
-static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n,
-                             candidate *c, int *count, int *best) {
+static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n, candidate *c, int *count,
+                             int *best) {
     const double begin = dt_clock_s();
     dt_status st = list_candidates(p, k, e->text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
     if (*count > 1) {
@@ -200,8 +198,7 @@ static void warn_of_attention(dt_cuda_plans *p, const char *why, const char *tex
     p->warned_attention = true;
 }
 
-static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text,
-                         const dt_cuda_plan **out) {
+static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, const dt_cuda_plan **out) {
     plan_entry *e = dt_plan_entry(p, text);
     *out = NULL;
     e->settled = true;
@@ -209,15 +206,13 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
     e->gemm = k->gemm;
     if (!e->plan.plan) {
         int n = 0;
-        const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n)
-                                  : p->api->dnn_choices(p->api, k->dnn, &n);
+        const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n) : p->api->dnn_choices(p->api, k->dnn, &n);
         // a description that a library refuses has no engine
         if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
         DT_TRY(choose(p, e, k, error ? 0 : n));
         if (e->none && !k->gemm && dt_cuda_is_attention(k->dnn))
-            warn_of_attention(p, error ? p->api->error_text(p->api, error) : "it has no engine",
-                              text);
+            warn_of_attention(p, error ? p->api->error_text(p->api, error) : "it has no engine", text);
     }
     if (!e->none) *out = &e->plan;
     return DT_OK;
@@ -233,8 +228,8 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
                                 const dt_cuda_plan *plain, bool *worth) {
     float ms[3] = {0};
     dt_plan_bench b;
-    const size_t most = fused->workspace_bytes > plain->workspace_bytes ? fused->workspace_bytes
-                                                                        : plain->workspace_bytes;
+    const size_t most =
+        fused->workspace_bytes > plain->workspace_bytes ? fused->workspace_bytes : plain->workspace_bytes;
     int e = dt_plan_bench_open(&b, p->api, k, most, p->uncaptured);
     if (!e) e = dt_plan_bench_time(&b, fused->plan, &ms[0]);
     if (!e) e = dt_plan_bench_time(&b, plain->plan, &ms[1]);
@@ -243,9 +238,7 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
     const int error = lasting(p, e);
     dt_plan_bench_close(&b);
     *worth = e || ms[0] <= ms[1] + ms[2];
-    return error ? dt_fail(DT_E_INTERNAL, "timing a convolution's sums: %s",
-                           p->api->error_text(p->api, error))
-                 : DT_OK;
+    return error ? dt_fail(DT_E_INTERNAL, "timing a convolution's sums: %s", p->api->error_text(p->api, error)) : DT_OK;
 }
 
 static void turn_down(dt_cuda_plans *p, plan_entry *e) {
@@ -255,8 +248,7 @@ static void turn_down(dt_cuda_plans *p, plan_entry *e) {
     e->none = true;
 }
 
-static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *e,
-                            const dt_cuda_plan **out) {
+static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry *e, const dt_cuda_plan **out) {
     const dt_cuda_plan *plain = NULL;
     dt_dnn_desc d = *k->dnn;
     const double spent = p->seconds, begin = dt_clock_s(); // includes the plain one
@@ -293,8 +285,8 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
 }
 
 // Adds to *ms one run of d's plan and the given passes over its first pointer and its output.
-static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *plan, int over_x,
-                    int over_y, float *ms) {
+static int add_time(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan *plan, int over_x, int over_y,
+                    float *ms) {
     const dt_plan_kind k = {.dnn = d};
     const int passes[2] = {over_x, over_y};
     float now = 0;
@@ -322,8 +314,8 @@ static dt_status plain_of(dt_cuda_plans *p, dt_dnn_desc *d, const dt_cuda_plan *
 }
 
 // Decides whether the fused plans pay. If they cannot be timed, *worth is false and *known too.
-static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
-                                const dt_cuda_plan *const *fused, int n, bool *worth, bool *known) {
+static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d, const dt_cuda_plan *const *fused, int n,
+                                bool *worth, bool *known) {
     float with = 0, without = 0;
     int e = 0;
     *worth = *known = true;
@@ -345,8 +337,7 @@ static dt_status worth_its_norm(dt_cuda_plans *p, const dt_dnn_desc *const *d,
                  : DT_OK;
 }
 
-dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
-                             bool *take) {
+dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second, bool *take) {
     const dt_dnn_desc *const d[2] = {first, second};
     const int n = second ? 2 : 1;
     const dt_cuda_plan *plan[2] = {NULL, NULL};
@@ -396,8 +387,7 @@ const dt_cuda_plan *dt_cuda_plan_find(const dt_cuda_plans *p, const void *plan) 
 }
 
 // ---- life ------------------------------------------------------------------------------------------
-dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
-                               const dt_cuda_plans_opts *opts) {
+dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api, const dt_cuda_plans_opts *opts) {
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
     p->api = api;
     p->no_timing = opts->no_timing;

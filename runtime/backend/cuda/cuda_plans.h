@@ -41,8 +41,7 @@ typedef struct dt_cuda_plans_opts {
     bool size_only;        // the plans are not to run: no warnings
 } dt_cuda_plans_opts;
 
-dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api,
-                               const dt_cuda_plans_opts *opts);
+dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api, const dt_cuda_plans_opts *opts);
 // Saves the file if something changed. NULL is allowed.
 void dt_cuda_plans_destroy(dt_cuda_plans *p);
 
@@ -51,8 +50,7 @@ void dt_cuda_plans_destroy(dt_cuda_plans *p);
 dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda_plan **out);
 // Decides whether a convolution that applies the batch norm in front is used: a normed forward with its normed weight
 // gradient (`second`; NULL: none), which then both have plans.
-dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second,
-                             bool *take);
+dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const dt_dnn_desc *second, bool *take);
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 const dt_cuda_plan *dt_cuda_plan_find(const dt_cuda_plans *p, const void *plan); // one of its own
 

@@ -26,9 +26,9 @@ static int done(cudaError_t e) {
 }
 
 // Defines a function of the table that makes one call of the runtime.
-#define CALL(name, call, ...)                                                                      \
-    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                 \
-        return done(call);                                                                         \
+#define CALL(name, call, ...)                                                                                          \
+    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                                     \
+        return done(call);                                                                                             \
     }
 
 static const char *error_text(dt_cuda_api *a, int error) {
@@ -43,11 +43,8 @@ static const char *versions(dt_cuda_api *a) {
     int runtime = 0;
     cudaRuntimeGetVersion(&runtime);
     dt_cuda_real_library_versions(libraries, sizeof libraries);
-    if (version)
-        snprintf(nccl, sizeof nccl, "NCCL %d.%d.%d", version / 10000, version / 100 % 100,
-                 version % 100);
-    snprintf(text, sizeof text, "CUDA %d.%d, %s, %s", runtime / 1000, runtime % 1000 / 10,
-             libraries, nccl);
+    if (version) snprintf(nccl, sizeof nccl, "NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    snprintf(text, sizeof text, "CUDA %d.%d, %s, %s", runtime / 1000, runtime % 1000 / 10, libraries, nccl);
     return text;
 }
 
@@ -77,9 +74,7 @@ static const char *read_sys(const char *pci, const char *name, char *text, int c
 static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     int peer = 0, atomics = 0;
     int e = done(cudaDeviceGetP2PAttribute(&peer, cudaDevP2PAttrAccessSupported, from, to));
-    if (!e)
-        e = done(
-            cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to));
+    if (!e) e = done(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to));
     *out = (dt_cuda_link){.peer = peer != 0, .nvlink = atomics != 0};
     return e;
 }
@@ -108,8 +103,7 @@ static size_t free_by_nvml(const char *pci) {
 static const char *driver_path(char *path) {
     struct link_map *map = NULL;
     void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-    if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) || !realpath(map->l_name, path))
-        path[0] = 0;
+    if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) || !realpath(map->l_name, path)) path[0] = 0;
     if (library) dlclose(library);
     return path;
 }
@@ -118,10 +112,8 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     struct cudaDeviceProp p;
     const int e = done(cudaGetDeviceProperties(&p, index));
     if (e) return e;
-    *out = (dt_cuda_device_info){.major = p.major,
-                                 .minor = p.minor,
-                                 .n_sm = p.multiProcessorCount,
-                                 .total_bytes = p.totalGlobalMem};
+    *out = (dt_cuda_device_info){
+        .major = p.major, .minor = p.minor, .n_sm = p.multiProcessorCount, .total_bytes = p.totalGlobalMem};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
     int khz = 0, memory_khz = 0, bits = 0;
     done(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index));
@@ -152,8 +144,7 @@ static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
 }
 CALL(free_host, cudaFreeHost(p), void *p)
 
-static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction,
-                void *stream) {
+static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction, void *stream) {
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
                                                 cudaMemcpyDeviceToDevice};
     int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], stream));
@@ -165,19 +156,15 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
 CALL(zero, cudaMemsetAsync(dst, 0, n_bytes, stream), void *dst, size_t n_bytes, void *stream)
 
 // ---- streams and events ----------------------------------------------------------------------------
-CALL(stream_create, cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking),
-     void **stream)
+CALL(stream_create, cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking), void **stream)
 CALL(stream_destroy, cudaStreamDestroy(stream), void *stream)
-CALL(stream_synchronize, stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize(),
-     void *stream)
+CALL(stream_synchronize, stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize(), void *stream)
 static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
     const cudaError_t e = cudaStreamQuery(stream);
     *is_done = e == cudaSuccess;
     return done(e) == (int)cudaErrorNotReady ? 0 : (int)e; // the runtime remembers "not ready" too
 }
-CALL(event_create,
-     cudaEventCreateWithFlags((cudaEvent_t *)event,
-                              timed ? cudaEventDefault : cudaEventDisableTiming),
+CALL(event_create, cudaEventCreateWithFlags((cudaEvent_t *)event, timed ? cudaEventDefault : cudaEventDisableTiming),
      void **event, bool timed)
 CALL(event_destroy, cudaEventDestroy(event), void *event)
 CALL(event_record, cudaEventRecord(event, stream), void *event, void *stream)
@@ -243,9 +230,8 @@ static dt_status count_devices(int *n) {
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (!driver)
-        return dt_fail(DT_E_USAGE,
-                       "device.kind: cuda: libcuda.so.1 is there but does not start: is "
-                       "the driver's kernel module loaded (nvidia-smi)?");
+        return dt_fail(DT_E_USAGE, "device.kind: cuda: libcuda.so.1 is there but does not start: is "
+                                   "the driver's kernel module loaded (nvidia-smi)?");
     if (driver / 1000 < runtime / 1000)
         return dt_fail(DT_E_USAGE,
                        "device.kind: cuda: the driver is for CUDA %d.%d, this module needs %d.0 or "
@@ -275,12 +261,10 @@ static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     char near[400], sys[64];
     dt_cuda_device_info info;
     DT_TRY(count_devices(&n));
-    DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size,
-                                 getenv("CUDA_VISIBLE_DEVICES")));
+    DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size, getenv("CUDA_VISIBLE_DEVICES")));
     if (!device_info(NULL, index, &info)) {
         snprintf(sys, sizeof sys, "/sys/bus/pci/devices/%s", info.pci);
-        if (dt_cuda_bind_near(sys, near, sizeof near))
-            dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
+        if (dt_cuda_bind_near(sys, near, sizeof near)) dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
         if (!device_use(NULL, index)) DT_TRY(dt_cuda_load_kernels(&loader, &info));
     }
     DT_TRY(dt_cuda_backend_create(out, real_api(), dt_nccl_api_real(), index, opts));

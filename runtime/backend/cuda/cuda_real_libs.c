@@ -19,18 +19,18 @@ static int open_blas(void) {
 }
 
 // Defines a function of the table that opens a library first.
-#define CALL(name, library, call, ...)                                                             \
-    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                 \
-        const int e = open_##library();                                                            \
-        return e ? e : call;                                                                       \
+#define CALL(name, library, call, ...)                                                                                 \
+    static int name(dt_cuda_api *a, __VA_ARGS__) {                                                                     \
+        const int e = open_##library();                                                                                \
+        return e ? e : call;                                                                                           \
     }
 
 CALL(dnn_choices, dnn, dt_cudnn_choices(dnn, d, n), const dt_dnn_desc *d, int *n)
 static int dnn_compiled(dt_cuda_api *a, const dt_dnn_desc *d) {
     return dnn ? dt_cudnn_compiled(dnn, d) : 0;
 }
-CALL(dnn_plan, dnn, dt_cudnn_plan_create(dnn, d, choice, (dt_cudnn_plan **)plan, workspace_bytes),
-     const dt_dnn_desc *d, int choice, void **plan, size_t *workspace_bytes)
+CALL(dnn_plan, dnn, dt_cudnn_plan_create(dnn, d, choice, (dt_cudnn_plan **)plan, workspace_bytes), const dt_dnn_desc *d,
+     int choice, void **plan, size_t *workspace_bytes)
 static int dnn_run(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *stream) {
     return dt_cudnn_run(dnn, plan, ptr, workspace, stream);
 }
@@ -39,11 +39,10 @@ static int dnn_destroy(dt_cuda_api *a, void *plan) {
     return 0;
 }
 CALL(gemm_choices, blas, dt_cublas_choices(blas, d, n), const dt_gemm_desc *d, int *n)
-CALL(gemm_plan, blas,
-     dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes),
+CALL(gemm_plan, blas, dt_cublas_plan_create(blas, d, choice, (dt_cublas_plan **)plan, workspace_bytes),
      const dt_gemm_desc *d, int choice, void **plan, size_t *workspace_bytes)
-static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add,
-                    void *bias, void *aux, void *workspace, void *stream) {
+static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add, void *bias, void *aux,
+                    void *workspace, void *stream) {
     return dt_cublas_run(blas, plan, A, B, D, add, bias, aux, workspace, stream);
 }
 static int gemm_destroy(dt_cuda_api *a, void *plan) {
@@ -82,13 +81,12 @@ const char *dt_cuda_real_library_error(int error) {
     if (error >= DT_CUBLAS_ERROR)
         snprintf(text, sizeof text, "cuBLASLt: %s", dt_cublas_error_text(error));
     else
-        snprintf(text, sizeof text, "cuDNN: %s (%s)", dt_cudnn_error_text(error),
-                 dt_cudnn_last_error());
+        snprintf(text, sizeof text, "cuDNN: %s (%s)", dt_cudnn_error_text(error), dt_cudnn_last_error());
     return text;
 }
 
 void dt_cuda_real_library_versions(char *text, size_t cap) {
     const int d = dt_cudnn_version(), b = dt_cublas_version();
-    snprintf(text, cap, "cuDNN %d.%d.%d, cuBLASLt %d.%d.%d", d / 10000, d / 100 % 100, d % 100,
-             b / 10000, b / 100 % 100, b % 100);
+    snprintf(text, cap, "cuDNN %d.%d.%d, cuBLASLt %d.%d.%d", d / 10000, d / 100 % 100, d % 100, b / 10000,
+             b / 100 % 100, b % 100);
 }

@@ -11,8 +11,7 @@ extern "C" {
 #endif
 
 // kernels.cu
-int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args,
-                        void *stream);
+int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream);
 // Loads a kernel on the device in use by asking for its attributes. 0 or CUDA's error.
 int dt_cuda_real_load(dt_cuda_kernel k);
 

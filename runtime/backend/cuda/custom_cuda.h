@@ -9,8 +9,7 @@
 
 // Columns in groups of 8, for blocks of 256 threads. About `blocks` blocks, each with at least `thread_rows` rows per
 // thread if there are enough.
-static inline dt_cols dt_cols_make(int64_t rows, int64_t cols, int64_t blocks,
-                                   int64_t thread_rows) {
+static inline dt_cols dt_cols_make(int64_t rows, int64_t cols, int64_t blocks, int64_t thread_rows) {
     dt_cols c = {.rows = rows, .cols = cols, .whole = cols % 8 == 0};
     const int64_t groups = (cols + 7) / 8;
     while (c.tx_log2 < 5 && 1 << c.tx_log2 < groups) c.tx_log2++;
@@ -33,8 +32,7 @@ static inline dt_cuda_grid dt_cols_grid(const dt_cols *c) {
 // For elementwise passes: each thread takes up to `most` rows, or fewer to keep the device busy.
 static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
     dt_cols c = dt_cols_make(rows, cols, INT64_MAX / 2, 1);
-    const int64_t rows_at_once = 256 >> c.tx_log2,
-                  units = (rows + rows_at_once - 1) / rows_at_once * c.tiles;
+    const int64_t rows_at_once = 256 >> c.tx_log2, units = (rows + rows_at_once - 1) / rows_at_once * c.tiles;
     int64_t each = units / 1024;
     each = each < 1 ? 1 : each > most ? most : each;
     c.chunk_rows = rows_at_once * each;
@@ -43,8 +41,8 @@ static inline dt_cols dt_cols_flow(int64_t rows, int64_t cols, int64_t most) {
 }
 
 // The same for passes over the pixels of an image that is written, (N,C,H,W) in NHWC; down and across: its height and width.
-static inline dt_status dt_cuda_over_pixels(dt_kernel_instance *s, const dt_shape *image,
-                                            dt_cols *c, dt_quot *down, dt_quot *across) {
+static inline dt_status dt_cuda_over_pixels(dt_kernel_instance *s, const dt_shape *image, dt_cols *c, dt_quot *down,
+                                            dt_quot *across) {
     const int64_t pixels = image->d[0] * image->d[2] * image->d[3];
     if (pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
     *c = dt_cols_flow(pixels, image->d[1], 4);
@@ -74,7 +72,6 @@ void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k);
 // ---- copies (copy_cuda.c) --------------------------------------------------------------------------
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);
 // In cast_cuda.c: converts n elements to another type.
-void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n,
-                     void *stream);
+void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n, void *stream);
 
 #endif

@@ -13,15 +13,13 @@
 #include <unistd.h>
 
 // ---- which device ----------------------------------------------------------------------------------
-dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int local_size,
-                                const char *visible) {
+dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int local_size, const char *visible) {
     *index = 0;
     if (n_devices < 1)
-        return dt_fail(
-            DT_E_USAGE,
-            "device.kind: cuda: the driver shows no device%s%s: check nvidia-smi, or use "
-            "device.kind=cpu",
-            visible ? "; CUDA_VISIBLE_DEVICES is " : "", visible ? visible : "");
+        return dt_fail(DT_E_USAGE,
+                       "device.kind: cuda: the driver shows no device%s%s: check nvidia-smi, or use "
+                       "device.kind=cpu",
+                       visible ? "; CUDA_VISIBLE_DEVICES is " : "", visible ? visible : "");
     if (local_size <= 1) return DT_OK;
     if (local_size <= n_devices) {
         *index = local_rank;
@@ -31,9 +29,8 @@ dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int l
     return dt_fail(DT_E_USAGE,
                    "device.kind: cuda: %d ranks on this host, but %d GPU%s%s%s: start one rank a "
                    "GPU (mpirun -np %d)",
-                   local_size, n_devices, n_devices == 1 ? "" : "s",
-                   visible ? " visible, CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "",
-                   n_devices);
+                   local_size, n_devices, n_devices == 1 ? "" : "s", visible ? " visible, CUDA_VISIBLE_DEVICES=" : "",
+                   visible ? visible : "", n_devices);
 }
 
 // ---- binding ---------------------------------------------------------------------------------------
@@ -73,8 +70,7 @@ static bool bind_cores(const char *sys, char *text, int cap) {
         sched_getaffinity(0, sizeof mine, &mine))
         return false;
     CPU_AND(&both, &near, &mine);
-    return CPU_COUNT(&both) && !CPU_EQUAL(&both, &mine) &&
-           !sched_setaffinity(0, sizeof both, &both);
+    return CPU_COUNT(&both) && !CPU_EQUAL(&both, &mine) && !sched_setaffinity(0, sizeof both, &both);
 }
 
 // Preferred, not strict: when that memory is full, the kernel takes the other.
@@ -83,8 +79,7 @@ static bool bind_memory(const char *sys, long *node) {
     int policy = MPOL_DEFAULT;
     if (!read_line(sys, "numa_node", text, sizeof text)) return false;
     *node = strtol(text, NULL, 10);
-    if (*node < 0 || *node >= 63 || syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) ||
-        policy != MPOL_DEFAULT)
+    if (*node < 0 || *node >= 63 || syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) || policy != MPOL_DEFAULT)
         return false;
     const unsigned long mask = 1ul << *node;
     return !syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 64);
@@ -95,8 +90,8 @@ bool dt_cuda_bind_near(const char *sys, char *text, size_t cap) {
     long node = -1;
     const bool by_cores = bind_cores(sys, cores, sizeof cores), by_node = bind_memory(sys, &node);
     if (by_node) snprintf(memory, sizeof memory, "memory of NUMA node %ld", node);
-    snprintf(text, cap, "%s%s%s%s", by_cores ? "cores " : "", by_cores ? cores : "",
-             by_cores && by_node ? ", " : "", memory);
+    snprintf(text, cap, "%s%s%s%s", by_cores ? "cores " : "", by_cores ? cores : "", by_cores && by_node ? ", " : "",
+             memory);
     return by_cores || by_node;
 }
 
@@ -135,15 +130,13 @@ static void print_device(dt_cuda_api *api, int i, int error, const dt_cuda_devic
     else
         snprintf(memory, sizeof memory, "%.1f GB", total);
     if (d->numa_node >= 0)
-        snprintf(place, sizeof place, ", NUMA node %d%s%s", d->numa_node,
-                 d->cores[0] ? ", near cores " : "", d->cores);
-    snprintf(line, sizeof line, "cuda %d: %s, sm_%d%d, %d SMs, %s, PCI %s%s", i, d->name, d->major,
-             d->minor, d->n_sm, memory, d->pci[0] ? d->pci : "unknown", place);
+        snprintf(place, sizeof place, ", NUMA node %d%s%s", d->numa_node, d->cores[0] ? ", near cores " : "", d->cores);
+    snprintf(line, sizeof line, "cuda %d: %s, sm_%d%d, %d SMs, %s, PCI %s%s", i, d->name, d->major, d->minor, d->n_sm,
+             memory, d->pci[0] ? d->pci : "unknown", place);
     print(line);
 }
 
-static void print_pair(dt_cuda_api *api, int i, int k, const dt_cuda_device_info *d,
-                       void (*print)(const char *line)) {
+static void print_pair(dt_cuda_api *api, int i, int k, const dt_cuda_device_info *d, void (*print)(const char *line)) {
     char line[200], nodes[64] = "";
     dt_cuda_link link = {0};
     const int a = d[i].numa_node, b = d[k].numa_node;
@@ -179,8 +172,7 @@ void dt_cuda_list_devices(dt_cuda_api *api, void (*print)(const char *line)) {
         for (int k = i + 1; k < n; k++) print_pair(api, i, k, d, print);
     if (driver)
         snprintf(line, sizeof line, "cuda: driver %s, for CUDA %d.%d; module: %s",
-                 version[0] ? version : "of unknown version", driver / 1000, driver % 1000 / 10,
-                 api->versions(api));
+                 version[0] ? version : "of unknown version", driver / 1000, driver % 1000 / 10, api->versions(api));
     else
         snprintf(line, sizeof line, "cuda: module: %s", api->versions(api));
     print(line);

@@ -8,8 +8,7 @@
 // Assigns one rank to one device, by local rank. `visible` is CUDA_VISIBLE_DEVICES or NULL. A launcher that binds
 // each rank (Slurm's --gpus-per-task, Kubernetes) shows each rank a single device, which is then taken. More ranks
 // than devices is DT_E_USAGE. local_size 0 counts as 1.
-dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int local_size,
-                                const char *visible);
+dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int local_size, const char *visible);
 
 // Binds the calling thread, and the threads that it starts, to the cores nearest to a PCI device, and makes it
 // prefer the memory of the device's NUMA node. `sys` is the device's folder ("/sys/bus/pci/devices/0000:1b:00.0").

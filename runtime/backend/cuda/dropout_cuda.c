@@ -49,9 +49,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_dropout_args a = st->a;
     a.x = r->in[st->in_at], a.out = r->out[0], a.step = r->step;
     const dt_cuda_grid g = {.blocks = a.samples * a.tiles, .threads = BLOCK_ELEMENTS / 8};
-    if (g.blocks)
-        dt_cuda_launch(dt_cuda_of(s), st->nhwc ? DT_K_dropout_nhwc : DT_K_dropout, g, &a,
-                       r->stream);
+    if (g.blocks) dt_cuda_launch(dt_cuda_of(s), st->nhwc ? DT_K_dropout_nhwc : DT_K_dropout, g, &a, r->stream);
 }
 
 const dt_kernel dt_cuda_dropout = {prepare_forward, run, dt_cuda_destroy};

@@ -7,15 +7,13 @@
 // `inplace`. The state is a dt_map_state.
 static dt_status prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
     const dt_layout layout = s->in_layout[x_at];
-    const dt_value_info *x = dt_instance_in(s, x_at),
-                        *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
+    const dt_value_info *x = dt_instance_in(s, x_at), *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
     dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing");
     DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_instance_out(s, 0)));
     st->n = dt_shape_elements(&x->shape);
     st->x_at = x_at, st->d_at = d_at;
-    st->alpha =
-        s->node->op == DT_OP_scale ? s->node->attrs.scale.alpha : s->node->attrs.activation.number;
+    st->alpha = s->node->op == DT_OP_scale ? s->node->attrs.scale.alpha : s->node->attrs.activation.number;
     s->in_layout[x_at] = s->out_layout[0] = layout;
     if (d) s->in_layout[d_at] = layout;
     s->inplace_in = inplace;

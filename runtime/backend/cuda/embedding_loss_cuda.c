@@ -67,8 +67,7 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
     if (s->node->backward) {
         a.dx = r->out[0];
         const int64_t blocks = (rows->rows * a.n + 255) / 256;
-        dt_cuda_launch(c, DT_K_triplet_bwd,
-                       (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256}, &a,
+        dt_cuda_launch(c, DT_K_triplet_bwd, (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256}, &a,
                        r->stream);
         return;
     }
@@ -80,8 +79,7 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
                                .add_loss = (int)(r->accumulate & 1),
                                .weight_sum = r->out[1],
                                .add_weight = (int)(r->accumulate >> 1 & 1)};
-    dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &sums,
-                   r->stream);
+    dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &sums, r->stream);
 }
 
 const dt_kernel dt_cuda_l2_normalize = {prepare_f32, run_normalize, dt_cuda_destroy};

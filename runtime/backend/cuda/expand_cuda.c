@@ -27,8 +27,7 @@ static dt_status prepare(dt_kernel_instance *s) {
         small_step[i] = small->d[i] == big->d[i] ? small_at : 0, small_at *= small->d[i];
     }
     st->kept.count = st->summed.count = 1;
-    st->all = (dt_permute_args){
-        .n = big->n, .unit = (int)dt_dtype_size(x->dtype), .count = dt_shape_elements(big)};
+    st->all = (dt_permute_args){.n = big->n, .unit = (int)dt_dtype_size(x->dtype), .count = dt_shape_elements(big)};
     for (int i = 0; i < big->n; i++) {
         add_place(small->d[i] == big->d[i] ? &st->kept : &st->summed, big->d[i], step[i]);
         st->all.size[i] = big->d[i], st->all.step[i] = small_step[i];
@@ -41,22 +40,16 @@ static void run_expand(const dt_kernel_instance *s, const dt_run *r) {
     dt_permute_args a = st->all;
     a.x = r->in[0], a.out = r->out[0];
     const int64_t blocks = (a.count + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
-    dt_cuda_launch(dt_cuda_of(s), DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256},
-                   &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, r->stream);
 }
 
 static void run_sum(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
-    dt_sum_args a = {.x = r->in[0],
-                     .out = r->out[0],
-                     .kept = st->kept,
-                     .summed = st->summed,
-                     .group = 1,
-                     .type = st->type};
+    dt_sum_args a = {
+        .x = r->in[0], .out = r->out[0], .kept = st->kept, .summed = st->summed, .group = 1, .type = st->type};
     while (a.group < 256 && a.group * 8 < a.summed.count) a.group *= 2;
     const int64_t each = 256 / a.group, blocks = (a.kept.count + each - 1) / each;
-    dt_cuda_launch(dt_cuda_of(s), DT_K_sum_dims, (dt_cuda_grid){.blocks = blocks, .threads = 256},
-                   &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), DT_K_sum_dims, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, r->stream);
 }
 
 const dt_kernel dt_cuda_expand = {prepare, run_expand, dt_cuda_destroy};

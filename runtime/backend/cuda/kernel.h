@@ -31,30 +31,28 @@
 
 #ifdef __CUDACC__
 #define DT_FN static __device__ __forceinline__
-#define DT_KERNEL_AS(name, args_t, bounds)                                                         \
-    static __device__ __forceinline__ void name##_body(const args_t *a);                           \
-    static __global__ void bounds name(const __grid_constant__ args_t a) {                         \
-        name##_body(&a);                                                                           \
-    }                                                                                              \
+#define DT_KERNEL_AS(name, args_t, bounds)                                                                             \
+    static __device__ __forceinline__ void name##_body(const args_t *a);                                               \
+    static __global__ void bounds name(const __grid_constant__ args_t a) {                                             \
+        name##_body(&a);                                                                                               \
+    }                                                                                                                  \
     static __device__ __forceinline__ void name##_body(const args_t *a)
 #define DT_KERNEL(name, args_t) DT_KERNEL_AS(name, args_t, )
 // Tells the compiler how many registers it may use: a block has at most `threads` threads, and at least `blocks`
 // blocks should fit on a multiprocessor. Required for blocks of more than 256 threads.
-#define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                             \
-    DT_KERNEL_AS(name, args_t, __launch_bounds__(threads, blocks))
-#define DT_THREADS(t)         for (int t = DT_THREAD, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())
-#define DT_THREAD             ((int)threadIdx.x)
-#define DT_BLOCK              ((int64_t)blockIdx.x)
-#define DT_GRID               ((int64_t)gridDim.x)
-#define DT_BLOCK_DIM          ((int)blockDim.x)
-#define DT_SHARED(type, x, n) __shared__ __align__(16) type x[n]
-#define DT_PRAGMA(x)          _Pragma(#x)
+#define DT_KERNEL_BOUND(name, args_t, threads, blocks) DT_KERNEL_AS(name, args_t, __launch_bounds__(threads, blocks))
+#define DT_THREADS(t)                                  for (int t = DT_THREAD, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())
+#define DT_THREAD                                      ((int)threadIdx.x)
+#define DT_BLOCK                                       ((int64_t)blockIdx.x)
+#define DT_GRID                                        ((int64_t)gridDim.x)
+#define DT_BLOCK_DIM                                   ((int)blockDim.x)
+#define DT_SHARED(type, x, n)                          __shared__ __align__(16) type x[n]
+#define DT_PRAGMA(x)                                   _Pragma(#x)
 // Of the loop that follows: n turns at once, so that their loads are in flight together; DT_UNROLL(): all.
 #define DT_UNROLL(n) DT_PRAGMA(unroll n)
 // The host sees earlier writes before later ones.
 #define DT_FENCE_SYSTEM() __threadfence_system()
-#elif !defined                                                                                     \
-    DT_HOST_FIBERS // tests/cuda/fake_fibers.h has them for threads that are run one by one
+#elif !defined DT_HOST_FIBERS // tests/cuda/fake_fibers.h has them for threads that are run one by one
 #include <stdatomic.h>
 
 typedef struct dt_host_block { // set by the tests' imitation for each block
@@ -64,20 +62,18 @@ typedef struct dt_host_block { // set by the tests' imitation for each block
 } dt_host_block;
 #define DT_FN                   static inline __attribute__((unused))
 #define DT_KERNEL(name, args_t) DT_KERNEL_BOUND(name, args_t, 256, 1)
-#define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                             \
-    enum { name##_most_threads = (threads) };                                                      \
-    static inline                                                                                  \
-        __attribute__((unused)) void name##_host(const args_t *a, const dt_host_block *dt_b)
-#define DT_THREADS(t)                                                                              \
-    for (int dt_i_ = 0, t; dt_i_ < dt_b->block_dim &&                                              \
-                           (t = dt_b->backwards ? dt_b->block_dim - 1 - dt_i_ : dt_i_, 1);         \
+#define DT_KERNEL_BOUND(name, args_t, threads, blocks)                                                                 \
+    enum { name##_most_threads = (threads) };                                                                          \
+    static inline __attribute__((unused)) void name##_host(const args_t *a, const dt_host_block *dt_b)
+#define DT_THREADS(t)                                                                                                  \
+    for (int dt_i_ = 0, t; dt_i_ < dt_b->block_dim && (t = dt_b->backwards ? dt_b->block_dim - 1 - dt_i_ : dt_i_, 1);  \
          dt_i_++)
 #define DT_UNROLL(n)
 #define DT_BLOCK     (dt_b->block)
 #define DT_GRID      (dt_b->grid)
 #define DT_BLOCK_DIM (dt_b->block_dim)
-#define DT_SHARED(type, x, n)                                                                      \
-    type x[n] __attribute__((aligned(16)));                                                        \
+#define DT_SHARED(type, x, n)                                                                                          \
+    type x[n] __attribute__((aligned(16)));                                                                            \
     memset(x, 0xff, sizeof x)
 #define DT_FENCE_SYSTEM() atomic_thread_fence(memory_order_release)
 #endif

@@ -10,12 +10,10 @@ static const void *const kernels[] = {
 #undef CUDA_CUSTOM_KERNEL
 };
 
-extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g,
-                                   const void *args, void *stream) {
+extern "C" int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *stream) {
     void *params[] = {(void *)args};
-    const cudaError_t e =
-        cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params, 0,
-                         (cudaStream_t)stream);
+    const cudaError_t e = cudaLaunchKernel(kernels[k], dim3((unsigned)g.blocks), dim3((unsigned)g.threads), params, 0,
+                                           (cudaStream_t)stream);
     if (e != cudaSuccess) cudaGetLastError(); // as all calls of cuda_real.c
     return e;
 }

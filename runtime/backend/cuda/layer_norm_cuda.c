@@ -62,8 +62,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     const int mean_at = dt_cuda_pos_out(s, 1), dy_at = dt_cuda_pos_grad(s, 0);
     DT_TRY(prepare_at(s, dt_instance_in(s, dy_at), dy_at + s->node->n_fwd_out));
     ln_state *st = s->state;
-    if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE ||
-        s->node->in[mean_at + 1] == DT_NONE)
+    if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE || s->node->in[mean_at + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads x, scale, mean and 1/std");
     const int64_t all = grid_of(st).blocks;
     st->n_blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;

@@ -34,8 +34,7 @@ static linear_state *start(dt_kernel_instance *s, const dt_value_info *x, const 
     return st;
 }
 
-static dt_gemm_desc matmul(const dt_kernel_instance *s, dt_dtype type, int64_t m, int64_t n,
-                           int64_t k) {
+static dt_gemm_desc matmul(const dt_kernel_instance *s, dt_dtype type, int64_t m, int64_t n, int64_t k) {
     const dt_cuda *c = dt_cuda_of(s);
     return (dt_gemm_desc){.m = m,
                           .n = n,
@@ -95,8 +94,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     if (!dt_cuda_pack_is_copy(dt_instance_in(s, 1), x->dtype))
         st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL, NULL);
     if ((relu && !st->has_bias) || (st->has_bias && x->dtype != DT_F32))
-        st->bias_pack = dt_cuda_pack_bias(s, st->has_bias ? s->node->in[2] : DT_NONE, st->n_out,
-                                          x->dtype, NULL);
+        st->bias_pack = dt_cuda_pack_bias(s, st->has_bias ? s->node->in[2] : DT_NONE, st->n_out, x->dtype, NULL);
     return DT_OK;
 }
 
@@ -106,8 +104,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
     void *before = s->node->n_out > 1 ? r->out[1] : NULL; // the input of the GELU
     void *y = st->gelu_tanh && before ? before : r->out[0];
-    dt_cuda_run_gemm(s, st->forward, r->in[0], w, y, false, st->gelu ? NULL : bias,
-                     st->gelu_tanh ? NULL : before, r);
+    dt_cuda_run_gemm(s, st->forward, r->in[0], w, y, false, st->gelu ? NULL : bias, st->gelu_tanh ? NULL : before, r);
     dt_cuda *c = dt_cuda_of(s);
     const int64_t n = st->rows * st->n_out;
     if (st->gelu_tanh) {
@@ -115,12 +112,8 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
         dt_cuda_launch(c, DT_K_gelu_tanh_fwd, dt_cuda_grid_flat(c, n), &a, r->stream);
     }
     if (!st->gelu) return;
-    const dt_bias_gelu_args a = {.x = r->out[0],
-                                 .bias = bias,
-                                 .n = n,
-                                 .n_cols = st->n_out,
-                                 .type = st->type,
-                                 .bias_type = st->type};
+    const dt_bias_gelu_args a = {
+        .x = r->out[0], .bias = bias, .n = n, .n_cols = st->n_out, .type = st->type, .bias_type = st->type};
     dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, n), &a, r->stream);
 }
 
@@ -170,8 +163,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
         st->pack = dt_cuda_pack_weight(s, n->in[1], dy->dtype, NULL, NULL);
     st->at_dy = s->scratch_bytes;
     st->at_db = st->at_dy;
-    if (st->masked)
-        st->at_db += dt_cuda_align((size_t)(st->rows * st->n_out) * dt_dtype_size(dy->dtype));
+    if (st->masked) st->at_db += dt_cuda_align((size_t)(st->rows * st->n_out) * dt_dtype_size(dy->dtype));
     s->scratch_bytes = st->at_db;
     if (st->has_bias)
         s->scratch_bytes += st->bias_beside ? dt_cuda_align((size_t)st->n_out * sizeof(float))
@@ -195,10 +187,9 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const bool add_bias = r->accumulate >> 2 & 1;
     if (st->weights) {
         float *db = add_bias ? (float *)((char *)r->scratch + st->at_db) : r->out[2];
-        dt_cuda_run_gemm(s, st->weights, dy, r->in[0], r->out[1], r->accumulate >> 1 & 1,
-                         st->bias_beside ? db : NULL, NULL, r);
-        if (st->bias_beside && add_bias)
-            dt_cuda_flat_add(s->backend, r->out[2], db, st->n_out, r->stream);
+        dt_cuda_run_gemm(s, st->weights, dy, r->in[0], r->out[1], r->accumulate >> 1 & 1, st->bias_beside ? db : NULL,
+                         NULL, r);
+        if (st->bias_beside && add_bias) dt_cuda_flat_add(s->backend, r->out[2], db, st->n_out, r->stream);
     }
     if (st->has_bias && !st->bias_beside)
         dt_cuda_sum_columns(c, dy, (dt_dtype)st->type, st->rows, st->n_out, r->out[2], add_bias,
@@ -208,8 +199,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_run_gemm(s, st->data, dy, st->pack ? r->packed[0] : r->in[1], r->out[0], false, NULL,
                      st->slope_behind ? NULL : (void *)z, r);
     if (st->slope_behind) {
-        const dt_map_args a = {
-            .x = z, .d = r->out[0], .out = r->out[0], .n = st->rows * st->n_in, .type = st->type};
+        const dt_map_args a = {.x = z, .d = r->out[0], .out = r->out[0], .n = st->rows * st->n_in, .type = st->type};
         dt_cuda_launch(c, DT_K_gelu_tanh_bwd, dt_cuda_grid_flat(c, a.n), &a, r->stream);
     }
 }

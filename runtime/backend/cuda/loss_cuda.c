@@ -15,8 +15,7 @@ typedef struct loss_state {
 } loss_state;
 
 static dt_status prepare(dt_kernel_instance *s) {
-    const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1),
-                        *w = dt_instance_in(s, 2);
+    const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1), *w = dt_instance_in(s, 2);
     loss_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
         dt_shape_elements(&w->shape) != x->shape.d[0])
@@ -64,8 +63,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     a.loss = r->out[0], a.add_loss = (int)(r->accumulate & 1);
     a.weight_sum = r->out[1], a.add_weight = (int)(r->accumulate >> 1 & 1);
     dt_cuda_launch(c, DT_K_loss_rows, dt_rows_grid(&a.r), &a, r->stream);
-    dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &a,
-                   r->stream);
+    dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &a, r->stream);
 }
 
 static void run_backward(const dt_kernel_instance *s, const dt_run *r) {

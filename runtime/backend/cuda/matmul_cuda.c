@@ -3,10 +3,8 @@
 #include "backend/cuda/weights_cuda.h"
 
 static dt_status prepare(dt_kernel_instance *s) {
-    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1),
-                        *c = dt_instance_out(s, 0);
-    const int n = a->shape.n, trans_a = s->node->attrs.matmul.trans_a,
-              trans_b = s->node->attrs.matmul.trans_b;
+    const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1), *c = dt_instance_out(s, 0);
+    const int n = a->shape.n, trans_a = s->node->attrs.matmul.trans_a, trans_b = s->node->attrs.matmul.trans_b;
     const dt_cuda *cuda = dt_cuda_of(s);
     const dt_cuda_plan *plan = NULL;
     int type;

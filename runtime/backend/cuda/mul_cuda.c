@@ -19,13 +19,11 @@ static dt_layout layout_of(const mul_state *st) {
     return (dt_layout){.kind = st->t.channels ? DT_NHWC : DT_DENSE};
 }
 
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a,
-                             const dt_value_info *b) {
+static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
     mul_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!a || !b || !dt_times_of(&a->shape, &b->shape, &st->t))
         return dt_cuda_fail(s, "the second shape does not repeat over the first");
-    if (!dt_dtype_is_float(b->dtype))
-        return dt_cuda_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
+    if (!dt_dtype_is_float(b->dtype)) return dt_cuda_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
     if (st->t.images * st->t.rows >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 rows");
     st->a.row_type = b->dtype;
     st->a.each = st->t.each;
@@ -72,13 +70,11 @@ static void divide_sums(dt_kernel_instance *s) {
         return;
     }
     st->a.c = dt_cols_make(t->images * t->rows, t->cols, SUM_BLOCKS, SUM_ROWS);
-    if (st->a.c.n_chunks > 1)
-        s->scratch_bytes = (size_t)(st->a.c.n_chunks * st->a.c.padded) * sizeof(float);
+    if (st->a.c.n_chunks > 1) s->scratch_bytes = (size_t)(st->a.c.n_chunks * st->a.c.padded) * sizeof(float);
 }
 
 // out: at which output the sums are.
-static void run_sums(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, dt_mul_args *a,
-                     int out) {
+static void run_sums(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, dt_mul_args *a, int out) {
     dt_cuda *c = dt_cuda_of(s);
     a->out = r->out[out];
     a->partial = s->scratch_bytes ? r->scratch : NULL;
@@ -124,13 +120,11 @@ enum { Y, X, SCALE };
 static dt_status prepare_branch(dt_kernel_instance *s, int a_at) {
     const dt_value_info *a = dt_instance_in(s, a_at), *scale = dt_instance_in(s, SCALE);
     const dt_shape *shape = &a->shape;
-    const dt_value_info one = {.dtype = DT_F32,
-                               .shape = shape->n == 4 ? dt_shape3(shape->d[1], 1, 1)
-                                                      : dt_shape1(shape->d[shape->n - 1])};
+    const dt_value_info one = {
+        .dtype = DT_F32, .shape = shape->n == 4 ? dt_shape3(shape->d[1], 1, 1) : dt_shape1(shape->d[shape->n - 1])};
     DT_TRY(read_shapes(s, a, scale ? scale : &one));
     mul_state *st = s->state;
-    DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_in(s, Y), dt_instance_in(s, X),
-                        dt_instance_out(s, 0)));
+    DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_in(s, Y), dt_instance_in(s, X), dt_instance_out(s, 0)));
     s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = layout_of(st);
     const int64_t samples = shape->d[0], rows = st->t.images * st->t.rows;
     st->a.image = dt_quot_of(rows > samples ? rows / samples : 1);
@@ -166,5 +160,4 @@ static void run_branch_backward(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 const dt_kernel dt_cuda_add_branch = {prepare_branch_forward, run_branch_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_add_branch_bwd = {prepare_branch_backward, run_branch_backward,
-                                          dt_cuda_destroy};
+const dt_kernel dt_cuda_add_branch_bwd = {prepare_branch_backward, run_branch_backward, dt_cuda_destroy};

@@ -28,20 +28,16 @@ struct dt_nccl_api {
     int (*all_reduce_f64)(const dt_nccl_api *a, void *comm, double *data, int64_t n, void *stream);
     // Sums of n elements for each rank, which rank r gets in its part: from data + r * n on, its `own`. The other parts
     // stay as they are.
-    int (*reduce_scatter)(const dt_nccl_api *a, void *comm, void *data, void *own, int64_t n,
-                          dt_dtype type, void *stream);
+    int (*reduce_scatter)(const dt_nccl_api *a, void *comm, void *data, void *own, int64_t n, dt_dtype type,
+                          void *stream);
     // A sum that the root alone gets.
-    int (*reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type, int root,
-                  void *stream);
+    int (*reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type, int root, void *stream);
     // All parts, of n_bytes each, of which this rank has its `own`
-    int (*all_gather)(const dt_nccl_api *a, void *comm, void *data, const void *own, size_t n_bytes,
-                      void *stream);
+    int (*all_gather)(const dt_nccl_api *a, void *comm, void *data, const void *own, size_t n_bytes, void *stream);
     int (*group_start)(const dt_nccl_api *a);
     int (*group_end)(const dt_nccl_api *a);
-    int (*broadcast)(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root,
-                     void *stream);
-    int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to,
-                void *stream);
+    int (*broadcast)(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root, void *stream);
+    int (*send)(const dt_nccl_api *a, void *comm, const float *data, int64_t n, int to, void *stream);
     int (*recv)(const dt_nccl_api *a, void *comm, float *data, int64_t n, int from, void *stream);
     int (*finalize)(const dt_nccl_api *a, void *comm); // BUSY until queued work is done
     int (*destroy)(const dt_nccl_api *a, void *comm);  // after finalize

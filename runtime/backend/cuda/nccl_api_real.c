@@ -10,14 +10,13 @@
 #include <nccl.h>
 #include <string.h>
 
-#define NCCL_FUNCTIONS(f)                                                                          \
-    f(ncclGetVersion) f(ncclGetLastError) f(ncclGetErrorString) f(ncclGetUniqueId)                 \
-        f(ncclCommInitRankConfig) f(ncclCommGetAsyncError) f(ncclAllReduce) f(ncclReduceScatter)   \
-            f(ncclReduce) f(ncclAllGather) f(ncclGroupStart) f(ncclGroupEnd) f(ncclBroadcast)      \
-                f(ncclSend) f(ncclRecv) f(ncclCommFinalize) f(ncclCommDestroy) f(ncclCommAbort)
+#define NCCL_FUNCTIONS(f)                                                                                              \
+    f(ncclGetVersion) f(ncclGetLastError) f(ncclGetErrorString) f(ncclGetUniqueId) f(ncclCommInitRankConfig)           \
+        f(ncclCommGetAsyncError) f(ncclAllReduce) f(ncclReduceScatter) f(ncclReduce) f(ncclAllGather)                  \
+            f(ncclGroupStart) f(ncclGroupEnd) f(ncclBroadcast) f(ncclSend) f(ncclRecv) f(ncclCommFinalize)             \
+                f(ncclCommDestroy) f(ncclCommAbort)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
-#define NCCL_NEWER_FUNCTIONS(f)                                                                    \
-    f(ncclMemAlloc) f(ncclMemFree) f(ncclCommRegister) f(ncclCommDeregister)
+#define NCCL_NEWER_FUNCTIONS(f) f(ncclMemAlloc) f(ncclMemFree) f(ncclCommRegister) f(ncclCommDeregister)
 #else
 #define NCCL_NEWER_FUNCTIONS(f)
 #endif
@@ -39,8 +38,8 @@ static bool load_library(void) {
         dt_log(DT_LOG_DEBUG, "no NCCL: %s", dlerror());
         return false;
     }
-#define FIND(name)                                                                                 \
-    *(void **)&lib.name = dlsym(so, #name);                                                        \
+#define FIND(name)                                                                                                     \
+    *(void **)&lib.name = dlsym(so, #name);                                                                            \
     if (!lib.name) missing = #name;
     NCCL_FUNCTIONS(FIND)
 #undef FIND
@@ -62,9 +61,9 @@ _Static_assert((int)DT_NCCL_OK == (int)ncclSuccess && (int)DT_NCCL_BUSY == (int)
                "NCCL's codes have changed");
 
 // Defines a function of the table that makes one call of the library.
-#define CALL(name, call, ...)                                                                      \
-    static int name(const dt_nccl_api *a, __VA_ARGS__) {                                           \
-        return (int)lib.nccl##call;                                                                \
+#define CALL(name, call, ...)                                                                                          \
+    static int name(const dt_nccl_api *a, __VA_ARGS__) {                                                               \
+        return (int)lib.nccl##call;                                                                                    \
     }
 
 static const char *error_text(const dt_nccl_api *a, void *comm, int error) {
@@ -104,30 +103,29 @@ static int group_end(const dt_nccl_api *a) {
     return (int)lib.ncclGroupEnd();
 }
 
-CALL(all_reduce, AllReduce(data, data, (size_t)n, type_of(type), ncclSum, comm, stream), void *comm,
-     void *data, int64_t n, dt_dtype type, void *stream)
-CALL(reduce_scatter, ReduceScatter(data, own, (size_t)n, type_of(type), ncclSum, comm, stream),
-     void *comm, void *data, void *own, int64_t n, dt_dtype type, void *stream)
-CALL(reduce, Reduce(data, data, (size_t)n, type_of(type), ncclSum, root, comm, stream), void *comm,
-     void *data, int64_t n, dt_dtype type, int root, void *stream)
-CALL(all_gather, AllGather(own, data, n_bytes, ncclUint8, comm, stream), void *comm, void *data,
-     const void *own, size_t n_bytes, void *stream)
-CALL(all_reduce_f64, AllReduce(data, data, (size_t)n, ncclFloat64, ncclSum, comm, stream),
-     void *comm, double *data, int64_t n, void *stream)
-CALL(broadcast, Broadcast(data, data, n_bytes, ncclUint8, root, comm, stream), void *comm,
-     void *data, size_t n_bytes, int root, void *stream)
-CALL(send, Send(data, (size_t)n, ncclFloat32, to, comm, stream), void *comm, const float *data,
-     int64_t n, int to, void *stream)
-CALL(recv, Recv(data, (size_t)n, ncclFloat32, from, comm, stream), void *comm, float *data,
-     int64_t n, int from, void *stream)
+CALL(all_reduce, AllReduce(data, data, (size_t)n, type_of(type), ncclSum, comm, stream), void *comm, void *data,
+     int64_t n, dt_dtype type, void *stream)
+CALL(reduce_scatter, ReduceScatter(data, own, (size_t)n, type_of(type), ncclSum, comm, stream), void *comm, void *data,
+     void *own, int64_t n, dt_dtype type, void *stream)
+CALL(reduce, Reduce(data, data, (size_t)n, type_of(type), ncclSum, root, comm, stream), void *comm, void *data,
+     int64_t n, dt_dtype type, int root, void *stream)
+CALL(all_gather, AllGather(own, data, n_bytes, ncclUint8, comm, stream), void *comm, void *data, const void *own,
+     size_t n_bytes, void *stream)
+CALL(all_reduce_f64, AllReduce(data, data, (size_t)n, ncclFloat64, ncclSum, comm, stream), void *comm, double *data,
+     int64_t n, void *stream)
+CALL(broadcast, Broadcast(data, data, n_bytes, ncclUint8, root, comm, stream), void *comm, void *data, size_t n_bytes,
+     int root, void *stream)
+CALL(send, Send(data, (size_t)n, ncclFloat32, to, comm, stream), void *comm, const float *data, int64_t n, int to,
+     void *stream)
+CALL(recv, Recv(data, (size_t)n, ncclFloat32, from, comm, stream), void *comm, float *data, int64_t n, int from,
+     void *stream)
 CALL(finalize, CommFinalize(comm), void *comm)
 CALL(destroy, CommDestroy(comm), void *comm)
 CALL(abort_comm, CommAbort(comm), void *comm)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
 CALL(mem_alloc, MemAlloc(p, n_bytes), void **p, size_t n_bytes)
 CALL(mem_free, MemFree(p), void *p)
-CALL(comm_register, CommRegister(comm, p, n_bytes, handle), void *comm, void *p, size_t n_bytes,
-     void **handle)
+CALL(comm_register, CommRegister(comm, p, n_bytes, handle), void *comm, void *p, size_t n_bytes, void **handle)
 CALL(comm_deregister, CommDeregister(comm, handle), void *comm, void *handle)
 #endif
 

@@ -10,8 +10,7 @@ size_t dt_cuda_sums_at(dt_dtype t, const dt_shape *s) {
 size_t dt_cuda_norm_at(dt_dtype t, const dt_shape *s, int which) {
     const size_t channels = (size_t)s->d[1];
     const size_t sums = dt_align_up(2 * channels * sizeof(float), 64);
-    return dt_cuda_sums_at(t, s) + sums +
-           (size_t)which * dt_align_up(channels * dt_dtype_size(t), 64);
+    return dt_cuda_sums_at(t, s) + sums + (size_t)which * dt_align_up(channels * dt_dtype_size(t), 64);
 }
 
 static size_t norm_bytes(dt_dtype t, const dt_shape *s) {

@@ -19,8 +19,7 @@ static void *prepare(dt_kernel_instance *s, size_t n_state_bytes) {
 
 void *dt_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_instance_in(s, i));
-    for (int i = 0; i < s->node->n_out; i++)
-        s->out_layout[i] = dt_cuda_layout(dt_instance_out(s, i));
+    for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_instance_out(s, i));
     return prepare(s, n_state_bytes);
 }
 
@@ -37,14 +36,13 @@ void dt_cuda_destroy(dt_kernel_instance *s) {
     s->state = NULL;
 }
 
-dt_status dt_cuda_type_of(dt_kernel_instance *s, int *type, int n,
-                          const dt_value_info *const *infos) {
+dt_status dt_cuda_type_of(dt_kernel_instance *s, int *type, int n, const dt_value_info *const *infos) {
     *type = -1;
     for (int i = 0; i < n; i++) {
         if (!infos[i]) continue;
         if (!dt_dtype_is_float(infos[i]->dtype) || (*type >= 0 && (int)infos[i]->dtype != *type))
-            return dt_cuda_fail(s, "%s is %s here: only tensors that are all f32, bf16 or f16",
-                                infos[i]->name, dt_dtype_name(infos[i]->dtype));
+            return dt_cuda_fail(s, "%s is %s here: only tensors that are all f32, bf16 or f16", infos[i]->name,
+                                dt_dtype_name(infos[i]->dtype));
         *type = infos[i]->dtype;
     }
     return DT_OK;
@@ -65,14 +63,13 @@ void dt_cuda_launch(dt_cuda *c, dt_cuda_kernel k, dt_cuda_grid g, const void *ar
     const int e = c->api->launch(c->api, k, g, args, stream);
     if (!e) return;
     char where[96];
-    snprintf(where, sizeof where, "launching kernel %s (%lld blocks of %d)",
-             dt_cuda_kernel_names[k], (long long)g.blocks, g.threads);
+    snprintf(where, sizeof where, "launching kernel %s (%lld blocks of %d)", dt_cuda_kernel_names[k],
+             (long long)g.blocks, g.threads);
     dt_cuda_check(c, e, where);
 }
 
-void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src,
-                     dt_dtype src_type, dt_layout src_layout, void *dst, dt_dtype dst_type,
-                     dt_layout dst_layout, void *stream) {
+void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const void *src, dt_dtype src_type,
+                     dt_layout src_layout, void *dst, dt_dtype dst_type, dt_layout dst_layout, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
     dt_reorder_args a = {.src = src, .dst = dst, .src_type = src_type, .dst_type = dst_type};
     const int64_t n = dt_shape_elements(shape);
@@ -89,9 +86,8 @@ void dt_cuda_reorder(dt_backend *b, int threads, const dt_shape *shape, const vo
     a.n = shape->d[0];
     a.n_rows = src_layout.kind == DT_DENSE ? channels : pixels;
     a.n_cols = src_layout.kind == DT_DENSE ? pixels : channels;
-    const int64_t tiles = ((a.n_rows + DT_REORDER_TILE - 1) / DT_REORDER_TILE) *
-                          ((a.n_cols + DT_REORDER_TILE - 1) / DT_REORDER_TILE);
-    dt_cuda_launch(c, DT_K_reorder_planes,
-                   (dt_cuda_grid){.blocks = a.n * tiles, .threads = DT_REORDER_THREADS}, &a,
+    const int64_t tiles =
+        ((a.n_rows + DT_REORDER_TILE - 1) / DT_REORDER_TILE) * ((a.n_cols + DT_REORDER_TILE - 1) / DT_REORDER_TILE);
+    dt_cuda_launch(c, DT_K_reorder_planes, (dt_cuda_grid){.blocks = a.n * tiles, .threads = DT_REORDER_THREADS}, &a,
                    stream);
 }

@@ -27,8 +27,7 @@ static void dnn_sizes(const dt_dnn_desc *d, size_t *n) {
     }
     const size_t x = (size_t)(d->n * d->h * d->w * d->c) * size;
     const size_t y = (size_t)(d->n * d->out_h * d->out_w * d->k) * size;
-    const size_t w =
-        (size_t)(d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1]) * size;
+    const size_t w = (size_t)(d->k * (d->c / d->groups) * d->win.kernel[0] * d->win.kernel[1]) * size;
     const bool fwd = d->kind == DT_DNN_CONV_FWD, dgrad = d->kind == DT_DNN_CONV_DGRAD;
     n[0] = dgrad ? y : x;
     n[1] = fwd || dgrad ? w : y;
@@ -66,8 +65,8 @@ static int fill_random(const dt_plan_bench *b, size_t total) {
     return e;
 }
 
-int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k,
-                       size_t workspace_bytes, bool uncaptured) {
+int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k, size_t workspace_bytes,
+                       bool uncaptured) {
     *b = (dt_plan_bench){.api = api, .kind = k, .uncaptured = uncaptured};
     const int count = k->gemm ? 5 : dt_dnn_pointers(k->dnn);
     if (k->gemm)
@@ -107,8 +106,7 @@ static int run(const dt_plan_bench *b, void *plan, int at) {
     if (!plan) return b->api->zero(b->api, b->ptr[at], b->n_bytes[at], b->stream);
     return k->gemm ? b->api->gemm_run(b->api, plan, b->ptr[0], b->ptr[1], b->ptr[2], false,
                                       dt_gemm_has_bias(k->mul->epilogue) ? b->ptr[3] : NULL,
-                                      dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL,
-                                      b->workspace, b->stream)
+                                      dt_gemm_has_aux(k->mul->epilogue) ? b->ptr[4] : NULL, b->workspace, b->stream)
                    : b->api->dnn_run(b->api, plan, b->ptr, b->workspace, b->stream);
 }
 

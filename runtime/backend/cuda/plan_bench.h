@@ -28,8 +28,8 @@ typedef struct dt_plan_bench {
 
 // uncaptured: runs are launched one by one, as steps are. Returns the table's error codes. Call close after a failure
 // too.
-int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k,
-                       size_t workspace_bytes, bool uncaptured);
+int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k, size_t workspace_bytes,
+                       bool uncaptured);
 void dt_plan_bench_close(dt_plan_bench *b);
 // Milliseconds that a plan takes; its workspace must fit.
 int dt_plan_bench_time(const dt_plan_bench *b, void *plan, float *ms);

@@ -69,8 +69,8 @@ static char *lines_of(const dt_cuda_plans *p, bool for_file) {
     char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
     for (size_t i = 0; i < n; i++)
         if (belongs(list[i], for_file))
-            at += (size_t)sprintf(text + at, "%d\t%s\n",
-                                  for_file ? list[i]->file_choice : list[i]->choice, list[i]->text);
+            at += (size_t)sprintf(text + at, "%d\t%s\n", for_file ? list[i]->file_choice : list[i]->choice,
+                                  list[i]->text);
     free(list);
     return text;
 }
@@ -115,8 +115,8 @@ void dt_cuda_plans_save(dt_cuda_plans *p) {
         free(lines);
     }
     if (p->dirty)
-        dt_info("cuda: %d plans: %d timed in %.1f s, %d as chosen before", p->n_plans, p->n_timed,
-                p->seconds, p->n_plans - p->n_timed);
+        dt_info("cuda: %d plans: %d timed in %.1f s, %d as chosen before", p->n_plans, p->n_timed, p->seconds,
+                p->n_plans - p->n_timed);
     p->dirty = false; // so that a failure is reported once
 }
 
@@ -125,10 +125,8 @@ void dt_plan_store_open(dt_cuda_plans *p, const char *folder, const char *machin
     char *one_line = dt_xstrdup(machine);
     for (char *c = one_line; *c; c++)
         if (*c == '\n') *c = ' ';
-    p->file = (dt_choice_file){.what = what,
-                               .machine = one_line,
-                               .then = "engines are chosen anew",
-                               .most_bytes = MAX_FILE_BYTES};
+    p->file = (dt_choice_file){
+        .what = what, .machine = one_line, .then = "engines are chosen anew", .most_bytes = MAX_FILE_BYTES};
     if (p->no_timing || !folder) return;
     p->file.path = dt_choice_file_path(folder, what, one_line);
     char *lines = dt_choice_file_read(&p->file);

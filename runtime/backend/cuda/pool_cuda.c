@@ -9,8 +9,7 @@ typedef struct pool_state {
 } pool_state;
 
 // x: the larger image (forward x, backward dx); y: the pooled one.
-static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x,
-                             const dt_value_info *y) {
+static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     const dt_window *w = &s->node->attrs.pool.win;
@@ -25,8 +24,8 @@ static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x,
     a->big_h = x->shape.d[2], a->big_w = x->shape.d[3];
     a->small_h = y->shape.d[2], a->small_w = y->shape.d[3];
     dt_shape written = s->node->backward ? x->shape : y->shape;
-    a->squares = s->node->backward && a->max && written.d[1] % 8 == 0 && a->stride[0] == 2 &&
-                 a->stride[1] == 2 && a->kernel[0] <= 3 && a->kernel[1] <= 3;
+    a->squares = s->node->backward && a->max && written.d[1] % 8 == 0 && a->stride[0] == 2 && a->stride[1] == 2 &&
+                 a->kernel[0] <= 3 && a->kernel[1] <= 3;
     if (a->squares)
         for (int i = 2; i < 4; i++) written.d[i] = (written.d[i] + 1) / 2;
     DT_TRY(dt_cuda_over_pixels(s, &written, &a->c, &a->down, &a->across));
@@ -65,8 +64,7 @@ const dt_kernel dt_cuda_avg_pool = {prepare_forward, run_forward, dt_cuda_destro
 const dt_kernel dt_cuda_avg_pool_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
 
 // ---- global pooling --------------------------------------------------------------------------------
-static dt_status prepare_global(dt_kernel_instance *s, const dt_value_info *x,
-                                const dt_value_info *y) {
+static dt_status prepare_global(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "global pooling wants (N,C,H,W)");
@@ -88,8 +86,7 @@ static void run_global(const dt_kernel_instance *s, const dt_run *r) {
     const bool backward = s->node->backward;
     dt_pool_args a = st->a;
     a.x = r->in[backward ? dt_cuda_pos_grad(s, 0) : 0], a.out = r->out[0];
-    dt_cuda_launch(dt_cuda_of(s), backward ? DT_K_global_pool_bwd : DT_K_global_pool_fwd, st->grid,
-                   &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), backward ? DT_K_global_pool_bwd : DT_K_global_pool_fwd, st->grid, &a, r->stream);
 }
 
 const dt_kernel dt_cuda_global_pool = {prepare_global_forward, run_global, dt_cuda_destroy};

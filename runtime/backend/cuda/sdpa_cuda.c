@@ -103,8 +103,8 @@ typedef struct operand {
 } operand;
 
 // Makes the plan of d (m,n) = alpha op(a) op(b), each a batch of matrices.
-static dt_status plan_matmul(dt_kernel_instance *s, sdpa_matmul which, operand a, operand b,
-                             operand d, int64_t m, int64_t n, int64_t k, float alpha) {
+static dt_status plan_matmul(dt_kernel_instance *s, sdpa_matmul which, operand a, operand b, operand d, int64_t m,
+                             int64_t n, int64_t k, float alpha) {
     sdpa_state *st = s->state;
     const dt_cuda *c = dt_cuda_of(s);
     const dt_gemm_desc g = {.m = m,
@@ -147,11 +147,9 @@ static dt_status prepare_matmuls(dt_kernel_instance *s, bool backward) {
     const dt_dtype type = st->desc.type;
     const int64_t tq = v->tq, tk = v->tk, dim = v->dim;
     const float scale = st->desc.scale;
-    const operand q = {&v->part[0], type, false}, k = {&v->part[1], type, false},
-                  v_ = {&v->part[2], type, false}, y = {&v->y, type, false},
-                  k_t = {&v->part[1], type, true}, v_t = {&v->part[2], type, true},
-                  wide = {&st->scores, DT_F32, false}, p = {&st->scores, type, false},
-                  p_t = {&st->scores, type, true};
+    const operand q = {&v->part[0], type, false}, k = {&v->part[1], type, false}, v_ = {&v->part[2], type, false},
+                  y = {&v->y, type, false}, k_t = {&v->part[1], type, true}, v_t = {&v->part[2], type, true},
+                  wide = {&st->scores, DT_F32, false}, p = {&st->scores, type, false}, p_t = {&st->scores, type, true};
     const dt_value *out = s->node->out;
     divide(st, dt_cuda_of(s)->attention_bytes);
     DT_TRY(plan_matmul(s, SCORES, q, k_t, wide, tq, tk, dim, scale));
@@ -160,10 +158,8 @@ static dt_status prepare_matmuls(dt_kernel_instance *s, bool backward) {
     } else {
         DT_TRY(plan_matmul(s, SLOPES, y, v_t, wide, tq, tk, dim, 1.0f));
         if (v->packed || out[0] != DT_NONE) DT_TRY(plan_matmul(s, DQ, p, k, q, tq, dim, tk, scale));
-        if (v->packed || out[1] != DT_NONE)
-            DT_TRY(plan_matmul(s, DK, p_t, q, k, tk, dim, tq, scale));
-        if (v->packed || out[2] != DT_NONE)
-            DT_TRY(plan_matmul(s, DV, p_t, y, v_, tk, dim, tq, 1.0f));
+        if (v->packed || out[1] != DT_NONE) DT_TRY(plan_matmul(s, DK, p_t, q, k, tk, dim, tq, scale));
+        if (v->packed || out[2] != DT_NONE) DT_TRY(plan_matmul(s, DV, p_t, y, v_, tk, dim, tq, 1.0f));
     }
     st->at_s = st->at_p = take_scores(s, sizeof(float));
     if (backward) st->at_dp = st->at_ds = take_scores(s, sizeof(float));
@@ -190,8 +186,8 @@ static char *part_at(const sdpa_state *st, const void *const *tensors, int i, ba
     return at(st, part(st, tensors, i), &st->view.part[i], b);
 }
 
-static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul which,
-                       const void *a, const void *b, void *d) {
+static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul which, const void *a, const void *b,
+                       void *d) {
     const sdpa_state *st = s->state;
     if (st->matmul[which]) dt_cuda_run_gemm(s, st->matmul[which], a, b, d, false, NULL, NULL, r);
 }
@@ -213,8 +209,7 @@ static void probabilities(const dt_kernel_instance *s, const dt_run *r, batch b,
     const dt_sdpa_place rows = {0, st->view.heads * tq, tq, 1};
     char *scratch = r->scratch;
     dt_softmax_args a = rows_of(st);
-    run_matmul(s, r, SCORES, part_at(st, r->in, 0, b), part_at(st, r->in, 1, b),
-               scratch + st->at_s);
+    run_matmul(s, r, SCORES, part_at(st, r->in, 0, b), part_at(st, r->in, 1, b), scratch + st->at_s);
     a.x = scratch + st->at_s;
     a.out = scratch + st->at_p;
     if (lse) {
@@ -277,8 +272,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
         return;
     }
     void *lse = r->out[1] ? r->out[1] : (char *)r->scratch + st->at_lse;
-    void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0],
-                          lse};
+    void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0], lse};
     dt_cuda_run_dnn(s, st->plan, ptr, r);
 }
 
@@ -288,8 +282,7 @@ const dt_kernel dt_cuda_sdpa = {prepare, run, dt_cuda_destroy};
 static dt_status prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     sdpa_state *st = NULL;
-    if (n->in[0] == DT_NONE ||
-        (n->attrs.sdpa.heads == 0 && (n->in[1] == DT_NONE || n->in[2] == DT_NONE)))
+    if (n->in[0] == DT_NONE || (n->attrs.sdpa.heads == 0 && (n->in[1] == DT_NONE || n->in[2] == DT_NONE)))
         return dt_instance_fail(s, "the gradient reads q, k and v");
     DT_TRY(start(s, &st));
     if (n->in[n->n_fwd_in] == DT_NONE || n->in[n->n_fwd_in + 1] == DT_NONE)
@@ -303,8 +296,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     st->at_unwanted = st->at_sum + rows_bytes(st);
     bool unwanted = false;
     for (int i = 0; i < 3 && !v->packed; i++) unwanted |= n->out[i] == DT_NONE;
-    s->scratch_bytes =
-        st->at_unwanted + (unwanted ? dt_cuda_align(rows * (size_t)v->dim * st->size) : 0);
+    s->scratch_bytes = st->at_unwanted + (unwanted ? dt_cuda_align(rows * (size_t)v->dim * st->size) : 0);
     return DT_OK;
 }
 

@@ -8,8 +8,7 @@ typedef struct softmax_state {
 } softmax_state;
 
 static dt_status prepare_at(dt_kernel_instance *s, int x_at, int dy_at) {
-    const dt_value_info *x = dt_instance_in(s, x_at),
-                        *dy = dy_at < 0 ? NULL : dt_instance_in(s, dy_at);
+    const dt_value_info *x = dt_instance_in(s, x_at), *dy = dy_at < 0 ? NULL : dt_instance_in(s, dy_at);
     softmax_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x) return dt_cuda_fail(s, "the gradient reads the output");
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0)));
@@ -38,8 +37,7 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
                                .type = st->type,
                                .dy_type = st->type,
                                .out_type = st->type};
-    dt_cuda_launch(dt_cuda_of(s), a.dy ? DT_K_softmax_bwd : DT_K_softmax_fwd, dt_rows_grid(&a.r),
-                   &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), a.dy ? DT_K_softmax_bwd : DT_K_softmax_fwd, dt_rows_grid(&a.r), &a, r->stream);
 }
 
 const dt_kernel dt_cuda_softmax = {prepare_forward, run, dt_cuda_destroy};

@@ -31,17 +31,14 @@ dt_tap_fold dt_cuda_tap_fold(const dt_shape *s, int stride) {
 }
 
 // As `divide` does, of the folded weight.
-static void divide_folded(const dt_shape *s, const dt_tap_fold *f, int64_t *n_out, int64_t *n_in,
-                          int64_t *n_taps) {
+static void divide_folded(const dt_shape *s, const dt_tap_fold *f, int64_t *n_out, int64_t *n_in, int64_t *n_taps) {
     *n_out = s->d[0];
     *n_in = (f->stride * f->stride * f->n_in + 7) / 8 * 8;
     *n_taps = (f->rows + f->stride - 1) / f->stride * f->taps_across;
 }
 
-static uint64_t key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p,
-                       uint64_t form) {
-    uint64_t h[12] = {form, (uint64_t)p->type, p->fold,
-                      (uint64_t)r->n_params | (uint64_t)p->tap_fold.stride << 32, 0};
+static uint64_t key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p, uint64_t form) {
+    uint64_t h[12] = {form, (uint64_t)p->type, p->fold, (uint64_t)r->n_params | (uint64_t)p->tap_fold.stride << 32, 0};
     memcpy(&h[4], &p->eps, sizeof p->eps);
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
@@ -60,8 +57,7 @@ static dt_cuda_pack *new_pack(const dt_kernel_instance *s, dt_dtype type, const 
 }
 
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
-                        void *stream) {
+static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.x = dense[0],
                       .out = packed,
@@ -75,13 +71,11 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
         a.scale = dense[1];
         a.var = dense[2];
     }
-    dt_cuda_launch(p->c, DT_K_pack_weight, dt_cuda_grid_flat(p->c, p->n_out * p->n_in * p->n_taps),
-                   &a, stream);
+    dt_cuda_launch(p->c, DT_K_pack_weight, dt_cuda_grid_flat(p->c, p->n_out * p->n_in * p->n_taps), &a, stream);
 }
 
 // dense: bias, or scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
-                      void *stream) {
+static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.out = packed, .n_out = p->n_out, .eps = p->eps, .type = p->type};
     if (p->fold) {
@@ -94,8 +88,8 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
     dt_cuda_launch(p->c, DT_K_pack_bias, dt_cuda_grid_flat(p->c, p->n_out), &a, stream);
 }
 
-dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dtype type,
-                                  const dt_fold *fold, const dt_tap_fold *tap_fold) {
+dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dtype type, const dt_fold *fold,
+                                  const dt_tap_fold *tap_fold) {
     const dt_shape *shape = &s->graph->values[weight].shape;
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
@@ -104,12 +98,11 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
         p->tap_fold = *tap_fold;
         divide_folded(shape, tap_fold, &p->n_out, &p->n_in, &p->n_taps);
     }
-    *r =
-        (dt_pack_request){.n_params = 1,
-                          .params = {weight},
-                          .n_bytes = (size_t)(p->n_out * p->n_in * p->n_taps) * dt_dtype_size(type),
-                          .pack = pack_weight,
-                          .ctx = p};
+    *r = (dt_pack_request){.n_params = 1,
+                           .params = {weight},
+                           .n_bytes = (size_t)(p->n_out * p->n_in * p->n_taps) * dt_dtype_size(type),
+                           .pack = pack_weight,
+                           .ctx = p};
     if (p->fold) {
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
@@ -120,8 +113,7 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
     return p;
 }
 
-dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n, dt_dtype type,
-                                const dt_fold *fold) {
+dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n, dt_dtype type, const dt_fold *fold) {
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
     p->n_out = n;
@@ -143,9 +135,8 @@ bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {
     return type == DT_F32 && (n_in == 1 || n_taps == 1);
 }
 
-void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_fold *tap_fold,
-                               const void *packed, dt_dtype type, float *flat, bool add,
-                               void *stream) {
+void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_fold *tap_fold, const void *packed,
+                               dt_dtype type, float *flat, bool add, void *stream) {
     dt_weight_grad_args a = {.packed = packed, .flat = flat, .type = type, .add = add};
     divide(weight, &a.n_out, &a.n_in, &a.n_taps);
     if (tap_fold) {
@@ -172,8 +163,8 @@ size_t dt_cuda_column_bytes(int64_t n_rows, int64_t n_cols) {
     return dt_cuda_align((size_t)((n_rows + rows - 1) / rows * n_cols) * sizeof(float));
 }
 
-void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_rows, int64_t n_cols,
-                         float *out, bool add, void *scratch, void *stream) {
+void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_rows, int64_t n_cols, float *out, bool add,
+                         void *scratch, void *stream) {
     dt_column_sum_args a = {.x = x,
                             .partial = scratch,
                             .out = out,
@@ -184,28 +175,21 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
                             .add = add};
     a.n_runs = (n_rows + a.rows_a_run - 1) / a.rows_a_run;
     const int64_t tiles = (n_cols + DT_COLUMNS - 1) / DT_COLUMNS;
-    dt_cuda_launch(
-        c, DT_K_column_sum_runs,
-        (dt_cuda_grid){.blocks = a.n_runs * tiles, .threads = DT_COLUMNS * DT_COLUMN_LANES}, &a,
-        stream);
-    dt_cuda_launch(c, DT_K_column_sum,
-                   (dt_cuda_grid){.blocks = (n_cols + 127) / 128, .threads = 128}, &a, stream);
+    dt_cuda_launch(c, DT_K_column_sum_runs,
+                   (dt_cuda_grid){.blocks = a.n_runs * tiles, .threads = DT_COLUMNS * DT_COLUMN_LANES}, &a, stream);
+    dt_cuda_launch(c, DT_K_column_sum, (dt_cuda_grid){.blocks = (n_cols + 127) / 128, .threads = 128}, &a, stream);
 }
 
 // ---- plans -----------------------------------------------------------------------------------------
-void dt_cuda_run_dnn(const dt_kernel_instance *s, const dt_cuda_plan *p, void *const *ptr,
-                     const dt_run *r) {
+void dt_cuda_run_dnn(const dt_kernel_instance *s, const dt_cuda_plan *p, void *const *ptr, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_check(c, c->api->dnn_run(c->api, p->plan, ptr, r->scratch, r->stream),
                   s->node->op == DT_OP_sdpa ? "running attention" : "running a convolution");
 }
 
-void dt_cuda_run_gemm(const dt_kernel_instance *s, const dt_cuda_plan *p, const void *a,
-                      const void *b, void *d, bool add, const void *bias, void *aux,
-                      const dt_run *r) {
+void dt_cuda_run_gemm(const dt_kernel_instance *s, const dt_cuda_plan *p, const void *a, const void *b, void *d,
+                      bool add, const void *bias, void *aux, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
-    dt_cuda_check(
-        c,
-        c->api->gemm_run(c->api, p->plan, a, b, d, add, (void *)bias, aux, r->scratch, r->stream),
-        "running a matmul");
+    dt_cuda_check(c, c->api->gemm_run(c->api, p->plan, a, b, d, add, (void *)bias, aux, r->scratch, r->stream),
+                  "running a matmul");
 }

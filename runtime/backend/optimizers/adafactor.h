@@ -12,8 +12,7 @@ DT_UPDATE_FN void dt_adafactor_begin(dt_update *u, int64_t t) {
     u->bias[0] = (double)t; // for a GPU's factoring
 }
 
-DT_UPDATE_FN void dt_adafactor_update(dt_elements *p, dt_elements *slot, dt_elements g,
-                                      const dt_update *u) {
+DT_UPDATE_FN void dt_adafactor_update(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u) {
     const float keep = (float)(1 - (double)u->lr * (double)u->decay);
     *p = *p * keep - g;
 }

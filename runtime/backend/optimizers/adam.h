@@ -12,13 +12,10 @@ DT_UPDATE_FN void dt_adam_begin(dt_update *u, int64_t t) {
     dt_adam_bias(u, u->hyper[DT_ADAM_BETA1], u->hyper[DT_ADAM_BETA2], t);
 }
 
-DT_UPDATE_FN void dt_adam_update(dt_elements *p, dt_elements *slot, dt_elements g,
-                                 const dt_update *u) {
+DT_UPDATE_FN void dt_adam_update(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u) {
     const float step_size = (float)((double)u->lr / u->bias[0]), inv_root = (float)u->bias[1];
-    dt_adam_moments(slot, g * u->grad_scale + *p * u->decay, u->hyper[DT_ADAM_BETA1],
-                    u->hyper[DT_ADAM_BETA2]);
-    *p =
-        *p - (slot[0] * step_size) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_ADAM_EPS]);
+    dt_adam_moments(slot, g * u->grad_scale + *p * u->decay, u->hyper[DT_ADAM_BETA1], u->hyper[DT_ADAM_BETA2]);
+    *p = *p - (slot[0] * step_size) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_ADAM_EPS]);
 }
 
 #endif

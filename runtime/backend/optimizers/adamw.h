@@ -13,13 +13,11 @@ DT_UPDATE_FN void dt_adamw_begin(dt_update *u, int64_t t) {
     dt_adam_bias(u, u->hyper[DT_ADAMW_BETA1], u->hyper[DT_ADAMW_BETA2], t);
 }
 
-DT_UPDATE_FN void dt_adamw_update(dt_elements *p, dt_elements *slot, dt_elements g,
-                                  const dt_update *u) {
+DT_UPDATE_FN void dt_adamw_update(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u) {
     const float keep = (float)(1 - (double)u->lr * (double)u->decay);
     const float step_size = (float)((double)u->lr / u->bias[0]), inv_root = (float)u->bias[1];
     dt_adam_moments(slot, g * u->grad_scale, u->hyper[DT_ADAMW_BETA1], u->hyper[DT_ADAMW_BETA2]);
-    *p = *p * keep -
-         (slot[0] * step_size) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_ADAMW_EPS]);
+    *p = *p * keep - (slot[0] * step_size) / (dt_elements_sqrt(slot[1]) * inv_root + u->hyper[DT_ADAMW_EPS]);
 }
 
 #endif

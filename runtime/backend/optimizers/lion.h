@@ -11,8 +11,7 @@ DT_OPTIMIZER(lion, 1, "moment1")
 
 DT_UPDATE_FN void dt_lion_begin(dt_update *u, int64_t t) {}
 
-DT_UPDATE_FN void dt_lion_update(dt_elements *p, dt_elements *slot, dt_elements g,
-                                 const dt_update *u) {
+DT_UPDATE_FN void dt_lion_update(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u) {
     const float beta1 = u->hyper[DT_LION_BETA1], beta2 = u->hyper[DT_LION_BETA2];
     const float keep = (float)(1 - (double)u->lr * (double)u->decay);
     g = g * u->grad_scale;

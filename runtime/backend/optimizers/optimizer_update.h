@@ -55,21 +55,19 @@ DT_UPDATE_FN float dt_elements_sign(float x) {
 }
 #endif
 
-#define DT_OPTIMIZER_NAMES(id, n_slots, norms, factored, ...)                                      \
-    enum { dt_##id##_n_slots = n_slots, dt_##id##_norms = norms, dt_##id##_factored = factored };  \
+#define DT_OPTIMIZER_NAMES(id, n_slots, norms, factored, ...)                                                          \
+    enum { dt_##id##_n_slots = n_slots, dt_##id##_norms = norms, dt_##id##_factored = factored };                      \
     static const char *const dt_##id##_slots[DT_MAX_SLOTS] __attribute__((unused)) = {__VA_ARGS__};
 #define DT_OPTIMIZER_WITH_NORMS(id, n_slots, ...) DT_OPTIMIZER_NAMES(id, n_slots, 1, 0, __VA_ARGS__)
-#define DT_OPTIMIZER(id, n_slots, ...)                                                             \
-    DT_OPTIMIZER_NAMES(id, n_slots, 0, 0, __VA_ARGS__) DT_OPTIMIZER_WITHOUT_NORMS(id)
-#define DT_OPTIMIZER_FACTORED(id, ...)                                                             \
-    DT_OPTIMIZER_NAMES(id, 0, 0, 1, __VA_ARGS__) DT_OPTIMIZER_WITHOUT_NORMS(id)
-#define DT_OPTIMIZER_WITHOUT_NORMS(id)                                                             \
-    DT_UPDATE_FN dt_elements dt_##id##_direction(dt_elements p, dt_elements *slot, dt_elements g,  \
-                                                 const dt_update *u) {                             \
-        return g;                                                                                  \
-    }                                                                                              \
-    DT_UPDATE_FN float dt_##id##_ratio(double weights, double direction, const dt_update *u) {     \
-        return 1;                                                                                  \
+#define DT_OPTIMIZER(id, n_slots, ...)            DT_OPTIMIZER_NAMES(id, n_slots, 0, 0, __VA_ARGS__) DT_OPTIMIZER_WITHOUT_NORMS(id)
+#define DT_OPTIMIZER_FACTORED(id, ...)            DT_OPTIMIZER_NAMES(id, 0, 0, 1, __VA_ARGS__) DT_OPTIMIZER_WITHOUT_NORMS(id)
+#define DT_OPTIMIZER_WITHOUT_NORMS(id)                                                                                 \
+    DT_UPDATE_FN dt_elements dt_##id##_direction(dt_elements p, dt_elements *slot, dt_elements g,                      \
+                                                 const dt_update *u) {                                                 \
+        return g;                                                                                                      \
+    }                                                                                                                  \
+    DT_UPDATE_FN float dt_##id##_ratio(double weights, double direction, const dt_update *u) {                         \
+        return 1;                                                                                                      \
     }
 
 // The bias corrections of Adam's two moments: 1 - beta1^t and 1 / sqrt(1 - beta2^t).

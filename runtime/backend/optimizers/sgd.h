@@ -11,8 +11,7 @@ DT_OPTIMIZER(sgd, 1, "moment1")
 
 DT_UPDATE_FN void dt_sgd_begin(dt_update *u, int64_t t) {}
 
-DT_UPDATE_FN void dt_sgd_update(dt_elements *p, dt_elements *slot, dt_elements g,
-                                const dt_update *u) {
+DT_UPDATE_FN void dt_sgd_update(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u) {
     const float momentum = u->hyper[DT_SGD_MOMENTUM];
     g = g * u->grad_scale + *p * u->decay;
     if (momentum != 0.0f) {

@@ -21,8 +21,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_value dy = dt_grad_get(ctx, n.out[0]), b = n.in[1];
     dt_grad_give(ctx, n.in[0], dy);
     if (!dt_grad_wanted(ctx, b)) return g->status;
-    if (g->values[b].kind != DT_V_PARAM &&
-        dt_shape_equal(&g->values[b].shape, &g->values[dy].shape)) {
+    if (g->values[b].kind != DT_V_PARAM && dt_shape_equal(&g->values[b].shape, &g->values[dy].shape)) {
         dt_grad_give(ctx, b, dy);
         return g->status;
     }

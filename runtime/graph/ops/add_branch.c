@@ -29,8 +29,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(add_branch, infer, grad);
 
-dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale,
-                       float p) {
+dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale, float p) {
     const dt_attrs a = {.dropout = {g->training ? p : 0, true}};
     if (g->adds_branches && (scale != DT_NONE || a.dropout.p > 0))
         return dt_graph_apply(g, DT_OP_add_branch, name, (dt_value[]){y, x, scale}, 3, &a);

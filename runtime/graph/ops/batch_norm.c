@@ -59,8 +59,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     if (a.batch_norm.pool) {
         if (x.n != 4) return dt_op_fail(g, id, "a fused pool wants (N,C,H,W)");
         for (int d = 0; d < 2; d++) y.d[2 + d] = dt_op_window_out(&a.batch_norm.win, d, x.d[2 + d]);
-        if (y.d[2] < 1 || y.d[3] < 1)
-            return dt_op_fail(g, id, "the window is larger than the image");
+        if (y.d[2] < 1 || y.d[3] < 1) return dt_op_fail(g, id, "the window is larger than the image");
     }
     dt_op_add_out(g, id, Y, NULL, dt_op_in_dtype(g, id, X), &y);
     if (!g->training) return g->status;
@@ -91,27 +90,22 @@ dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
 dt_value dt_batch_norm_eps(dt_graph *g, const char *name, dt_value x, float eps, float momentum) {
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     dt_shape s = dt_info_of(g, x)->shape;
-    if (s.n != 4 && s.n != 2)
-        return dt_graph_fail(g, "batch_norm %s: wants (N,C,H,W) or (N,C)", name);
+    if (s.n != 4 && s.n != 2) return dt_graph_fail(g, "batch_norm %s: wants (N,C,H,W) or (N,C)", name);
     if (!name) name = dt_graph_unique_name(g, "batch_norm");
     dt_shape c = dt_shape1(s.d[1]);
     dt_arena *m = &g->arena;
     dt_value in[5] = {x};
-    in[SCALE] = dt_param(g, dt_arena_printf(m, "%s.weight", name), c,
-                         (dt_init){DT_INIT_CONSTANT, 1}, false);
-    in[SHIFT] =
-        dt_param(g, dt_arena_printf(m, "%s.bias", name), c, (dt_init){DT_INIT_ZERO, 0}, false);
-    in[RUNNING_MEAN] =
-        dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_mean", name), DT_F32, &c);
-    in[RUNNING_VAR] =
-        dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
+    in[SCALE] = dt_param(g, dt_arena_printf(m, "%s.weight", name), c, (dt_init){DT_INIT_CONSTANT, 1}, false);
+    in[SHIFT] = dt_param(g, dt_arena_printf(m, "%s.bias", name), c, (dt_init){DT_INIT_ZERO, 0}, false);
+    in[RUNNING_MEAN] = dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_mean", name), DT_F32, &c);
+    in[RUNNING_VAR] = dt_graph_add_value(g, DT_V_BUFFER, dt_arena_printf(m, "%s.running_var", name), DT_F32, &c);
     if (g->status != DT_OK) return DT_NONE;
     g->values[in[RUNNING_VAR]].init = (dt_init){DT_INIT_CONSTANT, 1};
     return dt_batch_norm_with(g, name, x, in + SCALE, eps, momentum);
 }
 
-dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4],
-                            float eps, float momentum) {
+dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_value params[4], float eps,
+                            float momentum) {
     dt_value in[5] = {x};
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     for (int i = 0; i < 4; i++) {
@@ -119,8 +113,7 @@ dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_
         in[SCALE + i] = params[i];
     }
     const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
-    dt_attrs a = {
-        .batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};
+    dt_attrs a = {.batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};
     const dt_op op = g->sync_bn && a.batch_norm.training ? DT_OP_sync_batch_norm : DT_OP_batch_norm;
     return dt_graph_apply(g, op, name, in, 5, &a);
 }

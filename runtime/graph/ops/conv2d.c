@@ -12,14 +12,12 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_attrs a = g->nodes[id].attrs;
     const dt_window *win = &a.conv2d.win;
     int groups = a.conv2d.groups;
-    if (x.n != 4 || w.n != 4)
-        return dt_op_fail(g, id, "wants x (N,C,H,W), weight (K,C/groups,R,S)");
+    if (x.n != 4 || w.n != 4) return dt_op_fail(g, id, "wants x (N,C,H,W), weight (K,C/groups,R,S)");
     if (groups < 1 || x.d[1] % groups || w.d[0] % groups || w.d[1] != x.d[1] / groups) {
         return dt_op_fail(g, id, "channels do not fit with %d groups", groups);
     }
     if (w.d[2] != win->kernel[0] || w.d[3] != win->kernel[1]) {
-        return dt_op_fail(g, id, "window is %dx%d, weight's is not", win->kernel[0],
-                          win->kernel[1]);
+        return dt_op_fail(g, id, "window is %dx%d, weight's is not", win->kernel[0], win->kernel[1]);
     }
     if (dt_op_has_in(g, id, 2)) {
         dt_shape b = dt_op_in_shape(g, id, 2);
@@ -68,15 +66,13 @@ dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_op
     in[1] = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name),
                      dt_shape4(o->out, per_group, kernel[0], kernel[1]), he, true);
     if (o->bias) {
-        in[2] = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(o->out), uniform,
-                         false);
+        in[2] = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(o->out), uniform, false);
     }
     return dt_graph_apply(g, DT_OP_conv2d, name, in, o->bias ? 3 : 2, &a);
 }
 
-dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias,
-                        int groups, const dt_window *window) {
+dt_value dt_conv2d_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, int groups,
+                        const dt_window *window) {
     const dt_attrs a = {.conv2d = {.win = *window, .groups = groups}};
-    return dt_graph_apply(g, DT_OP_conv2d, name, (dt_value[]){x, weight, bias},
-                          bias == DT_NONE ? 2 : 3, &a);
+    return dt_graph_apply(g, DT_OP_conv2d, name, (dt_value[]){x, weight, bias}, bias == DT_NONE ? 2 : 3, &a);
 }

@@ -14,8 +14,7 @@ DT_OP_DEFINE(dropout, dt_op_same, grad);
 
 static dt_value apply(dt_graph *g, const char *name, dt_value x, float p, bool whole) {
     if (x == DT_NONE || p == 0.0f) return x;
-    if (!(p > 0.0f && p < 1.0f))
-        return dt_graph_fail(g, "dropout %s: p = %g is not in [0, 1)", name, (double)p);
+    if (!(p > 0.0f && p < 1.0f)) return dt_graph_fail(g, "dropout %s: p = %g is not in [0, 1)", name, (double)p);
     dt_attrs a = {.dropout = {p, whole}};
     return dt_graph_apply(g, DT_OP_dropout, name, &x, 1, &a);
 }

@@ -7,8 +7,7 @@
 static dt_status infer(dt_graph *g, dt_node_id id, bool widens) {
     const dt_shape x = dt_op_in_shape(g, id, 0), y = g->nodes[id].attrs.reshape.shape;
     bool fits = x.n == y.n;
-    for (int i = 0; fits && i < x.n; i++)
-        fits = x.d[i] == y.d[i] || (widens ? x.d[i] : y.d[i]) == 1;
+    for (int i = 0; fits && i < x.n; i++) fits = x.d[i] == y.d[i] || (widens ? x.d[i] : y.d[i]) == 1;
     if (fits && dt_dtype_is_float(dt_op_in_dtype(g, id, 0))) return dt_op_shaped(g, id, &y);
     char text[96];
     return dt_op_fail(g, id, "does not fit %s", dt_shape_print(&y, text, sizeof text));

@@ -12,8 +12,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), steps = dt_op_in_shape(g, id, 1);
     if (x.n != 4 || dt_op_in_dtype(g, id, 0) != DT_U8 || (x.d[3] != 1 && x.d[3] != 3))
         return dt_op_fail(g, id, "wants u8 images (N,H,W,C) with 1 or 3 channels");
-    if (dt_op_in_dtype(g, id, 1) != DT_I32 || steps.n != 2 || steps.d[0] != x.d[0] ||
-        steps.d[1] % DT_PIXEL_STEP_WORDS)
+    if (dt_op_in_dtype(g, id, 1) != DT_I32 || steps.n != 2 || steps.d[0] != x.d[0] || steps.d[1] % DT_PIXEL_STEP_WORDS)
         return dt_op_fail(g, id, "wants steps i32 (N, k * %d)", DT_PIXEL_STEP_WORDS);
     dt_op_add_out(g, id, 0, NULL, DT_U8, &x);
     return g->status;

@@ -31,20 +31,18 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
 
 DT_OP_DEFINE(image_normalize, infer, NULL);
 
-dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean,
-                            const float *std) {
+dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean, const float *std) {
     if (x == DT_NONE) return DT_NONE;
     dt_attrs a = {0};
     dt_shape s = dt_info_of(g, x)->shape;
     int64_t channels = s.n == 4 ? s.d[3] : 0;
     const int64_t cap = (int64_t)(sizeof a.image_normalize.mean / sizeof(float));
     if (channels < 1 || channels > cap) {
-        return dt_graph_fail(g, "image_normalize of %s: wants (N,H,W,C) with 1 to %d channels",
-                             dt_info_of(g, x)->name, (int)cap);
+        return dt_graph_fail(g, "image_normalize of %s: wants (N,H,W,C) with 1 to %d channels", dt_info_of(g, x)->name,
+                             (int)cap);
     }
     a.image_normalize.channels = (int)channels;
     memcpy(a.image_normalize.mean, mean, (size_t)channels * sizeof *mean);
     memcpy(a.image_normalize.std, std, (size_t)channels * sizeof *std);
-    return dt_graph_apply(g, DT_OP_image_normalize, NULL, (dt_value[]){x, plan},
-                          plan == DT_NONE ? 1 : 2, &a);
+    return dt_graph_apply(g, DT_OP_image_normalize, NULL, (dt_value[]){x, plan}, plan == DT_NONE ? 1 : 2, &a);
 }

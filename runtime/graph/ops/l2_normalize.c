@@ -25,8 +25,7 @@ dt_value dt_cosine(dt_graph *g, const char *name, dt_value x, int64_t out, float
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     const int64_t n = dt_info_of(g, x)->shape.d[1];
     const dt_init init = {DT_INIT_NORMAL, 1.0f / sqrtf((float)n)};
-    dt_value w =
-        dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape2(out, n), init, true);
+    dt_value w = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape2(out, n), init, true);
     x = dt_l2_normalize(g, x);
     w = dt_l2_normalize(g, w);
     if (w == DT_NONE) return DT_NONE;

@@ -35,15 +35,12 @@ dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
     if (!name) name = dt_graph_unique_name(g, "layer_norm");
     dt_shape d = dt_shape1(s.d[s.n - 1]);
     dt_value weight, bias;
-    weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d,
-                      (dt_init){DT_INIT_CONSTANT, 1}, false);
-    bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), d, (dt_init){DT_INIT_ZERO, 0},
-                    false);
+    weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), d, (dt_init){DT_INIT_CONSTANT, 1}, false);
+    bias = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), d, (dt_init){DT_INIT_ZERO, 0}, false);
     return dt_layer_norm_with(g, name, x, weight, bias, eps);
 }
 
-dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight,
-                            dt_value bias, float eps) {
+dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, float eps) {
     const dt_attrs a = {.layer_norm = {eps}};
     return dt_graph_apply(g, DT_OP_layer_norm, name, (dt_value[]){x, weight, bias}, 3, &a);
 }

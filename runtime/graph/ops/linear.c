@@ -41,10 +41,8 @@ dt_value dt_linear(dt_graph *g, const char *name, dt_value x, int64_t out, bool 
     if (!name) name = dt_graph_unique_name(g, "linear");
     int64_t inputs = s.d[s.n - 1];
     dt_init init = {DT_INIT_UNIFORM, (float)(1.0 / sqrt((double)inputs))};
-    dt_value w = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape2(out, inputs),
-                          init, true);
+    dt_value w = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape2(out, inputs), init, true);
     dt_value b = DT_NONE;
-    if (bias)
-        b = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(out), init, false);
+    if (bias) b = dt_param(g, dt_arena_printf(&g->arena, "%s.bias", name), dt_shape1(out), init, false);
     return dt_linear_with(g, name, x, w, b);
 }

@@ -22,16 +22,13 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     bool same = type == DT_F32 && dt_shape_equal(&t, &x);
     if (dt_losses[g->nodes[id].attrs.loss.id].softmax) {
         bool hard = type == DT_I32 && t.n == 1 && t.d[0] == x.d[0];
-        if (x.n != 2 || !(hard || same))
-            return dt_op_fail(g, id, "wants logits (N,K), target i32 (N) or f32 (N,K)");
-        if (dt_op_has_in(g, id, 3) &&
-            dt_shape_elements(&g->values[g->nodes[id].in[3]].shape) != x.d[1])
+        if (x.n != 2 || !(hard || same)) return dt_op_fail(g, id, "wants logits (N,K), target i32 (N) or f32 (N,K)");
+        if (dt_op_has_in(g, id, 3) && dt_shape_elements(&g->values[g->nodes[id].in[3]].shape) != x.d[1])
             return dt_op_fail(g, id, "wants a weight of each class (K)");
     } else if (!same) {
         return dt_op_fail(g, id, "wants an f32 target of the prediction's shape");
     } else if (dt_op_has_in(g, id, 3) &&
-               dt_shape_elements(&g->values[g->nodes[id].in[3]].shape) * x.d[0] !=
-                   dt_shape_elements(&x)) {
+               dt_shape_elements(&g->values[g->nodes[id].in[3]].shape) * x.d[0] != dt_shape_elements(&x)) {
         return dt_op_fail(g, id, "wants a parameter of each element (K)");
     }
     return dt_op_add_loss(g, id);
@@ -43,20 +40,13 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(loss, infer, grad);
 
-dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target,
-                       dt_value weight, dt_value class_weights, bool by_sample, float smoothing,
-                       float param, float share) {
-    dt_attrs a = {.loss = {.id = id,
-                           .smoothing = smoothing,
-                           .param = param,
-                           .share = share,
-                           .by_sample = by_sample}};
+dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target, dt_value weight,
+                       dt_value class_weights, bool by_sample, float smoothing, float param, float share) {
+    dt_attrs a = {.loss = {.id = id, .smoothing = smoothing, .param = param, .share = share, .by_sample = by_sample}};
     return dt_graph_apply(g, DT_OP_loss, name, (dt_value[]){x, target, weight, class_weights},
                           class_weights == DT_NONE ? 3 : 4, &a);
 }
 
-dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight,
-                 float smoothing, float param) {
-    return dt_loss_share(g, dt_losses[id].id, id, x, target, weight, DT_NONE, false, smoothing,
-                         param, 1);
+dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value weight, float smoothing, float param) {
+    return dt_loss_share(g, dt_losses[id].id, id, x, target, weight, DT_NONE, false, smoothing, param, 1);
 }

@@ -10,13 +10,9 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     bool fits = a.n >= 2 && a.n == b.n;
     for (int i = 0; fits && i < a.n - 2; i++) fits = a.d[i] == b.d[i];
     if (!fits) return dt_op_fail(g, id, "leading dimensions differ");
-    int64_t m = a.d[a.n - 2 + (at.matmul.trans_a != 0)],
-            ka = a.d[a.n - 1 - (at.matmul.trans_a != 0)];
-    int64_t n = b.d[b.n - 1 - (at.matmul.trans_b != 0)],
-            kb = b.d[b.n - 2 + (at.matmul.trans_b != 0)];
-    if (ka != kb)
-        return dt_op_fail(g, id, "inner dimensions %lld and %lld differ", (long long)ka,
-                          (long long)kb);
+    int64_t m = a.d[a.n - 2 + (at.matmul.trans_a != 0)], ka = a.d[a.n - 1 - (at.matmul.trans_a != 0)];
+    int64_t n = b.d[b.n - 1 - (at.matmul.trans_b != 0)], kb = b.d[b.n - 2 + (at.matmul.trans_b != 0)];
+    if (ka != kb) return dt_op_fail(g, id, "inner dimensions %lld and %lld differ", (long long)ka, (long long)kb);
     a.d[a.n - 2] = m;
     a.d[a.n - 1] = n;
     return dt_op_shaped(g, id, &a);
@@ -30,14 +26,10 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     bool ta = n.attrs.matmul.trans_a, tb = n.attrs.matmul.trans_b;
     float alpha = n.attrs.matmul.alpha;
     if (dt_grad_wanted(ctx, a)) {
-        dt_grad_give(ctx, a,
-                     ta ? dt_matmul(g, b, dy, tb, true, alpha)
-                        : dt_matmul(g, dy, b, false, !tb, alpha));
+        dt_grad_give(ctx, a, ta ? dt_matmul(g, b, dy, tb, true, alpha) : dt_matmul(g, dy, b, false, !tb, alpha));
     }
     if (dt_grad_wanted(ctx, b)) {
-        dt_grad_give(ctx, b,
-                     tb ? dt_matmul(g, dy, a, true, ta, alpha)
-                        : dt_matmul(g, a, dy, !ta, false, alpha));
+        dt_grad_give(ctx, b, tb ? dt_matmul(g, dy, a, true, ta, alpha) : dt_matmul(g, a, dy, !ta, false, alpha));
     }
     return g->status;
 }

@@ -9,13 +9,11 @@
 static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_shape a = dt_op_in_shape(g, id, 0), b = dt_op_in_shape(g, id, 1);
     dt_times t;
-    if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0)))
-        return dt_op_fail(g, id, "wants floating tensors");
+    if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0))) return dt_op_fail(g, id, "wants floating tensors");
     if (!dt_times_of(&a, &b, &t))
-        return dt_op_fail(
-            g, id,
-            "wants the second of the same shape, or its last dimension, or one factor "
-            "a channel: (C,1,1) or (N,C,1,1)");
+        return dt_op_fail(g, id,
+                          "wants the second of the same shape, or its last dimension, or one factor "
+                          "a channel: (C,1,1) or (N,C,1,1)");
     return dt_op_shaped(g, id, &a);
 }
 
@@ -25,8 +23,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_value dy = dt_grad_get(ctx, n.out[0]), a = n.in[0], b = n.in[1];
     if (dt_grad_wanted(ctx, a)) dt_grad_give(ctx, a, dt_mul(g, dy, b));
     if (!dt_grad_wanted(ctx, b)) return g->status;
-    if (g->values[b].kind != DT_V_PARAM &&
-        dt_shape_equal(&g->values[b].shape, &g->values[a].shape)) {
+    if (g->values[b].kind != DT_V_PARAM && dt_shape_equal(&g->values[b].shape, &g->values[a].shape)) {
         dt_grad_give(ctx, b, dt_mul(g, dy, a));
         return g->status;
     }

@@ -36,11 +36,9 @@ dt_dtype dt_op_in_dtype(const dt_graph *g, dt_node_id id, int i) {
     return g->values[g->nodes[id].in[i]].dtype;
 }
 
-void dt_op_add_out(dt_graph *g, dt_node_id id, int i, const char *suffix, dt_dtype dtype,
-                   const dt_shape *shape) {
+void dt_op_add_out(dt_graph *g, dt_node_id id, int i, const char *suffix, dt_dtype dtype, const dt_shape *shape) {
     char name[512];
-    snprintf(name, sizeof name, "%s%s%s", g->nodes[id].name, suffix ? "." : "",
-             suffix ? suffix : "");
+    snprintf(name, sizeof name, "%s%s%s", g->nodes[id].name, suffix ? "." : "", suffix ? suffix : "");
     dt_graph_set_out(g, &g->nodes[id], i, dt_graph_add_value(g, DT_V_TEMP, name, dtype, shape));
 }
 
@@ -55,8 +53,7 @@ dt_status dt_op_shaped(dt_graph *g, dt_node_id id, const dt_shape *shape) {
 
 dt_status dt_op_same(dt_graph *g, dt_node_id id) {
     const dt_shape s = dt_op_in_shape(g, id, 0);
-    if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0)))
-        return dt_op_fail(g, id, "wants a floating tensor");
+    if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0))) return dt_op_fail(g, id, "wants a floating tensor");
     return dt_op_shaped(g, id, &s);
 }
 
@@ -99,11 +96,10 @@ dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y) {
     dt_window w = g->nodes[id].attrs.pool.win;
     *y = dt_op_in_shape(g, id, 0);
     if (y->n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
-    if (w.dilation[0] > 1 || w.dilation[1] > 1)
-        return dt_op_fail(g, id, "pooling with dilation is not supported");
+    if (w.dilation[0] > 1 || w.dilation[1] > 1) return dt_op_fail(g, id, "pooling with dilation is not supported");
     for (int d = 0; d < 2; d++) {
-        if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 ||
-            w.pad_begin[d] > w.kernel[d] / 2 || w.pad_end[d] >= w.kernel[d]) { // ceil_mode's end
+        if (w.kernel[d] < 1 || w.pad_begin[d] < 0 || w.pad_end[d] < 0 || w.pad_begin[d] > w.kernel[d] / 2 ||
+            w.pad_end[d] >= w.kernel[d]) { // ceil_mode's end
             return dt_op_fail(g, id, "padding must be at most half of the window");
         }
         y->d[2 + d] = dt_op_window_out(&w, d, y->d[2 + d]);

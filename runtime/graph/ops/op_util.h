@@ -10,14 +10,12 @@
 #include "graph/ir.h"
 
 // Records "<op> <node> on <input shapes>: text" as the graph's error; returns DT_E_USAGE.
-dt_status dt_op_fail(dt_graph *g, dt_node_id id, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+dt_status dt_op_fail(dt_graph *g, dt_node_id id, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 bool dt_op_has_in(const dt_graph *g, dt_node_id id, int i);
 dt_shape dt_op_in_shape(const dt_graph *g, dt_node_id id, int i);
 dt_dtype dt_op_in_dtype(const dt_graph *g, dt_node_id id, int i);
 // Makes output i as a TEMP named like the node (suffix NULL) or "<node>.<suffix>".
-void dt_op_add_out(dt_graph *g, dt_node_id id, int i, const char *suffix, dt_dtype dtype,
-                   const dt_shape *shape);
+void dt_op_add_out(dt_graph *g, dt_node_id id, int i, const char *suffix, dt_dtype dtype, const dt_shape *shape);
 // Output 0 in this shape, of input 0's dtype.
 dt_status dt_op_shaped(dt_graph *g, dt_node_id id, const dt_shape *shape);
 // Makes output i as a STAT (f32) with this name.

@@ -9,8 +9,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     const dt_shape s = dt_op_in_shape(g, id, 0);
     const dt_dtype from = dt_op_in_dtype(g, id, 0), to = g->nodes[id].attrs.quantize.to;
     const dt_dtype low = from == DT_F32 ? to : from, high = from == DT_F32 ? from : to;
-    if ((low != DT_U8 && low != DT_I8) || high != DT_F32)
-        return dt_op_fail(g, id, "converts f32 to 8 bits or back");
+    if ((low != DT_U8 && low != DT_I8) || high != DT_F32) return dt_op_fail(g, id, "converts f32 to 8 bits or back");
     dt_op_add_out(g, id, 0, NULL, to, &s);
     return g->status;
 }

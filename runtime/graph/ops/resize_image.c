@@ -22,8 +22,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(resize, infer, grad);
 
-dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2],
-                     const double scale[2]) {
+dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2], const double scale[2]) {
     if (x == DT_NONE) return x;
     const dt_shape s = dt_info_of(g, x)->shape;
     dt_attrs a = {.resize = {.mode = mode, .size = {size[0], size[1]}}};

@@ -23,10 +23,9 @@ static dt_status infer_packed(dt_graph *g, dt_node_id id) {
 static dt_status infer(dt_graph *g, dt_node_id id) {
     if (!dt_op_has_in(g, id, 1)) return infer_packed(g, id);
     if (!dt_op_has_in(g, id, 2)) return dt_op_fail(g, id, "wants q, k and v, or one packed tensor");
-    dt_shape q = dt_op_in_shape(g, id, 0), k = dt_op_in_shape(g, id, 1),
-             v = dt_op_in_shape(g, id, 2);
-    bool fits = q.n == 4 && k.n == 4 && dt_shape_equal(&k, &v) && q.d[0] == k.d[0] &&
-                q.d[1] == k.d[1] && q.d[3] == k.d[3];
+    dt_shape q = dt_op_in_shape(g, id, 0), k = dt_op_in_shape(g, id, 1), v = dt_op_in_shape(g, id, 2);
+    bool fits =
+        q.n == 4 && k.n == 4 && dt_shape_equal(&k, &v) && q.d[0] == k.d[0] && q.d[1] == k.d[1] && q.d[3] == k.d[3];
     if (!fits) return dt_op_fail(g, id, "wants q (N,H,Tq,D), k and v (N,H,Tk,D)");
     dt_op_add_out(g, id, 0, NULL, dt_op_in_dtype(g, id, 0), &q);
     q.n = 3;

@@ -10,8 +10,8 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     int axis = a.slice.axis;
     if (axis < 0 || axis >= x.n) return dt_op_fail(g, id, "has no axis %d", axis);
     if (a.slice.begin < 0 || a.slice.end <= a.slice.begin || a.slice.end > x.d[axis]) {
-        return dt_op_fail(g, id, "[%lld, %lld) is not inside axis %d", (long long)a.slice.begin,
-                          (long long)a.slice.end, axis);
+        return dt_op_fail(g, id, "[%lld, %lld) is not inside axis %d", (long long)a.slice.begin, (long long)a.slice.end,
+                          axis);
     }
     x.d[axis] = a.slice.end - a.slice.begin;
     return dt_op_shaped(g, id, &x);

@@ -12,8 +12,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     unsigned seen = 0;
     for (int i = 0; i < x.n; i++) {
         int from = a.transpose.perm[i];
-        if (from < 0 || from >= x.n || seen >> from & 1)
-            return dt_op_fail(g, id, "bad permutation");
+        if (from < 0 || from >= x.n || seen >> from & 1) return dt_op_fail(g, id, "bad permutation");
         seen |= 1u << from;
         y.d[i] = x.d[from];
     }

@@ -23,8 +23,8 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
 
 DT_OP_DEFINE(triplet, infer, grad);
 
-dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin,
-                    bool semihard, float share) {
+dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin, bool semihard,
+                    float share) {
     const dt_attrs a = {.triplet = {margin, share, semihard}};
     return dt_graph_apply(g, DT_OP_triplet, NULL, (dt_value[]){x, target, weight}, 3, &a);
 }

@@ -55,8 +55,7 @@ static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     }
     if (n->backward && n->forward != DT_NONE) return s->type[n->forward];
     for (int i = 0; i < n->n_in; i++) {
-        if (is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->half)
-            return s->half;
+        if (is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->half) return s->half;
     }
     return DT_F32;
 }
@@ -86,8 +85,7 @@ static void convert(amp_state *s, dt_node_id id) {
     bool casts_inputs = dt_op_get(g->nodes[id].op)->amp != DT_AMP_LOW_OUT;
     for (int i = 0; i < g->nodes[id].n_in && casts_inputs; i++) {
         dt_value v = g->nodes[id].in[i];
-        if (!is_activation(g, v) || g->values[v].dtype == t || is_weight(&g->nodes[id], i))
-            continue;
+        if (!is_activation(g, v) || g->values[v].dtype == t || is_weight(&g->nodes[id], i)) continue;
         dt_value c = cast_to(s, v, t); // may move the node array
         g->nodes[id].in[i] = c;
     }

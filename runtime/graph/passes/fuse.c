@@ -44,8 +44,7 @@ static dt_node *residual_add(dt_graph *g, const dt_node_id *readers, dt_value y,
     if (!add) return NULL;
     *other = add->in[0] == y ? add->in[1] : add->in[0];
     const dt_value_info *v = &g->values[*other];
-    if (*other == y || v->kind == DT_V_PARAM || !dt_shape_equal(&v->shape, &g->values[y].shape))
-        return NULL;
+    if (*other == y || v->kind == DT_V_PARAM || !dt_shape_equal(&v->shape, &g->values[y].shape)) return NULL;
     return add;
 }
 

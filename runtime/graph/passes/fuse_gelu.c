@@ -42,8 +42,7 @@ static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *gelu)
     const dt_value dz = gelu->out[0];
     dt_node *linear = linear_of(g, dy, true);
     if (!linear || linear->attrs.linear.dgelu || readers[dy] == DT_NONE) return;
-    if (g->values[z].dtype != g->values[dy].dtype || g->values[dz].dtype != g->values[dy].dtype)
-        return;
+    if (g->values[z].dtype != g->values[dy].dtype || g->values[dz].dtype != g->values[dy].dtype) return;
     dt_value *in = dt_arena_alloc(&g->arena, (size_t)(linear->n_in + 1) * sizeof *in);
     for (int i = 0; i < linear->n_in; i++) in[i] = linear->in[i];
     in[linear->n_in++] = z;

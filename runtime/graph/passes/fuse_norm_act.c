@@ -20,8 +20,8 @@ static bool is_activation(const dt_node *n) {
 }
 
 static bool is_plain_norm(const dt_node *n, bool backward) {
-    return !n->dead && n->op == DT_OP_batch_norm && n->backward == backward &&
-           !n->attrs.batch_norm.relu && !n->attrs.batch_norm.act && !n->attrs.batch_norm.pool &&
+    return !n->dead && n->op == DT_OP_batch_norm && n->backward == backward && !n->attrs.batch_norm.relu &&
+           !n->attrs.batch_norm.act && !n->attrs.batch_norm.pool &&
            (backward || n->n_in <= RESIDUAL || n->in[RESIDUAL] == DT_NONE);
 }
 
@@ -85,8 +85,7 @@ dt_status dt_pass_fuse_norm_act(dt_graph *g) {
         dt_node *back = norm_behind(g, sole, act[1]);
         take(g, back, act[1]);
         back->in[dy_at(back)] = act[1]->in[dy_at(act[1])];
-        back->in[back->n_fwd_in + SAVED_SHIFT] =
-            saved_shift(g, back->in[back->n_fwd_in + SAVED_MEAN]);
+        back->in[back->n_fwd_in + SAVED_SHIFT] = saved_shift(g, back->in[back->n_fwd_in + SAVED_MEAN]);
     }
     free(sole);
     return dt_pass_dead_code(g);

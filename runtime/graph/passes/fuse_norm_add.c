@@ -52,8 +52,7 @@ static void fuse_forward(dt_graph *g, dt_node *norm) {
 
 static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *norm) {
     const dt_value d = norm->out[0];
-    if (d == DT_NONE || readers[d] == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[readers[d]]))
-        return;
+    if (d == DT_NONE || readers[d] == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[readers[d]])) return;
     if (norm->n_in > norm->n_fwd_in + 2 * norm->n_fwd_out) return; // has one
     dt_node *add = &g->nodes[readers[d]];
     const dt_value other = add->in[0] == d ? add->in[1] : add->in[0];

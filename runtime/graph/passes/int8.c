@@ -55,8 +55,7 @@ static dt_status find_layers(int8_pass *p) {
         if (!found->weight) continue;
         const int64_t n_out = g->values[n->in[1]].shape.d[0];
         if (found->n != n_out)
-            return dt_fail(DT_E_USAGE,
-                           "layer '%s' has %lld output channels, and the network's %lld", n->name,
+            return dt_fail(DT_E_USAGE, "layer '%s' has %lld output channels, and the network's %lld", n->name,
                            (long long)found->n, (long long)n_out);
         p->layer[id] = found;
     }
@@ -165,8 +164,7 @@ static dt_status convert(int8_pass *p, dt_node_id id) {
 
 static dt_status convert_outputs(int8_pass *p) {
     dt_graph *g = p->g;
-    for (int i = 0; i < g->n_outputs; i++)
-        DT_TRY(converted(p, g->outputs[i].value, false, &g->outputs[i].value));
+    for (int i = 0; i < g->n_outputs; i++) DT_TRY(converted(p, g->outputs[i].value, false, &g->outputs[i].value));
     return DT_OK;
 }
 

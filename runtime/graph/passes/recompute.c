@@ -168,8 +168,7 @@ static void make_order(recompute *r) {
             if (!takes_copy(r, n, n->in[k]) || done[r->group[n->forward]]) continue;
             done[r->group[n->forward]] = true;
             for (dt_node_id c = 0; c < r->n_forward; c++)
-                if (r->needed[c] && r->group[c] == r->group[n->forward])
-                    r->order[r->n_order++] = g->n_nodes + c;
+                if (r->needed[c] && r->group[c] == r->group[n->forward]) r->order[r->n_order++] = g->n_nodes + c;
         }
         r->order[r->n_order++] = id;
     }
@@ -208,11 +207,9 @@ static size_t find_peak(recompute *r) {
             if (v >= 0) r->last[memory_of(r, v)] = i;
         }
         for (int k = 0; k < n->n_out && !n->dead; k++)
-            if (n->out[k] != DT_NONE && r->bytes[n->out[k]])
-                r->first[base + n->out[k]] = r->last[base + n->out[k]] = i;
+            if (n->out[k] != DT_NONE && r->bytes[n->out[k]]) r->first[base + n->out[k]] = r->last[base + n->out[k]] = i;
     }
-    for (int i = 0; i < g->n_outputs; i++)
-        r->last[memory_of(r, g->outputs[i].value)] = r->n_order - 1;
+    for (int i = 0; i < g->n_outputs; i++) r->last[memory_of(r, g->outputs[i].value)] = r->n_order - 1;
     int64_t *change = dt_xcalloc((size_t)r->n_order + 1, sizeof *change);
     for (int v = 0; v < 2 * g->n_values; v++) {
         if (r->first[v] < 0) continue;
@@ -357,8 +354,7 @@ dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o) {
     find_cuts(&r);
     for (dt_node_id id = 0; id < r.n_forward; id++) r.may[id] = o->n_names == 0;
     dt_status st = find_named(&r, o);
-    for (dt_node_id id = 0; id < r.n_forward; id++)
-        r.may[id] &= !g->nodes[id].dead && !is_loss(&g->nodes[id]);
+    for (dt_node_id id = 0; id < r.n_forward; id++) r.may[id] &= !g->nodes[id].dead && !is_loss(&g->nodes[id]);
     double all = 0, again = 0;
     for (dt_node_id id = 0; id < r.n_forward; id++)
         if (!g->nodes[id].dead && !is_loss(&g->nodes[id])) all += cost_of(g, &g->nodes[id]);

@@ -20,8 +20,8 @@ enum { X = 0, RESIDUAL = 5, Y = 0, BITS = 3 };
 
 static bool wants_bits(const dt_node *n) {
     return !n->dead && !n->backward && n->op == DT_OP_batch_norm && n->attrs.batch_norm.relu &&
-           !n->attrs.batch_norm.pool && n->n_in > RESIDUAL && n->in[RESIDUAL] != DT_NONE &&
-           n->n_out > BITS && n->out[BITS] == DT_NONE;
+           !n->attrs.batch_norm.pool && n->n_in > RESIDUAL && n->in[RESIDUAL] != DT_NONE && n->n_out > BITS &&
+           n->out[BITS] == DT_NONE;
 }
 
 static dt_node *gradient_of(dt_graph *g, dt_node_id id) {

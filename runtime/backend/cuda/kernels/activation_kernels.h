@@ -84,14 +84,14 @@ DT_FN float dt_elu_slope(int T, float x, float alpha) {
     return x > 0.0f ? 1.0f : alpha * expf(x);
 }
 
-#define DT_MAPS(name, ...)                                                                         \
-    DT_FN float dt_##name##_map(const dt_map_args *a, int T, float x, float d) {                   \
-        return dt_##name(__VA_ARGS__);                                                             \
-    }                                                                                              \
-    DT_FN float dt_##name##_slope_map(const dt_map_args *a, int T, float x, float d) {             \
-        return d * dt_##name##_slope(__VA_ARGS__);                                                 \
-    }                                                                                              \
-    DT_MAP_KERNEL(name##_fwd, dt_##name##_map, 0)                                                  \
+#define DT_MAPS(name, ...)                                                                                             \
+    DT_FN float dt_##name##_map(const dt_map_args *a, int T, float x, float d) {                                       \
+        return dt_##name(__VA_ARGS__);                                                                                 \
+    }                                                                                                                  \
+    DT_FN float dt_##name##_slope_map(const dt_map_args *a, int T, float x, float d) {                                 \
+        return d * dt_##name##_slope(__VA_ARGS__);                                                                     \
+    }                                                                                                                  \
+    DT_MAP_KERNEL(name##_fwd, dt_##name##_map, 0)                                                                      \
     DT_MAP_KERNEL(name##_bwd, dt_##name##_slope_map, 1)
 #define DT_MAPS_activation(name) DT_MAPS(name, T, x)
 #define DT_MAPS_relu(name)       // relu_kernels.h, gelu_kernels.h
@@ -105,13 +105,13 @@ DT_FN float dt_elu_slope(int T, float x, float alpha) {
 // x becomes the activation's values there; or, with `slope`, d is multiplied by its slopes at x. Both are rounded to T.
 DT_FN void dt_activate_as(const dt_map_args *a, int act, int T, int slope, float x[8], float d[8]) {
     switch (act) {
-#define ACTIVATION(id, op, at_zero, help)                                                          \
-    case DT_ACTIVATION_##id:                                                                       \
-        for (int k = 0; k < 8; k++)                                                                \
-            if (slope)                                                                             \
-                d[k] = dt_##id##_slope_map(a, T, x[k], d[k]);                                      \
-            else                                                                                   \
-                x[k] = dt_##id##_map(a, T, x[k], 0.0f);                                            \
+#define ACTIVATION(id, op, at_zero, help)                                                                              \
+    case DT_ACTIVATION_##id:                                                                                           \
+        for (int k = 0; k < 8; k++)                                                                                    \
+            if (slope)                                                                                                 \
+                d[k] = dt_##id##_slope_map(a, T, x[k], d[k]);                                                          \
+            else                                                                                                       \
+                x[k] = dt_##id##_map(a, T, x[k], 0.0f);                                                                \
         break;
 #include "graph/activations.def"
 #undef ACTIVATION

@@ -43,8 +43,7 @@ DT_FN void dt_add_row_thread(const dt_add_args *a, const dt_cols_share *s, int T
 }
 DT_COLS_KERNEL(add_row, dt_add_args, dt_add_row_thread)
 
-DT_FN void dt_sum_rows_thread(const dt_add_args *a, const dt_cols_share *s, float sum[8], int T,
-                              int V) {
+DT_FN void dt_sum_rows_thread(const dt_add_args *a, const dt_cols_share *s, float sum[8], int T, int V) {
     float x[8];
     for (int k = 0; k < 8; k++) sum[k] = 0.0f;
     for (int64_t r = s->row; r < s->end; r += 4 * s->step) {
@@ -77,8 +76,7 @@ DT_KERNEL_BOUND(sum_chunks, dt_add_args, 1024, 1) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         float sum = 0.0f;
         if (col < a->c.cols)
-            for (int64_t i = t / 32; i < a->c.n_chunks; i += 32)
-                sum += a->partial[i * a->c.padded + col];
+            for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) sum += a->partial[i * a->c.padded + col];
         sums[t] = sum;
     }
     DT_TREE(t, half, 32, 32, sums[t] += sums[t + half * 32]);

@@ -50,8 +50,8 @@ DT_FN int dt_augment_is_value(int kind) {
 }
 DT_FN int dt_augment_needs_sum(const dt_pixel_step *s) {
     switch (s->kind) {
-#define BYTE(id, reads_mean, e)                                                                    \
-    case DT_PIXEL_##id:                                                                            \
+#define BYTE(id, reads_mean, e)                                                                                        \
+    case DT_PIXEL_##id:                                                                                                \
         return reads_mean;
 #include "batch/pixel_steps.def"
     case DT_PIXEL_PATCH:
@@ -69,9 +69,9 @@ DT_FN int dt_augment_needs_count(const dt_pixel_step *s) {
 }
 DT_FN void dt_augment_make_table(int kind, const uint32_t *count, uint8_t *table) {
     switch (kind) {
-#define TABLE(id, f)                                                                               \
-    case DT_PIXEL_##id:                                                                            \
-        f(count, table);                                                                           \
+#define TABLE(id, f)                                                                                                   \
+    case DT_PIXEL_##id:                                                                                                \
+        f(count, table);                                                                                               \
         break;
 #include "batch/pixel_steps.def"
     }
@@ -92,16 +92,16 @@ DT_FN void dt_augment_load(const uint8_t *p, int whole, int64_t i, int64_t n, ui
 DT_FN void dt_augment_store(uint8_t *p, int whole, int64_t i, int64_t n, const uint8_t v[12]) {
     if (whole && i + 12 <= n) {
         for (int k = 0; k < 3; k++)
-            ((uint32_t *)(p + i))[k] = v[4 * k] | (uint32_t)v[4 * k + 1] << 8 |
-                                       (uint32_t)v[4 * k + 2] << 16 | (uint32_t)v[4 * k + 3] << 24;
+            ((uint32_t *)(p + i))[k] =
+                v[4 * k] | (uint32_t)v[4 * k + 1] << 8 | (uint32_t)v[4 * k + 2] << 16 | (uint32_t)v[4 * k + 3] << 24;
     } else {
         for (int k = 0; k < 12 && i + k < n; k++) p[i + k] = v[k];
     }
 }
 
 // Values of the rectangle. Random bytes are numbered within it, and each row has its own Philox block.
-DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s,
-                            const dt_augment_known *known, int64_t i, uint8_t v[12]) {
+DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s, const dt_augment_known *known, int64_t i,
+                            uint8_t v[12]) {
     const int c = a->channels, x0 = s->as.patch.x, y0 = s->as.patch.y, with = s->as.patch.with;
     const int row_bytes = s->as.patch.w * c, row_blocks = (row_bytes + 15) / 16;
     int64_t pixel = i / c;
@@ -115,15 +115,11 @@ DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s,
                 const uint32_t block = (uint32_t)((y - y0) * row_blocks + at / 16);
                 if (have != block + 1) {
                     const dt_rng *r = &s->as.patch.r;
-                    dt_philox(r->seed, DT_PATCH_FIRST_BLOCK + block, r->slot, r->step, r->purpose,
-                              word);
+                    dt_philox(r->seed, DT_PATCH_FIRST_BLOCK + block, r->slot, r->step, r->purpose, word);
                     have = block + 1;
                 }
                 const uint32_t pick = (uint32_t)at % 16 / 4;
-                const uint32_t w = pick == 0   ? word[0]
-                                   : pick == 1 ? word[1]
-                                   : pick == 2 ? word[2]
-                                               : word[3];
+                const uint32_t w = pick == 0 ? word[0] : pick == 1 ? word[1] : pick == 2 ? word[2] : word[3];
                 v[k] = (uint8_t)(w >> (8 * (at % 4)));
             } else {
                 v[k] = (uint8_t)(with == DT_PATCH_MEAN ? known->mean[channel] : with);
@@ -134,28 +130,27 @@ DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s,
     }
 }
 
-DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s,
-                             const dt_augment_known *known, int64_t i, uint8_t v[12]) {
+DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s, const dt_augment_known *known, int64_t i,
+                             uint8_t v[12]) {
     switch (s->kind) {
-#define BYTE(id, reads_mean, e)                                                                    \
-    case DT_PIXEL_##id:                                                                            \
-        for (int k = 0; k < 12; k++) v[k] = dt_step_##id(s, known->mean[0], v[k]);                 \
+#define BYTE(id, reads_mean, e)                                                                                        \
+    case DT_PIXEL_##id:                                                                                                \
+        for (int k = 0; k < 12; k++) v[k] = dt_step_##id(s, known->mean[0], v[k]);                                     \
         break;
-#define LUMA(id, e)                                                                                \
-    case DT_PIXEL_##id:                                                                            \
-        for (int k = 0; k < 12 && a->channels == 3; k += 3) {                                      \
-            const uint8_t luma = dt_luma(v[k], v[k + 1], v[k + 2]);                                \
-            for (int j = k; j < k + 3; j++) v[j] = dt_step_##id(s, luma, v[j]);                    \
-        }                                                                                          \
+#define LUMA(id, e)                                                                                                    \
+    case DT_PIXEL_##id:                                                                                                \
+        for (int k = 0; k < 12 && a->channels == 3; k += 3) {                                                          \
+            const uint8_t luma = dt_luma(v[k], v[k + 1], v[k + 2]);                                                    \
+            for (int j = k; j < k + 3; j++) v[j] = dt_step_##id(s, luma, v[j]);                                        \
+        }                                                                                                              \
         break;
-#define RGB(id, e)                                                                                 \
-    case DT_PIXEL_##id:                                                                            \
-        for (int k = 0; k < 12 && a->channels == 3; k += 3) dt_step_##id(s, v + k);                \
+#define RGB(id, e)                                                                                                     \
+    case DT_PIXEL_##id:                                                                                                \
+        for (int k = 0; k < 12 && a->channels == 3; k += 3) dt_step_##id(s, v + k);                                    \
         break;
 #define TABLE(id, f) case DT_PIXEL_##id:
 #include "batch/pixel_steps.def"
-        for (int k = 0; k < 12; k++)
-            v[k] = known->table[(a->channels == 1 ? 0 : k % 3 * 256) + v[k]];
+        for (int k = 0; k < 12; k++) v[k] = known->table[(a->channels == 1 ? 0 : k % 3 * 256) + v[k]];
         break;
     default:
         dt_augment_patch(a, s, known, i, v);
@@ -163,8 +158,8 @@ DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s,
 }
 // Thread t's share of consecutive steps.
 DT_FN void dt_augment_value_thread(const dt_augment_args *a, const dt_pixel_step *s, int n_steps,
-                                   const dt_augment_known *known, const uint8_t *from, uint8_t *to,
-                                   int t, int n_threads) {
+                                   const dt_augment_known *known, const uint8_t *from, uint8_t *to, int t,
+                                   int n_threads) {
     const int whole = a->sample % 4 == 0;
     for (int64_t i = (int64_t)t * 12; i < a->sample; i += (int64_t)n_threads * 12) {
         uint8_t v[12];
@@ -175,8 +170,8 @@ DT_FN void dt_augment_value_thread(const dt_augment_args *a, const dt_pixel_step
 }
 
 // The sum of a thread's share fits into 32 bits: 2^31 values of 255, divided by 512.
-DT_FN void dt_augment_sum_thread(const dt_augment_args *a, int luma, const uint8_t *from,
-                                 uint64_t *sum, int t, int n_threads) {
+DT_FN void dt_augment_sum_thread(const dt_augment_args *a, int luma, const uint8_t *from, uint64_t *sum, int t,
+                                 int n_threads) {
     const int whole = a->sample % 4 == 0, c = a->channels;
     uint32_t mine[3] = {0, 0, 0};
     for (int64_t i = (int64_t)t * 12; i < a->sample; i += (int64_t)n_threads * 12) {
@@ -189,15 +184,15 @@ DT_FN void dt_augment_sum_thread(const dt_augment_args *a, int luma, const uint8
     }
     for (int k = 0; k < 3; k++) dt_add_whole64(sum + k, mine[k]);
 }
-DT_FN void dt_augment_count_thread(const dt_augment_args *a, const uint8_t *from, uint32_t *count,
-                                   int t, int n_threads) {
+DT_FN void dt_augment_count_thread(const dt_augment_args *a, const uint8_t *from, uint32_t *count, int t,
+                                   int n_threads) {
     for (int64_t i = t; i < a->sample; i += n_threads)
         dt_add_whole32(count + (a->channels == 1 ? 0 : (int)(i % 3) * 256) + from[i], 1);
 }
 
 // ---- steps that look elsewhere ---------------------------------------------------------------------
-DT_FN void dt_augment_move_thread(const dt_augment_args *a, const dt_pixel_step *s,
-                                  const uint8_t *from, uint8_t *to, int t, int n_threads) {
+DT_FN void dt_augment_move_thread(const dt_augment_args *a, const dt_pixel_step *s, const uint8_t *from, uint8_t *to,
+                                  int t, int n_threads) {
     const int c = a->channels, w = a->width, kind = s->kind;
     const int64_t n = (int64_t)w * a->height;
     dt_pixel_source src;
@@ -213,8 +208,7 @@ DT_FN void dt_augment_move_thread(const dt_augment_args *a, const dt_pixel_step 
                           (int64_t)s->as.move.sign_y * y + s->as.move.from_y, to + i * c);
         } else if (kind == DT_PIXEL_WARP) {
             const int64_t *m = s->as.warp.m;
-            dt_sample_pixel(&src, m[0] * x + m[1] * y + m[2], m[3] * x + m[4] * y + m[5],
-                            to + i * c);
+            dt_sample_pixel(&src, m[0] * x + m[1] * y + m[2], m[3] * x + m[4] * y + m[5], to + i * c);
         } else {
             int32_t fx, fy;
             dt_perspective_place(s->as.perspective.m, x, y, &fx, &fy);
@@ -222,8 +216,8 @@ DT_FN void dt_augment_move_thread(const dt_augment_args *a, const dt_pixel_step 
         }
     }
 }
-DT_FN void dt_augment_sharpen_thread(const dt_augment_args *a, float factor, const uint8_t *from,
-                                     uint8_t *to, int t, int n_threads) {
+DT_FN void dt_augment_sharpen_thread(const dt_augment_args *a, float factor, const uint8_t *from, uint8_t *to, int t,
+                                     int n_threads) {
     const int c = a->channels, stride = a->width * c;
     for (int64_t i = t; i < a->sample; i += n_threads) {
         const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
@@ -232,8 +226,8 @@ DT_FN void dt_augment_sharpen_thread(const dt_augment_args *a, float factor, con
         to[i] = inside ? dt_sharpen(row - stride, row, row + stride, at, c, factor) : row[at];
     }
 }
-DT_FN void dt_augment_blur_rows(const dt_augment_args *a, const dt_pixel_step *s,
-                                const uint8_t *from, uint16_t *rows, int t, int n_threads) {
+DT_FN void dt_augment_blur_rows(const dt_augment_args *a, const dt_pixel_step *s, const uint8_t *from, uint16_t *rows,
+                                int t, int n_threads) {
     const int c = a->channels, stride = a->width * c;
     for (int64_t i = t; i < a->sample; i += n_threads) {
         const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
@@ -241,13 +235,13 @@ DT_FN void dt_augment_blur_rows(const dt_augment_args *a, const dt_pixel_step *s
         const uint8_t *row = from + (int64_t)y * stride + channel;
         uint32_t sum = DT_BLUR_ROW_HALF + s->as.blur.weight[0] * row[x * c];
         for (int k = 1; k <= s->as.blur.half; k++)
-            sum += s->as.blur.weight[k] * ((uint32_t)row[dt_mirror_index(x - k, a->width) * c] +
-                                           row[dt_mirror_index(x + k, a->width) * c]);
+            sum += s->as.blur.weight[k] *
+                   ((uint32_t)row[dt_mirror_index(x - k, a->width) * c] + row[dt_mirror_index(x + k, a->width) * c]);
         rows[i] = dt_blur_row_end(sum);
     }
 }
-DT_FN void dt_augment_blur_columns(const dt_augment_args *a, const dt_pixel_step *s,
-                                   const uint16_t *rows, uint8_t *to, int t, int n_threads) {
+DT_FN void dt_augment_blur_columns(const dt_augment_args *a, const dt_pixel_step *s, const uint16_t *rows, uint8_t *to,
+                                   int t, int n_threads) {
     const int stride = a->width * a->channels;
     for (int64_t i = t; i < a->sample; i += n_threads) {
         const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
@@ -255,16 +249,14 @@ DT_FN void dt_augment_blur_columns(const dt_augment_args *a, const dt_pixel_step
         for (int k = 1; k <= s->as.blur.half; k++) {
             const int64_t up = dt_mirror_index(y - k, a->height);
             const int64_t down = dt_mirror_index(y + k, a->height);
-            sum += s->as.blur.weight[k] *
-                   ((uint32_t)rows[up * stride + at] + rows[down * stride + at]);
+            sum += s->as.blur.weight[k] * ((uint32_t)rows[up * stride + at] + rows[down * stride + at]);
         }
         to[i] = dt_blur_column_end(sum);
     }
 }
 // A Philox block serves eight values: a byte for the quantile, and the next byte's top bit for the sign.
-DT_FN void dt_augment_noise_thread(const dt_augment_args *a, const dt_pixel_step *s,
-                                   const int16_t *level, const uint8_t *from, uint8_t *to, int t,
-                                   int n_threads) {
+DT_FN void dt_augment_noise_thread(const dt_augment_args *a, const dt_pixel_step *s, const int16_t *level,
+                                   const uint8_t *from, uint8_t *to, int t, int n_threads) {
     const dt_rng *r = &s->as.noise.r;
     for (int64_t i = (int64_t)t * 8; i < a->sample; i += (int64_t)n_threads * 8) {
         uint32_t word[4];
@@ -298,8 +290,7 @@ DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
             }
             DT_THREADS(t) dt_augment_sum_thread(a, luma, at, sum, t, DT_BLOCK_DIM);
             const uint64_t n = (uint64_t)a->width * (uint64_t)a->height;
-            for (int c = 0; c < 3; c++)
-                known.mean[c] = luma ? dt_mean_level(sum[0], n) : (int)dt_mean_byte(sum[c], n);
+            for (int c = 0; c < 3; c++) known.mean[c] = luma ? dt_mean_level(sum[0], n) : (int)dt_mean_byte(sum[c], n);
         }
         if (dt_augment_needs_count(s)) {
             DT_THREADS(t) {
@@ -313,8 +304,8 @@ DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
         }
         if (dt_augment_is_value(s->kind)) {
             int n = 1;
-            while (k < a->n_steps && dt_augment_is_value(steps[k].kind) &&
-                   !dt_augment_needs_sum(steps + k) && !dt_augment_needs_count(steps + k))
+            while (k < a->n_steps && dt_augment_is_value(steps[k].kind) && !dt_augment_needs_sum(steps + k) &&
+                   !dt_augment_needs_count(steps + k))
                 k++, n++;
             DT_THREADS(t) dt_augment_value_thread(a, s, n, &known, at, to, t, DT_BLOCK_DIM);
         } else if (s->kind == DT_PIXEL_NOISE) {
@@ -336,8 +327,7 @@ DT_KERNEL_BOUND(augment, dt_augment_args, DT_AUGMENT_THREADS, 2) {
         at = to;
     }
     if (at != out) DT_THREADS(t) {
-            dt_augment_value_thread(a, steps, 0, (const dt_augment_known *)0, at, out, t,
-                                    DT_BLOCK_DIM);
+            dt_augment_value_thread(a, steps, 0, (const dt_augment_known *)0, at, out, t, DT_BLOCK_DIM);
         }
 }
 

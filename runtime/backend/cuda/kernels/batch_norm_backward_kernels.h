@@ -33,8 +33,8 @@ typedef struct dt_bn_rows {
     unsigned bits[4];
 } dt_bn_rows;
 // Fetches U rows of a thread from row r on. J: dy is the sum of two gradients.
-DT_FN void dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int T, int V,
-                       int M, int J, int U, int64_t r) {
+DT_FN void dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *rows, int T, int V, int M, int J, int U,
+                       int64_t r) {
     for (int u = 0; u < U; u++) {
         const int64_t row = r + s->step * u, at = row * a->c.cols + s->col;
         if (row >= s->end) continue;
@@ -45,23 +45,21 @@ DT_FN void dt_bn_fetch(const dt_bn_args *a, const dt_cols_share *s, dt_bn_rows *
     }
 }
 // Unpacks x and the masked gradient of row u.
-DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, int J,
-                      const float mean[8], const float gain[8], const float shift[8], float x[8],
-                      float g[8]) {
+DT_FN void dt_bn_read(const dt_bn_rows *rows, int u, int T, int V, int M, int J, const float mean[8],
+                      const float gain[8], const float shift[8], float x[8], float g[8]) {
     float other[8];
     dt_unpack8_row(T, V, &rows->x[u], x);
     dt_unpack8_row(T, V, &rows->g[u], g);
     if (J) dt_unpack8_row(T, V, &rows->other[u], other);
     for (int k = 0; k < 8; k++) {
         if (J) g[k] = dt_rounded(T, g[k] + other[k]); // as if a kernel had written the sum
-        if (M == DT_BN_OF_X && !(dt_bn_normal(x[k], mean[k], gain[k], shift[k]) > 0.0f))
-            g[k] = 0.0f;
+        if (M == DT_BN_OF_X && !(dt_bn_normal(x[k], mean[k], gain[k], shift[k]) > 0.0f)) g[k] = 0.0f;
         if (M == DT_BN_BITS && !(rows->bits[u] >> k & 1)) g[k] = 0.0f;
     }
 }
 
-DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T,
-                             int V, int M, int J) {
+DT_FN void dt_bn_sums_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T, int V, int M,
+                             int J) {
     float mean[8], gain[8], shift[8], x[8], g[8];
     for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
     if (s->row >= s->end) return;
@@ -112,8 +110,8 @@ DT_FN float dt_bn_slope(const dt_bn_consts *c, int k, float g, float x) {
 // With an activation, for both passes: sums of g, or, without `sums`, dx. One copy for all types. In the first pass the
 // next two rows are under way while one is computed. The second has more threads and fewer registers: it reads k1 and
 // k2 at each row.
-DT_FN void dt_bn_slope_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at,
-                              dt_bn_consts *c, dt_bn_sums *sums) {
+DT_FN void dt_bn_slope_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, dt_bn_consts *c,
+                              dt_bn_sums *sums) {
     const int T = a->type, V = a->c.whole;
     float x[8], z[8], g[8];
     if (s->row >= s->end) return;
@@ -155,8 +153,7 @@ DT_FN void dt_bn_slope_sums(const dt_bn_args *a, const dt_cols_share *s, dt_bn_s
     dt_bn_slope_thread(a, s, at, &c, sums);
 }
 
-DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums,
-                                  int T, int V) {
+DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int T, int V) {
     float mean[8], x[8], g[8], own[8];
     int index[8];
     for (int k = 0; k < 8; k++) sums->g[k] = sums->gx[k] = 0.0f;
@@ -183,62 +180,57 @@ DT_FN void dt_bn_sums_pool_thread(const dt_bn_args *a, const dt_cols_share *s, d
 }
 
 // The sums of a block's threads in shared memory; lane 0 ends up with those of the block's channels.
-#define DT_BN_TOTALS(THREADS, args, ...)                                                           \
-    DT_SHARED(float, total, 16 * THREADS);                                                         \
-    DT_THREADS(t) {                                                                                \
-        const dt_cols_share s = dt_cols_of(&(args)->c, DT_BLOCK, DT_BLOCK_DIM, t);                 \
-        dt_bn_sums sums;                                                                           \
-        __VA_ARGS__;                                                                               \
-        for (int k = 0; k < 8; k++) {                                                              \
-            total[k * THREADS + t] = sums.g[k];                                                    \
-            total[(8 + k) * THREADS + t] = sums.gx[k];                                             \
-        }                                                                                          \
-    }                                                                                              \
-    DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                         \
-            for (int k = 0; k < 16; k++) total[k * THREADS + t] +=                                 \
+#define DT_BN_TOTALS(THREADS, args, ...)                                                                               \
+    DT_SHARED(float, total, 16 * THREADS);                                                                             \
+    DT_THREADS(t) {                                                                                                    \
+        const dt_cols_share s = dt_cols_of(&(args)->c, DT_BLOCK, DT_BLOCK_DIM, t);                                     \
+        dt_bn_sums sums;                                                                                               \
+        __VA_ARGS__;                                                                                                   \
+        for (int k = 0; k < 8; k++) {                                                                                  \
+            total[k * THREADS + t] = sums.g[k];                                                                        \
+            total[(8 + k) * THREADS + t] = sums.gx[k];                                                                 \
+        }                                                                                                              \
+    }                                                                                                                  \
+    DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                                             \
+            for (int k = 0; k < 16; k++) total[k * THREADS + t] +=                                                     \
             total[k * THREADS + t + (half << (args)->c.tx_log2)])
 
 // Writes the block's sums to the `partial` of its chunk.
-#define DT_BN_SUM_BLOCK(THREAD)                                                                    \
-    DT_BN_TOTALS(DT_BN_THREADS, a, THREAD);                                                        \
-    DT_THREADS(t) {                                                                                \
-        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                      \
-        if (s.lane == 0 && s.left > 0) {                                                           \
-            float *to = a->partial + s.chunk * 2 * a->c.padded + s.col;                            \
-            for (int k = 0; k < 8; k++) {                                                          \
-                to[k] = total[k * DT_BN_THREADS + t];                                              \
-                to[a->c.padded + k] = total[(8 + k) * DT_BN_THREADS + t];                          \
-            }                                                                                      \
-        }                                                                                          \
+#define DT_BN_SUM_BLOCK(THREAD)                                                                                        \
+    DT_BN_TOTALS(DT_BN_THREADS, a, THREAD);                                                                            \
+    DT_THREADS(t) {                                                                                                    \
+        const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                                          \
+        if (s.lane == 0 && s.left > 0) {                                                                               \
+            float *to = a->partial + s.chunk * 2 * a->c.padded + s.col;                                                \
+            for (int k = 0; k < 8; k++) {                                                                              \
+                to[k] = total[k * DT_BN_THREADS + t];                                                                  \
+                to[a->c.padded + k] = total[(8 + k) * DT_BN_THREADS + t];                                              \
+            }                                                                                                          \
+        }                                                                                                              \
     }
 
 DT_FN void dt_bn_sums_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums) {
     if (a->mask == DT_BN_SLOPE)
         dt_bn_slope_sums(a, s, sums);
     else if (a->mask == DT_BN_NONE)
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_NONE, 0));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_NONE, 0));
     else if (a->mask == DT_BN_OF_X)
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_X, 0));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_OF_X, 0));
     else if (!a->other)
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS, 0));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS, 0));
     else
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                      dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS, 1));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_thread(a, s, sums, T, V, DT_BN_BITS, 1));
 }
 DT_KERNEL_BOUND(bn_bwd_sums, dt_bn_args, 256, 2) {
     DT_BN_SUM_BLOCK(dt_bn_sums_any(a, &s, &sums));
 }
 DT_KERNEL_BOUND(bn_bwd_sums_pool, dt_bn_args, 256, 2) {
-    DT_BN_SUM_BLOCK(
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, &s, &sums, T, V)));
+    DT_BN_SUM_BLOCK(DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, &s, &sums, T, V)));
 }
 
 // Turns a channel's sums of g and g (x - mean) into mean, gain, shift, k1 and k2. `writes`: stores dscale, dshift too.
-DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, double g, double gx,
-                                   int writes, float k[5]) {
+DT_FN void dt_bn_bwd_finish_column(const dt_bn_finish_args *a, int64_t col, double g, double gx, int writes,
+                                   float k[5]) {
     const double invstd = a->var_in[col], gain = (double)a->scale[col] * invstd;
     const double n = (double)a->count;
     k[0] = a->mean_in[col];
@@ -281,8 +273,7 @@ DT_KERNEL_BOUND(bn_bwd_finish, dt_bn_finish_args, 1024, 1) {
 }
 
 // ---- backward, second pass -------------------------------------------------------------------------
-DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
-                            int V, int M) {
+DT_FN void dt_bn_bwd_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T, int V, int M) {
     dt_bn_consts c;
     float x[8], g[8];
     if (s->row >= s->end) return;
@@ -321,8 +312,7 @@ DT_KERNEL_BOUND(bn_bwd_apply, dt_bn_args, 256, 3) {
 }
 
 // Windows cover the whole image here. Those of an odd last row or column have no pooled value, and g = 0.
-DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place place,
-                                 int T, int V) {
+DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place place, int T, int V) {
     dt_bn_consts c;
     float x[8], g[8];
     int index[8];
@@ -335,8 +325,7 @@ DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt
         for (int k = 0; k < 8; k++) g[k] = 0.0f, index[k] = 255;
         if (row / 2 < a->out_h && col / 2 < a->out_w) {
             const int64_t image = dt_div(a->down, dt_div(a->across, w));
-            const int64_t o =
-                ((image * a->out_h + row / 2) * a->out_w + col / 2) * a->c.cols + s->col;
+            const int64_t o = ((image * a->out_h + row / 2) * a->out_w + col / 2) * a->c.cols + s->col;
             dt_get8_row(a->dy, T, V, o, s->left, g);
             dt_get8_bytes(a->argmax_in + o, V, s->left, index);
         }
@@ -344,8 +333,7 @@ DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt
             if (row + p / 2 >= a->height || col + p % 2 >= a->width) continue;
             const int64_t i = at + p % 2 * pixel + p / 2 * line;
             dt_get8_row(a->x, T, V, i, s->left, x);
-            for (int k = 0; k < 8; k++)
-                x[k] = dt_bn_slope(&c, k, index[k] == p ? g[k] : 0.0f, x[k]);
+            for (int k = 0; k < 8; k++) x[k] = dt_bn_slope(&c, k, index[k] == p ? g[k] : 0.0f, x[k]);
             dt_put8_row(a->out, T, V, i, s->left, x);
         }
     }
@@ -353,13 +341,11 @@ DT_FN void dt_bn_bwd_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt
 DT_KERNEL_BOUND(bn_bwd_apply_pool, dt_bn_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                      dt_bn_bwd_pool_thread(a, &s, dt_bn_place_of(a, s.col), T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_bwd_pool_thread(a, &s, dt_bn_place_of(a, s.col), T, V));
     }
 }
 
-DT_FN void dt_bn_sums_either(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums,
-                             int pool) {
+DT_FN void dt_bn_sums_either(const dt_bn_args *a, const dt_cols_share *s, dt_bn_sums *sums, int pool) {
     if (pool)
         DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_sums_pool_thread(a, s, sums, T, V));
     else
@@ -377,8 +363,7 @@ DT_KERNEL_BOUND(bn_bwd_small, dt_bn_once_args, 512, 1) {
             float k[5] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
             const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8;
             if (col < a->sums.c.cols)
-                dt_bn_bwd_finish_column(&a->finish, col, total[i],
-                                        total[8 * DT_BN_SMALL_THREADS + i], 1, k);
+                dt_bn_bwd_finish_column(&a->finish, col, total[i], total[8 * DT_BN_SMALL_THREADS + i], 1, k);
             dt_bn_keep(consts, t, k, 5);
         }
     }
@@ -387,8 +372,7 @@ DT_KERNEL_BOUND(bn_bwd_small, dt_bn_once_args, 512, 1) {
         const dt_bn_place at = dt_bn_place_here(consts, &s, t);
         if (!a->apply.out) continue;
         if (a->pool)
-            DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole,
-                          dt_bn_bwd_pool_thread(&a->apply, &s, at, T, V));
+            DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole, dt_bn_bwd_pool_thread(&a->apply, &s, at, T, V));
         else
             dt_bn_bwd_any(&a->apply, &s, at);
     }

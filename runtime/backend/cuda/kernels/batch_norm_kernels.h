@@ -29,8 +29,7 @@ typedef struct dt_bn_moments {
     float n, mean[8], m2[8];
 } dt_bn_moments;
 
-DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_moments *m, int T,
-                              int V) {
+DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_moments *m, int T, int V) {
     float pivot[8], first[8], sum[8], sq[8], x[8];
     const int64_t step = s->step * a->c.cols;
     const int U = V ? T == DT_F32 ? 2 : 4 : 1; // rows in flight: as many as registers hold
@@ -63,20 +62,18 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
 }
 
 // count, mean and m2 of a block's threads in shared memory; lane 0 ends up with those of the block's channels.
-#define DT_BN_MOMENTS(THREADS, args)                                                               \
-    DT_SHARED(float, count, THREADS);                                                              \
-    DT_SHARED(float, mean, 8 * THREADS);                                                           \
-    DT_SHARED(float, m2, 8 * THREADS);                                                             \
-    DT_THREADS(t) {                                                                                \
-        const dt_cols_share s = dt_cols_of(&(args)->c, DT_BLOCK, DT_BLOCK_DIM, t);                 \
-        dt_bn_moments m;                                                                           \
-        DT_TYPED_ROWS(T, V, (args)->type, (args)->c.whole,                                         \
-                      dt_bn_stats_thread(args, &s, &m, T, V));                                     \
-        count[t] = m.n;                                                                            \
-        for (int k = 0; k < 8; k++)                                                                \
-            mean[k * THREADS + t] = m.mean[k], m2[k * THREADS + t] = m.m2[k];                      \
-    }                                                                                              \
-    DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                         \
+#define DT_BN_MOMENTS(THREADS, args)                                                                                   \
+    DT_SHARED(float, count, THREADS);                                                                                  \
+    DT_SHARED(float, mean, 8 * THREADS);                                                                               \
+    DT_SHARED(float, m2, 8 * THREADS);                                                                                 \
+    DT_THREADS(t) {                                                                                                    \
+        const dt_cols_share s = dt_cols_of(&(args)->c, DT_BLOCK, DT_BLOCK_DIM, t);                                     \
+        dt_bn_moments m;                                                                                               \
+        DT_TYPED_ROWS(T, V, (args)->type, (args)->c.whole, dt_bn_stats_thread(args, &s, &m, T, V));                    \
+        count[t] = m.n;                                                                                                \
+        for (int k = 0; k < 8; k++) mean[k * THREADS + t] = m.mean[k], m2[k * THREADS + t] = m.m2[k];                  \
+    }                                                                                                                  \
+    DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                                             \
             dt_bn_join(count, mean, m2, t, t + (half << (args)->c.tx_log2), THREADS))
 
 DT_FN void dt_bn_join(float *count, float *mean, float *m2, int t, int o, int threads) {
@@ -107,8 +104,8 @@ DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
 }
 
 // Turns a channel's mean and variance into mean, gain and shift. `writes`: stores the kernel's outputs too.
-DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double mean, double var,
-                               int writes, float k[3]) {
+DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double mean, double var, int writes,
+                               float k[3]) {
     const double n = (double)a->count;
     if (var < 0) var = 0;
     // The backward pass recomputes the gain from the saved f32.
@@ -169,8 +166,7 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
-                              int V, int R) {
+DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T, int V, int R) {
     float mean[8], gain[8], shift[8], x[8], d[8];
     if (s->row >= s->end) return;
     dt_col8(at.p, 0, mean);
@@ -240,8 +236,7 @@ DT_KERNEL_BOUND(bn_apply, dt_bn_args, 256, 3) {
     }
 }
 
-DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T,
-                             int V) {
+DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at, int T, int V) {
     float mean[8], gain[8], shift[8], x[8], best[8];
     int index[8];
     if (s->row >= s->end) return;
@@ -271,31 +266,29 @@ DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
 DT_KERNEL_BOUND(bn_apply_pool, dt_bn_args, 256, 2) {
     DT_THREADS(t) {
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->c.whole,
-                      dt_bn_pool_thread(a, &s, dt_bn_place_of(a, s.col), T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->c.whole, dt_bn_pool_thread(a, &s, dt_bn_place_of(a, s.col), T, V));
     }
 }
 
 // ---- forward, with fewer kernels -------------------------------------------------------------------
-DT_FN void dt_bn_sums_column(const dt_bn_finish_args *a, int64_t cols, int64_t col, int writes,
-                             float k[3]) {
+DT_FN void dt_bn_sums_column(const dt_bn_finish_args *a, int64_t cols, int64_t col, int writes, float k[3]) {
     const double n = (double)a->count, mean = a->sums[col] / n;
     dt_bn_finish_column(a, col, mean, a->sums[cols + col] / n - mean * mean, writes, k);
 }
 
 // Makes the constants of the block's channels from x's sums. The blocks of the first chunk write the outputs.
-#define DT_BN_CONSTS_OF_SUMS()                                                                     \
-    DT_SHARED(float, consts, 3 * DT_BN_TILE);                                                      \
-    DT_THREADS(t) {                                                                                \
-        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);  \
-        const int64_t col = dt_bn_channel(&s, t);                                                  \
-        if (t < 8 * s.tx) {                                                                        \
-            float k[3] = {0.0f, 0.0f, 0.0f};                                                       \
-            if (col < a->apply.c.cols) {                                                           \
-                dt_bn_sums_column(&a->finish, a->apply.c.cols, col, s.chunk == 0, k);              \
-            }                                                                                      \
-            dt_bn_keep(consts, t, k, 3);                                                           \
-        }                                                                                          \
+#define DT_BN_CONSTS_OF_SUMS()                                                                                         \
+    DT_SHARED(float, consts, 3 * DT_BN_TILE);                                                                          \
+    DT_THREADS(t) {                                                                                                    \
+        const dt_cols_share s = dt_cols_of(&a->apply.c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);                      \
+        const int64_t col = dt_bn_channel(&s, t);                                                                      \
+        if (t < 8 * s.tx) {                                                                                            \
+            float k[3] = {0.0f, 0.0f, 0.0f};                                                                           \
+            if (col < a->apply.c.cols) {                                                                               \
+                dt_bn_sums_column(&a->finish, a->apply.c.cols, col, s.chunk == 0, k);                                  \
+            }                                                                                                          \
+            dt_bn_keep(consts, t, k, 3);                                                                               \
+        }                                                                                                              \
     }
 DT_KERNEL_BOUND(bn_apply_sums, dt_bn_once_args, 256, 3) {
     DT_BN_CONSTS_OF_SUMS();
@@ -318,8 +311,7 @@ DT_KERNEL_BOUND(bn_apply_pool_sums, dt_bn_once_args, 256, 2) {
 // hold its shift, nor an fp16 x its deviations: its gain is 0.
 DT_FN void dt_bn_leave_column(const dt_bn_leave_args *a, int64_t col, const float k[3]) {
     dt_put(a->gain, a->finish.type, col, k[1]);
-    const float shift =
-        (float)((double)k[2] - (double)k[0] * (double)dt_get(a->gain, a->finish.type, col));
+    const float shift = (float)((double)k[2] - (double)k[0] * (double)dt_get(a->gain, a->finish.type, col));
     const int still = !(fabsf(shift) < 32752.0f) && fabsf(k[2]) < 32752.0f;
     if (still) dt_put(a->gain, a->finish.type, col, 0.0f);
     dt_put(a->shift, a->finish.type, col, still ? k[2] : shift);
@@ -347,8 +339,7 @@ DT_KERNEL_BOUND(bn_small, dt_bn_once_args, 512, 1) {
             if (col < a->sums.c.cols) {
                 const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8;
                 const double d = mean[i];
-                dt_bn_finish_column(&a->finish, col,
-                                    (double)dt_get(a->sums.x, a->sums.type, col) + d,
+                dt_bn_finish_column(&a->finish, col, (double)dt_get(a->sums.x, a->sums.type, col) + d,
                                     (double)m2[i] / (double)a->finish.count, 1, k);
             }
             dt_bn_keep(consts, t, k, 3);
@@ -358,8 +349,7 @@ DT_KERNEL_BOUND(bn_small, dt_bn_once_args, 512, 1) {
         const dt_cols_share s = dt_cols_of(&a->apply.c, DT_BLOCK, DT_BLOCK_DIM, t);
         const dt_bn_place at = dt_bn_place_here(consts, &s, t);
         if (a->pool)
-            DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole,
-                          dt_bn_pool_thread(&a->apply, &s, at, T, V));
+            DT_TYPED_ROWS(T, V, a->apply.type, a->apply.c.whole, dt_bn_pool_thread(&a->apply, &s, at, T, V));
         else
             dt_bn_apply_any(&a->apply, &s, at);
     }

@@ -44,7 +44,7 @@ typedef struct dt_bn_finish_args {
     dt_cols c;     // of the first pass
     int64_t count; // values a channel
     const void *x;
-    const float *sums; // (2, cols) of x and of its squares (bn_apply_sums)
+    const float *sums;                                       // (2, cols) of x and of its squares (bn_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved
     float *consts, *saved_mean, *saved_invstd, *saved_shift; // may be NULL
     float *out1, *out2; // STAT mean, variance; backward dscale, dshift; may be NULL
@@ -106,11 +106,9 @@ DT_FN int64_t dt_bn_window(const dt_bn_args *a, int64_t w, int64_t *row, int64_t
     return ((image * a->height + *row) * a->width + *col) * a->c.cols;
 }
 
-DT_FN void dt_bn_fetch_window(const dt_bn_args *a, const dt_cols_share *s, int64_t at, int T, int V,
-                              dt_raw8 raw[4]) {
+DT_FN void dt_bn_fetch_window(const dt_bn_args *a, const dt_cols_share *s, int64_t at, int T, int V, dt_raw8 raw[4]) {
     const int64_t pixel = a->c.cols, line = a->width * a->c.cols;
-    for (int p = 0; p < 4; p++)
-        raw[p] = dt_fetch8_row(a->x, T, V, at + s->col + p % 2 * pixel + p / 2 * line, s->left);
+    for (int p = 0; p < 4; p++) raw[p] = dt_fetch8_row(a->x, T, V, at + s->col + p % 2 * pixel + p / 2 * line, s->left);
 }
 
 // Channel t of the block; c.cols or more: there is none.

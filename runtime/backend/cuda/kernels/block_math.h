@@ -19,31 +19,31 @@
 #include "backend/cuda/kernels/kernel_math.h"
 
 // ---- one copy of a statement for each element type, T being its constant ---------------------------
-#define DT_TYPED(T, type, ...)                                                                     \
-    do {                                                                                           \
-        if ((type) == DT_F32) {                                                                    \
-            const int T = DT_F32;                                                                  \
-            __VA_ARGS__;                                                                           \
-        } else if ((type) == DT_BF16) {                                                            \
-            const int T = DT_BF16;                                                                 \
-            __VA_ARGS__;                                                                           \
-        } else {                                                                                   \
-            const int T = DT_F16;                                                                  \
-            __VA_ARGS__;                                                                           \
-        }                                                                                          \
+#define DT_TYPED(T, type, ...)                                                                                         \
+    do {                                                                                                               \
+        if ((type) == DT_F32) {                                                                                        \
+            const int T = DT_F32;                                                                                      \
+            __VA_ARGS__;                                                                                               \
+        } else if ((type) == DT_BF16) {                                                                                \
+            const int T = DT_BF16;                                                                                     \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            const int T = DT_F16;                                                                                      \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
     } while (0)
 
 // The same, with V: whether rows begin and end at multiples of eight elements. Rows that do not are rare; they get one
 // copy for all types, element by element.
-#define DT_TYPED_ROWS(T, V, type, whole, ...)                                                      \
-    do {                                                                                           \
-        if (!(whole)) {                                                                            \
-            const int T = (type), V = 0;                                                           \
-            __VA_ARGS__;                                                                           \
-        } else {                                                                                   \
-            const int V = 1;                                                                       \
-            DT_TYPED(T, type, __VA_ARGS__);                                                        \
-        }                                                                                          \
+#define DT_TYPED_ROWS(T, V, type, whole, ...)                                                                          \
+    do {                                                                                                               \
+        if (!(whole)) {                                                                                                \
+            const int T = (type), V = 0;                                                                               \
+            __VA_ARGS__;                                                                                               \
+        } else {                                                                                                       \
+            const int V = 1;                                                                                           \
+            DT_TYPED(T, type, __VA_ARGS__);                                                                            \
+        }                                                                                                              \
     } while (0)
 
 // ---- a thread's own variables that live through several phases -------------------------------------
@@ -62,23 +62,23 @@ enum { DT_MOST_THREADS = 1024 };
 // the block), from group / 2 down to 1. The statement lets t take what t + HALF * stride holds. Threads whose position
 // in the group is below HALF * stride take part. Within a warp the levels need no barrier of the block.
 #if defined __CUDACC__ || defined DT_HOST_FIBERS
-#define DT_TREE(t, HALF, group, stride, ...)                                                       \
-    for (int HALF = (group) / 2; HALF > 0; HALF /= 2) {                                            \
-        const int t = DT_THREAD;                                                                   \
-        if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                      \
-            __VA_ARGS__;                                                                           \
-        }                                                                                          \
-        if (HALF * (stride) > 32)                                                                  \
-            __syncthreads();                                                                       \
-        else                                                                                       \
-            __syncwarp();                                                                          \
-    }                                                                                              \
+#define DT_TREE(t, HALF, group, stride, ...)                                                                           \
+    for (int HALF = (group) / 2; HALF > 0; HALF /= 2) {                                                                \
+        const int t = DT_THREAD;                                                                                       \
+        if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                                          \
+            __VA_ARGS__;                                                                                               \
+        }                                                                                                              \
+        if (HALF * (stride) > 32)                                                                                      \
+            __syncthreads();                                                                                           \
+        else                                                                                                           \
+            __syncwarp();                                                                                              \
+    }                                                                                                                  \
     __syncthreads()
 #else
-#define DT_TREE(t, HALF, group, stride, ...)                                                       \
-    for (int HALF = (group) / 2; HALF > 0; HALF /= 2) DT_THREADS(t)                                \
-    if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                          \
-        __VA_ARGS__;                                                                               \
+#define DT_TREE(t, HALF, group, stride, ...)                                                                           \
+    for (int HALF = (group) / 2; HALF > 0; HALF /= 2) DT_THREADS(t)                                                    \
+    if ((t & ((group) * (stride)-1)) < HALF * (stride)) {                                                              \
+        __VA_ARGS__;                                                                                                   \
     }
 #endif
 
@@ -202,39 +202,39 @@ typedef struct dt_map_args {
 } dt_map_args;
 
 // Elements i_ to i_+7 of out = f(a, x, d); `reads_d` is a constant.
-#define DT_MAP_APPLY(f, reads_d, T, rx, rd, i_)                                                    \
-    do {                                                                                           \
-        float x_[8], d_[8];                                                                        \
-        dt_unpack8(T, &(rx), x_);                                                                  \
-        dt_unpack8(T, &(rd), d_);                                                                  \
-        for (int k = 0; k < 8; k++) x_[k] = f(a, T, x_[k], (reads_d) ? d_[k] : 0.0f);              \
-        dt_put8(a->out, T, i_, x_);                                                                \
+#define DT_MAP_APPLY(f, reads_d, T, rx, rd, i_)                                                                        \
+    do {                                                                                                               \
+        float x_[8], d_[8];                                                                                            \
+        dt_unpack8(T, &(rx), x_);                                                                                      \
+        dt_unpack8(T, &(rd), d_);                                                                                      \
+        for (int k = 0; k < 8; k++) x_[k] = f(a, T, x_[k], (reads_d) ? d_[k] : 0.0f);                                  \
+        dt_put8(a->out, T, i_, x_);                                                                                    \
     } while (0)
-#define DT_MAP_LOOP(f, reads_d, T, t)                                                              \
-    do {                                                                                           \
-        const int64_t n_ = a->n / 8, step_ = DT_GRID * DT_BLOCK_DIM;                               \
-        for (int64_t v_ = DT_BLOCK * DT_BLOCK_DIM + t; v_ < n_; v_ += 2 * step_) {                 \
-            const int64_t i_ = 8 * v_, j_ = 8 * (v_ + step_);                                      \
-            const int two_ = v_ + step_ < n_;                                                      \
-            const dt_raw8 x0_ = dt_fetch8(a->x, T, i_);                                            \
-            const dt_raw8 d0_ = (reads_d) ? dt_fetch8(a->d, T, i_) : x0_;                          \
-            const dt_raw8 x1_ = two_ ? dt_fetch8(a->x, T, j_) : x0_;                               \
-            const dt_raw8 d1_ = two_ && (reads_d) ? dt_fetch8(a->d, T, j_) : x0_;                  \
-            DT_MAP_APPLY(f, reads_d, T, x0_, d0_, i_);                                             \
-            if (two_) DT_MAP_APPLY(f, reads_d, T, x1_, d1_, j_);                                   \
-        }                                                                                          \
-        if (DT_BLOCK == 0 && t < a->n % 8) {                                                       \
-            const int64_t i_ = 8 * n_ + t;                                                         \
-            const float d_ = (reads_d) ? dt_get(a->d, T, i_) : 0.0f;                               \
-            dt_put(a->out, T, i_, f(a, T, dt_get(a->x, T, i_), d_));                               \
-        }                                                                                          \
+#define DT_MAP_LOOP(f, reads_d, T, t)                                                                                  \
+    do {                                                                                                               \
+        const int64_t n_ = a->n / 8, step_ = DT_GRID * DT_BLOCK_DIM;                                                   \
+        for (int64_t v_ = DT_BLOCK * DT_BLOCK_DIM + t; v_ < n_; v_ += 2 * step_) {                                     \
+            const int64_t i_ = 8 * v_, j_ = 8 * (v_ + step_);                                                          \
+            const int two_ = v_ + step_ < n_;                                                                          \
+            const dt_raw8 x0_ = dt_fetch8(a->x, T, i_);                                                                \
+            const dt_raw8 d0_ = (reads_d) ? dt_fetch8(a->d, T, i_) : x0_;                                              \
+            const dt_raw8 x1_ = two_ ? dt_fetch8(a->x, T, j_) : x0_;                                                   \
+            const dt_raw8 d1_ = two_ && (reads_d) ? dt_fetch8(a->d, T, j_) : x0_;                                      \
+            DT_MAP_APPLY(f, reads_d, T, x0_, d0_, i_);                                                                 \
+            if (two_) DT_MAP_APPLY(f, reads_d, T, x1_, d1_, j_);                                                       \
+        }                                                                                                              \
+        if (DT_BLOCK == 0 && t < a->n % 8) {                                                                           \
+            const int64_t i_ = 8 * n_ + t;                                                                             \
+            const float d_ = (reads_d) ? dt_get(a->d, T, i_) : 0.0f;                                                   \
+            dt_put(a->out, T, i_, f(a, T, dt_get(a->x, T, i_), d_));                                                   \
+        }                                                                                                              \
     } while (0)
 // Defines kernel `name`: out[i] = f(a, T, x[i], d[i]), f being a DT_FN of (const dt_map_args *, int, float, float).
-#define DT_MAP_KERNEL(name, f, reads_d)                                                            \
-    DT_KERNEL_BOUND(name, dt_map_args, 256, 4) {                                                   \
-        DT_THREADS(t) {                                                                            \
-            DT_TYPED(T, a->type, DT_MAP_LOOP(f, reads_d, T, t));                                   \
-        }                                                                                          \
+#define DT_MAP_KERNEL(name, f, reads_d)                                                                                \
+    DT_KERNEL_BOUND(name, dt_map_args, 256, 4) {                                                                       \
+        DT_THREADS(t) {                                                                                                \
+            DT_TYPED(T, a->type, DT_MAP_LOOP(f, reads_d, T, t));                                                       \
+        }                                                                                                              \
     }
 
 // ---- columns ---------------------------------------------------------------------------------------
@@ -271,33 +271,32 @@ DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, i
 }
 
 // Defines kernel `name`, in which thread(a, &share, T, V) goes over the rows of a thread's eight columns.
-#define DT_COLS_KERNEL(name, args, thread)                                                         \
-    DT_KERNEL(name, args) {                                                                        \
-        DT_THREADS(t) {                                                                            \
-            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                  \
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, thread(a, &s, T, V));                         \
-        }                                                                                          \
+#define DT_COLS_KERNEL(name, args, thread)                                                                             \
+    DT_KERNEL(name, args) {                                                                                            \
+        DT_THREADS(t) {                                                                                                \
+            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                                      \
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, thread(a, &s, T, V));                                             \
+        }                                                                                                              \
     }
 
 // Defines kernel `name`, of blocks of 256 threads: sum_of(a, &share, sum, T, V) gives what a thread has of its eight
 // columns, and store(a, &share, k, value) takes the block's sum of column share.col + k.
-#define DT_COLS_SUM_KERNEL(name, args, sum_of, store)                                              \
-    DT_KERNEL(name, args) {                                                                        \
-        DT_SHARED(float, sums, 8 * 256);                                                           \
-        DT_THREADS(t) {                                                                            \
-            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                  \
-            float sum[8];                                                                          \
-            DT_TYPED_ROWS(T, V, a->type, a->c.whole, sum_of(a, &s, sum, T, V));                    \
-            for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];                                \
-        }                                                                                          \
-        DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,                                   \
-                for (int k = 0; k < 8; k++) sums[k * 256 + t] +=                                   \
-                sums[k * 256 + t + (half << a->c.tx_log2)]);                                       \
-        DT_THREADS(t) {                                                                            \
-            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                  \
-            for (int k = 0; k < 8 && s.lane == 0; k++)                                             \
-                if (k < s.left) store(a, &s, k, sums[k * 256 + t]);                                \
-        }                                                                                          \
+#define DT_COLS_SUM_KERNEL(name, args, sum_of, store)                                                                  \
+    DT_KERNEL(name, args) {                                                                                            \
+        DT_SHARED(float, sums, 8 * 256);                                                                               \
+        DT_THREADS(t) {                                                                                                \
+            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                                      \
+            float sum[8];                                                                                              \
+            DT_TYPED_ROWS(T, V, a->type, a->c.whole, sum_of(a, &s, sum, T, V));                                        \
+            for (int k = 0; k < 8; k++) sums[k * 256 + t] = sum[k];                                                    \
+        }                                                                                                              \
+        DT_TREE(t, half, 256 >> a->c.tx_log2, 1 << a->c.tx_log2,                                                       \
+                for (int k = 0; k < 8; k++) sums[k * 256 + t] += sums[k * 256 + t + (half << a->c.tx_log2)]);          \
+        DT_THREADS(t) {                                                                                                \
+            const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);                                      \
+            for (int k = 0; k < 8 && s.lane == 0; k++)                                                                 \
+                if (k < s.left) store(a, &s, k, sums[k * 256 + t]);                                                    \
+        }                                                                                                              \
     }
 
 // Eight per-column floats of scratch (padded, 16-byte aligned).

@@ -137,9 +137,9 @@ DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, doubl
     u.first = t <= 1;
     u.bias[0] = u.bias[1] = 1;
     switch (a->kind) {
-#define WORD(id, ...)                                                                              \
-    case DT_OPTIMIZER_##id:                                                                        \
-        dt_##id##_begin(&u, t);                                                                    \
+#define WORD(id, ...)                                                                                                  \
+    case DT_OPTIMIZER_##id:                                                                                            \
+        dt_##id##_begin(&u, t);                                                                                        \
         break;
 #include "config/optimizers.def"
 #undef WORD
@@ -163,8 +163,7 @@ DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double square
     if (a->shares && a->partial[a->n_chunks] > 0) s->spoiled = 1;
     a->verdict->commit = dt_commit_decide(&sums, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
-        a->verdict->update[i] =
-            dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
+        a->verdict->update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
     DT_FENCE_SYSTEM();
     *(volatile int64_t *)&out->step = s->step;
 }
@@ -233,8 +232,7 @@ DT_KERNEL(commit_clip, dt_commit_clip_args) {
         const double most = (double)a->share * fmax(sqrt(weights[0]), 1e-3);
         const double norm = sqrt(gradients[0]) * scale;
         const float factor = (float)(most / fmax(norm, 1e-6));
-        for (int64_t i = t; a->verdict->commit && norm >= most && i < r.length;
-             i += DT_COMMIT_THREADS)
+        for (int64_t i = t; a->verdict->commit && norm >= most && i < r.length; i += DT_COMMIT_THREADS)
             a->grad[at + i] *= factor;
     }
 }
@@ -276,14 +274,12 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
         DT_THREADS(t) {
             const int64_t c = c0 + t % tx;
             double s = 0;
-            for (int64_t r = t / tx; c < f.cols && r < rows; r += ty)
-                s += dt_commit_square(&u, grad[r * f.cols + c]);
+            for (int64_t r = t / tx; c < f.cols && r < rows; r += ty) s += dt_commit_square(&u, grad[r * f.cols + c]);
             sum[t] = s;
         }
         DT_TREE(t, half, ty, tx, sum[t] += sum[t + half * tx]);
         DT_THREADS(t) {
-            if (t < tx && c0 + t < f.cols &&
-                dt_commit_average(&column[c0 + t], newest, sum[t] / (double)rows) != 0)
+            if (t < tx && c0 + t < f.cols && dt_commit_average(&column[c0 + t], newest, sum[t] / (double)rows) != 0)
                 a->step->spoiled = 1;
         }
     }
@@ -298,8 +294,7 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
         DT_TREE(t, half, group, 1, sum[t] += sum[t + half]);
         DT_THREADS(t) {
             const int64_t r = r0 + t / group;
-            if (t % group == 0 && r < rows &&
-                dt_commit_average(&row[r], newest, sum[t] / (double)f.cols) != 0)
+            if (t % group == 0 && r < rows && dt_commit_average(&row[r], newest, sum[t] / (double)f.cols) != 0)
                 a->step->spoiled = 1;
         }
     }
@@ -314,8 +309,7 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
                 const int64_t r = (uint32_t)i / (uint32_t)f.cols, c = i - r * f.cols;
                 const float g = fmaxf(fminf(grad[i], u.clip), -u.clip) * u.grad_scale;
                 const double moment =
-                    f.vector ? (double)row[c]
-                             : (double)row[r] * (double)column[c] / fmax(total[1], 0x1p-23);
+                    f.vector ? (double)row[c] : (double)row[r] * (double)column[c] / fmax(total[1], 0x1p-23);
                 grad[i] = (float)((double)g / sqrt(fmax(moment, 0x1p-46)));
                 s += (double)grad[i] * (double)grad[i];
             }
@@ -328,10 +322,8 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
     }
     DT_THREADS(t) {
         const double rate = fmin((double)(u.lr * f.lr_scale), 1 / sqrt(u.bias[0])) *
-                            fmax(1e-3, sqrt(total[0] / (double)n)) /
-                            fmax(1.0, sqrt(total[2] / (double)n));
-        for (int64_t i = t; i < n; i += DT_COMMIT_THREADS)
-            grad[i] = (float)((double)grad[i] * rate);
+                            fmax(1e-3, sqrt(total[0] / (double)n)) / fmax(1.0, sqrt(total[2] / (double)n));
+        for (int64_t i = t; i < n; i += DT_COMMIT_THREADS) grad[i] = (float)((double)grad[i] * rate);
     }
 }
 
@@ -408,42 +400,38 @@ DT_FN void dt_commit_put8(float *p, int64_t i, int64_t end, const float x[8]) {
 // A thread's eight elements of a parameter by each optimizer: their update, or (constant `measures`) p as it is and their
 // direction in d. Their slots are `apart` elements behind them. Returns 0 if what the update wrote is finite, else NaN:
 // x - x is 0 of a finite x only.
-#define WORD(id, ...)                                                                              \
-    DT_FN float dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u,           \
-                                   int64_t i, int64_t end, int64_t apart, float p[8],              \
-                                   int measures, float d[8]) {                                     \
-        float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                   \
-        for (int j = 0; j < dt_##id##_n_slots; j++)                                                \
-            dt_commit_get8(a->slots[j] + apart, i, end, s[j]);                                     \
-        dt_commit_get8(a->grad, i, end, g);                                                        \
-        for (int k = 0; k < 8 && !dt_##id##_factored; k++)                                         \
-            g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);                                          \
-        for (int k = 0; k < 8; k++) {                                                              \
-            const int exists = k % 4 < dt_commit_left(i, k / 4, end);                              \
-            float one[DT_MAX_SLOTS];                                                               \
-            for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                          \
-            if (measures)                                                                          \
-                d[k] = exists ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;                    \
-            else                                                                                   \
-                dt_##id##_update(&p[k], one, g[k], u);                                             \
-            for (int j = 0; j < dt_##id##_n_slots; j++) {                                          \
-                s[j][k] = one[j];                                                                  \
-                if (exists) bad += one[j] - one[j];                                                \
-            }                                                                                      \
-            if (exists) bad += p[k] - p[k];                                                        \
-        }                                                                                          \
-        for (int j = 0; !measures && j < dt_##id##_n_slots; j++)                                   \
-            dt_commit_put8(a->slots[j] + apart, i, end, s[j]);                                     \
-        return bad;                                                                                \
+#define WORD(id, ...)                                                                                                  \
+    DT_FN float dt_commit_one_##id(const dt_commit_optimize_args *a, const dt_update *u, int64_t i, int64_t end,       \
+                                   int64_t apart, float p[8], int measures, float d[8]) {                              \
+        float s[DT_MAX_SLOTS][8], g[8], bad = 0;                                                                       \
+        for (int j = 0; j < dt_##id##_n_slots; j++) dt_commit_get8(a->slots[j] + apart, i, end, s[j]);                 \
+        dt_commit_get8(a->grad, i, end, g);                                                                            \
+        for (int k = 0; k < 8 && !dt_##id##_factored; k++) g[k] = fmaxf(fminf(g[k], u->clip), -u->clip);               \
+        for (int k = 0; k < 8; k++) {                                                                                  \
+            const int exists = k % 4 < dt_commit_left(i, k / 4, end);                                                  \
+            float one[DT_MAX_SLOTS];                                                                                   \
+            for (int j = 0; j < dt_##id##_n_slots; j++) one[j] = s[j][k];                                              \
+            if (measures)                                                                                              \
+                d[k] = exists ? dt_##id##_direction(p[k], one, g[k], u) : 0.0f;                                        \
+            else                                                                                                       \
+                dt_##id##_update(&p[k], one, g[k], u);                                                                 \
+            for (int j = 0; j < dt_##id##_n_slots; j++) {                                                              \
+                s[j][k] = one[j];                                                                                      \
+                if (exists) bad += one[j] - one[j];                                                                    \
+            }                                                                                                          \
+            if (exists) bad += p[k] - p[k];                                                                            \
+        }                                                                                                              \
+        for (int j = 0; !measures && j < dt_##id##_n_slots; j++) dt_commit_put8(a->slots[j] + apart, i, end, s[j]);    \
+        return bad;                                                                                                    \
     }
 #include "config/optimizers.def"
 #undef WORD
 
-DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i,
-                          int64_t end, int64_t apart, float p[8], int measures, float d[8]) {
+DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, int64_t i, int64_t end, int64_t apart,
+                          float p[8], int measures, float d[8]) {
     switch (a->kind) {
-#define WORD(id, ...)                                                                              \
-    case DT_OPTIMIZER_##id:                                                                        \
+#define WORD(id, ...)                                                                                                  \
+    case DT_OPTIMIZER_##id:                                                                                            \
         return dt_commit_one_##id(a, u, i, end, apart, p, measures, d);
 #include "config/optimizers.def"
 #undef WORD
@@ -509,9 +497,9 @@ DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
         float ratio = 1.0f;
         const dt_update u = dt_commit_update_of(a, (int)i);
         switch (g.n_chunks ? a->kind : -1) {
-#define WORD(id, ...)                                                                              \
-    case DT_OPTIMIZER_##id:                                                                        \
-        ratio = dt_##id##_ratio(weights, directions, &u);                                          \
+#define WORD(id, ...)                                                                                                  \
+    case DT_OPTIMIZER_##id:                                                                                            \
+        ratio = dt_##id##_ratio(weights, directions, &u);                                                              \
         break;
 #include "config/optimizers.def"
 #undef WORD
@@ -574,8 +562,7 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
                 }
                 if (!g.packed) continue;
                 dt_commit_pack(&g, k - g.offset, p);
-                if (k + DT_COMMIT_APART < to)
-                    dt_commit_pack(&g, k + DT_COMMIT_APART - g.offset, p + 4);
+                if (k + DT_COMMIT_APART < to) dt_commit_pack(&g, k + DT_COMMIT_APART - g.offset, p + 4);
             }
         }
     }

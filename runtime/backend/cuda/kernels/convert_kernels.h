@@ -60,15 +60,14 @@ DT_KERNEL(cast_fwd, dt_convert_args) {
 }
 
 // Eight elements, the first of channel c.
-DT_FN void dt_normalize8(const dt_convert_args *a, int c, const float *scale, const float *shift,
-                         int F, float x[8]) {
+DT_FN void dt_normalize8(const dt_convert_args *a, int c, const float *scale, const float *shift, int F, float x[8]) {
     for (int k = 0; k < 8; k++) {
         x[k] = F == DT_U8 ? fmaf(x[k], scale[c], shift[c]) : (x[k] - shift[c]) * scale[c];
         c = c + 1 == a->channels ? 0 : c + 1;
     }
 }
-DT_FN void dt_normalize_thread(const dt_convert_args *a, int64_t i, const float *scale,
-                               const float *shift, int F, int T) {
+DT_FN void dt_normalize_thread(const dt_convert_args *a, int64_t i, const float *scale, const float *shift, int F,
+                               int T) {
     float x[8];
     const int64_t left = a->n - i;
     if (left <= 0) return;
@@ -95,8 +94,7 @@ DT_KERNEL(normalize, dt_convert_args) {
 
 // ---- mixed -----------------------------------------------------------------------------------------
 DT_FN float dt_blend_byte(float x, float next, int own) {
-    return (float)(((uint32_t)x * (uint32_t)own + (uint32_t)next * (uint32_t)(DT_MIX_ONE - own) +
-                    DT_MIX_ONE / 2) >>
+    return (float)(((uint32_t)x * (uint32_t)own + (uint32_t)next * (uint32_t)(DT_MIX_ONE - own) + DT_MIX_ONE / 2) >>
                    16);
 }
 // Two products and a sum, each rounded: no fused multiply-add, as on the CPU.
@@ -111,8 +109,8 @@ DT_FN float dt_blend_real(float x, float next, int own) {
 }
 
 // Elements o .. o + 7 of a sample. A sample whose length is no multiple of eight goes element by element.
-DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const float *scale,
-                         const float *shift, int F, int T) {
+DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const float *scale, const float *shift, int F,
+                         int T) {
     float x[8], next[8];
     const int64_t left = a->sample - o, i = j * a->sample + o;
     if (left <= 0) return;
@@ -129,8 +127,7 @@ DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const f
             if (row >= m.y0 && row < m.y1 && col >= m.x0 && col < m.x1)
                 x[k] = next[k];
             else if (m.own != DT_MIX_ONE)
-                x[k] = F == DT_U8 ? dt_blend_byte(x[k], next[k], m.own)
-                                  : dt_blend_real(x[k], next[k], m.own);
+                x[k] = F == DT_U8 ? dt_blend_byte(x[k], next[k], m.own) : dt_blend_real(x[k], next[k], m.own);
             if (++c < a->channels) continue;
             c = 0;
             if (++col == (int)a->by_width.d) col = 0, row++;

@@ -30,9 +30,7 @@ typedef struct dt_join_args {
 DT_FN dt_vec16 dt_unit_load(const void *p, int unit, int64_t i) {
     dt_vec16 v;
     if (unit == 16) return dt_load16((const unsigned char *)p + 16 * i);
-    v.w[0] = unit == 4   ? ((const uint32_t *)p)[i]
-             : unit == 2 ? ((const uint16_t *)p)[i]
-                         : ((const uint8_t *)p)[i];
+    v.w[0] = unit == 4 ? ((const uint32_t *)p)[i] : unit == 2 ? ((const uint16_t *)p)[i] : ((const uint8_t *)p)[i];
     v.w[1] = v.w[2] = v.w[3] = 0;
     return v;
 }
@@ -47,8 +45,7 @@ DT_FN void dt_unit_store(void *p, int unit, int64_t i, dt_vec16 v) {
         ((uint8_t *)p)[i] = (uint8_t)v.w[0];
 }
 
-DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t first, int threads,
-                          int P) {
+DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t first, int threads, int P) {
     dt_vec16 v[DT_JOIN_EACH];
     int64_t to[DT_JOIN_EACH];
     for (int u = 0; u < DT_JOIN_EACH; u++) {
@@ -56,8 +53,7 @@ DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t 
         to[u] = -1;
         if (i >= p->n) continue;
         // 32 bits if they suffice: a 64-bit division is a long loop
-        const int64_t row =
-            p->n <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)p->run) : i / p->run;
+        const int64_t row = p->n <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)p->run) : i / p->run;
         const int64_t col = i - row * p->run;
         to[u] = row * a->whole + p->at + col;
         for (int k = 0; k < 4; k++) v[u].w[k] = 0;
@@ -92,8 +88,7 @@ typedef struct dt_permute_args {
 DT_FN int64_t dt_permute_from(const dt_permute_args *a, int64_t i) {
     int64_t from = 0;
     for (int d = a->n - 1; d >= 0; d--) {
-        const int64_t q =
-            i <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)a->size[d]) : i / a->size[d];
+        const int64_t q = i <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)a->size[d]) : i / a->size[d];
         from += (i - q * a->size[d]) * a->step[d];
         i = q;
     }
@@ -139,13 +134,11 @@ DT_KERNEL(permute_planes, dt_planes_args) {
         for (int q = t / DT_PERMUTE_TILE; q < DT_PERMUTE_TILE; q += DT_BLOCK_DIM / DT_PERMUTE_TILE)
             if (row + r < rows && col + q < cols)
                 tile[q * (DT_PERMUTE_TILE + 1) + r] =
-                    dt_unit_load(p->x, p->unit, from + row + r + (col + q) * p->step[p->n - 1])
-                        .w[0];
+                    dt_unit_load(p->x, p->unit, from + row + r + (col + q) * p->step[p->n - 1]).w[0];
     }
     DT_THREADS(t) {
         const int q = t % DT_PERMUTE_TILE;
-        for (int r = t / DT_PERMUTE_TILE; r < DT_PERMUTE_TILE;
-             r += DT_BLOCK_DIM / DT_PERMUTE_TILE) {
+        for (int r = t / DT_PERMUTE_TILE; r < DT_PERMUTE_TILE; r += DT_BLOCK_DIM / DT_PERMUTE_TILE) {
             if (row + r >= rows || col + q >= cols) continue;
             dt_vec16 v;
             v.w[0] = tile[q * (DT_PERMUTE_TILE + 1) + r];

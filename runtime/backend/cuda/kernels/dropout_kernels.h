@@ -63,8 +63,7 @@ DT_KERNEL(dropout_nhwc, dt_dropout_args) {
             const uint32_t c = i % a->channels, begin = c * a->pixels;
             const uint32_t quad = begin / 4 + i / a->channels;
             float u[4];
-            dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose,
-                        a->whole ? 0 : quad, u);
+            dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose, a->whole ? 0 : quad, u);
             for (int j = 1; j < 4 && a->whole; j++) u[j] = u[0];
             for (int j = 0; j < 4; j++) {
                 const uint32_t pixel = quad * 4 + j - begin; // large: another channel's

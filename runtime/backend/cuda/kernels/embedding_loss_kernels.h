@@ -103,17 +103,14 @@ DT_FN float dt_triplet_distance(const dt_triplet_args *a, int64_t i, int64_t k) 
 // Of two equal ones the first.
 DT_FN void dt_take_positive(dt_hardest *h, int64_t k, float d) {
     if (k < 0) return;
-    if (h->positive < 0 || d > h->far || (d == h->far && k < h->positive))
-        h->positive = k, h->far = d;
+    if (h->positive < 0 || d > h->far || (d == h->far && k < h->positive)) h->positive = k, h->far = d;
 }
 DT_FN void dt_take_negative(dt_hardest *h, int64_t k, float d) {
     if (k < 0) return;
-    if (h->negative < 0 || d < h->near || (d == h->near && k < h->negative))
-        h->negative = k, h->near = d;
+    if (h->negative < 0 || d < h->near || (d == h->near && k < h->negative)) h->negative = k, h->near = d;
 }
 // Of the samples of its class, or (other) of those of other classes that are further than `beyond`.
-DT_FN void dt_triplet_take(const dt_triplet_args *a, const dt_rows_share *s, dt_hardest *h,
-                           int other, float beyond) {
+DT_FN void dt_triplet_take(const dt_triplet_args *a, const dt_rows_share *s, dt_hardest *h, int other, float beyond) {
     if (s->row < 0 || a->weight[s->row] == 0.0f) return;
     for (int64_t k = s->lane; k < a->r.rows; k += a->r.group) {
         if (k == s->row || a->weight[k] == 0.0f) continue;
@@ -170,8 +167,8 @@ DT_KERNEL(triplet_bwd, dt_triplet_args) {
             const float w = a->weight[s];
             if (!h->active) continue;
             if (i == s)
-                sum += w * (dt_triplet_pull(a, i, h->positive, e, h->far) -
-                            dt_triplet_pull(a, i, h->negative, e, h->near));
+                sum += w *
+                       (dt_triplet_pull(a, i, h->positive, e, h->far) - dt_triplet_pull(a, i, h->negative, e, h->near));
             if (i == h->positive) sum += w * dt_triplet_pull(a, i, s, e, h->far);
             if (i == h->negative) sum -= w * dt_triplet_pull(a, i, s, e, h->near);
         }

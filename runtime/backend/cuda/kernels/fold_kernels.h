@@ -33,8 +33,7 @@ DT_KERNEL(fold_stride, dt_fold_args) {
             float v[8];
             for (int k = 0; k < 8; k++) {
                 const int64_t y = y0 + down, x = x0 + across;
-                const int inside =
-                    down < a->stride && y >= 0 && y < a->height && x >= 0 && x < a->width;
+                const int inside = down < a->stride && y >= 0 && y < a->height && x >= 0 && x < a->width;
                 const int64_t from = ((image * a->height + y) * a->width + x) * a->c + c;
                 v[k] = inside ? dt_get(a->x, a->type, from) : 0.0f;
                 if (++c == a->c) c = 0, across++;

@@ -36,11 +36,9 @@ DT_FN float dt_gelu_map(const dt_map_args *a, int T, float x, float d) {
     return dt_gelu(T, x);
 }
 DT_FN float dt_gelu_slope_map(const dt_map_args *a, int T, float x, float d) {
-    if (T == DT_F32)
-        return d * (dt_normal_cdf(x) + x * (0.39894228040143268f * expf(-0.5f * x * x)));
+    if (T == DT_F32) return d * (dt_normal_cdf(x) + x * (0.39894228040143268f * expf(-0.5f * x * x)));
     const float z = dt_gelu_reach(x); // the slope at -z, and 1 minus it at z
-    const float left =
-        fmaf(z * -0.39894228040143268f, dt_exp2(z * z * -0.72134752f), dt_normal_tail(z));
+    const float left = fmaf(z * -0.39894228040143268f, dt_exp2(z * z * -0.72134752f), dt_normal_tail(z));
     return d * (x < 0.0f ? left : 1.0f - left);
 }
 

@@ -85,9 +85,7 @@ DT_FN float dt_rounded(int type, float x) {
 #ifdef __CUDACC__
     asm("" : "+f"(x));
 #endif
-    return type == DT_F32    ? x
-           : type == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(x))
-                             : dt_f16_to_f32(dt_f32_to_f16(x));
+    return type == DT_F32 ? x : type == DT_BF16 ? dt_bf16_to_f32(dt_f32_to_bf16(x)) : dt_f16_to_f32(dt_f32_to_f16(x));
 }
 
 // Sixteen bytes of global memory at once; p must be 16-byte aligned.
@@ -141,10 +139,8 @@ DT_FN void dt_put8(void *p, int type, int64_t i, const float x[8]) {
         return;
     }
     for (int k = 0; k < 4; k++) {
-        a.w[k] =
-            type == DT_BF16
-                ? (uint32_t)dt_f32_to_bf16(x[2 * k]) | (uint32_t)dt_f32_to_bf16(x[2 * k + 1]) << 16
-                : (uint32_t)dt_f32_to_f16(x[2 * k]) | (uint32_t)dt_f32_to_f16(x[2 * k + 1]) << 16;
+        a.w[k] = type == DT_BF16 ? (uint32_t)dt_f32_to_bf16(x[2 * k]) | (uint32_t)dt_f32_to_bf16(x[2 * k + 1]) << 16
+                                 : (uint32_t)dt_f32_to_f16(x[2 * k]) | (uint32_t)dt_f32_to_f16(x[2 * k + 1]) << 16;
     }
     dt_store16((uint16_t *)p + i, a);
 }
@@ -168,8 +164,7 @@ DT_FN void dt_put8_part(void *p, int type, int64_t i, int64_t n, const float x[8
 DT_FN void dt_put4_part(void *p, int type, int64_t i, int64_t n, const float x[4]) {
     if (i + 4 <= n && type != DT_F32) {
         uint32_t h[4];
-        for (int k = 0; k < 4; k++)
-            h[k] = type == DT_BF16 ? dt_f32_to_bf16(x[k]) : dt_f32_to_f16(x[k]);
+        for (int k = 0; k < 4; k++) h[k] = type == DT_BF16 ? dt_f32_to_bf16(x[k]) : dt_f32_to_f16(x[k]);
         const uint64_t all = (uint64_t)(h[2] | h[3] << 16) << 32 | h[0] | h[1] << 16;
 #ifdef __CUDACC__
         __stwb((unsigned long long *)((uint16_t *)p + i), (unsigned long long)all);
@@ -221,8 +216,7 @@ DT_FN void dt_add_whole64(uint64_t *sum, uint64_t v) {
 DT_FN uint32_t dt_mul_high(uint32_t a, uint32_t b) {
     return (uint32_t)((uint64_t)a * b >> 32);
 }
-DT_FN void dt_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3,
-                     uint32_t out[4]) {
+DT_FN void dt_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32_t c3, uint32_t out[4]) {
     uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
     for (int round = 0; round < 10; round++) {
         const uint32_t h0 = dt_mul_high(0xD2511F53u, c0), l0 = 0xD2511F53u * c0;
@@ -234,8 +228,7 @@ DT_FN void dt_philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2, uint32
     out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 // Uniform numbers in [0, 1) for elements 4 * quad .. 4 * quad + 3 of a sample (see dt_rng).
-DT_FN void dt_uniform4(uint64_t seed, uint32_t slot, uint32_t step, uint32_t purpose, uint32_t quad,
-                       float u[4]) {
+DT_FN void dt_uniform4(uint64_t seed, uint32_t slot, uint32_t step, uint32_t purpose, uint32_t quad, float u[4]) {
     uint32_t w[4];
     dt_philox(seed, quad, slot, step, purpose, w);
     for (int k = 0; k < 4; k++) u[k] = (float)(w[k] >> 8) * 0x1p-24f;

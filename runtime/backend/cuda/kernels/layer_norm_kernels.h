@@ -18,11 +18,11 @@
 enum { DT_LN_GROUPS = 3 }; // groups of 8 columns of a row that a thread may have
 // For each group p of a thread: its first column i, and how many columns there are from i on. What is indexed by p
 // stays in registers only if p is a constant.
-#define DT_LN_EACH(p, i, left)                                                                     \
-    DT_UNROLL()                                                                                    \
-    for (int p = 0; p < DT_LN_GROUPS; p++)                                                         \
-        for (int64_t i = ((int64_t)p * a->r.group + s->lane) * 8, left = a->r.n - i, once_ = 1;    \
-             once_ && left > 0; once_ = 0)
+#define DT_LN_EACH(p, i, left)                                                                                         \
+    DT_UNROLL()                                                                                                        \
+    for (int p = 0; p < DT_LN_GROUPS; p++)                                                                             \
+        for (int64_t i = ((int64_t)p * a->r.group + s->lane) * 8, left = a->r.n - i, once_ = 1; once_ && left > 0;     \
+             once_ = 0)
 
 typedef struct dt_layer_norm_args {
     dt_rows r;
@@ -39,8 +39,7 @@ typedef struct dt_layer_norm_args {
 } dt_layer_norm_args;
 
 // Reads a thread's part of its row, x or x + residual, which it writes. Returns the sum over it.
-DT_FN float dt_ln_read(const dt_layer_norm_args *a, const dt_rows_share *s, float *own, int T,
-                       int V) {
+DT_FN float dt_ln_read(const dt_layer_norm_args *a, const dt_rows_share *s, float *own, int T, int V) {
     dt_raw8 x[DT_LN_GROUPS], d[DT_LN_GROUPS];
     float sum = 0.0f, add[8];
     if (s->row < 0) return 0.0f;
@@ -60,8 +59,7 @@ DT_FN float dt_ln_read(const dt_layer_norm_args *a, const dt_rows_share *s, floa
     }
     return sum;
 }
-DT_FN float dt_ln_squares(const dt_layer_norm_args *a, const dt_rows_share *s, const float *own,
-                          float mean) {
+DT_FN float dt_ln_squares(const dt_layer_norm_args *a, const dt_rows_share *s, const float *own, float mean) {
     float sum = 0.0f;
     if (s->row < 0) return 0.0f;
     DT_LN_EACH(p, i, left) {
@@ -72,8 +70,8 @@ DT_FN float dt_ln_squares(const dt_layer_norm_args *a, const dt_rows_share *s, c
     }
     return sum;
 }
-DT_FN void dt_ln_write(const dt_layer_norm_args *a, const dt_rows_share *s, const float *own,
-                       float mean, float invstd, int T, int V) {
+DT_FN void dt_ln_write(const dt_layer_norm_args *a, const dt_rows_share *s, const float *own, float mean, float invstd,
+                       int T, int V) {
     float x[8], scale[8], shift[8];
     if (s->row < 0) return;
     DT_LN_EACH(p, i, left) {
@@ -102,8 +100,7 @@ DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 512, 1) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
         const float mean = sum[t - s.lane] / (float)a->r.n;
         const float invstd = 1.0f / sqrtf(square[t - s.lane] / (float)a->r.n + a->eps);
-        DT_TYPED_ROWS(T, V, a->type, a->r.whole,
-                      dt_ln_write(a, &s, DT_MINE(own, t), mean, invstd, T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->r.whole, dt_ln_write(a, &s, DT_MINE(own, t), mean, invstd, T, V));
         if (s.lane == 0 && s.row >= 0) {
             if (a->mean) a->mean[s.row] = mean;
             if (a->invstd) a->invstd[s.row] = invstd;
@@ -112,23 +109,23 @@ DT_KERNEL_BOUND(ln_fwd, dt_layer_norm_args, 512, 1) {
 }
 
 // In the backward pass a thread keeps what it has read, too, unless that is f32: as much again would not fit.
-DT_FN dt_raw8 dt_ln_fetch(const void *x, const dt_layer_norm_args *a, const dt_rows_share *s,
-                          int64_t i, const dt_vec16 *kept, int T, int V) {
+DT_FN dt_raw8 dt_ln_fetch(const void *x, const dt_layer_norm_args *a, const dt_rows_share *s, int64_t i,
+                          const dt_vec16 *kept, int T, int V) {
     dt_raw8 r;
     if (!V || T == DT_F32) return dt_fetch8_row(x, T, V, s->row * a->r.n + i, a->r.n - i);
     r.a = r.b = *kept;
     return r;
 }
-DT_FN void dt_ln_bwd_read(const dt_layer_norm_args *a, const dt_rows_share *s, int64_t i,
-                          const dt_vec16 *kept, float x[8], float d[8], int T, int V) {
+DT_FN void dt_ln_bwd_read(const dt_layer_norm_args *a, const dt_rows_share *s, int64_t i, const dt_vec16 *kept,
+                          float x[8], float d[8], int T, int V) {
     const dt_raw8 raw_x = dt_ln_fetch(a->x, a, s, i, kept, T, V);
     const dt_raw8 raw_d = dt_ln_fetch(a->dy, a, s, i, kept + 1, T, V);
     dt_unpack8_row(T, V, &raw_x, x);
     dt_unpack8_row(T, V, &raw_d, d);
 }
 // Sums of g and g xhat over a thread's part of its row.
-DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, dt_vec16 *kept,
-                          float *sum_g, float *sum_gx, int T, int V) {
+DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, dt_vec16 *kept, float *sum_g,
+                          float *sum_gx, int T, int V) {
     float x[8], d[8], scale[8];
     *sum_g = *sum_gx = 0.0f;
     if (s->row < 0) return;
@@ -152,9 +149,8 @@ DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, d
         }
     }
 }
-DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s,
-                           const dt_vec16 *kept, float mean_g, float mean_gx, float *own, int T,
-                           int V) {
+DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, const dt_vec16 *kept, float mean_g,
+                           float mean_gx, float *own, int T, int V) {
     float x[8], d[8], scale[8];
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
@@ -198,9 +194,8 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
             const dt_rows_share s = dt_rows_of(&a->r, b, DT_BLOCK_DIM, t);
             const float mean_g = sum_g[t - s.lane] / (float)a->r.n;
             const float mean_gx = sum_gx[t - s.lane] / (float)a->r.n;
-            DT_TYPED_ROWS(
-                T, V, a->type, a->r.whole,
-                dt_ln_bwd_write(a, &s, DT_MINE(kept, t), mean_g, mean_gx, DT_MINE(own, t), T, V));
+            DT_TYPED_ROWS(T, V, a->type, a->r.whole,
+                          dt_ln_bwd_write(a, &s, DT_MINE(kept, t), mean_g, mean_gx, DT_MINE(own, t), T, V));
         }
     }
     // sum over the groups of the block, eight columns of one sum at a time
@@ -212,8 +207,7 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
             for (int k = 0; k < 8; k++) total[k * 512 + t] = DT_MINE(own, t)[p * 8 + k];
         }
         DT_TREE(t, half, DT_BLOCK_DIM / a->r.group, a->r.group,
-                for (int k = 0; k < 8; k++) total[k * 512 + t] +=
-                total[k * 512 + t + half * a->r.group]);
+                for (int k = 0; k < 8; k++) total[k * 512 + t] += total[k * 512 + t + half * a->r.group]);
         DT_THREADS(t) {
             const int64_t i = ((int64_t)(p / 2) * a->r.group + t) * 8;
             for (int k = 0; k < 8; k++)
@@ -236,8 +230,7 @@ DT_KERNEL_BOUND(ln_bwd_finish, dt_layer_norm_args, 1024, 1) {
     DT_TREE(t, half, 32, 32, sum[t] += sum[t + half * 32]);
     DT_THREADS(t) {
         const int64_t i = DT_BLOCK * 32 + t;
-        if (t < 32 && i < a->r.n && a->dscale)
-            dt_store_sum(a->dscale, i, a->add_scale, (double)sum[t]);
+        if (t < 32 && i < a->r.n && a->dscale) dt_store_sum(a->dscale, i, a->add_scale, (double)sum[t]);
         if (t < 32 && i >= a->r.n && i < 2 * a->r.n && a->dshift)
             dt_store_sum(a->dshift, i - a->r.n, a->add_shift, (double)sum[t]);
     }

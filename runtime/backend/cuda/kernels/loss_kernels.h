@@ -70,8 +70,7 @@ DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_s
     if (a->kind == DT_LOSS_ROTATION) {
         const int64_t at = s->row * a->r.n;
         if (s->lane == 0)
-            m->x = (float)dt_rotation_loss(a->x + at, a->target + at, (int)a->r.n, (double)a->param,
-                                           NULL);
+            m->x = (float)dt_rotation_loss(a->x + at, a->target + at, (int)a->r.n, (double)a->param, NULL);
         return;
     }
     for (int64_t i = s->lane * 8; i < a->r.n; i += a->r.group * 8) {
@@ -81,15 +80,13 @@ DT_FN void dt_loss_take(const dt_loss_args *a, const dt_rows_share *s, dt_loss_s
         dt_loss_weights(a, V, i, w);
         if (a->kind == DT_LOSS_ELEMENTS) {
             for (int k = 0; k < 8; k++)
-                if (k < left)
-                    m->x += dt_loss_value(a->id, x[k], q[k], a->class_weights ? w[k] : a->param);
+                if (k < left) m->x += dt_loss_value(a->id, x[k], q[k], a->class_weights ? w[k] : a->param);
             continue;
         }
         dt_take_exp(&m->max, &m->z, x, left);
         for (int k = 0; k < 8; k++) m->x += w[k] * x[k];
         for (int k = 0; k < 8 && a->class_weights; k++) m->u += w[k];
-        for (int k = 0; k < 8 && a->kind == DT_LOSS_SHARES; k++)
-            m->q += w[k] * q[k], m->qx += w[k] * q[k] * x[k];
+        for (int k = 0; k < 8 && a->kind == DT_LOSS_SHARES; k++) m->q += w[k] * q[k], m->qx += w[k] * q[k] * x[k];
     }
 }
 DT_FN void dt_loss_join(dt_loss_sums *m, const dt_loss_sums *o) {
@@ -115,15 +112,15 @@ DT_FN double dt_loss_of(const dt_loss_args *a, int64_t row, const dt_loss_sums *
     return dt_loss_value(a->id, (float)entropy, 0, a->param);
 }
 
-#define DT_LOSS_SUM_ROWS(sums)                                                                     \
-    DT_SHARED(dt_loss_sums, sums, 256);                                                            \
-    DT_THREADS(t) {                                                                                \
-        const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);                      \
-        if (a->r.whole)                                                                            \
-            dt_loss_take(a, &s, &sums[t], 1);                                                      \
-        else                                                                                       \
-            dt_loss_take(a, &s, &sums[t], 0);                                                      \
-    }                                                                                              \
+#define DT_LOSS_SUM_ROWS(sums)                                                                                         \
+    DT_SHARED(dt_loss_sums, sums, 256);                                                                                \
+    DT_THREADS(t) {                                                                                                    \
+        const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);                                          \
+        if (a->r.whole)                                                                                                \
+            dt_loss_take(a, &s, &sums[t], 1);                                                                          \
+        else                                                                                                           \
+            dt_loss_take(a, &s, &sums[t], 0);                                                                          \
+    }                                                                                                                  \
     DT_TREE(t, half, a->r.group, 1, dt_loss_join(&sums[t], &sums[t + half]))
 
 DT_KERNEL(loss_rows, dt_loss_args) {
@@ -132,8 +129,7 @@ DT_KERNEL(loss_rows, dt_loss_args) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
         if (s.lane == 0 && s.row >= 0) {
             const double w = (double)a->weight[s.row];
-            a->losses[s.row] =
-                w == 0 ? 0 : w * (double)dt_loss_factor(a, s.row) * dt_loss_of(a, s.row, &sums[t]);
+            a->losses[s.row] = w == 0 ? 0 : w * (double)dt_loss_factor(a, s.row) * dt_loss_of(a, s.row, &sums[t]);
         }
     }
 }
@@ -154,8 +150,7 @@ DT_KERNEL_BOUND(loss_finish, dt_loss_args, 1024, 1) {
     }
 }
 
-DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt_loss_sums *m,
-                         int V) {
+DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt_loss_sums *m, int V) {
     float x[8], q[8], weights[8];
     if (s->row < 0) return;
     const float w = a->weight[s->row];
@@ -191,13 +186,11 @@ DT_FN void dt_loss_write(const dt_loss_args *a, const dt_rows_share *s, const dt
         dt_loss_weights(a, V, i, weights);
         for (int k = 0; k < 8; k++) {
             if (a->kind == DT_LOSS_ELEMENTS) {
-                x[k] = g * k_inv *
-                       dt_loss_slope(a->id, x[k], q[k], a->class_weights ? weights[k] : a->param);
+                x[k] = g * k_inv * dt_loss_slope(a->id, x[k], q[k], a->class_weights ? weights[k] : a->param);
                 continue;
             }
             q[k] = a->kind == DT_LOSS_CLASSES ? (i + k == y ? 1.0f : 0.0f) : q[k] * weights[k];
-            x[k] =
-                expf(x[k] - m->max) * (mass / m->z) - share * weights[k] - (1.0f - smooth) * q[k];
+            x[k] = expf(x[k] - m->max) * (mass / m->z) - share * weights[k] - (1.0f - smooth) * q[k];
             x[k] *= g;
         }
         if (i == 0 && (y < 0 || y >= a->r.n)) x[0] = NAN;

@@ -49,8 +49,7 @@ DT_FN void dt_mul_rows_thread(const dt_mul_args *a, const dt_cols_share *s, int 
 }
 DT_COLS_KERNEL(mul_rows, dt_mul_args, dt_mul_rows_thread)
 
-DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T,
-                              int V) {
+DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T, int V) {
     const int64_t first = a->each ? s->chunk * a->c.rows : 0;
     const int64_t begin = a->each ? s->lane : s->row, end = a->each ? a->c.rows : s->end;
     for (int k = 0; k < 8; k++) sum[k] = 0.0f;
@@ -99,8 +98,7 @@ DT_FN void dt_path_gain_of(const dt_mul_args *a, int64_t row, dt_path_gain *g) {
     g->gain = u[0] >= a->p ? 1.0f / (1.0f - a->p) : 0.0f;
 }
 DT_FN void dt_branch_row(const dt_mul_args *a, const dt_cols_share *s, float row[8]) {
-    for (int k = 0; k < 8; k++)
-        row[k] = a->row && k < s->left ? dt_get(a->row, a->row_type, s->col + k) : 1.0f;
+    for (int k = 0; k < 8; k++) row[k] = a->row && k < s->left ? dt_get(a->row, a->row_type, s->col + k) : 1.0f;
 }
 
 DT_FN void dt_branch_fwd_thread(const dt_mul_args *a, const dt_cols_share *s, int T, int V) {
@@ -118,8 +116,7 @@ DT_FN void dt_branch_fwd_thread(const dt_mul_args *a, const dt_cols_share *s, in
 }
 DT_COLS_KERNEL(branch_fwd, dt_mul_args, dt_branch_fwd_thread)
 
-DT_FN void dt_branch_bwd_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T,
-                                int V) {
+DT_FN void dt_branch_bwd_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T, int V) {
     dt_path_gain g = {-1, 1.0f};
     float row[8], x[8], d[8];
     dt_branch_row(a, s, row);

@@ -42,8 +42,7 @@ DT_FN float dt_pool_divisor(const dt_pool_args *a, int top, int left) {
     const int h = (int)a->big_h, w = (int)a->big_w;
     int row1 = top + a->kernel[0], col1 = left + a->kernel[1];
     if (a->count_padding)
-        return (float)((dt_least(row1, h + a->pad_end[0]) - top) *
-                       (dt_least(col1, w + a->pad_end[1]) - left));
+        return (float)((dt_least(row1, h + a->pad_end[0]) - top) * (dt_least(col1, w + a->pad_end[1]) - left));
     row1 = dt_least(row1, h), col1 = dt_least(col1, w);
     return (float)((row1 - dt_most(top, 0)) * (col1 - dt_most(left, 0)));
 }
@@ -163,8 +162,7 @@ DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int
         for (int o = 0; o < 4; o++) {
             const int r = row + o / 2, q = col + o % 2;
             if (r < a->big_h && q < a->big_w)
-                dt_put8(a->out, T, ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col,
-                        sum[o]);
+                dt_put8(a->out, T, ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col, sum[o]);
         }
     }
 }
@@ -181,8 +179,7 @@ DT_KERNEL_BOUND(pool_bwd, dt_pool_args, 256, 3) {
 }
 
 // ---- global: a block has a tile of channels of one image; c.rows: its pixels, c.n_chunks: images ----
-DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, float sum[8], int T,
-                         int V) {
+DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, float sum[8], int T, int V) {
     float x[8];
     for (int k = 0; k < 8; k++) sum[k] = 0.0f;
     if (s->left <= 0) return;
@@ -201,8 +198,7 @@ DT_FN void dt_global_store(const dt_pool_args *a, const dt_cols_share *s, int k,
     dt_put(a->out, a->type, s->chunk * a->c.cols + s->col + k, value / (float)a->c.rows);
 }
 DT_COLS_SUM_KERNEL(global_pool_fwd, dt_pool_args, dt_global_sum, dt_global_store)
-DT_FN void dt_global_fill(const dt_pool_args *a, const dt_cols_share *s, int64_t image, int T,
-                          int V) {
+DT_FN void dt_global_fill(const dt_pool_args *a, const dt_cols_share *s, int64_t image, int T, int V) {
     float d[8];
     if (s->left <= 0) return;
     dt_get8_row(a->x, T, V, image * a->c.cols + s->col, s->left, d);

@@ -49,15 +49,13 @@ DT_KERNEL(reorder_planes, dt_reorder_args) {
         const int x = t % DT_REORDER_TILE;
         for (int y = t / DT_REORDER_TILE; y < DT_REORDER_TILE; y += DT_BLOCK_DIM / DT_REORDER_TILE)
             if (row + y < a->n_rows && col + x < a->n_cols)
-                tile[y * (DT_REORDER_TILE + 1) + x] =
-                    dt_reorder_load(a, image + (row + y) * a->n_cols + col + x);
+                tile[y * (DT_REORDER_TILE + 1) + x] = dt_reorder_load(a, image + (row + y) * a->n_cols + col + x);
     }
     DT_THREADS(t) {
         const int x = t % DT_REORDER_TILE;
         for (int y = t / DT_REORDER_TILE; y < DT_REORDER_TILE; y += DT_BLOCK_DIM / DT_REORDER_TILE)
             if (col + y < a->n_cols && row + x < a->n_rows)
-                dt_reorder_store(a, image + (col + y) * a->n_rows + row + x,
-                                 tile[x * (DT_REORDER_TILE + 1) + y]);
+                dt_reorder_store(a, image + (col + y) * a->n_rows + row + x, tile[x * (DT_REORDER_TILE + 1) + y]);
     }
 }
 

@@ -24,8 +24,8 @@ DT_FN void dt_resize_place(const dt_resize_args *a, int64_t pixel, int64_t *imag
     at[1] = (int)(pixel - line * a->across.d);
     at[0] = (int)(line - *image * a->down.d);
 }
-DT_FN void dt_resize_add(const dt_resize_args *a, const dt_cols_share *s, int64_t pixel,
-                         float weight, float sum[8], int T, int V) {
+DT_FN void dt_resize_add(const dt_resize_args *a, const dt_cols_share *s, int64_t pixel, float weight, float sum[8],
+                         int T, int V) {
     float x[8];
     dt_get8_row(a->x, T, V, pixel * a->c.cols + s->col, s->left, x);
     for (int k = 0; k < 8; k++) sum[k] += weight * x[k];
@@ -55,8 +55,7 @@ DT_FN void dt_resize_bwd_thread(const dt_resize_args *a, const dt_cols_share *s,
         int at[2], begin[2], end[2];
         float sum[8];
         dt_resize_place(a, p, &image, at);
-        for (int d = 0; d < 2; d++)
-            dt_resize_users(a->step[d], at[d], a->in[d], a->to[d], &begin[d], &end[d]);
+        for (int d = 0; d < 2; d++) dt_resize_users(a->step[d], at[d], a->in[d], a->to[d], &begin[d], &end[d]);
         for (int k = 0; k < 8; k++) sum[k] = 0.0f;
         for (int r = begin[0]; r < end[0]; r++) {
             const dt_taps down = dt_resize_taps(a->mode, a->step[0], r, a->in[0]);
@@ -64,8 +63,7 @@ DT_FN void dt_resize_bwd_thread(const dt_resize_args *a, const dt_cols_share *s,
             for (int q = begin[1]; q < end[1] && weight != 0.0f; q++) {
                 const dt_taps across = dt_resize_taps(a->mode, a->step[1], q, a->in[1]);
                 const float w = weight * dt_resize_weight(&across, at[1]);
-                if (w != 0.0f)
-                    dt_resize_add(a, s, (image * a->to[0] + r) * a->to[1] + q, w, sum, T, V);
+                if (w != 0.0f) dt_resize_add(a, s, (image * a->to[0] + r) * a->to[1] + q, w, sum, T, V);
             }
         }
         dt_put8_row(a->out, T, V, p * a->c.cols + s->col, s->left, sum);

@@ -50,8 +50,7 @@ DT_FN void dt_take_exp(float *max, float *sum, const float x[8], int64_t left) {
     *max = top;
 }
 
-DT_FN void dt_softmax_sums(const dt_softmax_args *a, const dt_rows_share *s, float *max, float *sum,
-                           int T, int V) {
+DT_FN void dt_softmax_sums(const dt_softmax_args *a, const dt_rows_share *s, float *max, float *sum, int T, int V) {
     float x[8], m = -INFINITY, z = 0.0f;
     for (int64_t i = s->lane * 8; s->row >= 0 && i < a->r.n; i += a->r.group * 8) {
         dt_get8_row(a->x, T, V, s->row * a->ld + i, a->r.n - i, x);
@@ -59,8 +58,7 @@ DT_FN void dt_softmax_sums(const dt_softmax_args *a, const dt_rows_share *s, flo
     }
     *max = m, *sum = z;
 }
-DT_FN void dt_softmax_write(const dt_softmax_args *a, const dt_rows_share *s, float max, float sum,
-                            int T, int V) {
+DT_FN void dt_softmax_write(const dt_softmax_args *a, const dt_rows_share *s, float max, float sum, int T, int V) {
     float x[8];
     const float share = 1.0f / sum;
     for (int64_t i = s->lane * 8; s->row >= 0 && i < a->r.n; i += a->r.group * 8) {
@@ -81,8 +79,7 @@ DT_KERNEL(softmax_fwd, dt_softmax_args) {
     DT_TREE(t, half, a->r.group, 1, dt_join_exp(&max[t], &sum[t], max[t + half], sum[t + half]));
     DT_THREADS(t) {
         const dt_rows_share s = dt_rows_of(&a->r, DT_BLOCK, DT_BLOCK_DIM, t);
-        DT_TYPED_ROWS(T, V, a->type, a->r.whole,
-                      dt_softmax_write(a, &s, max[t - s.lane], sum[t - s.lane], T, V));
+        DT_TYPED_ROWS(T, V, a->type, a->r.whole, dt_softmax_write(a, &s, max[t - s.lane], sum[t - s.lane], T, V));
     }
 }
 
@@ -96,8 +93,7 @@ DT_FN float dt_softmax_dot(const dt_softmax_args *a, const dt_rows_share *s, int
     }
     return sum;
 }
-DT_FN void dt_softmax_slope(const dt_softmax_args *a, const dt_rows_share *s, float dot, int T,
-                            int V) {
+DT_FN void dt_softmax_slope(const dt_softmax_args *a, const dt_rows_share *s, float dot, int T, int V) {
     float y[8], d[8];
     for (int64_t i = s->lane * 8; s->row >= 0 && i < a->r.n; i += a->r.group * 8) {
         dt_get8_row(a->x, T, V, s->row * a->ld + i, a->r.n - i, y);

@@ -54,8 +54,7 @@ DT_KERNEL(pack_bias, dt_pack_args) {
     DT_THREADS(t) {
         for (int64_t k = DT_BLOCK * DT_BLOCK_DIM + t; k < a->n_out; k += DT_GRID * DT_BLOCK_DIM) {
             float x = a->x ? a->x[k] : 0.0f;
-            if (a->scale)
-                x = (x - a->mean[k]) * (a->scale[k] / sqrtf(a->var[k] + a->eps)) + a->shift[k];
+            if (a->scale) x = (x - a->mean[k]) * (a->scale[k] / sqrtf(a->var[k] + a->eps)) + a->shift[k];
             dt_put(a->out, a->type, k, x);
         }
     }
@@ -87,8 +86,7 @@ DT_KERNEL(weight_grad, dt_weight_grad_args) {
             } else { // i counts what is packed
                 const int64_t tap = in_k / a->n_in, c = in_k % a->n_in;
                 const int64_t to = dt_tap_unfold(&a->fold, (int)tap, (int)c);
-                if (to >= 0)
-                    dt_weight_grad_store(a, k * a->fold.n_in * a->fold.rows * a->fold.cols + to, i);
+                if (to >= 0) dt_weight_grad_store(a, k * a->fold.n_in * a->fold.rows * a->fold.cols + to, i);
             }
         }
     }
