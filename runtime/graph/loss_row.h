@@ -29,6 +29,6 @@ typedef struct dt_loss_row {
     const char *param_key; // the key beside the loss's that sets p, or NULL
 } dt_loss_row;
 
-extern const dt_loss_row dt_losses[]; // ops/loss.c
+extern const dt_loss_row dt_losses[]; // losses.c
 
 #endif

@@ -26,4 +26,17 @@ dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *p
 // Prints what an evaluation gave, on rank 0; csv: a file for it, too, or NULL.
 dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_result *result);
 
+typedef struct dt_eval_request {
+    const char *which; // checkpoint (dt_ckpt_find)
+    dt_split split;
+    const char *csv;                // file for the same figures as a table, or NULL
+    bool raw;                       // with train.ema: the trained weights, not their average
+    bool own_data;                  // dt_run_request
+    const dt_trainer_args *members; // of an ensemble, as for dt_trainer_predict; the first is `a`
+    int n_members;                  // 0 or 1: a alone
+} dt_eval_request;
+
+// Metrics of a checkpoint, or of the mean of several runs' predictions, as a line of JSON.
+dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r);
+
 #endif

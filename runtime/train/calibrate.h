@@ -9,7 +9,7 @@
 #ifndef DT_TRAIN_CALIBRATE_H
 #define DT_TRAIN_CALIBRATE_H
 
-#include "train/trainer.h"
+#include "train/run.h"
 
 // Fits T on the validation part and writes calibration.json; prints a JSON line with the calibration error (ece) and
 // the mean negative log-likelihood (nll) before and after: of each half with the T of the other. Collective.

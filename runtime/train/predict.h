@@ -14,7 +14,7 @@
 #ifndef DT_TRAIN_PREDICT_H
 #define DT_TRAIN_PREDICT_H
 
-#include "train/trainer.h"
+#include "train/asked.h"
 
 enum { DT_PREDICT_CHANGES = 2 };
 

@@ -16,7 +16,7 @@
 #define DT_TRAIN_QUANTIZER_H
 
 #include "train/observe.h"
-#include "train/trainer.h"
+#include "train/run.h"
 
 typedef struct dt_quantize_request {
     const char *which;  // checkpoint (dt_ckpt_find)

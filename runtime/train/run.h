@@ -14,13 +14,32 @@
 #ifndef DT_TRAIN_RUN_H
 #define DT_TRAIN_RUN_H
 
+#include "batch/batch_source.h"
 #include "ckpt/ckpt.h"
+#include "comm/comm.h"
+#include "config/config.h"
 #include "config/param_groups.h"
 #include "config/scale_list.h"
+#include "exec/exec.h"
+#include "graph/model_args.h"
 #include "train/int8_file.h"
 #include "train/replica_plan.h"
 #include "train/run_record.h"
-#include "train/trainer.h"
+
+#include <stdio.h>
+
+typedef struct dt_trainer_args {
+    dt_config *config; // its autos are replaced by the answers
+    dt_comm *comm;
+    const char *version; // of dtrain
+    FILE *results;       // JSON lines for programs (stdout)
+    // Builds the model's graph, ready for a plan, with activations of `type`.
+    dt_status (*build_graph)(dt_graph **out, const dt_model_args *a, dt_dtype type);
+    // Opens the data set of the config. workers: loader threads; skip_log, classes: see dt_data_open_as.
+    dt_status (*open_data)(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                           const char *skip_log, const char *classes, dt_dataset **out);
+    void *ctx;
+} dt_trainer_args;
 
 typedef enum dt_run_use { DT_RUN_TRAINED, DT_RUN_CHECKED, DT_RUN_ASKED } dt_run_use;
 

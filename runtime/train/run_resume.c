@@ -8,7 +8,7 @@
 #include "base/s3.h"
 #include "config/sink_words.h"
 #include "train/agree.h"
-#include "train/evaluate.h"
+#include "train/metric.h"
 #include "train/nets.h"
 #include "train/resolve.h"
 #include "train/schedule.h"

@@ -11,44 +11,12 @@
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
 
-#include "batch/batch_source.h"
-#include "comm/comm.h"
-#include "config/config.h"
-#include "exec/exec.h"
-#include "graph/model_args.h"
-
-#include <stdio.h>
-
-typedef struct dt_trainer_args {
-    dt_config *config; // its autos are replaced by the answers
-    dt_comm *comm;
-    const char *version; // of dtrain
-    FILE *results;       // JSON lines for programs (stdout)
-    // Builds the model's graph, ready for a plan, with activations of `type`.
-    dt_status (*build_graph)(dt_graph **out, const dt_model_args *a, dt_dtype type);
-    // Opens the data set of the config. workers: loader threads; skip_log, classes: see dt_data_open_as.
-    dt_status (*open_data)(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out);
-    void *ctx;
-} dt_trainer_args;
+#include "train/run.h"
 
 // Trains, or resumes. DT_OK: finished, now or earlier. DT_E_PREEMPTED: stopped after saving; run it again.
 dt_status dt_trainer_train(const dt_trainer_args *a);
 // Makes the run and saves its initial weights as the checkpoint of step 0. DT_E_USAGE where it has checkpoints.
 dt_status dt_trainer_init(const dt_trainer_args *a);
-
-typedef struct dt_eval_request {
-    const char *which; // checkpoint (dt_ckpt_find)
-    dt_split split;
-    const char *csv;                // file for the same figures as a table, or NULL
-    bool raw;                       // with train.ema: the trained weights, not their average
-    bool own_data;                  // dt_run_request
-    const dt_trainer_args *members; // of an ensemble, as for dt_trainer_predict; the first is `a`
-    int n_members;                  // 0 or 1: a alone
-} dt_eval_request;
-
-// Metrics of a checkpoint, or of the mean of several runs' predictions, as a line of JSON.
-dt_status dt_trainer_eval(const dt_trainer_args *a, const dt_eval_request *r);
 
 // How much a whole run computes, zeros where there is no data set; and what a rank takes.
 typedef struct dt_run_length {

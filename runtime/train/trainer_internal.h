@@ -10,6 +10,7 @@
 #include "train/state.h"
 #include "train/step.h"
 #include "train/timeline.h"
+#include "train/trainer.h"
 
 typedef struct trainer {
     dt_open_run run;

@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "models/models.h"
 #include "testing.h"
+#include "train/asked.h"
 #include "train/trainer.h"
 
 #include <math.h>

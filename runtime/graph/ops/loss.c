@@ -6,15 +6,8 @@
 //   out 0 STAT sum of weight[n] * loss_n * attrs.loss.share   1 STAT sum of weight
 // Backward reads all inputs (no gradient comes in); gives the gradient of input 0.
 // Several losses add into one STAT; the first of them gives the sum of weights.
-#include "config/metric_words.h"
 #include "graph/losses.h"
 #include "op_util.h"
-
-const dt_loss_row dt_losses[DT_N_LOSSES] = {
-#define WORD(id, ...) {#id, DT_LOSS_ROW_##id},
-#include "config/losses.def"
-#undef WORD
-};
 
 static dt_status infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
