@@ -10,15 +10,15 @@
 #include "data/loader/field_keys.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/machine.h"
-#include "base/s3.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "batch/targets.h"
 #include "config/field_words.h"
-#include "graph/targets.h"
+#include "store/blob_url.h"
+#include "store/s3.h"
 
 #include <math.h>
 #include <stdio.h>

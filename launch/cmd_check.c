@@ -7,7 +7,7 @@
 
 #include "base/log.h"
 #include "data/data.h"
-#include "train/signals.h"
+#include "run/signals.h"
 
 #include <stdio.h>
 #include <stdlib.h>

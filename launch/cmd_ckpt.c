@@ -5,9 +5,9 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/s3.h"
 #include "base/text.h"
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
+#include "store/s3.h"
 
 #include <inttypes.h>
 #include <stdio.h>

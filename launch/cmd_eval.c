@@ -4,8 +4,8 @@
 
 #include "base/arena.h"
 #include "base/io.h"
-#include "train/calibrate.h"
-#include "train/metric.h"
+#include "eval/calibrate.h"
+#include "metrics/metric.h"
 
 #include <stdlib.h>
 #include <string.h>

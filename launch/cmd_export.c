@@ -7,12 +7,12 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "ckpt/ckpt.h"
+#include "batch/targets.h"
+#include "checkpoint/ckpt.h"
 #include "data/data.h"
-#include "graph/targets.h"
 #include "models/models.h"
 #include "onnx/onnx_export.h"
-#include "train/run_record.h"
+#include "run/run_record.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

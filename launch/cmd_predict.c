@@ -5,8 +5,8 @@
 #include "base/arena.h"
 #include "base/io.h"
 #include "config/field_words.h"
-#include "train/predict.h"
-#include "train/predict_write.h"
+#include "eval/predict.h"
+#include "eval/predict_write.h"
 
 #include <stdlib.h>
 #include <string.h>

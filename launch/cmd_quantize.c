@@ -4,7 +4,7 @@
 
 #include "base/arena.h"
 #include "base/io.h"
-#include "train/quantizer.h"
+#include "eval/quantizer.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -3,8 +3,8 @@
 
 #include "base/arena.h"
 #include "base/text.h"
-#include "metrics/trace_report.h"
-#include "report/report.h"
+#include "observe/report.h"
+#include "observe/trace_report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

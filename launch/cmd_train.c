@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "train/signals.h"
+#include "run/signals.h"
 
 static dt_status body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_train(a);

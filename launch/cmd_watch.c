@@ -8,7 +8,7 @@
 #include "base/arena.h"
 #include "base/text.h"
 #include "config/split_names.h"
-#include "report/run_log.h"
+#include "observe/run_log.h"
 
 #include <errno.h>
 #include <inttypes.h>

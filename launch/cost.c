@@ -3,12 +3,12 @@
 #include "cost.h"
 
 #include "data/source/collection.h"
-#include "target.h"
+#include "launch/targets/target.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/io.h"
 #include "base/text.h"
+#include "store/blob_url.h"
 
 #include <errno.h>
 #include <jansson.h>

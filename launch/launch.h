@@ -8,7 +8,7 @@
 #define DT_LAUNCH_LAUNCH_H
 
 #include "base/status.h"
-#include "train/asked.h"
+#include "eval/asked.h"
 #include "train/trainer.h"
 
 #include <stdbool.h>

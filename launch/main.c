@@ -172,7 +172,7 @@ static void prepare_memory(void) {
 }
 
 // A signal that ends the program, as by default, leaves no half-written file. Where threads compute and where something
-// is to be saved, signals are taken otherwise (train/signals.h).
+// is to be saved, signals are taken otherwise (run/signals.h).
 static void end_by_signal(int sig) {
     dt_io_remove_unfinished();
     signal(sig, SIG_DFL);

@@ -1,13 +1,13 @@
 // scaling_table.c: see scaling_table.h.
 #include "scaling_table.h"
 
-#include "target.h"
+#include "launch/targets/target.h"
 
 #include "base/arena.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "report/page.h"
+#include "observe/page.h"
 
 #include <math.h>
 #include <stddef.h>

@@ -8,10 +8,10 @@
 #include "cmds.def"
 #undef VERB
 #define VERB(id, words, summary) extern const launch_command launch_data_##id;
-#include "data_cmds.def"
+#include "launch/data/data_cmds.def"
 #undef VERB
 #define VERB(id, words, summary) extern const launch_command launch_on_##id;
-#include "launch_targets.def"
+#include "launch/targets/launch_targets.def"
 #undef VERB
 extern const launch_command launch_comm_bench;
 
@@ -23,13 +23,13 @@ const launch_verb launch_verbs[] = {
 
 static const launch_verb data_verbs[] = {
 #define VERB(id, words, summary) {#id, words, summary, &launch_data_##id},
-#include "data_cmds.def"
+#include "launch/data/data_cmds.def"
 #undef VERB
     {NULL}};
 
 static const launch_verb targets[] = {
 #define VERB(id, words, summary) {#id, words, summary, &launch_on_##id},
-#include "launch_targets.def"
+#include "launch/targets/launch_targets.def"
 #undef VERB
     {NULL}};
 

@@ -3,7 +3,7 @@
 
 #include "launch.h"
 
-#include "supervise.h"
+#include "launch/targets/supervise.h"
 
 #include "base/arena.h"
 #include "base/io.h"
@@ -11,10 +11,10 @@
 #include "base/launcher.h"
 #include "base/log.h"
 #include "base/watch.h"
+#include "batch/targets.h"
 #include "data/data.h"
-#include "graph/targets.h"
 #include "models/models.h"
-#include "train/signals.h"
+#include "run/signals.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef DT_MODELS_MODEL_UTIL_H
 #define DT_MODELS_MODEL_UTIL_H
 
-#include "graph/targets.h"
+#include "batch/targets.h"
 #include "models/models.h"
 
 // The builders, one a line of models.def; errors through dt_graph_fail.

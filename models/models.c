@@ -3,11 +3,11 @@
 // fold into convolutions first.
 #include "models/models.h"
 
+#include "batch/loss_row.h"
 #include "batch/mix_plan.h"
 #include "batch/pixel_steps.h"
 #include "config/loss_words.h"
 #include "graph/autodiff.h"
-#include "graph/loss_row.h"
 #include "graph/passes/passes.h"
 #include "model_util.h"
 

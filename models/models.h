@@ -3,7 +3,7 @@
 // The batch's fields become graph inputs of the same names (images u8 or f32 (N,H,W,C), classes i32 (N)) plus
 // "weight" f32 (N). A builder normalises images with the fields' mean and std, names what evaluation
 // reads with dt_output ("logits" (N,K), with train.targets "<field>.logits" for each; "embedding" (N,D) where
-// verification makes sense), and adds the losses of its targets (graph/targets.h), in training and evaluation graphs
+// verification makes sense), and adds the losses of its targets (batch/targets.h), in training and evaluation graphs
 // alike.
 #ifndef DT_MODELS_MODELS_H
 #define DT_MODELS_MODELS_H

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Checks what the compiler does not: python3 tests/check_structure.py [ROOT]
 
-1. Includes never point upward or sideways: launch -> {models, data} -> train -> {exec, comm, ckpt,
-   metrics, onnx} -> backend -> graph -> {batch, report} -> config -> base; models use graph and below, and onnx. Within data/:
-   its own files -> {loader, pack, synth} -> {source, augment} -> {raw, order, decode} -> catalog
-   -> file.
+1. Includes never point upward or sideways: train -> eval -> run -> metrics -> {exec, comm, checkpoint, onnx, observe} ->
+   backend -> graph -> batch -> config -> store -> base. models/ uses graph and below, and onnx; data/ uses batch and below.
+   Within data/: its own files -> {loader, pack, synth} -> {source, augment} -> {raw, order, decode} -> catalog -> file.
+   launch/ uses all of them.
 2. Source file names are unique in the repository, but for run.sh, which starts the tests of its folder.
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
    that defines its X macro also includes it.
 4. No file names a path of somebody's machine, and only launch/ calls exit(). No source calls popen() or system(), which
-   hand names to a shell (launch/process.h does without).
+   hand names to a shell (launch/targets/process.h does without).
 5. Nothing waits by the wall clock, which may be set: no pthread_cond_timedwait or its like (base/thread.h has
    dt_thread_wait and dt_thread_lock), and the wall clock itself only where WALL_CLOCK gives a reason.
 6. No script under pipefail pipes into grep -q: it ends at the first match, and what writes on is killed or not, as soon
@@ -22,21 +22,22 @@ import shutil
 import subprocess
 import sys
 
-LEVELS = [["base"], ["config"], ["batch", "report"], ["graph"], ["backend"], ["exec", "comm", "ckpt", "metrics", "onnx"],
-          ["train"], ["data/file"], ["data/catalog"], ["data/raw", "data/order", "data/decode"],
+LEVELS = [["base"], ["store"], ["config"], ["batch"], ["graph"], ["backend"],
+          ["exec", "comm", "checkpoint", "onnx", "observe"], ["metrics"], ["run"], ["eval"], ["train"], ["data/file"], ["data/catalog"], ["data/raw", "data/order", "data/decode"],
           ["data/source", "data/augment"],
           ["data/loader", "data/pack", "data/synth"], ["models", "data"], ["launch"]]
 LEVEL = {name: i for i, names in enumerate(LEVELS) for name in names}
-MODELS_MAY_USE = {"models", "graph", "onnx", "batch", "config", "base"}
+BELOW_GRAPH = {"batch", "config", "store", "base"}
+MAY_USE = {"models": BELOW_GRAPH | {"graph", "onnx"}, "data": BELOW_GRAPH}
 SOURCE = (".c", ".h", ".cu", ".cuh", ".def")
 WALL_CLOCK = {  # files that read it, and why
     "runtime/base/clock.c": "gives it", "runtime/base/clock.h": "declares it",
-    "runtime/base/aws_credentials.c": "credentials expire", "runtime/base/http_curl.c": "certificates, Retry-After",
-    "runtime/base/log.c": "time stamps", "runtime/ckpt/ckpt.c": "time stamp of the lock",
-    "runtime/metrics/metrics.c": "time stamps", "runtime/metrics/sink_mlflow.c": "time stamps",
-    "runtime/metrics/sink_prometheus.c": "time stamps", "runtime/metrics/sink_tensorboard.c": "time stamps",
-    "runtime/report/page.c": "time stamp", "runtime/report/run_log.c": "age of the newest line",
-    "data/source/shard_load.c": "age of a file", "launch/leftovers.c": "age of a file",
+    "runtime/store/aws_credentials.c": "credentials expire", "runtime/store/http_curl.c": "certificates, Retry-After",
+    "runtime/base/log.c": "time stamps", "runtime/checkpoint/ckpt.c": "time stamp of the lock",
+    "runtime/observe/metrics.c": "time stamps", "runtime/observe/sink_mlflow.c": "time stamps",
+    "runtime/observe/sink_prometheus.c": "time stamps", "runtime/observe/sink_tensorboard.c": "time stamps",
+    "runtime/observe/page.c": "time stamp", "runtime/observe/run_log.c": "age of the newest line",
+    "data/source/shard_load.c": "age of a file", "launch/targets/leftovers.c": "age of a file",
     "launch/comm_bench.c": "time stamp"}
 SECOND_LIST = 4  # entries in a row, in table order or not, that make a list
 
@@ -91,8 +92,8 @@ def check_includes(path, text):
             yield f"{where}: points upward"
         elif LEVEL[theirs] == LEVEL[mine]:
             yield f"{where}: points sideways"
-        elif mine == "models" and theirs not in MODELS_MAY_USE:
-            yield f"{where}: models use graph and below, and onnx"
+        elif theirs.split("/")[0] not in MAY_USE.get(mine.split("/")[0], set(LEVEL)) | {mine.split("/")[0]}:
+            yield f"{where}: not among {', '.join(sorted(MAY_USE[mine.split('/')[0]]))}"
 
 
 def check_unique_names(paths):

@@ -18,12 +18,12 @@
 #include "index_file.h"
 
 #include "base/arena.h"
-#include "base/blob.h"
 #include "base/endian.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/radix_sort.h"
+#include "store/blob.h"
 
 #include <assert.h>
 #include <math.h>

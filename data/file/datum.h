@@ -3,7 +3,7 @@
 #ifndef DT_DATA_DATUM_H
 #define DT_DATA_DATUM_H
 
-#include "base/blob.h"
+#include "store/blob.h"
 
 #include <stdbool.h>
 

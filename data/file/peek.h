@@ -2,7 +2,7 @@
 #ifndef DT_DATA_PEEK_H
 #define DT_DATA_PEEK_H
 
-#include "base/blob.h"
+#include "store/blob.h"
 
 enum { DT_PEEK_BYTES = 4096 };
 

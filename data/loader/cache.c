@@ -23,11 +23,11 @@
 #include "cache.h"
 
 #include "base/arena.h"
-#include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/machine.h"
+#include "store/cache_room.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,18 +3,18 @@
 // An entry is a record's value of one field: the member's bytes as they are stored, or its pixels before
 // augmentation (data.cache_form: decoded), if those are the same in every epoch. A field that begins with a
 // random crop has no such pixels and keeps the encoded bytes. data.cache: disk keeps blocks of files and objects instead,
-// below the reader (base/blob_cache.h).
+// below the reader (store/blob_cache.h).
 //
 // The first loader opens the cache, not the dataset: `dtrain check` makes none. If there is no room for it,
 // the run goes on without and says so.
 #include "data_parts.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "config/field_words.h"
+#include "store/blob_url.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 // class_weights.c: train.class_weights: a training sample's weight in the loss is that of its class, and the loss divides
-// by the sum of the weights. A loss that weighs each class in its sum (graph/losses.h) gets the weights with the field:
+// by the sum of the weights. A loss that weighs each class in its sum (batch/losses.h) gets the weights with the field:
 // there a mixed sample has the weight 1, as in torch.nn.CrossEntropyLoss; elsewhere it has the mean of its classes'
 // weights by its shares. With several targets each loss has its own, and so has the class's beside a teacher's
 // (train.teacher): the samples' weights, which every loss takes, stay as they are.
@@ -7,7 +7,7 @@
 #include "data_parts.h"
 
 #include "base/arena.h"
-#include "graph/targets.h"
+#include "batch/targets.h"
 
 #include <stdio.h>
 #include <stdlib.h>

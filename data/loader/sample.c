@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/trace.h"
+#include "batch/rotation.h"
 #include "config/field_words.h"
-#include "graph/rotation.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -11,11 +11,11 @@
 #include "pack_steps.h"
 
 #include "base/arena.h"
-#include "base/blob_cache.h"
-#include "base/blob_url.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "config/words.h"
+#include "store/blob_cache.h"
+#include "store/blob_url.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,9 +8,9 @@
 #include "data/catalog/index_file.h"
 
 #include "base/arena.h"
-#include "base/blob.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "store/blob.h"
 
 #include <stdlib.h>
 #include <string.h>

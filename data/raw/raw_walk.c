@@ -14,11 +14,11 @@
 #include "raw.h"
 #include "table.h"
 
-#include "base/blob.h"
 #include "base/io.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/url.h"
+#include "store/blob.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -17,13 +17,13 @@
 #include "data/raw/raw.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/s3.h"
-#include "base/s3_objects.h"
 #include "base/text.h"
+#include "store/blob_url.h"
+#include "store/s3.h"
+#include "store/s3_objects.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #ifndef DT_DATA_LMDB_TREE_H
 #define DT_DATA_LMDB_TREE_H
 
-#include "base/blob.h"
+#include "store/blob.h"
 
 // Called for each entry in key order. `key` is NUL-terminated and borrowed for the call; the value is
 // `size` bytes at `offset` of the file. A status other than DT_OK stops the walk.

@@ -8,9 +8,9 @@
 #include "shard_list.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "store/blob_url.h"
 
 #include <jansson.h>
 #include <stdlib.h>

@@ -19,14 +19,14 @@
 #include "data/file/kinds.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
-#include "base/cache_room.h"
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/http.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "store/blob_url.h"
+#include "store/cache_room.h"
+#include "store/http.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

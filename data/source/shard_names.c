@@ -7,11 +7,11 @@
 #include "source.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
 #include "base/io.h"
-#include "base/s3.h"
-#include "base/s3_objects.h"
 #include "base/text.h"
+#include "store/blob_url.h"
+#include "store/s3.h"
+#include "store/s3_objects.h"
 
 #include <ctype.h>
 #include <fnmatch.h>

@@ -14,11 +14,11 @@
 #include "shard_load.h"
 
 #include "base/arena.h"
-#include "base/blob_url.h"
-#include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "store/blob_url.h"
+#include "store/cache_room.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

@@ -7,8 +7,8 @@
 #include "data/catalog/catalog.h"
 #include "data/file/peek.h"
 
-#include "base/blob_cache.h"
 #include "base/hash.h"
+#include "store/blob_cache.h"
 
 // ---- names ---------------------------------------------------------------------------------------
 typedef struct dt_names {

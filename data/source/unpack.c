@@ -7,7 +7,7 @@
 //
 // Many processes share the folder. Who unpacks a shard locks one byte of <cache>/unpacked/lock (the byte stands
 // for the shard; byte locks work over NFS). The others wait for the lock and then find the whole file
-// (dt_io_begin). Readers hold the file, and what nobody holds makes room (base/cache_room.h).
+// (dt_io_begin). Readers hold the file, and what nobody holds makes room (store/cache_room.h).
 //
 // A decompression bomb ends at the cache's limit, and zstd windows over 128 MiB are refused.
 //
@@ -17,11 +17,11 @@
 #include "unpack.h"
 
 #include "base/arena.h"
-#include "base/cache_room.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "store/cache_room.h"
 
 #include <errno.h>
 #include <fcntl.h>

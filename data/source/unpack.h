@@ -3,7 +3,7 @@
 #ifndef DT_DATA_UNPACK_H
 #define DT_DATA_UNPACK_H
 
-#include "base/blob.h"
+#include "store/blob.h"
 
 typedef enum dt_packing { DT_PACKING_NONE, DT_PACKING_GZIP, DT_PACKING_ZSTD } dt_packing;
 // Recognised by the first bytes, never by the name.
@@ -16,7 +16,7 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
 
 typedef struct dt_unpack_cache {
     const char *dir;                   // or NULL: dt_io_cache_folder
-    uint64_t max_bytes;                // of the host's cache (base/cache_room.h)
+    uint64_t max_bytes;                // of the host's cache (store/cache_room.h)
     _Atomic uint64_t n_files, n_bytes; // that this process unpacked
 } dt_unpack_cache;
 

@@ -73,7 +73,7 @@ struct dt_comm {
     uint64_t host_layout_hash;  // of which ranks share a host; 0: all do
     bool sums_by_tree;          // can do so: over MPI, if the ranks of each host are a node of the tree
     // Every rank returns the failure that this rank is about to return, and knows that the others do: set by the
-    // functions of train/agree.h. Ranks then end together, without an abort.
+    // functions of run/agree.h. Ranks then end together, without an abort.
     bool shared_failure;
 
     dt_status (*barrier)(dt_comm *c);

@@ -2,8 +2,8 @@
 #ifndef DT_GRAPH_MODEL_ARGS_H
 #define DT_GRAPH_MODEL_ARGS_H
 
+#include "batch/targets.h"
 #include "config/param_groups.h"
-#include "graph/targets.h"
 
 typedef struct dt_model_args {
     const dt_config *config;

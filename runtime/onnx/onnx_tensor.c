@@ -2,9 +2,9 @@
 // raw_data, in a typed list, or in another file of the same folder.
 #include "onnx_reader.h"
 
-#include "base/blob.h"
 #include "base/io.h"
 #include "base/stated.h"
+#include "store/blob.h"
 
 #include <stdio.h>
 #include <stdlib.h>

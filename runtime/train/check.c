@@ -7,11 +7,11 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "exec/plan_costs.h"
-#include "train/batch_inputs.h"
-#include "train/memory_report.h"
+#include "run/batch_inputs.h"
+#include "run/memory_report.h"
+#include "run/schedule.h"
+#include "run/state.h"
 #include "train/scaling_internal.h"
-#include "train/schedule.h"
-#include "train/state.h"
 
 #include <errno.h>
 #include <inttypes.h>

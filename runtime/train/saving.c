@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "config/sink_words.h"
-#include "train/signals.h"
+#include "run/signals.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include "base/machine.h"
 #include "base/thread.h"
 #include "base/watch.h"
-#include "train/memory_report.h"
-#include "train/resolve.h"
+#include "run/memory_report.h"
+#include "run/resolve.h"
 #include "train/step_internal.h"
 #include "train/trainer_internal.h"
 

@@ -19,10 +19,10 @@
 #define DT_TRAIN_STEP_H
 
 #include "batch/batch_source.h"
+#include "batch/targets.h"
 #include "comm/comm.h"
 #include "exec/exec.h"
-#include "graph/targets.h"
-#include "train/replica_plan.h"
+#include "run/replica_plan.h"
 
 typedef struct dt_stepper dt_stepper;
 

@@ -40,7 +40,7 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "train/batch_inputs.h"
+#include "run/batch_inputs.h"
 
 #include <assert.h>
 #include <stdatomic.h>

@@ -4,7 +4,7 @@
 
 #include "base/thread.h"
 #include "comm/bucket.h"
-#include "train/batch_inputs.h"
+#include "run/batch_inputs.h"
 #include "train/step.h"
 
 #include <stdatomic.h>

@@ -19,9 +19,9 @@
 #include "base/rank_report.h"
 #include "base/watch.h"
 #include "config/sink_words.h"
-#include "train/batch_inputs.h"
-#include "train/memory_report.h"
-#include "train/signals.h"
+#include "run/batch_inputs.h"
+#include "run/memory_report.h"
+#include "run/signals.h"
 
 #include <assert.h>
 #include <math.h>

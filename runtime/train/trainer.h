@@ -11,7 +11,7 @@
 #ifndef DT_TRAIN_TRAINER_H
 #define DT_TRAIN_TRAINER_H
 
-#include "train/run.h"
+#include "run/run.h"
 
 // Trains, or resumes. DT_OK: finished, now or earlier. DT_E_PREEMPTED: stopped after saving; run it again.
 dt_status dt_trainer_train(const dt_trainer_args *a);

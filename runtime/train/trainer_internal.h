@@ -2,12 +2,12 @@
 #ifndef DT_TRAIN_TRAINER_INTERNAL_H
 #define DT_TRAIN_TRAINER_INTERNAL_H
 
-#include "metrics/metrics.h"
+#include "eval/evaluate.h"
+#include "observe/metrics.h"
+#include "run/schedule.h"
+#include "run/state.h"
 #include "train/bottleneck.h"
-#include "train/evaluate.h"
-#include "train/schedule.h"
 #include "train/slow_rank.h"
-#include "train/state.h"
 #include "train/step.h"
 #include "train/timeline.h"
 #include "train/trainer.h"

@@ -8,13 +8,13 @@
 // image, so what else runs on the machine hits all alike; times are CPU seconds of the thread. A round's
 // rate is images by the sum of its times; the medians over rounds are printed as one JSON line.
 #include "base/arena.h"
-#include "base/blob.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "data/augment/augment.h"
 #include "data/decode/decode.h"
 #include "data/file/tar.h"
+#include "store/blob.h"
 
 #include "bench_short.h"
 

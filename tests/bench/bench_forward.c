@@ -10,9 +10,9 @@
 #include "base/thread.h"
 #include "bench_config.h"
 #include "bench_short.h"
+#include "eval/observe.h"
 #include "exec/exec.h"
 #include "graph/passes/passes.h"
-#include "train/observe.h"
 
 #include <omp.h>
 

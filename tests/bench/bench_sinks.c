@@ -7,7 +7,7 @@
 #include "base/log.h"
 #include "bench_short.h"
 #include "config/sink_words.h"
-#include "metrics/metrics.h"
+#include "observe/metrics.h"
 
 #include <fcntl.h>
 #include <netinet/in.h>

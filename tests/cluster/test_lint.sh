@@ -3,7 +3,7 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 
 # a lost host is noticed as soon by whatever starts Open MPI's daemons
-for file in launch/launch_hosts.c launch/mpi_env.sh k8s/base/mpijob.yaml k8s/trainer/runtime.yaml; do
+for file in launch/targets/launch_hosts.c launch/mpi_env.sh k8s/base/mpijob.yaml k8s/trainer/runtime.yaml; do
     for setting in time intvl probes; do
         grep -oE "[_ ]$setting(\", \"|, value: \"|=)[0-9]+" "$SOURCE/$file" | grep -oE '[0-9]+$' | sort -u
     done | paste -sd' '

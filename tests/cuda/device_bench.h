@@ -7,8 +7,8 @@
 #include "config/optimizer_words.h"
 #include "data/augment/pixels.h"
 #include "models/model_util.h"
+#include "run/nets.h"
 #include "testing.h"
-#include "train/nets.h"
 #include "train/step.h"
 #include "unit/memory_data.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "train/run_record.h"
+#include "run/run_record.h"
 
 #include <stdio.h>
 #include <unistd.h>

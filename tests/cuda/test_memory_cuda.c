@@ -5,9 +5,9 @@
 #include "fake_cuda.h"
 #include "fake_nccl.h"
 #include "models/models.h"
+#include "run/batch_inputs.h"
+#include "run/memory_report.h"
 #include "testing.h"
-#include "train/batch_inputs.h"
-#include "train/memory_report.h"
 
 #include <stdio.h>
 #include <string.h>

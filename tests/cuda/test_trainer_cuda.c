@@ -9,7 +9,7 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
 #include "testing.h"
 
 #include <fcntl.h>

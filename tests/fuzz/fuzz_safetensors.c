@@ -1,7 +1,7 @@
 // fuzz_safetensors.c: any bytes as a safetensors file. Opening must refuse or give tensors whose data
 // lie inside the bytes; every byte that a tensor claims is read, so that a sanitizer sees a lie.
-#include "ckpt/ckpt.h"
-#include "ckpt/ckpt_internal.h"
+#include "checkpoint/ckpt.h"
+#include "checkpoint/ckpt_internal.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
 
 #include "backend/backend.h"
 #include "base/arena.h"
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
 #include "exec/exec.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"

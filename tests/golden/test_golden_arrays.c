@@ -2,10 +2,10 @@
 // blank, in extensions; bands; zscale and asinh; the resize of floats. Cases by name of make_arrays.py.
 #include "golden.h"
 
-#include "base/blob.h"
 #include "base/io.h"
 #include "data/decode/array.h"
 #include "data/file/tar.h"
+#include "store/blob.h"
 
 #include <zlib.h>
 

@@ -2,7 +2,7 @@
 #include "config/metric_words.h"
 #include "golden.h"
 
-#include "train/metric.h"
+#include "metrics/metric.h"
 
 #include <jansson.h>
 

@@ -2,8 +2,8 @@
 #include "../unit/whole_optimizer.h"
 #include "config/optimizer_words.h"
 #include "golden.h"
+#include "run/schedule.h"
 #include "testing.h"
-#include "train/schedule.h"
 
 enum { STEPS = 3, ROWS = 5, COLS = 7, M = ROWS * COLS, B = 9, AT = 48, N = AT + 16 };
 

@@ -4,7 +4,7 @@
 #include "golden_network.h"
 
 #include "base/io.h"
-#include "ckpt/weights_file.h"
+#include "checkpoint/import/weights_file.h"
 
 #include <unistd.h>
 

@@ -9,8 +9,8 @@
 #include "backend/cuda/cuda_plans.h"
 #include "base/log.h"
 #include "models/models.h"
-#include "train/agree.h"
-#include "train/state.h"
+#include "run/agree.h"
+#include "run/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>

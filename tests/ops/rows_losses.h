@@ -5,7 +5,7 @@
 #include "config/loss_words.h"
 #include "custom_rows.h"
 
-#include "graph/losses.h"
+#include "batch/losses.h"
 
 // Columns of the rotation that n numbers stand for, by turning the axes one after the other.
 static void turn_about(double v[3], int axis, double angle) {

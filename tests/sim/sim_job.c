@@ -16,7 +16,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "base/watch.h"
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
 #include "models/model_util.h"
 
 #include <dlfcn.h>

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/watch.h"
 #include "comm/comm.h"
-#include "train/signals.h"
+#include "run/signals.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -15,7 +15,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
 
 #include <inttypes.h>
 #include <math.h>

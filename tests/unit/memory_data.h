@@ -6,9 +6,9 @@
 
 #include "base/arena.h"
 #include "base/rng.h"
+#include "eval/asked.h"
 #include "models/models.h"
 #include "testing.h"
-#include "train/asked.h"
 #include "train/trainer.h"
 
 #include <math.h>

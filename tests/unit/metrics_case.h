@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "config/sink_words.h"
 #include "folder.h"
-#include "metrics/metrics.h"
+#include "observe/metrics.h"
 
 #include <fcntl.h>
 #include <pthread.h>

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
-#include "base/ini.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/lines.h"
@@ -18,6 +17,7 @@
 #include "base/thread.h"
 #include "base/url.h"
 #include "folder.h"
+#include "store/ini.h"
 #include "testing.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 // The catalog: text and number columns, what its hash covers, the index file there and back.
-#include "base/blob.h"
 #include "data/catalog/index_file.h"
 #include "data/loader/fields.h"
 #include "data_fixture.h"
+#include "store/blob.h"
 #include "testing.h"
 
 #include <math.h>

@@ -4,8 +4,8 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/ckpt_internal.h"
+#include "checkpoint/ckpt.h"
+#include "checkpoint/ckpt_internal.h"
 #include "folder.h"
 #include "testing.h"
 

@@ -7,8 +7,8 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "ckpt/ckpt_internal.h"
-#include "train/run_record.h"
+#include "checkpoint/ckpt_internal.h"
+#include "run/run_record.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 // test_ckpt_import.c: weights from safetensors files of other programs: types, what is missing, what is extra.
-#include "ckpt/ckpt.h"
+#include "checkpoint/ckpt.h"
 #include "graph/ir.h"
 #include "testing.h"
 

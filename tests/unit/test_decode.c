@@ -1,10 +1,10 @@
 // Decoders against pictures made here and by others, cut and damaged at every byte; resize against Pillow.
 #include "base/arena.h"
-#include "base/blob.h"
 #include "base/io.h"
 #include "data/decode/array.h"
 #include "data/file/tar.h"
 #include "golden/golden.h"
+#include "store/blob.h"
 #include "testing.h"
 
 #include <jpeglib.h>

@@ -15,8 +15,8 @@ fail() {
 }
 verbs() { # the verbs, those of `dtrain data` and `dtrain comm` behind it, targets behind `launch`
     sed -n 's/^VERB(\([a-z0-9]*\),.*/\1/p' launch/cmds.def
-    sed -n 's/^VERB(\([a-z0-9]*\),.*/launch \1/p' launch/launch_targets.def
-    sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data_cmds.def
+    sed -n 's/^VERB(\([a-z0-9]*\),.*/launch \1/p' launch/targets/launch_targets.def
+    sed -n 's/^VERB(\([a-z]*\),.*/data \1/p' launch/data/data_cmds.def
     echo 'comm bench'
 }
 
@@ -55,11 +55,11 @@ prometheus() { # the names of the prometheus sink, as a table
     printf '| metric | type | labels | |\n|---|---|---|---|\n'
     sed -nE -e 's/^NUMBER\([a-z_]*, "([^"]*)", "([^"]*)", "(.*)"\)$/| `\1` | \2 | | \3 |/p' \
         -e 's/^FAMILY\([a-z_]*, "([^"]*)", "([^"]*)", "([^"]*)", "(.*)"\)$/| `\1` | \2 | \3 | \4 |/p' \
-        runtime/metrics/prometheus.def
+        runtime/observe/prometheus.def
 }
 ledger() { # where the time of a run goes
     printf '| part of a run | what |\n|---|---|\n'
-    sed -nE 's/^GOODPUT\(([a-z]*), "([^"]*)".*/| `\1` | \2 |/p' runtime/metrics/goodput.def
+    sed -nE 's/^GOODPUT\(([a-z]*), "([^"]*)".*/| `\1` | \2 |/p' runtime/observe/goodput.def
 }
 write=$([ "${1:-}" != --write ] || echo yes)
 generated docs/reference/keys.md '| key | type' 1 "$dtrain" keys --markdown
@@ -100,7 +100,7 @@ while read -r name; do named[$name]=1; done < <(find runtime data models launch 
 is_named() { # glob
     if [[ $1 == *\** ]]; then [ -n "$(find runtime data models launch tests -name "$1" -print -quit)" ]; else [ "${named[$1]:-}" ]; fi
 }
-tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|config|batch|graph|backend|exec|comm|ckpt|metrics|train'
+tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|store|config|batch|graph|backend|exec|comm|checkpoint|onnx|observe|metrics|run|eval|train'
 for page in "${pages[@]}"; do
     while read -r word; do
         glob=${word//<*([a-z])>/*}

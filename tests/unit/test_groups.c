@@ -10,7 +10,7 @@
 #include "config/loss_words.h"
 #include "config/optimizer_words.h"
 #include "graph/autodiff.h"
-#include "train/nets.h"
+#include "run/nets.h"
 #include "train/step.h"
 
 #include <math.h>

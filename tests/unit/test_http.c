@@ -1,8 +1,8 @@
 // Requests against a server in this process that ends each answer early: what brings the object nearer goes on for as long as
 // it takes, what hardly does ends at the limit, and a server that wants a long rest is not waited for.
-#include "base/blob_url.h"
-#include "base/http.h"
 #include "base/module.h"
+#include "store/blob_url.h"
+#include "store/http.h"
 #include "testing.h"
 
 #include <arpa/inet.h>

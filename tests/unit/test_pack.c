@@ -4,13 +4,13 @@
 
 #include <unistd.h>
 
-#include "base/blob.h"
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "data/file/tar.h"
 #include "data/raw/pattern.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
+#include "store/blob.h"
 
 #include <fcntl.h>
 #include <signal.h>

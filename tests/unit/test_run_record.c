@@ -3,8 +3,8 @@
 #include "base/io.h"
 #include "config/metric_words.h"
 #include "folder.h"
+#include "run/run_record.h"
 #include "testing.h"
-#include "train/run_record.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 // Python wrote read; every kind of malformed header is refused with its reason.
 // cmocka wants the four above
 #include "base/io.h"
-#include "ckpt/ckpt.h"
-#include "ckpt/ckpt_internal.h"
+#include "checkpoint/ckpt.h"
+#include "checkpoint/ckpt_internal.h"
 #include "folder.h"
 #include "testing.h"
 

@@ -1,8 +1,8 @@
 // Learning rates at the points where their definitions say what they must be.
 #include "base/arena.h"
 #include "config/schedule_words.h"
+#include "run/schedule.h"
 #include "testing.h"
-#include "train/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #include "small_network.h"
 #include "testing.h"
 
-#include "train/batch_inputs.h"
+#include "run/batch_inputs.h"
 
 #include <math.h>
 

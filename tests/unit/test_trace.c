@@ -2,7 +2,7 @@
 #include "base/io.h"
 #include "base/trace.h"
 #include "folder.h"
-#include "metrics/trace_report.h"
+#include "observe/trace_report.h"
 #include "testing.h"
 
 #include <pthread.h>

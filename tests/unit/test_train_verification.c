@@ -1,7 +1,7 @@
 // EER and AUC on scores small enough to count by hand.
 #include "config/metric_words.h"
+#include "metrics/metric.h"
 #include "testing.h"
-#include "train/metric.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// loss_cpu.c: the losses of graph/losses.h, in f32.
+// loss_cpu.c: the losses of batch/losses.h, in f32.
 //
 //   forward   in  x (N,…), target, weight (N), class weights or elements' parameters (K) or none
 //                                                   out STAT share * sum weight[n] loss_n, STAT sum weight[n]
@@ -9,7 +9,7 @@
 // distributions, f32 (N,K), which need not sum to 1; smoothing and class weights as losses.h says. Other losses average
 // over a sample's elements.
 #include "backend/cpu/custom_kernel.h"
-#include "graph/losses.h"
+#include "batch/losses.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// loss_cuda.c: host side of the losses of graph/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
+// loss_cuda.c: host side of the losses of batch/losses.h, in f32 and DENSE (kernels/loss_kernels.h). The contract is
 // that of cpu/loss_cpu.c.
 //
 //   forward   in  x (N,...), target, weight (N), class weights or elements' parameters (K) or none

@@ -1,4 +1,4 @@
-// loss: any loss of graph/losses.h, chosen by attrs.loss.id.
+// loss: any loss of batch/losses.h, chosen by attrs.loss.id.
 //   in  0 x: logits (N,K), or predictions (N,…)   2 weight f32 (N)
 //       1 target: i32 (N) or f32 (N,K) of a loss over classes, else f32 of x's shape
 //       3 f32 (K) or none: class weights of a loss over classes (losses.h), which `weight` holds already of i32 targets,
@@ -6,7 +6,7 @@
 //   out 0 STAT sum of weight[n] * loss_n * attrs.loss.share   1 STAT sum of weight
 // Backward reads all inputs (no gradient comes in); gives the gradient of input 0.
 // Several losses add into one STAT; the first of them gives the sum of weights.
-#include "graph/losses.h"
+#include "batch/losses.h"
 #include "op_util.h"
 
 static dt_status infer(dt_graph *g, dt_node_id id) {

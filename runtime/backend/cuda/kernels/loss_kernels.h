@@ -1,4 +1,4 @@
-// loss_kernels.h: the losses of graph/losses.h, in f32 over DENSE rows of one sample each. For the meaning of targets,
+// loss_kernels.h: the losses of batch/losses.h, in f32 over DENSE rows of one sample each. For the meaning of targets,
 // weights and smoothing see cpu/loss_cpu.c.
 //
 //   loss_rows    each sample's weighted loss -> scratch (double)
@@ -13,7 +13,7 @@
 #include "backend/cuda/kernels/softmax_kernels.h"
 
 #define DT_LOSS_REAL float
-#include "graph/losses.h"
+#include "batch/losses.h"
 
 enum { // kinds of target; the first two are for losses over classes
     DT_LOSS_CLASSES,

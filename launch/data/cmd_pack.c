@@ -1,0 +1,259 @@
+// cmd_pack.c: dtrain pack SRC OUT, alone or on the ranks of mpirun.
+
+#include "launch/launch.h"
+#include "pack_bucket.h"
+#include "pack_fetch.h"
+
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/launcher.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/watch.h"
+#include "comm/comm.h"
+#include "data/pack/pack.h"
+#include "store/blob_url.h"
+#include "store/s3.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum {
+    PATTERN,
+    GROUP,
+    ROWS,
+    JOIN,
+    JOIN_ON,
+    JOIN_STRICT,
+    JOIN_DUPLICATES,
+    COLUMN,
+    KEY_BY_SHARD,
+    DUPLICATES,
+    WHERE,
+    ON_ERROR,
+    SHARD_SIZE,
+    SHARD_RECORDS,
+    QUALITY,
+    RESIZE,
+    ENCODE,
+    SEGMENT,
+    HOP,
+    TAIL,
+    RATE,
+    MONO,
+    THREADS,
+    OVERWRITE
+};
+static const launch_option options[] = {
+    [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
+    [GROUP] = {"--group", "A,B", "files that agree in these captures are the members of one record"},
+    [ROWS] = {"--rows", "A,B|-", "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
+    [JOIN] = {"--join", "FILE …", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
+    [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
+    [JOIN_STRICT] = {"--join-strict", NULL,
+                     "a file without row is an error, and a row without file or of several with "
+                     "one stem"},
+    [JOIN_DUPLICATES] = {"--join-duplicates", "error|first|last",
+                         "of two rows for a file: neither, or which one (error)"},
+    [COLUMN] = {"--column", "NAME=EXPR …", "a column made of others: \"covid=finding like '%COVID%'\""},
+    [KEY_BY_SHARD] = {"--key-by-shard", NULL,
+                      "a set whose shards repeat keys: their names in front, photos-000003/000017"},
+    [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
+    [WHERE] = {"--where", "EXPR", "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
+    [ON_ERROR] = {"--on-error", "fail|skip",
+                  "what is empty, unfit or cannot be transformed or joined: left out? (fail)"},
+    [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
+    [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
+    [QUALITY] = {"--quality", NULL, "measure sharpness, contrast, entropy, snr, clipping, silence: columns"},
+    [RESIZE] = {"--resize", "PX", "pictures: shrink to this short side"},
+    [ENCODE] = {"--encode", "jpeg[:Q]|png", "pictures: store as this (quality 90)"},
+    [SEGMENT] = {"--segment", "S", "recordings: cut into segments of S seconds"},
+    [HOP] = {"--hop", "S", "a segment begins every S seconds (one after the other)"},
+    [TAIL] = {"--tail", "pad|drop", "what is left at the end (pad: filled with zeros)"},
+    [RATE] = {"--rate", "HZ", "recordings: resample"},
+    [MONO] = {"--mono", NULL, "recordings: mix channels down to one"},
+    [THREADS] = {"--threads", "N", "threads that read and transform (one a core)"},
+    [OVERWRITE] = {"--overwrite", NULL, "replace OUT, once the new set is whole"},
+    {NULL}};
+
+// "64MB", "1GiB", "1000000".
+static dt_status option_bytes(const launch_words *w, int option, uint64_t *out) {
+    static const struct {
+        const char *name;
+        double factor;
+    } UNITS[] = {{"", 1},      {"B", 1},      {"kB", 1e3},        {"MB", 1e6},          {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    const char *text = w->options[option];
+    char *end = NULL;
+    if (!text) return DT_OK;
+    double v = strtod(text, &end);
+    while (*end == ' ') end++;
+    for (size_t i = 0; i < sizeof UNITS / sizeof *UNITS && end > text; i++)
+        if (strcasecmp(end, UNITS[i].name) == 0 && v * UNITS[i].factor >= 1 && v < 1e15) {
+            *out = (uint64_t)(v * UNITS[i].factor);
+            return DT_OK;
+        }
+    return dt_fail(DT_E_USAGE, "%s: '%s' is no size like 64MB or 1GiB", options[option].name, text);
+}
+
+static dt_status option_seconds(const launch_words *w, int option, double *out) {
+    const char *text = w->options[option];
+    char *end = NULL;
+    if (!text) return DT_OK;
+    *out = strtod(text, &end);
+    if (end > text && *end == 's') end++;
+    return end > text && !*end && *out > 0
+               ? DT_OK
+               : dt_fail(DT_E_USAGE, "%s: '%s' is no length like 1.5 (seconds)", options[option].name, text);
+}
+
+static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
+    int tail;
+    o->quality = w->options[QUALITY] != NULL;
+    o->mono = w->options[MONO] != NULL;
+    o->encode = w->options[ENCODE];
+    DT_TRY(launch_option_word(w, TAIL, 0, &tail));
+    o->drop_tail = tail == 1;
+    DT_TRY(launch_option_int(w, RESIZE, 0, &o->resize));
+    DT_TRY(launch_option_int(w, RATE, 0, &o->rate));
+    DT_TRY(option_seconds(w, SEGMENT, &o->segment_s));
+    return option_seconds(w, HOP, &o->hop_s);
+}
+
+static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
+    int records, duplicates, on_error, of_join;
+    if (dt_blob_is_url(w->words[1]) && !dt_s3_is_url(w->words[1]))
+        return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)", w->words[1]);
+    DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
+    DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
+    o->shard_records = (uint64_t)records;
+    DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
+    DT_TRY(launch_option_word(w, DUPLICATES, DT_DUPLICATES_REPORT, &duplicates));
+    o->duplicates = (dt_pack_duplicates)duplicates;
+    DT_TRY(read_transform(w, o));
+    DT_TRY(launch_option_word(w, ON_ERROR, 0, &on_error));
+    o->skip_bad = on_error == 1;
+    DT_TRY(launch_option_word(w, JOIN_DUPLICATES, DT_JOIN_ERROR, &of_join));
+    o->join_duplicates = (dt_join_duplicates)of_join;
+    if (!o->join && (o->join_on || o->join_strict || w->options[JOIN_DUPLICATES]))
+        return dt_fail(DT_E_USAGE, "--join-on, --join-strict and --join-duplicates say something "
+                                   "of --join FILE");
+    return DT_OK;
+}
+
+// ---- ranks --------------------------------------------------------------------------------------------
+// The worst status of all ranks. Of the ranks that failed only the first reports, as messages are mostly the same;
+// for rank 0 main does.
+static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
+    dt_comm *c = ctx;
+    int64_t all[3] = {mine, *value, mine == DT_OK ? 0 : c->world_size - c->rank};
+    DT_TRY(c->all_reduce_max_i64(c, all, 3));
+    *value = all[1];
+    if (all[0] == DT_OK) return DT_OK;
+    bool speaks = c->world_size - c->rank == all[2];
+    if (speaks && c->rank > 0) launch_print_error(mine);
+    if (!speaks) dt_error_clear();
+    return (dt_status)all[0];
+}
+
+// One file operation; no rank reads or writes anything (SQLite sorts, a library writes its files).
+enum { IO_S = 600, IDLE_S = 3600 };
+
+static dt_status pack_on_ranks(dt_pack_opts *o) {
+    dt_comm *c = NULL;
+    dt_watch_start(&(dt_watch_limits){IO_S, DT_START_TIMEOUT_S, DT_LOST_TIMEOUT_S});
+    DT_TRY(dt_comm_create(&c));
+    dt_log_set_rank(c->rank, c->world_size);
+    c->set_deadline(c, IDLE_S);
+    o->rank = c->rank;
+    o->world_size = c->world_size;
+    o->agree = agree;
+    o->ctx = c;
+    dt_status st = dt_data_pack(o);
+    if (c->rank == 0) launch_print_error(st); // before the last barrier: see wire.c
+    dt_status last = c->finalize(c);
+    dt_comm_destroy(c);
+    if (st == DT_OK) return last;
+    dt_error_clear();
+    return st;
+}
+
+// Of all that the command says.
+static uint64_t hash_words(const launch_words *w) {
+    uint64_t h = 0;
+    for (int i = 0; i < w->n_words + OVERWRITE; i++) {
+        const char *word = i < w->n_words ? w->words[i] : w->options[i - w->n_words];
+        const uint64_t both[] = {h, word ? dt_hash64(word, strlen(word)) : 0};
+        h = dt_hash64(both, sizeof both);
+    }
+    return h;
+}
+
+static dt_status run(const launch_words *w) {
+    DT_TRY(launch_expect_words(w, "pack", 2, 2, "SRC OUT"));
+    dt_pack_opts o = {.source = w->words[0],
+                      .out = w->words[1],
+                      .pattern = w->options[PATTERN],
+                      .group = w->options[GROUP],
+                      .rows = w->options[ROWS],
+                      .join = w->options[JOIN],
+                      .join_on = w->options[JOIN_ON],
+                      .columns = w->options[COLUMN],
+                      .where = w->options[WHERE],
+                      .join_strict = w->options[JOIN_STRICT] != NULL,
+                      .key_by_shard = w->options[KEY_BY_SHARD] != NULL,
+                      .progress = true,
+                      .overwrite = w->options[OVERWRITE] != NULL};
+    DT_TRY(read_options(w, &o));
+    const bool fetches = dt_s3_is_url(o.source) && dt_text_ends(o.source, "/");
+    char *fetched = NULL;
+    dt_status st = DT_OK;
+    if (fetches && dt_launcher_rank() >= 0)
+        return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun", o.source);
+    if (fetches) st = launch_fetch_folder(&fetched, o.source);
+    if (fetches) o.source = fetched;
+    if (st == DT_OK)
+        st = dt_s3_is_url(o.out)       ? launch_pack_bucket(&o, hash_words(w))
+             : dt_launcher_rank() >= 0 ? pack_on_ranks(&o)
+                                       : dt_data_pack(&o);
+    const dt_error_kept why = dt_error_keep();
+    if (fetched && dt_io_remove_tree(fetched) != DT_OK) dt_error_clear();
+    dt_error_restore(&why);
+    free(fetched);
+    return st;
+}
+
+const launch_command launch_pack = {
+    .options = options,
+    .text = "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
+            "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
+            "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
+            "existing set, which is converted or cut into other shards. OUT in a bucket\n"
+            "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded; what lies below\n"
+            "SRC in a bucket (s3://bucket/raw/) is fetched here first.\n\n"
+            "People: subject, gender, hand and finger, or eye, from the file names\n"
+            "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
+            "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
+            "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --pattern '{label}/{id}.fits' \\\n"
+            "      --join raw/lens/lens.csv --shard-size 500MB\n"
+            "Pipes: 40,000 WAVs whose names say all, on four processes\n"
+            "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar' \\\n"
+            "      --pattern 'leak{leak}_pipe{pipe}_{hz}_{n}.wav'\n"
+            "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
+            "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
+            "      --where 'silence < 0.5'\n"
+            "Photographs at the size that training wants, which halves decoding\n"
+            "  dtrain pack photos 'photos-%06d.tar' --resize 256 --encode jpeg:90 --shard-size 1GB\n"
+            "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
+            "  dtrain pack raw/pose datasets/pose.lmdb --join raw/pose/pose.csv --duplicates drop\n"
+            "A set of others: from shards to an LMDB, keeping its metadata\n"
+            "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
+            "The same, where every shard counts its records from 0\n"
+            "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
+            "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes\n"
+            "an LMDB. A pack that was killed keeps the shards that are whole when the same command\n"
+            "runs again; until all are, the set lies in OUT.partial.\n",
+    .run = run};

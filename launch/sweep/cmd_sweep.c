@@ -1,0 +1,255 @@
+// cmd_sweep.c: dtrain sweep CONFIG.yaml key=a,b,c … — the product of the lists, each a run of its own.
+//
+// Every run is a child process, so one that fails does not end the rest. A run that is finished says so and gives its
+// results again, which makes the sweep resumable after any kill without a record of its own.
+
+#include "launch/launch.h"
+#include "launch/targets/job.h"
+#include "launch/targets/target.h"
+#include "sweep_table.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/launcher.h"
+#include "base/log.h"
+#include "checkpoint/ckpt.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { JOBS, RANKS, METRIC, TOP, EARLY_STOP, TABLE };
+static const launch_option options[] = {
+    [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores and GPUs"},
+    [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
+    [METRIC] = {"--metric", "val.NAME|test.NAME", "what orders the table (what chose the best checkpoints)"},
+    [TOP] = {"--top", "N", "so many rows on stdout (all); the files have all"},
+    [EARLY_STOP] = {"--early-stop", "halving", "after 1/9, 1/3 … of the epochs the best third of the settings goes on"},
+    [TABLE] = {"--table", NULL, "no training: the table of the runs that have ended"},
+    {NULL}};
+
+// ---- the runs --------------------------------------------------------------------------------------
+
+static off_t byte_of(const sweep_run *r) {
+    return (off_t)(dt_hash64(r->name, strlen(r->name)) >> 2);
+}
+
+// Makes the run this sweep's, until end_run. False: another sweep of this folder has it, or it is trained otherwise.
+static bool take(const sweep *s, const sweep_run *r) {
+    const bool mine = dt_io_lock_byte(s->lock_fd, byte_of(r), F_WRLCK, false);
+    if (!mine && (errno == EAGAIN || errno == EACCES)) return false; // else: no locks on this file system
+    char *dir = dt_xprintf("%s/%s", s->dir, r->name);
+    const bool held = dt_ckpt_is_held(dir);
+    free(dir);
+    if (held) dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
+    return !held;
+}
+
+// The next run that nobody trains; -1: there is none. *n_left: how many have not been started.
+static int take_next(const sweep *s, int *n_left) {
+    int found = -1;
+    *n_left = 0;
+    for (int r = 0; r < s->n_runs; r++) {
+        if (s->runs[r].phase != SWEEP_WAITS) continue;
+        ++*n_left;
+        if (found < 0 && take(s, &s->runs[r])) found = r;
+    }
+    return found;
+}
+
+// With one job at a time its messages and live line are shown; several write to a file each.
+static dt_status start_run(sweep *s, launch_jobs *jobs, int run) {
+    sweep_run *r = &s->runs[run];
+    char **words = sweep_run_words(s, run);
+    char *output = jobs->n_slots > 1 ? dt_xprintf("%s/%s.log", s->dir, r->name) : NULL;
+    int slot = 0;
+    dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "", output ? output : "");
+    json_t *old = s->metric ? sweep_validation_at(s, run, -1) : NULL;
+    r->old_step = sweep_step_of(old);
+    json_decref(old);
+    r->begin_s = dt_clock_s();
+    r->phase = SWEEP_RUNS;
+    const int file = open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    const char **argv = launch_rank_words(jobs->n_ranks, (const char *const *)words);
+    dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: %s", output, strerror(errno))
+                            : launch_jobs_start(jobs, argv, file, output ? file : 2, &slot);
+    if (file >= 0) close(file);
+    jobs->run[slot] = run;
+    free(argv);
+    free(output);
+    sweep_free_words(words);
+    return st;
+}
+
+static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
+    sweep_run *r = &s->runs[run];
+    r->phase = SWEEP_ENDED;
+    dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
+    r->code = code != 0 && jobs->asked ? DT_E_PREEMPTED : code;
+    if (r->code != DT_E_USAGE) sweep_read_result(s, run); // a run that is refused has that of other keys
+    char seconds[32];
+    snprintf(seconds, sizeof seconds, "%.1f s", dt_clock_s() - r->begin_s);
+    if (r->stop_at > 0 && r->code == DT_E_PREEMPTED && !jobs->asked) {
+        r->code = DT_OK; // it pauses at its rung
+        return;
+    }
+    if (r->code == DT_OK)
+        dt_info("run %d of %d: %s is finished, %s", run + 1, s->n_runs, r->name, seconds);
+    else if (r->code != DT_E_PREEMPTED)
+        dt_warn("run %d of %d: %s ended with code %d after %s; the others go on", run + 1, s->n_runs, r->name, r->code,
+                seconds);
+}
+
+// Lets all runs save and end. The status, with its message, that is the reason.
+static dt_status give_up(launch_jobs *jobs, dt_status st) {
+    int slot, code;
+    launch_jobs_save(jobs);
+    do launch_jobs_wait(jobs, &slot, &code);
+    while (slot >= 0);
+    return st;
+}
+
+// Trains the runs that wait.
+static dt_status train_waiting(sweep *s, void *ctx) {
+    enum { LOOK_AGAIN_S = 1 };
+    launch_jobs *jobs = ctx;
+    dt_status st = DT_OK;
+    bool said = false;
+    int n_left = s->n_runs, n_running = 0;
+    while (st == DT_OK && (n_running > 0 || (n_left > 0 && !jobs->asked))) {
+        const bool starts = n_running < jobs->n_slots && n_left > 0 && !jobs->asked;
+        const int run = starts ? take_next(s, &n_left) : -1;
+        int slot, code = 0;
+        if (run >= 0 && sweep_is_at_rung(s, run)) {
+            s->runs[run].phase = SWEEP_ENDED;
+            dt_io_lock_byte(s->lock_fd, byte_of(&s->runs[run]), F_UNLCK, false);
+        } else if (run >= 0) {
+            st = start_run(s, jobs, run);
+            n_running++;
+            n_left--;
+        } else if (n_running > 0) {
+            const bool looks = s->metric && !s->metric_is_there;
+            const bool ended = launch_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
+            if (looks) st = sweep_check_metric(s);
+            if (st != DT_OK || !ended) continue;
+            end_run(s, jobs, jobs->run[slot], code);
+            n_running--;
+        } else if (n_left > 0) {
+            if (!said)
+                dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left, n_left == 1 ? "" : "s");
+            said = true;
+            launch_jobs_pause(jobs, LOOK_AGAIN_S);
+        }
+    }
+    if (st != DT_OK) return give_up(jobs, st);
+    if (jobs->asked) return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
+    return DT_OK;
+}
+
+static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
+    launch_jobs jobs;
+    dt_config *c = NULL;
+    DT_TRY(sweep_load_config(s, 0, &c));
+    launch_jobs_init(&jobs, n_jobs);
+    jobs.n_ranks = n_ranks;
+    jobs.n_gpus = launch_count_gpus(c);
+    dt_config_destroy(c);
+    dt_status st = halve ? sweep_halve(s, train_waiting, &jobs) : train_waiting(s, &jobs);
+    const bool trained = st == DT_OK || st == DT_E_PREEMPTED;
+    if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &jobs);
+    launch_jobs_fini(&jobs);
+    if (!trained) return st;
+    const dt_error_kept why = dt_error_keep();
+    DT_TRY(sweep_write_table(s, stdout));
+    dt_error_restore(&why);
+    if (st != DT_OK) return st;
+    for (int r = 0; r < s->n_runs; r++)
+        if (s->runs[r].code != DT_OK)
+            return dt_fail((dt_status)s->runs[r].code,
+                           "%s: run %s ended with code %d; the same "
+                           "command tries it again",
+                           s->dir, s->runs[r].name, s->runs[r].code);
+    return DT_OK;
+}
+
+static dt_status show_table(sweep *s, bool halves) {
+    int n_missing = 0;
+    for (int r = 0; r < s->n_runs; r++) {
+        sweep_read_result(s, r);
+        if (sweep_has_result(&s->runs[r])) s->runs[r].phase = SWEEP_ENDED;
+        n_missing += !sweep_has_result(&s->runs[r]);
+    }
+    for (int r = 0; r < s->n_runs && halves && n_missing < s->n_runs; r++)
+        s->runs[r].dropped = !sweep_has_result(&s->runs[r]); // or it waits until others are dropped
+    DT_TRY(sweep_write_table(s, stdout));
+    if (n_missing == 0 || (halves && n_missing < s->n_runs)) return DT_OK;
+    return dt_fail(DT_E_CKPT, "%s: %d of %d runs have no result", s->dir, n_missing, s->n_runs);
+}
+
+// --metric NAME, val.NAME or test.NAME
+static void read_metric(sweep *s, const char *text) {
+    s->metric = text;
+    s->metric_part = DT_SPLIT_VAL;
+    for (int p = DT_SPLIT_VAL; text && p <= DT_SPLIT_TEST; p++) {
+        const size_t n = strlen(dt_split_name(p));
+        if (strncmp(text, dt_split_name(p), n) != 0 || text[n] != '.') continue;
+        s->metric_part = (dt_split)p;
+        s->metric = text + n + 1;
+    }
+}
+
+static dt_status sweep_config(sweep *s, const launch_words *w) {
+    int n_jobs, n_ranks;
+    DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
+    DT_TRY(launch_option_int(w, RANKS, 1, &n_ranks));
+    if (n_jobs > LAUNCH_MAX_JOBS) return dt_fail(DT_E_USAGE, "--jobs: at most %d", LAUNCH_MAX_JOBS);
+    DT_TRY(launch_option_int(w, TOP, 0, &s->top));
+    read_metric(s, w->options[METRIC]);
+    int way;
+    DT_TRY(launch_option_word(w, EARLY_STOP, 0, &way));
+    if (w->options[EARLY_STOP]) DT_TRY(sweep_check_halving(s));
+    DT_TRY(sweep_read(s, w));
+    DT_TRY(dt_io_mkdir_all(s->dir));
+    if (w->options[TABLE]) return show_table(s, w->options[EARLY_STOP]);
+    char *lock = dt_xprintf("%s/sweep.lock", s->dir);
+    dt_status st = dt_io_open_update(&s->lock_fd, lock);
+    free(lock);
+    return st == DT_OK ? run_all(s, n_jobs, n_ranks, w->options[EARLY_STOP] != NULL) : st;
+}
+
+static dt_status run(const launch_words *w) {
+    if (!dt_launcher_may_start_ranks())
+        return dt_fail(DT_E_USAGE, "a sweep starts its ranks itself: dtrain sweep … --np N, "
+                                   "without mpirun");
+    sweep s = {.lock_fd = -1};
+    dt_status st = sweep_config(&s, w);
+    if (s.lock_fd >= 0) close(s.lock_fd);
+    sweep_fini(&s);
+    return st;
+}
+
+const launch_command launch_sweep = {
+    .options = options,
+    .text = "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
+            "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. "
+            "log(1e-4,1e-2,8)\n"
+            "and uniform(0,0.5,8) draw values, together where several keys are drawn. Runs that\n"
+            "are finished are not repeated: after a kill the same command goes on. A run that fails\n"
+            "does not end the rest.\n\n"
+            "stdout gets a table: of the best checkpoint the validation's eval.best, then the\n"
+            "test's metrics, mean ± standard deviation over folds and seeds. The order is the\n"
+            "validation's. sweep.csv has the same, runs.csv each run. Folds are pooled, too: "
+            "predictions.csv\n"
+            "of what each run held out, and accuracy, report and confusion of all of it in "
+            "pooled.json.\n\n"
+            "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
+            "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
+            "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
+            "      --early-stop halving --metric val.accuracy\n",
+    .run = run};

@@ -1,0 +1,380 @@
+// launch_slurm.c: dtrain launch slurm: fills launch/slurm/train.sbatch and gives it to sbatch.
+//
+// A sweep is a job array, a run for each of its tasks, and a job behind it that prints the table.
+
+#include "job.h"
+#include "launch/sweep/sweep_table.h"
+#include "target.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/launcher.h"
+#include "base/log.h"
+#include "store/blob_url.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    NODES,
+    TASKS,
+    CPUS,
+    GPUS,
+    MEM,
+    TIME,
+    PARTITION,
+    ACCOUNT,
+    QOS,
+    SBATCH,
+    SETUP,
+    CONTAINER,
+    IMAGE,
+    MOUNTS,
+    STAGE,
+    SWEEP,
+    JOBS,
+    PRINT,
+    TEMPLATE
+};
+static const launch_option options[] = {
+    [NODES] = {"--nodes", "N", "nodes of a run (1)"},
+    [TASKS] = {"--ntasks-per-node", "N", "ranks on each node (one for each GPU, else 1)"},
+    [CPUS] = {"--cpus-per-task", "N", "cores of each rank (1)"},
+    [GPUS] = {"--gpus-per-node", "N", "GPUs on each node (none)"},
+    [MEM] = {"--mem", "SIZE", "memory on each node, as in 32G"},
+    [TIME] = {"--time", "TIME", "limit of the job, as in 4:00:00; it is requeued before"},
+    [PARTITION] = {"--partition", "NAME", "instead of the cluster's default"},
+    [ACCOUNT] = {"--account", "NAME", "who is charged"},
+    [QOS] = {"--qos", "NAME", "quality of service"},
+    [SBATCH] = {"--sbatch", "OPTIONS", "more of sbatch, as in '--constraint=a100 --exclusive'"},
+    [SETUP] = {"--setup", "FILE", "lines of bash ahead of the job, such as module load openmpi"},
+    [CONTAINER] = {"--container", "IMAGE", "run in this image with Apptainer"},
+    [IMAGE] = {"--container-image", "IMAGE", "run in this image with pyxis, as srun's option"},
+    [MOUNTS] = {"--container-mounts", "A:B,…", "folders for pyxis, beside this one and --stage"},
+    [STAGE] = {"--stage", "DIR", "copy the data to this folder of each node, and check them"},
+    [SWEEP] = {"--sweep", NULL, "a job array for key=a,b,c and 0..4, as dtrain sweep"},
+    [JOBS] = {"--jobs", "N", "with --sweep: runs at a time (all)"},
+    [PRINT] = {"--print", NULL, "print the batch script and submit nothing"},
+    [TEMPLATE] = {"--template", "FILE", "your own copy of launch/slurm/train.sbatch"},
+    {NULL}};
+
+typedef struct slurm_job {
+    dt_config *config; // of the run, or of the first of a sweep
+    sweep sweep;
+    int n_ranks_node;
+    launch_values values; // of the template
+} slurm_job;
+
+// ---- the runs --------------------------------------------------------------------------------------
+
+// "3) run=… words=(…) ;;", a line of the script's case. words: CONFIG key=value …
+static void add_run(char **text, int task, const char *dir, const char *const *words) {
+    char *quoted = launch_quote_words(words), *quoted_dir = launch_quote(dir);
+    dt_xappend(text, "%s%d) run=%s words=(%s) ;;", *text ? "\n" : "", task, quoted_dir, quoted);
+    free(quoted);
+    free(quoted_dir);
+}
+
+static dt_status read_sweep(slurm_job *j, const launch_words *w, int n_ranks) {
+    sweep *s = &j->sweep;
+    DT_TRY(sweep_read(s, w));
+    char **first = sweep_run_words(s, 0);
+    launch_words one = {.words = (const char **)first + 1};
+    while (one.words[one.n_words]) one.n_words++;
+    dt_status st = launch_target_config(&j->config, "launch slurm", &one);
+    if (st == DT_OK) st = launch_target_ranks(j->config, n_ranks);
+    sweep_free_words(first);
+    DT_TRY(st);
+    char *runs = NULL;
+    for (int r = 0; r < s->n_runs; r++) {
+        char **words = sweep_run_words(s, r), *dir = dt_xprintf("%s/%s", s->dir, s->runs[r].name);
+        add_run(&runs, r, dir, (const char *const *)words + 1);
+        free(dir);
+        sweep_free_words(words);
+    }
+    launch_put(&j->values, "RUNS", runs);
+    launch_put(
+        &j->values, "ARRAY",
+        dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "", w->options[JOBS] ? w->options[JOBS] : ""));
+    return DT_OK;
+}
+
+static dt_status read_run(slurm_job *j, const launch_words *w, int n_ranks) {
+    DT_TRY(launch_target_config(&j->config, "launch slurm", w));
+    DT_TRY(launch_target_ranks(j->config, n_ranks));
+    char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
+    const char **words = launch_train_words(w);
+    char *runs = NULL;
+    add_run(&runs, 0, dir, words + 1);
+    launch_put(&j->values, "RUNS", runs);
+    launch_put(&j->values, "ARRAY", NULL);
+    free(words);
+    free(dir);
+    return DT_OK;
+}
+
+// ---- staging ---------------------------------------------------------------------------------------
+
+// The pattern for bash, which expands braces and * as dtrain does: all else is taken literally.
+static char *quote_pattern(const char *pattern) {
+    char *out = dt_xcalloc(7 * strlen(pattern) + 1, 1), *at = out;
+    for (; *pattern; pattern++) {
+        if (iscntrl((unsigned char)*pattern)) {
+            at += sprintf(at, "$'\\%03o'", (unsigned)(unsigned char)*pattern);
+            continue;
+        }
+        if (!isalnum((unsigned char)*pattern) && !strchr("{},.*?[]_-/=+:@%", *pattern)) *at++ = '\\';
+        *at++ = *pattern;
+    }
+    return out;
+}
+
+// $TMPDIR and ${TMPDIR} are the node's to expand; all else is taken literally.
+static char *quote_folder(const char *folder) {
+    static const char name[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789";
+    char *out = NULL, *part = dt_xcalloc(strlen(folder) + 1, 1);
+    size_t n_out = 0;
+    FILE *f = open_memstream(&out, &n_out);
+    for (size_t n_part = 0;;) {
+        const bool brace = folder[0] == '$' && folder[1] == '{';
+        const size_t n = *folder == '$' ? strspn(folder + 1 + brace, name) : 0;
+        const bool variable = n > 0 && (!brace || folder[2 + n] == '}');
+        if (n_part > 0 && (!*folder || variable)) {
+            char *quoted = launch_quote(part);
+            fputs(quoted, f);
+            free(quoted);
+            n_part = 0;
+        }
+        if (!*folder) break;
+        if (variable)
+            fprintf(f, "\"${%.*s}\"", (int)n, folder + 1 + brace);
+        else
+            part[n_part++] = *folder, part[n_part] = 0;
+        folder += variable ? 1 + n + 2 * brace : 1;
+    }
+    fclose(f);
+    free(part);
+    return out;
+}
+
+static dt_status read_stage(slurm_job *j, const launch_words *w) {
+    const char *set = launch_only_set(j->config);
+    const bool by_url = set && dt_blob_is_url(set);
+    if (by_url && w->options[STAGE])
+        dt_info("%s: nothing is staged of a URL: each node keeps what it reads (data.cache_dir, on "
+                "a disk of the node)",
+                set);
+    if (!w->options[STAGE] || by_url) {
+        launch_put_copy(&j->values, "STAGE", "");
+        launch_put_copy(&j->values, "FILES", "");
+        launch_put_copy(&j->values, "SET", "");
+        return DT_OK;
+    }
+    if (!set)
+        return dt_config_fail(j->config, "data.path",
+                              "--stage copies one set, without a name: stage others in a copy of "
+                              "launch/slurm/train.sbatch");
+    char *path = dt_xstrdup(set);
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
+    dt_status st = DT_OK;
+    if (strcspn(path, "{*?[") < (size_t)(dt_path_base(path) - path))
+        st = dt_config_fail(j->config, "data.path",
+                            "--stage copies files of one folder: those of several may have one "
+                            "name");
+    launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));
+    launch_put(&j->values, "FILES", quote_pattern(path));
+    launch_put(&j->values, "SET", launch_quote(dt_path_base(path)));
+    free(path);
+    return st;
+}
+
+// ---- the script ------------------------------------------------------------------------------------
+
+static dt_status read_options(slurm_job *j, const launch_words *w) {
+    int n_nodes, n_gpus = 0, n_cpus, n_jobs;
+    DT_TRY(launch_option_int(w, NODES, 1, &n_nodes));
+    DT_TRY(launch_option_int(w, CPUS, 1, &n_cpus));
+    DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
+    if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
+    DT_TRY(launch_option_ranks(w, TASKS, "a node", n_gpus, &j->n_ranks_node));
+    if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
+    launch_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
+    launch_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
+    return (w->options[SWEEP] ? read_sweep : read_run)(j, w, n_nodes * j->n_ranks_node);
+}
+
+static dt_status find_program(slurm_job *j, const launch_words *w) {
+    const char *image = w->options[IMAGE], *sif = w->options[CONTAINER];
+    if (image && sif)
+        return dt_fail(DT_E_USAGE, "--container is for Apptainer, --container-image for pyxis: give "
+                                   "one of them");
+    if (w->options[MOUNTS] && !image) return dt_fail(DT_E_USAGE, "--container-mounts is for --container-image");
+    char *quoted = launch_quote(sif ? sif : launch_program());
+    launch_put(&j->values, "DTRAIN",
+               sif ? dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", quoted)
+                   : dt_xstrdup(image ? "dtrain" : quoted));
+    free(quoted);
+    launch_put(&j->values, "IMAGE", image ? launch_quote(image) : dt_xstrdup(""));
+    char *mounts = w->options[MOUNTS] ? launch_quote(w->options[MOUNTS]) : NULL, *setup = NULL;
+    launch_put(&j->values, "MOUNTS", mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup(""));
+    free(mounts);
+    size_t n;
+    if (w->options[SETUP]) DT_TRY(dt_io_read_file(&setup, &n, w->options[SETUP], 1 << 20, DT_E_USAGE));
+    launch_put(&j->values, "SETUP", setup);
+    return DT_OK;
+}
+
+// Puts `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a
+// comment. `what` names it in the error.
+static dt_status put_directive(launch_values *values, const char *name, const char *what, const char *text) {
+    bool plain = text && *text;
+    char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out;
+    launch_put(values, name, out);
+    if (!text) return DT_OK;
+    for (const char *p = text; *p; p++) {
+        if (iscntrl((unsigned char)*p))
+            return dt_fail(DT_E_USAGE,
+                           "%s: a line break, tab or other control character cannot be in an option "
+                           "of sbatch",
+                           what);
+        plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
+    }
+    if (!plain) *at++ = '"';
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\') *at++ = '\\';
+        *at++ = *text;
+    }
+    if (!plain) *at = '"';
+    return DT_OK;
+}
+
+static const char *job_name(const slurm_job *j) {
+    return j->sweep.dir ? strrchr(j->sweep.dir, '/') + 1 : j->config->run.name;
+}
+
+static dt_status fill_values(slurm_job *j, const launch_words *w) {
+    static const char *const given[] = {
+        [CPUS] = "CPUS", [GPUS] = "GPUS",           [MEM] = "MEM",        [TIME] = "TIME",
+        [QOS] = "QOS",   [PARTITION] = "PARTITION", [ACCOUNT] = "ACCOUNT"};
+    DT_TRY(put_directive(&j->values, "JOB", "run.name", job_name(j)));
+    for (int i = CPUS; i <= QOS; i++) DT_TRY(put_directive(&j->values, given[i], options[i].name, w->options[i]));
+    launch_put_copy(&j->values, "SBATCH", w->options[SBATCH]);
+    launch_put_copy(&j->values, "OUTPUT", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
+    // a run that stops itself with 75 would be queued again for ever
+    const bool stops = j->config->run.stop_at.has;
+    launch_put_copy(&j->values, "REQUEUE", stops ? "no-requeue" : "requeue");
+    return DT_OK;
+}
+
+// ---- submitting ------------------------------------------------------------------------------------
+
+// The job that prints the table when the array has ended; *id: of the array.
+static dt_status submit_table(const slurm_job *j, const launch_words *w, const char *id) {
+    char *words = launch_quote_config(w);
+    const char *setup = launch_value(&j->values, "SETUP"), *image = launch_value(&j->values, "IMAGE");
+    char *in_image = dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
+                                "--container-mounts=\"$PWD:$PWD\"%s ",
+                                image, launch_value(&j->values, "MOUNTS"));
+    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "", *image ? in_image : "",
+                              launch_value(&j->values, "DTRAIN"), words);
+    free(in_image);
+    char *after = dt_xprintf("--dependency=afterany:%s", id);
+    char *name = dt_xprintf("--job-name=%s-table", job_name(j));
+    const char *argv[10] = {"sbatch", "--parsable", after, name, "--output=%x-%j.out"};
+    int n = 5;
+    char *given[3] = {NULL};
+    for (int i = 0; i < 3; i++) {
+        const int option = (int[]){PARTITION, ACCOUNT, QOS}[i];
+        if (!w->options[option]) continue;
+        given[i] = dt_xprintf("%s=%s", options[option].name, w->options[option]);
+        argv[n++] = given[i];
+    }
+    char *output = NULL;
+    dt_status st = launch_feed(argv, script, &output);
+    if (st == DT_OK) {
+        output[strcspn(output, ";\n")] = 0;
+        dt_info("job %s prints the table into %s-table-%s.out", output, job_name(j), output);
+    } else {
+        st = dt_fail_context(st, "the array is job %s, but its table is not queued", id);
+    }
+    for (int i = 0; i < 3; i++) free(given[i]);
+    free(output);
+    free(name);
+    free(after);
+    free(script);
+    free(words);
+    return st;
+}
+
+// Submitted from inside a job, sbatch would hand its variables on to the other one: memory by another measure, the task
+// of an array, the rank of a step. Where Slurm is, and how its PMIx works, stays.
+static void leave_job(void) {
+    static const char *const stay[] = {"SLURM_CONF=", "SLURM_PMIX"};
+    extern char **environ;
+    dt_launcher_leave();
+    for (char **e = environ; getenv("SLURM_JOB_ID") && *e;) {
+        bool stays = strncmp(*e, "SLURM_", 6) != 0 || strncmp(*e, "SLURM_JOB_ID=", 13) == 0;
+        for (int i = 0; i < 2; i++) stays |= strncmp(*e, stay[i], strlen(stay[i])) == 0;
+        char *name = dt_xprintf("%.*s", (int)strcspn(*e, "="), *e);
+        if (stays)
+            e++;
+        else
+            unsetenv(name); // the next one takes its place
+        free(name);
+    }
+    unsetenv("SLURM_JOB_ID");
+}
+
+static dt_status submit(const slurm_job *j, const launch_words *w, const char *script) {
+    static const char *const argv[] = {"sbatch", "--parsable", NULL};
+    char *id = NULL;
+    leave_job();
+    dt_status st = launch_feed(argv, script, &id);
+    if (st == DT_OK) {
+        id[strcspn(id, ";\n")] = 0; // "12;cluster"
+        if (w->options[SWEEP])
+            dt_info("job %s: %d runs, messages in %s-%s_*.out", id, j->sweep.n_runs, job_name(j), id);
+        else
+            dt_info("job %s: messages in %s-%s.out", id, job_name(j), id);
+        dt_info("watch: squeue -j %s; save and queue again: scancel --signal=USR1 %s; end: "
+                "scancel %s",
+                id, id, id);
+        printf("%s\n", id);
+        if (w->options[SWEEP]) st = submit_table(j, w, id);
+    }
+    free(id);
+    return st;
+}
+
+static dt_status run(const launch_words *w) {
+    slurm_job j = {0};
+    char *script = NULL;
+    dt_status st = read_options(&j, w);
+    if (st == DT_OK) st = read_stage(&j, w);
+    if (st == DT_OK) st = find_program(&j, w);
+    if (st == DT_OK) st = fill_values(&j, w);
+    if (st == DT_OK) st = launch_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE], &j.values);
+    if (st == DT_OK && w->options[PRINT])
+        fputs(script, stdout);
+    else if (st == DT_OK)
+        st = submit(&j, w, script);
+    free(script);
+    launch_values_fini(&j.values);
+    if (w->options[SWEEP]) sweep_fini(&j.sweep);
+    dt_config_destroy(j.config);
+    return st;
+}
+
+const launch_command launch_on_slurm = {
+    .options = options,
+    .text = "Submits a batch job of nodes x ranks, and prints its id. Two minutes before the time\n"
+            "limit the ranks save, and the job is queued again; so it is after a lost node. A job\n"
+            "with run.stop_at is not. Words after the config override keys. sbatch gets the options\n"
+            "that have its names; --sbatch takes any other.\n\n"
+            "  dtrain launch slurm --nodes 4 --gpus-per-node 8 --time 4:00:00 configs/fusion.yaml\n"
+            "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 "
+            "configs/fusion.yaml\n"
+            "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml data.split.folds=5 "
+            "data.split.fold=0..4\n",
+    .run = run};

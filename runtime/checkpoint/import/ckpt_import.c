@@ -1,0 +1,354 @@
+// ckpt_import.c: weights of another run or program, for model.init.
+//
+// A half-loaded network trains badly, and nobody sees why. So every tensor of the model must be in the file, in its
+// shape, and what is not is an error that names it. Exceptions: what the user said keeps its initial values; the head,
+// which belongs to the classes and not to the network; position embeddings, which are resized to the image. A network
+// of another depth is reported as such, also where all tensors are found because the file's is the deeper one. Everything
+// is checked before anything is copied, and what was done is logged.
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "checkpoint/ckpt.h"
+#include "weight_names.h"
+#include "weights_file.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_NAMED = 6, MAX_GRID = 1024 };
+
+#define POSITIONS "encoder.pos_embedding" // (1, 1 + rows * columns, dim): the class token's first
+
+typedef enum fate { TAKEN, RESIZED, KEPT, NEW_HEAD, N_FATES } fate;
+
+typedef struct import {
+    char *file;
+    const dt_ckpt_import_opts *o;
+    dt_ckpt_tensor *tensors;
+    int n;
+    dt_weights *w;
+    dt_weight_map map;
+    fate *fates; // by tensor of the model
+} import;
+
+// The first few names, and how many there are.
+typedef struct name_list {
+    char text[1024];
+    int n;
+} name_list;
+
+static void list_name(name_list *l, const char *name) {
+    size_t at = strlen(l->text);
+    if (l->n++ < MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, "%s%.100s", at ? ", " : "", name);
+}
+
+static const char *list_text(name_list *l) {
+    size_t at = strlen(l->text);
+    if (l->n > MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, " and %d more", l->n - MAX_NAMED);
+    return l->text;
+}
+
+// Whether `name` is `prefix` or a tensor of the module `prefix`.
+static bool belongs_to(const char *name, const char *prefix) {
+    size_t n = strlen(prefix);
+    return n > 0 && strncmp(name, prefix, n) == 0 && (name[n] == 0 || name[n] == '.' || prefix[n - 1] == '.');
+}
+
+static bool is_listed(const char *const *modules, int n, const char *name) {
+    for (int i = 0; i < n; i++)
+        if (belongs_to(name, modules[i])) return true;
+    return false;
+}
+
+static bool is_head(const import *m, const char *name) {
+    return is_listed(m->o->heads, m->o->n_heads, name);
+}
+
+static dt_status check_keep(const import *m) {
+    for (int i = 0; i < m->o->n_keep; i++) {
+        bool used = false;
+        for (int k = 0; k < m->n; k++) used |= belongs_to(m->tensors[k].name, m->o->keep[i]);
+        if (!used)
+            return dt_fail(DT_E_USAGE, "model.init_keep: this model has no tensor %s or %s.…", m->o->keep[i],
+                           m->o->keep[i]);
+    }
+    return DT_OK;
+}
+
+// ---- which file ------------------------------------------------------------------------------------
+static dt_status find_in_run(char **file, const char *run, const char *which) {
+    char *found;
+    int64_t step;
+    dt_status st = dt_ckpt_find_in_run(run, which, &step, &found);
+    if (st == DT_OK) *file = dt_xprintf("%s/model.safetensors", found);
+    free(found);
+    return st;
+}
+
+// FILE, URL, a checkpoint's folder, RUN or RUN@WHICH.
+static dt_status find_file(char **file, const char *path) {
+    const char *at = strrchr(path, '@');
+    char *inside = dt_xprintf("%s/model.safetensors", path);
+    char *run = at ? dt_xprintf("%.*s", (int)(at - path), path) : NULL;
+    dt_status st = DT_OK;
+    if (dt_io_exists(inside))
+        *file = dt_xstrdup(inside);
+    else if (dt_io_is_dir(path))
+        st = find_in_run(file, path, NULL);
+    else if (!dt_io_exists(path) && run && dt_io_is_dir(run))
+        st = find_in_run(file, run, at + 1);
+    else
+        *file = dt_xstrdup(path);
+    free(run);
+    free(inside);
+    return st;
+}
+
+// ---- is it this network ----------------------------------------------------------------------------
+// Every layer has one tensor of such a name; `plus` are layers that have none.
+static const struct {
+    const char *key, *pattern, *timms;
+    int plus;
+} depths[] = {
+    {"model.depth", "layer[1-4].*.conv[1-3].weight", "", 2}, // and the stem, and the head
+    {"model.blocks", "encoder.layers.encoder_layer_*.ln_1.weight", "blocks.*.norm1.weight", 0},
+};
+
+static dt_status check_depth(const import *m) {
+    char buf[512];
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        int here = 0, there = 0;
+        for (int k = 0; k < m->n; k++) here += fnmatch(depths[i].pattern, m->tensors[k].name, 0) == 0;
+        for (int k = 0; k < dt_weights_count(m->w); k++) {
+            const char *name = dt_weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
+            there += name && (fnmatch(depths[i].pattern, name, 0) == 0 || fnmatch(depths[i].timms, name, 0) == 0);
+        }
+        if (here && there && here != there)
+            return dt_fail(DT_E_CKPT, "%s looks like %s %d, the config says %d", m->file, depths[i].key,
+                           there + depths[i].plus, here + depths[i].plus);
+    }
+    return DT_OK;
+}
+
+// Of timm's networks that are not torchvision's names too.
+static bool looks_like_timms(const char *name) {
+    static const char *const patterns[] = {"conv_stem.weight",
+                                           "blocks.*.norm1.weight",
+                                           "stages.*.blocks.*",
+                                           "patch_embed.proj.weight",
+                                           "layer[1-4].*.se.*",
+                                           "head.fc.weight",
+                                           "layer[1-4].*.downsample.2.weight"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+        if (fnmatch(patterns[i], name, 0) == 0) return true;
+    return false;
+}
+
+// Whether both hold the same values in the same order: equal but for dimensions of 1.
+static bool same_values(const dt_shape *a, const dt_shape *b) {
+    int i = 0, k = 0;
+    while (true) {
+        while (i < a->n && a->d[i] == 1) i++;
+        while (k < b->n && b->d[k] == 1) k++;
+        if (i == a->n || k == b->n) return i == a->n && k == b->n;
+        if (a->d[i++] != b->d[k++]) return false;
+    }
+}
+
+// Side of a square of patches, if the shape is that of position embeddings for one; else 0.
+static int side_of(const dt_shape *s) {
+    if (s->n != 3 || s->d[0] != 1 || s->d[1] > 1 + MAX_GRID * MAX_GRID) return 0;
+    int side = (int)lround(sqrt((double)(s->d[1] - 1)));
+    return (int64_t)side * side == s->d[1] - 1 ? side : 0;
+}
+
+static bool can_resize(const import *m, const dt_ckpt_tensor *t, const dt_shape *there) {
+    return strcmp(t->name, POSITIONS) == 0 && side_of(there) > 0 && t->shape.n == 3 && there->d[2] == t->shape.d[2] &&
+           t->shape.d[1] == 1 + (int64_t)m->o->grid[0] * m->o->grid[1];
+}
+
+// The module of a tensor, which a user would name to keep it.
+static const char *module_of(const char *name, char *buf, size_t cap) {
+    const char *dot = strrchr(name, '.');
+    snprintf(buf, cap, "%.*s", dot ? (int)(dot - name) : (int)strlen(name), name);
+    return buf;
+}
+
+static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_shape *there) {
+    char module[128], want[96], have[96];
+    int n_other = 0;
+    for (int i = 0; i < m->n; i++) {
+        dt_shape s = m->tensors[i].shape;
+        if (m->map.file[i] >= 0) dt_weights_shape(m->w, m->map.file[i], &s);
+        n_other += !same_values(&s, &m->tensors[i].shape);
+    }
+    char *way_out =
+        2 * n_other > m->n
+            ? dt_xprintf("%d of %d tensors differ so: the file is of another size or variant", n_other, m->n)
+            : dt_xprintf("model.init_keep=%s leaves the initial values there",
+                         module_of(t->name, module, sizeof module));
+    const dt_status st =
+        dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model wants %s; %s", m->file, t->name,
+                dt_shape_print(there, have, sizeof have), dt_shape_print(&t->shape, want, sizeof want), way_out);
+    free(way_out);
+    return st;
+}
+
+// A head is drawn anew as a whole: bias too where only the weight differs.
+static bool head_fits(const import *m, const char *name) {
+    char module[128];
+    module_of(name, module, sizeof module);
+    for (int i = 0; i < m->n; i++) {
+        dt_shape there;
+        if (!belongs_to(m->tensors[i].name, module)) continue;
+        if (m->map.file[i] < 0) return false;
+        dt_weights_shape(m->w, m->map.file[i], &there);
+        if (!same_values(&there, &m->tensors[i].shape)) return false;
+    }
+    return true;
+}
+
+// Where most are not in the file, that is what is wrong with it, and not the shape of one of a common name.
+static int n_without(const import *m) {
+    int n = 0;
+    for (int i = 0; i < m->n; i++) n += m->map.file[i] < 0;
+    return n;
+}
+
+static dt_status decide(import *m, int i, name_list *missing) {
+    const dt_ckpt_tensor *t = &m->tensors[i];
+    const int k = m->map.file[i];
+    dt_shape there;
+    m->fates[i] = TAKEN;
+    if (is_listed(m->o->keep, m->o->n_keep, t->name)) {
+        m->fates[i] = KEPT;
+    } else if (m->o->renew_heads && is_head(m, t->name) && !head_fits(m, t->name)) {
+        m->fates[i] = NEW_HEAD;
+    } else if (k < 0) {
+        list_name(missing, t->name);
+    } else {
+        dt_weights_shape(m->w, k, &there);
+        if (!same_values(&there, &t->shape) && !can_resize(m, t, &there)) {
+            if (2 * n_without(m) <= m->n) return fail_shape(m, t, &there);
+            list_name(missing, t->name); // that of another network, by chance of this name
+            return DT_OK;
+        }
+        if (!same_values(&there, &t->shape)) m->fates[i] = RESIZED;
+        return dt_weights_check(m->w, k);
+    }
+    return DT_OK;
+}
+
+static dt_status decide_all(import *m) {
+    name_list missing = {.n = 0}, there = {.n = 0};
+    char module[128];
+    int first = -1;
+    bool timms = false;
+    for (int i = 0; i < m->n; i++) {
+        DT_TRY(decide(m, i, &missing));
+        if (missing.n == 1 && first < 0) first = i;
+    }
+    if (missing.n == 0) return DT_OK;
+    for (int k = 0; k < dt_weights_count(m->w); k++) {
+        list_name(&there, dt_weights_name(m->w, k));
+        timms |= looks_like_timms(dt_weights_name(m->w, k));
+    }
+    return dt_fail(DT_E_CKPT,
+                   "%s: of this model's %d tensors %d are not there: %s; it has %s%s. Another model, "
+                   "or model.init_keep=%s leaves the initial values",
+                   m->file, m->n, missing.n, list_text(&missing), list_text(&there),
+                   timms ? " (these look like timm's names: docs/reference/models.md says which model "
+                           "fits which of timm's)"
+                         : "",
+                   module_of(m->tensors[first].name, module, sizeof module));
+}
+
+// ---- taking ----------------------------------------------------------------------------------------
+static dt_status take_positions(import *m, int i) {
+    const dt_ckpt_tensor *t = &m->tensors[i];
+    dt_shape there;
+    dt_weights_shape(m->w, m->map.file[i], &there);
+    const int side = side_of(&there), dim = (int)there.d[2];
+    float *values = dt_xcalloc((size_t)dt_shape_elements(&there), sizeof *values);
+    dt_status st = dt_weights_read(m->w, m->map.file[i], values);
+    if (st == DT_OK) {
+        memcpy(t->data, values, (size_t)dim * sizeof *values);
+        dt_ckpt_resize_positions(t->data + dim, m->o->grid[0], m->o->grid[1], values + dim, side, side, dim);
+        dt_info("%s: positions of %dx%d patches are resized to %dx%d", m->file, side, side, m->o->grid[0],
+                m->o->grid[1]);
+    }
+    free(values);
+    return st;
+}
+
+static dt_status take_all(import *m) {
+    for (int i = 0; i < m->n; i++) {
+        if (m->fates[i] == TAKEN) DT_TRY(dt_weights_read(m->w, m->map.file[i], m->tensors[i].data));
+        if (m->fates[i] == RESIZED) DT_TRY(take_positions(m, i));
+    }
+    return DT_OK;
+}
+
+static void tell_classes(const import *m) {
+    const char *classes = dt_weights_metadata(m->w, "classes");
+    bool taken = false;
+    for (int i = 0; i < m->n; i++) taken |= m->fates[i] == TAKEN && is_head(m, m->tensors[i].name);
+    *m->o->classes = taken && classes ? dt_xstrdup(classes) : NULL;
+}
+
+// ---- the report ------------------------------------------------------------------------------------
+static void report(const import *m, int *n_taken) {
+    name_list fates[N_FATES] = {{.n = 0}}, extra = {.n = 0};
+    int n_beside = 0;
+    for (int i = 0; i < m->n; i++) list_name(&fates[m->fates[i]], m->tensors[i].name);
+    for (int k = 0; k < dt_weights_count(m->w); k++) {
+        const char *name = dt_weights_name(m->w, k), *dot = strrchr(name, '.');
+        if (m->map.tensor[k] >= 0 || (dot && strcmp(dot, ".num_batches_tracked") == 0)) continue;
+        if (strncmp(name, m->map.prefix, strlen(m->map.prefix)) == 0)
+            list_name(&extra, name);
+        else
+            n_beside++;
+    }
+    *n_taken = fates[TAKEN].n + fates[RESIZED].n;
+    char more[256] = "";
+    const struct {
+        int n;
+        const char *what;
+    } counts[] = {{fates[KEPT].n + fates[NEW_HEAD].n, "initial"},
+                  {fates[RESIZED].n, "resized"},
+                  {extra.n, "not of this model"},
+                  {n_beside, "elsewhere in the file"}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        size_t at = strlen(more);
+        if (counts[i].n) snprintf(more + at, sizeof more - at, ", %d %s", counts[i].n, counts[i].what);
+    }
+    dt_info("model.init: %d of %d tensors from %s%s%s%s", *n_taken, m->n, m->file, *m->map.prefix ? " under " : "",
+            m->map.prefix, more);
+    if (fates[KEPT].n) dt_info("  model.init_keep: %s", list_text(&fates[KEPT]));
+    if (fates[NEW_HEAD].n) dt_info("  a head of its own, drawn from the seed: %s", list_text(&fates[NEW_HEAD]));
+    if (extra.n) dt_warn("%s: not of this model, and left out: %s", m->file, list_text(&extra));
+}
+
+dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors, int n_tensors,
+                         int *n_taken) {
+import m = {.o = o, .tensors = tensors, .n = n_tensors };
+    *n_taken = 0;
+    m.fates = dt_xcalloc((size_t)n_tensors + 1, sizeof *m.fates);
+    dt_status st = check_keep(&m);
+    if (st == DT_OK) st = find_file(&m.file, path);
+    if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
+    if (st == DT_OK) st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
+    if (st == DT_OK) st = check_depth(&m);
+    if (st == DT_OK) st = decide_all(&m);
+    if (st == DT_OK) st = take_all(&m);
+    if (st == DT_OK) report(&m, n_taken);
+    if (st == DT_OK && o->classes) tell_classes(&m);
+    dt_weight_map_fini(&m.map);
+    dt_weights_close(m.w);
+    free(m.fates);
+    free(m.file);
+    return st;
+}

@@ -1,0 +1,301 @@
+// calibrate.c: see the header. With s = 1/T the negative log-likelihood is convex in s; Newton's steps are taken in
+// log T, which stays positive.
+#include "eval/calibrate.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "eval/asked.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_STEPS = 100 };
+static const double MOST_LOG = 12; // |log T|
+
+// Every second sample from `first` on, or all.
+typedef struct half {
+    int first, stride;
+} half;
+static const half HALVES[2] = {{0, 2}, {1, 2}}, ALL = {0, 1};
+
+typedef struct fitted {
+    const dt_target *t;
+    int output;
+    char name[128];
+    int64_t n_out;
+    float *logits, *targets; // (samples, n_out)
+    int32_t *labels;
+} fitted;
+
+typedef struct calibration {
+    dt_asked asked;
+    dt_infer *infer;
+    fitted each[DT_MAX_TARGETS];
+    int n;
+    int64_t n_samples, n_not_finite;
+} calibration;
+
+static dt_status take(void *ctx, const dt_infer_sample *s) {
+    calibration *c = ctx;
+    if (s->why) return DT_OK;
+    for (int k = 0; k < c->n; k++)
+        if (!dt_infer_all_finite(s->output[c->each[k].output], c->each[k].n_out)) {
+            c->n_not_finite++;
+            return DT_OK;
+        }
+    const int64_t i = c->n_samples++;
+    for (int k = 0; k < c->n; k++) {
+        fitted *f = &c->each[k];
+        const size_t n = (size_t)f->n_out * sizeof(float);
+        memcpy(f->logits + i * f->n_out, s->output[f->output], n);
+        if (f->labels)
+            f->labels[i] = *(const int32_t *)s->field[f->t->index];
+        else
+            memcpy(f->targets + i * f->n_out, s->field[f->t->index], n);
+    }
+    return DT_OK;
+}
+
+// ---- the fit ---------------------------------------------------------------------------------------
+
+// Adds the negative log-likelihood of a sample at s, and its first two derivatives.
+static void add_class(const float *x, int64_t n, int32_t label, double s, double out[3]) {
+    double max = -INFINITY, z = 0, mean = 0, square = 0;
+    for (int64_t k = 0; k < n; k++) max = s * (double)x[k] > max ? s * (double)x[k] : max;
+    for (int64_t k = 0; k < n; k++) {
+        const double e = exp(s * (double)x[k] - max);
+        z += e;
+        mean += e * (double)x[k];
+        square += e * (double)x[k] * (double)x[k];
+    }
+    mean /= z;
+    out[0] += max + log(z) - s * (double)x[label];
+    out[1] += mean - (double)x[label];
+    out[2] += square / z - mean * mean;
+}
+
+static void add_label(double x, double truth, double s, double out[3]) {
+    const double u = s * x, p = dt_eval_sigmoid(u);
+    out[0] += (u > 0 ? u : 0) - u * truth + log1p(exp(-fabs(u)));
+    out[1] += x * (p - truth);
+    out[2] += x * x * p * (1 - p);
+}
+
+static void likelihood(const fitted *f, half h, int64_t n, double s, double out[3]) {
+    out[0] = out[1] = out[2] = 0;
+    for (int64_t i = h.first; i < n; i += h.stride) {
+        const float *x = f->logits + i * f->n_out;
+        if (f->labels) add_class(x, f->n_out, f->labels[i], s, out);
+        for (int64_t k = 0; k < f->n_out && !f->labels; k++)
+            add_label((double)x[k], (double)f->targets[i * f->n_out + k], s, out);
+    }
+}
+
+static double fit(const fitted *f, half h, int64_t n) {
+    double log_s = 0, d[3];
+    for (int i = 0; i < MOST_STEPS; i++) {
+        const double s = exp(log_s);
+        likelihood(f, h, n, s, d);
+        const double slope = s * d[1], bend = s * s * d[2] + slope;
+        double step = -slope / (bend > 0 ? bend : s * s * d[2] + 1e-12);
+        step = step > 1 ? 1 : step < -1 ? -1 : step;
+        log_s += step;
+        log_s = log_s > MOST_LOG ? MOST_LOG : log_s < -MOST_LOG ? -MOST_LOG : log_s;
+        if (fabs(step) < 1e-12) break;
+    }
+    return exp(-log_s);
+}
+
+// The calibration error where each half has its temperature; with file also the thresholds, as a member.
+static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_json *file) {
+    float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
+    double *thresholds = dt_xcalloc((size_t)f->n_out, sizeof *thresholds);
+    for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / t_of[i / f->n_out % 2]);
+    const dt_eval_table t = {.n = n,
+                             .n_out = f->n_out,
+                             .logits = x,
+                             .labels = f->labels,
+                             .targets = f->targets,
+                             .field = f->t->field,
+                             .thresholds = thresholds};
+    dt_eval_result r;
+    dt_eval_result_init(&r);
+    dt_metrics_table[DT_METRIC_ece]->report(&t, &r);
+    const double value = dt_eval_result_get(&r, "ece");
+    if (file) {
+        dt_eval_choose_thresholds(&t, thresholds);
+        dt_eval_write_thresholds(&t, &r, file);
+    }
+    dt_eval_result_fini(&r);
+    free(thresholds);
+    free(x);
+    return value;
+}
+
+// ---- files -----------------------------------------------------------------------------------------
+
+static char *file_of(const dt_config *c) {
+    return dt_xprintf("%s/%s/calibration.json", c->run.dir, c->run.name);
+}
+
+// What a temperature is worth is measured on samples that did not choose it: each half has that of the other.
+static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json *line) {
+    static const double ONE[2] = {1, 1};
+    const char *name = f->t->field->name;
+    double d[3], nll[2] = {0, 0}, others[2], ece[2], t = fit(f, ALL, n);
+    likelihood(f, ALL, n, exp(MOST_LOG), d);
+    const bool all_right = d[0] < 1e-12 * (double)n; // the smaller T, the likelier
+    for (int i = 0; i < 2; i++) {
+        others[i] = fit(f, HALVES[1 - i], n);
+        likelihood(f, HALVES[i], n, 1, d);
+        nll[0] += d[0] / (double)n;
+        likelihood(f, HALVES[i], n, 1 / others[i], d);
+        nll[1] += d[0] / (double)n;
+    }
+    ece[0] = report_at(f, n, ONE, NULL), ece[1] = report_at(f, n, others, NULL);
+    const bool better = nll[1] < nll[0] && !all_right;
+    if (all_right)
+        dt_info("%s: all of the validation part is right, so that no temperature is the best: it "
+                "stays 1",
+                name);
+    else if (!better)
+        dt_info("%s: temperature %g does not lower the nll of samples that did not choose it "
+                "(%.6g, %.6g with it; ece %.4g, %.4g with it): it stays 1",
+                name, t, nll[0], nll[1], ece[0], ece[1]);
+    if (!better) t = 1;
+    dt_json_begin_object(file, name);
+    dt_json_real(file, "temperature", t);
+    if (f1 && dt_losses[f->t->loss].gives_labels) report_at(f, n, (const double[2]){t, t}, file);
+    dt_json_end_object(file);
+    dt_json_begin_object(line, name);
+    dt_json_real(line, "temperature", t);
+    dt_json_real(line, "ece_before", ece[0]);
+    dt_json_real(line, "ece", ece[better]);
+    dt_json_real(line, "nll_before", nll[0]);
+    dt_json_real(line, "nll", nll[better]);
+    dt_json_end_object(line);
+    likelihood(f, ALL, n, 1 / t, d);
+    if (fabs(log(t)) > MOST_LOG - 1e-9 && fabs(d[1] / t) > 1e-9 * (double)n)
+        dt_warn("%s: no temperature is the best (%g is at the bound)", name, t);
+}
+
+static dt_status report(calibration *c) {
+    const dt_open_run *run = &c->asked.run;
+    const int64_t step = run->record.step;
+    if (c->n_samples == 0 && c->n_not_finite > 0) return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
+    if (c->n_samples == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
+    if (c->n_not_finite > 0) dt_warn("%lld predictions are not finite, and left out", (long long)c->n_not_finite);
+    dt_json file, line;
+    dt_json_init(&file);
+    dt_json_init(&line);
+    dt_json_begin_object(&file, NULL);
+    dt_json_begin_object(&line, NULL);
+    dt_json_string(&line, "split", dt_split_name(DT_SPLIT_VAL));
+    dt_json_int(&line, "samples", c->n_samples);
+    dt_json_int(&line, "step", step);
+    dt_json_int(&file, "step", step);
+    const bool f1 = run->config->eval.threshold.is_auto;
+    for (int k = 0; k < c->n; k++) describe(&c->each[k], c->n_samples, f1, &file, &line);
+    dt_json_end_object(&file);
+    dt_json_end_object(&line);
+    dt_json_newline(&file);
+    dt_json_newline(&line);
+    char *path = file_of(run->config);
+    dt_status st = dt_io_write_file(path, file.data, file.n_bytes);
+    if (st == DT_OK) fputs(line.data, run->args.results);
+    free(path);
+    dt_json_fini(&file);
+    dt_json_fini(&line);
+    return st;
+}
+
+// eval.threshold, or what the target's object of the file has for it.
+static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t *from, double *thresholds) {
+    const bool f1 = c->eval.threshold.is_auto;
+    char number[24];
+    for (int64_t k = 0; k < dt_target_n_out(t); k++) {
+        snprintf(number, sizeof number, "%lld", (long long)k);
+        const char *name = dt_field_name_of(t->field, k);
+        const json_t *v = json_object_get(json_object_get(from, "thresholds"), name ? name : number);
+        if (f1 && !json_is_number(v))
+            return dt_config_fail(c, "eval.threshold",
+                                  "eval.threshold: f1 chooses on the run's validation part, once "
+                                  "for each checkpoint: dtrain eval %s/%s --calibrate "
+                                  "eval.threshold=f1, or give a number",
+                                  c->run.dir, c->run.name);
+        thresholds[k] = f1 ? json_number_value(v) : dt_answer(c->eval.threshold);
+    }
+    return DT_OK;
+}
+
+dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target *t, double *temperature,
+                              double *thresholds) {
+    char *path = file_of(c), *text = NULL;
+    size_t n;
+    *temperature = 1;
+    dt_status st = dt_io_exists(path) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
+    json_t *all = text ? json_loads(text, 0, NULL) : NULL;
+    json_t *own = json_object_get(all, t->field->name);
+    const double found = json_number_value(json_object_get(own, "temperature"));
+    const bool stale = text && json_integer_value(json_object_get(all, "step")) != step;
+    if (text && !(found > 0))
+        st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path, t->field->name);
+    else if (stale)
+        dt_warn("%s is of another checkpoint than step %lld, and is not applied", path, (long long)step);
+    else if (text)
+        *temperature = found;
+    if (st == DT_OK && thresholds) st = read_thresholds(c, t, stale ? NULL : own, thresholds);
+    json_decref(all);
+    free(text);
+    free(path);
+    return st;
+}
+
+// ---- the run ---------------------------------------------------------------------------------------
+
+static dt_status choose(calibration *c, dt_infer_opts *o) {
+    dt_dataset *data = c->asked.run.data;
+    const dt_targets *targets = &c->asked.nets.targets;
+    const int64_t n = data->n_samples(data, DT_SPLIT_VAL);
+    for (int i = 0; i < targets->n; i++) {
+        const dt_target *t = &targets->items[i];
+        const bool classes = t->field->n_classes > 0;
+        if (!classes && !dt_losses[t->loss].gives_labels) continue;
+        fitted *f = &c->each[c->n++];
+        *f = (fitted){.t = t, .output = o->n_outputs, .n_out = dt_target_n_out(t)};
+        f->logits = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->logits);
+        if (classes) f->labels = dt_xcalloc((size_t)n + 1, sizeof *f->labels);
+        if (!classes) f->targets = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->targets);
+        o->outputs[o->n_outputs++] = dt_target_logits(targets, t, f->name, sizeof f->name);
+        o->wants_field[t->index] = true;
+    }
+    if (c->n > 0) return DT_OK;
+    c->asked.run.comm->shared_failure = true;
+    return dt_fail(DT_E_USAGE, "--calibrate is for classes and labels, and the run predicts none");
+}
+
+static dt_status calibrate(calibration *c) {
+    dt_infer_opts o = dt_asked_infer_opts(&c->asked, NULL, "calibrate");
+    DT_TRY(choose(c, &o));
+    DT_TRY(dt_infer_create(&c->infer, &o));
+    DT_TRY(dt_infer_run(c->infer, c->asked.run.data, DT_SPLIT_VAL, take, c));
+    return dt_run_is_root(&c->asked.run) ? report(c) : DT_OK;
+}
+
+dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {
+    calibration c = {.n = 0};
+    const dt_run_request q = {.which = which, .split = DT_SPLIT_VAL, .own_data = true};
+    dt_status st = dt_asked_open(&c.asked, a, &q);
+    if (st == DT_OK) st = calibrate(&c);
+    dt_infer_destroy(c.infer);
+    for (int k = 0; k < c.n; k++) {
+        free(c.each[k].logits);
+        free(c.each[k].targets);
+        free(c.each[k].labels);
+    }
+    dt_asked_close(&c.asked, st);
+    return st;
+}

@@ -1,0 +1,423 @@
+// evaluate.c: from a network's outputs to a table, and from the table to values.
+#include "eval/evaluate.h"
+
+#include "base/arena.h"
+#include "base/failpoint.h"
+#include "base/log.h"
+#include "base/trace.h"
+#include "batch/losses.h"
+#include "metrics/evidence.h"
+#include "run/agree.h"
+#include "run/batch_inputs.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_BY = 16 };
+
+// A target, and its part of the table of the evaluation in progress.
+typedef struct eval_target {
+    const dt_target *t;
+    bool of_classes, of_numbers, of_labels; // the kind of the target
+    int output;                             // index of its logits among the graph's outputs
+    char name[128];                         // name of these logits
+    int64_t n_out;
+    double *thresholds; // (n_out)
+    float *combined;    // (n_out), where outputs are combined
+    float *logits, *targets;
+    int32_t *labels;
+    double *losses;
+} eval_target;
+
+struct dt_evaluator {
+    dt_infer *infer;
+    dt_comm *comm;
+    const dt_metric_choice *metrics;
+    const dt_targets *targets;
+    eval_target each[DT_MAX_TARGETS];
+    int embedding;       // output; -1: not asked for
+    int64_t n_embedding; // 0: not asked for
+    // the evaluation in progress, on rank 0
+    const dt_dataset *data;
+    dt_split split;
+    int64_t n, cap;
+    int64_t n_not_finite;     // predictions that are not in the table
+    int64_t first_not_finite; // its index in the split
+    float *embeddings;
+    uint32_t *records;
+    int64_t *samples; // in the split
+    int width;
+    bool whole;
+    dt_eval_column by[MOST_BY];
+    dt_eval_column unit; // eval.bootstrap_unit; without a name: none
+    int n_by;
+    dt_json *evidence; // where it goes, or NULL
+    dt_evaluator_combine combine;
+    void *combine_ctx;
+};
+
+// ---- the loss of a sample --------------------------------------------------------------------------
+
+// Cross-entropy of logits x with a class (q NULL) or shares q of the classes, smoothed as in training; classes have no
+// weights here.
+static double cross_entropy(const eval_target *e, const float *x, int32_t label, const float *q) {
+    const int64_t n = e->n_out;
+    double max = -INFINITY, z = 0;
+    dt_loss_parts m = {.u = 1};
+    for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
+    for (int64_t k = 0; k < n; k++) {
+        const double share = q ? (double)q[k] : k == label;
+        z += exp((double)x[k] - max);
+        m.q += share;
+        m.qx += share * (double)x[k];
+        m.ux += (double)x[k] / (double)n;
+    }
+    m.lse = max + log(z);
+    return dt_loss_cross_entropy(m, (double)e->t->smoothing);
+}
+
+static double loss_of(const eval_target *e, const float *x, const void *target) {
+    const dt_loss_id id = e->t->loss;
+    const double p = (double)e->t->param;
+    if (dt_losses[id].softmax) {
+        const bool classes = e->of_classes;
+        const double ce =
+            cross_entropy(e, x, classes ? *(const int32_t *)target : 0, classes ? NULL : (const float *)target);
+        return dt_loss_value(id, ce, 0, p);
+    }
+    return dt_loss_of_elements(id, x, target, e->n_out, p, NULL);
+}
+
+// ---- the table -------------------------------------------------------------------------------------
+
+static void *grown(void *p, int64_t cap, int64_t n, size_t size) {
+    return n > 0 ? dt_xrealloc(p, (size_t)(cap * n) * size) : NULL;
+}
+
+static void make_room(dt_evaluator *e) {
+    if (e->n < e->cap) return;
+    e->cap = e->cap ? 2 * e->cap : 1024;
+    e->embeddings = grown(e->embeddings, e->cap, e->n_embedding, sizeof *e->embeddings);
+    e->records = grown(e->records, e->cap, DT_MAX_WIDTH, sizeof *e->records);
+    e->samples = grown(e->samples, e->cap, 1, sizeof *e->samples);
+    for (int k = 0; k < e->targets->n; k++) {
+        eval_target *t = &e->each[k];
+        t->logits = grown(t->logits, e->cap, t->n_out, sizeof *t->logits);
+        t->targets = grown(t->targets, e->cap, t->of_classes ? 0 : t->n_out, sizeof *t->targets);
+        t->labels = grown(t->labels, e->cap, t->of_classes, sizeof *t->labels);
+        t->losses = grown(t->losses, e->cap, 1, sizeof *t->losses);
+    }
+}
+
+static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {
+    e->losses[i] = loss_of(e, x, target);
+    for (int64_t k = 0; k < e->n_out; k++) // of a loss with exponent, numbers are as they are: not normalised
+        e->logits[i * e->n_out + k] = dt_losses[e->t->loss].exponent ? expf(x[k]) : x[k];
+    if (e->of_classes)
+        e->labels[i] = *(const int32_t *)target;
+    else
+        memcpy(e->targets + i * e->n_out, target, (size_t)e->n_out * sizeof *e->targets);
+}
+
+// A prediction that is not finite would be in some metrics and not in others: it is in none.
+static bool is_finite(const dt_evaluator *e, int64_t i) {
+    bool finite = !e->n_embedding || dt_infer_all_finite(e->embeddings + i * e->n_embedding, e->n_embedding);
+    for (int k = 0; k < e->targets->n; k++) {
+        const eval_target *t = &e->each[k];
+        finite &= isfinite(t->losses[i]) && dt_infer_all_finite(t->logits + i * t->n_out, t->n_out);
+    }
+    return finite;
+}
+
+static dt_status take(void *ctx, const dt_infer_sample *s) {
+    dt_evaluator *e = ctx;
+    if (s->why) return DT_OK;
+    make_room(e);
+    const int64_t i = e->n;
+    for (int k = 0; k < e->targets->n; k++) {
+        eval_target *t = &e->each[k];
+        const void *target = s->field[t->t->index];
+        if (!t->of_classes) DT_TRY(dt_target_check(t->t, target, s->index));
+        const float *x = s->output[t->output];
+        if (e->combine) e->combine(e->combine_ctx, s->index, k, x, t->combined);
+        take_target(t, i, e->combine ? t->combined : x, target);
+    }
+    if (e->n_embedding)
+        memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding], sizeof(float) * (size_t)e->n_embedding);
+    if (!is_finite(e, i)) {
+        if (e->n_not_finite++ == 0) e->first_not_finite = s->index;
+        return DT_OK;
+    }
+    e->n++;
+    e->samples[i] = s->index;
+    uint32_t of[DT_MAX_WIDTH] = {0};
+    if (e->data->records) e->width = e->data->records(e->data, e->split, s->index, of);
+    memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
+    for (int k = 0; k < e->n_by; k++)
+        dt_eval_column_add(&e->by[k], e->data->value(e->data, e->by[k].name, e->split, s->index));
+    if (e->unit.name) dt_eval_column_add(&e->unit, e->data->value(e->data, e->unit.name, e->split, s->index));
+    return DT_OK;
+}
+
+static void drop_table(dt_evaluator *e) {
+    for (int k = 0; k < e->targets->n; k++) {
+        eval_target *t = &e->each[k];
+        free(t->logits);
+        free(t->targets);
+        free(t->labels);
+        free(t->losses);
+        t->logits = t->targets = NULL;
+        t->labels = NULL;
+        t->losses = NULL;
+    }
+    for (int k = 0; k < e->n_by; k++) dt_eval_column_clear(&e->by[k]);
+    e->n_by = 0;
+    dt_eval_column_clear(&e->unit);
+    free(e->embeddings);
+    free(e->records);
+    free(e->samples);
+    e->samples = NULL;
+    e->embeddings = NULL;
+    e->records = NULL;
+    e->n = e->cap = e->n_not_finite = 0;
+}
+
+// ---- values ----------------------------------------------------------------------------------------
+
+static dt_eval_table table_of(const dt_evaluator *e, int k, dt_verification *pairs) {
+    const eval_target *t = &e->each[k];
+    *pairs = (dt_verification){.n_samples = -1};
+    return (dt_eval_table){.n = e->n,
+                           .n_out = t->n_out,
+                           .logits = t->logits,
+                           .labels = t->labels,
+                           .targets = t->targets,
+                           .embeddings = e->embeddings,
+                           .n_embedding = e->n_embedding,
+                           .records = e->width ? e->records : NULL,
+                           .width = e->width,
+                           .losses = t->losses,
+                           .field = t->t->field,
+                           .positive = e->metrics->positive[k],
+                           .top_k = e->metrics->top_k,
+                           .thresholds = t->thresholds,
+                           .radians = e->metrics->radians,
+                           .pairs = pairs};
+}
+
+// From the table of the validation part.
+static void choose_thresholds(dt_evaluator *e) {
+    dt_verification pairs;
+    for (int k = 0; k < e->targets->n; k++) {
+        const dt_eval_table table = table_of(e, k, &pairs);
+        if (e->each[k].of_labels) dt_eval_choose_thresholds(&table, e->each[k].thresholds);
+    }
+}
+
+static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
+    const eval_target *t = &e->each[k];
+    dt_verification pairs;
+    const dt_eval_table table = table_of(e, k, &pairs);
+    if (t->of_labels && e->metrics->threshold.is_auto) dt_eval_write_thresholds(&table, out, &out->extra);
+    dt_eval_report_table(&table, e->metrics->wanted[k], out);
+    if (e->evidence)
+        dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table, t->of_numbers, e->data,
+                        e->split, e->samples);
+    if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
+    for (int i = 0; i < e->n_by; i++) dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
+    if (e->n_by > 0) dt_json_end_object(&out->extra);
+    if (e->whole && e->metrics->n_bootstrap > 0)
+        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap, e->unit.name ? &e->unit : NULL, out);
+}
+
+// The mean over the samples of the weighted sum over the targets.
+static double mean_loss(const dt_evaluator *e) {
+    double sum = 0;
+    for (int64_t i = 0; i < e->n; i++)
+        for (int k = 0; k < e->targets->n; k++) sum += (double)e->each[k].t->weight * e->each[k].losses[i];
+    return sum / (double)e->n;
+}
+
+// "pose.accuracy", and what is no single number in an object "pose".
+static void report_named(const dt_evaluator *e, int k, dt_eval_result *out) {
+    const char *name = e->each[k].t->field->name;
+    dt_eval_result own;
+    dt_eval_result_init(&own);
+    report_target(e, k, &own);
+    for (int i = 0; i < own.n_values; i++) {
+        char *full = dt_xprintf("%s.%s", name, own.values[i].name);
+        dt_eval_result_add(out, full, own.values[i].value);
+        free(full);
+    }
+    if (*dt_eval_result_members(&own)) {
+        char *object = dt_xprintf("{%s}", dt_eval_result_members(&own));
+        dt_json_raw(&out->extra, name, object);
+        free(object);
+    }
+    dt_eval_result_fini(&own);
+}
+
+static void report_not_finite(const dt_evaluator *e, dt_eval_result *out) {
+    const dt_dataset *d = e->data;
+    uint32_t of[DT_MAX_WIDTH] = {0};
+    const char *path, *key = NULL;
+    if (d->records && d->key && d->records(d, e->split, e->first_not_finite, of) > 0) key = d->key(d, of[0], &path);
+    dt_warn("%lld of %lld predictions are not finite and count in no metric; the first is of "
+            "sample %lld%s%s",
+            (long long)e->n_not_finite, (long long)(e->n + e->n_not_finite), (long long)e->first_not_finite,
+            key ? ", " : "", key ? key : "");
+    dt_json_int(&out->extra, "n_not_finite", e->n_not_finite);
+}
+
+static dt_status report(dt_evaluator *e, dt_eval_result *out) {
+    if (e->n + e->n_not_finite == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
+    if (e->n_not_finite > 0) report_not_finite(e, out);
+    if (e->metrics->threshold.is_auto && e->split == DT_SPLIT_VAL) choose_thresholds(e);
+    if (!e->targets->named) {
+        report_target(e, 0, out);
+        return DT_OK;
+    }
+    dt_eval_result_add(out, "loss", mean_loss(e));
+    for (int k = 0; k < e->targets->n; k++) report_named(e, k, out);
+    return DT_OK;
+}
+
+// A line a value: hex digits, which lose nothing, and the name.
+static char *values_text(const dt_evaluator *e, const dt_eval_result *r) {
+    char *text = dt_xprintf("%lld %lld\n", (long long)e->n, (long long)e->n_not_finite);
+    for (int i = 0; i < r->n_values; i++) {
+        char *longer = dt_xprintf("%s%a %s\n", text, r->values[i].value, r->values[i].name);
+        free(text);
+        text = longer;
+    }
+    return text;
+}
+
+static void read_values(dt_eval_result *r, char *text) {
+    char *rest = NULL, *line = strtok_r(text, "\n", &rest);
+    r->n_samples = strtoll(line, &line, 10);
+    r->n_not_finite = strtoll(line, NULL, 10);
+    while ((line = strtok_r(NULL, "\n", &rest))) {
+        char *name = NULL;
+        const double value = strtod(line, &name);
+        dt_eval_result_add(r, name + 1, value);
+    }
+}
+
+// Rank 0's values, or its failure, on all ranks.
+static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out) {
+    dt_comm *c = e->comm;
+    char *text = c->rank == 0 && st == DT_OK ? values_text(e, out) : NULL;
+    out->n_samples = e->n;
+    out->n_not_finite = e->n_not_finite;
+    st = dt_agree_result(c, st, &text);
+    if (st == DT_OK && c->rank > 0) read_values(out, text);
+    free(text);
+    return st;
+}
+
+static void list_columns(dt_evaluator *e) {
+    const dt_cnode *by = e->metrics->by;
+    for (size_t i = 0; by && i < dt_cnode_size(by) && e->n_by < MOST_BY; i++)
+        e->by[e->n_by++].name = dt_cnode_str(dt_cnode_item(by, i));
+    if (e->metrics->n_bootstrap > 0) e->unit.name = e->metrics->bootstrap_unit;
+}
+
+static dt_status collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
+    e->data = data;
+    e->split = split;
+    return dt_infer_run(e->infer, data, split, take, e);
+}
+
+dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole, dt_eval_result *out) {
+    dt_status st = DT_OK;
+    *out = (dt_eval_result){0};
+    e->whole = whole;
+    (void)dt_failpoint("evaluate");
+    const double traced = dt_trace_begin();
+    dt_eval_result_init(out);
+    if (e->metrics->threshold.is_auto && split != DT_SPLIT_VAL && data->n_samples(data, DT_SPLIT_VAL) > 0) {
+        st = collect(e, data, DT_SPLIT_VAL);
+        if (st == DT_OK) choose_thresholds(e);
+        drop_table(e);
+    }
+    if (whole && data->value) list_columns(e);
+    if (st == DT_OK) st = collect(e, data, split);
+    if (st == DT_OK) {
+        if (e->comm->rank == 0) st = report(e, out);
+        st = share_values(e, st, out);
+    }
+    dt_trace_end("evaluation", "evaluation", traced);
+    drop_table(e);
+    if (st != DT_OK) dt_eval_result_fini(out);
+    return st;
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+
+static bool wants(const dt_evaluator *e, unsigned of) {
+    for (int k = 0; k < e->targets->n; k++)
+        for (int i = 0; i < DT_N_METRICS; i++)
+            if (e->metrics->wanted[k][i] && (dt_metrics_table[i]->of & of)) return true;
+    return false;
+}
+
+dt_status dt_evaluator_create(dt_evaluator **out, const dt_infer_opts *opts, const dt_targets *targets,
+                              const dt_metric_choice *metrics) {
+    dt_evaluator *e = dt_xcalloc(1, sizeof *e);
+    dt_infer_opts o = *opts;
+    e->metrics = metrics;
+    e->targets = targets;
+    e->comm = o.comm;
+    for (int k = 0; k < targets->n; k++) {
+        const dt_target *t = &targets->items[k];
+        e->each[k] = (eval_target){.t = t, .output = o.n_outputs};
+        e->each[k].of_classes = t->field->n_classes > 0;
+        e->each[k].of_numbers = !e->each[k].of_classes && dt_losses[t->loss].gives_numbers;
+        e->each[k].of_labels = dt_losses[t->loss].gives_labels;
+        o.outputs[o.n_outputs++] = dt_target_logits(targets, t, e->each[k].name, sizeof e->each[k].name);
+        o.wants_field[t->index] = true;
+    }
+    e->embedding = wants(e, DT_OF_PAIRS) ? o.n_outputs : -1;
+    if (e->embedding >= 0) o.outputs[o.n_outputs++] = "embedding";
+    const dt_status st = dt_infer_create(&e->infer, &o);
+    if (st != DT_OK) {
+        dt_evaluator_destroy(e);
+        return st;
+    }
+    for (int k = 0; k < targets->n; k++) e->each[k].n_out = dt_infer_output_size(e->infer, e->each[k].output);
+    if (e->embedding >= 0) e->n_embedding = dt_infer_output_size(e->infer, e->embedding);
+    for (int k = 0; k < targets->n; k++) {
+        eval_target *t = &e->each[k];
+        t->thresholds = dt_xcalloc((size_t)t->n_out, sizeof *t->thresholds);
+        for (int64_t i = 0; i < t->n_out; i++) t->thresholds[i] = dt_answer_or(metrics->threshold, 0.5);
+    }
+    *out = e;
+    return DT_OK;
+}
+
+void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *thresholds) {
+    memcpy(e->each[k].thresholds, thresholds, (size_t)e->each[k].n_out * sizeof *thresholds);
+}
+
+void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx) {
+    e->combine = f;
+    e->combine_ctx = ctx;
+    for (int k = 0; k < e->targets->n; k++) e->each[k].combined = dt_xcalloc((size_t)e->each[k].n_out, sizeof(float));
+}
+
+void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
+    e->evidence = j;
+}
+
+void dt_evaluator_destroy(dt_evaluator *e) {
+    if (!e) return;
+    dt_infer_destroy(e->infer);
+    for (int k = 0; k < e->targets->n; k++) {
+        free(e->each[k].thresholds);
+        free(e->each[k].combined);
+    }
+    free(e);
+}

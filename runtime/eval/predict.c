@@ -1,0 +1,552 @@
+// predict.c: see the header.
+#include "eval/predict.h"
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "config/field_words.h"
+#include "eval/asked.h"
+#include "eval/calibrate.h"
+#include "eval/predict_write.h"
+#include "run/agree.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- the mean of several passes -------------------------------------------------------------------
+// Passes are members of an ensemble, dropout masks, changed images. For each sample and target, over the passes with
+// weights w and predictions p (probabilities or numbers):
+//
+//   mean         p̄ = Σ w p / Σ w           deep ensembles: Lakshminarayanan et al., NeurIPS 2017
+//   variance     Σ w p² / Σ w - p̄²         of dropout masks: Gal and Ghahramani, ICML 2016
+//   entropy      H(p̄), in nats: all that is uncertain
+//   mutual information  H(p̄) - Σ w H(p) / Σ w: the part about which the passes disagree (BALD: Houlsby et al., 2011)
+//
+// H is that of the classes; where several labels can be true, the sum of theirs. w is 1, or 1 / (H(p) + 0.001), so that
+// a pass that is sure of a sample counts more (inverse-uncertainty weights, by sample).
+
+enum { WEIGHT, ENTROPY, SUMS };
+
+// Of a sample and target: Σ w, Σ w H, Σ w p, Σ w p².
+typedef struct mean_column {
+    int64_t n, stride;
+    double *sums;             // (samples, stride)
+    double *value, *variance; // of a row
+} mean_column;
+
+typedef struct predict_mean {
+    const dt_predict_column *columns;
+    int n_columns;
+    int64_t n_samples;
+    bool by_uncertainty;
+    mean_column each[DT_MAX_TARGETS];
+    char **why; // by sample, or NULL
+} predict_mean;
+
+// columns: borrowed.
+static predict_mean *mean_create(const dt_predict_column *columns, int n_columns, int64_t n_samples,
+                                 bool by_uncertainty) {
+    predict_mean *m = dt_xcalloc(1, sizeof *m);
+    *m = (predict_mean){columns, n_columns, n_samples, by_uncertainty, {{0}}, NULL};
+    m->why = dt_xcalloc((size_t)n_samples + 1, sizeof *m->why);
+    for (int i = 0; i < n_columns; i++) {
+        const int64_t n = columns[i].n, stride = SUMS + 2 * n;
+        m->each[i] = (mean_column){.n = n,
+                                   .stride = stride,
+                                   .sums = dt_xcalloc((size_t)(n_samples * stride) + 1, sizeof(double)),
+                                   .value = dt_xcalloc((size_t)n, sizeof(double)),
+                                   .variance = dt_xcalloc((size_t)n, sizeof(double))};
+    }
+    return m;
+}
+
+static void mean_destroy(predict_mean *m) {
+    if (!m) return;
+    for (int i = 0; i < m->n_columns; i++) {
+        free(m->each[i].sums);
+        free(m->each[i].value);
+        free(m->each[i].variance);
+    }
+    for (int64_t i = 0; i < m->n_samples; i++) free(m->why[i]);
+    free(m->why);
+    free(m);
+}
+
+static double surprise(double p) {
+    return p > 0 ? -p * log(p) : 0;
+}
+
+static double entropy(const dt_predict_column *c, const double *p) {
+    double h = 0;
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_CLASSES; k++) h += surprise(p[k]);
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++) h += surprise(p[k]) + surprise(1 - p[k]);
+    return h;
+}
+
+// What is subtracted before squares are summed: numbers may be far from 0.
+static double origin_of(const dt_predict_column *c, int64_t k) {
+    return c->kind == DT_PREDICTS_NUMBERS ? dt_field_mean(c->info, k) : 0;
+}
+
+static double mean_of(const predict_mean *m, int column, int64_t k, const double *sums) {
+    return sums[SUMS + k] / sums[WEIGHT] + origin_of(&m->columns[column], k);
+}
+
+// Adds the prediction `value` of a pass for a target: its element k is element map[k] of the column.
+static void mean_add(predict_mean *m, int64_t sample, int column, const double *value, const int32_t *map) {
+    const mean_column *e = &m->each[column];
+    double *sums = e->sums + sample * e->stride;
+    const double h = entropy(&m->columns[column], value);
+    const double w = m->by_uncertainty ? 1 / (h + 1e-3) : 1;
+    sums[WEIGHT] += w;
+    sums[ENTROPY] += w * h;
+    for (int64_t k = 0; k < e->n; k++) {
+        const double v = value[k] - origin_of(&m->columns[column], map[k]);
+        sums[SUMS + map[k]] += w * v;
+        sums[SUMS + e->n + map[k]] += w * v * v;
+    }
+}
+
+// A pass has no prediction of the sample, which then has no mean.
+static void mean_fail(predict_mean *m, int64_t sample, const char *why) {
+    if (!m->why[sample]) m->why[sample] = dt_xstrdup(why);
+}
+
+// The row of a sample; valid until the next one.
+static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
+    dt_predict_row row = {.index = sample, .why = m->why[sample]};
+    for (int i = 0; i < m->n_columns && !row.why; i++) {
+        const mean_column *e = &m->each[i];
+        const double *sums = e->sums + sample * e->stride;
+        for (int64_t k = 0; k < e->n; k++) {
+            const double mean = sums[SUMS + k] / sums[WEIGHT];
+            const double v = sums[SUMS + e->n + k] / sums[WEIGHT] - mean * mean;
+            e->value[k] = mean_of(m, i, k, sums);
+            e->variance[k] = v > 0 ? v : 0; // rounding
+        }
+        row.value[i] = e->value;
+        row.variance[i] = e->variance;
+        row.entropy[i] = entropy(&m->columns[i], e->value);
+        const double information = row.entropy[i] - sums[ENTROPY] / sums[WEIGHT];
+        row.information[i] = information > 0 ? information : 0;
+    }
+    return row;
+}
+
+// ---- what is predicted -----------------------------------------------------------------------------
+
+typedef struct predicted {
+    const dt_target *t;
+    int output;     // its logits
+    char text[128]; // the output's name
+    dt_predicts kind;
+    char **names;  // of classes, labels or numbers
+    double *value; // of the row in progress
+    float *logits; // as the network gives them
+    int32_t *map;  // the first member's number of each
+    double temperature;
+    double *thresholds; // by the first member's numbers, over all members
+} predicted;
+
+// A member of the ensemble.
+typedef struct predictor {
+    dt_asked asked;
+    const dt_predict_request *r;
+    dt_infer *infer;
+    int n, embedding; // output; -1: not asked for
+    int n_members;
+    predicted each[DT_MAX_TARGETS];
+    dt_predict_column columns[DT_MAX_TARGETS];
+    struct predictor *first;   // member
+    predict_mean *mean;        // of several passes
+    dt_predict_writer *writer; // rank 0
+    int64_t n_bad;
+    char why[256]; // of the row in progress
+} predictor;
+
+static dt_predicts kind_of(const dt_target *t) {
+    const dt_loss_row *loss = &dt_losses[t->loss];
+    return loss->softmax ? DT_PREDICTS_CLASSES : loss->gives_labels ? DT_PREDICTS_LABELS : DT_PREDICTS_NUMBERS;
+}
+
+static char *name_of(const dt_target *t, int64_t k) {
+    const char *name = dt_field_name_of(t->field, k);
+    return name ? dt_xstrdup(name) : dt_xprintf("%lld", (long long)k);
+}
+
+static void describe(predictor *p, int i) {
+    predicted *e = &p->each[i];
+    const int64_t n = dt_target_n_out(e->t);
+    const bool one = n == 1 && e->t->field->n_classes == 0;
+    e->kind = kind_of(e->t);
+    e->names = dt_xcalloc((size_t)n, sizeof *e->names);
+    e->value = dt_xcalloc((size_t)n, sizeof *e->value);
+    e->logits = dt_xcalloc((size_t)n, sizeof *e->logits);
+    e->map = dt_xcalloc((size_t)n, sizeof *e->map);
+    e->thresholds = dt_xcalloc((size_t)n, sizeof *e->thresholds);
+    for (int64_t k = 0; k < n; k++) e->names[k] = name_of(e->t, k);
+    p->columns[i] = (dt_predict_column){.field = e->t->field->name,
+                                        .info = e->t->field,
+                                        .kind = e->kind,
+                                        .n = n,
+                                        .name = one ? NULL : (const char *const *)e->names,
+                                        .thresholds = e->thresholds};
+}
+
+static void take_target(predicted *e, const float *x) {
+    const int64_t n = dt_target_n_out(e->t);
+    const dt_field_info *f = e->t->field;
+    memcpy(e->logits, x, (size_t)n * sizeof *x);
+    if (e->kind == DT_PREDICTS_CLASSES) dt_eval_softmax(x, n, e->temperature, e->value);
+    for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
+        e->value[k] = dt_eval_sigmoid((double)x[k] / e->temperature);
+    for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
+        e->value[k] = dt_losses[e->t->loss].exponent ? exp((double)x[k]) : dt_field_value(f, k, (double)x[k]);
+}
+
+static dt_status put(predictor *p, const dt_predict_row *row) {
+    p->n_bad += row->why != NULL;
+    return dt_predict_writer_put(p->writer, row);
+}
+
+// Another member's set must have the same records: it may lack some that its fields need.
+static dt_status check_key(const predictor *p, int64_t i) {
+    uint32_t ours[DT_MAX_WIDTH], theirs[DT_MAX_WIDTH];
+    const dt_dataset *a = p->asked.run.data, *b = p->first->asked.run.data;
+    const char *path;
+    if (a == b || !a->key || !a->records) return DT_OK;
+    const int n = a->records(a, p->r->split, i, ours);
+    bool same = n == b->records(b, p->r->split, i, theirs);
+    for (int k = 0; same && k < n; k++) same = strcmp(a->key(a, ours[k], &path), b->key(b, theirs[k], &path)) == 0;
+    return same ? DT_OK
+                : dt_fail(DT_E_DATA, "the runs read other records of the set: from sample %lld on", (long long)i);
+}
+
+// Why there is no prediction, or NULL.
+static const char *judge(predictor *p, const dt_infer_sample *s) {
+    const char *what = NULL;
+    if (s->why) return s->why;
+    for (int i = 0; i < p->n && !what; i++) {
+        const predicted *e = &p->each[i];
+        if (!dt_infer_all_finite(e->logits, dt_target_n_out(e->t))) what = e->t->field->name;
+        for (int64_t k = 0; k < dt_target_n_out(e->t) && !what; k++)
+            if (!isfinite((float)e->value[k])) what = e->t->field->name; // in its unit
+    }
+    if (!what && p->embedding >= 0 &&
+        !dt_infer_all_finite(s->output[p->embedding], dt_infer_output_size(p->infer, p->embedding)))
+        what = "embedding";
+    if (!what) return NULL;
+    snprintf(p->why, sizeof p->why, "%s: the network's output is not finite", what);
+    return p->why;
+}
+
+static dt_status take(void *ctx, const dt_infer_sample *s) {
+    predictor *p = ctx;
+    dt_predict_row row = {.index = s->index};
+    if (p->mean) DT_TRY(check_key(p, s->index));
+    for (int i = 0; i < p->n && !s->why; i++) take_target(&p->each[i], s->output[p->each[i].output]);
+    row.why = judge(p, s);
+    if (p->mean && row.why) mean_fail(p->mean, s->index, row.why);
+    for (int i = 0; i < p->n && !row.why; i++) {
+        predicted *e = &p->each[i];
+        row.value[i] = e->value;
+        row.logits[i] = e->logits;
+        if (p->mean) mean_add(p->mean, s->index, i, e->value, e->map);
+    }
+    if (p->mean) return DT_OK;
+    if (p->embedding >= 0 && !row.why) row.embedding = s->output[p->embedding];
+    return put(p, &row);
+}
+
+// ---- a member --------------------------------------------------------------------------------------
+
+static dt_status make_infer(predictor *p, bool augment) {
+    const dt_config *c = p->asked.run.config;
+    dt_infer_opts o = dt_asked_infer_opts(&p->asked, NULL, "predict");
+    o.augment = augment;
+    o.seed = (uint64_t)c->run.seed;
+    for (int i = 0; i < p->n; i++) {
+        predicted *e = &p->each[i];
+        e->output = o.n_outputs;
+        o.outputs[o.n_outputs++] = dt_target_logits(&p->asked.nets.targets, e->t, e->text, sizeof e->text);
+    }
+    p->embedding = p->r->embeddings ? o.n_outputs : -1;
+    if (p->embedding >= 0) o.outputs[o.n_outputs++] = "embedding";
+    return dt_infer_create(&p->infer, &o);
+}
+
+static const char *run_name(const predictor *p) {
+    return p->asked.run.config->run.name;
+}
+
+// Finds the first member's classes in this one by name.
+static dt_status match_names(predictor *p, int i) {
+    const dt_predict_column *a = &p->first->columns[i], *b = &p->columns[i];
+    if (strcmp(a->field, b->field) != 0 || a->kind != b->kind || a->n != b->n)
+        return dt_fail(DT_E_USAGE,
+                       "run %s predicts %s (%lld), and run %s %s (%lld): an ensemble "
+                       "predicts the same",
+                       run_name(p->first), a->field, (long long)a->n, run_name(p), b->field, (long long)b->n);
+    for (int64_t k = 0; k < b->n; k++) {
+        int64_t at = 0;
+        while (b->name && at < a->n && strcmp(a->name[at], b->name[k]) != 0) at++;
+        if (at == a->n)
+            return dt_fail(DT_E_USAGE,
+                           "run %s knows %s '%s', and run %s does not: an ensemble "
+                           "predicts the same",
+                           run_name(p), b->field, b->name[k], run_name(p->first));
+        p->each[i].map[k] = (int32_t)at;
+    }
+    return DT_OK;
+}
+
+static dt_status check_member(predictor *p) {
+    const dt_open_run *run = &p->asked.run;
+    const dt_targets *targets = &p->asked.nets.targets;
+    const dt_graph *g = dt_nets_last_evaluated(&p->asked.nets).graph;
+    const int n = targets->n;
+    bool drops = p->r->mc == 0;
+    DT_TRY(dt_predict_check(p->r->out, n, p->r->logits, p->r->embeddings));
+    for (int i = 0; i < g->n_nodes && !drops; i++) drops = g->nodes[i].op == DT_OP_dropout;
+    if (!drops)
+        return dt_config_fail(run->config, "model.dropout",
+                              "--mc draws dropout masks, and run %s was trained without: "
+                              "model.dropout is 0",
+                              run_name(p));
+    for (int i = 0; i < n; i++)
+        if (p->r->by_uncertainty && kind_of(&targets->items[i]) == DT_PREDICTS_NUMBERS)
+            return dt_fail(DT_E_USAGE,
+                           "--weights uncertainty is for probabilities, and %s is a "
+                           "number",
+                           targets->items[i].field->name);
+    for (int i = 0; i < n; i++) {
+        p->each[i].t = &targets->items[i];
+        describe(p, i);
+        p->n = i + 1;
+    }
+    if (p->n != p->first->n)
+        return dt_fail(DT_E_USAGE,
+                       "run %s predicts %d fields, and run %s %d: an ensemble predicts "
+                       "the same",
+                       run_name(p->first), p->first->n, run_name(p), p->n);
+    for (int i = 0; i < n; i++) DT_TRY(match_names(p, i));
+    const int64_t here = run->data->n_samples(run->data, p->r->split);
+    const dt_dataset *first = p->first->asked.run.data;
+    if (here != first->n_samples(first, p->r->split))
+        return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld", run_name(p), (long long)here,
+                       run_name(p->first), (long long)first->n_samples(first, p->r->split));
+    return DT_OK;
+}
+
+// On rank 0: the temperature of target i, and this member's share of its thresholds.
+static dt_status read_calibration(predictor *p, int i) {
+    const dt_open_run *run = &p->asked.run;
+    predicted *e = &p->each[i];
+    const bool labels = e->kind == DT_PREDICTS_LABELS;
+    if (!labels && e->t->field->n_classes == 0) return DT_OK;
+    double *own = dt_xcalloc((size_t)dt_target_n_out(e->t), sizeof *own);
+    const dt_status st = dt_calibration_read(run->config, run->record.step, e->t, &e->temperature, labels ? own : NULL);
+    for (int64_t k = 0; k < dt_target_n_out(e->t); k++)
+        p->first->each[i].thresholds[e->map[k]] += own[k] / p->n_members;
+    free(own);
+    return st;
+}
+
+static dt_status open_member(predictor *p, const dt_trainer_args *a) {
+    const dt_open_run *run = &p->asked.run;
+    DT_TRY(dt_asked_open(&p->asked, a,
+                         &(dt_run_request){.which = p->r->which,
+                                           .split = p->r->split,
+                                           .own_data = p->r->own_data,
+                                           .raw = p->r->raw,
+                                           .drops = p->r->mc > 0}));
+    DT_TRY(dt_agree_shared(run->comm, check_member(p)));
+    dt_status st = DT_OK;
+    char *nothing = NULL;
+    for (int i = 0; i < p->n; i++) p->each[i].temperature = 1;
+    for (int i = 0; i < p->n && st == DT_OK && dt_run_is_root(run); i++) st = read_calibration(p, i);
+    DT_TRY(dt_agree_result(run->comm, st, &nothing));
+    return make_infer(p, run->config->data.augment != NULL);
+}
+
+static void close_member(predictor *p, dt_status st) {
+    dt_infer_destroy(p->infer);
+    for (int i = 0; i < p->n; i++) {
+        for (int64_t k = 0; k < p->columns[i].n; k++) free(p->each[i].names[k]);
+        free(p->each[i].names);
+        free(p->each[i].value);
+        free(p->each[i].logits);
+        free(p->each[i].map);
+        free(p->each[i].thresholds);
+    }
+    dt_asked_close(&p->asked, st);
+}
+
+// ---- all members -----------------------------------------------------------------------------------
+
+static dt_status open_output(predictor *p, int n_passes) {
+    const dt_open_run *run = &p->asked.run;
+    const dt_predict_format f = {.path = p->r->out,
+                                 .split = p->r->split,
+                                 .columns = p->columns,
+                                 .n_columns = p->n,
+                                 .top = p->r->top,
+                                 .logits = p->r->logits,
+                                 .deviates = n_passes > 1,
+                                 .n_embedding = p->embedding >= 0 ? dt_infer_output_size(p->infer, p->embedding) : 0,
+                                 .data = run->data,
+                                 .n_samples = run->data->n_samples(run->data, p->r->split)};
+    dt_status st = dt_run_is_root(run) ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
+    char *nothing = NULL;
+    DT_TRY(dt_agree_result(run->comm, st, &nothing));
+    if (n_passes > 1) p->mean = mean_create(p->columns, p->n, f.n_samples, p->r->by_uncertainty);
+    return DT_OK;
+}
+
+static dt_status run_passes(predictor *p, dt_dataset *data) {
+    const int n = p->r->mc > 0 ? p->r->mc : 1;
+    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, data, p->r->split, take, p));
+    return DT_OK;
+}
+
+// The same network and set; all images are changed in one way, on the host, as the network's plan knows of no change.
+static dt_status run_changed(predictor *p, const char *change) {
+    const dt_open_run *run = &p->asked.run;
+    dt_config *c = dt_config_copy(run->config);
+    dt_dataset *data = NULL;
+    c->data.augment_on = DT_AUGMENT_ON_host;
+    for (int i = 0; i < c->data.n_fields; i++)
+        if (c->data.fields[i].kind == DT_FIELD_image)
+            dt_config_set_entry(c, DT_KEY(data.augment), c->data.fields[i].id, change);
+    dt_infer_destroy(p->infer);
+    p->infer = NULL;
+    const dt_batch_memory memory = dt_backend_batch_memory(run->backend);
+    dt_status st =
+        run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL, run->record.classes, &data);
+    if (st == DT_OK) st = make_infer(p, true);
+    if (st == DT_OK) st = run_passes(p, data);
+    if (data) data->close(data);
+    dt_config_destroy(c);
+    return st;
+}
+
+static dt_status run_member(predictor *p) {
+    DT_TRY(run_passes(p, p->asked.run.data));
+    for (int i = 0; i < p->r->n_changes; i++) DT_TRY(run_changed(p, p->r->changes[i]));
+    return DT_OK;
+}
+
+static dt_status run_others(predictor *first, const dt_trainer_args *members, int n) {
+    for (int i = 1; i < n; i++) {
+        predictor p = {.r = first->r, .n_members = n, .first = first, .mean = first->mean};
+        dt_status st = open_member(&p, &members[i]);
+        if (st == DT_OK) st = run_member(&p);
+        close_member(&p, st);
+        DT_TRY(st);
+    }
+    return DT_OK;
+}
+
+static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
+    DT_TRY(open_member(p, members));
+    // rows are fewer than records
+    const dt_open_run *run = &p->asked.run;
+    if (dt_run_is_root(run) && run->config->data.where) dt_info("data: %s", run->data->describe(run->data));
+    DT_TRY(open_output(p, n * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
+    DT_TRY(run_member(p));
+    DT_TRY(run_others(p, members, n));
+    const int64_t n_rows = p->writer && p->mean ? run->data->n_samples(run->data, p->r->split) : 0;
+    for (int64_t i = 0; i < n_rows; i++) {
+        const dt_predict_row row = mean_row(p->mean, i);
+        DT_TRY(put(p, &row));
+    }
+    return DT_OK;
+}
+
+dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r) {
+    predictor p = {.r = r, .n_members = n, .first = &p};
+    dt_status st = predict(&p, members, n);
+    st = dt_predict_writer_close(p.writer, st);
+    if (st == DT_OK && p.n_bad > 0)
+        dt_warn("%lld sample%s could not be read or predicted: the rows say why", (long long)p.n_bad,
+                p.n_bad == 1 ? "" : "s");
+    mean_destroy(p.mean);
+    close_member(&p, st);
+    return st;
+}
+
+// ---- an evaluation of the mean ---------------------------------------------------------------------
+
+// The first member's outputs of a sample, the last to be added -> outputs of which its loss makes the mean.
+static void combine(void *ctx, int64_t sample, int i, const float *x, float *out) {
+    predictor *p = ctx;
+    predicted *e = &p->each[i];
+    const int64_t n = dt_target_n_out(e->t);
+    take_target(e, x);
+    mean_add(p->mean, sample, i, e->value, e->map);
+    const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
+    for (int64_t k = 0; k < n; k++) {
+        const double mean = p->mean->why[sample] ? NAN : mean_of(p->mean, i, k, sums);
+        const double q = fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
+        const double number = (mean - dt_field_mean(e->t->field, k)) / dt_field_std(e->t->field, k);
+        if (isnan(mean))
+            out[k] = NAN;
+        else if (e->kind == DT_PREDICTS_CLASSES || dt_losses[e->t->loss].exponent)
+            out[k] = (float)log(fmax(mean, DBL_MIN));
+        else
+            out[k] = (float)(e->kind == DT_PREDICTS_LABELS ? log(q / (1 - q)) : number);
+    }
+}
+
+static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
+    bool dropped = false;
+    for (int k = 0; k < n_targets; k++)
+        for (int i = 0; i < DT_N_METRICS; i++)
+            if (metrics->wanted[k][i] && (dt_metrics_table[i]->of & DT_OF_PAIRS)) {
+                metrics->wanted[k][i] = false;
+                dropped = true;
+            }
+    if (dropped) dt_warn_alike("metrics of pairs are left out: several runs have no embedding in common");
+}
+
+static dt_status evaluate(predictor *p, const dt_eval_request *q) {
+    dt_asked *a = &p->asked;
+    dt_evaluator *e = NULL;
+    dt_eval_result result;
+    a->nets.metrics.threshold = (dt_auto_real){.answer = 0.5};
+    drop_pairs(&a->nets.metrics, p->n);
+    dt_status st = dt_asked_evaluator(a, NULL, "eval", &e);
+    if (st == DT_OK) {
+        for (int i = 0; i < p->n; i++)
+            if (p->each[i].kind == DT_PREDICTS_LABELS) dt_evaluator_set_thresholds(e, i, p->each[i].thresholds);
+        dt_evaluator_set_combine(e, combine, p);
+        st = dt_evaluator_run(e, a->run.data, q->split, true, &result);
+    }
+    if (st == DT_OK) {
+        dt_json_int(&result.extra, "runs", p->n_members);
+        st = dt_asked_print(a, q->csv, &result);
+        dt_eval_result_fini(&result);
+    }
+    dt_evaluator_destroy(e);
+    return st;
+}
+
+dt_status dt_predict_evaluate(const dt_eval_request *q) {
+    const dt_predict_request r = {
+        .which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data, .top = 1};
+    predictor p = {.r = &r, .n_members = q->n_members, .first = &p};
+    dt_status st = open_member(&p, q->members);
+    dt_infer_destroy(p.infer); // the evaluator has its own
+    p.infer = NULL;
+    if (st == DT_OK) {
+        const dt_dataset *data = p.asked.run.data;
+        p.mean = mean_create(p.columns, p.n, data->n_samples(data, q->split), false);
+        st = run_others(&p, q->members, q->n_members);
+    }
+    if (st == DT_OK) st = evaluate(&p, q);
+    mean_destroy(p.mean);
+    close_member(&p, st);
+    return st;
+}

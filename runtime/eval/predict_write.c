@@ -1,0 +1,367 @@
+// predict_write.c: see the header. Rows gather in memory and are written a few at a time.
+#include "eval/predict_write.h"
+
+#include "base/arena.h"
+#include "base/io.h"
+#include "base/json.h"
+#include "base/text.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+enum { FLUSH_BYTES = 1 << 16 };
+
+typedef enum format { CSV, JSONL, NPY, UNKNOWN } format;
+
+struct dt_predict_writer {
+    dt_predict_format f;
+    format format;
+    dt_io_file file; // not begun: stdout
+    FILE *rows;      // in memory: text
+    char *text;
+    size_t n_text;
+    dt_json json;
+    int32_t *order; // of a row's classes
+};
+
+static format format_of(const char *path) {
+    static const char *const EXTS[] = {".csv", ".jsonl", ".npy"};
+    const char *dot = path ? strrchr(path, '.') : EXTS[CSV];
+    for (int i = 0; dot && i < UNKNOWN; i++)
+        if (strcasecmp(dot, EXTS[i]) == 0) return (format)i;
+    return UNKNOWN;
+}
+
+dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool embedding) {
+    const format f = format_of(path);
+    const char *dot = path ? strrchr(path, '.') : NULL;
+    if (f == UNKNOWN && dot && strcasecmp(dot, ".parquet") == 0)
+        return dt_fail(DT_E_USAGE,
+                       "%s: no Parquet: write .csv, then in Python pandas.read_csv(\"out.csv\")"
+                       ".to_parquet(\"out.parquet\")",
+                       path);
+    if (f == UNKNOWN) return dt_fail(DT_E_USAGE, "%s: the extension says the format: .csv, .jsonl or .npy", path);
+    if (f != NPY) return DT_OK;
+    if (logits && embedding) return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
+    if (n_columns > 1 && !embedding)
+        return dt_fail(DT_E_USAGE,
+                       "%s holds one array, and the run has %d targets: take .csv or "
+                       ".jsonl",
+                       path, n_columns);
+    return DT_OK;
+}
+
+// ---- text ------------------------------------------------------------------------------------------
+
+static dt_status flush(dt_predict_writer *w) {
+    fflush(w->rows);
+    const bool is_file = w->file.path != NULL;
+    dt_status st =
+        dt_io_write(is_file ? w->file.fd : STDOUT_FILENO, is_file ? w->file.path : "stdout", w->text, w->n_text);
+    rewind(w->rows);
+    return st;
+}
+
+static void put_number(FILE *out, double v) {
+    fprintf(out, isfinite(v) ? ",%.9g" : ",", v);
+}
+
+static int digits_of(const dt_predict_column *c, int64_t k) {
+    return c->kind == DT_PREDICTS_NUMBERS ? dt_field_digits(c->info, k, 9) : 9;
+}
+
+static void put_value(FILE *out, const dt_predict_column *c, int64_t k, double v) {
+    fprintf(out, isfinite(v) ? ",%.*g" : ",", digits_of(c, k), v);
+}
+
+// "<field>.<name>", or the field alone where it has one number.
+static void put_title(FILE *out, const dt_predict_column *c, const char *infix, int64_t k) {
+    char *text = c->name ? dt_xprintf("%s%s.%s", c->field, infix, c->name[k]) : dt_xprintf("%s%s", c->field, infix);
+    putc(',', out);
+    dt_text_print_cell(out, text);
+    free(text);
+}
+
+static void put_plain_title(FILE *out, const dt_predict_column *c, const char *what) {
+    char *text = dt_xprintf("%s.%s", c->field, what);
+    putc(',', out);
+    dt_text_print_cell(out, text);
+    free(text);
+}
+
+static int n_listed(const dt_predict_writer *w, const dt_predict_column *c) {
+    return c->n < w->f.top ? (int)c->n : w->f.top;
+}
+
+static void put_deviation_titles(FILE *out, const dt_predict_column *c) {
+    static const char *const OF_CLASSES[] = {"variance", "entropy", "mutual_information"};
+    for (int64_t k = 0; k < c->n && c->kind != DT_PREDICTS_CLASSES; k++) put_title(out, c, ".variance", k);
+    for (int k = 0; k < 3 && c->kind == DT_PREDICTS_CLASSES; k++) put_plain_title(out, c, OF_CLASSES[k]);
+}
+
+static void put_titles(dt_predict_writer *w, int n_records) {
+    FILE *out = w->rows;
+    fputs(n_records > 1 ? "key,path,key2,path2" : "key,path", out);
+    for (int i = 0; i < w->f.n_columns; i++) {
+        const dt_predict_column *c = &w->f.columns[i];
+        for (int k = 0; c->kind == DT_PREDICTS_CLASSES && k < n_listed(w, c); k++) {
+            char *rank = k ? dt_xprintf(".%d", k + 1) : dt_xstrdup("");
+            char *text = dt_xprintf("%s%s", c->field, rank);
+            putc(',', out);
+            dt_text_print_cell(out, text);
+            putc(',', out);
+            char *probability = dt_xprintf("%s.probability", text);
+            dt_text_print_cell(out, probability);
+            free(probability);
+            free(text);
+            free(rank);
+        }
+        for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++) put_title(out, c, "", k);
+        if (c->kind == DT_PREDICTS_LABELS) put_plain_title(out, c, "predicted");
+        for (int64_t k = 0; w->f.logits && k < c->n; k++) put_title(out, c, ".logit", k);
+        if (w->f.deviates) put_deviation_titles(out, c);
+    }
+    for (int64_t k = 0; k < w->f.n_embedding; k++) fprintf(out, ",embedding.%lld", (long long)k);
+    fputs(",error\n", out);
+}
+
+// The most probable classes, the first of equal ones first.
+static void sort_classes(dt_predict_writer *w, const dt_predict_column *c, const double *p) {
+    int n = 0;
+    for (int32_t i = 0; i < c->n; i++) {
+        int at = n < n_listed(w, c) ? n++ : n;
+        for (; at > 0 && p[i] > p[w->order[at - 1]]; at--)
+            if (at < n) w->order[at] = w->order[at - 1];
+        if (at < n) w->order[at] = i;
+    }
+}
+
+static int records_of(const dt_predict_writer *w, int64_t index, uint32_t of[DT_MAX_WIDTH]) {
+    const dt_dataset *d = w->f.data;
+    return d->records && d->key ? d->records(d, w->f.split, index, of) : 0;
+}
+
+static void put_predicted(FILE *out, const dt_predict_column *c, const double *p) {
+    char *text = dt_xstrdup("");
+    for (int64_t k = 0; p && k < c->n; k++)
+        if (p[k] >= c->thresholds[k]) dt_xappend(&text, "%s%s", *text ? "|" : "", c->name ? c->name[k] : c->field);
+    putc(',', out);
+    dt_text_print_cell(out, text);
+    free(text);
+}
+
+static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
+    uint32_t of[DT_MAX_WIDTH];
+    FILE *out = w->rows;
+    const int n = records_of(w, r->index, of);
+    for (int i = 0; i < n; i++) {
+        const char *path, *key = w->f.data->key(w->f.data, of[i], &path);
+        if (i) putc(',', out);
+        dt_text_print_cell(out, key);
+        putc(',', out);
+        dt_text_print_cell(out, path);
+    }
+    for (int i = 0; i < w->f.n_columns; i++) {
+        const dt_predict_column *c = &w->f.columns[i];
+        const double *p = r->value[i];
+        const bool classes = c->kind == DT_PREDICTS_CLASSES;
+        if (classes && p) sort_classes(w, c, p);
+        for (int k = 0; classes && k < n_listed(w, c); k++) {
+            putc(',', out);
+            if (p) dt_text_print_cell(out, c->name[w->order[k]]);
+            put_number(out, p ? p[w->order[k]] : NAN);
+        }
+        for (int64_t k = 0; !classes && k < c->n; k++) put_value(out, c, k, p ? p[k] : NAN);
+        if (c->kind == DT_PREDICTS_LABELS) put_predicted(out, c, p);
+        for (int64_t k = 0; w->f.logits && k < c->n; k++) put_number(out, p ? (double)r->logits[i][k] : NAN);
+        for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++) put_number(out, p ? r->variance[i][k] : NAN);
+        if (!w->f.deviates || !classes) continue;
+        put_number(out, p ? r->variance[i][w->order[0]] : NAN);
+        put_number(out, p ? r->entropy[i] : NAN);
+        put_number(out, p ? r->information[i] : NAN);
+    }
+    for (int64_t k = 0; k < w->f.n_embedding; k++) put_number(out, r->why ? NAN : (double)r->embedding[k]);
+    putc(',', out);
+    dt_text_print_cell(out, r->why ? r->why : "");
+    putc('\n', out);
+}
+
+// ---- JSON ------------------------------------------------------------------------------------------
+
+static void put_json_numbers(dt_json *j, const char *key, const float *v, int64_t n) {
+    char text[32];
+    dt_json_begin_array(j, key);
+    for (int64_t k = 0; k < n; k++) {
+        snprintf(text, sizeof text, isfinite(v[k]) ? "%.9g" : "null", (double)v[k]);
+        dt_json_raw(j, NULL, text);
+    }
+    dt_json_end_array(j);
+}
+
+static void put_json_digits(dt_json *j, const char *key, int digits, double v) {
+    char text[32];
+    snprintf(text, sizeof text, isfinite(v) ? "%.*g" : "null", digits, v);
+    dt_json_raw(j, key, text);
+}
+
+static void put_json_number(dt_json *j, const char *key, double v) {
+    put_json_digits(j, key, 9, v);
+}
+
+static void put_json_value(dt_json *j, const dt_predict_column *c, const char *key, int64_t k, double v) {
+    put_json_digits(j, key, digits_of(c, k), v);
+}
+
+static void put_json_deviation(dt_predict_writer *w, const dt_predict_row *r, int i) {
+    const dt_predict_column *c = &w->f.columns[i];
+    dt_json *j = &w->json;
+    if (c->kind == DT_PREDICTS_CLASSES) {
+        put_json_number(j, "variance", r->variance[i][w->order[0]]);
+        put_json_number(j, "entropy", r->entropy[i]);
+        put_json_number(j, "mutual_information", r->information[i]);
+        return;
+    }
+    dt_json_begin_array(j, "variance");
+    for (int64_t k = 0; k < c->n; k++) put_json_number(j, NULL, r->variance[i][k]);
+    dt_json_end_array(j);
+}
+
+static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i) {
+    const dt_predict_column *c = &w->f.columns[i];
+    const double *p = r->value[i];
+    dt_json *j = &w->json;
+    const bool labels = c->kind == DT_PREDICTS_LABELS;
+    if (!c->name && !labels && !w->f.logits && !w->f.deviates) {
+        put_json_value(j, c, c->field, 0, *p);
+        return;
+    }
+    dt_json_begin_object(j, c->field);
+    if (c->kind == DT_PREDICTS_CLASSES) {
+        sort_classes(w, c, p);
+        dt_json_string(j, "class", c->name[w->order[0]]);
+        put_json_number(j, "probability", p[w->order[0]]);
+        dt_json_begin_array(j, "top");
+        for (int k = 0; k < n_listed(w, c); k++) {
+            dt_json_begin_array(j, NULL);
+            dt_json_string(j, NULL, c->name[w->order[k]]);
+            put_json_number(j, NULL, p[w->order[k]]);
+            dt_json_end_array(j);
+        }
+        dt_json_end_array(j);
+    }
+    for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
+        put_json_value(j, c, c->name ? c->name[k] : "value", k, p[k]);
+    if (labels) dt_json_begin_array(j, "predicted");
+    for (int64_t k = 0; labels && k < c->n; k++)
+        if (p[k] >= c->thresholds[k]) dt_json_string(j, NULL, c->name ? c->name[k] : c->field);
+    if (labels) dt_json_end_array(j);
+    if (w->f.logits) put_json_numbers(j, "logits", r->logits[i], c->n);
+    if (w->f.deviates) put_json_deviation(w, r, i);
+    dt_json_end_object(j);
+}
+
+static void put_json(dt_predict_writer *w, const dt_predict_row *r) {
+    static const char *const KEYS[] = {"key", "key2"}, *const PATHS[] = {"path", "path2"};
+    uint32_t of[DT_MAX_WIDTH];
+    dt_json *j = &w->json;
+    const int n = records_of(w, r->index, of);
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    for (int i = 0; i < n; i++) {
+        const char *path;
+        dt_json_string(j, KEYS[i], w->f.data->key(w->f.data, of[i], &path));
+        dt_json_string(j, PATHS[i], path);
+    }
+    for (int i = 0; i < w->f.n_columns && !r->why; i++) put_json_target(w, r, i);
+    if (w->f.n_embedding && !r->why) put_json_numbers(j, "embedding", r->embedding, w->f.n_embedding);
+    if (r->why) dt_json_string(j, "error", r->why);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+    fwrite(j->data, 1, j->n_bytes, w->rows);
+}
+
+// ---- NPY -------------------------------------------------------------------------------------------
+
+static int64_t row_of_npy(const dt_predict_writer *w) {
+    return w->f.n_embedding ? w->f.n_embedding : w->f.columns[0].n;
+}
+
+static bool is_wide(const dt_predict_writer *w) {
+    bool wide = false;
+    for (int64_t k = 0; !w->f.n_embedding && !w->f.logits && k < w->f.columns[0].n; k++)
+        wide |= digits_of(&w->f.columns[0], k) > 9;
+    return wide;
+}
+
+// Version 1.0: magic, length, a dict of Python padded to 64 bytes.
+// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+static void put_npy_header(dt_predict_writer *w) {
+    char text[192];
+    const int n = snprintf(text, sizeof text, "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
+                           is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
+    const int pad = 64 - (10 + n + 1) % 64, n_all = n + pad % 64 + 1;
+    fwrite("\x93NUMPY\1\0", 1, 8, w->rows);
+    putc(n_all & 0xff, w->rows);
+    putc(n_all >> 8, w->rows);
+    fprintf(w->rows, "%s%*s\n", text, n_all - 1 - n, "");
+}
+
+static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
+    for (int64_t k = 0; k < row_of_npy(w); k++) {
+        const double v = r->why             ? NAN
+                         : w->f.n_embedding ? (double)r->embedding[k]
+                         : w->f.logits      ? (double)r->logits[0][k]
+                                            : r->value[0][k];
+        const float rounded = (float)v;
+        is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
+    }
+}
+
+// ---- life ------------------------------------------------------------------------------------------
+
+dt_status dt_predict_writer_put(dt_predict_writer *w, const dt_predict_row *row) {
+    if (w->format == CSV) put_csv(w, row);
+    if (w->format == JSONL) put_json(w, row);
+    if (w->format == NPY) put_npy(w, row);
+    return ftello(w->rows) >= FLUSH_BYTES ? flush(w) : DT_OK;
+}
+
+static void destroy(dt_predict_writer *w) {
+    if (w->rows) fclose(w->rows);
+    free(w->text);
+    free(w->order);
+    dt_json_fini(&w->json);
+    free(w);
+}
+
+dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_format *f) {
+    dt_predict_writer *w = dt_xcalloc(1, sizeof *w);
+    dt_status st = DT_OK;
+    uint32_t of[DT_MAX_WIDTH];
+    w->f = *f;
+    w->format = format_of(f->path);
+    w->order = dt_xcalloc((size_t)f->top + 1, sizeof *w->order);
+    dt_json_init(&w->json);
+    if (f->path) st = dt_io_begin(&w->file, f->path);
+    if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text))) st = dt_fail(DT_E_INTERNAL, "out of memory");
+    if (st != DT_OK) {
+        dt_io_end(&w->file, st);
+        destroy(w);
+        return st;
+    }
+    if (w->format == CSV) put_titles(w, records_of(w, 0, of));
+    if (w->format == NPY) put_npy_header(w);
+    *out = w;
+    return DT_OK;
+}
+
+dt_status dt_predict_writer_close(dt_predict_writer *w, dt_status st) {
+    if (!w) return st;
+    if (st == DT_OK) st = flush(w);
+    st = dt_io_end(&w->file, st);
+    destroy(w);
+    return st;
+}

@@ -1,0 +1,307 @@
+// metric.c: the table of metrics, which of them a run computes, and the values that they report.
+
+#include "metrics/metric.h"
+
+#include "base/text.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WORD(id, ...) extern const dt_metric dt_metric_##id;
+#include "config/metrics.def"
+#undef WORD
+#define WORD(id, ...) &dt_metric_##id,
+const dt_metric *const dt_metrics_table[DT_N_METRICS] = {
+#include "config/metrics.def"
+};
+#undef WORD
+#define WORD(id, ...) #id,
+static const char *const names[DT_N_METRICS] = {
+#include "config/metrics.def"
+};
+#undef WORD
+
+const char *dt_metric_name(dt_metric_id id) {
+    return names[id];
+}
+
+// ---- which ----------------------------------------------------------------------------------------
+// Whether the graph has an embedding, (N,D).
+static bool has_embedding(const dt_graph *g) {
+    for (int i = 0; i < g->n_outputs; i++)
+        if (strcmp(g->outputs[i].name, "embedding") == 0) return g->values[g->outputs[i].value].shape.n == 2;
+    return false;
+}
+
+int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
+    const float *y = t->logits + i * t->n_out;
+    const int32_t label = t->labels[i];
+    int64_t above = 0, best = 0;
+    for (int64_t k = 0; k < t->n_out; k++) {
+        if (y[k] > y[best]) best = k;
+        above += y[k] > y[label] || (y[k] == y[label] && k < label);
+    }
+    if (rank) *rank = above;
+    return best;
+}
+
+// What is known of a target.
+typedef struct given {
+    const dt_target *target;
+    unsigned of; // DT_OF_…
+    int64_t n_out;
+    dt_classes classes;
+} given;
+
+static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes) {
+    const bool is_class = t->field->n_classes > 0;
+    unsigned of = DT_OF_LOSS;
+    if (is_class) of |= DT_OF_CLASSES;
+    if (dt_losses[t->loss].gives_numbers) of |= DT_OF_NUMBERS;
+    if (dt_losses[t->loss].gives_labels) of |= DT_OF_LABELS;
+    if (is_class && has_embedding(g)) of |= DT_OF_PAIRS;
+    if (t->field->n_strangers > 0) of &= DT_OF_PAIRS;
+    return (given){t, of, dt_target_n_out(t), classes};
+}
+
+static bool fits(int id, const given *g) {
+    const dt_metric *m = dt_metrics_table[id];
+    const bool one_of = m->outs[0] == 0 || g->n_out == m->outs[0] || g->n_out == m->outs[1];
+    return (m->of & g->of) && one_of && g->n_out >= m->least_out && (m->most_out == 0 || g->n_out <= m->most_out);
+}
+
+static bool fits_any(int id, const given *g, int n) {
+    for (int k = 0; k < n; k++)
+        if (fits(id, &g[k])) return true;
+    return false;
+}
+
+// The metric fits none of n targets.
+static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id, const given *g, int n) {
+    const dt_metric *m = dt_metrics_table[id];
+    char list[512] = "", limit[64] = "", whose[128] = "none of train.targets gives; they give";
+    unsigned of = 0;
+    for (int k = 0; k < n; k++) of |= g[k].of;
+    for (int i = 0; i < DT_N_METRICS; i++) {
+        size_t at = strlen(list);
+        if (fits_any(i, g, n)) snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
+    }
+    if ((m->of & of) && m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
+    if ((m->of & of) && m->outs[0]) snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
+    if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
+    if (n == 1 && g->target->field->n_strangers > 0)
+        snprintf(whose, sizeof whose, "the run knows only some of: %s has %d others, and pairs tell them apart",
+                 g->target->field->name, g->target->field->n_strangers);
+    else if (n == 1)
+        snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives", graph->name,
+                 dt_losses[g->target->loss].id);
+    return dt_config_fail(c, key, "%s is of %s%s, which %s: %s", names[id], limit,
+                          m->of == DT_OF_CLASSES   ? "classes"
+                          : m->of == DT_OF_NUMBERS ? "numbers"
+                          : m->of == DT_OF_LABELS  ? "several labels at once"
+                                                   : "pairs of embeddings",
+                          whose, list);
+}
+
+static bool is_default(int id, const given *g) {
+    const dt_metric *m = dt_metrics_table[id];
+    if (!fits(id, g)) return false;
+    return g->classes == DT_CLASSES_UNSEEN ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
+}
+
+// A metric that is listed is computed for every target that it fits.
+static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const given *g,
+                               int n) {
+    const bool listed = c->eval.metrics.n > 0;
+    for (int i = 0; i < DT_N_METRICS; i++) {
+        const bool asked = listed && dt_words_have(&c->eval.metrics, i);
+        for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
+        if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
+    }
+    return DT_OK;
+}
+
+// *at: the target that eval.best is of; -1: eval.best is the loss over all targets.
+static dt_status choose_target(int *at, const dt_config *c, const dt_graph *graph, const dt_targets *targets,
+                               const given *g) {
+    const int id = dt_metric_of_best(c->eval.best);
+    int n_fit = 0;
+    *at = targets->named ? -1 : 0;
+    if (!targets->named && c->eval.target)
+        return dt_config_fail(c, "eval.target", "eval.target chooses between train.targets");
+    if (c->eval.target) {
+        char known[512] = "";
+        for (int k = 0; k < targets->n; k++) {
+            if (strcmp(targets->items[k].field->name, c->eval.target) == 0) *at = k;
+            dt_text_list(known, sizeof known, targets->items[k].field->name);
+        }
+        return *at >= 0 ? DT_OK : dt_config_fail_name(c, "eval.target", c->eval.target, "name of train.targets", known);
+    }
+    if (!targets->named || id == DT_METRIC_AUTO || id == DT_METRIC_loss) return DT_OK;
+    for (int k = 0; k < targets->n; k++)
+        if (fits(id, &g[k])) *at = k, n_fit++;
+    if (n_fit == 0) return fail_unfit(c, graph, "eval.best", id, g, targets->n);
+    if (n_fit > 1)
+        return dt_config_fail(c, "eval.best",
+                              "%s is of %d targets: say of which by eval.target, or take loss, "
+                              "which is of all",
+                              names[id], n_fit);
+    return DT_OK;
+}
+
+static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const given *g) {
+    static const char KEY[] = "eval.best";
+    const int id = dt_metric_of_best(c->eval.best);
+    out->best = dt_losses[g->target->loss].best;
+    if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
+    if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy) out->best = DT_METRIC_macro_f1;
+    if (id != DT_METRIC_AUTO) out->best = (dt_metric_id)id;
+    if (!fits(out->best, g) && id == DT_METRIC_AUTO) out->best = DT_METRIC_loss;
+    if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
+    if (g->classes == DT_CLASSES_UNSEEN && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
+        return dt_config_fail(c, KEY,
+                              "%s is of classes that training sees, and the split leaves it none "
+                              "of those that are evaluated: use eer, or auto",
+                              names[out->best]);
+    if (dt_metrics_table[out->best]->no_best)
+        return dt_config_fail(c, KEY, "%s is no single number: choose another metric", names[out->best]);
+    return DT_OK;
+}
+
+dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const dt_targets *targets,
+                           const dt_classes classes[DT_MAX_TARGETS]) {
+    given g[DT_MAX_TARGETS];
+    int at;
+    out->top_k = (int)c->eval.top_k;
+    out->threshold = c->eval.threshold;
+    for (int k = 0; k < targets->n; k++) out->positive[k] = 1;
+    out->by = c->eval.by;
+    out->n_bootstrap = (int)c->eval.bootstrap;
+    out->bootstrap_unit = c->eval.bootstrap_unit;
+    out->radians = c->eval.angles == DT_ANGLES_radians;
+    for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, classes[k]);
+    unsigned of = 0;
+    for (int k = 0; k < targets->n; k++) of |= g[k].of;
+    if (out->threshold.is_auto && !(of & DT_OF_LABELS))
+        return dt_config_fail(c, "eval.threshold",
+                              "eval.threshold: f1 is for several labels a sample (train.loss: bce), "
+                              "and the run predicts none");
+    DT_TRY(choose_wanted(out, c, graph, g, targets->n));
+    DT_TRY(choose_target(&at, c, graph, targets, g));
+    out->best = DT_METRIC_loss;
+    snprintf(out->best_name, sizeof out->best_name, "loss");
+    if (at < 0) return DT_OK;
+    DT_TRY(choose_best(out, c, graph, &g[at]));
+    out->wanted[at][out->best] = true;
+    snprintf(out->best_name, sizeof out->best_name, "%s%s%s", targets->named ? targets->items[at].field->name : "",
+             targets->named ? "." : "", names[out->best]);
+    return DT_OK;
+}
+
+// Class k by name.
+static bool is_class(const dt_target *t, int k, const char *name) {
+    const char *own = dt_field_name_of(t->field, k);
+    char number[16];
+    snprintf(number, sizeof number, "%d", k);
+    return strcmp(own ? own : number, name) == 0;
+}
+
+dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c, const dt_targets *targets) {
+    static const char KEY[] = "eval.positive";
+    const dt_cnode *list = c->eval.positive;
+    int chosen[DT_MAX_TARGETS] = {0}; // how often
+    for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
+        const char *name = dt_cnode_str(dt_cnode_item(list, i));
+        bool found = false;
+        for (int t = 0; t < targets->n; t++) {
+            const dt_target *target = &targets->items[t];
+            for (int k = 0; target->field->n_classes == 2 && k < 2; k++)
+                if (is_class(target, k, name)) out->positive[t] = k, chosen[t]++, found = true;
+            if (chosen[t] > 1)
+                return dt_config_fail(c, KEY,
+                                      "%s names classes of %s twice: take one (targets with the same names "
+                                      "have the same class)",
+                                      KEY, target->field->name);
+        }
+        if (!found) return dt_config_fail(c, KEY, "%s: no target of two classes has a class '%s'", KEY, name);
+    }
+    return DT_OK;
+}
+
+// ---- values ---------------------------------------------------------------------------------------
+void dt_eval_result_init(dt_eval_result *r) {
+    *r = (dt_eval_result){0};
+    dt_arena_init(&r->arena);
+    dt_json_init(&r->extra);
+    dt_json_begin_object(&r->extra, NULL);
+}
+
+void dt_eval_result_fini(dt_eval_result *r) {
+    free(r->values);
+    dt_json_fini(&r->extra);
+    dt_arena_fini(&r->arena);
+    *r = (dt_eval_result){0};
+}
+
+void dt_eval_result_add(dt_eval_result *r, const char *name, double value) {
+    if (r->n_values == r->cap_values) {
+        r->cap_values = r->cap_values ? 2 * r->cap_values : 16;
+        r->values = dt_xrealloc(r->values, sizeof *r->values * (size_t)r->cap_values);
+    }
+    r->values[r->n_values++] = (dt_metric_value){dt_arena_strdup(&r->arena, name), value};
+}
+
+double dt_eval_result_get(const dt_eval_result *r, const char *name) {
+    for (int i = 0; i < r->n_values; i++)
+        if (strcmp(r->values[i].name, name) == 0) return r->values[i].value;
+    return NAN;
+}
+
+const char *dt_eval_result_members(const dt_eval_result *r) {
+    return r->extra.data + 1; // behind the brace, which is never closed
+}
+
+void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights, int64_t step, dt_json *j) {
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "split", split);
+    dt_json_string(j, "weights", weights);
+    dt_json_int(j, "step", step);
+    dt_json_int(j, "samples", r->n_samples);
+    for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
+    if (*dt_eval_result_members(r)) dt_json_raw(j, NULL, dt_eval_result_members(r));
+    dt_json_end_object(j);
+    dt_json_newline(j);
+}
+
+// Behind the JSON value at `at`, which is an array, an object or a text.
+static const char *behind_value(const char *at) {
+    bool text = false;
+    int depth = 0;
+    do {
+        if (text && at[0] == '\\' && at[1])
+            at++;
+        else if (*at == '"')
+            text = !text;
+        else if (!text)
+            depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
+        at += *at != 0;
+    } while (*at && (text || depth > 0));
+    return at;
+}
+
+void dt_eval_result_print(const char *lines, bool confusion, FILE *out) {
+    static const char member[] = "\"confusion\":";
+    for (const char *at; !confusion && (at = strstr(lines, member)) != NULL;) {
+        const char *behind = behind_value(at + sizeof member - 1);
+        if (at[-1] == ',')
+            at--;
+        else
+            behind += *behind == ',';
+        fwrite(lines, 1, (size_t)(at - lines), out);
+        lines = behind;
+    }
+    fputs(lines, out);
+    fflush(out);
+}

@@ -1,0 +1,299 @@
+// compare.c: several runs on one page; see report.h.
+//
+// Runs are one configuration where their configs differ in folds and seeds, and in what changes no numbers, or nothing but
+// their rounding: their results are a mean and a sample standard deviation, and their curves have one colour.
+#include "observe/report_internal.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_METRICS = 12, MOST_CHARTS = 8 };
+
+typedef struct setting {
+    char *path;
+    const char **values;   // by run, of its config; NULL: the run has no such key
+    bool of_configuration; // runs in which it differs are different configurations
+} setting;
+
+typedef struct comparison {
+    dt_run_log *const *runs;
+    int n;
+    dt_config **configs; // by run; NULL: it has none that this version reads
+    setting *settings;   // keys in which the runs differ, after find_settings
+    int n_settings;
+    int at;     // the run whose values are taken
+    int *group; // by run: its configuration
+    int n_groups;
+    const char *metrics[MOST_METRICS]; // columns
+    const json_t *lower;               // of the first, which chose a run's best checkpoint
+    bool tested;                       // a run has results of its test part: the columns are of it
+    int n_metrics;
+} comparison;
+
+// Keys that say where a run lies, not what it is; and those that change numbers by the order of sums alone, and whose
+// auto each machine answers in its own way.
+static bool is_name(const char *path) {
+    return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 || strcmp(path, "run.resume") == 0;
+}
+
+static bool is_rounding(const char *path) {
+    return strcmp(path, "device.threads") == 0 || strcmp(path, "device.replicas") == 0 ||
+           strcmp(path, "eval.batch") == 0;
+}
+
+static void take_setting(void *ctx, const char *path, const char *value, const char *usual, bool is_default) {
+    comparison *c = ctx;
+    int i = 0;
+    if (is_name(path)) return;
+    while (i < c->n_settings && strcmp(c->settings[i].path, path) != 0) i++;
+    if (i == c->n_settings) {
+        c->settings = dt_xgrow(c->settings, (size_t)c->n_settings++, sizeof *c->settings);
+        c->settings[i] = (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *)), false};
+    }
+    c->settings[i].values[c->at] = value;
+}
+
+static bool same_text(const char *a, const char *b) {
+    return a && b ? strcmp(a, b) == 0 : a == b;
+}
+
+static void free_setting(setting *s) {
+    free(s->values);
+    free(s->path);
+}
+
+static bool same_setting(const comparison *c, const char *path, int a, int b, bool *numeric) {
+    *numeric = false;
+    if (!c->configs[a] || !c->configs[b]) return c->configs[a] == c->configs[b];
+    return dt_config_same_at(c->configs[a], c->configs[b], path, numeric);
+}
+
+static void find_settings(comparison *c) {
+    int n = 0;
+    c->configs = dt_xcalloc((size_t)c->n, sizeof(dt_config *));
+    for (c->at = 0; c->at < c->n; c->at++) {
+        char *text;
+        c->configs[c->at] = report_config(c->runs[c->at], &text);
+        if (c->configs[c->at]) dt_config_each(c->configs[c->at], take_setting, c);
+        free(text);
+    }
+    for (int i = 0; i < c->n_settings; i++) {
+        setting *s = &c->settings[i];
+        bool differs = false, numeric = false;
+        for (int r = 1; r < c->n; r++) {
+            bool is_numeric;
+            differs |= !same_setting(c, s->path, r, 0, &is_numeric);
+            numeric |= is_numeric;
+        }
+        s->of_configuration = numeric && !dt_config_is_repeat(s->path) && !is_rounding(s->path);
+        if (differs)
+            c->settings[n++] = *s;
+        else
+            free_setting(s);
+    }
+    c->n_settings = n;
+}
+
+// A run without a readable config is a configuration of its own.
+static bool same_configuration(const comparison *c, int a, int b) {
+    bool same = c->configs[a] && c->configs[b], numeric;
+    for (int i = 0; i < c->n_settings && same; i++)
+        same = !c->settings[i].of_configuration || same_setting(c, c->settings[i].path, a, b, &numeric);
+    return same;
+}
+
+static void find_groups(comparison *c) {
+    c->group = dt_xcalloc((size_t)c->n, sizeof *c->group);
+    for (int r = 0; r < c->n; r++) {
+        int same = 0;
+        while (same < r && !same_configuration(c, same, r)) same++;
+        c->group[r] = same < r ? c->group[same] : c->n_groups++;
+    }
+}
+
+// ---- results ---------------------------------------------------------------------------------------
+
+static bool is_chosen(const comparison *c, int k) {
+    return k == 0 && dt_run_log_chosen_by(c->runs[0]) && same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
+}
+
+// The best validation's where the metric chose checkpoints, else the test's, or the newest validation's if none is tested.
+static double result_of(const comparison *c, const dt_run_log *r, int k) {
+    const char *name = c->metrics[k];
+    int64_t step;
+    if (is_chosen(c, k)) return report_best_value(r, name, c->lower, &step);
+    if (c->tested) return report_real(report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
+    const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
+    return m ? m->series.newest : NAN;
+}
+
+static void find_metrics(comparison *c) {
+    for (int r = 0; r < c->n; r++) {
+        c->tested |= report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
+        const char *chosen = dt_run_log_chosen_by(c->runs[r]);
+        if (!chosen || c->n_metrics > 0) continue;
+        c->metrics[c->n_metrics++] = chosen;
+        c->lower = report_is_lower(c->runs[r]);
+    }
+    const int first = c->n_metrics; // the metric that chose has two columns: validation, test
+    for (int r = 0; r < c->n; r++)
+        for (int i = 0; i < c->runs[r]->n_metrics; i++) {
+            const dt_run_metric *m = &c->runs[r]->metrics[i];
+            int k = first;
+            while (k < c->n_metrics && strcmp(c->metrics[k], m->name) != 0) k++;
+            if (k < c->n_metrics || k == MOST_METRICS || report_is_detail(c->runs[r], m->name)) continue;
+            c->metrics[c->n_metrics++] = m->name;
+        }
+}
+
+static void write_heads(FILE *out, const comparison *c, const char *first) {
+    report_begin_table(out, "", first);
+    for (int k = 0; k < c->n_metrics; k++)
+        dt_page_put(out, "<th>$t$t $t</th>", is_chosen(c, k) ? "best " : "",
+                    dt_split_name(c->tested && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL), c->metrics[k]);
+}
+
+static void write_runs(FILE *out, const comparison *c) {
+    write_heads(out, c, "Run");
+    fputs("<th>Training loss</th><th>Steps</th><th>Samples a second</th><th>State</th>", out);
+    report_begin_rows(out);
+    for (int r = 0; r < c->n; r++) {
+        const dt_run_log *run = c->runs[r];
+        dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir, c->group[r] % 8,
+                    run->name);
+        for (int k = 0; k < c->n_metrics; k++) report_cell(out, result_of(c, run, k));
+        report_cell(out, run->numbers[DT_RUN_LOSS].newest);
+        report_cell(out, (double)run->step);
+        report_cell(out, report_samples_per_s(run));
+        fputs("<td class=\"name\">", out);
+        report_state(out, run);
+        fputs("</td></tr>\n", out);
+    }
+    report_end_table(out);
+}
+
+static void write_mean(FILE *out, const comparison *c, int group, int k) {
+    double sum = 0, squares = 0;
+    int n = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int r = 0; r < c->n; r++) {
+            const double v = c->group[r] == group ? result_of(c, c->runs[r], k) : NAN;
+            if (!isfinite(v)) continue;
+            if (pass == 0)
+                sum += v, n++;
+            else
+                squares += (v - sum / n) * (v - sum / n);
+        }
+    if (n < 2)
+        report_cell(out, n ? sum : NAN);
+    else
+        dt_page_put(out, "<td data-v=\"$g\">$n ± $n</td>", sum / n, sum / n, sqrt(squares / (n - 1)));
+}
+
+static void write_groups(FILE *out, const comparison *c) {
+    if (c->n_groups == c->n) return;
+    fputs("<h2>Mean ± standard deviation over folds and seeds</h2>\n", out);
+    write_heads(out, c, "Configuration");
+    fputs("<th>Runs</th>", out);
+    report_begin_rows(out);
+    for (int g = 0; g < c->n_groups; g++) {
+        int first = 0, n = 0;
+        for (int r = c->n - 1; r >= 0; r--)
+            if (c->group[r] == g) first = r, n++;
+        dt_page_put(out, "<tr><td><span class=\"key k$i\">", g % 8);
+        for (int i = 0, said = 0; i < c->n_settings; i++) {
+            const setting *s = &c->settings[i];
+            if (!s->of_configuration) continue;
+            dt_page_put(out, "$t$t=$t", said++ ? ", " : "", strrchr(s->path, '.') + 1, s->values[first]);
+        }
+        fputs(c->n_groups == 1 ? "all</span></td>" : "</span></td>", out);
+        for (int k = 0; k < c->n_metrics; k++) write_mean(out, c, g, k);
+        dt_page_put(out, "<td>$i</td></tr>\n", n);
+    }
+    report_end_table(out);
+}
+
+// ---- curves and configs ----------------------------------------------------------------------------
+
+static void write_chart(FILE *out, const comparison *c, const char *title, const char *metric, dt_run_number number) {
+    dt_chart chart = {.title = title,
+                      .x = "step",
+                      .bare = true,
+                      .cut_peaks = number == DT_RUN_RATE,
+                      .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
+    for (int r = 0; r < c->n; r++) {
+        const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
+        const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
+        dt_chart_add_series(&chart, c->runs[r]->name, s, c->group[r]);
+    }
+    for (int r = 0; r < chart.n; r++) // no bands, which would hide each other
+        for (int i = 0; i < chart.curves[r].n; i++)
+            chart.curves[r].points[i].low = chart.curves[r].points[i].high = chart.curves[r].points[i].y;
+    dt_chart_write(out, &chart);
+}
+
+static void write_curves(FILE *out, const comparison *c) {
+    int n = 0;
+    fputs("<h2>Curves</h2>\n", out);
+    if (c->n > DT_CHART_CURVES)
+        dt_page_put(out, "<p class=\"soft\">The charts have the first $i of $i runs.</p>\n", (int)DT_CHART_CURVES,
+                    c->n);
+    fputs("<div class=\"charts\">\n", out);
+    write_chart(out, c, "Training loss", NULL, DT_RUN_LOSS);
+    for (int k = is_chosen(c, 0); k < c->n_metrics && n < MOST_CHARTS; k++, n++) {
+        char *title = dt_xprintf("Validation %s", c->metrics[k]);
+        write_chart(out, c, title, c->metrics[k], 0);
+        free(title);
+    }
+    write_chart(out, c, "Learning rate", NULL, DT_RUN_LR);
+    write_chart(out, c, "Gradient norm", NULL, DT_RUN_GRAD_NORM);
+    write_chart(out, c, "Samples a second", NULL, DT_RUN_RATE);
+    fputs("</div>\n", out);
+}
+
+static void write_settings(FILE *out, const comparison *c) {
+    fputs("<h2>What differs in the configs</h2>\n", out);
+    if (c->n_settings == 0) fputs("<p class=\"soft\">Nothing but names.</p>\n", out);
+    if (c->n_settings == 0) return;
+    report_begin_table(out, "words", "Key");
+    for (int r = 0; r < c->n; r++) dt_page_put(out, "<th class=\"name\">$t</th>", c->runs[r]->name);
+    report_begin_rows(out);
+    for (int i = 0; i < c->n_settings; i++) {
+        dt_page_put(out, "<tr><td>$t</td>", c->settings[i].path);
+        for (int r = 0; r < c->n; r++) dt_page_put(out, "<td>$T</td>", c->settings[i].values[r]);
+        fputs("</tr>\n", out);
+    }
+    report_end_table(out);
+}
+
+dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
+    comparison c = {.runs = runs, .n = n};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    find_settings(&c);
+    find_groups(&c);
+    find_metrics(&c);
+    char *title = dt_xprintf("%d runs", n);
+    dt_page_begin(out, title);
+    dt_page_put(out, "<h1>$t</h1>\n", title);
+    write_runs(out, &c);
+    write_groups(out, &c);
+    write_curves(out, &c);
+    write_settings(out, &c);
+    dt_page_end(out);
+    fclose(out);
+    const dt_status st = report_save(text, size, path);
+    for (int i = 0; i < c.n_settings; i++) free_setting(&c.settings[i]);
+    for (int r = 0; r < n; r++) dt_config_destroy(c.configs[r]);
+    free(c.configs);
+    free(c.settings);
+    free(c.group);
+    free(title);
+    return st;
+}

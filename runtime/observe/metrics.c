@@ -1,0 +1,371 @@
+// metrics.c: derives rates and shares from the step records, keeps the ledger, and hands all to the sinks.
+//
+// A step copies one record into each sink's queue (metrics_queue.c); buffers are made at open.
+// Smoothed figures are exponential means with their start-up bias divided out: rates as
+// mean(samples) / mean(seconds), so that a slow step counts by its length. The first step makes
+// kernels and fills caches; with enough others it is left out of the summary's rates.
+//
+// The ledger accounts for all time since the process began: `accounted_s` moves on with each step, whose own seconds
+// are known, and with each change of what the run does.
+#define _GNU_SOURCE
+#include "metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rank_report.h"
+#include "base/watch.h"
+#include "config/sink_words.h"
+#include "observe/report.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static const struct {
+    const dt_metrics_sink *sink;
+    const char *name;
+} sinks[] = {
+#define WORD(id, ...) {&dt_sink_##id, #id},
+#include "config/sinks.def"
+#undef WORD
+};
+
+static const double keep_share = 0.98; // of the mean, a step: about 50 steps count
+
+#define GOODPUT_S 10.0 // at most so long apart are lines of it while steps run
+
+typedef struct phase_sums {
+    double samples, step_s, data_s, compute_s, comm_s, other_s;
+} phase_sums;
+
+struct dt_metrics {
+    dt_metrics_opts o;
+    void *state[DT_N_SINKS];             // NULL: the sink is not wanted
+    dt_metrics_queue *queue[DT_N_SINKS]; // of the sinks that have a queue
+    dt_goodput goodput;
+    dt_activity activity;
+    double accounted_s,
+        goodput_s;         // times: until when the ledger accounts; of the sinks' newest ledger
+    dt_rank_report *ranks; // NULL: there is one rank
+    double *rank_values;
+    phase_sums smooth, first, total; // total: without the first step, which is apart
+    double smooth_weight;            // 1 - keep_share^n
+    int statm_fd;                    // kept open: dt_rss_bytes() opens a stream, which allocates
+    uint64_t rss_bytes;
+    double rss_s, opened_s;
+    int64_t n_steps, n_skipped, n_samples, last_step;
+};
+
+// ---- to the sinks ----------------------------------------------------------------------------------
+
+static void publish(dt_metrics *m, dt_record *r) {
+    r->wall_s = dt_clock_wall_s();
+    for (int i = 0; i < DT_N_SINKS; i++) {
+        if (m->queue[i])
+            dt_metrics_queue_put(m->queue[i], r);
+        else if (m->state[i])
+            sinks[i].sink->take(m->state[i], r);
+    }
+}
+
+static void publish_goodput(dt_metrics *m, dt_record_kind kind) {
+    dt_record r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
+    m->goodput_s = dt_clock_s();
+    publish(m, &r);
+}
+
+static dt_status open_sinks(dt_metrics *m) {
+    for (int i = 0; i < DT_N_SINKS; i++) {
+        if (!(m->o.sinks >> i & 1)) continue;
+        DT_TRY(sinks[i].sink->open(&m->state[i], &m->o));
+        if (sinks[i].sink->queued) m->queue[i] = dt_metrics_queue_create(sinks[i].sink, m->state[i]);
+    }
+    return DT_OK;
+}
+
+// The watch ends the process: the ledger is the main thread's, which hangs.
+static void end_at_once(void *ctx, dt_status st, const char *message) {
+    dt_metrics *m = ctx;
+    const int64_t step = dt_watch_get_step();
+    dt_record r = {.kind = DT_RECORD_end, .step = step, .of.end = {step, st, message}};
+    publish(m, &r);
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->queue[i]) dt_metrics_queue_flush(m->queue[i]);
+}
+
+dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
+    dt_metrics *m = dt_xcalloc(1, sizeof *m);
+    const double age_s = dt_clock_process_s();
+    m->o = *opts;
+    m->opened_s = m->accounted_s = dt_clock_s();
+    m->rss_s = -1;
+    m->last_step = opts->first_step;
+    m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    if (opts->world_size > 1) {
+        m->ranks = dt_xcalloc((size_t)opts->world_size, sizeof *m->ranks);
+        m->rank_values = dt_xcalloc((size_t)opts->world_size, 3 * sizeof *m->rank_values);
+    }
+    char *path = dt_xprintf("%s/metrics.jsonl", opts->run_dir);
+    dt_goodput_resume(&m->goodput, opts->sinks >> DT_SINK_jsonl & 1 ? path : "", opts->truncate_to,
+                      dt_clock_wall_s() - age_s);
+    free(path);
+    m->goodput.seconds[DT_GOODPUT_startup] += age_s;
+    const dt_status st = open_sinks(m);
+    if (st != DT_OK) {
+        dt_metrics_close(m, NULL);
+        m = NULL;
+    } else {
+        publish_goodput(m, DT_RECORD_start);
+        dt_watch_set_on_end(end_at_once, m);
+    }
+    *out = m;
+    return st;
+}
+
+// ---- the ledger ------------------------------------------------------------------------------------
+
+// Where time goes that no step accounts for.
+static dt_goodput_part part_of(dt_activity a) {
+    switch (a) {
+    case DT_ACTIVITY_starting:
+        return DT_GOODPUT_startup;
+    case DT_ACTIVITY_evaluating:
+    case DT_ACTIVITY_testing:
+        return DT_GOODPUT_evaluation;
+    case DT_ACTIVITY_saving:
+    case DT_ACTIVITY_waiting:
+        return DT_GOODPUT_checkpoint;
+    case DT_ACTIVITY_training:
+    case DT_ACTIVITY_ending:
+        break;
+    }
+    return DT_GOODPUT_other;
+}
+
+static double unaccounted_s(dt_metrics *m) {
+    const double now = dt_clock_s(), s = now - m->accounted_s;
+    m->accounted_s = now;
+    return s > 0 ? s : 0;
+}
+
+static void account_step(dt_metrics *m, const dt_step_record *r) {
+    double *s = m->goodput.seconds;
+    const double rest = unaccounted_s(m) - r->step_s;
+    if (r->skipped) {
+        s[DT_GOODPUT_lost] += r->step_s;
+    } else {
+        s[DT_GOODPUT_data] += r->data_s;
+        s[DT_GOODPUT_comm] += r->comm_s;
+        s[DT_GOODPUT_steps] += fmax(r->step_s - r->data_s - r->comm_s, 0);
+    }
+    if (rest > 0) s[part_of(m->activity)] += rest;
+}
+
+static void change_activity(dt_metrics *m, dt_activity what) {
+    m->goodput.seconds[part_of(m->activity)] += unaccounted_s(m);
+    m->activity = what;
+    dt_record r = {.kind = DT_RECORD_activity, .step = m->last_step, .of.activity = what};
+    publish(m, &r);
+}
+
+dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
+    const dt_activity before = m->activity;
+    if (what != before) change_activity(m, what);
+    return before;
+}
+
+void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved) {
+    dt_record r = {.kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {seconds, saved}};
+    publish(m, &r);
+}
+
+// ---- steps -----------------------------------------------------------------------------------------
+
+static void add_sums(phase_sums *s, const dt_step_record *r, double keep, double take) {
+    s->samples = keep * s->samples + take * (r->skipped ? 0 : (double)r->global_batch);
+    s->step_s = keep * s->step_s + take * r->step_s;
+    s->data_s = keep * s->data_s + take * r->data_s;
+    s->compute_s = keep * s->compute_s + take * r->compute_s;
+    s->comm_s = keep * s->comm_s + take * r->comm_s;
+    s->other_s = keep * s->other_s + take * r->other_s;
+}
+
+static double ratio(double a, double b) {
+    return b > 0 ? a / b : 0;
+}
+
+// Twice a second at most; stays 0 where there is no /proc.
+static void refresh_rss(dt_metrics *m) {
+    char text[128];
+    unsigned long long pages;
+    double now = dt_clock_s();
+    if (m->rss_s >= 0 && now - m->rss_s < 0.5) return;
+    m->rss_s = now;
+    ssize_t n = m->statm_fd < 0 ? -1 : pread(m->statm_fd, text, sizeof text - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    if (sscanf(text, "%*u %llu", &pages) == 1) m->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s) {
+    const phase_sums *e = &m->smooth;
+    refresh_rss(m);
+    *s = (dt_step_stats){
+        .samples_per_s = ratio(r->skipped ? 0 : (double)r->global_batch, r->step_s),
+        .smooth_samples_per_s = ratio(e->samples, e->step_s),
+        .data_share = ratio(e->data_s, e->step_s),
+        .compute_share = ratio(e->compute_s, e->step_s),
+        .comm_share = ratio(e->comm_s, e->step_s),
+        .rss_bytes = m->rss_bytes,
+        .epoch_ends = r->step % m->o.steps_per_epoch == 0,
+        .eta_s = (double)(m->o.total_steps - r->step) * ratio(e->step_s, m->smooth_weight),
+    };
+}
+
+// Reads what the ranks' beats have brought by now, without asking or waiting for a rank.
+static void publish_ranks(dt_metrics *m) {
+    const int n = m->o.world_size;
+    double *data = m->rank_values, *compute = data + n, *rss = data + 2 * n, sum = 0, most = -1;
+    dt_record r = {.kind = DT_RECORD_ranks,
+                   .step = m->last_step,
+                   .of.ranks = {.n = n, .data_s = data, .compute_s = compute, .rss_bytes = rss}};
+    int n_known = 0;
+    dt_rank_list(m->ranks, n);
+    for (int i = 0; i < n; i++) {
+        const dt_rank_report *one = &m->ranks[i];
+        const bool known = one->step > 0;
+        const double own_s = one->data_s + one->compute_s;
+        data[i] = known ? one->data_s : NAN;
+        compute[i] = known ? one->compute_s : NAN;
+        rss[i] = known ? (double)one->rss_bytes : NAN;
+        if (!known) continue;
+        n_known++;
+        sum += own_s;
+        if (own_s > most) most = own_s, r.of.ranks.slowest = i;
+    }
+    r.of.ranks.imbalance = ratio(most, sum / (n_known ? n_known : 1));
+    if (n_known > 0) publish(m, &r);
+}
+
+void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
+    dt_record record = {.kind = DT_RECORD_step, .step = r->step, .of.step.r = *r};
+    // the first step is slower than any other: the means start with the second
+    if (m->n_steps == 1) {
+        m->smooth = (phase_sums){0};
+        m->smooth_weight = 0;
+        m->first = m->total;
+        m->total = (phase_sums){0};
+    }
+    m->n_steps++;
+    m->n_skipped += r->skipped;
+    m->n_samples += r->skipped ? 0 : r->global_batch;
+    m->last_step = r->step;
+    account_step(m, r);
+    dt_metrics_activity(m, DT_ACTIVITY_training);
+    add_sums(&m->smooth, r, keep_share, 1 - keep_share);
+    m->smooth_weight = keep_share * m->smooth_weight + (1 - keep_share);
+    add_sums(&m->total, r, 1, 1);
+    make_stats(m, r, &record.of.step.s);
+    publish(m, &record);
+    if (m->ranks && r->step % m->o.every_steps == 0) publish_ranks(m);
+    if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
+}
+
+void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values, int n_values,
+                     const char *extra_json) {
+    dt_record r = {.kind = DT_RECORD_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
+    publish(m, &r);
+}
+
+void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host, const char *phase, double times) {
+    dt_record r = {.kind = DT_RECORD_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
+    publish(m, &r);
+}
+
+int64_t dt_metrics_flush(dt_metrics *m) {
+    int64_t n_bytes = 0;
+    if (m->n_steps > 0) publish_goodput(m, DT_RECORD_goodput);
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->queue[i])
+            n_bytes += dt_metrics_queue_flush(m->queue[i]);
+        else if (m->state[i] && sinks[i].sink->flush)
+            n_bytes += sinks[i].sink->flush(m->state[i]);
+    return n_bytes;
+}
+
+// -- the summary ---------------------------------------------------------------------------------
+static void say_verdict(dt_metrics *m, const char *data_verdict) {
+    const phase_sums *t = &m->total;
+    char text[1024];
+    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
+    dt_info("%s", text);
+    dt_record r = {.kind = DT_RECORD_verdict, .step = m->last_step, .of.verdict = text};
+    publish(m, &r);
+}
+
+static void log_lost(const dt_metrics *m) {
+    for (int i = 0; i < DT_N_SINKS; i++) {
+        uint64_t n = m->state[i] && sinks[i].sink->dropped ? sinks[i].sink->dropped(m->state[i]) : 0;
+        if (n) dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n, sinks[i].name);
+        n = m->queue[i] ? dt_metrics_queue_dropped(m->queue[i]) : 0;
+        if (n) dt_warn("%" PRIu64 " records of the %s sink were dropped: it could not keep up", n, sinks[i].name);
+    }
+}
+
+static void log_goodput(const dt_metrics *m) {
+    const dt_goodput *g = &m->goodput;
+    const dt_goodput_part worst = dt_goodput_worst(g);
+    double total = 0;
+    for (int i = 0; i < DT_N_GOODPUT; i++) total += g->seconds[i];
+    dt_info("goodput %.1f%%: of %.1f s since the run first started, %.1f s were steps that count; "
+            "attempt %" PRId64 ", %" PRId64 " steps were done twice",
+            100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts, g->lost_steps);
+    if (total > 0 && g->seconds[worst] >= 0.01 * total)
+        dt_info("what would raise it most: %.1f%% went into %s (%s); less of it by %s", 100 * g->seconds[worst] / total,
+                dt_goodput_parts[worst].name, dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);
+}
+
+void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
+    const phase_sums *t = &m->total;
+    if (m->n_steps == 0) return;
+    change_activity(m, DT_ACTIVITY_ending);
+    dt_metrics_flush(m); // from here on the number of dropped records is final
+    dt_info("%s: %" PRId64 " steps to step %" PRId64 ", %" PRId64
+            " samples in %.1f s, %.1f samples/s in steps, %.1f without the first, peak memory "
+            "%.0f MiB",
+            m->o.run_name, m->n_steps, m->last_step, m->n_samples, dt_clock_s() - m->opened_s,
+            ratio(t->samples + m->first.samples, t->step_s + m->first.step_s), ratio(t->samples, t->step_s),
+            (double)dt_rss_peak_bytes() / 1048576.0);
+    dt_info("time in a step: data %.1f%%, compute %.1f%%, communication %.1f%%, other %.1f%%",
+            100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s), 100 * ratio(t->comm_s, t->step_s),
+            100 * ratio(t->other_s, t->step_s));
+    if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
+    log_lost(m);
+    log_goodput(m);
+    say_verdict(m, data_verdict);
+}
+
+void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
+    if (!m) return;
+    dt_watch_set_on_end(NULL, NULL);
+    if (end) {
+        dt_record r = {.kind = DT_RECORD_end, .step = end->step, .of.end = *end};
+        if (m->activity != DT_ACTIVITY_ending) { // else the summary's ledger is the last
+            change_activity(m, DT_ACTIVITY_ending);
+            publish_goodput(m, DT_RECORD_goodput);
+        }
+        publish(m, &r);
+    }
+    for (int i = 0; i < DT_N_SINKS; i++)
+        if (m->queue[i])
+            dt_metrics_queue_destroy(m->queue[i]);
+        else if (m->state[i])
+            sinks[i].sink->close(m->state[i]);
+    if (m->statm_fd >= 0) close(m->statm_fd);
+    free(m->ranks);
+    free(m->rank_values);
+    free(m);
+}

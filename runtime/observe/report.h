@@ -1,0 +1,28 @@
+// report.h: report.html of one run, and the comparison of several.
+//
+// Both pages are made from the files of run directories alone (run_log.h), of finished runs and of runs that still
+// write. A page answers in the order in which people ask: did it work, how well, what went wrong, where did the time
+// go, how was it made. It is one file without anything from elsewhere, and its text is safe whatever names hold.
+//
+// Besides metrics.jsonl, result.json and config.yaml a report reads `log` (its warnings) and evaluation-<split>.json,
+// which the run writes at its evaluations (metrics/evidence.h): curves, errors, and the worst samples with their
+// pictures.
+#ifndef DT_REPORT_REPORT_H
+#define DT_REPORT_REPORT_H
+
+#include "observe/run_log.h"
+
+#include <stdio.h>
+
+enum { DT_REPORT_CURVES = 8 }; // classes with a ROC curve at most, of an evaluation
+
+// Writes the page of the run to `path`. DT_E_STORAGE.
+dt_status dt_report_write(const dt_run_log *r, const char *path);
+// Writes the comparison of n runs to `path`. DT_E_STORAGE.
+dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path);
+
+// What limits a run and what would help, as one sentence. Shares are of the time of its steps; data_verdict: what the
+// loader's counters say if data is the limit, or NULL.
+void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share, const char *data_verdict);
+
+#endif

@@ -1,0 +1,402 @@
+// run_log.c: see run_log.h.
+#include "observe/run_log.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/lines.h"
+#include "base/log.h"
+#include "base/text.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { GONE_S = 10, SILENT_S = 120 };
+#define MOST_STEPS 9e15 // sums and differences of smaller counts are exact in doubles, and in range of int64_t
+
+// ---- lines of steps --------------------------------------------------------------------------------
+
+// The number at *text; NaN for null and what is none. Behind 15 digits of its own it leaves rounding to strtod.
+static double read_number(const char **text) {
+    static const double power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
+                                   1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const char *s = *text;
+    const bool minus = *s == '-';
+    uint64_t digits = 0;
+    int n = 0, exponent = 0;
+    s += minus;
+    if (*s < '0' || *s > '9') return NAN;
+    for (; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0) digits = digits * 10 + (uint64_t)(*s - '0');
+    if (*s == '.')
+        for (s++; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0, exponent--)
+            digits = digits * 10 + (uint64_t)(*s - '0');
+    if (*s == 'e' || *s == 'E' || (*s >= '0' && *s <= '9') || exponent < -22) return strtod(*text, (char **)text);
+    *text = s;
+    return (minus ? -1 : 1) * ((double)digits / power[-exponent]);
+}
+
+typedef struct step_line {
+    double step, epoch, samples, numbers[DT_RUN_N_NUMBERS];
+    bool skipped;
+} step_line;
+
+// Where the value of a member is stored; NULL: the member is not wanted. in_seconds: it is a member of "seconds".
+static double *find_member(step_line *line, const char *key, size_t n, bool in_seconds) {
+    static const char *const names[DT_RUN_N_NUMBERS] = {
+        [DT_RUN_LOSS] = "loss",          [DT_RUN_LR] = "lr",       [DT_RUN_GRAD_NORM] = "grad_norm",
+        [DT_RUN_RATE] = "samples_per_s", [DT_RUN_STEP_S] = "step", [DT_RUN_DATA_S] = "data",
+        [DT_RUN_COMPUTE_S] = "compute",  [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
+    const int begin = in_seconds ? DT_RUN_STEP_S : 0;
+    const int end = in_seconds ? DT_RUN_N_NUMBERS : DT_RUN_STEP_S;
+    for (int i = begin; i < end; i++)
+        if (strncmp(names[i], key, n) == 0 && names[i][n] == '\0') return &line->numbers[i];
+    if (in_seconds) return NULL;
+    if (n == 4 && memcmp(key, "step", 4) == 0) return &line->step;
+    if (n == 5 && memcmp(key, "epoch", 5) == 0) return &line->epoch;
+    if (n == 7 && memcmp(key, "samples", 7) == 0) return &line->samples;
+    return NULL;
+}
+
+// An object whose members are numbers, words and an object of numbers, "seconds". False: the line is cut, or is no such
+// object.
+static bool scan_step(const char *s, step_line *line) {
+    bool in_seconds = false;
+    for (int i = 0; i < DT_RUN_N_NUMBERS; i++) line->numbers[i] = NAN;
+    line->step = line->epoch = line->samples = NAN;
+    line->skipped = false;
+    for (s++; *s; s++) {
+        if (*s == ',' || *s == ' ') continue;
+        if (*s == '}' && !in_seconds) return line->step >= 1 && line->step < MOST_STEPS;
+        if (*s == '}') {
+            in_seconds = false;
+            continue;
+        }
+        const char *key = s + 1, *quote = *s == '"' ? strchr(key, '"') : NULL;
+        if (!quote || quote[1] != ':') return false;
+        for (s = quote + 2; *s == ' ';) s++;
+        if (*s == '{') {
+            if (in_seconds) return false;
+            in_seconds = true;
+            continue;
+        }
+        if (*s == '"') { // the kind
+            s = strchr(s + 1, '"');
+            if (!s) return false;
+            continue;
+        }
+        double *value = find_member(line, key, (size_t)(quote - key), in_seconds);
+        if (value) *value = read_number(&s);
+        if (*s == 't' && quote - key == 7 && memcmp(key, "skipped", 7) == 0) line->skipped = true;
+        while (*s && *s != ',' && *s != '}') s++;
+        if (*s != '\0') s--; // the loop goes on with it
+    }
+    return false;
+}
+
+static void take_step(dt_run_log *r, const step_line *line) {
+    r->step = (int64_t)line->step;
+    r->epoch = line->epoch;
+    r->samples = line->samples >= 0 && line->samples < MOST_STEPS ? (int64_t)line->samples : 0;
+    r->n_steps++;
+    r->n_skipped += line->skipped;
+    for (int i = 0; i < DT_RUN_N_NUMBERS; i++) {
+        dt_series_add(&r->numbers[i], r->step, line->numbers[i]);
+        const double s = isfinite(line->numbers[i]) ? line->numbers[i] : 0;
+        *(r->n_steps == 1 ? &r->phase_first_s[i] : &r->phase_s[i]) += s;
+    }
+}
+
+// ---- other lines -----------------------------------------------------------------------------------
+
+static dt_run_metric *find_metric(dt_run_log *r, const char *split, const char *name) {
+    for (int k = 0; k < r->n_metrics; k++) { // metrics come in the same order in each evaluation
+        const int i = (r->hint + 1 + k) % r->n_metrics;
+        dt_run_metric *m = &r->metrics[i];
+        if (strcmp(m->name, name) != 0 || strcmp(m->split, split) != 0) continue;
+        r->hint = i;
+        return m;
+    }
+    if (r->n_metrics == DT_RUN_METRICS) return NULL;
+    r->metrics = dt_xgrow(r->metrics, (size_t)r->n_metrics, sizeof *r->metrics);
+    r->hint = r->n_metrics++;
+    r->metrics[r->hint] = (dt_run_metric){.split = dt_xstrdup(split), .name = dt_xstrdup(name)};
+    return &r->metrics[r->hint];
+}
+
+static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
+    const char *split = json_string_value(json_object_get(record, "split")), *name;
+    json_t *value;
+    if (!split) return;
+    json_object_foreach(record, name, value) {
+        if (!dt_run_is_metric(name, value)) continue;
+        dt_run_metric *m = find_metric(r, split, name);
+        if (!m) continue;
+        dt_series_add(&m->series, step, json_number_value(value));
+        m->step = step;
+    }
+    int i = 0;
+    while (i < r->n_evals && strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) != 0) i++;
+    if (i == r->n_evals) {
+        if (i == 16) return; // splits are three, and what later versions add
+        r->evals = dt_xgrow(r->evals, (size_t)r->n_evals++, sizeof(json_t *));
+        r->evals[i] = NULL;
+    }
+    json_decref(r->evals[i]);
+    r->evals[i] = json_incref(record);
+}
+
+// Keeps the newest of records that repeat, and all starts and other events as far as there is room; the first start
+// stays.
+static void add_event(dt_run_log *r, const char *kind, int64_t step, json_t *record) {
+    const bool repeats = strcmp(kind, "start") != 0 && strcmp(kind, "slow_rank") != 0;
+    int i = repeats ? 0 : r->n_events;
+    while (i < r->n_events && strcmp(json_string_value(json_object_get(r->events[i].record, "kind")), kind) != 0) i++;
+    if (i == r->n_events && i == DT_RUN_EVENTS) {
+        json_decref(r->events[1].record);
+        memmove(r->events + 1, r->events + 2, sizeof *r->events * (DT_RUN_EVENTS - 2));
+        i = --r->n_events;
+    }
+    if (i == r->n_events) {
+        r->events = dt_xgrow(r->events, (size_t)r->n_events++, sizeof *r->events);
+        r->events[i].record = NULL;
+    }
+    json_decref(r->events[i].record);
+    r->events[i] = (dt_run_event){step, json_incref(record)};
+}
+
+static void take_record(dt_run_log *r, json_t *record) {
+    const char *kind = json_string_value(json_object_get(record, "kind"));
+    const int64_t step = json_integer_value(json_object_get(record, "step"));
+    if (!kind || step < 0 || (double)step >= MOST_STEPS) {
+        r->n_bad++;
+    } else if (strcmp(kind, "eval") == 0) {
+        take_eval(r, step, record);
+    } else {
+        add_event(r, kind, step, record);
+    }
+    r->end = kind && strcmp(kind, "end") == 0 ? record : NULL;
+}
+
+static void take_line(dt_run_log *r, char *line, size_t n) {
+    static const char step_begin[] = "{\"kind\":\"step\"";
+    step_line step;
+    if (strncmp(line, step_begin, sizeof step_begin - 1) == 0) {
+        r->end = NULL;
+        if (scan_step(line, &step))
+            take_step(r, &step);
+        else
+            r->n_bad++;
+        return;
+    }
+    json_t *record = json_loadb(line, n, 0, NULL);
+    if (json_is_object(record))
+        take_record(r, record);
+    else
+        r->n_bad++;
+    json_decref(record);
+}
+
+// ---- reading ---------------------------------------------------------------------------------------
+
+static void forget(dt_run_log *r) {
+    for (int i = 0; i < DT_RUN_N_NUMBERS; i++) dt_series_fini(&r->numbers[i]);
+    for (int i = 0; i < r->n_metrics; i++) {
+        dt_series_fini(&r->metrics[i].series);
+        free(r->metrics[i].split);
+        free(r->metrics[i].name);
+    }
+    for (int i = 0; i < r->n_evals; i++) json_decref(r->evals[i]);
+    for (int i = 0; i < r->n_events; i++) json_decref(r->events[i].record);
+    free(r->metrics);
+    free(r->evals);
+    free(r->events);
+    *r = (dt_run_log){.dir = r->dir, .name = r->name, .results = r->results};
+}
+
+static void read_results(dt_run_log *r) {
+    char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL;
+    size_t n = 0;
+    json_array_clear(r->results);
+    if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 64 << 20, DT_E_CKPT) == DT_OK)
+        for (char *at = text, *end; *at; at = end) {
+            end = at + strcspn(at, "\n");
+            json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
+            if (json_is_object(line)) json_array_append(r->results, line);
+            json_decref(line);
+            end += *end == '\n';
+        }
+    dt_error_clear();
+    free(text);
+    free(path);
+}
+
+// Reads the lines behind r->at. The file is opened each time: over NFS that brings what others wrote.
+static bool read_on(dt_run_log *r, bool *is_file) {
+    char *path = dt_xprintf("%s/metrics.jsonl", r->dir), *line;
+    struct stat s;
+    dt_lines lines;
+    size_t n;
+    const off_t before = r->at;
+    *is_file = dt_lines_open(&lines, path, r->at) && fstat(lines.fd, &s) == 0;
+    if (*is_file) {
+        if (s.st_size < r->at || (r->at > 0 && s.st_ino != r->inode)) forget(r);
+        r->inode = s.st_ino;
+        r->written_s = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
+        lines.at = r->at;
+        while ((line = dt_lines_next(&lines, &n))) take_line(r, line, n);
+        r->at = lines.at;
+    }
+    dt_lines_close(&lines);
+    free(path);
+    return r->at != before;
+}
+
+bool dt_run_log_read_on(dt_run_log *r) {
+    bool is_file;
+    const bool had_results = json_array_size(r->results) > 0, is_new = read_on(r, &is_file);
+    read_results(r);
+    return is_new || had_results != (json_array_size(r->results) > 0);
+}
+
+dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
+    dt_run_log *r = dt_xcalloc(1, sizeof *r);
+    bool is_file;
+    r->dir = dt_xstrdup(dir);
+    for (size_t n = strlen(dir); n > 1 && r->dir[n - 1] == '/';) r->dir[--n] = '\0';
+    char *whole = strspn(dt_path_base(r->dir), ".") == strlen(dt_path_base(r->dir)) ? realpath(r->dir, NULL)
+                                                                                    : NULL; // of "." and ".."
+    r->name = dt_xstrdup(dt_path_base(whole ? whole : r->dir));
+    free(whole);
+    r->results = json_array();
+    read_on(r, &is_file);
+    read_results(r);
+    *out = r;
+    const int64_t schema = json_integer_value(json_object_get(dt_run_log_event(r, "start"), "schema"));
+    if (schema > DT_RUN_SCHEMA)
+        dt_warn("%s/metrics.jsonl has schema %" PRId64 " of a later dtrain; this one knows %d, and "
+                "may misread it",
+                dir, schema, DT_RUN_SCHEMA);
+    if (is_file) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s is no run with a metrics.jsonl: give the directory of a run, such as "
+                   "runs/photos, that has "
+                   "jsonl among its metrics.sinks",
+                   dir);
+}
+
+void dt_run_log_close(dt_run_log *r) {
+    if (!r) return;
+    forget(r);
+    json_decref(r->results);
+    free(r->dir);
+    free(r->name);
+    free(r);
+}
+
+// Runs of one name are named by their paths.
+static void tell_apart(dt_run_log **runs, int n) {
+    for (int i = 0; i < n; i++) {
+        int same = 0;
+        for (int k = 0; k < n; k++) same += strcmp(dt_path_base(runs[i]->dir), dt_path_base(runs[k]->dir)) == 0;
+        if (same == 1) continue;
+        free(runs[i]->name);
+        runs[i]->name = dt_xstrdup(runs[i]->dir);
+    }
+}
+
+dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n) {
+    dt_status st = DT_OK;
+    *out = dt_xcalloc((size_t)n, sizeof **out);
+    *n_open = 0;
+    for (int i = 0; i < n; i++) {
+        st = dt_run_log_open(&(*out)[*n_open], paths[i]);
+        if (st == DT_OK) {
+            ++*n_open;
+            continue;
+        }
+        dt_run_log_close((*out)[*n_open]);
+        if (!dt_io_exists(paths[i])) return st;
+    }
+    if (*n_open == 0) return st;
+    dt_error_clear();
+    tell_apart(*out, *n_open);
+    return DT_OK;
+}
+
+void dt_run_log_close_all(dt_run_log **runs, int n) {
+    for (int i = 0; i < n; i++) dt_run_log_close(runs[i]);
+    free(runs);
+}
+
+// ---- asking ----------------------------------------------------------------------------------------
+
+bool dt_run_is_metric(const char *name, const json_t *value) {
+    return json_is_number(value) && strcmp(name, "step") != 0 && strcmp(name, "time") != 0;
+}
+
+json_t *dt_run_log_eval(const dt_run_log *r, const char *split) {
+    for (int i = 0; i < r->n_evals; i++)
+        if (strcmp(json_string_value(json_object_get(r->evals[i], "split")), split) == 0) return r->evals[i];
+    return NULL;
+}
+
+const dt_run_metric *dt_run_log_metric(const dt_run_log *r, const char *split, const char *name) {
+    for (int i = 0; i < r->n_metrics; i++)
+        if (strcmp(r->metrics[i].name, name) == 0 && strcmp(r->metrics[i].split, split) == 0) return &r->metrics[i];
+    return NULL;
+}
+
+json_t *dt_run_log_event(const dt_run_log *r, const char *kind) {
+    for (int i = r->n_events - 1; i >= 0; i--) {
+        const char *is = json_string_value(json_object_get(r->events[i].record, "kind"));
+        if (strcmp(is, kind) == 0) return r->events[i].record;
+    }
+    return NULL;
+}
+
+double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i) {
+    const double s =
+        json_number_value(json_array_get(data_s, (size_t)i)) + json_number_value(json_array_get(compute_s, (size_t)i));
+    return s > 0 && s < DT_SERIES_MOST ? s : 0;
+}
+
+const char *dt_run_log_chosen_by(const dt_run_log *r) {
+    const char *name = json_string_value(json_object_get(dt_run_log_event(r, "start"), "chosen_by"));
+    for (size_t i = 0; !name && i < json_array_size(r->results); i++)
+        name = json_string_value(json_object_get(json_array_get(r->results, i), "chosen_by"));
+    return name;
+}
+
+int64_t dt_run_log_total_steps(const dt_run_log *r) {
+    return json_integer_value(json_object_get(dt_run_log_event(r, "start"), "total_steps"));
+}
+
+dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
+    static const char stopped[] = "Stopped, the same command goes on";
+    const double silent_s = dt_clock_wall_s() - r->written_s;
+    const int status = (int)json_integer_value(json_object_get(r->end, "status"));
+    const char *message = json_string_value(json_object_get(r->end, "message"));
+    if (json_array_size(r->results) > 0) {
+        snprintf(text, cap, "Finished");
+        return DT_RUN_FINISHED;
+    }
+    if (r->end && status == DT_OK) { // results could not be written, or were removed
+        snprintf(text, cap, "Ended without result.json");
+        return DT_RUN_STOPPED;
+    }
+    if (r->end) {
+        snprintf(text, cap, "%s: %s", status == DT_E_PREEMPTED ? stopped : "Failed", message ? message : "no message");
+        return status == DT_E_PREEMPTED ? DT_RUN_STOPPED : DT_RUN_FAILED;
+    }
+    char *lock = dt_xprintf("%s/lock", r->dir);
+    const bool gone = silent_s >= GONE_S && dt_io_is_locked(lock) == 0;
+    free(lock);
+    snprintf(text, cap, "%s", gone ? stopped : "Training");
+    if (gone) return DT_RUN_STOPPED;
+    if (silent_s < SILENT_S) return DT_RUN_GOES_ON;
+    snprintf(text, cap, "Nothing written for %.0f min: it evaluates, waits, or was killed", silent_s / 60);
+    return DT_RUN_SILENT;
+}

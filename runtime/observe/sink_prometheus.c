@@ -1,0 +1,576 @@
+// sink_prometheus.c: an endpoint from which Prometheus scrapes the newest numbers, in its text format (version 0.0.4).
+//
+// A step stores its numbers under a lock that is held for no longer than it takes to copy them; a thread formats them
+// when somebody asks. One poll waits for all clients, so a slow one holds nobody up; where there are too many the oldest
+// is dropped. It answers GET and HEAD of /metrics, and for probes /healthz (the process answers) and /readyz (steps are
+// running), to anybody who reaches the address (metrics.listen). Where another process has the port, the next free one
+// is taken; where there is none, the run goes on without the endpoint.
+// The server is code of dtrain, because setting up libmicrohttpd takes more lines, and 60 slow clients keep no scrape out.
+// metrics.textfile: the same text as a file for node_exporter, every 15 s and at the end, with why the run ended.
+#define _GNU_SOURCE // accept4, pipe2
+#include "metrics_internal.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "base/watch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { REQUEST_BYTES = 4096, MAX_CLIENTS = 32, TEXTFILE_MS = 15000, STALE_S = 600, PORTS = 16 };
+
+typedef enum number {
+#define NUMBER(id, ...) N_##id,
+#define FAMILY(...)
+#include "observe/prometheus.def"
+#undef NUMBER
+#undef FAMILY
+    N_NUMBERS
+} number;
+
+static const char *const phase_names[] = {"step", "data", "compute", "comm", "other"};
+enum { N_PHASES = 5, N_BOUNDS = 16 };
+static const double bounds[N_BOUNDS] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
+                                        0.25,   0.5,   1,      2.5,   5,    10,    30,   60};
+
+typedef struct histogram {
+    uint64_t n[N_BOUNDS + 1]; // between bounds; the last: above all
+    double sum;
+} histogram;
+
+typedef struct numbers {
+    double one[N_NUMBERS];
+    histogram phases[N_PHASES];
+    dt_goodput ledger;
+    dt_activity activity;
+    bool ended;
+    dt_status status;
+} numbers;
+
+typedef struct result {
+    char *labels; // ,split="val",metric="accuracy"
+    double value;
+} result;
+
+typedef struct client {
+    int fd;
+    char request[REQUEST_BYTES + 1];
+    char *reply;  // heap; NULL: the request is not whole yet
+    size_t at, n; // at: bytes of the request read, then of the reply written; n: bytes of the reply
+    bool last;    // the reply says how the run ended
+} client;
+
+typedef struct prometheus {
+    char *run, *version;  // run="name"
+    pthread_mutex_t lock; // protects the numbers
+    numbers now;
+    pthread_mutex_t results_lock; // protects the results: the newest value of each metric and split
+    result *results;
+    size_t n_results;
+    double *ranks; // by rank: data, compute, memory; protected like the results
+    int n_ranks;
+    char *textfile;
+    pthread_mutex_t textfile_lock; // one writes it at a time
+    double linger_s;
+    bool (*is_stopped)(void);
+    atomic_bool scraped; // after the end
+    bool textfile_failed, has_thread;
+    pthread_t thread;
+    int listener, stop[2];       // listener < 0: nobody is answered
+    client clients[MAX_CLIENTS]; // the oldest first
+    int n_clients;
+} prometheus;
+
+// ---- text ------------------------------------------------------------------------------------------
+
+// name="text", escaped. Prometheus refuses all of a scrape for one byte that is no UTF-8.
+static char *make_label(const char *name, const char *text) {
+    char *out = dt_xcalloc(strlen(name) + 3 * strlen(text) + 4, 1);
+    char *at = stpcpy(stpcpy(out, name), "=\"");
+    for (size_t n; *text; text += n ? n : 1) {
+        n = dt_text_utf8_length(text);
+        if (n == 0) at = stpcpy(at, "\xEF\xBF\xBD");
+        if (*text == '"' || *text == '\\' || *text == '\n') *at++ = '\\';
+        at = *text == '\n' ? stpcpy(at, "n") : mempcpy(at, text, n);
+    }
+    *at = '"';
+    return out;
+}
+
+static void put_value(FILE *f, const char *name, const char *run, const char *labels, double v) {
+    fprintf(f, "%s{%s%s} ", name, run, labels);
+    if (isfinite(v))
+        fprintf(f, "%.17g\n", v);
+    else
+        fprintf(f, "%s\n", isnan(v) ? "NaN" : v > 0 ? "+Inf" : "-Inf");
+}
+
+static void put_help(FILE *f, const char *name, const char *type, const char *help) {
+    fprintf(f, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
+}
+
+static void put_numbers(prometheus *s, FILE *f, const char *name, number i, const numbers *n) {
+    put_value(f, name, s->run, "", n->one[i]);
+}
+
+static void put_ranks(prometheus *s, FILE *f, const char *name, int which) {
+    char labels[32];
+    pthread_mutex_lock(&s->results_lock);
+    for (int r = 0; r < s->n_ranks; r++) {
+        snprintf(labels, sizeof labels, ",rank=\"%d\"", r);
+        put_value(f, name, s->run, labels, s->ranks[which * s->n_ranks + r]);
+    }
+    pthread_mutex_unlock(&s->results_lock);
+}
+#define put_rank_data(s, f, name, n)    put_ranks(s, f, name, 0)
+#define put_rank_compute(s, f, name, n) put_ranks(s, f, name, 1)
+#define put_rank_rss(s, f, name, n)     put_ranks(s, f, name, 2)
+
+static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char part[64], labels[96];
+    for (int p = 0; p < N_PHASES; p++) {
+        const histogram *h = &n->phases[p];
+        uint64_t below = 0;
+        for (int i = 0; i <= N_BOUNDS; i++) {
+            below += h->n[i];
+            if (i < N_BOUNDS)
+                snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"%g\"", phase_names[p], bounds[i]);
+            else
+                snprintf(labels, sizeof labels, ",phase=\"%s\",le=\"+Inf\"", phase_names[p]);
+            snprintf(part, sizeof part, "%s_bucket", name);
+            put_value(f, part, s->run, labels, (double)below);
+        }
+        snprintf(labels, sizeof labels, ",phase=\"%s\"", phase_names[p]);
+        snprintf(part, sizeof part, "%s_sum", name);
+        put_value(f, part, s->run, labels, h->sum);
+        snprintf(part, sizeof part, "%s_count", name);
+        put_value(f, part, s->run, labels, (double)below);
+    }
+}
+
+static void put_ledger(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char labels[64];
+    for (int i = 0; i < DT_N_GOODPUT; i++) {
+        snprintf(labels, sizeof labels, ",part=\"%s\"", dt_goodput_parts[i].name);
+        put_value(f, name, s->run, labels, n->ledger.seconds[i]);
+    }
+}
+
+static void put_activity(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    static const char *const words[] = {DT_ACTIVITY_WORDS(DT_WORD_QUOTED)};
+    char labels[64];
+    for (int i = 0; i < DT_N_ACTIVITIES; i++) {
+        snprintf(labels, sizeof labels, ",activity=\"%s\"", words[i]);
+        put_value(f, name, s->run, labels, i == (int)n->activity);
+    }
+}
+
+static void put_eval(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    pthread_mutex_lock(&s->results_lock);
+    for (size_t i = 0; i < s->n_results; i++) put_value(f, name, s->run, s->results[i].labels, s->results[i].value);
+    pthread_mutex_unlock(&s->results_lock);
+}
+
+static void put_build(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    put_value(f, name, s->run, s->version, 1);
+}
+
+static const char *reason(dt_status st) {
+    switch (st) {
+    case DT_OK:
+        return "done";
+    case DT_E_USAGE:
+        return "usage";
+    case DT_E_DATA:
+        return "data";
+    case DT_E_CKPT:
+        return "checkpoint";
+    case DT_E_STORAGE:
+        return "storage";
+    case DT_E_NUMERIC:
+        return "numeric";
+    case DT_E_INTERNAL:
+        break;
+    case DT_E_PREEMPTED:
+        return "preempted";
+    case DT_E_PEER:
+        return "peer";
+    }
+    return "internal";
+}
+
+static void put_exit(prometheus *s, FILE *f, const char *name, const numbers *n) {
+    char labels[64];
+    snprintf(labels, sizeof labels, ",reason=\"%s\"", reason(n->status));
+    if (n->ended) put_value(f, name, s->run, labels, n->status);
+}
+
+static void put_all(prometheus *s, FILE *f) {
+    pthread_mutex_lock(&s->lock);
+    numbers n = s->now;
+    pthread_mutex_unlock(&s->lock);
+    const double quiet_s = dt_watch_quiet_s();
+    n.one[N_quiet] = isfinite(quiet_s) && !n.ended ? quiet_s : 0;
+#define NUMBER(id, name, type, help)                                                                                   \
+    put_help(f, name, type, help);                                                                                     \
+    put_numbers(s, f, name, N_##id, &n);
+#define FAMILY(id, name, type, labels, help)                                                                           \
+    put_help(f, name, type, help);                                                                                     \
+    put_##id(s, f, name, &n);
+#include "observe/prometheus.def"
+#undef NUMBER
+#undef FAMILY
+}
+
+static void write_textfile(prometheus *s) {
+    char *text = NULL;
+    size_t n = 0;
+    pthread_mutex_lock(&s->textfile_lock);
+    FILE *f = open_memstream(&text, &n);
+    put_all(s, f);
+    fclose(f);
+    if (dt_io_write_file(s->textfile, text, n) == DT_OK) {
+        s->textfile_failed = false;
+    } else {
+        if (!s->textfile_failed) dt_warn("metrics.textfile: %s", dt_error_message());
+        s->textfile_failed = true;
+    }
+    pthread_mutex_unlock(&s->textfile_lock);
+    free(text);
+}
+
+// A run that was killed leaves a file without its exit status, which would be read for ever.
+static void remove_stale(const char *folder) {
+    char **names, *text = NULL;
+    size_t n, n_bytes;
+    struct stat info;
+    if (dt_io_list_dir(&names, &n, folder, DT_E_STORAGE) != DT_OK) n = 0, names = NULL;
+    for (size_t i = 0; i < n; i++) {
+        char *path = dt_xprintf("%s/%s", folder, names[i]);
+        const bool old = strncmp(names[i], "dtrain-", 7) == 0 && dt_text_ends(names[i], ".prom") &&
+                         stat(path, &info) == 0 && dt_clock_wall_s() - (double)info.st_mtim.tv_sec > STALE_S;
+        if (old && dt_io_read_own(&text, &n_bytes, path, 1 << 20, DT_E_STORAGE) == DT_OK &&
+            !strstr(text, "\ndtrain_exit_status{") && unlink(path) == 0)
+            dt_info("metrics.textfile: %s is of a run that was killed: removed", path);
+        free(text);
+        text = NULL;
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    dt_error_clear();
+}
+
+// ---- the server ------------------------------------------------------------------------------------
+
+static void drop(prometheus *s, int i) {
+    close(s->clients[i].fd);
+    free(s->clients[i].reply);
+    memmove(s->clients + i, s->clients + i + 1, (size_t)(--s->n_clients - i) * sizeof *s->clients);
+}
+
+static void accept_one(prometheus *s) {
+    const int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const bool full = fd < 0 ? errno == EMFILE || errno == ENFILE : s->n_clients == MAX_CLIENTS;
+    if (full && s->n_clients > 0)
+        drop(s, 0);
+    else if (full)
+        usleep(100 * 1000); // until a descriptor is free
+    if (fd >= 0) s->clients[s->n_clients++] = (client){.fd = fd};
+}
+
+static bool is_path(const char *asked, const char *path) {
+    const size_t n = strlen(path);
+    return strncmp(asked, path, n) == 0 && strchr(" ?", asked[n]);
+}
+
+static void make_reply(prometheus *s, client *c) {
+    char *text = NULL;
+    const char *status = "200 OK";
+    const bool head = strncmp(c->request, "HEAD ", 5) == 0; // all but the body
+    const char *asked = c->request + (head ? 5 : strncmp(c->request, "GET ", 4) == 0 ? 4 : c->at);
+    size_t n = 0;
+    FILE *f = open_memstream(&text, &n);
+    pthread_mutex_lock(&s->lock);
+    const bool ended = s->now.ended, ready = !ended && s->now.phases[0].sum > 0;
+    pthread_mutex_unlock(&s->lock);
+    if (is_path(asked, "/metrics")) {
+        put_all(s, f);
+        c->last = ended && !head;
+    } else if (is_path(asked, "/healthz")) {
+        fputs("ok\n", f);
+    } else if (is_path(asked, "/readyz")) {
+        fputs(ready ? "steps are running\n" : "no step yet\n", f);
+        if (!ready) status = "503 Service Unavailable";
+    } else {
+        fputs("dtrain's metrics are at /metrics; probes: /healthz, /readyz\n", f);
+        status = "404 Not Found";
+    }
+    fclose(f);
+    c->reply = dt_xprintf("HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
+                          "Content-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                          status, n, head ? "" : text);
+    c->n = strlen(c->reply);
+    c->at = 0;
+    free(text);
+}
+
+// Reads or writes what the socket allows now; false: the client is finished. A request ends at its empty line.
+static bool serve(prometheus *s, client *c) {
+    ssize_t m;
+    if (!c->reply) {
+        m = recv(c->fd, c->request + c->at, REQUEST_BYTES - c->at, 0);
+        if (m > 0) c->at += (size_t)m;
+        if (m > 0 && strstr(c->request, "\r\n\r\n"))
+            make_reply(s, c);
+        else
+            return m > 0 ? c->at < REQUEST_BYTES : m < 0 && errno == EAGAIN;
+    }
+    m = send(c->fd, c->reply + c->at, c->n - c->at, MSG_NOSIGNAL);
+    if (m > 0) c->at += (size_t)m;
+    if (c->at == c->n && c->last) s->scraped = true;
+    return m > 0 ? c->at < c->n : m < 0 && errno == EAGAIN;
+}
+
+static void *serve_all(void *state) {
+    prometheus *s = state;
+    struct pollfd wait[2 + MAX_CLIENTS] = {{.fd = s->listener, .events = POLLIN}, {.fd = s->stop[0], .events = POLLIN}};
+    double written_s = 0;
+    dt_thread_name("prometheus");
+    for (;;) {
+        const int n = s->n_clients;
+        for (int i = 0; i < n; i++)
+            wait[2 + i] = (struct pollfd){.fd = s->clients[i].fd, .events = s->clients[i].reply ? POLLOUT : POLLIN};
+        const int n_ready = poll(wait, (nfds_t)(2 + n), s->textfile ? TEXTFILE_MS : -1);
+        if (n_ready < 0) continue; // a signal
+        if (wait[1].revents) break;
+        if (s->textfile && dt_clock_s() - written_s >= TEXTFILE_MS / 1000 - 0.5) {
+            write_textfile(s);
+            written_s = dt_clock_s();
+        }
+        for (int i = n - 1; i >= 0; i--) // from behind: dropping one moves those after it
+            if (wait[2 + i].revents && !serve(s, &s->clients[i])) drop(s, i);
+        if (wait[0].revents) accept_one(s);
+    }
+    while (s->n_clients) drop(s, s->n_clients - 1);
+    return NULL;
+}
+
+// < 0: errno says why.
+static int listen_on(const dt_listen *l) {
+    const int yes = 1, no = 0, is6 = l->any.sa_family == AF_INET6;
+    dt_listen any4 = {.v4 = {.sin_family = AF_INET, .sin_port = htons((in_port_t)dt_listen_port(l))}};
+    int fd = socket(l->any.sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0 && is6 && IN6_IS_ADDR_UNSPECIFIED(&l->v6.sin6_addr)) return listen_on(&any4);
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (is6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (fd >= 0 && bind(fd, &l->any, is6 ? sizeof l->v6 : sizeof l->v4) == 0 && listen(fd, 64) == 0) return fd;
+    const int why = errno;
+    if (fd >= 0) close(fd);
+    errno = why;
+    return -1;
+}
+
+// On the first free port from that of `wanted` on. < 0: errno says why.
+static int listen_near(const dt_listen *wanted, int *port) {
+    dt_listen l = *wanted;
+    const int first = dt_listen_port(wanted);
+    int fd = -1;
+    for (*port = first; *port < first + PORTS && *port < 65536; ++*port) {
+        l.v4.sin_port = htons((in_port_t)*port); // at the same place in v6
+        fd = listen_on(&l);
+        if (fd >= 0 || errno != EADDRINUSE) break;
+    }
+    return fd;
+}
+
+// ---- the sink --------------------------------------------------------------------------------------
+
+static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
+    prometheus *s = dt_xcalloc(1, sizeof *s);
+    double *one = s->now.one;
+    s->run = make_label("run", o->run_name);
+    char *version = make_label("version", o->version ? o->version : "");
+    s->version = dt_xprintf(",%s", version);
+    free(version);
+    one[N_steps] = (double)o->total_steps;
+    one[N_world] = o->world_size;
+    one[N_step] = one[N_saved_step] = (double)o->first_step;
+    one[N_started] = one[N_stepped] = one[N_saved] = dt_clock_wall_s() - dt_clock_process_s();
+    s->linger_s = o->linger_s;
+    s->is_stopped = o->is_stopped;
+    if (o->textfile) remove_stale(o->textfile);
+    if (o->textfile) s->textfile = dt_xprintf("%s/dtrain-%s.prom", o->textfile, o->run_name);
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_mutex_init(&s->results_lock, NULL);
+    pthread_mutex_init(&s->textfile_lock, NULL);
+    *state = s;
+    int port;
+    s->listener = listen_near(&o->listen, &port);
+    int why = s->listener < 0 ? errno : 0;
+    one[N_port] = why ? 0 : port;
+    if (!why && port != dt_listen_port(&o->listen))
+        dt_warn("metrics.listen %s is taken: Prometheus finds this run at port %d", o->listen_text, port);
+    if (pipe2(s->stop, O_CLOEXEC) != 0) why = errno;
+    if (!why || s->textfile) {
+        const int no_thread = pthread_create(&s->thread, NULL, serve_all, s);
+        s->has_thread = !no_thread;
+        if (no_thread) why = no_thread;
+    }
+    if (why && s->listener >= 0) close(s->listener);
+    if (why) {
+        s->listener = -1;
+        dt_warn("metrics.listen %s: %s: Prometheus sees nothing of this run, training goes on", o->listen_text,
+                strerror(why));
+    }
+    return DT_OK;
+}
+
+static void add_phase(histogram *h, double seconds) {
+    int i = 0;
+    while (i < N_BOUNDS && seconds > bounds[i]) i++;
+    h->n[i]++;
+    h->sum += seconds;
+}
+
+static void take_step(numbers *n, const dt_record *record) {
+    const dt_step_record *r = &record->of.step.r;
+    const dt_step_stats *stats = &record->of.step.s;
+    const double seconds[N_PHASES] = {r->step_s, r->data_s, r->compute_s, r->comm_s, r->other_s};
+    n->one[N_step] = (double)r->step;
+    n->one[N_epoch] = r->epoch;
+    n->one[N_samples] = (double)r->samples;
+    n->one[N_loss] = r->loss;
+    n->one[N_lr] = r->lr;
+    n->one[N_grad_norm] = r->grad_norm;
+    n->one[N_loss_scale] = r->loss_scale;
+    n->one[N_rate] = stats->smooth_samples_per_s;
+    n->one[N_left] = stats->eta_s;
+    n->one[N_rss] = (double)stats->rss_bytes;
+    n->one[N_skipped] += r->skipped;
+    n->one[N_stepped] = record->wall_s;
+    for (int i = 0; i < N_PHASES; i++) add_phase(&n->phases[i], seconds[i]);
+}
+
+// The results of a split take the place of those before.
+static void take_eval(prometheus *s, const dt_eval_record *r) {
+    char *split = make_label(",split", r->split);
+    size_t n = 0;
+    pthread_mutex_lock(&s->results_lock);
+    for (size_t i = 0; i < s->n_results; i++)
+        if (strncmp(s->results[i].labels, split, strlen(split)) != 0)
+            s->results[n++] = s->results[i];
+        else
+            free(s->results[i].labels);
+    s->results = dt_xrealloc(s->results, (n + (size_t)r->n_values + 1) * sizeof *s->results);
+    for (int i = 0; i < r->n_values; i++) {
+        char *metric = make_label("metric", r->values[i].name);
+        s->results[n++] = (result){dt_xprintf("%s,%s", split, metric), r->values[i].value};
+        free(metric);
+    }
+    s->n_results = n;
+    pthread_mutex_unlock(&s->results_lock);
+    free(split);
+}
+
+static void take_ranks(prometheus *s, const dt_ranks_record *r) {
+    pthread_mutex_lock(&s->results_lock);
+    if (!s->ranks) s->ranks = dt_xcalloc((size_t)r->n, 3 * sizeof *s->ranks);
+    s->n_ranks = r->n;
+    memcpy(s->ranks, r->data_s, 3 * (size_t)r->n * sizeof *s->ranks);
+    pthread_mutex_unlock(&s->results_lock);
+}
+
+static void take_checkpoint(numbers *n, const dt_record *r) {
+    n->one[N_save_s] = r->of.checkpoint.seconds;
+    n->one[N_save_failed] += !r->of.checkpoint.saved;
+    if (!r->of.checkpoint.saved) return;
+    n->one[N_saved] = r->wall_s;
+    n->one[N_saved_step] = (double)r->step;
+}
+
+static void take(void *state, const dt_record *r) {
+    prometheus *s = state;
+    numbers *n = &s->now;
+    pthread_mutex_lock(&s->lock);
+    switch (r->kind) {
+    case DT_RECORD_step:
+        take_step(n, r);
+        break;
+    case DT_RECORD_eval:
+    case DT_RECORD_verdict:
+    case DT_RECORD_slow_rank:
+        break;
+    case DT_RECORD_ranks:
+        n->one[N_imbalance] = r->of.ranks.imbalance;
+        n->one[N_slowest] = r->of.ranks.slowest;
+        break;
+    case DT_RECORD_activity:
+        n->activity = r->of.activity;
+        break;
+    case DT_RECORD_checkpoint:
+        take_checkpoint(n, r);
+        break;
+    case DT_RECORD_start:
+    case DT_RECORD_goodput:
+        n->ledger = r->of.goodput;
+        n->one[N_goodput] = dt_goodput_ratio(&n->ledger);
+        n->one[N_restarts] = (double)(n->ledger.attempts - 1);
+        n->one[N_lost_steps] = (double)n->ledger.lost_steps;
+        break;
+    case DT_RECORD_end:
+        n->status = r->of.end.status;
+        n->ended = true;
+        break;
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (r->kind == DT_RECORD_eval) take_eval(s, &r->of.eval);
+    if (r->kind == DT_RECORD_ranks) take_ranks(s, &r->of.ranks);
+    if (r->kind == DT_RECORD_end && s->textfile) write_textfile(s);
+}
+
+static void close_prometheus(void *state) {
+    prometheus *s = state;
+    const struct timespec rest = {.tv_nsec = 20 * 1000 * 1000};
+    if (s->listener >= 0 && s->now.ended)
+        for (double waited_s = 0; waited_s < s->linger_s && !s->scraped && !(s->is_stopped && s->is_stopped());
+             waited_s += 0.02) {
+            dt_watch_tick(); // the other ranks wait at the end of the run
+            nanosleep(&rest, NULL);
+        }
+    close(s->stop[1]); // the other end becomes readable
+    if (s->has_thread) pthread_join(s->thread, NULL);
+    close(s->stop[0]);
+    if (s->listener >= 0) close(s->listener);
+    for (size_t i = 0; i < s->n_results; i++) free(s->results[i].labels);
+    free(s->results);
+    free(s->ranks);
+    free(s->run);
+    free(s->version);
+    free(s->textfile);
+    pthread_mutex_destroy(&s->lock);
+    pthread_mutex_destroy(&s->results_lock);
+    pthread_mutex_destroy(&s->textfile_lock);
+    free(s);
+}
+
+const dt_metrics_sink dt_sink_prometheus = {
+    .open = open_prometheus,
+    .take = take,
+    .close = close_prometheus,
+};

@@ -1,0 +1,152 @@
+// trace_report.c: see trace_report.h. The critical path is what the training's thread does on the rank whose own work
+// (data, forward, backward) takes longest: all others wait for it. That thread is the one that commits.
+#include "observe/trace_report.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N_LONGEST = 10 };
+
+typedef struct total {
+    const char *kind, *name; // borrowed of the tree
+    double us;
+    int64_t n;
+} total;
+
+typedef struct trace {
+    const json_t *events;
+    total *names;
+    size_t n_names;
+    int n_ranks, n_threads;
+} trace;
+
+static const char *text(const json_t *event, const char *key) {
+    const char *s = json_string_value(json_object_get(event, key));
+    return s ? s : "";
+}
+
+static double number(const json_t *event, const char *key) {
+    return json_number_value(json_object_get(event, key));
+}
+
+static int by_name(const void *a, const void *b) {
+    const total *x = a, *y = b;
+    const int kind = strcmp(x->kind, y->kind);
+    return kind ? kind : strcmp(x->name, y->name);
+}
+
+static int by_time(const void *a, const void *b) {
+    const total *x = a, *y = b;
+    return (x->us < y->us) - (x->us > y->us);
+}
+
+static void print_longest(trace *t, FILE *out) {
+    size_t i, n = 0;
+    json_t *e;
+    t->names = dt_xcalloc(json_array_size(t->events) + 1, sizeof *t->names);
+    json_array_foreach((json_t *)t->events, i, e) if (strcmp(text(e, "ph"), "X") == 0) t->names[n++] =
+        (total){text(e, "cat"), text(e, "name"), number(e, "dur"), 1};
+    qsort(t->names, n, sizeof *t->names, by_name);
+    for (i = 0; i < n; i++) {
+        total *last = t->n_names ? &t->names[t->n_names - 1] : NULL;
+        if (last && by_name(last, &t->names[i]) == 0) {
+            last->us += t->names[i].us;
+            last->n++;
+        } else {
+            t->names[t->n_names++] = t->names[i];
+        }
+    }
+    qsort(t->names, t->n_names, sizeof *t->names, by_time);
+    dt_text_printf(out, "%-11s %-40s %10s %8s %10s\n", "kind", "longest", "ms", "times", "ms each");
+    for (i = 0; i < t->n_names && i < N_LONGEST; i++) {
+        char name[64];
+        dt_text_clean(name, sizeof name, t->names[i].name);
+        dt_text_printf(out, "%-11.11s %-40.40s %10.3f %8lld %10.4f\n", t->names[i].kind, name, t->names[i].us / 1e3,
+                       (long long)t->names[i].n, t->names[i].us / 1e3 / (double)t->names[i].n);
+    }
+    free(t->names);
+}
+
+// Of a rank: microseconds of a kind on the training's thread; NULL: of any kind.
+static double time_of(const trace *t, int rank, int thread, const char *kind) {
+    size_t i;
+    json_t *e;
+    double us = 0;
+    json_array_foreach((json_t *)t->events, i, e) if ((int)number(e, "pid") == rank &&
+                                                      (thread < 0 || (int)number(e, "tid") == thread) &&
+                                                      strcmp(text(e, "cat"), kind) == 0) us += number(e, "dur");
+    return us;
+}
+
+static int training_thread(const trace *t, int rank, double *span_us) {
+    size_t i;
+    json_t *e;
+    int thread = -1;
+    double begin = 1e300, end = 0;
+    json_array_foreach((json_t *)t->events, i,
+                       e) if ((int)number(e, "pid") == rank && strcmp(text(e, "cat"), "commit") == 0) thread =
+        (int)number(e, "tid");
+    json_array_foreach((json_t *)t->events, i, e) {
+        if ((int)number(e, "pid") != rank || (int)number(e, "tid") != thread || !*text(e, "cat")) continue;
+        const double from = number(e, "ts"), to = from + number(e, "dur");
+        begin = from < begin ? from : begin;
+        end = to > end ? to : end;
+    }
+    *span_us = end > begin ? end - begin : 0;
+    return thread;
+}
+
+static void print_path(const trace *t, FILE *out) {
+    static const char *const kinds[] = {"data", "forward", "backward", "comm", "commit", "evaluation"};
+    int slowest = 0, thread = -1;
+    double most = -1, span = 0, rest, unused;
+    for (int r = 0; r < t->n_ranks; r++) {
+        const int main_thread = training_thread(t, r, &unused);
+        double own = 0;
+        for (int k = 0; k < 3; k++) own += time_of(t, r, main_thread, kinds[k]);
+        if (own > most) most = own, slowest = r;
+    }
+    thread = training_thread(t, slowest, &span);
+    rest = span;
+    fprintf(out, "\ncritical path, rank %d of %d: %.3f ms", slowest, t->n_ranks, span / 1e3);
+    for (int k = 0; k < 6 && span > 0; k++) {
+        const double us = time_of(t, slowest, thread, kinds[k]);
+        rest -= us;
+        if (us > 0) dt_text_printf(out, ", %s %.1f%%", kinds[k], 100 * us / span);
+    }
+    fprintf(out, ", other %.1f%%\n", span > 0 ? 100 * (rest > 0 ? rest : 0) / span : 0);
+    for (int r = 0; r < t->n_ranks; r++) {
+        const double all = time_of(t, r, -1, "bucket"), exposed = time_of(t, r, -1, "comm");
+        if (all > 0)
+            fprintf(out, "communication of rank %d: %.3f ms, %.1f%% of it beside backward\n", r, all / 1e3,
+                    100 * (exposed < all ? 1 - exposed / all : 0));
+    }
+}
+
+dt_status dt_trace_report(const char *run, FILE *out) {
+    json_error_t error;
+    char *path = dt_xprintf("%s/trace.json", run);
+    json_t *root = json_load_file(path, 0, &error), *e;
+    trace t = {.events = json_object_get(root, "traceEvents")};
+    dt_status st = DT_OK;
+    size_t i;
+    if (!json_is_array(t.events)) {
+        st = dt_fail(DT_E_DATA, "%s: %s; a run writes it with metrics.trace.steps=20..30, or on SIGUSR2", path,
+                     root ? "no traceEvents" : error.text);
+    } else {
+        json_array_foreach((json_t *)t.events, i, e) {
+            const int rank = (int)number(e, "pid");
+            if (rank >= t.n_ranks && rank < 1 << 20) t.n_ranks = rank + 1;
+        }
+        print_longest(&t, out);
+        print_path(&t, out);
+    }
+    json_decref(root);
+    free(path);
+    return st;
+}

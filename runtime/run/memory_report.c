@@ -1,0 +1,185 @@
+// memory_report.c: one list of kinds, for the report and for the check.
+//
+// The check runs when parameters are laid out and plans are made, before anything is allocated. (dt_params_lay_out
+// checks weights, moments and gradients alone, before engines are timed.) The reserve is for what cannot be known
+// beforehand: graphs, tables, what libraries and the driver allocate.
+
+#include "run/memory_report.h"
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/machine.h"
+#include "graph/passes/passes.h"
+
+#include <string.h>
+
+enum { MAX_ROWS = 12 };
+
+typedef struct memory_row {
+    const char *kind;
+    size_t n_bytes;
+} memory_row;
+
+static size_t input_bytes(const dt_graph *g) {
+    size_t sum = 0;
+    for (dt_value v = 0; g && v < g->n_values; v++)
+        if (g->values[v].kind == DT_V_INPUT)
+            sum += (size_t)dt_shape_elements(&g->values[v].shape) * dt_dtype_size(g->values[v].dtype);
+    return sum;
+}
+
+size_t dt_memory_reserve_bytes(dt_backend *b) {
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!b->device) return 0;
+    b->device->memory(b, &free_bytes, &total_bytes);
+    const size_t share = total_bytes / 50;
+    return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
+}
+
+static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas, int n_ranks,
+                     memory_row rows[MAX_ROWS]) {
+    const dt_params *p = nets->params;
+    const dt_net trained = dt_nets_trained(nets), evaluated = dt_nets_last_evaluated(nets);
+    dt_plan_report train = {0}, eval = {0};
+    if (trained.plan) dt_plan_report_get(trained.plan, &train);
+    if (evaluated.plan) dt_plan_report_get(evaluated.plan, &eval);
+    // elastic: the tree has more
+    const size_t grads = (size_t)p->n_grads - (size_t)r->replicas->n_replicas + replicas;
+    const bool divides = r->config->train.shard == DT_SHARD_optimizer && !p->sharded;
+    const size_t parts = divides ? (size_t)n_ranks : 1;
+    int n = 0;
+    const size_t weights = (size_t)p->n_master * 4, trains = (size_t)p->n_trained * 4; // bytes
+    rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
+    rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
+    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts};
+    if (p->n_average)
+        rows[n++] = (memory_row){"averaged weights", (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
+    rows[n++] = (memory_row){"gradients", grads * (size_t)p->n_grad * 4};
+    if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
+    rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
+    rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
+    rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};
+    if (!r->backend->device) return n;
+    rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
+    // two of the training's, one of the evaluation's
+    rows[n++] = (memory_row){"batches", 2 * input_bytes(trained.graph) + input_bytes(evaluated.graph)};
+    rows[n++] = (memory_row){"reserve", dt_memory_reserve_bytes(r->backend)};
+    return n;
+}
+
+void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
+    memory_row rows[MAX_ROWS];
+    int n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
+    fprintf(out, "memory of a rank:\n");
+    for (int i = 0; i < n; i++) fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
+}
+
+size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r, int n_replicas, int n_ranks) {
+    memory_row rows[MAX_ROWS];
+    size_t sum = 0;
+    for (int i = 0, n = list_rows(nets, r, (size_t)n_replicas, n_ranks, rows); i < n; i++) sum += rows[i].n_bytes;
+    return sum;
+}
+
+size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r) {
+    return dt_memory_bytes_of(nets, r, r->replicas->n_replicas, 1);
+}
+
+// All memory of a host counts as free, since what others hold now may be free when it is needed.
+static void find_room(const dt_open_run *r, size_t *free_bytes, size_t *total_bytes) {
+    dt_memory m;
+    if (r->backend->device) {
+        r->backend->device->memory(r->backend, free_bytes, total_bytes);
+        return;
+    }
+    dt_memory_read(&m);
+    *total_bytes = m.total_bytes > 0 ? (size_t)m.total_bytes : SIZE_MAX;
+    *free_bytes = *total_bytes / (size_t)r->comm->local_size;
+}
+
+size_t dt_memory_free_bytes(const dt_open_run *r) {
+    size_t free_bytes = 0, total_bytes = 0;
+    find_room(r, &free_bytes, &total_bytes);
+    return free_bytes;
+}
+
+bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r) {
+    return dt_memory_bytes(nets, r) <= dt_memory_free_bytes(r);
+}
+
+bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
+    const size_t replicas = r->replicas_open ? 1 : (size_t)r->replicas->n_replicas;
+    const dt_status st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX});
+    return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(r);
+}
+
+// Room for the code that a library generates, and for what else a library allocates.
+enum { LIBRARY_MIB = 64 };
+
+// Elements of a checkpoint's copy, which has all slices, whoever owns them.
+static int64_t n_copied(const dt_params *p) {
+    if (!p->sharded) return p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
+    return p->n_master * (p->average ? 2 : 1) + p->n_slots * p->n_trained;
+}
+
+// What fits by itself may not beside what the process and its libraries have: then the kernel kills a rank.
+static void warn_little_room(const dt_nets *nets, const dt_open_run *r) {
+    const double plan = (double)dt_memory_bytes(nets, r), room = (double)dt_memory_free_bytes(r),
+                 copy = r->config->checkpoint.async ? 4 * (double)n_copied(nets->params) : 0, mib = 1048576,
+                 other = (double)dt_rss_bytes() + LIBRARY_MIB * mib;
+    if (r->backend->device || r->request.use != DT_RUN_TRAINED || r->comm->local_rank > 0 ||
+        plan + copy + other <= room)
+        return;
+    dt_warn("a rank needs about %.0f MiB (network %.0f, a checkpoint's copy %.0f, libraries and data "
+            "%.0f), and its share of this host's or container's memory is %.0f MiB: the kernel may "
+            "kill it. " DT_MEMORY_ADVICE,
+            (plan + copy + other) / mib, plan / mib, copy / mib, other / mib, room / mib);
+}
+
+dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
+    memory_row rows[MAX_ROWS];
+    size_t free_bytes = 0, total_bytes = 0, sum = 0;
+    if (dt_memory_fits(nets, r)) {
+        warn_little_room(nets, r);
+        return DT_OK;
+    }
+    find_room(r, &free_bytes, &total_bytes);
+    char text[512] = "";
+    for (int i = 0, n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows); i < n; i++) {
+        sum += rows[i].n_bytes;
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
+                 (double)rows[i].n_bytes / 1048576.0);
+    }
+    return dt_fail(DT_E_USAGE,
+                   "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
+                   "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
+                   "(evaluation)%s",
+                   r->backend->device ? "the GPU" : "the memory of this host or container", (double)sum / 1048576.0,
+                   text, (double)total_bytes / 1048576.0, (double)free_bytes / 1048576.0,
+                   r->backend->device ? "free" : "this rank's",
+                   r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
+                   dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
+}
+
+// ---- beside the report -----------------------------------------------------------------------------
+
+dt_status dt_memory_room_for_kernels(void) {
+    return dt_memory_room((uint64_t)LIBRARY_MIB << 20, "kernels");
+}
+
+uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves) {
+    const dt_params *p = nets->params;
+    const uint64_t n_threads = (uint64_t)(r->replicas->n_replicas * r->answers.replica_threads) + 2; // disk, data
+    return ((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
+           (saves ? 4 * (uint64_t)n_copied(p) : 0);
+}
+
+dt_status dt_memory_check_room(const dt_nets *nets, const dt_open_run *r) {
+    if (r->backend->device) return DT_OK;
+    const bool saves = r->ckpt && r->config->checkpoint.async;
+    return dt_memory_room(dt_memory_outside_bytes(nets, r, saves),
+                          saves ? "kernels, the stacks of threads and a checkpoint's copy"
+                                : "kernels and the stacks of threads");
+}

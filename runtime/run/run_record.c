@@ -1,0 +1,296 @@
+// run_record.c: the state as JSON and back. 64-bit hashes are hex text, as JSON numbers of other readers
+// lose bits beyond 2^53.
+
+#include "run/run_record.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "config/metric_words.h"
+#include "metrics/metric.h"
+#include "run/resolve.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void dt_record_init(dt_run_record *s) {
+    *s = (dt_run_record){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
+}
+
+void dt_record_fini(dt_run_record *s) {
+    dt_config_destroy(s->config);
+    free(s->environment);
+    free(s->engines);
+    free(s->version);
+    free(s->classes);
+    free(s->history);
+    dt_record_init(s);
+}
+
+void dt_record_add_eval(dt_run_record *s, int64_t step, double value) {
+    s->history = dt_xrealloc(s->history, sizeof *s->history * (size_t)(s->n_history + 1));
+    s->history[s->n_history++] = (dt_eval_point){step, value};
+}
+
+static const char *text_or_empty(const char *s) {
+    return s ? s : "";
+}
+
+static void build_resolved(const dt_resolved *r, dt_json *j) {
+    dt_json_begin_object(j, "resolved");
+    dt_json_int(j, "threads", r->threads);
+    dt_json_int(j, "replicas", r->replicas);
+    dt_json_int(j, "replica_threads", r->replica_threads);
+    dt_json_int(j, "workers", r->workers);
+    dt_json_int(j, "micro_batch", r->micro_batch);
+    dt_json_string(j, "precision", DT_WORD_OF(DT_PRECISION_WORDS, r->precision));
+    dt_json_string(j, "device", DT_WORD_OF(DT_DEVICE_WORDS, r->device));
+    dt_json_string(j, "best", dt_metric_name((dt_metric_id)dt_metric_of_best(r->best)));
+    dt_json_end_object(j);
+}
+
+void dt_record_build(const dt_run_record *s, dt_json *j) {
+    char hex[17];
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_int(j, "format", 1);
+    dt_json_int(j, "networks", DT_NETWORKS);
+    dt_json_int(j, "step", s->step);
+    dt_json_int(j, "total_steps", s->total_steps);
+    dt_json_int(j, "steps_per_epoch", s->steps_per_epoch);
+    dt_hash_hex(s->seed, hex);
+    dt_json_string(j, "seed", hex);
+    dt_json_int(j, "world_size", s->world_size);
+    dt_hash_hex(s->host_layout_hash, hex);
+    if (s->host_layout_hash) dt_json_string(j, "spread", hex);
+    dt_hash_hex(s->data_fingerprint, hex);
+    dt_json_string(j, "data_fingerprint", hex);
+    dt_hash_hex(s->teacher, hex);
+    if (s->teacher) dt_json_string(j, "teacher", hex);
+    dt_json_real(j, "loss", s->loss);
+    dt_json_int(j, "metrics_offset", s->metrics_offset);
+    build_resolved(&s->resolved, j);
+    if (s->loss_scale > 0) {
+        dt_json_begin_object(j, "scaler");
+        dt_json_real(j, "scale", s->loss_scale);
+        dt_json_int(j, "clean_steps", s->clean_steps);
+        dt_json_int(j, "skipped", s->n_skipped);
+        dt_json_end_object(j);
+    }
+    dt_json_begin_array(j, "history");
+    for (int i = 0; i < s->n_history; i++) {
+        dt_json_begin_object(j, NULL);
+        dt_json_int(j, "step", s->history[i].step);
+        dt_json_real(j, "value", s->history[i].value);
+        dt_json_end_object(j);
+    }
+    dt_json_end_array(j);
+    dt_json_int(j, "best_step", s->best_step);
+    dt_json_real(j, "best_value", s->best_value);
+    dt_json_string(j, "version", text_or_empty(s->version));
+    dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
+    dt_json_string(j, "environment", text_or_empty(s->environment));
+    if (s->engines) dt_json_string(j, "engines", s->engines);
+    char *config = s->config ? dt_config_dump(s->config) : NULL;
+    dt_json_string(j, "config", text_or_empty(config));
+    free(config);
+    dt_json_end_object(j);
+}
+
+// ---- parsing ---------------------------------------------------------------------------------------
+
+enum { MAX_STATE_BYTES = 256 << 20 };
+
+typedef struct reader {
+    const json_t *object;
+    const char *bad; // first member that is missing or of another type
+} reader;
+
+static int64_t read_int(reader *r, const char *key) {
+    const json_t *v = json_object_get(r->object, key);
+    if (!json_is_integer(v) && !r->bad) r->bad = key;
+    return json_integer_value(v);
+}
+
+// Reads a number between low and high, so that a forged file cannot choose any.
+static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high) {
+    const int64_t v = read_int(r, key);
+    if ((v < low || v > high) && !r->bad) r->bad = key;
+    return v;
+}
+
+// Reads the answer to a key.
+static int read_answer(reader *r, const char *name, dt_key key) {
+    const int64_t v = read_int(r, name);
+    if (!dt_config_in_range(key, (double)v) && !r->bad) r->bad = name;
+    return (int)v;
+}
+
+static double read_real(reader *r, const char *key) {
+    const json_t *v = json_object_get(r->object, key);
+    if (json_is_null(v)) return NAN;
+    if (!json_is_number(v) && !r->bad) r->bad = key;
+    return json_number_value(v);
+}
+
+static const char *read_text(reader *r, const char *key) {
+    const json_t *v = json_object_get(r->object, key);
+    if (!json_is_string(v) && !r->bad) r->bad = key;
+    return text_or_empty(json_string_value(v));
+}
+
+static int read_word(reader *r, const char *key, const char *words) {
+    const int i = dt_word_index(words, read_text(r, key));
+    if (i < 0 && !r->bad) r->bad = key;
+    return i < 0 ? 0 : i;
+}
+
+static uint64_t read_hex(reader *r, const char *key) {
+    return strtoull(read_text(r, key), NULL, 16);
+}
+
+static void read_resolved(reader *r, dt_resolved *out) {
+    reader inner = {json_object_get(r->object, "resolved"), NULL};
+    out->threads = read_answer(&inner, "threads", DT_KEY(device.threads));
+    out->replicas = read_answer(&inner, "replicas", DT_KEY(device.replicas));
+    out->replica_threads = read_answer(&inner, "replica_threads", DT_KEY(device.threads));
+    out->workers = read_answer(&inner, "workers", DT_KEY(data.workers));
+    out->micro_batch = read_answer(&inner, "micro_batch", DT_KEY(train.micro_batch));
+    out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
+    out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
+    int id = DT_N_METRICS - 1;
+    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), read_text(&inner, "best")) != 0) id--;
+    if (id < 0 && !inner.bad) inner.bad = "best";
+    out->best = dt_best_of_metric((dt_metric_id)id);
+    if (inner.bad && !r->bad) r->bad = inner.bad;
+}
+
+// The scaler is missing without loss scaling.
+static void read_scaler(reader *r, dt_run_record *s) {
+    reader inner = {json_object_get(r->object, "scaler"), NULL};
+    if (!inner.object) return;
+    s->loss_scale = read_real(&inner, "scale");
+    if (!(s->loss_scale > 0 && s->loss_scale <= 0x1p24)) inner.bad = "scale";
+    s->clean_steps = read_within(&inner, "clean_steps", 0, INT32_MAX);
+    s->n_skipped = read_within(&inner, "skipped", 0, s->step);
+    if (inner.bad && !r->bad) r->bad = inner.bad;
+}
+
+static void read_history(reader *r, dt_run_record *s) {
+    const json_t *list = json_object_get(r->object, "history");
+    if (!json_is_array(list) && !r->bad) r->bad = "history";
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        reader point = {json_array_get(list, i), NULL};
+        int64_t step = read_within(&point, "step", 0, s->step);
+        dt_record_add_eval(s, step, read_real(&point, "value"));
+        if (point.bad && !r->bad) r->bad = "history";
+    }
+}
+
+dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text) {
+    json_error_t error;
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
+    if (!root) return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
+    reader r = {root, NULL};
+    dt_record_init(s);
+    int64_t format = read_int(&r, "format");
+    if (!r.bad && format != 1) {
+        json_decref(root);
+        return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one", where,
+                       (long long)format);
+    }
+    if (json_object_get(root, "networks")) s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
+    s->step = read_within(&r, "step", 0, INT64_MAX / 2);
+    s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
+    s->steps_per_epoch = read_within(&r, "steps_per_epoch", 1, INT64_MAX / 2);
+    s->seed = read_hex(&r, "seed");
+    s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
+    if (json_object_get(root, "spread")) s->host_layout_hash = read_hex(&r, "spread");
+    s->data_fingerprint = read_hex(&r, "data_fingerprint");
+    if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
+    s->loss = read_real(&r, "loss");
+    s->metrics_offset = read_within(&r, "metrics_offset", -1, INT64_MAX / 2);
+    read_resolved(&r, &s->resolved);
+    read_scaler(&r, s);
+    read_history(&r, s);
+    s->best_step = read_within(&r, "best_step", -1, s->step);
+    s->best_value = read_real(&r, "best_value");
+    s->version = dt_xstrdup(read_text(&r, "version"));
+    s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
+    if (!s->classes && !r.bad) r.bad = "classes";
+    s->environment = dt_xstrdup(read_text(&r, "environment"));
+    if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
+    const char *config = read_text(&r, "config");
+    dt_status st = DT_OK;
+    if (r.bad)
+        st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);
+    else if (dt_config_parse(&s->config, where, config, strlen(config), NULL, 0) != DT_OK)
+        st = dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
+    json_decref(root);
+    if (st != DT_OK) dt_record_fini(s);
+    return st;
+}
+
+// The counts must be what its own config asks for, and the config must mean the network that it did.
+static dt_status check_config(const dt_run_record *s, const char *where) {
+    const char *bad = dt_resolve_find_bad(&s->resolved, s->config);
+    if (s->networks < DT_NETWORKS && s->config->model.layers)
+        return dt_fail(DT_E_CKPT,
+                       "%s: model.layers meant another network when this run began: conv padded "
+                       "by default, avg_pool left padding out. Train it anew, with `pad: same` and "
+                       "`count_include_pad: false` where that matters; model.init takes weights",
+                       where);
+    return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where, bad) : DT_OK;
+}
+
+dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, char **text) {
+    char *path = dt_xprintf("%s/state.json", folder);
+    size_t n = 0;
+    *text = NULL;
+    dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
+    if (st == DT_OK) st = dt_record_parse(s, path, *text);
+    if (st == DT_OK && s->step != step)
+        st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path, (long long)s->step,
+                     (long long)step);
+    if (st == DT_OK) st = check_config(s, path);
+    if (st != DT_OK) dt_record_fini(s);
+    free(path);
+    return st;
+}
+
+dt_status dt_record_check(const char *folder, int64_t step) {
+    dt_run_record s;
+    char *text;
+    dt_record_init(&s);
+    dt_status st = dt_record_read(&s, folder, step, &text);
+    dt_record_fini(&s);
+    free(text);
+    return st;
+}
+
+char *dt_record_environment(const char *described) {
+    char *text = dt_xstrdup(described);
+    char *comma = strrchr(text, ',');
+    if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
+    // what changes oneDNN's bits and its ISA does not show
+    static const char *const NAMES[] = {"ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE",
+                                        "ONEDNN_CPU_ISA_HINTS", "DNNL_CPU_ISA_HINTS"};
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
+        const char *value = getenv(NAMES[i]);
+        if (!value) continue;
+        char *more = dt_xprintf("%s, %s=%s", text, NAMES[i], value);
+        free(text);
+        text = more;
+    }
+    return text;
+}
+
+bool dt_record_same_environment(const dt_run_record *s, const char *described) {
+    char *now = dt_record_environment(described);
+    const bool same = s->environment && strcmp(s->environment, now) == 0;
+    free(now);
+    return same;
+}

@@ -1,0 +1,295 @@
+// blob_cache.c: see blob_cache.h.
+#include "blob_cache.h"
+
+#include "base/arena.h"
+#include "base/hash.h"
+#include "base/io.h"
+#include "base/log.h"
+#include "cache_room.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum {
+    BLOCK_BYTES = 1 << 20,
+    MAX_BLOCKS = 8, // that one request fetches
+    WAIT_S = 70,    // for a block that another fetches: longer than its requests may take
+    PAGE = 4096,
+    MAX_STEP = 256 << 20, // room is asked for in steps of 1/64 of the cache up to this
+    LAYOUT = 1            // of the files; in their names' hash
+};
+
+struct dt_blob_cache {
+    char *dir, *lock_path;
+    uint64_t max_bytes;
+    pthread_mutex_t mutex;
+    uint64_t room;    // that was found and not used; under `mutex`, as the next one
+    uint64_t pending; // of what is fetched now, which no file shows yet
+    _Atomic bool full;
+    _Atomic uint64_t n_hits, n_misses, n_blocks, n_bytes;
+};
+
+typedef struct row {
+    uint64_t hash, check; // check_of(hash), else there is no block
+} row;
+
+struct dt_blob_copy {
+    dt_blob of;
+    dt_blob_cache *cache;
+    char *path;
+    int fd;
+    uint64_t key, data_at;
+    uint32_t n_blocks;
+    _Atomic bool *checked; // by block: it is there, and its hash is right
+    _Atomic bool damaged;  // a warning said so
+};
+
+// ---- blocks ----------------------------------------------------------------------------------------
+
+static size_t block_bytes(const struct dt_blob_copy *x, uint32_t k) {
+    const uint64_t left = x->of.n_bytes - (uint64_t)k * BLOCK_BYTES;
+    return left < BLOCK_BYTES ? (size_t)left : BLOCK_BYTES;
+}
+
+static uint64_t check_of(const struct dt_blob_copy *x, uint32_t k, uint64_t hash) {
+    return ~(hash ^ x->key ^ (uint64_t)k << 32);
+}
+
+static dt_status read_copy(const struct dt_blob_copy *x, uint64_t at, void *dst, size_t n) {
+    return dt_io_pread(x->fd, x->path, dst, n, (off_t)(x->data_at + at), DT_E_STORAGE);
+}
+
+static void set_checked(const struct dt_blob_copy *x, uint32_t k) {
+    if (atomic_exchange(&x->checked[k], true)) return;
+    x->cache->n_blocks++;
+    x->cache->n_bytes += block_bytes(x, k);
+}
+
+static void forget(const struct dt_blob_copy *x, uint32_t k) {
+    const row none = {0};
+    if (atomic_exchange(&x->checked[k], false)) {
+        x->cache->n_blocks--;
+        x->cache->n_bytes -= block_bytes(x, k);
+    }
+    if (dt_io_pwrite(x->fd, x->path, &none, sizeof none, (off_t)k * (off_t)sizeof none) != DT_OK) dt_error_clear();
+}
+
+// Whether the block is there, as it was fetched.
+static bool has_block(struct dt_blob_copy *x, uint32_t k) {
+    row r;
+    if (x->checked[k]) return true;
+    if (pread(x->fd, &r, sizeof r, (off_t)k * (off_t)sizeof r) != sizeof r || r.check != check_of(x, k, r.hash))
+        return false;
+    const size_t n = block_bytes(x, k);
+    uint8_t *bytes = dt_xrealloc(NULL, BLOCK_BYTES);
+    const bool whole = read_copy(x, (uint64_t)k * BLOCK_BYTES, bytes, n) == DT_OK && dt_hash64(bytes, n) == r.hash;
+    free(bytes);
+    dt_error_clear();
+    if (whole)
+        set_checked(x, k);
+    else {
+        if (!atomic_exchange(&x->damaged, true))
+            dt_warn("%s: bytes of the cache are not those that were fetched: fetching them again", x->of.path);
+        forget(x, k);
+    }
+    return whole;
+}
+
+// ---- fetching --------------------------------------------------------------------------------------
+
+// Room for n bytes that will be written, until end_room. false: the cache is full.
+static bool take_room(dt_blob_cache *c, uint64_t n) {
+    pthread_mutex_lock(&c->mutex);
+    if (c->room < n && !c->full) {
+        uint64_t step = (c->max_bytes ? c->max_bytes : DT_CACHE_AUTO_BYTES) / 64;
+        step = step > MAX_STEP ? MAX_STEP : step < n ? n : step;
+        if (dt_cache_room(c->dir, c->max_bytes, step + c->pending, c->max_bytes == 0))
+            c->room = step;
+        else if (!atomic_exchange(&c->full, true))
+            dt_info("%s: the cache is full (data.cache_size): what it lacks is read in each epoch", c->dir);
+    }
+    const bool ok = c->room >= n;
+    if (ok) c->room -= n;
+    if (ok) c->pending += n;
+    pthread_mutex_unlock(&c->mutex);
+    return ok;
+}
+
+static void end_room(dt_blob_cache *c, uint64_t n) {
+    pthread_mutex_lock(&c->mutex);
+    c->pending -= n;
+    pthread_mutex_unlock(&c->mutex);
+}
+
+// Bytes first, then the rows: a block that has a row is whole.
+static dt_status store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes, size_t n_bytes) {
+    row rows[MAX_BLOCKS];
+    for (uint32_t i = 0; i < n; i++) {
+        rows[i].hash = dt_hash64(bytes + (size_t)i * BLOCK_BYTES, block_bytes(x, k + i));
+        rows[i].check = check_of(x, k + i, rows[i].hash);
+    }
+    DT_TRY(dt_io_pwrite(x->fd, x->path, bytes, n_bytes, (off_t)(x->data_at + (uint64_t)k * BLOCK_BYTES)));
+    DT_TRY(dt_io_pwrite(x->fd, x->path, rows, n * sizeof *rows, (off_t)k * (off_t)sizeof *rows));
+    for (uint32_t i = 0; i < n; i++) set_checked(x, k + i);
+    return DT_OK;
+}
+
+// Fetches those of the blocks [k, k + n) that are not there, or waits for who does. *kept = false: they could not be kept.
+static dt_status fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kept) {
+    dt_blob_cache *c = x->cache;
+    dt_status st = DT_OK;
+    *kept = false;
+    if (c->full) return DT_OK;
+    // bytes of one file stand for the blocks of all
+    const off_t first = (off_t)(x->key >> 2 & ~(uint64_t)0xfffff);
+    const int lock = dt_cache_lock(c->lock_path, first + k, n, WAIT_S);
+    if (lock < 0) return DT_OK;
+    for (; n > 0 && has_block(x, k); k++) n--;
+    while (n > 0 && has_block(x, k + n - 1)) n--;
+    *kept = n == 0;
+    size_t n_bytes = 0;
+    for (uint32_t i = 0; i < n; i++) n_bytes += block_bytes(x, k + i);
+    if (n > 0 && take_room(c, n_bytes)) {
+        uint8_t *bytes = dt_xrealloc(NULL, n_bytes);
+        st = dt_blob_read(&x->of, (uint64_t)k * BLOCK_BYTES, bytes, n_bytes);
+        *kept = st == DT_OK && store(x, k, n, bytes, n_bytes) == DT_OK;
+        if (st == DT_OK && !*kept) {
+            if (!atomic_exchange(&c->full, true))
+                dt_warn("%s: what the cache lacks is read in each epoch", dt_error_message());
+            dt_error_clear();
+        }
+        free(bytes);
+        end_room(c, n_bytes);
+    }
+    close(lock);
+    return st;
+}
+
+// ---- the store -------------------------------------------------------------------------------------
+
+// As many bytes as are read alike: from the cache, or, fetched or not, from the object.
+static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_t n, size_t *n_done, bool *missed) {
+    const uint32_t k = (uint32_t)(at / BLOCK_BYTES);
+    const uint32_t end = (uint32_t)((at + n - 1) / BLOCK_BYTES) + 1;
+    uint32_t next = k + 1;
+    const bool there = has_block(x, k);
+    while (next < end && next - k < MAX_BLOCKS && has_block(x, next) == there) next++;
+    const uint64_t left = (uint64_t)next * BLOCK_BYTES - at;
+    *n_done = left < n ? (size_t)left : n;
+    bool kept = there;
+    *missed = *missed || !there;
+    if (!there) DT_TRY(fetch(x, k, next - k, &kept));
+    if (kept && read_copy(x, at, dst, *n_done) == DT_OK) return DT_OK;
+    if (kept) dt_error_clear(); // a disk that fails takes nothing that the server has
+    return dt_blob_read(&x->of, at, dst, *n_done);
+}
+
+static dt_status read_through(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
+    struct dt_blob_copy *x = b->u.copy;
+    uint8_t *const to[2] = {head, dst};
+    const size_t n[2] = {n_head, n_bytes};
+    const uint64_t n_all = n_head + n_bytes;
+    bool missed = false;
+    uint64_t k = at / BLOCK_BYTES;
+    while (n_all > 0 && k <= (at + n_all - 1) / BLOCK_BYTES && has_block(x, (uint32_t)k)) k++;
+    if (k > (at + n_all - 1) / BLOCK_BYTES) { // all are there, one behind the other
+        const off_t here = (off_t)(x->data_at + at);
+        if (dt_io_pread_parts(x->fd, x->path, head, n_head, dst, n_bytes, here, DT_E_STORAGE) == DT_OK) {
+            atomic_fetch_add(&x->cache->n_hits, 1);
+            return DT_OK;
+        }
+        dt_error_clear();
+    }
+    for (int i = 0; i < 2; i++)
+        for (size_t done = 0, some = 0; done < n[i]; done += some, at += some)
+            DT_TRY(read_some(x, at, to[i] + done, n[i] - done, &some, &missed));
+    atomic_fetch_add(missed ? &x->cache->n_misses : &x->cache->n_hits, 1);
+    return DT_OK;
+}
+
+static void close_copy(dt_blob *b) {
+    struct dt_blob_copy *x = b->u.copy;
+    dt_blob_close(&x->of);
+    if (x->fd >= 0) close(x->fd);
+    free(x->checked);
+    free(x->path);
+    free(x);
+}
+
+static const dt_blob_store COPIES = {read_through, close_copy, false};
+
+static uint64_t identity(const dt_blob *b, uint64_t stamp) {
+    char real[PATH_MAX];
+    if (!realpath(b->path, real)) snprintf(real, sizeof real, "%s", b->path);
+    const uint64_t n[] = {dt_hash64(real, strlen(real)), b->version, b->n_bytes, stamp, LAYOUT};
+    return dt_hash64(n, sizeof n);
+}
+
+void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
+    if (b->n_bytes == 0 || b->n_bytes / BLOCK_BYTES >= UINT32_MAX) return;
+    struct dt_blob_copy *x = dt_xcalloc(1, sizeof *x);
+    char hex[17];
+    struct stat s;
+    x->key = identity(b, stamp);
+    dt_hash_hex(x->key, hex);
+    x->path = dt_xprintf("%s" DT_CACHE_OBJECTS "/%s", c->dir, hex);
+    x->cache = c;
+    x->n_blocks = (uint32_t)((b->n_bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
+    x->data_at = dt_align_up((uint64_t)x->n_blocks * sizeof(row), PAGE);
+    x->checked = dt_xcalloc(x->n_blocks, sizeof *x->checked);
+    x->fd = dt_cache_hold(x->path, O_RDWR | O_CREAT);
+    const off_t size = (off_t)(x->data_at + b->n_bytes);
+    if (x->fd < 0 || fstat(x->fd, &s) != 0 || (s.st_size < size && ftruncate(x->fd, size) != 0)) {
+        dt_warn("%s: %s: going on without data.cache for %s", x->path, strerror(errno), b->path);
+        dt_blob none = {.u.copy = x};
+        close_copy(&none);
+        return;
+    }
+    x->of = *b;
+    b->store = &COPIES;
+    b->u.copy = x;
+}
+
+bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
+    if (b->store != &COPIES || n_bytes == 0) return b->store->remote;
+    for (uint64_t k = at / BLOCK_BYTES; k <= (at + n_bytes - 1) / BLOCK_BYTES; k++) forget(b->u.copy, (uint32_t)k);
+    return true;
+}
+
+// ---- the cache -------------------------------------------------------------------------------------
+
+dt_status dt_blob_cache_open(dt_blob_cache **out, const char *dir, uint64_t max_bytes) {
+    char *objects = dt_xprintf("%s" DT_CACHE_OBJECTS, dir);
+    const dt_status st = dt_io_mkdir_all(objects);
+    *out = NULL;
+    if (st == DT_OK) {
+        dt_blob_cache *c = dt_xcalloc(1, sizeof *c);
+        c->dir = dt_xstrdup(dir);
+        c->lock_path = dt_xprintf("%s/lock", objects);
+        c->max_bytes = max_bytes;
+        pthread_mutex_init(&c->mutex, NULL);
+        *out = c;
+    }
+    free(objects);
+    return st;
+}
+
+void dt_blob_cache_close(dt_blob_cache *c) {
+    if (!c) return;
+    pthread_mutex_destroy(&c->mutex);
+    free(c->lock_path);
+    free(c->dir);
+    free(c);
+}
+
+void dt_blob_cache_get_stats(const dt_blob_cache *c, dt_blob_cache_stats *out) {
+    *out = (dt_blob_cache_stats){c->n_hits, c->n_misses, c->n_blocks, c->n_bytes, c->full};
+}
