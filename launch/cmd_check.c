@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
     [KERNELS] = {"--kernels", NULL, "print what each kernel moves, how long it takes, and what was chosen by timing"},
@@ -34,8 +34,8 @@ static const launch_option options[] = {
     {NULL}};
 
 static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
-    launch_source data = {.comm = comm};
-    dt_trainer_args a = launch_trainer_args(c, &data);
+    dt_cli_source data = {.comm = comm};
+    dt_trainer_args a = dt_cli_trainer_args(c, &data);
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields = 0;
     dt_dataset *none = NULL;
@@ -48,7 +48,7 @@ static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *print
     return dt_trainer_check(&a, fields, n_fields, prints, out, length);
 }
 
-dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
+dt_status dt_cli_check_config(dt_config *c, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     dt_comm *comm = NULL;
     dt_status st = dt_comm_create_self(&comm);
     if (st == DT_OK) st = check(c, comm, prints, out, length);
@@ -56,38 +56,38 @@ dt_status launch_check_config(dt_config *c, const dt_check_prints *prints, FILE 
     return st;
 }
 
-static dt_status read_cost(const launch_words *w, launch_cost *k) {
+static dt_status read_cost(const dt_cli_words *w, dt_cli_cost *k) {
     for (int i = RATE; i <= PRICES; i++)
         if (w->options[i] && !w->options[COST] && (i == MACHINES || !w->options[RANKS]))
             return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
     for (int i = FABRIC; i <= PLOT; i++)
         if (w->options[i] && !w->options[RANKS]) return dt_fail(DT_E_USAGE, "%s is for --ranks", options[i].name);
-    *k = (launch_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
-    return launch_option_int(w, MACHINES, 1, &k->n_machines);
+    *k = (dt_cli_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
+    return dt_cli_option_int(w, MACHINES, 1, &k->n_machines);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_config *c = NULL;
-    launch_cost cost;
+    dt_cli_cost cost;
     dt_scaling scaling;
     DT_TRY(read_cost(w, &cost));
     if (w->options[RANKS])
-        DT_TRY(launch_read_scaling(&scaling, w->options[RANKS], w->options[FABRIC], w->options[RATE]));
-    DT_TRY(launch_load_config(&c, "check", w));
+        DT_TRY(dt_cli_read_scaling(&scaling, w->options[RANKS], w->options[FABRIC], w->options[RATE]));
+    DT_TRY(dt_cli_load_config(&c, "check", w));
     const dt_check_prints prints = {.graph = w->options[GRAPH] != NULL,
                                     .kernels = w->options[KERNELS] != NULL,
                                     .dot = w->options[DOT],
                                     .scaling = w->options[RANKS] ? &scaling : NULL};
     dt_signals_starting();
     dt_signals_install();
-    dt_status st = launch_check_config(c, &prints, stdout, &cost.length);
-    if (st == DT_OK && w->options[RANKS]) st = launch_print_scaling(&scaling, &cost, c, w->options[PLOT], stdout);
-    if (st == DT_OK && w->options[COST]) st = launch_print_cost(&cost, c, stdout);
+    dt_status st = dt_cli_check_config(c, &prints, stdout, &cost.length);
+    if (st == DT_OK && w->options[RANKS]) st = dt_cli_print_scaling(&scaling, &cost, c, w->options[PLOT], stdout);
+    if (st == DT_OK && w->options[COST]) st = dt_cli_print_cost(&cost, c, stdout);
     dt_config_destroy(c);
     return st;
 }
 
-const launch_command launch_check = {
+const dt_cli_command dt_cli_check = {
     .options = options,
     .text = "Finds on one machine, in a second, what would otherwise fail after hours in a queue:\n"
             "reads the config, the data set's catalog and a first micro-batch, builds graph and plan,\n"

@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { JSON };
-static const launch_option options[] = {[JSON] = {"--json", NULL, "show: for programs"}, {NULL}};
+static const dt_cli_option options[] = {[JSON] = {"--json", NULL, "show: for programs"}, {NULL}};
 
 static bool is_checkpoint(const char *path) {
     char *manifest = dt_xprintf("%s/manifest.json", path);
@@ -158,12 +158,12 @@ static dt_status diff(const char *a, const char *b) {
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     static const char usage[] = "ls|show|verify RUN, pull URL RUN, or diff A B";
-    DT_TRY(launch_expect_words(w, "ckpt", 2, 3, usage));
+    DT_TRY(dt_cli_expect_words(w, "ckpt", 2, 3, usage));
     const char *what = w->words[0];
     const bool two = strcmp(what, "diff") == 0 || strcmp(what, "pull") == 0;
-    DT_TRY(launch_expect_words(w, "ckpt", 2 + two, 2 + two, usage));
+    DT_TRY(dt_cli_expect_words(w, "ckpt", 2 + two, 2 + two, usage));
     char *where = dt_xstrdup(w->words[1]);
     size_t n = strlen(where);
     while (dt_s3_is_url(where) && n > 0 && where[n - 1] == '/') where[--n] = '\0';
@@ -186,7 +186,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_ckpt = {
+const dt_cli_command dt_cli_ckpt = {
     .options = options,
     .text = "Looks into the checkpoints of a run. A run's directory means its newest checkpoint; a\n"
             "run in a bucket (checkpoint.mirror) is named by its URL.\n\n"

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [WHICH] = LAUNCH_WHICH,
     [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
     [SET] = {"--set", "PATH", "all samples of this data set instead; its classes are found by name"},
@@ -52,38 +52,38 @@ static dt_field_use use_of(const dt_config *c) {
     return pairs ? DT_USE_IDENTITY : DT_USE_VALUE;
 }
 
-static dt_status read_split(const launch_words *w, dt_split *out) {
+static dt_status read_split(const dt_cli_words *w, dt_split *out) {
     if (w->options[SET] && w->options[SPLIT])
         return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of --set is "
                                    "evaluated: take one of both");
-    return launch_option_split(w, SPLIT, out);
+    return dt_cli_option_split(w, SPLIT, out);
 }
 
 // Overrides are of all runs, and come behind the last.
-static dt_status load(job *j, const launch_words *w) {
+static dt_status load(job *j, const dt_cli_words *w) {
     int n = 1;
     dt_status st = DT_OK;
-    if (w->n_words < 1) return launch_load_config(&j->configs[0], "eval", w); // says what is wanted
+    if (w->n_words < 1) return dt_cli_load_config(&j->configs[0], "eval", w); // says what is wanted
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
     if (n > MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
     if (n > 1 && w->options[CALIBRATE])
         return dt_fail(DT_E_USAGE, "--calibrate is of one run: each has its own temperature");
     const char **words = dt_xcalloc((size_t)w->n_words, sizeof *words);
-    const launch_words one = {.words = words, .n_words = 1 + w->n_words - n};
+    const dt_cli_words one = {.words = words, .n_words = 1 + w->n_words - n};
     memcpy(words + 1, w->words + n, (size_t)(w->n_words - n) * sizeof *words);
     for (int i = 0; i < n && st == DT_OK; i++) {
         dt_config **out = &j->configs[i];
         words[0] = w->words[i];
         st = w->options[SET]
-                 ? launch_load_for_set(out, words[0], w->options[SET], LAUNCH_ALL_RECORDS, words + 1, one.n_words - 1)
-                 : launch_load_config(out, "eval", &one);
+                 ? dt_cli_load_for_set(out, words[0], w->options[SET], LAUNCH_ALL_RECORDS, words + 1, one.n_words - 1)
+                 : dt_cli_load_config(out, "eval", &one);
         j->r.n_members += st == DT_OK;
     }
     free(words);
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     const bool fits = w->options[CALIBRATE] != NULL;
     job j = {
         .r = {
@@ -95,13 +95,13 @@ static dt_status run(const launch_words *w) {
     dt_status st = load(&j, w);
     if (st == DT_OK) {
         const dt_field_use use = use_of(j.configs[0]);
-        st = launch_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? calibrate : body, &j);
+        st = dt_cli_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? calibrate : body, &j);
     }
     for (int i = 0; i < j.r.n_members; i++) dt_config_destroy(j.configs[i]);
     return st;
 }
 
-const launch_command launch_eval = {
+const dt_cli_command dt_cli_eval = {
     .options = options,
     .text = "Metrics of a checkpoint on one split, or on another data set, as a JSON line on "
             "stdout. Several runs: of the mean of their predictions, as dtrain predict makes it.\n\n"

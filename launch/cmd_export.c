@@ -19,7 +19,7 @@
 #include <string.h>
 
 enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [WHICH] = LAUNCH_WHICH,
     [PREPROCESS] = {"--preprocess", NULL,
                     "inputs are pixels (N,H,W,C) and numbers in their units; the file normalises them"},
@@ -242,11 +242,11 @@ static dt_status write_weights(export *e, int names, const char *path) {
     return st;
 }
 
-static dt_status write(export *e, const launch_words *w) {
+static dt_status write(export *e, const dt_cli_words *w) {
     const char *path = w->words[1], *end = strrchr(path, '.');
     const bool weights = end && strcmp(end, ".safetensors") == 0;
     int names;
-    DT_TRY(launch_option_word(w, NAMES, NAMES_DTRAIN, &names));
+    DT_TRY(dt_cli_option_word(w, NAMES, NAMES_DTRAIN, &names));
     if (!weights && w->options[NAMES]) return dt_fail(DT_E_USAGE, "--names is for weights: OUT.safetensors");
     if (weights && (w->options[PREPROCESS] || w->options[OUTPUTS]))
         return dt_fail(DT_E_USAGE, "--preprocess and --outputs are for a network: OUT.onnx");
@@ -255,14 +255,14 @@ static dt_status write(export *e, const launch_words *w) {
     return write_file(e, w->options[PREPROCESS] != NULL, path);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     export e = {0};
     const char *words[64];
-    launch_words config = {.words = words};
-    DT_TRY(launch_expect_words(w, "export", 2, 64, "RUN OUT.onnx|OUT.safetensors [key=value …]"));
+    dt_cli_words config = {.words = words};
+    DT_TRY(dt_cli_expect_words(w, "export", 2, 64, "RUN OUT.onnx|OUT.safetensors [key=value …]"));
     words[config.n_words++] = w->words[0];
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
-    DT_TRY(launch_load_config(&e.config, "export", &config));
+    DT_TRY(dt_cli_load_config(&e.config, "export", &config));
     dt_json_init(&e.normalize);
     dt_status st = open_weights(&e, w->options[WHICH]);
     if (st == DT_OK) st = find_fields(&e);
@@ -278,7 +278,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_export = {
+const dt_cli_command dt_cli_export = {
     .options = options,
     .text = "Writes the network of a run in its evaluation form: ONNX, operator set 17, any number of\n"
             "samples, batch norms folded into the convolutions. The names of the classes and what the\n"

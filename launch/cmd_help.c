@@ -13,21 +13,21 @@ static int width_of(int columns, const char *text) {
     return columns;
 }
 
-static void print_verbs(FILE *out, const char *before, const launch_verb *table) {
-    for (const launch_verb *v = table; v->name; v++)
+static void print_verbs(FILE *out, const char *before, const dt_cli_verb *table) {
+    for (const dt_cli_verb *v = table; v->name; v++)
         fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name, width_of(32, v->words), v->words, v->summary);
 }
 
-void launch_print_usage(FILE *out) {
+void dt_cli_print_usage(FILE *out) {
     fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n", DTRAIN_VERSION);
     fprintf(out, "  dtrain launch local -n 2 configs/fusion.yaml train.epochs=8\n\n");
-    print_verbs(out, "", launch_verbs);
+    print_verbs(out, "", dt_cli_verbs);
     fprintf(out, "\nEvery verb has --help. Exit codes: 0 done, 2 usage or config, 3 data, "
                  "4 checkpoint, 5 storage,\n6 NaN, 70 internal, 75 stopped after saving (run "
                  "again), 240 lost peer (run again).\n");
 }
 
-void launch_print_help(const launch_verb *v, const char *name) {
+void dt_cli_print_help(const dt_cli_verb *v, const char *name) {
     printf("dtrain %s%s%s\n%s\n\n", name, *v->words ? " " : "", v->words, v->summary);
     if (v->command->verbs) {
         char before[64];
@@ -36,7 +36,7 @@ void launch_print_help(const launch_verb *v, const char *name) {
         printf("\n");
     }
     printf("%s", v->command->text);
-    const launch_option *o = v->command->options;
+    const dt_cli_option *o = v->command->options;
     if (o) printf("\nOptions:\n");
     for (; o && o->name; o++) {
         char left[64];
@@ -47,16 +47,16 @@ void launch_print_help(const launch_verb *v, const char *name) {
 
 // ---- completion ------------------------------------------------------------------------------------
 
-static bool takes_keys(const launch_verb *v) {
+static bool takes_keys(const dt_cli_verb *v) {
     return strstr(v->words, "key=value") || strstr(v->words, "key=a,b,c");
 }
 
 // Options, inner verbs and "key=" for each key, separated by blanks.
-static void print_candidates(const launch_verb *v) {
-    const launch_option *o = v->command->options;
+static void print_candidates(const dt_cli_verb *v) {
+    const dt_cli_option *o = v->command->options;
     printf("--help");
     for (; o && o->name; o++) printf(" %s", o->name);
-    for (const launch_verb *inner = v->command->verbs; inner && inner->name; inner++) printf(" %s", inner->name);
+    for (const dt_cli_verb *inner = v->command->verbs; inner && inner->name; inner++) printf(" %s", inner->name);
     size_t n = 0;
     const dt_config_key *keys = dt_config_keys(&n);
     for (size_t i = 0; takes_keys(v) && i < n; i++)
@@ -64,14 +64,14 @@ static void print_candidates(const launch_verb *v) {
 }
 
 static void print_names(void) {
-    for (const launch_verb *v = launch_verbs; v->name; v++) printf("%s%s", v == launch_verbs ? "" : " ", v->name);
+    for (const dt_cli_verb *v = dt_cli_verbs; v->name; v++) printf("%s%s", v == dt_cli_verbs ? "" : " ", v->name);
 }
 
 // case "$1" in train) list="…";; … esac, which bash and zsh read alike.
 static void print_cases(const char *verb, const char *inner) {
     printf("    case \"%s %s\" in\n", verb, inner);
-    for (const launch_verb *v = launch_verbs; v->name; v++) {
-        for (const launch_verb *i = v->command->verbs; i && i->name; i++) {
+    for (const dt_cli_verb *v = dt_cli_verbs; v->name; v++) {
+        for (const dt_cli_verb *i = v->command->verbs; i && i->name; i++) {
             printf("    \"%s %s\") list=\"", v->name, i->name);
             print_candidates(i);
             printf("\" ;;\n");
@@ -108,7 +108,7 @@ static void fish_line(const char *condition, const char *verb, const char *flag,
 }
 
 // "--top" or "-o".
-static void fish_option(const char *seen, const char *verb, const launch_option *o) {
+static void fish_option(const char *seen, const char *verb, const dt_cli_option *o) {
     const bool is_long = o->name[1] == '-';
     fish_line(seen, verb,
               is_long    ? o->value ? "-r -l" : "-l"
@@ -117,10 +117,10 @@ static void fish_option(const char *seen, const char *verb, const launch_option 
               o->name + (is_long ? 2 : 1), o->help);
 }
 
-static void fish_options(const char *seen, const launch_verb *v) {
-    const launch_option *o = v->command->options;
+static void fish_options(const char *seen, const dt_cli_verb *v) {
+    const dt_cli_option *o = v->command->options;
     for (; o && o->name; o++) fish_option(seen, v->name, o);
-    for (const launch_verb *i = v->command->verbs; i && i->name; i++)
+    for (const dt_cli_verb *i = v->command->verbs; i && i->name; i++)
         fish_line(seen, v->name, "-a", i->name, i->summary);
     size_t n = 0;
     const dt_config_key *keys = dt_config_keys(&n);
@@ -132,10 +132,10 @@ static void fish_options(const char *seen, const launch_verb *v) {
 }
 
 static void complete_fish(void) {
-    for (const launch_verb *v = launch_verbs; v->name; v++) {
+    for (const dt_cli_verb *v = dt_cli_verbs; v->name; v++) {
         fish_line("__fish_use_subcommand", "", "-a", v->name, v->summary);
         fish_options("__fish_seen_subcommand_from ", v);
-        for (const launch_verb *i = v->command->verbs; i && i->name; i++)
+        for (const dt_cli_verb *i = v->command->verbs; i && i->name; i++)
             fish_options("__fish_seen_subcommand_from ", i);
     }
 }
@@ -151,7 +151,7 @@ static void print_roff(const char *text) {
     }
 }
 
-static void man_verb(const char *before, const launch_verb *v) {
+static void man_verb(const char *before, const dt_cli_verb *v) {
     printf(".SS \"dtrain %s%s ", before, v->name);
     print_roff(v->words);
     printf("\"\n");
@@ -160,13 +160,13 @@ static void man_verb(const char *before, const launch_verb *v) {
         printf("\n");
         char inner[64];
         snprintf(inner, sizeof inner, "%s%s ", before, v->name);
-        for (const launch_verb *i = v->command->verbs; i->name; i++) man_verb(inner, i);
+        for (const dt_cli_verb *i = v->command->verbs; i->name; i++) man_verb(inner, i);
         return;
     }
     printf(".nf\n");
     print_roff(v->command->text);
     printf(".fi\n");
-    for (const launch_option *o = v->command->options; o && o->name; o++) {
+    for (const dt_cli_option *o = v->command->options; o && o->name; o++) {
         printf(".TP\n.B ");
         print_roff(o->name);
         printf(" %s\n", o->value ? o->value : "");
@@ -179,7 +179,7 @@ static void print_man(void) {
     printf(".TH DTRAIN 1 \"\" \"dtrain %s\"\n.SH NAME\ndtrain \\- trains vision, audio and "
            "multi\\-modal networks from one YAML file\n.SH VERBS\n",
            DTRAIN_VERSION);
-    for (const launch_verb *v = launch_verbs; v->name; v++) man_verb("", v);
+    for (const dt_cli_verb *v = dt_cli_verbs; v->name; v++) man_verb("", v);
     printf(".SH EXIT STATUS\n0 done, 2 usage or config, 3 data, 4 checkpoint, 5 storage, 6 NaN, 70 "
            "internal, 75 stopped after saving (run again), 240 lost peer (run again).\n");
 }
@@ -187,38 +187,38 @@ static void print_man(void) {
 // ---- the verb --------------------------------------------------------------------------------------
 
 enum { COMPLETION, MAN };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [COMPLETION] = {"--completion", "bash|zsh|fish", "a completion script for that shell"},
     [MAN] = {"--man", NULL, "the man page"},
     {NULL}};
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     static void (*const complete[])(void) = {complete_bash, complete_zsh, complete_fish};
     int shell;
-    DT_TRY(launch_option_word(w, COMPLETION, 0, &shell));
+    DT_TRY(dt_cli_option_word(w, COMPLETION, 0, &shell));
     if (w->options[COMPLETION]) {
         complete[shell]();
         return DT_OK;
     }
-    const launch_verb *table = launch_verbs, *v = NULL;
+    const dt_cli_verb *table = dt_cli_verbs, *v = NULL;
     char name[64] = "";
     if (w->options[MAN])
         print_man();
     else if (w->n_words == 0)
-        launch_print_usage(stdout);
+        dt_cli_print_usage(stdout);
     for (int i = 0; i < w->n_words; i++) {
-        v = table ? launch_find_verb(table, w->words[i]) : NULL;
+        v = table ? dt_cli_find_verb(table, w->words[i]) : NULL;
         if (!v)
             return dt_fail(DT_E_USAGE, "there is no verb '%s%s%s'; see dtrain --help", name, *name ? " " : "",
                            w->words[i]);
         snprintf(name + strlen(name), sizeof name - strlen(name), "%s%s", *name ? " " : "", v->name);
         table = v->command->verbs;
     }
-    if (v) launch_print_help(v, name);
+    if (v) dt_cli_print_help(v, name);
     return DT_OK;
 }
 
-const launch_command launch_help = {.options = options,
+const dt_cli_command dt_cli_help = {.options = options,
                                     .text =
                                         "What a verb does, with its options and examples, as VERB --help prints it.\n\n"
                                         "  dtrain help data ls\n"

@@ -37,10 +37,10 @@ static void print_module(const char *name, const char *why_missing) {
 }
 
 enum { ONNX };
-static const launch_option options[] = {[ONNX] = {"--onnx", NULL, "list the ONNX ops that model.onnx reads"}, {NULL}};
+static const dt_cli_option options[] = {[ONNX] = {"--onnx", NULL, "list the ONNX ops that model.onnx reads"}, {NULL}};
 
-static dt_status run(const launch_words *w) {
-    DT_TRY(launch_expect_words(w, "info", 0, 0, "no words"));
+static dt_status run(const dt_cli_words *w) {
+    DT_TRY(dt_cli_expect_words(w, "info", 0, 0, "no words"));
     if (w->options[ONNX]) {
         for (const char *p = dt_onnx_import_ops(); *p; p += strcspn(p, " ") + 1)
             printf("%.*s\n", (int)strcspn(p, " "), p);
@@ -59,7 +59,7 @@ static dt_status run(const launch_words *w) {
     return DT_OK;
 }
 
-const launch_command launch_info = {
+const dt_cli_command dt_cli_info = {
     .options = options,
     .text = "Version, usable cores, backends, GPUs and their libraries, modules, models.\n\n"
             "  dtrain info\n"

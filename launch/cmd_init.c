@@ -12,28 +12,28 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_init(a);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_config *c = NULL;
-    DT_TRY(launch_expect_words(w, "init", 2, 1000, "CONFIG.yaml RUN [key=value …]"));
+    DT_TRY(dt_cli_expect_words(w, "init", 2, 1000, "CONFIG.yaml RUN [key=value …]"));
     if (strchr(w->words[1], '='))
         return dt_fail(DT_E_USAGE,
                        "dtrain init CONFIG.yaml RUN [key=value …]: '%s' stands where RUN, the new "
                        "run's directory, belongs",
                        w->words[1]);
     const char **words = dt_xcalloc((size_t)w->n_words, sizeof *words);
-    launch_words config = {.words = words};
+    dt_cli_words config = {.words = words};
     for (int i = 0; i < w->n_words; i++)
         if (i != 1) words[config.n_words++] = w->words[i];
-    dt_status st = launch_load_config(&c, "init", &config);
+    dt_status st = dt_cli_load_config(&c, "init", &config);
     free(words);
     DT_TRY(st);
-    launch_set_run(c, w->words[1]);
-    st = launch_with_comm(c, NULL, body, NULL);
+    dt_cli_set_run(c, w->words[1]);
+    st = dt_cli_with_comm(c, NULL, body, NULL);
     dt_config_destroy(c);
     return st;
 }
 
-const launch_command launch_init = {
+const dt_cli_command dt_cli_init = {
     .text = "Makes a run whose only checkpoint is of step 0: the weights of model.init, else random\n"
             "ones. dtrain eval, predict, quantize and export take it as any other, and dtrain\n"
             "CONFIG.yaml run.name=… trains on from there.\n\n"

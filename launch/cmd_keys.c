@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { MARKDOWN };
-static const launch_option options[] = {[MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"},
+static const dt_cli_option options[] = {[MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"},
                                         {NULL}};
 
 static void print_cell(const char *text) {
@@ -67,8 +67,8 @@ static void print_layers(bool markdown) {
                *keys ? (markdown ? "`" : "\n                 ") : "", help);
 }
 
-static dt_status run(const launch_words *w) {
-    DT_TRY(launch_expect_words(w, "keys", 0, 1, "at most one prefix"));
+static dt_status run(const dt_cli_words *w) {
+    DT_TRY(dt_cli_expect_words(w, "keys", 0, 1, "at most one prefix"));
     const char *prefix = w->n_words ? w->words[0] : "";
     bool markdown = w->options[MARKDOWN] != NULL;
     size_t n = 0, shown = 0;
@@ -85,7 +85,7 @@ static dt_status run(const launch_words *w) {
     return shown ? DT_OK : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
 }
 
-const launch_command launch_keys = {
+const dt_cli_command dt_cli_keys = {
     .options = options,
     .text = "Every key of a config: type, default, range, what it does. `numeric` keys change\n"
             "results; a run cannot be resumed with another value of one.\n\n"

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum { OUT, WHICH, SPLIT, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
     [WHICH] = LAUNCH_WHICH,
     [SPLIT] = {"--split", "train|val|test",
@@ -88,7 +88,7 @@ static bool is_run(const char *path) {
 }
 
 // The set is the last path; with --split it may be missing.
-static dt_status load_all(job *j, const launch_words *w, int n_paths) {
+static dt_status load_all(job *j, const dt_cli_words *w, int n_paths) {
     const bool own = j->r.own_data && n_paths > 0 && is_run(w->words[n_paths - 1]);
     const int n_runs = own ? n_paths : n_paths - 1;
     if (n_runs < 1 && n_paths > 0 && j->r.own_data)
@@ -98,7 +98,7 @@ static dt_status load_all(job *j, const launch_words *w, int n_paths) {
                                    "--split of the run's own); see dtrain predict --help");
     for (int i = 0; i < n_runs; i++) {
         if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
-        DT_TRY(launch_load_for_set(&j->configs[j->n], w->words[i], own ? NULL : w->words[n_runs],
+        DT_TRY(dt_cli_load_for_set(&j->configs[j->n], w->words[i], own ? NULL : w->words[n_runs],
                                    j->r.own_data ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN, w->words + n_paths,
                                    w->n_words - n_paths));
         DT_TRY(check_changes(j, j->configs[j->n++]));
@@ -110,7 +110,7 @@ static dt_status load_all(job *j, const launch_words *w, int n_paths) {
     return DT_OK;
 }
 
-static dt_status read_options(job *j, const launch_words *w) {
+static dt_status read_options(job *j, const dt_cli_words *w) {
     const char *weights = w->options[WEIGHTS];
     j->r = (dt_predict_request){.which = w->options[WHICH],
                                 .out = w->options[OUT],
@@ -121,9 +121,9 @@ static dt_status read_options(job *j, const launch_words *w) {
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
     j->r.own_data = w->options[SPLIT] != NULL;
-    DT_TRY(launch_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
-    DT_TRY(launch_option_int(w, TOP, 5, &j->r.top));
-    DT_TRY(launch_option_int(w, MC, 0, &j->r.mc));
+    DT_TRY(dt_cli_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
+    DT_TRY(dt_cli_option_int(w, TOP, 5, &j->r.top));
+    DT_TRY(dt_cli_option_int(w, MC, 0, &j->r.mc));
     char *changes = dt_xstrdup(w->options[TTA] ? w->options[TTA] : "");
     const dt_status st = read_changes(j, changes);
     free(changes);
@@ -131,20 +131,20 @@ static dt_status read_options(job *j, const launch_words *w) {
     return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     job *j = dt_xcalloc(1, sizeof *j);
     int n = 0;
     dt_status st = read_options(j, w);
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
     if (st == DT_OK) st = load_all(j, w, n);
     const dt_field_use use = DT_USE_NOTHING; // what is predicted need not be there
-    if (st == DT_OK) st = launch_with_comm(j->configs[0], j->r.own_data ? NULL : &use, body, j);
+    if (st == DT_OK) st = dt_cli_with_comm(j->configs[0], j->r.own_data ? NULL : &use, body, j);
     for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
     free(j);
     return st;
 }
 
-const launch_command launch_predict = {
+const dt_cli_command dt_cli_predict = {
     .options = options,
     .text = "What a run says of the samples of SET: a data set, a folder, a list of files or one "
             "file, labelled or not. A row a sample, in the order of the set. Several runs: the mean "

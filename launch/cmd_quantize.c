@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [OUT] = {"-o", "RUN.int8", "folder of the new run"},
     [WHICH] = LAUNCH_WHICH,
     [CALIBRATE] = {"--calibrate", "mse|minmax|percentile",
@@ -28,7 +28,7 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_quantize(a, ctx);
 }
 
-static dt_status read_real(const launch_words *w, int option, double fallback, double low, double high, double *out) {
+static dt_status read_real(const dt_cli_words *w, int option, double fallback, double low, double high, double *out) {
     const char *text = w->options[option];
     char *end = NULL;
     *out = fallback;
@@ -38,7 +38,7 @@ static dt_status read_real(const launch_words *w, int option, double fallback, d
     return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text, low, high);
 }
 
-static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
+static dt_status read_options(const dt_cli_words *w, dt_quantize_request *r) {
     const char *how = w->options[CALIBRATE] ? w->options[CALIBRATE] : "mse";
     const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how);
     r->which = w->options[WHICH];
@@ -56,9 +56,9 @@ static dt_status read_options(const launch_words *w, dt_quantize_request *r) {
 
 // The run's own config, and that it is in int8; the overrides of the command line are for the set only.
 static dt_status new_config(const char *run, char **text) {
-    const launch_words w = {.words = &run, .n_words = 1};
+    const dt_cli_words w = {.words = &run, .n_words = 1};
     dt_config *c = NULL;
-    DT_TRY(launch_load_config(&c, "quantize", &w));
+    DT_TRY(dt_cli_load_config(&c, "quantize", &w));
     dt_config_set_text(c, DT_KEY(model.int8), "true");
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
@@ -67,7 +67,7 @@ static dt_status new_config(const char *run, char **text) {
     return DT_OK;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_quantize_request r = {0};
     dt_config *c = NULL;
     char *text = NULL;
@@ -78,17 +78,17 @@ static dt_status run(const launch_words *w) {
     DT_TRY(read_options(w, &r));
     if (!dt_io_is_dir(dir))
         return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir, dt_io_exists(dir) ? "" : ": it does not exist");
-    DT_TRY(launch_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
+    DT_TRY(dt_cli_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_status st = new_config(dir, &text);
     r.config = text;
-    if (st == DT_OK) st = launch_with_comm(c, &(dt_field_use){DT_USE_VALUE}, body, &r);
+    if (st == DT_OK) st = dt_cli_with_comm(c, &(dt_field_use){DT_USE_VALUE}, body, &r);
     dt_config_destroy(c);
     free(text);
     return st;
 }
 
-const launch_command launch_quantize = {
+const dt_cli_command dt_cli_quantize = {
     .options = options,
     .text = "A run that computes its convolutions and linear layers in int8, from a trained one. "
             "SET is a labelled data set of some hundred samples or more: it says how large "

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 
 enum { OUT, TRACE };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [OUT] = {"-o", "FILE.html", "where the page goes (of one run RUN/report.html, of several compare.html)"},
     [TRACE] = {"--trace", NULL, "what trace.json says: the longest, the critical path, overlap"},
     {NULL}};
@@ -25,7 +25,7 @@ static dt_status write(dt_run_log *const *runs, int n, const char *out) {
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain report wants a run, or several: dtrain report runs/photos");
     if (w->options[TRACE] && (w->n_words > 1 || w->options[OUT]))
         return dt_fail(DT_E_USAGE, "--trace is for one run, and prints: it takes no other run, and "
@@ -41,7 +41,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_report = {
+const dt_cli_command dt_cli_report = {
     .options = options,
     .text = "Makes RUN/report.html again, from the files of the run's directory: curves, results,\n"
             "confusion, the worst samples, where the time went, the config. Of several runs it\n"

@@ -10,7 +10,7 @@
 #include <string.h>
 
 enum { N, SUBJECTS, IMPRESSIONS, SEED, KINDS };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [N] = {"--n", "N", "how many (see --kinds for what is usual)"},
     [SUBJECTS] = {"--subjects", "N", "biometric: the same as --n"},
     [IMPRESSIONS] = {"--impressions", "N", "biometric: images of each kind a person (10)"},
@@ -19,7 +19,7 @@ static const launch_option options[] = {
     {NULL}};
 
 // --subjects is another word for --n where it is true of what is made.
-static dt_status check_subjects(const launch_words *w) {
+static dt_status check_subjects(const dt_cli_words *w) {
     const dt_synth_kind *k;
     if (!w->options[SUBJECTS]) return DT_OK;
     if (w->options[N]) return dt_fail(DT_E_USAGE, "synth: --subjects is the same as --n; give one of them");
@@ -29,26 +29,26 @@ static dt_status check_subjects(const launch_words *w) {
     return DT_OK;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     if (w->options[KINDS]) {
         const dt_synth_kind *k;
         for (int i = 0; (k = dt_data_synth_kind(i)); i++)
             printf("%-10s %6u %-8s %s\n", k->name, k->default_n, k->unit, k->help);
         return DT_OK;
     }
-    DT_TRY(launch_expect_words(w, "synth", 2, 2, "KIND OUT (dtrain synth --kinds lists kinds)"));
+    DT_TRY(dt_cli_expect_words(w, "synth", 2, 2, "KIND OUT (dtrain synth --kinds lists kinds)"));
     int seed = 1;
     dt_synth_opts o = {.kind = w->words[0], .out = w->words[1], .progress = dt_text_on_terminal()};
     DT_TRY(check_subjects(w));
-    DT_TRY(launch_option_int(w, N, 0, &o.n));
-    DT_TRY(launch_option_int(w, SUBJECTS, o.n, &o.n));
-    DT_TRY(launch_option_int(w, IMPRESSIONS, 0, &o.impressions));
-    DT_TRY(launch_option_int(w, SEED, 1, &seed));
+    DT_TRY(dt_cli_option_int(w, N, 0, &o.n));
+    DT_TRY(dt_cli_option_int(w, SUBJECTS, o.n, &o.n));
+    DT_TRY(dt_cli_option_int(w, IMPRESSIONS, 0, &o.impressions));
+    DT_TRY(dt_cli_option_int(w, SEED, 1, &seed));
     o.seed = (uint64_t)seed;
     return dt_data_synth(&o);
 }
 
-const launch_command launch_synth = {
+const dt_cli_command dt_cli_synth = {
     .options = options,
     .text = "Makes a data set of raw files from nothing but a seed: something to train on when the\n"
             "real images and recordings may not leave their owner.\n\n"

@@ -8,18 +8,18 @@ static dt_status body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_train(a);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_config *c = NULL;
     dt_signals_starting();
     dt_signals_install(); // ahead of all else; one that comes while the ranks connect is kept for the first step
-    DT_TRY(launch_load_config(&c, "train", w));
+    DT_TRY(dt_cli_load_config(&c, "train", w));
     dt_signals_set_grace(c->run.grace);
-    dt_status st = launch_with_comm(c, NULL, body, NULL);
+    dt_status st = dt_cli_with_comm(c, NULL, body, NULL);
     dt_config_destroy(c);
     return st;
 }
 
-const launch_command launch_train = {
+const dt_cli_command dt_cli_train = {
     .text = "Trains what the config describes, saves checkpoints in run.dir/run.name, evaluates, and\n"
             "prints the test metrics as JSON lines to stdout, but for confusion matrices: the run's\n"
             "result.json has them (metrics.print_confusion). Run the same command again to go on "

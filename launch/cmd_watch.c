@@ -282,7 +282,7 @@ static void follow(screen *s, dt_run_log *const *runs, int n) {
     if (keys) tcsetattr(STDIN_FILENO, TCSANOW, &before);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain watch wants a run, or several: dtrain watch runs/photos");
     screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
     dt_run_log **runs;
@@ -294,7 +294,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_watch = {
+const dt_cli_command dt_cli_watch = {
     .text = "Shows runs live: loss and metrics as sparklines, samples a second, where the time of a\n"
             "step goes, how long it takes yet, and a rank that holds the others up. It reads the\n"
             "runs' directories, so it works on any machine that sees them. q leaves. In a pipe it\n"

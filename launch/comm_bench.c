@@ -24,7 +24,7 @@
 
 enum { HOST_BYTES = 64, LEAST = 3, MOST = 50, PAIR_TURNS = 4, PAIR_ELEMENTS = 1 << 20, SHOWN = 16 };
 enum { SIZE, SAVE };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     {"--size", "MIB", "the largest all-reduce (64)"},
     {"--save", "FILE", "write rank 0's view of these hosts for dtrain check --ranks --fabric FILE"},
     {NULL},
@@ -238,18 +238,18 @@ static dt_status run_bench(dt_comm *c, int64_t n_most, const char *save) {
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_comm *c = NULL;
     int mib = 64;
-    DT_TRY(launch_expect_words(w, "comm bench", 0, 0, "no words"));
-    DT_TRY(launch_option_int(w, SIZE, 64, &mib));
+    DT_TRY(dt_cli_expect_words(w, "comm bench", 0, 0, "no words"));
+    DT_TRY(dt_cli_option_int(w, SIZE, 64, &mib));
     if (mib > 1024) return dt_fail(DT_E_USAGE, "--size: at most 1024 MiB");
     dt_watch_start(&(dt_watch_limits){DT_START_TIMEOUT_S, DT_START_TIMEOUT_S, DT_LOST_TIMEOUT_S});
     DT_TRY(dt_comm_create(&c));
     dt_log_set_rank(c->rank, c->world_size);
     dt_status st = run_bench(c, (int64_t)mib << 18, w->options[SAVE]);
     if (st != DT_OK && c->world_size > 1) {
-        launch_print_error(st);
+        dt_cli_print_error(st);
         c->abort(c, st);
     }
     dt_status last = c->finalize(c);
@@ -257,7 +257,7 @@ static dt_status run(const launch_words *w) {
     return st == DT_OK ? last : st;
 }
 
-const launch_command launch_comm_bench = {
+const dt_cli_command dt_cli_comm_bench = {
     .options = options,
     .text = "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
             "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"

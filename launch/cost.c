@@ -101,7 +101,7 @@ static dt_status read_device_rate(char *text, rates *r) {
     return DT_OK;
 }
 
-static dt_status read_rates(const launch_cost *k, const dt_config *c, rates *r, int *n_steps) {
+static dt_status read_rates(const dt_cli_cost *k, const dt_config *c, rates *r, int *n_steps) {
     r->on_gpus = c->device.kind == DT_DEVICE_cuda;
     if (!k->rates) {
         char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
@@ -165,19 +165,19 @@ static void print_money(double usd, FILE *out) {
 }
 
 // In samples that are trained on: evaluation has no backward pass.
-double launch_cost_work(const dt_run_length *l) {
+double dt_cli_cost_work(const dt_run_length *l) {
     return (double)l->n_trained + (double)l->n_evaluated / 3;
 }
 
 // What the run costs on such machines.
-static dt_status read_row(row *m, char *text, const launch_cost *k, const rates *r, const char *path, int line) {
+static dt_status read_row(row *m, char *text, const dt_cli_cost *k, const rates *r, const char *path, int line) {
     double usd, spot, own;
     DT_TRY(split(text, m->cells, N_COLUMNS, header, path, line));
     DT_TRY(read_number(m->cells[USD], path, line, &usd));
     DT_TRY(read_number(m->cells[SPOT], path, line, &spot));
     DT_TRY(read_number(m->cells[OWN_RATE], path, line, &own));
     const double rate = rate_of(m, r, own, k->n_machines);
-    m->hours = rate > 0 ? launch_cost_work(&k->length) / rate / 3600 : NAN;
+    m->hours = rate > 0 ? dt_cli_cost_work(&k->length) / rate / 3600 : NAN;
     m->usd = m->hours * k->n_machines * usd;
     m->spot_usd = m->hours * k->n_machines * spot;
     return DT_OK;
@@ -234,7 +234,7 @@ static double object_bytes(const char *url) {
 static double data_bytes(const dt_config *c) {
     dt_names files = {0};
     double n = 0;
-    launch_list_data(c, &files);
+    dt_cli_list_data(c, &files);
     for (size_t i = 0; i < files.n; i++)
         n += dt_blob_is_url(files.name[i]) ? object_bytes(files.name[i]) : file_bytes(files.name[i]);
     dt_names_fini(&files);
@@ -255,7 +255,7 @@ static dt_status print_store(char *text, double gb, const char *path, int line, 
 }
 
 // Machines, and behind them stores, where the table has them.
-static dt_status print_table(char *text, const launch_cost *k, const dt_config *c, const rates *r, const char *path,
+static dt_status print_table(char *text, const dt_cli_cost *k, const dt_config *c, const rates *r, const char *path,
                              FILE *out) {
     row *rows = dt_xcalloc(strlen(text) / N_COLUMNS + 1, sizeof *rows);
     size_t n = 0;
@@ -289,29 +289,29 @@ static dt_status print_table(char *text, const launch_cost *k, const dt_config *
     return dt_fail(DT_E_USAGE, "%s has no line '%s'", path, header);
 }
 
-static void print_length(const launch_cost *k, const rates *r, int n_steps, FILE *out) {
+static void print_length(const dt_cli_cost *k, const rates *r, int n_steps, FILE *out) {
     fprintf(out, "cost: %lld samples to train on, %lld to evaluate", (long long)k->length.n_trained,
             (long long)k->length.n_evaluated);
     if (r->any > 0) {
         fprintf(out, "; at %.6g samples/s", r->any);
         if (n_steps) fprintf(out, " (measured: median of %d steps)", n_steps);
-        dt_text_printf(out, ": %.2f hours on %d machine%s", launch_cost_work(&k->length) / r->any / 3600, k->n_machines,
+        dt_text_printf(out, ": %.2f hours on %d machine%s", dt_cli_cost_work(&k->length) / r->any / 3600, k->n_machines,
                        k->n_machines == 1 ? "" : "s");
     }
     fputc('\n', out);
 }
 
-static dt_status read_prices(const launch_cost *k, char **path, char **text) {
+static dt_status read_prices(const dt_cli_cost *k, char **path, char **text) {
     size_t n_bytes;
     *path = *text = NULL;
     if (k->prices)
         *path = dt_xstrdup(k->prices);
     else
-        DT_TRY(launch_find_template(path, "launch/cloud/prices.csv"));
+        DT_TRY(dt_cli_find_template(path, "launch/cloud/prices.csv"));
     return dt_io_read_file(text, &n_bytes, *path, 1 << 20, DT_E_USAGE);
 }
 
-dt_status launch_rank_rate(const char *text, double *samples_s, char device[64], double *count) {
+dt_status dt_cli_rank_rate(const char *text, double *samples_s, char device[64], double *count) {
     rates r = {0};
     *device = 0;
     *count = 1;
@@ -329,7 +329,7 @@ dt_status launch_rank_rate(const char *text, double *samples_s, char device[64],
     return st;
 }
 
-dt_status launch_device_price(const launch_cost *k, const char *device, double count, double *usd) {
+dt_status dt_cli_device_price(const dt_cli_cost *k, const char *device, double count, double *usd) {
     char *path, *text, *cells[N_COLUMNS];
     *usd = NAN;
     dt_status st = read_prices(k, &path, &text);
@@ -359,7 +359,7 @@ dt_status launch_device_price(const launch_cost *k, const char *device, double c
     return st;
 }
 
-dt_status launch_print_cost(const launch_cost *k, const dt_config *c, FILE *out) {
+dt_status dt_cli_print_cost(const dt_cli_cost *k, const dt_config *c, FILE *out) {
     rates r = {0};
     int n_steps = 0;
     if (k->length.n_trained == 0)

@@ -11,19 +11,19 @@
 
 #include "launch.h"
 
-typedef struct launch_cost {
+typedef struct dt_cli_cost {
     const char *rates; // --rate; NULL: what the run measured
     int n_machines;    // a number, or the run's own rate, is that of so many together
     const char *prices;
     dt_run_length length;
-} launch_cost;
+} dt_cli_cost;
 
-double launch_cost_work(const dt_run_length *l); // samples that are trained on, and a third of those evaluated
+double dt_cli_cost_work(const dt_run_length *l); // samples that are trained on, and a third of those evaluated
 // Of --rate for a prediction of more ranks: samples a second of one rank, which is a GPU of the first device named, or a
 // host's cores ("cpu:32=60"); and the name and count of that device, "" where there is a number alone.
-dt_status launch_rank_rate(const char *rates, double *samples_s, char device[64], double *count);
+dt_status dt_cli_rank_rate(const char *rates, double *samples_s, char device[64], double *count);
 // Dollars an hour of `count` such devices, on the cheapest machine that has them; NAN: no row has.
-dt_status launch_device_price(const launch_cost *k, const char *device, double count, double *usd);
-dt_status launch_print_cost(const launch_cost *k, const dt_config *c, FILE *out);
+dt_status dt_cli_device_price(const dt_cli_cost *k, const char *device, double count, double *usd);
+dt_status dt_cli_print_cost(const dt_cli_cost *k, const dt_config *c, FILE *out);
 
 #endif

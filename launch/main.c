@@ -22,17 +22,17 @@
 #include <unistd.h>
 
 // NULL: no verb is close to it.
-static const char *nearest_verb(const launch_verb *table, const char *word) {
+static const char *nearest_verb(const dt_cli_verb *table, const char *word) {
     const char *near = NULL;
     int least = DT_TEXT_FAR;
-    for (const launch_verb *v = table; v->name; v++) {
+    for (const dt_cli_verb *v = table; v->name; v++) {
         int d = dt_text_closeness(v->name, strlen(v->name), word);
         if (d < least) least = d, near = v->name;
     }
     return near;
 }
 
-static dt_status set_option(launch_words *w, int k, const launch_option *o, char *value) {
+static dt_status set_option(dt_cli_words *w, int k, const dt_cli_option *o, char *value) {
     static const char ellipsis[] = " …";
     const size_t n = o->value ? strlen(o->value) : 0, n_end = sizeof ellipsis - 1;
     const bool many = n >= n_end && strcmp(o->value + n - n_end, ellipsis) == 0;
@@ -46,8 +46,8 @@ static dt_status set_option(launch_words *w, int k, const launch_option *o, char
     return DT_OK;
 }
 
-static dt_status parse_option(const launch_verb *v, const char *name, launch_words *w, int argc, char **argv, int *i) {
-    const launch_option *o = v->command->options;
+static dt_status parse_option(const dt_cli_verb *v, const char *name, dt_cli_words *w, int argc, char **argv, int *i) {
+    const dt_cli_option *o = v->command->options;
     for (int k = 0; o && o[k].name; k++) {
         size_t n = strlen(o[k].name);
         if (strncmp(argv[*i], o[k].name, n) != 0) continue;
@@ -67,14 +67,14 @@ static bool is_help(const char *word) {
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
-static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv);
+static dt_status run_verb(const dt_cli_verb *v, const char *name, int argc, char **argv);
 
 // A verb within a verb, such as "ls SET" after "data".
-static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
-    const launch_verb *v = argc > 0 ? launch_find_verb(outer->command->verbs, argv[0]) : NULL;
+static dt_status run_inner(const dt_cli_verb *outer, int argc, char **argv) {
+    const dt_cli_verb *v = argc > 0 ? dt_cli_find_verb(outer->command->verbs, argv[0]) : NULL;
     char name[64], all[256] = "";
     if (argc > 0 && is_help(argv[0])) {
-        launch_print_help(outer, outer->name);
+        dt_cli_print_help(outer, outer->name);
         return DT_OK;
     }
     if (v) {
@@ -87,18 +87,18 @@ static dt_status run_inner(const launch_verb *outer, int argc, char **argv) {
     return dt_fail(DT_E_USAGE, "dtrain %s: expected %s; see dtrain %s --help", outer->name, all, outer->name);
 }
 
-static void drop_words(launch_words *w) {
+static void drop_words(dt_cli_words *w) {
     for (int k = 0; k < LAUNCH_MAX_OPTIONS; k++) free(w->joined[k]);
     free(w->words);
 }
 
-static dt_status run_verb(const launch_verb *v, const char *name, int argc, char **argv) {
+static dt_status run_verb(const dt_cli_verb *v, const char *name, int argc, char **argv) {
     if (v->command->verbs) return run_inner(v, argc, argv);
-    launch_words w = {.words = calloc((size_t)argc + 1, sizeof(char *)), .table = v->command->options};
+    dt_cli_words w = {.words = calloc((size_t)argc + 1, sizeof(char *)), .table = v->command->options};
     dt_status st = DT_OK;
     for (int i = 0; i < argc && st == DT_OK; i++) {
         if (is_help(argv[i])) {
-            launch_print_help(v, name);
+            dt_cli_print_help(v, name);
             drop_words(&w);
             return DT_OK;
         }
@@ -119,22 +119,22 @@ static bool looks_like_config(const char *word) {
 static dt_status run(int argc, char **argv) {
     for (int i = 1; i < argc; i++) DT_TRY(dt_url_check(argv[i]));
     if (argc < 2) {
-        launch_print_usage(stderr);
+        dt_cli_print_usage(stderr);
         return dt_fail(DT_E_USAGE, "what shall I do? Give a config or a verb");
     }
     if (is_help(argv[1])) {
-        launch_print_usage(stdout);
+        dt_cli_print_usage(stdout);
         return DT_OK;
     }
     if (strcmp(argv[1], "--version") == 0) {
         printf("dtrain %s\n", DTRAIN_VERSION);
         return DT_OK;
     }
-    const launch_verb *v = launch_find_verb(launch_verbs, argv[1]);
+    const dt_cli_verb *v = dt_cli_find_verb(dt_cli_verbs, argv[1]);
     if (v) return run_verb(v, v->name, argc - 2, argv + 2);
     if (looks_like_config(argv[1]))
-        return run_verb(launch_find_verb(launch_verbs, "train"), "train", argc - 1, argv + 1);
-    const char *near = nearest_verb(launch_verbs, argv[1]);
+        return run_verb(dt_cli_find_verb(dt_cli_verbs, "train"), "train", argc - 1, argv + 1);
+    const char *near = nearest_verb(dt_cli_verbs, argv[1]);
     if (near) return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; did you mean '%s'?", argv[1], near);
     return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; dtrain --help lists the verbs", argv[1]);
 }
@@ -193,9 +193,9 @@ int main(int argc, char **argv) {
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
     if (st == DT_OK) st = run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
-    launch_print_error(st);
+    dt_cli_print_error(st);
     dt_status lost = flush_output();
-    launch_print_error(lost);
+    dt_cli_print_error(lost);
     // a list of bad data is what was asked for, so losing it counts; other failures matter more than a lost line
     if (st == DT_OK || st == DT_E_DATA) st = lost != DT_OK ? lost : st;
     exit(st);

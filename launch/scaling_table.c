@@ -114,7 +114,7 @@ static dt_status read_fabrics(dt_scaling *s, const char *name, const char *ranks
     if (own)
         path = dt_xstrdup(name);
     else
-        DT_TRY(launch_find_template(&path, "launch/cloud/fabrics.yaml"));
+        DT_TRY(dt_cli_find_template(&path, "launch/cloud/fabrics.yaml"));
     dt_arena_init(&a);
     dt_status st = dt_config_read_tree(&root, &a, path);
     if (st == DT_OK && dt_cnode_kind(root) != DT_C_MAP) st = dt_fail(DT_E_USAGE, "%s: no map of fabrics", path);
@@ -134,12 +134,12 @@ static dt_status read_fabrics(dt_scaling *s, const char *name, const char *ranks
     return st;
 }
 
-dt_status launch_read_scaling(dt_scaling *s, const char *ranks, const char *fabrics, const char *rates) {
+dt_status dt_cli_read_scaling(dt_scaling *s, const char *ranks, const char *fabrics, const char *rates) {
     char device[64];
     double count;
     int n = 0;
     *s = (dt_scaling){0};
-    if (rates) DT_TRY(launch_rank_rate(rates, &s->rate, device, &count));
+    if (rates) DT_TRY(dt_cli_rank_rate(rates, &s->rate, device, &count));
     if (!fabrics) {
         s->fabrics[0] = (dt_fabric){.name = "this machine", .what = "all ranks on this machine"};
         return read_ranks(s, 0, ranks);
@@ -206,15 +206,15 @@ static dt_status write_plot(const dt_scaling *s, const dt_config *c, const char 
     return st;
 }
 
-dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const dt_config *c, const char *plot,
+dt_status dt_cli_print_scaling(const dt_scaling *s, const dt_cli_cost *k, const dt_config *c, const char *plot,
                                FILE *out) {
     const char *source;
     char device[64] = "";
     double rate, count = 1, usd_hour = NAN;
     const int64_t safe = dt_scaling_safe_batch((dt_optimizer_id)c->train.optimizer.name, &source);
     bool risky = false;
-    if (k->rates) DT_TRY(launch_rank_rate(k->rates, &rate, device, &count));
-    if (*device) DT_TRY(launch_device_price(k, device, count, &usd_hour));
+    if (k->rates) DT_TRY(dt_cli_rank_rate(k->rates, &rate, device, &count));
+    if (*device) DT_TRY(dt_cli_device_price(k, device, count, &usd_hour));
     fprintf(out, "scaling: predicted; micro-batches of %d take a rank %.3g ms", s->micro_batch, 1e3 * s->micro_s);
     if (s->rate > 0)
         fprintf(out, " at %.6g samples/s, divided among its nodes by what they compute and move\n", s->rate);
@@ -225,7 +225,7 @@ dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const 
                 1e3 * s->load_s, 1e3 * s->commit_s);
     for (int i = 0; i < s->n; i++) {
         const dt_scaling_row *r = &s->rows[i];
-        const double work = launch_cost_work(&k->length);
+        const double work = dt_cli_cost_work(&k->length);
         if (i == 0 || r->fabric != r[-1].fabric) print_fabric(&s->fabrics[r->fabric], out);
         print_row(r, safe, work > 0 ? work / r->samples_s / 3600 : NAN, usd_hour, out);
         risky |= r->batch > safe;

@@ -6,9 +6,9 @@
 #include "train/scaling.h"
 
 // ranks: "8..4096", powers of two, or "1,2,6". fabrics: names in launch/cloud/fabrics.yaml or a file like it; NULL: all
-// ranks are on this machine. rates: launch_cost.rates, or NULL.
-dt_status launch_read_scaling(dt_scaling *s, const char *ranks, const char *fabrics, const char *rates);
-dt_status launch_print_scaling(const dt_scaling *s, const launch_cost *k, const dt_config *c, const char *plot,
+// ranks are on this machine. rates: dt_cli_cost.rates, or NULL.
+dt_status dt_cli_read_scaling(dt_scaling *s, const char *ranks, const char *fabrics, const char *rates);
+dt_status dt_cli_print_scaling(const dt_scaling *s, const dt_cli_cost *k, const dt_config *c, const char *plot,
                                FILE *out);
 
 #endif

@@ -21,12 +21,12 @@
 #include <string.h>
 #include <unistd.h>
 
-dt_status launch_expect_words(const launch_words *w, const char *verb, int least, int most, const char *expected) {
+dt_status dt_cli_expect_words(const dt_cli_words *w, const char *verb, int least, int most, const char *expected) {
     if (w->n_words >= least && w->n_words <= most) return DT_OK;
     return dt_fail(DT_E_USAGE, "dtrain %s wants %s; see dtrain %s --help", verb, expected, verb);
 }
 
-dt_status launch_option_int(const launch_words *w, int option, int fallback, int *out) {
+dt_status dt_cli_option_int(const dt_cli_words *w, int option, int fallback, int *out) {
     *out = fallback;
     const char *text = w->options[option];
     if (!text) return DT_OK;
@@ -39,15 +39,15 @@ dt_status launch_option_int(const launch_words *w, int option, int fallback, int
     return DT_OK;
 }
 
-dt_status launch_option_word(const launch_words *w, int option, int fallback, int *out) {
-    const launch_option *o = &w->table[option];
+dt_status dt_cli_option_word(const dt_cli_words *w, int option, int fallback, int *out) {
+    const dt_cli_option *o = &w->table[option];
     const char *word = w->options[option];
     *out = word ? dt_word_index(o->value, word) : fallback;
     if (*out >= 0) return DT_OK;
     return dt_fail(DT_E_USAGE, "%s: '%s' is none of %s", o->name, word, o->value);
 }
 
-char *launch_override(const char *key, const char *text) {
+char *dt_cli_override(const char *key, const char *text) {
     dt_json j; // a string of JSON is one of YAML
     dt_json_init(&j);
     dt_json_string(&j, NULL, text);
@@ -56,14 +56,14 @@ char *launch_override(const char *key, const char *text) {
     return word;
 }
 
-dt_status launch_option_split(const launch_words *w, int option, dt_split *out) {
+dt_status dt_cli_option_split(const dt_cli_words *w, int option, dt_split *out) {
     int i;
-    DT_TRY(launch_option_word(w, option, DT_SPLIT_TEST, &i));
+    DT_TRY(dt_cli_option_word(w, option, DT_SPLIT_TEST, &i));
     *out = (dt_split)i;
     return DT_OK;
 }
 
-void launch_set_run(dt_config *c, const char *dir) {
+void dt_cli_set_run(dt_config *c, const char *dir) {
     size_t n = strlen(dir);
     while (n > 1 && dir[n - 1] == '/') n--;
     char *run = dt_xprintf("%.*s", (int)n, dir);
@@ -84,12 +84,12 @@ static dt_status load_run_config(dt_config **out, const char *dir) {
                                        "%s: no run, which is a directory with a config.yaml; a data set goes into "
                                        "data.path of a config",
                                        dir);
-    if (st == DT_OK) launch_set_run(*out, dir);
+    if (st == DT_OK) dt_cli_set_run(*out, dir);
     free(path);
     return st;
 }
 
-int launch_micro_batch(const dt_config *c) {
+int dt_cli_micro_batch(const dt_config *c) {
     return c->train.micro_batch.is_auto ? 1 : (int)dt_answer(c->train.micro_batch);
 }
 
@@ -102,7 +102,7 @@ static dt_status override(dt_config **c, const char *const *words, int n) {
     return st;
 }
 
-dt_status launch_load_config(dt_config **out, const char *verb, const launch_words *w) {
+dt_status dt_cli_load_config(dt_config **out, const char *verb, const dt_cli_words *w) {
     if (w->n_words < 1)
         return dt_fail(DT_E_USAGE, "dtrain %s wants a config file, or a run's directory; see dtrain %s --help", verb,
                        verb);
@@ -114,7 +114,7 @@ dt_status launch_load_config(dt_config **out, const char *verb, const launch_wor
     return override(out, w->words + 1, w->n_words - 1);
 }
 
-dt_status launch_load_for_set(dt_config **out, const char *run, const char *set, launch_which_records which,
+dt_status dt_cli_load_for_set(dt_config **out, const char *run, const char *set, dt_cli_which_records which,
                               const char *const *words, int n) {
     const bool is_run = dt_io_is_dir(run);
     DT_TRY(is_run ? load_run_config(out, run) : dt_config_load(out, run, words, (size_t)n));
@@ -139,7 +139,7 @@ dt_status launch_load_for_set(dt_config **out, const char *run, const char *set,
 
 static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
                            const char *skip_log, const char *classes, dt_dataset **out) {
-    const launch_source *d = ctx;
+    const dt_cli_source *d = ctx;
     dt_field_use uses[DT_MAX_FIELDS] = {DT_USE_VALUE};
     if (d->use) {
         dt_field_info fields[DT_MAX_FIELDS];
@@ -154,7 +154,7 @@ static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory 
     return DT_OK;
 }
 
-dt_trainer_args launch_trainer_args(dt_config *c, launch_source *data) {
+dt_trainer_args dt_cli_trainer_args(dt_config *c, dt_cli_source *data) {
     return (dt_trainer_args){.config = c,
                              .comm = data->comm,
                              .version = DTRAIN_VERSION,
@@ -166,7 +166,7 @@ dt_trainer_args launch_trainer_args(dt_config *c, launch_source *data) {
 
 // ---- the comm's life -------------------------------------------------------------------------------
 
-void launch_print_error(dt_status st) {
+void dt_cli_print_error(dt_status st) {
     if (st == DT_OK || !*dt_error_message()) return;
     if (st == DT_E_PREEMPTED)
         dt_warn("%s", dt_error_message()); // no failure: the job continues later
@@ -179,11 +179,11 @@ void launch_print_error(dt_status st) {
 // come here; those other than rank 0 wait half a second, in which the launcher ends them.
 static void abort_job(dt_comm *comm, dt_status st) {
     bool ending = comm->rank > 0 && usleep(500 * 1000) != 0;
-    if (!ending) launch_print_error(st);
+    if (!ending) dt_cli_print_error(st);
     comm->abort(comm, st);
 }
 
-dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
+dt_status dt_cli_with_comm(dt_config *c, const dt_field_use *use,
                            dt_status (*body)(const dt_trainer_args *a, void *ctx), void *ctx) {
     dt_comm *comm = NULL;
     const bool is_auto = c->comm.timeout.is_auto;
@@ -193,16 +193,16 @@ dt_status launch_with_comm(dt_config *c, const dt_field_use *use,
                                       .lost_s = is_auto ? DT_LOST_TIMEOUT_S : timeout_s});
     dt_signals_starting();
     dt_signals_install(); // where the verb has not done so already; without a grace a signal ends the process with 75
-    if (dt_launcher_is_first_of_host()) launch_remove_leftovers(); // to make room for all of them
+    if (dt_launcher_is_first_of_host()) dt_cli_remove_leftovers(); // to make room for all of them
     DT_TRY(dt_comm_create(&comm));
     dt_log_set_rank(comm->rank, comm->world_size);
-    launch_source data = {comm, use};
-    dt_trainer_args args = launch_trainer_args(c, &data);
+    dt_cli_source data = {comm, use};
+    dt_trainer_args args = dt_cli_trainer_args(c, &data);
     dt_status st = body(&args, ctx);
     const bool alike = st == DT_OK || comm->shared_failure;
     if (!alike && comm->world_size > 1) abort_job(comm, st);
     // rank 0 prints it before the last barrier: the launcher ends the job when the first rank exits
-    if (st != DT_OK && comm->rank == 0) launch_print_error(st);
+    if (st != DT_OK && comm->rank == 0) dt_cli_print_error(st);
     if (alike) {
         dt_status last = comm->finalize(comm);
         if (st == DT_OK)

@@ -2,7 +2,7 @@
 // work on it. Read-only once open: loaders of several splits share it.
 //
 // The sections stand in the order of the calls, and no file calls one of a later section:
-//   fields, cache -> cache_data -> ahead, fetch -> sample, stage_times -> skips, class_weights -> loader_stats, loader,
+//   fields, cache -> cache_data -> ahead, fetch -> sample, stage_times -> skips, class_weights -> dt_loader_stats, loader,
 //   loader_open
 #ifndef DT_DATA_PARTS_H
 #define DT_DATA_PARTS_H

@@ -29,7 +29,7 @@
 enum { MAX_REPLACEMENTS = 256, REPORT_AFTER_S = 10 };
 
 // ---- which sample --------------------------------------------------------------------------------
-place loader_place(const loader *l, int64_t step, int micro, int j) {
+place dt_loader_place(const loader *l, int64_t step, int micro, int j) {
     int64_t within = (int64_t)micro * l->r.micro_batch + j, n = l->base.n_samples;
     if (l->training) {
         int64_t epoch = step / l->base.steps_per_epoch;
@@ -79,7 +79,7 @@ static void leave_empty(loader *l, worker *w, slot *s, int j, place *p, dt_bad_s
 }
 
 static dt_status fill(loader *l, worker *w, slot *s, int j) {
-    place p = loader_place(l, s->batch.step, s->batch.micro, j);
+    place p = dt_loader_place(l, s->batch.step, s->batch.micro, j);
     dt_bad_sample bad;
     dt_status st = fill_sample(l, w, s, j, &p, &bad);
     if (st == DT_E_DATA && l->d->skip && l->training) {
@@ -193,7 +193,7 @@ static void finish_unit(loader *l, slot *s, int n, dt_status st) {
     pthread_cond_broadcast(&l->ready);
 }
 
-void *loader_work(void *arg) {
+void *dt_loader_work(void *arg) {
     worker *w = arg;
     loader *l = w->loader;
     unit u;
@@ -232,7 +232,7 @@ static void wait_a_second(loader *l) {
 static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
-    loader_describe(l, what, sizeof what);
+    dt_loader_describe(l, what, sizeof what);
     dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
     *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s;
 }
@@ -259,7 +259,7 @@ static dt_status await(loader *l, int64_t q, slot **out) {
 // Divides the time of a wait among the stages, by what the workers did meanwhile.
 static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGES]) {
     uint64_t after[DT_N_STAGES], all = 0, ns = (uint64_t)(waited * 1e9);
-    loader_stage_ns(l, after);
+    dt_loader_stage_ns(l, after);
     for (int i = 0; i < DT_N_STAGES; i++) all += after[i] - before[i];
     dt_counter_add(&l->n_waits, 1);
     dt_counter_add(&l->wait_ns, ns);
@@ -267,7 +267,7 @@ static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGE
         dt_counter_add(&l->wait_by_ns[i], (uint64_t)((double)ns * (double)(after[i] - before[i]) / (double)all));
 }
 
-dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s) {
+dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s) {
     loader *l = base->self;
     *out = NULL;
     if (wait_s) *wait_s = 0;
@@ -283,7 +283,7 @@ dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_ba
     else {
         uint64_t before[DT_N_STAGES];
         double t = dt_clock_s();
-        loader_stage_ns(l, before);
+        dt_loader_stage_ns(l, before);
         st = await(l, q, &s);
         double waited = dt_clock_s() - t;
         if (wait_s) *wait_s = waited;
@@ -305,7 +305,7 @@ dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_ba
     return st;
 }
 
-void loader_release(dt_batch_source *base, const dt_batch *b) {
+void dt_loader_release(dt_batch_source *base, const dt_batch *b) {
     loader *l = base->self;
     slot *s = (slot *)(uintptr_t)b; // batch is the slot's first member
     pthread_mutex_lock(&l->lock);
@@ -315,7 +315,7 @@ void loader_release(dt_batch_source *base, const dt_batch *b) {
     pthread_mutex_unlock(&l->lock);
 }
 
-dt_status loader_seek(dt_batch_source *base, int64_t step) {
+dt_status dt_loader_seek(dt_batch_source *base, int64_t step) {
     loader *l = base->self;
     pthread_mutex_lock(&l->lock);
     l->paused = true;

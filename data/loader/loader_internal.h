@@ -1,4 +1,4 @@
-// loader_internal.h: what loader_open.c (set-up, tuning), loader.c (threads and ring) and loader_stats.c (counters,
+// loader_internal.h: what loader_open.c (set-up, tuning), loader.c (threads and ring) and dt_loader_stats.c (counters,
 // reports) share; each file calls only the files behind it in this list. Not for others.
 #ifndef DT_DATA_LOADER_INTERNAL_H
 #define DT_DATA_LOADER_INTERNAL_H
@@ -68,16 +68,16 @@ typedef struct place {
     float weight;
     int64_t draw; // its position in the epoch where a sample may be drawn several times, else -1
 } place;
-place loader_place(const loader *l, int64_t step, int micro, int j);
-void *loader_work(void *worker);
-dt_status loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s);
-void loader_release(dt_batch_source *base, const dt_batch *b);
-dt_status loader_seek(dt_batch_source *base, int64_t step);
+place dt_loader_place(const loader *l, int64_t step, int micro, int j);
+void *dt_loader_work(void *worker);
+dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s);
+void dt_loader_release(dt_batch_source *base, const dt_batch *b);
+dt_status dt_loader_seek(dt_batch_source *base, int64_t step);
 
-// ---- loader_stats.c ------------------------------------------------------------------------------
-void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
-void loader_stats(dt_batch_source *base, dt_source_stats *out);
+// ---- dt_loader_stats.c ------------------------------------------------------------------------------
+void dt_loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
+void dt_loader_stats(dt_batch_source *base, dt_source_stats *out);
 // What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
-void loader_describe(const loader *l, char *text, size_t cap);
+void dt_loader_describe(const loader *l, char *text, size_t cap);
 
 #endif

@@ -102,7 +102,7 @@ static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
     const loader *l = ctx;
     int64_t q = at / l->r.micro_batch;
     if (q >= l->end_q) return false;
-    *sample = loader_place(l, q / l->r.n_micro, l->micros[q % l->r.n_micro], (int)(at % l->r.micro_batch)).sample;
+    *sample = dt_loader_place(l, q / l->r.n_micro, l->micros[q % l->r.n_micro], (int)(at % l->r.micro_batch)).sample;
     return true;
 }
 
@@ -147,7 +147,7 @@ static int start_workers(loader *l) {
         w->loader = l;
         w->index = l->n_started;
         dt_sample_scratch_init(&w->scratch);
-        if (pthread_create(&w->thread, NULL, loader_work, w) != 0) {
+        if (pthread_create(&w->thread, NULL, dt_loader_work, w) != 0) {
             dt_sample_scratch_fini(&w->scratch);
             break;
         }
@@ -220,7 +220,7 @@ static void tune(dt_batch_source *base, const dt_source_tuning *t) {
 
 static void report_cache(loader *l) {
     dt_source_stats s;
-    loader_stats(&l->base, &s);
+    dt_loader_stats(&l->base, &s);
     uint64_t n = s.cache.n_hits + s.cache.n_misses;
     if (n > 0 && l->training)
         dt_info("data: cache %s: %.1f %% of %llu look-ups found their bytes; it holds %.1f MiB in "
@@ -267,10 +267,10 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
     l->base = (dt_batch_source){.self = l,
                                 .n_fields = d->fields.n,
                                 .fields = d->fields.info,
-                                .get = loader_get,
-                                .release = loader_release,
-                                .seek = loader_seek,
-                                .stats = loader_stats,
+                                .get = dt_loader_get,
+                                .release = dt_loader_release,
+                                .seek = dt_loader_seek,
+                                .stats = dt_loader_stats,
                                 .tune = tune,
                                 .close = close_loader};
     dt_status st = set_order(l);

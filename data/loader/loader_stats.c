@@ -1,4 +1,4 @@
-// loader_stats.c: what a loader counts.
+// dt_loader_stats.c: what a loader counts.
 //
 // Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read without a
 // lock, so reading them costs the pipeline nothing. The numbers are not all of one instant: use the difference
@@ -11,7 +11,7 @@ static double seconds(uint64_t ns) {
     return (double)ns * 1e-9;
 }
 
-void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
+void dt_loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
     for (int k = 0; k < DT_N_STAGES; k++) by[k] = 0;
     for (int i = 0, n = l->n_started; i < n; i++) {
         const worker *w = &l->workers[i];
@@ -39,7 +39,7 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
 }
 
-void loader_stats(dt_batch_source *base, dt_source_stats *out) {
+void dt_loader_stats(dt_batch_source *base, dt_source_stats *out) {
     static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment"};
     const loader *l = base->self;
     *out = (dt_source_stats){.at_s = dt_clock_s(),
@@ -70,7 +70,7 @@ void loader_stats(dt_batch_source *base, dt_source_stats *out) {
 }
 
 // ---- reports ---------------------------------------------------------------------------------------
-void loader_describe(const loader *l, char *text, size_t cap) {
+void dt_loader_describe(const loader *l, char *text, size_t cap) {
     const dt_catalog *c = l->d->reader->catalog;
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);

@@ -53,7 +53,7 @@ static dt_status failed(const dt_pack_writer *w, int rc) {
 
 // A commit writes many pages; tests make it fail as one call.
 static dt_status commit(dt_pack_writer *w) {
-    int rc = failpoint_visit_io();
+    int rc = dt_failpoint_visit_io();
     if (rc == 0)
         rc = mdb_txn_commit(w->txn);
     else
@@ -145,7 +145,7 @@ static dt_status lmdb_end(dt_pack_writer *w, dt_catalog *c) {
     dt_blob blob;
     filler f = {.c = c};
     DT_TRY(commit(w));
-    int rc = failpoint_visit_io();
+    int rc = dt_failpoint_visit_io();
     DT_TRY(failed(w, rc < 0 ? ENOSPC : rc ? rc : mdb_env_sync(w->env, 1)));
     DT_TRY(dt_blob_open(&blob, w->path));
     dt_status st = dt_lmdb_walk(&blob, fill_offset, &f);

@@ -29,7 +29,7 @@ const dt_synth_kind *dt_data_synth_kind(int i) {
 
 // -- work --------------------------------------------------------------------------------------
 typedef struct team_job {
-    synth_job job;
+    dt_synth_job job;
     const dt_synth_kind *kind;
     dt_progress progress; // thread 0's
     _Atomic uint32_t next, done;
@@ -56,7 +56,7 @@ static void work(void *arg, int worker) {
 // A hidden note of the options lies in the directory while and after it is made: the same command again
 // makes the same bytes, another one must not mix its files with these.
 static dt_status claim_directory(const team_job *t, const char *note_path) {
-    const synth_job *j = &t->job;
+    const dt_synth_job *j = &t->job;
     char note[256], *old = NULL, **names = NULL;
     size_t n = 0, n_names = 0;
     snprintf(note, sizeof note, "%s 1 %s %u impressions %u seed %llu\n", t->kind->name, t->kind->unit, j->n,
@@ -88,7 +88,7 @@ static dt_status write_table(const team_job *t) {
         k->row(&t->job, i, line, sizeof line);
         dt_buffer_append(&text, line, strlen(line));
     }
-    dt_status st = synth_write_file(path, text.data, text.n_bytes);
+    dt_status st = dt_synth_write_file(path, text.data, text.n_bytes);
     dt_buffer_fini(&text);
     free(path);
     return st;
@@ -119,7 +119,7 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
                        "how many %s",
                        t.kind->name, t.kind->unit);
     if (strlen(o->out) > PATH_MAX - 256) return dt_fail(DT_E_USAGE, "%s: too long a path", o->out);
-    t.job = (synth_job){.out = o->out, .seed = o->seed};
+    t.job = (dt_synth_job){.out = o->out, .seed = o->seed};
     t.job.n = o->n ? (uint32_t)o->n : t.kind->default_n;
     t.job.n_impressions = o->impressions ? (uint32_t)o->impressions : 10;
     t.progress.items = t.kind->unit;

@@ -19,14 +19,14 @@ typedef struct dt_synth_opts {
 dt_status dt_data_synth(const dt_synth_opts *o);
 
 // A kind of data. Any thread makes an item; what it writes depends on the job (synth_kinds.h) and the item only.
-struct synth_job;
+struct dt_synth_job;
 typedef struct dt_synth_kind {
     const char *name, *help, *unit;
     uint32_t default_n;
     bool of_people; // items are subjects, of each of whom there are n_impressions
-    dt_status (*make)(const struct synth_job *j, uint32_t item);
+    dt_status (*make)(const struct dt_synth_job *j, uint32_t item);
     const char *table, *header; // a CSV in OUT, whose first line is the header; NULL: none
-    void (*row)(const struct synth_job *j, uint32_t item, char *text, size_t cap); // its line
+    void (*row)(const struct dt_synth_job *j, uint32_t item, char *text, size_t cap); // its line
 } dt_synth_kind;
 // What can be made: i = 0, 1, … until NULL.
 const dt_synth_kind *dt_data_synth_kind(int i);

@@ -42,29 +42,29 @@ typedef struct pipe_sound {
 } pipe_sound;
 
 static pipe_sound pipe_of(uint64_t seed, uint32_t pipe) {
-    synth_draw d = synth_begin(seed, pipe, 0, "pipe");
-    pipe_sound p = {.rate = RATES[(pipe + (uint32_t)synth_uniform(&d, 0, 6)) % 6]};
-    float first = synth_uniform(&d, 90, 400);
-    for (int i = 0; i < 3; i++) p.resonance[i] = first * ((float)i + 1) * synth_uniform(&d, 0.95f, 1.05f);
-    p.q = synth_uniform(&d, 6, 20);
+    dt_synth_draw d = dt_synth_begin(seed, pipe, 0, "pipe");
+    pipe_sound p = {.rate = RATES[(pipe + (uint32_t)dt_synth_uniform(&d, 0, 6)) % 6]};
+    float first = dt_synth_uniform(&d, 90, 400);
+    for (int i = 0; i < 3; i++) p.resonance[i] = first * ((float)i + 1) * dt_synth_uniform(&d, 0.95f, 1.05f);
+    p.q = dt_synth_uniform(&d, 6, 20);
     return p;
 }
 
-static void render(float *out, int n, const pipe_sound *p, bool leak, synth_draw *d) {
+static void render(float *out, int n, const pipe_sound *p, bool leak, dt_synth_draw *d) {
     const float tau = 2 * 3.14159265f;
-    float rate = (float)p->rate, hum = synth_uniform(d, 0.005f, 0.05f), phase = synth_uniform(d, 0, tau);
-    float flow = synth_uniform(d, 0.02f, 0.12f), pink = 0, falling = expf(-tau * 150 / rate);
-    float level = leak ? synth_uniform(d, 0.15f, 0.9f) * flow : 0;
-    float centre = synth_uniform(d, 700, 3000), flutter = synth_uniform(d, 2, 9);
-    int knock = synth_uniform(d, 0, 1) < 0.3f ? (int)synth_uniform(d, 0, (float)n) : n;
+    float rate = (float)p->rate, hum = dt_synth_uniform(d, 0.005f, 0.05f), phase = dt_synth_uniform(d, 0, tau);
+    float flow = dt_synth_uniform(d, 0.02f, 0.12f), pink = 0, falling = expf(-tau * 150 / rate);
+    float level = leak ? dt_synth_uniform(d, 0.15f, 0.9f) * flow : 0;
+    float centre = dt_synth_uniform(d, 700, 3000), flutter = dt_synth_uniform(d, 2, 9);
+    int knock = dt_synth_uniform(d, 0, 1) < 0.3f ? (int)dt_synth_uniform(d, 0, (float)n) : n;
     band hiss = band_pass(centre, 1.2f, rate), ring[3];
     for (int i = 0; i < 3; i++) ring[i] = band_pass(p->resonance[i], p->q, rate);
     for (int i = 0; i < n; i++) {
-        float t = (float)i / rate, x = synth_normal(d), y = synth_normal(d);
+        float t = (float)i / rate, x = dt_synth_normal(d), y = dt_synth_normal(d);
         pink = falling * pink + (1 - falling) * x;
         float v = flow * (6 * pink + 0.08f * x);
         v += level * (1 + 0.3f * sinf(tau * flutter * t + phase)) * 2.5f * band_next(&hiss, y);
-        if (i >= knock) v += 0.5f * expf(-(float)(i - knock) / (0.02f * rate)) * synth_normal(d);
+        if (i >= knock) v += 0.5f * expf(-(float)(i - knock) / (0.02f * rate)) * dt_synth_normal(d);
         float resonant = 0;
         for (int k = 0; k < 3; k++) resonant += band_next(&ring[k], v);
         v += 1.5f * resonant;
@@ -73,11 +73,11 @@ static void render(float *out, int n, const pipe_sound *p, bool leak, synth_draw
     }
 }
 
-static dt_status make(const synth_job *j, uint32_t i) {
+static dt_status make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
-    synth_draw d = synth_begin(j->seed, i, 0, "sound");
-    uint32_t pipe = (uint32_t)synth_uniform(&d, 0, N_PIPES);
-    bool leak = synth_uniform(&d, 0, 1) < 0.5f;
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "sound");
+    uint32_t pipe = (uint32_t)dt_synth_uniform(&d, 0, N_PIPES);
+    bool leak = dt_synth_uniform(&d, 0, 1) < 0.5f;
     pipe_sound p = pipe_of(j->seed, pipe);
     float *x = dt_xcalloc((size_t)p.rate, sizeof *x);
     render(x, p.rate, &p, leak, &d);
@@ -86,7 +86,7 @@ static dt_status make(const synth_job *j, uint32_t i) {
     for (int k = 0; k < p.rate; k++) x[k] = x[k] * 32767 / 32768;
     dt_buffer file = {0};
     dt_status st = dt_encode_wav(&file, x, 1, p.rate, (size_t)p.rate, p.rate);
-    if (st == DT_OK) st = synth_write_file(path, file.data, file.n_bytes);
+    if (st == DT_OK) st = dt_synth_write_file(path, file.data, file.n_bytes);
     dt_buffer_fini(&file);
     free(x);
     return st;

@@ -14,14 +14,14 @@
 // -- who everyone is ---------------------------------------------------------------------------
 // Point g of a sequence that fills the unit cube evenly (Roberts's generalised golden ratio in five
 // dimensions), so that groups are as far apart as their number allows.
-static synth_identity group_identity(uint64_t seed, uint32_t g, const char *purpose) {
+static dt_synth_identity group_identity(uint64_t seed, uint32_t g, const char *purpose) {
     const double ratio = 1.1347241384015194; // the root of x^6 = x + 1
-    synth_identity who;
-    synth_draw d = synth_begin(seed, 0, 0, purpose);
+    dt_synth_identity who;
+    dt_synth_draw d = dt_synth_begin(seed, 0, 0, purpose);
     double step = 1;
     for (int k = 0; k < SYNTH_TRAITS; k++) {
         step /= ratio;
-        double v = synth_uniform(&d, 0, 1) + step * (g + 1);
+        double v = dt_synth_uniform(&d, 0, 1) + step * (g + 1);
         who.trait[k] = (float)(v - floor(v));
     }
     return who;
@@ -36,12 +36,12 @@ static uint32_t group_of(uint32_t subject, uint32_t n_subjects, bool iris) {
     return 2 * three + (place == 2);
 }
 
-static synth_identity identity(uint64_t seed, uint32_t subject, uint32_t n_subjects, bool iris) {
+static dt_synth_identity identity(uint64_t seed, uint32_t subject, uint32_t n_subjects, bool iris) {
     uint32_t g = group_of(subject, n_subjects, iris);
-    synth_identity who = group_identity(seed, g, iris ? "iris traits" : "finger traits");
-    synth_draw d = synth_begin(seed, subject, 0, iris ? "iris twin" : "finger twin");
+    dt_synth_identity who = group_identity(seed, g, iris ? "iris traits" : "finger traits");
+    dt_synth_draw d = dt_synth_begin(seed, subject, 0, iris ? "iris twin" : "finger twin");
     for (int k = 0; k < SYNTH_TRAITS; k++) {
-        float v = who.trait[k] + synth_uniform(&d, -0.015f, 0.015f);
+        float v = who.trait[k] + dt_synth_uniform(&d, -0.015f, 0.015f);
         who.trait[k] = v < 0 ? 0 : v > 0.999f ? 0.999f : v;
     }
     return who;
@@ -53,41 +53,41 @@ static char gender(uint32_t subject) {
 }
 
 // -- files -------------------------------------------------------------------------------------
-static dt_status write_fingers(const synth_job *j, uint32_t subject) {
+static dt_status write_fingers(const dt_synth_job *j, uint32_t subject) {
     static const char *const names[] = {"thumb", "index", "middle", "ring", "little"};
     char path[PATH_MAX], suffix[16] = "";
     uint8_t pixels[FINGER_W * FINGER_H];
-    synth_identity who = identity(j->seed, subject, j->n, false);
+    dt_synth_identity who = identity(j->seed, subject, j->n, false);
     for (uint32_t k = 0; k < j->n_impressions; k++) {
-        synth_render_finger(pixels, &who, j->seed, subject, k);
+        dt_synth_render_finger(pixels, &who, j->seed, subject, k);
         if (j->n_impressions != 10) snprintf(suffix, sizeof suffix, "_%u", k + 1);
         snprintf(path, sizeof path, "%s/fingerprint/%u/%u__%c_%s_%s_finger%s.BMP", j->out, subject + 1, subject + 1,
                  gender(subject), k / 5 % 2 ? "Right" : "Left", names[k % 5], suffix);
-        DT_TRY(synth_write_bmp(path, pixels, FINGER_W, FINGER_H, 1));
+        DT_TRY(dt_synth_write_bmp(path, pixels, FINGER_W, FINGER_H, 1));
     }
     return DT_OK;
 }
 
-static dt_status write_irises(const synth_job *j, uint32_t subject) {
+static dt_status write_irises(const dt_synth_job *j, uint32_t subject) {
     char path[PATH_MAX];
-    synth_identity who = identity(j->seed, subject, j->n, true);
+    dt_synth_identity who = identity(j->seed, subject, j->n, true);
     uint8_t *pixels = dt_xcalloc(3, IRIS_W * IRIS_H);
     dt_status st = DT_OK;
     for (int side = 0; side < 2 && st == DT_OK; side++) {
-        synth_eye *eye = synth_eye_create(&who, j->seed, subject, side);
+        dt_synth_eye *eye = dt_synth_eye_create(&who, j->seed, subject, side);
         for (uint32_t k = (uint32_t)side; k < j->n_impressions && st == DT_OK; k += 2) {
-            synth_render_iris(pixels, eye, j->seed, subject, k);
+            dt_synth_render_iris(pixels, eye, j->seed, subject, k);
             snprintf(path, sizeof path, "%s/iris/%u/%u_%c_%c_%u.bmp", j->out, subject + 1, subject + 1, gender(subject),
                      side ? 'R' : 'L', k / 2 + 1);
-            st = synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
+            st = dt_synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
         }
-        synth_eye_destroy(eye);
+        dt_synth_eye_destroy(eye);
     }
     free(pixels);
     return st;
 }
 
-static dt_status make(const synth_job *j, uint32_t subject) {
+static dt_status make(const dt_synth_job *j, uint32_t subject) {
     DT_TRY(write_fingers(j, subject));
     return write_irises(j, subject);
 }

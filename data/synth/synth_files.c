@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
+dt_status dt_synth_write_file(const char *path, const void *data, size_t n_bytes) {
     int fd = -1;
     char *folder = dt_io_parent(path);
     dt_status made = dt_io_mkdir_all(folder);
@@ -21,11 +21,11 @@ dt_status synth_write_file(const char *path, const void *data, size_t n_bytes) {
     return st == DT_OK ? closed : st;
 }
 
-dt_status synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int quality) {
+dt_status dt_synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int quality) {
     dt_buffer file = {0};
     const dt_image image = {.data = rgb, .width = w, .height = h, .channels = 3};
     dt_status st = dt_encode_jpeg(&file, &image, quality);
-    if (st == DT_OK) st = synth_write_file(path, file.data, file.n_bytes);
+    if (st == DT_OK) st = dt_synth_write_file(path, file.data, file.n_bytes);
     dt_buffer_fini(&file);
     return st;
 }
@@ -48,7 +48,7 @@ static void put_row(uint8_t *to, const uint8_t *from, int w, int channels) {
     }
 }
 
-dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h, int channels) {
+dt_status dt_synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h, int channels) {
     enum { HEADERS = 14 + 40 };
     size_t pixel = channels == 1 ? 4 : 3, row = ((size_t)w * pixel + 3) / 4 * 4;
     size_t n = HEADERS + row * (size_t)h;
@@ -66,18 +66,18 @@ dt_status synth_write_bmp(const char *path, const uint8_t *pixels, int w, int h,
     for (int y = 0; y < h; y++)
         put_row(file + HEADERS + row * (size_t)(h - 1 - y), pixels + (size_t)y * (size_t)w * (size_t)channels, w,
                 channels);
-    dt_status st = synth_write_file(path, file, n);
+    dt_status st = dt_synth_write_file(path, file, n);
     free(file);
     return st;
 }
 
 // -- random helpers ----------------------------------------------------------------------------
-synth_draw synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, const char *purpose) {
-    return (synth_draw){.rng = {seed, impression, subject, dt_hash32(purpose)}};
+dt_synth_draw dt_synth_begin(uint64_t seed, uint32_t subject, uint32_t impression, const char *purpose) {
+    return (dt_synth_draw){.rng = {seed, impression, subject, dt_hash32(purpose)}};
 }
 
 // Element next of the sequence, as dt_rng_u32 has it; a block is computed once for its four.
-static uint32_t next_word(synth_draw *d) {
+static uint32_t next_word(dt_synth_draw *d) {
     if (d->next % 4 == 0) {
         const uint32_t counter[4] = {d->next / 4, d->rng.slot, d->rng.step, d->rng.purpose};
         dt_philox4x32(d->rng.seed, counter, d->word);
@@ -85,29 +85,29 @@ static uint32_t next_word(synth_draw *d) {
     return d->word[d->next++ % 4];
 }
 
-float synth_uniform(synth_draw *d, float lo, float hi) {
+float dt_synth_uniform(dt_synth_draw *d, float lo, float hi) {
     return lo + (hi - lo) * ((float)(next_word(d) >> 8) * 0x1p-24f);
 }
 
-float synth_normal(synth_draw *d) {
+float dt_synth_normal(dt_synth_draw *d) {
     uint32_t w = next_word(d);
     int sum = (int)(w & 255) + (int)(w >> 8 & 255) + (int)(w >> 16 & 255) + (int)(w >> 24);
     return (float)(sum - 510) * (1.0f / 147.8f);
 }
 
-void synth_noise_init(synth_noise *n, synth_draw *d, int w, int h) {
+void dt_synth_noise_init(dt_synth_noise *n, dt_synth_draw *d, int w, int h) {
     n->w = w;
     n->h = h;
     n->at = dt_xcalloc((size_t)w * (size_t)h, sizeof *n->at);
-    for (int i = 0; i < w * h; i++) n->at[i] = synth_uniform(d, -1, 1);
+    for (int i = 0; i < w * h; i++) n->at[i] = dt_synth_uniform(d, -1, 1);
 }
 
-void synth_noise_fini(synth_noise *n) {
+void dt_synth_noise_fini(dt_synth_noise *n) {
     free(n->at);
     n->at = NULL;
 }
 
-float synth_noise_get(const synth_noise *n, float x, float y) {
+float dt_synth_noise_get(const dt_synth_noise *n, float x, float y) {
     float fx = floorf(x), fy = floorf(y), u = synth_step(0, 1, x - fx), v = synth_step(0, 1, y - fy);
     int x0 = (int)fx % n->w, y0 = (int)fy;
     if (x0 < 0) x0 += n->w;

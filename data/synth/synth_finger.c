@@ -50,19 +50,19 @@ typedef struct finger {
     float core[2][2], delta[2][2];
     bool arch;
     float arch_height, tilt, shift_x, shift_y, noise, light_x, light_y;
-    synth_noise wave; // bends the field
+    dt_synth_noise wave; // bends the field
 } finger;
 
-static void place(float p[2], synth_draw *d, float x, float y) {
-    p[0] = x + synth_uniform(d, -0.04f, 0.04f);
-    p[1] = y + synth_uniform(d, -0.04f, 0.04f);
+static void place(float p[2], dt_synth_draw *d, float x, float y) {
+    p[0] = x + dt_synth_uniform(d, -0.04f, 0.04f);
+    p[1] = y + dt_synth_uniform(d, -0.04f, 0.04f);
 }
 
 // Positions in units of the finger's width and height, y down, (0, 0) the middle.
-static void choose_pattern(finger *f, synth_draw *d, float trait) {
+static void choose_pattern(finger *f, dt_synth_draw *d, float trait) {
     int kind = (int)(trait * 4);
     f->arch = kind == 0;
-    f->arch_height = synth_uniform(d, 0.9f, 1.1f);
+    f->arch_height = dt_synth_uniform(d, 0.9f, 1.1f);
     f->n_singular = f->arch ? 0 : kind == 3 ? 2 : 1;
     float side = kind == 1 ? -1.0f : 1.0f; // left and right loop
     if (kind == 3) {
@@ -76,21 +76,21 @@ static void choose_pattern(finger *f, synth_draw *d, float trait) {
     }
 }
 
-static void make_finger(finger *f, const synth_identity *who, uint64_t seed, uint32_t subject, uint32_t impression) {
-    synth_draw d = synth_begin(seed, subject, impression, "finger");
+static void make_finger(finger *f, const dt_synth_identity *who, uint64_t seed, uint32_t subject, uint32_t impression) {
+    dt_synth_draw d = dt_synth_begin(seed, subject, impression, "finger");
     const float *t = who->trait;
     choose_pattern(f, &d, t[0]);
-    f->period = 5.2f * powf(2.0f, t[1]) * synth_uniform(&d, 0.97f, 1.03f);
-    f->width = 0.9f * (t[2] - 0.5f) + synth_uniform(&d, -0.05f, 0.05f);
-    f->darkness = 90.0f + 120.0f * t[3] + synth_uniform(&d, -6, 6);
-    f->dryness = 0.75f * t[4] + synth_uniform(&d, -0.04f, 0.04f);
-    f->tilt = synth_uniform(&d, -0.12f, 0.12f);
-    f->shift_x = synth_uniform(&d, -4, 4);
-    f->shift_y = synth_uniform(&d, -4, 4);
-    f->noise = synth_uniform(&d, 4, 9);
-    f->light_x = synth_uniform(&d, -8, 8);
-    f->light_y = synth_uniform(&d, -8, 8);
-    synth_noise_init(&f->wave, &d, 7, 7);
+    f->period = 5.2f * powf(2.0f, t[1]) * dt_synth_uniform(&d, 0.97f, 1.03f);
+    f->width = 0.9f * (t[2] - 0.5f) + dt_synth_uniform(&d, -0.05f, 0.05f);
+    f->darkness = 90.0f + 120.0f * t[3] + dt_synth_uniform(&d, -6, 6);
+    f->dryness = 0.75f * t[4] + dt_synth_uniform(&d, -0.04f, 0.04f);
+    f->tilt = dt_synth_uniform(&d, -0.12f, 0.12f);
+    f->shift_x = dt_synth_uniform(&d, -4, 4);
+    f->shift_y = dt_synth_uniform(&d, -4, 4);
+    f->noise = dt_synth_uniform(&d, 4, 9);
+    f->light_x = dt_synth_uniform(&d, -8, 8);
+    f->light_y = dt_synth_uniform(&d, -8, 8);
+    dt_synth_noise_init(&f->wave, &d, 7, 7);
 }
 
 // Direction of the ridge at (x, y), in the finger's units.
@@ -107,7 +107,7 @@ static float orientation(const finger *f, float x, float y) {
         }
         if (f->n_singular == 2) angle += PI / 2;
     }
-    return angle + 0.18f * synth_noise_get(&f->wave, 6 * (x + 0.5f), 6 * (y + 0.5f));
+    return angle + 0.18f * dt_synth_noise_get(&f->wave, 6 * (x + 0.5f), 6 * (y + 0.5f));
 }
 
 // -- ridges ------------------------------------------------------------------------------------
@@ -118,7 +118,7 @@ typedef struct canvas {
     uint8_t *angle;
 } canvas;
 
-static void make_canvas(canvas *c, const finger *f, synth_draw *d) {
+static void make_canvas(canvas *c, const finger *f, dt_synth_draw *d) {
     c->scale = CANVAS_PERIOD / f->period;
     c->w = (int)(FINGER_W * c->scale) + 2 + 2 * RADIUS;
     c->h = (int)(FINGER_H * c->scale) + 2 + 2 * RADIUS;
@@ -135,7 +135,7 @@ static void make_canvas(canvas *c, const finger *f, synth_draw *d) {
             int k = (int)floorf(a / PI * N_ANGLES + 0.5f) % N_ANGLES;
             size_t i = (size_t)y * (size_t)c->w + (size_t)x;
             c->angle[i] = (uint8_t)(k < 0 ? k + N_ANGLES : k);
-            c->from[i] = synth_uniform(d, -1, 1);
+            c->from[i] = dt_synth_uniform(d, -1, 1);
         }
 }
 
@@ -167,34 +167,34 @@ static float canvas_get(const canvas *c, float x, float y) {
 }
 
 // -- the picture -------------------------------------------------------------------------------
-void synth_render_finger(uint8_t *out, const synth_identity *who, uint64_t seed, uint32_t subject,
-                         uint32_t impression) {
+void dt_synth_render_finger(uint8_t *out, const dt_synth_identity *who, uint64_t seed, uint32_t subject,
+                            uint32_t impression) {
     pthread_once(&kernels_once, make_kernels);
     finger f;
     canvas c;
     make_finger(&f, who, seed, subject, impression);
-    synth_draw d = synth_begin(seed, subject, impression, "finger pixels");
+    dt_synth_draw d = dt_synth_begin(seed, subject, impression, "finger pixels");
     make_canvas(&c, &f, &d);
     for (int i = 0; i < GROWTH_STEPS; i++) grow(&c);
-    synth_noise dry, press;
-    synth_noise_init(&dry, &d, FINGER_W / 3 + 2, FINGER_H / 3 + 2);
-    synth_noise_init(&press, &d, 4, 4);
+    dt_synth_noise dry, press;
+    dt_synth_noise_init(&dry, &d, FINGER_W / 3 + 2, FINGER_H / 3 + 2);
+    dt_synth_noise_init(&press, &d, 4, 4);
     for (int y = 0; y < FINGER_H; y++)
         for (int x = 0; x < FINGER_W; x++) {
             float fx = (float)x, fy = (float)y;
             float px = (fx - f.shift_x) / FINGER_W - 0.5f, py = (fy - f.shift_y) / FINGER_H - 0.5f;
             float inside = 1 - synth_step(0.21f, 0.25f, px * px + 0.86f * py * py);
-            float pressure = 0.12f * synth_noise_get(&press, fx / 36, fy / 38);
+            float pressure = 0.12f * dt_synth_noise_get(&press, fx / 36, fy / 38);
             float ridge = synth_step(-0.45f, 0.45f, canvas_get(&c, fx, fy) + f.width + pressure);
-            float gap = synth_noise_get(&dry, fx / 3, fy / 3);
+            float gap = dt_synth_noise_get(&dry, fx / 3, fy / 3);
             ridge *= 1 - 0.9f * synth_step(1 - 1.6f * f.dryness, 1.25f - 1.6f * f.dryness, gap);
             float grey = 232 - inside * ridge * f.darkness + f.light_x * px + f.light_y * py;
-            grey += f.noise * synth_normal(&d);
+            grey += f.noise * dt_synth_normal(&d);
             out[y * FINGER_W + x] = synth_byte(grey);
         }
-    synth_noise_fini(&dry);
-    synth_noise_fini(&press);
-    synth_noise_fini(&f.wave);
+    dt_synth_noise_fini(&dry);
+    dt_synth_noise_fini(&press);
+    dt_synth_noise_fini(&f.wave);
     free(c.from);
     free(c.to);
     free(c.angle);

@@ -32,33 +32,33 @@ typedef struct scene {
     float sky[BANDS], seeing;
 } scene;
 
-static blob draw_blob(synth_draw *d, float reach, float radius_low, float radius_high, float index, float flux,
+static blob draw_blob(dt_synth_draw *d, float reach, float radius_low, float radius_high, float index, float flux,
                       float redness) {
-    blob b = {.x = synth_uniform(d, -reach, reach), .y = synth_uniform(d, -reach, reach)};
-    b.q = synth_uniform(d, 0.5f, 1);
-    b.angle = synth_uniform(d, 0, 3.14159265f);
-    b.radius = synth_uniform(d, radius_low, radius_high);
+    blob b = {.x = dt_synth_uniform(d, -reach, reach), .y = dt_synth_uniform(d, -reach, reach)};
+    b.q = dt_synth_uniform(d, 0.5f, 1);
+    b.angle = dt_synth_uniform(d, 0, 3.14159265f);
+    b.radius = dt_synth_uniform(d, radius_low, radius_high);
     b.n = index;
     for (int k = 0; k < BANDS; k++) b.flux[k] = flux * expf(redness * ((float)k - 1.5f));
     return b;
 }
 
-static scene scene_of(const synth_job *j, uint32_t i) {
-    synth_draw d = synth_begin(j->seed, i, 0, "scene");
-    scene s = {.lens = synth_uniform(&d, 0, 1) < 0.5f};
-    s.einstein = s.lens ? synth_uniform(&d, 5, 16) : 0;
-    s.q = synth_uniform(&d, 0.7f, 1);
-    s.angle = synth_uniform(&d, 0, 3.14159265f);
-    s.host = draw_blob(&d, 1, 3, 7, synth_uniform(&d, 2, 4), synth_uniform(&d, 20, 60), 0.5f);
+static scene scene_of(const dt_synth_job *j, uint32_t i) {
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "scene");
+    scene s = {.lens = dt_synth_uniform(&d, 0, 1) < 0.5f};
+    s.einstein = s.lens ? dt_synth_uniform(&d, 5, 16) : 0;
+    s.q = dt_synth_uniform(&d, 0.7f, 1);
+    s.angle = dt_synth_uniform(&d, 0, 3.14159265f);
+    s.host = draw_blob(&d, 1, 3, 7, dt_synth_uniform(&d, 2, 4), dt_synth_uniform(&d, 20, 60), 0.5f);
     s.host.q = s.q;
     s.host.angle = s.angle;
-    s.source = draw_blob(&d, 0.35f * s.einstein, 1, 2.5f, 1, synth_uniform(&d, 5, 20), -0.3f);
-    s.n_companions = (int)synth_uniform(&d, s.lens ? 0 : 1, 4);
+    s.source = draw_blob(&d, 0.35f * s.einstein, 1, 2.5f, 1, dt_synth_uniform(&d, 5, 20), -0.3f);
+    s.n_companions = (int)dt_synth_uniform(&d, s.lens ? 0 : 1, 4);
     for (int k = 0; k < s.n_companions; k++)
-        s.companion[k] = draw_blob(&d, 22, 1, 3, 1, synth_uniform(&d, 3, 15), synth_uniform(&d, -0.4f, 0.4f));
-    s.arms = !s.lens && synth_uniform(&d, 0, 1) < 0.35f ? 2 : 0;
-    s.seeing = synth_uniform(&d, 0.8f, 1.6f);
-    for (int k = 0; k < BANDS; k++) s.sky[k] = synth_uniform(&d, 0.15f, 0.4f);
+        s.companion[k] = draw_blob(&d, 22, 1, 3, 1, dt_synth_uniform(&d, 3, 15), dt_synth_uniform(&d, -0.4f, 0.4f));
+    s.arms = !s.lens && dt_synth_uniform(&d, 0, 1) < 0.35f ? 2 : 0;
+    s.seeing = dt_synth_uniform(&d, 0.8f, 1.6f);
+    for (int k = 0; k < BANDS; k++) s.sky[k] = dt_synth_uniform(&d, 0.15f, 0.4f);
     return s;
 }
 
@@ -122,8 +122,8 @@ static void blur(float *x, float sigma) {
     }
 }
 
-static void render(float *out, const synth_job *j, uint32_t i, const scene *s) {
-    synth_draw d = synth_begin(j->seed, i, 0, "sky");
+static void render(float *out, const dt_synth_job *j, uint32_t i, const scene *s) {
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "sky");
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++)
             for (int p = 0; p < FINE * FINE; p++) {
@@ -136,7 +136,7 @@ static void render(float *out, const synth_job *j, uint32_t i, const scene *s) {
     for (int k = 0; k < BANDS; k++) {
         float *plane = out + k * SIDE * SIDE;
         blur(plane, s->seeing);
-        for (int p = 0; p < SIDE * SIDE; p++) plane[p] += (s->sky[k] + 0.05f * sqrtf(plane[p])) * synth_normal(&d);
+        for (int p = 0; p < SIDE * SIDE; p++) plane[p] += (s->sky[k] + 0.05f * sqrtf(plane[p])) * dt_synth_normal(&d);
     }
 }
 
@@ -165,12 +165,12 @@ static dt_status write_fits(const char *path, const float *x) {
         memcpy(&bits, &x[i], sizeof bits);
         for (int k = 0; k < 4; k++) file[BLOCK + 4 * i + (size_t)k] = (char)(bits >> (24 - 8 * k));
     }
-    dt_status st = synth_write_file(path, file, n_all);
+    dt_status st = dt_synth_write_file(path, file, n_all);
     free(file);
     return st;
 }
 
-static dt_status make(const synth_job *j, uint32_t i) {
+static dt_status make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     scene s = scene_of(j, i);
     float *x = dt_xcalloc(SIDE * SIDE * BANDS, sizeof *x);
@@ -181,7 +181,7 @@ static dt_status make(const synth_job *j, uint32_t i) {
     return st;
 }
 
-static void row(const synth_job *j, uint32_t i, char *text, size_t cap) {
+static void row(const dt_synth_job *j, uint32_t i, char *text, size_t cap) {
     const scene s = scene_of(j, i);
     snprintf(text, cap, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens, (double)s.einstein);
 }

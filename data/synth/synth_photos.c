@@ -28,56 +28,56 @@ typedef struct photo {
     object objects[MOST_OBJECTS];
 } photo;
 
-static int class_of(const synth_job *j, uint32_t i) {
-    synth_draw d = synth_begin(j->seed, i, 0, "class");
-    return (int)synth_uniform(&d, 0, N_CLASSES);
+static int class_of(const dt_synth_job *j, uint32_t i) {
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "class");
+    return (int)dt_synth_uniform(&d, 0, N_CLASSES);
 }
 
 // Sides as in the common large set of photographs: most 500 x 375, some upright, some smaller or larger.
-static void draw_size(photo *p, synth_draw *d) {
-    float kind = synth_uniform(d, 0, 1);
-    int longer = kind < 0.6f ? 500 : (int)synth_uniform(d, 240, 900);
-    float ratio = synth_uniform(d, 0, 1) < 0.7f ? 0.75f : synth_uniform(d, 0.6f, 1);
+static void draw_size(photo *p, dt_synth_draw *d) {
+    float kind = dt_synth_uniform(d, 0, 1);
+    int longer = kind < 0.6f ? 500 : (int)dt_synth_uniform(d, 240, 900);
+    float ratio = dt_synth_uniform(d, 0, 1) < 0.7f ? 0.75f : dt_synth_uniform(d, 0.6f, 1);
     int shorter = (int)lrintf((float)longer * ratio);
-    bool upright = synth_uniform(d, 0, 1) < 0.25f;
+    bool upright = dt_synth_uniform(d, 0, 1) < 0.25f;
     p->width = upright ? shorter : longer;
     p->height = upright ? longer : shorter;
 }
 
-static void draw_colour(float out[3], synth_draw *d, float low, float high) {
-    const float level = synth_uniform(d, low, high);
-    for (int c = 0; c < 3; c++) out[c] = level + synth_uniform(d, -25, 25);
+static void draw_colour(float out[3], dt_synth_draw *d, float low, float high) {
+    const float level = dt_synth_uniform(d, low, high);
+    for (int c = 0; c < 3; c++) out[c] = level + dt_synth_uniform(d, -25, 25);
 }
 
 // A bright colour near the class's place on the circle of hues.
-static void draw_hue(float out[3], synth_draw *d, int class) {
-    const float hue = (float)class / N_CLASSES + synth_uniform(d, -0.02f, 0.02f);
-    const float bright = synth_uniform(d, 170, 250), pale = synth_uniform(d, 0, 0.3f);
+static void draw_hue(float out[3], dt_synth_draw *d, int class) {
+    const float hue = (float)class / N_CLASSES + dt_synth_uniform(d, -0.02f, 0.02f);
+    const float bright = dt_synth_uniform(d, 170, 250), pale = dt_synth_uniform(d, 0, 0.3f);
     for (int c = 0; c < 3; c++) {
         const float wave = 0.5f + 0.5f * cosf(6.2831853f * (hue - (float)c / 3));
         out[c] = bright * (pale + (1 - pale) * wave);
     }
 }
 
-static photo photo_of(const synth_job *j, uint32_t i) {
+static photo photo_of(const dt_synth_job *j, uint32_t i) {
     photo p = {.class = class_of(j, i)};
-    synth_draw d = synth_begin(j->seed, i, 0, "photo");
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "photo");
     draw_size(&p, &d);
-    p.horizon = synth_uniform(&d, 0.2f, 0.7f);
-    p.rough = synth_uniform(&d, 25, 60);
-    p.light = synth_uniform(&d, 0.6f, 1.2f);
+    p.horizon = dt_synth_uniform(&d, 0.2f, 0.7f);
+    p.rough = dt_synth_uniform(&d, 25, 60);
+    p.light = dt_synth_uniform(&d, 0.6f, 1.2f);
     draw_colour(p.sky, &d, 90, 220);
     draw_colour(p.ground, &d, 40, 170);
-    p.n_objects = 1 + (int)synth_uniform(&d, 0, MOST_OBJECTS);
+    p.n_objects = 1 + (int)dt_synth_uniform(&d, 0, MOST_OBJECTS);
     for (int k = 0; k < p.n_objects; k++) {
         object *o = &p.objects[k];
-        o->x = synth_uniform(&d, 0.15f, 0.85f);
-        o->y = synth_uniform(&d, 0.15f, 0.85f);
-        o->size = synth_uniform(&d, 0.12f, 0.3f);
-        float turn = synth_uniform(&d, 0, 6.2831853f);
+        o->x = dt_synth_uniform(&d, 0.15f, 0.85f);
+        o->y = dt_synth_uniform(&d, 0.15f, 0.85f);
+        o->size = dt_synth_uniform(&d, 0.12f, 0.3f);
+        float turn = dt_synth_uniform(&d, 0, 6.2831853f);
         o->cos = cosf(turn);
         o->sin = sinf(turn);
-        o->period = synth_uniform(&d, 0.25f, 0.5f);
+        o->period = dt_synth_uniform(&d, 0.25f, 0.5f);
         draw_hue(o->colour, &d, p.class);
         for (int c = 0; c < 3; c++) o->stripe[c] = 0.4f * o->colour[c];
     }
@@ -115,37 +115,37 @@ static const float *object_colour(const photo *p, float x, float y) {
     return NULL;
 }
 
-static float fractal(const synth_noise *n, float x, float y) {
+static float fractal(const dt_synth_noise *n, float x, float y) {
     float sum = 0, weight = 0.5f, scale = 1 / 48.0f;
     for (int k = 0; k < OCTAVES; k++, weight *= 0.62f, scale *= 2.7f)
-        sum += weight * synth_noise_get(n, x * scale, fmodf(y * scale, LATTICE - 1));
+        sum += weight * dt_synth_noise_get(n, x * scale, fmodf(y * scale, LATTICE - 1));
     return sum;
 }
 
-static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const photo *p) {
-    synth_noise field;
-    synth_draw d = synth_begin(j->seed, i, 0, "grain");
-    synth_noise_init(&field, &d, LATTICE, LATTICE);
+static void render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const photo *p) {
+    dt_synth_noise field;
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "grain");
+    dt_synth_noise_init(&field, &d, LATTICE, LATTICE);
     for (int y = 0; y < p->height; y++)
         for (int x = 0; x < p->width; x++) {
             float texture = fractal(&field, (float)x, (float)y);
-            float edge = p->horizon * (float)p->height + 12 * synth_noise_get(&field, (float)x / 40, 3);
+            float edge = p->horizon * (float)p->height + 12 * dt_synth_noise_get(&field, (float)x / 40, 3);
             const float *colour = object_colour(p, (float)x, (float)y);
             bool sky = !colour && (float)y < edge;
             if (!colour) colour = sky ? p->sky : p->ground;
-            float grain = p->rough * texture * (sky ? 0.3f : 1) + 4 * synth_normal(&d);
+            float grain = p->rough * texture * (sky ? 0.3f : 1) + 4 * dt_synth_normal(&d);
             for (int c = 0; c < 3; c++) *rgb++ = synth_byte(p->light * colour[c] + grain);
         }
-    synth_noise_fini(&field);
+    dt_synth_noise_fini(&field);
 }
 
-static dt_status make(const synth_job *j, uint32_t i) {
+static dt_status make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     photo p = photo_of(j, i);
     uint8_t *rgb = dt_xcalloc((size_t)p.width * (size_t)p.height, 3);
     render(rgb, j, i, &p);
     snprintf(path, sizeof path, "%s/%s/%06u.jpg", j->out, CLASSES[p.class], i);
-    dt_status st = synth_write_jpeg(path, rgb, p.width, p.height, 90);
+    dt_status st = dt_synth_write_jpeg(path, rgb, p.width, p.height, 90);
     free(rgb);
     return st;
 }

@@ -25,12 +25,12 @@ typedef struct vec {
 } vec;
 
 // Mostly ahead, as people are photographed: the mean of two uniform numbers.
-static pose pose_of(const synth_job *j, uint32_t i) {
-    synth_draw d = synth_begin(j->seed, i, 0, "pose");
+static pose pose_of(const dt_synth_job *j, uint32_t i) {
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "pose");
     pose p;
-    p.yaw = synth_uniform(&d, -75, 75) / 2 + synth_uniform(&d, -75, 75) / 2;
-    p.pitch = synth_uniform(&d, -40, 40) / 2 + synth_uniform(&d, -40, 40) / 2;
-    p.roll = synth_uniform(&d, -30, 30) / 2 + synth_uniform(&d, -30, 30) / 2;
+    p.yaw = dt_synth_uniform(&d, -75, 75) / 2 + dt_synth_uniform(&d, -75, 75) / 2;
+    p.pitch = dt_synth_uniform(&d, -40, 40) / 2 + dt_synth_uniform(&d, -40, 40) / 2;
+    p.roll = dt_synth_uniform(&d, -30, 30) / 2 + dt_synth_uniform(&d, -30, 30) / 2;
     return p;
 }
 
@@ -69,30 +69,30 @@ static vec turned(const float m[9], vec v) {
                  m[6] * v.x + m[7] * v.y + m[8] * v.z};
 }
 
-static void draw_head(head *h, const synth_job *j, uint32_t i, const pose *p) {
-    synth_draw d = synth_begin(j->seed, i, 0, "head");
-    float tone = synth_uniform(&d, 0.35f, 1), dark = synth_uniform(&d, 0.05f, 0.6f);
+static void draw_head(head *h, const dt_synth_job *j, uint32_t i, const pose *p) {
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "head");
+    float tone = dt_synth_uniform(&d, 0.35f, 1), dark = dt_synth_uniform(&d, 0.05f, 0.6f);
     rotation(h->turn, p);
-    h->radius = (vec){synth_uniform(&d, 0.7f, 0.8f), 1, synth_uniform(&d, 0.8f, 0.92f)};
-    h->scale = SIDE * synth_uniform(&d, 0.3f, 0.42f);
-    h->cx = SIDE * synth_uniform(&d, 0.44f, 0.56f);
-    h->cy = SIDE * synth_uniform(&d, 0.42f, 0.54f);
-    float side = synth_uniform(&d, -1, 1), up = synth_uniform(&d, -0.2f, 0.9f);
+    h->radius = (vec){dt_synth_uniform(&d, 0.7f, 0.8f), 1, dt_synth_uniform(&d, 0.8f, 0.92f)};
+    h->scale = SIDE * dt_synth_uniform(&d, 0.3f, 0.42f);
+    h->cx = SIDE * dt_synth_uniform(&d, 0.44f, 0.56f);
+    h->cy = SIDE * dt_synth_uniform(&d, 0.42f, 0.54f);
+    float side = dt_synth_uniform(&d, -1, 1), up = dt_synth_uniform(&d, -0.2f, 0.9f);
     float norm = 1 / sqrtf(side * side + up * up + 0.8f);
     h->light = (vec){side * norm, up * norm, sqrtf(0.8f) * norm};
     const float skin[3] = {235, 190, 165}, hair[3] = {120, 85, 60};
     for (int c = 0; c < 3; c++) {
         h->skin[c] = skin[c] * tone;
-        h->hair[c] = hair[c] * dark * synth_uniform(&d, 0.7f, 1.3f);
-        h->back[0][c] = synth_uniform(&d, 20, 235);
-        h->back[1][c] = synth_uniform(&d, 20, 235);
-        h->shirt[c] = synth_uniform(&d, 20, 235);
+        h->hair[c] = hair[c] * dark * dt_synth_uniform(&d, 0.7f, 1.3f);
+        h->back[0][c] = dt_synth_uniform(&d, 20, 235);
+        h->back[1][c] = dt_synth_uniform(&d, 20, 235);
+        h->shirt[c] = dt_synth_uniform(&d, 20, 235);
     }
-    h->hair_line = synth_uniform(&d, 0.45f, 0.65f);
-    h->brow = synth_uniform(&d, 0.02f, 0.06f);
-    h->mouth = synth_uniform(&d, 0.12f, 0.22f);
-    h->noise = synth_uniform(&d, 1, 8);
-    h->bald = synth_uniform(&d, 0, 1) < 0.1f;
+    h->hair_line = dt_synth_uniform(&d, 0.45f, 0.65f);
+    h->brow = dt_synth_uniform(&d, 0.02f, 0.06f);
+    h->mouth = dt_synth_uniform(&d, 0.12f, 0.22f);
+    h->noise = dt_synth_uniform(&d, 1, 8);
+    h->bald = dt_synth_uniform(&d, 0, 1) < 0.1f;
 }
 
 static float disc(float x, float y, float rx, float ry) { // 1 inside, 0 outside, soft edge
@@ -144,15 +144,15 @@ static bool head_pixel(const head *h, float px, float py, float out[3]) {
     return true;
 }
 
-static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const pose *p) {
+static void render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const pose *p) {
     head h;
-    synth_noise field;
+    dt_synth_noise field;
     draw_head(&h, j, i, p);
-    synth_draw d = synth_begin(j->seed, i, 0, "background");
-    synth_noise_init(&field, &d, 6, 6);
+    dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "background");
+    dt_synth_noise_init(&field, &d, 6, 6);
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++) {
-            float out[3], at = 0.5f + 0.5f * synth_noise_get(&field, (float)x / 32, (float)y / 32);
+            float out[3], at = 0.5f + 0.5f * dt_synth_noise_get(&field, (float)x / 32, (float)y / 32);
             for (int c = 0; c < 3; c++) out[c] = h.back[0][c] + (h.back[1][c] - h.back[0][c]) * at;
             float below = ((float)y - h.cy) / h.scale, across = ((float)x - h.cx) / h.scale;
             bool neck = below > 0 && fabsf(across) < 0.4f;
@@ -160,23 +160,23 @@ static void render(uint8_t *rgb, const synth_job *j, uint32_t i, const pose *p) 
             if (neck) synth_blend(out, h.skin[0] * 0.6f, h.skin[1] * 0.6f, h.skin[2] * 0.6f, 1);
             if (shirt) synth_blend(out, h.shirt[0], h.shirt[1], h.shirt[2], 1);
             head_pixel(&h, (float)x + 0.5f, (float)y + 0.5f, out);
-            for (int c = 0; c < 3; c++) *rgb++ = synth_byte(out[c] + h.noise * synth_normal(&d));
+            for (int c = 0; c < 3; c++) *rgb++ = synth_byte(out[c] + h.noise * dt_synth_normal(&d));
         }
-    synth_noise_fini(&field);
+    dt_synth_noise_fini(&field);
 }
 
-static dt_status make(const synth_job *j, uint32_t i) {
+static dt_status make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     pose p = pose_of(j, i);
     uint8_t *rgb = dt_xcalloc(SIDE * SIDE, 3);
     render(rgb, j, i, &p);
     snprintf(path, sizeof path, "%s/images/%06u.jpg", j->out, i);
-    dt_status st = synth_write_jpeg(path, rgb, SIDE, SIDE, QUALITY);
+    dt_status st = dt_synth_write_jpeg(path, rgb, SIDE, SIDE, QUALITY);
     free(rgb);
     return st;
 }
 
-static void row(const synth_job *j, uint32_t i, char *text, size_t cap) {
+static void row(const dt_synth_job *j, uint32_t i, char *text, size_t cap) {
     const pose p = pose_of(j, i);
     snprintf(text, cap, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch, (double)p.roll);
 }

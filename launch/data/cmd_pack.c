@@ -47,7 +47,7 @@ enum {
     THREADS,
     OVERWRITE
 };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
     [GROUP] = {"--group", "A,B", "files that agree in these captures are the members of one record"},
     [ROWS] = {"--rows", "A,B|-", "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
@@ -80,7 +80,7 @@ static const launch_option options[] = {
     {NULL}};
 
 // "64MB", "1GiB", "1000000".
-static dt_status option_bytes(const launch_words *w, int option, uint64_t *out) {
+static dt_status option_bytes(const dt_cli_words *w, int option, uint64_t *out) {
     static const struct {
         const char *name;
         double factor;
@@ -99,7 +99,7 @@ static dt_status option_bytes(const launch_words *w, int option, uint64_t *out) 
     return dt_fail(DT_E_USAGE, "%s: '%s' is no size like 64MB or 1GiB", options[option].name, text);
 }
 
-static dt_status option_seconds(const launch_words *w, int option, double *out) {
+static dt_status option_seconds(const dt_cli_words *w, int option, double *out) {
     const char *text = w->options[option];
     char *end = NULL;
     if (!text) return DT_OK;
@@ -110,33 +110,33 @@ static dt_status option_seconds(const launch_words *w, int option, double *out) 
                : dt_fail(DT_E_USAGE, "%s: '%s' is no length like 1.5 (seconds)", options[option].name, text);
 }
 
-static dt_status read_transform(const launch_words *w, dt_pack_opts *o) {
+static dt_status read_transform(const dt_cli_words *w, dt_pack_opts *o) {
     int tail;
     o->quality = w->options[QUALITY] != NULL;
     o->mono = w->options[MONO] != NULL;
     o->encode = w->options[ENCODE];
-    DT_TRY(launch_option_word(w, TAIL, 0, &tail));
+    DT_TRY(dt_cli_option_word(w, TAIL, 0, &tail));
     o->drop_tail = tail == 1;
-    DT_TRY(launch_option_int(w, RESIZE, 0, &o->resize));
-    DT_TRY(launch_option_int(w, RATE, 0, &o->rate));
+    DT_TRY(dt_cli_option_int(w, RESIZE, 0, &o->resize));
+    DT_TRY(dt_cli_option_int(w, RATE, 0, &o->rate));
     DT_TRY(option_seconds(w, SEGMENT, &o->segment_s));
     return option_seconds(w, HOP, &o->hop_s);
 }
 
-static dt_status read_options(const launch_words *w, dt_pack_opts *o) {
+static dt_status read_options(const dt_cli_words *w, dt_pack_opts *o) {
     int records, duplicates, on_error, of_join;
     if (dt_blob_is_url(w->words[1]) && !dt_s3_is_url(w->words[1]))
         return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)", w->words[1]);
-    DT_TRY(launch_option_int(w, THREADS, 0, &o->n_threads));
-    DT_TRY(launch_option_int(w, SHARD_RECORDS, 0, &records));
+    DT_TRY(dt_cli_option_int(w, THREADS, 0, &o->n_threads));
+    DT_TRY(dt_cli_option_int(w, SHARD_RECORDS, 0, &records));
     o->shard_records = (uint64_t)records;
     DT_TRY(option_bytes(w, SHARD_SIZE, &o->shard_bytes));
-    DT_TRY(launch_option_word(w, DUPLICATES, DT_DUPLICATES_REPORT, &duplicates));
+    DT_TRY(dt_cli_option_word(w, DUPLICATES, DT_DUPLICATES_REPORT, &duplicates));
     o->duplicates = (dt_pack_duplicates)duplicates;
     DT_TRY(read_transform(w, o));
-    DT_TRY(launch_option_word(w, ON_ERROR, 0, &on_error));
+    DT_TRY(dt_cli_option_word(w, ON_ERROR, 0, &on_error));
     o->skip_bad = on_error == 1;
-    DT_TRY(launch_option_word(w, JOIN_DUPLICATES, DT_JOIN_ERROR, &of_join));
+    DT_TRY(dt_cli_option_word(w, JOIN_DUPLICATES, DT_JOIN_ERROR, &of_join));
     o->join_duplicates = (dt_join_duplicates)of_join;
     if (!o->join && (o->join_on || o->join_strict || w->options[JOIN_DUPLICATES]))
         return dt_fail(DT_E_USAGE, "--join-on, --join-strict and --join-duplicates say something "
@@ -154,7 +154,7 @@ static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
     *value = all[1];
     if (all[0] == DT_OK) return DT_OK;
     bool speaks = c->world_size - c->rank == all[2];
-    if (speaks && c->rank > 0) launch_print_error(mine);
+    if (speaks && c->rank > 0) dt_cli_print_error(mine);
     if (!speaks) dt_error_clear();
     return (dt_status)all[0];
 }
@@ -173,7 +173,7 @@ static dt_status pack_on_ranks(dt_pack_opts *o) {
     o->agree = agree;
     o->ctx = c;
     dt_status st = dt_data_pack(o);
-    if (c->rank == 0) launch_print_error(st); // before the last barrier: see wire.c
+    if (c->rank == 0) dt_cli_print_error(st); // before the last barrier: see wire.c
     dt_status last = c->finalize(c);
     dt_comm_destroy(c);
     if (st == DT_OK) return last;
@@ -182,7 +182,7 @@ static dt_status pack_on_ranks(dt_pack_opts *o) {
 }
 
 // Of all that the command says.
-static uint64_t hash_words(const launch_words *w) {
+static uint64_t hash_words(const dt_cli_words *w) {
     uint64_t h = 0;
     for (int i = 0; i < w->n_words + OVERWRITE; i++) {
         const char *word = i < w->n_words ? w->words[i] : w->options[i - w->n_words];
@@ -192,8 +192,8 @@ static uint64_t hash_words(const launch_words *w) {
     return h;
 }
 
-static dt_status run(const launch_words *w) {
-    DT_TRY(launch_expect_words(w, "pack", 2, 2, "SRC OUT"));
+static dt_status run(const dt_cli_words *w) {
+    DT_TRY(dt_cli_expect_words(w, "pack", 2, 2, "SRC OUT"));
     dt_pack_opts o = {.source = w->words[0],
                       .out = w->words[1],
                       .pattern = w->options[PATTERN],
@@ -213,10 +213,10 @@ static dt_status run(const launch_words *w) {
     dt_status st = DT_OK;
     if (fetches && dt_launcher_rank() >= 0)
         return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun", o.source);
-    if (fetches) st = launch_fetch_folder(&fetched, o.source);
+    if (fetches) st = dt_cli_fetch_folder(&fetched, o.source);
     if (fetches) o.source = fetched;
     if (st == DT_OK)
-        st = dt_s3_is_url(o.out)       ? launch_pack_bucket(&o, hash_words(w))
+        st = dt_s3_is_url(o.out)       ? dt_cli_pack_bucket(&o, hash_words(w))
              : dt_launcher_rank() >= 0 ? pack_on_ranks(&o)
                                        : dt_data_pack(&o);
     const dt_error_kept why = dt_error_keep();
@@ -226,7 +226,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_pack = {
+const dt_cli_command dt_cli_pack = {
     .options = options,
     .text = "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
             "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"

@@ -22,7 +22,7 @@
 #include <time.h>
 
 enum { SECONDS, CONSUME, TUNE, JSON };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [SECONDS] = {"--seconds", "N", "how long the whole pipeline runs (5)"},
     [CONSUME] = {"--consume", "N", "take no more than N samples/s, as a training step would"},
     [TUNE] = {"--tune", NULL, "let the tuner change threads and slots first, and show what it chose"},
@@ -198,14 +198,14 @@ static void print_json(const bench *b) {
     dt_json_fini(&j);
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_config *c = NULL;
     bench b = {.tune = w->options[TUNE] != NULL};
-    DT_TRY(launch_option_int(w, SECONDS, 5, &b.seconds));
-    DT_TRY(launch_option_int(w, CONSUME, 0, &b.consume));
-    DT_TRY(launch_load_config(&c, "data bench", w));
+    DT_TRY(dt_cli_option_int(w, SECONDS, 5, &b.seconds));
+    DT_TRY(dt_cli_option_int(w, CONSUME, 0, &b.consume));
+    DT_TRY(dt_cli_load_config(&c, "data bench", w));
     b.global_batch = (int)c->train.global_batch;
-    b.micro_batch = launch_micro_batch(c);
+    b.micro_batch = dt_cli_micro_batch(c);
     b.n_micro = b.global_batch / b.micro_batch;
     dt_status st = dt_data_open(&b.data, c, NULL, dt_usable_cores(), NULL);
     if (st == DT_OK && b.global_batch % b.micro_batch != 0)
@@ -221,7 +221,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_data_bench = {
+const dt_cli_command dt_cli_data_bench = {
     .options = options,
     .text = "Runs the input pipeline of a config without training: what one thread can do in each\n"
             "stage, how full the queues are, whether storage or cores are the limit, and the one\n"

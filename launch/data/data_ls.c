@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 enum { LIMIT };
-static const launch_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"}, {NULL}};
+static const dt_cli_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"}, {NULL}};
 
 static void print_cell(const char *column, const char *value) {
     putchar('\t');
@@ -41,10 +41,10 @@ static void print_record(const dt_catalog *c, uint32_t r) {
     putchar('\n');
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     int limit = 0;
-    DT_TRY(launch_expect_words(w, "data ls", 1, 1000000, "SET"));
-    DT_TRY(launch_option_int(w, LIMIT, 1000000000, &limit));
+    DT_TRY(dt_cli_expect_words(w, "data ls", 1, 1000000, "SET"));
+    DT_TRY(dt_cli_option_int(w, LIMIT, 1000000000, &limit));
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     for (uint32_t r = 0; r < s->catalog->n_records && r < (uint32_t)limit; r++) print_record(s->catalog, r);
@@ -52,7 +52,7 @@ static dt_status run(const launch_words *w) {
     return DT_OK;
 }
 
-const launch_command launch_data_ls = {
+const dt_cli_command dt_cli_data_ls = {
     .options = options,
     .text = "Key, members with their sizes, and columns of each record, separated by tabs.\n\n"
             "  dtrain data ls 'datasets/biometric-{000000..000003}.tar' --limit 5\n",

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 enum { SPLIT, WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [SPLIT] = {"--split", "train|val|test",
                "CONFIG: the samples of this part instead, after how many each class and stratum has"},
     [WORLD] = {"--world", "W", "ranks (1)"},
@@ -198,17 +198,17 @@ static dt_status list_split(const dt_dataset *base, const dt_config *c, int part
 }
 
 // ---- the verb ------------------------------------------------------------------------------------------
-static dt_status walk_config(order *o, const launch_words *w) {
+static dt_status walk_config(order *o, const dt_cli_words *w) {
     dt_config *c = NULL;
-    DT_TRY(launch_load_config(&c, "data order", w));
+    DT_TRY(dt_cli_load_config(&c, "data order", w));
     o->batch = (int)c->train.global_batch;
-    o->micro = launch_micro_batch(c);
+    o->micro = dt_cli_micro_batch(c);
     dt_status st = dt_data_open(&o->data, c, NULL, 1, NULL);
     if (st == DT_OK && o->batch % o->micro != 0)
         st = dt_config_fail(c, "train.global_batch", "%d is not a multiple of train.micro_batch (%d)", o->batch,
                             o->micro);
     int part = 0;
-    if (st == DT_OK) st = launch_option_word(w, SPLIT, DT_SPLIT_TRAIN, &part);
+    if (st == DT_OK) st = dt_cli_option_word(w, SPLIT, DT_SPLIT_TRAIN, &part);
     if (st == DT_OK && w->options[SPLIT]) {
         st = list_split(o->data, c, part);
     } else if (st == DT_OK) {
@@ -220,7 +220,7 @@ static dt_status walk_config(order *o, const launch_words *w) {
     return st;
 }
 
-static dt_status walk_set(order *o, const launch_words *w) {
+static dt_status walk_set(order *o, const dt_cli_words *w) {
     if (o->batch % o->micro != 0)
         return dt_fail(DT_E_USAGE, "--batch %d is not a multiple of --micro %d", o->batch, o->micro);
     DT_TRY(dt_reader_open(&o->reader, w->words, (size_t)w->n_words));
@@ -231,20 +231,20 @@ static dt_status walk_set(order *o, const launch_words *w) {
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     order o = {.only_hash = w->options[HASH] != NULL};
-    DT_TRY(launch_expect_words(w, "data order", 1, 1000000, "CONFIG.yaml or SET"));
-    DT_TRY(launch_option_int(w, WORLD, 1, &o.world));
-    DT_TRY(launch_option_int(w, EPOCH, 1, &o.epoch));
-    DT_TRY(launch_option_int(w, FROM, 1, &o.from));
-    DT_TRY(launch_option_int(w, STEPS, 1000000000, &o.steps));
-    DT_TRY(launch_option_int(w, BATCH, 32, &o.batch));
-    DT_TRY(launch_option_int(w, MICRO, 1, &o.micro));
+    DT_TRY(dt_cli_expect_words(w, "data order", 1, 1000000, "CONFIG.yaml or SET"));
+    DT_TRY(dt_cli_option_int(w, WORLD, 1, &o.world));
+    DT_TRY(dt_cli_option_int(w, EPOCH, 1, &o.epoch));
+    DT_TRY(dt_cli_option_int(w, FROM, 1, &o.from));
+    DT_TRY(dt_cli_option_int(w, STEPS, 1000000000, &o.steps));
+    DT_TRY(dt_cli_option_int(w, BATCH, 32, &o.batch));
+    DT_TRY(dt_cli_option_int(w, MICRO, 1, &o.micro));
     if (w->options[SPLIT] || dt_text_ends(w->words[0], ".yaml|.yml")) return walk_config(&o, w);
     return walk_set(&o, w);
 }
 
-const launch_command launch_data_order = {
+const dt_cli_command dt_cli_data_order = {
     .options = options,
     .text = "Which samples a training step takes, and which rank takes which: step, rank,\n"
             "micro-batch (micro-batch), place, sample, records. The order is a function of seed,\n"

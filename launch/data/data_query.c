@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 enum { COUNT, COLUMNS, JSON, LIMIT };
-static const launch_option options[] = {[COUNT] = {"--count", NULL, "only how many"},
+static const dt_cli_option options[] = {[COUNT] = {"--count", NULL, "only how many"},
                                         [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
                                         [JSON] = {"--json", NULL, "a JSON object a line"},
                                         [LIMIT] = {"--limit", "N", "at most so many records"},
@@ -27,25 +27,25 @@ static dt_status count(const dt_catalog *c, const char *expression) {
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_reader *reader;
     int limit = 0;
-    DT_TRY(launch_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
-    DT_TRY(launch_option_int(w, LIMIT, 0, &limit));
+    DT_TRY(dt_cli_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
+    DT_TRY(dt_cli_option_int(w, LIMIT, 0, &limit));
     const char *expression = w->words[w->n_words - 1];
-    launch_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
+    dt_cli_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
                                   : w->options[COLUMNS] ? LAUNCH_ROWS_VALUES
                                                         : LAUNCH_ROWS_PAIRS,
                         .columns = w->options[COLUMNS],
                         .limit = (uint64_t)limit};
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
     dt_status st = w->options[COUNT] ? count(reader->catalog, expression)
-                                     : launch_write_rows(reader->catalog, expression, &rows, stdout);
+                                     : dt_cli_write_rows(reader->catalog, expression, &rows, stdout);
     dt_reader_close(reader);
     return st;
 }
 
-const launch_command launch_data_query = {
+const dt_cli_command dt_cli_data_query = {
     .options = options,
     .text = "The records for which EXPR is true; the data is not read. The same expressions are\n"
             "data.where of a config; docs/reference/catalog.md has the language.\n\n"

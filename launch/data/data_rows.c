@@ -15,7 +15,7 @@
 
 typedef struct writer {
     const dt_catalog *c;
-    launch_rows *rows;
+    dt_cli_rows *rows;
     FILE *out;
     dt_column_reader *column;
     char **name;
@@ -109,7 +109,7 @@ static void put_pairs(writer *w) {
 }
 
 static dt_status put_row(writer *w, uint32_t record) {
-    launch_row_format f = w->rows->format;
+    dt_cli_row_format f = w->rows->format;
     for (int i = 0; i < w->n; i++) w->cell[i] = dt_column_reader_get(&w->column[i], record);
     if (f == LAUNCH_ROWS_PAIRS) {
         put_pairs(w);
@@ -138,7 +138,7 @@ static void put_header(writer *w) {
 }
 
 static dt_status put_rows(writer *w, const bool *keep) {
-    launch_rows *rows = w->rows;
+    dt_cli_rows *rows = w->rows;
     put_header(w);
     for (uint32_t r = 0; r < w->c->n_records && (!rows->limit || rows->n < rows->limit); r++)
         if (!keep || keep[r]) DT_TRY(put_row(w, r));
@@ -146,7 +146,7 @@ static dt_status put_rows(writer *w, const bool *keep) {
     return DT_OK;
 }
 
-dt_status launch_write_rows(const dt_catalog *c, const char *expression, launch_rows *rows, FILE *out) {
+dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_rows *rows, FILE *out) {
     writer w = {.c = c, .rows = rows, .out = out};
     bool *keep = expression ? dt_xcalloc((size_t)c->n_records + 1, sizeof *keep) : NULL;
     uint32_t n;

@@ -24,7 +24,7 @@
 #include <string.h>
 
 enum { N, SPLIT, PREDICTED };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [N] = {"--n", "N", "how many samples (16)"},
     [SPLIT] = {"--split", "train|val|test", "val and test as evaluation takes them (train)"},
     [PREDICTED] = {"--predicted", "TABLE", "of dtrain predict: half of the samples that it got wrong, then right"},
@@ -269,7 +269,7 @@ static void draw_sample(show *s, const dt_batch *b, int j, int place, const char
 
 // Samples from place *place to before `end`; with predictions those that were right, or wrong.
 static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split, bool right, int *place, int end) {
-    const int micro = launch_micro_batch(c);
+    const int micro = dt_cli_micro_batch(c);
     const int n_micro = split == DT_SPLIT_TRAIN ? (int)c->train.global_batch / micro : 1;
     int *micros = dt_xcalloc((size_t)n_micro, sizeof *micros);
     for (int i = 0; i < n_micro; i++) micros[i] = i;
@@ -308,12 +308,12 @@ static dt_status save(const show *s, const char *out) {
     return st;
 }
 
-static dt_status show_config(const dt_config *c, const launch_words *w, const char *out) {
+static dt_status show_config(const dt_config *c, const dt_cli_words *w, const char *out) {
     show s = {0};
     dt_dataset *data = NULL;
     int split;
-    DT_TRY(launch_option_word(w, SPLIT, DT_SPLIT_TRAIN, &split));
-    DT_TRY(launch_option_int(w, N, 16, &s.n));
+    DT_TRY(dt_cli_option_word(w, SPLIT, DT_SPLIT_TRAIN, &split));
+    DT_TRY(dt_cli_option_int(w, N, 16, &s.n));
     DT_TRY(dt_data_open(&data, c, NULL, 1, NULL));
     s.d = data->self;
     s.training = split == DT_SPLIT_TRAIN;
@@ -333,9 +333,9 @@ static dt_status show_config(const dt_config *c, const launch_words *w, const ch
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     const char **words = dt_xcalloc((size_t)w->n_words + 1, sizeof *words), *out = NULL;
-    launch_words config = {.words = words};
+    dt_cli_words config = {.words = words};
     for (int i = 0; i < w->n_words; i++) { // OUT.png may stand before or behind the overrides
         if (i > 0 && !out && !strchr(w->words[i], '='))
             out = w->words[i];
@@ -343,7 +343,7 @@ static dt_status run(const launch_words *w) {
             words[config.n_words++] = w->words[i];
     }
     dt_config *c = NULL;
-    dt_status st = out && dt_text_ends(out, ".png") ? launch_load_config(&c, "data show", &config)
+    dt_status st = out && dt_text_ends(out, ".png") ? dt_cli_load_config(&c, "data show", &config)
                                                     : dt_fail(DT_E_USAGE, "dtrain data show wants CONFIG.yaml OUT.png");
     free(words);
     if (st == DT_OK) st = show_config(c, w, out);
@@ -351,7 +351,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_data_show = {
+const dt_cli_command dt_cli_data_show = {
     .options = options,
     .text = "The first samples of training as the network gets them, in one picture: augmented,\n"
             "resized and mixed; sounds as spectrograms. And a line a sample: row and column,\n"

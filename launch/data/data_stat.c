@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 enum { COUNTS };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"}, {NULL}};
 
 static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
@@ -148,8 +148,8 @@ static void print_statistics(const dt_reader *s) {
     print_numbers(c);
 }
 
-static dt_status run(const launch_words *w) {
-    DT_TRY(launch_expect_words(w, "data stat", 1, 1000000, "SET"));
+static dt_status run(const dt_cli_words *w) {
+    DT_TRY(dt_cli_expect_words(w, "data stat", 1, 1000000, "SET"));
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     dt_status st = DT_OK;
@@ -162,7 +162,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_data_stat = {
+const dt_cli_command dt_cli_data_stat = {
     .options = options,
     .text = "How many records, members of which kind, and the columns with their values, each with\n"
             "its number of records; of numbers range, mean, deviation and quartiles.\n\n"

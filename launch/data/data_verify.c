@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { THREADS, DECODE, JSON };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [THREADS] = {"--threads", "N", "how many read at once (usable cores)"},
     [DECODE] = {"--decode", NULL, "decode images, sounds and JSON also where the hash is right"},
     [JSON] = {"--json", NULL, "bad records as JSON objects, a line each"},
@@ -54,7 +54,7 @@ static void print_json(const bad_line *b) {
     dt_json_fini(&j);
 }
 
-static void print_bad(const launch_words *w, const dt_catalog *c, const dt_verify_result *r) {
+static void print_bad(const dt_cli_words *w, const dt_catalog *c, const dt_verify_result *r) {
     void (*print)(const bad_line *) = w->options[JSON] ? print_json : print_text;
     for (size_t i = 0; i < r->n_bad; i++) {
         const dt_record *rec = &c->records[r->bad[i].record];
@@ -66,7 +66,7 @@ static void print_bad(const launch_words *w, const dt_catalog *c, const dt_verif
         print(&(bad_line){.file = c->shards[r->bad_shards[i].shard].path, .reason = r->bad_shards[i].reason});
 }
 
-static dt_status report(const launch_words *w, const dt_reader *s, const dt_verify_result *r) {
+static dt_status report(const dt_cli_words *w, const dt_reader *s, const dt_verify_result *r) {
     const dt_catalog *c = s->catalog;
     print_bad(w, c, r);
     dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64 " decoded, %" PRIu64
@@ -82,7 +82,7 @@ static dt_status report(const launch_words *w, const dt_reader *s, const dt_veri
 }
 
 // A file that is cut or damaged is an error, but what is before that place is still looked at.
-static dt_status open_what_can_be(dt_reader **s, const launch_words *w, char **broken) {
+static dt_status open_what_can_be(dt_reader **s, const dt_cli_words *w, char **broken) {
     dt_reader_options lenient = {.lenient = true};
     dt_status st = dt_reader_open(s, w->words, (size_t)w->n_words);
     if (st != DT_E_DATA) return st;
@@ -95,12 +95,12 @@ static dt_status open_what_can_be(dt_reader **s, const launch_words *w, char **b
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     dt_verify_opts o = {.decode = w->options[DECODE] != NULL, .progress = true};
     dt_verify_result r;
     dt_reader *s;
-    DT_TRY(launch_expect_words(w, "data verify", 1, 1000000, "SET…"));
-    DT_TRY(launch_option_int(w, THREADS, dt_usable_cores(), &o.n_threads));
+    DT_TRY(dt_cli_expect_words(w, "data verify", 1, 1000000, "SET…"));
+    DT_TRY(dt_cli_option_int(w, THREADS, dt_usable_cores(), &o.n_threads));
     char *broken = NULL;
     DT_TRY(open_what_can_be(&s, w, &broken));
     dt_status st = dt_reader_verify(s, &o, &r);
@@ -114,7 +114,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_data_verify = {
+const dt_cli_command dt_cli_data_verify = {
     .options = options,
     .text = "Reads every record, and compares its bytes with the hash that was stored when it was\n"
             "packed; of sets made elsewhere, which have none, images, sounds and JSON are decoded\n"

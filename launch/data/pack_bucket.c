@@ -135,7 +135,7 @@ static dt_status remove_surplus(const char *out, const char *to, const char *lis
     return st;
 }
 
-dt_status launch_pack_bucket(const dt_pack_opts *o, uint64_t command) {
+dt_status dt_cli_pack_bucket(const dt_pack_opts *o, uint64_t command) {
     const char *base = dt_path_base(o->out);
     char hex[17], below[40];
     dt_hash_hex(command, hex);

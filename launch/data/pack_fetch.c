@@ -73,7 +73,7 @@ static dt_status lock_folder(const char *cache, const char *url, uint64_t key) {
     return st;
 }
 
-dt_status launch_fetch_folder(char **out, const char *url) {
+dt_status dt_cli_fetch_folder(char **out, const char *url) {
     char hex[17], *cache = dt_io_cache_folder(NULL, "");
     const uint64_t key = dt_hash64(url, strlen(url));
     if (!cache) return dt_fail(DT_E_STORAGE, "no home folder to fetch to: set XDG_CACHE_HOME");

@@ -6,6 +6,6 @@
 
 // Fetches all objects whose keys begin as the URL does, which ends with '/', into a folder of data.cache_dir's default, *out
 // (heap, also after an error), which the caller removes.
-dt_status launch_fetch_folder(char **out, const char *url);
+dt_status dt_cli_fetch_folder(char **out, const char *url);
 
 #endif

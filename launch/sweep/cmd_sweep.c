@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 enum { JOBS, RANKS, METRIC, TOP, EARLY_STOP, TABLE };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores and GPUs"},
     [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
     [METRIC] = {"--metric", "val.NAME|test.NAME", "what orders the table (what chose the best checkpoints)"},
@@ -36,12 +36,12 @@ static const launch_option options[] = {
 
 // ---- the runs --------------------------------------------------------------------------------------
 
-static off_t byte_of(const sweep_run *r) {
+static off_t byte_of(const dt_sweep_run *r) {
     return (off_t)(dt_hash64(r->name, strlen(r->name)) >> 2);
 }
 
 // Makes the run this sweep's, until end_run. False: another sweep of this folder has it, or it is trained otherwise.
-static bool take(const sweep *s, const sweep_run *r) {
+static bool take(const sweep *s, const dt_sweep_run *r) {
     const bool mine = dt_io_lock_byte(s->lock_fd, byte_of(r), F_WRLCK, false);
     if (!mine && (errno == EAGAIN || errno == EACCES)) return false; // else: no locks on this file system
     char *dir = dt_xprintf("%s/%s", s->dir, r->name);
@@ -64,35 +64,35 @@ static int take_next(const sweep *s, int *n_left) {
 }
 
 // With one job at a time its messages and live line are shown; several write to a file each.
-static dt_status start_run(sweep *s, launch_jobs *jobs, int run) {
-    sweep_run *r = &s->runs[run];
-    char **words = sweep_run_words(s, run);
+static dt_status start_run(sweep *s, dt_cli_jobs *jobs, int run) {
+    dt_sweep_run *r = &s->runs[run];
+    char **words = dt_sweep_run_words(s, run);
     char *output = jobs->n_slots > 1 ? dt_xprintf("%s/%s.log", s->dir, r->name) : NULL;
     int slot = 0;
     dt_info("run %d of %d: %s%s%s", run + 1, s->n_runs, r->name, output ? ", messages in " : "", output ? output : "");
-    json_t *old = s->metric ? sweep_validation_at(s, run, -1) : NULL;
-    r->old_step = sweep_step_of(old);
+    json_t *old = s->metric ? dt_sweep_validation_at(s, run, -1) : NULL;
+    r->old_step = dt_sweep_step_of(old);
     json_decref(old);
     r->begin_s = dt_clock_s();
     r->phase = SWEEP_RUNS;
     const int file = open(output ? output : "/dev/null", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    const char **argv = launch_rank_words(jobs->n_ranks, (const char *const *)words);
+    const char **argv = dt_cli_rank_words(jobs->n_ranks, (const char *const *)words);
     dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: %s", output, strerror(errno))
-                            : launch_jobs_start(jobs, argv, file, output ? file : 2, &slot);
+                            : dt_cli_jobs_start(jobs, argv, file, output ? file : 2, &slot);
     if (file >= 0) close(file);
     jobs->run[slot] = run;
     free(argv);
     free(output);
-    sweep_free_words(words);
+    dt_sweep_free_words(words);
     return st;
 }
 
-static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
-    sweep_run *r = &s->runs[run];
+static void end_run(sweep *s, const dt_cli_jobs *jobs, int run, int code) {
+    dt_sweep_run *r = &s->runs[run];
     r->phase = SWEEP_ENDED;
     dt_io_lock_byte(s->lock_fd, byte_of(r), F_UNLCK, false);
     r->code = code != 0 && jobs->asked ? DT_E_PREEMPTED : code;
-    if (r->code != DT_E_USAGE) sweep_read_result(s, run); // a run that is refused has that of other keys
+    if (r->code != DT_E_USAGE) dt_sweep_read_result(s, run); // a run that is refused has that of other keys
     char seconds[32];
     snprintf(seconds, sizeof seconds, "%.1f s", dt_clock_s() - r->begin_s);
     if (r->stop_at > 0 && r->code == DT_E_PREEMPTED && !jobs->asked) {
@@ -107,10 +107,10 @@ static void end_run(sweep *s, const launch_jobs *jobs, int run, int code) {
 }
 
 // Lets all runs save and end. The status, with its message, that is the reason.
-static dt_status give_up(launch_jobs *jobs, dt_status st) {
+static dt_status give_up(dt_cli_jobs *jobs, dt_status st) {
     int slot, code;
-    launch_jobs_save(jobs);
-    do launch_jobs_wait(jobs, &slot, &code);
+    dt_cli_jobs_save(jobs);
+    do dt_cli_jobs_wait(jobs, &slot, &code);
     while (slot >= 0);
     return st;
 }
@@ -118,7 +118,7 @@ static dt_status give_up(launch_jobs *jobs, dt_status st) {
 // Trains the runs that wait.
 static dt_status train_waiting(sweep *s, void *ctx) {
     enum { LOOK_AGAIN_S = 1 };
-    launch_jobs *jobs = ctx;
+    dt_cli_jobs *jobs = ctx;
     dt_status st = DT_OK;
     bool said = false;
     int n_left = s->n_runs, n_running = 0;
@@ -126,7 +126,7 @@ static dt_status train_waiting(sweep *s, void *ctx) {
         const bool starts = n_running < jobs->n_slots && n_left > 0 && !jobs->asked;
         const int run = starts ? take_next(s, &n_left) : -1;
         int slot, code = 0;
-        if (run >= 0 && sweep_is_at_rung(s, run)) {
+        if (run >= 0 && dt_sweep_is_at_rung(s, run)) {
             s->runs[run].phase = SWEEP_ENDED;
             dt_io_lock_byte(s->lock_fd, byte_of(&s->runs[run]), F_UNLCK, false);
         } else if (run >= 0) {
@@ -135,8 +135,8 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             n_left--;
         } else if (n_running > 0) {
             const bool looks = s->metric && !s->metric_is_there;
-            const bool ended = launch_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
-            if (looks) st = sweep_check_metric(s);
+            const bool ended = dt_cli_jobs_wait_for(jobs, looks ? LOOK_AGAIN_S : INFINITY, &slot, &code);
+            if (looks) st = dt_sweep_check_metric(s);
             if (st != DT_OK || !ended) continue;
             end_run(s, jobs, jobs->run[slot], code);
             n_running--;
@@ -144,7 +144,7 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             if (!said)
                 dt_info("%s: waiting for %d run%s that other processes train", s->dir, n_left, n_left == 1 ? "" : "s");
             said = true;
-            launch_jobs_pause(jobs, LOOK_AGAIN_S);
+            dt_cli_jobs_pause(jobs, LOOK_AGAIN_S);
         }
     }
     if (st != DT_OK) return give_up(jobs, st);
@@ -153,20 +153,20 @@ static dt_status train_waiting(sweep *s, void *ctx) {
 }
 
 static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
-    launch_jobs jobs;
+    dt_cli_jobs jobs;
     dt_config *c = NULL;
-    DT_TRY(sweep_load_config(s, 0, &c));
-    launch_jobs_init(&jobs, n_jobs);
+    DT_TRY(dt_sweep_load_config(s, 0, &c));
+    dt_cli_jobs_init(&jobs, n_jobs);
     jobs.n_ranks = n_ranks;
-    jobs.n_gpus = launch_count_gpus(c);
+    jobs.n_gpus = dt_cli_count_gpus(c);
     dt_config_destroy(c);
-    dt_status st = halve ? sweep_halve(s, train_waiting, &jobs) : train_waiting(s, &jobs);
+    dt_status st = halve ? dt_sweep_halve(s, train_waiting, &jobs) : train_waiting(s, &jobs);
     const bool trained = st == DT_OK || st == DT_E_PREEMPTED;
-    if (st == DT_OK && sweep_has_folds(s)) st = sweep_pool(s, &jobs);
-    launch_jobs_fini(&jobs);
+    if (st == DT_OK && dt_sweep_has_folds(s)) st = dt_sweep_pool(s, &jobs);
+    dt_cli_jobs_fini(&jobs);
     if (!trained) return st;
     const dt_error_kept why = dt_error_keep();
-    DT_TRY(sweep_write_table(s, stdout));
+    DT_TRY(dt_sweep_write_table(s, stdout));
     dt_error_restore(&why);
     if (st != DT_OK) return st;
     for (int r = 0; r < s->n_runs; r++)
@@ -181,13 +181,13 @@ static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
 static dt_status show_table(sweep *s, bool halves) {
     int n_missing = 0;
     for (int r = 0; r < s->n_runs; r++) {
-        sweep_read_result(s, r);
-        if (sweep_has_result(&s->runs[r])) s->runs[r].phase = SWEEP_ENDED;
-        n_missing += !sweep_has_result(&s->runs[r]);
+        dt_sweep_read_result(s, r);
+        if (dt_sweep_has_result(&s->runs[r])) s->runs[r].phase = SWEEP_ENDED;
+        n_missing += !dt_sweep_has_result(&s->runs[r]);
     }
     for (int r = 0; r < s->n_runs && halves && n_missing < s->n_runs; r++)
-        s->runs[r].dropped = !sweep_has_result(&s->runs[r]); // or it waits until others are dropped
-    DT_TRY(sweep_write_table(s, stdout));
+        s->runs[r].dropped = !dt_sweep_has_result(&s->runs[r]); // or it waits until others are dropped
+    DT_TRY(dt_sweep_write_table(s, stdout));
     if (n_missing == 0 || (halves && n_missing < s->n_runs)) return DT_OK;
     return dt_fail(DT_E_CKPT, "%s: %d of %d runs have no result", s->dir, n_missing, s->n_runs);
 }
@@ -204,17 +204,17 @@ static void read_metric(sweep *s, const char *text) {
     }
 }
 
-static dt_status sweep_config(sweep *s, const launch_words *w) {
+static dt_status sweep_config(sweep *s, const dt_cli_words *w) {
     int n_jobs, n_ranks;
-    DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
-    DT_TRY(launch_option_int(w, RANKS, 1, &n_ranks));
+    DT_TRY(dt_cli_option_int(w, JOBS, 1, &n_jobs));
+    DT_TRY(dt_cli_option_int(w, RANKS, 1, &n_ranks));
     if (n_jobs > LAUNCH_MAX_JOBS) return dt_fail(DT_E_USAGE, "--jobs: at most %d", LAUNCH_MAX_JOBS);
-    DT_TRY(launch_option_int(w, TOP, 0, &s->top));
+    DT_TRY(dt_cli_option_int(w, TOP, 0, &s->top));
     read_metric(s, w->options[METRIC]);
     int way;
-    DT_TRY(launch_option_word(w, EARLY_STOP, 0, &way));
-    if (w->options[EARLY_STOP]) DT_TRY(sweep_check_halving(s));
-    DT_TRY(sweep_read(s, w));
+    DT_TRY(dt_cli_option_word(w, EARLY_STOP, 0, &way));
+    if (w->options[EARLY_STOP]) DT_TRY(dt_sweep_check_halving(s));
+    DT_TRY(dt_sweep_read(s, w));
     DT_TRY(dt_io_mkdir_all(s->dir));
     if (w->options[TABLE]) return show_table(s, w->options[EARLY_STOP]);
     char *lock = dt_xprintf("%s/sweep.lock", s->dir);
@@ -223,18 +223,18 @@ static dt_status sweep_config(sweep *s, const launch_words *w) {
     return st == DT_OK ? run_all(s, n_jobs, n_ranks, w->options[EARLY_STOP] != NULL) : st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     if (!dt_launcher_may_start_ranks())
         return dt_fail(DT_E_USAGE, "a sweep starts its ranks itself: dtrain sweep … --np N, "
                                    "without mpirun");
     sweep s = {.lock_fd = -1};
     dt_status st = sweep_config(&s, w);
     if (s.lock_fd >= 0) close(s.lock_fd);
-    sweep_fini(&s);
+    dt_sweep_fini(&s);
     return st;
 }
 
-const launch_command launch_sweep = {
+const dt_cli_command dt_cli_sweep = {
     .options = options,
     .text = "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
             "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. "

@@ -20,7 +20,7 @@
 
 enum { FACTOR = 3 };
 
-dt_status sweep_check_halving(const sweep *s) {
+dt_status dt_sweep_check_halving(const sweep *s) {
     if (s->metric && s->metric_part == DT_SPLIT_VAL) return DT_OK;
     return dt_fail(DT_E_USAGE, "--early-stop halving wants --metric val.NAME, such as val.accuracy: "
                                "what says which runs go on");
@@ -33,7 +33,7 @@ typedef struct length {
 static dt_status find_length(const sweep *s, int run, length *out) {
     dt_config *c = NULL;
     dt_dataset *data = NULL;
-    DT_TRY(sweep_load_config(s, run, &c));
+    DT_TRY(dt_sweep_load_config(s, run, &c));
     dt_status st = dt_data_open(&data, c, NULL, 1, NULL);
     if (st == DT_OK) {
         out->epoch = data->n_samples(data, DT_SPLIT_TRAIN) / c->train.global_batch;
@@ -50,27 +50,27 @@ static dt_status find_length(const sweep *s, int run, length *out) {
 
 // The metric of the validation at the run's rung; NaN: the run has not reached the rung.
 static double value_at(const sweep *s, int run) {
-    json_t *line = sweep_validation_at(s, run, s->runs[run].stop_at);
+    json_t *line = dt_sweep_validation_at(s, run, s->runs[run].stop_at);
     const json_t *v = json_object_get(line, s->metric);
     const double value = json_is_number(v) ? json_number_value(v) : NAN;
     json_decref(line);
     return value;
 }
 
-dt_status sweep_check_metric(sweep *s) {
+dt_status dt_sweep_check_metric(sweep *s) {
     dt_status st = DT_OK;
     for (int r = 0; r < s->n_runs && !s->metric_is_there && st == DT_OK; r++) {
         if (s->runs[r].phase != SWEEP_RUNS) continue;
-        json_t *line = sweep_validation_at(s, r, -1);
-        const bool is_new = sweep_step_of(line) > s->runs[r].old_step;
+        json_t *line = dt_sweep_validation_at(s, r, -1);
+        const bool is_new = dt_sweep_step_of(line) > s->runs[r].old_step;
         s->metric_is_there = is_new && json_object_get(line, s->metric);
-        if (is_new && !s->metric_is_there) st = sweep_fail_metric(s, line);
+        if (is_new && !s->metric_is_there) st = dt_sweep_fail_metric(s, line);
         json_decref(line);
     }
     return st;
 }
 
-bool sweep_is_at_rung(const sweep *s, int run) {
+bool dt_sweep_is_at_rung(const sweep *s, int run) {
     return s->runs[run].stop_at > 0 && !isnan(value_at(s, run));
 }
 
@@ -89,15 +89,15 @@ static int compare(const void *pa, const void *pb) {
 
 // Ends the configurations that are not among the best third of those that came to the rung.
 static dt_status drop_rest(sweep *s, int *n_stay) {
-    const bool lower = sweep_metric_is_lower(s->metric);
+    const bool lower = dt_sweep_metric_is_lower(s->metric);
     standing *all = dt_xcalloc((size_t)s->n_runs + 1, sizeof *all);
     int n = 0;
     for (int r = 0; r < s->n_runs; r++) {
-        if (s->runs[r].dropped || !sweep_is_first(s, r)) continue;
+        if (s->runs[r].dropped || !dt_sweep_is_first(s, r)) continue;
         double sum = 0;
         int n_runs = 0;
         for (int k = r; k < s->n_runs; k++)
-            if (sweep_same_configuration(s, r, k)) sum += value_at(s, k), n_runs++;
+            if (dt_sweep_same_configuration(s, r, k)) sum += value_at(s, k), n_runs++;
         all[n++] = (standing){r, lower ? -sum / n_runs : sum / n_runs};
     }
     qsort(all, (size_t)n, sizeof *all, compare);
@@ -105,7 +105,7 @@ static dt_status drop_rest(sweep *s, int *n_stay) {
     const bool none = n == 0 || isnan(all[0].mean);
     for (int i = *n_stay; i < n && !none; i++)
         for (int k = 0; k < s->n_runs; k++)
-            if (sweep_same_configuration(s, all[i].first, k)) s->runs[k].dropped = true;
+            if (dt_sweep_same_configuration(s, all[i].first, k)) s->runs[k].dropped = true;
     free(all);
     return none ? dt_fail(DT_E_USAGE,
                           "--early-stop: no run has evaluated %s where it pauses: it must be a "
@@ -114,7 +114,7 @@ static dt_status drop_rest(sweep *s, int *n_stay) {
                 : DT_OK;
 }
 
-dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx) {
+dt_status dt_sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx) {
     length *all = dt_xcalloc((size_t)s->n_runs + 1, sizeof *all);
     int64_t epochs = INT64_MAX; // of the shortest run
     int n = 0, n_rungs = 0;
@@ -122,7 +122,7 @@ dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *c
     for (int r = 0; r < s->n_runs && st == DT_OK; r++) {
         st = find_length(s, r, &all[r]);
         if (st == DT_OK && all[r].steps / all[r].epoch < epochs) epochs = all[r].steps / all[r].epoch;
-        n += sweep_is_first(s, r);
+        n += dt_sweep_is_first(s, r);
     }
     for (int64_t e = st == DT_OK ? epochs / FACTOR : 0, k = n / FACTOR; e > 0 && k > 0; e /= FACTOR, k /= FACTOR)
         n_rungs++;

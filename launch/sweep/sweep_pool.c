@@ -1,4 +1,4 @@
-// sweep_pool.c: what the runs of folds say together, as scikit-learn's cross_val_predict: each record is predicted by the
+// dt_sweep_pool.c: what the runs of folds say together, as scikit-learn's cross_val_predict: each record is predicted by the
 // run that held it out.
 //
 // A run's predictions and confusion matrix of its test part come from dtrain predict and dtrain eval, as child
@@ -33,25 +33,25 @@ static char *path_of(const sweep *s, int run, const char *file) {
     return dt_xprintf("%s/%s/%s", s->dir, s->runs[run].name, file);
 }
 
-bool sweep_has_folds(const sweep *s) {
+bool dt_sweep_has_folds(const sweep *s) {
     for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1 && sweep_is_fold(&s->variables[i])) return true;
+        if (s->variables[i].n > 1 && dt_sweep_is_fold(&s->variables[i])) return true;
     return false;
 }
 
 // ---- child processes -------------------------------------------------------------------------------
 
-static dt_status run_words(launch_jobs *jobs, const char *const *words, const char *out) {
+static dt_status run_words(dt_cli_jobs *jobs, const char *const *words, const char *out) {
     int slot, code;
     char *tmp = dt_xprintf("%s.part", out);
     const int file = open(tmp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    const char **argv = launch_rank_words(1, words);
+    const char **argv = dt_cli_rank_words(1, words);
     dt_status st = file < 0 ? dt_fail(DT_E_STORAGE, "%s: cannot be written", tmp)
-                            : launch_jobs_start(jobs, argv, file, STDERR_FILENO, &slot);
+                            : dt_cli_jobs_start(jobs, argv, file, STDERR_FILENO, &slot);
     if (file >= 0) close(file);
     free(argv);
     if (st == DT_OK) {
-        launch_jobs_wait(jobs, &slot, &code);
+        dt_cli_jobs_wait(jobs, &slot, &code);
         if (code != 0)
             st = dt_fail(code > 0 && code < 128 ? (dt_status)code : DT_E_INTERNAL, "dtrain %s %s ended with code %d",
                          words[0], words[1], code);
@@ -74,7 +74,7 @@ static bool is_made(const sweep *s, int run, const char *path) {
 }
 
 // Where eval.threshold is f1, predictions read their thresholds from what calibration writes.
-static dt_status calibrate(launch_jobs *jobs, const sweep *s, int run, const char *dir) {
+static dt_status calibrate(dt_cli_jobs *jobs, const sweep *s, int run, const char *dir) {
     char *config = path_of(s, run, "config.yaml"), *done = path_of(s, run, CALIBRATION);
     const char *const words[] = {"eval", dir, "--calibrate", NULL};
     dt_config *c = NULL;
@@ -87,7 +87,7 @@ static dt_status calibrate(launch_jobs *jobs, const sweep *s, int run, const cha
 }
 
 // Predictions of the part that the run held out, and its confusion matrix where it has classes.
-static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
+static dt_status hold_out(dt_cli_jobs *jobs, const sweep *s, int run) {
     char *dir = dt_xprintf("%s/%s", s->dir, s->runs[run].name);
     char *predictions = path_of(s, run, PREDICTIONS), *figures = path_of(s, run, FIGURES);
     const char *const predict[] = {"predict", dir, "--split", dt_split_name(DT_SPLIT_TEST), NULL};
@@ -106,9 +106,9 @@ static dt_status hold_out(launch_jobs *jobs, const sweep *s, int run) {
 
 static void put_values(const sweep *s, int run, bool names, FILE *out) {
     for (int i = 0; i < s->n_variables; i++) {
-        const sweep_variable *v = &s->variables[i];
-        if (v->n < 2 || !sweep_is_repeat(v)) continue;
-        dt_text_print_cell(out, names ? v->name : sweep_value(s, run, i));
+        const dt_sweep_variable *v = &s->variables[i];
+        if (v->n < 2 || !dt_sweep_is_repeat(v)) continue;
+        dt_text_print_cell(out, names ? v->name : dt_sweep_value(s, run, i));
         fputc(',', out);
     }
 }
@@ -138,8 +138,8 @@ static char *table_path(const sweep *s, int run, bool several) {
     char *name = dt_xstrdup("predictions");
     bool odd = false;
     for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1 && !sweep_is_repeat(&s->variables[i]))
-            dt_xappend(&name, ",%s=%s", s->variables[i].name, sweep_value(s, run, i));
+        if (s->variables[i].n > 1 && !dt_sweep_is_repeat(&s->variables[i]))
+            dt_xappend(&name, ",%s=%s", s->variables[i].name, dt_sweep_value(s, run, i));
     for (char *p = name; *p; p++)
         if (*p == '/' || (unsigned char)*p <= ' ') *p = '_', odd = true;
     char *path = several && (odd || strlen(name) > 100) ? dt_xprintf("%s/predictions-%d.csv", s->dir, run)
@@ -217,7 +217,7 @@ static json_t *report_matrix(const matrix *m) {
 
 // ---- a configuration -------------------------------------------------------------------------------
 
-static dt_status pool(launch_jobs *jobs, sweep *s, int first, bool several) {
+static dt_status pool(dt_cli_jobs *jobs, sweep *s, int first, bool several) {
     char *text = NULL, *path = table_path(s, first, several);
     size_t n = 0;
     matrix m = {0};
@@ -226,7 +226,7 @@ static dt_status pool(launch_jobs *jobs, sweep *s, int first, bool several) {
     dt_status st = DT_OK;
     for (int r = first; r < s->n_runs && st == DT_OK; r++) {
         json_error_t error;
-        if (!sweep_same_configuration(s, first, r)) continue;
+        if (!dt_sweep_same_configuration(s, first, r)) continue;
         st = hold_out(jobs, s, r);
         if (st == DT_OK) st = put_rows(s, r, r == first, out);
         char *figures = path_of(s, r, FIGURES);
@@ -249,27 +249,27 @@ static dt_status pool(launch_jobs *jobs, sweep *s, int first, bool several) {
 
 static bool is_whole(const sweep *s, int first) {
     for (int r = first; r < s->n_runs; r++)
-        if (sweep_same_configuration(s, first, r) && !s->runs[r].lines[DT_SPLIT_TEST]) return false;
+        if (dt_sweep_same_configuration(s, first, r) && !s->runs[r].lines[DT_SPLIT_TEST]) return false;
     return true;
 }
 
-bool sweep_is_first(const sweep *s, int run) {
+bool dt_sweep_is_first(const sweep *s, int run) {
     int r = 0;
-    while (!sweep_same_configuration(s, r, run)) r++;
+    while (!dt_sweep_same_configuration(s, r, run)) r++;
     return r == run;
 }
 
-dt_status sweep_pool(sweep *s, launch_jobs *jobs) {
+dt_status dt_sweep_pool(sweep *s, dt_cli_jobs *jobs) {
     dt_json j;
     int n = 0;
     dt_status st = DT_OK;
     while (!dt_io_lock_byte(s->lock_fd, POOL_BYTE, F_WRLCK, false) &&
            (errno == EAGAIN || errno == EACCES)) // another sweep of this folder pools
-        if (!launch_jobs_pause(jobs, 1)) return DT_E_PREEMPTED;
-    for (int r = 0; r < s->n_runs; r++) n += sweep_is_first(s, r);
+        if (!dt_cli_jobs_pause(jobs, 1)) return DT_E_PREEMPTED;
+    for (int r = 0; r < s->n_runs; r++) n += dt_sweep_is_first(s, r);
     dt_json_init(&j);
     for (int r = 0; r < s->n_runs && st == DT_OK && !jobs->asked; r++) {
-        if (!sweep_is_first(s, r) || !is_whole(s, r)) continue;
+        if (!dt_sweep_is_first(s, r) || !is_whole(s, r)) continue;
         st = pool(jobs, s, r, n > 1);
         if (st != DT_OK || !s->runs[r].pooled) continue;
         char *run = json_dumps(s->runs[r].pooled, JSON_COMPACT);

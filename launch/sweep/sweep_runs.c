@@ -41,13 +41,13 @@ static const char *value_end(const char *text) {
     return text;
 }
 
-static void add_value(sweep_variable *v, char *value) {
+static void add_value(dt_sweep_variable *v, char *value) {
     v->values = dt_xrealloc(v->values, sizeof *v->values * (size_t)(v->n + 1));
     v->values[v->n++] = value;
 }
 
 // 0..4 stands for 0,1,2,3,4.
-static dt_status add_range(sweep_variable *v, int64_t first, int64_t last) {
+static dt_status add_range(dt_sweep_variable *v, int64_t first, int64_t last) {
     const uint64_t n_more = (uint64_t)last - (uint64_t)first; // the difference may be no int64_t
     if (first > last || n_more >= MAX_RANGE)
         return dt_fail(DT_E_USAGE,
@@ -59,7 +59,7 @@ static dt_status add_range(sweep_variable *v, int64_t first, int64_t last) {
 }
 
 // log(1e-4,1e-2,8): draws 8 values between the ends with uniform logarithms; uniform(…): uniform values.
-static dt_status add_drawn(sweep_variable *v, const char *text) {
+static dt_status add_drawn(dt_sweep_variable *v, const char *text) {
     const bool log_scale = *text == 'l';
     double low, high;
     int n, end = 0;
@@ -83,7 +83,7 @@ static bool is_drawn(const char *text) {
     return strncmp(text, "log(", 4) == 0 || strncmp(text, "uniform(", 8) == 0;
 }
 
-static dt_status split_values(sweep_variable *v, const char *text) {
+static dt_status split_values(dt_sweep_variable *v, const char *text) {
     if (is_drawn(text)) return add_drawn(v, text);
     for (const char *end;; text = end + 1) {
         end = value_end(text);
@@ -115,11 +115,11 @@ static void name_variables(sweep *s) {
 
 // Makes the last variable, if its values are drawn, vary with the first drawn variable.
 static dt_status join_drawn(sweep *s) {
-    sweep_variable *v = &s->variables[s->n_variables - 1];
+    dt_sweep_variable *v = &s->variables[s->n_variables - 1];
     v->with = s->n_variables - 1;
     for (int i = s->n_variables - 1; i >= 0 && v->drawn; i--)
         if (s->variables[i].drawn) v->with = i;
-    const sweep_variable *first = &s->variables[v->with];
+    const dt_sweep_variable *first = &s->variables[v->with];
     if (first->n == v->n) return DT_OK;
     return dt_fail(DT_E_USAGE,
                    "%s has %d values and %s %d: values that are drawn go together, as many "
@@ -127,12 +127,12 @@ static dt_status join_drawn(sweep *s) {
                    first->key, first->n, v->key, v->n);
 }
 
-static dt_status read_words(sweep *s, const launch_words *w) {
+static dt_status read_words(sweep *s, const dt_cli_words *w) {
     s->n_runs = 1;
     for (int i = 1; i < w->n_words; i++) {
         const char *equals = strchr(w->words[i], '=');
         if (!equals) return dt_fail(DT_E_USAGE, "'%s': after the config come key=value and key=a,b,c", w->words[i]);
-        sweep_variable v = {.key = dt_xprintf("%.*s", (int)(equals - w->words[i]), w->words[i])};
+        dt_sweep_variable v = {.key = dt_xprintf("%.*s", (int)(equals - w->words[i]), w->words[i])};
         dt_status st = split_values(&v, equals + 1);
         s->variables = dt_xrealloc(s->variables, sizeof v * (size_t)(s->n_variables + 1));
         s->variables[s->n_variables++] = v;
@@ -165,7 +165,7 @@ static char *run_name(const sweep *s, int run) {
     char *name = dt_xstrdup(""), *values = dt_xstrdup(""), hex[17];
     for (int i = 0; i < s->n_variables; i++) {
         if (s->variables[i].n < 2) continue;
-        const char *value = sweep_value(s, run, i), *comma = *name ? "," : "";
+        const char *value = dt_sweep_value(s, run, i), *comma = *name ? "," : "";
         dt_xappend(&name, "%s%s=%s", comma, s->variables[i].name, value);
         for (const char *p = value; *p; p++) odd = odd || !is_plain(*p);
         dt_xappend(&values, "%s=%s\n", s->variables[i].key, value);
@@ -182,21 +182,21 @@ static char *run_name(const sweep *s, int run) {
 }
 
 // The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=…
-char **sweep_run_words(const sweep *s, int run) {
+char **dt_sweep_run_words(const sweep *s, int run) {
     char **words = dt_xcalloc((size_t)s->n_variables + 7, sizeof *words);
     int n = 0;
     words[n++] = dt_xprintf("train");
     words[n++] = dt_xprintf("%s", s->config);
     for (int i = 0; i < s->n_variables; i++)
-        words[n++] = dt_xprintf("%s=%s", s->variables[i].key, sweep_value(s, run, i));
-    words[n++] = launch_override("run.dir", s->dir);
-    if (s->mirror) words[n++] = launch_override("checkpoint.mirror", s->mirror);
+        words[n++] = dt_xprintf("%s=%s", s->variables[i].key, dt_sweep_value(s, run, i));
+    words[n++] = dt_cli_override("run.dir", s->dir);
+    if (s->mirror) words[n++] = dt_cli_override("checkpoint.mirror", s->mirror);
     if (s->runs[run].stop_at > 0) words[n++] = dt_xprintf("run.stop_at=%" PRId64, s->runs[run].stop_at);
-    words[n] = launch_override("run.name", s->runs[run].name);
+    words[n] = dt_cli_override("run.name", s->runs[run].name);
     return words;
 }
 
-void sweep_free_words(char **words) {
+void dt_sweep_free_words(char **words) {
     for (int i = 0; words[i]; i++) free(words[i]);
     free(words);
 }
@@ -214,12 +214,12 @@ static dt_status name_runs(sweep *s) {
     return st;
 }
 
-dt_status sweep_load_config(const sweep *s, int run, dt_config **out) {
-    char **words = sweep_run_words(s, run);
+dt_status dt_sweep_load_config(const sweep *s, int run, dt_config **out) {
+    char **words = dt_sweep_run_words(s, run);
     size_t n = 0;
     while (words[2 + n]) n++;
     const dt_status st = dt_config_load(out, s->config, (const char *const *)words + 2, n);
-    sweep_free_words(words);
+    dt_sweep_free_words(words);
     return st;
 }
 
@@ -227,7 +227,7 @@ dt_status sweep_load_config(const sweep *s, int run, dt_config **out) {
 static dt_status check_runs(sweep *s) {
     for (int r = 0; r < s->n_runs; r++) {
         dt_config *c = NULL;
-        const dt_status st = sweep_load_config(s, r, &c);
+        const dt_status st = dt_sweep_load_config(s, r, &c);
         if (st != DT_OK) return dt_fail_context(st, "run %s", s->runs[r].name);
         dt_config_destroy(c);
     }
@@ -260,7 +260,7 @@ static dt_status find_directory(sweep *s) {
     return st;
 }
 
-dt_status sweep_read(sweep *s, const launch_words *w) {
+dt_status dt_sweep_read(sweep *s, const dt_cli_words *w) {
     if (w->n_words < 1) return dt_fail(DT_E_USAGE, "a sweep wants a config; see dtrain sweep --help");
     s->config = w->words[0];
     DT_TRY(read_words(s, w));
@@ -272,7 +272,7 @@ dt_status sweep_read(sweep *s, const launch_words *w) {
     return check_runs(s);
 }
 
-void sweep_fini(sweep *s) {
+void dt_sweep_fini(sweep *s) {
     free(s->mirror);
     for (int i = 0; i < s->n_variables; i++) {
         for (int k = 0; k < s->variables[i].n; k++) free(s->variables[i].values[k]);

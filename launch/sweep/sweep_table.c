@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *sweep_value(const sweep *s, int run, int i) {
-    const sweep_variable *v = &s->variables[i];
+const char *dt_sweep_value(const sweep *s, int run, int i) {
+    const dt_sweep_variable *v = &s->variables[i];
     for (int k = s->n_variables - 1; k > v->with; k--)
         if (s->variables[k].with == k) run /= s->variables[k].n;
     return v->values[run % v->n];
@@ -28,7 +28,7 @@ static bool is_best(const json_t *line) {
 }
 
 // Keeps of each part the line of the best checkpoint, or of the last where none is the best.
-static void take_line(sweep_run *r, json_t *line) {
+static void take_line(dt_sweep_run *r, json_t *line) {
     const char *split = json_string_value(json_object_get(line, "split"));
     const char *best = json_string_value(json_object_get(line, "chosen_by"));
     if (best && !r->best) r->best = dt_xstrdup(best);
@@ -39,7 +39,7 @@ static void take_line(sweep_run *r, json_t *line) {
     }
 }
 
-int64_t sweep_step_of(const json_t *record) {
+int64_t dt_sweep_step_of(const json_t *record) {
     return record ? json_integer_value(json_object_get(record, "step")) : -1;
 }
 
@@ -60,12 +60,12 @@ static json_t *read_records(const sweep *s, int run, const char *file, const cha
     return all;
 }
 
-json_t *sweep_validation_at(const sweep *s, int run, int64_t step) {
+json_t *dt_sweep_validation_at(const sweep *s, int run, int64_t step) {
     json_t *all = read_records(s, run, "metrics.jsonl", "{\"kind\":\"eval\""), *found = NULL, *line;
     size_t i;
     json_array_foreach(all, i, line) {
         const char *split = json_string_value(json_object_get(line, "split"));
-        if (split && strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0 && (step < 0 || sweep_step_of(line) == step))
+        if (split && strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0 && (step < 0 || dt_sweep_step_of(line) == step))
             found = line;
     }
     json_incref(found);
@@ -73,20 +73,20 @@ json_t *sweep_validation_at(const sweep *s, int run, int64_t step) {
     return found;
 }
 
-void sweep_read_result(sweep *s, int run) {
-    sweep_run *r = &s->runs[run];
+void dt_sweep_read_result(sweep *s, int run) {
+    dt_sweep_run *r = &s->runs[run];
     json_t *all = read_records(s, run, "result.json", ""), *line, **val = &r->lines[DT_SPLIT_VAL],
            **test = &r->lines[DT_SPLIT_TEST];
     size_t i;
     json_array_foreach(all, i, line) take_line(r, line);
     json_decref(all);
-    if (*val && *test && sweep_step_of(*val) != sweep_step_of(*test)) {
+    if (*val && *test && dt_sweep_step_of(*val) != dt_sweep_step_of(*test)) {
         json_decref(*test); // a test of other weights: the best were not tested
         *test = NULL;
     }
     // for the best checkpoint the validation's result has only the metric that chose it
     if (s->metric && *val) {
-        json_t *more = sweep_validation_at(s, run, sweep_step_of(*val));
+        json_t *more = dt_sweep_validation_at(s, run, dt_sweep_step_of(*val));
         if (more) json_object_update_missing(*val, more);
         json_decref(more);
     }
@@ -94,21 +94,22 @@ void sweep_read_result(sweep *s, int run) {
 
 // ---- configurations --------------------------------------------------------------------------------
 
-bool sweep_is_fold(const sweep_variable *v) {
+bool dt_sweep_is_fold(const dt_sweep_variable *v) {
     return strcmp(v->key, DT_KEY_NAME(data.split.fold)) == 0;
 }
 
-bool sweep_is_repeat(const sweep_variable *v) {
+bool dt_sweep_is_repeat(const dt_sweep_variable *v) {
     return dt_config_is_repeat(v->key);
 }
 
-bool sweep_has_result(const sweep_run *r) {
+bool dt_sweep_has_result(const dt_sweep_run *r) {
     return r->lines[DT_SPLIT_VAL] || r->lines[DT_SPLIT_TEST];
 }
 
-bool sweep_same_configuration(const sweep *s, int a, int b) {
+bool dt_sweep_same_configuration(const sweep *s, int a, int b) {
     for (int i = 0; i < s->n_variables; i++)
-        if (!sweep_is_repeat(&s->variables[i]) && strcmp(sweep_value(s, a, i), sweep_value(s, b, i)) != 0) return false;
+        if (!dt_sweep_is_repeat(&s->variables[i]) && strcmp(dt_sweep_value(s, a, i), dt_sweep_value(s, b, i)) != 0)
+            return false;
     return true;
 }
 
@@ -157,7 +158,7 @@ static void add_column(table *t, dt_split part, const char *name) {
     t->columns[t->n_columns++] = (column){part, name, dt_xprintf("%s.%s", dt_split_name(part), name)};
 }
 
-bool sweep_metric_is_lower(const char *metric) {
+bool dt_sweep_metric_is_lower(const char *metric) {
     const char *dot = strrchr(metric, '.');
     for (int i = 0; i < DT_N_METRICS; i++)
         if (strcmp(dt_metric_name((dt_metric_id)i), dot ? dot + 1 : metric) == 0)
@@ -165,7 +166,7 @@ bool sweep_metric_is_lower(const char *metric) {
     return false;
 }
 
-dt_status sweep_fail_metric(const sweep *s, const json_t *other) {
+dt_status dt_sweep_fail_metric(const sweep *s, const json_t *other) {
     char there[512] = "";
     const char *key;
     json_t *value;
@@ -186,7 +187,7 @@ static dt_status find_metric(table *t) {
         }
         other = other ? other : line;
     }
-    return sweep_fail_metric(s, other);
+    return dt_sweep_fail_metric(s, other);
 }
 
 // The metric that chose the best checkpoints comes first and orders the rows. Beside a test it is the only column of
@@ -198,7 +199,7 @@ static void find_columns(table *t) {
     for (int r = 0; r < s->n_runs && t->n_columns == 0; r++)
         if (s->runs[r].best && s->runs[r].lines[by]) add_column(t, by, s->runs[r].best);
     t->ordered = t->n_columns > 0;
-    t->lower = t->ordered && sweep_metric_is_lower(t->columns[0].name);
+    t->lower = t->ordered && dt_sweep_metric_is_lower(t->columns[0].name);
     for (int r = 0; r < s->n_runs; r++) {
         const char *name;
         json_t *value;
@@ -214,7 +215,7 @@ static void measure(const table *t, int row, int at) {
     for (int pass = 0; pass < 2; pass++) {
         for (int r = 0; r < s->n_runs; r++) {
             const json_t *v = number(s, r, &t->columns[at]);
-            if (!v || !sweep_same_configuration(s, t->rows[row], r)) continue;
+            if (!v || !dt_sweep_same_configuration(s, t->rows[row], r)) continue;
             double x = json_number_value(v);
             if (pass == 0)
                 sum += x, n++;
@@ -232,9 +233,9 @@ static void find_rows(table *t) {
     t->n_results = dt_xcalloc((size_t)s->n_runs, sizeof *t->n_results);
     for (int r = 0; r < s->n_runs; r++) {
         int row = 0;
-        while (row < t->n_rows && !sweep_same_configuration(s, t->rows[row], r)) row++;
+        while (row < t->n_rows && !dt_sweep_same_configuration(s, t->rows[row], r)) row++;
         if (row == t->n_rows) t->rows[t->n_rows++] = r;
-        t->n_results[row] += sweep_has_result(&s->runs[r]);
+        t->n_results[row] += dt_sweep_has_result(&s->runs[r]);
     }
     size_t cells = (size_t)t->n_rows * (size_t)t->n_columns + 1;
     t->mean = dt_xcalloc(cells, sizeof *t->mean);
@@ -277,7 +278,7 @@ static void print_title(FILE *out, const char *title, const char *tail) {
 static void print_configurations(const table *t, const int *order, FILE *out) {
     const sweep *s = t->s;
     for (int i = 0; i < s->n_variables; i++)
-        if (s->variables[i].n > 1 && !sweep_is_repeat(&s->variables[i]))
+        if (s->variables[i].n > 1 && !dt_sweep_is_repeat(&s->variables[i]))
             dt_text_print_cell(out, s->variables[i].key), fputc(',', out);
     fprintf(out, "runs");
     for (int m = 0; m < t->n_columns; m++) {
@@ -288,8 +289,8 @@ static void print_configurations(const table *t, const int *order, FILE *out) {
     for (int k = 0; k < t->n_rows; k++) {
         int row = order[k];
         for (int i = 0; i < s->n_variables; i++) {
-            if (s->variables[i].n < 2 || sweep_is_repeat(&s->variables[i])) continue;
-            dt_text_print_cell(out, sweep_value(s, t->rows[row], i));
+            if (s->variables[i].n < 2 || dt_sweep_is_repeat(&s->variables[i])) continue;
+            dt_text_print_cell(out, dt_sweep_value(s, t->rows[row], i));
             fputc(',', out);
         }
         fprintf(out, "%d", t->n_results[row]);
@@ -312,17 +313,17 @@ static void print_runs(const table *t, FILE *out) {
     for (int m = 0; m < t->n_columns; m++) print_title(out, t->columns[m].title, "");
     fprintf(out, "\n");
     for (int r = 0; r < s->n_runs; r++) {
-        const sweep_run *run = &s->runs[r];
+        const dt_sweep_run *run = &s->runs[r];
         if (run->phase != SWEEP_ENDED) continue;
         dt_text_print_cell(out, run->name);
         for (int i = 0; i < s->n_variables; i++) {
             if (s->variables[i].n < 2) continue;
             fputc(',', out);
-            dt_text_print_cell(out, sweep_value(s, r, i));
+            dt_text_print_cell(out, dt_sweep_value(s, r, i));
         }
         const json_t *line = run->lines[DT_SPLIT_VAL] ? run->lines[DT_SPLIT_VAL] : run->lines[DT_SPLIT_TEST];
         fprintf(out, ",%d,", run->code);
-        if (line) fprintf(out, "%" PRId64, sweep_step_of(line));
+        if (line) fprintf(out, "%" PRId64, dt_sweep_step_of(line));
         for (int m = 0; m < t->n_columns; m++) {
             const json_t *v = number(s, r, &t->columns[m]);
             fputc(',', out);
@@ -338,10 +339,10 @@ static void print_text(const table *t, const int *order, FILE *out) {
     const sweep *s = t->s;
     for (int k = 0; k < t->n_rows && (s->top == 0 || k < s->top); k++) {
         int row = order[k], n_runs = 0;
-        for (int r = 0; r < s->n_runs; r++) n_runs += sweep_same_configuration(s, t->rows[row], r);
+        for (int r = 0; r < s->n_runs; r++) n_runs += dt_sweep_same_configuration(s, t->rows[row], r);
         for (int i = 0; i < s->n_variables; i++) {
-            if (s->variables[i].n < 2 || sweep_is_repeat(&s->variables[i])) continue;
-            dt_text_printf(out, "%s=%s  ", s->variables[i].name, sweep_value(s, t->rows[row], i));
+            if (s->variables[i].n < 2 || dt_sweep_is_repeat(&s->variables[i])) continue;
+            dt_text_printf(out, "%s=%s  ", s->variables[i].name, dt_sweep_value(s, t->rows[row], i));
         }
         for (int m = 0; m < t->n_columns; m++) {
             const double mean = t->mean[row * t->n_columns + m], std = t->std[row * t->n_columns + m];
@@ -377,7 +378,7 @@ static dt_status write_file(const table *t, const int *order, const char *name) 
     return st;
 }
 
-dt_status sweep_write_table(const sweep *s, FILE *out) {
+dt_status dt_sweep_write_table(const sweep *s, FILE *out) {
     table t = {.s = s};
     dt_status st = s->metric && has_results(s) ? find_metric(&t) : DT_OK;
     if (st != DT_OK) return st;

@@ -11,16 +11,16 @@
 #include <stdio.h>
 
 // A key of the command line and its values; one that has a single value does not vary.
-typedef struct sweep_variable {
+typedef struct dt_sweep_variable {
     char *key;
     const char *name; // short; within key
     char **values;
     int n;
     bool drawn; // log(a,b,n) or uniform(a,b,n)
     int with;   // drawn: the first drawn variable, with which this one varies; else this variable
-} sweep_variable;
+} dt_sweep_variable;
 
-typedef struct sweep_run {
+typedef struct dt_sweep_run {
     char *name; // the name of the run's directory
     enum { SWEEP_WAITS, SWEEP_RUNS, SWEEP_ENDED } phase;
     int code;         // exit code
@@ -31,15 +31,15 @@ typedef struct sweep_run {
     json_t *lines[3]; // results of the run's best checkpoint, by dt_split; NULL: none
     json_t *pooled;   // in the first run of a configuration: the pooled results of its folds
     char *best;       // the name of the number that the best checkpoint was chosen by; NULL: no result
-} sweep_run;
+} dt_sweep_run;
 
 typedef struct sweep {
     const char *config;
     char *dir;    // of the sweep: run.dir/run.name
     char *mirror; // checkpoint.mirror with run.name below; NULL: none
-    sweep_variable *variables;
+    dt_sweep_variable *variables;
     int n_variables;
-    sweep_run *runs;
+    dt_sweep_run *runs;
     int n_runs;
     // The metric that orders the table, and the part it is measured on; NULL: the one that chose the best checkpoints.
     const char *metric;
@@ -51,45 +51,45 @@ typedef struct sweep {
 
 // "CONFIG key=a,b,c …" -> the runs; each run's config is checked, so that a mistake in any is found before the first
 // begins. Call fini after a failure, too.
-dt_status sweep_read(sweep *s, const launch_words *w);
-void sweep_fini(sweep *s);
+dt_status dt_sweep_read(sweep *s, const dt_cli_words *w);
+void dt_sweep_fini(sweep *s);
 // The words behind `dtrain` that make the run: train CONFIG key=value … run.dir=… run.name=… Heap, ended by NULL.
-char **sweep_run_words(const sweep *s, int run);
-void sweep_free_words(char **words);
+char **dt_sweep_run_words(const sweep *s, int run);
+void dt_sweep_free_words(char **words);
 // The run's config, as dtrain train loads it.
-dt_status sweep_load_config(const sweep *s, int run, dt_config **out);
+dt_status dt_sweep_load_config(const sweep *s, int run, dt_config **out);
 // The value of variable i in a run; the last variable changes fastest.
-const char *sweep_value(const sweep *s, int run, int i);
+const char *dt_sweep_value(const sweep *s, int run, int i);
 // From the run's result.json: the lines that count. Without one the run has no result.
-void sweep_read_result(sweep *s, int run);
+void dt_sweep_read_result(sweep *s, int run);
 // The record of the validation at a step, or the newest if step < 0, from the run's metrics.jsonl; NULL: there is none.
 // The caller frees it.
-json_t *sweep_validation_at(const sweep *s, int run, int64_t step);
-int64_t sweep_step_of(const json_t *record); // -1 of NULL
-bool sweep_has_result(const sweep_run *r);   // sweep_read_result found one
+json_t *dt_sweep_validation_at(const sweep *s, int run, int64_t step);
+int64_t dt_sweep_step_of(const json_t *record);  // -1 of NULL
+bool dt_sweep_has_result(const dt_sweep_run *r); // dt_sweep_read_result found one
 // Whether the variable is a fold or a seed: such runs repeat a configuration.
-bool sweep_is_repeat(const sweep_variable *v);
-bool sweep_is_fold(const sweep_variable *v);
-bool sweep_same_configuration(const sweep *s, int a, int b);
-// Whether data.split.fold varies. sweep_pool then writes the pooled results of each configuration whose folds are all
+bool dt_sweep_is_repeat(const dt_sweep_variable *v);
+bool dt_sweep_is_fold(const dt_sweep_variable *v);
+bool dt_sweep_same_configuration(const sweep *s, int a, int b);
+// Whether data.split.fold varies. dt_sweep_pool then writes the pooled results of each configuration whose folds are all
 // done: predictions.csv (predictions,lr=1e-3.csv of several configurations) and pooled.json, by child processes.
-struct launch_jobs;
-bool sweep_has_folds(const sweep *s);
-dt_status sweep_pool(sweep *s, struct launch_jobs *jobs);
-bool sweep_is_first(const sweep *s, int run); // whether the run is the first of its configuration
+struct dt_cli_jobs;
+bool dt_sweep_has_folds(const sweep *s);
+dt_status dt_sweep_pool(sweep *s, struct dt_cli_jobs *jobs);
+bool dt_sweep_is_first(const sweep *s, int run); // whether the run is the first of its configuration
 // DT_E_USAGE: no run has --metric; `other` is a record of results that lacks it, or NULL.
-dt_status sweep_fail_metric(const sweep *s, const json_t *other);
+dt_status dt_sweep_fail_metric(const sweep *s, const json_t *other);
 // Whether less is better, by the last part of the name.
-bool sweep_metric_is_lower(const char *metric);
+bool dt_sweep_metric_is_lower(const char *metric);
 // --early-stop halving: trains each configuration as far as it stays among the best. train: trains all waiting runs,
 // each to its stop_at or its end.
-dt_status sweep_check_halving(const sweep *s);
+dt_status dt_sweep_check_halving(const sweep *s);
 // Looks at the first validation that a run writes: DT_E_USAGE where --metric is not in it.
-dt_status sweep_check_metric(sweep *s);
-bool sweep_is_at_rung(const sweep *s, int run);
-dt_status sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx);
+dt_status dt_sweep_check_metric(sweep *s);
+bool dt_sweep_is_at_rung(const sweep *s, int run);
+dt_status dt_sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx);
 // Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out. The
 // order is that of the validation; without one it is the test's, with a warning.
-dt_status sweep_write_table(const sweep *s, FILE *out);
+dt_status dt_sweep_write_table(const sweep *s, FILE *out);
 
 #endif

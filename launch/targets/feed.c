@@ -29,7 +29,7 @@ static char *one_line(const char *output, const char *program) {
     return line;
 }
 
-static dt_status judge(const char *program, const launch_process *p) {
+static dt_status judge(const char *program, const dt_cli_process *p) {
     if (p->code == 0) return DT_OK;
     char *line = one_line(p->err.text, program);
     dt_status st = dt_fail(DT_E_USAGE, "%s: %s", program, *line ? line : "failed without a message");
@@ -46,8 +46,8 @@ static dt_status no_start(const char *program, int e) {
     return dt_fail(DT_E_STORAGE, "%s cannot be started: %s", program, strerror(e));
 }
 
-dt_status launch_feed(const char *const *argv, const char *input, char **output) {
-    launch_process p;
+dt_status dt_cli_feed(const char *const *argv, const char *input, char **output) {
+    dt_cli_process p;
     *output = NULL;
     const int in = memfd_create("input", MFD_CLOEXEC);
     if (in < 0) return dt_fail(DT_E_STORAGE, "no memory for the input of %s: %s", argv[0], strerror(errno));
@@ -57,13 +57,13 @@ dt_status launch_feed(const char *const *argv, const char *input, char **output)
         return st;
     }
     lseek(in, 0, SEEK_SET);
-    const int e = launch_process_run(&p, argv, in, false, INFINITY);
+    const int e = dt_cli_process_run(&p, argv, in, false, INFINITY);
     close(in);
     if (e == 0) {
         *output = p.out.text;
         p.out.text = dt_xcalloc(1, 1);
     }
     st = e == 0 ? judge(argv[0], &p) : no_start(argv[0], e);
-    launch_process_fini(&p);
+    dt_cli_process_fini(&p);
     return st;
 }

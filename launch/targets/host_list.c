@@ -62,7 +62,7 @@ static bool is_host_name(const char *name) {
 }
 
 // "a:8", "a slots=8", "a".
-static dt_status add(launch_hosts *h, const char *text, size_t n, const char *where) {
+static dt_status add(dt_cli_hosts *h, const char *text, size_t n, const char *where) {
     char *entry = dt_xprintf("%.*s", (int)n, text), *slots = NULL, *end = NULL;
     const size_t n_name = strcspn(entry, ": \t");
     if (entry[n_name]) {
@@ -86,11 +86,11 @@ static dt_status add(launch_hosts *h, const char *text, size_t n, const char *wh
         return st;
     }
     h->hosts = dt_xrealloc(h->hosts, sizeof *h->hosts * (size_t)(h->n + 1));
-    h->hosts[h->n++] = (launch_host){.name = entry, .slots = (int)n_slots, .local = is_this_machine(entry)};
+    h->hosts[h->n++] = (dt_cli_host){.name = entry, .slots = (int)n_slots, .local = is_this_machine(entry)};
     return DT_OK;
 }
 
-static dt_status read_file(launch_hosts *h, const char *file) {
+static dt_status read_file(dt_cli_hosts *h, const char *file) {
     char *text = NULL, where[4096];
     size_t n_bytes;
     dt_status st = dt_io_read_file(&text, &n_bytes, file, 1 << 20, DT_E_USAGE);
@@ -107,7 +107,7 @@ static dt_status read_file(launch_hosts *h, const char *file) {
     return st;
 }
 
-dt_status launch_hosts_parse(launch_hosts *h, const char *list, const char *file) {
+dt_status dt_cli_hosts_parse(dt_cli_hosts *h, const char *list, const char *file) {
     dt_status st = DT_OK;
     if (!list == !file) return dt_fail(DT_E_USAGE, "give --hosts a:8,b:8 or --hostfile FILE");
     if (file) st = read_file(h, file);
@@ -121,15 +121,15 @@ dt_status launch_hosts_parse(launch_hosts *h, const char *list, const char *file
     return st;
 }
 
-void launch_hosts_free(launch_hosts *h) {
+void dt_cli_hosts_free(dt_cli_hosts *h) {
     for (int i = 0; i < h->n; i++) {
         free(h->hosts[i].name);
-        launch_process_fini(&h->hosts[i].asked);
+        dt_cli_process_fini(&h->hosts[i].asked);
     }
     free(h->hosts);
 }
 
-int launch_hosts_ranks(const launch_hosts *h) {
+int dt_cli_hosts_ranks(const dt_cli_hosts *h) {
     int n = 0;
     for (int i = 0; i < h->n; i++) n += h->hosts[i].lost ? 0 : h->hosts[i].slots;
     return n;
@@ -137,27 +137,27 @@ int launch_hosts_ranks(const launch_hosts *h) {
 
 // ---- words for a host ------------------------------------------------------------------------------
 
-// argv here, "agent… HOST 'argv'" elsewhere. in: as launch_process_start.
-static int start_there(const launch_hosts *h, const launch_host *host, launch_process *p, const char *const *argv,
+// argv here, "agent… HOST 'argv'" elsewhere. in: as dt_cli_process_start.
+static int start_there(const dt_cli_hosts *h, const dt_cli_host *host, dt_cli_process *p, const char *const *argv,
                        int in, double limit_s) {
-    if (host->local) return launch_process_start(p, argv, in, true, limit_s);
-    char *agent = dt_xstrdup(h->agent), *rest = agent, *line = launch_quote_remote(argv);
+    if (host->local) return dt_cli_process_start(p, argv, in, true, limit_s);
+    char *agent = dt_xstrdup(h->agent), *rest = agent, *line = dt_cli_quote_remote(argv);
     const char **words = dt_xcalloc(strlen(agent) / 2 + 4, sizeof *words);
     size_t n = 0;
     for (char *word; (word = strtok_r(rest, " ", &rest));) words[n++] = word;
     words[n++] = host->name;
     words[n++] = line;
-    const int e = launch_process_start(p, words, in, true, limit_s);
+    const int e = dt_cli_process_start(p, words, in, true, limit_s);
     free(words);
     free(line);
     free(agent);
     return e;
 }
 
-int launch_host_run(const launch_hosts *h, const launch_host *host, launch_process *p, const char *const *argv,
+int dt_cli_host_run(const dt_cli_hosts *h, const dt_cli_host *host, dt_cli_process *p, const char *const *argv,
                     double limit_s) {
     const int e = start_there(h, host, p, argv, -1, limit_s);
-    if (e == 0) launch_processes_wait(&p, 1, INFINITY);
+    if (e == 0) dt_cli_processes_wait(&p, 1, INFINITY);
     return e;
 }
 
@@ -169,7 +169,7 @@ static int list_data(const dt_config *c) {
     size_t n_bytes = 0;
     FILE *list = open_memstream(&text, &n_bytes);
     dt_names files = {0};
-    launch_list_data(c, &files);
+    dt_cli_list_data(c, &files);
     // each ended by a NUL; a folder as "folder/."; an object has no other size elsewhere
     for (size_t i = 0; i < files.n; i++)
         if (!dt_blob_is_url(files.name[i]))
@@ -192,13 +192,13 @@ static const char QUESTION[] =
     "stat -Lc \"%s %n\" \"$@\"; for f; do case $f in (*/.) echo \"names in $f: $(find \"$f\" "
     "! -type d ! -name \".*\" | LC_ALL=C sort | cksum)\";; esac; done' sh; echo end";
 
-static void ask(const launch_hosts *h, launch_host *host, int list, const char *config_path) {
+static void ask(const dt_cli_hosts *h, dt_cli_host *host, int list, const char *config_path) {
     char cwd[4096] = ".", path[32];
     if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
     snprintf(path, sizeof path, "/proc/self/fd/%d", list);
     const char *const argv[] = {"sh", "-c", QUESTION, "sh", cwd, h->program, config_path, NULL};
     const int in = open(path, O_RDONLY | O_CLOEXEC); // each reads from the start
-    launch_process_fini(&host->asked);
+    dt_cli_process_fini(&host->asked);
     const int e = start_there(h, host, &host->asked, argv, in, LAUNCH_REACH_S);
     if (in >= 0) close(in);
     host->lost = true;
@@ -208,13 +208,13 @@ static void ask(const launch_hosts *h, launch_host *host, int list, const char *
 }
 
 // What is between "begin" and "end"; NULL: it is not whole. Ahead of it is what ssh and the shell say.
-static const char *find_answer(const launch_host *host) {
+static const char *find_answer(const dt_cli_host *host) {
     const char *text = host->asked.out.text, *begin = text ? strstr(text, "begin\n") : NULL;
     const size_t n = begin ? strlen(begin) : 0;
     return n > 9 && strcmp(begin + n - 4, "end\n") == 0 ? begin + 6 : NULL;
 }
 
-const char *launch_host_reason(const launch_host *host, int *n) {
+const char *dt_cli_host_reason(const dt_cli_host *host, int *n) {
     const char *text = host->asked.out.text ? host->asked.out.text : "", *line = text;
     size_t length = strlen(text);
     while (length > 0 && (text[length - 1] == '\n' || text[length - 1] == '\r')) length--;
@@ -231,7 +231,7 @@ static const char *next_line(const char *text, int *n) {
 }
 
 // The first line in which the host's answer is not that of `first`.
-static dt_status compare(const launch_host *host, const launch_host *first, const char *program) {
+static dt_status compare(const dt_cli_host *host, const dt_cli_host *first, const char *program) {
     const char *a = find_answer(host), *b = find_answer(first);
     int n, n_first;
     const char *version = "dtrain " DTRAIN_VERSION "\n";
@@ -256,22 +256,22 @@ static dt_status compare(const launch_host *host, const launch_host *first, cons
 }
 
 // Reads what the hosts that are asked say, so long or until all of them have ended (true).
-static bool wait_for_asked(launch_hosts *h, double seconds) {
-    launch_process **all = dt_xcalloc((size_t)h->n, sizeof(launch_process *));
+static bool wait_for_asked(dt_cli_hosts *h, double seconds) {
+    dt_cli_process **all = dt_xcalloc((size_t)h->n, sizeof(dt_cli_process *));
     for (int i = 0; i < h->n; i++) all[i] = &h->hosts[i].asked;
-    const bool ended = launch_processes_wait(all, h->n, seconds);
+    const bool ended = dt_cli_processes_wait(all, h->n, seconds);
     free(all);
     return ended;
 }
 
 // A host's sshd and the site's directory service refuse what comes in a flood.
-static bool asks_enough(const launch_hosts *h) {
+static bool asks_enough(const dt_cli_hosts *h) {
     int n = 0;
     for (int i = 0; i < h->n; i++) n += h->hosts[i].asked.pid != 0;
     return n >= LAUNCH_AT_ONCE;
 }
 
-dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *config_path, bool only_lost) {
+dt_status dt_cli_hosts_ask(dt_cli_hosts *h, const dt_config *c, const char *config_path, bool only_lost) {
     const int list = list_data(c);
     if (list < 0) return dt_fail(DT_E_STORAGE, "no memory for the names of the data: %s", strerror(errno));
     for (int i = 0; i < h->n; i++) {
@@ -283,14 +283,14 @@ dt_status launch_hosts_ask(launch_hosts *h, const dt_config *c, const char *conf
     return DT_OK;
 }
 
-bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
+bool dt_cli_hosts_wait(dt_cli_hosts *h, double seconds, dt_status *judged) {
     const bool ended = wait_for_asked(h, seconds);
-    const launch_host *first = NULL; // one that runs the job, where there are such
+    const dt_cli_host *first = NULL; // one that runs the job, where there are such
     *judged = DT_OK;
     for (int i = 0; i < h->n && !first; i++)
         if (!h->hosts[i].lost && find_answer(&h->hosts[i])) first = &h->hosts[i];
     for (int i = 0; i < h->n; i++) {
-        launch_host *host = &h->hosts[i];
+        dt_cli_host *host = &h->hosts[i];
         if (!host->lost || host->asked.pid || !find_answer(host)) continue;
         const dt_status st = compare(host, first ? first : host, h->program);
         host->lost = st != DT_OK;
@@ -302,24 +302,24 @@ bool launch_hosts_wait(launch_hosts *h, double seconds, dt_status *judged) {
 
 // ---- links -----------------------------------------------------------------------------------------
 
-char *launch_hosts_test_links(const launch_hosts *h) {
+char *dt_cli_hosts_test_links(const dt_cli_hosts *h) {
     static const char *const argv[] = {"sh", "-c", "cat >/dev/null; head -c 60000 /dev/zero | tr \"\\0\" x", NULL};
     static const char zeros[60000];
     char *why = NULL;
     const int in = memfd_create("packets", MFD_CLOEXEC);
     const bool ready = in >= 0 && dt_io_write(in, "packets", zeros, sizeof zeros) == DT_OK;
     for (int i = 0; ready && i < h->n && !why; i++) {
-        launch_process p = {0};
+        dt_cli_process p = {0};
         if (h->hosts[i].local || h->hosts[i].lost) continue;
         lseek(in, 0, SEEK_SET);
         int e = start_there(h, &h->hosts[i], &p, argv, in, LAUNCH_REACH_S);
-        if (e == 0) launch_processes_wait(&(launch_process *){&p}, 1, INFINITY);
+        if (e == 0) dt_cli_processes_wait(&(dt_cli_process *){&p}, 1, INFINITY);
         if (e == 0 && p.code != 0)
             why = dt_xprintf("host %s answers short packets and no long ones: the link drops them "
                              "(MTU); compare 'ip link' on both ends and on what lies between, or "
                              "lower the MTU (ip link set dev eth0 mtu 1400)",
                              h->hosts[i].name);
-        launch_process_fini(&p);
+        dt_cli_process_fini(&p);
     }
     if (in >= 0) close(in);
     return why;
@@ -353,7 +353,7 @@ static bool find_route(const struct ifaddrs *all, const char *name, char *out, s
     return is;
 }
 
-char *launch_hosts_subnets(const launch_hosts *h) {
+char *dt_cli_hosts_subnets(const dt_cli_hosts *h) {
     struct ifaddrs *all = NULL;
     char net[64], *list = NULL;
     if (getifaddrs(&all) != 0) return NULL;

@@ -22,15 +22,15 @@
 
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-void launch_jobs_init(launch_jobs *j, int n_slots) {
-    *j = (launch_jobs){.n_slots = n_slots};
+void dt_cli_jobs_init(dt_cli_jobs *j, int n_slots) {
+    *j = (dt_cli_jobs){.n_slots = n_slots};
     sigemptyset(&j->awaited);
     sigaddset(&j->awaited, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) sigaddset(&j->awaited, passed_on[i]);
     sigprocmask(SIG_BLOCK, &j->awaited, &j->before);
 }
 
-void launch_jobs_fini(launch_jobs *j) {
+void dt_cli_jobs_fini(dt_cli_jobs *j) {
     sigprocmask(SIG_SETMASK, &j->before, NULL);
 }
 
@@ -48,7 +48,7 @@ static void take_share_of_cores(int slot, int n_slots) {
 }
 
 // Each rank takes one of the devices that its job sees. They are divided among the slots, in turn where there are too few.
-static void take_share_of_gpus(const launch_jobs *j, int slot) {
+static void take_share_of_gpus(const dt_cli_jobs *j, int slot) {
     const char *given = getenv("CUDA_VISIBLE_DEVICES");
     char *mine = NULL;
     for (int r = 0; r < j->n_ranks && r < j->n_gpus && j->n_gpus > 1; r++) {
@@ -65,7 +65,7 @@ static void take_share_of_gpus(const launch_jobs *j, int slot) {
     free(mine);
 }
 
-void launch_set_mpi_environment(void) {
+void dt_cli_set_mpi_environment(void) {
     // in a job of Slurm mpirun would take the job's nodes for those that it was given; Open MPI 4, 5
     static const char *const names[] = {"OMPI_MCA_ras", "OMPI_MCA_plm", "PRTE_MCA_ras", "PRTE_MCA_plm"};
     for (int i = 0; i < 4 && getenv("SLURM_JOB_ID"); i++) setenv(names[i], "^slurm", 0);
@@ -76,7 +76,7 @@ void launch_set_mpi_environment(void) {
     }
 }
 
-static void become_job(const launch_jobs *j, int slot, char *const *argv, int out, int err) {
+static void become_job(const dt_cli_jobs *j, int slot, char *const *argv, int out, int err) {
     prctl(PR_SET_PDEATHSIG, SIGUSR1);
     setpgid(0, 0);
     take_share_of_cores(slot, j->n_slots);
@@ -95,13 +95,13 @@ static void become_job(const launch_jobs *j, int slot, char *const *argv, int ou
     _exit(127);
 }
 
-const char *launch_program(void) {
+const char *dt_cli_program(void) {
     static char self[4096];
     if (!*self && readlink("/proc/self/exe", self, sizeof self - 1) < 0) return "dtrain";
     return self;
 }
 
-const char **launch_rank_words(int n_ranks, const char *const *words) {
+const char **dt_cli_rank_words(int n_ranks, const char *const *words) {
     static char ranks[16];
     snprintf(ranks, sizeof ranks, "%d", n_ranks);
     // binding a rank to one core would leave it one thread; dtrain divides the cores itself
@@ -111,14 +111,14 @@ const char **launch_rank_words(int n_ranks, const char *const *words) {
     while (words[n_words]) n_words++;
     const char **argv = dt_xcalloc(n_mpi + n_words + 2, sizeof *argv);
     memcpy(argv, mpi, n_mpi * sizeof *argv);
-    argv[n_mpi] = launch_program();
+    argv[n_mpi] = dt_cli_program();
     memcpy(argv + n_mpi + 1, words, n_words * sizeof *argv);
     return argv;
 }
 
-dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, int err, int *slot) {
+dt_status dt_cli_jobs_start(dt_cli_jobs *j, const char *const *argv, int out, int err, int *slot) {
     for (*slot = 0; j->pids[*slot]; ++*slot) continue;
-    launch_set_mpi_environment();
+    dt_cli_set_mpi_environment();
     pid_t pid = fork();
     if (pid == 0) become_job(j, *slot, (char *const *)argv, out, err);
     if (pid < 0) return dt_fail(DT_E_STORAGE, "a process cannot be started: %s", strerror(errno));
@@ -128,7 +128,7 @@ dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, in
 
 // ---- wait ------------------------------------------------------------------------------------------
 
-static void pass_on(launch_jobs *j, int signal) {
+static void pass_on(dt_cli_jobs *j, int signal) {
     bool impatient = j->asked && signal == SIGINT && dt_clock_s() - j->asked_s >= IMPATIENT_S;
     for (int i = 0; i < j->n_slots; i++)
         if (j->pids[i]) kill(j->pids[i], impatient ? SIGTERM : SIGUSR1);
@@ -136,7 +136,7 @@ static void pass_on(launch_jobs *j, int signal) {
     j->asked = true;
 }
 
-static bool collect(launch_jobs *j, int *slot, int *code) {
+static bool collect(dt_cli_jobs *j, int *slot, int *code) {
     for (int i = 0; i < j->n_slots; i++) {
         int status = 0;
         if (!j->pids[i] || waitpid(j->pids[i], &status, WNOHANG) != j->pids[i]) continue;
@@ -149,14 +149,14 @@ static bool collect(launch_jobs *j, int *slot, int *code) {
 }
 
 // Takes one signal of those awaited, at most so long, and passes it on.
-static void take_signal(launch_jobs *j, double seconds) {
+static void take_signal(dt_cli_jobs *j, double seconds) {
     seconds = fmin(seconds, 1e6);
     const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
     const int signal = sigtimedwait(&j->awaited, NULL, &t);
     if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
 }
 
-bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code) {
+bool dt_cli_jobs_wait_for(dt_cli_jobs *j, double seconds, int *slot, int *code) {
     const double end_s = dt_clock_s() + seconds;
     int n_running = 0;
     for (int i = 0; i < j->n_slots; i++) n_running += j->pids[i] != 0;
@@ -169,20 +169,20 @@ bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code) 
     return true;
 }
 
-void launch_jobs_wait(launch_jobs *j, int *slot, int *code) {
-    launch_jobs_wait_for(j, INFINITY, slot, code);
+void dt_cli_jobs_wait(dt_cli_jobs *j, int *slot, int *code) {
+    dt_cli_jobs_wait_for(j, INFINITY, slot, code);
 }
 
-void launch_jobs_end(const launch_jobs *j, int signal) {
+void dt_cli_jobs_end(const dt_cli_jobs *j, int signal) {
     for (int i = 0; i < j->n_slots; i++)
         if (j->pids[i]) kill(j->pids[i], signal);
 }
 
-void launch_jobs_save(const launch_jobs *j) {
-    launch_jobs_end(j, SIGUSR1);
+void dt_cli_jobs_save(const dt_cli_jobs *j) {
+    dt_cli_jobs_end(j, SIGUSR1);
 }
 
-bool launch_jobs_pause(launch_jobs *j, double seconds) {
+bool dt_cli_jobs_pause(dt_cli_jobs *j, double seconds) {
     const double end_s = dt_clock_s() + seconds;
     for (double left_s = seconds; left_s > 0 && !j->asked; left_s = end_s - dt_clock_s()) take_signal(j, left_s);
     return !j->asked;

@@ -14,7 +14,7 @@
 
 enum { LAUNCH_MAX_JOBS = 64 };
 
-typedef struct launch_jobs {
+typedef struct dt_cli_jobs {
     int n_slots;                 // how many run at a time; each gets its share of the cores
     int n_ranks, n_gpus;         // of a job; of all (0: jobs use none, or choose)
     pid_t pids[LAUNCH_MAX_JOBS]; // by slot; 0: free
@@ -22,31 +22,31 @@ typedef struct launch_jobs {
     bool asked;                  // a signal asked for the end: start nothing more
     double asked_s;
     sigset_t awaited, before;
-} launch_jobs;
+} dt_cli_jobs;
 
-// Until launch_jobs_fini the signals are taken by launch_jobs_wait.
-void launch_jobs_init(launch_jobs *j, int n_slots);
-void launch_jobs_fini(launch_jobs *j);
+// Until dt_cli_jobs_fini the signals are taken by dt_cli_jobs_wait.
+void dt_cli_jobs_init(dt_cli_jobs *j, int n_slots);
+void dt_cli_jobs_fini(dt_cli_jobs *j);
 // `dtrain words…` (ended by NULL) on n_ranks ranks of this machine: with mpirun in front where there are several. The
 // array is the caller's to free, its words are borrowed.
-const char **launch_rank_words(int n_ranks, const char *const *words);
+const char **dt_cli_rank_words(int n_ranks, const char *const *words);
 // The path of this program; borrowed.
-const char *launch_program(void);
+const char *dt_cli_program(void);
 // Starts a command (argv ends with NULL) in a free slot, with the descriptors out and err as stdout and stderr.
 // *slot: its slot.
-dt_status launch_jobs_start(launch_jobs *j, const char *const *argv, int out, int err, int *slot);
+dt_status dt_cli_jobs_start(dt_cli_jobs *j, const char *const *argv, int out, int err, int *slot);
 // Waits until a job ends. *slot: which one, -1 if none runs; *code: its exit code, 128 + number for a signal.
-void launch_jobs_wait(launch_jobs *j, int *slot, int *code);
-// launch_jobs_wait, at most so long: false if none ended.
-bool launch_jobs_wait_for(launch_jobs *j, double seconds, int *slot, int *code);
+void dt_cli_jobs_wait(dt_cli_jobs *j, int *slot, int *code);
+// dt_cli_jobs_wait, at most so long: false if none ended.
+bool dt_cli_jobs_wait_for(dt_cli_jobs *j, double seconds, int *slot, int *code);
 // Asks all jobs to save and end, as a signal would, but not this program.
-void launch_jobs_save(const launch_jobs *j);
+void dt_cli_jobs_save(const dt_cli_jobs *j);
 // Ends all jobs without saving: mpirun and what it started.
-void launch_jobs_end(const launch_jobs *j, int signal);
+void dt_cli_jobs_end(const dt_cli_jobs *j, int signal);
 // Waits so long; false: a signal asked for the end. No job runs.
-bool launch_jobs_pause(launch_jobs *j, double seconds);
+bool dt_cli_jobs_pause(dt_cli_jobs *j, double seconds);
 // What Open MPI reads of the environment, for programs that are started from now on. Its second from TERM to KILL stays
 // as it is: TERM reaches us and not mpirun, and a longer one delays the end of every job that does not end with 0.
-void launch_set_mpi_environment(void);
+void dt_cli_set_mpi_environment(void);
 
 #endif

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 enum { CLOUD, NODES, RANKS, GPUS, CPUS, MEMORY, SPOT, DATA, RUNS, IMAGE, PRINT, TEMPLATE };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [CLOUD] = {"--cloud", "aws|gcp|azure", "and a region, as in aws/us-east-1 (the cheapest)"},
     [NODES] = {"--nodes", "N", "machines (1)"},
     [RANKS] = {"-n", "N", "ranks on each (one a GPU; 1 without GPUs)"},
@@ -29,11 +29,11 @@ static const launch_option options[] = {
     {NULL}};
 
 typedef struct cloud {
-    const launch_words *w;
+    const dt_cli_words *w;
     dt_config *config;
     int n_nodes, n_ranks_node;
     char *name;
-    launch_values values;
+    dt_cli_values values;
 } cloud;
 
 static bool is_ascii_letter(char c) {
@@ -62,12 +62,12 @@ static dt_status count_gpus(const char *given, int *n) {
 }
 
 static dt_status read_options(cloud *k) {
-    const launch_words *w = k->w;
+    const dt_cli_words *w = k->w;
     int n_gpus = 0;
     DT_TRY(check_cloud(w->options[CLOUD]));
     DT_TRY(count_gpus(w->options[GPUS], &n_gpus));
-    DT_TRY(launch_option_int(w, NODES, 1, &k->n_nodes));
-    DT_TRY(launch_option_ranks(w, RANKS, "a machine", n_gpus, &k->n_ranks_node));
+    DT_TRY(dt_cli_option_int(w, NODES, 1, &k->n_nodes));
+    DT_TRY(dt_cli_option_ranks(w, RANKS, "a machine", n_gpus, &k->n_ranks_node));
     if (!w->options[DATA])
         return dt_fail(DT_E_USAGE, "--data is missing: a bucket for the data set, such as "
                                    "s3://name/folder");
@@ -88,7 +88,7 @@ static dt_status check_runs(const cloud *k) {
 
 // A set of the bucket, where the machines have it. Of several sets only a template can say where they are.
 static dt_status data_word(const cloud *k, char **out) {
-    const char *path = launch_only_set(k->config);
+    const char *path = dt_cli_only_set(k->config);
     if (!path)
         return dt_config_fail(k->config, "data.path",
                               "--data takes one set, without a name; for others, edit a copy of "
@@ -115,16 +115,16 @@ static char *task_name(const dt_config *c) {
 
 // Strings of YAML; numbers, and what an image may be, have an alphabet.
 static dt_status put_options(cloud *k) {
-    launch_values *v = &k->values;
+    dt_cli_values *v = &k->values;
     const char *const *given = k->w->options;
-    DT_TRY(launch_put_yaml(v, "CLOUD", "--cloud", given[CLOUD]));
-    DT_TRY(launch_put_yaml(v, "GPUS", "--gpus", given[GPUS]));
-    DT_TRY(launch_put_yaml(v, "DATA", "--data", given[DATA]));
-    DT_TRY(launch_put_yaml(v, "RUNS", "--runs", given[RUNS]));
-    launch_put_copy(v, "CPUS", given[CPUS]);
-    launch_put_copy(v, "MEMORY", given[MEMORY]);
-    launch_put_copy(v, "IMAGE", given[IMAGE]);
-    launch_put_copy(v, "SPOT", given[SPOT] ? "true" : NULL);
+    DT_TRY(dt_cli_put_yaml(v, "CLOUD", "--cloud", given[CLOUD]));
+    DT_TRY(dt_cli_put_yaml(v, "GPUS", "--gpus", given[GPUS]));
+    DT_TRY(dt_cli_put_yaml(v, "DATA", "--data", given[DATA]));
+    DT_TRY(dt_cli_put_yaml(v, "RUNS", "--runs", given[RUNS]));
+    dt_cli_put_copy(v, "CPUS", given[CPUS]);
+    dt_cli_put_copy(v, "MEMORY", given[MEMORY]);
+    dt_cli_put_copy(v, "IMAGE", given[IMAGE]);
+    dt_cli_put_copy(v, "SPOT", given[SPOT] ? "true" : NULL);
     for (int i = CPUS; i <= MEMORY; i++) {
         const size_t n = given[i] ? strspn(given[i], "0123456789.") : 1;
         if (n == 0 || (given[i] && given[i][n] && strcmp(given[i] + n, "+") != 0))
@@ -141,20 +141,20 @@ static dt_status put_options(cloud *k) {
 static dt_status fill_task(char **out, cloud *k) {
     char *data = NULL;
     DT_TRY(put_options(k));
-    DT_TRY(launch_put_yaml(&k->values, "NAME", "run.name",
+    DT_TRY(dt_cli_put_yaml(&k->values, "NAME", "run.name",
                            k->name)); // a run called "no" stays a string
     DT_TRY(data_word(k, &data));
-    char *words = launch_quote_config(k->w), *quoted = launch_quote(data);
-    launch_put(&k->values, "WORDS",
+    char *words = dt_cli_quote_config(k->w), *quoted = dt_cli_quote(data);
+    dt_cli_put(&k->values, "WORDS",
                dt_xprintf("%s %s%s", words, quoted, k->w->options[RUNS] ? " run.dir=/dtrain/runs" : ""));
-    launch_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
-    launch_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
+    dt_cli_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
+    dt_cli_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
     // a run that stops itself with 75 would be recovered for ever
-    launch_put_copy(&k->values, "RECOVER", k->config->run.stop_at.has ? "240" : "75, 240");
+    dt_cli_put_copy(&k->values, "RECOVER", k->config->run.stop_at.has ? "240" : "75, 240");
     free(quoted);
     free(words);
     free(data);
-    return launch_fill_template(out, "launch/cloud/sky.yaml", k->w->options[TEMPLATE], &k->values);
+    return dt_cli_fill_template(out, "launch/cloud/sky.yaml", k->w->options[TEMPLATE], &k->values);
 }
 
 // SkyPilot asks before it costs money, so it gets the terminal.
@@ -173,15 +173,15 @@ static dt_status submit(const cloud *k, const char *task) {
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     cloud k = {.w = w};
     char *task = NULL;
     DT_TRY(read_options(&k));
     dt_run_length length;
-    dt_status st = launch_target_config(&k.config, "launch cloud", w);
+    dt_status st = dt_cli_target_config(&k.config, "launch cloud", w);
     if (st == DT_OK) st = check_runs(&k);
-    if (st == DT_OK) st = launch_target_ranks(k.config, k.n_nodes * k.n_ranks_node);
-    if (st == DT_OK) st = launch_target_check(k.config, true, 0, &length);
+    if (st == DT_OK) st = dt_cli_target_ranks(k.config, k.n_nodes * k.n_ranks_node);
+    if (st == DT_OK) st = dt_cli_target_check(k.config, true, 0, &length);
     if (st == DT_OK) {
         k.name = task_name(k.config);
         st = fill_task(&task, &k);
@@ -192,12 +192,12 @@ static dt_status run(const launch_words *w) {
         st = submit(&k, task);
     free(task);
     free(k.name);
-    launch_values_fini(&k.values);
+    dt_cli_values_fini(&k.values);
     dt_config_destroy(k.config);
     return st;
 }
 
-const launch_command launch_on_cloud = {
+const dt_cli_command dt_cli_on_cloud = {
     .options = options,
     .text = "Writes a task of SkyPilot and submits it with `sky jobs launch`, which asks before it\n"
             "costs money, starts machines, and starts others where spot machines are taken away.\n"

@@ -1,4 +1,4 @@
-// launch_hosts.c: dtrain launch hosts: ranks on hosts that ssh reaches.
+// dt_cli_hosts.c: dtrain launch hosts: ranks on hosts that ssh reaches.
 //
 // Every host is asked before each start (host_list.h). A host that has gone is done without where the bits do not
 // depend on the number of ranks (run.reproducible: elastic) and the first of the others sees the run's checkpoints;
@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 enum { HOSTS, HOSTFILE, RESTARTS, WAIT, NET, AGENT, PROGRAM, PRINT };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [HOSTS] = {"--hosts", "a:8,b:8", "hosts and the ranks of each (1)"},
     [HOSTFILE] = {"--hostfile", "FILE", "the same, a line for each: a slots=8"},
     [RESTARTS] = {"--restarts", "N", "start again after a lost rank, host or a crash (0)"},
@@ -39,9 +39,9 @@ enum { POLL_S = 5 };
 enum { PATIENCE_S = 3 }; // a host that has not answered by then is done without, where that can be
 
 typedef struct job_on_hosts {
-    launch_hosts list;
-    const launch_host *first; // rank 0's in the last start
-    const launch_words *w;
+    dt_cli_hosts list;
+    const dt_cli_host *first; // rank 0's in the last start
+    const dt_cli_words *w;
     const dt_config *config;
     int wait_s;
     int n_ranks;            // of the last start
@@ -60,7 +60,7 @@ static void set_both(const char *name4, const char *name5, const char *value, in
 
 // For mpirun and its daemons; Open MPI 4 and 5.
 static void set_environment(const job_on_hosts *j) {
-    char *nets = j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : launch_hosts_subnets(&j->list);
+    char *nets = j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : dt_cli_hosts_subnets(&j->list);
     set_both("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", j->list.agent, 1);
     if (nets) {
         setenv("OMPI_MCA_btl_tcp_if_include", nets, 1);
@@ -79,13 +79,13 @@ static void set_words(job_on_hosts *j) {
     free(j->np);
     free(j->where);
     free(j->dir);
-    j->n_ranks = launch_hosts_ranks(&j->list);
+    j->n_ranks = dt_cli_hosts_ranks(&j->list);
     j->np = dt_xprintf("%d", j->n_ranks);
     j->dir = dt_xprintf("%s", cwd);
     j->where = dt_xprintf("%s", "");
     j->first = NULL;
     for (int i = 0; i < j->list.n; i++) {
-        const launch_host *host = &j->list.hosts[i];
+        const dt_cli_host *host = &j->list.hosts[i];
         if (host->lost) continue;
         if (!j->first) j->first = host;
         for (int k = 0; k < host->slots; k++) dt_xappend(&j->where, "%s%s", *j->where ? "," : "", host->name);
@@ -105,7 +105,7 @@ static const char **make_command(job_on_hosts *j) {
     // in the order of the list: by slot mpirun begins with its own host
     const char *const mpi[] = {"mpirun", "--map-by",  "seq",  "--host", j->where, "-np",
                                j->np,    "--bind-to", "none", "--wdir", j->dir};
-    const char **train = launch_train_words(j->w);
+    const char **train = dt_cli_train_words(j->w);
     size_t n = sizeof mpi / sizeof *mpi, n_words = 0, n_env = 0;
     while (train[n_words]) n_words++;
     while (environ[n_env]) n_env++;
@@ -131,53 +131,53 @@ static const char **make_command(job_on_hosts *j) {
 
 // ---- lost hosts ------------------------------------------------------------------------------------
 
-static const launch_host *find_lost(const launch_hosts *l) {
+static const dt_cli_host *find_lost(const dt_cli_hosts *l) {
     for (int i = 0; i < l->n; i++)
         if (l->hosts[i].lost) return &l->hosts[i];
     return NULL;
 }
 
-static dt_status fail_lost(const launch_host *h, dt_status code) {
+static dt_status fail_lost(const dt_cli_host *h, dt_status code) {
     int n;
-    const char *line = launch_host_reason(h, &n);
+    const char *line = dt_cli_host_reason(h, &n);
     if (n == 0) return dt_fail(code, "host %s does not answer: nothing came in %d s", h->name, LAUNCH_REACH_S);
     return dt_fail(code, "host %s does not answer: %.*s", h->name, n, line);
 }
 
-static int reach(void *ctx, launch_process *p, const char *const *argv) {
+static int reach(void *ctx, dt_cli_process *p, const char *const *argv) {
     const job_on_hosts *j = ctx;
-    return launch_host_run(&j->list, j->first, p, argv, LAUNCH_REACH_S);
+    return dt_cli_host_run(&j->list, j->first, p, argv, LAUNCH_REACH_S);
 }
 
 // Whether the host that would be rank 0's sees a checkpoint of the run, which may have lain on the disk of another one.
-static bool sees_run(const job_on_hosts *j, const launch_host *host) {
+static bool sees_run(const job_on_hosts *j, const dt_cli_host *host) {
     static const char script[] = "cd \"$1\" && cd \"$2/$3/checkpoints\" && ls -d step-*";
     const char *const argv[] = {"sh", "-c", script, "sh", j->dir, j->config->run.dir, j->config->run.name, NULL};
-    launch_process p;
-    const bool sees = launch_host_run(&j->list, host, &p, argv, LAUNCH_REACH_S) == 0 && p.code == 0;
-    launch_process_fini(&p);
+    dt_cli_process p;
+    const bool sees = dt_cli_host_run(&j->list, host, &p, argv, LAUNCH_REACH_S) == 0 && p.code == 0;
+    dt_cli_process_fini(&p);
     return sees;
 }
 
 static bool can_go_on(const job_on_hosts *j) {
-    const launch_host *first = NULL;
+    const dt_cli_host *first = NULL;
     for (int i = j->list.n - 1; i >= 0; i--)
         if (!j->list.hosts[i].lost) first = &j->list.hosts[i];
     return first && j->config->run.reproducible == DT_REPRODUCIBLE_elastic && (first == j->first || sees_run(j, first));
 }
 
-static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
+static dt_status wait_for_hosts(job_on_hosts *j, dt_cli_jobs *jobs) {
     const double begin_s = dt_clock_s();
     bool warned = false;
     for (;;) {
         dt_status judged; // a host may be back before its file systems are
-        DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0], false));
-        bool all = launch_hosts_wait(&j->list, PATIENCE_S, &judged), goes_on = can_go_on(j);
+        DT_TRY(dt_cli_hosts_ask(&j->list, j->config, j->w->words[0], false));
+        bool all = dt_cli_hosts_wait(&j->list, PATIENCE_S, &judged), goes_on = can_go_on(j);
         if (!all && !goes_on) {
-            launch_hosts_wait(&j->list, INFINITY, &judged);
+            dt_cli_hosts_wait(&j->list, INFINITY, &judged);
             goes_on = can_go_on(j);
         }
-        const launch_host *lost = find_lost(&j->list);
+        const dt_cli_host *lost = find_lost(&j->list);
         if (!lost) return DT_OK;
         if (judged == DT_OK) (void)fail_lost(lost, DT_E_PEER);
         if (!goes_on && dt_clock_s() - begin_s >= j->wait_s)
@@ -185,7 +185,7 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
         if (goes_on)
             dt_warn("%s: the job goes on with the %d ranks of the others, and takes it back at the "
                     "first checkpoint after its return",
-                    dt_error_message(), launch_hosts_ranks(&j->list));
+                    dt_error_message(), dt_cli_hosts_ranks(&j->list));
         else if (!warned)
             dt_warn("%s: it is waited for, up to %d s%s", dt_error_message(), j->wait_s,
                     j->config->run.reproducible == DT_REPRODUCIBLE_elastic
@@ -194,13 +194,13 @@ static dt_status wait_for_hosts(job_on_hosts *j, launch_jobs *jobs) {
         dt_error_clear();
         if (goes_on) return DT_OK;
         warned = true;
-        if (!launch_jobs_pause(jobs, POLL_S)) return DT_E_PREEMPTED;
+        if (!dt_cli_jobs_pause(jobs, POLL_S)) return DT_E_PREEMPTED;
     }
 }
 
 static char *explain(void *ctx) {
     const job_on_hosts *j = ctx;
-    char *why = launch_hosts_test_links(&j->list);
+    char *why = dt_cli_hosts_test_links(&j->list);
     return why ? why
                : dt_xprintf("ssh reaches all %d hosts; look for a firewall between them: mpirun's "
                             "daemons and ranks connect to ports of their own (--net chooses the "
@@ -212,19 +212,19 @@ static char *explain(void *ctx) {
 static bool watch(void *ctx) {
     job_on_hosts *j = ctx;
     dt_status judged = DT_OK;
-    const int before = launch_hosts_ranks(&j->list);
-    if (find_lost(&j->list) && launch_hosts_wait(&j->list, 0, &judged) && find_lost(&j->list)) {
+    const int before = dt_cli_hosts_ranks(&j->list);
+    if (find_lost(&j->list) && dt_cli_hosts_wait(&j->list, 0, &judged) && find_lost(&j->list)) {
         if (judged != DT_OK && !j->warned) dt_warn("%s: it is not taken back", dt_error_message());
         j->warned |= judged != DT_OK;
-        if (launch_hosts_ask(&j->list, j->config, j->w->words[0], true) != DT_OK) dt_error_clear();
+        if (dt_cli_hosts_ask(&j->list, j->config, j->w->words[0], true) != DT_OK) dt_error_clear();
     }
     if (judged != DT_OK) dt_error_clear();
-    const int now = launch_hosts_ranks(&j->list);
+    const int now = dt_cli_hosts_ranks(&j->list);
     if (now > before) dt_info("a lost host answers again: from its next checkpoint the job goes on with %d ranks", now);
     return now > j->n_ranks;
 }
 
-static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char ***argv) {
+static dt_status command(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv) {
     job_on_hosts *j = ctx;
     if (again) DT_TRY(wait_for_hosts(j, jobs));
     *argv = make_command(j);
@@ -236,17 +236,17 @@ static dt_status command(void *ctx, launch_jobs *jobs, bool again, const char **
 static dt_status start(job_on_hosts *j, int restarts) {
     if (j->w->options[PRINT]) {
         const char **argv = make_command(j);
-        launch_print_command(argv, true);
+        dt_cli_print_command(argv, true);
         free(argv);
         return DT_OK;
     }
     dt_status judged;
-    DT_TRY(launch_hosts_ask(&j->list, j->config, j->w->words[0], false));
-    launch_hosts_wait(&j->list, INFINITY, &judged);
+    DT_TRY(dt_cli_hosts_ask(&j->list, j->config, j->w->words[0], false));
+    dt_cli_hosts_wait(&j->list, INFINITY, &judged);
     DT_TRY(judged);
-    const launch_host *lost = find_lost(&j->list);
+    const dt_cli_host *lost = find_lost(&j->list);
     if (lost) return fail_lost(lost, DT_E_USAGE);
-    return launch_supervise(&(launch_supervised){.config = j->config,
+    return dt_cli_supervise(&(dt_cli_supervised){.config = j->config,
                                                  .restarts = restarts,
                                                  .command = command,
                                                  .reach = reach,
@@ -255,22 +255,22 @@ static dt_status start(job_on_hosts *j, int restarts) {
                                                  .ctx = j});
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     job_on_hosts j = {.w = w};
     dt_config *c = NULL;
     dt_run_length length;
     int restarts;
-    DT_TRY(launch_option_int(w, RESTARTS, 0, &restarts));
-    DT_TRY(launch_option_int(w, WAIT, 600, &j.wait_s));
+    DT_TRY(dt_cli_option_int(w, RESTARTS, 0, &restarts));
+    DT_TRY(dt_cli_option_int(w, WAIT, 600, &j.wait_s));
     j.list.agent = w->options[AGENT] ? w->options[AGENT] : ssh;
-    j.list.program = w->options[PROGRAM] ? w->options[PROGRAM] : launch_program();
-    dt_status st = launch_hosts_parse(&j.list, w->options[HOSTS], w->options[HOSTFILE]);
-    if (st == DT_OK) st = launch_target_config(&c, "launch hosts", w);
-    if (st == DT_OK) st = launch_target_ranks(c, launch_hosts_ranks(&j.list));
-    if (st == DT_OK) st = launch_target_check(c, true, 0, &length);
+    j.list.program = w->options[PROGRAM] ? w->options[PROGRAM] : dt_cli_program();
+    dt_status st = dt_cli_hosts_parse(&j.list, w->options[HOSTS], w->options[HOSTFILE]);
+    if (st == DT_OK) st = dt_cli_target_config(&c, "launch hosts", w);
+    if (st == DT_OK) st = dt_cli_target_ranks(c, dt_cli_hosts_ranks(&j.list));
+    if (st == DT_OK) st = dt_cli_target_check(c, true, 0, &length);
     j.config = c;
     if (st == DT_OK) st = start(&j, restarts);
-    launch_hosts_free(&j.list);
+    dt_cli_hosts_free(&j.list);
     dt_config_destroy(c);
     dt_io_free_list(j.names, j.n_names);
     free(j.np);
@@ -279,7 +279,7 @@ static dt_status run(const launch_words *w) {
     return st;
 }
 
-const launch_command launch_on_hosts = {
+const dt_cli_command dt_cli_on_hosts = {
     .options = options,
     .text = "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
             "and exits with their code; signals are passed on as by launch local. First every host\n"

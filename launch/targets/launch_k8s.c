@@ -24,7 +24,7 @@
 #include <sys/stat.h>
 
 enum { NAMESPACE, IMAGE, WORKERS, SLOTS, GPUS, CPUS, MEMORY, ENV, SECRET, QUEUE, OVERLAY, WITH, PRINT, TEMPLATE };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [NAMESPACE] = {"--namespace", "NAME", "where the job runs; must be given"},
     [IMAGE] = {"--image", "NAME", "with dtrain, as launch/docker makes it; the overlay's otherwise"},
     [WORKERS] = {"--workers", "N", "pods in which ranks run (1)"},
@@ -51,7 +51,7 @@ typedef struct k8s_job {
     dt_config *config;
     // job/: the filled template and config.yaml; all/: components above it. "": none yet
     char dir[PATH_MAX];
-    launch_values values;
+    dt_cli_values values;
 } k8s_job;
 
 // ---- values ----------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ static dt_status name_job(k8s_job *j) {
     }
     const size_t n = strlen(job);
     good = good && islower((unsigned char)job[0]) && job[n - 1] != '-';
-    launch_put(&j->values, "JOB", job);
+    dt_cli_put(&j->values, "JOB", job);
     if (good) return DT_OK;
     return dt_config_fail(j->config, "run.name",
                           "'%s' cannot be the name of a job in Kubernetes: a letter first, then "
@@ -125,8 +125,8 @@ static dt_status add_env(json_t *args, const char *line, size_t n) {
 }
 
 // A pod's own address is asked by Prometheus: the port is the config's, the address is not.
-static dt_status list_args(k8s_job *j, const launch_words *w) {
-    char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", launch_value(&j->values, "PORT"));
+static dt_status list_args(k8s_job *j, const dt_cli_words *w) {
+    char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", dt_cli_value(&j->values, "PORT"));
     const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
     const char *const last[] = {"run.dir=/runs", listen}; // the volume; the last word counts
     json_t *args = json_array();
@@ -139,7 +139,7 @@ static dt_status list_args(k8s_job *j, const launch_words *w) {
     for (int i = 0; i < 3 && st == DT_OK; i++) st = add_arg(args, first[i]);
     for (int i = 1; i < w->n_words && st == DT_OK; i++) st = add_arg(args, w->words[i]);
     for (int i = 0; i < 1 + is_scraped(j) && st == DT_OK; i++) st = add_arg(args, last[i]);
-    launch_put(&j->values, "ARGS", json_dumps(args, 0));
+    dt_cli_put(&j->values, "ARGS", json_dumps(args, 0));
     json_decref(args);
     free(listen);
     return st;
@@ -156,56 +156,56 @@ static dt_status list_secrets(k8s_job *j, const char *lines) {
             st = dt_fail(DT_E_USAGE, "--secret %.*s: no UTF-8, which YAML wants", (int)n, lines);
         lines += n + (lines[n] == '\n');
     }
-    launch_put(&j->values, "SECRETS", json_array_size(all) ? json_dumps(all, 0) : NULL);
+    dt_cli_put(&j->values, "SECRETS", json_array_size(all) ? json_dumps(all, 0) : NULL);
     json_decref(all);
     return st;
 }
 
 // An overlay that was chosen says how large its workers are.
-static dt_status read_resources(k8s_job *j, const launch_words *w, int n_slots) {
+static dt_status read_resources(k8s_job *j, const dt_cli_words *w, int n_slots) {
     const bool own = w->options[GPUS] || w->options[OVERLAY];
     const bool is_auto = j->config->device.threads.is_auto;
     int n_cpus = n_slots * (is_auto ? 1 : (int)dt_answer(j->config->device.threads));
     dt_run_length length;
-    DT_TRY(launch_option_int(w, CPUS, n_cpus, &n_cpus));
-    launch_put(&j->values, "CPUS", !own || w->options[CPUS] ? dt_xprintf("\"%d\"", n_cpus) : NULL);
-    DT_TRY(launch_target_check(j->config, true, own ? 0 : n_cpus > n_slots ? n_cpus / n_slots : 1, &length));
-    if (own || w->options[MEMORY]) return launch_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
+    DT_TRY(dt_cli_option_int(w, CPUS, n_cpus, &n_cpus));
+    dt_cli_put(&j->values, "CPUS", !own || w->options[CPUS] ? dt_xprintf("\"%d\"", n_cpus) : NULL);
+    DT_TRY(dt_cli_target_check(j->config, true, own ? 0 : n_cpus > n_slots ? n_cpus / n_slots : 1, &length));
+    if (own || w->options[MEMORY]) return dt_cli_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
     // of a rank: what dtrain check finds, and what program, libraries and batches take besides
     const double mib = 512 + (double)length.rank_bytes / 1048576.0;
-    launch_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64));
+    dt_cli_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64));
     return DT_OK;
 }
 
-static dt_status read_options(k8s_job *j, const launch_words *w) {
+static dt_status read_options(k8s_job *j, const dt_cli_words *w) {
     int n_workers, n_gpus = 0, n_slots;
     if (!w->options[NAMESPACE])
         return dt_fail(DT_E_USAGE, "--namespace is missing: in which the job is to run (kubectl "
                                    "get namespaces)");
     if (w->n_words > 0 && dt_io_is_dir(w->words[0]))
         return dt_fail(DT_E_USAGE, "%s is a folder: give a config file, such as its config.yaml", w->words[0]);
-    DT_TRY(launch_option_int(w, WORKERS, 1, &n_workers));
-    if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
-    DT_TRY(launch_option_ranks(w, SLOTS, "a worker", n_gpus, &n_slots));
-    DT_TRY(launch_target_config(&j->config, "launch k8s", w));
-    DT_TRY(launch_target_ranks(j->config, n_workers * n_slots));
+    DT_TRY(dt_cli_option_int(w, WORKERS, 1, &n_workers));
+    if (w->options[GPUS]) DT_TRY(dt_cli_option_int(w, GPUS, 1, &n_gpus));
+    DT_TRY(dt_cli_option_ranks(w, SLOTS, "a worker", n_gpus, &n_slots));
+    DT_TRY(dt_cli_target_config(&j->config, "launch k8s", w));
+    DT_TRY(dt_cli_target_ranks(j->config, n_workers * n_slots));
     DT_TRY(name_job(j));
     DT_TRY(read_resources(j, w, n_slots));
-    launch_values *v = &j->values;
-    launch_put(v, "WORKERS", dt_xprintf("%d", n_workers));
-    launch_put(v, "SLOTS", dt_xprintf("%d", n_slots));
+    dt_cli_values *v = &j->values;
+    dt_cli_put(v, "WORKERS", dt_xprintf("%d", n_workers));
+    dt_cli_put(v, "SLOTS", dt_xprintf("%d", n_slots));
     // a run that stops itself with 75 would start again
     const bool once = j->config->run.stop_at.has;
-    launch_put_copy(v, "RESTARTS", once ? "0" : "20");
-    launch_put_copy(v, "LAUNCHERS", once ? "0" : "3");
-    DT_TRY(launch_put_yaml(v, "NAMESPACE", options[NAMESPACE].name, w->options[NAMESPACE]));
-    DT_TRY(launch_put_yaml(v, "IMAGE", options[IMAGE].name, w->options[IMAGE]));
-    DT_TRY(launch_put_yaml(v, "QUEUE", options[QUEUE].name, w->options[QUEUE]));
-    launch_put(v, "GPUS", n_gpus ? dt_xprintf("%d", n_gpus) : NULL);
-    launch_put_copy(v, "SCRAPE", is_scraped(j) ? "true" : "false");
+    dt_cli_put_copy(v, "RESTARTS", once ? "0" : "20");
+    dt_cli_put_copy(v, "LAUNCHERS", once ? "0" : "3");
+    DT_TRY(dt_cli_put_yaml(v, "NAMESPACE", options[NAMESPACE].name, w->options[NAMESPACE]));
+    DT_TRY(dt_cli_put_yaml(v, "IMAGE", options[IMAGE].name, w->options[IMAGE]));
+    DT_TRY(dt_cli_put_yaml(v, "QUEUE", options[QUEUE].name, w->options[QUEUE]));
+    dt_cli_put(v, "GPUS", n_gpus ? dt_xprintf("%d", n_gpus) : NULL);
+    dt_cli_put_copy(v, "SCRAPE", is_scraped(j) ? "true" : "false");
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
-    launch_put(v, "PORT", dt_xprintf("%d", dt_listen_port(&listen)));
+    dt_cli_put(v, "PORT", dt_xprintf("%d", dt_listen_port(&listen)));
     DT_TRY(list_secrets(j, w->options[SECRET]));
     return list_args(j, w);
 }
@@ -219,7 +219,7 @@ static dt_status find_folder(char **out, const k8s_job *j, const char *option, c
         path = dt_xprintf("%s", given);
     else {
         char *name = dt_xprintf("k8s/%s/%s", kind, given);
-        dt_status st = launch_find_template(&path, name);
+        dt_status st = dt_cli_find_template(&path, name);
         free(name);
         DT_TRY(st);
     }
@@ -235,11 +235,11 @@ static dt_status find_folder(char **out, const k8s_job *j, const char *option, c
     return DT_OK;
 }
 
-static dt_status find_overlay(k8s_job *j, const launch_words *w) {
+static dt_status find_overlay(k8s_job *j, const dt_cli_words *w) {
     const char *given = w->options[OVERLAY] ? w->options[OVERLAY] : w->options[GPUS] ? "gpu" : "cpu";
     char *path = NULL;
     dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
-    if (st == DT_OK) st = launch_put_yaml(&j->values, "OVERLAY", "--overlay", path);
+    if (st == DT_OK) st = dt_cli_put_yaml(&j->values, "OVERLAY", "--overlay", path);
     free(path);
     return st;
 }
@@ -290,14 +290,14 @@ static dt_status write_components(const k8s_job *j, const char *lines) {
     return st;
 }
 
-static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
+static dt_status fill_folder(const k8s_job *j, const dt_cli_words *w) {
     char *text = NULL;
     size_t n = 0;
     DT_TRY(dt_io_read_file(&text, &n, w->words[0], 1 << 20, DT_E_USAGE));
     dt_status st = write_file(j, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
-    DT_TRY(launch_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], &j->values));
+    DT_TRY(dt_cli_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], &j->values));
     st = write_file(j, "job/kustomization.yaml", text);
     free(text);
     return st == DT_OK ? write_components(j, w->options[WITH]) : st;
@@ -305,17 +305,17 @@ static dt_status fill_folder(const k8s_job *j, const launch_words *w) {
 
 // ---- submitting ------------------------------------------------------------------------------------
 
-static dt_status submit(const k8s_job *j, const launch_words *w, const char *manifests) {
+static dt_status submit(const k8s_job *j, const dt_cli_words *w, const char *manifests) {
     const char *space = w->options[NAMESPACE];
     const char *const ask[] = {"kubectl", "get", "namespace", space, NULL};
     const char *const apply[] = {"kubectl", "apply", "-f", "-", NULL};
-    const char *job = launch_value(&j->values, "JOB");
+    const char *job = dt_cli_value(&j->values, "JOB");
     const char *const find[] = {"kubectl", "-n", space, "get", "mpijob", job, "--ignore-not-found", "-o", "name", NULL};
     char *output = NULL;
-    dt_status st = launch_feed(ask, "", &output);
+    dt_status st = dt_cli_feed(ask, "", &output);
     free(output);
     output = NULL;
-    if (st == DT_OK) st = launch_feed(find, "", &output);
+    if (st == DT_OK) st = dt_cli_feed(find, "", &output);
     if (st == DT_OK && *output)
         st = dt_fail(DT_E_USAGE,
                      "the job %s is in the namespace %s already, and would be changed while it "
@@ -324,7 +324,7 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
                      job, space, space, job);
     free(output);
     DT_TRY(st);
-    st = launch_feed(apply, manifests, &output);
+    st = dt_cli_feed(apply, manifests, &output);
     if (output) fputs(output, stdout);
     if (st != DT_OK && output && *output) st = dt_fail_context(st, "only what is listed was applied");
     if (st == DT_OK)
@@ -335,7 +335,7 @@ static dt_status submit(const k8s_job *j, const launch_words *w, const char *man
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     k8s_job j = {0};
     char *manifests = NULL;
     dt_status st = read_options(&j, w);
@@ -345,19 +345,19 @@ static dt_status run(const launch_words *w) {
     char all[PATH_MAX + 8];
     snprintf(all, sizeof all, "%s/all", j.dir);
     const char *const kustomize[] = {"kubectl", "kustomize", all, NULL};
-    if (st == DT_OK) st = launch_feed(kustomize, "", &manifests);
+    if (st == DT_OK) st = dt_cli_feed(kustomize, "", &manifests);
     if (*j.dir) (void)dt_io_remove_tree(j.dir);
     if (st == DT_OK && w->options[PRINT])
         fputs(manifests, stdout);
     else if (st == DT_OK)
         st = submit(&j, w, manifests);
     free(manifests);
-    launch_values_fini(&j.values);
+    dt_cli_values_fini(&j.values);
     dt_config_destroy(j.config);
     return st;
 }
 
-const launch_command launch_on_k8s = {
+const dt_cli_command dt_cli_on_k8s = {
     .options = options,
     .text = "Makes the manifests of an MPIJob (kubeflow.org/v2beta1) with kubectl, and applies\n"
             "them. The config becomes a ConfigMap; its relative paths are below the volume claim\n"

@@ -37,7 +37,7 @@ enum {
     PRINT,
     TEMPLATE
 };
-static const launch_option options[] = {
+static const dt_cli_option options[] = {
     [NODES] = {"--nodes", "N", "nodes of a run (1)"},
     [TASKS] = {"--ntasks-per-node", "N", "ranks on each node (one for each GPU, else 1)"},
     [CPUS] = {"--cpus-per-task", "N", "cores of each rank (1)"},
@@ -63,52 +63,52 @@ typedef struct slurm_job {
     dt_config *config; // of the run, or of the first of a sweep
     sweep sweep;
     int n_ranks_node;
-    launch_values values; // of the template
+    dt_cli_values values; // of the template
 } slurm_job;
 
 // ---- the runs --------------------------------------------------------------------------------------
 
 // "3) run=… words=(…) ;;", a line of the script's case. words: CONFIG key=value …
 static void add_run(char **text, int task, const char *dir, const char *const *words) {
-    char *quoted = launch_quote_words(words), *quoted_dir = launch_quote(dir);
+    char *quoted = dt_cli_quote_words(words), *quoted_dir = dt_cli_quote(dir);
     dt_xappend(text, "%s%d) run=%s words=(%s) ;;", *text ? "\n" : "", task, quoted_dir, quoted);
     free(quoted);
     free(quoted_dir);
 }
 
-static dt_status read_sweep(slurm_job *j, const launch_words *w, int n_ranks) {
+static dt_status read_sweep(slurm_job *j, const dt_cli_words *w, int n_ranks) {
     sweep *s = &j->sweep;
-    DT_TRY(sweep_read(s, w));
-    char **first = sweep_run_words(s, 0);
-    launch_words one = {.words = (const char **)first + 1};
+    DT_TRY(dt_sweep_read(s, w));
+    char **first = dt_sweep_run_words(s, 0);
+    dt_cli_words one = {.words = (const char **)first + 1};
     while (one.words[one.n_words]) one.n_words++;
-    dt_status st = launch_target_config(&j->config, "launch slurm", &one);
-    if (st == DT_OK) st = launch_target_ranks(j->config, n_ranks);
-    sweep_free_words(first);
+    dt_status st = dt_cli_target_config(&j->config, "launch slurm", &one);
+    if (st == DT_OK) st = dt_cli_target_ranks(j->config, n_ranks);
+    dt_sweep_free_words(first);
     DT_TRY(st);
     char *runs = NULL;
     for (int r = 0; r < s->n_runs; r++) {
-        char **words = sweep_run_words(s, r), *dir = dt_xprintf("%s/%s", s->dir, s->runs[r].name);
+        char **words = dt_sweep_run_words(s, r), *dir = dt_xprintf("%s/%s", s->dir, s->runs[r].name);
         add_run(&runs, r, dir, (const char *const *)words + 1);
         free(dir);
-        sweep_free_words(words);
+        dt_sweep_free_words(words);
     }
-    launch_put(&j->values, "RUNS", runs);
-    launch_put(
+    dt_cli_put(&j->values, "RUNS", runs);
+    dt_cli_put(
         &j->values, "ARRAY",
         dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "", w->options[JOBS] ? w->options[JOBS] : ""));
     return DT_OK;
 }
 
-static dt_status read_run(slurm_job *j, const launch_words *w, int n_ranks) {
-    DT_TRY(launch_target_config(&j->config, "launch slurm", w));
-    DT_TRY(launch_target_ranks(j->config, n_ranks));
+static dt_status read_run(slurm_job *j, const dt_cli_words *w, int n_ranks) {
+    DT_TRY(dt_cli_target_config(&j->config, "launch slurm", w));
+    DT_TRY(dt_cli_target_ranks(j->config, n_ranks));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
-    const char **words = launch_train_words(w);
+    const char **words = dt_cli_train_words(w);
     char *runs = NULL;
     add_run(&runs, 0, dir, words + 1);
-    launch_put(&j->values, "RUNS", runs);
-    launch_put(&j->values, "ARRAY", NULL);
+    dt_cli_put(&j->values, "RUNS", runs);
+    dt_cli_put(&j->values, "ARRAY", NULL);
     free(words);
     free(dir);
     return DT_OK;
@@ -141,7 +141,7 @@ static char *quote_folder(const char *folder) {
         const size_t n = *folder == '$' ? strspn(folder + 1 + brace, name) : 0;
         const bool variable = n > 0 && (!brace || folder[2 + n] == '}');
         if (n_part > 0 && (!*folder || variable)) {
-            char *quoted = launch_quote(part);
+            char *quoted = dt_cli_quote(part);
             fputs(quoted, f);
             free(quoted);
             n_part = 0;
@@ -158,17 +158,17 @@ static char *quote_folder(const char *folder) {
     return out;
 }
 
-static dt_status read_stage(slurm_job *j, const launch_words *w) {
-    const char *set = launch_only_set(j->config);
+static dt_status read_stage(slurm_job *j, const dt_cli_words *w) {
+    const char *set = dt_cli_only_set(j->config);
     const bool by_url = set && dt_blob_is_url(set);
     if (by_url && w->options[STAGE])
         dt_info("%s: nothing is staged of a URL: each node keeps what it reads (data.cache_dir, on "
                 "a disk of the node)",
                 set);
     if (!w->options[STAGE] || by_url) {
-        launch_put_copy(&j->values, "STAGE", "");
-        launch_put_copy(&j->values, "FILES", "");
-        launch_put_copy(&j->values, "SET", "");
+        dt_cli_put_copy(&j->values, "STAGE", "");
+        dt_cli_put_copy(&j->values, "FILES", "");
+        dt_cli_put_copy(&j->values, "SET", "");
         return DT_OK;
     }
     if (!set)
@@ -182,55 +182,55 @@ static dt_status read_stage(slurm_job *j, const launch_words *w) {
         st = dt_config_fail(j->config, "data.path",
                             "--stage copies files of one folder: those of several may have one "
                             "name");
-    launch_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));
-    launch_put(&j->values, "FILES", quote_pattern(path));
-    launch_put(&j->values, "SET", launch_quote(dt_path_base(path)));
+    dt_cli_put(&j->values, "STAGE", quote_folder(w->options[STAGE]));
+    dt_cli_put(&j->values, "FILES", quote_pattern(path));
+    dt_cli_put(&j->values, "SET", dt_cli_quote(dt_path_base(path)));
     free(path);
     return st;
 }
 
 // ---- the script ------------------------------------------------------------------------------------
 
-static dt_status read_options(slurm_job *j, const launch_words *w) {
+static dt_status read_options(slurm_job *j, const dt_cli_words *w) {
     int n_nodes, n_gpus = 0, n_cpus, n_jobs;
-    DT_TRY(launch_option_int(w, NODES, 1, &n_nodes));
-    DT_TRY(launch_option_int(w, CPUS, 1, &n_cpus));
-    DT_TRY(launch_option_int(w, JOBS, 1, &n_jobs));
-    if (w->options[GPUS]) DT_TRY(launch_option_int(w, GPUS, 1, &n_gpus));
-    DT_TRY(launch_option_ranks(w, TASKS, "a node", n_gpus, &j->n_ranks_node));
+    DT_TRY(dt_cli_option_int(w, NODES, 1, &n_nodes));
+    DT_TRY(dt_cli_option_int(w, CPUS, 1, &n_cpus));
+    DT_TRY(dt_cli_option_int(w, JOBS, 1, &n_jobs));
+    if (w->options[GPUS]) DT_TRY(dt_cli_option_int(w, GPUS, 1, &n_gpus));
+    DT_TRY(dt_cli_option_ranks(w, TASKS, "a node", n_gpus, &j->n_ranks_node));
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
-    launch_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
-    launch_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
+    dt_cli_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
+    dt_cli_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
     return (w->options[SWEEP] ? read_sweep : read_run)(j, w, n_nodes * j->n_ranks_node);
 }
 
-static dt_status find_program(slurm_job *j, const launch_words *w) {
+static dt_status find_program(slurm_job *j, const dt_cli_words *w) {
     const char *image = w->options[IMAGE], *sif = w->options[CONTAINER];
     if (image && sif)
         return dt_fail(DT_E_USAGE, "--container is for Apptainer, --container-image for pyxis: give "
                                    "one of them");
     if (w->options[MOUNTS] && !image) return dt_fail(DT_E_USAGE, "--container-mounts is for --container-image");
-    char *quoted = launch_quote(sif ? sif : launch_program());
-    launch_put(&j->values, "DTRAIN",
+    char *quoted = dt_cli_quote(sif ? sif : dt_cli_program());
+    dt_cli_put(&j->values, "DTRAIN",
                sif ? dt_xprintf("apptainer exec%s %s dtrain", w->options[GPUS] ? " --nv" : "", quoted)
                    : dt_xstrdup(image ? "dtrain" : quoted));
     free(quoted);
-    launch_put(&j->values, "IMAGE", image ? launch_quote(image) : dt_xstrdup(""));
-    char *mounts = w->options[MOUNTS] ? launch_quote(w->options[MOUNTS]) : NULL, *setup = NULL;
-    launch_put(&j->values, "MOUNTS", mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup(""));
+    dt_cli_put(&j->values, "IMAGE", image ? dt_cli_quote(image) : dt_xstrdup(""));
+    char *mounts = w->options[MOUNTS] ? dt_cli_quote(w->options[MOUNTS]) : NULL, *setup = NULL;
+    dt_cli_put(&j->values, "MOUNTS", mounts ? dt_xprintf(",%s", mounts) : dt_xstrdup(""));
     free(mounts);
     size_t n;
     if (w->options[SETUP]) DT_TRY(dt_io_read_file(&setup, &n, w->options[SETUP], 1 << 20, DT_E_USAGE));
-    launch_put(&j->values, "SETUP", setup);
+    dt_cli_put(&j->values, "SETUP", setup);
     return DT_OK;
 }
 
 // Puts `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a
 // comment. `what` names it in the error.
-static dt_status put_directive(launch_values *values, const char *name, const char *what, const char *text) {
+static dt_status put_directive(dt_cli_values *values, const char *name, const char *what, const char *text) {
     bool plain = text && *text;
     char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out;
-    launch_put(values, name, out);
+    dt_cli_put(values, name, out);
     if (!text) return DT_OK;
     for (const char *p = text; *p; p++) {
         if (iscntrl((unsigned char)*p))
@@ -253,31 +253,31 @@ static const char *job_name(const slurm_job *j) {
     return j->sweep.dir ? strrchr(j->sweep.dir, '/') + 1 : j->config->run.name;
 }
 
-static dt_status fill_values(slurm_job *j, const launch_words *w) {
+static dt_status fill_values(slurm_job *j, const dt_cli_words *w) {
     static const char *const given[] = {
         [CPUS] = "CPUS", [GPUS] = "GPUS",           [MEM] = "MEM",        [TIME] = "TIME",
         [QOS] = "QOS",   [PARTITION] = "PARTITION", [ACCOUNT] = "ACCOUNT"};
     DT_TRY(put_directive(&j->values, "JOB", "run.name", job_name(j)));
     for (int i = CPUS; i <= QOS; i++) DT_TRY(put_directive(&j->values, given[i], options[i].name, w->options[i]));
-    launch_put_copy(&j->values, "SBATCH", w->options[SBATCH]);
-    launch_put_copy(&j->values, "OUTPUT", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
+    dt_cli_put_copy(&j->values, "SBATCH", w->options[SBATCH]);
+    dt_cli_put_copy(&j->values, "OUTPUT", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
     // a run that stops itself with 75 would be queued again for ever
     const bool stops = j->config->run.stop_at.has;
-    launch_put_copy(&j->values, "REQUEUE", stops ? "no-requeue" : "requeue");
+    dt_cli_put_copy(&j->values, "REQUEUE", stops ? "no-requeue" : "requeue");
     return DT_OK;
 }
 
 // ---- submitting ------------------------------------------------------------------------------------
 
 // The job that prints the table when the array has ended; *id: of the array.
-static dt_status submit_table(const slurm_job *j, const launch_words *w, const char *id) {
-    char *words = launch_quote_config(w);
-    const char *setup = launch_value(&j->values, "SETUP"), *image = launch_value(&j->values, "IMAGE");
+static dt_status submit_table(const slurm_job *j, const dt_cli_words *w, const char *id) {
+    char *words = dt_cli_quote_config(w);
+    const char *setup = dt_cli_value(&j->values, "SETUP"), *image = dt_cli_value(&j->values, "IMAGE");
     char *in_image = dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
                                 "--container-mounts=\"$PWD:$PWD\"%s ",
-                                image, launch_value(&j->values, "MOUNTS"));
+                                image, dt_cli_value(&j->values, "MOUNTS"));
     char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "", *image ? in_image : "",
-                              launch_value(&j->values, "DTRAIN"), words);
+                              dt_cli_value(&j->values, "DTRAIN"), words);
     free(in_image);
     char *after = dt_xprintf("--dependency=afterany:%s", id);
     char *name = dt_xprintf("--job-name=%s-table", job_name(j));
@@ -291,7 +291,7 @@ static dt_status submit_table(const slurm_job *j, const launch_words *w, const c
         argv[n++] = given[i];
     }
     char *output = NULL;
-    dt_status st = launch_feed(argv, script, &output);
+    dt_status st = dt_cli_feed(argv, script, &output);
     if (st == DT_OK) {
         output[strcspn(output, ";\n")] = 0;
         dt_info("job %s prints the table into %s-table-%s.out", output, job_name(j), output);
@@ -326,11 +326,11 @@ static void leave_job(void) {
     unsetenv("SLURM_JOB_ID");
 }
 
-static dt_status submit(const slurm_job *j, const launch_words *w, const char *script) {
+static dt_status submit(const slurm_job *j, const dt_cli_words *w, const char *script) {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     char *id = NULL;
     leave_job();
-    dt_status st = launch_feed(argv, script, &id);
+    dt_status st = dt_cli_feed(argv, script, &id);
     if (st == DT_OK) {
         id[strcspn(id, ";\n")] = 0; // "12;cluster"
         if (w->options[SWEEP])
@@ -347,26 +347,26 @@ static dt_status submit(const slurm_job *j, const launch_words *w, const char *s
     return st;
 }
 
-static dt_status run(const launch_words *w) {
+static dt_status run(const dt_cli_words *w) {
     slurm_job j = {0};
     char *script = NULL;
     dt_status st = read_options(&j, w);
     if (st == DT_OK) st = read_stage(&j, w);
     if (st == DT_OK) st = find_program(&j, w);
     if (st == DT_OK) st = fill_values(&j, w);
-    if (st == DT_OK) st = launch_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE], &j.values);
+    if (st == DT_OK) st = dt_cli_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE], &j.values);
     if (st == DT_OK && w->options[PRINT])
         fputs(script, stdout);
     else if (st == DT_OK)
         st = submit(&j, w, script);
     free(script);
-    launch_values_fini(&j.values);
-    if (w->options[SWEEP]) sweep_fini(&j.sweep);
+    dt_cli_values_fini(&j.values);
+    if (w->options[SWEEP]) dt_sweep_fini(&j.sweep);
     dt_config_destroy(j.config);
     return st;
 }
 
-const launch_command launch_on_slurm = {
+const dt_cli_command dt_cli_on_slurm = {
     .options = options,
     .text = "Submits a batch job of nodes x ranks, and prints its id. Two minutes before the time\n"
             "limit the ranks save, and the job is queued again; so it is after a lost node. A job\n"

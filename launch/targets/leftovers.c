@@ -1,4 +1,4 @@
-// leftovers.c: launch_remove_leftovers (supervise.h). Open MPI removes its files when a job ends, but not when the
+// leftovers.c: dt_cli_remove_leftovers (supervise.h). Open MPI removes its files when a job ends, but not when the
 // job is killed: 4 MB of shared memory for each rank, and a folder of sessions with the id of its mpirun or its
 // daemon.
 //
@@ -145,7 +145,7 @@ static int remove_sessions(void) {
     return n_removed;
 }
 
-void launch_remove_leftovers(void) {
+void dt_cli_remove_leftovers(void) {
     const int n = remove_segments() + remove_sessions();
     dt_error_clear();
     if (n > 0) dt_info("removed %d files and folders that killed jobs left behind", n);

@@ -22,7 +22,7 @@
 
 // ---- start -----------------------------------------------------------------------------------------
 
-static int open_pipe(launch_stream *s, int *write_end) {
+static int open_pipe(dt_cli_stream *s, int *write_end) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return errno;
     fcntl(ends[0], F_SETFL, O_NONBLOCK); // of our end alone
@@ -60,9 +60,9 @@ static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err, 
     return e;
 }
 
-int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged, double limit_s) {
+int dt_cli_process_start(dt_cli_process *p, const char *const *argv, int in, bool merged, double limit_s) {
     int out = -1, err = -1;
-    *p = (launch_process){.out = {.fd = -1}, .err = {.fd = -1}, .end_s = dt_clock_s() + limit_s};
+    *p = (dt_cli_process){.out = {.fd = -1}, .err = {.fd = -1}, .end_s = dt_clock_s() + limit_s};
     p->out.text = dt_xcalloc(1, 1);
     p->err.text = dt_xcalloc(1, 1);
     int e = open_pipe(&p->out, &out);
@@ -76,7 +76,7 @@ int launch_process_start(launch_process *p, const char *const *argv, int in, boo
 
 // ---- wait ------------------------------------------------------------------------------------------
 
-static void drain(launch_stream *s) {
+static void drain(dt_cli_stream *s) {
     char bytes[16384];
     while (s->fd >= 0) {
         const ssize_t n = read(s->fd, bytes, sizeof bytes);
@@ -94,12 +94,12 @@ static void drain(launch_stream *s) {
     }
 }
 
-static void close_stream(launch_stream *s) {
+static void close_stream(dt_cli_stream *s) {
     if (s->fd >= 0) close(s->fd);
     s->fd = -1;
 }
 
-static void look(launch_process *p) {
+static void look(dt_cli_process *p) {
     int status = 0;
     if (dt_clock_s() >= p->end_s) kill(-p->pid, SIGKILL);
     const bool ended = waitpid(p->pid, &status, WNOHANG) == p->pid; // first: then all is written
@@ -112,7 +112,7 @@ static void look(launch_process *p) {
     close_stream(&p->err);
 }
 
-bool launch_processes_wait(launch_process *const *p, int n, double seconds) {
+bool dt_cli_processes_wait(dt_cli_process *const *p, int n, double seconds) {
     const double end_s = dt_clock_s() + seconds;
     struct pollfd *fds = dt_xcalloc(2 * (size_t)n + 1, sizeof *fds);
     int n_running;
@@ -136,13 +136,13 @@ bool launch_processes_wait(launch_process *const *p, int n, double seconds) {
     return n_running == 0;
 }
 
-int launch_process_run(launch_process *p, const char *const *argv, int in, bool merged, double limit_s) {
-    const int e = launch_process_start(p, argv, in, merged, limit_s);
-    if (e == 0) launch_processes_wait(&p, 1, INFINITY);
+int dt_cli_process_run(dt_cli_process *p, const char *const *argv, int in, bool merged, double limit_s) {
+    const int e = dt_cli_process_start(p, argv, in, merged, limit_s);
+    if (e == 0) dt_cli_processes_wait(&p, 1, INFINITY);
     return e;
 }
 
-void launch_process_fini(launch_process *p) {
+void dt_cli_process_fini(dt_cli_process *p) {
     if (p->pid) {
         kill(isfinite(p->end_s) ? -p->pid : p->pid, SIGKILL);
         waitpid(p->pid, NULL, 0);
@@ -153,5 +153,5 @@ void launch_process_fini(launch_process *p) {
     }
     free(p->out.text);
     free(p->err.text);
-    *p = (launch_process){0};
+    *p = (dt_cli_process){0};
 }

@@ -11,28 +11,28 @@
 
 enum { LAUNCH_REACH_S = 20 }; // for an answer of a host; one that takes longer is lost
 
-typedef struct launch_stream {
+typedef struct dt_cli_stream {
     int fd; // of a pipe; -1: at its end
     char *text;
     size_t n;
-} launch_stream;
+} dt_cli_stream;
 
-typedef struct launch_process {
+typedef struct dt_cli_process {
     pid_t pid;              // 0: none, or ended
     int code;               // once it has ended: its exit code, 128 + number for a signal
     double end_s;           // when it is ended; INFINITY: never
-    launch_stream out, err; // `text` is a string once it has ended, never NULL
-} launch_process;
+    dt_cli_stream out, err; // `text` is a string once it has ended, never NULL
+} dt_cli_process;
 
 // Starts argv (ended by NULL, looked for in PATH) with the bytes of the descriptor `in` (-1: none) on its stdin.
 // merged: what it writes to stderr is in `out` too, and `err` stays empty. limit_s: INFINITY for none. 0, or an
 // errno.
-int launch_process_start(launch_process *p, const char *const *argv, int in, bool merged, double limit_s);
+int dt_cli_process_start(dt_cli_process *p, const char *const *argv, int in, bool merged, double limit_s);
 // Reads what the n programs write, so long or until all have ended (true). Those that never started have ended.
-bool launch_processes_wait(launch_process *const *p, int n, double seconds);
+bool dt_cli_processes_wait(dt_cli_process *const *p, int n, double seconds);
 // Runs to its end. 0, or an errno.
-int launch_process_run(launch_process *p, const char *const *argv, int in, bool merged, double limit_s);
+int dt_cli_process_run(dt_cli_process *p, const char *const *argv, int in, bool merged, double limit_s);
 // Ends it if it still runs, and frees what it has.
-void launch_process_fini(launch_process *p);
+void dt_cli_process_fini(dt_cli_process *p);
 
 #endif

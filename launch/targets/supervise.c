@@ -60,7 +60,7 @@ static pid_t begin_relay(int to, int *fd) {
     int ends[2];
     *fd = to;
     if (!is_pipe(to, &info) || pipe2(ends, O_CLOEXEC) != 0) return 0;
-    pid_t pid = fork(); // signals are blocked (launch_jobs_init) and stay so
+    pid_t pid = fork(); // signals are blocked (dt_cli_jobs_init) and stay so
     if (pid == 0) {
         setpgid(0, 0);
         close(ends[1]);
@@ -108,25 +108,25 @@ static void count_checkpoint(progress *p, const char *line) {
 }
 
 // Runs SCRIPT in the run's folder, where rank 0 ran. true: it ended with 0; *out (heap): what it wrote.
-static bool run_in_run(const launch_supervised *s, const char *script, char **out) {
+static bool run_in_run(const dt_cli_supervised *s, const char *script, char **out) {
     const char *run_dir = s->config->run.dir;
     char cwd[4096] = "";
     if (*run_dir != '/' && !getcwd(cwd, sizeof cwd - 1)) return false;
     char *run = dt_xprintf("%s%s%s/%s", cwd, *cwd ? "/" : "", run_dir, s->config->run.name);
     char *whole = dt_xprintf("cd \"$1\" && %s", script);
     const char *const argv[] = {"sh", "-c", whole, "sh", run, NULL};
-    launch_process p;
-    const int e = s->reach ? s->reach(s->ctx, &p, argv) : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
+    dt_cli_process p;
+    const int e = s->reach ? s->reach(s->ctx, &p, argv) : dt_cli_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
     *out = dt_xstrdup(p.out.text);
     const bool good = e == 0 && p.code == 0;
-    launch_process_fini(&p);
+    dt_cli_process_fini(&p);
     free(whole);
     free(run);
     return good;
 }
 
 // Open MPI 5's mpirun ends with 0 where it loses a host.
-static bool is_finished(const launch_supervised *s) {
+static bool is_finished(const dt_cli_supervised *s) {
     char *nothing = NULL;
     const bool finished = run_in_run(s, "test -e result.json", &nothing);
     free(nothing);
@@ -134,7 +134,7 @@ static bool is_finished(const launch_supervised *s) {
 }
 
 // From the names of the checkpoints and, with `steps`, the end of metrics.jsonl, which has every step.
-static progress read_progress(const launch_supervised *s, bool steps) {
+static progress read_progress(const dt_cli_supervised *s, bool steps) {
     char *text = NULL;
     progress p = {.step = -1, .saved_step = -1};
     p.has_steps = steps && dt_words_have(&s->config->metrics.sinks, DT_SINK_jsonl);
@@ -157,16 +157,16 @@ static bool same_step(const progress *a, const progress *b) {
 // ---- one start -------------------------------------------------------------------------------------
 
 // false: it is sure that none of the job's ranks runs where rank 0 does.
-static bool has_ranks(const launch_supervised *s) {
+static bool has_ranks(const dt_cli_supervised *s) {
     static const char script[] =
         "for p in /proc/[0-9]*; do tr \"\\0\" \"\\n\" <$p/environ | grep -x "
         "\"OMPI_COMM_WORLD_RANK=.*\\|"
         "DTRAIN_JOB=$1\" | grep -c . | grep -qx 2 && echo yes && break; done 2>/dev/null; echo end";
     const char *const argv[] = {"sh", "-c", script, "sh", getenv("DTRAIN_JOB"), NULL};
-    launch_process p;
-    const int e = s->reach ? s->reach(s->ctx, &p, argv) : launch_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
+    dt_cli_process p;
+    const int e = s->reach ? s->reach(s->ctx, &p, argv) : dt_cli_process_run(&p, argv, -1, true, LAUNCH_REACH_S);
     const bool sure = e == 0 && p.code == 0 && p.out.text && strcmp(p.out.text, "end\n") == 0;
-    launch_process_fini(&p);
+    dt_cli_process_fini(&p);
     return !sure;
 }
 
@@ -178,11 +178,11 @@ typedef struct rank_watch {
 } rank_watch;
 
 // true: the job was ended.
-static bool look_for_ranks(const launch_supervised *s, const launch_jobs *jobs, rank_watch *w) {
+static bool look_for_ranks(const dt_cli_supervised *s, const dt_cli_jobs *jobs, rank_watch *w) {
     const double silent_s = dt_clock_s() - w->begin_s;
     if (jobs->asked) {
         w->n_without = has_ranks(s) ? 0 : w->n_without + 1;
-        if (w->n_without >= 2) launch_jobs_end(jobs, w->n_without == 2 ? SIGTERM : SIGKILL);
+        if (w->n_without >= 2) dt_cli_jobs_end(jobs, w->n_without == 2 ? SIGTERM : SIGKILL);
         return w->n_without >= 2;
     }
     if (w->started || silent_s < (w->warned ? START_S : SILENT_S)) return false;
@@ -193,7 +193,7 @@ static bool look_for_ranks(const launch_supervised *s, const launch_jobs *jobs, 
            w->warned ? ": ended" : "",
            why ? why : "look for mpirun's daemons on the hosts, and for a firewall between them");
     free(why);
-    if (w->warned) launch_jobs_end(jobs, SIGKILL);
+    if (w->warned) dt_cli_jobs_end(jobs, SIGKILL);
     const bool ends = w->warned;
     w->warned = true;
     return ends;
@@ -202,14 +202,14 @@ static bool look_for_ranks(const launch_supervised *s, const launch_jobs *jobs, 
 // Waits for the end of the job. true: it was asked to save and end, to go on with more hosts. It is asked only when a
 // new checkpoint has come since the host did, so that a host that comes and goes costs at most one start a
 // checkpoint.
-static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, bool mpi, int *code) {
+static bool wait_for_end(const dt_cli_supervised *s, dt_cli_jobs *jobs, bool mpi, int *code) {
     // what run.stop_at ends with 75 is not to be started again
     const bool watched = s->watch && s->restarts > 0 && !s->config->run.stop_at.has;
     bool waits = false, asked = false, ended = false;
     rank_watch ranks = {.begin_s = dt_clock_s()};
     int64_t saved_step = 0;
     int slot;
-    while (!launch_jobs_wait_for(jobs, watched || mpi ? WATCH_S : INFINITY, &slot, code)) {
+    while (!dt_cli_jobs_wait_for(jobs, watched || mpi ? WATCH_S : INFINITY, &slot, code)) {
         if (mpi) ended |= look_for_ranks(s, jobs, &ranks);
         if (!watched || asked || jobs->asked) continue;
         const bool waited = waits;
@@ -218,7 +218,7 @@ static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, bool mpi
         const progress p = read_progress(s, false);
         if (waited && p.saved_step > saved_step) {
             asked = true;
-            launch_jobs_save(jobs);
+            dt_cli_jobs_save(jobs);
         }
         if (!waited) saved_step = p.saved_step;
     }
@@ -226,7 +226,7 @@ static bool wait_for_end(const launch_supervised *s, launch_jobs *jobs, bool mpi
     return asked;
 }
 
-static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const char *const *argv, int *code,
+static dt_status run_once(const dt_cli_supervised *s, dt_cli_jobs *jobs, const char *const *argv, int *code,
                           bool *more) {
     struct stat a, b;
     int out, err, slot;
@@ -234,7 +234,7 @@ static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const c
     const bool same = is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
     err = out;
     if (!same) relays[1] = begin_relay(2, &err);
-    dt_status st = launch_jobs_start(jobs, argv, out, err, &slot);
+    dt_status st = dt_cli_jobs_start(jobs, argv, out, err, &slot);
     if (out != 1) close(out);
     if (err != 2 && err != out) close(err);
     *more = st == DT_OK && wait_for_end(s, jobs, strcmp(argv[0], "mpirun") == 0, code);
@@ -249,7 +249,7 @@ static dt_status run_once(const launch_supervised *s, launch_jobs *jobs, const c
 
 // ---- again -----------------------------------------------------------------------------------------
 
-static bool may_start_again(const launch_supervised *s, const launch_jobs *jobs, int code) {
+static bool may_start_again(const dt_cli_supervised *s, const dt_cli_jobs *jobs, int code) {
     if (jobs->asked || s->restarts == 0) return false;
     switch (code) {
     case DT_OK:
@@ -308,7 +308,7 @@ static void log_kills(const dt_memory *before) {
             (unsigned long long)now.n_kills, (unsigned long long)before->n_kills, (double)now.total_bytes / 1048576.0);
 }
 
-static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
+static dt_status run_all(const dt_cli_supervised *s, dt_cli_jobs *jobs) {
     progress before = {0};
     int last_code = 0, n = 0;
     double pause_s = FIRST_PAUSE_S;
@@ -332,22 +332,22 @@ static dt_status run_all(const launch_supervised *s, launch_jobs *jobs) {
         if (n == s->restarts) return give_up(&now, code, "and --restarts is used up");
         if (now.saved_step > before.saved_step) pause_s = FIRST_PAUSE_S;
         say_again(&now, code, ++n, s->restarts, pause_s);
-        if (!launch_jobs_pause(jobs, pause_s)) return DT_E_PREEMPTED;
+        if (!dt_cli_jobs_pause(jobs, pause_s)) return DT_E_PREEMPTED;
         pause_s = fmin(2 * pause_s, MAX_PAUSE_S);
         before = now;
         last_code = code;
     }
 }
 
-dt_status launch_supervise(const launch_supervised *s) {
-    launch_jobs jobs;
-    launch_remove_leftovers();
+dt_status dt_cli_supervise(const dt_cli_supervised *s) {
+    dt_cli_jobs jobs;
+    dt_cli_remove_leftovers();
     char *name = dt_xprintf("%d.%.0f", (int)getpid(), 1e6 * dt_clock_s());
     setenv("DTRAIN_JOB", name, 1); // by which has_ranks knows them
     free(name);
-    launch_jobs_init(&jobs, 1);
+    dt_cli_jobs_init(&jobs, 1);
     signal(SIGPIPE, SIG_IGN);
     dt_status st = run_all(s, &jobs);
-    launch_jobs_fini(&jobs);
+    dt_cli_jobs_fini(&jobs);
     return st;
 }

@@ -20,26 +20,26 @@
 
 #include "config/config.h"
 
-typedef struct launch_supervised {
+typedef struct dt_cli_supervised {
     const dt_config *config;
     int restarts;
     // The command (heap array, freed here) of the first start, or of another one: then it may wait, with
-    // launch_jobs_pause, for what was lost.
-    dt_status (*command)(void *ctx, launch_jobs *jobs, bool again, const char ***argv);
+    // dt_cli_jobs_pause, for what was lost.
+    dt_status (*command)(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv);
     // Runs argv to its end where rank 0 ran, on whose disk the run may lie. 0, or an errno. NULL: this machine.
-    int (*reach)(void *ctx, launch_process *p, const char *const *argv);
+    int (*reach)(void *ctx, dt_cli_process *p, const char *const *argv);
     // Before the start is given up, and ahead of its warning: what may be wrong with the hosts (heap), or NULL. May be NULL.
     char *(*explain)(void *ctx);
     // Looked at every few seconds while the job runs: whether it is to save and start again, with more hosts. NULL:
     // never.
     bool (*watch)(void *ctx);
     void *ctx;
-} launch_supervised;
+} dt_cli_supervised;
 
 // The status is the job's exit code, without a message where the job has said why.
-dt_status launch_supervise(const launch_supervised *s);
+dt_status dt_cli_supervise(const dt_cli_supervised *s);
 // Removes what killed jobs of this user left on this machine: segments in /dev/shm and folders of sessions of Open MPI
 // whose processes are gone. Each host's first rank does it too, ahead of MPI.
-void launch_remove_leftovers(void);
+void dt_cli_remove_leftovers(void);
 
 #endif

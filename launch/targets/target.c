@@ -26,27 +26,27 @@ static bool has_cuda_module(void) {
     return dt_module_find("dtrain_cuda.so", path, sizeof path) == DT_OK && *path;
 }
 
-dt_status launch_target_config(dt_config **out, const char *target, const launch_words *w) {
+dt_status dt_cli_target_config(dt_config **out, const char *target, const dt_cli_words *w) {
     if (!dt_launcher_may_start_ranks())
         return dt_fail(DT_E_USAGE, "dtrain %s starts the ranks itself: without mpirun", target);
     if (w->n_words > 0 && strcmp(w->words[0], "-") == 0)
         return dt_fail(DT_E_USAGE, "dtrain %s reads its config more than once: give a file", target);
-    return launch_load_config(out, target, w);
+    return dt_cli_load_config(out, target, w);
 }
 
-dt_status launch_option_ranks(const launch_words *w, int option, const char *whose, int n_gpus, int *n_ranks) {
-    DT_TRY(launch_option_int(w, option, n_gpus > 0 ? n_gpus : 1, n_ranks));
+dt_status dt_cli_option_ranks(const dt_cli_words *w, int option, const char *whose, int n_gpus, int *n_ranks) {
+    DT_TRY(dt_cli_option_int(w, option, n_gpus > 0 ? n_gpus : 1, n_ranks));
     if (n_gpus == 0 || *n_ranks <= n_gpus) return DT_OK;
     return dt_fail(DT_E_USAGE, "%s %d: %s has %d GPU%s, and a rank needs one of its own", w->table[option].name,
                    *n_ranks, whose, n_gpus, n_gpus == 1 ? "" : "s");
 }
 
-dt_status launch_target_ranks(const dt_config *c, int n_ranks) {
-    return dt_replica_plan_check_ranks(n_ranks, c->train.global_batch / launch_micro_batch(c));
+dt_status dt_cli_target_ranks(const dt_config *c, int n_ranks) {
+    return dt_replica_plan_check_ranks(n_ranks, c->train.global_batch / dt_cli_micro_batch(c));
 }
 
 // The report tells of this machine, so only errors and warnings of the check are shown.
-dt_status launch_target_check(const dt_config *config, bool elsewhere, int n_threads, dt_run_length *length) {
+dt_status dt_cli_target_check(const dt_config *config, bool elsewhere, int n_threads, dt_run_length *length) {
     dt_config *c = dt_config_copy(config); // whose autos the check answers
     const bool has_gpu = has_cuda_module() && dt_io_exists("/dev/nvidiactl");
     if (elsewhere && (n_threads || (c->device.kind == DT_DEVICE_cuda && !has_gpu)))
@@ -55,7 +55,7 @@ dt_status launch_target_check(const dt_config *config, bool elsewhere, int n_thr
     char *report = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
-    const dt_status st = launch_check_config(c, &(dt_check_prints){0}, out, length);
+    const dt_status st = dt_cli_check_config(c, &(dt_check_prints){0}, out, length);
     fclose(out);
     free(report);
     dt_config_destroy(c);
@@ -73,19 +73,19 @@ static void list_files(const char *pattern, dt_names *out) {
     dt_names_fini(&files);
 }
 
-void launch_list_data(const dt_config *c, dt_names *out) {
+void dt_cli_list_data(const dt_config *c, dt_names *out) {
     dt_reader_item item;
     for (size_t i = 0; dt_data_item(c, i, &item); i++) list_files(item.path, out);
 }
 
-const char *launch_only_set(const dt_config *c) {
+const char *dt_cli_only_set(const dt_config *c) {
     dt_reader_item only, more;
     const bool is_only = dt_data_item(c, 0, &only) && !dt_data_item(c, 1, &more);
     return is_only && !only.name ? only.path : NULL;
 }
 
 // Those that CUDA_VISIBLE_DEVICES names, else the driver's.
-int launch_count_gpus(const dt_config *c) {
+int dt_cli_count_gpus(const dt_config *c) {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
     char path[32];
     int n = 0;
@@ -146,7 +146,7 @@ static char *quote_controls(const char *text) {
     return out;
 }
 
-char *launch_quote(const char *text) {
+char *dt_cli_quote(const char *text) {
     if (is_plain(text)) return dt_xstrdup(text);
     return is_readable(text) ? quote_single(text) : quote_controls(text);
 }
@@ -161,7 +161,7 @@ static bool is_plain_yaml(const char *text) {
     return n > 0 && !text[n] && text[n - 1] != ':';
 }
 
-dt_status launch_yaml(char **out, const char *what, const char *text) {
+dt_status dt_cli_yaml(char **out, const char *what, const char *text) {
     *out = NULL;
     if (!text) return DT_OK;
     json_t *string = json_string(text); // a string of JSON is one of YAML
@@ -185,48 +185,48 @@ static char *quote_n(const char *const *words, size_t n, char *(*quote)(const ch
     return line;
 }
 
-char *launch_quote_words(const char *const *words) {
+char *dt_cli_quote_words(const char *const *words) {
     size_t n = 0;
     while (words[n]) n++;
-    return quote_n(words, n, launch_quote);
+    return quote_n(words, n, dt_cli_quote);
 }
 
-char *launch_quote_remote(const char *const *argv) {
+char *dt_cli_quote_remote(const char *const *argv) {
     size_t n = 0;
     while (argv[n]) n++;
     return quote_n(argv, n, quote_single);
 }
 
-char *launch_quote_config(const launch_words *w) {
-    return quote_n(w->words, (size_t)w->n_words, launch_quote);
+char *dt_cli_quote_config(const dt_cli_words *w) {
+    return quote_n(w->words, (size_t)w->n_words, dt_cli_quote);
 }
 
-const char **launch_train_words(const launch_words *w) {
+const char **dt_cli_train_words(const dt_cli_words *w) {
     const char **words = dt_xcalloc((size_t)w->n_words + 2, sizeof *words);
     words[0] = "train";
     for (int i = 0; i < w->n_words; i++) words[1 + i] = w->words[i];
     return words;
 }
 
-// launch_set_mpi_environment, as words.
-void launch_print_command(const char *const *argv, bool by_mpi) {
+// dt_cli_set_mpi_environment, as words.
+void dt_cli_print_command(const char *const *argv, bool by_mpi) {
     extern char **environ;
-    launch_set_mpi_environment();
+    dt_cli_set_mpi_environment();
     for (char **e = environ; by_mpi && *e; e++)
         if (strncmp(*e, "OMPI_", 5) == 0 || strncmp(*e, "PRTE_", 5) == 0) {
             const char *value = strchr(*e, '=') + 1;
-            char *word = launch_quote(value);
+            char *word = dt_cli_quote(value);
             printf("%.*s%s ", (int)(value - *e), *e, word);
             free(word);
         }
-    char *line = launch_quote_words(argv);
+    char *line = dt_cli_quote_words(argv);
     printf("%s\n", line);
     free(line);
 }
 
 // ---- templates -------------------------------------------------------------------------------------
 
-dt_status launch_find_template(char **out, const char *name) {
+dt_status dt_cli_find_template(char **out, const char *name) {
     static const char *const places[] = {"", "/../share/dtrain"};
     char dir[PATH_MAX];
     DT_TRY(dt_module_exe_dir(dir, sizeof dir));
@@ -249,37 +249,37 @@ static size_t name_length(const char *at) {
     return n > 0 && at[1 + n] == '@' ? n : 0;
 }
 
-void launch_put(launch_values *values, const char *name, char *text) {
+void dt_cli_put(dt_cli_values *values, const char *name, char *text) {
     assert(values->n < LAUNCH_MAX_VALUES);
     values->v[values->n].name = name;
     values->v[values->n++].text = text;
 }
 
-void launch_put_copy(launch_values *values, const char *name, const char *text) {
-    launch_put(values, name, text ? dt_xstrdup(text) : NULL);
+void dt_cli_put_copy(dt_cli_values *values, const char *name, const char *text) {
+    dt_cli_put(values, name, text ? dt_xstrdup(text) : NULL);
 }
 
-dt_status launch_put_yaml(launch_values *values, const char *name, const char *what, const char *text) {
+dt_status dt_cli_put_yaml(dt_cli_values *values, const char *name, const char *what, const char *text) {
     char *quoted;
-    DT_TRY(launch_yaml(&quoted, what, text));
-    launch_put(values, name, quoted);
+    DT_TRY(dt_cli_yaml(&quoted, what, text));
+    dt_cli_put(values, name, quoted);
     return DT_OK;
 }
 
 // Its place, or -1.
-static int find_value(const launch_values *values, const char *name, size_t n) {
+static int find_value(const dt_cli_values *values, const char *name, size_t n) {
     for (int i = 0; i < values->n; i++)
         if (strlen(values->v[i].name) == n && strncmp(values->v[i].name, name, n) == 0) return i;
     return -1;
 }
 
-const char *launch_value(const launch_values *values, const char *name) {
+const char *dt_cli_value(const dt_cli_values *values, const char *name) {
     const int i = find_value(values, name, strlen(name));
     assert(i >= 0);
     return values->v[i].text;
 }
 
-void launch_values_fini(launch_values *values) {
+void dt_cli_values_fini(dt_cli_values *values) {
     for (int i = 0; i < values->n; i++) free(values->v[i].text);
 }
 
@@ -292,7 +292,7 @@ static void put_value(FILE *out, const char *text, const char *line, size_t n_be
 }
 
 // One line of n bytes, without its end. *drop: it has a value that is not given.
-static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_values *values, bool *drop,
+static dt_status fill_line(FILE *out, const char *line, size_t n, const dt_cli_values *values, bool *drop,
                            const char *file, int number) {
     *drop = false;
     for (size_t i = 0; i < n; i++) {
@@ -312,7 +312,7 @@ static dt_status fill_line(FILE *out, const char *line, size_t n, const launch_v
     return DT_OK;
 }
 
-static dt_status fill(char **out, const char *text, const launch_values *values, const char *file) {
+static dt_status fill(char **out, const char *text, const dt_cli_values *values, const char *file) {
     size_t n_out = 0;
     dt_status st = DT_OK;
     FILE *f = open_memstream(out, &n_out);
@@ -337,7 +337,7 @@ static dt_status fill(char **out, const char *text, const launch_values *values,
     return st;
 }
 
-dt_status launch_fill_template(char **out, const char *name, const char *own, const launch_values *values) {
+dt_status dt_cli_fill_template(char **out, const char *name, const char *own, const dt_cli_values *values) {
     char *path = NULL, *text = NULL;
     size_t n_bytes;
     *out = NULL;
@@ -345,7 +345,7 @@ dt_status launch_fill_template(char **out, const char *name, const char *own, co
     if (own)
         path = dt_xprintf("%s", own);
     else
-        st = launch_find_template(&path, name);
+        st = dt_cli_find_template(&path, name);
     if (st == DT_OK) st = dt_io_read_file(&text, &n_bytes, path, 1 << 20, DT_E_USAGE);
     if (st == DT_OK) st = fill(out, text, values, path);
     free(text);

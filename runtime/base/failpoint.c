@@ -142,7 +142,7 @@ static int visit_all(const char *name) {
     return fired;
 }
 
-int failpoint_visit_io(void) {
+int dt_failpoint_visit_io(void) {
     switch (visit_all(NULL)) {
     case ACT_EIO:
         return EIO;

@@ -29,6 +29,6 @@ void dt_io_scope_pop(void);
 // io.c asks this before each counted call. 0: continue. > 0: fail with this errno. FAILPOINT_SHORT: write
 // half, then fail with ENOSPC. `kill` does not return.
 enum { FAILPOINT_SHORT = -1 };
-int failpoint_visit_io(void);
+int dt_failpoint_visit_io(void);
 
 #endif

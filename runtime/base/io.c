@@ -1,6 +1,6 @@
 // io.c: see io.h.
 //
-// Every counted call asks failpoint_visit_io() once, before the system call, so "the n-th call" is
+// Every counted call asks dt_failpoint_visit_io() once, before the system call, so "the n-th call" is
 // the same call in every run. Messages read "path: cannot OPERATION: reason".
 #define _GNU_SOURCE
 #include "base/io.h"
@@ -103,7 +103,7 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
 // Begins an operation of calls that cannot be short: watched from here to leave(). Returns the failpoint's errno or 0.
 static int enter(const char *path, const char *operation) {
     dt_watch_begin(path, operation);
-    int f = failpoint_visit_io();
+    int f = dt_failpoint_visit_io();
     return f == FAILPOINT_SHORT ? ENOSPC : f;
 }
 
@@ -165,7 +165,7 @@ static int write_all(int fd, const char *p, size_t n, off_t at) {
 
 dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_bytes, off_t at) {
     dt_watch_begin(path, "write");
-    int err = failpoint_visit_io();
+    int err = dt_failpoint_visit_io();
     if (err == FAILPOINT_SHORT) {
         err = write_all(fd, data, n_bytes / 2, at);
         if (err == 0) err = ENOSPC;

@@ -51,7 +51,7 @@ static int unlock_mpi(int rc) {
 
 // -- messages ------------------------------------------------------------------------------------
 
-dt_status mpi_check(int rc, const char *what) {
+dt_status dt_mpi_check(int rc, const char *what) {
     if (rc == MPI_SUCCESS) return DT_OK;
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
@@ -59,7 +59,7 @@ dt_status mpi_check(int rc, const char *what) {
     return dt_fail(DT_E_PEER, "MPI failed in %s: %s; a peer or a link may be gone, run again", what, text);
 }
 
-static void make_room(mpi_messages *m) {
+static void make_room(dt_mpi_messages *m) {
     if (m->n < m->n_cap) return;
     m->n_cap = m->n_cap ? 2 * m->n_cap : 64;
     const size_t n = (size_t)m->n_cap;
@@ -69,7 +69,7 @@ static void make_room(mpi_messages *m) {
     m->done = dt_xrealloc(m->done, n * sizeof *m->done);
 }
 
-void mpi_messages_free(mpi_messages *m) {
+void dt_mpi_messages_free(dt_mpi_messages *m) {
     free(m->requests);
     free(m->statuses);
     free(m->peers);
@@ -83,22 +83,22 @@ static MPI_Datatype type_of(size_t element_bytes) {
                                 : MPI_INT64_T;
 }
 
-dt_status mpi_post_recv(mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer, int tag) {
+dt_status dt_mpi_post_recv(dt_mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer, int tag) {
     assert(m->n == m->n_recv);
     make_room(m);
     m->peers[m->n] = peer;
-    DT_TRY(
-        mpi_check(LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
-                  "a receive"));
+    DT_TRY(dt_mpi_check(
+        LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
+        "a receive"));
     m->n_recv = ++m->n;
     m->n_open++;
     return DT_OK;
 }
 
-dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t element_bytes, int peer, int tag) {
+dt_status dt_mpi_post_send(dt_mpi_messages *m, const void *from, int64_t n, size_t element_bytes, int peer, int tag) {
     make_room(m);
     m->peers[m->n] = peer;
-    DT_TRY(mpi_check(
+    DT_TRY(dt_mpi_check(
         LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
         "a send"));
     m->n++;
@@ -106,18 +106,18 @@ dt_status mpi_post_send(mpi_messages *m, const void *from, int64_t n, size_t ele
     return DT_OK;
 }
 
-static dt_status fail_test(const mpi_comm *m, const mpi_messages *msgs, int n, int rc) {
+static dt_status fail_test(const dt_mpi_comm *m, const dt_mpi_messages *msgs, int n, int rc) {
     for (int i = 0; rc == MPI_ERR_IN_STATUS && i < n; i++) {
         const int error = msgs->statuses[i].MPI_ERROR, at = msgs->done[i], peer = msgs->peers[at];
         if (error == MPI_SUCCESS || error == MPI_ERR_PENDING) continue;
-        return dt_fail_context(mpi_check(error, at < msgs->n_recv ? "a receive" : "a send"), "rank %d on %s", peer,
+        return dt_fail_context(dt_mpi_check(error, at < msgs->n_recv ? "a receive" : "a send"), "rank %d on %s", peer,
                                m->hosts[peer]);
     }
-    return mpi_check(rc, "a test");
+    return dt_mpi_check(rc, "a test");
 }
 
 // What arrives shows that its sender lives and that work gets done, also where beats wait behind it (comm_mpi_beats.c).
-static void note_arrivals(const mpi_comm *m, const mpi_messages *msgs, int n) {
+static void note_arrivals(const dt_mpi_comm *m, const dt_mpi_messages *msgs, int n) {
     bool any = false;
     for (int i = 0; i < n; i++) {
         if (msgs->done[i] >= msgs->n_recv) continue;
@@ -127,7 +127,7 @@ static void note_arrivals(const mpi_comm *m, const mpi_messages *msgs, int n) {
     if (any) dt_watch_tick();
 }
 
-dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done) {
+dt_status dt_mpi_test_messages(const dt_mpi_comm *m, dt_mpi_messages *msgs, bool *done) {
     int n = 1;
     while (msgs->n_open > 0 && n > 0) { // one test reads one part of a message of each peer
         const int rc = LOCKED(MPI_Testsome(msgs->n, msgs->requests, &n, msgs->done, msgs->statuses));
@@ -140,14 +140,14 @@ dt_status mpi_test_messages(const mpi_comm *m, mpi_messages *msgs, bool *done) {
     return DT_OK;
 }
 
-int mpi_peer_to(const mpi_group *g, int i) {
+int dt_mpi_peer_to(const dt_mpi_group *g, int i) {
     return (g->self + 1 + i) % g->n;
 }
-int mpi_peer_from(const mpi_group *g, int i) {
+int dt_mpi_peer_from(const dt_mpi_group *g, int i) {
     return (g->self - 1 - i + g->n) % g->n;
 }
 
-int mpi_next_tag(const mpi_comm *m, uint64_t number, int phase) {
+int dt_mpi_next_tag(const dt_mpi_comm *m, uint64_t number, int phase) {
     return TAG_FIRST + (int)((4 * number + (uint64_t)phase) % (uint64_t)(m->tag_limit - TAG_FIRST));
 }
 
@@ -159,7 +159,7 @@ static dt_status check_count(int64_t n) {
 
 // -- waiting -------------------------------------------------------------------------------------
 
-int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
+int dt_mpi_find_late(const dt_mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
     int n = 0;
     for (int i = 0; i < msgs->n && n < MPI_MAX_NAMED; i++) {
         int done = 0, peer = msgs->peers[i];
@@ -171,14 +171,14 @@ int mpi_find_late(const mpi_messages *msgs, int late[MPI_MAX_NAMED]) {
     return n;
 }
 
-dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char *what, int64_t n, uint64_t number,
-                            double waited_s) {
+dt_status dt_mpi_fail_deadline(dt_mpi_comm *m, const int *late, int n_late, const char *what, int64_t n,
+                               uint64_t number, double waited_s) {
     char names[MPI_MAX_NAMED * (MPI_HOST_BYTES + 32)] = "";
     size_t used = 0;
     for (int i = 0; i < n_late; i++)
         used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s", used ? ", " : "", late[i],
                                  m->hosts[late[i]]);
-    const int behind = m->beats ? mpi_beats_behind(m->beats, number) : -1;
+    const int behind = m->beats ? dt_mpi_beats_behind(m->beats, number) : -1;
     bool is_named = behind < 0 || behind == m->rank;
     for (int i = 0; i < n_late; i++) is_named |= late[i] == behind;
     if (!is_named) { // those that are waited for wait themselves
@@ -194,7 +194,7 @@ dt_status mpi_fail_deadline(mpi_comm *m, const int *late, int n_late, const char
                    (unsigned long long)number, waited_s);
 }
 
-bool mpi_pause(const mpi_comm *m, mpi_waiting *w) {
+bool dt_mpi_pause(const dt_mpi_comm *m, dt_mpi_waiting *w) {
     if (++w->spins < 256) {
 #if defined(__x86_64__) || defined(__i386__)
         __builtin_ia32_pause();
@@ -212,20 +212,20 @@ bool mpi_pause(const mpi_comm *m, mpi_waiting *w) {
     return waited_s < m->deadline_s || dt_watch_quiet_s() < m->deadline_s;
 }
 
-static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what, int64_t n, uint64_t number) {
-    mpi_comm *m = c->self;
-    mpi_waiting w = {0};
+static dt_status wait_messages(dt_comm *c, dt_mpi_messages *msgs, const char *what, int64_t n, uint64_t number) {
+    dt_mpi_comm *m = c->self;
+    dt_mpi_waiting w = {0};
     for (;;) {
         bool done = false;
-        DT_TRY(mpi_test_messages(m, msgs, &done));
+        DT_TRY(dt_mpi_test_messages(m, msgs, &done));
         if (done) return DT_OK;
         if (w.spins == 0) dt_rank_at("waiting in", what);
         // a peer may need the next phase of a reduction in flight before it gets here
-        DT_TRY(mpi_progress(c));
-        if (mpi_pause(m, &w)) continue;
+        DT_TRY(dt_mpi_progress(c));
+        if (dt_mpi_pause(m, &w)) continue;
         int late[MPI_MAX_NAMED];
-        const int n_late = mpi_find_late(msgs, late);
-        return mpi_fail_deadline(m, late, n_late, what, n, number, w.waited.sum_s);
+        const int n_late = dt_mpi_find_late(msgs, late);
+        return dt_mpi_fail_deadline(m, late, n_late, what, n, number, w.waited.sum_s);
     }
 }
 
@@ -234,22 +234,22 @@ static dt_status wait_messages(dt_comm *c, mpi_messages *msgs, const char *what,
 // Bruck's all-gather: in each round a rank passes on what it has gathered, so that it sends log2 W messages. A rank that
 // hangs is named by the beats: its neighbours wait for it, and others for them.
 static dt_status gather_all(dt_comm *c, char *have, size_t n_bytes, const char *what) {
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     const uint64_t number = m->number++;
-    const int W = m->world_size, tag = mpi_next_tag(m, number, 0);
+    const int W = m->world_size, tag = dt_mpi_next_tag(m, number, 0);
     DT_TRY(check_count((int64_t)n_bytes * ((W + 1) / 2)));
     for (int k = 1; k < W; k *= 2) {
         const int64_t n = (int64_t)n_bytes * (k < W - k ? k : W - k);
         char *to = have ? have + (size_t)k * n_bytes : NULL;
-        DT_TRY(mpi_post_recv(&m->msgs, to, n, 1, (m->rank + k) % W, tag));
-        DT_TRY(mpi_post_send(&m->msgs, have, n, 1, (m->rank - k + W) % W, tag));
+        DT_TRY(dt_mpi_post_recv(&m->msgs, to, n, 1, (m->rank + k) % W, tag));
+        DT_TRY(dt_mpi_post_send(&m->msgs, have, n, 1, (m->rank - k + W) % W, tag));
         DT_TRY(wait_messages(c, &m->msgs, what, (int64_t)n_bytes, number));
     }
     return DT_OK;
 }
 
 static dt_status mpi_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     const size_t W = (size_t)m->world_size,
                  first = (size_t)m->rank; // `gathered` begins with this rank's block
     if (W * n_bytes > m->gathered_bytes) {
@@ -273,8 +273,8 @@ static void mpi_abort_ranks(void *ctx, int exit_code) {
 }
 
 static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
-    mpi_comm *m = ((dt_comm *)ctx)->self;
-    return mpi_beats_exchange(m->beats, ticks, atomic_load(&m->number));
+    dt_mpi_comm *m = ((dt_comm *)ctx)->self;
+    return dt_mpi_beats_exchange(m->beats, ticks, atomic_load(&m->number));
 }
 
 static void set_peers(dt_comm *c) {
@@ -287,7 +287,7 @@ static dt_status library_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
     dt_watch_set_peers(NULL);
     const int rc = MPI_Allreduce(MPI_IN_PLACE, data, (int)n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
     set_peers(c);
-    return mpi_check(rc, "MPI_Allreduce");
+    return dt_mpi_check(rc, "MPI_Allreduce");
 }
 
 static dt_status mpi_barrier(dt_comm *c) {
@@ -296,21 +296,21 @@ static dt_status mpi_barrier(dt_comm *c) {
 
 // A binomial tree, in which ranks count from the root.
 static dt_status broadcast_short(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
-    mpi_comm *m = c->self;
-    const int W = m->world_size, tag = mpi_next_tag(m, number, 0), self = (m->rank - root + W) % W;
+    dt_mpi_comm *m = c->self;
+    const int W = m->world_size, tag = dt_mpi_next_tag(m, number, 0), self = (m->rank - root + W) % W;
     int below = 1; // those that hear from this rank are self + below / 2, self + below / 4, …
     while (below < W && !(self & below)) below *= 2;
     if (self > 0) {
-        DT_TRY(mpi_post_recv(&m->msgs, data, n, 1, (m->rank - below + W) % W, tag));
+        DT_TRY(dt_mpi_post_recv(&m->msgs, data, n, 1, (m->rank - below + W) % W, tag));
         DT_TRY(wait_messages(c, &m->msgs, "the broadcast", n, number));
     }
     for (int k = below / 2; k > 0; k /= 2)
-        if (self + k < W) DT_TRY(mpi_post_send(&m->msgs, data, n, 1, (m->rank + k) % W, tag));
+        if (self + k < W) DT_TRY(dt_mpi_post_send(&m->msgs, data, n, 1, (m->rank + k) % W, tag));
     return wait_messages(c, &m->msgs, "the broadcast", n, number);
 }
 
 // Byte range [*from, *to) that the i-th rank of a group gets from the root and passes on; the root has no range.
-static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64_t *from, int64_t *to) {
+static void broadcast_part(const dt_mpi_group *g, int64_t n, int root, int i, int64_t *from, int64_t *to) {
     const int64_t k = (i - root - 1 + g->n) % g->n, parts = g->n - 1;
     *from = n * k / parts;
     *to = n * (k + 1) / parts;
@@ -318,38 +318,38 @@ static void broadcast_part(const mpi_group *g, int64_t n, int root, int i, int64
 
 // The root, a place in the group, sends a different byte range to each rank, and the ranks exchange them. So the
 // root's link carries the data only once, however many there are.
-static dt_status broadcast_parts(dt_comm *c, const mpi_group *g, char *data, int64_t n, int root, int tag) {
-    mpi_comm *m = c->self;
+static dt_status broadcast_parts(dt_comm *c, const dt_mpi_group *g, char *data, int64_t n, int root, int tag) {
+    dt_mpi_comm *m = c->self;
     int64_t from, to;
     if (g->self < 0 || g->n == 1) return DT_OK;
     if (g->self == root) {
         for (int k = 0; k < g->n - 1; k++) {
-            const int i = mpi_peer_to(g, k);
+            const int i = dt_mpi_peer_to(g, k);
             broadcast_part(g, n, root, i, &from, &to);
-            DT_TRY(mpi_post_send(&m->msgs, data + from, to - from, 1, g->ranks[i], tag));
+            DT_TRY(dt_mpi_post_send(&m->msgs, data + from, to - from, 1, g->ranks[i], tag));
         }
         return wait_messages(c, &m->msgs, "the broadcast", n, m->number - 1);
     }
     broadcast_part(g, n, root, g->self, &from, &to);
-    DT_TRY(mpi_post_recv(&m->msgs, data + from, to - from, 1, g->ranks[root], tag));
+    DT_TRY(dt_mpi_post_recv(&m->msgs, data + from, to - from, 1, g->ranks[root], tag));
     DT_TRY(wait_messages(c, &m->msgs, "the broadcast", n, m->number - 1));
     for (int k = 0; k < g->n - 1; k++) {
         int64_t begin, end;
-        const int i = mpi_peer_from(g, k);
+        const int i = dt_mpi_peer_from(g, k);
         if (i == root) continue;
         broadcast_part(g, n, root, i, &begin, &end);
-        DT_TRY(mpi_post_recv(&m->msgs, data + begin, end - begin, 1, g->ranks[i], tag));
+        DT_TRY(dt_mpi_post_recv(&m->msgs, data + begin, end - begin, 1, g->ranks[i], tag));
     }
     for (int k = 0; k < g->n - 1; k++) {
-        const int i = mpi_peer_to(g, k);
-        if (i != root) DT_TRY(mpi_post_send(&m->msgs, data + from, to - from, 1, g->ranks[i], tag));
+        const int i = dt_mpi_peer_to(g, k);
+        if (i != root) DT_TRY(dt_mpi_post_send(&m->msgs, data + from, to - from, 1, g->ranks[i], tag));
     }
     return wait_messages(c, &m->msgs, "the broadcast", n, m->number - 1);
 }
 
 // From the root to one rank of each host, then on each host.
 static dt_status broadcast_by_host(dt_comm *c, char *data, int64_t n, int root, uint64_t number) {
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     const int root_host = m->host_of[root], host = m->host_of[m->rank];
     int inner_root = 0;
     m->leaders.self = -1;
@@ -357,13 +357,13 @@ static dt_status broadcast_by_host(dt_comm *c, char *data, int64_t n, int root, 
         if (m->host_of[r] != root_host || r == root) m->leaders.ranks[m->host_of[r]] = r;
     if (m->leaders.ranks[host] == m->rank) m->leaders.self = host;
     while (m->inner.ranks[inner_root] != m->leaders.ranks[host]) inner_root++;
-    DT_TRY(broadcast_parts(c, &m->leaders, data, n, root_host, mpi_next_tag(m, number, 0)));
-    return broadcast_parts(c, &m->inner, data, n, inner_root, mpi_next_tag(m, number, 1));
+    DT_TRY(broadcast_parts(c, &m->leaders, data, n, root_host, dt_mpi_next_tag(m, number, 0)));
+    return broadcast_parts(c, &m->inner, data, n, inner_root, dt_mpi_next_tag(m, number, 1));
 }
 
 static dt_status mpi_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int root) {
     const size_t most = (size_t)1 << 30; // a part's length must fit an int
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     if (root < 0 || root >= m->world_size)
         return dt_fail(DT_E_INTERNAL, "broadcast from rank %d of %d", root, m->world_size);
     if (m->world_size == 1) return DT_OK;
@@ -377,31 +377,31 @@ static dt_status mpi_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int
     return DT_OK;
 }
 
-static dt_status check_peer(const mpi_comm *m, int peer) {
+static dt_status check_peer(const dt_mpi_comm *m, int peer) {
     if (peer >= 0 && peer < m->world_size && peer != m->rank) return DT_OK;
     return dt_fail(DT_E_INTERNAL, "rank %d has no partner %d in a world of %d", m->rank, peer, m->world_size);
 }
 
 static dt_status mpi_send_f32(dt_comm *c, const float *data, int64_t n, int to) {
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     DT_TRY(check_peer(m, to));
     DT_TRY(check_count(n));
-    DT_TRY(mpi_post_send(&m->msgs, data, n, 4, to, TAG_POINT));
+    DT_TRY(dt_mpi_post_send(&m->msgs, data, n, 4, to, TAG_POINT));
     return wait_messages(c, &m->msgs, "a send", n, m->number - 1);
 }
 
 static dt_status mpi_recv_f32(dt_comm *c, float *data, int64_t n, int from) {
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     DT_TRY(check_peer(m, from));
     DT_TRY(check_count(n));
-    DT_TRY(mpi_post_recv(&m->msgs, data, n, 4, from, TAG_POINT));
+    DT_TRY(dt_mpi_post_recv(&m->msgs, data, n, 4, from, TAG_POINT));
     return wait_messages(c, &m->msgs, "a receive", n, m->number - 1);
 }
 
 // -- life ----------------------------------------------------------------------------------------
 
 static void mpi_set_deadline(dt_comm *c, double seconds) {
-    ((mpi_comm *)c->self)->deadline_s = seconds;
+    ((dt_mpi_comm *)c->self)->deadline_s = seconds;
     dt_rank_set_deadline(seconds);
 }
 
@@ -409,7 +409,7 @@ static void mpi_abort(dt_comm *c, int exit_code) {
     mpi_abort_ranks(c, exit_code);
 }
 
-static void free_groups(mpi_comm *m) {
+static void free_groups(dt_mpi_comm *m) {
     free(m->host_of);
     free(m->all.ranks);
     free(m->inner.ranks);
@@ -421,18 +421,18 @@ static void free_groups(mpi_comm *m) {
 }
 
 static dt_status mpi_finalize(dt_comm *c) {
-    mpi_comm *m = c->self;
+    dt_mpi_comm *m = c->self;
     DT_TRY(mpi_barrier(c));
     (void)dt_failpoint("finalize");
     dt_watch_begin(NULL, "MPI_Finalize");
     dt_watch_set_peers(NULL);
-    const dt_status st = mpi_beats_end(m->beats);
+    const dt_status st = dt_mpi_beats_end(m->beats);
     const int rc = st == DT_OK ? MPI_Finalize() : MPI_SUCCESS;
     dt_watch_end();
     DT_TRY(st);
-    DT_TRY(mpi_check(rc, "MPI_Finalize"));
-    mpi_reductions_free(m);
-    mpi_messages_free(&m->msgs);
+    DT_TRY(dt_mpi_check(rc, "MPI_Finalize"));
+    dt_mpi_reductions_free(m);
+    dt_mpi_messages_free(&m->msgs);
     free_groups(m);
     free(m->hosts);
     return DT_OK;
@@ -448,23 +448,23 @@ static dt_status find_local(dt_comm *c) {
     c->local_size = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
     if (c->local_rank >= 0 && c->local_size > 0) return DT_OK;
     MPI_Comm local;
-    DT_TRY(mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
-                     "finding the ranks of this host"));
+    DT_TRY(dt_mpi_check(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local),
+                        "finding the ranks of this host"));
     MPI_Comm_rank(local, &c->local_rank);
     MPI_Comm_size(local, &c->local_size);
     MPI_Comm_free(&local);
     return DT_OK;
 }
 
-static void join(mpi_group *g, const mpi_comm *m, int rank) {
+static void join(dt_mpi_group *g, const dt_mpi_comm *m, int rank) {
     if (rank == m->rank) g->self = g->n;
     g->ranks[g->n++] = rank;
 }
 
-static void create_groups(mpi_comm *m) {
+static void create_groups(dt_mpi_comm *m) {
     const size_t n = (size_t)m->world_size;
-    mpi_group *groups[] = {&m->all, &m->inner, &m->across, &m->leaders};
-    for (int i = 0; i < 4; i++) *groups[i] = (mpi_group){.self = -1, .ranks = dt_xcalloc(n, sizeof(int))};
+    dt_mpi_group *groups[] = {&m->all, &m->inner, &m->across, &m->leaders};
+    for (int i = 0; i < 4; i++) *groups[i] = (dt_mpi_group){.self = -1, .ranks = dt_xcalloc(n, sizeof(int))};
     m->host_of = dt_xcalloc(n, sizeof *m->host_of);
     m->sources = dt_xcalloc(2 * n, sizeof *m->sources);
     for (int r = 0; r < m->world_size; r++) join(&m->all, m, r);
@@ -472,7 +472,7 @@ static void create_groups(mpi_comm *m) {
 
 // Ranks whose hosts have the same name count as ranks of one host. Where two hosts share a name the sums are still
 // right, and the link between them carries more.
-static void find_hosts(mpi_comm *m) {
+static void find_hosts(dt_mpi_comm *m) {
     int *size = dt_xcalloc((size_t)m->world_size, sizeof *size); // by host
     int column = 0;
     for (int r = 0; r < m->world_size; r++) {
@@ -519,7 +519,7 @@ static void keep_to_one_family(void) {
 }
 
 // Whether a host's ranks are a node of the tree over all ranks.
-static bool hosts_are_nodes(const mpi_comm *m) {
+static bool hosts_are_nodes(const dt_mpi_comm *m) {
     const int n = m->n_columns;
     bool yes = m->world_size == n * m->n_hosts && (n & (n - 1)) == 0;
     for (int r = 0; r < m->world_size; r++) yes &= m->host_of[r] == r / n;
@@ -536,7 +536,7 @@ static rlim_t raise_descriptor_limit(void) {
 
 // Over TCP a peer on another host takes a descriptor; rank 0, to which all send scores and what train.shard divides, has
 // the most. Files, libraries and what a launcher hands down took about 20.
-static dt_status check_descriptors(const mpi_comm *m) {
+static dt_status check_descriptors(const dt_mpi_comm *m) {
     const int needed = m->world_size - m->inner.n + 64;
     const rlim_t limit = raise_descriptor_limit();
     if (m->n_hosts == 1 || limit >= (rlim_t)needed) return DT_OK;
@@ -551,11 +551,11 @@ static dt_status start_mpi(void) {
     keep_to_one_family();
     (void)raise_descriptor_limit();
     // serialized, not funneled: while a node takes long, the helper thread of bucket.c calls MPI
-    DT_TRY(mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
+    DT_TRY(dt_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED)
         return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "
                                       "MPI_THREAD_SERIALIZED is needed");
-    return mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "setting the error handler");
+    return dt_mpi_check(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "setting the error handler");
 }
 
 dt_status dt_comm_module_create(dt_comm **out);
@@ -563,20 +563,20 @@ dt_status dt_comm_module_create(dt_comm **out);
 dt_status dt_comm_module_create(dt_comm **out) {
     DT_TRY(start_mpi());
     dt_comm *c = dt_xcalloc(1, sizeof *c);
-    mpi_comm *m = dt_xcalloc(1, sizeof *m);
+    dt_mpi_comm *m = dt_xcalloc(1, sizeof *m);
     *c = (dt_comm){.name = "mpi",
                    .self = m,
                    .barrier = mpi_barrier,
                    .broadcast_bytes = mpi_broadcast_bytes,
                    .all_gather_bytes = mpi_all_gather_bytes,
-                   .all_reduce_f32 = mpi_all_reduce_f32,
-                   .all_reduce_f64 = mpi_all_reduce_f64,
-                   .all_reduce_max_i64 = mpi_all_reduce_max_i64,
+                   .all_reduce_f32 = dt_mpi_all_reduce_f32,
+                   .all_reduce_f64 = dt_mpi_all_reduce_f64,
+                   .all_reduce_max_i64 = dt_mpi_all_reduce_max_i64,
                    .library_all_reduce_f32 = library_all_reduce_f32,
-                   .reduce_start = mpi_reduce_start,
-                   .own_part = mpi_own_part,
-                   .progress = mpi_progress,
-                   .wait = mpi_wait,
+                   .reduce_start = dt_mpi_reduce_start,
+                   .own_part = dt_mpi_own_part,
+                   .progress = dt_mpi_progress,
+                   .wait = dt_mpi_wait,
                    .send_f32 = mpi_send_f32,
                    .recv_f32 = mpi_recv_f32,
                    .set_deadline = mpi_set_deadline,
@@ -592,7 +592,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     m->tag_limit = found ? *limit : 32767;
     m->n_received = dt_xcalloc((size_t)m->world_size, sizeof *m->n_received);
     create_groups(m);
-    mpi_reductions_create(m);
+    dt_mpi_reductions_create(m);
     m->hosts = dt_xcalloc((size_t)m->world_size, sizeof *m->hosts);
     dt_status st = find_local(c);
     if (st != DT_OK) return st;
@@ -604,9 +604,9 @@ dt_status dt_comm_module_create(dt_comm **out) {
     c->sums_by_tree = hosts_are_nodes(m);
     DT_TRY(check_descriptors(m));
     if (m->n_hosts > 1) c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
-    DT_TRY(mpi_beats_begin(&m->beats, c));
+    DT_TRY(dt_mpi_beats_begin(&m->beats, c));
     set_peers(c);
-    DT_TRY(mpi_reductions_fit(c));
+    DT_TRY(dt_mpi_reductions_fit(c));
     *out = c;
     return DT_OK;
 }

@@ -37,10 +37,10 @@ typedef struct partner {
     bool warned;         // that the partner is silent
 } partner;
 
-struct mpi_beats {
+struct dt_mpi_beats {
     int rank, world_size;
     char (*hosts)[MPI_HOST_BYTES];
-    const atomic_uint *n_received; // see mpi_comm
+    const atomic_uint *n_received; // see dt_mpi_comm
     beat behind;                   // the rank that has entered the fewest collectives
     // By rank, of those below, on ranks between them and rank 0, which has them elsewhere; heard_s 0: none has come.
     dt_rank_report *reports;
@@ -50,12 +50,12 @@ struct mpi_beats {
 };
 
 static dt_status listen_to(partner *p) {
-    return mpi_check(
+    return dt_mpi_check(
         MPI_Irecv(p->received, sizeof p->received, MPI_BYTE, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->receiving),
         "a beat");
 }
 
-static void warn(const mpi_beats *b, partner *p, double silent_s) {
+static void warn(const dt_mpi_beats *b, partner *p, double silent_s) {
     char where[48] = "", at[DT_RANK_TEXT];
     const int64_t step = dt_watch_get_step();
     if (step >= 0) snprintf(where, sizeof where, "after step %lld: ", (long long)step);
@@ -67,7 +67,7 @@ static void warn(const mpi_beats *b, partner *p, double silent_s) {
     p->warned = true;
 }
 
-static void keep_report(mpi_beats *b, int rank, const dt_rank_report *r, double now_s) {
+static void keep_report(dt_mpi_beats *b, int rank, const dt_rank_report *r, double now_s) {
     if (b->rank == 0) {
         dt_rank_hear(rank, r);
     } else if (rank > b->rank) {
@@ -76,10 +76,10 @@ static void keep_report(mpi_beats *b, int rank, const dt_rank_report *r, double 
     }
 }
 
-static dt_status hear(mpi_beats *b, partner *p, double now_s) {
+static dt_status hear(dt_mpi_beats *b, partner *p, double now_s) {
     for (int flag = 1, n = 0; flag;) {
         MPI_Status status;
-        DT_TRY(mpi_check(MPI_Test(&p->receiving, &flag, &status), "a beat"));
+        DT_TRY(dt_mpi_check(MPI_Test(&p->receiving, &flag, &status), "a beat"));
         if (!flag) break;
         MPI_Get_count(&status, MPI_BYTE, &n);
         n /= (int)sizeof(beat);
@@ -104,9 +104,9 @@ static dt_status hear(mpi_beats *b, partner *p, double now_s) {
 }
 
 // Nothing is sent while the beat before this one is still on its way.
-static dt_status say(mpi_beats *b, partner *p, const beat *what, double now_s) {
+static dt_status say(dt_mpi_beats *b, partner *p, const beat *what, double now_s) {
     int flag = 0, n = 1;
-    DT_TRY(mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
+    DT_TRY(dt_mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
     if (!flag) return DT_OK;
     p->to_send[0] = *what;
     for (int i = 0; b->reports && p->rank < b->rank && i < b->world_size && n < REPORTS; i++) {
@@ -117,12 +117,12 @@ static dt_status say(mpi_beats *b, partner *p, const beat *what, double now_s) {
         }
         b->next = (b->next + 1) % b->world_size;
     }
-    return mpi_check(
+    return dt_mpi_check(
         MPI_Isend(p->to_send, n * (int)sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->sending),
         "a beat");
 }
 
-dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
+dt_status dt_mpi_beats_exchange(dt_mpi_beats *b, uint64_t *ticks, uint64_t entered) {
     const double now_s = dt_clock_s();
     beat up = {*ticks, entered, (uint64_t)b->rank, {0}};
     dt_rank_own(&up.report);
@@ -150,19 +150,19 @@ dt_status mpi_beats_exchange(mpi_beats *b, uint64_t *ticks, uint64_t entered) {
     return st;
 }
 
-int mpi_beats_behind(mpi_beats *b, uint64_t number) {
+int dt_mpi_beats_behind(dt_mpi_beats *b, uint64_t number) {
     pthread_mutex_lock(&mpi_lock);
     const int rank = b->behind.entered <= number ? (int)b->behind.rank : -1;
     pthread_mutex_unlock(&mpi_lock);
     return rank;
 }
 
-dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c) {
-    const mpi_comm *m = c->self;
+dt_status dt_mpi_beats_begin(dt_mpi_beats **out, const dt_comm *c) {
+    const dt_mpi_comm *m = c->self;
     const int above = c->rank > 0, first = BELOW * c->rank + 1;
     const int n_below = first >= c->world_size ? 0 : first + BELOW > c->world_size ? c->world_size - first : BELOW;
     const int n = above + n_below;
-    mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
+    dt_mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
     b->rank = c->rank;
     b->world_size = c->world_size;
     b->hosts = m->hosts;
@@ -179,20 +179,20 @@ dt_status mpi_beats_begin(mpi_beats **out, const dt_comm *c) {
     return DT_OK;
 }
 
-dt_status mpi_beats_end(mpi_beats *b) {
+dt_status dt_mpi_beats_end(dt_mpi_beats *b) {
     MPI_Request ended = MPI_REQUEST_NULL;
     for (int all_ended = 0; !all_ended;) { // a long message is sent when it is received
         int all_sent = 1;
         for (int i = 0; i < b->n_partners; i++) {
             int sent = 0;
             DT_TRY(hear(b, &b->partners[i], dt_clock_s()));
-            DT_TRY(mpi_check(MPI_Test(&b->partners[i].sending, &sent, MPI_STATUS_IGNORE), "a beat"));
+            DT_TRY(dt_mpi_check(MPI_Test(&b->partners[i].sending, &sent, MPI_STATUS_IGNORE), "a beat"));
             all_sent &= sent;
         }
         if (ended != MPI_REQUEST_NULL)
-            DT_TRY(mpi_check(MPI_Test(&ended, &all_ended, MPI_STATUS_IGNORE), "the last beats"));
+            DT_TRY(dt_mpi_check(MPI_Test(&ended, &all_ended, MPI_STATUS_IGNORE), "the last beats"));
         else if (all_sent)
-            DT_TRY(mpi_check(MPI_Ibarrier(MPI_COMM_WORLD, &ended), "the last beats"));
+            DT_TRY(dt_mpi_check(MPI_Ibarrier(MPI_COMM_WORLD, &ended), "the last beats"));
     }
     for (int i = 0; i < b->n_partners; i++) {
         MPI_Cancel(&b->partners[i].receiving);

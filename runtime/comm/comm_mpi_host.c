@@ -22,7 +22,7 @@
 
 enum { LINE = 64, PAGE = 4096 };
 
-struct mpi_host {
+struct dt_mpi_host {
     int n, self, n_areas;
     size_t area_bytes, rank_bytes;
     char *memory;
@@ -34,47 +34,47 @@ typedef struct offer {
     uint64_t secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
 } offer;
 
-static _Atomic uint64_t *reached(const mpi_host *h, int i, uint64_t turn) {
+static _Atomic uint64_t *reached(const dt_mpi_host *h, int i, uint64_t turn) {
     return (_Atomic uint64_t *)(h->memory + (size_t)i * h->rank_bytes + turn % (uint64_t)h->n_areas * LINE);
 }
 
-char *mpi_host_area(const mpi_host *h, int i, uint64_t turn) {
+char *dt_mpi_host_area(const dt_mpi_host *h, int i, uint64_t turn) {
     return h->memory + (size_t)i * h->rank_bytes + PAGE + turn % (uint64_t)h->n_areas * h->area_bytes;
 }
 
-static uint64_t value_of(uint64_t turn, mpi_host_stage stage) {
+static uint64_t value_of(uint64_t turn, dt_mpi_host_stage stage) {
     return 4 * turn + (uint64_t)stage;
 }
 
-void mpi_host_reach(const mpi_host *h, uint64_t turn, mpi_host_stage stage) {
+void dt_mpi_host_reach(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage) {
     atomic_store_explicit(reached(h, h->self, turn), value_of(turn, stage), memory_order_release);
 }
 
-bool mpi_host_all(const mpi_host *h, uint64_t turn, mpi_host_stage stage, int *n_there) {
+bool dt_mpi_host_all(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage, int *n_there) {
     for (; *n_there < h->n; ++*n_there)
         if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) < value_of(turn, stage))
             return false;
     return true;
 }
 
-bool mpi_host_may_enter(const mpi_host *h, uint64_t turn, int *n_there) {
+bool dt_mpi_host_may_enter(const dt_mpi_host *h, uint64_t turn, int *n_there) {
     const uint64_t n = (uint64_t)h->n_areas;
-    return turn < n || mpi_host_all(h, turn - n, MPI_HOST_LEFT, n_there);
+    return turn < n || dt_mpi_host_all(h, turn - n, MPI_HOST_LEFT, n_there);
 }
 
 // -- life ------------------------------------------------------------------------------------------
 
-static uint64_t *secret_of(const mpi_host *h) {
+static uint64_t *secret_of(const dt_mpi_host *h) {
     return (uint64_t *)(h->memory + (size_t)h->n * h->rank_bytes);
 }
 
-static bool map(mpi_host *h, int fd) {
+static bool map(dt_mpi_host *h, int fd) {
     h->memory = mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h->memory == MAP_FAILED) h->memory = NULL;
     return h->memory != NULL;
 }
 
-static offer make_memory(mpi_host *h) {
+static offer make_memory(dt_mpi_host *h) {
     struct timespec now;
     offer o = {.pid = (int)getpid(), .fd = memfd_create("dtrain", MFD_CLOEXEC)};
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -84,7 +84,7 @@ static offer make_memory(mpi_host *h) {
     return o;
 }
 
-static void open_memory(mpi_host *h, const offer *o) {
+static void open_memory(dt_mpi_host *h, const offer *o) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", o->pid, o->fd);
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -97,11 +97,11 @@ static void open_memory(mpi_host *h, const offer *o) {
     close(fd);
 }
 
-dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group *ranks, int n_areas,
-                        size_t area_bytes) {
-    mpi_host *h = dt_xcalloc(1, sizeof *h);
+dt_status dt_mpi_host_open(dt_mpi_host **out, bool *apart, dt_comm *c, const dt_mpi_group *ranks, int n_areas,
+                           size_t area_bytes) {
+    dt_mpi_host *h = dt_xcalloc(1, sizeof *h);
     offer own = {.fd = -1}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
-    *h = (mpi_host){.n = ranks->n, .self = ranks->self, .n_areas = n_areas, .area_bytes = area_bytes};
+    *h = (dt_mpi_host){.n = ranks->n, .self = ranks->self, .n_areas = n_areas, .area_bytes = area_bytes};
     h->rank_bytes = PAGE + (size_t)n_areas * area_bytes;
     if (h->self == 0 && h->n > 1) own = make_memory(h);
     dt_status st = c->all_gather_bytes(c, &own, sizeof own, all);
@@ -113,13 +113,13 @@ dt_status mpi_host_open(mpi_host **out, bool *apart, dt_comm *c, const mpi_group
     *out = h;
     *apart = missing;
     if (st != DT_OK || missing || h->n == 1) {
-        mpi_host_close(h);
+        dt_mpi_host_close(h);
         *out = NULL;
     }
     return st;
 }
 
-void mpi_host_close(mpi_host *h) {
+void dt_mpi_host_close(dt_mpi_host *h) {
     if (h && h->memory) munmap(h->memory, (size_t)h->n * h->rank_bytes + PAGE);
     free(h);
 }

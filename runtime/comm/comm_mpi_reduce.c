@@ -54,9 +54,9 @@ typedef struct part {
     int64_t begin, end;
 } part;
 
-struct mpi_reduction {
-    bool taken; // until mpi_wait has returned
-    mpi_element kind;
+struct dt_mpi_reduction {
+    bool taken; // until dt_mpi_wait has returned
+    dt_mpi_element kind;
     bool small, tree;
     int first_phase, end_phase;
     int n_segments, n_entered, n_done; // entered: segments that have got a slot
@@ -70,20 +70,20 @@ struct mpi_reduction {
     float *wide; // bf16: the f32 buffer that gets the sums
 };
 
-struct mpi_slot {
-    mpi_reduction *of; // whose segment is in the slot; NULL: the slot is free
+struct dt_mpi_slot {
+    dt_mpi_reduction *of; // whose segment is in the slot; NULL: the slot is free
     part segment;
     uint64_t number;
     int phase;
     uint64_t turn;                    // in the host's memory
     bool has_given;                   // in a phase in the host's memory: this rank has put there what it has to give
-    int n_there;                      // see mpi_host_all
+    int n_there;                      // see dt_mpi_host_all
     char *scratch[REDUCE_ACROSS + 1]; // contributions of the others, in the order of their group
     size_t scratch_bytes[REDUCE_ACROSS + 1];
-    mpi_messages msgs;
+    dt_mpi_messages msgs;
 };
 
-static const char *label_of(mpi_element kind) {
+static const char *label_of(dt_mpi_element kind) {
     return kind == MPI_ELEMENT_F32    ? "the all-reduce (sum, f32)"
            : kind == MPI_ELEMENT_F64  ? "the all-reduce (sum, f64)"
            : kind == MPI_ELEMENT_BF16 ? "the all-reduce (sum, bf16)"
@@ -99,13 +99,13 @@ static part part_of(part whole, int count, int i, int64_t unit) {
     return (part){whole.begin + from, whole.begin + to};
 }
 
-static char *element_at(const mpi_reduction *r, int64_t i) {
-    return r->data + (size_t)i * mpi_element_bytes(r->kind);
+static char *element_at(const dt_mpi_reduction *r, int64_t i) {
+    return r->data + (size_t)i * dt_mpi_element_bytes(r->kind);
 }
 
 // -- phases ----------------------------------------------------------------------------------------
 
-static const mpi_group *group_of(const mpi_comm *m, const mpi_slot *slot) {
+static const dt_mpi_group *group_of(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
     if (slot->of->small && !m->small_by_host) return &m->all;
     return slot->phase == REDUCE_INSIDE || slot->phase == GATHER_INSIDE ? &m->inner : &m->across;
 }
@@ -116,7 +116,7 @@ static int64_t between(int64_t least, int64_t x, int64_t most) {
 
 // What the ranks of a column, or that of host `host` (-1: all), own of a segment, which data have at `at` of a vector. Cut
 // are the vector's own segments; who gets the first parts takes turns, as there may be fewer chunks than ranks.
-static part owned_part(const mpi_comm *m, int64_t at, part segment, int column, int host) {
+static part owned_part(const dt_mpi_comm *m, int64_t at, part segment, int column, int host) {
     const int64_t turn = (at + segment.begin) / m->segment, begin = turn * m->segment - at;
     const int in_turn = (int)((column + turn) % m->n_columns);
     part p = part_of((part){begin, begin + m->segment}, m->n_columns, in_turn, DT_CHUNK);
@@ -125,8 +125,8 @@ static part owned_part(const mpi_comm *m, int64_t at, part segment, int column, 
 }
 
 // Whether the i-th of the phase's group adds a part of the segment, and which.
-static bool has_part(const mpi_comm *m, const mpi_slot *slot, int i, part *out) {
-    const mpi_group *g = group_of(m, slot);
+static bool has_part(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part *out) {
+    const dt_mpi_group *g = group_of(m, slot);
     *out = slot->segment;
     if (slot->of->small) return true;
     if (g == &m->inner && i >= m->n_columns) return false;
@@ -141,49 +141,49 @@ static bool has_part(const mpi_comm *m, const mpi_slot *slot, int i, part *out) 
 }
 
 // Scratch for what the i-th of the group contributes to n elements.
-static char *contribution(const mpi_comm *m, const mpi_slot *slot, int i, int64_t n) {
-    const mpi_group *g = group_of(m, slot);
+static char *contribution(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, int64_t n) {
+    const dt_mpi_group *g = group_of(m, slot);
     const int place = i < g->self ? i : i - 1;
-    return slot->scratch[slot->phase] + (size_t)place * (size_t)n * mpi_element_bytes(slot->of->kind);
+    return slot->scratch[slot->phase] + (size_t)place * (size_t)n * dt_mpi_element_bytes(slot->of->kind);
 }
 
-typedef dt_status post_fn(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer, int tag);
+typedef dt_status post_fn(dt_mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer, int tag);
 
-static dt_status send_data(mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer, int tag) {
-    return mpi_post_send(m, data, n, element_bytes, peer, tag);
+static dt_status send_data(dt_mpi_messages *m, void *data, int64_t n, size_t element_bytes, int peer, int tag) {
+    return dt_mpi_post_send(m, data, n, element_bytes, peer, tag);
 }
 
-static dt_status post(const mpi_comm *m, mpi_slot *slot, post_fn *fn, char *data, int64_t n, int peer) {
-    const size_t size = mpi_element_bytes(slot->of->kind);
+static dt_status post(const dt_mpi_comm *m, dt_mpi_slot *slot, post_fn *fn, char *data, int64_t n, int peer) {
+    const size_t size = dt_mpi_element_bytes(slot->of->kind);
     const bool leaves = m->host_of[peer] != m->host_of[m->rank];
     const int64_t most = leaves ? DT_REDUCE_MESSAGE_BYTES / (int64_t)size : n;
     for (int64_t at = 0; at < n; at += most)
         DT_TRY(fn(&slot->msgs, data + (size_t)at * size, n - at < most ? n - at : most, size, peer,
-                  mpi_next_tag(m, slot->number, slot->phase)));
+                  dt_mpi_next_tag(m, slot->number, slot->phase)));
     return DT_OK;
 }
 
 // In a reduce-scatter the owner of a part receives it from all, in an all-gather all receive it from the owner.
-static dt_status post_recvs(const mpi_comm *m, mpi_slot *slot) {
-    const mpi_group *g = group_of(m, slot);
+static dt_status post_recvs(const dt_mpi_comm *m, dt_mpi_slot *slot) {
+    const dt_mpi_group *g = group_of(m, slot);
     const bool reduces = slot->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
-        const int i = mpi_peer_from(g, k);
+        const int i = dt_mpi_peer_from(g, k);
         if (!has_part(m, slot, reduces ? g->self : i, &p)) continue;
         const int64_t n = p.end - p.begin;
         char *to = reduces ? contribution(m, slot, i, n) : element_at(slot->of, p.begin);
-        DT_TRY(post(m, slot, mpi_post_recv, to, n, g->ranks[i]));
+        DT_TRY(post(m, slot, dt_mpi_post_recv, to, n, g->ranks[i]));
     }
     return DT_OK;
 }
 
-static dt_status post_sends(const mpi_comm *m, mpi_slot *slot) {
-    const mpi_group *g = group_of(m, slot);
+static dt_status post_sends(const dt_mpi_comm *m, dt_mpi_slot *slot) {
+    const dt_mpi_group *g = group_of(m, slot);
     const bool reduces = slot->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
-        const int i = mpi_peer_to(g, k);
+        const int i = dt_mpi_peer_to(g, k);
         if (!has_part(m, slot, reduces ? i : g->self, &p)) continue;
         DT_TRY(post(m, slot, send_data, element_at(slot->of, p.begin), p.end - p.begin, g->ranks[i]));
     }
@@ -191,19 +191,19 @@ static dt_status post_sends(const mpi_comm *m, mpi_slot *slot) {
 }
 
 // Whether the phase goes through the host's memory.
-static bool is_in_memory(const mpi_comm *m, const mpi_slot *slot) {
+static bool is_in_memory(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
     return m->host && group_of(m, slot) == &m->inner;
 }
 
 // Where the i-th of the host has part p of the segment.
-static char *shared_at(const mpi_comm *m, const mpi_slot *slot, int i, part p) {
-    return mpi_host_area(m->host, i, slot->turn) +
-           (size_t)(p.begin - slot->segment.begin) * mpi_element_bytes(slot->of->kind);
+static char *shared_at(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part p) {
+    return dt_mpi_host_area(m->host, i, slot->turn) +
+           (size_t)(p.begin - slot->segment.begin) * dt_mpi_element_bytes(slot->of->kind);
 }
 
 // This rank's part becomes the sum.
-static void add_part(mpi_comm *m, const mpi_slot *slot) {
-    const mpi_group *g = group_of(m, slot);
+static void add_part(dt_mpi_comm *m, const dt_mpi_slot *slot) {
+    const dt_mpi_group *g = group_of(m, slot);
     const bool in_memory = is_in_memory(m, slot);
     part p;
     if (g->n == 1 || !has_part(m, slot, g->self, &p)) return;
@@ -211,28 +211,28 @@ static void add_part(mpi_comm *m, const mpi_slot *slot) {
     char *own = element_at(slot->of, p.begin);
     for (int i = 0; i < g->n; i++)
         m->sources[i] = i == g->self ? own : in_memory ? shared_at(m, slot, i, p) : contribution(m, slot, i, n);
-    mpi_sum(slot->of->kind, slot->of->tree, own, m->sources, g->n, n);
+    dt_mpi_sum(slot->of->kind, slot->of->tree, own, m->sources, g->n, n);
 }
 
-static void give(const mpi_comm *m, const mpi_slot *slot, part p) {
+static void give(const dt_mpi_comm *m, const dt_mpi_slot *slot, part p) {
     memcpy(shared_at(m, slot, m->inner.self, p), element_at(slot->of, p.begin),
-           (size_t)(p.end - p.begin) * mpi_element_bytes(slot->of->kind));
+           (size_t)(p.end - p.begin) * dt_mpi_element_bytes(slot->of->kind));
 }
 
-static mpi_host_stage stage_of(const mpi_slot *slot) {
+static dt_mpi_host_stage stage_of(const dt_mpi_slot *slot) {
     return slot->phase == REDUCE_INSIDE ? MPI_HOST_FULL : MPI_HOST_SUMMED;
 }
 
 // Whether the host's ranks, from the *n_there-th on, have done what this rank waits for; else *n_there is one that has not.
-static bool is_there(const mpi_comm *m, const mpi_slot *slot, int *n_there) {
-    return slot->has_given ? mpi_host_all(m->host, slot->turn, stage_of(slot), n_there)
-                           : mpi_host_may_enter(m->host, slot->turn, n_there);
+static bool is_there(const dt_mpi_comm *m, const dt_mpi_slot *slot, int *n_there) {
+    return slot->has_given ? dt_mpi_host_all(m->host, slot->turn, stage_of(slot), n_there)
+                           : dt_mpi_host_may_enter(m->host, slot->turn, n_there);
 }
 
 // A phase in the host's memory: gives when there is room, takes when all have given. Whether it is over; never blocks.
-static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
-    const mpi_reduction *r = slot->of;
-    const size_t size = mpi_element_bytes(r->kind);
+static bool exchange_in_memory(dt_mpi_comm *m, dt_mpi_slot *slot) {
+    const dt_mpi_reduction *r = slot->of;
+    const size_t size = dt_mpi_element_bytes(r->kind);
     const bool reduces = slot->phase == REDUCE_INSIDE;
     part p = slot->segment;
     if (!slot->has_given) {
@@ -246,7 +246,7 @@ static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
         } else if (adds) {
             give(m, slot, own);
         }
-        mpi_host_reach(m->host, slot->turn, stage_of(slot));
+        dt_mpi_host_reach(m->host, slot->turn, stage_of(slot));
         slot->has_given = true;
         slot->n_there = 0;
     }
@@ -255,13 +255,13 @@ static bool exchange_in_memory(mpi_comm *m, mpi_slot *slot) {
     for (int i = 0; i < m->inner.n && !reduces; i++)
         if (i != m->inner.self && has_part(m, slot, i, &p))
             memcpy(element_at(r, p.begin), shared_at(m, slot, i, p), (size_t)(p.end - p.begin) * size);
-    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE) mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
+    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE) dt_mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
     return true;
 }
 
 // A small buffer's sum, in the same order: each host's sum takes the place of the contribution of its first rank.
-static void add_small(mpi_comm *m, const mpi_slot *slot) {
-    const mpi_reduction *r = slot->of;
+static void add_small(dt_mpi_comm *m, const dt_mpi_slot *slot) {
+    const dt_mpi_reduction *r = slot->of;
     for (int h = 0; h < m->n_hosts; h++) {
         char *first = NULL;
         int n = 0;
@@ -271,43 +271,43 @@ static void add_small(mpi_comm *m, const mpi_slot *slot) {
             if (n == 0) first = x;
             m->sources[m->n_hosts + n++] = x;
         }
-        if (n > 1) mpi_sum(r->kind, r->tree, first, m->sources + m->n_hosts, n, r->n);
+        if (n > 1) dt_mpi_sum(r->kind, r->tree, first, m->sources + m->n_hosts, n, r->n);
         m->sources[h] = first;
     }
-    mpi_sum(r->kind, r->tree, r->data, m->sources, m->n_hosts, r->n);
+    dt_mpi_sum(r->kind, r->tree, r->data, m->sources, m->n_hosts, r->n);
 }
 
 // -- slots -----------------------------------------------------------------------------------------
 
 // Scratch for a whole segment, so that it never grows again; pages that a short segment does not use stay untouched.
-static void take_scratch(const mpi_comm *m, mpi_slot *slot) {
-    const mpi_group *g = group_of(m, slot);
+static void take_scratch(const dt_mpi_comm *m, dt_mpi_slot *slot) {
+    const dt_mpi_group *g = group_of(m, slot);
     const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
     const int64_t unit = slot->of->owned ? DT_CHUNK : PART_ELEMENTS;
     const int64_t each = slot->of->small ? slot->of->n : slot->of->segment / parts + 2 * unit;
-    const size_t need = (size_t)(each * (g->n - 1)) * mpi_element_bytes(slot->of->kind);
+    const size_t need = (size_t)(each * (g->n - 1)) * dt_mpi_element_bytes(slot->of->kind);
     if (need <= slot->scratch_bytes[slot->phase]) return;
     slot->scratch[slot->phase] = dt_xrealloc(slot->scratch[slot->phase], need);
     slot->scratch_bytes[slot->phase] = need;
 }
 
 // Whether the phase has work for this rank, that is, whether the rank is in a group of several.
-static bool works(const mpi_comm *m, const mpi_slot *slot) {
+static bool works(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
     if (slot->of->small && slot->phase > (m->small_by_host ? REDUCE_ACROSS : REDUCE_INSIDE)) return false;
     return group_of(m, slot)->self >= 0 && group_of(m, slot)->n > 1;
 }
 
-static void leave_slot(mpi_slot *slot) {
-    mpi_reduction *r = slot->of;
+static void leave_slot(dt_mpi_slot *slot) {
+    dt_mpi_reduction *r = slot->of;
     const part p = slot->segment;
     if (r->kind == MPI_ELEMENT_BF16)
-        mpi_sum_widen(r->wide + p.begin, (const uint16_t *)element_at(r, p.begin), p.end - p.begin);
+        dt_mpi_sum_widen(r->wide + p.begin, (const uint16_t *)element_at(r, p.begin), p.end - p.begin);
     r->n_done++;
     slot->of = NULL;
 }
 
 // Begins the next phase, from slot->phase on, that has work for this rank; after the last one the slot is free.
-static dt_status begin_phase(mpi_comm *m, mpi_slot *slot) {
+static dt_status begin_phase(dt_mpi_comm *m, dt_mpi_slot *slot) {
     while (slot->phase < slot->of->end_phase && !works(m, slot)) slot->phase++;
     if (slot->phase == slot->of->end_phase) {
         leave_slot(slot);
@@ -321,7 +321,7 @@ static dt_status begin_phase(mpi_comm *m, mpi_slot *slot) {
     return post_sends(m, slot);
 }
 
-static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
+static dt_status enter_slot(dt_mpi_comm *m, dt_mpi_slot *slot, dt_mpi_reduction *r) {
     const int64_t begin = (r->at / r->segment + r->n_entered) * r->segment - r->at;
     slot->of = r;
     slot->segment = (part){between(0, begin, r->n), between(0, begin + r->segment, r->n)};
@@ -332,12 +332,12 @@ static dt_status enter_slot(mpi_comm *m, mpi_slot *slot, mpi_reduction *r) {
 }
 
 // Free slots go to waiting segments, the oldest first.
-static dt_status fill_slots(mpi_comm *m) {
+static dt_status fill_slots(dt_mpi_comm *m) {
     for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
-        mpi_reduction *first = NULL;
+        dt_mpi_reduction *first = NULL;
         if (m->slots[k].of) continue;
         for (int i = 0; i < m->n_reductions; i++) {
-            mpi_reduction *r = m->reductions[i];
+            dt_mpi_reduction *r = m->reductions[i];
             if (r->n_entered < r->n_segments && (!first || r->number < first->number)) first = r;
         }
         if (!first) return DT_OK;
@@ -347,13 +347,13 @@ static dt_status fill_slots(mpi_comm *m) {
 }
 
 // Never blocks.
-static dt_status advance_slot(mpi_comm *m, mpi_slot *slot) {
+static dt_status advance_slot(dt_mpi_comm *m, dt_mpi_slot *slot) {
     const bool in_memory = is_in_memory(m, slot);
     bool done = false;
     if (in_memory)
         done = exchange_in_memory(m, slot);
     else
-        DT_TRY(mpi_test_messages(m, &slot->msgs, &done));
+        DT_TRY(dt_mpi_test_messages(m, &slot->msgs, &done));
     if (!done) return DT_OK;
     if (group_of(m, slot) == &m->all)
         add_small(m, slot);
@@ -364,8 +364,8 @@ static dt_status advance_slot(mpi_comm *m, mpi_slot *slot) {
     return slot->of ? DT_OK : fill_slots(m);
 }
 
-dt_status mpi_progress(dt_comm *c) {
-    mpi_comm *m = c->self;
+dt_status dt_mpi_progress(dt_comm *c) {
+    dt_mpi_comm *m = c->self;
     for (int k = 0; k < DT_REDUCE_SLOTS; k++)
         if (m->slots[k].of) DT_TRY(advance_slot(m, &m->slots[k]));
     return DT_OK;
@@ -373,7 +373,7 @@ dt_status mpi_progress(dt_comm *c) {
 
 // -- reductions --------------------------------------------------------------------------------------
 
-static int find_free(mpi_comm *m) {
+static int find_free(dt_mpi_comm *m) {
     for (int i = 0; i < m->n_reductions; i++)
         if (!m->reductions[i]->taken) return i;
     m->reductions = dt_xgrow(m->reductions, (size_t)m->n_reductions, sizeof *m->reductions);
@@ -381,31 +381,31 @@ static int find_free(mpi_comm *m) {
     return m->n_reductions++;
 }
 
-static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, void *data, dt_request *request) {
+static dt_status start(dt_mpi_comm *m, dt_mpi_element kind, const dt_reduction *x, void *data, dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || x->n == 0) return DT_OK;
-    const size_t size = mpi_element_bytes(kind);
+    const size_t size = dt_mpi_element_bytes(kind);
     const bool owned = x->steps != DT_ALL_REDUCE;
     const bool small = !owned && dt_reduce_is_small(x->n * (int64_t)size, m->world_size);
     const int64_t segment = size <= sizeof(float) ? m->segment : m->segment / 2;
     const int64_t at = owned ? x->at : 0;
     const int id = find_free(m);
     const int n_segments = (int)((at + x->n + segment - 1) / segment - at / segment);
-    *m->reductions[id] = (mpi_reduction){.taken = true,
-                                         .kind = kind,
-                                         .small = small,
-                                         .tree = x->tree,
-                                         .first_phase = x->steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
-                                         .end_phase = x->steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
-                                         .n_segments = n_segments,
-                                         .number = m->number,
-                                         .turn = m->host_turn,
-                                         .segment = segment,
-                                         .data = data,
-                                         .n = x->n,
-                                         .owned = owned,
-                                         .at = at,
-                                         .wide = x->bf16 ? x->data : NULL};
+    *m->reductions[id] = (dt_mpi_reduction){.taken = true,
+                                            .kind = kind,
+                                            .small = small,
+                                            .tree = x->tree,
+                                            .first_phase = x->steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
+                                            .end_phase = x->steps & DT_ALL_GATHER ? PHASES : GATHER_ACROSS,
+                                            .n_segments = n_segments,
+                                            .number = m->number,
+                                            .turn = m->host_turn,
+                                            .segment = segment,
+                                            .data = data,
+                                            .n = x->n,
+                                            .owned = owned,
+                                            .at = at,
+                                            .wide = x->bf16 ? x->data : NULL};
     m->number += (uint64_t)n_segments;
     if (m->host && (!small || m->small_by_host)) m->host_turn += (uint64_t)n_segments;
     request->id = id;
@@ -413,59 +413,59 @@ static dt_status start(mpi_comm *m, mpi_element kind, const dt_reduction *x, voi
 }
 
 // The message names the rank that the oldest segment in a slot waits for.
-static dt_status fail_reduction(mpi_comm *m, double waited_s) {
-    const mpi_slot *first = NULL;
-    for (const mpi_slot *slot = m->slots; slot < m->slots + DT_REDUCE_SLOTS; slot++)
+static dt_status fail_reduction(dt_mpi_comm *m, double waited_s) {
+    const dt_mpi_slot *first = NULL;
+    for (const dt_mpi_slot *slot = m->slots; slot < m->slots + DT_REDUCE_SLOTS; slot++)
         if (slot->of && (!first || slot->number < first->number)) first = slot;
     int late[MPI_MAX_NAMED], n_late = 0;
-    if (!is_in_memory(m, first)) n_late = mpi_find_late(&first->msgs, late);
+    if (!is_in_memory(m, first)) n_late = dt_mpi_find_late(&first->msgs, late);
     for (int i = first->n_there; is_in_memory(m, first) && i < m->inner.n && n_late < MPI_MAX_NAMED; i++) {
         int at = i;
         is_there(m, first, &at);
         if (at == i) late[n_late++] = m->inner.ranks[i];
     }
-    return mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n, first->of->number, waited_s);
+    return dt_mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n, first->of->number, waited_s);
 }
 
-dt_status mpi_wait(dt_comm *c, dt_request *request) {
-    mpi_comm *m = c->self;
-    mpi_waiting w = {0};
+dt_status dt_mpi_wait(dt_comm *c, dt_request *request) {
+    dt_mpi_comm *m = c->self;
+    dt_mpi_waiting w = {0};
     if (request->id < 0) return DT_OK;
-    mpi_reduction *r = m->reductions[request->id];
+    dt_mpi_reduction *r = m->reductions[request->id];
     while (r->n_done < r->n_segments) {
-        DT_TRY(mpi_progress(c));
-        if (r->n_done < r->n_segments && !mpi_pause(m, &w)) return fail_reduction(m, w.waited.sum_s);
+        DT_TRY(dt_mpi_progress(c));
+        if (r->n_done < r->n_segments && !dt_mpi_pause(m, &w)) return fail_reduction(m, w.waited.sum_s);
     }
     r->taken = false;
     request->id = -1;
     return DT_OK;
 }
 
-static dt_status reduce_blocking(dt_comm *c, mpi_element kind, void *data, int64_t n) {
+static dt_status reduce_blocking(dt_comm *c, dt_mpi_element kind, void *data, int64_t n) {
     dt_request r;
     DT_TRY(start(c->self, kind, &(dt_reduction){.steps = DT_ALL_REDUCE, .n = n}, data, &r));
-    return mpi_wait(c, &r);
+    return dt_mpi_wait(c, &r);
 }
 
-dt_status mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
+dt_status dt_mpi_all_reduce_f32(dt_comm *c, float *data, int64_t n) {
     return reduce_blocking(c, MPI_ELEMENT_F32, data, n);
 }
-dt_status mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
+dt_status dt_mpi_all_reduce_f64(dt_comm *c, double *data, int64_t n) {
     return reduce_blocking(c, MPI_ELEMENT_F64, data, n);
 }
-dt_status mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
+dt_status dt_mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
     return reduce_blocking(c, MPI_ELEMENT_MAX_I64, data, n);
 }
 
-dt_status mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
+dt_status dt_mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
     if (!x->bf16) return start(c->self, MPI_ELEMENT_F32, x, x->data, r);
-    if (c->world_size > 1) mpi_sum_narrow(x->bf16, x->data, x->n);
+    if (c->world_size > 1) dt_mpi_sum_narrow(x->bf16, x->data, x->n);
     return start(c->self, MPI_ELEMENT_BF16, x, x->bf16, r);
 }
 
 // Range k is of segment k.
-bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
-    const mpi_comm *m = c->self;
+bool dt_mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
+    const dt_mpi_comm *m = c->self;
     const int64_t from = (int64_t)k * m->segment;
     if (from >= n || m->inner.self >= m->n_columns) return false;
     const part segment = {from, n - from < m->segment ? n : from + m->segment};
@@ -475,17 +475,17 @@ bool mpi_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *e
     return true;
 }
 
-void mpi_reductions_create(mpi_comm *m) {
+void dt_mpi_reductions_create(dt_mpi_comm *m) {
     m->slots = dt_xcalloc(DT_REDUCE_SLOTS, sizeof *m->slots);
 }
 
-dt_status mpi_reductions_fit(dt_comm *c) {
-    mpi_comm *m = c->self;
+dt_status dt_mpi_reductions_fit(dt_comm *c) {
+    dt_mpi_comm *m = c->self;
     m->segment = dt_reduce_segment(m->n_hosts, m->n_columns, m->most_ranks);
-    mpi_host *host;
+    dt_mpi_host *host;
     bool apart;
     const int n_areas = (int)between(1, HOST_AREAS / (m->segment * m->most_ranks), DT_REDUCE_SLOTS);
-    DT_TRY(mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
+    DT_TRY(dt_mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
     m->host = host; // not before all ranks know
     m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;
     if (apart && m->n_hosts == 1) m->segment = DT_REDUCE_SEGMENT;
@@ -494,13 +494,13 @@ dt_status mpi_reductions_fit(dt_comm *c) {
     return DT_OK;
 }
 
-void mpi_reductions_free(mpi_comm *m) {
+void dt_mpi_reductions_free(dt_mpi_comm *m) {
     for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
         for (int i = 0; i <= REDUCE_ACROSS; i++) free(m->slots[k].scratch[i]);
-        mpi_messages_free(&m->slots[k].msgs);
+        dt_mpi_messages_free(&m->slots[k].msgs);
     }
     for (int i = 0; i < m->n_reductions; i++) free(m->reductions[i]);
     free(m->reductions);
     free(m->slots);
-    mpi_host_close(m->host);
+    dt_mpi_host_close(m->host);
 }

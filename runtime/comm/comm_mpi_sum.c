@@ -32,41 +32,41 @@ static inline uint16_t narrow(float x) {
 VECTORIZED static void add_bf16(float *restrict a, const uint16_t *restrict b, int64_t n) {
     for (int64_t i = 0; i < n; i++) a[i] += widen(b[i]);
 }
-VECTORIZED void mpi_sum_narrow(uint16_t *restrict to, const float *restrict from, int64_t n) {
+VECTORIZED void dt_mpi_sum_narrow(uint16_t *restrict to, const float *restrict from, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = narrow(from[i]);
 }
-VECTORIZED void mpi_sum_widen(float *restrict to, const uint16_t *restrict from, int64_t n) {
+VECTORIZED void dt_mpi_sum_widen(float *restrict to, const uint16_t *restrict from, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = widen(from[i]);
 }
 
-size_t mpi_element_bytes(mpi_element kind) {
+size_t dt_mpi_element_bytes(dt_mpi_element kind) {
     return kind == MPI_ELEMENT_BF16 ? 2 : kind == MPI_ELEMENT_F32 ? 4 : 8;
 }
 
-static void begin(mpi_element kind, void *sum, const void *x, int64_t n) {
+static void begin(dt_mpi_element kind, void *sum, const void *x, int64_t n) {
     if (kind == MPI_ELEMENT_BF16)
-        mpi_sum_widen(sum, x, n);
+        dt_mpi_sum_widen(sum, x, n);
     else
-        memcpy(sum, x, (size_t)n * mpi_element_bytes(kind));
+        memcpy(sum, x, (size_t)n * dt_mpi_element_bytes(kind));
 }
 
-static void add(mpi_element kind, void *sum, const void *x, int64_t n) {
+static void add(dt_mpi_element kind, void *sum, const void *x, int64_t n) {
     if (kind == MPI_ELEMENT_F32) add_f32(sum, x, n);
     if (kind == MPI_ELEMENT_F64) add_f64(sum, x, n);
     if (kind == MPI_ELEMENT_MAX_I64) max_i64(sum, x, n);
     if (kind == MPI_ELEMENT_BF16) add_bf16(sum, x, n);
 }
 
-static void end(mpi_element kind, void *out, const void *sum, int64_t n) {
+static void end(dt_mpi_element kind, void *out, const void *sum, int64_t n) {
     if (kind == MPI_ELEMENT_BF16)
-        mpi_sum_narrow(out, sum, n);
+        dt_mpi_sum_narrow(out, sum, n);
     else
-        memcpy(out, sum, (size_t)n * mpi_element_bytes(kind));
+        memcpy(out, sum, (size_t)n * dt_mpi_element_bytes(kind));
 }
 
 enum { BLOCK = 1024 }; // elements at a time, in L1
 
-static void sum_node(mpi_element kind, void *sum, const char *const *x, int n_x, size_t skip, int64_t n) {
+static void sum_node(dt_mpi_element kind, void *sum, const char *const *x, int n_x, size_t skip, int64_t n) {
     const int left = n_x == 1 ? 1 : dt_tree_split(n_x);
     double right[BLOCK];
     if (n_x == 1) {
@@ -78,8 +78,8 @@ static void sum_node(mpi_element kind, void *sum, const char *const *x, int n_x,
     add(kind, sum, left + 1 < n_x ? (const void *)right : x[left] + skip, n);
 }
 
-void mpi_sum(mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n) {
-    const size_t size = mpi_element_bytes(kind);
+void dt_mpi_sum(dt_mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n) {
+    const size_t size = dt_mpi_element_bytes(kind);
     double sum[BLOCK];
     if (n_x == 2 && kind != MPI_ELEMENT_BF16 && (out == x[0] || out == x[1])) {
         add(kind, out, out == x[0] ? x[1] : x[0], n); // a + b has the bits of b + a

@@ -45,10 +45,10 @@ const char *dt_cnode_str(const dt_cnode *n) {
 }
 
 bool dt_cnode_real(const dt_cnode *n, double *out) {
-    return n->kind == DT_C_SCALAR && !n->quoted && config_parse_real(n->text, out);
+    return n->kind == DT_C_SCALAR && !n->quoted && dt_config_parse_real(n->text, out);
 }
 
-dt_cnode *config_find(const dt_config *c, const char *path) {
+dt_cnode *dt_config_find(const dt_config *c, const char *path) {
     dt_cnode *n = c->root;
     while (n && *path) {
         size_t length = strcspn(path, ".");
@@ -58,11 +58,11 @@ dt_cnode *config_find(const dt_config *c, const char *path) {
     return n;
 }
 
-const dt_cnode *config_find_nearest(const dt_config *c, const char *path) {
+const dt_cnode *dt_config_find_nearest(const dt_config *c, const char *path) {
     char part[256];
     const dt_cnode *n;
     snprintf(part, sizeof part, "%s", path);
-    while (!(n = config_find(c, part)) && strrchr(part, '.')) *strrchr(part, '.') = '\0';
+    while (!(n = dt_config_find(c, part)) && strrchr(part, '.')) *strrchr(part, '.') = '\0';
     return n;
 }
 
@@ -72,10 +72,10 @@ static void set_item(dt_config *c, dt_cnode *map, const char *key, dt_cnode *ite
             map->items[i] = item;
             return;
         }
-    config_add_item(&c->arena, map, key, item);
+    dt_config_add_item(&c->arena, map, key, item);
 }
 
-dt_status config_put(dt_config *c, const char *path, dt_cnode *item) {
+dt_status dt_config_put(dt_config *c, const char *path, dt_cnode *item) {
     dt_cnode *n = c->root;
     const char *p = path;
     for (;;) {
@@ -87,20 +87,20 @@ dt_status config_put(dt_config *c, const char *path, dt_cnode *item) {
         }
         p++;
         dt_cnode *child = get(n, key, strlen(key));
-        if (!child || config_is_null(child)) {
-            child = config_new_node(&c->arena, DT_C_MAP, item->where);
+        if (!child || dt_config_is_null(child)) {
+            child = dt_config_new_node(&c->arena, DT_C_MAP, item->where);
             set_item(c, n, key, child);
         }
         if (child->kind != DT_C_MAP)
             return dt_fail(DT_E_USAGE, "%s: cannot set %s: '%s' is not a map at %s", item->where,
-                           config_shown(&c->arena, path), key, child->where);
+                           dt_config_shown(&c->arena, path), key, child->where);
         n = child;
     }
 }
 
-void config_remove(dt_config *c, const char *path) {
+void dt_config_remove(dt_config *c, const char *path) {
     const char *dot = strrchr(path, '.'); // every key of the table lies in a section
-    dt_cnode *map = config_find(c, dt_arena_printf(&c->arena, "%.*s", (int)(dot - path), path));
+    dt_cnode *map = dt_config_find(c, dt_arena_printf(&c->arena, "%.*s", (int)(dot - path), path));
     for (size_t i = 0; map && i < map->n; i++) {
         if (strcmp(map->keys[i], dot + 1) != 0) continue;
         memmove(&map->keys[i], &map->keys[i + 1], (map->n - i - 1) * sizeof *map->keys);
@@ -113,9 +113,9 @@ void config_remove(dt_config *c, const char *path) {
 // -- loading ---------------------------------------------------------------------------------
 // An override that is a map is merged into the map at its path, as deep as the table goes. Any other value replaces.
 static dt_status merge(dt_config *c, const char *path, dt_cnode *item) {
-    const dt_cnode *old = config_find(c, path);
-    if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP || config_match_path(path, NULL) != MATCH_INNER)
-        return config_put(c, path, item);
+    const dt_cnode *old = dt_config_find(c, path);
+    if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP || dt_config_match_path(path, NULL) != MATCH_INNER)
+        return dt_config_put(c, path, item);
     for (size_t i = 0; i < item->n; i++)
         DT_TRY(merge(c, dt_arena_printf(&c->arena, "%s.%s", path, item->keys[i]), item->items[i]));
     return DT_OK;
@@ -139,26 +139,26 @@ static dt_status apply_override(dt_config *c, const char *text) {
         return dt_fail(DT_E_USAGE,
                        "%s: '%s' is not an override; expected key=value, such as "
                        "train.epochs=2",
-                       place, config_shown(&c->arena, text));
-    if (config_match_path(path, NULL) == MATCH_NONE)
-        return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", place, config_shown(&c->arena, path),
-                       config_suggest_key(&c->arena, path));
+                       place, dt_config_shown(&c->arena, text));
+    if (dt_config_match_path(path, NULL) == MATCH_NONE)
+        return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", place, dt_config_shown(&c->arena, path),
+                       dt_config_suggest_key(&c->arena, path));
     dt_cnode *item;
-    dt_status st = config_read_yaml(&item, &c->arena, place, place, equals + 1, strlen(equals + 1));
-    if (st != DT_OK) return dt_fail_context(st, "override %s", config_shown(&c->arena, path));
+    dt_status st = dt_config_read_yaml(&item, &c->arena, place, place, equals + 1, strlen(equals + 1));
+    if (st != DT_OK) return dt_fail_context(st, "override %s", dt_config_shown(&c->arena, path));
     return merge(c, path, item);
 }
 
 dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t n_overrides) {
     for (size_t i = 0; i < n_overrides; i++) DT_TRY(apply_override(c, overrides[i]));
-    return config_check_tree(c);
+    return dt_config_check_tree(c);
 }
 
 static dt_status build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
                        size_t n_overrides) {
-    DT_TRY(config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes));
-    if (config_is_null(c->root)) // an empty file: overrides may still say everything
-        c->root = config_new_node(&c->arena, DT_C_MAP, c->root->where);
+    DT_TRY(dt_config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes));
+    if (dt_config_is_null(c->root)) // an empty file: overrides may still say everything
+        c->root = dt_config_new_node(&c->arena, DT_C_MAP, c->root->where);
     if (c->root->kind != DT_C_MAP)
         return dt_fail(DT_E_USAGE, "%s: not a config; expected a map with %s", c->root->where,
                        "run, data, model and train");
@@ -194,14 +194,14 @@ static const char *copy_text(dt_arena *a, const char *text) {
     return text ? dt_arena_strdup(a, text) : NULL;
 }
 
-dt_cnode *config_copy_node(dt_arena *a, const dt_cnode *n) {
-    dt_cnode *copy = config_new_node(a, n->kind, copy_text(a, n->where));
+dt_cnode *dt_config_copy_node(dt_arena *a, const dt_cnode *n) {
+    dt_cnode *copy = dt_config_new_node(a, n->kind, copy_text(a, n->where));
     copy->key_where = copy_text(a, n->key_where);
     copy->text = copy_text(a, n->text);
     copy->quoted = n->quoted;
     for (size_t i = 0; i < n->n; i++)
-        config_add_item(a, copy, n->kind == DT_C_MAP ? copy_text(a, n->keys[i]) : NULL,
-                        config_copy_node(a, n->items[i]));
+        dt_config_add_item(a, copy, n->kind == DT_C_MAP ? copy_text(a, n->keys[i]) : NULL,
+                           dt_config_copy_node(a, n->items[i]));
     return copy;
 }
 
@@ -209,8 +209,8 @@ dt_config *dt_config_copy(const dt_config *c) {
     dt_config *copy = dt_xcalloc(1, sizeof *copy);
     dt_arena_init(&copy->arena);
     copy->file = dt_arena_strdup(&copy->arena, c->file);
-    copy->root = config_copy_node(&copy->arena, c->root);
-    config_fill(copy);
+    copy->root = dt_config_copy_node(&copy->arena, c->root);
+    dt_config_fill(copy);
     return copy;
 }
 
@@ -222,7 +222,7 @@ void dt_config_destroy(dt_config *c) {
 
 dt_status dt_config_fail(const dt_config *c, const char *key, const char *fmt, ...) {
     char text[1024];
-    const dt_cnode *n = config_find_nearest(c, key);
+    const dt_cnode *n = dt_config_find_nearest(c, key);
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);

@@ -43,40 +43,40 @@ static const char *expectation(dt_config *c, const dt_config_key *row) {
             text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "", (int)strcspn(p, "|"), p);
         return text;
     }
-    if (config_range_bounds(range, &lo, &hi)) {
+    if (dt_config_range_bounds(range, &lo, &hi)) {
         if (hi >= 1e308)
             text = dt_arena_printf(&c->arena, "%s of at least %.15g", text, lo);
         else
             text = dt_arena_printf(&c->arena, "%s in %.15g..%.15g", text, lo, hi);
     }
     const char *word = dt_arena_printf(&c->arena, "%.*s", (int)strcspn(range, "|"), range);
-    if (*word && config_is_instead(range, word)) text = dt_arena_printf(&c->arena, "%s, or %s", text, word);
+    if (*word && dt_config_is_instead(range, word)) text = dt_arena_printf(&c->arena, "%s, or %s", text, word);
     return text;
 }
 
 static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
     dt_arena *a = &c->arena;
-    const char *got = n->kind == DT_C_LIST  ? "a list"
-                      : n->kind == DT_C_MAP ? "a map"
-                      : config_is_null(n)   ? "empty"
-                                            : NULL;
+    const char *got = n->kind == DT_C_LIST   ? "a list"
+                      : n->kind == DT_C_MAP  ? "a map"
+                      : dt_config_is_null(n) ? "empty"
+                                             : NULL;
     const char *near = NULL;
     if (!got) {
-        got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", config_shown(a, n->text));
-        if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) near = config_nearest_word(a, row->range, n->text);
+        got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", dt_config_shown(a, n->text));
+        if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) near = dt_config_nearest_word(a, row->range, n->text);
     }
-    return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, config_shown(a, path), got,
+    return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, dt_config_shown(a, path), got,
                    expectation(c, row), near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
 }
 
 // -- one value -------------------------------------------------------------------------------
 static bool in_range(const char *range, double v) {
     double lo, hi;
-    return !config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi);
+    return !dt_config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi);
 }
 
 bool dt_config_in_range(dt_key key, double value) {
-    return in_range(config_row_of(key)->range, value);
+    return in_range(dt_config_row_of(key)->range, value);
 }
 
 static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
@@ -85,27 +85,27 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     double v;
     bool b;
     dt_amount amount;
-    if (config_is_null(n)) return false;
+    if (dt_config_is_null(n)) return false;
     switch (row->kind) {
     case DT_T_INT:
-        return !n->quoted && config_parse_int(text, &i) && in_range(range, (double)i);
+        return !n->quoted && dt_config_parse_int(text, &i) && in_range(range, (double)i);
     case DT_T_REAL:
-        return !n->quoted && config_parse_real(text, &v) && in_range(range, v);
+        return !n->quoted && dt_config_parse_real(text, &v) && in_range(range, v);
     case DT_T_PART:
         if (dt_cnode_real(n, &v)) return v >= 0 && v <= 1;
         return *text && text[strlen(text) - 1] != '%'; // 20% is neither
     case DT_T_BOOL:
-        return !n->quoted && config_parse_bool(text, &b);
+        return !n->quoted && dt_config_parse_bool(text, &b);
     case DT_T_STR:
         return true;
     case DT_T_ENUM:
         return dt_word_index(range, text) >= 0;
     case DT_T_TIME:
-        return config_parse_time(text, &v) && in_range(range, v);
+        return dt_config_parse_time(text, &v) && in_range(range, v);
     case DT_T_BYTES:
         return dt_config_parse_bytes(text, &v) && in_range(range, v);
     case DT_T_AMOUNT:
-        return config_parse_amount(text, &amount);
+        return dt_config_parse_amount(text, &amount);
     case DT_T_SIZE_HW: // no scalars
     case DT_T_NORM:
     case DT_T_STRS:
@@ -120,17 +120,17 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
 
 static bool is_count(const char *range, const dt_cnode *n) {
     int64_t i;
-    return n->kind == DT_C_SCALAR && !n->quoted && config_parse_int(n->text, &i) && in_range(range, (double)i);
+    return n->kind == DT_C_SCALAR && !n->quoted && dt_config_parse_int(n->text, &i) && in_range(range, (double)i);
 }
 
 // Makes a scalar a list of one.
 static void wrap_in_list(dt_config *c, dt_cnode *n) {
-    dt_cnode *item = config_new_node(&c->arena, DT_C_SCALAR, n->where);
+    dt_cnode *item = dt_config_new_node(&c->arena, DT_C_SCALAR, n->where);
     item->text = n->text;
     item->quoted = n->quoted;
     n->kind = DT_C_LIST;
     n->text = NULL;
-    config_add_item(&c->arena, n, NULL, item);
+    dt_config_add_item(&c->arena, n, NULL, item);
 }
 
 static dt_status check_size(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
@@ -151,11 +151,11 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
         if (strcmp(n->keys[i], "weight") == 0) {
             if (!dt_cnode_real(item, &v) || !(v > 0) || v > 1e9)
                 return dt_fail(DT_E_USAGE, "%s: weight of %s: expected a number above 0", item->where,
-                               config_shown(&c->arena, path));
+                               dt_config_shown(&c->arena, path));
         } else if (!is_path && strcmp(n->keys[i], "name") != 0) {
             return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in %s; expected path, weight, name", item->key_where,
-                           config_shown(&c->arena, n->keys[i]), config_shown(&c->arena, path));
-        } else if (!text || config_is_null(item)) {
+                           dt_config_shown(&c->arena, n->keys[i]), dt_config_shown(&c->arena, path));
+        } else if (!text || dt_config_is_null(item)) {
             return fail_value(c, row, path, item);
         }
         has_path = has_path || is_path;
@@ -166,7 +166,7 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
 // Texts. Where the row takes datasets, they may be maps too.
 static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     const bool sets = row->kind == DT_T_SETS;
-    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
+    if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n);
     if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
     const bool may_be_empty = dt_word_index(row->range, "auto") >= 0; // none, and not auto
     if (n->kind != DT_C_LIST || (n->n == 0 && !may_be_empty)) return fail_value(c, row, path, n);
@@ -174,7 +174,7 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
         const dt_cnode *item = n->items[i];
         if (sets && item->kind == DT_C_MAP)
             DT_TRY(check_set(c, row, path, item));
-        else if (item->kind != DT_C_SCALAR || config_is_null(item))
+        else if (item->kind != DT_C_SCALAR || dt_config_is_null(item))
             return fail_value(c, row, path, item);
     }
     return DT_OK;
@@ -182,7 +182,7 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
 
 // A list of words; one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && !config_is_null(n)) wrap_in_list(c, n);
+    if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
@@ -195,14 +195,14 @@ static dt_status check_words(dt_config *c, const dt_config_key *row, const char 
 static dt_status check_moments(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *list,
                                bool positive) {
     double v;
-    if (list->kind == DT_C_SCALAR && !list->quoted && config_parse_real(list->text, &v)) wrap_in_list(c, list);
+    if (list->kind == DT_C_SCALAR && !list->quoted && dt_config_parse_real(list->text, &v)) wrap_in_list(c, list);
     if (list->kind != DT_C_LIST || list->n == 0) return fail_value(c, row, path, list);
     for (size_t i = 0; i < list->n; i++) {
         const dt_cnode *item = list->items[i];
         if (!dt_cnode_real(item, &v) || item->quoted) return fail_value(c, row, path, item);
         if (positive && v <= 0)
             return dt_fail(DT_E_USAGE, "%s: %s: std is %s; expected numbers above 0", item->where,
-                           config_shown(&c->arena, path), item->text);
+                           dt_config_shown(&c->arena, path), item->text);
     }
     return DT_OK;
 }
@@ -211,7 +211,7 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
     static const char imagenet[] = "{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
     if (n->kind == DT_C_SCALAR && strcmp(n->text, "imagenet") == 0) {
         dt_cnode *full;
-        DT_TRY(config_read_yaml(&full, &c->arena, c->file, n->where, imagenet, sizeof imagenet - 1));
+        DT_TRY(dt_config_read_yaml(&full, &c->arena, c->file, n->where, imagenet, sizeof imagenet - 1));
         full->key_where = n->key_where;
         *n = *full;
     }
@@ -220,14 +220,14 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
         bool std = strcmp(n->keys[i], "std") == 0;
         if (!std && strcmp(n->keys[i], "mean") != 0)
             return dt_fail(DT_E_USAGE, "%s: unknown key '%s.%s'; expected mean or std", n->items[i]->key_where,
-                           config_shown(&c->arena, path), config_shown(&c->arena, n->keys[i]));
+                           dt_config_shown(&c->arena, path), dt_config_shown(&c->arena, n->keys[i]));
         DT_TRY(check_moments(c, row, path, n->items[i], std));
     }
     return DT_OK;
 }
 
-dt_status config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
-    if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && config_is_instead(row->range, n->text)) return DT_OK;
+dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+    if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && dt_config_is_instead(row->range, n->text)) return DT_OK;
     switch (row->kind) {
     case DT_T_SIZE_HW:
         return check_size(c, row, path, n);
@@ -265,27 +265,27 @@ static bool is_name(const char *s) {
 
 static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
     const dt_config_key *row;
-    config_match m = config_match_path(path, &row);
+    dt_config_match m = dt_config_match_path(path, &row);
     if (strchr(key, '.') || (m == MATCH_INNER && !is_name(key))) m = MATCH_NONE;
-    if (m == MATCH_LEAF) return config_check_value(c, row, path, n);
+    if (m == MATCH_LEAF) return dt_config_check_value(c, row, path, n);
     if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
     if (m == MATCH_INNER)
-        return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where, config_shown(&c->arena, path),
+        return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where, dt_config_shown(&c->arena, path),
                        n->kind == DT_C_LIST ? "a list" : "a value",
-                       config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
-    return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where, config_shown(&c->arena, path),
-                   config_suggest_key(&c->arena, path));
+                       dt_config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
+    return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where, dt_config_shown(&c->arena, path),
+                   dt_config_suggest_key(&c->arena, path));
 }
 
 // `key: null` leaves an optional key out. So a command line that chooses another word can drop the keys of the file's
 // word: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
     const dt_config_key *row;
-    if (!config_is_null(n)) return false;
-    config_match m = config_match_path(path, &row);
+    if (!dt_config_is_null(n)) return false;
+    dt_config_match m = dt_config_match_path(path, &row);
     if (m != MATCH_LEAF) return m == MATCH_INNER;
     if (strcmp(row->default_text, "auto") == 0) return true;
-    return config_owner_key(row) || (!config_has_default(row) && !config_is_required(row));
+    return dt_config_owner_key(row) || (!dt_config_has_default(row) && !dt_config_is_required(row));
 }
 
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
@@ -311,46 +311,46 @@ static bool put_only_word(dt_config *c, const dt_config_key *row, const char *pa
             const int n = (int)strcspn(key, " ");
             const char *beside = dt_arena_printf(&c->arena, "%.*s.%.*s", (int)(dot - path), path, n, key);
             const dt_config_key *found;
-            if (!config_find(c, beside) || config_match_path(beside, &found) != MATCH_LEAF) continue;
+            if (!dt_config_find(c, beside) || dt_config_match_path(beside, &found) != MATCH_LEAF) continue;
             char *owners = dt_config_owners(found);
             const bool only = strcmp(owners, w->id) == 0;
             free(owners);
             if (!only) continue;
-            dt_cnode *word = config_new_node(&c->arena, DT_C_SCALAR, config_find(c, beside)->where);
+            dt_cnode *word = dt_config_new_node(&c->arena, DT_C_SCALAR, dt_config_find(c, beside)->where);
             word->text = w->id;
-            return config_put(c, path, word) == DT_OK;
+            return dt_config_put(c, path, word) == DT_OK;
         }
     }
     return false;
 }
 
 static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *path) {
-    if (config_find(c, path)) return DT_OK;
-    if (config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
-    if (config_is_required(row)) {
-        const dt_cnode *parent = config_find_nearest(c, path);
+    if (dt_config_find(c, path)) return DT_OK;
+    if (dt_config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
+    if (dt_config_is_required(row)) {
+        const dt_cnode *parent = dt_config_find_nearest(c, path);
         const char *where = parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where, path,
                        expectation(c, row), row->help);
     }
-    if (!config_has_default(row)) return DT_OK;
+    if (!dt_config_has_default(row)) return DT_OK;
     dt_cnode *n;
     const char *text = row->default_text;
-    DT_TRY(config_read_yaml(&n, &c->arena, "config.def", "default", text, strlen(text)));
-    DT_TRY(config_check_value(c, row, path, n));
-    return config_put(c, path, n);
+    DT_TRY(dt_config_read_yaml(&n, &c->arena, "config.def", "default", text, strlen(text)));
+    DT_TRY(dt_config_check_value(c, row, path, n));
+    return dt_config_put(c, path, n);
 }
 
 // A key of another word (train.optimizer.momentum for adamw) is an error if it is given, and gets no default.
 static dt_status check_owner(dt_config *c, const dt_config_key *row, const char *path, bool *mine) {
-    const dt_config_key *owner = config_owner_key(row);
+    const dt_config_key *owner = dt_config_owner_key(row);
     *mine = true;
     if (!owner) return DT_OK;
     const char *dot = strrchr(path, '.'), *last = strrchr(owner->path, '.');
     const char *owner_path = dt_arena_printf(&c->arena, "%.*s%s", (int)(dot - path), path, last);
-    const dt_cnode *n = config_find(c, owner_path), *given = config_find(c, path);
+    const dt_cnode *n = dt_config_find(c, owner_path), *given = dt_config_find(c, path);
     const char *word = n ? n->text : owner->default_text;
-    *mine = config_owns(owner, word, row);
+    *mine = dt_config_owns(owner, word, row);
     if (*mine || !given) return DT_OK;
     // says nothing, and stands in configs of runs that began when other words had the key
     if (strcmp(row->default_text, "auto") == 0 && given->text && strcmp(given->text, "auto") == 0) return DT_OK;
@@ -374,7 +374,7 @@ static dt_status fill_row(dt_config *c, const dt_config_key *row) {
     const char *star = strstr(row->path, ".*.");
     if (!star) return fill_owned(c, row, row->path);
     const char *parent = dt_arena_printf(&c->arena, "%.*s", (int)(star - row->path), row->path);
-    const dt_cnode *names = config_find(c, parent);
+    const dt_cnode *names = dt_config_find(c, parent);
     bool mine;
     const dt_config_key map = {.path = parent, .default_text = ""};
     DT_TRY(check_owner(c, &map, parent, &mine));
@@ -410,12 +410,12 @@ static dt_status check_run_name(dt_config *c) {
         return dt_config_fail(c, "run.dir",
                               "run.dir is '%s'; expected a folder: runs are written to files, which "
                               "rclone or a cloud's own tool copies to a bucket",
-                              config_shown(&c->arena, c->run.dir));
+                              dt_config_shown(&c->arena, c->run.dir));
     if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
     return dt_config_fail(c, "run.name",
                           "run.name is '%s'; expected a name for a directory, without /, of at "
                           "most 200 bytes and not beginning with a dot",
-                          config_shown(&c->arena, name));
+                          dt_config_shown(&c->arena, name));
 }
 
 static dt_status check_mirror(dt_config *c) {
@@ -431,7 +431,7 @@ static dt_status check_mirror(dt_config *c) {
     return dt_config_fail(c, "checkpoint.mirror",
                           "checkpoint.mirror is '%s'; expected a folder in a bucket, such as "
                           "s3://bucket/runs/%s",
-                          config_shown(&c->arena, url), c->run.name);
+                          dt_config_shown(&c->arena, url), c->run.name);
 }
 
 // Each of these keys is a way to clip; together they would hide each other.
@@ -458,7 +458,7 @@ static dt_status check_company(dt_config *c) {
                                            {"train.triplet_margin", "train.triplet_weight"},
                                            {"data.m_per_class", "data.balance"}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
-        if (config_find(c, PAIRS[i][0]) && !config_find(c, PAIRS[i][1]))
+        if (dt_config_find(c, PAIRS[i][0]) && !dt_config_find(c, PAIRS[i][1]))
             return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too", PAIRS[i][0],
                                   PAIRS[i][1]);
     return DT_OK;
@@ -491,7 +491,7 @@ static dt_status check_field(dt_config *c, const dt_config_field *f) {
     const dt_cnode *norm = f->normalize;
     const int64_t channels = dt_answer_or(f->channels, 3);
     if (f->kind != DT_FIELD_image) return DT_OK;
-    if (size && size->n == 1) config_add_item(&c->arena, size, NULL, size->items[0]);
+    if (size && size->n == 1) dt_config_add_item(&c->arena, size, NULL, size->items[0]);
     for (size_t i = 0; norm && i < norm->n; i++)
         if (norm->items[i]->n != 1 && norm->items[i]->n != (size_t)channels)
             return dt_fail(DT_E_USAGE,
@@ -541,12 +541,12 @@ static dt_status check_mlflow(const dt_config *c) {
     return DT_OK;
 }
 
-dt_status config_check_tree(dt_config *c) {
+dt_status dt_config_check_tree(dt_config *c) {
     DT_TRY(check_map(c, "", c->root));
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t i = 0; i < n_rows; i++) DT_TRY(fill_row(c, &rows[i]));
-    config_fill(c);
+    dt_config_fill(c);
     DT_TRY(check_run_name(c));
     DT_TRY(check_mirror(c));
     DT_TRY(check_batches(c));

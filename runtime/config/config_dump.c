@@ -88,7 +88,7 @@ typedef void (*visit_entry)(void *ctx, const char *path, const char *key, const 
 static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry visit, void *ctx) {
     dt_arena a;
     dt_arena_init(&a);
-    const char *words = config_words_at(&a, prefix), *at = words;
+    const char *words = dt_config_words_at(&a, prefix), *at = words;
     for (size_t i = 0; *words ? *at != '\0' : i < map->n; i++) {
         const int n = (int)strcspn(at, "|");
         const char *key = *words ? dt_arena_printf(&a, "%.*s", n, at) : map->keys[i];
@@ -96,7 +96,7 @@ static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry
         at += n + (at[n] == '|');
         if (!item) continue;
         const char *path = dt_arena_printf(&a, "%s%s%s", prefix, *prefix ? "." : "", key);
-        const bool inner = config_match_path(path, NULL) == MATCH_INNER && item->n > 0;
+        const bool inner = dt_config_match_path(path, NULL) == MATCH_INNER && item->n > 0;
         visit(ctx, path, key, item, depth, inner);
         if (inner) walk(path, item, depth + 1, visit, ctx);
     }
@@ -158,9 +158,9 @@ bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack
 
 // -- difference ------------------------------------------------------------------------------
 static bool differs(const dt_config *a, const dt_config *b, dt_config_type type, const char *path) {
-    const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
-    if (config_is_auto(y)) return false; // it takes the value of a
-    return x && y ? !config_same_value(type, x, y) : x != y;
+    const dt_cnode *x = dt_config_find(a, path), *y = dt_config_find(b, path);
+    if (dt_config_node_is_auto(y)) return false; // it takes the value of a
+    return x && y ? !dt_config_same_value(type, x, y) : x != y;
 }
 
 bool dt_config_is_repeat(const char *path) {
@@ -169,11 +169,11 @@ bool dt_config_is_repeat(const char *path) {
 }
 
 bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path, bool *numeric) {
-    const dt_cnode *x = config_find(a, path), *y = config_find(b, path);
+    const dt_cnode *x = dt_config_find(a, path), *y = dt_config_find(b, path);
     const dt_config_key *row = NULL;
-    const bool known = config_match_path(path, &row) == MATCH_LEAF;
+    const bool known = dt_config_match_path(path, &row) == MATCH_LEAF;
     *numeric = known && row->flags & DT_KEY_NUMERIC;
-    return x && y && known ? config_same_value(row->kind, x, y) : x == y;
+    return x && y && known ? dt_config_same_value(row->kind, x, y) : x == y;
 }
 
 // The path at which the two configs differ in this row (heap), or NULL. A `*` is each name that `named` has there.
@@ -181,7 +181,7 @@ static char *find_difference(const dt_config *a, const dt_config *b, const dt_co
     const char *key = row->path, *star = strstr(key, ".*.");
     if (!star) return differs(a, b, row->kind, key) ? dt_xstrdup(key) : NULL;
     char *parent = dt_xprintf("%.*s", (int)(star - key), key), *found = NULL;
-    const dt_cnode *map = config_find(named, parent);
+    const dt_cnode *map = dt_config_find(named, parent);
     for (size_t i = 0; map && i < map->n && !found; i++) {
         found = dt_xprintf("%s.%s%s", parent, map->keys[i], star + 2);
         if (differs(a, b, row->kind, found)) break;
@@ -205,7 +205,7 @@ static const char *node_text(const dt_config *c, const dt_cnode *n) {
 }
 
 static const char *value_text(const dt_config *c, const char *path) {
-    const dt_cnode *n = config_find(c, path);
+    const dt_cnode *n = dt_config_find(c, path);
     return n ? node_text(c, n) : "(absent)";
 }
 
@@ -244,7 +244,7 @@ const char *dt_config_field_difference(const dt_config *a, const dt_config *b, c
         const char *key = rows[i].path + sizeof below - 1;
         if (strcmp(key, "source") == 0) continue;
         found = dt_xprintf("data.fields.%s.%s", field, key);
-        if (!config_is_auto(config_find(a, found)) && differs(a, b, rows[i].kind, found)) break;
+        if (!dt_config_node_is_auto(dt_config_find(a, found)) && differs(a, b, rows[i].kind, found)) break;
         free(found);
         found = NULL;
     }
@@ -262,12 +262,12 @@ static void visit_value(void *ctx, const char *path, const char *key, const dt_c
     const each_value *e = ctx;
     const dt_config_key *row = NULL;
     dt_cnode *usual = NULL;
-    if (inner || config_match_path(path, &row) != MATCH_LEAF) return;
-    const char *text = config_has_default(row) ? row->default_text : NULL;
-    if (text && (config_read_yaml(&usual, &e->c->arena, "config.def", "default", text, strlen(text)) != DT_OK ||
-                 config_check_value(e->c, row, path, usual) != DT_OK))
+    if (inner || dt_config_match_path(path, &row) != MATCH_LEAF) return;
+    const char *text = dt_config_has_default(row) ? row->default_text : NULL;
+    if (text && (dt_config_read_yaml(&usual, &e->c->arena, "config.def", "default", text, strlen(text)) != DT_OK ||
+                 dt_config_check_value(e->c, row, path, usual) != DT_OK))
         usual = NULL;
-    e->visit(e->ctx, path, node_text(e->c, n), text, usual && config_same_value(row->kind, n, usual));
+    e->visit(e->ctx, path, node_text(e->c, n), text, usual && dt_config_same_value(row->kind, n, usual));
 }
 
 void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx) {

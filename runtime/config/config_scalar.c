@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool config_parse_int(const char *text, int64_t *out) {
+bool dt_config_parse_int(const char *text, int64_t *out) {
     const char *p = text + (*text == '-' || *text == '+');
     if (!*p || strspn(p, "0123456789") != strlen(p)) return false;
     errno = 0;
@@ -47,12 +47,12 @@ static bool leading_number(const char *text, double *out, const char **end) {
     return stop == p && isfinite(*out);
 }
 
-bool config_parse_real(const char *text, double *out) {
+bool dt_config_parse_real(const char *text, double *out) {
     const char *end;
     return leading_number(text, out, &end) && *end == '\0';
 }
 
-bool config_parse_bool(const char *text, bool *out) {
+bool dt_config_parse_bool(const char *text, bool *out) {
     static const char *const words[] = {"false", "true", "False", "True", "FALSE", "TRUE"};
     for (int i = 0; i < 6; i++)
         if (strcmp(text, words[i]) == 0) {
@@ -69,7 +69,7 @@ static bool number_and_unit(const char *text, double *value, const char **unit) 
     return true;
 }
 
-bool config_parse_time(const char *text, double *seconds) {
+bool dt_config_parse_time(const char *text, double *seconds) {
     static const struct {
         const char *unit;
         double seconds;
@@ -116,7 +116,7 @@ bool dt_config_parse_bytes(const char *text, double *bytes) {
     return false;
 }
 
-bool config_parse_amount(const char *text, dt_amount *out) {
+bool dt_config_parse_amount(const char *text, dt_amount *out) {
     const char *unit;
     if (!number_and_unit(text, &out->value, &unit) || out->value < 0) return false;
     if (!*unit || !strcmp(unit, "step") || !strcmp(unit, "steps"))
@@ -135,8 +135,8 @@ bool config_parse_amount(const char *text, dt_amount *out) {
 static bool same_number(const char *x, const char *y) {
     int64_t i, j;
     double v, w;
-    if (config_parse_int(x, &i) && config_parse_int(y, &j)) return i == j; // all 64 bits of seeds
-    return config_parse_real(x, &v) && config_parse_real(y, &w) && v == w;
+    if (dt_config_parse_int(x, &i) && dt_config_parse_int(y, &j)) return i == j; // all 64 bits of seeds
+    return dt_config_parse_real(x, &v) && dt_config_parse_real(y, &w) && v == w;
 }
 
 static bool same_scalar(dt_config_type type, const char *x, const char *y) {
@@ -144,10 +144,10 @@ static bool same_scalar(dt_config_type type, const char *x, const char *y) {
     bool b, d;
     dt_amount m, n;
     if (type == DT_T_INT || type == DT_T_REAL || type == DT_T_PART) return same_number(x, y);
-    if (type == DT_T_TIME && config_parse_time(x, &v) && config_parse_time(y, &w)) return v == w;
+    if (type == DT_T_TIME && dt_config_parse_time(x, &v) && dt_config_parse_time(y, &w)) return v == w;
     if (type == DT_T_BYTES && dt_config_parse_bytes(x, &v) && dt_config_parse_bytes(y, &w)) return v == w;
-    if (type == DT_T_BOOL && config_parse_bool(x, &b) && config_parse_bool(y, &d)) return b == d;
-    if (type == DT_T_AMOUNT && config_parse_amount(x, &m) && config_parse_amount(y, &n))
+    if (type == DT_T_BOOL && dt_config_parse_bool(x, &b) && dt_config_parse_bool(y, &d)) return b == d;
+    if (type == DT_T_AMOUNT && dt_config_parse_amount(x, &m) && dt_config_parse_amount(y, &n))
         return m.value == n.value && m.unit == n.unit;
     return false;
 }
@@ -157,9 +157,9 @@ static bool same_item(const dt_cnode *x, const dt_cnode *y) {
     double v;
     if (!y || x->kind != y->kind || x->n != y->n) return false;
     if (x->kind == DT_C_SCALAR) {
-        if (config_is_null(x) || config_is_null(y)) return config_is_null(x) && config_is_null(y);
+        if (dt_config_is_null(x) || dt_config_is_null(y)) return dt_config_is_null(x) && dt_config_is_null(y);
         if (!x->quoted && !y->quoted && same_number(x->text, y->text)) return true;
-        if (x->quoted != y->quoted && config_parse_real(x->text, &v)) return false;
+        if (x->quoted != y->quoted && dt_config_parse_real(x->text, &v)) return false;
         return strcmp(x->text, y->text) == 0;
     }
     for (size_t i = 0; i < x->n; i++)
@@ -167,7 +167,7 @@ static bool same_item(const dt_cnode *x, const dt_cnode *y) {
     return true;
 }
 
-bool config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y) {
+bool dt_config_same_value(dt_config_type type, const dt_cnode *x, const dt_cnode *y) {
     if (x->kind != DT_C_SCALAR || y->kind != DT_C_SCALAR) return same_item(x, y);
     return strcmp(x->text, y->text) == 0 || same_scalar(type, x->text, y->text);
 }
@@ -184,7 +184,7 @@ static bool same_but_paths(const dt_cnode *x, const dt_cnode *y) {
 }
 
 bool dt_config_moved(const dt_config *a, const dt_config *b, const char *key) {
-    const dt_cnode *x = config_find(a, key), *y = config_find(b, key);
+    const dt_cnode *x = dt_config_find(a, key), *y = dt_config_find(b, key);
     return x && y && !same_item(x, y) && same_but_paths(x, y);
 }
 

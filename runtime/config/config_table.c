@@ -134,16 +134,16 @@ const dt_config_key *dt_config_keys(size_t *n) {
     return keys;
 }
 
-const dt_config_key *config_row_of(dt_key key) {
+const dt_config_key *dt_config_row_of(dt_key key) {
     for (size_t i = 0; i < N_ROWS; i++)
         if (keys[i].each == EACH_NONE && keys[i].offset == key) return &keys[i];
-    config_programming_error("?", "no key lies there");
+    dt_config_programming_error("?", "no key lies there");
 }
 
-bool config_has_default(const dt_config_key *k) {
-    return k->default_text != absent && !config_is_required(k);
+bool dt_config_has_default(const dt_config_key *k) {
+    return k->default_text != absent && !dt_config_is_required(k);
 }
-bool config_is_required(const dt_config_key *k) {
+bool dt_config_is_required(const dt_config_key *k) {
     return strcmp(k->default_text, "required") == 0;
 }
 
@@ -168,12 +168,12 @@ static void walk(const char **pattern, const char **path) {
     }
 }
 
-config_match config_match_path(const char *path, const dt_config_key **row) {
-    config_match best = MATCH_NONE;
+dt_config_match dt_config_match_path(const char *path, const dt_config_key **row) {
+    dt_config_match best = MATCH_NONE;
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = path;
         walk(&rest, &left);
-        config_match m = MATCH_NONE;
+        dt_config_match m = MATCH_NONE;
         if (*rest == '\0' && *left == '\0')
             m = MATCH_LEAF;
         else if (*left == '\0')
@@ -204,7 +204,7 @@ static bool lists_word(const char *words, const char *word) {
     return false;
 }
 
-const dt_config_key *config_owner_key(const dt_config_key *k) {
+const dt_config_key *dt_config_owner_key(const dt_config_key *k) {
     const size_t n = parent_length(k->path);
     for (size_t i = 0; i < N_ROWS; i++) {
         if (parent_length(keys[i].path) != n || memcmp(keys[i].path, k->path, n) != 0) continue;
@@ -214,17 +214,17 @@ const dt_config_key *config_owner_key(const dt_config_key *k) {
     return NULL;
 }
 
-bool config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k) {
+bool dt_config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k) {
     for (const dt_config_word *w = dt_config_words(owner); w && w->id; w++)
         if (strcmp(w->id, word) == 0) return lists_word(w->keys, k->path + parent_length(k->path));
     return false;
 }
 
 char *dt_config_owners(const dt_config_key *k) {
-    const dt_config_key *owner = config_owner_key(k);
+    const dt_config_key *owner = dt_config_owner_key(k);
     char *text = dt_xstrdup("");
     for (const dt_config_word *w = owner ? dt_config_words(owner) : NULL; w && w->id; w++) {
-        if (!config_owns(owner, w->id, k)) continue;
+        if (!dt_config_owns(owner, w->id, k)) continue;
         char *longer = dt_xprintf("%s%s%s", text, *text ? ", " : "", w->id);
         free(text);
         text = longer;
@@ -241,7 +241,7 @@ int dt_word_index(const char *range, const char *word) {
     return -1;
 }
 
-bool config_range_bounds(const char *range, double *lo, double *hi) {
+bool dt_config_range_bounds(const char *range, double *lo, double *hi) {
     for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|') {
         const char *dots = strstr(p, "..");
         if (!dots || dots > p + strcspn(p, "|")) continue;
@@ -252,12 +252,12 @@ bool config_range_bounds(const char *range, double *lo, double *hi) {
     return false;
 }
 
-bool config_is_instead(const char *range, const char *text) {
+bool dt_config_is_instead(const char *range, const char *text) {
     return dt_word_index(range, text) == 0 && !strstr(text, "..");
 }
 
 // -- the nearest -----------------------------------------------------------------------------
-const char *config_nearest_word(dt_arena *a, const char *words, const char *text) {
+const char *dt_config_nearest_word(dt_arena *a, const char *words, const char *text) {
     static const char *const FOREIGN_WORDS[][2] = {
 #define FOREIGN(name, here)
 #define FOREIGN_WORD(name, here) {#name, #here},
@@ -280,7 +280,7 @@ const char *config_nearest_word(dt_arena *a, const char *words, const char *text
     return best ? dt_arena_printf(a, "%.*s", (int)strcspn(best, "|"), best) : NULL;
 }
 
-const char *config_words_at(dt_arena *a, const char *parent) {
+const char *dt_config_words_at(dt_arena *a, const char *parent) {
     const char *words = "";
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = parent;
@@ -313,14 +313,14 @@ static const char *foreign_key(const char *name) {
     return NULL;
 }
 
-const char *config_suggest_key(dt_arena *a, const char *path) {
-    if (config_match_path(path, NULL) == MATCH_LEAF) // a known key, but with its dots in the file
+const char *dt_config_suggest_key(dt_arena *a, const char *path) {
+    if (dt_config_match_path(path, NULL) == MATCH_LEAF) // a known key, but with its dots in the file
         return dt_arena_printf(a, "; write it nested, one map a dot");
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
-    const char *here = foreign_key(last), *words = config_words_at(a, parent);
+    const char *here = foreign_key(last), *words = dt_config_words_at(a, parent);
     if (here) return dt_arena_printf(a, "; in dtrain: %s", here);
-    const char *near = config_nearest_word(a, words, last);
+    const char *near = dt_config_nearest_word(a, words, last);
     if (near) return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);
     for (size_t i = 0; i < N_ROWS; i++) { // the right name in the wrong place
         const char *d = strrchr(keys[i].path, '.');

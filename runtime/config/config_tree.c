@@ -14,14 +14,14 @@
 #include <string.h>
 #include <yaml.h>
 
-dt_cnode *config_new_node(dt_arena *a, dt_ckind kind, const char *where) {
+dt_cnode *dt_config_new_node(dt_arena *a, dt_ckind kind, const char *where) {
     dt_cnode *n = dt_arena_alloc(a, sizeof *n);
     n->kind = kind;
     n->where = n->key_where = where;
     return n;
 }
 
-void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item) {
+void dt_config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item) {
     if (parent->n == parent->cap) {
         size_t cap = parent->cap ? 2 * parent->cap : 4;
         dt_cnode **items = dt_arena_alloc(a, cap * sizeof *items);
@@ -38,17 +38,17 @@ void config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *i
     parent->items[parent->n++] = item;
 }
 
-bool config_is_null(const dt_cnode *n) {
+bool dt_config_is_null(const dt_cnode *n) {
     return n->kind == DT_C_SCALAR && !n->quoted &&
            (!*n->text || !strcmp(n->text, "~") || !strcmp(n->text, "null") || !strcmp(n->text, "Null") ||
             !strcmp(n->text, "NULL"));
 }
 
-bool config_is_auto(const dt_cnode *n) {
+bool dt_config_node_is_auto(const dt_cnode *n) {
     return n && n->kind == DT_C_SCALAR && strcmp(n->text, "auto") == 0; // also in quotes
 }
 
-const char *config_shown(dt_arena *a, const char *text) {
+const char *dt_config_shown(dt_arena *a, const char *text) {
     char *s = dt_arena_printf(a, "%.60s%s", text, strlen(text) > 60 ? "..." : "");
     for (char *p = s; *p; p++)
         if ((unsigned char)*p < 0x20 || *p == 0x7F) *p = '?';
@@ -181,7 +181,7 @@ static dt_status read_key(reader *r, const dt_cnode *map, const char **key) {
     for (size_t i = 0; i < map->n; i++)
         if (strcmp(map->keys[i], text) == 0)
             return dt_fail(DT_E_USAGE, "%s: duplicate key '%s'; first at %s: keep one of them",
-                           place_of(r, r->event.start_mark), config_shown(r->arena, text), map->items[i]->key_where);
+                           place_of(r, r->event.start_mark), dt_config_shown(r->arena, text), map->items[i]->key_where);
     if (map->n == CONFIG_MAX_KEYS) return fail_here(r, "more than 512 keys in one map");
     *key = dt_arena_strdup(r->arena, text);
     return DT_OK;
@@ -194,7 +194,7 @@ static dt_status read_list(reader *r, dt_cnode *list, int depth) {
     while (r->event.type != YAML_SEQUENCE_END_EVENT) {
         dt_cnode *item = NULL;
         DT_TRY(read_node(r, &item, depth));
-        config_add_item(r->arena, list, NULL, item);
+        dt_config_add_item(r->arena, list, NULL, item);
     }
     return next(r);
 }
@@ -208,7 +208,7 @@ static dt_status read_map(reader *r, dt_cnode *map, int depth) {
         DT_TRY(next(r));
         DT_TRY(read_node(r, &item, depth));
         item->key_where = key_where;
-        config_add_item(r->arena, map, key, item);
+        dt_config_add_item(r->arena, map, key, item);
     }
     return next(r);
 }
@@ -219,15 +219,15 @@ static dt_status read_node(reader *r, dt_cnode **out, int depth) {
     if (depth > CONFIG_MAX_DEPTH) return fail_here(r, "nested more than 64 deep");
     const char *where = place_of(r, r->event.start_mark);
     if (r->event.type == YAML_SEQUENCE_START_EVENT) {
-        *out = config_new_node(r->arena, DT_C_LIST, where);
+        *out = dt_config_new_node(r->arena, DT_C_LIST, where);
         return read_list(r, *out, depth + 1);
     }
     if (r->event.type == YAML_MAPPING_START_EVENT) {
-        *out = config_new_node(r->arena, DT_C_MAP, where);
+        *out = dt_config_new_node(r->arena, DT_C_MAP, where);
         return read_map(r, *out, depth + 1);
     }
     DT_TRY(check_scalar(r));
-    dt_cnode *n = *out = config_new_node(r->arena, DT_C_SCALAR, where);
+    dt_cnode *n = *out = dt_config_new_node(r->arena, DT_C_SCALAR, where);
     n->text = dt_arena_strdup(r->arena, (const char *)r->event.data.scalar.value);
     n->quoted = r->event.data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     return next(r);
@@ -238,7 +238,7 @@ static dt_status read_document(reader *r, dt_cnode **out) {
     assert(r->event.type == YAML_STREAM_START_EVENT);
     DT_TRY(next(r));
     if (r->event.type == YAML_STREAM_END_EVENT) { // nothing there: a null
-        *out = config_new_node(r->arena, DT_C_SCALAR, place_of(r, (yaml_mark_t){0}));
+        *out = dt_config_new_node(r->arena, DT_C_SCALAR, place_of(r, (yaml_mark_t){0}));
         (*out)->text = "";
         return DT_OK;
     }
@@ -250,8 +250,8 @@ static dt_status read_document(reader *r, dt_cnode **out) {
     return DT_OK;
 }
 
-dt_status config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place, const char *text,
-                           size_t n_bytes) {
+dt_status dt_config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place, const char *text,
+                              size_t n_bytes) {
     if (n_bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) text += 3, n_bytes -= 3; // Windows
     DT_TRY(check_bytes(name, text, n_bytes));
     reader r = {.arena = a, .name = name, .place = place, .text = text};
@@ -269,7 +269,7 @@ dt_status dt_config_read_tree(const dt_cnode **out, dt_arena *a, const char *pat
     size_t n = 0;
     dt_cnode *root = NULL;
     DT_TRY(dt_io_read_file(&text, &n, path, CONFIG_MAX_BYTES, DT_E_USAGE));
-    const dt_status st = config_read_yaml(&root, a, path, NULL, text, n);
+    const dt_status st = dt_config_read_yaml(&root, a, path, NULL, text, n);
     free(text);
     *out = root;
     return st;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-void config_programming_error(const char *key, const char *what) {
+void dt_config_programming_error(const char *key, const char *what) {
     fprintf(stderr, "dtrain: config key '%s': %s\n", key, what);
     abort();
 }
@@ -19,20 +19,20 @@ void config_programming_error(const char *key, const char *what) {
 static int64_t int_of(const dt_config_key *row, const char *text) {
     int64_t v = 0;
     double bytes = 0;
-    if (row->kind == DT_T_BYTES ? dt_config_parse_bytes(text, &bytes) : config_parse_int(text, &v))
+    if (row->kind == DT_T_BYTES ? dt_config_parse_bytes(text, &bytes) : dt_config_parse_int(text, &v))
         return row->kind == DT_T_BYTES ? (int64_t)bytes : v;
-    config_programming_error(row->path, "not a whole number");
+    dt_config_programming_error(row->path, "not a whole number");
 }
 
 static double real_of(const dt_config_key *row, const char *text) {
     double v = 0;
-    if (row->kind == DT_T_TIME ? config_parse_time(text, &v) : config_parse_real(text, &v)) return v;
-    config_programming_error(row->path, "not a number");
+    if (row->kind == DT_T_TIME ? dt_config_parse_time(text, &v) : dt_config_parse_real(text, &v)) return v;
+    dt_config_programming_error(row->path, "not a number");
 }
 
 static dt_word word_of(const dt_config_key *row, const char *text) {
     const int i = dt_word_index(row->range, text);
-    if (i < 0) config_programming_error(row->path, "not one of its words");
+    if (i < 0) dt_config_programming_error(row->path, "not one of its words");
     return i;
 }
 
@@ -45,10 +45,10 @@ static dt_words words_of(dt_config *c, const dt_config_key *row, const dt_cnode 
 // n: the key's node, or NULL where the key is absent. The field of an absent key that belongs to another word holds the
 // key's default.
 static void fill_field(dt_config *c, const dt_config_key *row, void *field, const dt_cnode *n) {
-    const char *text = n ? dt_cnode_str(n) : config_has_default(row) ? row->default_text : NULL;
-    const bool is_auto = !text || config_is_instead(row->range, text); // of a number
+    const char *text = n ? dt_cnode_str(n) : dt_config_has_default(row) ? row->default_text : NULL;
+    const bool is_auto = !text || dt_config_is_instead(row->range, text); // of a number
     bool truth = false;
-    switch ((config_form)row->form) {
+    switch ((dt_config_form)row->form) {
     case FORM_INT:
         *(int64_t *)field = text ? int_of(row, text) : 0;
         break;
@@ -68,7 +68,7 @@ static void fill_field(dt_config *c, const dt_config_key *row, void *field, cons
         *(dt_auto_real *)field = is_auto ? (dt_auto_real){true, 0} : (dt_auto_real){false, real_of(row, text)};
         break;
     case FORM_BOOL:
-        *(bool *)field = text && config_parse_bool(text, &truth) && truth;
+        *(bool *)field = text && dt_config_parse_bool(text, &truth) && truth;
         break;
     case FORM_TEXT:
         *(const char **)field = text;
@@ -78,7 +78,7 @@ static void fill_field(dt_config *c, const dt_config_key *row, void *field, cons
         break;
     case FORM_AMOUNT:
         *(dt_amount *)field = (dt_amount){0};
-        if (text && !config_parse_amount(text, field)) config_programming_error(row->path, "not an amount");
+        if (text && !dt_config_parse_amount(text, field)) dt_config_programming_error(row->path, "not an amount");
         break;
     case FORM_WORDS:
         *(dt_words *)field = n ? words_of(c, row, n) : (dt_words){0};
@@ -112,7 +112,7 @@ static const array arrays[] = {
 };
 
 static void fill_array(dt_config *c, const array *a, int each) {
-    const dt_cnode *map = config_find(c, a->path);
+    const dt_cnode *map = dt_config_find(c, a->path);
     const size_t n = map ? map->n : 0;
     char *items = dt_arena_alloc(&c->arena, (n + 1) * a->size);
     size_t n_rows;
@@ -129,24 +129,24 @@ static void fill_array(dt_config *c, const array *a, int each) {
     *(int *)((char *)c + a->n_items) = (int)n;
 }
 
-void config_fill(dt_config *c) {
+void dt_config_fill(dt_config *c) {
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t k = 0; k < n_rows; k++)
         if (rows[k].each == EACH_NONE)
-            fill_field(c, &rows[k], (char *)c + rows[k].offset, config_find(c, rows[k].path));
+            fill_field(c, &rows[k], (char *)c + rows[k].offset, dt_config_find(c, rows[k].path));
     for (int each = EACH_NONE + 1; each < (int)(sizeof arrays / sizeof *arrays); each++)
         fill_array(c, &arrays[each], each);
 }
 
 // -- reading ---------------------------------------------------------------------------------
 int64_t dt_answer_int(dt_auto_int a, const char *name) {
-    if (a.is_auto) config_programming_error(name, "is auto, and nobody has answered it");
+    if (a.is_auto) dt_config_programming_error(name, "is auto, and nobody has answered it");
     return a.answer;
 }
 
 double dt_answer_real(dt_auto_real a, const char *name) {
-    if (a.is_auto) config_programming_error(name, "is auto, and nobody has answered it");
+    if (a.is_auto) dt_config_programming_error(name, "is auto, and nobody has answered it");
     return a.answer;
 }
 
@@ -157,22 +157,22 @@ bool dt_words_have(const dt_words *w, dt_word word) {
 }
 
 bool dt_config_is_auto(const dt_config *c, dt_key key) {
-    return config_is_auto(config_find(c, config_row_of(key)->path));
+    return dt_config_node_is_auto(dt_config_find(c, dt_config_row_of(key)->path));
 }
 
 const char *dt_config_text(const dt_config *c, dt_key key) {
-    const dt_cnode *n = config_find(c, config_row_of(key)->path);
+    const dt_cnode *n = dt_config_find(c, dt_config_row_of(key)->path);
     return n ? dt_cnode_str(n) : NULL;
 }
 
 const char *dt_config_where(const dt_config *c, dt_key key) {
-    const dt_cnode *n = config_find_nearest(c, config_row_of(key)->path);
+    const dt_cnode *n = dt_config_find_nearest(c, dt_config_row_of(key)->path);
     return n ? n->where : c->file;
 }
 
 static const char *text_at(const dt_config *c, const char *path, const dt_config_key **row) {
-    if (config_match_path(path, row) != MATCH_LEAF) config_programming_error(path, "not in config.def");
-    const dt_cnode *n = config_find(c, path);
+    if (dt_config_match_path(path, row) != MATCH_LEAF) dt_config_programming_error(path, "not in config.def");
+    const dt_cnode *n = dt_config_find(c, path);
     return n ? dt_cnode_str(n) : NULL;
 }
 
@@ -180,7 +180,7 @@ bool dt_config_number(const dt_config *c, const char *path, double *out) {
     const dt_config_key *row;
     const char *text = text_at(c, path, &row);
     bool truth = false;
-    if (text && config_parse_bool(text, &truth))
+    if (text && dt_config_parse_bool(text, &truth))
         *out = truth;
     else if (text)
         *out = real_of(row, text);
@@ -191,18 +191,18 @@ dt_amount dt_config_amount(const dt_config *c, const char *path) {
     const dt_config_key *row;
     const char *text = text_at(c, path, &row);
     dt_amount v = {0};
-    if (text && !config_parse_amount(text, &v)) config_programming_error(path, "not an amount");
+    if (text && !dt_config_parse_amount(text, &v)) dt_config_programming_error(path, "not an amount");
     return v;
 }
 
 const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i) {
-    const dt_config_key *row = config_row_of(key), *owned;
+    const dt_config_key *row = dt_config_row_of(key), *owned;
     const char *name = dt_config_words(row)[word_of(row, dt_config_text(c, key))].keys;
     for (; name && *name; name += strcspn(name, " "), name += *name == ' ') {
         if (i-- > 0) continue;
         const int parent = (int)(strrchr(row->path, '.') - row->path);
         char *path = dt_xprintf("%.*s.%.*s", parent, row->path, (int)strcspn(name, " "), name);
-        if (config_match_path(path, &owned) != MATCH_LEAF) config_programming_error(path, "not in config.def");
+        if (dt_config_match_path(path, &owned) != MATCH_LEAF) dt_config_programming_error(path, "not in config.def");
         free(path);
         return owned;
     }
@@ -211,46 +211,46 @@ const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i) {
 
 // -- setting ---------------------------------------------------------------------------------
 static void put(dt_config *c, const dt_config_key *row, dt_cnode *n) {
-    if (config_check_value(c, row, row->path, n) != DT_OK || config_put(c, row->path, n) != DT_OK)
-        config_programming_error(row->path, dt_error_message());
+    if (dt_config_check_value(c, row, row->path, n) != DT_OK || dt_config_put(c, row->path, n) != DT_OK)
+        dt_config_programming_error(row->path, dt_error_message());
     fill_field(c, row, (char *)c + row->offset, n);
 }
 
 void dt_config_set_text(dt_config *c, dt_key key, const char *text) {
-    dt_cnode *n = config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
+    dt_cnode *n = dt_config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
     n->text = dt_arena_strdup(&c->arena, text);
-    const dt_config_type kind = config_row_of(key)->kind; // a name such as 7 or null stays a name
+    const dt_config_type kind = dt_config_row_of(key)->kind; // a name such as 7 or null stays a name
     n->quoted = kind == DT_T_STR || kind == DT_T_STRS || kind == DT_T_SETS;
-    put(c, config_row_of(key), n);
+    put(c, dt_config_row_of(key), n);
 }
 
 void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char *yaml) {
-    const dt_config_key *row = config_row_of(key);
+    const dt_config_key *row = dt_config_row_of(key);
     dt_cnode *n;
-    if (config_read_yaml(&n, &c->arena, "dtrain", "set by dtrain", yaml, strlen(yaml)) != DT_OK ||
-        config_put(c, dt_arena_printf(&c->arena, "%s.%s", row->path, name), n) != DT_OK)
-        config_programming_error(row->path, dt_error_message());
-    put(c, row, config_find(c, row->path));
+    if (dt_config_read_yaml(&n, &c->arena, "dtrain", "set by dtrain", yaml, strlen(yaml)) != DT_OK ||
+        dt_config_put(c, dt_arena_printf(&c->arena, "%s.%s", row->path, name), n) != DT_OK)
+        dt_config_programming_error(row->path, dt_error_message());
+    put(c, row, dt_config_find(c, row->path));
 }
 
 static void add_numbers(dt_config *c, dt_cnode *map, const char *key, const double *v, int n) {
-    dt_cnode *list = config_new_node(&c->arena, DT_C_LIST, "set by dtrain");
+    dt_cnode *list = dt_config_new_node(&c->arena, DT_C_LIST, "set by dtrain");
     for (int i = 0; i < n; i++) {
         char text[DT_REAL_CHARS];
-        dt_cnode *item = config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
+        dt_cnode *item = dt_config_new_node(&c->arena, DT_C_SCALAR, "set by dtrain");
         item->text = dt_arena_strdup(&c->arena, dt_real_text(text, v[i]));
-        config_add_item(&c->arena, list, NULL, item);
+        dt_config_add_item(&c->arena, list, NULL, item);
     }
-    config_add_item(&c->arena, map, key, list);
+    dt_config_add_item(&c->arena, map, key, list);
 }
 
 void dt_config_set_moments(dt_config *c, int field, const double *mean, const double *std, int n) {
     dt_config_field *f = &c->data.fields[field];
-    dt_cnode *map = config_new_node(&c->arena, DT_C_MAP, "set by dtrain");
+    dt_cnode *map = dt_config_new_node(&c->arena, DT_C_MAP, "set by dtrain");
     add_numbers(c, map, "mean", mean, n);
     add_numbers(c, map, "std", std, n);
-    if (config_put(c, dt_arena_printf(&c->arena, "data.fields.%s.normalize", f->id), map) != DT_OK)
-        config_programming_error("data.fields.*.normalize", dt_error_message());
+    if (dt_config_put(c, dt_arena_printf(&c->arena, "data.fields.%s.normalize", f->id), map) != DT_OK)
+        dt_config_programming_error("data.fields.*.normalize", dt_error_message());
     f->normalize = map;
 }
 
@@ -262,10 +262,10 @@ void dt_config_take_moments(dt_config *c, const dt_config *from, bool any_source
         if (!any_source &&
             !dt_config_same_at(c, from, dt_arena_printf(&c->arena, "data.fields.%s.source", id), &numeric))
             continue;
-        const dt_cnode *mine = config_find(c, path), *is = config_find(from, path);
-        if (!mine || !is || !config_is_auto(mine) || config_is_auto(is)) continue;
-        dt_cnode *n = config_copy_node(&c->arena, is);
-        if (config_put(c, path, n) == DT_OK) c->data.fields[i].normalize = n;
+        const dt_cnode *mine = dt_config_find(c, path), *is = dt_config_find(from, path);
+        if (!mine || !is || !dt_config_node_is_auto(mine) || dt_config_node_is_auto(is)) continue;
+        dt_cnode *n = dt_config_copy_node(&c->arena, is);
+        if (dt_config_put(c, path, n) == DT_OK) c->data.fields[i].normalize = n;
     }
 }
 
@@ -276,22 +276,22 @@ void dt_config_set_int(dt_config *c, dt_key key, int64_t value) {
 }
 
 void dt_config_set_word(dt_config *c, dt_key key, dt_word word) {
-    const char *p = config_row_of(key)->range;
+    const char *p = dt_config_row_of(key)->range;
     for (; word > 0 && *p; word--) p += strcspn(p, "|"), p += *p == '|';
     dt_config_set_text(c, key, dt_arena_printf(&c->arena, "%.*s", (int)strcspn(p, "|"), p));
 }
 
 void dt_config_set_same(dt_config *c, dt_key key, const dt_config *from) {
-    const dt_cnode *n = config_find(from, config_row_of(key)->path);
+    const dt_cnode *n = dt_config_find(from, dt_config_row_of(key)->path);
     if (n)
-        put(c, config_row_of(key), config_copy_node(&c->arena, n));
+        put(c, dt_config_row_of(key), dt_config_copy_node(&c->arena, n));
     else
         dt_config_unset(c, key);
 }
 
 void dt_config_unset(dt_config *c, dt_key key) {
-    const dt_config_key *row = config_row_of(key);
-    if (config_find(c, row->path)) config_remove(c, row->path);
+    const dt_config_key *row = dt_config_row_of(key);
+    if (dt_config_find(c, row->path)) dt_config_remove(c, row->path);
     fill_field(c, row, (char *)c + row->offset, NULL);
 }
 

@@ -22,7 +22,7 @@ static dt_status read_factor(const dt_cnode *n, const char *key, double *out) {
 }
 
 static dt_status read_match(dt_param_group *g, const dt_cnode *n) {
-    if (n->kind != DT_C_SCALAR || config_is_null(n))
+    if (n->kind != DT_C_SCALAR || dt_config_is_null(n))
         return fail_item(n, "match", "a regular expression of tensor names, such as 'layer[1-3].*'");
     char *whole = dt_xprintf("^(%s)$", n->text);
     char why[DT_REGULAR_WHY];
@@ -40,11 +40,11 @@ static dt_status read_key(dt_param_group *g, const char *key, const dt_cnode *n)
     if (strcmp(key, "lr") == 0) return read_factor(n, key, &g->lr);
     if (strcmp(key, "decay") == 0) return read_factor(n, key, &g->decay);
     if (strcmp(key, "freeze") == 0) {
-        if (n->kind == DT_C_SCALAR && config_parse_bool(n->text, &g->freeze)) return DT_OK;
+        if (n->kind == DT_C_SCALAR && dt_config_parse_bool(n->text, &g->freeze)) return DT_OK;
         return fail_item(n, key, "true or false");
     }
     if (strcmp(key, "freeze_until") == 0) {
-        g->thaws = n->kind == DT_C_SCALAR && config_parse_amount(n->text, &g->until);
+        g->thaws = n->kind == DT_C_SCALAR && dt_config_parse_amount(n->text, &g->until);
         if (g->thaws) return DT_OK;
         return fail_item(n, key, "an amount such as 500 steps, 2 epochs or 10%");
     }

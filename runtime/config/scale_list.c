@@ -13,7 +13,7 @@ static dt_status fail_item(const dt_cnode *n, const char *expected) {
 
 static dt_status read_side(dt_scale_item *s, const dt_cnode *n) {
     int64_t side;
-    if (n->kind != DT_C_SCALAR || !config_parse_int(n->text, &side) || side < 1 || side > MAX_SIDE)
+    if (n->kind != DT_C_SCALAR || !dt_config_parse_int(n->text, &side) || side < 1 || side > MAX_SIDE)
         return fail_item(n, "a side in pixels, or a map such as {side: 112, from: 2 epochs}");
     s->side = (int)side;
     return DT_OK;
@@ -23,7 +23,7 @@ static dt_status read_key(dt_scale_item *s, const char *key, const dt_cnode *n) 
     if (strcmp(key, "side") == 0) return read_side(s, n);
     if (strcmp(key, "from") != 0)
         return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in model.scales; expected side or from", n->key_where, key);
-    s->joins = n->kind == DT_C_SCALAR && config_parse_amount(n->text, &s->from);
+    s->joins = n->kind == DT_C_SCALAR && dt_config_parse_amount(n->text, &s->from);
     return s->joins ? DT_OK : fail_item(n, "an amount such as 500 steps, 2 epochs or 30%");
 }
 

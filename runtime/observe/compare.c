@@ -78,7 +78,7 @@ static void find_settings(comparison *c) {
     c->configs = dt_xcalloc((size_t)c->n, sizeof(dt_config *));
     for (c->at = 0; c->at < c->n; c->at++) {
         char *text;
-        c->configs[c->at] = report_config(c->runs[c->at], &text);
+        c->configs[c->at] = dt_report_config(c->runs[c->at], &text);
         if (c->configs[c->at]) dt_config_each(c->configs[c->at], take_setting, c);
         free(text);
     }
@@ -126,19 +126,19 @@ static bool is_chosen(const comparison *c, int k) {
 static double result_of(const comparison *c, const dt_run_log *r, int k) {
     const char *name = c->metrics[k];
     int64_t step;
-    if (is_chosen(c, k)) return report_best_value(r, name, c->lower, &step);
-    if (c->tested) return report_real(report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
+    if (is_chosen(c, k)) return dt_report_best_value(r, name, c->lower, &step);
+    if (c->tested) return dt_report_real(dt_report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     return m ? m->series.newest : NAN;
 }
 
 static void find_metrics(comparison *c) {
     for (int r = 0; r < c->n; r++) {
-        c->tested |= report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
+        c->tested |= dt_report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
         const char *chosen = dt_run_log_chosen_by(c->runs[r]);
         if (!chosen || c->n_metrics > 0) continue;
         c->metrics[c->n_metrics++] = chosen;
-        c->lower = report_is_lower(c->runs[r]);
+        c->lower = dt_report_is_lower(c->runs[r]);
     }
     const int first = c->n_metrics; // the metric that chose has two columns: validation, test
     for (int r = 0; r < c->n; r++)
@@ -146,13 +146,13 @@ static void find_metrics(comparison *c) {
             const dt_run_metric *m = &c->runs[r]->metrics[i];
             int k = first;
             while (k < c->n_metrics && strcmp(c->metrics[k], m->name) != 0) k++;
-            if (k < c->n_metrics || k == MOST_METRICS || report_is_detail(c->runs[r], m->name)) continue;
+            if (k < c->n_metrics || k == MOST_METRICS || dt_report_is_detail(c->runs[r], m->name)) continue;
             c->metrics[c->n_metrics++] = m->name;
         }
 }
 
 static void write_heads(FILE *out, const comparison *c, const char *first) {
-    report_begin_table(out, "", first);
+    dt_report_begin_table(out, "", first);
     for (int k = 0; k < c->n_metrics; k++)
         dt_page_put(out, "<th>$t$t $t</th>", is_chosen(c, k) ? "best " : "",
                     dt_split_name(c->tested && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL), c->metrics[k]);
@@ -161,20 +161,20 @@ static void write_heads(FILE *out, const comparison *c, const char *first) {
 static void write_runs(FILE *out, const comparison *c) {
     write_heads(out, c, "Run");
     fputs("<th>Training loss</th><th>Steps</th><th>Samples a second</th><th>State</th>", out);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     for (int r = 0; r < c->n; r++) {
         const dt_run_log *run = c->runs[r];
         dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir, c->group[r] % 8,
                     run->name);
-        for (int k = 0; k < c->n_metrics; k++) report_cell(out, result_of(c, run, k));
-        report_cell(out, run->numbers[DT_RUN_LOSS].newest);
-        report_cell(out, (double)run->step);
-        report_cell(out, report_samples_per_s(run));
+        for (int k = 0; k < c->n_metrics; k++) dt_report_cell(out, result_of(c, run, k));
+        dt_report_cell(out, run->numbers[DT_RUN_LOSS].newest);
+        dt_report_cell(out, (double)run->step);
+        dt_report_cell(out, dt_report_samples_per_s(run));
         fputs("<td class=\"name\">", out);
-        report_state(out, run);
+        dt_report_state(out, run);
         fputs("</td></tr>\n", out);
     }
-    report_end_table(out);
+    dt_report_end_table(out);
 }
 
 static void write_mean(FILE *out, const comparison *c, int group, int k) {
@@ -190,7 +190,7 @@ static void write_mean(FILE *out, const comparison *c, int group, int k) {
                 squares += (v - sum / n) * (v - sum / n);
         }
     if (n < 2)
-        report_cell(out, n ? sum : NAN);
+        dt_report_cell(out, n ? sum : NAN);
     else
         dt_page_put(out, "<td data-v=\"$g\">$n ± $n</td>", sum / n, sum / n, sqrt(squares / (n - 1)));
 }
@@ -200,7 +200,7 @@ static void write_groups(FILE *out, const comparison *c) {
     fputs("<h2>Mean ± standard deviation over folds and seeds</h2>\n", out);
     write_heads(out, c, "Configuration");
     fputs("<th>Runs</th>", out);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     for (int g = 0; g < c->n_groups; g++) {
         int first = 0, n = 0;
         for (int r = c->n - 1; r >= 0; r--)
@@ -215,7 +215,7 @@ static void write_groups(FILE *out, const comparison *c) {
         for (int k = 0; k < c->n_metrics; k++) write_mean(out, c, g, k);
         dt_page_put(out, "<td>$i</td></tr>\n", n);
     }
-    report_end_table(out);
+    dt_report_end_table(out);
 }
 
 // ---- curves and configs ----------------------------------------------------------------------------
@@ -260,15 +260,15 @@ static void write_settings(FILE *out, const comparison *c) {
     fputs("<h2>What differs in the configs</h2>\n", out);
     if (c->n_settings == 0) fputs("<p class=\"soft\">Nothing but names.</p>\n", out);
     if (c->n_settings == 0) return;
-    report_begin_table(out, "words", "Key");
+    dt_report_begin_table(out, "words", "Key");
     for (int r = 0; r < c->n; r++) dt_page_put(out, "<th class=\"name\">$t</th>", c->runs[r]->name);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     for (int i = 0; i < c->n_settings; i++) {
         dt_page_put(out, "<tr><td>$t</td>", c->settings[i].path);
         for (int r = 0; r < c->n; r++) dt_page_put(out, "<td>$T</td>", c->settings[i].values[r]);
         fputs("</tr>\n", out);
     }
-    report_end_table(out);
+    dt_report_end_table(out);
 }
 
 dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
@@ -288,7 +288,7 @@ dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
     write_settings(out, &c);
     dt_page_end(out);
     fclose(out);
-    const dt_status st = report_save(text, size, path);
+    const dt_status st = dt_report_save(text, size, path);
     for (int i = 0; i < c.n_settings; i++) free_setting(&c.settings[i]);
     for (int r = 0; r < n; r++) dt_config_destroy(c.configs[r]);
     free(c.configs);

@@ -35,34 +35,34 @@ void dt_report_verdict(char *text, size_t cap, double data, double comm, const c
 
 // ---- shared ----------------------------------------------------------------------------------------
 
-const char *report_text(const json_t *object, const char *name) {
+const char *dt_report_text(const json_t *object, const char *name) {
     const char *text = json_string_value(json_object_get(object, name));
     return text ? text : "";
 }
 
-double report_real(const json_t *object, const char *name) {
+double dt_report_real(const json_t *object, const char *name) {
     const json_t *v = json_object_get(object, name);
     return json_is_number(v) ? json_number_value(v) : NAN;
 }
 
-void report_begin_table(FILE *out, const char *classes, const char *first_head) {
+void dt_report_begin_table(FILE *out, const char *classes, const char *first_head) {
     dt_page_put(out, "<div class=\"scroll\"><table class=\"sort $t\"><thead><tr><th>$t</th>", classes, first_head);
 }
-void report_begin_rows(FILE *out) {
+void dt_report_begin_rows(FILE *out) {
     fputs("</tr></thead><tbody>\n", out);
 }
-void report_end_table(FILE *out) {
+void dt_report_end_table(FILE *out) {
     fputs("</tbody></table></div>\n", out);
 }
 
-void report_cell(FILE *out, double value) {
+void dt_report_cell(FILE *out, double value) {
     if (isfinite(value))
         dt_page_put(out, "<td data-v=\"$g\">$n</td>", value, value);
     else
         fputs("<td></td>", out);
 }
 
-void report_state(FILE *out, const dt_run_log *r) {
+void dt_report_state(FILE *out, const dt_run_log *r) {
     static const char *const classes[] = {[DT_RUN_GOES_ON] = "on",
                                           [DT_RUN_SILENT] = "warn",
                                           [DT_RUN_FINISHED] = "good",
@@ -73,24 +73,24 @@ void report_state(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<span class=\"state $t\">$t</span>", classes[state], text);
 }
 
-const json_t *report_best_result(const dt_run_log *r, const char *split) {
+const json_t *dt_report_best_result(const dt_run_log *r, const char *split) {
     const json_t *found = NULL;
     for (size_t i = 0; i < json_array_size(r->results); i++) {
         const json_t *line = json_array_get(r->results, i);
-        if (strcmp(report_text(line, "split"), split) != 0) continue;
-        if (!found || strstr(report_text(line, "weights"), "best")) found = line;
+        if (strcmp(dt_report_text(line, "split"), split) != 0) continue;
+        if (!found || strstr(dt_report_text(line, "weights"), "best")) found = line;
     }
     return found;
 }
 
-const json_t *report_is_lower(const dt_run_log *r) {
+const json_t *dt_report_is_lower(const dt_run_log *r) {
     return json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
 }
 
-double report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step) {
-    const json_t *line = report_best_result(r, dt_split_name(DT_SPLIT_VAL));
+double dt_report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step) {
+    const json_t *line = dt_report_best_result(r, dt_split_name(DT_SPLIT_VAL));
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
-    double best = report_real(line, name);
+    double best = dt_report_real(line, name);
     *step = json_integer_value(json_object_get(line, "step"));
     if (isfinite(best) || !m) return best;
     for (int i = 0; lower && i < m->series.n; i++) {
@@ -104,12 +104,12 @@ double report_best_value(const dt_run_log *r, const char *name, const json_t *lo
     return lower ? best : m->series.newest;
 }
 
-double report_samples_per_s(const dt_run_log *r) {
+double dt_report_samples_per_s(const dt_run_log *r) {
     const double each = (double)r->samples / (double)r->step;
     return r->n_steps > 1 ? each * (double)(r->n_steps - 1) / r->phase_s[DT_RUN_STEP_S] : NAN;
 }
 
-bool report_is_detail(const dt_run_log *r, const char *name) {
+bool dt_report_is_detail(const dt_run_log *r, const char *name) {
     const char *dot = strchr(name, '.');
     char *whole = dot ? dt_xprintf("%.*s", (int)(dot - name), name) : NULL;
     bool is_detail = strcmp(name, "samples") == 0;
@@ -118,7 +118,7 @@ bool report_is_detail(const dt_run_log *r, const char *name) {
     return is_detail;
 }
 
-dt_config *report_config(const dt_run_log *r, char **text) {
+dt_config *dt_report_config(const dt_run_log *r, char **text) {
     char *path = dt_xprintf("%s/config.yaml", r->dir);
     dt_config *c = NULL;
     size_t n = 0;
@@ -130,7 +130,7 @@ dt_config *report_config(const dt_run_log *r, char **text) {
     return c;
 }
 
-dt_status report_save(char *text, size_t n, const char *path) {
+dt_status dt_report_save(char *text, size_t n, const char *path) {
     const dt_status st = dt_io_write_file(path, text, n);
     free(text);
     return st;
@@ -140,32 +140,32 @@ dt_status report_save(char *text, size_t n, const char *path) {
 
 static double began_s(const dt_run_log *r) {
     for (int i = 0; i < r->n_events; i++)
-        if (strcmp(report_text(r->events[i].record, "kind"), "start") == 0)
-            return report_real(r->events[i].record, "time");
+        if (strcmp(dt_report_text(r->events[i].record, "kind"), "start") == 0)
+            return dt_report_real(r->events[i].record, "time");
     return NAN;
 }
 
 static void write_head(FILE *out, const dt_run_log *r) {
     static const char tile[] = "<div class=\"tile\"><b>$n</b><small>$t$t</small></div>\n";
-    const json_t *start = dt_run_log_event(r, "start"), *test = report_best_result(r, dt_split_name(DT_SPLIT_TEST));
+    const json_t *start = dt_run_log_event(r, "start"), *test = dt_report_best_result(r, dt_split_name(DT_SPLIT_TEST));
     const char *chosen = dt_run_log_chosen_by(r);
-    const double goodput = report_real(dt_run_log_event(r, "goodput"), "goodput"), rate = report_samples_per_s(r),
+    const double goodput = dt_report_real(dt_run_log_event(r, "goodput"), "goodput"), rate = dt_report_samples_per_s(r),
                  began = began_s(r);
     const int64_t total = dt_run_log_total_steps(r);
     int64_t step = 0;
-    const double best = chosen ? report_best_value(r, chosen, report_is_lower(r), &step) : NAN;
+    const double best = chosen ? dt_report_best_value(r, chosen, dt_report_is_lower(r), &step) : NAN;
     dt_page_put(out, "<h1>$t</h1>\n<p>", r->name);
-    report_state(out, r);
+    dt_report_state(out, r);
     fputs("<span class=\"soft\">", out);
-    if (*report_text(start, "data")) dt_page_put(out, "<br>$t", report_text(start, "data"));
+    if (*dt_report_text(start, "data")) dt_page_put(out, "<br>$t", dt_report_text(start, "data"));
     if (isfinite(began)) dt_page_put(out, "<br>began $w", began);
     fputs("</span></p>\n<div class=\"tiles\">\n", out);
     if (isfinite(best))
         dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>validation $t, step $d</small></div>\n", best, chosen,
                     step);
-    if (chosen && isfinite(report_real(test, chosen))) {
-        const char *weights = strstr(report_text(test, "weights"), "best") ? ", best weights" : ", last weights";
-        dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>test $t$t</small></div>\n", report_real(test, chosen),
+    if (chosen && isfinite(dt_report_real(test, chosen))) {
+        const char *weights = strstr(dt_report_text(test, "weights"), "best") ? ", best weights" : ", last weights";
+        dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>test $t$t</small></div>\n", dt_report_real(test, chosen),
                     chosen, weights);
     }
     dt_page_put(out, tile, r->numbers[DT_RUN_LOSS].newest, "training loss, last step", "");
@@ -194,7 +194,7 @@ static int find_columns(const dt_run_log *r, const json_t *lines, const char *co
         json_object_foreach(json_array_get(lines, i), name, value) {
             int k = 0;
             while (k < n && strcmp(columns[k], name) != 0) k++;
-            const bool wanted = dt_run_is_metric(name, value) && !report_is_detail(r, name);
+            const bool wanted = dt_run_is_metric(name, value) && !dt_report_is_detail(r, name);
             if (k == n && n < MOST_COLUMNS && wanted) columns[n++] = name;
         }
     }
@@ -210,18 +210,18 @@ static void write_results(FILE *out, const dt_run_log *r) {
         for (int i = 0; i < r->n_evals; i++) json_array_append(lines, r->evals[i]);
     const int n = find_columns(r, lines, columns);
     if (n > 0) {
-        report_begin_table(out, "", "Part");
+        dt_report_begin_table(out, "", "Part");
         fputs("<th>Weights</th><th>Step</th>", out);
         for (int k = 0; k < n; k++) dt_page_put(out, "<th class=\"name\">$t</th>", columns[k]);
-        report_begin_rows(out);
+        dt_report_begin_rows(out);
         for (size_t i = 0; i < json_array_size(lines); i++) {
             const json_t *line = json_array_get(lines, i);
-            dt_page_put(out, "<tr><td>$t</td><td>$t</td><td>$d</td>", report_text(line, "split"),
-                        report_text(line, "weights"), (int64_t)json_integer_value(json_object_get(line, "step")));
-            for (int k = 0; k < n; k++) report_cell(out, report_real(line, columns[k]));
+            dt_page_put(out, "<tr><td>$t</td><td>$t</td><td>$d</td>", dt_report_text(line, "split"),
+                        dt_report_text(line, "weights"), (int64_t)json_integer_value(json_object_get(line, "step")));
+            for (int k = 0; k < n; k++) dt_report_cell(out, dt_report_real(line, columns[k]));
             fputs("</tr>\n", out);
         }
-        report_end_table(out);
+        dt_report_end_table(out);
     }
     json_decref(lines);
 }
@@ -229,8 +229,8 @@ static void write_results(FILE *out, const dt_run_log *r) {
 static void mark_restarts(dt_chart *c, const dt_run_log *r) {
     for (int i = 0; i < r->n_events && c->n_marks < DT_CHART_MARKS; i++) {
         const json_t *record = r->events[i].record;
-        const double from = report_real(record, "from_step");
-        if (strcmp(report_text(record, "kind"), "start") != 0 || !(from > 0)) continue;
+        const double from = dt_report_real(record, "from_step");
+        if (strcmp(dt_report_text(record, "kind"), "start") != 0 || !(from > 0)) continue;
         c->marks[c->n_marks].x = from;
         c->marks[c->n_marks++].restart = true;
     }
@@ -248,7 +248,7 @@ static void write_curves(FILE *out, const dt_run_log *r) {
     for (int i = 0, n = 0; i < r->n_metrics && n < MOST_CHARTS; i++) {
         const dt_run_metric *m = &r->metrics[i];
         if (strcmp(m->split, dt_split_name(DT_SPLIT_VAL)) != 0 || strcmp(m->name, "loss") == 0 ||
-            report_is_detail(r, m->name))
+            dt_report_is_detail(r, m->name))
             continue;
         dt_chart c = {.title = m->name, .x = "step"};
         dt_chart_add_series(&c, "validation", &m->series, 1);
@@ -298,21 +298,21 @@ static int write_events(FILE *out, const dt_run_log *r) {
     int n = 0;
     for (int i = 0; i < r->n_events; i++) {
         const json_t *e = r->events[i].record;
-        if (strcmp(report_text(e, "kind"), "slow_rank") != 0) continue;
+        if (strcmp(dt_report_text(e, "kind"), "slow_rank") != 0) continue;
         n++;
         dt_page_put(out,
                     "<li>Step $d: rank $n on $t took $n times as long as the median rank, most of "
                     "it for $t; all "
                     "ranks waited for it.</li>\n",
-                    r->events[i].step, report_real(e, "rank"), report_text(e, "host"), report_real(e, "times"),
-                    report_text(e, "phase"));
+                    r->events[i].step, dt_report_real(e, "rank"), dt_report_text(e, "host"), dt_report_real(e, "times"),
+                    dt_report_text(e, "phase"));
     }
     for (int i = 0; i < r->n_evals; i++) {
-        const double bad = report_real(r->evals[i], "n_not_finite");
+        const double bad = dt_report_real(r->evals[i], "n_not_finite");
         if (!(bad > 0)) continue;
         n++;
         dt_page_put(out, "<li>$n predictions of the $t part are not finite and count in no metric.</li>\n", bad,
-                    report_text(r->evals[i], "split"));
+                    dt_report_text(r->evals[i], "split"));
     }
     return n;
 }
@@ -321,7 +321,7 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     const int64_t n_empty = r->numbers[DT_RUN_LOSS].n_empty - r->n_skipped;
     char state[8];
     const bool failed = dt_run_log_state(r, state, sizeof state) == DT_RUN_FAILED;
-    const char *why = failed ? report_text(r->end, "message") : "";
+    const char *why = failed ? dt_report_text(r->end, "message") : "";
     fputs("<h2>What went wrong</h2>\n<ul>\n", out);
     int n = failed + (r->n_skipped > 0) + (n_empty > 0) + (r->n_bad > 0);
     if (failed) // the page may be older than the error's line in the log
@@ -371,46 +371,47 @@ static void write_ledger(FILE *out, const dt_run_log *r) {
     dt_page_put(out,
                 "<h3>Every second of the job</h3>\n<p>$p of the time since the first start went "
                 "into steps that count.",
-                report_real(ledger, "goodput"));
-    if (*report_text(ledger, "raise")) dt_page_put(out, " What would raise it most: $t.", report_text(ledger, "raise"));
+                dt_report_real(ledger, "goodput"));
+    if (*dt_report_text(ledger, "raise"))
+        dt_page_put(out, " What would raise it most: $t.", dt_report_text(ledger, "raise"));
     fputs("</p>\n", out);
-    report_begin_table(out, "", "Part");
+    dt_report_begin_table(out, "", "Part");
     fputs("<th>Time</th><th>Share</th>", out);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     json_object_foreach(parts, name, value) {
         const double s = json_number_value(value);
         dt_page_put(out, "<tr><td>$t</td><td data-v=\"$g\">$s</td><td data-v=\"$g\">$p</td></tr>\n", name, s, s, s,
                     s / sum);
     }
-    report_end_table(out);
+    dt_report_end_table(out);
 }
 
 static void write_ranks(FILE *out, const dt_run_log *r) {
     enum { MOST_RANKS = 256 };
     const json_t *ranks = dt_run_log_event(r, "ranks"), *data = json_object_get(ranks, "data_s"),
                  *compute = json_object_get(ranks, "compute_s"), *rss = json_object_get(ranks, "rss_bytes");
-    const int n = (int)json_array_size(compute), slowest = (int)report_real(ranks, "slowest");
+    const int n = (int)json_array_size(compute), slowest = (int)dt_report_real(ranks, "slowest");
     if (n < 2) return;
     dt_page_put(out,
                 "<h3>Ranks</h3>\n<p>At step $d the slowest took $n times as long for a step as the "
                 "mean.</p>\n",
-                (int64_t)json_integer_value(json_object_get(ranks, "step")), report_real(ranks, "imbalance"));
-    report_begin_table(out, "", "Rank");
+                (int64_t)json_integer_value(json_object_get(ranks, "step")), dt_report_real(ranks, "imbalance"));
+    dt_report_begin_table(out, "", "Rank");
     fputs("<th>Own time of a step</th><th>Waiting for data</th><th>Memory, MiB</th>", out);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     for (int i = 0; i < n && i < MOST_RANKS; i++) {
         const double own = dt_run_own_s(data, compute, i), wait = json_number_value(json_array_get(data, (size_t)i));
         dt_page_put(out, "<tr><td>$i</td><td data-v=\"$g\"$t>$s</td><td data-v=\"$g\">$s</td><td>$n</td></tr>\n", i,
                     own, i == slowest ? " class=warn" : "", own, wait, wait,
                     rint(json_number_value(json_array_get(rss, (size_t)i)) / 1048576));
     }
-    report_end_table(out);
+    dt_report_end_table(out);
 }
 
 static void write_verdict(FILE *out, const dt_run_log *r) {
     char verdict[1024];
     const double all = r->phase_s[DT_RUN_STEP_S];
-    const char *recorded = report_text(dt_run_log_event(r, "verdict"), "text");
+    const char *recorded = dt_report_text(dt_run_log_event(r, "verdict"), "text");
     dt_report_verdict(verdict, sizeof verdict, r->phase_s[DT_RUN_DATA_S] / all, r->phase_s[DT_RUN_COMM_S] / all, NULL);
     if (*recorded) snprintf(verdict, sizeof verdict, "%s", recorded);
     char *advice = strchr(verdict, ';');
@@ -455,19 +456,19 @@ static void write_facts(FILE *out, const dt_run_log *r) {
     const json_t *start = dt_run_log_event(r, "start"), *samples = json_object_get(start, "samples");
     fputs("<h2>How it was made</h2>\n<div class=\"scroll\"><table class=\"words\"><tbody>\n", out);
     write_fact(out, "Directory", r->dir);
-    write_fact(out, "Command", report_text(start, "command"));
-    write_fact(out, "Data", report_text(start, "data"));
+    write_fact(out, "Command", dt_report_text(start, "command"));
+    write_fact(out, "Data", dt_report_text(start, "data"));
     if (samples)
         dt_page_put(out, "<tr><td>Samples</td><td>$n training, $n validation, $n test</td></tr>\n",
-                    report_real(samples, dt_split_name(DT_SPLIT_TRAIN)),
-                    report_real(samples, dt_split_name(DT_SPLIT_VAL)),
-                    report_real(samples, dt_split_name(DT_SPLIT_TEST)));
-    write_fact(out, "Machine", report_text(start, "machine"));
+                    dt_report_real(samples, dt_split_name(DT_SPLIT_TRAIN)),
+                    dt_report_real(samples, dt_split_name(DT_SPLIT_VAL)),
+                    dt_report_real(samples, dt_split_name(DT_SPLIT_TEST)));
+    write_fact(out, "Machine", dt_report_text(start, "machine"));
     if (start)
-        dt_page_put(out, "<tr><td>Ranks</td><td>$n, the first on $t</td></tr>\n", report_real(start, "world_size"),
-                    report_text(start, "host"));
-    write_fact(out, "dtrain", report_text(start, "version"));
-    report_end_table(out);
+        dt_page_put(out, "<tr><td>Ranks</td><td>$n, the first on $t</td></tr>\n", dt_report_real(start, "world_size"),
+                    dt_report_text(start, "host"));
+    write_fact(out, "dtrain", dt_report_text(start, "version"));
+    dt_report_end_table(out);
 }
 
 static void write_difference(void *ctx, const char *path, const char *value, const char *usual, bool is_default) {
@@ -478,14 +479,14 @@ static void write_difference(void *ctx, const char *path, const char *value, con
 
 static void write_config(FILE *out, const dt_run_log *r) {
     char *text = NULL;
-    dt_config *c = report_config(r, &text);
+    dt_config *c = dt_report_config(r, &text);
     if (c) {
         fputs("<h3>What differs from the defaults</h3>\n", out);
-        report_begin_table(out, "words", "Key");
+        dt_report_begin_table(out, "words", "Key");
         fputs("<th>Value</th><th>Default</th>", out);
-        report_begin_rows(out);
+        dt_report_begin_rows(out);
         dt_config_each(c, write_difference, out);
-        report_end_table(out);
+        dt_report_end_table(out);
         dt_config_destroy(c);
     }
     if (text)
@@ -510,12 +511,12 @@ dt_status dt_report_write(const dt_run_log *r, const char *path) {
     fputs("<h2>How well</h2>\n", out);
     write_results(out, r);
     write_curves(out, r);
-    report_evaluations(out, r);
+    dt_report_evaluations(out, r);
     write_problems(out, r);
     write_time(out, r);
     write_facts(out, r);
     write_config(out, r);
     dt_page_end(out);
     fclose(out);
-    return report_save(text, n, path);
+    return dt_report_save(text, n, path);
 }

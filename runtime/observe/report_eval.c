@@ -26,10 +26,10 @@ static void write_matrix(FILE *out, json_t *confusion) {
     const char *truth, *predicted;
     json_t *row, *unused;
     fputs("<h3>What is taken for what</h3>\n", out);
-    report_begin_table(out, "confusion", "true ↓ predicted →");
+    dt_report_begin_table(out, "confusion", "true ↓ predicted →");
     json_object_foreach(confusion, predicted, unused)
         dt_page_put(out, "<th title=\"$t\">$t</th>", predicted, predicted);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     json_object_foreach(confusion, truth, row) {
         const double sum = sum_of(row);
         dt_page_put(out, "<tr><td title=\"$t\">$t</td>", truth, truth);
@@ -43,7 +43,7 @@ static void write_matrix(FILE *out, json_t *confusion) {
         }
         fputs("</tr>\n", out);
     }
-    report_end_table(out);
+    dt_report_end_table(out);
 }
 
 typedef struct mistake {
@@ -71,13 +71,13 @@ static void write_mistakes(FILE *out, json_t *confusion) {
     }
     if (n > 0) qsort(all, n, sizeof *all, by_count);
     dt_page_put(out, "<h3>The most frequent mistakes, of $i classes</h3>\n", (int)json_object_size(confusion));
-    report_begin_table(out, "", "True");
+    dt_report_begin_table(out, "", "True");
     fputs("<th class=\"name\">Predicted</th><th>Samples</th><th>Share of the class</th>", out);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     for (size_t i = 0; i < n && i < MOST_MISTAKES; i++)
         dt_page_put(out, "<tr><td>$t</td><td class=\"name\">$t</td><td>$n</td><td data-v=\"$g\">$p</td></tr>\n",
                     all[i].truth, all[i].predicted, all[i].n, all[i].share, all[i].share);
-    report_end_table(out);
+    dt_report_end_table(out);
     free(all);
 }
 
@@ -89,19 +89,19 @@ static void write_classes(FILE *out, const json_t *report) {
     const bool folded = json_object_size(classes) > FOLDED_ROWS;
     fputs("<h3>By class</h3>\n", out);
     if (folded) dt_page_put(out, "<details><summary>$i classes</summary>", (int)json_object_size(classes));
-    report_begin_table(out, "", "Class");
+    dt_report_begin_table(out, "", "Class");
     fputs("<th>Precision</th><th>Recall</th><th>F1</th><th>Samples</th>", out);
-    report_begin_rows(out);
+    dt_report_begin_rows(out);
     json_object_foreach(classes, name, row) {
         if (n++ == MOST_ROWS) break;
         dt_page_put(out, "<tr><td title=\"$t\">$t</td>", name, name);
-        report_cell(out, report_real(row, "precision"));
-        report_cell(out, report_real(row, "recall"));
-        report_cell(out, report_real(row, "f1"));
-        report_cell(out, report_real(row, "support"));
+        dt_report_cell(out, dt_report_real(row, "precision"));
+        dt_report_cell(out, dt_report_real(row, "recall"));
+        dt_report_cell(out, dt_report_real(row, "f1"));
+        dt_report_cell(out, dt_report_real(row, "support"));
         fputs("</tr>\n", out);
     }
-    report_end_table(out);
+    dt_report_end_table(out);
     if (folded) fputs("</details>\n", out);
 }
 
@@ -119,9 +119,9 @@ static void add_points(dt_chart *c, const char *label, const json_t *points, int
 // Steps of a histogram: two points a bin.
 static void write_histogram(FILE *out, const json_t *h) {
     const json_t *counts = json_object_get(h, "counts");
-    const double from = report_real(h, "from"), to = report_real(h, "to");
+    const double from = dt_report_real(h, "from"), to = dt_report_real(h, "to");
     const int n = (int)json_array_size(counts);
-    char *title = dt_xprintf("Errors of %s", report_text(h, "name"));
+    char *title = dt_xprintf("Errors of %s", dt_report_text(h, "name"));
     dt_chart c = {.title = title, .x = "predicted − true", .kind = DT_CHART_AREAS, .bare = true};
     dt_curve *k = dt_chart_add(&c, "samples", 2 * n, 0);
     for (int i = 0; k && i < 2 * n; i++) {
@@ -145,8 +145,8 @@ static void write_eval_curves(FILE *out, const json_t *target) {
     fputs("<div class=\"charts\">\n", out);
     for (size_t i = 0; i < json_array_size(curves); i++) {
         const json_t *c = json_array_get(curves, i);
-        add_points(&roc, report_text(c, "name"), json_object_get(c, "roc"), (int)i);
-        add_points(&pr, report_text(c, "name"), json_object_get(c, "pr"), (int)i);
+        add_points(&roc, dt_report_text(c, "name"), json_object_get(c, "roc"), (int)i);
+        add_points(&pr, dt_report_text(c, "name"), json_object_get(c, "pr"), (int)i);
     }
     dt_chart_write(out, &roc);
     dt_chart_write(out, &pr);
@@ -163,9 +163,9 @@ static bool is_base64(const char *text) {
 }
 
 static void write_sample(FILE *out, const json_t *sample) {
-    const char *image = report_text(sample, "image"), *key = report_text(sample, "key"),
-               *predicted = report_text(sample, "predicted"), *truth = report_text(sample, "truth");
-    const double p = report_real(sample, "probability");
+    const char *image = dt_report_text(sample, "image"), *key = dt_report_text(sample, "key"),
+               *predicted = dt_report_text(sample, "predicted"), *truth = dt_report_text(sample, "truth");
+    const double p = dt_report_real(sample, "probability");
     fputs("<figure>", out);
     if (is_base64(image)) {
         fprintf(out, "<img src=\"data:image/png;base64,%s\"", image);
@@ -176,7 +176,7 @@ static void write_sample(FILE *out, const json_t *sample) {
     dt_page_put(out,
                 "</span><span title=\"$t\">is $t</span><span class=\"soft\" title=\"$t\">$t</span>"
                 "<span class=\"soft\">loss $n</span></figure>\n",
-                truth, truth, key, key, report_real(sample, "loss"));
+                truth, truth, key, key, dt_report_real(sample, "loss"));
 }
 
 static void write_worst(FILE *out, const json_t *target) {
@@ -193,7 +193,7 @@ static void write_worst(FILE *out, const json_t *target) {
 
 static void write_target(FILE *out, const json_t *target) {
     json_t *confusion = json_object_get(target, "confusion");
-    if (*report_text(target, "field")) dt_page_put(out, "<h3>Target $t</h3>\n", report_text(target, "field"));
+    if (*dt_report_text(target, "field")) dt_page_put(out, "<h3>Target $t</h3>\n", dt_report_text(target, "field"));
     write_worst(out, target);
     if (json_object_size(confusion) > MOST_CLASSES)
         write_mistakes(out, confusion);
@@ -214,7 +214,7 @@ static json_t *find_evaluation(const dt_run_log *r, const char *split) {
     free(text);
     free(path);
     // the file is of another step where the run was resumed from an earlier one
-    if (found && record && report_real(found, "step") == report_real(record, "step")) return found;
+    if (found && record && dt_report_real(found, "step") == dt_report_real(record, "step")) return found;
     json_decref(found);
     if (!record) return NULL;
     found = json_pack("{s:O,s:[O]}", "step", json_object_get(record, "step"), "targets", record);
@@ -236,7 +236,7 @@ static bool has_something(const json_t *targets) {
     return false;
 }
 
-void report_evaluations(FILE *out, const dt_run_log *r) {
+void dt_report_evaluations(FILE *out, const dt_run_log *r) {
     const struct {
         const char *split, *title;
     } parts[] = {{DT_TEST_BEST, "Test part, best weights"},

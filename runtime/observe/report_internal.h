@@ -7,27 +7,27 @@
 #include "observe/page.h"
 #include "observe/report.h"
 
-const char *report_text(const json_t *object, const char *name); // a member; "" if it is no text
-double report_real(const json_t *object, const char *name);      // NaN if it is no number
+const char *dt_report_text(const json_t *object, const char *name); // a member; "" if it is no text
+double dt_report_real(const json_t *object, const char *name);      // NaN if it is no number
 // Parts of a table that a click sorts: its beginning up to the heads of its columns, and its end.
-void report_begin_table(FILE *out, const char *classes, const char *first_head);
-void report_begin_rows(FILE *out);
-void report_end_table(FILE *out);
-void report_cell(FILE *out, double value); // <td>, empty if the value is not finite
-void report_state(FILE *out, const dt_run_log *r);
+void dt_report_begin_table(FILE *out, const char *classes, const char *first_head);
+void dt_report_begin_rows(FILE *out);
+void dt_report_end_table(FILE *out);
+void dt_report_cell(FILE *out, double value); // <td>, empty if the value is not finite
+void dt_report_state(FILE *out, const dt_run_log *r);
 // The line of result.json for a part: of the best weights, else of the last; NULL: there is none.
-const json_t *report_best_result(const dt_run_log *r, const char *split);
+const json_t *dt_report_best_result(const dt_run_log *r, const char *split);
 // Whether the metric that chooses the run's best checkpoint is better when lower; NULL: the run does not say.
-const json_t *report_is_lower(const dt_run_log *r);
+const json_t *dt_report_is_lower(const dt_run_log *r);
 // The best validation value of a metric so far (lower: whether less is better; of NULL the newest), and its step.
-double report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step);
-double report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
+double dt_report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step);
+double dt_report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
 // Whether a metric is of a single class, such as "recall.cat" beside "recall": the tables leave those out.
-bool report_is_detail(const dt_run_log *r, const char *name);
+bool dt_report_is_detail(const dt_run_log *r, const char *name);
 // The run's config, or NULL where this version cannot read it; *text: config.yaml as it is, heap, or NULL.
-dt_config *report_config(const dt_run_log *r, char **text);
-dt_status report_save(char *text, size_t n, const char *path); // frees text
+dt_config *dt_report_config(const dt_run_log *r, char **text);
+dt_status dt_report_save(char *text, size_t n, const char *path); // frees text
 // report_eval.c: what the last evaluation of each part showed.
-void report_evaluations(FILE *out, const dt_run_log *r);
+void dt_report_evaluations(FILE *out, const dt_run_log *r);
 
 #endif

@@ -1,4 +1,4 @@
-// onnx_fold.c: nodes of an ONNX file whose inputs are known: shapes and the arithmetic on them, computed once.
+// dt_onnx_fold.c: nodes of an ONNX file whose inputs are known: shapes and the arithmetic on them, computed once.
 #include "onnx_reader.h"
 
 #include <math.h>
@@ -7,81 +7,81 @@
 enum { MAX_IN = 64 };
 
 typedef struct fold {
-    onnx_reader *r;
-    const onnx_const *in[MAX_IN];
+    dt_onnx_reader *r;
+    const dt_onnx_const *in[MAX_IN];
     int n_in;
 } fold;
 
-static bool is(const onnx_reader *r, const char *op) {
+static bool is(const dt_onnx_reader *r, const char *op) {
     return strcmp(r->node->op_type, op) == 0;
 }
 
-static void give(onnx_reader *r, onnx_const *c) {
-    onnx_slot *out = onnx_out(r, 0);
+static void give(dt_onnx_reader *r, dt_onnx_const *c) {
+    dt_onnx_slot *out = dt_onnx_out(r, 0);
     if (!c || !out) return;
     out->kind = ONNX_CONST;
     out->c = c;
 }
 
-static void fold_shape(onnx_reader *r) {
-    const onnx_slot *s = onnx_in(r, 0);
+static void fold_shape(dt_onnx_reader *r) {
+    const dt_onnx_slot *s = dt_onnx_in(r, 0);
     dt_shape of = {0};
     if (s && s->kind == ONNX_VALUE)
-        of = onnx_shape(r, s->v);
+        of = dt_onnx_shape(r, s->v);
     else if (s && s->kind == ONNX_CONST)
         of = s->c->shape;
-    else if (s && s->kind == ONNX_WEIGHT && onnx_count(r, s->t) >= 0)
-        of = onnx_tensor_shape(s->t);
-    int64_t begin = onnx_int(r, "start", 0), end = onnx_int(r, "end", of.n);
+    else if (s && s->kind == ONNX_WEIGHT && dt_onnx_count(r, s->t) >= 0)
+        of = dt_onnx_tensor_shape(s->t);
+    int64_t begin = dt_onnx_read_int(r, "start", 0), end = dt_onnx_read_int(r, "end", of.n);
     begin += begin < 0 ? of.n : 0, end += end < 0 ? of.n : 0;
     if (begin < 0 || end > of.n || begin > end) {
-        onnx_fail(r, "takes dimensions that there are not");
+        dt_onnx_fail(r, "takes dimensions that there are not");
         return;
     }
     const dt_shape one = dt_shape1(end - begin);
-    onnx_const *c = onnx_new_const(r, false, &one);
+    dt_onnx_const *c = dt_onnx_new_const(r, false, &one);
     for (int64_t i = begin; c && i < end; i++) c->v[i - begin] = (double)of.d[i];
     give(r, c);
 }
 
-static void fold_constant(onnx_reader *r) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, "value");
+static void fold_constant(dt_onnx_reader *r) {
+    const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, "value");
     if (a && a->t) {
-        onnx_slot *out = onnx_out(r, 0);
-        const int64_t count = onnx_count(r, a->t);
+        dt_onnx_slot *out = dt_onnx_out(r, 0);
+        const int64_t count = dt_onnx_count(r, a->t);
         if (count < 0 || !out) return;
         if (count > ONNX_MAX_FOLDED) { // a weight that has only its node's name
             out->kind = ONNX_WEIGHT, out->t = a->t;
             return;
         }
-        give(r, onnx_read_const(r, a->t));
+        give(r, dt_onnx_read_const(r, a->t));
         return;
     }
     dt_shape shape = dt_shape0();
-    onnx_const *c = NULL;
-    if ((a = onnx_attribute(r->node, "value_int"))) {
-        c = onnx_new_const(r, false, &shape);
+    dt_onnx_const *c = NULL;
+    if ((a = dt_onnx_attribute(r->node, "value_int"))) {
+        c = dt_onnx_new_const(r, false, &shape);
         c->v[0] = (double)a->i;
-    } else if ((a = onnx_attribute(r->node, "value_float"))) {
-        c = onnx_new_const(r, true, &shape);
+    } else if ((a = dt_onnx_attribute(r->node, "value_float"))) {
+        c = dt_onnx_new_const(r, true, &shape);
         c->v[0] = (double)a->f;
-    } else if ((a = onnx_attribute(r->node, "value_ints"))) {
+    } else if ((a = dt_onnx_attribute(r->node, "value_ints"))) {
         shape = dt_shape1((int64_t)a->n_ints);
-        c = onnx_new_const(r, false, &shape);
+        c = dt_onnx_new_const(r, false, &shape);
         for (size_t i = 0; c && i < a->n_ints; i++) c->v[i] = (double)a->ints[i];
-    } else if ((a = onnx_attribute(r->node, "value_floats"))) {
+    } else if ((a = dt_onnx_attribute(r->node, "value_floats"))) {
         shape = dt_shape1((int64_t)a->n_floats);
-        c = onnx_new_const(r, true, &shape);
+        c = dt_onnx_new_const(r, true, &shape);
         for (size_t i = 0; c && i < a->n_floats; i++) c->v[i] = (double)a->floats[i];
     } else {
-        onnx_fail(r, "a constant without a number");
+        dt_onnx_fail(r, "a constant without a number");
     }
     give(r, c);
 }
 
 // ---- elements --------------------------------------------------------------------------------------
 // Elements of c for one along each dimension of a shape that c broadcasts to.
-static void steps_of(const onnx_const *c, const dt_shape *to, int64_t *step) {
+static void steps_of(const dt_onnx_const *c, const dt_shape *to, int64_t *step) {
     int64_t at = 1;
     for (int i = 1; i <= to->n; i++) {
         const int64_t size = i > c->shape.n ? 1 : c->shape.d[c->shape.n - i];
@@ -98,8 +98,8 @@ static int64_t place_of(const dt_shape *s, const int64_t *step, int64_t i) {
 
 // A result of this shape, of elements of x: the first, and a step along each dimension.
 static void fold_picked(fold *f, const dt_shape *shape, int64_t first, const int64_t *step) {
-    const onnx_const *x = f->in[0];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, shape);
+    const dt_onnx_const *x = f->in[0];
+    dt_onnx_const *c = dt_onnx_new_const(f->r, x->is_float, shape);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = x->v[first + place_of(shape, step, i)];
     give(f->r, c);
 }
@@ -135,18 +135,18 @@ ELEMENTWISE
 #undef OP
 
 static void fold_elementwise(fold *f, int n_in, double (*value)(const double *x, bool is_float)) {
-    onnx_reader *r = f->r;
+    dt_onnx_reader *r = f->r;
     dt_shape shape = dt_shape0();
     int64_t step[3][DT_MAX_DIMS];
     if (f->n_in != n_in) {
-        onnx_fail(r, "has %d inputs, takes %d", f->n_in, n_in);
+        dt_onnx_fail(r, "has %d inputs, takes %d", f->n_in, n_in);
         return;
     }
     for (int i = 0; i < n_in; i++)
-        if (!onnx_broadcast(r, &shape, &f->in[i]->shape, &shape)) return;
+        if (!dt_onnx_broadcast(r, &shape, &f->in[i]->shape, &shape)) return;
     for (int i = 0; i < n_in; i++) steps_of(f->in[i], &shape, step[i]);
     const bool is_float = f->in[n_in - 1]->is_float && !is(r, "Equal");
-    onnx_const *c = onnx_new_const(r, is_float, &shape);
+    dt_onnx_const *c = dt_onnx_new_const(r, is_float, &shape);
     for (int64_t i = 0; c && i < c->count; i++) {
         double x[3];
         for (int k = 0; k < n_in; k++) x[k] = f->in[k]->v[place_of(&shape, step[k], i)];
@@ -157,23 +157,23 @@ static void fold_elementwise(fold *f, int n_in, double (*value)(const double *x,
 
 // ---- the others --------------------------------------------------------------------------------------
 static void fold_concat(fold *f) {
-    onnx_reader *r = f->r;
+    dt_onnx_reader *r = f->r;
     dt_shape s = f->in[0]->shape;
     int64_t outer = 1, row = 0;
-    const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), s.n);
+    const int64_t axis = dt_onnx_axis(r, dt_onnx_read_int(r, "axis", 0), s.n);
     if (r->g->status != DT_OK) return;
     for (int i = 1; i < f->n_in; i++) {
         const dt_shape *other = &f->in[i]->shape;
         bool fits = other->n == s.n;
         for (int k = 0; fits && k < s.n; k++) fits = k == axis || other->d[k] == s.d[k];
         if (!fits) {
-            onnx_fail(r, "shapes of constants do not match");
+            dt_onnx_fail(r, "shapes of constants do not match");
             return;
         }
         s.d[axis] += other->d[axis];
     }
     for (int k = 0; k < axis; k++) outer *= s.d[k];
-    onnx_const *c = onnx_new_const(r, f->in[0]->is_float, &s);
+    dt_onnx_const *c = dt_onnx_new_const(r, f->in[0]->is_float, &s);
     for (int64_t o = 0; c && o < outer; o++)
         for (int i = 0; i < f->n_in; i++) {
             const int64_t run = f->in[i]->count / outer;
@@ -184,25 +184,25 @@ static void fold_concat(fold *f) {
 }
 
 static void fold_gather(fold *f) {
-    const onnx_const *x = f->in[0], *at = f->in[1];
-    const int64_t axis = onnx_axis(f->r, onnx_int(f->r, "axis", 0), x->shape.n);
+    const dt_onnx_const *x = f->in[0], *at = f->in[1];
+    const int64_t axis = dt_onnx_axis(f->r, dt_onnx_read_int(f->r, "axis", 0), x->shape.n);
     dt_shape s = {0};
     int64_t inner = 1, outer = 1;
     if (f->r->g->status != DT_OK) return;
     if (x->shape.n - 1 + at->shape.n > DT_MAX_DIMS) {
-        onnx_fail(f->r, "has more than %d dimensions", DT_MAX_DIMS);
+        dt_onnx_fail(f->r, "has more than %d dimensions", DT_MAX_DIMS);
         return;
     }
     for (int k = 0; k < axis; k++) outer *= s.d[s.n++] = x->shape.d[k];
     for (int k = 0; k < at->shape.n; k++) s.d[s.n++] = at->shape.d[k];
     for (int k = (int)axis + 1; k < x->shape.n; k++) inner *= s.d[s.n++] = x->shape.d[k];
     const int64_t size = x->shape.d[axis];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, &s);
+    dt_onnx_const *c = dt_onnx_new_const(f->r, x->is_float, &s);
     for (int64_t o = 0; c && o < outer; o++)
         for (int64_t i = 0; c && i < at->count; i++) {
             const double k = at->v[i] + (at->v[i] < 0 ? (double)size : 0);
             if (!(k >= 0 && k < (double)size)) {
-                onnx_fail(f->r, "takes an element of a constant that is not there");
+                dt_onnx_fail(f->r, "takes an element of a constant that is not there");
                 return;
             }
             for (int64_t e = 0; e < inner; e++)
@@ -212,21 +212,21 @@ static void fold_gather(fold *f) {
 }
 
 static void fold_slice(fold *f) {
-    const onnx_const *x = f->in[0];
+    const dt_onnx_const *x = f->in[0];
     int64_t begin[DT_MAX_DIMS], by[DT_MAX_DIMS], step[DT_MAX_DIMS], first = 0;
     dt_shape s;
-    if (!onnx_sliced(f->r, &x->shape, begin, by, &s)) return;
+    if (!dt_onnx_sliced(f->r, &x->shape, begin, by, &s)) return;
     steps_of(x, &x->shape, step);
     for (int k = 0; k < s.n; k++) first += begin[k] * step[k], step[k] *= by[k];
     fold_picked(f, &s, first, step);
 }
 
 static void fold_transpose(fold *f) {
-    const onnx_const *x = f->in[0];
+    const dt_onnx_const *x = f->in[0];
     int order[DT_MAX_DIMS];
     int64_t own[DT_MAX_DIMS], step[DT_MAX_DIMS];
     dt_shape s = x->shape;
-    if (!onnx_order(f->r, s.n, order)) return;
+    if (!dt_onnx_order(f->r, s.n, order)) return;
     steps_of(x, &x->shape, own);
     for (int k = 0; k < s.n; k++) s.d[k] = x->shape.d[order[k]], step[k] = own[order[k]];
     fold_picked(f, &s, 0, step);
@@ -235,19 +235,19 @@ static void fold_transpose(fold *f) {
 static void fold_expand(fold *f) {
     int64_t step[DT_MAX_DIMS];
     dt_shape s;
-    if (!onnx_expanded(f->r, &f->in[0]->shape, &s)) return;
+    if (!dt_onnx_expanded(f->r, &f->in[0]->shape, &s)) return;
     steps_of(f->in[0], &s, step);
     fold_picked(f, &s, 0, step);
 }
 
 // The triangle of the last two dimensions up to, or from, diagonal k.
 static void fold_trilu(fold *f) {
-    const onnx_const *x = f->in[0];
+    const dt_onnx_const *x = f->in[0];
     const int n = x->shape.n;
     const double k = f->n_in > 1 && f->in[1]->count ? f->in[1]->v[0] : 0;
-    const bool upper = onnx_int(f->r, "upper", 1) != 0;
-    onnx_const *c = n < 2 ? NULL : onnx_new_const(f->r, x->is_float, &x->shape);
-    if (n < 2) onnx_fail(f->r, "takes a triangle of what is no matrix");
+    const bool upper = dt_onnx_read_int(f->r, "upper", 1) != 0;
+    dt_onnx_const *c = n < 2 ? NULL : dt_onnx_new_const(f->r, x->is_float, &x->shape);
+    if (n < 2) dt_onnx_fail(f->r, "takes a triangle of what is no matrix");
     for (int64_t i = 0; c && i < c->count; i++) {
         const int64_t cols = x->shape.d[n - 1], row = i / cols % x->shape.d[n - 2];
         const double off = (double)(i % cols - row) - k;
@@ -257,12 +257,12 @@ static void fold_trilu(fold *f) {
 }
 
 static void fold_scatter(fold *f) {
-    const onnx_const *x = f->in[0], *at = f->in[1], *with = f->in[2];
+    const dt_onnx_const *x = f->in[0], *at = f->in[1], *with = f->in[2];
     const dt_shape *s = &x->shape;
     const int depth = at->shape.n > 0 ? (int)at->shape.d[at->shape.n - 1] : 0;
     int64_t inner = 1;
     for (int k = depth; k < s->n; k++) inner *= s->d[k];
-    onnx_const *c = onnx_new_const(f->r, x->is_float, s);
+    dt_onnx_const *c = dt_onnx_new_const(f->r, x->is_float, s);
     if (c) memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
     bool fits = c && depth > 0 && depth <= s->n && with->count == at->count / depth * inner;
     for (int64_t i = 0; fits && i < at->count / depth; i++) {
@@ -274,7 +274,7 @@ static void fold_scatter(fold *f) {
         }
         for (int64_t e = 0; fits && e < inner; e++) c->v[to * inner + e] = with->v[i * inner + e];
     }
-    if (!fits) onnx_fail(f->r, "writes to elements of a constant that are not there");
+    if (!fits) dt_onnx_fail(f->r, "writes to elements of a constant that are not there");
     give(f->r, fits ? c : NULL);
 }
 
@@ -282,40 +282,40 @@ static void fold_range(fold *f) {
     const double begin = f->in[0]->count ? f->in[0]->v[0] : 0;
     const double end = f->in[1]->count ? f->in[1]->v[0] : 0, step = f->in[2]->count ? f->in[2]->v[0] : 1;
     const double n = step == 0 ? -1 : ceil((end - begin) / step);
-    onnx_const *c = NULL;
+    dt_onnx_const *c = NULL;
     if (!(n <= ONNX_MAX_FOLDED) || step == 0) // n may be no number
-        onnx_fail(f->r, "a range of more than %d elements", ONNX_MAX_FOLDED);
+        dt_onnx_fail(f->r, "a range of more than %d elements", ONNX_MAX_FOLDED);
     else
-        c = onnx_new_const(f->r, f->in[0]->is_float, &(dt_shape){1, {n < 0 ? 0 : (int64_t)n}});
+        c = dt_onnx_new_const(f->r, f->in[0]->is_float, &(dt_shape){1, {n < 0 ? 0 : (int64_t)n}});
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = begin + (double)i * step;
     give(f->r, c);
 }
 
 static void fold_reshaped(fold *f) {
-    const onnx_const *x = f->in[0];
+    const dt_onnx_const *x = f->in[0];
     dt_shape s;
-    if (!onnx_reshaped(f->r, &x->shape, &s)) return;
-    onnx_const *c = onnx_new_const(f->r, x->is_float, &s);
+    if (!dt_onnx_reshaped(f->r, &x->shape, &s)) return;
+    dt_onnx_const *c = dt_onnx_new_const(f->r, x->is_float, &s);
     if (c && c->count == x->count)
         memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
     else
-        onnx_fail(f->r, "gives a constant a shape that is not supported");
+        dt_onnx_fail(f->r, "gives a constant a shape that is not supported");
     give(f->r, c);
 }
 
 static void fold_to(fold *f, bool is_float) {
-    const onnx_const *x = f->in[0];
-    onnx_const *c = onnx_new_const(f->r, is_float, &x->shape);
+    const dt_onnx_const *x = f->in[0];
+    dt_onnx_const *c = dt_onnx_new_const(f->r, is_float, &x->shape);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = is_float ? x->v[i] : trunc(x->v[i]);
     give(f->r, c);
 }
 static void fold_cast(fold *f) {
-    const int64_t to = onnx_int(f->r, "to", 0);
+    const int64_t to = dt_onnx_read_int(f->r, "to", 0);
     fold_to(f, to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
 }
 // The second input gives the type only.
 static bool fold_cast_like(fold *f) {
-    const onnx_slot *s = onnx_in(f->r, 0), *like = onnx_in(f->r, 1);
+    const dt_onnx_slot *s = dt_onnx_in(f->r, 0), *like = dt_onnx_in(f->r, 1);
     if (!s || s->kind != ONNX_CONST || !like) return false;
     f->in[0] = s->c;
     fold_to(f, like->kind != ONNX_CONST || like->c->is_float);
@@ -323,29 +323,29 @@ static bool fold_cast_like(fold *f) {
 }
 
 static void fold_filled(fold *f) {
-    const onnx_const *x = f->in[0];
-    const Onnx__AttributeProto *a = onnx_attribute(f->r->node, "value");
+    const dt_onnx_const *x = f->in[0];
+    const Onnx__AttributeProto *a = dt_onnx_attribute(f->r->node, "value");
     dt_shape s = {.n = (int)x->count};
-    onnx_const *with = a && a->t ? onnx_read_const(f->r, a->t) : NULL;
+    dt_onnx_const *with = a && a->t ? dt_onnx_read_const(f->r, a->t) : NULL;
     if (x->count > DT_MAX_DIMS || x->shape.n != 1) {
-        onnx_fail(f->r, "makes a constant of more than %d dimensions", DT_MAX_DIMS);
+        dt_onnx_fail(f->r, "makes a constant of more than %d dimensions", DT_MAX_DIMS);
         return;
     }
     for (int64_t i = 0; i < x->count; i++) s.d[i] = (int64_t)fmin(fmax(x->v[i], -1), 1e15);
-    onnx_const *c = onnx_new_const(f->r, with ? with->is_float : true, &s);
+    dt_onnx_const *c = dt_onnx_new_const(f->r, with ? with->is_float : true, &s);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = with && with->count > 0 ? with->v[0] : 0;
     give(f->r, c);
 }
 
 // Whether all inputs are known: numbers are, weights are not, unless only constants have the op.
 static bool known(fold *f, bool weights) {
-    onnx_reader *r = f->r;
+    dt_onnx_reader *r = f->r;
     if (r->node->n_input > MAX_IN) return false;
     for (size_t i = 0; i < r->node->n_input; i++) {
-        onnx_slot *s = onnx_in(r, (int)i);
+        dt_onnx_slot *s = dt_onnx_in(r, (int)i);
         if (!s) continue;
         if (s->kind == ONNX_VALUE) return false;
-        const onnx_const *c = onnx_as_const(r, s);
+        const dt_onnx_const *c = dt_onnx_as_const(r, s);
         if (!c) return false;
         if (s->kind == ONNX_WEIGHT && c->is_float && c->count > 1 && !weights) return false;
         f->in[f->n_in++] = c;
@@ -379,7 +379,7 @@ static const struct {
     {"Unsqueeze", fold_reshaped},
 };
 
-bool onnx_fold(onnx_reader *r) {
+bool dt_onnx_fold(dt_onnx_reader *r) {
     fold f = {.r = r};
     size_t k = 0;
     if (is(r, "Shape")) return fold_shape(r), true;
@@ -390,7 +390,7 @@ bool onnx_fold(onnx_reader *r) {
     const bool listed = k < sizeof folds / sizeof *folds;
     if (!known(&f, listed && folds[k].weights)) return r->g->status != DT_OK;
     const bool one = f.n_in == 1 && (is(r, "Max") || is(r, "Min"));
-    if (is(r, "Identity") || one) return give(r, (onnx_const *)f.in[0]), true;
+    if (is(r, "Identity") || one) return give(r, (dt_onnx_const *)f.in[0]), true;
     if (!listed) return false;
     if (folds[k].value)
         fold_elementwise(&f, folds[k].n_in, folds[k].value);

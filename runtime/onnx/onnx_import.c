@@ -97,7 +97,7 @@ int64_t dt_onnx_n_outputs(const dt_onnx_file *f) {
 }
 
 // ---- names -----------------------------------------------------------------------------------------
-bool onnx_fail(onnx_reader *r, const char *fmt, ...) {
+bool dt_onnx_fail(dt_onnx_reader *r, const char *fmt, ...) {
     char text[320];
     va_list args;
     va_start(args, fmt);
@@ -112,44 +112,44 @@ bool onnx_fail(onnx_reader *r, const char *fmt, ...) {
     return false;
 }
 
-onnx_slot *onnx_find(onnx_reader *r, const char *name) {
+dt_onnx_slot *dt_onnx_find(dt_onnx_reader *r, const char *name) {
     size_t i = dt_hash64(name, strlen(name)) & (r->cap - 1);
     while (r->slots[i].name && strcmp(r->slots[i].name, name) != 0) i = (i + 1) & (r->cap - 1);
-    if (!r->slots[i].name) r->slots[i] = (onnx_slot){.name = name, .v = DT_NONE};
+    if (!r->slots[i].name) r->slots[i] = (dt_onnx_slot){.name = name, .v = DT_NONE};
     return &r->slots[i];
 }
 
-onnx_slot *onnx_in(onnx_reader *r, int i) {
+dt_onnx_slot *dt_onnx_in(dt_onnx_reader *r, int i) {
     if (i >= (int)r->node->n_input || !*r->node->input[i]) return NULL;
-    return onnx_find(r, r->node->input[i]);
+    return dt_onnx_find(r, r->node->input[i]);
 }
-onnx_slot *onnx_out(onnx_reader *r, int i) {
+dt_onnx_slot *dt_onnx_out(dt_onnx_reader *r, int i) {
     if (i >= (int)r->node->n_output || !*r->node->output[i]) return NULL;
-    return onnx_find(r, r->node->output[i]);
+    return dt_onnx_find(r, r->node->output[i]);
 }
-void onnx_give(onnx_reader *r, int i, dt_value v) {
-    onnx_slot *s = onnx_out(r, i);
+void dt_onnx_give(dt_onnx_reader *r, int i, dt_value v) {
+    dt_onnx_slot *s = dt_onnx_out(r, i);
     if (!s || v == DT_NONE) return;
     s->kind = ONNX_VALUE;
     s->v = v;
 }
 
-const Onnx__AttributeProto *onnx_attribute(const Onnx__NodeProto *n, const char *name) {
+const Onnx__AttributeProto *dt_onnx_attribute(const Onnx__NodeProto *n, const char *name) {
     for (size_t i = 0; i < n->n_attribute; i++)
         if (n->attribute[i]->name && strcmp(n->attribute[i]->name, name) == 0) return n->attribute[i];
     return NULL;
 }
-int64_t onnx_int(const onnx_reader *r, const char *name, int64_t unset) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+int64_t dt_onnx_read_int(const dt_onnx_reader *r, const char *name, int64_t unset) {
+    const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, name);
     return a ? a->i : unset;
 }
-float onnx_float(const onnx_reader *r, const char *name, float unset) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+float dt_onnx_read_float(const dt_onnx_reader *r, const char *name, float unset) {
+    const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, name);
     return a ? a->f : unset;
 }
 
-const char *onnx_text(onnx_reader *r, const char *name, const char *unset) {
-    const Onnx__AttributeProto *a = onnx_attribute(r->node, name);
+const char *dt_onnx_read_text(dt_onnx_reader *r, const char *name, const char *unset) {
+    const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, name);
     const int n = a && a->s.len < 256 ? (int)a->s.len : 255;
     return a && a->s.data ? dt_arena_printf(&r->g->arena, "%.*s", n, (const char *)a->s.data) : unset;
 }
@@ -161,28 +161,28 @@ static size_t count_names(const Onnx__GraphProto *g) {
     return n;
 }
 
-void onnx_alias(onnx_slot *to, onnx_slot *from) {
+void dt_onnx_alias(dt_onnx_slot *to, dt_onnx_slot *from) {
     to->kind = from->kind, to->c = from->c, to->t = from->t, to->v = from->v;
     to->swapped = from->swapped;
     to->same = from->same ? from->same : from->kind == ONNX_WEIGHT ? from : NULL;
 }
 
 // Another name of an initialiser, or of the transpose of a matrix.
-static void list_alias(onnx_reader *r, const Onnx__NodeProto *n) {
+static void list_alias(dt_onnx_reader *r, const Onnx__NodeProto *n) {
     const bool identity = strcmp(n->op_type, "Identity") == 0;
     const bool transpose = strcmp(n->op_type, "Transpose") == 0;
     if ((!identity && !transpose) || n->n_input != 1 || n->n_output != 1) return;
-    onnx_slot *from = onnx_find(r, n->input[0]), *to = onnx_find(r, n->output[0]);
+    dt_onnx_slot *from = dt_onnx_find(r, n->input[0]), *to = dt_onnx_find(r, n->output[0]);
     if (from->kind != ONNX_WEIGHT || (transpose && from->t->n_dims != 2)) return;
-    const Onnx__AttributeProto *perm = onnx_attribute(n, "perm");
-    onnx_alias(to, from);
+    const Onnx__AttributeProto *perm = dt_onnx_attribute(n, "perm");
+    dt_onnx_alias(to, from);
     if (transpose && (!perm || (perm->n_ints == 2 && perm->ints[0] == 1))) to->swapped = !from->swapped;
 }
 
-static void list_names(onnx_reader *r) {
+static void list_names(dt_onnx_reader *r) {
     const Onnx__GraphProto *g = r->f->graph;
     for (size_t i = 0; i < g->n_initializer; i++) {
-        onnx_slot *s = onnx_find(r, g->initializer[i]->name);
+        dt_onnx_slot *s = dt_onnx_find(r, g->initializer[i]->name);
         s->kind = ONNX_WEIGHT;
         s->t = g->initializer[i];
     }
@@ -190,44 +190,44 @@ static void list_names(onnx_reader *r) {
         const Onnx__NodeProto *n = g->node[i];
         for (size_t k = 0; k < n->n_output; k++) {
             if (!*n->output[k]) continue;
-            onnx_slot *s = onnx_find(r, n->output[k]);
-            if (s->producer || s->kind != ONNX_ABSENT) onnx_fail(r, "%.80s is made twice", n->output[k]);
+            dt_onnx_slot *s = dt_onnx_find(r, n->output[k]);
+            if (s->producer || s->kind != ONNX_ABSENT) dt_onnx_fail(r, "%.80s is made twice", n->output[k]);
             s->producer = n;
         }
         list_alias(r, n);
         for (size_t k = 0; k < n->n_input; k++)
-            if (*n->input[k]) onnx_find(r, n->input[k])->n_uses++;
+            if (*n->input[k]) dt_onnx_find(r, n->input[k])->n_uses++;
     }
-    onnx_find(r, g->output[0]->name)->n_uses += 2; // an output is no part of a group
+    dt_onnx_find(r, g->output[0]->name)->n_uses += 2; // an output is no part of a group
 }
 
 // From the output back: which nodes are needed, in which groups. used: by slot.
-static void find_needed(onnx_reader *r, bool *used) {
+static void find_needed(dt_onnx_reader *r, bool *used) {
     const Onnx__GraphProto *g = r->f->graph;
-    used[onnx_find(r, g->output[0]->name) - r->slots] = true;
+    used[dt_onnx_find(r, g->output[0]->name) - r->slots] = true;
     for (size_t k = g->n_node; k-- > 0 && r->g->status == DT_OK;) {
         const Onnx__NodeProto *n = g->node[k];
         for (size_t i = 0; i < n->n_output; i++)
-            if (*n->output[i]) r->needed[k] |= used[onnx_find(r, n->output[i]) - r->slots];
+            if (*n->output[i]) r->needed[k] |= used[dt_onnx_find(r, n->output[i]) - r->slots];
         if (!r->needed[k]) continue;
-        onnx_group *group = &r->groups[k];
-        if (onnx_find_group(r, n, group)) {
+        dt_onnx_group *group = &r->groups[k];
+        if (dt_onnx_find_group(r, n, group)) {
             used[group->x - r->slots] = true;
             if (group->weight) used[group->weight - r->slots] = true;
             if (group->bias) used[group->bias - r->slots] = true;
             continue;
         }
         for (size_t i = 0; i < n->n_input; i++)
-            if (*n->input[i]) used[onnx_find(r, n->input[i]) - r->slots] = true;
+            if (*n->input[i]) used[dt_onnx_find(r, n->input[i]) - r->slots] = true;
     }
 }
 
 // ---- building --------------------------------------------------------------------------------------
-static bool inputs_are_there(onnx_reader *r) {
+static bool inputs_are_there(dt_onnx_reader *r) {
     for (size_t i = 0; i < r->node->n_input; i++) {
-        onnx_slot *s = onnx_in(r, (int)i);
+        dt_onnx_slot *s = dt_onnx_in(r, (int)i);
         if (s && s->kind == ONNX_ABSENT)
-            return onnx_fail(r, "reads %.80s, which no node before it makes (a cycle?)", s->name);
+            return dt_onnx_fail(r, "reads %.80s, which no node before it makes (a cycle?)", s->name);
     }
     return true;
 }
@@ -236,35 +236,35 @@ static bool is_foreign(const Onnx__NodeProto *n) {
     return n->domain && *n->domain && strcmp(n->domain, "ai.onnx") != 0;
 }
 
-static void build_node(onnx_reader *r, size_t k) {
-    const onnx_group *group = &r->groups[k];
+static void build_node(dt_onnx_reader *r, size_t k) {
+    const dt_onnx_group *group = &r->groups[k];
     r->group = group->kind == ONNX_ALONE ? NULL : group;
-    const onnx_op_fn fn = is_foreign(r->node) ? NULL : onnx_op_of(r->node->op_type);
+    const onnx_op_fn fn = is_foreign(r->node) ? NULL : dt_onnx_op_of(r->node->op_type);
     for (size_t i = 0; i < r->node->n_attribute; i++)
         if (r->node->attribute[i]->type == ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__GRAPH) {
-            onnx_fail(r, "holds a graph of its own: loops and branches are not read");
+            dt_onnx_fail(r, "holds a graph of its own: loops and branches are not read");
             return;
         }
     if (group->kind != ONNX_ALONE) {
         if ((group->x->kind == ONNX_ABSENT))
-            onnx_fail(r, "reads %.80s, which no node before it makes (a cycle?)", group->x->name);
+            dt_onnx_fail(r, "reads %.80s, which no node before it makes (a cycle?)", group->x->name);
         else
-            onnx_build_group(r, group);
+            dt_onnx_build_group(r, group);
         return;
     }
     if (!fn) {
-        onnx_fail(r, "this op is not read; `dtrain info --onnx` lists those that are");
+        dt_onnx_fail(r, "this op is not read; `dtrain info --onnx` lists those that are");
         return;
     }
-    if (!inputs_are_there(r) || onnx_fold(r)) return;
+    if (!inputs_are_there(r) || dt_onnx_fold(r)) return;
     fn(r);
 }
 
-static bool bind_inputs(onnx_reader *r, const dt_value *inputs) {
+static bool bind_inputs(dt_onnx_reader *r, const dt_value *inputs) {
     char a[96];
     for (int i = 0; i < dt_onnx_n_inputs(r->f); i++) {
         const char *name = dt_onnx_input_name(r->f, i);
-        onnx_slot *s = onnx_find(r, name);
+        dt_onnx_slot *s = dt_onnx_find(r, name);
         if (inputs[i] == DT_NONE) return false;
         s->kind = ONNX_VALUE;
         s->v = inputs[i];
@@ -287,31 +287,31 @@ static bool bind_inputs(onnx_reader *r, const dt_value *inputs) {
             else
                 snprintf(text + at, sizeof text - at, "%sN", d ? "," : "");
         }
-        return onnx_fail(r, "input %.60s wants (%s), the field gives %s", name, text,
-                         dt_shape_print(have, a, sizeof a));
+        return dt_onnx_fail(r, "input %.60s wants (%s), the field gives %s", name, text,
+                            dt_shape_print(have, a, sizeof a));
     }
     return true;
 }
 
 // The last layer, if it is linear: what it reads.
-static const onnx_slot *read_by_head(onnx_reader *r, size_t *node) {
+static const dt_onnx_slot *read_by_head(dt_onnx_reader *r, size_t *node) {
     const Onnx__GraphProto *g = r->f->graph;
-    const onnx_slot *out = onnx_find(r, g->output[0]->name);
+    const dt_onnx_slot *out = dt_onnx_find(r, g->output[0]->name);
     for (*node = 0; *node < g->n_node && g->node[*node] != out->producer;) ++*node;
     if (*node == g->n_node) return NULL;
     if (r->groups[*node].kind == ONNX_LINEAR) return r->groups[*node].x;
     const bool gemm = strcmp(g->node[*node]->op_type, "Gemm") == 0;
-    return gemm && g->node[*node]->n_input > 0 ? onnx_find(r, g->node[*node]->input[0]) : NULL;
+    return gemm && g->node[*node]->n_input > 0 ? dt_onnx_find(r, g->node[*node]->input[0]) : NULL;
 }
 
-static dt_value build(onnx_reader *r, const dt_value *inputs, bool drop_head, dt_value *features) {
+static dt_value build(dt_onnx_reader *r, const dt_value *inputs, bool drop_head, dt_value *features) {
     const Onnx__GraphProto *g = r->f->graph;
     bool *used = dt_xcalloc(r->cap, sizeof *used);
     size_t head = 0;
     list_names(r);
     if (bind_inputs(r, inputs)) find_needed(r, used);
     free(used);
-    const onnx_slot *before = r->g->status == DT_OK ? read_by_head(r, &head) : NULL;
+    const dt_onnx_slot *before = r->g->status == DT_OK ? read_by_head(r, &head) : NULL;
     for (size_t k = 0; k < g->n_node && r->g->status == DT_OK; k++) {
         if (!r->needed[k] || (drop_head && before && k == head)) continue;
         r->node = g->node[k];
@@ -319,16 +319,16 @@ static dt_value build(onnx_reader *r, const dt_value *inputs, bool drop_head, dt
     }
     r->node = NULL;
     if (r->g->status != DT_OK) return DT_NONE;
-    onnx_note_shared(r);
+    dt_onnx_note_shared(r);
     *features = before && before->kind == ONNX_VALUE ? before->v : DT_NONE;
-    const onnx_slot *out = onnx_find(r, g->output[0]->name);
+    const dt_onnx_slot *out = dt_onnx_find(r, g->output[0]->name);
     if (drop_head && *features != DT_NONE) return DT_NONE;
-    if (out->kind != ONNX_VALUE) onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
+    if (out->kind != ONNX_VALUE) dt_onnx_fail(r, "its output %.80s is not made of its inputs", out->name);
     return out->v;
 }
 
 dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head, dt_value *features) {
-    onnx_reader r = {.f = f, .g = g, .cap = 64};
+    dt_onnx_reader r = {.f = f, .g = g, .cap = 64};
     *features = DT_NONE;
     while (r.cap < 2 * count_names(f->graph) + 2) r.cap *= 2;
     r.slots = dt_xcalloc(r.cap, sizeof *r.slots);

@@ -9,67 +9,67 @@
 #include <string.h>
 
 // alpha: the number of those that have one
-static void activate(onnx_reader *r, dt_activation kind) {
-    const Onnx__AttributeProto *alpha = onnx_attribute(r->node, "alpha");
-    dt_value x = onnx_value(r, 0);
-    onnx_give(r, 0, alpha ? dt_activate_with(r->g, kind, x, alpha->f) : dt_activate(r->g, kind, x));
+static void activate(dt_onnx_reader *r, dt_activation kind) {
+    const Onnx__AttributeProto *alpha = dt_onnx_attribute(r->node, "alpha");
+    dt_value x = dt_onnx_input_value(r, 0);
+    dt_onnx_give(r, 0, alpha ? dt_activate_with(r->g, kind, x, alpha->f) : dt_activate(r->g, kind, x));
 }
 #define IMPORT_OP(op)
 #define IMPORT_AS(op, like)
 #define FOLD_OP(op)
 #define IMPORT_ACTIVATION(op, kind)                                                                                    \
-    void onnx_read_##op(onnx_reader *r) {                                                                              \
+    void dt_onnx_read_##op(dt_onnx_reader *r) {                                                                        \
         activate(r, DT_ACTIVATION_##kind);                                                                             \
     }
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
 #undef IMPORT_AS
 #undef FOLD_OP
-void onnx_read_HardSigmoid(onnx_reader *r) {
-    if (fabsf(onnx_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f || onnx_float(r, "beta", 0.5f) != 0.5f)
-        onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
+void dt_onnx_read_HardSigmoid(dt_onnx_reader *r) {
+    if (fabsf(dt_onnx_read_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f || dt_onnx_read_float(r, "beta", 0.5f) != 0.5f)
+        dt_onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
     else
-        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardsigmoid, onnx_value(r, 0)));
+        dt_onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardsigmoid, dt_onnx_input_value(r, 0)));
 }
-void onnx_read_Gelu(onnx_reader *r) {
-    const bool tanh = strcmp(onnx_text(r, "approximate", "none"), "tanh") == 0;
-    dt_value x = onnx_value(r, 0);
-    onnx_give(r, 0, tanh ? dt_gelu_tanh(r->g, x) : dt_gelu(r->g, x));
+void dt_onnx_read_Gelu(dt_onnx_reader *r) {
+    const bool tanh = strcmp(dt_onnx_read_text(r, "approximate", "none"), "tanh") == 0;
+    dt_value x = dt_onnx_input_value(r, 0);
+    dt_onnx_give(r, 0, tanh ? dt_gelu_tanh(r->g, x) : dt_gelu(r->g, x));
 }
-void onnx_read_PRelu(onnx_reader *r) {
-    dt_value x = onnx_value(r, 0), w = onnx_value(r, 1);
-    const dt_shape s = onnx_shape(r, w), of = onnx_shape(r, x);
+void dt_onnx_read_PRelu(dt_onnx_reader *r) {
+    dt_value x = dt_onnx_input_value(r, 0), w = dt_onnx_input_value(r, 1);
+    const dt_shape s = dt_onnx_shape(r, w), of = dt_onnx_shape(r, x);
     if (w == DT_NONE || x == DT_NONE) return;
     const int64_t n = dt_shape_elements(&s);
     if (of.n < 2 || (n != 1 && n != of.d[1]))
-        onnx_fail(r, "only a slope of each channel, or one of all, is read");
+        dt_onnx_fail(r, "only a slope of each channel, or one of all, is read");
     else
-        onnx_give(r, 0, dt_prelu_with(r->g, x, s.n == 1 ? w : dt_reshape(r->g, w, dt_shape1(n))));
+        dt_onnx_give(r, 0, dt_prelu_with(r->g, x, s.n == 1 ? w : dt_reshape(r->g, w, dt_shape1(n))));
 }
-void onnx_read_Softmax(onnx_reader *r) {
-    dt_value x = onnx_value(r, 0);
-    const int n = onnx_shape(r, x).n;
-    const int axis = (int)onnx_axis(r, onnx_int(r, "axis", -1), n);
+void dt_onnx_read_Softmax(dt_onnx_reader *r) {
+    dt_value x = dt_onnx_input_value(r, 0);
+    const int n = dt_onnx_shape(r, x).n;
+    const int axis = (int)dt_onnx_axis(r, dt_onnx_read_int(r, "axis", -1), n);
     int swapped[DT_MAX_DIMS]; // the axis is last
     if (x == DT_NONE || r->g->status != DT_OK) return;
     if (axis == 0 && n > 1) {
-        onnx_fail(r, "mixes samples: its axis is the first dimension");
+        dt_onnx_fail(r, "mixes samples: its axis is the first dimension");
         return;
     }
     for (int i = 0; i < n; i++) swapped[i] = i == axis ? n - 1 : i == n - 1 ? axis : i;
     if (axis != n - 1) x = dt_transpose(r->g, x, swapped);
     x = dt_softmax(r->g, x);
-    onnx_give(r, 0, axis != n - 1 ? dt_transpose(r->g, x, swapped) : x);
+    dt_onnx_give(r, 0, axis != n - 1 ? dt_transpose(r->g, x, swapped) : x);
 }
-static dt_value widened(onnx_reader *r, dt_value v, const dt_shape *to) {
-    dt_shape s = onnx_shape(r, v), own = *to;
+static dt_value widened(dt_onnx_reader *r, dt_value v, const dt_shape *to) {
+    dt_shape s = dt_onnx_shape(r, v), own = *to;
     for (int i = 1; i <= to->n; i++) own.d[to->n - i] = i > s.n ? 1 : s.d[s.n - i];
     if (s.n != to->n) v = dt_reshape(r->g, v, own);
     return dt_expand(r->g, v, *to);
 }
 // The smaller operand as one that add (times: mul) repeats over the larger.
-static dt_value repeated(onnx_reader *r, dt_value v, const dt_shape *over, bool times) {
-    const dt_shape s = onnx_shape(r, v);
+static dt_value repeated(dt_onnx_reader *r, dt_value v, const dt_shape *over, bool times) {
+    const dt_shape s = dt_onnx_shape(r, v);
     dt_times t;
     int skip = 0;
     if (times && dt_times_of(over, &s, &t)) return v;
@@ -80,11 +80,11 @@ static dt_value repeated(onnx_reader *r, dt_value v, const dt_shape *over, bool 
     return times ? widened(r, v, over) : widened(r, skip ? dt_reshape(r->g, v, rest) : v, &to);
 }
 // a + b or a * b, of any shapes that fit.
-static dt_value combined(onnx_reader *r, dt_value a, dt_value b, bool times) {
+static dt_value combined(dt_onnx_reader *r, dt_value a, dt_value b, bool times) {
     if (a == DT_NONE || b == DT_NONE || r->g->status != DT_OK) return DT_NONE;
-    const dt_shape sa = onnx_shape(r, a), sb = onnx_shape(r, b);
+    const dt_shape sa = dt_onnx_shape(r, a), sb = dt_onnx_shape(r, b);
     dt_shape all;
-    if (!onnx_broadcast(r, &sa, &sb, &all)) return DT_NONE;
+    if (!dt_onnx_broadcast(r, &sa, &sb, &all)) return DT_NONE;
     const bool swap =
         dt_shape_elements(&sb) > dt_shape_elements(&sa) || (dt_shape_equal(&sb, &all) && !dt_shape_equal(&sa, &all));
     dt_value big = widened(r, swap ? b : a, &all), small = repeated(r, swap ? a : b, &all, times);
@@ -92,178 +92,178 @@ static dt_value combined(onnx_reader *r, dt_value a, dt_value b, bool times) {
     return times ? dt_mul(r->g, big, small) : dt_add(r->g, big, small);
 }
 
-void onnx_read_Expand(onnx_reader *r) {
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
+void dt_onnx_read_Expand(dt_onnx_reader *r) {
+    dt_value x = dt_onnx_input_value(r, 0);
+    const dt_shape s = dt_onnx_shape(r, x);
     dt_shape to;
-    if (x != DT_NONE && onnx_expanded(r, &s, &to)) onnx_give(r, 0, widened(r, x, &to));
+    if (x != DT_NONE && dt_onnx_expanded(r, &s, &to)) dt_onnx_give(r, 0, widened(r, x, &to));
 }
 
 // x + number, as a row of numbers
-static dt_value shifted(onnx_reader *r, dt_value x, double by) {
-    const dt_shape s = onnx_shape(r, x);
+static dt_value shifted(dt_onnx_reader *r, dt_value x, double by) {
+    const dt_shape s = dt_onnx_shape(r, x);
     if (x == DT_NONE || s.n < 1 || by == 0) return x;
     return dt_add(r->g, x, dt_full(r->g, dt_shape1(s.d[s.n - 1]), (float)by));
 }
 
-static bool one_number(onnx_reader *r, int i, double *v) {
-    const onnx_const *c = onnx_as_const(r, onnx_in(r, i));
+static bool one_number(dt_onnx_reader *r, int i, double *v) {
+    const dt_onnx_const *c = dt_onnx_as_const(r, dt_onnx_in(r, i));
     if (!c || c->count != 1) return false;
     *v = c->v[0];
     return true;
 }
 
 // It drops where the file says that it trains: as PyTorch's TrainingMode.TRAINING writes it.
-void onnx_read_Dropout(onnx_reader *r) {
+void dt_onnx_read_Dropout(dt_onnx_reader *r) {
     double p = 0.5, trains = 0;
-    if ((onnx_in(r, 1) && !one_number(r, 1, &p)) || (onnx_in(r, 2) && !one_number(r, 2, &trains)))
-        onnx_fail(r, "its ratio and training_mode must be known when the graph is built");
+    if ((dt_onnx_in(r, 1) && !one_number(r, 1, &p)) || (dt_onnx_in(r, 2) && !one_number(r, 2, &trains)))
+        dt_onnx_fail(r, "its ratio and training_mode must be known when the graph is built");
     else if (trains == 0)
-        onnx_read_Identity(r);
+        dt_onnx_read_Identity(r);
     else
-        onnx_give(r, 0, dt_dropout(r->g, onnx_name(r), onnx_value(r, 0), (float)p));
+        dt_onnx_give(r, 0, dt_dropout(r->g, dt_onnx_name(r), dt_onnx_input_value(r, 0), (float)p));
 }
 
 // input i + input k, or input i - input k
-static dt_value sum(onnx_reader *r, int i, int k, bool minus) {
+static dt_value sum(dt_onnx_reader *r, int i, int k, bool minus) {
     double v;
-    if (one_number(r, k, &v)) return shifted(r, onnx_value(r, i), minus ? -v : v);
+    if (one_number(r, k, &v)) return shifted(r, dt_onnx_input_value(r, i), minus ? -v : v);
     if (one_number(r, i, &v)) {
-        dt_value x = onnx_value(r, k);
+        dt_value x = dt_onnx_input_value(r, k);
         return shifted(r, minus ? dt_scale(r->g, x, -1) : x, v);
     }
-    dt_value a = onnx_value(r, i), b = onnx_value(r, k);
+    dt_value a = dt_onnx_input_value(r, i), b = dt_onnx_input_value(r, k);
     return combined(r, a, minus ? dt_scale(r->g, b, -1) : b, false);
 }
-void onnx_read_Add(onnx_reader *r) {
-    onnx_give(r, 0, sum(r, 0, 1, false));
+void dt_onnx_read_Add(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, sum(r, 0, 1, false));
 }
-void onnx_read_Sub(onnx_reader *r) {
-    onnx_give(r, 0, sum(r, 0, 1, true));
+void dt_onnx_read_Sub(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, sum(r, 0, 1, true));
 }
-void onnx_read_Mul(onnx_reader *r) {
+void dt_onnx_read_Mul(dt_onnx_reader *r) {
     double v;
     for (int i = 0; i < 2; i++)
         if (one_number(r, i, &v)) {
-            onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 1 - i), (float)v));
+            dt_onnx_give(r, 0, dt_scale(r->g, dt_onnx_input_value(r, 1 - i), (float)v));
             return;
         }
-    dt_value a = onnx_value(r, 0), b = onnx_value(r, 1);
-    onnx_give(r, 0, combined(r, a, b, true));
+    dt_value a = dt_onnx_input_value(r, 0), b = dt_onnx_input_value(r, 1);
+    dt_onnx_give(r, 0, combined(r, a, b, true));
 }
-void onnx_read_Div(onnx_reader *r) {
-    const onnx_const *c = onnx_as_const(r, onnx_in(r, 1));
-    if (!c || onnx_in(r, 1)->kind == ONNX_WEIGHT ? !c || c->count != 1 : false) {
-        onnx_fail(r, "only division by numbers is read");
+void dt_onnx_read_Div(dt_onnx_reader *r) {
+    const dt_onnx_const *c = dt_onnx_as_const(r, dt_onnx_in(r, 1));
+    if (!c || dt_onnx_in(r, 1)->kind == ONNX_WEIGHT ? !c || c->count != 1 : false) {
+        dt_onnx_fail(r, "only division by numbers is read");
         return;
     }
     float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
     for (int64_t i = 0; i < c->count; i++) v[i] = (float)(1 / c->v[i]);
     if (c->count == 1)
-        onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), v[0]));
+        dt_onnx_give(r, 0, dt_scale(r->g, dt_onnx_input_value(r, 0), v[0]));
     else
-        onnx_give(r, 0, combined(r, onnx_value(r, 0), dt_constant(r->g, NULL, DT_F32, c->shape, v), true));
+        dt_onnx_give(r, 0, combined(r, dt_onnx_input_value(r, 0), dt_constant(r->g, NULL, DT_F32, c->shape, v), true));
 }
-void onnx_read_Neg(onnx_reader *r) {
-    onnx_give(r, 0, dt_scale(r->g, onnx_value(r, 0), -1));
+void dt_onnx_read_Neg(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, dt_scale(r->g, dt_onnx_input_value(r, 0), -1));
 }
-void onnx_read_Pow(onnx_reader *r) {
+void dt_onnx_read_Pow(dt_onnx_reader *r) {
     double v;
-    dt_value x = onnx_value(r, 0);
+    dt_value x = dt_onnx_input_value(r, 0);
     if (!one_number(r, 1, &v) || v != 2)
-        onnx_fail(r, "only squares are read");
+        dt_onnx_fail(r, "only squares are read");
     else
-        onnx_give(r, 0, dt_mul(r->g, x, x));
+        dt_onnx_give(r, 0, dt_mul(r->g, x, x));
 }
 
-static dt_value magnitude(onnx_reader *r, dt_value x) {
+static dt_value magnitude(dt_onnx_reader *r, dt_value x) {
     dt_value above = dt_relu(r->g, x), below = dt_relu(r->g, dt_scale(r->g, x, -1));
     return dt_add(r->g, above, below);
 }
-void onnx_read_Abs(onnx_reader *r) {
-    onnx_give(r, 0, magnitude(r, onnx_value(r, 0)));
+void dt_onnx_read_Abs(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, magnitude(r, dt_onnx_input_value(r, 0)));
 }
 
 // ---- conditions, as factors of 0 and 1 -------------------------------------------------------------
-static dt_value opposite(onnx_reader *r, dt_value c) {
+static dt_value opposite(dt_onnx_reader *r, dt_value c) {
     return shifted(r, dt_scale(r->g, c, -1), 1);
 }
-static dt_value above(onnx_reader *r, int i, int k) { // input i > input k
+static dt_value above(dt_onnx_reader *r, int i, int k) { // input i > input k
     return dt_activate(r->g, DT_ACTIVATION_heaviside, sum(r, i, k, true));
 }
-void onnx_read_Greater(onnx_reader *r) {
-    onnx_give(r, 0, above(r, 0, 1));
+void dt_onnx_read_Greater(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, above(r, 0, 1));
 }
-void onnx_read_Less(onnx_reader *r) {
-    onnx_give(r, 0, above(r, 1, 0));
+void dt_onnx_read_Less(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, above(r, 1, 0));
 }
-void onnx_read_GreaterOrEqual(onnx_reader *r) {
-    onnx_give(r, 0, opposite(r, above(r, 1, 0)));
+void dt_onnx_read_GreaterOrEqual(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, opposite(r, above(r, 1, 0)));
 }
-void onnx_read_LessOrEqual(onnx_reader *r) {
-    onnx_give(r, 0, opposite(r, above(r, 0, 1)));
+void dt_onnx_read_LessOrEqual(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, opposite(r, above(r, 0, 1)));
 }
-void onnx_read_Equal(onnx_reader *r) {
+void dt_onnx_read_Equal(dt_onnx_reader *r) {
     dt_value off = magnitude(r, sum(r, 0, 1, true));
-    onnx_give(r, 0, opposite(r, dt_activate(r->g, DT_ACTIVATION_heaviside, off)));
+    dt_onnx_give(r, 0, opposite(r, dt_activate(r->g, DT_ACTIVATION_heaviside, off)));
 }
 
 // Input i, or with holds false its opposite.
-static dt_value condition(onnx_reader *r, int i, bool holds) {
-    const onnx_const *c = onnx_as_const(r, onnx_in(r, i));
-    if (!c) return holds ? onnx_value(r, i) : opposite(r, onnx_value(r, i));
+static dt_value condition(dt_onnx_reader *r, int i, bool holds) {
+    const dt_onnx_const *c = dt_onnx_as_const(r, dt_onnx_in(r, i));
+    if (!c) return holds ? dt_onnx_input_value(r, i) : opposite(r, dt_onnx_input_value(r, i));
     float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
     for (int64_t k = 0; k < c->count; k++) v[k] = (c->v[k] != 0) == holds;
     return dt_constant(r->g, NULL, DT_F32, c->shape, v);
 }
-void onnx_read_Not(onnx_reader *r) {
-    onnx_give(r, 0, condition(r, 0, false));
+void dt_onnx_read_Not(dt_onnx_reader *r) {
+    dt_onnx_give(r, 0, condition(r, 0, false));
 }
-void onnx_read_And(onnx_reader *r) {
+void dt_onnx_read_And(dt_onnx_reader *r) {
     dt_value a = condition(r, 0, true), b = condition(r, 1, true);
-    onnx_give(r, 0, combined(r, a, b, true));
+    dt_onnx_give(r, 0, combined(r, a, b, true));
 }
-void onnx_read_Or(onnx_reader *r) {
+void dt_onnx_read_Or(dt_onnx_reader *r) {
     dt_value a = condition(r, 0, false), b = condition(r, 1, false);
-    onnx_give(r, 0, opposite(r, combined(r, a, b, true)));
+    dt_onnx_give(r, 0, opposite(r, combined(r, a, b, true)));
 }
 // Weights and what is computed are f32.
-void onnx_read_Cast(onnx_reader *r) {
-    const int64_t to = onnx_int(r, "to", 0);
+void dt_onnx_read_Cast(dt_onnx_reader *r) {
+    const int64_t to = dt_onnx_read_int(r, "to", 0);
     if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
-        onnx_read_Identity(r);
+        dt_onnx_read_Identity(r);
     else if (to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL)
-        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_heaviside, magnitude(r, onnx_value(r, 0))));
+        dt_onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_heaviside, magnitude(r, dt_onnx_input_value(r, 0))));
     else
-        onnx_fail(r, "of what depends on the network's input, only to float or bool is read");
+        dt_onnx_fail(r, "of what depends on the network's input, only to float or bool is read");
 }
 
 // One side of a Where: input i where the condition is so, else 0. Constants may be infinite.
-static dt_value side(onnx_reader *r, int i, bool holds) {
-    onnx_slot *s = onnx_in(r, i);
-    const onnx_const *x = onnx_as_const(r, s);
+static dt_value side(dt_onnx_reader *r, int i, bool holds) {
+    dt_onnx_slot *s = dt_onnx_in(r, i);
+    const dt_onnx_const *x = dt_onnx_as_const(r, s);
     dt_value c = condition(r, 0, holds);
-    if (!x || (s->kind == ONNX_WEIGHT && x->count > 1)) return combined(r, onnx_value(r, i), c, true);
+    if (!x || (s->kind == ONNX_WEIGHT && x->count > 1)) return combined(r, dt_onnx_input_value(r, i), c, true);
     float *v = dt_arena_alloc(&r->g->arena, ((size_t)x->count + 1) * sizeof *v);
     for (int64_t k = 0; k < x->count; k++) v[k] = (float)fmin(fmax(x->v[k], -1e30), 1e30);
     if (x->count == 1) return dt_scale(r->g, c, v[0]);
     return combined(r, dt_constant(r->g, NULL, DT_F32, x->shape, v), c, true);
 }
-void onnx_read_Where(onnx_reader *r) {
+void dt_onnx_read_Where(dt_onnx_reader *r) {
     dt_value a = side(r, 1, true), b = side(r, 2, false);
-    onnx_give(r, 0, combined(r, a, b, false));
+    dt_onnx_give(r, 0, combined(r, a, b, false));
 }
 
 // ---- bounds ----------------------------------------------------------------------------------------
 // The larger of the two, or the smaller. Where they are equal a has the gradient; torch.maximum gives each a half.
-static dt_value extreme(onnx_reader *r, dt_value a, dt_value b, bool max) {
+static dt_value extreme(dt_onnx_reader *r, dt_value a, dt_value b, bool max) {
     dt_value over = combined(r, b, dt_scale(r->g, a, -1), false);
     dt_value c = dt_activate(r->g, DT_ACTIVATION_heaviside, max ? over : dt_scale(r->g, over, -1));
     b = combined(r, b, c, true);
     a = combined(r, a, opposite(r, c), true);
     return combined(r, a, b, false);
 }
-static dt_value bounded(onnx_reader *r, dt_value x, double by, bool max) {
+static dt_value bounded(dt_onnx_reader *r, dt_value x, double by, bool max) {
     if (isinf(by)) return x;
     if (by == 0 && max) return dt_relu(r->g, x);
     dt_value over = max ? shifted(r, dt_scale(r->g, x, -1), by) : shifted(r, x, -by);
@@ -271,69 +271,71 @@ static dt_value bounded(onnx_reader *r, dt_value x, double by, bool max) {
     x = dt_mul(r->g, x, opposite(r, c));
     return dt_add(r->g, x, dt_scale(r->g, c, (float)by));
 }
-static void read_extreme(onnx_reader *r, bool max) {
+static void read_extreme(dt_onnx_reader *r, bool max) {
     double v;
     dt_value x = DT_NONE;
     for (int i = 0; i < (int)r->node->n_input; i++)
-        if (!one_number(r, i, &v)) x = x == DT_NONE ? onnx_value(r, i) : extreme(r, x, onnx_value(r, i), max);
+        if (!one_number(r, i, &v))
+            x = x == DT_NONE ? dt_onnx_input_value(r, i) : extreme(r, x, dt_onnx_input_value(r, i), max);
     for (int i = 0; i < (int)r->node->n_input && x != DT_NONE; i++)
         if (one_number(r, i, &v)) x = bounded(r, x, v, max);
-    onnx_give(r, 0, x);
+    dt_onnx_give(r, 0, x);
 }
-void onnx_read_Max(onnx_reader *r) {
+void dt_onnx_read_Max(dt_onnx_reader *r) {
     read_extreme(r, true);
 }
-void onnx_read_Min(onnx_reader *r) {
+void dt_onnx_read_Min(dt_onnx_reader *r) {
     read_extreme(r, false);
 }
-void onnx_read_Clip(onnx_reader *r) {
+void dt_onnx_read_Clip(dt_onnx_reader *r) {
     double low = 0, high = 0;
     const bool has_low = one_number(r, 1, &low), has_high = one_number(r, 2, &high);
-    dt_value x = onnx_value(r, 0);
-    if ((onnx_in(r, 1) && !has_low) || (onnx_in(r, 2) && !has_high)) {
-        onnx_fail(r, "its bounds must be known when the graph is built");
+    dt_value x = dt_onnx_input_value(r, 0);
+    if ((dt_onnx_in(r, 1) && !has_low) || (dt_onnx_in(r, 2) && !has_high)) {
+        dt_onnx_fail(r, "its bounds must be known when the graph is built");
         return;
     }
     if (has_low && low == 0 && has_high && high == 6) {
-        onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_relu6, x));
+        dt_onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_relu6, x));
         return;
     }
     if (has_low) x = bounded(r, x, low, true);
     if (has_high) x = bounded(r, x, high, false);
-    onnx_give(r, 0, x);
+    dt_onnx_give(r, 0, x);
 }
 
 // ---- reductions ------------------------------------------------------------------------------------
-static void read_reduction(onnx_reader *r, dt_reduce_kind how) {
+static void read_reduction(dt_onnx_reader *r, dt_reduce_kind how) {
     int64_t axes[DT_MAX_DIMS];
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
-    const int n = onnx_integers(r, r->node->n_input > 1 ? 1 : -1, "axes", axes);
+    dt_value x = dt_onnx_input_value(r, 0);
+    const dt_shape s = dt_onnx_shape(r, x);
+    const int n = dt_onnx_integers(r, r->node->n_input > 1 ? 1 : -1, "axes", axes);
     unsigned set = 0;
-    for (int i = 0; i < n; i++) set |= 1u << onnx_axis(r, axes[i], s.n);
-    if (n <= 0 && !onnx_int(r, "noop_with_empty_axes", 0)) set = (1u << s.n) - 1;
+    for (int i = 0; i < n; i++) set |= 1u << dt_onnx_axis(r, axes[i], s.n);
+    if (n <= 0 && !dt_onnx_read_int(r, "noop_with_empty_axes", 0)) set = (1u << s.n) - 1;
     if (x != DT_NONE && r->g->status == DT_OK && (set & 1))
-        onnx_fail(r, "mixes samples: its axes have the first dimension");
-    if (r->g->status == DT_OK) onnx_give(r, 0, dt_reduce(r->g, x, how, set, onnx_int(r, "keepdims", 1) != 0));
+        dt_onnx_fail(r, "mixes samples: its axes have the first dimension");
+    if (r->g->status == DT_OK)
+        dt_onnx_give(r, 0, dt_reduce(r->g, x, how, set, dt_onnx_read_int(r, "keepdims", 1) != 0));
 }
-void onnx_read_ReduceMean(onnx_reader *r) {
+void dt_onnx_read_ReduceMean(dt_onnx_reader *r) {
     read_reduction(r, DT_REDUCE_MEAN);
 }
-void onnx_read_ReduceSum(onnx_reader *r) {
+void dt_onnx_read_ReduceSum(dt_onnx_reader *r) {
     read_reduction(r, DT_REDUCE_SUM);
 }
-void onnx_read_ReduceMax(onnx_reader *r) {
+void dt_onnx_read_ReduceMax(dt_onnx_reader *r) {
     read_reduction(r, DT_REDUCE_MAX);
 }
-static void read_global(onnx_reader *r, dt_reduce_kind how) {
-    dt_value x = onnx_value(r, 0);
-    const int n = onnx_shape(r, x).n;
-    if (n > 2) onnx_give(r, 0, dt_reduce(r->g, x, how, ((1u << n) - 1) & ~3u, true));
+static void read_global(dt_onnx_reader *r, dt_reduce_kind how) {
+    dt_value x = dt_onnx_input_value(r, 0);
+    const int n = dt_onnx_shape(r, x).n;
+    if (n > 2) dt_onnx_give(r, 0, dt_reduce(r->g, x, how, ((1u << n) - 1) & ~3u, true));
 }
-void onnx_read_GlobalAveragePool(onnx_reader *r) {
+void dt_onnx_read_GlobalAveragePool(dt_onnx_reader *r) {
     read_global(r, DT_REDUCE_MEAN);
 }
-void onnx_read_GlobalMaxPool(onnx_reader *r) {
+void dt_onnx_read_GlobalMaxPool(dt_onnx_reader *r) {
     read_global(r, DT_REDUCE_MAX);
 }
 
@@ -342,8 +344,8 @@ typedef struct letters {
     char a[16], b[16], out[16];
 } letters;
 
-static bool read_letters(onnx_reader *r, letters *l) {
-    const char *p = onnx_text(r, "equation", "");
+static bool read_letters(dt_onnx_reader *r, letters *l) {
+    const char *p = dt_onnx_read_text(r, "equation", "");
     char *at[3] = {l->a, l->b, l->out};
     int k = 0;
     *l = (letters){.a = ""};
@@ -364,8 +366,8 @@ static void keep(char *to, const char *from, const char *x, bool in_x, const cha
     *to = 0;
 }
 // x, whose dimensions are named, in the order of the three groups, as (batch, rows, columns); sizes by letter.
-static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const char *const group[3], int64_t *size) {
-    const dt_shape s = onnx_shape(r, x);
+static dt_value grouped(dt_onnx_reader *r, dt_value x, const char *names, const char *const group[3], int64_t *size) {
+    const dt_shape s = dt_onnx_shape(r, x);
     int perm[DT_MAX_DIMS], n = 0;
     int64_t d[3] = {1, 1, 1};
     for (int g = 0; g < 3; g++)
@@ -375,19 +377,19 @@ static dt_value grouped(onnx_reader *r, dt_value x, const char *names, const cha
             d[g] *= s.d[perm[n++]];
         }
     if (n != s.n || strlen(names) != (size_t)n) {
-        onnx_fail(r, "only products of two tensors, without repeated letters, are read");
+        dt_onnx_fail(r, "only products of two tensors, without repeated letters, are read");
         return DT_NONE;
     }
     return dt_reshape(r->g, dt_transpose(r->g, x, perm), dt_shape3(d[0], d[1], d[2]));
 }
 // Two tensors as one batched product of matrices.
-void onnx_read_Einsum(onnx_reader *r) {
+void dt_onnx_read_Einsum(dt_onnx_reader *r) {
     letters l;
     char batch[16], rows[16], sum[16], cols[16], order[32];
     int64_t size[256] = {0};
     int perm[DT_MAX_DIMS];
     if (!read_letters(r, &l)) {
-        onnx_fail(r, "only products of two tensors, written out, are read");
+        dt_onnx_fail(r, "only products of two tensors, written out, are read");
         return;
     }
     keep(batch, l.a, l.b, true, l.out, true);
@@ -395,17 +397,17 @@ void onnx_read_Einsum(onnx_reader *r) {
     keep(rows, l.a, l.b, false, l.out, true);
     keep(cols, l.b, l.a, false, l.out, true);
     const int n = snprintf(order, sizeof order, "%s%s%s", batch, rows, cols);
-    dt_value a = grouped(r, onnx_value(r, 0), l.a, (const char *const[]){batch, rows, sum}, size);
-    dt_value b = grouped(r, onnx_value(r, 1), l.b, (const char *const[]){batch, sum, cols}, size);
+    dt_value a = grouped(r, dt_onnx_input_value(r, 0), l.a, (const char *const[]){batch, rows, sum}, size);
+    dt_value b = grouped(r, dt_onnx_input_value(r, 1), l.b, (const char *const[]){batch, sum, cols}, size);
     if (r->g->status != DT_OK || n > DT_MAX_DIMS || (size_t)n != strlen(l.out)) {
-        onnx_fail(r, "gives a tensor that is not read");
+        dt_onnx_fail(r, "gives a tensor that is not read");
         return;
     }
     a = dt_matmul(r->g, a, b, false, false, 1);
     dt_shape s = {.n = n};
     for (int i = 0; i < n; i++) s.d[i] = size[(unsigned char)order[i]];
     for (int i = 0; i < n; i++) perm[i] = (int)(strchr(order, l.out[i]) - order);
-    onnx_give(r, 0, dt_transpose(r->g, dt_reshape(r->g, a, s), perm));
+    dt_onnx_give(r, 0, dt_transpose(r->g, dt_reshape(r->g, a, s), perm));
 }
 
 // ---- sizes -----------------------------------------------------------------------------------------
@@ -415,31 +417,31 @@ static bool has_ties(double step, double n) {
     while (i < n && fabs((i + 0.5) * step - rint((i + 0.5) * step)) > 1e-5) i++;
     return i < n;
 }
-void onnx_read_Resize(onnx_reader *r) {
-    const onnx_const *scales = onnx_as_const(r, onnx_in(r, 2)), *sizes = onnx_as_const(r, onnx_in(r, 3));
-    const char *from = onnx_text(r, "coordinate_transformation_mode", "half_pixel");
-    const char *mode_of = onnx_text(r, "mode", "nearest");
-    const char *rounds = onnx_text(r, "nearest_mode", "round_prefer_floor");
+void dt_onnx_read_Resize(dt_onnx_reader *r) {
+    const dt_onnx_const *scales = dt_onnx_as_const(r, dt_onnx_in(r, 2)), *sizes = dt_onnx_as_const(r, dt_onnx_in(r, 3));
+    const char *from = dt_onnx_read_text(r, "coordinate_transformation_mode", "half_pixel");
+    const char *mode_of = dt_onnx_read_text(r, "mode", "nearest");
+    const char *rounds = dt_onnx_read_text(r, "nearest_mode", "round_prefer_floor");
     const bool half = !strcmp(from, "half_pixel") || !strcmp(from, "pytorch_half_pixel");
     const bool corners = !strcmp(from, "align_corners"), old = !strcmp(from, "asymmetric");
     const bool linear = !strcmp(mode_of, "linear"), nearest = !strcmp(mode_of, "nearest");
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
+    dt_value x = dt_onnx_input_value(r, 0);
+    const dt_shape s = dt_onnx_shape(r, x);
     double scale[2] = {0, 0};
     int64_t size[2];
     bool ties = false; // where round_prefer_floor takes the pixel before, as nearest-exact does not
     if (scales && scales->count == 0) scales = NULL;
-    const onnx_const *given = scales ? scales : sizes;
-    if (s.n != 4 || !given || given->count != 4 || onnx_int(r, "antialias", 0) ||
-        strcmp(onnx_text(r, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0) {
-        onnx_fail(r, "only images, (N,C,H,W), stretched to a size that is known when the graph is "
-                     "built, without antialias");
+    const dt_onnx_const *given = scales ? scales : sizes;
+    if (s.n != 4 || !given || given->count != 4 || dt_onnx_read_int(r, "antialias", 0) ||
+        strcmp(dt_onnx_read_text(r, "keep_aspect_ratio_policy", "stretch"), "stretch") != 0) {
+        dt_onnx_fail(r, "only images, (N,C,H,W), stretched to a size that is known when the graph is "
+                        "built, without antialias");
         return;
     }
     for (int d = 0; d < 4; d++) {
         const double to = scales ? floorf((float)s.d[d] * (float)scales->v[d]) : sizes->v[d]; // as onnxruntime
         if ((d < 2 && to != (double)s.d[d]) || !(to >= 1 && to <= 1 << 20)) {
-            onnx_fail(r, "resizes samples or channels, or to an impossible size");
+            dt_onnx_fail(r, "resizes samples or channels, or to an impossible size");
             return;
         }
         if (d < 2) continue;
@@ -456,9 +458,9 @@ void onnx_read_Resize(onnx_reader *r) {
              !strncmp(rounds, "round_prefer_", 13))
         mode = DT_RESIZE_NEAREST_EXACT;
     else {
-        onnx_fail(r, "only nn.Upsample's modes nearest, nearest-exact (half_pixel rounds up: "
-                     "round_prefer_ceil) and bilinear are read");
+        dt_onnx_fail(r, "only nn.Upsample's modes nearest, nearest-exact (half_pixel rounds up: "
+                        "round_prefer_ceil) and bilinear are read");
         return;
     }
-    onnx_give(r, 0, dt_resize2d(r->g, x, mode, size, scale));
+    dt_onnx_give(r, 0, dt_resize2d(r->g, x, mode, size, scale));
 }

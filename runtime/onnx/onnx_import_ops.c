@@ -6,44 +6,44 @@
 #include <math.h>
 #include <string.h>
 
-dt_value onnx_value(onnx_reader *r, int i) {
-    return onnx_as_value(r, onnx_in(r, i), ONNX_AS_IS);
+dt_value dt_onnx_input_value(dt_onnx_reader *r, int i) {
+    return dt_onnx_as_value(r, dt_onnx_in(r, i), ONNX_AS_IS);
 }
-dt_shape onnx_shape(const onnx_reader *r, dt_value v) {
+dt_shape dt_onnx_shape(const dt_onnx_reader *r, dt_value v) {
     return v == DT_NONE ? dt_shape0() : dt_info_of(r->g, v)->shape;
 }
-const char *onnx_name(const onnx_reader *r) {
+const char *dt_onnx_name(const dt_onnx_reader *r) {
     return r->node->name && *r->node->name ? dt_graph_unique_name(r->g, r->node->name) : NULL;
 }
 
 // ---- windows ---------------------------------------------------------------------------------------
 // size: what it goes over, (height, width), for padding that keeps the size; NULL: such padding is not read.
-static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int64_t *size, dt_window *w) {
+static bool read_window(dt_onnx_reader *r, const int64_t *kernel, int n, const int64_t *size, dt_window *w) {
     int64_t stride[DT_MAX_DIMS] = {1, 1}, dilation[DT_MAX_DIMS] = {1, 1}, pads[DT_MAX_DIMS] = {0};
-    const char *how = onnx_text(r, "auto_pad", "NOTSET");
+    const char *how = dt_onnx_read_text(r, "auto_pad", "NOTSET");
     const bool upper = strcmp(how, "SAME_UPPER") == 0; // what is odd goes behind
     const bool same = size && (upper || strcmp(how, "SAME_LOWER") == 0);
-    if (n != 1 && n != 2) return onnx_fail(r, "only windows of one or two dimensions are read");
+    if (n != 1 && n != 2) return dt_onnx_fail(r, "only windows of one or two dimensions are read");
     if (!same && strcmp(how, "NOTSET") != 0 && strcmp(how, "VALID") != 0)
-        return onnx_fail(r, "its padding, auto_pad %s, is not read: export explicit pads", how);
-    onnx_integers(r, -1, "strides", stride);
-    onnx_integers(r, -1, "dilations", dilation);
-    onnx_integers(r, -1, "pads", pads);
+        return dt_onnx_fail(r, "its padding, auto_pad %s, is not read: export explicit pads", how);
+    dt_onnx_integers(r, -1, "strides", stride);
+    dt_onnx_integers(r, -1, "dilations", dilation);
+    dt_onnx_integers(r, -1, "pads", pads);
     *w = (dt_window){.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
     for (int i = 0; i < n; i++) {
         const int64_t all[] = {kernel[i], stride[i], dilation[i]};
         const int d = 2 - n + i; // of one dimension: the width
         for (int k = 0; k < 3; k++)
-            if (all[k] < 1 || all[k] > 1 << 20) return onnx_fail(r, "has an impossible window");
+            if (all[k] < 1 || all[k] > 1 << 20) return dt_onnx_fail(r, "has an impossible window");
         if (pads[i] < 0 || pads[n + i] < 0 || pads[i] > 1 << 20 || pads[n + i] > 1 << 20)
-            return onnx_fail(r, "has impossible padding");
+            return dt_onnx_fail(r, "has impossible padding");
         w->kernel[d] = (int)kernel[i], w->stride[d] = (int)stride[i];
         w->dilation[d] = (int)dilation[i];
         w->pad_begin[d] = (int)pads[i], w->pad_end[d] = (int)pads[n + i];
         if (!same) continue;
         const int64_t span = dilation[i] * (kernel[i] - 1) + 1;
         const int64_t room = ((size[d] + stride[i] - 1) / stride[i] - 1) * stride[i] + span - size[d];
-        if (room > 1 << 20) return onnx_fail(r, "has an impossible window");
+        if (room > 1 << 20) return dt_onnx_fail(r, "has an impossible window");
         const int half = room > 0 ? (int)(room / 2) : 0, rest = room > 0 ? (int)room - half : 0;
         w->pad_begin[d] = upper ? half : rest;
         w->pad_end[d] = upper ? rest : half;
@@ -52,90 +52,90 @@ static bool read_window(onnx_reader *r, const int64_t *kernel, int n, const int6
 }
 
 // (N,C,L) as the image (N,C,1,L). *was: the shape that it had.
-static dt_value as_image(onnx_reader *r, dt_value x, dt_shape *was) {
-    *was = onnx_shape(r, x);
+static dt_value as_image(dt_onnx_reader *r, dt_value x, dt_shape *was) {
+    *was = dt_onnx_shape(r, x);
     if (was->n != 3) return x;
     return dt_reshape(r->g, x, dt_shape4(was->d[0], was->d[1], 1, was->d[2]));
 }
-static void give_image(onnx_reader *r, dt_value x, const dt_shape *was) {
-    const dt_shape s = onnx_shape(r, x);
+static void give_image(dt_onnx_reader *r, dt_value x, const dt_shape *was) {
+    const dt_shape s = dt_onnx_shape(r, x);
     if (was->n == 3 && x != DT_NONE) x = dt_reshape(r->g, x, dt_shape3(s.d[0], s.d[1], s.d[3]));
-    onnx_give(r, 0, x);
+    dt_onnx_give(r, 0, x);
 }
 
 // The bias of a convolution: exporters write one of zeros where there is none.
-static dt_value conv_bias(onnx_reader *r) {
-    onnx_slot *s = onnx_in(r, 2);
-    const onnx_const *c = s && s->kind == ONNX_CONST ? s->c : NULL;
+static dt_value conv_bias(dt_onnx_reader *r) {
+    dt_onnx_slot *s = dt_onnx_in(r, 2);
+    const dt_onnx_const *c = s && s->kind == ONNX_CONST ? s->c : NULL;
     int64_t n = 0;
     while (c && n < c->count && c->v[n] == 0) n++;
-    return !s || (c && n == c->count) ? DT_NONE : onnx_value(r, 2);
+    return !s || (c && n == c->count) ? DT_NONE : dt_onnx_input_value(r, 2);
 }
 
-static void read_conv(onnx_reader *r, bool transposed) {
+static void read_conv(dt_onnx_reader *r, bool transposed) {
     dt_value x, w, b;
     dt_window win;
     dt_shape was;
     int64_t more[DT_MAX_DIMS] = {0};
-    onnx_slot *weight = onnx_in(r, 1);
-    x = as_image(r, onnx_value(r, 0), &was);
+    dt_onnx_slot *weight = dt_onnx_in(r, 1);
+    x = as_image(r, dt_onnx_input_value(r, 0), &was);
     if (!weight || weight->kind != ONNX_WEIGHT) {
-        onnx_fail(r, "only convolutions with an initialiser as weight are read");
+        dt_onnx_fail(r, "only convolutions with an initialiser as weight are read");
         return;
     }
-    w = onnx_as_value(r, weight, was.n == 3 ? ONNX_IMAGE : ONNX_AS_IS);
+    w = dt_onnx_as_value(r, weight, was.n == 3 ? ONNX_IMAGE : ONNX_AS_IS);
     b = conv_bias(r);
-    const dt_shape s = onnx_shape(r, w), image = onnx_shape(r, x);
-    const int64_t groups = onnx_int(r, "group", 1);
+    const dt_shape s = dt_onnx_shape(r, w), image = dt_onnx_shape(r, x);
+    const int64_t groups = dt_onnx_read_int(r, "group", 1);
     const int n = was.n - 2, skip = 4 - was.n;
     if (s.n != 4 || (was.n != 3 && was.n != 4) || groups < 1 || groups > s.d[0]) {
-        onnx_fail(r, "only convolutions of (N,C,H,W) or (N,C,L) are read");
+        dt_onnx_fail(r, "only convolutions of (N,C,H,W) or (N,C,L) are read");
         return;
     }
     if (!read_window(r, s.d + 2 + skip, n, transposed ? NULL : image.d + 2, &win)) return;
     if (!transposed) {
-        x = dt_conv2d_with(r->g, onnx_name(r), x, w, b, (int)groups, &win);
-    } else if (onnx_attribute(r->node, "output_shape")) {
-        onnx_fail(r, "output_shape is not read: export output_padding");
+        x = dt_conv2d_with(r->g, dt_onnx_name(r), x, w, b, (int)groups, &win);
+    } else if (dt_onnx_attribute(r->node, "output_shape")) {
+        dt_onnx_fail(r, "output_shape is not read: export output_padding");
         return;
     } else {
-        onnx_integers(r, -1, "output_padding", more);
+        dt_onnx_integers(r, -1, "output_padding", more);
         const int behind[2] = {skip ? 0 : (int)more[0], (int)more[skip ? 0 : 1]};
-        x = dt_conv_transpose_with(r->g, onnx_name(r), x, w, b, (int)groups, &win, behind);
+        x = dt_conv_transpose_with(r->g, dt_onnx_name(r), x, w, b, (int)groups, &win, behind);
     }
     give_image(r, x, &was);
 }
-void onnx_read_Conv(onnx_reader *r) {
+void dt_onnx_read_Conv(dt_onnx_reader *r) {
     read_conv(r, false);
 }
-void onnx_read_ConvTranspose(onnx_reader *r) {
+void dt_onnx_read_ConvTranspose(dt_onnx_reader *r) {
     read_conv(r, true);
 }
 
-static void read_pool(onnx_reader *r, bool max) {
+static void read_pool(dt_onnx_reader *r, bool max) {
     int64_t kernel[DT_MAX_DIMS];
     dt_window w;
     dt_shape was;
-    dt_value x = as_image(r, onnx_value(r, 0), &was);
-    if (onnx_shape(r, x).n != 4) onnx_fail(r, "only pooling of (N,C,H,W) or (N,C,L) is read");
-    const dt_shape s = onnx_shape(r, x);
-    if (!read_window(r, kernel, onnx_integers(r, -1, "kernel_shape", kernel), s.d + 2, &w) || x == DT_NONE) return;
-    bool include = onnx_int(r, "count_include_pad", 0) != 0, over_end = false;
+    dt_value x = as_image(r, dt_onnx_input_value(r, 0), &was);
+    if (dt_onnx_shape(r, x).n != 4) dt_onnx_fail(r, "only pooling of (N,C,H,W) or (N,C,L) is read");
+    const dt_shape s = dt_onnx_shape(r, x);
+    if (!read_window(r, kernel, dt_onnx_integers(r, -1, "kernel_shape", kernel), s.d + 2, &w) || x == DT_NONE) return;
+    bool include = dt_onnx_read_int(r, "count_include_pad", 0) != 0, over_end = false;
     include = include && w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] > 0;
     // ceil_mode: the last window may hang over the end, which never counts; one that begins behind the image is none
-    for (int d = 0; d < 2 && onnx_int(r, "ceil_mode", 0); d++) {
+    for (int d = 0; d < 2 && dt_onnx_read_int(r, "ceil_mode", 0); d++) {
         const int64_t span = w.dilation[d] * (w.kernel[d] - 1) + 1;
-        const int64_t room = onnx_shape(r, x).d[2 + d] + w.pad_begin[d] + w.pad_end[d] - span;
+        const int64_t room = dt_onnx_shape(r, x).d[2 + d] + w.pad_begin[d] + w.pad_end[d] - span;
         const int64_t over = room < 0 ? 0 : room % w.stride[d];
         if (over == 0 || w.pad_end[d] + w.stride[d] - over >= span) continue;
         w.pad_end[d] += (int)(w.stride[d] - over);
         over_end = true;
     }
     if (!max && include && over_end)
-        onnx_fail(r, "count_include_pad with a ceil_mode whose last window hangs over the end is not read: "
-                     "export it with count_include_pad=False");
+        dt_onnx_fail(r, "count_include_pad with a ceil_mode whose last window hangs over the end is not read: "
+                        "export it with count_include_pad=False");
     // exporters write adaptive pooling as windows side by side; max_pool takes less than 256 places
-    const int64_t h = onnx_shape(r, x).d[2], width = onnx_shape(r, x).d[3];
+    const int64_t h = dt_onnx_shape(r, x).d[2], width = dt_onnx_shape(r, x).d[3];
     const bool tiles = w.kernel[0] * w.kernel[1] > 255 && w.stride[0] == w.kernel[0] && w.stride[1] == w.kernel[1] &&
                        h % w.kernel[0] == 0 && width % w.kernel[1] == 0 &&
                        w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] == 0 &&
@@ -146,180 +146,183 @@ static void read_pool(onnx_reader *r, bool max) {
         x = max ? dt_max_pool_window(r->g, x, &w) : dt_avg_pool_window(r->g, x, &w, include);
     give_image(r, x, &was);
 }
-void onnx_read_MaxPool(onnx_reader *r) {
+void dt_onnx_read_MaxPool(dt_onnx_reader *r) {
     read_pool(r, true);
 }
-void onnx_read_AveragePool(onnx_reader *r) {
+void dt_onnx_read_AveragePool(dt_onnx_reader *r) {
     read_pool(r, false);
 }
 
-void onnx_read_BatchNormalization(onnx_reader *r) {
+void dt_onnx_read_BatchNormalization(dt_onnx_reader *r) {
     dt_shape was;
-    dt_value x = as_image(r, onnx_value(r, 0), &was), p[4];
-    for (int i = 0; i < 2; i++) p[i] = onnx_value(r, 1 + i);
-    for (int i = 2; i < 4; i++) p[i] = onnx_as_buffer(r, onnx_in(r, 1 + i));
-    x = dt_batch_norm_with(r->g, onnx_name(r), x, p, onnx_float(r, "epsilon", 1e-5f),
-                           1 - onnx_float(r, "momentum", 0.9f));
+    dt_value x = as_image(r, dt_onnx_input_value(r, 0), &was), p[4];
+    for (int i = 0; i < 2; i++) p[i] = dt_onnx_input_value(r, 1 + i);
+    for (int i = 2; i < 4; i++) p[i] = dt_onnx_as_buffer(r, dt_onnx_in(r, 1 + i));
+    x = dt_batch_norm_with(r->g, dt_onnx_name(r), x, p, dt_onnx_read_float(r, "epsilon", 1e-5f),
+                           1 - dt_onnx_read_float(r, "momentum", 0.9f));
     give_image(r, x, &was);
 }
 
 // Whether the slot is known and all its elements are this number.
-static bool is_all(onnx_reader *r, onnx_slot *s, double v) {
-    const onnx_const *c = onnx_as_const(r, s);
+static bool is_all(dt_onnx_reader *r, dt_onnx_slot *s, double v) {
+    const dt_onnx_const *c = dt_onnx_as_const(r, s);
     int64_t n = 0;
     while (c && n < c->count && c->v[n] == v) n++;
     return c && n == c->count;
 }
 // Exporters write a group norm as the instance norm of reshaped groups, with factors 1 and summands 0 that are no weights.
-void onnx_read_InstanceNormalization(onnx_reader *r) {
-    onnx_slot *from = onnx_in(r, 0), *scale = onnx_in(r, 1), *shift = onnx_in(r, 2);
+void dt_onnx_read_InstanceNormalization(dt_onnx_reader *r) {
+    dt_onnx_slot *from = dt_onnx_in(r, 0), *scale = dt_onnx_in(r, 1), *shift = dt_onnx_in(r, 2);
     const bool groups = from && from->producer && strcmp(from->producer->op_type, "Reshape") == 0;
     const bool constant = scale && shift && scale->kind == ONNX_CONST && shift->kind == ONNX_CONST;
-    dt_value x = onnx_value(r, 0), w = DT_NONE, b = DT_NONE;
+    dt_value x = dt_onnx_input_value(r, 0), w = DT_NONE, b = DT_NONE;
     if (!((groups || constant) && is_all(r, scale, 1) && is_all(r, shift, 0))) {
-        w = onnx_value(r, 1);
-        b = onnx_value(r, 2);
+        w = dt_onnx_input_value(r, 1);
+        b = dt_onnx_input_value(r, 2);
     }
     if (x != DT_NONE)
-        onnx_give(
-            r, 0,
-            dt_group_norm_with(r->g, onnx_name(r), x, onnx_shape(r, x).d[1], w, b, onnx_float(r, "epsilon", 1e-5f)));
+        dt_onnx_give(r, 0,
+                     dt_group_norm_with(r->g, dt_onnx_name(r), x, dt_onnx_shape(r, x).d[1], w, b,
+                                        dt_onnx_read_float(r, "epsilon", 1e-5f)));
 }
 // Until operator set 21 factors and summands are of groups, as PyTorch's never are.
-void onnx_read_GroupNormalization(onnx_reader *r) {
-    const int64_t groups = onnx_int(r, "num_groups", 1);
-    dt_value x = onnx_value(r, 0), w, b;
-    w = onnx_value(r, 1);
-    b = onnx_value(r, 2);
-    const dt_shape s = onnx_shape(r, x), each = onnx_shape(r, w);
+void dt_onnx_read_GroupNormalization(dt_onnx_reader *r) {
+    const int64_t groups = dt_onnx_read_int(r, "num_groups", 1);
+    dt_value x = dt_onnx_input_value(r, 0), w, b;
+    w = dt_onnx_input_value(r, 1);
+    b = dt_onnx_input_value(r, 2);
+    const dt_shape s = dt_onnx_shape(r, x), each = dt_onnx_shape(r, w);
     if (s.n > 1 && each.n == 1 && each.d[0] == s.d[1])
-        onnx_give(r, 0, dt_group_norm_with(r->g, onnx_name(r), x, groups, w, b, onnx_float(r, "epsilon", 1e-5f)));
+        dt_onnx_give(
+            r, 0, dt_group_norm_with(r->g, dt_onnx_name(r), x, groups, w, b, dt_onnx_read_float(r, "epsilon", 1e-5f)));
     else
-        onnx_fail(r, "only a scale and bias of each channel are read");
+        dt_onnx_fail(r, "only a scale and bias of each channel are read");
 }
 
-static void give_norm(onnx_reader *r, dt_value x, onnx_slot *weight, onnx_slot *bias, float eps) {
+static void give_norm(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, dt_onnx_slot *bias, float eps) {
     dt_value w, b;
-    w = onnx_as_value(r, weight, ONNX_AS_IS);
-    b = bias ? onnx_as_value(r, bias, ONNX_AS_IS) : dt_full(r->g, onnx_shape(r, w), 0);
-    if (onnx_shape(r, w).n != 1)
-        onnx_fail(r, "only layer norms of the last dimension are read");
+    w = dt_onnx_as_value(r, weight, ONNX_AS_IS);
+    b = bias ? dt_onnx_as_value(r, bias, ONNX_AS_IS) : dt_full(r->g, dt_onnx_shape(r, w), 0);
+    if (dt_onnx_shape(r, w).n != 1)
+        dt_onnx_fail(r, "only layer norms of the last dimension are read");
     else
-        onnx_give(r, 0, dt_layer_norm_with(r->g, onnx_name(r), x, w, b, eps));
+        dt_onnx_give(r, 0, dt_layer_norm_with(r->g, dt_onnx_name(r), x, w, b, eps));
 }
-void onnx_read_LayerNormalization(onnx_reader *r) {
-    dt_value x = onnx_value(r, 0);
-    const int n = onnx_shape(r, x).n;
-    if (onnx_axis(r, onnx_int(r, "axis", -1), n) != n - 1)
-        onnx_fail(r, "only layer norms of the last dimension are read");
-    give_norm(r, x, onnx_in(r, 1), onnx_in(r, 2), onnx_float(r, "epsilon", 1e-5f));
+void dt_onnx_read_LayerNormalization(dt_onnx_reader *r) {
+    dt_value x = dt_onnx_input_value(r, 0);
+    const int n = dt_onnx_shape(r, x).n;
+    if (dt_onnx_axis(r, dt_onnx_read_int(r, "axis", -1), n) != n - 1)
+        dt_onnx_fail(r, "only layer norms of the last dimension are read");
+    give_norm(r, x, dt_onnx_in(r, 1), dt_onnx_in(r, 2), dt_onnx_read_float(r, "epsilon", 1e-5f));
 }
 
 // ---- linear algebra --------------------------------------------------------------------------------
-static void give_linear(onnx_reader *r, dt_value x, onnx_slot *weight, bool swapped, onnx_slot *bias) {
+static void give_linear(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, bool swapped, dt_onnx_slot *bias) {
     dt_value w, b;
-    w = onnx_as_value(r, weight, swapped ? ONNX_SWAPPED : ONNX_AS_IS);
-    b = bias ? onnx_as_value(r, bias, ONNX_AS_IS) : DT_NONE;
+    w = dt_onnx_as_value(r, weight, swapped ? ONNX_SWAPPED : ONNX_AS_IS);
+    b = bias ? dt_onnx_as_value(r, bias, ONNX_AS_IS) : DT_NONE;
     if (x != DT_NONE && w != DT_NONE)
-        onnx_give(r, 0,
-                  dt_linear_with(r->g, onnx_name(r) ? onnx_name(r) : dt_graph_unique_name(r->g, "linear"), x, w, b));
+        dt_onnx_give(
+            r, 0,
+            dt_linear_with(r->g, dt_onnx_name(r) ? dt_onnx_name(r) : dt_graph_unique_name(r->g, "linear"), x, w, b));
 }
-void onnx_read_Gemm(onnx_reader *r) {
-    onnx_slot *w = onnx_in(r, 1);
-    if (onnx_int(r, "transA", 0) || onnx_float(r, "alpha", 1) != 1 || onnx_float(r, "beta", 1) != 1 || !w ||
-        w->kind != ONNX_WEIGHT)
-        onnx_fail(r, "only x W^T + b with weights is read");
+void dt_onnx_read_Gemm(dt_onnx_reader *r) {
+    dt_onnx_slot *w = dt_onnx_in(r, 1);
+    if (dt_onnx_read_int(r, "transA", 0) || dt_onnx_read_float(r, "alpha", 1) != 1 ||
+        dt_onnx_read_float(r, "beta", 1) != 1 || !w || w->kind != ONNX_WEIGHT)
+        dt_onnx_fail(r, "only x W^T + b with weights is read");
     else
-        give_linear(r, onnx_value(r, 0), w, !onnx_int(r, "transB", 0), onnx_in(r, 2));
+        give_linear(r, dt_onnx_input_value(r, 0), w, !dt_onnx_read_int(r, "transB", 0), dt_onnx_in(r, 2));
 }
-void onnx_read_MatMul(onnx_reader *r) {
-    onnx_slot *b = onnx_in(r, 1);
-    dt_value x = onnx_value(r, 0);
+void dt_onnx_read_MatMul(dt_onnx_reader *r) {
+    dt_onnx_slot *b = dt_onnx_in(r, 1);
+    dt_value x = dt_onnx_input_value(r, 0);
     if (b && b->kind == ONNX_WEIGHT && b->t->n_dims == 2) {
         give_linear(r, x, b, true, NULL);
         return;
     }
-    dt_value y = onnx_value(r, 1);
-    if (x != DT_NONE && y != DT_NONE) onnx_give(r, 0, dt_matmul(r->g, x, y, false, false, 1));
+    dt_value y = dt_onnx_input_value(r, 1);
+    if (x != DT_NONE && y != DT_NONE) dt_onnx_give(r, 0, dt_matmul(r->g, x, y, false, false, 1));
 }
 
 // ---- shapes ----------------------------------------------------------------------------------------
-void onnx_read_Reshape(onnx_reader *r) {
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
+void dt_onnx_read_Reshape(dt_onnx_reader *r) {
+    dt_value x = dt_onnx_input_value(r, 0);
+    const dt_shape s = dt_onnx_shape(r, x);
     dt_shape to;
-    if (x == DT_NONE || !onnx_reshaped(r, &s, &to)) return;
+    if (x == DT_NONE || !dt_onnx_reshaped(r, &s, &to)) return;
     const bool unsqueezed = to.n > 1 && to.d[1] == s.d[0]; // in front, of what may be no sample
     if (to.n > 0 && to.d[0] == 1 && s.n > 0 && s.d[0] > 1 && !unsqueezed && dt_info_of(r->g, x)->kind == DT_V_TEMP &&
         strcmp(r->node->op_type, "Reshape") == 0)
-        onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
-    onnx_give(r, 0, dt_reshape(r->g, x, to));
+        dt_onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
+    dt_onnx_give(r, 0, dt_reshape(r->g, x, to));
 }
-void onnx_read_Transpose(onnx_reader *r) {
+void dt_onnx_read_Transpose(dt_onnx_reader *r) {
     int order[DT_MAX_DIMS];
-    if (onnx_out(r, 0) && onnx_out(r, 0)->kind == ONNX_WEIGHT) return; // another name (list_names)
-    dt_value x = onnx_value(r, 0);
-    if (x != DT_NONE && onnx_order(r, onnx_shape(r, x).n, order)) onnx_give(r, 0, dt_transpose(r->g, x, order));
+    if (dt_onnx_out(r, 0) && dt_onnx_out(r, 0)->kind == ONNX_WEIGHT) return; // another name (list_names)
+    dt_value x = dt_onnx_input_value(r, 0);
+    if (x != DT_NONE && dt_onnx_order(r, dt_onnx_shape(r, x).n, order))
+        dt_onnx_give(r, 0, dt_transpose(r->g, x, order));
 }
-void onnx_read_Concat(onnx_reader *r) {
+void dt_onnx_read_Concat(dt_onnx_reader *r) {
     enum { MAX = 64 };
     dt_value x[MAX];
     const int n = (int)r->node->n_input;
     if (n < 1 || n > MAX) {
-        onnx_fail(r, "joins more than %d values", MAX);
+        dt_onnx_fail(r, "joins more than %d values", MAX);
         return;
     }
-    for (int i = 0; i < n; i++) x[i] = onnx_value(r, i);
-    const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), onnx_shape(r, x[0]).n);
-    if (r->g->status == DT_OK) onnx_give(r, 0, dt_concat(r->g, x, n, (int)axis));
+    for (int i = 0; i < n; i++) x[i] = dt_onnx_input_value(r, i);
+    const int64_t axis = dt_onnx_axis(r, dt_onnx_read_int(r, "axis", 0), dt_onnx_shape(r, x[0]).n);
+    if (r->g->status == DT_OK) dt_onnx_give(r, 0, dt_concat(r->g, x, n, (int)axis));
 }
 // x[…, begin:end, …]
-static dt_value cut(onnx_reader *r, dt_value x, int64_t axis, int64_t begin, int64_t end) {
+static dt_value cut(dt_onnx_reader *r, dt_value x, int64_t axis, int64_t begin, int64_t end) {
     if (x == DT_NONE || r->g->status != DT_OK) return DT_NONE;
-    const dt_shape s = onnx_shape(r, x);
+    const dt_shape s = dt_onnx_shape(r, x);
     return begin == 0 && end == s.d[axis] ? x : dt_slice(r->g, x, (int)axis, begin, end);
 }
-void onnx_read_Slice(onnx_reader *r) {
+void dt_onnx_read_Slice(dt_onnx_reader *r) {
     int64_t begin[DT_MAX_DIMS], step[DT_MAX_DIMS];
-    dt_value x = onnx_value(r, 0);
-    const dt_shape s = onnx_shape(r, x);
+    dt_value x = dt_onnx_input_value(r, 0);
+    const dt_shape s = dt_onnx_shape(r, x);
     dt_shape to;
-    if (x == DT_NONE || !onnx_sliced(r, &s, begin, step, &to)) return;
+    if (x == DT_NONE || !dt_onnx_sliced(r, &s, begin, step, &to)) return;
     for (int k = 0; k < to.n; k++) {
         if (to.d[k] < 1 || step[k] != 1) {
-            onnx_fail(r, "takes nothing, or not every element");
+            dt_onnx_fail(r, "takes nothing, or not every element");
             return;
         }
         x = cut(r, x, k, begin[k], begin[k] + to.d[k]);
     }
-    onnx_give(r, 0, x);
+    dt_onnx_give(r, 0, x);
 }
-void onnx_read_Split(onnx_reader *r) {
+void dt_onnx_read_Split(dt_onnx_reader *r) {
     int64_t at = 0;
-    dt_value x = onnx_value(r, 0);
-    const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), onnx_shape(r, x).n);
+    dt_value x = dt_onnx_input_value(r, 0);
+    const int64_t axis = dt_onnx_axis(r, dt_onnx_read_int(r, "axis", 0), dt_onnx_shape(r, x).n);
     const int n_out = (int)r->node->n_output;
-    const onnx_const *parts = onnx_as_const(r, onnx_in(r, 1));
-    if (onnx_in(r, 1) && !parts) onnx_fail(r, "input 1 must be known when the graph is built");
+    const dt_onnx_const *parts = dt_onnx_as_const(r, dt_onnx_in(r, 1));
+    if (dt_onnx_in(r, 1) && !parts) dt_onnx_fail(r, "input 1 must be known when the graph is built");
     if (x == DT_NONE || n_out < 1) return;
-    const int64_t size = onnx_shape(r, x).d[axis], each = (size + n_out - 1) / n_out;
+    const int64_t size = dt_onnx_shape(r, x).d[axis], each = (size + n_out - 1) / n_out;
     for (int i = 0; i < n_out && r->g->status == DT_OK; i++) {
         const double left = (double)(size - at);
         const double part = !parts ? fmin((double)each, left) : i < parts->count ? parts->v[i] : 0;
         if (!(part >= 1 && part <= left)) {
-            onnx_fail(r, "has parts that do not fit");
+            dt_onnx_fail(r, "has parts that do not fit");
             return;
         }
-        onnx_give(r, i, cut(r, x, axis, at, at + (int64_t)part));
+        dt_onnx_give(r, i, cut(r, x, axis, at, at + (int64_t)part));
         at += (int64_t)part;
     }
 }
 // Rows of a table in any order: a product with a matrix that has a 1 in each row.
-static dt_value pick(onnx_reader *r, dt_value x, const onnx_const *at, int axis) {
-    const dt_shape s = onnx_shape(r, x);
+static dt_value pick(dt_onnx_reader *r, dt_value x, const dt_onnx_const *at, int axis) {
+    const dt_shape s = dt_onnx_shape(r, x);
     if (!at || axis != 0 || s.n != 2 || at->shape.n < 1 || at->shape.n - 1 + s.n > DT_MAX_DIMS ||
         at->count * s.d[0] > (int64_t)1 << 24) {
-        onnx_fail(r, "only known elements are taken, neighbours or rows of a table");
+        dt_onnx_fail(r, "only known elements are taken, neighbours or rows of a table");
         return DT_NONE;
     }
     float *one = dt_arena_alloc(&r->g->arena, (size_t)(at->count * s.d[0]) * sizeof *one);
@@ -327,7 +330,7 @@ static dt_value pick(onnx_reader *r, dt_value x, const onnx_const *at, int axis)
     for (int64_t i = 0; i < at->count; i++) {
         const double k = at->v[i] + (at->v[i] < 0 ? (double)s.d[0] : 0);
         if (!(k >= 0 && k < (double)s.d[0])) {
-            onnx_fail(r, "takes elements that are not there");
+            dt_onnx_fail(r, "takes elements that are not there");
             return DT_NONE;
         }
         one[i * s.d[0] + (int64_t)k] = 1;
@@ -339,21 +342,21 @@ static dt_value pick(onnx_reader *r, dt_value x, const onnx_const *at, int axis)
     to.d[to.n++] = s.d[1];
     return dt_reshape(r->g, x, to);
 }
-void onnx_read_Gather(onnx_reader *r) {
-    const onnx_const *at = onnx_as_const(r, onnx_in(r, 1));
-    dt_value x = onnx_value(r, 0);
-    dt_shape s = onnx_shape(r, x);
-    const int64_t axis = onnx_axis(r, onnx_int(r, "axis", 0), s.n);
+void dt_onnx_read_Gather(dt_onnx_reader *r) {
+    const dt_onnx_const *at = dt_onnx_as_const(r, dt_onnx_in(r, 1));
+    dt_value x = dt_onnx_input_value(r, 0);
+    dt_shape s = dt_onnx_shape(r, x);
+    const int64_t axis = dt_onnx_axis(r, dt_onnx_read_int(r, "axis", 0), s.n);
     if (x == DT_NONE || r->g->status != DT_OK) return;
     bool run = at && (at->shape.n <= 1 || s.n == 1) && at->count > 0;
     const double first = run ? (at->v[0] < 0 ? at->v[0] + (double)s.d[axis] : at->v[0]) : 0;
     for (int64_t i = 1; run && i < at->count; i++) run = at->v[i] == at->v[i - 1] + 1;
     if (!run) {
-        onnx_give(r, 0, pick(r, x, at, (int)axis));
+        dt_onnx_give(r, 0, pick(r, x, at, (int)axis));
         return;
     }
     if (!(first >= 0) || first + (double)at->count > (double)s.d[axis]) {
-        onnx_fail(r, "takes elements that are not there");
+        dt_onnx_fail(r, "takes elements that are not there");
         return;
     }
     x = cut(r, x, axis, (int64_t)first, (int64_t)first + at->count);
@@ -364,69 +367,69 @@ void onnx_read_Gather(onnx_reader *r) {
     } else if (at->shape.n > 1) {
         x = dt_reshape(r->g, x, at->shape);
     }
-    onnx_give(r, 0, x);
+    dt_onnx_give(r, 0, x);
 }
-void onnx_read_Pad(onnx_reader *r) {
+void dt_onnx_read_Pad(dt_onnx_reader *r) {
     int64_t pads[2 * DT_MAX_DIMS], axes[DT_MAX_DIMS];
-    const char *const mode = onnx_text(r, "mode", "constant");
-    const onnx_const *sizes = onnx_as_const(r, onnx_in(r, 1)), *with = onnx_as_const(r, onnx_in(r, 2));
-    const int n_axes = onnx_in(r, 3) ? onnx_integers(r, 3, NULL, axes) : -1;
-    dt_value x = onnx_value(r, 0);
-    const int n_dims = onnx_shape(r, x).n, n = n_axes < 0 ? n_dims : n_axes;
+    const char *const mode = dt_onnx_read_text(r, "mode", "constant");
+    const dt_onnx_const *sizes = dt_onnx_as_const(r, dt_onnx_in(r, 1)), *with = dt_onnx_as_const(r, dt_onnx_in(r, 2));
+    const int n_axes = dt_onnx_in(r, 3) ? dt_onnx_integers(r, 3, NULL, axes) : -1;
+    dt_value x = dt_onnx_input_value(r, 0);
+    const int n_dims = dt_onnx_shape(r, x).n, n = n_axes < 0 ? n_dims : n_axes;
     const dt_pad_mode how = strcmp(mode, "edge") == 0      ? DT_PAD_REPLICATE
                             : strcmp(mode, "reflect") == 0 ? DT_PAD_REFLECT
                                                            : DT_PAD_CONSTANT;
-    if (!sizes || sizes->count != 2 * n || (onnx_in(r, 2) && !with)) {
-        onnx_fail(r, "its padding must be known when the graph is built");
+    if (!sizes || sizes->count != 2 * n || (dt_onnx_in(r, 2) && !with)) {
+        dt_onnx_fail(r, "its padding must be known when the graph is built");
         return;
     }
     if (how == DT_PAD_CONSTANT && strcmp(mode, "constant") != 0) {
-        onnx_fail(r, "padding of mode %s is not read", mode);
+        dt_onnx_fail(r, "padding of mode %s is not read", mode);
         return;
     }
     for (int i = 0; i < 2 * n; i++) {
         if (!(fabs(sizes->v[i]) <= 1 << 20)) {
-            onnx_fail(r, "has impossible padding");
+            dt_onnx_fail(r, "has impossible padding");
             return;
         }
         pads[i] = (int64_t)sizes->v[i];
     }
     for (int i = 0; i < n; i++)
-        x = dt_pad(r->g, x, (int)(n_axes < 0 ? i : onnx_axis(r, axes[i], n_dims)), pads[i], pads[n + i], how,
+        x = dt_pad(r->g, x, (int)(n_axes < 0 ? i : dt_onnx_axis(r, axes[i], n_dims)), pads[i], pads[n + i], how,
                    with && with->count ? (float)with->v[0] : 0);
-    onnx_give(r, 0, x);
+    dt_onnx_give(r, 0, x);
 }
 
 // Also CastLike, as weights and what is computed are f32.
-void onnx_read_Identity(onnx_reader *r) {
-    onnx_slot *from = onnx_in(r, 0), *to = onnx_out(r, 0);
-    if (from && to) onnx_alias(to, from);
+void dt_onnx_read_Identity(dt_onnx_reader *r) {
+    dt_onnx_slot *from = dt_onnx_in(r, 0), *to = dt_onnx_out(r, 0);
+    if (from && to) dt_onnx_alias(to, from);
 }
 // Rows of a table, whose numbers have a last dimension of one.
-void onnx_read_GatherND(onnx_reader *r) {
-    const onnx_const *at = onnx_as_const(r, onnx_in(r, 1));
-    dt_value x = onnx_value(r, 0);
-    if (!at || at->shape.n < 2 || at->shape.d[at->shape.n - 1] != 1 || onnx_int(r, "batch_dims", 0)) {
-        onnx_fail(r, "only known rows of a table are taken");
+void dt_onnx_read_GatherND(dt_onnx_reader *r) {
+    const dt_onnx_const *at = dt_onnx_as_const(r, dt_onnx_in(r, 1));
+    dt_value x = dt_onnx_input_value(r, 0);
+    if (!at || at->shape.n < 2 || at->shape.d[at->shape.n - 1] != 1 || dt_onnx_read_int(r, "batch_dims", 0)) {
+        dt_onnx_fail(r, "only known rows of a table are taken");
         return;
     }
-    onnx_const rows = *at;
+    dt_onnx_const rows = *at;
     rows.shape.n--;
-    if (x != DT_NONE) onnx_give(r, 0, pick(r, x, &rows, 0));
+    if (x != DT_NONE) dt_onnx_give(r, 0, pick(r, x, &rows, 0));
 }
 
 // ---- the tables ------------------------------------------------------------------------------------
 // Of ops that are only computed on constants: their inputs are not known.
-static void read_folded(onnx_reader *r) {
-    onnx_fail(r, "is read for constants only, and here depends on the network's input");
+static void read_folded(dt_onnx_reader *r) {
+    dt_onnx_fail(r, "is read for constants only, and here depends on the network's input");
 }
 
 static const struct {
     const char *type;
     onnx_op_fn fn;
 } ops[] = {
-#define IMPORT_OP(op)       {#op, onnx_read_##op},
-#define IMPORT_AS(op, like) {#op, onnx_read_##like},
+#define IMPORT_OP(op)       {#op, dt_onnx_read_##op},
+#define IMPORT_AS(op, like) {#op, dt_onnx_read_##like},
 #define FOLD_OP(op)         {#op, read_folded},
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
@@ -434,7 +437,7 @@ static const struct {
 #undef FOLD_OP
 };
 
-onnx_op_fn onnx_op_of(const char *type) {
+onnx_op_fn dt_onnx_op_of(const char *type) {
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
         if (strcmp(ops[i].type, type) == 0) return ops[i].fn;
     return NULL;
@@ -452,12 +455,12 @@ const char *dt_onnx_import_ops(void) {
         ;
 }
 
-void onnx_build_group(onnx_reader *r, const onnx_group *g) {
-    dt_value x = onnx_as_value(r, g->x, ONNX_AS_IS);
+void dt_onnx_build_group(dt_onnx_reader *r, const dt_onnx_group *g) {
+    dt_value x = dt_onnx_as_value(r, g->x, ONNX_AS_IS);
     if (g->kind == ONNX_SAME)
-        onnx_give(r, 0, x);
+        dt_onnx_give(r, 0, x);
     else if (g->kind == ONNX_GELU)
-        onnx_give(r, 0, dt_gelu(r->g, x));
+        dt_onnx_give(r, 0, dt_gelu(r->g, x));
     else if (g->kind == ONNX_NORM)
         give_norm(r, x, g->weight, g->bias, (float)g->eps);
     else

@@ -46,23 +46,24 @@ static const char *name_of(const Onnx__TensorProto *t) {
     return t->name && *t->name ? t->name : "(unnamed)";
 }
 
-int64_t onnx_count(onnx_reader *r, const Onnx__TensorProto *t) {
+int64_t dt_onnx_count(dt_onnx_reader *r, const Onnx__TensorProto *t) {
     size_t count = 1;
     const size_t each = element_size(t->data_type);
     if (each == 0 || t->n_dims > DT_MAX_DIMS) {
-        onnx_fail(r, "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d", name_of(t),
-                  t->data_type, t->n_dims, DT_MAX_DIMS);
+        dt_onnx_fail(r, "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
+                     name_of(t), t->data_type, t->n_dims, DT_MAX_DIMS);
         return -1;
     }
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 0 || !dt_stated_size(count, (uint64_t)t->dims[i], (uint64_t)1 << 40, &count)) {
-            onnx_fail(r, "tensor %.80s has an impossible shape", name_of(t));
+            dt_onnx_fail(r, "tensor %.80s has an impossible shape", name_of(t));
             return -1;
         }
     const bool here = t->data_location == 0;
     const bool fits = t->has_raw_data ? t->raw_data.len == count * each : typed_count(t) == count;
     if (here && !fits) {
-        onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)", name_of(t), count);
+        dt_onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)", name_of(t),
+                     count);
         return -1;
     }
     return (int64_t)count;
@@ -75,11 +76,11 @@ static const char *external(const Onnx__TensorProto *t, const char *key) {
     return NULL;
 }
 
-static char *read_external(onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
+static char *read_external(dt_onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
     const char *location = external(t, "location"), *offset = external(t, "offset");
     if (!location || !*location || strchr(location, '/') || strcmp(location, "..") == 0) {
-        onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", name_of(t),
-                  location ? location : "no file");
+        dt_onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", name_of(t),
+                     location ? location : "no file");
         return NULL;
     }
     char *parent = dt_io_parent(r->f->path), *path = dt_xprintf("%s/%s", parent, location);
@@ -89,7 +90,7 @@ static char *read_external(onnx_reader *r, const Onnx__TensorProto *t, size_t n_
     dt_status st = dt_io_is_link(path) ? dt_fail(DT_E_DATA, "%s: a link", path) : DT_OK;
     if (st == DT_OK) st = dt_blob_open(&b, path); // no FIFO, nor a device
     if (st == DT_OK) st = dt_blob_load(&data, &b, (uint64_t)at, n_bytes, UINT64_MAX);
-    if (st != DT_OK) onnx_fail(r, "tensor %.80s: %s", name_of(t), dt_error_message());
+    if (st != DT_OK) dt_onnx_fail(r, "tensor %.80s: %s", name_of(t), dt_error_message());
     dt_blob_close(&b);
     free(path);
     free(parent);
@@ -140,9 +141,9 @@ typedef struct elements {
     int64_t count;
 } elements;
 
-static bool open_elements(onnx_reader *r, const Onnx__TensorProto *t, elements *e) {
+static bool open_elements(dt_onnx_reader *r, const Onnx__TensorProto *t, elements *e) {
     *e = (elements){.t = t, .raw = t->has_raw_data ? t->raw_data.data : NULL};
-    e->count = onnx_count(r, t);
+    e->count = dt_onnx_count(r, t);
     if (e->count < 0) return false;
     if (t->data_location == 0) return true;
     e->raw = e->owned = read_external(r, t, (size_t)e->count * element_size(t->data_type));
@@ -153,18 +154,18 @@ static double element(const elements *e, int64_t i) {
 }
 
 // ---- known tensors ---------------------------------------------------------------------------------
-dt_shape onnx_tensor_shape(const Onnx__TensorProto *t) {
+dt_shape dt_onnx_tensor_shape(const Onnx__TensorProto *t) {
     dt_shape s = {.n = (int)t->n_dims};
     for (int i = 0; i < s.n; i++) s.d[i] = t->dims[i];
     return s;
 }
 
-onnx_const *onnx_new_const(onnx_reader *r, bool is_float, const dt_shape *shape) {
-    onnx_const *c = dt_arena_alloc(&r->g->arena, sizeof *c);
-    *c = (onnx_const){.is_float = is_float, .shape = *shape, .count = 1};
+dt_onnx_const *dt_onnx_new_const(dt_onnx_reader *r, bool is_float, const dt_shape *shape) {
+    dt_onnx_const *c = dt_arena_alloc(&r->g->arena, sizeof *c);
+    *c = (dt_onnx_const){.is_float = is_float, .shape = *shape, .count = 1};
     for (int i = 0; i < shape->n; i++) {
         if (shape->d[i] < 0 || (shape->d[i] > 0 && c->count > ONNX_MAX_FOLDED / shape->d[i])) {
-            onnx_fail(r, "a constant of more than %d elements", ONNX_MAX_FOLDED);
+            dt_onnx_fail(r, "a constant of more than %d elements", ONNX_MAX_FOLDED);
             return NULL;
         }
         c->count *= shape->d[i];
@@ -173,37 +174,38 @@ onnx_const *onnx_new_const(onnx_reader *r, bool is_float, const dt_shape *shape)
     return c;
 }
 
-onnx_const *onnx_read_const(onnx_reader *r, const Onnx__TensorProto *t) {
+dt_onnx_const *dt_onnx_read_const(dt_onnx_reader *r, const Onnx__TensorProto *t) {
     elements e;
     if (!open_elements(r, t, &e)) return NULL;
-    const dt_shape shape = onnx_tensor_shape(t);
-    onnx_const *c = onnx_new_const(r, is_float(t->data_type), &shape);
+    const dt_shape shape = dt_onnx_tensor_shape(t);
+    dt_onnx_const *c = dt_onnx_new_const(r, is_float(t->data_type), &shape);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = element(&e, i);
     free(e.owned);
     return c;
 }
 
-const onnx_const *onnx_as_const(onnx_reader *r, onnx_slot *s) {
+const dt_onnx_const *dt_onnx_as_const(dt_onnx_reader *r, dt_onnx_slot *s) {
     if (!s || s->kind == ONNX_ABSENT || s->kind == ONNX_VALUE || s->swapped) return NULL;
     if (s->kind == ONNX_CONST || s->c) return s->c;
-    const int64_t count = onnx_count(r, s->t);
+    const int64_t count = dt_onnx_count(r, s->t);
     if (count < 0 || count > ONNX_MAX_FOLDED) return NULL;
-    return s->c = onnx_read_const(r, s->t);
+    return s->c = dt_onnx_read_const(r, s->t);
 }
 
 // ---- parameters ------------------------------------------------------------------------------------
-static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_value_kind kind, onnx_form form) {
+static dt_value make(dt_onnx_reader *r, const dt_onnx_slot *s, const char *name, dt_value_kind kind,
+                     dt_onnx_form form) {
     const Onnx__TensorProto *t = s->t;
     const bool swapped = form == ONNX_SWAPPED;
     elements e;
-    const int64_t count = onnx_count(r, t);
+    const int64_t count = dt_onnx_count(r, t);
     if (count < 0) return DT_NONE;
     if (!is_float(t->data_type) || count == 0 || (swapped && t->n_dims != 2) ||
         (form == ONNX_IMAGE && t->n_dims != 3)) {
-        onnx_fail(r, "tensor %.80s cannot be a weight here", s->name);
+        dt_onnx_fail(r, "tensor %.80s cannot be a weight here", s->name);
         return DT_NONE;
     }
-    dt_shape shape = onnx_tensor_shape(t);
+    dt_shape shape = dt_onnx_tensor_shape(t);
     const int64_t rows = shape.d[0], cols = shape.d[1]; // of a matrix
     if (swapped) shape = dt_shape2(cols, rows);
     if (form == ONNX_IMAGE) shape = dt_shape4(shape.d[0], shape.d[1], 1, shape.d[2]);
@@ -218,7 +220,7 @@ static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_va
     for (int64_t i = 0; i < count; i++) {
         const double value = element(&e, swapped ? i % rows * cols + i / rows : i);
         if (value != value) {
-            onnx_fail(r, "tensor %.80s holds NaN", s->name);
+            dt_onnx_fail(r, "tensor %.80s holds NaN", s->name);
             break;
         }
         x[i] = (float)value;
@@ -229,7 +231,7 @@ static dt_value make(onnx_reader *r, const onnx_slot *s, const char *name, dt_va
 }
 
 // Whether all values of an initialiser that several nodes read are one number.
-static bool is_flat(onnx_reader *r, onnx_slot *s) {
+static bool is_flat(dt_onnx_reader *r, dt_onnx_slot *s) {
     elements e;
     if (s->values == ONNX_UNASKED && s->n_uses > 1 && open_elements(r, s->t, &e)) {
         int64_t i = 1;
@@ -240,57 +242,57 @@ static bool is_flat(onnx_reader *r, onnx_slot *s) {
     return s->values == ONNX_FLAT;
 }
 
-static onnx_slot *initialiser(onnx_slot *s) {
+static dt_onnx_slot *initialiser(dt_onnx_slot *s) {
     return s && s->kind == ONNX_WEIGHT ? (s->same ? s->same : s) : NULL;
 }
 
 // What tells layers apart: nodes that share a weight of different values are one layer, applied several times; else each
 // node is one.
-static const void *layer_of(onnx_reader *r) {
-    onnx_slot *of_group[] = {r->group ? r->group->weight : NULL, r->group ? r->group->bias : NULL};
+static const void *layer_of(dt_onnx_reader *r) {
+    dt_onnx_slot *of_group[] = {r->group ? r->group->weight : NULL, r->group ? r->group->bias : NULL};
     for (int i = 0; i < (int)r->node->n_input + 2; i++) {
-        onnx_slot *s = initialiser(i < 2 ? of_group[i] : onnx_in(r, i - 2));
+        dt_onnx_slot *s = initialiser(i < 2 ? of_group[i] : dt_onnx_in(r, i - 2));
         if (s && s->n_uses > 1 && is_float(s->t->data_type) && !is_flat(r, s)) return s;
     }
     return r->node;
 }
 
-static onnx_use *find_use(onnx_slot *s, const void *layer, const Onnx__NodeProto *node) {
-    for (onnx_use *u = s->uses; u; u = u->next)
+static dt_onnx_use *find_use(dt_onnx_slot *s, const void *layer, const Onnx__NodeProto *node) {
+    for (dt_onnx_use *u = s->uses; u; u = u->next)
         if (u->layer == layer && u->last != node) return u;
     return NULL;
 }
 
-static onnx_use *add_use(onnx_reader *r, onnx_slot *root, onnx_slot *known_as, const void *layer, dt_value_kind kind,
-                         onnx_form form) {
-    onnx_use *u = dt_arena_alloc(&r->g->arena, sizeof *u);
+static dt_onnx_use *add_use(dt_onnx_reader *r, dt_onnx_slot *root, dt_onnx_slot *known_as, const void *layer,
+                            dt_value_kind kind, dt_onnx_form form) {
+    dt_onnx_use *u = dt_arena_alloc(&r->g->arena, sizeof *u);
     const char *name = known_as->name;
     if (known_as->n_named++ > 0) name = dt_arena_printf(&r->g->arena, "%s@%d", name, known_as->n_named);
-    *u = (onnx_use){.layer = layer, .form = form, .next = root->uses};
+    *u = (dt_onnx_use){.layer = layer, .form = form, .next = root->uses};
     u->v = make(r, root, name, kind, form);
     return root->uses = u;
 }
 
-static dt_value weight_value(onnx_reader *r, onnx_slot *s, onnx_form form) {
-    onnx_slot *root = initialiser(s);
+static dt_value weight_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form form) {
+    dt_onnx_slot *root = initialiser(s);
     if (s->swapped && form != ONNX_IMAGE) form = form == ONNX_SWAPPED ? ONNX_AS_IS : ONNX_SWAPPED;
     const bool flat = root->n_uses > 1 && is_flat(r, root);
     const void *layer = flat ? layer_of(r) : NULL;
-    onnx_use *u = flat ? find_use(root, layer, r->node) : root->uses;
+    dt_onnx_use *u = flat ? find_use(root, layer, r->node) : root->uses;
     if (r->g->status != DT_OK) return DT_NONE;
     if (!u)
         u = add_use(r, root, flat && !s->swapped ? s : root, layer, DT_V_PARAM, form);
     else if (u->form != form)
-        onnx_fail(r, "weight %.80s is used in two forms", s->name);
+        dt_onnx_fail(r, "weight %.80s is used in two forms", s->name);
     u->last = r->node;
     u->n_reads++;
     return u->v;
 }
 
-dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, onnx_form form) {
+dt_value dt_onnx_as_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form form) {
     const bool plain = form == ONNX_AS_IS;
     if (!s) {
-        onnx_fail(r, "lacks an input");
+        dt_onnx_fail(r, "lacks an input");
         return DT_NONE;
     }
     if (s->kind == ONNX_WEIGHT) return weight_value(r, s, form);
@@ -300,16 +302,16 @@ dt_value onnx_as_value(onnx_reader *r, onnx_slot *s, onnx_form form) {
         return dt_constant(r->g, NULL, DT_F32, s->c->shape, x);
     }
     if (s->kind != ONNX_VALUE || !plain) {
-        onnx_fail(r, "%.80s cannot be used so here", s->name);
+        dt_onnx_fail(r, "%.80s cannot be used so here", s->name);
         return DT_NONE;
     }
     return s->v;
 }
 
-dt_value onnx_as_buffer(onnx_reader *r, onnx_slot *s) {
-    onnx_slot *root = initialiser(s);
+dt_value dt_onnx_as_buffer(dt_onnx_reader *r, dt_onnx_slot *s) {
+    dt_onnx_slot *root = initialiser(s);
     if (!root || (root->uses && !is_flat(r, root))) {
-        onnx_fail(r, "running statistics must be initialisers of their own");
+        dt_onnx_fail(r, "running statistics must be initialisers of their own");
         return DT_NONE;
     }
     return add_use(r, root, s, NULL, DT_V_BUFFER, ONNX_AS_IS)->v;
@@ -324,13 +326,13 @@ static void list_name(char *text, size_t cap, int *n_listed, const char *name, i
         snprintf(text + at, cap - at, ", …");
 }
 
-void onnx_note_shared(onnx_reader *r) {
+void dt_onnx_note_shared(dt_onnx_reader *r) {
     char divided[640] = "", tied[640] = "";
     int n_divided = 0, n_tied = 0;
     for (size_t i = 0; i < r->f->graph->n_initializer; i++) {
-        const onnx_slot *s = onnx_find(r, r->f->graph->initializer[i]->name);
+        const dt_onnx_slot *s = dt_onnx_find(r, r->f->graph->initializer[i]->name);
         int n = 0;
-        for (const onnx_use *u = s->uses; u; u = u->next) n++;
+        for (const dt_onnx_use *u = s->uses; u; u = u->next) n++;
         if (n > 1) list_name(divided, sizeof divided, &n_divided, s->name, n);
         if (n == 1 && s->uses->n_reads > 1) list_name(tied, sizeof tied, &n_tied, s->name, s->uses->n_reads);
     }

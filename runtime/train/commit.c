@@ -56,7 +56,7 @@ static void fill_optimizer(struct dt_stepper *s) {
     if (o->clip_agc > 0) o->tensors = dt_params_clip_tensors(p, &o->n_tensors);
 }
 
-dt_status commit_init(struct dt_stepper *s) {
+dt_status dt_commit_init(struct dt_stepper *s) {
     const dt_params *p = s->o.params;
     const dt_graph *g = s->o.graph;
     const dt_stat_entry *loss = &p->stats[dt_params_find_stat(p, g->values[g->loss].name)];
@@ -74,7 +74,7 @@ dt_status commit_init(struct dt_stepper *s) {
         .n_micro = s->o.replicas->n_micro,
         .clip_norm = s->o.clip_norm,
         .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
-        .least_scale = commit_first_scale(s) / FIRST_SCALE,
+        .least_scale = dt_commit_first_scale(s) / FIRST_SCALE,
     };
     assert(s->commit.drop_at < weight->offset + dt_flat_extent(weight->count));
     s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
@@ -83,7 +83,7 @@ dt_status commit_init(struct dt_stepper *s) {
     return find_rules(s);
 }
 
-void commit_fini(struct dt_stepper *s) {
+void dt_commit_fini(struct dt_stepper *s) {
     const dt_optimizer_args *o = &s->commit.optimizer;
     const void *const tables[] = {s->partial, o->segments,    o->tensors, o->factored,
                                   o->norms,   o->column_sums, o->ratios,  s->commit.rules};
@@ -92,14 +92,14 @@ void commit_fini(struct dt_stepper *s) {
     s->commit = (dt_commit_args){0};
 }
 
-dt_status commit_run(struct dt_stepper *s) {
+dt_status dt_commit_run(struct dt_stepper *s) {
     s->commit_status = DT_OK;
     for (int p = 0; p < DT_N_COMMIT_PHASES; p++)
         if (!s->engine->phase(s, (dt_commit_phase)p)) break;
     return s->commit_status;
 }
 
-dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n) {
+dt_step_result dt_commit_result(struct dt_stepper *s, const dt_step_numbers *n) {
     if (s->o.loss_scaling) s->scaler = (dt_scaler){n->next_scale, n->clean_steps, n->n_skipped};
     return (dt_step_result){.loss = n->loss / n->weight,
                             .grad_norm = n->grad_norm,
@@ -151,7 +151,7 @@ static void add(struct dt_stepper *s, dt_own_range x) {
     s->backend->flat_add(s->backend, s->add_to, s->add_from, x.begin, x.end);
 }
 
-void commit_add_flats(struct dt_stepper *s, float *to, const float *from) {
+void dt_commit_add_flats(struct dt_stepper *s, float *to, const float *from) {
     s->add_to = to;
     s->add_from = from;
     divide(s, &(dt_own_range){0, s->o.params->n_grad, 0}, 1, add);
@@ -255,7 +255,7 @@ static int64_t first_statistic(const struct dt_stepper *s) {
     return first;
 }
 
-bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
+bool dt_commit_add_statistics(const struct dt_stepper *s, double *sums) {
     const int64_t first = first_statistic(s), n = s->o.params->n_grad - first;
     const float *stats = s->o.params->grads[0] + first;
     float *pulled = NULL;
@@ -274,7 +274,7 @@ bool commit_add_statistics(const struct dt_stepper *s, double *sums) {
     return kept;
 }
 
-void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps) {
+void dt_commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps) {
     for (int i = 0; i < s->commit.n_rules; i++) {
         const dt_commit_rule *r = &s->commit.rules[i];
         float *to = s->o.params->buffer + r->buffer, *x = dt_xcalloc((size_t)r->count, sizeof *x);
@@ -296,11 +296,11 @@ static float power_near(int n) {
     return ldexpf(1.0f, (int)lroundf(log2f((float)n)));
 }
 
-float commit_first_scale(const struct dt_stepper *s) {
+float dt_commit_first_scale(const struct dt_stepper *s) {
     return s->o.loss_scaling ? FIRST_SCALE / power_near(s->o.micro_batch) : 1.0f;
 }
 
-float commit_loss_scale(const struct dt_stepper *s) {
+float dt_commit_loss_scale(const struct dt_stepper *s) {
     return s->o.loss_scaling ? s->scaler.scale : 1.0f;
 }
 
@@ -322,7 +322,7 @@ static void round_gradient(struct dt_stepper *s, dt_own_range x) {
 static bool decide(struct dt_stepper *s) {
     const dt_commit_args *a = &s->commit;
     const float *flat = s->o.params->grads[0];
-    dt_device_step now = {.block = {.loss_scale = commit_loss_scale(s)},
+    dt_device_step now = {.block = {.loss_scale = dt_commit_loss_scale(s)},
                           .clean_steps = s->scaler.clean_steps,
                           .n_skipped = s->scaler.n_skipped};
     dt_commit_sums sums = {.loss = flat[a->loss_at],
@@ -341,7 +341,7 @@ static bool decide(struct dt_stepper *s) {
     return commit;
 }
 
-bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
+bool dt_commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
     const dt_optimizer_args *o = &s->commit.optimizer;
     switch (phase) {
     case DT_COMMIT_NORM:

@@ -36,7 +36,7 @@ static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     return DT_OK;
 }
 
-dt_status trainer_settle_save(trainer *t, bool must_hold) {
+dt_status dt_trainer_settle_save(trainer *t, bool must_hold) {
     if (!t->save_is_open) return DT_OK;
     t->save_is_open = false;
     const dt_activity before = dt_metrics_activity(t->metrics, DT_ACTIVITY_waiting);
@@ -55,12 +55,12 @@ dt_status trainer_settle_save(trainer *t, bool must_hold) {
 
 // Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
 // shortens the timeout again after the next step.
-dt_status trainer_save(trainer *t, bool best) {
+dt_status dt_trainer_save(trainer *t, bool best) {
     dt_run_record *record = &t->run.record;
-    if (t->verify_every > 0) DT_TRY(trainer_verify(t));
+    if (t->verify_every > 0) DT_TRY(dt_trainer_verify(t));
     if (trainer_is_root(t)) {
         DT_TRY(dt_ckpt_check_lock(t->run.ckpt));
-        DT_TRY(trainer_settle_save(t, false)); // may say that nothing is saved
+        DT_TRY(dt_trainer_settle_save(t, false)); // may say that nothing is saved
     }
     t->saved_step = record->step; // the same on all ranks
     if (!trainer_is_root(t)) return dt_state_save(t->state, NULL, best);
@@ -78,7 +78,7 @@ dt_status trainer_save(trainer *t, bool best) {
 
 // ---- evaluation ------------------------------------------------------------------------------------
 
-dt_status trainer_make_evaluator(trainer *t, int64_t done) {
+dt_status dt_trainer_make_evaluator(trainer *t, int64_t done) {
     const dt_net net = dt_nets_evaluated(&t->nets, done);
     if (t->evaluator && t->evaluated.plan == net.plan) return DT_OK;
     dt_evaluator_destroy(t->evaluator);
@@ -138,7 +138,7 @@ static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t 
                           dt_eval_result *r) {
     const dt_run_record *s = &t->run.record;
     const int64_t n_steps = dt_value_or(t->run.config->eval.recalibrate_bn, 0);
-    DT_TRY(trainer_make_evaluator(t, step));
+    DT_TRY(dt_trainer_make_evaluator(t, step));
     const dt_activity before = t->metrics ? dt_metrics_activity(t->metrics, activity) : activity;
     dt_status st = dt_state_swap_average(t->state);
     if (st == DT_OK && step == s->step && n_steps > 0) st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
@@ -172,7 +172,7 @@ static dt_status run_validation(trainer *t) {
     return DT_OK;
 }
 
-dt_status trainer_evaluate(trainer *t, bool *is_best) {
+dt_status dt_trainer_evaluate(trainer *t, bool *is_best) {
     dt_eval_result *r = &t->last;
     DT_TRY(run_validation(t));
     // a value of fewer samples cannot be compared with those of other checkpoints
@@ -180,7 +180,7 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
     if (t->metrics)
         dt_metrics_eval(t->metrics, dt_split_name(DT_SPLIT_VAL), t->run.record.step, r->values, r->n_values,
                         dt_eval_result_members(r));
-    DT_TRY(trainer_settle_save(t, false));
+    DT_TRY(dt_trainer_settle_save(t, false));
     note_evaluation(t, value, is_best);
     // a run that goes on has the step's checkpoint, without this evaluation and what it recalibrated
     if (t->saved_step == t->run.record.step) {
@@ -191,7 +191,7 @@ dt_status trainer_evaluate(trainer *t, bool *is_best) {
 }
 
 // A run that went on from its last checkpoint has the evaluation of that step in its history, but only its value.
-dt_status trainer_report(trainer *t) {
+dt_status dt_trainer_report(trainer *t) {
     const dt_run_record *s = &t->run.record;
     dt_json *j = &t->results;
     const bool evaluates = t->eval_every > 0;
@@ -221,7 +221,7 @@ dt_status trainer_report(trainer *t) {
     return DT_OK;
 }
 
-dt_status trainer_test(trainer *t, const char *name, const char *weights, int64_t step) {
+dt_status dt_trainer_test(trainer *t, const char *name, const char *weights, int64_t step) {
     dt_eval_result r;
     DT_TRY(evaluate(t, DT_SPLIT_TEST, name, step, DT_ACTIVITY_testing, &r));
     if (t->metrics) {

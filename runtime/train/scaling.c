@@ -136,8 +136,8 @@ static dt_status measure(profile *p, trainer *t) {
     double wait_s, commit[STEPS];
     DT_TRY(dt_replica_plan_create(&t->run.replicas, false, 0, n_micro / n, n, n_micro));
     if (t->run.record.total_steps < STEPS + 2) t->run.record.total_steps = STEPS + 2;
-    dt_status st = trainer_make_stepper(t);
-    if (st == DT_OK) st = trainer_open_source(t);
+    dt_status st = dt_trainer_make_stepper(t);
+    if (st == DT_OK) st = dt_trainer_open_source(t);
     for (int i = -1; i < STEPS && st == DT_OK; i++) { // -1: warms up
         dt_step_result x;
         st = dt_stepper_run(t->stepper, i + 1, 1e-6, false, &x);
@@ -262,7 +262,7 @@ static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan
     const dt_graph *g = dt_nets_trained(y->p->nets).graph;
     const dt_params *params = y->p->nets->params;
     const dt_config *c = t->run.config;
-    int64_t *ends = step_grad_ends(g, params);
+    int64_t *ends = dt_step_grad_ends(g, params);
     // never read: the model moves no data
     static uint16_t bf16;
     dt_tree_merge *merges = NULL;

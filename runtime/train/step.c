@@ -14,13 +14,13 @@
 
 // ---- for both ---------------------------------------------------------------------------------------
 
-void step_on_grad(void *ctx, int grad_index) {
-    step_replica *l = ctx;
+void dt_step_on_grad(void *ctx, int grad_index) {
+    dt_step_replica *l = ctx;
     dt_buckets_ready(l->owner->buckets, l->index, grad_index);
 }
 
-void step_poll_buckets(void *ctx) {
-    dt_buckets_poll(((step_replica *)ctx)->owner->buckets);
+void dt_step_poll_buckets(void *ctx) {
+    dt_buckets_poll(((dt_step_replica *)ctx)->owner->buckets);
 }
 
 static dt_comm *comm_of(const struct dt_stepper *s) {
@@ -28,22 +28,22 @@ static dt_comm *comm_of(const struct dt_stepper *s) {
 }
 
 static void all_reduce(void *ctx, double *x, int64_t n) {
-    step_replica *l = ctx;
+    dt_step_replica *l = ctx;
     dt_comm *c = comm_of(l->owner);
     if (l->node_status == DT_OK) l->node_status = c->all_reduce_f64(c, x, n);
 }
-const dt_run_ranks *step_ranks(step_replica *l) {
+const dt_run_ranks *dt_step_ranks(dt_step_replica *l) {
     const struct dt_stepper *s = l->owner;
     l->node_status = DT_OK;
     l->ranks = (dt_run_ranks){all_reduce, l, s->o.comm->world_size};
     return s->o.sync_bn && s->o.comm->world_size > 1 ? &l->ranks : NULL;
 }
 
-float step_stop_mark(const struct dt_stepper *s, int micro) {
+float dt_step_stop_mark(const struct dt_stepper *s, int micro) {
     return micro == s->o.replicas->replicas[0].micro_begin && s->want_stop ? 1.0f : 0.0f;
 }
 
-dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add) {
+dt_status dt_step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add) {
     const dt_replica_plan *p = s->o.replicas;
     float **flats = s->o.params->grads;
     int64_t n = s->o.params->n_grad;
@@ -100,10 +100,10 @@ dt_status dt_stepper_recalibrate(dt_stepper *s, int64_t n_steps, int64_t next) {
     for (int64_t i = 0; i < n_steps && st == DT_OK; i++) {
         s->step = i;
         st = s->engine->compute(s);
-        if (st == DT_OK && !commit_add_statistics(s, sums))
+        if (st == DT_OK && !dt_commit_add_statistics(s, sums))
             st = dt_fail(DT_E_PREEMPTED, "eval.recalibrate_bn outlasted run.grace");
     }
-    if (st == DT_OK) commit_set_statistics(s, sums, (double)n_steps);
+    if (st == DT_OK) dt_commit_set_statistics(s, sums, (double)n_steps);
     free(sums);
     const dt_status back = s->source->seek(s->source, next);
     return st == DT_OK ? back : st;
@@ -116,24 +116,25 @@ static void add_flat_range(void *ctx, float *dst, const float *src, int64_t begi
     b->flat_add(b, dst, src, begin, end);
 }
 
-size_t step_bf16_bytes(const struct dt_stepper *s) {
+size_t dt_step_bf16_bytes(const struct dt_stepper *s) {
     return (size_t)s->o.params->n_trained * sizeof *s->bf16;
 }
 
 static dt_status take_bf16(struct dt_stepper *s) {
     dt_backend *b = s->backend;
     const bool shared = b->device && b->device->alloc_shared;
-    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, step_bf16_bytes(s), "gradients in bf16");
+    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, dt_step_bf16_bytes(s),
+                                                         "gradients in bf16");
 }
 
 static void drop_bf16(struct dt_stepper *s) {
     if (!s->bf16) return;
     if (s->o.device_comm) s->o.device_comm->device->take_back(s->o.device_comm, s->bf16);
-    s->backend->free(s->backend, s->bf16, step_bf16_bytes(s));
+    s->backend->free(s->backend, s->bf16, dt_step_bf16_bytes(s));
     s->bf16 = NULL;
 }
 
-int64_t *step_grad_ends(const dt_graph *g, const dt_params *p) {
+int64_t *dt_step_grad_ends(const dt_graph *g, const dt_params *p) {
     int64_t *ends = dt_xcalloc((size_t)g->n_grads + 1, sizeof *ends);
     for (int i = 0; i < g->n_grads; i++) {
         const dt_value param = g->values[g->grads[i]].param;
@@ -149,7 +150,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
     dt_comm *c = comm_of(s);
     dt_tree_merge *merges = NULL;
     if (!dt_replica_plan_has_buckets(p, c && c->sums_by_tree)) return DT_OK;
-    int64_t *grad_end = step_grad_ends(g, s->o.params);
+    int64_t *grad_end = dt_step_grad_ends(g, s->o.params);
     if (s->o.bf16_gradients) {
         const dt_status st = take_bf16(s);
         if (st != DT_OK) {
@@ -185,11 +186,11 @@ static dt_status build(struct dt_stepper *s) {
         return dt_fail(DT_E_USAGE, "model '%s' has no loss to train on", g->name);
     dt_params_begin(s->o.params, s->o.first_step);
     for (int i = 0; i < s->o.replicas->n_replicas; i++) {
-        s->replicas[i] = (step_replica){.owner = s, .index = i};
+        s->replicas[i] = (dt_step_replica){.owner = s, .index = i};
         DT_TRY(dt_exec_create(&s->replicas[i].exec, s->o.plan, i));
     }
     DT_TRY(create_buckets(s));
-    DT_TRY(commit_init(s));
+    DT_TRY(dt_commit_init(s));
     return s->engine->create ? s->engine->create(s) : DT_OK;
 }
 
@@ -202,7 +203,7 @@ static void drop(struct dt_stepper *s) {
         dt_exec_destroy(s->replicas[i].exec);
         s->replicas[i].exec = NULL;
     }
-    commit_fini(s);
+    dt_commit_fini(s);
 }
 
 dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {

@@ -175,7 +175,7 @@ static dt_status queue_exchange(struct device_step *v, dt_commit_phase phase) {
 
 static dt_status queue_unit(struct device_step *v, const unit *p) {
     struct dt_stepper *s = v->s;
-    step_replica *l = &s->replicas[0];
+    dt_step_replica *l = &s->replicas[0];
     // collectives of nodes and of buckets must not mix
     const bool reduces = p->commit && s->buckets, overlaps = reduces && !s->o.sync_bn;
     if (reduces) dt_buckets_begin(s->buckets, s->replica_grads);
@@ -184,19 +184,19 @@ static dt_status queue_unit(struct device_step *v, const unit *p) {
                              .stream = v->main,
                              .grad = s->o.params->grads[p->flat],
                              .accumulate = p->accumulate,
-                             .on_grad = overlaps ? step_on_grad : NULL,
-                             .poll = overlaps ? step_poll_buckets : NULL,
+                             .on_grad = overlaps ? dt_step_on_grad : NULL,
+                             .poll = overlaps ? dt_step_poll_buckets : NULL,
                              .ctx = l,
-                             .ranks = step_ranks(l)};
+                             .ranks = dt_step_ranks(l)};
         dt_device_inputs_bind(&v->inputs[p->buffer], l->exec);
         dt_exec_run(l->exec, &args);
         DT_TRY(l->node_status);
     }
-    for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) step_on_grad(l, i);
+    for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) dt_step_on_grad(l, i);
     if (!p->commit) return DT_OK;
     double exposed_s = 0;
     if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
-    return commit_run(s);
+    return dt_commit_run(s);
 }
 
 static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {
@@ -310,7 +310,7 @@ static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     dt_exec_args args = {.device_step = &v->step->block,
                          .stream = v->main,
                          .grad = s->o.params->grads[flat],
-                         .ranks = step_ranks(&s->replicas[0])};
+                         .ranks = dt_step_ranks(&s->replicas[0])};
     dt_device_inputs_bind(&v->inputs[buffer], s->replicas[0].exec);
     const bool adds = !s->o.replicas->elastic && s->o.replicas->n_rank_micros > 1;
     for (int i = 0; i <= adds; i++) {
@@ -366,7 +366,7 @@ static dt_status run_micro(struct device_step *v, unit *p, int micro, double lr)
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     v->d->stream_wait(v->b, v->main, v->copy);
     DT_TRY(rehearse(v, p->flat, p->buffer));
-    if (!p->accumulate) queue_marks(v, w, p->flat, step_stop_mark(s, micro), 0.0f);
+    if (!p->accumulate) queue_marks(v, w, p->flat, dt_step_stop_mark(s, micro), 0.0f);
     v->d->stream_wait(v->b, v->copy, v->main); // the copy of micro-batch k + 2 writes what k reads
     v->n_micro++;
     return run_unit(v, p);
@@ -432,7 +432,7 @@ static dt_status run_actions(struct device_step *v, double lr) {
             DT_TRY(run_micro(v, &p, a->micro, lr));
         }
     }
-    DT_TRY(step_run_transfers(v->s, v->s->o.device_comm, add_flats));
+    DT_TRY(dt_step_run_transfers(v->s, v->s->o.device_comm, add_flats));
     return run_unit(v, &(unit){.flat = -1, .commit = true});
 }
 
@@ -454,7 +454,7 @@ static dt_status compute(struct dt_stepper *s) {
             DT_TRY(run_micro(v, &p, a ? a->micro : share->micro_begin + i, 0));
     }
     double exposed_s;
-    if (elastic) DT_TRY(step_run_transfers(s, s->o.device_comm, add_flats));
+    if (elastic) DT_TRY(dt_step_run_transfers(s, s->o.device_comm, add_flats));
     if (s->buckets) {
         dt_buckets_begin(s->buckets, s->replica_grads);
         DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
@@ -470,7 +470,7 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     DT_TRY(wait_until(v, v->main, &n->step, step));
     v->n_unread--;
     v->last_scale = n->loss_scale;
-    *out = commit_result(v->s, n);
+    *out = dt_commit_result(v->s, n);
     out->step = step - n->spoiled; // spoiled: by the commit in front of this step's
     return DT_OK;
 }
@@ -553,7 +553,7 @@ static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
     struct device_step *v = s->device;
     dt_device_step first = {
         .block = {.loss_scale = scaler->scale}, .clean_steps = scaler->clean_steps, .n_skipped = scaler->n_skipped};
-    if (first.block.loss_scale == 0) first.block.loss_scale = commit_first_scale(s);
+    if (first.block.loss_scale == 0) first.block.loss_scale = dt_commit_first_scale(s);
     v->last_scale = first.block.loss_scale;
     v->b->copy_to_device(v->b, v->step, &first, sizeof first);
     return DT_OK;
@@ -611,7 +611,7 @@ static dt_status create_parts(struct device_step *v) {
         c->device->attach(c, v->main, v->side, release_graphs, v);
         const dt_flat_buffer *flat = &v->s->o.params->flat;
         DT_TRY(c->device->lend(c, flat->memory, flat->n_bytes));
-        if (v->s->bf16) DT_TRY(c->device->lend(c, v->s->bf16, step_bf16_bytes(v->s)));
+        if (v->s->bf16) DT_TRY(c->device->lend(c, v->s->bf16, dt_step_bf16_bytes(v->s)));
     }
     DT_TRY(set_scaler(v->s, &(dt_scaler){0}));
     return create_commit(v);
@@ -660,13 +660,13 @@ static void destroy(struct dt_stepper *s) {
     free(v);
 }
 
-const step_engine step_device = {.create = create,
-                                 .destroy = destroy,
-                                 .set_source = set_source,
-                                 .set_scaler = set_scaler,
-                                 .compute = compute,
-                                 .run = run,
-                                 .phase = queue_phase,
-                                 .drain = drain,
-                                 .rest = rest,
-                                 .replay = replay};
+const dt_step_engine step_device = {.create = create,
+                                    .destroy = destroy,
+                                    .set_source = set_source,
+                                    .set_scaler = set_scaler,
+                                    .compute = compute,
+                                    .run = run,
+                                    .phase = queue_phase,
+                                    .drain = drain,
+                                    .rest = rest,
+                                    .replay = replay};

@@ -16,7 +16,8 @@
 
 // ---- one micro-batch -------------------------------------------------------------------------------
 
-static dt_status compute_micro(step_replica *l, int micro, float *flat, bool accumulate, bool last, const char **bad) {
+static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool accumulate, bool last,
+                               const char **bad) {
     struct dt_stepper *s = l->owner;
     const dt_batch *b = NULL;
     double wait_s = 0.0;
@@ -32,7 +33,7 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     }
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same micro-batch
-        flat[s->commit.stop_at] = step_stop_mark(s, micro);
+        flat[s->commit.stop_at] = dt_step_stop_mark(s, micro);
         flat[s->commit.drop_at] = 0.0f;
     }
     // collectives of nodes and of buckets must not mix
@@ -40,18 +41,18 @@ static dt_status compute_micro(step_replica *l, int micro, float *flat, bool acc
     dt_exec_args args = {.step = {.seed = s->o.seed,
                                   .step = (uint32_t)s->step,
                                   .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch,
-                                  .loss_scale = commit_loss_scale(s)},
+                                  .loss_scale = dt_commit_loss_scale(s)},
                          .grad = flat,
                          .accumulate = accumulate,
-                         .on_grad = overlaps ? step_on_grad : NULL,
-                         .poll = overlaps && l->index == 0 ? step_poll_buckets : NULL,
+                         .on_grad = overlaps ? dt_step_on_grad : NULL,
+                         .poll = overlaps && l->index == 0 ? dt_step_poll_buckets : NULL,
                          .ctx = l,
-                         .ranks = step_ranks(l)};
+                         .ranks = dt_step_ranks(l)};
     if (bad)
         *bad = dt_exec_run_checked(l->exec, &args);
     else
         dt_exec_run(l->exec, &args);
-    for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) step_on_grad(l, i);
+    for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) dt_step_on_grad(l, i);
     s->source->release(s->source, b);
     return l->node_status;
 }
@@ -66,7 +67,7 @@ static bool give_up(struct dt_stepper *s, float *flat) {
     return true;
 }
 
-static dt_status run_micros(step_replica *l) {
+static dt_status run_micros(dt_step_replica *l) {
     struct dt_stepper *s = l->owner;
     const dt_replica_share *share = &s->o.replicas->replicas[l->index];
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
@@ -77,7 +78,7 @@ static dt_status run_micros(step_replica *l) {
     return DT_OK;
 }
 
-static dt_status run_actions(step_replica *l) {
+static dt_status run_actions(dt_step_replica *l) {
     struct dt_stepper *s = l->owner;
     const dt_replica_share *share = &s->o.replicas->replicas[l->index];
     float **flats = s->o.params->grads + share->first_flat;
@@ -97,7 +98,7 @@ static dt_status run_actions(step_replica *l) {
 static void run_replica(void *arg, int worker) {
     struct dt_stepper *s = arg;
     if (worker >= s->o.replicas->n_replicas) return;
-    step_replica *l = &s->replicas[worker];
+    dt_step_replica *l = &s->replicas[worker];
     omp_set_num_threads(s->o.replica_threads);
     l->wait_s = 0.0;
     l->status = s->o.replicas->elastic ? run_actions(l) : run_micros(l);
@@ -124,7 +125,7 @@ static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double 
     DT_TRY(first_replica_error(s));
     if (s->buckets) return dt_buckets_finish(s->buckets, comm_s);
     if (!s->o.replicas->elastic) return DT_OK;
-    const dt_status st = step_run_transfers(s, s->o.comm, commit_add_flats);
+    const dt_status st = dt_step_run_transfers(s, s->o.comm, dt_commit_add_flats);
     *comm_s = dt_clock_s() - *computed_s;
     return st;
 }
@@ -143,11 +144,11 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     dt_rank_at("commit", "");
     const double traced = dt_trace_begin();
     s->share_s = 0;
-    DT_TRY(commit_run(s));
+    DT_TRY(dt_commit_run(s));
     dt_trace_end("commit", "commit", traced);
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
         if (s->replicas[i].wait_s > data_s) data_s = s->replicas[i].wait_s;
-    *out = commit_result(s, &s->numbers);
+    *out = dt_commit_result(s, &s->numbers);
     out->step = s->step;
     out->data_s = data_s;
     out->compute_s = computed_s - begin - data_s;
@@ -164,14 +165,14 @@ static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char *
 static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
     s->source = source;
     for (int i = 0; source && i < s->o.replicas->n_replicas; i++) {
-        step_replica *l = &s->replicas[i];
+        dt_step_replica *l = &s->replicas[i];
         dt_batch_inputs_find(&l->inputs, l->exec, source->fields, source->n_fields);
     }
     return DT_OK;
 }
 
 static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
-    if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = commit_first_scale(s);
+    if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = dt_commit_first_scale(s);
     return DT_OK;
 }
 
@@ -179,10 +180,10 @@ static dt_status create(struct dt_stepper *s) {
     return set_scaler(s, &s->scaler);
 }
 
-const step_engine step_host = {.create = create,
-                               .set_source = set_source,
-                               .set_scaler = set_scaler,
-                               .run = run,
-                               .compute = compute,
-                               .phase = commit_phase_host,
-                               .replay = replay};
+const dt_step_engine step_host = {.create = create,
+                                  .set_source = set_source,
+                                  .set_scaler = set_scaler,
+                                  .run = run,
+                                  .compute = compute,
+                                  .phase = dt_commit_phase_host,
+                                  .replay = replay};

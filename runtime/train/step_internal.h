@@ -9,7 +9,7 @@
 
 #include <stdatomic.h>
 
-typedef struct step_replica {
+typedef struct dt_step_replica {
     struct dt_stepper *owner;
     int index;
     dt_exec *exec;
@@ -19,7 +19,7 @@ typedef struct step_replica {
     dt_status status;      // of this step
     dt_status node_status; // of the collectives that nodes are, in this micro-batch
     dt_error_kept why;
-} step_replica;
+} dt_step_replica;
 
 struct dt_stepper {
     dt_stepper_opts o;
@@ -28,14 +28,14 @@ struct dt_stepper {
     dt_team *team;
     dt_buckets *buckets; // NULL: one replica on one rank, or the tree's transfers
     uint16_t *bf16;      // device memory through which gradients travel as bf16; NULL: they do not
-    step_replica *replicas;
+    dt_step_replica *replicas;
     float **replica_grads; // resume, off: by replica
     dt_commit_args commit;
     double *partial; // sums of squares of the gradient, by chunk
     int64_t n_chunks;
     dt_step_numbers numbers; // of the newest commit on the CPU
     dt_scaler scaler;        // after the newest step that is known
-    const struct step_engine *engine;
+    const struct dt_step_engine *engine;
     struct device_step *device; // of step_device
     // the step in flight
     int64_t step;
@@ -48,7 +48,7 @@ struct dt_stepper {
 };
 
 // What runs a step: step_host.c or step_device.c. A function that may be NULL has nothing to do there.
-typedef struct step_engine {
+typedef struct dt_step_engine {
     dt_status (*create)(struct dt_stepper *s); // called last; may be NULL
     void (*destroy)(struct dt_stepper *s);     // also of one that was not created; may be NULL
     dt_status (*set_source)(struct dt_stepper *s, dt_batch_source *source);
@@ -63,8 +63,8 @@ typedef struct step_engine {
     bool (*phase)(struct dt_stepper *s, dt_commit_phase phase);
     // Micro-batch `micro` of s->step again, with checks; the i-th of this rank's, in their order
     dt_status (*replay)(struct dt_stepper *s, int64_t i, int micro, const char **bad);
-} step_engine;
-extern const step_engine step_host, step_device;
+} dt_step_engine;
+extern const dt_step_engine step_host, step_device;
 
 // Loss scaling (fp16): where it begins, as in PyTorch, and after how many finite steps it doubles. PyTorch scales a mean
 // over a process's batch, dtrain a sum over a micro-batch: divided by the power of two nearest to its size, it is the
@@ -73,31 +73,31 @@ enum { FIRST_SCALE = 1 << 16, GROWTH_INTERVAL = 2000 };
 
 // step.c
 // dt_buckets_opts.grad_end; heap
-int64_t *step_grad_ends(const dt_graph *g, const dt_params *p);
-size_t step_bf16_bytes(const struct dt_stepper *s); // of dt_stepper.bf16
-// dt_exec_args.on_grad and .poll, with a step_replica as ctx
-void step_on_grad(void *ctx, int grad_index);
-void step_poll_buckets(void *ctx);
+int64_t *dt_step_grad_ends(const dt_graph *g, const dt_params *p);
+size_t dt_step_bf16_bytes(const struct dt_stepper *s); // of dt_stepper.bf16
+// dt_exec_args.on_grad and .poll, with a dt_step_replica as ctx
+void dt_step_on_grad(void *ctx, int grad_index);
+void dt_step_poll_buckets(void *ctx);
 // dt_exec_args.ranks; NULL where no node is a collective. l->node_status becomes the first failure from now on.
-const dt_run_ranks *step_ranks(step_replica *l);
-float step_stop_mark(const struct dt_stepper *s, int micro); // for stop_at
+const dt_run_ranks *dt_step_ranks(dt_step_replica *l);
+float dt_step_stop_mark(const struct dt_stepper *s, int micro); // for stop_at
 // The tree across ranks. add: flat buffer `to` += flat buffer `from`
 typedef void step_add_fn(struct dt_stepper *s, float *to, const float *from);
-dt_status step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add);
+dt_status dt_step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *add);
 
 // commit.c
-dt_status commit_init(struct dt_stepper *s);
-void commit_fini(struct dt_stepper *s);
-float commit_first_scale(const struct dt_stepper *s);                // 1 without loss scaling
-float commit_loss_scale(const struct dt_stepper *s);                 // the same
-dt_status commit_run(struct dt_stepper *s);                          // all phases, in their order
-bool commit_phase_host(struct dt_stepper *s, dt_commit_phase phase); // step_engine.phase of the CPU
+dt_status dt_commit_init(struct dt_stepper *s);
+void dt_commit_fini(struct dt_stepper *s);
+float dt_commit_first_scale(const struct dt_stepper *s);                // 1 without loss scaling
+float dt_commit_loss_scale(const struct dt_stepper *s);                 // the same
+dt_status dt_commit_run(struct dt_stepper *s);                          // all phases, in their order
+bool dt_commit_phase_host(struct dt_stepper *s, dt_commit_phase phase); // dt_step_engine.phase of the CPU
 // What the numbers of a commit say to the caller of the stepper; takes over the loss scale.
-dt_step_result commit_result(struct dt_stepper *s, const dt_step_numbers *n);
+dt_step_result dt_commit_result(struct dt_stepper *s, const dt_step_numbers *n);
 // Adds the means over a step's micro-batches to sums (n_buffer); false: a rank gave the step up.
-bool commit_add_statistics(const struct dt_stepper *s, double *sums);
-void commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps);
+bool dt_commit_add_statistics(const struct dt_stepper *s, double *sums);
+void dt_commit_set_statistics(struct dt_stepper *s, const double *sums, double n_steps);
 // flat buffer `to` += flat buffer `from`, divided over the team.
-void commit_add_flats(struct dt_stepper *s, float *to, const float *from);
+void dt_commit_add_flats(struct dt_stepper *s, float *to, const float *from);
 
 #endif

@@ -53,7 +53,7 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
     return o;
 }
 
-dt_status trainer_make_stepper(trainer *t) {
+dt_status dt_trainer_make_stepper(trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_config *c = r->config;
     const dt_net net = dt_nets_phase_at(&t->nets, r->record.step)->train;
@@ -197,7 +197,7 @@ static dt_status open_reports(trainer *t) {
     return st;
 }
 
-dt_status trainer_open_source(trainer *t) {
+dt_status dt_trainer_open_source(trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_source_request q = {.split = DT_SPLIT_TRAIN,
                                  .augment = true,
@@ -236,15 +236,15 @@ static dt_status open_training(trainer *t) {
     plan_ahead(t);
     DT_TRY(dt_nets_make(&t->nets, r, true));
     DT_TRY(dt_state_create(&t->state, r, &t->nets));
-    DT_TRY(trainer_make_stepper(t));
+    DT_TRY(dt_trainer_make_stepper(t));
     dt_schedule_init(&t->schedule, r->config, r->record.total_steps, r->record.steps_per_epoch,
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
-    if (r->backend->device) DT_TRY(trainer_make_evaluator(t, r->record.step));
+    if (r->backend->device) DT_TRY(dt_trainer_make_evaluator(t, r->record.step));
     DT_TRY(load_state(t));
     dt_run_fill_record(r);
     DT_TRY(open_reports(t));
     describe_run(t);
-    DT_TRY(trainer_open_source(t));
+    DT_TRY(dt_trainer_open_source(t));
     return dt_memory_check_room(&t->nets, r);
 }
 
@@ -386,7 +386,7 @@ static void log_early_end(const trainer *t) {
             (long long)t->run.record.step, t->nets.metrics.best_name, (long long)since);
 }
 
-dt_status trainer_verify(trainer *t) {
+dt_status dt_trainer_verify(trainer *t) {
     const dt_status st = dt_state_compare_ranks(t->state);
     return st == DT_OK ? DT_OK : dt_fail_context(st, "after step %lld", (long long)t->run.record.step);
 }
@@ -397,8 +397,8 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
     bool last = done == t->run.record.total_steps, best = false;
     *stop = !last && (asked || done == stop_at(t));
     if (last) return DT_OK; // finish() does the rest
-    if (dt_amount_due(t->verify_every, done)) DT_TRY(trainer_verify(t));
-    dt_status st = dt_amount_due(t->eval_every, done) ? trainer_evaluate(t, &best) : DT_OK;
+    if (dt_amount_due(t->verify_every, done)) DT_TRY(dt_trainer_verify(t));
+    dt_status st = dt_amount_due(t->eval_every, done) ? dt_trainer_evaluate(t, &best) : DT_OK;
     *stop |= st == DT_E_PREEMPTED;
     if (st != DT_E_PREEMPTED) DT_TRY(st);
     int64_t since = 0;
@@ -408,14 +408,14 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
                     (long long)since);
         *stop = false; // finish() saves
     }
-    if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(trainer_save(t, best));
+    if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(dt_trainer_save(t, best));
     return DT_OK;
 }
 
 // Ends a run that has saved and can be continued.
 static dt_status leave(trainer *t) {
     DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, -1, t->run.dir));
-    DT_TRY(trainer_settle_save(t, true));
+    DT_TRY(dt_trainer_settle_save(t, true));
     t->run.comm->shared_failure = true;
     const char *name = dt_signals_name();
     return dt_fail(DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
@@ -427,7 +427,7 @@ static dt_status stop_without_step(trainer *t) {
     if (trainer_is_root(t)) dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->run.record.step);
     dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->stepper, &behind));
-    if (t->saved_step != t->run.record.step) DT_TRY(trainer_save(t, false));
+    if (t->saved_step != t->run.record.step) DT_TRY(dt_trainer_save(t, false));
     return leave(t);
 }
 
@@ -568,29 +568,29 @@ static dt_status test_with_best(trainer *t) {
     dt_status st = step < 0 ? DT_OK : dt_state_load(t->state, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
-    return trainer_test(t, DT_TEST_BEST, "best", step);
+    return dt_trainer_test(t, DT_TEST_BEST, "best", step);
 }
 
 // DT_E_PREEMPTED: an evaluation was dropped.
 static dt_status evaluate_at_end(trainer *t) {
     bool best = false;
-    if (t->eval_every > 0 && last_evaluated(t) != t->run.record.step) DT_TRY(trainer_evaluate(t, &best));
-    if (t->saved_step != t->run.record.step || best) DT_TRY(trainer_save(t, best));
-    DT_TRY(trainer_report(t));
+    if (t->eval_every > 0 && last_evaluated(t) != t->run.record.step) DT_TRY(dt_trainer_evaluate(t, &best));
+    if (t->saved_step != t->run.record.step || best) DT_TRY(dt_trainer_save(t, best));
+    DT_TRY(dt_trainer_report(t));
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_TEST) > 0) {
-        DT_TRY(trainer_test(t, dt_split_name(DT_SPLIT_TEST),
-                            t->run.record.best_step == t->run.record.step ? "best and last" : "last",
-                            t->run.record.step));
-        DT_TRY(trainer_settle_save(t, true));
+        DT_TRY(dt_trainer_test(t, dt_split_name(DT_SPLIT_TEST),
+                               t->run.record.best_step == t->run.record.step ? "best and last" : "last",
+                               t->run.record.step));
+        DT_TRY(dt_trainer_settle_save(t, true));
         DT_TRY(test_with_best(t));
     }
-    return trainer_settle_save(t, true);
+    return dt_trainer_settle_save(t, true);
 }
 
 static dt_status finish(trainer *t) {
     dt_status st = evaluate_at_end(t);
     if (st == DT_E_PREEMPTED) {
-        if (t->saved_step != t->run.record.step) DT_TRY(trainer_save(t, false));
+        if (t->saved_step != t->run.record.step) DT_TRY(dt_trainer_save(t, false));
         return leave(t);
     }
     DT_TRY(st);
@@ -637,8 +637,8 @@ static dt_status save_first(trainer *t) {
         return dt_fail(DT_E_USAGE, "%s/%s has checkpoints already: take another run", t->run.config->run.dir,
                        t->run.config->run.name);
     DT_TRY(open_training(t));
-    DT_TRY(trainer_save(t, false));
-    DT_TRY(trainer_settle_save(t, true));
+    DT_TRY(dt_trainer_save(t, false));
+    DT_TRY(dt_trainer_settle_save(t, true));
     if (trainer_is_root(t)) dt_info("%s: saved at step 0; nothing is trained yet", t->run.dir);
     return DT_OK;
 }

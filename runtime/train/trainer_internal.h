@@ -42,24 +42,24 @@ static inline bool trainer_is_root(const trainer *t) {
 }
 
 // Ends the run where ranks no longer hold the same weights (run.verify_every). Collective.
-dt_status trainer_verify(trainer *t);
+dt_status dt_trainer_verify(trainer *t);
 
 // The stepper of the run's replicas and phase, and the training's source, which becomes the stepper's.
-dt_status trainer_make_stepper(trainer *t);
-dt_status trainer_open_source(trainer *t);
+dt_status dt_trainer_make_stepper(trainer *t);
+dt_status dt_trainer_open_source(trainer *t);
 
 // ---- saving.c --------------------------------------------------------------------------------------
 
-dt_status trainer_save(trainer *t, bool best);
+dt_status dt_trainer_save(trainer *t, bool best);
 // Waits for the save under way, if there is one. must_hold: one that failed is an error, else a warning.
-dt_status trainer_settle_save(trainer *t, bool must_hold);
+dt_status dt_trainer_settle_save(trainer *t, bool must_hold);
 // The evaluator of weights that `done` steps have made. On a device its memory is taken before step 0.
-dt_status trainer_make_evaluator(trainer *t, int64_t done);
+dt_status dt_trainer_make_evaluator(trainer *t, int64_t done);
 // The validation split. Its result goes to the history, to the metrics, and decides which checkpoint is the best.
-dt_status trainer_evaluate(trainer *t, bool *is_best);
+dt_status dt_trainer_evaluate(trainer *t, bool *is_best);
 // The first lines of the results: of the training, and of the validation with the last weights.
-dt_status trainer_report(trainer *t);
+dt_status dt_trainer_report(trainer *t);
 // Evaluates the test split. name: of the evaluation, in metrics.jsonl; weights: what result.json calls its weights.
-dt_status trainer_test(trainer *t, const char *name, const char *weights, int64_t step);
+dt_status dt_trainer_test(trainer *t, const char *name, const char *weights, int64_t step);
 
 #endif

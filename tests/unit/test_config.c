@@ -94,7 +94,7 @@ TEST(test_auto_in_quotes) {
             dt_status st = dt_config_parse(&c, "f.yaml", full, sizeof full - 1, &word, 1);
             if (f == 0) first = st; // some belong to other words than the file has
             if (st != first) fail_msg("%s: %s", override, dt_error_message());
-            if (st == DT_OK && !config_is_auto(config_find(c, path))) fail_msg("%s is not auto", override);
+            if (st == DT_OK && !dt_config_node_is_auto(dt_config_find(c, path))) fail_msg("%s is not auto", override);
             n_seen += st == DT_OK;
             dt_config_destroy(c);
         }
@@ -122,11 +122,11 @@ TEST(test_values) {
     assert_int_equal(dt_cnode_kind(paths), DT_C_LIST);
     assert_int_equal(dt_cnode_size(paths), 6);
     assert_string_equal(dt_cnode_str(dt_cnode_item(paths, 1)), "b-{000000..000003}.tar");
-    const dt_cnode *fields = config_find(c, "data.fields");
+    const dt_cnode *fields = dt_config_find(c, "data.fields");
     assert_int_equal(dt_cnode_size(fields), 3);
     assert_string_equal(dt_cnode_key(fields, 0), "iris"); // the file's order
-    assert_string_equal(dt_cnode_where(config_find(c, "data.fields.iris.size")), "f.yaml:7:46");
-    const dt_cnode *augment = config_find(c, "data.augment.finger");
+    assert_string_equal(dt_cnode_where(dt_config_find(c, "data.fields.iris.size")), "f.yaml:7:46");
+    const dt_cnode *augment = dt_config_find(c, "data.augment.finger");
     double shift;
     assert_true(dt_cnode_real(dt_cnode_get(dt_cnode_item(augment, 1), "shift"), &shift));
     assert_true(shift == 0.05);
@@ -141,15 +141,15 @@ TEST(test_types_of_fields) {
     const dt_config_key *keys = dt_config_keys(&n);
     for (size_t i = 0; i < n; i++) {
         const dt_config_key *k = &keys[i];
-        const config_form f = (config_form)k->form;
+        const dt_config_form f = (dt_config_form)k->form;
         const bool number =
             k->kind == DT_T_INT || k->kind == DT_T_REAL || k->kind == DT_T_BYTES || k->kind == DT_T_TIME;
         const bool opt = f == FORM_OPT_INT || f == FORM_OPT_REAL;
         const bool is_auto = f == FORM_AUTO_INT || f == FORM_AUTO_REAL;
         char first[64] = "";
         sscanf(k->range, "%63[^|]", first);
-        const bool listed = config_is_instead(k->range, first);
-        const bool left_out = !config_has_default(k) && !config_is_required(k);
+        const bool listed = dt_config_is_instead(k->range, first);
+        const bool left_out = !dt_config_has_default(k) && !dt_config_is_required(k);
         if (number && (is_auto != listed || opt != left_out)) fail_msg("%s", k->path);
         if (!number && (is_auto || opt)) fail_msg("%s", k->path);
         for (size_t j = 0; j < i; j++)
@@ -192,14 +192,14 @@ TEST(test_set) {
 
 TEST(test_shorthands) {
     dt_config *c = parse(full, NULL);
-    const dt_cnode *size = config_find(c, "data.fields.finger.size");
+    const dt_cnode *size = dt_config_find(c, "data.fields.finger.size");
     assert_int_equal(dt_cnode_size(size), 2); // a square
     assert_string_equal(dt_cnode_str(dt_cnode_item(size, 1)), "64");
-    const dt_cnode *std = config_find(c, "data.fields.finger.normalize.std");
+    const dt_cnode *std = dt_config_find(c, "data.fields.finger.normalize.std");
     assert_int_equal(dt_cnode_kind(std), DT_C_LIST);
     double v;
     assert_true(dt_cnode_real(dt_cnode_item(std, 0), &v) && v == 0.25);
-    const dt_cnode *mean = config_find(c, "data.fields.iris.normalize.mean");
+    const dt_cnode *mean = dt_config_find(c, "data.fields.iris.normalize.mean");
     assert_int_equal(dt_cnode_size(mean), 3);
     assert_true(dt_cnode_real(dt_cnode_item(mean, 2), &v) && v == 0.406);
     dt_config_destroy(c);
@@ -224,12 +224,12 @@ TEST(test_defaults) {
         if (strstr(keys[i].path, ".*.") || of_some) continue;
         bool want = strcmp(keys[i].default_text, "none") != 0 || strcmp(keys[i].path, "data.cache") == 0 ||
                     strcmp(keys[i].path, "train.recompute") == 0 || strcmp(keys[i].path, "train.shard") == 0;
-        if ((config_find(c, keys[i].path) != NULL) != want) fail_msg("%s", keys[i].path);
+        if ((dt_config_find(c, keys[i].path) != NULL) != want) fail_msg("%s", keys[i].path);
         assert_true(strlen(keys[i].help) > 5);
     }
     assert_int_equal(c->run.seed, 42);
     assert_true(c->device.threads.is_auto);
-    assert_null(config_find(c, "data.split"));
+    assert_null(dt_config_find(c, "data.split"));
     dt_config_set_int(c, DT_KEY(device.threads), 3);
     assert_int_equal(dt_answer(c->device.threads), 3);
     assert_int_equal(dt_config_fail(c, "data.split.val", "no %s", "x"), DT_E_USAGE);
@@ -250,9 +250,9 @@ TEST(test_overrides) {
     assert_true(c->train.optimizer.lr == 0.5);
     assert_true(c->train.optimizer.weight_decay == 0.01);
     assert_int_equal(c->train.epochs, 8);
-    assert_string_equal(dt_cnode_str(config_find(c, "data.fields.extra.kind")), "real");
-    assert_string_equal(dt_cnode_str(config_find(c, "data.fields.iris.kind")), "image");
-    assert_int_equal(dt_cnode_size(config_find(c, "data.augment.iris")), 0);
+    assert_string_equal(dt_cnode_str(dt_config_find(c, "data.fields.extra.kind")), "real");
+    assert_string_equal(dt_cnode_str(dt_config_find(c, "data.fields.iris.kind")), "image");
+    assert_int_equal(dt_cnode_size(dt_config_find(c, "data.augment.iris")), 0);
     assert_string_equal(dt_cnode_str(c->data.path), "x-{0..3}.tar");
     assert_false(c->train.clip_norm.has);
     assert_string_equal(dt_config_where(c, DT_KEY(train.epochs)), "command line");
@@ -406,7 +406,7 @@ TEST(test_keys_of_words) {
                                                "leave it out: model.fusion=");
     expect_override_error("model={name: resnet, fusion: , depth: 19}", "expected one of 10, 18, 34, 50");
     dt_config *c = parse(full, "train.optimizer={name: sgd}");
-    assert_null(config_find(c, "train.optimizer.beta1"));
+    assert_null(dt_config_find(c, "train.optimizer.beta1"));
     assert_true(c->train.optimizer.beta1 == 0.9); // of another word: its default
     assert_true(c->train.optimizer.momentum == 0.9);
     char *text = dt_config_dump(c);
@@ -417,7 +417,7 @@ TEST(test_keys_of_words) {
     c = parse(full, "model={name: resnet, fusion: , depth: 50}");
     assert_int_equal(c->model.name, DT_MODEL_resnet);
     assert_int_equal(c->model.backbone.depth, DT_DEPTH_50);
-    assert_null(config_find(c, "model.fusion"));
+    assert_null(dt_config_find(c, "model.fusion"));
     dt_config_destroy(c);
 }
 
