@@ -56,7 +56,7 @@ static dt_status open_set(dt_data *d, const dt_config *c) {
     return st;
 }
 
-static bool is_there(const char *path) {
+static bool dataset_is_there(const char *path) {
     dt_names files = {0};
     bool any = dt_blob_is_url(path); // which opening finds out
     if (!any && dt_expand_files(path, &files) != DT_OK) dt_error_clear();
@@ -68,7 +68,7 @@ static bool is_there(const char *path) {
 bool dt_data_exists(const dt_config *c) {
     dt_reader_item item;
     bool any = false;
-    for (size_t i = 0; dt_data_item(c, i, &item) && !any; i++) any = item.path && is_there(item.path);
+    for (size_t i = 0; dt_data_item(c, i, &item) && !any; i++) any = item.path && dataset_is_there(item.path);
     return any;
 }
 
@@ -125,7 +125,7 @@ static dt_status apply_where(dt_data *d, const dt_config *c, bool of_other_set) 
 }
 
 // The name of a class field also stands for its column.
-static int column_of(const dt_data *d, const char *name) {
+static int dataset_column_of(const dt_data *d, const char *name) {
     int column = dt_catalog_find_column(d->reader->catalog, name);
     int field = dt_fields_find(&d->fields, name);
     const bool has = column >= 0 && d->reader->catalog->columns[column].n_values > 0;
@@ -150,7 +150,7 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
 }
 
 dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key, const char *name, int *out) {
-    *out = name ? column_of(d, name) : -1;
+    *out = name ? dataset_column_of(d, name) : -1;
     if (*out < 0) return no_column(d, c, key, name, false);
     if (d->reader->catalog->columns[*out].n_values > 0) return DT_OK;
     return dt_config_fail(c, key, "%s: no record%s has a value of column %s", key,
@@ -192,7 +192,7 @@ static dt_status make_pairs(dt_data *d, const dt_config *c) {
     return st;
 }
 
-static dt_status make_view(dt_data *d, const dt_config *c) {
+static dt_status dataset_make_view(dt_data *d, const dt_config *c) {
     const bool pairs = c->data.view.pairs.fields || c->data.view.pairs.within;
     if (pairs) {
         DT_TRY(make_pairs(d, c));
@@ -236,13 +236,13 @@ static dt_status make_runs(dt_data *d, const dt_config *c) {
     return st;
 }
 
-static dt_status make_order(dt_data *d, const dt_config *c) {
+static dt_status dataset_make_order(dt_data *d, const dt_config *c) {
     const dt_catalog *catalog = d->reader->catalog;
     dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
     bool balance = c->data.balance, weight = c->data.weight;
     if (balance) DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &s.balance));
     if (weight) s.real = dt_catalog_find_real(catalog, c->data.weight);
-    if (weight && s.real < 0) s.column = column_of(d, c->data.weight);
+    if (weight && s.real < 0) s.column = dataset_column_of(d, c->data.weight);
     if (weight && s.real < 0 && s.column < 0) return no_column(d, c, "data.weight", c->data.weight, true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
@@ -298,7 +298,7 @@ dt_status dt_data_describe_fields(const dt_config *c, const char *classes, dt_fi
 
 // ---- normalize: auto -------------------------------------------------------------------------------
 // The numbers of a member of a record. DT_E_DATA is the record's fault.
-static dt_status read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2], double *x) {
+static dt_status dataset_read_member(dt_data *d, int field, uint32_t record, dt_buffer bytes[2], double *x) {
     const int64_t n = dt_shape_elements(&d->fields.info[field].sample_shape),
                   m = dt_field_member(&d->fields.f[field], d->reader->catalog, record);
     dt_span span;
@@ -322,7 +322,7 @@ static dt_status measure_member(dt_data *d, int field, const uint32_t *records, 
     uint32_t n_read = 0;
     dt_status st = DT_OK;
     for (uint32_t i = 0; i < n && st == DT_OK; i++) {
-        const dt_status one = read_member(d, field, records[i], bytes, x);
+        const dt_status one = dataset_read_member(d, field, records[i], bytes, x);
         if (one != DT_E_DATA || !d->skip) st = one;
         n_read += one == DT_OK;
         for (int64_t k = 0; k < n_each && one == DT_OK; k++) {
@@ -384,7 +384,7 @@ static bool has_hashes(const dt_catalog *c) {
     return all;
 }
 
-static void read_options(dt_data *d, const dt_config *c, int rank_workers) {
+static void dataset_read_options(dt_data *d, const dt_config *c, int rank_workers) {
     d->sampler.shuffle = c->data.shuffle;
     d->seed = (uint64_t)c->run.seed;
     d->skip = c->data.on_error != DT_ON_ERROR_fail;
@@ -419,9 +419,9 @@ static const char *key(const dt_dataset *base, uint32_t record, const char **pat
 }
 
 // The value of the first record of the sample that has one.
-static const char *value(const dt_dataset *base, const char *column, dt_split split, int64_t i) {
+static const char *dataset_value(const dt_dataset *base, const char *column, dt_split split, int64_t i) {
     const dt_data *d = base->self;
-    const int at = column_of(d, column);
+    const int at = dataset_column_of(d, column);
     const char *text = NULL;
     uint32_t r[DT_MAX_WIDTH];
     const int n = records(base, split, i, r);
@@ -438,7 +438,7 @@ static dt_status check_by(const dt_data *d, const dt_config *c) {
                                   : DT_OK;
 }
 
-static void count_classes(const dt_data *d, const dt_field *f, dt_split split, uint32_t *out) {
+static void dataset_count_classes(const dt_data *d, const dt_field *f, dt_split split, uint32_t *out) {
     for (uint32_t i = 0; i < d->splits.n[split]; i++) out[dt_data_class(d, f, split, i)]++;
 }
 
@@ -453,8 +453,8 @@ static dt_classes classes(const dt_dataset *base, int field) {
     uint64_t most = 0, least = UINT32_MAX;
     bool shared = false;
     const dt_split part = d->splits.n[DT_SPLIT_VAL] > 0 ? DT_SPLIT_VAL : DT_SPLIT_TEST;
-    count_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, trained);
-    count_classes(d, &d->fields.f[field], part, there);
+    dataset_count_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, trained);
+    dataset_count_classes(d, &d->fields.f[field], part, there);
     for (size_t k = 0; k < n; k++) {
         shared |= trained[k] && there[k];
         if (trained[k] > most) most = trained[k];
@@ -476,8 +476,8 @@ static int unvalidated(const dt_dataset *base, int field, char *names, size_t ca
     uint32_t *trained = dt_xcalloc(2 * n + 1, sizeof *trained), *there = trained + n;
     int n_without = 0;
     *names = 0;
-    count_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, trained);
-    count_classes(d, &d->fields.f[field], DT_SPLIT_VAL, there);
+    dataset_count_classes(d, &d->fields.f[field], DT_SPLIT_TRAIN, trained);
+    dataset_count_classes(d, &d->fields.f[field], DT_SPLIT_VAL, there);
     for (size_t k = 0; k < n; k++) {
         char number[24];
         const char *name = dt_field_name_of(info, (int64_t)k);
@@ -493,7 +493,7 @@ static dt_status open_split(dt_dataset *base, const dt_source_request *r, dt_bat
     return dt_loader_open(out, base->self, r);
 }
 
-static const char *describe(const dt_dataset *base) {
+static const char *dataset_describe(const dt_dataset *base) {
     const dt_data *d = base->self;
     return d->description;
 }
@@ -605,7 +605,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
     d->memory = memory ? *memory : (dt_batch_memory){.alloc = alloc_plain, .free = free_plain};
     d->skips.log_path = skip_log ? dt_xstrdup(skip_log) : NULL;
     pthread_mutex_init(&d->skips.lock, NULL);
-    read_options(d, c, rank_workers);
+    dataset_read_options(d, c, rank_workers);
     DT_TRY_GOTO(st, open_set(d, c), out);
     DT_TRY_GOTO(st, add_columns(d, c, uses != NULL), out);
     DT_TRY_GOTO(st, dt_split_read_file(d, c), out);
@@ -613,11 +613,11 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
     DT_TRY_GOTO(st, dt_fields_resolve(&d->fields, c, d->reader->catalog, names, uses), out);
     leave_steps(d, c);
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
-    DT_TRY_GOTO(st, make_view(d, c), out);
+    DT_TRY_GOTO(st, dataset_make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
     if (!uses) dt_split_tell_copies(d);
     DT_TRY_GOTO(st, measure_numbers(d, c), out);
-    DT_TRY_GOTO(st, make_order(d, c), out);
+    DT_TRY_GOTO(st, dataset_make_order(d, c), out);
     DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);
     DT_TRY_GOTO(st, mark_rotations(d, c), out);
     DT_TRY_GOTO(st, check_by(d, c), out);
@@ -633,11 +633,11 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
                            .records = records,
                            .picture = dt_data_picture,
                            .key = key,
-                           .value = value,
+                           .value = dataset_value,
                            .classes = classes,
                            .unvalidated = unvalidated,
                            .open = open_split,
-                           .describe = describe,
+                           .describe = dataset_describe,
                            .write_split = dt_split_write,
                            .facts = facts,
                            .close = close_data};

@@ -30,7 +30,7 @@ typedef struct listing {
     int set_column; // of the catalog; -1: rows of any set fit
 } listing;
 
-static int compare_keys(const void *pa, const void *pb, void *catalog) {
+static int split_config_compare_keys(const void *pa, const void *pb, void *catalog) {
     const dt_catalog *c = catalog;
     const uint32_t a = *(const uint32_t *)pa, b = *(const uint32_t *)pb;
     const uint64_t x = c->records[a].key_hash, y = c->records[b].key_hash;
@@ -41,7 +41,7 @@ static int compare_keys(const void *pa, const void *pb, void *catalog) {
 static void sort_by_key(listing *l) {
     l->by_key = dt_xcalloc((size_t)l->c->n_records + 1, sizeof *l->by_key);
     for (uint32_t i = 0; i < l->c->n_records; i++) l->by_key[i] = i;
-    qsort_r(l->by_key, l->c->n_records, sizeof *l->by_key, compare_keys, (void *)(uintptr_t)l->c);
+    qsort_r(l->by_key, l->c->n_records, sizeof *l->by_key, split_config_compare_keys, (void *)(uintptr_t)l->c);
 }
 
 // The first place of by_key with at least this hash.
@@ -57,22 +57,22 @@ static uint32_t find_hash(const listing *l, uint64_t hash) {
     return low;
 }
 
-static const char *cell(const listing *l, size_t row, int column) {
+static const char *split_config_cell(const listing *l, size_t row, int column) {
     const char *text = column < 0 ? NULL : l->t->cell[row * l->t->n_columns + (size_t)column];
     return text ? text : "";
 }
 
-static bool is_meant(const listing *l, size_t row, uint32_t record) {
+static bool split_config_is_meant(const listing *l, size_t row, uint32_t record) {
     const dt_catalog *c = l->c;
-    if (strcmp(dt_catalog_str(c, c->records[record].key), cell(l, row, l->key)) != 0) return false;
+    if (strcmp(dt_catalog_str(c, c->records[record].key), split_config_cell(l, row, l->key)) != 0) return false;
     if (l->set_column < 0) return true;
     const char *set = dt_catalog_value(c, l->set_column, record);
-    return set && strcmp(set, cell(l, row, l->set)) == 0;
+    return set && strcmp(set, split_config_cell(l, row, l->set)) == 0;
 }
 
-static dt_status read_row(const listing *l, size_t row, uint8_t *listed) {
+static dt_status split_config_read_row(const listing *l, size_t row, uint8_t *listed) {
     const dt_catalog *c = l->c;
-    const char *key = cell(l, row, l->key), *name = cell(l, row, l->part);
+    const char *key = split_config_cell(l, row, l->key), *name = split_config_cell(l, row, l->part);
     uint32_t line = l->t->line[row];
     int part = TRAIN;
     bool found = false;
@@ -82,7 +82,7 @@ static dt_status read_row(const listing *l, size_t row, uint8_t *listed) {
     uint64_t hash = dt_hash64(key, strlen(key));
     for (uint32_t i = find_hash(l, hash); i < c->n_records && c->records[l->by_key[i]].key_hash == hash; i++) {
         uint32_t r = l->by_key[i];
-        if (!is_meant(l, row, r)) continue;
+        if (!split_config_is_meant(l, row, r)) continue;
         if (listed[r] != NOWHERE && listed[r] != part)
             return dt_fail(DT_E_USAGE, "%s:%u: '%s' is %s here and %s in a line before", l->t->path, line, key, name,
                            dt_split_name(listed[r]));
@@ -94,10 +94,10 @@ static dt_status read_row(const listing *l, size_t row, uint8_t *listed) {
                    "%s:%u: the data set has no record '%s'%s%s; its keys are like '%s' "
                    "(`dtrain data ls` lists them)",
                    l->t->path, line, key, l->set_column < 0 ? "" : " of set ",
-                   l->set_column < 0 ? "" : cell(l, row, l->set), dt_catalog_str(c, c->records[0].key));
+                   l->set_column < 0 ? "" : split_config_cell(l, row, l->set), dt_catalog_str(c, c->records[0].key));
 }
 
-static dt_status read_rows(listing *l, uint8_t *listed) {
+static dt_status split_config_read_rows(listing *l, uint8_t *listed) {
     l->key = dt_table_find(l->t, "key");
     l->part = dt_table_find(l->t, "part");
     l->set = dt_table_find(l->t, "set");
@@ -105,7 +105,7 @@ static dt_status read_rows(listing *l, uint8_t *listed) {
         return dt_fail(DT_E_USAGE, "%s: has no column `%s`; expected `key` and `part`", l->t->path,
                        l->key < 0 ? "key" : "part");
     l->set_column = l->set >= 0 ? dt_catalog_find_column(l->c, "set") : -1;
-    for (size_t i = 0; i < l->t->n_rows; i++) DT_TRY(read_row(l, i, listed));
+    for (size_t i = 0; i < l->t->n_rows; i++) DT_TRY(split_config_read_row(l, i, listed));
     return DT_OK;
 }
 
@@ -120,7 +120,7 @@ dt_status dt_split_read_file(dt_data *d, const dt_config *c) {
         d->listed = dt_xcalloc((size_t)catalog->n_records + 1, 1);
         memset(d->listed, NOWHERE, catalog->n_records);
         sort_by_key(&l);
-        st = read_rows(&l, d->listed);
+        st = split_config_read_rows(&l, d->listed);
         free(l.by_key);
         dt_table_fini(&t);
     }
@@ -266,7 +266,7 @@ static dt_status read_part(const dt_data *d, const dt_config *c, const char *key
                           dt_catalog_str(cat, cat->records[twice].key));
 }
 
-static dt_status read_unit(const dt_data *d, const dt_config *c, dt_split_spec *s) {
+static dt_status split_config_read_unit(const dt_data *d, const dt_config *c, dt_split_spec *s) {
     static const char KEY[] = "data.split.unit";
     const dt_cnode *list = c->data.split.unit;
     size_t n = list ? dt_cnode_size(list) : 0;
@@ -285,7 +285,7 @@ static dt_status read_unit(const dt_data *d, const dt_config *c, dt_split_spec *
     return DT_OK;
 }
 
-static bool lists(const dt_data *d, uint8_t part) {
+static bool split_config_lists(const dt_data *d, uint8_t part) {
     return d->listed && memchr(d->listed, part, d->reader->catalog->n_records);
 }
 
@@ -356,17 +356,17 @@ static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec 
     return official ? read_official_fold(d, c, given) : DT_OK;
 }
 
-static dt_status read_split(const dt_data *d, const dt_config *c, dt_split_spec *s, uint8_t *given) {
+static dt_status split_config_read_one(const dt_data *d, const dt_config *c, dt_split_spec *s, uint8_t *given) {
     if (d->listed) memcpy(given, d->listed, d->reader->catalog->n_records);
     DT_TRY(read_part(d, c, "data.split.val", c->data.split.val, VAL, &s->val, given));
     DT_TRY(read_part(d, c, "data.split.test", c->data.split.test, TEST, &s->test, given));
     for (int k = VAL; k <= TEST; k++)
-        if ((k == VAL ? s->val : s->test) > 0 && lists(d, (uint8_t)k))
+        if ((k == VAL ? s->val : s->test) > 0 && split_config_lists(d, (uint8_t)k))
             return dt_config_fail(c, "data.split.file", "data.split.file lists a %s part: leave out data.split.%s",
                                   dt_split_name(k), dt_split_name(k));
     DT_TRY(read_folds(d, c, s, given));
     if (s->val + s->test > 1 + 1e-9) return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
-    DT_TRY(read_unit(d, c, s));
+    DT_TRY(split_config_read_unit(d, c, s));
     if (c->data.split.seed.has) s->seed = (uint64_t)c->data.split.seed.value;
     s->given = given;
     return c->data.split.stratify
@@ -459,7 +459,7 @@ static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_spli
     return DT_OK;
 }
 
-static dt_status make(dt_data *d, const dt_config *c, const dt_split_spec *s) {
+static dt_status split_config_make(dt_data *d, const dt_config *c, const dt_split_spec *s) {
     dt_status st = dt_splits_make(&d->splits, d->reader->catalog, &d->view, s);
     if (st == DT_E_USAGE) { // the parts that are given divide a unit
         const dt_error_kept why = dt_error_keep();
@@ -475,8 +475,8 @@ static dt_status make(dt_data *d, const dt_config *c, const dt_split_spec *s) {
 dt_status dt_split_open(dt_data *d, const dt_config *c) {
     dt_split_spec s = {.unit = DT_BY_record, .stratify = -1, .seed = 42};
     uint8_t *given = dt_xcalloc((size_t)d->reader->catalog->n_records + 1, 1);
-    dt_status st = read_split(d, c, &s, given);
-    if (st == DT_OK) st = make(d, c, &s);
+    dt_status st = split_config_read_one(d, c, &s, given);
+    if (st == DT_OK) st = split_config_make(d, c, &s);
     free(given);
     bool none = !d->listed && s.folds == 0;
     for (int k = VAL; k <= TEST && none; k++) none = !is_wanted(c, &s, k);
@@ -485,20 +485,20 @@ dt_status dt_split_open(dt_data *d, const dt_config *c) {
 }
 
 // ---- split.csv ---------------------------------------------------------------------------------------
-static void put_text(dt_buffer *b, const char *text) {
+static void split_config_put_text(dt_buffer *b, const char *text) {
     char *cell = dt_text_cell(text);
     dt_buffer_append(b, *cell ? cell : "\"\"", *cell ? strlen(cell) : 2);
     free(cell);
 }
 
-static void put_row(dt_buffer *b, const dt_data *d, const uint32_t *record, int n, int set, uint8_t part) {
+static void split_config_put_row(dt_buffer *b, const dt_data *d, const uint32_t *record, int n, int set, uint8_t part) {
     const dt_catalog *c = d->reader->catalog;
     const char *name = set >= 0 ? dt_catalog_value(c, set, record[0]) : NULL;
     for (int k = 0; k < n; k++) {
-        put_text(b, dt_catalog_str(c, c->records[record[k]].key));
+        split_config_put_text(b, dt_catalog_str(c, c->records[record[k]].key));
         dt_buffer_append(b, ",", 1);
     }
-    if (set >= 0) put_text(b, name ? name : "");
+    if (set >= 0) split_config_put_text(b, name ? name : "");
     if (set >= 0) dt_buffer_append(b, ",", 1);
     dt_buffer_append(b, dt_split_name(part), strlen(dt_split_name(part)));
     dt_buffer_append(b, "\n", 1);
@@ -530,10 +530,10 @@ dt_status dt_split_write(const dt_dataset *base, const char *path) {
                                    : "key,key2,set,part\n";
     dt_buffer_append(&b, header, strlen(header));
     for (uint32_t r = 0; r < c->n_records && by_record; r++)
-        if (part[r] != NOWHERE) put_row(&b, d, &r, 1, set, part[r]);
+        if (part[r] != NOWHERE) split_config_put_row(&b, d, &r, 1, set, part[r]);
     for (uint32_t i = 0; i < v->n && !by_record; i++)
         if (d->splits.part[i] != NOWHERE)
-            put_row(&b, d, v->record + (size_t)i * (size_t)v->width, v->width, set, d->splits.part[i]);
+            split_config_put_row(&b, d, v->record + (size_t)i * (size_t)v->width, v->width, set, d->splits.part[i]);
     dt_status st = dt_io_update_file(path, b.data, b.n_bytes);
     dt_buffer_fini(&b);
     free(part);

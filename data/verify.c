@@ -118,7 +118,7 @@ static bool is_of_data(checker *c, dt_status st) {
     return false;
 }
 
-static void check_member(checker *c, worker *w, uint32_t record, uint32_t member) {
+static void verify_check_member(checker *c, worker *w, uint32_t record, uint32_t member) {
     const dt_catalog *cat = c->reader->catalog;
     const dt_member *m = &cat->members[member];
     dt_span bytes;
@@ -140,7 +140,7 @@ static void check_member(checker *c, worker *w, uint32_t record, uint32_t member
 }
 
 // ---- all of them -----------------------------------------------------------------------------------
-static void show(checker *c, int index) {
+static void verify_show(checker *c, int index) {
     if (index != 0) return;
     const uint64_t n = c->next;
     c->progress.n_items = n < c->progress.total_items ? n : c->progress.total_items;
@@ -154,7 +154,7 @@ static void check_run(checker *c, worker *w, uint32_t first) {
     for (uint32_t r = first; r - first < RUN && r < cat->n_records && !is_ended(c); r++) {
         const dt_record *rec = &cat->records[r];
         for (uint32_t i = 0; i < rec->n_members; i++) {
-            check_member(c, w, r, rec->first_member + i);
+            verify_check_member(c, w, r, rec->first_member + i);
             n_bytes += cat->members[rec->first_member + i].size;
         }
     }
@@ -173,11 +173,11 @@ static void check_shards(checker *c, worker *w, int index) {
         if (st != DT_OK && is_of_data(c, st)) add_bad_shard(c, s);
         w->counts.n_shards++;
         c->n_done += cat->shards[s].n_bytes;
-        show(c, index);
+        verify_show(c, index);
     }
 }
 
-static void work(void *arg, int index) {
+static void verify_work(void *arg, int index) {
     checker *c = arg;
     worker w = {.decoder = dt_decoder_create(),
                 .audio = dt_audio_file_create(),
@@ -186,7 +186,7 @@ static void work(void *arg, int index) {
         uint64_t first = atomic_fetch_add(&c->next, RUN);
         if (first >= c->reader->catalog->n_records || is_ended(c)) break;
         check_run(c, &w, (uint32_t)first);
-        show(c, index);
+        verify_show(c, index);
     }
     check_shards(c, &w, index);
     pthread_mutex_lock(&c->lock);
@@ -227,9 +227,9 @@ dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_resu
     for (uint32_t i = 0; i < s->catalog->n_shards; i++)
         if (hashes[i].hex) c.progress.total_bytes += s->catalog->shards[i].n_bytes;
     pthread_mutex_init(&c.lock, NULL);
-    dt_team_run(team, work, &c);
+    dt_team_run(team, verify_work, &c);
     dt_team_destroy(team);
-    show(&c, 0);
+    verify_show(&c, 0);
     dt_progress_end(&c.progress);
     pthread_mutex_destroy(&c.lock);
     dt_shard_hashes_free(hashes, s->catalog->n_shards);

@@ -16,7 +16,7 @@
 
 enum { BLOCK_BYTES = 1 << 20 };
 
-static void read_list(dt_listing *l, const char *path) {
+static void verify_shards_read_list(dt_listing *l, const char *path) {
     bool is_list;
     if (!dt_io_exists(path) || dt_shard_list_read(l, path, &is_list) == DT_OK) return;
     dt_warn("%s: shards are not compared with its hashes", dt_error_message());
@@ -62,7 +62,7 @@ dt_shard_hash *dt_shard_hashes_find(const dt_catalog *c) {
             list = here;
             warned = false;
             at = 0;
-            read_list(&l, list);
+            verify_shards_read_list(&l, list);
         }
         dt_listed *found = find_listed(&l, path, &at);
         if (found) take_hash(&out[s], found, list, &warned);

@@ -33,7 +33,8 @@ static const dt_cli_option options[] = {
     [PLOT] = {"--plot", "FILE", "for --ranks: efficiency by ranks, as SVG"},
     {NULL}};
 
-static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
+static dt_status check_and_print(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
+                                 dt_run_length *length) {
     dt_cli_source data = {.comm = comm};
     dt_trainer_args a = dt_cli_trainer_args(c, &data);
     dt_field_info fields[DT_MAX_FIELDS];
@@ -51,7 +52,7 @@ static dt_status check(dt_config *c, dt_comm *comm, const dt_check_prints *print
 dt_status dt_cli_check_config(dt_config *c, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     dt_comm *comm = NULL;
     dt_status st = dt_comm_create_self(&comm);
-    if (st == DT_OK) st = check(c, comm, prints, out, length);
+    if (st == DT_OK) st = check_and_print(c, comm, prints, out, length);
     dt_comm_destroy(comm);
     return st;
 }
@@ -66,7 +67,7 @@ static dt_status read_cost(const dt_cli_words *w, dt_cli_cost *k) {
     return dt_cli_option_int(w, MACHINES, 1, &k->n_machines);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status cmd_check_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     dt_cli_cost cost;
     dt_scaling scaling;
@@ -101,4 +102,4 @@ const dt_cli_command dt_cli_check = {
             "  dtrain check configs/fusion.yaml --ranks 1..8\n"
             "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 --rate "
             "H100:8=20000 --plot scaling.svg\n",
-    .run = run};
+    .run = cmd_check_run};

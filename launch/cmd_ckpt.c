@@ -51,7 +51,7 @@ static char *directory_of(const char *where, int64_t *step) {
     return checkpoints_of(where);
 }
 
-static dt_status list(const char *run, bool verify) {
+static dt_status ckpt_list(const char *run, bool verify) {
     int64_t only;
     char *dir = directory_of(run, &only);
     dt_ckpt_info *infos = NULL;
@@ -114,7 +114,7 @@ static dt_status newest_there(const char *where, char **path) {
 }
 
 // URL/checkpoints/step-N, or URL: its newest and its best -> the run's folder `run`.
-static dt_status pull(const char *url, const char *run) {
+static dt_status ckpt_pull(const char *url, const char *run) {
     int64_t only, step = -1;
     char *above = directory_of(url, &only), *dir = dt_xprintf("%s/checkpoints", run), *path = NULL;
     above[strlen(above) - strlen("/checkpoints")] = '\0';
@@ -135,7 +135,7 @@ static dt_status pull(const char *url, const char *run) {
     return st;
 }
 
-static dt_status show(const char *where, bool json) {
+static dt_status ckpt_show(const char *where, bool json) {
     char *path = NULL;
     dt_status st = dt_s3_is_url(where) ? newest_there(where, &path) : newest(where, &path);
     if (st == DT_OK) st = dt_ckpt_show(path, json, stdout);
@@ -158,7 +158,7 @@ static dt_status diff(const char *a, const char *b) {
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status ckpt_run(const dt_cli_words *w) {
     static const char usage[] = "ls|show|verify RUN, pull URL RUN, or diff A B";
     DT_TRY(dt_cli_expect_words(w, "ckpt", 2, 3, usage));
     const char *what = w->words[0];
@@ -169,11 +169,11 @@ static dt_status run(const dt_cli_words *w) {
     while (dt_s3_is_url(where) && n > 0 && where[n - 1] == '/') where[--n] = '\0';
     dt_status st;
     if (strcmp(what, "ls") == 0)
-        st = list(where, false);
+        st = ckpt_list(where, false);
     else if (strcmp(what, "verify") == 0)
-        st = list(where, true);
+        st = ckpt_list(where, true);
     else if (strcmp(what, "show") == 0)
-        st = show(where, w->options[JSON] != NULL);
+        st = ckpt_show(where, w->options[JSON] != NULL);
     else if (strcmp(what, "diff") == 0)
         st = diff(where, w->words[2]);
     else if (strcmp(what, "pull") != 0)
@@ -181,7 +181,7 @@ static dt_status run(const dt_cli_words *w) {
     else if (!dt_s3_is_url(where))
         st = dt_fail(DT_E_USAGE, "%s: expected a run in a bucket: s3://BUCKET/KEY or gs://…", w->words[1]);
     else
-        st = pull(where, w->words[2]);
+        st = ckpt_pull(where, w->words[2]);
     free(where);
     return st;
 }
@@ -197,4 +197,4 @@ const dt_cli_command dt_cli_ckpt = {
             "  dtrain ckpt pull s3://b/r/fusion runs/fusion   newest and best of a bucket, and the "
             "run's files\n"
             "  dtrain ckpt diff runs/a runs/b          tensors that differ; exit 4 if there are any\n",
-    .run = run};
+    .run = ckpt_run};

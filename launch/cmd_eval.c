@@ -29,12 +29,12 @@ typedef struct job {
     dt_config *configs[MOST]; // of each run
 } job;
 
-static dt_status calibrate(const dt_trainer_args *a, void *ctx) {
+static dt_status eval_calibrate(const dt_trainer_args *a, void *ctx) {
     const job *j = ctx;
     return dt_trainer_calibrate(a, j->r.which);
 }
 
-static dt_status body(const dt_trainer_args *a, void *ctx) {
+static dt_status eval_body(const dt_trainer_args *a, void *ctx) {
     job *j = ctx;
     dt_trainer_args members[MOST];
     for (int i = 0; i < j->r.n_members; i++) {
@@ -52,7 +52,7 @@ static dt_field_use use_of(const dt_config *c) {
     return pairs ? DT_USE_IDENTITY : DT_USE_VALUE;
 }
 
-static dt_status read_split(const dt_cli_words *w, dt_split *out) {
+static dt_status eval_read_split(const dt_cli_words *w, dt_split *out) {
     if (w->options[SET] && w->options[SPLIT])
         return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of --set is "
                                    "evaluated: take one of both");
@@ -60,7 +60,7 @@ static dt_status read_split(const dt_cli_words *w, dt_split *out) {
 }
 
 // Overrides are of all runs, and come behind the last.
-static dt_status load(job *j, const dt_cli_words *w) {
+static dt_status eval_load(job *j, const dt_cli_words *w) {
     int n = 1;
     dt_status st = DT_OK;
     if (w->n_words < 1) return dt_cli_load_config(&j->configs[0], "eval", w); // says what is wanted
@@ -83,7 +83,7 @@ static dt_status load(job *j, const dt_cli_words *w) {
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status eval_run(const dt_cli_words *w) {
     const bool fits = w->options[CALIBRATE] != NULL;
     job j = {
         .r = {
@@ -91,11 +91,11 @@ static dt_status run(const dt_cli_words *w) {
     if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || j.r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
                                    "and neither --split, --set, --csv nor --raw");
-    DT_TRY(read_split(w, &j.r.split));
-    dt_status st = load(&j, w);
+    DT_TRY(eval_read_split(w, &j.r.split));
+    dt_status st = eval_load(&j, w);
     if (st == DT_OK) {
         const dt_field_use use = use_of(j.configs[0]);
-        st = dt_cli_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? calibrate : body, &j);
+        st = dt_cli_with_comm(j.configs[0], w->options[SET] ? &use : NULL, fits ? eval_calibrate : eval_body, &j);
     }
     for (int i = 0; i < j.r.n_members; i++) dt_config_destroy(j.configs[i]);
     return st;
@@ -110,4 +110,4 @@ const dt_cli_command dt_cli_eval = {
             "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv "
             "new.csv\n"
             "  mpirun -np 2 dtrain eval configs/fusion.yaml --split val 'eval.metrics=[confusion]'\n",
-    .run = run};
+    .run = eval_run};

@@ -45,7 +45,7 @@ typedef struct export {
 }
 export;
 
-static const float *tensor(void *ctx, const char *name, const dt_shape *shape) {
+static const float *export_tensor(void *ctx, const char *name, const dt_shape *shape) {
     const export *e = ctx;
     const int i = dt_safetensors_find(e->weights, name);
     dt_shape there;
@@ -93,7 +93,7 @@ static int64_t n_moments(const dt_field_info *f) {
 }
 
 // Of values as they are, which the file gets.
-static double mean_of(const dt_field_info *f, int64_t i) {
+static double export_mean_of(const dt_field_info *f, int64_t i) {
     return dt_field_mean(f, i) + (f->is_image ? f->origin[i] : 0);
 }
 
@@ -104,7 +104,7 @@ static void take_moments(export *e, const dt_field_info *f, dt_onnx_port *p) {
     bool plain = true;
     if (!*own) *own = dt_xcalloc((size_t)n, 2 * sizeof **own);
     for (int64_t i = 0; i < n; i++) {
-        (*own)[i] = mean_of(f, i);
+        (*own)[i] = export_mean_of(f, i);
         (*own)[n + i] = dt_field_std(f, i);
         plain &= (*own)[i] == 0 && (*own)[n + i] == 1;
     }
@@ -160,7 +160,7 @@ static dt_status describe_inputs(export *e) {
         for (int64_t c = 0; c < n && f->is_image; c++) is_far |= f->origin[c] != 0;
         dt_json_begin_object(j, f->name);
         dt_json_begin_array(j, "mean");
-        for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, mean_of(f, c));
+        for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, export_mean_of(f, c));
         dt_json_end_array(j);
         dt_json_begin_array(j, "std");
         for (int64_t c = 0; c < n; c++) dt_json_real(j, NULL, dt_field_std(f, c));
@@ -176,7 +176,7 @@ static dt_status describe_inputs(export *e) {
     return DT_OK;
 }
 
-static dt_status write_file(export *e, bool preprocess, const char *path) {
+static dt_status export_write_file(export *e, bool preprocess, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes, NULL};
     dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields};
@@ -187,7 +187,7 @@ static dt_status write_file(export *e, bool preprocess, const char *path) {
                       .preprocess = preprocess,
                       .metadata = metadata,
                       .version = DTRAIN_VERSION,
-                      .tensor = tensor,
+                      .tensor = export_tensor,
                       .ctx = e};
     dt_graph *g[2] = {NULL};
     dt_status st = DT_OK;
@@ -242,7 +242,7 @@ static dt_status write_weights(export *e, int names, const char *path) {
     return st;
 }
 
-static dt_status write(export *e, const dt_cli_words *w) {
+static dt_status export_write(export *e, const dt_cli_words *w) {
     const char *path = w->words[1], *end = strrchr(path, '.');
     const bool weights = end && strcmp(end, ".safetensors") == 0;
     int names;
@@ -252,10 +252,10 @@ static dt_status write(export *e, const dt_cli_words *w) {
         return dt_fail(DT_E_USAGE, "--preprocess and --outputs are for a network: OUT.onnx");
     if (weights) return write_weights(e, names, path);
     DT_TRY(list_outputs(e, w->options[OUTPUTS]));
-    return write_file(e, w->options[PREPROCESS] != NULL, path);
+    return export_write_file(e, w->options[PREPROCESS] != NULL, path);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status export_run(const dt_cli_words *w) {
     export e = {0};
     const char *words[64];
     dt_cli_words config = {.words = words};
@@ -267,7 +267,7 @@ static dt_status run(const dt_cli_words *w) {
     dt_status st = open_weights(&e, w->options[WHICH]);
     if (st == DT_OK) st = find_fields(&e);
     if (st == DT_OK) st = describe_inputs(&e);
-    if (st == DT_OK) st = write(&e, w);
+    if (st == DT_OK) st = export_write(&e, w);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);
     if (e.data) e.data->close(e.data);
     dt_safetensors_close(e.weights);
@@ -294,4 +294,4 @@ const dt_cli_command dt_cli_export = {
             "  dtrain export runs/resnet50 resnet50.onnx\n"
             "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n"
             "  dtrain export runs/resnet50 resnet50.safetensors --names timm\n",
-    .run = run};
+    .run = export_run};

@@ -192,7 +192,7 @@ static const dt_cli_option options[] = {
     [MAN] = {"--man", NULL, "the man page"},
     {NULL}};
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status help_run(const dt_cli_words *w) {
     static void (*const complete[])(void) = {complete_bash, complete_zsh, complete_fish};
     int shell;
     DT_TRY(dt_cli_option_word(w, COMPLETION, 0, &shell));
@@ -223,4 +223,4 @@ const dt_cli_command dt_cli_help = {.options = options,
                                         "What a verb does, with its options and examples, as VERB --help prints it.\n\n"
                                         "  dtrain help data ls\n"
                                         "  eval \"$(dtrain help --completion bash)\"\n",
-                                    .run = run};
+                                    .run = help_run};

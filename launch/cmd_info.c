@@ -24,7 +24,7 @@ static void print_cpu(void) {
     b->destroy(b);
 }
 
-static void print_line(const char *line) {
+static void info_print_line(const char *line) {
     printf("device   %s\n", line);
 }
 
@@ -39,7 +39,7 @@ static void print_module(const char *name, const char *why_missing) {
 enum { ONNX };
 static const dt_cli_option options[] = {[ONNX] = {"--onnx", NULL, "list the ONNX ops that model.onnx reads"}, {NULL}};
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status info_run(const dt_cli_words *w) {
     DT_TRY(dt_cli_expect_words(w, "info", 0, 0, "no words"));
     if (w->options[ONNX]) {
         for (const char *p = dt_onnx_import_ops(); *p; p += strcspn(p, " ") + 1)
@@ -49,7 +49,7 @@ static dt_status run(const dt_cli_words *w) {
     printf("dtrain   %s\n", DTRAIN_VERSION);
     printf("cores    %d usable of %ld\n", dt_usable_cores(), sysconf(_SC_NPROCESSORS_ONLN));
     print_cpu();
-    if (dt_backend_print_devices(print_line) != DT_OK) print_line(dt_error_message());
+    if (dt_backend_print_devices(info_print_line) != DT_OK) info_print_line(dt_error_message());
     print_module("dtrain_cuda.so", "build with -DDTRAIN_CUDA=ON to use GPUs");
     print_module("dtrain_mpi.so", "install libopenmpi-dev and build again to use more ranks");
     size_t n;
@@ -64,4 +64,4 @@ const dt_cli_command dt_cli_info = {
     .text = "Version, usable cores, backends, GPUs and their libraries, modules, models.\n\n"
             "  dtrain info\n"
             "  dtrain info --onnx\n",
-    .run = run};
+    .run = info_run};

@@ -8,11 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dt_status body(const dt_trainer_args *a, void *ctx) {
+static dt_status init_body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_init(a);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status init_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     DT_TRY(dt_cli_expect_words(w, "init", 2, 1000, "CONFIG.yaml RUN [key=value …]"));
     if (strchr(w->words[1], '='))
@@ -28,7 +28,7 @@ static dt_status run(const dt_cli_words *w) {
     free(words);
     DT_TRY(st);
     dt_cli_set_run(c, w->words[1]);
-    st = dt_cli_with_comm(c, NULL, body, NULL);
+    st = dt_cli_with_comm(c, NULL, init_body, NULL);
     dt_config_destroy(c);
     return st;
 }
@@ -39,4 +39,4 @@ const dt_cli_command dt_cli_init = {
             "CONFIG.yaml run.name=… trains on from there.\n\n"
             "  dtrain init photos.yaml runs/timm model.init=resnet18.safetensors model.depth=18\n"
             "  dtrain eval runs/timm\n",
-    .run = run};
+    .run = init_run};

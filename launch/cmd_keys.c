@@ -14,7 +14,7 @@ enum { MARKDOWN };
 static const dt_cli_option options[] = {[MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"},
                                         {NULL}};
 
-static void print_cell(const char *text) {
+static void keys_print_cell(const char *text) {
     for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text);
 }
 
@@ -29,10 +29,10 @@ static void print_key(const dt_config_key *k, bool markdown) {
             printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "", w->keys ? w->keys : "");
     } else {
         printf("| `%s` | %s | `%s` | ", k->path, dt_config_type_name(k->kind), fallback);
-        print_cell(k->range);
+        keys_print_cell(k->range);
         printf(" | %s | %s%s%s", k->flags & DT_KEY_NUMERIC ? "yes" : "", *owners ? "*" : "", owners,
                *owners ? "*: " : "");
-        print_cell(k->help);
+        keys_print_cell(k->help);
         printf(" |\n");
     }
     free(owners);
@@ -67,7 +67,7 @@ static void print_layers(bool markdown) {
                *keys ? (markdown ? "`" : "\n                 ") : "", help);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status keys_run(const dt_cli_words *w) {
     DT_TRY(dt_cli_expect_words(w, "keys", 0, 1, "at most one prefix"));
     const char *prefix = w->n_words ? w->words[0] : "";
     bool markdown = w->options[MARKDOWN] != NULL;
@@ -93,4 +93,4 @@ const dt_cli_command dt_cli_keys = {
             "  dtrain keys model.encoders    the same as model's\n"
             "  dtrain keys data.augment      with the operations\n"
             "  dtrain keys model.layers      with the layers\n",
-    .run = run};
+    .run = keys_run};

@@ -34,7 +34,7 @@ typedef struct job {
     bool flips; // --tta
 } job;
 
-static dt_status body(const dt_trainer_args *a, void *ctx) {
+static dt_status predict_body(const dt_trainer_args *a, void *ctx) {
     const job *j = ctx;
     dt_trainer_args *members = dt_xcalloc((size_t)j->n, sizeof *members);
     for (int i = 0; i < j->n; i++) {
@@ -110,7 +110,7 @@ static dt_status load_all(job *j, const dt_cli_words *w, int n_paths) {
     return DT_OK;
 }
 
-static dt_status read_options(job *j, const dt_cli_words *w) {
+static dt_status predict_read_options(job *j, const dt_cli_words *w) {
     const char *weights = w->options[WEIGHTS];
     j->r = (dt_predict_request){.which = w->options[WHICH],
                                 .out = w->options[OUT],
@@ -131,14 +131,14 @@ static dt_status read_options(job *j, const dt_cli_words *w) {
     return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status predict_run(const dt_cli_words *w) {
     job *j = dt_xcalloc(1, sizeof *j);
     int n = 0;
-    dt_status st = read_options(j, w);
+    dt_status st = predict_read_options(j, w);
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
     if (st == DT_OK) st = load_all(j, w, n);
     const dt_field_use use = DT_USE_NOTHING; // what is predicted need not be there
-    if (st == DT_OK) st = dt_cli_with_comm(j->configs[0], j->r.own_data ? NULL : &use, body, j);
+    if (st == DT_OK) st = dt_cli_with_comm(j->configs[0], j->r.own_data ? NULL : &use, predict_body, j);
     for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
     free(j);
     return st;
@@ -154,4 +154,4 @@ const dt_cli_command dt_cli_predict = {
             "  dtrain predict runs/photos --split test -o test.csv\n"
             "  dtrain predict runs/a runs/b runs/c test.lmdb --weights uncertainty\n"
             "  mpirun -np 2 dtrain predict runs/fusion test.lmdb -o logits.npy --logits\n",
-    .run = run};
+    .run = predict_run};

@@ -24,11 +24,12 @@ static const dt_cli_option options[] = {
     [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
     {NULL}};
 
-static dt_status body(const dt_trainer_args *a, void *ctx) {
+static dt_status quantize_body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_quantize(a, ctx);
 }
 
-static dt_status read_real(const dt_cli_words *w, int option, double fallback, double low, double high, double *out) {
+static dt_status quantize_read_real(const dt_cli_words *w, int option, double fallback, double low, double high,
+                                    double *out) {
     const char *text = w->options[option];
     char *end = NULL;
     *out = fallback;
@@ -38,7 +39,7 @@ static dt_status read_real(const dt_cli_words *w, int option, double fallback, d
     return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text, low, high);
 }
 
-static dt_status read_options(const dt_cli_words *w, dt_quantize_request *r) {
+static dt_status quantize_read_options(const dt_cli_words *w, dt_quantize_request *r) {
     const char *how = w->options[CALIBRATE] ? w->options[CALIBRATE] : "mse";
     const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how);
     r->which = w->options[WHICH];
@@ -50,8 +51,8 @@ static dt_status read_options(const dt_cli_words *w, dt_quantize_request *r) {
     if (w->options[PERCENTILE] && r->how != DT_OBSERVE_percentile)
         return dt_fail(DT_E_USAGE, "--percentile is for --calibrate percentile");
     if (dt_io_exists(r->out)) return dt_fail(DT_E_USAGE, "%s: is there already: remove it, or give another -o", r->out);
-    DT_TRY(read_real(w, PERCENTILE, 99.99, 50, 100, &r->percentile));
-    return read_real(w, TOLERANCE, 0.1, 0, 1e30, &r->tolerance);
+    DT_TRY(quantize_read_real(w, PERCENTILE, 99.99, 50, 100, &r->percentile));
+    return quantize_read_real(w, TOLERANCE, 0.1, 0, 1e30, &r->tolerance);
 }
 
 // The run's own config, and that it is in int8; the overrides of the command line are for the set only.
@@ -67,7 +68,7 @@ static dt_status new_config(const char *run, char **text) {
     return DT_OK;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status quantize_run(const dt_cli_words *w) {
     dt_quantize_request r = {0};
     dt_config *c = NULL;
     char *text = NULL;
@@ -75,14 +76,14 @@ static dt_status run(const dt_cli_words *w) {
         return dt_fail(DT_E_USAGE, "dtrain quantize wants a run and a data set; see dtrain "
                                    "quantize --help");
     const char *dir = w->words[0], *set = w->words[1];
-    DT_TRY(read_options(w, &r));
+    DT_TRY(quantize_read_options(w, &r));
     if (!dt_io_is_dir(dir))
         return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir, dt_io_exists(dir) ? "" : ": it does not exist");
     DT_TRY(dt_cli_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_status st = new_config(dir, &text);
     r.config = text;
-    if (st == DT_OK) st = dt_cli_with_comm(c, &(dt_field_use){DT_USE_VALUE}, body, &r);
+    if (st == DT_OK) st = dt_cli_with_comm(c, &(dt_field_use){DT_USE_VALUE}, quantize_body, &r);
     dt_config_destroy(c);
     free(text);
     return st;
@@ -98,4 +99,4 @@ const dt_cli_command dt_cli_quantize = {
             "  dtrain quantize runs/vit val.lmdb -o runs/vit.int8 --calibrate percentile "
             "--tolerance 0.02\n"
             "  dtrain predict runs/photos.int8 new_photos -o new.csv\n",
-    .run = run};
+    .run = quantize_run};

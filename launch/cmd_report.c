@@ -15,7 +15,7 @@ static const dt_cli_option options[] = {
     [TRACE] = {"--trace", NULL, "what trace.json says: the longest, the critical path, overlap"},
     {NULL}};
 
-static dt_status write(dt_run_log *const *runs, int n, const char *out) {
+static dt_status report_write(dt_run_log *const *runs, int n, const char *out) {
     char *path = out     ? dt_xstrdup(out)
                  : n > 1 ? dt_xstrdup("compare.html")
                          : dt_xprintf("%s/report.html", runs[0]->dir);
@@ -25,7 +25,7 @@ static dt_status write(dt_run_log *const *runs, int n, const char *out) {
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status report_run(const dt_cli_words *w) {
     if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain report wants a run, or several: dtrain report runs/photos");
     if (w->options[TRACE] && (w->n_words > 1 || w->options[OUT]))
         return dt_fail(DT_E_USAGE, "--trace is for one run, and prints: it takes no other run, and "
@@ -36,7 +36,7 @@ static dt_status run(const dt_cli_words *w) {
     dt_run_log **runs;
     int n;
     dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);
-    if (st == DT_OK) st = write(runs, n, w->options[OUT]);
+    if (st == DT_OK) st = report_write(runs, n, w->options[OUT]);
     dt_run_log_close_all(runs, n);
     return st;
 }
@@ -51,4 +51,4 @@ const dt_cli_command dt_cli_report = {
             "  dtrain report runs/photos\n"
             "  dtrain report runs/photos --trace    (metrics.trace.steps)\n"
             "  dtrain report runs/sweep/* -o compare.html\n",
-    .run = run};
+    .run = report_run};

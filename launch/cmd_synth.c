@@ -29,7 +29,7 @@ static dt_status check_subjects(const dt_cli_words *w) {
     return DT_OK;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status synth_run(const dt_cli_words *w) {
     if (w->options[KINDS]) {
         const dt_synth_kind *k;
         for (int i = 0; (k = dt_data_synth_kind(i)); i++)
@@ -58,4 +58,4 @@ const dt_cli_command dt_cli_synth = {
             "  dtrain synth acoustic datasets/acoustic --n 4000\n"
             "  dtrain synth pose datasets/pose --n 5000\n"
             "  dtrain synth photos datasets/photos --n 1000\n",
-    .run = run};
+    .run = synth_run};

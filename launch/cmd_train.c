@@ -4,17 +4,17 @@
 
 #include "run/signals.h"
 
-static dt_status body(const dt_trainer_args *a, void *ctx) {
+static dt_status train_body(const dt_trainer_args *a, void *ctx) {
     return dt_trainer_train(a);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status train_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     dt_signals_starting();
     dt_signals_install(); // ahead of all else; one that comes while the ranks connect is kept for the first step
     DT_TRY(dt_cli_load_config(&c, "train", w));
     dt_signals_set_grace(c->run.grace);
-    dt_status st = dt_cli_with_comm(c, NULL, body, NULL);
+    dt_status st = dt_cli_with_comm(c, NULL, train_body, NULL);
     dt_config_destroy(c);
     return st;
 }
@@ -29,4 +29,4 @@ const dt_cli_command dt_cli_train = {
             "  dtrain configs/fusion.yaml\n"
             "  dtrain launch local -n 8 configs/fusion.yaml run.name=long train.epochs=20\n"
             "  dtrain configs/fusion.yaml model.fusion=cross_attention run.name=cross\n",
-    .run = run};
+    .run = train_run};

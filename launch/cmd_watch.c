@@ -39,7 +39,7 @@ static bool begin_line(screen *s) {
     s->left = s->live ? s->columns : LONG_TEXT; // in a pipe nothing is cut that says why
     return !s->live || s->line < s->rows - 1;
 }
-static void end_line(screen *s) {
+static void watch_end_line(screen *s) {
     fputs(s->live ? "\033[0m\033[K\n" : "\n", s->out);
     s->line++;
 }
@@ -49,7 +49,7 @@ static void style(screen *s, const char *code) {
 }
 
 // At most `most` columns of text, filled up to them where asked for. What is written in East Asia, and emoji, takes two.
-static void put_text(screen *s, const char *text, int most, bool fill) {
+static void watch_put_text(screen *s, const char *text, int most, bool fill) {
     char clean[LONG_TEXT];
     int n = 0;
     if (most > s->left) most = s->left;
@@ -65,13 +65,13 @@ static void put_text(screen *s, const char *text, int most, bool fill) {
     s->left -= n < most ? n : most;
 }
 
-static __attribute__((format(printf, 2, 3))) void put(screen *s, const char *format, ...) {
+static __attribute__((format(printf, 2, 3))) void watch_put(screen *s, const char *format, ...) {
     char text[TEXT];
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    put_text(s, text, s->left, false);
+    watch_put_text(s, text, s->left, false);
 }
 
 static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -118,15 +118,15 @@ static void draw_series(screen *s, const char *split, const char *name, const ch
     if (series->n == 0 || !begin_line(s)) return;
     snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
     style(s, "2");
-    put_text(s, label, s->label, true);
+    watch_put_text(s, label, s->label, true);
     style(s, "0");
-    put(s, " %*.4g  ", VALUE, value);
+    watch_put(s, " %*.4g  ", VALUE, value);
     style(s, style_code);
     if (room > 8) put_sparkline(s, series, room < 100 ? room : 100);
-    end_line(s);
+    watch_end_line(s);
 }
 
-static void draw_head(screen *s, const dt_run_log *r, dt_run_state is, const char *state) {
+static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_state is, const char *state) {
     static const char *const colours[] = {[DT_RUN_GOES_ON] = "34",
                                           [DT_RUN_SILENT] = "33",
                                           [DT_RUN_FINISHED] = "32",
@@ -135,12 +135,12 @@ static void draw_head(screen *s, const dt_run_log *r, dt_run_state is, const cha
     const int room = s->columns / 2;
     if (!begin_line(s)) return;
     style(s, "1");
-    put_text(s, r->name, room, false);
+    watch_put_text(s, r->name, room, false);
     style(s, "0");
-    put(s, "  ");
+    watch_put(s, "  ");
     style(s, colours[is]);
-    put_text(s, state, s->left, false);
-    end_line(s);
+    watch_put_text(s, state, s->left, false);
+    watch_end_line(s);
 }
 
 static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
@@ -148,14 +148,14 @@ static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
     const double step_s = recent(&r->numbers[DT_RUN_STEP_S]);
     char left[32];
     if (!begin_line(s)) return;
-    put(s, "step %" PRId64, r->step);
-    if (total > 0) put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
-    if (isfinite(r->epoch)) put(s, ", epoch %.2f", r->epoch);
+    watch_put(s, "step %" PRId64, r->step);
+    if (total > 0) watch_put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
+    if (isfinite(r->epoch)) watch_put(s, ", epoch %.2f", r->epoch);
     if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) {
         dt_text_duration(left, sizeof left, (double)(total - r->step) * step_s);
-        put(s, ", %s to go", left);
+        watch_put(s, ", %s to go", left);
     }
-    end_line(s);
+    watch_end_line(s);
 }
 
 static void draw_phases(screen *s, const dt_run_log *r) {
@@ -164,12 +164,12 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0) || !begin_line(s)) return;
     style(s, "2");
-    put_text(s, "time of a step", s->label, true);
+    watch_put_text(s, "time of a step", s->label, true);
     style(s, "0");
-    put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
+    watch_put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
-        put(s, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
-    end_line(s);
+        watch_put(s, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
+    watch_end_line(s);
 }
 
 // Each rank's own time of a step as a block; the slowest is marked.
@@ -181,16 +181,16 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
     if (n < 2 || !begin_line(s)) return;
     for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
     style(s, "2");
-    put_text(s, "ranks", s->label, true);
+    watch_put_text(s, "ranks", s->label, true);
     style(s, "0");
-    put(s, " %*d  ", VALUE, n);
+    watch_put(s, " %*d  ", VALUE, n);
     for (int i = 0; i < n && i < room && most > 0; i++) {
         style(s, i == slowest ? "33" : "34");
-        put_text(s, blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1, false);
+        watch_put_text(s, blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1, false);
     }
     style(s, "0");
-    put(s, "  slowest %d, %.2f times the mean", slowest, json_number_value(json_object_get(ranks, "imbalance")));
-    end_line(s);
+    watch_put(s, "  slowest %d, %.2f times the mean", slowest, json_number_value(json_object_get(ranks, "imbalance")));
+    watch_end_line(s);
 }
 
 // A rank is named once; how it does since then, the newest record of all ranks says.
@@ -200,11 +200,11 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
         return;
     if (!begin_line(s)) return;
     style(s, "33");
-    put(s, "rank %" JSON_INTEGER_FORMAT " on ", json_integer_value(json_object_get(slow, "rank")));
-    put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
-    put(s, " is slow: %.1f times the median, most of it ", json_number_value(json_object_get(slow, "times")));
-    put_text(s, json_string_value(json_object_get(slow, "phase")), 12, false);
-    end_line(s);
+    watch_put(s, "rank %" JSON_INTEGER_FORMAT " on ", json_integer_value(json_object_get(slow, "rank")));
+    watch_put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
+    watch_put(s, " is slow: %.1f times the median, most of it ", json_number_value(json_object_get(slow, "times")));
+    watch_put_text(s, json_string_value(json_object_get(slow, "phase")), 12, false);
+    watch_end_line(s);
 }
 
 static void draw_run(screen *s, const dt_run_log *r) {
@@ -212,7 +212,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
     char state[LONG_TEXT];
     const dt_run_state is = dt_run_log_state(r, state, sizeof state);
     int n = 0;
-    draw_head(s, r, is, state);
+    watch_draw_head(s, r, is, state);
     draw_progress(s, r, is);
     draw_series(s, "", "loss", "34", r->numbers[DT_RUN_LOSS].newest, &r->numbers[DT_RUN_LOSS]);
     for (int i = 0; i < r->n_metrics && n < MOST_METRICS; i++) {
@@ -228,7 +228,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
     draw_ranks(s, r);
 }
 
-static void draw(screen *s, dt_run_log *const *runs, int n) {
+static void watch_draw(screen *s, dt_run_log *const *runs, int n) {
     struct winsize w;
     s->columns = 100;
     s->line = 0;
@@ -239,7 +239,7 @@ static void draw(screen *s, dt_run_log *const *runs, int n) {
     s->label = s->columns < 60 ? 16 : 18;
     if (s->live) fputs("\033[H", s->out);
     for (int i = 0; i < n; i++) {
-        if (i > 0 && begin_line(s)) end_line(s);
+        if (i > 0 && begin_line(s)) watch_end_line(s);
         draw_run(s, runs[i]);
     }
     if (s->live) fputs("\033[J\033[2mq leaves\033[0m", s->out);
@@ -249,13 +249,13 @@ static void draw(screen *s, dt_run_log *const *runs, int n) {
 // ---- the terminal ----------------------------------------------------------------------------------
 
 static volatile sig_atomic_t asked; // to end
-static void ask(int signal) {
+static void watch_ask(int signal) {
     asked = signal;
 }
 
-static void follow(screen *s, dt_run_log *const *runs, int n) {
+static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
     struct termios before, raw;
-    struct sigaction act = {.sa_handler = ask};
+    struct sigaction act = {.sa_handler = watch_ask};
     const bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
@@ -270,7 +270,7 @@ static void follow(screen *s, dt_run_log *const *runs, int n) {
         struct pollfd wait = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
         char key;
         for (int i = 0; i < n; i++) dt_run_log_read_on(runs[i]);
-        draw(s, runs, n);
+        watch_draw(s, runs, n);
         if (poll(&wait, 1, REFRESH_MS) > 0) {
             const ssize_t got = read(STDIN_FILENO, &key, 1);
             leave =
@@ -282,14 +282,14 @@ static void follow(screen *s, dt_run_log *const *runs, int n) {
     if (keys) tcsetattr(STDIN_FILENO, TCSANOW, &before);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status watch_run(const dt_cli_words *w) {
     if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain watch wants a run, or several: dtrain watch runs/photos");
     screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
     dt_run_log **runs;
     int n;
     const dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);
-    if (st == DT_OK && s.live) follow(&s, runs, n);
-    if (st == DT_OK && !s.live) draw(&s, runs, n);
+    if (st == DT_OK && s.live) watch_follow(&s, runs, n);
+    if (st == DT_OK && !s.live) watch_draw(&s, runs, n);
     dt_run_log_close_all(runs, n);
     return st;
 }
@@ -301,4 +301,4 @@ const dt_cli_command dt_cli_watch = {
             "prints the same once.\n\n"
             "  dtrain watch runs/photos\n"
             "  dtrain watch runs/sweep/* | cat\n",
-    .run = run};
+    .run = watch_run};

@@ -41,7 +41,7 @@ typedef struct bench {
     double *pairs;       // this rank's: by host, seconds one way of PAIR_ELEMENTS and of one element
 } bench;
 
-static int compare(const void *a, const void *b) {
+static int comm_bench_compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -67,7 +67,7 @@ static dt_status time_reduce(const bench *b, reduce_fn *reduce, int64_t n, doubl
         turns = turns < LEAST ? LEAST : turns > MOST ? MOST : turns;
         DT_TRY(c->broadcast_bytes(c, &turns, sizeof turns, 0));
     }
-    qsort(times, (size_t)turns, sizeof *times, compare);
+    qsort(times, (size_t)turns, sizeof *times, comm_bench_compare);
     int64_t ns = (int64_t)(1e9 * times[turns / 2]);
     DT_TRY(c->all_reduce_max_i64(c, &ns, 1));
     *out = 1e-9 * (double)ns;
@@ -127,7 +127,7 @@ static dt_status to_and_fro(const bench *b, int peer, bool first, int64_t n, dou
         if (!first) DT_TRY(c->send_f32(c, b->data, n, peer));
         if (i >= 0) times[i] = dt_clock_s() - begin;
     }
-    qsort(times, PAIR_TURNS, sizeof *times, compare);
+    qsort(times, PAIR_TURNS, sizeof *times, comm_bench_compare);
     *out = 0.5 * times[PAIR_TURNS / 2];
     return DT_OK;
 }
@@ -152,11 +152,11 @@ typedef struct host_pair {
 } host_pair;
 
 static int slower_first(const void *x, const void *y) {
-    return -compare(&((const host_pair *)x)->seconds, &((const host_pair *)y)->seconds);
+    return -comm_bench_compare(&((const host_pair *)x)->seconds, &((const host_pair *)y)->seconds);
 }
 
 // Both ways at once, as an all-reduce uses a link, it may carry less than to and fro.
-static dt_status save(const bench *b, const host_pair *link) {
+static dt_status comm_bench_save(const bench *b, const host_pair *link) {
     time_t now = time(NULL);
     struct tm day;
     char date[16];
@@ -189,13 +189,13 @@ static dt_status print_pairs(const bench *b, const double *all) {
     dt_text_printf(stdout, "slowest link: %s - %s, %.2f times the median pair's rate\n",
                    b->hosts[b->leaders[links[0].a]], b->hosts[b->leaders[links[0].b]],
                    links[n_links / 2].seconds / links[0].seconds);
-    const dt_status st = b->save ? save(b, &links[n_links / 2]) : DT_OK;
+    const dt_status st = b->save ? comm_bench_save(b, &links[n_links / 2]) : DT_OK;
     free(links);
     return st;
 }
 
 // ---- the verb ---------------------------------------------------------------------------------------
-static dt_status measure(bench *b) {
+static dt_status comm_bench_measure(bench *b) {
     dt_comm *c = b->c;
     const size_t w = (size_t)c->world_size;
     char host[HOST_BYTES] = "";
@@ -230,7 +230,7 @@ static dt_status run_bench(dt_comm *c, int64_t n_most, const char *save) {
     b.data = dt_xcalloc(n, sizeof *b.data);
     b.hosts = dt_xcalloc((size_t)c->world_size, sizeof *b.hosts);
     b.leaders = dt_xcalloc((size_t)c->world_size, sizeof *b.leaders);
-    dt_status st = measure(&b);
+    dt_status st = comm_bench_measure(&b);
     free(b.data);
     free(b.hosts);
     free(b.leaders);
@@ -238,7 +238,7 @@ static dt_status run_bench(dt_comm *c, int64_t n_most, const char *save) {
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status comm_bench_run(const dt_cli_words *w) {
     dt_comm *c = NULL;
     int mib = 64;
     DT_TRY(dt_cli_expect_words(w, "comm bench", 0, 0, "no words"));
@@ -266,4 +266,4 @@ const dt_cli_command dt_cli_comm_bench = {
             "  mpirun -np 8 dtrain comm bench\n"
             "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n"
             "  mpirun -np 2 -host a,b dtrain comm bench --save ours.yaml   (dtrain check --fabric)\n",
-    .run = run};
+    .run = comm_bench_run};

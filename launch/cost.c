@@ -40,7 +40,7 @@ typedef struct row {
 
 // ---- the rate --------------------------------------------------------------------------------------
 
-static int by_value(const void *a, const void *b) {
+static int cost_by_value(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -62,7 +62,7 @@ static double measured_rate(const char *run, int *n_steps) {
     free(line);
     free(path);
     *n_steps = n < LAST_STEPS ? n : LAST_STEPS;
-    qsort(last, (size_t)*n_steps, sizeof *last, by_value);
+    qsort(last, (size_t)*n_steps, sizeof *last, cost_by_value);
     return *n_steps ? last[*n_steps / 2] : 0;
 }
 
@@ -124,7 +124,7 @@ static dt_status read_rates(const dt_cli_cost *k, const dt_config *c, rates *r, 
 }
 
 // Of all machines of the row together; 0: not known.
-static double rate_of(const row *m, const rates *r, double own, int n_machines) {
+static double cost_rate_of(const row *m, const rates *r, double own, int n_machines) {
     char name[64] = "cpu";
     double count = atof(m->cells[VCPUS]);
     const bool gpus = *m->cells[GPUS];
@@ -139,7 +139,7 @@ static double rate_of(const row *m, const rates *r, double own, int n_machines) 
 // ---- prices ----------------------------------------------------------------------------------------
 
 // A number from 0, or NAN for an empty cell.
-static dt_status read_number(const char *cell, const char *path, int line, double *out) {
+static dt_status cost_read_number(const char *cell, const char *path, int line, double *out) {
     char *end = NULL;
     *out = NAN;
     if (!*cell) return DT_OK;
@@ -170,13 +170,13 @@ double dt_cli_cost_work(const dt_run_length *l) {
 }
 
 // What the run costs on such machines.
-static dt_status read_row(row *m, char *text, const dt_cli_cost *k, const rates *r, const char *path, int line) {
+static dt_status cost_read_row(row *m, char *text, const dt_cli_cost *k, const rates *r, const char *path, int line) {
     double usd, spot, own;
     DT_TRY(split(text, m->cells, N_COLUMNS, header, path, line));
-    DT_TRY(read_number(m->cells[USD], path, line, &usd));
-    DT_TRY(read_number(m->cells[SPOT], path, line, &spot));
-    DT_TRY(read_number(m->cells[OWN_RATE], path, line, &own));
-    const double rate = rate_of(m, r, own, k->n_machines);
+    DT_TRY(cost_read_number(m->cells[USD], path, line, &usd));
+    DT_TRY(cost_read_number(m->cells[SPOT], path, line, &spot));
+    DT_TRY(cost_read_number(m->cells[OWN_RATE], path, line, &own));
+    const double rate = cost_rate_of(m, r, own, k->n_machines);
     m->hours = rate > 0 ? dt_cli_cost_work(&k->length) / rate / 3600 : NAN;
     m->usd = m->hours * k->n_machines * usd;
     m->spot_usd = m->hours * k->n_machines * spot;
@@ -245,8 +245,8 @@ static dt_status print_store(char *text, double gb, const char *path, int line, 
     char *cells[N_STORE];
     double month, egress;
     DT_TRY(split(text, cells, N_STORE, store_header, path, line));
-    DT_TRY(read_number(cells[MONTH], path, line, &month));
-    DT_TRY(read_number(cells[EGRESS], path, line, &egress));
+    DT_TRY(cost_read_number(cells[MONTH], path, line, &month));
+    DT_TRY(cost_read_number(cells[EGRESS], path, line, &egress));
     dt_text_printf(out, "%-22s %-14s", cells[STORE], cells[STORE_REGION]);
     print_money(gb * month, out);
     print_money(gb * egress, out);
@@ -278,7 +278,7 @@ static dt_status print_table(char *text, const dt_cli_cost *k, const dt_config *
             dt_text_printf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region", "a month",
                            "out, once", gb);
         } else if (part == MACHINES) {
-            st = read_row(&rows[n++], line, k, r, path, number);
+            st = cost_read_row(&rows[n++], line, k, r, path, number);
         } else {
             st = print_store(line, gb, path, number, out);
         }
@@ -348,7 +348,7 @@ dt_status dt_cli_device_price(const dt_cli_cost *k, const char *device, double c
         }
         if (machines) st = split(line, cells, N_COLUMNS, header, path, number);
         if (!machines || st != DT_OK) continue;
-        st = read_number(cells[USD], path, number, &price);
+        st = cost_read_number(cells[USD], path, number, &price);
         has = atof(cells[VCPUS]);
         if (*cells[GPUS] && !read_device(cells[GPUS], name, sizeof name, &has)) continue;
         if (st == DT_OK && strcmp(name, device) == 0 && has > 0)

@@ -116,7 +116,7 @@ static bool looks_like_config(const char *word) {
     return strcmp(word, "-") == 0 || strchr(word, '/') || strchr(word, '.') || dt_io_exists(word);
 }
 
-static dt_status run(int argc, char **argv) {
+static dt_status main_run(int argc, char **argv) {
     for (int i = 1; i < argc; i++) DT_TRY(dt_url_check(argv[i]));
     if (argc < 2) {
         dt_cli_print_usage(stderr);
@@ -191,7 +191,7 @@ int main(int argc, char **argv) {
     keep_standard_streams();
     prepare_signals();
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT"));
-    if (st == DT_OK) st = run(argc, argv);
+    if (st == DT_OK) st = main_run(argc, argv);
     if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
     dt_cli_print_error(st);
     dt_status lost = flush_output();

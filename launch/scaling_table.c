@@ -16,7 +16,7 @@
 
 // ---- what is asked for -------------------------------------------------------------------------------
 
-static dt_status read_count(const char *text, size_t n, int *out) {
+static dt_status scaling_table_read_count(const char *text, size_t n, int *out) {
     char *end = NULL;
     const long v = strtol(text, &end, 10);
     *out = (int)v;
@@ -24,7 +24,7 @@ static dt_status read_count(const char *text, size_t n, int *out) {
     return dt_fail(DT_E_USAGE, "--ranks: '%.*s' is no number of ranks, as in 8..4096 or 1,2,6", (int)n, text);
 }
 
-static dt_status add_row(dt_scaling *s, int fabric, int world_size) {
+static dt_status scaling_table_add_row(dt_scaling *s, int fabric, int world_size) {
     if (s->n == DT_SCALING_ROWS) return dt_fail(DT_E_USAGE, "--ranks: more than %d rows", DT_SCALING_ROWS);
     s->rows[s->n++] = (dt_scaling_row){.fabric = fabric, .world_size = world_size};
     return DT_OK;
@@ -34,16 +34,16 @@ static dt_status read_ranks(dt_scaling *s, int fabric, const char *text) {
     const char *dots = strstr(text, "..");
     int n, most;
     if (dots) {
-        DT_TRY(read_count(text, (size_t)(dots - text), &n));
-        DT_TRY(read_count(dots + 2, strlen(dots + 2), &most));
+        DT_TRY(scaling_table_read_count(text, (size_t)(dots - text), &n));
+        DT_TRY(scaling_table_read_count(dots + 2, strlen(dots + 2), &most));
         if (n > most) return dt_fail(DT_E_USAGE, "--ranks: %d..%d has no ranks", n, most);
-        for (; n <= most; n *= 2) DT_TRY(add_row(s, fabric, n));
+        for (; n <= most; n *= 2) DT_TRY(scaling_table_add_row(s, fabric, n));
         return DT_OK;
     }
     for (size_t length;; text += length + 1) {
         length = strcspn(text, ",");
-        DT_TRY(read_count(text, length, &n));
-        DT_TRY(add_row(s, fabric, n));
+        DT_TRY(scaling_table_read_count(text, length, &n));
+        DT_TRY(scaling_table_add_row(s, fabric, n));
         if (!text[length]) return DT_OK;
     }
 }
@@ -69,7 +69,7 @@ static const fabric_key keys[] = {NUMBER("cores", cores, 1),
                                   TEXT(date)};
 enum { N_KEYS = sizeof keys / sizeof *keys };
 
-static dt_status read_key(dt_fabric *f, const char *key, const dt_cnode *value) {
+static dt_status scaling_table_read_key(dt_fabric *f, const char *key, const dt_cnode *value) {
     double v = 0;
     const char *text = dt_cnode_kind(value) == DT_C_SCALAR ? dt_cnode_str(value) : "";
     for (int i = 0; i < N_KEYS; i++) {
@@ -97,7 +97,8 @@ static dt_status read_fabric(dt_fabric *f, const char *name, const dt_cnode *nod
     *f = (dt_fabric){0};
     snprintf(f->name, sizeof f->name, "%s", name);
     if (dt_cnode_kind(node) != DT_C_MAP) return dt_fail(DT_E_USAGE, "%s: a fabric is a map", dt_cnode_where(node));
-    for (size_t i = 0; i < dt_cnode_size(node); i++) DT_TRY(read_key(f, dt_cnode_key(node, i), dt_cnode_item(node, i)));
+    for (size_t i = 0; i < dt_cnode_size(node); i++)
+        DT_TRY(scaling_table_read_key(f, dt_cnode_key(node, i), dt_cnode_item(node, i)));
     const bool complete =
         f->ranks_per_host > 0 && f->host_bytes_s > 0 && (f->gpus ? f->gpu_bytes_s > 0 : f->latency_s > 0);
     if (complete) return DT_OK;
@@ -153,7 +154,7 @@ dt_status dt_cli_read_scaling(dt_scaling *s, const char *ranks, const char *fabr
 
 // ---- the answer --------------------------------------------------------------------------------------
 
-static void print_number(FILE *out, const char *format, double x) {
+static void scaling_table_print_number(FILE *out, const char *format, double x) {
     if (isfinite(x))
         fprintf(out, format, x);
     else
@@ -172,12 +173,12 @@ static void print_fabric(const dt_fabric *f, FILE *out) {
                    "dollars");
 }
 
-static void print_row(const dt_scaling_row *r, int64_t safe, double hours, double usd_hour, FILE *out) {
+static void scaling_table_print_row(const dt_scaling_row *r, int64_t safe, double hours, double usd_hour, FILE *out) {
     dt_text_printf(out, "%7d %6d %7lld%s %10.2f %10.2f %10.3f %10.1f %10.1f %8.1f %8.2f", r->world_size, r->n_hosts,
                    (long long)r->batch, r->batch > safe ? "!" : " ", 1e3 * r->step_s, 1e3 * r->exposed_s, efficiency(r),
                    r->samples_s, (double)r->rank_bytes / 1048576.0, r->start_s, r->save_s);
-    print_number(out, " %9.2f", hours);
-    print_number(out, " %9.2f", hours * usd_hour * r->world_size);
+    scaling_table_print_number(out, " %9.2f", hours);
+    scaling_table_print_number(out, " %9.2f", hours * usd_hour * r->world_size);
     fputc('\n', out);
 }
 
@@ -227,7 +228,7 @@ dt_status dt_cli_print_scaling(const dt_scaling *s, const dt_cli_cost *k, const 
         const dt_scaling_row *r = &s->rows[i];
         const double work = dt_cli_cost_work(&k->length);
         if (i == 0 || r->fabric != r[-1].fabric) print_fabric(&s->fabrics[r->fabric], out);
-        print_row(r, safe, work > 0 ? work / r->samples_s / 3600 : NAN, usd_hour, out);
+        scaling_table_print_row(r, safe, work > 0 ? work / r->samples_s / 3600 : NAN, usd_hour, out);
         risky |= r->batch > safe;
     }
     for (int i = 0; i < s->n; i++) {

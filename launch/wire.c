@@ -137,8 +137,8 @@ dt_status dt_cli_load_for_set(dt_config **out, const char *run, const char *set,
 
 // ---- callbacks -------------------------------------------------------------------------------------
 
-static dt_status open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
-                           const char *skip_log, const char *classes, dt_dataset **out) {
+static dt_status wire_open_data(void *ctx, const dt_config *c, const dt_batch_memory *memory, int workers,
+                                const char *skip_log, const char *classes, dt_dataset **out) {
     const dt_cli_source *d = ctx;
     dt_field_use uses[DT_MAX_FIELDS] = {DT_USE_VALUE};
     if (d->use) {
@@ -160,7 +160,7 @@ dt_trainer_args dt_cli_trainer_args(dt_config *c, dt_cli_source *data) {
                              .version = DTRAIN_VERSION,
                              .results = stdout,
                              .build_graph = dt_model_graph,
-                             .open_data = open_data,
+                             .open_data = wire_open_data,
                              .ctx = data};
 }
 

@@ -12,7 +12,7 @@ static dt_value conv_norm(const dt_trunk *t, const char *module, int i, dt_value
 }
 
 // (N,C,T,F) -> (N,C): mean over F, then max + mean over T
-static dt_value pool(const dt_trunk *t, dt_value x) {
+static dt_value audio_cnn_pool(const dt_trunk *t, dt_value x) {
     if (x == DT_NONE) return DT_NONE;
     const dt_shape s = dt_info_of(t->g, x)->shape;
     const dt_window across = {.kernel = {1, (int)s.d[3]}, .stride = {1, 1}, .dilation = {1, 1}};
@@ -37,7 +37,7 @@ dt_features dt_trunk_audio_cnn(const dt_trunk *t, dt_value x) {
         x = conv_norm(t, module, 1, x, 32 << i);
         x = dt_avg_pool(g, conv_norm(t, module, 2, x, 32 << i), 2, 2, 0);
     }
-    return (dt_features){x, dt_relu(g, dt_linear(g, "fc1", pool(t, x), 512, true))};
+    return (dt_features){x, dt_relu(g, dt_linear(g, "fc1", audio_cnn_pool(t, x), 512, true))};
 }
 
 void dt_model_build_audio_cnn(dt_graph *g, const dt_model_args *a) {

@@ -6,7 +6,7 @@
 // Outputs: "logits" (N,K), "embedding" (N, 4 width).
 #include "trunk.h"
 
-enum { N_BLOCKS = 4, LONG = 2000 };
+enum { CNN1D_N_BLOCKS = 4, LONG = 2000 };
 
 dt_features dt_trunk_cnn1d(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
@@ -17,7 +17,7 @@ dt_features dt_trunk_cnn1d(const dt_trunk *t, dt_value x) {
         dt_graph_fail(g, "cnn1d wants a waveform (features: waveform) or a vector");
         return (dt_features){DT_NONE, DT_NONE};
     }
-    for (int i = 0; i < N_BLOCKS; i++) {
+    for (int i = 0; i < CNN1D_N_BLOCKS; i++) {
         const bool coarse = i == 0 && dt_trunk_dim(t, x, 3) >= LONG;
         const int kernel = coarse ? 80 : i == 0 ? 9 : 3, out = width << (i > 1 ? i - 1 : 0);
         const dt_window w = {.kernel = {1, kernel},

@@ -31,7 +31,8 @@ static dt_value linear(dt_graph *g, const char *name, dt_value x, int64_t out) {
 }
 
 // The at-th of n blocks, which timm calls `timms`.
-static dt_value block(const dt_trunk *t, const char *module, const char *timms, dt_value x, int dim, int at, int n) {
+static dt_value convnext_block(const dt_trunk *t, const char *module, const char *timms, dt_value x, int dim, int at,
+                               int n) {
     dt_graph *g = t->g;
     static const char *const names[][2] = {
         {"block.0", "conv_dw"}, {"block.2", "norm"}, {"block.3", "mlp.fc1"}, {"block.5", "mlp.fc2"}};
@@ -71,8 +72,8 @@ dt_features dt_trunk_convnext(const dt_trunk *t, dt_value x) {
             x = conv(g, dt_trunk_name(t, module, "1"), to_image(g, x), &half);
         }
         for (int i = 0; i < blocks[stage]; i++)
-            x = block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i),
-                      dt_arena_printf(&g->arena, "stages.%d.blocks.%d", stage, i), x, dim, at++, n);
+            x = convnext_block(t, dt_arena_printf(&g->arena, "features.%d.%d", 2 * stage + 1, i),
+                               dt_arena_printf(&g->arena, "stages.%d.blocks.%d", stage, i), x, dim, at++, n);
     }
     return (dt_features){x, dt_global_pool(g, x)};
 }

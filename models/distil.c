@@ -50,7 +50,7 @@ static dt_status check_targets(const dt_targets *own, const dt_targets *theirs, 
 }
 
 // What the teacher's run read must be fed here in the same form.
-static dt_status check_fields(const dt_model_args *a, const dt_targets *theirs) {
+static dt_status distil_check_fields(const dt_model_args *a, const dt_targets *theirs) {
     const dt_config *c = a->teacher->config;
     for (int i = 0; i < c->data.n_fields; i++) {
         const char *name = c->data.fields[i].id, *was, *is;
@@ -80,7 +80,7 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     dt_status st = dt_targets_read(&theirs, args.config, fields, args.n_fields, false);
     if (st != DT_OK) st = dt_fail_context(st, "%s: train.teacher", dt_config_where(a->config, DT_KEY(train.teacher)));
     if (st == DT_OK) st = check_targets(own, &theirs, a->config);
-    if (st == DT_OK) st = check_fields(a, &theirs);
+    if (st == DT_OK) st = distil_check_fields(a, &theirs);
     if (st != DT_OK) {
         dt_graph_fail(g, "%s", dt_error_message());
         return;

@@ -65,7 +65,7 @@ static const char *const names[] = {
 #undef WORD
 };
 
-static encoded encode(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
+static encoded fusion_encode(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     const dt_config *c = a->config;
     int i = 0; // behind the last one are the defaults
     while (i < c->model.n_encoders && strcmp(c->model.encoders[i].id, f->name) != 0) i++;
@@ -103,7 +103,8 @@ static dt_value split_heads(dt_graph *g, dt_value x, int64_t batch) {
 }
 
 // What the embedding of `self` learns of `other`. m: the module's name.
-static dt_value ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self, const encoded *other) {
+static dt_value fusion_ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self,
+                           const encoded *other) {
     dt_value tokens = other->tokens;
     if (tokens == DT_NONE) tokens = dt_reshape(g, other->embedding, dt_shape3(a->batch, 1, EMBEDDING));
     dt_value q = dt_linear(g, dt_arena_printf(&g->arena, "%s.q", m), self->embedding, EMBEDDING, true);
@@ -121,13 +122,13 @@ static dt_value ask(dt_graph *g, const dt_model_args *a, const char *m, const en
 
 // The embedding of encoder i after asking the others, "<field>_attention", or with more than two
 // "<field>_attention.<other>".
-static dt_value attend(dt_graph *g, const dt_model_args *a, const encoded *e, int n, int i) {
+static dt_value fusion_attend(dt_graph *g, const dt_model_args *a, const encoded *e, int n, int i) {
     const char *m = dt_arena_printf(&g->arena, "%s_attention", e[i].name);
     dt_value y = e[i].embedding;
     for (int k = 0; k < n; k++) {
         if (k == i) continue;
         const char *module = n == 2 ? m : dt_arena_printf(&g->arena, "%s.%s", m, e[k].name);
-        y = dt_add(g, y, ask(g, a, module, &e[i], &e[k]));
+        y = dt_add(g, y, fusion_ask(g, a, module, &e[i], &e[k]));
     }
     return dt_layer_norm(g, dt_arena_printf(&g->arena, "%s.norm", m), y, 1e-5f);
 }
@@ -139,7 +140,7 @@ static dt_value gate(dt_graph *g, const encoded *e, dt_value all) {
 }
 
 // Each name of model.encoders is one of these fields.
-static void check_names(dt_graph *g, const dt_config *c, const encoded *e, int n) {
+static void fusion_check_names(dt_graph *g, const dt_config *c, const encoded *e, int n) {
     char known[512] = "", key[256];
     for (int i = 0; i < n; i++) dt_text_list(known, sizeof known, e[i].name);
     for (int k = 0; k < c->model.n_encoders; k++) {
@@ -159,15 +160,16 @@ void dt_model_build_fusion(dt_graph *g, const dt_model_args *a) {
     dt_value parts[DT_MAX_FIELDS];
     int n = 0;
     for (int i = 0; i < a->n_fields; i++)
-        if (a->fields[i].is_image || dt_model_is_numbers(a, &a->fields[i])) e[n++] = encode(g, a, &a->fields[i]);
+        if (a->fields[i].is_image || dt_model_is_numbers(a, &a->fields[i])) e[n++] = fusion_encode(g, a, &a->fields[i]);
     if (n < 2) {
         dt_graph_fail(g, "wants two or more fields beside its target in data.fields; there %s %d",
                       n == 1 ? "is" : "are", n);
         return;
     }
-    if (g->training) check_names(g, a->config, e, n); // runs from before the check are still read
+    if (g->training) fusion_check_names(g, a->config, e, n); // runs from before the check are still read
     const int how = a->config->model.fusion;
-    for (int i = 0; i < n; i++) parts[i] = how == DT_FUSION_cross_attention ? attend(g, a, e, n, i) : e[i].embedding;
+    for (int i = 0; i < n; i++)
+        parts[i] = how == DT_FUSION_cross_attention ? fusion_attend(g, a, e, n, i) : e[i].embedding;
     dt_value joint = dt_concat(g, parts, n, 1);
     if (how == DT_FUSION_gated) {
         for (int i = 0; i < n; i++) parts[i] = gate(g, &e[i], joint);

@@ -23,7 +23,7 @@ static const char *fallback(const dt_layer *l, const char *key, char buf[16]) {
     }
     return NULL;
 }
-static double number(const dt_layer *l, const char *key, double least) {
+static double layer_types_number(const dt_layer *l, const char *key, double least) {
     char buf[16];
     const dt_cnode *n = dt_layer_key(l, key);
     const char *unset = fallback(l, key, buf);
@@ -34,7 +34,7 @@ static double number(const dt_layer *l, const char *key, double least) {
     return v;
 }
 static int whole(const dt_layer *l, const char *key, double least) {
-    const double v = number(l, key, least); // at most MOST
+    const double v = layer_types_number(l, key, least); // at most MOST
     if (v != floor(v)) dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
     return l->g->status == DT_OK ? (int)v : 1;
 }
@@ -66,7 +66,7 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
     return (int)count;
 }
 // [height, width], or one number for both; false: not given, and the default is none of numbers
-static bool pair(const dt_layer *l, const char *key, int64_t least, int out[2]) {
+static bool layer_types_pair(const dt_layer *l, const char *key, int64_t least, int out[2]) {
     char buf[16], *end = buf;
     int64_t v[2] = {0};
     const char *unset = fallback(l, key, buf);
@@ -94,7 +94,7 @@ static int word(const dt_layer *l, const char *key, const char *const *words, in
     return 0;
 }
 
-static dt_shape shape_of(const dt_layer *l) {
+static dt_shape layer_types_shape_of(const dt_layer *l) {
     return l->x == DT_NONE ? dt_shape0() : dt_info_of(l->g, l->x)->shape;
 }
 
@@ -103,11 +103,11 @@ static bool says_same(const dt_layer *l) {
     const dt_cnode *n = dt_layer_key(l, "pad");
     return n && dt_cnode_kind(n) == DT_C_SCALAR && strcmp(dt_cnode_str(n), "same") == 0;
 }
-static dt_window window_of(const dt_layer *l, bool of_conv) {
+static dt_window layer_types_window_of(const dt_layer *l, bool of_conv) {
     dt_window w = {.dilation = {1, 1}};
-    pair(l, "kernel", 1, w.kernel);
-    if (!pair(l, "stride", 1, w.stride)) memcpy(w.stride, w.kernel, sizeof w.stride);
-    if (of_conv) pair(l, "dilation", 1, w.dilation);
+    layer_types_pair(l, "kernel", 1, w.kernel);
+    if (!layer_types_pair(l, "stride", 1, w.stride)) memcpy(w.stride, w.kernel, sizeof w.stride);
+    if (of_conv) layer_types_pair(l, "dilation", 1, w.dilation);
     if (of_conv && says_same(l)) {
         for (int d = 0; d < 2; d++) { // what is odd goes behind, as in PyTorch
             const int64_t all = (int64_t)w.dilation[d] * (w.kernel[d] - 1);
@@ -116,37 +116,37 @@ static dt_window window_of(const dt_layer *l, bool of_conv) {
         }
         return w;
     }
-    pair(l, "pad", 0, w.pad_begin);
+    layer_types_pair(l, "pad", 0, w.pad_begin);
     memcpy(w.pad_end, w.pad_begin, sizeof w.pad_end);
     return w;
 }
 
 static dt_value layer_conv(const dt_layer *l) {
-    const dt_window w = window_of(l, true);
+    const dt_window w = layer_types_window_of(l, true);
     const dt_conv2d_opts o = {
         .out = whole(l, "out", 1), .groups = whole(l, "groups", 1), .bias = yes(l, "bias"), .window = &w};
     return dt_conv2d(l->g, l->name, l->x, &o);
 }
 static dt_value layer_conv_transpose(const dt_layer *l) {
-    const dt_window w = window_of(l, true);
+    const dt_window w = layer_types_window_of(l, true);
     int more[2];
-    pair(l, "output_pad", 0, more);
+    layer_types_pair(l, "output_pad", 0, more);
     const dt_conv2d_opts o = {
         .out = whole(l, "out", 1), .groups = whole(l, "groups", 1), .bias = yes(l, "bias"), .window = &w};
     if (says_same(l)) return dt_layer_fail(l, l->where, "conv_transpose has no pad: same");
     return dt_conv_transpose(l->g, l->name, l->x, &o, more);
 }
 static dt_value layer_max_pool(const dt_layer *l) {
-    const dt_window w = window_of(l, false);
+    const dt_window w = layer_types_window_of(l, false);
     return dt_max_pool_window(l->g, l->x, &w);
 }
 static dt_value layer_avg_pool(const dt_layer *l) {
-    const dt_window w = window_of(l, false);
+    const dt_window w = layer_types_window_of(l, false);
     return dt_avg_pool_window(l->g, l->x, &w, yes(l, "count_include_pad"));
 }
 static dt_value adaptive_pool(const dt_layer *l, bool max) {
     int size[2];
-    if (!pair(l, "size", 1, size)) return dt_layer_fail(l, l->where, "%s wants a size", l->type);
+    if (!layer_types_pair(l, "size", 1, size)) return dt_layer_fail(l, l->where, "%s wants a size", l->type);
     return dt_adaptive_pool(l->g, l->x, size[0], size[1], max);
 }
 static dt_value layer_adaptive_max_pool(const dt_layer *l) {
@@ -162,23 +162,25 @@ static dt_value layer_linear(const dt_layer *l) {
     return dt_linear(l->g, l->name, l->x, whole(l, "out", 1), yes(l, "bias"));
 }
 static dt_value layer_batch_norm(const dt_layer *l) {
-    return dt_batch_norm_eps(l->g, l->name, l->x, (float)number(l, "eps", 0), (float)number(l, "momentum", 0));
+    return dt_batch_norm_eps(l->g, l->name, l->x, (float)layer_types_number(l, "eps", 0),
+                             (float)layer_types_number(l, "momentum", 0));
 }
 static dt_value layer_layer_norm(const dt_layer *l) {
     static const int inside[4] = {0, 2, 3, 1}, outside[4] = {0, 3, 1, 2};
-    const float eps = (float)number(l, "eps", 0);
-    if (shape_of(l).n != 4) return dt_layer_norm(l->g, l->name, l->x, eps);
+    const float eps = (float)layer_types_number(l, "eps", 0);
+    if (layer_types_shape_of(l).n != 4) return dt_layer_norm(l->g, l->name, l->x, eps);
     dt_value x = dt_layer_norm(l->g, l->name, dt_transpose(l->g, l->x, inside), eps);
     return dt_transpose(l->g, x, outside);
 }
 
 static dt_value layer_group_norm(const dt_layer *l) {
-    return dt_group_norm(l->g, l->name, l->x, whole(l, "groups", 1), (float)number(l, "eps", 0), yes(l, "affine"));
+    return dt_group_norm(l->g, l->name, l->x, whole(l, "groups", 1), (float)layer_types_number(l, "eps", 0),
+                         yes(l, "affine"));
 }
 static dt_value layer_instance_norm(const dt_layer *l) {
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     if (s.n < 3) return dt_layer_fail(l, l->where, "instance_norm wants (N,C,H,W) or (N,C,L)");
-    return dt_group_norm(l->g, l->name, l->x, s.d[1], (float)number(l, "eps", 0), yes(l, "affine"));
+    return dt_group_norm(l->g, l->name, l->x, s.d[1], (float)layer_types_number(l, "eps", 0), yes(l, "affine"));
 }
 
 // ---- elementwise -----------------------------------------------------------------------------------
@@ -188,27 +190,27 @@ static dt_value layer_instance_norm(const dt_layer *l) {
     }
 #define ACTIVATION_WITH(id, key, unset, help)                                                                          \
     static dt_value layer_##id(const dt_layer *l) {                                                                    \
-        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)number(l, #key, -MOST));                        \
+        return dt_activate_with(l->g, DT_ACTIVATION_##id, l->x, (float)layer_types_number(l, #key, -MOST));            \
     }
 #include "graph/activations.def"
 #undef ACTIVATION
 static dt_value layer_prelu(const dt_layer *l) {
     const int n = whole(l, "num_parameters", 1);
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     if (s.n < 2 || (n != 1 && n != s.d[1]))
         return dt_layer_fail(l, l->where, "num_parameters of prelu: expected 1 or the channels");
-    return dt_prelu(l->g, l->name, l->x, n > 1, (float)number(l, "init", -MOST));
+    return dt_prelu(l->g, l->name, l->x, n > 1, (float)layer_types_number(l, "init", -MOST));
 }
 static dt_value layer_softmax(const dt_layer *l) {
     return dt_softmax(l->g, l->x);
 }
 static dt_value layer_dropout(const dt_layer *l) {
-    const double p = number(l, "p", 0);
+    const double p = layer_types_number(l, "p", 0);
     if (p >= 1) dt_layer_fail(l, l->where, "p of dropout: expected a number below 1");
     return dt_dropout(l->g, l->name, l->x, (float)p);
 }
 static dt_value layer_scale(const dt_layer *l) {
-    return dt_scale(l->g, l->x, (float)number(l, "by", -MOST));
+    return dt_scale(l->g, l->x, (float)layer_types_number(l, "by", -MOST));
 }
 static dt_value layer_add(const dt_layer *l) {
     dt_value x = l->x;
@@ -229,7 +231,7 @@ static dt_value layer_concat(const dt_layer *l) {
 }
 static dt_value layer_slice(const dt_layer *l) {
     const int axis = whole(l, "axis", 1), begin = whole(l, "begin", 0);
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     if (axis >= s.n) return dt_layer_fail(l, l->where, "axis of slice: there are %d", s.n);
     const int64_t end = dt_layer_key(l, "end") ? whole(l, "end", 1) : s.d[axis];
     return dt_slice(l->g, l->x, axis, begin, end);
@@ -253,9 +255,9 @@ static dt_value layer_transpose(const dt_layer *l) {
         perm[i] = (int)v[i];
         seen |= v[i] >= 0 && v[i] < n ? 1u << v[i] : 0;
     }
-    if (n == 0 || n != shape_of(l).n || seen != (1u << n) - 1 || perm[0] != 0)
+    if (n == 0 || n != layer_types_shape_of(l).n || seen != (1u << n) - 1 || perm[0] != 0)
         return dt_layer_fail(l, l->where, "perm of transpose: expected 0 and the order of the %d others",
-                             shape_of(l).n - 1);
+                             layer_types_shape_of(l).n - 1);
     return dt_transpose(l->g, l->x, perm);
 }
 static dt_value layer_pad(const dt_layer *l) {
@@ -263,19 +265,19 @@ static dt_value layer_pad(const dt_layer *l) {
     int64_t v[4];
     const int n = numbers(l, "pad", v, 4);
     const dt_pad_mode mode = (dt_pad_mode)word(l, "mode", modes, 3);
-    const float with = (float)number(l, "value", -MOST);
-    if (shape_of(l).n != 4 || (n != 1 && n != 4))
+    const float with = (float)layer_types_number(l, "value", -MOST);
+    if (layer_types_shape_of(l).n != 4 || (n != 1 && n != 4))
         return dt_layer_fail(l, l->where, "pad wants (N,C,H,W), and one number or four");
     for (int i = n; i < 4; i++) v[i] = v[0];
     return dt_pad(l->g, dt_pad(l->g, l->x, 3, v[0], v[1], mode, with), 2, v[2], v[3], mode, with);
 }
 static dt_value layer_upsample(const dt_layer *l) {
     static const char *const modes[] = {"nearest", "nearest-exact", "bilinear"};
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     const dt_cnode *scales = dt_layer_key(l, "scale");
     int size[2] = {0};
     double scale[2] = {0};
-    const bool sized = pair(l, "size", 1, size), corners = yes(l, "align_corners");
+    const bool sized = layer_types_pair(l, "size", 1, size), corners = yes(l, "align_corners");
     dt_resize_mode mode = (dt_resize_mode)word(l, "mode", modes, 3);
     if (s.n != 4 || sized == (scales != NULL))
         return dt_layer_fail(l, l->where, "upsample wants (N,C,H,W), and a scale or a size");
@@ -292,12 +294,12 @@ static dt_value layer_upsample(const dt_layer *l) {
 }
 static dt_value layer_tokens(const dt_layer *l) {
     static const int perm[3] = {0, 2, 1};
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     if (s.n != 4) return dt_layer_fail(l, l->where, "tokens wants (N,C,H,W)");
     return dt_transpose(l->g, dt_reshape(l->g, l->x, dt_shape3(s.d[0], s.d[1], -1)), perm);
 }
 static dt_value layer_positions(const dt_layer *l) {
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     if (s.n != 3) return dt_layer_fail(l, l->where, "positions wants (N,T,D)");
     const dt_init init = {DT_INIT_NORMAL, 0.02f};
     return dt_add(l->g, l->x, dt_param(l->g, l->name, dt_shape2(s.d[1], s.d[2]), init, false));
@@ -305,7 +307,7 @@ static dt_value layer_positions(const dt_layer *l) {
 
 // ---- blocks ----------------------------------------------------------------------------------------
 static dt_value layer_attention(const dt_layer *l) {
-    const dt_shape s = shape_of(l);
+    const dt_shape s = layer_types_shape_of(l);
     const int heads = whole(l, "heads", 1);
     if (s.n != 3 || s.d[2] % heads) return dt_layer_fail(l, l->where, "attention wants (N,T,D), D a multiple of heads");
     const char *qkv = dt_arena_printf(&l->g->arena, "%s.qkv", l->name);
@@ -315,7 +317,7 @@ static dt_value layer_attention(const dt_layer *l) {
     return dt_linear(l->g, dt_arena_printf(&l->g->arena, "%s.proj", l->name), x, s.d[2], true);
 }
 static dt_value layer_squeeze_excite(const dt_layer *l) {
-    if (shape_of(l).n != 4) return dt_layer_fail(l, l->where, "squeeze_excite wants (N,C,H,W)");
+    if (layer_types_shape_of(l).n != 4) return dt_layer_fail(l, l->where, "squeeze_excite wants (N,C,H,W)");
     return dt_block_squeeze_excite(l->g, l->name, l->x, whole(l, "squeeze", 1), DT_ACTIVATION_relu,
                                    DT_ACTIVATION_sigmoid);
 }

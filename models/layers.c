@@ -21,7 +21,7 @@ typedef struct walk {
     int n_names, n_layers;
 } walk;
 
-static bool fail_at(dt_graph *g, const dt_cnode *at, const char *text) {
+static bool layers_fail_at(dt_graph *g, const dt_cnode *at, const char *text) {
     dt_graph_fail(g, "%s: %s", dt_cnode_where(at), text);
     return false;
 }
@@ -32,18 +32,18 @@ dt_value dt_layer_fail(const dt_layer *l, const dt_cnode *at, const char *fmt, .
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    fail_at(l->g, at, text);
+    layers_fail_at(l->g, at, text);
     return DT_NONE;
 }
 
 // ---- keys and $words -------------------------------------------------------------------------------
-static const char *scalar(const dt_cnode *n) {
+static const char *layers_scalar(const dt_cnode *n) {
     return n && dt_cnode_kind(n) == DT_C_SCALAR ? dt_cnode_str(n) : NULL;
 }
 
 // What the node says once $words are replaced; fails where a word is unknown.
 static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_words *words) {
-    const char *text = scalar(n);
+    const char *text = layers_scalar(n);
     const dt_cnode *at = n;
     while (text && *text == '$') {
         const dt_cnode *v = words && words->map ? dt_cnode_get(words->map, text + 1) : NULL;
@@ -52,14 +52,14 @@ static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_w
             return at;
         }
         at = v;
-        text = scalar(v);
+        text = layers_scalar(v);
         words = words->outer;
     }
     return at;
 }
 
 // Whether `word` is the first key of a line of layer_types.def, or any.
-static bool lists(const char *list, const char *word, bool first) {
+static bool layers_lists(const char *list, const char *word, bool first) {
     const size_t n = strlen(word);
     for (const char *p = list; *p; p += strcspn(p, " "), p += *p == ' ') {
         if (strcspn(p, " =") == n && memcmp(p, word, n) == 0) return true;
@@ -72,12 +72,12 @@ const dt_cnode *dt_layer_key(const dt_layer *l, const char *key) {
     const dt_cnode *n = l->value;
     if (n && dt_cnode_kind(n) == DT_C_MAP)
         n = dt_cnode_get(n, key);
-    else if (n && !lists(l->keys, key, true))
+    else if (n && !layers_lists(l->keys, key, true))
         n = NULL;
     return n ? replaced(l->g, n, l->words) : NULL;
 }
 
-static bool check_keys(const dt_layer *l) {
+static bool layers_check_keys(const dt_layer *l) {
     if (!l->value) return true;
     if (dt_cnode_kind(l->value) != DT_C_MAP) {
         if (*l->keys) return true;
@@ -86,7 +86,7 @@ static bool check_keys(const dt_layer *l) {
     }
     for (size_t i = 0; i < dt_cnode_size(l->value); i++) {
         const char *key = dt_cnode_key(l->value, i);
-        if (lists(l->keys, key, false)) continue;
+        if (layers_lists(l->keys, key, false)) continue;
         dt_layer_fail(l, dt_cnode_item(l->value, i), "%s has no key %.40s; it has %s", l->type, key,
                       *l->keys ? l->keys : "none");
         return false;
@@ -96,11 +96,11 @@ static bool check_keys(const dt_layer *l) {
 
 // ---- names -----------------------------------------------------------------------------------------
 // The value that a node names: of a layer, or a field, which becomes an input when it is first named.
-static dt_value find(walk *w, const dt_cnode *at, const dt_layer_words *words) {
+static dt_value layers_find(walk *w, const dt_cnode *at, const dt_layer_words *words) {
     const dt_cnode *n = replaced(w->g, at, words);
-    const char *name = scalar(n);
+    const char *name = layers_scalar(n);
     if (!name || w->g->status != DT_OK) {
-        fail_at(w->g, at, "expected the name of a layer or field");
+        layers_fail_at(w->g, at, "expected the name of a layer or field");
         return DT_NONE;
     }
     for (int i = w->n_names - 1; i >= 0; i--)
@@ -111,7 +111,7 @@ static dt_value find(walk *w, const dt_cnode *at, const dt_layer_words *words) {
 
 static void remember(walk *w, const dt_cnode *at, const char *name, dt_value v) {
     if (w->n_names == MAX_NAMES)
-        fail_at(w->g, at, "more names than a network may have");
+        layers_fail_at(w->g, at, "more names than a network may have");
     else
         w->names[w->n_names++] = (named){name, v};
 }
@@ -124,7 +124,7 @@ static void find_with(walk *w, dt_layer *l) {
         dt_layer_fail(l, l->where, "%s wants names of 1 to %d values", l->type, DT_MAX_FIELDS);
         return;
     }
-    for (size_t i = 0; i < count; i++) l->with[l->n_with++] = find(w, list ? dt_cnode_item(n, i) : n, l->words);
+    for (size_t i = 0; i < count; i++) l->with[l->n_with++] = layers_find(w, list ? dt_cnode_item(n, i) : n, l->words);
 }
 
 // ---- items -----------------------------------------------------------------------------------------
@@ -141,16 +141,17 @@ typedef struct item {
 } item;
 
 // Takes an item apart: the layer's or block's name, and what is beside it.
-static bool read_item(walk *w, const dt_cnode *n, item *out) {
-    *out = (item){.where = n, .type = scalar(n)};
+static bool layers_read_item(walk *w, const dt_cnode *n, item *out) {
+    *out = (item){.where = n, .type = layers_scalar(n)};
     if (out->type) return true;
-    if (dt_cnode_kind(n) != DT_C_MAP) return fail_at(w->g, n, "expected a layer or a map of one");
+    if (dt_cnode_kind(n) != DT_C_MAP) return layers_fail_at(w->g, n, "expected a layer or a map of one");
     for (size_t i = 0; i < dt_cnode_size(n); i++) {
         const char *key = dt_cnode_key(n, i);
         const dt_cnode *v = dt_cnode_item(n, i);
         if (strcmp(key, "name") == 0) {
-            out->name = scalar(v);
-            if (!out->name || strpbrk(out->name, "$ ") || !*out->name) return fail_at(w->g, v, "expected a name");
+            out->name = layers_scalar(v);
+            if (!out->name || strpbrk(out->name, "$ ") || !*out->name)
+                return layers_fail_at(w->g, v, "expected a name");
         } else if (strcmp(key, "from") == 0) {
             out->from = v;
         } else if (strcmp(key, "repeat") == 0) {
@@ -160,12 +161,12 @@ static bool read_item(walk *w, const dt_cnode *n, item *out) {
                           out->type, key);
             return false;
         } else {
-            const char *text = scalar(v);
+            const char *text = layers_scalar(v);
             const bool none = text && (!*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
             out->type = key, out->value = none ? NULL : v;
         }
     }
-    return out->type || fail_at(w->g, n, "an item without a layer");
+    return out->type || layers_fail_at(w->g, n, "an item without a layer");
 }
 
 // A block or repeated layers: `body` in a scope of the item's name.
@@ -174,11 +175,11 @@ static dt_value build_body(walk *w, const item *it, const dt_cnode *body, dt_val
     const char *name = dt_arena_strdup(&w->g->arena, it->name);
     const dt_cnode *repeat = it->repeat ? replaced(w->g, it->repeat, p.words) : NULL;
     if (repeat && (!dt_cnode_real(repeat, &times) || times < 1 || times > 1000 || times != (double)(int)times)) {
-        fail_at(w->g, repeat, "repeat: expected a whole number in 1..1000");
+        layers_fail_at(w->g, repeat, "repeat: expected a whole number in 1..1000");
         return DT_NONE;
     }
     if (++p.depth > MAX_DEPTH) {
-        fail_at(w->g, it->where, "blocks within blocks: a block may not contain itself");
+        layers_fail_at(w->g, it->where, "blocks within blocks: a block may not contain itself");
         return DT_NONE;
     }
     const char *before = w->g->scope;
@@ -210,27 +211,27 @@ static dt_value build_layer(walk *w, const item *it, dt_value x, place p) {
         return DT_NONE;
     }
     if (it->repeat) {
-        fail_at(w->g, it->repeat, "repeat is for blocks and for layers: [...]");
+        layers_fail_at(w->g, it->repeat, "repeat is for blocks and for layers: [...]");
         return DT_NONE;
     }
-    if (++w->n_layers > MAX_LAYERS) fail_at(w->g, it->where, "more layers than a network may have");
-    if (!check_keys(&l)) return DT_NONE;
-    if (lists(l.keys, "with", true)) find_with(w, &l);
+    if (++w->n_layers > MAX_LAYERS) layers_fail_at(w->g, it->where, "more layers than a network may have");
+    if (!layers_check_keys(&l)) return DT_NONE;
+    if (layers_lists(l.keys, "with", true)) find_with(w, &l);
     return w->g->status == DT_OK ? fn(&l) : DT_NONE;
 }
 
 static dt_value build_item(walk *w, const item *it, dt_value x, place p) {
     const dt_cnode *body = w->define ? dt_cnode_get(w->define, it->type) : NULL;
     const dt_layer_words words = {it->value, p.words};
-    if (it->from) x = find(w, it->from, p.words);
+    if (it->from) x = layers_find(w, it->from, p.words);
     if (x == DT_NONE) {
-        fail_at(w->g, it->where, "there are several fields: the first layer says `from: <field>`");
+        layers_fail_at(w->g, it->where, "there are several fields: the first layer says `from: <field>`");
         return DT_NONE;
     }
     if (strcmp(it->type, "layers") == 0) return build_body(w, it, it->value, x, p);
     if (!body) return build_layer(w, it, x, p);
     if (it->value && dt_cnode_kind(it->value) != DT_C_MAP) {
-        fail_at(w->g, it->value, "expected a map of the block's $words");
+        layers_fail_at(w->g, it->value, "expected a map of the block's $words");
         return DT_NONE;
     }
     return build_body(w, it, body, x, (place){&words, p.depth});
@@ -246,12 +247,12 @@ static void say_where(dt_graph *g, const dt_cnode *at) {
 
 static dt_value build_list(walk *w, const dt_cnode *list, dt_value x, place p) {
     if (dt_cnode_kind(list) != DT_C_LIST || dt_cnode_size(list) == 0) {
-        fail_at(w->g, list, "expected a list of layers");
+        layers_fail_at(w->g, list, "expected a list of layers");
         return DT_NONE;
     }
     for (size_t i = 0; i < dt_cnode_size(list) && w->g->status == DT_OK; i++) {
         item it;
-        if (!read_item(w, dt_cnode_item(list, i), &it)) return DT_NONE;
+        if (!layers_read_item(w, dt_cnode_item(list, i), &it)) return DT_NONE;
         const char *name = it.name;
         if (!name) it.name = dt_arena_printf(&w->g->arena, "%zu", i);
         x = build_item(w, &it, x, p);

@@ -25,15 +25,15 @@ static bool has_joined(const dt_model_args *a, const dt_scale_item *s) {
     return !s->joins || a->step >= dt_amount_steps(s->from, a->total_steps, a->steps_per_epoch);
 }
 
-static dt_value resize(const dt_trunk *t, dt_value x, int side) {
+static dt_value lens_multiscale_resize(const dt_trunk *t, dt_value x, int side) {
     const double h = (double)dt_trunk_dim(t, x, 2), w = (double)dt_trunk_dim(t, x, 3);
     const double by = (double)side / fmin(h, w);
     return by == 1 ? x : dt_block_resize(t->g, x, llround(h * by), llround(w * by));
 }
 
-static void run_scale(const dt_trunk *t, dt_value x, int side, scaled *out) {
+static void lens_multiscale_run_scale(const dt_trunk *t, dt_value x, int side, scaled *out) {
     dt_graph *g = t->g;
-    out->pooled = dt_trunk_resnet(t, resize(t, x, side)).pooled;
+    out->pooled = dt_trunk_resnet(t, lens_multiscale_resize(t, x, side)).pooled;
     dt_value y = dt_dropout(g, "dropout", out->pooled, (float)t->a->config->model.dropout);
     for (int i = 0; i < t->a->targets->n; i++) {
         const dt_target *target = &t->a->targets->items[i];
@@ -57,23 +57,23 @@ static void add_losses(const dt_trunk *t, const scaled *s, const scaled *teacher
     }
 }
 
-static dt_value mean_of(dt_graph *g, const dt_value *x, int n) {
+static dt_value lens_multiscale_mean_of(dt_graph *g, const dt_value *x, int n) {
     dt_value sum = x[0];
     for (int i = 1; i < n; i++) sum = dt_add(g, sum, x[i]);
     return dt_scale(g, sum, 1.0f / (float)n);
 }
 
 // Means over scales as outputs, and in evaluation the loss of their logits.
-static void end(const dt_trunk *t, const scaled *s, int n, dt_value weight) {
+static void lens_multiscale_end(const dt_trunk *t, const scaled *s, int n, dt_value weight) {
     dt_graph *g = t->g;
     dt_value all[DT_MAX_SCALES] = {DT_NONE};
     char text[256];
     for (int i = 0; i < n; i++) all[i] = s[i].pooled;
-    dt_output(g, "embedding", mean_of(g, all, n));
+    dt_output(g, "embedding", lens_multiscale_mean_of(g, all, n));
     for (int k = 0; k < t->a->targets->n; k++) {
         const dt_target *target = &t->a->targets->items[k];
         for (int i = 0; i < n; i++) all[i] = s[i].logits[k];
-        dt_value mean = mean_of(g, all, n);
+        dt_value mean = lens_multiscale_mean_of(g, all, n);
         dt_output(g, dt_target_logits(t->a->targets, target, text, sizeof text), mean);
         if (!g->training) dt_model_add_loss(g, t->a, target, mean, weight, 1);
     }
@@ -96,10 +96,10 @@ void dt_model_build_lens_multiscale(dt_graph *g, const dt_model_args *a) {
         const bool joined = has_joined(a, &scales.items[i]);
         if (!joined && g->training) continue;
         dt_graph_share(g, dt_arena_printf(&g->arena, "s%d.", scales.items[i].side));
-        run_scale(&t, x, scales.items[i].side, joined ? &s[n_joined] : &unused);
+        lens_multiscale_run_scale(&t, x, scales.items[i].side, joined ? &s[n_joined] : &unused);
         if (joined && g->training) add_losses(&t, &s[n_joined], n_joined > 0 ? &s[0] : NULL, n, weight);
         dt_graph_share(g, NULL);
         n_joined += joined;
     }
-    end(&t, s, n, weight);
+    lens_multiscale_end(&t, s, n, weight);
 }

@@ -21,7 +21,7 @@ static void (*const builders[])(dt_graph *g, const dt_model_args *a) = {
 #undef WORD
 };
 
-static dt_status run_passes(dt_graph *g, dt_dtype low) {
+static dt_status models_run_passes(dt_graph *g, dt_dtype low) {
     if (!g->training) DT_TRY(dt_pass_fold_bn(g));
     DT_TRY(dt_pass_fuse(g));
     if (g->training) DT_TRY(dt_graph_differentiate(g));
@@ -99,7 +99,7 @@ dt_status dt_model_graph(dt_graph **out, const dt_model_args *a, dt_dtype comput
     if (a->training) add_triplet(g, &args);
     if (a->teacher) dt_distil_end(g, &args, &whole);
     dt_status st = dt_graph_check(g);
-    if (st == DT_OK) st = run_passes(g, compute);
+    if (st == DT_OK) st = models_run_passes(g, compute);
     if (st == DT_OK && a->training) st = recompute(g, a->config);
     if (st != DT_OK) {
         dt_graph_destroy(g);

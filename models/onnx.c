@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-static dt_value input_of(dt_graph *g, const dt_model_args *a, const char *name, bool only) {
+static dt_value onnx_input_of(dt_graph *g, const dt_model_args *a, const char *name, bool only) {
     const dt_field_info *found = NULL;
     int n = 0;
     for (int i = 0; i < a->n_fields; i++) {
@@ -39,14 +39,14 @@ static bool gives_logits(const dt_graph *g, const dt_model_args *a, dt_value y) 
     return s->n == 2 && s->d[1] == dt_target_n_out(&a->targets->items[0]);
 }
 
-static void build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
+static void onnx_build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *f) {
     dt_value in[DT_MAX_FIELDS], features, y;
     const int n = dt_onnx_n_inputs(f);
     if (n < 1 || n > DT_MAX_FIELDS) {
         dt_graph_fail(g, "the file has %d inputs; 1 to %d are read", n, DT_MAX_FIELDS);
         return;
     }
-    for (int i = 0; i < n; i++) in[i] = input_of(g, a, dt_onnx_input_name(f, i), n == 1);
+    for (int i = 0; i < n; i++) in[i] = onnx_input_of(g, a, dt_onnx_input_name(f, i), n == 1);
     const int64_t n_out = dt_onnx_n_outputs(f);
     const bool other = n_out >= 0 && n_out != dt_target_n_out(&a->targets->items[0]);
     y = dt_onnx_build(f, g, in, other || a->targets->n > 1, &features);
@@ -79,6 +79,6 @@ void dt_model_build_onnx(dt_graph *g, const dt_model_args *a) {
         dt_graph_fail(g, "%s", dt_error_message());
         return;
     }
-    build(g, a, f);
+    onnx_build(g, a, f);
     dt_onnx_close(f);
 }

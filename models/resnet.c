@@ -48,7 +48,7 @@ static dt_value shortcut(const resnet *m, const char *module, dt_value x, int ou
     return dt_batch_norm(g, dt_arena_printf(&g->arena, "%sdownsample.%d", module, first + 1), x);
 }
 
-static dt_value block(const resnet *m, const char *module, dt_value x, int width, int stride) {
+static dt_value resnet_block(const resnet *m, const char *module, dt_value x, int width, int stride) {
     dt_graph *g = m->g;
     dt_value y;
     const int out = m->bottleneck ? 4 * width : width;
@@ -115,7 +115,7 @@ dt_features dt_trunk_resnet(const dt_trunk *t, dt_value x) {
     for (int stage = 0; stage < 4; stage++) {
         for (int b = 0; b < s->blocks[stage]; b++) {
             const char *module = dt_arena_printf(&g->arena, "layer%d.%d.", stage + 1, b);
-            x = block(&m, module, x, width << stage, stage > 0 && b == 0 ? 2 : 1);
+            x = resnet_block(&m, module, x, width << stage, stage > 0 && b == 0 ? 2 : 1);
             m.at++;
         }
     }

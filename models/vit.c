@@ -18,7 +18,7 @@ typedef struct vit {
     bool tanh, mean;
 } vit;
 
-static const char *join(const vit *m, const char *module, const char *name) {
+static const char *vit_join(const vit *m, const char *module, const char *name) {
     return dt_arena_printf(&m->g->arena, "%s.%s", module, name);
 }
 
@@ -29,20 +29,20 @@ static dt_init xavier(int64_t in, int64_t out) {
 static dt_value attention(const vit *m, const char *module, dt_value x) {
     dt_graph *g = m->g;
     int64_t d = m->dim;
-    dt_value w = dt_param(g, join(m, module, "in_proj_weight"), dt_shape2(3 * d, d), xavier(d, 3 * d), true);
-    dt_value b = dt_param(g, join(m, module, "in_proj_bias"), dt_shape1(3 * d), (dt_init){DT_INIT_ZERO, 0}, false);
-    dt_value qkv = dt_linear_with(g, join(m, module, "in_proj"), x, w, b);
+    dt_value w = dt_param(g, vit_join(m, module, "in_proj_weight"), dt_shape2(3 * d, d), xavier(d, 3 * d), true);
+    dt_value b = dt_param(g, vit_join(m, module, "in_proj_bias"), dt_shape1(3 * d), (dt_init){DT_INIT_ZERO, 0}, false);
+    dt_value qkv = dt_linear_with(g, vit_join(m, module, "in_proj"), x, w, b);
     float scale = 1.0f / sqrtf((float)d / (float)m->heads);
-    dt_value y = dt_sdpa_packed(g, join(m, module, "sdpa"), qkv, (int)m->heads, scale);
-    y = dt_linear(g, join(m, module, "out_proj"), y, d, true);
-    dt_param_set_init(g, join(m, module, "out_proj.bias"), (dt_init){DT_INIT_ZERO, 0});
+    dt_value y = dt_sdpa_packed(g, vit_join(m, module, "sdpa"), qkv, (int)m->heads, scale);
+    y = dt_linear(g, vit_join(m, module, "out_proj"), y, d, true);
+    dt_param_set_init(g, vit_join(m, module, "out_proj.bias"), (dt_init){DT_INIT_ZERO, 0});
     return y;
 }
 
 static dt_value mlp_linear(const vit *m, const char *name, dt_value x, int64_t in, int64_t out) {
     x = dt_linear(m->g, name, x, out, true);
-    dt_param_set_init(m->g, join(m, name, "weight"), xavier(in, out));
-    dt_param_set_init(m->g, join(m, name, "bias"), (dt_init){DT_INIT_NORMAL, 1e-6f});
+    dt_param_set_init(m->g, vit_join(m, name, "weight"), xavier(in, out));
+    dt_param_set_init(m->g, vit_join(m, name, "bias"), (dt_init){DT_INIT_NORMAL, 1e-6f});
     return x;
 }
 
@@ -57,16 +57,16 @@ static dt_value encoder_layer(const vit *m, int i, int n, dt_value x) {
     dt_graph *g = m->g;
     const char *module = dt_arena_printf(&g->arena, "encoder.layers.encoder_layer_%d", i);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++)
-        dt_graph_alias(g, join(m, module, names[k][0]), dt_arena_printf(&g->arena, "blocks.%d.%s", i, names[k][1]),
+        dt_graph_alias(g, vit_join(m, module, names[k][0]), dt_arena_printf(&g->arena, "blocks.%d.%s", i, names[k][1]),
                        NULL);
-    dt_value y = dt_layer_norm(g, join(m, module, "ln_1"), x, 1e-6f);
-    y = attention(m, join(m, module, "self_attention"), y);
-    x = dt_model_add_branch(g, m->a, join(m, module, "drop_path1"), x, y, DT_NONE, i, n);
-    y = dt_layer_norm(g, join(m, module, "ln_2"), x, 1e-6f);
-    y = mlp_linear(m, join(m, module, "mlp.0"), y, m->dim, 4 * m->dim);
+    dt_value y = dt_layer_norm(g, vit_join(m, module, "ln_1"), x, 1e-6f);
+    y = attention(m, vit_join(m, module, "self_attention"), y);
+    x = dt_model_add_branch(g, m->a, vit_join(m, module, "drop_path1"), x, y, DT_NONE, i, n);
+    y = dt_layer_norm(g, vit_join(m, module, "ln_2"), x, 1e-6f);
+    y = mlp_linear(m, vit_join(m, module, "mlp.0"), y, m->dim, 4 * m->dim);
     y = m->tanh ? dt_gelu_tanh(g, y) : dt_gelu(g, y);
-    y = mlp_linear(m, join(m, module, "mlp.3"), y, 4 * m->dim, m->dim);
-    return dt_model_add_branch(g, m->a, join(m, module, "drop_path2"), x, y, DT_NONE, i, n);
+    y = mlp_linear(m, vit_join(m, module, "mlp.3"), y, 4 * m->dim, m->dim);
+    return dt_model_add_branch(g, m->a, vit_join(m, module, "drop_path2"), x, y, DT_NONE, i, n);
 }
 
 // A parameter kept with a leading 1 for PyTorch, (1,…,D), as (rows,D).
@@ -76,7 +76,7 @@ static dt_value rows_param(const vit *m, const char *name, int64_t rows, dt_init
 }
 
 // (N,T,D) -> (N,D): the mean over tokens
-static dt_value mean_of(const vit *m, dt_value x) {
+static dt_value vit_mean_of(const vit *m, dt_value x) {
     static const int perm[3] = {0, 2, 1};
     x = dt_transpose(m->g, x, perm);
     return dt_global_pool(m->g, dt_reshape(m->g, x, dt_shape4(m->batch, m->dim, -1, 1)));
@@ -108,7 +108,7 @@ static dt_value embed(vit *m, dt_value x, int patch, int stride) {
     return dt_add(g, x, rows_param(m, "encoder.pos_embedding", m->tokens, (dt_init){DT_INIT_NORMAL, 0.02f}));
 }
 
-static bool fits(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
+static bool vit_fits(const dt_trunk *t, dt_value x, const dt_vit_form *f) {
     if (f->dim % f->heads) {
         dt_graph_fail(t->g, "%s.dim %d is no multiple of %s.heads %d", t->at, (int)f->dim, t->at, (int)f->heads);
         return false;
@@ -128,7 +128,7 @@ dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *f)
     dt_graph *g = t->g;
     vit m = {
         .g = g, .batch = t->a->batch, .dim = f->dim, .heads = f->heads, .tanh = f->tanh, .mean = f->mean, .a = t->a};
-    if (!fits(t, x, f)) return (dt_features){DT_NONE, DT_NONE};
+    if (!vit_fits(t, x, f)) return (dt_features){DT_NONE, DT_NONE};
     dt_graph_alias(g, "class_token", "cls_token", NULL);
     dt_graph_alias(g, "encoder.pos_embedding", "pos_embed", NULL);
     dt_graph_alias(g, "conv_proj", "patch_embed.proj", NULL);
@@ -137,7 +137,7 @@ dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *f)
     x = embed(&m, x, f->patch, f->stride);
     for (int i = 0; i < f->blocks; i++) x = encoder_layer(&m, i, f->blocks, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
-    if (m.mean) return (dt_features){x, mean_of(&m, x)};
+    if (m.mean) return (dt_features){x, vit_mean_of(&m, x)};
     return (dt_features){x, dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(t->a->batch, m.dim))};
 }
 

@@ -35,12 +35,12 @@ enum { TEXT = 256 };
 #define P_ELEMENT UINT32_MAX // beyond every operation's own draws
 
 // ---- words -------------------------------------------------------------------------------------------
-static size_t add(char *buf, size_t at, const char *text) {
+static size_t augment_add(char *buf, size_t at, const char *text) {
     return at < TEXT ? at + (size_t)snprintf(buf + at, TEXT - at, "%s", text) : at;
 }
 
 // What a parameter may be, in words or (short) as in the table of the docs; buf[TEXT].
-static const char *expectation(const dt_augment_param *p, bool brief, char *buf) {
+static const char *augment_expectation(const dt_augment_param *p, bool brief, char *buf) {
     static const char *const WHAT[][2] = {[DT_AUGMENT_NONE] = {"", ""},
                                           [DT_AUGMENT_REAL] = {"a number in ", ""},
                                           [DT_AUGMENT_WHOLE] = {"a whole number in ", ""},
@@ -49,10 +49,10 @@ static const char *expectation(const dt_augment_param *p, bool brief, char *buf)
                                           [DT_AUGMENT_EITHER] = {"a, for [-a, a], or [from, to] in ", "± "},
                                           [DT_AUGMENT_FACTOR] = {"a, for [1-a, 1+a], or [from, to] in ", "1 ± "},
                                           [DT_AUGMENT_WORD] = {"", ""}};
-    size_t at = add(buf, 0, WHAT[p->type][brief]);
+    size_t at = augment_add(buf, 0, WHAT[p->type][brief]);
     if (p->type == DT_AUGMENT_WORD) {
-        for (const char *w = p->words; *w; w++) at = add(buf, at, *w == '|' ? ", " : (char[]){*w, '\0'});
-        if (p->high > 0) at = add(buf, at, " or ");
+        for (const char *w = p->words; *w; w++) at = augment_add(buf, at, *w == '|' ? ", " : (char[]){*w, '\0'});
+        if (p->high > 0) at = augment_add(buf, at, " or ");
     }
     if (p->high > 0 && at < TEXT) snprintf(buf + at, TEXT - at, "%g..%g", p->low, p->high);
     return buf;
@@ -66,7 +66,7 @@ static int n_params(const dt_augment_kind *k) {
 
 static size_t add_default(char *buf, size_t at, const dt_augment_param *p) {
     if (isnan(p->from)) return at;
-    at = add(buf, at, " = ");
+    at = augment_add(buf, at, " = ");
     if (p->type == DT_AUGMENT_WORD) {
         const char *w = p->words;
         for (int skip = (int)(p->high > 0 ? -1 - p->from : p->from); skip > 0; skip--) w = strchr(w, '|') + 1;
@@ -85,7 +85,7 @@ const char *dt_augment_describe(int i, bool markdown, char *buf, size_t cap) {
     char text[TEXT], value[TEXT];
     size_t at = (size_t)snprintf(buf, cap, markdown ? "| `%s` | " : "%s\n", k->name);
     for (int p = 0; p < n_params(k); p++) {
-        expectation(&k->params[p], markdown, text);
+        augment_expectation(&k->params[p], markdown, text);
         value[0] = '\0';
         add_default(value, 0, &k->params[p]);
         at += (size_t)snprintf(buf + at, cap - at, markdown ? "`%s`%s (%s), " : "    %s%s: %s\n", k->params[p].name,
@@ -99,10 +99,10 @@ const char *dt_augment_describe(int i, bool markdown, char *buf, size_t cap) {
 static dt_status fail_param(const dt_augment_kind *k, const dt_augment_param *p, const dt_cnode *v) {
     char text[TEXT];
     return dt_fail(DT_E_USAGE, "%s: %s: %s: expected %s", dt_cnode_where(v), k->name, p->name,
-                   expectation(p, false, text));
+                   augment_expectation(p, false, text));
 }
 
-static bool read_word(const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
+static bool augment_read_word(const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
     const int i = dt_word_index(p->words, dt_cnode_str(v));
     if (i >= 0) {
         out->from = out->to = p->high > 0 ? -1 - i : i;
@@ -132,7 +132,7 @@ static bool read_pair(const dt_augment_param *p, const dt_cnode *v, dt_value2 *o
 static dt_status read_param(const dt_augment_kind *k, const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
     bool ok;
     if (p->type == DT_AUGMENT_WORD)
-        ok = dt_cnode_kind(v) == DT_C_SCALAR && read_word(p, v, out);
+        ok = dt_cnode_kind(v) == DT_C_SCALAR && augment_read_word(p, v, out);
     else {
         ok = read_pair(p, v, out) && out->from >= p->low && out->to <= p->high;
         if (p->type == DT_AUGMENT_WHOLE || p->type == DT_AUGMENT_ODD) ok = ok && out->from == floor(out->from);
@@ -146,7 +146,7 @@ static dt_status read_p(const dt_augment_kind *k, const dt_cnode *v, double *out
     return dt_fail(DT_E_USAGE, "%s: %s: p: expected a number in 0..1", dt_cnode_where(v), k->name);
 }
 
-static dt_status read_named(dt_augment_op *o, const dt_cnode *map) {
+static dt_status augment_read_named(dt_augment_op *o, const dt_cnode *map) {
     int n = n_params(o->kind);
     for (size_t i = 0; i < dt_cnode_size(map); i++) {
         const dt_cnode *v = dt_cnode_item(map, i);
@@ -167,8 +167,8 @@ static dt_status read_named(dt_augment_op *o, const dt_cnode *map) {
     return DT_OK;
 }
 
-static dt_status find_kind(const dt_augment_kind *kinds, const char *name, const dt_cnode *item,
-                           const dt_augment_kind **out) {
+static dt_status augment_find_kind(const dt_augment_kind *kinds, const char *name, const dt_cnode *item,
+                                   const dt_augment_kind **out) {
     const dt_augment_kind *k = kinds, *near = NULL;
     int best = DT_TEXT_FAR;
     for (; k->name && strcmp(k->name, name) != 0; k++) {
@@ -192,7 +192,7 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
         return dt_fail(DT_E_USAGE, "%s: expected one augmentation a list item, such as %s", dt_cnode_where(item),
                        example);
     const dt_augment_kind *k;
-    DT_TRY(find_kind(kinds, is_map ? dt_cnode_key(item, 0) : dt_cnode_str(item), item, &k));
+    DT_TRY(augment_find_kind(kinds, is_map ? dt_cnode_key(item, 0) : dt_cnode_str(item), item, &k));
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.%d", field, position);
     *o = (dt_augment_op){.kind = k, .purpose = dt_hash32(purpose), .p = k->p};
@@ -201,7 +201,7 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
     for (int p = 0; p < n_params(k); p++) o->v[p] = (dt_value2){k->params[p].from, k->params[p].to};
     const dt_cnode *v = is_map ? dt_cnode_item(item, 0) : NULL;
     if (v && dt_cnode_kind(v) == DT_C_MAP)
-        DT_TRY(read_named(o, v));
+        DT_TRY(augment_read_named(o, v));
     else if (v && n_params(k) == 0)
         DT_TRY(read_p(k, v, &o->p));
     else if (v)
@@ -323,7 +323,7 @@ static dt_status flush_real(dt_canvas *c) {
     return DT_OK;
 }
 
-static dt_status put(dt_canvas *c, const dt_pixel_step *s) {
+static dt_status augment_put(dt_canvas *c, const dt_pixel_step *s) {
     if (!c->steps) return dt_pixels_play(c->image, s, c->scratch);
     assert(c->n_steps < c->cap_steps);
     c->steps[c->n_steps++] = *s;
@@ -335,12 +335,12 @@ dt_status dt_canvas_flush(dt_canvas *c) {
     if (c->image->real) return flush_real(c);
     dt_pixel_step s = dt_map_step(&c->map, c->border, !c->interpolates);
     c->moves = c->interpolates = false;
-    return put(c, &s);
+    return augment_put(c, &s);
 }
 
 dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s) {
     DT_TRY(dt_canvas_flush(c));
-    return put(c, s);
+    return augment_put(c, s);
 }
 
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates) {
@@ -394,7 +394,8 @@ bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k) {
 
 // Operations from `to_device` on leave steps. A map of earlier operations that still waits is composed with
 // theirs, so the map does not depend on who resamples.
-static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device, dt_pixel_step *steps) {
+static dt_status augment_walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c, int to_device,
+                              dt_pixel_step *steps) {
     int done = c->image->mirrored ? find_mirror(a, k) : -1;
     for (int i = 0; i < a->n_ops; i++) {
         if (i == to_device) c->steps = steps;
@@ -410,7 +411,7 @@ static dt_status walk(const dt_augment *a, const dt_augment_key *k, dt_canvas *c
 
 dt_status dt_augment_apply(const dt_augment *a, const dt_augment_key *k, dt_image *image, dt_buffer *scratch) {
     dt_canvas c = {.image = image, .scratch = scratch};
-    return walk(a, k, &c, -1, NULL);
+    return augment_walk(a, k, &c, -1, NULL);
 }
 
 // ---- on a device ---------------------------------------------------------------------------------------
@@ -432,5 +433,5 @@ dt_status dt_augment_split(const dt_augment *a, const dt_augment_key *k, dt_imag
                            dt_pixel_step *steps) {
     dt_canvas c = {.image = image, .scratch = scratch, .cap_steps = dt_augment_device_steps(a)};
     memset(steps, 0, (size_t)c.cap_steps * sizeof *steps); // all DT_PIXEL_END
-    return walk(a, k, &c, device_begin(a), steps);
+    return augment_walk(a, k, &c, device_begin(a), steps);
 }

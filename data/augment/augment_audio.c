@@ -70,7 +70,7 @@ VECTORIZED static void sum_lanes(const float *restrict x, size_t n, bool square,
     for (size_t i = n - n % LANES; i < n; i++) sum[i % LANES] += square ? x[i] * x[i] : x[i];
 }
 
-static double mean_of(const float *x, size_t n, bool square) {
+static double augment_audio_mean_of(const float *x, size_t n, bool square) {
     double total = 0;
     for (size_t at = 0; at < n; at += 4096) {
         float sum[LANES] = {0};
@@ -91,7 +91,7 @@ VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict
 static dt_status add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_channels, size_t stride,
                            dt_buffer *scratch) {
     double power = 0;
-    for (size_t c = 0; c < n_channels; c++) power += mean_of(x + c * stride, n, true);
+    for (size_t c = 0; c < n_channels; c++) power += augment_audio_mean_of(x + c * stride, n, true);
     power /= (double)n_channels;
     // 147.8: deviation of a sum of four bytes, sqrt(4 (256^2 - 1) / 12)
     float scale = (float)(sqrt(power) * pow(10, -snr / 20) / 147.8005);
@@ -143,7 +143,7 @@ dt_status dt_audio_augment_samples(const dt_augment *a, const dt_augment_key *k,
 }
 
 // ---- features ------------------------------------------------------------------------------------------
-static void fill(float *x, size_t n, float value) {
+static void augment_audio_fill(float *x, size_t n, float value) {
     for (size_t i = 0; i < n; i++) x[i] = value;
 }
 
@@ -156,15 +156,16 @@ void dt_audio_augment_features(const dt_augment *a, const dt_augment_key *k, flo
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = dt_augment_rng(o, k);
         if (o->kind->change || !dt_augment_happens(o, &r)) continue;
-        if (!masked) mean = (float)mean_of(x, n_rows * row, false);
+        if (!masked) mean = (float)augment_audio_mean_of(x, n_rows * row, false);
         masked = true;
         size_t n = o->kind->masks_bands ? n_rows : n_columns;
         uint32_t most = (uint32_t)(o->v[0].from < (double)n ? o->v[0].from : (double)n);
         size_t covered = dt_rng_below(&r, 0, most + 1);
         size_t first = dt_rng_below(&r, 1, (uint32_t)(n - covered) + 1);
         if (o->kind->masks_bands)
-            fill(x + first * row, covered * row, mean);
+            augment_audio_fill(x + first * row, covered * row, mean);
         else
-            for (size_t y = 0; y < n_rows; y++) fill(x + y * row + first * n_channels, covered * n_channels, mean);
+            for (size_t y = 0; y < n_rows; y++)
+                augment_audio_fill(x + y * row + first * n_channels, covered * n_channels, mean);
     }
 }

@@ -43,23 +43,26 @@ typedef struct strength {
     double sign; // for what goes either way
 } strength;
 
-static double magnitude(strength at, double most) {
+static double augment_policy_magnitude(strength at, double most) {
     float delta = (float)most / (float)at.last;
     bool low = at.step < (at.last + 1) / 2;
     return low ? delta * (float)at.step : (float)most - delta * (float)(at.last - at.step);
 }
 
-static dt_status map(dt_canvas *c, dt_map m, dt_border border) {
+static dt_status augment_policy_map(dt_canvas *c, dt_map m, dt_border border) {
     return dt_canvas_map(c, &m, border, true);
 }
 
 static dt_status apply_geometry(dt_canvas *c, const space *s, member what, strength at, dt_border border) {
     double w = c->image->width, h = c->image->height;
     if (what == SHEAR_X || what == SHEAR_Y)
-        return map(c, dt_map_shear(magnitude(at, s->shear) * at.sign, what == SHEAR_Y), border);
-    if (what == ROTATE) return map(c, dt_map_rotate(magnitude(at, s->degrees) * at.sign, 1, (int)w, (int)h), border);
+        return augment_policy_map(c, dt_map_shear(augment_policy_magnitude(at, s->shear) * at.sign, what == SHEAR_Y),
+                                  border);
+    if (what == ROTATE)
+        return augment_policy_map(
+            c, dt_map_rotate(augment_policy_magnitude(at, s->degrees) * at.sign, 1, (int)w, (int)h), border);
     double reach = s->pixels > 0 ? s->pixels : 150.0 / 331 * (what == TRANSLATE_X ? w : h);
-    double d = -trunc(magnitude(at, reach)) * at.sign;
+    double d = -trunc(augment_policy_magnitude(at, reach)) * at.sign;
     dt_map m = what == TRANSLATE_X ? dt_map_shift(d, 0) : dt_map_shift(0, d);
     return dt_canvas_map(c, &m, border, false);
 }
@@ -72,16 +75,16 @@ static int step_of(member what) {
     return STEPS[what];
 }
 
-static dt_status apply(dt_canvas *c, const space *s, member what, strength at, dt_border border) {
+static dt_status augment_policy_apply(dt_canvas *c, const space *s, member what, strength at, dt_border border) {
     if (what == IDENTITY) return DT_OK;
     if (what <= ROTATE) return apply_geometry(c, s, what, at, border);
     dt_pixel_step step = {.kind = step_of(what)};
     if (what <= SHARPNESS)
-        step.as.factor = (float)(1 + magnitude(at, s->blend) * at.sign);
+        step.as.factor = (float)(1 + augment_policy_magnitude(at, s->blend) * at.sign);
     else if (what == POSTERIZE)
         step.as.level = dt_posterize_mask(8 - (int)nearbyint((double)s->posterize * at.step / at.last));
     else if (what == SOLARIZE)
-        step.as.level = dt_solarize_from(255 - magnitude(at, 255));
+        step.as.level = dt_solarize_from(255 - augment_policy_magnitude(at, 255));
     return dt_canvas_step(c, &step);
 }
 
@@ -151,7 +154,7 @@ dt_status dt_augment_run_auto(const dt_augment_op *o, const dt_rng *r, dt_canvas
     for (uint32_t i = 0; i < 2; i++) {
         if ((double)dt_rng_uniform(r, 1 + i) >= pair[i].tenths / 10.0) continue;
         strength at = {pair[i].step < 0 ? 0 : pair[i].step, 9, sign_of(r, 3 + i)};
-        DT_TRY(apply(c, &NORMAL, (member)pair[i].what, at, border));
+        DT_TRY(augment_policy_apply(c, &NORMAL, (member)pair[i].what, at, border));
     }
     return DT_OK;
 }
@@ -162,7 +165,7 @@ dt_status dt_augment_run_rand(const dt_augment_op *o, const dt_rng *r, dt_canvas
     for (uint32_t i = 0; i < (uint32_t)o->v[0].from; i++) {
         member what = (member)dt_rng_below(r, 2 * i, N_SPACE);
         strength at = {(int)o->v[1].from, 30, sign_of(r, 2 * i + 1)};
-        DT_TRY(apply(c, &NORMAL, what, at, border));
+        DT_TRY(augment_policy_apply(c, &NORMAL, what, at, border));
     }
     return DT_OK;
 }
@@ -171,5 +174,5 @@ dt_status dt_augment_run_rand(const dt_augment_op *o, const dt_rng *r, dt_canvas
 dt_status dt_augment_run_trivial(const dt_augment_op *o, const dt_rng *r, dt_canvas *c) {
     member what = (member)dt_rng_below(r, 0, N_SPACE);
     strength at = {(int)dt_rng_below(r, 2, 31), 30, sign_of(r, 1)};
-    return apply(c, &WIDE, what, at, policy_border(&o->v[0]));
+    return augment_policy_apply(c, &WIDE, what, at, policy_border(&o->v[0]));
 }

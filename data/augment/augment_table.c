@@ -174,7 +174,7 @@ static dt_status run_noise(const dt_augment_op *o, const dt_rng *r, dt_canvas *c
     return dt_canvas_step(c, &s);
 }
 
-static dt_status patch(dt_canvas *c, const dt_rng *r, dt_rect at, dt_value2 with) {
+static dt_status augment_table_patch(dt_canvas *c, const dt_rng *r, dt_rect at, dt_value2 with) {
     dt_pixel_step s = {.kind = DT_PIXEL_PATCH};
     s.as.patch.x = at.x, s.as.patch.y = at.y;
     s.as.patch.w = at.w, s.as.patch.h = at.h;
@@ -187,7 +187,7 @@ static dt_status run_erase(const dt_augment_op *o, const dt_rng *r, dt_canvas *c
     dt_rect at;
     DT_TRY(dt_canvas_flush(c)); // whether there is one or not
     if (!dt_draw_part(r, o->v[0], o->v[1], c->image->width, c->image->height, &at)) return DT_OK;
-    return patch(c, r, at, o->v[2]);
+    return augment_table_patch(c, r, at, o->v[2]);
 }
 
 // A square whose centre is any pixel; what reaches over the border is lost.
@@ -199,7 +199,7 @@ static dt_status run_cutout(const dt_augment_op *o, const dt_rng *r, dt_canvas *
     int right = x + side < w ? x + side : w, bottom = y + side < h ? y + side : h;
     x = x < 0 ? 0 : x;
     y = y < 0 ? 0 : y;
-    return patch(c, r, (dt_rect){x, y, right - x, bottom - y}, o->v[1]);
+    return augment_table_patch(c, r, (dt_rect){x, y, right - x, bottom - y}, o->v[1]);
 }
 
 // RandAugment says how many itself.

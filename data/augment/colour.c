@@ -21,11 +21,11 @@ static size_t n_pixels(const dt_image *image) {
 }
 
 // ---- the mean ------------------------------------------------------------------------------------------
-VECTORIZED static void luma_of(const uint8_t *restrict rgb, uint8_t *restrict luma, size_t n) {
+VECTORIZED static void colour_luma_of(const uint8_t *restrict rgb, uint8_t *restrict luma, size_t n) {
     for (size_t i = 0; i < n; i++) luma[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
 }
 
-VECTORIZED static uint64_t sum_of(const uint8_t *p, size_t n) {
+VECTORIZED static uint64_t colour_sum_of(const uint8_t *p, size_t n) {
     uint64_t sum = 0;
     while (n > 0) { // 32 bits hold the sum of a block
         size_t m = n < 65536 ? n : 65536;
@@ -42,11 +42,11 @@ static int mean_luma(const dt_image *image) {
     uint64_t sum = 0;
     size_t n = n_pixels(image);
     uint8_t luma[BLOCK];
-    if (image->channels == 1) sum = sum_of(image->data, n);
+    if (image->channels == 1) sum = colour_sum_of(image->data, n);
     for (size_t at = 0; image->channels == 3 && at < n; at += BLOCK) {
         size_t m = n - at < BLOCK ? n - at : BLOCK;
-        luma_of(image->data + 3 * at, luma, m);
-        sum += sum_of(luma, m);
+        colour_luma_of(image->data + 3 * at, luma, m);
+        sum += colour_sum_of(luma, m);
     }
     return dt_mean_level(sum, n);
 }
@@ -91,7 +91,7 @@ static void play_luma(dt_image *image, const dt_pixel_step *s, luma_loop *loop) 
     size_t n = n_pixels(image);
     for (size_t at = 0; image->channels == 3 && at < n; at += BLOCK) {
         size_t k = n - at < BLOCK ? n - at : BLOCK;
-        luma_of(image->data + 3 * at, luma, k);
+        colour_luma_of(image->data + 3 * at, luma, k);
         loop(image->data + 3 * at, luma, k, s);
     }
 }
@@ -99,7 +99,7 @@ static void play_luma(dt_image *image, const dt_pixel_step *s, luma_loop *loop) 
 // ---- tables --------------------------------------------------------------------------------------------
 typedef uint32_t histogram[3][256];
 
-static void count_values(const dt_image *image, histogram h) {
+static void colour_count_values(const dt_image *image, histogram h) {
     size_t n = n_pixels(image);
     const uint8_t *p = image->data;
     memset(h, 0, sizeof(histogram));
@@ -126,7 +126,7 @@ static void look_up(dt_image *image, uint8_t table[3][256]) {
 static void play_table(dt_image *image, void (*make)(const uint32_t *count, uint8_t *table)) {
     histogram h;
     uint8_t table[3][256];
-    count_values(image, h);
+    colour_count_values(image, h);
     for (int c = 0; c < image->channels; c++) make(h[c], table[c]);
     look_up(image, table);
 }

@@ -75,7 +75,7 @@ VECTORIZED static void end_row(const uint32_t *restrict sums, uint8_t *restrict 
     for (int i = 0; i < n; i++) dst[i] = dt_blur_column_end(sums[i]);
 }
 
-static void pad_row(const uint8_t *row, int w, int c, int half, uint8_t *padded) {
+static void filter_pad_row(const uint8_t *row, int w, int c, int half, uint8_t *padded) {
     memcpy(padded + half * c, row, (size_t)(w * c));
     for (int k = 1; k <= half; k++) {
         memcpy(padded + (half - k) * c, row + dt_mirror_index(-k, w) * c, (size_t)c);
@@ -92,7 +92,7 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
     uint16_t *rows = (uint16_t *)(p + n_sums);
     uint8_t *padded = p + n_sums + n_rows;
     for (int y = 0; y < h; y++) {
-        pad_row(image->data + (size_t)y * (size_t)n, w, c, half, padded);
+        filter_pad_row(image->data + (size_t)y * (size_t)n, w, c, half, padded);
         blur_row(padded, sums, rows + (size_t)y * (size_t)n, n, c, half, weight);
     }
     for (int y = 0; y < h; y++) {
@@ -140,7 +140,7 @@ void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]) {
     for (int y = 1; y < r.h; y++) memcpy(first + (size_t)y * stride, first, (size_t)r.w * c);
 }
 
-static void fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
+static void filter_fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
     size_t c = (size_t)image->channels, n = (size_t)at.w * c;
     uint32_t block[4], n_blocks = 0;
     for (int y = 0; y < at.h; y++) {
@@ -156,7 +156,7 @@ static void fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
 void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r) {
     uint8_t value[3];
     if (with == DT_PATCH_RANDOM) {
-        fill_random(r, image, at);
+        filter_fill_random(r, image, at);
         return;
     }
     memset(value, with < 0 ? 0 : with, sizeof value);

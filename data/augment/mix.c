@@ -50,7 +50,7 @@ bool dt_mix_takes(const dt_config *c, const char *field) {
     return takes && dt_mix_wanted(c);
 }
 
-static dt_status check_fields(const dt_mix *m, const dt_config *c) {
+static dt_status mix_check_fields(const dt_mix *m, const dt_config *c) {
     const dt_cnode *names = c->data.mix.fields;
     char known[512] = "";
     bool any = false;
@@ -83,7 +83,7 @@ dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *f
     m->purpose = dt_hash32("data.mix");
     m->n_fields = n_fields;
     m->fields = fields;
-    dt_status st = check_fields(m, c);
+    dt_status st = mix_check_fields(m, c);
     if (st != DT_OK)
         dt_mix_destroy(m);
     else
@@ -169,7 +169,7 @@ static recipe draw_recipe(const dt_mix *m, const dt_rng *r) {
 }
 
 // ---- mixing ------------------------------------------------------------------------------------------
-static int place(double part, int64_t size) {
+static int mix_place(double part, int64_t size) {
     double at = floor(part * (double)size);
     return (int)(at < 0 ? 0 : at > (double)size ? (double)size : at);
 }
@@ -179,8 +179,8 @@ static double plan_image(const dt_field_info *f, const recipe *k, dt_mix_row *ro
     *row = (dt_mix_row){.own = k->cuts ? ONE : (int32_t)k->own};
     if (!k->cuts) return 0;
     int64_t h = f->sample_shape.d[0], w = f->sample_shape.d[1];
-    row->x0 = place(k->left, w), row->x1 = place(k->right, w);
-    row->y0 = place(k->top, h), row->y1 = place(k->bottom, h);
+    row->x0 = mix_place(k->left, w), row->x1 = mix_place(k->right, w);
+    row->y0 = mix_place(k->top, h), row->y1 = mix_place(k->bottom, h);
     return (double)(row->x1 - row->x0) * (row->y1 - row->y0) / ((double)w * (double)h);
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static dt_status move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
+static dt_status play_move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
     size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
     uint8_t *copy = dt_buffer_reserve(scratch, n);
     if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
@@ -14,7 +14,7 @@ static dt_status move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratc
     return DT_OK;
 }
 
-static void patch(dt_image *image, const dt_pixel_step *s) {
+static void play_patch(dt_image *image, const dt_pixel_step *s) {
     dt_rect at = {s->as.patch.x, s->as.patch.y, s->as.patch.w, s->as.patch.h};
     dt_pixels_patch(image, at, s->as.patch.with, &s->as.patch.r);
 }
@@ -27,9 +27,9 @@ dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scr
     case DT_PIXEL_MOVE:
     case DT_PIXEL_WARP:
     case DT_PIXEL_PERSPECTIVE:
-        return move(image, s, scratch);
+        return play_move(image, s, scratch);
     case DT_PIXEL_PATCH:
-        patch(image, s);
+        play_patch(image, s);
         return DT_OK;
     case DT_PIXEL_NOISE:
         dt_pixels_noise(image, s->as.noise.deviation, &s->as.noise.r);

@@ -154,7 +154,7 @@ static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *ds
 }
 
 // ---- between pixels ------------------------------------------------------------------------------------
-static inline bool is_inside(const dt_image *s, int64_t fx, int64_t fy) {
+static inline bool warp_is_inside(const dt_image *s, int64_t fx, int64_t fy) {
     return fx >= 0 && fy >= 0 && fx >> 16 < s->width - 1 && fy >> 16 < s->height - 1;
 }
 
@@ -217,8 +217,8 @@ VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *re
 static void warp_row(const dt_image *src, const dt_pixel_source *any, const int64_t m[6], int y, uint8_t *dst) {
     int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
     int w = src->width, c = src->channels, begin = 0, end = w;
-    while (begin < w && (any->nearest || !is_inside(src, fx + m[0] * begin, fy + m[3] * begin))) begin++;
-    while (end > begin && !is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
+    while (begin < w && (any->nearest || !warp_is_inside(src, fx + m[0] * begin, fy + m[3] * begin))) begin++;
+    while (end > begin && !warp_is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
     for (int x = 0; x < begin; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
     for (int x = end; x < w; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
     if (begin == end) return;
@@ -270,7 +270,7 @@ static void perspective_row(const dt_image *src, const dt_pixel_source *any, con
     for (int x = 0; x < w; x++) {
         int i = x % BLOCK;
         if (i == 0) perspective_places(m, x, y, w - x < BLOCK ? w - x : BLOCK, fx, fy);
-        if (any->nearest || !is_inside(src, fx[i], fy[i]))
+        if (any->nearest || !warp_is_inside(src, fx[i], fy[i]))
             dt_sample_pixel(any, fx[i], fy[i], dst + x * c);
         else if (c == 3)
             sample_inside(src, fx[i], fy[i], 0, 0, 1, 3, dst + 3 * x);

@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static int clamp_int(double v, int high) {
+static int warp_real_clamp_int(double v, int high) {
     return v < 0 ? 0 : v > high ? high : (int)v;
 }
 
@@ -20,8 +20,8 @@ static void pixel(const dt_image *s, double x, double y, dt_border border, float
     }
     double fx = border.nearest ? nx : floor(x), fy = border.nearest ? ny : floor(y);
     float wx = border.nearest ? 0 : (float)(x - fx), wy = border.nearest ? 0 : (float)(y - fy);
-    int64_t x0 = clamp_int(fx, s->width - 1), x1 = clamp_int(fx + 1, s->width - 1);
-    int64_t y0 = clamp_int(fy, s->height - 1), y1 = clamp_int(fy + 1, s->height - 1);
+    int64_t x0 = warp_real_clamp_int(fx, s->width - 1), x1 = warp_real_clamp_int(fx + 1, s->width - 1);
+    int64_t y0 = warp_real_clamp_int(fy, s->height - 1), y1 = warp_real_clamp_int(fy + 1, s->height - 1);
     const float *top = s->real + y0 * s->width * c, *bottom = s->real + y1 * s->width * c;
     for (int i = 0; i < c; i++) {
         float a = top[x0 * c + i], b = bottom[x0 * c + i];

@@ -54,7 +54,7 @@ static void *grow_by(void *p, uint32_t *cap, uint32_t n, uint32_t more, size_t s
     return dt_xrealloc(p, *cap * size);
 }
 
-static void *grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
+static void *catalog_grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
     return grow_by(p, cap, n, n < 16 ? 16 : 1, size);
 }
 
@@ -96,7 +96,7 @@ dt_status dt_catalog_intern(dt_catalog *c, const char *path, const char *s, uint
     uint32_t *slot = intern_slot(c, s);
     if (!*slot) {
         DT_TRY(dt_catalog_need_room(c, path, 0, 0, strlen(s) + 1));
-        c->interned = grow(c->interned, &c->cap_interned, c->n_interned, sizeof *c->interned);
+        c->interned = catalog_grow(c->interned, &c->cap_interned, c->n_interned, sizeof *c->interned);
         c->interned[c->n_interned] = add_string(c, s);
         *slot = ++c->n_interned;
     }
@@ -131,7 +131,7 @@ uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, size_t n_byt
 }
 
 uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes) {
-    c->shards = grow(c->shards, &c->cap_shards, c->n_shards, sizeof *c->shards);
+    c->shards = catalog_grow(c->shards, &c->cap_shards, c->n_shards, sizeof *c->shards);
     c->shards[c->n_shards] = (dt_shard){.path = dt_xstrdup(path), .n_bytes = n_bytes};
     return c->n_shards++;
 }
@@ -140,7 +140,7 @@ dt_status dt_catalog_add_record(dt_catalog *c, uint32_t shard, const char *key) 
     assert(!c->finished && (c->n_records == 0 || c->records[c->n_records - 1].shard <= shard));
     size_t n = strlen(key);
     DT_TRY(dt_catalog_need_room(c, c->shards[shard].path, 1, 0, n + 1));
-    c->records = grow(c->records, &c->cap_records, c->n_records, sizeof *c->records);
+    c->records = catalog_grow(c->records, &c->cap_records, c->n_records, sizeof *c->records);
     c->records[c->n_records++] = (dt_record){
         .key = add_string(c, key), .shard = shard, .first_member = c->n_members, .key_hash = dt_hash64(key, n)};
     return DT_OK;
@@ -176,7 +176,7 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
         if (c->members[r->first_member + i].ext == e)
             return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", c->shards[r->shard].path,
                            dt_catalog_str(c, r->key), ext);
-    c->members = grow(c->members, &c->cap_members, c->n_members, sizeof *c->members);
+    c->members = catalog_grow(c->members, &c->cap_members, c->n_members, sizeof *c->members);
     c->members[c->n_members++] =
         (dt_member){.ext = e, .has_hash = hash != NULL, .offset = offset, .size = size, .hash = hash ? *hash : 0};
     r->n_members++;
@@ -302,7 +302,7 @@ typedef struct sort_value {
     bool is_number;
 } sort_value;
 
-static bool parse_number(const char *s, double *out) {
+static bool catalog_parse_number(const char *s, double *out) {
     char *end;
     if (*s == '\0' || *s == ' ') return false;
     *out = strtod(s, &end);
@@ -329,7 +329,7 @@ static void finish_column(dt_catalog *c, dt_column *col) {
     for (uint32_t id = 0; id < c->n_interned && at < n; id++) {
         if (!rank[id]) continue;
         v[at] = (sort_value){.text = interned(c, id), .id = id};
-        v[at].is_number = parse_number(v[at].text, &v[at].number);
+        v[at].is_number = catalog_parse_number(v[at].text, &v[at].number);
         at++;
     }
     qsort(v, n, sizeof *v, compare_values);
@@ -411,7 +411,7 @@ dt_status dt_catalog_add_texts(dt_catalog *c, const char *name, const char *cons
     for (uint32_t r = 0; r < c->n_records; r++) {
         if (!text[r]) continue;
         v[n] = (sort_value){.text = text[r], .id = r};
-        v[n].is_number = parse_number(text[r], &v[n].number);
+        v[n].is_number = catalog_parse_number(text[r], &v[n].number);
         n++;
     }
     qsort(v, n, sizeof *v, compare_values);

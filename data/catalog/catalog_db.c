@@ -25,7 +25,7 @@ typedef struct filler {
     int rc;                    // first failure
 } filler;
 
-static void run(filler *f, const char *sql) {
+static void catalog_db_run(filler *f, const char *sql) {
     if (f->rc == SQLITE_OK) f->rc = sqlite3_exec(f->db, sql, NULL, NULL, NULL);
 }
 
@@ -71,7 +71,7 @@ static void create_table(filler *f) {
         sqlite3_str_appendf(sql, ", \"%w\" %s", f->names[i], f->readers[i].is_number ? "NUMERIC" : "TEXT");
     sqlite3_str_appendchar(sql, 1, ')');
     char *text = sqlite3_str_finish(sql);
-    run(f, text);
+    catalog_db_run(f, text);
     sqlite3_free(text);
 }
 
@@ -117,11 +117,11 @@ static dt_status write_rows(const dt_io_file *file, const dt_catalog *c) {
         f.names[i] = sql_name(&f, i, dt_catalog_name(c, i));
     }
     f.rc = sqlite3_open_v2(file->temporary, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix-none");
-    run(&f, "PRAGMA journal_mode = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
-            "BEGIN");
+    catalog_db_run(&f, "PRAGMA journal_mode = OFF; PRAGMA locking_mode = EXCLUSIVE; PRAGMA synchronous = OFF;"
+                       "BEGIN");
     create_table(&f);
     fill_table(&f);
-    run(&f, "COMMIT");
+    catalog_db_run(&f, "COMMIT");
     const dt_status st = f.rc == SQLITE_OK ? DT_OK : fail_to_write(f.db, file->path);
     sqlite3_close(f.db);
     for (int i = 0; i < f.n_columns; i++) {

@@ -17,13 +17,13 @@
 
 // ---- errors --------------------------------------------------------------------------------------
 // The characters and not the bytes before `at`, from 1.
-static size_t column_of(const char *text, size_t at) {
+static size_t expression_column_of(const char *text, size_t at) {
     size_t n = 1;
     for (size_t i = 0; i < at; i++) n += (text[i] & 0xc0) != 0x80;
     return n;
 }
 
-static dt_status fail_at(dt_expr *e, size_t at, size_t n, const char *what) {
+static dt_status expression_fail_at(dt_expr *e, size_t at, size_t n, const char *what) {
     char near[40] = "its end";
     e->failed = true;
     if (n > 0) {
@@ -33,12 +33,13 @@ static dt_status fail_at(dt_expr *e, size_t at, size_t n, const char *what) {
         for (char *p = near; *p; p++)
             if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
     }
-    e->status = dt_fail(DT_E_USAGE, "expression, character %zu (%s): %s", column_of(e->text, at), near, what);
+    e->status =
+        dt_fail(DT_E_USAGE, "expression, character %zu (%s): %s", expression_column_of(e->text, at), near, what);
     return e->status;
 }
 
-static void *fail_here(dt_expr *e, const char *what) {
-    if (!e->failed) fail_at(e, e->t.at, e->t.n, what);
+static void *expression_fail_here(dt_expr *e, const char *what) {
+    if (!e->failed) expression_fail_at(e, e->t.at, e->t.n, what);
     return NULL;
 }
 
@@ -49,7 +50,7 @@ dt_status dt_expr_fail_name(const dt_expr *e, int i, const char *fmt, ...) {
     vsnprintf(what, sizeof what, fmt, args);
     va_end(args);
     const bool hint = e->names[i].at > 0 && !strstr(what, "did you mean"); // label = cat
-    return dt_fail(DT_E_USAGE, "expression, character %zu: %s%s", column_of(e->text, e->names[i].at), what,
+    return dt_fail(DT_E_USAGE, "expression, character %zu: %s%s", expression_column_of(e->text, e->names[i].at), what,
                    hint ? "; text is in 'single quotes'" : "");
 }
 
@@ -70,7 +71,7 @@ static bool is_keyword(const char *s, size_t n) {
 }
 
 // A quote is doubled to stand for itself.
-static void read_quoted(dt_expr *e, dt_expr_token *t, char quote) {
+static void expression_read_quoted(dt_expr *e, dt_expr_token *t, char quote) {
     const char *s = e->text + t->at;
     size_t end = 1, n = 0;
     while (s[end] && (s[end] != quote || s[end + 1] == quote)) end += s[end] == quote ? 2 : 1;
@@ -83,10 +84,10 @@ static void read_quoted(dt_expr *e, dt_expr_token *t, char quote) {
     t->kind = quote == '"' ? T_NAME : T_TEXT;
     t->quoted = true;
     t->n = end + (s[end] != '\0');
-    if (!s[end]) fail_at(e, t->at, t->n, "the closing quote is missing");
+    if (!s[end]) expression_fail_at(e, t->at, t->n, "the closing quote is missing");
 }
 
-static void read_number(dt_expr *e, dt_expr_token *t) {
+static void expression_read_number(dt_expr *e, dt_expr_token *t) {
     const char *s = e->text + t->at, *p = s + (*s == '-' || *s == '+');
     p += strspn(p, "0123456789");
     if (*p == '.') p += 1 + strspn(p + 1, "0123456789");
@@ -97,7 +98,8 @@ static void read_number(dt_expr *e, dt_expr_token *t) {
     t->kind = T_NUMBER;
     t->n = (size_t)(p - s);
     if (!dt_expr_read_number(s, t->n, &t->number) || is_name_part(*p))
-        fail_at(e, t->at, t->n + is_name_part(*p), "not a number; names that begin with a digit want \"quotes\"");
+        expression_fail_at(e, t->at, t->n + is_name_part(*p),
+                           "not a number; names that begin with a digit want \"quotes\"");
 }
 
 static void read_sign(dt_expr *e, dt_expr_token *t) {
@@ -112,7 +114,7 @@ static void read_sign(dt_expr *e, dt_expr_token *t) {
             t->n = strlen(SIGNS[i]);
             return;
         }
-    fail_at(e, t->at, 1, "not part of an expression; see docs/reference/catalog.md");
+    expression_fail_at(e, t->at, 1, "not part of an expression; see docs/reference/catalog.md");
 }
 
 // Behind a value + and - are arithmetic.
@@ -129,10 +131,10 @@ static void advance(dt_expr *e) {
     if (e->failed || !s[e->at]) return;
     char c = s[e->at], next = s[e->at + 1];
     if (c == '\'' || c == '"') {
-        read_quoted(e, t, c);
+        expression_read_quoted(e, t, c);
     } else if (isdigit((unsigned char)c) ||
                ((c == '.' || (signs && (c == '-' || c == '+'))) && (isdigit((unsigned char)next) || next == '.'))) {
-        read_number(e, t);
+        expression_read_number(e, t);
     } else if (is_name_start(c)) {
         while (is_name_part(s[t->at + t->n])) t->n++;
         char *word = dt_arena_printf(&e->arena, "%.*s", (int)t->n, s + t->at);
@@ -222,11 +224,11 @@ static bool read_literal(dt_expr *e, dt_cell *v) {
     else if (e->t.kind == T_TEXT || is_word(e, "true") || is_word(e, "false"))
         *v = dt_cell_text(e->t.text);
     else if (e->t.kind == T_NAME)
-        fail_here(e, "expected a number or a text in 'single quotes'");
+        expression_fail_here(e, "expected a number or a text in 'single quotes'");
     else if (is_word(e, "null"))
-        fail_here(e, "nothing equals null; write `is null` or `is not null`");
+        expression_fail_here(e, "nothing equals null; write `is null` or `is not null`");
     else
-        fail_here(e, e->expected);
+        expression_fail_here(e, e->expected);
     advance(e);
     return !e->failed;
 }
@@ -249,7 +251,7 @@ static dt_status compile_regex(dt_expr *e, dt_node *n, const char *pattern) {
     free(text);
     if (!good) {
         free(n->regex);
-        fail_here(e, dt_arena_printf(&e->arena, "not a POSIX extended regular expression: %s", why));
+        expression_fail_here(e, dt_arena_printf(&e->arena, "not a POSIX extended regular expression: %s", why));
         return DT_E_USAGE;
     }
     e->regexes = dt_xgrow(e->regexes, e->n_regexes, sizeof *e->regexes);
@@ -261,7 +263,7 @@ static dt_node *no_function(dt_expr *e) {
     const char *list = "", *name;
     for (int i = 0, least, most; (name = dt_expr_function(i, &least, &most)); i++)
         list = dt_arena_printf(&e->arena, "%s%s%s", list, i ? ", " : "", name);
-    return fail_here(e, dt_arena_printf(&e->arena, "no function; there are %s", list));
+    return expression_fail_here(e, dt_arena_printf(&e->arena, "no function; there are %s", list));
 }
 
 static dt_node *parse_call(dt_expr *e) {
@@ -275,7 +277,7 @@ static dt_node *parse_call(dt_expr *e) {
         advance(e);
         e->expected = "expected a value";
         if (strcmp(name, "regex") == 0 && n_given == 1) {
-            if (e->t.kind != T_TEXT) return fail_here(e, "expected a pattern in 'single quotes'");
+            if (e->t.kind != T_TEXT) return expression_fail_here(e, "expected a pattern in 'single quotes'");
             if (compile_regex(e, n, e->t.text) != DT_OK) return NULL;
         }
         last = add_operand(n, last, parse_or(e));
@@ -283,11 +285,11 @@ static dt_node *parse_call(dt_expr *e) {
         n_given++;
     } while (is_sign(e, ",") && n_given < most);
     if (n_given < least || !is_sign(e, ")"))
-        return fail_here(e, dt_arena_printf(&e->arena,
-                                            n_given < least ? "%s takes %d values"
-                                                            : "expected `)`: %s takes "
-                                                              "%d values at most",
-                                            name, n_given < least ? least : most));
+        return expression_fail_here(e, dt_arena_printf(&e->arena,
+                                                       n_given < least ? "%s takes %d values"
+                                                                       : "expected `)`: %s takes "
+                                                                         "%d values at most",
+                                                       name, n_given < least ? least : most));
     advance(e);
     return n;
 }
@@ -295,7 +297,7 @@ static dt_node *parse_call(dt_expr *e) {
 static dt_node *need_condition(dt_expr *e, dt_node *n) {
     if (!n || e->failed) return NULL;
     if (dt_node_is_condition(n)) return n;
-    return fail_here(e, "expected a comparison: = != < <= > >= in, like, between, is null");
+    return expression_fail_here(e, "expected a comparison: = != < <= > >= in, like, between, is null");
 }
 
 // case when CONDITION then VALUE … else VALUE end
@@ -305,7 +307,7 @@ static dt_node *parse_case(dt_expr *e) {
     while (accept_soft_word(e, "when")) {
         last = add_operand(n, last, need_condition(e, parse_or(e)));
         if (!last) return NULL;
-        if (!accept_soft_word(e, "then")) return fail_here(e, "expected `then` and a value");
+        if (!accept_soft_word(e, "then")) return expression_fail_here(e, "expected `then` and a value");
         e->expected = "expected a value";
         last = add_operand(n, last, parse_sum(e));
         if (!last) return NULL;
@@ -315,7 +317,7 @@ static dt_node *parse_case(dt_expr *e) {
         last = add_operand(n, last, parse_sum(e));
     }
     if (e->failed || !last) return NULL;
-    if (!is_soft_word(e, "end")) return fail_here(e, "expected `when`, `else` or `end`");
+    if (!is_soft_word(e, "end")) return expression_fail_here(e, "expected `when`, `else` or `end`");
     advance(e);
     return n;
 }
@@ -326,7 +328,7 @@ static dt_node *parse_primary(dt_expr *e) {
         dt_node *n = parse_or(e);
         if (!n) return NULL;
         if (!is_sign(e, ")"))
-            return fail_here(e, dt_node_is_condition(n) ? "expected `)`, `and` or `or`" : "expected `)`");
+            return expression_fail_here(e, dt_node_is_condition(n) ? "expected `)`, `and` or `or`" : "expected `)`");
         advance(e);
         return e->failed ? NULL : n;
     }
@@ -375,7 +377,7 @@ static dt_node *parse_operators(dt_expr *e, const char *const *signs, dt_node *(
         int i = 0;
         while (signs[i] && !is_sign(e, signs[i])) i++;
         if (!signs[i]) break;
-        if (++terms > MOST_TERMS) return fail_here(e, "too many terms");
+        if (++terms > MOST_TERMS) return expression_fail_here(e, "too many terms");
         advance(e);
         e->expected = "expected a value";
         n = arithmetic(e, *signs[i], n, parse(e));
@@ -427,7 +429,7 @@ static dt_node *parse_in(dt_expr *e, dt_node *n) {
     dt_cell *list = NULL;
     size_t n_list = 0;
     n->kind = DT_NODE_IN;
-    if (!is_sign(e, "(")) return fail_here(e, "expected `(` and a list of values");
+    if (!is_sign(e, "(")) return expression_fail_here(e, "expected `(` and a list of values");
     do {
         advance(e);
         n->has_true |= is_word(e, "true");
@@ -435,7 +437,7 @@ static dt_node *parse_in(dt_expr *e, dt_node *n) {
         list = dt_xgrow(list, n_list, sizeof *list);
         if (!read_literal(e, &list[n_list++])) break;
     } while (is_sign(e, ","));
-    if (!e->failed && !is_sign(e, ")")) fail_here(e, "expected `,` or `)`");
+    if (!e->failed && !is_sign(e, ")")) expression_fail_here(e, "expected `,` or `)`");
     if (!e->failed) sort_list(e, n, list, n_list);
     free(list);
     advance(e);
@@ -444,7 +446,7 @@ static dt_node *parse_in(dt_expr *e, dt_node *n) {
 
 static dt_node *parse_like(dt_expr *e, dt_node *n) {
     n->kind = DT_NODE_LIKE;
-    if (e->t.kind != T_TEXT) return fail_here(e, "expected a pattern in 'single quotes'");
+    if (e->t.kind != T_TEXT) return expression_fail_here(e, "expected a pattern in 'single quotes'");
     return read_literal(e, &n->literal) ? n : NULL;
 }
 
@@ -452,7 +454,7 @@ static dt_node *parse_between(dt_expr *e, dt_node *n) {
     n->kind = DT_NODE_BETWEEN;
     dt_node *low = add_operand(n, n->child, parse_sum(e));
     if (!low) return NULL;
-    if (!accept_word(e, "and")) return fail_here(e, "expected `and` and the upper value of between");
+    if (!accept_word(e, "and")) return expression_fail_here(e, "expected `and` and the upper value of between");
     return add_operand(n, low, parse_sum(e)) ? n : NULL;
 }
 
@@ -467,7 +469,7 @@ static dt_node *parse_test_of(dt_expr *e, dt_node *first, bool *is_test) {
     if (accept_word(e, "is")) {
         n->kind = DT_NODE_NULL;
         n->negated = accept_word(e, "not");
-        return accept_word(e, "null") ? n : fail_here(e, "expected `null`");
+        return accept_word(e, "null") ? n : expression_fail_here(e, "expected `null`");
     }
     n->negated = accept_word(e, "not");
     if (accept_word(e, "in")) return parse_in(e, n);
@@ -487,7 +489,8 @@ static dt_node *parse_test(dt_expr *e) {
     if (e->failed) return NULL;
     if (!is_test) return first;
     if (n->has_name) return n;
-    fail_at(e, at, e->t.at - at, "compares no column of the set (text is in 'single quotes', names are not)");
+    expression_fail_at(e, at, e->t.at - at,
+                       "compares no column of the set (text is in 'single quotes', names are not)");
     return NULL;
 }
 
@@ -495,7 +498,7 @@ static dt_node *parse_test(dt_expr *e) {
 static dt_node *parse_not(dt_expr *e) {
     dt_node *n = NULL;
     if (e->failed) return NULL;
-    if (++e->depth > DT_EXPR_MAX_DEPTH) return fail_here(e, "nested too deeply");
+    if (++e->depth > DT_EXPR_MAX_DEPTH) return expression_fail_here(e, "nested too deeply");
     if (accept_word(e, "not")) {
         n = new_node(e, DT_NODE_NOT);
         add_operand(n, NULL, need_condition(e, parse_not(e)));
@@ -541,8 +544,8 @@ static dt_status parse(dt_expr **out, const char *text, bool condition) {
     e->root = parse_or(e);
     if (condition) e->root = need_condition(e, e->root);
     if (!e->failed && e->t.kind != T_END)
-        fail_here(e, dt_node_is_condition(e->root) ? "expected `and`, `or` or the end"
-                                                   : "expected an operator or the end");
+        expression_fail_here(e, dt_node_is_condition(e->root) ? "expected `and`, `or` or the end"
+                                                              : "expected an operator or the end");
     dt_status st = e->failed ? e->status : DT_OK;
     if (st == DT_OK)
         *out = e;

@@ -28,7 +28,7 @@ typedef struct record {
 typedef enum truth { NO, YES, UNKNOWN } truth;
 
 static truth condition_of(const dt_node *n, const record *r);
-static dt_cell value_of(const dt_node *n, const record *r);
+static dt_cell expression_eval_value_of(const dt_node *n, const record *r);
 
 // ---- cells ---------------------------------------------------------------------------------------------
 bool dt_expr_read_number(const char *s, size_t n, long double *out) {
@@ -61,17 +61,18 @@ dt_cell dt_cell_real(double value) {
 }
 
 // Whether an int64_t holds the number.
-static bool is_whole(long double x) {
+static bool expression_eval_is_whole(long double x) {
     return x >= -0x1p63L && x < 0x1p63L && x == (long double)(int64_t)x;
 }
 
 bool dt_cell_is_whole(const dt_cell *v) {
-    return v->kind == DT_CELL_NUMBER && is_whole(v->number);
+    return v->kind == DT_CELL_NUMBER && expression_eval_is_whole(v->number);
 }
 
 const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]) {
     if (v->text) return v->text;
-    return is_whole(v->number) ? dt_int_text(buffer, (int64_t)v->number) : dt_real_text(buffer, (double)v->number);
+    return expression_eval_is_whole(v->number) ? dt_int_text(buffer, (int64_t)v->number)
+                                               : dt_real_text(buffer, (double)v->number);
 }
 
 int dt_cell_compare_numbers(const void *pa, const void *pb) {
@@ -89,7 +90,7 @@ static size_t char_bytes(const char *s) {
 }
 
 // The bytes of the first n characters of a text, or of all.
-static size_t bytes_of(const char *s, int64_t n) {
+static size_t expression_eval_bytes_of(const char *s, int64_t n) {
     size_t at = 0;
     for (; n > 0 && s[at]; n--) at += char_bytes(s + at);
     return at;
@@ -101,7 +102,7 @@ static const char *text_of(const dt_cell *v, const record *r) {
     return v->text ? v->text : dt_arena_strdup(r->scratch, dt_cell_string(v, buffer));
 }
 
-static dt_cell part(const record *r, const char *s, size_t n) {
+static dt_cell expression_eval_part(const record *r, const char *s, size_t n) {
     return dt_cell_text(dt_arena_printf(r->scratch, "%.*s", (int)n, s));
 }
 
@@ -125,8 +126,8 @@ static dt_cell call_substr(const call *c) {
         count += c->n_values > 2 ? from - 1 : 0;
         from = 1;
     }
-    s += bytes_of(s, from - 1);
-    return part(c->r, s, bytes_of(s, count));
+    s += expression_eval_bytes_of(s, from - 1);
+    return expression_eval_part(c->r, s, expression_eval_bytes_of(s, count));
 }
 
 // split: part i between separators, counted from 1, or from the end if negative.
@@ -141,7 +142,7 @@ static dt_cell call_split(const call *c) {
     if (at < 1 || at > n_pieces) return NO_VALUE;
     while (--at > 0) s = strstr(s, separator) + width;
     const char *end = strstr(s, separator);
-    return part(c->r, s, end ? (size_t)(end - s) : strlen(s));
+    return expression_eval_part(c->r, s, end ? (size_t)(end - s) : strlen(s));
 }
 
 static dt_cell change_case(const call *c, int (*change)(int)) {
@@ -166,7 +167,7 @@ static dt_cell call_regex(const call *c) {
     if (regexec(c->n->regex, s, 2, m, 0) != 0) return NO_VALUE;
     const regmatch_t *of = c->n->regex->re_nsub ? &m[1] : &m[0];
     if (of->rm_so < 0) return NO_VALUE;
-    return part(c->r, s + of->rm_so, (size_t)(of->rm_eo - of->rm_so));
+    return expression_eval_part(c->r, s + of->rm_so, (size_t)(of->rm_eo - of->rm_so));
 }
 
 static dt_cell number_cell(long double x) {
@@ -202,15 +203,15 @@ static dt_cell value_of_call(const dt_node *n, const record *r) {
     dt_cell v[MOST_VALUES];
     call c = {.n = n, .v = v, .r = r};
     for (const dt_node *k = n->child; k; k = k->next) {
-        v[c.n_values] = value_of(k, r);
+        v[c.n_values] = expression_eval_value_of(k, r);
         if (v[c.n_values++].kind == DT_CELL_NULL) return NO_VALUE;
     }
     return FUNCTIONS[n->function].call(&c);
 }
 
 // Whole numbers stay whole as long as 64 bits hold them; all else is of doubles. Division is of doubles.
-static dt_cell compute(const dt_node *n, const record *r) {
-    const dt_cell a = value_of(n->child, r), b = value_of(n->child->next, r);
+static dt_cell expression_eval_compute(const dt_node *n, const record *r) {
+    const dt_cell a = expression_eval_value_of(n->child, r), b = expression_eval_value_of(n->child->next, r);
     if (a.kind == DT_CELL_NULL || b.kind == DT_CELL_NULL) return NO_VALUE;
     if (n->sign == '|') return dt_cell_text(dt_arena_printf(r->scratch, "%s%s", text_of(&a, r), text_of(&b, r)));
     const long double x = a.number, y = b.number;
@@ -220,24 +221,25 @@ static dt_cell compute(const dt_node *n, const record *r) {
                           : n->sign == '*' ? x * y
                           : n->sign == '/' ? x / y
                                            : fmodl(x, y);
-    if (is_whole(x) && is_whole(y) && is_whole(z) && fabsl(z) < 0x1p62L) return number_cell(z);
+    if (expression_eval_is_whole(x) && expression_eval_is_whole(y) && expression_eval_is_whole(z) && fabsl(z) < 0x1p62L)
+        return number_cell(z);
     return number_cell((double)z);
 }
 
-static dt_cell value_of(const dt_node *n, const record *r) {
+static dt_cell expression_eval_value_of(const dt_node *n, const record *r) {
     switch (n->kind) {
     case DT_NODE_LITERAL:
         return n->literal;
     case DT_NODE_NAME:
         return r->values[n->name];
     case DT_NODE_ARITHMETIC:
-        return compute(n, r);
+        return expression_eval_compute(n, r);
     case DT_NODE_CALL:
         return value_of_call(n, r);
     case DT_NODE_CASE:
         for (const dt_node *c = n->child; c; c = c->next->next) {
-            if (!c->next) return value_of(c, r);
-            if (condition_of(c, r) == YES) return value_of(c->next, r);
+            if (!c->next) return expression_eval_value_of(c, r);
+            if (condition_of(c, r) == YES) return expression_eval_value_of(c->next, r);
         }
         return NO_VALUE;
     case DT_NODE_OR:
@@ -289,7 +291,7 @@ static truth truth_of(bool is_true) {
 
 // DT_LESS, DT_EQUAL or DT_GREATER; 0: unknown.
 static int order_of(const dt_node *na, const dt_cell *a, const dt_node *nb, const record *r) {
-    const dt_cell of_b = value_of(nb, r), *b = &of_b;
+    const dt_cell of_b = expression_eval_value_of(nb, r), *b = &of_b;
     char x[DT_REAL_CHARS], y[DT_REAL_CHARS];
     if (a->kind == DT_CELL_NULL || b->kind == DT_CELL_NULL) return 0;
     bool as_text = a->kind == DT_CELL_TEXT && b->kind == DT_CELL_TEXT;
@@ -321,7 +323,7 @@ static truth is_in(const dt_node *n, const dt_cell *v) {
 
 static truth test(const dt_node *n, const record *r) {
     char text[DT_REAL_CHARS];
-    const dt_cell v = value_of(n->child, r);
+    const dt_cell v = expression_eval_value_of(n->child, r);
     if (n->kind == DT_NODE_NULL) return truth_of(v.kind == DT_CELL_NULL);
     if (n->kind == DT_NODE_IN) return is_in(n, &v);
     if (n->kind == DT_NODE_LIKE)
@@ -360,5 +362,5 @@ bool dt_expr_is_true(const dt_expr *e, const dt_cell *values) {
 }
 
 dt_cell dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch) {
-    return value_of(e->root, &(record){values, scratch});
+    return expression_eval_value_of(e->root, &(record){values, scratch});
 }

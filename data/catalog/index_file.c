@@ -34,7 +34,7 @@ static const char MAGIC[8] = {'D', 'T', 'I', 'N', 'D', 'E', 'X', '1'};
 enum { HEADER_BYTES = 24 };
 
 // ---- writing -------------------------------------------------------------------------------------
-static void put_u32(dt_buffer *b, uint32_t v) {
+static void index_file_put_u32(dt_buffer *b, uint32_t v) {
     dt_buffer_append(b, &v, sizeof v);
 }
 
@@ -44,7 +44,7 @@ typedef struct writer {
     uint32_t first, n_records, n_members, n_columns, n_reals;
 } writer;
 
-static uint32_t put_string(writer *w, uint32_t s) {
+static uint32_t index_file_put_string(writer *w, uint32_t s) {
     const char *text = dt_catalog_str(w->c, s);
     uint32_t at = (uint32_t)w->strings.n_bytes;
     dt_buffer_append(&w->strings, text, strlen(text) + 1);
@@ -73,7 +73,7 @@ static void put_column(writer *w, const dt_column *col) {
     uint64_t *sorted = sorted_cells(w, col, &n);
     if (n > 0) {
         w->n_columns++;
-        put_u32(&w->rows, put_string(w, col->name));
+        index_file_put_u32(&w->rows, index_file_put_string(w, col->name));
         cell = dt_xcalloc(w->n_records, sizeof *cell);
         memset(cell, 0xff, w->n_records * sizeof *cell);
         for (uint32_t i = 0; i < n; i++) {
@@ -81,10 +81,10 @@ static void put_column(writer *w, const dt_column *col) {
             if (i > 0 && sorted[i] >> 32 != sorted[i - 1] >> 32) n_values++;
             cell[(uint32_t)sorted[i]] = n_values;
         }
-        put_u32(&w->rows, ++n_values);
+        index_file_put_u32(&w->rows, ++n_values);
         for (uint32_t i = 0; i < n; i++)
             if (i == 0 || sorted[i] >> 32 != sorted[i - 1] >> 32)
-                put_u32(&w->rows, put_string(w, col->values[sorted[i] >> 32]));
+                index_file_put_u32(&w->rows, index_file_put_string(w, col->values[sorted[i] >> 32]));
         dt_buffer_append(&w->rows, cell, w->n_records * sizeof *cell);
         free(cell);
     }
@@ -97,19 +97,19 @@ static void put_real_column(writer *w, const dt_real_column *col) {
     for (uint32_t r = 0; r < w->n_records && !any; r++) any = !isnan(v[r]);
     if (!any) return;
     w->n_reals++;
-    put_u32(&w->rows, put_string(w, col->name));
-    put_u32(&w->rows, 0);
+    index_file_put_u32(&w->rows, index_file_put_string(w, col->name));
+    index_file_put_u32(&w->rows, 0);
     dt_buffer_append(&w->rows, v, w->n_records * sizeof *v);
 }
 
-static void put_rows(writer *w) {
+static void index_file_put_rows(writer *w) {
     const dt_catalog *c = w->c;
-    for (uint32_t i = 0; i < c->n_exts; i++) put_u32(&w->rows, put_string(w, c->exts[i]));
+    for (uint32_t i = 0; i < c->n_exts; i++) index_file_put_u32(&w->rows, index_file_put_string(w, c->exts[i]));
     for (uint32_t i = 0; i < c->n_columns; i++) put_column(w, &c->columns[i]);
     for (uint32_t i = 0; i < c->n_reals; i++) put_real_column(w, &c->reals[i]);
     for (uint32_t i = 0; i < w->n_records; i++) {
         const dt_record *r = &c->records[w->first + i];
-        uint32_t row[2] = {put_string(w, r->key), r->n_members};
+        uint32_t row[2] = {index_file_put_string(w, r->key), r->n_members};
         dt_buffer_append(&w->rows, row, sizeof row);
     }
     for (uint32_t i = 0; i < w->n_members; i++) {
@@ -138,7 +138,7 @@ dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_
     assert(c->finished);
     w.n_records = first_of_shard(c, shard + 1) - w.first;
     for (uint32_t i = 0; i < w.n_records; i++) w.n_members += c->records[w.first + i].n_members;
-    put_rows(&w);
+    index_file_put_rows(&w);
     while (w.strings.n_bytes % 8) dt_buffer_append(&w.strings, "", 1);
     const size_t n_strings = w.strings.n_bytes;
     uint64_t head[5] = {0, 0, x->n_bytes, stamp, x->source_hash};
@@ -180,12 +180,12 @@ typedef struct reader {
     uint64_t data_bytes;
 } reader;
 
-static dt_status damaged(const reader *r, const char *what) {
+static dt_status index_file_damaged(const reader *r, const char *what) {
     return dt_fail(DT_E_DATA, "%s: damaged index: %s; remove it (the data is then scanned) or pack again", r->path,
                    what);
 }
 
-static const uint8_t *take(reader *r, uint64_t n_bytes) {
+static const uint8_t *index_file_take(reader *r, uint64_t n_bytes) {
     if (n_bytes > (uint64_t)(r->end - r->at)) return NULL;
     const uint8_t *p = r->at;
     r->at += n_bytes;
@@ -212,7 +212,7 @@ static dt_status append_cells(reader *r, const char *name, const uint8_t *values
         uint32_t v = u32_at(cells, i);
         if (v == DT_NO_VALUE) continue;
         const char *text = v < n_values ? string_at(r, u32_at(values, v)) : NULL;
-        if (!text) return damaged(r, "a cell is outside its column");
+        if (!text) return index_file_damaged(r, "a cell is outside its column");
         if (!to) DT_TRY(dt_catalog_cells(r->c, r->data_path, name, &to));
         if (id[v] == DT_NO_VALUE) DT_TRY(dt_catalog_intern(r->c, r->data_path, text, &id[v]));
         to[first + i] = id[v];
@@ -221,13 +221,13 @@ static dt_status append_cells(reader *r, const char *name, const uint8_t *values
 }
 
 static dt_status append_column(reader *r, uint32_t first) {
-    const uint8_t *p = take(r, 8);
-    if (!p) return damaged(r, "cut in a column");
+    const uint8_t *p = index_file_take(r, 8);
+    if (!p) return index_file_damaged(r, "cut in a column");
     const char *name = string_at(r, u32_at(p, 0));
     uint32_t n_values = u32_at(p, 1);
-    const uint8_t *values = take(r, 4 * (uint64_t)n_values);
-    const uint8_t *cells = values ? take(r, 4 * (uint64_t)r->n_records) : NULL;
-    if (!name || !cells) return damaged(r, "cut in a column");
+    const uint8_t *values = index_file_take(r, 4 * (uint64_t)n_values);
+    const uint8_t *cells = values ? index_file_take(r, 4 * (uint64_t)r->n_records) : NULL;
+    if (!name || !cells) return index_file_damaged(r, "cut in a column");
     uint32_t *id = dt_xcalloc((size_t)n_values + 1, sizeof *id);
     memset(id, 0xff, n_values * sizeof *id); // DT_NO_VALUE
     dt_status st = append_cells(r, name, values, n_values, cells, id, first);
@@ -236,10 +236,10 @@ static dt_status append_column(reader *r, uint32_t first) {
 }
 
 static dt_status append_real(reader *r, uint32_t first) {
-    const uint8_t *p = take(r, 8), *values = p ? take(r, 8 * (uint64_t)r->n_records) : NULL;
+    const uint8_t *p = index_file_take(r, 8), *values = p ? index_file_take(r, 8 * (uint64_t)r->n_records) : NULL;
     const char *name = values ? string_at(r, u32_at(p, 0)) : NULL;
     double *to = NULL, v;
-    if (!name) return damaged(r, "cut in a number column");
+    if (!name) return index_file_damaged(r, "cut in a number column");
     for (uint32_t i = 0; i < r->n_records; i++) {
         memcpy(&v, values + 8 * (uint64_t)i, 8);
         if (isnan(v)) continue;
@@ -257,7 +257,7 @@ typedef struct ext_map {
 
 static dt_status map_ext(reader *r, ext_map *map, uint32_t e, uint32_t *out) {
     const char *ext = e < r->n_exts ? string_at(r, u32_at(map->exts, e)) : NULL;
-    if (!ext) return damaged(r, "a member without extension");
+    if (!ext) return index_file_damaged(r, "a member without extension");
     if (map->to[e] == UINT32_MAX) DT_TRY(dt_catalog_ext(r->c, r->data_path, ext, &map->to[e]));
     *out = map->to[e];
     return DT_OK;
@@ -270,7 +270,7 @@ static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, c
         bool has_hash = u32_at(p, 1) & 1;
         DT_TRY(map_ext(r, map, u32_at(p, 0), &ext));
         if (offset > r->data_bytes || size > r->data_bytes - offset)
-            return damaged(r, "a member is outside the data file");
+            return index_file_damaged(r, "a member is outside the data file");
         for (uint32_t i = 0; i < m; i++)
             if (to[i].ext == ext)
                 return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", r->data_path,
@@ -284,16 +284,16 @@ static dt_status append_members(reader *r, ext_map *map, const dt_record *rec, c
 // Fills the records from `first` on, and their members.
 static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t first, uint32_t first_string) {
     dt_catalog *c = r->c;
-    const uint8_t *rec = take(r, 8 * (uint64_t)r->n_records);
-    const uint8_t *mem = rec ? take(r, 32 * (uint64_t)r->n_members) : NULL;
-    if (!mem || r->at != r->end) return damaged(r, "its length does not fit its counts");
+    const uint8_t *rec = index_file_take(r, 8 * (uint64_t)r->n_records);
+    const uint8_t *mem = rec ? index_file_take(r, 32 * (uint64_t)r->n_members) : NULL;
+    if (!mem || r->at != r->end) return index_file_damaged(r, "its length does not fit its counts");
     uint32_t first_member = c->n_members, used = 0;
     dt_member *members = dt_catalog_new_members(c, r->n_members);
     for (uint32_t i = 0; i < r->n_records; i++, rec += 8) {
         uint32_t key = u32_at(rec, 0), n = u32_at(rec, 1);
         const char *text = string_at(r, key);
-        if (!text) return damaged(r, "a key is outside the strings");
-        if (n > r->n_members - used) return damaged(r, "more members than it says");
+        if (!text) return index_file_damaged(r, "a key is outside the strings");
+        if (n > r->n_members - used) return index_file_damaged(r, "more members than it says");
         dt_record *to = &c->records[first + i];
         *to = (dt_record){.key = first_string + key,
                           .shard = shard,
@@ -303,19 +303,19 @@ static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t 
         DT_TRY(append_members(r, map, to, mem + 32 * (uint64_t)used, members ? members + used : NULL));
         used += n;
     }
-    return used == r->n_members ? DT_OK : damaged(r, "members that belong to no record");
+    return used == r->n_members ? DT_OK : index_file_damaged(r, "members that belong to no record");
 }
 
 // If this fails half-way, the caller throws the whole catalog away. fixed: the first bytes of the payload; stamp:
 // of the data file as it is.
 static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
     dt_catalog *c = r->c;
-    ext_map map = {.exts = take(r, 4 * (uint64_t)r->n_exts)};
-    if (!map.exts) return damaged(r, "cut in the extensions");
+    ext_map map = {.exts = index_file_take(r, 4 * (uint64_t)r->n_exts)};
+    if (!map.exts) return index_file_damaged(r, "cut in the extensions");
     memset(map.to, 0xff, sizeof map.to);
     uint64_t n_rows = 8 * (uint64_t)r->n_records + 32 * (uint64_t)r->n_members;
     if (n_rows > (uint64_t)(r->end - r->at)) // before there is room for so many
-        return damaged(r, "its length does not fit its counts");
+        return index_file_damaged(r, "its length does not fit its counts");
     DT_TRY(dt_catalog_need_room(c, r->data_path, r->n_records, r->n_members, r->n_string_bytes));
     uint32_t shard = dt_catalog_add_shard(c, r->data_path, r->data_bytes), first = c->n_records;
     c->shards[shard].source_hash = u64_at(fixed, 2);
@@ -333,13 +333,13 @@ static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
 static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_t n_data, uint64_t stamp,
                             const uint8_t **fixed, bool *stale) {
     *stale = false;
-    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0) return damaged(r, "it does not start like one");
-    if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return damaged(r, "cut");
+    if (n_bytes < HEADER_BYTES || memcmp(p, MAGIC, 8) != 0) return index_file_damaged(r, "it does not start like one");
+    if (u64_at(p, 1) != n_bytes - HEADER_BYTES) return index_file_damaged(r, "cut");
     r->at = p + HEADER_BYTES;
     r->end = p + n_bytes;
-    if (dt_hash64(r->at, n_bytes - HEADER_BYTES) != u64_at(p, 2)) return damaged(r, "its hash does not fit");
-    *fixed = take(r, 48);
-    if (!*fixed) return damaged(r, "cut");
+    if (dt_hash64(r->at, n_bytes - HEADER_BYTES) != u64_at(p, 2)) return index_file_damaged(r, "its hash does not fit");
+    *fixed = index_file_take(r, 48);
+    if (!*fixed) return index_file_damaged(r, "cut");
     r->data_bytes = u64_at(*fixed, 0);
     if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packing wrote more: the file is cut
         return dt_fail(DT_E_DATA, "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
@@ -378,11 +378,11 @@ dt_status dt_index_parse(dt_catalog *c, const char *data_path, const char *index
     r.n_records = u32_at(fixed, 9);
     r.n_members = u32_at(fixed, 10);
     r.n_reals = u32_at(fixed, 11);
-    r.strings = (const char *)take(&r, r.n_string_bytes);
+    r.strings = (const char *)index_file_take(&r, r.n_string_bytes);
     if (!r.strings || (r.n_string_bytes > 0 && r.strings[r.n_string_bytes - 1] != '\0'))
-        return damaged(&r, "cut in the strings");
+        return index_file_damaged(&r, "cut in the strings");
     if (r.n_columns > DT_MAX_COLUMNS || r.n_reals > DT_MAX_COLUMNS || r.n_exts > DT_MAX_EXTENSIONS)
-        return damaged(&r, "too many columns or extensions");
+        return index_file_damaged(&r, "too many columns or extensions");
     return append_rows(&r, fixed, stamp);
 }
 

@@ -46,7 +46,7 @@ bool dt_catalog_has_name(const dt_catalog *c, const char *name) {
 }
 
 // The column, or -1 and in `why`: "the set has no column 'x'; …".
-static int find(const dt_catalog *c, const char *name, char *why, size_t cap) {
+static int select_find(const dt_catalog *c, const char *name, char *why, size_t cap) {
     int n = dt_catalog_n_names(c), least = DT_TEXT_FAR;
     const char *near = NULL;
     for (int i = n - 1; i >= 0; i--)
@@ -65,7 +65,7 @@ static int find(const dt_catalog *c, const char *name, char *why, size_t cap) {
 
 int dt_catalog_find_name(const dt_catalog *c, const char *name) {
     char why[400];
-    int i = find(c, name, why, sizeof why);
+    int i = select_find(c, name, why, sizeof why);
     if (i < 0) dt_fail(DT_E_USAGE, "%s", why);
     return i;
 }
@@ -106,7 +106,7 @@ void dt_column_reader_fini(dt_column_reader *r) {
     r->values = NULL;
 }
 
-static dt_cell bytes_of(const dt_catalog *c, const dt_record *r) {
+static dt_cell select_bytes_of(const dt_catalog *c, const dt_record *r) {
     uint64_t n = 0;
     for (uint32_t m = 0; m < r->n_members; m++) n += c->members[r->first_member + m].size;
     return (dt_cell){DT_CELL_NUMBER, NULL, n};
@@ -118,7 +118,7 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
     int text = r->column - DT_N_FIXED_COLUMNS;
     if (r->column == DT_COLUMN_KEY) return dt_cell_text(dt_catalog_str(c, x->key));
     if (r->column == DT_COLUMN_SHARD) return r->values[x->shard];
-    if (r->column == DT_COLUMN_BYTES) return bytes_of(c, x);
+    if (r->column == DT_COLUMN_BYTES) return select_bytes_of(c, x);
     if (!r->values) return dt_cell_real(dt_catalog_real(c, text - (int)c->n_columns, record));
     uint32_t cell = dt_catalog_cell(c, text, record);
     return cell == DT_NO_VALUE ? (dt_cell){.kind = DT_CELL_NULL} : r->values[cell];
@@ -139,7 +139,7 @@ static dt_status open_asker(asker *a, const dt_catalog *c, dt_expr *e) {
     a->readers = dt_xcalloc((size_t)a->n + 1, sizeof *a->readers);
     a->values = dt_xcalloc((size_t)a->n + 1, sizeof *a->values);
     for (int i = 0; i < a->n; i++) {
-        int column = find(c, dt_expr_name(e, i), why, sizeof why);
+        int column = select_find(c, dt_expr_name(e, i), why, sizeof why);
         if (column < 0) return dt_expr_fail_name(e, i, "%s", why);
         dt_column_reader_init(&a->readers[i], c, column);
     }
@@ -188,7 +188,7 @@ const char *dt_cell_kept(const dt_cell *v, dt_arena *arena) {
     return v->text ? v->text : dt_arena_strdup(arena, dt_cell_string(v, text));
 }
 
-static dt_status add_cells(dt_catalog *c, const char *name, const dt_cell *v, dt_arena *arena) {
+static dt_status select_add_cells(dt_catalog *c, const char *name, const dt_cell *v, dt_arena *arena) {
     const uint32_t n = c->n_records;
     if (dt_cells_are_reals(v, n)) {
         double *real = dt_xcalloc((size_t)n + 1, sizeof *real);
@@ -213,7 +213,7 @@ dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *express
     dt_cell *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v);
     dt_status st = open_asker(&a, c, e);
     for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) v[r] = dt_expr_value(e, values_of(&a, r), &arena);
-    if (st == DT_OK) st = add_cells(c, name, v, &arena);
+    if (st == DT_OK) st = select_add_cells(c, name, v, &arena);
     close_asker(&a);
     free(v);
     dt_arena_fini(&arena);

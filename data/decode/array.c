@@ -14,7 +14,7 @@
 enum { N_SAMPLES = 1000, MIN_SAMPLES = 5, MAX_ROUNDS = 5 };
 static const double CONTRAST = 0.25, MAX_REJECTED = 0.5, REJECT_SIGMAS = 2.5;
 
-static int compare_floats(const void *a, const void *b) {
+static int array_compare_floats(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
@@ -35,7 +35,7 @@ typedef struct line {
 } line;
 
 // Least squares through the samples that are not bad, by position.
-static line fit(const float *v, const bool *bad, int n) {
+static line array_fit(const float *v, const bool *bad, int n) {
     double k = 0, sx = 0, sy = 0, sxx = 0, sxy = 0;
     for (int i = 0; i < n; i++)
         if (!bad[i]) k++, sx += i, sy += (double)v[i];
@@ -77,7 +77,7 @@ static void zscale_limits(const float *v, int n, double limits[2]) {
     limits[0] = (double)v[0];
     limits[1] = (double)v[n - 1];
     for (int round = 0; round < MAX_ROUNDS && n_good < before && n_good >= least; round++) {
-        l = fit(v, bad, n);
+        l = array_fit(v, bad, n);
         before = n_good;
         n_good = reject(v, bad, n, l);
     }
@@ -98,7 +98,7 @@ static dt_status zscale(const float *v, size_t n, dt_buffer *scratch, double lim
     int taken = take_samples(v, n, samples);
     limits[0] = limits[1] = 0;
     if (taken == 0) return DT_OK;
-    qsort(samples, (size_t)taken, sizeof *samples, compare_floats);
+    qsort(samples, (size_t)taken, sizeof *samples, array_compare_floats);
     zscale_limits(samples, taken, limits);
     return DT_OK;
 }
@@ -153,7 +153,7 @@ static dt_status check_bands(const dt_array_spec *spec, const dt_planes *p, int 
                    p->format, (long long)n, n == 1 ? "" : "s", channels);
 }
 
-static void put_bytes(const float *v, size_t n, float factor, uint8_t *out, int channels) {
+static void array_put_bytes(const float *v, size_t n, float factor, uint8_t *out, int channels) {
     for (size_t i = 0; i < n; i++) {
         float x = v[i] * factor + 0.5f;
         out[i * (size_t)channels] = (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x);
@@ -169,7 +169,7 @@ static void note_range(const float *v, size_t n, dt_image *out) {
     if (!whole) dt_image_note_levels(out, limits[0], limits[1], kept ? limits[1] - limits[0] : 0);
 }
 
-static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *out) {
+static dt_status array_fill(const dt_image_sink *sink, const dt_planes *p, dt_image *out) {
     const dt_array_spec *spec = dt_array_spec_of(sink->want);
     int channels = sink->want->channels;
     DT_TRY(dt_image_begin(sink, p->width, p->height, out));
@@ -183,9 +183,9 @@ static dt_status fill(const dt_image_sink *sink, const dt_planes *p, dt_image *o
         if (spec->f32)
             for (size_t i = 0; i < n; i++) out->real[i * (size_t)channels + (size_t)c] = plane[i];
         else if (spec->stretch == DT_STRETCH_none)
-            note_range(plane, n, out), put_bytes(plane, n, 1, out->data + c, channels);
+            note_range(plane, n, out), array_put_bytes(plane, n, 1, out->data + c, channels);
         else
-            put_bytes(plane, n, 255, out->data + c, channels);
+            array_put_bytes(plane, n, 255, out->data + c, channels);
     }
     return DT_OK;
 }
@@ -195,8 +195,8 @@ dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_i
     dt_image_sink natural = {&want, sink->scratch, sink->work};
     if (want.channels > 0) {
         DT_TRY(check_bands(dt_array_spec_of(&want), p, want.channels));
-        return fill(sink, p, out);
+        return array_fill(sink, p, out);
     }
     want.channels = p->n < DT_MAX_CHANNELS ? (int)p->n : DT_MAX_CHANNELS;
-    return fill(&natural, p, out);
+    return array_fill(&natural, p, out);
 }

@@ -96,7 +96,7 @@ static int near_size(int n) {
     return n;
 }
 
-static dt_status check(const dt_feature_opts *o) {
+static dt_status audio_features_check(const dt_feature_opts *o) {
     int edge = o->center ? o->n_fft / 2 : 0;
     if (o->n_samples < 1 || o->n_samples > DT_AUDIO_MAX_SAMPLES / o->channels)
         return dt_fail(DT_E_USAGE, "a segment of %lld samples; expected 1 to %d", (long long)o->n_samples,
@@ -124,7 +124,7 @@ static dt_status check(const dt_feature_opts *o) {
 
 dt_status dt_features_create(dt_features **out, const dt_feature_opts *o) {
     *out = NULL;
-    DT_TRY(check(o));
+    DT_TRY(audio_features_check(o));
     dt_features *f = dt_xcalloc(1, sizeof *f);
     f->o = *o;
     f->rows = 1;
@@ -171,12 +171,12 @@ static void *aligned(dt_buffer *b, size_t n_bytes) {
     return p ? p + (64 - (uintptr_t)p % 64) % 64 : NULL;
 }
 
-static size_t row_length(const dt_features *f) {
+static size_t audio_features_row_length(const dt_features *f) {
     return (size_t)(f->o.n_samples + 2 * f->edge);
 }
 
 dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal, size_t *stride) {
-    *stride = row_length(f);
+    *stride = audio_features_row_length(f);
     w->rows = aligned(&w->signal, *stride * (size_t)f->o.channels * sizeof *w->rows);
     if (!w->rows) return dt_fail(DT_E_INTERNAL, "out of memory for a sound");
     *signal = w->rows + f->edge;
@@ -228,7 +228,7 @@ VECTORIZED static void take_roots(float *restrict x, size_t n) {
     for (size_t i = 0; i < n; i++) x[i] = __builtin_sqrtf(x[i]);
 }
 
-static inline void store(const dt_lanes *v, float *to, size_t n_valid) {
+static inline void audio_features_store(const dt_lanes *v, float *to, size_t n_valid) {
     if (n_valid == DT_LANES)
         *(lanes_at *)to = *v;
     else
@@ -248,13 +248,13 @@ VECTORIZED static void sum_bands(const band *restrict b, size_t n_bands, const f
         }
         if (k < b[m].n) sum += p[k] * w[k];
         sum += odd;
-        store(&sum, out, n_valid);
+        audio_features_store(&sum, out, n_valid);
     }
 }
 
 VECTORIZED static void copy_bins(const dt_lanes *restrict power, size_t n_bins, float *restrict out, size_t stride,
                                  size_t n_valid) {
-    for (size_t k = 0; k < n_bins; k++) store(&power[k], out + k * stride, n_valid);
+    for (size_t k = 0; k < n_bins; k++) audio_features_store(&power[k], out + k * stride, n_valid);
 }
 
 // (bins or bands, frames) of one channel.
@@ -326,7 +326,7 @@ static void make_logs(const dt_features *f, float *x, size_t n) {
 }
 
 // ---- all of it -------------------------------------------------------------------------------------
-VECTORIZED static void add_row(float *restrict to, const float *restrict x, float w, size_t n) {
+VECTORIZED static void audio_features_add_row(float *restrict to, const float *restrict x, float w, size_t n) {
     for (size_t i = 0; i < n; i++) to[i] += x[i] * w;
 }
 
@@ -334,7 +334,8 @@ static void make_cepstrum(const dt_features *f, const float *x, float *out) {
     size_t n = (size_t)f->n_frames, n_mels = (size_t)f->o.n_mels;
     memset(out, 0, n * (size_t)f->o.n_mfcc * sizeof *out);
     for (size_t k = 0; k < (size_t)f->o.n_mfcc; k++)
-        for (size_t m = 0; m < n_mels; m++) add_row(out + k * n, x + m * n, f->cosine[k * n_mels + m], n);
+        for (size_t m = 0; m < n_mels; m++)
+            audio_features_add_row(out + k * n, x + m * n, f->cosine[k * n_mels + m], n);
 }
 
 static void interleave(const float *planes, size_t n, size_t n_channels, float *dst) {
@@ -344,7 +345,7 @@ static void interleave(const float *planes, size_t n, size_t n_channels, float *
 
 dt_status dt_features_run(const dt_features *f, dt_feature_scratch *w, float *dst) {
     const dt_feature_opts *o = &f->o;
-    size_t channels = (size_t)o->channels, n = (size_t)(f->rows * f->n_frames), length = row_length(f);
+    size_t channels = (size_t)o->channels, n = (size_t)(f->rows * f->n_frames), length = audio_features_row_length(f);
     if (o->kind == DT_FEATURE_waveform) {
         interleave(w->rows, n, channels, dst);
         return DT_OK;

@@ -299,7 +299,8 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
 }
 
 // Frames of n_in channels, interleaved, to rows of n_out.
-static void mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out, size_t stride) {
+static void audio_file_mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out,
+                           size_t stride) {
     size_t step = (size_t)n_in;
     if (n_out == 1 && n_in == 2) {
         for (size_t i = 0; i < n; i++) out[i] = (in[2 * i] + in[2 * i + 1]) * 0.5f;
@@ -347,7 +348,7 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
         if (is_float && is_loud(to, m * frame))
             return dt_fail(DT_E_DATA, "its samples are no %s: NaN, infinite or above 1e15",
                            f->series.n ? "signal" : "sound");
-        if (to == f->block) mix(to, m, n_in, channels, out + done, stride);
+        if (to == f->block) audio_file_mix(to, m, n_in, channels, out + done, stride);
         done += (int64_t)m;
     }
     return DT_OK;

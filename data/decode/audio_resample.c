@@ -48,7 +48,7 @@ static double weight(const dt_resampler *r, int i, int k) {
     return (t == 0 ? 1 : sin(x) / x) * c * c * base / r->from;
 }
 
-static void fill_row(dt_resampler *r, int i) {
+static void audio_resample_fill_row(dt_resampler *r, int i) {
     // inputs k / from - i / to within +-crossings / base
     double base = (r->from < r->to ? r->from : r->to) * ROLLOFF;
     double centre = (double)i * r->from / r->to, reach = ZERO_CROSSINGS * (double)r->from / base;
@@ -76,7 +76,7 @@ dt_resampler *dt_resampler_create(int from_rate, int to_rate) {
     if (r->n_taps > 2 * r->width + r->from) r->width = (r->n_taps - r->from + 1) / 2;
     r->weights = dt_xcalloc((size_t)r->to * (size_t)r->n_taps, sizeof *r->weights);
     r->first = dt_xcalloc((size_t)r->to, sizeof *r->first);
-    for (int i = 0; i < r->to; i++) fill_row(r, i);
+    for (int i = 0; i < r->to; i++) audio_resample_fill_row(r, i);
     return r;
 }
 

@@ -59,8 +59,9 @@ static dt_status find_table(dt_clipper *s, int from, double rate, const dt_resam
     return DT_OK;
 }
 
-static dt_status resample(dt_clipper *s, const dt_resampler *r, const dt_audio_info *info, const dt_audio_clip *want,
-                          int64_t first, int64_t n, float *out, size_t stride) {
+static dt_status audio_segment_resample(dt_clipper *s, const dt_resampler *r, const dt_audio_info *info,
+                                        const dt_audio_clip *want, int64_t first, int64_t n, float *out,
+                                        size_t stride) {
     int64_t begin, end;
     dt_resampler_window(r, first, n, &begin, &end);
     int64_t from = begin < 0 ? 0 : begin, to = end < info->n_samples ? end : info->n_samples;
@@ -80,7 +81,7 @@ static dt_status resample(dt_clipper *s, const dt_resampler *r, const dt_audio_i
 }
 
 // Fills samples n_have.. of a row that has its first n_have.
-static void pad_row(float *x, int64_t n_have, int64_t n, dt_audio_pad pad) {
+static void audio_segment_pad_row(float *x, int64_t n_have, int64_t n, dt_audio_pad pad) {
     if (pad == DT_PAD_zero) {
         memset(x + n_have, 0, (size_t)(n - n_have) * sizeof *x);
         return;
@@ -106,9 +107,10 @@ dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want
     int64_t first = (places - 1) / 2;
     if (at != DT_CLIP_CENTRE) first = (int64_t)((__uint128_t)at * (uint64_t)places >> 32);
     if (r)
-        DT_TRY(resample(s, r, &info, want, first, n, out, stride));
+        DT_TRY(audio_segment_resample(s, r, &info, want, first, n, out, stride));
     else
         DT_TRY(dt_audio_file_read(s->file, first, n, want->channels, out, stride));
-    for (int c = 0; c < want->channels; c++) pad_row(out + (size_t)c * stride, n, want->n_samples, want->pad);
+    for (int c = 0; c < want->channels; c++)
+        audio_segment_pad_row(out + (size_t)c * stride, n, want->n_samples, want->pad);
     return DT_OK;
 }

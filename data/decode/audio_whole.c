@@ -18,14 +18,14 @@
 
 enum { UNKNOWN = 0x7f000000, PAGE = 27, MAX_STREAMS = 16 };
 
-static dt_status cut(const char *what, uint64_t announced, size_t there) {
+static dt_status audio_whole_cut(const char *what, uint64_t announced, size_t there) {
     return dt_fail(DT_E_DATA, "%s: cut: %llu bytes announced, %zu are there", what, (unsigned long long)announced,
                    there);
 }
 
 // ---- sizes -----------------------------------------------------------------------------------------
-static dt_status check_size(const char *what, uint64_t n, size_t before, size_t there) {
-    return n < UNKNOWN && n > there - before ? cut(what, n + before, there) : DT_OK;
+static dt_status audio_whole_check_size(const char *what, uint64_t n, size_t before, size_t there) {
+    return n < UNKNOWN && n > there - before ? audio_whole_cut(what, n + before, there) : DT_OK;
 }
 
 // Walks the chunks after the first 12 bytes to the one with the samples. The size of the whole is not used: some
@@ -47,7 +47,7 @@ static dt_status check_chunks(const char *what, dt_span s, const char *samples) 
     uint64_t n = 0;
     size_t at = 0;
     DT_TRY(find_samples(what, s, samples, true, &n, &at));
-    return check_size(what, n, at, s.n_bytes);
+    return audio_whole_check_size(what, n, at, s.n_bytes);
 }
 
 static dt_status check_wav(dt_span s) {
@@ -59,22 +59,22 @@ static dt_status check_wav(dt_span s) {
         return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
     DT_TRY(find_samples("RF64", s, "data", false, &n, &at));
     n = dt_le64(s.data + 28);
-    return n > s.n_bytes - at ? cut("RF64", n, s.n_bytes - at) : DT_OK;
+    return n > s.n_bytes - at ? audio_whole_cut("RF64", n, s.n_bytes - at) : DT_OK;
 }
 
 static dt_status check_au(dt_span s) {
     uint64_t head = dt_be32(s.data + 4);
-    if (head > s.n_bytes) return cut("AU", head, s.n_bytes);
-    return check_size("AU", dt_be32(s.data + 8), (size_t)head, s.n_bytes);
+    if (head > s.n_bytes) return audio_whole_cut("AU", head, s.n_bytes);
+    return audio_whole_check_size("AU", dt_be32(s.data + 8), (size_t)head, s.n_bytes);
 }
 
 static dt_status check_caf(dt_span s) {
     for (size_t at = 8; at < s.n_bytes;) {
-        if (s.n_bytes - at < 12) return cut("CAF", at + 12, s.n_bytes);
+        if (s.n_bytes - at < 12) return audio_whole_cut("CAF", at + 12, s.n_bytes);
         uint64_t n = dt_be64(s.data + at + 4);
         if (n == UINT64_MAX) return DT_OK; // the rest
         at += 12;
-        if (n > s.n_bytes - at) return cut("CAF", at + n, s.n_bytes);
+        if (n > s.n_bytes - at) return audio_whole_cut("CAF", at + n, s.n_bytes);
         at += (size_t)n;
     }
     return DT_OK;
@@ -112,16 +112,16 @@ static bool is_page(dt_span s, size_t at) {
 }
 
 // Bytes of the page at `at`, whose checksum is right.
-static dt_status read_page(dt_span s, size_t at, size_t *n_bytes) {
+static dt_status audio_whole_read_page(dt_span s, size_t at, size_t *n_bytes) {
     static const uint8_t ZERO[4] = {0};
     const uint8_t *p = s.data + at;
     size_t left = s.n_bytes - at, n = PAGE;
-    if (left < PAGE) return cut("Ogg", at + PAGE, s.n_bytes);
+    if (left < PAGE) return audio_whole_cut("Ogg", at + PAGE, s.n_bytes);
     if (!is_page(s, at)) return dt_fail(DT_E_DATA, "Ogg: damaged: no page at byte %zu", at);
     n += p[26];
-    if (left < n) return cut("Ogg", at + n, s.n_bytes);
+    if (left < n) return audio_whole_cut("Ogg", at + n, s.n_bytes);
     for (int i = 0; i < p[26]; i++) n += p[PAGE + i];
-    if (left < n) return cut("Ogg", at + n, s.n_bytes);
+    if (left < n) return audio_whole_cut("Ogg", at + n, s.n_bytes);
     uint32_t crc = crc_of(crc_of(crc_of(0, p, 22), ZERO, 4), p + 26, n - 26);
     if (crc != dt_le32(p + 22))
         return dt_fail(DT_E_DATA, "Ogg: damaged: the page at byte %zu has another checksum", at);
@@ -135,7 +135,7 @@ typedef struct stream {
 } stream;
 
 // Pages of a stream are numbered without a gap, from the one that begins it to the one that ends it.
-static dt_status follow(stream *streams, const uint8_t *page, size_t at) {
+static dt_status audio_whole_follow(stream *streams, const uint8_t *page, size_t at) {
     bool begins = page[5] & 2, ends = page[5] & 4;
     uint32_t serial = dt_le32(page + 14), number = dt_le32(page + 18);
     stream *t = NULL;
@@ -169,8 +169,8 @@ static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
             whole->n_bytes = at;
             break;
         }
-        DT_TRY(read_page(s, at, &n));
-        DT_TRY(follow(streams, s.data + at, at));
+        DT_TRY(audio_whole_read_page(s, at, &n));
+        DT_TRY(audio_whole_follow(streams, s.data + at, at));
         *last_page = end;
         if ((int64_t)dt_le64(s.data + at + 6) >= 0) end = (int64_t)dt_le64(s.data + at + 6);
     }

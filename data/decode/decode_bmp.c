@@ -32,14 +32,14 @@ typedef struct bmp {
 
 enum { BI_RGB = 0, BI_RLE8 = 1, BI_RLE4 = 2, BI_BITFIELDS = 3, BI_ALPHABITFIELDS = 6 };
 
-static dt_status cut(const char *what) {
+static dt_status bmp_cut(const char *what) {
     return dt_fail(DT_E_DATA, "BMP: cut in its %s", what);
 }
 
 static dt_status read_palette(bmp *b, dt_span s, size_t at, size_t entry_bytes, uint32_t n_used) {
     uint32_t n = n_used ? n_used : 1u << b->bits;
     if (n > 1u << b->bits) return dt_fail(DT_E_DATA, "BMP: a palette of %u colours for %d bits", n, b->bits);
-    if (at > s.n_bytes || n * entry_bytes > s.n_bytes - at) return cut("palette");
+    if (at > s.n_bytes || n * entry_bytes > s.n_bytes - at) return bmp_cut("palette");
     for (uint32_t i = 0; i < n; i++) {
         const uint8_t *p = s.data + at + i * entry_bytes; // blue, green, red
         b->palette[i][0] = p[2];
@@ -57,7 +57,7 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
         return DT_OK;
     }
     // right after 40 bytes of header: inside a longer header, or between header and pixels
-    if (s.n_bytes < 14 + 40 + 12 || header_bytes < 40) return cut("bit masks");
+    if (s.n_bytes < 14 + 40 + 12 || header_bytes < 40) return bmp_cut("bit masks");
     for (int i = 0; i < 3; i++) {
         b->mask[i] = dt_le32(s.data + 14 + 40 + 4 * i);
         uint32_t m = b->mask[i];
@@ -68,7 +68,7 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
     return DT_OK;
 }
 
-static void read_size(bmp *b, dt_span s, uint32_t header_bytes) {
+static void bmp_read_size(bmp *b, dt_span s, uint32_t header_bytes) {
     const uint8_t *p = s.data;
     if (header_bytes == 12) {
         b->width = dt_le16(p + 18);
@@ -83,13 +83,13 @@ static void read_size(bmp *b, dt_span s, uint32_t header_bytes) {
     b->bits = (int)dt_le16(p + 28);
 }
 
-static dt_status read_header(bmp *b, dt_span s) {
-    if (s.n_bytes < 26) return cut("header");
+static dt_status bmp_read_header(bmp *b, dt_span s) {
+    if (s.n_bytes < 26) return bmp_cut("header");
     uint32_t pixels_at = dt_le32(s.data + 10), header_bytes = dt_le32(s.data + 14);
     if (header_bytes != 12 && (header_bytes < 40 || header_bytes > 256))
         return dt_fail(DT_E_DATA, "BMP: a header of %u bytes is of no known version", header_bytes);
-    if (s.n_bytes < 14 + (size_t)header_bytes) return cut("header");
-    read_size(b, s, header_bytes);
+    if (s.n_bytes < 14 + (size_t)header_bytes) return bmp_cut("header");
+    bmp_read_size(b, s, header_bytes);
     uint32_t compression = header_bytes == 12 ? BI_RGB : dt_le32(s.data + 30);
     uint32_t n_used = header_bytes == 12 ? 0 : dt_le32(s.data + 46);
     bool masked = compression == BI_BITFIELDS || compression == BI_ALPHABITFIELDS;
@@ -115,7 +115,7 @@ static dt_status read_header(bmp *b, dt_span s) {
         return dt_fail(DT_E_DATA, "BMP: %lld x %lld pixels", (long long)b->width, (long long)b->height);
     b->compression = compression;
     b->stride = (((size_t)b->width * (size_t)b->bits + 31) / 32) * 4;
-    if (pixels_at < 14 + header_bytes || pixels_at > s.n_bytes) return cut("pixels");
+    if (pixels_at < 14 + header_bytes || pixels_at > s.n_bytes) return bmp_cut("pixels");
     b->rows = s.data + pixels_at;
     b->n_bytes = s.n_bytes - pixels_at;
     if (rle) return b->top_down ? dt_fail(DT_E_DATA, "BMP: run-length coded top down") : DT_OK;
@@ -172,7 +172,7 @@ static void put_index(const bmp *b, rle *r, uint8_t index) {
 static dt_status put_run(const bmp *b, rle *r, int n, bool repeat) {
     bool nibbles = b->bits == 4;
     size_t n_bytes = repeat ? 1 : nibbles ? ((size_t)n + 1) / 2 : (size_t)n;
-    if (n_bytes > (size_t)(r->end - r->p)) return cut("pixels");
+    if (n_bytes > (size_t)(r->end - r->p)) return bmp_cut("pixels");
     if (r->y >= b->height) return dt_fail(DT_E_DATA, "BMP: more rows than %lld", (long long)b->height);
     for (int i = 0; i < n; i++) {
         uint8_t v = r->p[repeat ? 0 : nibbles ? i / 2 : i];
@@ -188,7 +188,7 @@ static dt_status put_escape(const bmp *b, rle *r, int code) {
     if (code == 0) r->x = 0, r->y++;
     r->done = code == 1;
     if (code != 2) return DT_OK;
-    if (r->end - r->p < 2) return cut("pixels");
+    if (r->end - r->p < 2) return bmp_cut("pixels");
     r->x += r->p[0];
     r->y += r->p[1];
     r->p += 2;
@@ -204,7 +204,7 @@ static dt_status decode_rle(const bmp *b, uint8_t *indices) {
         DT_TRY(n ? put_run(b, &r, n, true) : put_escape(b, &r, code));
     }
     bool all_rows = r.y >= b->height || (r.y == b->height - 1 && r.x >= b->width);
-    return r.done || all_rows ? DT_OK : cut("pixels");
+    return r.done || all_rows ? DT_OK : bmp_cut("pixels");
 }
 
 // ---- a file ------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ static void decode_row(const bmp *b, const uint8_t *src, uint8_t *dst, int chann
 static dt_status bmp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     bmp b = {.rows = NULL};
     int c = sink->want->channels;
-    DT_TRY(read_header(&b, bytes));
+    DT_TRY(bmp_read_header(&b, bytes));
     DT_TRY(dt_image_place(sink, b.width, b.height, out));
     if (b.compression == BI_RLE8 || b.compression == BI_RLE4) {
         uint8_t *indices = dt_buffer_reserve(sink->work, (size_t)b.width * (size_t)b.height);

@@ -24,7 +24,7 @@ static const uint8_t *plane_row(const dt_datum *d, const uint8_t *bytes, int64_t
     return bytes + d->float_at + at * *skip + (d->packed ? 0 : 1);
 }
 
-static void fill_row(const dt_datum *d, const uint8_t *bytes, int64_t y, uint8_t *dst, int channels) {
+static void datum_fill_row(const dt_datum *d, const uint8_t *bytes, int64_t y, uint8_t *dst, int channels) {
     const uint8_t *plane[3];
     int64_t skip = 1;
     bool floats = d->n_data == 0;
@@ -37,7 +37,7 @@ static void fill_row(const dt_datum *d, const uint8_t *bytes, int64_t y, uint8_t
     }
 }
 
-static dt_status decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+static dt_status datum_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     dt_blob b;
     dt_datum d;
     dt_blob_from_memory(&b, "Datum", bytes.data, bytes.n_bytes);
@@ -47,8 +47,9 @@ static dt_status decode(void *state, dt_span bytes, const dt_image_sink *sink, d
                          : dt_fail(DT_E_DATA, "a Datum of %lld channels; 1 and 3 are pictures", (long long)d.channels);
     int channels = sink->want->channels;
     DT_TRY(dt_image_place(sink, d.width, d.height, out));
-    for (int64_t y = 0; y < d.height; y++) fill_row(&d, bytes.data, y, out->data + y * d.width * channels, channels);
+    for (int64_t y = 0; y < d.height; y++)
+        datum_fill_row(&d, bytes.data, y, out->data + y * d.width * channels, channels);
     return DT_OK;
 }
 
-const dt_image_driver dt_image_datum = {.decode = decode};
+const dt_image_driver dt_image_datum = {.decode = datum_decode};

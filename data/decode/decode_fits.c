@@ -33,7 +33,7 @@ typedef struct fits_unit {
     size_t n_bytes; // of data, without filling
 } fits_unit;
 
-static dt_status broken(const char *what) {
+static dt_status fits_broken(const char *what) {
     return dt_fail(DT_E_DATA, "FITS: %s", what);
 }
 
@@ -47,7 +47,7 @@ static bool is_key(const uint8_t *card, const char *key) {
 }
 
 // The value field as text, without the comment; strings keep their quotes.
-static void value_of(const uint8_t *card, char out[CARD]) {
+static void fits_value_of(const uint8_t *card, char out[CARD]) {
     int n = 0;
     bool quoted = false;
     for (int i = 10; i < CARD && (quoted || card[i] != '/'); i++) {
@@ -57,9 +57,9 @@ static void value_of(const uint8_t *card, char out[CARD]) {
     out[n] = '\0';
 }
 
-static dt_status read_int(const uint8_t *card, int64_t low, int64_t high, int64_t *out) {
+static dt_status fits_read_int(const uint8_t *card, int64_t low, int64_t high, int64_t *out) {
     char text[CARD], *end;
-    value_of(card, text);
+    fits_value_of(card, text);
     long long v = strtoll(text, &end, 10);
     if (end == text || (*end && *end != ' ') || v < low || v > high)
         return dt_fail(DT_E_DATA, "FITS: %.8s is %.20s", (const char *)card, text);
@@ -67,9 +67,9 @@ static dt_status read_int(const uint8_t *card, int64_t low, int64_t high, int64_
     return DT_OK;
 }
 
-static dt_status read_real(const uint8_t *card, double *out) {
+static dt_status fits_read_real(const uint8_t *card, double *out) {
     char text[CARD], *end;
-    value_of(card, text);
+    fits_value_of(card, text);
     for (char *p = text; *p; p++)
         if (*p == 'D' || *p == 'd') *p = 'E'; // Fortran's exponent
     *out = strtod(text, &end);
@@ -82,30 +82,30 @@ static dt_status read_axes(const uint8_t *card, const char *stem, int64_t *out) 
     size_t n = strlen(stem);
     int digit = card[n] - '1';
     if (memcmp(card, stem, n) != 0 || digit < 0 || digit >= MAX_AXES || card[n + 1] != ' ') return DT_OK;
-    return read_int(card, 0, (int64_t)1 << 40, &out[digit]);
+    return fits_read_int(card, 0, (int64_t)1 << 40, &out[digit]);
 }
 
 static dt_status read_card(fits_unit *u, const uint8_t *card) {
     char text[CARD];
-    if (is_key(card, "BITPIX")) return read_int(card, -64, 64, &u->bits);
-    if (is_key(card, "NAXIS")) return read_int(card, 0, 999, &u->n_axes);
-    if (is_key(card, "PCOUNT")) return read_int(card, 0, (int64_t)1 << 48, &u->pcount);
-    if (is_key(card, "GCOUNT")) return read_int(card, 0, 1 << 20, &u->gcount);
-    if (is_key(card, "BSCALE")) return read_real(card, &u->scale);
-    if (is_key(card, "BZERO")) return read_real(card, &u->zero);
+    if (is_key(card, "BITPIX")) return fits_read_int(card, -64, 64, &u->bits);
+    if (is_key(card, "NAXIS")) return fits_read_int(card, 0, 999, &u->n_axes);
+    if (is_key(card, "PCOUNT")) return fits_read_int(card, 0, (int64_t)1 << 48, &u->pcount);
+    if (is_key(card, "GCOUNT")) return fits_read_int(card, 0, 1 << 20, &u->gcount);
+    if (is_key(card, "BSCALE")) return fits_read_real(card, &u->scale);
+    if (is_key(card, "BZERO")) return fits_read_real(card, &u->zero);
     if (is_key(card, "BLANK")) {
         u->has_blank = true;
-        return read_int(card, INT64_MIN, INT64_MAX, &u->blank);
+        return fits_read_int(card, INT64_MIN, INT64_MAX, &u->blank);
     }
     if (is_key(card, "EXTNAME")) {
-        value_of(card, text);
+        fits_value_of(card, text);
         size_t n = 0;
         for (const char *s = text + (text[0] == '\''); *s && *s != '\''; s++) u->name[n++] = *s;
         while (n > 0 && u->name[n - 1] == ' ') n--;
         u->name[n] = '\0';
     }
     if (is_key(card, "ZIMAGE")) {
-        value_of(card, text);
+        fits_value_of(card, text);
         u->is_compressed = text[0] == 'T';
     }
     return read_axes(card, "NAXIS", u->size);
@@ -128,27 +128,27 @@ static dt_status data_size(const fits_unit *u, size_t *out) {
     for (int64_t i = 0; i < u->n_axes && i < MAX_AXES; i++) n *= (double)u->size[i];
     n = (n + (double)u->pcount) * (double)u->gcount;
     // beyond 2^53 a double is not exact, and no file is so large
-    if (u->n_axes > MAX_AXES || n >= 0x1p50) return broken("an array of impossible size");
+    if (u->n_axes > MAX_AXES || n >= 0x1p50) return fits_broken("an array of impossible size");
     *out = element_bytes(u) * (size_t)n;
     return DT_OK;
 }
 
 // Reads the unit at *at and moves *at behind it. The padding of the last unit's data may be missing.
-static dt_status read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
+static dt_status fits_read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
     *u = (fits_unit){.gcount = 1, .scale = 1};
     bool ended = false;
     u->is_image = first || (s.n_bytes - *at >= CARD && memcmp(s.data + *at, "XTENSION= 'IMAGE ", 17) == 0);
     for (int block = 0; !ended && block < MAX_HEADER_BLOCKS; block++, *at += BLOCK) {
-        if (s.n_bytes < BLOCK || *at > s.n_bytes - BLOCK) return broken("cut in its header");
+        if (s.n_bytes < BLOCK || *at > s.n_bytes - BLOCK) return fits_broken("cut in its header");
         for (int i = 0; i < BLOCK && !ended; i += CARD) {
             const uint8_t *card = s.data + *at + i;
             ended = memcmp(card, "END     ", 8) == 0;
             if (!ended) DT_TRY(read_card(u, card));
         }
     }
-    if (!ended) return broken("a header without end");
+    if (!ended) return fits_broken("a header without end");
     DT_TRY(data_size(u, &u->n_bytes));
-    if (u->n_bytes > s.n_bytes - *at) return broken("cut: its data is not all there");
+    if (u->n_bytes > s.n_bytes - *at) return fits_broken("cut: its data is not all there");
     u->data = s.data + *at;
     size_t filled = (u->n_bytes + BLOCK - 1) / BLOCK * BLOCK;
     *at = filled < s.n_bytes - *at ? *at + filled : s.n_bytes;
@@ -156,7 +156,7 @@ static dt_status read_unit(dt_span s, size_t *at, bool first, fits_unit *u) {
 }
 
 // ---- plain pixels ------------------------------------------------------------------------------------
-static inline double value_at(const fits_unit *u, const uint8_t *p) {
+static inline double fits_value_at(const fits_unit *u, const uint8_t *p) {
     double d;
     float f;
     int64_t whole;
@@ -197,12 +197,12 @@ static int64_t n_planes(const fits_unit *u) {
     return u->n_axes > 2 ? u->size[2] : 1;
 }
 
-static dt_status read_plane(void *ctx, int64_t i, double origin, float *out) {
+static dt_status fits_read_plane(void *ctx, int64_t i, double origin, float *out) {
     const fits_unit *u = ((const stack *)ctx)->unit;
     for (; i >= n_planes(u); u++) i -= n_planes(u);
     size_t n = (size_t)(u->size[0] * u->size[1]), step = element_bytes(u);
     const uint8_t *p = u->data + (size_t)i * n * step;
-    for (size_t k = 0; k < n; k++) out[k] = (float)(value_at(u, p + k * step) - origin);
+    for (size_t k = 0; k < n; k++) out[k] = (float)(fits_value_at(u, p + k * step) - origin);
     return DT_OK;
 }
 
@@ -212,10 +212,10 @@ static bool has_image(const fits_unit *u) {
 }
 
 static dt_status decode_units(stack *s, const dt_image_sink *sink, dt_image *out) {
-    dt_planes p = {"FITS", s->unit[0].size[0], s->unit[0].size[1], 0, read_plane, s};
+    dt_planes p = {"FITS", s->unit[0].size[0], s->unit[0].size[1], 0, fits_read_plane, s};
     for (int i = 0; i < s->n; i++) {
         const fits_unit *u = &s->unit[i];
-        if (u->pcount != 0 || u->gcount != 1) return broken("an image of groups");
+        if (u->pcount != 0 || u->gcount != 1) return fits_broken("an image of groups");
         if (u->size[0] != p.width || u->size[1] != p.height)
             return dt_fail(DT_E_DATA, "FITS: the units of hdu differ in size: %lld x %lld and %lld x %lld",
                            (long long)p.height, (long long)p.width, (long long)u->size[1], (long long)u->size[0]);
@@ -225,7 +225,7 @@ static dt_status decode_units(stack *s, const dt_image_sink *sink, dt_image *out
 }
 
 // A name of `hdu` that is a number counts units; another is compared with EXTNAME.
-static bool is_meant(const char *hdu, int number, const fits_unit *u) {
+static bool fits_is_meant(const char *hdu, int number, const fits_unit *u) {
     if (hdu[strspn(hdu, "0123456789")] == '\0') return atoi(hdu) == number;
     return strcasecmp(hdu, u->name) == 0;
 }
@@ -235,7 +235,7 @@ static dt_status not_there(const char *hdu, dt_span bytes) {
     fits_unit u;
     size_t at = 0;
     for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
-        DT_TRY(read_unit(bytes, &at, k == 0, &u));
+        DT_TRY(fits_read_unit(bytes, &at, k == 0, &u));
         size_t n = strlen(has);
         snprintf(has + n, sizeof has - n, "%s%d%s%s", k ? ", " : "", k, *u.name ? " " : "", u.name);
     }
@@ -245,8 +245,8 @@ static dt_status not_there(const char *hdu, dt_span bytes) {
 static dt_status find_unit(const char *hdu, dt_span bytes, fits_unit *out) {
     size_t at = 0;
     for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
-        DT_TRY(read_unit(bytes, &at, k == 0, out));
-        if (!is_meant(hdu, k, out)) continue;
+        DT_TRY(fits_read_unit(bytes, &at, k == 0, out));
+        if (!fits_is_meant(hdu, k, out)) continue;
         while (out->n_axes > 2 && out->size[out->n_axes - 1] == 1) out->n_axes--;
         if (has_image(out)) return DT_OK;
         return dt_fail(DT_E_DATA, "FITS: unit (HDU) '%s' %s", hdu,
@@ -259,12 +259,12 @@ static dt_status find_unit(const char *hdu, dt_span bytes, fits_unit *out) {
 static dt_status find_first(dt_span bytes, fits_unit *out) {
     size_t at = 0;
     for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
-        DT_TRY(read_unit(bytes, &at, k == 0, out));
+        DT_TRY(fits_read_unit(bytes, &at, k == 0, out));
         while (out->n_axes > 2 && out->size[out->n_axes - 1] == 1) out->n_axes--;
         if (has_image(out)) return DT_OK;
-        if (out->is_compressed) return broken("an image compressed by tiles; unpack it (funpack)");
+        if (out->is_compressed) return fits_broken("an image compressed by tiles; unpack it (funpack)");
     }
-    return broken("no image of two or three axes");
+    return fits_broken("no image of two or three axes");
 }
 
 static dt_status fits_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {

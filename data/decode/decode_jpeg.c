@@ -112,14 +112,14 @@ static int choose_reduction(const struct jpeg_decompress_struct *d, const dt_ima
     return k;
 }
 
-static void reach(double low, double high, int n_out, int size, int *begin, int *end) {
+static void jpeg_reach(double low, double high, int n_out, int size, int *begin, int *end) {
     dt_resize_reach(low, high, n_out, size, begin, end);
     *begin = *begin > MARGIN ? *begin - MARGIN : 0;
     *end = *end + MARGIN < size ? *end + MARGIN : size;
 }
 
 // Fixes scale, crop and memory; after jpeg_read_header. *first_row: rows to skip.
-static dt_status plan(dt_jpeg *j, const dt_image_sink *sink, dt_image *out) {
+static dt_status jpeg_plan(dt_jpeg *j, const dt_image_sink *sink, dt_image *out) {
     struct jpeg_decompress_struct *d = &j->d;
     const dt_image_want *w = sink->want;
     DT_TRY(dt_image_begin(sink, d->image_width, d->image_height, out));
@@ -132,8 +132,8 @@ static dt_status plan(dt_jpeg *j, const dt_image_sink *sink, dt_image *out) {
     for (int i = 0; i < 4; i++) out->box[i] /= k;
     int x[2] = {0, out->full_width}, y[2] = {0, out->full_height};
     if (w->box && w->width > 0 && w->height > 0) {
-        reach(out->box[0], out->box[2], w->width, out->full_width, &x[0], &x[1]);
-        reach(out->box[1], out->box[3], w->height, out->full_height, &y[0], &y[1]);
+        jpeg_reach(out->box[0], out->box[2], w->width, out->full_width, &x[0], &x[1]);
+        jpeg_reach(out->box[1], out->box[3], w->height, out->full_height, &y[0], &y[1]);
     }
     out->left = x[0], out->width = x[1] - x[0];
     out->top = y[0], out->height = y[1] - y[0];
@@ -157,7 +157,7 @@ static bool ends_with_marker(dt_span s) {
     return n >= 2 && s.data[n - 2] == 0xff && s.data[n - 1] == JPEG_EOI;
 }
 
-static dt_status read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+static dt_status jpeg_read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     struct jpeg_decompress_struct *d = &j->d;
     bool cmyk = d->out_color_space == JCS_CMYK;
     int channels = sink->want->channels;
@@ -181,7 +181,7 @@ static dt_status read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink,
     return DT_OK;
 }
 
-static dt_status decode(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+static dt_status jpeg_decode_image(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     struct jpeg_decompress_struct *d = &j->d;
     int channels = sink->want->channels;
     jpeg_mem_src(d, bytes.data, bytes.n_bytes);
@@ -189,10 +189,10 @@ static dt_status decode(dt_jpeg *j, dt_span bytes, const dt_image_sink *sink, dt
     d->progress = jpeg_has_multiple_scans(d) ? &j->progress : NULL; // asked for every row
     bool cmyk = d->jpeg_color_space == JCS_CMYK || d->jpeg_color_space == JCS_YCCK;
     d->out_color_space = cmyk ? JCS_CMYK : channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    DT_TRY(plan(j, sink, out));
+    DT_TRY(jpeg_plan(j, sink, out));
     jpeg_start_decompress(d);
     DT_TRY(begin_region(j, sink, out));
-    return read_rows(j, bytes, sink, out);
+    return jpeg_read_rows(j, bytes, sink, out);
 }
 
 static dt_status jpeg_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
@@ -201,7 +201,7 @@ static dt_status jpeg_decode(void *state, dt_span bytes, const dt_image_sink *si
     if (setjmp(j->back) != 0)
         st = dt_fail(DT_E_DATA, "JPEG: %s", j->message);
     else
-        st = decode(j, bytes, sink, out);
+        st = jpeg_decode_image(j, bytes, sink, out);
     if (st != DT_OK) jpeg_abort_decompress(&j->d);
     return st;
 }

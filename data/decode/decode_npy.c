@@ -27,7 +27,7 @@ static dt_status view_of(npy_view *v, bool chw) {
     return DT_OK;
 }
 
-static dt_status read_plane(void *ctx, int64_t i, double origin, float *out) {
+static dt_status npy_read_plane(void *ctx, int64_t i, double origin, float *out) {
     const npy_view *v = ctx;
     const dt_npy *a = &v->a;
     bool f4 = a->kind == 'f' && a->size == 4 && !a->swapped;
@@ -58,7 +58,7 @@ static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sin
         memcpy(out->data, v.a.data, (size_t)v.a.n);
         return DT_OK;
     }
-    dt_planes p = {"NPY", v.width, v.height, v.channels, read_plane, &v};
+    dt_planes p = {"NPY", v.width, v.height, v.channels, npy_read_plane, &v};
     return dt_planes_to_image(sink, &p, out);
 }
 

@@ -15,7 +15,7 @@ enum {
     MAX_CACHE_BYTES = 16 << 20
 };
 
-static dt_status fail(int code) {
+static dt_status png_fail(int code) {
     return dt_fail(DT_E_DATA, "PNG: %s", spng_strerror(code));
 }
 
@@ -45,7 +45,7 @@ typedef struct deep {
     int channels;
 } deep;
 
-static dt_status read_plane(void *ctx, int64_t c, double origin, float *out) {
+static dt_status png_read_plane(void *ctx, int64_t c, double origin, float *out) {
     const deep *d = ctx;
     for (size_t i = 0; i < d->n; i++) {
         const uint16_t *p = d->rgba + 4 * i;
@@ -60,9 +60,9 @@ static dt_status decode_deep(spng_ctx *png, const struct spng_ihdr *h, const dt_
     uint8_t *pixels = dt_buffer_reserve(&sink->work[2], 8 * d.n);
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     const int code = spng_decode_image(png, pixels, 8 * d.n, SPNG_FMT_RGBA16, 0);
-    if (code) return fail(code);
+    if (code) return png_fail(code);
     d.rgba = (const uint16_t *)(const void *)pixels;
-    const dt_planes p = {"PNG", h->width, h->height, d.channels, read_plane, &d};
+    const dt_planes p = {"PNG", h->width, h->height, d.channels, png_read_plane, &d};
     return dt_planes_to_image(sink, &p, out);
 }
 
@@ -76,7 +76,7 @@ static dt_status read_pixels(spng_ctx *png, const struct spng_ihdr *h, const dt_
     uint8_t *pixels = direct ? out->data : dt_buffer_reserve(&sink->work[2], n_bytes);
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     int code = spng_decode_image(png, pixels, n_bytes, format, 0);
-    if (code) return fail(code);
+    if (code) return png_fail(code);
     if (wide)
         convert_wide(pixels, n_pixels, out);
     else if (!direct)
@@ -85,13 +85,13 @@ static dt_status read_pixels(spng_ctx *png, const struct spng_ihdr *h, const dt_
     return DT_OK;
 }
 
-static dt_status decode(spng_ctx *png, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
+static dt_status png_decode_image(spng_ctx *png, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     struct spng_ihdr h;
     spng_set_image_limits(png, DT_MAX_PIXELS, DT_MAX_PIXELS);
     spng_set_chunk_limits(png, MAX_CHUNK_BYTES, MAX_CACHE_BYTES);
     int code = spng_set_png_buffer(png, bytes.data, bytes.n_bytes);
     if (!code) code = spng_get_ihdr(png, &h);
-    if (code) return fail(code);
+    if (code) return png_fail(code);
     if (h.bit_depth == 16 && dt_image_is_deep(sink->want, UINT16_MAX)) {
         DT_TRY(decode_deep(png, &h, sink, out));
     } else {
@@ -99,12 +99,12 @@ static dt_status decode(spng_ctx *png, dt_span bytes, const dt_image_sink *sink,
         DT_TRY(read_pixels(png, &h, sink, out));
     }
     code = spng_decode_chunks(png); // to the end: the last chunk's checksum
-    return code ? fail(code) : DT_OK;
+    return code ? png_fail(code) : DT_OK;
 }
 
 static dt_status png_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     spng_ctx *png = spng_ctx_new(0);
-    dt_status st = png ? decode(png, bytes, sink, out) : dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
+    dt_status st = png ? png_decode_image(png, bytes, sink, out) : dt_fail(DT_E_INTERNAL, "out of memory for a PNG");
     spng_ctx_free(png);
     return st;
 }

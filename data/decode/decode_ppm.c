@@ -22,7 +22,7 @@ typedef struct ppm {
     uint32_t least, greatest; // so far
 } ppm;
 
-static dt_status cut(void) {
+static dt_status ppm_cut(void) {
     return dt_fail(DT_E_DATA, "PPM: the file ends before its pixels do");
 }
 
@@ -30,7 +30,7 @@ static bool is_space(uint8_t c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static void skip_space(ppm *m) {
+static void ppm_skip_space(ppm *m) {
     while (m->p < m->end) {
         if (*m->p == '#')
             while (m->p < m->end && *m->p != '\n' && *m->p != '\r') m->p++;
@@ -41,9 +41,9 @@ static void skip_space(ppm *m) {
     }
 }
 
-static dt_status read_number(ppm *m, uint32_t *out) {
-    skip_space(m);
-    if (m->p == m->end) return cut();
+static dt_status ppm_read_number(ppm *m, uint32_t *out) {
+    ppm_skip_space(m);
+    if (m->p == m->end) return ppm_cut();
     uint32_t v = 0;
     const uint8_t *begin = m->p;
     for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v < 100000000; m->p++) v = v * 10 + (uint32_t)(*m->p - '0');
@@ -52,23 +52,23 @@ static dt_status read_number(ppm *m, uint32_t *out) {
     return DT_OK;
 }
 
-static dt_status read_header(ppm *m) {
+static dt_status ppm_read_header(ppm *m) {
     uint32_t width, height;
     int type = m->p[1] - '0';
     m->p += 2;
-    if (m->p == m->end) return cut();
+    if (m->p == m->end) return ppm_cut();
     if (!is_space(*m->p) && *m->p != '#') return dt_fail(DT_E_DATA, "PPM: byte 0x%02x after P%d", *m->p, type);
-    DT_TRY(read_number(m, &width));
-    DT_TRY(read_number(m, &height));
+    DT_TRY(ppm_read_number(m, &width));
+    DT_TRY(ppm_read_number(m, &height));
     m->width = width, m->height = height, m->max = 1;
     m->text = type <= 3;
     m->bits = type % 3 == 1;
     m->samples = type % 3 == 0 ? 3 : 1;
-    if (!m->bits) DT_TRY(read_number(m, &m->max));
+    if (!m->bits) DT_TRY(ppm_read_number(m, &m->max));
     if (m->max < 1 || m->max > 65535)
         return dt_fail(DT_E_DATA, "PPM: a largest value of %u; it must be 1..65535", m->max);
     if (m->text) return DT_OK;
-    if (m->p == m->end) return cut();
+    if (m->p == m->end) return ppm_cut();
     if (!is_space(*m->p++)) return dt_fail(DT_E_DATA, "PPM: no white space before the pixels");
     return DT_OK;
 }
@@ -83,8 +83,8 @@ static dt_status scale(ppm *m, uint32_t v, uint32_t *out) {
 }
 
 static dt_status read_text_bit(ppm *m, uint32_t *out) {
-    skip_space(m);
-    if (m->p == m->end) return cut();
+    ppm_skip_space(m);
+    if (m->p == m->end) return ppm_cut();
     if (*m->p != '0' && *m->p != '1') return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where 0 or 1 must be", *m->p);
     *out = *m->p++ == '1' ? 0 : 255;
     return DT_OK;
@@ -94,7 +94,7 @@ static dt_status read_sample(ppm *m, uint32_t *out) {
     uint32_t v;
     if (m->bits) return read_text_bit(m, out);
     if (m->text) {
-        DT_TRY(read_number(m, &v));
+        DT_TRY(ppm_read_number(m, &v));
     } else {
         v = m->max > 255 ? (uint32_t)m->p[0] << 8 | m->p[1] : m->p[0];
         m->p += m->max > 255 ? 2 : 1;
@@ -108,7 +108,7 @@ static dt_status read_pixel(ppm *m, uint32_t v[3]) {
     return DT_OK;
 }
 
-static dt_status read_row(ppm *m, uint8_t *dst, int channels) {
+static dt_status ppm_read_row(ppm *m, uint8_t *dst, int channels) {
     if (!m->text && m->max == 255 && m->samples == channels) {
         memcpy(dst, m->p, (size_t)m->width * (size_t)channels);
         m->p += m->width * channels;
@@ -130,7 +130,7 @@ static void bit_row(ppm *m, uint8_t *dst, int channels) {
     m->p += (m->width + 7) / 8;
 }
 
-static dt_status read_plane(void *ctx, int64_t c, double origin, float *out) {
+static dt_status ppm_read_plane(void *ctx, int64_t c, double origin, float *out) {
     ppm m = *(const ppm *)ctx;
     for (int64_t i = 0; i < m.width * m.height; i++) {
         uint32_t v[3];
@@ -143,14 +143,14 @@ static dt_status read_plane(void *ctx, int64_t c, double origin, float *out) {
 static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     ppm m = {.p = bytes.data, .end = bytes.data + bytes.n_bytes, .least = UINT32_MAX};
     int channels = sink->want->channels;
-    DT_TRY(read_header(&m));
+    DT_TRY(ppm_read_header(&m));
     size_t row_bytes = m.bits ? ((size_t)m.width + 7) / 8 : ((size_t)m.width * (size_t)m.samples) << (m.max > 255);
     // before memory is taken: what is not there cannot be a picture (a text sample has a byte at least)
     size_t need = m.text ? (size_t)m.width * (size_t)m.samples : row_bytes;
-    if (!dt_stated_size(need, (uint64_t)m.height, (uint64_t)(m.end - m.p), &need)) return cut();
+    if (!dt_stated_size(need, (uint64_t)m.height, (uint64_t)(m.end - m.p), &need)) return ppm_cut();
     if (dt_image_is_deep(sink->want, m.max)) {
         m.deep = channels;
-        const dt_planes p = {"PPM", m.width, m.height, channels, read_plane, &m};
+        const dt_planes p = {"PPM", m.width, m.height, channels, ppm_read_plane, &m};
         return dt_planes_to_image(sink, &p, out);
     }
     DT_TRY(dt_image_place(sink, m.width, m.height, out));
@@ -159,7 +159,7 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
         if (m.bits && !m.text)
             bit_row(&m, dst, channels);
         else
-            DT_TRY(read_row(&m, dst, channels));
+            DT_TRY(ppm_read_row(&m, dst, channels));
     }
     if (m.max > 255) dt_image_note_levels(out, m.least, m.greatest, (m.greatest - m.least) * 255.0 / m.max);
     return DT_OK;
@@ -167,7 +167,7 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
 
 static bool ppm_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
     ppm m = {.p = bytes.data, .end = bytes.data + n_head};
-    return read_header(&m) == DT_OK && m.p == m.end && !m.text && !m.bits && m.max == 255 &&
+    return ppm_read_header(&m) == DT_OK && m.p == m.end && !m.text && !m.bits && m.max == 255 &&
            m.samples == want->channels && m.width == want->width && m.height == want->height;
 }
 

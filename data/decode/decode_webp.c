@@ -15,7 +15,7 @@
 #include <webp/decode.h>
 
 // libwebp 1.5 says of a damaged alpha plane that memory is out, so that must be an error of the file.
-static dt_status fail(VP8StatusCode code) {
+static dt_status webp_fail(VP8StatusCode code) {
     const char *what = code == VP8_STATUS_UNSUPPORTED_FEATURE ? "uses a feature that libwebp lacks"
                        : code == VP8_STATUS_NOT_ENOUGH_DATA || code == VP8_STATUS_SUSPENDED
                            ? "the file ends before its pixels do"
@@ -28,9 +28,9 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
     WebPDecoderConfig c;
     if (!WebPInitDecoderConfig(&c)) return dt_fail(DT_E_INTERNAL, "another libwebp than built for");
     if (bytes.n_bytes < 12 || 8 + (uint64_t)dt_le32(bytes.data + 4) > bytes.n_bytes)
-        return fail(VP8_STATUS_NOT_ENOUGH_DATA);
+        return webp_fail(VP8_STATUS_NOT_ENOUGH_DATA);
     VP8StatusCode code = WebPGetFeatures(bytes.data, bytes.n_bytes, &c.input);
-    if (code != VP8_STATUS_OK) return fail(code);
+    if (code != VP8_STATUS_OK) return webp_fail(code);
     if (c.input.has_animation) return dt_fail(DT_E_DATA, "WebP: an animation; only single pictures are read");
     DT_TRY(dt_image_place(sink, c.input.width, c.input.height, out));
     size_t n_pixels = (size_t)out->width * (size_t)out->height;
@@ -42,7 +42,7 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
     c.output.u.RGBA = (WebPRGBABuffer){.rgba = rgb, .stride = 3 * out->width, .size = 3 * n_pixels};
     code = WebPDecode(bytes.data, bytes.n_bytes, &c);
     WebPFreeDecBuffer(&c.output);
-    if (code != VP8_STATUS_OK) return fail(code);
+    if (code != VP8_STATUS_OK) return webp_fail(code);
     for (size_t i = 0; grey && i < n_pixels; i++) out->data[i] = dt_luma(rgb[3 * i], rgb[3 * i + 1], rgb[3 * i + 2]);
     return DT_OK;
 }

@@ -12,7 +12,7 @@
 
 enum { WAV_HEADER = 44 };
 
-static dt_status keep(dt_buffer *out, const void *data, size_t n_bytes) {
+static dt_status encode_keep(dt_buffer *out, const void *data, size_t n_bytes) {
     uint8_t *p = dt_buffer_reserve(out, n_bytes);
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for %zu encoded bytes", n_bytes);
     memcpy(p, data, n_bytes);
@@ -27,7 +27,7 @@ typedef struct jpeg_failure {
     char message[JMSG_LENGTH_MAX];
 } jpeg_failure;
 
-static void leave(j_common_ptr c) {
+static void encode_leave(j_common_ptr c) {
     jpeg_failure *f = (jpeg_failure *)c->err;
     c->err->format_message(c, f->message);
     longjmp(f->back, 1);
@@ -57,7 +57,7 @@ dt_status dt_encode_jpeg(dt_buffer *out, const dt_image *m, int quality) {
     unsigned char *volatile bytes = NULL; // libjpeg writes it; read after a jump
     unsigned long n = 0;
     c.err = jpeg_std_error(&failure.base);
-    failure.base.error_exit = leave;
+    failure.base.error_exit = encode_leave;
     failure.base.emit_message = ignore;
     dt_status st = DT_OK;
     if (setjmp(failure.back) == 0) {
@@ -68,7 +68,7 @@ dt_status dt_encode_jpeg(dt_buffer *out, const dt_image *m, int quality) {
         st = dt_fail(DT_E_DATA, "%d x %d pixels as JPEG: %s", m->width, m->height, failure.message);
     }
     jpeg_destroy_compress(&c);
-    if (st == DT_OK) st = keep(out, bytes, n);
+    if (st == DT_OK) st = encode_keep(out, bytes, n);
     free(bytes);
     return st;
 }
@@ -86,7 +86,7 @@ dt_status dt_encode_png(dt_buffer *out, const dt_image *m) {
     if (!failed) failed = spng_set_ihdr(c, &header);
     if (!failed) failed = spng_encode_image(c, m->data, n_pixels, SPNG_FMT_PNG, SPNG_ENCODE_FINALIZE);
     void *bytes = failed ? NULL : spng_get_png_buffer(c, &n, &failed);
-    dt_status st = bytes ? keep(out, bytes, n)
+    dt_status st = bytes ? encode_keep(out, bytes, n)
                          : dt_fail(DT_E_DATA, "%d x %d pixels as PNG: %s", m->width, m->height, spng_strerror(failed));
     free(bytes);
     spng_ctx_free(c);
@@ -94,7 +94,7 @@ dt_status dt_encode_png(dt_buffer *out, const dt_image *m) {
 }
 
 // ---- WAV ---------------------------------------------------------------------------------------------
-static void put(uint8_t *p, uint32_t v, int n) {
+static void encode_put(uint8_t *p, uint32_t v, int n) {
     for (int i = 0; i < n; i++) p[i] = (uint8_t)(v >> 8 * i);
 }
 
@@ -106,23 +106,23 @@ dt_status dt_encode_wav(dt_buffer *out, const float *x, int channels, int64_t n,
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a WAV");
     out->n_bytes = WAV_HEADER + data;
     memcpy(p, "RIFF", 4);
-    put(p + 4, (uint32_t)(WAV_HEADER - 8 + data), 4);
+    encode_put(p + 4, (uint32_t)(WAV_HEADER - 8 + data), 4);
     memcpy(p + 8, "WAVEfmt ", 8);
-    put(p + 16, 16, 4);
-    put(p + 20, 1, 2); // PCM
-    put(p + 22, (uint32_t)channels, 2);
-    put(p + 24, (uint32_t)rate, 4);
-    put(p + 28, (uint32_t)(rate * channels) * 2, 4);
-    put(p + 32, (uint32_t)channels * 2, 2);
-    put(p + 34, 16, 2);
+    encode_put(p + 16, 16, 4);
+    encode_put(p + 20, 1, 2); // PCM
+    encode_put(p + 22, (uint32_t)channels, 2);
+    encode_put(p + 24, (uint32_t)rate, 4);
+    encode_put(p + 28, (uint32_t)(rate * channels) * 2, 4);
+    encode_put(p + 32, (uint32_t)channels * 2, 2);
+    encode_put(p + 34, 16, 2);
     memcpy(p + 36, "data", 4);
-    put(p + 40, (uint32_t)data, 4);
+    encode_put(p + 40, (uint32_t)data, 4);
     p += WAV_HEADER;
     for (int64_t i = 0; i < n; i++)
         for (int c = 0; c < channels; c++, p += 2) {
             float v = x[(size_t)c * stride + (size_t)i] * 32768;
             int s = (int)lrintf(v < -32768 ? -32768 : v > 32767 ? 32767 : v);
-            put(p, (uint32_t)s & 0xffff, 2);
+            encode_put(p, (uint32_t)s & 0xffff, 2);
         }
     return DT_OK;
 }

@@ -200,7 +200,7 @@ VECTORIZED static void plain_power(const dt_lanes *restrict z, size_t n_bins, dt
     for (size_t k = 0; k < n_bins; k++) power[k] = z[2 * k] * z[2 * k] + z[2 * k + 1] * z[2 * k + 1];
 }
 
-static void widen(dt_lanes *x, size_t n) { // in place: to complex numbers without imaginary part
+static void fft_widen(dt_lanes *x, size_t n) { // in place: to complex numbers without imaginary part
     for (size_t i = n; i-- > 0;) {
         x[2 * i] = x[i];
         x[2 * i + 1] = (dt_lanes){0};
@@ -209,7 +209,7 @@ static void widen(dt_lanes *x, size_t n) { // in place: to complex numbers witho
 
 void dt_fft_power(const dt_fft *f, dt_lanes *x, dt_lanes *y, dt_lanes *power) {
     size_t m = (size_t)f->n_complex, s = 1;
-    if (!f->split) widen(x, m);
+    if (!f->split) fft_widen(x, m);
     for (int i = 0; i < f->n_passes; i++) {
         size_t radix = (size_t)f->radix[i];
         const float *w = f->twiddle[i], *root = f->roots[i];

@@ -16,34 +16,34 @@ typedef struct cursor {
     const char *p, *end;
 } cursor;
 
-static dt_status broken(const char *what) {
+static dt_status npy_broken(const char *what) {
     return dt_fail(DT_E_DATA, "NPY: %s", what);
 }
 
-static void skip_space(cursor *c) {
+static void npy_skip_space(cursor *c) {
     while (c->p < c->end && strchr(" \t\r\n", *c->p) && *c->p) c->p++;
 }
 
-static bool take(cursor *c, char wanted) {
-    skip_space(c);
+static bool npy_take(cursor *c, char wanted) {
+    npy_skip_space(c);
     if (c->p == c->end || *c->p != wanted) return false;
     c->p++;
     return true;
 }
 
 // 'text' or "text" -> a copy.
-static bool take_text(cursor *c, char *out, size_t cap) {
-    skip_space(c);
+static bool npy_take_text(cursor *c, char *out, size_t cap) {
+    npy_skip_space(c);
     if (c->p == c->end || (*c->p != '\'' && *c->p != '"')) return false;
     char quote = *c->p++;
     size_t n = 0;
     while (c->p < c->end && *c->p != quote && n + 1 < cap) out[n++] = *c->p++;
     out[n] = '\0';
-    return take(c, quote);
+    return npy_take(c, quote);
 }
 
 static bool take_number(cursor *c, int64_t *out) {
-    skip_space(c);
+    npy_skip_space(c);
     const char *begin = c->p;
     int64_t v = 0;
     for (; c->p < c->end && *c->p >= '0' && *c->p <= '9' && v < (int64_t)1 << 48; c->p++) v = v * 10 + (*c->p - '0');
@@ -52,19 +52,19 @@ static bool take_number(cursor *c, int64_t *out) {
 }
 
 static bool take_shape(cursor *c, dt_npy *a) {
-    if (!take(c, '(')) return false;
+    if (!npy_take(c, '(')) return false;
     a->n_axes = 0;
-    while (!take(c, ')')) {
+    while (!npy_take(c, ')')) {
         if (a->n_axes == DT_NPY_MAX_AXES || !take_number(c, &a->shape[a->n_axes])) return false;
         a->n_axes++;
-        if (!take(c, ',')) return take(c, ')');
+        if (!npy_take(c, ',')) return npy_take(c, ')');
     }
     return true;
 }
 
 static bool take_word(cursor *c, const char *word) {
     size_t n = strlen(word);
-    skip_space(c);
+    npy_skip_space(c);
     if ((size_t)(c->end - c->p) < n || memcmp(c->p, word, n) != 0) return false;
     c->p += n;
     return true;
@@ -76,7 +76,7 @@ static dt_status read_type(dt_npy *a, const char *t) {
     a->kind = order ? t[1] : t[0];
     a->size = sized ? t[2] - '0' : 0;
     a->swapped = t[0] == '>' && a->size > 1;
-    if (a->kind == 'O') return broken("Python objects (pickle) are never read; save numbers");
+    if (a->kind == 'O') return npy_broken("Python objects (pickle) are never read; save numbers");
     bool whole = a->kind == 'i' || a->kind == 'u';
     bool known = (whole && (a->size == 1 || a->size == 2 || a->size == 4 || a->size == 8)) ||
                  (a->kind == 'f' && (a->size == 4 || a->size == 8)) || (a->kind == 'b' && a->size == 1);
@@ -90,37 +90,37 @@ static dt_status read_type(dt_npy *a, const char *t) {
 static dt_status read_dictionary(cursor *c, dt_npy *a, bool *fortran) {
     char key[32], type[32];
     unsigned seen = 0;
-    if (!take(c, '{')) return broken("its header is no dictionary");
-    while (!take(c, '}')) {
-        if (!take_text(c, key, sizeof key) || !take(c, ':')) return broken("a damaged header");
+    if (!npy_take(c, '{')) return npy_broken("its header is no dictionary");
+    while (!npy_take(c, '}')) {
+        if (!npy_take_text(c, key, sizeof key) || !npy_take(c, ':')) return npy_broken("a damaged header");
         if (strcmp(key, "descr") == 0) {
-            skip_space(c);
+            npy_skip_space(c);
             if (c->p < c->end && *c->p == '[')
-                return broken("an array of records; save its columns as arrays of numbers");
-            if (!take_text(c, type, sizeof type)) return broken("a damaged type in the header");
+                return npy_broken("an array of records; save its columns as arrays of numbers");
+            if (!npy_take_text(c, type, sizeof type)) return npy_broken("a damaged type in the header");
             DT_TRY(read_type(a, type));
             seen |= 1;
         } else if (strcmp(key, "fortran_order") == 0) {
             *fortran = take_word(c, "True");
-            if (!*fortran && !take_word(c, "False")) return broken("a damaged order in the header");
+            if (!*fortran && !take_word(c, "False")) return npy_broken("a damaged order in the header");
             seen |= 2;
         } else if (strcmp(key, "shape") == 0) {
-            if (!take_shape(c, a)) return broken("a damaged shape in the header");
+            if (!take_shape(c, a)) return npy_broken("a damaged shape in the header");
             seen |= 4;
         } else {
             return dt_fail(DT_E_DATA, "NPY: unknown key '%s' in the header", key);
         }
-        if (!take(c, ',')) {
-            if (!take(c, '}')) return broken("a damaged header");
+        if (!npy_take(c, ',')) {
+            if (!npy_take(c, '}')) return npy_broken("a damaged header");
             break;
         }
     }
-    return seen == 7 ? DT_OK : broken("its header lacks descr, fortran_order or shape");
+    return seen == 7 ? DT_OK : npy_broken("its header lacks descr, fortran_order or shape");
 }
 
 static dt_status set_strides(dt_npy *a, bool fortran, size_t n_bytes) {
     for (int k = 0; k < a->n_axes; k++)
-        if (a->shape[k] == 0) return broken("an array without elements: its shape has a 0");
+        if (a->shape[k] == 0) return npy_broken("an array without elements: its shape has a 0");
     size_t n = 1;
     bool whole = dt_stated_size(1, (uint64_t)a->size, n_bytes, &n); // of a scalar
     n = 1;
@@ -130,7 +130,7 @@ static dt_status set_strides(dt_npy *a, bool fortran, size_t n_bytes) {
         whole = dt_stated_size(n, (uint64_t)a->shape[axis], n_bytes / (size_t)a->size, &n);
     }
     a->n = (int64_t)n;
-    return whole ? DT_OK : broken("cut: its elements are not all there");
+    return whole ? DT_OK : npy_broken("cut: its elements are not all there");
 }
 
 bool dt_npy_is(dt_span s) {
@@ -139,12 +139,12 @@ bool dt_npy_is(dt_span s) {
 
 dt_status dt_npy_read(dt_span s, dt_npy *out) {
     *out = (dt_npy){.kind = 0};
-    if (!dt_npy_is(s) || s.n_bytes < 12) return broken("cut in its header");
+    if (!dt_npy_is(s) || s.n_bytes < 12) return npy_broken("cut in its header");
     int version = s.data[6];
     if (version < 1 || version > 3) return dt_fail(DT_E_DATA, "NPY: version %d.%d is not known", version, s.data[7]);
     size_t at = version == 1 ? 10 : 12;
     size_t n = version == 1 ? dt_le16(s.data + 8) : dt_le32(s.data + 8);
-    if (n > s.n_bytes - at) return broken("cut in its header");
+    if (n > s.n_bytes - at) return npy_broken("cut in its header");
     const char *text = (const char *)s.data + at;
     cursor c = {text, text + n};
     bool fortran = false;

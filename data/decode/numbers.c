@@ -48,7 +48,7 @@ static dt_status refuse_rows(int64_t rows, int64_t columns) {
                    (long long)rows, (long long)columns);
 }
 
-static dt_status read_text(dt_span s, int64_t n, double *out, dt_buffer *scratch) {
+static dt_status numbers_read_text(dt_span s, int64_t n, double *out, dt_buffer *scratch) {
     char *text = (char *)dt_buffer_reserve(scratch, s.n_bytes + 1), *end;
     int64_t rows, columns;
     if (!text) return dt_fail(DT_E_INTERNAL, "out of memory");
@@ -101,7 +101,7 @@ bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v) {
 
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *scratch) {
     if (dt_npy_is(bytes)) return read_npy(bytes, n, out);
-    if (is_text(bytes)) return read_text(bytes, n, out, scratch);
+    if (is_text(bytes)) return numbers_read_text(bytes, n, out, scratch);
     if (bytes.n_bytes != (size_t)n * sizeof(float))
         return dt_fail(DT_E_DATA, "neither NPY nor numbers as text, and %zu bytes are not %lld raw floats",
                        bytes.n_bytes, (long long)n);
@@ -117,7 +117,7 @@ bool dt_series_is(dt_span bytes) {
     return dt_npy_is(bytes) || (bytes.n_bytes > 0 && is_text(bytes));
 }
 
-static dt_status read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
+static dt_status numbers_read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
     const size_t n_text = dt_align_up(s.n_bytes + 1, sizeof(double));
     // a number takes two bytes, the last one of a text one
     char *text = (char *)dt_buffer_reserve(scratch, n_text + (s.n_bytes / 2 + 1) * sizeof(double)), *end;
@@ -146,7 +146,7 @@ static dt_status read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
 }
 
 dt_status dt_series_read(dt_span bytes, dt_npy *out, dt_buffer *scratch) {
-    if (!dt_npy_is(bytes)) return read_rows(bytes, out, scratch);
+    if (!dt_npy_is(bytes)) return numbers_read_rows(bytes, out, scratch);
     DT_TRY(dt_npy_read(bytes, out));
     if (out->n_axes == 1) out->shape[out->n_axes++] = 1;
     return out->n_axes == 2

@@ -52,15 +52,15 @@ void dt_resizer_destroy(dt_resizer *r) {
 }
 
 // ---- weights -----------------------------------------------------------------------------------------
-static int clamp_int(int v, int low, int high) {
+static int resize_clamp_int(int v, int low, int high) {
     return v < low ? low : v > high ? high : v;
 }
 
 // Source positions of output i; the filter's centre.
 static double taps_of(double low, double scale, int i, int size, int *begin, int *end) {
     double support = scale < 1 ? 1 : scale, center = low + (i + 0.5) * scale;
-    *begin = clamp_int((int)(center - support + 0.5), 0, size - 1);
-    *end = clamp_int((int)(center + support + 0.5), *begin + 1, size);
+    *begin = resize_clamp_int((int)(center - support + 0.5), 0, size - 1);
+    *end = resize_clamp_int((int)(center + support + 0.5), *begin + 1, size);
     return center;
 }
 
@@ -223,7 +223,7 @@ static void make_row(passes *p) {
 
 // Rows first..end - 1 of the full image, across; both never fall. They are made right before they are needed, so that
 // they are still near.
-static const uint8_t *make_rows(passes *p, int first, int end) {
+static const uint8_t *resize_make_rows(passes *p, int first, int end) {
     if (end + 1 - p->top > p->capacity) { // one more may be made than is asked for
         if (p->made > first)
             memmove(p->rows, p->rows + p->stride * (size_t)(first - p->top), p->stride * (size_t)(p->made - first));
@@ -235,8 +235,8 @@ static const uint8_t *make_rows(passes *p, int first, int end) {
     return p->rows + p->stride * (size_t)(first - p->top);
 }
 
-static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4], bool mirror, uint8_t *dst, int dst_h,
-                        int dst_w) {
+static dt_status resize_pixels(dt_resizer *r, const dt_image *src, const double box[4], bool mirror, uint8_t *dst,
+                               int dst_h, int dst_w) {
     int full_w = src->full_width ? src->full_width : src->width;
     int full_h = src->full_height ? src->full_height : src->height;
     const double whole[4] = {0, 0, full_w, full_h};
@@ -256,26 +256,26 @@ static dt_status resize(dt_resizer *r, const dt_image *src, const double box[4],
     const int32_t *weight = (const int32_t *)r->y.weight.data;
     bool fast = r->fast && r->y.n_taps <= 2 * DT_RESIZE_MAX_PAIRS && n >= DT_RESIZE_COLUMNS;
     for (int y = 0; y < dst_h; y++, first += 2, weight += r->y.n_taps, dst += n) {
-        const uint8_t *rows = make_rows(&p, first[0], first[0] + first[1]);
+        const uint8_t *rows = resize_make_rows(&p, first[0], first[0] + first[1]);
         (fast ? r->fast->down : row_down)(rows, p.stride, weight, first[1], dst, n);
     }
     return DT_OK;
 }
 
 dt_status dt_resize(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h, int dst_w) {
-    return resize(r, src, box, false, dst, dst_h, dst_w);
+    return resize_pixels(r, src, box, false, dst, dst_h, dst_w);
 }
 
 dt_status dt_resize_mirrored(dt_resizer *r, const dt_image *src, const double box[4], uint8_t *dst, int dst_h,
                              int dst_w) {
-    return resize(r, src, box, true, dst, dst_h, dst_w);
+    return resize_pixels(r, src, box, true, dst, dst_h, dst_w);
 }
 
 // ---- floats ------------------------------------------------------------------------------------------
 // Floats: the same filter and order for any number of channels; weights and sums in double, each pass rounded to float:
 // Pillow's mode F, to the bit. Scientific arrays mostly come in the wanted size, so this is plain code.
 // out[j] = sum over taps of w[k] * in[(first + k) * step + j], j < n
-static void weigh(const float *in, size_t step, const double *w, int n_taps, float *out, size_t n) {
+static void resize_weigh(const float *in, size_t step, const double *w, int n_taps, float *out, size_t n) {
     for (size_t j = 0; j < n; j++) {
         double s = 0;
         for (int k = 0; k < n_taps; k++) s += (double)in[(size_t)k * step + j] * w[k];
@@ -301,12 +301,12 @@ dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4]
     for (int x = 0; x < dst_w; x++) {
         weights_of(box[0], box[2], dst_w, src->width, x, w, &begin, &end);
         for (int y = top; y < bottom; y++)
-            weigh(src->real + stride * (size_t)y + c * (size_t)begin, c, w, end - begin,
-                  rows + n * (size_t)(y - top) + c * (size_t)x, c);
+            resize_weigh(src->real + stride * (size_t)y + c * (size_t)begin, c, w, end - begin,
+                         rows + n * (size_t)(y - top) + c * (size_t)x, c);
     }
     for (int y = 0; y < dst_h; y++) {
         weights_of(box[1], box[3], dst_h, src->height, y, w, &begin, &end);
-        weigh(rows + n * (size_t)(begin - top), n, w, end - begin, dst + n * (size_t)y, n);
+        resize_weigh(rows + n * (size_t)(begin - top), n, w, end - begin, dst + n * (size_t)y, n);
     }
     return DT_OK;
 }

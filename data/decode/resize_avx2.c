@@ -45,7 +45,7 @@ AVX2 static void store_pair(int16_t *to, int first, int second) {
 }
 
 // Weights by two output pixels and pair of taps: 16 high words, then 16 low ones, as two_pixels takes them.
-AVX2 static bool pack(dt_resize_axis *a) {
+AVX2 static bool resize_avx2_pack(dt_resize_axis *a) {
     int n_pairs = pairs_of(a), n = (a->n_out + EIGHT - 1) / EIGHT * EIGHT;
     size_t n_words = (size_t)n / 2 * (size_t)n_pairs * WORDS;
     int16_t *out = (int16_t *)dt_buffer_reserve(&a->packed, n_words * sizeof *out);
@@ -117,7 +117,7 @@ AVX2 INLINED __m256i rounded(__m256i v) {
 }
 
 // Words in turn: one of s, one of t.
-AVX2 INLINED __m256i join(sums s, sums t) {
+AVX2 INLINED __m256i resize_avx2_join(sums s, sums t) {
     __m256i high = _mm256_blend_epi16(s.high, _mm256_slli_epi32(t.high, 16), 0xaa);
     __m256i low = _mm256_blend_epi16(_mm256_srli_epi32(s.low, 16), t.low, 0xaa);
     return rounded(_mm256_add_epi16(high, low));
@@ -129,8 +129,8 @@ AVX2 INLINED void four_pixels(const uint8_t *src, const uint8_t *below, const in
     sums s[2], t[2];
     two_pixels(src, below, at[0], at[4], w, n_pairs, s);
     two_pixels(src, below, at[1], at[5], w + 2 * n_pairs, n_pairs, t);
-    out[0] = join(s[0], t[0]);
-    out[1] = join(s[1], t[1]);
+    out[0] = resize_avx2_join(s[0], t[0]);
+    out[1] = resize_avx2_join(s[1], t[1]);
 }
 
 // 28 bytes are written, of which the last four are the next turn's.
@@ -156,7 +156,7 @@ AVX2 INLINED void two_rows(const dt_resize_axis *a, const uint8_t *const src[2],
     }
 }
 
-static void place(dt_resize_axis *a, int left) {
+static void resize_avx2_place(dt_resize_axis *a, int left) {
     const int *first = (const int *)a->first.data;
     int32_t *at = (int32_t *)a->offset.data;
     int n = (a->n_out + EIGHT - 1) / EIGHT * EIGHT;
@@ -238,7 +238,7 @@ AVX2 static void down(const uint8_t *rows, size_t stride, const int32_t *weight,
 }
 
 const dt_resize_rows *dt_resize_rows_avx2(void) {
-    static const dt_resize_rows ROWS = {pack, place, across, down};
+    static const dt_resize_rows ROWS = {resize_avx2_pack, resize_avx2_place, across, down};
     return dt_cpu_isa_get() >= DT_CPU_AVX2 ? &ROWS : NULL;
 }
 

@@ -43,7 +43,7 @@ static dt_status skip(cursor *c, uint64_t n) {
     return DT_OK;
 }
 
-static dt_status read_int(cursor *c, uint64_t field, dt_datum *d) {
+static dt_status datum_read_int(cursor *c, uint64_t field, dt_datum *d) {
     uint64_t v;
     DT_TRY(varint(c, &v));
     switch (field) {
@@ -68,12 +68,12 @@ static dt_status read_int(cursor *c, uint64_t field, dt_datum *d) {
     }
 }
 
-static dt_status read_field(cursor *c, dt_datum *d) {
+static dt_status datum_read_field(cursor *c, dt_datum *d) {
     uint64_t tag, n, tag_at = c->at;
     DT_TRY(varint(c, &tag));
     switch (tag & 7) {
     case 0:
-        return read_int(c, tag >> 3, d);
+        return datum_read_int(c, tag >> 3, d);
     case 2:
         DT_TRY(varint(c, &n));
         if (tag >> 3 == 4) {
@@ -106,7 +106,7 @@ dt_status dt_datum_read(const dt_blob *b, uint64_t at, uint64_t n_bytes, dt_datu
     dt_peek_init(&c.peek, b);
     *out = (dt_datum){.channels = 0};
     if (n_bytes == 0 || at > b->n_bytes || n_bytes > b->n_bytes - at) return no_datum(&c, "it is cut");
-    while (c.at < c.end) DT_TRY(read_field(&c, out));
+    while (c.at < c.end) DT_TRY(datum_read_field(&c, out));
     if (out->n_data == 0 && out->n_floats == 0) return no_datum(&c, "it holds no data");
     if (out->encoded) return DT_OK;
     uint64_t limit = UINT64_C(1) << 40, have = out->n_data ? out->n_data : out->n_floats;

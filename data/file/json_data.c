@@ -23,7 +23,7 @@ static size_t length_of_string(const char *p, size_t n) {
 }
 
 // The number's k bytes to out, or what stands for them; at most 2 k bytes.
-static size_t put_number(const char *p, size_t k, char *out) {
+static size_t json_data_put_number(const char *p, size_t k, char *out) {
     memcpy(out, p, k);
     out[k] = '\0';
     const bool whole = strcspn(out, ".eE") == k;
@@ -48,7 +48,7 @@ json_t *dt_json_load(const char *text, size_t n_bytes, size_t flags, json_error_
             n += (size_t)(stpcpy(plain + n, "null") - (plain + n));
         } else if (*p == '-' || (*p >= '0' && *p <= '9')) {
             for (k = 1; k < left && p[k] && strchr("+-.eE0123456789", p[k]);) k++;
-            n += put_number(p, k, plain + n);
+            n += json_data_put_number(p, k, plain + n);
         } else {
             k = *p == '"' ? length_of_string(p, left) : 1;
             memcpy(plain + n, p, k);

@@ -41,7 +41,7 @@ const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes) {
     return NULL;
 }
 
-static bool has_word(const char *words, const char *word) {
+static bool kinds_has_word(const char *words, const char *word) {
     size_t n = strlen(word);
     for (const char *p = words; n > 0 && *p; p += strspn(p, " ")) {
         size_t k = strcspn(p, " ");
@@ -53,7 +53,7 @@ static bool has_word(const char *words, const char *word) {
 
 const dt_kind *dt_kind_of_ext(const char *ext) {
     for (int i = 0; i < DT_N_KINDS; i++)
-        if (has_word(KINDS[i].exts, ext)) return &KINDS[i];
+        if (kinds_has_word(KINDS[i].exts, ext)) return &KINDS[i];
     return NULL;
 }
 

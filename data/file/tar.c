@@ -45,12 +45,12 @@ void dt_tar_begin(dt_tar *t, const dt_blob *blob) {
     dt_peek_init(&t->peek, blob);
 }
 
-static dt_status bad(const dt_tar *t, const char *what) {
+static dt_status tar_bad(const dt_tar *t, const char *what) {
     return dt_fail(DT_E_DATA, "%s: offset %llu: %s", t->blob->path, (unsigned long long)t->at, what);
 }
 
 // Octal with leading spaces, ended by NUL, space or the field; or base-256 when the top bit is set.
-static bool parse_number(const char *field, size_t n, uint64_t *out) {
+static bool tar_parse_number(const char *field, size_t n, uint64_t *out) {
     const uint8_t *p = (const uint8_t *)field;
     uint64_t v = 0;
     if (p[0] & 0x80) {
@@ -90,7 +90,7 @@ static uint32_t header_sum(const header *h, bool as_signed) {
 
 static bool checksum_fits(const header *h) {
     uint64_t sum;
-    return parse_number(h->checksum, sizeof h->checksum, &sum) &&
+    return tar_parse_number(h->checksum, sizeof h->checksum, &sum) &&
            (sum == header_sum(h, false) || sum == header_sum(h, true)); // old tars summed chars
 }
 
@@ -143,13 +143,13 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
 
 static dt_status read_extension(dt_tar *t, char type, uint64_t data_at, uint64_t size, overrides *o) {
     char text[MAX_PAX_BYTES];
-    if (size > sizeof text) return bad(t, "an extended header of more than 64 KiB");
+    if (size > sizeof text) return tar_bad(t, "an extended header of more than 64 KiB");
     DT_TRY(dt_peek_read(&t->peek, data_at, text, (size_t)size));
     if (type == 'x' || type == 'g')
-        return parse_pax(text, (size_t)size, o) ? DT_OK : bad(t, "a PAX record that is not one");
+        return parse_pax(text, (size_t)size, o) ? DT_OK : tar_bad(t, "a PAX record that is not one");
     size_t n = strnlen(text, (size_t)size); // GNU 'L' and 'K'
     char *to = type == 'L' ? o->path : o->link;
-    if (n == 0 || n >= sizeof o->path) return bad(t, "a GNU long name that is empty or too long");
+    if (n == 0 || n >= sizeof o->path) return tar_bad(t, "a GNU long name that is empty or too long");
     memcpy(to, text, n);
     to[n] = '\0';
     *(type == 'L' ? &o->has_path : &o->has_link) = true;
@@ -189,15 +189,15 @@ static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
 }
 
 // Reads the header at t->at; *end = true at the end of the archive.
-static dt_status read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
+static dt_status tar_read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
     *end = t->at == t->blob->n_bytes;
     if (*end) return DT_OK;
-    if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return bad(t, "the file is cut inside a header");
+    if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return tar_bad(t, "the file is cut inside a header");
     DT_TRY(dt_peek_read(&t->peek, t->at, h, sizeof *h));
     *end = t->has_end = all_zero(h);
     if (*end) return DT_OK;
-    if (!checksum_fits(h)) return bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
-    if (!parse_number(h->size, sizeof h->size, size)) return bad(t, "a size that is no number");
+    if (!checksum_fits(h)) return tar_bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
+    if (!tar_parse_number(h->size, sizeof h->size, size)) return tar_bad(t, "a size that is no number");
     return DT_OK;
 }
 
@@ -231,11 +231,11 @@ bool dt_tar_warn_end(const dt_tar *t) {
 }
 
 // Files whose bytes are not where their header says.
-static dt_status refuse(const dt_tar *t, const header *h, const overrides *local) {
+static dt_status tar_refuse(const dt_tar *t, const header *h, const overrides *local) {
     if (h->type == 'S' || local->is_sparse || t->global.is_sparse)
-        return bad(t, "a file that is stored sparse, which is not read: make the tar without "
-                      "--sparse");
-    if (h->type == 'M') return bad(t, "the rest of a file of another volume, which is not read");
+        return tar_bad(t, "a file that is stored sparse, which is not read: make the tar without "
+                          "--sparse");
+    if (h->type == 'M') return tar_bad(t, "the rest of a file of another volume, which is not read");
     return DT_OK;
 }
 
@@ -247,16 +247,17 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
     while (!t->ended) {
         uint64_t size = 0, data_at;
         bool end;
-        DT_TRY(read_header(t, &h, &size, &end));
+        DT_TRY(tar_read_header(t, &h, &size, &end));
         if (end) break;
         bool is_extension = h.type == 'x' || h.type == 'g' || h.type == 'L' || h.type == 'K';
-        if (!is_extension) DT_TRY(refuse(t, &h, &local));
+        if (!is_extension) DT_TRY(tar_refuse(t, &h, &local));
         if (!is_extension && (local.has_size || t->global.has_size))
             size = local.has_size ? local.size : t->global.size;
         bool has_data = is_extension || h.type == '0' || h.type == '\0' || h.type == '7';
         if (h.type >= '1' && h.type <= '6') size = 0; // links, devices, directories hold none
         data_at = t->at + DT_TAR_BLOCK;
-        if (size > t->blob->n_bytes - data_at) return bad(t, "the file is cut: this member's data goes beyond its end");
+        if (size > t->blob->n_bytes - data_at)
+            return tar_bad(t, "the file is cut: this member's data goes beyond its end");
         if (h.type == 'x' || h.type == 'L' || h.type == 'K') {
             DT_TRY(read_extension(t, h.type, data_at, size, &local));
         } else if (h.type == 'g') {

@@ -81,7 +81,7 @@ static size_t lower_bound(const dt_tar_links *l, const char *path) {
     return low;
 }
 
-static const tar_place *find_place(const dt_tar_links *l, const char *path) {
+static const tar_place *tar_links_find_place(const dt_tar_links *l, const char *path) {
     const size_t i = lower_bound(l, path);
     return i < l->n && strcmp(l->places[i].path, path) == 0 ? &l->places[i] : NULL;
 }
@@ -92,7 +92,7 @@ static void drop_last_part(char *path) {
 }
 
 // Goes on from the folder `at` along `path`; at becomes the path without links. False: it leaves the tar.
-static bool follow(const dt_tar_links *l, char *at, const char *path, int *n_hops) {
+static bool tar_links_follow(const dt_tar_links *l, char *at, const char *path, int *n_hops) {
     if (*path == '/') return false;
     for (size_t n; *path; path += n + (path[n] == '/')) {
         n = strcspn(path, "/");
@@ -107,30 +107,30 @@ static bool follow(const dt_tar_links *l, char *at, const char *path, int *n_hop
         if (n_at) at[n_at] = '/';
         memcpy(at + n_at + (n_at > 0), path, n);
         at[n_at + (n_at > 0) + n] = '\0';
-        const tar_place *p = find_place(l, at);
+        const tar_place *p = tar_links_find_place(l, at);
         if (!p || !p->link) continue;
         if (++*n_hops > MAX_HOPS) return false;
         if (p->is_hard)
             *at = '\0';
         else
             drop_last_part(at);
-        if (!follow(l, at, p->link, n_hops)) return false;
+        if (!tar_links_follow(l, at, p->link, n_hops)) return false;
     }
     return true;
 }
 
 // at: what `path` leads to, "" where that is nothing. NULL: no file.
-static const tar_place *find_file(const dt_tar_links *l, char *at, const char *path) {
+static const tar_place *tar_links_find_file(const dt_tar_links *l, char *at, const char *path) {
     int n_hops = 0;
     *at = '\0';
-    if (!follow(l, at, path, &n_hops)) *at = '\0';
-    const tar_place *p = find_place(l, at);
+    if (!tar_links_follow(l, at, path, &n_hops)) *at = '\0';
+    const tar_place *p = tar_links_find_place(l, at);
     return p && !p->link ? p : NULL;
 }
 
 bool dt_tar_links_find(const dt_tar_links *l, const char *path, uint64_t *offset, uint64_t *size) {
     char at[DT_TAR_MAX_PATH];
-    const tar_place *file = find_file(l, at, path);
+    const tar_place *file = tar_links_find_file(l, at, path);
     if (!file) return false;
     *offset = file->offset;
     *size = file->size;
@@ -164,14 +164,14 @@ static bool holds_one(const char *folder, const followed *f) {
 static dt_status visit_path(visit *v, const followed *f) {
     dt_tar_links *l = v->l;
     char folder[DT_TAR_MAX_PATH];
-    const tar_place *file = find_file(l, folder, f->path);
+    const tar_place *file = tar_links_find_file(l, folder, f->path);
     const size_t n = strlen(folder), n_name = strlen(v->name);
     if (file) {
         v->visit(v->arg, v->name, file->offset, file->size);
         v->any = true;
         return DT_OK;
     }
-    if (n == 0 || n + 2 > sizeof folder || find_place(l, folder) || holds_one(folder, f)) return DT_OK;
+    if (n == 0 || n + 2 > sizeof folder || tar_links_find_place(l, folder) || holds_one(folder, f)) return DT_OK;
     memcpy(folder + n, "/", 2);
     for (size_t i = lower_bound(l, folder); i < l->n && strncmp(l->places[i].path, folder, n + 1) == 0; i++) {
         const char *path = l->places[i].path;

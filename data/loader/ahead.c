@@ -103,7 +103,7 @@ struct dt_ahead {
 
 // ---- what to read ----------------------------------------------------------------------------------
 // Returns where the member lies in the run's block. It joins the last range if it lies right behind it.
-static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m) {
+static size_t ahead_add_range(run *r, uint32_t shard, uint32_t record, const dt_member *m) {
     range *last = r->n_ranges ? &r->ranges[r->n_ranges - 1] : NULL;
     uint64_t end = last ? last->offset + last->n_bytes : 0;
     if (last && last->shard == shard && m->offset >= end && m->offset - end <= GAP_BYTES) {
@@ -117,7 +117,7 @@ static size_t add_range(run *r, uint32_t shard, uint32_t record, const dt_member
     return last->at + (size_t)(m->offset - last->offset);
 }
 
-static bool add_item(dt_ahead *a, run *r, int64_t place) {
+static bool ahead_add_item(dt_ahead *a, run *r, int64_t place) {
     const dt_data *d = a->o.d;
     const dt_catalog *c = d->reader->catalog;
     uint32_t sample;
@@ -132,7 +132,7 @@ static bool add_item(dt_ahead *a, run *r, int64_t place) {
         const dt_member *m = &c->members[member];
         if (dt_is_cached(d, i, record)) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
-        it->at[i] = add_range(r, c->records[record].shard, record, m);
+        it->at[i] = ahead_add_range(r, c->records[record].shard, record, m);
         it->member[i].n_bytes = (size_t)m->size;
     }
     r->n_items++;
@@ -140,7 +140,7 @@ static bool add_item(dt_ahead *a, run *r, int64_t place) {
 }
 
 // Contiguous bytes of the ring, or NULL. *end: the position behind them.
-static uint8_t *find_room(const dt_ahead *a, size_t n_bytes, uint64_t *end) {
+static uint8_t *ahead_find_room(const dt_ahead *a, size_t n_bytes, uint64_t *end) {
     size_t cap = a->o.cap_bytes, at = (size_t)(a->head % cap);
     uint64_t begin = at + n_bytes > cap ? a->head + (cap - at) : a->head;
     *end = begin + n_bytes;
@@ -154,21 +154,21 @@ static bool choose_run(dt_ahead *a, run *r, uint64_t *end) {
         int n_ranges = r->n_ranges;
         size_t n_bytes = r->n_bytes;
         range last = r->ranges[n_ranges ? n_ranges - 1 : 0];
-        if (!add_item(a, r, r->place + r->n_items)) break;
+        if (!ahead_add_item(a, r, r->place + r->n_items)) break;
         bool joins = r->n_items == 1 || (r->n_ranges == n_ranges && r->n_bytes <= RUN_BYTES);
-        if (joins && find_room(a, r->n_bytes, end)) continue;
+        if (joins && ahead_find_room(a, r->n_bytes, end)) continue;
         r->n_items--;
         r->n_ranges = n_ranges;
         r->n_bytes = n_bytes;
         if (n_ranges) r->ranges[n_ranges - 1] = last;
         break;
     }
-    r->block = find_room(a, r->n_bytes, end);
+    r->block = ahead_find_room(a, r->n_bytes, end);
     return r->n_items > 0;
 }
 
 // Takes a run for the reader. Under the lock.
-static bool take(dt_ahead *a, reader *w) {
+static bool ahead_take(dt_ahead *a, reader *w) {
     run *r = &w->run;
     uint64_t end;
     if (!choose_run(a, r, &end)) return false;
@@ -185,7 +185,7 @@ static bool take(dt_ahead *a, reader *w) {
 }
 
 // ---- readers ---------------------------------------------------------------------------------------
-static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *slow) {
+static dt_status ahead_read_range(reader *w, const range *g, uint64_t *waits, bool *slow) {
     const dt_data *d = w->ahead->o.d;
     uint8_t *to = w->run.block + g->at;
     double begin = dt_clock_s();
@@ -202,18 +202,18 @@ static dt_status read_range(reader *w, const range *g, uint64_t *waits, bool *sl
     return st;
 }
 
-static dt_status read_run(reader *w, uint32_t *n_slow) {
+static dt_status ahead_read_run(reader *w, uint32_t *n_slow) {
     dt_status st = DT_OK;
     uint64_t waits = dt_thread_waits();
     for (int i = 0; i < w->run.n_ranges && st == DT_OK; i++) {
         bool slow;
-        st = read_range(w, &w->run.ranges[i], &waits, &slow);
+        st = ahead_read_range(w, &w->run.ranges[i], &waits, &slow);
         *n_slow += slow;
     }
     return st;
 }
 
-static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
+static void ahead_publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
     for (int k = 0; k < r->n_items; k++) a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
     dt_depth_add(&a->ready, r->n_items);
     if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived);
@@ -226,14 +226,14 @@ static void publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
 
 // Reads one run, if there is any. The lock is open meanwhile.
 static bool do_some(dt_ahead *a, reader *w) {
-    if (!a->on || a->paused || a->stopping || !take(a, w)) return false;
+    if (!a->on || a->paused || a->stopping || !ahead_take(a, w)) return false;
     a->n_reading++;
     if (a->n_asleep > 0) pthread_cond_signal(&a->room); // there may be work for one more
     pthread_mutex_unlock(&a->lock);
     uint32_t n_slow = 0;
-    dt_status st = read_run(w, &n_slow);
+    dt_status st = ahead_read_run(w, &n_slow);
     pthread_mutex_lock(&a->lock);
-    publish(a, &w->run, st, n_slow);
+    ahead_publish(a, &w->run, st, n_slow);
     if (--a->n_reading == 0) pthread_cond_broadcast(&a->idle);
     return true;
 }

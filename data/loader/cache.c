@@ -90,7 +90,7 @@ static dt_status write_at(dt_cache *c, const void *p, size_t n, uint64_t at) {
 }
 
 // ---- room ------------------------------------------------------------------------------------------
-static bool is_short(uint64_t more) {
+static bool cache_is_short(uint64_t more) {
     dt_memory m;
     dt_memory_read(&m);
     return m.total_bytes > 0 && m.available_bytes < m.total_bytes / KEEP_MEMORY_SHARE + more;
@@ -103,13 +103,13 @@ static void set_full(dt_cache *c, dt_status st) {
 }
 
 // Bytes of the data for this process alone; false: the cache is full.
-static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
+static bool cache_take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
     if (c->full) return false;
     dt_status st = DT_OK;
     uint64_t taken = UINT64_MAX;
     dt_io_lock_byte(c->fd, 1, F_WRLCK, true);
     bool ok = read_at(c->fd, &taken, sizeof taken, offsetof(head, taken)) && n <= c->cap_bytes &&
-              taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !is_short(n));
+              taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !cache_is_short(n));
     *at = taken;
     taken += n;
     if (ok) st = write_at(c, &taken, sizeof taken, offsetof(head, taken));
@@ -118,14 +118,14 @@ static bool take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
     return ok && st == DT_OK;
 }
 
-static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
+static bool cache_take(dt_cache *c, uint64_t n, uint64_t *at) {
     bool own = n > c->chunk_bytes / CUSTOM_CHUNK, ok;
     pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
     if (own) {
-        ok = take_chunk(c, dt_align_up(n, PAGE), at);
+        ok = cache_take_chunk(c, dt_align_up(n, PAGE), at);
     } else {
         ok = c->at + n <= c->end;
-        if (!ok && (ok = take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
+        if (!ok && (ok = cache_take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
         *at = c->at;
         if (ok) c->at += n;
     }
@@ -134,23 +134,23 @@ static bool take(dt_cache *c, uint64_t n, uint64_t *at) {
 }
 
 // ---- entries ---------------------------------------------------------------------------------------
-static uint64_t word_of(const dt_cache *c, uint32_t entry) {
+static uint64_t cache_word_of(const dt_cache *c, uint32_t entry) {
     return atomic_load_explicit(&c->words[entry], memory_order_acquire);
 }
 
 bool dt_cache_has(const dt_cache *c, uint32_t entry) {
-    return word_of(c, entry) >= FIRST_PLACE;
+    return cache_word_of(c, entry) >= FIRST_PLACE;
 }
 
 const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry) {
-    const uint64_t word = word_of(c, entry);
+    const uint64_t word = cache_word_of(c, entry);
     return word >= FIRST_PLACE ? c->map + c->data_at + (word - FIRST_PLACE) : NULL;
 }
 
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes) {
     uint64_t at, empty = EMPTY;
     if (!atomic_compare_exchange_strong(&c->words[entry], &empty, FILLING)) return;
-    bool kept = take(c, dt_align_up(n_bytes, ALIGN), &at);
+    bool kept = cache_take(c, dt_align_up(n_bytes, ALIGN), &at);
     dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
     kept = kept && st == DT_OK;
     if (kept) { // counted before others find it
@@ -203,7 +203,7 @@ static dt_status make_file(dt_cache *c) {
 }
 
 // One try, with the lock of byte 0 shared in the end. *again: another process was faster, or died.
-static dt_status open_file(dt_cache *c, bool *again) {
+static dt_status cache_open_file(dt_cache *c, bool *again) {
     struct stat st;
     head h = {0};
     c->fd = open(c->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -235,7 +235,7 @@ static dt_status open_named(dt_cache *c) {
     c->path = dt_xprintf("/dev/shm/dtrain-%u-%s", (unsigned)geteuid(), hex);
     for (int i = 0; i < MAX_TRIES; i++) {
         bool again = false;
-        DT_TRY(open_file(c, &again));
+        DT_TRY(cache_open_file(c, &again));
         if (!again) return DT_OK;
         close(c->fd);
         c->fd = -1;
@@ -244,7 +244,7 @@ static dt_status open_named(dt_cache *c) {
     return dt_fail(DT_E_STORAGE, "%s: is made and removed by others all the time", c->path);
 }
 
-static dt_status map_file(dt_cache *c) {
+static dt_status cache_map_file(dt_cache *c) {
     void *p = mmap(NULL, c->data_at + c->cap_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, c->fd, 0);
     if (p == MAP_FAILED) return no_file(c, "map");
     c->map = p;
@@ -256,7 +256,7 @@ static dt_status map_file(dt_cache *c) {
 }
 
 // Data: all entries and what is lost at the ends of chunks, or the limit.
-static void lay_out(dt_cache *c) {
+static void cache_lay_out(dt_cache *c) {
     const dt_cache_opts *o = &c->o;
     uint64_t processes = o->n_processes > 1 ? (uint64_t)o->n_processes : 1;
     uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
@@ -279,9 +279,9 @@ dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o) {
     c->o = *o;
     c->fd = -1;
     pthread_mutex_init(&c->lock, NULL);
-    lay_out(c);
+    cache_lay_out(c);
     dt_status st = o->kind == DT_CACHE_ram ? open_ram(c) : open_named(c);
-    if (st == DT_OK) st = map_file(c);
+    if (st == DT_OK) st = cache_map_file(c);
     if (st != DT_OK) {
         dt_cache_close(c);
         return st;

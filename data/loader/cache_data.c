@@ -70,7 +70,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
 }
 
 // ---- the name ----------------------------------------------------------------------------------------
-static void mix(uint64_t *h, const void *p, size_t n) {
+static void cache_data_mix(uint64_t *h, const void *p, size_t n) {
     uint64_t both[2] = {*h, dt_hash64(p, n)};
     *h = dt_hash64(both, sizeof both);
 }
@@ -80,8 +80,8 @@ static void mix_files(const dt_catalog *c, uint64_t *h) {
         struct stat st = {0};
         stat(c->shards[i].path, &st);
         int64_t id[3] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
-        mix(h, c->shards[i].path, strlen(c->shards[i].path));
-        mix(h, id, sizeof id);
+        cache_data_mix(h, c->shards[i].path, strlen(c->shards[i].path));
+        cache_data_mix(h, id, sizeof id);
     }
 }
 
@@ -99,18 +99,18 @@ static uint64_t cache_key(const dt_data *d) {
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field_info *info = &d->fields.info[i];
         bool pixels = d->cache.pixels[i];
-        mix(&h, info->name, strlen(info->name));
-        mix(&h, &d->cache.slot[i], sizeof(int));
+        cache_data_mix(&h, info->name, strlen(info->name));
+        cache_data_mix(&h, &d->cache.slot[i], sizeof(int));
         if (!pixels) continue;
-        mix(&h, &info->sample_shape, sizeof info->sample_shape);
-        mix(&h, &d->fields.f[i].fit, sizeof(dt_fit));
-        if (d->fields.f[i].fit.kind == DT_FIT_pad) mix(&h, info->mean, sizeof info->mean);
+        cache_data_mix(&h, &info->sample_shape, sizeof info->sample_shape);
+        cache_data_mix(&h, &d->fields.f[i].fit, sizeof(dt_fit));
+        if (d->fields.f[i].fit.kind == DT_FIT_pad) cache_data_mix(&h, info->mean, sizeof info->mean);
     }
     if (!all_have_hashes(c)) mix_files(c, &h);
-    mix(&h, d->cache.run, strlen(d->cache.run));
-    mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
-    mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
-    mix(&h, &d->cache.n_processes, sizeof d->cache.n_processes);
+    cache_data_mix(&h, d->cache.run, strlen(d->cache.run));
+    cache_data_mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
+    cache_data_mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
+    cache_data_mix(&h, &d->cache.n_processes, sizeof d->cache.n_processes);
     return h;
 }
 

@@ -43,7 +43,7 @@ static dt_status check_transform(dt_field_keys *r, const dt_feature_opts *o) {
                           o->rate, 64 / o->rate);
 }
 
-static dt_status read_all(dt_field_keys *r, dt_audio_field *f) {
+static dt_status field_audio_read_all(dt_field_keys *r, dt_audio_field *f) {
     if (!r->f->rate.has) return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs rate: (Hz)");
     if (!r->f->seconds.has)
         return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs seconds: (of a sample)");
@@ -71,7 +71,7 @@ dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const 
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.clip", keys->id);
     f->crop_purpose = dt_hash32(purpose);
-    dt_status st = read_all(&r, f);
+    dt_status st = field_audio_read_all(&r, f);
     if (st != DT_OK) {
         dt_audio_field_destroy(f);
         return st;

@@ -124,7 +124,7 @@ static dt_status find_numbers(resolver *r, size_t n) {
     return DT_OK;
 }
 
-static dt_status find_source(resolver *r) {
+static dt_status fields_find_source(resolver *r) {
     size_t n;
     const bool given = r->k.f->source != NULL;
     const char *name = source_name(r, 0, &n);
@@ -179,7 +179,7 @@ static dt_status read_normalize(resolver *r, int channels) {
     return DT_OK;
 }
 
-static dt_status read_size(resolver *r, int n, int64_t *out) {
+static dt_status fields_read_size(resolver *r, int n, int64_t *out) {
     const dt_cnode *s = r->k.f->size;
     size_t have = s && dt_cnode_kind(s) == DT_C_LIST ? dt_cnode_size(s) : 0;
     bool ok = have == (size_t)n || have == 1; // one number: square
@@ -227,7 +227,7 @@ static dt_status read_hdus(dt_field_keys *k, dt_array_spec *s) {
     return DT_OK;
 }
 
-static dt_status read_range(dt_field_keys *k, dt_array_spec *s) {
+static dt_status fields_read_range(dt_field_keys *k, dt_array_spec *s) {
     const dt_cnode *n = k->f->range;
     if (!n) return DT_OK;
     size_t n_items = dt_cnode_size(n); // a word alone is a list of one
@@ -253,7 +253,7 @@ static dt_status read_array_spec(dt_field_keys *k, dt_array_spec *out, int chann
     if (out->stretch == DT_STRETCH_none && k->f->range)
         return dt_config_fail(k->c, dt_key_of(k, "range"), "a range is for stretch: linear or asinh");
     DT_TRY(read_hdus(k, out));
-    DT_TRY(read_range(k, out));
+    DT_TRY(fields_read_range(k, out));
     return read_bands(k, out, channels);
 }
 
@@ -271,7 +271,7 @@ static void take_origin(resolver *r, int64_t channels, double *out) {
 
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
-    DT_TRY(read_size(r, 2, size));
+    DT_TRY(fields_read_size(r, 2, size));
     const int64_t channels = dt_answer_or(r->k.f->channels, 3);
     DT_TRY(read_array_spec(&r->k, &r->f->array, (int)channels));
     r->info->is_image = true;
@@ -437,7 +437,7 @@ static dt_status resolve_class(resolver *r) {
 #define BAD_NUMBER "correct it, or leave such records out with data.where"
 
 // Every value of a metadata column as a number.
-static dt_status read_values(resolver *r, dt_number_source *s) {
+static dt_status fields_read_values(resolver *r, dt_number_source *s) {
     const dt_column *col = &r->c->columns[s->column];
     s->by_value = dt_xcalloc(col->n_values + 1, sizeof *s->by_value);
     for (uint32_t v = 0; v < col->n_values; v++) {
@@ -483,7 +483,7 @@ static dt_status resolve_number(resolver *r) {
     bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_vector;
     const bool sized = r->k.f->size != NULL;
     if (from_columns) n = r->f->n_numbers;
-    if (vector && (!from_columns || sized)) DT_TRY(read_size(r, 1, &n));
+    if (vector && (!from_columns || sized)) DT_TRY(fields_read_size(r, 1, &n));
     if (from_columns && n != r->f->n_numbers)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "size"), "`source:` names %d columns", r->f->n_numbers);
     r->info->dtype = DT_F32;
@@ -492,7 +492,7 @@ static dt_status resolve_number(resolver *r) {
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
     for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
         if (r->f->numbers[i].column >= 0)
-            DT_TRY(read_values(r, &r->f->numbers[i]));
+            DT_TRY(fields_read_values(r, &r->f->numbers[i]));
         else
             DT_TRY(check_numbers(r, r->f->numbers[i].real));
     return DT_OK;
@@ -500,7 +500,7 @@ static dt_status resolve_number(resolver *r) {
 
 static dt_status resolve_field(resolver *r) {
     r->f->kind = r->k.f->kind;
-    DT_TRY(find_source(r));
+    DT_TRY(fields_find_source(r));
     if (r->f->kind == DT_FIELD_image)
         DT_TRY(resolve_image(r));
     else if (r->f->kind == DT_FIELD_audio)
@@ -516,7 +516,7 @@ static dt_status resolve_field(resolver *r) {
 }
 
 // In doubles: of 1700000003, a time in seconds, a float has no seconds.
-static double number_of(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
+static double fields_number_of(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
     const dt_number_source *s = &f->f[field].numbers[i];
     const dt_field_info *info = &f->info[field];
     const double x =
@@ -525,17 +525,17 @@ static double number_of(const dt_fields *f, int field, int i, const dt_catalog *
 }
 
 float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
-    return (float)number_of(f, field, i, c, record);
+    return (float)fields_number_of(f, field, i, c, record);
 }
 
 // Mean and standard deviation, divided by n, of an element over n samples.
-static void measure(const dt_fields *f, int field, int element, const dt_catalog *c, const uint32_t *records,
-                    uint32_t n, double *mean, double *std) {
+static void fields_measure(const dt_fields *f, int field, int element, const dt_catalog *c, const uint32_t *records,
+                           uint32_t n, double *mean, double *std) {
     double sum = 0, square = 0;
-    for (uint32_t i = 0; i < n; i++) sum += number_of(f, field, element, c, records[i]);
+    for (uint32_t i = 0; i < n; i++) sum += fields_number_of(f, field, element, c, records[i]);
     *mean = n ? sum / n : 0;
     for (uint32_t i = 0; i < n; i++) {
-        const double x = number_of(f, field, element, c, records[i]) - *mean;
+        const double x = fields_number_of(f, field, element, c, records[i]) - *mean;
         square += x * x;
     }
     // the mean of equal numbers is not quite theirs
@@ -548,7 +548,7 @@ void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint3
     double mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     for (int k = 0; k < of->n_numbers && k < DT_MAX_NORMALIZE; k++) {
         double m, s;
-        measure(f, field, k, c, records, n, &m, &s);
+        fields_measure(f, field, k, c, records, n, &m, &s);
         info->mean_or_std = fmaxf(info->mean_or_std, (float)fmax(fabs(m), s));
         mean[k] = m;
         std[k] = s > 0 ? s : 1; // as scikit-learn's StandardScaler

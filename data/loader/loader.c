@@ -78,7 +78,7 @@ static void leave_empty(loader *l, worker *w, slot *s, int j, place *p, dt_bad_s
     }
 }
 
-static dt_status fill(loader *l, worker *w, slot *s, int j) {
+static dt_status loader_fill(loader *l, worker *w, slot *s, int j) {
     place p = dt_loader_place(l, s->batch.step, s->batch.micro, j);
     dt_bad_sample bad;
     dt_status st = fill_sample(l, w, s, j, &p, &bad);
@@ -118,7 +118,7 @@ typedef struct unit {
 } unit;
 
 // Takes a unit of the slot that is being filled, or of the next one. False: there is nothing to do.
-static bool claim(loader *l, const worker *w, unit *u) {
+static bool loader_claim(loader *l, const worker *w, unit *u) {
     if (l->paused || w->index >= l->n_workers) return false;
     if (!l->filling) {
         slot *s = NULL;
@@ -148,7 +148,7 @@ static dt_status fill_unit(loader *l, worker *w, const unit *u) {
     dt_status st = DT_OK;
     for (int j = u->begin; j < u->end; j++) {
         if (j < u->own) w->scratch.given = dt_ahead_wait(l->ahead, at + j, &w->starved_ns);
-        if (st == DT_OK) st = fill(l, w, u->s, j);
+        if (st == DT_OK) st = loader_fill(l, w, u->s, j);
         w->scratch.given = NULL;
         if (j < u->own) dt_ahead_release(l->ahead, at + j);
     }
@@ -200,7 +200,7 @@ void *dt_loader_work(void *arg) {
     dt_thread_name("dt-load");
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
-        if (!claim(l, w, &u)) {
+        if (!loader_claim(l, w, &u)) {
             sleep_until_work(l, w);
             continue;
         }
@@ -218,7 +218,7 @@ void *dt_loader_work(void *arg) {
 }
 
 // ---- the table -------------------------------------------------------------------------------------
-static slot *find(loader *l, int64_t q) {
+static slot *loader_find(loader *l, int64_t q) {
     for (int i = 0; i < l->max_slots; i++)
         if (l->slots[i].state != FREE && l->slots[i].q == q) return &l->slots[i];
     return NULL;
@@ -238,10 +238,10 @@ static void report_wait(const loader *l, int64_t q, double waited_s, double *nex
 }
 
 // Waits until slot q is READY. Under the lock.
-static dt_status await(loader *l, int64_t q, slot **out) {
+static dt_status loader_await(loader *l, int64_t q, slot **out) {
     double begin = dt_clock_s(), report_s = REPORT_AFTER_S;
     for (;;) {
-        slot *s = find(l, q);
+        slot *s = loader_find(l, q);
         if (s && s->state == READY) {
             *out = s;
             return DT_OK;
@@ -277,14 +277,14 @@ dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt
     slot *s = NULL;
     dt_status st = DT_OK;
     pthread_mutex_lock(&l->lock);
-    slot *have = find(l, q);
+    slot *have = loader_find(l, q);
     if (have && have->state == READY)
         s = have;
     else {
         uint64_t before[DT_N_STAGES];
         double t = dt_clock_s();
         dt_loader_stage_ns(l, before);
-        st = await(l, q, &s);
+        st = loader_await(l, q, &s);
         double waited = dt_clock_s() - t;
         if (wait_s) *wait_s = waited;
         note_wait(l, waited, before);

@@ -35,7 +35,7 @@ static void *carve(uint8_t *p, size_t *at, size_t n) {
 }
 
 // Lays a slot out in memory p and returns the slot's bytes. p NULL: only counts them.
-static size_t lay_out(const loader *l, slot *s, uint8_t *p) {
+static size_t loader_open_lay_out(const loader *l, slot *s, uint8_t *p) {
     size_t n = (size_t)l->r.micro_batch, at = 0;
     for (int i = 0; i < l->d->fields.n; i++) {
         const dt_field_info *f = &l->d->fields.info[i];
@@ -70,11 +70,11 @@ static dt_status make_slot(loader *l, slot *s) {
     memset(p, 0, l->slot_bytes);
     s->memory = p;
     s->batch.why = dt_xcalloc((size_t)l->r.micro_batch, sizeof *s->batch.why);
-    lay_out(l, s, p);
+    loader_open_lay_out(l, s, p);
     return DT_OK;
 }
 
-static void free_slot(loader *l, slot *s) {
+static void loader_open_free_slot(loader *l, slot *s) {
     const dt_batch_memory *m = &l->d->memory;
     for (int j = 0; j < l->r.micro_batch; j++) free(s->batch.why[j]);
     free(s->batch.why);
@@ -88,7 +88,7 @@ static dt_status make_slots(loader *l, int n) {
 }
 
 static dt_status make_ring(loader *l) {
-    l->slot_bytes = lay_out(l, &(slot){0}, NULL);
+    l->slot_bytes = loader_open_lay_out(l, &(slot){0}, NULL);
     int n = l->d->n_prefetch > 0 ? l->d->n_prefetch : auto_slots(l);
     int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), more = (int64_t)MORE_SLOTS * n;
     if (more > most) more = most;
@@ -98,7 +98,7 @@ static dt_status make_ring(loader *l) {
     return make_slots(l, n);
 }
 
-static bool sample_at(const void *ctx, int64_t at, uint32_t *sample) {
+static bool loader_open_sample_at(const void *ctx, int64_t at, uint32_t *sample) {
     const loader *l = ctx;
     int64_t q = at / l->r.micro_batch;
     if (q >= l->end_q) return false;
@@ -113,7 +113,7 @@ static dt_status make_ahead(loader *l) {
     if (l->d->n_readers < 0 && n < MIN_READERS) n = MIN_READERS;
     if (n > MAX_READERS) n = MAX_READERS;
     dt_ahead_opts o = {.d = l->d,
-                       .sample_at = sample_at,
+                       .sample_at = loader_open_sample_at,
                        .ctx = l,
                        .start = l->next_q * l->r.micro_batch,
                        .n_readers = n,
@@ -156,7 +156,7 @@ static int start_workers(loader *l) {
     return l->n_started;
 }
 
-static dt_status start(loader *l) {
+static dt_status loader_open_start(loader *l) {
     pthread_mutex_lock(&l->lock);
     int n = start_workers(l);
     pthread_mutex_unlock(&l->lock);
@@ -196,13 +196,13 @@ static void take_request(loader *l, const dt_source_request *r) {
     l->r.micros = l->micros;
 }
 
-static int within(int v, int low, int high) {
+static int loader_open_within(int v, int low, int high) {
     return v < low ? low : v > high ? high : v;
 }
 
 static void tune(dt_batch_source *base, const dt_source_tuning *t) {
     loader *l = base->self;
-    int n_slots = t->slots > 0 ? within(t->slots, 2, l->max_slots) : l->n_slots;
+    int n_slots = t->slots > 0 ? loader_open_within(t->slots, 2, l->max_slots) : l->n_slots;
     if (make_slots(l, n_slots) != DT_OK) { // as many as there is memory for
         dt_error_clear();
         n_slots = l->n_made;
@@ -210,8 +210,8 @@ static void tune(dt_batch_source *base, const dt_source_tuning *t) {
     pthread_mutex_lock(&l->lock);
     l->n_slots = n_slots;
     if (t->workers > 0 && l->max_workers > 0) {
-        set_workers(l, within(t->workers, 1, l->max_workers));
-        set_workers(l, within(l->n_workers, 1, start_workers(l)));
+        set_workers(l, loader_open_within(t->workers, 1, l->max_workers));
+        set_workers(l, loader_open_within(l->n_workers, 1, start_workers(l)));
     }
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
@@ -242,7 +242,7 @@ static void close_loader(dt_batch_source *base) {
         dt_sample_scratch_fini(&l->workers[i].scratch);
     }
     dt_ahead_destroy(l->ahead);
-    for (int i = 0; i < l->n_made; i++) free_slot(l, &l->slots[i]);
+    for (int i = 0; i < l->n_made; i++) loader_open_free_slot(l, &l->slots[i]);
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);
@@ -277,7 +277,7 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
     if (st == DT_OK) st = make_ring(l);
     if (st == DT_OK) st = make_workers(l);
     if (st == DT_OK) st = make_ahead(l);
-    if (st == DT_OK) st = start(l);
+    if (st == DT_OK) st = loader_open_start(l);
     if (st != DT_OK) {
         close_loader(&l->base);
         return st;

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-static double seconds(uint64_t ns) {
+static double loader_stats_seconds(uint64_t ns) {
     return (double)ns * 1e-9;
 }
 
@@ -27,15 +27,15 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     out->n_skipped += dt_counter_get(&s->n_skipped);
     out->cache.n_hits += dt_counter_get(&s->n_hits);
     out->cache.n_misses += dt_counter_get(&s->n_misses);
-    out->blocked_s += seconds(dt_counter_get(&w->blocked_ns));
-    out->starved_s += seconds(dt_counter_get(&w->starved_ns));
-    read->busy_s += seconds(dt_counter_get(&s->read_ns));
+    out->blocked_s += loader_stats_seconds(dt_counter_get(&w->blocked_ns));
+    out->starved_s += loader_stats_seconds(dt_counter_get(&w->starved_ns));
+    read->busy_s += loader_stats_seconds(dt_counter_get(&s->read_ns));
     read->items += dt_counter_get(&s->n_read);
     read->bytes += dt_counter_get(&s->n_bytes);
-    decode->busy_s += seconds(dt_counter_get(&s->decode_ns));
+    decode->busy_s += loader_stats_seconds(dt_counter_get(&s->decode_ns));
     decode->items += dt_counter_get(&s->n_decoded);
     decode->bytes = read->bytes;
-    out->stage[DT_STAGE_AUGMENT].busy_s += seconds(dt_counter_get(&s->augment_ns));
+    out->stage[DT_STAGE_AUGMENT].busy_s += loader_stats_seconds(dt_counter_get(&s->augment_ns));
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
 }
 
@@ -46,7 +46,7 @@ void dt_loader_stats(dt_batch_source *base, dt_source_stats *out) {
                              .n_batches = dt_counter_get(&l->n_batches),
                              .n_samples = dt_counter_get(&l->n_samples),
                              .n_waits = dt_counter_get(&l->n_waits),
-                             .wait_s = seconds(dt_counter_get(&l->wait_ns)),
+                             .wait_s = loader_stats_seconds(dt_counter_get(&l->wait_ns)),
                              .n_workers = l->n_workers,
                              .max_workers = l->max_workers,
                              .ring_slots = l->n_slots,
@@ -61,10 +61,10 @@ void dt_loader_stats(dt_batch_source *base, dt_source_stats *out) {
     out->reading_ahead = a.on;
     for (int k = 0; k < DT_N_STAGES; k++) {
         out->stage[k].name = NAMES[k];
-        out->stage[k].wait_s = seconds(dt_counter_get(&l->wait_by_ns[k]));
+        out->stage[k].wait_s = loader_stats_seconds(dt_counter_get(&l->wait_by_ns[k]));
         out->stage[k].threads = out->n_workers + (k == DT_STAGE_READ && a.on ? a.n_readers : 0);
     }
-    out->stage[DT_STAGE_READ].busy_s += seconds(a.busy_ns);
+    out->stage[DT_STAGE_READ].busy_s += loader_stats_seconds(a.busy_ns);
     out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
     out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots, dt_depth_s(&l->ready_batches)};
 }
@@ -79,7 +79,7 @@ void dt_loader_describe(const loader *l, char *text, size_t cap) {
     bool busy = false;
     for (int i = 0, n = l->n_started; i < n; i++) {
         const worker *w = &l->workers[i];
-        double s = seconds(dt_counter_get(&w->scratch.since_ns));
+        double s = loader_stats_seconds(dt_counter_get(&w->scratch.since_ns));
         uint32_t r = w->scratch.record;
         if (w->busy) busy = true, busy_record = r;
         if (s > 0 && (since == 0 || s < since)) since = s, record = r;

@@ -17,11 +17,11 @@ typedef struct panel {
     double low, high; // values from black to white
 } panel;
 
-static double value_at(const dt_field_info *f, const void *x, int64_t at) {
+static double picture_value_at(const dt_field_info *f, const void *x, int64_t at) {
     return f->dtype == DT_U8 ? ((const uint8_t *)x)[at] : (double)((const float *)x)[at];
 }
 
-static int lay_out(const dt_data *d, panel *all, int *height, int *width) {
+static int picture_lay_out(const dt_data *d, panel *all, int *height, int *width) {
     int n = 0;
     *height = *width = 0;
     for (int i = 0; i < d->fields.n; i++) {
@@ -44,17 +44,17 @@ static int lay_out(const dt_data *d, panel *all, int *height, int *width) {
     return n;
 }
 
-static void find_range(const dt_field_info *f, const void *x, panel *p) {
+static void picture_find_range(const dt_field_info *f, const void *x, panel *p) {
     p->low = 0, p->high = 255;
     if (f->dtype == DT_U8) return;
     p->low = INFINITY, p->high = -INFINITY;
     for (int64_t i = 0; i < (int64_t)p->h * p->w * p->c; i++) {
-        p->low = fmin(p->low, value_at(f, x, i));
-        p->high = fmax(p->high, value_at(f, x, i));
+        p->low = fmin(p->low, picture_value_at(f, x, i));
+        p->high = fmax(p->high, picture_value_at(f, x, i));
     }
 }
 
-static uint8_t level(const panel *p, double v) {
+static uint8_t picture_level(const panel *p, double v) {
     const double x = p->high > p->low ? (v - p->low) / (p->high - p->low) * 255 : 0;
     return (uint8_t)fmin(fmax(x + 0.5, 0), 255);
 }
@@ -65,8 +65,8 @@ static uint8_t mean_at(const dt_field_info *f, const void *x, const panel *p, in
     const int x0 = at * p->w / p->out_w, x1 = (int)fmax((at + 1) * p->w / p->out_w, x0 + 1);
     double sum = 0;
     for (int i = y0; i < y1; i++)
-        for (int k = x0; k < x1; k++) sum += value_at(f, x, ((int64_t)i * p->w + k) * p->c + channel);
-    return level(p, sum / ((y1 - y0) * (x1 - x0)));
+        for (int k = x0; k < x1; k++) sum += picture_value_at(f, x, ((int64_t)i * p->w + k) * p->c + channel);
+    return picture_level(p, sum / ((y1 - y0) * (x1 - x0)));
 }
 
 // Whether the waveform passes height y in the samples of column `at`.
@@ -74,16 +74,16 @@ static bool passes(const dt_field_info *f, const void *x, const panel *p, int y,
     const int64_t from = (int64_t)at * p->w / p->out_w, to = (int64_t)(at + 1) * p->w / p->out_w;
     int top = WAVE_HEIGHT, bottom = -1;
     for (int64_t i = from; i < to || i == from; i++) {
-        const int here = (255 - level(p, value_at(f, x, i * p->c))) * (WAVE_HEIGHT - 1) / 255;
+        const int here = (255 - picture_level(p, picture_value_at(f, x, i * p->c))) * (WAVE_HEIGHT - 1) / 255;
         if (here < top) top = here;
         if (here > bottom) bottom = here;
     }
     return y >= top && y <= bottom;
 }
 
-static void draw(const dt_data *d, const void *x, panel *p, uint8_t *rgb, int width) {
+static void picture_draw(const dt_data *d, const void *x, panel *p, uint8_t *rgb, int width) {
     const dt_field_info *f = &d->fields.info[p->field];
-    find_range(f, x, p);
+    picture_find_range(f, x, p);
     for (int y = 0; y < p->out_h; y++)
         for (int at = 0; at < p->out_w; at++)
             for (int c = 0; c < 3; c++) {
@@ -98,7 +98,7 @@ dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uin
     void *fields[DT_MAX_FIELDS] = {0};
     panel panels[DT_MAX_FIELDS];
     int height, width;
-    const int n = lay_out(d, panels, &height, &width);
+    const int n = picture_lay_out(d, panels, &height, &width);
     *png = NULL;
     *n_bytes = 0;
     if (n == 0) return DT_OK;
@@ -113,7 +113,7 @@ dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uin
         uint8_t *rgb = dt_xcalloc(size, 1);
         dt_buffer out = {0};
         memset(rgb, 255, size);
-        for (int k = 0; k < n; k++) draw(d, fields[panels[k].field], &panels[k], rgb, width);
+        for (int k = 0; k < n; k++) picture_draw(d, fields[panels[k].field], &panels[k], rgb, width);
         st = dt_encode_png(&out, &(dt_image){.data = rgb, .width = width, .height = height, .channels = 3});
         free(rgb);
         *png = out.data;

@@ -112,7 +112,7 @@ static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
 }
 
 // Reads the member's bytes, or (*in_place) the value right to its place in the batch.
-static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes, bool *in_place) {
+static dt_status sample_fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes, bool *in_place) {
     dt_fetch f = {
         .field = v->field, .record = v->record, .member = v->member, .dst = v->dst, .n_payload = payload_of(d, v)};
     DT_TRY(dt_fetch_member(d, w, &f));
@@ -129,7 +129,7 @@ static dt_status fetch(const dt_data *d, dt_sample_scratch *w, const value *v, d
 
 // ---- images ------------------------------------------------------------------------------------------
 // `image` to the size of `to`: bytes or floats, as `image` has; mirrored if `to` says so.
-static dt_status resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
+static dt_status sample_resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
     if (image->real) return dt_resize_real(w->resizer, image, image->box, to->real, to->height, to->width);
     return (to->mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, image, image->box, to->data, to->height,
                                                            to->width);
@@ -143,13 +143,13 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
     small.data = dt_buffer_reserve(&w->augment, n * (image->real ? sizeof(float) : 1));
     if (!small.data) return dt_fail(DT_E_INTERNAL, "out of memory");
     if (image->real) small.real = (float *)small.data;
-    DT_TRY(resize(w, image, &small));
+    DT_TRY(sample_resize(w, image, &small));
     dt_fit_frame(&small, at, info->mean, info->dtype == DT_F32 ? 1 : 255, to);
     return DT_OK;
 }
 
 // Once a field: bytes keep little of what its files hold.
-static void warn_of_bytes(const dt_data *d, const value *v, const dt_image *image) {
+static void sample_warn_of_bytes(const dt_data *d, const value *v, const dt_image *image) {
     static _Atomic uint32_t warned;
     const uint32_t bit = (uint32_t)1 << v->field;
     if (atomic_load(&warned) & bit || atomic_fetch_or(&warned, bit) & bit) return;
@@ -170,7 +170,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     dt_image_want want = want_of(v, &p);
     dt_image image;
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
-    if (image.greatest > image.least) warn_of_bytes(d, v, &image);
+    if (image.greatest > image.least) sample_warn_of_bytes(d, v, &image);
     to->real = image.real ? real : NULL;
     bool is_there = to->real ? image.real == real : image.data == to->data;
     if (!is_there && v->f->fit.kind == DT_FIT_pad && !p.is_random) {
@@ -178,7 +178,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     } else if (!is_there) {
         to->mirrored = !to->real && v->augment && v->f->augment && !dt_keeps_pixels(d, v->field) &&
                        dt_augment_mirrors(v->f->augment, v->key);
-        DT_TRY(resize(w, &image, to));
+        DT_TRY(sample_resize(w, &image, to));
     }
     if (to->real) to->data = NULL;
     lap(&w->decode_ns, "decode", t);
@@ -272,7 +272,7 @@ static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span byte
 static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value *v) {
     dt_span bytes;
     bool in_place;
-    DT_TRY(fetch(d, w, v, &bytes, &in_place));
+    DT_TRY(sample_fetch(d, w, v, &bytes, &in_place));
     dt_counter_add(&w->n_decoded, 1);
     dt_status st = v->f->kind == DT_FIELD_image   ? fill_image(d, w, v, bytes, in_place)
                    : v->f->kind == DT_FIELD_audio ? fill_audio(w, v, bytes)
@@ -280,7 +280,7 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }
 
-static dt_status check_rotation(const dt_data *d, const dt_field *f, uint32_t record, const float *x) {
+static dt_status sample_check_rotation(const dt_data *d, const dt_field *f, uint32_t record, const float *x) {
     const dt_catalog *c = d->reader->catalog;
     if (dt_is_rotation(x)) return DT_OK;
     return dt_fail(DT_E_DATA,
@@ -305,7 +305,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         if (f->mirror && f->numbers && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
         if (f->rotation && f->numbers) {
             *bad = (dt_bad_sample){record, UINT32_MAX};
-            DT_TRY(check_rotation(d, f, record, dst));
+            DT_TRY(sample_check_rotation(d, f, record, dst));
         }
         if (f->column >= 0 || f->numbers) continue;
         value v = {i,   f,   &d->fields.info[i], record, (uint32_t)dt_field_member(f, c, record), &key, p->augment,
@@ -313,7 +313,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         if (p->steps && p->steps[i]) v.steps = p->steps[i] + p->j * d->fields.info[i].n_steps;
         *bad = (dt_bad_sample){record, v.member};
         DT_TRY(fill_member(d, w, &v));
-        if (f->rotation) DT_TRY(check_rotation(d, f, record, dst));
+        if (f->rotation) DT_TRY(sample_check_rotation(d, f, record, dst));
         if (f->mirror && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
     }
     return DT_OK;

@@ -42,11 +42,11 @@ bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record) {
 
 // ---- the list --------------------------------------------------------------------------------------
 // A listed record and one of the catalog are the same if these texts are.
-static char *name_of(const char *file, const char *record) {
+static char *skips_name_of(const char *file, const char *record) {
     return dt_xprintf("%s\n%s", file, record);
 }
 
-static int compare_names(const void *a, const void *b) {
+static int skips_compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
@@ -61,7 +61,7 @@ static dt_status read_lines(const char *path, dt_names *listed) {
         const char *file = json_string_value(json_object_get(j, "file"));
         const char *record = json_string_value(json_object_get(j, "record"));
         if (file && record && !json_object_get(j, "left_out")) {
-            char *name = name_of(file, record);
+            char *name = skips_name_of(file, record);
             dt_names_add(listed, name);
             free(name);
         }
@@ -74,10 +74,10 @@ static dt_status read_lines(const char *path, dt_names *listed) {
 static void mark_listed(dt_data *d, dt_names *listed) {
     const dt_catalog *c = d->reader->catalog;
     if (listed->n == 0) return;
-    qsort(listed->name, listed->n, sizeof *listed->name, compare_names);
+    qsort(listed->name, listed->n, sizeof *listed->name, skips_compare_names);
     for (uint32_t r = 0; r < c->n_records; r++) {
-        char *name = name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
-        if (bsearch(&name, listed->name, listed->n, sizeof name, compare_names)) d->skips.n += mark(&d->skips, r);
+        char *name = skips_name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
+        if (bsearch(&name, listed->name, listed->n, sizeof name, skips_compare_names)) d->skips.n += mark(&d->skips, r);
         free(name);
     }
 }

@@ -114,7 +114,7 @@ static uint64_t block_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     return in_blocks(s, epoch, i);
 }
 
-static uint64_t place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {
+static uint64_t sampler_place_of(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     switch (s->shuffle) {
     case DT_SHUFFLE_none:
         return i;
@@ -159,6 +159,6 @@ static uint64_t run_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
 uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     assert(i < s->n);
     if (s->values) return run_index(s, epoch, i);
-    uint64_t p = place_of(s, epoch, i);
+    uint64_t p = sampler_place_of(s, epoch, i);
     return s->cumulative ? weighted_index(s, epoch, p) : p;
 }

@@ -122,7 +122,7 @@ static int compare_hashes(const void *pa, const void *pb) {
     return (a > b) - (a < b);
 }
 
-static groups make_groups(const dt_catalog *c, const dt_split_spec *s) {
+static groups split_make_groups(const dt_catalog *c, const dt_split_spec *s) {
     groups g = {dt_xcalloc(c->n_records + 1, sizeof *g.of), dt_xcalloc(c->n_records + 1, sizeof *g.hash), 0};
     uint64_t *of = dt_xcalloc(c->n_records + 1, sizeof *of);
     uint32_t n = 0;
@@ -246,7 +246,7 @@ static void stratify(unit *u, uint32_t n) {
     if (any) qsort(u, n, sizeof *u, compare_units);
 }
 
-static void divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
+static void split_divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
     tally t = {0};
     stratify(u, n);
     for (uint32_t i = 0, end; i < n; i = end) {
@@ -323,11 +323,11 @@ dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v, 
     } else if (s->unit == DT_BY_record) {
         n = make_record_units(u, c, v, s);
     } else {
-        g = make_groups(c, s);
+        g = split_make_groups(c, s);
         st = make_column_units(u, &n, &g, c, v, s);
     }
     if (st == DT_OK) {
-        divide(s, u, set_aside(u, n, part), part);
+        split_divide(s, u, set_aside(u, n, part), part);
         list_samples(out, v, s, &g, part);
     }
     free(g.of);

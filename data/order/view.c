@@ -35,7 +35,7 @@ typedef struct buckets {
     uint32_t *start, *list;
 } buckets;
 
-static buckets make_buckets(const dt_catalog *c, const bool *is, int column) {
+static buckets view_make_buckets(const dt_catalog *c, const bool *is, int column) {
     uint32_t n_values = c->columns[column].n_values;
     buckets b = {dt_xcalloc(n_values + 2, sizeof(uint32_t)), dt_xcalloc(c->n_records + 1, sizeof(uint32_t))};
     for (uint32_t r = 0; r < c->n_records; r++) {
@@ -57,7 +57,7 @@ static void free_buckets(buckets *b) {
 
 dt_status dt_view_make_pairs(dt_view *v, const dt_catalog *c, const bool *is_a, const bool *is_b, int column) {
     uint32_t n_values = c->columns[column].n_values;
-    buckets a = make_buckets(c, is_a, column), b = make_buckets(c, is_b, column);
+    buckets a = view_make_buckets(c, is_a, column), b = view_make_buckets(c, is_b, column);
     uint64_t n = 0;
     for (uint32_t i = 0; i < n_values; i++)
         n += (uint64_t)(a.start[i + 1] - a.start[i]) * (b.start[i + 1] - b.start[i]);

@@ -31,7 +31,7 @@ static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t samp
 }
 
 // value NULL: the record has none.
-static dt_status fail_value(const dt_catalog *c, uint32_t record, const char *column, const char *value) {
+static dt_status weights_fail_value(const dt_catalog *c, uint32_t record, const char *column, const char *value) {
     const char *quote = value ? "'" : "";
     return dt_fail(DT_E_DATA, "%s: record %s has %s%s%s in column %s, which says how often it is drawn%s",
                    c->shards[c->records[record].shard].path, dt_catalog_str(c, c->records[record].key), quote,
@@ -55,28 +55,29 @@ static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uin
         *out = text ? strtod(text, &end) : NAN;
         if (text && (end == text || *end)) *out = NAN;
     }
-    return *out >= 0 && isfinite(*out) ? DT_OK : fail_value(c, record, column, text);
+    return *out >= 0 && isfinite(*out) ? DT_OK : weights_fail_value(c, record, column, text);
 }
 
 // One number for dataset and value of the balanced column.
-static dt_status group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t record, uint32_t *out) {
+static dt_status weights_group_of(const dt_catalog *c, const dt_weight_spec *s, uint32_t record, uint32_t *out) {
     uint32_t set = s->set_weight ? s->set_of_shard[c->records[record].shard] : 0, value = 0;
     if (s->balance >= 0) {
         value = dt_catalog_cell(c, s->balance, record);
-        if (value == DT_NO_VALUE) return fail_value(c, record, dt_catalog_str(c, c->columns[s->balance].name), NULL);
+        if (value == DT_NO_VALUE)
+            return weights_fail_value(c, record, dt_catalog_str(c, c->columns[s->balance].name), NULL);
     }
     *out = set * (s->balance >= 0 ? c->columns[s->balance].n_values : 1) + value;
     return DT_OK;
 }
 
 // weight[i]: the column's value, then scaled by the group's factor.
-static dt_status weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v, const uint32_t *samples,
-                       uint32_t n, const dt_weight_spec *s) {
+static dt_status weights_weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v,
+                               const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
     for (uint32_t i = 0; i < n; i++) {
         uint32_t record = record_with(c, v, samples[i], s->column, s->real);
         DT_TRY(column_weight(c, s, record, &weight[i]));
         record = record_with(c, v, samples[i], s->balance, -1);
-        DT_TRY(group_of(c, s, record, &g->of[i]));
+        DT_TRY(weights_group_of(c, s, record, &g->of[i]));
         g->sum[g->of[i]] += weight[i];
     }
     if (s->balance < 0 && !s->set_weight) return DT_OK;
@@ -94,7 +95,7 @@ static dt_status weigh(double *weight, groups *g, const dt_catalog *c, const dt_
     return DT_OK;
 }
 
-static dt_status add_up(uint64_t **out, const double *weight, uint32_t n) {
+static dt_status weights_add_up(uint64_t **out, const double *weight, uint32_t n) {
     double total = 0;
     for (uint32_t i = 0; i < n; i++) total += weight[i];
     if (!(total > 0)) return dt_fail(DT_E_USAGE, "the weights of all %u training samples are 0", n);
@@ -117,8 +118,8 @@ dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
     groups g = {.n = (s->set_weight ? s->n_sets : 1) * n_values};
     g.of = dt_xcalloc(n, sizeof *g.of);
     g.sum = dt_xcalloc((size_t)g.n + 1, sizeof *g.sum);
-    dt_status st = weigh(weight, &g, c, v, samples, n, s);
-    if (st == DT_OK) st = add_up(out, weight, n);
+    dt_status st = weights_weigh(weight, &g, c, v, samples, n, s);
+    if (st == DT_OK) st = weights_add_up(out, weight, n);
     free(g.of);
     free(g.sum);
     free(weight);
@@ -136,7 +137,7 @@ dt_status dt_sampler_values_make(dt_sampler_values **out, const dt_catalog *c, c
     x->begin = dt_xcalloc((size_t)n_values + 2, sizeof *x->begin);
     x->items = dt_xcalloc((size_t)n + 1, sizeof *x->items);
     for (uint32_t i = 0; i < n && st == DT_OK; i++)
-        st = group_of(c, &s, record_with(c, v, samples[i], column, -1), &of[i]);
+        st = weights_group_of(c, &s, record_with(c, v, samples[i], column, -1), &of[i]);
     uint32_t *count = dt_xcalloc((size_t)n_values + 1, sizeof *count);
     for (uint32_t i = 0; i < n; i++) count[of[i]]++;
     for (uint32_t k = 0; k < n_values; k++) { // values of no sample are left out

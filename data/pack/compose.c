@@ -55,7 +55,7 @@ void dt_chunk_fini(dt_chunk *c) {
 }
 
 // NULL: the error is set.
-static void *take(dt_composer *w, uint64_t n_bytes) {
+static void *compose_take(dt_composer *w, uint64_t n_bytes) {
     dt_chunk_block *b = aligned_alloc(ALIGN, dt_align_up(sizeof *b + (size_t)n_bytes, ALIGN));
     if (!b) {
         dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes", (unsigned long long)n_bytes);
@@ -165,7 +165,7 @@ static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
         m->hash = w->source_hash;
         return DT_OK;
     }
-    uint8_t *copy = take(w, m->size);
+    uint8_t *copy = compose_take(w, m->size);
     if (!copy) return DT_E_INTERNAL;
     memcpy(copy, m->data, (size_t)m->size);
     m->data = copy;
@@ -180,7 +180,7 @@ static const char *keep_text(char **at, const char *s) {
     return out;
 }
 
-static dt_status emit(void *arg, const dt_transform_record *r) {
+static dt_status compose_emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
     DT_TRY(list_members(w, r, &l));
@@ -189,7 +189,7 @@ static dt_status emit(void *arg, const dt_transform_record *r) {
     size_t members = (size_t)l.n * sizeof *l.m, columns = (size_t)r->n_columns * sizeof *r->column;
     size_t n_text = strlen(r->suffix) + 1;
     for (int i = 0; i < l.n; i++) n_text += strlen(l.m[i].ext) + 1;
-    dt_chunk_record *out = take(w, sizeof *out + members + columns + n_text);
+    dt_chunk_record *out = compose_take(w, sizeof *out + members + columns + n_text);
     if (!out) return DT_E_INTERNAL;
     *out = (dt_chunk_record){.item = (uint32_t)(w->item - w->c->raw->items),
                              .source_hash = w->source_hash,
@@ -228,7 +228,7 @@ static dt_status read_set_item(dt_composer *w) {
     return DT_OK;
 }
 
-static dt_status read_parts(dt_composer *w) {
+static dt_status compose_read_parts(dt_composer *w) {
     for (uint32_t k = 0; k < w->item->n_parts; k++) {
         const dt_raw_item *part = &w->item->parts[k];
         dt_buffer *to = &w->member[k];
@@ -244,7 +244,7 @@ static dt_status read_parts(dt_composer *w) {
 static dt_status read_raw_item(dt_composer *w) {
     size_t n = (size_t)w->item->size;
     if (w->is_large && n > HEAD_BYTES) n = HEAD_BYTES;
-    uint8_t *p = take(w, n + 1);
+    uint8_t *p = compose_take(w, n + 1);
     if (!p) return DT_E_INTERNAL;
     DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, n));
     w->own = p;
@@ -274,7 +274,7 @@ static bool has_data(const dt_transform_record *in) {
 }
 
 // A file whose name promises a sample and whose first bytes are of a kind that is not read: training would fail on it.
-static dt_status check_kind(const dt_transform_member *m) {
+static dt_status compose_check_kind(const dt_transform_member *m) {
     const dt_kind *named = dt_kind_of_name(m->ext), *k;
     if (!named || !named->uses) return DT_OK;
     k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
@@ -282,14 +282,14 @@ static dt_status check_kind(const dt_transform_member *m) {
     return dt_fail(DT_E_DATA, "begins like kind %s, not like %s: %s", k->name, named->name, k->tool);
 }
 
-static dt_status read_item(dt_composer *w, size_t i, bool is_large) {
+static dt_status compose_read_item(dt_composer *w, size_t i, bool is_large) {
     bool is_set = w->c->raw->kind == DT_RAW_SET;
     w->item = &w->c->raw->items[i];
     w->in.n_members = 0;
     w->own = NULL;
     w->is_large = is_large;
-    DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? read_parts(w) : read_raw_item(w));
-    for (int m = 0; m < w->in.n_members && !is_set; m++) DT_TRY(check_kind(&w->in.member[m]));
+    DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? compose_read_parts(w) : read_raw_item(w));
+    for (int m = 0; m < w->in.n_members && !is_set; m++) DT_TRY(compose_check_kind(&w->in.member[m]));
     w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0);
     if (is_set && !is_large && !has_data(&w->in)) // a table's row: its numbers are what it holds
         w->source_hash += dt_hash64(w->json_of_set.data, w->json_of_set.n_bytes);
@@ -316,8 +316,8 @@ dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
     for (size_t i = p->first; i < p->first + p->n; i++) {
         if (w->c->drop && w->c->drop[i]) continue;
         dt_chunk_record **last = out->last;
-        dt_status st = read_item(w, i, p->is_large);
-        if (st == DT_OK) st = dt_transform_apply(w->c->transform, w->scratch, &w->in, emit, w);
+        dt_status st = compose_read_item(w, i, p->is_large);
+        if (st == DT_OK) st = dt_transform_apply(w->c->transform, w->scratch, &w->in, compose_emit, w);
         if (st == DT_OK) continue;
         name_item(w, st);
         if (st != DT_E_DATA || !w->c->skip_bad) return st;
@@ -331,7 +331,7 @@ dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
 dt_status dt_compose_hash(dt_composer *w, size_t item, uint64_t *out) {
     dt_chunk scratch = {0};
     w->out = &scratch;
-    dt_status st = read_item(w, item, false);
+    dt_status st = compose_read_item(w, item, false);
     if (st != DT_OK) name_item(w, st);
     *out = w->source_hash;
     dt_chunk_fini(&scratch);

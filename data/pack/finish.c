@@ -86,7 +86,7 @@ static dt_status write_indexes(const finish *f) {
 }
 
 // ---- the whole ----------------------------------------------------------------------------------------
-static dt_status run(finish *f) {
+static dt_status finish_run(finish *f) {
     DT_TRY(load_rows(f));
     f->counts->n_duplicates = dt_duplicates_find(f->rows.hash, f->c->raw, &f->first);
     DT_TRY(name_duplicates(f));
@@ -100,7 +100,7 @@ dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack
     finish f = {.w = w, .c = c, .o = o, .counts = out};
     *out = (dt_finish_counts){0};
     dt_all_rows_init(&f.rows, c->raw);
-    dt_status st = run(&f);
+    dt_status st = finish_run(&f);
     dt_all_rows_fini(&f.rows);
     free(f.first);
     return st;

@@ -61,14 +61,14 @@ static dt_status agree_value(const packing *p, dt_status mine, int64_t *value) {
     return p->o->agree(p->o->ctx, mine, value);
 }
 
-static dt_status agree(const packing *p, dt_status mine) {
+static dt_status pack_agree(const packing *p, dt_status mine) {
     int64_t nothing = 0;
     return agree_value(p, mine, &nothing);
 }
 
 // ---- what is to be made -------------------------------------------------------------------------------
 // The options that change bytes. Duplicates that are reported or fatal give the same dataset.
-static char *describe(const packing *p) {
+static char *pack_describe(const packing *p) {
     const dt_pack_opts *o = p->o;
     return dt_xprintf("layout %d, %s, %zu files, %zu chunks, limit %llu bytes %llu records, %s, "
                       "pattern '%s', duplicates %s, where '%s'",
@@ -78,7 +78,7 @@ static char *describe(const packing *p) {
                       o->duplicates == DT_DUPLICATES_DROP ? "dropped" : "kept", o->where ? o->where : "");
 }
 
-static dt_status prepare(packing *p) {
+static dt_status pack_prepare(packing *p) {
     const dt_pack_opts *o = p->o;
     DT_TRY(dt_transform_create(&p->transform, o));
     dt_raw_opts r = {.pattern = o->pattern,
@@ -98,7 +98,7 @@ static dt_status prepare(packing *p) {
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
     DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));
-    char *described = describe(p);
+    char *described = pack_describe(p);
     uint64_t parts[2] = {p->raw.hash, dt_hash64(described, strlen(described))};
     free(described);
     p->fingerprint = dt_hash64(parts, sizeof parts) | 1; // 0 stands for unknown
@@ -168,7 +168,7 @@ static void say_list(const packing *p) {
 
 // ---- what is there already ------------------------------------------------------------------------------
 // Why a shard is not the one that this fingerprint stands for, as far as stamps tell; NULL: it is. Heap.
-static char *find_fault(const packing *p, const char *name, uint64_t fingerprint) {
+static char *pack_find_fault(const packing *p, const char *name, uint64_t fingerprint) {
     dt_catalog *c = dt_catalog_create();
     char *path = dt_xprintf("%s/%s", p->plan.folder, name), *why = NULL;
     bool found = false, stale = false;
@@ -189,14 +189,14 @@ static char *find_fault(const packing *p, const char *name, uint64_t fingerprint
 }
 
 // Why OUT is not the dataset that this fingerprint stands for; NULL: it is. Heap.
-static char *find_difference(const packing *p, uint64_t fingerprint) {
+static char *pack_find_difference(const packing *p, uint64_t fingerprint) {
     char *why = p->plan.n_shards > 0 ? NULL : dt_xstrdup("has no shards");
-    for (size_t i = 0; i < p->plan.n_shards && !why; i++) why = find_fault(p, p->plan.name[i], fingerprint);
+    for (size_t i = 0; i < p->plan.n_shards && !why; i++) why = pack_find_fault(p, p->plan.name[i], fingerprint);
     return why;
 }
 
-static bool is_made(const packing *p, uint64_t fingerprint) {
-    char *why = find_difference(p, fingerprint);
+static bool pack_is_made(const packing *p, uint64_t fingerprint) {
+    char *why = pack_find_difference(p, fingerprint);
     free(why);
     return !why;
 }
@@ -210,7 +210,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     for (size_t i = 0; i < n; i++) n_data += !dt_plan_is_companion(&p->plan, names[i]);
     dt_io_free_list(names, n);
     *any = n_data > 0;
-    *same = *any && is_made(p, p->fingerprint);
+    *same = *any && pack_is_made(p, p->fingerprint);
     return DT_OK;
 }
 
@@ -265,7 +265,7 @@ static dt_status finish_earlier(packing *p) {
     if (!dt_io_exists(p->plan.partial)) return DT_OK;
     DT_TRY(dt_work_open(&p->work, &p->plan));
     const bool same = is_by_the_same(p, &fingerprint), half = dt_work_is_publishing(&p->work);
-    p->published_by_the_same = same && (half || is_made(p, fingerprint));
+    p->published_by_the_same = same && (half || pack_is_made(p, fingerprint));
     if (half) {
         dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first", p->plan.out);
         DT_TRY(dt_work_publish(&p->work));
@@ -277,7 +277,7 @@ static dt_status finish_earlier(packing *p) {
 }
 
 // Whether there is work to do. DT_E_USAGE: what is there must stay.
-static dt_status decide(const packing *p, bool *go) {
+static dt_status pack_decide(const packing *p, bool *go) {
     bool any, same;
     DT_TRY(inspect(p, &any, &same));
     *go = !is_done(p, any, same);
@@ -288,17 +288,17 @@ static dt_status decide(const packing *p, bool *go) {
     if (p->plan.format->one_file && dt_io_exists(p->plan.out) && !dt_io_is_dir(p->plan.out))
         return dt_fail(DT_E_USAGE, "%s: is no folder, so no LMDB: not overwritten", p->plan.out);
     if (!any || p->o->overwrite) return DT_OK;
-    char *why = find_difference(p, p->fingerprint);
+    char *why = pack_find_difference(p, p->fingerprint);
     dt_status st = dt_fail(DT_E_USAGE, "%s exists, and %s: remove it, or pack with --overwrite", p->plan.out, why);
     free(why);
     return st;
 }
 
 // Rank 0. *go: there is work to do, and we hold the folder for it.
-static dt_status claim(packing *p, bool *go) {
+static dt_status pack_claim(packing *p, bool *go) {
     const bool has_work = dt_io_exists(p->plan.partial); // of an earlier run
     *go = true;
-    if (!has_work) DT_TRY(decide(p, go)); // nothing is touched
+    if (!has_work) DT_TRY(pack_decide(p, go)); // nothing is touched
     if (!*go) return DT_OK;
     DT_TRY(dt_work_open(&p->work, &p->plan));
     if (dt_work_is_publishing(&p->work)) // since the source was read
@@ -306,7 +306,7 @@ static dt_status claim(packing *p, bool *go) {
                        "%s: another pack was stopped while it put its files in place: run this "
                        "again",
                        p->plan.out);
-    dt_status st = decide(p, go); // another pack may have ended in between
+    dt_status st = pack_decide(p, go); // another pack may have ended in between
     if (st == DT_OK && !*go) return dt_work_remove(&p->work);
     if (st != DT_OK && has_work) dt_work_close(&p->work); // what is refused removes nothing
     DT_TRY(st);
@@ -317,7 +317,7 @@ static dt_status claim(packing *p, bool *go) {
 }
 
 // Other ranks: the folder for the work must be there, and must have been made for the same list.
-static dt_status attach(packing *p) {
+static dt_status pack_attach(packing *p) {
     dt_work_attach(&p->work, &p->plan);
     char *have = dt_work_made_from(&p->work), *text = made_from(p);
     dt_status st = DT_OK;
@@ -358,7 +358,7 @@ static dt_status drop_duplicates(packing *p) {
     if (p->rank == 0) st = find_duplicates(p);
     if (p->world_size > 1) {
         if (st == DT_OK && p->rank == 0) st = dt_io_write_file(path, p->drop, p->raw.n);
-        st = agree(p, st);
+        st = pack_agree(p, st);
         if (st == DT_OK) st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
         if (st == DT_OK && n != p->raw.n) st = dt_fail(DT_E_STORAGE, "%s: cut", path);
         if (st == DT_OK) memcpy(p->drop, data, n);
@@ -461,7 +461,7 @@ static size_t *list_shards(packing *p, size_t *n) {
     return shards;
 }
 
-static dt_status build(packing *p) {
+static dt_status pack_pack_build(packing *p) {
     dt_build b = {.compose = &p->compose,
                   .work = &p->work,
                   .fingerprint = p->fingerprint,
@@ -479,7 +479,7 @@ static dt_status build(packing *p) {
     return st;
 }
 
-static dt_status finish(packing *p, dt_finish_counts *counts) {
+static dt_status pack_finish(packing *p, dt_finish_counts *counts) {
     DT_TRY(dt_finish_catalog(&p->work, &p->compose, p->o, counts));
     DT_TRY(dt_work_publish(&p->work));
     return dt_work_remove(&p->work);
@@ -499,26 +499,26 @@ static dt_status clean_up(packing *p, dt_status st) {
                    *first.message ? first.message : "another rank failed", p->plan.partial);
 }
 
-static dt_status pack(packing *p) {
+static dt_status pack_all(packing *p) {
     bool go = false;
     int64_t value = 0;
     dt_finish_counts counts = {0};
     dt_status st = dt_plan_name(&p->plan, p->o->out);
     if (st == DT_OK && p->rank == 0) st = finish_earlier(p);
-    DT_TRY(agree(p, st));
-    st = prepare(p);
+    DT_TRY(pack_agree(p, st));
+    st = pack_prepare(p);
     if (st == DT_OK) say_list(p);
-    if (st == DT_OK && p->rank == 0) st = claim(p, &go);
+    if (st == DT_OK && p->rank == 0) st = pack_claim(p, &go);
     value = go;
     DT_TRY(agree_value(p, st, &value));
     if (!value) return DT_OK;
     prepare_farewell(p);
-    if (p->rank != 0) st = attach(p);
-    DT_TRY(agree(p, st));
-    if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(agree(p, drop_duplicates(p)));
-    DT_TRY(agree(p, build(p)));
-    if (p->rank == 0) st = finish(p, &counts);
-    DT_TRY(agree(p, st));
+    if (p->rank != 0) st = pack_attach(p);
+    DT_TRY(pack_agree(p, st));
+    if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(pack_agree(p, drop_duplicates(p)));
+    DT_TRY(pack_agree(p, pack_pack_build(p)));
+    if (p->rank == 0) st = pack_finish(p, &counts);
+    DT_TRY(pack_agree(p, st));
     if (p->rank == 0) say_done(p, &counts);
     return DT_OK;
 }
@@ -529,7 +529,7 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
     p.n_threads = o->n_threads > 0 ? o->n_threads : dt_usable_cores();
     if (p.n_threads > MAX_THREADS) p.n_threads = MAX_THREADS;
     p.begin_s = dt_clock_s();
-    dt_status st = pack(&p);
+    dt_status st = pack_all(&p);
     end_farewell();
     if (st != DT_OK) st = clean_up(&p, st);
     free(p.drop);

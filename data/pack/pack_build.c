@@ -49,7 +49,7 @@ static void fail_all(builder *w, dt_status st) {
 
 // ---- composers ----------------------------------------------------------------------------------------
 // The next chunk and its slot; NULL: there is none left, or somebody failed.
-static slot *take_chunk(builder *w, size_t *chunk) {
+static slot *pack_build_take_chunk(builder *w, size_t *chunk) {
     slot *s = NULL;
     pthread_mutex_lock(&w->lock);
     while (w->status == DT_OK && w->n_taken < w->n_chunks && w->n_taken == w->n_written + w->n_slots)
@@ -65,7 +65,7 @@ static slot *take_chunk(builder *w, size_t *chunk) {
 static void compose_chunks(builder *w) {
     dt_composer *composer = dt_composer_create(w->b->compose);
     size_t chunk;
-    for (slot *s; (s = take_chunk(w, &chunk));) {
+    for (slot *s; (s = pack_build_take_chunk(w, &chunk));) {
         dt_status st = dt_compose_chunk(composer, chunk, &s->chunk);
         if (st != DT_OK) {
             fail_all(w, st);
@@ -167,7 +167,7 @@ static dt_status write_shard(builder *w, size_t shard) {
 }
 
 // ---- the whole ----------------------------------------------------------------------------------------
-static void work(void *arg, int worker) {
+static void pack_build_work(void *arg, int worker) {
     builder *w = arg;
     dt_status st = DT_OK;
     if (worker > 0) {
@@ -191,7 +191,7 @@ dt_status dt_build_run(const dt_build *b) {
     w.chunks = dt_xcalloc(p->n_chunks + 1, sizeof *w.chunks);
     for (size_t i = 0; i < b->n_shards; i++)
         for (size_t s = b->shards[i], c = p->chunk_at[s]; c < p->chunk_at[s + 1]; c++) w.chunks[w.n_chunks++] = c;
-    dt_team_run(team, work, &w);
+    dt_team_run(team, pack_build_work, &w);
     dt_team_destroy(team);
     for (size_t i = 0; i < w.n_slots; i++) dt_chunk_fini(&w.slots[i].chunk);
     free(w.slots);

@@ -34,7 +34,7 @@ struct dt_pack_writer {
     uint8_t *place;     // of the member's next byte
 };
 
-static bool lmdb_accepts(const char *out) {
+static bool pack_lmdb_accepts(const char *out) {
     return strlen(out) > strlen(".lmdb") && dt_text_ends(out, ".lmdb");
 }
 
@@ -86,7 +86,7 @@ static uint64_t most_bytes(size_t n_key, uint64_t size) {
 }
 
 // Makes room for one more entry. The size of the map is a function of the entries, too, because the file stores it.
-static dt_status make_room(dt_pack_writer *w, uint64_t n_bytes) {
+static dt_status pack_lmdb_make_room(dt_pack_writer *w, uint64_t n_bytes) {
     bool grow = w->used + w->pending + n_bytes + SLACK > w->map_bytes;
     if (!grow && (w->pending == 0 || w->pending + n_bytes <= TXN_BYTES)) {
         w->pending += n_bytes;
@@ -110,7 +110,7 @@ static dt_status lmdb_begin(dt_pack_writer *w, const char *name, uint64_t size, 
         return dt_fail(DT_E_DATA, "%.60s…: a name of %zu bytes; LMDB holds keys of %d: shorten it or pack to .tar",
                        name, key.mv_size, MAX_KEY);
     if (size > UINT32_MAX) return dt_fail(DT_E_DATA, "%s: LMDB holds no values of 4 GiB or more: pack to .tar", name);
-    DT_TRY(make_room(w, most_bytes(key.mv_size, size)));
+    DT_TRY(pack_lmdb_make_room(w, most_bytes(key.mv_size, size)));
     int rc = mdb_put(w->txn, w->dbi, &key, &value, MDB_APPEND | MDB_RESERVE);
     if (rc == MDB_KEYEXIST)
         return dt_fail(DT_E_DATA,
@@ -164,7 +164,7 @@ static void lmdb_close(dt_pack_writer *w) {
 
 const dt_pack_format dt_pack_lmdb = {.name = "lmdb",
                                      .one_file = true,
-                                     .accepts = lmdb_accepts,
+                                     .accepts = pack_lmdb_accepts,
                                      .estimate = lmdb_estimate,
                                      .open = lmdb_open,
                                      .begin = lmdb_begin,

@@ -46,7 +46,7 @@ static dt_status wds_open(dt_pack_writer **out, const char *path) {
     return DT_OK;
 }
 
-static dt_status flush(dt_pack_writer *w) {
+static dt_status pack_wds_flush(dt_pack_writer *w) {
     bool direct = w->direct_fd >= 0 && w->n == BUFFER;
     DT_TRY(dt_io_pwrite(direct ? w->direct_fd : w->fd, w->path, w->buffer, w->n, (off_t)w->at));
     if (!direct) dt_io_begin_sync(w->fd, (off_t)w->at, w->n);
@@ -55,14 +55,14 @@ static dt_status flush(dt_pack_writer *w) {
     return DT_OK;
 }
 
-static dt_status append(dt_pack_writer *w, const uint8_t *data, uint64_t n_bytes) {
+static dt_status pack_wds_append(dt_pack_writer *w, const uint8_t *data, uint64_t n_bytes) {
     while (n_bytes > 0) {
         size_t n = n_bytes < BUFFER - w->n ? (size_t)n_bytes : BUFFER - w->n;
         memcpy(w->buffer + w->n, data, n);
         w->n += n;
         data += n;
         n_bytes -= n;
-        if (w->n == BUFFER) DT_TRY(flush(w));
+        if (w->n == BUFFER) DT_TRY(pack_wds_flush(w));
     }
     return DT_OK;
 }
@@ -70,30 +70,30 @@ static dt_status append(dt_pack_writer *w, const uint8_t *data, uint64_t n_bytes
 static dt_status pad(dt_pack_writer *w, uint64_t block) {
     static const uint8_t zeros[20 * DT_TAR_BLOCK];
     uint64_t over = (w->at + w->n) % block;
-    return over ? append(w, zeros, block - over) : DT_OK;
+    return over ? pack_wds_append(w, zeros, block - over) : DT_OK;
 }
 
 static dt_status wds_begin(dt_pack_writer *w, const char *name, uint64_t size, uint64_t *offset) {
     uint8_t header[DT_TAR_MAX_HEADER];
     size_t n_header;
     DT_TRY(dt_tar_write_header(header, &n_header, name, size));
-    DT_TRY(append(w, header, n_header));
+    DT_TRY(pack_wds_append(w, header, n_header));
     *offset = w->at + w->n;
     w->left = size;
     return DT_OK;
 }
 
 static dt_status wds_put(dt_pack_writer *w, const void *data, size_t n_bytes) {
-    DT_TRY(append(w, data, n_bytes));
+    DT_TRY(pack_wds_append(w, data, n_bytes));
     w->left -= n_bytes;
     return w->left == 0 ? pad(w, DT_TAR_BLOCK) : DT_OK;
 }
 
 static dt_status wds_end(dt_pack_writer *w, dt_catalog *c) {
     static const uint8_t zeros[2 * DT_TAR_BLOCK];
-    DT_TRY(append(w, zeros, sizeof zeros));
+    DT_TRY(pack_wds_append(w, zeros, sizeof zeros));
     DT_TRY(pad(w, 20 * DT_TAR_BLOCK));
-    if (w->n > 0) DT_TRY(flush(w));
+    if (w->n > 0) DT_TRY(pack_wds_flush(w));
     DT_TRY(dt_io_fsync(w->fd, w->path));
     int fd = w->fd;
     w->fd = -1;

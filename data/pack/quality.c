@@ -9,7 +9,7 @@
 enum { MOST_DB = 99 };
 
 // ---- pictures ----------------------------------------------------------------------------------------
-static const uint8_t *luma_of(const dt_image *m, dt_buffer *scratch) {
+static const uint8_t *quality_luma_of(const dt_image *m, dt_buffer *scratch) {
     if (m->channels == 1) return m->data;
     size_t n = (size_t)m->width * (size_t)m->height;
     uint8_t *y = dt_buffer_reserve(scratch, n);
@@ -23,7 +23,7 @@ typedef struct image_sums {
     uint64_t laplacian_squares, noise;
 } image_sums;
 
-static void add_row(image_sums *s, const uint8_t *up, const uint8_t *y, const uint8_t *down, int w) {
+static void quality_add_row(image_sums *s, const uint8_t *up, const uint8_t *y, const uint8_t *down, int w) {
     int64_t sum = 0;
     uint64_t squares = 0, noise = 0;
     for (int x = 1; x + 1 < w; x++) {
@@ -39,12 +39,12 @@ static void add_row(image_sums *s, const uint8_t *up, const uint8_t *y, const ui
     s->n_inside += (uint64_t)(w - 2);
 }
 
-static void add_image(image_sums *s, const uint8_t *y, int w, int h) {
+static void quality_add_image(image_sums *s, const uint8_t *y, int w, int h) {
     memset(s, 0, sizeof *s);
     for (size_t i = 0; i < (size_t)w * (size_t)h; i++) s->histogram[y[i]]++;
     for (int r = 1; r + 1 < h && w > 2; r++) {
         const uint8_t *row = y + (size_t)r * (size_t)w;
-        add_row(s, row - w, row, row + w, w);
+        quality_add_row(s, row - w, row, row + w, w);
     }
 }
 
@@ -55,9 +55,9 @@ static double decibels(double ratio, double factor) {
 
 dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_buffer *scratch) {
     image_sums s;
-    const uint8_t *y = luma_of(image, scratch);
+    const uint8_t *y = quality_luma_of(image, scratch);
     if (!y) return dt_fail(DT_E_INTERNAL, "out of memory for a picture's quality");
-    add_image(&s, y, image->width, image->height);
+    quality_add_image(&s, y, image->width, image->height);
     double n = (double)image->width * image->height, sum = 0, squares = 0, entropy = 0;
     for (int v = 0; v < 256; v++) {
         double p = (double)s.histogram[v] / n;
@@ -82,7 +82,7 @@ dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_b
 }
 
 // ---- recordings --------------------------------------------------------------------------------------
-static int by_value(const void *a, const void *b) {
+static int quality_by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -90,7 +90,7 @@ static int by_value(const void *a, const void *b) {
 static void add_frames(dt_audio_quality *q, double *power, int64_t n_frames) {
     int64_t silent = 0;
     for (int64_t i = 0; i < n_frames; i++) silent += power[i] < 1e-6;
-    qsort(power, (size_t)n_frames, sizeof *power, by_value);
+    qsort(power, (size_t)n_frames, sizeof *power, quality_by_value);
     double low = power[n_frames / 10], high = power[(n_frames * 95 - 1) / 100];
     q->silence = (double)silent / (double)n_frames;
     q->snr = high > 0 ? decibels(low > 0 ? high / low : HUGE_VAL, 10) : 0;

@@ -171,7 +171,7 @@ void dt_all_rows_fini(dt_all_rows *a) {
     free(a->hash);
 }
 
-static dt_status append(dt_all_rows *a, const rows_file *f) {
+static dt_status shard_rows_append(dt_all_rows *a, const rows_file *f) {
     dt_catalog *c = a->catalog;
     bool stale = false;
     uint32_t r = c->n_records, m = c->n_members;
@@ -191,7 +191,7 @@ static dt_status append(dt_all_rows *a, const rows_file *f) {
 dt_status dt_all_rows_load(dt_all_rows *a, const dt_compose *c, const dt_work *w, size_t shard) {
     rows_file f;
     dt_status st = open_rows(&f, c->plan, w, shard);
-    if (st == DT_OK) st = append(a, &f);
+    if (st == DT_OK) st = shard_rows_append(a, &f);
     close_rows(&f);
     return st == DT_E_DATA ? DT_E_STORAGE : st;
 }

@@ -44,7 +44,7 @@ static dt_status check_options(const dt_pack_opts *o) {
     return DT_OK;
 }
 
-static char *describe(const dt_transform *t) {
+static char *transform_describe(const dt_transform *t) {
     const dt_pack_opts *o = t->o;
     char text[256] = "";
     size_t n = 0;
@@ -71,7 +71,7 @@ dt_status dt_transform_create(dt_transform **out, const dt_pack_opts *o) {
         free(t);
         return st;
     }
-    t->description = describe(t);
+    t->description = transform_describe(t);
     *out = t;
     return DT_OK;
 }
@@ -143,7 +143,7 @@ void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i
     *m = (dt_transform_member){ext, {bytes->data, bytes->n_bytes}, bytes->n_bytes};
 }
 
-static void add_shape(dt_transform_record *r) {
+static void transform_add_shape(dt_transform_record *r) {
     dt_media_info m;
     for (int i = 0; i < r->n_members; i++) {
         if (!dt_media_info_read(&m, r->member[i].bytes, r->member[i].size)) continue;
@@ -162,12 +162,12 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
     r->suffix = "";
     r->n_columns = 0;
     if (dt_transform_keeps_bytes(t)) {
-        add_shape(r);
+        transform_add_shape(r);
         return emit(arg, r);
     }
     DT_TRY(dt_transform_pictures(t, s, r));
     int recording = dt_transform_find_recording(r);
     if (recording >= 0) return dt_transform_recording(t, s, r, recording, emit, arg);
-    if (r->n_columns == 0) add_shape(r);
+    if (r->n_columns == 0) transform_add_shape(r);
     return emit(arg, r);
 }

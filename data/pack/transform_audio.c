@@ -23,23 +23,23 @@ typedef struct recording {
     int64_t n;
 } recording;
 
-static float *reserve(dt_buffer *b, int64_t n) {
+static float *transform_audio_reserve(dt_buffer *b, int64_t n) {
     return (float *)(void *)dt_buffer_reserve(b, (size_t)n * sizeof(float));
 }
 
-static dt_status out_of_memory(void) {
+static dt_status transform_audio_out_of_memory(void) {
     return dt_fail(DT_E_INTERNAL, "out of memory for a recording");
 }
 
-static dt_status decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes, recording *out) {
+static dt_status transform_audio_decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes, recording *out) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(s->file, bytes, &info));
     *out = (recording){.channels = t->o->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
     if (out->n * out->channels > DT_AUDIO_MAX_SAMPLES)
         return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d", (long long)out->n,
                        out->channels, DT_AUDIO_MAX_SAMPLES);
-    out->x = reserve(&s->decoded, out->n * out->channels);
-    if (!out->x) return out_of_memory();
+    out->x = transform_audio_reserve(&s->decoded, out->n * out->channels);
+    if (!out->x) return transform_audio_out_of_memory();
     return dt_audio_file_read(s->file, 0, out->n, out->channels, out->x, (size_t)out->n);
 }
 
@@ -57,14 +57,15 @@ static dt_status take_resampler(dt_transform_scratch *s, int from, int to) {
 }
 
 // The filter reaches beyond both ends, where samples are 0.
-static dt_status resample(dt_transform_scratch *s, recording *r, int rate) {
+static dt_status transform_audio_resample(dt_transform_scratch *s, recording *r, int rate) {
     int64_t begin, end;
     DT_TRY(take_resampler(s, r->rate, rate));
     int64_t n = dt_resampler_length(s->resampler, r->n);
     dt_resampler_window(s->resampler, 0, n, &begin, &end);
     int64_t before = begin < 0 ? -begin : 0, window = end - begin;
-    float *in = reserve(&s->segment, window), *out = reserve(&s->resampled, n * r->channels);
-    if (!in || !out) return out_of_memory();
+    float *in = transform_audio_reserve(&s->segment, window),
+          *out = transform_audio_reserve(&s->resampled, n * r->channels);
+    if (!in || !out) return transform_audio_out_of_memory();
     int64_t first = begin < 0 ? 0 : begin, last = end < r->n ? end : r->n;
     for (int c = 0; c < r->channels; c++) {
         memset(in, 0, (size_t)window * sizeof *in);
@@ -76,8 +77,8 @@ static dt_status resample(dt_transform_scratch *s, recording *r, int rate) {
 }
 
 // Figures of quality, if they are asked for.
-static dt_status add_quality(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
-                             const recording *a) {
+static dt_status transform_audio_add_quality(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                                             const recording *a) {
     dt_audio_quality q;
     if (!t->o->quality) return DT_OK;
     DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, a->rate, &s->power));
@@ -90,7 +91,7 @@ static dt_status add_quality(const dt_transform *t, dt_transform_scratch *s, dt_
     return DT_OK;
 }
 
-static void add_shape(dt_transform_record *r, const recording *a) {
+static void transform_audio_add_shape(dt_transform_record *r, const recording *a) {
     dt_transform_add_number(r, "channels", a->channels);
     dt_transform_add_number(r, "samples", (double)a->n);
     dt_transform_add_number(r, "rate", a->rate);
@@ -98,7 +99,8 @@ static void add_shape(dt_transform_record *r, const recording *a) {
 }
 
 // With column `clipped`: how many samples lie beyond full scale, as resampling may make them, and are cut.
-static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int member, const recording *a) {
+static dt_status transform_audio_store(dt_transform_scratch *s, dt_transform_record *r, int member,
+                                       const recording *a) {
     int64_t n_clipped = 0;
     for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
     dt_transform_add_number(r, "clipped", (double)n_clipped);
@@ -108,9 +110,10 @@ static dt_status store(dt_transform_scratch *s, dt_transform_record *r, int memb
 }
 
 // Copies a segment, with zeros behind the end of the recording.
-static dt_status cut(dt_transform_scratch *s, const recording *a, int64_t begin, int64_t length, recording *out) {
-    float *x = reserve(&s->segment, length * a->channels);
-    if (!x) return out_of_memory();
+static dt_status transform_audio_cut(dt_transform_scratch *s, const recording *a, int64_t begin, int64_t length,
+                                     recording *out) {
+    float *x = transform_audio_reserve(&s->segment, length * a->channels);
+    if (!x) return transform_audio_out_of_memory();
     int64_t have = a->n - begin < length ? a->n - begin : length;
     memset(x, 0, (size_t)(length * a->channels) * sizeof *x);
     for (int c = 0; c < a->channels; c++) memcpy(x + c * length, a->x + c * a->n + begin, (size_t)have * sizeof *x);
@@ -132,16 +135,16 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, d
         if (is_short && t->o->drop_tail) break;
         if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
         recording segment;
-        DT_TRY(cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
+        DT_TRY(transform_audio_cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
         snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
         r->suffix = suffix;
         r->n_columns = n_columns;
         r->column[r->n_columns++] =
             (dt_transform_column){.name = "begin_s", .number = (double)begin / a->rate, .in_json = true};
-        DT_TRY(add_quality(t, s, r, &segment));
-        if (is_short) DT_TRY(cut(s, a, begin, length, &segment)); // zeros do not count as silence
-        add_shape(r, &segment);
-        DT_TRY(store(s, r, member, &segment));
+        DT_TRY(transform_audio_add_quality(t, s, r, &segment));
+        if (is_short) DT_TRY(transform_audio_cut(s, a, begin, length, &segment)); // zeros do not count as silence
+        transform_audio_add_shape(r, &segment);
+        DT_TRY(transform_audio_store(s, r, member, &segment));
         DT_TRY(emit(arg, r));
     }
     return DT_OK;
@@ -157,12 +160,12 @@ dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
                                  dt_transform_emit emit, void *arg) {
     recording a;
     const char *ext = r->member[member].ext;
-    dt_status st = decode(t, s, r->member[member].bytes, &a);
-    if (st == DT_OK && t->o->rate > 0 && t->o->rate != a.rate) st = resample(s, &a, t->o->rate);
+    dt_status st = transform_audio_decode(t, s, r->member[member].bytes, &a);
+    if (st == DT_OK && t->o->rate > 0 && t->o->rate != a.rate) st = transform_audio_resample(s, &a, t->o->rate);
     if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
     if (t->o->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
-    add_shape(r, &a);
-    DT_TRY(add_quality(t, s, r, &a));
-    if (dt_transform_changes_recordings(t)) DT_TRY(store(s, r, member, &a));
+    transform_audio_add_shape(r, &a);
+    DT_TRY(transform_audio_add_quality(t, s, r, &a));
+    if (dt_transform_changes_recordings(t)) DT_TRY(transform_audio_store(s, r, member, &a));
     return emit(arg, r);
 }

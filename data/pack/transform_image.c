@@ -29,15 +29,15 @@ static dt_status shrink(const dt_transform *t, dt_transform_scratch *s, dt_image
     return DT_OK;
 }
 
-static dt_status encode(const dt_transform *t, const char *kind, const dt_image *m, dt_buffer *out,
-                        const char **new_kind) {
+static dt_status transform_image_encode(const dt_transform *t, const char *kind, const dt_image *m, dt_buffer *out,
+                                        const char **new_kind) {
     bool jpeg = t->encoding == DT_ENCODE_JPEG || (t->encoding == DT_ENCODE_KEEP && strcmp(kind, "jpg") == 0);
     *new_kind = jpeg ? "jpg" : "png";
     if (!jpeg) return dt_encode_png(out, m);
     return dt_encode_jpeg(out, m, t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
 }
 
-static dt_status add_quality(dt_transform_scratch *s, dt_transform_record *r, const dt_image *m) {
+static dt_status transform_image_add_quality(dt_transform_scratch *s, dt_transform_record *r, const dt_image *m) {
     dt_image_quality q;
     DT_TRY(dt_quality_of_image(&q, m, &s->luma));
     dt_transform_add_number(r, "brightness", q.brightness);
@@ -56,7 +56,7 @@ static bool same_kind(const dt_transform *t, const char *kind) {
 }
 
 // Once a pack.
-static void warn_of_bytes(const dt_transform_record *r, int i, const dt_image *m) {
+static void transform_image_warn_of_bytes(const dt_transform_record *r, int i, const dt_image *m) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&warned)) return;
     dt_warn("values of %g to %g (a member %s) are stored as 8 bits; without --resize and --encode "
@@ -79,12 +79,12 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
         dt_transform_add_number(r, "width", m.width);
         dt_transform_add_number(r, "height", m.height);
         dt_transform_add_number(r, "channels", channels);
-        if (t->o->quality) DT_TRY(add_quality(s, r, &m));
+        if (t->o->quality) DT_TRY(transform_image_add_quality(s, r, &m));
     }
     if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
-    if (whole.greatest > whole.least) warn_of_bytes(r, i, &whole);
+    if (whole.greatest > whole.least) transform_image_warn_of_bytes(r, i, &whole);
     const char *new_kind;
-    DT_TRY(encode(t, kind, &m, &s->encoded[i], &new_kind));
+    DT_TRY(transform_image_encode(t, kind, &m, &s->encoded[i], &new_kind));
     dt_transform_replace(s, r, i, new_kind);
     return DT_OK;
 }

@@ -32,7 +32,7 @@ struct dt_where_scratch {
 };
 
 // ---- names --------------------------------------------------------------------------------------------
-static dt_status resolve(dt_where *w, const dt_transform *t) {
+static dt_status where_resolve(dt_where *w, const dt_transform *t) {
     w->n = dt_expr_n_names(w->e);
     if (w->n > MAX_NAMES) return dt_fail(DT_E_USAGE, "--where: more than %d names", MAX_NAMES);
     for (int i = 0; i < w->n; i++) {
@@ -54,7 +54,7 @@ dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, c
     dt_where *w = dt_xcalloc(1, sizeof *w);
     w->raw = raw;
     dt_status st = dt_expr_parse(&w->e, text);
-    if (st == DT_OK) st = resolve(w, t);
+    if (st == DT_OK) st = where_resolve(w, t);
     if (st != DT_OK) {
         dt_where_destroy(w);
         return dt_fail_context(st, "--where");
@@ -83,8 +83,8 @@ void dt_where_scratch_destroy(dt_where_scratch *s) {
     free(s);
 }
 
-static dt_cell value_of(dt_where_scratch *s, int i, const dt_raw_item *item, const dt_transform_record *r,
-                        uint64_t n_bytes) {
+static dt_cell where_value_of(dt_where_scratch *s, int i, const dt_raw_item *item, const dt_transform_record *r,
+                              uint64_t n_bytes) {
     const name_use *u = &s->w->use[i];
     if (u->is_bytes) return dt_cell_real((double)n_bytes);
     for (int k = 0; u->of_transform && k < r->n_columns; k++)
@@ -98,6 +98,6 @@ bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_trans
     s->key.n_bytes = 0;
     dt_buffer_append(&s->key, item->key, strlen(item->key));
     dt_buffer_append(&s->key, r->suffix, strlen(r->suffix) + 1);
-    for (int i = 0; i < s->w->n; i++) s->value[i] = value_of(s, i, item, r, n_bytes);
+    for (int i = 0; i < s->w->n; i++) s->value[i] = where_value_of(s, i, item, r, n_bytes);
     return dt_expr_is_true(s->w->e, s->value);
 }

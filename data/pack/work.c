@@ -45,7 +45,7 @@ void dt_work_close(dt_work *w) {
 
 // ---- names --------------------------------------------------------------------------------------------
 // Whether pack makes such an entry of OUT.partial, or (sub) of a folder in it.
-static bool is_own(const dt_work *w, const char *name, mode_t mode, bool sub) {
+static bool work_is_own(const dt_work *w, const char *name, mode_t mode, bool sub) {
     if (S_ISDIR(mode)) return !sub && (strcmp(name, "set") == 0 || strcmp(name, "old") == 0);
     char *plain = dt_xprintf("%.*s", (int)dt_io_stem(name), name);
     const char *digits = strncmp(plain, "rows-", 5) == 0 ? plain + 5 : "";
@@ -68,7 +68,7 @@ static char *find_foreign(const dt_work *w, int at, const char *folder, bool is_
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strncmp(name, ".nfs", 4) == 0) continue;
         if (fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue; // removed meanwhile
         const bool early = strcmp(name, "lock") == 0 || strncmp(name, "made-from", 9) == 0;
-        if (!is_own(w, name, s.st_mode, sub) || !(is_claimed || early || S_ISDIR(s.st_mode)))
+        if (!work_is_own(w, name, s.st_mode, sub) || !(is_claimed || early || S_ISDIR(s.st_mode)))
             found = dt_xstrdup(name);
         else if (S_ISDIR(s.st_mode))
             found = find_foreign(w, fd, name, is_claimed, true);
@@ -144,7 +144,7 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
 static dt_status remove_own(const dt_work *w, int at, const char *name, bool sub) {
     struct stat s;
     dt_status st = DT_OK;
-    if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !is_own(w, name, s.st_mode, sub)) return DT_OK;
+    if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !work_is_own(w, name, s.st_mode, sub)) return DT_OK;
     const int fd = S_ISDIR(s.st_mode) ? openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     for (struct dirent *e; dir && st == DT_OK && (e = readdir(dir));) st = remove_own(w, fd, e->d_name, true);
@@ -198,7 +198,7 @@ bool dt_work_is_publishing(const dt_work *w) {
     return yes;
 }
 
-static dt_status move(const char *from_dir, const char *to_dir, const char *name) {
+static dt_status work_move(const char *from_dir, const char *to_dir, const char *name) {
     char *from = dt_xprintf("%s/%s", from_dir, name), *to = dt_xprintf("%s/%s", to_dir, name);
     dt_status st = dt_io_rename_noreplace(from, to);
     free(from);
@@ -214,7 +214,7 @@ static bool lies_in(const char *dir, const char *name) {
 }
 
 // Indexes first: they are in place before the data.
-static dt_status write_list(const dt_work *w) {
+static dt_status work_write_list(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), **names;
     size_t n;
     dt_buffer b = {0};
@@ -231,7 +231,7 @@ static dt_status write_list(const dt_work *w) {
     return st;
 }
 
-static bool is_listed(const char *list, size_t n_list, const char *name) {
+static bool work_is_listed(const char *list, size_t n_list, const char *name) {
     for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
         if (strcmp(p, name) == 0) return true;
     return false;
@@ -241,7 +241,7 @@ static dt_status move_one_away(const dt_work *w, const char *name) {
     char *old = dt_work_path(w, "old"), *path = dt_xprintf("%s/%s", old, name);
     dt_status st = dt_io_mkdir(old);
     if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // left by a kill
-    if (st == DT_OK) st = move(w->plan->folder, old, name);
+    if (st == DT_OK) st = work_move(w->plan->folder, old, name);
     free(path);
     free(old);
     return st;
@@ -257,7 +257,7 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
     DT_TRY(st);
     DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old dataset may have had more shards
     for (size_t i = 0; i < n && st == DT_OK; i++)
-        if (!is_listed(list, n_list, names[i])) st = move_one_away(w, names[i]);
+        if (!work_is_listed(list, n_list, names[i])) st = move_one_away(w, names[i]);
     dt_io_free_list(names, n);
     return st;
 }
@@ -266,12 +266,12 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
 static dt_status place_new(const dt_work *w, const char *list, size_t n_list) {
     dt_status st = DT_OK;
     for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
-        if (lies_in(w->set, p)) st = move(w->set, w->plan->folder, p);
+        if (lies_in(w->set, p)) st = work_move(w->set, w->plan->folder, p);
     return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
 }
 
 // For an LMDB.
-static dt_status make_folder(const char *path) {
+static dt_status work_make_folder(const char *path) {
     char *parent = dt_io_parent(path);
     dt_status st = dt_io_mkdir(path);
     if (st == DT_OK) st = dt_io_fsync_dir(parent);
@@ -280,7 +280,7 @@ static dt_status make_folder(const char *path) {
 }
 
 // a.tar and a-%03d.tar share a folder of unfinished work, so the list may belong to the other one.
-static dt_status check_owner(const dt_work *w, const char *list, size_t n_list) {
+static dt_status work_check_owner(const dt_work *w, const char *list, size_t n_list) {
     for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
         if (dt_plan_belongs(w->plan, p)) return DT_OK;
     return dt_fail(DT_E_USAGE,
@@ -292,10 +292,10 @@ static dt_status check_owner(const dt_work *w, const char *list, size_t n_list) 
 dt_status dt_work_publish(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), *list = NULL;
     size_t n = 0;
-    dt_status st = dt_io_exists(path) ? DT_OK : write_list(w);
+    dt_status st = dt_io_exists(path) ? DT_OK : work_write_list(w);
     if (st == DT_OK) st = dt_io_read_file(&list, &n, path, 0, DT_E_STORAGE);
-    if (st == DT_OK) st = check_owner(w, list, n);
-    if (st == DT_OK && !dt_io_is_dir(w->plan->folder)) st = make_folder(w->plan->folder);
+    if (st == DT_OK) st = work_check_owner(w, list, n);
+    if (st == DT_OK && !dt_io_is_dir(w->plan->folder)) st = work_make_folder(w->plan->folder);
     if (st == DT_OK) st = move_old_away(w, list, n);
     if (st == DT_OK) st = place_new(w, list, n);
     free(list);

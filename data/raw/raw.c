@@ -82,7 +82,7 @@ dt_status dt_raw_cannot(const dt_raw *r, const dt_raw_item *item, const char *wh
 }
 
 // Asks for one byte more than the file should have, so that a file that has grown shows in the same call.
-static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst, size_t n_bytes) {
+static dt_status raw_read_file(const dt_raw *r, const dt_raw_item *item, int fd, uint8_t *dst, size_t n_bytes) {
     size_t n = 0;
     for (;;) {
         size_t wanted = n_bytes - n + 1;
@@ -100,7 +100,8 @@ static dt_status read_file(const dt_raw *r, const dt_raw_item *item, int fd, uin
     }
 }
 
-static dt_status read_range(const dt_raw *r, const dt_raw_item *item, int fd, uint64_t at, void *dst, size_t n_bytes) {
+static dt_status raw_read_range(const dt_raw *r, const dt_raw_item *item, int fd, uint64_t at, void *dst,
+                                size_t n_bytes) {
     dt_status st = dt_io_pread(fd, item->name, dst, n_bytes, (off_t)at, DT_E_DATA);
     return st == DT_OK ? st : dt_fail_context(st, "%s", r->root);
 }
@@ -110,11 +111,11 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
         dt_raw_read_row(r, item, at, dst, n_bytes);
         return DT_OK;
     }
-    if (r->kind == DT_RAW_TAR) return read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
+    if (r->kind == DT_RAW_TAR) return raw_read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
     int fd = openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return dt_raw_cannot(r, item, "open", errno);
-    dt_status st = at == 0 && n_bytes == item->size ? read_file(r, item, fd, dst, n_bytes)
-                                                    : read_range(r, item, fd, at, dst, n_bytes);
+    dt_status st = at == 0 && n_bytes == item->size ? raw_read_file(r, item, fd, dst, n_bytes)
+                                                    : raw_read_range(r, item, fd, at, dst, n_bytes);
     close(fd);
     return st;
 }
@@ -149,11 +150,11 @@ static dt_status same_key(const dt_raw *r, const dt_raw_item *a, const dt_raw_it
                    c->shards[of_a].path, c->shards[of_b].path, a->key);
 }
 
-static int compare_keys(const void *pa, const void *pb) {
+static int raw_compare_keys(const void *pa, const void *pb) {
     return strcmp((*(const dt_raw_item *const *)pa)->key, (*(const dt_raw_item *const *)pb)->key);
 }
 
-static dt_status check_keys(const dt_raw *r) {
+static dt_status raw_check_keys(const dt_raw *r) {
     const dt_raw_item **by_key = dt_xcalloc(r->n + 1, sizeof *by_key);
     dt_status st = DT_OK;
     for (size_t i = 0; i < r->n; i++) {
@@ -164,7 +165,7 @@ static dt_status check_keys(const dt_raw *r) {
                          "rename it",
                          r->source, r->items[i].key);
     }
-    qsort(by_key, r->n, sizeof *by_key, compare_keys);
+    qsort(by_key, r->n, sizeof *by_key, raw_compare_keys);
     for (size_t i = 1; i < r->n && st == DT_OK; i++)
         if (strcmp(by_key[i - 1]->key, by_key[i]->key) == 0) st = same_key(r, by_key[i - 1], by_key[i]);
     free(by_key);
@@ -283,7 +284,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (o->group) DT_TRY(dt_raw_group(r, o->group));
     if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))
         qsort_r(r->items, r->n, sizeof *r->items, compare_items, (void *)(uintptr_t)(o->tail ? o->tail : "."));
-    DT_TRY(check_keys(r));
+    DT_TRY(raw_check_keys(r));
     if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_tables(r, o));
     if (o->join) DT_TRY(dt_raw_class_joined(f, by_class));
@@ -333,7 +334,7 @@ void dt_raw_fini(dt_raw *r) {
 }
 
 // ---- without packing ------------------------------------------------------------------------------------
-static dt_status add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *item) {
+static dt_status raw_add_item(dt_catalog *c, const dt_raw *raw, const dt_raw_item *item) {
     char *path = dt_raw_path(raw, item);
     uint32_t shard = dt_catalog_add_shard(c, path, item->size);
     free(path);
@@ -352,7 +353,7 @@ dt_status dt_raw_load(dt_catalog *c, const char *path) {
     char *left_out = dt_raw_describe_left_out(&raw);
     if (dt_raw_lost_samples(&raw)) dt_warn_alike("%s: left out: %s", path, left_out);
     free(left_out);
-    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = add_item(c, &raw, &raw.items[i]);
+    for (size_t i = 0; i < raw.n && st == DT_OK; i++) st = raw_add_item(c, &raw, &raw.items[i]);
     dt_raw_fini(&raw);
     return st;
 }

@@ -117,7 +117,7 @@ static bool is_number_column(const dt_table *t, size_t column, bool *numbers) {
     return any_real;
 }
 
-static dt_status add_column(dt_raw *r, const dt_table *t, size_t column, const uint32_t *table_row) {
+static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, size_t column, const uint32_t *table_row) {
     bool nested = t->kind[column] == DT_TABLE_NESTED;
     bool numbers = false;
     dt_raw_column_kind kind = nested                                  ? DT_RAW_JSON
@@ -150,12 +150,12 @@ static dt_status add_column(dt_raw *r, const dt_table *t, size_t column, const u
 
 dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, const uint32_t *table_row, int skip) {
     for (size_t k = 0; k < t->n_columns; k++)
-        if ((int)k != skip) DT_TRY(add_column(r, t, k, table_row));
+        if ((int)k != skip) DT_TRY(raw_columns_add_column(r, t, k, table_row));
     return DT_OK;
 }
 
 // ---- what is written ----------------------------------------------------------------------------------
-static void put_number(dt_json *j, const char *name, double v) {
+static void raw_columns_put_number(dt_json *j, const char *name, double v) {
     char text[32];
     if (v != floor(v) || fabs(v) >= 1e15) {
         dt_json_real(j, name, v);
@@ -165,7 +165,7 @@ static void put_number(dt_json *j, const char *name, double v) {
     dt_json_raw(j, name, text);
 }
 
-static void put_text(dt_json *j, const char *name, const char *value) {
+static void raw_columns_put_text(dt_json *j, const char *name, const char *value) {
     if (dt_text_is_decimal(value) && !strchr(value, '.'))
         dt_json_int(j, name, atoll(value));
     else
@@ -195,12 +195,12 @@ void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
         const char *v = dt_catalog_value(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->columns[k].name);
         if (v && strcmp(name, "set") != 0 && !has_member(c, record, name) && !dt_raw_has_value(r, item, name))
-            put_text(j, name, v);
+            raw_columns_put_text(j, name, v);
     }
     for (uint32_t k = 0; k < c->n_reals; k++) {
         double v = dt_catalog_real(c, (int)k, item->record);
         const char *name = dt_catalog_str(c, c->reals[k].name);
-        if (isfinite(v) && !dt_raw_has_value(r, item, name)) put_number(j, name, v);
+        if (isfinite(v) && !dt_raw_has_value(r, item, name)) raw_columns_put_number(j, name, v);
     }
 }
 
@@ -210,7 +210,7 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
         if (!c->in_json) continue;
         if (c->kind == DT_RAW_NUMBER) {
             double v = c->number[item->row];
-            if (!isnan(v)) put_number(j, c->name, v);
+            if (!isnan(v)) raw_columns_put_number(j, c->name, v);
             continue;
         }
         uint32_t v = c->cell[item->row];
@@ -218,7 +218,7 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
         if (c->kind == DT_RAW_JSON)
             dt_json_raw(j, c->name, r->values[v]);
         else
-            put_text(j, c->name, r->values[v]);
+            raw_columns_put_text(j, c->name, r->values[v]);
     }
 }
 

@@ -85,7 +85,7 @@ static dt_status find_names(derivation *d) {
     return DT_OK;
 }
 
-static dt_cell value_of(derivation *d, const dt_raw_item *item, dt_arena *arena) {
+static dt_cell raw_expression_value_of(derivation *d, const dt_raw_item *item, dt_arena *arena) {
     for (int i = 0; i < d->n; i++) d->value[i] = dt_raw_cell(&d->name[i], d->r, item, d->text[i]);
     dt_cell v = dt_expr_value(d->e, d->value, arena);
     for (int i = 0; i < d->n; i++) // the next item overwrites the buffers
@@ -93,7 +93,7 @@ static dt_cell value_of(derivation *d, const dt_raw_item *item, dt_arena *arena)
     return v;
 }
 
-static dt_status add_cells(dt_raw *r, const char *name, const dt_cell *v, dt_arena *arena) {
+static dt_status raw_expression_add_cells(dt_raw *r, const char *name, const dt_cell *v, dt_arena *arena) {
     const bool reals = dt_cells_are_reals(v, r->n);
     dt_raw_column *c;
     DT_TRY(dt_raw_column_of(r, name, reals ? DT_RAW_NUMBER : DT_RAW_TEXT, true, &c));
@@ -120,11 +120,11 @@ static dt_status derive(dt_raw *r, const char *name, const char *expression) {
     dt_status st = find_names(&d);
     bool any = false;
     for (size_t i = 0; i < r->n && st == DT_OK; i++) {
-        v[i] = value_of(&d, &r->items[i], &arena);
+        v[i] = raw_expression_value_of(&d, &r->items[i], &arena);
         any |= v[i].kind != DT_CELL_NULL;
     }
     if (st == DT_OK && !any) st = dt_fail(DT_E_DATA, "%s gives no record a value", expression);
-    if (st == DT_OK) st = add_cells(r, name, v, &arena);
+    if (st == DT_OK) st = raw_expression_add_cells(r, name, v, &arena);
     dt_expr_destroy(d.e);
     free(d.name);
     free(d.value);

@@ -18,7 +18,7 @@ bool dt_raw_is_listed(const char *list, const char *name) {
 }
 
 // The values of the group's columns, in their order in the list.
-static dt_status make_key(dt_raw *r, dt_raw_item *item, const char *group) {
+static dt_status raw_group_make_key(dt_raw *r, dt_raw_item *item, const char *group) {
     char *list = dt_arena_strdup(&r->arena, group), *save = NULL;
     const char *key = NULL;
     for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
@@ -57,7 +57,7 @@ static void keep_common(dt_raw *r, const dt_raw_item *part, size_t n) {
     }
 }
 
-static dt_status merge(dt_raw *r, const dt_raw_item *part, size_t n, dt_raw_item *out) {
+static dt_status raw_group_merge(dt_raw *r, const dt_raw_item *part, size_t n, dt_raw_item *out) {
     for (size_t i = 1; i < n; i++)
         if (strcmp(part[i - 1].ext, part[i].ext) == 0)
             return dt_fail(DT_E_DATA,
@@ -88,12 +88,12 @@ static void count_incomplete(dt_raw *r) {
 
 dt_status dt_raw_group(dt_raw *r, const char *group) {
     size_t n = 0;
-    for (size_t i = 0; i < r->n; i++) DT_TRY(make_key(r, &r->items[i], group));
+    for (size_t i = 0; i < r->n; i++) DT_TRY(raw_group_make_key(r, &r->items[i], group));
     qsort(r->items, r->n, sizeof *r->items, compare_parts);
     for (size_t i = 0, end; i < r->n; i = end) {
         for (end = i + 1; end < r->n && strcmp(r->items[i].key, r->items[end].key) == 0;) end++;
         dt_raw_item whole;
-        DT_TRY(merge(r, &r->items[i], end - i, &whole));
+        DT_TRY(raw_group_merge(r, &r->items[i], end - i, &whole));
         r->items[n++] = whole;
     }
     r->n = n;

@@ -37,7 +37,7 @@ static const char *row_key(const row_index *x, uint32_t row) {
     return x->t->cell[row * x->t->n_columns + (size_t)x->column];
 }
 
-static uint32_t *find_slot(const row_index *x, const char *key, size_t n) {
+static uint32_t *raw_join_find_slot(const row_index *x, const char *key, size_t n) {
     uint32_t mask = x->cap - 1, i = (uint32_t)dt_hash64(key, n) & mask;
     for (; x->slot[i]; i = (i + 1) & mask) {
         const char *have = row_key(x, x->slot[i] - 1);
@@ -54,7 +54,7 @@ static void index_rows(row_index *x, const dt_table *t, int column, dt_examples 
     for (uint32_t i = 0; i < t->n_rows; i++) {
         const char *key = row_key(x, i);
         if (!key) continue; // counted as a row without a file
-        uint32_t *slot = find_slot(x, key, strlen(key));
+        uint32_t *slot = raw_join_find_slot(x, key, strlen(key));
         if (*slot && duplicates)
             dt_examples_add(duplicates, "%s:%u and %u '%s'", dt_path_base(t->path), t->line[*slot - 1], t->line[i],
                             key);
@@ -77,10 +77,10 @@ static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item 
         const char *dot = strrchr(key, '.');
         n = dot && dot != key ? (size_t)(dot - key) : strlen(key);
     }
-    uint32_t row = *find_slot(x, key, n);
+    uint32_t row = *raw_join_find_slot(x, key, n);
     while (by.way == BY_NAME && row == 0 && (key = strchr(key, '/'))) {
         key++;
-        row = *find_slot(x, key, strlen(key));
+        row = *raw_join_find_slot(x, key, strlen(key));
     }
     return row - 1;
 }
@@ -136,7 +136,7 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
     }
     for (uint32_t i = 0; i < t->n_rows; i++) {
         const char *key = row_key(x, i);
-        const uint32_t of_key = key ? *find_slot(x, key, strlen(key)) : 0; // of duplicates the one
+        const uint32_t of_key = key ? *raw_join_find_slot(x, key, strlen(key)) : 0; // of duplicates the one
         if (!used[i] && (of_key == 0 || !used[of_key - 1]))
             dt_examples_add(&r->join.unused, "%s:%u '%s'", dt_path_base(t->path), t->line[i], key ? key : "");
     }

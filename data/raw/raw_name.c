@@ -29,7 +29,7 @@ static const char *dot_of(const char *name) {
 }
 
 // The name without its extension and without leading "/", "./" or "../"; dots in its last component become '-'.
-static const char *key_of(dt_arena *a, const char *name) {
+static const char *raw_name_key_of(dt_arena *a, const char *name) {
     for (size_t dots; dots = strspn(name, "."), dots <= 2 && name[dots] == '/';) name += dots + 1;
     const char *dot = dot_of(name);
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
@@ -170,14 +170,14 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
             c->cell[item->row] = dt_raw_value(r, cap[k].value);
         }
         item->ext = ext_of(r, item, field, n_field);
-        item->key = key_of(&r->arena, name);
+        item->key = raw_name_key_of(&r->arena, name);
     }
     return DT_OK;
 }
 
 // ---- by folder ----------------------------------------------------------------------------------------
 // The folder right above the file: how many bytes from *begin on; 0: none.
-static size_t class_of(const char *name, const char **begin) {
+static size_t raw_name_class_of(const char *name, const char **begin) {
     const char *slash = strrchr(name, '/');
     for (*begin = slash ? slash : name; *begin > name && (*begin)[-1] != '/';) --*begin;
     return slash ? (size_t)(slash - *begin) : 0;
@@ -188,7 +188,7 @@ static dt_status check_classes(const dt_raw_found *f) {
     const char *least = NULL, *begin;
     for (size_t i = 0; i < f->raw->n; i++) {
         const char *name = f->raw->items[i].name;
-        if (class_of(name + f->n_strip, &begin) == 0 && *begin != '/' && (!least || strcmp(name, least) < 0))
+        if (raw_name_class_of(name + f->n_strip, &begin) == 0 && *begin != '/' && (!least || strcmp(name, least) < 0))
             least = name;
     }
     if (!least) return DT_OK;
@@ -225,7 +225,7 @@ static dt_status name_by_folder(dt_raw_found *f) {
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     for (size_t i = 0; i < r->n; i++) {
         const char *begin;
-        size_t n = class_of(r->items[i].name + f->n_strip, &begin);
+        size_t n = raw_name_class_of(r->items[i].name + f->n_strip, &begin);
         char *label = dt_xprintf("%.*s", (int)n, begin);
         const uint32_t value = column->cell[r->items[i].row] = dt_raw_value(r, label);
         labels[i] = r->values[value];
@@ -280,7 +280,7 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
     if (by_pattern) return st;
     if (by_class) keep_class_folder(f);
     for (size_t i = 0; i < r->n; i++) {
-        r->items[i].key = key_of(&r->arena, r->items[i].name + f->n_strip);
+        r->items[i].key = raw_name_key_of(&r->arena, r->items[i].name + f->n_strip);
         r->items[i].ext = ext_of(r, &r->items[i], "", 0);
     }
     return by_class && any_in_folder(f) ? name_by_folder(f) : DT_OK;
@@ -319,7 +319,7 @@ dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class) {
     if (!by_class || r->by_known_pattern) return DT_OK;
     f->n_strip = common_folders(r);
     for (size_t i = 0; i < r->n; i++)
-        if (class_of(r->items[i].name + f->n_strip, &begin) == 0) return DT_OK;
+        if (raw_name_class_of(r->items[i].name + f->n_strip, &begin) == 0) return DT_OK;
     r->join.label_only = label != NULL;
     return label ? DT_OK : name_by_folder(f);
 }

@@ -20,7 +20,7 @@
 enum { NPY_HEAD = 128 };
 static const size_t MAX_BYTES = (size_t)4 << 30;
 
-static bool parse_number(const char *s, double *out) {
+static bool raw_rows_parse_number(const char *s, double *out) {
     char *end;
     if (!s || s[strspn(s, "0123456789+-.eE \t")]) return false; // no words, no hexadecimal
     *out = strtod(s, &end);
@@ -50,7 +50,7 @@ static char *make_names(const char *text, size_t n_line) {
     double v;
     int n = 0;
     for (char *word; (word = strsep(&rest, ",;\t"));) {
-        if (!parse_number(word, &v)) {
+        if (!raw_rows_parse_number(word, &v)) {
             free(line);
             free(names);
             return dt_xstrdup("");
@@ -98,7 +98,7 @@ static size_t size_of_number(const dt_raw *r) {
 }
 
 // ---- rows ----------------------------------------------------------------------------------------------
-static dt_status check_names(const dt_table *t, const char *metadata) {
+static dt_status raw_rows_check_names(const dt_table *t, const char *metadata) {
     char *list = dt_xstrdup(metadata), *save = NULL;
     dt_status st = DT_OK;
     for (char *name = strtok_r(list, ",", &save); name && st == DT_OK; name = strtok_r(NULL, ",", &save))
@@ -123,7 +123,7 @@ static role role_of(const dt_table *t, size_t column, const char *metadata) {
 }
 
 // The numbers of all rows, and what is left of the table: its metadata. Rows that lack a number are left out.
-static dt_status take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool skip_bad) {
+static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool skip_bad) {
     size_t n_meta = 0, n_all = t->n_columns, n = 0, odd = n_all;
     role *roles = dt_xcalloc(n_all + 1, sizeof *roles);
     r->bad_rows = t->odd;
@@ -140,7 +140,7 @@ static dt_status take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool
         for (size_t k = 0; k < n_all; k++)
             if (roles[k] == META)
                 *meta++ = cell[k];
-            else if (roles[k] == NUMBER && !parse_number(cell[k], to++) && bad == n_all)
+            else if (roles[k] == NUMBER && !raw_rows_parse_number(cell[k], to++) && bad == n_all)
                 bad = k;
         t->line[n] = t->line[i];
         n += bad == n_all;
@@ -188,9 +188,9 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     r->kind = DT_RAW_ROWS;
     r->root = r->source;
     DT_TRY(dt_raw_read_numbers(t, path));
-    DT_TRY(check_names(t, metadata));
+    DT_TRY(raw_rows_check_names(t, metadata));
     if (!f->skip_bad) DT_TRY(dt_table_check(t));
-    DT_TRY(take_numbers(r, t, metadata, f->skip_bad));
+    DT_TRY(raw_rows_take_numbers(r, t, metadata, f->skip_bad));
     for (size_t k = 0; k < r->row_length && !r->wide; k++) r->wide = loses_digits(r, t->n_rows, k);
     stat(path, &s);
     f->list = t;

@@ -43,7 +43,7 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
 }
 
 // The extension that a file should have by its first bytes; NULL: it is not data.
-static const char *sniff(const char *ext, const uint8_t *head, size_t n, const dt_kind **kind) {
+static const char *raw_walk_sniff(const char *ext, const uint8_t *head, size_t n, const dt_kind **kind) {
     *kind = NULL;
     if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat")) return looks_numeric(head, n) ? ext : NULL;
     const dt_kind *k = *kind = dt_kind_of_bytes(head, n);
@@ -200,7 +200,7 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
     ssize_t got = pread(fd, head, n, (off_t)item->offset);
     dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
     if (fd != r->root_fd) close(fd);
-    *found = st == DT_OK ? sniff(ext, head, (size_t)got, &kind) : NULL;
+    *found = st == DT_OK ? raw_walk_sniff(ext, head, (size_t)got, &kind) : NULL;
     *unread = kind && kind->tool && !dt_kind_stands_in(kind) ? kind : dt_kind_unread(item->name);
     return st;
 }
@@ -301,7 +301,7 @@ static size_t hidden_part(const char *path) {
     return 0;
 }
 
-static void add_entry(void *arg, const char *path, uint64_t offset, uint64_t size) {
+static void raw_walk_add_entry(void *arg, const char *path, uint64_t offset, uint64_t size) {
     dt_raw_found *f = arg;
     const char *name = dt_arena_strdup(&f->raw->arena, path);
     const size_t n_hidden = hidden_part(path);
@@ -333,9 +333,9 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
         st = dt_tar_next(&tar, e, &more);
         if (st != DT_OK || !more) break;
         if (*e->link && !links) st = dt_tar_links_create(&links, &blob);
-        if (st == DT_OK && e->is_regular) add_entry(f, e->path, e->offset, e->size);
+        if (st == DT_OK && e->is_regular) raw_walk_add_entry(f, e->path, e->offset, e->size);
         bool any = true;
-        if (st == DT_OK && *e->link) st = dt_tar_links_visit(links, e->path, add_entry, f, &any);
+        if (st == DT_OK && *e->link) st = dt_tar_links_visit(links, e->path, raw_walk_add_entry, f, &any);
         if (st == DT_OK && !any) dt_raw_leave_out(r, DT_RAW_OUTSIDE, dt_arena_strdup(&r->arena, e->path));
     }
     if (st == DT_OK) dt_tar_warn_end(&tar);

@@ -46,7 +46,7 @@ static void init(dt_table *t, const char *path) {
     t->path = dt_arena_strdup(&t->arena, path);
 }
 
-static dt_status add_column(dt_table *t, const char *name, dt_table_kind kind) {
+static dt_status table_add_column(dt_table *t, const char *name, dt_table_kind kind) {
     if (!*name) name = dt_arena_printf(&t->arena, "column%zu", t->n_columns + 1);
     if (dt_table_find(t, name) >= 0) return dt_fail(DT_E_DATA, "%s: two columns are called '%s'", t->path, name);
     if (t->n_columns == MAX_COLUMNS) return dt_fail(DT_E_DATA, "%s: more than %d columns", t->path, MAX_COLUMNS);
@@ -58,7 +58,7 @@ static dt_status add_column(dt_table *t, const char *name, dt_table_kind kind) {
 }
 
 // Adds a row without values.
-static const char **add_row(dt_table *t, uint32_t line) {
+static const char **table_add_row(dt_table *t, uint32_t line) {
     if ((t->n_rows & (t->n_rows - 1)) == 0) {
         size_t cap = t->n_rows ? 2 * t->n_rows : 1;
         t->cell = dt_xrealloc(t->cell, cap * t->n_columns * sizeof *t->cell);
@@ -80,7 +80,7 @@ typedef struct csv {
 } csv;
 
 // Steps over one line end and counts it.
-static void end_line(csv *c) {
+static void table_end_line(csv *c) {
     if (*c->at++ == '\r' && c->at < c->end && *c->at == '\n') c->at++;
     c->line++;
 }
@@ -89,7 +89,7 @@ static bool at_line_end(const csv *c) {
     return c->at == c->end || *c->at == '\n' || *c->at == '\r';
 }
 
-static dt_status read_quoted(csv *c) {
+static dt_status table_read_quoted(csv *c) {
     uint32_t begin = c->line;
     c->at++;
     for (;;) {
@@ -109,10 +109,10 @@ static dt_status read_quoted(csv *c) {
 }
 
 // One field into c->field; *more: another follows in this row.
-static dt_status read_field(csv *c, bool *more) {
+static dt_status table_read_field(csv *c, bool *more) {
     c->field.n_bytes = 0;
     if (c->at < c->end && *c->at == '"') {
-        DT_TRY(read_quoted(c));
+        DT_TRY(table_read_quoted(c));
     } else {
         const char *begin = c->at;
         while (!at_line_end(c) && *c->at != c->separator) c->at++;
@@ -129,14 +129,14 @@ static dt_status read_field(csv *c, bool *more) {
     return DT_OK;
 }
 
-static dt_status read_row(csv *c) {
+static dt_status table_read_row(csv *c) {
     dt_table *t = c->t;
     size_t n = 0, n_values = 0; // fields up to the last that is not empty
     uint32_t line = c->line;
-    const char **cell = add_row(t, line);
+    const char **cell = table_add_row(t, line);
     bool more = true;
     while (more) {
-        DT_TRY(read_field(c, &more));
+        DT_TRY(table_read_field(c, &more));
         const bool is_empty = c->field.n_bytes == 1;
         if (!is_empty && n < t->n_columns) cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
         n++;
@@ -165,15 +165,15 @@ static char find_separator(const char *data, size_t n) {
     return ',';
 }
 
-static dt_status read_all(csv *c) {
+static dt_status table_read_all(csv *c) {
     bool more = true;
     while (more) {
-        DT_TRY(read_field(c, &more));
-        DT_TRY(add_column(c->t, (const char *)c->field.data, DT_TABLE_PLAIN));
+        DT_TRY(table_read_field(c, &more));
+        DT_TRY(table_add_column(c->t, (const char *)c->field.data, DT_TABLE_PLAIN));
     }
     while (c->at < c->end) {
-        end_line(c);
-        if (!at_line_end(c)) DT_TRY(read_row(c));
+        table_end_line(c);
+        if (!at_line_end(c)) DT_TRY(table_read_row(c));
     }
     return DT_OK;
 }
@@ -183,7 +183,7 @@ dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, si
     if (n_bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) data += 3, n_bytes -= 3;
     csv c = {.t = t, .at = data, .end = data + n_bytes, .line = 1};
     c.separator = separator ? separator : find_separator(data, n_bytes);
-    dt_status st = n_bytes > 0 ? read_all(&c) : dt_fail(DT_E_DATA, "%s: empty", path);
+    dt_status st = n_bytes > 0 ? table_read_all(&c) : dt_fail(DT_E_DATA, "%s: empty", path);
     dt_buffer_fini(&c.field);
     if (st != DT_OK) dt_table_fini(t);
     return st;
@@ -218,10 +218,10 @@ static dt_status no_row(const dt_table *t, const rows *r, size_t i) {
 }
 
 // Columns in the order in which they are first met.
-static dt_status find_columns(dt_table *t, const rows *r) {
+static dt_status table_find_columns(dt_table *t, const rows *r) {
     const char *name;
     json_t *v;
-    if (r->key[0]) DT_TRY(add_column(t, "name", DT_TABLE_PLAIN));
+    if (r->key[0]) DT_TRY(table_add_column(t, "name", DT_TABLE_PLAIN));
     for (size_t i = 0; i < r->n; i++) {
         if (!json_is_object(r->object[i])) return no_row(t, r, i);
         json_object_foreach(r->object[i], name, v) {
@@ -231,7 +231,7 @@ static dt_status find_columns(dt_table *t, const rows *r) {
                                i + 1);
             if (c < 0) {
                 c = (int)t->n_columns;
-                DT_TRY(add_column(t, name, DT_TABLE_PLAIN));
+                DT_TRY(table_add_column(t, name, DT_TABLE_PLAIN));
             }
             if (is_nested(v)) t->kind[c] = DT_TABLE_NESTED;
         }
@@ -261,7 +261,7 @@ static dt_status add_members(dt_table *t, const rows *r, const char *name) {
         if (object && !json_is_null(object) && !json_is_object(object)) return DT_OK;
         json_object_foreach(object, member, v) {
             const char *flat = dt_arena_printf(&t->arena, "%s.%s", name, member);
-            if (!is_nested(v) && dt_table_find(t, flat) < 0) DT_TRY(add_column(t, flat, DT_TABLE_FLAT));
+            if (!is_nested(v) && dt_table_find(t, flat) < 0) DT_TRY(table_add_column(t, flat, DT_TABLE_FLAT));
         }
     }
     return DT_OK;
@@ -273,7 +273,7 @@ static dt_status find_flat_columns(dt_table *t, const rows *r) {
         if (t->kind[c] != DT_TABLE_NESTED) continue;
         size_t length = common_array(r, t->column[c]);
         for (size_t k = 0; k < length; k++)
-            DT_TRY(add_column(t, dt_arena_printf(&t->arena, "%s.%zu", t->column[c], k), DT_TABLE_FLAT));
+            DT_TRY(table_add_column(t, dt_arena_printf(&t->arena, "%s.%zu", t->column[c], k), DT_TABLE_FLAT));
         if (length == 0) DT_TRY(add_members(t, r, t->column[c]));
     }
     return DT_OK;
@@ -303,7 +303,7 @@ static json_t *flat_value(const json_t *row, const char *name) {
 
 static void fill_cells(dt_table *t, const rows *r) {
     for (size_t i = 0; i < r->n; i++) {
-        const char **cell = add_row(t, (uint32_t)(i + 1));
+        const char **cell = table_add_row(t, (uint32_t)(i + 1));
         for (size_t c = 0; c < t->n_columns; c++, cell++) {
             if (c == 0 && r->key[i])
                 *cell = dt_arena_strdup(&t->arena, r->key[i]);
@@ -315,7 +315,7 @@ static void fill_cells(dt_table *t, const rows *r) {
     }
 }
 
-static dt_status list_rows(dt_table *t, rows *r, json_t *root) {
+static dt_status table_list_rows(dt_table *t, rows *r, json_t *root) {
     const char *key;
     json_t *v;
     size_t i;
@@ -329,7 +329,7 @@ static dt_status list_rows(dt_table *t, rows *r, json_t *root) {
     if (r->n == 0)
         return dt_fail(DT_E_DATA, "%s: no rows: expected an array of objects, or an object of objects by name",
                        t->path);
-    DT_TRY(find_columns(t, r));
+    DT_TRY(table_find_columns(t, r));
     DT_TRY(find_flat_columns(t, r));
     fill_cells(t, r);
     return DT_OK;
@@ -361,7 +361,7 @@ dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, s
     json_t *root =
         lines ? load_lines(data, n_bytes, &error) : dt_json_load(data, n_bytes, JSON_REJECT_DUPLICATES, &error);
     dt_status st =
-        root ? list_rows(t, &r, root) : dt_fail(DT_E_DATA, "%s:%d: not JSON: %s", path, error.line, error.text);
+        root ? table_list_rows(t, &r, root) : dt_fail(DT_E_DATA, "%s:%d: not JSON: %s", path, error.line, error.text);
     json_decref(root);
     free(r.object);
     free(r.key);
@@ -413,13 +413,13 @@ dt_status dt_table_read_lines(dt_table *t, const char *path) {
     size_t n = 0;
     DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
     init(t, path);
-    dt_status st = add_column(t, "path", DT_TABLE_PLAIN);
+    dt_status st = table_add_column(t, "path", DT_TABLE_PLAIN);
     uint32_t line = 0;
     for (char *rest = data, *at; (at = strsep(&rest, "\n"));) {
         size_t length = strlen(at);
         if (length > 0 && at[length - 1] == '\r') at[length - 1] = '\0';
         line++;
-        if (*at) *add_row(t, line) = dt_arena_strdup(&t->arena, at);
+        if (*at) *table_add_row(t, line) = dt_arena_strdup(&t->arena, at);
     }
     free(data);
     return st;

@@ -49,14 +49,14 @@ static char *set_name(const char *path) {
                        : dt_xprintf("%.*s", (int)(n - begin), path + begin);
 }
 
-static void add(dt_found_list *l, uint32_t item, const char *name, bool is_raw, char *path) {
+static void collection_add(dt_found_list *l, uint32_t item, const char *name, bool is_raw, char *path) {
     l->f = dt_xgrow(l->f, l->n, sizeof *l->f);
     l->f[l->n++] = (dt_found){path, dt_xstrdup(name), item, is_raw, -1};
 }
 
 static void add_lmdb(dt_found_list *l, uint32_t item, const char *folder) {
     char *name = set_name(folder);
-    add(l, item, name, false, dt_xprintf("%s/data.mdb", folder));
+    collection_add(l, item, name, false, dt_xprintf("%s/data.mdb", folder));
     free(name);
 }
 
@@ -69,7 +69,7 @@ static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, c
         bool is_there = true;
         if (!dt_blob_is_url(s->path)) st = dt_io_find(&is_there, s->path, DT_E_DATA);
         if (st == DT_OK && !is_there) st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
-        add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
+        collection_add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
         l->f[l->n - 1].n_records = s->n_records;
     }
     dt_shard_list_fini(&shards);
@@ -161,11 +161,12 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
     if (dt_text_ends(path, ".lmdb")) return dt_fail(DT_E_DATA, "%s: has no data.mdb in it", path);
     dt_names shards = {0}, lmdbs = {0};
     dt_status st = look_into(path, &shards, &lmdbs);
-    for (size_t i = 0; i < shards.n && st == DT_OK; i++) add(l, item, name, false, dt_xstrdup(shards.name[i]));
+    for (size_t i = 0; i < shards.n && st == DT_OK; i++)
+        collection_add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
     bool tell = st == DT_OK && shards.n + lmdbs.n > 0 && !l->quiet;
     if (tell) tell_folder(path, shards.n, lmdbs.n);
-    if (st == DT_OK && shards.n + lmdbs.n == 0) add(l, item, name, true, dt_xstrdup(path));
+    if (st == DT_OK && shards.n + lmdbs.n == 0) collection_add(l, item, name, true, dt_xstrdup(path));
     dt_names_fini(&shards);
     dt_names_fini(&lmdbs);
     return st;
@@ -186,7 +187,7 @@ static dt_status collect_prefix(dt_found_list *l, const char *url, const char *n
     for (size_t i = 0; i < n && st == DT_OK && !is_list; i++) {
         char *path = dt_xprintf("%s%s", url, names[i]);
         if (is_shard_name(names[i]) || strcmp(names[i], "data.mdb") == 0)
-            add(l, item, name, false, dt_xstrdup(path));
+            collection_add(l, item, name, false, dt_xstrdup(path));
         else if (dt_text_ends(path, ".lmdb/")) {
             path[strlen(path) - 1] = '\0';
             add_lmdb(l, item, path);
@@ -219,7 +220,7 @@ static dt_status collect_url(dt_found_list *l, const char *url, const char *name
     if (absent)
         add_lmdb(l, item, url);
     else if (!is_list)
-        add(l, item, name, false, dt_xstrdup(url));
+        collection_add(l, item, name, false, dt_xstrdup(url));
     return DT_OK;
 }
 
@@ -239,7 +240,7 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
                        : dt_fail(DT_E_DATA, "%s: lists no shards: neither wids (shardlist) nor MDS (shards)", path);
     }
     if (!dt_io_is_dir(path)) {
-        add(l, item, name, dt_raw_is_list(path) || dt_raw_is_file(path), dt_xstrdup(path));
+        collection_add(l, item, name, dt_raw_is_list(path) || dt_raw_is_file(path), dt_xstrdup(path));
         return DT_OK;
     }
     char *folder = dt_xstrdup(path);

@@ -45,7 +45,7 @@ static bool mds_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     return dt_text_ends(path, ".mds");
 }
 
-static dt_status damaged(const shard *d, const char *what) {
+static dt_status mds_damaged(const shard *d, const char *what) {
     return dt_fail(DT_E_DATA, "%s: not a whole MDS shard: %s", d->s->blob->path, what);
 }
 
@@ -62,11 +62,11 @@ static dt_status read_column(shard *d, json_t *root, size_t i) {
     json_t *size = json_array_get(json_object_get(root, "column_sizes"), i);
     if (!json_is_string(name) || !json_is_string(encoding) || json_string_length(name) >= MAX_NAME ||
         json_string_length(encoding) >= MAX_NAME)
-        return damaged(d, "a column without name or encoding");
+        return mds_damaged(d, "a column without name or encoding");
     snprintf(c->name, sizeof c->name, "%s", json_string_value(name));
     snprintf(c->encoding, sizeof c->encoding, "%s", json_string_value(encoding));
     json_int_t v = json_is_integer(size) ? json_integer_value(size) : 0;
-    if (v < 0 || v > UINT32_MAX) return damaged(d, "a column size that is none");
+    if (v < 0 || v > UINT32_MAX) return mds_damaged(d, "a column size that is none");
     c->size = (uint32_t)v;
     return DT_OK;
 }
@@ -74,9 +74,9 @@ static dt_status read_column(shard *d, json_t *root, size_t i) {
 static dt_status read_columns(shard *d, const char *text, size_t n_bytes) {
     json_error_t error;
     json_t *root = json_loadb(text, n_bytes, 0, &error);
-    if (!root) return damaged(d, "its list of columns is not JSON");
+    if (!root) return mds_damaged(d, "its list of columns is not JSON");
     size_t n = json_array_size(json_object_get(root, "column_names"));
-    dt_status st = n > 0 && n <= MAX_COLUMNS ? DT_OK : damaged(d, "no columns, or more than 256");
+    dt_status st = n > 0 && n <= MAX_COLUMNS ? DT_OK : mds_damaged(d, "no columns, or more than 256");
     d->columns = dt_xcalloc(n + 1, sizeof *d->columns);
     d->n_columns = (uint32_t)n;
     for (size_t i = 0; i < n && st == DT_OK; i++) st = read_column(d, root, i);
@@ -89,10 +89,10 @@ static dt_status read_head(shard *d) {
     const dt_blob *b = d->s->blob;
     DT_TRY(read_u32(d, 0, &d->n_samples));
     uint64_t config_at = 4 + 4 * ((uint64_t)d->n_samples + 1);
-    if (config_at > b->n_bytes) return damaged(d, "cut in its offsets");
+    if (config_at > b->n_bytes) return mds_damaged(d, "cut in its offsets");
     DT_TRY(read_u32(d, 4, &first));
     if (first < config_at || first - config_at > MAX_CONFIG_BYTES)
-        return damaged(d, "its first sample is not behind its list of columns");
+        return mds_damaged(d, "its first sample is not behind its list of columns");
     char *text;
     DT_TRY(dt_blob_load(&text, b, config_at, first - config_at, MAX_CONFIG_BYTES));
     dt_status st = read_columns(d, text, first - config_at);
@@ -120,7 +120,7 @@ static const struct type {
 enum { N_TYPES = sizeof TYPES / sizeof *TYPES };
 
 // The element type of a name of n bytes, or (NULL) of a code.
-static const struct type *type_of(const char *name, size_t n, uint8_t code) {
+static const struct type *mds_type_of(const char *name, size_t n, uint8_t code) {
     for (const struct type *t = TYPES; t < TYPES + N_TYPES; t++)
         if (name ? strlen(t->name) == n && memcmp(t->name, name, n) == 0 : t->code == code) return t;
     return NULL;
@@ -146,7 +146,7 @@ static dt_status set_number(shard *d, const column *c, const struct type *t, con
 // A number of fixed size. *done = false: the encoding is none of those.
 static dt_status add_number(shard *d, const column *c, uint64_t at, uint32_t n, bool *done) {
     const char *name = strcmp(c->encoding, "int") == 0 ? "int64" : c->encoding;
-    const struct type *t = type_of(name, strlen(name), 0);
+    const struct type *t = mds_type_of(name, strlen(name), 0);
     uint8_t bytes[8] = {0};
     *done = t && t->size == n;
     if (!*done) return DT_OK;
@@ -160,7 +160,7 @@ static dt_status add_member(shard *d, const column *c, const char *tail, uint64_
     return dt_catalog_add_member(d->s->c, ext, at, n, NULL);
 }
 
-static dt_status add_text(shard *d, const column *c, uint64_t at, uint32_t n) {
+static dt_status mds_add_text(shard *d, const column *c, uint64_t at, uint32_t n) {
     char text[MAX_TEXT + 1], *end;
     if (n > MAX_TEXT) return add_member(d, c, "txt", at, n);
     DT_TRY(dt_peek_read(&d->peek, at, text, n));
@@ -196,21 +196,21 @@ static dt_status add_array(shard *d, const column *c, uint64_t at, uint32_t n) {
     uint32_t skip = 0;
     uint8_t b = 0;
     if (!type) DT_TRY(dt_peek_read(&d->peek, at + skip++, &b, n > 0));
-    const struct type *t = type_of(type ? type + 1 : NULL, n_type, b);
+    const struct type *t = mds_type_of(type ? type + 1 : NULL, n_type, b);
     if (!dims && skip < n) {
         DT_TRY(dt_peek_read(&d->peek, at + skip++, &b, 1));
         skip += (uint32_t)(b >> 2) << (b & 3);
     }
-    if (!t || skip > n) return damaged(d, "an array that is none");
+    if (!t || skip > n) return mds_damaged(d, "an array that is none");
     return add_member(d, c, t->tail, at + skip, n - skip);
 }
 
-static dt_status add_value(shard *d, const column *c, uint64_t at, uint32_t n) {
+static dt_status mds_add_value(shard *d, const column *c, uint64_t at, uint32_t n) {
     const char *e = c->encoding;
     bool done;
     DT_TRY(add_number(d, c, at, n, &done));
     if (done) return DT_OK;
-    if (strcmp(e, "str") == 0 || strncmp(e, "str_", 4) == 0) return add_text(d, c, at, n);
+    if (strcmp(e, "str") == 0 || strncmp(e, "str_", 4) == 0) return mds_add_text(d, c, at, n);
     if (strcmp(e, "jpeg") == 0) return add_member(d, c, "jpg", at, n);
     if (strcmp(e, "png") == 0) return add_member(d, c, "png", at, n);
     if (strcmp(e, "bytes") == 0) return add_bytes(d, c, at, n);
@@ -224,7 +224,7 @@ static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
     char key[1024];
     uint64_t sizes_at = begin, at = begin;
     for (uint32_t i = 0; i < d->n_columns; i++) at += d->columns[i].size ? 0 : 4;
-    if (at > end) return damaged(d, "a sample that is cut");
+    if (at > end) return mds_damaged(d, "a sample that is cut");
     snprintf(key, sizeof key, "%s/%06u", d->stem, d->number);
     DT_TRY(dt_catalog_add_record(d->s->c, 0, key));
     for (uint32_t i = 0; i < d->n_columns; i++) {
@@ -233,11 +233,11 @@ static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
             DT_TRY(read_u32(d, sizes_at, &n));
             sizes_at += 4;
         }
-        if (n > end - at) return damaged(d, "a sample that is cut");
-        DT_TRY(add_value(d, &d->columns[i], at, n));
+        if (n > end - at) return mds_damaged(d, "a sample that is cut");
+        DT_TRY(mds_add_value(d, &d->columns[i], at, n));
         at += n;
     }
-    return at == end ? DT_OK : damaged(d, "a sample that is longer than its columns");
+    return at == end ? DT_OK : mds_damaged(d, "a sample that is longer than its columns");
 }
 
 static dt_status add_samples(shard *d) {
@@ -247,7 +247,8 @@ static dt_status add_samples(shard *d) {
     for (; st == DT_OK && d->number < d->n_samples; d->number++) {
         const uint8_t *p = (const uint8_t *)offsets + 4 * (size_t)d->number;
         const uint32_t begin = dt_le32(p), end = dt_le32(p + 4);
-        st = end < begin || end > d->s->blob->n_bytes ? damaged(d, "cut in its samples") : add_sample(d, begin, end);
+        st =
+            end < begin || end > d->s->blob->n_bytes ? mds_damaged(d, "cut in its samples") : add_sample(d, begin, end);
     }
     free(offsets);
     return st;

@@ -23,7 +23,7 @@ enum {
     MAGIC = (int)0xBEEFC0DE,
     PAGE_HEADER = 16,
     NODE_HEADER = 8,
-    MAX_KEY = 511,
+    LMDB_TREE_MAX_KEY = 511,
     MAX_DEPTH = 32,
     P_BRANCH = 0x01,
     P_LEAF = 0x02,
@@ -48,17 +48,17 @@ typedef struct walk {
     char names[256];
 } walk;
 
-static dt_status damaged(const walk *w, uint64_t page, const char *what) {
+static dt_status lmdb_tree_damaged(const walk *w, uint64_t page, const char *what) {
     return dt_fail(DT_E_DATA, "%s: page %llu: %s; the file is damaged, copy or pack it again", w->blob->path,
                    (unsigned long long)page, what);
 }
 
-static dt_status read_page(walk *w, uint64_t number, int level, const uint8_t **out) {
+static dt_status lmdb_tree_read_page(walk *w, uint64_t number, int level, const uint8_t **out) {
     uint8_t *p = w->pages + (size_t)level * w->page_bytes;
-    if (number >= w->n_pages) return damaged(w, number, "a page number beyond the end of the file");
-    if (w->n_left-- == 0) return damaged(w, number, "the tree has a cycle");
+    if (number >= w->n_pages) return lmdb_tree_damaged(w, number, "a page number beyond the end of the file");
+    if (w->n_left-- == 0) return lmdb_tree_damaged(w, number, "the tree has a cycle");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, p, w->page_bytes));
-    if (dt_le64(p) != number) return damaged(w, number, "a page that is not where it says");
+    if (dt_le64(p) != number) return lmdb_tree_damaged(w, number, "a page that is not where it says");
     *out = p;
     return DT_OK;
 }
@@ -67,18 +67,18 @@ static dt_status read_page(walk *w, uint64_t number, int level, const uint8_t **
 static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_t *offset) {
     uint8_t head[PAGE_HEADER];
     if (number >= w->n_pages || size > w->blob->n_bytes)
-        return damaged(w, number, "a value beyond the end of the file");
+        return lmdb_tree_damaged(w, number, "a value beyond the end of the file");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, head, sizeof head));
     uint32_t n = dt_le32(head + 12);
     if (!(dt_le16(head + 10) & P_OVERFLOW) || n > w->n_pages - number || size + PAGE_HEADER > n * w->page_bytes)
-        return damaged(w, number, "overflow pages that do not hold their value");
+        return lmdb_tree_damaged(w, number, "overflow pages that do not hold their value");
     *offset = number * w->page_bytes + PAGE_HEADER;
     return DT_OK;
 }
 
 static dt_status note_named(walk *w, uint64_t number, const char *name, const uint8_t *db, uint64_t size) {
     size_t at = strlen(w->names);
-    if (size != DB_BYTES) return damaged(w, number, "a named database that is none");
+    if (size != DB_BYTES) return lmdb_tree_damaged(w, number, "a named database that is none");
     snprintf(w->names + at, sizeof w->names - at, "%s%s", w->n_named ? ", " : "", name);
     w->named_root = dt_le64(db + DB_ROOT);
     w->n_named++;
@@ -90,11 +90,11 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
     uint16_t flags = dt_le16(node + 4), n_key = dt_le16(node + 6);
     uint64_t size = dt_le32(node);
     uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0;
-    char key[MAX_KEY + 1];
+    char key[LMDB_TREE_MAX_KEY + 1];
     if (flags & F_DUPDATA)
         return dt_fail(DT_E_DATA, "%s: has several values a key (dupsort), which are not read", w->blob->path);
-    if (n_key > MAX_KEY || at + NODE_HEADER + n_key + stored > w->page_bytes)
-        return damaged(w, number, "an entry that leaves its page");
+    if (n_key > LMDB_TREE_MAX_KEY || at + NODE_HEADER + n_key + stored > w->page_bytes)
+        return lmdb_tree_damaged(w, number, "an entry that leaves its page");
     memcpy(key, node + NODE_HEADER, n_key);
     key[n_key] = '\0';
     if (flags & F_SUBDATA) return note_named(w, number, key, node + NODE_HEADER + n_key, stored);
@@ -108,14 +108,15 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
 
 static dt_status walk_page(walk *w, uint64_t number, int level) {
     const uint8_t *p = NULL;
-    if (level == MAX_DEPTH) return damaged(w, number, "the tree is too deep");
-    DT_TRY(read_page(w, number, level, &p));
+    if (level == MAX_DEPTH) return lmdb_tree_damaged(w, number, "the tree is too deep");
+    DT_TRY(lmdb_tree_read_page(w, number, level, &p));
     uint16_t flags = dt_le16(p + 10), lower = dt_le16(p + 12);
     if (lower < PAGE_HEADER || lower > w->page_bytes || !(flags & (P_BRANCH | P_LEAF)))
-        return damaged(w, number, "neither a branch nor a leaf");
+        return lmdb_tree_damaged(w, number, "neither a branch nor a leaf");
     for (uint32_t i = 0; i < (lower - PAGE_HEADER) / 2u; i++) {
         uint32_t at = dt_le16(p + PAGE_HEADER + 2 * i);
-        if (at < lower || at + NODE_HEADER > w->page_bytes) return damaged(w, number, "an entry that leaves its page");
+        if (at < lower || at + NODE_HEADER > w->page_bytes)
+            return lmdb_tree_damaged(w, number, "an entry that leaves its page");
         if (flags & P_LEAF) {
             DT_TRY(visit_leaf(w, number, p, at));
         } else {
@@ -134,7 +135,7 @@ static dt_status walk_named(walk *w) {
     if (w->named_root == UINT64_MAX) return DT_OK; // empty
     w->n_named = 0;
     DT_TRY(walk_page(w, w->named_root, 0));
-    return w->n_named == 0 ? DT_OK : damaged(w, w->named_root, "databases within a database");
+    return w->n_named == 0 ? DT_OK : lmdb_tree_damaged(w, w->named_root, "databases within a database");
 }
 
 typedef struct meta {

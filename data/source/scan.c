@@ -25,7 +25,7 @@ dt_status dt_scan_json(dt_scan *s, const char *json, size_t n_bytes) {
     return count_bad(s);
 }
 
-static dt_status read_member(const dt_scan *s, uint64_t offset, void *dst, uint64_t size) {
+static dt_status scan_read_member(const dt_scan *s, uint64_t offset, void *dst, uint64_t size) {
     return s->peek ? dt_peek_read(s->peek, offset, dst, (size_t)size)
                    : dt_blob_read(s->blob, offset, dst, (size_t)size);
 }
@@ -40,7 +40,7 @@ static dt_status json_member(dt_scan *s, uint64_t offset, uint64_t size) {
                 s->c->shards[r->shard].path, dt_catalog_str(s->c, r->key), (unsigned long long)size, MAX_JSON_BYTES);
         return count_bad(s); // the rows are kept
     }
-    DT_TRY(read_member(s, offset, text, size));
+    DT_TRY(scan_read_member(s, offset, text, size));
     return dt_scan_json(s, text, (size_t)size);
 }
 
@@ -50,7 +50,7 @@ dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t 
     const bool is_class = dt_word_index("cls|cls2|index|inx|id", dot ? dot + 1 : ext) >= 0;
     if (strcmp(ext, "json") == 0) return json_member(s, offset, size);
     if (!is_class || size > MAX_CLS_BYTES) return DT_OK;
-    DT_TRY(read_member(s, offset, text, size));
+    DT_TRY(scan_read_member(s, offset, text, size));
     text[size] = '\0';
     char *end = text + strlen(text);
     while (end > text && strchr(" \t\r\n", end[-1])) *--end = '\0';

@@ -27,7 +27,7 @@ static char *beside(const char *list, const char *base, const char *name) {
 }
 
 // Takes `path` over. A list that a server has may not lead to files of this machine, nor to another server.
-static dt_status push(dt_listing *l, const char *list, char *path, const char *set, json_t *count) {
+static dt_status shard_list_push(dt_listing *l, const char *list, char *path, const char *set, json_t *count) {
     const char *host = dt_blob_is_url(list) ? strstr(list, "://") + 3 : NULL;
     const size_t n = host ? (size_t)(host - list) + strcspn(host, "/") + 1 : 0;
     if (strncmp(list, path, n) != 0) {
@@ -58,7 +58,7 @@ static dt_status add_wids(dt_listing *l, const char *path, json_t *spec, const c
         const char *url = json_string_value(json_object_get(item, "url"));
         if (!url) return dt_fail(DT_E_DATA, "%s: shard %zu has no url", path, i);
         url = without_scheme(url);
-        DT_TRY(push(l, path, beside(path, base, url), set, json_object_get(item, "nsamples")));
+        DT_TRY(shard_list_push(l, path, beside(path, base, url), set, json_object_get(item, "nsamples")));
     }
     return DT_OK;
 }
@@ -113,7 +113,7 @@ static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t 
                            path, zip, compression);
         file = beside(path, NULL, zip);
     }
-    DT_TRY(push(l, path, file, NULL, json_object_get(shard, "samples")));
+    DT_TRY(shard_list_push(l, path, file, NULL, json_object_get(shard, "samples")));
     keep_hash(&l->shard[l->n - 1], json_object_get(json_object_get(shard, "raw_data"), "hashes"));
     return DT_OK;
 }

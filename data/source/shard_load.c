@@ -50,7 +50,7 @@ static const dt_file_format *const FORMATS[] = {&dt_format_mds, &dt_format_lmdb,
 enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
 
 // ---- one file --------------------------------------------------------------------------------------
-static const dt_file_format *format_of(const char *path, const uint8_t *head, size_t n) {
+static const dt_file_format *shard_load_format_of(const char *path, const uint8_t *head, size_t n) {
     const dt_kind *k = dt_kind_of_bytes(head, n);
     for (int i = 0; i < N_FORMATS && !dt_kind_stands_in(k); i++)
         if (FORMATS[i]->accepts(path, head, n)) return FORMATS[i];
@@ -207,7 +207,7 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     j->n_bytes = b.n_bytes;
     j->version = b.version;
     beside = index_beside(j->file ? j->file : j->path);
-    const dt_file_format *f = format_of(j->file ? j->file : j->path, head, n_head);
+    const dt_file_format *f = shard_load_format_of(j->file ? j->file : j->path, head, n_head);
     if (!f) DT_TRY_GOTO(st, no_format(j, head, n_head), out);
     j->format = f->name;
     const bool remote = b.store->remote, has_etag = dt_blob_has_etag(&b);
@@ -259,7 +259,7 @@ static void show_progress(loading *l, size_t i) {
 }
 
 // What is taken is also loaded, so the first file in order that fails is always among those that were tried.
-static void work(void *arg, int index) {
+static void shard_load_work(void *arg, int index) {
     loading *l = arg;
     while (!l->failed) {
         size_t i = l->next++;
@@ -283,7 +283,7 @@ dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache, c
     if ((size_t)wanted > n) wanted = n > 0 ? (int)n : 1;
     dt_team *team;
     DT_TRY(dt_team_create(&team, wanted, "dt-open"));
-    dt_team_run(team, work, &l);
+    dt_team_run(team, shard_load_work, &l);
     dt_team_destroy(team);
     for (size_t i = 0; i < n; i++)
         if (jobs[i].status != DT_OK) return dt_fail(jobs[i].status, "%s", jobs[i].message);

@@ -40,7 +40,7 @@ typedef struct opening {
     char first_bad[256];
 } opening;
 
-static dt_status collect(opening *o, const dt_reader_item *items, size_t n_items) {
+static dt_status source_collect(opening *o, const dt_reader_item *items, size_t n_items) {
     for (size_t i = 0; i < n_items; i++) DT_TRY(dt_collect(&o->found, &items[i], (uint32_t)i));
     DT_TRY(dt_found_check(&o->found));
     o->jobs = dt_xcalloc(o->found.n + 1, sizeof *o->jobs);
@@ -67,7 +67,7 @@ static dt_status append_file(opening *o, size_t i) {
     return DT_OK;
 }
 
-static bool is_mixed(const opening *o) {
+static bool source_is_mixed(const opening *o) {
     for (size_t i = 1; i < o->found.n; i++)
         if (strcmp(o->found.f[i].name, o->found.f[0].name) != 0) return true;
     return false;
@@ -75,7 +75,7 @@ static bool is_mixed(const opening *o) {
 
 static dt_status append_all(opening *o) {
     dt_catalog *c = o->s->catalog;
-    bool mixed = is_mixed(o), warned = false;
+    bool mixed = source_is_mixed(o), warned = false;
     for (size_t i = 0, job = 0; i < o->found.n; i++) {
         const dt_found *f = &o->found.f[i];
         uint32_t first = c->n_records, shard = c->n_shards;
@@ -132,7 +132,7 @@ static dt_blob *on_heap(const dt_blob *b) {
     return copy;
 }
 
-static void drop(dt_blob *b) {
+static void source_drop(dt_blob *b) {
     if (b) dt_blob_close(b);
     free(b);
 }
@@ -169,7 +169,7 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
         s->weight[i] = items[i].weight > 0 ? items[i].weight : 1;
         s->is_weighted = s->is_weighted || (items[i].weight > 0 && n_items > 1);
     }
-    dt_status st = collect(&o, items, n_items);
+    dt_status st = source_collect(&o, items, n_items);
     if (st == DT_OK) {
         s->max_files = allow_descriptors();
         s->max_kept = s->max_files < MAX_KEPT ? s->max_files : MAX_KEPT;
@@ -204,7 +204,7 @@ dt_status dt_reader_open(dt_reader **out, const char *const *paths, size_t n_pat
 
 void dt_reader_close(dt_reader *s) {
     if (!s) return;
-    for (uint32_t i = 0; s->blobs && i < s->catalog->n_shards; i++) drop(s->blobs[i]);
+    for (uint32_t i = 0; s->blobs && i < s->catalog->n_shards; i++) source_drop(s->blobs[i]);
     free((void *)s->blobs);
     dt_blob_cache_close(s->cache);
     free(s->weight);
@@ -213,7 +213,7 @@ void dt_reader_close(dt_reader *s) {
 }
 
 // A copy of a compressed shard lies in the host's cache already.
-static void keep(const dt_reader *s, dt_blob *b, uint32_t shard) {
+static void source_keep(const dt_reader *s, dt_blob *b, uint32_t shard) {
     const dt_shard *sh = &s->catalog->shards[shard];
     if (s->cache && !sh->file && (s->keeps_files || b->store->remote)) dt_blob_keep(b, s->cache, sh->stamp);
 }
@@ -223,7 +223,7 @@ void dt_reader_keep(dt_reader *s, dt_blob_cache *cache, bool files) {
     s->keeps_files = files;
     for (uint32_t i = 0, n = 0; i < s->catalog->n_shards && n < s->max_files; i++)
         if (s->blobs[i]) {
-            keep(s, s->blobs[i], i);
+            source_keep(s, s->blobs[i], i);
             n++;
         }
 }
@@ -249,8 +249,8 @@ static dt_status check_file(const dt_shard *sh, const dt_blob *b) {
 
 // n_head bytes at `offset`, then the n_bytes behind them. Two threads may open the same shard at once: the second one
 // drops its own.
-static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
-                            size_t n_bytes) {
+static dt_status source_read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
+                                   size_t n_bytes) {
     const dt_shard *sh = &s->catalog->shards[shard];
     dt_blob *kept = s->blobs[shard], own = {.store = NULL};
     if (!kept) {
@@ -264,11 +264,11 @@ static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void 
     }
     if (!kept && shard < s->max_kept) {
         dt_blob *first = NULL;
-        keep(s, &own, shard);
+        source_keep(s, &own, shard);
         kept = on_heap(&own);
         own.store = NULL;
         if (!atomic_compare_exchange_strong(&s->blobs[shard], &first, kept)) {
-            drop(kept);
+            source_drop(kept);
             kept = first;
         }
     }
@@ -280,7 +280,7 @@ static dt_status read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void 
 // What a server refuses is no damage of a record.
 static dt_status read_shard(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
                             size_t n_bytes) {
-    const dt_status st = read_parts(s, shard, offset, head, n_head, dst, n_bytes);
+    const dt_status st = source_read_parts(s, shard, offset, head, n_head, dst, n_bytes);
     return st == DT_E_DATA && dt_blob_is_url(s->catalog->shards[shard].path) ? DT_E_STORAGE : st;
 }
 

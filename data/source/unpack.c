@@ -50,12 +50,12 @@ typedef struct stream {
     void *arg;
 } stream;
 
-static dt_status damaged(const stream *s, const char *what) {
+static dt_status unpack_damaged(const stream *s, const char *what) {
     return dt_fail(DT_E_DATA, "%s: near byte %llu: %s; copy or make it again", s->in->path, (unsigned long long)s->at,
                    what);
 }
 
-static dt_status pull(stream *s, size_t *n) {
+static dt_status unpack_pull(stream *s, size_t *n) {
     uint64_t left = s->in->n_bytes - s->at;
     *n = left < IN_BYTES ? (size_t)left : IN_BYTES;
     DT_TRY(dt_blob_read(s->in, s->at, s->from, *n));
@@ -63,7 +63,7 @@ static dt_status pull(stream *s, size_t *n) {
     return DT_OK;
 }
 
-static dt_status push(stream *s, size_t n) {
+static dt_status unpack_push(stream *s, size_t n) {
     s->n_out += n;
     if (s->n_out > s->max_bytes)
         return dt_fail(DT_E_DATA,
@@ -77,7 +77,7 @@ static dt_status inflate_all(stream *s, z_stream *z) {
     bool ended = false;
     size_t n;
     while (s->at < s->in->n_bytes) {
-        DT_TRY(pull(s, &n));
+        DT_TRY(unpack_pull(s, &n));
         z->next_in = s->from;
         z->avail_in = (uInt)n;
         bool full = false; // more may come out without more going in
@@ -87,18 +87,18 @@ static dt_status inflate_all(stream *s, z_stream *z) {
                 z->next_in++, z->avail_in--;
                 continue;
             }
-            if (ended && inflateReset(z) != Z_OK) return damaged(s, "zlib fails");
+            if (ended && inflateReset(z) != Z_OK) return unpack_damaged(s, "zlib fails");
             ended = false;
             z->next_out = s->to;
             z->avail_out = OUT_BYTES;
             int r = inflate(z, Z_NO_FLUSH);
-            if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR) return damaged(s, "damaged gzip data");
+            if (r != Z_OK && r != Z_STREAM_END && r != Z_BUF_ERROR) return unpack_damaged(s, "damaged gzip data");
             ended = r == Z_STREAM_END;
             full = !ended && z->avail_out == 0;
-            DT_TRY(push(s, OUT_BYTES - z->avail_out));
+            DT_TRY(unpack_push(s, OUT_BYTES - z->avail_out));
         }
     }
-    return ended ? DT_OK : damaged(s, "gzip data that is cut");
+    return ended ? DT_OK : unpack_damaged(s, "gzip data that is cut");
 }
 
 static dt_status unpack_gzip(stream *s) {
@@ -112,7 +112,7 @@ static dt_status unpack_gzip(stream *s) {
 static dt_status decompress_all(stream *s, ZSTD_DStream *z) {
     size_t left = 1, n;
     while (s->at < s->in->n_bytes) {
-        DT_TRY(pull(s, &n));
+        DT_TRY(unpack_pull(s, &n));
         ZSTD_inBuffer in = {s->from, n, 0};
         bool full = false;
         while (in.pos < in.size || full) {
@@ -122,10 +122,10 @@ static dt_status decompress_all(stream *s, ZSTD_DStream *z) {
                 return dt_fail(DT_E_DATA, "%s: near byte %llu: zstd: %s", s->in->path, (unsigned long long)s->at,
                                ZSTD_getErrorName(left));
             full = left > 0 && out.pos == out.size;
-            DT_TRY(push(s, out.pos));
+            DT_TRY(unpack_push(s, out.pos));
         }
     }
-    return left == 0 ? DT_OK : damaged(s, "zstd data that is cut");
+    return left == 0 ? DT_OK : unpack_damaged(s, "zstd data that is cut");
 }
 
 static dt_status unpack_zstd(stream *s) {
@@ -152,7 +152,7 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
 
 // ---- one file --------------------------------------------------------------------------------------
 // Room for n_bytes more, or DT_E_STORAGE.
-static dt_status make_room(const dt_unpack_cache *c, const char *dir, uint64_t n_bytes) {
+static dt_status unpack_make_room(const dt_unpack_cache *c, const char *dir, uint64_t n_bytes) {
     char *root = dt_io_cache_folder(c->dir, "");
     const bool room = dt_cache_room(root, c->max_bytes, n_bytes, false);
     free(root);
@@ -175,7 +175,7 @@ static dt_status write_block(void *arg, const void *data, size_t n_bytes) {
     if (w->n_bytes + n_bytes > w->room) {
         uint64_t step = ROOM_STEP < w->c->max_bytes / 8 ? ROOM_STEP : w->c->max_bytes / 8;
         step = step > n_bytes ? step : n_bytes;
-        DT_TRY(make_room(w->c, w->dir, step));
+        DT_TRY(unpack_make_room(w->c, w->dir, step));
         w->room = w->n_bytes + step;
     }
     w->n_bytes += n_bytes;
@@ -209,7 +209,7 @@ static dt_status lock_byte(const char *dir, uint64_t key, const char *what, int 
     return st;
 }
 
-static dt_status identity(const dt_blob *b, uint64_t *key) {
+static dt_status unpack_identity(const dt_blob *b, uint64_t *key) {
     char real[PATH_MAX];
     uint64_t n[3] = {0, b->version};
     DT_TRY(dt_blob_stamp(b, &n[0]));
@@ -220,7 +220,7 @@ static dt_status identity(const dt_blob *b, uint64_t *key) {
 }
 
 // "x.tar.gz" -> "x.tar", "x.tgz" -> "x.tar", "x" -> "x".
-static char *plain_name(const char *path) {
+static char *unpack_plain_name(const char *path) {
     static const char *const TAILS[][2] = {{".gz", ""},   {".tgz", ".tar"},  {".zst", ""},
                                            {".zstd", ""}, {".tzst", ".tar"}, {NULL, NULL}};
     const char *base = dt_path_base(path);
@@ -250,12 +250,12 @@ dt_status dt_unpack_open(dt_unpack_cache *c, const char *path, char **file, dt_b
     dt_blob in;
     int fd = -1;
     uint64_t key = 0;
-    char hex[17], *dir = dt_io_cache_folder(c->dir, DT_CACHE_UNPACKED), *name = plain_name(path);
+    char hex[17], *dir = dt_io_cache_folder(c->dir, DT_CACHE_UNPACKED), *name = unpack_plain_name(path);
     dt_status st = DT_OK;
     *file = NULL;
     *out = (dt_blob){.store = NULL};
     DT_TRY_GOTO(st, dt_blob_open(&in, path), names);
-    DT_TRY_GOTO(st, identity(&in, &key), out);
+    DT_TRY_GOTO(st, unpack_identity(&in, &key), out);
     if (!dir)
         st = dt_fail(DT_E_STORAGE,
                      "%s: is compressed and there is no place to unpack it: set "

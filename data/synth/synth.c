@@ -37,7 +37,7 @@ typedef struct team_job {
     dt_error_kept first; // written by the thread that set it
 } team_job;
 
-static void work(void *arg, int worker) {
+static void synth_work(void *arg, int worker) {
     team_job *t = arg;
     for (;;) {
         uint32_t item = atomic_fetch_add(&t->next, 1);
@@ -94,7 +94,7 @@ static dt_status write_table(const team_job *t) {
     return st;
 }
 
-static dt_status find_kind(const char *name, const dt_synth_kind **out) {
+static dt_status synth_find_kind(const char *name, const dt_synth_kind **out) {
     char list[256] = "";
     for (int i = 0; i < N_KINDS; i++) {
         if (strcmp(KINDS[i]->name, name) == 0) {
@@ -109,7 +109,7 @@ static dt_status find_kind(const char *name, const dt_synth_kind **out) {
 dt_status dt_data_synth(const dt_synth_opts *o) {
     char note_path[PATH_MAX];
     team_job t = {.progress = {.on = o->progress, .what = "synth"}};
-    DT_TRY(find_kind(o->kind, &t.kind));
+    DT_TRY(synth_find_kind(o->kind, &t.kind));
     if (o->n < 0 || o->n > 10000000 || o->impressions < 0 || o->impressions > 10000)
         return dt_fail(DT_E_USAGE, "%d %s with %d impressions; expected 1..10000000 and 1..10000", o->n, t.kind->unit,
                        o->impressions);
@@ -130,7 +130,7 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     dt_team *team;
     DT_TRY(dt_team_create(&team, dt_usable_cores(), "synth"));
     dt_progress_begin(&t.progress);
-    dt_team_run(team, work, &t);
+    dt_team_run(team, synth_work, &t);
     dt_team_destroy(team);
     if (t.status != DT_OK) dt_error_restore(&t.first);
     if (t.status != DT_OK) return (dt_status)t.status;

@@ -50,7 +50,7 @@ static pipe_sound pipe_of(uint64_t seed, uint32_t pipe) {
     return p;
 }
 
-static void render(float *out, int n, const pipe_sound *p, bool leak, dt_synth_draw *d) {
+static void synth_acoustic_render(float *out, int n, const pipe_sound *p, bool leak, dt_synth_draw *d) {
     const float tau = 2 * 3.14159265f;
     float rate = (float)p->rate, hum = dt_synth_uniform(d, 0.005f, 0.05f), phase = dt_synth_uniform(d, 0, tau);
     float flow = dt_synth_uniform(d, 0.02f, 0.12f), pink = 0, falling = expf(-tau * 150 / rate);
@@ -73,14 +73,14 @@ static void render(float *out, int n, const pipe_sound *p, bool leak, dt_synth_d
     }
 }
 
-static dt_status make(const dt_synth_job *j, uint32_t i) {
+static dt_status synth_acoustic_make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "sound");
     uint32_t pipe = (uint32_t)dt_synth_uniform(&d, 0, N_PIPES);
     bool leak = dt_synth_uniform(&d, 0, 1) < 0.5f;
     pipe_sound p = pipe_of(j->seed, pipe);
     float *x = dt_xcalloc((size_t)p.rate, sizeof *x);
-    render(x, p.rate, &p, leak, &d);
+    synth_acoustic_render(x, p.rate, &p, leak, &d);
     snprintf(path, sizeof path, "%s/leak%d_pipe%02u_%d_%06u.wav", j->out, leak, pipe, p.rate, i);
     // Scaled by 32767, not 32768: 1 is the loudest sample. Dividing by a power of two is exact.
     for (int k = 0; k < p.rate; k++) x[k] = x[k] * 32767 / 32768;
@@ -96,4 +96,4 @@ const dt_synth_kind synth_acoustic = {.name = "acoustic",
                                       .help = "pipes with and without a leak, 1 s WAV at 8 to 48 kHz",
                                       .unit = "sounds",
                                       .default_n = 39563,
-                                      .make = make};
+                                      .make = synth_acoustic_make};

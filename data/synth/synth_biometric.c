@@ -29,15 +29,15 @@ static dt_synth_identity group_identity(uint64_t seed, uint32_t g, const char *p
 
 // Fingers: the first two of three share a group. Irises: the second shares with the third of the
 // three before (cyclic). Two groups a three; subjects beyond the last whole three stand alone.
-static uint32_t group_of(uint32_t subject, uint32_t n_subjects, bool iris) {
+static uint32_t synth_biometric_group_of(uint32_t subject, uint32_t n_subjects, bool iris) {
     uint32_t threes = n_subjects / 3, three = subject / 3, place = subject % 3;
     if (three >= threes) return 2 * threes + place;
     if (iris && place == 1) return 2 * ((three + threes - 1) % threes) + 1;
     return 2 * three + (place == 2);
 }
 
-static dt_synth_identity identity(uint64_t seed, uint32_t subject, uint32_t n_subjects, bool iris) {
-    uint32_t g = group_of(subject, n_subjects, iris);
+static dt_synth_identity synth_biometric_identity(uint64_t seed, uint32_t subject, uint32_t n_subjects, bool iris) {
+    uint32_t g = synth_biometric_group_of(subject, n_subjects, iris);
     dt_synth_identity who = group_identity(seed, g, iris ? "iris traits" : "finger traits");
     dt_synth_draw d = dt_synth_begin(seed, subject, 0, iris ? "iris twin" : "finger twin");
     for (int k = 0; k < SYNTH_TRAITS; k++) {
@@ -57,7 +57,7 @@ static dt_status write_fingers(const dt_synth_job *j, uint32_t subject) {
     static const char *const names[] = {"thumb", "index", "middle", "ring", "little"};
     char path[PATH_MAX], suffix[16] = "";
     uint8_t pixels[FINGER_W * FINGER_H];
-    dt_synth_identity who = identity(j->seed, subject, j->n, false);
+    dt_synth_identity who = synth_biometric_identity(j->seed, subject, j->n, false);
     for (uint32_t k = 0; k < j->n_impressions; k++) {
         dt_synth_render_finger(pixels, &who, j->seed, subject, k);
         if (j->n_impressions != 10) snprintf(suffix, sizeof suffix, "_%u", k + 1);
@@ -70,7 +70,7 @@ static dt_status write_fingers(const dt_synth_job *j, uint32_t subject) {
 
 static dt_status write_irises(const dt_synth_job *j, uint32_t subject) {
     char path[PATH_MAX];
-    dt_synth_identity who = identity(j->seed, subject, j->n, true);
+    dt_synth_identity who = synth_biometric_identity(j->seed, subject, j->n, true);
     uint8_t *pixels = dt_xcalloc(3, IRIS_W * IRIS_H);
     dt_status st = DT_OK;
     for (int side = 0; side < 2 && st == DT_OK; side++) {
@@ -87,7 +87,7 @@ static dt_status write_irises(const dt_synth_job *j, uint32_t subject) {
     return st;
 }
 
-static dt_status make(const dt_synth_job *j, uint32_t subject) {
+static dt_status synth_biometric_make(const dt_synth_job *j, uint32_t subject) {
     DT_TRY(write_fingers(j, subject));
     return write_irises(j, subject);
 }
@@ -98,4 +98,4 @@ const dt_synth_kind synth_biometric = {
     .unit = "subjects",
     .default_n = 45,
     .of_people = true,
-    .make = make};
+    .make = synth_biometric_make};

@@ -31,11 +31,11 @@ dt_status dt_synth_write_jpeg(const char *path, uint8_t *rgb, int w, int h, int 
 }
 
 // BMP files are little-endian, as dtrain's machines are.
-static void put_u32(uint8_t *p, uint32_t v) {
+static void synth_files_put_u32(uint8_t *p, uint32_t v) {
     memcpy(p, &v, sizeof v);
 }
 
-static void put_row(uint8_t *to, const uint8_t *from, int w, int channels) {
+static void synth_files_put_row(uint8_t *to, const uint8_t *from, int w, int channels) {
     for (int x = 0; x < w; x++) {
         if (channels == 1) {
             memset(to + 4 * x, from[x], 3);
@@ -54,18 +54,18 @@ dt_status dt_synth_write_bmp(const char *path, const uint8_t *pixels, int w, int
     size_t n = HEADERS + row * (size_t)h;
     uint8_t *file = dt_xcalloc(1, n);
     memcpy(file, "BM", 2);
-    put_u32(file + 2, (uint32_t)n);
-    put_u32(file + 10, HEADERS);
-    put_u32(file + 14, 40);
-    put_u32(file + 18, (uint32_t)w);
-    put_u32(file + 22, (uint32_t)h);                   // positive: bottom row first
-    put_u32(file + 26, 1 | (uint32_t)pixel * 8 << 16); // planes, bits a pixel
-    put_u32(file + 34, (uint32_t)(n - HEADERS));
-    put_u32(file + 38, 19685); // 500 dots an inch, as fingerprint readers have
-    put_u32(file + 42, 19685);
+    synth_files_put_u32(file + 2, (uint32_t)n);
+    synth_files_put_u32(file + 10, HEADERS);
+    synth_files_put_u32(file + 14, 40);
+    synth_files_put_u32(file + 18, (uint32_t)w);
+    synth_files_put_u32(file + 22, (uint32_t)h);                   // positive: bottom row first
+    synth_files_put_u32(file + 26, 1 | (uint32_t)pixel * 8 << 16); // planes, bits a pixel
+    synth_files_put_u32(file + 34, (uint32_t)(n - HEADERS));
+    synth_files_put_u32(file + 38, 19685); // 500 dots an inch, as fingerprint readers have
+    synth_files_put_u32(file + 42, 19685);
     for (int y = 0; y < h; y++)
-        put_row(file + HEADERS + row * (size_t)(h - 1 - y), pixels + (size_t)y * (size_t)w * (size_t)channels, w,
-                channels);
+        synth_files_put_row(file + HEADERS + row * (size_t)(h - 1 - y),
+                            pixels + (size_t)y * (size_t)w * (size_t)channels, w, channels);
     dt_status st = dt_synth_write_file(path, file, n);
     free(file);
     return st;

@@ -53,7 +53,7 @@ typedef struct finger {
     dt_synth_noise wave; // bends the field
 } finger;
 
-static void place(float p[2], dt_synth_draw *d, float x, float y) {
+static void synth_finger_place(float p[2], dt_synth_draw *d, float x, float y) {
     p[0] = x + dt_synth_uniform(d, -0.04f, 0.04f);
     p[1] = y + dt_synth_uniform(d, -0.04f, 0.04f);
 }
@@ -66,13 +66,13 @@ static void choose_pattern(finger *f, dt_synth_draw *d, float trait) {
     f->n_singular = f->arch ? 0 : kind == 3 ? 2 : 1;
     float side = kind == 1 ? -1.0f : 1.0f; // left and right loop
     if (kind == 3) {
-        place(f->core[0], d, 0, -0.10f);
-        place(f->core[1], d, 0, 0.10f);
-        place(f->delta[0], d, -0.42f, 0.40f);
-        place(f->delta[1], d, 0.42f, 0.40f);
+        synth_finger_place(f->core[0], d, 0, -0.10f);
+        synth_finger_place(f->core[1], d, 0, 0.10f);
+        synth_finger_place(f->delta[0], d, -0.42f, 0.40f);
+        synth_finger_place(f->delta[1], d, 0.42f, 0.40f);
     } else {
-        place(f->core[0], d, 0.05f * side, -0.08f);
-        place(f->delta[0], d, 0.40f * side, 0.38f);
+        synth_finger_place(f->core[0], d, 0.05f * side, -0.08f);
+        synth_finger_place(f->delta[0], d, 0.40f * side, 0.38f);
     }
 }
 
@@ -139,7 +139,7 @@ static void make_canvas(canvas *c, const finger *f, dt_synth_draw *d) {
         }
 }
 
-static void grow(canvas *c) {
+static void synth_finger_grow(canvas *c) {
     for (int y = RADIUS; y < c->h - RADIUS; y++)
         for (int x = RADIUS; x < c->w - RADIUS; x++) {
             size_t i = (size_t)y * (size_t)c->w + (size_t)x;
@@ -175,7 +175,7 @@ void dt_synth_render_finger(uint8_t *out, const dt_synth_identity *who, uint64_t
     make_finger(&f, who, seed, subject, impression);
     dt_synth_draw d = dt_synth_begin(seed, subject, impression, "finger pixels");
     make_canvas(&c, &f, &d);
-    for (int i = 0; i < GROWTH_STEPS; i++) grow(&c);
+    for (int i = 0; i < GROWTH_STEPS; i++) synth_finger_grow(&c);
     dt_synth_noise dry, press;
     dt_synth_noise_init(&dry, &d, FINGER_W / 3 + 2, FINGER_H / 3 + 2);
     dt_synth_noise_init(&press, &d, 4, 4);

@@ -14,14 +14,14 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { N_RADII = 96, N_ANGLES = 768 };
-static const float PI = 3.14159265358979f;
+enum { N_RADII = 96, SYNTH_IRIS_N_ANGLES = 768 };
+static const float SYNTH_IRIS_PI = 3.14159265358979f;
 
 struct dt_synth_eye {
     dt_synth_identity who;
     int side;
-    float texture[N_RADII * N_ANGLES]; // brightness, about 0..1
-    float edge[N_ANGLES];              // radius of the collarette
+    float texture[N_RADII * SYNTH_IRIS_N_ANGLES]; // brightness, about 0..1
+    float edge[SYNTH_IRIS_N_ANGLES];              // radius of the collarette
 };
 
 // -- the eye -----------------------------------------------------------------------------------
@@ -32,12 +32,12 @@ static void add_fibres(dt_synth_eye *e, dt_synth_draw *d) {
     dt_synth_noise_init(&fine, d, 2 * fibres, 9);
     dt_synth_noise_init(&bend, d, 9, 5);
     for (int r = 0; r < N_RADII; r++)
-        for (int a = 0; a < N_ANGLES; a++) {
-            float u = (float)r / N_RADII, turn = (float)a / N_ANGLES;
+        for (int a = 0; a < SYNTH_IRIS_N_ANGLES; a++) {
+            float u = (float)r / N_RADII, turn = (float)a / SYNTH_IRIS_N_ANGLES;
             float t = turn + 0.012f * dt_synth_noise_get(&bend, 9 * turn, 4 * u);
             float v = dt_synth_noise_get(&coarse, t * (float)fibres, 4 * u) +
                       0.5f * dt_synth_noise_get(&fine, 2 * t * (float)fibres, 8 * u);
-            e->texture[r * N_ANGLES + a] = 0.55f + 0.33f * v;
+            e->texture[r * SYNTH_IRIS_N_ANGLES + a] = 0.55f + 0.33f * v;
         }
     dt_synth_noise_fini(&coarse);
     dt_synth_noise_fini(&fine);
@@ -49,13 +49,13 @@ static void add_collarette(dt_synth_eye *e, dt_synth_draw *d) {
     float furrows = dt_synth_uniform(d, 18, 26);
     dt_synth_noise zigzag;
     dt_synth_noise_init(&zigzag, d, 23, 1);
-    for (int a = 0; a < N_ANGLES; a++) {
-        e->edge[a] = where + 0.05f * dt_synth_noise_get(&zigzag, 23.0f * (float)a / N_ANGLES, 0);
+    for (int a = 0; a < SYNTH_IRIS_N_ANGLES; a++) {
+        e->edge[a] = where + 0.05f * dt_synth_noise_get(&zigzag, 23.0f * (float)a / SYNTH_IRIS_N_ANGLES, 0);
         for (int r = 0; r < N_RADII; r++) {
             float u = (float)r / N_RADII, off = (u - e->edge[a]) / 0.05f;
             float v = strength * expf(-off * off);
             if (u > e->edge[a]) v += 0.05f * sinf(furrows * u);
-            e->texture[r * N_ANGLES + a] += v;
+            e->texture[r * SYNTH_IRIS_N_ANGLES + a] += v;
         }
     }
     dt_synth_noise_fini(&zigzag);
@@ -64,14 +64,14 @@ static void add_collarette(dt_synth_eye *e, dt_synth_draw *d) {
 static void add_crypts(dt_synth_eye *e, dt_synth_draw *d) {
     int n = (int)(90 * e->who.trait[4] + 0.5f);
     for (int i = 0; i < n; i++) {
-        float r = dt_synth_uniform(d, 0.15f, 0.9f) * N_RADII, a = dt_synth_uniform(d, 0, N_ANGLES);
+        float r = dt_synth_uniform(d, 0.15f, 0.9f) * N_RADII, a = dt_synth_uniform(d, 0, SYNTH_IRIS_N_ANGLES);
         float hr = dt_synth_uniform(d, 3, 7), ha = dt_synth_uniform(d, 5, 13);
         float depth = dt_synth_uniform(d, 0.3f, 0.5f);
         for (int y = (int)(r - 2 * hr); y <= (int)(r + 2 * hr); y++)
             for (int x = (int)(a - 2 * ha); x <= (int)(a + 2 * ha); x++) {
                 if (y < 0 || y >= N_RADII) continue;
                 float dy = ((float)y - r) / hr, dx = ((float)x - a) / ha;
-                float *p = &e->texture[y * N_ANGLES + (x + N_ANGLES) % N_ANGLES];
+                float *p = &e->texture[y * SYNTH_IRIS_N_ANGLES + (x + SYNTH_IRIS_N_ANGLES) % SYNTH_IRIS_N_ANGLES];
                 *p -= depth * expf(-1.5f * (dx * dx + dy * dy) * (dx * dx + dy * dy));
             }
     }
@@ -111,7 +111,7 @@ typedef struct view {
     dt_synth_noise lashes;
 } view;
 
-static void make_view(view *v, const dt_synth_eye *e, dt_synth_draw *d) {
+static void synth_iris_make_view(view *v, const dt_synth_eye *e, dt_synth_draw *d) {
     v->cx = IRIS_W / 2 + dt_synth_uniform(d, -12, 12);
     v->cy = IRIS_H / 2 + dt_synth_uniform(d, -8, 8);
     v->radius = dt_synth_uniform(d, 92, 100);
@@ -132,11 +132,11 @@ static void make_view(view *v, const dt_synth_eye *e, dt_synth_draw *d) {
 }
 
 static float texture_get(const dt_synth_eye *e, float u, float turn) {
-    float r = u * (N_RADII - 1), a = (turn - floorf(turn)) * N_ANGLES;
-    int r0 = (int)r, a0 = (int)a % N_ANGLES, a1 = (a0 + 1) % N_ANGLES;
+    float r = u * (N_RADII - 1), a = (turn - floorf(turn)) * SYNTH_IRIS_N_ANGLES;
+    int r0 = (int)r, a0 = (int)a % SYNTH_IRIS_N_ANGLES, a1 = (a0 + 1) % SYNTH_IRIS_N_ANGLES;
     int r1 = r0 + 1 < N_RADII ? r0 + 1 : r0;
     float v = r - (float)r0, w = a - floorf(a);
-    const float *p = e->texture + r0 * N_ANGLES, *q = e->texture + r1 * N_ANGLES;
+    const float *p = e->texture + r0 * SYNTH_IRIS_N_ANGLES, *q = e->texture + r1 * SYNTH_IRIS_N_ANGLES;
     return (p[a0] * (1 - w) + p[a1] * w) * (1 - v) + (q[a0] * (1 - w) + q[a1] * w) * v;
 }
 
@@ -146,7 +146,7 @@ static void paint_iris(float rgb[3], const dt_synth_eye *e, const view *v, float
     turn += v->turn;
     turn -= floorf(turn);
     float bright = 0.45f + 0.9f * texture_get(e, u, turn);
-    float edge = e->edge[(int)(turn * N_ANGLES) % N_ANGLES];
+    float edge = e->edge[(int)(turn * SYNTH_IRIS_N_ANGLES) % SYNTH_IRIS_N_ANGLES];
     float ring = 1 - synth_step(edge - 0.08f, edge + 0.08f, u);
     float rim = 0.92f - 0.30f * e->who.trait[2];
     bright *= 1 - 0.6f * synth_step(rim - 0.04f, rim + 0.08f, u);
@@ -170,7 +170,7 @@ static void paint_pixel(float rgb[3], const dt_synth_eye *e, const view *v, floa
     rgb[0] = 226, rgb[1] = 218, rgb[2] = 212; // sclera
     if (rho < 1.03f) {
         float iris[3];
-        paint_iris(iris, e, v, rho, atan2f(dy, dx) / (2 * PI));
+        paint_iris(iris, e, v, rho, atan2f(dy, dx) / (2 * SYNTH_IRIS_PI));
         synth_blend(rgb, iris[0], iris[1], iris[2], 1 - synth_step(0.97f, 1.03f, rho));
         synth_blend(rgb, 14, 12, 12, 1 - synth_step(v->pupil - 0.02f, v->pupil + 0.02f, rho));
     }
@@ -182,7 +182,7 @@ static void paint_pixel(float rgb[3], const dt_synth_eye *e, const view *v, floa
 void dt_synth_render_iris(uint8_t *out, const dt_synth_eye *e, uint64_t seed, uint32_t subject, uint32_t impression) {
     view v;
     dt_synth_draw d = dt_synth_begin(seed, subject, impression, "iris");
-    make_view(&v, e, &d);
+    synth_iris_make_view(&v, e, &d);
     float mirror = e->side ? -1.0f : 1.0f; // the nose is on the other side
     for (int y = 0; y < IRIS_H; y++)
         for (int x = 0; x < IRIS_W; x++) {

@@ -122,7 +122,7 @@ static void blur(float *x, float sigma) {
     }
 }
 
-static void render(float *out, const dt_synth_job *j, uint32_t i, const scene *s) {
+static void synth_lens_render(float *out, const dt_synth_job *j, uint32_t i, const scene *s) {
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "sky");
     for (int y = 0; y < SIDE; y++)
         for (int x = 0; x < SIDE; x++)
@@ -170,18 +170,18 @@ static dt_status write_fits(const char *path, const float *x) {
     return st;
 }
 
-static dt_status make(const dt_synth_job *j, uint32_t i) {
+static dt_status synth_lens_make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     scene s = scene_of(j, i);
     float *x = dt_xcalloc(SIDE * SIDE * BANDS, sizeof *x);
-    render(x, j, i, &s);
+    synth_lens_render(x, j, i, &s);
     snprintf(path, sizeof path, "%s/images/%s/%06u.fits", j->out, s.lens ? "lens" : "other", i);
     dt_status st = write_fits(path, x);
     free(x);
     return st;
 }
 
-static void row(const dt_synth_job *j, uint32_t i, char *text, size_t cap) {
+static void synth_lens_row(const dt_synth_job *j, uint32_t i, char *text, size_t cap) {
     const scene s = scene_of(j, i);
     snprintf(text, cap, "%s/%06u.fits,%d,%.3f\n", s.lens ? "lens" : "other", i, s.lens, (double)s.einstein);
 }
@@ -193,5 +193,5 @@ const dt_synth_kind synth_lens = {.name = "lens",
                                   .default_n = 20000,
                                   .table = "lens.csv",
                                   .header = "name,lens,einstein_radius\n",
-                                  .row = row,
-                                  .make = make};
+                                  .row = synth_lens_row,
+                                  .make = synth_lens_make};

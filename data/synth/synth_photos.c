@@ -28,7 +28,7 @@ typedef struct photo {
     object objects[MOST_OBJECTS];
 } photo;
 
-static int class_of(const dt_synth_job *j, uint32_t i) {
+static int synth_photos_class_of(const dt_synth_job *j, uint32_t i) {
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "class");
     return (int)dt_synth_uniform(&d, 0, N_CLASSES);
 }
@@ -60,7 +60,7 @@ static void draw_hue(float out[3], dt_synth_draw *d, int class) {
 }
 
 static photo photo_of(const dt_synth_job *j, uint32_t i) {
-    photo p = {.class = class_of(j, i)};
+    photo p = {.class = synth_photos_class_of(j, i)};
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "photo");
     draw_size(&p, &d);
     p.horizon = dt_synth_uniform(&d, 0.2f, 0.7f);
@@ -85,7 +85,7 @@ static photo photo_of(const dt_synth_job *j, uint32_t i) {
 }
 
 // u, v in units of the object's size, -1..1.
-static bool is_inside(int shape, float u, float v) {
+static bool synth_photos_is_inside(int shape, float u, float v) {
     switch (shape) {
     case 0:
         return u * u + v * v < 1;
@@ -108,7 +108,7 @@ static const float *object_colour(const photo *p, float x, float y) {
         float dy = (y - o->y * (float)p->height) / (o->size * side);
         if (dx * dx + dy * dy > 2) continue;
         float u = o->cos * dx + o->sin * dy, v = o->cos * dy - o->sin * dx;
-        if (!is_inside(p->class / 2, u, v)) continue;
+        if (!synth_photos_is_inside(p->class / 2, u, v)) continue;
         bool stripe = p->class % 2 && fmodf(u + 8, o->period) < o->period / 2;
         return stripe ? o->stripe : o->colour;
     }
@@ -122,7 +122,7 @@ static float fractal(const dt_synth_noise *n, float x, float y) {
     return sum;
 }
 
-static void render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const photo *p) {
+static void synth_photos_render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const photo *p) {
     dt_synth_noise field;
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "grain");
     dt_synth_noise_init(&field, &d, LATTICE, LATTICE);
@@ -139,11 +139,11 @@ static void render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const photo 
     dt_synth_noise_fini(&field);
 }
 
-static dt_status make(const dt_synth_job *j, uint32_t i) {
+static dt_status synth_photos_make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     photo p = photo_of(j, i);
     uint8_t *rgb = dt_xcalloc((size_t)p.width * (size_t)p.height, 3);
-    render(rgb, j, i, &p);
+    synth_photos_render(rgb, j, i, &p);
     snprintf(path, sizeof path, "%s/%s/%06u.jpg", j->out, CLASSES[p.class], i);
     dt_status st = dt_synth_write_jpeg(path, rgb, p.width, p.height, 90);
     free(rgb);
@@ -154,4 +154,4 @@ const dt_synth_kind synth_photos = {.name = "photos",
                                     .help = "textured scenes of ten classes, JPEG of 500 x 375 and others",
                                     .unit = "photos",
                                     .default_n = 10000,
-                                    .make = make};
+                                    .make = synth_photos_make};

@@ -69,7 +69,7 @@ static vec turned(const float m[9], vec v) {
                  m[6] * v.x + m[7] * v.y + m[8] * v.z};
 }
 
-static void draw_head(head *h, const dt_synth_job *j, uint32_t i, const pose *p) {
+static void synth_pose_draw_head(head *h, const dt_synth_job *j, uint32_t i, const pose *p) {
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "head");
     float tone = dt_synth_uniform(&d, 0.35f, 1), dark = dt_synth_uniform(&d, 0.05f, 0.6f);
     rotation(h->turn, p);
@@ -144,10 +144,10 @@ static bool head_pixel(const head *h, float px, float py, float out[3]) {
     return true;
 }
 
-static void render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const pose *p) {
+static void synth_pose_render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const pose *p) {
     head h;
     dt_synth_noise field;
-    draw_head(&h, j, i, p);
+    synth_pose_draw_head(&h, j, i, p);
     dt_synth_draw d = dt_synth_begin(j->seed, i, 0, "background");
     dt_synth_noise_init(&field, &d, 6, 6);
     for (int y = 0; y < SIDE; y++)
@@ -165,18 +165,18 @@ static void render(uint8_t *rgb, const dt_synth_job *j, uint32_t i, const pose *
     dt_synth_noise_fini(&field);
 }
 
-static dt_status make(const dt_synth_job *j, uint32_t i) {
+static dt_status synth_pose_make(const dt_synth_job *j, uint32_t i) {
     char path[PATH_MAX];
     pose p = pose_of(j, i);
     uint8_t *rgb = dt_xcalloc(SIDE * SIDE, 3);
-    render(rgb, j, i, &p);
+    synth_pose_render(rgb, j, i, &p);
     snprintf(path, sizeof path, "%s/images/%06u.jpg", j->out, i);
     dt_status st = dt_synth_write_jpeg(path, rgb, SIDE, SIDE, QUALITY);
     free(rgb);
     return st;
 }
 
-static void row(const dt_synth_job *j, uint32_t i, char *text, size_t cap) {
+static void synth_pose_row(const dt_synth_job *j, uint32_t i, char *text, size_t cap) {
     const pose p = pose_of(j, i);
     snprintf(text, cap, "%06u.jpg,%.3f,%.3f,%.3f\n", i, (double)p.yaw, (double)p.pitch, (double)p.roll);
 }
@@ -187,5 +187,5 @@ const dt_synth_kind synth_pose = {.name = "pose",
                                   .default_n = 104052,
                                   .table = "pose.csv",
                                   .header = "name,yaw,pitch,roll\n",
-                                  .row = row,
-                                  .make = make};
+                                  .row = synth_pose_row,
+                                  .make = synth_pose_make};

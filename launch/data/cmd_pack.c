@@ -123,7 +123,7 @@ static dt_status read_transform(const dt_cli_words *w, dt_pack_opts *o) {
     return option_seconds(w, HOP, &o->hop_s);
 }
 
-static dt_status read_options(const dt_cli_words *w, dt_pack_opts *o) {
+static dt_status pack_read_options(const dt_cli_words *w, dt_pack_opts *o) {
     int records, duplicates, on_error, of_join;
     if (dt_blob_is_url(w->words[1]) && !dt_s3_is_url(w->words[1]))
         return dt_fail(DT_E_USAGE, "%s: dtrain pack writes files, and into buckets (s3://, gs://)", w->words[1]);
@@ -147,7 +147,7 @@ static dt_status read_options(const dt_cli_words *w, dt_pack_opts *o) {
 // ---- ranks --------------------------------------------------------------------------------------------
 // The worst status of all ranks. Of the ranks that failed only the first reports, as messages are mostly the same;
 // for rank 0 main does.
-static dt_status agree(void *ctx, dt_status mine, int64_t *value) {
+static dt_status cmd_pack_agree(void *ctx, dt_status mine, int64_t *value) {
     dt_comm *c = ctx;
     int64_t all[3] = {mine, *value, mine == DT_OK ? 0 : c->world_size - c->rank};
     DT_TRY(c->all_reduce_max_i64(c, all, 3));
@@ -170,7 +170,7 @@ static dt_status pack_on_ranks(dt_pack_opts *o) {
     c->set_deadline(c, IDLE_S);
     o->rank = c->rank;
     o->world_size = c->world_size;
-    o->agree = agree;
+    o->agree = cmd_pack_agree;
     o->ctx = c;
     dt_status st = dt_data_pack(o);
     if (c->rank == 0) dt_cli_print_error(st); // before the last barrier: see wire.c
@@ -192,7 +192,7 @@ static uint64_t hash_words(const dt_cli_words *w) {
     return h;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status pack_run(const dt_cli_words *w) {
     DT_TRY(dt_cli_expect_words(w, "pack", 2, 2, "SRC OUT"));
     dt_pack_opts o = {.source = w->words[0],
                       .out = w->words[1],
@@ -207,7 +207,7 @@ static dt_status run(const dt_cli_words *w) {
                       .key_by_shard = w->options[KEY_BY_SHARD] != NULL,
                       .progress = true,
                       .overwrite = w->options[OVERWRITE] != NULL};
-    DT_TRY(read_options(w, &o));
+    DT_TRY(pack_read_options(w, &o));
     const bool fetches = dt_s3_is_url(o.source) && dt_text_ends(o.source, "/");
     char *fetched = NULL;
     dt_status st = DT_OK;
@@ -256,4 +256,4 @@ const dt_cli_command dt_cli_pack = {
             "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes\n"
             "an LMDB. A pack that was killed keeps the shards that are whole when the same command\n"
             "runs again; until all are, the set lies in OUT.partial.\n",
-    .run = run};
+    .run = pack_run};

@@ -46,7 +46,7 @@ typedef struct bench {
 } bench;
 
 // ---- measuring -------------------------------------------------------------------------------------
-static double filled(const dt_queue_stats *a, const dt_queue_stats *b, double seconds) {
+static double data_bench_filled(const dt_queue_stats *a, const dt_queue_stats *b, double seconds) {
     return b->capacity > 0 && seconds > 0 ? (b->depth_s - a->depth_s) / seconds / b->capacity : 0;
 }
 
@@ -55,13 +55,13 @@ static void note_point(bench *b, dt_source_stats *last) {
     b->source->stats(b->source, &now);
     double seconds = now.at_s - last->at_s;
     if (b->n_points < MAX_POINTS) {
-        b->depth[b->n_points] = filled(&last->batches, &now.batches, seconds);
-        b->encoded[b->n_points++] = filled(&last->encoded, &now.encoded, seconds);
+        b->depth[b->n_points] = data_bench_filled(&last->batches, &now.batches, seconds);
+        b->encoded[b->n_points++] = data_bench_filled(&last->encoded, &now.encoded, seconds);
     }
     *last = now;
 }
 
-static void sleep_s(double s) {
+static void data_bench_sleep_s(double s) {
     struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
     if (s > 0) nanosleep(&t, NULL);
 }
@@ -87,11 +87,11 @@ static dt_status take_batches(bench *b) {
             DT_TRY(b->source->get(b->source, step, micro, &batch, NULL));
             b->source->release(b->source, batch);
             taken += b->micro_batch;
-            if (b->consume > 0) sleep_s(begin + taken / b->consume - dt_clock_s());
+            if (b->consume > 0) data_bench_sleep_s(begin + taken / b->consume - dt_clock_s());
         }
 }
 
-static dt_status measure(bench *b) {
+static dt_status data_bench_measure(bench *b) {
     int *micros = dt_xcalloc((size_t)b->n_micro, sizeof *micros);
     for (int i = 0; i < b->n_micro; i++) micros[i] = i;
     dt_source_request r = {.split = DT_SPLIT_TRAIN,
@@ -127,7 +127,7 @@ static void print_stage(const bench *b, const char *name, dt_stage k, double alo
            100 * (y->busy_s - x->busy_s) / (seconds * threads));
 }
 
-static void print_line(const char *name, const double *x, int n, const dt_queue_stats *q) {
+static void data_bench_print_line(const char *name, const double *x, int n, const dt_queue_stats *q) {
     static const char *const BARS[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
     double sum = 0;
     printf("%-9s |", name);
@@ -139,7 +139,7 @@ static void print_line(const char *name, const double *x, int n, const dt_queue_
     printf("| mean %.0f %% of %d\n", n ? 100 * sum / n : 0, q->capacity);
 }
 
-static void print_text(const bench *b) {
+static void data_bench_print_text(const bench *b) {
     const dt_bottleneck *v = &b->verdict;
     const dt_stage_times *t = &b->times;
     dt_text_printf(stdout, "%s\n\n", b->data->describe(b->data));
@@ -152,8 +152,8 @@ static void print_text(const bench *b) {
     printf("%-9s %10.0f %10.1f   (a sample of %.0f KB within memory)\n\n", "copy", each(b->copy_s), b->copy_s * 1e6,
            t->sample_bytes / 1e3);
     printf("queues over %d s\n", b->seconds);
-    print_line("batches", b->depth, b->n_points, &b->after.batches);
-    if (b->after.reading_ahead) print_line("encoded", b->encoded, b->n_points, &b->after.encoded);
+    data_bench_print_line("batches", b->depth, b->n_points, &b->after.batches);
+    if (b->after.reading_ahead) data_bench_print_line("encoded", b->encoded, b->n_points, &b->after.encoded);
     printf("\npipeline  %.0f samples/s, %.1f MB/s read; %d workers, %d readers%s, %d batches in "
            "the ring; "
            "cache %s\n",
@@ -171,7 +171,7 @@ static void print_text(const bench *b) {
                b->after.n_workers, b->after.n_readers, b->after.ring_slots);
 }
 
-static void print_json(const bench *b) {
+static void data_bench_print_json(const bench *b) {
     static const char *const limits[] = {"none", "training", "read", "files", "workers", "decode", "augment"};
     const dt_bottleneck *v = &b->verdict;
     dt_json j;
@@ -198,7 +198,7 @@ static void print_json(const bench *b) {
     dt_json_fini(&j);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_bench_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     bench b = {.tune = w->options[TUNE] != NULL};
     DT_TRY(dt_cli_option_int(w, SECONDS, 5, &b.seconds));
@@ -210,11 +210,11 @@ static dt_status run(const dt_cli_words *w) {
     dt_status st = dt_data_open(&b.data, c, NULL, dt_usable_cores(), NULL);
     if (st == DT_OK && b.global_batch % b.micro_batch != 0)
         st = dt_config_fail(c, "train.global_batch", "is not a multiple of train.micro_batch (%d)", b.micro_batch);
-    if (st == DT_OK) st = measure(&b);
+    if (st == DT_OK) st = data_bench_measure(&b);
     if (st == DT_OK && w->options[JSON])
-        print_json(&b);
+        data_bench_print_json(&b);
     else if (st == DT_OK)
-        print_text(&b);
+        data_bench_print_text(&b);
     if (b.source) b.source->close(b.source);
     if (b.data) b.data->close(b.data);
     dt_config_destroy(c);
@@ -231,4 +231,4 @@ const dt_cli_command dt_cli_data_bench = {
             "  dtrain data bench configs/photos.yaml --consume 500     as if training took 500 "
             "samples/s\n"
             "  dtrain data bench configs/photos.yaml --tune --seconds 20\n",
-    .run = run};
+    .run = data_bench_run};

@@ -13,7 +13,7 @@
 enum { LIMIT };
 static const dt_cli_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"}, {NULL}};
 
-static void print_cell(const char *column, const char *value) {
+static void data_ls_print_cell(const char *column, const char *value) {
     putchar('\t');
     dt_text_print(stdout, column);
     putchar('=');
@@ -32,16 +32,16 @@ static void print_record(const dt_catalog *c, uint32_t r) {
     }
     for (uint32_t k = 0; k < c->n_columns; k++) {
         const char *value = dt_catalog_value(c, (int)k, r);
-        if (value) print_cell(dt_catalog_str(c, c->columns[k].name), value);
+        if (value) data_ls_print_cell(dt_catalog_str(c, c->columns[k].name), value);
     }
     for (uint32_t k = 0; k < c->n_reals; k++) {
         double v = dt_catalog_real(c, (int)k, r);
-        if (!isnan(v)) print_cell(dt_catalog_str(c, c->reals[k].name), dt_real_text(text, v));
+        if (!isnan(v)) data_ls_print_cell(dt_catalog_str(c, c->reals[k].name), dt_real_text(text, v));
     }
     putchar('\n');
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_ls_run(const dt_cli_words *w) {
     int limit = 0;
     DT_TRY(dt_cli_expect_words(w, "data ls", 1, 1000000, "SET"));
     DT_TRY(dt_cli_option_int(w, LIMIT, 1000000000, &limit));
@@ -56,4 +56,4 @@ const dt_cli_command dt_cli_data_ls = {
     .options = options,
     .text = "Key, members with their sizes, and columns of each record, separated by tabs.\n\n"
             "  dtrain data ls 'datasets/biometric-{000000..000003}.tar' --limit 5\n",
-    .run = run};
+    .run = data_ls_run};

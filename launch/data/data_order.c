@@ -46,13 +46,13 @@ typedef struct order {
     int *rank;
 } order;
 
-static uint32_t sample_at(const order *o, uint64_t i) {
+static uint32_t data_order_sample_at(const order *o, uint64_t i) {
     uint64_t epoch = (uint64_t)o->epoch - 1;
     return o->data ? dt_data_sample_at(o->data, epoch, i) : (uint32_t)dt_sampler_index(&o->sampler, epoch, i);
 }
 
 // What every rank takes of a step. Each place exactly once, or it is a bug.
-static dt_status take_step(order *o, uint64_t step) {
+static dt_status data_order_take_step(order *o, uint64_t step) {
     int n_micro = o->batch / o->micro;
     for (int i = 0; i < o->batch; i++) o->rank[i] = -1;
     for (int rank = 0; rank < o->world; rank++) {
@@ -62,7 +62,7 @@ static dt_status take_step(order *o, uint64_t step) {
                 int place = micro * o->micro + j;
                 if (o->rank[place] >= 0) return dt_fail(DT_E_INTERNAL, "place %d taken twice", place);
                 o->rank[place] = rank;
-                o->sample[place] = sample_at(o, step * (uint64_t)o->batch + (uint64_t)place);
+                o->sample[place] = data_order_sample_at(o, step * (uint64_t)o->batch + (uint64_t)place);
             }
     }
     for (int i = 0; i < o->batch; i++)
@@ -87,7 +87,7 @@ static void print_step(const order *o, uint64_t step) {
     }
 }
 
-static dt_status walk(order *o) {
+static dt_status data_order_walk(order *o) {
     uint64_t n_steps = o->n / (uint64_t)o->batch, first = (uint64_t)o->from - 1;
     if (o->world > o->batch / o->micro)
         return dt_fail(DT_E_USAGE, "--world %d: a step has %d micro-batches, so at most that many ranks", o->world,
@@ -102,7 +102,7 @@ static dt_status walk(order *o) {
     dt_status st = DT_OK;
     if (!o->only_hash) printf("step\trank\tmicro_batch\tplace\tsample\trecord\n");
     for (uint64_t step = first; step < end && st == DT_OK; step++) {
-        st = take_step(o, step);
+        st = data_order_take_step(o, step);
         dt_hash_stream_update(h, o->sample, (size_t)o->batch * sizeof *o->sample);
         if (st == DT_OK && !o->only_hash) print_step(o, step);
     }
@@ -125,7 +125,7 @@ typedef struct shown {
     int n;
 } shown;
 
-static void show(shown *s, int column, int record, const char *name) {
+static void data_order_show(shown *s, int column, int record, const char *name) {
     for (int i = 0; i < s->n; i++)
         if (s->column[i] == column) return;
     s->column[s->n] = column;
@@ -139,10 +139,10 @@ static dt_status find_shown(shown *s, const dt_data *d, const dt_config *c) {
     int column;
     for (int i = 0; i < d->fields.n; i++)
         if (d->fields.f[i].kind == DT_FIELD_class)
-            show(s, d->fields.f[i].column, d->fields.f[i].part, d->fields.f[i].name);
+            data_order_show(s, d->fields.f[i].column, d->fields.f[i].part, d->fields.f[i].name);
     if (!c->data.split.stratify) return DT_OK;
     DT_TRY(dt_data_find_column(d, c, STRATIFY, c->data.split.stratify, &column));
-    show(s, column, 0, c->data.split.stratify);
+    data_order_show(s, column, 0, c->data.split.stratify);
     return DT_OK;
 }
 
@@ -151,7 +151,7 @@ static uint32_t cell_of(const shown *s, int k, const dt_data *d, uint32_t sample
     return dt_catalog_cell(d->reader->catalog, s->column[k], r);
 }
 
-static void print_counts(const shown *s, int k, const dt_data *d, dt_split part) {
+static void data_order_print_counts(const shown *s, int k, const dt_data *d, dt_split part) {
     const dt_catalog *c = d->reader->catalog;
     const dt_column *col = &c->columns[s->column[k]];
     uint32_t *n = dt_xcalloc((size_t)col->n_values + 1, sizeof *n);
@@ -174,7 +174,7 @@ static dt_status list_split(const dt_dataset *base, const dt_config *c, int part
     shown s = {0};
     DT_TRY(find_shown(&s, d, c));
     printf("# %s: %u of %u samples\n", dt_split_name(part), d->splits.n[part], d->view.n);
-    for (int k = 0; k < s.n; k++) print_counts(&s, k, d, (dt_split)part);
+    for (int k = 0; k < s.n; k++) data_order_print_counts(&s, k, d, (dt_split)part);
     printf("sample\trecord%s", d->view.width > 1 ? "\trecord2" : "");
     for (int k = 0; k < s.n; k++) dt_text_printf(stdout, "\t%s", s.name[k]);
     putchar('\n');
@@ -213,7 +213,7 @@ static dt_status walk_config(order *o, const dt_cli_words *w) {
         st = list_split(o->data, c, part);
     } else if (st == DT_OK) {
         o->n = (uint64_t)o->data->n_samples(o->data, DT_SPLIT_TRAIN);
-        st = walk(o);
+        st = data_order_walk(o);
     }
     if (o->data) o->data->close(o->data);
     dt_config_destroy(c);
@@ -226,12 +226,12 @@ static dt_status walk_set(order *o, const dt_cli_words *w) {
     DT_TRY(dt_reader_open(&o->reader, w->words, (size_t)w->n_words));
     o->n = o->reader->catalog->n_records;
     o->sampler = (dt_sampler){.shuffle = DT_SHUFFLE_global, .seed = 42, .n = o->n};
-    dt_status st = walk(o);
+    dt_status st = data_order_walk(o);
     dt_reader_close(o->reader);
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_order_run(const dt_cli_words *w) {
     order o = {.only_hash = w->options[HASH] != NULL};
     DT_TRY(dt_cli_expect_words(w, "data order", 1, 1000000, "CONFIG.yaml or SET"));
     DT_TRY(dt_cli_option_int(w, WORLD, 1, &o.world));
@@ -255,4 +255,4 @@ const dt_cli_command dt_cli_data_order = {
             "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
             "  dtrain data order configs/fusion.yaml --split test\n"
             "  dtrain data order datasets/biometric.lmdb --world 3 --batch 30 --hash\n",
-    .run = run};
+    .run = data_order_run};

@@ -11,14 +11,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { COUNT, COLUMNS, JSON, LIMIT };
-static const dt_cli_option options[] = {[COUNT] = {"--count", NULL, "only how many"},
-                                        [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
-                                        [JSON] = {"--json", NULL, "a JSON object a line"},
-                                        [LIMIT] = {"--limit", "N", "at most so many records"},
-                                        {NULL}};
+enum { COUNT, COLUMNS, JSON, DATA_QUERY_LIMIT };
+static const dt_cli_option data_query_options[] = {
+    [COUNT] = {"--count", NULL, "only how many"},
+    [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
+    [JSON] = {"--json", NULL, "a JSON object a line"},
+    [DATA_QUERY_LIMIT] = {"--limit", "N", "at most so many records"},
+    {NULL}};
 
-static dt_status count(const dt_catalog *c, const char *expression) {
+static dt_status data_query_count(const dt_catalog *c, const char *expression) {
     bool *keep = dt_xcalloc((size_t)c->n_records + 1, sizeof *keep);
     uint32_t n;
     dt_status st = dt_catalog_select(c, expression, keep, &n);
@@ -27,11 +28,11 @@ static dt_status count(const dt_catalog *c, const char *expression) {
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_query_run(const dt_cli_words *w) {
     dt_reader *reader;
     int limit = 0;
     DT_TRY(dt_cli_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
-    DT_TRY(dt_cli_option_int(w, LIMIT, 0, &limit));
+    DT_TRY(dt_cli_option_int(w, DATA_QUERY_LIMIT, 0, &limit));
     const char *expression = w->words[w->n_words - 1];
     dt_cli_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
                                   : w->options[COLUMNS] ? LAUNCH_ROWS_VALUES
@@ -39,14 +40,14 @@ static dt_status run(const dt_cli_words *w) {
                         .columns = w->options[COLUMNS],
                         .limit = (uint64_t)limit};
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
-    dt_status st = w->options[COUNT] ? count(reader->catalog, expression)
+    dt_status st = w->options[COUNT] ? data_query_count(reader->catalog, expression)
                                      : dt_cli_write_rows(reader->catalog, expression, &rows, stdout);
     dt_reader_close(reader);
     return st;
 }
 
 const dt_cli_command dt_cli_data_query = {
-    .options = options,
+    .options = data_query_options,
     .text = "The records for which EXPR is true; the data is not read. The same expressions are\n"
             "data.where of a config; docs/reference/catalog.md has the language.\n\n"
             "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
@@ -54,4 +55,4 @@ const dt_cli_command dt_cli_data_query = {
             "key,sharpness\n"
             "  dtrain data query photos.lmdb \"label in ('glass', 'metal') or label is null\" --count\n"
             "  dtrain data query a.lmdb b.lmdb \"not (set = 'a' and key like '%test%')\" --json\n",
-    .run = run};
+    .run = data_query_run};

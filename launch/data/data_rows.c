@@ -26,7 +26,7 @@ typedef struct writer {
 
 // ---- columns ---------------------------------------------------------------------------------------
 // A metadata column may have the name of one that every record has.
-static void add_column(writer *w, int i) {
+static void data_rows_add_column(writer *w, int i) {
     const char *name = dt_catalog_name(w->c, i);
     bool hidden = false;
     for (int k = DT_N_FIXED_COLUMNS; i < DT_N_FIXED_COLUMNS && k < dt_catalog_n_names(w->c); k++)
@@ -44,7 +44,7 @@ static dt_status choose_columns(writer *w) {
     if (!w->rows->columns) {
         bool fixed = w->rows->format != LAUNCH_ROWS_PAIRS;
         for (int i = 0; i < all; i++)
-            if (i == DT_COLUMN_KEY || i >= DT_N_FIXED_COLUMNS || fixed) add_column(w, i);
+            if (i == DT_COLUMN_KEY || i >= DT_N_FIXED_COLUMNS || fixed) data_rows_add_column(w, i);
         return DT_OK;
     }
     char *copy = dt_xstrdup(w->rows->columns), *save = NULL;
@@ -52,7 +52,7 @@ static dt_status choose_columns(writer *w) {
     for (char *p = strtok_r(copy, ",", &save); p && st == DT_OK; p = strtok_r(NULL, ",", &save)) {
         int i = dt_catalog_find_name(w->c, p);
         if (i >= 0)
-            add_column(w, i);
+            data_rows_add_column(w, i);
         else
             st = dt_fail_context(DT_E_USAGE, "--columns");
     }
@@ -68,7 +68,7 @@ static void put_cell(FILE *out, const dt_cell *c) {
 }
 
 // An empty text is in quotes: without them there is no value.
-static void put_csv(FILE *out, const dt_cell *c) {
+static void data_rows_put_csv(FILE *out, const dt_cell *c) {
     if (c->kind != DT_CELL_TEXT)
         put_cell(out, c);
     else if (*c->text)
@@ -77,7 +77,7 @@ static void put_csv(FILE *out, const dt_cell *c) {
         fputs("\"\"", out);
 }
 
-static void put_json(writer *w) {
+static void data_rows_put_json(writer *w) {
     char text[DT_REAL_CHARS];
     dt_json_reset(&w->json);
     dt_json_begin_object(&w->json, NULL);
@@ -108,7 +108,7 @@ static void put_pairs(writer *w) {
     fputc('\n', w->out);
 }
 
-static dt_status put_row(writer *w, uint32_t record) {
+static dt_status data_rows_put_row(writer *w, uint32_t record) {
     dt_cli_row_format f = w->rows->format;
     for (int i = 0; i < w->n; i++) w->cell[i] = dt_column_reader_get(&w->column[i], record);
     if (f == LAUNCH_ROWS_PAIRS) {
@@ -116,12 +116,12 @@ static dt_status put_row(writer *w, uint32_t record) {
     } else if (f == LAUNCH_ROWS_VALUES || f == LAUNCH_ROWS_CSV) {
         for (int i = 0; i < w->n; i++) {
             if (i) fputc(f == LAUNCH_ROWS_CSV ? ',' : '\t', w->out);
-            (f == LAUNCH_ROWS_CSV ? put_csv : put_cell)(w->out, &w->cell[i]);
+            (f == LAUNCH_ROWS_CSV ? data_rows_put_csv : put_cell)(w->out, &w->cell[i]);
         }
         fputc('\n', w->out);
     } else {
         if (f == LAUNCH_ROWS_ARRAY) fputs(w->rows->n ? ",\n" : "[\n", w->out);
-        put_json(w);
+        data_rows_put_json(w);
         if (f == LAUNCH_ROWS_LINES) fputc('\n', w->out);
     }
     w->rows->n++;
@@ -137,11 +137,11 @@ static void put_header(writer *w) {
     fputc('\n', w->out);
 }
 
-static dt_status put_rows(writer *w, const bool *keep) {
+static dt_status data_put_rows(writer *w, const bool *keep) {
     dt_cli_rows *rows = w->rows;
     put_header(w);
     for (uint32_t r = 0; r < w->c->n_records && (!rows->limit || rows->n < rows->limit); r++)
-        if (!keep || keep[r]) DT_TRY(put_row(w, r));
+        if (!keep || keep[r]) DT_TRY(data_rows_put_row(w, r));
     if (rows->format == LAUNCH_ROWS_ARRAY) fputs(rows->n ? "\n]\n" : "[]\n", w->out);
     return DT_OK;
 }
@@ -154,7 +154,7 @@ dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_
     dt_json_init(&w.json);
     dt_status st = choose_columns(&w);
     if (st == DT_OK && expression) st = dt_catalog_select(c, expression, keep, &n);
-    if (st == DT_OK) st = put_rows(&w, keep);
+    if (st == DT_OK) st = data_put_rows(&w, keep);
     for (int i = 0; i < w.n; i++) {
         dt_column_reader_fini(&w.column[i]);
         free(w.name[i]);

@@ -59,7 +59,7 @@ static int shown_side(int side, int longest) {
     return shown > 0 ? shown : 1;
 }
 
-static dt_status lay_out(show *s) {
+static dt_status data_show_lay_out(show *s) {
     for (int i = 0; i < s->d->fields.n; i++) {
         const dt_field_info *f = &s->d->fields.info[i];
         if (!f->is_image) continue;
@@ -97,7 +97,7 @@ static double stored(const show *s, const dt_batch *b, const panel *p, int j, si
 }
 
 // Mixed as the network mixes it (batch/mix_plan.h).
-static double value(const show *s, const dt_batch *b, const panel *p, int j, int y, int x, int c) {
+static double data_show_value(const show *s, const dt_batch *b, const panel *p, int j, int y, int x, int c) {
     const size_t at = ((size_t)y * (size_t)p->w + (size_t)x) * (size_t)p->c + (size_t)c;
     double own = stored(s, b, p, j, at);
     if (!b->mix[p->field]) return own;
@@ -107,26 +107,26 @@ static double value(const show *s, const dt_batch *b, const panel *p, int j, int
     return (m->own * own + (DT_MIX_ONE - m->own) * next) / DT_MIX_ONE;
 }
 
-static void put(const show *s, const panel *p, int place, int y, int x, const uint8_t rgb[3]) {
+static void data_show_put(const show *s, const panel *p, int place, int y, int x, const uint8_t rgb[3]) {
     size_t row = (size_t)(place / s->columns * s->cell_h + y);
     size_t column = (size_t)(place % s->columns * s->cell_w + p->left + x);
     memcpy(s->pixels + (row * (size_t)(s->columns * s->cell_w) + column) * 3, rgb, 3);
 }
 
-static void find_range(const show *s, const dt_batch *b, const panel *p, int j, double *low, double *high) {
+static void data_show_find_range(const show *s, const dt_batch *b, const panel *p, int j, double *low, double *high) {
     *low = 0, *high = 255;
     if (s->d->fields.info[p->field].dtype == DT_U8) return;
     *low = INFINITY, *high = -INFINITY;
     for (int y = 0; y < p->h; y++)
         for (int x = 0; x < p->w; x++)
             for (int c = 0; c < p->c; c++) {
-                double v = value(s, b, p, j, y, x, c);
+                double v = data_show_value(s, b, p, j, y, x, c);
                 *low = fmin(*low, v);
                 *high = fmax(*high, v);
             }
 }
 
-static uint8_t level(double v, double low, double high) {
+static uint8_t data_show_level(double v, double low, double high) {
     double x = high > low ? (v - low) / (high - low) * 255 : 0;
     return (uint8_t)(x < 0 ? 0 : x > 255 ? 255 : x + 0.5);
 }
@@ -149,7 +149,7 @@ static dt_status read_predictions(show *s, const char *path) {
                    path);
 }
 
-static const char *cell(const show *s, size_t row, int column) {
+static const char *data_show_cell(const show *s, size_t row, int column) {
     const char *text = s->table.cell[row * s->table.n_columns + (size_t)column];
     return text ? text : "";
 }
@@ -160,9 +160,9 @@ static const char *prediction_of(show *s, const dt_batch *b, int j) {
     if (!s->table.path || dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key) < 1) return NULL;
     for (size_t i = 0; i < s->table.n_rows; i++) {
         const size_t row = (s->row + 1 + i) % s->table.n_rows;
-        if (strcmp(cell(s, row, s->key), key[0]) != 0) continue;
+        if (strcmp(data_show_cell(s, row, s->key), key[0]) != 0) continue;
         s->row = row;
-        return cell(s, row, s->predicted);
+        return data_show_cell(s, row, s->predicted);
     }
     return NULL;
 }
@@ -177,38 +177,39 @@ static bool is_right(const show *s, const dt_batch *b, int j, const char *predic
 static void fill_cell(const show *s, int place, const uint8_t rgb[3]) {
     static const panel whole = {.left = 0};
     for (int y = 0; y < s->cell_h; y++)
-        for (int x = 0; x < s->cell_w; x++) put(s, &whole, place, y, x, rgb);
+        for (int x = 0; x < s->cell_w; x++) data_show_put(s, &whole, place, y, x, rgb);
 }
 
 // ---- drawing -------------------------------------------------------------------------------------------
 // Three channels are colours; of others the first is shown.
 static void draw_image(const show *s, const dt_batch *b, const panel *p, int j, int place) {
     double low, high;
-    find_range(s, b, p, j, &low, &high);
+    data_show_find_range(s, b, p, j, &low, &high);
     for (int y = 0; y < p->out_h; y++)
         for (int x = 0; x < p->out_w; x++) {
             int from_y = (int)((int64_t)y * p->h / p->out_h);
             int from_x = (int)((int64_t)x * p->w / p->out_w);
             if (p->is_sound) from_y = p->h - 1 - from_y;
             uint8_t rgb[3];
-            for (int c = 0; c < 3; c++) rgb[c] = level(value(s, b, p, j, from_y, from_x, p->c == 3 ? c : 0), low, high);
-            put(s, p, place, y, x, rgb);
+            for (int c = 0; c < 3; c++)
+                rgb[c] = data_show_level(data_show_value(s, b, p, j, from_y, from_x, p->c == 3 ? c : 0), low, high);
+            data_show_put(s, p, place, y, x, rgb);
         }
 }
 
 static void draw_wave(const show *s, const dt_batch *b, const panel *p, int j, int place) {
     static const uint8_t INK[3] = {0, 0, 0};
     double low, high;
-    find_range(s, b, p, j, &low, &high);
+    data_show_find_range(s, b, p, j, &low, &high);
     for (int x = 0; x < p->out_w; x++) {
         int begin = (int)((int64_t)x * p->w / p->out_w), end = (int)((int64_t)(x + 1) * p->w / p->out_w);
         int top = p->out_h - 1, bottom = 0;
         for (int i = begin; i < end || i == begin; i++) {
-            int y = (255 - level(value(s, b, p, j, 0, i, 0), low, high)) * (p->out_h - 1) / 255;
+            int y = (255 - data_show_level(data_show_value(s, b, p, j, 0, i, 0), low, high)) * (p->out_h - 1) / 255;
             if (y < top) top = y;
             if (y > bottom) bottom = y;
         }
-        for (int y = top; y <= bottom; y++) put(s, p, place, y, x, INK);
+        for (int y = top; y <= bottom; y++) data_show_put(s, p, place, y, x, INK);
     }
 }
 
@@ -231,7 +232,7 @@ static void print_class(const show *s, const dt_batch *b, int field, int j) {
     }
 }
 
-static void print_row(const show *s, const dt_batch *b, int j, int place, const char *predicted) {
+static void data_show_print_row(const show *s, const dt_batch *b, int j, int place, const char *predicted) {
     const char *key[DT_MAX_WIDTH];
     int n = dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key);
     dt_text_printf(stdout, "%d,%d", place / s->columns + 1, place % s->columns + 1);
@@ -264,11 +265,12 @@ static void draw_sample(show *s, const dt_batch *b, int j, int place, const char
     static const uint8_t colours[2][3] = {{210, 30, 30}, {30, 160, 60}}; // wrong, right
     if (predicted) fill_cell(s, place, colours[is_right(s, b, j, predicted)]);
     for (int k = 0; k < s->n_panels; k++) (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
-    print_row(s, b, j, place, predicted);
+    data_show_print_row(s, b, j, place, predicted);
 }
 
 // Samples from place *place to before `end`; with predictions those that were right, or wrong.
-static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split split, bool right, int *place, int end) {
+static dt_status data_show_draw(show *s, dt_dataset *data, const dt_config *c, dt_split split, bool right, int *place,
+                                int end) {
     const int micro = dt_cli_micro_batch(c);
     const int n_micro = split == DT_SPLIT_TRAIN ? (int)c->train.global_batch / micro : 1;
     int *micros = dt_xcalloc((size_t)n_micro, sizeof *micros);
@@ -299,7 +301,7 @@ static dt_status draw(show *s, dt_dataset *data, const dt_config *c, dt_split sp
     return st;
 }
 
-static dt_status save(const show *s, const char *out) {
+static dt_status data_show_save(const show *s, const char *out) {
     dt_image m = {.data = s->pixels, .width = s->columns * s->cell_w, .height = s->rows * s->cell_h, .channels = 3};
     dt_buffer png = {0};
     dt_status st = dt_encode_png(&png, &m);
@@ -319,21 +321,22 @@ static dt_status show_config(const dt_config *c, const dt_cli_words *w, const ch
     s.training = split == DT_SPLIT_TRAIN;
     if (s.n > MOST_SAMPLES) s.n = MOST_SAMPLES;
     if (s.n > (int)s.d->splits.n[split]) s.n = (int)s.d->splits.n[split];
-    dt_status st = s.n > 0 ? lay_out(&s) : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
+    dt_status st =
+        s.n > 0 ? data_show_lay_out(&s) : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
     if (st == DT_OK && w->options[PREDICTED]) st = read_predictions(&s, w->options[PREDICTED]);
     int place = 0;
-    if (st == DT_OK && s.table.path) st = draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
-    if (st == DT_OK) st = draw(&s, data, c, (dt_split)split, true, &place, s.n);
+    if (st == DT_OK && s.table.path) st = data_show_draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
+    if (st == DT_OK) st = data_show_draw(&s, data, c, (dt_split)split, true, &place, s.n);
     if (st == DT_OK && place == 0)
         st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s part", s.table.path, dt_split_name(split));
-    if (st == DT_OK) st = save(&s, out);
+    if (st == DT_OK) st = data_show_save(&s, out);
     free(s.pixels);
     if (s.table.path) dt_table_fini(&s.table);
     data->close(data);
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_show_run(const dt_cli_words *w) {
     const char **words = dt_xcalloc((size_t)w->n_words + 1, sizeof *words), *out = NULL;
     dt_cli_words config = {.words = words};
     for (int i = 0; i < w->n_words; i++) { // OUT.png may stand before or behind the overrides
@@ -359,4 +362,4 @@ const dt_cli_command dt_cli_data_show = {
             "  dtrain data show configs/photos.yaml batch.png\n"
             "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n"
             "  dtrain data show runs/photos hits.png --split test --predicted predicted.csv\n",
-    .run = run};
+    .run = data_show_run};

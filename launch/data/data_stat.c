@@ -14,10 +14,10 @@
 #include <stdlib.h>
 
 enum { COUNTS };
-static const dt_cli_option options[] = {
+static const dt_cli_option data_stat_options[] = {
     [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"}, {NULL}};
 
-static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
+static uint32_t *data_stat_count_values(const dt_catalog *c, uint32_t column) {
     uint32_t *n = dt_xcalloc((size_t)c->columns[column].n_values + 1, sizeof *n);
     for (uint32_t r = 0; r < c->n_records; r++) {
         uint32_t v = dt_catalog_cell(c, (int)column, r);
@@ -26,7 +26,7 @@ static uint32_t *count_values(const dt_catalog *c, uint32_t column) {
     return n;
 }
 
-static int compare(const void *pa, const void *pb) {
+static int data_stat_compare(const void *pa, const void *pb) {
     const long double a = *(const long double *)pa, b = *(const long double *)pb;
     return (a > b) - (a < b);
 }
@@ -40,7 +40,7 @@ static double quantile(const long double *sorted, uint32_t n, double share) {
 }
 
 // Exact where it is whole.
-static const char *number_text(char buffer[DT_REAL_CHARS], long double v) {
+static const char *data_stat_number_text(char buffer[DT_REAL_CHARS], long double v) {
     return dt_cell_string(&(dt_cell){.kind = DT_CELL_NUMBER, .number = v}, buffer);
 }
 
@@ -57,15 +57,15 @@ static void print_distribution(const dt_catalog *c, int column) {
         if (cell.kind != DT_CELL_NULL) v[n++] = cell.number;
     }
     dt_column_reader_fini(&r);
-    qsort(v, n, sizeof *v, compare);
+    qsort(v, n, sizeof *v, data_stat_compare);
     for (uint32_t i = 0; i < n; i++) sum += v[i] - v[0];
     for (uint32_t i = 0; i < n; i++) square += powl(v[i] - v[0] - sum / n, 2);
     if (n == 0)
         printf("no values");
     else
-        printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g", number_text(a, v[0]),
-               number_text(b, v[n - 1]), (double)(v[0] + sum / n), sqrt((double)square / n), quantile(v, n, 0.25),
-               quantile(v, n, 0.5), quantile(v, n, 0.75));
+        printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g", data_stat_number_text(a, v[0]),
+               data_stat_number_text(b, v[n - 1]), (double)(v[0] + sum / n), sqrt((double)square / n),
+               quantile(v, n, 0.25), quantile(v, n, 0.5), quantile(v, n, 0.75));
     if (n > 0 && column >= DT_N_FIXED_COLUMNS + (int)c->n_columns) printf(", of %u records", n);
     free(v);
 }
@@ -84,7 +84,7 @@ static void print_columns(const dt_catalog *c) {
         printf("column ");
         dt_text_print(stdout, dt_catalog_str(c, col->name));
         printf(": %u value%s:", col->n_values, col->n_values == 1 ? "" : "s");
-        uint32_t *n = count_values(c, k);
+        uint32_t *n = data_stat_count_values(c, k);
         for (uint32_t v = 0; v < col->n_values && v < 8; v++) {
             putchar(' ');
             dt_text_print(stdout, dt_catalog_str(c, col->values[v]));
@@ -101,14 +101,14 @@ static void print_columns(const dt_catalog *c) {
 }
 
 // Each value of one column with its count.
-static dt_status print_counts(const dt_catalog *c, const char *name) {
+static dt_status data_stat_print_counts(const dt_catalog *c, const char *name) {
     int k = dt_catalog_find_column(c, name);
     if (k < 0)
         return dt_fail(DT_E_USAGE,
                        "--counts %s: the set has no such metadata column; `dtrain data "
                        "stat SET` lists them",
                        name);
-    uint32_t *n = count_values(c, (uint32_t)k), n_with = 0;
+    uint32_t *n = data_stat_count_values(c, (uint32_t)k), n_with = 0;
     for (uint32_t v = 0; v < c->columns[k].n_values; v++) {
         dt_text_print(stdout, dt_catalog_str(c, c->columns[k].values[v]));
         printf("\t%u\n", n[v]);
@@ -148,13 +148,13 @@ static void print_statistics(const dt_reader *s) {
     print_numbers(c);
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_stat_run(const dt_cli_words *w) {
     DT_TRY(dt_cli_expect_words(w, "data stat", 1, 1000000, "SET"));
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     dt_status st = DT_OK;
     if (w->options[COUNTS]) {
-        st = print_counts(s->catalog, w->options[COUNTS]);
+        st = data_stat_print_counts(s->catalog, w->options[COUNTS]);
     } else {
         print_statistics(s);
     }
@@ -163,9 +163,9 @@ static dt_status run(const dt_cli_words *w) {
 }
 
 const dt_cli_command dt_cli_data_stat = {
-    .options = options,
+    .options = data_stat_options,
     .text = "How many records, members of which kind, and the columns with their values, each with\n"
             "its number of records; of numbers range, mean, deviation and quartiles.\n\n"
             "  dtrain data stat datasets/biometric.lmdb\n"
             "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
-    .run = run};
+    .run = data_stat_run};

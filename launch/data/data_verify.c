@@ -29,7 +29,7 @@ typedef struct bad_line {
     const char *reason;
 } bad_line;
 
-static void print_text(const bad_line *b) {
+static void data_verify_print_text(const bad_line *b) {
     dt_text_print(stdout, b->file);
     putchar('\t');
     dt_text_print(stdout, b->record ? b->record : "");
@@ -40,7 +40,7 @@ static void print_text(const bad_line *b) {
     putchar('\n');
 }
 
-static void print_json(const bad_line *b) {
+static void data_verify_print_json(const bad_line *b) {
     dt_json j;
     dt_json_init(&j);
     dt_json_begin_object(&j, NULL);
@@ -55,7 +55,7 @@ static void print_json(const bad_line *b) {
 }
 
 static void print_bad(const dt_cli_words *w, const dt_catalog *c, const dt_verify_result *r) {
-    void (*print)(const bad_line *) = w->options[JSON] ? print_json : print_text;
+    void (*print)(const bad_line *) = w->options[JSON] ? data_verify_print_json : data_verify_print_text;
     for (size_t i = 0; i < r->n_bad; i++) {
         const dt_record *rec = &c->records[r->bad[i].record];
         const dt_member *m = &c->members[r->bad[i].member];
@@ -66,7 +66,7 @@ static void print_bad(const dt_cli_words *w, const dt_catalog *c, const dt_verif
         print(&(bad_line){.file = c->shards[r->bad_shards[i].shard].path, .reason = r->bad_shards[i].reason});
 }
 
-static dt_status report(const dt_cli_words *w, const dt_reader *s, const dt_verify_result *r) {
+static dt_status data_verify_report(const dt_cli_words *w, const dt_reader *s, const dt_verify_result *r) {
     const dt_catalog *c = s->catalog;
     print_bad(w, c, r);
     dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64 " decoded, %" PRIu64
@@ -95,7 +95,7 @@ static dt_status open_what_can_be(dt_reader **s, const dt_cli_words *w, char **b
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status data_verify_run(const dt_cli_words *w) {
     dt_verify_opts o = {.decode = w->options[DECODE] != NULL, .progress = true};
     dt_verify_result r;
     dt_reader *s;
@@ -105,7 +105,7 @@ static dt_status run(const dt_cli_words *w) {
     DT_TRY(open_what_can_be(&s, w, &broken));
     dt_status st = dt_reader_verify(s, &o, &r);
     if (st == DT_OK) {
-        st = report(w, s, &r);
+        st = data_verify_report(w, s, &r);
         dt_verify_result_fini(&r);
     }
     if (broken) st = dt_fail(DT_E_DATA, "%s", broken);
@@ -123,4 +123,4 @@ const dt_cli_command dt_cli_data_verify = {
             "their index.json, where it is one of xxhash's.\n\n"
             "  dtrain data verify datasets/biometric.lmdb\n"
             "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
-    .run = run};
+    .run = data_verify_run};

@@ -25,14 +25,14 @@
 #include <unistd.h>
 
 // "photos-%06d.tar" -> "photos", as the set is named.
-static char *name_of(const char *base) {
+static char *pack_bucket_name_of(const char *base) {
     size_t n = strcspn(base, ".{%");
     while (n > 1 && strchr("-_", base[n - 1])) n--;
     return dt_xprintf("%.*s", (int)n, base);
 }
 
 // wids' list of the shards in `dir`.
-static dt_status write_list(const char *dir, const char *list) {
+static dt_status pack_bucket_write_list(const char *dir, const char *list) {
     dt_reader *s;
     DT_TRY(dt_reader_open(&s, &dir, 1));
     const dt_catalog *c = s->catalog;
@@ -101,7 +101,7 @@ static dt_status refuse_older(const dt_pack_opts *o, const char *url) {
     return DT_OK;
 }
 
-static bool is_listed(const json_t *list, const char *name) {
+static bool pack_bucket_is_listed(const json_t *list, const char *name) {
     const size_t n = strlen(name) - (dt_text_ends(name, ".index") ? strlen(".index") : 0);
     const json_t *shard;
     size_t i;
@@ -123,7 +123,7 @@ static dt_status remove_surplus(const char *out, const char *to, const char *lis
     if (st == DT_OK) st = dt_s3_list(&names, &n, prefix);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         const bool own = dt_plan_belongs(&plan, names[i]) || dt_plan_is_companion(&plan, names[i]);
-        if (!own || is_listed(l, names[i])) continue;
+        if (!own || pack_bucket_is_listed(l, names[i])) continue;
         char *url = dt_xprintf("%s%s", prefix, names[i]);
         st = dt_s3_remove(url, NULL);
         free(url);
@@ -144,7 +144,7 @@ dt_status dt_cli_pack_bucket(const dt_pack_opts *o, uint64_t command) {
         return dt_fail(DT_E_USAGE, "%s: one process packs into a bucket, without mpirun", o->out);
     char *dir = dt_io_cache_folder(NULL, below);
     if (!dir) return dt_fail(DT_E_STORAGE, "no home folder to pack in: set XDG_CACHE_HOME");
-    char *name = name_of(base), *to = dt_xprintf("%.*s", (int)(base - 1 - o->out), o->out);
+    char *name = pack_bucket_name_of(base), *to = dt_xprintf("%.*s", (int)(base - 1 - o->out), o->out);
     const bool lmdb = dt_text_ends(base, ".lmdb");
     char *list = dt_xprintf("%s/%s.json", dir, name);
     char *last = lmdb ? dt_xprintf("%s/data.mdb", o->out) : dt_xprintf("%s/%s.json", to, name);
@@ -156,7 +156,7 @@ dt_status dt_cli_pack_bucket(const dt_pack_opts *o, uint64_t command) {
     if (st == DT_OK) st = dt_io_mkdir_all(dir);
     if (st == DT_OK && !dt_io_exists(list)) {
         st = dt_data_pack(&here);
-        if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : write_list(dir, list);
+        if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : pack_bucket_write_list(dir, list);
     }
     if (st == DT_OK) st = dt_io_remove_leftovers(dir, NULL); // no file of the set
     if (st == DT_OK && o->overwrite) st = dt_s3_remove(last, NULL);

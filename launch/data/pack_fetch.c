@@ -28,7 +28,7 @@ typedef struct fetching {
 } fetching;
 
 // An object may be named as no file can be, or as one outside of the folder.
-static bool is_path(const char *name) {
+static bool pack_fetch_is_path(const char *name) {
     char *slashed = dt_xprintf("/%s/", name);
     const bool ok = !strstr(slashed, "//") && !strstr(slashed, "/./") && !strstr(slashed, "/../");
     free(slashed);
@@ -39,7 +39,8 @@ static dt_status fetch_one(const fetching *f, const char *name) {
     if (dt_text_ends(name, "/")) return DT_OK; // it marks a folder
     char *url = dt_xprintf("%s%s", f->url, name), *path = dt_xprintf("%s/%s", f->dir, name);
     char *folder = dt_io_parent(path);
-    dt_status st = is_path(name) ? dt_io_mkdir_all(folder) : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
+    dt_status st =
+        pack_fetch_is_path(name) ? dt_io_mkdir_all(folder) : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
     if (st == DT_OK) st = dt_s3_get(path, url);
     free(folder);
     free(path);

@@ -41,7 +41,7 @@ static off_t byte_of(const dt_sweep_run *r) {
 }
 
 // Makes the run this sweep's, until end_run. False: another sweep of this folder has it, or it is trained otherwise.
-static bool take(const sweep *s, const dt_sweep_run *r) {
+static bool sweep_take(const sweep *s, const dt_sweep_run *r) {
     const bool mine = dt_io_lock_byte(s->lock_fd, byte_of(r), F_WRLCK, false);
     if (!mine && (errno == EAGAIN || errno == EACCES)) return false; // else: no locks on this file system
     char *dir = dt_xprintf("%s/%s", s->dir, r->name);
@@ -58,7 +58,7 @@ static int take_next(const sweep *s, int *n_left) {
     for (int r = 0; r < s->n_runs; r++) {
         if (s->runs[r].phase != SWEEP_WAITS) continue;
         ++*n_left;
-        if (found < 0 && take(s, &s->runs[r])) found = r;
+        if (found < 0 && sweep_take(s, &s->runs[r])) found = r;
     }
     return found;
 }
@@ -107,7 +107,7 @@ static void end_run(sweep *s, const dt_cli_jobs *jobs, int run, int code) {
 }
 
 // Lets all runs save and end. The status, with its message, that is the reason.
-static dt_status give_up(dt_cli_jobs *jobs, dt_status st) {
+static dt_status sweep_give_up(dt_cli_jobs *jobs, dt_status st) {
     int slot, code;
     dt_cli_jobs_save(jobs);
     do dt_cli_jobs_wait(jobs, &slot, &code);
@@ -147,12 +147,12 @@ static dt_status train_waiting(sweep *s, void *ctx) {
             dt_cli_jobs_pause(jobs, LOOK_AGAIN_S);
         }
     }
-    if (st != DT_OK) return give_up(jobs, st);
+    if (st != DT_OK) return sweep_give_up(jobs, st);
     if (jobs->asked) return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
     return DT_OK;
 }
 
-static dt_status run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
+static dt_status sweep_run_all(sweep *s, int n_jobs, int n_ranks, bool halve) {
     dt_cli_jobs jobs;
     dt_config *c = NULL;
     DT_TRY(dt_sweep_load_config(s, 0, &c));
@@ -220,10 +220,10 @@ static dt_status sweep_config(sweep *s, const dt_cli_words *w) {
     char *lock = dt_xprintf("%s/sweep.lock", s->dir);
     dt_status st = dt_io_open_update(&s->lock_fd, lock);
     free(lock);
-    return st == DT_OK ? run_all(s, n_jobs, n_ranks, w->options[EARLY_STOP] != NULL) : st;
+    return st == DT_OK ? sweep_run_all(s, n_jobs, n_ranks, w->options[EARLY_STOP] != NULL) : st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status sweep_run(const dt_cli_words *w) {
     if (!dt_launcher_may_start_ranks())
         return dt_fail(DT_E_USAGE, "a sweep starts its ranks itself: dtrain sweep … --np N, "
                                    "without mpirun");
@@ -252,4 +252,4 @@ const dt_cli_command dt_cli_sweep = {
             "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
             "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
             "      --early-stop halving --metric val.accuracy\n",
-    .run = run};
+    .run = sweep_run};

@@ -49,7 +49,7 @@ static dt_status find_length(const sweep *s, int run, length *out) {
 }
 
 // The metric of the validation at the run's rung; NaN: the run has not reached the rung.
-static double value_at(const sweep *s, int run) {
+static double sweep_halving_value_at(const sweep *s, int run) {
     json_t *line = dt_sweep_validation_at(s, run, s->runs[run].stop_at);
     const json_t *v = json_object_get(line, s->metric);
     const double value = json_is_number(v) ? json_number_value(v) : NAN;
@@ -71,7 +71,7 @@ dt_status dt_sweep_check_metric(sweep *s) {
 }
 
 bool dt_sweep_is_at_rung(const sweep *s, int run) {
-    return s->runs[run].stop_at > 0 && !isnan(value_at(s, run));
+    return s->runs[run].stop_at > 0 && !isnan(sweep_halving_value_at(s, run));
 }
 
 typedef struct standing {
@@ -80,7 +80,7 @@ typedef struct standing {
 } standing;
 
 // The largest first; configurations without a value last, equal ones in their order.
-static int compare(const void *pa, const void *pb) {
+static int sweep_halving_compare(const void *pa, const void *pb) {
     const standing *a = pa, *b = pb;
     if (isnan(a->mean) != isnan(b->mean)) return isnan(a->mean) ? 1 : -1;
     if (a->mean != b->mean && !isnan(a->mean)) return a->mean > b->mean ? -1 : 1;
@@ -97,10 +97,10 @@ static dt_status drop_rest(sweep *s, int *n_stay) {
         double sum = 0;
         int n_runs = 0;
         for (int k = r; k < s->n_runs; k++)
-            if (dt_sweep_same_configuration(s, r, k)) sum += value_at(s, k), n_runs++;
+            if (dt_sweep_same_configuration(s, r, k)) sum += sweep_halving_value_at(s, k), n_runs++;
         all[n++] = (standing){r, lower ? -sum / n_runs : sum / n_runs};
     }
-    qsort(all, (size_t)n, sizeof *all, compare);
+    qsort(all, (size_t)n, sizeof *all, sweep_halving_compare);
     *n_stay = n / FACTOR > 0 ? n / FACTOR : 1;
     const bool none = n == 0 || isnan(all[0].mean);
     for (int i = *n_stay; i < n && !none; i++)

@@ -63,7 +63,7 @@ static dt_status run_words(dt_cli_jobs *jobs, const char *const *words, const ch
 }
 
 // Whether the file was made of the run's result as it is now, and not of an earlier one of a run that was made longer.
-static bool is_made(const sweep *s, int run, const char *path) {
+static bool sweep_pool_is_made(const sweep *s, int run, const char *path) {
     char *result = path_of(s, run, "result.json");
     struct stat a, b;
     const bool is_newer = stat(path, &a) == 0 && stat(result, &b) == 0 &&
@@ -74,12 +74,13 @@ static bool is_made(const sweep *s, int run, const char *path) {
 }
 
 // Where eval.threshold is f1, predictions read their thresholds from what calibration writes.
-static dt_status calibrate(dt_cli_jobs *jobs, const sweep *s, int run, const char *dir) {
+static dt_status sweep_pool_calibrate(dt_cli_jobs *jobs, const sweep *s, int run, const char *dir) {
     char *config = path_of(s, run, "config.yaml"), *done = path_of(s, run, CALIBRATION);
     const char *const words[] = {"eval", dir, "--calibrate", NULL};
     dt_config *c = NULL;
     dt_status st = dt_config_load(&c, config, NULL, 0);
-    if (st == DT_OK && c->eval.threshold.is_auto && !is_made(s, run, done)) st = run_words(jobs, words, done);
+    if (st == DT_OK && c->eval.threshold.is_auto && !sweep_pool_is_made(s, run, done))
+        st = run_words(jobs, words, done);
     dt_config_destroy(c);
     free(config);
     free(done);
@@ -93,9 +94,9 @@ static dt_status hold_out(dt_cli_jobs *jobs, const sweep *s, int run) {
     const char *const predict[] = {"predict", dir, "--split", dt_split_name(DT_SPLIT_TEST), NULL};
     const char *const eval[] = {"eval", dir, "eval.metrics=[accuracy, confusion]", NULL};
     const bool classes = json_object_get(s->runs[run].lines[DT_SPLIT_TEST], dt_metric_name(DT_METRIC_accuracy)) != NULL;
-    dt_status st = calibrate(jobs, s, run, dir);
-    if (st == DT_OK && !is_made(s, run, predictions)) st = run_words(jobs, predict, predictions);
-    if (st == DT_OK && classes && !is_made(s, run, figures)) st = run_words(jobs, eval, figures);
+    dt_status st = sweep_pool_calibrate(jobs, s, run, dir);
+    if (st == DT_OK && !sweep_pool_is_made(s, run, predictions)) st = run_words(jobs, predict, predictions);
+    if (st == DT_OK && classes && !sweep_pool_is_made(s, run, figures)) st = run_words(jobs, eval, figures);
     free(dir);
     free(predictions);
     free(figures);
@@ -104,7 +105,7 @@ static dt_status hold_out(dt_cli_jobs *jobs, const sweep *s, int run) {
 
 // ---- one table of predictions ----------------------------------------------------------------------
 
-static void put_values(const sweep *s, int run, bool names, FILE *out) {
+static void sweep_pool_put_values(const sweep *s, int run, bool names, FILE *out) {
     for (int i = 0; i < s->n_variables; i++) {
         const dt_sweep_variable *v = &s->variables[i];
         if (v->n < 2 || !dt_sweep_is_repeat(v)) continue;
@@ -114,13 +115,13 @@ static void put_values(const sweep *s, int run, bool names, FILE *out) {
 }
 
 // The rows of one run, with the values of fold and seed in front.
-static dt_status put_rows(const sweep *s, int run, bool header, FILE *out) {
+static dt_status sweep_pool_put_rows(const sweep *s, int run, bool header, FILE *out) {
     char *path = path_of(s, run, PREDICTIONS), *text = NULL;
     size_t n = 0;
     dt_status st = dt_io_read_file(&text, &n, path, 0, DT_E_CKPT);
     bool quoted = false, begins = true, first = true;
     for (const char *p = text; st == DT_OK && *p; p++) {
-        if (begins && (!first || header)) put_values(s, run, first, out);
+        if (begins && (!first || header)) sweep_pool_put_values(s, run, first, out);
         begins = false;
         if (!first || header) fputc(*p, out);
         quoted ^= *p == '"';
@@ -156,7 +157,7 @@ typedef struct matrix {
     int n;
 } matrix;
 
-static int class_of(matrix *m, const char *name) {
+static int sweep_pool_class_of(matrix *m, const char *name) {
     int k = 0;
     while (k < m->n && strcmp(m->names[k], name) != 0) k++;
     if (k < m->n) return k;
@@ -173,10 +174,10 @@ static int class_of(matrix *m, const char *name) {
 static void add_matrix(matrix *m, const json_t *confusion) {
     const char *is, *said;
     json_t *row, *count;
-    json_object_foreach((json_t *)confusion, is, row) class_of(m, is); // in the classes' order
+    json_object_foreach((json_t *)confusion, is, row) sweep_pool_class_of(m, is); // in the classes' order
     json_object_foreach((json_t *)confusion, is, row) {
         json_object_foreach(row, said, count) {
-            const int i = class_of(m, is), k = class_of(m, said);
+            const int i = sweep_pool_class_of(m, is), k = sweep_pool_class_of(m, said);
             m->count[i * m->n + k] += json_integer_value(count);
         }
     }
@@ -217,7 +218,7 @@ static json_t *report_matrix(const matrix *m) {
 
 // ---- a configuration -------------------------------------------------------------------------------
 
-static dt_status pool(dt_cli_jobs *jobs, sweep *s, int first, bool several) {
+static dt_status sweep_pool_all(dt_cli_jobs *jobs, sweep *s, int first, bool several) {
     char *text = NULL, *path = table_path(s, first, several);
     size_t n = 0;
     matrix m = {0};
@@ -228,7 +229,7 @@ static dt_status pool(dt_cli_jobs *jobs, sweep *s, int first, bool several) {
         json_error_t error;
         if (!dt_sweep_same_configuration(s, first, r)) continue;
         st = hold_out(jobs, s, r);
-        if (st == DT_OK) st = put_rows(s, r, r == first, out);
+        if (st == DT_OK) st = sweep_pool_put_rows(s, r, r == first, out);
         char *figures = path_of(s, r, FIGURES);
         json_t *line = st == DT_OK ? json_load_file(figures, JSON_DISABLE_EOF_CHECK, &error) : NULL;
         free(figures);
@@ -247,7 +248,7 @@ static dt_status pool(dt_cli_jobs *jobs, sweep *s, int first, bool several) {
     return st;
 }
 
-static bool is_whole(const sweep *s, int first) {
+static bool sweep_pool_is_whole(const sweep *s, int first) {
     for (int r = first; r < s->n_runs; r++)
         if (dt_sweep_same_configuration(s, first, r) && !s->runs[r].lines[DT_SPLIT_TEST]) return false;
     return true;
@@ -269,8 +270,8 @@ dt_status dt_sweep_pool(sweep *s, dt_cli_jobs *jobs) {
     for (int r = 0; r < s->n_runs; r++) n += dt_sweep_is_first(s, r);
     dt_json_init(&j);
     for (int r = 0; r < s->n_runs && st == DT_OK && !jobs->asked; r++) {
-        if (!dt_sweep_is_first(s, r) || !is_whole(s, r)) continue;
-        st = pool(jobs, s, r, n > 1);
+        if (!dt_sweep_is_first(s, r) || !sweep_pool_is_whole(s, r)) continue;
+        st = sweep_pool_all(jobs, s, r, n > 1);
         if (st != DT_OK || !s->runs[r].pooled) continue;
         char *run = json_dumps(s->runs[r].pooled, JSON_COMPACT);
         dt_json_begin_object(&j, NULL);

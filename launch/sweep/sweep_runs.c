@@ -41,20 +41,20 @@ static const char *value_end(const char *text) {
     return text;
 }
 
-static void add_value(dt_sweep_variable *v, char *value) {
+static void sweep_runs_add_value(dt_sweep_variable *v, char *value) {
     v->values = dt_xrealloc(v->values, sizeof *v->values * (size_t)(v->n + 1));
     v->values[v->n++] = value;
 }
 
 // 0..4 stands for 0,1,2,3,4.
-static dt_status add_range(dt_sweep_variable *v, int64_t first, int64_t last) {
+static dt_status sweep_runs_add_range(dt_sweep_variable *v, int64_t first, int64_t last) {
     const uint64_t n_more = (uint64_t)last - (uint64_t)first; // the difference may be no int64_t
     if (first > last || n_more >= MAX_RANGE)
         return dt_fail(DT_E_USAGE,
                        "%s=%" PRId64 "..%" PRId64 ": expected a range such as 0..4, of at most %d "
                        "values",
                        v->key, first, last, MAX_RANGE);
-    for (uint64_t i = 0; i <= n_more; i++) add_value(v, dt_xprintf("%" PRId64, first + (int64_t)i));
+    for (uint64_t i = 0; i <= n_more; i++) sweep_runs_add_value(v, dt_xprintf("%" PRId64, first + (int64_t)i));
     return DT_OK;
 }
 
@@ -73,7 +73,7 @@ static dt_status add_drawn(dt_sweep_variable *v, const char *text) {
         const dt_rng rng = {0, 0, 0, dt_hash32(v->key)};
         const double u = (double)dt_rng_below(&rng, (uint32_t)i, 1u << 24) / (1 << 24);
         const double x = log_scale ? exp(log(low) + u * (log(high) - log(low))) : low + u * (high - low);
-        add_value(v, dt_xprintf("%.4g", x));
+        sweep_runs_add_value(v, dt_xprintf("%.4g", x));
     }
     v->drawn = true;
     return DT_OK;
@@ -91,9 +91,9 @@ static dt_status split_values(dt_sweep_variable *v, const char *text) {
         int64_t first, last;
         if (dt_config_parse_range(value, &first, &last)) {
             free(value);
-            DT_TRY(add_range(v, first, last));
+            DT_TRY(sweep_runs_add_range(v, first, last));
         } else {
-            add_value(v, value);
+            sweep_runs_add_value(v, value);
             if (*value == 0 && (v->n > 1 || *end))
                 return dt_fail(DT_E_USAGE, "%s: a value between commas is empty", v->key);
         }
@@ -152,14 +152,14 @@ static dt_status read_words(sweep *s, const dt_cli_words *w) {
 
 // ---- the runs --------------------------------------------------------------------------------------
 
-static bool is_plain(char c) {
+static bool sweep_runs_is_plain(char c) {
     return isalnum((unsigned char)c) || (c && strchr(".+-_", c));
 }
 
 // "fold=0,lr=1e-3": what the run's directory is called. Where a value has other letters, or all are too long, the
 // values' hash tells it from others: "mean=_0.5,0.5_-1f0c9b3a27de". The hash is a function of the run alone, so that a
 // sweep of more values finds its runs.
-static char *run_name(const sweep *s, int run) {
+static char *sweep_runs_run_name(const sweep *s, int run) {
     enum { MOST_BYTES = 100, HASH_DIGITS = 12 };
     bool odd = false;
     char *name = dt_xstrdup(""), *values = dt_xstrdup(""), hex[17];
@@ -167,7 +167,7 @@ static char *run_name(const sweep *s, int run) {
         if (s->variables[i].n < 2) continue;
         const char *value = dt_sweep_value(s, run, i), *comma = *name ? "," : "";
         dt_xappend(&name, "%s%s=%s", comma, s->variables[i].name, value);
-        for (const char *p = value; *p; p++) odd = odd || !is_plain(*p);
+        for (const char *p = value; *p; p++) odd = odd || !sweep_runs_is_plain(*p);
         dt_xappend(&values, "%s=%s\n", s->variables[i].key, value);
     }
     if (odd || strlen(name) > MOST_BYTES) {
@@ -176,7 +176,7 @@ static char *run_name(const sweep *s, int run) {
         dt_xappend(&name, "-%.*s", HASH_DIGITS, hex);
     }
     for (char *p = name; *p; p++)
-        if (!is_plain(*p) && !strchr("=,", *p)) *p = '_';
+        if (!sweep_runs_is_plain(*p) && !strchr("=,", *p)) *p = '_';
     free(values);
     return name;
 }
@@ -204,7 +204,7 @@ void dt_sweep_free_words(char **words) {
 static dt_status name_runs(sweep *s) {
     s->runs = dt_xcalloc((size_t)s->n_runs, sizeof *s->runs);
     char **names = dt_xcalloc((size_t)s->n_runs, sizeof *names);
-    for (int r = 0; r < s->n_runs; r++) names[r] = s->runs[r].name = run_name(s, r);
+    for (int r = 0; r < s->n_runs; r++) names[r] = s->runs[r].name = sweep_runs_run_name(s, r);
     qsort(names, (size_t)s->n_runs, sizeof *names, dt_text_compare);
     dt_status st = DT_OK;
     for (int r = 1; r < s->n_runs && st == DT_OK; r++)
@@ -224,7 +224,7 @@ dt_status dt_sweep_load_config(const sweep *s, int run, dt_config **out) {
 }
 
 // A mistake in any combination is found before the first run starts.
-static dt_status check_runs(sweep *s) {
+static dt_status sweep_check_runs(sweep *s) {
     for (int r = 0; r < s->n_runs; r++) {
         dt_config *c = NULL;
         const dt_status st = dt_sweep_load_config(s, r, &c);
@@ -269,7 +269,7 @@ dt_status dt_sweep_read(sweep *s, const dt_cli_words *w) {
                                    "train.optimizer.lr=1e-3,3e-4 or run.seed=0..4");
     DT_TRY(find_directory(s));
     DT_TRY(name_runs(s));
-    return check_runs(s);
+    return sweep_check_runs(s);
 }
 
 void dt_sweep_fini(sweep *s) {

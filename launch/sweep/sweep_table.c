@@ -28,7 +28,7 @@ static bool is_best(const json_t *line) {
 }
 
 // Keeps of each part the line of the best checkpoint, or of the last where none is the best.
-static void take_line(dt_sweep_run *r, json_t *line) {
+static void sweep_table_take_line(dt_sweep_run *r, json_t *line) {
     const char *split = json_string_value(json_object_get(line, "split"));
     const char *best = json_string_value(json_object_get(line, "chosen_by"));
     if (best && !r->best) r->best = dt_xstrdup(best);
@@ -78,7 +78,7 @@ void dt_sweep_read_result(sweep *s, int run) {
     json_t *all = read_records(s, run, "result.json", ""), *line, **val = &r->lines[DT_SPLIT_VAL],
            **test = &r->lines[DT_SPLIT_TEST];
     size_t i;
-    json_array_foreach(all, i, line) take_line(r, line);
+    json_array_foreach(all, i, line) sweep_table_take_line(r, line);
     json_decref(all);
     if (*val && *test && dt_sweep_step_of(*val) != dt_sweep_step_of(*test)) {
         json_decref(*test); // a test of other weights: the best were not tested
@@ -131,17 +131,17 @@ typedef struct table {
     int *n_results;     // (n_rows)
 } table;
 
-static bool has_part(const sweep *s, dt_split part) {
+static bool sweep_table_has_part(const sweep *s, dt_split part) {
     bool has = false;
     for (int r = 0; r < s->n_runs; r++) has = has || s->runs[r].lines[part];
     return has;
 }
 
 static bool has_results(const sweep *s) {
-    return has_part(s, DT_SPLIT_VAL) || has_part(s, DT_SPLIT_TEST);
+    return sweep_table_has_part(s, DT_SPLIT_VAL) || sweep_table_has_part(s, DT_SPLIT_TEST);
 }
 
-static const json_t *number(const sweep *s, int run, const column *c) {
+static const json_t *sweep_table_number(const sweep *s, int run, const column *c) {
     const json_t *v = json_object_get(s->runs[run].lines[c->part], c->name);
     return json_is_number(v) ? v : NULL;
 }
@@ -151,7 +151,7 @@ static bool is_metric(const char *name, const json_t *value) {
     return json_is_number(value) && strcmp(name, "step") != 0 && strcmp(name, "samples") != 0;
 }
 
-static void add_column(table *t, dt_split part, const char *name) {
+static void sweep_table_add_column(table *t, dt_split part, const char *name) {
     for (int i = 0; i < t->n_columns; i++)
         if (t->columns[i].part == part && strcmp(t->columns[i].name, name) == 0) return;
     t->columns = dt_xgrow(t->columns, (size_t)t->n_columns, sizeof *t->columns);
@@ -176,13 +176,13 @@ dt_status dt_sweep_fail_metric(const sweep *s, const json_t *other) {
 }
 
 // --metric: the column by which rows are ordered.
-static dt_status find_metric(table *t) {
+static dt_status sweep_table_find_metric(table *t) {
     const sweep *s = t->s;
     const json_t *other = NULL;
     for (int r = 0; r < s->n_runs; r++) {
         const json_t *line = s->runs[r].lines[s->metric_part];
         if (is_metric(s->metric, json_object_get(line, s->metric))) {
-            add_column(t, s->metric_part, s->metric);
+            sweep_table_add_column(t, s->metric_part, s->metric);
             return DT_OK;
         }
         other = other ? other : line;
@@ -192,29 +192,30 @@ static dt_status find_metric(table *t) {
 
 // The metric that chose the best checkpoints comes first and orders the rows. Beside a test it is the only column of
 // the validation.
-static void find_columns(table *t) {
+static void sweep_table_find_columns(table *t) {
     const sweep *s = t->s;
-    const dt_split by = has_part(s, DT_SPLIT_VAL) ? DT_SPLIT_VAL : DT_SPLIT_TEST;
-    const dt_split rest = has_part(s, DT_SPLIT_TEST) ? DT_SPLIT_TEST : DT_SPLIT_VAL;
+    const dt_split by = sweep_table_has_part(s, DT_SPLIT_VAL) ? DT_SPLIT_VAL : DT_SPLIT_TEST;
+    const dt_split rest = sweep_table_has_part(s, DT_SPLIT_TEST) ? DT_SPLIT_TEST : DT_SPLIT_VAL;
     for (int r = 0; r < s->n_runs && t->n_columns == 0; r++)
-        if (s->runs[r].best && s->runs[r].lines[by]) add_column(t, by, s->runs[r].best);
+        if (s->runs[r].best && s->runs[r].lines[by]) sweep_table_add_column(t, by, s->runs[r].best);
     t->ordered = t->n_columns > 0;
     t->lower = t->ordered && dt_sweep_metric_is_lower(t->columns[0].name);
     for (int r = 0; r < s->n_runs; r++) {
         const char *name;
         json_t *value;
-        json_object_foreach(s->runs[r].lines[rest], name, value) if (is_metric(name, value)) add_column(t, rest, name);
+        json_object_foreach(s->runs[r].lines[rest], name, value) if (is_metric(name, value))
+            sweep_table_add_column(t, rest, name);
     }
 }
 
 // Mean and sample standard deviation over the runs of a configuration that have the number.
-static void measure(const table *t, int row, int at) {
+static void sweep_table_measure(const table *t, int row, int at) {
     const sweep *s = t->s;
     double sum = 0, square = 0;
     int n = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int r = 0; r < s->n_runs; r++) {
-            const json_t *v = number(s, r, &t->columns[at]);
+            const json_t *v = sweep_table_number(s, r, &t->columns[at]);
             if (!v || !dt_sweep_same_configuration(s, t->rows[row], r)) continue;
             double x = json_number_value(v);
             if (pass == 0)
@@ -241,7 +242,7 @@ static void find_rows(table *t) {
     t->mean = dt_xcalloc(cells, sizeof *t->mean);
     t->std = dt_xcalloc(cells, sizeof *t->std);
     for (int i = 0; i < t->n_rows; i++)
-        for (int m = 0; m < t->n_columns; m++) measure(t, i, m);
+        for (int m = 0; m < t->n_columns; m++) sweep_table_measure(t, i, m);
 }
 
 // Rows best first; those without a number last, others as they come.
@@ -263,7 +264,7 @@ static int *order_rows(const table *t) {
 
 // ---- writing ---------------------------------------------------------------------------------------
 
-static void print_number(FILE *out, double x) {
+static void sweep_table_print_number(FILE *out, double x) {
     char text[DT_REAL_CHARS];
     if (isfinite(x)) fputs(dt_real_text(text, x), out);
 }
@@ -296,9 +297,9 @@ static void print_configurations(const table *t, const int *order, FILE *out) {
         fprintf(out, "%d", t->n_results[row]);
         for (int m = 0; m < t->n_columns; m++) {
             fputc(',', out);
-            print_number(out, t->mean[row * t->n_columns + m]);
+            sweep_table_print_number(out, t->mean[row * t->n_columns + m]);
             fputc(',', out);
-            print_number(out, t->std[row * t->n_columns + m]);
+            sweep_table_print_number(out, t->std[row * t->n_columns + m]);
         }
         fputc('\n', out);
     }
@@ -325,16 +326,16 @@ static void print_runs(const table *t, FILE *out) {
         fprintf(out, ",%d,", run->code);
         if (line) fprintf(out, "%" PRId64, dt_sweep_step_of(line));
         for (int m = 0; m < t->n_columns; m++) {
-            const json_t *v = number(s, r, &t->columns[m]);
+            const json_t *v = sweep_table_number(s, r, &t->columns[m]);
             fputc(',', out);
-            if (v) print_number(out, json_number_value(v));
+            if (v) sweep_table_print_number(out, json_number_value(v));
         }
         fputc('\n', out);
     }
 }
 
 // "lr=1e-3  val.accuracy 0.9431 ± 0.0021  test.accuracy 0.94  (5 of 5 runs)"
-static void print_text(const table *t, const int *order, FILE *out) {
+static void sweep_table_print_text(const table *t, const int *order, FILE *out) {
     static const dt_metric_id POOLED[] = {DT_METRIC_accuracy, DT_METRIC_macro_f1};
     const sweep *s = t->s;
     for (int k = 0; k < t->n_rows && (s->top == 0 || k < s->top); k++) {
@@ -363,7 +364,7 @@ static void print_text(const table *t, const int *order, FILE *out) {
     }
 }
 
-static dt_status write_file(const table *t, const int *order, const char *name) {
+static dt_status sweep_table_write_file(const table *t, const int *order, const char *name) {
     char *path = dt_xprintf("%s/%s", t->s->dir, name), *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n);
@@ -380,9 +381,9 @@ static dt_status write_file(const table *t, const int *order, const char *name) 
 
 dt_status dt_sweep_write_table(const sweep *s, FILE *out) {
     table t = {.s = s};
-    dt_status st = s->metric && has_results(s) ? find_metric(&t) : DT_OK;
+    dt_status st = s->metric && has_results(s) ? sweep_table_find_metric(&t) : DT_OK;
     if (st != DT_OK) return st;
-    find_columns(&t);
+    sweep_table_find_columns(&t);
     find_rows(&t);
     // a test part that was used for choosing no longer estimates the error on new data
     if (t.ordered && t.columns[0].part == DT_SPLIT_TEST)
@@ -390,9 +391,9 @@ dt_status dt_sweep_write_table(const sweep *s, FILE *out) {
                 s->metric ? "--metric" : "no run has a validation part", t.columns[0].title,
                 s->metric ? "take one of val" : "give data.split.val");
     int *order = order_rows(&t);
-    st = write_file(&t, order, "sweep.csv");
-    if (st == DT_OK) st = write_file(&t, NULL, "runs.csv");
-    print_text(&t, order, out);
+    st = sweep_table_write_file(&t, order, "sweep.csv");
+    if (st == DT_OK) st = sweep_table_write_file(&t, NULL, "runs.csv");
+    sweep_table_print_text(&t, order, out);
     free(order);
     for (int i = 0; i < t.n_columns; i++) free(t.columns[i].title);
     free(t.columns);

@@ -29,7 +29,7 @@ static char *one_line(const char *output, const char *program) {
     return line;
 }
 
-static dt_status judge(const char *program, const dt_cli_process *p) {
+static dt_status feed_judge(const char *program, const dt_cli_process *p) {
     if (p->code == 0) return DT_OK;
     char *line = one_line(p->err.text, program);
     dt_status st = dt_fail(DT_E_USAGE, "%s: %s", program, *line ? line : "failed without a message");
@@ -63,7 +63,7 @@ dt_status dt_cli_feed(const char *const *argv, const char *input, char **output)
         *output = p.out.text;
         p.out.text = dt_xcalloc(1, 1);
     }
-    st = e == 0 ? judge(argv[0], &p) : no_start(argv[0], e);
+    st = e == 0 ? feed_judge(argv[0], &p) : no_start(argv[0], e);
     dt_cli_process_fini(&p);
     return st;
 }

@@ -62,7 +62,7 @@ static bool is_host_name(const char *name) {
 }
 
 // "a:8", "a slots=8", "a".
-static dt_status add(dt_cli_hosts *h, const char *text, size_t n, const char *where) {
+static dt_status host_list_add(dt_cli_hosts *h, const char *text, size_t n, const char *where) {
     char *entry = dt_xprintf("%.*s", (int)n, text), *slots = NULL, *end = NULL;
     const size_t n_name = strcspn(entry, ": \t");
     if (entry[n_name]) {
@@ -90,7 +90,7 @@ static dt_status add(dt_cli_hosts *h, const char *text, size_t n, const char *wh
     return DT_OK;
 }
 
-static dt_status read_file(dt_cli_hosts *h, const char *file) {
+static dt_status host_list_read_file(dt_cli_hosts *h, const char *file) {
     char *text = NULL, where[4096];
     size_t n_bytes;
     dt_status st = dt_io_read_file(&text, &n_bytes, file, 1 << 20, DT_E_USAGE);
@@ -100,7 +100,7 @@ static dt_status read_file(dt_cli_hosts *h, const char *file) {
         size_t n = strcspn(p + skip, "#\n");
         while (n > 0 && isspace((unsigned char)p[skip + n - 1])) n--;
         snprintf(where, sizeof where, "%s:%d", file, number);
-        if (n > 0) st = add(h, p + skip, n, where);
+        if (n > 0) st = host_list_add(h, p + skip, n, where);
         p += n_line + (p[n_line] != 0);
     }
     free(text);
@@ -110,10 +110,10 @@ static dt_status read_file(dt_cli_hosts *h, const char *file) {
 dt_status dt_cli_hosts_parse(dt_cli_hosts *h, const char *list, const char *file) {
     dt_status st = DT_OK;
     if (!list == !file) return dt_fail(DT_E_USAGE, "give --hosts a:8,b:8 or --hostfile FILE");
-    if (file) st = read_file(h, file);
+    if (file) st = host_list_read_file(h, file);
     for (const char *p = list; list && st == DT_OK;) {
         const char *end = strchrnul(p, ',');
-        st = add(h, p, (size_t)(end - p), "--hosts");
+        st = host_list_add(h, p, (size_t)(end - p), "--hosts");
         if (!*end) break;
         p = end + 1;
     }
@@ -192,7 +192,7 @@ static const char QUESTION[] =
     "stat -Lc \"%s %n\" \"$@\"; for f; do case $f in (*/.) echo \"names in $f: $(find \"$f\" "
     "! -type d ! -name \".*\" | LC_ALL=C sort | cksum)\";; esac; done' sh; echo end";
 
-static void ask(const dt_cli_hosts *h, dt_cli_host *host, int list, const char *config_path) {
+static void host_list_ask(const dt_cli_hosts *h, dt_cli_host *host, int list, const char *config_path) {
     char cwd[4096] = ".", path[32];
     if (!getcwd(cwd, sizeof cwd)) snprintf(cwd, sizeof cwd, ".");
     snprintf(path, sizeof path, "/proc/self/fd/%d", list);
@@ -231,7 +231,7 @@ static const char *next_line(const char *text, int *n) {
 }
 
 // The first line in which the host's answer is not that of `first`.
-static dt_status compare(const dt_cli_host *host, const dt_cli_host *first, const char *program) {
+static dt_status host_list_compare(const dt_cli_host *host, const dt_cli_host *first, const char *program) {
     const char *a = find_answer(host), *b = find_answer(first);
     int n, n_first;
     const char *version = "dtrain " DTRAIN_VERSION "\n";
@@ -277,7 +277,7 @@ dt_status dt_cli_hosts_ask(dt_cli_hosts *h, const dt_config *c, const char *conf
     for (int i = 0; i < h->n; i++) {
         if (only_lost && !h->hosts[i].lost) continue;
         while (asks_enough(h)) wait_for_asked(h, 0.02);
-        ask(h, &h->hosts[i], list, config_path);
+        host_list_ask(h, &h->hosts[i], list, config_path);
     }
     close(list);
     return DT_OK;
@@ -292,7 +292,7 @@ bool dt_cli_hosts_wait(dt_cli_hosts *h, double seconds, dt_status *judged) {
     for (int i = 0; i < h->n; i++) {
         dt_cli_host *host = &h->hosts[i];
         if (!host->lost || host->asked.pid || !find_answer(host)) continue;
-        const dt_status st = compare(host, first ? first : host, h->program);
+        const dt_status st = host_list_compare(host, first ? first : host, h->program);
         host->lost = st != DT_OK;
         if (st == DT_OK && !first) first = host;
         if (st != DT_OK) *judged = st;

@@ -136,7 +136,7 @@ static void pass_on(dt_cli_jobs *j, int signal) {
     j->asked = true;
 }
 
-static bool collect(dt_cli_jobs *j, int *slot, int *code) {
+static bool job_collect(dt_cli_jobs *j, int *slot, int *code) {
     for (int i = 0; i < j->n_slots; i++) {
         int status = 0;
         if (!j->pids[i] || waitpid(j->pids[i], &status, WNOHANG) != j->pids[i]) continue;
@@ -161,7 +161,7 @@ bool dt_cli_jobs_wait_for(dt_cli_jobs *j, double seconds, int *slot, int *code) 
     int n_running = 0;
     for (int i = 0; i < j->n_slots; i++) n_running += j->pids[i] != 0;
     *slot = -1;
-    while (n_running > 0 && !collect(j, slot, code)) {
+    while (n_running > 0 && !job_collect(j, slot, code)) {
         const double left_s = end_s - dt_clock_s();
         if (left_s <= 0) return false;
         take_signal(j, left_s);

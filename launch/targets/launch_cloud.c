@@ -61,7 +61,7 @@ static dt_status count_gpus(const char *given, int *n) {
     return DT_OK;
 }
 
-static dt_status read_options(cloud *k) {
+static dt_status launch_cloud_read_options(cloud *k) {
     const dt_cli_words *w = k->w;
     int n_gpus = 0;
     DT_TRY(check_cloud(w->options[CLOUD]));
@@ -80,7 +80,7 @@ static dt_status read_options(cloud *k) {
 }
 
 // What is on a machine goes with it.
-static dt_status check_runs(const cloud *k) {
+static dt_status launch_cloud_check_runs(const cloud *k) {
     if (k->w->options[RUNS] || k->config->checkpoint.mirror) return DT_OK;
     return dt_fail(DT_E_USAGE, "--runs is missing: a bucket for the runs, such as s3://name/folder; "
                                "or set checkpoint.mirror");
@@ -158,7 +158,7 @@ static dt_status fill_task(char **out, cloud *k) {
 }
 
 // SkyPilot asks before it costs money, so it gets the terminal.
-static dt_status submit(const cloud *k, const char *task) {
+static dt_status launch_cloud_submit(const cloud *k, const char *task) {
     char *file = dt_xprintf("%s.sky.yaml", k->name);
     const char *argv[] = {"sky", "jobs", "launch", "-n", k->name, file, NULL};
     dt_status st = dt_io_write_file(file, task, strlen(task));
@@ -173,13 +173,13 @@ static dt_status submit(const cloud *k, const char *task) {
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status launch_cloud_run(const dt_cli_words *w) {
     cloud k = {.w = w};
     char *task = NULL;
-    DT_TRY(read_options(&k));
+    DT_TRY(launch_cloud_read_options(&k));
     dt_run_length length;
     dt_status st = dt_cli_target_config(&k.config, "launch cloud", w);
-    if (st == DT_OK) st = check_runs(&k);
+    if (st == DT_OK) st = launch_cloud_check_runs(&k);
     if (st == DT_OK) st = dt_cli_target_ranks(k.config, k.n_nodes * k.n_ranks_node);
     if (st == DT_OK) st = dt_cli_target_check(k.config, true, 0, &length);
     if (st == DT_OK) {
@@ -189,7 +189,7 @@ static dt_status run(const dt_cli_words *w) {
     if (st == DT_OK && w->options[PRINT])
         fputs(task, stdout);
     else if (st == DT_OK)
-        st = submit(&k, task);
+        st = launch_cloud_submit(&k, task);
     free(task);
     free(k.name);
     dt_cli_values_fini(&k.values);
@@ -205,4 +205,4 @@ const dt_cli_command dt_cli_on_cloud = {
             "check --cost says what it would cost.\n\n"
             "  dtrain launch cloud --cloud aws --gpus A100:8 --spot --data s3://my/data \\\n"
             "      --runs s3://my/runs configs/fusion.yaml\n",
-    .run = run};
+    .run = launch_cloud_run};

@@ -144,7 +144,7 @@ static dt_status fail_lost(const dt_cli_host *h, dt_status code) {
     return dt_fail(code, "host %s does not answer: %.*s", h->name, n, line);
 }
 
-static int reach(void *ctx, dt_cli_process *p, const char *const *argv) {
+static int launch_hosts_reach(void *ctx, dt_cli_process *p, const char *const *argv) {
     const job_on_hosts *j = ctx;
     return dt_cli_host_run(&j->list, j->first, p, argv, LAUNCH_REACH_S);
 }
@@ -209,7 +209,7 @@ static char *explain(void *ctx) {
 }
 
 // What was lost is asked all the time while the job runs without it.
-static bool watch(void *ctx) {
+static bool launch_hosts_watch(void *ctx) {
     job_on_hosts *j = ctx;
     dt_status judged = DT_OK;
     const int before = dt_cli_hosts_ranks(&j->list);
@@ -224,7 +224,7 @@ static bool watch(void *ctx) {
     return now > j->n_ranks;
 }
 
-static dt_status command(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv) {
+static dt_status launch_hosts_command(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv) {
     job_on_hosts *j = ctx;
     if (again) DT_TRY(wait_for_hosts(j, jobs));
     *argv = make_command(j);
@@ -233,7 +233,7 @@ static dt_status command(void *ctx, dt_cli_jobs *jobs, bool again, const char **
 
 // ---- the verb --------------------------------------------------------------------------------------
 
-static dt_status start(job_on_hosts *j, int restarts) {
+static dt_status launch_hosts_start(job_on_hosts *j, int restarts) {
     if (j->w->options[PRINT]) {
         const char **argv = make_command(j);
         dt_cli_print_command(argv, true);
@@ -248,14 +248,14 @@ static dt_status start(job_on_hosts *j, int restarts) {
     if (lost) return fail_lost(lost, DT_E_USAGE);
     return dt_cli_supervise(&(dt_cli_supervised){.config = j->config,
                                                  .restarts = restarts,
-                                                 .command = command,
-                                                 .reach = reach,
+                                                 .command = launch_hosts_command,
+                                                 .reach = launch_hosts_reach,
                                                  .explain = explain,
-                                                 .watch = watch,
+                                                 .watch = launch_hosts_watch,
                                                  .ctx = j});
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status launch_hosts_run(const dt_cli_words *w) {
     job_on_hosts j = {.w = w};
     dt_config *c = NULL;
     dt_run_length length;
@@ -269,7 +269,7 @@ static dt_status run(const dt_cli_words *w) {
     if (st == DT_OK) st = dt_cli_target_ranks(c, dt_cli_hosts_ranks(&j.list));
     if (st == DT_OK) st = dt_cli_target_check(c, true, 0, &length);
     j.config = c;
-    if (st == DT_OK) st = start(&j, restarts);
+    if (st == DT_OK) st = launch_hosts_start(&j, restarts);
     dt_cli_hosts_free(&j.list);
     dt_config_destroy(c);
     dt_io_free_list(j.names, j.n_names);
@@ -291,4 +291,4 @@ const dt_cli_command dt_cli_on_hosts = {
             "and takes it back at the first checkpoint after its return.\n\n"
             "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
             "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
-    .run = run};
+    .run = launch_hosts_run};

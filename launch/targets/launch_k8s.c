@@ -79,7 +79,7 @@ static bool is_scraped(const k8s_job *j) {
     return dt_words_have(&j->config->metrics.sinks, DT_SINK_prometheus);
 }
 
-static dt_status append(json_t *list, const char *text) {
+static dt_status launch_k8s_append(json_t *list, const char *text) {
     if (json_array_append_new(list, json_string(text)) == 0) return DT_OK;
     return dt_fail(DT_E_USAGE, "'%s' is no UTF-8, which YAML wants", text);
 }
@@ -91,7 +91,7 @@ static dt_status add_arg(json_t *args, const char *word) {
         if (p[0] == '$' && p[1] == '(') *at++ = '$';
         *at++ = *p;
     }
-    const dt_status st = append(args, escaped);
+    const dt_status st = launch_k8s_append(args, escaped);
     free(escaped);
     return st;
 }
@@ -177,7 +177,7 @@ static dt_status read_resources(k8s_job *j, const dt_cli_words *w, int n_slots) 
     return DT_OK;
 }
 
-static dt_status read_options(k8s_job *j, const dt_cli_words *w) {
+static dt_status launch_k8s_read_options(k8s_job *j, const dt_cli_words *w) {
     int n_workers, n_gpus = 0, n_slots;
     if (!w->options[NAMESPACE])
         return dt_fail(DT_E_USAGE, "--namespace is missing: in which the job is to run (kubectl "
@@ -244,7 +244,7 @@ static dt_status find_overlay(k8s_job *j, const dt_cli_words *w) {
     return st;
 }
 
-static dt_status make_folder(k8s_job *j) {
+static dt_status launch_k8s_make_folder(k8s_job *j) {
     const char *tmp = getenv("TMPDIR");
     char real[PATH_MAX];
     if (!tmp || !*tmp) tmp = "/tmp";
@@ -260,7 +260,7 @@ static dt_status make_folder(k8s_job *j) {
     return made ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", j->dir, strerror(errno));
 }
 
-static dt_status write_file(const k8s_job *j, const char *name, const char *text) {
+static dt_status launch_k8s_write_file(const k8s_job *j, const char *name, const char *text) {
     char path[PATH_MAX + 32];
     snprintf(path, sizeof path, "%s/%s", j->dir, name);
     return dt_io_write_file(path, text, strlen(text));
@@ -274,7 +274,7 @@ static dt_status write_components(const k8s_job *j, const char *lines) {
         const size_t n = strcspn(lines, "\n");
         char *given = dt_xprintf("%.*s", (int)n, lines), *path = NULL;
         st = find_folder(&path, j, "--with", "components", given);
-        if (st == DT_OK) st = append(all, path);
+        if (st == DT_OK) st = launch_k8s_append(all, path);
         free(path);
         free(given);
         lines += n + (lines[n] == '\n');
@@ -283,7 +283,7 @@ static dt_status write_components(const k8s_job *j, const char *lines) {
     char *text = dt_xprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
                             "resources: [../job]\ncomponents: %s\n",
                             list);
-    if (st == DT_OK) st = write_file(j, "all/kustomization.yaml", text);
+    if (st == DT_OK) st = launch_k8s_write_file(j, "all/kustomization.yaml", text);
     free(text);
     free(list);
     json_decref(all);
@@ -294,18 +294,18 @@ static dt_status fill_folder(const k8s_job *j, const dt_cli_words *w) {
     char *text = NULL;
     size_t n = 0;
     DT_TRY(dt_io_read_file(&text, &n, w->words[0], 1 << 20, DT_E_USAGE));
-    dt_status st = write_file(j, "job/config.yaml", text);
+    dt_status st = launch_k8s_write_file(j, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
     DT_TRY(dt_cli_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], &j->values));
-    st = write_file(j, "job/kustomization.yaml", text);
+    st = launch_k8s_write_file(j, "job/kustomization.yaml", text);
     free(text);
     return st == DT_OK ? write_components(j, w->options[WITH]) : st;
 }
 
 // ---- submitting ------------------------------------------------------------------------------------
 
-static dt_status submit(const k8s_job *j, const dt_cli_words *w, const char *manifests) {
+static dt_status launch_k8s_submit(const k8s_job *j, const dt_cli_words *w, const char *manifests) {
     const char *space = w->options[NAMESPACE];
     const char *const ask[] = {"kubectl", "get", "namespace", space, NULL};
     const char *const apply[] = {"kubectl", "apply", "-f", "-", NULL};
@@ -335,11 +335,11 @@ static dt_status submit(const k8s_job *j, const dt_cli_words *w, const char *man
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status launch_k8s_run(const dt_cli_words *w) {
     k8s_job j = {0};
     char *manifests = NULL;
-    dt_status st = read_options(&j, w);
-    if (st == DT_OK) st = make_folder(&j);
+    dt_status st = launch_k8s_read_options(&j, w);
+    if (st == DT_OK) st = launch_k8s_make_folder(&j);
     if (st == DT_OK) st = find_overlay(&j, w);
     if (st == DT_OK) st = fill_folder(&j, w);
     char all[PATH_MAX + 8];
@@ -350,7 +350,7 @@ static dt_status run(const dt_cli_words *w) {
     if (st == DT_OK && w->options[PRINT])
         fputs(manifests, stdout);
     else if (st == DT_OK)
-        st = submit(&j, w, manifests);
+        st = launch_k8s_submit(&j, w, manifests);
     free(manifests);
     dt_cli_values_fini(&j.values);
     dt_config_destroy(j.config);
@@ -369,4 +369,4 @@ const dt_cli_command dt_cli_on_k8s = {
             "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env "
             "NCCL_DEBUG=INFO \\\n"
             "    --print configs/fusion.yaml\n",
-    .run = run};
+    .run = launch_k8s_run};

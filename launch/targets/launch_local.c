@@ -17,13 +17,13 @@ typedef struct local {
     int n_ranks;
 } local;
 
-static dt_status command(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv) {
+static dt_status launch_local_command(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv) {
     const local *l = ctx;
     *argv = dt_cli_rank_words(l->n_ranks, l->words);
     return DT_OK;
 }
 
-static dt_status start(const dt_cli_words *w, const dt_config *c, int n_ranks, int restarts) {
+static dt_status launch_local_start(const dt_cli_words *w, const dt_config *c, int n_ranks, int restarts) {
     local l = {.words = dt_cli_train_words(w), .n_ranks = n_ranks};
     dt_status st = DT_OK;
     if (w->options[PRINT]) {
@@ -31,13 +31,14 @@ static dt_status start(const dt_cli_words *w, const dt_config *c, int n_ranks, i
         dt_cli_print_command(argv, n_ranks > 1);
         free(argv);
     } else {
-        st = dt_cli_supervise(&(dt_cli_supervised){.config = c, .restarts = restarts, .command = command, .ctx = &l});
+        st = dt_cli_supervise(
+            &(dt_cli_supervised){.config = c, .restarts = restarts, .command = launch_local_command, .ctx = &l});
     }
     free(l.words);
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status launch_local_run(const dt_cli_words *w) {
     int n_ranks, restarts;
     dt_config *c = NULL;
     DT_TRY(dt_cli_option_int(w, RESTARTS, 0, &restarts));
@@ -46,7 +47,7 @@ static dt_status run(const dt_cli_words *w) {
     dt_run_length length;
     if (st == DT_OK) st = dt_cli_target_ranks(c, n_ranks);
     if (st == DT_OK) st = dt_cli_target_check(c, false, 0, &length);
-    if (st == DT_OK) st = start(w, c, n_ranks, restarts);
+    if (st == DT_OK) st = launch_local_start(w, c, n_ranks, restarts);
     dt_config_destroy(c);
     return st;
 }
@@ -60,4 +61,4 @@ const dt_cli_command dt_cli_on_local = {
             "ends.\n\n"
             "  dtrain launch local -n 8 configs/fusion.yaml\n"
             "  dtrain launch local -n 8 --restarts 3 configs/fusion.yaml run.name=long\n",
-    .run = run};
+    .run = launch_local_run};

@@ -100,7 +100,7 @@ static dt_status read_sweep(slurm_job *j, const dt_cli_words *w, int n_ranks) {
     return DT_OK;
 }
 
-static dt_status read_run(slurm_job *j, const dt_cli_words *w, int n_ranks) {
+static dt_status launch_slurm_read_run(slurm_job *j, const dt_cli_words *w, int n_ranks) {
     DT_TRY(dt_cli_target_config(&j->config, "launch slurm", w));
     DT_TRY(dt_cli_target_ranks(j->config, n_ranks));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
@@ -191,7 +191,7 @@ static dt_status read_stage(slurm_job *j, const dt_cli_words *w) {
 
 // ---- the script ------------------------------------------------------------------------------------
 
-static dt_status read_options(slurm_job *j, const dt_cli_words *w) {
+static dt_status launch_slurm_read_options(slurm_job *j, const dt_cli_words *w) {
     int n_nodes, n_gpus = 0, n_cpus, n_jobs;
     DT_TRY(dt_cli_option_int(w, NODES, 1, &n_nodes));
     DT_TRY(dt_cli_option_int(w, CPUS, 1, &n_cpus));
@@ -201,7 +201,7 @@ static dt_status read_options(slurm_job *j, const dt_cli_words *w) {
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
     dt_cli_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
     dt_cli_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
-    return (w->options[SWEEP] ? read_sweep : read_run)(j, w, n_nodes * j->n_ranks_node);
+    return (w->options[SWEEP] ? read_sweep : launch_slurm_read_run)(j, w, n_nodes * j->n_ranks_node);
 }
 
 static dt_status find_program(slurm_job *j, const dt_cli_words *w) {
@@ -326,7 +326,7 @@ static void leave_job(void) {
     unsetenv("SLURM_JOB_ID");
 }
 
-static dt_status submit(const slurm_job *j, const dt_cli_words *w, const char *script) {
+static dt_status launch_slurm_submit(const slurm_job *j, const dt_cli_words *w, const char *script) {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     char *id = NULL;
     leave_job();
@@ -347,10 +347,10 @@ static dt_status submit(const slurm_job *j, const dt_cli_words *w, const char *s
     return st;
 }
 
-static dt_status run(const dt_cli_words *w) {
+static dt_status launch_slurm_run(const dt_cli_words *w) {
     slurm_job j = {0};
     char *script = NULL;
-    dt_status st = read_options(&j, w);
+    dt_status st = launch_slurm_read_options(&j, w);
     if (st == DT_OK) st = read_stage(&j, w);
     if (st == DT_OK) st = find_program(&j, w);
     if (st == DT_OK) st = fill_values(&j, w);
@@ -358,7 +358,7 @@ static dt_status run(const dt_cli_words *w) {
     if (st == DT_OK && w->options[PRINT])
         fputs(script, stdout);
     else if (st == DT_OK)
-        st = submit(&j, w, script);
+        st = launch_slurm_submit(&j, w, script);
     free(script);
     dt_cli_values_fini(&j.values);
     if (w->options[SWEEP]) dt_sweep_fini(&j.sweep);
@@ -377,4 +377,4 @@ const dt_cli_command dt_cli_on_slurm = {
             "configs/fusion.yaml\n"
             "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml data.split.folds=5 "
             "data.split.fold=0..4\n",
-    .run = run};
+    .run = launch_slurm_run};

@@ -76,7 +76,7 @@ int dt_cli_process_start(dt_cli_process *p, const char *const *argv, int in, boo
 
 // ---- wait ------------------------------------------------------------------------------------------
 
-static void drain(dt_cli_stream *s) {
+static void process_drain(dt_cli_stream *s) {
     char bytes[16384];
     while (s->fd >= 0) {
         const ssize_t n = read(s->fd, bytes, sizeof bytes);
@@ -103,8 +103,8 @@ static void look(dt_cli_process *p) {
     int status = 0;
     if (dt_clock_s() >= p->end_s) kill(-p->pid, SIGKILL);
     const bool ended = waitpid(p->pid, &status, WNOHANG) == p->pid; // first: then all is written
-    drain(&p->out);
-    drain(&p->err);
+    process_drain(&p->out);
+    process_drain(&p->err);
     if (!ended) return;
     p->pid = 0;
     p->code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -226,8 +226,8 @@ static bool wait_for_end(const dt_cli_supervised *s, dt_cli_jobs *jobs, bool mpi
     return asked;
 }
 
-static dt_status run_once(const dt_cli_supervised *s, dt_cli_jobs *jobs, const char *const *argv, int *code,
-                          bool *more) {
+static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *jobs, const char *const *argv, int *code,
+                                    bool *more) {
     struct stat a, b;
     int out, err, slot;
     pid_t relays[2] = {begin_relay(1, &out), 0};
@@ -266,7 +266,7 @@ static bool may_start_again(const dt_cli_supervised *s, const dt_cli_jobs *jobs,
     }
 }
 
-static void describe(char *out, size_t cap, const progress *p, int code) {
+static void supervise_describe(char *out, size_t cap, const progress *p, int code) {
     if (code == DT_E_PEER)
         snprintf(out, cap, "a rank was lost (code %d)", code);
     else if (code == DT_E_PREEMPTED)
@@ -281,7 +281,7 @@ static void describe(char *out, size_t cap, const progress *p, int code) {
 
 static void say_again(const progress *p, int code, int n, int restarts, double pause_s) {
     char what[160], lost[64] = "what was done", since[64] = "";
-    describe(what, sizeof what, p, code);
+    supervise_describe(what, sizeof what, p, code);
     const long long saved = (long long)p->saved_step, first = saved > 0 ? saved : 0;
     if (p->has_steps)
         snprintf(lost, sizeof lost, "about %lld steps (%.1f s)", p->step > first ? (long long)p->step - first : 0,
@@ -291,9 +291,9 @@ static void say_again(const progress *p, int code, int n, int restarts, double p
             saved < 0 ? ": no checkpoint yet" : "", n, restarts, pause_s);
 }
 
-static dt_status give_up(const progress *p, int code, const char *why) {
+static dt_status supervise_give_up(const progress *p, int code, const char *why) {
     char what[160];
-    describe(what, sizeof what, p, code);
+    supervise_describe(what, sizeof what, p, code);
     return dt_fail((dt_status)code, "%s, %s", what, why);
 }
 
@@ -308,7 +308,7 @@ static void log_kills(const dt_memory *before) {
             (unsigned long long)now.n_kills, (unsigned long long)before->n_kills, (double)now.total_bytes / 1048576.0);
 }
 
-static dt_status run_all(const dt_cli_supervised *s, dt_cli_jobs *jobs) {
+static dt_status supervise_run_all(const dt_cli_supervised *s, dt_cli_jobs *jobs) {
     progress before = {0};
     int last_code = 0, n = 0;
     double pause_s = FIRST_PAUSE_S;
@@ -319,7 +319,7 @@ static dt_status run_all(const dt_cli_supervised *s, dt_cli_jobs *jobs) {
         dt_memory memory;
         dt_memory_read(&memory);
         DT_TRY(s->command(s->ctx, jobs, again, &argv));
-        dt_status st = run_once(s, jobs, argv, &code, &more);
+        dt_status st = supervise_run_once(s, jobs, argv, &code, &more);
         free(argv);
         DT_TRY(st);
         if (code != DT_OK) log_kills(&memory);
@@ -328,8 +328,8 @@ static dt_status run_all(const dt_cli_supervised *s, dt_cli_jobs *jobs) {
         if (!may_start_again(s, jobs, code)) return (dt_status)code;
         const progress now = read_progress(s, true);
         if (n > 0 && code == last_code && same_step(&now, &before))
-            return give_up(&now, code, "as before: not started again");
-        if (n == s->restarts) return give_up(&now, code, "and --restarts is used up");
+            return supervise_give_up(&now, code, "as before: not started again");
+        if (n == s->restarts) return supervise_give_up(&now, code, "and --restarts is used up");
         if (now.saved_step > before.saved_step) pause_s = FIRST_PAUSE_S;
         say_again(&now, code, ++n, s->restarts, pause_s);
         if (!dt_cli_jobs_pause(jobs, pause_s)) return DT_E_PREEMPTED;
@@ -347,7 +347,7 @@ dt_status dt_cli_supervise(const dt_cli_supervised *s) {
     free(name);
     dt_cli_jobs_init(&jobs, 1);
     signal(SIGPIPE, SIG_IGN);
-    dt_status st = run_all(s, &jobs);
+    dt_status st = supervise_run_all(s, &jobs);
     dt_cli_jobs_fini(&jobs);
     return st;
 }

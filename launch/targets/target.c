@@ -101,7 +101,7 @@ int dt_cli_count_gpus(const dt_config *c) {
 
 // ---- words of a shell ------------------------------------------------------------------------------
 
-static bool is_plain(const char *text) {
+static bool target_is_plain(const char *text) {
     size_t n = 0;
     while (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-./=:,+@%", text[n]))) n++;
     return n > 0 && !text[n];
@@ -147,7 +147,7 @@ static char *quote_controls(const char *text) {
 }
 
 char *dt_cli_quote(const char *text) {
-    if (is_plain(text)) return dt_xstrdup(text);
+    if (target_is_plain(text)) return dt_xstrdup(text);
     return is_readable(text) ? quote_single(text) : quote_controls(text);
 }
 
@@ -267,14 +267,14 @@ dt_status dt_cli_put_yaml(dt_cli_values *values, const char *name, const char *w
 }
 
 // Its place, or -1.
-static int find_value(const dt_cli_values *values, const char *name, size_t n) {
+static int target_find_value(const dt_cli_values *values, const char *name, size_t n) {
     for (int i = 0; i < values->n; i++)
         if (strlen(values->v[i].name) == n && strncmp(values->v[i].name, name, n) == 0) return i;
     return -1;
 }
 
 const char *dt_cli_value(const dt_cli_values *values, const char *name) {
-    const int i = find_value(values, name, strlen(name));
+    const int i = target_find_value(values, name, strlen(name));
     assert(i >= 0);
     return values->v[i].text;
 }
@@ -283,7 +283,7 @@ void dt_cli_values_fini(dt_cli_values *values) {
     for (int i = 0; i < values->n; i++) free(values->v[i].text);
 }
 
-static void put_value(FILE *out, const char *text, const char *line, size_t n_before) {
+static void target_put_value(FILE *out, const char *text, const char *line, size_t n_before) {
     for (; *text; text++) {
         if (text[0] == '\n' && text[1] == 0) break; // the template's line has its own end
         fputc(*text, out);
@@ -301,18 +301,18 @@ static dt_status fill_line(FILE *out, const char *line, size_t n, const dt_cli_v
             fputc(line[i], out);
             continue;
         }
-        const int v = find_value(values, line + i + 1, m);
+        const int v = target_find_value(values, line + i + 1, m);
         if (v < 0) return dt_fail(DT_E_USAGE, "%s:%d: nothing fills @%.*s@", file, number, (int)m, line + i + 1);
         if (!values->v[v].text)
             *drop = true;
         else
-            put_value(out, values->v[v].text, line, i);
+            target_put_value(out, values->v[v].text, line, i);
         i += m + 1;
     }
     return DT_OK;
 }
 
-static dt_status fill(char **out, const char *text, const dt_cli_values *values, const char *file) {
+static dt_status target_fill(char **out, const char *text, const dt_cli_values *values, const char *file) {
     size_t n_out = 0;
     dt_status st = DT_OK;
     FILE *f = open_memstream(out, &n_out);
@@ -347,7 +347,7 @@ dt_status dt_cli_fill_template(char **out, const char *name, const char *own, co
     else
         st = dt_cli_find_template(&path, name);
     if (st == DT_OK) st = dt_io_read_file(&text, &n_bytes, path, 1 << 20, DT_E_USAGE);
-    if (st == DT_OK) st = fill(out, text, values, path);
+    if (st == DT_OK) st = target_fill(out, text, values, path);
     free(text);
     free(path);
     return st;

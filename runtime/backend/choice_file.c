@@ -17,7 +17,7 @@ char *dt_choice_file_path(const char *folder, const char *what, const char *mach
 }
 
 // Returns where the lines begin in a file's bytes; NULL with a reason.
-static const char *check(const dt_choice_file *f, const char *data, size_t n, const char **why) {
+static const char *choice_file_check(const dt_choice_file *f, const char *data, size_t n, const char **why) {
     char *head = dt_xprintf("dtrain %s ", f->what), hex[17];
     const size_t head_bytes = strlen(head), body = head_bytes + 16 + 1;
     const bool known = n >= head_bytes && strncmp(data, head, head_bytes) == 0;
@@ -46,7 +46,7 @@ char *dt_choice_file_read(const dt_choice_file *f) {
         dt_error_clear();
         return NULL;
     }
-    const char *lines = check(f, data, n, &why);
+    const char *lines = choice_file_check(f, data, n, &why);
     if (!lines) {
         dt_warn("%s: ignored, %s; %s", f->path, why, f->then);
         free(data);

@@ -25,7 +25,7 @@ void dt_flat_buffer_add(dt_flat_buffer *s, void **where, size_t n_bytes) {
     s->n_bytes += dt_align_up(n_bytes, FLAT_ALIGN);
 }
 
-static dt_status take(dt_flat_buffer *s, dt_backend *b, bool shared, const char *what) {
+static dt_status flat_buffer_take(dt_flat_buffer *s, dt_backend *b, bool shared, const char *what) {
     s->backend = b;
     if (!s->n_bytes) return DT_OK;
     if (shared && b->device && b->device->alloc_shared)
@@ -40,11 +40,11 @@ static dt_status take(dt_flat_buffer *s, dt_backend *b, bool shared, const char 
 }
 
 dt_status dt_flat_buffer_alloc(dt_flat_buffer *s, dt_backend *b, const char *what) {
-    return take(s, b, false, what);
+    return flat_buffer_take(s, b, false, what);
 }
 
 dt_status dt_flat_buffer_alloc_shared(dt_flat_buffer *s, dt_backend *b, const char *what) {
-    return take(s, b, true, what);
+    return flat_buffer_take(s, b, true, what);
 }
 
 void dt_flat_buffer_free(dt_flat_buffer *s) {

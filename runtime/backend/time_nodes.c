@@ -90,7 +90,7 @@ typedef struct timed_kernel {
     double *least;
 } timed_kernel;
 
-static double run(const timed_kernel *k, int replica) {
+static double time_nodes_run(const timed_kernel *k, int replica) {
     const double begin = dt_clock_work_s(k->s->threads);
     k->kernel->run(k->s, &k->run[replica]);
     dt_watch_tick();
@@ -100,9 +100,9 @@ static double run(const timed_kernel *k, int replica) {
 static void time_replica(void *arg, int replica) {
     const timed_kernel *k = arg;
     omp_set_num_threads(k->s->threads);
-    run(k, replica);
+    time_nodes_run(k, replica);
     for (int i = 0; i < 2; i++) {
-        const double now = run(k, replica);
+        const double now = time_nodes_run(k, replica);
         if (i == 0 || now < k->least[replica]) k->least[replica] = now;
     }
 }

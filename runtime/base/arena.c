@@ -22,7 +22,7 @@ typedef struct dt_arena_block {
 } dt_arena_block;
 
 // Like a kill at this place; nothing is cleaned up.
-_Noreturn static void out_of_memory(size_t n_bytes) {
+_Noreturn static void arena_out_of_memory(size_t n_bytes) {
     char line[128];
     int n = snprintf(line, sizeof line, "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
@@ -33,13 +33,13 @@ _Noreturn static void out_of_memory(size_t n_bytes) {
 
 void *dt_xcalloc(size_t n, size_t size) {
     void *p = calloc(n ? n : 1, size ? size : 1);
-    if (!p) out_of_memory(n * size);
+    if (!p) arena_out_of_memory(n * size);
     return p;
 }
 
 void *dt_xrealloc(void *p, size_t n_bytes) {
     void *q = realloc(p, n_bytes ? n_bytes : 1);
-    if (!q) out_of_memory(n_bytes);
+    if (!q) arena_out_of_memory(n_bytes);
     return q;
 }
 
@@ -50,20 +50,20 @@ void *dt_xgrow(void *list, size_t n, size_t size) {
 
 char *dt_xstrdup(const char *s) {
     char *copy = strdup(s);
-    if (!copy) out_of_memory(strlen(s) + 1);
+    if (!copy) arena_out_of_memory(strlen(s) + 1);
     return copy;
 }
 
-static char *print(const char *fmt, va_list ap) {
+static char *arena_print(const char *fmt, va_list ap) {
     char *s = NULL;
-    if (vasprintf(&s, fmt, ap) < 0) out_of_memory(strlen(fmt));
+    if (vasprintf(&s, fmt, ap) < 0) arena_out_of_memory(strlen(fmt));
     return s;
 }
 
 char *dt_xprintf(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    char *s = print(fmt, ap);
+    char *s = arena_print(fmt, ap);
     va_end(ap);
     return s;
 }
@@ -71,7 +71,7 @@ char *dt_xprintf(const char *fmt, ...) {
 void dt_xappend(char **text, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    char *more = print(fmt, ap), *before = *text;
+    char *more = arena_print(fmt, ap), *before = *text;
     va_end(ap);
     *text = dt_xprintf("%s%s", before ? before : "", more);
     free(before);
@@ -91,7 +91,7 @@ void dt_arena_fini(dt_arena *a) {
 }
 
 void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
-    if (n_bytes > SIZE_MAX / 2) out_of_memory(n_bytes);
+    if (n_bytes > SIZE_MAX / 2) arena_out_of_memory(n_bytes);
     size_t n = dt_align_up(n_bytes, ALIGN);
     dt_arena_block *b = a->head;
     if (!b || b->cap - b->used < n) {
@@ -120,7 +120,7 @@ char *dt_arena_strdup(dt_arena *a, const char *s) {
 char *dt_arena_printf(dt_arena *a, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    char *text = print(fmt, ap), *s = dt_arena_strdup(a, text);
+    char *text = arena_print(fmt, ap), *s = dt_arena_strdup(a, text);
     va_end(ap);
     free(text);
     return s;

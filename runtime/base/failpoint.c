@@ -101,7 +101,7 @@ dt_status dt_failpoint_set(const char *spec) {
 }
 
 // Counts one visit of `p`. Returns the action if this is the n-th, else -1.
-static int visit(point *p) {
+static int failpoint_visit(point *p) {
     const bool is_due = ++p->visits == p->at || (p->what == ACT_NAP && p->visits > p->at);
     if (!is_due || p->what == ACT_COUNT) return -1;
     if (p->what == ACT_KILL) {
@@ -132,7 +132,7 @@ static int visit_all(const char *name) {
     pthread_mutex_lock(&mutex);
     for (int i = 0; i < n_points; i++) {
         bool is_meant = name ? strcmp(points[i].name, name) == 0 : in_scope(points[i].name);
-        int act = is_meant ? visit(&points[i]) : -1;
+        int act = is_meant ? failpoint_visit(&points[i]) : -1;
         if (act >= 0) fired = act;
     }
     pthread_mutex_unlock(&mutex);

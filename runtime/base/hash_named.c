@@ -16,7 +16,7 @@ struct dt_named_hash {
     XXH3_state_t *h3; // 64 and 128 bits
 };
 
-static bool find_kind(const char *name, hash_kind *out) {
+static bool hash_named_find_kind(const char *name, hash_kind *out) {
     static const struct {
         const char *name;
         hash_kind kind;
@@ -31,12 +31,12 @@ static bool find_kind(const char *name, hash_kind *out) {
 
 bool dt_named_hash_is_known(const char *name) {
     hash_kind kind;
-    return find_kind(name, &kind);
+    return hash_named_find_kind(name, &kind);
 }
 
 dt_named_hash *dt_named_hash_create(const char *name) {
     hash_kind kind;
-    if (!find_kind(name, &kind)) return NULL;
+    if (!hash_named_find_kind(name, &kind)) return NULL;
     dt_named_hash *h = dt_xcalloc(1, sizeof *h);
     h->kind = kind;
     if (kind == H32) h->h32 = XXH32_createState();

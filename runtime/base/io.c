@@ -24,7 +24,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-static const char *advice(int err) {
+static const char *io_advice(int err) {
     switch (err) {
     case ENOSPC:
     case EDQUOT:
@@ -51,7 +51,7 @@ bool dt_io_out_of_space(void) {
 
 static dt_status storage_error(const char *path, const char *operation, int err) {
     last_error = err;
-    return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err), advice(err));
+    return dt_fail(DT_E_STORAGE, "%s: cannot %s: %s%s", path, operation, strerror(err), io_advice(err));
 }
 
 // Whether the machine is at fault and not the file: something ran out or is away. EIO is not in the list:
@@ -67,7 +67,7 @@ static const char *read_advice(int err) {
     switch (err) {
     case EMFILE:
     case ENFILE:
-        return advice(err);
+        return io_advice(err);
     case ENOMEM:
     case ENOBUFS:
         return "; end other programs, or raise the limit of memory";
@@ -107,13 +107,13 @@ static int enter(const char *path, const char *operation) {
     return f == FAILPOINT_SHORT ? ENOSPC : f;
 }
 
-static dt_status leave(const char *path, const char *operation, int err) {
+static dt_status io_leave(const char *path, const char *operation, int err) {
     dt_watch_end();
     return err ? storage_error(path, operation, err) : DT_OK;
 }
 
 // -- writing ---------------------------------------------------------------------------------
-static dt_status open_file(int *fd, const char *path, const char *operation, int flags) {
+static dt_status io_open_file(int *fd, const char *path, const char *operation, int flags) {
     int err = enter(path, operation);
     *fd = -1;
     if (err == 0) {
@@ -122,19 +122,19 @@ static dt_status open_file(int *fd, const char *path, const char *operation, int
         while (*fd < 0 && errno == EINTR);
         if (*fd < 0) err = errno;
     }
-    return leave(path, operation, err);
+    return io_leave(path, operation, err);
 }
 
 dt_status dt_io_create(int *fd, const char *path, bool exclusive) {
-    return open_file(fd, path, "create", O_WRONLY | O_TRUNC | (exclusive ? O_EXCL : 0));
+    return io_open_file(fd, path, "create", O_WRONLY | O_TRUNC | (exclusive ? O_EXCL : 0));
 }
 
 dt_status dt_io_open_append(int *fd, const char *path) {
-    return open_file(fd, path, "create", O_WRONLY | O_APPEND);
+    return io_open_file(fd, path, "create", O_WRONLY | O_APPEND);
 }
 
 dt_status dt_io_open_update(int *fd, const char *path) {
-    return open_file(fd, path, "open", O_RDWR);
+    return io_open_file(fd, path, "open", O_RDWR);
 }
 
 int dt_io_open_direct(const char *path) {
@@ -172,7 +172,7 @@ dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_byte
     } else if (err == 0) {
         err = write_all(fd, data, n_bytes, at);
     }
-    return leave(path, "write", err);
+    return io_leave(path, "write", err);
 }
 
 dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes) {
@@ -182,7 +182,7 @@ dt_status dt_io_write(int fd, const char *path, const void *data, size_t n_bytes
 dt_status dt_io_fsync(int fd, const char *path) {
     int err = enter(path, "flush to disk");
     if (err == 0 && fsync(fd) != 0) err = errno;
-    return leave(path, "flush to disk", err);
+    return io_leave(path, "flush to disk", err);
 }
 
 dt_status dt_io_sync_file(const char *path) {
@@ -190,30 +190,30 @@ dt_status dt_io_sync_file(const char *path) {
     int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (err == 0 && (fd < 0 ? errno != ENOENT : fsync(fd) != 0)) err = errno;
     if (fd >= 0) close(fd);
-    return leave(path, "flush to disk", err);
+    return io_leave(path, "flush to disk", err);
 }
 
 dt_status dt_io_close(int fd, const char *path) {
     int err = enter(path, "close");
     // Linux frees the descriptor even on error, EINTR included: never close twice
     if (close(fd) != 0 && errno != EINTR && err == 0) err = errno;
-    return leave(path, "close", err);
+    return io_leave(path, "close", err);
 }
 
 dt_status dt_io_fsync_dir(const char *path) {
     int err = enter(path, "flush the directory to disk");
-    if (err) return leave(path, "flush the directory to disk", err);
+    if (err) return io_leave(path, "flush the directory to disk", err);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return leave(path, "open the directory", errno);
+    if (fd < 0) return io_leave(path, "open the directory", errno);
     // some network file systems cannot fsync a directory and say EINVAL: renames are durable there
     if (fsync(fd) != 0 && errno != EINVAL) err = errno;
     close(fd);
-    return leave(path, "flush the directory to disk", err);
+    return io_leave(path, "flush the directory to disk", err);
 }
 
 static dt_status rename_error(const char *from, const char *to, int err) {
     last_error = err;
-    return dt_fail(DT_E_STORAGE, "%s: cannot rename to %s: %s%s", from, to, strerror(err), advice(err));
+    return dt_fail(DT_E_STORAGE, "%s: cannot rename to %s: %s%s", from, to, strerror(err), io_advice(err));
 }
 
 dt_status dt_io_rename_noreplace(const char *from, const char *to) {
@@ -245,14 +245,14 @@ dt_status dt_io_rename(const char *from, const char *to) {
 dt_status dt_io_unlink(const char *path) {
     int err = enter(path, "remove");
     if (err == 0 && unlink(path) != 0) err = errno;
-    return leave(path, "remove", err);
+    return io_leave(path, "remove", err);
 }
 
 dt_status dt_io_mkdir(const char *path) {
     int err = enter(path, "create the directory");
     if (err == 0 && mkdir(path, 0755) != 0) err = errno;
     if (err == EEXIST && dt_io_is_dir(path)) err = 0;
-    return leave(path, "create the directory", err);
+    return io_leave(path, "create the directory", err);
 }
 
 dt_status dt_io_mkdir_all(const char *path) {
@@ -287,7 +287,7 @@ static dt_status remove_entries(int fd, const char *path) {
         if (st != DT_OK) break;
         int err = enter(path, "remove");
         if (err == 0 && unlinkat(fd, e->d_name, is_dir ? AT_REMOVEDIR : 0) != 0) err = errno;
-        st = leave(path, "remove", err == ENOENT ? 0 : err);
+        st = io_leave(path, "remove", err == ENOENT ? 0 : err);
     }
     closedir(dir);
     return st;
@@ -301,14 +301,14 @@ dt_status dt_io_remove_tree(const char *path) {
     DT_TRY(remove_entries(fd, path));
     int err = enter(path, "remove the directory");
     if (err == 0 && rmdir(path) != 0) err = errno;
-    return leave(path, "remove the directory", err);
+    return io_leave(path, "remove the directory", err);
 }
 
 dt_status dt_io_remove_empty(const char *path) {
     int err = enter(path, "remove the directory");
     if (err == 0 && rmdir(path) != 0) err = errno;
     if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
-    return leave(path, "remove the directory", err);
+    return io_leave(path, "remove the directory", err);
 }
 
 dt_status dt_io_remove_at(int at, const char *name, const char *path) {
@@ -316,13 +316,13 @@ dt_status dt_io_remove_at(int at, const char *name, const char *path) {
     if (err == 0 && unlinkat(at, name, 0) != 0) err = errno;
     if (err == EISDIR) err = unlinkat(at, name, AT_REMOVEDIR) == 0 ? 0 : errno;
     if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
-    return leave(path, "remove", err);
+    return io_leave(path, "remove", err);
 }
 
 dt_status dt_io_truncate(const char *path, off_t n_bytes) {
     int err = enter(path, "truncate");
     if (err == 0 && truncate(path, n_bytes) != 0) err = errno;
-    return leave(path, "truncate", err);
+    return io_leave(path, "truncate", err);
 }
 
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
@@ -330,7 +330,7 @@ dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
     if (err == 0) do
             err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
         while (err == EINTR);
-    return leave(path, "reserve space", err);
+    return io_leave(path, "reserve space", err);
 }
 
 char *dt_io_parent(const char *path) {
@@ -407,7 +407,7 @@ dt_status dt_io_begin(dt_io_file *f, const char *path) {
     if (err == 0) err = create_temporary(f);
     if (err) free(f->path);
     if (err) f->path = NULL;
-    return leave(path, "create", err);
+    return io_leave(path, "create", err);
 }
 
 dt_status dt_io_end(dt_io_file *f, dt_status st) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void reserve(dt_json *j, size_t n) {
+static void json_reserve(dt_json *j, size_t n) {
     if (j->n_bytes + n + 1 <= j->cap_bytes) return;
     size_t cap = j->cap_bytes ? j->cap_bytes : 256;
     while (cap < j->n_bytes + n + 1) cap *= 2;
@@ -19,15 +19,15 @@ static void reserve(dt_json *j, size_t n) {
     j->cap_bytes = cap;
 }
 
-static void put(dt_json *j, const char *s, size_t n) {
-    reserve(j, n);
+static void json_put(dt_json *j, const char *s, size_t n) {
+    json_reserve(j, n);
     memcpy(j->data + j->n_bytes, s, n);
     j->n_bytes += n;
     j->data[j->n_bytes] = '\0';
 }
 
-static void put_text(dt_json *j, const char *s) {
-    put(j, s, strlen(s));
+static void json_put_text(dt_json *j, const char *s) {
+    json_put(j, s, strlen(s));
 }
 
 // Number of leading characters that need no escape.
@@ -42,71 +42,71 @@ static void put_shown(dt_json *j, const char *letter, size_t n) {
     char escape[8];
     const unsigned char last = (unsigned char)letter[n - 1];
     if (n > 2 || last < 0x7f || last > 0x9f || (n == 2 && (unsigned char)letter[0] != 0xc2)) {
-        put(j, letter, n);
+        json_put(j, letter, n);
         return;
     }
     snprintf(escape, sizeof escape, "\\u%04x", last);
-    put_text(j, escape);
+    json_put_text(j, escape);
 }
 
-static void put_string(dt_json *j, const char *text) {
+static void json_put_string(dt_json *j, const char *text) {
     const unsigned char *s = (const unsigned char *)text;
-    put(j, "\"", 1);
+    json_put(j, "\"", 1);
     for (;;) {
         char escape[8];
         size_t n_plain = plain_length(s);
-        put(j, (const char *)s, n_plain);
+        json_put(j, (const char *)s, n_plain);
         s += n_plain;
         if (!*s) break;
         size_t n = dt_text_utf8_length((const char *)s);
         if (n == 0) {
-            put_text(j, "\xEF\xBF\xBD");
+            json_put_text(j, "\xEF\xBF\xBD");
             s++;
         } else if (*s == '"' || *s == '\\') {
             snprintf(escape, sizeof escape, "\\%c", *s++);
-            put_text(j, escape);
+            json_put_text(j, escape);
         } else if (*s < 0x20) {
             const char *known = strchr("\nn\tt\rr", *s);
             if (known)
                 snprintf(escape, sizeof escape, "\\%c", known[1]);
             else
                 snprintf(escape, sizeof escape, "\\u%04x", *s);
-            put_text(j, escape);
+            json_put_text(j, escape);
             s++;
         } else {
             put_shown(j, (const char *)s, n);
             s += n;
         }
     }
-    put(j, "\"", 1);
+    json_put(j, "\"", 1);
 }
 
 static void begin_value(dt_json *j, const char *key) {
-    if (j->need_comma) put(j, ",", 1);
+    if (j->need_comma) json_put(j, ",", 1);
     if (key) {
-        put_string(j, key);
-        put(j, ":", 1);
+        json_put_string(j, key);
+        json_put(j, ":", 1);
     }
     j->need_comma = true;
 }
 
 static void open_bracket(dt_json *j, const char *key, const char *bracket) {
     begin_value(j, key);
-    put(j, bracket, 1);
+    json_put(j, bracket, 1);
     j->depth++;
     j->need_comma = false;
 }
 
 static void close_bracket(dt_json *j, const char *bracket) {
     assert(j->depth > 0);
-    put(j, bracket, 1);
+    json_put(j, bracket, 1);
     j->depth--;
     j->need_comma = true;
 }
 
 void dt_json_init(dt_json *j) {
     *j = (dt_json){0};
-    reserve(j, 255);
+    json_reserve(j, 255);
     j->data[0] = '\0';
 }
 
@@ -137,13 +137,13 @@ void dt_json_end_array(dt_json *j) {
 
 void dt_json_string(dt_json *j, const char *key, const char *value) {
     begin_value(j, key);
-    put_string(j, value);
+    json_put_string(j, value);
 }
 
 void dt_json_int(dt_json *j, const char *key, int64_t value) {
     char text[DT_INT_CHARS];
     begin_value(j, key);
-    put_text(j, dt_int_text(text, value));
+    json_put_text(j, dt_int_text(text, value));
 }
 
 const char *dt_int_text(char out[DT_INT_CHARS], int64_t value) {
@@ -167,7 +167,7 @@ void dt_json_real(dt_json *j, const char *key, double value) {
         return;
     }
     begin_value(j, key);
-    put_text(j, dt_real_text(text, value));
+    json_put_text(j, dt_real_text(text, value));
 }
 
 void dt_json_seconds(dt_json *j, const char *key, double s) {
@@ -183,33 +183,33 @@ void dt_json_seconds(dt_json *j, const char *key, double s) {
     fraction[n > 0 ? n + 1 : 0] = '\0';
     for (int i = n; i > 0; i--, rest /= 10) fraction[i] = (char)('0' + rest % 10);
     begin_value(j, key);
-    put_text(j, dt_int_text(text, (int64_t)(ns / 1000000000)));
-    put_text(j, fraction);
+    json_put_text(j, dt_int_text(text, (int64_t)(ns / 1000000000)));
+    json_put_text(j, fraction);
 }
 
 void dt_json_bool(dt_json *j, const char *key, bool value) {
     begin_value(j, key);
-    put_text(j, value ? "true" : "false");
+    json_put_text(j, value ? "true" : "false");
 }
 
 void dt_json_null(dt_json *j, const char *key) {
     begin_value(j, key);
-    put_text(j, "null");
+    json_put_text(j, "null");
 }
 
 void dt_json_raw(dt_json *j, const char *key, const char *json) {
     begin_value(j, key);
     for (size_t n; *json; json += n ? n : 1) // as it is, but for what no terminal may get
         if ((n = dt_text_utf8_length(json)) == 0)
-            put_text(j, "\xEF\xBF\xBD");
+            json_put_text(j, "\xEF\xBF\xBD");
         else if ((unsigned char)*json < 0x20 && !strchr("\n\t\r", *json))
-            put_text(j, " ");
+            json_put_text(j, " ");
         else
             put_shown(j, json, n);
 }
 
 void dt_json_newline(dt_json *j) {
     assert(j->depth == 0);
-    put(j, "\n", 1);
+    json_put(j, "\n", 1);
     j->need_comma = false;
 }

@@ -18,7 +18,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-static bool read_number(const char *dir, const char *file, uint64_t *out) {
+static bool machine_read_number(const char *dir, const char *file, uint64_t *out) {
     char path[4500];
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
@@ -29,7 +29,7 @@ static bool read_number(const char *dir, const char *file, uint64_t *out) {
 }
 
 // Sum of the lines "name number" whose name is a or b.
-static uint64_t sum_of(const char *path, const char *a, const char *b, uint64_t unit) {
+static uint64_t machine_sum_of(const char *path, const char *a, const char *b, uint64_t unit) {
     char name[64];
     uint64_t v, sum = 0;
     FILE *f = fopen(path, "re");
@@ -39,7 +39,7 @@ static uint64_t sum_of(const char *path, const char *a, const char *b, uint64_t 
     return sum;
 }
 
-static bool has_word(const char *list, const char *word) { // "cpu,cpuacct"
+static bool machine_has_word(const char *list, const char *word) { // "cpu,cpuacct"
     size_t n = strlen(word);
     for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
         if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0')) return true;
@@ -55,7 +55,7 @@ void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char 
         if (!path) continue;
         *path++ = '\0';
         bool v2 = names[1] == '\0';
-        if (!v2 && !has_word(names + 1, controller)) continue;
+        if (!v2 && !machine_has_word(names + 1, controller)) continue;
         size_t n_mount = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/", v2 ? "" : controller);
         snprintf(dir + n_mount, sizeof dir - n_mount, "%s", path);
         for (;;) {
@@ -72,23 +72,24 @@ static void bound(void *ctx, const char *dir, bool v2) {
     dt_memory *m = ctx;
     uint64_t limit, used;
     char stat[4500];
-    if (!read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &limit) ||
-        !read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) || limit >= m->total_bytes)
+    if (!machine_read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &limit) ||
+        !machine_read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) || limit >= m->total_bytes)
         return;
     snprintf(stat, sizeof stat, "%s/memory.stat", dir);
-    uint64_t files = v2 ? sum_of(stat, "inactive_file", "active_file", 1)
-                        : sum_of(stat, "total_inactive_file", "total_active_file", 1);
+    uint64_t files = v2 ? machine_sum_of(stat, "inactive_file", "active_file", 1)
+                        : machine_sum_of(stat, "total_inactive_file", "total_active_file", 1);
     uint64_t left = limit + files > used ? limit + files - used : 0;
     if (left > limit) left = limit;
     m->total_bytes = limit;
     snprintf(stat, sizeof stat, "%s/%s", dir, v2 ? "memory.events" : "memory.oom_control");
-    m->n_kills = sum_of(stat, "oom_kill", "", 1);
+    m->n_kills = machine_sum_of(stat, "oom_kill", "", 1);
     if (left < m->available_bytes) m->available_bytes = left;
 }
 
 void dt_memory_read(dt_memory *out) {
-    *out = (dt_memory){sum_of("/proc/meminfo", "MemTotal:", "", 1024),
-                       sum_of("/proc/meminfo", "MemAvailable:", "", 1024), sum_of("/proc/vmstat", "oom_kill", "", 1)};
+    *out = (dt_memory){machine_sum_of("/proc/meminfo", "MemTotal:", "", 1024),
+                       machine_sum_of("/proc/meminfo", "MemAvailable:", "", 1024),
+                       machine_sum_of("/proc/vmstat", "oom_kill", "", 1)};
     dt_cgroup_walk("memory", bound, out);
 }
 

@@ -22,7 +22,7 @@ static void show_time(char *text, size_t cap, double s) {
         snprintf(text, cap, "%.1f h", s / 3600);
 }
 
-static void show(const dt_progress *p, double now, const char *end) {
+static void progress_show(const dt_progress *p, double now, const char *end) {
     double elapsed = now - p->begin_s > 1e-6 ? now - p->begin_s : 1e-6;
     const bool bytes = p->total_bytes > 0;
     const double done = bytes ? (double)p->n_bytes : (double)p->n_items;
@@ -45,10 +45,10 @@ void dt_progress_tick(dt_progress *p) {
     double now = dt_clock_s(), every = p->terminal ? 0.1 : 10;
     if (!p->on || now - p->shown_s < every) return;
     p->shown_s = now;
-    show(p, now, p->terminal ? "\033[K" : "\n");
+    progress_show(p, now, p->terminal ? "\033[K" : "\n");
 }
 
 void dt_progress_end(dt_progress *p) {
-    if (p->on && p->terminal) show(p, dt_clock_s(), "\033[K\n");
+    if (p->on && p->terminal) progress_show(p, dt_clock_s(), "\033[K\n");
     p->on = false;
 }

@@ -28,7 +28,7 @@ static double take_most(const char **p) {
 }
 
 // What regcomp or regexec would take gigabytes or ages for; NULL: nothing.
-static const char *find_fault(const char *p) {
+static const char *regular_find_fault(const char *p) {
     double parts[MOST_DEPTH] = {0}, last = 0,
            grown = 0; // of each open group; of what a repeat is of; by repeats
     int depth = 0;
@@ -59,7 +59,7 @@ static const char *find_fault(const char *p) {
 }
 
 bool dt_regular_compile(regex_t *out, const char *text, int flags, char why[DT_REGULAR_WHY]) {
-    const char *fault = find_fault(text);
+    const char *fault = regular_find_fault(text);
     if (fault) {
         snprintf(why, DT_REGULAR_WHY, "%s", fault);
         return false;

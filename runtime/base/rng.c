@@ -40,14 +40,14 @@ VECTORIZED void dt_philox_eight(const dt_rng *r, uint32_t first, uint32_t w[4][D
         }
 }
 
-static void block(const dt_rng *r, uint32_t element, uint32_t out[4]) {
+static void rng_block(const dt_rng *r, uint32_t element, uint32_t out[4]) {
     const uint32_t ctr[4] = {element / 4, r->slot, r->step, r->purpose};
     dt_philox4x32(r->seed, ctr, out);
 }
 
 uint32_t dt_rng_u32(const dt_rng *r, uint32_t element) {
     uint32_t w[4];
-    block(r, element, w);
+    rng_block(r, element, w);
     return w[element % 4];
 }
 
@@ -70,7 +70,7 @@ float dt_rng_uniform(const dt_rng *r, uint32_t element) {
 
 float dt_rng_normal(const dt_rng *r, uint32_t element) {
     uint32_t w[4];
-    block(r, element, w);
+    rng_block(r, element, w);
     const uint32_t *pair = w + (element % 4 / 2) * 2;
     const float radius = radius_of(pair[0]), angle = angle_of(pair[1]);
     return element % 2 ? radius * sinf(angle) : radius * cosf(angle);

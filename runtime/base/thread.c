@@ -40,7 +40,7 @@ struct dt_team {
     member members[];
 };
 
-static void *run_member(void *p) {
+static void *thread_run_member(void *p) {
     member *m = p;
     dt_team *t = m->team;
     char name[32];
@@ -95,7 +95,7 @@ dt_status dt_team_create(dt_team **out, int n_workers, const char *name) {
     while (t->n_started < n_workers && err == 0) {
         member *m = &t->members[t->n_started];
         *m = (member){.team = t, .index = t->n_started};
-        err = pthread_create(&m->thread, NULL, run_member, m);
+        err = pthread_create(&m->thread, NULL, thread_run_member, m);
         if (err == 0) t->n_started++;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -161,7 +161,7 @@ static int affinity_cores(void) {
 }
 
 // Reads one or two numbers ("max" = -1) from a cgroup's file; false if it cannot be read.
-static bool read_numbers(const char *dir, const char *file, double *a, double *b) {
+static bool thread_read_numbers(const char *dir, const char *file, double *a, double *b) {
     char path[4500], first[32] = "", second[32] = "";
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
@@ -176,9 +176,9 @@ static bool read_numbers(const char *dir, const char *file, double *a, double *b
 static void take_quota(void *cores, const char *dir, bool v2) {
     double quota = -1, period = 100000, *least = cores;
     if (v2)
-        read_numbers(dir, "cpu.max", &quota, &period);
-    else if (read_numbers(dir, "cpu.cfs_quota_us", &quota, NULL))
-        read_numbers(dir, "cpu.cfs_period_us", &period, NULL);
+        thread_read_numbers(dir, "cpu.max", &quota, &period);
+    else if (thread_read_numbers(dir, "cpu.cfs_quota_us", &quota, NULL))
+        thread_read_numbers(dir, "cpu.cfs_period_us", &period, NULL);
     if (quota > 0 && period > 0 && quota / period < *least) *least = quota / period;
 }
 

@@ -52,17 +52,17 @@ static atomic_uint beat_number; // odd while a beat is under way
 
 // ---- what threads say ------------------------------------------------------------------------------
 
-static void free_slot(void *s) {
+static void watch_free_slot(void *s) {
     atomic_store(&((slot *)s)->taken, false);
 }
 
-static void make_key(void) {
-    pthread_key_create(&leaving, free_slot);
+static void watch_make_key(void) {
+    pthread_key_create(&leaving, watch_free_slot);
 }
 
 static slot *take_slot(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, make_key);
+    pthread_once(&once, watch_make_key);
     for (int i = 0; i < SLOTS; i++) {
         bool is_free = false;
         if (!atomic_compare_exchange_strong(&slots[i].taken, &is_free, true)) continue;
@@ -145,7 +145,7 @@ static void name_stopped(char *text, size_t cap) {
     if (used) snprintf(text + used, cap - used, ")");
 }
 
-static dt_status judge(slot *s, double waited_s) {
+static dt_status watch_judge(slot *s, double waited_s) {
     char path[PATH_BYTES];
     dt_thread_get_text(path, s->path, sizeof path);
     const char *operation = atomic_load(&s->operation);
@@ -194,7 +194,7 @@ static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES]
             }
         }
         if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)
-            DT_TRY(judge(s, waited_s));
+            DT_TRY(watch_judge(s, waited_s));
     }
     return DT_OK;
 }
@@ -235,7 +235,7 @@ static void end_process(dt_status st, bool disk_answers) {
     _exit(st);
 }
 
-static void *watch(void *unused) {
+static void *watch_loop(void *unused) {
     const struct timespec rest = {.tv_nsec = 200 * 1000 * 1000};
     dt_waited quiet = {0};
     uint64_t before = 0;
@@ -311,7 +311,7 @@ void dt_watch_start(const dt_watch_limits *l) {
     dt_rank_begin();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
-    if (pthread_create(&thread, NULL, watch, NULL) == 0) {
+    if (pthread_create(&thread, NULL, watch_loop, NULL) == 0) {
         pthread_detach(thread);
         if (pthread_create(&thread, NULL, guard, NULL) == 0) pthread_detach(thread);
         atomic_store(&quiet_s, 0.0);

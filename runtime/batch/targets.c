@@ -10,7 +10,7 @@ static bool can_be_target(const dt_field_info *f) {
     return !f->is_image && (f->n_classes > 0 || f->dtype == DT_F32);
 }
 
-static unsigned kind_of(const dt_field_info *f, bool training) {
+static unsigned targets_kind_of(const dt_field_info *f, bool training) {
     if (f->n_classes > 0) return f->soft && training ? DT_TARGET_SHARES : DT_TARGET_CLASS;
     return f->sample_shape.n > 0 ? DT_TARGET_VECTOR : DT_TARGET_NUMBER;
 }
@@ -35,7 +35,7 @@ static dt_status check_loss(const dt_config *c, const char *key, const dt_target
 }
 
 // A rotation is 3 angles or 6 numbers, as they are.
-static dt_status check_rotation(const dt_config *c, const char *key, dt_target *t) {
+static dt_status targets_check_rotation(const dt_config *c, const char *key, dt_target *t) {
     const int64_t n = dt_shape_elements(&t->field->sample_shape);
     if (n != 3 && n != 6)
         return dt_config_fail(c, key,
@@ -74,13 +74,13 @@ static dt_status add_target(dt_targets *out, const dt_config *c, const dt_config
     snprintf(key, sizeof key, "%s.loss", prefix);
     *t = (dt_target){.field = &fields[index],
                      .index = index,
-                     .kind = kind_of(&fields[index], training),
+                     .kind = targets_kind_of(&fields[index], training),
                      .loss = own ? own->loss : c->train.loss,
                      .weight = own ? (float)own->weight : 1};
     DT_TRY(check_loss(c, key, t));
     const dt_loss_row *loss = &dt_losses[t->loss];
     t->param = loss->param;
-    if (loss->rotation) DT_TRY(check_rotation(c, key, t));
+    if (loss->rotation) DT_TRY(targets_check_rotation(c, key, t));
     if (loss->exponent) DT_TRY(check_counts(c, key, t));
     t->smoothing = (float)(own ? own->label_smoothing : c->train.label_smoothing);
     snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");
@@ -90,13 +90,13 @@ static dt_status add_target(dt_targets *out, const dt_config *c, const dt_config
 }
 
 // Fields that can be targets: "pose (class), angle (number)"; how many.
-static int list_candidates(const dt_field_info *fields, int n_fields, char *text, size_t cap) {
+static int targets_list_candidates(const dt_field_info *fields, int n_fields, char *text, size_t cap) {
     int n = 0;
     size_t at = 0;
     *text = 0;
     for (int i = 0; i < n_fields; i++) {
         if (!can_be_target(&fields[i])) continue;
-        const unsigned kind = kind_of(&fields[i], false);
+        const unsigned kind = targets_kind_of(&fields[i], false);
         const char *word = kind == DT_TARGET_CLASS ? "class" : kind == DT_TARGET_VECTOR ? "vector" : "number";
         if (at < cap) at += (size_t)snprintf(text + at, cap - at, "%s%s (%s)", n ? ", " : "", fields[i].name, word);
         n++;
@@ -132,8 +132,8 @@ static dt_status check_single(const dt_config *c) {
                           key);
 }
 
-static dt_status read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields, int n_fields,
-                            bool training) {
+static dt_status targets_read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields, int n_fields,
+                                    bool training) {
     const dt_config_target *targets = c->train.targets;
     char list[512], key[256];
     *list = 0;
@@ -164,8 +164,8 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     int first = 0;
     const int single = find_single(fields, n_fields);
     *out = (dt_targets){0};
-    if (c->train.n_targets > 0) return read_named(out, c, fields, n_fields, training);
-    const int n = list_candidates(fields, n_fields, list, sizeof list);
+    if (c->train.n_targets > 0) return targets_read_named(out, c, fields, n_fields, training);
+    const int n = targets_list_candidates(fields, n_fields, list, sizeof list);
     if (single >= 0) return add_target(out, c, NULL, fields, single, training);
     if (n == 0)
         return dt_config_fail(c, "data.fields",

@@ -23,7 +23,7 @@ char *dt_ckpt_step_path(const char *dir, int64_t step) {
     return dt_xprintf("%s/step-%08" PRId64, dir, step);
 }
 
-static int by_value(const void *a, const void *b) {
+static int ckpt_dir_by_value(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
 }
@@ -55,7 +55,7 @@ int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n) {
     *n = 0;
     for (size_t i = 0; i < n_names; i++)
         if (dt_ckpt_step_of_name(names[i], &steps[*n])) (*n)++;
-    qsort(steps, (size_t)*n, sizeof *steps, by_value);
+    qsort(steps, (size_t)*n, sizeof *steps, ckpt_dir_by_value);
     return steps;
 }
 

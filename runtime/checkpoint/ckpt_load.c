@@ -138,16 +138,16 @@ typedef struct part { // an open file
     dt_safetensors *s;
 } part;
 
-static dt_safetensors *part_of(const part *parts, int n, const char *file) {
+static dt_safetensors *ckpt_load_part_of(const part *parts, int n, const char *file) {
     for (int i = 0; i < n; i++)
         if (strcmp(parts[i].file, file) == 0) return parts[i].s;
     return NULL;
 }
 
-static dt_status open_parts(part *parts, int *n_parts, const char *path, const dt_ckpt_manifest *m,
-                            const dt_ckpt_tensor *tensors, int n_tensors) {
+static dt_status ckpt_load_open_parts(part *parts, int *n_parts, const char *path, const dt_ckpt_manifest *m,
+                                      const dt_ckpt_tensor *tensors, int n_tensors) {
     for (int i = 0; i < n_tensors; i++) {
-        if (part_of(parts, *n_parts, tensors[i].file)) continue;
+        if (ckpt_load_part_of(parts, *n_parts, tensors[i].file)) continue;
         char *name = dt_xprintf("%s.safetensors", tensors[i].file);
         char *file = dt_xprintf("%s/%s", path, name);
         dt_safetensors *s = NULL;
@@ -161,7 +161,7 @@ static dt_status open_parts(part *parts, int *n_parts, const char *path, const d
     return DT_OK;
 }
 
-static dt_status check_tensor(const dt_safetensors *s, const dt_ckpt_tensor *t, const char *path) {
+static dt_status ckpt_load_check_tensor(const dt_safetensors *s, const dt_ckpt_tensor *t, const char *path) {
     char want[96], have[96];
     dt_shape shape;
     int k = dt_safetensors_find(s, t->name);
@@ -180,11 +180,11 @@ static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, const
     const float **values = dt_xcalloc((size_t)n_tensors + 1, sizeof *values);
     part *parts = dt_xcalloc((size_t)n_tensors + 1, sizeof *parts);
     int n_parts = 0;
-    dt_status st = open_parts(parts, &n_parts, path, m, tensors, n_tensors);
+    dt_status st = ckpt_load_open_parts(parts, &n_parts, path, m, tensors, n_tensors);
     for (int i = 0; st == DT_OK && i < n_tensors; i++)
-        st = check_tensor(part_of(parts, n_parts, tensors[i].file), &tensors[i], path);
+        st = ckpt_load_check_tensor(ckpt_load_part_of(parts, n_parts, tensors[i].file), &tensors[i], path);
     for (int i = 0; st == DT_OK && i < n_tensors; i++) {
-        const dt_safetensors *s = part_of(parts, n_parts, tensors[i].file);
+        const dt_safetensors *s = ckpt_load_part_of(parts, n_parts, tensors[i].file);
         size_t n_bytes;
         values[i] = dt_safetensors_data(s, dt_safetensors_find(s, tensors[i].name), &n_bytes);
     }

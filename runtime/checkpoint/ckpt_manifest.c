@@ -125,22 +125,23 @@ static bool read_hash(const json_t *object, uint64_t *hash) {
     return true;
 }
 
-static bool read_count(const json_t *object, const char *key, uint64_t *out) {
+static bool ckpt_manifest_read_count(const json_t *object, const char *key, uint64_t *out) {
     const json_t *v = json_object_get(object, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0) return false;
     *out = (uint64_t)json_integer_value(v);
     return true;
 }
 
-static bool plain_name(const char *name) {
+static bool ckpt_manifest_plain_name(const char *name) {
     return name && *name && name[0] != '.' && !strchr(name, '/') && strlen(name) < 256;
 }
 
-static bool read_range(dt_ckpt_file *f, const json_t *object) {
+static bool ckpt_manifest_read_range(dt_ckpt_file *f, const json_t *object) {
     dt_ckpt_range r = {0};
     const char *name = json_string_value(json_object_get(object, "name"));
-    if (!name || !read_count(object, "offset", &r.offset) || !read_count(object, "bytes", &r.n_bytes) ||
-        !read_hash(object, &r.hash) || r.n_bytes > f->n_bytes || r.offset > f->n_bytes - r.n_bytes)
+    if (!name || !ckpt_manifest_read_count(object, "offset", &r.offset) ||
+        !ckpt_manifest_read_count(object, "bytes", &r.n_bytes) || !read_hash(object, &r.hash) ||
+        r.n_bytes > f->n_bytes || r.offset > f->n_bytes - r.n_bytes)
         return false;
     const dt_ckpt_range *last = f->n_ranges ? &f->ranges[f->n_ranges - 1] : NULL;
     if (last && r.offset < last->offset + last->n_bytes) return false; // each byte is hashed once
@@ -149,16 +150,17 @@ static bool read_range(dt_ckpt_file *f, const json_t *object) {
     return true;
 }
 
-static dt_status read_file(dt_ckpt_manifest *m, const json_t *object, const char *where) {
+static dt_status ckpt_manifest_read_file(dt_ckpt_manifest *m, const json_t *object, const char *where) {
     const char *name = json_string_value(json_object_get(object, "name"));
     const json_t *ranges = json_object_get(object, "ranges");
-    if (!plain_name(name) || dt_ckpt_manifest_find(m, name))
+    if (!ckpt_manifest_plain_name(name) || dt_ckpt_manifest_find(m, name))
         return dt_fail(DT_E_CKPT, "%s: '%.100s' is not the plain name of a file", where, name ? name : "");
     dt_ckpt_file *f = dt_ckpt_manifest_add(m, name);
-    bool good =
-        read_count(object, "bytes", &f->n_bytes) && read_hash(object, &f->hash) && (!ranges || json_is_array(ranges));
+    bool good = ckpt_manifest_read_count(object, "bytes", &f->n_bytes) && read_hash(object, &f->hash) &&
+                (!ranges || json_is_array(ranges));
     f->ranges = dt_xcalloc(json_array_size(ranges) + 1, sizeof *f->ranges);
-    for (size_t i = 0; good && i < json_array_size(ranges); i++) good = read_range(f, json_array_get(ranges, i));
+    for (size_t i = 0; good && i < json_array_size(ranges); i++)
+        good = ckpt_manifest_read_range(f, json_array_get(ranges, i));
     return good ? DT_OK : dt_fail(DT_E_CKPT, "%s: the entry of '%.100s' is malformed", where, name);
 }
 
@@ -168,13 +170,14 @@ static dt_status read_manifest(dt_ckpt_manifest *m, const json_t *root, const ch
     uint64_t version, step;
     if (!format || strcmp(format, FORMAT) != 0)
         return dt_fail(DT_E_CKPT, "%s: not the manifest of a checkpoint", where);
-    if (!read_count(root, "version", &version) || version != VERSION)
+    if (!ckpt_manifest_read_count(root, "version", &version) || version != VERSION)
         return dt_fail(DT_E_CKPT, "%s: its version is not %d: written by a newer dtrain?", where, (int)VERSION);
-    if (!read_count(root, "step", &step) || !json_is_array(files) || json_array_size(files) > MAX_FILES)
+    if (!ckpt_manifest_read_count(root, "step", &step) || !json_is_array(files) || json_array_size(files) > MAX_FILES)
         return dt_fail(DT_E_CKPT, "%s: no step in it, no files, or more than %d", where, (int)MAX_FILES);
     m->step = (int64_t)step;
     m->best = json_is_true(json_object_get(root, "best"));
-    for (size_t i = 0; i < json_array_size(files); i++) DT_TRY(read_file(m, json_array_get(files, i), where));
+    for (size_t i = 0; i < json_array_size(files); i++)
+        DT_TRY(ckpt_manifest_read_file(m, json_array_get(files, i), where));
     for (size_t i = 0; i < sizeof REQUIRED / sizeof *REQUIRED; i++)
         if (!dt_ckpt_manifest_find(m, REQUIRED[i]))
             return dt_fail(DT_E_CKPT, "%s: %s is not in it", where, REQUIRED[i]);
@@ -305,7 +308,7 @@ static dt_status find_floats(const dt_blob *b, const dt_ckpt_file *f, uint64_t *
 }
 
 // Files are opened without following links. An object that is refused is there, and may be whole.
-static dt_status open_file(dt_blob *b, const char *path, dt_ckpt_depth depth) {
+static dt_status ckpt_manifest_open_file(dt_blob *b, const char *path, dt_ckpt_depth depth) {
     if (dt_s3_is_url(path)) {
         int absent;
         const dt_status st = dt_blob_open_url(b, path, &absent);
@@ -332,7 +335,7 @@ static dt_status verify_open(const dt_blob *b, const dt_ckpt_file *f, dt_ckpt_de
 dt_status dt_ckpt_verify_file(const char *dir, const dt_ckpt_file *f, dt_ckpt_depth depth) {
     char *path = dt_xprintf("%s/%s", dir, f->name);
     dt_blob b = {.store = NULL};
-    dt_status st = open_file(&b, path, depth);
+    dt_status st = ckpt_manifest_open_file(&b, path, depth);
     if (st == DT_OK) st = verify_open(&b, f, depth);
     dt_blob_close(&b);
     free(path);

@@ -227,7 +227,7 @@ static dt_status put_file(const dt_ckpt *c, const char *url, const char *dir, co
     return dt_s3_put_files(url, dir, &name, 1, false, &c->mirror->stop);
 }
 
-static dt_status send_file(const dt_ckpt *c, const char *name, const char *path) {
+static dt_status ckpt_mirror_send_file(const dt_ckpt *c, const char *name, const char *path) {
     dt_ckpt_mirror *m = c->mirror;
     sent_file *f = m->files;
     dt_blob b;
@@ -247,7 +247,7 @@ static dt_status send_file(const dt_ckpt *c, const char *name, const char *path)
     return DT_OK;
 }
 
-static dt_status send_files(const dt_ckpt *c) {
+static dt_status ckpt_mirror_send_files(const dt_ckpt *c) {
     const dt_ckpt_mirror *m = c->mirror;
     char **names;
     size_t n;
@@ -255,7 +255,7 @@ static dt_status send_files(const dt_ckpt *c) {
     DT_TRY(dt_io_list_dir(&names, &n, m->run, DT_E_STORAGE));
     for (size_t i = 0; st == DT_OK && i < n; i++) {
         char *path = dt_xprintf("%s/%s", m->run, names[i]);
-        if (is_sent(names[i]) && !dt_io_is_dir(path)) st = send_file(c, names[i], path);
+        if (is_sent(names[i]) && !dt_io_is_dir(path)) st = ckpt_mirror_send_file(c, names[i], path);
         free(path);
     }
     dt_io_free_list(names, n);
@@ -359,8 +359,8 @@ static dt_status send_best(const dt_ckpt *c) {
     return st;
 }
 
-static dt_status send_all(const dt_ckpt *c, int64_t newest, int64_t best, int64_t fresh) {
-    DT_TRY(send_files(c));
+static dt_status ckpt_mirror_send_all(const dt_ckpt *c, int64_t newest, int64_t best, int64_t fresh) {
+    DT_TRY(ckpt_mirror_send_files(c));
     if (best >= 0 && best != newest) DT_TRY(send_step(c, best, best == fresh));
     DT_TRY(send_step(c, newest, newest == fresh));
     if (best >= 0) DT_TRY(send_best(c));
@@ -371,7 +371,7 @@ static dt_status send_all(const dt_ckpt *c, int64_t newest, int64_t best, int64_
 }
 
 // Under the mutex, which is not held while it sends.
-static dt_status follow(dt_ckpt *c) {
+static dt_status ckpt_mirror_follow(dt_ckpt *c) {
     dt_ckpt_mirror *m = c->mirror;
     const int64_t newest = m->newest, best = m->best, fresh = m->fresh;
     m->wanted = false;
@@ -380,7 +380,7 @@ static dt_status follow(dt_ckpt *c) {
     m->sending[1] = best;
     pthread_mutex_unlock(&m->mutex);
     const double begin_s = dt_clock_s();
-    dt_status st = send_all(c, newest, best, fresh);
+    dt_status st = ckpt_mirror_send_all(c, newest, best, fresh);
     char *path = dt_ckpt_step_path(c->dir, newest);
     const bool gone = !dt_io_exists(path); // a newer one is there
     free(path);
@@ -404,7 +404,7 @@ static void *mirror_main(void *arg) {
     for (;;) {
         while ((!m->wanted || m->busy) && !m->quit) pthread_cond_wait(&m->changed, &m->mutex);
         if (m->quit) break;
-        if (follow(c) != DT_OK && !m->quit)
+        if (ckpt_mirror_follow(c) != DT_OK && !m->quit)
             dt_warn("%s; it is sent with the next checkpoint, or by the same command again", dt_error_message());
     }
     pthread_mutex_unlock(&m->mutex);
@@ -421,7 +421,7 @@ dt_status dt_ckpt_mirror_saved(dt_ckpt *c, bool written) {
     if (written) m->fresh = c->step;
     m->wanted = true;
     pthread_cond_broadcast(&m->changed);
-    if (m->wait) st = follow(c);
+    if (m->wait) st = ckpt_mirror_follow(c);
     pthread_mutex_unlock(&m->mutex);
     return st;
 }
@@ -490,7 +490,7 @@ void dt_ckpt_mirror_end(dt_ckpt *c) {
     if (dt_ckpt_save_wait(c, NULL) != DT_OK) dt_error_clear();
     pthread_mutex_lock(&m->mutex);
     while (m->busy) pthread_cond_wait(&m->changed, &m->mutex);
-    const dt_status st = follow(c);
+    const dt_status st = ckpt_mirror_follow(c);
     pthread_mutex_unlock(&m->mutex);
     if (st != DT_OK) dt_warn("%s; the same command sends it", dt_error_message());
     dt_ckpt_prune(c);

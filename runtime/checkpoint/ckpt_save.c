@@ -62,7 +62,7 @@ static bool same_tensors(const dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
     return true;
 }
 
-static dt_status add_part(dt_ckpt *c, const char *file) {
+static dt_status ckpt_save_add_part(dt_ckpt *c, const char *file) {
     char *name = dt_xprintf("%s.safetensors", file);
     for (int i = 0; i < c->n_parts; i++)
         if (strcmp(c->parts[i].name, name) == 0) {
@@ -93,7 +93,7 @@ static dt_status build_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
         c->n_tensors++;
         if (is_copied(c, &t[i])) n_floats += (size_t)dt_shape_elements(&t[i].shape);
     }
-    for (int i = 0; i < n; i++) DT_TRY(add_part(c, t[i].file));
+    for (int i = 0; i < n; i++) DT_TRY(ckpt_save_add_part(c, t[i].file));
     if (!n_floats) return DT_OK;
     c->flat = malloc((n_floats + 1) * sizeof *c->flat);
     if (!c->flat)
@@ -127,7 +127,7 @@ static dt_status take_snapshot(dt_ckpt *c, const dt_ckpt_tensor *t, int n) {
 }
 
 // -- writing -------------------------------------------------------------------------------------
-static dt_status write_text(dt_ckpt_file *file, const char *path, const char *text, size_t n) {
+static dt_status ckpt_save_write_text(dt_ckpt_file *file, const char *path, const char *text, size_t n) {
     dt_ckpt_writer w;
     uint64_t hash = 0;
     DT_TRY(dt_ckpt_writer_open(&w, path));
@@ -148,7 +148,8 @@ static dt_status write_files(dt_ckpt *c, const char *temp, dt_ckpt_manifest *m) 
         DT_TRY(st);
     }
     char *path = dt_xprintf("%s/state.json", temp);
-    dt_status st = write_text(dt_ckpt_manifest_add(m, "state.json"), path, c->state_json, strlen(c->state_json));
+    dt_status st =
+        ckpt_save_write_text(dt_ckpt_manifest_add(m, "state.json"), path, c->state_json, strlen(c->state_json));
     free(path);
     return st;
 }
@@ -158,7 +159,7 @@ static dt_status write_manifest(const char *temp, const dt_ckpt_manifest *m) {
     char *path = dt_xprintf("%s/manifest.json", temp);
     dt_json_init(&j);
     dt_ckpt_manifest_print(m, &j);
-    dt_status st = write_text(NULL, path, j.data, j.n_bytes);
+    dt_status st = ckpt_save_write_text(NULL, path, j.data, j.n_bytes);
     dt_json_fini(&j);
     free(path);
     return st;
@@ -300,7 +301,7 @@ void dt_ckpt_prune(dt_ckpt *c) {
 }
 
 // *written: the step had no intact checkpoint.
-static dt_status save(dt_ckpt *c, bool *written) {
+static dt_status ckpt_save_step(dt_ckpt *c, bool *written) {
     DT_TRY(dt_ckpt_check_lock(c));
     if (c->no_space) prune_or_warn(c, false);
     char *path = dt_ckpt_step_path(c->dir, c->step);
@@ -326,7 +327,7 @@ static void run_save(dt_ckpt *c) {
     dt_io_scope_push("ckpt");
     const int64_t traced = dt_trace_open("checkpoint", "write");
     bool written = false;
-    dt_status st = save(c, &written);
+    dt_status st = ckpt_save_step(c, &written);
     if (st == DT_OK) st = dt_ckpt_mirror_saved(c, written);
     dt_trace_close(traced);
     dt_io_scope_pop();

@@ -73,7 +73,7 @@ static dt_status bad_tensor(const dt_safetensors *s, const char *name, const cha
     return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': %s", s->where, name, what);
 }
 
-static dt_status read_shape(const dt_safetensors *s, entry *e, const json_t *shape, size_t *n_elements) {
+static dt_status safetensors_read_shape(const dt_safetensors *s, entry *e, const json_t *shape, size_t *n_elements) {
     size_t n = json_array_size(shape);
     if (!json_is_array(shape)) return bad_tensor(s, e->name, "shape is not an array");
     if (n > DT_MAX_DIMS) return bad_tensor(s, e->name, "more than 6 dimensions");
@@ -114,7 +114,7 @@ static dt_status read_tensor(const dt_safetensors *s, entry *e, const json_t *t)
         return dt_fail(DT_E_CKPT, "%s: tensor '%.200s': unknown dtype '%.20s'", s->where, e->name, dtype);
     e->type = dtypes[k].name;
     e->dtype = dtypes[k].dtype;
-    DT_TRY(read_shape(s, e, json_object_get(t, "shape"), &n_elements));
+    DT_TRY(safetensors_read_shape(s, e, json_object_get(t, "shape"), &n_elements));
     DT_TRY(read_offsets(s, e, json_object_get(t, "data_offsets")));
     if (!dt_stated_size(n_elements, (uint64_t)dtypes[k].n_bytes, e->end - e->begin, &n_bytes) ||
         n_bytes != e->end - e->begin)
@@ -139,7 +139,7 @@ static int by_offset(const void *a, const void *b) {
     return (x->end > y->end) - (x->end < y->end); // empty tensors first
 }
 
-static int by_name(const void *a, const void *b) {
+static int safetensors_by_name(const void *a, const void *b) {
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
@@ -157,7 +157,7 @@ static dt_status check_cover(const dt_safetensors *s) {
     if (at != s->buffer_bytes)
         return dt_fail(DT_E_CKPT, "%s: %llu bytes after the last tensor", s->where,
                        (unsigned long long)(s->buffer_bytes - at));
-    if (s->n) qsort(s->entries, (size_t)s->n, sizeof *s->entries, by_name);
+    if (s->n) qsort(s->entries, (size_t)s->n, sizeof *s->entries, safetensors_by_name);
     return DT_OK;
 }
 
@@ -213,7 +213,7 @@ dt_status dt_safetensors_open_memory(dt_safetensors **out, const void *data, siz
     return open_parsed(out, s, parse_file(s, data, n_bytes));
 }
 
-static dt_status map_file(dt_safetensors *s) {
+static dt_status safetensors_map_file(dt_safetensors *s) {
     struct stat info;
     dt_status st = DT_OK;
     int fd = open(s->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO must not block us
@@ -242,7 +242,7 @@ dt_status dt_safetensors_open_named(dt_safetensors **out, const char *path, cons
     dt_safetensors *s = dt_xcalloc(1, sizeof *s);
     s->path = dt_xstrdup(path);
     s->where = where ? where : s->path;
-    dt_status st = map_file(s);
+    dt_status st = safetensors_map_file(s);
     if (st == DT_OK) st = parse_file(s, s->map, s->map_bytes);
     return open_parsed(out, s, st);
 }
@@ -287,6 +287,6 @@ const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key) {
 
 int dt_safetensors_find(const dt_safetensors *s, const char *name) {
     entry key = {.name = name};
-    const entry *e = s->n ? bsearch(&key, s->entries, (size_t)s->n, sizeof *s->entries, by_name) : NULL;
+    const entry *e = s->n ? bsearch(&key, s->entries, (size_t)s->n, sizeof *s->entries, safetensors_by_name) : NULL;
     return e ? (int)(e - s->entries) : -1;
 }

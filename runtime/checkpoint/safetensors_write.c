@@ -11,7 +11,7 @@
 
 enum { DATA_ALIGN = 64 };
 
-static int by_name(const void *a, const void *b) {
+static int safetensors_write_by_name(const void *a, const void *b) {
     return strcmp((*(const dt_ckpt_tensor *const *)a)->name, (*(const dt_ckpt_tensor *const *)b)->name);
 }
 
@@ -49,7 +49,7 @@ dt_status dt_safetensors_layout_build(dt_safetensors_layout *l, const dt_ckpt_te
     l->sorted = dt_xcalloc((size_t)n_tensors + 1, sizeof *l->sorted);
     for (int i = 0; i < n_tensors; i++)
         if (!file || strcmp(tensors[i].file, file) == 0) l->sorted[l->n++] = &tensors[i];
-    if (l->n) qsort(l->sorted, (size_t)l->n, sizeof *l->sorted, by_name);
+    if (l->n) qsort(l->sorted, (size_t)l->n, sizeof *l->sorted, safetensors_write_by_name);
     for (int i = 1; i < l->n; i++)
         if (strcmp(l->sorted[i - 1]->name, l->sorted[i]->name) == 0)
             return dt_fail(DT_E_INTERNAL, "two tensors named '%s' in one checkpoint file", l->sorted[i]->name);

@@ -205,7 +205,7 @@ void dt_buckets_ready(dt_buckets *b, int replica, int grad_index) {
     assert(before > 0);
 }
 
-VECTORIZED static void add_range(float *restrict sum, const float *restrict x, int64_t begin, int64_t end) {
+VECTORIZED static void bucket_add_range(float *restrict sum, const float *restrict x, int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) sum[i] += x[i];
 }
 
@@ -217,7 +217,7 @@ static dt_status start_bucket(dt_buckets *b, int k) {
         if (b->add)
             b->add(b->add_ctx, to, from, u->begin, u->end);
         else
-            add_range(to, from, u->begin, u->end);
+            bucket_add_range(to, from, u->begin, u->end);
     }
     const dt_reduction x = {.steps = u->steps,
                             .data = sum + u->begin,

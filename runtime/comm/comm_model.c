@@ -40,7 +40,7 @@ typedef struct model {
     int n_reductions;
 } model;
 
-static void work(model *m, double seconds) {
+static void comm_model_work(model *m, double seconds) {
     *m->now_s += seconds * m->slow;
 }
 
@@ -60,25 +60,25 @@ static double bytes_across(const model *m, const slot *s, double *n_messages) {
     return peers * each;
 }
 
-static void begin_phase(model *m, slot *s) {
+static void comm_model_begin_phase(model *m, slot *s) {
     const double e = s->n_bytes, p = m->ranks, copy = m->f.copy_bytes_s;
     double n_messages, sent;
     while (s->phase < s->of->end_phase && !phase_works(m, s)) s->phase++;
     if (s->phase >= s->of->end_phase) s->phase = PHASES;
     switch (s->phase) {
     case REDUCE_INSIDE:
-        work(m, (s->of->small ? e : e * (p - 1) / p) / copy);
+        comm_model_work(m, (s->of->small ? e : e * (p - 1) / p) / copy);
         s->done_s = *m->now_s;
         break;
     case REDUCE_ACROSS:
     case GATHER_ACROSS:
         sent = bytes_across(m, s, &n_messages);
-        work(m, sent / m->f.tcp_bytes_s + n_messages * MESSAGE_S);
+        comm_model_work(m, sent / m->f.tcp_bytes_s + n_messages * MESSAGE_S);
         m->link_free_s = fmax(m->link_free_s, *m->now_s) + sent * p / m->f.host_bytes_s;
         s->done_s = m->link_free_s + m->f.latency_s;
         break;
     case GATHER_INSIDE:
-        work(m, e / p / copy);
+        comm_model_work(m, e / p / copy);
         s->done_s = *m->now_s;
         break;
     case PHASES:
@@ -93,21 +93,21 @@ static void end_phase(model *m, const slot *s) {
     double n_messages, got;
     switch (s->phase) {
     case REDUCE_INSIDE: // adds its slice of all ranks
-        work(m, (s->of->small ? e * p : e * (1 + 1 / p)) / copy);
+        comm_model_work(m, (s->of->small ? e * p : e * (1 + 1 / p)) / copy);
         break;
     case REDUCE_ACROSS:
     case GATHER_ACROSS:
         got = bytes_across(m, s, &n_messages);
-        work(m, got / m->f.tcp_bytes_s + n_messages * MESSAGE_S);
-        if (s->phase == REDUCE_ACROSS) work(m, got / copy);
+        comm_model_work(m, got / m->f.tcp_bytes_s + n_messages * MESSAGE_S);
+        if (s->phase == REDUCE_ACROSS) comm_model_work(m, got / copy);
         break;
     case GATHER_INSIDE:
-        work(m, e * (p - 1) / p / copy);
+        comm_model_work(m, e * (p - 1) / p / copy);
         break;
     }
 }
 
-static void fill_slots(model *m) {
+static void comm_model_fill_slots(model *m) {
     for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
         slot *s = &m->slots[k];
         reduction *first = NULL;
@@ -120,7 +120,7 @@ static void fill_slots(model *m) {
         *s = (slot){.of = first,
                     .phase = first->first_phase,
                     .n_bytes = (double)(left < m->segment ? left : m->segment) * first->element_bytes};
-        begin_phase(m, s);
+        comm_model_begin_phase(m, s);
     }
 }
 
@@ -131,9 +131,9 @@ static dt_status progress(dt_comm *c) {
         if (!s->of || s->done_s > *m->now_s) continue;
         end_phase(m, s);
         s->phase++;
-        begin_phase(m, s);
+        comm_model_begin_phase(m, s);
     }
-    fill_slots(m);
+    comm_model_fill_slots(m);
     return DT_OK;
 }
 
@@ -173,7 +173,7 @@ static double nccl_seconds(const model *m, double n_bytes) {
 
 // ---- of dt_comm --------------------------------------------------------------------------------------
 
-static reduction *take(model *m, int *id) {
+static reduction *comm_model_take(model *m, int *id) {
     for (*id = 0; *id < m->n_reductions; ++*id)
         if (!m->reductions[*id]->taken) return m->reductions[*id];
     m->reductions = dt_xgrow(m->reductions, (size_t)m->n_reductions, sizeof *m->reductions);
@@ -181,10 +181,10 @@ static reduction *take(model *m, int *id) {
     return m->reductions[*id] = dt_xcalloc(1, sizeof **m->reductions);
 }
 
-static void start(model *m, dt_reduce_steps steps, int64_t n, int element_bytes, dt_request *request) {
+static void comm_model_start(model *m, dt_reduce_steps steps, int64_t n, int element_bytes, dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || n == 0) return;
-    reduction *r = take(m, &request->id);
+    reduction *r = comm_model_take(m, &request->id);
     const int64_t n_bytes = n * element_bytes;
     *r = (reduction){.taken = true,
                      .first_phase = steps & DT_REDUCE_SCATTER ? REDUCE_INSIDE : GATHER_ACROSS,
@@ -199,11 +199,11 @@ static void start(model *m, dt_reduce_steps steps, int64_t n, int element_bytes,
     }
     r->small = steps == DT_ALL_REDUCE && dt_reduce_is_small(n_bytes, m->world_size);
     r->n_segments = (n + m->segment - 1) / m->segment;
-    fill_slots(m);
+    comm_model_fill_slots(m);
 }
 
 static dt_status reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
-    start(c->self, x->steps, x->n, x->bf16 ? 2 : 4, r);
+    comm_model_start(c->self, x->steps, x->n, x->bf16 ? 2 : 4, r);
     return DT_OK;
 }
 
@@ -223,7 +223,7 @@ static dt_status wait_for(dt_comm *c, dt_request *request) {
 
 static dt_status all_reduce_f64(dt_comm *c, double *data, int64_t n) {
     dt_request r;
-    start(c->self, DT_ALL_REDUCE, n, 8, &r);
+    comm_model_start(c->self, DT_ALL_REDUCE, n, 8, &r);
     return wait_for(c, &r);
 }
 
@@ -232,9 +232,9 @@ static dt_status exchange(dt_comm *c, int64_t n, int peer) {
     model *m = c->self;
     const double n_bytes = 4.0 * (double)n;
     if (peer / m->ranks == 0) {
-        work(m, 2 * n_bytes / m->f.copy_bytes_s);
+        comm_model_work(m, 2 * n_bytes / m->f.copy_bytes_s);
     } else {
-        work(m, n_bytes / m->f.tcp_bytes_s);
+        comm_model_work(m, n_bytes / m->f.tcp_bytes_s);
         *m->now_s += n_bytes / m->f.host_bytes_s + m->f.latency_s;
     }
     return DT_OK;
@@ -252,8 +252,8 @@ static dt_status broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, int roo
     model *m = c->self;
     const double n = (double)n_bytes;
     if (m->n_hosts > 1) *m->now_s += 2 * (n / m->f.host_bytes_s + m->f.latency_s);
-    if (m->n_hosts > 1 && !m->f.gpus) work(m, 2 * n / m->f.tcp_bytes_s);
-    if (m->ranks > 1) work(m, 2 * n / m->f.copy_bytes_s);
+    if (m->n_hosts > 1 && !m->f.gpus) comm_model_work(m, 2 * n / m->f.tcp_bytes_s);
+    if (m->ranks > 1) comm_model_work(m, 2 * n / m->f.copy_bytes_s);
     return DT_OK;
 }
 

@@ -59,7 +59,7 @@ dt_status dt_mpi_check(int rc, const char *what) {
     return dt_fail(DT_E_PEER, "MPI failed in %s: %s; a peer or a link may be gone, run again", what, text);
 }
 
-static void make_room(dt_mpi_messages *m) {
+static void comm_mpi_make_room(dt_mpi_messages *m) {
     if (m->n < m->n_cap) return;
     m->n_cap = m->n_cap ? 2 * m->n_cap : 64;
     const size_t n = (size_t)m->n_cap;
@@ -76,7 +76,7 @@ void dt_mpi_messages_free(dt_mpi_messages *m) {
     free(m->done);
 }
 
-static MPI_Datatype type_of(size_t element_bytes) {
+static MPI_Datatype comm_mpi_type_of(size_t element_bytes) {
     return element_bytes == 1   ? MPI_BYTE
            : element_bytes == 2 ? MPI_UINT16_T
            : element_bytes == 4 ? MPI_FLOAT
@@ -85,10 +85,10 @@ static MPI_Datatype type_of(size_t element_bytes) {
 
 dt_status dt_mpi_post_recv(dt_mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer, int tag) {
     assert(m->n == m->n_recv);
-    make_room(m);
+    comm_mpi_make_room(m);
     m->peers[m->n] = peer;
     DT_TRY(dt_mpi_check(
-        LOCKED(MPI_Irecv(to, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
+        LOCKED(MPI_Irecv(to, (int)n, comm_mpi_type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
         "a receive"));
     m->n_recv = ++m->n;
     m->n_open++;
@@ -96,10 +96,10 @@ dt_status dt_mpi_post_recv(dt_mpi_messages *m, void *to, int64_t n, size_t eleme
 }
 
 dt_status dt_mpi_post_send(dt_mpi_messages *m, const void *from, int64_t n, size_t element_bytes, int peer, int tag) {
-    make_room(m);
+    comm_mpi_make_room(m);
     m->peers[m->n] = peer;
     DT_TRY(dt_mpi_check(
-        LOCKED(MPI_Isend(from, (int)n, type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
+        LOCKED(MPI_Isend(from, (int)n, comm_mpi_type_of(element_bytes), peer, tag, MPI_COMM_WORLD, &m->requests[m->n])),
         "a send"));
     m->n++;
     m->n_open++;
@@ -456,7 +456,7 @@ static dt_status find_local(dt_comm *c) {
     return DT_OK;
 }
 
-static void join(dt_mpi_group *g, const dt_mpi_comm *m, int rank) {
+static void comm_mpi_join(dt_mpi_group *g, const dt_mpi_comm *m, int rank) {
     if (rank == m->rank) g->self = g->n;
     g->ranks[g->n++] = rank;
 }
@@ -467,7 +467,7 @@ static void create_groups(dt_mpi_comm *m) {
     for (int i = 0; i < 4; i++) *groups[i] = (dt_mpi_group){.self = -1, .ranks = dt_xcalloc(n, sizeof(int))};
     m->host_of = dt_xcalloc(n, sizeof *m->host_of);
     m->sources = dt_xcalloc(2 * n, sizeof *m->sources);
-    for (int r = 0; r < m->world_size; r++) join(&m->all, m, r);
+    for (int r = 0; r < m->world_size; r++) comm_mpi_join(&m->all, m, r);
 }
 
 // Ranks whose hosts have the same name count as ranks of one host. Where two hosts share a name the sums are still
@@ -493,7 +493,7 @@ static void find_hosts(dt_mpi_comm *m) {
     for (int r = 0; r < m->world_size; r++) {
         const int h = m->host_of[r];
         if (size[h]++ == column) m->across.ranks[h] = r;
-        if (h == m->host_of[m->rank]) join(&m->inner, m, r);
+        if (h == m->host_of[m->rank]) comm_mpi_join(&m->inner, m, r);
     }
     free(size);
 }

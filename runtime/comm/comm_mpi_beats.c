@@ -104,7 +104,7 @@ static dt_status hear(dt_mpi_beats *b, partner *p, double now_s) {
 }
 
 // Nothing is sent while the beat before this one is still on its way.
-static dt_status say(dt_mpi_beats *b, partner *p, const beat *what, double now_s) {
+static dt_status comm_mpi_beats_say(dt_mpi_beats *b, partner *p, const beat *what, double now_s) {
     int flag = 0, n = 1;
     DT_TRY(dt_mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
     if (!flag) return DT_OK;
@@ -144,7 +144,7 @@ dt_status dt_mpi_beats_exchange(dt_mpi_beats *b, uint64_t *ticks, uint64_t enter
     *ticks = b->rank == 0 ? up.sum : up.sum + down.sum;
     for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
         partner *p = &b->partners[i];
-        st = say(b, p, p->rank < b->rank ? &up : &down, now_s);
+        st = comm_mpi_beats_say(b, p, p->rank < b->rank ? &up : &down, now_s);
     }
     pthread_mutex_unlock(&mpi_lock);
     return st;

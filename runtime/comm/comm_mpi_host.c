@@ -42,17 +42,18 @@ char *dt_mpi_host_area(const dt_mpi_host *h, int i, uint64_t turn) {
     return h->memory + (size_t)i * h->rank_bytes + PAGE + turn % (uint64_t)h->n_areas * h->area_bytes;
 }
 
-static uint64_t value_of(uint64_t turn, dt_mpi_host_stage stage) {
+static uint64_t comm_mpi_host_value_of(uint64_t turn, dt_mpi_host_stage stage) {
     return 4 * turn + (uint64_t)stage;
 }
 
 void dt_mpi_host_reach(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage) {
-    atomic_store_explicit(reached(h, h->self, turn), value_of(turn, stage), memory_order_release);
+    atomic_store_explicit(reached(h, h->self, turn), comm_mpi_host_value_of(turn, stage), memory_order_release);
 }
 
 bool dt_mpi_host_all(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage, int *n_there) {
     for (; *n_there < h->n; ++*n_there)
-        if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) < value_of(turn, stage))
+        if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) <
+            comm_mpi_host_value_of(turn, stage))
             return false;
     return true;
 }
@@ -68,7 +69,7 @@ static uint64_t *secret_of(const dt_mpi_host *h) {
     return (uint64_t *)(h->memory + (size_t)h->n * h->rank_bytes);
 }
 
-static bool map(dt_mpi_host *h, int fd) {
+static bool comm_mpi_host_map(dt_mpi_host *h, int fd) {
     h->memory = mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (h->memory == MAP_FAILED) h->memory = NULL;
     return h->memory != NULL;
@@ -79,7 +80,7 @@ static offer make_memory(dt_mpi_host *h) {
     offer o = {.pid = (int)getpid(), .fd = memfd_create("dtrain", MFD_CLOEXEC)};
     clock_gettime(CLOCK_MONOTONIC, &now);
     o.secret = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 && map(h, o.fd))
+    if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 && comm_mpi_host_map(h, o.fd))
         *secret_of(h) = o.secret;
     return o;
 }
@@ -90,7 +91,8 @@ static void open_memory(dt_mpi_host *h, const offer *o) {
     const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (fd < 0) return;
     const off_t size = lseek(fd, 0, SEEK_END);
-    if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && map(h, fd) && *secret_of(h) != o->secret) {
+    if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && comm_mpi_host_map(h, fd) &&
+        *secret_of(h) != o->secret) {
         munmap(h->memory, (size_t)size);
         h->memory = NULL;
     }

@@ -91,7 +91,7 @@ static const char *label_of(dt_mpi_element kind) {
 }
 
 // The i-th of `count` equal parts of whole units; the last ones may be empty.
-static part part_of(part whole, int count, int i, int64_t unit) {
+static part comm_mpi_reduce_part_of(part whole, int count, int i, int64_t unit) {
     const int64_t n = whole.end - whole.begin;
     const int64_t each = (int64_t)dt_align_up((size_t)((n + count - 1) / count), (size_t)unit);
     const int64_t from = each * i < n ? each * i : n;
@@ -105,12 +105,12 @@ static char *element_at(const dt_mpi_reduction *r, int64_t i) {
 
 // -- phases ----------------------------------------------------------------------------------------
 
-static const dt_mpi_group *group_of(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
+static const dt_mpi_group *comm_mpi_reduce_group_of(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
     if (slot->of->small && !m->small_by_host) return &m->all;
     return slot->phase == REDUCE_INSIDE || slot->phase == GATHER_INSIDE ? &m->inner : &m->across;
 }
 
-static int64_t between(int64_t least, int64_t x, int64_t most) {
+static int64_t comm_mpi_reduce_between(int64_t least, int64_t x, int64_t most) {
     return x < least ? least : x > most ? most : x;
 }
 
@@ -119,14 +119,16 @@ static int64_t between(int64_t least, int64_t x, int64_t most) {
 static part owned_part(const dt_mpi_comm *m, int64_t at, part segment, int column, int host) {
     const int64_t turn = (at + segment.begin) / m->segment, begin = turn * m->segment - at;
     const int in_turn = (int)((column + turn) % m->n_columns);
-    part p = part_of((part){begin, begin + m->segment}, m->n_columns, in_turn, DT_CHUNK);
-    if (host >= 0) p = part_of(p, m->n_hosts, (int)((host + turn / m->n_columns) % m->n_hosts), DT_CHUNK);
-    return (part){between(segment.begin, p.begin, segment.end), between(segment.begin, p.end, segment.end)};
+    part p = comm_mpi_reduce_part_of((part){begin, begin + m->segment}, m->n_columns, in_turn, DT_CHUNK);
+    if (host >= 0)
+        p = comm_mpi_reduce_part_of(p, m->n_hosts, (int)((host + turn / m->n_columns) % m->n_hosts), DT_CHUNK);
+    return (part){comm_mpi_reduce_between(segment.begin, p.begin, segment.end),
+                  comm_mpi_reduce_between(segment.begin, p.end, segment.end)};
 }
 
 // Whether the i-th of the phase's group adds a part of the segment, and which.
-static bool has_part(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part *out) {
-    const dt_mpi_group *g = group_of(m, slot);
+static bool comm_mpi_reduce_has_part(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part *out) {
+    const dt_mpi_group *g = comm_mpi_reduce_group_of(m, slot);
     *out = slot->segment;
     if (slot->of->small) return true;
     if (g == &m->inner && i >= m->n_columns) return false;
@@ -135,14 +137,14 @@ static bool has_part(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part 
         *out = owned_part(m, slot->of->at, slot->segment, column, host);
         return true;
     }
-    *out = part_of(slot->segment, m->n_columns, column, PART_ELEMENTS);
-    if (host >= 0) *out = part_of(*out, m->n_hosts, host, PART_ELEMENTS);
+    *out = comm_mpi_reduce_part_of(slot->segment, m->n_columns, column, PART_ELEMENTS);
+    if (host >= 0) *out = comm_mpi_reduce_part_of(*out, m->n_hosts, host, PART_ELEMENTS);
     return true;
 }
 
 // Scratch for what the i-th of the group contributes to n elements.
 static char *contribution(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, int64_t n) {
-    const dt_mpi_group *g = group_of(m, slot);
+    const dt_mpi_group *g = comm_mpi_reduce_group_of(m, slot);
     const int place = i < g->self ? i : i - 1;
     return slot->scratch[slot->phase] + (size_t)place * (size_t)n * dt_mpi_element_bytes(slot->of->kind);
 }
@@ -165,12 +167,12 @@ static dt_status post(const dt_mpi_comm *m, dt_mpi_slot *slot, post_fn *fn, char
 
 // In a reduce-scatter the owner of a part receives it from all, in an all-gather all receive it from the owner.
 static dt_status post_recvs(const dt_mpi_comm *m, dt_mpi_slot *slot) {
-    const dt_mpi_group *g = group_of(m, slot);
+    const dt_mpi_group *g = comm_mpi_reduce_group_of(m, slot);
     const bool reduces = slot->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
         const int i = dt_mpi_peer_from(g, k);
-        if (!has_part(m, slot, reduces ? g->self : i, &p)) continue;
+        if (!comm_mpi_reduce_has_part(m, slot, reduces ? g->self : i, &p)) continue;
         const int64_t n = p.end - p.begin;
         char *to = reduces ? contribution(m, slot, i, n) : element_at(slot->of, p.begin);
         DT_TRY(post(m, slot, dt_mpi_post_recv, to, n, g->ranks[i]));
@@ -179,12 +181,12 @@ static dt_status post_recvs(const dt_mpi_comm *m, dt_mpi_slot *slot) {
 }
 
 static dt_status post_sends(const dt_mpi_comm *m, dt_mpi_slot *slot) {
-    const dt_mpi_group *g = group_of(m, slot);
+    const dt_mpi_group *g = comm_mpi_reduce_group_of(m, slot);
     const bool reduces = slot->phase <= REDUCE_ACROSS;
     part p;
     for (int k = 0; k < g->n - 1; k++) {
         const int i = dt_mpi_peer_to(g, k);
-        if (!has_part(m, slot, reduces ? i : g->self, &p)) continue;
+        if (!comm_mpi_reduce_has_part(m, slot, reduces ? i : g->self, &p)) continue;
         DT_TRY(post(m, slot, send_data, element_at(slot->of, p.begin), p.end - p.begin, g->ranks[i]));
     }
     return DT_OK;
@@ -192,7 +194,7 @@ static dt_status post_sends(const dt_mpi_comm *m, dt_mpi_slot *slot) {
 
 // Whether the phase goes through the host's memory.
 static bool is_in_memory(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
-    return m->host && group_of(m, slot) == &m->inner;
+    return m->host && comm_mpi_reduce_group_of(m, slot) == &m->inner;
 }
 
 // Where the i-th of the host has part p of the segment.
@@ -202,11 +204,11 @@ static char *shared_at(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, par
 }
 
 // This rank's part becomes the sum.
-static void add_part(dt_mpi_comm *m, const dt_mpi_slot *slot) {
-    const dt_mpi_group *g = group_of(m, slot);
+static void comm_mpi_reduce_add_part(dt_mpi_comm *m, const dt_mpi_slot *slot) {
+    const dt_mpi_group *g = comm_mpi_reduce_group_of(m, slot);
     const bool in_memory = is_in_memory(m, slot);
     part p;
-    if (g->n == 1 || !has_part(m, slot, g->self, &p)) return;
+    if (g->n == 1 || !comm_mpi_reduce_has_part(m, slot, g->self, &p)) return;
     const int64_t n = p.end - p.begin;
     char *own = element_at(slot->of, p.begin);
     for (int i = 0; i < g->n; i++)
@@ -214,7 +216,7 @@ static void add_part(dt_mpi_comm *m, const dt_mpi_slot *slot) {
     dt_mpi_sum(slot->of->kind, slot->of->tree, own, m->sources, g->n, n);
 }
 
-static void give(const dt_mpi_comm *m, const dt_mpi_slot *slot, part p) {
+static void comm_mpi_reduce_give(const dt_mpi_comm *m, const dt_mpi_slot *slot, part p) {
     memcpy(shared_at(m, slot, m->inner.self, p), element_at(slot->of, p.begin),
            (size_t)(p.end - p.begin) * dt_mpi_element_bytes(slot->of->kind));
 }
@@ -224,7 +226,7 @@ static dt_mpi_host_stage stage_of(const dt_mpi_slot *slot) {
 }
 
 // Whether the host's ranks, from the *n_there-th on, have done what this rank waits for; else *n_there is one that has not.
-static bool is_there(const dt_mpi_comm *m, const dt_mpi_slot *slot, int *n_there) {
+static bool comm_mpi_reduce_is_there(const dt_mpi_comm *m, const dt_mpi_slot *slot, int *n_there) {
     return slot->has_given ? dt_mpi_host_all(m->host, slot->turn, stage_of(slot), n_there)
                            : dt_mpi_host_may_enter(m->host, slot->turn, n_there);
 }
@@ -237,23 +239,23 @@ static bool exchange_in_memory(dt_mpi_comm *m, dt_mpi_slot *slot) {
     part p = slot->segment;
     if (!slot->has_given) {
         const bool enters = slot->phase == REDUCE_INSIDE || r->first_phase != REDUCE_INSIDE;
-        if (enters && !is_there(m, slot, &slot->n_there)) return false;
+        if (enters && !comm_mpi_reduce_is_there(m, slot, &slot->n_there)) return false;
         part own = {p.end, p.end};
-        const bool adds = has_part(m, slot, m->inner.self, &own) && !r->small;
+        const bool adds = comm_mpi_reduce_has_part(m, slot, m->inner.self, &own) && !r->small;
         if (reduces) {
-            give(m, slot, (part){p.begin, adds ? own.begin : p.end});
-            if (adds) give(m, slot, (part){own.end, p.end});
+            comm_mpi_reduce_give(m, slot, (part){p.begin, adds ? own.begin : p.end});
+            if (adds) comm_mpi_reduce_give(m, slot, (part){own.end, p.end});
         } else if (adds) {
-            give(m, slot, own);
+            comm_mpi_reduce_give(m, slot, own);
         }
         dt_mpi_host_reach(m->host, slot->turn, stage_of(slot));
         slot->has_given = true;
         slot->n_there = 0;
     }
-    if (!is_there(m, slot, &slot->n_there)) return false;
-    if (reduces) add_part(m, slot);
+    if (!comm_mpi_reduce_is_there(m, slot, &slot->n_there)) return false;
+    if (reduces) comm_mpi_reduce_add_part(m, slot);
     for (int i = 0; i < m->inner.n && !reduces; i++)
-        if (i != m->inner.self && has_part(m, slot, i, &p))
+        if (i != m->inner.self && comm_mpi_reduce_has_part(m, slot, i, &p))
             memcpy(element_at(r, p.begin), shared_at(m, slot, i, p), (size_t)(p.end - p.begin) * size);
     if (!reduces || r->small || r->end_phase <= GATHER_INSIDE) dt_mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
     return true;
@@ -281,7 +283,7 @@ static void add_small(dt_mpi_comm *m, const dt_mpi_slot *slot) {
 
 // Scratch for a whole segment, so that it never grows again; pages that a short segment does not use stay untouched.
 static void take_scratch(const dt_mpi_comm *m, dt_mpi_slot *slot) {
-    const dt_mpi_group *g = group_of(m, slot);
+    const dt_mpi_group *g = comm_mpi_reduce_group_of(m, slot);
     const int parts = g == &m->inner ? m->n_columns : m->n_columns * m->n_hosts;
     const int64_t unit = slot->of->owned ? DT_CHUNK : PART_ELEMENTS;
     const int64_t each = slot->of->small ? slot->of->n : slot->of->segment / parts + 2 * unit;
@@ -294,7 +296,7 @@ static void take_scratch(const dt_mpi_comm *m, dt_mpi_slot *slot) {
 // Whether the phase has work for this rank, that is, whether the rank is in a group of several.
 static bool works(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
     if (slot->of->small && slot->phase > (m->small_by_host ? REDUCE_ACROSS : REDUCE_INSIDE)) return false;
-    return group_of(m, slot)->self >= 0 && group_of(m, slot)->n > 1;
+    return comm_mpi_reduce_group_of(m, slot)->self >= 0 && comm_mpi_reduce_group_of(m, slot)->n > 1;
 }
 
 static void leave_slot(dt_mpi_slot *slot) {
@@ -307,7 +309,7 @@ static void leave_slot(dt_mpi_slot *slot) {
 }
 
 // Begins the next phase, from slot->phase on, that has work for this rank; after the last one the slot is free.
-static dt_status begin_phase(dt_mpi_comm *m, dt_mpi_slot *slot) {
+static dt_status comm_mpi_reduce_begin_phase(dt_mpi_comm *m, dt_mpi_slot *slot) {
     while (slot->phase < slot->of->end_phase && !works(m, slot)) slot->phase++;
     if (slot->phase == slot->of->end_phase) {
         leave_slot(slot);
@@ -324,15 +326,16 @@ static dt_status begin_phase(dt_mpi_comm *m, dt_mpi_slot *slot) {
 static dt_status enter_slot(dt_mpi_comm *m, dt_mpi_slot *slot, dt_mpi_reduction *r) {
     const int64_t begin = (r->at / r->segment + r->n_entered) * r->segment - r->at;
     slot->of = r;
-    slot->segment = (part){between(0, begin, r->n), between(0, begin + r->segment, r->n)};
+    slot->segment =
+        (part){comm_mpi_reduce_between(0, begin, r->n), comm_mpi_reduce_between(0, begin + r->segment, r->n)};
     slot->turn = r->turn + (uint64_t)r->n_entered;
     slot->number = r->number + (uint64_t)r->n_entered++;
     slot->phase = r->first_phase;
-    return begin_phase(m, slot);
+    return comm_mpi_reduce_begin_phase(m, slot);
 }
 
 // Free slots go to waiting segments, the oldest first.
-static dt_status fill_slots(dt_mpi_comm *m) {
+static dt_status comm_mpi_reduce_fill_slots(dt_mpi_comm *m) {
     for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
         dt_mpi_reduction *first = NULL;
         if (m->slots[k].of) continue;
@@ -355,13 +358,13 @@ static dt_status advance_slot(dt_mpi_comm *m, dt_mpi_slot *slot) {
     else
         DT_TRY(dt_mpi_test_messages(m, &slot->msgs, &done));
     if (!done) return DT_OK;
-    if (group_of(m, slot) == &m->all)
+    if (comm_mpi_reduce_group_of(m, slot) == &m->all)
         add_small(m, slot);
     else if (!in_memory && slot->phase <= REDUCE_ACROSS)
-        add_part(m, slot);
+        comm_mpi_reduce_add_part(m, slot);
     slot->phase++;
-    DT_TRY(begin_phase(m, slot));
-    return slot->of ? DT_OK : fill_slots(m);
+    DT_TRY(comm_mpi_reduce_begin_phase(m, slot));
+    return slot->of ? DT_OK : comm_mpi_reduce_fill_slots(m);
 }
 
 dt_status dt_mpi_progress(dt_comm *c) {
@@ -381,7 +384,8 @@ static int find_free(dt_mpi_comm *m) {
     return m->n_reductions++;
 }
 
-static dt_status start(dt_mpi_comm *m, dt_mpi_element kind, const dt_reduction *x, void *data, dt_request *request) {
+static dt_status comm_mpi_reduce_start(dt_mpi_comm *m, dt_mpi_element kind, const dt_reduction *x, void *data,
+                                       dt_request *request) {
     request->id = -1;
     if (m->world_size == 1 || x->n == 0) return DT_OK;
     const size_t size = dt_mpi_element_bytes(kind);
@@ -409,7 +413,7 @@ static dt_status start(dt_mpi_comm *m, dt_mpi_element kind, const dt_reduction *
     m->number += (uint64_t)n_segments;
     if (m->host && (!small || m->small_by_host)) m->host_turn += (uint64_t)n_segments;
     request->id = id;
-    return fill_slots(m);
+    return comm_mpi_reduce_fill_slots(m);
 }
 
 // The message names the rank that the oldest segment in a slot waits for.
@@ -421,7 +425,7 @@ static dt_status fail_reduction(dt_mpi_comm *m, double waited_s) {
     if (!is_in_memory(m, first)) n_late = dt_mpi_find_late(&first->msgs, late);
     for (int i = first->n_there; is_in_memory(m, first) && i < m->inner.n && n_late < MPI_MAX_NAMED; i++) {
         int at = i;
-        is_there(m, first, &at);
+        comm_mpi_reduce_is_there(m, first, &at);
         if (at == i) late[n_late++] = m->inner.ranks[i];
     }
     return dt_mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n, first->of->number, waited_s);
@@ -443,7 +447,7 @@ dt_status dt_mpi_wait(dt_comm *c, dt_request *request) {
 
 static dt_status reduce_blocking(dt_comm *c, dt_mpi_element kind, void *data, int64_t n) {
     dt_request r;
-    DT_TRY(start(c->self, kind, &(dt_reduction){.steps = DT_ALL_REDUCE, .n = n}, data, &r));
+    DT_TRY(comm_mpi_reduce_start(c->self, kind, &(dt_reduction){.steps = DT_ALL_REDUCE, .n = n}, data, &r));
     return dt_mpi_wait(c, &r);
 }
 
@@ -458,9 +462,9 @@ dt_status dt_mpi_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
 }
 
 dt_status dt_mpi_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
-    if (!x->bf16) return start(c->self, MPI_ELEMENT_F32, x, x->data, r);
+    if (!x->bf16) return comm_mpi_reduce_start(c->self, MPI_ELEMENT_F32, x, x->data, r);
     if (c->world_size > 1) dt_mpi_sum_narrow(x->bf16, x->data, x->n);
-    return start(c->self, MPI_ELEMENT_BF16, x, x->bf16, r);
+    return comm_mpi_reduce_start(c->self, MPI_ELEMENT_BF16, x, x->bf16, r);
 }
 
 // Range k is of segment k.
@@ -484,7 +488,7 @@ dt_status dt_mpi_reductions_fit(dt_comm *c) {
     m->segment = dt_reduce_segment(m->n_hosts, m->n_columns, m->most_ranks);
     dt_mpi_host *host;
     bool apart;
-    const int n_areas = (int)between(1, HOST_AREAS / (m->segment * m->most_ranks), DT_REDUCE_SLOTS);
+    const int n_areas = (int)comm_mpi_reduce_between(1, HOST_AREAS / (m->segment * m->most_ranks), DT_REDUCE_SLOTS);
     DT_TRY(dt_mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
     m->host = host; // not before all ranks know
     m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;

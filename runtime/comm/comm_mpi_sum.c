@@ -15,7 +15,7 @@ VECTORIZED static void max_i64(int64_t *restrict a, const int64_t *restrict b, i
     for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
 }
 
-static inline float widen(uint16_t x) {
+static inline float comm_mpi_sum_widen(uint16_t x) {
     const uint32_t bits = (uint32_t)x << 16;
     float f;
     memcpy(&f, &bits, sizeof f);
@@ -30,13 +30,13 @@ static inline uint16_t narrow(float x) {
 }
 
 VECTORIZED static void add_bf16(float *restrict a, const uint16_t *restrict b, int64_t n) {
-    for (int64_t i = 0; i < n; i++) a[i] += widen(b[i]);
+    for (int64_t i = 0; i < n; i++) a[i] += comm_mpi_sum_widen(b[i]);
 }
 VECTORIZED void dt_mpi_sum_narrow(uint16_t *restrict to, const float *restrict from, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] = narrow(from[i]);
 }
 VECTORIZED void dt_mpi_sum_widen(float *restrict to, const uint16_t *restrict from, int64_t n) {
-    for (int64_t i = 0; i < n; i++) to[i] = widen(from[i]);
+    for (int64_t i = 0; i < n; i++) to[i] = comm_mpi_sum_widen(from[i]);
 }
 
 size_t dt_mpi_element_bytes(dt_mpi_element kind) {
@@ -50,14 +50,14 @@ static void begin(dt_mpi_element kind, void *sum, const void *x, int64_t n) {
         memcpy(sum, x, (size_t)n * dt_mpi_element_bytes(kind));
 }
 
-static void add(dt_mpi_element kind, void *sum, const void *x, int64_t n) {
+static void comm_mpi_sum_add(dt_mpi_element kind, void *sum, const void *x, int64_t n) {
     if (kind == MPI_ELEMENT_F32) add_f32(sum, x, n);
     if (kind == MPI_ELEMENT_F64) add_f64(sum, x, n);
     if (kind == MPI_ELEMENT_MAX_I64) max_i64(sum, x, n);
     if (kind == MPI_ELEMENT_BF16) add_bf16(sum, x, n);
 }
 
-static void end(dt_mpi_element kind, void *out, const void *sum, int64_t n) {
+static void comm_mpi_sum_end(dt_mpi_element kind, void *out, const void *sum, int64_t n) {
     if (kind == MPI_ELEMENT_BF16)
         dt_mpi_sum_narrow(out, sum, n);
     else
@@ -75,20 +75,21 @@ static void sum_node(dt_mpi_element kind, void *sum, const char *const *x, int n
     }
     sum_node(kind, sum, x, left, skip, n);
     if (left + 1 < n_x) sum_node(kind, right, x + left, n_x - left, skip, n);
-    add(kind, sum, left + 1 < n_x ? (const void *)right : x[left] + skip, n);
+    comm_mpi_sum_add(kind, sum, left + 1 < n_x ? (const void *)right : x[left] + skip, n);
 }
 
 void dt_mpi_sum(dt_mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n) {
     const size_t size = dt_mpi_element_bytes(kind);
     double sum[BLOCK];
     if (n_x == 2 && kind != MPI_ELEMENT_BF16 && (out == x[0] || out == x[1])) {
-        add(kind, out, out == x[0] ? x[1] : x[0], n); // a + b has the bits of b + a
+        comm_mpi_sum_add(kind, out, out == x[0] ? x[1] : x[0], n); // a + b has the bits of b + a
         return;
     }
     for (int64_t at = 0; at < n; at += BLOCK) {
         const int64_t len = n - at < BLOCK ? n - at : BLOCK;
         if (tree) sum_node(kind, sum, x, n_x, (size_t)at * size, len);
-        for (int s = 0; s < n_x && !tree; s++) (s == 0 ? begin : add)(kind, sum, x[s] + (size_t)at * size, len);
-        end(kind, (char *)out + (size_t)at * size, sum, len);
+        for (int s = 0; s < n_x && !tree; s++)
+            (s == 0 ? begin : comm_mpi_sum_add)(kind, sum, x[s] + (size_t)at * size, len);
+        comm_mpi_sum_end(kind, (char *)out + (size_t)at * size, sum, len);
     }
 }

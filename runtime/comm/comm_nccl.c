@@ -48,7 +48,7 @@ typedef struct nccl_self {
 
 // ---- errors ----------------------------------------------------------------------------------------
 
-static void give_up(nccl_self *n) {
+static void comm_nccl_give_up(nccl_self *n) {
     void *comm = n->comm;
     n->comm = NULL;
     if (!comm) return;
@@ -66,12 +66,12 @@ static dt_status fail_call(dt_comm *c, const char *what, int error) {
     nccl_self *n = c->self;
     char why[400]; // the text may be the communicator's
     snprintf(why, sizeof why, "%s", n->api->error_text(n->api, n->comm, error));
-    give_up(n);
+    comm_nccl_give_up(n);
     return dt_fail(DT_E_PEER, "rank %d: NCCL %s failed: %s", c->rank, what, why);
 }
 
 static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
-    give_up(c->self);
+    comm_nccl_give_up(c->self);
     return dt_fail(DT_E_PEER,
                    "rank %d: %s did not finish within %.0f s: another rank is gone or hangs (its "
                    "own line says why). The same command goes on from the last checkpoint",
@@ -79,7 +79,7 @@ static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
 }
 
 // Polls until the call that returned *result is complete, or the deadline passes.
-static dt_status await(dt_comm *c, const char *what, int *result) {
+static dt_status comm_nccl_await(dt_comm *c, const char *what, int *result) {
     nccl_self *n = c->self;
     dt_waited waited = {0};
     while (*result == DT_NCCL_BUSY) {
@@ -95,7 +95,7 @@ static dt_status await(dt_comm *c, const char *what, int *result) {
 }
 
 static dt_status settle(dt_comm *c, const char *what, int result) {
-    DT_TRY(await(c, what, &result));
+    DT_TRY(comm_nccl_await(c, what, &result));
     return result == DT_NCCL_OK ? DT_OK : fail_call(c, what, result);
 }
 
@@ -104,7 +104,7 @@ static dt_status check_alive(dt_comm *c) {
     return dt_fail(DT_E_PEER, "rank %d: the GPUs' communicator was aborted", c->rank);
 }
 
-static dt_status watch(dt_comm *c, const char *what, double waited_s) {
+static dt_status comm_nccl_watch(dt_comm *c, const char *what, double waited_s) {
     nccl_self *n = c->self;
     char doing[48];
     snprintf(doing, sizeof doing, "while %s runs", what);
@@ -117,15 +117,15 @@ static dt_status watch(dt_comm *c, const char *what, double waited_s) {
 }
 
 static dt_status watch_step(dt_comm *c, double waited_s) {
-    return watch(c, "a step", waited_s);
+    return comm_nccl_watch(c, "a step", waited_s);
 }
 
 // Waits until the main stream is empty. A peer that does not come must not hang the device and the host.
-static dt_status drain(dt_comm *c, const char *what) {
+static dt_status comm_nccl_drain(dt_comm *c, const char *what) {
     nccl_self *n = c->self;
     dt_waited waited = {0};
     while (!n->b->device->stream_done(n->b, n->main)) {
-        DT_TRY(watch(c, what, dt_clock_waited_s(&waited, dt_clock_s())));
+        DT_TRY(comm_nccl_watch(c, what, dt_clock_waited_s(&waited, dt_clock_s())));
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     return n->b->device->synchronize(n->b, n->main); // the device's error
@@ -253,10 +253,10 @@ static void nccl_set_deadline(dt_comm *c, double seconds) {
 }
 
 static void nccl_abort(dt_comm *c, int exit_code) {
-    give_up(c->self);
+    comm_nccl_give_up(c->self);
 }
 
-static void attach(dt_comm *c, void *main, void *side, void (*release)(void *ctx), void *ctx) {
+static void comm_nccl_attach(dt_comm *c, void *main, void *side, void (*release)(void *ctx), void *ctx) {
     nccl_self *n = c->self;
     n->main = main;
     n->side = side;
@@ -341,7 +341,7 @@ static dt_status test_sum(dt_comm *c, float *device, float *host, bool in_steps)
     for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
     DT_TRY(queue_test(c, in_steps, device));
-    DT_TRY(drain(c, "the test of NCCL"));
+    DT_TRY(comm_nccl_drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
     return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2,
                         in_steps ? "sum by reduce-scatter and all-gather" : "sum");
@@ -359,7 +359,7 @@ static dt_status run_test(dt_comm *c, bool in_steps, float *device, float *host)
     if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, n_test, c->rank - 1));
     if (c->rank + 1 < c->world_size) DT_TRY(nccl_send_f32(c, device, n_test, c->rank + 1));
     DT_TRY(nccl_broadcast_bytes(c, device, n_bytes, c->world_size - 1));
-    DT_TRY(drain(c, "the test of NCCL"));
+    DT_TRY(comm_nccl_drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
     return compare_test(c, host, 1, "send and broadcast");
 }
@@ -370,7 +370,7 @@ typedef struct test_graph {
     void *graph; // NULL: none
 } test_graph;
 
-static dt_status end_capture(test_graph *t) {
+static dt_status comm_nccl_end_capture(test_graph *t) {
     if (!t->capturing) return DT_OK;
     t->capturing = false;
     return t->n->b->device->capture_end(t->n->b, t->n->main, &t->graph);
@@ -378,7 +378,7 @@ static dt_status end_capture(test_graph *t) {
 
 static void drop_test_graph(void *ctx) {
     test_graph *t = ctx;
-    end_capture(t);
+    comm_nccl_end_capture(t);
     if (t->graph) t->n->b->device->graph_destroy(t->n->b, t->graph);
     t->graph = NULL;
 }
@@ -388,7 +388,7 @@ static dt_status capture_sum(dt_comm *c, bool in_steps, float *device, test_grap
     dt_status st = n->b->device->capture_begin(n->b, n->main);
     t->capturing = st == DT_OK;
     if (st == DT_OK) st = queue_test(c, in_steps, device);
-    if (st == DT_OK) st = end_capture(t);
+    if (st == DT_OK) st = comm_nccl_end_capture(t);
     return st == DT_OK ? st : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
 }
 
@@ -399,7 +399,7 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
     for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
     b->device->graph_launch(b, graph, n->main);
-    DT_TRY(drain(c, "the test of NCCL in a graph"));
+    DT_TRY(comm_nccl_drain(c, "the test of NCCL in a graph"));
     b->copy_to_host(b, host, device, n_bytes);
     return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2, "sum in a graph");
 }
@@ -407,11 +407,11 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
 static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *host) {
     nccl_self *n = c->self;
     test_graph t = {.n = n};
-    attach(c, n->main, n->side, drop_test_graph, &t);
+    comm_nccl_attach(c, n->main, n->side, drop_test_graph, &t);
     dt_status st = capture_sum(c, in_steps, device, &t);
     if (st == DT_OK) st = play_sum(c, t.graph, device, host);
     drop_test_graph(&t);
-    attach(c, n->main, n->side, NULL, NULL);
+    comm_nccl_attach(c, n->main, n->side, NULL, NULL);
     return st;
 }
 
@@ -457,13 +457,16 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                        boot->world_size);
     dt_comm *c = dt_xcalloc(1, sizeof *c);
     nccl_self *n = dt_xcalloc(1, sizeof *n);
-    *n = (nccl_self){
-        .api = b->device->nccl,
-        .b = b,
-        // seldom divisible by the ranks
-        .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
-        .deadline_s = deadline_s,
-        .device = {.attach = attach, .lend = lend, .take_back = take_back, .watch = watch_step, .drain = drain}};
+    *n = (nccl_self){.api = b->device->nccl,
+                     .b = b,
+                     // seldom divisible by the ranks
+                     .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
+                     .deadline_s = deadline_s,
+                     .device = {.attach = comm_nccl_attach,
+                                .lend = lend,
+                                .take_back = take_back,
+                                .watch = watch_step,
+                                .drain = comm_nccl_drain}};
     *c = (dt_comm){.name = "nccl",
                    .device = &n->device,
                    .self = n,
@@ -498,7 +501,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
 
 void dt_comm_destroy_nccl(dt_comm *c) {
     if (!c) return;
-    give_up(c->self);
+    comm_nccl_give_up(c->self);
     free(c->self);
     free(c);
 }

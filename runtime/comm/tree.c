@@ -43,7 +43,7 @@ static int take_flat(planner *p) {
     return s;
 }
 
-static void emit(planner *p, dt_tree_action action) {
+static void tree_emit(planner *p, dt_tree_action action) {
     if (p->n_actions == p->cap_actions) {
         p->cap_actions = p->cap_actions ? 2 * p->cap_actions : 16;
         p->actions = dt_xrealloc(p->actions, (size_t)p->cap_actions * sizeof *p->actions);
@@ -64,7 +64,7 @@ static bool inside(const planner *p, int lo, int hi) {
 
 static void merge_own(planner *p, int lo, int mid, int64_t order) {
     int a = p->flat_of[lo - p->begin], b = p->flat_of[mid - p->begin];
-    emit(p, (dt_tree_action){DT_TREE_ADD, -1, a, b, -1, order});
+    tree_emit(p, (dt_tree_action){DT_TREE_ADD, -1, a, b, -1, order});
     p->busy[b] = false;
 }
 
@@ -74,7 +74,7 @@ static void plan_local(planner *p, int lo, int hi) {
     if (hi - lo == 1) {
         int a = take_flat(p);
         p->flat_of[lo - p->begin] = a;
-        emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .micro = lo, .a = a, .b = -1, .peer = -1});
+        tree_emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .micro = lo, .a = a, .b = -1, .peer = -1});
         return;
     }
     int mid = lo + dt_tree_split(hi - lo);
@@ -95,11 +95,11 @@ static void plan_cross(planner *p, int lo, int hi) {
         merge_own(p, lo, mid, order);
     } else if (left == p->replica) {
         int a = p->flat_of[lo - p->begin], b = take_flat(p);
-        emit(p, (dt_tree_action){DT_TREE_RECV, -1, a, b, right, order});
+        tree_emit(p, (dt_tree_action){DT_TREE_RECV, -1, a, b, right, order});
         p->busy[b] = false;
     } else if (right == p->replica) {
         int a = p->flat_of[mid - p->begin];
-        emit(p, (dt_tree_action){DT_TREE_SEND, -1, a, -1, left, order});
+        tree_emit(p, (dt_tree_action){DT_TREE_SEND, -1, a, -1, left, order});
         p->busy[a] = false;
     }
 }

@@ -27,7 +27,7 @@ const char *dt_cnode_key(const dt_cnode *n, size_t i) {
     return n->kind == DT_C_MAP && i < n->n ? n->keys[i] : NULL;
 }
 
-static dt_cnode *get(const dt_cnode *n, const char *key, size_t length) {
+static dt_cnode *config_get(const dt_cnode *n, const char *key, size_t length) {
     if (n->kind != DT_C_MAP) return NULL;
     for (size_t i = 0; i < n->n; i++)
         if (strlen(n->keys[i]) == length && memcmp(n->keys[i], key, length) == 0) return n->items[i];
@@ -35,7 +35,7 @@ static dt_cnode *get(const dt_cnode *n, const char *key, size_t length) {
 }
 
 const dt_cnode *dt_cnode_get(const dt_cnode *n, const char *key) {
-    return get(n, key, strlen(key));
+    return config_get(n, key, strlen(key));
 }
 
 // A list's text is that of its first item, so that a STRS of one path reads like a STR.
@@ -52,7 +52,7 @@ dt_cnode *dt_config_find(const dt_config *c, const char *path) {
     dt_cnode *n = c->root;
     while (n && *path) {
         size_t length = strcspn(path, ".");
-        n = get(n, path, length);
+        n = config_get(n, path, length);
         path += length + (path[length] == '.');
     }
     return n;
@@ -86,7 +86,7 @@ dt_status dt_config_put(dt_config *c, const char *path, dt_cnode *item) {
             return DT_OK;
         }
         p++;
-        dt_cnode *child = get(n, key, strlen(key));
+        dt_cnode *child = config_get(n, key, strlen(key));
         if (!child || dt_config_is_null(child)) {
             child = dt_config_new_node(&c->arena, DT_C_MAP, item->where);
             set_item(c, n, key, child);
@@ -112,16 +112,16 @@ void dt_config_remove(dt_config *c, const char *path) {
 
 // -- loading ---------------------------------------------------------------------------------
 // An override that is a map is merged into the map at its path, as deep as the table goes. Any other value replaces.
-static dt_status merge(dt_config *c, const char *path, dt_cnode *item) {
+static dt_status config_merge(dt_config *c, const char *path, dt_cnode *item) {
     const dt_cnode *old = dt_config_find(c, path);
     if (!old || old->kind != DT_C_MAP || item->kind != DT_C_MAP || dt_config_match_path(path, NULL) != MATCH_INNER)
         return dt_config_put(c, path, item);
     for (size_t i = 0; i < item->n; i++)
-        DT_TRY(merge(c, dt_arena_printf(&c->arena, "%s.%s", path, item->keys[i]), item->items[i]));
+        DT_TRY(config_merge(c, dt_arena_printf(&c->arena, "%s.%s", path, item->keys[i]), item->items[i]));
     return DT_OK;
 }
 
-static bool is_path(const char *s) {
+static bool config_is_path(const char *s) {
     size_t segments = 1;
     for (const char *p = s; *p; p++) {
         if (*p == '.' && ++segments > CONFIG_MAX_DEPTH) return false;
@@ -135,7 +135,7 @@ static dt_status apply_override(dt_config *c, const char *text) {
     static const char place[] = "command line";
     const char *equals = strchr(text, '=');
     char *path = dt_arena_printf(&c->arena, "%.*s", equals ? (int)(equals - text) : 0, text);
-    if (!is_path(path))
+    if (!config_is_path(path))
         return dt_fail(DT_E_USAGE,
                        "%s: '%s' is not an override; expected key=value, such as "
                        "train.epochs=2",
@@ -146,7 +146,7 @@ static dt_status apply_override(dt_config *c, const char *text) {
     dt_cnode *item;
     dt_status st = dt_config_read_yaml(&item, &c->arena, place, place, equals + 1, strlen(equals + 1));
     if (st != DT_OK) return dt_fail_context(st, "override %s", dt_config_shown(&c->arena, path));
-    return merge(c, path, item);
+    return config_merge(c, path, item);
 }
 
 dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t n_overrides) {
@@ -154,8 +154,8 @@ dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t 
     return dt_config_check_tree(c);
 }
 
-static dt_status build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
-                       size_t n_overrides) {
+static dt_status config_build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
+                              size_t n_overrides) {
     DT_TRY(dt_config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes));
     if (dt_config_is_null(c->root)) // an empty file: overrides may still say everything
         c->root = dt_config_new_node(&c->arena, DT_C_MAP, c->root->where);
@@ -171,7 +171,7 @@ dt_status dt_config_parse(dt_config **out, const char *name, const char *text, s
     dt_arena_init(&c->arena);
     c->file = dt_arena_strdup(&c->arena, name);
     *out = NULL;
-    dt_status st = build(c, text, n_bytes, overrides, n_overrides);
+    dt_status st = config_build(c, text, n_bytes, overrides, n_overrides);
     if (st == DT_OK)
         *out = c;
     else

@@ -35,7 +35,7 @@ static const char *const TYPE_WORDS[] = {[DT_T_INT] = "a whole number",
                                          [DT_T_WORDS] = "a list of ",
                                          [DT_T_MAP] = "a map"};
 
-static const char *expectation(dt_config *c, const dt_config_key *row) {
+static const char *config_check_expectation(dt_config *c, const dt_config_key *row) {
     const char *range = row->range, *text = TYPE_WORDS[row->kind];
     double lo, hi;
     if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) {
@@ -54,7 +54,7 @@ static const char *expectation(dt_config *c, const dt_config_key *row) {
     return text;
 }
 
-static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
+static dt_status config_check_fail_value(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
     dt_arena *a = &c->arena;
     const char *got = n->kind == DT_C_LIST   ? "a list"
                       : n->kind == DT_C_MAP  ? "a map"
@@ -66,7 +66,8 @@ static dt_status fail_value(dt_config *c, const dt_config_key *row, const char *
         if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) near = dt_config_nearest_word(a, row->range, n->text);
     }
     return dt_fail(DT_E_USAGE, "%s: %s is %s; expected %s%s%s%s", n->where, dt_config_shown(a, path), got,
-                   expectation(c, row), near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+                   config_check_expectation(c, row), near ? "; did you mean '" : "", near ? near : "",
+                   near ? "'?" : "");
 }
 
 // -- one value -------------------------------------------------------------------------------
@@ -133,12 +134,12 @@ static void wrap_in_list(dt_config *c, dt_cnode *n) {
     dt_config_add_item(&c->arena, n, NULL, item);
 }
 
-static dt_status check_size(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+static dt_status config_check_size_of(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     const char *range = row->range;
     if (n->kind == DT_C_SCALAR && is_count(range, n)) wrap_in_list(c, n);
-    if (n->kind != DT_C_LIST || n->n < 1 || n->n > 2) return fail_value(c, row, path, n);
+    if (n->kind != DT_C_LIST || n->n < 1 || n->n > 2) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++)
-        if (!is_count(range, n->items[i])) return fail_value(c, row, path, n->items[i]);
+        if (!is_count(range, n->items[i])) return config_check_fail_value(c, row, path, n->items[i]);
     return DT_OK;
 }
 
@@ -156,11 +157,11 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
             return dt_fail(DT_E_USAGE, "%s: unknown key '%s' in %s; expected path, weight, name", item->key_where,
                            dt_config_shown(&c->arena, n->keys[i]), dt_config_shown(&c->arena, path));
         } else if (!text || dt_config_is_null(item)) {
-            return fail_value(c, row, path, item);
+            return config_check_fail_value(c, row, path, item);
         }
         has_path = has_path || is_path;
     }
-    return has_path ? DT_OK : fail_value(c, row, path, n);
+    return has_path ? DT_OK : config_check_fail_value(c, row, path, n);
 }
 
 // Texts. Where the row takes datasets, they may be maps too.
@@ -169,13 +170,13 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n);
     if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
     const bool may_be_empty = dt_word_index(row->range, "auto") >= 0; // none, and not auto
-    if (n->kind != DT_C_LIST || (n->n == 0 && !may_be_empty)) return fail_value(c, row, path, n);
+    if (n->kind != DT_C_LIST || (n->n == 0 && !may_be_empty)) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
         if (sets && item->kind == DT_C_MAP)
             DT_TRY(check_set(c, row, path, item));
         else if (item->kind != DT_C_SCALAR || dt_config_is_null(item))
-            return fail_value(c, row, path, item);
+            return config_check_fail_value(c, row, path, item);
     }
     return DT_OK;
 }
@@ -183,11 +184,11 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
 // A list of words; one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n);
-    if (n->kind != DT_C_LIST) return fail_value(c, row, path, n);
+    if (n->kind != DT_C_LIST) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
         if (item->kind != DT_C_SCALAR || dt_word_index(row->range, item->text) < 0)
-            return fail_value(c, row, path, item);
+            return config_check_fail_value(c, row, path, item);
     }
     return DT_OK;
 }
@@ -196,10 +197,10 @@ static dt_status check_moments(dt_config *c, const dt_config_key *row, const cha
                                bool positive) {
     double v;
     if (list->kind == DT_C_SCALAR && !list->quoted && dt_config_parse_real(list->text, &v)) wrap_in_list(c, list);
-    if (list->kind != DT_C_LIST || list->n == 0) return fail_value(c, row, path, list);
+    if (list->kind != DT_C_LIST || list->n == 0) return config_check_fail_value(c, row, path, list);
     for (size_t i = 0; i < list->n; i++) {
         const dt_cnode *item = list->items[i];
-        if (!dt_cnode_real(item, &v) || item->quoted) return fail_value(c, row, path, item);
+        if (!dt_cnode_real(item, &v) || item->quoted) return config_check_fail_value(c, row, path, item);
         if (positive && v <= 0)
             return dt_fail(DT_E_USAGE, "%s: %s: std is %s; expected numbers above 0", item->where,
                            dt_config_shown(&c->arena, path), item->text);
@@ -215,7 +216,7 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
         full->key_where = n->key_where;
         *n = *full;
     }
-    if (n->kind != DT_C_MAP || n->n == 0) return fail_value(c, row, path, n);
+    if (n->kind != DT_C_MAP || n->n == 0) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         bool std = strcmp(n->keys[i], "std") == 0;
         if (!std && strcmp(n->keys[i], "mean") != 0)
@@ -230,7 +231,7 @@ dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const ch
     if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && dt_config_is_instead(row->range, n->text)) return DT_OK;
     switch (row->kind) {
     case DT_T_SIZE_HW:
-        return check_size(c, row, path, n);
+        return config_check_size_of(c, row, path, n);
     case DT_T_STRS:
     case DT_T_SETS:
         return check_texts(c, row, path, n);
@@ -239,9 +240,9 @@ dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const ch
     case DT_T_WORDS:
         return check_words(c, row, path, n);
     case DT_T_LIST:
-        return n->kind == DT_C_LIST ? DT_OK : fail_value(c, row, path, n);
+        return n->kind == DT_C_LIST ? DT_OK : config_check_fail_value(c, row, path, n);
     case DT_T_MAP:
-        return n->kind == DT_C_MAP ? DT_OK : fail_value(c, row, path, n);
+        return n->kind == DT_C_MAP ? DT_OK : config_check_fail_value(c, row, path, n);
     case DT_T_INT:
     case DT_T_REAL:
     case DT_T_BOOL:
@@ -254,19 +255,19 @@ dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const ch
         break;
     }
     bool ok = n->kind == DT_C_SCALAR && scalar_fits(row, n);
-    return ok ? DT_OK : fail_value(c, row, path, n);
+    return ok ? DT_OK : config_check_fail_value(c, row, path, n);
 }
 
 // -- every key that is there -----------------------------------------------------------------
 // A name that the user chooses becomes a path segment and a tensor's name.
-static bool is_name(const char *s) {
+static bool config_check_is_name(const char *s) {
     return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(s);
 }
 
 static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
     const dt_config_key *row;
     dt_config_match m = dt_config_match_path(path, &row);
-    if (strchr(key, '.') || (m == MATCH_INNER && !is_name(key))) m = MATCH_NONE;
+    if (strchr(key, '.') || (m == MATCH_INNER && !config_check_is_name(key))) m = MATCH_NONE;
     if (m == MATCH_LEAF) return dt_config_check_value(c, row, path, n);
     if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
     if (m == MATCH_INNER)
@@ -331,7 +332,7 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
         const dt_cnode *parent = dt_config_find_nearest(c, path);
         const char *where = parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where, path,
-                       expectation(c, row), row->help);
+                       config_check_expectation(c, row), row->help);
     }
     if (!dt_config_has_default(row)) return DT_OK;
     dt_cnode *n;
@@ -342,7 +343,7 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
 }
 
 // A key of another word (train.optimizer.momentum for adamw) is an error if it is given, and gets no default.
-static dt_status check_owner(dt_config *c, const dt_config_key *row, const char *path, bool *mine) {
+static dt_status config_check_check_owner(dt_config *c, const dt_config_key *row, const char *path, bool *mine) {
     const dt_config_key *owner = dt_config_owner_key(row);
     *mine = true;
     if (!owner) return DT_OK;
@@ -365,19 +366,19 @@ static dt_status check_owner(dt_config *c, const dt_config_key *row, const char 
 
 static dt_status fill_owned(dt_config *c, const dt_config_key *row, const char *path) {
     bool mine;
-    DT_TRY(check_owner(c, row, path, &mine));
+    DT_TRY(config_check_check_owner(c, row, path, &mine));
     return mine ? fill_path(c, row, path) : DT_OK;
 }
 
 // A row with a `*` is filled in for every name that the user chose; the map itself may belong to a word, too.
-static dt_status fill_row(dt_config *c, const dt_config_key *row) {
+static dt_status config_check_fill_row(dt_config *c, const dt_config_key *row) {
     const char *star = strstr(row->path, ".*.");
     if (!star) return fill_owned(c, row, row->path);
     const char *parent = dt_arena_printf(&c->arena, "%.*s", (int)(star - row->path), row->path);
     const dt_cnode *names = dt_config_find(c, parent);
     bool mine;
     const dt_config_key map = {.path = parent, .default_text = ""};
-    DT_TRY(check_owner(c, &map, parent, &mine));
+    DT_TRY(config_check_check_owner(c, &map, parent, &mine));
     for (size_t i = 0; names && i < names->n; i++)
         DT_TRY(fill_owned(c, row, dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
     return DT_OK;
@@ -545,7 +546,7 @@ dt_status dt_config_check_tree(dt_config *c) {
     DT_TRY(check_map(c, "", c->root));
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
-    for (size_t i = 0; i < n_rows; i++) DT_TRY(fill_row(c, &rows[i]));
+    for (size_t i = 0; i < n_rows; i++) DT_TRY(config_check_fill_row(c, &rows[i]));
     dt_config_fill(c);
     DT_TRY(check_run_name(c));
     DT_TRY(check_mirror(c));

@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 
 // -- scalars ---------------------------------------------------------------------------------
-static bool is_plain(const char *s) {
+static bool config_dump_is_plain(const char *s) {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
                                "_./+-%";
     size_t n = strlen(s);
@@ -34,7 +34,7 @@ static unsigned code_point(const unsigned char *s, int *n) {
     return c;
 }
 
-static void write_quoted(FILE *out, const char *text) {
+static void config_dump_write_quoted(FILE *out, const char *text) {
     fputc('"', out);
     for (const unsigned char *s = (const unsigned char *)text; *s;) {
         int n;
@@ -52,27 +52,27 @@ static void write_quoted(FILE *out, const char *text) {
     fputc('"', out);
 }
 
-static void write_text(FILE *out, const char *text, bool quoted) {
+static void config_dump_write_text(FILE *out, const char *text, bool quoted) {
     if (!quoted && *text == '\0')
         fputs("null", out);
-    else if (!quoted && is_plain(text))
+    else if (!quoted && config_dump_is_plain(text))
         fputs(text, out);
     else if (!quoted && strcmp(text, "~") == 0)
         fputs("~", out);
     else
-        write_quoted(out, text);
+        config_dump_write_quoted(out, text);
 }
 
 static void write_flow(FILE *out, const dt_cnode *n) {
     if (n->kind == DT_C_SCALAR) {
-        write_text(out, n->text, n->quoted);
+        config_dump_write_text(out, n->text, n->quoted);
         return;
     }
     fputc(n->kind == DT_C_MAP ? '{' : '[', out);
     for (size_t i = 0; i < n->n; i++) {
         if (i) fputs(", ", out);
         if (n->kind == DT_C_MAP) {
-            write_text(out, n->keys[i], false);
+            config_dump_write_text(out, n->keys[i], false);
             fputs(": ", out);
         }
         write_flow(out, n->items[i]);
@@ -85,7 +85,7 @@ static void write_flow(FILE *out, const dt_cnode *n) {
 typedef void (*visit_entry)(void *ctx, const char *path, const char *key, const dt_cnode *n, int depth, bool inner);
 
 // Keys of the table in its order. Names that the user chose keep the order of the file.
-static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry visit, void *ctx) {
+static void config_dump_walk(const char *prefix, const dt_cnode *map, int depth, visit_entry visit, void *ctx) {
     dt_arena a;
     dt_arena_init(&a);
     const char *words = dt_config_words_at(&a, prefix), *at = words;
@@ -98,14 +98,14 @@ static void walk(const char *prefix, const dt_cnode *map, int depth, visit_entry
         const char *path = dt_arena_printf(&a, "%s%s%s", prefix, *prefix ? "." : "", key);
         const bool inner = dt_config_match_path(path, NULL) == MATCH_INNER && item->n > 0;
         visit(ctx, path, key, item, depth, inner);
-        if (inner) walk(path, item, depth + 1, visit, ctx);
+        if (inner) config_dump_walk(path, item, depth + 1, visit, ctx);
     }
     dt_arena_fini(&a);
 }
 
 static void write_entry(void *out, const char *path, const char *key, const dt_cnode *n, int depth, bool inner) {
     fprintf(out, "%*s", 2 * depth, "");
-    write_text(out, key, false);
+    config_dump_write_text(out, key, false);
     fputs(inner ? ":" : ": ", out);
     if (!inner) write_flow(out, n);
     fputc('\n', out);
@@ -121,7 +121,7 @@ char *dt_config_dump(const dt_config *c) {
     char *text = NULL;
     size_t n;
     FILE *out = open_text(&text, &n);
-    walk("", c->root, 0, write_entry, out);
+    config_dump_walk("", c->root, 0, write_entry, out);
     fclose(out);
     return text;
 }
@@ -177,7 +177,8 @@ bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path,
 }
 
 // The path at which the two configs differ in this row (heap), or NULL. A `*` is each name that `named` has there.
-static char *find_difference(const dt_config *a, const dt_config *b, const dt_config *named, const dt_config_key *row) {
+static char *config_dump_find_difference(const dt_config *a, const dt_config *b, const dt_config *named,
+                                         const dt_config_key *row) {
     const char *key = row->path, *star = strstr(key, ".*.");
     if (!star) return differs(a, b, row->kind, key) ? dt_xstrdup(key) : NULL;
     char *parent = dt_xprintf("%.*s", (int)(star - key), key), *found = NULL;
@@ -227,8 +228,8 @@ const char *dt_config_first_difference(const dt_config *a, const dt_config *b, i
     const dt_config_key *rows = dt_config_keys(&n_rows);
     for (size_t i = 0; i < n_rows && !found; i++) {
         if (!(rows[i].flags & flags)) continue;
-        found = find_difference(a, b, a, &rows[i]);
-        if (!found) found = find_difference(a, b, b, &rows[i]); // names that only b has
+        found = config_dump_find_difference(a, b, a, &rows[i]);
+        if (!found) found = config_dump_find_difference(a, b, b, &rows[i]); // names that only b has
     }
     return tell_difference(a, b, found, value_a, value_b);
 }
@@ -272,5 +273,5 @@ static void visit_value(void *ctx, const char *path, const char *key, const dt_c
 
 void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx) {
     each_value e = {c, visit, ctx};
-    walk("", c->root, 0, visit_value, &e);
+    config_dump_walk("", c->root, 0, visit_value, &e);
 }

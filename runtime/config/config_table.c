@@ -159,7 +159,7 @@ static bool same_segment(const char *pattern, const char *path) {
 }
 
 // Advances both while their segments match. Afterwards *pattern and *path point at the rest ("": nothing left).
-static void walk(const char **pattern, const char **path) {
+static void config_table_walk(const char **pattern, const char **path) {
     while (**pattern && **path && same_segment(*pattern, *path)) {
         *pattern += segment_length(*pattern);
         *path += segment_length(*path);
@@ -172,7 +172,7 @@ dt_config_match dt_config_match_path(const char *path, const dt_config_key **row
     dt_config_match best = MATCH_NONE;
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = path;
-        walk(&rest, &left);
+        config_table_walk(&rest, &left);
         dt_config_match m = MATCH_NONE;
         if (*rest == '\0' && *left == '\0')
             m = MATCH_LEAF;
@@ -284,7 +284,7 @@ const char *dt_config_words_at(dt_arena *a, const char *parent) {
     const char *words = "";
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = parent;
-        walk(&rest, &left);
+        config_table_walk(&rest, &left);
         if (*left || !*rest || *rest == '*') continue;
         const char *word = dt_arena_printf(a, "%.*s", (int)segment_length(rest), rest);
         if (dt_word_index(words, word) < 0) words = dt_arena_printf(a, "%s%s%s", words, *words ? "|" : "", word);

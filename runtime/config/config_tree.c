@@ -104,13 +104,13 @@ typedef struct reader {
     size_t n_nodes;
 } reader;
 
-static const char *place_of(reader *r, yaml_mark_t mark) {
+static const char *config_tree_place_of(reader *r, yaml_mark_t mark) {
     if (r->place) return r->place;
     return dt_arena_printf(r->arena, "%s:%zu:%zu", r->name, mark.line + 1, mark.column + 1);
 }
 
-static dt_status fail_here(reader *r, const char *what) {
-    return dt_fail(DT_E_USAGE, "%s: %s", place_of(r, r->event.start_mark), what);
+static dt_status config_tree_fail_here(reader *r, const char *what) {
+    return dt_fail(DT_E_USAGE, "%s: %s", config_tree_place_of(r, r->event.start_mark), what);
 }
 
 static dt_status fail_syntax(reader *r) {
@@ -122,8 +122,8 @@ static dt_status fail_syntax(reader *r) {
         mark.line--;
         mark.column--;
     }
-    return dt_fail(DT_E_USAGE, "%s: not YAML: %s%s%s; check indentation, quotes and brackets", place_of(r, mark),
-                   p->context ? p->context : "", p->context ? ": " : "", problem);
+    return dt_fail(DT_E_USAGE, "%s: not YAML: %s%s%s; check indentation, quotes and brackets",
+                   config_tree_place_of(r, mark), p->context ? p->context : "", p->context ? ": " : "", problem);
 }
 
 static dt_status next(reader *r) {
@@ -134,8 +134,9 @@ static dt_status next(reader *r) {
 
 static dt_status check_scalar(reader *r) {
     const char *text = (const char *)r->event.data.scalar.value;
-    if (strlen(text) != r->event.data.scalar.length) return fail_here(r, "a NUL character inside text");
-    if (dt_url_check(text) != DT_OK) return dt_fail_context(DT_E_USAGE, "%s", place_of(r, r->event.start_mark));
+    if (strlen(text) != r->event.data.scalar.length) return config_tree_fail_here(r, "a NUL character inside text");
+    if (dt_url_check(text) != DT_OK)
+        return dt_fail_context(DT_E_USAGE, "%s", config_tree_place_of(r, r->event.start_mark));
     return DT_OK;
 }
 
@@ -156,40 +157,41 @@ static dt_status check_plain_node(reader *r) {
         anchor = e->data.mapping_start.anchor, tag = e->data.mapping_start.tag;
         break;
     default:
-        return fail_here(r, "expected a value");
+        return config_tree_fail_here(r, "expected a value");
     }
     if (anchor)
-        return fail_here(r, "anchors (&) and aliases (*) are not supported; write the value out "
-                            "(or quote text that starts with & or *)");
+        return config_tree_fail_here(r, "anchors (&) and aliases (*) are not supported; write the value out "
+                                        "(or quote text that starts with & or *)");
     if (tag)
-        return fail_here(r, "tags (!) are not supported; write the plain value (or quote text "
-                            "that starts with !)");
-    if (++r->n_nodes > CONFIG_MAX_NODES) return fail_here(r, "more than 100000 values");
+        return config_tree_fail_here(r, "tags (!) are not supported; write the plain value (or quote text "
+                                        "that starts with !)");
+    if (++r->n_nodes > CONFIG_MAX_NODES) return config_tree_fail_here(r, "more than 100000 values");
     return DT_OK;
 }
 
-static dt_status read_key(reader *r, const dt_cnode *map, const char **key) {
+static dt_status config_tree_read_key(reader *r, const dt_cnode *map, const char **key) {
     if (r->event.type != YAML_SCALAR_EVENT) {
         DT_TRY(check_plain_node(r));
-        return fail_here(r, "a list or map cannot be a key; expected a name");
+        return config_tree_fail_here(r, "a list or map cannot be a key; expected a name");
     }
     DT_TRY(check_plain_node(r));
     DT_TRY(check_scalar(r));
     const char *text = (const char *)r->event.data.scalar.value;
-    if (*text == '\0') return fail_here(r, "an empty key; expected a name");
-    if (strlen(text) > CONFIG_MAX_KEY_BYTES) return fail_here(r, "a key longer than 100 bytes");
+    if (*text == '\0') return config_tree_fail_here(r, "an empty key; expected a name");
+    if (strlen(text) > CONFIG_MAX_KEY_BYTES) return config_tree_fail_here(r, "a key longer than 100 bytes");
     for (size_t i = 0; i < map->n; i++)
         if (strcmp(map->keys[i], text) == 0)
             return dt_fail(DT_E_USAGE, "%s: duplicate key '%s'; first at %s: keep one of them",
-                           place_of(r, r->event.start_mark), dt_config_shown(r->arena, text), map->items[i]->key_where);
-    if (map->n == CONFIG_MAX_KEYS) return fail_here(r, "more than 512 keys in one map");
+                           config_tree_place_of(r, r->event.start_mark), dt_config_shown(r->arena, text),
+                           map->items[i]->key_where);
+    if (map->n == CONFIG_MAX_KEYS) return config_tree_fail_here(r, "more than 512 keys in one map");
     *key = dt_arena_strdup(r->arena, text);
     return DT_OK;
 }
 
 static dt_status read_node(reader *r, dt_cnode **out, int depth);
 
-static dt_status read_list(reader *r, dt_cnode *list, int depth) {
+static dt_status config_tree_read_list(reader *r, dt_cnode *list, int depth) {
     DT_TRY(next(r));
     while (r->event.type != YAML_SEQUENCE_END_EVENT) {
         dt_cnode *item = NULL;
@@ -202,9 +204,9 @@ static dt_status read_list(reader *r, dt_cnode *list, int depth) {
 static dt_status read_map(reader *r, dt_cnode *map, int depth) {
     DT_TRY(next(r));
     while (r->event.type != YAML_MAPPING_END_EVENT) {
-        const char *key = NULL, *key_where = place_of(r, r->event.start_mark);
+        const char *key = NULL, *key_where = config_tree_place_of(r, r->event.start_mark);
         dt_cnode *item;
-        DT_TRY(read_key(r, map, &key));
+        DT_TRY(config_tree_read_key(r, map, &key));
         DT_TRY(next(r));
         DT_TRY(read_node(r, &item, depth));
         item->key_where = key_where;
@@ -216,11 +218,11 @@ static dt_status read_map(reader *r, dt_cnode *map, int depth) {
 // Reads the node that begins at the current event, and leaves the event after it as the current one.
 static dt_status read_node(reader *r, dt_cnode **out, int depth) {
     DT_TRY(check_plain_node(r));
-    if (depth > CONFIG_MAX_DEPTH) return fail_here(r, "nested more than 64 deep");
-    const char *where = place_of(r, r->event.start_mark);
+    if (depth > CONFIG_MAX_DEPTH) return config_tree_fail_here(r, "nested more than 64 deep");
+    const char *where = config_tree_place_of(r, r->event.start_mark);
     if (r->event.type == YAML_SEQUENCE_START_EVENT) {
         *out = dt_config_new_node(r->arena, DT_C_LIST, where);
-        return read_list(r, *out, depth + 1);
+        return config_tree_read_list(r, *out, depth + 1);
     }
     if (r->event.type == YAML_MAPPING_START_EVENT) {
         *out = dt_config_new_node(r->arena, DT_C_MAP, where);
@@ -238,7 +240,7 @@ static dt_status read_document(reader *r, dt_cnode **out) {
     assert(r->event.type == YAML_STREAM_START_EVENT);
     DT_TRY(next(r));
     if (r->event.type == YAML_STREAM_END_EVENT) { // nothing there: a null
-        *out = dt_config_new_node(r->arena, DT_C_SCALAR, place_of(r, (yaml_mark_t){0}));
+        *out = dt_config_new_node(r->arena, DT_C_SCALAR, config_tree_place_of(r, (yaml_mark_t){0}));
         (*out)->text = "";
         return DT_OK;
     }
@@ -246,7 +248,8 @@ static dt_status read_document(reader *r, dt_cnode **out) {
     DT_TRY(read_node(r, out, 0));
     assert(r->event.type == YAML_DOCUMENT_END_EVENT);
     DT_TRY(next(r));
-    if (r->event.type != YAML_STREAM_END_EVENT) return fail_here(r, "a second document; a config is one document");
+    if (r->event.type != YAML_STREAM_END_EVENT)
+        return config_tree_fail_here(r, "a second document; a config is one document");
     return DT_OK;
 }
 

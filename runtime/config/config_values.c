@@ -30,7 +30,7 @@ static double real_of(const dt_config_key *row, const char *text) {
     dt_config_programming_error(row->path, "not a number");
 }
 
-static dt_word word_of(const dt_config_key *row, const char *text) {
+static dt_word config_values_word_of(const dt_config_key *row, const char *text) {
     const int i = dt_word_index(row->range, text);
     if (i < 0) dt_config_programming_error(row->path, "not one of its words");
     return i;
@@ -38,7 +38,7 @@ static dt_word word_of(const dt_config_key *row, const char *text) {
 
 static dt_words words_of(dt_config *c, const dt_config_key *row, const dt_cnode *n) {
     dt_word *items = dt_arena_alloc(&c->arena, (n->n + 1) * sizeof *items);
-    for (size_t i = 0; i < n->n; i++) items[i] = word_of(row, n->items[i]->text);
+    for (size_t i = 0; i < n->n; i++) items[i] = config_values_word_of(row, n->items[i]->text);
     return (dt_words){items, (int)n->n};
 }
 
@@ -84,7 +84,7 @@ static void fill_field(dt_config *c, const dt_config_key *row, void *field, cons
         *(dt_words *)field = n ? words_of(c, row, n) : (dt_words){0};
         break;
     case FORM_WORD:
-        *(dt_word *)field = text ? word_of(row, text) : 0;
+        *(dt_word *)field = text ? config_values_word_of(row, text) : 0;
         break;
     }
 }
@@ -197,7 +197,7 @@ dt_amount dt_config_amount(const dt_config *c, const char *path) {
 
 const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i) {
     const dt_config_key *row = dt_config_row_of(key), *owned;
-    const char *name = dt_config_words(row)[word_of(row, dt_config_text(c, key))].keys;
+    const char *name = dt_config_words(row)[config_values_word_of(row, dt_config_text(c, key))].keys;
     for (; name && *name; name += strcspn(name, " "), name += *name == ' ') {
         if (i-- > 0) continue;
         const int parent = (int)(strrchr(row->path, '.') - row->path);
@@ -210,7 +210,7 @@ const dt_config_key *dt_config_owned(const dt_config *c, dt_key key, int i) {
 }
 
 // -- setting ---------------------------------------------------------------------------------
-static void put(dt_config *c, const dt_config_key *row, dt_cnode *n) {
+static void config_values_put(dt_config *c, const dt_config_key *row, dt_cnode *n) {
     if (dt_config_check_value(c, row, row->path, n) != DT_OK || dt_config_put(c, row->path, n) != DT_OK)
         dt_config_programming_error(row->path, dt_error_message());
     fill_field(c, row, (char *)c + row->offset, n);
@@ -221,7 +221,7 @@ void dt_config_set_text(dt_config *c, dt_key key, const char *text) {
     n->text = dt_arena_strdup(&c->arena, text);
     const dt_config_type kind = dt_config_row_of(key)->kind; // a name such as 7 or null stays a name
     n->quoted = kind == DT_T_STR || kind == DT_T_STRS || kind == DT_T_SETS;
-    put(c, dt_config_row_of(key), n);
+    config_values_put(c, dt_config_row_of(key), n);
 }
 
 void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char *yaml) {
@@ -230,7 +230,7 @@ void dt_config_set_entry(dt_config *c, dt_key key, const char *name, const char 
     if (dt_config_read_yaml(&n, &c->arena, "dtrain", "set by dtrain", yaml, strlen(yaml)) != DT_OK ||
         dt_config_put(c, dt_arena_printf(&c->arena, "%s.%s", row->path, name), n) != DT_OK)
         dt_config_programming_error(row->path, dt_error_message());
-    put(c, row, dt_config_find(c, row->path));
+    config_values_put(c, row, dt_config_find(c, row->path));
 }
 
 static void add_numbers(dt_config *c, dt_cnode *map, const char *key, const double *v, int n) {
@@ -284,7 +284,7 @@ void dt_config_set_word(dt_config *c, dt_key key, dt_word word) {
 void dt_config_set_same(dt_config *c, dt_key key, const dt_config *from) {
     const dt_cnode *n = dt_config_find(from, dt_config_row_of(key)->path);
     if (n)
-        put(c, dt_config_row_of(key), dt_config_copy_node(&c->arena, n));
+        config_values_put(c, dt_config_row_of(key), dt_config_copy_node(&c->arena, n));
     else
         dt_config_unset(c, key);
 }

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dt_status fail_item(const dt_cnode *n, const char *key, const char *expected) {
+static dt_status param_groups_fail_item(const dt_cnode *n, const char *key, const char *expected) {
     return dt_fail(DT_E_USAGE, "%s: train.groups: %s is %s%s%s; expected %s", dt_cnode_where(n), key,
                    n->kind == DT_C_SCALAR ? "'" : "",
                    n->kind == DT_C_SCALAR ? n->text
@@ -18,12 +18,12 @@ static dt_status fail_item(const dt_cnode *n, const char *key, const char *expec
 
 static dt_status read_factor(const dt_cnode *n, const char *key, double *out) {
     if (dt_cnode_real(n, out) && *out >= 0 && *out <= 1e6) return DT_OK;
-    return fail_item(n, key, "a factor of at least 0");
+    return param_groups_fail_item(n, key, "a factor of at least 0");
 }
 
 static dt_status read_match(dt_param_group *g, const dt_cnode *n) {
     if (n->kind != DT_C_SCALAR || dt_config_is_null(n))
-        return fail_item(n, "match", "a regular expression of tensor names, such as 'layer[1-3].*'");
+        return param_groups_fail_item(n, "match", "a regular expression of tensor names, such as 'layer[1-3].*'");
     char *whole = dt_xprintf("^(%s)$", n->text);
     char why[DT_REGULAR_WHY];
     const bool good = dt_regular_compile(&g->regex, whole, REG_NOSUB, why);
@@ -35,18 +35,18 @@ static dt_status read_match(dt_param_group *g, const dt_cnode *n) {
     return DT_OK;
 }
 
-static dt_status read_key(dt_param_group *g, const char *key, const dt_cnode *n) {
+static dt_status param_groups_read_key(dt_param_group *g, const char *key, const dt_cnode *n) {
     if (strcmp(key, "match") == 0) return read_match(g, n);
     if (strcmp(key, "lr") == 0) return read_factor(n, key, &g->lr);
     if (strcmp(key, "decay") == 0) return read_factor(n, key, &g->decay);
     if (strcmp(key, "freeze") == 0) {
         if (n->kind == DT_C_SCALAR && dt_config_parse_bool(n->text, &g->freeze)) return DT_OK;
-        return fail_item(n, key, "true or false");
+        return param_groups_fail_item(n, key, "true or false");
     }
     if (strcmp(key, "freeze_until") == 0) {
         g->thaws = n->kind == DT_C_SCALAR && dt_config_parse_amount(n->text, &g->until);
         if (g->thaws) return DT_OK;
-        return fail_item(n, key, "an amount such as 500 steps, 2 epochs or 10%");
+        return param_groups_fail_item(n, key, "an amount such as 500 steps, 2 epochs or 10%");
     }
     return dt_fail(DT_E_USAGE,
                    "%s: unknown key '%s' in train.groups; expected match, lr, decay, freeze or "
@@ -56,8 +56,8 @@ static dt_status read_key(dt_param_group *g, const char *key, const dt_cnode *n)
 
 static dt_status read_group(dt_param_group *g, const dt_cnode *n) {
     *g = (dt_param_group){.node = n, .lr = 1, .decay = 1};
-    if (n->kind != DT_C_MAP) return fail_item(n, "a group", "a map such as {match: 'layer1.*', lr: 0.1}");
-    for (size_t i = 0; i < n->n; i++) DT_TRY(read_key(g, n->keys[i], n->items[i]));
+    if (n->kind != DT_C_MAP) return param_groups_fail_item(n, "a group", "a map such as {match: 'layer1.*', lr: 0.1}");
+    for (size_t i = 0; i < n->n; i++) DT_TRY(param_groups_read_key(g, n->keys[i], n->items[i]));
     if (!g->match) return dt_fail(DT_E_USAGE, "%s: train.groups: this group has no match", dt_cnode_where(n));
     if (g->freeze && g->thaws)
         return dt_fail(DT_E_USAGE,

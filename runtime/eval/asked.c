@@ -15,7 +15,7 @@
 #include <stdlib.h>
 
 // The weights, of the checkpoint that is there: a training beside may have removed the one that was found.
-static dt_status load(dt_asked *a) {
+static dt_status asked_load(dt_asked *a) {
     dt_open_run *r = &a->run;
     dt_status st;
     while ((st = dt_state_load(a->state, r->checkpoint, false)) == DT_E_CKPT && r->checkpoint &&
@@ -35,7 +35,7 @@ dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_r
                       dt_split_name(request.split));
     DT_TRY(dt_nets_make(&a->nets, &a->run, false));
     DT_TRY(dt_state_create(&a->state, &a->run, &a->nets));
-    DT_TRY(load(a));
+    DT_TRY(asked_load(a));
     DT_TRY(dt_memory_check_room(&a->nets, &a->run));
     return dt_team_create(&a->team, dt_run_team_threads(&a->run), "replica");
 }

@@ -38,7 +38,7 @@ typedef struct calibration {
     int64_t n_samples, n_not_finite;
 } calibration;
 
-static dt_status take(void *ctx, const dt_infer_sample *s) {
+static dt_status calibrate_take(void *ctx, const dt_infer_sample *s) {
     calibration *c = ctx;
     if (s->why) return DT_OK;
     for (int k = 0; k < c->n; k++)
@@ -94,7 +94,7 @@ static void likelihood(const fitted *f, half h, int64_t n, double s, double out[
     }
 }
 
-static double fit(const fitted *f, half h, int64_t n) {
+static double calibrate_fit(const fitted *f, half h, int64_t n) {
     double log_s = 0, d[3];
     for (int i = 0; i < MOST_STEPS; i++) {
         const double s = exp(log_s);
@@ -142,14 +142,14 @@ static char *file_of(const dt_config *c) {
 }
 
 // What a temperature is worth is measured on samples that did not choose it: each half has that of the other.
-static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json *line) {
+static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json *line) {
     static const double ONE[2] = {1, 1};
     const char *name = f->t->field->name;
-    double d[3], nll[2] = {0, 0}, others[2], ece[2], t = fit(f, ALL, n);
+    double d[3], nll[2] = {0, 0}, others[2], ece[2], t = calibrate_fit(f, ALL, n);
     likelihood(f, ALL, n, exp(MOST_LOG), d);
     const bool all_right = d[0] < 1e-12 * (double)n; // the smaller T, the likelier
     for (int i = 0; i < 2; i++) {
-        others[i] = fit(f, HALVES[1 - i], n);
+        others[i] = calibrate_fit(f, HALVES[1 - i], n);
         likelihood(f, HALVES[i], n, 1, d);
         nll[0] += d[0] / (double)n;
         likelihood(f, HALVES[i], n, 1 / others[i], d);
@@ -182,7 +182,7 @@ static void describe(const fitted *f, int64_t n, bool f1, dt_json *file, dt_json
         dt_warn("%s: no temperature is the best (%g is at the bound)", name, t);
 }
 
-static dt_status report(calibration *c) {
+static dt_status calibrate_report(calibration *c) {
     const dt_open_run *run = &c->asked.run;
     const int64_t step = run->record.step;
     if (c->n_samples == 0 && c->n_not_finite > 0) return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
@@ -198,7 +198,7 @@ static dt_status report(calibration *c) {
     dt_json_int(&line, "step", step);
     dt_json_int(&file, "step", step);
     const bool f1 = run->config->eval.threshold.is_auto;
-    for (int k = 0; k < c->n; k++) describe(&c->each[k], c->n_samples, f1, &file, &line);
+    for (int k = 0; k < c->n; k++) calibrate_describe(&c->each[k], c->n_samples, f1, &file, &line);
     dt_json_end_object(&file);
     dt_json_end_object(&line);
     dt_json_newline(&file);
@@ -256,7 +256,7 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target 
 
 // ---- the run ---------------------------------------------------------------------------------------
 
-static dt_status choose(calibration *c, dt_infer_opts *o) {
+static dt_status calibrate_choose(calibration *c, dt_infer_opts *o) {
     dt_dataset *data = c->asked.run.data;
     const dt_targets *targets = &c->asked.nets.targets;
     const int64_t n = data->n_samples(data, DT_SPLIT_VAL);
@@ -277,19 +277,19 @@ static dt_status choose(calibration *c, dt_infer_opts *o) {
     return dt_fail(DT_E_USAGE, "--calibrate is for classes and labels, and the run predicts none");
 }
 
-static dt_status calibrate(calibration *c) {
+static dt_status calibrate_target(calibration *c) {
     dt_infer_opts o = dt_asked_infer_opts(&c->asked, NULL, "calibrate");
-    DT_TRY(choose(c, &o));
+    DT_TRY(calibrate_choose(c, &o));
     DT_TRY(dt_infer_create(&c->infer, &o));
-    DT_TRY(dt_infer_run(c->infer, c->asked.run.data, DT_SPLIT_VAL, take, c));
-    return dt_run_is_root(&c->asked.run) ? report(c) : DT_OK;
+    DT_TRY(dt_infer_run(c->infer, c->asked.run.data, DT_SPLIT_VAL, calibrate_take, c));
+    return dt_run_is_root(&c->asked.run) ? calibrate_report(c) : DT_OK;
 }
 
 dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {
     calibration c = {.n = 0};
     const dt_run_request q = {.which = which, .split = DT_SPLIT_VAL, .own_data = true};
     dt_status st = dt_asked_open(&c.asked, a, &q);
-    if (st == DT_OK) st = calibrate(&c);
+    if (st == DT_OK) st = calibrate_target(&c);
     dt_infer_destroy(c.infer);
     for (int k = 0; k < c.n; k++) {
         free(c.each[k].logits);

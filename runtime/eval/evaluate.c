@@ -78,7 +78,7 @@ static double cross_entropy(const eval_target *e, const float *x, int32_t label,
     return dt_loss_cross_entropy(m, (double)e->t->smoothing);
 }
 
-static double loss_of(const eval_target *e, const float *x, const void *target) {
+static double evaluate_loss_of(const eval_target *e, const float *x, const void *target) {
     const dt_loss_id id = e->t->loss;
     const double p = (double)e->t->param;
     if (dt_losses[id].softmax) {
@@ -96,7 +96,7 @@ static void *grown(void *p, int64_t cap, int64_t n, size_t size) {
     return n > 0 ? dt_xrealloc(p, (size_t)(cap * n) * size) : NULL;
 }
 
-static void make_room(dt_evaluator *e) {
+static void evaluate_make_room(dt_evaluator *e) {
     if (e->n < e->cap) return;
     e->cap = e->cap ? 2 * e->cap : 1024;
     e->embeddings = grown(e->embeddings, e->cap, e->n_embedding, sizeof *e->embeddings);
@@ -111,8 +111,8 @@ static void make_room(dt_evaluator *e) {
     }
 }
 
-static void take_target(eval_target *e, int64_t i, const float *x, const void *target) {
-    e->losses[i] = loss_of(e, x, target);
+static void evaluate_take_target(eval_target *e, int64_t i, const float *x, const void *target) {
+    e->losses[i] = evaluate_loss_of(e, x, target);
     for (int64_t k = 0; k < e->n_out; k++) // of a loss with exponent, numbers are as they are: not normalised
         e->logits[i * e->n_out + k] = dt_losses[e->t->loss].exponent ? expf(x[k]) : x[k];
     if (e->of_classes)
@@ -122,7 +122,7 @@ static void take_target(eval_target *e, int64_t i, const float *x, const void *t
 }
 
 // A prediction that is not finite would be in some metrics and not in others: it is in none.
-static bool is_finite(const dt_evaluator *e, int64_t i) {
+static bool evaluate_is_finite(const dt_evaluator *e, int64_t i) {
     bool finite = !e->n_embedding || dt_infer_all_finite(e->embeddings + i * e->n_embedding, e->n_embedding);
     for (int k = 0; k < e->targets->n; k++) {
         const eval_target *t = &e->each[k];
@@ -131,10 +131,10 @@ static bool is_finite(const dt_evaluator *e, int64_t i) {
     return finite;
 }
 
-static dt_status take(void *ctx, const dt_infer_sample *s) {
+static dt_status evaluate_take(void *ctx, const dt_infer_sample *s) {
     dt_evaluator *e = ctx;
     if (s->why) return DT_OK;
-    make_room(e);
+    evaluate_make_room(e);
     const int64_t i = e->n;
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
@@ -142,11 +142,11 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
         if (!t->of_classes) DT_TRY(dt_target_check(t->t, target, s->index));
         const float *x = s->output[t->output];
         if (e->combine) e->combine(e->combine_ctx, s->index, k, x, t->combined);
-        take_target(t, i, e->combine ? t->combined : x, target);
+        evaluate_take_target(t, i, e->combine ? t->combined : x, target);
     }
     if (e->n_embedding)
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding], sizeof(float) * (size_t)e->n_embedding);
-    if (!is_finite(e, i)) {
+    if (!evaluate_is_finite(e, i)) {
         if (e->n_not_finite++ == 0) e->first_not_finite = s->index;
         return DT_OK;
     }
@@ -271,7 +271,7 @@ static void report_not_finite(const dt_evaluator *e, dt_eval_result *out) {
     dt_json_int(&out->extra, "n_not_finite", e->n_not_finite);
 }
 
-static dt_status report(dt_evaluator *e, dt_eval_result *out) {
+static dt_status evaluate_report(dt_evaluator *e, dt_eval_result *out) {
     if (e->n + e->n_not_finite == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
     if (e->n_not_finite > 0) report_not_finite(e, out);
     if (e->metrics->threshold.is_auto && e->split == DT_SPLIT_VAL) choose_thresholds(e);
@@ -295,7 +295,7 @@ static char *values_text(const dt_evaluator *e, const dt_eval_result *r) {
     return text;
 }
 
-static void read_values(dt_eval_result *r, char *text) {
+static void evaluate_read_values(dt_eval_result *r, char *text) {
     char *rest = NULL, *line = strtok_r(text, "\n", &rest);
     r->n_samples = strtoll(line, &line, 10);
     r->n_not_finite = strtoll(line, NULL, 10);
@@ -313,7 +313,7 @@ static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out
     out->n_samples = e->n;
     out->n_not_finite = e->n_not_finite;
     st = dt_agree_result(c, st, &text);
-    if (st == DT_OK && c->rank > 0) read_values(out, text);
+    if (st == DT_OK && c->rank > 0) evaluate_read_values(out, text);
     free(text);
     return st;
 }
@@ -325,10 +325,10 @@ static void list_columns(dt_evaluator *e) {
     if (e->metrics->n_bootstrap > 0) e->unit.name = e->metrics->bootstrap_unit;
 }
 
-static dt_status collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
+static dt_status evaluate_collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
     e->data = data;
     e->split = split;
-    return dt_infer_run(e->infer, data, split, take, e);
+    return dt_infer_run(e->infer, data, split, evaluate_take, e);
 }
 
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole, dt_eval_result *out) {
@@ -339,14 +339,14 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bo
     const double traced = dt_trace_begin();
     dt_eval_result_init(out);
     if (e->metrics->threshold.is_auto && split != DT_SPLIT_VAL && data->n_samples(data, DT_SPLIT_VAL) > 0) {
-        st = collect(e, data, DT_SPLIT_VAL);
+        st = evaluate_collect(e, data, DT_SPLIT_VAL);
         if (st == DT_OK) choose_thresholds(e);
         drop_table(e);
     }
     if (whole && data->value) list_columns(e);
-    if (st == DT_OK) st = collect(e, data, split);
+    if (st == DT_OK) st = evaluate_collect(e, data, split);
     if (st == DT_OK) {
-        if (e->comm->rank == 0) st = report(e, out);
+        if (e->comm->rank == 0) st = evaluate_report(e, out);
         st = share_values(e, st, out);
     }
     dt_trace_end("evaluation", "evaluation", traced);

@@ -44,7 +44,7 @@ void dt_observer_destroy(dt_observer *o) {
     free(o);
 }
 
-static void find_range(observed *s, const float *x, int64_t n) {
+static void observe_find_range(observed *s, const float *x, int64_t n) {
     float low = 0, high = 0;
     bool bad = false;
     for (int64_t i = 0; i < n; i++) {
@@ -57,7 +57,7 @@ static void find_range(observed *s, const float *x, int64_t n) {
     s->bad |= bad;
 }
 
-static void count(observed *s, const float *x, int64_t n) {
+static void observe_count(observed *s, const float *x, int64_t n) {
     const float by = s->most > LEAST ? N_BINS / s->most : 0;
     for (int64_t i = 0; i < n; i++) {
         const int k = (int)(fabsf(x[i]) * by);
@@ -74,9 +74,9 @@ void dt_observer_look(void *ctx, const dt_batch *b, dt_value v, const float *x) 
     for (int i = 0; i < b->n; i++) {
         if (b->weight[i] == 0) continue;
         if (s->bins)
-            count(s, x + i * each, each);
+            observe_count(s, x + i * each, each);
         else
-            find_range(s, x + i * each, each);
+            observe_find_range(s, x + i * each, each);
     }
     pthread_mutex_unlock(&o->mutex);
 }
@@ -138,7 +138,7 @@ int dt_observer_scales(const dt_observer *o, dt_observe how, double percentile, 
 
 // ---- weights ---------------------------------------------------------------------------------------
 
-static const float *find(const dt_params *p, const dt_graph *g, dt_value v) {
+static const float *observe_find(const dt_params *p, const dt_graph *g, dt_value v) {
     const bool buffer = g->values[v].kind == DT_V_BUFFER;
     const int i = dt_params_find(p, g->values[v].name, buffer);
     return buffer ? p->buffer + p->buffers[i].offset : p->master + p->entries[i].offset;
@@ -146,7 +146,7 @@ static const float *find(const dt_params *p, const dt_graph *g, dt_value v) {
 
 float *dt_observe_weights(const dt_params *p, const dt_graph *g, const dt_node *layer) {
     const dt_shape *shape = &g->values[layer->in[1]].shape;
-    const float *w = find(p, g, layer->in[1]);
+    const float *w = observe_find(p, g, layer->in[1]);
     const dt_attrs *a = &layer->attrs;
     const bool fold = layer->op == DT_OP_conv2d && a->conv2d.fold_bn;
     const int64_t n_out = shape->d[0], each = dt_shape_elements(shape) / n_out;
@@ -154,7 +154,9 @@ float *dt_observe_weights(const dt_params *p, const dt_graph *g, const dt_node *
     for (int64_t o = 0; o < n_out; o++) {
         float most = 0, gain = 1;
         for (int64_t i = 0; i < each; i++) most = fmaxf(most, fabsf(w[o * each + i]));
-        if (fold) gain = find(p, g, a->conv2d.bn_scale)[o] / sqrtf(find(p, g, a->conv2d.bn_var)[o] + a->conv2d.bn_eps);
+        if (fold)
+            gain = observe_find(p, g, a->conv2d.bn_scale)[o] /
+                   sqrtf(observe_find(p, g, a->conv2d.bn_var)[o] + a->conv2d.bn_eps);
         most *= fabsf(gain);
         scales[o] = most > 1e-30f ? most / 127 : 1;
     }

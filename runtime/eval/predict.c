@@ -90,7 +90,7 @@ static double origin_of(const dt_predict_column *c, int64_t k) {
     return c->kind == DT_PREDICTS_NUMBERS ? dt_field_mean(c->info, k) : 0;
 }
 
-static double mean_of(const predict_mean *m, int column, int64_t k, const double *sums) {
+static double predict_mean_of(const predict_mean *m, int column, int64_t k, const double *sums) {
     return sums[SUMS + k] / sums[WEIGHT] + origin_of(&m->columns[column], k);
 }
 
@@ -123,7 +123,7 @@ static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
         for (int64_t k = 0; k < e->n; k++) {
             const double mean = sums[SUMS + k] / sums[WEIGHT];
             const double v = sums[SUMS + e->n + k] / sums[WEIGHT] - mean * mean;
-            e->value[k] = mean_of(m, i, k, sums);
+            e->value[k] = predict_mean_of(m, i, k, sums);
             e->variance[k] = v > 0 ? v : 0; // rounding
         }
         row.value[i] = e->value;
@@ -166,27 +166,27 @@ typedef struct predictor {
     char why[256]; // of the row in progress
 } predictor;
 
-static dt_predicts kind_of(const dt_target *t) {
+static dt_predicts predict_kind_of(const dt_target *t) {
     const dt_loss_row *loss = &dt_losses[t->loss];
     return loss->softmax ? DT_PREDICTS_CLASSES : loss->gives_labels ? DT_PREDICTS_LABELS : DT_PREDICTS_NUMBERS;
 }
 
-static char *name_of(const dt_target *t, int64_t k) {
+static char *predict_name_of(const dt_target *t, int64_t k) {
     const char *name = dt_field_name_of(t->field, k);
     return name ? dt_xstrdup(name) : dt_xprintf("%lld", (long long)k);
 }
 
-static void describe(predictor *p, int i) {
+static void predict_describe(predictor *p, int i) {
     predicted *e = &p->each[i];
     const int64_t n = dt_target_n_out(e->t);
     const bool one = n == 1 && e->t->field->n_classes == 0;
-    e->kind = kind_of(e->t);
+    e->kind = predict_kind_of(e->t);
     e->names = dt_xcalloc((size_t)n, sizeof *e->names);
     e->value = dt_xcalloc((size_t)n, sizeof *e->value);
     e->logits = dt_xcalloc((size_t)n, sizeof *e->logits);
     e->map = dt_xcalloc((size_t)n, sizeof *e->map);
     e->thresholds = dt_xcalloc((size_t)n, sizeof *e->thresholds);
-    for (int64_t k = 0; k < n; k++) e->names[k] = name_of(e->t, k);
+    for (int64_t k = 0; k < n; k++) e->names[k] = predict_name_of(e->t, k);
     p->columns[i] = (dt_predict_column){.field = e->t->field->name,
                                         .info = e->t->field,
                                         .kind = e->kind,
@@ -195,7 +195,7 @@ static void describe(predictor *p, int i) {
                                         .thresholds = e->thresholds};
 }
 
-static void take_target(predicted *e, const float *x) {
+static void predict_take_target(predicted *e, const float *x) {
     const int64_t n = dt_target_n_out(e->t);
     const dt_field_info *f = e->t->field;
     memcpy(e->logits, x, (size_t)n * sizeof *x);
@@ -206,7 +206,7 @@ static void take_target(predicted *e, const float *x) {
         e->value[k] = dt_losses[e->t->loss].exponent ? exp((double)x[k]) : dt_field_value(f, k, (double)x[k]);
 }
 
-static dt_status put(predictor *p, const dt_predict_row *row) {
+static dt_status predict_put(predictor *p, const dt_predict_row *row) {
     p->n_bad += row->why != NULL;
     return dt_predict_writer_put(p->writer, row);
 }
@@ -225,7 +225,7 @@ static dt_status check_key(const predictor *p, int64_t i) {
 }
 
 // Why there is no prediction, or NULL.
-static const char *judge(predictor *p, const dt_infer_sample *s) {
+static const char *predict_judge(predictor *p, const dt_infer_sample *s) {
     const char *what = NULL;
     if (s->why) return s->why;
     for (int i = 0; i < p->n && !what; i++) {
@@ -242,12 +242,12 @@ static const char *judge(predictor *p, const dt_infer_sample *s) {
     return p->why;
 }
 
-static dt_status take(void *ctx, const dt_infer_sample *s) {
+static dt_status predict_take(void *ctx, const dt_infer_sample *s) {
     predictor *p = ctx;
     dt_predict_row row = {.index = s->index};
     if (p->mean) DT_TRY(check_key(p, s->index));
-    for (int i = 0; i < p->n && !s->why; i++) take_target(&p->each[i], s->output[p->each[i].output]);
-    row.why = judge(p, s);
+    for (int i = 0; i < p->n && !s->why; i++) predict_take_target(&p->each[i], s->output[p->each[i].output]);
+    row.why = predict_judge(p, s);
     if (p->mean && row.why) mean_fail(p->mean, s->index, row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
         predicted *e = &p->each[i];
@@ -257,7 +257,7 @@ static dt_status take(void *ctx, const dt_infer_sample *s) {
     }
     if (p->mean) return DT_OK;
     if (p->embedding >= 0 && !row.why) row.embedding = s->output[p->embedding];
-    return put(p, &row);
+    return predict_put(p, &row);
 }
 
 // ---- a member --------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ static dt_status make_infer(predictor *p, bool augment) {
     return dt_infer_create(&p->infer, &o);
 }
 
-static const char *run_name(const predictor *p) {
+static const char *predict_run_name(const predictor *p) {
     return p->asked.run.config->run.name;
 }
 
@@ -288,7 +288,8 @@ static dt_status match_names(predictor *p, int i) {
         return dt_fail(DT_E_USAGE,
                        "run %s predicts %s (%lld), and run %s %s (%lld): an ensemble "
                        "predicts the same",
-                       run_name(p->first), a->field, (long long)a->n, run_name(p), b->field, (long long)b->n);
+                       predict_run_name(p->first), a->field, (long long)a->n, predict_run_name(p), b->field,
+                       (long long)b->n);
     for (int64_t k = 0; k < b->n; k++) {
         int64_t at = 0;
         while (b->name && at < a->n && strcmp(a->name[at], b->name[k]) != 0) at++;
@@ -296,13 +297,13 @@ static dt_status match_names(predictor *p, int i) {
             return dt_fail(DT_E_USAGE,
                            "run %s knows %s '%s', and run %s does not: an ensemble "
                            "predicts the same",
-                           run_name(p), b->field, b->name[k], run_name(p->first));
+                           predict_run_name(p), b->field, b->name[k], predict_run_name(p->first));
         p->each[i].map[k] = (int32_t)at;
     }
     return DT_OK;
 }
 
-static dt_status check_member(predictor *p) {
+static dt_status predict_check_member(predictor *p) {
     const dt_open_run *run = &p->asked.run;
     const dt_targets *targets = &p->asked.nets.targets;
     const dt_graph *g = dt_nets_last_evaluated(&p->asked.nets).graph;
@@ -314,29 +315,29 @@ static dt_status check_member(predictor *p) {
         return dt_config_fail(run->config, "model.dropout",
                               "--mc draws dropout masks, and run %s was trained without: "
                               "model.dropout is 0",
-                              run_name(p));
+                              predict_run_name(p));
     for (int i = 0; i < n; i++)
-        if (p->r->by_uncertainty && kind_of(&targets->items[i]) == DT_PREDICTS_NUMBERS)
+        if (p->r->by_uncertainty && predict_kind_of(&targets->items[i]) == DT_PREDICTS_NUMBERS)
             return dt_fail(DT_E_USAGE,
                            "--weights uncertainty is for probabilities, and %s is a "
                            "number",
                            targets->items[i].field->name);
     for (int i = 0; i < n; i++) {
         p->each[i].t = &targets->items[i];
-        describe(p, i);
+        predict_describe(p, i);
         p->n = i + 1;
     }
     if (p->n != p->first->n)
         return dt_fail(DT_E_USAGE,
                        "run %s predicts %d fields, and run %s %d: an ensemble predicts "
                        "the same",
-                       run_name(p->first), p->first->n, run_name(p), p->n);
+                       predict_run_name(p->first), p->first->n, predict_run_name(p), p->n);
     for (int i = 0; i < n; i++) DT_TRY(match_names(p, i));
     const int64_t here = run->data->n_samples(run->data, p->r->split);
     const dt_dataset *first = p->first->asked.run.data;
     if (here != first->n_samples(first, p->r->split))
-        return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld", run_name(p), (long long)here,
-                       run_name(p->first), (long long)first->n_samples(first, p->r->split));
+        return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld", predict_run_name(p),
+                       (long long)here, predict_run_name(p->first), (long long)first->n_samples(first, p->r->split));
     return DT_OK;
 }
 
@@ -362,7 +363,7 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
                                            .own_data = p->r->own_data,
                                            .raw = p->r->raw,
                                            .drops = p->r->mc > 0}));
-    DT_TRY(dt_agree_shared(run->comm, check_member(p)));
+    DT_TRY(dt_agree_shared(run->comm, predict_check_member(p)));
     dt_status st = DT_OK;
     char *nothing = NULL;
     for (int i = 0; i < p->n; i++) p->each[i].temperature = 1;
@@ -405,9 +406,9 @@ static dt_status open_output(predictor *p, int n_passes) {
     return DT_OK;
 }
 
-static dt_status run_passes(predictor *p, dt_dataset *data) {
+static dt_status predict_run_passes(predictor *p, dt_dataset *data) {
     const int n = p->r->mc > 0 ? p->r->mc : 1;
-    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, data, p->r->split, take, p));
+    for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, data, p->r->split, predict_take, p));
     return DT_OK;
 }
 
@@ -426,14 +427,14 @@ static dt_status run_changed(predictor *p, const char *change) {
     dt_status st =
         run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL, run->record.classes, &data);
     if (st == DT_OK) st = make_infer(p, true);
-    if (st == DT_OK) st = run_passes(p, data);
+    if (st == DT_OK) st = predict_run_passes(p, data);
     if (data) data->close(data);
     dt_config_destroy(c);
     return st;
 }
 
-static dt_status run_member(predictor *p) {
-    DT_TRY(run_passes(p, p->asked.run.data));
+static dt_status predict_run_member(predictor *p) {
+    DT_TRY(predict_run_passes(p, p->asked.run.data));
     for (int i = 0; i < p->r->n_changes; i++) DT_TRY(run_changed(p, p->r->changes[i]));
     return DT_OK;
 }
@@ -442,7 +443,7 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
     for (int i = 1; i < n; i++) {
         predictor p = {.r = first->r, .n_members = n, .first = first, .mean = first->mean};
         dt_status st = open_member(&p, &members[i]);
-        if (st == DT_OK) st = run_member(&p);
+        if (st == DT_OK) st = predict_run_member(&p);
         close_member(&p, st);
         DT_TRY(st);
     }
@@ -455,12 +456,12 @@ static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     const dt_open_run *run = &p->asked.run;
     if (dt_run_is_root(run) && run->config->data.where) dt_info("data: %s", run->data->describe(run->data));
     DT_TRY(open_output(p, n * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
-    DT_TRY(run_member(p));
+    DT_TRY(predict_run_member(p));
     DT_TRY(run_others(p, members, n));
     const int64_t n_rows = p->writer && p->mean ? run->data->n_samples(run->data, p->r->split) : 0;
     for (int64_t i = 0; i < n_rows; i++) {
         const dt_predict_row row = mean_row(p->mean, i);
-        DT_TRY(put(p, &row));
+        DT_TRY(predict_put(p, &row));
     }
     return DT_OK;
 }
@@ -484,11 +485,11 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
     predictor *p = ctx;
     predicted *e = &p->each[i];
     const int64_t n = dt_target_n_out(e->t);
-    take_target(e, x);
+    predict_take_target(e, x);
     mean_add(p->mean, sample, i, e->value, e->map);
     const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
     for (int64_t k = 0; k < n; k++) {
-        const double mean = p->mean->why[sample] ? NAN : mean_of(p->mean, i, k, sums);
+        const double mean = p->mean->why[sample] ? NAN : predict_mean_of(p->mean, i, k, sums);
         const double q = fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
         const double number = (mean - dt_field_mean(e->t->field, k)) / dt_field_std(e->t->field, k);
         if (isnan(mean))
@@ -511,7 +512,7 @@ static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
     if (dropped) dt_warn_alike("metrics of pairs are left out: several runs have no embedding in common");
 }
 
-static dt_status evaluate(predictor *p, const dt_eval_request *q) {
+static dt_status predict_evaluate(predictor *p, const dt_eval_request *q) {
     dt_asked *a = &p->asked;
     dt_evaluator *e = NULL;
     dt_eval_result result;
@@ -545,7 +546,7 @@ dt_status dt_predict_evaluate(const dt_eval_request *q) {
         p.mean = mean_create(p.columns, p.n, data->n_samples(data, q->split), false);
         st = run_others(&p, q->members, q->n_members);
     }
-    if (st == DT_OK) st = evaluate(&p, q);
+    if (st == DT_OK) st = predict_evaluate(&p, q);
     mean_destroy(p.mean);
     close_member(&p, st);
     return st;

@@ -27,7 +27,7 @@ struct dt_predict_writer {
     int32_t *order; // of a row's classes
 };
 
-static format format_of(const char *path) {
+static format predict_write_format_of(const char *path) {
     static const char *const EXTS[] = {".csv", ".jsonl", ".npy"};
     const char *dot = path ? strrchr(path, '.') : EXTS[CSV];
     for (int i = 0; dot && i < UNKNOWN; i++)
@@ -36,7 +36,7 @@ static format format_of(const char *path) {
 }
 
 dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool embedding) {
-    const format f = format_of(path);
+    const format f = predict_write_format_of(path);
     const char *dot = path ? strrchr(path, '.') : NULL;
     if (f == UNKNOWN && dot && strcasecmp(dot, ".parquet") == 0)
         return dt_fail(DT_E_USAGE,
@@ -56,7 +56,7 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
 
 // ---- text ------------------------------------------------------------------------------------------
 
-static dt_status flush(dt_predict_writer *w) {
+static dt_status predict_write_flush(dt_predict_writer *w) {
     fflush(w->rows);
     const bool is_file = w->file.path != NULL;
     dt_status st =
@@ -65,7 +65,7 @@ static dt_status flush(dt_predict_writer *w) {
     return st;
 }
 
-static void put_number(FILE *out, double v) {
+static void predict_write_put_number(FILE *out, double v) {
     fprintf(out, isfinite(v) ? ",%.9g" : ",", v);
 }
 
@@ -73,7 +73,7 @@ static int digits_of(const dt_predict_column *c, int64_t k) {
     return c->kind == DT_PREDICTS_NUMBERS ? dt_field_digits(c->info, k, 9) : 9;
 }
 
-static void put_value(FILE *out, const dt_predict_column *c, int64_t k, double v) {
+static void predict_write_put_value(FILE *out, const dt_predict_column *c, int64_t k, double v) {
     fprintf(out, isfinite(v) ? ",%.*g" : ",", digits_of(c, k), v);
 }
 
@@ -153,7 +153,7 @@ static void put_predicted(FILE *out, const dt_predict_column *c, const double *p
     free(text);
 }
 
-static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
+static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r) {
     uint32_t of[DT_MAX_WIDTH];
     FILE *out = w->rows;
     const int n = records_of(w, r->index, of);
@@ -172,18 +172,21 @@ static void put_csv(dt_predict_writer *w, const dt_predict_row *r) {
         for (int k = 0; classes && k < n_listed(w, c); k++) {
             putc(',', out);
             if (p) dt_text_print_cell(out, c->name[w->order[k]]);
-            put_number(out, p ? p[w->order[k]] : NAN);
+            predict_write_put_number(out, p ? p[w->order[k]] : NAN);
         }
-        for (int64_t k = 0; !classes && k < c->n; k++) put_value(out, c, k, p ? p[k] : NAN);
+        for (int64_t k = 0; !classes && k < c->n; k++) predict_write_put_value(out, c, k, p ? p[k] : NAN);
         if (c->kind == DT_PREDICTS_LABELS) put_predicted(out, c, p);
-        for (int64_t k = 0; w->f.logits && k < c->n; k++) put_number(out, p ? (double)r->logits[i][k] : NAN);
-        for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++) put_number(out, p ? r->variance[i][k] : NAN);
+        for (int64_t k = 0; w->f.logits && k < c->n; k++)
+            predict_write_put_number(out, p ? (double)r->logits[i][k] : NAN);
+        for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++)
+            predict_write_put_number(out, p ? r->variance[i][k] : NAN);
         if (!w->f.deviates || !classes) continue;
-        put_number(out, p ? r->variance[i][w->order[0]] : NAN);
-        put_number(out, p ? r->entropy[i] : NAN);
-        put_number(out, p ? r->information[i] : NAN);
+        predict_write_put_number(out, p ? r->variance[i][w->order[0]] : NAN);
+        predict_write_put_number(out, p ? r->entropy[i] : NAN);
+        predict_write_put_number(out, p ? r->information[i] : NAN);
     }
-    for (int64_t k = 0; k < w->f.n_embedding; k++) put_number(out, r->why ? NAN : (double)r->embedding[k]);
+    for (int64_t k = 0; k < w->f.n_embedding; k++)
+        predict_write_put_number(out, r->why ? NAN : (double)r->embedding[k]);
     putc(',', out);
     dt_text_print_cell(out, r->why ? r->why : "");
     putc('\n', out);
@@ -263,7 +266,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     dt_json_end_object(j);
 }
 
-static void put_json(dt_predict_writer *w, const dt_predict_row *r) {
+static void predict_write_put_json(dt_predict_writer *w, const dt_predict_row *r) {
     static const char *const KEYS[] = {"key", "key2"}, *const PATHS[] = {"path", "path2"};
     uint32_t of[DT_MAX_WIDTH];
     dt_json *j = &w->json;
@@ -289,7 +292,7 @@ static int64_t row_of_npy(const dt_predict_writer *w) {
     return w->f.n_embedding ? w->f.n_embedding : w->f.columns[0].n;
 }
 
-static bool is_wide(const dt_predict_writer *w) {
+static bool predict_write_is_wide(const dt_predict_writer *w) {
     bool wide = false;
     for (int64_t k = 0; !w->f.n_embedding && !w->f.logits && k < w->f.columns[0].n; k++)
         wide |= digits_of(&w->f.columns[0], k) > 9;
@@ -301,7 +304,7 @@ static bool is_wide(const dt_predict_writer *w) {
 static void put_npy_header(dt_predict_writer *w) {
     char text[192];
     const int n = snprintf(text, sizeof text, "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
-                           is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
+                           predict_write_is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
     const int pad = 64 - (10 + n + 1) % 64, n_all = n + pad % 64 + 1;
     fwrite("\x93NUMPY\1\0", 1, 8, w->rows);
     putc(n_all & 0xff, w->rows);
@@ -316,20 +319,20 @@ static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
                          : w->f.logits      ? (double)r->logits[0][k]
                                             : r->value[0][k];
         const float rounded = (float)v;
-        is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
+        predict_write_is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
     }
 }
 
 // ---- life ------------------------------------------------------------------------------------------
 
 dt_status dt_predict_writer_put(dt_predict_writer *w, const dt_predict_row *row) {
-    if (w->format == CSV) put_csv(w, row);
-    if (w->format == JSONL) put_json(w, row);
+    if (w->format == CSV) predict_write_put_csv(w, row);
+    if (w->format == JSONL) predict_write_put_json(w, row);
     if (w->format == NPY) put_npy(w, row);
-    return ftello(w->rows) >= FLUSH_BYTES ? flush(w) : DT_OK;
+    return ftello(w->rows) >= FLUSH_BYTES ? predict_write_flush(w) : DT_OK;
 }
 
-static void destroy(dt_predict_writer *w) {
+static void predict_write_destroy(dt_predict_writer *w) {
     if (w->rows) fclose(w->rows);
     free(w->text);
     free(w->order);
@@ -342,14 +345,14 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
     dt_status st = DT_OK;
     uint32_t of[DT_MAX_WIDTH];
     w->f = *f;
-    w->format = format_of(f->path);
+    w->format = predict_write_format_of(f->path);
     w->order = dt_xcalloc((size_t)f->top + 1, sizeof *w->order);
     dt_json_init(&w->json);
     if (f->path) st = dt_io_begin(&w->file, f->path);
     if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text))) st = dt_fail(DT_E_INTERNAL, "out of memory");
     if (st != DT_OK) {
         dt_io_end(&w->file, st);
-        destroy(w);
+        predict_write_destroy(w);
         return st;
     }
     if (w->format == CSV) put_titles(w, records_of(w, 0, of));
@@ -360,8 +363,8 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
 
 dt_status dt_predict_writer_close(dt_predict_writer *w, dt_status st) {
     if (!w) return st;
-    if (st == DT_OK) st = flush(w);
+    if (st == DT_OK) st = predict_write_flush(w);
     st = dt_io_end(&w->file, st);
-    destroy(w);
+    predict_write_destroy(w);
     return st;
 }

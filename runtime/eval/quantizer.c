@@ -53,7 +53,7 @@ static void list_layers(quantizer *q) {
     }
 }
 
-static dt_status drop(void *ctx, const dt_infer_sample *s) {
+static dt_status quantizer_drop(void *ctx, const dt_infer_sample *s) {
     (void)ctx;
     (void)s;
     return DT_OK;
@@ -67,7 +67,7 @@ static dt_status observe(quantizer *q) {
     o.look_ctx = seen;
     dt_status st = dt_infer_create(&f, &o);
     for (int run = 0; run < 2 && st == DT_OK; run++) {
-        st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, drop, NULL);
+        st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, quantizer_drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);
     }
     if (st == DT_OK) q->q.n_values = dt_observer_scales(seen, q->r->how, q->r->percentile, &q->q.values);
@@ -96,7 +96,7 @@ static dt_status take_outputs(void *ctx, const dt_infer_sample *s) {
 }
 
 // Runs over the first samples: the first network leaves its outputs, others are compared with them.
-static dt_status compare(quantizer *q, dt_net net, double *error) {
+static dt_status quantizer_compare(quantizer *q, dt_net net, double *error) {
     const dt_targets *targets = &q->asked.nets.targets;
     dt_infer_opts o = dt_asked_infer_opts(&q->asked, &net, NULL);
     dt_infer *f = NULL;
@@ -127,7 +127,7 @@ static dt_status find_errors(quantizer *q) {
         dt_int8_layer *l = &q->q.layers[i];
         l->weight = q->weight[i];
         st = dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &net);
-        if (st == DT_OK) st = compare(q, net, &q->errors[i]);
+        if (st == DT_OK) st = quantizer_compare(q, net, &q->errors[i]);
         l->weight = NULL;
         p.n_items++;
         dt_progress_tick(&p);
@@ -140,7 +140,7 @@ static dt_status find_errors(quantizer *q) {
 
 // ---- the report ------------------------------------------------------------------------------------
 
-static dt_status evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
+static dt_status quantizer_evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
     dt_evaluator *e;
     DT_TRY(dt_asked_evaluator(&q->asked, &net, progress, &e));
     const dt_status st = dt_evaluator_run(e, q->asked.run.data, DT_SPLIT_TEST, false, out);
@@ -186,7 +186,8 @@ static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
     return st;
 }
 
-static void print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2], double error, FILE *out) {
+static void quantizer_print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2], double error,
+                                   FILE *out) {
     const int batch = dt_run_eval_batch(&q->asked.run);
     const int threads = q->asked.run.answers.replica_threads;
     int n_int8 = 0;
@@ -208,7 +209,7 @@ static void print_report(const quantizer *q, const dt_eval_result r[2], const do
 
 // ---- the new run -----------------------------------------------------------------------------------
 
-static dt_status write_text(const char *folder, const char *name, const char *text) {
+static dt_status quantizer_write_text(const char *folder, const char *name, const char *text) {
     char *path = dt_xprintf("%s/%s", folder, name);
     const dt_status st = dt_io_write_file(path, text, strlen(text));
     free(path);
@@ -255,8 +256,8 @@ static dt_status write_run(const quantizer *q) {
     if (st == DT_OK && there != step)
         st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", r->dir, dt_run_which(r));
     if (st == DT_OK) st = dt_io_mkdir_all(out);
-    if (st == DT_OK) st = write_text(out, "config.yaml", q->r->config);
-    if (st == DT_OK) st = write_text(out, "int8.json", j.data);
+    if (st == DT_OK) st = quantizer_write_text(out, "config.yaml", q->r->config);
+    if (st == DT_OK) st = quantizer_write_text(out, "int8.json", j.data);
     if (st == DT_OK) st = save_weights(q, out, from);
     if (st == DT_OK) st = dt_io_rename_noreplace(out, q->r->out);
     if (st != DT_OK) {
@@ -280,7 +281,7 @@ static dt_status check_request(const dt_trainer_args *a) {
     return DT_OK;
 }
 
-static dt_status find_layers(quantizer *q) {
+static dt_status quantizer_find_layers(quantizer *q) {
     const dt_open_run *r = &q->asked.run;
     double nothing;
     if (r->backend->device)
@@ -289,19 +290,19 @@ static dt_status find_layers(quantizer *q) {
     list_layers(q);
     if (q->q.n_layers == 0) return dt_fail(DT_E_USAGE, "the network has no convolution or linear layer");
     DT_TRY(observe(q));
-    return compare(q, q->fp32, &nothing);
+    return quantizer_compare(q, q->fp32, &nothing);
 }
 
 static dt_status quantize(quantizer *q) {
     dt_net int8;
     dt_eval_result r[2];
     double rate[2], error;
-    DT_TRY(find_layers(q));
+    DT_TRY(quantizer_find_layers(q));
     DT_TRY(find_errors(q));
     DT_TRY(dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &int8));
-    DT_TRY(compare(q, int8, &error));
-    DT_TRY(evaluate(q, q->fp32, "fp32", &r[0]));
-    dt_status st = evaluate(q, int8, "int8", &r[1]);
+    DT_TRY(quantizer_compare(q, int8, &error));
+    DT_TRY(quantizer_evaluate(q, q->fp32, "fp32", &r[0]));
+    dt_status st = quantizer_evaluate(q, int8, "int8", &r[1]);
     if (st != DT_OK) {
         dt_eval_result_fini(&r[0]);
         return st;
@@ -309,7 +310,7 @@ static dt_status quantize(quantizer *q) {
     st = time_both(q, int8, rate);
     dt_signals_started(); // what is left takes a moment: signals no longer end it
     if (st == DT_OK) st = write_run(q);
-    if (st == DT_OK) print_report(q, r, rate, error, q->asked.run.args.results);
+    if (st == DT_OK) quantizer_print_report(q, r, rate, error, q->asked.run.args.results);
     if (st == DT_OK && rate[1] < rate[0])
         dt_warn("on this CPU int8 is slower than fp32 (%.4g samples/s beside %.4g): it pays on "
                 "CPUs with VNNI and for wide layers; else keep the run that it was made of",

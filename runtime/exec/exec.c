@@ -43,7 +43,7 @@ struct dt_exec {
     dt_step_block uploaded;     // what is there: zeros at first
 };
 
-static const void *resolve(const dt_exec *e, const dt_ref *ref) {
+static const void *exec_resolve(const dt_exec *e, const dt_ref *ref) {
     const dt_plan *p = e->plan;
     switch (ref->place) {
     case DT_P_FLAT:
@@ -74,7 +74,7 @@ static void place_pack(dt_exec *e, const dt_instruction *s, instruction_pointers
         return;
     }
     t->packed[i] = e->flat + p->activation_bytes + s->pack_at[i];
-    t->dense[i] = resolve(e, &p->forms[p->form_of[s->instance.packs[i].params[0]]].ref);
+    t->dense[i] = exec_resolve(e, &p->forms[p->form_of[s->instance.packs[i].params[0]]].ref);
 }
 
 static void resolve_instructions(dt_exec *e) {
@@ -92,11 +92,11 @@ static void resolve_instructions(dt_exec *e) {
         t->packed = dt_arena_alloc(&e->arena, sizeof(void *) * (DT_MAX_PACKS + 1));
         t->dense = dt_arena_alloc(&e->arena, sizeof(float *) * (DT_MAX_PACKS + 1));
         for (int i = 0; i < s->n_in; i++) {
-            t->in[i] = resolve(e, &s->in[i]);
+            t->in[i] = exec_resolve(e, &s->in[i]);
             note_patch(e, &s->in[i], &t->in[i]);
         }
         for (int i = 0; i < s->n_out; i++) {
-            t->out[i] = (void *)resolve(e, &s->out[i]);
+            t->out[i] = (void *)exec_resolve(e, &s->out[i]);
             note_patch(e, &s->out[i], (const void **)&t->out[i]);
         }
         for (int i = 0; s->kernel && i < s->instance.n_packs; i++) place_pack(e, s, t, i);
@@ -229,7 +229,7 @@ void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
 
 // ---- checking --------------------------------------------------------------------------------------
 
-static bool all_finite(const dt_exec *e, const dt_value_info *v, const void *data, size_t n_bytes) {
+static bool exec_all_finite(const dt_exec *e, const dt_value_info *v, const void *data, size_t n_bytes) {
     if (!dt_dtype_is_float(v->dtype)) return true;
     void *host = dt_xcalloc(1, n_bytes + 1);
     e->plan->backend->copy_to_host(e->plan->backend, host, data, n_bytes);
@@ -263,7 +263,7 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
             const dt_value_info *info = &g->values[v];
             const dt_layout l = info->kind == DT_V_TEMP ? s->instance.out_layout[i] : dt_dense(); // else f32, dense
             size_t n_bytes = (size_t)dt_layout_elements(l, &info->shape) * dt_dtype_size(info->dtype);
-            if (!all_finite(e, info, e->instructions[k].out[i], n_bytes)) bad = info->name;
+            if (!exec_all_finite(e, info, e->instructions[k].out[i], n_bytes)) bad = info->name;
         }
     }
     return bad;
@@ -309,7 +309,7 @@ int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t c
         int64_t n = dt_shape_elements(&info->shape);
         if (n > cap) return -1;
         const dt_form *f = &p->forms[p->form_of[v]];
-        const void *data = resolve(e, &f->ref);
+        const void *data = exec_resolve(e, &f->ref);
         if (!data) return -1;
         p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging, DT_F32, dt_dense(),
                             custom_stream(e));

@@ -41,7 +41,7 @@ struct dt_params_packs {
     int64_t step;                   // dt_params_begin
 };
 
-static void add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor, const dt_value_info *v) {
+static void params_add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t *cursor, const dt_value_info *v) {
     dt_param_entry *e = &list[(*n)++];
     e->name = dt_arena_strdup(&p->arena, v->name);
     e->shape = v->shape;
@@ -61,10 +61,10 @@ static void add_untrained(dt_params *p, const dt_graph *g, const bool *done, boo
         const dt_value_info *info = &g->values[v];
         if (info->teacher != teacher) continue;
         if (info->kind == DT_V_PARAM && !done[v]) {
-            add_entry(p, p->entries, n_entries, &p->n_master, info);
+            params_add_entry(p, p->entries, n_entries, &p->n_master, info);
             if (teacher) p->entries[*n_entries - 1].thaw = INT64_MAX;
         }
-        if (info->kind == DT_V_BUFFER) add_entry(p, p->buffers, n_buffers, &p->n_buffer, info);
+        if (info->kind == DT_V_BUFFER) params_add_entry(p, p->buffers, n_buffers, &p->n_buffer, info);
     }
 }
 
@@ -78,7 +78,7 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
     for (int i = 0; i < g->n_grads; i++) {
         dt_value v = g->values[g->grads[i]].param;
         done[v] = true;
-        add_entry(p, p->entries, &p->n_entries, &p->n_master, &g->values[v]);
+        params_add_entry(p, p->entries, &p->n_entries, &p->n_master, &g->values[v]);
     }
     p->n_trained = p->n_master;
     p->n_trained_entries = p->n_entries;
@@ -98,7 +98,7 @@ static void fill_entries(dt_params *p, const dt_graph *g) {
     }
 }
 
-static void add_flat(dt_params *p, float **flat, int64_t n) {
+static void params_add_flat(dt_params *p, float **flat, int64_t n) {
     if (n == 0) n = dt_flat_extent(1); // a rank that owns nothing of the average has one all the same
     dt_flat_buffer_add(&p->flat, (void **)flat, (size_t)n * sizeof(float));
 }
@@ -116,7 +116,7 @@ static void add_slots(dt_params *p, int n_slots) {
         for (int k = 0; k < p->n_trained_entries; k++)
             p->entries[k].slots[i] = (dt_slot_entry){p->entries[k].shape, p->entries[k].offset};
         p->n_slot[i] = n_owned(p);
-        add_flat(p, &p->slots[i], p->n_slot[i]);
+        params_add_flat(p, &p->slots[i], p->n_slot[i]);
     }
 }
 
@@ -133,11 +133,11 @@ void dt_params_add_sharded(dt_params *p, int n_slots, const dt_own_range *own, i
 
 void dt_params_add_average(dt_params *p) {
     p->n_average = p->sharded ? n_owned(p) : p->n_master;
-    add_flat(p, &p->average, p->n_average);
-    add_flat(p, &p->buffer_average, p->n_buffer);
+    params_add_flat(p, &p->average, p->n_average);
+    params_add_flat(p, &p->buffer_average, p->n_buffer);
 }
 
-static int64_t rows_of(const dt_param_entry *e) {
+static int64_t params_rows_of(const dt_param_entry *e) {
     return e->shape.n > 1 ? e->shape.d[0] : 1;
 }
 
@@ -146,7 +146,7 @@ void dt_params_add_factored(dt_params *p) {
     for (int i = 0; i < p->n_trained_entries; i++) {
         dt_param_entry *e = &p->entries[i];
         const bool matrix = e->shape.n > 1;
-        const int64_t counts[2] = {matrix ? rows_of(e) : e->count, e->count / rows_of(e)};
+        const int64_t counts[2] = {matrix ? params_rows_of(e) : e->count, e->count / params_rows_of(e)};
         for (int k = 0; k < 2; k++) {
             e->slots[k] = (dt_slot_entry){{.n = -1}, p->n_slot[k]};
             if (k > 0 && !matrix) continue;
@@ -154,7 +154,7 @@ void dt_params_add_factored(dt_params *p) {
             p->n_slot[k] += dt_flat_extent(counts[k]);
         }
     }
-    for (int k = 0; k < 2; k++) add_flat(p, &p->slots[k], p->n_slot[k]);
+    for (int k = 0; k < 2; k++) params_add_flat(p, &p->slots[k], p->n_slot[k]);
 }
 
 // Before a device is asked for memory: the message names what does not fit, by kind, and what can help.
@@ -182,14 +182,14 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
     p->backend = b;
     p->packs = dt_xcalloc(1, sizeof *p->packs);
     fill_entries(p, g);
-    add_flat(p, &p->master, p->n_master);
-    add_flat(p, &p->buffer, p->n_buffer);
+    params_add_flat(p, &p->master, p->n_master);
+    params_add_flat(p, &p->buffer, p->n_buffer);
     p->own = dt_arena_alloc(&p->arena, sizeof *p->own);
     p->own[p->n_own++] = (dt_own_range){0, p->n_trained, 0};
     add_slots(p, n_slots);
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_buffers + 1));
     p->n_grads = n_grad_buffers;
-    for (int i = 0; i < n_grad_buffers; i++) add_flat(p, &p->grads[i], p->n_grad);
+    for (int i = 0; i < n_grad_buffers; i++) params_add_flat(p, &p->grads[i], p->n_grad);
     const dt_status st = check_memory(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
@@ -282,7 +282,7 @@ int dt_params_find_stat(const dt_params *p, const char *name) {
     return -1;
 }
 
-static dt_status find_source(const dt_params *p, const dt_value_info *v, packed_copy *c, int i) {
+static dt_status params_find_source(const dt_params *p, const dt_value_info *v, packed_copy *c, int i) {
     const bool buffer = v->kind == DT_V_BUFFER;
     const int id = dt_params_find(p, v->name, buffer);
     if (id < 0) return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters", v->name);
@@ -335,7 +335,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
         .key = r->key, .n_bytes = r->n_bytes, .n_params = r->n_params, .form = r->form, .pack = r->pack, .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
     for (int i = 0; i < r->n_params; i++)
-        if (r->params[i] != DT_NONE) DT_TRY(find_source(p, &g->values[r->params[i]], &c, i));
+        if (r->params[i] != DT_NONE) DT_TRY(params_find_source(p, &g->values[r->params[i]], &c, i));
     if (packs->n == packs->cap) {
         packs->cap = packs->cap ? packs->cap * 2 : 64;
         packs->items = dt_xrealloc(packs->items, sizeof(packed_copy) * (size_t)packs->cap);
@@ -464,8 +464,8 @@ dt_factored *dt_params_factored(const dt_params *p, int64_t step, int *n, int64_
     for (int i = 0; i < *n; i++) {
         const dt_param_entry *e = &p->entries[i];
         t[i] = (dt_factored){.offset = e->offset,
-                             .rows = rows_of(e),
-                             .cols = e->count / rows_of(e),
+                             .rows = params_rows_of(e),
+                             .cols = e->count / params_rows_of(e),
                              .at = {e->slots[0].offset, e->slots[1].offset},
                              .vector = e->shape.n <= 1,
                              .sums = *n_sums,
@@ -483,7 +483,7 @@ dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n) {
     *n = p->n_trained_entries;
     for (int i = 0; i < *n; i++) {
         const dt_param_entry *e = &p->entries[i];
-        const int64_t rows = rows_of(e);
+        const int64_t rows = params_rows_of(e);
         t[i] = (dt_clip_tensor){e->offset, e->count / rows, first, rows};
         first += rows;
     }

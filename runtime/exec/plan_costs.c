@@ -36,7 +36,7 @@ static void add_launch(dt_cost_counter *c, const dt_kernel_cost *one) {
     new_row(w, one);
 }
 
-static void lay_out(walk *w, const dt_instruction *s, uintptr_t base, dt_arena *a, dt_run *r) {
+static void plan_costs_lay_out(walk *w, const dt_instruction *s, uintptr_t base, dt_arena *a, dt_run *r) {
     dt_operands *o = &w->counter.operands;
     o->base = base;
     o->n_bytes = 0, o->n = 0;
@@ -54,7 +54,7 @@ static void lay_out(walk *w, const dt_instruction *s, uintptr_t base, dt_arena *
     if (w->plan->backend->device) r->stream = w->plan->backend->device->stream;
 }
 
-static void run(const dt_plan *p, const dt_instruction *s, const dt_run *r) {
+static void plan_costs_run(const dt_plan *p, const dt_instruction *s, const dt_run *r) {
     dt_backend *b = p->backend;
     if (s->kernel)
         s->kernel->run(&s->instance, r);
@@ -73,7 +73,7 @@ static double time_run(const walk *w, const dt_instruction *s, const dt_run *r) 
     for (int i = 0; i < 3 || dt_clock_work_s(threads) - begin < 0.05; i++) {
         const double now = dt_clock_work_s(threads);
         if (i <= 1) begin = now; // the first run does not count
-        run(w->plan, s, r);
+        plan_costs_run(w->plan, s, r);
         const double took = dt_clock_work_s(threads) - now;
         if (i == 1 || took < least) least = took;
     }
@@ -121,20 +121,20 @@ dt_status dt_plan_costs(const dt_plan *p, const dt_device_rates *rates, bool tim
     if (device) w.counter.rates = rates ? *rates : device->rates;
     dt_arena_init(&a);
     for (int k = 0; k < p->n_instructions; k++) {
-        lay_out(&w, &p->instructions[k], 0, &a, &r);
+        plan_costs_lay_out(&w, &p->instructions[k], 0, &a, &r);
         if (w.counter.operands.n_bytes > most) most = w.counter.operands.n_bytes;
     }
     dt_status st = timed ? p->backend->alloc(p->backend, &memory, most, "kernels alone") : DT_OK;
     const uintptr_t base = timed ? (uintptr_t)memory : DT_NO_MEMORY;
     for (int k = 0; k < p->n_instructions && st == DT_OK; k++) {
         const dt_instruction *s = &p->instructions[k];
-        lay_out(&w, s, base, &a, &r);
+        plan_costs_lay_out(&w, s, base, &a, &r);
         if (!device) {
             add_host_work(&w, s, &r);
             continue;
         }
         device->count(p->backend, &w.counter);
-        run(p, s, &r);
+        plan_costs_run(p, s, &r);
     }
     if (device) {
         device->count(p->backend, NULL);

@@ -155,7 +155,7 @@ static bool reaches_loss(const dt_grad_ctx *ctx, const dt_node *n) {
     return false;
 }
 
-static dt_status visit(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status autodiff_visit(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     if (!reaches_loss(ctx, &g->nodes[id])) return DT_OK;
     const dt_op_def *def = dt_op_get(g->nodes[id].op);
@@ -218,7 +218,7 @@ static void differentiate_stages(dt_grad_ctx *ctx) {
     find_stages(ctx, back);
     for (int s = 0; s < n_stages; s++) {
         for (dt_node_id id = n_forward - 1; id >= 0 && g->status == DT_OK; id--)
-            if (back[id] == s) (void)visit(ctx, id);
+            if (back[id] == s) (void)autodiff_visit(ctx, id);
         end[s] = g->n_nodes;
     }
     dt_node_id *order = dt_xcalloc((size_t)g->n_nodes + 1, sizeof *order);

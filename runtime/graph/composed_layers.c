@@ -3,23 +3,23 @@
 
 #include <string.h>
 
-static dt_shape shape_of(const dt_graph *g, dt_value x) {
+static dt_shape composed_layers_shape_of(const dt_graph *g, dt_value x) {
     return x == DT_NONE ? dt_shape0() : dt_info_of(g, x)->shape;
 }
 
 // (N,C,…) as an image, and the shape to go back to.
-static dt_value as_image(dt_graph *g, dt_value x, dt_shape *was) {
-    *was = shape_of(g, x);
+static dt_value composed_layers_as_image(dt_graph *g, dt_value x, dt_shape *was) {
+    *was = composed_layers_shape_of(g, x);
     if (x == DT_NONE || was->n == 4) return x;
     if (was->n < 2) return dt_graph_fail(g, "wants (N,C,…)");
     return dt_reshape(g, x, dt_shape4(was->d[0], was->d[1], -1, 1));
 }
 
 dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b) {
-    dt_shape s = shape_of(g, x);
+    dt_shape s = composed_layers_shape_of(g, x);
     if (b == DT_NONE || s.n < 2) return x;
     dt_shape each = {.n = s.n - 1};
-    for (int i = 0; i < each.n; i++) each.d[i] = i == 0 ? shape_of(g, b).d[0] : 1, s.d[i] = s.d[i + 1];
+    for (int i = 0; i < each.n; i++) each.d[i] = i == 0 ? composed_layers_shape_of(g, b).d[0] : 1, s.d[i] = s.d[i + 1];
     s.n--;
     if (s.n > 1) b = dt_expand(g, dt_reshape(g, b, each), s);
     return dt_add(g, x, b);
@@ -29,12 +29,12 @@ dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b) {
 dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t groups, dt_value weight, dt_value bias,
                             float eps) {
     dt_shape was;
-    x = as_image(g, x, &was);
+    x = composed_layers_as_image(g, x, &was);
     if (x == DT_NONE) return x;
     if (groups < 1 || was.d[1] % groups)
         return dt_graph_fail(g, "group_norm %s: %lld channels are no multiple of %lld groups", name ? name : "",
                              (long long)was.d[1], (long long)groups);
-    const dt_shape image = shape_of(g, x);
+    const dt_shape image = composed_layers_shape_of(g, x);
     const dt_shape row = dt_shape1(image.d[1] / groups * image.d[2] * image.d[3]);
     dt_value one, zero;
     one = dt_full(g, row, 1);
@@ -47,7 +47,7 @@ dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t g
 }
 
 dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups, float eps, bool affine) {
-    const dt_shape s = shape_of(g, x);
+    const dt_shape s = composed_layers_shape_of(g, x);
     dt_value weight = DT_NONE, bias = DT_NONE;
     if (affine && s.n > 1) {
         weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape1(s.d[1]),
@@ -61,7 +61,7 @@ dt_value dt_group_norm(dt_graph *g, const char *name, dt_value x, int64_t groups
 // relu(x) + weight min(x, 0): one of the two is 0, and min(x, 0) = x - relu(x) is exact.
 dt_value dt_prelu_with(dt_graph *g, dt_value x, dt_value weight) {
     dt_shape was;
-    x = as_image(g, x, &was);
+    x = composed_layers_as_image(g, x, &was);
     if (x == DT_NONE || weight == DT_NONE) return x;
     dt_value positive = dt_relu(g, x), negative, each;
     negative = dt_add(g, x, dt_scale(g, positive, -1));
@@ -71,7 +71,7 @@ dt_value dt_prelu_with(dt_graph *g, dt_value x, dt_value weight) {
 }
 
 dt_value dt_prelu(dt_graph *g, const char *name, dt_value x, bool each, float init) {
-    const int64_t n = each && shape_of(g, x).n > 1 ? shape_of(g, x).d[1] : 1;
+    const int64_t n = each && composed_layers_shape_of(g, x).n > 1 ? composed_layers_shape_of(g, x).d[1] : 1;
     dt_value weight = dt_param(g, dt_arena_printf(&g->arena, "%s.weight", name), dt_shape1(n),
                                (dt_init){DT_INIT_CONSTANT, init}, false);
     return dt_prelu_with(g, x, weight);
@@ -90,7 +90,7 @@ static int list_elements(dt_graph *g, dt_value x, int axis, int64_t from, int64_
 dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, dt_pad_mode mode, float with) {
     enum { MOST = 30 }; // of elements that are not constant: a concat joins 64 values
     dt_value part[2 * MOST + 1];
-    dt_shape s = shape_of(g, x);
+    dt_shape s = composed_layers_shape_of(g, x);
     int n = 0;
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     if (axis < 0 || axis >= s.n) return dt_graph_fail(g, "pad: there is no axis %d", axis);
@@ -125,32 +125,32 @@ dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, d
 // All of a window of at most this size is pooled at once: max_pool counts its places in a byte.
 enum { MOST_PLACES = 255 };
 
-static dt_value pool(dt_graph *g, dt_value x, dt_window w, bool max) {
+static dt_value composed_layers_pool(dt_graph *g, dt_value x, dt_window w, bool max) {
     return max ? dt_max_pool_window(g, x, &w) : dt_avg_pool_window(g, x, &w, false);
 }
 
 // The largest or the mean of all elements along H (d 0) or W (d 1), which stays with one. A long one in steps; what hangs
 // over the end never counts.
 static dt_value pool_all(dt_graph *g, dt_value x, int d, bool max) {
-    for (int64_t n; x != DT_NONE && (n = shape_of(g, x).d[2 + d]) > 1;) {
+    for (int64_t n; x != DT_NONE && (n = composed_layers_shape_of(g, x).d[2 + d]) > 1;) {
         dt_window w = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
         w.kernel[d] = max && n > MOST_PLACES ? 16 : (int)n;
         w.stride[d] = w.kernel[d];
         w.pad_end[d] = (int)((w.kernel[d] - n % w.kernel[d]) % w.kernel[d]);
-        x = pool(g, x, w, max);
+        x = composed_layers_pool(g, x, w, max);
     }
     return x;
 }
 
 // Element i of n along an axis of size s is made of its elements floor(i s / n) to ceil((i + 1) s / n) - 1.
 static dt_value pool_axis(dt_graph *g, dt_value x, int d, int64_t n, bool max) {
-    const int64_t s = shape_of(g, x).d[2 + d];
+    const int64_t s = composed_layers_shape_of(g, x).d[2 + d];
     dt_value part[64];
     if (n == s || x == DT_NONE) return x;
     if (s % n == 0 && s / n <= MOST_PLACES) {
         dt_window w = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
         w.kernel[d] = w.stride[d] = (int)(s / n);
-        return pool(g, x, w, max);
+        return composed_layers_pool(g, x, w, max);
     }
     if (n > 64)
         return dt_graph_fail(g, "adaptive pooling: %lld of %lld windows differ; at most 64 may", (long long)n,
@@ -161,7 +161,7 @@ static dt_value pool_axis(dt_graph *g, dt_value x, int d, int64_t n, bool max) {
 }
 
 dt_value dt_adaptive_pool(dt_graph *g, dt_value x, int64_t h, int64_t w, bool max) {
-    const dt_shape s = shape_of(g, x);
+    const dt_shape s = composed_layers_shape_of(g, x);
     if (x == DT_NONE) return x;
     if (s.n != 4 || h < 1 || w < 1) return dt_graph_fail(g, "adaptive pooling wants (N,C,H,W), and sizes above 0");
     return pool_axis(g, pool_axis(g, x, 1, w, max), 0, h, max);
@@ -169,10 +169,10 @@ dt_value dt_adaptive_pool(dt_graph *g, dt_value x, int64_t h, int64_t w, bool ma
 
 // ---- reductions ------------------------------------------------------------------------------------
 static dt_value largest(dt_graph *g, dt_value x, const dt_shape *to) {
-    const dt_shape s = shape_of(g, x);
+    const dt_shape s = composed_layers_shape_of(g, x);
     for (int d = 0; d < s.n; d++) {
         int64_t inner = 1;
-        dt_shape now = shape_of(g, x);
+        dt_shape now = composed_layers_shape_of(g, x);
         if (to->d[d] == s.d[d] || x == DT_NONE) continue;
         for (int i = d + 1; i < s.n; i++) inner *= now.d[i];
         now.d[d] = 1;
@@ -183,7 +183,7 @@ static dt_value largest(dt_graph *g, dt_value x, const dt_shape *to) {
 }
 
 dt_value dt_reduce(dt_graph *g, dt_value x, dt_reduce_kind how, unsigned axes, bool keep) {
-    const dt_shape s = shape_of(g, x);
+    const dt_shape s = composed_layers_shape_of(g, x);
     dt_shape to = s, left = {0};
     int64_t count = 1;
     if (x == DT_NONE) return x;

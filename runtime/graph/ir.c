@@ -28,7 +28,7 @@ typedef struct dt_name_table {
     size_t n, cap; // cap is a power of two
 } dt_name_table;
 
-static name_entry *find_slot(const dt_name_table *t, const char *name) {
+static name_entry *ir_find_slot(const dt_name_table *t, const char *name) {
     size_t i = dt_hash64(name, strlen(name)) & (t->cap - 1);
     while (t->slots[i].name && strcmp(t->slots[i].name, name) != 0) i = (i + 1) & (t->cap - 1);
     return &t->slots[i];
@@ -39,14 +39,14 @@ static void grow_names(dt_graph *g) {
     t->cap = old.cap ? old.cap * 2 : 256;
     t->slots = dt_arena_alloc(&g->arena, t->cap * sizeof *t->slots);
     for (size_t i = 0; i < old.cap; i++) {
-        if (old.slots[i].name) *find_slot(t, old.slots[i].name) = old.slots[i];
+        if (old.slots[i].name) *ir_find_slot(t, old.slots[i].name) = old.slots[i];
     }
 }
 
 // The entry of `name`, created if it is missing. `name` must live as long as the graph.
 static name_entry *intern(dt_graph *g, const char *name) {
     if (g->names->n * 2 >= g->names->cap) grow_names(g);
-    name_entry *e = find_slot(g->names, name);
+    name_entry *e = ir_find_slot(g->names, name);
     if (!e->name) {
         *e = (name_entry){name, DT_NONE, DT_NONE, 0};
         g->names->n++;
@@ -56,21 +56,21 @@ static name_entry *intern(dt_graph *g, const char *name) {
 
 const char *dt_graph_unique_name(dt_graph *g, const char *name) {
     if (!name) name = "node";
-    name_entry *known = find_slot(g->names, name);
+    name_entry *known = ir_find_slot(g->names, name);
     if (!known->name) return dt_arena_strdup(&g->arena, name);
     char text[512];
-    while (snprintf(text, sizeof text, "%s.%d", name, known->n_like + 1), find_slot(g->names, text)->name)
+    while (snprintf(text, sizeof text, "%s.%d", name, known->n_like + 1), ir_find_slot(g->names, text)->name)
         known->n_like++;
     return dt_arena_strdup(&g->arena, text);
 }
 
 dt_value dt_graph_find(const dt_graph *g, const char *name) {
-    const name_entry *e = find_slot(g->names, name);
+    const name_entry *e = ir_find_slot(g->names, name);
     return e->name ? e->value : DT_NONE;
 }
 
 dt_node_id dt_graph_find_node(const dt_graph *g, const char *name) {
-    const name_entry *e = find_slot(g->names, name);
+    const name_entry *e = ir_find_slot(g->names, name);
     return e->name ? e->node : DT_NONE;
 }
 
@@ -126,14 +126,14 @@ dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) {
 
 // ---- values and nodes ------------------------------------------------------------------------------
 // Makes room for one more item in an arena array.
-static void *reserve(dt_graph *g, void *items, int n, int *cap, size_t size) {
+static void *ir_reserve(dt_graph *g, void *items, int n, int *cap, size_t size) {
     if (n < *cap) return items;
     *cap = *cap ? *cap * 2 : 64;
     void *grown = dt_arena_alloc(&g->arena, (size_t)*cap * size);
     if (n > 0) memcpy(grown, items, (size_t)n * size);
     return grown;
 }
-#define RESERVE(g, array) (g)->array = reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
+#define RESERVE(g, array) (g)->array = ir_reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
 
 // Names of these are generated: they give way to one that somebody chose.
 static bool is_made_up(dt_value_kind kind) {
@@ -156,7 +156,7 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
         name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);
     if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->scope, name);
-    name_entry *known = find_slot(g->names, name);
+    name_entry *known = ir_find_slot(g->names, name);
     if (g->twin && kind == DT_V_PARAM && known->name && known->value != DT_NONE &&
         g->values[known->value].kind == kind && dt_shape_equal(&g->values[known->value].shape, shape))
         return known->value;

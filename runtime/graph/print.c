@@ -14,8 +14,8 @@ typedef struct text {
     char *at, *end;
 } text;
 
-static void put(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void put(text *t, const char *fmt, ...) {
+static void print_put(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void print_put(text *t, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(t->at, (size_t)(t->end - t->at), fmt, args);
@@ -24,37 +24,37 @@ static void put(text *t, const char *fmt, ...) {
 }
 
 static void put_window(text *t, const dt_window *w) {
-    put(t, " %dx%d", w->kernel[0], w->kernel[1]);
+    print_put(t, " %dx%d", w->kernel[0], w->kernel[1]);
     if (w->stride[0] != 1 || w->stride[1] != 1) {
-        put(t, w->stride[0] == w->stride[1] ? "/%d" : "/%dx%d", w->stride[0], w->stride[1]);
+        print_put(t, w->stride[0] == w->stride[1] ? "/%d" : "/%dx%d", w->stride[0], w->stride[1]);
     }
     if (w->pad_begin[0] || w->pad_begin[1] || w->pad_end[0] || w->pad_end[1]) {
-        put(t, " pad %d,%d,%d,%d", w->pad_begin[0], w->pad_begin[1], w->pad_end[0], w->pad_end[1]);
+        print_put(t, " pad %d,%d,%d,%d", w->pad_begin[0], w->pad_begin[1], w->pad_end[0], w->pad_end[1]);
     }
     if (w->dilation[0] != 1 || w->dilation[1] != 1) {
-        put(t, " dilation %d,%d", w->dilation[0], w->dilation[1]);
+        print_put(t, " dilation %d,%d", w->dilation[0], w->dilation[1]);
     }
 }
 
 static void put_act(text *t, dt_activation act) {
-    if (act != DT_ACTIVATION_none) put(t, " %s", dt_activation_name(act));
+    if (act != DT_ACTIVATION_none) print_put(t, " %s", dt_activation_name(act));
 }
 
 static void put_conv2d(text *t, const dt_attrs *a) {
     put_window(t, &a->conv2d.win);
-    if (a->conv2d.groups > 1) put(t, " groups %d", a->conv2d.groups);
-    if (a->conv2d.fold_bn) put(t, " bn");
+    if (a->conv2d.groups > 1) print_put(t, " groups %d", a->conv2d.groups);
+    if (a->conv2d.fold_bn) print_put(t, " bn");
     put_act(t, a->conv2d.act);
 }
 
 static void put_batch_norm(text *t, const dt_attrs *a, const dt_node *n) {
     int n_fwd_in = n->backward ? n->n_fwd_in : n->n_in;
-    if (!a->batch_norm.training) put(t, " running");
-    if (n_fwd_in == 6) put(t, " add");
-    if (a->batch_norm.relu) put(t, " relu");
+    if (!a->batch_norm.training) print_put(t, " running");
+    if (n_fwd_in == 6) print_put(t, " add");
+    if (a->batch_norm.relu) print_put(t, " relu");
     put_act(t, a->batch_norm.act);
     if (!a->batch_norm.pool) return;
-    put(t, " pool");
+    print_put(t, " pool");
     put_window(t, &a->batch_norm.win);
 }
 
@@ -62,10 +62,10 @@ static void put_attrs(text *t, const dt_node *n) {
     const dt_attrs *a = &n->attrs;
     switch (n->op) {
     case DT_OP_cast:
-        put(t, " %s", dt_dtype_name(a->cast.to));
+        print_put(t, " %s", dt_dtype_name(a->cast.to));
         break;
     case DT_OP_quantize:
-        put(t, " %s x%g", dt_dtype_name(a->quantize.to), (double)a->quantize.scale);
+        print_put(t, " %s x%g", dt_dtype_name(a->quantize.to), (double)a->quantize.scale);
         break;
     case DT_OP_conv2d:
     case DT_OP_conv_transpose:
@@ -75,15 +75,15 @@ static void put_attrs(text *t, const dt_node *n) {
     case DT_OP_linear:
     case DT_OP_linear_int8:
         put_act(t, a->linear.act);
-        if (a->linear.dgelu) put(t, " dgelu");
+        if (a->linear.dgelu) print_put(t, " dgelu");
         break;
     case DT_OP_gelu:
     case DT_OP_activation:
         put_act(t, a->activation.kind);
         break;
     case DT_OP_matmul:
-        put(t, "%s%s", a->matmul.trans_a ? " aT" : "", a->matmul.trans_b ? " bT" : "");
-        if (a->matmul.alpha != 1.0f) put(t, " x%g", (double)a->matmul.alpha);
+        print_put(t, "%s%s", a->matmul.trans_a ? " aT" : "", a->matmul.trans_b ? " bT" : "");
+        if (a->matmul.alpha != 1.0f) print_put(t, " x%g", (double)a->matmul.alpha);
         break;
     case DT_OP_batch_norm:
         put_batch_norm(t, a, n);
@@ -94,24 +94,24 @@ static void put_attrs(text *t, const dt_node *n) {
         break;
     case DT_OP_dropout:
     case DT_OP_add_branch:
-        put(t, " p %g", (double)a->dropout.p);
+        print_put(t, " p %g", (double)a->dropout.p);
         break;
     case DT_OP_scale:
-        put(t, " x%g", (double)a->scale.alpha);
+        print_put(t, " x%g", (double)a->scale.alpha);
         break;
     case DT_OP_concat:
-        put(t, " axis %d", a->concat.axis);
+        print_put(t, " axis %d", a->concat.axis);
         break;
     case DT_OP_slice:
-        put(t, " axis %d [%" PRId64 ",%" PRId64 ")", a->slice.axis, a->slice.begin, a->slice.end);
+        print_put(t, " axis %d [%" PRId64 ",%" PRId64 ")", a->slice.axis, a->slice.begin, a->slice.end);
         break;
     case DT_OP_sdpa:
-        put(t, " scale %g", (double)a->sdpa.scale);
-        if (a->sdpa.heads) put(t, " packed, %d heads", a->sdpa.heads);
+        print_put(t, " scale %g", (double)a->sdpa.scale);
+        if (a->sdpa.heads) print_put(t, " packed, %d heads", a->sdpa.heads);
         break;
     case DT_OP_loss:
-        if (a->loss.smoothing > 0.0f) put(t, " smoothing %g", (double)a->loss.smoothing);
-        if (a->loss.param > 0.0f) put(t, " param %g", (double)a->loss.param);
+        if (a->loss.smoothing > 0.0f) print_put(t, " smoothing %g", (double)a->loss.smoothing);
+        if (a->loss.param > 0.0f) print_put(t, " param %g", (double)a->loss.param);
         break;
     case DT_OP_image_augment:
     case DT_OP_image_normalize:
@@ -135,7 +135,7 @@ static void put_attrs(text *t, const dt_node *n) {
     }
 }
 
-static void put_values(const dt_graph *g, const dt_value *v, int n, FILE *out) {
+static void print_put_values(const dt_graph *g, const dt_value *v, int n, FILE *out) {
     char shape[96];
     const char *separator = "";
     for (int i = 0; i < n; i++) {
@@ -170,9 +170,9 @@ static void print_nodes(const dt_graph *g, FILE *out) {
         if (n->dead) continue;
         node_texts(n, op, sizeof op, attrs, sizeof attrs);
         dt_text_printf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs, attrs);
-        put_values(g, n->in, n->n_in, out);
+        print_put_values(g, n->in, n->n_in, out);
         fputs(" -> ", out);
-        put_values(g, n->out, n->n_out, out);
+        print_put_values(g, n->out, n->n_out, out);
         fputc('\n', out);
     }
 }
@@ -193,7 +193,7 @@ void dt_graph_print(const dt_graph *g, FILE *out) {
     fprintf(out, "parameters: %" PRId64 " in %d tensors\n", dt_graph_count_params(g), n_params);
     for (int i = 0; i < g->n_outputs; i++) {
         dt_text_printf(out, "output %s: ", g->outputs[i].name);
-        put_values(g, &g->outputs[i].value, 1, out);
+        print_put_values(g, &g->outputs[i].value, 1, out);
         fputc('\n', out);
     }
 }

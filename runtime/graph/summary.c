@@ -92,7 +92,7 @@ double dt_node_flops(const dt_graph *g, const dt_node *n) {
 }
 
 // A parameter counts where it is first read.
-static cost cost_of(const dt_graph *g, const dt_node *n, bool *counted) {
+static cost summary_cost_of(const dt_graph *g, const dt_node *n, bool *counted) {
     cost c = {0};
     for (int i = 0; i < n->n_in; i++) {
         const dt_value v = n->in[i];
@@ -130,7 +130,7 @@ void dt_graph_print_costs(const dt_graph *g, FILE *out) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         if (!is_shown(n)) continue;
-        const cost c = cost_of(g, n, counted);
+        const cost c = summary_cost_of(g, n, counted);
         dt_text_printf(out, "%-48s %-16s %-20s %12" PRId64 " %12.3f %12.1f\n", n->name, dt_op_name(n->op),
                        dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape), c.params,
                        c.flops / samples / 1e6, c.bytes / samples / 1024);
@@ -141,7 +141,7 @@ void dt_graph_print_costs(const dt_graph *g, FILE *out) {
     free(counted);
 }
 
-static void write_quoted(const char *s, FILE *out) {
+static void summary_write_quoted(const char *s, FILE *out) {
     fputc('"', out);
     for (; *s; s++) {
         if (*s == '"' || *s == '\\') fputc('\\', out);
@@ -156,14 +156,14 @@ void dt_graph_write_dot(const dt_graph *g, FILE *out) {
     for (int v = 0; v < g->n_values; v++) {
         if (dt_info_of(g, v)->kind != DT_V_INPUT) continue;
         fprintf(out, "  v%d [shape=ellipse, label=", v);
-        write_quoted(dt_info_of(g, v)->name, out);
+        summary_write_quoted(dt_info_of(g, v)->name, out);
         fputs("];\n", out);
     }
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *n = &g->nodes[i];
         if (!is_shown(n)) continue;
         fprintf(out, "  n%d [label=", i);
-        write_quoted(n->name, out);
+        summary_write_quoted(n->name, out);
         fprintf(out, ", xlabel=\"%s %s\"];\n", dt_op_name(n->op),
                 dt_shape_print(&dt_info_of(g, n->out[0])->shape, shape, sizeof shape));
         for (int k = 0; k < n->n_in; k++) {

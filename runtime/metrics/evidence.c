@@ -18,7 +18,7 @@ typedef struct scored {
     bool truth;
 } scored;
 
-static int from_highest(const void *a, const void *b) {
+static int evidence_from_highest(const void *a, const void *b) {
     const scored *x = a, *y = b;
     return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
 }
@@ -74,7 +74,7 @@ static int64_t choose_outs(const dt_eval_table *t, scored *out) {
     }
     free(counts);
     if (n <= DT_REPORT_CURVES) return n;
-    qsort(out, (size_t)n, sizeof *out, from_highest);
+    qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
     return DT_REPORT_CURVES;
 }
 
@@ -91,7 +91,7 @@ static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names
             s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
             n_true += s[i].truth;
         }
-        qsort(s, (size_t)t->n, sizeof *s, from_highest);
+        qsort(s, (size_t)t->n, sizeof *s, evidence_from_highest);
         dt_json_begin_object(j, NULL);
         dt_json_string(j, "name", dt_eval_name(t, k, names));
         add_curve(j, s, t->n, n_true, true);
@@ -145,7 +145,7 @@ static int64_t find_worst(const dt_eval_table *t, scored *out) {
         if (t->labels) said = dt_eval_predicted(t, i, &rank);
         if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, said) : t->losses[i], i, false};
     }
-    if (n > 0) qsort(out, (size_t)n, sizeof *out, from_highest);
+    if (n > 0) qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
     return n < MOST_WORST ? n : MOST_WORST;
 }
 

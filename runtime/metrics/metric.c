@@ -66,7 +66,7 @@ static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes)
     return (given){t, of, dt_target_n_out(t), classes};
 }
 
-static bool fits(int id, const given *g) {
+static bool metric_fits(int id, const given *g) {
     const dt_metric *m = dt_metrics_table[id];
     const bool one_of = m->outs[0] == 0 || g->n_out == m->outs[0] || g->n_out == m->outs[1];
     return (m->of & g->of) && one_of && g->n_out >= m->least_out && (m->most_out == 0 || g->n_out <= m->most_out);
@@ -74,7 +74,7 @@ static bool fits(int id, const given *g) {
 
 static bool fits_any(int id, const given *g, int n) {
     for (int k = 0; k < n; k++)
-        if (fits(id, &g[k])) return true;
+        if (metric_fits(id, &g[k])) return true;
     return false;
 }
 
@@ -107,7 +107,7 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const cha
 
 static bool is_default(int id, const given *g) {
     const dt_metric *m = dt_metrics_table[id];
-    if (!fits(id, g)) return false;
+    if (!metric_fits(id, g)) return false;
     return g->classes == DT_CLASSES_UNSEEN ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
 }
 
@@ -117,7 +117,7 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
     const bool listed = c->eval.metrics.n > 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
         const bool asked = listed && dt_words_have(&c->eval.metrics, i);
-        for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? asked && fits(i, &g[k]) : is_default(i, &g[k]);
+        for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? asked && metric_fits(i, &g[k]) : is_default(i, &g[k]);
         if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
     }
     return DT_OK;
@@ -141,7 +141,7 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
     }
     if (!targets->named || id == DT_METRIC_AUTO || id == DT_METRIC_loss) return DT_OK;
     for (int k = 0; k < targets->n; k++)
-        if (fits(id, &g[k])) *at = k, n_fit++;
+        if (metric_fits(id, &g[k])) *at = k, n_fit++;
     if (n_fit == 0) return fail_unfit(c, graph, "eval.best", id, g, targets->n);
     if (n_fit > 1)
         return dt_config_fail(c, "eval.best",
@@ -158,8 +158,8 @@ static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt
     if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
     if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy) out->best = DT_METRIC_macro_f1;
     if (id != DT_METRIC_AUTO) out->best = (dt_metric_id)id;
-    if (!fits(out->best, g) && id == DT_METRIC_AUTO) out->best = DT_METRIC_loss;
-    if (!fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
+    if (!metric_fits(out->best, g) && id == DT_METRIC_AUTO) out->best = DT_METRIC_loss;
+    if (!metric_fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
     if (g->classes == DT_CLASSES_UNSEEN && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
         return dt_config_fail(c, KEY,
                               "%s is of classes that training sees, and the split leaves it none "

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static double turn(const dt_eval_table *t) {
+static double metric_angles_turn(const dt_eval_table *t) {
     return t->radians ? 2 * acos(-1.0) : 360;
 }
 
@@ -24,7 +24,7 @@ static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
         for (int64_t i = 0; i < t->n; i++)
-            sum += angle_between(dt_eval_number(t, i, k, true), dt_eval_number(t, i, k, false), turn(t));
+            sum += angle_between(dt_eval_number(t, i, k, true), dt_eval_number(t, i, k, false), metric_angles_turn(t));
         all += sum;
         if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }

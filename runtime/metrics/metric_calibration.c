@@ -16,7 +16,7 @@ typedef struct bin {
     double sum;
 } bin;
 
-static void put(bin *bins, double p, bool hit) {
+static void metric_calibration_put(bin *bins, double p, bool hit) {
     int b = (int)ceil(p * N_BINS) - 1; // a bin has its upper bound
     b = b < 0 ? 0 : b >= N_BINS ? N_BINS - 1 : b;
     bins[b].n++;
@@ -32,11 +32,11 @@ static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
         const double *of = p + i * t->n_out;
         if (t->labels) {
             const int64_t k = dt_eval_predicted(t, i, NULL);
-            put(bins, of[k], k == t->labels[i]);
+            metric_calibration_put(bins, of[k], k == t->labels[i]);
         }
         for (int64_t k = 0; k < t->n_out && !t->labels; k++) {
             const bool said = of[k] >= 0.5;
-            put(bins, said ? of[k] : 1 - of[k], said == dt_eval_is_true(t, i, k));
+            metric_calibration_put(bins, said ? of[k] : 1 - of[k], said == dt_eval_is_true(t, i, k));
         }
     }
     for (int b = 0; b < N_BINS; b++) {

@@ -35,7 +35,7 @@ double *dt_eval_probabilities(const dt_eval_table *t) {
     return p;
 }
 
-static void count_classes(const dt_eval_table *t, dt_eval_count *c) {
+static void metric_classes_count(const dt_eval_table *t, dt_eval_count *c) {
     for (int64_t i = 0; i < t->n; i++) {
         int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
         c[t->labels[i]].truths++;
@@ -47,7 +47,7 @@ static void count_classes(const dt_eval_table *t, dt_eval_count *c) {
 dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
     dt_eval_count *c = dt_xcalloc((size_t)t->n_out + 1, sizeof *c);
     if (t->labels) {
-        count_classes(t, c);
+        metric_classes_count(t, c);
         return c;
     }
     double *p = dt_eval_probabilities(t);
@@ -82,8 +82,8 @@ static double f1_of(const dt_eval_count *c) {
 // The mean over the classes that are true or predicted at all, as scikit-learn takes them, or over those that are true;
 // of labels over all.
 enum { OVER_SEEN, OVER_TRUE };
-static double mean_of(const dt_eval_table *t, const dt_eval_count *c, int over,
-                      double (*share)(const dt_eval_count *)) {
+static double metric_classes_mean_of(const dt_eval_table *t, const dt_eval_count *c, int over,
+                                     double (*share)(const dt_eval_count *)) {
     double sum = 0;
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
@@ -112,7 +112,7 @@ static void add_by_class(const dt_eval_table *t, dt_eval_result *out, const char
         const char *class = dt_eval_name(t, k, out);
         dt_eval_result_add(out, dt_arena_printf(&out->arena, "%s.%s", metric, class), share(&c[k]));
     }
-    dt_eval_result_add(out, metric, mean_of(t, c, over, share));
+    dt_eval_result_add(out, metric, metric_classes_mean_of(t, c, over, share));
     free(c);
 }
 
@@ -128,13 +128,13 @@ static void report_recall(const dt_eval_table *t, dt_eval_result *out) {
 
 static void report_balanced(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_count *c = dt_eval_counts(t);
-    dt_eval_result_add(out, "balanced_accuracy", mean_of(t, c, OVER_TRUE, recall_of));
+    dt_eval_result_add(out, "balanced_accuracy", metric_classes_mean_of(t, c, OVER_TRUE, recall_of));
     free(c);
 }
 
 static void report_macro_f1(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_count *c = dt_eval_counts(t);
-    dt_eval_result_add(out, "macro_f1", mean_of(t, c, OVER_SEEN, f1_of));
+    dt_eval_result_add(out, "macro_f1", metric_classes_mean_of(t, c, OVER_SEEN, f1_of));
     free(c);
 }
 
@@ -177,8 +177,9 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
         write_row(j, dt_eval_name(t, k, out), precision_of(&c[k]), recall_of(&c[k]), f1_of(&c[k]), c[k].truths);
     }
     dt_json_end_object(j);
-    write_row(j, "macro", mean_of(t, c, OVER_SEEN, precision_of), mean_of(t, c, OVER_SEEN, recall_of),
-              mean_of(t, c, OVER_SEEN, f1_of), support);
+    write_row(j, "macro", metric_classes_mean_of(t, c, OVER_SEEN, precision_of),
+              metric_classes_mean_of(t, c, OVER_SEEN, recall_of), metric_classes_mean_of(t, c, OVER_SEEN, f1_of),
+              support);
     write_row(j, "weighted", weighted_mean_of(t, c, precision_of), weighted_mean_of(t, c, recall_of),
               weighted_mean_of(t, c, f1_of), support);
     dt_json_end_object(j);

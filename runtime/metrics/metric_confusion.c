@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-static void report(const dt_eval_table *t, dt_eval_result *out) {
+static void metric_confusion_report(const dt_eval_table *t, dt_eval_result *out) {
     int64_t *count = dt_xcalloc((size_t)(t->n_out * t->n_out), sizeof *count);
     for (int64_t i = 0; i < t->n; i++) count[t->labels[i] * t->n_out + dt_eval_predicted(t, i, NULL)]++;
     dt_json_begin_object(&out->extra, "confusion");
@@ -18,4 +18,5 @@ static void report(const dt_eval_table *t, dt_eval_result *out) {
     free(count);
 }
 
-const dt_metric dt_metric_confusion = {.of = DT_OF_CLASSES, .no_best = true, .most_out = 1000, .report = report};
+const dt_metric dt_metric_confusion = {
+    .of = DT_OF_CLASSES, .no_best = true, .most_out = 1000, .report = metric_confusion_report};

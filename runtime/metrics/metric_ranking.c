@@ -13,7 +13,7 @@ typedef struct scored {
     bool truth;
 } scored;
 
-static int from_highest(const void *a, const void *b) {
+static int metric_ranking_from_highest(const void *a, const void *b) {
     const double x = ((const scored *)a)->score, y = ((const scored *)b)->score;
     return (x < y) - (x > y);
 }
@@ -22,7 +22,7 @@ static int from_highest(const void *a, const void *b) {
 static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
     int64_t n_true = 0, above_true = 0, above = 0;
     double area = 0, precision = 0;
-    qsort(s, (size_t)n, sizeof *s, from_highest);
+    qsort(s, (size_t)n, sizeof *s, metric_ranking_from_highest);
     for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
     for (int64_t i = 0; i < n;) {
         int64_t end = i, here = 0;
@@ -75,7 +75,7 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
 static double best_threshold(scored *s, int64_t n) {
     double best = 0, at = 0.5;
     int64_t hits = 0, n_true = 0;
-    qsort(s, (size_t)n, sizeof *s, from_highest);
+    qsort(s, (size_t)n, sizeof *s, metric_ranking_from_highest);
     for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
     for (int64_t i = 0; i < n && n_true > 0; i++) {
         const double next = i + 1 < n ? s[i + 1].score : 0, middle = (s[i].score + next) / 2;

@@ -15,7 +15,7 @@
 
 enum { PAIR_SAMPLES = 4096 };
 
-static int compare_floats(const void *a, const void *b) {
+static int metric_verification_compare_floats(const void *a, const void *b) {
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
@@ -56,8 +56,8 @@ static double equal_error(const float *genuine, int64_t n_genuine, const float *
 void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor, dt_verification *out) {
     *out = (dt_verification){.auc = NAN, .eer = NAN, .n_genuine = n_genuine, .n_impostor = n_impostor};
     if (n_genuine == 0 || n_impostor == 0) return;
-    qsort(genuine, (size_t)n_genuine, sizeof *genuine, compare_floats);
-    qsort(impostor, (size_t)n_impostor, sizeof *impostor, compare_floats);
+    qsort(genuine, (size_t)n_genuine, sizeof *genuine, metric_verification_compare_floats);
+    qsort(impostor, (size_t)n_impostor, sizeof *impostor, metric_verification_compare_floats);
     out->auc = area(genuine, n_genuine, impostor, n_impostor);
     out->eer = equal_error(genuine, n_genuine, impostor, n_impostor);
 }
@@ -71,7 +71,7 @@ static void normalize_rows(float *dst, const float *src, int64_t n, int64_t d) {
     }
 }
 
-static float dot(const float *a, const float *b, int64_t d) {
+static float metric_verification_dot(const float *a, const float *b, int64_t d) {
     float replica[8] = {0};
     int64_t k = 0;
     for (; k + 8 <= d; k += 8)
@@ -99,7 +99,7 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = i + 1; j < n; j++) {
             if (records && share_a_record(records + i * width, records + j * width, width)) continue;
-            float s = dot(x + i * d, x + j * d, d);
+            float s = metric_verification_dot(x + i * d, x + j * d, d);
             if (labels[i] == labels[j])
                 scores[n_genuine++] = s;
             else
@@ -112,7 +112,7 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
 }
 
 // Which samples are compared, ascending; how many. Knuth's selection sampling (TAOCP 2, 3.4.2, algorithm S).
-static int64_t choose(int64_t n, int64_t *chosen) {
+static int64_t metric_verification_choose(int64_t n, int64_t *chosen) {
     const dt_rng rng = {0, 0, 0, dt_hash32("eval.pairs")};
     int64_t n_chosen = 0, want = n < PAIR_SAMPLES ? n : PAIR_SAMPLES;
     for (int64_t i = 0; i < n && n_chosen < want; i++)
@@ -122,7 +122,7 @@ static int64_t choose(int64_t n, int64_t *chosen) {
 
 static void verify_table(const dt_eval_table *t, dt_verification *out) {
     const int64_t d = t->n_embedding, w = t->records ? t->width : 0;
-    int64_t *chosen = dt_xcalloc(PAIR_SAMPLES, sizeof *chosen), n = choose(t->n, chosen);
+    int64_t *chosen = dt_xcalloc(PAIR_SAMPLES, sizeof *chosen), n = metric_verification_choose(t->n, chosen);
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
     int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
     uint32_t *records = dt_xcalloc((size_t)(n * w) + 1, sizeof *records);
@@ -139,7 +139,7 @@ static void verify_table(const dt_eval_table *t, dt_verification *out) {
     free(records);
 }
 
-static double compare(const dt_eval_table *t, dt_eval_result *out, bool eer) {
+static double metric_verification_compare(const dt_eval_table *t, dt_eval_result *out, bool eer) {
     dt_verification *v = t->pairs;
     if (v->n_samples < 0) {
         verify_table(t, v);
@@ -153,11 +153,11 @@ static double compare(const dt_eval_table *t, dt_eval_result *out, bool eer) {
 }
 
 static void report_eer(const dt_eval_table *t, dt_eval_result *out) {
-    dt_eval_result_add(out, "eer", compare(t, out, true));
+    dt_eval_result_add(out, "eer", metric_verification_compare(t, out, true));
 }
 
 static void report_pair_auc(const dt_eval_table *t, dt_eval_result *out) {
-    dt_eval_result_add(out, "pair_auc", compare(t, out, false));
+    dt_eval_result_add(out, "pair_auc", metric_verification_compare(t, out, false));
 }
 
 const dt_metric dt_metric_eer = {.of = DT_OF_PAIRS, .lower_is_better = true, .report = report_eer};

@@ -12,7 +12,7 @@
 
 // ---- parts of a table ----------------------------------------------------------------------------------------
 
-static void *gather(const void *from, const int64_t *rows, int64_t n, size_t row_bytes) {
+static void *table_parts_gather(const void *from, const int64_t *rows, int64_t n, size_t row_bytes) {
     if (!from) return NULL;
     uint8_t *out = dt_xcalloc((size_t)n * row_bytes + 1, 1);
     for (int64_t i = 0; i < n; i++)
@@ -27,12 +27,12 @@ static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int6
     *pairs = (dt_verification){.n_samples = -1};
     out.n = n;
     out.pairs = pairs;
-    out.logits = gather(t->logits, rows, n, sizeof *t->logits * n_out);
-    out.labels = gather(t->labels, rows, n, sizeof *t->labels);
-    out.targets = gather(t->targets, rows, n, sizeof *t->targets * n_out);
-    out.embeddings = gather(t->embeddings, rows, n, sizeof *t->embeddings * (size_t)t->n_embedding);
-    out.records = gather(t->records, rows, n, sizeof *t->records * (size_t)t->width);
-    out.losses = gather(t->losses, rows, n, sizeof *t->losses);
+    out.logits = table_parts_gather(t->logits, rows, n, sizeof *t->logits * n_out);
+    out.labels = table_parts_gather(t->labels, rows, n, sizeof *t->labels);
+    out.targets = table_parts_gather(t->targets, rows, n, sizeof *t->targets * n_out);
+    out.embeddings = table_parts_gather(t->embeddings, rows, n, sizeof *t->embeddings * (size_t)t->n_embedding);
+    out.records = table_parts_gather(t->records, rows, n, sizeof *t->records * (size_t)t->width);
+    out.losses = table_parts_gather(t->losses, rows, n, sizeof *t->losses);
     return out;
 }
 
@@ -75,7 +75,7 @@ void dt_eval_column_clear(dt_eval_column *c) {
     *c = (dt_eval_column){0};
 }
 
-static int by_value(const void *a, const void *b, void *values) {
+static int table_parts_by_value(const void *a, const void *b, void *values) {
     return strcmp(((const char **)values)[*(const int32_t *)a], ((const char **)values)[*(const int32_t *)b]);
 }
 
@@ -105,7 +105,7 @@ void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     dt_eval_occurs *occurs = dt_eval_find_occurs(t);
     whole.occurs = occurs;
     for (int32_t v = 0; v < c->n_values; v++) order[v] = v;
-    qsort_r(order, (size_t)c->n_values, sizeof *order, by_value, c->values);
+    qsort_r(order, (size_t)c->n_values, sizeof *order, table_parts_by_value, c->values);
     dt_json_begin_object(&out->extra, c->name);
     for (int32_t v = 0; v < c->n_values; v++) report_value(&whole, wanted, c, order[v], rows, &out->extra);
     dt_json_end_object(&out->extra);
@@ -132,8 +132,8 @@ static unit_rows list_units(int64_t n, const dt_eval_column *c) {
     return u;
 }
 
-static void draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b, const unit_rows *u,
-                 dt_eval_result *out) {
+static void table_parts_draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b, const unit_rows *u,
+                             dt_eval_result *out) {
     const dt_rng rng = {0, (uint32_t)b, 0, dt_hash32("eval.bootstrap")};
     int64_t *drawn = dt_xcalloc((size_t)u->n + 1, sizeof *drawn), n = 0;
     dt_verification pairs;
@@ -152,7 +152,7 @@ static void draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b,
     free(rows);
 }
 
-static int compare_reals(const void *a, const void *b) {
+static int table_parts_compare_reals(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -181,7 +181,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
 #pragma omp parallel for schedule(static)
     for (int b = 0; b < n; b++) {
         dt_eval_result_init(&drawn[b]);
-        draw(&whole, numbers, b, &units, &drawn[b]);
+        table_parts_draw(&whole, numbers, b, &units, &drawn[b]);
     }
     dt_eval_result_init(&all);
     dt_eval_report_table(t, numbers, &all);
@@ -192,7 +192,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
             values[n_there] = dt_eval_result_get(&drawn[b], all.values[k].name);
             n_there += !isnan(values[n_there]);
         }
-        qsort(values, (size_t)n_there, sizeof *values, compare_reals);
+        qsort(values, (size_t)n_there, sizeof *values, table_parts_compare_reals);
         dt_json_begin_array(&out->extra, all.values[k].name);
         dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.025));
         dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.975));

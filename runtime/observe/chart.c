@@ -30,7 +30,7 @@ void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int
 
 // ---- axes ------------------------------------------------------------------------------------------
 
-static int compare_reals(const void *a, const void *b) {
+static int chart_compare_reals(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -41,7 +41,7 @@ static double usual_most(const dt_chart *c) {
     for (const dt_curve *k = c->curves; k < c->curves + c->n; k++) {
         double *y = dt_xcalloc((size_t)k->n, sizeof *y);
         for (int i = 0; i < k->n; i++) y[i] = k->points[i].y;
-        qsort(y, (size_t)k->n, sizeof *y, compare_reals);
+        qsort(y, (size_t)k->n, sizeof *y, chart_compare_reals);
         most = fmax(most, y[(int)(0.95 * (k->n - 1))]);
         free(y);
     }

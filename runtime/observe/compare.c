@@ -37,7 +37,7 @@ typedef struct comparison {
 
 // Keys that say where a run lies, not what it is; and those that change numbers by the order of sums alone, and whose
 // auto each machine answers in its own way.
-static bool is_name(const char *path) {
+static bool compare_is_name(const char *path) {
     return strcmp(path, "run.name") == 0 || strcmp(path, "run.dir") == 0 || strcmp(path, "run.resume") == 0;
 }
 
@@ -49,7 +49,7 @@ static bool is_rounding(const char *path) {
 static void take_setting(void *ctx, const char *path, const char *value, const char *usual, bool is_default) {
     comparison *c = ctx;
     int i = 0;
-    if (is_name(path)) return;
+    if (compare_is_name(path)) return;
     while (i < c->n_settings && strcmp(c->settings[i].path, path) != 0) i++;
     if (i == c->n_settings) {
         c->settings = dt_xgrow(c->settings, (size_t)c->n_settings++, sizeof *c->settings);
@@ -237,7 +237,7 @@ static void write_chart(FILE *out, const comparison *c, const char *title, const
     dt_chart_write(out, &chart);
 }
 
-static void write_curves(FILE *out, const comparison *c) {
+static void compare_write_curves(FILE *out, const comparison *c) {
     int n = 0;
     fputs("<h2>Curves</h2>\n", out);
     if (c->n > DT_CHART_CURVES)
@@ -284,7 +284,7 @@ dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
     dt_page_put(out, "<h1>$t</h1>\n", title);
     write_runs(out, &c);
     write_groups(out, &c);
-    write_curves(out, &c);
+    compare_write_curves(out, &c);
     write_settings(out, &c);
     dt_page_end(out);
     fclose(out);

@@ -62,7 +62,7 @@ struct dt_metrics {
 
 // ---- to the sinks ----------------------------------------------------------------------------------
 
-static void publish(dt_metrics *m, dt_record *r) {
+static void metrics_publish(dt_metrics *m, dt_record *r) {
     r->wall_s = dt_clock_wall_s();
     for (int i = 0; i < DT_N_SINKS; i++) {
         if (m->queue[i])
@@ -75,7 +75,7 @@ static void publish(dt_metrics *m, dt_record *r) {
 static void publish_goodput(dt_metrics *m, dt_record_kind kind) {
     dt_record r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
     m->goodput_s = dt_clock_s();
-    publish(m, &r);
+    metrics_publish(m, &r);
 }
 
 static dt_status open_sinks(dt_metrics *m) {
@@ -92,7 +92,7 @@ static void end_at_once(void *ctx, dt_status st, const char *message) {
     dt_metrics *m = ctx;
     const int64_t step = dt_watch_get_step();
     dt_record r = {.kind = DT_RECORD_end, .step = step, .of.end = {step, st, message}};
-    publish(m, &r);
+    metrics_publish(m, &r);
     for (int i = 0; i < DT_N_SINKS; i++)
         if (m->queue[i]) dt_metrics_queue_flush(m->queue[i]);
 }
@@ -129,7 +129,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
 // ---- the ledger ------------------------------------------------------------------------------------
 
 // Where time goes that no step accounts for.
-static dt_goodput_part part_of(dt_activity a) {
+static dt_goodput_part metrics_part_of(dt_activity a) {
     switch (a) {
     case DT_ACTIVITY_starting:
         return DT_GOODPUT_startup;
@@ -162,14 +162,14 @@ static void account_step(dt_metrics *m, const dt_step_record *r) {
         s[DT_GOODPUT_comm] += r->comm_s;
         s[DT_GOODPUT_steps] += fmax(r->step_s - r->data_s - r->comm_s, 0);
     }
-    if (rest > 0) s[part_of(m->activity)] += rest;
+    if (rest > 0) s[metrics_part_of(m->activity)] += rest;
 }
 
 static void change_activity(dt_metrics *m, dt_activity what) {
-    m->goodput.seconds[part_of(m->activity)] += unaccounted_s(m);
+    m->goodput.seconds[metrics_part_of(m->activity)] += unaccounted_s(m);
     m->activity = what;
     dt_record r = {.kind = DT_RECORD_activity, .step = m->last_step, .of.activity = what};
-    publish(m, &r);
+    metrics_publish(m, &r);
 }
 
 dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
@@ -180,7 +180,7 @@ dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
 
 void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved) {
     dt_record r = {.kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {seconds, saved}};
-    publish(m, &r);
+    metrics_publish(m, &r);
 }
 
 // ---- steps -----------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ static void publish_ranks(dt_metrics *m) {
         if (own_s > most) most = own_s, r.of.ranks.slowest = i;
     }
     r.of.ranks.imbalance = ratio(most, sum / (n_known ? n_known : 1));
-    if (n_known > 0) publish(m, &r);
+    if (n_known > 0) metrics_publish(m, &r);
 }
 
 void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
@@ -269,7 +269,7 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     m->smooth_weight = keep_share * m->smooth_weight + (1 - keep_share);
     add_sums(&m->total, r, 1, 1);
     make_stats(m, r, &record.of.step.s);
-    publish(m, &record);
+    metrics_publish(m, &record);
     if (m->ranks && r->step % m->o.every_steps == 0) publish_ranks(m);
     if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
 }
@@ -277,12 +277,12 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values, int n_values,
                      const char *extra_json) {
     dt_record r = {.kind = DT_RECORD_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
-    publish(m, &r);
+    metrics_publish(m, &r);
 }
 
 void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host, const char *phase, double times) {
     dt_record r = {.kind = DT_RECORD_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
-    publish(m, &r);
+    metrics_publish(m, &r);
 }
 
 int64_t dt_metrics_flush(dt_metrics *m) {
@@ -303,7 +303,7 @@ static void say_verdict(dt_metrics *m, const char *data_verdict) {
     dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
     dt_info("%s", text);
     dt_record r = {.kind = DT_RECORD_verdict, .step = m->last_step, .of.verdict = text};
-    publish(m, &r);
+    metrics_publish(m, &r);
 }
 
 static void log_lost(const dt_metrics *m) {
@@ -357,7 +357,7 @@ void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
             change_activity(m, DT_ACTIVITY_ending);
             publish_goodput(m, DT_RECORD_goodput);
         }
-        publish(m, &r);
+        metrics_publish(m, &r);
     }
     for (int i = 0; i < DT_N_SINKS; i++)
         if (m->queue[i])

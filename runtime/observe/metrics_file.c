@@ -29,7 +29,7 @@ dt_status dt_metrics_file_open(dt_metrics_file *f, const char *path, int64_t kee
     return DT_OK;
 }
 
-static void drop(dt_metrics_file *f, int n_records) {
+static void metrics_file_drop(dt_metrics_file *f, int n_records) {
     f->n_dropped += (uint64_t)n_records;
     if (!f->failing) dt_warn("metrics are lost, training goes on: %s", dt_error_message());
     f->failing = true;
@@ -45,7 +45,7 @@ static void write_or_drop(dt_metrics_file *f, const void *data, size_t n_bytes, 
         return;
     }
     if (dt_io_write(f->fd, f->path, data, n_bytes) != DT_OK) {
-        drop(f, n_records);
+        metrics_file_drop(f, n_records);
         return;
     }
     f->n_bytes += (int64_t)n_bytes;

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-static void put_text(FILE *out, const char *text, bool whole) {
+static void page_put_text(FILE *out, const char *text, bool whole) {
     if (!text) return;
     const size_t cap = whole ? 4 * strlen(text) + 1 : DT_PAGE_TEXT_BYTES;
     char *clean = dt_xcalloc(cap, 1);
@@ -38,7 +38,7 @@ static void put_time(FILE *out, double s) {
     fputs(text, out);
 }
 
-static const char *number_text(char out[DT_PAGE_NUMBER], double v) {
+static const char *page_number_text(char out[DT_PAGE_NUMBER], double v) {
     char plain[DT_PAGE_NUMBER];
     if (!isfinite(v)) return strcpy(out, "–");
     if (v != 0 && (fabs(v) < 1e-3 || fabs(v) >= 1e15)) {
@@ -86,13 +86,13 @@ void dt_page_put(FILE *out, const char *format, ...) {
         switch (*++at) {
         case 't':
         case 'T':
-            put_text(out, va_arg(list, const char *), *at == 'T');
+            page_put_text(out, va_arg(list, const char *), *at == 'T');
             break;
         case 'w':
             put_time(out, va_arg(list, double));
             break;
         case 'n':
-            fputs(number_text(number, va_arg(list, double)), out);
+            fputs(page_number_text(number, va_arg(list, double)), out);
             break;
         case 's':
             fputs(seconds_text(number, va_arg(list, double)), out);

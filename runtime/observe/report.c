@@ -186,7 +186,7 @@ static void write_head(FILE *out, const dt_run_log *r) {
 enum { MOST_COLUMNS = 14, MOST_CHARTS = 10 };
 
 // Names of the records' numbers, without those of single classes, in the order in which they come.
-static int find_columns(const dt_run_log *r, const json_t *lines, const char *columns[MOST_COLUMNS]) {
+static int report_find_columns(const dt_run_log *r, const json_t *lines, const char *columns[MOST_COLUMNS]) {
     int n = 0;
     for (size_t i = 0; i < json_array_size(lines); i++) {
         const char *name;
@@ -208,7 +208,7 @@ static void write_results(FILE *out, const dt_run_log *r) {
         json_array_extend(lines, r->results);
     else
         for (int i = 0; i < r->n_evals; i++) json_array_append(lines, r->evals[i]);
-    const int n = find_columns(r, lines, columns);
+    const int n = report_find_columns(r, lines, columns);
     if (n > 0) {
         dt_report_begin_table(out, "", "Part");
         fputs("<th>Weights</th><th>Step</th>", out);
@@ -236,7 +236,7 @@ static void mark_restarts(dt_chart *c, const dt_run_log *r) {
     }
 }
 
-static void write_curves(FILE *out, const dt_run_log *r) {
+static void report_write_curves(FILE *out, const dt_run_log *r) {
     dt_chart loss = {.title = "Loss", .x = "step"}, lr = {.title = "Learning rate", .x = "step", .from_zero = true},
              norm = {.title = "Gradient norm", .x = "step"};
     const dt_run_metric *val = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), "loss");
@@ -510,7 +510,7 @@ dt_status dt_report_write(const dt_run_log *r, const char *path) {
     write_head(out, r);
     fputs("<h2>How well</h2>\n", out);
     write_results(out, r);
-    write_curves(out, r);
+    report_write_curves(out, r);
     dt_report_evaluations(out, r);
     write_problems(out, r);
     write_time(out, r);

@@ -14,7 +14,7 @@ enum { MOST_CLASSES = 32, MOST_MISTAKES = 20, MOST_ROWS = 1000, FOLDED_ROWS = 40
 
 // ---- classes ---------------------------------------------------------------------------------------
 
-static double sum_of(json_t *row) {
+static double report_eval_sum_of(json_t *row) {
     const char *name;
     json_t *n;
     double sum = 0;
@@ -31,7 +31,7 @@ static void write_matrix(FILE *out, json_t *confusion) {
         dt_page_put(out, "<th title=\"$t\">$t</th>", predicted, predicted);
     dt_report_begin_rows(out);
     json_object_foreach(confusion, truth, row) {
-        const double sum = sum_of(row);
+        const double sum = report_eval_sum_of(row);
         dt_page_put(out, "<tr><td title=\"$t\">$t</td>", truth, truth);
         json_object_foreach(confusion, predicted, unused) {
             const double n = json_number_value(json_object_get(row, predicted));
@@ -62,7 +62,7 @@ static void write_mistakes(FILE *out, json_t *confusion) {
     const char *truth, *predicted;
     json_t *row, *value;
     json_object_foreach(confusion, truth, row) {
-        const double sum = sum_of(row);
+        const double sum = report_eval_sum_of(row);
         json_object_foreach(row, predicted, value) {
             if (strcmp(truth, predicted) == 0) continue;
             all = dt_xgrow(all, n, sizeof *all);

@@ -20,7 +20,7 @@ enum { GONE_S = 10, SILENT_S = 120 };
 // ---- lines of steps --------------------------------------------------------------------------------
 
 // The number at *text; NaN for null and what is none. Behind 15 digits of its own it leaves rounding to strtod.
-static double read_number(const char **text) {
+static double run_log_read_number(const char **text) {
     static const double power[] = {1e0,  1e1,  1e2,  1e3,  1e4,  1e5,  1e6,  1e7,  1e8,  1e9,  1e10, 1e11,
                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
     const char *s = *text;
@@ -88,7 +88,7 @@ static bool scan_step(const char *s, step_line *line) {
             continue;
         }
         double *value = find_member(line, key, (size_t)(quote - key), in_seconds);
-        if (value) *value = read_number(&s);
+        if (value) *value = run_log_read_number(&s);
         if (*s == 't' && quote - key == 7 && memcmp(key, "skipped", 7) == 0) line->skipped = true;
         while (*s && *s != ',' && *s != '}') s++;
         if (*s != '\0') s--; // the loop goes on with it
@@ -96,7 +96,7 @@ static bool scan_step(const char *s, step_line *line) {
     return false;
 }
 
-static void take_step(dt_run_log *r, const step_line *line) {
+static void run_log_take_step(dt_run_log *r, const step_line *line) {
     r->step = (int64_t)line->step;
     r->epoch = line->epoch;
     r->samples = line->samples >= 0 && line->samples < MOST_STEPS ? (int64_t)line->samples : 0;
@@ -111,7 +111,7 @@ static void take_step(dt_run_log *r, const step_line *line) {
 
 // ---- other lines -----------------------------------------------------------------------------------
 
-static dt_run_metric *find_metric(dt_run_log *r, const char *split, const char *name) {
+static dt_run_metric *run_log_find_metric(dt_run_log *r, const char *split, const char *name) {
     for (int k = 0; k < r->n_metrics; k++) { // metrics come in the same order in each evaluation
         const int i = (r->hint + 1 + k) % r->n_metrics;
         dt_run_metric *m = &r->metrics[i];
@@ -126,13 +126,13 @@ static dt_run_metric *find_metric(dt_run_log *r, const char *split, const char *
     return &r->metrics[r->hint];
 }
 
-static void take_eval(dt_run_log *r, int64_t step, json_t *record) {
+static void run_log_take_eval(dt_run_log *r, int64_t step, json_t *record) {
     const char *split = json_string_value(json_object_get(record, "split")), *name;
     json_t *value;
     if (!split) return;
     json_object_foreach(record, name, value) {
         if (!dt_run_is_metric(name, value)) continue;
-        dt_run_metric *m = find_metric(r, split, name);
+        dt_run_metric *m = run_log_find_metric(r, split, name);
         if (!m) continue;
         dt_series_add(&m->series, step, json_number_value(value));
         m->step = step;
@@ -173,20 +173,20 @@ static void take_record(dt_run_log *r, json_t *record) {
     if (!kind || step < 0 || (double)step >= MOST_STEPS) {
         r->n_bad++;
     } else if (strcmp(kind, "eval") == 0) {
-        take_eval(r, step, record);
+        run_log_take_eval(r, step, record);
     } else {
         add_event(r, kind, step, record);
     }
     r->end = kind && strcmp(kind, "end") == 0 ? record : NULL;
 }
 
-static void take_line(dt_run_log *r, char *line, size_t n) {
+static void run_log_take_line(dt_run_log *r, char *line, size_t n) {
     static const char step_begin[] = "{\"kind\":\"step\"";
     step_line step;
     if (strncmp(line, step_begin, sizeof step_begin - 1) == 0) {
         r->end = NULL;
         if (scan_step(line, &step))
-            take_step(r, &step);
+            run_log_take_step(r, &step);
         else
             r->n_bad++;
         return;
@@ -201,7 +201,7 @@ static void take_line(dt_run_log *r, char *line, size_t n) {
 
 // ---- reading ---------------------------------------------------------------------------------------
 
-static void forget(dt_run_log *r) {
+static void run_log_forget(dt_run_log *r) {
     for (int i = 0; i < DT_RUN_N_NUMBERS; i++) dt_series_fini(&r->numbers[i]);
     for (int i = 0; i < r->n_metrics; i++) {
         dt_series_fini(&r->metrics[i].series);
@@ -242,11 +242,11 @@ static bool read_on(dt_run_log *r, bool *is_file) {
     const off_t before = r->at;
     *is_file = dt_lines_open(&lines, path, r->at) && fstat(lines.fd, &s) == 0;
     if (*is_file) {
-        if (s.st_size < r->at || (r->at > 0 && s.st_ino != r->inode)) forget(r);
+        if (s.st_size < r->at || (r->at > 0 && s.st_ino != r->inode)) run_log_forget(r);
         r->inode = s.st_ino;
         r->written_s = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
         lines.at = r->at;
-        while ((line = dt_lines_next(&lines, &n))) take_line(r, line, n);
+        while ((line = dt_lines_next(&lines, &n))) run_log_take_line(r, line, n);
         r->at = lines.at;
     }
     dt_lines_close(&lines);
@@ -289,7 +289,7 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
 
 void dt_run_log_close(dt_run_log *r) {
     if (!r) return;
-    forget(r);
+    run_log_forget(r);
     json_decref(r->results);
     free(r->dir);
     free(r->name);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static void merge(dt_series_point *into, const dt_series_point *p) {
+static void series_merge(dt_series_point *into, const dt_series_point *p) {
     if (p->last > into->last) into->last = p->last; // not where a step went back
     into->n += p->n;
     into->sum += p->sum;
@@ -19,7 +19,7 @@ static void double_width(dt_series *s) {
     s->width *= 2;
     for (int i = 0; i < s->n; i++) {
         if (n > 0 && s->points[n - 1].first / s->width == s->points[i].first / s->width)
-            merge(&s->points[n - 1], &s->points[i]);
+            series_merge(&s->points[n - 1], &s->points[i]);
         else
             s->points[n++] = s->points[i];
     }
@@ -40,7 +40,7 @@ void dt_series_add(dt_series *s, int64_t step, double value) {
     for (;; double_width(s)) {
         dt_series_point *newest = s->n > 0 ? &s->points[s->n - 1] : NULL;
         if (newest && step / s->width <= newest->first / s->width) {
-            merge(newest, &p);
+            series_merge(newest, &p);
             return;
         }
         if (s->n < DT_SERIES_POINTS) break;

@@ -66,7 +66,7 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     return st;
 }
 
-static void put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *stats) {
+static void sink_jsonl_put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *stats) {
     dt_json_real(j, "epoch", r->epoch);
     dt_json_int(j, "samples", r->samples);
     dt_json_real(j, "loss", r->loss);
@@ -86,7 +86,7 @@ static void put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *s
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
 }
 
-static void put_eval(dt_json *j, const dt_eval_record *r) {
+static void sink_jsonl_put_eval(dt_json *j, const dt_eval_record *r) {
     for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
     if (r->extra_json && r->extra_json[0]) dt_json_raw(j, NULL, r->extra_json); // members
 }
@@ -128,7 +128,7 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
     put_command(j);
 }
 
-static void put_ranks(dt_json *j, const dt_ranks_record *r) {
+static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_record *r) {
     const struct {
         const char *name;
         const double *of;
@@ -142,7 +142,7 @@ static void put_ranks(dt_json *j, const dt_ranks_record *r) {
     }
 }
 
-static void take(void *state, const dt_record *r) {
+static void sink_jsonl_take(void *state, const dt_record *r) {
     static const char *const kinds[] = {DT_RECORD_WORDS(DT_WORD_QUOTED)};
     jsonl *s = state;
     dt_json *j = &s->line;
@@ -160,16 +160,16 @@ static void take(void *state, const dt_record *r) {
         dt_goodput_write(&r->of.goodput, j);
         break;
     case DT_RECORD_step:
-        put_step(j, &r->of.step.r, &r->of.step.s);
+        sink_jsonl_put_step(j, &r->of.step.r, &r->of.step.s);
         break;
     case DT_RECORD_eval:
-        put_eval(j, &r->of.eval);
+        sink_jsonl_put_eval(j, &r->of.eval);
         break;
     case DT_RECORD_slow_rank:
         put_slow_rank(j, &r->of.slow_rank);
         break;
     case DT_RECORD_ranks:
-        put_ranks(j, &r->of.ranks);
+        sink_jsonl_put_ranks(j, &r->of.ranks);
         break;
     case DT_RECORD_activity:
         break;
@@ -194,13 +194,13 @@ static void take(void *state, const dt_record *r) {
     dt_metrics_file_put(&s->file, j->data, j->n_bytes);
 }
 
-static int64_t flush(void *state) {
+static int64_t sink_jsonl_flush(void *state) {
     jsonl *s = state;
     dt_metrics_file_flush(&s->file);
     return s->file.n_bytes;
 }
 
-static uint64_t dropped(void *state) {
+static uint64_t sink_jsonl_dropped(void *state) {
     return ((jsonl *)state)->file.n_dropped;
 }
 
@@ -214,8 +214,8 @@ static void close_jsonl(void *state) {
 const dt_metrics_sink dt_sink_jsonl = {
     .queued = true,
     .open = open_jsonl,
-    .take = take,
-    .flush = flush,
-    .dropped = dropped,
+    .take = sink_jsonl_take,
+    .flush = sink_jsonl_flush,
+    .dropped = sink_jsonl_dropped,
     .close = close_jsonl,
 };

@@ -100,7 +100,7 @@ static void note_failure(mlflow *s, const char *what) {
 
 typedef enum answer { DONE, LATER, NEVER } answer; // NEVER: the server will not take it
 
-static const char *advice(const mlflow *s, int status) {
+static const char *sink_mlflow_advice(const mlflow *s, int status) {
     if (status == 401 || status == 403)
         return " (check MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and _PASSWORD)";
     if (status / 100 == 4 && s->run_id)
@@ -111,7 +111,7 @@ static const char *advice(const mlflow *s, int status) {
 
 // Sends `body`, which it drops, or asks without one. Only with `out` is a refusal NEVER; nothing is said then but in
 // s->refusal.
-static answer ask(mlflow *s, const char *path, json_t *body, json_t **out) {
+static answer sink_mlflow_ask(mlflow *s, const char *path, json_t *body, json_t **out) {
     char *url = dt_xprintf("%s/%s", s->o.mlflow_uri, path), *text = NULL;
     const char *headers[] = {"Content-Type: application/json", s->authorization, NULL};
     dt_http_reply reply = {0};
@@ -137,7 +137,7 @@ static answer ask(mlflow *s, const char *path, json_t *body, json_t **out) {
         const bool may_pass =
             reply.status / 100 != 4 || reply.status == 401 || reply.status == 403 || reply.status == 404;
         snprintf(s->refusal, sizeof s->refusal, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path, reply.status,
-                 message ? ": " : "", message ? message : "", advice(s, reply.status));
+                 message ? ": " : "", message ? message : "", sink_mlflow_advice(s, reply.status));
         a = may_pass || !out ? LATER : NEVER;
         if (a == LATER) note_failure(s, s->refusal);
         json_decref(said);
@@ -172,7 +172,7 @@ static void save_state(const mlflow *s) {
 }
 
 // A training that begins anew with another config than one that died before its first checkpoint is another run.
-static void load_state(mlflow *s) {
+static void sink_mlflow_load_state(mlflow *s) {
     json_t *j = json_load_file(s->state_file, 0, NULL);
     if (s->o.truncate_to < 0 && json_integer_value(json_object_get(j, "config")) != s->config) {
         json_decref(j);
@@ -224,7 +224,7 @@ static size_t clean_name(char out[MAX_NAME + 1], const char *name) {
     return n;
 }
 
-static json_t *pair(const char *key, const char *value) {
+static json_t *sink_mlflow_pair(const char *key, const char *value) {
     char name[MAX_NAME + 1], text[MAX_VALUE + 1];
     clean_name(name, key);
     dt_text_clean(text, sizeof text, value);
@@ -233,14 +233,14 @@ static json_t *pair(const char *key, const char *value) {
 
 static answer find_experiment(mlflow *s) {
     json_t *reply = NULL, *body = json_pack("{s:s}", "name", s->o.mlflow_experiment);
-    answer a = ask(s, "api/2.0/mlflow/experiments/create", body, &reply);
+    answer a = sink_mlflow_ask(s, "api/2.0/mlflow/experiments/create", body, &reply);
     set_text(&s->experiment_id, json_string_value(json_object_get(reply, "experiment_id")));
     json_decref(reply);
     reply = NULL;
     if (a == NEVER) { // it is there
         char *name = dt_s3_encode(s->o.mlflow_experiment, true);
         char *path = dt_xprintf("api/2.0/mlflow/experiments/get-by-name?experiment_name=%s", name);
-        a = ask(s, path, NULL, &reply);
+        a = sink_mlflow_ask(s, path, NULL, &reply);
         set_text(&s->experiment_id,
                  json_string_value(json_object_get(json_object_get(reply, "experiment"), "experiment_id")));
         free(name);
@@ -265,7 +265,7 @@ static void take_run(mlflow *s, const json_t *run) {
 static answer find_run(mlflow *s) {
     char *filter = dt_xprintf("tags.`dtrain.id` = '%s'", s->create_id);
     json_t *reply = NULL, *body = json_pack("{s:[s], s:s}", "experiment_ids", s->experiment_id, "filter", filter);
-    const answer a = ask(s, "api/2.0/mlflow/runs/search", body, &reply);
+    const answer a = sink_mlflow_ask(s, "api/2.0/mlflow/runs/search", body, &reply);
     take_run(s, json_array_get(json_object_get(reply, "runs"), 0));
     json_decref(reply);
     free(filter);
@@ -282,15 +282,15 @@ static answer create_run(mlflow *s) {
     if (!s->create_id) s->create_id = dt_xprintf("%s %d %.3f", host, (int)getpid(), dt_clock_wall_s());
     save_state(s);
     tags = json_array();
-    json_array_append_new(tags, pair("dtrain.id", s->create_id));
-    json_array_append_new(tags, pair("mlflow.source.name", "dtrain"));
-    json_array_append_new(tags, pair("mlflow.source.type", "JOB"));
-    json_array_append_new(tags, pair("dtrain.version", s->o.version));
-    json_array_append_new(tags, pair("dtrain.run_dir", s->o.run_dir));
-    json_array_append_new(tags, pair("dtrain.host", host));
+    json_array_append_new(tags, sink_mlflow_pair("dtrain.id", s->create_id));
+    json_array_append_new(tags, sink_mlflow_pair("mlflow.source.name", "dtrain"));
+    json_array_append_new(tags, sink_mlflow_pair("mlflow.source.type", "JOB"));
+    json_array_append_new(tags, sink_mlflow_pair("dtrain.version", s->o.version));
+    json_array_append_new(tags, sink_mlflow_pair("dtrain.run_dir", s->o.run_dir));
+    json_array_append_new(tags, sink_mlflow_pair("dtrain.host", host));
     json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name", s->o.run_name,
                              "start_time", (json_int_t)(1000 * dt_clock_wall_s()), "tags", tags);
-    a = ask(s, "api/2.0/mlflow/runs/create", body, &reply);
+    a = sink_mlflow_ask(s, "api/2.0/mlflow/runs/create", body, &reply);
     take_run(s, json_object_get(reply, "run"));
     if (a == DONE && !s->run_id) a = NEVER;
     if (a == NEVER) {
@@ -305,7 +305,7 @@ static answer create_run(mlflow *s) {
 static answer update_run(mlflow *s, const char *status, bool end) {
     json_t *body = json_pack("{s:s, s:s}", "run_id", s->run_id, "status", status);
     if (end) json_object_set_new(body, "end_time", json_integer((json_int_t)(1000 * dt_clock_wall_s())));
-    return ask(s, "api/2.0/mlflow/runs/update", body, NULL);
+    return sink_mlflow_ask(s, "api/2.0/mlflow/runs/update", body, NULL);
 }
 
 static const char place_tag[] = "dtrain.sent", place_format[] = "%lld %lld %lld %lld";
@@ -317,10 +317,10 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
     if (next) {
         char *text = dt_xprintf(place_format, (long long)next->sent, (long long)next->last_step,
                                 (long long)next->last_val, (long long)next->n_more);
-        json_object_set_new(body, "tags", json_pack("[o]", pair(place_tag, text)));
+        json_object_set_new(body, "tags", json_pack("[o]", sink_mlflow_pair(place_tag, text)));
         free(text);
     }
-    const answer a = ask(s, "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
+    const answer a = sink_mlflow_ask(s, "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
     if (a == NEVER) dt_warn("MLflow: %s: the %s are left out", s->refusal, kind);
     if (a == DONE) s->took_s = dt_clock_s();
     json_decref(reply);
@@ -328,7 +328,7 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
 }
 
 static void add_param(void *params, const char *path, const char *value, const char *usual, bool is_default) {
-    json_array_append_new(params, pair(path, value));
+    json_array_append_new(params, sink_mlflow_pair(path, value));
 }
 
 static answer send_params(mlflow *s) {
@@ -392,7 +392,7 @@ static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *
 
 // A resumed run writes lines again, of other lengths, so what the server has are steps and not bytes: goes on at the first
 // line that has something new, at most as far as the server says.
-static void find_place(mlflow *s) {
+static void sink_mlflow_find_place(mlflow *s) {
     dt_lines lines;
     char *line;
     size_t n;
@@ -419,7 +419,7 @@ static answer ask_place(mlflow *s) {
     json_t *reply = NULL, *tag;
     long long sent = 0, step = 0, val = 0, n_more = 0;
     size_t i;
-    answer a = ask(s, path, NULL, &reply);
+    answer a = sink_mlflow_ask(s, path, NULL, &reply);
     if (a == NEVER) a = LATER, note_failure(s, s->refusal);
     const json_t *data = json_object_get(json_object_get(reply, "run"), "data");
     json_array_foreach(json_object_get(data, "tags"), i, tag) {
@@ -428,7 +428,7 @@ static answer ask_place(mlflow *s) {
         if (key && value && strcmp(key, place_tag) == 0) (void)sscanf(value, place_format, &sent, &step, &val, &n_more);
     }
     if (a == DONE) s->at = (place){sent, n_more, step, val};
-    if (a == DONE && !s->has_found) find_place(s);
+    if (a == DONE && !s->has_found) sink_mlflow_find_place(s);
     json_decref(reply);
     free(path);
     s->has_asked = a == DONE;
@@ -474,7 +474,7 @@ static answer send_lines(mlflow *s, bool *more) {
 }
 
 // Sends all lines that are there, as far as the server takes them.
-static answer send_all(mlflow *s, double until_s) {
+static answer sink_mlflow_send_all(mlflow *s, double until_s) {
     bool more = true;
     answer a = DONE;
     if (s->gave_up) return NEVER;
@@ -489,7 +489,7 @@ static answer send_all(mlflow *s, double until_s) {
 
 // Artifacts go through the server, which stores them. Where they lie elsewhere (file:, s3:) dtrain does not write. Behind
 // one that the server has not taken none is tried.
-static void send_file(mlflow *s, const char *path, const char *name) {
+static void sink_mlflow_send_file(mlflow *s, const char *path, const char *name) {
     static const char begin[] = "mlflow-artifacts:/";
     const char *folder = s->artifacts ? s->artifacts : "";
     const char *headers[] = {"Content-Type: application/octet-stream", s->authorization, NULL};
@@ -537,16 +537,16 @@ static void send_model(mlflow *s) {
     free(path);
     path = dt_xprintf("%s/checkpoints/step-%08" PRId64 "/model.safetensors", s->o.run_dir,
                       step ? (int64_t)json_integer_value(step) : s->end_step);
-    send_file(s, path, "model.safetensors");
+    sink_mlflow_send_file(s, path, "model.safetensors");
     free(path);
     json_decref(best);
 }
 
-static void send_files(mlflow *s) {
+static void sink_mlflow_send_files(mlflow *s) {
     static const char *const names[] = {"config.yaml", "result.json", "report.html", "split.csv"};
     for (int i = 0; i < 4; i++) {
         char *path = dt_xprintf("%s/%s", s->o.run_dir, names[i]);
-        send_file(s, path, names[i]);
+        sink_mlflow_send_file(s, path, names[i]);
         free(path);
     }
     if (s->o.mlflow_model) send_model(s);
@@ -557,7 +557,7 @@ static void send_end(mlflow *s) {
     if (!s->ended) return;
     const double until_s = dt_clock_s() + (s->away ? 1 : END_S);
     answer a;
-    while ((a = send_all(s, until_s)) == LATER && !s->late && dt_clock_s() < until_s)
+    while ((a = sink_mlflow_send_all(s, until_s)) == LATER && !s->late && dt_clock_s() < until_s)
         nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     if (a == DONE && s->has_end && s->status == DT_OK) return; // all of it was there before
     if (a == DONE && s->run_id) {
@@ -565,11 +565,11 @@ static void send_end(mlflow *s) {
         json_t *tags = json_array();
         char code[16];
         snprintf(code, sizeof code, "%d", s->status);
-        json_array_append_new(tags, pair("dtrain.exit_status", code));
+        json_array_append_new(tags, sink_mlflow_pair("dtrain.exit_status", code));
         (void)log_batch(s, "tags", tags, NULL);
         json_decref(tags);
         s->sends_files = true;
-        if (s->status == DT_OK) send_files(s);
+        if (s->status == DT_OK) sink_mlflow_send_files(s);
         s->has_end = update_run(s, status, true) == DONE && !*s->missing && s->status == DT_OK;
         save_state(s);
     } else if (!s->gave_up) {
@@ -588,7 +588,7 @@ static void *send_along(void *state) {
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         pthread_mutex_unlock(&s->lock);
-        if (dt_clock_s() >= s->again_s) (void)send_all(s, dt_clock_s() + 60);
+        if (dt_clock_s() >= s->again_s) (void)sink_mlflow_send_all(s, dt_clock_s() + 60);
         pthread_mutex_lock(&s->lock);
         if (!s->stop) dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + LOOK_S);
     }
@@ -642,7 +642,7 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     char *config = json_dumps(s->params, 0);
     s->config = (json_int_t)dt_hash64(config, strlen(config));
     free(config);
-    load_state(s);
+    sink_mlflow_load_state(s);
     if (o->truncate_to != INT64_MAX) s->has_end = false; // this one goes on
     *state = s;
     s->has_thread = pthread_create(&s->thread, NULL, send_along, s) == 0;
@@ -650,7 +650,7 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void take(void *state, const dt_record *r) {
+static void sink_mlflow_take(void *state, const dt_record *r) {
     mlflow *s = state;
     if (r->kind != DT_RECORD_end) return; // all else is in metrics.jsonl
     s->status = r->of.end.status;
@@ -692,6 +692,6 @@ static void close_mlflow(void *state) {
 
 const dt_metrics_sink dt_sink_mlflow = {
     .open = open_mlflow,
-    .take = take,
+    .take = sink_mlflow_take,
     .close = close_mlflow,
 };

@@ -278,7 +278,7 @@ static void remove_stale(const char *folder) {
 
 // ---- the server ------------------------------------------------------------------------------------
 
-static void drop(prometheus *s, int i) {
+static void sink_prometheus_drop(prometheus *s, int i) {
     close(s->clients[i].fd);
     free(s->clients[i].reply);
     memmove(s->clients + i, s->clients + i + 1, (size_t)(--s->n_clients - i) * sizeof *s->clients);
@@ -288,13 +288,13 @@ static void accept_one(prometheus *s) {
     const int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     const bool full = fd < 0 ? errno == EMFILE || errno == ENFILE : s->n_clients == MAX_CLIENTS;
     if (full && s->n_clients > 0)
-        drop(s, 0);
+        sink_prometheus_drop(s, 0);
     else if (full)
         usleep(100 * 1000); // until a descriptor is free
     if (fd >= 0) s->clients[s->n_clients++] = (client){.fd = fd};
 }
 
-static bool is_path(const char *asked, const char *path) {
+static bool sink_prometheus_is_path(const char *asked, const char *path) {
     const size_t n = strlen(path);
     return strncmp(asked, path, n) == 0 && strchr(" ?", asked[n]);
 }
@@ -309,12 +309,12 @@ static void make_reply(prometheus *s, client *c) {
     pthread_mutex_lock(&s->lock);
     const bool ended = s->now.ended, ready = !ended && s->now.phases[0].sum > 0;
     pthread_mutex_unlock(&s->lock);
-    if (is_path(asked, "/metrics")) {
+    if (sink_prometheus_is_path(asked, "/metrics")) {
         put_all(s, f);
         c->last = ended && !head;
-    } else if (is_path(asked, "/healthz")) {
+    } else if (sink_prometheus_is_path(asked, "/healthz")) {
         fputs("ok\n", f);
-    } else if (is_path(asked, "/readyz")) {
+    } else if (sink_prometheus_is_path(asked, "/readyz")) {
         fputs(ready ? "steps are running\n" : "no step yet\n", f);
         if (!ready) status = "503 Service Unavailable";
     } else {
@@ -364,10 +364,10 @@ static void *serve_all(void *state) {
             written_s = dt_clock_s();
         }
         for (int i = n - 1; i >= 0; i--) // from behind: dropping one moves those after it
-            if (wait[2 + i].revents && !serve(s, &s->clients[i])) drop(s, i);
+            if (wait[2 + i].revents && !serve(s, &s->clients[i])) sink_prometheus_drop(s, i);
         if (wait[0].revents) accept_one(s);
     }
-    while (s->n_clients) drop(s, s->n_clients - 1);
+    while (s->n_clients) sink_prometheus_drop(s, s->n_clients - 1);
     return NULL;
 }
 
@@ -441,14 +441,14 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void add_phase(histogram *h, double seconds) {
+static void sink_prometheus_add_phase(histogram *h, double seconds) {
     int i = 0;
     while (i < N_BOUNDS && seconds > bounds[i]) i++;
     h->n[i]++;
     h->sum += seconds;
 }
 
-static void take_step(numbers *n, const dt_record *record) {
+static void sink_prometheus_take_step(numbers *n, const dt_record *record) {
     const dt_step_record *r = &record->of.step.r;
     const dt_step_stats *stats = &record->of.step.s;
     const double seconds[N_PHASES] = {r->step_s, r->data_s, r->compute_s, r->comm_s, r->other_s};
@@ -464,11 +464,11 @@ static void take_step(numbers *n, const dt_record *record) {
     n->one[N_rss] = (double)stats->rss_bytes;
     n->one[N_skipped] += r->skipped;
     n->one[N_stepped] = record->wall_s;
-    for (int i = 0; i < N_PHASES; i++) add_phase(&n->phases[i], seconds[i]);
+    for (int i = 0; i < N_PHASES; i++) sink_prometheus_add_phase(&n->phases[i], seconds[i]);
 }
 
 // The results of a split take the place of those before.
-static void take_eval(prometheus *s, const dt_eval_record *r) {
+static void sink_prometheus_take_eval(prometheus *s, const dt_eval_record *r) {
     char *split = make_label(",split", r->split);
     size_t n = 0;
     pthread_mutex_lock(&s->results_lock);
@@ -504,13 +504,13 @@ static void take_checkpoint(numbers *n, const dt_record *r) {
     n->one[N_saved_step] = (double)r->step;
 }
 
-static void take(void *state, const dt_record *r) {
+static void sink_prometheus_take(void *state, const dt_record *r) {
     prometheus *s = state;
     numbers *n = &s->now;
     pthread_mutex_lock(&s->lock);
     switch (r->kind) {
     case DT_RECORD_step:
-        take_step(n, r);
+        sink_prometheus_take_step(n, r);
         break;
     case DT_RECORD_eval:
     case DT_RECORD_verdict:
@@ -539,7 +539,7 @@ static void take(void *state, const dt_record *r) {
         break;
     }
     pthread_mutex_unlock(&s->lock);
-    if (r->kind == DT_RECORD_eval) take_eval(s, &r->of.eval);
+    if (r->kind == DT_RECORD_eval) sink_prometheus_take_eval(s, &r->of.eval);
     if (r->kind == DT_RECORD_ranks) take_ranks(s, &r->of.ranks);
     if (r->kind == DT_RECORD_end && s->textfile) write_textfile(s);
 }
@@ -571,6 +571,6 @@ static void close_prometheus(void *state) {
 
 const dt_metrics_sink dt_sink_prometheus = {
     .open = open_prometheus,
-    .take = take,
+    .take = sink_prometheus_take,
     .close = close_prometheus,
 };

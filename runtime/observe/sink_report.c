@@ -60,7 +60,7 @@ static bool write_page(const report *s, dt_run_log **r, const char *split, int64
     return st == DT_OK;
 }
 
-static void *work(void *state) {
+static void *sink_report_work(void *state) {
     report *s = state;
     dt_run_log *r = NULL;
     bool warned = false;
@@ -98,11 +98,11 @@ static dt_status open_report(void **state, const dt_metrics_opts *o) {
         dt_warn("metrics.sinks has report without jsonl, from which it is made: there is no "
                 "report.html");
     else
-        s->has_thread = pthread_create(&s->thread, NULL, work, s) == 0;
+        s->has_thread = pthread_create(&s->thread, NULL, sink_report_work, s) == 0;
     return DT_OK;
 }
 
-static void take(void *state, const dt_record *r) {
+static void sink_report_take(void *state, const dt_record *r) {
     report *s = state;
     if (r->kind != DT_RECORD_eval) return;
     pthread_mutex_lock(&s->lock);
@@ -126,4 +126,4 @@ static void close_report(void *state) {
     free(s);
 }
 
-const dt_metrics_sink dt_sink_report = {.open = open_report, .take = take, .close = close_report};
+const dt_metrics_sink dt_sink_report = {.open = open_report, .take = sink_report_take, .close = close_report};

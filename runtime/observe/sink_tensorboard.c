@@ -37,7 +37,7 @@ typedef struct message {
 } message;
 
 // -- encoding --------------------------------------------------------------------------------------
-static void put_bytes(message *m, const void *data, size_t n) {
+static void sink_tensorboard_put_bytes(message *m, const void *data, size_t n) {
     assert(m->n + n <= sizeof m->data);
     memcpy(m->data + m->n, data, n);
     m->n += n;
@@ -46,14 +46,14 @@ static void put_bytes(message *m, const void *data, size_t n) {
 static void put_fixed(message *m, uint64_t v, int n_bytes) {
     for (int i = 0; i < n_bytes; i++) {
         unsigned char b = (unsigned char)(v >> 8 * i);
-        put_bytes(m, &b, 1);
+        sink_tensorboard_put_bytes(m, &b, 1);
     }
 }
 
 static void put_varint(message *m, uint64_t v) {
     do {
         unsigned char b = (unsigned char)((v & 127) | (v > 127 ? 128 : 0));
-        put_bytes(m, &b, 1);
+        sink_tensorboard_put_bytes(m, &b, 1);
     } while (v >>= 7);
 }
 
@@ -62,10 +62,10 @@ static void put_key(message *m, int field, wire type) {
     put_varint(m, (uint64_t)field << 3 | (uint64_t)type);
 }
 
-static void put_string(message *m, int field, const void *data, size_t n) {
+static void sink_tensorboard_put_string(message *m, int field, const void *data, size_t n) {
     put_key(m, field, BYTES);
     put_varint(m, n);
-    put_bytes(m, data, n);
+    sink_tensorboard_put_bytes(m, data, n);
 }
 
 static void put_double(message *m, int field, double v) {
@@ -84,10 +84,10 @@ static bool put_scalar(message *summary, const char *tag, double value) {
     const size_t n_tag = dt_text_clean(clean, sizeof clean, tag);
     if (summary->n + n_tag + 32 > EVENT_BYTES - 64) return false;
     memcpy(&bits, &v, sizeof bits);
-    put_string(&one, 1, clean, n_tag);
+    sink_tensorboard_put_string(&one, 1, clean, n_tag);
     put_key(&one, 2, FIXED32);
     put_fixed(&one, bits, 4);
-    put_string(summary, 1, one.data, one.n);
+    sink_tensorboard_put_string(summary, 1, one.data, one.n);
     return true;
 }
 
@@ -97,7 +97,7 @@ static uint32_t masked_crc(const void *data, size_t n) {
 }
 
 // -- events ----------------------------------------------------------------------------------------
-static void begin_event(message *event, int64_t step) {
+static void sink_tensorboard_begin_event(message *event, int64_t step) {
     event->n = 0;
     put_double(event, 1, dt_clock_wall_s());
     if (step) { // zero is the default
@@ -110,15 +110,15 @@ static void put_event(tfevents *s, const message *event) {
     message frame = {.n = 0};
     put_fixed(&frame, event->n, 8);
     put_fixed(&frame, masked_crc(frame.data, 8), 4);
-    put_bytes(&frame, event->data, event->n);
+    sink_tensorboard_put_bytes(&frame, event->data, event->n);
     put_fixed(&frame, masked_crc(event->data, event->n), 4);
     dt_metrics_file_put(&s->file, frame.data, frame.n);
 }
 
 static void put_summary(tfevents *s, int64_t step, const message *summary) {
     message event;
-    begin_event(&event, step);
-    put_string(&event, 5, summary->data, summary->n);
+    sink_tensorboard_begin_event(&event, step);
+    sink_tensorboard_put_string(&event, 5, summary->data, summary->n);
     put_event(s, &event);
 }
 
@@ -127,8 +127,8 @@ static void start_session(tfevents *s, int64_t step) {
     message event;
     if (!s->begins) return;
     s->begins = false;
-    begin_event(&event, step);
-    put_string(&event, 7, start, sizeof start);
+    sink_tensorboard_begin_event(&event, step);
+    sink_tensorboard_put_string(&event, 7, start, sizeof start);
     put_event(s, &event);
 }
 
@@ -149,13 +149,13 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     free(path);
     *state = s;
     if (st != DT_OK) return st;
-    begin_event(&event, 0);
-    put_string(&event, 3, "brain.Event:2", 13);
+    sink_tensorboard_begin_event(&event, 0);
+    sink_tensorboard_put_string(&event, 3, "brain.Event:2", 13);
     put_event(s, &event);
     return DT_OK;
 }
 
-static void put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *stats) {
+static void sink_tensorboard_put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *stats) {
     start_session(s, r->step);
     if (r->skipped || (r->step % s->every_steps != 0 && !stats->epoch_ends)) return;
     message m = {.n = 0};
@@ -173,7 +173,7 @@ static void put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *
     put_summary(s, r->step, &m);
 }
 
-static void put_eval(tfevents *s, const dt_eval_record *r, int64_t step) {
+static void sink_tensorboard_put_eval(tfevents *s, const dt_eval_record *r, int64_t step) {
     message m = {.n = 0};
     char tag[256];
     start_session(s, step);
@@ -187,17 +187,17 @@ static void put_eval(tfevents *s, const dt_eval_record *r, int64_t step) {
     put_summary(s, step, &m);
 }
 
-static void take(void *state, const dt_record *r) {
-    if (r->kind == DT_RECORD_step) put_step(state, &r->of.step.r, &r->of.step.s);
-    if (r->kind == DT_RECORD_eval) put_eval(state, &r->of.eval, r->step);
+static void sink_tensorboard_take(void *state, const dt_record *r) {
+    if (r->kind == DT_RECORD_step) sink_tensorboard_put_step(state, &r->of.step.r, &r->of.step.s);
+    if (r->kind == DT_RECORD_eval) sink_tensorboard_put_eval(state, &r->of.eval, r->step);
 }
 
-static int64_t flush(void *state) {
+static int64_t sink_tensorboard_flush(void *state) {
     dt_metrics_file_flush(&((tfevents *)state)->file);
     return 0; // a resumed run opens a file of its own
 }
 
-static uint64_t dropped(void *state) {
+static uint64_t sink_tensorboard_dropped(void *state) {
     return ((tfevents *)state)->file.n_dropped;
 }
 
@@ -210,8 +210,8 @@ static void close_tfevents(void *state) {
 const dt_metrics_sink dt_sink_tensorboard = {
     .queued = true,
     .open = open_tfevents,
-    .take = take,
-    .flush = flush,
-    .dropped = dropped,
+    .take = sink_tensorboard_take,
+    .flush = sink_tensorboard_flush,
+    .dropped = sink_tensorboard_dropped,
     .close = close_tfevents,
 };

@@ -55,7 +55,7 @@ static void after_log(void) {
     pthread_mutex_unlock(&mutex);
 }
 
-static void show(const char *text) {
+static void sink_terminal_show(const char *text) {
     pthread_mutex_lock(&mutex);
     n_shown = (size_t)snprintf(shown, sizeof shown, "\r%s\033[K", text);
     if (n_shown >= sizeof shown) n_shown = sizeof shown - 1;
@@ -71,7 +71,7 @@ static void erase(void) {
 }
 
 // Appends a part when the whole of it fits.
-static void append(char *line, int width, const char *part) {
+static void sink_terminal_append(char *line, int width, const char *part) {
     size_t n = strlen(line), extra = strlen(part);
     if (n + extra < (size_t)width) memcpy(line + n, part, extra + 1);
 }
@@ -89,12 +89,12 @@ static void append_epoch(const terminal *t, char *line, int width) {
     double fraction = (double)(t->r.step - done * per) / (double)per;
     print_bar(bar, fraction);
     snprintf(part, sizeof part, "epoch %" PRId64 "/%d ", done + 1, t->o.n_epochs);
-    append(line, width, part);
-    if (width >= 100) append(line, width, bar);
+    sink_terminal_append(line, width, part);
+    if (width >= 100) sink_terminal_append(line, width, bar);
     snprintf(part, sizeof part, " %3.0f%%", 100 * fraction);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
     snprintf(part, sizeof part, "  step %" PRId64 "/%" PRId64, t->r.step, t->o.total_steps);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
 }
 
 // "-" as long as every step has overflowed, while the loss scale is being found.
@@ -109,17 +109,17 @@ static void append_numbers(const terminal *t, char *line, int width) {
     char part[128], eta[32], loss[64];
     print_loss(loss, sizeof loss, t, true);
     snprintf(part, sizeof part, "  loss %s", loss);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
     snprintf(part, sizeof part, "  lr %.2e", t->r.lr);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
     snprintf(part, sizeof part, "  %.*f/s", t->s.smooth_samples_per_s < 100 ? 1 : 0, t->s.smooth_samples_per_s);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
     dt_text_duration(eta, sizeof eta, t->s.eta_s);
     snprintf(part, sizeof part, "  ETA %s", eta);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
     snprintf(part, sizeof part, "  data %.0f%% compute %.0f%% comm %.0f%%", 100 * t->s.data_share,
              100 * t->s.compute_share, 100 * t->s.comm_share);
-    append(line, width, part);
+    sink_terminal_append(line, width, part);
 }
 
 // Whether a line may follow the last one.
@@ -130,7 +130,7 @@ static bool is_time(terminal *t) {
     return true;
 }
 
-static void draw(terminal *t, bool now) {
+static void sink_terminal_draw(terminal *t, bool now) {
     char line[MAX_WIDTH] = "", part[64];
     if (!t->live || (!is_time(t) && !now)) return;
     int width = dt_text_columns();
@@ -138,10 +138,10 @@ static void draw(terminal *t, bool now) {
     append_epoch(t, line, width);
     if (t->phase[0]) {
         snprintf(part, sizeof part, "  %s", t->phase);
-        append(line, width, part);
+        sink_terminal_append(line, width, part);
     }
     if (t->r.step > 0) append_numbers(t, line, width);
-    show(line);
+    sink_terminal_show(line);
 }
 
 // -- the sink ----------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats 
     t->r.loss = loss;
     t->has_loss |= !r->skipped;
     t->s = *s;
-    draw(t, s->epoch_ends);
+    sink_terminal_draw(t, s->epoch_ends);
     const bool wanted = !t->live && r->step % t->o.every_steps == 0 && is_time(t);
     if (s->epoch_ends || wanted) plain_line(t);
 }
@@ -211,10 +211,10 @@ static void show_activity(terminal *t, dt_activity a) {
     const char *what = idle ? "" : a == DT_ACTIVITY_waiting ? "saving" : words[a];
     bool changed = strcmp(t->phase, what) != 0;
     snprintf(t->phase, sizeof t->phase, "%s", what);
-    if (changed) draw(t, true);
+    if (changed) sink_terminal_draw(t, true);
 }
 
-static void take(void *state, const dt_record *r) {
+static void sink_terminal_take(void *state, const dt_record *r) {
     if (r->kind == DT_RECORD_step) show_step(state, &r->of.step.r, &r->of.step.s);
     if (r->kind == DT_RECORD_eval) show_eval(state, &r->of.eval, r->step);
     if (r->kind == DT_RECORD_activity) show_activity(state, r->of.activity);
@@ -231,6 +231,6 @@ static void close_terminal(void *state) {
 
 const dt_metrics_sink dt_sink_terminal = {
     .open = open_terminal,
-    .take = take,
+    .take = sink_terminal_take,
     .close = close_terminal,
 };

@@ -25,16 +25,16 @@ typedef struct trace {
     int n_ranks, n_threads;
 } trace;
 
-static const char *text(const json_t *event, const char *key) {
+static const char *trace_report_text(const json_t *event, const char *key) {
     const char *s = json_string_value(json_object_get(event, key));
     return s ? s : "";
 }
 
-static double number(const json_t *event, const char *key) {
+static double trace_report_number(const json_t *event, const char *key) {
     return json_number_value(json_object_get(event, key));
 }
 
-static int by_name(const void *a, const void *b) {
+static int trace_report_by_name(const void *a, const void *b) {
     const total *x = a, *y = b;
     const int kind = strcmp(x->kind, y->kind);
     return kind ? kind : strcmp(x->name, y->name);
@@ -49,12 +49,12 @@ static void print_longest(trace *t, FILE *out) {
     size_t i, n = 0;
     json_t *e;
     t->names = dt_xcalloc(json_array_size(t->events) + 1, sizeof *t->names);
-    json_array_foreach((json_t *)t->events, i, e) if (strcmp(text(e, "ph"), "X") == 0) t->names[n++] =
-        (total){text(e, "cat"), text(e, "name"), number(e, "dur"), 1};
-    qsort(t->names, n, sizeof *t->names, by_name);
+    json_array_foreach((json_t *)t->events, i, e) if (strcmp(trace_report_text(e, "ph"), "X") == 0) t->names[n++] =
+        (total){trace_report_text(e, "cat"), trace_report_text(e, "name"), trace_report_number(e, "dur"), 1};
+    qsort(t->names, n, sizeof *t->names, trace_report_by_name);
     for (i = 0; i < n; i++) {
         total *last = t->n_names ? &t->names[t->n_names - 1] : NULL;
-        if (last && by_name(last, &t->names[i]) == 0) {
+        if (last && trace_report_by_name(last, &t->names[i]) == 0) {
             last->us += t->names[i].us;
             last->n++;
         } else {
@@ -77,9 +77,10 @@ static double time_of(const trace *t, int rank, int thread, const char *kind) {
     size_t i;
     json_t *e;
     double us = 0;
-    json_array_foreach((json_t *)t->events, i, e) if ((int)number(e, "pid") == rank &&
-                                                      (thread < 0 || (int)number(e, "tid") == thread) &&
-                                                      strcmp(text(e, "cat"), kind) == 0) us += number(e, "dur");
+    json_array_foreach((json_t *)t->events, i, e) if ((int)trace_report_number(e, "pid") == rank &&
+                                                      (thread < 0 || (int)trace_report_number(e, "tid") == thread) &&
+                                                      strcmp(trace_report_text(e, "cat"), kind) == 0) us +=
+        trace_report_number(e, "dur");
     return us;
 }
 
@@ -88,12 +89,14 @@ static int training_thread(const trace *t, int rank, double *span_us) {
     json_t *e;
     int thread = -1;
     double begin = 1e300, end = 0;
-    json_array_foreach((json_t *)t->events, i,
-                       e) if ((int)number(e, "pid") == rank && strcmp(text(e, "cat"), "commit") == 0) thread =
-        (int)number(e, "tid");
+    json_array_foreach((json_t *)t->events, i, e) if ((int)trace_report_number(e, "pid") == rank &&
+                                                      strcmp(trace_report_text(e, "cat"), "commit") == 0) thread =
+        (int)trace_report_number(e, "tid");
     json_array_foreach((json_t *)t->events, i, e) {
-        if ((int)number(e, "pid") != rank || (int)number(e, "tid") != thread || !*text(e, "cat")) continue;
-        const double from = number(e, "ts"), to = from + number(e, "dur");
+        if ((int)trace_report_number(e, "pid") != rank || (int)trace_report_number(e, "tid") != thread ||
+            !*trace_report_text(e, "cat"))
+            continue;
+        const double from = trace_report_number(e, "ts"), to = from + trace_report_number(e, "dur");
         begin = from < begin ? from : begin;
         end = to > end ? to : end;
     }
@@ -140,7 +143,7 @@ dt_status dt_trace_report(const char *run, FILE *out) {
                      root ? "no traceEvents" : error.text);
     } else {
         json_array_foreach((json_t *)t.events, i, e) {
-            const int rank = (int)number(e, "pid");
+            const int rank = (int)trace_report_number(e, "pid");
             if (rank >= t.n_ranks && rank < 1 << 20) t.n_ranks = rank + 1;
         }
         print_longest(&t, out);

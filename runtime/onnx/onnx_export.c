@@ -46,7 +46,7 @@ static dt_status mark_needed(const dt_onnx_writer *w, bool *needed, bool *values
 }
 
 // Whether an output of the file is called so.
-static bool is_output(const dt_onnx_writer *w, const char *name) {
+static bool onnx_export_is_output(const dt_onnx_writer *w, const char *name) {
     int i = 0;
     while (i < w->o->n_outputs && strcmp(w->o->outputs[i].name, name) != 0) i++;
     return i < w->o->n_outputs;
@@ -60,7 +60,7 @@ static dt_shape shape_of_moments(const dt_onnx_port *p, const dt_shape *shape) {
     return each;
 }
 
-static bool is_wide(const dt_onnx_port *p, const dt_shape *shape) {
+static bool onnx_export_is_wide(const dt_onnx_port *p, const dt_shape *shape) {
     const dt_shape each = shape_of_moments(p, shape);
     for (int64_t i = 0; p->mean && i < dt_shape_elements(&each); i++)
         if (fabs(p->mean[i]) > 4096 * p->std[i]) return true; // 2^-12 of a deviation is f32's 2^-24 of the mean
@@ -75,7 +75,7 @@ static const char *cast(dt_onnx_writer *w, const char *x, Onnx__TensorProto__Dat
 
 // An input of the file in its own unit -> the graph's value.
 static const char *normalise(dt_onnx_writer *w, const dt_onnx_port *p, const dt_shape *shape) {
-    const bool wide = is_wide(p, shape);
+    const bool wide = onnx_export_is_wide(p, shape);
     const dt_shape each = shape_of_moments(p, shape);
     const char *mean = dt_onnx_doubles(w, &each, p->mean, wide);
     const char *std = dt_onnx_doubles(w, &each, p->std, wide);
@@ -84,7 +84,7 @@ static const char *normalise(dt_onnx_writer *w, const dt_onnx_port *p, const dt_
     return wide ? cast(w, x, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) : x;
 }
 
-static const dt_onnx_port *number_of(const dt_onnx_writer *w, const char *name) {
+static const dt_onnx_port *onnx_export_number_of(const dt_onnx_writer *w, const char *name) {
     for (int i = 0; w->o->preprocess && i < w->o->n_numbers; i++)
         if (w->o->numbers[i].mean && strcmp(w->o->numbers[i].name, name) == 0) return &w->o->numbers[i];
     return NULL;
@@ -94,16 +94,16 @@ static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {
     for (dt_value v = 0; v < w->g->n_values; v++) {
         const dt_value_info *info = dt_info_of(w->g, v);
         if (info->kind != DT_V_INPUT || !values[v]) continue;
-        if (is_output(w, info->name))
+        if (onnx_export_is_output(w, info->name))
             return dt_fail(DT_E_USAGE, "%s is a field and an output: rename the field", info->name);
         dt_value as = v; // what the file's input is
         for (dt_node_id id = 0; !w->o->preprocess && id < w->g->n_nodes; id++) {
             const dt_node *n = &w->g->nodes[id];
             if (!n->dead && n->op == DT_OP_image_normalize && n->in[0] == v) as = n->out[0];
         }
-        const dt_onnx_port *number = number_of(w, info->name);
+        const dt_onnx_port *number = onnx_export_number_of(w, info->name);
         const dt_value_info *of = dt_info_of(w->g, as);
-        dt_onnx_input(w, info->name, of->dtype, number && is_wide(number, &of->shape), &of->shape);
+        dt_onnx_input(w, info->name, of->dtype, number && onnx_export_is_wide(number, &of->shape), &of->shape);
         w->names[as] = number ? normalise(w, number, &of->shape) : info->name;
     }
     return DT_OK;
@@ -148,9 +148,9 @@ static dt_status add_constant(dt_onnx_writer *w, dt_value v, const char **name) 
 }
 
 // The graph's name of a value, unless an output of the file has it (a layer may be called logits).
-static const char *name_of(dt_onnx_writer *w, dt_value v) {
+static const char *onnx_export_name_of(dt_onnx_writer *w, dt_value v) {
     const char *name = dt_info_of(w->g, v)->name;
-    return is_output(w, name) ? dt_arena_printf(&w->arena, "%s/value", name) : name;
+    return onnx_export_is_output(w, name) ? dt_arena_printf(&w->arena, "%s/value", name) : name;
 }
 
 dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
@@ -158,11 +158,11 @@ dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
     const float *data;
     if (!w->names[v] && (info->kind == DT_V_PARAM || info->kind == DT_V_BUFFER)) {
         DT_TRY(dt_onnx_weights(w, v, &data));
-        w->names[v] = dt_onnx_tensor(w, name_of(w, v), &info->shape, data);
+        w->names[v] = dt_onnx_tensor(w, onnx_export_name_of(w, v), &info->shape, data);
     } else if (!w->names[v] && info->kind == DT_V_CONST) {
         DT_TRY(add_constant(w, v, &w->names[v]));
     } else if (!w->names[v]) {
-        w->names[v] = name_of(w, v);
+        w->names[v] = onnx_export_name_of(w, v);
     }
     *name = w->names[v];
     return DT_OK;
@@ -170,7 +170,7 @@ dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name) {
 
 static void name_outputs(dt_onnx_writer *w, const dt_node *n) {
     for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != DT_NONE && !w->names[n->out[i]]) w->names[n->out[i]] = name_of(w, n->out[i]);
+        if (n->out[i] != DT_NONE && !w->names[n->out[i]]) w->names[n->out[i]] = onnx_export_name_of(w, n->out[i]);
 }
 
 static dt_status emit_all(dt_onnx_writer *w) {
@@ -196,7 +196,7 @@ static void finish_output(dt_onnx_writer *w, const dt_onnx_port *o, dt_value v) 
         return;
     }
     const dt_shape each = shape_of_moments(o, &dt_info_of(w->g, v)->shape);
-    const bool wide = is_wide(o, &each);
+    const bool wide = onnx_export_is_wide(o, &each);
     if (wide) x = cast(w, x, ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE);
     x = DT_ONNX_NODE(w, "Mul", NULL, x, dt_onnx_doubles(w, &each, o->std, wide));
     DT_ONNX_NODE(w, "Add", o->name, x, dt_onnx_doubles(w, &each, o->mean, wide));
@@ -207,7 +207,7 @@ typedef struct bytes {
     size_t n;
 } bytes;
 
-static dt_status pack(const Onnx__ModelProto *model, bytes *out) {
+static dt_status onnx_export_pack(const Onnx__ModelProto *model, bytes *out) {
     out->n = onnx__model_proto__get_packed_size(model);
     if (out->n >= MAX_BYTES)
         return dt_fail(DT_E_USAGE, "the file would have %zu bytes; an ONNX file has less than 2 GiB", out->n);
@@ -229,7 +229,7 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
         const dt_value v = output_of(w->g, o->name);
         finish_output(w, o, v);
         const dt_shape *shape = &dt_info_of(w->g, v)->shape;
-        outputs[graph.n_output++] = dt_onnx_info(w, o->name, DT_F32, is_wide(o, shape), shape);
+        outputs[graph.n_output++] = dt_onnx_info(w, o->name, DT_F32, onnx_export_is_wide(o, shape), shape);
     }
     for (int i = 0; w->o->metadata && w->o->metadata[2 * i] && i < MAX_METADATA; i++) {
         onnx__string_string_entry_proto__init(&entries[i]);
@@ -250,7 +250,7 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     model.graph = &graph;
     model.n_opset_import = 1, model.opset_import = opsets;
     model.metadata_props = metadata;
-    return pack(&model, out);
+    return onnx_export_pack(&model, out);
 }
 
 static dt_status write_graph(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o, bytes *out) {

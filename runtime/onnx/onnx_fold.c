@@ -16,7 +16,7 @@ static bool is(const dt_onnx_reader *r, const char *op) {
     return strcmp(r->node->op_type, op) == 0;
 }
 
-static void give(dt_onnx_reader *r, dt_onnx_const *c) {
+static void onnx_fold_give(dt_onnx_reader *r, dt_onnx_const *c) {
     dt_onnx_slot *out = dt_onnx_out(r, 0);
     if (!c || !out) return;
     out->kind = ONNX_CONST;
@@ -41,7 +41,7 @@ static void fold_shape(dt_onnx_reader *r) {
     const dt_shape one = dt_shape1(end - begin);
     dt_onnx_const *c = dt_onnx_new_const(r, false, &one);
     for (int64_t i = begin; c && i < end; i++) c->v[i - begin] = (double)of.d[i];
-    give(r, c);
+    onnx_fold_give(r, c);
 }
 
 static void fold_constant(dt_onnx_reader *r) {
@@ -54,7 +54,7 @@ static void fold_constant(dt_onnx_reader *r) {
             out->kind = ONNX_WEIGHT, out->t = a->t;
             return;
         }
-        give(r, dt_onnx_read_const(r, a->t));
+        onnx_fold_give(r, dt_onnx_read_const(r, a->t));
         return;
     }
     dt_shape shape = dt_shape0();
@@ -76,7 +76,7 @@ static void fold_constant(dt_onnx_reader *r) {
     } else {
         dt_onnx_fail(r, "a constant without a number");
     }
-    give(r, c);
+    onnx_fold_give(r, c);
 }
 
 // ---- elements --------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ static void steps_of(const dt_onnx_const *c, const dt_shape *to, int64_t *step) 
     }
 }
 // Where element i of this shape lies.
-static int64_t place_of(const dt_shape *s, const int64_t *step, int64_t i) {
+static int64_t onnx_fold_place_of(const dt_shape *s, const int64_t *step, int64_t i) {
     int64_t at = 0;
     for (int k = s->n - 1; k >= 0; i /= s->d[k--]) at += i % s->d[k] * step[k];
     return at;
@@ -100,8 +100,8 @@ static int64_t place_of(const dt_shape *s, const int64_t *step, int64_t i) {
 static void fold_picked(fold *f, const dt_shape *shape, int64_t first, const int64_t *step) {
     const dt_onnx_const *x = f->in[0];
     dt_onnx_const *c = dt_onnx_new_const(f->r, x->is_float, shape);
-    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = x->v[first + place_of(shape, step, i)];
-    give(f->r, c);
+    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = x->v[first + onnx_fold_place_of(shape, step, i)];
+    onnx_fold_give(f->r, c);
 }
 
 // Computed for each element x of the inputs: name, inputs, whether only constants have the op (initialisers are such).
@@ -149,10 +149,10 @@ static void fold_elementwise(fold *f, int n_in, double (*value)(const double *x,
     dt_onnx_const *c = dt_onnx_new_const(r, is_float, &shape);
     for (int64_t i = 0; c && i < c->count; i++) {
         double x[3];
-        for (int k = 0; k < n_in; k++) x[k] = f->in[k]->v[place_of(&shape, step[k], i)];
+        for (int k = 0; k < n_in; k++) x[k] = f->in[k]->v[onnx_fold_place_of(&shape, step[k], i)];
         c->v[i] = value(x, is_float);
     }
-    give(r, c);
+    onnx_fold_give(r, c);
 }
 
 // ---- the others --------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ static void fold_concat(fold *f) {
             if (run) memcpy(c->v + row, f->in[i]->v + o * run, (size_t)run * sizeof *c->v);
             row += run;
         }
-    give(r, c);
+    onnx_fold_give(r, c);
 }
 
 static void fold_gather(fold *f) {
@@ -208,7 +208,7 @@ static void fold_gather(fold *f) {
             for (int64_t e = 0; e < inner; e++)
                 c->v[(o * at->count + i) * inner + e] = x->v[(o * size + (int64_t)k) * inner + e];
         }
-    give(f->r, c);
+    onnx_fold_give(f->r, c);
 }
 
 static void fold_slice(fold *f) {
@@ -253,7 +253,7 @@ static void fold_trilu(fold *f) {
         const double off = (double)(i % cols - row) - k;
         c->v[i] = (upper ? off >= 0 : off <= 0) ? x->v[i] : 0;
     }
-    give(f->r, c);
+    onnx_fold_give(f->r, c);
 }
 
 static void fold_scatter(fold *f) {
@@ -275,7 +275,7 @@ static void fold_scatter(fold *f) {
         for (int64_t e = 0; fits && e < inner; e++) c->v[to * inner + e] = with->v[i * inner + e];
     }
     if (!fits) dt_onnx_fail(f->r, "writes to elements of a constant that are not there");
-    give(f->r, fits ? c : NULL);
+    onnx_fold_give(f->r, fits ? c : NULL);
 }
 
 static void fold_range(fold *f) {
@@ -288,7 +288,7 @@ static void fold_range(fold *f) {
     else
         c = dt_onnx_new_const(f->r, f->in[0]->is_float, &(dt_shape){1, {n < 0 ? 0 : (int64_t)n}});
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = begin + (double)i * step;
-    give(f->r, c);
+    onnx_fold_give(f->r, c);
 }
 
 static void fold_reshaped(fold *f) {
@@ -300,14 +300,14 @@ static void fold_reshaped(fold *f) {
         memcpy(c->v, x->v, (size_t)x->count * sizeof *c->v);
     else
         dt_onnx_fail(f->r, "gives a constant a shape that is not supported");
-    give(f->r, c);
+    onnx_fold_give(f->r, c);
 }
 
 static void fold_to(fold *f, bool is_float) {
     const dt_onnx_const *x = f->in[0];
     dt_onnx_const *c = dt_onnx_new_const(f->r, is_float, &x->shape);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = is_float ? x->v[i] : trunc(x->v[i]);
-    give(f->r, c);
+    onnx_fold_give(f->r, c);
 }
 static void fold_cast(fold *f) {
     const int64_t to = dt_onnx_read_int(f->r, "to", 0);
@@ -334,7 +334,7 @@ static void fold_filled(fold *f) {
     for (int64_t i = 0; i < x->count; i++) s.d[i] = (int64_t)fmin(fmax(x->v[i], -1), 1e15);
     dt_onnx_const *c = dt_onnx_new_const(f->r, with ? with->is_float : true, &s);
     for (int64_t i = 0; c && i < c->count; i++) c->v[i] = with && with->count > 0 ? with->v[0] : 0;
-    give(f->r, c);
+    onnx_fold_give(f->r, c);
 }
 
 // Whether all inputs are known: numbers are, weights are not, unless only constants have the op.
@@ -390,7 +390,7 @@ bool dt_onnx_fold(dt_onnx_reader *r) {
     const bool listed = k < sizeof folds / sizeof *folds;
     if (!known(&f, listed && folds[k].weights)) return r->g->status != DT_OK;
     const bool one = f.n_in == 1 && (is(r, "Max") || is(r, "Min"));
-    if (is(r, "Identity") || one) return give(r, (dt_onnx_const *)f.in[0]), true;
+    if (is(r, "Identity") || one) return onnx_fold_give(r, (dt_onnx_const *)f.in[0]), true;
     if (!listed) return false;
     if (folds[k].value)
         fold_elementwise(&f, folds[k].n_in, folds[k].value);

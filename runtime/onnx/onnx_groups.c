@@ -12,7 +12,7 @@
 static const Onnx__NodeProto *made_by(const dt_onnx_slot *s, const char *op) {
     return s && s->producer && strcmp(s->producer->op_type, op) == 0 ? s->producer : NULL;
 }
-static const Onnx__NodeProto *part(const dt_onnx_slot *s, const char *op) {
+static const Onnx__NodeProto *onnx_groups_part(const dt_onnx_slot *s, const char *op) {
     return s && s->n_uses == 1 ? made_by(s, op) : NULL;
 }
 static dt_onnx_slot *in(dt_onnx_reader *r, const Onnx__NodeProto *n, size_t i) {
@@ -20,7 +20,7 @@ static dt_onnx_slot *in(dt_onnx_reader *r, const Onnx__NodeProto *n, size_t i) {
 }
 
 // A number: an initialiser of one element, or a Constant, under a CastLike or not.
-static bool number(dt_onnx_reader *r, const dt_onnx_slot *s, double *v) {
+static bool onnx_groups_number(dt_onnx_reader *r, const dt_onnx_slot *s, double *v) {
     if (made_by(s, "CastLike")) s = in(r, s->producer, 0);
     const Onnx__TensorProto *t = s && s->kind == ONNX_WEIGHT ? s->t : NULL;
     const Onnx__NodeProto *n = made_by(s, "Constant");
@@ -35,7 +35,7 @@ static bool number(dt_onnx_reader *r, const dt_onnx_slot *s, double *v) {
 }
 static bool near(dt_onnx_reader *r, const dt_onnx_slot *s, double want) {
     double v;
-    return number(r, s, &v) && fabs(v - want) < 1e-4 * fabs(want);
+    return onnx_groups_number(r, s, &v) && fabs(v - want) < 1e-4 * fabs(want);
 }
 
 // ---- GELU ------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ static int factors(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_slot **o
     int k = 0;
     for (size_t i = 0; i < 2; i++) {
         dt_onnx_slot *s = in(r, n, i);
-        const Onnx__NodeProto *inner = depth < 2 ? part(s, "Mul") : NULL;
+        const Onnx__NodeProto *inner = depth < 2 ? onnx_groups_part(s, "Mul") : NULL;
         if (inner)
             k += factors(r, inner, out + k, cap - k, depth + 1);
         else if (k < cap)
@@ -54,13 +54,13 @@ static int factors(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_slot **o
 
 // Whether s is Erf(x / sqrt 2) + 1; then x.
 static dt_onnx_slot *erf_of(dt_onnx_reader *r, dt_onnx_slot *s) {
-    const Onnx__NodeProto *add = part(s, "Add");
+    const Onnx__NodeProto *add = onnx_groups_part(s, "Add");
     if (!add) return NULL;
     const size_t at = near(r, in(r, add, 1), 1) ? 0 : 1;
     if (!near(r, in(r, add, 1 - at), 1)) return NULL;
-    const Onnx__NodeProto *erf = part(in(r, add, at), "Erf");
+    const Onnx__NodeProto *erf = onnx_groups_part(in(r, add, at), "Erf");
     dt_onnx_slot *scaled = in(r, erf, 0);
-    const Onnx__NodeProto *div = part(scaled, "Div"), *mul = part(scaled, "Mul");
+    const Onnx__NodeProto *div = onnx_groups_part(scaled, "Div"), *mul = onnx_groups_part(scaled, "Mul");
     if (div && near(r, in(r, div, 1), sqrt(2))) return in(r, div, 0);
     if (mul && near(r, in(r, mul, 1), sqrt(0.5))) return in(r, mul, 0);
     return NULL;
@@ -86,15 +86,15 @@ static const Onnx__NodeProto *mean_of_last(const dt_onnx_slot *s) {
 }
 
 static bool find_norm(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
-    const Onnx__NodeProto *mul = part(in(r, n, 0), "Mul"), *div = part(in(r, mul, 0), "Div");
+    const Onnx__NodeProto *mul = onnx_groups_part(in(r, n, 0), "Mul"), *div = onnx_groups_part(in(r, mul, 0), "Div");
     if (strcmp(n->op_type, "Add") != 0 || !div) return false;
-    const Onnx__NodeProto *sub = made_by(in(r, div, 0), "Sub"), *root = part(in(r, div, 1), "Sqrt");
-    const Onnx__NodeProto *add = part(in(r, root, 0), "Add"), *var = mean_of_last(in(r, add, 0));
-    const Onnx__NodeProto *square = part(in(r, var, 0), "Pow");
+    const Onnx__NodeProto *sub = made_by(in(r, div, 0), "Sub"), *root = onnx_groups_part(in(r, div, 1), "Sqrt");
+    const Onnx__NodeProto *add = onnx_groups_part(in(r, root, 0), "Add"), *var = mean_of_last(in(r, add, 0));
+    const Onnx__NodeProto *square = onnx_groups_part(in(r, var, 0), "Pow");
     const Onnx__NodeProto *mean = sub ? mean_of_last(in(r, sub, 1)) : NULL;
     double eps;
     if (!square || !mean || in(r, square, 0) != in(r, div, 0) || !near(r, in(r, square, 1), 2) ||
-        in(r, mean, 0) != in(r, sub, 0) || !number(r, in(r, add, 1), &eps))
+        in(r, mean, 0) != in(r, sub, 0) || !onnx_groups_number(r, in(r, add, 1), &eps))
         return false;
     *g = (dt_onnx_group){
         .kind = ONNX_NORM, .x = in(r, sub, 0), .weight = in(r, mul, 1), .bias = in(r, n, 1), .eps = eps};
@@ -102,15 +102,16 @@ static bool find_norm(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group
 }
 
 // ---- linear ----------------------------------------------------------------------------------------
-static bool is_weight(const dt_onnx_slot *s, size_t n_dims) {
+static bool onnx_groups_is_weight(const dt_onnx_slot *s, size_t n_dims) {
     return s && s->kind == ONNX_WEIGHT && s->t->n_dims == n_dims;
 }
 
 static bool find_linear(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
     if (strcmp(n->op_type, "Add") != 0) return false;
     for (size_t i = 0; i < 2; i++) {
-        const Onnx__NodeProto *product = part(in(r, n, i), "MatMul");
-        if (!product || !is_weight(in(r, product, 1), 2) || !is_weight(in(r, n, 1 - i), 1)) continue;
+        const Onnx__NodeProto *product = onnx_groups_part(in(r, n, i), "MatMul");
+        if (!product || !onnx_groups_is_weight(in(r, product, 1), 2) || !onnx_groups_is_weight(in(r, n, 1 - i), 1))
+            continue;
         *g = (dt_onnx_group){
             .kind = ONNX_LINEAR, .x = in(r, product, 0), .weight = in(r, product, 1), .bias = in(r, n, 1 - i)};
         return true;
@@ -123,13 +124,13 @@ static bool find_softplus(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_g
     dt_onnx_slot *soft = in(r, n, 2);
     const Onnx__NodeProto *div = made_by(soft, "Div");
     const Onnx__NodeProto *softplus = made_by(div ? in(r, div, 0) : soft, "Softplus");
-    const Onnx__NodeProto *greater = part(in(r, n, 0), "Greater");
+    const Onnx__NodeProto *greater = onnx_groups_part(in(r, n, 0), "Greater");
     dt_onnx_slot *x = in(r, softplus, 0);
     double beta = 1, by;
     if (!greater || in(r, greater, 0) != x || !near(r, in(r, greater, 1), 20)) return false;
     if (div) {
-        if (!made_by(x, "Mul") || !number(r, in(r, div, 1), &by)) return false;
-        if (!number(r, in(r, x->producer, 1), &beta) || beta != by) return false;
+        if (!made_by(x, "Mul") || !onnx_groups_number(r, in(r, div, 1), &by)) return false;
+        if (!onnx_groups_number(r, in(r, x->producer, 1), &beta) || beta != by) return false;
         x = in(r, x->producer, 0);
     }
     if (!x || in(r, n, 1) != x) return false;

@@ -22,7 +22,7 @@ static bool has_nulls(const Onnx__GraphProto *g) {
     return g->n_output == 0 || !g->output[0]->name;
 }
 
-static int by_text(const void *a, const void *b) {
+static int onnx_import_by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
@@ -30,10 +30,10 @@ static void list_inputs(dt_onnx_file *f) {
     const Onnx__GraphProto *g = f->graph;
     const char **taken = dt_xcalloc(g->n_initializer + 1, sizeof *taken);
     for (size_t i = 0; i < g->n_initializer; i++) taken[i] = g->initializer[i]->name;
-    qsort(taken, g->n_initializer, sizeof *taken, by_text);
+    qsort(taken, g->n_initializer, sizeof *taken, onnx_import_by_text);
     f->inputs = dt_xcalloc(g->n_input + 1, sizeof(const Onnx__ValueInfoProto *));
     for (size_t i = 0; i < g->n_input; i++)
-        if (!bsearch(&g->input[i]->name, taken, g->n_initializer, sizeof *taken, by_text))
+        if (!bsearch(&g->input[i]->name, taken, g->n_initializer, sizeof *taken, onnx_import_by_text))
             f->inputs[f->n_inputs++] = g->input[i];
     free(taken);
 }
@@ -202,7 +202,7 @@ static void list_names(dt_onnx_reader *r) {
 }
 
 // From the output back: which nodes are needed, in which groups. used: by slot.
-static void find_needed(dt_onnx_reader *r, bool *used) {
+static void onnx_import_find_needed(dt_onnx_reader *r, bool *used) {
     const Onnx__GraphProto *g = r->f->graph;
     used[dt_onnx_find(r, g->output[0]->name) - r->slots] = true;
     for (size_t k = g->n_node; k-- > 0 && r->g->status == DT_OK;) {
@@ -304,12 +304,12 @@ static const dt_onnx_slot *read_by_head(dt_onnx_reader *r, size_t *node) {
     return gemm && g->node[*node]->n_input > 0 ? dt_onnx_find(r, g->node[*node]->input[0]) : NULL;
 }
 
-static dt_value build(dt_onnx_reader *r, const dt_value *inputs, bool drop_head, dt_value *features) {
+static dt_value onnx_import_build(dt_onnx_reader *r, const dt_value *inputs, bool drop_head, dt_value *features) {
     const Onnx__GraphProto *g = r->f->graph;
     bool *used = dt_xcalloc(r->cap, sizeof *used);
     size_t head = 0;
     list_names(r);
-    if (bind_inputs(r, inputs)) find_needed(r, used);
+    if (bind_inputs(r, inputs)) onnx_import_find_needed(r, used);
     free(used);
     const dt_onnx_slot *before = r->g->status == DT_OK ? read_by_head(r, &head) : NULL;
     for (size_t k = 0; k < g->n_node && r->g->status == DT_OK; k++) {
@@ -334,7 +334,7 @@ dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *input
     r.slots = dt_xcalloc(r.cap, sizeof *r.slots);
     r.needed = dt_xcalloc(f->graph->n_node + 1, sizeof *r.needed);
     r.groups = dt_xcalloc(f->graph->n_node + 1, sizeof *r.groups);
-    const dt_value v = g->status == DT_OK ? build(&r, inputs, drop_head, features) : DT_NONE;
+    const dt_value v = g->status == DT_OK ? onnx_import_build(&r, inputs, drop_head, features) : DT_NONE;
     free(r.groups);
     free(r.needed);
     free(r.slots);

@@ -125,7 +125,7 @@ void dt_onnx_read_Dropout(dt_onnx_reader *r) {
 }
 
 // input i + input k, or input i - input k
-static dt_value sum(dt_onnx_reader *r, int i, int k, bool minus) {
+static dt_value onnx_import_math_sum(dt_onnx_reader *r, int i, int k, bool minus) {
     double v;
     if (one_number(r, k, &v)) return shifted(r, dt_onnx_input_value(r, i), minus ? -v : v);
     if (one_number(r, i, &v)) {
@@ -136,10 +136,10 @@ static dt_value sum(dt_onnx_reader *r, int i, int k, bool minus) {
     return combined(r, a, minus ? dt_scale(r->g, b, -1) : b, false);
 }
 void dt_onnx_read_Add(dt_onnx_reader *r) {
-    dt_onnx_give(r, 0, sum(r, 0, 1, false));
+    dt_onnx_give(r, 0, onnx_import_math_sum(r, 0, 1, false));
 }
 void dt_onnx_read_Sub(dt_onnx_reader *r) {
-    dt_onnx_give(r, 0, sum(r, 0, 1, true));
+    dt_onnx_give(r, 0, onnx_import_math_sum(r, 0, 1, true));
 }
 void dt_onnx_read_Mul(dt_onnx_reader *r) {
     double v;
@@ -176,12 +176,12 @@ void dt_onnx_read_Pow(dt_onnx_reader *r) {
         dt_onnx_give(r, 0, dt_mul(r->g, x, x));
 }
 
-static dt_value magnitude(dt_onnx_reader *r, dt_value x) {
+static dt_value onnx_import_math_magnitude(dt_onnx_reader *r, dt_value x) {
     dt_value above = dt_relu(r->g, x), below = dt_relu(r->g, dt_scale(r->g, x, -1));
     return dt_add(r->g, above, below);
 }
 void dt_onnx_read_Abs(dt_onnx_reader *r) {
-    dt_onnx_give(r, 0, magnitude(r, dt_onnx_input_value(r, 0)));
+    dt_onnx_give(r, 0, onnx_import_math_magnitude(r, dt_onnx_input_value(r, 0)));
 }
 
 // ---- conditions, as factors of 0 and 1 -------------------------------------------------------------
@@ -189,7 +189,7 @@ static dt_value opposite(dt_onnx_reader *r, dt_value c) {
     return shifted(r, dt_scale(r->g, c, -1), 1);
 }
 static dt_value above(dt_onnx_reader *r, int i, int k) { // input i > input k
-    return dt_activate(r->g, DT_ACTIVATION_heaviside, sum(r, i, k, true));
+    return dt_activate(r->g, DT_ACTIVATION_heaviside, onnx_import_math_sum(r, i, k, true));
 }
 void dt_onnx_read_Greater(dt_onnx_reader *r) {
     dt_onnx_give(r, 0, above(r, 0, 1));
@@ -204,7 +204,7 @@ void dt_onnx_read_LessOrEqual(dt_onnx_reader *r) {
     dt_onnx_give(r, 0, opposite(r, above(r, 0, 1)));
 }
 void dt_onnx_read_Equal(dt_onnx_reader *r) {
-    dt_value off = magnitude(r, sum(r, 0, 1, true));
+    dt_value off = onnx_import_math_magnitude(r, onnx_import_math_sum(r, 0, 1, true));
     dt_onnx_give(r, 0, opposite(r, dt_activate(r->g, DT_ACTIVATION_heaviside, off)));
 }
 
@@ -233,7 +233,8 @@ void dt_onnx_read_Cast(dt_onnx_reader *r) {
     if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT)
         dt_onnx_read_Identity(r);
     else if (to == ONNX__TENSOR_PROTO__DATA_TYPE__BOOL)
-        dt_onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_heaviside, magnitude(r, dt_onnx_input_value(r, 0))));
+        dt_onnx_give(
+            r, 0, dt_activate(r->g, DT_ACTIVATION_heaviside, onnx_import_math_magnitude(r, dt_onnx_input_value(r, 0))));
     else
         dt_onnx_fail(r, "of what depends on the network's input, only to float or bool is read");
 }
@@ -360,7 +361,7 @@ static bool read_letters(dt_onnx_reader *r, letters *l) {
     return k == 2 && r->node->n_input == 2;
 }
 // Letters of `from` that both of the others have, or have not.
-static void keep(char *to, const char *from, const char *x, bool in_x, const char *y, bool in_y) {
+static void onnx_import_math_keep(char *to, const char *from, const char *x, bool in_x, const char *y, bool in_y) {
     for (; *from; from++)
         if ((strchr(x, *from) != NULL) == in_x && (strchr(y, *from) != NULL) == in_y) *to++ = *from;
     *to = 0;
@@ -392,10 +393,10 @@ void dt_onnx_read_Einsum(dt_onnx_reader *r) {
         dt_onnx_fail(r, "only products of two tensors, written out, are read");
         return;
     }
-    keep(batch, l.a, l.b, true, l.out, true);
-    keep(sum, l.a, l.b, true, l.out, false);
-    keep(rows, l.a, l.b, false, l.out, true);
-    keep(cols, l.b, l.a, false, l.out, true);
+    onnx_import_math_keep(batch, l.a, l.b, true, l.out, true);
+    onnx_import_math_keep(sum, l.a, l.b, true, l.out, false);
+    onnx_import_math_keep(rows, l.a, l.b, false, l.out, true);
+    onnx_import_math_keep(cols, l.b, l.a, false, l.out, true);
     const int n = snprintf(order, sizeof order, "%s%s%s", batch, rows, cols);
     dt_value a = grouped(r, dt_onnx_input_value(r, 0), l.a, (const char *const[]){batch, rows, sum}, size);
     dt_value b = grouped(r, dt_onnx_input_value(r, 1), l.b, (const char *const[]){batch, sum, cols}, size);

@@ -18,7 +18,8 @@ const char *dt_onnx_name(const dt_onnx_reader *r) {
 
 // ---- windows ---------------------------------------------------------------------------------------
 // size: what it goes over, (height, width), for padding that keeps the size; NULL: such padding is not read.
-static bool read_window(dt_onnx_reader *r, const int64_t *kernel, int n, const int64_t *size, dt_window *w) {
+static bool onnx_import_ops_read_window(dt_onnx_reader *r, const int64_t *kernel, int n, const int64_t *size,
+                                        dt_window *w) {
     int64_t stride[DT_MAX_DIMS] = {1, 1}, dilation[DT_MAX_DIMS] = {1, 1}, pads[DT_MAX_DIMS] = {0};
     const char *how = dt_onnx_read_text(r, "auto_pad", "NOTSET");
     const bool upper = strcmp(how, "SAME_UPPER") == 0; // what is odd goes behind
@@ -52,7 +53,7 @@ static bool read_window(dt_onnx_reader *r, const int64_t *kernel, int n, const i
 }
 
 // (N,C,L) as the image (N,C,1,L). *was: the shape that it had.
-static dt_value as_image(dt_onnx_reader *r, dt_value x, dt_shape *was) {
+static dt_value onnx_import_ops_as_image(dt_onnx_reader *r, dt_value x, dt_shape *was) {
     *was = dt_onnx_shape(r, x);
     if (was->n != 3) return x;
     return dt_reshape(r->g, x, dt_shape4(was->d[0], was->d[1], 1, was->d[2]));
@@ -78,7 +79,7 @@ static void read_conv(dt_onnx_reader *r, bool transposed) {
     dt_shape was;
     int64_t more[DT_MAX_DIMS] = {0};
     dt_onnx_slot *weight = dt_onnx_in(r, 1);
-    x = as_image(r, dt_onnx_input_value(r, 0), &was);
+    x = onnx_import_ops_as_image(r, dt_onnx_input_value(r, 0), &was);
     if (!weight || weight->kind != ONNX_WEIGHT) {
         dt_onnx_fail(r, "only convolutions with an initialiser as weight are read");
         return;
@@ -92,7 +93,7 @@ static void read_conv(dt_onnx_reader *r, bool transposed) {
         dt_onnx_fail(r, "only convolutions of (N,C,H,W) or (N,C,L) are read");
         return;
     }
-    if (!read_window(r, s.d + 2 + skip, n, transposed ? NULL : image.d + 2, &win)) return;
+    if (!onnx_import_ops_read_window(r, s.d + 2 + skip, n, transposed ? NULL : image.d + 2, &win)) return;
     if (!transposed) {
         x = dt_conv2d_with(r->g, dt_onnx_name(r), x, w, b, (int)groups, &win);
     } else if (dt_onnx_attribute(r->node, "output_shape")) {
@@ -116,10 +117,12 @@ static void read_pool(dt_onnx_reader *r, bool max) {
     int64_t kernel[DT_MAX_DIMS];
     dt_window w;
     dt_shape was;
-    dt_value x = as_image(r, dt_onnx_input_value(r, 0), &was);
+    dt_value x = onnx_import_ops_as_image(r, dt_onnx_input_value(r, 0), &was);
     if (dt_onnx_shape(r, x).n != 4) dt_onnx_fail(r, "only pooling of (N,C,H,W) or (N,C,L) is read");
     const dt_shape s = dt_onnx_shape(r, x);
-    if (!read_window(r, kernel, dt_onnx_integers(r, -1, "kernel_shape", kernel), s.d + 2, &w) || x == DT_NONE) return;
+    if (!onnx_import_ops_read_window(r, kernel, dt_onnx_integers(r, -1, "kernel_shape", kernel), s.d + 2, &w) ||
+        x == DT_NONE)
+        return;
     bool include = dt_onnx_read_int(r, "count_include_pad", 0) != 0, over_end = false;
     include = include && w.pad_begin[0] + w.pad_begin[1] + w.pad_end[0] + w.pad_end[1] > 0;
     // ceil_mode: the last window may hang over the end, which never counts; one that begins behind the image is none
@@ -155,7 +158,7 @@ void dt_onnx_read_AveragePool(dt_onnx_reader *r) {
 
 void dt_onnx_read_BatchNormalization(dt_onnx_reader *r) {
     dt_shape was;
-    dt_value x = as_image(r, dt_onnx_input_value(r, 0), &was), p[4];
+    dt_value x = onnx_import_ops_as_image(r, dt_onnx_input_value(r, 0), &was), p[4];
     for (int i = 0; i < 2; i++) p[i] = dt_onnx_input_value(r, 1 + i);
     for (int i = 2; i < 4; i++) p[i] = dt_onnx_as_buffer(r, dt_onnx_in(r, 1 + i));
     x = dt_batch_norm_with(r->g, dt_onnx_name(r), x, p, dt_onnx_read_float(r, "epsilon", 1e-5f),
@@ -277,7 +280,7 @@ void dt_onnx_read_Concat(dt_onnx_reader *r) {
     if (r->g->status == DT_OK) dt_onnx_give(r, 0, dt_concat(r->g, x, n, (int)axis));
 }
 // x[…, begin:end, …]
-static dt_value cut(dt_onnx_reader *r, dt_value x, int64_t axis, int64_t begin, int64_t end) {
+static dt_value onnx_import_ops_cut(dt_onnx_reader *r, dt_value x, int64_t axis, int64_t begin, int64_t end) {
     if (x == DT_NONE || r->g->status != DT_OK) return DT_NONE;
     const dt_shape s = dt_onnx_shape(r, x);
     return begin == 0 && end == s.d[axis] ? x : dt_slice(r->g, x, (int)axis, begin, end);
@@ -293,7 +296,7 @@ void dt_onnx_read_Slice(dt_onnx_reader *r) {
             dt_onnx_fail(r, "takes nothing, or not every element");
             return;
         }
-        x = cut(r, x, k, begin[k], begin[k] + to.d[k]);
+        x = onnx_import_ops_cut(r, x, k, begin[k], begin[k] + to.d[k]);
     }
     dt_onnx_give(r, 0, x);
 }
@@ -313,12 +316,12 @@ void dt_onnx_read_Split(dt_onnx_reader *r) {
             dt_onnx_fail(r, "has parts that do not fit");
             return;
         }
-        dt_onnx_give(r, i, cut(r, x, axis, at, at + (int64_t)part));
+        dt_onnx_give(r, i, onnx_import_ops_cut(r, x, axis, at, at + (int64_t)part));
         at += (int64_t)part;
     }
 }
 // Rows of a table in any order: a product with a matrix that has a 1 in each row.
-static dt_value pick(dt_onnx_reader *r, dt_value x, const dt_onnx_const *at, int axis) {
+static dt_value onnx_import_ops_pick(dt_onnx_reader *r, dt_value x, const dt_onnx_const *at, int axis) {
     const dt_shape s = dt_onnx_shape(r, x);
     if (!at || axis != 0 || s.n != 2 || at->shape.n < 1 || at->shape.n - 1 + s.n > DT_MAX_DIMS ||
         at->count * s.d[0] > (int64_t)1 << 24) {
@@ -352,14 +355,14 @@ void dt_onnx_read_Gather(dt_onnx_reader *r) {
     const double first = run ? (at->v[0] < 0 ? at->v[0] + (double)s.d[axis] : at->v[0]) : 0;
     for (int64_t i = 1; run && i < at->count; i++) run = at->v[i] == at->v[i - 1] + 1;
     if (!run) {
-        dt_onnx_give(r, 0, pick(r, x, at, (int)axis));
+        dt_onnx_give(r, 0, onnx_import_ops_pick(r, x, at, (int)axis));
         return;
     }
     if (!(first >= 0) || first + (double)at->count > (double)s.d[axis]) {
         dt_onnx_fail(r, "takes elements that are not there");
         return;
     }
-    x = cut(r, x, axis, (int64_t)first, (int64_t)first + at->count);
+    x = onnx_import_ops_cut(r, x, axis, (int64_t)first, (int64_t)first + at->count);
     if (at->shape.n == 0) {
         for (int i = (int)axis; i < s.n - 1; i++) s.d[i] = s.d[i + 1];
         s.n--;
@@ -415,7 +418,7 @@ void dt_onnx_read_GatherND(dt_onnx_reader *r) {
     }
     dt_onnx_const rows = *at;
     rows.shape.n--;
-    if (x != DT_NONE) dt_onnx_give(r, 0, pick(r, x, &rows, 0));
+    if (x != DT_NONE) dt_onnx_give(r, 0, onnx_import_ops_pick(r, x, &rows, 0));
 }
 
 // ---- the tables ------------------------------------------------------------------------------------

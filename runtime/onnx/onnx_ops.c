@@ -19,7 +19,7 @@ static dt_status name_inputs(dt_onnx_writer *w, const dt_node *n, const char *in
     return DT_OK;
 }
 
-static const dt_shape *shape_of(const dt_onnx_writer *w, dt_value v) {
+static const dt_shape *onnx_ops_shape_of(const dt_onnx_writer *w, dt_value v) {
     return &dt_info_of(w->g, v)->shape;
 }
 
@@ -143,14 +143,14 @@ static void add_window(dt_onnx_writer *w, const dt_window *win, bool dilated) {
 }
 
 // The convolution's weight and bias with its batch norm in them (passes/fold_bn.c).
-static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, const char **bias) {
+static dt_status onnx_ops_fold(dt_onnx_writer *w, const dt_node *n, const char **weight, const char **bias) {
     const int params[] = {n->attrs.conv2d.bn_scale, n->attrs.conv2d.bn_shift, n->attrs.conv2d.bn_mean,
                           n->attrs.conv2d.bn_var};
     const float *bn[4], *from, *b = NULL;
     for (int i = 0; i < 4; i++) DT_TRY(dt_onnx_weights(w, params[i], &bn[i]));
     DT_TRY(dt_onnx_weights(w, n->in[1], &from));
     if (n->n_in > 2 && n->in[2] != DT_NONE) DT_TRY(dt_onnx_weights(w, n->in[2], &b));
-    const dt_shape *shape = shape_of(w, n->in[1]), out = dt_shape1(shape->d[0]);
+    const dt_shape *shape = onnx_ops_shape_of(w, n->in[1]), out = dt_shape1(shape->d[0]);
     const int64_t each = dt_shape_elements(shape) / shape->d[0];
     float *to = dt_arena_alloc(&w->arena, (size_t)dt_shape_elements(shape) * sizeof *to);
     float *shift = dt_arena_alloc(&w->arena, (size_t)shape->d[0] * sizeof *shift);
@@ -170,7 +170,7 @@ static dt_status fold(dt_onnx_writer *w, const dt_node *n, const char **weight, 
 static dt_status emit_conv2d(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_activation act = n->attrs.conv2d.act;
     const char *weight = in[1], *bias = n->n_in > 2 ? in[2] : NULL;
-    if (n->attrs.conv2d.fold_bn) DT_TRY(fold(w, n, &weight, &bias));
+    if (n->attrs.conv2d.fold_bn) DT_TRY(onnx_ops_fold(w, n, &weight, &bias));
     const char *y = DT_ONNX_NODE(w, "Conv", before(out_of(w, n, 0), act), in[0], weight, bias);
     add_window(w, &n->attrs.conv2d.win, true);
     dt_onnx_int(w, "group", n->attrs.conv2d.groups);
@@ -246,7 +246,7 @@ static const char *swap_last(dt_onnx_writer *w, const char *x, int n_dims) {
 static dt_status emit_linear(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_activation act = n->attrs.linear.act;
     const char *out = out_of(w, n, 0), *bias = n->n_in > 2 ? in[2] : NULL, *y;
-    if (shape_of(w, n->in[0])->n == 2) {
+    if (onnx_ops_shape_of(w, n->in[0])->n == 2) {
         y = DT_ONNX_NODE(w, "Gemm", before(out, act), in[0], in[1], bias);
         dt_onnx_int(w, "transB", 1);
     } else {
@@ -258,7 +258,7 @@ static dt_status emit_linear(dt_onnx_writer *w, const dt_node *n, const char *co
 }
 
 static dt_status emit_matmul(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    const int n_dims = shape_of(w, n->in[0])->n;
+    const int n_dims = onnx_ops_shape_of(w, n->in[0])->n;
     const char *a = n->attrs.matmul.trans_a ? swap_last(w, in[0], n_dims) : in[0];
     const char *b = n->attrs.matmul.trans_b ? swap_last(w, in[1], n_dims) : in[1];
     const char *y = DT_ONNX_NODE(w, "MatMul", NULL, a, b);
@@ -267,7 +267,7 @@ static dt_status emit_matmul(dt_onnx_writer *w, const dt_node *n, const char *co
 }
 
 // softmax(scale q k^T) v of (N,H,T,D)
-static void attend(dt_onnx_writer *w, const char *const *qkv, float scale, const char *out) {
+static void onnx_ops_attend(dt_onnx_writer *w, const char *const *qkv, float scale, const char *out) {
     const char *scores = DT_ONNX_NODE(w, "MatMul", NULL, qkv[0], swap_last(w, qkv[1], 4));
     scores = DT_ONNX_NODE(w, "Mul", NULL, scores, dt_onnx_scalar(w, scale));
     scores = DT_ONNX_NODE(w, "Softmax", NULL, scores);
@@ -277,9 +277,9 @@ static void attend(dt_onnx_writer *w, const char *const *qkv, float scale, const
 
 static dt_status emit_sdpa(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     static const int64_t swap[] = {0, 2, 1, 3};
-    const int64_t heads = n->attrs.sdpa.heads, width = shape_of(w, n->in[0])->d[2] / 3;
+    const int64_t heads = n->attrs.sdpa.heads, width = onnx_ops_shape_of(w, n->in[0])->d[2] / 3;
     if (heads == 0) {
-        attend(w, in, n->attrs.sdpa.scale, out_of(w, n, 0));
+        onnx_ops_attend(w, in, n->attrs.sdpa.scale, out_of(w, n, 0));
         return DT_OK;
     }
     const char *parts[3], *split = dt_onnx_vector(w, (int64_t[]){width, width, width}, 3);
@@ -294,7 +294,7 @@ static dt_status emit_sdpa(dt_onnx_writer *w, const dt_node *n, const char *cons
         dt_onnx_ints(w, "perm", swap, 4);
     }
     const char *y = dt_arena_printf(&w->arena, "%s.heads", n->name);
-    attend(w, parts, n->attrs.sdpa.scale, y);
+    onnx_ops_attend(w, parts, n->attrs.sdpa.scale, y);
     y = DT_ONNX_NODE(w, "Transpose", NULL, y);
     dt_onnx_ints(w, "perm", swap, 4);
     DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), y, dt_onnx_vector(w, (int64_t[]){0, 0, width}, 3));
@@ -330,7 +330,7 @@ static dt_status emit_slice(dt_onnx_writer *w, const dt_node *n, const char *con
 
 static dt_status emit_transpose(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     int64_t perm[DT_MAX_DIMS];
-    const int n_dims = shape_of(w, n->in[0])->n;
+    const int n_dims = onnx_ops_shape_of(w, n->in[0])->n;
     for (int i = 0; i < n_dims; i++) perm[i] = n->attrs.transpose.perm[i];
     DT_ONNX_NODE(w, "Transpose", out_of(w, n, 0), in[0]);
     dt_onnx_ints(w, "perm", perm, n_dims);
@@ -338,7 +338,7 @@ static dt_status emit_transpose(dt_onnx_writer *w, const dt_node *n, const char 
 }
 
 static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    dt_shape to = *shape_of(w, n->out[0]);
+    dt_shape to = *onnx_ops_shape_of(w, n->out[0]);
     const int at = dt_onnx_samples_at(w, n->out[0]);
     if (at >= 0) to.d[at] = -1;
     DT_ONNX_NODE(w, "Reshape", out_of(w, n, 0), in[0], dt_onnx_vector(w, to.d, to.n));
@@ -347,8 +347,8 @@ static dt_status emit_reshape(dt_onnx_writer *w, const dt_node *n, const char *c
 
 // Dimensions that stay are 1 in the shape, so samples may be any number; a row may become one of each sample.
 static dt_status emit_expand(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    const dt_shape *x = shape_of(w, n->in[0]);
-    dt_shape to = *shape_of(w, n->out[0]);
+    const dt_shape *x = onnx_ops_shape_of(w, n->in[0]);
+    dt_shape to = *onnx_ops_shape_of(w, n->out[0]);
     const bool repeats = dt_onnx_samples_at(w, n->out[0]) == 0 && dt_onnx_samples_at(w, n->in[0]) == -1 &&
                          to.d[0] == dt_graph_samples(w->g);
     for (int i = 0; i < to.n; i++)
@@ -359,7 +359,7 @@ static dt_status emit_expand(dt_onnx_writer *w, const dt_node *n, const char *co
 }
 
 static dt_status emit_sum(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
-    const dt_shape *x = shape_of(w, n->in[0]), *y = shape_of(w, n->out[0]);
+    const dt_shape *x = onnx_ops_shape_of(w, n->in[0]), *y = onnx_ops_shape_of(w, n->out[0]);
     int64_t axes[DT_MAX_DIMS];
     int k = 0;
     for (int i = 0; i < x->n; i++)
@@ -371,7 +371,7 @@ static dt_status emit_sum(dt_onnx_writer *w, const dt_node *n, const char *const
 static dt_status emit_resize(dt_onnx_writer *w, const dt_node *n, const char *const *in) {
     const dt_resize_mode mode = n->attrs.resize.mode;
     const bool linear = mode == DT_RESIZE_BILINEAR || mode == DT_RESIZE_BILINEAR_CORNERS;
-    const dt_shape *x = shape_of(w, n->in[0]), *y = shape_of(w, n->out[0]), four = dt_shape1(4);
+    const dt_shape *x = onnx_ops_shape_of(w, n->in[0]), *y = onnx_ops_shape_of(w, n->out[0]), four = dt_shape1(4);
     const char *scales = "", *sizes = "";
     float *scale = dt_arena_alloc(&w->arena, 4 * sizeof *scale);
     bool whole = dt_onnx_samples_at(w, n->out[0]) == 0 && y->d[0] == dt_graph_samples(w->g);
@@ -440,10 +440,10 @@ static bool mixes_samples(const dt_onnx_writer *w, const dt_node *n) {
         if (from == -1) continue;
         apart &= at >= 0;
         if (apart && n->op == DT_OP_reshape)
-            apart = run_of_samples(shape_of(w, n->in[i]), from) == run_of_samples(shape_of(w, y), at);
+            apart = run_of_samples(onnx_ops_shape_of(w, n->in[i]), from) == run_of_samples(onnx_ops_shape_of(w, y), at);
     }
     for (int i = 0; i < w->g->n_outputs; i++)
-        if (w->g->outputs[i].value == y) apart &= at == 0 && shape_of(w, y)->d[0] == dt_graph_samples(w->g);
+        if (w->g->outputs[i].value == y) apart &= at == 0 && onnx_ops_shape_of(w, y)->d[0] == dt_graph_samples(w->g);
     return !apart;
 }
 

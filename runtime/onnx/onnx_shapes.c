@@ -48,7 +48,7 @@ bool dt_onnx_expanded(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
 }
 
 // 0: as many as x has; -1: what is left.
-static void reshape(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+static void onnx_shapes_reshape(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
     int64_t known = 1;
     const int64_t count = dt_shape_elements(x);
     int open = -1;
@@ -69,7 +69,7 @@ bool dt_onnx_reshaped(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
     unsigned set = 0;
     *y = (dt_shape){0};
     if (strcmp(op, "Reshape") == 0) {
-        reshape(r, x, y);
+        onnx_shapes_reshape(r, x, y);
     } else if (strcmp(op, "Flatten") == 0) {
         const int64_t axis = dt_onnx_read_int(r, "axis", 1);
         const int64_t first = axis == x->n ? axis : dt_onnx_axis(r, axis, x->n);
@@ -100,7 +100,7 @@ bool dt_onnx_order(dt_onnx_reader *r, int n, int *order) {
     return (seen == (1u << n) - 1 && (given < 0 || given == n)) || dt_onnx_fail(r, "has an order that is none");
 }
 
-static int64_t within(int64_t at, int64_t low, int64_t high) {
+static int64_t onnx_shapes_within(int64_t at, int64_t low, int64_t high) {
     return at < low ? low : at > high ? high : at;
 }
 
@@ -118,8 +118,8 @@ bool dt_onnx_sliced(dt_onnx_reader *r, const dt_shape *x, int64_t *begin, int64_
         if (r->g->status != DT_OK) return false;
         if (by == 0) return dt_onnx_fail(r, "has a step of 0");
         const int64_t size = x->d[k], low = by < 0 ? -1 : 0, high = by < 0 ? size - 1 : size;
-        const int64_t first = within(from[i] + (from[i] < 0 ? size : 0), low, high);
-        const int64_t end = within(to[i] + (to[i] < 0 ? size : 0), low, high);
+        const int64_t first = onnx_shapes_within(from[i] + (from[i] < 0 ? size : 0), low, high);
+        const int64_t end = onnx_shapes_within(to[i] + (to[i] < 0 ? size : 0), low, high);
         const int64_t taken = by < 0 ? (first - end - by - 1) / -by : (end - first + by - 1) / by;
         begin[k] = first, step[k] = by, y->d[k] = taken > 0 ? taken : 0;
     }

@@ -42,7 +42,7 @@ static size_t typed_count(const Onnx__TensorProto *t) {
     }
 }
 
-static const char *name_of(const Onnx__TensorProto *t) {
+static const char *onnx_tensor_name_of(const Onnx__TensorProto *t) {
     return t->name && *t->name ? t->name : "(unnamed)";
 }
 
@@ -51,19 +51,19 @@ int64_t dt_onnx_count(dt_onnx_reader *r, const Onnx__TensorProto *t) {
     const size_t each = element_size(t->data_type);
     if (each == 0 || t->n_dims > DT_MAX_DIMS) {
         dt_onnx_fail(r, "tensor %.80s has type %d and %zu dimensions: expected floats or integers, at most %d",
-                     name_of(t), t->data_type, t->n_dims, DT_MAX_DIMS);
+                     onnx_tensor_name_of(t), t->data_type, t->n_dims, DT_MAX_DIMS);
         return -1;
     }
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 0 || !dt_stated_size(count, (uint64_t)t->dims[i], (uint64_t)1 << 40, &count)) {
-            dt_onnx_fail(r, "tensor %.80s has an impossible shape", name_of(t));
+            dt_onnx_fail(r, "tensor %.80s has an impossible shape", onnx_tensor_name_of(t));
             return -1;
         }
     const bool here = t->data_location == 0;
     const bool fits = t->has_raw_data ? t->raw_data.len == count * each : typed_count(t) == count;
     if (here && !fits) {
-        dt_onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)", name_of(t),
-                     count);
+        dt_onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)",
+                     onnx_tensor_name_of(t), count);
         return -1;
     }
     return (int64_t)count;
@@ -79,7 +79,7 @@ static const char *external(const Onnx__TensorProto *t, const char *key) {
 static char *read_external(dt_onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
     const char *location = external(t, "location"), *offset = external(t, "offset");
     if (!location || !*location || strchr(location, '/') || strcmp(location, "..") == 0) {
-        dt_onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", name_of(t),
+        dt_onnx_fail(r, "tensor %.80s lies in %.80s: only files beside the ONNX file are read", onnx_tensor_name_of(t),
                      location ? location : "no file");
         return NULL;
     }
@@ -90,7 +90,7 @@ static char *read_external(dt_onnx_reader *r, const Onnx__TensorProto *t, size_t
     dt_status st = dt_io_is_link(path) ? dt_fail(DT_E_DATA, "%s: a link", path) : DT_OK;
     if (st == DT_OK) st = dt_blob_open(&b, path); // no FIFO, nor a device
     if (st == DT_OK) st = dt_blob_load(&data, &b, (uint64_t)at, n_bytes, UINT64_MAX);
-    if (st != DT_OK) dt_onnx_fail(r, "tensor %.80s: %s", name_of(t), dt_error_message());
+    if (st != DT_OK) dt_onnx_fail(r, "tensor %.80s: %s", onnx_tensor_name_of(t), dt_error_message());
     dt_blob_close(&b);
     free(path);
     free(parent);
@@ -149,7 +149,7 @@ static bool open_elements(dt_onnx_reader *r, const Onnx__TensorProto *t, element
     e->raw = e->owned = read_external(r, t, (size_t)e->count * element_size(t->data_type));
     return e->owned != NULL;
 }
-static double element(const elements *e, int64_t i) {
+static double onnx_tensor_element(const elements *e, int64_t i) {
     return e->raw ? raw_element(e->t->data_type, e->raw, i) : typed_element(e->t, i);
 }
 
@@ -179,7 +179,7 @@ dt_onnx_const *dt_onnx_read_const(dt_onnx_reader *r, const Onnx__TensorProto *t)
     if (!open_elements(r, t, &e)) return NULL;
     const dt_shape shape = dt_onnx_tensor_shape(t);
     dt_onnx_const *c = dt_onnx_new_const(r, is_float(t->data_type), &shape);
-    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = element(&e, i);
+    for (int64_t i = 0; c && i < c->count; i++) c->v[i] = onnx_tensor_element(&e, i);
     free(e.owned);
     return c;
 }
@@ -193,8 +193,8 @@ const dt_onnx_const *dt_onnx_as_const(dt_onnx_reader *r, dt_onnx_slot *s) {
 }
 
 // ---- parameters ------------------------------------------------------------------------------------
-static dt_value make(dt_onnx_reader *r, const dt_onnx_slot *s, const char *name, dt_value_kind kind,
-                     dt_onnx_form form) {
+static dt_value onnx_tensor_make(dt_onnx_reader *r, const dt_onnx_slot *s, const char *name, dt_value_kind kind,
+                                 dt_onnx_form form) {
     const Onnx__TensorProto *t = s->t;
     const bool swapped = form == ONNX_SWAPPED;
     elements e;
@@ -218,7 +218,7 @@ static dt_value make(dt_onnx_reader *r, const dt_onnx_slot *s, const char *name,
     if (!open_elements(r, t, &e)) return DT_NONE;
     float *x = dt_arena_alloc(&r->g->arena, (size_t)count * sizeof *x);
     for (int64_t i = 0; i < count; i++) {
-        const double value = element(&e, swapped ? i % rows * cols + i / rows : i);
+        const double value = onnx_tensor_element(&e, swapped ? i % rows * cols + i / rows : i);
         if (value != value) {
             dt_onnx_fail(r, "tensor %.80s holds NaN", s->name);
             break;
@@ -235,7 +235,7 @@ static bool is_flat(dt_onnx_reader *r, dt_onnx_slot *s) {
     elements e;
     if (s->values == ONNX_UNASKED && s->n_uses > 1 && open_elements(r, s->t, &e)) {
         int64_t i = 1;
-        while (i < e.count && element(&e, i) == element(&e, 0)) i++;
+        while (i < e.count && onnx_tensor_element(&e, i) == onnx_tensor_element(&e, 0)) i++;
         s->values = i >= e.count ? ONNX_FLAT : ONNX_VARIED;
         free(e.owned);
     }
@@ -269,7 +269,7 @@ static dt_onnx_use *add_use(dt_onnx_reader *r, dt_onnx_slot *root, dt_onnx_slot 
     const char *name = known_as->name;
     if (known_as->n_named++ > 0) name = dt_arena_printf(&r->g->arena, "%s@%d", name, known_as->n_named);
     *u = (dt_onnx_use){.layer = layer, .form = form, .next = root->uses};
-    u->v = make(r, root, name, kind, form);
+    u->v = onnx_tensor_make(r, root, name, kind, form);
     return root->uses = u;
 }
 
@@ -318,7 +318,7 @@ dt_value dt_onnx_as_buffer(dt_onnx_reader *r, dt_onnx_slot *s) {
 }
 
 // ", name (n)" for the first few.
-static void list_name(char *text, size_t cap, int *n_listed, const char *name, int n) {
+static void onnx_tensor_list_name(char *text, size_t cap, int *n_listed, const char *name, int n) {
     const size_t at = strlen(text);
     if (++*n_listed <= 8)
         snprintf(text + at, cap - at, "%s%.60s (%d)", *n_listed > 1 ? ", " : "", name, n);
@@ -333,8 +333,9 @@ void dt_onnx_note_shared(dt_onnx_reader *r) {
         const dt_onnx_slot *s = dt_onnx_find(r, r->f->graph->initializer[i]->name);
         int n = 0;
         for (const dt_onnx_use *u = s->uses; u; u = u->next) n++;
-        if (n > 1) list_name(divided, sizeof divided, &n_divided, s->name, n);
-        if (n == 1 && s->uses->n_reads > 1) list_name(tied, sizeof tied, &n_tied, s->name, s->uses->n_reads);
+        if (n > 1) onnx_tensor_list_name(divided, sizeof divided, &n_divided, s->name, n);
+        if (n == 1 && s->uses->n_reads > 1)
+            onnx_tensor_list_name(tied, sizeof tied, &n_tied, s->name, s->uses->n_reads);
     }
     if (n_divided + n_tied == 0) return;
     r->g->note =

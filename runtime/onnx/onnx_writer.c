@@ -4,7 +4,7 @@
 #include <string.h>
 
 // A text of the arena where the message wants one that it may change.
-static char *text(dt_onnx_writer *w, const char *s) {
+static char *onnx_writer_text(dt_onnx_writer *w, const char *s) {
     return dt_arena_strdup(&w->arena, s);
 }
 
@@ -21,7 +21,7 @@ static Onnx__NodeProto *last(const dt_onnx_writer *w) {
 }
 
 // Lists of pointers grow in the arena, where what they outgrow stays: they are short.
-static void append(dt_onnx_writer *w, void *list, size_t *n, void *item) {
+static void onnx_writer_append(dt_onnx_writer *w, void *list, size_t *n, void *item) {
     void **grown = dt_arena_alloc(&w->arena, (*n + 1) * sizeof *grown), ***to = list;
     if (*n) memcpy(grown, *to, *n * sizeof *grown);
     grown[(*n)++] = item;
@@ -31,7 +31,7 @@ static void append(dt_onnx_writer *w, void *list, size_t *n, void *item) {
 const char *dt_onnx_add_output(dt_onnx_writer *w) {
     Onnx__NodeProto *n = last(w);
     char *name = dt_arena_printf(&w->arena, "%s/%zu", n->name, n->n_output);
-    append(w, &n->output, &n->n_output, name);
+    onnx_writer_append(w, &n->output, &n->n_output, name);
     return name;
 }
 
@@ -39,11 +39,11 @@ const char *dt_onnx_node(dt_onnx_writer *w, const char *op, const char *out, con
     Onnx__NodeProto *n = NEW(w, Onnx__NodeProto, onnx__node_proto__init);
     w->nodes = dt_xgrow(w->nodes, w->n_nodes, sizeof *w->nodes);
     w->nodes[w->n_nodes++] = n;
-    n->op_type = text(w, op);
+    n->op_type = onnx_writer_text(w, op);
     n->name = dt_arena_printf(&w->arena, "%s/%zu", op, w->n_nodes);
-    for (int i = 0; in[i]; i++) append(w, &n->input, &n->n_input, text(w, in[i]));
+    for (int i = 0; in[i]; i++) onnx_writer_append(w, &n->input, &n->n_input, onnx_writer_text(w, in[i]));
     if (!out) return dt_onnx_add_output(w);
-    append(w, &n->output, &n->n_output, text(w, out));
+    onnx_writer_append(w, &n->output, &n->n_output, onnx_writer_text(w, out));
     return out;
 }
 
@@ -51,10 +51,10 @@ static Onnx__AttributeProto *add_attribute(dt_onnx_writer *w, const char *name,
                                            Onnx__AttributeProto__AttributeType type) {
     Onnx__NodeProto *n = last(w);
     Onnx__AttributeProto *a = NEW(w, Onnx__AttributeProto, onnx__attribute_proto__init);
-    a->name = text(w, name);
+    a->name = onnx_writer_text(w, name);
     a->has_type = true;
     a->type = type;
-    append(w, &n->attribute, &n->n_attribute, a);
+    onnx_writer_append(w, &n->attribute, &n->n_attribute, a);
     return a;
 }
 
@@ -73,7 +73,7 @@ void dt_onnx_float(dt_onnx_writer *w, const char *name, float value) {
 void dt_onnx_text(dt_onnx_writer *w, const char *name, const char *value) {
     Onnx__AttributeProto *a = add_attribute(w, name, ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__STRING);
     a->has_s = true;
-    a->s = (ProtobufCBinaryData){strlen(value), (uint8_t *)text(w, value)};
+    a->s = (ProtobufCBinaryData){strlen(value), (uint8_t *)onnx_writer_text(w, value)};
 }
 
 void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, int n) {
@@ -100,7 +100,7 @@ static const char *add_tensor(dt_onnx_writer *w, const char *name, Onnx__TensorP
     }
     w->tensors = dt_xgrow(w->tensors, w->n_tensors, sizeof *w->tensors);
     w->tensors[w->n_tensors++] = t;
-    return t->name = text(w, name);
+    return t->name = onnx_writer_text(w, name);
 }
 
 const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape, const float *data) {
@@ -138,12 +138,12 @@ static Onnx__TensorShapeProto *sample_shape(dt_onnx_writer *w, const dt_shape *s
             NEW(w, Onnx__TensorShapeProto__Dimension, onnx__tensor_shape_proto__dimension__init);
         if (i == 0) {
             d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_PARAM;
-            d->dim_param = text(w, "N");
+            d->dim_param = onnx_writer_text(w, "N");
         } else {
             d->value_case = ONNX__TENSOR_SHAPE_PROTO__DIMENSION__VALUE_DIM_VALUE;
             d->dim_value = shape->d[i];
         }
-        append(w, &s->dim, &s->n_dim, d);
+        onnx_writer_append(w, &s->dim, &s->n_dim, d);
     }
     return s;
 }
@@ -152,7 +152,7 @@ Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype
                                    const dt_shape *shape) {
     Onnx__ValueInfoProto *info = NEW(w, Onnx__ValueInfoProto, onnx__value_info_proto__init);
     Onnx__TypeProto__Tensor *t = NEW(w, Onnx__TypeProto__Tensor, onnx__type_proto__tensor__init);
-    info->name = text(w, name);
+    info->name = onnx_writer_text(w, name);
     info->type = NEW(w, Onnx__TypeProto, onnx__type_proto__init);
     info->type->value_case = ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE;
     info->type->tensor_type = t;
@@ -165,7 +165,7 @@ Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype
 }
 
 void dt_onnx_input(dt_onnx_writer *w, const char *name, dt_dtype type, bool wide, const dt_shape *shape) {
-    append(w, &w->inputs, &w->n_inputs, dt_onnx_info(w, name, type, wide, shape));
+    onnx_writer_append(w, &w->inputs, &w->n_inputs, dt_onnx_info(w, name, type, wide, shape));
 }
 
 const char *dt_onnx_sample_shape(dt_onnx_writer *w, const dt_shape *shape) {

@@ -43,7 +43,7 @@ typedef struct gpu_answer {
     char host[64], why[400];
 } gpu_answer;
 
-static gpu_answer ask(dt_backend **out, const dt_backend_opts *opts) {
+static gpu_answer agree_ask(dt_backend **out, const dt_backend_opts *opts) {
     static const char prefix[] = "device.kind: cuda: ";
     gpu_answer a = {.yes = dt_backend_create(out, DT_DEVICE_cuda, opts) == DT_OK};
     const char *why = a.yes ? "" : dt_error_message();
@@ -58,7 +58,7 @@ dt_status dt_agree_backend(dt_backend **out, dt_comm *c, dt_device_kind kind, co
     *out = NULL;
     if (c->world_size == 1 || kind != DT_DEVICE_auto) return dt_backend_create(out, kind, opts);
     dt_backend *mine = NULL;
-    const gpu_answer answer = ask(&mine, opts);
+    const gpu_answer answer = agree_ask(&mine, opts);
     gpu_answer *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     dt_status st = c->all_gather_bytes(c, &answer, sizeof answer, all);
     int n = 0, without = 0;
@@ -90,7 +90,7 @@ typedef struct config_answer {
 } config_answer;
 
 // Compares this rank's config with rank 0's config, whose text is `root`.
-static dt_status compare_config(config_answer *a, const char *root, const dt_config *given) {
+static dt_status agree_compare_config(config_answer *a, const char *root, const dt_config *given) {
     dt_config *x = NULL;
     DT_TRY(dt_config_parse(&x, "rank 0's config", root, strlen(root), NULL, 0));
     const char *of_root = "", *of_mine = "";
@@ -117,7 +117,7 @@ dt_status dt_agree_config(dt_comm *c, const dt_config *given) {
     char *root = c->rank == 0 ? dt_config_dump(given) : NULL;
     gethostname(mine.host, sizeof mine.host - 1);
     dt_status st = dt_agree_text(c, &root);
-    if (st == DT_OK) mine.st = compare_config(&mine, root, given);
+    if (st == DT_OK) mine.st = agree_compare_config(&mine, root, given);
     if (st == DT_OK) st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     for (int r = 1; st == DT_OK && r < c->world_size; r++) {
         if (all[r].st == DT_OK && !all[r].key[0]) continue;

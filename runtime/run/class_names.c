@@ -33,7 +33,7 @@ static size_t n_classes(const json_t *classes) {
 }
 
 // Class k: its name, or its number where it has none.
-static const char *name_of(const json_t *classes, size_t k, char buf[32]) {
+static const char *class_names_name_of(const json_t *classes, size_t k, char buf[32]) {
     const char *name = json_string_value(json_array_get(classes, k));
     snprintf(buf, 32, "%zu", k);
     return name ? name : buf;
@@ -47,11 +47,11 @@ void dt_class_names_compare(const char *theirs, const char *ours, const char *fr
         char was[32], is[32];
         size_t k = 0, n = n_classes(there);
         if (n != n_classes(here)) continue;
-        while (k < n && strcmp(name_of(there, k, was), name_of(here, k, is)) == 0) k++;
+        while (k < n && strcmp(class_names_name_of(there, k, was), class_names_name_of(here, k, is)) == 0) k++;
         if (k < n)
             dt_warn("%s: class %zu of %s was '%s' there and is '%s' here: name the head in "
                     "model.init_keep, so that it starts anew",
-                    from, k, field, name_of(there, k, was), name_of(here, k, is));
+                    from, k, field, class_names_name_of(there, k, was), class_names_name_of(here, k, is));
     }
     json_decref(a);
     json_decref(b);
@@ -69,11 +69,11 @@ dt_status dt_class_names_check(const char *theirs, const char *ours, const char 
                      "the same",
                      n, field, n_classes(here));
     for (size_t k = 0; k < n && st == DT_OK; k++)
-        if (strcmp(name_of(there, k, was), name_of(here, k, is)) != 0)
+        if (strcmp(class_names_name_of(there, k, was), class_names_name_of(here, k, is)) != 0)
             st = dt_fail(DT_E_USAGE,
                          "train.teacher: class %zu of %s is '%s' there and '%s' here: they must be "
                          "the same",
-                         k, field, name_of(there, k, was), name_of(here, k, is));
+                         k, field, class_names_name_of(there, k, was), class_names_name_of(here, k, is));
     json_decref(a);
     json_decref(b);
     return st;

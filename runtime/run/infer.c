@@ -56,7 +56,7 @@ static void bind_batch(dt_infer *f, infer_replica *l, const dt_batch *b) {
         dt_batch_inputs_bind(&l->inputs, l->exec, b);
 }
 
-static void fill_row(const dt_infer *f, const infer_replica *l, int i) {
+static void infer_fill_row(const dt_infer *f, const infer_replica *l, int i) {
     const dt_batch *b = l->batch;
     float *row = f->rows + (l->row + i) * f->row;
     *row++ = b->weight[i];
@@ -78,7 +78,7 @@ static void finish_batch(dt_infer *f, infer_replica *l) {
     if (!l->batch) return;
     for (int k = 0; k < f->o.n_outputs; k++)
         dt_exec_output(l->exec, f->o.outputs[k], l->output[k], f->o.batch * f->size[k]);
-    for (int i = 0; i < l->batch->n; i++) fill_row(f, l, i);
+    for (int i = 0; i < l->batch->n; i++) infer_fill_row(f, l, i);
     f->source->release(f->source, l->batch);
     l->batch = NULL;
 }
@@ -88,7 +88,7 @@ typedef struct shown {
     const dt_batch *batch;
 } shown;
 
-static void show(void *ctx, dt_value v, const float *x) {
+static void infer_show(void *ctx, dt_value v, const float *x) {
     const shown *s = ctx;
     s->f->o.look(s->f->o.look_ctx, s->batch, v, x);
 }
@@ -105,7 +105,7 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
         .step = {.seed = f->o.seed, .step = f->n_runs, .slot = (uint32_t)(batch * f->o.batch), .loss_scale = 1.0f},
         .grad = f->o.params->grads[index]};
     if (f->o.look)
-        dt_exec_run_shown(l->exec, &args, show, &(shown){f, b});
+        dt_exec_run_shown(l->exec, &args, infer_show, &(shown){f, b});
     else
         dt_exec_run(l->exec, &args);
     l->batch = b;
@@ -114,7 +114,7 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
     return DT_OK;
 }
 
-static void run_replica(void *arg, int worker) {
+static void infer_run_replica(void *arg, int worker) {
     dt_infer *f = arg;
     if (worker >= f->o.n_replicas) return;
     infer_replica *l = &f->replicas[worker];
@@ -132,7 +132,7 @@ static void run_replica(void *arg, int worker) {
 }
 
 static dt_status run_chunk(dt_infer *f) {
-    dt_team_run(f->o.team, run_replica, f);
+    dt_team_run(f->o.team, infer_run_replica, f);
     for (int i = 0; i < f->o.n_replicas; i++) {
         if (f->replicas[i].status == DT_OK) continue;
         dt_error_restore(&f->replicas[i].failure);
@@ -234,7 +234,7 @@ static dt_status open_source(dt_infer *f, dt_dataset *data, dt_split split) {
 }
 
 // Returns the steps of a chunk.
-static int64_t make_rows(dt_infer *f) {
+static int64_t infer_make_rows(dt_infer *f) {
     const int64_t step_rows = (int64_t)f->o.n_replicas * f->o.batch;
     int64_t n = CHUNK_BYTES / (step_rows * f->row * (int64_t)sizeof(float));
     n = n < 1 ? 1 : n > CHUNK_STEPS ? CHUNK_STEPS : n; // more would hide how far it is
@@ -251,7 +251,7 @@ dt_status dt_infer_run(dt_infer *f, dt_dataset *data, dt_split split,
     dt_params_repack(f->o.params);
     for (int i = 0; i < f->o.n_replicas; i++)
         dt_batch_inputs_find(&f->replicas[i].inputs, f->replicas[i].exec, f->source->fields, f->source->n_fields);
-    const int64_t most = make_rows(f);
+    const int64_t most = infer_make_rows(f);
     dt_progress progress = {.on = f->o.progress && f->o.comm->rank == 0,
                             .what = f->o.progress,
                             .items = "samples",

@@ -43,7 +43,7 @@ void dt_int8_build(const dt_int8 *q, const double *errors, int64_t step, dt_json
     dt_json_newline(j);
 }
 
-static bool read_scale(const json_t *v, float *out) {
+static bool int8_file_read_scale(const json_t *v, float *out) {
     *out = (float)json_number_value(v);
     return json_is_number(v) && *out > 0 && isfinite(*out);
 }
@@ -56,7 +56,7 @@ static bool read_layer(dt_int8_layer *l, const char *name, json_t *o) {
     float *weight = dt_xcalloc((size_t)l->n, sizeof *weight);
     l->weight = weight;
     for (int64_t i = 0; i < l->n; i++)
-        if (!read_scale(json_array_get(list, (size_t)i), &weight[i])) return false;
+        if (!int8_file_read_scale(json_array_get(list, (size_t)i), &weight[i])) return false;
     return true;
 }
 
@@ -75,7 +75,8 @@ static const char *read(dt_int8 *q, json_t *all, int64_t step) {
     json_object_foreach(values, name, o) {
         dt_int8_value *v = &q->values[q->n_values++];
         *v = (dt_int8_value){.name = dt_xstrdup(name), .negative = json_is_true(json_object_get(o, "negative"))};
-        if (!json_is_boolean(json_object_get(o, "negative")) || !read_scale(json_object_get(o, "scale"), &v->scale))
+        if (!json_is_boolean(json_object_get(o, "negative")) ||
+            !int8_file_read_scale(json_object_get(o, "scale"), &v->scale))
             return v->name;
     }
     json_object_foreach(layers, name, o) {

@@ -37,8 +37,8 @@ size_t dt_memory_reserve_bytes(dt_backend *b) {
     return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
 }
 
-static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas, int n_ranks,
-                     memory_row rows[MAX_ROWS]) {
+static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas, int n_ranks,
+                                   memory_row rows[MAX_ROWS]) {
     const dt_params *p = nets->params;
     const dt_net trained = dt_nets_trained(nets), evaluated = dt_nets_last_evaluated(nets);
     dt_plan_report train = {0}, eval = {0};
@@ -70,7 +70,7 @@ static int list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas,
 
 void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
     memory_row rows[MAX_ROWS];
-    int n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
+    int n = memory_report_list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
     fprintf(out, "memory of a rank:\n");
     for (int i = 0; i < n; i++) fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
@@ -78,7 +78,8 @@ void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
 size_t dt_memory_bytes_of(const dt_nets *nets, const dt_open_run *r, int n_replicas, int n_ranks) {
     memory_row rows[MAX_ROWS];
     size_t sum = 0;
-    for (int i = 0, n = list_rows(nets, r, (size_t)n_replicas, n_ranks, rows); i < n; i++) sum += rows[i].n_bytes;
+    for (int i = 0, n = memory_report_list_rows(nets, r, (size_t)n_replicas, n_ranks, rows); i < n; i++)
+        sum += rows[i].n_bytes;
     return sum;
 }
 
@@ -87,7 +88,7 @@ size_t dt_memory_bytes(const dt_nets *nets, const dt_open_run *r) {
 }
 
 // All memory of a host counts as free, since what others hold now may be free when it is needed.
-static void find_room(const dt_open_run *r, size_t *free_bytes, size_t *total_bytes) {
+static void memory_report_find_room(const dt_open_run *r, size_t *free_bytes, size_t *total_bytes) {
     dt_memory m;
     if (r->backend->device) {
         r->backend->device->memory(r->backend, free_bytes, total_bytes);
@@ -100,7 +101,7 @@ static void find_room(const dt_open_run *r, size_t *free_bytes, size_t *total_by
 
 size_t dt_memory_free_bytes(const dt_open_run *r) {
     size_t free_bytes = 0, total_bytes = 0;
-    find_room(r, &free_bytes, &total_bytes);
+    memory_report_find_room(r, &free_bytes, &total_bytes);
     return free_bytes;
 }
 
@@ -144,9 +145,9 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
         warn_little_room(nets, r);
         return DT_OK;
     }
-    find_room(r, &free_bytes, &total_bytes);
+    memory_report_find_room(r, &free_bytes, &total_bytes);
     char text[512] = "";
-    for (int i = 0, n = list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows); i < n; i++) {
+    for (int i = 0, n = memory_report_list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows); i < n; i++) {
         sum += rows[i].n_bytes;
         size_t at = strlen(text);
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,

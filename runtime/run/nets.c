@@ -20,7 +20,7 @@ static int by_begin(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-static int add_phase(dt_phase *phases, int n, int64_t begin, bool joins) {
+static int nets_add_phase(dt_phase *phases, int n, int64_t begin, bool joins) {
     int at = 0;
     while (at < n && phases[at].begin != begin) at++;
     if (at == n) phases[n++] = (dt_phase){.begin = begin};
@@ -30,15 +30,15 @@ static int add_phase(dt_phase *phases, int n, int64_t begin, bool joins) {
 
 int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales, int64_t total_steps,
                    int64_t steps_per_epoch) {
-    int n = add_phase(phases, 0, 0, true);
+    int n = nets_add_phase(phases, 0, 0, true);
     for (int i = 0; i < g->n; i++) {
         dt_param_group *group = &g->items[i];
         if (!group->thaws) continue;
         group->thaw = dt_amount_steps(group->until, total_steps, steps_per_epoch);
-        n = add_phase(phases, n, group->thaw, false);
+        n = nets_add_phase(phases, n, group->thaw, false);
     }
     for (int i = 0; i < scales->n; i++)
-        n = add_phase(phases, n, dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
+        n = nets_add_phase(phases, n, dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
     qsort(phases, (size_t)n, sizeof *phases, by_begin);
     return n;
 }
@@ -147,7 +147,7 @@ static void shard(dt_params *p, const dt_open_run *r, int n_slots) {
     free(own);
 }
 
-static dt_status lay_out(dt_nets *n, dt_open_run *r) {
+static dt_status nets_lay_out(dt_nets *n, dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_optimizer *o = &dt_optimizers[c->train.optimizer.name];
     const bool averages = c->train.ema.has && c->train.ema.value > 0;
@@ -168,7 +168,7 @@ static dt_plan_opts plan_opts(const dt_open_run *r) {
     return (dt_plan_opts){.threads = r->answers.replica_threads, .n_replicas = r->replicas->n_replicas};
 }
 
-static dt_status make_plans(dt_nets *n, dt_open_run *r) {
+static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
     if (!r->backend->device) DT_TRY(dt_memory_room_for_kernels());
     list_phases(n, r);
     for (int i = 0; i < n->n_phases; i++) {
@@ -178,7 +178,7 @@ static dt_status make_plans(dt_nets *n, dt_open_run *r) {
     DT_TRY(dt_agree_shared(r->comm, choose_metrics(n, r)));
     for (int i = 0; i < n->n_phases && n->training; i++)
         DT_TRY(build_graph(r, true, n->phases[i].begin, &n->phases[i].train.graph));
-    DT_TRY(lay_out(n, r));
+    DT_TRY(nets_lay_out(n, r));
     const dt_plan_opts opts = plan_opts(r);
     dt_plan_opts train = opts;
     train.packs_at_use = !r->backend->device && r->replicas->n_rank_micros == 1 && n->n_phases == 1;
@@ -218,13 +218,13 @@ static dt_status plan_again(dt_nets *n, dt_open_run *r, int n_replicas) {
         DT_TRY(dt_run_set_replicas(r, n_replicas));
         dt_run_answer(r);
     }
-    return make_plans(n, r);
+    return nets_make_plans(n, r);
 }
 
 // Plans that fit. device.replicas: auto is a replica a thread, as it is the fastest, but no more than have room, which
 // is `room` bytes on the rank that has the least.
 static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
-    DT_TRY(make_plans(n, r));
+    DT_TRY(nets_make_plans(n, r));
     const int most = r->replicas->n_replicas;
     const bool saves = n->training && r->config->checkpoint.async;
     while (r->replicas_open && r->replicas->n_replicas > 1 &&
@@ -409,11 +409,11 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
 // number of steps changes. Nothing is tried out: plans know their sizes before they take memory.
 
 // What training takes of this rank's memory with the answers that the run has now: plans are made and dropped.
-static dt_status measure(dt_open_run *r, size_t *n_bytes) {
+static dt_status nets_measure(dt_open_run *r, size_t *n_bytes) {
     dt_nets n = {.training = true};
     DT_TRY(dt_run_set_replicas(r, r->answers.replicas));
     DT_TRY(dt_targets_read(&n.targets, r->config, r->fields, r->n_fields, true));
-    const dt_status st = make_plans(&n, r);
+    const dt_status st = nets_make_plans(&n, r);
     if (st == DT_OK) *n_bytes = dt_memory_bytes(&n, r);
     dt_nets_drop(&n);
     return st;
@@ -453,7 +453,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
     while (begin < end) {
         const int middle = end == n ? n - 1 : (begin + end) / 2;
         r->answers.micro_batch = sizes[middle];
-        DT_TRY(measure(r, &n_bytes));
+        DT_TRY(nets_measure(r, &n_bytes));
         // train.memory bounds what training takes, not what is kept free beside it
         if (!r->config->train.memory.is_auto) n_bytes -= dt_memory_reserve_bytes(r->backend);
         if (n_bytes <= budget)

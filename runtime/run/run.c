@@ -198,7 +198,7 @@ static dt_status compare_moments(const dt_open_run *r) {
     return st == DT_E_USAGE ? dt_fail_context(st, "the ranks do not read the same data") : st;
 }
 
-static dt_status open_data(dt_open_run *r) {
+static dt_status run_open_data(dt_open_run *r) {
     if (!r->args.open_data || r->data) return DT_OK;
     const bool asked = r->request.use == DT_RUN_ASKED;
     if (r->record.config) dt_config_take_moments(r->config, r->record.config, asked);
@@ -265,7 +265,7 @@ static void forget_threads(dt_open_run *r) {
 }
 
 // Opens backend and data, and answers all autos that need no plan.
-static dt_status open_parts(dt_open_run *r) {
+static dt_status run_open_parts(dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
     if (r->request.use != DT_RUN_ASKED) DT_TRY(dt_run_read_teacher(r));
@@ -281,12 +281,12 @@ static dt_status open_parts(dt_open_run *r) {
     if (c->train.micro_batch.is_auto) {
         // The one question that a run asks of its nets: replicas, batches and the record below are of this size, and
         // only plans tell what fits.
-        DT_TRY(open_data(r)); // whose shapes a plan needs
+        DT_TRY(run_open_data(r)); // whose shapes a plan needs
         DT_TRY(dt_nets_choose_micro_batch(r, was));
     }
     DT_TRY(make_replicas(r, r->answers.replicas));
     dt_run_answer(r);
-    return open_data(r);
+    return run_open_data(r);
 }
 
 // ---- the run's length ------------------------------------------------------------------------------
@@ -312,7 +312,7 @@ static dt_status check_within(const dt_open_run *r) {
 #define FAR_BYTES "images of bytes have values in 0..1 here, as ToTensor makes them: divide mean and std by 255"
 
 // What a training that begins is refused for, and one that began before is not.
-static dt_status check_fields(const dt_open_run *r) {
+static dt_status run_check_fields(const dt_open_run *r) {
     const bool begins = r->request.use != DT_RUN_ASKED && !r->resumed;
     for (int i = 0; i < r->n_fields; i++) {
         const dt_field_info *f = &r->fields[i];
@@ -333,7 +333,7 @@ static dt_status check_fields(const dt_open_run *r) {
 
 // Steps of an epoch and of the run. DT_E_USAGE where the training split is smaller than a step, or lacks what the
 // config wants to do with it.
-static dt_status measure(dt_open_run *r) {
+static dt_status run_measure(dt_open_run *r) {
     const dt_config *c = r->config;
     const int64_t n = r->data->n_samples(r->data, DT_SPLIT_TRAIN);
     const bool validates = r->data->n_samples(r->data, DT_SPLIT_VAL) > 0;
@@ -370,10 +370,10 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     DT_TRY(dt_agree_shared(r->comm, st));
     if (q->use != DT_RUN_CHECKED) DT_TRY(dt_run_read_record(r));
     if (r->finished) return DT_OK;
-    DT_TRY(open_parts(r));
+    DT_TRY(run_open_parts(r));
     if (r->resumed) DT_TRY(dt_run_check_resumed(r));
-    if (r->data) DT_TRY(check_fields(r));
-    if (q->use != DT_RUN_ASKED) return r->data ? measure(r) : DT_OK;
+    if (r->data) DT_TRY(run_check_fields(r));
+    if (q->use != DT_RUN_ASKED) return r->data ? run_measure(r) : DT_OK;
     if (r->data->n_samples(r->data, q->split) > 0) return DT_OK;
     return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", dt_split_name(q->split));
 }

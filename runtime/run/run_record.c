@@ -109,7 +109,7 @@ typedef struct reader {
     const char *bad; // first member that is missing or of another type
 } reader;
 
-static int64_t read_int(reader *r, const char *key) {
+static int64_t run_record_read_int(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (!json_is_integer(v) && !r->bad) r->bad = key;
     return json_integer_value(v);
@@ -117,39 +117,39 @@ static int64_t read_int(reader *r, const char *key) {
 
 // Reads a number between low and high, so that a forged file cannot choose any.
 static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high) {
-    const int64_t v = read_int(r, key);
+    const int64_t v = run_record_read_int(r, key);
     if ((v < low || v > high) && !r->bad) r->bad = key;
     return v;
 }
 
 // Reads the answer to a key.
 static int read_answer(reader *r, const char *name, dt_key key) {
-    const int64_t v = read_int(r, name);
+    const int64_t v = run_record_read_int(r, name);
     if (!dt_config_in_range(key, (double)v) && !r->bad) r->bad = name;
     return (int)v;
 }
 
-static double read_real(reader *r, const char *key) {
+static double run_record_read_real(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (json_is_null(v)) return NAN;
     if (!json_is_number(v) && !r->bad) r->bad = key;
     return json_number_value(v);
 }
 
-static const char *read_text(reader *r, const char *key) {
+static const char *run_record_read_text(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (!json_is_string(v) && !r->bad) r->bad = key;
     return text_or_empty(json_string_value(v));
 }
 
-static int read_word(reader *r, const char *key, const char *words) {
-    const int i = dt_word_index(words, read_text(r, key));
+static int run_record_read_word(reader *r, const char *key, const char *words) {
+    const int i = dt_word_index(words, run_record_read_text(r, key));
     if (i < 0 && !r->bad) r->bad = key;
     return i < 0 ? 0 : i;
 }
 
 static uint64_t read_hex(reader *r, const char *key) {
-    return strtoull(read_text(r, key), NULL, 16);
+    return strtoull(run_record_read_text(r, key), NULL, 16);
 }
 
 static void read_resolved(reader *r, dt_resolved *out) {
@@ -159,10 +159,10 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->replica_threads = read_answer(&inner, "replica_threads", DT_KEY(device.threads));
     out->workers = read_answer(&inner, "workers", DT_KEY(data.workers));
     out->micro_batch = read_answer(&inner, "micro_batch", DT_KEY(train.micro_batch));
-    out->precision = (dt_precision)read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
-    out->device = (dt_device_kind)read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
+    out->precision = (dt_precision)run_record_read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
+    out->device = (dt_device_kind)run_record_read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     int id = DT_N_METRICS - 1;
-    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), read_text(&inner, "best")) != 0) id--;
+    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), run_record_read_text(&inner, "best")) != 0) id--;
     if (id < 0 && !inner.bad) inner.bad = "best";
     out->best = dt_best_of_metric((dt_metric_id)id);
     if (inner.bad && !r->bad) r->bad = inner.bad;
@@ -172,7 +172,7 @@ static void read_resolved(reader *r, dt_resolved *out) {
 static void read_scaler(reader *r, dt_run_record *s) {
     reader inner = {json_object_get(r->object, "scaler"), NULL};
     if (!inner.object) return;
-    s->loss_scale = read_real(&inner, "scale");
+    s->loss_scale = run_record_read_real(&inner, "scale");
     if (!(s->loss_scale > 0 && s->loss_scale <= 0x1p24)) inner.bad = "scale";
     s->clean_steps = read_within(&inner, "clean_steps", 0, INT32_MAX);
     s->n_skipped = read_within(&inner, "skipped", 0, s->step);
@@ -185,7 +185,7 @@ static void read_history(reader *r, dt_run_record *s) {
     for (size_t i = 0; i < json_array_size(list); i++) {
         reader point = {json_array_get(list, i), NULL};
         int64_t step = read_within(&point, "step", 0, s->step);
-        dt_record_add_eval(s, step, read_real(&point, "value"));
+        dt_record_add_eval(s, step, run_record_read_real(&point, "value"));
         if (point.bad && !r->bad) r->bad = "history";
     }
 }
@@ -196,7 +196,7 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     if (!root) return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
     reader r = {root, NULL};
     dt_record_init(s);
-    int64_t format = read_int(&r, "format");
+    int64_t format = run_record_read_int(&r, "format");
     if (!r.bad && format != 1) {
         json_decref(root);
         return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one", where,
@@ -211,19 +211,19 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     if (json_object_get(root, "spread")) s->host_layout_hash = read_hex(&r, "spread");
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
     if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
-    s->loss = read_real(&r, "loss");
+    s->loss = run_record_read_real(&r, "loss");
     s->metrics_offset = read_within(&r, "metrics_offset", -1, INT64_MAX / 2);
     read_resolved(&r, &s->resolved);
     read_scaler(&r, s);
     read_history(&r, s);
     s->best_step = read_within(&r, "best_step", -1, s->step);
-    s->best_value = read_real(&r, "best_value");
-    s->version = dt_xstrdup(read_text(&r, "version"));
+    s->best_value = run_record_read_real(&r, "best_value");
+    s->version = dt_xstrdup(run_record_read_text(&r, "version"));
     s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
     if (!s->classes && !r.bad) r.bad = "classes";
-    s->environment = dt_xstrdup(read_text(&r, "environment"));
-    if (json_object_get(root, "engines")) s->engines = dt_xstrdup(read_text(&r, "engines"));
-    const char *config = read_text(&r, "config");
+    s->environment = dt_xstrdup(run_record_read_text(&r, "environment"));
+    if (json_object_get(root, "engines")) s->engines = dt_xstrdup(run_record_read_text(&r, "engines"));
+    const char *config = run_record_read_text(&r, "config");
     dt_status st = DT_OK;
     if (r.bad)
         st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);

@@ -137,7 +137,7 @@ static char *align_paths(dt_config *old, const dt_config *given) {
 
 // Whether the config is the one that the run of record s began with, in all that changes numbers. *mirror* of checkpoint.mirror,
 // from which the record is: its own text, and what is no error is not said.
-static dt_status compare_config(dt_open_run *r, const dt_run_record *s, const char *mirror) {
+static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_record *s, const char *mirror) {
     dt_config *old = dt_config_copy(s->config), *given = dt_config_copy(r->given);
     const char *was = NULL, *is = NULL;
     dt_status st = DT_OK;
@@ -194,7 +194,7 @@ static dt_status is_of_this_run(void *ctx, const char *folder, int64_t step) {
                      "%s has a checkpoint of step %lld and run.resume is never: take another "
                      "checkpoint.mirror, or run.resume=auto",
                      mirror, (long long)step);
-    if (st == DT_OK) st = compare_config(r, &there, mirror);
+    if (st == DT_OK) st = run_resume_compare_config(r, &there, mirror);
     dt_record_fini(&there);
     free(text);
     free(mirror);
@@ -251,7 +251,7 @@ static dt_status find_newest(dt_open_run *r, char **text) {
                        r->dir, (long long)step);
     DT_TRY(dt_record_read(&r->record, r->checkpoint, step, text));
     DT_TRY(dt_run_take_best(r));
-    DT_TRY(compare_config(r, &r->record, NULL));
+    DT_TRY(run_resume_compare_config(r, &r->record, NULL));
     return begin_mirror(r, step);
 }
 

@@ -6,7 +6,7 @@
 
 enum { MIN_LR };
 
-static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
+static double schedule_cosine_rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
     const double pi = 3.14159265358979323846, min_lr = s->own[MIN_LR];
     int64_t length = s->total_steps - s->warmup_steps;
     double x = length > 0 ? (double)(step - s->warmup_steps) / (double)length : 1.0;
@@ -14,4 +14,4 @@ static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *hist
     return min_lr + (s->lr - min_lr) * 0.5 * (1.0 + cos(pi * x));
 }
 
-const dt_schedule_rule dt_schedule_cosine = {.rate = rate};
+const dt_schedule_rule dt_schedule_cosine = {.rate = schedule_cosine_rate};

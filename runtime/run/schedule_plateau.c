@@ -7,9 +7,9 @@
 
 #include <math.h>
 
-enum { GAMMA, PATIENCE, MIN_LR };
+enum { GAMMA, PATIENCE, SCHEDULE_PLATEAU_MIN_LR };
 
-static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
+static double schedule_plateau_rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
     double lr = s->lr, best = 0.0;
     int stale = 0;
     bool any = false;
@@ -24,7 +24,7 @@ static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *hist
             stale = 0;
         }
     }
-    return fmax(lr, fmin(s->own[MIN_LR], s->lr));
+    return fmax(lr, fmin(s->own[SCHEDULE_PLATEAU_MIN_LR], s->lr));
 }
 
-const dt_schedule_rule dt_schedule_plateau = {.rate = rate, .follows_evaluations = true};
+const dt_schedule_rule dt_schedule_plateau = {.rate = schedule_plateau_rate, .follows_evaluations = true};

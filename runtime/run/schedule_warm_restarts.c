@@ -5,14 +5,14 @@
 
 #include <math.h>
 
-enum { EVERY, GROWTH, MIN_LR };
+enum { SCHEDULE_WARM_RESTARTS_EVERY, GROWTH, SCHEDULE_WARM_RESTARTS_MIN_LR };
 
-static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
-    const double pi = 3.14159265358979323846, min_lr = s->own[MIN_LR];
-    double at = (double)(step - s->warmup_steps), length = fmax(s->own[EVERY], 1.0);
+static double schedule_warm_restarts_rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
+    const double pi = 3.14159265358979323846, min_lr = s->own[SCHEDULE_WARM_RESTARTS_MIN_LR];
+    double at = (double)(step - s->warmup_steps), length = fmax(s->own[SCHEDULE_WARM_RESTARTS_EVERY], 1.0);
     if (s->own[GROWTH] == 1.0) at = fmod(at, length);
     while (at >= length) at -= length, length *= s->own[GROWTH];
     return min_lr + (s->lr - min_lr) * 0.5 * (1.0 + cos(pi * at / length));
 }
 
-const dt_schedule_rule dt_schedule_warm_restarts = {.rate = rate};
+const dt_schedule_rule dt_schedule_warm_restarts = {.rate = schedule_warm_restarts_rate};

@@ -3,12 +3,12 @@
 
 #include "run/schedule.h"
 
-enum { DECAY, MIN_LR };
+enum { DECAY, SCHEDULE_WSD_MIN_LR };
 
-static double rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
-    const double left = (double)(s->total_steps - step), min_lr = s->own[MIN_LR];
+static double schedule_wsd_rate(const dt_schedule *s, int64_t step, const dt_eval_point *history, int n) {
+    const double left = (double)(s->total_steps - step), min_lr = s->own[SCHEDULE_WSD_MIN_LR];
     if (left >= s->own[DECAY]) return s->lr;
     return left > 0 ? min_lr + (s->lr - min_lr) * left / s->own[DECAY] : min_lr;
 }
 
-const dt_schedule_rule dt_schedule_wsd = {.rate = rate};
+const dt_schedule_rule dt_schedule_wsd = {.rate = schedule_wsd_rate};

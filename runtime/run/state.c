@@ -25,7 +25,7 @@ typedef struct dt_state_flat {
 // ---- slices ----------------------------------------------------------------------------------------
 
 // Adds a buffer of n elements; returns where the host sees it.
-static float *add_flat(dt_state *s, dt_role role, float *flat, int64_t n, bool sharded) {
+static float *state_add_flat(dt_state *s, dt_role role, float *flat, int64_t n, bool sharded) {
     const bool device = s->run->backend->device != NULL;
     float *host = device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : flat;
     s->flats[s->n_flats++] = (dt_state_flat){role, flat, host, n, sharded};
@@ -43,13 +43,13 @@ static void add_parameters(dt_state *s, bool average, const char *file) {
     const dt_params *p = s->nets->params;
     const dt_role roles[2] = {average ? DT_ROLE_AVERAGE : DT_ROLE_WEIGHT,
                               average ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_STATISTIC};
-    add_flat(s, roles[0], average ? p->average : p->master, average ? p->n_average : p->n_master,
-             average && p->sharded);
+    state_add_flat(s, roles[0], average ? p->average : p->master, average ? p->n_average : p->n_master,
+                   average && p->sharded);
     for (int i = 0; i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         add_slice(s, dt_xstrdup(e->name), file, e->shape, e->offset);
     }
-    add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer, false);
+    state_add_flat(s, roles[1], average ? p->buffer_average : p->buffer, p->n_buffer, false);
     for (int i = 0; i < p->n_buffers; i++) {
         const dt_param_entry *e = &p->buffers[i];
         add_slice(s, dt_xstrdup(e->name), file, e->shape, e->offset);
@@ -58,7 +58,7 @@ static void add_parameters(dt_state *s, bool average, const char *file) {
 
 static void add_moments(dt_state *s, const char *prefix, int slot) {
     const dt_params *p = s->nets->params;
-    add_flat(s, DT_ROLE_MOMENT, p->slots[slot], p->n_slot[slot], p->sharded);
+    state_add_flat(s, DT_ROLE_MOMENT, p->slots[slot], p->n_slot[slot], p->sharded);
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         const dt_slot_entry *m = &e->slots[slot];
@@ -103,7 +103,7 @@ static int n_flats(const dt_state *s, bool all) {
 }
 
 // Brings the device up to date with the host's copies.
-static void push(dt_state *s, bool all) {
+static void state_push(dt_state *s, bool all) {
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < n_flats(s, all); i++) {
         const dt_state_flat *x = &s->flats[i];
@@ -113,7 +113,7 @@ static void push(dt_state *s, bool all) {
 
 // Brings the host's copies up to date with the device; sharded: of what ranks divide among them alone. After an error they
 // hold something else.
-static dt_status pull(dt_state *s, bool sharded) {
+static dt_status state_pull(dt_state *s, bool sharded) {
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < s->n_flats; i++) {
         const dt_state_flat *x = &s->flats[i];
@@ -161,7 +161,7 @@ dt_status dt_state_swap_average(dt_state *s) {
     return DT_OK;
 }
 
-static bool is_finite(const float *x, int64_t n) {
+static bool state_is_finite(const float *x, int64_t n) {
     while (n > 0 && isfinite(x[n - 1])) n--;
     return n == 0;
 }
@@ -171,11 +171,11 @@ static bool slice_is_finite(const dt_state *s, const dt_state_slice *l) {
     const dt_params *p = s->nets->params;
     const int64_t n = dt_shape_elements(&l->tensor.shape);
     bool finite = true;
-    if (l->tensor.data) return is_finite(l->tensor.data, n);
+    if (l->tensor.data) return state_is_finite(l->tensor.data, n);
     for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++) {
         const int64_t from = l->offset > r->begin ? l->offset : r->begin;
         const int64_t to = l->offset + n < r->end ? l->offset + n : r->end;
-        finite &= from >= to || is_finite(s->flats[l->flat].host + r->at + from - r->begin, to - from);
+        finite &= from >= to || state_is_finite(s->flats[l->flat].host + r->at + from - r->begin, to - from);
     }
     return finite;
 }
@@ -183,7 +183,7 @@ static bool slice_is_finite(const dt_state *s, const dt_state_slice *l) {
 const char *dt_state_find_bad(dt_state *s) {
     dt_comm *c = s->run->comm;
     int64_t first = 0;
-    (void)pull(s, false);
+    (void)state_pull(s, false);
     while (first < s->n_slices && slice_is_finite(s, &s->slices[first])) first++;
     first = -first;
     if (s->owners) (void)c->all_reduce_max_i64(c, &first, 1);                              // of all ranks
@@ -272,7 +272,7 @@ static dt_status share(dt_state *s, bool all) {
         const dt_state_flat *x = &s->flats[i];
         if (x->n > 0 && !x->sharded) DT_TRY(c->broadcast_bytes(c, x->host, sizeof(float) * (size_t)x->n, 0));
     }
-    push(s, all);
+    state_push(s, all);
     dt_params_repack_step(s->nets->params);
     return DT_OK;
 }
@@ -337,19 +337,19 @@ dt_status dt_state_init(dt_state *s) {
     dt_params *p = s->nets->params;
     const bool root = dt_run_is_root(s->run);
     dt_params_init(p, (uint64_t)s->run->config->run.seed);
-    DT_TRY(pull(s, false)); // what a file leaves as it is
+    DT_TRY(state_pull(s, false)); // what a file leaves as it is
     if (s->run->config->model.init) {
         if (root) DT_TRY(import_weights(s));
         DT_TRY(share(s, p->average != NULL));
         move_averages(s, false);
-        if (p->average) push(s, true);
+        if (p->average) state_push(s, true);
         return DT_OK;
     }
     move_averages(s, false);
     if (p->n_trained_entries < p->n_entries && root)
         dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                 p->n_entries - p->n_trained_entries);
-    if (p->average) push(s, true);
+    if (p->average) state_push(s, true);
     dt_params_repack_step(p);
     return DT_OK;
 }
@@ -387,10 +387,10 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     dt_json j;
     int n;
     if (!dt_run_is_root(s->run)) {
-        if (s->owners) DT_TRY(pull(s, true));
+        if (s->owners) DT_TRY(state_pull(s, true));
         return pass_sharded(s, true, NULL, true);
     }
-    DT_TRY(pull(s, false));
+    DT_TRY(state_pull(s, false));
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
@@ -437,7 +437,7 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
     uint64_t parts[2] = {0, 0};
     *hash = 0;
     if (!s->run->teacher.config) return DT_OK;
-    DT_TRY(pull(s, false));
+    DT_TRY(state_pull(s, false));
     if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[0]->host, flats[1]->host));
     DT_TRY(share(s, true));
     for (int i = 0; i < 2; i++) {
@@ -500,7 +500,7 @@ static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
 dt_status dt_state_compare_ranks(dt_state *s) {
     dt_comm *c = s->run->comm;
     if (c->world_size == 1) return DT_OK;
-    DT_TRY(pull(s, false));
+    DT_TRY(state_pull(s, false));
     if (dt_failpoint("flip")) {
         uint32_t bits;
         float *first = flat_of(s, DT_ROLE_WEIGHT)->host;

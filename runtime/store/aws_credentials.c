@@ -69,14 +69,14 @@ static void wipe(char *s) {
     free(s);
 }
 
-static char *copy(const char *s) {
+static char *aws_credentials_copy(const char *s) {
     return s && *s ? dt_xstrdup(s) : NULL;
 }
 
 static bool from_environment(found *f) {
     const char *key = env("AWS_ACCESS_KEY_ID"), *secret = env("AWS_SECRET_ACCESS_KEY");
     if (!key || !secret) return false;
-    f->c = (dt_aws_credentials){dt_xstrdup(key), dt_xstrdup(secret), copy(env("AWS_SESSION_TOKEN"))};
+    f->c = (dt_aws_credentials){dt_xstrdup(key), dt_xstrdup(secret), aws_credentials_copy(env("AWS_SESSION_TOKEN"))};
     return true;
 }
 
@@ -87,7 +87,8 @@ static bool from_profile(found *f) {
 }
 
 // GET, or POST of a form, with one more header or NULL. The caller frees the reply, also of an error.
-static dt_status ask(dt_http_reply *out, const char *url, const char *header, const char *form, const char *what) {
+static dt_status aws_credentials_ask(dt_http_reply *out, const char *url, const char *header, const char *form,
+                                     const char *what) {
     const char *headers[] = {header, NULL};
     const dt_http_request r = {.url = url,
                                .headers = headers,
@@ -111,7 +112,7 @@ static dt_status take_json(found *f, const dt_http_reply *r, const char *what) {
     dt_status st = DT_OK;
     if (key && secret) {
         f->c = (dt_aws_credentials){dt_xstrdup(key), dt_xstrdup(secret),
-                                    copy(json_string_value(json_object_get(root, "Token")))};
+                                    aws_credentials_copy(json_string_value(json_object_get(root, "Token")))};
         f->until = parse_time(json_string_value(json_object_get(root, "Expiration")));
     } else
         st = dt_fail(DT_E_STORAGE, "%s: its answer has no AccessKeyId", what);
@@ -153,12 +154,12 @@ static dt_status from_container(found *f) {
                        "AWS_CONTAINER_CREDENTIALS_FULL_URI is %s; expected https://, or http:// of "
                        "this machine or of the agent of ECS or EKS",
                        full);
-    char *token = file ? read_token(file) : copy(env("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
+    char *token = file ? read_token(file) : aws_credentials_copy(env("AWS_CONTAINER_AUTHORIZATION_TOKEN"));
     if (file && !token) return dt_fail_context(DT_E_USAGE, "%s", what);
     char *url = full ? dt_xstrdup(full) : dt_xprintf("http://169.254.170.2%s", relative);
     char *header = token ? dt_xprintf("Authorization: %s", token) : NULL;
     dt_http_reply reply;
-    dt_status st = ask(&reply, url, header, NULL, what);
+    dt_status st = aws_credentials_ask(&reply, url, header, NULL, what);
     if (st == DT_OK) st = take_json(f, &reply, what);
     dt_http_reply_fini(&reply);
     free(url);
@@ -168,7 +169,7 @@ static dt_status from_container(found *f) {
 }
 
 // The text of an element, whatever stands in front of it; heap or NULL.
-static char *element(const dt_http_reply *r, const char *name) {
+static char *aws_credentials_element(const dt_http_reply *r, const char *name) {
     const char *at = r->body ? r->body : "";
     return dt_s3_element(&at, name);
 }
@@ -188,11 +189,12 @@ static dt_status from_web_identity(found *f) {
                             "&RoleSessionName=%s&WebIdentityToken=%s",
                             role, name, encoded);
     dt_http_reply reply;
-    dt_status st = ask(&reply, url, NULL, form, what);
+    dt_status st = aws_credentials_ask(&reply, url, NULL, form, what);
     if (st == DT_OK) {
-        f->c = (dt_aws_credentials){element(&reply, "AccessKeyId"), element(&reply, "SecretAccessKey"),
-                                    element(&reply, "SessionToken")};
-        char *until = element(&reply, "Expiration");
+        f->c = (dt_aws_credentials){aws_credentials_element(&reply, "AccessKeyId"),
+                                    aws_credentials_element(&reply, "SecretAccessKey"),
+                                    aws_credentials_element(&reply, "SessionToken")};
+        char *until = aws_credentials_element(&reply, "Expiration");
         f->until = parse_time(until);
         free(until);
         if (!f->c.key || !f->c.secret) st = dt_fail(DT_E_STORAGE, "%s: its answer has no key", what);
@@ -230,7 +232,7 @@ static dt_status from_instance(found *f, bool *is_there) {
         free(url);
         url = dt_xprintf("%s/latest/meta-data/iam/security-credentials/%s", base, role ? role : "");
         dt_http_reply_fini(&reply);
-        st = ask(&reply, url, header, NULL, what);
+        st = aws_credentials_ask(&reply, url, header, NULL, what);
         if (st == DT_OK && i == 0) {
             role = dt_xstrdup(reply.body ? reply.body : "");
             role[strcspn(role, "\r\n")] = '\0';
@@ -244,7 +246,7 @@ static dt_status from_instance(found *f, bool *is_there) {
     return st;
 }
 
-static dt_status find(found *f) {
+static dt_status aws_credentials_find(found *f) {
     bool is_there = false;
     *f = (found){0};
     if (from_environment(f)) return DT_OK;
@@ -292,7 +294,7 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
     const double now = (double)time(NULL);
     if (!kept.c.key || (kept.until > 0 && now > kept.until - EARLY_S)) {
         found f;
-        st = find(&f);
+        st = aws_credentials_find(&f);
         if (st == DT_OK) {
             dt_aws_credentials_fini(&kept.c);
             kept = f;
@@ -304,7 +306,9 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
             }
         }
     }
-    if (st == DT_OK) *out = (dt_aws_credentials){dt_xstrdup(kept.c.key), dt_xstrdup(kept.c.secret), copy(kept.c.token)};
+    if (st == DT_OK)
+        *out =
+            (dt_aws_credentials){dt_xstrdup(kept.c.key), dt_xstrdup(kept.c.secret), aws_credentials_copy(kept.c.token)};
     pthread_mutex_unlock(&lock);
     return st;
 }

@@ -20,16 +20,16 @@
 
 // ---- files -----------------------------------------------------------------------------------------
 
-static dt_status read_file(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
+static dt_status blob_read_file(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     if (n_head == 0) return dt_io_pread(b->u.fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
     return dt_io_pread_parts(b->u.fd, b->path, head, n_head, dst, n_bytes, (off_t)at, DT_E_DATA);
 }
 
-static void close_file(dt_blob *b) {
+static void blob_close_file(dt_blob *b) {
     close(b->u.fd);
 }
 
-static const dt_blob_store FILES = {read_file, close_file, false};
+static const dt_blob_store FILES = {blob_read_file, blob_close_file, false};
 
 dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd) {
     struct stat st;
@@ -87,7 +87,7 @@ struct dt_blob_window {
     uint8_t bytes[WINDOW_BYTES];
 };
 
-static dt_status read_window(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
+static dt_status blob_read_window(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
     struct dt_blob_window *w = b->u.window;
     if (n_head + n_bytes > WINDOW_BYTES) return dt_blob_read_parts(w->of, at, head, n_head, dst, n_bytes);
     if (at < w->at || at + n_head + n_bytes > w->at + w->n) {
@@ -106,7 +106,7 @@ static void close_window(dt_blob *b) {
     free(b->u.window);
 }
 
-static const dt_blob_store WINDOWS = {read_window, close_window, false};
+static const dt_blob_store WINDOWS = {blob_read_window, close_window, false};
 
 void dt_blob_by_window(dt_blob *b, const dt_blob *of) {
     *b = *of;

@@ -73,7 +73,7 @@ static void set_checked(const struct dt_blob_copy *x, uint32_t k) {
     x->cache->n_bytes += block_bytes(x, k);
 }
 
-static void forget(const struct dt_blob_copy *x, uint32_t k) {
+static void blob_cache_forget(const struct dt_blob_copy *x, uint32_t k) {
     const row none = {0};
     if (atomic_exchange(&x->checked[k], false)) {
         x->cache->n_blocks--;
@@ -98,7 +98,7 @@ static bool has_block(struct dt_blob_copy *x, uint32_t k) {
     else {
         if (!atomic_exchange(&x->damaged, true))
             dt_warn("%s: bytes of the cache are not those that were fetched: fetching them again", x->of.path);
-        forget(x, k);
+        blob_cache_forget(x, k);
     }
     return whole;
 }
@@ -130,7 +130,8 @@ static void end_room(dt_blob_cache *c, uint64_t n) {
 }
 
 // Bytes first, then the rows: a block that has a row is whole.
-static dt_status store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes, size_t n_bytes) {
+static dt_status blob_cache_store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes,
+                                  size_t n_bytes) {
     row rows[MAX_BLOCKS];
     for (uint32_t i = 0; i < n; i++) {
         rows[i].hash = dt_hash64(bytes + (size_t)i * BLOCK_BYTES, block_bytes(x, k + i));
@@ -143,7 +144,7 @@ static dt_status store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, con
 }
 
 // Fetches those of the blocks [k, k + n) that are not there, or waits for who does. *kept = false: they could not be kept.
-static dt_status fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kept) {
+static dt_status blob_cache_fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kept) {
     dt_blob_cache *c = x->cache;
     dt_status st = DT_OK;
     *kept = false;
@@ -160,7 +161,7 @@ static dt_status fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n, bool *kep
     if (n > 0 && take_room(c, n_bytes)) {
         uint8_t *bytes = dt_xrealloc(NULL, n_bytes);
         st = dt_blob_read(&x->of, (uint64_t)k * BLOCK_BYTES, bytes, n_bytes);
-        *kept = st == DT_OK && store(x, k, n, bytes, n_bytes) == DT_OK;
+        *kept = st == DT_OK && blob_cache_store(x, k, n, bytes, n_bytes) == DT_OK;
         if (st == DT_OK && !*kept) {
             if (!atomic_exchange(&c->full, true))
                 dt_warn("%s: what the cache lacks is read in each epoch", dt_error_message());
@@ -186,7 +187,7 @@ static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_
     *n_done = left < n ? (size_t)left : n;
     bool kept = there;
     *missed = *missed || !there;
-    if (!there) DT_TRY(fetch(x, k, next - k, &kept));
+    if (!there) DT_TRY(blob_cache_fetch(x, k, next - k, &kept));
     if (kept && read_copy(x, at, dst, *n_done) == DT_OK) return DT_OK;
     if (kept) dt_error_clear(); // a disk that fails takes nothing that the server has
     return dt_blob_read(&x->of, at, dst, *n_done);
@@ -226,7 +227,7 @@ static void close_copy(dt_blob *b) {
 
 static const dt_blob_store COPIES = {read_through, close_copy, false};
 
-static uint64_t identity(const dt_blob *b, uint64_t stamp) {
+static uint64_t blob_cache_identity(const dt_blob *b, uint64_t stamp) {
     char real[PATH_MAX];
     if (!realpath(b->path, real)) snprintf(real, sizeof real, "%s", b->path);
     const uint64_t n[] = {dt_hash64(real, strlen(real)), b->version, b->n_bytes, stamp, LAYOUT};
@@ -238,7 +239,7 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
     struct dt_blob_copy *x = dt_xcalloc(1, sizeof *x);
     char hex[17];
     struct stat s;
-    x->key = identity(b, stamp);
+    x->key = blob_cache_identity(b, stamp);
     dt_hash_hex(x->key, hex);
     x->path = dt_xprintf("%s" DT_CACHE_OBJECTS "/%s", c->dir, hex);
     x->cache = c;
@@ -260,7 +261,8 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
 
 bool dt_blob_forget(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
     if (b->store != &COPIES || n_bytes == 0) return b->store->remote;
-    for (uint64_t k = at / BLOCK_BYTES; k <= (at + n_bytes - 1) / BLOCK_BYTES; k++) forget(b->u.copy, (uint32_t)k);
+    for (uint64_t k = at / BLOCK_BYTES; k <= (at + n_bytes - 1) / BLOCK_BYTES; k++)
+        blob_cache_forget(b->u.copy, (uint32_t)k);
     return true;
 }
 

@@ -29,8 +29,8 @@ enum { OPEN_S = 15 };
 static atomic_bool has_answered;
 
 // Requests a range of the object; `unchanged`: a header that wants its version, or NULL.
-static dt_status ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
-                     const char *unchanged, double limit_s) {
+static dt_status blob_url_ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
+                              const char *unchanged, double limit_s) {
     return dt_s3_do(out, &(dt_http_request){.ranged = true, .from = at, .part = {part[0], part[1]}, .limit_s = limit_s},
                     path, NULL, unchanged);
 }
@@ -48,8 +48,8 @@ static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_he
     const bool is_weak = strncmp(o->version, "W/", 2) == 0; // such an ETag matches none
     snprintf(header, sizeof header, "%s: %s", *o->version == '"' ? "If-Match" : "If-Unmodified-Since", o->version);
     dt_http_reply r;
-    DT_TRY(ask(&r, b->path, at, (dt_http_part[2]){{head, n_head}, {dst, n_bytes}},
-               is_weak || !*o->version ? NULL : header, 0));
+    DT_TRY(blob_url_ask(&r, b->path, at, (dt_http_part[2]){{head, n_head}, {dst, n_bytes}},
+                        is_weak || !*o->version ? NULL : header, 0));
     dt_status st = DT_OK;
     if (r.status == 416 || (r.status == 206 && r.n_total != b->n_bytes))
         st = dt_fail(DT_E_DATA, "%s: changed while it was read: it had %llu bytes; start again", b->path,
@@ -84,8 +84,8 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
                        path);
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
-    dt_status st = ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL,
-                       atomic_load(&has_answered) ? 0 : OPEN_S);
+    dt_status st = blob_url_ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL,
+                                atomic_load(&has_answered) ? 0 : OPEN_S);
     if (st == DT_OK) atomic_store(&has_answered, true);
     if (st == DT_OK && dt_s3_absent(&r)) *absent = r.status;
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);

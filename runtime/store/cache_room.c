@@ -91,7 +91,7 @@ int dt_cache_lock(const char *path, off_t first, uint32_t n, double wait_s) {
 }
 
 // Not what belongs to another file, or to all.
-static bool counts(const char *path) {
+static bool cache_room_counts(const char *path) {
     return !dt_text_ends(path, ".index|/lock");
 }
 
@@ -110,7 +110,7 @@ static bool evict(const char *path) {
     return gone;
 }
 
-static bool is_short(const char *dir, uint64_t n_bytes) {
+static bool cache_room_is_short(const char *dir, uint64_t n_bytes) {
     struct statvfs v;
     return statvfs(dir, &v) == 0 &&
            (uint64_t)v.f_bavail * v.f_frsize < (uint64_t)v.f_blocks * v.f_frsize / KEEP_SHARE + n_bytes;
@@ -128,12 +128,12 @@ bool dt_cache_room(const char *dir, uint64_t max_bytes, uint64_t n_bytes, bool s
         free(folder);
     }
     dt_used_files_sort(files, n);
-    for (size_t i = 0; i < n; i++) total += counts(files[i].path) ? files[i].n_bytes : 0;
+    for (size_t i = 0; i < n; i++) total += cache_room_counts(files[i].path) ? files[i].n_bytes : 0;
     bool room = false;
     for (size_t i = 0; !room; i++) {
-        room = total + n_bytes <= max_bytes && !(spare && is_short(dir, n_bytes));
+        room = total + n_bytes <= max_bytes && !(spare && cache_room_is_short(dir, n_bytes));
         if (room || i == n) break;
-        if (counts(files[i].path) && evict(files[i].path)) total -= files[i].n_bytes;
+        if (cache_room_counts(files[i].path) && evict(files[i].path)) total -= files[i].n_bytes;
     }
     dt_used_files_free(files, n);
     return room;

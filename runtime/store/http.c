@@ -21,7 +21,7 @@ static dt_http_try try_once;
 static char missing[512]; // why there is no module
 static pthread_once_t loaded = PTHREAD_ONCE_INIT;
 
-static void load(void) {
+static void http_load(void) {
     char path[PATH_MAX];
     if (dt_module_find("dtrain_http.so", path, sizeof path) != DT_OK || !*path) {
         snprintf(missing, sizeof missing,
@@ -59,7 +59,7 @@ static double pause_s(int attempt) {
     return most * (0.5 + 0.5 * (double)x[0] / 4294967296.0);
 }
 
-static void sleep_s(double s) {
+static void http_sleep_s(double s) {
     struct timespec t = {(time_t)s, (long)((s - (double)(time_t)s) * 1e9)};
     nanosleep(&t, NULL);
 }
@@ -95,7 +95,7 @@ static double note_attempt(const dt_http_request *r, bool good, double begun, do
 
 dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
     *out = (dt_http_reply){0};
-    pthread_once(&loaded, load);
+    pthread_once(&loaded, http_load);
     if (!try_once) return dt_fail(DT_E_USAGE, "%s: %s", r->url, missing);
     const double begin = dt_clock_s(), limit_s = r->limit_s > 0 ? r->limit_s : 60;
     double since = begin; // the limit counts from here
@@ -131,7 +131,7 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if (warn_s > 0) // urgent: no log line while a request is watched
             dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url, a.cause, warn_s);
         const double end = dt_clock_s() + wait_s;
-        while (dt_clock_s() < end && !(r->stop && *r->stop)) sleep_s(fmin(0.1, end - dt_clock_s()));
+        while (dt_clock_s() < end && !(r->stop && *r->stop)) http_sleep_s(fmin(0.1, end - dt_clock_s()));
     }
 }
 

@@ -35,7 +35,7 @@ static pthread_once_t started = PTHREAD_ONCE_INIT;
 
 static bool has_netrc;
 
-static void start(void) {
+static void http_curl_start(void) {
     const char *home = getenv("HOME");
     char path[4096];
     curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -44,7 +44,7 @@ static void start(void) {
 }
 
 static handle *take_handle(void) {
-    pthread_once(&started, start);
+    pthread_once(&started, http_curl_start);
     pthread_mutex_lock(&lock);
     handle *h = unused;
     if (h) unused = h->next;
@@ -148,7 +148,7 @@ static size_t take_range(transfer *t, const char *data, size_t n) {
     return t->bad ? 0 : n;
 }
 
-static size_t take_text(transfer *t, const char *data, size_t n, size_t most) {
+static size_t http_curl_take_text(transfer *t, const char *data, size_t n, size_t most) {
     dt_http_reply *out = t->out;
     if (out->n_body + n > most) {
         t->bad = "the body is larger than it may be";
@@ -174,9 +174,10 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
                                : "the server sends whole files only, no ranges of them";
         return 0;
     }
-    if (status < 300) return take_text(t, data, size * n, t->r->max_body);
+    if (status < 300) return http_curl_take_text(t, data, size * n, t->r->max_body);
     // an error's beginning says enough
-    return t->out->n_body + size * n > MAX_ERROR_BODY ? size * n : take_text(t, data, size * n, MAX_ERROR_BODY);
+    return t->out->n_body + size * n > MAX_ERROR_BODY ? size * n
+                                                      : http_curl_take_text(t, data, size * n, MAX_ERROR_BODY);
 }
 
 // ---- one attempt -----------------------------------------------------------------------------------

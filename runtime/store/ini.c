@@ -27,7 +27,7 @@ static bool is_section(char *line, const char *section) {
 }
 
 // The value, cut out of `line`, if its name is `name`; else NULL.
-static char *value_of(char *line, const char *name) {
+static char *ini_value_of(char *line, const char *name) {
     const size_t n_name = strlen(name);
     char *value = line + n_name + strspn(line + n_name, BLANKS);
     if (*value != '=' && *value != ':') return NULL;
@@ -53,7 +53,7 @@ char *dt_ini_get(const char *path, const char *section, const char *name) {
         if (*at == '[')
             inside = is_section(at, section);
         else if (inside && strncasecmp(at, name, strlen(name)) == 0)
-            found = value_of(at, name);
+            found = ini_value_of(at, name);
     }
     found = found && *found ? dt_xstrdup(found) : NULL;
     explicit_bzero(text, n_bytes);

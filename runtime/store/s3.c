@@ -125,7 +125,7 @@ static dt_status sign(request *r, const char *url, int n) {
     return DT_OK;
 }
 
-static dt_status prepare(request *r, const char *url, const char *query, const char *header) {
+static dt_status s3_prepare(request *r, const char *url, const char *query, const char *header) {
     const char *slash = strchr(url + 5, '/');
     r->http.headers = r->headers;
     r->headers[0] = header;
@@ -160,7 +160,7 @@ dt_status dt_s3_do(dt_http_reply *out, const dt_http_request *r, const char *url
     for (bool again = dt_s3_is_url(url);; again = false) {
         request q = {.http = *r};
         *out = (dt_http_reply){0};
-        dt_status st = prepare(&q, url, query, header);
+        dt_status st = s3_prepare(&q, url, query, header);
         if (st == DT_OK) {
             dt_watch_begin(url, r->body ? "write" : "read");
             st = dt_http_do(out, &q.http);

@@ -17,8 +17,8 @@ enum { PART_BYTES = 8 << 20, MAX_PARTS = 10000, SENDERS = 8, MAX_REPLY = 8 << 20
 
 // One request; its parameters stand in `query` in the order of their names, as they are signed. `right`: what it needs.
 // `stop`: as in a dt_http_request.
-static dt_status ask(dt_http_reply *out, const char *method, const char *url, const char *query, const void *body,
-                     size_t n_body, const char *right, const atomic_bool *stop) {
+static dt_status s3_objects_ask(dt_http_reply *out, const char *method, const char *url, const char *query,
+                                const void *body, size_t n_body, const char *right, const atomic_bool *stop) {
     const dt_http_request r = {.method = method,
                                .body = body,
                                .n_body = n_body,
@@ -36,7 +36,7 @@ static dt_status ask(dt_http_reply *out, const char *method, const char *url, co
 // ---- listings --------------------------------------------------------------------------------------
 
 // The character of "&#39;" or "&#x27;" at `from`, as UTF-8; *end: behind it. 0 bytes: there is none.
-static size_t numbered(const char *from, char to[4], char **end) {
+static size_t s3_objects_numbered(const char *from, char to[4], char **end) {
     const bool is_hex = from[2] == 'x';
     const unsigned long c = strtoul(from + 2 + is_hex, end, is_hex ? 16 : 10);
     if (*(*end)++ != ';' || c == 0 || c > 0x10ffff) return 0;
@@ -54,7 +54,7 @@ static void unescape(char *text) {
     for (const char *p = text; *p;) {
         size_t n = 1;
         char c[4], *end;
-        const size_t n_c = strncmp(p, "&#", 2) == 0 ? numbered(p, c, &end) : 0;
+        const size_t n_c = strncmp(p, "&#", 2) == 0 ? s3_objects_numbered(p, c, &end) : 0;
         if (n_c > 0) {
             memcpy(to, c, n_c);
             to += n_c;
@@ -91,12 +91,12 @@ static void take_names(char ***names, size_t *n, const char *body, const char *e
     }
 }
 
-static int compare_names(const void *a, const void *b) {
+static int s3_objects_compare_names(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 // Whether it is a ListBucketResult, whole: each element ends, the last one with the text.
-static bool is_whole(const char *body) {
+static bool s3_objects_is_whole(const char *body) {
     enum { MAX_DEPTH = 8 };
     const char *open[MAX_DEPTH], *end;
     size_t depth = 0;
@@ -125,9 +125,9 @@ static dt_status ask_listing(dt_http_reply *out, const char *root, const char *q
     enum { ATTEMPTS = 3 };
     *next = NULL;
     for (int i = 0; i < ATTEMPTS; i++) {
-        DT_TRY(ask(out, NULL, root, query, NULL, 0, "s3:ListBucket", NULL));
+        DT_TRY(s3_objects_ask(out, NULL, root, query, NULL, 0, "s3:ListBucket", NULL));
         const char *body = out->body ? out->body : "", *at = body;
-        char *more = is_whole(body) ? dt_s3_element(&at, "IsTruncated") : NULL;
+        char *more = s3_objects_is_whole(body) ? dt_s3_element(&at, "IsTruncated") : NULL;
         at = body;
         *next = more && strcmp(more, "true") == 0 ? dt_s3_element(&at, "NextContinuationToken") : NULL;
         if (*next) unescape(*next);
@@ -144,7 +144,7 @@ static dt_status ask_listing(dt_http_reply *out, const char *root, const char *q
                    root);
 }
 
-static dt_status list(char ***names, size_t *n, const char *prefix, const char *delimiter) {
+static dt_status s3_objects_list(char ***names, size_t *n, const char *prefix, const char *delimiter) {
     const char *bucket = prefix + 5, *slash = strchr(bucket, '/');
     dt_status st = DT_OK;
     size_t n_parts = 0;
@@ -175,7 +175,7 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
         free(after);
         free(query);
     } while (st == DT_OK && token);
-    if (*n > 0) qsort(*names, *n, sizeof **names, compare_names);
+    if (*n > 0) qsort(*names, *n, sizeof **names, s3_objects_compare_names);
     if (st != DT_OK) {
         dt_io_free_list(*names, *n);
         *names = NULL;
@@ -188,11 +188,11 @@ static dt_status list(char ***names, size_t *n, const char *prefix, const char *
 }
 
 dt_status dt_s3_list(char ***names, size_t *n, const char *prefix) {
-    return list(names, n, prefix, "delimiter=%2F&");
+    return s3_objects_list(names, n, prefix, "delimiter=%2F&");
 }
 
 dt_status dt_s3_list_below(char ***names, size_t *n, const char *prefix) {
-    return list(names, n, prefix, "");
+    return s3_objects_list(names, n, prefix, "");
 }
 
 // ---- objects and files -----------------------------------------------------------------------------
@@ -216,7 +216,7 @@ typedef struct transfer {
 static dt_status send_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes, size_t n) {
     dt_http_reply r;
     char *query = t->id ? dt_xprintf("partNumber=%u&uploadId=%s", i + 1, t->id) : NULL;
-    const dt_status st = ask(&r, "PUT", t->url, query, bytes, n, "s3:PutObject", t->stop);
+    const dt_status st = s3_objects_ask(&r, "PUT", t->url, query, bytes, n, "s3:PutObject", t->stop);
     if (st == DT_OK) snprintf(t->tags[i], sizeof t->tags[i], "%s", r.version);
     dt_http_reply_fini(&r);
     free(query);
@@ -261,7 +261,7 @@ static dt_status take_all_parts(transfer *t) {
 }
 
 // Divides t->from into parts, one at least, and of what is sent no more than a server takes.
-static void divide(transfer *t, uint64_t most) {
+static void s3_objects_divide(transfer *t, uint64_t most) {
     t->part_bytes = PART_BYTES;
     while (t->from->n_bytes / t->part_bytes >= most) t->part_bytes *= 2;
     t->n_parts = (uint32_t)((t->from->n_bytes + t->part_bytes - 1) / t->part_bytes);
@@ -270,7 +270,7 @@ static void divide(transfer *t, uint64_t most) {
 
 static dt_status begin_upload(transfer *t) {
     dt_http_reply r;
-    DT_TRY(ask(&r, "POST", t->url, "uploads=", "", 0, "s3:PutObject", t->stop));
+    DT_TRY(s3_objects_ask(&r, "POST", t->url, "uploads=", "", 0, "s3:PutObject", t->stop));
     const char *at = r.body ? r.body : "";
     char *id = dt_s3_element(&at, "UploadId");
     if (id) unescape(id);
@@ -286,7 +286,7 @@ static bool has_arrived(const transfer *sent) {
     transfer t = {
         .url = sent->url, .from = sent->from, .other = &object, .stop = sent->stop, .take_part = compare_part};
     if (dt_blob_open(&object, sent->url) != DT_OK) return false;
-    divide(&t, MAX_PARTS);
+    s3_objects_divide(&t, MAX_PARTS);
     const bool same = object.n_bytes == t.from->n_bytes && take_all_parts(&t) == DT_OK;
     dt_blob_close(&object);
     return same;
@@ -305,12 +305,12 @@ static dt_status end_upload(const transfer *t, dt_status st) {
             fprintf(f, "<Part><PartNumber>%u</PartNumber><ETag>%s</ETag></Part>", i + 1, t->tags[i]);
         fputs("</CompleteMultipartUpload>", f);
         fclose(f);
-        st = ask(&r, "POST", t->url, query, body, n, "s3:PutObject", t->stop);
+        st = s3_objects_ask(&r, "POST", t->url, query, body, n, "s3:PutObject", t->stop);
         dt_http_reply_fini(&r);
     }
     if (st != DT_OK) {
         const dt_error_kept why = dt_error_keep();
-        if (ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) == DT_OK)
+        if (s3_objects_ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) == DT_OK)
             dt_http_reply_fini(&r);
         if (st == DT_E_DATA && body && has_arrived(t)) st = DT_OK;
         if (st == DT_OK)
@@ -323,9 +323,9 @@ static dt_status end_upload(const transfer *t, dt_status st) {
     return st;
 }
 
-static dt_status send_file(const char *url, const dt_blob *file, const atomic_bool *stop) {
+static dt_status s3_objects_send_file(const char *url, const dt_blob *file, const atomic_bool *stop) {
     transfer t = {.url = url, .from = file, .stop = stop, .take_part = send_part};
-    divide(&t, MAX_PARTS);
+    s3_objects_divide(&t, MAX_PARTS);
     t.tags = dt_xcalloc(t.n_parts, sizeof *t.tags);
     dt_status st = t.n_parts > 1 ? begin_upload(&t) : DT_OK;
     if (st == DT_OK) st = take_all_parts(&t);
@@ -340,7 +340,7 @@ dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) 
     uint64_t mine = 0, theirs = 0;
     dt_status st = dt_blob_open(&file, path);
     if (st == DT_OK) st = dt_blob_stamp(&file, &mine);
-    if (st == DT_OK) st = send_file(url, &file, stop);
+    if (st == DT_OK) st = s3_objects_send_file(url, &file, stop);
     if (st == DT_OK) st = dt_blob_open(&object, url);
     if (st == DT_OK) st = dt_blob_stamp(&object, &theirs);
     if (st == DT_OK && mine != theirs)
@@ -398,7 +398,7 @@ dt_status dt_s3_get(const char *path, const char *url) {
     if (opened != DT_OK) return opened == DT_E_DATA && absent != 404 ? DT_E_STORAGE : opened;
     transfer t = {.url = url, .path = path, .from = &object, .take_part = write_part};
     dt_status st = dt_io_begin(&file, path);
-    divide(&t, UINT32_MAX);
+    s3_objects_divide(&t, UINT32_MAX);
     t.fd = file.fd;
     if (st == DT_OK && object.n_bytes > 0) st = take_all_parts(&t);
     st = dt_io_end(&file, st);
@@ -408,7 +408,7 @@ dt_status dt_s3_get(const char *path, const char *url) {
 
 dt_status dt_s3_remove(const char *url, const atomic_bool *stop) {
     dt_http_reply r;
-    DT_TRY(ask(&r, "DELETE", url, NULL, NULL, 0, "s3:DeleteObject", stop));
+    DT_TRY(s3_objects_ask(&r, "DELETE", url, NULL, NULL, 0, "s3:DeleteObject", stop));
     dt_http_reply_fini(&r);
     return DT_OK;
 }

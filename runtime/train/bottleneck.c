@@ -17,18 +17,18 @@ typedef struct shares {
     double waited;                              // seconds that get() waited
 } shares;
 
-static double part(double x, double of) {
+static double bottleneck_part(double x, double of) {
     return of > 0 ? x / of : 0;
 }
 
-static shares measure(const dt_source_stats *a, const dt_source_stats *b) {
+static shares bottleneck_measure(const dt_source_stats *a, const dt_source_stats *b) {
     shares s = {.seconds = b->at_s - a->at_s, .n = (double)(b->n_samples - a->n_samples)};
     s.threads = b->n_workers > 0 ? b->n_workers : 1;
     s.waited = b->wait_s - a->wait_s;
     double all = s.seconds * s.threads;
-    s.blocked = part(b->blocked_s - a->blocked_s, all);
-    s.starved = part(b->starved_s - a->starved_s, all);
-    for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = part(b->stage[k].busy_s - a->stage[k].busy_s, all);
+    s.blocked = bottleneck_part(b->blocked_s - a->blocked_s, all);
+    s.starved = bottleneck_part(b->starved_s - a->starved_s, all);
+    for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = bottleneck_part(b->stage[k].busy_s - a->stage[k].busy_s, all);
     // the time of readers is not the workers': what exceeds all of their time is taken off
     double used = s.blocked + s.starved;
     for (int k = 0; k < DT_N_STAGES; k++) used += s.busy[k];
@@ -171,7 +171,7 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
 
 void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before, const dt_source_stats *after,
                         const dt_pipeline_facts *facts) {
-    shares s = measure(before, after);
+    shares s = bottleneck_measure(before, after);
     *out = (dt_bottleneck){.limit = DT_LIMIT_NONE, .bound = "idle"};
     if (s.seconds <= 0 || s.n <= 0) {
         snprintf(out->what, sizeof out->what, "no batch was taken");
@@ -190,8 +190,8 @@ void dt_bottleneck_find(dt_bottleneck *out, const dt_source_stats *before, const
         return;
     }
     // from here on: shares of the time in which workers were not blocked
-    for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = part(s.busy[k], working);
-    s.starved = part(s.starved, working);
+    for (int k = 0; k < DT_N_STAGES; k++) s.busy[k] = bottleneck_part(s.busy[k], working);
+    s.starved = bottleneck_part(s.starved, working);
     double cpu = s.busy[DT_STAGE_DECODE] + s.busy[DT_STAGE_AUGMENT];
     double reading = s.starved + s.busy[DT_STAGE_READ];
     if (reads_block(before, after) && reading > 0.5 * cpu)
@@ -210,7 +210,7 @@ void dt_tuner_init(dt_tuner *t, dt_batch_source *s, const dt_pipeline_facts *fac
 }
 
 // The knob that the bottleneck names if it can be turned further, else the next one that can.
-static int choose(const dt_tuner *t, const dt_source_stats *now, const dt_bottleneck *b) {
+static int bottleneck_choose(const dt_tuner *t, const dt_source_stats *now, const dt_bottleneck *b) {
     bool may[N_KNOBS] = {!t->facts.fix_workers && now->n_workers < now->max_workers && now->n_workers < t->facts.cores,
                          !t->facts.fix_readers && now->reading_ahead && now->n_readers < now->max_readers,
                          !t->facts.fix_slots && now->ring_slots < now->max_slots};
@@ -226,16 +226,16 @@ static dt_source_tuning setting(const dt_source_stats *s) {
     return (dt_source_tuning){s->n_workers, s->n_readers, s->ring_slots};
 }
 
-static void turn(dt_tuner *t, const dt_source_tuning *to) {
+static void bottleneck_turn(dt_tuner *t, const dt_source_tuning *to) {
     t->source->tune(t->source, to);
     t->settled = false;
 }
 
 // Decides, once the setting on trial is measured, or the old setting for the second time.
-static void judge(dt_tuner *t, double rate) {
+static void bottleneck_judge(dt_tuner *t, double rate) {
     bool again = t->tried_rate > 0;
     bool faster = again ? t->tried_rate >= GAIN * rate : rate >= GAIN * t->old_rate;
-    if (!again) turn(t, &t->old);
+    if (!again) bottleneck_turn(t, &t->old);
     if (!again && faster) {
         t->tried_rate = rate;
         return;
@@ -243,7 +243,7 @@ static void judge(dt_tuner *t, double rate) {
     t->n_misses[t->knob]++;
     t->n_changes += faster;
     if (faster) {
-        turn(t, &t->tried);
+        bottleneck_turn(t, &t->tried);
         memset(t->n_misses, 0, sizeof t->n_misses); // what did not help before may help now
     }
     t->knob = NO_KNOB;
@@ -260,7 +260,7 @@ static void try_knob(dt_tuner *t, const dt_source_stats *now, int knob, double r
     }
     if (knob == READERS) t->tried.readers = now->n_readers * 2;
     if (knob == SLOTS) t->tried.slots = now->ring_slots * 2;
-    turn(t, &t->tried);
+    bottleneck_turn(t, &t->tried);
 }
 
 void dt_tuner_tick(dt_tuner *t) {
@@ -278,13 +278,13 @@ void dt_tuner_tick(dt_tuner *t) {
     }
     if (b.limit == DT_LIMIT_NONE) return;
     if (t->knob != NO_KNOB) {
-        judge(t, b.rate);
+        bottleneck_judge(t, b.rate);
         if (!t->settled) return;
     }
     if (waited < 0.02 * seconds) { // nobody waits: later trials begin anew
         memset(t->n_misses, 0, sizeof t->n_misses);
         return;
     }
-    int knob = choose(t, &now, &b);
+    int knob = bottleneck_choose(t, &now, &b);
     if (knob != NO_KNOB) try_knob(t, &now, knob, b.rate);
 }

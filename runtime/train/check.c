@@ -102,7 +102,7 @@ static void print_phases(const dt_phase *phases, int n, int64_t total_steps, FIL
     }
 }
 
-static void print_report(const dt_open_run *r, const dt_nets *nets, FILE *out) {
+static void check_print_report(const dt_open_run *r, const dt_nets *nets, FILE *out) {
     const dt_params *p = nets->params;
     const dt_graph *g = dt_nets_trained(nets).graph;
     const dt_resolved *a = &r->answers;
@@ -199,8 +199,8 @@ static dt_status write_dot(const dt_graph *g, const char *path) {
     return st;
 }
 
-static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state, const dt_check_prints *prints, FILE *out,
-                       dt_run_length *length) {
+static dt_status check_opened_run(dt_open_run *r, dt_nets *nets, dt_state **state, const dt_check_prints *prints,
+                                  FILE *out, dt_run_length *length) {
     uint64_t teacher;
     if (r->data) {
         fputs("data: ", out);
@@ -225,7 +225,7 @@ static dt_status check(dt_open_run *r, dt_nets *nets, dt_state **state, const dt
     }
     if (prints->dot) DT_TRY(write_dot(net.graph, prints->dot));
     length->rank_bytes = dt_memory_bytes(nets, r);
-    print_report(r, nets, out);
+    check_print_report(r, nets, out);
     if (prints->kernels) DT_TRY(print_kernels(r, net.plan, out));
     return prints->scaling ? dt_scaling_predict(prints->scaling, r, nets, *state) : DT_OK;
 }
@@ -237,7 +237,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     dt_state *state = NULL;
     *length = (dt_run_length){0};
     dt_status st = dt_run_open(&r, a, &(dt_run_request){.use = DT_RUN_CHECKED, .fields = fields, .n_fields = n_fields});
-    if (st == DT_OK) st = check(&r, &nets, &state, prints, out, length);
+    if (st == DT_OK) st = check_opened_run(&r, &nets, &state, prints, out, length);
     dt_state_destroy(state);
     dt_nets_drop(&nets);
     dt_run_close(&r, st);

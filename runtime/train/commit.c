@@ -139,22 +139,22 @@ static void run_share(void *arg, int worker) {
     }
 }
 
-static void divide(struct dt_stepper *s, const dt_own_range *ranges, int n, work_fn *work) {
+static void commit_divide(struct dt_stepper *s, const dt_own_range *ranges, int n, work_fn *work) {
     if (n) dt_team_run(s->team, run_share, &(shares){s, work, ranges, n});
 }
 
 static void divide_own(struct dt_stepper *s, work_fn *work) {
-    divide(s, s->o.params->own, s->o.params->n_own, work);
+    commit_divide(s, s->o.params->own, s->o.params->n_own, work);
 }
 
-static void add(struct dt_stepper *s, dt_own_range x) {
+static void commit_add(struct dt_stepper *s, dt_own_range x) {
     s->backend->flat_add(s->backend, s->add_to, s->add_from, x.begin, x.end);
 }
 
 void dt_commit_add_flats(struct dt_stepper *s, float *to, const float *from) {
     s->add_to = to;
     s->add_from = from;
-    divide(s, &(dt_own_range){0, s->o.params->n_grad, 0}, 1, add);
+    commit_divide(s, &(dt_own_range){0, s->o.params->n_grad, 0}, 1, commit_add);
 }
 
 // Calls work for what this rank owns, which leaves sums of chunks in sums (n); then all ranks have all of them.
@@ -207,7 +207,7 @@ static void factor_part(void *arg, int worker) {
 }
 
 // The optimizer's arguments for a range, whose state begins at its `at`.
-static dt_optimizer_args args_of(const struct dt_stepper *s, dt_own_range x) {
+static dt_optimizer_args commit_args_of(const struct dt_stepper *s, dt_own_range x) {
     dt_optimizer_args o = s->commit.optimizer;
     for (int i = 0; i < s->o.params->n_slots; i++) o.slots[i] += x.at;
     if (o.average) o.average += x.at;
@@ -215,13 +215,13 @@ static dt_optimizer_args args_of(const struct dt_stepper *s, dt_own_range x) {
     return o;
 }
 
-static void measure(struct dt_stepper *s, dt_own_range x) {
-    const dt_optimizer_args o = args_of(s, x);
+static void commit_measure(struct dt_stepper *s, dt_own_range x) {
+    const dt_optimizer_args o = commit_args_of(s, x);
     s->backend->flat_norms(s->backend, &o, x.begin, x.end);
 }
 
 static void optimize(struct dt_stepper *s, dt_own_range x) {
-    const dt_optimizer_args o = args_of(s, x);
+    const dt_optimizer_args o = commit_args_of(s, x);
     if (!s->backend->flat_optimize(s->backend, &o, x.begin, x.end))
         atomic_store_explicit(&s->spoiled, true, memory_order_relaxed);
 }
@@ -319,7 +319,7 @@ static void round_gradient(struct dt_stepper *s, dt_own_range x) {
     for (int64_t i = x.begin; i < x.end; i++) grad[i] = round_to_fp16(grad[i] / n) * n;
 }
 
-static bool decide(struct dt_stepper *s) {
+static bool train_commit_decide(struct dt_stepper *s) {
     const dt_commit_args *a = &s->commit;
     const float *flat = s->o.params->grads[0];
     dt_device_step now = {.block = {.loss_scale = dt_commit_loss_scale(s)},
@@ -348,14 +348,14 @@ bool dt_commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
         if (s->o.loss_scaling) divide_own(s, round_gradient);
         return sum_chunks(s, sum_squares, s->partial, s->n_chunks);
     case DT_COMMIT_DECIDE:
-        return decide(s);
+        return train_commit_decide(s);
     case DT_COMMIT_CLIP:
         if (o->n_tensors) dt_team_run(s->team, clip_rows, s);
         return true;
     case DT_COMMIT_MEASURE:
         if (o->n_factored) dt_team_run(s->team, factor_part, s);
         if (!o->norms) return true;
-        if (!sum_chunks(s, measure, o->norms, 2 * dt_optimizer_n_norms(o))) return false;
+        if (!sum_chunks(s, commit_measure, o->norms, 2 * dt_optimizer_n_norms(o))) return false;
         dt_optimizer_find_ratios(o);
         return true;
     case DT_COMMIT_OPTIMIZE:

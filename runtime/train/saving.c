@@ -134,8 +134,8 @@ static void write_evidence(const trainer *t, const char *name, dt_json *j) {
 // Evaluates a split with the weights after `step` steps, or with their average. First recalibrates the statistics of
 // batch norms, unless the weights are a checkpoint's (the best ones, tested at the end): a checkpoint has recalibrated
 // statistics. name: of the evaluation in metrics.jsonl.
-static dt_status evaluate(trainer *t, dt_split split, const char *name, int64_t step, dt_activity activity,
-                          dt_eval_result *r) {
+static dt_status saving_evaluate(trainer *t, dt_split split, const char *name, int64_t step, dt_activity activity,
+                                 dt_eval_result *r) {
     const dt_run_record *s = &t->run.record;
     const int64_t n_steps = dt_value_or(t->run.config->eval.recalibrate_bn, 0);
     DT_TRY(dt_trainer_make_evaluator(t, step));
@@ -167,7 +167,7 @@ static dt_status run_validation(trainer *t) {
     const int64_t step = t->run.record.step;
     if (t->last_step >= 0) dt_eval_result_fini(&t->last);
     t->last_step = -1;
-    DT_TRY(evaluate(t, DT_SPLIT_VAL, dt_split_name(DT_SPLIT_VAL), step, DT_ACTIVITY_evaluating, &t->last));
+    DT_TRY(saving_evaluate(t, DT_SPLIT_VAL, dt_split_name(DT_SPLIT_VAL), step, DT_ACTIVITY_evaluating, &t->last));
     t->last_step = step;
     return DT_OK;
 }
@@ -223,7 +223,7 @@ dt_status dt_trainer_report(trainer *t) {
 
 dt_status dt_trainer_test(trainer *t, const char *name, const char *weights, int64_t step) {
     dt_eval_result r;
-    DT_TRY(evaluate(t, DT_SPLIT_TEST, name, step, DT_ACTIVITY_testing, &r));
+    DT_TRY(saving_evaluate(t, DT_SPLIT_TEST, name, step, DT_ACTIVITY_testing, &r));
     if (t->metrics) {
         dt_metrics_eval(t->metrics, name, step, r.values, r.n_values, dt_eval_result_members(&r));
         dt_eval_result_write(&r, dt_split_name(DT_SPLIT_TEST), weights, step, &t->results);

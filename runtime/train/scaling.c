@@ -60,7 +60,7 @@ typedef struct node_bench {
     bool again;
 } node_bench;
 
-static void run_micro(void *arg, int worker) {
+static void scaling_run_micro(void *arg, int worker) {
     const node_bench *b = arg;
     node_times *t = &b->replicas[worker];
     if (worker >= b->run->replicas->n_replicas) return;
@@ -74,7 +74,7 @@ static void run_micro(void *arg, int worker) {
                                          .ctx = t});
 }
 
-static int by_value(const void *a, const void *b) {
+static int scaling_by_value(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
@@ -101,7 +101,7 @@ static dt_status time_nodes(profile *p, const dt_batch *batch) {
     const double begin_s = dt_clock_s();
     for (int i = -1; i < MOST_RUNS && st == DT_OK; i++) { // -1: warms up
         for (int k = 0; k < n; k++) b.replicas[k].run = i < 0 ? 0 : i;
-        dt_team_run(team, run_micro, &b);
+        dt_team_run(team, scaling_run_micro, &b);
         b.again = true;
         n_runs = i + 1;
         if (n_runs >= LEAST_RUNS && dt_clock_s() - begin_s > 3) break;
@@ -109,7 +109,7 @@ static dt_status time_nodes(profile *p, const dt_batch *batch) {
     for (int k = 0; k < n_instructions && st == DT_OK; k++)
         for (int i = 0; i < n; i++) {
             double *runs = b.replicas[i].run_s[k];
-            qsort(runs, (size_t)n_runs, sizeof *runs, by_value);
+            qsort(runs, (size_t)n_runs, sizeof *runs, scaling_by_value);
             p->node_s[k] += runs[n_runs / 2] / n;
         }
     for (int i = 0; i < n; i++) {
@@ -128,7 +128,7 @@ static double busy_s(const dt_source_stats *s) {
 }
 
 // Steps of a rank that has as many micro-batches as replicas: what the commit and the loader take, then nodes.
-static dt_status measure(profile *p, trainer *t) {
+static dt_status scaling_measure(profile *p, trainer *t) {
     const int n = t->run.replicas->n_replicas, n_micro = dt_run_n_micro(&t->run);
     dt_replica_plan *whole = t->run.replicas;
     dt_source_stats first, last;
@@ -147,7 +147,7 @@ static dt_status measure(profile *p, trainer *t) {
     }
     if (st == DT_OK) {
         t->source->stats(t->source, &last);
-        qsort(commit, STEPS, sizeof *commit, by_value);
+        qsort(commit, STEPS, sizeof *commit, scaling_by_value);
         p->commit_s = commit[0] * dt_run_team_threads(&t->run);
         const double n_samples = (double)(last.n_samples - first.n_samples);
         if (n_samples > 0) p->load_s = (busy_s(&last) - busy_s(&first)) / n_samples * t->run.answers.micro_batch;
@@ -258,7 +258,7 @@ static bool shards(const player *y) {
     return y->comm->world_size > 1 && y->p->run->config->train.shard == DT_SHARD_optimizer;
 }
 
-static dt_status make_buckets(player *y, const trainer *t, const dt_replica_plan *plan, dt_buckets **out) {
+static dt_status scaling_make_buckets(player *y, const trainer *t, const dt_replica_plan *plan, dt_buckets **out) {
     const dt_graph *g = dt_nets_trained(y->p->nets).graph;
     const dt_params *params = y->p->nets->params;
     const dt_config *c = t->run.config;
@@ -322,7 +322,7 @@ static dt_status play_step(player *y, const trainer *t, int n_micro, dt_scaling_
     float **flats = dt_xcalloc((size_t)plan->n_flats, sizeof *flats);
     dt_status st = DT_OK;
     for (int i = 0; i < plan->n_flats; i++) flats[i] = t->nets.params->grads[0];
-    if (dt_replica_plan_has_buckets(plan, y->comm->sums_by_tree)) st = make_buckets(y, t, plan, &b);
+    if (dt_replica_plan_has_buckets(plan, y->comm->sums_by_tree)) st = scaling_make_buckets(y, t, plan, &b);
     y->now_s = (turns - 1) * y->p->micro_s * threads * y->slow;
     if (b) dt_buckets_begin(b, flats);
     if (st == DT_OK) st = play_backward(y, b);
@@ -399,7 +399,7 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
         divide_rate(&p, s->rate);
     else
         st = dt_state_init(state);
-    if (st == DT_OK && s->rate <= 0) st = measure(&p, &t);
+    if (st == DT_OK && s->rate <= 0) st = scaling_measure(&p, &t);
     for (int k = 0; k < n_instructions; k++) p.micro_s += p.node_s[k];
     if (st == DT_OK) st = measure_disk(r, &s->disk_bytes_s);
     for (int i = 0; i < s->n && st == DT_OK; i++)

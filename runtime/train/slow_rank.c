@@ -11,18 +11,18 @@
 #define SLOW_TIMES 1.3
 #define LEAST_S    1e-3 // less than that behind the median is noise
 
-static int compare(const void *a, const void *b) {
+static int slow_rank_compare(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
 static double lower_median(double *values, int n) {
-    qsort(values, (size_t)n, sizeof *values, compare);
+    qsort(values, (size_t)n, sizeof *values, slow_rank_compare);
     return values[(n - 1) / 2];
 }
 
 // The slowest of n ranks that was not named yet.
-static void find(const dt_own_times *all, const bool *named, int n, dt_slow_finding *out) {
+static void slow_rank_find(const dt_own_times *all, const bool *named, int n, dt_slow_finding *out) {
     double *sums = dt_xcalloc((size_t)n, 3 * sizeof *sums), *data = sums + n, *compute = data + n;
     *out = (dt_slow_finding){.rank = -1};
     for (int r = 0; r < n; r++) {
@@ -65,7 +65,7 @@ dt_status dt_slow_rank_step(dt_slow_rank *s, dt_comm *c, double data_s, double c
     gethostname(mine.host, sizeof mine.host - 1);
     DT_TRY(c->all_gather_bytes(c, &mine, sizeof mine, s->all));
     for (int r = 0; r < c->world_size; r++) *ask |= s->all[r].asks;
-    find(s->all, s->named, c->world_size, out);
+    slow_rank_find(s->all, s->named, c->world_size, out);
     if (out->rank >= 0) s->named[out->rank] = true;
     return DT_OK;
 }

@@ -27,7 +27,7 @@ static dt_comm *comm_of(const struct dt_stepper *s) {
     return s->backend->device ? s->o.device_comm : s->o.comm;
 }
 
-static void all_reduce(void *ctx, double *x, int64_t n) {
+static void step_all_reduce(void *ctx, double *x, int64_t n) {
     dt_step_replica *l = ctx;
     dt_comm *c = comm_of(l->owner);
     if (l->node_status == DT_OK) l->node_status = c->all_reduce_f64(c, x, n);
@@ -35,7 +35,7 @@ static void all_reduce(void *ctx, double *x, int64_t n) {
 const dt_run_ranks *dt_step_ranks(dt_step_replica *l) {
     const struct dt_stepper *s = l->owner;
     l->node_status = DT_OK;
-    l->ranks = (dt_run_ranks){all_reduce, l, s->o.comm->world_size};
+    l->ranks = (dt_run_ranks){step_all_reduce, l, s->o.comm->world_size};
     return s->o.sync_bn && s->o.comm->world_size > 1 ? &l->ranks : NULL;
 }
 
@@ -180,7 +180,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
 }
 
 // What depends on graph and plan.
-static dt_status build(struct dt_stepper *s) {
+static dt_status step_build(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
     if (g->loss == DT_NONE || g->loss_weight == DT_NONE)
         return dt_fail(DT_E_USAGE, "model '%s' has no loss to train on", g->name);
@@ -194,7 +194,7 @@ static dt_status build(struct dt_stepper *s) {
     return s->engine->create ? s->engine->create(s) : DT_OK;
 }
 
-static void drop(struct dt_stepper *s) {
+static void step_drop(struct dt_stepper *s) {
     if (s->engine->destroy) s->engine->destroy(s);
     dt_buckets_destroy(s->buckets);
     s->buckets = NULL;
@@ -217,7 +217,7 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
     for (int i = 0; i < n_replicas; i++)
         s->replica_grads[i] = opts->params->grads[opts->replicas->replicas[i].first_flat];
     dt_status st = dt_team_create(&s->team, opts->team_threads, "replica");
-    if (st == DT_OK) st = build(s);
+    if (st == DT_OK) st = step_build(s);
     if (st != DT_OK) {
         dt_stepper_destroy(s);
         return st;
@@ -228,7 +228,7 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
 
 void dt_stepper_destroy(dt_stepper *s) {
     if (!s) return;
-    drop(s);
+    step_drop(s);
     dt_team_destroy(s->team);
     free(s->replicas);
     free(s->replica_grads);
@@ -239,11 +239,11 @@ dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_pla
     dt_batch_source *source = s->source;
     const dt_scaler scaler = s->scaler;
     DT_TRY(dt_stepper_set_source(s, NULL));
-    drop(s);
+    step_drop(s);
     s->o.graph = graph;
     s->o.plan = plan;
     s->o.first_step = step;
-    DT_TRY(build(s));
+    DT_TRY(step_build(s));
     DT_TRY(dt_stepper_set_scaler(s, &scaler));
     return source ? dt_stepper_set_source(s, source) : DT_OK;
 }

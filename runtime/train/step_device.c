@@ -216,7 +216,7 @@ static recording *find_recording(struct device_step *v, const unit *p) {
     return NULL;
 }
 
-static dt_status end_capture(struct device_step *v, void **graph) {
+static dt_status step_device_end_capture(struct device_step *v, void **graph) {
     if (!v->capturing) return DT_OK; // release_graphs has
     v->capturing = false;
     return v->d->capture_end(v->b, v->main, graph);
@@ -231,7 +231,7 @@ static void forget_recordings(struct device_step *v) {
 static void release_graphs(void *ctx) {
     struct device_step *v = ctx;
     void *graph = NULL;
-    end_capture(v, &graph);
+    step_device_end_capture(v, &graph);
     if (graph) v->d->graph_destroy(v->b, graph);
     forget_recordings(v);
 }
@@ -246,7 +246,7 @@ static dt_status capture(struct device_step *v, const unit *p, void **graph) {
         v->capturing = true;
         st = queue_unit(v, p);
         if (st != DT_OK) why = dt_error_keep();
-        begun = end_capture(v, graph);
+        begun = step_device_end_capture(v, graph);
     }
     if (st != DT_OK) {
         if (*graph) v->d->graph_destroy(v->b, *graph);
@@ -272,7 +272,7 @@ static dt_status agree_on_capture(struct device_step *v, bool *failed) {
 }
 
 // NULL: the unit could not be recorded (*st is DT_OK), or an error (*st).
-static recording *record(struct device_step *v, const unit *p, dt_status *st) {
+static recording *step_device_record(struct device_step *v, const unit *p, dt_status *st) {
     void *graph = NULL;
     *st = capture(v, p, &graph);
     bool failed = graph == NULL;
@@ -292,7 +292,7 @@ static dt_status run_unit(struct device_step *v, const unit *p) {
     if (has_sums(v, p) ? v->captures_sums : v->captures) {
         r = find_recording(v, p);
         dt_status st = DT_OK;
-        if (!r) r = record(v, p, &st);
+        if (!r) r = step_device_record(v, p, &st);
         DT_TRY(st);
     }
     if (!r) return queue_unit(v, p);
@@ -340,17 +340,17 @@ static void queue_marks(struct device_step *v, host_words *w, int flat, float st
 }
 
 // Waits until the input buffer that micro-batch k will fill is no longer read by k - 2; k - 1 may still be computing.
-static dt_status make_room(struct device_step *v) {
+static dt_status step_device_make_room(struct device_step *v) {
     DT_TRY(wait_until(v, v->copy, NULL, 0));
     release_held(v);
     return DT_OK;
 }
 
-static dt_status run_micro(struct device_step *v, unit *p, int micro, double lr) {
+static dt_status step_device_run_micro(struct device_step *v, unit *p, int micro, double lr) {
     struct dt_stepper *s = v->s;
     const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
-    DT_TRY(make_room(v));
+    DT_TRY(step_device_make_room(v));
     if (comes) {
         DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
         DT_TRY(dt_batch_check_targets(v->held, s->o.targets));
@@ -374,8 +374,8 @@ static dt_status run_micro(struct device_step *v, unit *p, int micro, double lr)
 
 // Takes the place of a micro-batch that is given up: the flat buffer says that its content is void, and is reduced all the same. The step
 // block must say which step this is, as no micro-batch may have.
-static dt_status give_up(struct device_step *v, int flat) {
-    DT_TRY(make_room(v));
+static dt_status step_device_give_up(struct device_step *v, int flat) {
+    DT_TRY(step_device_make_room(v));
     host_words *w = next_words(v);
     w->step = (dt_device_step){.step = v->s->step};
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
@@ -392,7 +392,7 @@ static bool wants_to_give_up(const struct device_step *v) {
 
 // ---- a step ----------------------------------------------------------------------------------------
 
-static dt_status run_micros(struct device_step *v, double lr) {
+static dt_status step_device_run_micros(struct device_step *v, double lr) {
     const dt_replica_share *share = &v->s->o.replicas->replicas[0];
     const int flat = share->first_flat;
     const unit sums = {.flat = -1, .commit = true};
@@ -400,7 +400,7 @@ static dt_status run_micros(struct device_step *v, double lr) {
     if (v->sums_apart) last = sums;
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
         if (wants_to_give_up(v)) {
-            DT_TRY(give_up(v, flat));
+            DT_TRY(step_device_give_up(v, flat));
             v->n_inputs += share->micro_end - micro;
             if (!v->sums_apart) last.buffer = (int)((v->n_inputs - 1) % 2);
             return run_unit(v, &last);
@@ -408,7 +408,7 @@ static dt_status run_micros(struct device_step *v, double lr) {
         unit p = {.flat = flat,
                   .accumulate = micro > share->micro_begin,
                   .commit = !v->sums_apart && micro + 1 == share->micro_end};
-        DT_TRY(run_micro(v, &p, micro, lr));
+        DT_TRY(step_device_run_micro(v, &p, micro, lr));
     }
     return v->sums_apart ? run_unit(v, &sums) : DT_OK;
 }
@@ -418,7 +418,7 @@ static void add_flats(struct dt_stepper *s, float *to, const float *from) {
     v->d->add(v->b, to, from, s->o.params->n_grad, v->main);
 }
 
-static dt_status run_actions(struct device_step *v, double lr) {
+static dt_status step_device_run_actions(struct device_step *v, double lr) {
     const dt_replica_share *share = &v->s->o.replicas->replicas[0];
     float **flats = v->s->o.params->grads + share->first_flat;
     for (int i = 0; i < share->n_actions; i++) {
@@ -426,10 +426,10 @@ static dt_status run_actions(struct device_step *v, double lr) {
         if (a->kind != DT_TREE_LEAF) {
             add_flats(v->s, flats[a->a], flats[a->b]);
         } else if (wants_to_give_up(v)) {
-            DT_TRY(give_up(v, share->first_flat + a->a));
+            DT_TRY(step_device_give_up(v, share->first_flat + a->a));
         } else {
             unit p = {.flat = share->first_flat + a->a};
-            DT_TRY(run_micro(v, &p, a->micro, lr));
+            DT_TRY(step_device_run_micro(v, &p, a->micro, lr));
         }
     }
     DT_TRY(dt_step_run_transfers(v->s, v->s->o.device_comm, add_flats));
@@ -437,7 +437,7 @@ static dt_status run_actions(struct device_step *v, double lr) {
 }
 
 // A step without its commit, uncaptured where ranks are summed.
-static dt_status compute(struct dt_stepper *s) {
+static dt_status step_device_compute(struct dt_stepper *s) {
     struct device_step *v = s->device;
     const dt_replica_share *share = &s->o.replicas->replicas[0];
     const bool elastic = s->o.replicas->elastic;
@@ -449,9 +449,9 @@ static dt_status compute(struct dt_stepper *s) {
         if (a && a->kind != DT_TREE_LEAF)
             add_flats(s, flats[a->a], flats[a->b]);
         else if (wants_to_give_up(v))
-            DT_TRY(give_up(v, p.flat));
+            DT_TRY(step_device_give_up(v, p.flat));
         else
-            DT_TRY(run_micro(v, &p, a ? a->micro : share->micro_begin + i, 0));
+            DT_TRY(step_device_run_micro(v, &p, a ? a->micro : share->micro_begin + i, 0));
     }
     double exposed_s;
     if (elastic) DT_TRY(dt_step_run_transfers(s, s->o.device_comm, add_flats));
@@ -464,7 +464,7 @@ static dt_status compute(struct dt_stepper *s) {
     return DT_OK;
 }
 
-static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
+static dt_status step_device_read_numbers(struct device_step *v, dt_step_result *out) {
     int64_t step = v->newest - v->n_unread + 1;
     const dt_step_numbers *n = &v->numbers[step % DT_NUMBERS_RING];
     DT_TRY(wait_until(v, v->main, &n->step, step));
@@ -475,7 +475,7 @@ static dt_status read_numbers(struct device_step *v, dt_step_result *out) {
     return DT_OK;
 }
 
-static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
+static dt_status step_device_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     double begin = dt_clock_s();
     struct device_step *v = s->device;
     const int64_t step = s->step;
@@ -483,11 +483,11 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     assert(v->n_unread == 0 || step == v->newest + 1);
     v->wait_s = v->idle_s = 0;
     atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1, memory_order_release);
-    DT_TRY(s->o.replicas->elastic ? run_actions(v, lr) : run_micros(v, lr));
+    DT_TRY(s->o.replicas->elastic ? step_device_run_actions(v, lr) : step_device_run_micros(v, lr));
     v->newest = step;
     v->n_unread++;
     v->n_steps++;
-    if (v->n_unread > 1) DT_TRY(read_numbers(v, out));
+    if (v->n_unread > 1) DT_TRY(step_device_read_numbers(v, out));
     out->total_s = dt_clock_s() - begin;
     out->data_s = v->wait_s;
     out->compute_s = out->total_s - out->data_s;
@@ -495,12 +495,12 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     return DT_OK;
 }
 
-static dt_status drain(struct dt_stepper *s, dt_step_result *out) {
+static dt_status step_device_drain(struct dt_stepper *s, dt_step_result *out) {
     double begin = dt_clock_s();
     struct device_step *v = s->device;
     if (v->n_unread == 0) return DT_OK;
     int32_t word;
-    DT_TRY(read_numbers(v, out));
+    DT_TRY(step_device_read_numbers(v, out));
     DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
     release_held(v);
     v->b->copy_to_host(v->b, &word, &v->step->spoiled, sizeof word);
@@ -525,7 +525,7 @@ static dt_status rest(struct dt_stepper *s) {
 }
 
 // Batch norms have this rank's statistics alone, also under sync_bn: a bad value is named where it arises.
-static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
+static dt_status step_device_replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
     struct device_step *v = s->device;
     const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.replicas->n_rank_micros;
     const dt_batch *batch = NULL;
@@ -549,7 +549,7 @@ static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char *
 
 // ---- life ------------------------------------------------------------------------------------------
 
-static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
+static dt_status step_device_set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
     struct device_step *v = s->device;
     dt_device_step first = {
         .block = {.loss_scale = scaler->scale}, .clean_steps = scaler->clean_steps, .n_skipped = scaler->n_skipped};
@@ -560,7 +560,7 @@ static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
 }
 
 // NULL takes the source away: its batches are given back, nothing reads its memory any more.
-static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
+static dt_status step_device_set_source(struct dt_stepper *s, dt_batch_source *source) {
     struct device_step *v = s->device;
     const dt_status st = come_to_rest(v);
     release_held(v);
@@ -613,11 +613,11 @@ static dt_status create_parts(struct device_step *v) {
         DT_TRY(c->device->lend(c, flat->memory, flat->n_bytes));
         if (v->s->bf16) DT_TRY(c->device->lend(c, v->s->bf16, dt_step_bf16_bytes(v->s)));
     }
-    DT_TRY(set_scaler(v->s, &(dt_scaler){0}));
+    DT_TRY(step_device_set_scaler(v->s, &(dt_scaler){0}));
     return create_commit(v);
 }
 
-static dt_status create(struct dt_stepper *s) {
+static dt_status step_device_create(struct dt_stepper *s) {
     assert(s->o.replicas->n_replicas == 1);
     if (s->o.comm->world_size > 1 && !s->o.device_comm)
         return dt_fail(DT_E_USAGE, "several ranks on '%s' need NCCL, which is not there", s->backend->name);
@@ -634,7 +634,7 @@ static dt_status create(struct dt_stepper *s) {
     return create_parts(v);
 }
 
-static void destroy(struct dt_stepper *s) {
+static void step_device_destroy(struct dt_stepper *s) {
     struct device_step *v = s->device;
     if (!v) return;
     dt_backend *b = v->b;
@@ -660,13 +660,13 @@ static void destroy(struct dt_stepper *s) {
     free(v);
 }
 
-const dt_step_engine step_device = {.create = create,
-                                    .destroy = destroy,
-                                    .set_source = set_source,
-                                    .set_scaler = set_scaler,
-                                    .compute = compute,
-                                    .run = run,
+const dt_step_engine step_device = {.create = step_device_create,
+                                    .destroy = step_device_destroy,
+                                    .set_source = step_device_set_source,
+                                    .set_scaler = step_device_set_scaler,
+                                    .compute = step_device_compute,
+                                    .run = step_device_run,
                                     .phase = queue_phase,
-                                    .drain = drain,
+                                    .drain = step_device_drain,
                                     .rest = rest,
-                                    .replay = replay};
+                                    .replay = step_device_replay};

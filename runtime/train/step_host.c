@@ -60,25 +60,25 @@ static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool 
 // ---- a worker's share -------------------------------------------------------------------------------
 
 // Takes the place of a micro-batch that is given up: the flat buffer says that its content is void, and is reduced all the same.
-static bool give_up(struct dt_stepper *s, float *flat) {
+static bool step_host_give_up(struct dt_stepper *s, float *flat) {
     if (!s->o.give_up || !s->o.give_up()) return false;
     flat[s->commit.stop_at] = 1.0f;
     flat[s->commit.drop_at] = 1.0f;
     return true;
 }
 
-static dt_status run_micros(dt_step_replica *l) {
+static dt_status step_host_run_micros(dt_step_replica *l) {
     struct dt_stepper *s = l->owner;
     const dt_replica_share *share = &s->o.replicas->replicas[l->index];
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
-        if (give_up(s, s->replica_grads[l->index])) return DT_OK;
+        if (step_host_give_up(s, s->replica_grads[l->index])) return DT_OK;
         DT_TRY(compute_micro(l, micro, s->replica_grads[l->index], micro > share->micro_begin,
                              micro + 1 == share->micro_end, NULL));
     }
     return DT_OK;
 }
 
-static dt_status run_actions(dt_step_replica *l) {
+static dt_status step_host_run_actions(dt_step_replica *l) {
     struct dt_stepper *s = l->owner;
     const dt_replica_share *share = &s->o.replicas->replicas[l->index];
     float **flats = s->o.params->grads + share->first_flat;
@@ -86,7 +86,7 @@ static dt_status run_actions(dt_step_replica *l) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind == DT_TREE_LEAF) {
             const bool last = a->micro + 1 == share->micro_end;
-            if (!give_up(s, flats[a->a])) DT_TRY(compute_micro(l, a->micro, flats[a->a], false, last, NULL));
+            if (!step_host_give_up(s, flats[a->a])) DT_TRY(compute_micro(l, a->micro, flats[a->a], false, last, NULL));
             if (last && s->buckets) return DT_OK; // which add up the rest
         } else {
             s->backend->flat_add(s->backend, flats[a->a], flats[a->b], 0, s->o.params->n_grad);
@@ -95,13 +95,13 @@ static dt_status run_actions(dt_step_replica *l) {
     return DT_OK;
 }
 
-static void run_replica(void *arg, int worker) {
+static void step_host_run_replica(void *arg, int worker) {
     struct dt_stepper *s = arg;
     if (worker >= s->o.replicas->n_replicas) return;
     dt_step_replica *l = &s->replicas[worker];
     omp_set_num_threads(s->o.replica_threads);
     l->wait_s = 0.0;
-    l->status = s->o.replicas->elastic ? run_actions(l) : run_micros(l);
+    l->status = s->o.replicas->elastic ? step_host_run_actions(l) : step_host_run_micros(l);
     if (l->status != DT_OK) l->why = dt_error_keep();
 }
 
@@ -120,7 +120,7 @@ static dt_status first_replica_error(struct dt_stepper *s) {
 static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double *comm_s) {
     *comm_s = 0;
     if (s->buckets) dt_buckets_begin(s->buckets, s->o.replicas->elastic ? s->o.params->grads : s->replica_grads);
-    dt_team_run(s->team, run_replica, s);
+    dt_team_run(s->team, step_host_run_replica, s);
     *computed_s = dt_clock_s();
     DT_TRY(first_replica_error(s));
     if (s->buckets) return dt_buckets_finish(s->buckets, comm_s);
@@ -130,12 +130,12 @@ static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double 
     return st;
 }
 
-static dt_status compute(struct dt_stepper *s) {
+static dt_status step_host_compute(struct dt_stepper *s) {
     double computed_s, comm_s;
     return sum_gradients(s, &computed_s, &comm_s);
 }
 
-static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
+static dt_status step_host_run(struct dt_stepper *s, double lr, dt_step_result *out) {
     const double begin = dt_clock_s();
     double computed_s, comm_s, data_s = 0;
     *out = (dt_step_result){.step = s->step};
@@ -157,12 +157,12 @@ static dt_status run(struct dt_stepper *s, double lr, dt_step_result *out) {
     return DT_OK;
 }
 
-static dt_status replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
+static dt_status step_host_replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
     omp_set_num_threads(s->o.replica_threads);
     return compute_micro(&s->replicas[0], micro, s->o.params->grads[0], false, false, bad);
 }
 
-static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
+static dt_status step_host_set_source(struct dt_stepper *s, dt_batch_source *source) {
     s->source = source;
     for (int i = 0; source && i < s->o.replicas->n_replicas; i++) {
         dt_step_replica *l = &s->replicas[i];
@@ -171,19 +171,19 @@ static dt_status set_source(struct dt_stepper *s, dt_batch_source *source) {
     return DT_OK;
 }
 
-static dt_status set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
+static dt_status step_host_set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
     if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = dt_commit_first_scale(s);
     return DT_OK;
 }
 
-static dt_status create(struct dt_stepper *s) {
-    return set_scaler(s, &s->scaler);
+static dt_status step_host_create(struct dt_stepper *s) {
+    return step_host_set_scaler(s, &s->scaler);
 }
 
-const dt_step_engine step_host = {.create = create,
-                                  .set_source = set_source,
-                                  .set_scaler = set_scaler,
-                                  .run = run,
-                                  .compute = compute,
+const dt_step_engine step_host = {.create = step_host_create,
+                                  .set_source = step_host_set_source,
+                                  .set_scaler = step_host_set_scaler,
+                                  .run = step_host_run,
+                                  .compute = step_host_compute,
                                   .phase = dt_commit_phase_host,
-                                  .replay = replay};
+                                  .replay = step_host_replay};

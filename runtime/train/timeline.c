@@ -56,7 +56,7 @@ typedef struct sizes {
 } sizes;
 
 // The trace of rank r, at rank 0.
-static dt_status fetch(dt_comm *c, int r, const sizes *n, dt_trace *t) {
+static dt_status timeline_fetch(dt_comm *c, int r, const sizes *n, dt_trace *t) {
     if (c->rank == r) {
         if (t->n) DT_TRY(send_bytes(c, t->spans, t->n * sizeof *t->spans, 0));
         return t->n ? send_bytes(c, t->threads, (size_t)t->n_threads * sizeof *t->threads, 0) : DT_OK;
@@ -77,13 +77,13 @@ typedef struct writer {
     bool any;
 } writer;
 
-static void flush(writer *w, size_t beyond) {
+static void timeline_flush(writer *w, size_t beyond) {
     if (w->st != DT_OK || w->json.n_bytes <= beyond) return;
     w->st = dt_io_write(w->file.fd, w->file.path, w->json.data, w->json.n_bytes);
     w->json.n_bytes = 0; // the object goes on
 }
 
-static dt_json *begin_event(writer *w, const char *name, const char *kind, int rank, int thread) {
+static dt_json *timeline_begin_event(writer *w, const char *name, const char *kind, int rank, int thread) {
     dt_json *j = &w->json;
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "name", name);
@@ -94,7 +94,7 @@ static dt_json *begin_event(writer *w, const char *name, const char *kind, int r
 }
 
 static void name_it(writer *w, const char *what, int rank, int thread, const char *name) {
-    dt_json *j = begin_event(w, what, "M", rank, thread);
+    dt_json *j = timeline_begin_event(w, what, "M", rank, thread);
     dt_json_begin_object(j, "args");
     dt_json_string(j, "name", name);
     dt_json_end_object(j);
@@ -108,18 +108,18 @@ static void put_trace(writer *w, int rank, const dt_trace *t, double offset_s, d
     for (int i = 0; i < t->n_threads; i++) name_it(w, "thread_name", rank, i, t->threads[i]);
     for (size_t i = 0; i < t->n; i++) {
         const dt_trace_span *s = &t->spans[i];
-        dt_json *j = begin_event(w, s->name, "X", rank, s->thread);
+        dt_json *j = timeline_begin_event(w, s->name, "X", rank, s->thread);
         dt_json_string(j, "cat", s->kind);
         dt_json_seconds(j, "ts", 1e6 * (s->begin_s + offset_s - zero_s));
         dt_json_seconds(j, "dur", fmax(1e6 * (s->end_s - s->begin_s), 0));
         dt_json_end_object(j);
-        flush(w, WRITE_BYTES);
+        timeline_flush(w, WRITE_BYTES);
     }
     if (t->n_dropped)
         dt_warn("trace.json lacks %llu spans of rank %d: too many", (unsigned long long)t->n_dropped, rank);
 }
 
-static dt_status gather(dt_comm *c, writer *w, dt_trace *own) {
+static dt_status timeline_gather(dt_comm *c, writer *w, dt_trace *own) {
     sizes mine = {own->n, own->n_dropped, own->n_threads, INFINITY, 0};
     for (size_t i = 0; i < own->n; i++) mine.begin_s = fmin(mine.begin_s, own->spans[i].begin_s);
     sizes *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
@@ -134,7 +134,7 @@ static dt_status gather(dt_comm *c, writer *w, dt_trace *own) {
     for (int r = 1; r < c->world_size && st == DT_OK; r++) {
         dt_trace theirs = {0};
         if (c->rank != 0 && c->rank != r) continue;
-        st = fetch(c, r, &all[r], c->rank == 0 ? &theirs : own);
+        st = timeline_fetch(c, r, &all[r], c->rank == 0 ? &theirs : own);
         if (st == DT_OK && c->rank == 0) put_trace(w, r, &theirs, all[r].offset_s, zero_s);
         dt_trace_fini(&theirs);
     }
@@ -154,12 +154,12 @@ static dt_status write_trace(dt_comm *c, const char *run_dir) {
         dt_json_string(&w.json, "displayTimeUnit", "ms");
         dt_json_begin_array(&w.json, "traceEvents");
     }
-    dt_status st = gather(c, &w, &own);
+    dt_status st = timeline_gather(c, &w, &own);
     if (c->rank == 0) {
         dt_json_end_array(&w.json);
         dt_json_end_object(&w.json);
         dt_json_newline(&w.json);
-        flush(&w, 0);
+        timeline_flush(&w, 0);
         w.st = dt_io_end(&w.file, st == DT_OK ? w.st : st);
         if (st == DT_OK && w.st != DT_OK) dt_warn("%s; training goes on", dt_error_message());
         if (w.st == DT_OK) dt_info("%s: the timeline, for ui.perfetto.dev or chrome://tracing", path);

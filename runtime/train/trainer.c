@@ -119,7 +119,7 @@ static dt_status load_teacher(trainer *t) {
     return DT_OK;
 }
 
-static dt_status load_state(trainer *t) {
+static dt_status trainer_load_state(trainer *t) {
     const dt_run_record *s = &t->run.record;
     DT_TRY(t->run.resumed ? dt_state_load(t->state, t->run.checkpoint, true) : dt_state_init(t->state));
     DT_TRY(load_teacher(t));
@@ -240,7 +240,7 @@ static dt_status open_training(trainer *t) {
     dt_schedule_init(&t->schedule, r->config, r->record.total_steps, r->record.steps_per_epoch,
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
     if (r->backend->device) DT_TRY(dt_trainer_make_evaluator(t, r->record.step));
-    DT_TRY(load_state(t));
+    DT_TRY(trainer_load_state(t));
     dt_run_fill_record(r);
     DT_TRY(open_reports(t));
     describe_run(t);
@@ -413,7 +413,7 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
 }
 
 // Ends a run that has saved and can be continued.
-static dt_status leave(trainer *t) {
+static dt_status trainer_leave(trainer *t) {
     DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, -1, t->run.dir));
     DT_TRY(dt_trainer_settle_save(t, true));
     t->run.comm->shared_failure = true;
@@ -428,7 +428,7 @@ static dt_status stop_without_step(trainer *t) {
     dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->stepper, &behind));
     if (t->saved_step != t->run.record.step) DT_TRY(dt_trainer_save(t, false));
-    return leave(t);
+    return trainer_leave(t);
 }
 
 // While the run goes on, the tuner adapts the loader's threads. At the end data_verdict says what was slow.
@@ -466,7 +466,7 @@ static bool phase_begins(const trainer *t, int64_t step) {
 }
 
 // The stepper is drained.
-static dt_status begin_phase(trainer *t) {
+static dt_status trainer_begin_phase(trainer *t) {
     const int64_t step = t->run.record.step;
     const dt_phase *phase = dt_nets_phase_at(&t->nets, step);
     const dt_graph *g = phase->train.graph;
@@ -494,7 +494,7 @@ static void note_skipped(trainer *t, const dt_step_result *r) {
 
 // Takes the numbers of the oldest step that has none yet: state.step counts steps whose numbers are known. *finished:
 // r had such numbers, and the state now includes that step.
-static dt_status take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
+static dt_status trainer_take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
     *finished = r->step >= 0 && (r->finite || r->skipped);
     if (!*finished) return DT_OK;
     t->run.record.step = r->step + 1;
@@ -520,7 +520,7 @@ static dt_status run_steps(trainer *t) {
     if (t->run.resumed && dt_amount_due(t->eval_every, t->run.record.step) &&
         last_evaluated(t) != t->run.record.step) { // it was dropped
         DT_TRY(after_step(t, false, &asked));
-        if (asked) return leave(t);
+        if (asked) return trainer_leave(t);
     } else if (t->run.resumed) {
         log_early_end(t);
     }
@@ -541,14 +541,14 @@ static dt_status run_steps(trainer *t) {
         if (r.step >= 0 && !r.finite && !r.skipped) return report_bad_step(t, &r);
         double end = dt_clock_s();
         bool finished = false;
-        DT_TRY(take_numbers(t, &r, end - begin, &finished));
+        DT_TRY(trainer_take_numbers(t, &r, end - begin, &finished));
         begin = end;
         asked |= finished && r.stop;
         if (!finished || t->run.record.step < queued) continue;
         bool stop = false, busy = t->eval_every || t->save_every || t->verify_every;
         DT_TRY(after_step(t, asked, &stop));
-        if (stop) return leave(t);
-        if (!is_over(t, NULL) && phase_begins(t, t->run.record.step)) DT_TRY(begin_phase(t));
+        if (stop) return trainer_leave(t);
+        if (!is_over(t, NULL) && phase_begins(t, t->run.record.step)) DT_TRY(trainer_begin_phase(t));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step
     }
     return dt_timeline_step(&t->timeline, t->run.comm, -1, t->run.dir);
@@ -587,11 +587,11 @@ static dt_status evaluate_at_end(trainer *t) {
     return dt_trainer_settle_save(t, true);
 }
 
-static dt_status finish(trainer *t) {
+static dt_status trainer_finish(trainer *t) {
     dt_status st = evaluate_at_end(t);
     if (st == DT_E_PREEMPTED) {
         if (t->saved_step != t->run.record.step) DT_TRY(dt_trainer_save(t, false));
-        return leave(t);
+        return trainer_leave(t);
     }
     DT_TRY(st);
     if (!trainer_is_root(t)) return DT_OK;
@@ -626,7 +626,7 @@ static dt_status train(trainer *t) {
     DT_TRY(open_training(t));
     dt_watch_set_step(t->run.record.step);
     dt_status st = run_steps(t);
-    if (st == DT_OK) st = finish(t);
+    if (st == DT_OK) st = trainer_finish(t);
     if (st == DT_E_PEER) st = dt_fail_context(st, "after step %lld", (long long)t->run.record.step);
     return st;
 }

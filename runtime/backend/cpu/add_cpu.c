@@ -16,7 +16,7 @@ typedef struct add_state {
 } add_state;
 
 // Whether b is a's trailing dimensions (leading ones of length 1 in b are ignored).
-static bool trailing(const dt_shape *a, const dt_shape *b) {
+static bool add_cpu_trailing(const dt_shape *a, const dt_shape *b) {
     int skip = 0;
     while (skip < b->n && b->d[skip] == 1) skip++;
     int n = b->n - skip;
@@ -26,7 +26,7 @@ static bool trailing(const dt_shape *a, const dt_shape *b) {
     return true;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status add_cpu_prepare_forward(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
     add_state *st = dt_custom_prepare(s, sizeof(*st));
@@ -43,7 +43,8 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
         st->inner = dt_layout_elements(layout, &a->shape);
         return DT_OK;
     }
-    if (!trailing(&a->shape, &b->shape)) return dt_custom_fail(s, "the second shape is not the end of the first");
+    if (!add_cpu_trailing(&a->shape, &b->shape))
+        return dt_custom_fail(s, "the second shape is not the end of the first");
     st->inner = dt_shape_elements(&b->shape);
     st->outer = st->inner ? dt_shape_elements(&a->shape) / st->inner : 0;
     return DT_OK;
@@ -73,17 +74,17 @@ static void forward_range(const void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void add_cpu_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     add_call c = {s->state, r->out[0], r->in[0], r->in[1]};
     dt_custom_ranges(s->threads, c.st->outer * c.st->inner, forward_range, &c);
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status add_cpu_prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *dy = dt_instance_in(s, dt_pos_grad(s, 0)), *db = dt_instance_out(s, 1);
     add_state *st = dt_custom_prepare(s, sizeof(*st));
     st->simd = dt_simd_get()->elementwise;
     DT_TRY(dt_custom_type(s, &st->type, &dy, 1));
-    if (dt_row_type(db->dtype) < 0 || !trailing(&dy->shape, &db->shape))
+    if (dt_row_type(db->dtype) < 0 || !add_cpu_trailing(&dy->shape, &db->shape))
         return dt_custom_fail(s, "the second gradient is not the end of the first, in f32 or bf16");
     st->inner = dt_shape_elements(&db->shape);
     st->outer = st->inner ? dt_shape_elements(&dy->shape) / st->inner : 0;
@@ -111,7 +112,7 @@ static void sum_range(const void *ctx, int64_t begin, int64_t end) {
     if (c->there) st->simd->accumulate[DT_ROW_F32](c->there + begin, sum, end - begin);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void add_cpu_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state;
     const bool narrow = st->sum_type == DT_BF16, adds = r->accumulate >> 1 & 1;
     sum_call c = {.st = st,
@@ -122,5 +123,5 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     dt_custom_ranges(s->threads, st->inner, sum_range, &c);
 }
 
-const dt_kernel dt_cpu_add = {prepare_forward, run_forward, dt_custom_destroy};
-const dt_kernel dt_cpu_add_bwd = {prepare_backward, run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_add = {add_cpu_prepare_forward, add_cpu_run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_add_bwd = {add_cpu_prepare_backward, add_cpu_run_backward, dt_custom_destroy};

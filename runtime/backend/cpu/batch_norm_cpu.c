@@ -76,7 +76,8 @@ static int64_t even_rows(int64_t n, int64_t height) {
 }
 
 // x lies as in `layout`, and stays so where the kernels can: in NHWC a channel block is a register of bf16.
-static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x, dt_layout layout) {
+static dt_status batch_norm_cpu_read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x,
+                                           dt_layout layout) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_custom_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->block = dt_simd_get()->width;
@@ -132,7 +133,7 @@ static void size_scratch(dt_kernel_instance *s, bn_state *st) {
     s->scratch_bytes = n * (st->nhwc ? 1 : (size_t)s->threads); // NHWC: one group
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status batch_norm_cpu_prepare_forward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const dt_layout lies = s->in_layout[0];
     bn_state *st = dt_custom_prepare(s, sizeof(*st));
@@ -140,7 +141,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     DT_TRY(dt_custom_type(
         s, &st->type, (const dt_value_info *[]){x, dt_instance_out(s, 0), st->residual ? dt_instance_in(s, 5) : NULL},
         3));
-    DT_TRY(read_shape(s, st, x, lies));
+    DT_TRY(batch_norm_cpu_read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
     if (!st->flat) {
         const dt_layout layout = st->nhwc ? lies : dt_custom_blocked();
@@ -153,7 +154,7 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status batch_norm_cpu_prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     int y_at = dt_pos_out(s, 0), argmax_at = dt_pos_out(s, 3), dy_at = dt_pos_grad(s, 0);
     const dt_layout lies = s->in_layout[0];
@@ -162,7 +163,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     st->residual = dres != NULL;
     DT_TRY(dt_custom_type(s, &st->type,
                           (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
-    DT_TRY(read_shape(s, st, x, lies));
+    DT_TRY(batch_norm_cpu_read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
         return dt_custom_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
@@ -178,7 +179,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
 }
 
 // ---- chunks ----------------------------------------------------------------------------------------
-static const void *offset(const bn_state *st, const void *p, int64_t element) {
+static const void *batch_norm_cpu_offset(const bn_state *st, const void *p, int64_t element) {
     return p ? dt_row_at(st->type, p, element) : NULL;
 }
 static void *offset_mut(const bn_state *st, void *p, int64_t element) {
@@ -186,7 +187,8 @@ static void *offset_mut(const bn_state *st, void *p, int64_t element) {
 }
 
 // The element at which block `block` of a row of an image lies, in a tensor of `height` rows of `width` pixels.
-static int64_t place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height, int64_t width) {
+static int64_t batch_norm_cpu_place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height,
+                                    int64_t width) {
     if (st->nhwc) return (image * height + row) * width * st->channels + block * st->block;
     return ((image * st->n_blocks + block) * height + row) * width * st->block;
 }
@@ -196,7 +198,7 @@ typedef struct bn_rows {
     int64_t image, row, end;
 } bn_rows;
 
-static bn_rows rows_of(const bn_state *st, int64_t chunk) {
+static bn_rows batch_norm_cpu_rows_of(const bn_state *st, int64_t chunk) {
     const int64_t nth = chunk % st->chunks_an_image, row = nth * st->chunk_rows;
     const bool last = nth == st->chunks_an_image - 1;
     return (bn_rows){chunk / st->chunks_an_image, row, last ? st->height : row + st->chunk_rows};
@@ -210,22 +212,22 @@ static bn_rows tile_of(const bn_state *st, bn_rows r, int64_t row) {
 
 static dt_bn_chunk chunk_of(const bn_call *c, const bn_block *b, int64_t block, bn_rows r) {
     const bn_state *st = c->st;
-    int64_t at = place(st, r.image, block, r.row, st->height, st->width), out_at = at;
-    if (st->pool) out_at = place(st, r.image, block, r.row / 2, st->height / 2, st->width / 2);
+    int64_t at = batch_norm_cpu_place(st, r.image, block, r.row, st->height, st->width), out_at = at;
+    if (st->pool) out_at = batch_norm_cpu_place(st, r.image, block, r.row / 2, st->height / 2, st->width / 2);
     return (dt_bn_chunk){
         .n_rows = r.end - r.row,
         .width = st->width,
         .nhwc = st->nhwc ? st->channels : 0,
         .relu = st->relu,
         .pool = st->pool,
-        .x = offset(st, c->x, at),
-        .residual = offset(st, c->residual, at),
+        .x = batch_norm_cpu_offset(st, c->x, at),
+        .residual = batch_norm_cpu_offset(st, c->residual, at),
         // forward writes y; backward only reads it
-        .y = c->y ? offset_mut(st, c->y, out_at) : (void *)offset(st, c->y_in, out_at),
+        .y = c->y ? offset_mut(st, c->y, out_at) : (void *)batch_norm_cpu_offset(st, c->y_in, out_at),
         .argmax = c->argmax      ? c->argmax + out_at
                   : c->argmax_in ? (uint8_t *)c->argmax_in + out_at
                                  : NULL,
-        .dy = offset(st, c->dy, out_at),
+        .dy = batch_norm_cpu_offset(st, c->dy, out_at),
         .dx = offset_mut(st, c->dx, at),
         .dresidual = offset_mut(st, c->dresidual, at),
         .mean = b->mean,
@@ -249,8 +251,8 @@ static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     int64_t n = st->height * st->width < PIVOT_PIXELS ? st->height * st->width : PIVOT_PIXELS;
     double sums[2 * MAX_LANES];
     memset(b->pivot, 0, sizeof(b->pivot));
-    st->simd->stats(offset(st, c->x, place(st, 0, block, 0, st->height, st->width)), n, st->nhwc ? st->channels : 0,
-                    b->pivot, sums);
+    st->simd->stats(batch_norm_cpu_offset(st, c->x, batch_norm_cpu_place(st, 0, block, 0, st->height, st->width)), n,
+                    st->nhwc ? st->channels : 0, b->pivot, sums);
     for (int l = 0; l < st->block; l++) b->pivot[l] = (float)(sums[l] / (double)n);
 }
 
@@ -351,7 +353,7 @@ typedef struct bn_group {
     int64_t first, n;
 } bn_group;
 
-static bn_group group_of(const bn_state *st, void *scratch, int64_t first) {
+static bn_group batch_norm_cpu_group_of(const bn_state *st, void *scratch, int64_t first) {
     const int64_t left = st->n_blocks - first;
     bn_group g = {scratch, first, left < st->group ? left : st->group};
     double *sums = (double *)(g.b + st->group);
@@ -361,7 +363,7 @@ static bn_group group_of(const bn_state *st, void *scratch, int64_t first) {
 
 static void sum_chunk(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
     const bn_state *st = c->st;
-    const bn_rows chunk = rows_of(st, i);
+    const bn_rows chunk = batch_norm_cpu_rows_of(st, i);
     const int64_t n = 2 * st->block;
     for (int64_t row = chunk.row; row < chunk.end;) {
         const bn_rows tile = tile_of(st, chunk, row);
@@ -378,7 +380,7 @@ static void sum_chunk(const bn_call *c, const bn_passes *passes, const bn_group 
 
 static void write_chunk(const bn_call *c, const bn_passes *passes, const bn_group *g, int64_t i) {
     const dt_simd_bn *simd = c->st->simd;
-    const bn_rows chunk = rows_of(c->st, i);
+    const bn_rows chunk = batch_norm_cpu_rows_of(c->st, i);
     for (int64_t row = chunk.row; row < chunk.end;) {
         const bn_rows tile = tile_of(c->st, chunk, row);
         for (int64_t k = 0; k < g->n; k++) {
@@ -397,7 +399,7 @@ static void finish_group(const bn_call *c, const bn_passes *passes, const bn_gro
 }
 
 static void run_group(const bn_call *c, const bn_passes *passes, void *scratch, int64_t first) {
-    const bn_group g = group_of(c->st, scratch, first);
+    const bn_group g = batch_norm_cpu_group_of(c->st, scratch, first);
     if (passes->begin) {
         begin_group(c, passes, &g);
         for (int64_t i = 0; i < c->st->n_chunks; i++) sum_chunk(c, passes, &g, i);
@@ -410,7 +412,7 @@ static void run_group(const bn_call *c, const bn_passes *passes, void *scratch, 
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
     for (int64_t first = 0; first < st->n_blocks; first += st->group) {
-        const bn_group g = group_of(st, c->run->scratch, first);
+        const bn_group g = batch_norm_cpu_group_of(st, c->run->scratch, first);
 #pragma omp parallel num_threads(threads)
         {
             int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
@@ -430,7 +432,7 @@ static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
 
 // ---- (N,C) -----------------------------------------------------------------------------------------
 // Copies block `block` of an (N,C) tensor to (N,block), zero-padded, or back.
-static void gather(const bn_state *st, void *to, const void *from, int64_t block) {
+static void batch_norm_cpu_gather(const bn_state *st, void *to, const void *from, int64_t block) {
     size_t size = dt_row_size(st->type);
     int64_t first = block * st->block, left = st->channels - first;
     size_t n = (size_t)(left < st->block ? left : st->block) * size, row = (size_t)st->block * size;
@@ -458,15 +460,15 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
         void *out[3];
         for (int i = 0; i < 4; i++) {
             in[i] = from[i] ? gathered + (size_t)i * bytes : NULL;
-            if (from[i]) gather(st, gathered + (size_t)i * bytes, from[i], block);
+            if (from[i]) batch_norm_cpu_gather(st, gathered + (size_t)i * bytes, from[i], block);
         }
         // y and dx never occur together; dx may follow x in place, as the passes allow
         for (int i = 0; i < 3; i++) out[i] = to[i] ? gathered + (size_t)(i == 2 ? 5 : 4) * bytes : NULL;
         // chunk_of addresses by block number: shift the bases so that this block is at its place
         int64_t back = block * st->width * st->block;
         bn_call one = *c;
-        one.x = offset(st, in[0], -back), one.residual = offset(st, in[1], -back);
-        one.y_in = offset(st, in[2], -back), one.dy = offset(st, in[3], -back);
+        one.x = batch_norm_cpu_offset(st, in[0], -back), one.residual = batch_norm_cpu_offset(st, in[1], -back);
+        one.y_in = batch_norm_cpu_offset(st, in[2], -back), one.dy = batch_norm_cpu_offset(st, in[3], -back);
         one.y = offset_mut(st, out[0], -back), one.dx = offset_mut(st, out[1], -back);
         one.dresidual = offset_mut(st, out[2], -back);
         run_group(&one, passes, c->run->scratch, block);
@@ -476,7 +478,7 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
 }
 
 // ---- run -------------------------------------------------------------------------------------------
-static void run_passes(const bn_call *c, const bn_passes *passes) {
+static void batch_norm_cpu_run_passes(const bn_call *c, const bn_passes *passes) {
     const bn_state *st = c->st;
     if (st->flat) {
         run_flat(c, passes);
@@ -496,15 +498,15 @@ static void run_passes(const bn_call *c, const bn_passes *passes) {
     }
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void batch_norm_cpu_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
     bn_call c = {.instance = s, .run = r, .st = st, .x = r->in[0], .y = r->out[0]};
     if (st->residual) c.residual = r->in[5];
     if (st->pool && s->node->n_out > 3) c.argmax = r->out[3];
-    run_passes(&c, st->training ? &forward_passes : &inference_passes);
+    batch_norm_cpu_run_passes(&c, st->training ? &forward_passes : &inference_passes);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void batch_norm_cpu_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
     bn_call c = {.instance = s, .run = r, .st = st, .x = r->in[0], .dx = r->out[0]};
     c.dy = r->in[dt_pos_grad(s, 0)];
@@ -513,8 +515,9 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     else if (st->relu)
         c.y_in = r->in[dt_pos_out(s, 0)];
     if (s->node->n_out > 5) c.dresidual = r->out[5];
-    run_passes(&c, st->training ? &backward_passes : &frozen_backward_passes);
+    batch_norm_cpu_run_passes(&c, st->training ? &backward_passes : &frozen_backward_passes);
 }
 
-const dt_kernel dt_cpu_batch_norm = {prepare_forward, run_forward, dt_custom_destroy};
-const dt_kernel dt_cpu_batch_norm_bwd = {prepare_backward, run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_batch_norm = {batch_norm_cpu_prepare_forward, batch_norm_cpu_run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_batch_norm_bwd = {batch_norm_cpu_prepare_backward, batch_norm_cpu_run_backward,
+                                         dt_custom_destroy};

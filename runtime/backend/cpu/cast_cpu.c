@@ -7,7 +7,7 @@ typedef struct cast_state {
     const dt_simd_elementwise *simd;
 } cast_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status cast_cpu_prepare(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     cast_state *st = dt_custom_prepare(s, sizeof(*st));
@@ -21,7 +21,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void range(const void *ctx, int64_t begin, int64_t end) {
+static void cast_cpu_range(const void *ctx, int64_t begin, int64_t end) {
     const dt_one_to_one *c = ctx;
     const cast_state *st = c->state;
     void *y = dt_row_at_mut(st->to, c->y, begin);
@@ -32,9 +32,9 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
         st->simd->to_f32(y, x, end - begin);
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void cast_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const cast_state *st = s->state;
-    dt_custom_ranges(s->threads, st->n, range, &(dt_one_to_one){st, r->out[0], r->in[0]});
+    dt_custom_ranges(s->threads, st->n, cast_cpu_range, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
-const dt_kernel dt_cpu_cast = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_cast = {cast_cpu_prepare, cast_cpu_run, dt_custom_destroy};

@@ -31,7 +31,7 @@ static bool keeps_blocks(dt_layout l, const dt_shape *s, int axis, int64_t begin
     return axis == 0 || (axis == 1 && begin % l.block == 0 && end % l.block == 0);
 }
 
-static dt_status prepare_concat(dt_kernel_instance *s) {
+static dt_status concat_cpu_prepare(dt_kernel_instance *s) {
     int n = s->node->n_in, axis = s->node->attrs.concat.axis;
     const dt_value_info *y = dt_instance_out(s, 0);
     dt_layout first = s->in_layout[0];
@@ -52,7 +52,7 @@ static dt_status prepare_concat(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_concat(const dt_kernel_instance *s, const dt_run *r) {
+static void concat_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     size_t at = 0;
     for (int i = 0; i < s->node->n_in; i++) {
@@ -77,7 +77,7 @@ static bool slice_keeps(const dt_kernel_instance *s, dt_layout l, const dt_shape
     return keeps_blocks(l, long_shape, s->node->attrs.slice.axis, s->node->attrs.slice.begin, s->node->attrs.slice.end);
 }
 
-static dt_status prepare_slice(dt_kernel_instance *s) {
+static dt_status concat_cpu_prepare_slice(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     copy_state *st = dt_custom_prepare(s, sizeof(*st));
     read_slice(s, st, dt_instance_in(s, 0));
@@ -85,7 +85,7 @@ static dt_status prepare_slice(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_slice(const dt_kernel_instance *s, const dt_run *r) {
+static void concat_cpu_run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     for (int64_t o = 0; o < st->outer; o++)
         memcpy((char *)r->out[0] + (size_t)o * st->run[0], (const char *)r->in[0] + (size_t)o * st->whole + st->skip,
@@ -104,7 +104,7 @@ static dt_status prepare_slice_bwd(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void concat_cpu_run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const copy_state *st = s->state;
     const char *dy = r->in[dt_pos_grad(s, 0)];
     for (int64_t o = 0; o < st->outer; o++) {
@@ -115,6 +115,6 @@ static void run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_concat = {prepare_concat, run_concat, dt_custom_destroy};
-const dt_kernel dt_cpu_slice = {prepare_slice, run_slice, dt_custom_destroy};
-const dt_kernel dt_cpu_slice_bwd = {prepare_slice_bwd, run_slice_bwd, dt_custom_destroy};
+const dt_kernel dt_cpu_concat = {concat_cpu_prepare, concat_cpu_run, dt_custom_destroy};
+const dt_kernel dt_cpu_slice = {concat_cpu_prepare_slice, concat_cpu_run_slice, dt_custom_destroy};
+const dt_kernel dt_cpu_slice_bwd = {prepare_slice_bwd, concat_cpu_run_slice_bwd, dt_custom_destroy};

@@ -57,8 +57,8 @@ static const dt_value_info *residual_of(const dt_kernel_instance *s) {
     return !s->node->backward && s->node->n_in > 3 ? dt_instance_in(s, 3) : NULL;
 }
 
-static void describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const conv_shape *c, bool bias, dt_layout lx,
-                     dt_layout ly, dt_dnnl_conv *out) {
+static void conv2d_cpu_describe(const dt_kernel_instance *s, dt_dnnl_direction dir, const conv_shape *c, bool bias,
+                                dt_layout lx, dt_layout ly, dt_dnnl_conv *out) {
     const int groups = s->node->attrs.conv2d.groups;
     const dt_window *win = &s->node->attrs.conv2d.win;
     int64_t d[5];
@@ -92,7 +92,7 @@ static dt_status create_in_layout(const dt_kernel_instance *s, const conv_op *op
     *n_slow = 0;
     for (int k = 0; k < n; k++) {
         dt_dnnl_conv desc;
-        describe(s, ops[k].dir, c, ops[k].bias, lx, ly, &desc);
+        conv2d_cpu_describe(s, ops[k].dir, c, ops[k].bias, lx, ly, &desc);
         const dt_winograd_way way = dt_conv_chosen_way(s, ops[k].dir, &desc);
         const dt_status st = dt_conv_kernel_create(&made[k], &env, ops[k].dir, &desc, way);
         if (st != DT_OK) {
@@ -112,7 +112,7 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     dt_layout want[2][2] = {{dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
                             {dt_dense(), dt_dense()}};
     dt_dnnl_conv forward;
-    describe(s, DT_DNNL_FORWARD, c, false, want[0][0], want[0][1], &forward);
+    conv2d_cpu_describe(s, DT_DNNL_FORWARD, c, false, want[0][0], want[0][1], &forward);
     if (dt_conv_wants_nhwc(s, &forward)) want[0][0] = want[0][1] = nhwc;
     dt_status st = DT_OK;
     int best = -1;
@@ -140,7 +140,7 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     return DT_OK;
 }
 
-static bool is_own(const conv_state *st, dt_dnnl_direction dir) {
+static bool conv2d_cpu_is_own(const conv_state *st, dt_dnnl_direction dir) {
     return st->own >> dir & 1;
 }
 
@@ -151,10 +151,10 @@ static dt_status create_others(const dt_kernel_instance *s, conv_state *st, cons
     int n_others = 0;
     dt_dnnl_conv conv;
     *lx = *ly = dt_custom_blocked();
-    describe(s, DT_DNNL_FORWARD, c, false, *lx, *ly, &conv);
+    conv2d_cpu_describe(s, DT_DNNL_FORWARD, c, false, *lx, *ly, &conv);
     st->own = dt_depthwise_init(&st->depthwise, &conv, s->threads);
     for (int k = 0; k < n; k++)
-        if (!is_own(st, ops[k].dir)) others[n_others++] = ops[k];
+        if (!conv2d_cpu_is_own(st, ops[k].dir)) others[n_others++] = ops[k];
     if (n_others == 0) return DT_OK;
     DT_TRY(create_ops(s, others, n_others, c, lx, ly));
     if (n_others == n || (lx->kind == DT_BLOCKED && ly->kind == DT_BLOCKED)) return DT_OK;
@@ -162,7 +162,7 @@ static dt_status create_others(const dt_kernel_instance *s, conv_state *st, cons
     return create_ops(s, ops, n, c, lx, ly);
 }
 
-static void destroy(dt_kernel_instance *s) {
+static void conv2d_cpu_destroy(dt_kernel_instance *s) {
     conv_state *st = s->state;
     if (!st) return;
     dt_weight_pack_destroy(st->pack);
@@ -186,7 +186,7 @@ static dt_status pack_for(dt_kernel_instance *s, conv_state *st, const conv_shap
 }
 
 // ---- forward ------------------------------------------------------------------------------------
-static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
+static dt_status conv2d_cpu_build_forward(dt_kernel_instance *s, conv_state *st) {
     const conv_shape c = {.x = dt_instance_in(s, 0),
                           .w = dt_instance_in(s, 1),
                           .bias = s->node->n_in > 2 ? dt_instance_in(s, 2) : NULL,
@@ -208,11 +208,11 @@ static dt_status build_forward(dt_kernel_instance *s, conv_state *st) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void conv2d_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     if (residual_of(s)) dt_custom_copy_residual(s, r);
     const void *bias = s->n_packs > 1 ? r->packed[1] : st->has_bias ? r->in[2] : NULL;
-    if (is_own(st, DT_DNNL_FORWARD)) {
+    if (conv2d_cpu_is_own(st, DT_DNNL_FORWARD)) {
         dt_depthwise_run(&st->depthwise, DT_DNNL_FORWARD, r->in[0], r->packed[0], bias, r->out[0]);
         return;
     }
@@ -248,7 +248,7 @@ static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const c
     return dt_weight_grad_init(&st->grad, &env, dt_dnnl_op_md(st->weights.library, 1), &dense);
 }
 
-static dt_status build_backward(dt_kernel_instance *s, conv_state *st) {
+static dt_status conv2d_cpu_build_backward(dt_kernel_instance *s, conv_state *st) {
     const dt_node *n = s->node;
     const int dy = n->n_fwd_in + n->n_fwd_out;
     const conv_shape c = {.x = n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
@@ -279,14 +279,14 @@ static dt_status build_transposed(dt_kernel_instance *s, conv_state *st) {
     return pack_for(s, st, &c, &st->data, &none);
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status conv2d_cpu_prepare(dt_kernel_instance *s) {
     conv_state *st = s->state = dt_xcalloc(1, sizeof *st);
     s->inplace_in = -1;
     s->n_packs = 0;
     dt_status status = s->node->op == DT_OP_conv_transpose ? build_transposed(s, st)
-                       : s->node->backward                 ? build_backward(s, st)
-                                                           : build_forward(s, st);
-    if (status != DT_OK) destroy(s);
+                       : s->node->backward                 ? conv2d_cpu_build_backward(s, st)
+                                                           : conv2d_cpu_build_forward(s, st);
+    if (status != DT_OK) conv2d_cpu_destroy(s);
     return status;
 }
 
@@ -299,7 +299,7 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
         dt_winograd_run_weights(st->weights.winograd, r->in[0], dy, r->out[1], add_w, scratch);
         return;
     }
-    if (is_own(st, DT_DNNL_BACKWARD_WEIGHTS)) {
+    if (conv2d_cpu_is_own(st, DT_DNNL_BACKWARD_WEIGHTS)) {
         dt_depthwise_run_weights(&st->depthwise, r->in[0], dy, r->out[1], st->has_bias ? r->out[2] : NULL,
                                  r->accumulate);
         return;
@@ -318,22 +318,22 @@ static void run_weights(const dt_kernel_instance *s, const dt_run *r, const void
 
 static void run_data(const dt_kernel_instance *s, const dt_run *r, const void *dy) {
     const conv_state *st = s->state;
-    if (is_own(st, DT_DNNL_BACKWARD_DATA))
+    if (conv2d_cpu_is_own(st, DT_DNNL_BACKWARD_DATA))
         dt_depthwise_run(&st->depthwise, DT_DNNL_BACKWARD_DATA, dy, r->packed[0], NULL, r->out[0]);
     else
         dt_conv_kernel_run(&st->data, r->replica, (const void *[]){r->out[0], r->packed[0], dy}, r->scratch);
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void conv2d_cpu_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const void *dy = r->in[dt_pos_grad(s, 0)];
     if (r->out[1] || ((const conv_state *)s->state)->has_bias) run_weights(s, r, dy);
     if (s->node->out[0] != DT_NONE) run_data(s, r, dy);
 }
 
-static void run_transposed(const dt_kernel_instance *s, const dt_run *r) {
+static void conv2d_cpu_run_transposed(const dt_kernel_instance *s, const dt_run *r) {
     run_data(s, r, r->in[0]);
 }
 
-const dt_kernel dt_cpu_conv2d = {prepare, run, destroy};
-const dt_kernel dt_cpu_conv2d_bwd = {prepare, run_bwd, destroy};
-const dt_kernel dt_cpu_conv_transpose = {prepare, run_transposed, destroy};
+const dt_kernel dt_cpu_conv2d = {conv2d_cpu_prepare, conv2d_cpu_run, conv2d_cpu_destroy};
+const dt_kernel dt_cpu_conv2d_bwd = {conv2d_cpu_prepare, conv2d_cpu_run_bwd, conv2d_cpu_destroy};
+const dt_kernel dt_cpu_conv_transpose = {conv2d_cpu_prepare, conv2d_cpu_run_transposed, conv2d_cpu_destroy};

@@ -95,7 +95,7 @@ static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     return t;
 }
 
-static void print(const dt_dnnl_conv *c, const char *what, char *text) {
+static void conv_algorithm_print(const dt_dnnl_conv *c, const char *what, char *text) {
     const int64_t *x = c->src.d, *w = c->weights.d;
     snprintf(text, DT_CHOICE_TEXT,
              "conv2d %s%s %lldx%lldx%lldx%lld to %lld, %lldx%lld stride %lld,%lld "
@@ -121,7 +121,7 @@ typedef struct rival {
     double least, extra;           // seconds: of a run, and what else counts
 } rival;
 
-static void *filled(size_t n_bytes) {
+static void *conv_algorithm_filled(size_t n_bytes) {
     enum { PERIOD = 64 << 10 };
     void *p = NULL;
     uint32_t x = 1;
@@ -147,9 +147,9 @@ static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction 
         const dt_conv_arg arg = (dt_conv_arg)i;
         const size_t n_bytes = dt_conv_kernel_bytes(&b->kernel, conv, arg);
         const size_t blocked = arg == DT_CONV_WEIGHTS ? 0 : blocked_bytes(arg == DT_CONV_SRC ? &conv->src : &conv->dst);
-        b->ptr[i] = filled(n_bytes > blocked ? n_bytes : blocked); // which reorder() also fills
+        b->ptr[i] = conv_algorithm_filled(n_bytes > blocked ? n_bytes : blocked); // which reorder() also fills
     }
-    b->scratch = filled(dt_conv_kernel_scratch_bytes(&b->kernel));
+    b->scratch = conv_algorithm_filled(dt_conv_kernel_scratch_bytes(&b->kernel));
     r->n++;
     return true;
 }
@@ -200,8 +200,8 @@ static void race(const dt_kernel_instance *s, rival *r, int n) {
 typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
                         rival *out);
 
-static int fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, const char *text,
-                   int n, make_fn make) {
+static int conv_algorithm_fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
+                                  const char *text, int n, make_fn make) {
     dt_cpu_choices *choices = dt_cpu_choices_of(s->backend);
     const int known = dt_cpu_choices_find(choices, text);
     if (known >= 0) return known < n ? known : 0;
@@ -228,7 +228,7 @@ static int fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_
 
 // ---- Winograd --------------------------------------------------------------------------------------
 // Multiplications for one pair of channels. Reading a filter, or adding to its gradient, counts as FILTER_TILES tiles.
-static int64_t cost_of(int tile, const dt_dnnl_tensor *out) {
+static int64_t conv_algorithm_cost_of(int tile, const dt_dnnl_tensor *out) {
     const int64_t rows = (out->d[2] + tile - 1) / tile, cols = (out->d[3] + tile - 1) / tile;
     return (int64_t)(tile + 2) * (tile + 2) * (out->d[0] * rows * cols + FILTER_TILES);
 }
@@ -237,14 +237,14 @@ int dt_conv_ways(dt_dnnl_direction dir, const dt_dnnl_conv *c, dt_winograd_way w
     const dt_dnnl_tensor *out = dir == DT_DNNL_BACKWARD_DATA ? &c->src : &c->dst;
     way[0] = DT_WINOGRAD_NONE;
     if (!dt_winograd_fits(dir, c)) return 1;
-    way[1] = cost_of(4, out) < cost_of(2, out) ? DT_WINOGRAD_4 : DT_WINOGRAD_2;
+    way[1] = conv_algorithm_cost_of(4, out) < conv_algorithm_cost_of(2, out) ? DT_WINOGRAD_4 : DT_WINOGRAD_2;
     way[2] = DT_WINOGRAD_2_BF16;
     return c->src.type == DT_BF16 && dt_cpu_has_bf16() ? 3 : 2;
 }
 
 // Seconds of transforming the filters.
 static double pack_seconds(const dt_kernel_instance *s, const bench *b, const dt_dnnl_conv *conv) {
-    float *dense = filled((size_t)(conv->weights.d[0] * conv->weights.d[1] * 9) * sizeof *dense);
+    float *dense = conv_algorithm_filled((size_t)(conv->weights.d[0] * conv->weights.d[1] * 9) * sizeof *dense);
     double least = 0;
     for (int i = 0; i < 2; i++) {
         const double begin = dt_clock_work_s(s->threads);
@@ -272,8 +272,8 @@ dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_directio
     const dt_dnnl_conv timed = to_time(conv, s->threads);
     const int n = dt_conv_ways(dir, &timed, way);
     if (!dt_winograd_fits(dir, conv) || !dt_cpu_allows_winograd(s->backend)) return DT_WINOGRAD_NONE;
-    print(&timed, s->graph->training ? directions[dir] : "evaluation", text);
-    return way[fastest(s, dir, &timed, text, n, make_algorithm)];
+    conv_algorithm_print(&timed, s->graph->training ? directions[dir] : "evaluation", text);
+    return way[conv_algorithm_fastest(s, dir, &timed, text, n, make_algorithm)];
 }
 
 // ---- NHWC ------------------------------------------------------------------------------------------
@@ -302,6 +302,6 @@ bool dt_conv_wants_nhwc(const dt_kernel_instance *s, const dt_dnnl_conv *conv) {
     if (!dt_cpu_has_amx() || conv->src.type != DT_BF16 || conv->weights.n != 4) return false;
     dt_dnnl_conv timed = to_time(conv, s->threads);
     timed.src.layout = timed.dst.layout = (dt_layout){.kind = DT_NHWC};
-    print(&timed, "layout", text);
-    return fastest(s, DT_DNNL_FORWARD, &timed, text, 2, make_layout) == 0;
+    conv_algorithm_print(&timed, "layout", text);
+    return conv_algorithm_fastest(s, DT_DNNL_FORWARD, &timed, text, 2, make_layout) == 0;
 }

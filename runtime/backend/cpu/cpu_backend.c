@@ -42,7 +42,7 @@ dt_layout dt_cpu_conv_layout(int64_t channels) {
     return channels <= 4 ? dt_dense() : dt_blocked(dt_cpu_block());
 }
 
-static bool supports_dtype(const dt_backend *b, dt_dtype t) {
+static bool cpu_backend_supports_dtype(const dt_backend *b, dt_dtype t) {
     return t == DT_BF16 ? dt_cpu_has_bf16() : t != DT_F16;
 }
 
@@ -51,12 +51,12 @@ static bool computes_dtype(const dt_backend *b, dt_dtype t) {
     return t == DT_BF16 ? dt_cpu_isa_get() == DT_CPU_AVX512 : t != DT_F16;
 }
 
-static const char *describe(const dt_backend *b) {
+static const char *cpu_backend_describe(const dt_backend *b) {
     return ((const cpu_self *)b->self)->text;
 }
 
 // ---- memory -------------------------------------------------------------------------------------
-static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+static dt_status cpu_backend_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     *p = NULL;
     if (n_bytes >= MMAP_BYTES) {
         void *m = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -74,7 +74,7 @@ static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what
                    (double)n_bytes / 1e6, what);
 }
 
-static void release(dt_backend *b, void *p, size_t n_bytes) {
+static void cpu_backend_release(dt_backend *b, void *p, size_t n_bytes) {
     if (!p) return;
     if (n_bytes >= MMAP_BYTES)
         munmap(p, n_bytes);
@@ -82,7 +82,7 @@ static void release(dt_backend *b, void *p, size_t n_bytes) {
         free(p);
 }
 
-static void copy(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
+static void cpu_backend_copy(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     memcpy(dst, src, n_bytes);
 }
 
@@ -103,7 +103,7 @@ static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
 #undef CPU_KERNEL_FORWARD
 };
 
-static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
+static const dt_kernel *cpu_backend_kernel(const dt_backend *b, dt_op op, bool backward) {
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 
@@ -116,11 +116,11 @@ bool dt_cpu_allows_winograd(const dt_backend *b) {
     return ((const cpu_self *)b->self)->winograd;
 }
 
-static char *choices(dt_backend *b) {
+static char *cpu_backend_choices(dt_backend *b) {
     return dt_cpu_choices_text(dt_cpu_choices_of(b));
 }
 
-static void take_choices(dt_backend *b, const char *text) {
+static void cpu_backend_take_choices(dt_backend *b, const char *text) {
     dt_cpu_choices_take(dt_cpu_choices_of(b), text);
 }
 
@@ -162,7 +162,7 @@ static void set_threads(dt_backend *b, int n) {
              n == 1 ? "" : "s");
 }
 
-static void destroy(dt_backend *b) {
+static void cpu_backend_destroy(dt_backend *b) {
     cpu_self *self = b->self;
     dt_cpu_choices_destroy(self->choices);
     free(self->cache_folder);
@@ -176,21 +176,21 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
     *b = (dt_backend){.name = "cpu",
                       .self = self,
                       .conv_adds = true,
-                      .supports_dtype = supports_dtype,
+                      .supports_dtype = cpu_backend_supports_dtype,
                       .computes_dtype = computes_dtype,
-                      .describe = describe,
-                      .alloc = alloc,
-                      .free = release,
-                      .alloc_host = alloc,
-                      .free_host = release,
-                      .copy_to_device = copy,
-                      .copy_to_host = copy,
-                      .choices = choices,
-                      .take_choices = take_choices,
+                      .describe = cpu_backend_describe,
+                      .alloc = cpu_backend_alloc,
+                      .free = cpu_backend_release,
+                      .alloc_host = cpu_backend_alloc,
+                      .free_host = cpu_backend_release,
+                      .copy_to_device = cpu_backend_copy,
+                      .copy_to_host = cpu_backend_copy,
+                      .choices = cpu_backend_choices,
+                      .take_choices = cpu_backend_take_choices,
                       .choice_table = choice_table,
                       .set_threads = set_threads,
                       .choose_precision = dt_cpu_choose_precision,
-                      .kernel = kernel,
+                      .kernel = cpu_backend_kernel,
                       .reorder = dt_cpu_reorder,
                       .flat_add = dt_cpu_flat_add,
                       .flat_optimize = dt_cpu_flat_optimize,
@@ -198,7 +198,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .flat_clip = dt_cpu_flat_clip,
                       .flat_norms = dt_cpu_flat_norms,
                       .flat_sum_squares = dt_cpu_flat_sum_squares,
-                      .destroy = destroy};
+                      .destroy = cpu_backend_destroy};
     self->winograd = opts->winograd;
     self->timed = opts->timed;
     self->cache_folder = opts->cache_folder ? dt_xstrdup(opts->cache_folder) : NULL;

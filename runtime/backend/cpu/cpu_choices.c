@@ -57,7 +57,7 @@ static void take_filed(dt_cpu_choices *c, const char *text) {
     }
 }
 
-static void open_file(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
+static void cpu_choices_open_file(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
     static const char what[] = "kernels 3";
     c->machine = dt_xstrdup(opts->machine);
     c->file = (dt_choice_file){
@@ -73,11 +73,11 @@ static void open_file(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
 dt_cpu_choices *dt_cpu_choices_create(const dt_cpu_choices_opts *opts) {
     dt_cpu_choices *c = dt_xcalloc(1, sizeof *c);
     c->budget_s = opts->budget_s;
-    open_file(c, opts);
+    cpu_choices_open_file(c, opts);
     return c;
 }
 
-static int by_text(const void *a, const void *b) {
+static int cpu_choices_by_text(const void *a, const void *b) {
     return strcmp((*(entry *const *)a)->text, (*(entry *const *)b)->text);
 }
 
@@ -87,11 +87,11 @@ static entry **sorted(const dt_cpu_choices *c, int *n) {
     entry **list = dt_xcalloc((size_t)*n + 1, sizeof *list);
     *n = 0;
     for (entry *e = c->entries; e; e = e->next) list[(*n)++] = e;
-    qsort(list, (size_t)*n, sizeof *list, by_text);
+    qsort(list, (size_t)*n, sizeof *list, cpu_choices_by_text);
     return list;
 }
 
-static char *lines_of(const dt_cpu_choices *c, bool for_file) {
+static char *cpu_choices_lines_of(const dt_cpu_choices *c, bool for_file) {
     int n = 0;
     size_t at = 0;
     entry **list = sorted(c, &n);
@@ -107,13 +107,13 @@ static char *lines_of(const dt_cpu_choices *c, bool for_file) {
     return text;
 }
 
-static void save(dt_cpu_choices *c) {
+static void cpu_choices_save(dt_cpu_choices *c) {
     if (c->dirty && c->file.path) {
         // which another run may have added meanwhile
         char *others = c->torn ? NULL : dt_choice_file_read(&c->file);
         take_filed(c, others);
         free(others);
-        char *lines = lines_of(c, true);
+        char *lines = cpu_choices_lines_of(c, true);
         dt_choice_file_write(&c->file, lines);
         free(lines);
     }
@@ -124,8 +124,8 @@ static void save(dt_cpu_choices *c) {
 }
 
 // Saves, and forgets what no one gave.
-static void close_file(dt_cpu_choices *c, bool all) {
-    save(c);
+static void cpu_choices_close_file(dt_cpu_choices *c, bool all) {
+    cpu_choices_save(c);
     for (entry **at = &c->entries; *at;) {
         entry *e = *at;
         if (e->given && !all) {
@@ -143,13 +143,13 @@ static void close_file(dt_cpu_choices *c, bool all) {
 }
 
 void dt_cpu_choices_move(dt_cpu_choices *c, const dt_cpu_choices_opts *opts) {
-    close_file(c, false);
-    open_file(c, opts);
+    cpu_choices_close_file(c, false);
+    cpu_choices_open_file(c, opts);
 }
 
 void dt_cpu_choices_destroy(dt_cpu_choices *c) {
     if (!c) return;
-    close_file(c, true);
+    cpu_choices_close_file(c, true);
     free(c);
 }
 
@@ -199,8 +199,8 @@ int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, 
 }
 
 char *dt_cpu_choices_text(dt_cpu_choices *c) {
-    save(c);
-    return lines_of(c, false);
+    cpu_choices_save(c);
+    return cpu_choices_lines_of(c, false);
 }
 
 void dt_cpu_choices_take(dt_cpu_choices *c, const char *text) {

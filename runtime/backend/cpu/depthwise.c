@@ -97,7 +97,7 @@ void dt_depthwise_run(const dt_depthwise_conv *d, dt_dnnl_direction dir, const v
 
 // ---- weight gradient ---------------------------------------------------------------------------------
 // Adds a channel block of one image to its sums.
-static void add_image(const conv_call *c, int64_t image, float *dw, float *db) {
+static void depthwise_add_image(const conv_call *c, int64_t image, float *dw, float *db) {
     const dt_depthwise_conv *d = c->d;
     const int64_t width = dt_simd_get()->width, pixels = d->out[0] * d->out[1];
     const dt_depthwise_pass p = {.src = {d->in[0], d->in[1]},
@@ -115,13 +115,13 @@ static void add_image(const conv_call *c, int64_t image, float *dw, float *db) {
     for (int64_t l = 0; l < width; l++) db[l] += mean[l] * (float)pixels;
 }
 
-static void run_block(const void *ctx, int64_t block, int64_t end) {
+static void depthwise_run_block(const void *ctx, int64_t block, int64_t end) {
     const conv_call *c = ctx;
     const dt_depthwise_conv *d = c->d;
     const int64_t width = dt_simd_get()->width, taps = d->kernel[0] * d->kernel[1];
     float dw[DT_DEPTHWISE_MOST * DT_DEPTHWISE_MOST * DT_SIMD_MAX_WIDTH] = {0};
     float db[DT_SIMD_MAX_WIDTH] = {0};
-    for (int64_t n = 0; n < d->n; n++) add_image(c, n * n_blocks(d) + block, dw, db);
+    for (int64_t n = 0; n < d->n; n++) depthwise_add_image(c, n * n_blocks(d) + block, dw, db);
     for (int64_t l = 0; l < width && block * width + l < d->channels; l++) {
         const int64_t at = block * width + l;
         float *to = c->dw ? c->dw + at * taps : NULL;
@@ -133,7 +133,7 @@ static void run_block(const void *ctx, int64_t block, int64_t end) {
 void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const void *dy, float *dw, float *db,
                               uint64_t accumulate) {
     const conv_call c = {.d = d, .from = x, .dy = dy, .dw = dw, .db = db, .accumulate = accumulate};
-    dt_custom_items(d->threads, n_blocks(d), run_block, &c);
+    dt_custom_items(d->threads, n_blocks(d), depthwise_run_block, &c);
 }
 
 // ---- shape -------------------------------------------------------------------------------------------

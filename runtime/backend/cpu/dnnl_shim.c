@@ -57,7 +57,7 @@ static void use_threads(int n) {
     if (omp_get_max_threads() != n) omp_set_num_threads(n);
 }
 
-static dt_status check(dnnl_status_t s, const char *what) {
+static dt_status dnnl_shim_check(dnnl_status_t s, const char *what) {
     if (s == dnnl_success) return DT_OK;
     static const char *const names[] = {"success",       "out of memory", "invalid arguments", "not supported",
                                         "iterator ends", "runtime error", "not required"};
@@ -66,18 +66,18 @@ static dt_status check(dnnl_status_t s, const char *what) {
 }
 
 // ---- tensors by value ---------------------------------------------------------------------------
-static dt_dnnl_tensor tensor_of(dt_dnnl_format format, dt_dtype type, int n, const int64_t *d) {
+static dt_dnnl_tensor dnnl_shim_tensor_of(dt_dnnl_format format, dt_dtype type, int n, const int64_t *d) {
     dt_dnnl_tensor t = {.format = format, .type = type, .n = n};
     for (int i = 0; i < n; i++) t.d[i] = d[i];
     return t;
 }
 
 dt_dnnl_tensor dt_dnnl_any(dt_dtype type, int n, const int64_t *d) {
-    return tensor_of(DT_DNNL_ANY, type, n, d);
+    return dnnl_shim_tensor_of(DT_DNNL_ANY, type, n, d);
 }
 
 dt_dnnl_tensor dt_dnnl_dense(dt_dtype type, int n, const int64_t *d) {
-    dt_dnnl_tensor t = tensor_of(DT_DNNL_LAYOUT, type, n, d);
+    dt_dnnl_tensor t = dnnl_shim_tensor_of(DT_DNNL_LAYOUT, type, n, d);
     t.layout = dt_dense();
     return t;
 }
@@ -91,7 +91,7 @@ dt_dnnl_tensor dt_dnnl_transposed(dt_dtype type, int64_t rows, int64_t cols) {
 }
 
 dt_dnnl_tensor dt_dnnl_laid_out(dt_dtype type, const dt_shape *s, dt_layout l) {
-    dt_dnnl_tensor t = tensor_of(DT_DNNL_LAYOUT, type, s->n, s->d);
+    dt_dnnl_tensor t = dnnl_shim_tensor_of(DT_DNNL_LAYOUT, type, s->n, s->d);
     t.layout = l;
     return t;
 }
@@ -100,7 +100,7 @@ dt_dnnl_tensor dt_dnnl_like(dt_dnnl_md md) {
     return (dt_dnnl_tensor){.format = DT_DNNL_LIKE, .like = md};
 }
 
-static dnnl_data_type_t data_type(dt_dtype t) {
+static dnnl_data_type_t dnnl_shim_data_type(dt_dtype t) {
     switch (t) {
     case DT_F32:
         return dnnl_f32;
@@ -172,23 +172,23 @@ static dt_status box_init(md_box *b, const dt_dnnl_tensor *t) {
     case DT_DNNL_ABSENT:
         return DT_OK;
     case DT_DNNL_ANY:
-        s = MD_BY_TAG(&b->md, t->n, d, data_type(t->type), dnnl_format_tag_any);
+        s = MD_BY_TAG(&b->md, t->n, d, dnnl_shim_data_type(t->type), dnnl_format_tag_any);
         break;
     case DT_DNNL_LAYOUT:
-        s = MD_BY_TAG(&b->md, t->n, d, data_type(t->type), layout_tag(t->layout, t->n));
+        s = MD_BY_TAG(&b->md, t->n, d, dnnl_shim_data_type(t->type), layout_tag(t->layout, t->n));
         break;
     case DT_DNNL_STRIDED:
-        s = MD_BY_STRIDES(&b->md, t->n, d, data_type(t->type), st);
+        s = MD_BY_STRIDES(&b->md, t->n, d, dnnl_shim_data_type(t->type), st);
         break;
     case DT_DNNL_PAIRS:
-        s = MD_BY_TAG(&b->md, t->n, d, data_type(t->type), dnnl_BA16a64b2a);
+        s = MD_BY_TAG(&b->md, t->n, d, dnnl_shim_data_type(t->type), dnnl_BA16a64b2a);
         break;
     case DT_DNNL_LIKE:
         s = box_clone(b, (md_handle)t->like);
         break;
     }
     b->present = s == dnnl_success;
-    return check(s, "memory descriptor");
+    return dnnl_shim_check(s, "memory descriptor");
 }
 
 typedef struct attr_opts {
@@ -206,7 +206,8 @@ static dnnl_status_t append_eltwise(dnnl_post_ops_t po, dnnl_alg_kind_t alg, flo
 }
 
 static dnnl_status_t append_sum(dnnl_post_ops_t po, const dt_dnnl_after *a) {
-    const dnnl_data_type_t t = dt_dtype_is_float(a->add_type) ? dnnl_data_type_undef : data_type(a->add_type); // as dst
+    const dnnl_data_type_t t =
+        dt_dtype_is_float(a->add_type) ? dnnl_data_type_undef : dnnl_shim_data_type(a->add_type); // as dst
 #if DT_DNNL_V3
     return dnnl_post_ops_append_sum(po, a->add, 0, t);
 #else
@@ -280,7 +281,7 @@ static dt_status make_attr(dnnl_primitive_attr_t *out, const attr_opts *o) {
         attr = NULL;
     }
     *out = attr;
-    return check(s, "attributes");
+    return dnnl_shim_check(s, "attributes");
 }
 
 typedef struct op_mds {
@@ -392,7 +393,8 @@ static dt_status init_scales(const dt_dnnl_op *op, dnnl_exec_arg_t *arg) {
 #if DT_DNNL_V3
     arg->arg = DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS;
 #endif
-    dt_status st = check(dnnl_memory_create(&arg->memory, box_get(&b), the_engine, op->scales), "memory of scales");
+    dt_status st =
+        dnnl_shim_check(dnnl_memory_create(&arg->memory, box_get(&b), the_engine, op->scales), "memory of scales");
     box_fini(&b);
     return st;
 }
@@ -406,18 +408,19 @@ static void keep_scales(dt_dnnl_op *op, const dt_dnnl_after *a) {
 
 static dt_status init_replica(dt_dnnl_op *op, int replica) {
     dnnl_exec_arg_t *args = op->args + replica * n_slots(op);
-    DT_TRY(check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags), "stream"));
+    DT_TRY(dnnl_shim_check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags), "stream"));
     for (int i = 0; i < op->n_args; i++) {
         args[i].arg = op->arg_id[i];
-        DT_TRY(check(dnnl_memory_create(&args[i].memory, (md_handle)dt_dnnl_op_md(op, i), the_engine, DNNL_MEMORY_NONE),
-                     "memory"));
+        DT_TRY(dnnl_shim_check(
+            dnnl_memory_create(&args[i].memory, (md_handle)dt_dnnl_op_md(op, i), the_engine, DNNL_MEMORY_NONE),
+            "memory"));
     }
     if (op->scales) DT_TRY(init_scales(op, &args[op->n_args]));
     if (!op->scratch_bytes) return DT_OK;
     args += n_slots(op) - 1;
     args->arg = DNNL_ARG_SCRATCHPAD;
     md_handle md = (md_handle)dnnl_primitive_desc_query_md(op->pd, dnnl_query_scratchpad_md, 0);
-    return check(dnnl_memory_create(&args->memory, md, the_engine, DNNL_MEMORY_NONE), "memory");
+    return dnnl_shim_check(dnnl_memory_create(&args->memory, md, the_engine, DNNL_MEMORY_NONE), "memory");
 }
 
 // Owns `pd`, also on failure.
@@ -434,7 +437,7 @@ static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitiv
     op->stream = dt_xcalloc((size_t)op->n_replicas, sizeof *op->stream);
     op->args = dt_xcalloc(n, sizeof *op->args);
     op->last_data = dt_xcalloc(n, sizeof *op->last_data);
-    dt_status st = check(dnnl_primitive_create(&op->primitive, pd), "primitive");
+    dt_status st = dnnl_shim_check(dnnl_primitive_create(&op->primitive, pd), "primitive");
     md_handle scratch = (md_handle)dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     op->scratch_bytes = scratch ? dnnl_memory_desc_get_size(scratch) : 0;
     for (int replica = 0; st == DT_OK && replica < op->n_replicas; replica++) st = init_replica(op, replica);
@@ -481,7 +484,7 @@ void dt_dnnl_op_run_threads(const dt_dnnl_op *op, int replica, int threads, cons
     dnnl_status_t s = dnnl_primitive_execute(op->primitive, op->stream[replica], n, args);
     if (s == dnnl_success) s = dnnl_stream_wait(op->stream[replica]); // returns at once with OpenMP
     if (s != dnnl_success) {                                          // out of memory inside oneDNN: there is no result
-        check(s, dt_dnnl_op_impl(op));
+        dnnl_shim_check(s, dt_dnnl_op_impl(op));
         dt_error("%s", dt_error_message());
         abort();
     }
@@ -560,9 +563,10 @@ dt_status dt_dnnl_op_create_conv(dt_dnnl_op **out, const dt_dnnl_env *e, dt_dnnl
         dt_dnnl_tensor w = dt_dnnl_any(c->src.type, c->weights.n, c->weights.d);
         DT_TRY_GOTO(st, box_init(&hw, &w), out);
         op_mds fwd = {p.m.src, box_get(&hw), NULL, p.m.dst};
-        DT_TRY_GOTO(st, check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.attr, NULL), "convolution"), out);
+        DT_TRY_GOTO(st, dnnl_shim_check(make_conv_pd(&hint, DT_DNNL_FORWARD, c, &fwd, p.attr, NULL), "convolution"),
+                    out);
     }
-    DT_TRY_GOTO(st, check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
+    DT_TRY_GOTO(st, dnnl_shim_check(make_conv_pd(&pd, dir, c, &p.m, p.attr, hint), "convolution"), out);
     int id[MAX_ARGS], n = weighted_args(dir, p.box[2].present, id);
     st = finish_op(out, e, pd, id, n, &o);
 out:
@@ -577,7 +581,7 @@ dt_status dt_dnnl_op_create_matmul(dt_dnnl_op **out, const dt_dnnl_env *e, const
     attr_opts o = {.alpha = c->alpha, .after = c->after, .scales_mask = 2};
     DT_TRY(parts_init(&p, e, &c->a, &c->b, &c->bias, &c->dst, &o));
     dnnl_primitive_desc_t pd = NULL;
-    dt_status st = check(make_matmul_pd(&pd, &p.m, p.attr), "matmul");
+    dt_status st = dnnl_shim_check(make_matmul_pd(&pd, &p.m, p.attr), "matmul");
     int id[MAX_ARGS], n = weighted_args(DT_DNNL_FORWARD, p.box[2].present, id);
     if (st == DT_OK) st = finish_op(out, e, pd, id, n, &o);
     parts_fini(&p);
@@ -591,8 +595,8 @@ dt_status dt_dnnl_op_create_reorder(dt_dnnl_op **out, const dt_dnnl_env *e, cons
     dt_dnnl_tensor absent = {.format = DT_DNNL_ABSENT};
     DT_TRY(parts_init(&p, e, src, &absent, &absent, dst, &o));
     dnnl_primitive_desc_t pd = NULL;
-    dt_status st =
-        check(dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr), "reorder");
+    dt_status st = dnnl_shim_check(
+        dnnl_reorder_primitive_desc_create(&pd, p.m.src, the_engine, p.m.dst, the_engine, p.attr), "reorder");
     static const int id[2] = {DNNL_ARG_FROM, DNNL_ARG_TO};
     if (st == DT_OK) st = finish_op(out, e, pd, id, 2, &o);
     parts_fini(&p);

@@ -28,8 +28,8 @@ struct dt_weight_pack {
 };
 
 // dense: how the weight is read, or NULL
-static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, const dt_dnnl_tensor *dense,
-                         uint64_t md, bool fold, float eps) {
+static uint64_t dnnl_weights_pack_key(const dt_kernel_instance *s, const dt_pack_request *r,
+                                      const dt_dnnl_tensor *dense, uint64_t md, bool fold, float eps) {
     uint64_t h[10] = {md, (uint64_t)fold, (uint64_t)r->n_params, 0};
     memcpy(&h[3], &eps, sizeof eps);
     if (dense && dense->format == DT_DNNL_STRIDED)
@@ -63,7 +63,8 @@ static bool is_pairs(const dt_dnnl_tensor *dense, dt_dnnl_md md) {
 }
 
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
+static void dnnl_weights_pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
+                                     void *stream) {
     const dt_weight_pack *p = ctx;
     const float *w = dense[0];
     if (p->fold) {
@@ -84,7 +85,8 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
 }
 
 // dense: scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
+static void dnnl_weights_pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
+                                   void *stream) {
     const dt_weight_pack *p = ctx;
     float *to = packed;
     for (int64_t o = 0; o < p->n_out; o++) {
@@ -127,8 +129,9 @@ dt_status dt_weight_pack_create(dt_weight_pack **out, const dt_kernel_instance *
         r->params[r->n_params++] = fold->scale;
         r->params[r->n_params++] = fold->var;
     }
-    r->key = pack_key(s, r, dense, winograd ? dt_winograd_pack_hash(winograd) : dt_dnnl_md_hash(md), p->fold, p->eps);
-    r->pack = pack_weight;
+    r->key = dnnl_weights_pack_key(s, r, dense, winograd ? dt_winograd_pack_hash(winograd) : dt_dnnl_md_hash(md),
+                                   p->fold, p->eps);
+    r->pack = dnnl_weights_pack_weight;
     r->ctx = p;
     return DT_OK;
 }
@@ -144,8 +147,8 @@ dt_status dt_bias_pack_create(dt_weight_pack **out, const dt_kernel_instance *s,
     *r = (dt_pack_request){.n_params = 4 + p->has_bias,
                            .params = {fold->scale, fold->shift, fold->mean, fold->var, bias},
                            .n_bytes = (size_t)n * sizeof(float)};
-    r->key = pack_key(s, r, NULL, 0x62696173 /* "bias": no descriptor */, true, p->eps);
-    r->pack = pack_bias;
+    r->key = dnnl_weights_pack_key(s, r, NULL, 0x62696173 /* "bias": no descriptor */, true, p->eps);
+    r->pack = dnnl_weights_pack_bias;
     r->ctx = p;
     return DT_OK;
 }

@@ -13,7 +13,7 @@ typedef struct dropout_state {
     const dt_simd_elementwise *simd;
 } dropout_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status dropout_cpu_prepare(dt_kernel_instance *s) {
     const dt_node *node = s->node;
     const int in_at = node->backward ? dt_pos_grad(s, 0) : 0;
     const dt_value_info *x = dt_instance_in(s, in_at);
@@ -37,7 +37,7 @@ typedef struct dropout_call {
     const void *x;
 } dropout_call;
 
-static void range(const void *ctx, int64_t begin, int64_t end) {
+static void dropout_cpu_range(const void *ctx, int64_t begin, int64_t end) {
     const dropout_call *c = ctx;
     const dropout_state *st = c->st;
     while (begin < end) {
@@ -63,11 +63,11 @@ static void range(const void *ctx, int64_t begin, int64_t end) {
     }
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void dropout_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const dropout_state *st = s->state;
     dropout_call c = {st, r->step, r->out[0], r->in[st->in_at]};
-    dt_custom_ranges(s->threads, st->n, range, &c);
+    dt_custom_ranges(s->threads, st->n, dropout_cpu_range, &c);
 }
 
-const dt_kernel dt_cpu_dropout = {prepare, run, dt_custom_destroy};
-const dt_kernel dt_cpu_dropout_bwd = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_dropout = {dropout_cpu_prepare, dropout_cpu_run, dt_custom_destroy};
+const dt_kernel dt_cpu_dropout_bwd = {dropout_cpu_prepare, dropout_cpu_run, dt_custom_destroy};

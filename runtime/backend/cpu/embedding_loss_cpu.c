@@ -6,22 +6,22 @@
 #include <math.h>
 #include <string.h>
 
-enum { PARALLEL_ELEMENTS = 16384 }; // below this a fork costs more than it saves
+enum { EMBEDDING_LOSS_CPU_PARALLEL_ELEMENTS = 16384 }; // below this a fork costs more than it saves
 
-static double dot(const float *a, const float *b, int64_t n) {
+static double embedding_loss_cpu_dot(const float *a, const float *b, int64_t n) {
     double sum = 0;
     for (int64_t i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
     return sum;
 }
 
-static dt_status prepare_f32(dt_kernel_instance *s) {
+static dt_status embedding_loss_cpu_prepare_f32(dt_kernel_instance *s) {
     dt_custom_prepare(s, 0);
     if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_instance_fail(s, "wants f32");
     return DT_OK;
 }
 
-static int threads_for(const dt_kernel_instance *s, int64_t n) {
-    return n >= PARALLEL_ELEMENTS ? s->threads : 1;
+static int embedding_loss_cpu_threads_for(const dt_kernel_instance *s, int64_t n) {
+    return n >= EMBEDDING_LOSS_CPU_PARALLEL_ELEMENTS ? s->threads : 1;
 }
 
 // ---- l2_normalize ----------------------------------------------------------------------------------
@@ -30,16 +30,16 @@ static void normalize_forward(const dt_kernel_instance *s, const dt_run *r) {
     const int64_t n = shape->d[shape->n - 1], rows = dt_shape_elements(shape) / n;
     const float *x = r->in[0];
     float *y = r->out[0];
-#pragma omp parallel for num_threads(threads_for(s, rows *n)) schedule(static)
+#pragma omp parallel for num_threads(embedding_loss_cpu_threads_for(s, rows *n)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        const double by = 1 / fmax(sqrt(dot(x + i * n, x + i * n, n)), 1e-12);
+        const double by = 1 / fmax(sqrt(embedding_loss_cpu_dot(x + i * n, x + i * n, n)), 1e-12);
         for (int64_t k = i * n; k < (i + 1) * n; k++) y[k] = (float)((double)x[k] * by);
     }
 }
 
 // Of each row, dy is read before dx is written.
-static dt_status prepare_normalize_bwd(dt_kernel_instance *s) {
-    DT_TRY(prepare_f32(s));
+static dt_status embedding_loss_cpu_prepare_normalize_bwd(dt_kernel_instance *s) {
+    DT_TRY(embedding_loss_cpu_prepare_f32(s));
     s->inplace_in = dt_pos_grad(s, 0);
     return DT_OK;
 }
@@ -50,19 +50,19 @@ static void normalize_backward(const dt_kernel_instance *s, const dt_run *r) {
     const int64_t n = shape->d[shape->n - 1], rows = dt_shape_elements(shape) / n;
     const float *x = r->in[0], *dy = r->in[dt_pos_grad(s, 0)];
     float *dx = r->out[0];
-#pragma omp parallel for num_threads(threads_for(s, rows *n)) schedule(static)
+#pragma omp parallel for num_threads(embedding_loss_cpu_threads_for(s, rows *n)) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        const double square = dot(x + i * n, x + i * n, n), by = 1 / fmax(sqrt(square), 1e-12);
-        const double along = square > 1e-24 ? dot(x + i * n, dy + i * n, n) / square : 0;
+        const double square = embedding_loss_cpu_dot(x + i * n, x + i * n, n), by = 1 / fmax(sqrt(square), 1e-12);
+        const double along = square > 1e-24 ? embedding_loss_cpu_dot(x + i * n, dy + i * n, n) / square : 0;
         for (int64_t k = i * n; k < (i + 1) * n; k++) dx[k] = (float)(((double)dy[k] - (double)x[k] * along) * by);
     }
 }
 
-const dt_kernel dt_cpu_l2_normalize = {prepare_f32, normalize_forward, NULL};
-const dt_kernel dt_cpu_l2_normalize_bwd = {prepare_normalize_bwd, normalize_backward, NULL};
+const dt_kernel dt_cpu_l2_normalize = {embedding_loss_cpu_prepare_f32, normalize_forward, NULL};
+const dt_kernel dt_cpu_l2_normalize_bwd = {embedding_loss_cpu_prepare_normalize_bwd, normalize_backward, NULL};
 
 // ---- arc_margin ------------------------------------------------------------------------------------
-static void run_margin(const dt_kernel_instance *s, const dt_run *r) {
+static void embedding_loss_cpu_run_margin(const dt_kernel_instance *s, const dt_run *r) {
     const dt_shape *shape = &dt_instance_in(s, 0)->shape;
     const int64_t rows = shape->d[0], n = shape->d[1];
     const bool backward = s->node->backward;
@@ -79,8 +79,8 @@ static void run_margin(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_arc_margin = {prepare_f32, run_margin, NULL};
-const dt_kernel dt_cpu_arc_margin_bwd = {prepare_f32, run_margin, NULL};
+const dt_kernel dt_cpu_arc_margin = {embedding_loss_cpu_prepare_f32, embedding_loss_cpu_run_margin, NULL};
+const dt_kernel dt_cpu_arc_margin_bwd = {embedding_loss_cpu_prepare_f32, embedding_loss_cpu_run_margin, NULL};
 
 // ---- triplet ---------------------------------------------------------------------------------------
 // In scratch, of each sample: its hardest positive and negative (-1: none), their distances, its loss.
@@ -89,8 +89,8 @@ typedef struct hardest {
     double far, near, loss;
 } hardest;
 
-static dt_status prepare_triplet(dt_kernel_instance *s) {
-    DT_TRY(prepare_f32(s));
+static dt_status embedding_loss_cpu_prepare_triplet(dt_kernel_instance *s) {
+    DT_TRY(embedding_loss_cpu_prepare_f32(s));
     s->scratch_bytes = (size_t)dt_instance_in(s, 0)->shape.d[0] * sizeof(hardest);
     return DT_OK;
 }
@@ -128,7 +128,7 @@ static void find_all(const dt_kernel_instance *s, const dt_run *r) {
     const dt_shape *shape = &dt_instance_in(s, 0)->shape;
     const int64_t rows = shape->d[0], n = shape->d[1];
     hardest *all = r->scratch;
-#pragma omp parallel for num_threads(threads_for(s, rows *rows *n)) schedule(static)
+#pragma omp parallel for num_threads(embedding_loss_cpu_threads_for(s, rows *rows *n)) schedule(static)
     for (int64_t i = 0; i < rows; i++) all[i] = find_hardest(s, r, i);
 }
 
@@ -144,7 +144,7 @@ static void triplet_forward(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 // by * the gradient of |a - b| by a; by b it is the opposite.
-static void pull(float *da, float *db, const float *a, const float *b, int64_t n, double by) {
+static void embedding_loss_cpu_pull(float *da, float *db, const float *a, const float *b, int64_t n, double by) {
     for (int64_t k = 0; k < n; k++) {
         const float d = (float)(by * ((double)a[k] - (double)b[k]));
         da[k] += d, db[k] -= d;
@@ -164,10 +164,12 @@ static void triplet_backward(const dt_kernel_instance *s, const dt_run *r) {
         const hardest *h = &all[i];
         const double g = share * (double)weight[i];
         if (h->loss == 0) continue;
-        if (h->far > 0) pull(dx + i * n, dx + h->positive * n, x + i * n, x + h->positive * n, n, g / h->far);
-        if (h->near > 0) pull(dx + i * n, dx + h->negative * n, x + i * n, x + h->negative * n, n, -g / h->near);
+        if (h->far > 0)
+            embedding_loss_cpu_pull(dx + i * n, dx + h->positive * n, x + i * n, x + h->positive * n, n, g / h->far);
+        if (h->near > 0)
+            embedding_loss_cpu_pull(dx + i * n, dx + h->negative * n, x + i * n, x + h->negative * n, n, -g / h->near);
     }
 }
 
-const dt_kernel dt_cpu_triplet = {prepare_triplet, triplet_forward, NULL};
-const dt_kernel dt_cpu_triplet_bwd = {prepare_triplet, triplet_backward, NULL};
+const dt_kernel dt_cpu_triplet = {embedding_loss_cpu_prepare_triplet, triplet_forward, NULL};
+const dt_kernel dt_cpu_triplet_bwd = {embedding_loss_cpu_prepare_triplet, triplet_backward, NULL};

@@ -14,7 +14,7 @@ typedef struct expand_state {
     int64_t n_rows, n_strips;  // of the result: rows, and strips of a row
 } expand_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status expand_cpu_prepare(dt_kernel_instance *s) {
     const bool sum = s->node->op == DT_OP_sum;
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     const dt_shape *big = sum ? &x->shape : &y->shape, *small = sum ? &y->shape : &x->shape;
@@ -42,7 +42,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void put(const expand_state *st, void *y, int64_t i, const float *v, int64_t n) {
+static void expand_cpu_put(const expand_state *st, void *y, int64_t i, const float *v, int64_t n) {
     if (st->type == DT_ROW_BF16)
         dt_simd_get()->elementwise->to_bf16((uint16_t *)y + i, v, n);
     else
@@ -65,13 +65,13 @@ static void expand_row(const void *ctx, int64_t row, int64_t end) {
     for (int64_t i = 0; i < st->inner; i++) memcpy(to + (size_t)i * each, x, each);
 }
 
-static void run_expand(const dt_kernel_instance *s, const dt_run *r) {
+static void expand_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
     dt_custom_items(s->threads, st->n_rows, expand_row, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 // ---- sum: a strip of a row of y ----------------------------------------------------------------------
-static inline void add_up(double *sum, const void *x, int64_t n, bool keeps, int type) {
+static inline void expand_cpu_add_up(double *sum, const void *x, int64_t n, bool keeps, int type) {
     for (int64_t i = 0; i < n; i++) sum[keeps ? i : i % STRIP] += (double)dt_row_get(type, x, i);
 }
 
@@ -95,9 +95,9 @@ static void sum_strip(const void *ctx, int64_t item, int64_t end) {
         for (int k = 0; k < last; k++) from = from * st->size[k] + place[k];
         const void *x = dt_row_at(st->type, c->x, from * st->inner + first);
         if (st->type == DT_ROW_BF16)
-            add_up(sum, x, n, keeps, DT_ROW_BF16);
+            expand_cpu_add_up(sum, x, n, keeps, DT_ROW_BF16);
         else
-            add_up(sum, x, n, keeps, DT_ROW_F32);
+            expand_cpu_add_up(sum, x, n, keeps, DT_ROW_F32);
         for (d = last - 1; d >= 0; d--) {
             if (st->step[d]) continue;
             if (++place[d] < st->size[d]) break;
@@ -106,13 +106,13 @@ static void sum_strip(const void *ctx, int64_t item, int64_t end) {
     }
     for (int i = 1; !keeps && i < STRIP; i++) sum[0] += sum[i];
     for (int64_t i = 0; i < (keeps ? n : 1); i++) out[i] = (float)sum[i];
-    put(st, c->y, to + first, out, keeps ? n : 1);
+    expand_cpu_put(st, c->y, to + first, out, keeps ? n : 1);
 }
 
-static void run_sum(const dt_kernel_instance *s, const dt_run *r) {
+static void expand_cpu_run_sum(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
     dt_custom_items(s->threads, st->n_rows * st->n_strips, sum_strip, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
-const dt_kernel dt_cpu_expand = {prepare, run_expand, dt_custom_destroy};
-const dt_kernel dt_cpu_sum = {prepare, run_sum, dt_custom_destroy};
+const dt_kernel dt_cpu_expand = {expand_cpu_prepare, expand_cpu_run, dt_custom_destroy};
+const dt_kernel dt_cpu_sum = {expand_cpu_prepare, expand_cpu_run_sum, dt_custom_destroy};

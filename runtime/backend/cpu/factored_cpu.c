@@ -57,7 +57,7 @@ static double divide_by_root(const factoring *f) {
     return sum;
 }
 
-static bool all_finite(const float *x, int64_t n) {
+static bool factored_cpu_all_finite(const float *x, int64_t n) {
     float sum = 0;
     for (int64_t i = 0; i < n; i++) sum += x[i] - x[i]; // 0 of what is finite
     return sum == 0;
@@ -79,7 +79,8 @@ static bool factor(const dt_optimizer_args *a, const dt_factored *t) {
     const double rate = fmin((double)(a->lr * t->lr_scale), 1 / sqrt((double)step)) *
                         fmax(1e-3, sqrt(square / (double)n)) / fmax(1, size);
     for (int64_t i = 0; i < n; i++) f.grad[i] = (float)((double)f.grad[i] * rate);
-    return all_finite(f.row, t->vector ? t->cols : t->rows) && (t->vector || all_finite(f.column, t->cols));
+    return factored_cpu_all_finite(f.row, t->vector ? t->cols : t->rows) &&
+           (t->vector || factored_cpu_all_finite(f.column, t->cols));
 }
 
 bool dt_cpu_flat_factor(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end) {

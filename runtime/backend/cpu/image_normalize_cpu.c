@@ -23,7 +23,7 @@ typedef struct normalize_state {
 
 enum { PART_PIXELS = 16384, MIX_BYTES = 8192 };
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status image_normalize_cpu_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     normalize_state *st = dt_custom_prepare(s, sizeof(*st));
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){y}, 1));
@@ -80,8 +80,8 @@ VECTORIZED static void blend_reals(float *restrict v, const float *restrict a, c
 }
 
 // Mixes pixels [first, first + n) of image a (the sample's own) and image b (the next one) into v.
-static void mix(const normalize_state *st, const dt_mix_row *m, char *v, const char *a, const char *b, int64_t first,
-                int64_t n) {
+static void image_normalize_cpu_mix(const normalize_state *st, const dt_mix_row *m, char *v, const char *a,
+                                    const char *b, int64_t first, int64_t n) {
     const size_t at = (size_t)first * st->pixel_bytes, bytes = (size_t)n * st->pixel_bytes;
     if (m->own == DT_MIX_ONE)
         memcpy(v, a + at, bytes);
@@ -109,32 +109,32 @@ static void mix_and_normalize(const normalize_call *c, void *y, int64_t image, i
     const int64_t next = image + 1 < st->n_images ? image + 1 : 0;
     for (int64_t at = 0; at < n; at += most) {
         int64_t some = n - at < most ? n - at : most;
-        mix(st, &c->plan[image], buffer, c->x + (size_t)image * image_bytes, c->x + (size_t)next * image_bytes,
-            first + at, some);
+        image_normalize_cpu_mix(st, &c->plan[image], buffer, c->x + (size_t)image * image_bytes,
+                                c->x + (size_t)next * image_bytes, first + at, some);
         normalize(st, dt_row_at_mut(st->type, y, at), buffer, some);
     }
 }
 
-static bool is_mixed(const dt_mix_row *m) {
+static bool image_normalize_cpu_is_mixed(const dt_mix_row *m) {
     return m->own != DT_MIX_ONE || (m->y0 < m->y1 && m->x0 < m->x1);
 }
 
-static void item(const void *ctx, int64_t i, int64_t end) {
+static void image_normalize_cpu_item(const void *ctx, int64_t i, int64_t end) {
     const normalize_call *c = ctx;
     const normalize_state *st = c->st;
     int64_t image = i / st->parts, first = i % st->parts * PART_PIXELS;
     int64_t n = st->n_pixels - first < PART_PIXELS ? st->n_pixels - first : PART_PIXELS;
     void *y = dt_row_at_mut(st->type, c->y, image * st->n_pixels * st->channels + first);
-    if (c->plan && is_mixed(&c->plan[image]))
+    if (c->plan && image_normalize_cpu_is_mixed(&c->plan[image]))
         mix_and_normalize(c, y, image, first, n);
     else
         normalize(st, y, c->x + (size_t)(image * st->n_pixels + first) * st->pixel_bytes, n);
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void image_normalize_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const normalize_state *st = s->state;
     normalize_call c = {st, r->out[0], r->in[0], s->node->n_in > 1 ? r->in[1] : NULL};
-    dt_custom_items(s->threads, st->n_images * st->parts, item, &c);
+    dt_custom_items(s->threads, st->n_images * st->parts, image_normalize_cpu_item, &c);
 }
 
-const dt_kernel dt_cpu_image_normalize = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_image_normalize = {image_normalize_cpu_prepare, image_normalize_cpu_run, dt_custom_destroy};

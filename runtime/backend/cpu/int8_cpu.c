@@ -37,7 +37,7 @@ typedef struct int8_state {
     size_t picked_at;
 } int8_state;
 
-static void destroy(dt_kernel_instance *s) {
+static void int8_cpu_destroy(dt_kernel_instance *s) {
     int8_state *st = s->state;
     if (!st) return;
     dt_dnnl_op_destroy(st->op);
@@ -51,7 +51,7 @@ static void destroy(dt_kernel_instance *s) {
 
 // ---- packing ---------------------------------------------------------------------------------------
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
+static void int8_cpu_pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const int8_state *st = ctx;
     for (int64_t o = 0; o < st->n_out; o++) {
         const float gain = st->fold.on ? dt_fold_gain(dense[1], dense[2], o, st->fold.eps) : 1;
@@ -62,7 +62,7 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
 }
 
 // dense: bias; or scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
+static void int8_cpu_pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
     const int8_state *st = ctx;
     float *to = packed;
     for (int64_t o = 0; o < st->n_out; o++) {
@@ -72,8 +72,8 @@ static void pack_bias(const void *ctx, const float *const *dense, void *packed, 
     }
 }
 
-static uint64_t pack_key(const dt_kernel_instance *s, const dt_pack_request *r, uint64_t seed, const float *scales,
-                         int64_t n) {
+static uint64_t int8_cpu_pack_key(const dt_kernel_instance *s, const dt_pack_request *r, uint64_t seed,
+                                  const float *scales, int64_t n) {
     uint64_t h[9] = {seed, dt_hash64(scales, (size_t)n * sizeof *scales), (uint64_t)r->n_params};
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
@@ -93,9 +93,9 @@ static dt_status request_weight(dt_kernel_instance *s, int8_state *st, const dt_
     *r = (dt_pack_request){.n_params = st->fold.on ? 3 : 1,
                            .params = {s->node->in[1], st->fold.scale, st->fold.var},
                            .n_bytes = dt_dnnl_md_bytes(md),
-                           .pack = pack_weight,
+                           .pack = int8_cpu_pack_weight,
                            .ctx = st};
-    r->key = pack_key(s, r, dt_dnnl_md_hash(md), st->weight, st->n_out);
+    r->key = int8_cpu_pack_key(s, r, dt_dnnl_md_hash(md), st->weight, st->n_out);
     return DT_OK;
 }
 
@@ -107,17 +107,17 @@ static void request_bias(dt_kernel_instance *s, int8_state *st) {
     *r = (dt_pack_request){.n_params = f->on ? 4 + st->has_bias : 1,
                            .params = {bias},
                            .n_bytes = (size_t)st->n_out * sizeof(float),
-                           .pack = pack_bias,
+                           .pack = int8_cpu_pack_bias,
                            .ctx = st};
     if (f->on) {
         const dt_value folded[] = {f->scale, f->shift, f->mean, f->var, bias};
         memcpy(r->params, folded, sizeof folded);
     }
-    r->key = pack_key(s, r, 0x693862 /* "i8b" */, st->bias, st->n_out);
+    r->key = int8_cpu_pack_key(s, r, 0x693862 /* "i8b" */, st->bias, st->n_out);
 }
 
 // ---- what both share -------------------------------------------------------------------------------
-static int8_state *start(dt_kernel_instance *s, const dt_int8_scales *scales, bool sees_to_it) {
+static int8_state *int8_cpu_start(dt_kernel_instance *s, const dt_int8_scales *scales, bool sees_to_it) {
     const dt_value_info *w = dt_instance_in(s, 1);
     int8_state *st = dt_custom_prepare(s, sizeof *st);
     st->n_out = w->shape.d[0];
@@ -162,7 +162,7 @@ static void pick_row(const void *ctx, int64_t row, int64_t end) {
     for (int64_t i = 0; i < y[3]; i++) memcpy(to + i * y[1], from + i * stride[1] * y[1], (size_t)y[1]);
 }
 
-static const void *pick(const dt_kernel_instance *s, const dt_run *r) {
+static const void *int8_cpu_pick(const dt_kernel_instance *s, const dt_run *r) {
     const int8_state *st = s->state;
     const dt_shape *x = &dt_instance_in(s, 0)->shape;
     const pick_call p = {st, x, r->in[0], (char *)r->scratch + st->picked_at};
@@ -170,19 +170,19 @@ static const void *pick(const dt_kernel_instance *s, const dt_run *r) {
     return p.to;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void int8_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const int8_state *st = s->state;
     if (s->node->n_in > 3) dt_custom_copy_residual(s, r);
-    const void *x = st->stride[0] ? pick(s, r) : r->in[0];
+    const void *x = st->stride[0] ? int8_cpu_pick(s, r) : r->in[0];
     const void *bias = s->n_packs > 1 ? r->packed[1] : r->out[0];
     const void *const with[] = {x, r->packed[0], bias, r->out[0]};
     dt_dnnl_op_run(st->op, r->replica, with, r->scratch); // without bias the third is the last
 }
 
-static dt_status finish(dt_kernel_instance *s, int8_state *st, dt_status status, const dt_dnnl_tensor *dense) {
+static dt_status int8_cpu_finish(dt_kernel_instance *s, int8_state *st, dt_status status, const dt_dnnl_tensor *dense) {
     if (status == DT_OK) status = request_weight(s, st, dense);
     if (status != DT_OK) {
-        destroy(s);
+        int8_cpu_destroy(s);
         return dt_fail_context(status, "%s '%s'", dt_op_name(s->node->op), s->node->name);
     }
     request_bias(s, st);
@@ -214,7 +214,7 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     const dt_layout nhwc = {.kind = DT_NHWC};
     const dt_window *win = &n->attrs.conv2d.win;
     const int groups = n->attrs.conv2d.groups;
-    int8_state *st = start(s, n->attrs.conv2d.int8, x->dtype == DT_I8);
+    int8_state *st = int8_cpu_start(s, n->attrs.conv2d.int8, x->dtype == DT_I8);
     st->fold = dt_fold_of(n);
     s->in_layout[0] = s->out_layout[0] = nhwc;
     if (n->n_in > 3) s->in_layout[3] = nhwc;
@@ -238,14 +238,14 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     const dt_status status = dt_dnnl_op_create_conv(&st->op, &env, DT_DNNL_FORWARD, &c);
     const dt_dnnl_tensor dense = dt_dnnl_dense(DT_I8, 5 - skip, d + skip);
     free(factors);
-    return finish(s, st, status, &dense);
+    return int8_cpu_finish(s, st, status, &dense);
 }
 
 // ---- linear ----------------------------------------------------------------------------------------
 static dt_status prepare_linear(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
-    int8_state *st = start(s, n->attrs.linear.int8, false);
+    int8_state *st = int8_cpu_start(s, n->attrs.linear.int8, false);
     const int64_t rows = dt_shape_elements(&x->shape) / st->n_per_out;
     dt_dnnl_matmul m = {.a = dt_dnnl_matrix(x->dtype, rows, st->n_per_out),
                         .b = dt_dnnl_any(DT_I8, 2, (int64_t[]){st->n_per_out, st->n_out}),
@@ -258,11 +258,11 @@ static dt_status prepare_linear(dt_kernel_instance *s) {
     const dt_status status = dt_dnnl_op_create_matmul(&st->op, &env, &m);
     const dt_dnnl_tensor dense = dt_dnnl_transposed(DT_I8, st->n_per_out, st->n_out);
     free(factors);
-    return finish(s, st, status, &dense);
+    return int8_cpu_finish(s, st, status, &dense);
 }
 
-const dt_kernel dt_cpu_conv2d_int8 = {prepare_conv, run, destroy};
-const dt_kernel dt_cpu_linear_int8 = {prepare_linear, run, destroy};
+const dt_kernel dt_cpu_conv2d_int8 = {prepare_conv, int8_cpu_run, int8_cpu_destroy};
+const dt_kernel dt_cpu_linear_int8 = {prepare_linear, int8_cpu_run, int8_cpu_destroy};
 
 // ---- quantize --------------------------------------------------------------------------------------
 // f32 images are BLOCKED or, of few channels, DENSE, as convolutions have them; in 8 bits they are NHWC. What is DENSE
@@ -299,7 +299,7 @@ typedef struct quantize_call {
     char *y;
 } quantize_call;
 
-static void convert(const quantize_call *c, int64_t to, int64_t from, int64_t n) {
+static void int8_cpu_convert(const quantize_call *c, int64_t to, int64_t from, int64_t n) {
     const dt_simd_int8 *k = dt_simd_get()->int8;
     const quantize_state *st = c->st;
     if (st->down)
@@ -309,7 +309,7 @@ static void convert(const quantize_call *c, int64_t to, int64_t from, int64_t n)
 }
 
 static void convert_range(const void *ctx, int64_t begin, int64_t end) {
-    convert(ctx, begin, begin, end - begin);
+    int8_cpu_convert(ctx, begin, begin, end - begin);
 }
 
 // Pixels [begin, end) of all images.
@@ -324,7 +324,7 @@ static void convert_pixels(const void *ctx, int64_t begin, int64_t end) {
             const int64_t left = st->channels - b * block, n = left < block ? left : block;
             const int64_t f32 = ((image + b) * st->pixels + pixel) * block;
             const int64_t bytes = p * st->channels + b * block;
-            convert(c, st->down ? bytes : f32, st->down ? f32 : bytes, n);
+            int8_cpu_convert(c, st->down ? bytes : f32, st->down ? f32 : bytes, n);
             if (!st->down && n < block) memset((float *)(void *)c->y + f32 + n, 0, (size_t)(block - n) * sizeof(float));
         }
     }

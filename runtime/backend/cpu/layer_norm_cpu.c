@@ -13,32 +13,33 @@
 
 #include <string.h>
 
-enum { PARALLEL_ELEMENTS = 16384 };
+enum { LAYER_NORM_CPU_PARALLEL_ELEMENTS = 16384 };
 
-static int64_t row_length(const dt_value_info *v) {
+static int64_t layer_norm_cpu_row_length(const dt_value_info *v) {
     return v->shape.d[v->shape.n - 1];
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status layer_norm_cpu_prepare(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = dt_instance_in(s, 0);
     dt_custom_prepare(s, 0);
     s->inplace_in = n->backward ? dt_pos_grad(s, 0) : n->n_in > 3 ? 3 : 0;
     if (x->dtype != DT_F32 && x->dtype != DT_BF16) return dt_instance_fail(s, "wants f32 or bf16");
-    const size_t sums_bytes = dt_align_up((size_t)row_length(x) * sizeof(float), 64);
+    const size_t sums_bytes = dt_align_up((size_t)layer_norm_cpu_row_length(x) * sizeof(float), 64);
     if (n->backward) s->scratch_bytes = (size_t)s->threads * 2 * sums_bytes;
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void layer_norm_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const int type = dt_row_type(x->dtype);
-    const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
+    const int64_t n = layer_norm_cpu_row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
     float *mean = r->out[1], *rstd = r->out[2];
     const char *residual = s->node->n_in > 3 ? r->in[3] : NULL;
     char *sum = residual ? r->out[3] : NULL;
-#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+#pragma omp parallel for num_threads(s->threads)                                                                       \
+    schedule(static) if (s->threads > 1 && rows * n > LAYER_NORM_CPU_PARALLEL_ELEMENTS)
     for (int64_t i = 0; i < rows; i++) {
         const size_t at = (size_t)i * row_bytes;
         const char *x_row = (const char *)r->in[0] + at;
@@ -58,15 +59,15 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_layer_norm = {prepare, run, NULL};
+const dt_kernel dt_cpu_layer_norm = {layer_norm_cpu_prepare, layer_norm_cpu_run, NULL};
 
-static dt_status prepare_bwd(dt_kernel_instance *s) {
+static dt_status layer_norm_cpu_prepare_bwd(dt_kernel_instance *s) {
     const int stats = s->node->n_fwd_in + 1;
     if (s->node->in[0] == DT_NONE || s->node->in[1] == DT_NONE || s->node->in[stats] == DT_NONE ||
         s->node->in[stats + 1] == DT_NONE) {
         return dt_instance_fail(s, "the gradient reads x, scale, mean and 1/std");
     }
-    return prepare(s);
+    return layer_norm_cpu_prepare(s);
 }
 
 // Rows [begin, end) into the thread's own sums.
@@ -74,7 +75,7 @@ static void rows_bwd(const dt_kernel_instance *s, const dt_run *r, int64_t begin
                      float *dshift) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const int type = dt_row_type(x->dtype), first = s->node->n_fwd_in;
-    const int64_t n = row_length(x);
+    const int64_t n = layer_norm_cpu_row_length(x);
     const size_t row_bytes = (size_t)n * dt_dtype_size(x->dtype);
     const float *mean = r->in[first + 1], *rstd = r->in[first + 2];
     const int behind = first + 2 * s->node->n_fwd_out;
@@ -98,12 +99,13 @@ static void rows_bwd(const dt_kernel_instance *s, const dt_run *r, int64_t begin
     }
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void layer_norm_cpu_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const dt_value_info *x = dt_instance_in(s, 0);
-    const int64_t n = row_length(x), rows = dt_shape_elements(&x->shape) / n;
+    const int64_t n = layer_norm_cpu_row_length(x), rows = dt_shape_elements(&x->shape) / n;
     const size_t stride = dt_align_up((size_t)n * sizeof(float), 64) / sizeof(float);
     float *sums = r->scratch;
-#pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1 && rows * n > PARALLEL_ELEMENTS)
+#pragma omp parallel for num_threads(s->threads)                                                                       \
+    schedule(static) if (s->threads > 1 && rows * n > LAYER_NORM_CPU_PARALLEL_ELEMENTS)
     for (int t = 0; t < s->threads; t++) {
         int64_t begin, end;
         dt_cpu_share(rows, 1, t, s->threads, &begin, &end);
@@ -120,4 +122,4 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_layer_norm_bwd = {prepare_bwd, run_bwd, NULL};
+const dt_kernel dt_cpu_layer_norm_bwd = {layer_norm_cpu_prepare_bwd, layer_norm_cpu_run_bwd, NULL};

@@ -23,7 +23,7 @@ typedef struct linear_state {
     size_t at_dy, at_db;
 } linear_state;
 
-static void destroy(dt_kernel_instance *s) {
+static void linear_cpu_destroy(dt_kernel_instance *s) {
     linear_state *st = s->state;
     if (!st) return;
     dt_dnnl_op_destroy(st->forward);
@@ -34,7 +34,7 @@ static void destroy(dt_kernel_instance *s) {
     dt_custom_destroy(s);
 }
 
-static linear_state *start(dt_kernel_instance *s) {
+static linear_state *linear_cpu_start(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0);
     const dt_value_info *w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1);
@@ -47,7 +47,7 @@ static linear_state *start(dt_kernel_instance *s) {
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status build_forward(dt_kernel_instance *s, linear_state *st) {
+static dt_status linear_cpu_build_forward(dt_kernel_instance *s, linear_state *st) {
     static const dt_fold no_fold = {.on = false};
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
@@ -65,7 +65,7 @@ static dt_status build_forward(dt_kernel_instance *s, linear_state *st) {
                                  dt_dnnl_op_md(st->forward, 1), NULL, &no_fold);
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void linear_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     void *dst = r->out[s->node->n_out > 1];
     const void *with[] = {r->in[0], r->packed[0], st->has_bias ? r->in[2] : dst, dst};
@@ -103,7 +103,7 @@ static dt_status build_weights(dt_kernel_instance *s, linear_state *st, const dt
     return dt_dnnl_op_create_matmul(&st->weights_add, env, &m);
 }
 
-static dt_status build_backward(dt_kernel_instance *s, linear_state *st) {
+static dt_status linear_cpu_build_backward(dt_kernel_instance *s, linear_state *st) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     const dt_node *n = s->node;
     const int y = n->n_fwd_in, dy = n->n_fwd_in + n->n_fwd_out;
@@ -127,11 +127,11 @@ static dt_status build_backward(dt_kernel_instance *s, linear_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
-    linear_state *st = start(s);
-    dt_status status = s->node->backward ? build_backward(s, st) : build_forward(s, st);
+static dt_status linear_cpu_prepare(dt_kernel_instance *s) {
+    linear_state *st = linear_cpu_start(s);
+    dt_status status = s->node->backward ? linear_cpu_build_backward(s, st) : linear_cpu_build_forward(s, st);
     if (status == DT_OK) return DT_OK;
-    destroy(s);
+    linear_cpu_destroy(s);
     return dt_fail_context(status, "linear '%s'", s->node->name);
 }
 
@@ -150,7 +150,7 @@ static void sum_rows(const linear_state *st, float *db, const void *dy, int thre
     }
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void linear_cpu_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     const int y = s->node->n_fwd_in;
     char *scratch = r->scratch;
@@ -188,5 +188,5 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_linear = {prepare, run, destroy};
-const dt_kernel dt_cpu_linear_bwd = {prepare, run_bwd, destroy};
+const dt_kernel dt_cpu_linear = {linear_cpu_prepare, linear_cpu_run, linear_cpu_destroy};
+const dt_kernel dt_cpu_linear_bwd = {linear_cpu_prepare, linear_cpu_run_bwd, linear_cpu_destroy};

@@ -26,7 +26,7 @@ typedef struct loss_state {
     const dt_simd_flat *simd;
 } loss_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status loss_cpu_prepare(dt_kernel_instance *s) {
     loss_state *st = dt_custom_prepare(s, sizeof(*st));
     const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1), *w = dt_instance_in(s, 2);
     st->id = s->node->attrs.loss.id;
@@ -133,7 +133,7 @@ static void classes_bwd_of(const loss_call *c, int64_t n, float g) {
     for (int64_t k = 0; k < st->k; k++) dx[k] -= g * (1 - s) * (w ? w[k] * q[k] : q[k]);
 }
 
-static double loss_of(const loss_call *c, int64_t n) {
+static double loss_cpu_of(const loss_call *c, int64_t n) {
     const loss_state *st = c->st;
     if (st->softmax) return dt_loss_value(st->id, sum_row(c, n).cross_entropy, 0, st->param);
     return dt_loss_of_elements(st->id, c->x + n * st->k, c->target + n * st->k, st->k, (double)st->param, c->params);
@@ -164,7 +164,7 @@ static float factor_of(const loss_call *c, int64_t n) {
 static void forward_sample(const void *ctx, int64_t n, int64_t end) {
     const loss_call *c = ctx;
     double w = c->weight[n];
-    c->losses[n] = w == 0 ? 0 : w * (double)factor_of(c, n) * loss_of(c, n);
+    c->losses[n] = w == 0 ? 0 : w * (double)factor_of(c, n) * loss_cpu_of(c, n);
 }
 
 static void backward_sample(const void *ctx, int64_t n, int64_t end) {
@@ -181,7 +181,7 @@ static void backward_sample(const void *ctx, int64_t n, int64_t end) {
 }
 
 // Small losses are cheaper than a fork.
-static int threads_for(const dt_kernel_instance *s, const loss_state *st) {
+static int loss_cpu_threads_for(const dt_kernel_instance *s, const loss_state *st) {
     return st->n * st->k >= 16384 ? s->threads : 1;
 }
 
@@ -197,24 +197,24 @@ static loss_call call_of(const loss_state *st, const dt_run *r) {
                        .loss_scale = 1};
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void loss_cpu_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
     loss_call c = call_of(st, r);
     c.losses = r->scratch;
-    dt_custom_items(threads_for(s, st), st->n, forward_sample, &c);
+    dt_custom_items(loss_cpu_threads_for(s, st), st->n, forward_sample, &c);
     double loss = 0, weight = 0;
     for (int64_t n = 0; n < st->n; n++) loss += c.losses[n], weight += c.weight[n];
     dt_custom_put(r, 0, 0, loss * (double)st->share);
     dt_custom_put(r, 1, 0, weight);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void loss_cpu_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
     loss_call c = call_of(st, r);
     c.dx = r->out[0];
     c.loss_scale = r->step->loss_scale * st->share;
-    dt_custom_items(threads_for(s, st), st->n, backward_sample, &c);
+    dt_custom_items(loss_cpu_threads_for(s, st), st->n, backward_sample, &c);
 }
 
-const dt_kernel dt_cpu_loss = {prepare, run_forward, dt_custom_destroy};
-const dt_kernel dt_cpu_loss_bwd = {prepare, run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_loss = {loss_cpu_prepare, loss_cpu_run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_loss_bwd = {loss_cpu_prepare, loss_cpu_run_backward, dt_custom_destroy};

@@ -19,7 +19,7 @@ static matrix matrix_of(const dt_value_info *v, bool trans) {
     return m;
 }
 
-static dt_dnnl_tensor tensor_of(const matrix *m) {
+static dt_dnnl_tensor matmul_cpu_tensor_of(const matrix *m) {
     dt_dnnl_tensor t = {.format = DT_DNNL_STRIDED, .type = m->type, .n = 3};
     t.d[0] = m->batch;
     t.d[1] = m->trans ? m->cols : m->rows;
@@ -30,12 +30,12 @@ static dt_dnnl_tensor tensor_of(const matrix *m) {
     return t;
 }
 
-static void destroy(dt_kernel_instance *s) {
+static void matmul_cpu_destroy(dt_kernel_instance *s) {
     dt_dnnl_op_destroy(s->state);
     s->state = NULL;
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status matmul_cpu_prepare(dt_kernel_instance *s) {
     const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = s->n_replicas};
     dt_custom_prepare(s, 0);
@@ -43,8 +43,10 @@ static dt_status prepare(dt_kernel_instance *s) {
     const matrix ma = matrix_of(a, s->node->attrs.matmul.trans_a);
     const matrix mb = matrix_of(b, s->node->attrs.matmul.trans_b);
     const matrix mc = matrix_of(dt_instance_out(s, 0), false);
-    const dt_dnnl_matmul m = {
-        .a = tensor_of(&ma), .b = tensor_of(&mb), .dst = tensor_of(&mc), .alpha = s->node->attrs.matmul.alpha};
+    const dt_dnnl_matmul m = {.a = matmul_cpu_tensor_of(&ma),
+                              .b = matmul_cpu_tensor_of(&mb),
+                              .dst = matmul_cpu_tensor_of(&mc),
+                              .alpha = s->node->attrs.matmul.alpha};
     dt_dnnl_op *op = NULL;
     dt_status st = dt_dnnl_op_create_matmul(&op, &env, &m);
     if (st != DT_OK) return dt_fail_context(st, "matmul '%s'", s->node->name);
@@ -53,8 +55,8 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void matmul_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     dt_dnnl_op_run(s->state, r->replica, (const void *[]){r->in[0], r->in[1], r->out[0]}, r->scratch);
 }
 
-const dt_kernel dt_cpu_matmul = {prepare, run, destroy};
+const dt_kernel dt_cpu_matmul = {matmul_cpu_prepare, matmul_cpu_run, matmul_cpu_destroy};

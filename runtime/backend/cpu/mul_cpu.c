@@ -26,7 +26,7 @@ static int64_t rows_of_b(const mul_state *st) {
 }
 
 // a: the larger operand; b: what repeats.
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
+static dt_status mul_cpu_read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
     mul_state *st = dt_custom_prepare(s, sizeof *st);
     st->simd = dt_simd_get()->elementwise;
     if (!dt_times_of(&a->shape, &b->shape, &st->t))
@@ -40,10 +40,10 @@ static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, cons
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status mul_cpu_prepare_forward(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
     const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
-    DT_TRY(read_shapes(s, a, b));
+    DT_TRY(mul_cpu_read_shapes(s, a, b));
     mul_state *st = s->state;
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){a, dt_instance_out(s, 0)}, 2));
     s->inplace_in = 0;
@@ -90,7 +90,7 @@ static int64_t n_items(const mul_state *st) {
     return st->t.channels ? st->t.images * st->blocks : RUNS;
 }
 
-static void forward_item(const void *ctx, int64_t i, int64_t end) {
+static void mul_cpu_forward_item(const void *ctx, int64_t i, int64_t end) {
     const mul_call *c = ctx;
     const int t = c->st->type;
     const mul_item m = item_of(c->st, i);
@@ -98,7 +98,7 @@ static void forward_item(const void *ctx, int64_t i, int64_t end) {
                              c->st->block);
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void mul_cpu_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const mul_state *st = s->state;
     const mul_call c = {st, r->out[0], r->in[0], r->in[1], r->scratch};
     if (st->t.same) {
@@ -114,14 +114,14 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
         else
             st->simd->to_f32(c.rows + i * st->padded, b, st->t.cols);
     }
-    dt_custom_items(s->threads, n_items(st), forward_item, &c);
+    dt_custom_items(s->threads, n_items(st), mul_cpu_forward_item, &c);
 }
 
 // ---- backward: the gradient of b -------------------------------------------------------------------
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status mul_cpu_prepare_backward(dt_kernel_instance *s) {
     const int dy_at = dt_pos_grad(s, 0);
     const dt_value_info *a = dt_instance_in(s, 0), *dy = dt_instance_in(s, dy_at), *db = dt_instance_out(s, 1);
-    DT_TRY(read_shapes(s, a, db));
+    DT_TRY(mul_cpu_read_shapes(s, a, db));
     mul_state *st = s->state;
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){a, dy}, 2));
     if (st->t.channels) s->in_layout[0] = s->in_layout[dy_at] = dt_custom_blocked();
@@ -140,7 +140,7 @@ static void backward_item(const void *ctx, int64_t i, int64_t end) {
                                      st->block);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void mul_cpu_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const mul_state *st = s->state;
     const mul_call c = {st, NULL, r->in[0], r->in[dt_pos_grad(s, 0)], r->scratch};
     const dt_value_info *db = dt_instance_out(s, 1);
@@ -159,5 +159,5 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_mul = {prepare_forward, run_forward, dt_custom_destroy};
-const dt_kernel dt_cpu_mul_bwd = {prepare_backward, run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_mul = {mul_cpu_prepare_forward, mul_cpu_run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_mul_bwd = {mul_cpu_prepare_backward, mul_cpu_run_backward, dt_custom_destroy};

@@ -29,8 +29,8 @@ static void read_planes(pool_state *st, const dt_value_info *x, dt_layout lies) 
 }
 
 // x: the bigger tensor (forward x, backward dx); y: the pooled one.
-static dt_status read_window(dt_kernel_instance *s, pool_state *st, const dt_value_info *x, const dt_value_info *y,
-                             dt_layout lies) {
+static dt_status pool_cpu_read_window(dt_kernel_instance *s, pool_state *st, const dt_value_info *x,
+                                      const dt_value_info *y, dt_layout lies) {
     if (!x || !y || x->shape.n != 4) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     read_planes(st, x, lies);
@@ -47,14 +47,14 @@ static bool is_8_bits(const dt_kernel_instance *s) {
     return s->node->op == DT_OP_max_pool && (t == DT_U8 || t == DT_I8);
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status pool_cpu_prepare_forward(dt_kernel_instance *s) {
     const dt_layout lies = s->in_layout[0];
     pool_state *st = dt_custom_prepare(s, sizeof(*st));
     if (is_8_bits(s)) {
         s->in_layout[0] = s->out_layout[0] = (dt_layout){.kind = DT_NHWC};
         return DT_OK;
     }
-    DT_TRY(read_window(s, st, dt_instance_in(s, 0), dt_instance_out(s, 0), lies));
+    DT_TRY(pool_cpu_read_window(s, st, dt_instance_in(s, 0), dt_instance_out(s, 0), lies));
     s->in_layout[0] = st->layout;
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = st->layout;
     return DT_OK;
@@ -70,7 +70,7 @@ typedef struct pool_call {
 } pool_call;
 
 // The nth of run_images.
-static dt_pool_image image_of(const pool_call *c, int64_t nth, bool backward) {
+static dt_pool_image pool_cpu_image_of(const pool_call *c, int64_t nth, bool backward) {
     const pool_state *st = c->st;
     int64_t big = nth * st->image.in_h * st->image.in_w * st->image.pixel;
     int64_t small = nth * st->image.out_h * st->image.out_w * st->image.pixel;
@@ -88,7 +88,7 @@ static void run_images(const dt_kernel_instance *s, const pool_call *c, dt_range
 
 static void forward_image(const void *ctx, int64_t nth, int64_t end) {
     const pool_call *c = ctx;
-    dt_pool_image p = image_of(c, nth, false);
+    dt_pool_image p = pool_cpu_image_of(c, nth, false);
     (c->st->max ? c->st->simd->max : c->st->simd->avg)[c->st->type](&p);
 }
 
@@ -116,7 +116,7 @@ static void max_row_8_bits(const void *ctx, int64_t row, int64_t end) {
     }
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void pool_cpu_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     if (is_8_bits(s)) {
         const dt_value_info *in = dt_instance_in(s, 0), *out = dt_instance_out(s, 0);
@@ -129,11 +129,11 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     run_images(s, &c, forward_image);
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status pool_cpu_prepare_backward(dt_kernel_instance *s) {
     int argmax_at = dt_pos_out(s, 1), dy_at = dt_pos_grad(s, 0);
     const dt_layout lies = s->in_layout[s->node->op == DT_OP_max_pool ? argmax_at : dy_at];
     pool_state *st = dt_custom_prepare(s, sizeof(*st));
-    DT_TRY(read_window(s, st, dt_instance_out(s, 0), dt_instance_in(s, dy_at), lies));
+    DT_TRY(pool_cpu_read_window(s, st, dt_instance_out(s, 0), dt_instance_in(s, dy_at), lies));
     if (st->max) {
         if (s->node->in[argmax_at] == DT_NONE) return dt_custom_fail(s, "the backward node lacks argmax");
         s->in_layout[argmax_at] = st->layout;
@@ -144,24 +144,24 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
 
 static void backward_image(const void *ctx, int64_t nth, int64_t end) {
     const pool_call *c = ctx;
-    dt_pool_image p = image_of(c, nth, true);
+    dt_pool_image p = pool_cpu_image_of(c, nth, true);
     (c->st->max ? c->st->simd->max_bwd : c->st->simd->avg_bwd)[c->st->type](&p);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void pool_cpu_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     pool_call c = {.st = st, .win = &s->node->attrs.pool.win, .x = r->in[dt_pos_grad(s, 0)], .y = r->out[0]};
     if (st->max) c.argmax = (uint8_t *)r->in[dt_pos_out(s, 1)];
     run_images(s, &c, backward_image);
 }
 
-const dt_kernel dt_cpu_max_pool = {prepare_forward, run_forward, dt_custom_destroy};
-const dt_kernel dt_cpu_max_pool_bwd = {prepare_backward, run_backward, dt_custom_destroy};
-const dt_kernel dt_cpu_avg_pool = {prepare_forward, run_forward, dt_custom_destroy};
-const dt_kernel dt_cpu_avg_pool_bwd = {prepare_backward, run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_max_pool = {pool_cpu_prepare_forward, pool_cpu_run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_max_pool_bwd = {pool_cpu_prepare_backward, pool_cpu_run_backward, dt_custom_destroy};
+const dt_kernel dt_cpu_avg_pool = {pool_cpu_prepare_forward, pool_cpu_run_forward, dt_custom_destroy};
+const dt_kernel dt_cpu_avg_pool_bwd = {pool_cpu_prepare_backward, pool_cpu_run_backward, dt_custom_destroy};
 
 // ---- global pooling --------------------------------------------------------------------------------
-static dt_status prepare_global(dt_kernel_instance *s) {
+static dt_status pool_cpu_prepare_global(dt_kernel_instance *s) {
     const bool backward = s->node->backward;
     const dt_layout lies = backward ? dt_custom_blocked() : s->in_layout[0];
     pool_state *st = dt_custom_prepare(s, sizeof(*st));
@@ -216,12 +216,12 @@ static void global_plane_bwd(const void *ctx, int64_t plane, int64_t end) {
     st->simd->fill[st->type](dt_row_at_mut(st->type, c->y, plane_at(st, plane, n_pixels)), g, n_pixels);
 }
 
-static void run_global(const dt_kernel_instance *s, const dt_run *r) {
+static void pool_cpu_run_global(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     const bool backward = s->node->backward;
     pool_call c = {.st = st, .x = r->in[backward ? dt_pos_grad(s, 0) : 0], .y = r->out[0]};
     dt_custom_items(s->threads, st->images * st->n_blocks, backward ? global_plane_bwd : global_plane, &c);
 }
 
-const dt_kernel dt_cpu_global_pool = {prepare_global, run_global, dt_custom_destroy};
-const dt_kernel dt_cpu_global_pool_bwd = {prepare_global, run_global, dt_custom_destroy};
+const dt_kernel dt_cpu_global_pool = {pool_cpu_prepare_global, pool_cpu_run_global, dt_custom_destroy};
+const dt_kernel dt_cpu_global_pool_bwd = {pool_cpu_prepare_global, pool_cpu_run_global, dt_custom_destroy};

@@ -84,7 +84,7 @@ static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
     return h;
 }
 
-static void say(const dt_cpu_choices *c, const char *text, int faster) {
+static void precision_cpu_say(const dt_cpu_choices *c, const char *text, int faster) {
     static const char *const words[] = {"fp32", "bf16"};
     double rate[DT_CPU_CANDIDATES];
     if (dt_cpu_choices_rates(c, text, rate))
@@ -113,7 +113,7 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
         const double rate[2] = {total / 1e9 / (seconds[0] + 1e-9), total / 1e9 / (seconds[1] + 1e-9)};
         if (st == DT_OK) *faster = dt_cpu_choices_add(choices, text, rate, 2, 0);
     }
-    if (st == DT_OK) say(choices, text, *faster);
+    if (st == DT_OK) precision_cpu_say(choices, text, *faster);
     free(list);
     return st;
 }

@@ -37,7 +37,7 @@ typedef struct side {
     int64_t block_stride;      // BLOCKED: between channel blocks
 } side;
 
-static side side_of(dt_layout l, dt_dtype t, int64_t channels, int64_t pixels) {
+static side reorder_cpu_side_of(dt_layout l, dt_dtype t, int64_t channels, int64_t pixels) {
     side s = {.layout = l, .size = (int64_t)dt_dtype_size(t)};
     if (l.kind == DT_BLOCKED) {
         s.image = (channels + l.block - 1) / l.block * l.block * pixels;
@@ -52,7 +52,7 @@ static side side_of(dt_layout l, dt_dtype t, int64_t channels, int64_t pixels) {
 }
 
 // Where channel c of pixel p of image n lies; c is a multiple of the vector's width.
-static int64_t at(const side *s, int64_t n, int64_t c, int64_t p) {
+static int64_t reorder_cpu_at(const side *s, int64_t n, int64_t c, int64_t p) {
     int64_t i = n * s->image + p * s->tile_px;
     if (s->layout.kind == DT_BLOCKED)
         i += c / s->layout.block * s->block_stride + c % s->layout.block;
@@ -74,8 +74,8 @@ static void copy_tile(const job *j, int64_t n, int64_t c, int64_t p, int64_t n_p
     const int width = dt_simd_get()->width;
     const int left = (int)(j->channels - c < width ? j->channels - c : width);
     const bool src_planes = j->from.layout.kind == DT_DENSE, dst_planes = j->to.layout.kind == DT_DENSE;
-    const dt_reorder_tile t = {.src = j->src + at(&j->from, n, c, p),
-                               .dst = j->dst + at(&j->to, n, c, p),
+    const dt_reorder_tile t = {.src = j->src + reorder_cpu_at(&j->from, n, c, p),
+                               .dst = j->dst + reorder_cpu_at(&j->to, n, c, p),
                                .src_stride = src_planes ? j->from.c : j->from.tile_px,
                                .dst_stride = dst_planes ? j->to.c : j->to.tile_px,
                                .n_channels = left,
@@ -105,8 +105,8 @@ static void move_bytes(const job *j, int threads) {
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t i = 0; i < j->images * j->channels; i++)
         for (int64_t p = 0; p < j->pixels; p++)
-            j->dst[at(&j->to, i / j->channels, i % j->channels, p)] =
-                j->src[at(&j->from, i / j->channels, i % j->channels, p)];
+            j->dst[reorder_cpu_at(&j->to, i / j->channels, i % j->channels, p)] =
+                j->src[reorder_cpu_at(&j->from, i / j->channels, i % j->channels, p)];
 }
 
 void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, const void *src, dt_dtype src_type,
@@ -125,8 +125,8 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
     for (int i = 2; i < shape->n; i++) pixels *= shape->d[i];
     const job j = {.src = src,
                    .dst = dst,
-                   .from = side_of(src_layout, src_type, shape->d[1], pixels),
-                   .to = side_of(dst_layout, dst_type, shape->d[1], pixels),
+                   .from = reorder_cpu_side_of(src_layout, src_type, shape->d[1], pixels),
+                   .to = reorder_cpu_side_of(dst_layout, dst_type, shape->d[1], pixels),
                    .from_type = src_type == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32,
                    .to_type = dst_type == DT_BF16 ? DT_ROW_BF16 : DT_ROW_F32,
                    .images = shape->d[0],

@@ -13,14 +13,15 @@ typedef struct resize_state {
     dt_taps *taps[2]; // by row, by column of y
 } resize_state;
 
-static void destroy(dt_kernel_instance *s) {
+static void resize_cpu_destroy(dt_kernel_instance *s) {
     resize_state *st = s->state;
     if (st) free(st->taps[0]), free(st->taps[1]);
     dt_custom_destroy(s);
 }
 
 // x: what is resized (backward dx); y: the result.
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y, dt_layout layout) {
+static dt_status resize_cpu_read_shapes(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y,
+                                        dt_layout layout) {
     resize_state *st = dt_custom_prepare(s, sizeof *st);
     DT_TRY(dt_custom_type(s, &st->type, (const dt_value_info *[]){x, y}, 2));
     const int64_t channels = x->shape.d[1];
@@ -36,9 +37,9 @@ static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *x, cons
     return DT_OK;
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status resize_cpu_prepare(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
-    DT_TRY(read_shapes(s, dt_instance_in(s, 0), dt_instance_out(s, 0), layout));
+    DT_TRY(resize_cpu_read_shapes(s, dt_instance_in(s, 0), dt_instance_out(s, 0), layout));
     s->in_layout[0] = s->out_layout[0] = layout;
     return DT_OK;
 }
@@ -69,7 +70,7 @@ static inline void forward_row(const resize_state *st, void *y, const void *x, i
     }
 }
 
-static void forward_item(const void *ctx, int64_t item, int64_t end) {
+static void resize_cpu_forward_item(const void *ctx, int64_t item, int64_t end) {
     const dt_one_to_one *c = ctx;
     const resize_state *st = c->state;
     const int64_t plane = item / st->big[0], row = item % st->big[0];
@@ -81,9 +82,10 @@ static void forward_item(const void *ctx, int64_t item, int64_t end) {
         forward_row(st, y, x, row, DT_ROW_F32);
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void resize_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const resize_state *st = s->state;
-    dt_custom_items(s->threads, st->planes * st->big[0], forward_item, &(dt_one_to_one){st, r->out[0], r->in[0]});
+    dt_custom_items(s->threads, st->planes * st->big[0], resize_cpu_forward_item,
+                    &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
 // ---- backward --------------------------------------------------------------------------------------
@@ -91,10 +93,10 @@ static int64_t small_plane(const resize_state *st) {
     return st->small[0] * st->small[1] * st->each;
 }
 
-static dt_status prepare_bwd(dt_kernel_instance *s) {
+static dt_status resize_cpu_prepare_bwd(dt_kernel_instance *s) {
     const int dy = dt_pos_grad(s, 0);
     const dt_layout layout = s->in_layout[dy];
-    DT_TRY(read_shapes(s, dt_instance_out(s, 0), dt_instance_in(s, dy), layout));
+    DT_TRY(resize_cpu_read_shapes(s, dt_instance_out(s, 0), dt_instance_in(s, dy), layout));
     const resize_state *st = s->state;
     s->in_layout[dy] = s->out_layout[0] = layout;
     if (st->type == DT_ROW_BF16) s->scratch_bytes = (size_t)s->threads * (size_t)small_plane(st) * sizeof(float);
@@ -115,7 +117,7 @@ static inline void add_plane(const resize_state *st, float *dx, const void *dy, 
             }
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void resize_cpu_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const resize_state *st = s->state;
     const int64_t big = st->big[0] * st->big[1] * st->each, n = small_plane(st);
     const char *dy = r->in[dt_pos_grad(s, 0)];
@@ -133,5 +135,5 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_resize = {prepare, run, destroy};
-const dt_kernel dt_cpu_resize_bwd = {prepare_bwd, run_bwd, destroy};
+const dt_kernel dt_cpu_resize = {resize_cpu_prepare, resize_cpu_run, resize_cpu_destroy};
+const dt_kernel dt_cpu_resize_bwd = {resize_cpu_prepare_bwd, resize_cpu_run_bwd, resize_cpu_destroy};

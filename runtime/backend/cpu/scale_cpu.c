@@ -6,7 +6,7 @@ typedef struct scale_state {
     dt_map map;
 } scale_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status scale_cpu_prepare(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     const dt_value_info *x = dt_instance_in(s, 0);
     scale_state *st = dt_custom_prepare(s, sizeof(*st));
@@ -20,11 +20,11 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void scale_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const scale_state *st = s->state;
     dt_map m = st->map;
     m.y = r->out[0], m.x = r->in[0];
     dt_custom_map(s->threads, st->n, &m);
 }
 
-const dt_kernel dt_cpu_scale = {prepare, run, dt_custom_destroy};
+const dt_kernel dt_cpu_scale = {scale_cpu_prepare, scale_cpu_run, dt_custom_destroy};

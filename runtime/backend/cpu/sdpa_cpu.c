@@ -28,7 +28,7 @@ typedef struct sdpa_state {
     size_t at_s, at_dp, at_p, at_ds, end; // in a thread's scratch
 } sdpa_state;
 
-static void destroy(dt_kernel_instance *s) {
+static void sdpa_cpu_destroy(dt_kernel_instance *s) {
     sdpa_state *st = s->state;
     if (!st) return;
     for (int i = 0; i < N_OPS; i++) dt_dnnl_op_destroy(st->op[i]);
@@ -45,8 +45,8 @@ static dt_dnnl_tensor head_cols(const sdpa_state *st, dt_dtype t, const dt_sdpa_
         .format = DT_DNNL_STRIDED, .type = t, .n = 2, .d = {st->view.dim, rows}, .stride = {1, p->row}};
 }
 
-static dt_status create(dt_kernel_instance *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b, dt_dnnl_tensor dst,
-                        float alpha) {
+static dt_status sdpa_cpu_create(dt_kernel_instance *s, int which, dt_dnnl_tensor a, dt_dnnl_tensor b,
+                                 dt_dnnl_tensor dst, float alpha) {
     sdpa_state *st = s->state;
     const dt_dnnl_env env = {.threads = 1, .n_replicas = (s->n_replicas < 1 ? 1 : s->n_replicas) * s->threads};
     const dt_dnnl_matmul m = {.a = a, .b = b, .dst = dst, .alpha = alpha};
@@ -56,7 +56,7 @@ static dt_status create(dt_kernel_instance *s, int which, dt_dnnl_tensor a, dt_d
     return DT_OK;
 }
 
-static dt_status start(dt_kernel_instance *s) {
+static dt_status sdpa_cpu_start(dt_kernel_instance *s) {
     sdpa_state *st = dt_custom_prepare(s, sizeof *st);
     const dt_node *node = s->node;
     const dt_dtype t = dt_instance_in(s, 0)->dtype;
@@ -67,8 +67,8 @@ static dt_status start(dt_kernel_instance *s) {
     st->type = dt_row_type(t);
     st->size = dt_dtype_size(t);
     const dt_sdpa_view *v = &st->view;
-    return create(s, QK, head_rows(st, t, &v->part[0], v->tq), head_cols(st, t, &v->part[1], v->tk),
-                  dt_dnnl_matrix(DT_F32, v->tq, v->tk), node->attrs.sdpa.scale);
+    return sdpa_cpu_create(s, QK, head_rows(st, t, &v->part[0], v->tq), head_cols(st, t, &v->part[1], v->tk),
+                           dt_dnnl_matrix(DT_F32, v->tq, v->tk), node->attrs.sdpa.scale);
 }
 
 static void place_scratch(dt_kernel_instance *s, bool backward) {
@@ -82,19 +82,19 @@ static void place_scratch(dt_kernel_instance *s, bool backward) {
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status build_forward(dt_kernel_instance *s) {
+static dt_status sdpa_cpu_build_forward(dt_kernel_instance *s) {
     const dt_dtype t = dt_instance_in(s, 0)->dtype;
-    DT_TRY(start(s));
+    DT_TRY(sdpa_cpu_start(s));
     const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
-    DT_TRY(create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, &v->part[2], v->tk),
-                  head_rows(st, t, &v->y, v->tq), 1.0f));
+    DT_TRY(sdpa_cpu_create(s, PV, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, &v->part[2], v->tk),
+                           head_rows(st, t, &v->y, v->tq), 1.0f));
     place_scratch(s, false);
     return DT_OK;
 }
 
 // Where q, k or v (i = 0, 1, 2) of a head, or its gradient, lies among `tensors`; NULL if absent.
-static char *part_at(const sdpa_state *st, const void *const *tensors, int i, int64_t head) {
+static char *sdpa_cpu_part_at(const sdpa_state *st, const void *const *tensors, int i, int64_t head) {
     char *p = (char *)tensors[st->view.packed ? 0 : i];
     return p ? p + (size_t)dt_sdpa_at(&st->view, &st->view.part[i], head) * st->size : NULL;
 }
@@ -102,8 +102,8 @@ static char *part_at(const sdpa_state *st, const void *const *tensors, int i, in
 static void head_forward(const dt_kernel_instance *s, const dt_run *r, int replica, char *scratch, int64_t head) {
     const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
-    const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
-    const char *v = part_at(st, r->in, 2, head);
+    const char *q = sdpa_cpu_part_at(st, r->in, 0, head), *k = sdpa_cpu_part_at(st, r->in, 1, head);
+    const char *v = sdpa_cpu_part_at(st, r->in, 2, head);
     char *y = (char *)r->out[0] + (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
     float *scores = (float *)(scratch + st->at_s);
     char *p = scratch + st->at_p;
@@ -118,33 +118,33 @@ static void head_forward(const dt_kernel_instance *s, const dt_run *r, int repli
 }
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status build_backward(dt_kernel_instance *s) {
+static dt_status sdpa_cpu_build_backward(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     for (int i = 0; i < n->n_fwd_in; i++) {
         if (n->in[i] == DT_NONE) return dt_instance_fail(s, "the gradient reads q, k and v");
     }
     if (n->in[n->n_fwd_in + 1] == DT_NONE) return dt_instance_fail(s, "the gradient reads the saved lse");
-    DT_TRY(start(s));
+    DT_TRY(sdpa_cpu_start(s));
     const sdpa_state *st = s->state;
     const dt_sdpa_view *v = &st->view;
     const dt_sdpa_place *q = &v->part[0], *k = &v->part[1];
     const dt_dtype t = dt_instance_in(s, 0)->dtype;
     const float scale = n->attrs.sdpa.scale;
-    DT_TRY(create(s, DY_V, head_rows(st, t, &v->y, v->tq), head_cols(st, t, &v->part[2], v->tk),
-                  dt_dnnl_matrix(DT_F32, v->tq, v->tk), 1.0f));
-    DT_TRY(create(s, DS_K, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk), head_rows(st, t, q, v->tq),
-                  scale));
-    DT_TRY(create(s, DST_Q, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq), head_rows(st, t, k, v->tk),
-                  scale));
-    DT_TRY(create(s, PT_DY, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, &v->y, v->tq),
-                  head_rows(st, t, &v->part[2], v->tk), 1.0f));
+    DT_TRY(sdpa_cpu_create(s, DY_V, head_rows(st, t, &v->y, v->tq), head_cols(st, t, &v->part[2], v->tk),
+                           dt_dnnl_matrix(DT_F32, v->tq, v->tk), 1.0f));
+    DT_TRY(sdpa_cpu_create(s, DS_K, dt_dnnl_matrix(t, v->tq, v->tk), head_rows(st, t, k, v->tk),
+                           head_rows(st, t, q, v->tq), scale));
+    DT_TRY(sdpa_cpu_create(s, DST_Q, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, q, v->tq),
+                           head_rows(st, t, k, v->tk), scale));
+    DT_TRY(sdpa_cpu_create(s, PT_DY, dt_dnnl_transposed(t, v->tk, v->tq), head_rows(st, t, &v->y, v->tq),
+                           head_rows(st, t, &v->part[2], v->tk), 1.0f));
     place_scratch(s, true);
     return DT_OK;
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
-    dt_status status = s->node->backward ? build_backward(s) : build_forward(s);
-    if (status != DT_OK) destroy(s);
+static dt_status sdpa_cpu_prepare(dt_kernel_instance *s) {
+    dt_status status = s->node->backward ? sdpa_cpu_build_backward(s) : sdpa_cpu_build_forward(s);
+    if (status != DT_OK) sdpa_cpu_destroy(s);
     return status;
 }
 
@@ -152,8 +152,8 @@ static void head_backward(const dt_kernel_instance *s, const dt_run *r, int repl
     const sdpa_state *st = s->state;
     const dt_sdpa_view *w = &st->view;
     const dt_node *n = s->node;
-    const char *q = part_at(st, r->in, 0, head), *k = part_at(st, r->in, 1, head);
-    const char *v = part_at(st, r->in, 2, head);
+    const char *q = sdpa_cpu_part_at(st, r->in, 0, head), *k = sdpa_cpu_part_at(st, r->in, 1, head);
+    const char *v = sdpa_cpu_part_at(st, r->in, 2, head);
     const float *lse = (const float *)r->in[n->n_fwd_in + 1] + head * w->tq;
     const char *dy = (const char *)r->in[n->n_fwd_in + n->n_fwd_out] + (size_t)dt_sdpa_at(w, &w->y, head) * st->size;
     float *scores = (float *)(scratch + st->at_s), *dp = (float *)(scratch + st->at_dp);
@@ -165,14 +165,14 @@ static void head_backward(const dt_kernel_instance *s, const dt_run *r, int repl
         dt_simd_get()->rows->attend_bwd[st->type](p + at, ds + at, scores + i * w->tk, dp + i * w->tk, lse[i], w->tk);
     }
     const void *const *out = (const void *const *)r->out;
-    const char *dq = part_at(st, out, 0, head), *dk = part_at(st, out, 1, head);
-    const char *dv = part_at(st, out, 2, head);
+    const char *dq = sdpa_cpu_part_at(st, out, 0, head), *dk = sdpa_cpu_part_at(st, out, 1, head);
+    const char *dv = sdpa_cpu_part_at(st, out, 2, head);
     if (dq) dt_dnnl_op_run(st->op[DS_K], replica, (const void *[]){ds, k, dq}, scratch);
     if (dk) dt_dnnl_op_run(st->op[DST_Q], replica, (const void *[]){ds, q, dk}, scratch);
     if (dv) dt_dnnl_op_run(st->op[PT_DY], replica, (const void *[]){p, dy, dv}, scratch);
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void sdpa_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     const int64_t heads = st->view.n * st->view.heads;
     const int threads = heads < s->threads ? (int)heads : s->threads;
@@ -184,5 +184,5 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_sdpa = {prepare, run, destroy};
-const dt_kernel dt_cpu_sdpa_bwd = {prepare, run, destroy};
+const dt_kernel dt_cpu_sdpa = {sdpa_cpu_prepare, sdpa_cpu_run, sdpa_cpu_destroy};
+const dt_kernel dt_cpu_sdpa_bwd = {sdpa_cpu_prepare, sdpa_cpu_run, sdpa_cpu_destroy};

@@ -5,7 +5,7 @@
 
 enum { PARALLEL_ELEMENTS = 16384 }; // below this a fork costs more than it saves
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status softmax_cpu_prepare(dt_kernel_instance *s) {
     const dt_value_info *y = dt_instance_out(s, 0);
     dt_custom_prepare(s, 0);
     if (y->dtype != DT_F32 && y->dtype != DT_BF16) return dt_instance_fail(s, "wants f32 or bf16");
@@ -13,7 +13,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void softmax_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const dt_value_info *out = dt_instance_out(s, 0);
     const int type = dt_row_type(out->dtype);
     const int64_t n = out->shape.d[out->shape.n - 1], rows = dt_shape_elements(&out->shape) / n;
@@ -31,10 +31,10 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-static dt_status prepare_bwd(dt_kernel_instance *s) {
+static dt_status softmax_cpu_prepare_bwd(dt_kernel_instance *s) {
     if (s->node->in[dt_pos_out(s, 0)] == DT_NONE) return dt_instance_fail(s, "the gradient reads the output");
-    return prepare(s);
+    return softmax_cpu_prepare(s);
 }
 
-const dt_kernel dt_cpu_softmax = {prepare, run, NULL};
-const dt_kernel dt_cpu_softmax_bwd = {prepare_bwd, run, NULL};
+const dt_kernel dt_cpu_softmax = {softmax_cpu_prepare, softmax_cpu_run, NULL};
+const dt_kernel dt_cpu_softmax_bwd = {softmax_cpu_prepare_bwd, softmax_cpu_run, NULL};

@@ -17,7 +17,7 @@ static channels channels_of(const dt_kernel_instance *s) {
     return (channels){x->d[1], x->d[0], x->n == 4 ? x->d[2] * x->d[3] : 1};
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status sync_batch_norm_cpu_prepare(dt_kernel_instance *s) {
     dt_custom_prepare(s, 0);
     if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_instance_fail(s, "wants f32");
     s->scratch_bytes = (size_t)(2 * channels_of(s).n) * sizeof(double);
@@ -25,13 +25,13 @@ static dt_status prepare(dt_kernel_instance *s) {
 }
 
 // Adds the sums over the ranks. Returns of how many values a channel they are: micro-batches are alike on all ranks.
-static double all_reduce(const dt_run *r, double *sums, channels d) {
+static double sync_batch_norm_cpu_all_reduce(const dt_run *r, double *sums, channels d) {
     if (r->ranks) r->ranks->all_reduce(r->ranks->ctx, sums, 2 * d.n);
     return (double)(d.images * d.plane * (r->ranks ? r->ranks->world_size : 1));
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void sync_batch_norm_cpu_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const channels d = channels_of(s);
     const float *x = r->in[0], *scale = r->in[1], *shift = r->in[2];
     float *y = r->out[0];
@@ -44,7 +44,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
                 sum += (double)x[k], square += (double)x[k] * (double)x[k];
         sums[c] = sum, sums[d.n + c] = square;
     }
-    const double m = all_reduce(r, sums, d), eps = (double)s->node->attrs.batch_norm.eps;
+    const double m = sync_batch_norm_cpu_all_reduce(r, sums, d), eps = (double)s->node->attrs.batch_norm.eps;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {
         const double mean = sums[c] / m, var = fmax(sums[d.n + c] / m - mean * mean, 0);
@@ -60,7 +60,7 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 // ---- backward --------------------------------------------------------------------------------------
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void sync_batch_norm_cpu_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const channels d = channels_of(s);
     const float *x = r->in[0], *scale = r->in[1], *mean = r->in[dt_pos_out(s, 1)], *invstd = r->in[dt_pos_out(s, 2)],
                 *dy = r->in[dt_pos_grad(s, 0)];
@@ -77,7 +77,7 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
         dt_custom_put(r, 2, c, sum);
     }
     if (!dx) return;
-    const double m = all_reduce(r, sums, d);
+    const double m = sync_batch_norm_cpu_all_reduce(r, sums, d);
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {
         const float gain = scale[c] * invstd[c], sum = (float)(sums[c] / m), along = (float)(sums[d.n + c] / m);
@@ -87,5 +87,5 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cpu_sync_batch_norm = {prepare, run_forward, NULL};
-const dt_kernel dt_cpu_sync_batch_norm_bwd = {prepare, run_backward, NULL};
+const dt_kernel dt_cpu_sync_batch_norm = {sync_batch_norm_cpu_prepare, sync_batch_norm_cpu_run_forward, NULL};
+const dt_kernel dt_cpu_sync_batch_norm_bwd = {sync_batch_norm_cpu_prepare, sync_batch_norm_cpu_run_backward, NULL};

@@ -35,7 +35,7 @@ static void merge_dims(transpose_state *st, const dt_shape *x, const int *perm) 
     if (st->n == 0) st->n = 1, st->size[0] = 1, st->step[0] = 1;
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status transpose_cpu_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     transpose_state *st = dt_custom_prepare(s, sizeof(*st));
     if (x->dtype != y->dtype) return dt_custom_fail(s, "cannot change the element type");
@@ -92,12 +92,12 @@ static void outer_item(const void *ctx, int64_t item, int64_t end) {
                     st->step[st->n - 1], st->element);
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void transpose_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const transpose_state *st = s->state;
     dt_custom_items(s->threads, st->n_outer, outer_item, &(dt_one_to_one){st, r->out[0], r->in[0]});
 }
 
-static dt_status prepare_reshape(dt_kernel_instance *s) {
+static dt_status transpose_cpu_prepare_reshape(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     transpose_state *st = dt_custom_prepare(s, sizeof(*st));
     if (x->dtype != y->dtype) return dt_custom_fail(s, "cannot change the element type");
@@ -111,5 +111,5 @@ static void run_reshape(const dt_kernel_instance *s, const dt_run *r) {
     if (r->out[0] != r->in[0]) memcpy(r->out[0], r->in[0], st->n_bytes);
 }
 
-const dt_kernel dt_cpu_transpose = {prepare, run, dt_custom_destroy};
-const dt_kernel dt_cpu_reshape = {prepare_reshape, run_reshape, dt_custom_destroy};
+const dt_kernel dt_cpu_transpose = {transpose_cpu_prepare, transpose_cpu_run, dt_custom_destroy};
+const dt_kernel dt_cpu_reshape = {transpose_cpu_prepare_reshape, run_reshape, dt_custom_destroy};

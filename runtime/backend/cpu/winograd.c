@@ -39,7 +39,7 @@ static int64_t min64(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static int64_t round_up(int64_t n, int64_t to) {
+static int64_t winograd_round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
 }
 
@@ -62,8 +62,8 @@ bool dt_winograd_fits(dt_dnnl_direction dir, const dt_dnnl_conv *c) {
 }
 
 // ---- shapes ----------------------------------------------------------------------------------------
-static dt_winograd_image image_of(const dt_dnnl_tensor *t, int64_t top, int64_t left) {
-    return (dt_winograd_image){.blocks = round_up(t->d[1], dt_cpu_block()) / dt_cpu_block(),
+static dt_winograd_image winograd_image_of(const dt_dnnl_tensor *t, int64_t top, int64_t left) {
+    return (dt_winograd_image){.blocks = winograd_round_up(t->d[1], dt_cpu_block()) / dt_cpu_block(),
                                .h = t->d[2],
                                .w = t->d[3],
                                .top = top,
@@ -86,7 +86,7 @@ static void divide_tiles(dt_winograd_conv *w) {
     if (!grad) most = min64(most, (w->n_tiles + w->threads - 1) / w->threads);
     most = most < tile_rows ? tile_rows : most / tile_rows * tile_rows;
     const int64_t n_blocks = (w->n_tiles + most - 1) / most;
-    w->tiles.n = round_up((w->n_tiles + n_blocks - 1) / n_blocks, tile_rows);
+    w->tiles.n = winograd_round_up((w->n_tiles + n_blocks - 1) / n_blocks, tile_rows);
     w->in_at = odd_lines(w->tiles.n * w->in.blocks * unit);
     w->out_at = odd_lines(w->tiles.n * out);
     w->rows = grad ? w->in.blocks * width : units(w, w->n_in);
@@ -109,8 +109,9 @@ dt_winograd_conv *dt_winograd_create(dt_winograd_way way, dt_dnnl_direction dir,
     w->relu = dir == DT_DNNL_FORWARD && c->after.act == DT_ACTIVATION_relu;
     w->n_in = in->d[1];
     w->n_out = out->d[1];
-    w->in = image_of(in, data ? c->pad_begin[0] - 2 : -c->pad_begin[0], data ? c->pad_begin[1] - 2 : -c->pad_begin[1]);
-    w->out = image_of(out, 0, 0);
+    w->in = winograd_image_of(in, data ? c->pad_begin[0] - 2 : -c->pad_begin[0],
+                              data ? c->pad_begin[1] - 2 : -c->pad_begin[1]);
+    w->out = winograd_image_of(out, 0, 0);
     w->tiles.rows = (out->d[2] + tile - 1) / tile;
     w->tiles.cols = (out->d[3] + tile - 1) / tile;
     w->n_tiles = out->d[0] * w->tiles.rows * w->tiles.cols;
@@ -206,7 +207,7 @@ static void multiply(const conv_call *call, const float *v, float *m, int64_t bl
                                        .add = at > 0});
 }
 
-static void run_block(const conv_call *call, int64_t block, float *v) {
+static void winograd_run_block(const conv_call *call, int64_t block, float *v) {
     const dt_winograd_conv *w = call->w;
     const int64_t width = dt_cpu_block();
     const dt_winograd_tiles in = tiles_of(w, block, w->in_at), out = tiles_of(w, block, w->out_at);
@@ -232,7 +233,7 @@ void dt_winograd_run(const dt_winograd_conv *w, const void *x, const float *pack
     const int64_t n_blocks = (w->n_tiles + w->tiles.n - 1) / w->tiles.n;
 #pragma omp parallel for num_threads(w->threads) schedule(static) if (w->threads > 1)
     for (int64_t block = 0; block < n_blocks; block++)
-        run_block(&call, block, (float *)scratch + omp_get_thread_num() * patch_floats(w));
+        winograd_run_block(&call, block, (float *)scratch + omp_get_thread_num() * patch_floats(w));
 }
 
 // ---- weight gradient -------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ typedef struct add_state {
 } add_state;
 
 // Returns whether b has the trailing dimensions of a. Leading dimensions of length 1 in b are ignored.
-static bool trailing(const dt_shape *a, const dt_shape *b) {
+static bool add_cuda_trailing(const dt_shape *a, const dt_shape *b) {
     int skip = 0;
     while (skip < b->n && b->d[skip] == 1) skip++;
     const int n = b->n - skip;
@@ -24,7 +24,7 @@ static bool trailing(const dt_shape *a, const dt_shape *b) {
     return true;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status add_cuda_prepare_forward(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
     const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -39,14 +39,15 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
         s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = layout;
         return DT_OK;
     }
-    if (!trailing(&a->shape, &b->shape)) return dt_cuda_fail(s, "the second shape is not the end of the first");
+    if (!add_cuda_trailing(&a->shape, &b->shape))
+        return dt_cuda_fail(s, "the second shape is not the end of the first");
     const int64_t inner = dt_shape_elements(&b->shape);
     st->c = dt_cols_flow(inner ? dt_shape_elements(&a->shape) / inner : 0, inner, FLOW_ROWS);
     s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
     return DT_OK;
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void add_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state; // its first member is what dt_map_run reads
     if (st->same) {
         dt_map_run(s, r, DT_K_add_same);
@@ -57,12 +58,12 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_add_row, dt_cols_grid(&a.c), &a, r->stream);
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status add_cuda_prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0)), *db = dt_instance_out(s, 1);
     add_state *st = dt_cuda_prepare(s, sizeof *st);
     DT_TRY(dt_cuda_type(s, &st->type, dy, NULL));
     s->in_layout[dt_cuda_pos_grad(s, 0)] = s->out_layout[1] = dt_dense();
-    if (!dt_dtype_is_float(db->dtype) || !trailing(&dy->shape, &db->shape))
+    if (!dt_dtype_is_float(db->dtype) || !add_cuda_trailing(&dy->shape, &db->shape))
         return dt_cuda_fail(s, "the second gradient is not the end of the first, in floats");
     const int64_t inner = dt_shape_elements(&db->shape);
     st->c = dt_cols_make(inner ? dt_shape_elements(&dy->shape) / inner : 0, inner, SUM_BLOCKS, SUM_ROWS);
@@ -71,7 +72,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void add_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const add_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     const dt_add_args a = {.c = st->c,
@@ -87,5 +88,5 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_sum_chunks, g, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_add = {prepare_forward, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_add_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_add = {add_cuda_prepare_forward, add_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_add_bwd = {add_cuda_prepare_backward, add_cuda_run_backward, dt_cuda_destroy};

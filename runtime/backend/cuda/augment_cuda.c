@@ -10,7 +10,7 @@ typedef struct augment_state {
     size_t at_rows; // in the scratch
 } augment_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status augment_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *steps = dt_instance_in(s, 1);
     augment_state *st = dt_cuda_prepare(s, sizeof *st);
     const int64_t n = dt_shape_elements(&x->shape);
@@ -28,7 +28,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void augment_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const augment_state *st = s->state;
     dt_augment_args a = st->args;
     a.x = r->in[0], a.steps = r->in[1], a.out = r->out[0];
@@ -38,4 +38,4 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_augment, grid, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_image_augment = {prepare, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_image_augment = {augment_cuda_prepare, augment_cuda_run, dt_cuda_destroy};

@@ -47,7 +47,7 @@ typedef struct bn_state {
     float eps;
 } bn_state;
 
-static dt_status read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x) {
+static dt_status batch_norm_cuda_read_shape(dt_kernel_instance *s, bn_state *st, const dt_value_info *x) {
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_cuda_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->images = d->d[0], st->channels = d->d[1];
@@ -86,7 +86,7 @@ static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
 }
 
 // Divides n_sums rows for the first pass and n_apply rows for the second, and sizes the scratch.
-static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
+static void batch_norm_cuda_divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t n_apply) {
     st->small = (st->training || st->backward) && !st->summed && !st->sync && st->pixels <= DT_BN_SMALL_PIXELS;
     if (st->small) {
         st->sums = small_cols(n_sums, st->channels, st->type);
@@ -100,7 +100,7 @@ static void divide(dt_kernel_instance *s, bn_state *st, int64_t n_sums, int64_t 
 }
 
 // Decides whether the convolution that reads y applies the batch norm itself.
-static dt_status leave(dt_kernel_instance *s, bn_state *st) {
+static dt_status batch_norm_cuda_leave(dt_kernel_instance *s, bn_state *st) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_normed normed;
     if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed)) return DT_OK;
@@ -113,7 +113,7 @@ static dt_status leave(dt_kernel_instance *s, bn_state *st) {
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status batch_norm_cuda_prepare_forward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -121,14 +121,14 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
     st->summed = given.tail == &dt_cuda_sums && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
     DT_TRY(dt_cuda_type(s, &st->type, x, dt_instance_out(s, 0), st->residual ? dt_instance_in(s, 5) : NULL));
-    DT_TRY(read_shape(s, st, x));
+    DT_TRY(batch_norm_cuda_read_shape(s, st, x));
     const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
-    divide(s, st, st->pixels, st->pool ? windows : st->pixels);
+    batch_norm_cuda_divide(s, st, st->pixels, st->pool ? windows : st->pixels);
     if (!st->pool) s->inplace_in = 0;
-    return leave(s, st);
+    return batch_norm_cuda_leave(s, st);
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status batch_norm_cuda_prepare_backward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *dres = s->node->n_out > 5 ? dt_instance_out(s, 5) : NULL;
     const int y_at = dt_cuda_pos_out(s, 0), dy_at = dt_cuda_pos_grad(s, 0);
     const dt_value_info *dy = dt_instance_in(s, dy_at);
@@ -140,7 +140,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), dres));
-    DT_TRY(read_shape(s, st, x));
+    DT_TRY(batch_norm_cuda_read_shape(s, st, x));
     st->backward = true;
     // The mask can be recomputed from x unless a residual was added. The forward node shows whether there was one.
     const dt_node *forward = &s->graph->nodes[s->node->forward];
@@ -156,7 +156,7 @@ static dt_status prepare_backward(dt_kernel_instance *s) {
     if (s->node->n_in > dt_cuda_pos_grad(s, s->node->n_fwd_out)) st->other_at = dt_cuda_pos_grad(s, s->node->n_fwd_out);
     const int64_t rows = (st->height + 1) / 2, across = (st->width + 1) / 2;
     const int64_t pooled = st->images * (st->height / 2) * (st->width / 2);
-    divide(s, st, st->pool ? pooled : st->pixels, st->pool ? st->images * rows * across : st->pixels);
+    batch_norm_cuda_divide(s, st, st->pool ? pooled : st->pixels, st->pool ? st->images * rows * across : st->pixels);
     s->inplace_in = 0; // a thread reads what it needs of x before it writes dx there
     return DT_OK;
 }
@@ -199,7 +199,8 @@ static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *
 }
 
 // Makes the constants of each channel.
-static void finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, dt_bn_finish_args *f) {
+static void batch_norm_cuda_finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
+                                   dt_bn_finish_args *f) {
     const bn_state *st = s->state;
     const dt_cuda_grid grid = {.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
     const bool joins = st->sync && r->ranks && r->out[0];
@@ -213,8 +214,8 @@ static void finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel 
 }
 
 // Runs all passes in one kernel, on the grid of st->apply.
-static void run_once(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k, const dt_bn_args *sums,
-                     const dt_bn_args *apply, const dt_bn_finish_args *finish) {
+static void batch_norm_cuda_run_once(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
+                                     const dt_bn_args *sums, const dt_bn_args *apply, const dt_bn_finish_args *finish) {
     const bn_state *st = s->state;
     const dt_bn_once_args a = {.sums = *sums, .apply = *apply, .finish = *finish, .pool = st->pool};
     dt_cuda_grid grid = dt_cols_grid(&st->apply);
@@ -222,7 +223,7 @@ static void run_once(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kerne
     dt_cuda_launch(dt_cuda_of(s), k, grid, &a, r->stream);
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void batch_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
     const dt_value_info *x = dt_instance_in(s, 0);
     dt_cuda *c = dt_cuda_of(s);
@@ -256,19 +257,19 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
         return;
     }
     if (st->summed) {
-        run_once(s, r, st->pool ? DT_K_bn_apply_pool_sums : DT_K_bn_apply_sums, &sums, &apply, &f);
+        batch_norm_cuda_run_once(s, r, st->pool ? DT_K_bn_apply_pool_sums : DT_K_bn_apply_sums, &sums, &apply, &f);
         return;
     }
     if (st->small) {
-        run_once(s, r, DT_K_bn_small, &sums, &apply, &f);
+        batch_norm_cuda_run_once(s, r, DT_K_bn_small, &sums, &apply, &f);
         return;
     }
     if (st->training) dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&sums.c), &sums, r->stream);
-    finish(s, r, DT_K_bn_finish, &f);
+    batch_norm_cuda_finish(s, r, DT_K_bn_finish, &f);
     dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&apply.c), &apply, r->stream);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void batch_norm_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const bn_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     dt_bn_args sums = base_args(s, r, false);
@@ -297,15 +298,16 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
         apply.bits_in = apply.other = NULL;
     }
     if (st->small) {
-        run_once(s, r, DT_K_bn_bwd_small, &sums, &apply, &f);
+        batch_norm_cuda_run_once(s, r, DT_K_bn_bwd_small, &sums, &apply, &f);
         return;
     }
     if (st->training || sums.dresidual) // with running statistics only dresidual is wanted of it
         dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&sums.c), &sums, r->stream);
-    finish(s, r, DT_K_bn_bwd_finish, &f);
+    batch_norm_cuda_finish(s, r, DT_K_bn_bwd_finish, &f);
     if (!r->out[0]) return;
     dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c), &apply, r->stream);
 }
 
-const dt_kernel dt_cuda_batch_norm = {prepare_forward, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_batch_norm_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_batch_norm = {batch_norm_cuda_prepare_forward, batch_norm_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_batch_norm_bwd = {batch_norm_cuda_prepare_backward, batch_norm_cuda_run_backward,
+                                          dt_cuda_destroy};

@@ -3,14 +3,14 @@
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/convert_kernels.h"
 
-static dt_cuda_grid grid_of(int64_t n) {
+static dt_cuda_grid cast_cuda_grid_of(int64_t n) {
     const int64_t blocks = (n + 4095) / 4096;
     return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
 }
 
 void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n, void *stream) {
     const dt_convert_args a = {.x = x, .out = out, .from = from, .to = to, .n = n};
-    dt_cuda_launch(c, DT_K_cast_fwd, grid_of(n), &a, stream);
+    dt_cuda_launch(c, DT_K_cast_fwd, cast_cuda_grid_of(n), &a, stream);
 }
 
 static dt_status prepare_cast(dt_kernel_instance *s) {
@@ -57,7 +57,7 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
 static void run_with(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) {
     dt_convert_args a = *(const dt_convert_args *)s->state;
     a.x = r->in[0], a.out = r->out[0];
-    dt_cuda_launch(dt_cuda_of(s), k, grid_of(a.n), &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), k, cast_cuda_grid_of(a.n), &a, r->stream);
 }
 static void run_cast(const dt_kernel_instance *s, const dt_run *r) {
     run_with(s, r, DT_K_cast_fwd);
@@ -68,7 +68,7 @@ static void run_mixed(const dt_kernel_instance *s, const dt_run *r) {
     const dt_cuda_grid grid = {.blocks = a.samples * a.chunks, .threads = 256};
     dt_cuda_launch(dt_cuda_of(s), DT_K_normalize_mixed, grid, &a, r->stream);
 }
-static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {
+static void cast_cuda_run_normalize(const dt_kernel_instance *s, const dt_run *r) {
     if (s->node->n_in > 1)
         run_mixed(s, r);
     else
@@ -76,4 +76,4 @@ static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 const dt_kernel dt_cuda_cast = {prepare_cast, run_cast, dt_cuda_destroy};
-const dt_kernel dt_cuda_image_normalize = {prepare_normalize, run_normalize, dt_cuda_destroy};
+const dt_kernel dt_cuda_image_normalize = {prepare_normalize, cast_cuda_run_normalize, dt_cuda_destroy};

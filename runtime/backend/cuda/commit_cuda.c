@@ -24,7 +24,7 @@ typedef struct commit {
     dt_commit_buffers_args buffers;
 } commit;
 
-static size_t round_up(size_t n) {
+static size_t commit_cuda_round_up(size_t n) {
     return dt_align_up(n, 256);
 }
 
@@ -43,7 +43,7 @@ static int list_starts(const dt_commit_args *a, int64_t starts[DT_COMMIT_STARTS]
     return n;
 }
 
-static dt_commit_segment part_of(const dt_segment *g, int64_t offset, int64_t end) {
+static dt_commit_segment commit_cuda_part_of(const dt_segment *g, int64_t offset, int64_t end) {
     return (dt_commit_segment){.offset = offset,
                                .length = end - offset,
                                .n_chunks = dt_segment_chunks(offset, end - offset, g->scaled),
@@ -71,8 +71,8 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
             const dt_commit_copy *c = &a->copies[at];
             int64_t behind = c->offset + dt_flat_extent(c->count);
             if (behind > end) behind = end;
-            if (c->offset > from) out[n++] = part_of(g, from, c->offset);
-            out[n] = part_of(g, c->offset, behind);
+            if (c->offset > from) out[n++] = commit_cuda_part_of(g, from, c->offset);
+            out[n] = commit_cuda_part_of(g, c->offset, behind);
             out[n].packed = c->packed;
             out[n].count = c->count;
             out[n].type = c->form.type;
@@ -80,7 +80,7 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
             out[n++].n_taps = c->form.n_taps;
             from = behind;
         }
-        if (end > from) out[n++] = part_of(g, from, end);
+        if (end > from) out[n++] = commit_cuda_part_of(g, from, end);
         for (int k = first; k < n; k++) out[k].start = index_of(starts, g->start);
     }
     int64_t chunks = 0;
@@ -145,20 +145,20 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->n = a->n_trained;
     c->n_chunks = (c->n + DT_CHUNK - 1) / DT_CHUNK;
     c->n_rules = a->n_rules;
-    const size_t sums_bytes = round_up((size_t)(c->n_chunks + 1) * sizeof(double));
+    const size_t sums_bytes = commit_cuda_round_up((size_t)(c->n_chunks + 1) * sizeof(double));
     const size_t state_bytes = a->states ? (size_t)c->n_chunks * sizeof *a->states : 0;
-    const size_t partial_bytes = sums_bytes + round_up(state_bytes);
+    const size_t partial_bytes = sums_bytes + commit_cuda_round_up(state_bytes);
     const size_t segment_bytes =
-        round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(dt_commit_segment));
-    const size_t rule_bytes = round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
+        commit_cuda_round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(dt_commit_segment));
+    const size_t rule_bytes = commit_cuda_round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
     c->n_norms = dt_optimizer_n_norms(&a->optimizer);
-    const size_t norm_bytes = round_up((size_t)c->n_norms * 2 * sizeof(double));
+    const size_t norm_bytes = commit_cuda_round_up((size_t)c->n_norms * 2 * sizeof(double));
     const size_t ratio_bytes =
-        c->n_norms ? round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float)) : 0;
-    const size_t tensor_bytes = round_up((size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
-    const size_t factor_bytes = round_up((size_t)a->optimizer.n_factored * sizeof(dt_factored));
+        c->n_norms ? commit_cuda_round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float)) : 0;
+    const size_t tensor_bytes = commit_cuda_round_up((size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
+    const size_t factor_bytes = commit_cuda_round_up((size_t)a->optimizer.n_factored * sizeof(dt_factored));
     c->n_bytes = partial_bytes + tensor_bytes + factor_bytes + segment_bytes + rule_bytes + norm_bytes + ratio_bytes +
-                 round_up(sizeof(dt_commit_verdict));
+                 commit_cuda_round_up(sizeof(dt_commit_verdict));
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
         free(c);
@@ -199,7 +199,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     return DT_OK;
 }
 
-static void launch(dt_cuda *cuda, dt_cuda_kernel k, int64_t blocks, const void *args, void *stream) {
+static void commit_cuda_launch(dt_cuda *cuda, dt_cuda_kernel k, int64_t blocks, const void *args, void *stream) {
     const dt_cuda_grid g = {.blocks = blocks, .threads = DT_COMMIT_THREADS};
     if (blocks) dt_cuda_launch(cuda, k, g, args, stream);
 }
@@ -213,26 +213,28 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
     c->clip.grad = c->factor.grad = (float *)(uintptr_t)grad;
     switch (phase) {
     case DT_COMMIT_NORM:
-        launch(cuda, DT_K_flat_squares, c->n_chunks, &squares, stream);
+        commit_cuda_launch(cuda, DT_K_flat_squares, c->n_chunks, &squares, stream);
         break;
     case DT_COMMIT_DECIDE:
-        launch(cuda, DT_K_commit_decide, 1, &c->decide, stream);
+        commit_cuda_launch(cuda, DT_K_commit_decide, 1, &c->decide, stream);
         break;
     case DT_COMMIT_CLIP:
-        launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
+        commit_cuda_launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
         break;
     case DT_COMMIT_MEASURE:
-        launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream);
-        launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
+        commit_cuda_launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream);
+        commit_cuda_launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
         break;
     case DT_COMMIT_OPTIMIZE:
         if (c->n_norms)
-            launch(cuda, DT_K_commit_ratios, (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS,
-                   &c->optimize, stream);
-        launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK, &c->optimize, stream);
+            commit_cuda_launch(cuda, DT_K_commit_ratios,
+                               (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS, &c->optimize,
+                               stream);
+        commit_cuda_launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK, &c->optimize,
+                           stream);
         break;
     case DT_COMMIT_STATISTICS:
-        launch(cuda, DT_K_commit_buffers, c->n_rules, &c->buffers, stream);
+        commit_cuda_launch(cuda, DT_K_commit_buffers, c->n_rules, &c->buffers, stream);
         break;
     case DT_COMMIT_PACK: // optimize wrote what has a plain form; the owner of the others packs them
         break;

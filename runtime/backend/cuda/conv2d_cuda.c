@@ -43,7 +43,7 @@ static size_t workspace_of(const conv_op *op) {
     return op->plan ? dt_cuda_align(op->plan->workspace_bytes) : 0;
 }
 
-static dt_status plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) {
+static dt_status conv2d_cuda_plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) {
     const dt_cuda *c = dt_cuda_of(s);
     char text[DT_DESC_TEXT];
     op->desc = *d;
@@ -105,7 +105,7 @@ static void *folded(const dt_kernel_instance *s, const dt_dnn_desc *d, const dt_
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status conv2d_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *w = dt_instance_in(s, 1), *y = dt_instance_out(s, 0);
     const bool bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
     const dt_fold fold = dt_fold_of(s->node);
@@ -117,12 +117,12 @@ static dt_status prepare(dt_kernel_instance *s) {
     DT_TRY(check_types(s, x, y));
     dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
     d[0].normed = s->in_layout[0].tail == &dt_cuda_norm;
-    DT_TRY(plan(s, &st->forward, &d[0]));
+    DT_TRY(conv2d_cuda_plan(s, &st->forward, &d[0]));
     if (d[0].normed && !st->forward.plan)
         return dt_cuda_fail(s, "the batch norm in front left its work to it, and it has no engine");
     if (d[0].sums && !st->forward.plan) {
         d[0].sums = false;
-        DT_TRY(plan(s, &st->forward, &d[0]));
+        DT_TRY(conv2d_cuda_plan(s, &st->forward, &d[0]));
     }
     if (d[0].sums) s->out_layout[0].tail = &dt_cuda_sums;
     s->scratch_bytes = workspace_of(&st->forward);
@@ -134,7 +134,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void conv2d_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = !st->forward.desc.bias ? NULL : st->bias_pack ? r->packed[st->pack != NULL] : r->in[2];
@@ -149,9 +149,9 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
 }
 
-const dt_kernel dt_cuda_conv2d = {prepare, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_conv2d = {conv2d_cuda_prepare, conv2d_cuda_run, dt_cuda_destroy};
 
-static dt_status prepare_bwd(dt_kernel_instance *s) {
+static dt_status conv2d_cuda_prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0));
     const dt_value_info *w = n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1);
@@ -167,7 +167,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
     for (int i = 0; i < count; i++) {
         d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD;
-        DT_TRY(plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
+        DT_TRY(conv2d_cuda_plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
     }
     if (st->weights.desc.normed && !st->weights.plan)
         return dt_cuda_fail(s, "the batch norm in front left its work to it, and it has no engine");
@@ -188,7 +188,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     return dw->n ? add_fold(s, st, dw, &w->shape) : DT_OK;
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void conv2d_cuda_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     const int dy_at = dt_cuda_pos_grad(s, 0);
@@ -214,7 +214,7 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cuda_conv2d_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_conv2d_bwd = {conv2d_cuda_prepare_bwd, conv2d_cuda_run_bwd, dt_cuda_destroy};
 
 // ---- transposed: the data gradient of dy, of x here ------------------------------------------------
 static dt_status prepare_transposed(dt_kernel_instance *s) {
@@ -224,17 +224,17 @@ static dt_status prepare_transposed(dt_kernel_instance *s) {
     s->in_layout[0] = s->out_layout[0] = nhwc;
     DT_TRY(check_types(s, x, dt_instance_out(s, 0)));
     dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
-    DT_TRY(plan(s, &st->data, &d[0]));
+    DT_TRY(conv2d_cuda_plan(s, &st->data, &d[0]));
     if (!dt_cuda_pack_is_copy(w, x->dtype)) st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, NULL, NULL);
     s->scratch_bytes = workspace_of(&st->data);
     return DT_OK;
 }
 
-static void run_transposed(const dt_kernel_instance *s, const dt_run *r) {
+static void conv2d_cuda_run_transposed(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     void *ptr[DT_DNN_POINTERS] = {(void *)r->in[0], (void *)w, r->out[0]};
     dt_cuda_run_dnn(s, st->data.plan, ptr, r);
 }
 
-const dt_kernel dt_cuda_conv_transpose = {prepare_transposed, run_transposed, dt_cuda_destroy};
+const dt_kernel dt_cuda_conv_transpose = {prepare_transposed, conv2d_cuda_run_transposed, dt_cuda_destroy};

@@ -22,8 +22,8 @@ static int unit_of(uint64_t bits) {
 }
 
 // Copies parts, given in bytes (x NULL: zeros), into `outer` rows of `whole` bytes.
-static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_join_part *parts, int n_parts,
-                 void *stream) {
+static void copy_cuda_join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_join_part *parts, int n_parts,
+                           void *stream) {
     for (int first = 0; first < n_parts; first += DT_JOIN_PARTS) {
         const int end = first + DT_JOIN_PARTS < n_parts ? first + DT_JOIN_PARTS : n_parts;
         dt_join_args a = {.out = out};
@@ -51,9 +51,10 @@ static void join(dt_cuda *c, void *out, int64_t outer, int64_t whole, const dt_j
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream) {
     // 16-byte accesses for all but the tail, so that an odd length does not narrow every access
     const int64_t even = n_bytes / 16 * 16;
-    join(c, out, 1, even, &(dt_join_part){.x = x, .run = even, .pitch = even}, 1, stream);
-    join(c, (char *)out + even, 1, n_bytes - even,
-         &(dt_join_part){.x = (const char *)x + even, .run = n_bytes - even, .pitch = n_bytes - even}, 1, stream);
+    copy_cuda_join(c, out, 1, even, &(dt_join_part){.x = x, .run = even, .pitch = even}, 1, stream);
+    copy_cuda_join(c, (char *)out + even, 1, n_bytes - even,
+                   &(dt_join_part){.x = (const char *)x + even, .run = n_bytes - even, .pitch = n_bytes - even}, 1,
+                   stream);
 }
 
 typedef struct runs {
@@ -74,7 +75,7 @@ static runs runs_of(const dt_value_info *v, dt_layout l, int axis) {
     return r;
 }
 
-static dt_status prepare_concat(dt_kernel_instance *s) {
+static dt_status copy_cuda_prepare_concat(dt_kernel_instance *s) {
     dt_layout layout = s->in_layout[0];
     dt_cuda_prepare(s, 0);
     for (int i = 0; i < s->node->n_in; i++)
@@ -88,7 +89,7 @@ static dt_status prepare_concat(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_concat(const dt_kernel_instance *s, const dt_run *r) {
+static void copy_cuda_run_concat(const dt_kernel_instance *s, const dt_run *r) {
     enum { MOST = 64 };
     dt_join_part parts[MOST];
     const int axis = s->node->attrs.concat.axis;
@@ -100,10 +101,10 @@ static void run_concat(const dt_kernel_instance *s, const dt_run *r) {
         parts[i] = (dt_join_part){.x = r->in[i], .run = run, .pitch = run, .at = at};
         at += run, outer = k.outer;
     }
-    join(dt_cuda_of(s), r->out[0], outer, at, parts, s->node->n_in, r->stream);
+    copy_cuda_join(dt_cuda_of(s), r->out[0], outer, at, parts, s->node->n_in, r->stream);
 }
 
-static dt_status prepare_slice(dt_kernel_instance *s) {
+static dt_status copy_cuda_prepare_slice(dt_kernel_instance *s) {
     const int at = s->node->backward ? dt_cuda_pos_grad(s, 0) : 0;
     const dt_layout layout = s->in_layout[at];
     dt_cuda_prepare(s, 0);
@@ -113,17 +114,17 @@ static dt_status prepare_slice(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_slice(const dt_kernel_instance *s, const dt_run *r) {
+static void copy_cuda_run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const int axis = s->node->attrs.slice.axis;
     const dt_value_info *x = dt_instance_in(s, 0);
     const runs k = runs_of(x, s->out_layout[0], axis);
     const int64_t begin = s->node->attrs.slice.begin * k.step;
     const int64_t run = s->node->attrs.slice.end * k.step - begin;
     const dt_join_part part = {.x = (const char *)r->in[0] + begin, .run = run, .pitch = x->shape.d[axis] * k.step};
-    join(dt_cuda_of(s), r->out[0], k.outer, run, &part, 1, r->stream);
+    copy_cuda_join(dt_cuda_of(s), r->out[0], k.outer, run, &part, 1, r->stream);
 }
 
-static void run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void copy_cuda_run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const int axis = s->node->attrs.slice.axis;
     const dt_value_info *dx = dt_instance_out(s, 0);
     const runs k = runs_of(dx, s->out_layout[0], axis);
@@ -133,12 +134,12 @@ static void run_slice_bwd(const dt_kernel_instance *s, const dt_run *r) {
         {.run = begin},
         {.x = r->in[dt_cuda_pos_grad(s, 0)], .run = end - begin, .pitch = end - begin, .at = begin},
         {.run = whole - end, .at = end}};
-    join(dt_cuda_of(s), r->out[0], k.outer, whole, parts, 3, r->stream);
+    copy_cuda_join(dt_cuda_of(s), r->out[0], k.outer, whole, parts, 3, r->stream);
 }
 
-const dt_kernel dt_cuda_concat = {prepare_concat, run_concat, dt_cuda_destroy};
-const dt_kernel dt_cuda_slice = {prepare_slice, run_slice, dt_cuda_destroy};
-const dt_kernel dt_cuda_slice_bwd = {prepare_slice, run_slice_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_concat = {copy_cuda_prepare_concat, copy_cuda_run_concat, dt_cuda_destroy};
+const dt_kernel dt_cuda_slice = {copy_cuda_prepare_slice, copy_cuda_run_slice, dt_cuda_destroy};
+const dt_kernel dt_cuda_slice_bwd = {copy_cuda_prepare_slice, copy_cuda_run_slice_bwd, dt_cuda_destroy};
 
 // ---- transpose -------------------------------------------------------------------------------------
 typedef struct permutation {
@@ -149,7 +150,7 @@ typedef struct permutation {
     int element;
 } permutation;
 
-static permutation merge(const dt_value_info *x, dt_layout from, dt_layout to, const int *perm) {
+static permutation copy_cuda_merge(const dt_value_info *x, dt_layout from, dt_layout to, const int *perm) {
     permutation m = {.element = (int)dt_dtype_size(x->dtype)};
     int64_t stride[DT_MAX_DIMS], at = 1;
     for (int p = x->shape.n - 1; p >= 0; p--) {
@@ -178,9 +179,9 @@ static dt_status prepare_transpose(dt_kernel_instance *s) {
     if (x->dtype != y->dtype) return dt_cuda_fail(s, "cannot change the element type");
     s->in_layout[0] = layout;
     s->out_layout[0] = dt_dense();
-    *m = merge(x, layout, dt_dense(), perm);
+    *m = copy_cuda_merge(x, layout, dt_dense(), perm);
     if (m->n > 1 && y->shape.n >= 3 && y->shape.n <= 4 && y->kind == DT_V_TEMP) {
-        const permutation other = merge(x, layout, nhwc, perm);
+        const permutation other = copy_cuda_merge(x, layout, nhwc, perm);
         if (other.n == 1) *m = other, s->out_layout[0] = nhwc;
     }
     if (m->n == 1) s->inplace_in = 0;
@@ -242,7 +243,7 @@ static bool keeps_channels(const dt_shape *x, const dt_shape *y) {
     return x->n >= 3 && y->n >= 3 && y->n <= 4 && x->d[0] == y->d[0] && x->d[1] == y->d[1];
 }
 
-static dt_status prepare_reshape(dt_kernel_instance *s) {
+static dt_status copy_cuda_prepare_reshape(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     const dt_layout layout = s->in_layout[0];
     permutation *m = dt_cuda_prepare(s, sizeof *m);
@@ -258,4 +259,4 @@ static dt_status prepare_reshape(dt_kernel_instance *s) {
 }
 
 const dt_kernel dt_cuda_transpose = {prepare_transpose, run_transpose, dt_cuda_destroy};
-const dt_kernel dt_cuda_reshape = {prepare_reshape, run_transpose, dt_cuda_destroy};
+const dt_kernel dt_cuda_reshape = {copy_cuda_prepare_reshape, run_transpose, dt_cuda_destroy};

@@ -79,7 +79,7 @@ static bool again(timing *t, int turn, void *stream) {
     }
 
 // ---- launches --------------------------------------------------------------------------------------
-static int count(const timing *t, const char *kind, double bytes, double flop, double flop_s) {
+static int count_cuda_bytes(const timing *t, const char *kind, double bytes, double flop, double flop_s) {
     const dt_device_rates *r = &counter->rates;
     dt_kernel_cost one = {.n = 1, .bytes = bytes, .flop = flop, .seconds = t->seconds};
     const double by_memory = r->bytes_s > 0 ? bytes / r->bytes_s : 0, by_math = flop_s > 0 ? flop / flop_s : 0;
@@ -89,7 +89,7 @@ static int count(const timing *t, const char *kind, double bytes, double flop, d
     return t->error;
 }
 
-static double rate_of(dt_dtype type, bool tf32) {
+static double count_cuda_rate_of(dt_dtype type, bool tf32) {
     const dt_device_rates *r = &counter->rates;
     return type != DT_F32 ? r->f16_flop_s : tf32 ? r->tf32_flop_s : r->f32_flop_s;
 }
@@ -100,7 +100,7 @@ static bool ends_sums(dt_cuda_kernel k) {
            k == DT_K_sum_chunks || k == DT_K_column_sum;
 }
 
-static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
+static int count_cuda_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *args, void *st) {
     const dt_operands *o = &counter->operands;
     bool seen[sizeof o->list / sizeof *o->list] = {false};
     double bytes = 0;
@@ -117,7 +117,7 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
         }
     }
     TIME(t, st, real.launch(&real, k, g, args, st))
-    return count(&t, dt_cuda_kernel_names[k], bytes, 0, 0);
+    return count_cuda_bytes(&t, dt_cuda_kernel_names[k], bytes, 0, 0);
 }
 
 static int dnn_run(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace, void *st) {
@@ -129,19 +129,19 @@ static int dnn_run(dt_cuda_api *a, void *plan, void *const *ptr, void *workspace
         [DT_DNN_SDPA_BWD] = "attention, gradients",
     };
     const dt_dnn_desc *d = &dt_cuda_plan_find(counted->plans, plan)->does.dnn;
-    const double size = (double)dt_dtype_size(d->type), flop_s = rate_of(d->type, d->tf32);
+    const double size = (double)dt_dtype_size(d->type), flop_s = count_cuda_rate_of(d->type, d->tf32);
     timing t = {0};
     TIME(t, st, real.dnn_run(&real, plan, ptr, workspace, st))
     if (dt_cuda_is_attention(d)) {
         const bool back = d->kind == DT_DNN_SDPA_BWD;
         const double rows = (double)(d->n * d->heads * d->d);
-        return count(&t, kinds[d->kind], (back ? 4 : 2) * rows * (double)(d->tq + d->tk) * size,
-                     (back ? 10 : 4) * rows * (double)(d->tq * d->tk), flop_s);
+        return count_cuda_bytes(&t, kinds[d->kind], (back ? 4 : 2) * rows * (double)(d->tq + d->tk) * size,
+                                (back ? 10 : 4) * rows * (double)(d->tq * d->tk), flop_s);
     }
     const double taps = (double)(d->win.kernel[0] * d->win.kernel[1] * (d->c / d->groups));
     const double y = (double)(d->n * d->out_h * d->out_w * d->k);
-    return count(&t, kinds[d->kind], ((double)(d->n * d->h * d->w * d->c) + (double)d->k * taps + y) * size,
-                 2 * y * taps, flop_s);
+    return count_cuda_bytes(&t, kinds[d->kind], ((double)(d->n * d->h * d->w * d->c) + (double)d->k * taps + y) * size,
+                            2 * y * taps, flop_s);
 }
 
 static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, void *D, bool add, void *bias, void *aux,
@@ -152,20 +152,20 @@ static int gemm_run(dt_cuda_api *a, void *plan, const void *A, const void *B, vo
     const double m_k = (double)(d->m * d->k), k_n = (double)(d->k * d->n), m_n = (double)(d->m * d->n);
     timing t = {0};
     TIME(t, st, real.gemm_run(&real, plan, A, B, D, add, bias, aux, workspace, st))
-    return count(&t, "matmul", n * ((m_k + k_n) * size + m_n * out * (1 + add + (aux != NULL))),
-                 2 * n * m_n * (double)d->k, rate_of(d->type, d->tf32));
+    return count_cuda_bytes(&t, "matmul", n * ((m_k + k_n) * size + m_n * out * (1 + add + (aux != NULL))),
+                            2 * n * m_n * (double)d->k, count_cuda_rate_of(d->type, d->tf32));
 }
 
 static int zero(dt_cuda_api *a, void *dst, size_t n, void *st) {
     timing t = {0};
     TIME(t, st, real.zero(&real, dst, n, st))
-    return count(&t, "zeros", (double)n, 0, 0);
+    return count_cuda_bytes(&t, "zeros", (double)n, 0, 0);
 }
 
-static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direction, void *st) {
+static int count_cuda_copy(dt_cuda_api *a, void *dst, const void *src, size_t n, int direction, void *st) {
     timing t = {0};
     TIME(t, st, real.copy(&real, dst, src, n, direction, st))
-    return count(&t, "copy", 2 * (double)n, 0, 0);
+    return count_cuda_bytes(&t, "copy", 2 * (double)n, 0, 0);
 }
 
 void dt_cuda_count(dt_backend *b, dt_cost_counter *c) {
@@ -175,8 +175,8 @@ void dt_cuda_count(dt_backend *b, dt_cost_counter *c) {
     if (!counter && c) {
         real = *api;
         for (int i = 0; i < 2 && !e && c->timed; i++) e = real.event_create(&real, &events[i], true);
-        api->launch = launch, api->dnn_run = dnn_run, api->gemm_run = gemm_run;
-        api->zero = zero, api->copy = copy;
+        api->launch = count_cuda_launch, api->dnn_run = dnn_run, api->gemm_run = gemm_run;
+        api->zero = zero, api->copy = count_cuda_copy;
     } else if (counter && !c) {
         *api = real;
         for (int i = 0; i < 2; i++) {

@@ -28,11 +28,11 @@ dt_status dt_cuda_status(dt_cuda *c) {
                    c->index, c->info.name, c->error_where, c->api->error_text(c->api, c->error));
 }
 
-static bool supports_dtype(const dt_backend *b, dt_dtype t) {
+static bool cuda_backend_supports_dtype(const dt_backend *b, dt_dtype t) {
     return t != DT_BF16 || dt_cuda_self(b)->info.major >= 8;
 }
 
-static const char *describe(const dt_backend *b) {
+static const char *cuda_backend_describe(const dt_backend *b) {
     return dt_cuda_self(b)->text;
 }
 
@@ -44,7 +44,7 @@ static dt_status clear_memory(dt_cuda *c, void *p, size_t n_bytes, const char *w
     return dt_cuda_status(c);
 }
 
-static dt_status alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
+static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     dt_cuda *c = dt_cuda_self(b);
     *p = NULL;
     const int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
@@ -77,12 +77,12 @@ static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const cha
     void **at = c->shared, **end = at + sizeof c->shared / sizeof *c->shared;
     while (at < end && *at) at++;
     if (c->world_size <= 1 || !nccl || !nccl->mem_alloc || at == end || nccl->mem_alloc(nccl, p, n_bytes))
-        return alloc(b, p, n_bytes, what);
+        return cuda_backend_alloc(b, p, n_bytes, what);
     *at = *p;
     return clear_memory(c, *p, n_bytes, what);
 }
 
-static void release(dt_backend *b, void *p, size_t n_bytes) {
+static void cuda_backend_release(dt_backend *b, void *p, size_t n_bytes) {
     dt_cuda *c = dt_cuda_self(b);
     const dt_nccl_api *nccl = c->device.nccl;
     for (size_t i = 0; p && i < sizeof c->shared / sizeof *c->shared; i++) {
@@ -226,18 +226,18 @@ static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
 #undef CUDA_KERNEL_FORWARD
 };
 
-static const dt_kernel *kernel(const dt_backend *b, dt_op op, bool backward) {
+static const dt_kernel *cuda_backend_kernel(const dt_backend *b, dt_op op, bool backward) {
     return backward ? backward_kernels[op] : forward_kernels[op];
 }
 
 // ---- chosen engines --------------------------------------------------------------------------------
-static char *choices(dt_backend *b) {
+static char *cuda_backend_choices(dt_backend *b) {
     dt_cuda *c = dt_cuda_self(b);
     dt_cuda_plans_save(c->plans);
     return dt_cuda_plans_text(c->plans);
 }
 
-static void take_choices(dt_backend *b, const char *text) {
+static void cuda_backend_take_choices(dt_backend *b, const char *text) {
     dt_cuda_plans_take(dt_cuda_self(b)->plans, text);
 }
 
@@ -261,7 +261,7 @@ static dt_status size_only(dt_backend *b, bool on) {
     return DT_OK;
 }
 
-static dt_status make_plans(dt_cuda *c, const dt_backend_opts *opts) {
+static dt_status cuda_backend_make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     char machine[512];
     snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name, c->info.major,
              c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver, c->api->versions(c->api));
@@ -282,7 +282,7 @@ static void close_device(dt_cuda *c) {
     free(c);
 }
 
-static void destroy(dt_backend *b) {
+static void cuda_backend_destroy(dt_backend *b) {
     close_device(dt_cuda_self(b));
     free(b);
 }
@@ -344,7 +344,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     c->device.nccl = nccl;
     if (!c->error) dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");
     dt_status status = dt_cuda_status(c);
-    if (status == DT_OK) status = make_plans(c, opts);
+    if (status == DT_OK) status = cuda_backend_make_plans(c, opts);
     if (status != DT_OK) {
         close_device(c);
         return status;
@@ -362,20 +362,20 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                       .relu_bits = true,
                       .norm_acts = true,
                       .adds_branches = true,
-                      .supports_dtype = supports_dtype,
-                      .computes_dtype = supports_dtype,
-                      .describe = describe,
-                      .alloc = alloc,
-                      .free = release,
+                      .supports_dtype = cuda_backend_supports_dtype,
+                      .computes_dtype = cuda_backend_supports_dtype,
+                      .describe = cuda_backend_describe,
+                      .alloc = cuda_backend_alloc,
+                      .free = cuda_backend_release,
                       .alloc_host = alloc_host,
                       .free_host = free_host,
                       .copy_to_device = copy_to_device,
                       .copy_to_host = copy_to_host,
-                      .choices = choices,
-                      .take_choices = take_choices,
-                      .kernel = kernel,
+                      .choices = cuda_backend_choices,
+                      .take_choices = cuda_backend_take_choices,
+                      .kernel = cuda_backend_kernel,
                       .reorder = dt_cuda_reorder,
-                      .destroy = destroy};
+                      .destroy = cuda_backend_destroy};
     *out = b;
     return DT_OK;
 }

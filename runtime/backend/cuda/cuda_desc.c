@@ -80,7 +80,7 @@ static const dt_value_info *info(const dt_graph *g, dt_value v) {
     return v == DT_NONE ? NULL : &g->values[v];
 }
 
-static bool is_output(const dt_graph *g, dt_value v) {
+static bool cuda_desc_is_output(const dt_graph *g, dt_value v) {
     for (int i = 0; i < g->n_outputs; i++)
         if (g->outputs[i].value == v) return true;
     return false;
@@ -88,7 +88,7 @@ static bool is_output(const dt_graph *g, dt_value v) {
 
 // What reads a value is asked of the graph without the nodes that are computed again (passes/recompute.c), so that a copy
 // has the engines, and the bits, of the node itself.
-static bool counts(const dt_node *n) {
+static bool cuda_desc_counts(const dt_node *n) {
     return !n->dead && (n->backward || n->forward == DT_NONE);
 }
 static const dt_node *original_node(const dt_graph *g, const dt_node *n) {
@@ -111,13 +111,13 @@ static bool wants_sums(const dt_graph *g, const dt_node *n, const dt_dnn_desc *d
     n = original_node(g, n);
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        for (int k = 0; counts(r) && k < r->n_in; k++) {
+        for (int k = 0; cuda_desc_counts(r) && k < r->n_in; k++) {
             if (original(g, r->in[k]) != n->out[0]) continue;
             if (r->op != DT_OP_batch_norm || k != 0 || !r->attrs.batch_norm.training) return false;
             n_forward += !r->backward;
         }
     }
-    return n_forward > 0 && !is_output(g, n->out[0]);
+    return n_forward > 0 && !cuda_desc_is_output(g, n->out[0]);
 }
 
 static void fold_stride(dt_dnn_desc *d) {
@@ -211,7 +211,8 @@ int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands dema
 static bool norms_alone(const dt_graph *g, const dt_node *bn) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        if (r != bn && counts(r) && !r->backward && r->op == DT_OP_batch_norm && r->in[0] == bn->in[0]) return false;
+        if (r != bn && cuda_desc_counts(r) && !r->backward && r->op == DT_OP_batch_norm && r->in[0] == bn->in[0])
+            return false;
     }
     return true;
 }
@@ -222,7 +223,7 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
     const dt_node *reader = NULL;
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *r = &g->nodes[i];
-        for (int k = 0; counts(r) && k < r->n_in; k++) {
+        for (int k = 0; cuda_desc_counts(r) && k < r->n_in; k++) {
             if (original(g, r->in[k]) != bn->out[0]) continue;
             if (r->backward && dt_graph_origin(g, r) == bn) {
                 if (r->in[2] == DT_NONE) return NULL;
@@ -235,7 +236,7 @@ static const dt_node *only_reader(const dt_graph *g, const dt_node *bn) {
             }
         }
     }
-    return is_output(g, bn->out[0]) ? NULL : reader;
+    return cuda_desc_is_output(g, bn->out[0]) ? NULL : reader;
 }
 
 bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands demands, dt_cuda_normed *out) {

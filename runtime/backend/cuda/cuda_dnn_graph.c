@@ -46,7 +46,7 @@ const char *dt_cudnn_last_error(void) {
 }
 
 // ---- descriptors: the first failure is kept, later calls do nothing ---------------------------------
-static descriptor make(dt_dnn_graph *g, cudnnBackendDescriptorType_t type) {
+static descriptor cuda_dnn_graph_make(dt_dnn_graph *g, cudnnBackendDescriptorType_t type) {
     descriptor d = NULL;
     if (g->status != CUDNN_STATUS_SUCCESS) return NULL;
     g->status = g->n_made < DT_DNN_MAX_DESCRIPTORS
@@ -76,24 +76,24 @@ static void set_desc(dt_dnn_graph *g, descriptor d, cudnnBackendAttributeName_t 
     set(g, d, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &v);
 }
 
-static void finish(dt_dnn_graph *g, descriptor d, const char *what) {
+static void cuda_dnn_graph_finish(dt_dnn_graph *g, descriptor d, const char *what) {
     if (g->status == CUDNN_STATUS_SUCCESS) g->status = dt_dnn_note(cudnnBackendFinalize(d), what);
 }
 
 static void add_op(dt_dnn_graph *g, descriptor op, const char *what) {
-    finish(g, op, what);
+    cuda_dnn_graph_finish(g, op, what);
     if (g->status == CUDNN_STATUS_SUCCESS) g->ops[g->n_ops++] = op;
 }
 
 // ---- tensors ---------------------------------------------------------------------------------------
-static cudnnDataType_t data_type(dt_dtype t) {
+static cudnnDataType_t cuda_dnn_graph_data_type(dt_dtype t) {
     return t == DT_BF16 ? CUDNN_DATA_BFLOAT16 : t == DT_F16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
 // id 0: virtual.
-static descriptor tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, const int64_t *dims, const int64_t *strides,
-                         bool by_value) {
-    descriptor d = make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+static descriptor cuda_dnn_graph_tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, const int64_t *dims,
+                                        const int64_t *strides, bool by_value) {
+    descriptor d = cuda_dnn_graph_make(g, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     const int64_t align = by_value ? 4 : 16;
     const bool is_virtual = id == 0;
     if (is_virtual) id = VIRTUAL_ID + g->next_virtual++;
@@ -104,28 +104,29 @@ static descriptor tensor(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, cons
     set_int(g, d, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, 1, &align);
     set(g, d, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &is_virtual);
     if (by_value) set(g, d, CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
-    finish(g, d, "a tensor");
+    cuda_dnn_graph_finish(g, d, "a tensor");
     return d;
 }
 
 // (n,c,h,w) stored as NHWC. A weight (K,C,R,S) stored as KRSC has the same form.
 static descriptor image(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, int64_t n, int64_t c, int64_t h, int64_t w) {
-    return tensor(g, type, id, (const int64_t[]){n, c, h, w}, (const int64_t[]){h * w * c, 1, w * c, c}, false);
+    return cuda_dnn_graph_tensor(g, type, id, (const int64_t[]){n, c, h, w}, (const int64_t[]){h * w * c, 1, w * c, c},
+                                 false);
 }
 
-static descriptor scalar(dt_dnn_graph *g, int64_t id) {
+static descriptor cuda_dnn_graph_scalar(dt_dnn_graph *g, int64_t id) {
     static const int64_t one[4] = {1, 1, 1, 1};
     g->n_scalars++;
-    return tensor(g, CUDNN_DATA_FLOAT, id, one, one, true);
+    return cuda_dnn_graph_tensor(g, CUDNN_DATA_FLOAT, id, one, one, true);
 }
 
 // ---- operations ------------------------------------------------------------------------------------
 static descriptor pointwise_of(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x) {
-    descriptor p = make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    descriptor p = cuda_dnn_graph_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     set(g, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_type(g, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT);
-    finish(g, p, "a pointwise mode");
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    cuda_dnn_graph_finish(g, p, "a pointwise mode");
+    descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
     return op;
@@ -138,11 +139,11 @@ static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, 
     add_op(g, op, "a pointwise operation");
 }
 
-static void matmul(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
-    descriptor m = make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
+static void cuda_dnn_graph_matmul(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
+    descriptor m = cuda_dnn_graph_make(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR);
     set_type(g, m, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_DATA_FLOAT);
-    finish(g, m, "a matmul's type");
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    cuda_dnn_graph_finish(g, m, "a matmul's type");
+    descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_ADESC, a);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_BDESC, b);
     set_desc(g, op, CUDNN_ATTR_OPERATION_MATMUL_CDESC, c);
@@ -150,20 +151,20 @@ static void matmul(dt_dnn_graph *g, descriptor a, descriptor b, descriptor c) {
     add_op(g, op, "a matmul");
 }
 
-static void reshape(dt_dnn_graph *g, descriptor x, descriptor y) {
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
+static void cuda_dnn_graph_reshape(dt_dnn_graph *g, descriptor x, descriptor y) {
+    descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x);
     set_desc(g, op, CUDNN_ATTR_OPERATION_RESHAPE_YDESC, y);
     add_op(g, op, "a transposition");
 }
 
-static void sum(dt_dnn_graph *g, descriptor x, descriptor y) {
+static void cuda_dnn_graph_sum(dt_dnn_graph *g, descriptor x, descriptor y) {
     const cudnnReduceTensorOp_t add = CUDNN_REDUCE_TENSOR_ADD;
-    descriptor r = make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    descriptor r = cuda_dnn_graph_make(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     set(g, r, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &add);
     set_type(g, r, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_DATA_FLOAT);
-    finish(g, r, "a sum's kind");
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    cuda_dnn_graph_finish(g, r, "a sum's kind");
+    descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
     set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_YDESC, y);
     set_desc(g, op, CUDNN_ATTR_OPERATION_REDUCTION_DESC, r);
@@ -172,7 +173,7 @@ static void sum(dt_dnn_graph *g, descriptor x, descriptor y) {
 
 static void channel_sums(dt_dnn_graph *g, descriptor y, descriptor sums, descriptor squares) {
     const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+    descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
     set(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode);
     set_type(g, op, CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_DATA_FLOAT);
     set_desc(g, op, CUDNN_ATTR_OPERATION_GENSTATS_XDESC, y);
@@ -184,7 +185,7 @@ static void channel_sums(dt_dnn_graph *g, descriptor y, descriptor sums, descrip
 // relu(x gain + shift), virtual. id: gain's; shift has the next one.
 static descriptor normed(dt_dnn_graph *g, descriptor x, int64_t id) {
     const dt_dnn_desc *d = &g->desc;
-    const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
+    const cudnnDataType_t t = cuda_dnn_graph_data_type(d->type), f32 = CUDNN_DATA_FLOAT;
     descriptor gain = image(g, t, id, 1, d->c, 1, 1), shift = image(g, t, id + 1, 1, d->c, 1, 1);
     descriptor scaled = image(g, f32, 0, d->n, d->c, d->h, d->w);
     descriptor shifted = image(g, f32, 0, d->n, d->c, d->h, d->w);
@@ -213,7 +214,7 @@ static descriptor window(dt_dnn_graph *g, const dt_window *w) {
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
     const int64_t dims = 2, begin[2] = {w->pad_begin[0], w->pad_begin[1]}, end[2] = {w->pad_end[0], w->pad_end[1]},
                   stride[2] = {w->stride[0], w->stride[1]}, dilation[2] = {w->dilation[0], w->dilation[1]};
-    descriptor d = make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    descriptor d = cuda_dnn_graph_make(g, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
     set_type(g, d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_DATA_FLOAT);
     set(g, d, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
     set_int(g, d, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 1, &dims);
@@ -221,13 +222,13 @@ static descriptor window(dt_dnn_graph *g, const dt_window *w) {
     set_int(g, d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, 2, end);
     set_int(g, d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, 2, stride);
     set_int(g, d, CUDNN_ATTR_CONVOLUTION_DILATIONS, 2, dilation);
-    finish(g, d, "a convolution's window");
+    cuda_dnn_graph_finish(g, d, "a convolution's window");
     return d;
 }
 
 static void build_conv(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
-    const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
+    const cudnnDataType_t t = cuda_dnn_graph_data_type(d->type), f32 = CUDNN_DATA_FLOAT;
     const int64_t rows = d->win.kernel[0], cols = d->win.kernel[1];
     const bool fused = d->kind == DT_DNN_CONV_FWD && (d->bias || d->act != DT_ACTIVATION_none);
     // positions of x, w, y in the caller's pointers
@@ -237,7 +238,7 @@ static void build_conv(dt_dnn_graph *g) {
     if (d->normed) x = normed(g, x, g->n_ptr - 1);
     descriptor w = image(g, t, id[1], d->k, d->c / d->groups, rows, cols);
     descriptor y = image(g, fused ? f32 : t, fused ? 0 : id[2], d->n, d->k, d->out_h, d->out_w);
-    descriptor op = make(g, conv_names[d->kind].op);
+    descriptor op = cuda_dnn_graph_make(g, conv_names[d->kind].op);
     set_desc(g, op, conv_names[d->kind].x, x);
     set_desc(g, op, conv_names[d->kind].w, w);
     set_desc(g, op, conv_names[d->kind].y, y);
@@ -269,14 +270,14 @@ static descriptor heads_of(dt_dnn_graph *g, cudnnDataType_t type, int64_t id, in
     const dt_dnn_desc *d = &g->desc;
     const int64_t dims[2][4] = {{d->n, d->heads, rows, d->d}, {d->n, d->heads, d->d, rows}};
     const int64_t strides[2][4] = {{s[0], s[1], s[2], 1}, {s[0], s[1], 1, s[2]}};
-    return tensor(g, type, id, dims[transposed], strides[transposed], false);
+    return cuda_dnn_graph_tensor(g, type, id, dims[transposed], strides[transposed], false);
 }
 
 // One number for each row, f32, dense.
 static descriptor row_numbers(dt_dnn_graph *g, int64_t id) {
     const dt_dnn_desc *d = &g->desc;
-    return tensor(g, CUDNN_DATA_FLOAT, id, (const int64_t[]){d->n, d->heads, d->tq, 1},
-                  (const int64_t[]){d->heads * d->tq, d->tq, 1, 1}, false);
+    return cuda_dnn_graph_tensor(g, CUDNN_DATA_FLOAT, id, (const int64_t[]){d->n, d->heads, d->tq, 1},
+                                 (const int64_t[]){d->heads * d->tq, d->tq, 1, 1}, false);
 }
 
 // Scores (n, heads, tq, tk), virtual; or their transpose.
@@ -285,25 +286,25 @@ static descriptor scores(dt_dnn_graph *g, cudnnDataType_t type, bool transposed)
     const int64_t all = d->heads * d->tq * d->tk, one = d->tq * d->tk;
     const int64_t dims[2][4] = {{d->n, d->heads, d->tq, d->tk}, {d->n, d->heads, d->tk, d->tq}};
     const int64_t strides[2][4] = {{all, one, d->tk, 1}, {all, one, 1, d->tk}};
-    return tensor(g, type, 0, dims[transposed], strides[transposed], false);
+    return cuda_dnn_graph_tensor(g, type, 0, dims[transposed], strides[transposed], false);
 }
 
 static void build_sdpa_forward(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
-    const cudnnDataType_t t = data_type(d->type);
-    descriptor op = make(g, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
+    const cudnnDataType_t t = cuda_dnn_graph_data_type(d->type);
+    descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_SDPA_FWD_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_QDESC, heads_of(g, t, 1, d->tq, d->stride_q, false));
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_KDESC, heads_of(g, t, 2, d->tk, d->stride_k, false));
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_VDESC, heads_of(g, t, 3, d->tk, d->stride_v, false));
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_ODESC, heads_of(g, t, 4, d->tq, d->stride_y, false));
     set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_STATSDESC, row_numbers(g, 5));
-    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, scalar(g, 6));
+    set_desc(g, op, CUDNN_ATTR_OPERATION_SDPA_FWD_SCALEDESC, cuda_dnn_graph_scalar(g, 6));
     add_op(g, op, "attention");
 }
 
 static void build_sdpa_backward(dt_dnn_graph *g) {
     const dt_dnn_desc *d = &g->desc;
-    const cudnnDataType_t t = data_type(d->type), f32 = CUDNN_DATA_FLOAT;
+    const cudnnDataType_t t = cuda_dnn_graph_data_type(d->type), f32 = CUDNN_DATA_FLOAT;
     const int64_t dense[3] = {d->heads * d->tq * d->d, d->tq * d->d, d->d};
     descriptor q = heads_of(g, t, 1, d->tq, d->stride_q, false);
     descriptor kt = heads_of(g, t, 2, d->tk, d->stride_k, true);
@@ -315,41 +316,41 @@ static void build_sdpa_backward(dt_dnn_graph *g) {
     descriptor dk = heads_of(g, t, 8, d->tk, d->stride_k, false);
     descriptor dv = heads_of(g, t, 9, d->tk, d->stride_v, false);
     descriptor row_sum = row_numbers(g, 11);
-    descriptor scale = scalar(g, 12), one = scalar(g, 13);
+    descriptor scale = cuda_dnn_graph_scalar(g, 12), one = cuda_dnn_graph_scalar(g, 13);
 
     descriptor dyy = heads_of(g, f32, 0, d->tq, dense, false), raw = row_numbers(g, 0);
     pointwise(g, CUDNN_POINTWISE_MUL, dy, y, dyy);
-    sum(g, dyy, raw);
+    cuda_dnn_graph_sum(g, dyy, raw);
     pointwise(g, CUDNN_POINTWISE_MUL, raw, one,
               row_sum); // dropout's scale in cuDNN's pattern
 
     descriptor s = scores(g, f32, false), scaled = scores(g, f32, false);
     descriptor shifted = scores(g, f32, false), p = scores(g, f32, false), pt = scores(g, t, true);
-    matmul(g, q, kt, s);
+    cuda_dnn_graph_matmul(g, q, kt, s);
     pointwise(g, CUDNN_POINTWISE_MUL, s, scale, scaled);
     pointwise(g, CUDNN_POINTWISE_SUB, scaled, lse, shifted);
     pointwise(g, CUDNN_POINTWISE_EXP, shifted, NULL, p);
-    reshape(g, p, pt);
-    matmul(g, pt, dy, dv);
+    cuda_dnn_graph_reshape(g, p, pt);
+    cuda_dnn_graph_matmul(g, pt, dy, dv);
 
     descriptor dp = scores(g, f32, false), centred = scores(g, f32, false);
     descriptor weighted = scores(g, f32, false), ds = scores(g, f32, false);
     descriptor dst = scores(g, t, true);
-    matmul(g, dy, vt, dp);
+    cuda_dnn_graph_matmul(g, dy, vt, dp);
     pointwise(g, CUDNN_POINTWISE_SUB, dp, row_sum, centred);
     pointwise(g, CUDNN_POINTWISE_MUL, centred, p, weighted);
     pointwise(g, CUDNN_POINTWISE_MUL, weighted, scale, ds);
-    reshape(g, ds, dst);
-    matmul(g, dst, q, dk);
+    cuda_dnn_graph_reshape(g, ds, dst);
+    cuda_dnn_graph_matmul(g, dst, q, dk);
 
     descriptor k = heads_of(g, t, 0, d->tk, d->stride_k, false);
-    reshape(g, kt, k);
+    cuda_dnn_graph_reshape(g, kt, k);
     if (d->deterministic) {
-        matmul(g, ds, k, dq);
+        cuda_dnn_graph_matmul(g, ds, k, dq);
         return;
     }
     descriptor dq32 = heads_of(g, f32, DT_DNN_DQ32_ID, d->tq, dense, false);
-    matmul(g, ds, k, dq32);
+    cuda_dnn_graph_matmul(g, ds, k, dq32);
     pointwise(g, CUDNN_POINTWISE_IDENTITY, dq32, NULL, dq);
 }
 
@@ -369,10 +370,10 @@ cudnnStatus_t dt_dnn_graph_build(dt_dnn_graph *g, const dt_dnn_desc *d, cudnnHan
     case DT_DNN_CONV_WGRAD:
         build_conv(g);
     }
-    g->graph = make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+    g->graph = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
     if (handle) set(g, g->graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-    finish(g, g->graph, "the graph");
+    cuda_dnn_graph_finish(g, g->graph, "the graph");
     return g->status;
 }
 

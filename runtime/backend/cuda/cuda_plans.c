@@ -35,11 +35,11 @@
 
 enum { ENOUGH = 3 }; // engines to choose from before others are compiled
 
-static int make(dt_cuda_plans *p, const dt_plan_kind *k, int choice, void **plan, size_t *bytes) {
+static int cuda_plans_make(dt_cuda_plans *p, const dt_plan_kind *k, int choice, void **plan, size_t *bytes) {
     return k->gemm ? p->api->gemm_plan(p->api, k->mul, choice, plan, bytes)
                    : p->api->dnn_plan(p->api, k->dnn, choice, plan, bytes);
 }
-static void drop(dt_cuda_plans *p, bool gemm, void *plan) {
+static void cuda_plans_drop(dt_cuda_plans *p, bool gemm, void *plan) {
     if (!plan) return;
     if (gemm)
         p->api->gemm_destroy(p->api, plan);
@@ -55,7 +55,7 @@ typedef struct candidate {
 } candidate;
 
 // The failure for an error that is not a refusal.
-static dt_status broken(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int error) {
+static dt_status cuda_plans_broken(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int error) {
     return dt_fail(DT_E_INTERNAL, "%s fails for %s: %s", k->gemm ? "cuBLASLt" : "cuDNN", text,
                    p->api->error_text(p->api, error));
 }
@@ -67,8 +67,8 @@ static bool is_wish(const dt_plan_kind *k) {
 
 // Makes plans of the engines, the favourite first, and stores their number in *n_out. If all of them exceed the bound,
 // takes the one with the smallest workspace, unless the description is a wish. Fails only if there are none.
-static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n, int most,
-                                 candidate *out, int *n_out) {
+static dt_status cuda_plans_list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, int n, int most,
+                                            candidate *out, int *n_out) {
     const int ready = k->gemm ? n : n - p->api->dnn_compiled(p->api, k->dnn);
     candidate least = {0};
     int count = 0, error = 0;
@@ -76,7 +76,7 @@ static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const 
     for (int i = 0; i < n && count < most; i++) {
         candidate c = {.choice = i};
         if (i >= ready && count >= ENOUGH) break;
-        const int e = make(p, k, i, &c.plan, &c.bytes);
+        const int e = cuda_plans_make(p, k, i, &c.plan, &c.bytes);
         if (e && !p->api->is_refusal(p->api, e)) {
             error = e;
             dt_log(DT_LOG_DEBUG, "engine %d of %s: %s", i, text, p->api->error_text(p->api, e));
@@ -87,15 +87,15 @@ static dt_status list_candidates(dt_cuda_plans *p, const dt_plan_kind *k, const 
             continue;
         }
         const bool less = !least.plan || c.bytes < least.bytes;
-        drop(p, k->gemm, less ? least.plan : c.plan);
+        cuda_plans_drop(p, k->gemm, less ? least.plan : c.plan);
         if (less) least = c;
     }
     if (!count && least.plan && !is_wish(k))
         out[count++] = least;
     else
-        drop(p, k->gemm, least.plan);
+        cuda_plans_drop(p, k->gemm, least.plan);
     *n_out = count;
-    return count || !error ? DT_OK : broken(p, k, text, error);
+    return count || !error ? DT_OK : cuda_plans_broken(p, k, text, error);
 }
 
 // An error while timing: 0 if the device still works, otherwise the error that every call returns from now on.
@@ -105,8 +105,8 @@ static int lasting(dt_cuda_plans *p, int error) {
 }
 
 // *out: index of the fastest; -1 if they could not be timed.
-static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, const candidate *c, int n,
-                         int *out) {
+static dt_status cuda_plans_fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, const candidate *c,
+                                    int n, int *out) {
     size_t workspace = 0;
     int best = -1, bad = 0;
     float least = 0;
@@ -141,8 +141,8 @@ static dt_status fastest(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
 // Makes the engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it no longer exists.
 static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n, candidate *c) {
     *c = (candidate){.choice = e->choice};
-    const int error = e->choice < n ? make(p, k, e->choice, &c->plan, &c->bytes) : 0;
-    if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, e->text, error);
+    const int error = e->choice < n ? cuda_plans_make(p, k, e->choice, &c->plan, &c->bytes) : 0;
+    if (error && !p->api->is_refusal(p->api, error)) return cuda_plans_broken(p, k, e->text, error);
     if (error || e->choice >= n) {
         c->plan = NULL;
         e->chosen = e->given = false;
@@ -154,10 +154,10 @@ static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
 static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n, candidate *c, int *count,
                              int *best) {
     const double begin = dt_clock_s();
-    dt_status st = list_candidates(p, k, e->text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
+    dt_status st = cuda_plans_list_candidates(p, k, e->text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
     if (*count > 1) {
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
-        st = fastest(p, k, e->text, c, *count, best);
+        st = cuda_plans_fastest(p, k, e->text, c, *count, best);
     }
     if (st == DT_OK && *count && *best >= 0 && !p->no_timing) e->chosen = true;
     if (*best < 0) *best = 0;
@@ -165,7 +165,7 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
     return st;
 }
 
-static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n) {
+static dt_status cuda_plans_choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n) {
     candidate c[DT_PLAN_TRIES];
     int best = 0, count = 0;
     dt_status st = DT_OK;
@@ -175,7 +175,7 @@ static dt_status choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, 
     }
     if (!count) st = choose_anew(p, e, k, n, c, &count, &best);
     for (int i = 0; i < count; i++)
-        if (i != best || st != DT_OK) drop(p, k->gemm, c[i].plan);
+        if (i != best || st != DT_OK) cuda_plans_drop(p, k->gemm, c[i].plan);
     DT_TRY(st);
     e->none = count == 0;
     if (!e->none) e->choice = c[best].choice;
@@ -208,9 +208,9 @@ static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *te
         int n = 0;
         const int error = k->gemm ? p->api->gemm_choices(p->api, k->mul, &n) : p->api->dnn_choices(p->api, k->dnn, &n);
         // a description that a library refuses has no engine
-        if (error && !p->api->is_refusal(p->api, error)) return broken(p, k, text, error);
+        if (error && !p->api->is_refusal(p->api, error)) return cuda_plans_broken(p, k, text, error);
         if (error) dt_log(DT_LOG_DEBUG, "%s: %s", text, p->api->error_text(p->api, error));
-        DT_TRY(choose(p, e, k, error ? 0 : n));
+        DT_TRY(cuda_plans_choose(p, e, k, error ? 0 : n));
         if (e->none && !k->gemm && dt_cuda_is_attention(k->dnn))
             warn_of_attention(p, error ? p->api->error_text(p->api, error) : "it has no engine", text);
     }
@@ -242,7 +242,7 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
 }
 
 static void turn_down(dt_cuda_plans *p, plan_entry *e) {
-    if (e->plan.plan) drop(p, false, e->plan.plan);
+    if (e->plan.plan) cuda_plans_drop(p, false, e->plan.plan);
     e->plan = (dt_cuda_plan){0};
     e->choice = DT_PLAN_NOT_WORTH;
     e->none = true;
@@ -402,7 +402,7 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api, const dt_c
 void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     if (!p) return;
     dt_plan_store_close(p);
-    for (plan_entry *e = p->entries; e; e = e->next) drop(p, e->gemm, e->plan.plan);
+    for (plan_entry *e = p->entries; e; e = e->next) cuda_plans_drop(p, e->gemm, e->plan.plan);
     dt_plan_entries_free(p);
     free(p);
 }

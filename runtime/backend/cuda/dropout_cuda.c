@@ -11,7 +11,7 @@ typedef struct dropout_state {
     bool nhwc;
 } dropout_state;
 
-static dt_status prepare_at(dt_kernel_instance *s, int in_at) {
+static dt_status dropout_cuda_prepare_at(dt_kernel_instance *s, int in_at) {
     const dt_layout layout = s->in_layout[in_at];
     const dt_value_info *x = dt_instance_in(s, in_at);
     dropout_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -37,14 +37,14 @@ static dt_status prepare_at(dt_kernel_instance *s, int in_at) {
     s->inplace_in = in_at;
     return DT_OK;
 }
-static dt_status prepare_forward(dt_kernel_instance *s) {
-    return prepare_at(s, 0);
+static dt_status dropout_cuda_prepare_forward(dt_kernel_instance *s) {
+    return dropout_cuda_prepare_at(s, 0);
 }
-static dt_status prepare_backward(dt_kernel_instance *s) {
-    return prepare_at(s, dt_cuda_pos_grad(s, 0));
+static dt_status dropout_cuda_prepare_backward(dt_kernel_instance *s) {
+    return dropout_cuda_prepare_at(s, dt_cuda_pos_grad(s, 0));
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void dropout_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const dropout_state *st = s->state;
     dt_dropout_args a = st->a;
     a.x = r->in[st->in_at], a.out = r->out[0], a.step = r->step;
@@ -52,5 +52,5 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     if (g.blocks) dt_cuda_launch(dt_cuda_of(s), st->nhwc ? DT_K_dropout_nhwc : DT_K_dropout, g, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_dropout = {prepare_forward, run, dt_cuda_destroy};
-const dt_kernel dt_cuda_dropout_bwd = {prepare_backward, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_dropout = {dropout_cuda_prepare_forward, dropout_cuda_run, dt_cuda_destroy};
+const dt_kernel dt_cuda_dropout_bwd = {dropout_cuda_prepare_backward, dropout_cuda_run, dt_cuda_destroy};

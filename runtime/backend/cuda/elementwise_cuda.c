@@ -5,7 +5,7 @@
 
 // Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
 // `inplace`. The state is a dt_map_state.
-static dt_status prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
+static dt_status elementwise_cuda_prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
     const dt_layout layout = s->in_layout[x_at];
     const dt_value_info *x = dt_instance_in(s, x_at), *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
     dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
@@ -32,19 +32,19 @@ void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) 
     dt_cuda_launch(c, k, dt_cuda_grid_flat(c, st->n), &a, r->stream);
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
-    return prepare(s, 0, -1, 0);
+static dt_status elementwise_cuda_prepare_forward(dt_kernel_instance *s) {
+    return elementwise_cuda_prepare(s, 0, -1, 0);
 }
 static dt_status prepare_gelu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    return prepare(s, 0, dy_at, dy_at);
+    return elementwise_cuda_prepare(s, 0, dy_at, dy_at);
 }
 static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    return prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
+    return elementwise_cuda_prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
 }
 
-static void run_scale(const dt_kernel_instance *s, const dt_run *r) {
+static void elementwise_cuda_run_scale(const dt_kernel_instance *s, const dt_run *r) {
     dt_map_run(s, r, DT_K_scale_fwd);
 }
 static void run_activation(const dt_kernel_instance *s, const dt_run *r) {
@@ -56,10 +56,10 @@ static void run_activation(const dt_kernel_instance *s, const dt_run *r) {
     dt_map_run(s, r, kernels[s->node->attrs.activation.kind][s->node->backward]);
 }
 
-const dt_kernel dt_cuda_relu = {prepare_forward, run_activation, dt_cuda_destroy};
+const dt_kernel dt_cuda_relu = {elementwise_cuda_prepare_forward, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_relu_bwd = {prepare_relu_bwd, run_activation, dt_cuda_destroy};
-const dt_kernel dt_cuda_gelu = {prepare_forward, run_activation, dt_cuda_destroy};
+const dt_kernel dt_cuda_gelu = {elementwise_cuda_prepare_forward, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_gelu_bwd = {prepare_gelu_bwd, run_activation, dt_cuda_destroy};
-const dt_kernel dt_cuda_activation = {prepare_forward, run_activation, dt_cuda_destroy};
+const dt_kernel dt_cuda_activation = {elementwise_cuda_prepare_forward, run_activation, dt_cuda_destroy};
 const dt_kernel dt_cuda_activation_bwd = {prepare_gelu_bwd, run_activation, dt_cuda_destroy};
-const dt_kernel dt_cuda_scale = {prepare_forward, run_scale, dt_cuda_destroy};
+const dt_kernel dt_cuda_scale = {elementwise_cuda_prepare_forward, elementwise_cuda_run_scale, dt_cuda_destroy};

@@ -2,7 +2,7 @@
 #include "backend/cuda/custom_cuda.h"
 #include "backend/cuda/kernels/embedding_loss_kernels.h"
 
-static dt_status prepare_f32(dt_kernel_instance *s) {
+static dt_status embedding_loss_cuda_prepare_f32(dt_kernel_instance *s) {
     const dt_shape *shape = &dt_instance_in(s, 0)->shape;
     dt_rows *r = dt_cuda_prepare_dense(s, sizeof *r);
     if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_cuda_fail(s, "wants f32");
@@ -11,27 +11,27 @@ static dt_status prepare_f32(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static const void *gradient_of(const dt_kernel_instance *s, const dt_run *r) {
+static const void *embedding_loss_cuda_gradient_of(const dt_kernel_instance *s, const dt_run *r) {
     return s->node->backward ? r->in[dt_cuda_pos_grad(s, 0)] : NULL;
 }
 
-static dt_status prepare_normalize_bwd(dt_kernel_instance *s) {
-    DT_TRY(prepare_f32(s));
+static dt_status embedding_loss_cuda_prepare_normalize_bwd(dt_kernel_instance *s) {
+    DT_TRY(embedding_loss_cuda_prepare_f32(s));
     s->inplace_in = dt_cuda_pos_grad(s, 0); // a thread has read its dy before it writes dx there
     return DT_OK;
 }
 
-static void run_normalize(const dt_kernel_instance *s, const dt_run *r) {
+static void embedding_loss_cuda_run_normalize(const dt_kernel_instance *s, const dt_run *r) {
     const dt_rows *rows = s->state;
-    const dt_l2_args a = {.r = *rows, .x = r->in[0], .dy = gradient_of(s, r), .out = r->out[0]};
+    const dt_l2_args a = {.r = *rows, .x = r->in[0], .dy = embedding_loss_cuda_gradient_of(s, r), .out = r->out[0]};
     dt_cuda_launch(dt_cuda_of(s), DT_K_l2_rows, dt_rows_grid(rows), &a, r->stream);
 }
 
-static void run_margin(const dt_kernel_instance *s, const dt_run *r) {
+static void embedding_loss_cuda_run_margin(const dt_kernel_instance *s, const dt_run *r) {
     const dt_rows *rows = s->state;
     const dt_arc_args a = {.r = *rows,
                            .x = r->in[0],
-                           .dy = gradient_of(s, r),
+                           .dy = embedding_loss_cuda_gradient_of(s, r),
                            .target = r->in[1],
                            .out = r->out[0],
                            .margin = s->node->attrs.arc_margin.margin,
@@ -40,8 +40,8 @@ static void run_margin(const dt_kernel_instance *s, const dt_run *r) {
 }
 
 // Rows are samples, and so are what a row's threads divide.
-static dt_status prepare_triplet(dt_kernel_instance *s) {
-    DT_TRY(prepare_f32(s));
+static dt_status embedding_loss_cuda_prepare_triplet(dt_kernel_instance *s) {
+    DT_TRY(embedding_loss_cuda_prepare_f32(s));
     dt_rows *r = s->state;
     const int64_t n = r->rows;
     *r = dt_rows_make(n, n);
@@ -82,9 +82,12 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &sums, r->stream);
 }
 
-const dt_kernel dt_cuda_l2_normalize = {prepare_f32, run_normalize, dt_cuda_destroy};
-const dt_kernel dt_cuda_l2_normalize_bwd = {prepare_normalize_bwd, run_normalize, dt_cuda_destroy};
-const dt_kernel dt_cuda_arc_margin = {prepare_f32, run_margin, dt_cuda_destroy};
-const dt_kernel dt_cuda_arc_margin_bwd = {prepare_f32, run_margin, dt_cuda_destroy};
-const dt_kernel dt_cuda_triplet = {prepare_triplet, run_triplet, dt_cuda_destroy};
-const dt_kernel dt_cuda_triplet_bwd = {prepare_triplet, run_triplet, dt_cuda_destroy};
+const dt_kernel dt_cuda_l2_normalize = {embedding_loss_cuda_prepare_f32, embedding_loss_cuda_run_normalize,
+                                        dt_cuda_destroy};
+const dt_kernel dt_cuda_l2_normalize_bwd = {embedding_loss_cuda_prepare_normalize_bwd,
+                                            embedding_loss_cuda_run_normalize, dt_cuda_destroy};
+const dt_kernel dt_cuda_arc_margin = {embedding_loss_cuda_prepare_f32, embedding_loss_cuda_run_margin, dt_cuda_destroy};
+const dt_kernel dt_cuda_arc_margin_bwd = {embedding_loss_cuda_prepare_f32, embedding_loss_cuda_run_margin,
+                                          dt_cuda_destroy};
+const dt_kernel dt_cuda_triplet = {embedding_loss_cuda_prepare_triplet, run_triplet, dt_cuda_destroy};
+const dt_kernel dt_cuda_triplet_bwd = {embedding_loss_cuda_prepare_triplet, run_triplet, dt_cuda_destroy};

@@ -15,7 +15,7 @@ static void add_place(dt_places *p, int64_t size, int64_t step) {
     p->count *= size;
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status expand_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     expand_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     DT_TRY(dt_cuda_type(s, &st->type, x, y));
@@ -35,7 +35,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_expand(const dt_kernel_instance *s, const dt_run *r) {
+static void expand_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
     dt_permute_args a = st->all;
     a.x = r->in[0], a.out = r->out[0];
@@ -43,7 +43,7 @@ static void run_expand(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_permute, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, r->stream);
 }
 
-static void run_sum(const dt_kernel_instance *s, const dt_run *r) {
+static void expand_cuda_run_sum(const dt_kernel_instance *s, const dt_run *r) {
     const expand_state *st = s->state;
     dt_sum_args a = {
         .x = r->in[0], .out = r->out[0], .kept = st->kept, .summed = st->summed, .group = 1, .type = st->type};
@@ -52,5 +52,5 @@ static void run_sum(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_sum_dims, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_expand = {prepare, run_expand, dt_cuda_destroy};
-const dt_kernel dt_cuda_sum = {prepare, run_sum, dt_cuda_destroy};
+const dt_kernel dt_cuda_expand = {expand_cuda_prepare, expand_cuda_run, dt_cuda_destroy};
+const dt_kernel dt_cuda_sum = {expand_cuda_prepare, expand_cuda_run_sum, dt_cuda_destroy};

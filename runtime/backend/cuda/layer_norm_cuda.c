@@ -14,7 +14,7 @@ typedef struct ln_state {
     int64_t n_blocks;
 } ln_state;
 
-static dt_status prepare_at(dt_kernel_instance *s, const dt_value_info *dy, int residual_at) {
+static dt_status layer_norm_cuda_prepare_at(dt_kernel_instance *s, const dt_value_info *dy, int residual_at) {
     const dt_value_info *x = dt_instance_in(s, 0), *residual = NULL;
     ln_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->residual_at = residual_at < s->node->n_in ? residual_at : -1;
@@ -30,19 +30,19 @@ static dt_status prepare_at(dt_kernel_instance *s, const dt_value_info *dy, int 
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
-    DT_TRY(prepare_at(s, NULL, 3));
+static dt_status layer_norm_cuda_prepare_forward(dt_kernel_instance *s) {
+    DT_TRY(layer_norm_cuda_prepare_at(s, NULL, 3));
     const ln_state *st = s->state;
     s->inplace_in = st->residual_at < 0 ? 0 : st->residual_at; // both are read before y is written
     return DT_OK;
 }
 
-static dt_cuda_grid grid_of(const ln_state *st) {
+static dt_cuda_grid layer_norm_cuda_grid_of(const ln_state *st) {
     const int64_t a_block = st->threads / st->r.group, n = (st->r.rows + a_block - 1) / a_block;
     return (dt_cuda_grid){.blocks = n > 0 ? n : 1, .threads = st->threads};
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void layer_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const ln_state *st = s->state;
     const dt_layer_norm_args a = {.r = st->r,
                                   .x = r->in[0],
@@ -55,23 +55,23 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
                                   .invstd = r->out[2],
                                   .type = st->type,
                                   .eps = s->node->attrs.layer_norm.eps};
-    dt_cuda_launch(dt_cuda_of(s), DT_K_ln_fwd, grid_of(st), &a, r->stream);
+    dt_cuda_launch(dt_cuda_of(s), DT_K_ln_fwd, layer_norm_cuda_grid_of(st), &a, r->stream);
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status layer_norm_cuda_prepare_backward(dt_kernel_instance *s) {
     const int mean_at = dt_cuda_pos_out(s, 1), dy_at = dt_cuda_pos_grad(s, 0);
-    DT_TRY(prepare_at(s, dt_instance_in(s, dy_at), dy_at + s->node->n_fwd_out));
+    DT_TRY(layer_norm_cuda_prepare_at(s, dt_instance_in(s, dy_at), dy_at + s->node->n_fwd_out));
     ln_state *st = s->state;
     if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE || s->node->in[mean_at + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads x, scale, mean and 1/std");
-    const int64_t all = grid_of(st).blocks;
+    const int64_t all = layer_norm_cuda_grid_of(st).blocks;
     st->n_blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
     s->scratch_bytes = (size_t)(st->n_blocks * 2 * st->r.n) * sizeof(float);
     s->inplace_in = dy_at;
     return DT_OK;
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void layer_norm_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const ln_state *st = s->state;
     const int mean_at = dt_cuda_pos_out(s, 1);
     dt_cuda *c = dt_cuda_of(s);
@@ -97,5 +97,6 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_ln_bwd_finish, last, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_layer_norm = {prepare_forward, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_layer_norm_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_layer_norm = {layer_norm_cuda_prepare_forward, layer_norm_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_layer_norm_bwd = {layer_norm_cuda_prepare_backward, layer_norm_cuda_run_backward,
+                                          dt_cuda_destroy};

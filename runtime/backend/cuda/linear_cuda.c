@@ -26,7 +26,7 @@ typedef struct linear_state {
     size_t at_dy, at_db;
 } linear_state;
 
-static linear_state *start(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *w) {
+static linear_state *linear_cuda_start(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *w) {
     linear_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     st->n_out = w->shape.d[0];
     st->n_in = w->shape.d[1];
@@ -34,7 +34,7 @@ static linear_state *start(dt_kernel_instance *s, const dt_value_info *x, const 
     return st;
 }
 
-static dt_gemm_desc matmul(const dt_kernel_instance *s, dt_dtype type, int64_t m, int64_t n, int64_t k) {
+static dt_gemm_desc linear_cuda_matmul(const dt_kernel_instance *s, dt_dtype type, int64_t m, int64_t n, int64_t k) {
     const dt_cuda *c = dt_cuda_of(s);
     return (dt_gemm_desc){.m = m,
                           .n = n,
@@ -59,7 +59,7 @@ static dt_status try_plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt
     return DT_OK;
 }
 
-static dt_status plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
+static dt_status linear_cuda_plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt_cuda_plan **out) {
     DT_TRY(try_plan(s, d, out));
     return *out ? DT_OK : dt_cuda_fail(s, "cuBLASLt has no matmul for it");
 }
@@ -67,7 +67,7 @@ static dt_status plan(dt_kernel_instance *s, const dt_gemm_desc *d, const dt_cud
 // ---- forward ---------------------------------------------------------------------------------------
 static dt_status plan_forward(dt_kernel_instance *s, linear_state *st, const dt_value_info *x) {
     const dt_activation act = s->node->attrs.linear.act;
-    dt_gemm_desc d = matmul(s, x->dtype, st->rows, st->n_out, st->n_in);
+    dt_gemm_desc d = linear_cuda_matmul(s, x->dtype, st->rows, st->n_out, st->n_in);
     d.trans_b = true;
     d.ldb = st->n_in;
     st->gelu = act == DT_ACTIVATION_gelu;
@@ -81,12 +81,12 @@ static dt_status plan_forward(dt_kernel_instance *s, linear_state *st, const dt_
     d.epilogue = act == DT_ACTIVATION_relu   ? DT_GEMM_BIAS_RELU
                  : st->has_bias && !st->gelu ? DT_GEMM_BIAS
                                              : DT_GEMM_NONE;
-    return plan(s, &d, &st->forward);
+    return linear_cuda_plan(s, &d, &st->forward);
 }
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status linear_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
-    linear_state *st = start(s, x, dt_instance_in(s, 1));
+    linear_state *st = linear_cuda_start(s, x, dt_instance_in(s, 1));
     const bool relu = s->node->attrs.linear.act == DT_ACTIVATION_relu;
     DT_TRY(dt_cuda_type(s, &st->type, x, y));
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
@@ -98,7 +98,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void linear_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
     const void *bias = st->bias_pack ? r->packed[st->pack != NULL] : st->has_bias ? r->in[2] : NULL;
@@ -117,23 +117,23 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_bias_gelu, dt_cuda_grid_flat(c, n), &a, r->stream);
 }
 
-const dt_kernel dt_cuda_linear = {prepare, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_linear = {linear_cuda_prepare, linear_cuda_run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
 static dt_status plan_backward(dt_kernel_instance *s, linear_state *st, dt_dtype type) {
     const dt_node *n = s->node;
     if (n->out[0] != DT_NONE) {
-        dt_gemm_desc d = matmul(s, type, st->rows, st->n_in, st->n_out);
+        dt_gemm_desc d = linear_cuda_matmul(s, type, st->rows, st->n_in, st->n_out);
         if (n->attrs.linear.dgelu) {
             d.epilogue = DT_GEMM_DGELU;
             DT_TRY(try_plan(s, &d, &st->data));
             st->slope_behind = !st->data;
             d.epilogue = DT_GEMM_NONE;
         }
-        if (!st->data) DT_TRY(plan(s, &d, &st->data));
+        if (!st->data) DT_TRY(linear_cuda_plan(s, &d, &st->data));
     }
     if (n->out[1] != DT_NONE) {
-        dt_gemm_desc d = matmul(s, type, st->n_out, st->n_in, st->rows);
+        dt_gemm_desc d = linear_cuda_matmul(s, type, st->n_out, st->n_in, st->rows);
         d.trans_a = true;
         d.lda = st->n_out;
         d.out_type = d.bias_type = DT_F32;
@@ -141,17 +141,17 @@ static dt_status plan_backward(dt_kernel_instance *s, linear_state *st, dt_dtype
         if (st->has_bias) DT_TRY(try_plan(s, &d, &st->weights));
         st->bias_beside = st->weights != NULL;
         d.epilogue = DT_GEMM_NONE;
-        if (!st->weights) DT_TRY(plan(s, &d, &st->weights));
+        if (!st->weights) DT_TRY(linear_cuda_plan(s, &d, &st->weights));
     }
     return DT_OK;
 }
 
-static dt_status prepare_bwd(dt_kernel_instance *s) {
+static dt_status linear_cuda_prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const int y = dt_cuda_pos_out(s, 0);
     const dt_value_info *dy = dt_instance_in(s, dt_cuda_pos_grad(s, 0));
-    linear_state *st = start(s, n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
-                             n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1));
+    linear_state *st = linear_cuda_start(s, n->in[0] != DT_NONE ? dt_instance_in(s, 0) : dt_instance_out(s, 0),
+                                         n->in[1] != DT_NONE ? dt_instance_in(s, 1) : dt_instance_out(s, 1));
     if (n->attrs.linear.act > DT_ACTIVATION_relu || (n->attrs.linear.act && n->in[y] == DT_NONE))
         return dt_cuda_fail(s, "the gradient of a fused GELU needs its input, that of a fused ReLU "
                                "its output; fuse GELU for inference only");
@@ -171,7 +171,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void linear_cuda_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const linear_state *st = s->state;
     dt_cuda *c = dt_cuda_of(s);
     const void *dy = r->in[dt_cuda_pos_grad(s, 0)];
@@ -204,4 +204,4 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
 }
 
-const dt_kernel dt_cuda_linear_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_linear_bwd = {linear_cuda_prepare_bwd, linear_cuda_run_bwd, dt_cuda_destroy};

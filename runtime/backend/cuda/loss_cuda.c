@@ -14,7 +14,7 @@ typedef struct loss_state {
     float smoothing, param, share;
 } loss_state;
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status loss_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *target = dt_instance_in(s, 1), *w = dt_instance_in(s, 2);
     loss_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     if (!x || !target || !w || x->dtype != DT_F32 || w->dtype != DT_F32 || x->shape.n < 1 ||
@@ -39,7 +39,7 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static dt_loss_args args_of(const dt_kernel_instance *s, const dt_run *r) {
+static dt_loss_args loss_cuda_args_of(const dt_kernel_instance *s, const dt_run *r) {
     const loss_state *st = s->state;
     return (dt_loss_args){.r = st->r,
                           .x = r->in[0],
@@ -56,9 +56,9 @@ static dt_loss_args args_of(const dt_kernel_instance *s, const dt_run *r) {
                           .share = st->share};
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void loss_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
-    dt_loss_args a = args_of(s, r);
+    dt_loss_args a = loss_cuda_args_of(s, r);
     a.losses = r->scratch;
     a.loss = r->out[0], a.add_loss = (int)(r->accumulate & 1);
     a.weight_sum = r->out[1], a.add_weight = (int)(r->accumulate >> 1 & 1);
@@ -66,11 +66,11 @@ static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &a, r->stream);
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
-    dt_loss_args a = args_of(s, r);
+static void loss_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) {
+    dt_loss_args a = loss_cuda_args_of(s, r);
     a.dx = r->out[0];
     dt_cuda_launch(dt_cuda_of(s), DT_K_loss_bwd, dt_rows_grid(&a.r), &a, r->stream);
 }
 
-const dt_kernel dt_cuda_loss = {prepare, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_loss_bwd = {prepare, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_loss = {loss_cuda_prepare, loss_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_loss_bwd = {loss_cuda_prepare, loss_cuda_run_backward, dt_cuda_destroy};

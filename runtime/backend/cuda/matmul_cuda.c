@@ -2,7 +2,7 @@
 // copies nothing. The gradient is two matmul nodes (graph/ops/matmul.c), so there is no backward kernel.
 #include "backend/cuda/weights_cuda.h"
 
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status matmul_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1), *c = dt_instance_out(s, 0);
     const int n = a->shape.n, trans_a = s->node->attrs.matmul.trans_a, trans_b = s->node->attrs.matmul.trans_b;
     const dt_cuda *cuda = dt_cuda_of(s);
@@ -38,8 +38,8 @@ static dt_status prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void matmul_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_run_gemm(s, s->state, r->in[0], r->in[1], r->out[0], false, NULL, NULL, r);
 }
 
-const dt_kernel dt_cuda_matmul = {prepare, run, NULL};
+const dt_kernel dt_cuda_matmul = {matmul_cuda_prepare, matmul_cuda_run, NULL};

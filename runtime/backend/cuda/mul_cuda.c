@@ -6,7 +6,7 @@
 #include "backend/cuda/kernels/mul_kernels.h"
 #include "base/hash.h"
 
-enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 8 };
+enum { MUL_CUDA_SUM_BLOCKS = 512, MUL_CUDA_SUM_ROWS = 4, MUL_CUDA_FLOW_ROWS = 8 };
 
 typedef struct mul_state {
     dt_map_state map; // same shape; dt_map_run reads it
@@ -15,11 +15,11 @@ typedef struct mul_state {
 } mul_state;
 
 // Of what a factor multiplies, also of a network's input, which is DENSE elsewhere.
-static dt_layout layout_of(const mul_state *st) {
+static dt_layout mul_cuda_layout_of(const mul_state *st) {
     return (dt_layout){.kind = st->t.channels ? DT_NHWC : DT_DENSE};
 }
 
-static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
+static dt_status mul_cuda_read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
     mul_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!a || !b || !dt_times_of(&a->shape, &b->shape, &st->t))
         return dt_cuda_fail(s, "the second shape does not repeat over the first");
@@ -31,10 +31,10 @@ static dt_status read_shapes(dt_kernel_instance *s, const dt_value_info *a, cons
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
+static dt_status mul_cuda_prepare_forward(dt_kernel_instance *s) {
     const dt_layout layout = s->in_layout[0];
     const dt_value_info *a = dt_instance_in(s, 0), *b = dt_instance_in(s, 1);
-    DT_TRY(read_shapes(s, a, b));
+    DT_TRY(mul_cuda_read_shapes(s, a, b));
     mul_state *st = s->state;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_out(s, 0)));
     s->inplace_in = 0;
@@ -44,13 +44,13 @@ static dt_status prepare_forward(dt_kernel_instance *s) {
         return DT_OK;
     }
     st->t.same = false;
-    s->in_layout[0] = s->out_layout[0] = layout_of(st);
+    s->in_layout[0] = s->out_layout[0] = mul_cuda_layout_of(st);
     if (!st->t.channels) s->in_layout[1] = dt_dense();
-    st->a.c = dt_cols_flow(st->t.images * st->t.rows, st->t.cols, FLOW_ROWS);
+    st->a.c = dt_cols_flow(st->t.images * st->t.rows, st->t.cols, MUL_CUDA_FLOW_ROWS);
     return DT_OK;
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void mul_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const mul_state *st = s->state;
     if (st->t.same) {
         dt_map_run(s, r, DT_K_mul_same);
@@ -69,7 +69,7 @@ static void divide_sums(dt_kernel_instance *s) {
         st->a.c.n_chunks = t->images;
         return;
     }
-    st->a.c = dt_cols_make(t->images * t->rows, t->cols, SUM_BLOCKS, SUM_ROWS);
+    st->a.c = dt_cols_make(t->images * t->rows, t->cols, MUL_CUDA_SUM_BLOCKS, MUL_CUDA_SUM_ROWS);
     if (st->a.c.n_chunks > 1) s->scratch_bytes = (size_t)(st->a.c.n_chunks * st->a.c.padded) * sizeof(float);
 }
 
@@ -91,27 +91,27 @@ static void run_sums(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kerne
     dt_cuda_launch(c, DT_K_sum_chunks, g, &sum, r->stream);
 }
 
-static dt_status prepare_backward(dt_kernel_instance *s) {
+static dt_status mul_cuda_prepare_backward(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
     const dt_value_info *a = dt_instance_in(s, 0), *dy = dt_instance_in(s, dy_at);
-    DT_TRY(read_shapes(s, a, dt_instance_out(s, 1)));
+    DT_TRY(mul_cuda_read_shapes(s, a, dt_instance_out(s, 1)));
     mul_state *st = s->state;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dy));
-    s->in_layout[0] = s->in_layout[dy_at] = layout_of(st);
+    s->in_layout[0] = s->in_layout[dy_at] = mul_cuda_layout_of(st);
     if (!st->t.channels) s->out_layout[1] = dt_dense();
     divide_sums(s);
     return DT_OK;
 }
 
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void mul_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const mul_state *st = s->state;
     dt_mul_args a = st->a;
     a.x = r->in[0], a.row = r->in[dt_cuda_pos_grad(s, 0)];
     run_sums(s, r, DT_K_mul_sums, &a, 1);
 }
 
-const dt_kernel dt_cuda_mul = {prepare_forward, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_mul_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_mul = {mul_cuda_prepare_forward, mul_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_mul_bwd = {mul_cuda_prepare_backward, mul_cuda_run_backward, dt_cuda_destroy};
 
 // ---- add_branch --------------------------------------------------------------------------------------
 enum { Y, X, SCALE };
@@ -122,15 +122,15 @@ static dt_status prepare_branch(dt_kernel_instance *s, int a_at) {
     const dt_shape *shape = &a->shape;
     const dt_value_info one = {
         .dtype = DT_F32, .shape = shape->n == 4 ? dt_shape3(shape->d[1], 1, 1) : dt_shape1(shape->d[shape->n - 1])};
-    DT_TRY(read_shapes(s, a, scale ? scale : &one));
+    DT_TRY(mul_cuda_read_shapes(s, a, scale ? scale : &one));
     mul_state *st = s->state;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_in(s, Y), dt_instance_in(s, X), dt_instance_out(s, 0)));
-    s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = layout_of(st);
+    s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = mul_cuda_layout_of(st);
     const int64_t samples = shape->d[0], rows = st->t.images * st->t.rows;
     st->a.image = dt_quot_of(rows > samples ? rows / samples : 1);
     st->a.purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
     st->a.p = s->node->attrs.dropout.p;
-    st->a.c = dt_cols_flow(rows, st->t.cols, FLOW_ROWS);
+    st->a.c = dt_cols_flow(rows, st->t.cols, MUL_CUDA_FLOW_ROWS);
     s->inplace_in = a_at;
     return DT_OK;
 }

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void *prepare(dt_kernel_instance *s, size_t n_state_bytes) {
+static void *op_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes) {
     s->scratch_bytes = 0;
     s->inplace_in = -1;
     s->same_memory = false;
@@ -20,13 +20,13 @@ static void *prepare(dt_kernel_instance *s, size_t n_state_bytes) {
 void *dt_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_cuda_layout(dt_instance_in(s, i));
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_cuda_layout(dt_instance_out(s, i));
-    return prepare(s, n_state_bytes);
+    return op_cuda_prepare(s, n_state_bytes);
 }
 
 void *dt_cuda_prepare_dense(dt_kernel_instance *s, size_t n_state_bytes) {
     for (int i = 0; i < s->node->n_in; i++) s->in_layout[i] = dt_dense();
     for (int i = 0; i < s->node->n_out; i++) s->out_layout[i] = dt_dense();
-    return prepare(s, n_state_bytes);
+    return op_cuda_prepare(s, n_state_bytes);
 }
 
 void dt_cuda_destroy(dt_kernel_instance *s) {

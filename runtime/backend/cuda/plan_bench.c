@@ -49,7 +49,7 @@ static void gemm_sizes(const dt_gemm_desc *d, size_t *n) {
 
 // Pairs of 16-bit words with random signs and last ten bits. As f16 a word is ±1 to 2. As bf16 a word, and as f32 a
 // pair, is ±2^-7 to 2. The number of pairs is prime, so that rows are not alike.
-static int fill_random(const dt_plan_bench *b, size_t total) {
+static int plan_bench_fill_random(const dt_plan_bench *b, size_t total) {
     enum { PAIRS = 16381 };
     uint32_t pairs[(PAIRS + 3) / 4][4];
     for (uint32_t i = 0; i < (PAIRS + 3) / 4; i++) {
@@ -89,7 +89,7 @@ int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k
     e = api->stream_create(api, &b->stream);
     if (!e) e = api->event_create(api, &b->event[0], true);
     if (!e) e = api->event_create(api, &b->event[1], true);
-    if (!e) e = fill_random(b, total);
+    if (!e) e = plan_bench_fill_random(b, total);
     return e;
 }
 
@@ -101,7 +101,7 @@ void dt_plan_bench_close(dt_plan_bench *b) {
 }
 
 // Runs the plan; without one, fills pointer `at` with zeros.
-static int run(const dt_plan_bench *b, void *plan, int at) {
+static int plan_bench_run(const dt_plan_bench *b, void *plan, int at) {
     const dt_plan_kind *k = b->kind;
     if (!plan) return b->api->zero(b->api, b->ptr[at], b->n_bytes[at], b->stream);
     return k->gemm ? b->api->gemm_run(b->api, plan, b->ptr[0], b->ptr[1], b->ptr[2], false,
@@ -110,10 +110,10 @@ static int run(const dt_plan_bench *b, void *plan, int at) {
                    : b->api->dnn_run(b->api, plan, b->ptr, b->workspace, b->stream);
 }
 
-static int record(const dt_plan_bench *b, void *plan, int at, int n, void **graph) {
+static int plan_bench_record(const dt_plan_bench *b, void *plan, int at, int n, void **graph) {
     int e = b->api->capture_begin(b->api, b->stream);
     if (e) return e;
-    for (int i = 0; !e && i < n; i++) e = run(b, plan, at);
+    for (int i = 0; !e && i < n; i++) e = plan_bench_run(b, plan, at);
     const int ended = b->api->capture_end(b->api, b->stream, graph);
     return e ? e : ended;
 }
@@ -123,7 +123,7 @@ static int time_runs(const dt_plan_bench *b, void *plan, int at, int n, void *gr
     dt_cuda_api *api = b->api;
     int e = api->event_record(api, b->event[0], b->stream);
     if (!e && graph) e = api->graph_launch(api, graph, b->stream);
-    for (int i = 0; !e && !graph && i < n; i++) e = run(b, plan, at);
+    for (int i = 0; !e && !graph && i < n; i++) e = plan_bench_run(b, plan, at);
     if (!e) e = api->event_record(api, b->event[1], b->stream);
     if (!e) e = api->stream_synchronize(api, b->stream);
     return e ? e : api->event_ms(api, b->event[0], b->event[1], ms);
@@ -132,11 +132,11 @@ static int time_runs(const dt_plan_bench *b, void *plan, int at, int n, void *gr
 static int repeat(const dt_plan_bench *b, void *plan, int at, float *ms) {
     void *graph = NULL;
     float one = 0, now = 0;
-    int e = run(b, plan, at);
+    int e = plan_bench_run(b, plan, at);
     if (!e) e = time_runs(b, plan, at, 1, NULL, &one);
     int n = one * MOST_RUNS > REPLAY_MS ? (int)(REPLAY_MS / one) : MOST_RUNS;
     if (n < 1) n = 1;
-    if (!e && !b->uncaptured) e = record(b, plan, at, n, &graph);
+    if (!e && !b->uncaptured) e = plan_bench_record(b, plan, at, n, &graph);
     for (int i = 0; !e && i < REPLAYS; i++) {
         e = time_runs(b, plan, at, n, graph, &now);
         if (i == 0 || now < *ms * (float)n) *ms = now / (float)n;

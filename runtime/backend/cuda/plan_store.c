@@ -42,7 +42,7 @@ void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e) {
 }
 
 // ---- choices as text -------------------------------------------------------------------------------
-static int by_text(const void *a, const void *b) {
+static int plan_store_by_text(const void *a, const void *b) {
     return strcmp((*(plan_entry *const *)a)->text, (*(plan_entry *const *)b)->text);
 }
 
@@ -52,7 +52,7 @@ static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
     plan_entry **list = dt_xcalloc(*n + 1, sizeof *list);
     *n = 0;
     for (plan_entry *e = p->entries; e; e = e->next) list[(*n)++] = e;
-    qsort(list, *n, sizeof *list, by_text);
+    qsort(list, *n, sizeof *list, plan_store_by_text);
     return list;
 }
 
@@ -63,7 +63,7 @@ static bool belongs(const plan_entry *e, bool for_file) {
 }
 
 // For the file, without favourites that were never timed. Otherwise without what only the file knows.
-static char *lines_of(const dt_cuda_plans *p, bool for_file) {
+static char *plan_store_lines_of(const dt_cuda_plans *p, bool for_file) {
     size_t n = 0, at = 0;
     plan_entry **list = sorted_entries(p, &n);
     char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
@@ -76,7 +76,7 @@ static char *lines_of(const dt_cuda_plans *p, bool for_file) {
 }
 
 char *dt_cuda_plans_text(const dt_cuda_plans *p) {
-    return lines_of(p, false);
+    return plan_store_lines_of(p, false);
 }
 
 // Only wishes can be turned down: all other descriptions need an engine.
@@ -84,7 +84,7 @@ static bool may_be_refused(const char *desc) {
     return strstr(desc, " sums") || strstr(desc, " normed");
 }
 
-static int take(dt_cuda_plans *p, const char *text, bool filed) {
+static int plan_store_take(dt_cuda_plans *p, const char *text, bool filed) {
     int taken = 0;
     dt_choice_line line;
     for (const char *next = text; next && *next;) {
@@ -104,13 +104,13 @@ static int take(dt_cuda_plans *p, const char *text, bool filed) {
 }
 
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
-    return take(p, text, false);
+    return plan_store_take(p, text, false);
 }
 
 // ---- the file --------------------------------------------------------------------------------------
 void dt_cuda_plans_save(dt_cuda_plans *p) {
     if (p->file.path && p->dirty) {
-        char *lines = lines_of(p, true);
+        char *lines = plan_store_lines_of(p, true);
         dt_choice_file_write(&p->file, lines);
         free(lines);
     }
@@ -130,7 +130,7 @@ void dt_plan_store_open(dt_cuda_plans *p, const char *folder, const char *machin
     if (p->no_timing || !folder) return;
     p->file.path = dt_choice_file_path(folder, what, one_line);
     char *lines = dt_choice_file_read(&p->file);
-    if (lines) take(p, lines, true);
+    if (lines) plan_store_take(p, lines, true);
     free(lines);
 }
 

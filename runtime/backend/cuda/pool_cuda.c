@@ -9,7 +9,7 @@ typedef struct pool_state {
 } pool_state;
 
 // x: the larger image (forward x, backward dx); y: the pooled one.
-static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
+static dt_status pool_cuda_read_window(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     const dt_window *w = &s->node->attrs.pool.win;
@@ -33,24 +33,24 @@ static dt_status read_window(dt_kernel_instance *s, const dt_value_info *x, cons
     return DT_OK;
 }
 
-static dt_status prepare_forward(dt_kernel_instance *s) {
-    return read_window(s, dt_instance_in(s, 0), dt_instance_out(s, 0));
+static dt_status pool_cuda_prepare_forward(dt_kernel_instance *s) {
+    return pool_cuda_read_window(s, dt_instance_in(s, 0), dt_instance_out(s, 0));
 }
-static dt_status prepare_backward(dt_kernel_instance *s) {
-    DT_TRY(read_window(s, dt_instance_out(s, 0), dt_instance_in(s, dt_cuda_pos_grad(s, 0))));
+static dt_status pool_cuda_prepare_backward(dt_kernel_instance *s) {
+    DT_TRY(pool_cuda_read_window(s, dt_instance_out(s, 0), dt_instance_in(s, dt_cuda_pos_grad(s, 0))));
     if (s->node->op == DT_OP_max_pool && s->node->in[dt_cuda_pos_out(s, 1)] == DT_NONE)
         return dt_cuda_fail(s, "the backward node lacks argmax");
     return DT_OK;
 }
 
-static void run_forward(const dt_kernel_instance *s, const dt_run *r) {
+static void pool_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     dt_pool_args a = st->a;
     a.x = r->in[0], a.out = r->out[0];
     a.argmax = a.max && s->node->n_out > 1 ? r->out[1] : NULL;
     dt_cuda_launch(dt_cuda_of(s), DT_K_pool_fwd, st->grid, &a, r->stream);
 }
-static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
+static void pool_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     dt_pool_args a = st->a;
     a.x = r->in[dt_cuda_pos_grad(s, 0)], a.out = r->out[0];
@@ -58,13 +58,13 @@ static void run_backward(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), DT_K_pool_bwd, st->grid, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_max_pool = {prepare_forward, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_max_pool_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
-const dt_kernel dt_cuda_avg_pool = {prepare_forward, run_forward, dt_cuda_destroy};
-const dt_kernel dt_cuda_avg_pool_bwd = {prepare_backward, run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_max_pool = {pool_cuda_prepare_forward, pool_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_max_pool_bwd = {pool_cuda_prepare_backward, pool_cuda_run_backward, dt_cuda_destroy};
+const dt_kernel dt_cuda_avg_pool = {pool_cuda_prepare_forward, pool_cuda_run_forward, dt_cuda_destroy};
+const dt_kernel dt_cuda_avg_pool_bwd = {pool_cuda_prepare_backward, pool_cuda_run_backward, dt_cuda_destroy};
 
 // ---- global pooling --------------------------------------------------------------------------------
-static dt_status prepare_global(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
+static dt_status pool_cuda_prepare_global(dt_kernel_instance *s, const dt_value_info *x, const dt_value_info *y) {
     pool_state *st = dt_cuda_prepare(s, sizeof *st);
     dt_pool_args *a = &st->a;
     if (!x || !y || x->shape.n != 4) return dt_cuda_fail(s, "global pooling wants (N,C,H,W)");
@@ -76,12 +76,12 @@ static dt_status prepare_global(dt_kernel_instance *s, const dt_value_info *x, c
     return DT_OK;
 }
 static dt_status prepare_global_forward(dt_kernel_instance *s) {
-    return prepare_global(s, dt_instance_in(s, 0), dt_instance_out(s, 0));
+    return pool_cuda_prepare_global(s, dt_instance_in(s, 0), dt_instance_out(s, 0));
 }
 static dt_status prepare_global_backward(dt_kernel_instance *s) {
-    return prepare_global(s, dt_instance_out(s, 0), dt_instance_in(s, dt_cuda_pos_grad(s, 0)));
+    return pool_cuda_prepare_global(s, dt_instance_out(s, 0), dt_instance_in(s, dt_cuda_pos_grad(s, 0)));
 }
-static void run_global(const dt_kernel_instance *s, const dt_run *r) {
+static void pool_cuda_run_global(const dt_kernel_instance *s, const dt_run *r) {
     const pool_state *st = s->state;
     const bool backward = s->node->backward;
     dt_pool_args a = st->a;
@@ -89,5 +89,5 @@ static void run_global(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), backward ? DT_K_global_pool_bwd : DT_K_global_pool_fwd, st->grid, &a, r->stream);
 }
 
-const dt_kernel dt_cuda_global_pool = {prepare_global_forward, run_global, dt_cuda_destroy};
-const dt_kernel dt_cuda_global_pool_bwd = {prepare_global_backward, run_global, dt_cuda_destroy};
+const dt_kernel dt_cuda_global_pool = {prepare_global_forward, pool_cuda_run_global, dt_cuda_destroy};
+const dt_kernel dt_cuda_global_pool_bwd = {prepare_global_backward, pool_cuda_run_global, dt_cuda_destroy};

@@ -41,7 +41,7 @@ typedef struct sdpa_state {
     size_t at_s, at_dp, at_p, at_ds;
 } sdpa_state;
 
-static dt_status start(dt_kernel_instance *s, sdpa_state **out) {
+static dt_status sdpa_cuda_start(dt_kernel_instance *s, sdpa_state **out) {
     sdpa_state *st = dt_cuda_prepare_dense(s, sizeof *st);
     const dt_cuda *c = dt_cuda_of(s);
     const dt_node *n = s->node;
@@ -65,7 +65,7 @@ static size_t rows_bytes(const sdpa_state *st) {
 }
 
 // Tensor i (q, k, v), separate or packed in the first; NULL if absent.
-static void *part(const sdpa_state *st, const void *const *tensors, int i) {
+static void *sdpa_cuda_part(const sdpa_state *st, const void *const *tensors, int i) {
     char *p = (char *)tensors[st->view.packed ? 0 : i];
     return p ? p + (size_t)st->view.part[i].begin * st->size : NULL;
 }
@@ -75,7 +75,7 @@ static int64_t inner_step(const sdpa_state *st, const dt_sdpa_place *p) {
     return st->inner_is_sample ? p->batch : p->head;
 }
 
-static void divide(sdpa_state *st, int64_t most_bytes) {
+static void sdpa_cuda_divide(sdpa_state *st, int64_t most_bytes) {
     const dt_sdpa_view *v = &st->view;
     const dt_sdpa_place *const place[4] = {&v->part[0], &v->part[1], &v->part[2], &v->y};
     const int64_t ld = (v->tk + 7) / 8 * 8, matrix = v->tq * ld;
@@ -151,7 +151,7 @@ static dt_status prepare_matmuls(dt_kernel_instance *s, bool backward) {
                   y = {&v->y, type, false}, k_t = {&v->part[1], type, true}, v_t = {&v->part[2], type, true},
                   wide = {&st->scores, DT_F32, false}, p = {&st->scores, type, false}, p_t = {&st->scores, type, true};
     const dt_value *out = s->node->out;
-    divide(st, dt_cuda_of(s)->attention_bytes);
+    sdpa_cuda_divide(st, dt_cuda_of(s)->attention_bytes);
     DT_TRY(plan_matmul(s, SCORES, q, k_t, wide, tq, tk, dim, scale));
     if (!backward) {
         DT_TRY(plan_matmul(s, OUTPUT, p, v_, y, tq, dim, tk, 1.0f));
@@ -175,15 +175,15 @@ typedef struct batch {
     int64_t outer, inner;
 } batch;
 
-static int64_t offset(const sdpa_state *st, const dt_sdpa_place *p, batch b) {
+static int64_t sdpa_cuda_offset(const sdpa_state *st, const dt_sdpa_place *p, batch b) {
     return b.outer * (st->inner_is_sample ? p->head : p->batch) + b.inner * inner_step(st, p);
 }
 
-static char *at(const sdpa_state *st, const void *tensor, const dt_sdpa_place *p, batch b) {
-    return tensor ? (char *)tensor + offset(st, p, b) * (int64_t)st->size : NULL;
+static char *sdpa_cuda_at(const sdpa_state *st, const void *tensor, const dt_sdpa_place *p, batch b) {
+    return tensor ? (char *)tensor + sdpa_cuda_offset(st, p, b) * (int64_t)st->size : NULL;
 }
-static char *part_at(const sdpa_state *st, const void *const *tensors, int i, batch b) {
-    return at(st, part(st, tensors, i), &st->view.part[i], b);
+static char *sdpa_cuda_part_at(const sdpa_state *st, const void *const *tensors, int i, batch b) {
+    return sdpa_cuda_at(st, sdpa_cuda_part(st, tensors, i), &st->view.part[i], b);
 }
 
 static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul which, const void *a, const void *b,
@@ -192,7 +192,7 @@ static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul
     if (st->matmul[which]) dt_cuda_run_gemm(s, st->matmul[which], a, b, d, false, NULL, NULL, r);
 }
 
-static dt_softmax_args rows_of(const sdpa_state *st) {
+static dt_softmax_args sdpa_cuda_rows_of(const sdpa_state *st) {
     dt_softmax_args a = {.r = dt_rows_make(st->chunk * st->view.tq, st->view.tk),
                          .ld = st->scores.row,
                          .type = DT_F32,
@@ -208,12 +208,13 @@ static void probabilities(const dt_kernel_instance *s, const dt_run *r, batch b,
     const int64_t tq = st->view.tq;
     const dt_sdpa_place rows = {0, st->view.heads * tq, tq, 1};
     char *scratch = r->scratch;
-    dt_softmax_args a = rows_of(st);
-    run_matmul(s, r, SCORES, part_at(st, r->in, 0, b), part_at(st, r->in, 1, b), scratch + st->at_s);
+    dt_softmax_args a = sdpa_cuda_rows_of(st);
+    run_matmul(s, r, SCORES, sdpa_cuda_part_at(st, r->in, 0, b), sdpa_cuda_part_at(st, r->in, 1, b),
+               scratch + st->at_s);
     a.x = scratch + st->at_s;
     a.out = scratch + st->at_p;
     if (lse) {
-        a.lse = lse + offset(st, &rows, b);
+        a.lse = lse + sdpa_cuda_offset(st, &rows, b);
         a.lse_rows = tq;
         a.lse_step = inner_step(st, &rows);
     }
@@ -223,26 +224,26 @@ static void probabilities(const dt_kernel_instance *s, const dt_run *r, batch b,
 static void batch_forward(const dt_kernel_instance *s, const dt_run *r, batch b) {
     const sdpa_state *st = s->state;
     probabilities(s, r, b, r->out[1]);
-    run_matmul(s, r, OUTPUT, (char *)r->scratch + st->at_p, part_at(st, r->in, 2, b),
-               at(st, r->out[0], &st->view.y, b));
+    run_matmul(s, r, OUTPUT, (char *)r->scratch + st->at_p, sdpa_cuda_part_at(st, r->in, 2, b),
+               sdpa_cuda_at(st, r->out[0], &st->view.y, b));
 }
 
 static void batch_backward(const dt_kernel_instance *s, const dt_run *r, batch b) {
     const sdpa_state *st = s->state;
     char *scratch = r->scratch, *p = scratch + st->at_p, *ds = scratch + st->at_ds;
-    const void *dy = at(st, r->in[dt_cuda_pos_grad(s, 0)], &st->view.y, b);
+    const void *dy = sdpa_cuda_at(st, r->in[dt_cuda_pos_grad(s, 0)], &st->view.y, b);
     const void *const *grads = (const void *const *)r->out;
-    dt_softmax_args a = rows_of(st);
+    dt_softmax_args a = sdpa_cuda_rows_of(st);
     probabilities(s, r, b, NULL);
-    run_matmul(s, r, SLOPES, dy, part_at(st, r->in, 2, b), scratch + st->at_dp);
+    run_matmul(s, r, SLOPES, dy, sdpa_cuda_part_at(st, r->in, 2, b), scratch + st->at_dp);
     a.x = p;
     a.type = st->desc.type;
     a.dy = scratch + st->at_dp;
     a.out = ds;
     dt_cuda_launch(dt_cuda_of(s), DT_K_softmax_bwd, dt_rows_grid(&a.r), &a, r->stream);
-    run_matmul(s, r, DQ, ds, part_at(st, r->in, 1, b), part_at(st, grads, 0, b));
-    run_matmul(s, r, DK, ds, part_at(st, r->in, 0, b), part_at(st, grads, 1, b));
-    run_matmul(s, r, DV, p, dy, part_at(st, grads, 2, b));
+    run_matmul(s, r, DQ, ds, sdpa_cuda_part_at(st, r->in, 1, b), sdpa_cuda_part_at(st, grads, 0, b));
+    run_matmul(s, r, DK, ds, sdpa_cuda_part_at(st, r->in, 0, b), sdpa_cuda_part_at(st, grads, 1, b));
+    run_matmul(s, r, DV, p, dy, sdpa_cuda_part_at(st, grads, 2, b));
 }
 
 static void run_matmuls(const dt_kernel_instance *s, const dt_run *r,
@@ -256,35 +257,36 @@ static void run_matmuls(const dt_kernel_instance *s, const dt_run *r,
 }
 
 // ---- forward ---------------------------------------------------------------------------------------
-static dt_status prepare(dt_kernel_instance *s) {
+static dt_status sdpa_cuda_prepare(dt_kernel_instance *s) {
     sdpa_state *st = NULL;
-    DT_TRY(start(s, &st));
+    DT_TRY(sdpa_cuda_start(s, &st));
     if (!st->plan) return prepare_matmuls(s, false);
     st->at_lse = s->scratch_bytes;
     if (s->node->out[1] == DT_NONE) s->scratch_bytes += rows_bytes(st);
     return DT_OK;
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void sdpa_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     if (!st->plan) {
         run_matmuls(s, r, batch_forward);
         return;
     }
     void *lse = r->out[1] ? r->out[1] : (char *)r->scratch + st->at_lse;
-    void *const ptr[5] = {part(st, r->in, 0), part(st, r->in, 1), part(st, r->in, 2), r->out[0], lse};
+    void *const ptr[5] = {sdpa_cuda_part(st, r->in, 0), sdpa_cuda_part(st, r->in, 1), sdpa_cuda_part(st, r->in, 2),
+                          r->out[0], lse};
     dt_cuda_run_dnn(s, st->plan, ptr, r);
 }
 
-const dt_kernel dt_cuda_sdpa = {prepare, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_sdpa = {sdpa_cuda_prepare, sdpa_cuda_run, dt_cuda_destroy};
 
 // ---- backward --------------------------------------------------------------------------------------
-static dt_status prepare_bwd(dt_kernel_instance *s) {
+static dt_status sdpa_cuda_prepare_bwd(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     sdpa_state *st = NULL;
     if (n->in[0] == DT_NONE || (n->attrs.sdpa.heads == 0 && (n->in[1] == DT_NONE || n->in[2] == DT_NONE)))
         return dt_instance_fail(s, "the gradient reads q, k and v");
-    DT_TRY(start(s, &st));
+    DT_TRY(sdpa_cuda_start(s, &st));
     if (n->in[n->n_fwd_in] == DT_NONE || n->in[n->n_fwd_in + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads the saved y and lse");
     if (!st->plan) return prepare_matmuls(s, true);
@@ -300,7 +302,7 @@ static dt_status prepare_bwd(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
+static void sdpa_cuda_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     const sdpa_state *st = s->state;
     char *scratch = r->scratch;
     const int n = s->node->n_fwd_in;
@@ -311,12 +313,12 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         return;
     }
     for (int i = 0; i < 3; i++) {
-        grad[i] = part(st, (const void *const *)r->out, i);
+        grad[i] = sdpa_cuda_part(st, (const void *const *)r->out, i);
         if (!grad[i]) grad[i] = scratch + st->at_unwanted;
     }
-    void *const ptr[11] = {part(st, r->in, 0),
-                           part(st, r->in, 1),
-                           part(st, r->in, 2),
+    void *const ptr[11] = {sdpa_cuda_part(st, r->in, 0),
+                           sdpa_cuda_part(st, r->in, 1),
+                           sdpa_cuda_part(st, r->in, 2),
                            (void *)y,
                            (void *)dy,
                            (void *)lse,
@@ -328,4 +330,4 @@ static void run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_run_dnn(s, st->plan, ptr, r);
 }
 
-const dt_kernel dt_cuda_sdpa_bwd = {prepare_bwd, run_bwd, dt_cuda_destroy};
+const dt_kernel dt_cuda_sdpa_bwd = {sdpa_cuda_prepare_bwd, sdpa_cuda_run_bwd, dt_cuda_destroy};

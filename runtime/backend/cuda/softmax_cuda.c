@@ -7,7 +7,7 @@ typedef struct softmax_state {
     dt_rows r;
 } softmax_state;
 
-static dt_status prepare_at(dt_kernel_instance *s, int x_at, int dy_at) {
+static dt_status softmax_cuda_prepare_at(dt_kernel_instance *s, int x_at, int dy_at) {
     const dt_value_info *x = dt_instance_in(s, x_at), *dy = dy_at < 0 ? NULL : dt_instance_in(s, dy_at);
     softmax_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x) return dt_cuda_fail(s, "the gradient reads the output");
@@ -20,14 +20,14 @@ static dt_status prepare_at(dt_kernel_instance *s, int x_at, int dy_at) {
     s->inplace_in = dy ? dy_at : x_at;
     return DT_OK;
 }
-static dt_status prepare_forward(dt_kernel_instance *s) {
-    return prepare_at(s, 0, -1);
+static dt_status softmax_cuda_prepare_forward(dt_kernel_instance *s) {
+    return softmax_cuda_prepare_at(s, 0, -1);
 }
-static dt_status prepare_backward(dt_kernel_instance *s) {
-    return prepare_at(s, dt_cuda_pos_out(s, 0), dt_cuda_pos_grad(s, 0));
+static dt_status softmax_cuda_prepare_backward(dt_kernel_instance *s) {
+    return softmax_cuda_prepare_at(s, dt_cuda_pos_out(s, 0), dt_cuda_pos_grad(s, 0));
 }
 
-static void run(const dt_kernel_instance *s, const dt_run *r) {
+static void softmax_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const softmax_state *st = s->state;
     const dt_softmax_args a = {.r = st->r,
                                .ld = st->r.n,
@@ -40,5 +40,5 @@ static void run(const dt_kernel_instance *s, const dt_run *r) {
     dt_cuda_launch(dt_cuda_of(s), a.dy ? DT_K_softmax_bwd : DT_K_softmax_fwd, dt_rows_grid(&a.r), &a, r->stream);
 }
 
-const dt_kernel dt_cuda_softmax = {prepare_forward, run, dt_cuda_destroy};
-const dt_kernel dt_cuda_softmax_bwd = {prepare_backward, run, dt_cuda_destroy};
+const dt_kernel dt_cuda_softmax = {softmax_cuda_prepare_forward, softmax_cuda_run, dt_cuda_destroy};
+const dt_kernel dt_cuda_softmax_bwd = {softmax_cuda_prepare_backward, softmax_cuda_run, dt_cuda_destroy};

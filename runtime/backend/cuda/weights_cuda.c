@@ -19,7 +19,7 @@ struct dt_cuda_pack {
 };
 
 // Output channels, input channels of a group and taps of a weight (O,I) or (O,I,R,S).
-static void divide(const dt_shape *s, int64_t *n_out, int64_t *n_in, int64_t *n_taps) {
+static void weights_cuda_divide(const dt_shape *s, int64_t *n_out, int64_t *n_in, int64_t *n_taps) {
     *n_out = s->d[0];
     *n_in = s->d[1];
     *n_taps = s->n > 2 ? s->d[2] * s->d[3] : 1;
@@ -37,7 +37,8 @@ static void divide_folded(const dt_shape *s, const dt_tap_fold *f, int64_t *n_ou
     *n_taps = (f->rows + f->stride - 1) / f->stride * f->taps_across;
 }
 
-static uint64_t key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p, uint64_t form) {
+static uint64_t weights_cuda_key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p,
+                                    uint64_t form) {
     uint64_t h[12] = {form, (uint64_t)p->type, p->fold, (uint64_t)r->n_params | (uint64_t)p->tap_fold.stride << 32, 0};
     memcpy(&h[4], &p->eps, sizeof p->eps);
     for (int i = 0; i < r->n_params; i++) {
@@ -57,7 +58,8 @@ static dt_cuda_pack *new_pack(const dt_kernel_instance *s, dt_dtype type, const 
 }
 
 // dense: weight, or weight, scale, var
-static void pack_weight(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
+static void weights_cuda_pack_weight(const void *ctx, const float *const *dense, void *packed, int threads,
+                                     void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.x = dense[0],
                       .out = packed,
@@ -75,7 +77,8 @@ static void pack_weight(const void *ctx, const float *const *dense, void *packed
 }
 
 // dense: bias, or scale, shift, mean, var[, bias]
-static void pack_bias(const void *ctx, const float *const *dense, void *packed, int threads, void *stream) {
+static void weights_cuda_pack_bias(const void *ctx, const float *const *dense, void *packed, int threads,
+                                   void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.out = packed, .n_out = p->n_out, .eps = p->eps, .type = p->type};
     if (p->fold) {
@@ -93,7 +96,7 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
     const dt_shape *shape = &s->graph->values[weight].shape;
     dt_cuda_pack *p = new_pack(s, type, fold);
     dt_pack_request *r = &s->packs[s->n_packs++];
-    divide(shape, &p->n_out, &p->n_in, &p->n_taps);
+    weights_cuda_divide(shape, &p->n_out, &p->n_in, &p->n_taps);
     if (tap_fold) {
         p->tap_fold = *tap_fold;
         divide_folded(shape, tap_fold, &p->n_out, &p->n_in, &p->n_taps);
@@ -101,7 +104,7 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
     *r = (dt_pack_request){.n_params = 1,
                            .params = {weight},
                            .n_bytes = (size_t)(p->n_out * p->n_in * p->n_taps) * dt_dtype_size(type),
-                           .pack = pack_weight,
+                           .pack = weights_cuda_pack_weight,
                            .ctx = p};
     if (p->fold) {
         r->params[r->n_params++] = fold->scale;
@@ -109,7 +112,7 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
     } else if (!tap_fold) {
         r->form = (dt_pack_form){type, (uint32_t)p->n_in, (uint32_t)p->n_taps};
     }
-    r->key = key_of(s, r, p, 0x6b727363 /* "krsc" */);
+    r->key = weights_cuda_key_of(s, r, p, 0x6b727363 /* "krsc" */);
     return p;
 }
 
@@ -118,27 +121,27 @@ dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n,
     dt_pack_request *r = &s->packs[s->n_packs++];
     p->n_out = n;
     p->has_bias = bias != DT_NONE;
-    *r = (dt_pack_request){.n_bytes = (size_t)n * dt_dtype_size(type), .pack = pack_bias, .ctx = p};
+    *r = (dt_pack_request){.n_bytes = (size_t)n * dt_dtype_size(type), .pack = weights_cuda_pack_bias, .ctx = p};
     if (p->fold) {
         const dt_value params[4] = {fold->scale, fold->shift, fold->mean, fold->var};
         for (int i = 0; i < 4; i++) r->params[r->n_params++] = params[i];
     }
     if (p->has_bias) r->params[r->n_params++] = bias;
     if (p->has_bias && !p->fold) r->form = (dt_pack_form){type, 1, 1};
-    r->key = key_of(s, r, p, 0x62696173 /* "bias" */);
+    r->key = weights_cuda_key_of(s, r, p, 0x62696173 /* "bias" */);
     return p;
 }
 
 bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {
     int64_t n_out, n_in, n_taps;
-    divide(&weight->shape, &n_out, &n_in, &n_taps);
+    weights_cuda_divide(&weight->shape, &n_out, &n_in, &n_taps);
     return type == DT_F32 && (n_in == 1 || n_taps == 1);
 }
 
 void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_fold *tap_fold, const void *packed,
                                dt_dtype type, float *flat, bool add, void *stream) {
     dt_weight_grad_args a = {.packed = packed, .flat = flat, .type = type, .add = add};
-    divide(weight, &a.n_out, &a.n_in, &a.n_taps);
+    weights_cuda_divide(weight, &a.n_out, &a.n_in, &a.n_taps);
     if (tap_fold) {
         a.fold = *tap_fold;
         divide_folded(weight, tap_fold, &a.n_out, &a.n_in, &a.n_taps);

@@ -40,7 +40,7 @@ typedef struct name_list {
     int n;
 } name_list;
 
-static void list_name(name_list *l, const char *name) {
+static void ckpt_import_list_name(name_list *l, const char *name) {
     size_t at = strlen(l->text);
     if (l->n++ < MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, "%s%.100s", at ? ", " : "", name);
 }
@@ -57,14 +57,14 @@ static bool belongs_to(const char *name, const char *prefix) {
     return n > 0 && strncmp(name, prefix, n) == 0 && (name[n] == 0 || name[n] == '.' || prefix[n - 1] == '.');
 }
 
-static bool is_listed(const char *const *modules, int n, const char *name) {
+static bool ckpt_import_is_listed(const char *const *modules, int n, const char *name) {
     for (int i = 0; i < n; i++)
         if (belongs_to(name, modules[i])) return true;
     return false;
 }
 
 static bool is_head(const import *m, const char *name) {
-    return is_listed(m->o->heads, m->o->n_heads, name);
+    return ckpt_import_is_listed(m->o->heads, m->o->n_heads, name);
 }
 
 static dt_status check_keep(const import *m) {
@@ -89,7 +89,7 @@ static dt_status find_in_run(char **file, const char *run, const char *which) {
 }
 
 // FILE, URL, a checkpoint's folder, RUN or RUN@WHICH.
-static dt_status find_file(char **file, const char *path) {
+static dt_status ckpt_import_find_file(char **file, const char *path) {
     const char *at = strrchr(path, '@');
     char *inside = dt_xprintf("%s/model.safetensors", path);
     char *run = at ? dt_xprintf("%.*s", (int)(at - path), path) : NULL;
@@ -159,15 +159,15 @@ static bool same_values(const dt_shape *a, const dt_shape *b) {
 }
 
 // Side of a square of patches, if the shape is that of position embeddings for one; else 0.
-static int side_of(const dt_shape *s) {
+static int ckpt_import_side_of(const dt_shape *s) {
     if (s->n != 3 || s->d[0] != 1 || s->d[1] > 1 + MAX_GRID * MAX_GRID) return 0;
     int side = (int)lround(sqrt((double)(s->d[1] - 1)));
     return (int64_t)side * side == s->d[1] - 1 ? side : 0;
 }
 
 static bool can_resize(const import *m, const dt_ckpt_tensor *t, const dt_shape *there) {
-    return strcmp(t->name, POSITIONS) == 0 && side_of(there) > 0 && t->shape.n == 3 && there->d[2] == t->shape.d[2] &&
-           t->shape.d[1] == 1 + (int64_t)m->o->grid[0] * m->o->grid[1];
+    return strcmp(t->name, POSITIONS) == 0 && ckpt_import_side_of(there) > 0 && t->shape.n == 3 &&
+           there->d[2] == t->shape.d[2] && t->shape.d[1] == 1 + (int64_t)m->o->grid[0] * m->o->grid[1];
 }
 
 // The module of a tensor, which a user would name to keep it.
@@ -218,22 +218,22 @@ static int n_without(const import *m) {
     return n;
 }
 
-static dt_status decide(import *m, int i, name_list *missing) {
+static dt_status ckpt_import_decide(import *m, int i, name_list *missing) {
     const dt_ckpt_tensor *t = &m->tensors[i];
     const int k = m->map.file[i];
     dt_shape there;
     m->fates[i] = TAKEN;
-    if (is_listed(m->o->keep, m->o->n_keep, t->name)) {
+    if (ckpt_import_is_listed(m->o->keep, m->o->n_keep, t->name)) {
         m->fates[i] = KEPT;
     } else if (m->o->renew_heads && is_head(m, t->name) && !head_fits(m, t->name)) {
         m->fates[i] = NEW_HEAD;
     } else if (k < 0) {
-        list_name(missing, t->name);
+        ckpt_import_list_name(missing, t->name);
     } else {
         dt_weights_shape(m->w, k, &there);
         if (!same_values(&there, &t->shape) && !can_resize(m, t, &there)) {
             if (2 * n_without(m) <= m->n) return fail_shape(m, t, &there);
-            list_name(missing, t->name); // that of another network, by chance of this name
+            ckpt_import_list_name(missing, t->name); // that of another network, by chance of this name
             return DT_OK;
         }
         if (!same_values(&there, &t->shape)) m->fates[i] = RESIZED;
@@ -248,12 +248,12 @@ static dt_status decide_all(import *m) {
     int first = -1;
     bool timms = false;
     for (int i = 0; i < m->n; i++) {
-        DT_TRY(decide(m, i, &missing));
+        DT_TRY(ckpt_import_decide(m, i, &missing));
         if (missing.n == 1 && first < 0) first = i;
     }
     if (missing.n == 0) return DT_OK;
     for (int k = 0; k < dt_weights_count(m->w); k++) {
-        list_name(&there, dt_weights_name(m->w, k));
+        ckpt_import_list_name(&there, dt_weights_name(m->w, k));
         timms |= looks_like_timms(dt_weights_name(m->w, k));
     }
     return dt_fail(DT_E_CKPT,
@@ -271,7 +271,7 @@ static dt_status take_positions(import *m, int i) {
     const dt_ckpt_tensor *t = &m->tensors[i];
     dt_shape there;
     dt_weights_shape(m->w, m->map.file[i], &there);
-    const int side = side_of(&there), dim = (int)there.d[2];
+    const int side = ckpt_import_side_of(&there), dim = (int)there.d[2];
     float *values = dt_xcalloc((size_t)dt_shape_elements(&there), sizeof *values);
     dt_status st = dt_weights_read(m->w, m->map.file[i], values);
     if (st == DT_OK) {
@@ -300,15 +300,15 @@ static void tell_classes(const import *m) {
 }
 
 // ---- the report ------------------------------------------------------------------------------------
-static void report(const import *m, int *n_taken) {
+static void ckpt_import_report(const import *m, int *n_taken) {
     name_list fates[N_FATES] = {{.n = 0}}, extra = {.n = 0};
     int n_beside = 0;
-    for (int i = 0; i < m->n; i++) list_name(&fates[m->fates[i]], m->tensors[i].name);
+    for (int i = 0; i < m->n; i++) ckpt_import_list_name(&fates[m->fates[i]], m->tensors[i].name);
     for (int k = 0; k < dt_weights_count(m->w); k++) {
         const char *name = dt_weights_name(m->w, k), *dot = strrchr(name, '.');
         if (m->map.tensor[k] >= 0 || (dot && strcmp(dot, ".num_batches_tracked") == 0)) continue;
         if (strncmp(name, m->map.prefix, strlen(m->map.prefix)) == 0)
-            list_name(&extra, name);
+            ckpt_import_list_name(&extra, name);
         else
             n_beside++;
     }
@@ -338,13 +338,13 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     *n_taken = 0;
     m.fates = dt_xcalloc((size_t)n_tensors + 1, sizeof *m.fates);
     dt_status st = check_keep(&m);
-    if (st == DT_OK) st = find_file(&m.file, path);
+    if (st == DT_OK) st = ckpt_import_find_file(&m.file, path);
     if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
     if (st == DT_OK) st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
     if (st == DT_OK) st = check_depth(&m);
     if (st == DT_OK) st = decide_all(&m);
     if (st == DT_OK) st = take_all(&m);
-    if (st == DT_OK) report(&m, n_taken);
+    if (st == DT_OK) ckpt_import_report(&m, n_taken);
     if (st == DT_OK && o->classes) tell_classes(&m);
     dt_weight_map_fini(&m.map);
     dt_weights_close(m.w);

@@ -41,13 +41,13 @@ bool dt_torch_file_is(const void *head, size_t n_bytes) {
     return n_bytes >= sizeof legacy && (memcmp(head, "PK\3\4", 4) == 0 || memcmp(head, legacy, sizeof legacy) == 0);
 }
 
-static int by_name(const void *a, const void *b) {
+static int torch_file_by_name(const void *a, const void *b) {
     return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
 }
 
-static const entry *find(const dt_torch_file *f, const char *name) {
+static const entry *torch_file_find(const dt_torch_file *f, const char *name) {
     entry key = {.name = name};
-    return f->n_entries ? bsearch(&key, f->entries, (size_t)f->n_entries, sizeof key, by_name) : NULL;
+    return f->n_entries ? bsearch(&key, f->entries, (size_t)f->n_entries, sizeof key, torch_file_by_name) : NULL;
 }
 
 // ---- the zip ---------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ static dt_status read_entry(dt_torch_file *f, const entry *e, void *to) {
     return DT_OK;
 }
 
-static dt_status add_entry(dt_torch_file *f) {
+static dt_status torch_file_add_entry(dt_torch_file *f) {
     char name[MAX_NAME];
     unz_file_info64 info;
     if (unzGetCurrentFileInfo64(f->zip, &info, name, sizeof name, NULL, 0, NULL, 0) != UNZ_OK ||
@@ -91,18 +91,18 @@ static dt_status add_entry(dt_torch_file *f) {
 
 static dt_status list_entries(dt_torch_file *f) {
     int more = unzGoToFirstFile(f->zip);
-    for (; more == UNZ_OK; more = unzGoToNextFile(f->zip)) DT_TRY(add_entry(f));
+    for (; more == UNZ_OK; more = unzGoToNextFile(f->zip)) DT_TRY(torch_file_add_entry(f));
     if (more != UNZ_END_OF_LIST_OF_FILE) return dt_fail(DT_E_CKPT, "%s: the zip's directory is damaged", f->path);
-    if (f->n_entries) qsort(f->entries, (size_t)f->n_entries, sizeof *f->entries, by_name);
+    if (f->n_entries) qsort(f->entries, (size_t)f->n_entries, sizeof *f->entries, torch_file_by_name);
     return DT_OK;
 }
 
-static dt_status check_kind(dt_torch_file *f) {
-    const entry *order = find(f, "byteorder");
+static dt_status torch_file_check_kind(dt_torch_file *f) {
+    const entry *order = torch_file_find(f, "byteorder");
     char text[8] = "";
-    if (!find(f, "data.pkl"))
+    if (!torch_file_find(f, "data.pkl"))
         return dt_fail(DT_E_CKPT, "%s: a zip, but not of torch.save: it has no data.pkl", f->path);
-    if (find(f, "constants.pkl"))
+    if (torch_file_find(f, "constants.pkl"))
         return dt_fail(DT_E_CKPT,
                        "%s: a TorchScript archive, which holds a program. In Python: "
                        "torch.save(torch.jit.load('%s').state_dict(), 'weights.pth')",
@@ -114,7 +114,7 @@ static dt_status check_kind(dt_torch_file *f) {
 
 // ---- tensors ---------------------------------------------------------------------------------------
 static dt_status read_pickle(dt_torch_file *f) {
-    const entry *e = find(f, "data.pkl");
+    const entry *e = torch_file_find(f, "data.pkl");
     if (e->n_bytes > MAX_PICKLE_BYTES) return dt_fail(DT_E_CKPT, "%s: data.pkl is larger than 16 MiB", f->path);
     void *data = dt_xcalloc(1, (size_t)e->n_bytes + 1);
     dt_status st = read_entry(f, e, data);
@@ -126,11 +126,11 @@ static dt_status read_pickle(dt_torch_file *f) {
 static const entry *storage_of(const dt_torch_file *f, const dt_torch_tensor *t) {
     char name[MAX_NAME + 8];
     snprintf(name, sizeof name, "data/%s", t->storage);
-    return find(f, name);
+    return torch_file_find(f, name);
 }
 
 // Nothing is allocated for a storage before the file is known to have that many bytes.
-static dt_status check_tensor(const dt_torch_file *f, const dt_torch_tensor *t) {
+static dt_status torch_file_check_tensor(const dt_torch_file *f, const dt_torch_tensor *t) {
     const entry *e = storage_of(f, t);
     size_t n_bytes;
     if (!e)
@@ -179,9 +179,9 @@ dt_status dt_torch_file_open(dt_torch_file **out, const char *file, const char *
     f->path = dt_arena_strdup(&f->arena, path);
     dt_status st = open_zip(f, file);
     if (st == DT_OK) st = list_entries(f);
-    if (st == DT_OK) st = check_kind(f);
+    if (st == DT_OK) st = torch_file_check_kind(f);
     if (st == DT_OK) st = read_pickle(f);
-    for (int i = 0; st == DT_OK && i < f->n; i++) st = check_tensor(f, &f->tensors[i]);
+    for (int i = 0; st == DT_OK && i < f->n; i++) st = torch_file_check_tensor(f, &f->tensors[i]);
     if (st != DT_OK) {
         dt_torch_file_close(f);
         f = NULL;

@@ -112,11 +112,11 @@ typedef struct machine {
     size_t n_owned;
 } machine;
 
-static dt_status bad(const machine *m, const char *what) {
+static dt_status torch_pickle_bad(const machine *m, const char *what) {
     return dt_fail(DT_E_CKPT, "%s: damaged pickle: %s", m->where, what);
 }
 
-static dt_status refuse(const machine *m, const char *kind, const char *name) {
+static dt_status torch_pickle_refuse(const machine *m, const char *kind, const char *name) {
     return dt_fail(DT_E_CKPT,
                    "%s: %s %.200s is refused: only tensors are read, and nothing of a file is run. "
                    "In Python, torch.save(model.state_dict(), 'weights.pth') saves tensors alone",
@@ -124,32 +124,32 @@ static dt_status refuse(const machine *m, const char *kind, const char *name) {
 }
 
 // ---- reading and the stack -------------------------------------------------------------------------
-static const uint8_t *take(machine *m, size_t n_bytes) {
+static const uint8_t *torch_pickle_take(machine *m, size_t n_bytes) {
     if ((size_t)(m->end - m->at) < n_bytes) return NULL;
     m->at += n_bytes;
     return m->at - n_bytes;
 }
 
-static node *make(machine *m, node_kind kind) {
+static node *torch_pickle_make(machine *m, node_kind kind) {
     node *n = dt_arena_alloc(&m->nodes, sizeof *n);
     n->kind = kind;
     return n;
 }
 
-static dt_status push(machine *m, node *n) {
+static dt_status torch_pickle_push(machine *m, node *n) {
     m->stack = dt_xgrow(m->stack, m->n_stack, sizeof *m->stack);
     m->stack[m->n_stack++] = n;
     return DT_OK;
 }
 
 static dt_status push_new(machine *m, node_kind kind) {
-    return push(m, make(m, kind));
+    return torch_pickle_push(m, torch_pickle_make(m, kind));
 }
 
 static dt_status push_int(machine *m, int64_t number) {
-    node *n = make(m, INT);
+    node *n = torch_pickle_make(m, INT);
     n->number = number;
-    return push(m, n);
+    return torch_pickle_push(m, n);
 }
 
 // NULL where the stack is empty down to the last mark.
@@ -163,7 +163,7 @@ static node *top(machine *m) {
     return m->n_stack > floor ? m->stack[m->n_stack - 1] : NULL;
 }
 
-static void add_item(machine *m, node *to, node *item) {
+static void torch_pickle_add_item(machine *m, node *to, node *item) {
     if (!to->items) {
         m->owned = dt_xgrow(m->owned, m->n_owned, sizeof *m->owned);
         m->owned[m->n_owned++] = to;
@@ -174,7 +174,7 @@ static void add_item(machine *m, node *to, node *item) {
 
 // The items above the last mark, in their order; the mark goes.
 static dt_status pop_mark(machine *m, node ***items, size_t *n) {
-    if (!m->n_marks) return bad(m, "no mark");
+    if (!m->n_marks) return torch_pickle_bad(m, "no mark");
     size_t floor = m->marks[--m->n_marks];
     *items = m->stack + floor;
     *n = m->n_stack - floor;
@@ -189,70 +189,70 @@ static dt_status add_items(machine *m, node_kind kind, bool marked) {
         DT_TRY(pop_mark(m, &items, &n));
     } else {
         for (size_t i = n; i-- > 0;)
-            if (!(one[i] = pop(m))) return bad(m, "the stack is empty");
+            if (!(one[i] = pop(m))) return torch_pickle_bad(m, "the stack is empty");
         items = one;
     }
     node *to = top(m);
-    if (!to || to->kind != kind || (kind == DICT && n % 2)) return bad(m, "items of no list or dict");
-    for (size_t i = 0; i < n; i++) add_item(m, to, items[i]);
+    if (!to || to->kind != kind || (kind == DICT && n % 2)) return torch_pickle_bad(m, "items of no list or dict");
+    for (size_t i = 0; i < n; i++) torch_pickle_add_item(m, to, items[i]);
     return DT_OK;
 }
 
 static dt_status push_tuple(machine *m, int n) { // -1: down to the mark
-    node **items = NULL, *tuple = make(m, TUPLE);
+    node **items = NULL, *tuple = torch_pickle_make(m, TUPLE);
     size_t count = (size_t)n;
     if (n < 0) {
         DT_TRY(pop_mark(m, &items, &count));
     } else {
         size_t floor = m->n_marks ? m->marks[m->n_marks - 1] : 0;
-        if (m->n_stack - floor < count) return bad(m, "the stack is empty");
+        if (m->n_stack - floor < count) return torch_pickle_bad(m, "the stack is empty");
         m->n_stack -= count;
         items = m->stack + m->n_stack;
     }
-    for (size_t i = 0; i < count; i++) add_item(m, tuple, items[i]);
-    return push(m, tuple);
+    for (size_t i = 0; i < count; i++) torch_pickle_add_item(m, tuple, items[i]);
+    return torch_pickle_push(m, tuple);
 }
 
 // ---- numbers, texts, globals, memo -----------------------------------------------------------------
 static dt_status push_number(machine *m, size_t n_bytes) {
-    const uint8_t *p = take(m, n_bytes);
-    if (!p) return bad(m, "cut off");
+    const uint8_t *p = torch_pickle_take(m, n_bytes);
+    if (!p) return torch_pickle_bad(m, "cut off");
     return push_int(m, n_bytes == 1 ? p[0] : n_bytes == 2 ? dt_le16(p) : (int32_t)dt_le32(p));
 }
 
 static dt_status push_long(machine *m) {
-    const uint8_t *length = take(m, 1), *p = length ? take(m, *length) : NULL;
+    const uint8_t *length = torch_pickle_take(m, 1), *p = length ? torch_pickle_take(m, *length) : NULL;
     uint64_t v = 0;
-    if (!p) return bad(m, "cut off");
-    if (*length > 8) return bad(m, "an integer of more than 8 bytes");
+    if (!p) return torch_pickle_bad(m, "cut off");
+    if (*length > 8) return torch_pickle_bad(m, "an integer of more than 8 bytes");
     for (int i = 0; i < *length; i++) v |= (uint64_t)p[i] << (8 * i);
     if (*length && *length < 8 && p[*length - 1] & 0x80) v |= ~0ull << (8 * *length);
     return push_int(m, (int64_t)v);
 }
 
 static dt_status push_text(machine *m, size_t n_length) {
-    const uint8_t *length = take(m, n_length);
+    const uint8_t *length = torch_pickle_take(m, n_length);
     uint32_t n = !length ? 0 : n_length == 1 ? *length : dt_le32(length);
-    const uint8_t *p = length ? take(m, n) : NULL;
-    if (!p) return bad(m, "cut off");
-    if (memchr(p, 0, n)) return bad(m, "a text with a zero byte");
-    node *t = make(m, TEXT);
+    const uint8_t *p = length ? torch_pickle_take(m, n) : NULL;
+    if (!p) return torch_pickle_bad(m, "cut off");
+    if (memchr(p, 0, n)) return torch_pickle_bad(m, "a text with a zero byte");
+    node *t = torch_pickle_make(m, TEXT);
     t->text = dt_arena_printf(m->arena, "%.*s", (int)(n < MAX_TEXT ? n : MAX_TEXT), (const char *)p);
-    return push(m, t);
+    return torch_pickle_push(m, t);
 }
 
 static dt_status push_float(machine *m) {
-    return take(m, 8) ? push_new(m, NONE) : bad(m, "cut off");
+    return torch_pickle_take(m, 8) ? push_new(m, NONE) : torch_pickle_bad(m, "cut off");
 }
 
 static dt_status find_global(machine *m, const char *name) {
     for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) {
         if (strcmp(globals[i].name, name) != 0) continue;
-        node *g = make(m, GLOBAL);
+        node *g = torch_pickle_make(m, GLOBAL);
         g->call = &globals[i];
-        return push(m, g);
+        return torch_pickle_push(m, g);
     }
-    return refuse(m, "global", name);
+    return torch_pickle_refuse(m, "global", name);
 }
 
 static dt_status push_global(machine *m) {
@@ -260,7 +260,7 @@ static dt_status push_global(machine *m) {
     const uint8_t *module = m->at, *line = memchr(module, '\n', (size_t)(m->end - module));
     const uint8_t *word = line ? line + 1 : NULL;
     const uint8_t *stop = word ? memchr(word, '\n', (size_t)(m->end - word)) : NULL;
-    if (!stop || line - module > 200 || stop - word > 200) return bad(m, "a global without end");
+    if (!stop || line - module > 200 || stop - word > 200) return torch_pickle_bad(m, "a global without end");
     m->at = stop + 1;
     snprintf(name, sizeof name, "%.*s.%.*s", (int)(line - module), (const char *)module, (int)(stop - word),
              (const char *)word);
@@ -271,16 +271,17 @@ static dt_status push_global(machine *m) {
 static dt_status pop_global(machine *m) {
     const node *word = pop(m), *module = pop(m);
     char name[512];
-    if (!word || word->kind != TEXT || !module || module->kind != TEXT) return bad(m, "a global without name");
+    if (!word || word->kind != TEXT || !module || module->kind != TEXT)
+        return torch_pickle_bad(m, "a global without name");
     snprintf(name, sizeof name, "%.200s.%.200s", module->text, word->text);
     return find_global(m, name);
 }
 
 static dt_status put_at(machine *m, size_t i) {
     node *n = top(m);
-    if (!n) return bad(m, "nothing to remember");
+    if (!n) return torch_pickle_bad(m, "nothing to remember");
     // a writer numbers what it remembers from 0
-    if (i > m->n_memo) return bad(m, "the memo has a hole");
+    if (i > m->n_memo) return torch_pickle_bad(m, "the memo has a hole");
     if (i == m->n_memo) {
         m->memo = dt_xgrow(m->memo, m->n_memo, sizeof *m->memo);
         m->n_memo++;
@@ -289,41 +290,42 @@ static dt_status put_at(machine *m, size_t i) {
     return DT_OK;
 }
 
-static dt_status put(machine *m, size_t n_bytes) {
-    const uint8_t *p = take(m, n_bytes);
-    return !p ? bad(m, "cut off") : put_at(m, n_bytes == 1 ? p[0] : dt_le32(p));
+static dt_status torch_pickle_put(machine *m, size_t n_bytes) {
+    const uint8_t *p = torch_pickle_take(m, n_bytes);
+    return !p ? torch_pickle_bad(m, "cut off") : put_at(m, n_bytes == 1 ? p[0] : dt_le32(p));
 }
 
-static dt_status get(machine *m, size_t n_bytes) {
-    const uint8_t *p = take(m, n_bytes);
+static dt_status torch_pickle_get(machine *m, size_t n_bytes) {
+    const uint8_t *p = torch_pickle_take(m, n_bytes);
     size_t i = !p ? SIZE_MAX : n_bytes == 1 ? p[0] : dt_le32(p);
-    return i < m->n_memo ? push(m, m->memo[i]) : bad(m, "not in the memo");
+    return i < m->n_memo ? torch_pickle_push(m, m->memo[i]) : torch_pickle_bad(m, "not in the memo");
 }
 
 // ---- what torch makes ------------------------------------------------------------------------------
 // Item i of a tuple if it is of this kind, else NULL.
-static node *item(const node *tuple, size_t i, node_kind kind) {
+static node *torch_pickle_item(const node *tuple, size_t i, node_kind kind) {
     return i < tuple->n_items && tuple->items[i]->kind == kind ? tuple->items[i] : NULL;
 }
 
 // ('storage', type, key, location, elements)
 static dt_status push_storage(machine *m) {
     node *id = pop(m);
-    if (!id || id->kind != TUPLE) return bad(m, "a persistent id that is no tuple");
-    const node *word = item(id, 0, TEXT), *type = item(id, 1, GLOBAL), *key = item(id, 2, TEXT);
-    const node *n = item(id, 4, INT);
+    if (!id || id->kind != TUPLE) return torch_pickle_bad(m, "a persistent id that is no tuple");
+    const node *word = torch_pickle_item(id, 0, TEXT), *type = torch_pickle_item(id, 1, GLOBAL),
+               *key = torch_pickle_item(id, 2, TEXT);
+    const node *n = torch_pickle_item(id, 4, INT);
     if (!word || strcmp(word->text, "storage") != 0 || !type || type->call->action != ACT_STORAGE_TYPE || !key || !n ||
         n->number < 0)
-        return bad(m, "a persistent id that is no storage");
-    node *s = make(m, STORAGE);
+        return torch_pickle_bad(m, "a persistent id that is no storage");
+    node *s = torch_pickle_make(m, STORAGE);
     s->text = key->text;
     s->call = type->call;
     s->number = n->number;
-    return push(m, s);
+    return torch_pickle_push(m, s);
 }
 
 // Whether the last element lies in the storage.
-static bool fits(const dt_torch_tensor *t) {
+static bool torch_pickle_fits(const dt_torch_tensor *t) {
     int64_t last = t->offset;
     for (int i = 0; i < t->shape.n; i++) {
         int64_t span;
@@ -336,11 +338,11 @@ static bool fits(const dt_torch_tensor *t) {
 
 // (storage, offset, size, stride, …)
 static dt_status push_tensor(machine *m, const node *args) {
-    const node *storage = item(args, 0, STORAGE), *offset = item(args, 1, INT);
-    const node *size = item(args, 2, TUPLE), *stride = item(args, 3, TUPLE);
+    const node *storage = torch_pickle_item(args, 0, STORAGE), *offset = torch_pickle_item(args, 1, INT);
+    const node *size = torch_pickle_item(args, 2, TUPLE), *stride = torch_pickle_item(args, 3, TUPLE);
     if (!storage || !offset || offset->number < 0 || !size || !stride || size->n_items != stride->n_items)
-        return bad(m, "a tensor that is not made of storage, offset, size and stride");
-    if (size->n_items > DT_MAX_DIMS) return bad(m, "a tensor of more than 6 dimensions");
+        return torch_pickle_bad(m, "a tensor that is not made of storage, offset, size and stride");
+    if (size->n_items > DT_MAX_DIMS) return torch_pickle_bad(m, "a tensor of more than 6 dimensions");
     dt_torch_tensor *t = dt_arena_alloc(&m->nodes, sizeof *t);
     *t = (dt_torch_tensor){.type = storage->call->type,
                            .storage = storage->text,
@@ -349,45 +351,47 @@ static dt_status push_tensor(machine *m, const node *args) {
                            .shape.n = (int)size->n_items};
     int64_t n_elements = 1;
     for (int i = 0; i < t->shape.n; i++) {
-        const node *d = item(size, (size_t)i, INT), *s = item(stride, (size_t)i, INT);
+        const node *d = torch_pickle_item(size, (size_t)i, INT), *s = torch_pickle_item(stride, (size_t)i, INT);
         if (!d || !s || d->number < 0 || s->number < 0 ||
             __builtin_mul_overflow(n_elements, d->number ? d->number : 1, &n_elements))
-            return bad(m, "a tensor with a size or stride that cannot be");
+            return torch_pickle_bad(m, "a tensor with a size or stride that cannot be");
         t->shape.d[i] = d->number;
         t->stride[i] = s->number;
     }
-    if (!fits(t)) return bad(m, "a tensor that is larger than its storage");
-    node *n = make(m, TENSOR);
+    if (!torch_pickle_fits(t)) return torch_pickle_bad(m, "a tensor that is larger than its storage");
+    node *n = torch_pickle_make(m, TENSOR);
     n->tensor = t;
-    return push(m, n);
+    return torch_pickle_push(m, n);
 }
 
 static dt_status reduce(machine *m) {
     node *args = pop(m), *callee = pop(m);
     if (!args || args->kind != TUPLE || !callee || callee->kind != GLOBAL)
-        return bad(m, "a call of something that is no function");
+        return torch_pickle_bad(m, "a call of something that is no function");
     node *first = args->n_items ? args->items[0] : NULL;
     switch (callee->call->action) {
     case ACT_DICT:
-        if (args->n_items) return refuse(m, "a call with arguments of", callee->call->name);
+        if (args->n_items) return torch_pickle_refuse(m, "a call with arguments of", callee->call->name);
         return push_new(m, DICT);
     case ACT_TENSOR:
         return push_tensor(m, args);
     case ACT_PARAMETER:
-        return first && first->kind == TENSOR ? push(m, first) : bad(m, "a parameter without tensor");
+        return first && first->kind == TENSOR ? torch_pickle_push(m, first)
+                                              : torch_pickle_bad(m, "a parameter without tensor");
     case ACT_SIZE:
-        return first && first->kind == TUPLE ? push(m, first) : bad(m, "a size that is no tuple");
+        return first && first->kind == TUPLE ? torch_pickle_push(m, first)
+                                             : torch_pickle_bad(m, "a size that is no tuple");
     case ACT_STORAGE_TYPE:
         break;
     }
-    return refuse(m, "a call of", callee->call->name);
+    return torch_pickle_refuse(m, "a call of", callee->call->name);
 }
 
 // Attributes of a dict, such as _metadata of a state dict, say nothing of tensors.
-static dt_status build(machine *m) {
+static dt_status torch_pickle_build(machine *m) {
     const node *state = pop(m), *object = top(m);
-    if (!state || !object) return bad(m, "the stack is empty");
-    if (object->kind != DICT) return refuse(m, "BUILD of", kind_names[object->kind]);
+    if (!state || !object) return torch_pickle_bad(m, "the stack is empty");
+    if (object->kind != DICT) return torch_pickle_refuse(m, "BUILD of", kind_names[object->kind]);
     return DT_OK;
 }
 
@@ -396,13 +400,13 @@ static dt_status refuse_opcode(const machine *m, uint8_t code) {
     snprintf(name, sizeof name, "0x%02x", code);
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         if (refused[i].code == code) snprintf(name, sizeof name, "%s", refused[i].name);
-    return refuse(m, "opcode", name);
+    return torch_pickle_refuse(m, "opcode", name);
 }
 
 static dt_status step(machine *m, uint8_t code) {
     switch (code) {
     case 0x80:
-        return take(m, 1) ? DT_OK : bad(m, "cut off"); // PROTO
+        return torch_pickle_take(m, 1) ? DT_OK : torch_pickle_bad(m, "cut off"); // PROTO
     case '(':
         m->marks = dt_xgrow(m->marks, m->n_marks, sizeof *m->marks);
         m->marks[m->n_marks++] = m->n_stack;
@@ -438,17 +442,17 @@ static dt_status step(machine *m, uint8_t code) {
     case 0x94:
         return put_at(m, m->n_memo); // MEMOIZE
     case 0x95:
-        return take(m, 8) ? DT_OK : bad(m, "cut off"); // FRAME
+        return torch_pickle_take(m, 8) ? DT_OK : torch_pickle_bad(m, "cut off"); // FRAME
     case 'c':
         return push_global(m);
     case 'q':
-        return put(m, 1);
+        return torch_pickle_put(m, 1);
     case 'r':
-        return put(m, 4);
+        return torch_pickle_put(m, 4);
     case 'h':
-        return get(m, 1);
+        return torch_pickle_get(m, 1);
     case 'j':
-        return get(m, 4);
+        return torch_pickle_get(m, 4);
     case 't':
         return push_tuple(m, -1);
     case 0x85:
@@ -470,17 +474,17 @@ static dt_status step(machine *m, uint8_t code) {
     case 'R':
         return reduce(m);
     case 'b':
-        return build(m);
+        return torch_pickle_build(m);
     default:
         return refuse_opcode(m, code);
     }
 }
 
-static dt_status run(machine *m) {
+static dt_status torch_pickle_run(machine *m) {
     for (;;) {
-        const uint8_t *code = take(m, 1);
-        if (!code) return bad(m, "cut off");
-        if (*code == '.') return top(m) ? DT_OK : bad(m, "it is empty");
+        const uint8_t *code = torch_pickle_take(m, 1);
+        if (!code) return torch_pickle_bad(m, "cut off");
+        if (*code == '.') return top(m) ? DT_OK : torch_pickle_bad(m, "it is empty");
         DT_TRY(step(m, *code));
     }
 }
@@ -500,15 +504,15 @@ static const char *key_text(machine *m, const node *key) {
 
 static dt_status list_dict(listing *l, const node *dict, const char *prefix, int depth) {
     l->n_items += dict->n_items; // a dict may be in several, and is read in each
-    if (depth > MAX_DEPTH || l->n_items > MAX_ITEMS) return bad(l->m, "dicts within dicts without end");
+    if (depth > MAX_DEPTH || l->n_items > MAX_ITEMS) return torch_pickle_bad(l->m, "dicts within dicts without end");
     for (size_t i = 0; i + 1 < dict->n_items; i += 2) {
         const node *value = dict->items[i + 1];
         if (value->kind != TENSOR && value->kind != DICT) continue;
         const char *key = key_text(l->m, dict->items[i]);
         if (!key) continue;
-        if (++l->n_visits > MAX_VISITS) return bad(l->m, "more than 131072 entries");
+        if (++l->n_visits > MAX_VISITS) return torch_pickle_bad(l->m, "more than 131072 entries");
         const char *name = dt_arena_printf(l->m->arena, "%s%s", prefix, key);
-        if (strlen(name) > MAX_TEXT) return bad(l->m, "a name of more than 1 KiB");
+        if (strlen(name) > MAX_TEXT) return torch_pickle_bad(l->m, "a name of more than 1 KiB");
         if (value->kind == DICT) {
             DT_TRY(list_dict(l, value, dt_arena_printf(l->m->arena, "%s.", name), depth + 1));
         } else {
@@ -536,7 +540,7 @@ dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *aren
     dt_arena_init(&m.nodes);
     *tensors = NULL;
     *n = 0;
-    dt_status st = run(&m);
+    dt_status st = torch_pickle_run(&m);
     if (st == DT_OK) st = list_tensors(&l, top(&m));
     if (st == DT_OK) {
         *tensors = dt_arena_alloc(arena, l.n * sizeof **tensors);

@@ -55,7 +55,7 @@ typedef struct known {
     int tensor;
 } known;
 
-static int by_name(const void *a, const void *b) {
+static int weight_names_by_name(const void *a, const void *b) {
     return strcmp(((const known *)a)->name, ((const known *)b)->name);
 }
 
@@ -69,23 +69,23 @@ static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *
         if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL), tensors[i].name) != 0)
             list[(*n)++] = (known){dt_xstrdup(buf), i};
     }
-    if (*n) qsort(list, (size_t)*n, sizeof *list, by_name);
+    if (*n) qsort(list, (size_t)*n, sizeof *list, weight_names_by_name);
     return list;
 }
 
-static int find(const known *list, int n, const char *name) {
+static int weight_names_find(const known *list, int n, const char *name) {
     const known key = {(char *)name, 0};
-    const known *k = n ? bsearch(&key, list, (size_t)n, sizeof key, by_name) : NULL;
+    const known *k = n ? bsearch(&key, list, (size_t)n, sizeof key, weight_names_by_name) : NULL;
     return k ? k->tensor : -1;
 }
 
 // The model's tensor that a file calls `name`, without prefix; -1: none.
-static int tensor_of(const known *list, int n, const char *name) {
+static int weight_names_tensor_of(const known *list, int n, const char *name) {
     char buf[MAX_NAME];
-    int i = find(list, n, name);
+    int i = weight_names_find(list, n, name);
     if (i >= 0) return i;
     const char *other = other_name(name, buf, sizeof buf);
-    return other ? find(list, n, other) : -1;
+    return other ? weight_names_find(list, n, other) : -1;
 }
 
 const char *dt_weight_map_name(const dt_weight_map *map, const char *name, char *buf, size_t cap) {
@@ -117,7 +117,7 @@ static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, cons
     for (int i = 0; i < dt_weights_count(w); i++) {
         const char *name = dt_weights_name(w, i);
         for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
-            if (tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
+            if (weight_names_tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
     }
 }
 
@@ -162,7 +162,8 @@ dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char
     for (int i = 0; st == DT_OK && i < n_file; i++) {
         const char *name = dt_weights_name(w, i);
         size_t skip = strlen(map->prefix);
-        map->tensor[i] = strncmp(name, map->prefix, skip) == 0 ? tensor_of(list, n_names, name + skip) : -1;
+        map->tensor[i] =
+            strncmp(name, map->prefix, skip) == 0 ? weight_names_tensor_of(list, n_names, name + skip) : -1;
         if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i;
     }
     for (int i = 0; i < n_ballots; i++) free(ballots[i].prefix);

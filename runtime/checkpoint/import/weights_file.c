@@ -95,7 +95,7 @@ int dt_weights_type_bytes(const char *type) {
 
 // ---- the file --------------------------------------------------------------------------------------
 // Copies an object into memory: a file whose only name is /proc/self/fd/*fd.
-static dt_status fetch(int *fd, const dt_blob *b) {
+static dt_status weights_file_fetch(int *fd, const dt_blob *b) {
     enum { RANGE_BYTES = 16 << 20 }; // a request is repeated for a minute only (store/http.h)
     uint8_t *range = dt_xcalloc(1, RANGE_BYTES);
     dt_status st = DT_OK;
@@ -127,7 +127,7 @@ dt_status dt_weights_open(dt_weights **out, const char *path, uint64_t max_bytes
     if (st == DT_OK && remote && b.n_bytes > max_bytes)
         st = dt_fail(DT_E_CKPT, "%s: %.1f MB, more than the %.1f MB that model.init_max lets be fetched", path,
                      (double)b.n_bytes / 1e6, (double)max_bytes / 1e6);
-    if (st == DT_OK && remote) st = fetch(&fd, &b);
+    if (st == DT_OK && remote) st = weights_file_fetch(&fd, &b);
     snprintf(file, sizeof file, "/proc/self/fd/%d", fd);
     const char *from = remote ? file : w->path;
     if (st == DT_OK)
@@ -170,14 +170,14 @@ const char *dt_weights_metadata(const dt_weights *w, const char *key) {
     return w->safetensors ? dt_safetensors_metadata(w->safetensors, key) : NULL;
 }
 
-static const char *type_of(const dt_weights *w, int i) {
+static const char *weights_file_type_of(const dt_weights *w, int i) {
     return w->torch ? dt_torch_file_tensor(w->torch, i)->type : dt_safetensors_type(w->safetensors, i);
 }
 
 dt_status dt_weights_check(const dt_weights *w, int i) {
-    if (element_of(type_of(w, i))) return DT_OK;
+    if (element_of(weights_file_type_of(w, i))) return DT_OK;
     return dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, which is not read", w->path, dt_weights_name(w, i),
-                   type_of(w, i));
+                   weights_file_type_of(w, i));
 }
 
 // In the order of the logical elements; position is of the innermost.
@@ -199,7 +199,7 @@ static void read_strided(float *to, const uint8_t *data, const element *e, const
 
 dt_status dt_weights_read(dt_weights *w, int i, float *to) {
     DT_TRY(dt_weights_check(w, i));
-    const element *e = element_of(type_of(w, i));
+    const element *e = element_of(weights_file_type_of(w, i));
     const void *data;
     if (w->torch) {
         DT_TRY(dt_torch_file_storage(w->torch, i, &data));

@@ -6,11 +6,11 @@
 #include "graph/activation_words.h"
 #include "op_util.h"
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status activation_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 1, 0, 0);
 }
 
-DT_OP_DEFINE(activation, dt_op_same, grad);
+DT_OP_DEFINE(activation, dt_op_same, activation_grad);
 
 static const struct {
     const char *name;

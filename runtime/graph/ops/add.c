@@ -5,7 +5,7 @@
 // reads only the gradient and gives out 1, its sum over the missing dimensions.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status add_infer(dt_graph *g, dt_node_id id) {
     dt_shape a = dt_op_in_shape(g, id, 0), b = dt_op_in_shape(g, id, 1);
     int extra = a.n - b.n;
     if (extra < 0) return dt_op_fail(g, id, "the second has more dimensions than the first");
@@ -15,7 +15,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &a);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status add_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     dt_value dy = dt_grad_get(ctx, n.out[0]), b = n.in[1];
@@ -28,7 +28,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 0, 0, 1);
 }
 
-DT_OP_DEFINE(add, infer, grad);
+DT_OP_DEFINE(add, add_infer, add_grad);
 
 dt_value dt_add(dt_graph *g, dt_value a, dt_value b) {
     return dt_graph_apply(g, DT_OP_add, NULL, (dt_value[]){a, b}, 2, NULL);

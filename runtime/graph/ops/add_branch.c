@@ -7,7 +7,7 @@
 // and, if that is trained, y; gives dy and the scale's.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status add_branch_infer(dt_graph *g, dt_node_id id) {
     const dt_shape y = dt_op_in_shape(g, id, 0), x = dt_op_in_shape(g, id, 1);
     if (y.n < 2 || !dt_shape_equal(&y, &x)) return dt_op_fail(g, id, "shapes differ");
     if (dt_op_has_in(g, id, 2)) {
@@ -19,7 +19,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status add_branch_grad(dt_grad_ctx *ctx, dt_node_id id) {
     const dt_node n = ctx->g->nodes[id];
     const dt_value scale = n.in[2];
     dt_grad_give(ctx, n.in[1], dt_grad_get(ctx, n.out[0]));
@@ -27,7 +27,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, dt_grad_wanted(ctx, scale) ? 1 | 4 : 4, 0, 2);
 }
 
-DT_OP_DEFINE(add_branch, infer, grad);
+DT_OP_DEFINE(add_branch, add_branch_infer, add_branch_grad);
 
 dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale, float p) {
     const dt_attrs a = {.dropout = {g->training ? p : 0, true}};

@@ -6,18 +6,18 @@
 // Backward reads x and target; gives dx. A class outside 0..K-1 changes nothing: the loss reports it.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status arc_margin_infer(dt_graph *g, dt_node_id id) {
     const dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
     if (x.n != 2 || t.n != 1 || t.d[0] != x.d[0] || dt_op_in_dtype(g, id, 1) != DT_I32)
         return dt_op_fail(g, id, "wants logits (N,K), target i32 (N)");
     return dt_op_same(g, id);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status arc_margin_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 3, 0, 2);
 }
 
-DT_OP_DEFINE(arc_margin, infer, grad);
+DT_OP_DEFINE(arc_margin, arc_margin_infer, arc_margin_grad);
 
 dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale) {
     const dt_attrs a = {.arc_margin = {margin, scale}};

@@ -4,17 +4,17 @@
 // Backward reads only the gradient; gives dx.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status avg_pool_infer(dt_graph *g, dt_node_id id) {
     dt_shape y;
     DT_TRY(dt_op_infer_pool(g, id, &y));
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status avg_pool_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 0, 0, 0);
 }
 
-DT_OP_DEFINE(avg_pool, infer, grad);
+DT_OP_DEFINE(avg_pool, avg_pool_infer, avg_pool_grad);
 
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
     const dt_window w = dt_op_window_square(kernel, stride, pad);

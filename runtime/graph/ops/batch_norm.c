@@ -42,7 +42,7 @@ static dt_status infer_training(dt_graph *g, dt_node_id id, const dt_shape *y, c
     return DT_OK;
 }
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status batch_norm_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, X);
     dt_attrs a = g->nodes[id].attrs;
     if (x.n != 4 && x.n != 2) return dt_op_fail(g, id, "wants (N,C,H,W) or (N,C)");
@@ -69,7 +69,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return infer_training(g, id, &y, &c);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status batch_norm_grad(dt_grad_ctx *ctx, dt_node_id id) {
     const dt_attrs *a = &ctx->g->nodes[id].attrs;
     uint32_t save_out = 1u << SAVED_MEAN | 1u << SAVED_INVSTD;
     if (a->batch_norm.pool) {
@@ -80,8 +80,8 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 1u << X | 1u << SCALE | 1u << SHIFT, save_out, 0);
 }
 
-DT_OP_DEFINE(batch_norm, infer, grad);
-DT_OP_DEFINE(sync_batch_norm, infer, grad);
+DT_OP_DEFINE(batch_norm, batch_norm_infer, batch_norm_grad);
+DT_OP_DEFINE(sync_batch_norm, batch_norm_infer, batch_norm_grad);
 
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
     return dt_batch_norm_eps(g, name, x, 1e-5f, 0.1f);

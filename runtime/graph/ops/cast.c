@@ -4,7 +4,7 @@
 // Gradient: cast back to x's type.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status cast_infer(dt_graph *g, dt_node_id id) {
     dt_shape s = dt_op_in_shape(g, id, 0);
     dt_dtype to = g->nodes[id].attrs.cast.to;
     if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0)) || !dt_dtype_is_float(to)) {
@@ -14,14 +14,14 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status cast_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_node n = ctx->g->nodes[id];
     dt_dtype back = ctx->g->values[n.in[0]].dtype;
     dt_grad_give(ctx, n.in[0], dt_cast(ctx->g, dt_grad_get(ctx, n.out[0]), back));
     return ctx->g->status;
 }
 
-DT_OP_DEFINE(cast, infer, grad);
+DT_OP_DEFINE(cast, cast_infer, cast_grad);
 
 dt_value dt_cast(dt_graph *g, dt_value x, dt_dtype to) {
     if (x == DT_NONE || dt_info_of(g, x)->dtype == to) return x;

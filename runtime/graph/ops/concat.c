@@ -4,7 +4,7 @@
 // Gradient: a slice for each input.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status concat_infer(dt_graph *g, dt_node_id id) {
     dt_shape y = dt_op_in_shape(g, id, 0);
     int axis = g->nodes[id].attrs.concat.axis;
     if (axis < 0 || axis >= y.n) return dt_op_fail(g, id, "has no axis %d", axis);
@@ -19,7 +19,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status concat_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     dt_value dy = dt_grad_get(ctx, n.out[0]);
@@ -35,7 +35,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(concat, infer, grad);
+DT_OP_DEFINE(concat, concat_infer, concat_grad);
 
 dt_value dt_concat(dt_graph *g, const dt_value *x, int n, int axis) {
     for (int i = 0; i < n; i++) {

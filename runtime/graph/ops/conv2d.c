@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status conv2d_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), w = dt_op_in_shape(g, id, 1);
     dt_attrs a = g->nodes[id].attrs;
     const dt_window *win = &a.conv2d.win;
@@ -29,13 +29,13 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status conv2d_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 3, 0, 0);
 }
 
-DT_OP_DEFINE(conv2d, infer, grad);
+DT_OP_DEFINE(conv2d, conv2d_infer, conv2d_grad);
 
-static bool window_of(const dt_conv2d_opts *o, dt_window *win) {
+static bool conv2d_window_of(const dt_conv2d_opts *o, dt_window *win) {
     *win = dt_op_window_square(o->kernel, o->stride, o->pad);
     if (o->dilation > 1) win->dilation[0] = win->dilation[1] = o->dilation;
     if (o->window) *win = *o->window;
@@ -50,7 +50,7 @@ dt_value dt_conv2d(dt_graph *g, const char *name, dt_value x, const dt_conv2d_op
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
     dt_attrs a = {.conv2d = {.groups = o->groups > 0 ? o->groups : 1}};
     dt_shape s = dt_info_of(g, x)->shape;
-    if (s.n != 4 || o->out < 1 || s.d[1] % a.conv2d.groups || !window_of(o, &a.conv2d.win)) {
+    if (s.n != 4 || o->out < 1 || s.d[1] % a.conv2d.groups || !conv2d_window_of(o, &a.conv2d.win)) {
         char text[96];
         return dt_graph_fail(g,
                              "conv2d %s on %s: wants (N,C,H,W), C a multiple of %d groups, and a "

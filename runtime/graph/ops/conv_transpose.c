@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status conv_transpose_infer(dt_graph *g, dt_node_id id) {
     const dt_shape x = dt_op_in_shape(g, id, 0), w = dt_op_in_shape(g, id, 1);
     const dt_attrs a = g->nodes[id].attrs;
     const dt_window *win = &a.conv2d.win;
@@ -27,7 +27,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status conv_transpose_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     const dt_node n = g->nodes[id];
     const dt_value dy = dt_grad_get(ctx, n.out[0]);
@@ -39,7 +39,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_by(ctx, id, DT_OP_conv2d, in, 2, 1, n.in[1]);
 }
 
-DT_OP_DEFINE(conv_transpose, infer, grad);
+DT_OP_DEFINE(conv_transpose, conv_transpose_infer, conv_transpose_grad);
 
 dt_value dt_conv_transpose_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, int groups,
                                 const dt_window *window, const int more[2]) {

@@ -4,7 +4,7 @@
 // Each is the other's gradient.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id, bool widens) {
+static dt_status expand_infer(dt_graph *g, dt_node_id id, bool widens) {
     const dt_shape x = dt_op_in_shape(g, id, 0), y = g->nodes[id].attrs.reshape.shape;
     bool fits = x.n == y.n;
     for (int i = 0; fits && i < x.n; i++) fits = x.d[i] == y.d[i] || (widens ? x.d[i] : y.d[i]) == 1;
@@ -13,10 +13,10 @@ static dt_status infer(dt_graph *g, dt_node_id id, bool widens) {
     return dt_op_fail(g, id, "does not fit %s", dt_shape_print(&y, text, sizeof text));
 }
 static dt_status infer_expand(dt_graph *g, dt_node_id id) {
-    return infer(g, id, true);
+    return expand_infer(g, id, true);
 }
 static dt_status infer_sum(dt_graph *g, dt_node_id id) {
-    return infer(g, id, false);
+    return expand_infer(g, id, false);
 }
 
 static dt_status grad_expand(dt_grad_ctx *ctx, dt_node_id id) {
@@ -35,14 +35,14 @@ static dt_status grad_sum(dt_grad_ctx *ctx, dt_node_id id) {
 DT_OP_DEFINE(expand, infer_expand, grad_expand);
 DT_OP_DEFINE(sum, infer_sum, grad_sum);
 
-static dt_value apply(dt_graph *g, dt_op op, dt_value x, const dt_shape *shape) {
+static dt_value expand_apply(dt_graph *g, dt_op op, dt_value x, const dt_shape *shape) {
     const dt_attrs a = {.reshape = {*shape}};
     if (x == DT_NONE || dt_shape_equal(&dt_info_of(g, x)->shape, shape)) return x;
     return dt_graph_apply(g, op, NULL, &x, 1, &a);
 }
 dt_value dt_expand(dt_graph *g, dt_value x, dt_shape shape) {
-    return apply(g, DT_OP_expand, x, &shape);
+    return expand_apply(g, DT_OP_expand, x, &shape);
 }
 dt_value dt_sum(dt_graph *g, dt_value x, dt_shape shape) {
-    return apply(g, DT_OP_sum, x, &shape);
+    return expand_apply(g, DT_OP_sum, x, &shape);
 }

@@ -8,7 +8,7 @@
 #include "batch/pixel_steps.h"
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status image_augment_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), steps = dt_op_in_shape(g, id, 1);
     if (x.n != 4 || dt_op_in_dtype(g, id, 0) != DT_U8 || (x.d[3] != 1 && x.d[3] != 3))
         return dt_op_fail(g, id, "wants u8 images (N,H,W,C) with 1 or 3 channels");
@@ -18,7 +18,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(image_augment, infer, NULL);
+DT_OP_DEFINE(image_augment, image_augment_infer, NULL);
 
 dt_value dt_image_augment(dt_graph *g, dt_value x, dt_value steps) {
     return dt_graph_apply(g, DT_OP_image_augment, NULL, (dt_value[]){x, steps}, 2, NULL);

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status image_normalize_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0);
     dt_dtype type = dt_op_in_dtype(g, id, 0);
     if (x.n != 4 || (type != DT_U8 && type != DT_F32)) {
@@ -29,7 +29,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(image_normalize, infer, NULL);
+DT_OP_DEFINE(image_normalize, image_normalize_infer, NULL);
 
 dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean, const float *std) {
     if (x == DT_NONE) return DT_NONE;

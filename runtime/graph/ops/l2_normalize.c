@@ -6,16 +6,16 @@
 
 #include <math.h>
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status l2_normalize_infer(dt_graph *g, dt_node_id id) {
     if (dt_op_in_shape(g, id, 0).n < 1) return dt_op_fail(g, id, "wants (…,D)");
     return dt_op_same(g, id);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status l2_normalize_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 1, 0, 0);
 }
 
-DT_OP_DEFINE(l2_normalize, infer, grad);
+DT_OP_DEFINE(l2_normalize, l2_normalize_infer, l2_normalize_grad);
 
 dt_value dt_l2_normalize(dt_graph *g, dt_value x) {
     return dt_graph_apply(g, DT_OP_l2_normalize, NULL, &x, 1, NULL);

@@ -8,7 +8,7 @@
 //   backward  reads the sum as x, and behind all other inputs a gradient (…,D) that is added to dx
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status layer_norm_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0);
     if (x.n < 1) return dt_op_fail(g, id, "wants (…,D)");
     for (int i = 1; i <= 2; i++) {
@@ -22,11 +22,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status layer_norm_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 3, 6, 0);
 }
 
-DT_OP_DEFINE(layer_norm, infer, grad);
+DT_OP_DEFINE(layer_norm, layer_norm_infer, layer_norm_grad);
 
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;

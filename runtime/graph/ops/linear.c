@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status linear_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), w = dt_op_in_shape(g, id, 1);
     if (x.n < 1 || w.n != 2 || x.d[x.n - 1] != w.d[1]) {
         return dt_op_fail(g, id, "wants x (…,I) and weight (O,I)");
@@ -21,12 +21,12 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &x);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status linear_grad(dt_grad_ctx *ctx, dt_node_id id) {
     bool relu = ctx->g->nodes[id].attrs.linear.act == DT_ACTIVATION_relu;
     return dt_grad_default(ctx, id, 3, relu ? 1 : 0, 0);
 }
 
-DT_OP_DEFINE(linear, infer, grad);
+DT_OP_DEFINE(linear, linear_infer, linear_grad);
 
 dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias) {
     dt_value in[3] = {x, weight, bias};

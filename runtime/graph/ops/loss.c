@@ -9,7 +9,7 @@
 #include "batch/losses.h"
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status loss_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
     dt_dtype type = dt_op_in_dtype(g, id, 1);
     bool same = type == DT_F32 && dt_shape_equal(&t, &x);
@@ -27,11 +27,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_add_loss(g, id);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status loss_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 15, 0, 14); // masks: reads all inputs; no output
 }
 
-DT_OP_DEFINE(loss, infer, grad);
+DT_OP_DEFINE(loss, loss_infer, loss_grad);
 
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target, dt_value weight,
                        dt_value class_weights, bool by_sample, float smoothing, float param, float share) {

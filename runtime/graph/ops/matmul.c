@@ -4,7 +4,7 @@
 // Gradient: two matmul nodes.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status matmul_infer(dt_graph *g, dt_node_id id) {
     dt_shape a = dt_op_in_shape(g, id, 0), b = dt_op_in_shape(g, id, 1);
     dt_attrs at = g->nodes[id].attrs;
     bool fits = a.n >= 2 && a.n == b.n;
@@ -19,7 +19,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
 }
 
 // C = alpha A B:  dA = alpha dC B^T,  dB = alpha A^T dC; a transposed operand swaps the factors.
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status matmul_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     dt_value a = n.in[0], b = n.in[1], dy = dt_grad_get(ctx, n.out[0]);
@@ -34,7 +34,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(matmul, infer, grad);
+DT_OP_DEFINE(matmul, matmul_infer, matmul_grad);
 
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha) {
     dt_attrs at = {.matmul = {trans_a, trans_b, alpha}};

@@ -4,7 +4,7 @@
 // Backward reads argmax only (x's shape is that of the output); gives dx.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status max_pool_infer(dt_graph *g, dt_node_id id) {
     dt_shape y;
     DT_TRY(dt_op_infer_pool(g, id, &y));
     const dt_window w = g->nodes[id].attrs.pool.win;
@@ -15,11 +15,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status max_pool_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 0, 2, 0);
 }
 
-DT_OP_DEFINE(max_pool, infer, grad);
+DT_OP_DEFINE(max_pool, max_pool_infer, max_pool_grad);
 
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
     dt_attrs a = {.pool = {.win = dt_op_window_square(kernel, stride, pad)}};

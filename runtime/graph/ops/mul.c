@@ -6,7 +6,7 @@
 // a and gives out 1, the sum of the product over what b was repeated over.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status mul_infer(dt_graph *g, dt_node_id id) {
     dt_shape a = dt_op_in_shape(g, id, 0), b = dt_op_in_shape(g, id, 1);
     dt_times t;
     if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0))) return dt_op_fail(g, id, "wants floating tensors");
@@ -17,7 +17,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &a);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status mul_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     dt_value dy = dt_grad_get(ctx, n.out[0]), a = n.in[0], b = n.in[1];
@@ -30,7 +30,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 1, 0, 1);
 }
 
-DT_OP_DEFINE(mul, infer, grad);
+DT_OP_DEFINE(mul, mul_infer, mul_grad);
 
 dt_value dt_mul(dt_graph *g, dt_value a, dt_value b) {
     return dt_graph_apply(g, DT_OP_mul, NULL, (dt_value[]){a, b}, 2, NULL);

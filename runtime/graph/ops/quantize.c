@@ -5,7 +5,7 @@
 // Only passes/int8.c makes these, in inference: the other two have no shape inference, and none has a gradient.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status quantize_infer(dt_graph *g, dt_node_id id) {
     const dt_shape s = dt_op_in_shape(g, id, 0);
     const dt_dtype from = dt_op_in_dtype(g, id, 0), to = g->nodes[id].attrs.quantize.to;
     const dt_dtype low = from == DT_F32 ? to : from, high = from == DT_F32 ? from : to;
@@ -18,6 +18,6 @@ static dt_status no_shape(dt_graph *g, dt_node_id id) {
     return dt_op_fail(g, id, "is made of a conv2d or linear that has its shape");
 }
 
-DT_OP_DEFINE(quantize, infer, NULL);
+DT_OP_DEFINE(quantize, quantize_infer, NULL);
 DT_OP_DEFINE(conv2d_int8, no_shape, NULL);
 DT_OP_DEFINE(linear_int8, no_shape, NULL);

@@ -4,7 +4,7 @@
 // Gradient: reshape back.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status reshape_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), y = g->nodes[id].attrs.reshape.shape;
     int64_t known = 1;
     int open = -1;
@@ -25,7 +25,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status reshape_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     dt_shape x = g->values[n.in[0]].shape;
@@ -33,7 +33,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(reshape, infer, grad);
+DT_OP_DEFINE(reshape, reshape_infer, reshape_grad);
 
 dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape) {
     dt_attrs a = {.reshape = {shape}};

@@ -4,7 +4,7 @@
 // Backward reads only the gradient; gives dx.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status resize_image_infer(dt_graph *g, dt_node_id id) {
     dt_shape y = dt_op_in_shape(g, id, 0);
     const dt_attrs a = g->nodes[id].attrs;
     if (y.n != 4) return dt_op_fail(g, id, "wants (N,C,H,W)");
@@ -16,11 +16,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status resize_image_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 0, 0, 0);
 }
 
-DT_OP_DEFINE(resize, infer, grad);
+DT_OP_DEFINE(resize, resize_image_infer, resize_image_grad);
 
 dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2], const double scale[2]) {
     if (x == DT_NONE) return x;

@@ -20,7 +20,7 @@ static dt_status infer_packed(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status sdpa_infer(dt_graph *g, dt_node_id id) {
     if (!dt_op_has_in(g, id, 1)) return infer_packed(g, id);
     if (!dt_op_has_in(g, id, 2)) return dt_op_fail(g, id, "wants q, k and v, or one packed tensor");
     dt_shape q = dt_op_in_shape(g, id, 0), k = dt_op_in_shape(g, id, 1), v = dt_op_in_shape(g, id, 2);
@@ -33,11 +33,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status sdpa_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 7, 3, 0);
 }
 
-DT_OP_DEFINE(sdpa, infer, grad);
+DT_OP_DEFINE(sdpa, sdpa_infer, sdpa_grad);
 
 dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale) {
     dt_attrs a = {.sdpa = {.scale = scale}};

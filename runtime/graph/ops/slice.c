@@ -4,7 +4,7 @@
 // Backward reads only the gradient; gives dx, zero outside the slice.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status slice_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0);
     dt_attrs a = g->nodes[id].attrs;
     int axis = a.slice.axis;
@@ -17,11 +17,11 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &x);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status slice_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 0, 0, 0);
 }
 
-DT_OP_DEFINE(slice, infer, grad);
+DT_OP_DEFINE(slice, slice_infer, slice_grad);
 
 dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end) {
     dt_attrs a = {.slice = {axis, begin, end}};

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status transpose_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), y = x;
     dt_attrs a = g->nodes[id].attrs;
     unsigned seen = 0;
@@ -19,7 +19,7 @@ static dt_status infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status transpose_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     int inverse[DT_MAX_DIMS] = {0};
@@ -28,7 +28,7 @@ static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(transpose, infer, grad);
+DT_OP_DEFINE(transpose, transpose_infer, transpose_grad);
 
 dt_value dt_transpose(dt_graph *g, dt_value x, const int *perm) {
     if (x == DT_NONE) return DT_NONE;

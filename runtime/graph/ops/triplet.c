@@ -10,18 +10,18 @@
 // Backward reads x, target, weight (no gradient comes in); gives dx.
 #include "op_util.h"
 
-static dt_status infer(dt_graph *g, dt_node_id id) {
+static dt_status triplet_infer(dt_graph *g, dt_node_id id) {
     const dt_shape x = dt_op_in_shape(g, id, 0), t = dt_op_in_shape(g, id, 1);
     if (x.n != 2 || t.n != 1 || t.d[0] != x.d[0] || dt_op_in_dtype(g, id, 1) != DT_I32)
         return dt_op_fail(g, id, "wants embeddings (N,D), target i32 (N)");
     return dt_op_add_loss(g, id);
 }
 
-static dt_status grad(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status triplet_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 7, 0, 6);
 }
 
-DT_OP_DEFINE(triplet, infer, grad);
+DT_OP_DEFINE(triplet, triplet_infer, triplet_grad);
 
 dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin, bool semihard,
                     float share) {

@@ -32,14 +32,14 @@ static bool is_aux(const dt_graph *g, dt_value v) {
 }
 
 // Values whose type the pass decides or converts.
-static bool is_activation(const dt_graph *g, dt_value v) {
+static bool amp_is_activation(const dt_graph *g, dt_value v) {
     if (v == DT_NONE || !dt_dtype_is_float(g->values[v].dtype)) return false;
     dt_value_kind kind = g->values[v].kind;
     return (kind == DT_V_TEMP || kind == DT_V_INPUT || kind == DT_V_CONST) && !is_aux(g, v);
 }
 
 // Scale and shift of a layer norm, which kernels read as f32; those of group norm are constants.
-static bool is_weight(const dt_node *n, int i) {
+static bool amp_is_weight(const dt_node *n, int i) {
     return n->op == DT_OP_layer_norm && (i == 1 || i == 2);
 }
 
@@ -55,7 +55,7 @@ static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     }
     if (n->backward && n->forward != DT_NONE) return s->type[n->forward];
     for (int i = 0; i < n->n_in; i++) {
-        if (is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->half) return s->half;
+        if (amp_is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->half) return s->half;
     }
     return DT_F32;
 }
@@ -74,7 +74,7 @@ static dt_value cast_to(amp_state *s, dt_value v, dt_dtype to) {
     return out;
 }
 
-static void convert(amp_state *s, dt_node_id id) {
+static void amp_convert(amp_state *s, dt_node_id id) {
     dt_graph *g = s->g;
     if (g->nodes[id].dead) return;
     if (g->nodes[id].op == DT_OP_cast) { // the builder chose its type
@@ -85,13 +85,13 @@ static void convert(amp_state *s, dt_node_id id) {
     bool casts_inputs = dt_op_get(g->nodes[id].op)->amp != DT_AMP_LOW_OUT;
     for (int i = 0; i < g->nodes[id].n_in && casts_inputs; i++) {
         dt_value v = g->nodes[id].in[i];
-        if (!is_activation(g, v) || g->values[v].dtype == t || is_weight(&g->nodes[id], i)) continue;
+        if (!amp_is_activation(g, v) || g->values[v].dtype == t || amp_is_weight(&g->nodes[id], i)) continue;
         dt_value c = cast_to(s, v, t); // may move the node array
         g->nodes[id].in[i] = c;
     }
     for (int i = 0; i < g->nodes[id].n_out; i++) {
         dt_value v = g->nodes[id].out[i];
-        if (v != DT_NONE && g->values[v].kind == DT_V_TEMP && is_activation(g, v)) {
+        if (v != DT_NONE && g->values[v].kind == DT_V_TEMP && amp_is_activation(g, v)) {
             g->values[v].dtype = t;
         }
     }
@@ -109,7 +109,7 @@ dt_status dt_pass_amp(dt_graph *g, dt_dtype half) {
     s.order = dt_xcalloc((size_t)n_nodes + n_values + 1, sizeof *s.order);
     for (size_t v = 0; v < n_values; v++) s.cast_of[v] = DT_NONE;
     for (dt_node_id id = 0; id < n_nodes && g->status == DT_OK; id++) {
-        convert(&s, id);
+        amp_convert(&s, id);
         s.order[s.n_order++] = id;
     }
     if (g->status == DT_OK) dt_graph_permute_nodes(g, s.order);

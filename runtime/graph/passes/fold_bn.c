@@ -23,7 +23,7 @@ static bool is_packable(const dt_graph *g, dt_value v) {
     return v == DT_NONE || g->values[v].kind == DT_V_PARAM;
 }
 
-static void fold(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
+static void fold_bn_node(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     if (conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
     dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
@@ -50,7 +50,7 @@ dt_status dt_pass_fold_bn(dt_graph *g) {
     dt_node_id *readers = dt_graph_sole_readers(g);
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
         dt_node *n = &g->nodes[id];
-        if (!n->dead && !n->backward && n->op == DT_OP_conv2d) fold(g, readers, n);
+        if (!n->dead && !n->backward && n->op == DT_OP_conv2d) fold_bn_node(g, readers, n);
     }
     free(readers);
     return DT_OK;

@@ -24,7 +24,7 @@ static dt_node *linear_of(dt_graph *g, dt_value v, bool backward) {
     return !n->dead && n->op == DT_OP_linear && n->backward == backward ? n : NULL;
 }
 
-static void fuse_forward(dt_graph *g, dt_node *gelu) {
+static void fuse_gelu_forward(dt_graph *g, dt_node *gelu) {
     const dt_value z = gelu->in[0], y = gelu->out[0];
     dt_node *linear = linear_of(g, z, false);
     if (!linear || linear->n_out != 1 || linear->attrs.linear.act != DT_ACTIVATION_none) return;
@@ -37,7 +37,7 @@ static void fuse_forward(dt_graph *g, dt_node *gelu) {
     gelu->dead = true;
 }
 
-static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *gelu) {
+static void fuse_gelu_backward(dt_graph *g, const dt_node_id *readers, dt_node *gelu) {
     const dt_value z = gelu->in[0], dy = gelu->in[gelu->n_fwd_in + gelu->n_fwd_out];
     const dt_value dz = gelu->out[0];
     dt_node *linear = linear_of(g, dy, true);
@@ -57,8 +57,8 @@ dt_status dt_pass_fuse_gelu(dt_graph *g) {
     DT_TRY(dt_graph_check(g));
     dt_node_id *readers = dt_graph_sole_readers(g);
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        if (is_gelu(&g->nodes[id], false)) fuse_forward(g, &g->nodes[id]);
-        if (is_gelu(&g->nodes[id], true)) fuse_backward(g, readers, &g->nodes[id]);
+        if (is_gelu(&g->nodes[id], false)) fuse_gelu_forward(g, &g->nodes[id]);
+        if (is_gelu(&g->nodes[id], true)) fuse_gelu_backward(g, readers, &g->nodes[id]);
     }
     free(readers);
     return DT_OK;

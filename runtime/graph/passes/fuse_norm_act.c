@@ -15,7 +15,7 @@
 
 enum { Z = 0, SAVED_MEAN = 1, SAVED_SHIFT = 3, RESIDUAL = 5 };
 
-static bool is_activation(const dt_node *n) {
+static bool fuse_norm_act_is_activation(const dt_node *n) {
     return !n->dead && (n->op == DT_OP_activation || n->op == DT_OP_gelu);
 }
 
@@ -44,14 +44,14 @@ static bool find_readers(dt_graph *g, const dt_node_id *sole, dt_value z, dt_nod
     for (dt_node *n = g->nodes; n < g->nodes + g->n_nodes; n++)
         for (int k = 0; k < n->n_in && !n->dead; k++) {
             if (n->in[k] != z) continue;
-            if (k || !is_activation(n) || act[n->backward]) return false;
+            if (k || !fuse_norm_act_is_activation(n) || act[n->backward]) return false;
             if (n->backward && !norm_behind(g, sole, n)) return false;
             act[n->backward] = n;
         }
     return true;
 }
 
-static void take(dt_graph *g, dt_node *norm, dt_node *act) {
+static void fuse_norm_act_take(dt_graph *g, dt_node *norm, dt_node *act) {
     norm->attrs.batch_norm.act = act->attrs.activation.kind;
     norm->attrs.batch_norm.number = act->attrs.activation.number;
     g->values[norm->backward ? act->out[0] : norm->out[Z]].producer = DT_NONE;
@@ -78,12 +78,12 @@ dt_status dt_pass_fuse_norm_act(dt_graph *g) {
         dt_node *norm = &g->nodes[id], *act[2];
         if (!is_plain_norm(norm, false) || !find_readers(g, sole, norm->out[Z], act)) continue;
         if (act[0]) {
-            take(g, norm, act[0]);
+            fuse_norm_act_take(g, norm, act[0]);
             dt_graph_set_out(g, norm, Z, act[0]->out[0]);
         }
         if (!act[1]) continue;
         dt_node *back = norm_behind(g, sole, act[1]);
-        take(g, back, act[1]);
+        fuse_norm_act_take(g, back, act[1]);
         back->in[dy_at(back)] = act[1]->in[dy_at(act[1])];
         back->in[back->n_fwd_in + SAVED_SHIFT] = saved_shift(g, back->in[back->n_fwd_in + SAVED_MEAN]);
     }

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RESIDUAL = 3, SUM = 3 };
+enum { FUSE_NORM_ADD_RESIDUAL = 3, SUM = 3 };
 
 static bool is_norm(const dt_node *n, bool backward) {
     return !n->dead && n->op == DT_OP_layer_norm && n->backward == backward;
@@ -32,25 +32,25 @@ static dt_value *longer(dt_graph *g, const dt_value *list, int kept, int n) {
     return to;
 }
 
-static void fuse_forward(dt_graph *g, dt_node *norm) {
+static void fuse_norm_add_forward(dt_graph *g, dt_node *norm) {
     const dt_value s = norm->in[0];
     const dt_node_id at = g->values[s].producer;
-    if (norm->n_in > RESIDUAL || at == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[at])) return;
+    if (norm->n_in > FUSE_NORM_ADD_RESIDUAL || at == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[at])) return;
     if (g->values[s].dtype != g->values[norm->out[0]].dtype) return;
     for (const dt_node *n = &g->nodes[at]; n < norm; n++)
         if (reads(n, s)) return;
     dt_node *add = &g->nodes[at];
-    norm->in = longer(g, norm->in, norm->n_in, RESIDUAL + 1);
+    norm->in = longer(g, norm->in, norm->n_in, FUSE_NORM_ADD_RESIDUAL + 1);
     norm->in[0] = add->in[0];
-    norm->in[RESIDUAL] = add->in[1];
-    norm->n_in = RESIDUAL + 1;
+    norm->in[FUSE_NORM_ADD_RESIDUAL] = add->in[1];
+    norm->n_in = FUSE_NORM_ADD_RESIDUAL + 1;
     norm->out = longer(g, norm->out, norm->n_out, SUM + 1);
     norm->n_out = SUM + 1;
     dt_graph_set_out(g, norm, SUM, s);
     add->dead = true;
 }
 
-static void fuse_backward(dt_graph *g, const dt_node_id *readers, dt_node *norm) {
+static void fuse_norm_add_backward(dt_graph *g, const dt_node_id *readers, dt_node *norm) {
     const dt_value d = norm->out[0];
     if (d == DT_NONE || readers[d] == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[readers[d]])) return;
     if (norm->n_in > norm->n_fwd_in + 2 * norm->n_fwd_out) return; // has one
@@ -68,8 +68,8 @@ dt_status dt_pass_fuse_norm_add(dt_graph *g) {
     DT_TRY(dt_graph_check(g));
     dt_node_id *readers = dt_graph_sole_readers(g);
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        if (is_norm(&g->nodes[id], false)) fuse_forward(g, &g->nodes[id]);
-        if (is_norm(&g->nodes[id], true)) fuse_backward(g, readers, &g->nodes[id]);
+        if (is_norm(&g->nodes[id], false)) fuse_norm_add_forward(g, &g->nodes[id]);
+        if (is_norm(&g->nodes[id], true)) fuse_norm_add_backward(g, readers, &g->nodes[id]);
     }
     free(readers);
     return DT_OK;

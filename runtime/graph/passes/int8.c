@@ -36,14 +36,14 @@ bool dt_int8_is_layer(const dt_graph *g, const dt_node *n) {
     return n->n_out == 1 && g->values[n->in[0]].dtype == DT_F32;
 }
 
-static const dt_int8_value *find_value(const int8_pass *p, dt_value v) {
+static const dt_int8_value *int8_find_value(const int8_pass *p, dt_value v) {
     const char *name = p->g->values[v].name;
     for (int i = 0; i < p->q->n_values; i++)
         if (strcmp(p->q->values[i].name, name) == 0) return &p->q->values[i];
     return NULL;
 }
 
-static dt_status find_layers(int8_pass *p) {
+static dt_status int8_find_layers(int8_pass *p) {
     const dt_graph *g = p->g;
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
         const dt_node *n = &g->nodes[id];
@@ -95,7 +95,7 @@ static dt_status scale_of(const int8_pass *p, dt_value v, float *scale, dt_dtype
         *scale /= 1 - by->attrs.dropout.p;
         return DT_OK;
     }
-    const dt_int8_value *found = find_value(p, v);
+    const dt_int8_value *found = int8_find_value(p, v);
     if (!found) return dt_fail(DT_E_USAGE, "has no value '%s'", info->name);
     *scale = found->scale;
     *type = found->negative ? DT_I8 : DT_U8;
@@ -146,7 +146,7 @@ static dt_status convert_layer(int8_pass *p, dt_node_id id) {
     return DT_OK;
 }
 
-static dt_status convert(int8_pass *p, dt_node_id id) {
+static dt_status int8_convert(int8_pass *p, dt_node_id id) {
     dt_graph *g = p->g;
     if (p->layer[id]) return convert_layer(p, id);
     if (is_pool(&g->nodes[id]) && p->is_int8[g->nodes[id].out[0]]) {
@@ -178,10 +178,10 @@ dt_status dt_pass_int8(dt_graph *g, const dt_int8 *q) {
     p.copy = dt_xcalloc(n, sizeof *p.copy);
     p.order = dt_xcalloc(n, sizeof *p.order);
     for (size_t v = 0; v < n; v++) p.copy[v] = DT_NONE;
-    dt_status st = find_layers(&p);
+    dt_status st = int8_find_layers(&p);
     if (st == DT_OK) find_low(&p);
     for (dt_node_id id = 0; id < n_nodes && st == DT_OK; id++) {
-        st = convert(&p, id);
+        st = int8_convert(&p, id);
         p.order[p.n_order++] = id;
     }
     if (st == DT_OK) st = convert_outputs(&p);

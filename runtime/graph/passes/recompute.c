@@ -95,7 +95,7 @@ static void find_cuts(recompute *r) {
 }
 
 // FLOPs, but at least 8 for each element of the result: reading and writing it takes about as long.
-static double cost_of(const dt_graph *g, const dt_node *n) {
+static double recompute_cost_of(const dt_graph *g, const dt_node *n) {
     const double least = 8 * (double)dt_shape_elements(&g->values[n->out[0]].shape);
     const double flops = dt_node_flops(g, n);
     return flops > least ? flops : least;
@@ -104,7 +104,7 @@ static double cost_of(const dt_graph *g, const dt_node *n) {
 // ---- groups ----------------------------------------------------------------------------------------
 
 // About m groups of equal saved bytes. The last one is not worth it: backward begins with it.
-static void make_groups(recompute *r, int m) {
+static void recompute_make_groups(recompute *r, int m) {
     const dt_graph *g = r->g;
     const size_t share = r->saved / (size_t)m;
     size_t held = 0;
@@ -146,7 +146,7 @@ static void need(recompute *r, dt_node_id id) {
     }
 }
 
-static void find_needed(recompute *r) {
+static void recompute_find_needed(recompute *r) {
     const dt_graph *g = r->g;
     memset(r->needed, 0, (size_t)r->n_forward);
     for (dt_node_id id = r->n_forward; id < g->n_nodes; id++) {
@@ -157,10 +157,10 @@ static void find_needed(recompute *r) {
 }
 
 // All nodes and copies in the order of execution: a group's copies stand before the first node that reads one.
-static void make_order(recompute *r) {
+static void recompute_make_order(recompute *r) {
     const dt_graph *g = r->g;
     bool done[MOST_GROUPS + 1] = {false};
-    find_needed(r);
+    recompute_find_needed(r);
     r->n_order = 0;
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
         const dt_node *n = &g->nodes[id];
@@ -175,7 +175,7 @@ static void make_order(recompute *r) {
 }
 
 // The value that input k of an entry of the order reads; copies' outputs as n_values + value.
-static int input_of(const recompute *r, int entry, int k) {
+static int recompute_input_of(const recompute *r, int entry, int k) {
     const dt_graph *g = r->g;
     const bool copy = entry >= r->n_nodes;
     const dt_node *n = &g->nodes[copy ? entry - r->n_nodes : entry];
@@ -196,14 +196,14 @@ static int memory_of(const recompute *r, int value) {
 // Most bytes that live at once.
 static size_t find_peak(recompute *r) {
     const dt_graph *g = r->g;
-    make_order(r);
+    recompute_make_order(r);
     for (int v = 0; v < 2 * g->n_values; v++) r->first[v] = r->last[v] = -1;
     for (int i = 0; i < r->n_order; i++) {
         const int entry = r->order[i];
         const dt_node *n = &g->nodes[entry % g->n_nodes];
         const int base = entry >= g->n_nodes ? g->n_values : 0;
         for (int k = 0; k < n->n_in && !n->dead; k++) {
-            const int v = input_of(r, entry, k);
+            const int v = recompute_input_of(r, entry, k);
             if (v >= 0) r->last[memory_of(r, v)] = i;
         }
         for (int k = 0; k < n->n_out && !n->dead; k++)
@@ -228,7 +228,7 @@ static size_t find_peak(recompute *r) {
 static double group_cost(const recompute *r, int group) {
     double sum = 0;
     for (dt_node_id id = 0; id < r->n_forward; id++)
-        if (r->needed[id] && r->group[id] == group) sum += cost_of(r->g, &r->g->nodes[id]);
+        if (r->needed[id] && r->group[id] == group) sum += recompute_cost_of(r->g, &r->g->nodes[id]);
     return sum;
 }
 
@@ -238,11 +238,11 @@ static void choose_groups(recompute *r) {
     size_t least = SIZE_MAX;
     int best = 1;
     for (int m = 1; m < MOST_GROUPS; m++) {
-        make_groups(r, m);
+        recompute_make_groups(r, m);
         const size_t peak = find_peak(r);
         if (peak < least) least = peak, best = m;
     }
-    make_groups(r, best);
+    recompute_make_groups(r, best);
 }
 
 // Leaves out groups as long as the peak stays within the limit, the most expensive first.
@@ -304,7 +304,7 @@ static void add_copies(recompute *r) {
         const dt_node from = g->nodes[id];
         dt_value *in = dt_arena_alloc(&g->arena, (size_t)(from.n_in + 1) * sizeof *in);
         for (int k = 0; k < from.n_in; k++) {
-            const int v = input_of(r, n_nodes + id, k);
+            const int v = recompute_input_of(r, n_nodes + id, k);
             in[k] = v < 0 ? DT_NONE : v < n_values ? v : copy_of[v - n_values];
         }
         snprintf(name, sizeof name, "%s.again", from.name);
@@ -357,9 +357,9 @@ dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o) {
     for (dt_node_id id = 0; id < r.n_forward; id++) r.may[id] &= !g->nodes[id].dead && !is_loss(&g->nodes[id]);
     double all = 0, again = 0;
     for (dt_node_id id = 0; id < r.n_forward; id++)
-        if (!g->nodes[id].dead && !is_loss(&g->nodes[id])) all += cost_of(g, &g->nodes[id]);
+        if (!g->nodes[id].dead && !is_loss(&g->nodes[id])) all += recompute_cost_of(g, &g->nodes[id]);
     if (st == DT_OK) {
-        make_groups(&r, 1);
+        recompute_make_groups(&r, 1);
         memset(r.on, 0, sizeof r.on);
         g->recompute.bytes_before = find_peak(&r);
         if (o->limit < g->recompute.bytes_before) {

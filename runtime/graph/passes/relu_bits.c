@@ -16,15 +16,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { X = 0, RESIDUAL = 5, Y = 0, BITS = 3 };
+enum { X = 0, RELU_BITS_RESIDUAL = 5, Y = 0, BITS = 3 };
 
 static bool wants_bits(const dt_node *n) {
     return !n->dead && !n->backward && n->op == DT_OP_batch_norm && n->attrs.batch_norm.relu &&
-           !n->attrs.batch_norm.pool && n->n_in > RESIDUAL && n->in[RESIDUAL] != DT_NONE && n->n_out > BITS &&
-           n->out[BITS] == DT_NONE;
+           !n->attrs.batch_norm.pool && n->n_in > RELU_BITS_RESIDUAL && n->in[RELU_BITS_RESIDUAL] != DT_NONE &&
+           n->n_out > BITS && n->out[BITS] == DT_NONE;
 }
 
-static dt_node *gradient_of(dt_graph *g, dt_node_id id) {
+static dt_node *relu_bits_gradient_of(dt_graph *g, dt_node_id id) {
     for (dt_node_id k = id + 1; k < g->n_nodes; k++) {
         dt_node *n = &g->nodes[k];
         if (!n->dead && n->backward && n->forward == id) return n;
@@ -36,7 +36,7 @@ static dt_node *gradient_of(dt_graph *g, dt_node_id id) {
 static void take_both(dt_graph *g, const dt_node_id *readers, dt_node *bwd) {
     const int at = bwd->n_fwd_in + bwd->n_fwd_out;
     const dt_value dy = bwd->in[at];
-    if (dy == DT_NONE || readers[dy] != bwd - g->nodes || bwd->out[RESIDUAL] == DT_NONE) return;
+    if (dy == DT_NONE || readers[dy] != bwd - g->nodes || bwd->out[RELU_BITS_RESIDUAL] == DT_NONE) return;
     const dt_node_id made = g->values[dy].producer;
     dt_node *add = made == DT_NONE ? NULL : &g->nodes[made];
     if (!add || !dt_graph_adds_alike(g, add)) return;
@@ -52,7 +52,7 @@ dt_status dt_pass_relu_bits(dt_graph *g) {
     DT_TRY(dt_graph_check(g));
     dt_node_id *readers = dt_graph_sole_readers(g);
     for (dt_node_id id = 0; id < g->n_nodes && g->status == DT_OK; id++) {
-        dt_node *n = &g->nodes[id], *bwd = wants_bits(n) ? gradient_of(g, id) : NULL;
+        dt_node *n = &g->nodes[id], *bwd = wants_bits(n) ? relu_bits_gradient_of(g, id) : NULL;
         if (!bwd || bwd->in[bwd->n_fwd_in + Y] == DT_NONE) continue;
         char name[512];
         snprintf(name, sizeof name, "%s.bits", n->name);
