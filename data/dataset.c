@@ -2,22 +2,21 @@
 //
 // Every rank opens it by itself and gets the same lists, as they are functions of the catalog and the config.
 // Opening reads the catalog and no data: a few milliseconds for thousands of records.
-#include "dataset.h"
 #include "data.h"
 #include "data/catalog/catalog.h"
 #include "data/catalog/select.h"
-#include "data/file/kinds.h"
-#include "data/loader/field_keys.h"
+#include "data/file/file.h"
+#include "data/loader/fields.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "batch/targets.h"
-#include "config/field_words.h"
-#include "store/blob_url.h"
+#include "config/words.h"
+#include "store/blob.h"
 #include "store/s3.h"
 
 #include <math.h>

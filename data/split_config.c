@@ -4,10 +4,10 @@
 // of it is a function of catalog and config and not of ranks. What contradicts itself is an error with the key's
 // place: a test set that shares records with the training set shows in no loss curve.
 #define _GNU_SOURCE // qsort_r
+#include "data.h"
 #include "data/raw/table.h"
-#include "dataset.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"

@@ -33,10 +33,26 @@ typedef struct dt_verify_opts {
 } dt_verify_opts;
 
 // Members with a stored hash are checked against it. Of the others, images, sounds and JSON are decoded whole, and
-// the rest is read. If index.json beside a shard has its hash (verify_shards.h), the whole shard is compared with
+// the rest is read. If index.json beside a shard has its hash (verify.h), the whole shard is compared with
 // it. DT_OK also if members or shards are bad: the result lists them. An error that is no fault of the data
 // ends it without a result: DT_E_STORAGE (no descriptor is left), DT_E_INTERNAL.
 dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_result *out);
 void dt_verify_result_fini(dt_verify_result *r);
+
+// ---- verify shards ------------------------------------------------------------------------------------------------
+
+// Whole shards against the hashes that the list beside them (MDS index.json) has of them.
+
+typedef struct dt_shard_hash {
+    char *name, *hex; // heap; NULL: none is stored, or none that is known
+} dt_shard_hash;
+
+// The hashes by shard, heap: as many as the catalog has shards. A warning names lists that cannot be read, and hashes
+// of other kinds.
+dt_shard_hash *dt_shard_hashes_find(const dt_catalog *c);
+void dt_shard_hashes_free(dt_shard_hash *h, uint32_t n);
+
+// Reads the shard (unpacked) and compares. DT_E_DATA: the message is the reason. Any thread.
+dt_status dt_shard_hash_check(dt_reader *s, uint32_t shard, const dt_shard_hash *want, dt_buffer *scratch);
 
 #endif

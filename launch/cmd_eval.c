@@ -2,9 +2,9 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "eval/calibrate.h"
+#include "eval/predict.h"
 #include "metrics/metric.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "batch/targets.h"

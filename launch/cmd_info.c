@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "base/module.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "onnx/onnx_import.h"
 

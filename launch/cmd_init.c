@@ -3,7 +3,7 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <stdlib.h>
 #include <string.h>

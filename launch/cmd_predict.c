@@ -2,11 +2,10 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "config/field_words.h"
+#include "config/words.h"
 #include "eval/predict.h"
-#include "eval/predict_write.h"
 
 #include <stdlib.h>
 #include <string.h>

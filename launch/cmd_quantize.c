@@ -2,7 +2,7 @@
 
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "eval/quantizer.h"
 

@@ -1,7 +1,7 @@
 // cmd_report.c: dtrain report RUN…: report.html of a run, or the comparison of several.
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/text.h"
 #include "observe/report.h"
 #include "observe/trace_report.h"

@@ -5,9 +5,9 @@
 // through dt_text_clean: a terminal gets no sequence of theirs.
 #include "launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/text.h"
-#include "config/split_names.h"
+#include "config/words.h"
 #include "observe/run_log.h"
 
 #include <errno.h>

@@ -8,10 +8,10 @@
 #define _GNU_SOURCE // gethostname
 #include "launch.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "comm/comm.h"

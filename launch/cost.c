@@ -2,13 +2,13 @@
 
 #include "cost.h"
 
-#include "data/source/collection.h"
+#include "data/source/source_parts.h"
 #include "launch/targets/target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "store/blob_url.h"
+#include "store/blob.h"
 
 #include <errno.h>
 #include <jansson.h>

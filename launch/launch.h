@@ -7,8 +7,8 @@
 #ifndef DT_LAUNCH_LAUNCH_H
 #define DT_LAUNCH_LAUNCH_H
 
-#include "base/status.h"
-#include "eval/asked.h"
+#include "base/core.h"
+#include "eval/evaluate.h"
 #include "train/trainer.h"
 
 #include <stdbool.h>

@@ -3,7 +3,7 @@
 
 #include "launch/targets/target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"

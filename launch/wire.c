@@ -3,13 +3,13 @@
 
 #include "launch.h"
 
-#include "launch/targets/supervise.h"
+#include "launch/targets/target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/json.h"
-#include "base/launcher.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/watch.h"
 #include "batch/targets.h"
 #include "data/data.h"

@@ -1,6 +1,6 @@
-// blocks.c: see trunk.h.
+// blocks.c: see models.h.
 #include "graph/activation_words.h"
-#include "trunk.h"
+#include "models.h"
 
 #include <math.h>
 

@@ -3,7 +3,7 @@
 // layer norm and 2x2 convolutions between stages.
 //
 // Outputs: "logits" (N,K), "embedding" (N, 768; b: 1024): the pooled and normalised features.
-#include "trunk.h"
+#include "models.h"
 
 static const dt_init normal = {DT_INIT_NORMAL, 0.02f}, zero = {DT_INIT_ZERO, 0};
 

@@ -9,8 +9,8 @@
 // The teacher is a part of the training graph, in front: its values' names begin with "teacher:", all of its parameters
 // are frozen, batch norms take their running statistics, nothing is dropped. So it needs no plan, memory or threads of
 // its own, and is the same on every rank and in every micro-batch.
-#include "config/loss_words.h"
-#include "model_util.h"
+#include "config/words.h"
+#include "models.h"
 
 #include <string.h>
 

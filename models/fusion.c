@@ -12,9 +12,9 @@
 //
 // Outputs: "logits" (N,K), "embedding" (N, 256 a field); evaluation normalises the embedding itself.
 #include "base/text.h"
-#include "config/model_words.h"
+#include "config/words.h"
 #include "graph/activation_words.h"
-#include "trunk.h"
+#include "models.h"
 
 #include <math.h>
 #include <string.h>

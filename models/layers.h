@@ -12,7 +12,7 @@
 #ifndef DT_MODELS_LAYERS_H
 #define DT_MODELS_LAYERS_H
 
-#include "trunk.h"
+#include "models.h"
 
 // What a block was given for its $words.
 typedef struct dt_layer_words {

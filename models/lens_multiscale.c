@@ -9,9 +9,9 @@
 // Memory: each scale is a stage (dt_graph_share), so a step holds the activations of one scale at a time.
 //
 // Outputs: "logits" (N,K), "embedding": the mean of the scales' pooled features.
-#include "config/loss_words.h"
-#include "config/scale_list.h"
-#include "trunk.h"
+#include "config/groups.h"
+#include "config/words.h"
+#include "models.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,15 +1,14 @@
 // models.c: the list of networks, the way from a builder to a graph that a plan takes, and what builders
-// share (model_util.h). Training: fuse, differentiate, mixed precision, dead code. Inference: batch norms
+// share (models.h). Training: fuse, differentiate, mixed precision, dead code. Inference: batch norms
 // fold into convolutions first.
 #include "models/models.h"
 
 #include "batch/loss_row.h"
 #include "batch/mix_plan.h"
 #include "batch/pixel_steps.h"
-#include "config/loss_words.h"
+#include "config/words.h"
 #include "graph/autodiff.h"
 #include "graph/passes/passes.h"
-#include "model_util.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 //
 // Outputs: "logits" (N,K), "embedding" (N,D): what the last linear layer reads.
 #include "graph/activation_words.h"
-#include "model_util.h"
+#include "models.h"
 #include "onnx/onnx_import.h"
 
 #include <string.h>

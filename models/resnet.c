@@ -9,7 +9,7 @@
 //
 // Outputs: "logits" (N,K), "embedding" (N, 512 or 2048 at width 64): the pooled features.
 #include "graph/activation_words.h"
-#include "trunk.h"
+#include "models.h"
 
 static const struct spec {
     bool bottleneck;

@@ -7,7 +7,7 @@
 //   layer:  x += out_proj(attention(ln_1 x));  x += mlp(ln_2 x), mlp = linear 4D, GELU, linear D
 //
 // Initial values follow torchvision. Outputs: "logits" (N,K), "embedding" (N,D).
-#include "trunk.h"
+#include "models.h"
 
 #include <math.h>
 

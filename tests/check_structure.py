@@ -9,7 +9,7 @@
 3. A registry (*.def) has no second list: no other file spells out a run of its entries, and a file
    that defines its X macro also includes it.
 4. No file names a path of somebody's machine, and only launch/ calls exit(). No source calls popen() or system(), which
-   hand names to a shell (launch/targets/process.h does without).
+   hand names to a shell (launch/targets/target.h does without).
 5. Nothing waits by the wall clock, which may be set: no pthread_cond_timedwait or its like (base/thread.h has
    dt_thread_wait and dt_thread_lock), and the wall clock itself only where WALL_CLOCK gives a reason.
 6. No script under pipefail pipes into grep -q: it ends at the first match, and what writes on is killed or not, as soon
@@ -31,13 +31,13 @@ BELOW_GRAPH = {"batch", "config", "store", "base"}
 MAY_USE = {"models": BELOW_GRAPH | {"graph", "onnx"}, "data": BELOW_GRAPH}
 SOURCE = (".c", ".h", ".cu", ".cuh", ".def")
 WALL_CLOCK = {  # files that read it, and why
-    "runtime/base/clock.c": "gives it", "runtime/base/clock.h": "declares it",
+    "runtime/base/os.c": "gives it", "runtime/base/os.h": "declares it",
     "runtime/store/aws_credentials.c": "credentials expire", "runtime/store/http_curl.c": "certificates, Retry-After",
     "runtime/base/log.c": "time stamps", "runtime/checkpoint/ckpt.c": "time stamp of the lock",
     "runtime/observe/metrics.c": "time stamps", "runtime/observe/sink_mlflow.c": "time stamps",
     "runtime/observe/sink_prometheus.c": "time stamps", "runtime/observe/sink_tensorboard.c": "time stamps",
     "runtime/observe/page.c": "time stamp", "runtime/observe/run_log.c": "age of the newest line",
-    "data/source/shard_load.c": "age of a file", "launch/targets/leftovers.c": "age of a file",
+    "data/source/shard_load.c": "age of a file", "launch/targets/launch_local.c": "age of a file",
     "launch/comm_bench.c": "time stamp"}
 SECOND_LIST = 4  # entries in a row, in table order or not, that make a list
 

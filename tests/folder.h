@@ -3,7 +3,7 @@
 #ifndef DT_TESTS_FOLDER_H
 #define DT_TESTS_FOLDER_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "testing.h"

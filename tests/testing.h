@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "base/status.h"
+#include "base/core.h"
 
 // By __COUNTER__, as constructors run in no order of the source; what else counts with it leaves gaps.
 __attribute__((unused)) static struct CMUnitTest all_tests[128];

@@ -16,13 +16,10 @@
 // (p) is a draw of its own.
 #include "augment.h"
 
-#include "augment_ops.h"
-
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "config/field_words.h"
 #include "config/words.h"
 
 #include <assert.h>

@@ -14,8 +14,8 @@
 // "augment.<field>.<position>"). Sums run in eight lanes in a fixed order: the same bits on every ISA.
 #include "augment_audio.h"
 
-#include "augment_ops.h"
-#include "base/vectorize.h"
+#include "augment.h"
+#include "base/bits.h"
 
 #include <math.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #ifndef DT_DATA_FIT_H
 #define DT_DATA_FIT_H
 
-#include "pixels.h"
+#include "augment.h"
 
 #include "config/config.h"
 

@@ -18,7 +18,7 @@
 // Draws of a sample: 0 whether, 1 which of the two, 2 and 3 the rectangle's centre, 64.. the share.
 #include "mix.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "base/text.h"

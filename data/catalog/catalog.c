@@ -8,7 +8,7 @@
 
 #include "data/file/json_data.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/json.h"
 

@@ -9,7 +9,7 @@
 // where there is no value. A name belongs to one kind; where shards disagree, numbers become text.
 //
 // On disk the rows of each data file lie beside it, in its index (index_file.h): opening a dataset reads
-// these indexes. For other programs the whole catalog can be written as a database (catalog_db.h).
+// these indexes. For other programs the whole catalog can be written as a database (select.h).
 //
 // To build one: add_shard, then for each record add_record, add_member…, set…; then finish. From then on
 // it is read-only and shared by threads. It holds fewer than 2^32 records, members and bytes of strings:
@@ -17,9 +17,9 @@
 #ifndef DT_DATA_CATALOG_H
 #define DT_DATA_CATALOG_H
 
-#include "data/file/bytes.h"
+#include "data/file/file.h"
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdbool.h>
 

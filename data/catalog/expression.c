@@ -5,7 +5,7 @@
 // of an `in` is sorted when it is parsed, so that a long one costs a search and not a scan of the list.
 #include "expression_tree.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/regular.h"
 
 #include <ctype.h>

@@ -30,9 +30,8 @@
 #ifndef DT_DATA_EXPRESSION_H
 #define DT_DATA_EXPRESSION_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/json.h"
-#include "base/status.h"
 
 #include <stdbool.h>
 

@@ -4,7 +4,7 @@
 
 #include "expression.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <regex.h>
 

@@ -17,12 +17,11 @@
 // the string buffer, and every member against the data file.
 #include "index_file.h"
 
-#include "base/arena.h"
-#include "base/endian.h"
+#include "base/bits.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/radix_sort.h"
 #include "store/blob.h"
 
 #include <assert.h>

@@ -4,8 +4,8 @@
 // record has, then metadata columns, then number columns. A metadata column of which every value is a plain
 // decimal number is a column of numbers here. A metadata or number column hides one of the first three of
 // the same name.
-#ifndef DT_DATA_SELECT_H
-#define DT_DATA_SELECT_H
+#ifndef DT_DATA_CATALOG_SELECT_H
+#define DT_DATA_CATALOG_SELECT_H
 
 #include "catalog.h"
 #include "expression.h"
@@ -49,5 +49,15 @@ dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *express
 // `arena`.
 bool dt_cells_are_reals(const dt_cell *v, size_t n);
 const char *dt_cell_kept(const dt_cell *v, dt_arena *arena);
+
+// ---- catalog db ---------------------------------------------------------------------------------------------------
+
+// The catalog of a dataset as an SQLite database, for people and their tools (dtrain data export
+// --sqlite; docs/reference/catalog.md describes the table). dtrain itself reads the index of each file (index_file.h).
+// The same rows give the same bytes with one version of SQLite.
+
+// Writes the database to `path`: to a temporary file beside it, which is synced and renamed. The catalog is
+// finished. DT_E_STORAGE; no file is left then.
+dt_status dt_catalog_db_write(const char *path, const dt_catalog *c);
 
 #endif

@@ -2,7 +2,7 @@
 //
 // The segment lies in a row with room for mirrored edges, so a frame is always n_fft samples at t * hop. Frames
 // are taken eight at a time: transposed by blocks of 4 x 4 into (n_fft, LANES), windowed and transformed
-// (fft.c). Each band of the filter bank is a triangle over few bins and is summed in bin order. The eight
+// (audio_resample.c). Each band of the filter bank is a triangle over few bins and is summed in bin order. The eight
 // results are neighbours in an output row. Logarithm and cosine transform follow on rows of all frames. Lanes
 // never mix; where fewer than eight frames are left, the last one is repeated and the repeats are not stored.
 //
@@ -15,8 +15,8 @@
 #include "audio.h"
 #include "fft.h"
 
-#include "base/arena.h"
-#include "base/vectorize.h"
+#include "base/bits.h"
+#include "base/core.h"
 
 #include <math.h>
 #include <stdlib.h>

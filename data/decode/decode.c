@@ -6,9 +6,9 @@
 #include "decode.h"
 
 #include "array.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/stated.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
 
 #include <stdlib.h>
 

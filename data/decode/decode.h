@@ -3,10 +3,9 @@
 #ifndef DT_DATA_DECODE_H
 #define DT_DATA_DECODE_H
 
-#include "data/file/bytes.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
 
-#include "base/status.h"
+#include "base/core.h"
 #include "batch/pixel_math.h" // dt_luma
 
 enum {

@@ -13,7 +13,7 @@
 // image, as in astropy and NumPy. Format: FITS Standard 4.0 (IAU, 2018).
 #include "array.h"
 
-#include "base/endian.h"
+#include "base/bits.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -23,7 +23,7 @@
 // colours would blur, as the library shrinks planes by whole powers of two.
 #include "decode.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <setjmp.h>
 #include <stdio.h>

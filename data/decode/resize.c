@@ -15,8 +15,8 @@
 // A mirrored result costs nothing: output position i takes the weights of position n - 1 - i.
 #include "decode.h"
 
-#include "base/arena.h"
-#include "base/vectorize.h"
+#include "base/bits.h"
+#include "base/core.h"
 #include "resize_rows.h"
 
 #include <math.h>

@@ -14,7 +14,7 @@
 #include "resize_rows.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
-#include "base/machine.h"
+#include "base/os.h"
 
 #include <immintrin.h>
 

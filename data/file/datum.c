@@ -6,7 +6,7 @@
 // format are not taken for a Datum.
 // Format: caffe.proto (message Datum), Protocol Buffers "Encoding".
 #include "datum.h"
-#include "peek.h"
+#include "file.h"
 
 typedef struct cursor {
     const dt_blob *b;

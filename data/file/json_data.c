@@ -1,6 +1,6 @@
 #include "json_data.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <errno.h>
 #include <math.h>

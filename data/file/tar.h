@@ -2,7 +2,7 @@
 #ifndef DT_DATA_TAR_H
 #define DT_DATA_TAR_H
 
-#include "peek.h"
+#include "file.h"
 
 #include <stdbool.h>
 
@@ -44,7 +44,7 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more);
 // After the last entry: warns and returns true if there is no end mark, or another tar behind it.
 bool dt_tar_warn_end(const dt_tar *t);
 
-// Where the links of a tar lead (tar_links.c): made by another walk over its headers, so only when a link comes. Where a
+// Where the links of a tar lead (tar.c): made by another walk over its headers, so only when a link comes. Where a
 // header is wrong the walk ends, as dt_tar_next says it.
 typedef struct dt_tar_links dt_tar_links;
 dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob);

@@ -22,9 +22,9 @@
 //
 // One mutex guards places and ring; workers take it once a unit when nobody reads ahead. The loader's
 // lock may be held when it is taken, never the other way round.
-#include "ahead.h"
+#include "data_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/trace.h"
 
 #include <assert.h>

@@ -20,14 +20,14 @@
 // Rejected: eviction (an epoch reads every record once, so by the time a record is wanted again LRU has just
 // dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused).
 #define _GNU_SOURCE // memfd
-#include "cache.h"
+#include "data_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/machine.h"
-#include "store/cache_room.h"
+#include "base/os.h"
+#include "store/blob_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>

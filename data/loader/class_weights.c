@@ -6,7 +6,7 @@
 // train.pos_weight: the same of labels, for their positives (torch.nn.BCEWithLogitsLoss).
 #include "data_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "batch/targets.h"
 
 #include <stdio.h>

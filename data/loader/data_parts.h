@@ -4,25 +4,61 @@
 // The sections stand in the order of the calls, and no file calls one of a later section:
 //   fields, cache -> cache_data -> ahead, fetch -> sample, stage_times -> skips, class_weights -> dt_loader_stats, loader,
 //   loader_open
-#ifndef DT_DATA_PARTS_H
-#define DT_DATA_PARTS_H
+#ifndef DT_DATA_LOADER_DATA_PARTS_H
+#define DT_DATA_LOADER_DATA_PARTS_H
 
-#include "cache.h"
-#include "data/augment/mix.h"
-#include "data/order/sampler.h"
-#include "data/order/split.h"
-#include "data/order/view.h"
-#include "data/order/weights.h"
-#include "data/source/source.h"
 #include "fields.h"
 
-#include "base/clock.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "batch/batch_source.h"
 #include "config/config.h"
+#include "data/augment/mix.h"
+#include "data/order/split.h"
+#include "data/order/view.h"
+#include "data/source/source.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// ---- cache --------------------------------------------------------------------------------------------------------
+
+// Bytes that are kept in memory so that the next epoch need not read (or decode) them.
+//
+// A cache has a fixed number of entries, each empty or whole. What does not fit is not kept: each epoch
+// reads everything once, so to keep what came first is the best that any rule can do, and what is kept
+// is never moved or dropped while the cache is open.
+
+typedef struct dt_cache_opts {
+    // ram: this process's memory; shared: one copy for the processes of this user and host that use the same key
+    dt_cache_kind kind;
+    uint64_t key; // of everything that decides what an entry holds
+    uint32_t n_entries;
+    uint64_t total_bytes; // of all entries
+    uint64_t cap_bytes;   // 0: as much as leaves a quarter of the memory free
+    int n_processes;      // shared: that will open it; the last one to come removes the name
+} dt_cache_opts;
+
+typedef struct dt_cache dt_cache;
+// DT_E_STORAGE: no room for it, or no such place. The caller may go on without.
+dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o);
+void dt_cache_close(dt_cache *c); // NULL is fine
+
+// All of these: any thread, any process that has the cache open. Nobody waits for anybody.
+
+bool dt_cache_has(const dt_cache *c, uint32_t entry);
+// The bytes that were stored, where they lie; NULL: not there.
+const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry);
+// Keeps them if there is room and nobody has.
+void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes);
+
+// All but hits and misses.
+void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out);
+
+// ---- data parts ---------------------------------------------------------------------------------------------------
 
 // Records that could not be read; each is listed once (skips.c).
 typedef struct dt_skips {
@@ -33,7 +69,7 @@ typedef struct dt_skips {
     _Atomic uint64_t n;    // records
 } dt_skips;
 
-// Which fields the cache keeps, and where (cache_data.c).
+// Which fields the cache keeps, and where (fetch.c).
 typedef struct dt_data_cache {
     dt_cache_kind kind;
     dt_cache *cache; // ram, shared: NULL until a loader opens, and where there is no room
@@ -104,7 +140,7 @@ static inline double dt_depth_s(const dt_depth *d) {
     return 1e-9 * (double)dt_counter_get(&d->ns) + (now > changed ? d->n * (1e-9 * (double)(now - changed)) : 0);
 }
 
-// ---- what the cache keeps (cache_data.c) -----------------------------------------------------------
+// ---- what the cache keeps (fetch.c) -----------------------------------------------------------
 bool dt_data_has_objects(const dt_data *d);                        // some of it is read by URL
 uint64_t dt_data_disk_bytes(const dt_config *c);                   // that data.cache_dir may take; 0: auto
 dt_status dt_data_cache_configure(dt_data *d, const dt_config *c); // DT_E_USAGE
@@ -214,5 +250,73 @@ void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b);
 
 // ---- threads and ring (loader.c) -------------------------------------------------------------------
 dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_request *r);
+
+// ---- ahead --------------------------------------------------------------------------------------------------------
+
+// Threads that read bytes ahead of the workers, where reading blocks.
+//
+// The loader numbers the samples that it will make: places 0, 1, … in the order in which workers take them.
+// Readers take places ahead of the workers and put the members' bytes into a byte ring, where the worker
+// that comes to such a place finds them. Workers read the places that no reader has taken.
+
+typedef struct dt_ahead dt_ahead;
+
+typedef struct dt_ahead_opts {
+    const dt_data *d;
+    // The sample (view index) of a place. False: there is none, now or later. Called under a lock.
+    bool (*sample_at)(const void *ctx, int64_t place, uint32_t *sample);
+    const void *ctx;
+    int64_t start;    // first place
+    int n_readers;    // to begin with
+    int max_readers;  // >= n_readers
+    bool at_once;     // read ahead from the beginning, as reads will block
+    bool always;      // read ahead whether or not reads block
+    size_t cap_bytes; // of the ring
+} dt_ahead_opts;
+
+// Starts no thread until reading ahead begins.
+dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o);
+void dt_ahead_destroy(dt_ahead *a); // waits for reads in flight
+
+// ---- workers ---------------------------------------------------------------------------------------
+// Gives places [begin, end) to the calling worker. Calls come in the order of places. Returns the first
+// place that the worker reads itself: those before it are with the readers, and each must be released.
+int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end);
+// Waits for the bytes of a place that is with the readers; by field, data NULL: not read ahead. NULL: reading
+// failed, and the worker reads again to get the message. Adds the time it waited to wait_ns.
+const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns);
+void dt_ahead_release(dt_ahead *a, int64_t place);
+// Reports a worker's own reads since its last report, and how many blocked. May turn reading ahead on.
+void dt_ahead_note(dt_ahead *a, uint32_t n_reads, uint32_t n_slow);
+
+// ---- the loader ------------------------------------------------------------------------------------
+// Drops what is held and goes on at `place`. No worker may hold a place.
+void dt_ahead_seek(dt_ahead *a, int64_t place);
+void dt_ahead_set_readers(dt_ahead *a, int n);
+
+typedef struct dt_ahead_stats {
+    uint64_t busy_ns, n_reads;
+    int n_readers, max_readers, n_ready, capacity; // capacity in samples
+    double depth_s;
+    bool on;
+    // the record of the read that has lasted longest, and since when; since 0: none
+    uint32_t record;
+    double since_s;
+} dt_ahead_stats;
+void dt_ahead_get_stats(const dt_ahead *a, dt_ahead_stats *out); // any thread, no lock
+
+// ---- stage times --------------------------------------------------------------------------------------------------
+
+// What a sample costs, stage by stage.
+
+// How long one thread takes for a sample of the training split up to and including a stage: reading its
+// members, decoding them, augmenting them. Runs for about `seconds` a stage, in training order. Records
+// that cannot be read are left out. DT_E_DATA when none can.
+typedef struct dt_stage_times {
+    double read_s, decode_s, augment_s; // a sample; each includes the stages before it
+    double bytes;                       // read for a sample
+    double sample_bytes;                // that a sample takes in a batch
+} dt_stage_times;
+dt_status dt_data_time_stages(const dt_dataset *d, double seconds, dt_stage_times *out);
 
 #endif

@@ -1,10 +1,9 @@
 // field_audio.c: the keys of an audio field, and what depends on the rate when they are left out: the
 // transform is the power of two from 25 ms on (32 to 51 ms for the common rates), the hop a quarter of it,
 // bands reach up to half the rate.
-#include "field_audio.h"
-#include "field_keys.h"
+#include "fields.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
 

@@ -1,8 +1,8 @@
-// field_mirror.c: see field_mirror.h.
-#include "field_mirror.h"
+// field_mirror.c: see fields.h.
+#include "fields.h"
 
-#include "base/arena.h"
-#include "config/field_words.h"
+#include "base/core.h"
+#include "config/words.h"
 
 #include <stdio.h>
 

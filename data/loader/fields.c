@@ -10,14 +10,12 @@
 // unless they are already 0..classes-1. A run that knows its classes keeps their numbers, whatever the column has.
 #include "fields.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "data/augment/mix.h"
 #include "data/catalog/catalog.h"
-#include "data/file/kinds.h"
-#include "field_keys.h"
-#include "field_mirror.h"
+#include "data/file/file.h"
 
 #include <float.h>
 #include <jansson.h>

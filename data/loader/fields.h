@@ -1,17 +1,38 @@
 // fields.h: the config's data.fields, resolved against a catalog: where each field's bytes or value
 // comes from and what it looks like in a batch.
-#ifndef DT_DATA_FIELDS_H
-#define DT_DATA_FIELDS_H
-
-#include "data/augment/augment.h"
-#include "data/augment/fit.h"
-#include "data/catalog/catalog.h"
-#include "data/decode/array.h"
-#include "field_audio.h"
+#ifndef DT_DATA_LOADER_FIELDS_H
+#define DT_DATA_LOADER_FIELDS_H
 
 #include "batch/batch_source.h"
 #include "config/config.h"
-#include "config/field_words.h"
+#include "config/words.h"
+#include "data/augment/augment.h"
+#include "data/augment/augment_audio.h"
+#include "data/augment/fit.h"
+#include "data/catalog/catalog.h"
+#include "data/decode/array.h"
+#include "data/decode/audio.h"
+
+#include <stdio.h>
+
+// ---- field audio --------------------------------------------------------------------------------------------------
+
+// A field of kind audio: the part of a sound and the features that its keys ask for.
+
+typedef struct dt_audio_field { // immutable: shared by workers
+    dt_audio_clip clip;
+    dt_features *features;
+    dt_augment *augment;   // or NULL
+    uint32_t crop_purpose; // of the draw that places the clip
+} dt_audio_field;
+
+// From the config alone. DT_E_USAGE with the place in the file.
+dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const dt_config_field *keys);
+void dt_audio_field_destroy(dt_audio_field *f);
+// dtype and shape in a batch: f32 (rows, columns, channels), an image to the network.
+void dt_audio_field_describe(const dt_audio_field *f, dt_field_info *out);
+
+// ---- fields -------------------------------------------------------------------------------------------------------
 
 // A column that a number comes from: a number column, or a metadata column whose values are numbers.
 typedef struct dt_number_source {
@@ -33,7 +54,7 @@ typedef struct dt_field {
     int n_numbers;
     const char **element_names; // numbers, by element; NULL: they have none
     bool rotation;              // six numbers of a target whose loss takes rotations
-    float *mirror;              // numbers: factors of a flipped image's (field_mirror.h); or NULL
+    float *mirror;              // numbers: factors of a flipped image's (fields.h); or NULL
     int mirror_of;              // the field of that image
     size_t sample_bytes;
     dt_augment *augment;   // image; or NULL
@@ -64,5 +85,38 @@ void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint3
 float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record);
 // Whether the record can give this field.
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record);
+
+// ---- field keys ---------------------------------------------------------------------------------------------------
+
+// The config of one field, and its keys' paths for messages.
+
+typedef struct dt_field_keys {
+    const dt_config *c;
+    const dt_config_field *f;
+    char path[320]; // the last one that was asked for
+} dt_field_keys;
+
+// "data.fields.<name>.<leaf>"; the field itself for leaf "". Valid until the next call.
+static inline const char *dt_key_of(dt_field_keys *k, const char *leaf) {
+    snprintf(k->path, sizeof k->path, "data.fields.%s%s%s", k->f->id, *leaf ? "." : "", leaf);
+    return k->path;
+}
+
+// The steps that data.augment lists for the field, or NULL.
+static inline const dt_cnode *dt_key_augment(const dt_field_keys *k) {
+    const dt_cnode *all = k->c->data.augment;
+    return all && dt_cnode_kind(all) == DT_C_MAP ? dt_cnode_get(all, k->f->id) : NULL;
+}
+
+// ---- field mirror -------------------------------------------------------------------------------------------------
+
+// Numbers that change where their sample's image is flipped left-right (data.fields.*.mirror): each is
+// multiplied by 1 or -1. Of a pose as yaw, pitch and roll it is [-1, 1, -1]; of a rotation as the first two columns of
+// its matrix R, which becomes M R M with M = diag(-1, 1, 1), it is [1, -1, -1, -1, 1, 1].
+
+// Of all fields. DT_E_USAGE with the place: not one factor an element, another number, not one image.
+dt_status dt_field_mirrors_read(dt_fields *f, const dt_config *c);
+// In place: a training sample's values of the field, normalised.
+void dt_field_mirror(const dt_fields *f, int field, const dt_augment_key *k, float *x);
 
 #endif

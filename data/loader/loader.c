@@ -13,11 +13,14 @@
 //
 // One mutex guards the table of slots. It is taken once a unit, never inside a sample. Memory is allocated
 // when the loader opens, and by tune() for the slots that it adds.
+
+#include "data_parts.h"
 #include "loader_internal.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "base/thread.h"
 
@@ -334,4 +337,155 @@ dt_status dt_loader_seek(dt_batch_source *base, int64_t step) {
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
     return DT_OK;
+}
+
+// ---- loader stats -------------------------------------------------------------------------------------------------
+
+// dt_loader_stats.c: what a loader counts.
+//
+// Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read without a
+// lock, so reading them costs the pipeline nothing. The numbers are not all of one instant: use the difference
+// of two readings a second apart.
+
+static double loader_stats_seconds(uint64_t ns) {
+    return (double)ns * 1e-9;
+}
+
+void dt_loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
+    for (int k = 0; k < DT_N_STAGES; k++) by[k] = 0;
+    for (int i = 0, n = l->n_started; i < n; i++) {
+        const worker *w = &l->workers[i];
+        by[DT_STAGE_READ] += dt_counter_get(&w->scratch.read_ns) + dt_counter_get(&w->starved_ns);
+        by[DT_STAGE_DECODE] += dt_counter_get(&w->scratch.decode_ns);
+        by[DT_STAGE_AUGMENT] += dt_counter_get(&w->scratch.augment_ns);
+    }
+}
+
+static void add_worker(const worker *w, dt_source_stats *out) {
+    const dt_sample_scratch *s = &w->scratch;
+    dt_stage_stats *read = &out->stage[DT_STAGE_READ], *decode = &out->stage[DT_STAGE_DECODE];
+    out->n_skipped += dt_counter_get(&s->n_skipped);
+    out->cache.n_hits += dt_counter_get(&s->n_hits);
+    out->cache.n_misses += dt_counter_get(&s->n_misses);
+    out->blocked_s += loader_stats_seconds(dt_counter_get(&w->blocked_ns));
+    out->starved_s += loader_stats_seconds(dt_counter_get(&w->starved_ns));
+    read->busy_s += loader_stats_seconds(dt_counter_get(&s->read_ns));
+    read->items += dt_counter_get(&s->n_read);
+    read->bytes += dt_counter_get(&s->n_bytes);
+    decode->busy_s += loader_stats_seconds(dt_counter_get(&s->decode_ns));
+    decode->items += dt_counter_get(&s->n_decoded);
+    decode->bytes = read->bytes;
+    out->stage[DT_STAGE_AUGMENT].busy_s += loader_stats_seconds(dt_counter_get(&s->augment_ns));
+    out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
+}
+
+void dt_loader_stats(dt_batch_source *base, dt_source_stats *out) {
+    static const char *const NAMES[DT_N_STAGES] = {"read", "decode", "augment"};
+    const loader *l = base->self;
+    *out = (dt_source_stats){.at_s = dt_clock_s(),
+                             .n_batches = dt_counter_get(&l->n_batches),
+                             .n_samples = dt_counter_get(&l->n_samples),
+                             .n_waits = dt_counter_get(&l->n_waits),
+                             .wait_s = loader_stats_seconds(dt_counter_get(&l->wait_ns)),
+                             .n_workers = l->n_workers,
+                             .max_workers = l->max_workers,
+                             .ring_slots = l->n_slots,
+                             .max_slots = l->max_slots,
+                             .ring_bytes = l->slot_bytes * (size_t)l->n_made};
+    dt_data_cache_stats(l->d, &out->cache);
+    for (int i = 0, n = l->n_started; i < n; i++) add_worker(&l->workers[i], out);
+    dt_ahead_stats a;
+    dt_ahead_get_stats(l->ahead, &a);
+    out->n_readers = a.n_readers;
+    out->max_readers = a.max_readers;
+    out->reading_ahead = a.on;
+    for (int k = 0; k < DT_N_STAGES; k++) {
+        out->stage[k].name = NAMES[k];
+        out->stage[k].wait_s = loader_stats_seconds(dt_counter_get(&l->wait_by_ns[k]));
+        out->stage[k].threads = out->n_workers + (k == DT_STAGE_READ && a.on ? a.n_readers : 0);
+    }
+    out->stage[DT_STAGE_READ].busy_s += loader_stats_seconds(a.busy_ns);
+    out->encoded = (dt_queue_stats){"encoded", a.n_ready, a.capacity, a.depth_s};
+    out->batches = (dt_queue_stats){"batches", l->ready_batches.n, out->ring_slots, dt_depth_s(&l->ready_batches)};
+}
+
+// ---- reports ---------------------------------------------------------------------------------------
+void dt_loader_describe(const loader *l, char *text, size_t cap) {
+    const dt_catalog *c = l->d->reader->catalog;
+    dt_ahead_stats a;
+    dt_ahead_get_stats(l->ahead, &a);
+    double now = dt_clock_s(), since = a.since_s;
+    uint32_t record = a.record, busy_record = 0;
+    bool busy = false;
+    for (int i = 0, n = l->n_started; i < n; i++) {
+        const worker *w = &l->workers[i];
+        double s = loader_stats_seconds(dt_counter_get(&w->scratch.since_ns));
+        uint32_t r = w->scratch.record;
+        if (w->busy) busy = true, busy_record = r;
+        if (s > 0 && (since == 0 || s < since)) since = s, record = r;
+    }
+    const char *what = since > 0 ? "reading " : busy ? "decoding " : NULL;
+    if (!what) {
+        snprintf(text, cap, "the ring is full of batches that other replicas have not taken");
+        return;
+    }
+    if (since == 0) record = busy_record;
+    size_t at = (size_t)snprintf(text, cap, "%s%s (record %s)", what, c->shards[c->records[record].shard].path,
+                                 dt_catalog_str(c, c->records[record].key));
+    if (since > 0 && at < cap) snprintf(text + at, cap - at, " for %.0f s", now - since);
+}
+
+// ---- stage times --------------------------------------------------------------------------------------------------
+
+// One thread, no ring, no queues: what a sample costs by itself.
+//
+// The samples of the training split in order, again and again, timed by the counters that loader threads keep
+// too (dt_sample_scratch). The first pass brings the bytes into the page cache and is not counted.
+
+enum { MAX_SAMPLES = 4096, FEW = 16 };
+
+// Makes *n samples. *n 0: as many as fit into `seconds`, and says how many.
+static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *field, double seconds, int *n) {
+    double begin = dt_clock_s();
+    uint64_t n_split = d->sampler.n;
+    int done = 0, most = *n ? *n : MAX_SAMPLES;
+    dt_status st = DT_OK;
+    for (; done < most; done++) {
+        if (!*n && done >= FEW && dt_clock_s() - begin > seconds) break;
+        uint64_t i = (uint64_t)done;
+        uint64_t at = dt_sampler_index(&d->sampler, i / n_split, i % n_split);
+        dt_sample_place to = {
+            .sample = d->splits.sample[DT_SPLIT_TRAIN][at], .draw = (uint32_t)i, .augment = true, .field = field};
+        dt_bad_sample bad;
+        dt_status one = dt_sample_fill(d, w, &to, &bad);
+        if (one != DT_OK && one != DT_E_DATA) return one;
+        if (one != DT_OK) st = one;
+    }
+    *n = done;
+    return dt_counter_get(&w->n_read) > 0 ? DT_OK : st; // nothing at all could be read
+}
+
+dt_status dt_data_time_stages(const dt_dataset *base, double seconds, dt_stage_times *out) {
+    const dt_data *d = base->self;
+    dt_sample_scratch w;
+    void *field[DT_MAX_FIELDS];
+    int n = 0;
+    *out = (dt_stage_times){0};
+    dt_sample_scratch_init(&w);
+    for (int i = 0; i < d->fields.n; i++) {
+        field[i] = dt_xcalloc(1, d->fields.f[i].sample_bytes + 1);
+        out->sample_bytes += (double)d->fields.f[i].sample_bytes;
+    }
+    dt_status st = run_pass(d, &w, field, seconds, &n);
+    uint64_t read = dt_counter_get(&w.read_ns), decode = dt_counter_get(&w.decode_ns);
+    uint64_t augment = dt_counter_get(&w.augment_ns), bytes = dt_counter_get(&w.n_bytes);
+    if (st == DT_OK) st = run_pass(d, &w, field, seconds, &n);
+    if (n == 0) n = 1;
+    out->read_s = 1e-9 * (double)(dt_counter_get(&w.read_ns) - read) / n;
+    out->decode_s = out->read_s + 1e-9 * (double)(dt_counter_get(&w.decode_ns) - decode) / n;
+    out->augment_s = out->decode_s + 1e-9 * (double)(dt_counter_get(&w.augment_ns) - augment) / n;
+    out->bytes = (double)(dt_counter_get(&w.n_bytes) - bytes) / n;
+    for (int i = 0; i < d->fields.n; i++) free(field[i]);
+    dt_sample_scratch_fini(&w);
+    return st;
 }

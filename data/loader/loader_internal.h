@@ -3,7 +3,6 @@
 #ifndef DT_DATA_LOADER_INTERNAL_H
 #define DT_DATA_LOADER_INTERNAL_H
 
-#include "ahead.h"
 #include "data_parts.h"
 
 enum { LOADER_MESSAGE_BYTES = 1024 };

@@ -6,9 +6,9 @@
 // time; the tuner tries that while training runs.
 #include "loader_internal.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/log.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "base/thread.h"
 
 #include <assert.h>

@@ -2,7 +2,7 @@
 // them without augmentation. Sounds are spectrograms with low frequencies at the bottom, or envelopes of waveforms.
 #include "data_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "data/decode/encode.h"
 
 #include <math.h>

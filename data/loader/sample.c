@@ -6,15 +6,15 @@
 // For values: a table look-up. Nothing is allocated once a worker's buffers have grown. The three phases are
 // timed, as the trainer tells the user which one holds the step back.
 #include "data_parts.h"
-#include "field_mirror.h"
+#include "fields.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "base/trace.h"
 #include "batch/rotation.h"
-#include "config/field_words.h"
+#include "config/words.h"
 
 #include <math.h>
 #include <stdlib.h>

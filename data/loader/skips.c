@@ -9,7 +9,7 @@
 // has no list yet.
 #include "data_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"

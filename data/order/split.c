@@ -12,7 +12,7 @@
 // A sample joins a part if all its records do. The others are counted as mixed.
 #include "split.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "batch/batch_source.h"
 

@@ -3,12 +3,12 @@
 // A record's members are in the order of their extensions: the item's own, `json` with its metadata if there is
 // any, `cls` with the number of its class. A raw file is read straight to its place in the chunk, and is copied
 // only if the transform changes it.
-#include "compose.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
+#include "pack_parts.h"
 
 #include "data/file/json_data.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "config/words.h"

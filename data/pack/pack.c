@@ -3,27 +3,26 @@
 //   list (raw.c)           what there is, named, with its metadata: the same list on every rank
 //   plan (pack_plan.c)     which record goes to which file, and chunks of work: a function of list and options
 //   build (pack_build.c)   chunks into files, by threads; shard s by rank s mod N
-//   finish (finish.c)      rows of all shards, duplicates, indexes, database: by rank 0
-//   publish (work.c)       everything to its place
+//   finish (pack_build.c)      rows of all shards, duplicates, indexes, database: by rank 0
+//   publish (shard_rows.c)       everything to its place
 //
 // The bytes are a function of source and options. A chunk is composed of its own items only, and files are
 // written in the order of the plan; so threads, ranks, kills and resumes leave no trace. There is no time and no
 // name of a machine in any file.
 //
-// Until it is published a dataset lives in OUT.partial (work.h). An output that exists is left alone: if it was made
+// Until it is published a dataset lives in OUT.partial (pack_parts.h). An output that exists is left alone: if it was made
 // of just these files in just this way, the work is done already and that is success; otherwise it is an error,
 // unless overwriting was asked for, and then the old dataset stays until the new one is whole.
-#include "pack_steps.h"
-#include "shard_rows.h"
+#include "pack_parts.h"
 
 #include "data/catalog/index_file.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 

@@ -5,7 +5,7 @@
 
 #include "data/raw/raw.h"
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -5,15 +5,18 @@
 //
 // So the bytes depend on the plan alone. Finished chunks wait in a ring of a fixed size, which bounds the memory;
 // slot i % n_slots is of chunk i, so the chunk that the writer waits for always has one.
-#include "pack_steps.h"
-#include "shard_rows.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "pack_parts.h"
+
+#include "base/core.h"
 #include "base/hash.h"
+#include "base/os.h"
 #include "base/thread.h"
+#include "data/catalog/index_file.h"
 
+#include <math.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -201,4 +204,193 @@ dt_status dt_build_run(const dt_build *b) {
     pthread_mutex_destroy(&w.lock);
     if (w.status != DT_OK) dt_error_restore(&w.first);
     return w.status;
+}
+
+// ---- finish -------------------------------------------------------------------------------------------------------
+
+// What is done once, by one process, when all shards are whole.
+//
+// Loads the rows of all shards into one catalog, finds duplicates, and writes the indexes.
+
+typedef struct finish {
+    const dt_work *w;
+    const dt_compose *c;
+    const dt_pack_opts *o;
+    dt_all_rows rows;
+    uint32_t *first; // by item: the item that it repeats
+    dt_finish_counts *counts;
+} finish;
+
+// ---- rows ---------------------------------------------------------------------------------------------
+static dt_status load_rows(finish *f) {
+    for (size_t s = 0; s < f->w->plan->n_shards; s++) DT_TRY(dt_all_rows_load(&f->rows, f->c, f->w, s));
+    f->counts->n_records = f->rows.catalog->n_records;
+    f->counts->n_bytes = f->rows.n_bytes;
+    if (f->counts->n_records == 0)
+        return dt_fail(DT_E_DATA, "%s: all %zu records were left out: nothing to pack", f->o->source, f->c->raw->n);
+    for (uint32_t i = 0; i < f->c->raw->n; i++)
+        if (f->rows.hash[i] == 0 && !(f->c->drop && f->c->drop[i]) && f->counts->n_without++ == 0)
+            f->counts->first_without = i;
+    return DT_OK;
+}
+
+// Writes into each record that repeats another the other's key, if there is a column left: the dataset is good without
+// that column.
+static dt_status name_duplicates(const finish *f) {
+    const dt_raw *raw = f->c->raw;
+    dt_catalog *c = f->rows.catalog;
+    dt_finish_counts *n = f->counts;
+    for (uint32_t i = 0; i < raw->n && n->twin_b == 0; i++)
+        if (f->first[i] != DT_NO_DUPLICATE) {
+            n->twin_a = f->first[i];
+            n->twin_b = i;
+        }
+    if (n->n_duplicates > 0 && f->o->duplicates == DT_DUPLICATES_FAIL)
+        return dt_fail(DT_E_DATA, "%zu records repeat others; the first: %s is the same as %s", n->n_duplicates,
+                       raw->items[n->twin_b].name, raw->items[n->twin_a].name);
+    n->named = c->n_columns < DT_MAX_COLUMNS || dt_catalog_find_column(c, "duplicate_of") >= 0;
+    for (uint32_t r = 0; r < c->n_records && n->n_duplicates > 0 && n->named; r++) {
+        uint32_t first = f->first[f->rows.item[r]];
+        if (first != DT_NO_DUPLICATE) DT_TRY(dt_catalog_set_at(c, r, "duplicate_of", raw->items[first].key));
+    }
+    return DT_OK;
+}
+
+// Quality is measured of 8-bit pictures and of sounds only; a warning counts the other records.
+static void count_plain(const finish *f) {
+    const dt_catalog *c = f->rows.catalog;
+    int k = dt_catalog_find_real(c, "clipping"); // measured of pictures and of sounds
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        if (k >= 0 && !isnan(dt_catalog_real(c, k, r))) continue;
+        if (f->counts->n_plain++ == 0) f->counts->first_plain = f->rows.item[r];
+    }
+}
+
+static void count_clipped(const finish *f) {
+    const dt_catalog *c = f->rows.catalog;
+    const int k = dt_catalog_find_real(c, "clipped");
+    for (uint32_t r = 0; k >= 0 && r < c->n_records; r++) {
+        if (!(dt_catalog_real(c, k, r) > 0)) continue;
+        if (f->counts->n_clipped++ == 0) f->counts->first_clipped = f->rows.item[r];
+    }
+}
+
+static dt_status write_indexes(const finish *f) {
+    dt_catalog *c = f->rows.catalog;
+    dt_status st = DT_OK;
+    for (uint32_t s = 0; s < c->n_shards && st == DT_OK; s++) {
+        char *path = dt_xprintf("%s.index", c->shards[s].path);
+        st = dt_index_save(c, s, c->shards[s].stamp, path);
+        free(path);
+    }
+    return st;
+}
+
+// ---- the whole ----------------------------------------------------------------------------------------
+static dt_status finish_run(finish *f) {
+    DT_TRY(load_rows(f));
+    f->counts->n_duplicates = dt_duplicates_find(f->rows.hash, f->c->raw, &f->first);
+    DT_TRY(name_duplicates(f));
+    DT_TRY(dt_catalog_finish(f->rows.catalog));
+    if (f->o->quality) count_plain(f);
+    if (dt_transform_has_column(f->c->transform, "clipped")) count_clipped(f);
+    return write_indexes(f);
+}
+
+dt_status dt_finish_catalog(const dt_work *w, const dt_compose *c, const dt_pack_opts *o, dt_finish_counts *out) {
+    finish f = {.w = w, .c = c, .o = o, .counts = out};
+    *out = (dt_finish_counts){0};
+    dt_all_rows_init(&f.rows, c->raw);
+    dt_status st = finish_run(&f);
+    dt_all_rows_fini(&f.rows);
+    free(f.first);
+    return st;
+}
+
+// ---- duplicates ---------------------------------------------------------------------------------------------------
+
+// Content counts as equal if size and XXH3-64 are equal. For two different records of one size the
+// chance of that is 2^-64: among a million records, one dataset in forty million has such a pair.
+
+enum { RUN = 16 };
+
+typedef struct entry {
+    uint64_t hash, size;
+    uint32_t item;
+} entry;
+
+static int compare_entries(const void *pa, const void *pb) {
+    const entry *a = pa, *b = pb;
+    if (a->size != b->size) return a->size < b->size ? -1 : 1;
+    if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
+    return a->item < b->item ? -1 : a->item > b->item;
+}
+
+size_t dt_duplicates_find(const uint64_t *hash, const dt_raw *raw, uint32_t **first) {
+    size_t n = 0, n_twins = 0;
+    entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
+    *first = dt_xcalloc(raw->n + 1, sizeof **first);
+    for (uint32_t i = 0; i < raw->n; i++) {
+        (*first)[i] = DT_NO_DUPLICATE;
+        if (hash[i]) e[n++] = (entry){hash[i], raw->items[i].size, i};
+    }
+    qsort(e, n, sizeof *e, compare_entries);
+    for (size_t i = 1, at = 0; i < n; i++) {
+        if (e[i].hash != e[at].hash || e[i].size != e[at].size) {
+            at = i;
+            continue;
+        }
+        (*first)[e[i].item] = e[at].item;
+        n_twins++;
+    }
+    free(e);
+    return n_twins;
+}
+
+typedef struct job {
+    const dt_compose *c;
+    const uint32_t *items;
+    size_t n;
+    uint64_t *hash;
+    atomic_size_t next;
+    atomic_int status;
+    dt_error_kept first; // written by the thread that set status
+} job;
+
+static void hash_some(void *arg, int worker) {
+    job *j = arg;
+    dt_composer *w = dt_composer_create(j->c);
+    for (size_t at; atomic_load(&j->status) == DT_OK && (at = atomic_fetch_add(&j->next, RUN)) < j->n;)
+        for (size_t i = at; i < at + RUN && i < j->n; i++) {
+            dt_status st = dt_compose_hash(w, j->items[i], &j->hash[j->items[i]]);
+            if (st == DT_OK) continue;
+            int none = DT_OK;
+            if (atomic_compare_exchange_strong(&j->status, &none, (int)st)) j->first = dt_error_keep();
+            break;
+        }
+    dt_composer_destroy(w);
+}
+
+dt_status dt_duplicates_hash(const dt_compose *c, int n_threads, uint64_t *hash) {
+    const dt_raw *raw = c->raw;
+    entry *e = dt_xcalloc(raw->n + 1, sizeof *e);
+    uint32_t *items = dt_xcalloc(raw->n + 1, sizeof *items);
+    job j = {.c = c, .items = items, .hash = hash};
+    dt_team *team = NULL;
+    for (uint32_t i = 0; i < raw->n; i++) e[i] = (entry){0, raw->items[i].size, i};
+    qsort(e, raw->n, sizeof *e, compare_entries);
+    for (size_t i = 0; i < raw->n; i++) {
+        bool twin = (i > 0 && e[i - 1].size == e[i].size) || (i + 1 < raw->n && e[i + 1].size == e[i].size);
+        if (twin) items[j.n++] = e[i].item;
+    }
+    free(e);
+    dt_status st = dt_team_create(&team, n_threads, "dt-hash");
+    if (st == DT_OK) {
+        dt_team_run(team, hash_some, &j);
+        dt_team_destroy(team);
+        st = (dt_status)atomic_load(&j.status);
+        if (st != DT_OK) dt_error_restore(&j.first);
+    }
+    free(items);
+    return st;
 }

@@ -6,11 +6,11 @@
 // No MDB_WRITEMAP: a full disk would be a SIGBUS instead of an error. No MDB_NOMEMINIT: unused bytes must be the same
 // in every run. No lock file: nobody else knows of the file yet.
 //
-// Where values lie is known only when all is committed. The tree is then read once (lmdb_tree.h), as training will.
-#include "data/source/lmdb_tree.h"
-#include "pack_format.h"
+// Where values lie is known only when all is committed. The tree is then read once (source_parts.h), as training will.
+#include "data/source/source_parts.h"
+#include "pack_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/text.h"

@@ -7,9 +7,9 @@
 // A shard is written once and is often larger than memory. So whole buffers go past the page cache where the file
 // system is known to do that well (ext4, XFS): the page cache would cost more than reading and hashing together.
 #include "data/file/tar.h"
-#include "pack_format.h"
+#include "pack_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/text.h"
 

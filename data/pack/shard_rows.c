@@ -3,17 +3,24 @@
 //   u64 XXH3 of all that follows, n_items; n_items of {u64 source_hash, n_records}; the shard's index (index_file.h)
 //
 // Records follow the order of items, so counts say which record is of which item.
-#include "shard_rows.h"
 
-#include "data/catalog/index_file.h"
+#include "pack_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/log.h"
+#include "data/catalog/index_file.h"
 #include "store/blob.h"
 
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 typedef struct item_row {
     uint64_t source_hash, n_records;
@@ -194,4 +201,306 @@ dt_status dt_all_rows_load(dt_all_rows *a, const dt_compose *c, const dt_work *w
     if (st == DT_OK) st = shard_rows_append(a, &f);
     close_rows(&f);
     return st == DT_E_DATA ? DT_E_STORAGE : st;
+}
+
+// ---- work ---------------------------------------------------------------------------------------------------------
+
+// Lock, claim and publish of unfinished work.
+//
+// A dataset appears whole or not at all. It is several files, which no system call renames at once, so:
+//
+//   1. all files are written, synced, and named in `publish`, itself synced;
+//   2. files of the old dataset are moved to old/, so that from here on files are missing (which readers say)
+//      rather than a mixture of two datasets, which would look whole;
+//   3. new files are moved to their places, indexes before the data they describe;
+//   4. the folder is synced, and OUT.partial with the old dataset removed.
+//
+// A kill anywhere in 2 and 3 leaves `publish`, and the next pack of whatever kind goes through the same
+// steps first: what still lies in set/ has not been placed. The old dataset is removed last, so until the
+// new one is complete it could be put back by hand.
+
+char *dt_work_path(const dt_work *w, const char *name) {
+    return dt_xprintf("%s/%s", w->plan->partial, name);
+}
+
+void dt_work_attach(dt_work *w, const dt_plan *plan) {
+    *w = (dt_work){.plan = plan, .lock_fd = -1, .dir_fd = -1};
+    w->set = dt_work_path(w, "set");
+}
+
+void dt_work_close(dt_work *w) {
+    if (w->lock_fd >= 0) close(w->lock_fd);
+    if (w->dir_fd >= 0) close(w->dir_fd);
+    free(w->set);
+    *w = (dt_work){.lock_fd = -1, .dir_fd = -1};
+}
+
+// ---- names --------------------------------------------------------------------------------------------
+// Whether pack makes such an entry of OUT.partial, or (sub) of a folder in it.
+static bool work_is_own(const dt_work *w, const char *name, mode_t mode, bool sub) {
+    if (S_ISDIR(mode)) return !sub && (strcmp(name, "set") == 0 || strcmp(name, "old") == 0);
+    char *plain = dt_xprintf("%.*s", (int)dt_io_stem(name), name);
+    const char *digits = strncmp(plain, "rows-", 5) == 0 ? plain + 5 : "";
+    const bool own = sub ? dt_plan_may_name(w->plan, plain)
+                         : strcmp(plain, "lock") == 0 || strcmp(plain, "made-from") == 0 ||
+                               strcmp(plain, "publish") == 0 || strcmp(plain, "drop") == 0 ||
+                               (*digits && !digits[strspn(digits, "0123456789")]);
+    free(plain);
+    return own && S_ISREG(mode);
+}
+
+// What is_own denies; without made-from also what pack makes after made-from. NULL: nothing. Heap.
+static char *find_foreign(const dt_work *w, int at, const char *folder, bool is_claimed, bool sub) {
+    const int fd = openat(at, folder, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    char *found = dir || errno == ENOENT ? NULL : dt_xprintf("%s (%s)", folder, strerror(errno));
+    struct stat s;
+    for (struct dirent *e; dir && !found && (e = readdir(dir));) {
+        const char *name = e->d_name; // .nfs…: what NFS keeps while a removed file is open
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strncmp(name, ".nfs", 4) == 0) continue;
+        if (fstatat(fd, name, &s, AT_SYMLINK_NOFOLLOW) != 0) continue; // removed meanwhile
+        const bool early = strcmp(name, "lock") == 0 || strncmp(name, "made-from", 9) == 0;
+        if (!work_is_own(w, name, s.st_mode, sub) || !(is_claimed || early || S_ISDIR(s.st_mode)))
+            found = dt_xstrdup(name);
+        else if (S_ISDIR(s.st_mode))
+            found = find_foreign(w, fd, name, is_claimed, true);
+    }
+    if (dir) closedir(dir);
+    return found;
+}
+
+// A folder of that name that pack did not make is the user's.
+static dt_status check_folder(dt_work *w) {
+    const char *path = w->plan->partial;
+    w->dir_fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (w->dir_fd < 0)
+        return dt_fail(DT_E_USAGE,
+                       "%s: is a link or no folder, and dtrain pack needs a folder of that name "
+                       "for its work: move it, or choose another OUT",
+                       path);
+    const bool is_claimed = faccessat(w->dir_fd, "made-from", F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    char *foreign = find_foreign(w, w->dir_fd, ".", is_claimed, false);
+    if (!foreign) return DT_OK;
+    const dt_status st = dt_fail(DT_E_USAGE,
+                                 "%s: was not made by dtrain pack, which would remove it: %s is in it: move it, or "
+                                 "choose another OUT",
+                                 path, foreign);
+    free(foreign);
+    return st;
+}
+
+// ---- lock ---------------------------------------------------------------------------------------------
+// Whether the locked file still has its name: whoever held the lock before may have removed it.
+static bool still_there(int fd, const char *path) {
+    struct stat a, b;
+    return fstat(fd, &a) == 0 && stat(path, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
+}
+
+static dt_status take_lock(dt_work *w, const char *path) {
+    struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    DT_TRY(dt_io_open_update(&w->lock_fd, path));
+    if (fcntl(w->lock_fd, F_OFD_SETLK, &whole) == 0) return DT_OK;
+    if (errno == EAGAIN || errno == EACCES) {
+        close(w->lock_fd); // an open lock means that the work is ours, and may be removed
+        w->lock_fd = -1;
+        return dt_fail(DT_E_USAGE,
+                       "%s: another dtrain pack is writing this set; wait for it, or choose another "
+                       "OUT",
+                       w->plan->out);
+    }
+    dt_warn("%s: this file system has no locks (%s): make sure that no second pack writes this set", path,
+            strerror(errno));
+    return DT_OK;
+}
+
+dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
+    dt_work_attach(w, plan);
+    char *path = dt_work_path(w, "lock"), *parent = dt_io_parent(plan->partial);
+    dt_status st = dt_io_mkdir_all(parent);
+    for (int i = 0; i < 100 && st == DT_OK; i++) {
+        if (w->lock_fd >= 0) close(w->lock_fd);
+        if (w->dir_fd >= 0) close(w->dir_fd);
+        w->lock_fd = w->dir_fd = -1;
+        st = dt_io_mkdir(plan->partial);
+        if (st == DT_OK) st = check_folder(w);
+        if (st == DT_OK) st = take_lock(w, path);
+        if (st == DT_OK && still_there(w->lock_fd, path)) break;
+    }
+    free(parent);
+    free(path);
+    return st;
+}
+
+// ---- claim --------------------------------------------------------------------------------------------
+// Removes what pack made: a file, or the files of a folder and then the folder if nothing else is in it.
+static dt_status remove_own(const dt_work *w, int at, const char *name, bool sub) {
+    struct stat s;
+    dt_status st = DT_OK;
+    if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !work_is_own(w, name, s.st_mode, sub)) return DT_OK;
+    const int fd = S_ISDIR(s.st_mode) ? openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    for (struct dirent *e; dir && st == DT_OK && (e = readdir(dir));) st = remove_own(w, fd, e->d_name, true);
+    if (dir) closedir(dir);
+    return st == DT_OK ? dt_io_remove_at(at, name, w->plan->partial) : st;
+}
+
+// What tells whose work this is goes last: removing a large old dataset takes time, and a kill may come.
+static dt_status clear(const dt_work *w) {
+    static const char *const LATE[] = {"publish", "set", "made-from"};
+    enum { N_LATE = sizeof LATE / sizeof *LATE };
+    char **names;
+    size_t n;
+    DT_TRY(dt_io_list_dir(&names, &n, w->plan->partial, DT_E_STORAGE));
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        bool waits = strcmp(names[i], "lock") == 0;
+        for (size_t k = 0; k < N_LATE; k++) waits = waits || strcmp(names[i], LATE[k]) == 0;
+        if (!waits) st = remove_own(w, w->dir_fd, names[i], false);
+    }
+    for (size_t k = 0; k < N_LATE && st == DT_OK; k++) st = remove_own(w, w->dir_fd, LATE[k], false);
+    dt_io_free_list(names, n);
+    return st;
+}
+
+char *dt_work_made_from(const dt_work *w) {
+    char *path = dt_work_path(w, "made-from"), *text = NULL;
+    size_t n;
+    if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) != DT_OK) dt_error_clear();
+    free(path);
+    return text;
+}
+
+dt_status dt_work_claim(const dt_work *w, const char *text) {
+    char *path = dt_work_path(w, "made-from"), *have = dt_work_made_from(w);
+    dt_status st = DT_OK;
+    bool same = have && strcmp(have, text) == 0;
+    if (!same) st = clear(w);
+    if (st == DT_OK) st = dt_io_mkdir(w->set);
+    if (st == DT_OK && !same) st = dt_io_write_file(path, text, strlen(text));
+    free(have);
+    free(path);
+    return st;
+}
+
+// ---- publish ------------------------------------------------------------------------------------------
+bool dt_work_is_publishing(const dt_work *w) {
+    char *path = dt_work_path(w, "publish");
+    bool yes = dt_io_exists(path);
+    free(path);
+    return yes;
+}
+
+static dt_status work_move(const char *from_dir, const char *to_dir, const char *name) {
+    char *from = dt_xprintf("%s/%s", from_dir, name), *to = dt_xprintf("%s/%s", to_dir, name);
+    dt_status st = dt_io_rename_noreplace(from, to);
+    free(from);
+    free(to);
+    return st;
+}
+
+static bool lies_in(const char *dir, const char *name) {
+    char *path = dt_xprintf("%s/%s", dir, name);
+    bool yes = dt_io_exists(path);
+    free(path);
+    return yes;
+}
+
+// Indexes first: they are in place before the data.
+static dt_status work_write_list(const dt_work *w) {
+    char *path = dt_work_path(w, "publish"), **names;
+    size_t n;
+    dt_buffer b = {0};
+    DT_TRY(dt_io_list_dir(&names, &n, w->set, DT_E_STORAGE));
+    for (size_t i = 0; i < n; i++)
+        if (dt_plan_is_companion(w->plan, names[i])) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+    for (size_t i = 0; i < n; i++)
+        if (dt_plan_belongs(w->plan, names[i])) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
+    dt_status st = dt_io_fsync_dir(w->set);
+    if (st == DT_OK) st = dt_io_write_file(path, b.data, b.n_bytes);
+    dt_io_free_list(names, n);
+    dt_buffer_fini(&b);
+    free(path);
+    return st;
+}
+
+static bool work_is_listed(const char *list, size_t n_list, const char *name) {
+    for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
+        if (strcmp(p, name) == 0) return true;
+    return false;
+}
+
+static dt_status move_one_away(const dt_work *w, const char *name) {
+    char *old = dt_work_path(w, "old"), *path = dt_xprintf("%s/%s", old, name);
+    dt_status st = dt_io_mkdir(old);
+    if (st == DT_OK && dt_io_exists(path)) st = dt_io_unlink(path); // left by a kill
+    if (st == DT_OK) st = work_move(w->plan->folder, old, name);
+    free(path);
+    free(old);
+    return st;
+}
+
+// Step 2. A file in the folder is old unless it is a new one that has left set/ already.
+static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list) {
+    char **names;
+    size_t n;
+    dt_status st = DT_OK;
+    for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
+        if (lies_in(w->set, p) && lies_in(w->plan->folder, p)) st = move_one_away(w, p);
+    DT_TRY(st);
+    DT_TRY(dt_plan_existing(w->plan, &names, &n)); // the old dataset may have had more shards
+    for (size_t i = 0; i < n && st == DT_OK; i++)
+        if (!work_is_listed(list, n_list, names[i])) st = move_one_away(w, names[i]);
+    dt_io_free_list(names, n);
+    return st;
+}
+
+// Step 3.
+static dt_status place_new(const dt_work *w, const char *list, size_t n_list) {
+    dt_status st = DT_OK;
+    for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
+        if (lies_in(w->set, p)) st = work_move(w->set, w->plan->folder, p);
+    return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
+}
+
+// For an LMDB.
+static dt_status work_make_folder(const char *path) {
+    char *parent = dt_io_parent(path);
+    dt_status st = dt_io_mkdir(path);
+    if (st == DT_OK) st = dt_io_fsync_dir(parent);
+    free(parent);
+    return st;
+}
+
+// a.tar and a-%03d.tar share a folder of unfinished work, so the list may belong to the other one.
+static dt_status work_check_owner(const dt_work *w, const char *list, size_t n_list) {
+    for (const char *p = list; p < list + n_list; p += strlen(p) + 1)
+        if (dt_plan_belongs(w->plan, p)) return DT_OK;
+    return dt_fail(DT_E_USAGE,
+                   "%s holds a set of another name, whose pack was stopped while it put its "
+                   "files in place: run that pack again, or choose another OUT",
+                   w->plan->partial);
+}
+
+dt_status dt_work_publish(const dt_work *w) {
+    char *path = dt_work_path(w, "publish"), *list = NULL;
+    size_t n = 0;
+    dt_status st = dt_io_exists(path) ? DT_OK : work_write_list(w);
+    if (st == DT_OK) st = dt_io_read_file(&list, &n, path, 0, DT_E_STORAGE);
+    if (st == DT_OK) st = work_check_owner(w, list, n);
+    if (st == DT_OK && !dt_io_is_dir(w->plan->folder)) st = work_make_folder(w->plan->folder);
+    if (st == DT_OK) st = move_old_away(w, list, n);
+    if (st == DT_OK) st = place_new(w, list, n);
+    free(list);
+    free(path);
+    return st;
+}
+
+dt_status dt_work_remove(dt_work *w) {
+    // the lock goes last: while it is there, the folder is ours. It is closed before the folder is removed, as NFS
+    // keeps an open file in its folder under another name; from then on another pack may take the folder.
+    DT_TRY(clear(w));
+    DT_TRY(remove_own(w, w->dir_fd, "lock", false));
+    close(w->lock_fd);
+    w->lock_fd = -1;
+    return dt_io_remove_empty(w->plan->partial);
 }

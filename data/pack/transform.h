@@ -7,11 +7,16 @@
 //
 // `dtrain pack` adds metadata from names and tables and the `json` and `cls` members, and drops records by
 // --where afterwards.
-#ifndef DT_DATA_TRANSFORM_H
-#define DT_DATA_TRANSFORM_H
+#ifndef DT_DATA_PACK_TRANSFORM_H
+#define DT_DATA_PACK_TRANSFORM_H
 
-#include "data/file/bytes.h"
 #include "pack.h"
+
+#include "data/decode/audio.h"
+#include "data/decode/decode.h"
+#include "data/file/file.h"
+
+#include <stdbool.h>
 
 enum { DT_TRANSFORM_MAX_MEMBERS = 64, DT_TRANSFORM_MAX_COLUMNS = 64 };
 
@@ -70,5 +75,110 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
 
 // For transforms: adds a number column unless v is NaN.
 void dt_transform_add_number(dt_transform_record *r, const char *name, double v);
+
+// ---- transform parts ----------------------------------------------------------------------------------------------
+
+// The transforms behind transform.c, one for pictures and one for recordings.
+
+typedef enum dt_transform_encoding { DT_ENCODE_KEEP, DT_ENCODE_JPEG, DT_ENCODE_PNG } dt_transform_encoding;
+
+struct dt_transform {
+    const dt_pack_opts *o;
+    dt_transform_encoding encoding;
+    int jpeg_quality;
+    char *description;
+};
+
+static inline bool dt_transform_changes_recordings(const dt_transform *t) {
+    return t->o->segment_s > 0 || t->o->rate > 0 || t->o->mono;
+}
+
+// Whether a member must decode as what `use` says (file.h), by its bytes or its name. Kinds that dtrain cannot read
+// (GIF, TIFF) count as pictures, so that they are an error and not silently left as they are.
+static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use) {
+    const dt_kind *k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
+    const dt_kind *named = dt_kind_of_name(m->ext);
+    if (k && (k->uses & use)) return true;
+    if (k && !k->uses && !dt_kind_stands_in(k)) return use == DT_KIND_PICTURE;
+    return named && (named->uses & use);
+}
+
+// What a thread reuses from one item to the next.
+struct dt_transform_scratch {
+    dt_decoder *decoder;
+    dt_resizer *resizer;
+    dt_audio_file *file;
+    dt_resampler *resampler;
+    int from_rate, to_rate; // of the resampler
+    dt_buffer small, luma, decoded, resampled, segment, power;
+    // of members that have changed: their bytes and their names
+    dt_buffer encoded[DT_TRANSFORM_MAX_MEMBERS];
+    char ext[DT_TRANSFORM_MAX_MEMBERS][128];
+};
+
+// Member i becomes s->encoded[i] of that kind: "iris.bmp" -> "iris.jpg".
+void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind);
+
+// ---- pictures (transform.c) ------------------------------------------------------------------
+// Resizes and encodes every picture among the record's members, and adds the columns of the first. Bytes live in `s`
+// until the next call. Other members stay as they are. DT_E_DATA: a picture cannot be decoded.
+dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r);
+
+// ---- recordings (transform.c) ------------------------------------------------------------------
+// The first recording of a record, or -1.
+int dt_transform_find_recording(const dt_transform_record *r);
+// Resamples, mixes and cuts the recording `member`. Calls emit for each segment (once where there are no segments); the
+// other members stay unchanged.
+dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
+                                 dt_transform_emit emit, void *arg);
+
+// ---- media info ---------------------------------------------------------------------------------------------------
+
+// The shape of an image or a recording from its header, without decoding.
+
+typedef struct dt_media_info { // NaN: does not apply, or the header does not say
+    double width, height, channels, samples, rate;
+} dt_media_info;
+
+// JPEG, PNG, WebP, BMP, PBM/PGM/PPM, WAV, FLAC, Ogg (Vorbis, Opus) and FITS, known by their first bytes. `head`: the
+// member or its beginning; `size`: of the whole member. False: another format, or a cut header. Any bytes are safe.
+bool dt_media_info_read(dt_media_info *out, dt_span head, uint64_t size);
+
+// ---- quality ------------------------------------------------------------------------------------------------------
+
+// How good a picture or a recording is, as numbers for the catalog: `data.where: quality > 0.4` leaves
+// out what is blurred, flat or silent.
+//
+// Pictures, of the luma Y (0..255) of (H,W,C) bytes:
+//   brightness  mean of Y / 255
+//   contrast    standard deviation of Y / 255 (RMS contrast)
+//   sharpness   variance of the 4-neighbour Laplacian of Y, inside (Pech-Pacheco et al., 2000); pictures
+//               out of focus have less than about 100
+//   entropy     bits of the histogram of Y, 0..8
+//   clipping    share of pixels that are 0 or 255
+//   snr         20 log10(standard deviation of Y / noise) in dB, noise by Immerkaer's estimate (1996),
+//               at most 99
+//   quality     0..1: fourth root of sharpness/(sharpness+100) * min(1, contrast/0.25) * entropy/8 *
+//               (1 - clipping)
+// Recordings, of samples in -1..1:
+//   level       RMS in dB below full scale, not below -99
+//   peak        largest absolute sample
+//   clipping    share of samples of at least 0.999
+//   silence     share of 20 ms frames below -60 dB; all of it when it is shorter than one
+//   snr         10 log10 of the 95th over the 10th percentile of the frames' power, 0..99 dB
+//   quality     0..1: cube root of (1 - silence) * (1 - clipping) * snr/(snr+10)
+
+typedef struct dt_image_quality {
+    double brightness, contrast, sharpness, entropy, clipping, snr, quality;
+} dt_image_quality;
+// Bytes, 1 or 3 channels, at least 3 x 3 for sharpness and snr (else 0). `scratch` takes Y.
+dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_buffer *scratch);
+
+typedef struct dt_audio_quality {
+    double level, peak, clipping, silence, snr, quality;
+} dt_audio_quality;
+// (channels, n), a channel after the other; frames count over all. `scratch` takes the frames' power.
+dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channels, int64_t n, int rate,
+                              dt_buffer *scratch);
 
 #endif

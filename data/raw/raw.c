@@ -8,8 +8,7 @@
 // parallel pack makes the same list.
 #define _GNU_SOURCE
 #include "raw.h"
-#include "data/file/kept_names.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
 #include "data/file/tar.h"
 #include "raw_expression.h"
 #include "table.h"

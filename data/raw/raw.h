@@ -3,17 +3,35 @@
 // so does training straight from a folder.
 //
 // A million files take about 200 MB: 72 bytes an item, its names, and 4 or 8 bytes a column.
-#ifndef DT_DATA_RAW_H
-#define DT_DATA_RAW_H
+#ifndef DT_DATA_RAW_RAW_H
+#define DT_DATA_RAW_RAW_H
 
-#include "data/catalog/catalog.h"
-#include "pattern.h"
-
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/catalog/catalog.h"
 
 #include <stdint.h>
+
+// ---- pattern ------------------------------------------------------------------------------------------------------
+
+// File names with named captures: "{subject}__{gender}_{hand}_{n}.BMP".
+
+enum { DT_MAX_CAPTURES = 16, DT_MAX_CAPTURE_BYTES = 128 };
+
+typedef struct dt_capture {
+    char name[64];
+    char value[DT_MAX_CAPTURE_BYTES];
+} dt_capture;
+
+// DT_E_USAGE if the text is not a pattern.
+dt_status dt_pattern_check(const char *pattern);
+// Matches one pattern (no '|') against as many of the last components of `path` as the pattern has. Literals
+// ignore case; a capture takes one or more bytes other than '/', as few as possible. Returns the number of
+// captures, or -1 if there is no match.
+int dt_pattern_match(const char *pattern, const char *path, dt_capture out[DT_MAX_CAPTURES]);
+
+// ---- raw ----------------------------------------------------------------------------------------------------------
 
 struct dt_table;
 
@@ -61,7 +79,7 @@ typedef enum dt_join_duplicates { DT_JOIN_ERROR, DT_JOIN_FIRST, DT_JOIN_LAST } d
 typedef enum dt_raw_reason {
     DT_RAW_HIDDEN,      // and what is in a hidden folder, which counts once
     DT_RAW_NO_SAMPLE,   // licences, notes
-    DT_RAW_UNREAD_KIND, // files of known kinds that dtrain cannot read (kinds.h)
+    DT_RAW_UNREAD_KIND, // files of known kinds that dtrain cannot read (file.h)
     DT_RAW_EMPTY,
     DT_RAW_DANGLING, // links that lead to no file
     DT_RAW_OUTSIDE,  // of a tar: links that lead out of it, or in circles
@@ -191,7 +209,7 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
 // After a join: folders are classes if every file lies in one (`by_class`) and no table has a column `label`; the member
 // `cls` of a set's records follows a label that a table changes.
 dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class);
-// A table that may have no line of names (raw_rows.c), and bytes of the NPY file that a row of it is.
+// A table that may have no line of names (raw_walk.c), and bytes of the NPY file that a row of it is.
 dt_status dt_raw_read_numbers(struct dt_table *t, const char *path);
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes);
 // Makes records of items that agree in the captures of `group`.

@@ -1,4 +1,32 @@
-// raw_walk.c: finds raw files in a folder, a list or a tar.
+// raw_walk.c: from a folder to records: the walk, and rows of tables as records.
+
+#include "raw.h"
+#include "table.h"
+
+#include "base/io.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "base/url.h"
+#include "data/catalog/catalog.h"
+#include "data/file/file.h"
+#include "data/file/tar.h"
+#include "store/blob.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// ---- raw walk -----------------------------------------------------------------------------------------------------
+
+// Finds raw files in a folder, a list or a tar.
 //
 // Links are followed, to folders too, in a folder and in a tar; one that leads to a folder above it is refused. A tar
 // is listed, never unpacked. A list is a table: one column names the files, relative to the list; the others become
@@ -7,28 +35,6 @@
 //
 // A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
 // begins with numbers, so that label tables and notes are left out.
-#define _GNU_SOURCE
-#include "data/file/kept_names.h"
-#include "data/file/kinds.h"
-#include "data/file/tar.h"
-#include "raw.h"
-#include "table.h"
-
-#include "base/io.h"
-#include "base/text.h"
-#include "base/thread.h"
-#include "base/url.h"
-#include "store/blob.h"
-
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdatomic.h>
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
@@ -403,4 +409,315 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
                    "%s: column '%s': %zu rows name no file: %s; dtrain pack --on-error skip leaves "
                    "them out",
                    path, t->column[f->list_column], r->bad_rows.n, r->bad_rows.text);
+}
+
+// ---- raw records --------------------------------------------------------------------------------------------------
+
+// Lists the records of an existing dataset.
+//
+// Records keep their keys. The shards of a WebDataset often all count from 000000. That is fine for a reader that takes
+// one shard after the other, but a dataset needs distinct keys. With --key-by-shard each key gets the name of its
+// shard in front: all keys, not only repeated ones, so that a key does not depend on other records. If two shards
+// share a name, all keys get the folder too. A number behind the key would not tell where a record comes from, and
+// would change with the order of the shards.
+
+// ---- keys that shards repeat -------------------------------------------------------------------------
+// Where the last name before path[*end] begins. Moves *end back over empty names and ".".
+static size_t name_before(const char *path, size_t *end) {
+    size_t n = *end, begin;
+    for (;; n = begin) {
+        while (n > 0 && path[n - 1] == '/') n--;
+        for (begin = n; begin > 0 && path[begin - 1] != '/';) begin--;
+        if (n - begin != 1 || path[begin] != '.') break;
+    }
+    *end = n;
+    return begin;
+}
+
+// The last `depth` names of a path, without .tar and the like; for an LMDB those of its folder.
+static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
+    static const char LMDB[] = "/data.mdb";
+    size_t n = dt_tar_stem(path), k = strlen(LMDB);
+    if (n == 0) n = strlen(path);
+    if (n > k && strcmp(path + n - k, LMDB) == 0) n -= k;
+    size_t begin = name_before(path, &n), end = begin;
+    const char *name = dt_arena_printf(arena, "%.*s", (int)(n - begin), path + begin);
+    if (depth < 2) return name;
+    begin = name_before(path, &end);
+    return end > begin ? dt_arena_printf(arena, "%.*s/%s", (int)(end - begin), path + begin, name) : name;
+}
+
+// "photos-000003"; if folders have shards of the same name, "val/000003". name[]: by shard.
+static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **name) {
+    const char **sorted = dt_xcalloc(c->n_shards + 1, sizeof *sorted), *twin = NULL;
+    for (int depth = 1; depth == 1 || (depth == 2 && twin); depth++) {
+        twin = NULL;
+        for (uint32_t i = 0; i < c->n_shards; i++) {
+            sorted[i] = name[i] = end_of_path(arena, c->shards[i].path, depth);
+            if (*name[i] == '\0' || *name[i] == '.') twin = name[i]; // no name to begin a key with
+        }
+        qsort(sorted, c->n_shards, sizeof *sorted, dt_text_compare);
+        for (uint32_t i = 1; i < c->n_shards; i++)
+            if (strcmp(sorted[i - 1], sorted[i]) == 0) twin = sorted[i];
+    }
+    free(sorted);
+    if (!twin) return DT_OK;
+    return dt_fail(DT_E_DATA,
+                   "--key-by-shard: shard %s: file and folder must be names, and not those of another "
+                   "one: rename it",
+                   twin);
+}
+
+static dt_status key_by_shard(dt_raw *r) {
+    const dt_catalog *c = r->catalog;
+    const char **name = dt_xcalloc(c->n_shards + 1, sizeof *name);
+    dt_status st = name_shards(&r->arena, c, name);
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
+        dt_raw_item *item = &r->items[i];
+        item->key = item->name = dt_arena_printf(&r->arena, "%s/%s", name[c->records[item->record].shard], item->key);
+    }
+    free(name);
+    return st;
+}
+
+// ---- the list -----------------------------------------------------------------------------------------
+dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *c, bool by_shard) {
+    dt_raw *r = f->raw;
+    r->kind = DT_RAW_SET;
+    r->root = r->source;
+    r->catalog = c;
+    int64_t *mtime = dt_xcalloc(c->n_shards + 1, sizeof *mtime);
+    for (uint32_t s = 0; s < c->n_shards; s++) {
+        struct stat info;
+        if (stat(c->shards[s].path, &info) == 0)
+            mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+    }
+    for (uint32_t i = 0; i < c->n_records; i++) {
+        const dt_record *rec = &c->records[i];
+        uint64_t size = 0;
+        for (uint32_t m = 0; m < rec->n_members; m++) size += c->members[rec->first_member + m].size;
+        const char *key = dt_catalog_str(c, rec->key);
+        dt_raw_add(f, key, 0, size, mtime[rec->shard]);
+        r->items[i].key = key;
+        r->items[i].record = i;
+    }
+    free(mtime);
+    return by_shard ? key_by_shard(r) : DT_OK;
+}
+
+// ---- raw rows -----------------------------------------------------------------------------------------------------
+
+// A table of numbers whose rows are the records (dtrain pack --rows): each becomes a vector, an NPY array
+// of float32 (float64 where that would lose digits: times, identifiers, metres), and the columns that the user names its
+// metadata.
+//
+// Such tables often come without names (UCR, UCI HAR: X_train.txt and y_train.txt), separated by commas, tabs or
+// blanks. A first line of nothing but numbers is a row, and columns are then called 0, 1, …
+
+enum { NPY_HEAD = 128 };
+static const size_t MAX_BYTES = (size_t)4 << 30;
+
+static bool raw_rows_parse_number(const char *s, double *out) {
+    char *end;
+    if (!s || s[strspn(s, "0123456789+-.eE \t")]) return false; // no words, no hexadecimal
+    *out = strtod(s, &end);
+    end += strspn(end, " \t");
+    return end > s && *end == '\0' && isfinite((float)*out);
+}
+
+// ---- tables without names ------------------------------------------------------------------------------
+// Runs of blanks between words become one comma.
+static void separate_by_commas(char *text, size_t *n_bytes) {
+    size_t n = 0;
+    for (size_t i = 0; i < *n_bytes;) {
+        if (text[i] != ' ') {
+            text[n++] = text[i++];
+            continue;
+        }
+        while (i < *n_bytes && text[i] == ' ') i++;
+        bool inside = n > 0 && text[n - 1] != '\n' && i < *n_bytes && !strchr("\r\n", text[i]);
+        if (inside) text[n++] = ',';
+    }
+    *n_bytes = n;
+}
+
+// The names of a table without: "label" of a single column, else 0, 1, …; "" if the first line has them. Heap.
+static char *make_names(const char *text, size_t n_line) {
+    char *line = dt_xprintf("%.*s", (int)n_line, text), *rest = line, *names = dt_xstrdup("");
+    double v;
+    int n = 0;
+    for (char *word; (word = strsep(&rest, ",;\t"));) {
+        if (!raw_rows_parse_number(word, &v)) {
+            free(line);
+            free(names);
+            return dt_xstrdup("");
+        }
+        dt_xappend(&names, "%s%d", n ? "," : "", n);
+        n++;
+    }
+    free(line);
+    char *out = n == 1 ? dt_xstrdup("label\n") : dt_xprintf("%s\n", names);
+    free(names);
+    return out;
+}
+
+dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
+    char *text = NULL;
+    size_t n = 0;
+    bool is_there;
+    if (dt_text_ends(path, ".json|.jsonl")) return dt_table_read(t, path);
+    DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
+    if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
+    DT_TRY(dt_io_read_file(&text, &n, path, MAX_BYTES, DT_E_DATA));
+    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) memmove(text, text + 3, (n -= 3) + 1);
+    size_t n_line = strcspn(text, "\r\n");
+    char separator = memchr(text, ',', n_line)    ? ','
+                     : memchr(text, ';', n_line)  ? ';'
+                     : memchr(text, '\t', n_line) ? '\t'
+                                                  : ' ';
+    if (separator == ' ') separate_by_commas(text, &n), separator = ',';
+    text[n] = '\0';
+    char *names = make_names(text, strcspn(text, "\r\n"));
+    for (char *p = names; *p; p++)
+        if (*p == ',') *p = separator;
+    size_t n_names = strlen(names);
+    char *all = dt_xrealloc(names, n_names + n + 1);
+    memcpy(all + n_names, text, n);
+    dt_status st = dt_table_parse_csv(t, path, all, n_names + n, separator);
+    for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->n_rows; i++) t->line[i]--;
+    free(all);
+    free(text);
+    return st;
+}
+
+static size_t size_of_number(const dt_raw *r) {
+    return r->wide ? sizeof(double) : sizeof(float);
+}
+
+// ---- rows ----------------------------------------------------------------------------------------------
+static dt_status raw_rows_check_names(const dt_table *t, const char *metadata) {
+    char *list = dt_xstrdup(metadata), *save = NULL;
+    dt_status st = DT_OK;
+    for (char *name = strtok_r(list, ",", &save); name && st == DT_OK; name = strtok_r(NULL, ",", &save))
+        if (strcmp(name, "-") != 0 && dt_table_find(t, name) < 0)
+            st = dt_fail(DT_E_USAGE, "--rows %s: %s has no column '%s'; its first is '%s'%s", metadata, t->path, name,
+                         t->column[0], strcmp(t->column[0], "0") == 0 ? " (it has no names: they are numbers)" : "");
+    free(list);
+    return st;
+}
+
+// Whether --rows names the column, or it is one of numbers, or has neither name nor value, as a comma at the end of lines
+// makes one.
+typedef enum role { META, NUMBER, EMPTY } role;
+static role role_of(const dt_table *t, size_t column, const char *metadata) {
+    char unnamed[32];
+    if (dt_raw_is_listed(metadata, t->column[column])) return META;
+    snprintf(unnamed, sizeof unnamed, "column%zu", column + 1);
+    if (strcmp(t->column[column], unnamed) != 0) return NUMBER;
+    for (size_t i = 0; i < t->n_rows; i++)
+        if (t->cell[i * t->n_columns + column]) return NUMBER;
+    return EMPTY;
+}
+
+// The numbers of all rows, and what is left of the table: its metadata. Rows that lack a number are left out.
+static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool skip_bad) {
+    size_t n_meta = 0, n_all = t->n_columns, n = 0, odd = n_all;
+    role *roles = dt_xcalloc(n_all + 1, sizeof *roles);
+    r->bad_rows = t->odd;
+    for (size_t k = 0; k < n_all; k++) {
+        roles[k] = role_of(t, k, metadata);
+        n_meta += roles[k] == META;
+        r->row_length += roles[k] == NUMBER;
+    }
+    r->numbers = dt_xcalloc(t->n_rows * r->row_length + 1, sizeof *r->numbers);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        const char **cell = &t->cell[i * n_all], **meta = &t->cell[n * n_meta];
+        double *to = &r->numbers[n * r->row_length];
+        size_t bad = n_all;
+        for (size_t k = 0; k < n_all; k++)
+            if (roles[k] == META)
+                *meta++ = cell[k];
+            else if (roles[k] == NUMBER && !raw_rows_parse_number(cell[k], to++) && bad == n_all)
+                bad = k;
+        t->line[n] = t->line[i];
+        n += bad == n_all;
+        if (bad == n_all) continue;
+        dt_examples_add(&r->bad_rows, "line %u column '%s' '%s'", t->line[i], t->column[bad],
+                        cell[bad] ? cell[bad] : "");
+        odd = odd == n_all ? bad : odd;
+    }
+    dt_status st = r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
+    const bool none = strcmp(metadata, "-") == 0;
+    if (st == DT_OK && odd < n_all && !skip_bad)
+        st = dt_fail(DT_E_DATA,
+                     "%s: %zu rows have a value that is no number: %s; name columns that are not "
+                     "of the vector: --rows %s%s%s; --on-error skip leaves out such rows",
+                     t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata, none ? "" : ",", t->column[odd]);
+    for (size_t k = 0, m = 0; k < n_all; k++) {
+        if (roles[k] != META) continue;
+        t->column[m] = t->column[k];
+        t->kind[m++] = t->kind[k];
+    }
+    t->n_columns = n_meta;
+    t->n_rows = n;
+    free(roles);
+    return st;
+}
+
+// Whether rounding to floats moves a number of column k by more than a millionth of what the column spans, or changes a
+// whole one.
+static bool loses_digits(const dt_raw *r, size_t n_rows, size_t k) {
+    double least = INFINITY, most = -INFINITY, error = 0;
+    bool whole = true;
+    for (size_t i = 0; i < n_rows; i++) {
+        const double v = r->numbers[i * r->row_length + k];
+        least = fmin(least, v);
+        most = fmax(most, v);
+        error = fmax(error, fabs(v - (double)(float)v));
+        whole = whole && v == rint(v);
+    }
+    return most > least && error > (whole ? 0 : 1e-6 * (most - least));
+}
+
+dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, dt_table *t) {
+    dt_raw *r = f->raw;
+    struct stat s = {0};
+    r->kind = DT_RAW_ROWS;
+    r->root = r->source;
+    DT_TRY(dt_raw_read_numbers(t, path));
+    DT_TRY(raw_rows_check_names(t, metadata));
+    if (!f->skip_bad) DT_TRY(dt_table_check(t));
+    DT_TRY(raw_rows_take_numbers(r, t, metadata, f->skip_bad));
+    for (size_t k = 0; k < r->row_length && !r->wide; k++) r->wide = loses_digits(r, t->n_rows, k);
+    stat(path, &s);
+    f->list = t;
+    f->list_column = -1;
+    f->list_row = dt_xcalloc(t->n_rows + 1, sizeof *f->list_row);
+    for (size_t i = 0; i < t->n_rows; i++) {
+        f->list_row[i] = (uint32_t)i;
+        dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
+                   NPY_HEAD + r->row_length * size_of_number(r),
+                   (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
+        r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i);
+        r->items[i].ext = "npy";
+    }
+    return DT_OK;
+}
+
+void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes) {
+    const double *numbers = &r->numbers[item->offset * r->row_length];
+    const size_t size = size_of_number(r);
+    uint8_t head[NPY_HEAD + 1];
+    memset(head, ' ', NPY_HEAD);
+    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
+    int n = snprintf((char *)head + 10, NPY_HEAD - 10, "{'descr': '<f%zu', 'fortran_order': False, 'shape': (%zu,), }",
+                     size, r->row_length);
+    head[10 + n] = ' ';
+    head[NPY_HEAD - 1] = '\n';
+    for (size_t i = at; i < at + n_bytes; i++) {
+        const size_t k = i < NPY_HEAD ? 0 : i - NPY_HEAD;
+        const float rounded = (float)numbers[k / size];
+        const uint8_t *from = size == sizeof rounded ? (const uint8_t *)&rounded : (const uint8_t *)&numbers[k / size];
+        ((uint8_t *)dst)[i - at] = i < NPY_HEAD ? head[i] : from[k % size];
+    }
 }

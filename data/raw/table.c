@@ -11,7 +11,7 @@
 #define _GNU_SOURCE
 #include "table.h"
 
-#include "data/file/bytes.h"
+#include "data/file/file.h"
 #include "data/file/json_data.h"
 
 #include "base/io.h"

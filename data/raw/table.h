@@ -2,8 +2,7 @@
 #ifndef DT_DATA_TABLE_H
 #define DT_DATA_TABLE_H
 
-#include "base/arena.h"
-#include "base/status.h"
+#include "base/core.h"
 #include "base/text.h"
 
 #include <stdbool.h>

@@ -8,22 +8,19 @@
 // The files of one item of data.path are one dataset, named after the item; each LMDB is a dataset of its own.
 // The same file twice is an error, as its records would silently count twice. Files are compared by device and
 // inode, not by name.
-#include "collection.h"
-#include "shard_list.h"
+#include "source_parts.h"
 
-#include "data/file/kept_names.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
 #include "data/file/tar.h"
 #include "data/raw/raw.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "store/blob_url.h"
+#include "store/blob.h"
 #include "store/s3.h"
-#include "store/s3_objects.h"
 
 #include <errno.h>
 #include <stdlib.h>

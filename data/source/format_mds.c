@@ -9,12 +9,11 @@
 // A sample has no name: its key is the shard's name and its number. Pickles are left out: reading one runs
 // the code in it.
 // Format: mosaicml-streaming, streaming/base/format/mds.
-#include "data/file/kinds.h"
-#include "data/file/peek.h"
+#include "data/file/file.h"
 #include "source.h"
 
-#include "base/arena.h"
-#include "base/endian.h"
+#include "base/bits.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"

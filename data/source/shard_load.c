@@ -3,7 +3,7 @@
 // The rows of a file come from the index beside it. A file without an index, or with one that describes other
 // bytes, is scanned by its format. The rows become an index in memory, which is also written beside the file
 // if the folder allows it, so that the next opening is quick. So all rows come into the catalog the same way.
-// A compressed file is unpacked first (unpack.h), and its index lies beside the unpacked copy.
+// A compressed file is unpacked first (source_parts.h), and its index lies beside the unpacked copy.
 //
 // Of an object that a server has, the host keeps the index in the folder of its cache. Where the server gives the object a
 // strong ETag, that index says what else would be asked for: one request opens the shard, and the processes of a host ask for
@@ -14,18 +14,18 @@
 //
 // Threads take the files in turn. The caller adds the rows in the order of the files, so the catalog does not
 // depend on which thread was faster.
-#include "shard_load.h"
 #include "data/catalog/index_file.h"
-#include "data/file/kinds.h"
+#include "data/file/file.h"
+#include "source_parts.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/thread.h"
-#include "store/blob_url.h"
-#include "store/cache_room.h"
+#include "store/blob.h"
+#include "store/blob_cache.h"
 #include "store/http.h"
 
 #include <stdatomic.h>

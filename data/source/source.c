@@ -1,6 +1,6 @@
 // source.c: opening sets and reading members of records.
 //
-// Paths become data files (collection.h), files become rows (shard_load.h), and the rows of all files, in the
+// Paths become data files (source_parts.h), files become rows (source_parts.h), and the rows of all files, in the
 // order in which they are listed, are one catalog. From then on the format does not matter: a member is
 // `size` bytes at `offset` of a shard, read with pread and checked by its hash before it is decoded.
 //
@@ -8,17 +8,16 @@
 // shard for each file) the others are opened and closed around each read, which costs 3 us. Unpacked copies
 // of compressed shards stay open, which keeps them from being removed.
 #include "source.h"
-#include "collection.h"
 #include "data/catalog/index_file.h"
 #include "data/raw/raw.h"
-#include "shard_load.h"
+#include "source_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "store/blob_url.h"
-#include "store/cache_room.h"
+#include "store/blob.h"
+#include "store/blob_cache.h"
 
 #include <fcntl.h>
 #include <stdatomic.h>

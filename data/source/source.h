@@ -5,7 +5,7 @@
 #define DT_DATA_SOURCE_H
 
 #include "data/catalog/catalog.h"
-#include "data/file/peek.h"
+#include "data/file/file.h"
 
 #include "base/hash.h"
 #include "store/blob_cache.h"
@@ -65,7 +65,7 @@ typedef struct dt_reader_item {
 } dt_reader_item;
 
 typedef struct dt_reader_options {
-    const char *cache_dir; // see unpack.h
+    const char *cache_dir; // see source_parts.h
     uint64_t cache_bytes;  // 0: DT_CACHE_AUTO_BYTES
     bool write_index;      // beside data files that have none, if their folder lets us
     bool lenient;          // see dt_scan

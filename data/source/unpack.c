@@ -7,21 +7,21 @@
 //
 // Many processes share the folder. Who unpacks a shard locks one byte of <cache>/unpacked/lock (the byte stands
 // for the shard; byte locks work over NFS). The others wait for the lock and then find the whole file
-// (dt_io_begin). Readers hold the file, and what nobody holds makes room (store/cache_room.h).
+// (dt_io_begin). Readers hold the file, and what nobody holds makes room (store/blob_cache.h).
 //
 // A decompression bomb ends at the cache's limit, and zstd windows over 128 MiB are refused.
 //
 // Rejected: seek points in gzip (zran), as each takes 32 KiB and each read of each epoch would inflate half the way
 // between two. Unpacking into memory, as each process would need a copy.
 // Formats: RFC 1952 (gzip), RFC 8878 (zstd), by zlib and libzstd.
-#include "unpack.h"
+#include "source_parts.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "store/cache_room.h"
+#include "store/blob_cache.h"
 
 #include <errno.h>
 #include <fcntl.h>

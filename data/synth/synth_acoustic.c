@@ -5,9 +5,9 @@
 // hiss: noise in a band that pressure moves between 700 Hz and 3 kHz, strengthened by the resonances,
 // with a slow flutter. Its level goes from plain to barely there.
 // leak1_pipe03_22050_000017.wav: leak (0, 1), pipe, samples/s, number; 1 s, 16 bits, mono.
-#include "base/arena.h"
+#include "base/core.h"
 #include "data/decode/encode.h"
-#include "synth_kinds.h"
+#include "synth.h"
 
 #include <limits.h>
 #include <math.h>

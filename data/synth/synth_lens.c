@@ -7,8 +7,8 @@
 // spiral, an edge-on disc. Then seeing and sky noise of each band.
 // images/lens/000017.fits, images/other/000018.fits: (band, y, x) float32, 64 x 64, bands g, r, i, z;
 // lens.csv: name, lens (0, 1), einstein_radius in pixels.
-#include "base/arena.h"
-#include "synth_kinds.h"
+#include "base/core.h"
+#include "synth.h"
 
 #include <limits.h>
 #include <math.h>

@@ -4,8 +4,8 @@
 // outline, surface (plain or striped disc, square, triangle, ring, cross) and, as of fruit, roughly its colour, never its
 // size or place. The noise keeps JPEG files as large as photographs are (some 55 KB on average).
 // <class>/000017.jpg.
-#include "base/arena.h"
-#include "synth_kinds.h"
+#include "base/core.h"
+#include "synth.h"
 
 #include <limits.h>
 #include <math.h>

@@ -6,8 +6,8 @@
 // painted tells the angles. images/000017.jpg (160 x 160), and pose.csv with name, yaw, pitch, roll in
 // degrees: x to the right, y up, z to the viewer; yaw turns about y to the viewer's right, pitch about x
 // upwards, roll in the picture clockwise; applied roll, pitch, yaw from the head outwards.
-#include "base/arena.h"
-#include "synth_kinds.h"
+#include "base/core.h"
+#include "synth.h"
 
 #include <limits.h>
 #include <math.h>

@@ -7,14 +7,13 @@
 
 #include "launch/launch.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/json.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "data/data.h"
-#include "data/loader/stage_times.h"
+#include "data/loader/data_parts.h"
 #include "train/bottleneck.h"
 
 #include <stdio.h>

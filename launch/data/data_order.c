@@ -7,13 +7,12 @@
 
 #include "launch/launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/text.h"
-#include "comm/tree.h"
-#include "config/field_words.h"
+#include "comm/bucket.h"
+#include "config/words.h"
 #include "data/data.h"
-#include "data/dataset.h"
 #include "data/source/source.h"
 
 #include <inttypes.h>

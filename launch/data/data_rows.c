@@ -2,16 +2,22 @@
 
 #include "data_rows.h"
 
-#include "data/catalog/select.h"
-
-#include "base/arena.h"
+#include "base/core.h"
+#include "base/io.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "data/catalog/select.h"
+#include "data/source/source.h"
+#include "launch/launch.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct writer {
     const dt_catalog *c;
@@ -166,3 +172,343 @@ dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_
     dt_json_fini(&w.json);
     return st;
 }
+
+// ---- data ls ------------------------------------------------------------------------------------------------------
+
+// Dtrain data ls SET: the records of a set, from its catalog alone.
+
+enum { LIMIT };
+static const dt_cli_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"}, {NULL}};
+
+static void data_ls_print_cell(const char *column, const char *value) {
+    putchar('\t');
+    dt_text_print(stdout, column);
+    putchar('=');
+    dt_text_print(stdout, value);
+}
+
+static void print_record(const dt_catalog *c, uint32_t r) {
+    const dt_record *rec = &c->records[r];
+    char text[DT_REAL_CHARS];
+    dt_text_print(stdout, dt_catalog_str(c, rec->key));
+    for (uint32_t m = 0; m < rec->n_members; m++) {
+        const dt_member *member = &c->members[rec->first_member + m];
+        putchar('\t');
+        dt_text_print(stdout, dt_catalog_str(c, c->exts[member->ext]));
+        printf(":%" PRIu64, member->size);
+    }
+    for (uint32_t k = 0; k < c->n_columns; k++) {
+        const char *value = dt_catalog_value(c, (int)k, r);
+        if (value) data_ls_print_cell(dt_catalog_str(c, c->columns[k].name), value);
+    }
+    for (uint32_t k = 0; k < c->n_reals; k++) {
+        double v = dt_catalog_real(c, (int)k, r);
+        if (!isnan(v)) data_ls_print_cell(dt_catalog_str(c, c->reals[k].name), dt_real_text(text, v));
+    }
+    putchar('\n');
+}
+
+static dt_status data_ls_run(const dt_cli_words *w) {
+    int limit = 0;
+    DT_TRY(dt_cli_expect_words(w, "data ls", 1, 1000000, "SET"));
+    DT_TRY(dt_cli_option_int(w, LIMIT, 1000000000, &limit));
+    dt_reader *s = NULL;
+    DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
+    for (uint32_t r = 0; r < s->catalog->n_records && r < (uint32_t)limit; r++) print_record(s->catalog, r);
+    dt_reader_close(s);
+    return DT_OK;
+}
+
+const dt_cli_command dt_cli_data_ls = {
+    .options = options,
+    .text = "Key, members with their sizes, and columns of each record, separated by tabs.\n\n"
+            "  dtrain data ls 'datasets/biometric-{000000..000003}.tar' --limit 5\n",
+    .run = data_ls_run};
+
+// ---- data query ---------------------------------------------------------------------------------------------------
+
+// Dtrain data query SET… EXPR: records by an expression.
+
+enum { COUNT, COLUMNS, JSON, DATA_QUERY_LIMIT };
+static const dt_cli_option data_query_options[] = {
+    [COUNT] = {"--count", NULL, "only how many"},
+    [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
+    [JSON] = {"--json", NULL, "a JSON object a line"},
+    [DATA_QUERY_LIMIT] = {"--limit", "N", "at most so many records"},
+    {NULL}};
+
+static dt_status data_query_count(const dt_catalog *c, const char *expression) {
+    bool *keep = dt_xcalloc((size_t)c->n_records + 1, sizeof *keep);
+    uint32_t n;
+    dt_status st = dt_catalog_select(c, expression, keep, &n);
+    if (st == DT_OK) printf("%" PRIu32 "\n", n);
+    free(keep);
+    return st;
+}
+
+static dt_status data_query_run(const dt_cli_words *w) {
+    dt_reader *reader;
+    int limit = 0;
+    DT_TRY(dt_cli_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
+    DT_TRY(dt_cli_option_int(w, DATA_QUERY_LIMIT, 0, &limit));
+    const char *expression = w->words[w->n_words - 1];
+    dt_cli_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
+                                  : w->options[COLUMNS] ? LAUNCH_ROWS_VALUES
+                                                        : LAUNCH_ROWS_PAIRS,
+                        .columns = w->options[COLUMNS],
+                        .limit = (uint64_t)limit};
+    DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
+    dt_status st = w->options[COUNT] ? data_query_count(reader->catalog, expression)
+                                     : dt_cli_write_rows(reader->catalog, expression, &rows, stdout);
+    dt_reader_close(reader);
+    return st;
+}
+
+const dt_cli_command dt_cli_data_query = {
+    .options = data_query_options,
+    .text = "The records for which EXPR is true; the data is not read. The same expressions are\n"
+            "data.where of a config; docs/reference/catalog.md has the language.\n\n"
+            "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
+            "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
+            "key,sharpness\n"
+            "  dtrain data query photos.lmdb \"label in ('glass', 'metal') or label is null\" --count\n"
+            "  dtrain data query a.lmdb b.lmdb \"not (set = 'a' and key like '%test%')\" --json\n",
+    .run = data_query_run};
+
+// ---- data export --------------------------------------------------------------------------------------------------
+
+// Dtrain data export SET… OUT: the catalog as CSV, JSON or an SQLite database.
+
+enum { WHERE, DATA_EXPORT_COLUMNS, DATA_EXPORT_JSON, DATA_EXPORT_LIMIT, SQLITE, OVERWRITE };
+static const dt_cli_option data_export_options[] = {
+    [WHERE] = {"--where", "EXPR", "only the records for which this is true"},
+    [DATA_EXPORT_COLUMNS] = {"--columns", "A,B", "only these columns"},
+    [DATA_EXPORT_JSON] = {"--json", NULL, "OUT is -: a JSON object a line instead of CSV"},
+    [DATA_EXPORT_LIMIT] = {"--limit", "N", "at most so many records"},
+    [SQLITE] = {"--sqlite", "OUT", "all of it as an SQLite database; the other words are SETs"},
+    [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
+    {NULL}};
+
+static dt_status data_export_format_of(const char *out, bool json, dt_cli_row_format *f) {
+    if (strcmp(out, "-") == 0)
+        *f = json ? LAUNCH_ROWS_LINES : LAUNCH_ROWS_CSV;
+    else if (dt_text_ends(out, ".csv"))
+        *f = LAUNCH_ROWS_CSV;
+    else if (dt_text_ends(out, ".json"))
+        *f = LAUNCH_ROWS_ARRAY;
+    else if (dt_text_ends(out, ".jsonl"))
+        *f = LAUNCH_ROWS_LINES;
+    else
+        return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json or .jsonl, or -", out);
+    return DT_OK;
+}
+
+static dt_status data_export_write_file(const dt_catalog *c, const char *where, dt_cli_rows *rows, const char *path) {
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n); // of the size of the catalog, which is in memory as well
+    if (!out) return dt_fail(DT_E_INTERNAL, "out of memory");
+    dt_status st = dt_cli_write_rows(c, where, rows, out);
+    fclose(out);
+    if (st == DT_OK) st = dt_io_write_file(path, text, n);
+    free(text);
+    return st;
+}
+
+static dt_status data_export_run(const dt_cli_words *w) {
+    const char *db = w->options[SQLITE];
+    dt_cli_rows rows = {.columns = w->options[DATA_EXPORT_COLUMNS]};
+    int limit = 0;
+    dt_reader *reader;
+    for (int i = 0; db && i < SQLITE; i++)
+        if (w->options[i])
+            return dt_fail(DT_E_USAGE, "%s: --sqlite writes all records and columns", data_export_options[i].name);
+    DT_TRY(dt_cli_expect_words(w, "data export", db ? 1 : 2, 1000000, db ? "SET…" : "SET… OUT"));
+    const int n_sets = db ? w->n_words : w->n_words - 1;
+    const char *out = db ? db : w->words[n_sets];
+    const bool pipe = !db && strcmp(out, "-") == 0;
+    if (!db) DT_TRY(data_export_format_of(out, w->options[DATA_EXPORT_JSON] != NULL, &rows.format));
+    DT_TRY(dt_cli_option_int(w, DATA_EXPORT_LIMIT, 0, &limit));
+    rows.limit = (uint64_t)limit;
+    if (!pipe && !w->options[OVERWRITE] && dt_io_exists(out))
+        return dt_fail(DT_E_USAGE, "%s exists: choose another name, or --overwrite", out);
+    DT_TRY(dt_reader_open(&reader, w->words, (size_t)n_sets));
+    const dt_catalog *c = reader->catalog;
+    const dt_status st = db     ? dt_catalog_db_write(out, c)
+                         : pipe ? dt_cli_write_rows(c, w->options[WHERE], &rows, stdout)
+                                : data_export_write_file(c, w->options[WHERE], &rows, out);
+    if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, db ? (uint64_t)c->n_records : rows.n);
+    dt_reader_close(reader);
+    return st;
+}
+
+const dt_cli_command dt_cli_data_export = {
+    .options = data_export_options,
+    .text = "Keys, files and all columns of a set's catalog, for a spreadsheet or another program.\n"
+            "In CSV control characters are written as \\n, \\x1b and the like, and a backslash is\n"
+            "doubled.\n\n"
+            "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
+            "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
+            "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",
+    .run = data_export_run};
+
+// ---- data stat ----------------------------------------------------------------------------------------------------
+
+// Dtrain data stat SET: what is in a set, from its catalog alone.
+
+enum { COUNTS };
+static const dt_cli_option data_stat_options[] = {
+    [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"}, {NULL}};
+
+static uint32_t *data_stat_count_values(const dt_catalog *c, uint32_t column) {
+    uint32_t *n = dt_xcalloc((size_t)c->columns[column].n_values + 1, sizeof *n);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        uint32_t v = dt_catalog_cell(c, (int)column, r);
+        if (v != DT_NO_VALUE) n[v]++;
+    }
+    return n;
+}
+
+static int data_stat_compare(const void *pa, const void *pb) {
+    const long double a = *(const long double *)pa, b = *(const long double *)pb;
+    return (a > b) - (a < b);
+}
+
+// Between neighbours on a line, as numpy.quantile.
+static double quantile(const long double *sorted, uint32_t n, double share) {
+    const double at = share * (n - 1);
+    const uint32_t i = (uint32_t)at;
+    const long double next = i + 1 < n ? sorted[i + 1] : sorted[i];
+    return (double)(sorted[i] + (at - i) * (next - sorted[i]));
+}
+
+// Exact where it is whole.
+static const char *data_stat_number_text(char buffer[DT_REAL_CHARS], long double v) {
+    return dt_cell_string(&(dt_cell){.kind = DT_CELL_NUMBER, .number = v}, buffer);
+}
+
+// "1..45, mean 23, deviation 13, quartiles 12, 23, 34": of the numbers of a column; the deviation is divided by n. Sums
+// are of distances from the least, so that whole numbers above 2^53 lose nothing.
+static void print_distribution(const dt_catalog *c, int column) {
+    dt_column_reader r;
+    char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
+    long double *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v), sum = 0, square = 0;
+    uint32_t n = 0;
+    dt_column_reader_init(&r, c, column);
+    for (uint32_t i = 0; i < c->n_records; i++) {
+        const dt_cell cell = dt_column_reader_get(&r, i);
+        if (cell.kind != DT_CELL_NULL) v[n++] = cell.number;
+    }
+    dt_column_reader_fini(&r);
+    qsort(v, n, sizeof *v, data_stat_compare);
+    for (uint32_t i = 0; i < n; i++) sum += v[i] - v[0];
+    for (uint32_t i = 0; i < n; i++) square += powl(v[i] - v[0] - sum / n, 2);
+    if (n == 0)
+        printf("no values");
+    else
+        printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g", data_stat_number_text(a, v[0]),
+               data_stat_number_text(b, v[n - 1]), (double)(v[0] + sum / n), sqrt((double)square / n),
+               quantile(v, n, 0.25), quantile(v, n, 0.5), quantile(v, n, 0.75));
+    if (n > 0 && column >= DT_N_FIXED_COLUMNS + (int)c->n_columns) printf(", of %u records", n);
+    free(v);
+}
+
+static bool are_numbers(const dt_catalog *c, uint32_t column) {
+    dt_column_reader r;
+    dt_column_reader_init(&r, c, DT_N_FIXED_COLUMNS + (int)column);
+    const bool yes = r.is_number;
+    dt_column_reader_fini(&r);
+    return yes;
+}
+
+static void print_columns(const dt_catalog *c) {
+    for (uint32_t k = 0; k < c->n_columns; k++) {
+        const dt_column *col = &c->columns[k];
+        printf("column ");
+        dt_text_print(stdout, dt_catalog_str(c, col->name));
+        printf(": %u value%s:", col->n_values, col->n_values == 1 ? "" : "s");
+        uint32_t *n = data_stat_count_values(c, k);
+        for (uint32_t v = 0; v < col->n_values && v < 8; v++) {
+            putchar(' ');
+            dt_text_print(stdout, dt_catalog_str(c, col->values[v]));
+            printf(" (%u)", n[v]);
+        }
+        printf("%s", col->n_values > 8 ? " …" : "");
+        free(n);
+        if (col->n_values > 1 && are_numbers(c, k)) {
+            printf("; as numbers ");
+            print_distribution(c, DT_N_FIXED_COLUMNS + (int)k);
+        }
+        printf("\n");
+    }
+}
+
+// Each value of one column with its count.
+static dt_status data_stat_print_counts(const dt_catalog *c, const char *name) {
+    int k = dt_catalog_find_column(c, name);
+    if (k < 0)
+        return dt_fail(DT_E_USAGE,
+                       "--counts %s: the set has no such metadata column; `dtrain data "
+                       "stat SET` lists them",
+                       name);
+    uint32_t *n = data_stat_count_values(c, (uint32_t)k), n_with = 0;
+    for (uint32_t v = 0; v < c->columns[k].n_values; v++) {
+        dt_text_print(stdout, dt_catalog_str(c, c->columns[k].values[v]));
+        printf("\t%u\n", n[v]);
+        n_with += n[v];
+    }
+    if (n_with < c->n_records) printf("(no value)\t%u\n", c->n_records - n_with);
+    free(n);
+    return DT_OK;
+}
+
+static void print_numbers(const dt_catalog *c) {
+    for (uint32_t k = 0; k < c->n_reals; k++) {
+        printf("number ");
+        dt_text_print(stdout, dt_catalog_str(c, c->reals[k].name));
+        printf(": ");
+        print_distribution(c, DT_N_FIXED_COLUMNS + (int)(c->n_columns + k));
+        printf("\n");
+    }
+}
+
+static void print_statistics(const dt_reader *s) {
+    const dt_catalog *c = s->catalog;
+    uint64_t n_bytes = 0, by_ext[DT_MAX_EXTENSIONS] = {0}, count[DT_MAX_EXTENSIONS] = {0};
+    for (uint32_t m = 0; m < c->n_members; m++) {
+        n_bytes += c->members[m].size;
+        by_ext[c->members[m].ext] += c->members[m].size;
+        count[c->members[m].ext]++;
+    }
+    printf("%s: %u records, %u members, %.1f MiB in %u file%s\n", s->kind, c->n_records, c->n_members,
+           (double)n_bytes / 1048576.0, c->n_shards, c->n_shards == 1 ? "" : "s");
+    for (uint32_t e = 0; e < c->n_exts; e++) {
+        printf("member ");
+        dt_text_print(stdout, dt_catalog_str(c, c->exts[e]));
+        printf(": %" PRIu64 ", %.1f MiB\n", count[e], (double)by_ext[e] / 1048576.0);
+    }
+    print_columns(c);
+    print_numbers(c);
+}
+
+static dt_status data_stat_run(const dt_cli_words *w) {
+    DT_TRY(dt_cli_expect_words(w, "data stat", 1, 1000000, "SET"));
+    dt_reader *s = NULL;
+    DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
+    dt_status st = DT_OK;
+    if (w->options[COUNTS]) {
+        st = data_stat_print_counts(s->catalog, w->options[COUNTS]);
+    } else {
+        print_statistics(s);
+    }
+    dt_reader_close(s);
+    return st;
+}
+
+const dt_cli_command dt_cli_data_stat = {
+    .options = data_stat_options,
+    .text = "How many records, members of which kind, and the columns with their values, each with\n"
+            "its number of records; of numbers range, mean, deviation and quartiles.\n\n"
+            "  dtrain data stat datasets/biometric.lmdb\n"
+            "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
+    .run = data_stat_run};

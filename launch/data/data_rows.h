@@ -1,10 +1,14 @@
-// data_rows.h: rows of a catalog as text, for the verbs that print them.
-#ifndef DT_LAUNCH_DATA_ROWS_H
-#define DT_LAUNCH_DATA_ROWS_H
+// data_rows.h: what the verbs of dtrain data and pack share.
+#ifndef DT_LAUNCH_DATA_DATA_ROWS_H
+#define DT_LAUNCH_DATA_DATA_ROWS_H
 
 #include "data/catalog/catalog.h"
 
 #include <stdio.h>
+
+// ---- data rows ----------------------------------------------------------------------------------------------------
+
+// Rows of a catalog as text, for the verbs that print them.
 
 typedef enum dt_cli_row_format {
     LAUNCH_ROWS_PAIRS,  // key, then name=value of what there is, separated by tabs
@@ -23,5 +27,37 @@ typedef struct dt_cli_rows {
 } dt_cli_rows;
 // Writes the chosen rows to `out`. expression NULL: all. DT_E_STORAGE when `out` fails.
 dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_rows *rows, FILE *out);
+
+// ---- pack bucket --------------------------------------------------------------------------------------------------
+
+// Dtrain pack SRC s3://….
+
+#ifndef LAUNCH_PACK_BUCKET_H
+#define LAUNCH_PACK_BUCKET_H
+
+#include "data/pack/pack.h"
+
+#include <stdint.h>
+
+// Packs into a folder of data.cache_dir's default, uploads what came of it, and removes it. o->out is the URL; `command`: a
+// hash of all that was asked for, by which the same command goes on after a kill.
+dt_status dt_cli_pack_bucket(const dt_pack_opts *o, uint64_t command);
+
+#endif
+
+// ---- pack fetch ---------------------------------------------------------------------------------------------------
+
+// Dtrain pack s3://bucket/raw/ OUT: files in a bucket are fetched to this host, then packed as a folder is.
+
+#ifndef LAUNCH_PACK_FETCH_H
+#define LAUNCH_PACK_FETCH_H
+
+#include "base/core.h"
+
+// Fetches all objects whose keys begin as the URL does, which ends with '/', into a folder of data.cache_dir's default, *out
+// (heap, also after an error), which the caller removes.
+dt_status dt_cli_fetch_folder(char **out, const char *url);
+
+#endif
 
 #endif

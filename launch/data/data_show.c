@@ -9,10 +9,10 @@
 
 #include "launch/launch.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/text.h"
-#include "config/field_words.h"
+#include "config/words.h"
 #include "data/data.h"
 #include "data/decode/encode.h"
 #include "data/loader/data_parts.h"

@@ -7,14 +7,14 @@
 
 #include "sweep_table.h"
 
-#include "launch/targets/job.h"
+#include "launch/targets/target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/config.h"
-#include "data/file/bytes.h"
+#include "data/file/file.h"
 #include "metrics/metric.h"
 
 #include <errno.h>

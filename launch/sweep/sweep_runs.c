@@ -5,7 +5,7 @@
 
 #include "sweep_table.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/rng.h"

@@ -2,7 +2,7 @@
 
 #include "sweep_table.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"

@@ -4,7 +4,7 @@
 
 #include "launch/launch.h"
 
-#include "config/split_names.h"
+#include "config/words.h"
 
 #include <jansson.h>
 #include <stdbool.h>

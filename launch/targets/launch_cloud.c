@@ -2,7 +2,7 @@
 
 #include "target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "config/words.h"
 

@@ -6,12 +6,12 @@
 
 #include "target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/listen.h"
-#include "config/sink_words.h"
+#include "config/groups.h"
+#include "config/words.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -2,15 +2,14 @@
 //
 // A sweep is a job array, a run for each of its tasks, and a job behind it that prints the table.
 
-#include "job.h"
 #include "launch/sweep/sweep_table.h"
 #include "target.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "base/launcher.h"
 #include "base/log.h"
-#include "store/blob_url.h"
+#include "base/os.h"
+#include "store/blob.h"
 
 #include <ctype.h>
 #include <stdlib.h>

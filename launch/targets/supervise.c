@@ -1,16 +1,13 @@
-// supervise.c: see supervise.h.
+// supervise.c: see target.h.
 
 #define _GNU_SOURCE // pipe2
 
-#include "supervise.h"
-
 #include "target.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
-#include "base/machine.h"
-#include "config/sink_words.h"
+#include "base/os.h"
+#include "config/words.h"
 #include "run/memory_report.h"
 
 #include <errno.h>

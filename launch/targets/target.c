@@ -2,14 +2,11 @@
 
 #include "target.h"
 
-#include "job.h"
-
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "base/launcher.h"
 #include "base/log.h"
-#include "base/module.h"
-#include "run/replica_plan.h"
+#include "base/os.h"
+#include "run/batch_inputs.h"
 
 #include <assert.h>
 #include <ctype.h>

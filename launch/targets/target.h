@@ -1,17 +1,26 @@
-// target.h: what the targets of `dtrain launch` share: the config, its checks before anything starts, and templates.
+// target.h: what the targets of dtrain launch share.
+#ifndef DT_LAUNCH_TARGETS_TARGET_H
+#define DT_LAUNCH_TARGETS_TARGET_H
+
+#include "base/core.h"
+#include "config/config.h"
+#include "data/data.h"
+#include "launch/launch.h"
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+// ---- target -------------------------------------------------------------------------------------------------------
+
+// What the targets of `dtrain launch` share: the config, its checks before anything starts, and templates.
 //
 // A template is a plain file of the repository (launch/slurm, launch/cloud, k8s), to be copied and edited by hand, too.
 // @NAME@ stands for a value, which is put there as it is: whoever gives it has quoted it for the place, on one line
 // (dt_cli_quote for bash, dt_cli_yaml for YAML). A line with a value that is not given (NULL) is left out. A line
 // break in a value begins another line like the first: each gets what is in front of the placeholder. @@ is not
 // special; a placeholder without a value in the list is an error that names file and line.
-#ifndef DT_LAUNCH_TARGET_H
-#define DT_LAUNCH_TARGET_H
-
-#include "launch/launch.h"
-
-#include "config/config.h"
-#include "data/data.h"
 
 enum { LAUNCH_MAX_VALUES = 32 };
 typedef struct dt_cli_values {
@@ -72,5 +81,169 @@ char *dt_cli_quote_remote(const char *const *argv);
 char *dt_cli_quote_words(const char *const *words);
 // The words of `w`: config and overrides. Heap.
 char *dt_cli_quote_config(const dt_cli_words *w);
+
+// ---- process ------------------------------------------------------------------------------------------------------
+
+// Other programs, run for their answer. Their words go to them as they are: no shell is in between.
+//
+// What a program writes is kept in memory, so it never waits for us. One with a limit is ended by it, and so is all
+// that it started (it has a process group of its own); one without stays in ours, where it may ask at the terminal.
+
+enum { LAUNCH_REACH_S = 20 }; // for an answer of a host; one that takes longer is lost
+
+typedef struct dt_cli_stream {
+    int fd; // of a pipe; -1: at its end
+    char *text;
+    size_t n;
+} dt_cli_stream;
+
+typedef struct dt_cli_process {
+    pid_t pid;              // 0: none, or ended
+    int code;               // once it has ended: its exit code, 128 + number for a signal
+    double end_s;           // when it is ended; INFINITY: never
+    dt_cli_stream out, err; // `text` is a string once it has ended, never NULL
+} dt_cli_process;
+
+// Starts argv (ended by NULL, looked for in PATH) with the bytes of the descriptor `in` (-1: none) on its stdin.
+// merged: what it writes to stderr is in `out` too, and `err` stays empty. limit_s: INFINITY for none. 0, or an
+// errno.
+int dt_cli_process_start(dt_cli_process *p, const char *const *argv, int in, bool merged, double limit_s);
+// Reads what the n programs write, so long or until all have ended (true). Those that never started have ended.
+bool dt_cli_processes_wait(dt_cli_process *const *p, int n, double seconds);
+// Runs to its end. 0, or an errno.
+int dt_cli_process_run(dt_cli_process *p, const char *const *argv, int in, bool merged, double limit_s);
+// Ends it if it still runs, and frees what it has.
+void dt_cli_process_fini(dt_cli_process *p);
+
+// ---- job ----------------------------------------------------------------------------------------------------------
+
+// Dtrain as child processes of this one, each on one rank or under mpirun.
+//
+// A job is out of the terminal's foreground, so Ctrl-C reaches this program alone. It passes SIGINT, SIGTERM, SIGHUP
+// and SIGUSR1 on as SIGUSR1, which mpirun hands to the ranks: they save and exit 75. A second SIGINT, two seconds or
+// more after the first, ends the jobs without saving. If this program dies, its jobs get SIGUSR1 as well.
+
+enum { LAUNCH_MAX_JOBS = 64 };
+
+typedef struct dt_cli_jobs {
+    int n_slots;                 // how many run at a time; each gets its share of the cores
+    int n_ranks, n_gpus;         // of a job; of all (0: jobs use none, or choose)
+    pid_t pids[LAUNCH_MAX_JOBS]; // by slot; 0: free
+    int run[LAUNCH_MAX_JOBS];    // the caller's
+    bool asked;                  // a signal asked for the end: start nothing more
+    double asked_s;
+    sigset_t awaited, before;
+} dt_cli_jobs;
+
+// Until dt_cli_jobs_fini the signals are taken by dt_cli_jobs_wait.
+void dt_cli_jobs_init(dt_cli_jobs *j, int n_slots);
+void dt_cli_jobs_fini(dt_cli_jobs *j);
+// `dtrain words…` (ended by NULL) on n_ranks ranks of this machine: with mpirun in front where there are several. The
+// array is the caller's to free, its words are borrowed.
+const char **dt_cli_rank_words(int n_ranks, const char *const *words);
+// The path of this program; borrowed.
+const char *dt_cli_program(void);
+// Starts a command (argv ends with NULL) in a free slot, with the descriptors out and err as stdout and stderr.
+// *slot: its slot.
+dt_status dt_cli_jobs_start(dt_cli_jobs *j, const char *const *argv, int out, int err, int *slot);
+// Waits until a job ends. *slot: which one, -1 if none runs; *code: its exit code, 128 + number for a signal.
+void dt_cli_jobs_wait(dt_cli_jobs *j, int *slot, int *code);
+// dt_cli_jobs_wait, at most so long: false if none ended.
+bool dt_cli_jobs_wait_for(dt_cli_jobs *j, double seconds, int *slot, int *code);
+// Asks all jobs to save and end, as a signal would, but not this program.
+void dt_cli_jobs_save(const dt_cli_jobs *j);
+// Ends all jobs without saving: mpirun and what it started.
+void dt_cli_jobs_end(const dt_cli_jobs *j, int signal);
+// Waits so long; false: a signal asked for the end. No job runs.
+bool dt_cli_jobs_pause(dt_cli_jobs *j, double seconds);
+// What Open MPI reads of the environment, for programs that are started from now on. Its second from TERM to KILL stays
+// as it is: TERM reaches us and not mpirun, and a longer one delays the end of every job that does not end with 0.
+void dt_cli_set_mpi_environment(void);
+
+// ---- supervise ----------------------------------------------------------------------------------------------------
+
+// A job on its ranks, watched until it ends, and started again from its newest checkpoint where a rank, a
+// host or a process was lost.
+//
+// What the job writes into a pipe goes through one of ours: Open MPI's mpirun crashes where `| head -1` closes it.
+// Signals are passed on as target.h says, so the exit code is the ranks': 75 after a signal.
+//
+// mpirun may wait in silence for a quarter of an hour where a link to a host loses long packets, and may lock up. So the
+// ranks are looked for where rank 0 is to run: none after a minute is a warning, none after five minutes ends the start.
+// After a signal mpirun is ended when there is none any more.
+//
+// Started again, at most `restarts` times, is what ended with a code that may be another one next time: a lost peer, a
+// signal, an internal error, mpirun's own codes. Not what a signal or run.stop_at asked for, nor errors of config,
+// data, checkpoints, storage or numbers. Two such ends in a row at the same step with the same code are a bug, not
+// bad luck.
+
+typedef struct dt_cli_supervised {
+    const dt_config *config;
+    int restarts;
+    // The command (heap array, freed here) of the first start, or of another one: then it may wait, with
+    // dt_cli_jobs_pause, for what was lost.
+    dt_status (*command)(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv);
+    // Runs argv to its end where rank 0 ran, on whose disk the run may lie. 0, or an errno. NULL: this machine.
+    int (*reach)(void *ctx, dt_cli_process *p, const char *const *argv);
+    // Before the start is given up, and ahead of its warning: what may be wrong with the hosts (heap), or NULL. May be NULL.
+    char *(*explain)(void *ctx);
+    // Looked at every few seconds while the job runs: whether it is to save and start again, with more hosts. NULL:
+    // never.
+    bool (*watch)(void *ctx);
+    void *ctx;
+} dt_cli_supervised;
+
+// The status is the job's exit code, without a message where the job has said why.
+dt_status dt_cli_supervise(const dt_cli_supervised *s);
+// Removes what killed jobs of this user left on this machine: segments in /dev/shm and folders of sessions of Open MPI
+// whose processes are gone. Each host's first rank does it too, ahead of MPI.
+void dt_cli_remove_leftovers(void);
+
+// ---- host list ----------------------------------------------------------------------------------------------------
+
+// The hosts of `dtrain launch hosts`, and what is asked of each before a job starts there.
+//
+// A host is asked with one command, over ssh or what stands for it, 32 at a time: the folder, dtrain's version, a
+// checksum of the config, and the sizes of the data set's files, of a folder the names in it. The first host's answers are what the others are
+// compared with. The only shell on the way is the one that sshd starts there; what it reads is quoted in one place.
+
+enum { LAUNCH_AT_ONCE = 32 }; // hosts that are asked
+
+typedef struct dt_cli_host {
+    char *name;
+    int slots;            // ranks there
+    bool local;           // this machine
+    bool lost;            // did not answer when it was asked last, or not yet
+    dt_cli_process asked; // the question; its answer stays until the next one
+} dt_cli_host;
+
+typedef struct dt_cli_hosts {
+    dt_cli_host *hosts;
+    int n;
+    const char *agent;   // "ssh -o …", ahead of HOST COMMAND: words between blanks
+    const char *program; // dtrain's path there
+} dt_cli_hosts;
+
+// "a:8,b:8", or a file with a line "a:8" or "a slots=8" for each. DT_E_USAGE.
+dt_status dt_cli_hosts_parse(dt_cli_hosts *h, const char *list, const char *file);
+void dt_cli_hosts_free(dt_cli_hosts *h);
+int dt_cli_hosts_ranks(const dt_cli_hosts *h); // of those that are not lost
+
+// Asks every host, or only those that are lost, and returns when the last ones have been asked. Answers may take LAUNCH_REACH_S: dt_cli_hosts_wait.
+dt_status dt_cli_hosts_ask(dt_cli_hosts *h, const dt_config *c, const char *config_path, bool only_lost);
+// Waits for answers, so long or until all are there (true), and sets `lost`: what has not answered yet is. DT_E_USAGE
+// in *judged for a host that answers, but cannot run the job, or runs another one; it is lost, too.
+bool dt_cli_hosts_wait(dt_cli_hosts *h, double seconds, dt_status *judged);
+// Why a host is lost, as far as it is known: the last line that came. Not ended; *n bytes.
+const char *dt_cli_host_reason(const dt_cli_host *host, int *n);
+// Runs argv on the host, at most so long: here, or by the agent, in the home folder there. What it writes is
+// p->out.text. 0, or an errno.
+int dt_cli_host_run(const dt_cli_hosts *h, const dt_cli_host *host, dt_cli_process *p, const char *const *argv,
+                    double limit_s);
+// Sends long packets to each host and back. The first that does not answer, as text (heap); NULL: all do.
+char *dt_cli_hosts_test_links(const dt_cli_hosts *h);
+// Subnets ("10.0.0.0/24,…") by which this machine reaches all others. NULL: some are behind a router, or there are
+// none. Heap.
+char *dt_cli_hosts_subnets(const dt_cli_hosts *h);
 
 #endif

@@ -4,9 +4,9 @@
 // module, the module's libraries, driver version, device.
 #include "backend/backend.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/log.h"
-#include "base/module.h"
+#include "base/os.h"
 #include "batch/batch_source.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 // choice_file.c: see choice_file.h.
 #include "backend/choice_file.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-// fold.h: the batch norm that a convolution's weight and bias contain once packed (graph/passes/fold_bn.c).
+// fold.h: the batch norm that a convolution's weight and bias contain once packed (graph/passes/fuse.c).
 #ifndef DT_BACKEND_FOLD_H
 #define DT_BACKEND_FOLD_H
 

@@ -1,8 +1,8 @@
 // time_nodes.c: see time_nodes.h.
 #include "backend/time_nodes.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "base/watch.h"
 

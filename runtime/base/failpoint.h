@@ -15,7 +15,7 @@
 #ifndef DT_BASE_FAILPOINT_H
 #define DT_BASE_FAILPOINT_H
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -21,7 +21,7 @@ void dt_hash_stream_destroy(dt_hash_stream *h);
 
 void dt_hash_hex(uint64_t h, char out[17]); // 16 lower-case digits and NUL
 
-// Hashes that other programs store beside their files (hash_named.c), under the names of Python's xxhash: xxh32,
+// Hashes that other programs store beside their files (hash.c), under the names of Python's xxhash: xxh32,
 // xxh64, xxh3_64, xxh128 (xxh3_128). Seed 0, hexadecimal, most significant digit first.
 enum { DT_NAMED_HASH_HEX = 33 }; // 32 digits and NUL
 

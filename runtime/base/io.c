@@ -4,7 +4,7 @@
 // the same call in every run. Messages read "path: cannot OPERATION: reason".
 #define _GNU_SOURCE
 #include "base/io.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/text.h"
 #include "base/watch.h"
 #include "failpoint.h"

@@ -7,7 +7,7 @@
 #ifndef DT_BASE_IO_H
 #define DT_BASE_IO_H
 
-#include "status.h"
+#include "core.h"
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 // json.c: the writer. Two fields track commas and nesting. A reset keeps the buffer, so a steady stream
 // of records of the same size allocates nothing.
 #include "base/json.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/text.h"
 
 #include <assert.h>

@@ -6,9 +6,10 @@
 #ifndef DT_BASE_LOG_H
 #define DT_BASE_LOG_H
 
-#include "status.h"
+#include "core.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 
 typedef enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARN, DT_LOG_INFO, DT_LOG_DEBUG } dt_log_level;
 
@@ -30,5 +31,25 @@ void dt_log_set_hooks(void (*before)(void), void (*after)(void));
 // For a warning that all ranks would give: only rank 0 prints it.
 #define dt_warn_alike(...) (dt_log_rank() == 0 ? dt_warn(__VA_ARGS__) : (void)0)
 #define dt_error(...)      dt_log(DT_LOG_ERROR, __VA_ARGS__)
+
+// ---- progress -----------------------------------------------------------------------------------------------------
+
+// The line that moves while a data set is packed or evaluated: how far it is, how fast, and how long it
+// will take.
+
+// What this process has done: of several ranks, rank 0 shows its own share, which is about as far as the others'.
+typedef struct dt_progress {
+    bool on;
+    const char *what, *items;          // "pack", "files"
+    uint64_t n_items, n_bytes;         // of the source: done
+    uint64_t total_items, total_bytes; // to do; 0 bytes: only items count
+    // set by begin
+    bool terminal;
+    double begin_s, shown_s;
+} dt_progress;
+
+void dt_progress_begin(dt_progress *p);
+void dt_progress_tick(dt_progress *p); // now and then
+void dt_progress_end(dt_progress *p);  // the last line
 
 #endif

@@ -1,12 +1,16 @@
-// rank_report.h: where each rank is in its step, and what its steps cost it.
-//
-// The training's thread says where it comes to (dt_rank_at), the watch's thread (watch.h) looks at that five times a
-// second, and beats carry it to rank 0 (comm_mpi_beats.c): no collective, and nothing that a step waits for. Rank 0 shows
-// the ranks' own times in metrics.jsonl, and when a job hangs, it logs where everybody is before the deadline ends it.
+// rank_report.h: where a rank is, and its stack when it crashes.
 #ifndef DT_BASE_RANK_REPORT_H
 #define DT_BASE_RANK_REPORT_H
 
 #include <stdint.h>
+
+// ---- rank report --------------------------------------------------------------------------------------------------
+
+// Where each rank is in its step, and what its steps cost it.
+//
+// The training's thread says where it comes to (dt_rank_at), the watch's thread (watch.h) looks at that five times a
+// second, and beats carry it to rank 0 (comm_mpi_beats.c): no collective, and nothing that a step waits for. Rank 0 shows
+// the ranks' own times in metrics.jsonl, and when a job hangs, it logs where everybody is before the deadline ends it.
 
 typedef struct dt_rank_report {
     int64_t step;             // done; < 0: nothing is known of this rank
@@ -42,5 +46,16 @@ const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r);
 // Of n ranks what is known here, by rank; any thread. Rank 0 knows of all, a fifth of a second late for each level of the
 // tree of beats, and later where a rank has more reports to pass on than a message holds.
 void dt_rank_list(dt_rank_report *out, int n);
+
+// ---- crash --------------------------------------------------------------------------------------------------------
+
+// One line of a process that crashes: which rank, on which host, after which step.
+//
+// What took the signal before goes on then: Open MPI's handler prints a stack, a sanitizer its report, the system ends
+// the process. So exit codes stay (139 of a segmentation fault). A handler is the exception to signals.c's rule that no
+// computing thread may run one: it comes when nothing can be saved any more.
+
+// Once, behind MPI_Init. rank < 0: alone.
+void dt_crash_install(int rank);
 
 #endif

@@ -3,7 +3,7 @@
 // Normals come in Box-Muller pairs within a block (words 0,1 and 2,3): element 4k is the cosine and 4k+1
 // the sine of the first pair. So any single element costs one block.
 #include "base/rng.h"
-#include "base/vectorize.h"
+#include "base/bits.h"
 
 #include <math.h>
 

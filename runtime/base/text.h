@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 // Whether `text` ends in one of `tails` (".tar|.tar.gz"), in letters of either case.
 bool dt_text_ends(const char *text, const char *tails);
@@ -50,5 +51,23 @@ void dt_text_duration(char *out, size_t cap, double s);
 bool dt_text_on_terminal(void);
 // Width in columns of that terminal, or 80. A live line must fit, or it cannot be erased.
 int dt_text_columns(void);
+
+// ---- lines --------------------------------------------------------------------------------------------------------
+
+// The whole lines of a file that may grow while it is read.
+
+typedef struct dt_lines {
+    int fd;   // < 0: no file
+    off_t at; // behind the line that came last
+    char *buffer;
+    size_t cap, begin, end; // of the buffer, and in it what was read behind `at`
+} dt_lines;
+
+// Opens a regular file, through no symbolic link at its end, to read its lines from byte `from` on. False: there is none. Close it in any case.
+bool dt_lines_open(dt_lines *l, const char *path, off_t from);
+// The next line: n bytes without its newline, then a NUL; valid until the next call. NULL: none, or one without its
+// newline as yet, or one of more than 256 MB.
+char *dt_lines_next(dt_lines *l, size_t *n);
+void dt_lines_close(dt_lines *l);
 
 #endif

@@ -5,9 +5,8 @@
 // reaches the thread that handles it.
 #define _GNU_SOURCE
 #include "base/thread.h"
-#include "base/arena.h"
-#include "base/clock.h"
-#include "base/machine.h"
+#include "base/core.h"
+#include "base/os.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
 #ifndef DT_BASE_THREAD_H
 #define DT_BASE_THREAD_H
 
-#include "status.h"
+#include "core.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE
 #include "base/trace.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <math.h>
 #include <pthread.h>

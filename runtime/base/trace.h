@@ -5,7 +5,7 @@
 #ifndef DT_BASE_TRACE_H
 #define DT_BASE_TRACE_H
 
-#include "base/clock.h"
+#include "base/os.h"
 
 #include <math.h>
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
 #ifndef DT_BASE_URL_H
 #define DT_BASE_URL_H
 
-#include "status.h"
+#include "core.h"
 
 // DT_E_USAGE: in one of the URLs of `text` (SCHEME://…, of any scheme, wherever it begins) is a name or a password (up to
 // the last @ before the path), or a parameter that by its name may be a secret; or it has an @ and does not come apart. The

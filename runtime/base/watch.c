@@ -3,9 +3,8 @@
 #define _GNU_SOURCE
 #include "base/watch.h"
 
-#include "base/clock.h"
-#include "base/launcher.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/rank_report.h"
 #include "base/thread.h"
 

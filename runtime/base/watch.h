@@ -21,7 +21,7 @@
 #ifndef DT_BASE_WATCH_H
 #define DT_BASE_WATCH_H
 
-#include "status.h"
+#include "core.h"
 
 #include <stdint.h>
 

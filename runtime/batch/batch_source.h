@@ -13,10 +13,10 @@
 #ifndef DT_BATCH_BATCH_SOURCE_H
 #define DT_BATCH_BATCH_SOURCE_H
 
-#include "base/status.h"
+#include "base/core.h"
 #include "batch/field_info.h"
 #include "batch/mix_plan.h"
-#include "config/split_names.h"
+#include "config/words.h"
 
 #include <stdbool.h>
 

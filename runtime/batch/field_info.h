@@ -3,7 +3,7 @@
 #ifndef DT_BATCH_FIELD_INFO_H
 #define DT_BATCH_FIELD_INFO_H
 
-#include "base/tensor.h"
+#include "base/core.h"
 #include "config/config.h"
 
 #include <math.h>

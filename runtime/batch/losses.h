@@ -13,7 +13,7 @@
 
 #include "batch/loss_row.h"
 #include "batch/rotation.h"
-#include "config/loss_words.h"
+#include "config/words.h"
 
 #include <math.h>
 #include <stddef.h>

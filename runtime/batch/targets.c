@@ -1,7 +1,7 @@
 // targets.c: see targets.h.
 #include "batch/targets.h"
 #include "base/text.h"
-#include "config/loss_words.h"
+#include "config/words.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -21,8 +21,7 @@
 #ifndef DT_CKPT_CKPT_H
 #define DT_CKPT_CKPT_H
 
-#include "base/status.h"
-#include "base/tensor.h"
+#include "base/core.h"
 
 #include <stdio.h>
 
@@ -59,7 +58,7 @@ bool dt_ckpt_is_held(const char *run);
 // process may work there. Then no save is begun either.
 dt_status dt_ckpt_check_lock(const dt_ckpt *c);
 
-// What model.safetensors says of the classes in its metadata (run/class_names.h). Before the first save.
+// What model.safetensors says of the classes in its metadata (run/run_record.h). Before the first save.
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
 // Called with the outcome of each save, by the thread that wrote; seconds: since its begin. It must not call back.

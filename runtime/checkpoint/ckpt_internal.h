@@ -8,7 +8,7 @@
 
 #include <pthread.h>
 
-// ---- writing one file (ckpt_file.c) ----------------------------------------------------------------
+// ---- writing one file (ckpt.c) ----------------------------------------------------------------
 // Collects small writes into large ones and hashes everything. After an error the file is only closed.
 typedef struct dt_ckpt_writer {
     int fd;
@@ -71,7 +71,7 @@ dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_d
 // The same. *best (may be NULL) becomes true if the manifest can be read and says so.
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 
-// ---- names and the best one (ckpt_dir.c) -----------------------------------------------------------
+// ---- names and the best one (ckpt.c) -----------------------------------------------------------
 char *dt_ckpt_step_path(const char *dir, int64_t step); // DIR/step-00000123, heap
 // An error with `code` where `path`, a folder inside a run, is a symbolic link. The run's own folder may be one.
 dt_status dt_ckpt_not_a_link(const char *path, dt_status code);

@@ -10,11 +10,11 @@
 // names are allowed, and links are not followed, so nothing outside the directory is ever opened. Tensors are F32, and
 // checking one also checks that it holds neither NaN nor infinity.
 #define _GNU_SOURCE
-#include "base/arena.h"
-#include "base/endian.h"
+#include "base/bits.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "ckpt_internal.h"
-#include "store/blob_url.h"
+#include "store/blob.h"
 #include "store/s3.h"
 
 #include <ctype.h>

@@ -8,14 +8,14 @@
 //   - `lock` holds the text of RUN/lock of the process that began last. Another one that is still there sends nothing more:
 //     it looks there before each file that it sends, and before it removes any.
 // While a step is sent it is not removed here.
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "ckpt_internal.h"
-#include "store/blob_url.h"
-#include "store/s3_objects.h"
+#include "store/blob.h"
+#include "store/s3.h"
 
 #include <inttypes.h>
 #include <signal.h>

@@ -13,11 +13,11 @@
 // Snapshot buffer, file headers and order are made at the first save and kept. Later saves of the same tensors
 // allocate only small strings in the writer.
 #define _GNU_SOURCE
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "base/trace.h"
 #include "ckpt_internal.h"

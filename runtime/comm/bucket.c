@@ -18,12 +18,12 @@
 // (medians; NODE_MS=50 tests/bench/bench_hosts.sh). On one host copying needs the cores that
 // compute, so there is no helper.
 #include "comm/bucket.h"
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/bits.h"
+#include "base/core.h"
+#include "base/os.h"
 #include "base/rank_report.h"
 #include "base/thread.h"
 #include "base/trace.h"
-#include "base/vectorize.h"
 
 #include <assert.h>
 #include <pthread.h>

@@ -10,7 +10,7 @@
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ typedef struct dt_reduction {
     // A step alone: data are elements [at, at + n) of the vector whose chunks have owners. However the vector is cut into
     // reductions, sums have the same bits and owners.
     int64_t at;
-    // Of an all-reduce in f32: the order is that of comm/tree.h, where each rank is a leaf. See dt_comm.sums_by_tree.
+    // Of an all-reduce in f32: the order is that of comm/bucket.h, where each rank is a leaf. See dt_comm.sums_by_tree.
     bool tree;
 } dt_reduction;
 
@@ -102,7 +102,7 @@ struct dt_comm {
     dt_status (*finalize)(dt_comm *c);        // last barrier; nothing may be called afterwards
 };
 
-// comm_mpi if a launcher started this process (base/launcher.h), else comm_self. Checks the world size against the
+// comm_mpi if a launcher started this process (base/os.h), else comm_self. Checks the world size against the
 // launcher's.
 dt_status dt_comm_create(dt_comm **out);
 dt_status dt_comm_create_self(dt_comm **out);

@@ -1,8 +1,8 @@
 // comm_model.c: see comm_model.h.
 #include "comm/comm_model.h"
 
-#include "base/arena.h"
-#include "comm/reduce_shape.h"
+#include "base/core.h"
+#include "comm/bucket.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 // Collectives are built from Isend, Irecv and Testsome. MPI's own choose an order of additions by size,
 // algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.
 //
-// comm_mpi_reduce.c: the all-reduce; comm_mpi_host.c: memory of a host's ranks; comm_mpi_sum.c: additions;
+// comm_mpi_reduce.c: the all-reduce; comm_mpi_reduce.c: memory of a host's ranks; comm_mpi_sum.c: additions;
 // comm_mpi_beats.c: signs of life.
 //
 // A broadcast of much data crosses the boundary of each host once: parts of it go from the root to one rank of each
@@ -13,10 +13,10 @@
 // too), and from 2 ms on short sleeps if there are more ranks than cores or OMP_WAIT_POLICY is passive. The deadline
 // ends a wait with DT_E_PEER, unless other ranks get on with their work (watch.h). Only one thread at a time may call in
 // here; the watch, which beats meanwhile, and that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
+#include "base/os.h"
 #include "base/rank_report.h"
 #include "base/thread.h"
 #include "base/watch.h"

@@ -5,9 +5,9 @@
 // A message also says which rank has entered the fewest collectives: upwards of the sender and those below, downwards of
 // all. That is the one to blame, where the ranks that others wait for are themselves waiting. Reports
 // (base/rank_report.h) go along, upwards also those of the ranks below, in turn where they are more than a message holds.
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/rank_report.h"
 #include "base/watch.h"
 #include "comm/comm_mpi_internal.h"

@@ -2,7 +2,7 @@
 #ifndef DT_COMM_COMM_MPI_INTERNAL_H
 #define DT_COMM_COMM_MPI_INTERNAL_H
 
-#include "base/clock.h"
+#include "base/os.h"
 #include "comm/comm.h"
 
 #include <mpi.h>
@@ -102,13 +102,13 @@ void dt_mpi_reductions_free(dt_mpi_comm *m);
 // and of the elements' own type otherwise.
 typedef enum dt_mpi_element { MPI_ELEMENT_F32, MPI_ELEMENT_F64, MPI_ELEMENT_MAX_I64, MPI_ELEMENT_BF16 } dt_mpi_element;
 size_t dt_mpi_element_bytes(dt_mpi_element kind); // of an element in a message
-// out = ((x0 + x1) + x2) + … of n elements; tree: by comm/tree.h instead. out may be one of the sources. bf16: summed as
+// out = ((x0 + x1) + x2) + … of n elements; tree: by comm/bucket.h instead. out may be one of the sources. bf16: summed as
 // f32, then rounded.
 void dt_mpi_sum(dt_mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n);
 void dt_mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even
 void dt_mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 
-// comm_mpi_host.c: the memory that the ranks of a host share. i: a rank's place on the host.
+// comm_mpi_reduce.c: the memory that the ranks of a host share. i: a rank's place on the host.
 typedef enum dt_mpi_host_stage { MPI_HOST_FULL = 1, MPI_HOST_SUMMED, MPI_HOST_LEFT } dt_mpi_host_stage;
 // Collective over all ranks. NULL without a failure: this rank is alone on its host, or *apart, the same on all ranks:
 // ranks of some host share no memory.

@@ -1,7 +1,7 @@
 // comm_mpi_sum.c: additions of the all-reduce, vectorized. Rounding is that of one addition after the other.
-#include "base/vectorize.h"
+#include "base/bits.h"
+#include "comm/bucket.h"
 #include "comm/comm_mpi_internal.h"
-#include "comm/tree.h"
 
 #include <string.h>
 

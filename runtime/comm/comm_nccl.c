@@ -16,9 +16,9 @@
 #include "comm/comm_nccl.h"
 
 #include "backend/cuda/nccl_api.h"
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/watch.h"
 
 #include <stdio.h>

@@ -7,7 +7,7 @@
 // barrier, all_gather_bytes and all_reduce_max_i64 are NULL: the host's comm has them.
 //
 // Sums have the same bits on all ranks, and from run to run for the same world size, but are not in rank
-// order. Bits that do not depend on the world size need the tree of tree.h over send and recv.
+// order. Bits that do not depend on the world size need the tree of bucket.h over send and recv.
 //
 // A failure on any rank, or a wait beyond the deadline, aborts the communicator: kernels that wait for a peer
 // end, and every later call returns DT_E_PEER. One thread makes all calls, as the backend demands, so no abort

@@ -15,8 +15,8 @@
 //
 // Buffers: a replica of k leaves needs at most 2 * floor(log2 k) + 1 (two for k = 1), and
 // floor(log2 k) + 1 where its range is one node of the tree, as when M/W is a power of two.
-#include "comm/tree.h"
-#include "base/arena.h"
+#include "base/core.h"
+#include "comm/bucket.h"
 
 #include <assert.h>
 #include <stdbool.h>

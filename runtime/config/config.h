@@ -16,8 +16,7 @@
 #ifndef DT_CONFIG_CONFIG_H
 #define DT_CONFIG_CONFIG_H
 
-#include "base/arena.h"
-#include "base/status.h"
+#include "base/core.h"
 #include "config/words.h"
 
 #include <stdbool.h>

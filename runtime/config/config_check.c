@@ -3,12 +3,10 @@
 // Three walks. First, every key must be known and have a value of its type; shorthands are expanded (`size: 64`
 // becomes [64, 64], `normalize: imagenet` its numbers, one path a list). Second, every absent key gets its default, or
 // an error if it is required. Third come the few rules between keys. After that the getters cannot fail.
-#include "config/field_words.h"
-#include "config/listen.h"
+#include "config/groups.h"
+#include "config/words.h"
 #include "config_internal.h"
 #include "store/s3.h"
-
-#include "config/sink_words.h"
 
 #include <inttypes.h>
 #include <math.h>

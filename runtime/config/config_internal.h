@@ -86,7 +86,7 @@ const dt_config_key *dt_config_row_of(dt_key key); // by its place in dt_config
 void dt_config_fill(dt_config *c);
 void dt_config_programming_error(const char *key, const char *what) __attribute__((noreturn));
 
-// -- scalars (config_scalar.c) ---------------------------------------------------------------
+// -- scalars (config_values.c) ---------------------------------------------------------------
 bool dt_config_parse_int(const char *text, int64_t *out);
 bool dt_config_parse_real(const char *text, double *out);
 bool dt_config_parse_bool(const char *text, bool *out);

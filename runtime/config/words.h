@@ -1,12 +1,16 @@
-// words.h: the words that config keys take. Each list is written once: the ranges of config.def, the C enums,
+// words.h: the words of keys, each list from its .def file.
+#ifndef DT_CONFIG_WORDS_H
+#define DT_CONFIG_WORDS_H
+
+// ---- words --------------------------------------------------------------------------------------------------------
+
+// The words that config keys take. Each list is written once: the ranges of config.def, the C enums,
 // `dtrain keys` and the messages about a wrong word all come from it.
 //
 // A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys), with its enum in a header of its own
-// (optimizers.def, optimizer_words.h), so that a new word rebuilds only those who know the list. `keys` are keys beside
+// (optimizers.def, words.h), so that a new word rebuilds only those who know the list. `keys` are keys beside
 // the word's own key that not all words read; given for another word they are an error. The words are in the order of the
 // enum's constants.
-#ifndef DT_CONFIG_WORDS_H
-#define DT_CONFIG_WORDS_H
 
 // Fixed lists: W(PREFIX, word) for each word.
 #define DT_REPRODUCIBLE_WORDS(W)   W(REPRODUCIBLE, elastic) W(REPRODUCIBLE, resume) W(REPRODUCIBLE, off)
@@ -90,5 +94,95 @@ typedef enum dt_pad_type_word { DT_PAD_TYPE_WORDS(DT_WORD_CONSTANT) } dt_pad_typ
 typedef enum dt_shard_word { DT_SHARD_WORDS(DT_WORD_CONSTANT) } dt_shard_word;
 typedef enum dt_size_word { DT_SIZE_WORDS(DT_WORD_CONSTANT) } dt_size_word;
 typedef enum dt_depth_word { DT_DEPTH_WORDS(DT_WORD_CONSTANT) } dt_depth_word;
+
+// ---- field words --------------------------------------------------------------------------------------------------
+
+// The words of data.fields.*.kind, as constants.
+
+#define WORD(id, ...) DT_FIELD_##id,
+typedef enum dt_field_kind {
+#include "config/field_kinds.def"
+    DT_N_FIELD_KINDS
+} dt_field_kind;
+#undef WORD
+
+// ---- loss words ---------------------------------------------------------------------------------------------------
+
+// The words of train.loss, as constants.
+
+#define WORD(id, ...) DT_LOSS_##id,
+typedef enum dt_loss_id {
+#include "config/losses.def"
+    DT_N_LOSSES
+} dt_loss_id;
+#undef WORD
+
+// ---- metric words -------------------------------------------------------------------------------------------------
+
+// The words of eval.metrics, as constants.
+
+#define WORD(id, ...) DT_METRIC_##id,
+typedef enum dt_metric_id {
+#include "config/metrics.def"
+    DT_N_METRICS
+} dt_metric_id;
+#undef WORD
+
+// ---- model words --------------------------------------------------------------------------------------------------
+
+// The words of model.name, as constants.
+
+#define WORD(id, ...) DT_MODEL_##id,
+typedef enum dt_model_id {
+#include "config/models.def"
+    DT_N_MODELS
+} dt_model_id;
+#undef WORD
+
+// ---- optimizer words ----------------------------------------------------------------------------------------------
+
+// The words of train.optimizer.name, as constants.
+
+#define WORD(id, ...) DT_OPTIMIZER_##id,
+typedef enum dt_optimizer_id {
+#include "config/optimizers.def"
+    DT_N_OPTIMIZERS
+} dt_optimizer_id;
+#undef WORD
+
+// ---- schedule words -----------------------------------------------------------------------------------------------
+
+// The words of train.schedule.name, as constants.
+
+#define WORD(id, ...) DT_SCHEDULE_##id,
+typedef enum dt_schedule_id {
+#include "config/schedules.def"
+    DT_N_SCHEDULES
+} dt_schedule_id;
+#undef WORD
+
+// ---- sink words ---------------------------------------------------------------------------------------------------
+
+// The words of metrics.sinks, as constants.
+
+#define WORD(id, ...) DT_SINK_##id,
+typedef enum dt_sink_id {
+#include "config/sinks.def"
+    DT_N_SINKS
+} dt_sink_id;
+#undef WORD
+
+// ---- split names --------------------------------------------------------------------------------------------------
+
+// The parts of a data set, and their names in configs, records and files.
+
+// The evaluation of the test part with the best weights; other evaluations have the names of their parts.
+#define DT_TEST_BEST "test_best"
+
+typedef enum dt_split { DT_SPLIT_TRAIN, DT_SPLIT_VAL, DT_SPLIT_TEST } dt_split;
+
+static inline const char *dt_split_name(int split) {
+    return split == DT_SPLIT_TRAIN ? "train" : split == DT_SPLIT_VAL ? "val" : "test";
+}
 
 #endif

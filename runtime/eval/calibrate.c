@@ -1,11 +1,11 @@
 // calibrate.c: see the header. With s = 1/T the negative log-likelihood is convex in s; Newton's steps are taken in
 // log T, which stays positive.
-#include "eval/calibrate.h"
+#include "eval/predict.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "eval/asked.h"
+#include "eval/evaluate.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 // observe.c: see observe.h.
 #include "eval/observe.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <math.h>
 #include <pthread.h>

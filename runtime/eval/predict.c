@@ -1,12 +1,10 @@
 // predict.c: see the header.
 #include "eval/predict.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/log.h"
-#include "config/field_words.h"
-#include "eval/asked.h"
-#include "eval/calibrate.h"
-#include "eval/predict_write.h"
+#include "config/words.h"
+#include "eval/evaluate.h"
 #include "run/agree.h"
 
 #include <float.h>

@@ -1,7 +1,7 @@
 // predict_write.c: see the header. Rows gather in memory and are written a few at a time.
-#include "eval/predict_write.h"
+#include "eval/predict.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/text.h"

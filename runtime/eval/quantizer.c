@@ -1,13 +1,12 @@
 // quantizer.c: see quantizer.h. All networks that are tried share the parameters of the run.
 #include "eval/quantizer.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/progress.h"
+#include "base/os.h"
 #include "base/text.h"
-#include "eval/asked.h"
+#include "eval/evaluate.h"
 #include "run/agree.h"
 #include "run/batch_inputs.h"
 #include "run/signals.h"

@@ -5,7 +5,7 @@
 // Inference", 2020). Buffers are few (hundreds to some thousands), so the quadratic search is fine.
 // Invariant, asserted: no two buffers that live at the same time overlap.
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "exec/plan_internal.h"
 
 #include <assert.h>

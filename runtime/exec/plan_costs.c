@@ -2,7 +2,7 @@
 #include "exec/plan_costs.h"
 
 #include "backend/time_nodes.h"
-#include "base/clock.h"
+#include "base/os.h"
 #include "base/watch.h"
 #include "exec/plan_internal.h"
 

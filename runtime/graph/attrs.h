@@ -2,7 +2,7 @@
 #ifndef DT_GRAPH_ATTRS_H
 #define DT_GRAPH_ATTRS_H
 
-#include "base/tensor.h"
+#include "base/core.h"
 #include "config/words.h"
 #include "graph/resize_mode.h"
 

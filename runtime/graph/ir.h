@@ -27,9 +27,7 @@
 #ifndef DT_GRAPH_IR_H
 #define DT_GRAPH_IR_H
 
-#include "base/arena.h"
-#include "base/status.h"
-#include "base/tensor.h"
+#include "base/core.h"
 #include "graph/attrs.h"
 
 #include <stdio.h>

@@ -6,12 +6,12 @@
 #ifndef DT_TRAIN_METRIC_H
 #define DT_TRAIN_METRIC_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/json.h"
 #include "batch/batch_source.h"
 #include "batch/targets.h"
 #include "config/config.h"
-#include "config/metric_words.h"
+#include "config/words.h"
 #include "graph/ir.h"
 #include "observe/metrics.h"
 
@@ -37,7 +37,7 @@ void dt_eval_result_write(const dt_eval_result *r, const char *split, const char
 void dt_eval_result_print(const char *lines, bool confusion, FILE *out);
 const char *dt_eval_result_members(const dt_eval_result *r); // of extra, as JSON: "a":[…],"b":…
 
-// How well embeddings tell people apart who were never seen in training (metric_verification.c).
+// How well embeddings tell people apart who were never seen in training (metric_numbers.c).
 typedef struct dt_verification {
     double auc; // P(score of a genuine pair > score of an impostor pair), ties count half
     double eer; // where false accepts equal false rejects, interpolated
@@ -117,7 +117,7 @@ static inline bool dt_eval_is_predicted(const dt_eval_table *t, double p, int64_
 }
 // eval.threshold: f1. thresholds (n_out): of each label the one with the greatest F1 on this table, the smallest of equal
 // ones. It lies midway between two probabilities that occur, or the smallest one and 0, so that no rounding moves a
-// sample across it. 0.5 of a label that no sample has. (metric_ranking.c)
+// sample across it. 0.5 of a label that no sample has. (metric_classes.c)
 void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds);
 // "thresholds": {"odd": 0.31, …}, a member; out: as of dt_eval_name.
 void dt_eval_write_thresholds(const dt_eval_table *t, dt_eval_result *out, dt_json *j);
@@ -145,7 +145,7 @@ static inline int dt_best_of_metric(dt_metric_id id) {
     return (int)id + 1;
 }
 
-// A column of the catalog, by sample: tables in parts (table_parts.c). Names and values are borrowed.
+// A column of the catalog, by sample: tables in parts (metric_table.c). Names and values are borrowed.
 typedef struct dt_eval_column {
     const char *name;
     int32_t *of; // (n) indices into values

@@ -4,7 +4,7 @@
 // their rounding: their results are a mean and a sample standard deviation, and their curves have one colour.
 #include "observe/report_internal.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/text.h"
 
 #include <inttypes.h>

@@ -11,9 +11,9 @@
 #ifndef DT_METRICS_METRICS_H
 #define DT_METRICS_METRICS_H
 
-#include "base/status.h"
+#include "base/core.h"
 #include "config/config.h"
-#include "config/listen.h"
+#include "config/groups.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,20 +1,35 @@
-// metrics_file.c: an append-only file of whole records that may lose records on a failing disk, and nothing
-// else.
-//
-// Records gather in a buffer until the sink's queue is empty (metrics_queue.c). When a write fails, the
-// file is cut back to its last whole record, the buffered ones are dropped and counted, one line says so, and the next
-// flush tries again: a disk that was full for a while leaves a gap, never half a record.
+// metrics_file.c: metrics.jsonl: the file, the queue before it, the sink.
+
 #include "metrics_internal.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/log.h"
+#include "base/os.h"
+#include "base/text.h"
+#include "base/thread.h"
+#include "config/words.h"
+#include "observe/run_log.h"
 
 #include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+// ---- metrics file -------------------------------------------------------------------------------------------------
+
+// An append-only file of whole records that may lose records on a failing disk, and nothing
+// else.
+//
+// Records gather in a buffer until the sink's queue is empty (metrics_file.c). When a write fails, the
+// file is cut back to its last whole record, the buffered ones are dropped and counted, one line says so, and the next
+// flush tries again: a disk that was full for a while leaves a gap, never half a record.
 
 enum { BUFFER_BYTES = 64 << 10 };
 
@@ -84,3 +99,396 @@ void dt_metrics_file_close(dt_metrics_file *f) {
     free(f->path);
     *f = (dt_metrics_file){.fd = -1};
 }
+
+// ---- metrics queue ------------------------------------------------------------------------------------------------
+
+// A ring of records, and a thread that hands them to a sink.
+//
+// Waking a thread costs a step more than its record does, so a step only puts the record there. The thread looks five
+// times a second, and is woken when the ring is half full. A full ring drops the record that comes.
+
+enum { N_SLOTS = 4096 };
+#define LOOK_S 0.2
+
+struct dt_metrics_queue {
+    const dt_metrics_sink *sink;
+    void *state;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, flushed;
+    int first, n;
+    uint64_t n_dropped;
+    bool flush, stop;
+    int64_t n_bytes;
+    dt_record *slots;
+    void **owned; // of each slot: heap, or NULL
+};
+
+// What a record points to, on the heap in one block; NULL: it points to nothing.
+static void *own(dt_record *r) {
+    if (r->kind == DT_RECORD_ranks) {
+        dt_ranks_record *ranks = &r->of.ranks;
+        const size_t n = (size_t)ranks->n;
+        double *copy = dt_xcalloc(n, 3 * sizeof *copy);
+        memcpy(copy, ranks->data_s, 3 * n * sizeof *copy);
+        ranks->data_s = copy;
+        ranks->compute_s = copy + n;
+        ranks->rss_bytes = copy + 2 * n;
+        return copy;
+    }
+    const char *texts[2] = {0};
+    const char **places[2] = {0};
+    const dt_metric_value *values = NULL;
+    int n = 0;
+    switch (r->kind) {
+    case DT_RECORD_start:
+    case DT_RECORD_step:
+    case DT_RECORD_ranks:
+    case DT_RECORD_activity:
+    case DT_RECORD_checkpoint:
+    case DT_RECORD_goodput:
+        return NULL;
+    case DT_RECORD_slow_rank:
+        places[0] = &r->of.slow_rank.host;
+        places[1] = &r->of.slow_rank.phase;
+        break;
+    case DT_RECORD_verdict:
+        places[0] = &r->of.verdict;
+        break;
+    case DT_RECORD_end:
+        places[0] = &r->of.end.message;
+        break;
+    case DT_RECORD_eval:
+        values = r->of.eval.values;
+        n = r->of.eval.n_values;
+        places[0] = &r->of.eval.split;
+        places[1] = &r->of.eval.extra_json;
+        break;
+    }
+    size_t n_bytes = (size_t)n * sizeof *values;
+    for (int i = 0; i < n; i++) n_bytes += strlen(values[i].name) + 1;
+    for (int i = 0; i < 2 && places[i]; i++) {
+        texts[i] = *places[i];
+        n_bytes += texts[i] ? strlen(texts[i]) + 1 : 0;
+    }
+    char *block = dt_xcalloc(n_bytes + 1, 1), *at = block + (size_t)n * sizeof *values;
+    dt_metric_value *copies = (dt_metric_value *)block;
+    for (int i = 0; i < n; i++) {
+        copies[i] = (dt_metric_value){at, values[i].value};
+        at = stpcpy(at, values[i].name) + 1;
+    }
+    if (values) r->of.eval.values = copies;
+    for (int i = 0; i < 2 && places[i]; i++) {
+        if (!texts[i]) continue;
+        *places[i] = at;
+        at = stpcpy(at, texts[i]) + 1;
+    }
+    return block;
+}
+
+static void *hand_on(void *arg) {
+    dt_metrics_queue *q = arg;
+    dt_thread_name("metrics");
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        bool flush = q->n > 0;
+        while (q->n > 0) {
+            const dt_record r = q->slots[q->first];
+            void *owned = q->owned[q->first];
+            q->first = (q->first + 1) % N_SLOTS;
+            q->n--;
+            pthread_mutex_unlock(&q->lock);
+            q->sink->take(q->state, &r);
+            free(owned);
+            pthread_mutex_lock(&q->lock);
+        }
+        q->first = 0; // the memory in use stays small
+        if (q->flush || flush) {
+            flush = q->flush;
+            pthread_mutex_unlock(&q->lock);
+            const int64_t n_bytes = q->sink->flush ? q->sink->flush(q->state) : 0;
+            pthread_mutex_lock(&q->lock);
+            if (!flush || q->n > 0) continue; // records that came meanwhile are flushed, too
+            q->n_bytes = n_bytes;
+            q->flush = false;
+            pthread_cond_broadcast(&q->flushed);
+        } else if (q->stop) {
+            break;
+        } else {
+            dt_thread_wait(&q->wake, &q->lock, dt_clock_s() + LOOK_S);
+        }
+    }
+    pthread_mutex_unlock(&q->lock);
+    q->sink->close(q->state);
+    return NULL;
+}
+
+dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *state) {
+    dt_metrics_queue *q = dt_xcalloc(1, sizeof *q);
+    q->sink = sink;
+    q->state = state;
+    q->slots = dt_xcalloc(N_SLOTS, sizeof *q->slots);
+    q->owned = dt_xcalloc(N_SLOTS, sizeof *q->owned);
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->wake, NULL);
+    pthread_cond_init(&q->flushed, NULL);
+    if (pthread_create(&q->thread, NULL, hand_on, q) == 0) return q;
+    free(q->slots);
+    free(q->owned);
+    free(q);
+    return NULL;
+}
+
+void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r) {
+    dt_record copy = *r;
+    void *owned = own(&copy);
+    pthread_mutex_lock(&q->lock);
+    const bool full = q->n == N_SLOTS;
+    if (full) {
+        q->n_dropped++;
+    } else {
+        const int at = (q->first + q->n) % N_SLOTS;
+        q->slots[at] = copy;
+        q->owned[at] = owned;
+        if (++q->n == N_SLOTS / 2) pthread_cond_signal(&q->wake);
+    }
+    pthread_mutex_unlock(&q->lock);
+    if (full) free(owned);
+}
+
+int64_t dt_metrics_queue_flush(dt_metrics_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    q->flush = true;
+    pthread_cond_signal(&q->wake);
+    while (q->flush) pthread_cond_wait(&q->flushed, &q->lock);
+    const int64_t n_bytes = q->n_bytes;
+    pthread_mutex_unlock(&q->lock);
+    return n_bytes;
+}
+
+uint64_t dt_metrics_queue_dropped(dt_metrics_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    const uint64_t n = q->n_dropped;
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+void dt_metrics_queue_destroy(dt_metrics_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_signal(&q->wake);
+    pthread_mutex_unlock(&q->lock);
+    pthread_join(q->thread, NULL);
+    pthread_cond_destroy(&q->wake);
+    pthread_cond_destroy(&q->flushed);
+    pthread_mutex_destroy(&q->lock);
+    free(q->slots);
+    free(q->owned);
+    free(q);
+}
+
+// ---- sink jsonl ---------------------------------------------------------------------------------------------------
+
+// Metrics.jsonl, one object a line, every step, every evaluation, and the end.
+//
+// Members that must repeat when a run is repeated come first (kind, step, epoch, samples, loss, lr, grad_norm);
+// times and memory follow: comparing two runs is comparing prefixes of lines. Numbers are the shortest text
+// that reads back to the same double; NaN and infinity are null. A resumed run cuts the file to the size noted
+// in its checkpoint, so repeated steps appear once. The file was flushed before that checkpoint's manifest; where it
+// is damaged all the same, the lines before the damage stay.
+
+typedef struct jsonl {
+    dt_metrics_file file;
+    dt_json line;
+    dt_metrics_opts o;
+} jsonl;
+
+// Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
+static int64_t good_bytes(const char *path, int64_t limit) {
+    dt_lines lines;
+    int64_t end = 0;
+    size_t n;
+    dt_lines_open(&lines, path, 0);
+    for (char *line; (line = dt_lines_next(&lines, &n)) && lines.at <= limit; end = lines.at) {
+        json_t *object = json_loadb(line, n, 0, NULL);
+        json_decref(object);
+        if (!object) break;
+    }
+    dt_lines_close(&lines);
+    return end;
+}
+
+static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
+    if (truncate_to <= 0) return 0;
+    int64_t keep = good_bytes(path, truncate_to);
+    if (keep != truncate_to)
+        dt_warn("%s: only the first %" PRId64 " of the %" PRId64
+                " bytes that the checkpoint knows are whole lines: later metrics are missing",
+                path, keep, truncate_to);
+    return keep;
+}
+
+static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
+    jsonl *s = dt_xcalloc(1, sizeof *s);
+    char *path = dt_xprintf("%s/metrics.jsonl", o->run_dir);
+    dt_status st = dt_metrics_file_open(&s->file, path, bytes_to_keep(path, o->truncate_to));
+    free(path);
+    dt_json_init(&s->line);
+    s->o = *o;
+    *state = s;
+    return st;
+}
+
+static void sink_jsonl_put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *stats) {
+    dt_json_real(j, "epoch", r->epoch);
+    dt_json_int(j, "samples", r->samples);
+    dt_json_real(j, "loss", r->loss);
+    dt_json_real(j, "lr", r->lr);
+    dt_json_real(j, "grad_norm", r->grad_norm);
+    if (r->skipped) dt_json_bool(j, "skipped", true);
+    if (r->loss_scale > 0) dt_json_real(j, "loss_scale", r->loss_scale);
+    dt_json_real(j, "samples_per_s", stats->samples_per_s);
+    dt_json_begin_object(j, "seconds");
+    dt_json_seconds(j, "step", r->step_s);
+    dt_json_seconds(j, "data", r->data_s);
+    dt_json_seconds(j, "compute", r->compute_s);
+    dt_json_seconds(j, "comm", r->comm_s);
+    dt_json_seconds(j, "other", r->other_s);
+    if (r->idle_s > 0) dt_json_seconds(j, "idle", r->idle_s);
+    dt_json_end_object(j);
+    dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
+}
+
+static void sink_jsonl_put_eval(dt_json *j, const dt_eval_record *r) {
+    for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
+    if (r->extra_json && r->extra_json[0]) dt_json_raw(j, NULL, r->extra_json); // members
+}
+
+static void put_slow_rank(dt_json *j, const dt_slow_rank_record *r) {
+    dt_json_int(j, "rank", r->rank);
+    dt_json_string(j, "host", r->host);
+    dt_json_string(j, "phase", r->phase);
+    dt_json_real(j, "times", r->times);
+}
+
+// The words that started this process.
+static void put_command(dt_json *j) {
+    char *text = NULL;
+    size_t n = 0;
+    if (dt_io_read_file(&text, &n, "/proc/self/cmdline", 1 << 16, DT_E_INTERNAL) != DT_OK) dt_error_clear();
+    for (size_t i = 0; i + 1 < n; i++)
+        if (!text[i]) text[i] = ' ';
+    if (text) dt_json_string(j, "command", text);
+    free(text);
+}
+
+static void put_start(dt_json *j, const dt_metrics_opts *o) {
+    char host[256] = "";
+    gethostname(host, sizeof host - 1);
+    dt_json_string(j, "version", o->version ? o->version : "");
+    dt_json_int(j, "world_size", o->world_size);
+    dt_json_int(j, "total_steps", o->total_steps);
+    dt_json_int(j, "steps_per_epoch", o->steps_per_epoch);
+    dt_json_begin_object(j, "samples");
+    for (int split = DT_SPLIT_TRAIN; split <= DT_SPLIT_TEST; split++)
+        dt_json_int(j, dt_split_name(split), o->n_samples[split]);
+    dt_json_end_object(j);
+    if (o->chosen_by) dt_json_string(j, "chosen_by", o->chosen_by);
+    if (o->chosen_by) dt_json_bool(j, "lower_is_better", o->lower_is_better);
+    dt_json_string(j, "host", host);
+    if (o->machine) dt_json_string(j, "machine", o->machine);
+    if (o->data) dt_json_string(j, "data", o->data);
+    put_command(j);
+}
+
+static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_record *r) {
+    const struct {
+        const char *name;
+        const double *of;
+    } members[] = {{"data_s", r->data_s}, {"compute_s", r->compute_s}, {"rss_bytes", r->rss_bytes}};
+    dt_json_real(j, "imbalance", r->imbalance);
+    dt_json_int(j, "slowest", r->slowest);
+    for (int k = 0; k < 3; k++) {
+        dt_json_begin_array(j, members[k].name);
+        for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, members[k].of[i]);
+        dt_json_end_array(j);
+    }
+}
+
+static void sink_jsonl_take(void *state, const dt_record *r) {
+    static const char *const kinds[] = {DT_RECORD_WORDS(DT_WORD_QUOTED)};
+    jsonl *s = state;
+    dt_json *j = &s->line;
+    if (r->kind == DT_RECORD_activity) return; // begins and ends too often
+    dt_json_reset(j);
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "kind", kinds[r->kind]);
+    if (r->kind == DT_RECORD_eval) dt_json_string(j, "split", r->of.eval.split);
+    // a line with a step says that it was done
+    dt_json_int(j, r->kind == DT_RECORD_start ? "from_step" : "step", r->step);
+    switch (r->kind) {
+    case DT_RECORD_start:
+        dt_json_int(j, "schema", DT_RUN_SCHEMA);
+        put_start(j, &s->o);
+        dt_goodput_write(&r->of.goodput, j);
+        break;
+    case DT_RECORD_step:
+        sink_jsonl_put_step(j, &r->of.step.r, &r->of.step.s);
+        break;
+    case DT_RECORD_eval:
+        sink_jsonl_put_eval(j, &r->of.eval);
+        break;
+    case DT_RECORD_slow_rank:
+        put_slow_rank(j, &r->of.slow_rank);
+        break;
+    case DT_RECORD_ranks:
+        sink_jsonl_put_ranks(j, &r->of.ranks);
+        break;
+    case DT_RECORD_activity:
+        break;
+    case DT_RECORD_checkpoint:
+        dt_json_real(j, "save_s", r->of.checkpoint.seconds);
+        dt_json_bool(j, "saved", r->of.checkpoint.saved);
+        break;
+    case DT_RECORD_goodput:
+        dt_goodput_write(&r->of.goodput, j);
+        break;
+    case DT_RECORD_verdict:
+        dt_json_string(j, "text", r->of.verdict);
+        break;
+    case DT_RECORD_end:
+        dt_json_int(j, "status", r->of.end.status);
+        if (r->of.end.status != DT_OK) dt_json_string(j, "message", r->of.end.message);
+        break;
+    }
+    dt_json_real(j, "time", rint(1e3 * r->wall_s) / 1e3);
+    dt_json_end_object(j);
+    dt_json_newline(j);
+    dt_metrics_file_put(&s->file, j->data, j->n_bytes);
+}
+
+static int64_t sink_jsonl_flush(void *state) {
+    jsonl *s = state;
+    dt_metrics_file_flush(&s->file);
+    return s->file.n_bytes;
+}
+
+static uint64_t sink_jsonl_dropped(void *state) {
+    return ((jsonl *)state)->file.n_dropped;
+}
+
+static void close_jsonl(void *state) {
+    jsonl *s = state;
+    dt_metrics_file_close(&s->file);
+    dt_json_fini(&s->line);
+    free(s);
+}
+
+const dt_metrics_sink dt_sink_jsonl = {
+    .queued = true,
+    .open = open_jsonl,
+    .take = sink_jsonl_take,
+    .flush = sink_jsonl_flush,
+    .dropped = sink_jsonl_dropped,
+    .close = close_jsonl,
+};

@@ -94,7 +94,7 @@ typedef struct dt_metrics_sink {
 #include "config/sinks.def"
 #undef WORD
 
-// ---- metrics_queue.c: a sink's queue and thread ----------------------------------------------------
+// ---- metrics_file.c: a sink's queue and thread ----------------------------------------------------
 typedef struct dt_metrics_queue dt_metrics_queue;
 // Takes an open sink; NULL: its thread could not be started.
 dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *state);

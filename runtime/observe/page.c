@@ -1,10 +1,13 @@
-// page.c: see page.h.
+// page.c: an HTML page: its frame, charts and series.
+
 #include "observe/page.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "report_assets.h"
+
+#include "base/core.h"
+#include "base/os.h"
 #include "base/text.h"
-#include "report_assets.h" // report.css and report.js as strings
+#include "observe/series.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -13,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+
+// ---- page ---------------------------------------------------------------------------------------------------------
 
 static void page_put_text(FILE *out, const char *text, bool whole) {
     if (!text) return;
@@ -136,4 +141,301 @@ void dt_page_end(FILE *out) {
 
 const char *dt_page_style(void) {
     return report_css;
+}
+
+// ---- chart --------------------------------------------------------------------------------------------------------
+
+// Charts of page.h as inline SVG, 480 by 222 units. Colours and type come from report.css; what report.js needs
+// to name a value under the pointer stands in data-axes.
+
+enum { WIDTH = 480, HEIGHT = 222, LEFT = 50, RIGHT = 474, TOP = 10, BOTTOM = 182 };
+
+typedef struct axes {
+    double x0, x1, y0, y1;
+} axes;
+
+dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour) {
+    if (c->n == DT_CHART_CURVES || n_points == 0) return NULL;
+    dt_curve *k = &c->curves[c->n++];
+    *k = (dt_curve){label, dt_xcalloc((size_t)n_points, sizeof *k->points), n_points, colour % 8};
+    return k;
+}
+
+void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int colour) {
+    dt_curve *k = s ? dt_chart_add(c, label, s->n, colour) : NULL;
+    for (int i = 0; k && i < s->n; i++) {
+        const dt_series_point *p = &s->points[i];
+        k->points[i] = (dt_xy){0.5 * (double)(p->first + p->last), dt_series_mean(p), p->least, p->most};
+    }
+}
+
+// ---- axes ------------------------------------------------------------------------------------------
+
+static int chart_compare_reals(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// The largest 95th percentile of a curve.
+static double usual_most(const dt_chart *c) {
+    double most = -INFINITY;
+    for (const dt_curve *k = c->curves; k < c->curves + c->n; k++) {
+        double *y = dt_xcalloc((size_t)k->n, sizeof *y);
+        for (int i = 0; i < k->n; i++) y[i] = k->points[i].y;
+        qsort(y, (size_t)k->n, sizeof *y, chart_compare_reals);
+        most = fmax(most, y[(int)(0.95 * (k->n - 1))]);
+        free(y);
+    }
+    return most;
+}
+
+// Ranges of x and y: all of the curves, and of the bands around them their usual width.
+static void find_axes(const dt_chart *c, axes *a) {
+    *a = c->unit_square ? (axes){0, 1, 0, 1} : (axes){INFINITY, -INFINITY, INFINITY, -INFINITY};
+    if (c->unit_square) return;
+    for (int k = 0; k < c->n; k++) {
+        const dt_curve *curve = &c->curves[k];
+        double y0 = INFINITY, y1 = -INFINITY, below = 0, above = 0;
+        for (int i = 0; i < curve->n; i++) {
+            const dt_xy *p = &curve->points[i];
+            a->x0 = fmin(a->x0, p->x);
+            a->x1 = fmax(a->x1, p->x);
+            y0 = fmin(y0, p->y);
+            y1 = fmax(y1, p->y);
+            below += fmax(p->y - p->low, 0) / curve->n;
+            above += fmax(p->high - p->y, 0) / curve->n;
+        }
+        const bool band = c->kind == DT_CHART_LINES;
+        a->y0 = fmin(a->y0, band ? y0 - below : y0);
+        a->y1 = fmax(a->y1, band ? y1 + above : y1);
+    }
+    if (c->cut_peaks) a->y1 = fmin(a->y1, 2 * usual_most(c));
+    if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0);
+    if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;
+    const double whole = a->y1 - a->y0;
+    const double span = whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
+    const double room = span > 0 ? 0.05 * span : a->y1 != 0 ? 0.1 * fabs(a->y1) : 1;
+    a->y1 += room;
+    if (a->y0 != 0 || span <= 0) a->y0 -= room;
+}
+
+static double x_of(const axes *a, double x) {
+    return LEFT + (x - a->x0) / (a->x1 - a->x0) * (RIGHT - LEFT);
+}
+
+static double y_of(const axes *a, double y) {
+    return BOTTOM - fmin(fmax((y - a->y0) / (a->y1 - a->y0), -2), 3) * (BOTTOM - TOP);
+}
+
+// 1, 2 or 5 times a power of ten: about `n` of them fit.
+static double tick_step(double span, int n) {
+    const double raw = span / n, power = pow(10, floor(log10(raw))), f = raw / power;
+    return power * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
+}
+
+static const char *tick_text(char out[DT_PAGE_NUMBER], double v, double step) {
+    const double size = fabs(v);
+    const char *unit = size >= 1e9 ? "G" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
+    const double by = size >= 1e9 ? 1e9 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
+    if (size < 1e-12) return strcpy(out, "0");
+    if (size < 1e-3 || size >= 1e12) {
+        snprintf(out, DT_PAGE_NUMBER, "%.3g", v);
+        return out;
+    }
+    const int decimals = step >= by ? 0 : (int)ceil(-log10(step / by) - 1e-9);
+    snprintf(out, DT_PAGE_NUMBER, "%.*f%s", decimals < 6 ? decimals : 6, v / by, unit);
+    return out;
+}
+
+static void seconds_tick(char out[DT_PAGE_NUMBER], double v, double step) {
+    char text[DT_PAGE_NUMBER];
+    const double by = step < 1e-3 ? 1e6 : step < 1 ? 1e3 : 1;
+    snprintf(out, DT_PAGE_NUMBER, "%.24s %s", tick_text(text, v * by, step * by),
+             by > 1e3 ? "µs"
+             : by > 1 ? "ms"
+                      : "s");
+}
+
+static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
+    char text[DT_PAGE_NUMBER];
+    const double step = tick_step(a->y1 - a->y0, 4);
+    for (double v = ceil(a->y0 / step - 1e-9) * step; v <= a->y1 + 1e-9 * step; v += step) {
+        const double y = y_of(a, v);
+        if (c->seconds && fabs(v) > 1e-12)
+            seconds_tick(text, v, step);
+        else
+            tick_text(text, v, step);
+        fprintf(out,
+                "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
+                "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
+                LEFT, RIGHT, y, y, LEFT - 7, y + 4, text);
+    }
+}
+
+static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
+    char text[DT_PAGE_NUMBER];
+    double step = tick_step(a->x1 - a->x0, 5);
+    if (strcmp(c->x, "step") == 0 || c->powers) step = fmax(step, 1);
+    for (double v = ceil(a->x0 / step - 1e-9) * step; v <= a->x1 + 1e-9 * step; v += step) {
+        const double x = x_of(a, v);
+        const char *anchor = x > RIGHT - 16 ? "end" : x < LEFT + 8 ? "start" : "middle";
+        if (c->powers)
+            snprintf(text, sizeof text, "%.0f", exp2(v));
+        else
+            tick_text(text, v, step);
+        fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19, anchor, text);
+    }
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2, BOTTOM + 35, c->x);
+    fprintf(out, "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, RIGHT, BOTTOM, BOTTOM);
+}
+
+// ---- curves ----------------------------------------------------------------------------------------
+
+typedef enum edge { THE_LINE, UPPER, LOWER } edge; // UPPER and LOWER of a band; LOWER is written backwards
+
+static void write_points(FILE *out, const dt_curve *k, const axes *a, edge e) {
+    for (int i = 0; i < k->n; i++) {
+        const dt_xy *p = &k->points[e == LOWER ? k->n - 1 - i : i];
+        fprintf(out, "%.1f,%.1f ", x_of(a, p->x), y_of(a, e == THE_LINE ? p->y : e == UPPER ? p->high : p->low));
+    }
+}
+
+static bool has_band(const dt_curve *k) {
+    for (int i = 0; i < k->n; i++)
+        if (k->points[i].high > k->points[i].low) return true;
+    return false;
+}
+
+static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const axes *a) {
+    const bool area = c->kind == DT_CHART_AREAS;
+    dt_page_put(out, "<g class=\"k$i\">", k->colour);
+    if (area || has_band(k)) {
+        if (area)
+            dt_page_put(out, "<polygon class=\"area\" data-low=\"1\" data-label=\"$t\" points=\"", k->label);
+        else
+            fputs("<polygon class=\"band\" points=\"", out);
+        write_points(out, k, a, area ? THE_LINE : UPPER);
+        write_points(out, k, a, LOWER);
+        fputs("\"/>", out);
+    }
+    if (!area) {
+        dt_page_put(out, "<polyline data-label=\"$t\" points=\"", k->label);
+        write_points(out, k, a, THE_LINE);
+        fputs("\"/>", out);
+        for (int i = 0; i < k->n && k->n <= 24 && !c->unit_square; i++)
+            fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(a, k->points[i].x),
+                    y_of(a, k->points[i].y));
+    }
+    fputs("</g>\n", out);
+}
+
+static void write_caption(FILE *out, const dt_chart *c) {
+    const bool says = !c->bare && (c->n > 1 || strcmp(c->curves[0].label, c->title) != 0);
+    dt_page_put(out, "<figure><figcaption><b>$t</b>", c->title);
+    for (int i = 0; i < c->n && says; i++)
+        dt_page_put(out, "<span class=\"key k$i\">$t</span>", c->curves[i].colour, c->curves[i].label);
+    fputs("</figcaption>", out);
+}
+
+// What is within <svg>; frees the curves.
+static void write_inside(FILE *out, dt_chart *c, const axes *axes_of) {
+    static int n_clips; // ids in a page differ
+    const axes a = *axes_of;
+    const int clip = __atomic_fetch_add(&n_clips, 1, __ATOMIC_RELAXED);
+    fprintf(out, "<clipPath id=\"clip%d\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", clip,
+            LEFT, TOP - 4, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
+    write_y_axis(out, c, &a);
+    fprintf(out, "<g clip-path=\"url(#clip%d)\">", clip);
+    for (int i = c->n - 1; i >= 0; i--) write_curve(out, c, &c->curves[i], &a);
+    for (int i = 0; i < c->n_marks; i++)
+        fprintf(out, "<line class=\"mark%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
+                c->marks[i].restart ? " restart" : "", x_of(&a, c->marks[i].x), x_of(&a, c->marks[i].x), TOP, BOTTOM);
+    fputs("</g>\n", out);
+    write_x_axis(out, c, &a);
+    for (int i = 0; i < c->n; i++) free(c->curves[i].points);
+    c->n = 0;
+}
+
+void dt_chart_write(FILE *out, dt_chart *c) {
+    axes a;
+    if (c->n == 0) return;
+    find_axes(c, &a);
+    write_caption(out, c);
+    fprintf(out,
+            "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%s\" data-axes=\"%d %d %d %d %g %g "
+            "%g %g\">\n",
+            WIDTH, HEIGHT, c->x, LEFT, RIGHT, TOP, BOTTOM, a.x0, a.x1, a.y0, a.y1);
+    write_inside(out, c, &a);
+    fprintf(out, "<line class=\"cursor\" y1=\"%d\" y2=\"%d\"/></svg></figure>\n", TOP, BOTTOM);
+}
+
+void dt_chart_write_file(FILE *out, dt_chart *c) {
+    enum { ABOVE = 24, ROW = 16 };
+    axes a;
+    if (c->n == 0) return;
+    find_axes(c, &a);
+    const int above = ABOVE + ROW * c->n;
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 %d %d %d\" "
+            "font-family=\"sans-serif\">\n<style>%s</style>\n"
+            "<rect y=\"%d\" width=\"%d\" height=\"%d\" fill=\"var(--paper)\"/>\n",
+            -above, WIDTH, HEIGHT + above, dt_page_style(), -above, WIDTH, HEIGHT + above);
+    dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above, c->title);
+    for (int i = 0; i < c->n; i++) {
+        const int y = ABOVE + ROW * i - above + 8;
+        dt_page_put(out, "<g class=\"k$i\"><polyline points=\"$i,$i $i,$i\"/></g>", c->curves[i].colour, LEFT, y - 4,
+                    LEFT + 18, y - 4);
+        dt_page_put(out, "<text x=\"$i\" y=\"$i\">$t</text>\n", LEFT + 24, y, c->curves[i].label);
+    }
+    write_inside(out, c, &a);
+    fputs("</svg>\n", out);
+}
+
+// ---- series -------------------------------------------------------------------------------------------------------
+
+static void series_merge(dt_series_point *into, const dt_series_point *p) {
+    if (p->last > into->last) into->last = p->last; // not where a step went back
+    into->n += p->n;
+    into->sum += p->sum;
+    into->least = fmin(into->least, p->least);
+    into->most = fmax(into->most, p->most);
+}
+
+static void double_width(dt_series *s) {
+    int n = 0;
+    s->width *= 2;
+    for (int i = 0; i < s->n; i++) {
+        if (n > 0 && s->points[n - 1].first / s->width == s->points[i].first / s->width)
+            series_merge(&s->points[n - 1], &s->points[i]);
+        else
+            s->points[n++] = s->points[i];
+    }
+    s->n = n;
+}
+
+void dt_series_add(dt_series *s, int64_t step, double value) {
+    const dt_series_point p = {step, step, 1, value, value, value};
+    s->newest = value;
+    if (!(fabs(value) < DT_SERIES_MOST)) {
+        s->n_empty++;
+        return;
+    }
+    if (!s->points) {
+        s->points = dt_xcalloc(DT_SERIES_POINTS, sizeof *s->points);
+        s->width = 1;
+    }
+    for (;; double_width(s)) {
+        dt_series_point *newest = s->n > 0 ? &s->points[s->n - 1] : NULL;
+        if (newest && step / s->width <= newest->first / s->width) {
+            series_merge(newest, &p);
+            return;
+        }
+        if (s->n < DT_SERIES_POINTS) break;
+    }
+    s->points[s->n++] = p;
+}
+
+void dt_series_fini(dt_series *s) {
+    free(s->points);
+    *s = (dt_series){0};
 }

@@ -1,9 +1,9 @@
 // report.c: report.html of one run; see report.h. What an evaluation showed is written by report_eval.c.
 #include "observe/report.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "base/lines.h"
+#include "base/text.h"
 #include "observe/report_internal.h"
 
 #include <math.h>

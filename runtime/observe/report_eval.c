@@ -3,7 +3,7 @@
 // They come from evaluation-<split>.json; for a run without that file, from what its records in metrics.jsonl have.
 #include "observe/report_internal.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 
 #include <math.h>

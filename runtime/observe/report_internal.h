@@ -3,7 +3,7 @@
 #define DT_REPORT_INTERNAL_H
 
 #include "config/config.h"
-#include "config/split_names.h"
+#include "config/words.h"
 #include "observe/page.h"
 #include "observe/report.h"
 

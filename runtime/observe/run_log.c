@@ -1,11 +1,10 @@
 // run_log.c: see run_log.h.
 #include "observe/run_log.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "base/lines.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 
 #include <inttypes.h>

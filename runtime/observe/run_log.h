@@ -8,7 +8,7 @@
 #ifndef DT_REPORT_RUN_LOG_H
 #define DT_REPORT_RUN_LOG_H
 
-#include "base/status.h"
+#include "base/core.h"
 #include "observe/series.h"
 
 #include <jansson.h>

@@ -10,10 +10,10 @@
 #define _GNU_SOURCE // accept4, pipe2
 #include "metrics_internal.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "base/watch.h"

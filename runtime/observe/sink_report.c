@@ -5,11 +5,11 @@
 // the page took, so that a run which evaluates all the time loses nothing to its pages. A failure is a warning, once.
 #include "metrics_internal.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/thread.h"
-#include "config/sink_words.h"
+#include "config/words.h"
 #include "observe/report.h"
 
 #include <math.h>

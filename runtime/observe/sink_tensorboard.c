@@ -8,10 +8,10 @@
 // https://github.com/tensorflow/tensorboard: event.proto, summary.proto
 #include "metrics_internal.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/os.h"
 #include "base/text.h"
 
 #include <assert.h>

@@ -8,9 +8,9 @@
 // the run's log file too; a terminal gets those of epochs and evaluations.
 #include "metrics_internal.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 
 #include <inttypes.h>

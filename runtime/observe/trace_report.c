@@ -2,7 +2,7 @@
 // (data, forward, backward) takes longest: all others wait for it. That thread is the one that commits.
 #include "observe/trace_report.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/text.h"
 
 #include <jansson.h>

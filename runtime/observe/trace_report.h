@@ -2,7 +2,7 @@
 #ifndef DT_METRICS_TRACE_REPORT_H
 #define DT_METRICS_TRACE_REPORT_H
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdio.h>
 

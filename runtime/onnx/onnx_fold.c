@@ -1,4 +1,5 @@
-// dt_onnx_fold.c: nodes of an ONNX file whose inputs are known: shapes and the arithmetic on them, computed once.
+// onnx_fold.c: dt_onnx_fold.c: nodes of an ONNX file whose inputs are known: shapes and the arithmetic on them, computed once.
+
 #include "onnx_reader.h"
 
 #include <math.h>
@@ -399,4 +400,274 @@ bool dt_onnx_fold(dt_onnx_reader *r) {
     else
         folds[k].fn(&f);
     return true;
+}
+
+// ---- onnx shapes --------------------------------------------------------------------------------------------------
+
+// Which shape a node of an ONNX file gives, of constants (dt_onnx_fold.c) and of values alike.
+
+int64_t dt_onnx_axis(dt_onnx_reader *r, int64_t axis, int n) {
+    if (axis < 0) axis += n;
+    if (axis >= 0 && axis < n) return axis;
+    dt_onnx_fail(r, "has an axis that its input lacks");
+    return 0;
+}
+
+int dt_onnx_integers(dt_onnx_reader *r, int i, const char *attribute, int64_t *out) {
+    const dt_onnx_const *c = i >= 0 ? dt_onnx_as_const(r, dt_onnx_in(r, i)) : NULL;
+    const Onnx__AttributeProto *a = attribute ? dt_onnx_attribute(r->node, attribute) : NULL;
+    const int64_t n = c ? c->count : a ? (int64_t)a->n_ints : -1;
+    if (!c && i >= 0 && dt_onnx_in(r, i)) {
+        dt_onnx_fail(r, "input %d must be known when the graph is built", i);
+        return -1;
+    }
+    if (n > DT_MAX_DIMS) {
+        dt_onnx_fail(r, "has more than %d integers", DT_MAX_DIMS);
+        return -1;
+    }
+    for (int64_t k = 0; k < n; k++) out[k] = c ? (int64_t)fmin(fmax(c->v[k], -9e15), 9e15) : a->ints[k];
+    return (int)n;
+}
+
+bool dt_onnx_broadcast(dt_onnx_reader *r, const dt_shape *a, const dt_shape *b, dt_shape *out) {
+    dt_shape s = {.n = a->n > b->n ? a->n : b->n};
+    for (int i = 1; i <= s.n; i++) {
+        const int64_t x = i > a->n ? 1 : a->d[a->n - i], y = i > b->n ? 1 : b->d[b->n - i];
+        if (x != y && x != 1 && y != 1) return dt_onnx_fail(r, "shapes do not match");
+        s.d[s.n - i] = x == 1 ? y : x;
+    }
+    *out = s;
+    return true;
+}
+
+bool dt_onnx_expanded(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+    dt_shape to = {0};
+    to.n = dt_onnx_integers(r, 1, NULL, to.d);
+    for (int i = 0; i < to.n; i++)
+        if (to.d[i] == -1) to.d[i] = 1; // as it is
+    if (to.n < 0) return dt_onnx_fail(r, "lacks a shape");
+    return dt_onnx_broadcast(r, x, &to, y) && (dt_shape_is_sound(y) || dt_onnx_fail(r, "has an impossible shape"));
+}
+
+// 0: as many as x has; -1: what is left.
+static void onnx_shapes_reshape(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+    int64_t known = 1;
+    const int64_t count = dt_shape_elements(x);
+    int open = -1;
+    y->n = dt_onnx_integers(r, 1, NULL, y->d);
+    for (int i = 0; i < y->n; i++) {
+        if (y->d[i] == 0 && i < x->n && !dt_onnx_read_int(r, "allowzero", 0)) y->d[i] = x->d[i];
+        if (y->d[i] == -1 && open >= 0) dt_onnx_fail(r, "leaves two sizes open");
+        if (y->d[i] == -1) open = i;
+        if (y->d[i] > 0 && y->d[i] <= count && known <= count) known *= y->d[i];
+    }
+    if (open >= 0) y->d[open] = count / known;
+}
+
+bool dt_onnx_reshaped(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+    int64_t axes[DT_MAX_DIMS];
+    const char *op = r->node->op_type;
+    const bool unsqueeze = strcmp(op, "Unsqueeze") == 0;
+    unsigned set = 0;
+    *y = (dt_shape){0};
+    if (strcmp(op, "Reshape") == 0) {
+        onnx_shapes_reshape(r, x, y);
+    } else if (strcmp(op, "Flatten") == 0) {
+        const int64_t axis = dt_onnx_read_int(r, "axis", 1);
+        const int64_t first = axis == x->n ? axis : dt_onnx_axis(r, axis, x->n);
+        *y = dt_shape2(1, 1);
+        for (int i = 0; i < x->n; i++) y->d[i >= first] *= x->d[i];
+    } else {
+        const int n_axes = dt_onnx_integers(r, 1, NULL, axes);
+        const int n = unsqueeze && n_axes > 0 ? x->n + n_axes : x->n;
+        if (n > DT_MAX_DIMS) return dt_onnx_fail(r, "has more than %d dimensions", DT_MAX_DIMS);
+        for (int i = 0; i < n_axes; i++) set |= 1u << dt_onnx_axis(r, axes[i], n);
+        for (int i = 0, from = 0; unsqueeze && i < n; i++)
+            y->d[y->n++] = set >> i & 1 || from >= x->n ? 1 : x->d[from++];
+        for (int i = 0; !unsqueeze && i < n; i++)
+            if (n_axes < 0 ? x->d[i] != 1 : !(set >> i & 1)) y->d[y->n++] = x->d[i];
+    }
+    return r->g->status == DT_OK && (y->n >= 0 || dt_onnx_fail(r, "lacks a shape"));
+}
+
+bool dt_onnx_order(dt_onnx_reader *r, int n, int *order) {
+    int64_t perm[DT_MAX_DIMS];
+    const int given = dt_onnx_integers(r, -1, "perm", perm);
+    unsigned seen = 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t from = given < 0 ? n - 1 - i : i < given ? perm[i] : -1;
+        if (from >= 0 && from < n) seen |= 1u << from;
+        order[i] = (int)from;
+    }
+    return (seen == (1u << n) - 1 && (given < 0 || given == n)) || dt_onnx_fail(r, "has an order that is none");
+}
+
+static int64_t onnx_shapes_within(int64_t at, int64_t low, int64_t high) {
+    return at < low ? low : at > high ? high : at;
+}
+
+bool dt_onnx_sliced(dt_onnx_reader *r, const dt_shape *x, int64_t *begin, int64_t *step, dt_shape *y) {
+    int64_t from[DT_MAX_DIMS], to[DT_MAX_DIMS], axes[DT_MAX_DIMS], steps[DT_MAX_DIMS];
+    const int n = dt_onnx_integers(r, 1, NULL, from), n_to = dt_onnx_integers(r, 2, NULL, to);
+    const int n_axes = dt_onnx_integers(r, 3, NULL, axes), n_steps = dt_onnx_integers(r, 4, NULL, steps);
+    if (n < 0 || n_to != n || (n_axes >= 0 && n_axes != n) || (n_steps >= 0 && n_steps != n))
+        return dt_onnx_fail(r, "has lists of different lengths");
+    *y = *x;
+    for (int k = 0; k < x->n; k++) begin[k] = 0, step[k] = 1;
+    for (int i = 0; i < n; i++) {
+        const int64_t k = dt_onnx_axis(r, n_axes < 0 ? i : axes[i], x->n);
+        const int64_t by = n_steps < 0 ? 1 : steps[i];
+        if (r->g->status != DT_OK) return false;
+        if (by == 0) return dt_onnx_fail(r, "has a step of 0");
+        const int64_t size = x->d[k], low = by < 0 ? -1 : 0, high = by < 0 ? size - 1 : size;
+        const int64_t first = onnx_shapes_within(from[i] + (from[i] < 0 ? size : 0), low, high);
+        const int64_t end = onnx_shapes_within(to[i] + (to[i] < 0 ? size : 0), low, high);
+        const int64_t taken = by < 0 ? (first - end - by - 1) / -by : (end - first + by - 1) / by;
+        begin[k] = first, step[k] = by, y->d[k] = taken > 0 ? taken : 0;
+    }
+    return true;
+}
+
+// ---- onnx groups --------------------------------------------------------------------------------------------------
+
+// What exporters write in parts and is one op here:
+//   GELU    a product of x, 1/2 and Erf(x / sqrt 2) + 1
+//   norm    (x - mean) / Sqrt(mean((x - mean)^2) + eps) * weight + bias, over the last dimension
+//   linear  MatMul(x, weight) + bias
+//   same    Where(Greater(x beta, 20), x, Softplus(x beta) / beta), which is its last part: nn.Softplus at its threshold
+// A part that something else reads too is no part.
+
+static const Onnx__NodeProto *made_by(const dt_onnx_slot *s, const char *op) {
+    return s && s->producer && strcmp(s->producer->op_type, op) == 0 ? s->producer : NULL;
+}
+static const Onnx__NodeProto *onnx_groups_part(const dt_onnx_slot *s, const char *op) {
+    return s && s->n_uses == 1 ? made_by(s, op) : NULL;
+}
+static dt_onnx_slot *in(dt_onnx_reader *r, const Onnx__NodeProto *n, size_t i) {
+    return n && i < n->n_input ? dt_onnx_find(r, n->input[i]) : NULL;
+}
+
+// A number: an initialiser of one element, or a Constant, under a CastLike or not.
+static bool onnx_groups_number(dt_onnx_reader *r, const dt_onnx_slot *s, double *v) {
+    if (made_by(s, "CastLike")) s = in(r, s->producer, 0);
+    const Onnx__TensorProto *t = s && s->kind == ONNX_WEIGHT ? s->t : NULL;
+    const Onnx__NodeProto *n = made_by(s, "Constant");
+    const Onnx__AttributeProto *a = n ? dt_onnx_attribute(n, "value") : NULL,
+                               *f = n ? dt_onnx_attribute(n, "value_float") : NULL;
+    if (f) return *v = (double)f->f, true;
+    if (a) t = a->t;
+    if (!t || dt_onnx_count(r, t) != 1) return false;
+    const dt_onnx_const *c = dt_onnx_read_const(r, t);
+    if (c) *v = c->v[0];
+    return c != NULL;
+}
+static bool near(dt_onnx_reader *r, const dt_onnx_slot *s, double want) {
+    double v;
+    return onnx_groups_number(r, s, &v) && fabs(v - want) < 1e-4 * fabs(want);
+}
+
+// ---- GELU ------------------------------------------------------------------------------------------
+static int factors(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_slot **out, int cap, int depth) {
+    int k = 0;
+    for (size_t i = 0; i < 2; i++) {
+        dt_onnx_slot *s = in(r, n, i);
+        const Onnx__NodeProto *inner = depth < 2 ? onnx_groups_part(s, "Mul") : NULL;
+        if (inner)
+            k += factors(r, inner, out + k, cap - k, depth + 1);
+        else if (k < cap)
+            out[k++] = s;
+    }
+    return k;
+}
+
+// Whether s is Erf(x / sqrt 2) + 1; then x.
+static dt_onnx_slot *erf_of(dt_onnx_reader *r, dt_onnx_slot *s) {
+    const Onnx__NodeProto *add = onnx_groups_part(s, "Add");
+    if (!add) return NULL;
+    const size_t at = near(r, in(r, add, 1), 1) ? 0 : 1;
+    if (!near(r, in(r, add, 1 - at), 1)) return NULL;
+    const Onnx__NodeProto *erf = onnx_groups_part(in(r, add, at), "Erf");
+    dt_onnx_slot *scaled = in(r, erf, 0);
+    const Onnx__NodeProto *div = onnx_groups_part(scaled, "Div"), *mul = onnx_groups_part(scaled, "Mul");
+    if (div && near(r, in(r, div, 1), sqrt(2))) return in(r, div, 0);
+    if (mul && near(r, in(r, mul, 1), sqrt(0.5))) return in(r, mul, 0);
+    return NULL;
+}
+
+static bool find_gelu(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+    dt_onnx_slot *f[3] = {NULL};
+    if (strcmp(n->op_type, "Mul") != 0 || factors(r, n, f, 3, 0) != 3) return false;
+    for (int i = 0; i < 3; i++) {
+        dt_onnx_slot *x = erf_of(r, f[i]), *a = f[(i + 1) % 3], *b = f[(i + 2) % 3];
+        if (!x || !((a == x && near(r, b, 0.5)) || (b == x && near(r, a, 0.5)))) continue;
+        *g = (dt_onnx_group){.kind = ONNX_GELU, .x = x};
+        return true;
+    }
+    return false;
+}
+
+// ---- layer norm ------------------------------------------------------------------------------------
+static const Onnx__NodeProto *mean_of_last(const dt_onnx_slot *s) {
+    const Onnx__NodeProto *n = made_by(s, "ReduceMean");
+    const Onnx__AttributeProto *a = n ? dt_onnx_attribute(n, "axes") : NULL;
+    return a && a->n_ints == 1 && a->ints[0] == -1 ? n : NULL;
+}
+
+static bool find_norm(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+    const Onnx__NodeProto *mul = onnx_groups_part(in(r, n, 0), "Mul"), *div = onnx_groups_part(in(r, mul, 0), "Div");
+    if (strcmp(n->op_type, "Add") != 0 || !div) return false;
+    const Onnx__NodeProto *sub = made_by(in(r, div, 0), "Sub"), *root = onnx_groups_part(in(r, div, 1), "Sqrt");
+    const Onnx__NodeProto *add = onnx_groups_part(in(r, root, 0), "Add"), *var = mean_of_last(in(r, add, 0));
+    const Onnx__NodeProto *square = onnx_groups_part(in(r, var, 0), "Pow");
+    const Onnx__NodeProto *mean = sub ? mean_of_last(in(r, sub, 1)) : NULL;
+    double eps;
+    if (!square || !mean || in(r, square, 0) != in(r, div, 0) || !near(r, in(r, square, 1), 2) ||
+        in(r, mean, 0) != in(r, sub, 0) || !onnx_groups_number(r, in(r, add, 1), &eps))
+        return false;
+    *g = (dt_onnx_group){
+        .kind = ONNX_NORM, .x = in(r, sub, 0), .weight = in(r, mul, 1), .bias = in(r, n, 1), .eps = eps};
+    return true;
+}
+
+// ---- linear ----------------------------------------------------------------------------------------
+static bool onnx_groups_is_weight(const dt_onnx_slot *s, size_t n_dims) {
+    return s && s->kind == ONNX_WEIGHT && s->t->n_dims == n_dims;
+}
+
+static bool find_linear(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+    if (strcmp(n->op_type, "Add") != 0) return false;
+    for (size_t i = 0; i < 2; i++) {
+        const Onnx__NodeProto *product = onnx_groups_part(in(r, n, i), "MatMul");
+        if (!product || !onnx_groups_is_weight(in(r, product, 1), 2) || !onnx_groups_is_weight(in(r, n, 1 - i), 1))
+            continue;
+        *g = (dt_onnx_group){
+            .kind = ONNX_LINEAR, .x = in(r, product, 0), .weight = in(r, product, 1), .bias = in(r, n, 1 - i)};
+        return true;
+    }
+    return false;
+}
+
+// ---- softplus --------------------------------------------------------------------------------------
+static bool find_softplus(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+    dt_onnx_slot *soft = in(r, n, 2);
+    const Onnx__NodeProto *div = made_by(soft, "Div");
+    const Onnx__NodeProto *softplus = made_by(div ? in(r, div, 0) : soft, "Softplus");
+    const Onnx__NodeProto *greater = onnx_groups_part(in(r, n, 0), "Greater");
+    dt_onnx_slot *x = in(r, softplus, 0);
+    double beta = 1, by;
+    if (!greater || in(r, greater, 0) != x || !near(r, in(r, greater, 1), 20)) return false;
+    if (div) {
+        if (!made_by(x, "Mul") || !onnx_groups_number(r, in(r, div, 1), &by)) return false;
+        if (!onnx_groups_number(r, in(r, x->producer, 1), &beta) || beta != by) return false;
+        x = in(r, x->producer, 0);
+    }
+    if (!x || in(r, n, 1) != x) return false;
+    *g = (dt_onnx_group){.kind = ONNX_SAME, .x = soft};
+    return true;
+}
+
+bool dt_onnx_find_group(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+    if (strcmp(n->op_type, "Where") == 0) return n->n_input == 3 && find_softplus(r, n, g);
+    if (n->n_input != 2 || n->n_output < 1) return false;
+    return find_gelu(r, n, g) || find_norm(r, n, g) || find_linear(r, n, g);
 }

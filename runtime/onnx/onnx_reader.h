@@ -4,7 +4,7 @@
 
 #include "onnx_import.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "onnx.pb-c.h"
 
 enum { ONNX_MAX_FOLDED = 1 << 16 };
@@ -108,7 +108,7 @@ dt_value dt_onnx_as_buffer(dt_onnx_reader *r, dt_onnx_slot *s);
 // Says in the graph's note which initialisers of the file were divided, and which are tied.
 void dt_onnx_note_shared(dt_onnx_reader *r);
 
-// ---- onnx_shapes.c: of a false result the graph has failed -----------------------------------------
+// ---- onnx_fold.c: of a false result the graph has failed -----------------------------------------
 int64_t dt_onnx_axis(dt_onnx_reader *r, int64_t axis, int n);
 // Integers of input i or, before it became one, of an attribute, at most DT_MAX_DIMS. Returns how many, -1: not given.
 int dt_onnx_integers(dt_onnx_reader *r, int i, const char *attribute, int64_t *out);
@@ -124,7 +124,7 @@ bool dt_onnx_sliced(dt_onnx_reader *r, const dt_shape *x, int64_t *begin, int64_
 // ---- dt_onnx_fold.c -----------------------------------------------------------------------------------
 // Computes the node where its inputs are known. True: done (or failed); false: it is to be built.
 bool dt_onnx_fold(dt_onnx_reader *r);
-// ---- onnx_groups.c ---------------------------------------------------------------------------------
+// ---- onnx_fold.c ---------------------------------------------------------------------------------
 // Whether node i ends a group; then *g, and its x, weight and bias are all that is read.
 bool dt_onnx_find_group(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g);
 // ---- onnx_import_ops.c: for the readers of nodes ---------------------------------------------------

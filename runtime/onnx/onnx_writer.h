@@ -6,7 +6,7 @@
 
 #include "onnx_export.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "onnx.pb-c.h"
 
 typedef struct dt_onnx_writer {

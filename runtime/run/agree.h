@@ -1,4 +1,16 @@
-// agree.h: what ranks agree on before the first step, so that none goes on alone and none waits for a rank that
+// agree.h: how ranks exchange errors, and how autos are resolved on all of them.
+#ifndef DT_RUN_AGREE_H
+#define DT_RUN_AGREE_H
+
+#include "backend/backend.h"
+#include "batch/batch_source.h"
+#include "comm/comm.h"
+#include "config/config.h"
+#include "run/run_record.h"
+
+// ---- agree --------------------------------------------------------------------------------------------------------
+
+// What ranks agree on before the first step, so that none goes on alone and none waits for a rank that
 // has failed.
 //
 // A rank that fails alone leaves the others in a collective that it never enters: they time out and report a lost
@@ -13,13 +25,6 @@
 //
 // All ranks call these in the same order, from the thread that made the comm. The caller sets the comm's deadline:
 // planning takes minutes, the rest seconds.
-#ifndef DT_TRAIN_AGREE_H
-#define DT_TRAIN_AGREE_H
-
-#include "backend/backend.h"
-#include "batch/batch_source.h"
-#include "comm/comm.h"
-#include "config/config.h"
 
 // Marks `st`, where it is a failure, as shared: it is a function of what all ranks know. Returns it.
 static inline dt_status dt_agree_shared(dt_comm *c, dt_status st) {
@@ -53,5 +58,33 @@ dt_status dt_agree_data(dt_comm *c, const dt_dataset *d);
 // Every rank has a device of its own, and NCCL: else DT_E_USAGE on all of them, naming the first without.
 // b has a device.
 dt_status dt_agree_devices(dt_comm *c, const dt_backend *b);
+
+// ---- resolve ------------------------------------------------------------------------------------------------------
+
+// What `auto` means in this run. Rank 0 decides, all ranks take its answer, and the checkpoint keeps it.
+
+// Threads, replicas, loader threads. n_micro: micro-batches of a step. `stored`: the answers in the run's checkpoint,
+// or NULL; stored_world_size: its number of ranks. Collective.
+//   elastic      The bits depend on replica_threads: 1, or threads/replicas if the config gives both, or the stored number.
+//                Threads and replicas follow the machine.
+//   resume, off  Stored answers are taken again at the same world size, where the config leaves them open.
+dt_status dt_resolve_threads(dt_resolved *out, const dt_config *c, dt_comm *comm, int n_micro,
+                             const dt_resolved *stored, int stored_world_size);
+// r->threads, among replicas of a rank. Not collective.
+void dt_resolve_divide(dt_resolved *r, const dt_config *c, int n_micro, int world_size, const dt_resolved *stored);
+// The member of stored answers that no run of this config can have given, or NULL.
+const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c);
+// Precision, once the backend is there; it stays auto where the backend chooses it by timing, in dt_nets_make. Collective.
+dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *comm, const dt_backend *b,
+                               const dt_resolved *stored);
+// DT_E_USAGE for keys of training that this backend does not support. Evaluation does not read them.
+dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b);
+dt_dtype dt_resolved_dtype(const dt_resolved *r);
+// Replaces the config's autos by the answers.
+void dt_resolve_write(dt_config *c, const dt_resolved *r);
+// Prepares two configs for a comparison: a key that is auto in `old` but not in `given` gets its answer, so that a run can also
+// be resumed with its resolved config.yaml. In elastic runs threads and replicas change no bits, so they become auto
+// in both.
+void dt_resolve_align(dt_config *old, dt_config *given, const dt_resolved *r);
 
 #endif

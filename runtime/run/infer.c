@@ -3,8 +3,8 @@
 
 #include "run/infer.h"
 
-#include "base/arena.h"
-#include "base/progress.h"
+#include "base/core.h"
+#include "base/log.h"
 #include "run/batch_inputs.h"
 
 #include <assert.h>

@@ -1,7 +1,7 @@
 // int8_file.c: see int8_file.h.
 #include "run/int8_file.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <jansson.h>
 #include <math.h>

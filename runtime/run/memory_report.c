@@ -6,10 +6,9 @@
 
 #include "run/memory_report.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "graph/passes/passes.h"
 
 #include <string.h>

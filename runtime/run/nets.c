@@ -2,12 +2,11 @@
 // whether they fit, else fewer replicas or smaller engines, and plans again.
 #include "run/nets.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/log.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "run/agree.h"
 #include "run/memory_report.h"
-#include "run/resolve.h"
 #include "run/schedule.h"
 
 #include <stdlib.h>

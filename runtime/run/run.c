@@ -3,16 +3,15 @@
 // because the library fixes the division of a primitive's work when it is created.
 #include "run/run.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "comm/comm_nccl.h"
 #include "run/agree.h"
-#include "run/class_names.h"
 #include "run/nets.h"
-#include "run/resolve.h"
+#include "run/run_record.h"
 #include "run/schedule.h"
 
 #include <omp.h>

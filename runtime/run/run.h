@@ -4,7 +4,7 @@
 //
 //   train              dt_run_open, dt_nets_make, dt_state_create, dt_state_init or dt_state_load, then steps
 //   check              the same without steps
-//   eval, predict, …   dt_asked_open (asked.h), which is the same for a run that is asked instead of trained
+//   eval, predict, …   dt_asked_open (evaluate.h), which is the same for a run that is asked instead of trained
 //
 // dt_run_open answers every auto that machine, data and checkpoint can answer, on all ranks alike. What only a plan can
 // tell (the faster precision, how many replicas have room, engines) dt_nets_make answers in the run: making plans is the
@@ -18,12 +18,11 @@
 #include "checkpoint/ckpt.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "config/param_groups.h"
-#include "config/scale_list.h"
+#include "config/groups.h"
 #include "exec/exec.h"
 #include "graph/model_args.h"
+#include "run/batch_inputs.h"
 #include "run/int8_file.h"
-#include "run/replica_plan.h"
 #include "run/run_record.h"
 
 #include <stdio.h>
@@ -61,7 +60,7 @@ typedef struct dt_run_request {
 // training graph: models/distil.c. Its weights: dt_state_load_teacher.
 typedef struct dt_teacher {
     dt_config *config;                          // of the teacher's run; NULL: there is no teacher
-    char *classes;                              // of its run, as class_names.h has them
+    char *classes;                              // of its run, as run_record.h has them
     char *folder;                               // of its checkpoint; on rank 0
     int64_t step, total_steps, steps_per_epoch; // its last step, and the length of its run
 } dt_teacher;

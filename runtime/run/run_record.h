@@ -1,9 +1,10 @@
 // run_record.h: state.json of a checkpoint: everything besides tensors that a run needs to go on.
-#ifndef DT_TRAIN_RUN_RECORD_H
-#define DT_TRAIN_RUN_RECORD_H
+#ifndef DT_RUN_RUN_RECORD_H
+#define DT_RUN_RUN_RECORD_H
 
+#include "base/core.h"
 #include "base/json.h"
-#include "base/status.h"
+#include "batch/field_info.h"
 #include "config/config.h"
 
 #include <math.h>
@@ -45,7 +46,7 @@ typedef struct dt_run_record {
     char *environment;         // backend, ISA, library
     char *engines;             // chosen by timing (dt_backend.choices); NULL: the backend chooses none
     char *version;             // of dtrain
-    char *classes;             // JSON (class_names.h)
+    char *classes;             // JSON (run_record.h)
     double loss;               // of the last step that was not skipped
     uint64_t data_fingerprint;
     uint64_t teacher; // hash of the weights of train.teacher; 0: there is none
@@ -75,5 +76,24 @@ dt_status dt_record_check(const char *folder,
 char *dt_record_environment(const char *described);
 // Whether a backend of this description gives the bits of the run in s; if not, its engines mean nothing.
 bool dt_record_same_environment(const dt_run_record *s, const char *described);
+
+// ---- class names --------------------------------------------------------------------------------------------------
+
+// Which number each class has belongs to the run: the network's outputs are in that order. It is kept as
+// JSON, a member for each class field, in state.json and in the metadata of model.safetensors:
+//
+//   {"label": ["cat", "dog"], "camera": 3}     3: the values of the data are the numbers 0, 1, 2
+//
+// Every later data set is opened with it (dt_data_open_as), so its classes get these numbers, whichever of them it has.
+
+// The names of the classes of all class fields as JSON; heap. "{}" where there is no class field.
+char *dt_class_names_text(const dt_field_info *fields, int n_fields);
+
+// Warns where weights that were trained with the classes `theirs` meet as many classes of other names: their outputs
+// mean something else here. `from`: what they come from. Members that are not in both are no matter.
+void dt_class_names_compare(const char *theirs, const char *ours, const char *from);
+
+// Whether train.teacher, whose classes are `theirs`, numbers the same classes of a field as we do: DT_E_USAGE if not.
+dt_status dt_class_names_check(const char *theirs, const char *ours, const char *field);
 
 #endif

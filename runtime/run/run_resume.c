@@ -2,14 +2,13 @@
 // sees the directory; the others get the record of the checkpoint. For run.c.
 #include "run/run.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "config/sink_words.h"
+#include "config/words.h"
 #include "metrics/metric.h"
 #include "run/agree.h"
 #include "run/nets.h"
-#include "run/resolve.h"
 #include "run/schedule.h"
 #include "store/s3.h"
 

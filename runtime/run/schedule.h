@@ -7,7 +7,7 @@
 #define DT_TRAIN_SCHEDULE_H
 
 #include "config/config.h"
-#include "config/schedule_words.h"
+#include "config/words.h"
 #include "run/run_record.h"
 
 enum { DT_MAX_SCHEDULE_KEYS = 4 };

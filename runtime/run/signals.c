@@ -9,10 +9,10 @@
 #define _GNU_SOURCE
 #include "run/signals.h"
 
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
-#include "base/status.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "base/watch.h"
 

@@ -2,12 +2,12 @@
 #define _GNU_SOURCE // gethostname
 #include "run/state.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "run/agree.h"
-#include "run/class_names.h"
+#include "run/run_record.h"
 
 #include <math.h>
 #include <stdlib.h>

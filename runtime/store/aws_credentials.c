@@ -1,14 +1,13 @@
 // aws_credentials.c: the chain of providers. Formats: the AWS SDKs and Tools Reference Guide (shared config files,
 // container provider, IMDS version 2, AssumeRoleWithWebIdentity).
 #define _GNU_SOURCE // strptime
-#include "aws_credentials.h"
+#include "s3.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/url.h"
 #include "http.h"
 #include "ini.h"
-#include "s3.h"
 
 #include <arpa/inet.h>
 #include <jansson.h>

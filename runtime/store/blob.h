@@ -2,10 +2,10 @@
 //
 // A store says how: files here, bytes in memory for tests and fuzzing. Data files are read through blobs alone, so another
 // store is one file: it fills a dt_blob_store and dt_blob_open asks it for the names that it takes.
-#ifndef DT_BASE_BLOB_H
-#define DT_BASE_BLOB_H
+#ifndef DT_STORE_BLOB_H
+#define DT_STORE_BLOB_H
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -24,7 +24,7 @@ typedef struct dt_blob {
     union {
         int fd;
         const uint8_t *bytes;
-        struct dt_blob_object *object; // blob_url.c
+        struct dt_blob_object *object; // blob.c
         struct dt_blob_window *window;
         struct dt_blob_copy *copy; // blob_cache.c
     } u;                           // private to the store
@@ -38,7 +38,7 @@ typedef struct dt_blob_store {
     bool remote; // a read takes a round trip over the network
 } dt_blob_store;
 
-// A file, or an object by its URL (blob_url.h). DT_E_DATA; as dt_io_open_error.
+// A file, or an object by its URL (blob.h). DT_E_DATA; as dt_io_open_error.
 dt_status dt_blob_open(dt_blob *b, const char *path);
 // Takes fd over; path names it in messages.
 dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd);
@@ -56,5 +56,26 @@ dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_byt
 // last 12 KiB. An index stores it, and so finds that its file was replaced, or a tar appended to within its padding.
 // Hashes of members find other changes.
 dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out);
+
+// ---- blob url -----------------------------------------------------------------------------------------------------
+
+// Blobs of objects that an HTTP server or an object store has: http://, https://, s3://, gs:// (store/s3.h).
+//
+// Opening asks for the first 8 KiB, with which size and version come (the ETag, else Last-Modified); these bytes are kept.
+// Each read is a request for a range that must still have this version and size: an object that changed is an error. What
+// fails on the way is tried again (store/http.h). A secret in a path is refused (url.h).
+
+// SCHEME://…, of any scheme; opening refuses others than those above.
+bool dt_blob_is_url(const char *path);
+// *absent: the status of an answer that the server may give where it has no such object (dt_s3_absent), else 0. `path` is
+// borrowed.
+dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent);
+// Whether the blob is an object whose version is a strong ETag: as long as it is the same, so are the bytes.
+bool dt_blob_has_etag(const dt_blob *b);
+// All bytes of a file or object, heap, NUL behind them; *text NULL: it is not there. DT_E_DATA: more than max_bytes, which is
+// above 0.
+// listed: the server has named the object. An answer other than 404 is then a refusal, not an object that is missing:
+// DT_E_STORAGE.
+dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_t max_bytes, bool listed);
 
 #endif

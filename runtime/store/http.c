@@ -1,10 +1,9 @@
 // http.c: loads the module and repeats what fails.
 #include "http.h"
 
-#include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/module.h"
+#include "base/os.h"
 #include "base/rng.h"
 
 #include <dlfcn.h>

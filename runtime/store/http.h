@@ -9,7 +9,7 @@
 #ifndef DT_BASE_HTTP_H
 #define DT_BASE_HTTP_H
 
-#include "base/status.h"
+#include "base/core.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>

@@ -1,7 +1,7 @@
 // ini.c: goes through the file's lines until the value is found.
 #include "ini.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 
 #include <stdbool.h>

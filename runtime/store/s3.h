@@ -7,10 +7,16 @@
 // (AWS_WEB_IDENTITY_TOKEN_FILE with AWS_ROLE_ARN), a container's agent (AWS_CONTAINER_CREDENTIALS_*), the instance's
 // metadata. Temporary ones are fetched again five minutes before they end. dtrain writes no credentials into messages
 // or files.
-#ifndef DT_BASE_S3_H
-#define DT_BASE_S3_H
+#ifndef DT_STORE_S3_H
+#define DT_STORE_S3_H
 
 #include "http.h"
+
+#include "base/core.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 // Sets endpoint and region from data.s3 of the config, copied; NULL members: as AWS's tools find them. Call it before
 // the first request.
@@ -40,5 +46,49 @@ dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *ri
 char *dt_s3_encode(const char *text, bool is_key);
 // The text between <name> and </name> of an answer, heap; NULL: none. From *at on, which moves behind it.
 char *dt_s3_element(const char **at, const char *name);
+
+// ---- s3 objects ---------------------------------------------------------------------------------------------------
+
+// What lies in a bucket of S3 (or of what speaks its protocol), and writing to it. URLs are s3:// or gs:// (s3.h).
+
+// Names of the objects directly under `prefix`, which ends with '/', and of what looks like a folder there, with a '/' behind
+// it; sorted by bytes; heap, freed by dt_io_free_list. DT_E_DATA: the server refuses. DT_E_STORAGE: the answer is no listing, or
+// not a whole one.
+dt_status dt_s3_list(char ***names, size_t *n, const char *prefix);
+// The same of all objects below, whose names have slashes in them then.
+dt_status dt_s3_list_below(char ***names, size_t *n, const char *prefix);
+
+// Makes the file an object, whole or not at all: in parts of 8 MiB or more that several threads send, where it is larger.
+// Then its size, beginning and end are compared with what the server has. A file that grows meanwhile is sent as it was.
+// stop: as in a dt_http_request. DT_E_STORAGE, DT_E_DATA: as dt_http_do, or the server refuses.
+dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop);
+// Makes a text an object where none has its name. DT_E_STORAGE: one with another text has. Servers without If-None-Match
+// (gs://: x-goog-if-generation-match) replace it.
+dt_status dt_s3_put_first(const char *url, const char *text, const atomic_bool *stop);
+// The same for files of a folder, which become objects under `url`, one after another: who finds the last finds all.
+// move: each file is removed when it is there.
+dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *names, size_t n, bool move,
+                          const atomic_bool *stop);
+// Makes the object a file, whole or not at all (dt_io_begin), by ranges that several threads fetch.
+dt_status dt_s3_get(const char *path, const char *url);
+// Removes the object; one that is not there is fine.
+dt_status dt_s3_remove(const char *url, const atomic_bool *stop);
+
+// ---- aws credentials ----------------------------------------------------------------------------------------------
+
+// The credentials and the region that AWS's own tools would use (s3.h says where they look).
+
+typedef struct dt_aws_credentials {
+    char *key, *secret; // heap
+    char *token;        // session token of temporary credentials, or NULL
+} dt_aws_credentials;
+
+// Copies of the credentials, which are fetched once and kept until five minutes before they expire. Any thread.
+dt_status dt_aws_credentials_get(dt_aws_credentials *out);
+// The next dt_aws_credentials_get looks for them again. Any thread.
+void dt_aws_credentials_forget(void);
+void dt_aws_credentials_fini(dt_aws_credentials *c);
+// A setting of the profile in ~/.aws/config or ~/.aws/credentials; heap, NULL: there is none.
+char *dt_aws_profile_get(const char *name);
 
 #endif

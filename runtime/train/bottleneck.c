@@ -2,7 +2,7 @@
 
 #include "train/bottleneck.h"
 
-#include "base/clock.h"
+#include "base/os.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 // are made and the weights of a file read; no step is made.
 #include "train/trainer.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -11,7 +11,7 @@
 #include "run/memory_report.h"
 #include "run/schedule.h"
 #include "run/state.h"
-#include "train/scaling_internal.h"
+#include "train/scaling.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -6,10 +6,10 @@
 // Norms are sums over fixed chunks in chunk order, in double: who computed a chunk never matters. The gradient is
 // that of a sum over samples; the optimizer applies 1/weight and clipping as one factor while it reads it.
 
-#include "train/step_internal.h"
+#include "train/step.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
+#include "base/os.h"
 
 #include <assert.h>
 #include <math.h>

@@ -8,11 +8,11 @@
 
 #include "train/trainer_internal.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/trace.h"
-#include "config/sink_words.h"
+#include "config/words.h"
 #include "run/signals.h"
 
 #include <math.h>

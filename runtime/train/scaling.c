@@ -1,14 +1,13 @@
 // scaling.c: see scaling.h.
-#include "train/scaling_internal.h"
+#include "train/scaling.h"
 
-#include "base/clock.h"
 #include "base/io.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "base/watch.h"
+#include "run/agree.h"
 #include "run/memory_report.h"
-#include "run/resolve.h"
-#include "train/step_internal.h"
+#include "train/step.h"
 #include "train/trainer_internal.h"
 
 #include <math.h>

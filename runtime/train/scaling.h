@@ -14,7 +14,8 @@
 #define DT_TRAIN_SCALING_H
 
 #include "comm/comm_model.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
+#include "run/state.h"
 #include "train/trainer.h"
 
 enum { DT_SCALING_ROWS = 96, DT_SCALING_FABRICS = 6 };
@@ -44,5 +45,12 @@ typedef struct dt_scaling {
 
 // The largest batch at which training of the optimizer is known to have kept its accuracy, and where that stands.
 int64_t dt_scaling_safe_batch(dt_optimizer_id kind, const char **source);
+
+// ---- scaling internal ---------------------------------------------------------------------------------------------
+
+// For check.c, which has the room, nets and state that a prediction needs.
+
+// Fills the rows. The state gets first weights, and the steps that are measured change them.
+dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_state *state);
 
 #endif

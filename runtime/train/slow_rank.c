@@ -2,7 +2,7 @@
 #define _GNU_SOURCE // gethostname
 #include "train/slow_rank.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <stdlib.h>
 #include <string.h>

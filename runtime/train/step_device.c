@@ -35,11 +35,11 @@
 //
 // A device divides its own work: one replica a rank.
 
-#include "train/step_internal.h"
+#include "train/step.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "run/batch_inputs.h"
 
 #include <assert.h>

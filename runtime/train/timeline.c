@@ -3,7 +3,7 @@
 // half of its time.
 #include "train/timeline.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"

@@ -1,5 +1,5 @@
 // bench_conv.c: the CPU's convolution kernels, layer by layer and direction by direction: the library's direct one,
-// in fp32 Winograd's (backend/cpu/winograd.h), and our own of depthwise layers (backend/cpu/depthwise.h), in turn on the
+// in fp32 Winograd's (backend/cpu/own_conv.h), and our own of depthwise layers (backend/cpu/own_conv.h), in turn on the
 // same memory.
 //
 //   bench_conv [threads [micro_batch [WORD]]]      layers of the fusion network, of ResNet-18 and of those with depthwise
@@ -8,12 +8,10 @@
 // Prints effective GFLOP/s (of the direct algorithm's operations), the best of several runs, and milliseconds of
 // transforming the filters, once a step; of depthwise layers GB/s of their activations (by our own), beside those of a copy.
 // ONEDNN_MAX_CPU_ISA=AVX2 asks for kernels without AVX-512.
-#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/depthwise.h"
-#include "base/arena.h"
-#include "base/clock.h"
-#include "base/status.h"
+#include "backend/cpu/own_conv.h"
+#include "base/core.h"
+#include "base/os.h"
 #include "bench_short.h"
 
 #include <stdio.h>

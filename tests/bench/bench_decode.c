@@ -7,8 +7,8 @@
 // region decode of (b) alone. Each with another box in every round. The pieces alternate image by
 // image, so what else runs on the machine hits all alike; times are CPU seconds of the thread. A round's
 // rate is images by the sum of its times; the medians over rounds are printed as one JSON line.
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "data/augment/augment.h"

@@ -6,7 +6,7 @@
 // eval.batch images, device.threads threads (all cores when auto), weights as at the start. int8: all convolutions and
 // linear layers, with scales of that input. Prints one JSON object: samples/s of the median run.
 
-#include "base/clock.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "bench_config.h"
 #include "bench_short.h"

@@ -9,9 +9,9 @@
 // memory; for convolutions Winograd's where it is faster. Prints one JSON object: seconds a micro-batch by
 // direction, and samples/s on all cores if nothing else had to be done (cores/threads micro-batches at once).
 
-#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
-#include "base/clock.h"
+#include "backend/cpu/own_conv.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "bench_config.h"
 #include "bench_short.h"

@@ -5,7 +5,7 @@
 //
 // Prints one JSON line: seconds to open the data set and to the first batch, samples/s over the epochs
 // after the first and of the first, CPU time a sample (which other load does not change), and where the workers' time went. data.workers=1 against 2 gives the scaling.
-#include "base/clock.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "data/data.h"
 

@@ -11,9 +11,9 @@
 // is sorted, and a copy's files lie in the order in which threads come by them: no set, no hash, no index, no
 // two runs alike. It is what the machine can do when nothing is wanted but the bytes on the disk.
 #define _GNU_SOURCE
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
+#include "base/os.h"
 
 #include <dirent.h>
 #include <fcntl.h>

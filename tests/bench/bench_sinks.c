@@ -2,11 +2,11 @@
 // training's own thread in dt_metrics_step, `process` all CPU time besides, of the sinks' threads. A reader scrapes the
 // endpoint every second. Prints microseconds a step and the share of a step: build/bench_sinks [steps]
 #define _GNU_SOURCE
-#include "base/clock.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "bench_short.h"
-#include "config/sink_words.h"
+#include "config/words.h"
 #include "observe/metrics.h"
 
 #include <fcntl.h>

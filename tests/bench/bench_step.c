@@ -10,7 +10,7 @@
 #include "bench_short.h"
 
 #include "backend/cpu/cpu_backend.h"
-#include "base/clock.h"
+#include "base/os.h"
 #include "base/thread.h"
 #include "exec/exec.h"
 

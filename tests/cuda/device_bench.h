@@ -4,9 +4,9 @@
 #define DT_TESTS_DEVICE_BENCH_H
 
 #include "comm/comm_nccl.h"
-#include "config/optimizer_words.h"
-#include "data/augment/pixels.h"
-#include "models/model_util.h"
+#include "config/words.h"
+#include "data/augment/augment.h"
+#include "models/models.h"
 #include "run/nets.h"
 #include "testing.h"
 #include "train/step.h"

@@ -5,7 +5,7 @@
 #ifndef DT_TESTS_CUDA_DEVICE_RUN_H
 #define DT_TESTS_CUDA_DEVICE_RUN_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "fake_cuda.h"
 
 #include <stdlib.h>

@@ -11,7 +11,7 @@
 #include "fake_nccl.h"
 
 #include "backend/cuda/cuda_desc.h"
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -26,7 +26,7 @@ void fake_fibers_look(dt_cuda_kernel k, const void *args, dt_cuda_grid grid) {}
 #include "fake_fibers.h"
 #include "fake_memory.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <setjmp.h>
 #include <stdio.h>

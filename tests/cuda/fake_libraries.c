@@ -3,7 +3,7 @@
 #include "fake_machine.h"
 
 #include "backend/cuda/cuda_desc.h"
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,8 +2,8 @@
 // loops run over contiguous floats and a whole small network trains in seconds.
 #include "fake_math.h"
 
-#include "backend/cuda/kernels/gelu_kernels.h"
-#include "base/arena.h"
+#include "backend/cuda/kernels/elementwise_kernels.h"
+#include "base/core.h"
 #include "graph/activation_words.h"
 
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 #define _GNU_SOURCE // MADV_HUGEPAGE
 #include "fake_memory.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #include "fake_nccl.h"
 
 #include "backend/cuda/kernels/kernel_math.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "fake_cuda.h"
 #include "fake_memory.h"
 

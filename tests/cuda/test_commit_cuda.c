@@ -4,7 +4,7 @@
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizers/sgd.h"
 #include "base/rng.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "fake_cuda.h"
 #include "testing.h"
 

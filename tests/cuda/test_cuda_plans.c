@@ -3,8 +3,8 @@
 #include "plan_rig.h"
 
 #include "backend/cuda/cuda_desc.h"
+#include "backend/cuda/cuda_plans.h"
 #include "backend/cuda/kernels/kernel_math.h"
-#include "backend/cuda/plan_bench.h"
 
 #include <math.h>
 

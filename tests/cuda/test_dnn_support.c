@@ -32,7 +32,7 @@ int main(void) {
 
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/cuda_dnn.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "data/data.h"
 #include "models/models.h"

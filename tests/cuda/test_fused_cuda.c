@@ -6,7 +6,7 @@
 // sums that an fp16 convolution makes for its batch norm, if cuDNN can get aligned memory for them. The imitation's log
 // shows what ran.
 #include "base/rng.h"
-#include "config/loss_words.h"
+#include "config/words.h"
 #include "exec/exec.h"
 #include "fake_cuda.h"
 #include "graph/activation_words.h"

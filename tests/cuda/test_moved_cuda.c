@@ -8,9 +8,9 @@
 #include "fake_kernels.h"
 #include "testing.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "config/model_words.h"
+#include "config/words.h"
 #include "data/data.h"
 #include "models/models.h"
 

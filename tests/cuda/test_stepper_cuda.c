@@ -8,7 +8,7 @@
 #include "folder.h"
 #include "graph/autodiff.h"
 #include "graph/passes/passes.h"
-#include "models/model_util.h"
+#include "models/models.h"
 #include "testing.h"
 
 #include <pthread.h>

@@ -32,10 +32,10 @@ static void copy_in(dt_backend *b, void *dst, const void *src, size_t n_bytes, v
 }
 
 static int n_sent; // large copies to the device that wait
-static void (*send)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
+static void (*copy_over)(dt_backend *b, void *dst, const void *src, size_t n_bytes);
 static void copy_to_device(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     n_sent += n_bytes > 1 << 14;
-    send(b, dst, src, n_bytes);
+    copy_over(b, dst, src, n_bytes);
 }
 
 static int n_taken;
@@ -78,7 +78,7 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     DT_TRY(fake_cuda_backend(out, &untimed));
     real = dt_cuda_self(*out)->device;
     dt_cuda_self(*out)->device.copy_in = copy_in;
-    send = (*out)->copy_to_device;
+    copy_over = (*out)->copy_to_device;
     (*out)->copy_to_device = copy_to_device;
     take = (*out)->alloc;
     (*out)->alloc = alloc;

@@ -1,6 +1,6 @@
 // fuzz_lmdb.c: any bytes as an LMDB file, walked and read as a set of any layout. Must answer, never
 // crash or loop, and every value and member must lie inside the file.
-#include "data/source/lmdb_tree.h"
+#include "data/source/source_parts.h"
 #include "fuzz_scan.h"
 
 #include <stdint.h>

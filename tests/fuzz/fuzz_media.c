@@ -1,5 +1,5 @@
 // fuzz_media.c: any bytes as the header of an image or a recording; whatever size the file is said to have.
-#include "data/pack/media_info.h"
+#include "data/pack/transform.h"
 
 #include <math.h>
 #include <stdlib.h>

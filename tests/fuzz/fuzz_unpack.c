@@ -1,6 +1,6 @@
 // fuzz_unpack.c: any bytes as gzip or zstd. Must answer, never crash, and never hand out more than it was
 // allowed to.
-#include "data/source/unpack.h"
+#include "data/source/source_parts.h"
 
 #include <stdint.h>
 #include <stdlib.h>

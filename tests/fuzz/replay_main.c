@@ -2,7 +2,7 @@
 // found in every build, without libFuzzer; each also cut to its half and its eighth, and with hostile sizes in the places of
 // numbers: binary ones at each of its first bytes, of both byte orders, and as text for each run of digits. Nothing
 // may be allocated for them that goes beyond the largest image. Arguments: files or directories.
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 
 #include <ctype.h>

@@ -22,10 +22,10 @@
 //
 // Exit status 1 when anything was silently wrong where a hash is stored, a message named no file or record,
 // or a process died. Builds with sanitizers do the same work.
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "config/config.h"
 #include "data/data.h"
 #include "data/loader/data_parts.h"

@@ -4,7 +4,7 @@
 #define DT_TESTS_GOLDEN_H
 
 #include "backend/backend.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "checkpoint/ckpt.h"
 #include "exec/exec.h"
 #include "graph/autodiff.h"

@@ -4,7 +4,7 @@
 // Tolerances are relative to the largest golden value of each group and a few times what PyTorch's own
 // float32 differs from its float64 (make_fusion.py --float32).
 
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "golden_network.h"
 
 enum { N = 4, CLASSES = 45, STEPS = 5 };

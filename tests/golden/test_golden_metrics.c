@@ -1,5 +1,5 @@
 // test_golden_metrics.c: metrics against scikit-learn's.
-#include "config/metric_words.h"
+#include "config/words.h"
 #include "golden.h"
 
 #include "metrics/metric.h"

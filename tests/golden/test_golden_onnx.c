@@ -6,7 +6,7 @@
 //
 // test_golden_onnx write DIR: NAME.onnx, NAME.<input> (f32, normalised), NAME.<output> for each network, and
 // NAME-pixels.onnx, which has the pixels as inputs, with NAME-pixels.<input> (u8).
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "golden_network.h"
 
 #include "base/io.h"

@@ -3,12 +3,12 @@
 // the first exporter train. Statistics are not compared: an exporter that runs the network in training mode moves them.
 #include "golden_network.h"
 
-#include "config/optimizer_words.h"
+#include "config/words.h"
 
 enum { BATCH = 4, STEPS = 50 };
 static char folder[4096];
 
-static void bind(golden_network *n, const float *x) {
+static void bind_inputs(golden_network *n, const float *x) {
     static int32_t y[BATCH];
     static float weight[BATCH];
     for (int i = 0; i < BATCH; i++) y[i] = i % 5, weight[i] = 1;
@@ -51,7 +51,7 @@ static void run_file(const dt_safetensors *file, const char *name, const char *e
              shape.n == 4 ? "" : ", targets: {y: {loss: cross_entropy}}");
     golden_network net;
     golden_network_create(&net, yaml, fields, 2, BATCH, true, DT_F32, 2);
-    bind(&net, x);
+    bind_inputs(&net, x);
     const dt_optimizer_args sgd = {.kind = DT_OPTIMIZER_sgd, .lr = 0.1f};
     const float first = golden_network_step(&net, 0, BATCH, sgd);
     golden_compare("loss", &first, loss, 1, 1e-5);

@@ -2,7 +2,7 @@
 // each row runs unfused and fused, in f32 and in bf16, through the graph, the plan and the backend:
 // the same way that training goes.
 
-#include "config/loss_words.h"
+#include "config/words.h"
 #include "golden.h"
 #include "graph/activation_words.h"
 

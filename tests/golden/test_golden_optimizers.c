@@ -1,6 +1,6 @@
 // Optimizers and schedules against torch and timm: make_optimizers.py says how the numbers were made.
 #include "../unit/whole_optimizer.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "golden.h"
 #include "run/schedule.h"
 #include "testing.h"

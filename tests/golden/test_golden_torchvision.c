@@ -8,7 +8,7 @@
 //
 // GOLDEN_TORCHVISION=FILE runs the full-size cases of `make_torchvision.py --full FILE` instead.
 
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "golden_network.h"
 
 enum { PROBES = 8, STEPS = 5 };

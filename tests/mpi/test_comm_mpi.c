@@ -12,14 +12,13 @@
 //
 // Every rank can compute every other rank's data, so results are compared bit by bit with the sum that comm promises.
 #include "backend/step_block.h"
-#include "base/clock.h"
+#include "base/os.h"
 #include "base/rank_report.h"
 #include "base/rng.h"
 #include "base/watch.h"
 #include "comm/bucket.h"
 #include "comm/comm.h"
 #include "comm/comm_model.h"
-#include "comm/tree.h"
 
 #include <math.h>
 #include <pthread.h>

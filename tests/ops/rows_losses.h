@@ -2,7 +2,7 @@
 #ifndef DT_TESTS_OPS_ROWS_LOSSES_H
 #define DT_TESTS_OPS_ROWS_LOSSES_H
 
-#include "config/loss_words.h"
+#include "config/words.h"
 #include "custom_rows.h"
 
 #include "batch/losses.h"

@@ -5,7 +5,7 @@
 #include "testing.h"
 
 #include "backend/cpu/dnnl_shim.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "exec/exec.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"

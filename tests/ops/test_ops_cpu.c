@@ -6,9 +6,9 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/simd_rows.h"
+#include "backend/cpu/simd.h"
 #include "backend/optimizers/sgd.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "graph/activation_words.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #include "op_test.inc"
 #include "testing.h"
 
-#include "backend/cpu/depthwise.h"
+#include "backend/cpu/own_conv.h"
 #include "graph/activation_words.h"
 #include "graph/passes/passes.h"
 

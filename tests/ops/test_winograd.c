@@ -1,13 +1,13 @@
-// test_winograd.c: Winograd's convolutions (backend/cpu/winograd.h) against fp64, in all three directions and with both
+// test_winograd.c: Winograd's convolutions (backend/cpu/own_conv.h) against fp64, in all three directions and with both
 // tiles, on tensors in fp32 and, with AVX-512, in bf16, once an ISA that the machine has: odd sizes, paddings and numbers
 // of channels, with scratch full of NaN, and the same bits from two threads. Then the relative errors (root of the mean
 // square) on shapes of real networks, beside those of the library's direct convolution: the tables that
 // docs/explanation/kernels.md quotes. They must stay below ten times the direct one's in fp32; in bf16 below what rounding
 // a result makes, or twice that where products are in bf16.
 
-#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/cpu_backend.h"
-#include "base/arena.h"
+#include "backend/cpu/own_conv.h"
+#include "base/core.h"
 #include "each_isa.h"
 
 #include <math.h>

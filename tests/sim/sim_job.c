@@ -17,7 +17,7 @@
 #include "base/log.h"
 #include "base/watch.h"
 #include "checkpoint/ckpt.h"
-#include "models/model_util.h"
+#include "models/models.h"
 
 #include <dlfcn.h>
 

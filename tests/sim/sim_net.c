@@ -5,8 +5,8 @@
 // deadline and names who is missing.
 #include "sim.h"
 
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
+#include "base/os.h"
 #include "base/watch.h"
 #include "comm/comm.h"
 #include "run/signals.h"

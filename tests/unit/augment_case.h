@@ -2,7 +2,7 @@
 #ifndef DT_TESTS_AUGMENT_CASE_H
 #define DT_TESTS_AUGMENT_CASE_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/rng.h"
 #include "config/config.h"

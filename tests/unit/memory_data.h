@@ -4,9 +4,9 @@
 #ifndef DT_TESTS_MEMORY_DATA_H
 #define DT_TESTS_MEMORY_DATA_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/rng.h"
-#include "eval/asked.h"
+#include "eval/evaluate.h"
 #include "models/models.h"
 #include "testing.h"
 #include "train/trainer.h"

@@ -6,7 +6,7 @@
 #error "define _GNU_SOURCE first"
 #endif
 #include "base/log.h"
-#include "config/sink_words.h"
+#include "config/words.h"
 #include "folder.h"
 #include "observe/metrics.h"
 

@@ -4,7 +4,7 @@
 #define DT_TESTS_RANDOM_LIST_H
 
 #include "base/rng.h"
-#include "data/augment/augment_ops.h"
+#include "data/augment/augment.h"
 
 #include <math.h>
 #include <stdio.h>

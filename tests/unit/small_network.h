@@ -3,7 +3,7 @@
 #ifndef DT_TESTS_SMALL_NETWORK_H
 #define DT_TESTS_SMALL_NETWORK_H
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/rng.h"
 #include "exec/exec.h"
 #include "models/models.h"

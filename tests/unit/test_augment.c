@@ -1,15 +1,13 @@
 // Augmentation: pixels and policies against Pillow and torchvision (golden/augment.safetensors), and what a config
 // may say of it.
 #include "augment_case.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/rng.h"
 #include "config/config.h"
 #include "data/augment/augment.h"
-#include "data/augment/augment_ops.h"
 #include "data/augment/fit.h"
-#include "data/augment/pixels.h"
 #include "golden/golden.h"
 #include "testing.h"
 

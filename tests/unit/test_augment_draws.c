@@ -1,7 +1,6 @@
 // Augmentation's draws: what they may and may not depend on, their distributions, and lists of operations on any size.
 #include "augment_case.h"
-#include "data/augment/augment_ops.h"
-#include "data/augment/pixels.h"
+#include "data/augment/augment.h"
 #include "random_list.h"
 #include "testing.h"
 

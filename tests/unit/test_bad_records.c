@@ -1,6 +1,6 @@
 // Records that cannot be used: named, skipped without moving others, remembered, told.
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "data/source/source.h"
 #include "loader_case.h"
 #include "testing.h"

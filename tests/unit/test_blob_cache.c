@@ -1,12 +1,11 @@
 // The host's cache of objects: what is read through it are the object's bytes, each block is fetched once by all threads and
 // processes, and neither kills, damage, other objects nor a full disk change a byte.
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
 #include "data_fixture.h"
 #include "store/blob_cache.h"
-#include "store/cache_room.h"
 #include "testing.h"
 
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // The verdict about counters that are made up, and the tuner on a pipeline that is a formula.
-#include "base/clock.h"
+#include "base/os.h"
 #include "testing.h"
 #include "train/bottleneck.h"
 

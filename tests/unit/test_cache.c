@@ -3,7 +3,7 @@
 #include "base/failpoint.h"
 #include "base/hash.h"
 #include "base/io.h"
-#include "base/machine.h"
+#include "base/os.h"
 #include "data/data.h"
 #include "data/loader/data_parts.h"
 #include "loader_case.h"

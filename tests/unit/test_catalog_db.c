@@ -1,6 +1,6 @@
 // The catalog as an SQLite database: what is in it, the same bytes each time, nothing half-made under its name.
 #include "base/failpoint.h"
-#include "data/catalog/catalog_db.h"
+#include "data/catalog/select.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 #include "testing.h"

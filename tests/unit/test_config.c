@@ -1,12 +1,11 @@
 // test_config.c: the table's types and defaults, every kind of mistake with its place and advice, the
 // dump's round trip, the numeric difference, and garbage that must be answered within the second.
-#include "base/clock.h"
 #include "base/io.h"
+#include "base/os.h"
 #include "config/config.h"
 #include "config/config_internal.h"
-#include "config/field_words.h"
-#include "config/listen.h"
-#include "config/model_words.h"
+#include "config/groups.h"
+#include "config/words.h"
 #include "testing.h"
 
 #include <stdio.h>

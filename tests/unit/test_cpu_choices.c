@@ -3,7 +3,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_choices.h"
 #include "backend/time_nodes.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "exec/exec.h"

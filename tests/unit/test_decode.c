@@ -1,5 +1,5 @@
 // Decoders against pictures made here and by others, cut and damaged at every byte; resize against Pillow.
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "data/decode/array.h"
 #include "data/file/tar.h"

@@ -77,7 +77,7 @@ generated docs/reference/cli.md '## dtrain' 1 help_texts
 # -- every exit code is explained
 while read -r code; do
     grep -q "^| $code |" docs/reference/exit-codes.md || fail "docs/reference/exit-codes.md lacks $code"
-done < <(sed -n 's/^ *DT_[A-Z_]* = \([0-9]*\).*/\1/p' runtime/base/status.h)
+done < <(sed -n 's/^ *DT_[A-Z_]* = \([0-9]*\).*/\1/p' runtime/base/core.h)
 
 pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/*/*.md)
 # -- lines of 120 columns at most, but for tables and help texts

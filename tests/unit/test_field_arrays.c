@@ -5,7 +5,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "data/augment/pixels.h"
+#include "data/augment/augment.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 // test_graph.c: shapes of each op, errors, gradients, passes, on small graphs.
-#include "config/loss_words.h"
+#include "config/words.h"
 #include "graph/activation_words.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"

@@ -4,11 +4,10 @@
 #include "small_network.h"
 #include "testing.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "config/loss_words.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "graph/autodiff.h"
 #include "run/nets.h"
 #include "train/step.h"

@@ -1,7 +1,7 @@
 // Requests against a server in this process that ends each answer early: what brings the object nearer goes on for as long as
 // it takes, what hardly does ends at the limit, and a server that wants a long rest is not waited for.
-#include "base/module.h"
-#include "store/blob_url.h"
+#include "base/os.h"
+#include "store/blob.h"
 #include "store/http.h"
 #include "testing.h"
 

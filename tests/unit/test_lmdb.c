@@ -1,7 +1,7 @@
 // The tree walker against the library, and against files that are cut or damaged.
 #include "base/hash.h"
-#include "data/source/lmdb_tree.h"
 #include "data/source/source.h"
+#include "data/source/source_parts.h"
 #include "data_fixture.h"
 #include "testing.h"
 

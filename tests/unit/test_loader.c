@@ -1,8 +1,8 @@
 // Batches: which samples are in them is a function of the config alone, not of workers, ranks or history.
-#include "base/clock.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "data/file/tar.h"
-#include "data/loader/stage_times.h"
+#include "data/loader/data_parts.h"
 #include "data/source/source.h"
 #include "loader_case.h"
 #include "testing.h"

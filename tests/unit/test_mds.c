@@ -1,7 +1,7 @@
 // MDS sets that MosaicML's own writer made (tests/golden/make_mds.py), and shards that are damaged.
 #define _GNU_SOURCE
-#include "data/source/shard_list.h"
 #include "data/source/source.h"
+#include "data/source/source_parts.h"
 #include "data/verify.h"
 #include "data_fixture.h"
 #include "testing.h"

@@ -1,9 +1,8 @@
 // Shapes from headers, of files that other tools wrote (tests/fuzz/corpus_media: Pillow, libsndfile,
 // astropy), and what the transform makes of them.
 #define _GNU_SOURCE // memmem
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "data/pack/media_info.h"
 #include "data/pack/transform.h"
 #include "testing.h"
 

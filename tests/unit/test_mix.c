@@ -1,6 +1,6 @@
 // Mixup and CutMix: shares are those of the distribution, pixels and labels say the same, and nothing
 // depends on which part of the batch is made where.
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "config/config.h"
 #include "data/augment/mix.h"

@@ -1,6 +1,6 @@
 // test_models.c: the networks that ship: parameter counts of torchvision's, names, outputs, passes.
 #include "graph/activation_words.h"
-#include "models/trunk.h"
+#include "models/models.h"
 #include "testing.h"
 
 #include <math.h>

@@ -1,9 +1,8 @@
 // The order as a job sees it: for random sizes, shuffles, weights, numbers of ranks and workers and
 // points of resuming, what batches hold is the pure function of (seed, epoch, place) and nothing else.
 #include "base/rng.h"
-#include "comm/tree.h"
-#include "data/order/sampler.h"
-#include "data/order/weights.h"
+#include "comm/bucket.h"
+#include "data/order/view.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 #include "testing.h"

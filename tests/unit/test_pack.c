@@ -7,7 +7,7 @@
 #include "base/failpoint.h"
 #include "base/log.h"
 #include "data/file/tar.h"
-#include "data/raw/pattern.h"
+#include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 #include "store/blob.h"

@@ -1,7 +1,7 @@
 // Figures of quality: known values of simple pictures and sounds, and that they order what is sharp,
 // blurred, noisy, flat, clipped and silent as eyes and ears do.
 #include "base/rng.h"
-#include "data/pack/quality.h"
+#include "data/pack/transform.h"
 #include "testing.h"
 
 #include <math.h>

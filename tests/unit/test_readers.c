@@ -1,7 +1,7 @@
 // Reading ahead and tuning: batches stay the same whoever reads the bytes and however often threads and
 // slots are changed; the byte ring wraps; readers begin and stop by what reads cost.
-#include "base/clock.h"
-#include "data/loader/ahead.h"
+#include "base/os.h"
+#include "data/loader/data_parts.h"
 #include "loader_case.h"
 #include "testing.h"
 

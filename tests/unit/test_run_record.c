@@ -1,7 +1,7 @@
 // state.json: what is written is read back; damage is named.
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
-#include "config/metric_words.h"
+#include "config/words.h"
 #include "folder.h"
 #include "run/run_record.h"
 #include "testing.h"

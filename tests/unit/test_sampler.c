@@ -1,5 +1,5 @@
 // The order of samples is a bijection, a pure function, and frozen: changing it breaks every resume.
-#include "data/order/sampler.h"
+#include "data/order/view.h"
 #include "testing.h"
 
 #include <stdlib.h>

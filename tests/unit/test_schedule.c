@@ -1,6 +1,6 @@
 // Learning rates at the points where their definitions say what they must be.
-#include "base/arena.h"
-#include "config/schedule_words.h"
+#include "base/core.h"
+#include "config/words.h"
 #include "run/schedule.h"
 #include "testing.h"
 

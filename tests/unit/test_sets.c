@@ -3,7 +3,7 @@
 #include "base/log.h"
 #include "data/file/tar.h"
 #include "data/source/source.h"
-#include "data/source/unpack.h"
+#include "data/source/source_parts.h"
 #include "data_fixture.h"
 #include "testing.h"
 

@@ -1,7 +1,7 @@
 // The replica plan: every micro-batch once, transfers that cannot deadlock, and one sum whose order of additions
 // is the same for any number of ranks and replicas. Flat buffers hold the text of the expression that made them.
-#include "base/arena.h"
-#include "run/replica_plan.h"
+#include "base/core.h"
+#include "run/batch_inputs.h"
 #include "testing.h"
 
 #include <stdio.h>

@@ -1,10 +1,9 @@
 // One step on a small network with a source made here: any number of replicas gives the same bits under
 // elastic; what comes out equals a gradient step written down by hand; a bad step commits nothing and
 // names its tensor.
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/rng.h"
-#include "config/loss_words.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "graph/autodiff.h"
 #include "graph/build.h"
 #include "graph/passes/passes.h"

@@ -1,5 +1,5 @@
 // EER and AUC on scores small enough to count by hand.
-#include "config/metric_words.h"
+#include "config/words.h"
 #include "metrics/metric.h"
 #include "testing.h"
 

@@ -2,7 +2,7 @@
 // receives, give the bits of one replica, never deadlock, keep every flat buffer's life in order and stay
 // within the promised number of flat buffers.
 #include "base/rng.h"
-#include "comm/tree.h"
+#include "comm/bucket.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 // conv2d_cpu.c: convolution through oneDNN, in the blocked layouts of its direct kernels, or by Winograd's algorithm in
-// the same layouts (conv_algorithm.h).
+// the same layouts (own_conv.h).
 //
 // Inputs of at most four channels (images) are DENSE, which first-layer kernels read. Everything else is
 // BLOCKED with the ISA's block. Where oneDNN only has its reference implementation for that (odd groups),
@@ -9,14 +9,13 @@
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
 // activations, through scratch into the flat buffer. What computes db computes dw too, where the weight is frozen.
 //
-// Depthwise convolutions take custom kernels in the directions where those are faster (depthwise.h), else oneDNN's.
+// Depthwise convolutions take custom kernels in the directions where those are faster (own_conv.h), else oneDNN's.
 //
 // Scratch of backward: [ scratchpad, shared by its primitives | packed dw | db ]
-#include "backend/cpu/conv_algorithm.h"
 #include "backend/cpu/custom_kernel.h"
-#include "backend/cpu/depthwise.h"
 #include "backend/cpu/dnnl_weights.h"
-#include "base/arena.h"
+#include "backend/cpu/own_conv.h"
+#include "base/core.h"
 #include "base/log.h"
 #include "graph/activation_words.h"
 

@@ -1,10 +1,10 @@
-// conv_algorithm.c: see conv_algorithm.h.
-#include "backend/cpu/conv_algorithm.h"
+// conv_algorithm.c: see own_conv.h.
+#include "backend/cpu/own_conv.h"
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_choices.h"
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
+#include "base/os.h"
 #include "base/watch.h"
 #include "graph/activation_words.h"
 

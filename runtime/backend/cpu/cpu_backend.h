@@ -1,6 +1,6 @@
 // cpu_backend.h: what the files of the CPU backend share: the ISA, its block size, the kernels' names.
 //
-// ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) selects oneDNN's kernels and the custom ones (base/machine.h), so that one
+// ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, …) selects oneDNN's kernels and the custom ones (base/os.h), so that one
 // machine can test them all.
 //
 //   ISA       block   activations of convolutional layers
@@ -11,7 +11,7 @@
 #define DT_BACKEND_CPU_BACKEND_H
 
 #include "backend/backend.h"
-#include "base/machine.h"
+#include "base/os.h"
 
 bool dt_cpu_has_bf16(void); // AVX512_BF16: bf16 runs at full speed
 bool dt_cpu_has_amx(void);  // and oneDNN uses it

@@ -1,7 +1,7 @@
 // cpu_choices.c: see cpu_choices.h.
 #include "backend/cpu/cpu_choices.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 

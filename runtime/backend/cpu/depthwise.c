@@ -1,5 +1,5 @@
-// depthwise.c: see depthwise.h.
-#include "backend/cpu/depthwise.h"
+// depthwise.c: see own_conv.h.
+#include "backend/cpu/own_conv.h"
 
 #include "backend/cpu/custom_kernel.h"
 #include "graph/activation_words.h"

@@ -5,7 +5,7 @@
 // a run changes nothing but its data handle.
 #include "backend/cpu/dnnl_shim.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "graph/activation_words.h"

@@ -9,8 +9,8 @@
 #include "backend/cpu/dnnl_weights.h"
 
 #include "backend/cpu/cpu_backend.h"
-#include "backend/cpu/simd_rows.h"
-#include "base/arena.h"
+#include "backend/cpu/simd.h"
+#include "base/core.h"
 #include "base/hash.h"
 
 #include <stdlib.h>

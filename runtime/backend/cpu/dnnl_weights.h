@@ -8,7 +8,7 @@
 #ifndef DT_BACKEND_CPU_DNNL_WEIGHTS_H
 #define DT_BACKEND_CPU_DNNL_WEIGHTS_H
 
-#include "backend/cpu/winograd.h"
+#include "backend/cpu/own_conv.h"
 #include "backend/fold.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-// int8_cpu.c: conv2d_int8 and linear_int8 through oneDNN, and quantize (graph/ops/quantize.c).
+// int8_cpu.c: conv2d_int8 and linear_int8 through oneDNN, and quantize (graph/ops/matmul.c).
 //
 // Activations are NHWC (linear: DENSE), the layout of oneDNN's int8 kernels on every ISA. The f32 weight, with a batch
 // norm folded in, is rounded to 8 bits by the scale of its output channel when it is packed, so a run keeps its f32
@@ -14,7 +14,7 @@
 // them out here takes no longer on any ISA.
 #include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_weights.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "graph/activation_words.h"

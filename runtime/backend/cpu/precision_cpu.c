@@ -7,10 +7,10 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/cpu_choices.h"
 #include "backend/time_nodes.h"
-#include "base/arena.h"
-#include "base/clock.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -12,9 +12,9 @@
 // (forward: S and P)
 #include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/dnnl_shim.h"
-#include "backend/cpu/simd_rows.h"
+#include "backend/cpu/simd.h"
 #include "backend/sdpa_view.h"
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <omp.h>
 

@@ -1,4 +1,4 @@
-// simd_bn.c: batch norm over one channel block of f32 (see simd.h: dt_bn_chunk, and batch_norm_cpu.c
+// simd_bn.c: batch norm over one channel block of f32 (see simd.h: dt_bn_chunk, and norm_cpu.c
 // for the passes; simd_bn_bf16.c for bf16). A pixel is one vector. These loops are bound by memory: each reads
 // every tensor once, in order, and writes full vectors. Fused 2x2 pooling keeps the unpooled y and its gradient
 // in registers. The mean is subtracted before scaling: folded into the shift it would cause cancellation where

@@ -4,7 +4,7 @@
 
 #define DT_UPDATE_VECTORS // in front of all that includes optimizer_update.h
 #include "backend/cpu/simd.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "optimizers_all.h"
 
 typedef void update_fn(dt_elements *p, dt_elements *slot, dt_elements g, const dt_update *u);

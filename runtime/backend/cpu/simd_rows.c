@@ -1,10 +1,10 @@
-// simd_rows.c: rows of softmax, attention and layer norm; transposition of a tile (see simd_rows.h). Compiled
+// simd_rows.c: rows of softmax, attention and layer norm; transposition of a tile (see simd.h). Compiled
 // once per ISA.
 //
 // The last vector of a row is padded with zeros, of which arithmetic may make anything, also infinity or NaN. So whatever
 // goes across lanes, a maximum or a sum, takes the padding through `behind` or `term` first. VW x VW squares are transposed with Eklundh's method: log2(VW) rounds that
 // swap the off-diagonal quarters of ever smaller squares.
-#include "backend/cpu/simd_rows.h"
+#include "backend/cpu/simd.h"
 
 #include "backend/cpu/simd_vec.h"
 

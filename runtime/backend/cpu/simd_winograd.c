@@ -1,4 +1,4 @@
-// simd_winograd.c: the parts of Winograd's convolution (winograd.h), each on one thread: the five transforms of
+// simd_winograd.c: the parts of Winograd's convolution (own_conv.h), each on one thread: the five transforms of
 // F(2x2, 3x3) and F(4x4, 3x3), a vector of channels at a time, and the products between them.
 //
 // With A^T, B^T, G of Lavin & Gray 2016: input B^T d B, filter G g G^T, output A^T m A, and for gradients their

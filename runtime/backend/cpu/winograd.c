@@ -1,14 +1,14 @@
-// winograd.c: see winograd.h. In scratch and packed weights, `position` floats lie between the positions of a patch. It
+// winograd.c: see own_conv.h. In scratch and packed weights, `position` floats lie between the positions of a patch. It
 // is an odd number of cache lines: otherwise the stores of a patch would fall on the same few lines of the cache.
 //
 //   transformed patches   (position, channel block, tile, vector)
 //   filters, sums         (block of channels out, position, channel in, vector)
-#include "backend/cpu/winograd.h"
+#include "backend/cpu/own_conv.h"
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/custom_kernel.h"
 #include "backend/cpu/simd.h"
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 #include "graph/activation_words.h"
 

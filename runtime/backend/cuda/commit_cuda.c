@@ -2,7 +2,7 @@
 // buffers. All memory is allocated when the commit is created. A phase queues one launch, or none; two with norms.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/commit_kernels.h"
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -19,7 +19,7 @@
 // Scratch of the forward kernel instance: [ workspace | folded x ]
 // of the backward one: [ workspace | packed dw | partial sums of db | folded x ]
 #include "backend/cuda/cuda_desc.h"
-#include "backend/cuda/kernels/fold_kernels.h"
+#include "backend/cuda/kernels/shape_kernels.h"
 #include "backend/cuda/norm_tails.h"
 #include "backend/cuda/weights_cuda.h"
 #include "graph/activation_words.h"

@@ -12,7 +12,7 @@
 #ifndef DT_BACKEND_CUDA_CUDA_API_H
 #define DT_BACKEND_CUDA_CUDA_API_H
 
-#include "base/tensor.h"
+#include "base/core.h"
 #include "graph/attrs.h"
 
 #include <stddef.h>

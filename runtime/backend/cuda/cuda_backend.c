@@ -8,7 +8,7 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include "backend/cuda/cuda_plans.h"
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <stdio.h>
 #include <stdlib.h>

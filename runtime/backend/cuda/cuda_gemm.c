@@ -1,4 +1,4 @@
-// cuda_gemm.c: cuBLASLt's descriptors for row-major matmuls. See cuda_gemm.h.
+// cuda_gemm.c: cuBLASLt's descriptors for row-major matmuls. See cuda_dnn.h.
 //
 // cuBLASLt is column-major. A row-major matrix read by columns is its transpose, so instead of d = op(a) op(b) we ask
 // for d' = op(b)' op(a)': our b is cuBLASLt's A, our a is its B, m and n change places, leading dimensions stay. The
@@ -12,7 +12,7 @@
 //
 // If the library has no epilogue for some types and sizes, that is not an error: there is no algorithm, and the caller
 // does the work in two steps. The algorithms of a description live as long as the context.
-#include "backend/cuda/cuda_gemm.h"
+#include "backend/cuda/cuda_dnn.h"
 
 #include "backend/cuda/cuda_desc.h"
 

@@ -1,17 +1,23 @@
-// cuda_plans.h: plans of cuDNN and cuBLASLt. All kernel instances that describe the same work share a plan, and this
+// cuda_plans.h: plans of cuDNN and cuBLASLt: chosen by timing, and kept.
+#ifndef DT_BACKEND_CUDA_CUDA_PLANS_H
+#define DT_BACKEND_CUDA_CUDA_PLANS_H
+
+#include "backend/choice_file.h"
+#include "backend/cuda/cuda_api.h"
+#include "backend/cuda/cuda_desc.h"
+#include "base/core.h"
+
+// ---- cuda plans ---------------------------------------------------------------------------------------------------
+
+// Plans of cuDNN and cuBLASLt. All kernel instances that describe the same work share a plan, and this
 // module decides which of the available engines it uses.
 //
 // When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) are timed on
-// memory of their own (plan_bench.h), and the fastest wins: its number is the choice. Choices are text, one per line,
+// memory of their own (cuda_plans.h), and the fastest wins: its number is the choice. Choices are text, one per line,
 // "number <tab> description", so that rank 0 can give its choices to all ranks, checkpoints can keep them, and a file
 // can pass them to the next run on the same kind of machine. A given choice is obeyed without timing.
 //
 // Used by one thread, while plans are made, never during steps.
-#ifndef DT_BACKEND_CUDA_PLANS_H
-#define DT_BACKEND_CUDA_PLANS_H
-
-#include "backend/cuda/cuda_api.h"
-#include "base/status.h"
 
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.
@@ -61,5 +67,84 @@ char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
 // Saves the file now if something changed (destroy does too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
+
+// ---- plan store ---------------------------------------------------------------------------------------------------
+
+// The choices of cuda_plans.c as text and in a file. Internal to cuda_plans.c and cuda_plans.c.
+//
+// The file, engines-<machine>.txt, has the form of choice_file.h, with lines
+//   <choice> <tab> <description>
+// It holds choices that were timed, never given ones: those may come from another machine.
+
+enum { DT_PLAN_NOT_WORTH = -1, DT_PLAN_NOT_FILED = -2 };
+
+typedef struct plan_entry {
+    struct plan_entry *next;
+    char text[DT_DESC_TEXT];
+    bool gemm, chosen; // chosen: `choice` is to be obeyed
+    bool filed;        // comes from the file, which also has other networks' choices
+    bool given;        // given by a checkpoint or rank 0
+    int file_choice;   // what the file says
+    bool settled;      // was asked for and answered
+    int choice;
+    bool none; // no engine
+    dt_cuda_plan plan;
+} plan_entry;
+
+struct dt_cuda_plans {
+    dt_cuda_api *api;
+    dt_choice_file file; // path NULL: no file
+    bool no_timing, uncaptured, dirty, warned_attention;
+    size_t most_workspace;
+    plan_entry *entries;
+    int n_plans, n_timed;
+    double seconds;
+};
+
+plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text); // NULL: there is none
+plan_entry *dt_plan_entry(dt_cuda_plans *p, const char *text);
+void dt_plan_entries_free(dt_cuda_plans *p); // after their plans were destroyed
+
+// Names the file and reads the choices.
+void dt_plan_store_open(dt_cuda_plans *p, const char *folder, const char *machine);
+void dt_plan_store_close(dt_cuda_plans *p); // saves it
+// Notes that e's choice is final, so that the file will have it.
+void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e);
+
+// ---- plan bench ---------------------------------------------------------------------------------------------------
+
+// Times plans of cuDNN and cuBLASLt on memory of its own, for cuda_plans.c.
+//
+// The memory holds random values around ±1 of whatever type is read: on zeros a device draws less power and clocks
+// higher, which favours some engines. The device does nothing else meanwhile. Each plan runs once to load its kernels
+// and once between two events. That says how many runs take half a millisecond, one to twenty, which are then captured
+// as one graph, like a step's: launched one by one, runs of a few microseconds would time the host. The better of two
+// replays counts. A plan that cannot be captured fails.
+
+// The description of one library's plan, so that choosing is written once.
+typedef struct dt_plan_kind {
+    bool gemm;
+    const dt_dnn_desc *dnn;
+    const dt_gemm_desc *mul;
+} dt_plan_kind;
+
+typedef struct dt_plan_bench {
+    dt_cuda_api *api;
+    const dt_plan_kind *kind; // borrowed
+    void *memory, *workspace, *stream, *event[2];
+    void *ptr[DT_DNN_POINTERS]; // in the order of the description
+    size_t n_bytes[DT_DNN_POINTERS];
+    bool uncaptured;
+} dt_plan_bench;
+
+// uncaptured: runs are launched one by one, as steps are. Returns the table's error codes. Call close after a failure
+// too.
+int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k, size_t workspace_bytes,
+                       bool uncaptured);
+void dt_plan_bench_close(dt_plan_bench *b);
+// Milliseconds that a plan takes; its workspace must fit.
+int dt_plan_bench_time(const dt_plan_bench *b, void *plan, float *ms);
+// Milliseconds that filling pointer `at` with zeros takes, which stands for a pass over it. Comes after all plans.
+int dt_plan_bench_fill(const dt_plan_bench *b, int at, float *ms);
 
 #endif

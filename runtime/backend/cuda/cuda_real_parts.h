@@ -15,7 +15,7 @@ int dt_cuda_real_launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const 
 // Loads a kernel on the device in use by asking for its attributes. 0 or CUDA's error.
 int dt_cuda_real_load(dt_cuda_kernel k);
 
-// cuda_real_libs.c: fills dnn_* and gemm_*. The libraries are opened with the first plan, on the device in use. Close
+// cuda_real.c: fills dnn_* and gemm_*. The libraries are opened with the first plan, on the device in use. Close
 // them after the last plan is destroyed.
 void dt_cuda_real_libraries(dt_cuda_api *a);
 void dt_cuda_real_libraries_close(void);

@@ -69,9 +69,9 @@ typedef struct dt_map_state {
 } dt_map_state;
 void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k);
 
-// ---- copies (copy_cuda.c) --------------------------------------------------------------------------
+// ---- copies (shape_cuda.c) --------------------------------------------------------------------------
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);
-// In cast_cuda.c: converts n elements to another type.
+// In elementwise_cuda.c: converts n elements to another type.
 void dt_cuda_convert(dt_cuda *c, void *out, dt_dtype to, const void *x, dt_dtype from, int64_t n, void *stream);
 
 #endif

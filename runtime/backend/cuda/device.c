@@ -2,7 +2,7 @@
 #define _GNU_SOURCE // sched_setaffinity
 #include "backend/cuda/device.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <linux/mempolicy.h>
 #include <sched.h>

@@ -3,7 +3,7 @@
 #define DT_BACKEND_CUDA_DEVICE_H
 
 #include "backend/cuda/cuda_api.h"
-#include "base/status.h"
+#include "base/core.h"
 
 // Assigns one rank to one device, by local rank. `visible` is CUDA_VISIBLE_DEVICES or NULL. A launcher that binds
 // each rank (Slurm's --gpus-per-task, Kubernetes) shows each rank a single device, which is then taken. More ranks

@@ -7,7 +7,7 @@
 #ifndef DT_BACKEND_CUDA_NCCL_API_H
 #define DT_BACKEND_CUDA_NCCL_API_H
 
-#include "base/tensor.h"
+#include "base/core.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 // norm_tails.c: where the parts of each tail lie, each at a multiple of 64 bytes.
 #include "backend/cuda/norm_tails.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 
 size_t dt_cuda_sums_at(dt_dtype t, const dt_shape *s) {
     return dt_align_up((size_t)dt_shape_elements(s) * dt_dtype_size(t), 64);

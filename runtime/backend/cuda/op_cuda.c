@@ -1,9 +1,9 @@
 // op_cuda.c: what the <op>_cuda.c files share (see cuda_backend.h), and reorders.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/custom_cuda.h"
-#include "backend/cuda/kernels/reorder_kernels.h"
+#include "backend/cuda/kernels/shape_kernels.h"
 #include "backend/cuda/norm_tails.h"
-#include "base/arena.h"
+#include "base/core.h"
 
 #include <assert.h>
 #include <stdio.h>

@@ -20,7 +20,7 @@
 // Scratch: [ workspace | S | P ], backward [ workspace | S | dP | P | dS ]
 #include "backend/cuda/cuda_desc.h"
 #include "backend/cuda/custom_cuda.h"
-#include "backend/cuda/kernels/softmax_kernels.h"
+#include "backend/cuda/kernels/rows_kernels.h"
 #include "backend/cuda/weights_cuda.h"
 #include "backend/sdpa_view.h"
 

@@ -4,7 +4,7 @@
 // training and evaluation therefore share a copy.
 #include "backend/cuda/weights_cuda.h"
 
-#include "base/arena.h"
+#include "base/core.h"
 #include "base/hash.h"
 
 #include <string.h>

@@ -6,7 +6,7 @@
 // dicts that contain themselves end at a depth, and what is visited is counted.
 #include "torch_pickle.h"
 
-#include "base/endian.h"
+#include "base/bits.h"
 
 #include <stdio.h>
 #include <stdlib.h>

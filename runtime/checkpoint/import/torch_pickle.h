@@ -9,9 +9,7 @@
 #ifndef DT_CKPT_TORCH_PICKLE_H
 #define DT_CKPT_TORCH_PICKLE_H
 
-#include "base/arena.h"
-#include "base/status.h"
-#include "base/tensor.h"
+#include "base/core.h"
 
 // A view of a storage: element (i, j, …) is storage[offset + i * stride[0] + j * stride[1] + …].
 typedef struct dt_torch_tensor {

@@ -3,12 +3,11 @@
 #ifndef DT_CKPT_WEIGHTS_FILE_H
 #define DT_CKPT_WEIGHTS_FILE_H
 
-#include "base/status.h"
-#include "base/tensor.h"
+#include "base/core.h"
 
 typedef struct dt_weights dt_weights;
 
-// A file, or an object by its URL (store/blob_url.h), which is copied into memory and has max_bytes at most. DT_E_CKPT;
+// A file, or an object by its URL (store/blob.h), which is copied into memory and has max_bytes at most. DT_E_CKPT;
 // DT_E_USAGE: a URL that is not read; DT_E_STORAGE: no answer.
 dt_status dt_weights_open(dt_weights **out, const char *path, uint64_t max_bytes);
 void dt_weights_close(dt_weights *w);

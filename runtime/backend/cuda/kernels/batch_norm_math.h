@@ -11,7 +11,7 @@
 #ifndef DT_BATCH_NORM_MATH_H
 #define DT_BATCH_NORM_MATH_H
 
-#include "backend/cuda/kernels/activation_kernels.h"
+#include "backend/cuda/kernels/elementwise_kernels.h"
 
 // Threads per block of a pass over x, and of kernels that do all passes. bn_finish, bn_bwd_finish: 1024.
 enum { DT_BN_THREADS = 256, DT_BN_SMALL_THREADS = 512 };

@@ -22,7 +22,7 @@
 
 #include "backend/commit.h"
 #include "backend/cuda/kernels/block_math.h"
-#include "config/optimizer_words.h"
+#include "config/words.h"
 #include "optimizers_all.h"
 
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_CHUNK = DT_CHUNK };
@@ -256,7 +256,7 @@ DT_FN float dt_commit_average(float *x, double newest, double mean) {
     return *x - *x;
 }
 
-// One block per tensor: what backend/cpu/factored_cpu.c says, in other orders of sums. The gradient becomes the step.
+// One block per tensor: what backend/cpu/flat_cpu.c says, in other orders of sums. The gradient becomes the step.
 DT_KERNEL(commit_factor, dt_commit_factor_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
     DT_SHARED(double, total, 3); // of squared weights, of the rows' averages, of the squared step

@@ -9,7 +9,7 @@
 
 #include "backend/cuda/kernel.h"
 #include "backend/step_block.h"
-#include "base/tensor.h"
+#include "base/core.h"
 
 #ifdef __CUDACC__
 #include <cuda_bf16.h>

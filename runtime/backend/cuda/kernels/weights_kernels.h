@@ -7,7 +7,7 @@
 #ifndef DT_WEIGHTS_KERNELS_H
 #define DT_WEIGHTS_KERNELS_H
 
-#include "backend/cuda/kernels/gelu_kernels.h"
+#include "backend/cuda/kernels/elementwise_kernels.h"
 
 // Where an element of the weight of a convolution that is folded by its stride (cuda_desc.c) lies: n_taps and n_in are the
 // folded ones, this has the weight's own. stride 0: nothing is folded.

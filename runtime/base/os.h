@@ -1,0 +1,93 @@
+// os.h: what the operating system gives: clocks, memory, the launcher's variables, modules.
+#ifndef DT_BASE_OS_H
+#define DT_BASE_OS_H
+
+#include "base/core.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+// ---- clock --------------------------------------------------------------------------------------------------------
+
+// Monotonic time for durations, wall time for file names and events.
+
+double dt_clock_s(void); // CLOCK_MONOTONIC, seconds
+// For timing work of `threads` threads that begins and ends in this one: this thread's CPU time if it works alone, so
+// that what else the machine does counts little; else dt_clock_s.
+double dt_clock_work_s(int threads);
+double dt_clock_process_s(void); // since this process was started, by the kernel's count; 0 where it does not tell
+// CLOCK_REALTIME, seconds since the epoch. It may be set, so it is for time stamps only, never for waiting.
+double dt_clock_wall_s(void);
+
+// Time spent waiting, for the deadlines of polling loops; start with {0} and call once per poll. A gap between
+// two calls counts at most a quarter of a second: a process that was suspended, paused or got no core in that
+// time did not wait, and those it waits for were probably stopped too.
+typedef struct dt_waited {
+    double last_s, sum_s;
+} dt_waited;
+double dt_clock_waited_s(dt_waited *w, double now_s); // now_s: dt_clock_s()
+uint64_t dt_rss_bytes(void);                          // current resident set of this process
+uint64_t dt_rss_peak_bytes(void);
+
+// ---- machine ------------------------------------------------------------------------------------------------------
+
+// Memory that this machine, or this container, has left; cgroups; the CPU's vector instructions.
+
+typedef struct dt_memory {
+    uint64_t total_bytes,
+        available_bytes; // without swapping; the page cache counts as available
+    uint64_t n_kills;    // processes that the kernel has killed there for want of memory
+} dt_memory;
+
+// The machine's memory (MemTotal, MemAvailable) or the limit of the tightest memory cgroup (v1, v2) above
+// this process, whichever is less. Zeros if the kernel does not tell. Opens a few files: about 50 us.
+void dt_memory_read(dt_memory *out);
+
+// Calls visit for the directory of this process's cgroup and of each one above it, up to the root. Walks the
+// unified hierarchy (v2) and that of `controller` ("cpu", "memory"; v1), where they exist.
+void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2), void *ctx);
+
+// Whether a limit on address space (ulimit -v) leaves n_bytes for `what`; DT_OK without a limit, else
+// DT_E_INTERNAL. For memory that a library takes without reporting failure: oneDNN then writes its kernels
+// through a null pointer, and libgomp ends the process. Other threads may allocate after the check.
+dt_status dt_memory_room(uint64_t n_bytes, const char *what);
+// Stack size of a thread that a library starts.
+uint64_t dt_memory_stack_bytes(void);
+
+// Seconds to copy one byte from main memory into a core's cache, by one thread: the cost of a cached sample's
+// pixels. Uses 32 MiB and about 20 ms. 0: out of memory.
+double dt_memory_time_copy(void);
+
+// Vector instructions of this CPU, at most those that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, ...) allows, which oneDNN obeys
+// as well. Fixed at the first call; any thread.
+typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_isa;
+dt_cpu_isa dt_cpu_isa_get(void);
+
+// ---- launcher -----------------------------------------------------------------------------------------------------
+
+// What mpirun or srun says, in its environment, to each process that it starts.
+
+// The rank of this process; -1: no launcher that MPI knows (mpirun, srun with PMI) started it.
+int dt_launcher_rank(void);
+// How many processes the launcher started, with or without PMI; 0: none did, or it does not say.
+int dt_launcher_size(void);
+// Whether this is the first of the launcher's processes on its host.
+bool dt_launcher_is_first_of_host(void);
+// Whether this process may start ranks itself: not as one of several, nor under mpirun, which does not nest.
+bool dt_launcher_may_start_ranks(void);
+// Programs that this one starts from now on are no ranks of its launcher.
+void dt_launcher_leave(void);
+
+// ---- module -------------------------------------------------------------------------------------------------------
+
+// Finds the program's modules, dtrain_mpi.so and dtrain_cuda.so. They are loaded only when needed,
+// so that the program itself depends on no library that a machine may lack.
+
+// Folder of the executable, without a trailing slash.
+dt_status dt_module_exe_dir(char *dir, size_t cap);
+// Path of the module, beside the executable or in ../lib/dtrain; empty if it is in neither.
+dt_status dt_module_find(const char *name, char *path, size_t cap);
+
+#endif

@@ -1,0 +1,453 @@
+// metric_table.c: the table of outputs that metrics read: its parts, and the evaluation report.
+
+#include "base/core.h"
+#include "base/hash.h"
+#include "base/rng.h"
+#include "metrics/evidence.h"
+#include "metrics/metric.h"
+#include "observe/report.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+// ---- table parts --------------------------------------------------------------------------------------------------
+
+// The values of a table, of parts of it (eval.by) and of samples drawn from it (eval.bootstrap). Metrics
+// are functions of a table, so a part is a smaller table: nothing is added up twice.
+
+// ---- parts of a table ----------------------------------------------------------------------------------------
+
+static void *table_parts_gather(const void *from, const int64_t *rows, int64_t n, size_t row_bytes) {
+    if (!from) return NULL;
+    uint8_t *out = dt_xcalloc((size_t)n * row_bytes + 1, 1);
+    for (int64_t i = 0; i < n; i++)
+        memcpy(out + (size_t)i * row_bytes, (const uint8_t *)from + (size_t)rows[i] * row_bytes, row_bytes);
+    return out;
+}
+
+// A table of these rows, with memory of its own.
+static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int64_t n, dt_verification *pairs) {
+    const size_t n_out = (size_t)t->n_out;
+    dt_eval_table out = *t;
+    *pairs = (dt_verification){.n_samples = -1};
+    out.n = n;
+    out.pairs = pairs;
+    out.logits = table_parts_gather(t->logits, rows, n, sizeof *t->logits * n_out);
+    out.labels = table_parts_gather(t->labels, rows, n, sizeof *t->labels);
+    out.targets = table_parts_gather(t->targets, rows, n, sizeof *t->targets * n_out);
+    out.embeddings = table_parts_gather(t->embeddings, rows, n, sizeof *t->embeddings * (size_t)t->n_embedding);
+    out.records = table_parts_gather(t->records, rows, n, sizeof *t->records * (size_t)t->width);
+    out.losses = table_parts_gather(t->losses, rows, n, sizeof *t->losses);
+    return out;
+}
+
+static void free_rows(const dt_eval_table *t) {
+    free((void *)t->logits);
+    free((void *)t->labels);
+    free((void *)t->targets);
+    free((void *)t->embeddings);
+    free((void *)t->records);
+    free((void *)t->losses);
+}
+
+void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out) {
+    const int before = out->n_values;
+    for (int i = 0; i < DT_N_METRICS; i++)
+        if (wanted[i]) dt_metrics_table[i]->report(t, out);
+    for (int i = before; i < out->n_values && t->n == 0; i++) out->values[i].value = NAN;
+}
+
+// ---- by a column -----------------------------------------------------------------------------------
+
+void dt_eval_column_add(dt_eval_column *c, const char *value) {
+    int32_t v = 0;
+    if (!value) value = "";
+    if (c->n == c->cap) {
+        c->cap = c->cap ? 2 * c->cap : 1024;
+        c->of = dt_xrealloc(c->of, sizeof *c->of * (size_t)c->cap);
+    }
+    while (v < c->n_values && strcmp(c->values[v], value) != 0) v++;
+    if (v == c->n_values) {
+        c->values = dt_xrealloc(c->values, sizeof *c->values * (size_t)(v + 1));
+        c->values[c->n_values++] = value;
+    }
+    c->of[c->n++] = v;
+}
+
+void dt_eval_column_clear(dt_eval_column *c) {
+    free(c->of);
+    free(c->values);
+    *c = (dt_eval_column){0};
+}
+
+static int table_parts_by_value(const void *a, const void *b, void *values) {
+    return strcmp(((const char **)values)[*(const int32_t *)a], ((const char **)values)[*(const int32_t *)b]);
+}
+
+static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
+                         int32_t value, int64_t *rows, dt_json *j) {
+    int64_t n = 0;
+    dt_verification pairs;
+    dt_eval_result r;
+    for (int64_t i = 0; i < t->n; i++)
+        if (c->of[i] == value) rows[n++] = i;
+    const dt_eval_table part = take_rows(t, rows, n, &pairs);
+    dt_eval_result_init(&r);
+    dt_eval_report_table(&part, wanted, &r);
+    dt_json_begin_object(j, c->values[value]);
+    dt_json_int(j, "samples", n);
+    for (int i = 0; i < r.n_values; i++) dt_json_real(j, r.values[i].name, r.values[i].value);
+    dt_json_end_object(j);
+    dt_eval_result_fini(&r);
+    free_rows(&part);
+}
+
+void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
+                       dt_eval_result *out) {
+    int64_t *rows = dt_xcalloc((size_t)t->n + 1, sizeof *rows);
+    int32_t *order = dt_xcalloc((size_t)c->n_values + 1, sizeof *order);
+    dt_eval_table whole = *t;
+    dt_eval_occurs *occurs = dt_eval_find_occurs(t);
+    whole.occurs = occurs;
+    for (int32_t v = 0; v < c->n_values; v++) order[v] = v;
+    qsort_r(order, (size_t)c->n_values, sizeof *order, table_parts_by_value, c->values);
+    dt_json_begin_object(&out->extra, c->name);
+    for (int32_t v = 0; v < c->n_values; v++) report_value(&whole, wanted, c, order[v], rows, &out->extra);
+    dt_json_end_object(&out->extra);
+    free(occurs);
+    free(order);
+    free(rows);
+}
+
+// ---- bootstrap -------------------------------------------------------------------------------------
+
+// The rows of each unit, one unit behind the other: those of unit u from begin[u] to begin[u + 1].
+typedef struct unit_rows {
+    int64_t n;
+    int64_t *begin, *rows;
+} unit_rows;
+
+static unit_rows list_units(int64_t n, const dt_eval_column *c) {
+    unit_rows u = {.n = c ? c->n_values : n};
+    u.begin = dt_xcalloc((size_t)u.n + 2, sizeof *u.begin);
+    u.rows = dt_xcalloc((size_t)n + 1, sizeof *u.rows);
+    for (int64_t i = 0; i < n; i++) u.begin[(c ? c->of[i] : i) + 2]++;
+    for (int64_t k = 2; k <= u.n + 1; k++) u.begin[k] += u.begin[k - 1];
+    for (int64_t i = 0; i < n; i++) u.rows[u.begin[(c ? c->of[i] : i) + 1]++] = i;
+    return u;
+}
+
+static void table_parts_draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b, const unit_rows *u,
+                             dt_eval_result *out) {
+    const dt_rng rng = {0, (uint32_t)b, 0, dt_hash32("eval.bootstrap")};
+    int64_t *drawn = dt_xcalloc((size_t)u->n + 1, sizeof *drawn), n = 0;
+    dt_verification pairs;
+    for (int64_t i = 0; i < u->n; i++) {
+        drawn[i] = dt_rng_below(&rng, (uint32_t)i, (uint32_t)u->n);
+        n += u->begin[drawn[i] + 1] - u->begin[drawn[i]];
+    }
+    int64_t *rows = dt_xcalloc((size_t)n + 1, sizeof *rows);
+    n = 0;
+    for (int64_t i = 0; i < u->n; i++)
+        for (int64_t k = u->begin[drawn[i]]; k < u->begin[drawn[i] + 1]; k++) rows[n++] = u->rows[k];
+    const dt_eval_table part = take_rows(t, rows, n, &pairs);
+    dt_eval_report_table(&part, wanted, out);
+    free_rows(&part);
+    free(drawn);
+    free(rows);
+}
+
+static int table_parts_compare_reals(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+// Linear between the neighbours, as numpy's.
+static double percentile(const double *sorted, int n, double p) {
+    const double at = p * (n - 1);
+    const int low = (int)floor(at), high = low + 1 < n ? low + 1 : low;
+    return n ? sorted[low] + (at - low) * (sorted[high] - sorted[low]) : NAN;
+}
+
+// Percentile intervals of 95 % from n tables of as many samples, drawn with replacement (Efron, Tibshirani, "An
+// introduction to the bootstrap", 1993, chapter 13): "interval": {"accuracy": [0.9, 0.95], …}. Not of pairs, whose
+// samples are not independent. Draws are Philox by resample and place, so threads do not matter.
+void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n, const dt_eval_column *unit,
+                       dt_eval_result *out) {
+    const unit_rows units = list_units(t->n, unit);
+    bool numbers[DT_N_METRICS];
+    for (int i = 0; i < DT_N_METRICS; i++)
+        numbers[i] = wanted[i] && !dt_metrics_table[i]->no_best && !(dt_metrics_table[i]->of & DT_OF_PAIRS);
+    dt_eval_result *drawn = dt_xcalloc((size_t)n, sizeof *drawn), all;
+    double *values = dt_xcalloc((size_t)n, sizeof *values);
+    dt_eval_table whole = *t;
+    dt_eval_occurs *occurs = dt_eval_find_occurs(t);
+    whole.occurs = occurs;
+#pragma omp parallel for schedule(static)
+    for (int b = 0; b < n; b++) {
+        dt_eval_result_init(&drawn[b]);
+        table_parts_draw(&whole, numbers, b, &units, &drawn[b]);
+    }
+    dt_eval_result_init(&all);
+    dt_eval_report_table(t, numbers, &all);
+    dt_json_begin_object(&out->extra, "interval");
+    for (int k = 0; k < all.n_values; k++) {
+        int n_there = 0;
+        for (int b = 0; b < n; b++) {
+            values[n_there] = dt_eval_result_get(&drawn[b], all.values[k].name);
+            n_there += !isnan(values[n_there]);
+        }
+        qsort(values, (size_t)n_there, sizeof *values, table_parts_compare_reals);
+        dt_json_begin_array(&out->extra, all.values[k].name);
+        dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.025));
+        dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.975));
+        dt_json_end_array(&out->extra);
+    }
+    dt_json_end_object(&out->extra);
+    for (int b = 0; b < n; b++) dt_eval_result_fini(&drawn[b]);
+    dt_eval_result_fini(&all);
+    free(occurs);
+    free(values);
+    free(drawn);
+    free(units.begin);
+    free(units.rows);
+}
+
+// ---- evidence -----------------------------------------------------------------------------------------------------
+
+enum { CURVE_POINTS = 60, MOST_ERRORS = 12, N_BINS = 31, MOST_WORST = 24 };
+
+// ---- curves ----------------------------------------------------------------------------------------
+
+typedef struct scored {
+    double score;
+    int64_t row;
+    bool truth;
+} scored;
+
+static int evidence_from_highest(const void *a, const void *b) {
+    const scored *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
+}
+
+static void add_point(dt_json *j, double x, double y) {
+    dt_json_begin_array(j, NULL);
+    dt_json_real(j, NULL, rint(x * 1e4) / 1e4);
+    dt_json_real(j, NULL, rint(y * 1e4) / 1e4);
+    dt_json_end_array(j);
+}
+
+// Thresholds between samples of equal score are no points of a curve; of the others about CURVE_POINTS are kept.
+static void add_curve(dt_json *j, const scored *s, int64_t n, int64_t n_true, bool roc) {
+    int64_t above_true = 0, next = 0;
+    dt_json_begin_array(j, roc ? "roc" : "pr");
+    add_point(j, 0, roc ? 0 : 1); // as scikit-learn's begin
+    for (int64_t i = 0; i < n;) {
+        const double score = s[i].score;
+        for (; i < n && s[i].score == score; i++) above_true += s[i].truth;
+        if (i < next && i < n) continue;
+        next = i + (n + CURVE_POINTS - 1) / CURVE_POINTS;
+        const double recall = (double)above_true / (double)n_true;
+        if (roc)
+            add_point(j, (double)(i - above_true) / (double)(n - n_true), recall);
+        else
+            add_point(j, recall, (double)above_true / (double)i);
+    }
+    dt_json_end_array(j);
+}
+
+// By row, what the logits of a sample exceed its log-probabilities by; heap. Sigmoids are in the order of the logits.
+static double *log_sums(const dt_eval_table *t) {
+    double *out = dt_xcalloc((size_t)t->n + 1, sizeof *out);
+    for (int64_t i = 0; i < t->n && t->labels; i++) {
+        const float *x = t->logits + i * t->n_out;
+        const double most = (double)x[dt_eval_predicted(t, i, NULL)];
+        double sum = 0;
+        for (int64_t k = 0; k < t->n_out; k++) sum += exp((double)x[k] - most);
+        out[i] = most + log(sum);
+    }
+    return out;
+}
+
+// The classes or labels that can have a curve: at most DT_REPORT_CURVES of them, those of least recall. Of two classes there
+// is one curve.
+static int64_t choose_outs(const dt_eval_table *t, scored *out) {
+    dt_eval_count *counts = dt_eval_counts(t);
+    int64_t n = 0;
+    for (int64_t k = 0; k < t->n_out; k++) {
+        const dt_eval_count *c = &counts[k];
+        if (c->truths == 0 || c->truths == t->n || (t->labels && t->n_out == 2 && k != t->positive)) continue;
+        out[n++] = (scored){-(double)c->hits / (double)c->truths, k, false};
+    }
+    free(counts);
+    if (n <= DT_REPORT_CURVES) return n;
+    qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
+    return DT_REPORT_CURVES;
+}
+
+static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names) {
+    double *sums = log_sums(t);
+    scored *outs = dt_xcalloc((size_t)t->n_out + 1, sizeof *outs);
+    scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
+    const int64_t n = choose_outs(t, outs);
+    dt_json_begin_array(j, "curves");
+    for (int64_t c = 0; c < n; c++) {
+        const int64_t k = outs[c].row;
+        int64_t n_true = 0;
+        for (int64_t i = 0; i < t->n; i++) {
+            s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
+            n_true += s[i].truth;
+        }
+        qsort(s, (size_t)t->n, sizeof *s, evidence_from_highest);
+        dt_json_begin_object(j, NULL);
+        dt_json_string(j, "name", dt_eval_name(t, k, names));
+        add_curve(j, s, t->n, n_true, true);
+        add_curve(j, s, t->n, n_true, false);
+        dt_json_end_object(j);
+    }
+    dt_json_end_array(j);
+    free(s);
+    free(outs);
+    free(sums);
+}
+
+static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names) {
+    dt_json_begin_array(j, "errors");
+    for (int64_t k = 0; k < t->n_out && k < MOST_ERRORS; k++) {
+        int64_t counts[N_BINS] = {0};
+        double most = 0; // the histogram is as wide on both sides of 0
+        for (int64_t i = 0; i < t->n; i++)
+            most = fmax(most, fabs(dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false)));
+        for (int64_t i = 0; i < t->n && most > 0; i++) {
+            const double e = dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false);
+            const int bin = (int)((e / most + 1) / 2 * N_BINS);
+            counts[bin < N_BINS ? bin : N_BINS - 1]++;
+        }
+        dt_json_begin_object(j, NULL);
+        dt_json_string(j, "name", dt_eval_name(t, k, names));
+        dt_json_real(j, "from", -most);
+        dt_json_real(j, "to", most);
+        dt_json_begin_array(j, "counts");
+        for (int b = 0; b < N_BINS && most > 0; b++) dt_json_int(j, NULL, counts[b]);
+        dt_json_end_array(j);
+        dt_json_end_object(j);
+    }
+    dt_json_end_array(j);
+}
+
+// ---- the worst samples -----------------------------------------------------------------------------
+
+static double probability_of(const dt_eval_table *t, int64_t i, int64_t class) {
+    const float *x = t->logits + i * t->n_out;
+    double sum = 0;
+    for (int64_t k = 0; k < t->n_out; k++) sum += exp((double)x[k] - (double)x[class]);
+    return 1 / sum;
+}
+
+// Of classes: the samples that are wrong, by how sure the network is; else all, by their loss.
+static int64_t find_worst(const dt_eval_table *t, scored *out) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->n; i++) {
+        int64_t rank = 1, said = 0;
+        if (t->labels) said = dt_eval_predicted(t, i, &rank);
+        if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, said) : t->losses[i], i, false};
+    }
+    if (n > 0) qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
+    return n < MOST_WORST ? n : MOST_WORST;
+}
+
+// What is true of row i, or predicted: a class, numbers, or the labels that are true.
+static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers, bool predicted,
+                     dt_eval_result *names) {
+    const float *x = (predicted ? t->logits : t->targets) + (t->labels ? 0 : i * t->n_out);
+    char *text = dt_xstrdup("");
+    if (t->labels)
+        dt_xappend(&text, "%s", dt_eval_name(t, predicted ? dt_eval_predicted(t, i, NULL) : t->labels[i], names));
+    for (int64_t k = 0; !t->labels && k < t->n_out && strlen(text) < 200; k++) {
+        const double p = predicted && !numbers ? dt_eval_sigmoid((double)x[k]) : (double)x[k];
+        if (numbers)
+            dt_xappend(&text, "%s%.*g", *text ? ", " : "", t->field ? dt_field_digits(t->field, k, 4) : 4,
+                       dt_eval_number(t, i, k, predicted));
+        else if (predicted ? dt_eval_is_predicted(t, p, k) : dt_eval_is_true(t, i, k))
+            dt_xappend(&text, "%s%s", *text ? ", " : "", dt_eval_name(t, k, names));
+    }
+    dt_json_string(j, predicted ? "predicted" : "truth", *text ? text : "none");
+    free(text);
+}
+
+static void add_picture(dt_json *j, const uint8_t *x, size_t n) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *text = dt_xcalloc(4 * (n / 3 + 1) + 1, 1), *out = text;
+    for (size_t i = 0; i < n; i += 3) {
+        const uint32_t bits =
+            (uint32_t)x[i] << 16 | (i + 1 < n ? (uint32_t)x[i + 1] << 8 : 0) | (i + 2 < n ? x[i + 2] : 0);
+        *out++ = letters[bits >> 18];
+        *out++ = letters[bits >> 12 & 63];
+        *out++ = i + 1 < n ? letters[bits >> 6 & 63] : '=';
+        *out++ = i + 2 < n ? letters[bits & 63] : '=';
+    }
+    dt_json_string(j, "image", text);
+    free(text);
+}
+
+static void add_key(dt_json *j, const dt_dataset *d, dt_split split, int64_t sample) {
+    uint32_t of[DT_MAX_WIDTH];
+    const char *path;
+    const int n = d->records && d->key ? d->records(d, split, sample, of) : 0;
+    char *text = dt_xprintf("%lld", (long long)sample);
+    for (int i = 0; i < n; i++) {
+        if (i == 0) text[0] = '\0';
+        dt_xappend(&text, "%s%s", i ? ", " : "", d->key(d, of[i], &path));
+    }
+    dt_json_string(j, "key", text);
+    free(text);
+}
+
+static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt_dataset *d, dt_split split,
+                      const int64_t *samples, dt_eval_result *names) {
+    scored *worst = dt_xcalloc((size_t)t->n + 1, sizeof *worst);
+    const int64_t n = find_worst(t, worst);
+    dt_json_begin_array(j, "wrong");
+    for (int64_t w = 0; w < n; w++) {
+        const int64_t i = worst[w].row;
+        uint8_t *png = NULL;
+        size_t n_bytes = 0;
+        dt_json_begin_object(j, NULL);
+        add_key(j, d, split, samples[i]);
+        add_said(j, t, i, numbers, false, names);
+        add_said(j, t, i, numbers, true, names);
+        if (t->labels) dt_json_real(j, "probability", worst[w].score);
+        dt_json_real(j, "loss", t->losses[i]);
+        if (d->picture && d->picture(d, split, samples[i], &png, &n_bytes) != DT_OK) dt_error_clear();
+        if (png) add_picture(j, png, n_bytes);
+        dt_json_end_object(j);
+        free(png);
+    }
+    dt_json_end_array(j);
+    free(worst);
+}
+
+// ---- a target --------------------------------------------------------------------------------------
+
+void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers, const dt_dataset *data,
+                     dt_split split, const int64_t *samples) {
+    const unsigned of = t->labels ? DT_OF_CLASSES : numbers ? DT_OF_NUMBERS : DT_OF_LABELS;
+    static const dt_metric_id tables[] = {DT_METRIC_confusion, DT_METRIC_report};
+    dt_eval_result r; // of tables; and names live in it
+    dt_eval_result_init(&r);
+    dt_json_begin_object(j, NULL);
+    if (field) dt_json_string(j, "field", field);
+    add_worst(j, t, numbers, data, split, samples, &r);
+    for (int i = 0; i < 2; i++) {
+        const dt_metric *m = dt_metrics_table[tables[i]];
+        if ((m->of & of) && t->n_out <= m->most_out) m->report(t, &r);
+    }
+    if (*dt_eval_result_members(&r)) dt_json_raw(j, NULL, dt_eval_result_members(&r));
+    if (of == DT_OF_NUMBERS)
+        add_errors(j, t, &r);
+    else
+        add_curves(j, t, &r);
+    dt_json_end_object(j);
+    dt_eval_result_fini(&r);
+}
