@@ -100,7 +100,7 @@ while read -r name; do named[$name]=1; done < <(find runtime data models launch 
 is_named() { # glob
     if [[ $1 == *\** ]]; then [ -n "$(find runtime data models launch tests -name "$1" -print -quit)" ]; else [ "${named[$1]:-}" ]; fi
 }
-tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|store|config|batch|graph|backend|exec|comm|checkpoint|onnx|observe|metrics|run|eval|train'
+tops='runtime|data|models|launch|configs|docs|tests|\.ci|base|store|config|batch|graph|backend|exec|comm|checkpoint|onnx|observe|metrics|eval|train'
 for page in "${pages[@]}"; do
     while read -r word; do
         glob=${word//<*([a-z])>/*}
