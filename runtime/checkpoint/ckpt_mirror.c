@@ -59,7 +59,9 @@ dt_status dt_ckpt_mirror_steps(const char *dir, int64_t **steps, int *n) {
         char *rest = names[i] + strcspn(names[i], "/");
         if (strcmp(rest, "/manifest.json") == 0) *rest = '\0';
     }
-    *steps = dt_ckpt_steps_of_names(names, n_names, n);
+    *steps = NULL;
+    *n = 0;
+    if (st == DT_OK) *steps = dt_ckpt_steps_of_names(names, n_names, n);
     dt_io_free_list(names, n_names);
     free(prefix);
     return st;
