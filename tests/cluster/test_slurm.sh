@@ -99,8 +99,8 @@ echo "a limit shorter than the start: ends at the second time"
 # ---- names and options as they are: sbatch takes the quotes out again, and the user's option is the last
 id=$(launch --sbatch "--comment='two \"words\" # \$HOME' --output=%j.mine" "$config" "${small[@]}" train.max_steps=2 'run.name="x y \"z\" \\ # %% $HOME"')
 wait_for_job "$id" COMPLETED
-scontrol show job "$id" | grep -qF 'JobName=x y "z" \ # %% $HOME' || fail "another name: $(scontrol show job "$id" | grep JobName)"
-scontrol show job "$id" | grep -qF 'Comment=two "words" # $HOME' || fail "another comment: $(scontrol show job "$id" | grep Comment)"
+scontrol show job "$id" | grep -F 'JobName=x y "z" \ # %% $HOME' >/dev/null || fail "another name: $(scontrol show job "$id" | grep JobName)"
+scontrol show job "$id" | grep -F 'Comment=two "words" # $HOME' >/dev/null || fail "another comment: $(scontrol show job "$id" | grep Comment)"
 [ -s "$id.mine" ] && [ -d 'runs/x y "z" \ # %% $HOME' ] || fail "other files: $(ls . runs)"
 echo "odd names and options arrive"
 
@@ -128,7 +128,7 @@ scontrol update nodename="$lost" state=down reason=test
 kill -CONT "${stopped[@]}" 2>/dev/null || true
 wait_for_job "$id" COMPLETED
 [ "$(restarts "$id")" = 1 ] || fail "node down: $(restarts "$id") restarts"
-scontrol show job "$id" | grep -q "NodeList=.*$lost[],]*$" && fail "node down: the job ran again on $lost"
+scontrol show job "$id" | grep "NodeList=.*$lost[],]*$" >/dev/null && fail "node down: the job ran again on $lost"
 scontrol update nodename="$lost" state=resume
 same_bits down "$want2" "a node set DOWN, requeued on others"
 

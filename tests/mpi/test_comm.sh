@@ -25,7 +25,7 @@ if command -v mpicc >/dev/null && ! sanitized; then
     if [ "$(id -u)" = 0 ] && "${apart[@]:3}" true 2>/dev/null; then
         n=$(messages "${apart[@]}")
         [ "$n" -gt 20000000 ] || fail "apart: rank 0 sent $n bytes"
-        job 4 "${apart[@]}" "$program" all 2>"$work/log" | grep -qx "all collectives agree on 4 ranks of 1 host" || fail "apart"
+        job 4 "${apart[@]}" "$program" all 2>"$work/log" | grep -x "all collectives agree on 4 ranks of 1 host" >/dev/null || fail "apart"
     fi
 fi
 
@@ -49,4 +49,4 @@ lost stop "rank 1 on $(uname -n | cut -c1-63).* did not take part in the all-red
 lost kill "rank 1 " "137 240"
 # signs of life go down a tree, in which rank 11 is below rank 1
 lost late "rank 11 on .* did not take part in the barrier.*destroyed" 240 11 12
-! grep 'did not take part' "$work/log" | grep -qv ': rank 11 on ' || fail "others than rank 11 are blamed"
+! grep 'did not take part' "$work/log" | grep -v ': rank 11 on ' >/dev/null || fail "others than rank 11 are blamed"

@@ -28,14 +28,14 @@ DTRAIN_FAILPOINT=step:1:nap "${ranks[@]}" 2 "$DTRAIN" "$config" "metrics.sinks=[
 pid=$!
 
 query() { curl -sG localhost:9090/api/v1/query --data-urlencode "query=$1"; }
-answers() { query "$1" | grep -q '"value":\['; }
+answers() { query "$1" | grep '"value":\[' >/dev/null; }
 fires() { answers "ALERTS{alertname=\"$1\", alertstate=\"firing\"}"; }
 wait_until answers 'dtrain_step{run="scraped", job="dtrain"} > 5'
 wait_until answers 'dtrain_eval{split="val", metric="accuracy"}'
 wait_until answers 'rate(dtrain_phase_seconds_sum{phase="compute"}[10s]) > 0'
 wait_until answers 'dtrain_checkpoint_step >= 10'
-query 'dtrain_steps' | grep -q '"100000"' || fail "$(query dtrain_steps)"
-query 'dtrain_world_size' | grep -q '"2"' || fail "$(query dtrain_world_size)"
+query 'dtrain_steps' | grep '"100000"' >/dev/null || fail "$(query dtrain_steps)"
+query 'dtrain_world_size' | grep '"2"' >/dev/null || fail "$(query dtrain_world_size)"
 curl -s localhost:9464/metrics | promtool check metrics >"$work/promtool" 2>&1 || fail "promtool: $(cat "$work/promtool")"
 [ ! -s "$work/promtool" ] || fail "promtool: $(cat "$work/promtool")"
 [ "$(curl -s localhost:9464/healthz)" = ok ] || fail "healthz"

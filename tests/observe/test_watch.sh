@@ -20,10 +20,10 @@ sed 's/"step":400/"step":200/;$a{"kind":"ranks","step":400,"imbalance":1.1}' <<<
 py check_narrow "$dtrain" runs/photos
 # a run without an end is stopped where nobody holds its lock, as after a SIGKILL
 : >runs/photos/lock
-"$dtrain" watch runs/photos | grep -q 'photos  Training' || fail "stopped a moment after its last line"
+"$dtrain" watch runs/photos | grep 'photos  Training' >/dev/null || fail "stopped a moment after its last line"
 touch -d '20 seconds ago' runs/photos/metrics.jsonl
-"$dtrain" watch runs/photos | grep -q 'photos  Stopped, the same command goes on' || fail "not stopped"
-py hold runs/photos/lock "$dtrain" watch runs/photos | grep -q 'photos  Training' || fail "stopped with its lock held"
+"$dtrain" watch runs/photos | grep 'photos  Stopped, the same command goes on' >/dev/null || fail "not stopped"
+py hold runs/photos/lock "$dtrain" watch runs/photos | grep 'photos  Training' >/dev/null || fail "stopped with its lock held"
 py follow "$dtrain" runs/photos
 py write_hostile_run runs/hostile
 "$dtrain" watch runs/hostile runs/photos >plain.txt
@@ -39,6 +39,6 @@ expect 0 'step 50 of 50' "$dtrain" watch runs/hostile plain.txt
 why="$(printf 'w%.0s' {1..300}) try a lower rate"
 echo '{"kind":"end","step":400,"status":6,"message":"'"$why"'"}' >>runs/old/metrics.jsonl
 rm runs/old/result.json
-"$dtrain" watch runs/old | grep -qF "$why" || fail "what a failure advises is cut"
+"$dtrain" watch runs/old | grep -F "$why" >/dev/null || fail "what a failure advises is cut"
 py write_run runs/long 100000 long cat 10000
 py check_memory "$dtrain" watch runs/long

@@ -61,6 +61,6 @@ done
 exits 0 'predictions are not finite' "$DTRAIN" "$config" run.name=broken data.path="$work/bad.tar" \
     "data.split.val=key in ('0004', '0005', '0006')" data.split.test=0 "data.where=key not in ('0017', '0031', '0050')"
 py check_training "$work/runs/broken/metrics.jsonl" || fail "the evaluation of a training"
-! cat "$work"/runs/broken/checkpoints/*/manifest.json | grep -q '"best": *true' ||
+! cat "$work"/runs/broken/checkpoints/*/manifest.json | grep '"best": *true' >/dev/null ||
     fail "a checkpoint with predictions that are not finite is the best"
-cat "$work"/runs/classes/checkpoints/*/manifest.json | grep -q '"best": *true' || fail "none is the best"
+cat "$work"/runs/classes/checkpoints/*/manifest.json | grep '"best": *true' >/dev/null || fail "none is the best"

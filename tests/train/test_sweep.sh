@@ -26,7 +26,7 @@ grep -q '^"seed=1,lr=1e30",1,1e30,6,,,,,$' "$work/runs/s/runs.csv" || fail "no f
 grep -q '<h1>4 runs</h1>' "$work/compare.html" || fail "not its 4 runs"
 "$DTRAIN" watch "$work"/runs/s/* >"$work/out"
 [ "$(grep -c '^step [0-9]' "$work/out")" = 4 ] || fail "watch: $(cat "$work/out")"
-head -1 "$work/table" | grep -q '^lr=1e-3 .*(2 of 2 runs)$' || fail "the better one is not first: $(cat "$work/table")"
+head -1 "$work/table" | grep '^lr=1e-3 .*(2 of 2 runs)$' >/dev/null || fail "the better one is not first: $(cat "$work/table")"
 awk -F, 'NR == FNR { if (FNR == 1) for (i = 1; i <= NF; i++) if ($i == "test.loss") column = i + 1
                      else; else if ($0 ~ /lr=1e-3/) { sum += $column; n++; x[n] = $column }; next }
          FNR == 1 { for (i = 1; i <= NF; i++) if ($i == "test.loss_mean") at = i }

@@ -70,7 +70,7 @@ golden cloud-lens.yaml cloud --cloud azure --nodes 2 -n 2 --image registry.examp
 golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name=two words"
 "$DTRAIN" launch cloud --data s3://my/data --spot --print configs/fusion.yaml checkpoint.mirror=s3://my/runs/ >"$work/spot.yaml" 2>"$work/log" &&
     ! grep -q 'MOUNT_CACHED\|run.dir' "$work/spot.yaml" && grep -q "checkpoint.mirror=s3://my/runs/" "$work/spot.yaml" || fail "launch cloud with a mirror"
-"$DTRAIN" launch cloud "${buckets[@]}" --print configs/fusion.yaml run.stop_at=5 2>"$work/log" | grep -q 'recover_on_exit_codes: \[240\]' ||
+"$DTRAIN" launch cloud "${buckets[@]}" --print configs/fusion.yaml run.stop_at=5 2>"$work/log" | grep 'recover_on_exit_codes: \[240\]' >/dev/null ||
     fail "launch cloud: run.stop_at is recovered for ever"
 golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
 golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
@@ -89,7 +89,7 @@ for target in 'local -n 2' 'hosts --hosts a:2 --net lo'; do
     env "${job[@]}" PRTE_MCA_plm=slurm "$DTRAIN" launch $target --print configs/fusion.yaml >"$work/inside/line" 2>"$work/log" ||
         fail "launch $target in a job: exit $?"
     for word in OMPI_MCA_ras=^slurm OMPI_MCA_plm=^slurm PRTE_MCA_ras=^slurm PRTE_MCA_plm=slurm; do
-        tr -d "'" <"$work/inside/line" | grep -qF "$word" || fail "no $word: $(cat "$work/inside/line")"
+        tr -d "'" <"$work/inside/line" | grep -F "$word" >/dev/null || fail "no $word: $(cat "$work/inside/line")"
     done
 done
 

@@ -47,7 +47,7 @@ wrong=$(sed -n 3p all.txt | cut -f2)
 sed 's/^[^,]*,/x,/; 1s/.*/key,path,label,label.probability/' predicted.csv >others.csv
 if "$dtrain" data show p.yaml none.png "${part[@]}" --predicted others.csv 2>err.txt; then fail "no prediction is shown"; fi
 grep -q "others.csv has no row for a sample of the" err.txt || fail "no predictions: $(cat err.txt)"
-[ "$(wc -l <hits.txt)" = 4 ] && head -n 1 hits.txt | grep -q "	$wrong	label=[ab]	predicted=[ab]$" || fail "predictions: $(cat hits.txt)"
+[ "$(wc -l <hits.txt)" = 4 ] && head -n 1 hits.txt | grep "	$wrong	label=[ab]	predicted=[ab]$" >/dev/null || fail "predictions: $(cat hits.txt)"
 awk -F'\t' '{ sub("label=", "", $3); sub("predicted=", "", $4); wrong += $3 != $4 } END { exit wrong != 1 }' hits.txt || fail "predictions: $(cat hits.txt)"
 [ "$(cut -f2 hits.txt | sort -u | wc -l)" = 4 ] || fail "a sample twice: $(cat hits.txt)"
 py check_edges
