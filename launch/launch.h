@@ -1,7 +1,7 @@
 // launch.h: how a verb plugs into the program, and what verbs share.
 //
 // cmds.def lists the verbs; each has launch/cmd_<id>.c that defines `const dt_cli_command
-// launch_<id>`: its options (from which both the parser and --help come), an example, and run().
+// dt_cli_<id>`: its options (from which both the parser and --help come), an example, and run().
 // A verb may have verbs of its own: data_cmds.def lists those of dtrain data, launch_targets.def those of dtrain
 // launch. run() returns a status with a message; only main.c prints it and exits.
 #ifndef DT_LAUNCH_LAUNCH_H
