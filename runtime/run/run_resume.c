@@ -264,7 +264,7 @@ static int64_t step_of_results(const char *text) {
 // never finished, because train.epochs may be among them.
 static dt_status find_results(dt_open_run *r) {
     int64_t finished = 0;
-    if (dt_run_is_root(r) && r->resumed && !r->extended) {
+    if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) { // other data decide once they are open
         char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL;
         size_t n = 0;
         if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK &&

@@ -57,6 +57,9 @@ exits 2 'records, view or split changed, with data.path' \
     "$DTRAIN" "$config" "${moved[@]}" data.path="$work/less.lmdb"
 exits 0 'data.path changed: the records' "$DTRAIN" "$config" "${moved[@]}"
 [ "$(hash "$work/runs/moved")" = "$(hash "$run")" ] || fail "other weights under another path"
+# a finished run does not answer for other data either
+exits 2 'records, view or split changed, with data.path' \
+    "$DTRAIN" "$config" "${moved[@]}" data.path="$work/less.lmdb"
 "$DTRAIN" pack "$work/raw" "$work/there.tar" >/dev/null 2>&1 || fail "cannot pack a tar"
 rm "$work/there.tar.index" # now it is another program's
 exits 75 '' "$DTRAIN" "$config" "${moved[@]}" run.name=foreign data.path="$work/there.tar" run.stop_at=10
