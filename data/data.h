@@ -54,7 +54,7 @@ dt_status dt_split_read_file(dt_data *d, const dt_config *c);
 // data.split: makes d->splits of d->view.
 dt_status dt_split_open(dt_data *d, const dt_config *c);
 // Warns of records of val and test that repeat records of training, by column duplicate_of and by stored hashes.
-void dt_split_tell_copies(const dt_data *d);
+void dt_split_warn_copies(const dt_data *d);
 // What data.split.file reads: the part of each record; of each sample, where a record is in samples of several parts.
 dt_status dt_split_write(const dt_dataset *base, const char *path);
 

@@ -614,7 +614,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
     DT_TRY_GOTO(st, dt_mix_create(&d->mix, c, d->fields.info, d->fields.n), out);
     DT_TRY_GOTO(st, dataset_make_view(d, c), out);
     DT_TRY_GOTO(st, dt_split_open(d, c), out);
-    if (!uses) dt_split_tell_copies(d);
+    if (!uses) dt_split_warn_copies(d);
     DT_TRY_GOTO(st, measure_numbers(d, c), out);
     DT_TRY_GOTO(st, dataset_make_order(d, c), out);
     DT_TRY_GOTO(st, dt_class_weights_read(d, c), out);

@@ -216,7 +216,7 @@ static uint8_t *find_parts(const dt_data *d) {
     return part;
 }
 
-void dt_split_tell_copies(const dt_data *d) {
+void dt_split_warn_copies(const dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
     if (d->splits.n[TRAIN] == 0 || d->splits.n[VAL] + d->splits.n[TEST] == 0) return;
     bool any;
