@@ -38,7 +38,7 @@ architectures=80 # of GPUs: machine code for the oldest, and PTX, which the newe
 if [ "$what" = all ]; then
     export FULL=1
     asan_targets=all asan_tests=() architectures=
-    # SkyPilot's parser for unit/test_launch: half a gigabyte, so not for every run
+    # SkyPilot's parser for e2e/test_launch: half a gigabyte, so not for every run
     sky=$PWD/.cache/sky-venv
     if [ -e "$sky/complete" ] || { python3 -m venv "$sky" && "$sky/bin/pip" -q install skypilot &&
         touch "$sky/complete"; } >"$PWD/.cache/sky.log" 2>&1; then
@@ -53,19 +53,19 @@ if [ "$what" != quick ]; then
     # may end there).
     ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 KILLS=6 STEPS=30 SEEDS=50 STRIDE=13 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \
         LSAN_OPTIONS=suppressions=$PWD/tests/lsan.supp:print_suppressions=0 \
-        run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -LE lint -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|fault/test_stopped_rank|unit/test_gpu_run' # cuDNN leaks; long; waits; no program of ours
+        run_suite build-asan ${asan_tests[@]+"${asan_tests[@]}"} -LE lint -E 'mpi/test_elastic|cuda/test_(dnn_support|train_cuda)|fault/test_stopped_rank|e2e/test_gpu_run' # cuDNN leaks; long; waits; no program of ours
     # what has threads: the parts by themselves, then a whole run with replicas, loader and checkpoints
     threaded="base bucket ckpt loader metrics pack prometheus sets train_replicas train_step tree"
     TARGETS="dtrain dtrain_mpi $(printf 'test_%s ' $threaded)" launch/build.sh build-tsan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=thread -DDTRAIN_TESTS=ON
     STEPS=8 TSAN_OPTIONS=halt_on_error=1:suppressions=$PWD/tests/tsan.supp \
-        run_suite build-tsan -R "unit/test_(${threaded// /|})$|train/test_replicas"
+        run_suite build-tsan -R "unit/test_(${threaded// /|})$|e2e/test_replicas"
 fi
 # The CUDA module must build where there is an nvcc; DTRAIN_CUDA=OFF|AUTO|ON tests/run.sh decides otherwise.
 nvcc=${CUDACXX:-$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)}
 cuda=${DTRAIN_CUDA:-$([ -n "$nvcc" ] && echo ON || echo AUTO)}
 echo "release build: DTRAIN_CUDA=$cuda (${nvcc:-no nvcc})"
 targets=
-[ "$what" != quick ] || targets="dtrain help_files tests_unit tests_train tests_golden"
+[ "$what" != quick ] || targets="dtrain help_files tests_unit tests_e2e tests_golden"
 TARGETS=$targets launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA="$cuda" -DDTRAIN_CUDA_ARCHITECTURES="$architectures" | tee .cache/build.log
 [ "$what" = quick ] || TARGETS=benches launch/build.sh build | tee -a .cache/build.log
 if grep -q 'warning' .cache/build.log; then
@@ -73,12 +73,12 @@ if grep -q 'warning' .cache/build.log; then
     exit 1
 fi
 if [ "$what" = quick ]; then
-    run_suite build -L '^(unit|train|golden|lint)$' -E 'train/test_(tutorial|how_to)$' # which run the pages of docs/
+    run_suite build -L '^(unit|train|golden|lint)$' -E 'e2e/test_(tutorial|how_to)$' # which run the pages of docs/
     exit
 fi
 # As on a CPU that has AVX2 and no more: what is compared with PyTorch, what asks for bf16 or int8, and what must learn. Ops
 # run as every ISA by themselves (tests/ops/each_isa.h).
 if [[ "$(build/dtrain info)" = *"cpu avx512"* ]]; then
-    ONEDNN_MAX_CPU_ISA=AVX2 run_suite build -R '^(golden|bench)/|train/test_(acoustic|mix|photos|pose|quantize|torchvision_configs)$'
+    ONEDNN_MAX_CPU_ISA=AVX2 run_suite build -R '^(golden|bench)/|e2e/test_(acoustic|mix|photos|pose|quantize|torchvision_configs)$'
 fi
 run_suite build

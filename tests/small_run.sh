@@ -10,7 +10,7 @@
 #   have_mpi               true where there are ranks
 #   need_mpi               ends the test as skipped where there are none
 #   mpi NP COMMAND …       on NP ranks
-#   imitate_hosts N        "${hosts[@]}" in front of a rank's command makes hosts of N ranks each, by their names; it is
+#   fake_hosts N        "${hosts[@]}" in front of a rank's command makes hosts of N ranks each, by their names; it is
 #                          empty where no names can be given
 #   "${ranks[@]}" NP COMMAND …  the same as one process that can be put in the background and signalled
 #   wait_until COMMAND …   returns when COMMAND succeeds; the test fails where $pid has ended or minutes have gone
@@ -59,7 +59,7 @@ need_mpi() { have_mpi || { echo "skipped: no mpirun, or built without MPI"; exit
 ranks=(env "ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0" "TSAN_OPTIONS=${TSAN_OPTIONS:-}:detect_deadlocks=0"
        mpirun --oversubscribe --bind-to none -np)
 
-imitate_hosts() {
+fake_hosts() {
     hosts=()
     unshare --uts true 2>/dev/null || return 0
     cat >"$work/host" <<SH

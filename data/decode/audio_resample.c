@@ -248,7 +248,7 @@ dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want
 //
 // Each pass is one sweep over n * 8 floats, about log4(n) in all: 16 KiB at n = 512, which stay in the L1
 // cache. Twiddles are computed in double and rounded once. The error is that of the float additions: below 1e-6
-// of the frame's largest value (test_fft in tests/unit/test_audio.c).
+// of the frame's largest value (test_fft in tests/unit/data/test_audio.c).
 // Sources: Stockham 1966; Swarztrauber, "FFT algorithms for vector computers", 1984.
 
 enum { MAX_PASSES = 32 };

@@ -419,7 +419,7 @@ dt_status dt_resolve_precision(dt_resolved *out, const dt_config *c, dt_comm *co
             : b->supports_dtype(b, DT_BF16) ? b->choose_precision ? DT_PRECISION_auto : DT_PRECISION_bf16
                                             : DT_PRECISION_fp32;
     if (p == DT_PRECISION_fp16 && !b->device)
-        dt_warn("train.precision: fp16 is imitated on the CPU, for trying out its loss scaling: it "
+        dt_warn("train.precision: fp16 is emulated on the CPU, for trying out its loss scaling: it "
                 "computes in fp32 and rounds each step's gradient to fp16");
     if (p == DT_PRECISION_bf16 && !b->computes_dtype(b, DT_BF16))
         return dt_config_fail(c, "train.precision",

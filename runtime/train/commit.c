@@ -287,7 +287,7 @@ void dt_commit_set_statistics(struct dt_stepper *s, const double *sums, double n
     }
 }
 
-// ---- fp16, imitated --------------------------------------------------------------------------------
+// ---- fp16, emulated --------------------------------------------------------------------------------
 // The gradient of a micro-batch, on the average, is rounded to what fp16 holds; what follows from an overflow is
 // dt_commit_decide's, as on a GPU.
 

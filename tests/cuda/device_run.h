@@ -1,4 +1,4 @@
-// device_run.h: runs one kernel of the CUDA backend on the imitated device, for the op tests' harnesses. They keep
+// device_run.h: runs one kernel of the CUDA backend on the fake device, for the op tests' harnesses. They keep
 // their tensors in host memory, with a canary behind each. Tensors and canaries are copied to the device, the kernel
 // runs, and everything is copied back. It runs twice from the same start, queued and as a captured graph whose threads
 // go in the opposite order. The bits must be equal.
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The imitation, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the real GPU. One for all rows of a program,
+// The fake device, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the real GPU. One for all rows of a program,
 // because opening the libraries takes longer than most rows. Runs are compared bit by bit, which only deterministic
 // engines pass. Nothing is timed, as no row is worth it.
 static dt_backend *device_opened;
@@ -27,7 +27,7 @@ static inline dt_status device_backend(dt_backend **out) {
     return DT_OK;
 }
 
-// At the end of the program: the imitation checks for leaks.
+// At the end of the program: the fake device checks for leaks.
 static inline void device_close(void) {
     if (device_opened) device_opened->destroy(device_opened);
     device_opened = NULL;

@@ -1,4 +1,4 @@
-// fake_cuda.c: streams, events and graphs of the imitation (see fake_cuda.h, fake_machine.h, fake_memory.h,
+// fake_cuda.c: streams, events and graphs of the fake device (see fake_cuda.h, fake_machine.h, fake_memory.h,
 // fake_kernels.h, fake_math.h, fake_libraries.c).
 //
 // A stream is a track: a list of work items, the first `done` of which have run. An event is a position on a track. A
@@ -80,7 +80,7 @@ static const char *error_text(dt_cuda_api *a, int e) {
 
 static const char *versions(dt_cuda_api *a) {
     const char *text = getenv("FAKE_CUDA_VERSIONS");
-    return text ? text : "no CUDA: a machine that pretends";
+    return text ? text : "no CUDA: a fake device";
 }
 static int device_count(dt_cuda_api *a, int *n) {
     *n = of(a)->o.n_devices;
@@ -103,7 +103,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
                                  .runtime = 13000,
                                  .bytes_s = 4.9e12,
                                  .clock_hz = 1.98e9};
-    snprintf(out->name, sizeof out->name, "pretending machine");
+    snprintf(out->name, sizeof out->name, "fake GPU");
     snprintf(out->pci, sizeof out->pci, "0000:%02x:00.0", (unsigned)(16 + index) & 0xff);
     snprintf(out->driver_version, sizeof out->driver_version, "%s", driver ? driver : "580.65.06");
     return fake_note(m, "device_info", "", 0, NULL);

@@ -1,4 +1,4 @@
-// fake_cuda.h: an imitation of CUDA devices, for tests on machines without one. It fills dt_cuda_api, and is stricter
+// fake_cuda.h: fake CUDA devices, for tests on machines without one. It fills dt_cuda_api, and is stricter
 // than a real device where that finds mistakes:
 //   - the host cannot access device memory (touching it is a segmentation fault). It lies between guard pages, starts
 //     as NaN bytes, and has a canary behind it that free checks;
@@ -16,7 +16,7 @@
 // A violation that CUDA would not report is printed and aborts the test.
 //
 // cuDNN's and cuBLASLt's parts are naive f32 loops. Each has three choices with the same result. The second, or number
-// FAKE_CUDA_FASTEST, is the fastest by the imitation's own clock (event_ms), which counts work instead of time.
+// FAKE_CUDA_FASTEST, is the fastest by the fake device's own clock (event_ms), which counts work instead of time.
 // Environment variables:
 //   FAKE_CUDA_NO_DNN       cuDNN has no engine for descriptions that begin so: "sdpa", "conv_fwd"
 //   FAKE_CUDA_NO_SUMS      none for convolutions that also make sums
@@ -38,7 +38,7 @@ typedef struct fake_cuda_opts {
     size_t total_bytes; // of each; 0: FAKE_CUDA_BYTES
 } fake_cuda_opts;
 
-// By the imitation's clock a convolution's sums, or the batch norm that it applies, cost nothing up to so many
+// By the fake device's clock a convolution's sums, or the batch norm that it applies, cost nothing up to so many
 // channels, and too much above.
 enum { FAKE_SUMS_CHEAP = 256 };
 
@@ -58,7 +58,7 @@ dt_cuda_api *fake_cuda_create(const fake_cuda_opts *opts);
 // Returns how many things were not given back (each is printed); a test asserts 0.
 int fake_cuda_destroy(dt_cuda_api *a);
 
-// A backend with its own imitation, of NCCL (fake_nccl.h) too. Destroying the backend destroys them too, and aborts on a
+// A backend with its own fake device and fake NCCL (fake_nccl.h) too. Destroying the backend destroys them too, and aborts on a
 // leak.
 dt_status fake_cuda_backend(dt_backend **out, const dt_backend_opts *opts);
 dt_nccl_api *fake_cuda_nccl(dt_backend *b); // the table of such a backend, in which a test may replace functions
@@ -89,7 +89,7 @@ static inline int fake_cuda_race(void **state) { // in two orders; set-up of a p
     return 0;
 }
 
-// ---- for other imitations (fake_nccl.c) -------------------------------------------------------------
+// ---- for other fakes (fake_nccl.c) -------------------------------------------------------------
 // Host work in a stream's order, capturable; args are copied. It returns false while it waits for another process, and
 // is called again later. Logged as `call`.
 int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args), const void *args,

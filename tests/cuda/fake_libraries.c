@@ -1,4 +1,4 @@
-// fake_libraries.c: the imitations of cuDNN and cuBLASLt (see fake_cuda.h). A plan is a description and a choice.
+// fake_libraries.c: fakes of cuDNN and cuBLASLt (see fake_cuda.h). A plan is a description and a choice.
 // fake_math.c computes it, when its stream runs.
 #include "fake_machine.h"
 

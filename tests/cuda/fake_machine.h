@@ -1,4 +1,4 @@
-// fake_machine.h: the parts of the imitation, shared by fake_cuda.c (CUDA: streams, events, graphs) and
+// fake_machine.h: the parts of the fake device, shared by fake_cuda.c (CUDA: streams, events, graphs) and
 // fake_libraries.c (cuDNN and cuBLASLt: plans). Tests include only fake_cuda.h.
 #ifndef DT_TESTS_CUDA_FAKE_MACHINE_H
 #define DT_TESTS_CUDA_FAKE_MACHINE_H

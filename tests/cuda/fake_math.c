@@ -1,4 +1,4 @@
-// fake_math.c: the imitation's convolution, attention and matmul. Operands are first widened to f32, so that the inner
+// fake_math.c: the fake device's convolution, attention and matmul. Operands are first widened to f32, so that the inner
 // loops run over contiguous floats and a whole small network trains in seconds.
 #include "fake_math.h"
 

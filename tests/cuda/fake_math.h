@@ -1,4 +1,4 @@
-// fake_math.h: what the imitation computes in place of cuDNN and cuBLASLt: naive loops, f32 sums in a fixed order,
+// fake_math.h: what the fake device computes in place of cuDNN and cuBLASLt: naive loops, f32 sums in a fixed order,
 // results rounded once to the tensor's type.
 #ifndef DT_TESTS_CUDA_FAKE_MATH_H
 #define DT_TESTS_CUDA_FAKE_MATH_H

@@ -15,7 +15,7 @@ enum { PAGE = 4096, CANARY_BYTE = 0xca };
 void fake_breach(const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
-    fprintf(stderr, "the pretending machine: ");
+    fprintf(stderr, "the fake GPU: ");
     vfprintf(stderr, fmt, ap);
     fprintf(stderr, "\n");
     va_end(ap);

@@ -1,4 +1,4 @@
-// fake_memory.h: the imitation's memory. A block lies between guard pages, ends at the second of them (rounded to 256
+// fake_memory.h: the fake device's memory. A block lies between guard pages, ends at the second of them (rounded to 256
 // bytes), starts as 0xff bytes (NaN) and has a canary around it, which fake_memory_drop checks. The host can access
 // device blocks only between open and close; pinned blocks are always open.
 #ifndef DT_TESTS_CUDA_FAKE_MEMORY_H

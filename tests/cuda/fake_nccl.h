@@ -1,10 +1,10 @@
-// fake_nccl.h: an imitation of NCCL between processes of one host. Its collectives are queued on the imitated streams
+// fake_nccl.h: a fake NCCL between processes of one host. Its collectives are queued on the fake streams
 // like kernels, may be captured, and do not end before all ranks arrive. Messages are files in a folder in
 // $FAKE_NCCL_DIR, named by the communicator's id. It checks what NCCL requires but does not always check: all ranks
 // ask for the same collectives of the same sizes in the same order and in the same way (uncaptured, or at the same
 // place of the same capture); memory is the device's; registered memory is NCCL's own, and is freed only after
 // deregistration; a communicator is destroyed once, after all graphs with its collectives, since NCCL would wait for
-// them. Calls appear in the imitation's log, and fail with NCCL's errors where fake_cuda_fail says so.
+// them. Calls appear in the fake device's log, and fail with NCCL's errors where fake_cuda_fail says so.
 //
 // FAKE_NCCL_WRONG in the environment makes sums wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a rank (or
 // "all") whose library fails under capture.

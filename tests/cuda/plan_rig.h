@@ -1,4 +1,4 @@
-// plan_rig.h: what the tests of plans share: the imitation with plans open on it, and descriptions.
+// plan_rig.h: what the tests of plans share: the fake device with plans open on it, and descriptions.
 #ifndef DT_TESTS_PLAN_RIG_H
 #define DT_TESTS_PLAN_RIG_H
 
@@ -60,7 +60,7 @@ static inline dt_cuda_plans *open_plans(dt_cuda_api *api, const char *machine, c
     return p;
 }
 
-// The imitation, and the plans that are open on it.
+// The fake device, and the plans that are open on it.
 typedef struct rig {
     dt_cuda_api *api;
     dt_cuda_plans *p;

@@ -1,6 +1,6 @@
 // test_commit_cuda.c: the end of a step as device work, compared with the CPU backend's flat-buffer arithmetic over
 // several steps: optimizer, clipping, packed copies, running statistics; then loss scaling, skipped and halted steps.
-#include "../unit/whole_optimizer.h"
+#include "unit/whole_optimizer.h"
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizers/sgd.h"
 #include "base/rng.h"

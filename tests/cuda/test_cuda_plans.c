@@ -1,4 +1,4 @@
-// test_cuda_plans.c: choosing engines on the imitation, whose second engine is the fastest by its own clock: sharing,
+// test_cuda_plans.c: choosing engines on the fake device, whose second engine is the fastest by its own clock: sharing,
 // timing, choices as text, the parts of a batch norm that convolutions do.
 #include "plan_rig.h"
 
@@ -158,7 +158,7 @@ TEST(test_short_runs_are_a_graph) {
         assert_int_equal(dt_plan_bench_open(&b, api, &k, 0, plain), 0);
         assert_int_equal(dt_plan_bench_fill(&b, 2, &ms), 0);
         assert_float_equal(ms, 1e-3 + (double)b.n_bytes[2] * 1e-8,
-                           1e-5); // by the imitation's clock
+                           1e-5); // by the fake device's clock
         assert_int_equal(fake_cuda_count(api, "zero"), 2 + (plain ? 2 : 1) * n_runs);
         assert_int_equal(fake_cuda_count(api, "capture_begin"), plain ? 0 : 1);
         assert_int_equal(fake_cuda_count(api, "graph_launch"), plain ? 0 : 2);

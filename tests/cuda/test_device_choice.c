@@ -84,7 +84,7 @@ TEST(test_listed) {
     for (const char *c = listed; (c = strchr(c, '\n')); c++) n_lines++;
     assert_int_equal(n_lines, 6 + 15 + 1); // devices, pairs, the driver
     static const char *const lines[] = {
-        "cuda 0: pretending machine, sm_90, 3 SMs, 1.1 of 1.1 GB free, PCI 0000:10:00.0, NUMA node "
+        "cuda 0: fake GPU, sm_90, 3 SMs, 1.1 of 1.1 GB free, PCI 0000:10:00.0, NUMA node "
         "0\n",
         "\ncuda 0 and 1: NVLink, neighbours on NUMA node 0\n",
         "\ncuda 1 and 2: PCIe, on NUMA nodes 0 and 1\n",
@@ -99,7 +99,7 @@ TEST(test_listed) {
     dt_cuda_api *api = fake_cuda_create(&(fake_cuda_opts){.n_devices = 2});
     fake_cuda_fail(api, "device_info", 0, FAKE_INVALID);
     list(api);
-    assert_non_null(strstr(listed, "cuda 0: invalid argument\ncuda 1: pretending machine"));
+    assert_non_null(strstr(listed, "cuda 0: invalid argument\ncuda 1: fake GPU"));
     assert_non_null(strstr(listed, "cuda 0 and 1: NVLink\n"));
 }
 

@@ -1,4 +1,4 @@
-// test_engines_cuda.c: the trainer on the imitation, whose fastest engine changes between starts. A resumed run keeps
+// test_engines_cuda.c: the trainer on the fake device, whose fastest engine changes between starts. A resumed run keeps
 // the engines of its checkpoint, without timing and without the cache. With another version of the libraries or of the
 // driver it chooses anew and says so in one line.
 #include "fake_cuda.h"
@@ -73,7 +73,7 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     r.engines = dt_xstrdup(state.engines);
     dt_record_fini(&state);
     char *text = read_file(in_folder("engines/log"), &n);
-    r.n_lines = count_text(text, "this run began on 'cuda: pretending machine");
+    r.n_lines = count_text(text, "this run began on 'cuda: fake GPU");
     assert_int_equal(r.n_lines, count_text(text, ": bits will differ, and engines are chosen anew"));
     free(text);
     return r;

@@ -1,4 +1,4 @@
-// test_fake_cuda.c: the imitation enforces its own rules (otherwise tests on it would prove little), and what custom
+// test_fake_cuda.c: the fake device enforces its own rules (otherwise tests on it would prove little), and what custom
 // kernels compute with: element types, reorders.
 #include "backend/cuda/kernels/kernel_math.h"
 #include "fake_cuda.h"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# train.precision: fp16 on an imitated GPU (pretending_module.c): whatever the micro-batch, the loss scale begins where
+# train.precision: fp16 on a fake GPU (fake_module.c): whatever the micro-batch, the loss scale begins where
 # PyTorch's is 65536 for the mean over it, and the first steps of every network are finite. Where PyTorch skips steps, too,
 # a case has more samples: batch norms that see two or four values a channel (EfficientNet's depthwise ones at any size;
 # bn_eps tames them), and ConvNeXt on one or two images. Networks of ONNX files and of layers have the CPU's losses, in
@@ -7,8 +7,8 @@
 . "${SOURCE:?}/tests/small_run.sh" || exit
 ! sanitized || { echo "skipped: the module takes no sanitizer along"; exit 77; }
 mkdir "$work/bin"
-cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
-export LD_LIBRARY_PATH="$BUILD/pretending${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/fake/dtrain_cuda.so" "$work/bin"
+export LD_LIBRARY_PATH="$BUILD/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 DTRAIN=$work/bin/dtrain
 py make "$work/set.tar"
 
@@ -68,7 +68,7 @@ for model in $("$DTRAIN" info | sed -n 's/^model *\([^ ]*\).*/\1/p'); do
     [[ $cases == *"{name: $model"[,}]* ]] || fail "no case for $model"
 done
 
-# every launch with its bytes, the time that they need at least, and the imitation's: the last row has the sums
+# every launch with its bytes, the time that they need at least, and the fake device's: the last row has the sums
 "$DTRAIN" check "$config" --kernels train.micro_batch=4 train.global_batch=4 'model={name: cnn}' >"$work/out" 2>"$work/log" || fail "check --kernels"
 awk '$4 != "%" { next }
     $NF == "all" { good = times["convolution"] == 4 && times["matmul"] && !unsorted && $1 > 0 && $2 > 0 && $6 > 0 && $8 == n; next }

@@ -1,4 +1,4 @@
-// test_ops_augment_cuda.c: random image augmentation on the imitation. Any list of steps on any size gives the
+// test_ops_augment_cuda.c: random image augmentation on the fake device. Any list of steps on any size gives the
 // loader's bytes, queued and from a captured graph, with threads in either order. Work that a loader leaves to the
 // device is what it would have done itself.
 #include "config/config.h"
@@ -7,7 +7,7 @@
 #include "graph/build.h"
 #include "testing.h"
 #include "unit/data_fixture.h"
-#include "unit/random_list.h"
+#include "unit/data/random_list.h"
 
 enum { N = 3, CANARY = DEVICE_CANARY };
 

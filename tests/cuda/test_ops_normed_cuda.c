@@ -127,7 +127,7 @@ static shape shape_of(const setting *s) {
 }
 
 TEST(test_which_are_left) {
-    if (is_real()) skip(); // it looks into the pretending machine's log
+    if (is_real()) skip(); // it looks into the fake GPU's log
     setting s = {.low = DT_F16, .scaled = true, .one_micro = true, .uncaptured = true};
     answers = BY_THE_CLOCK;
     const shape fused = shape_of(&s);

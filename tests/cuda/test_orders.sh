@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every custom kernel on the imitated device with its threads in 1,000 random orders, and none races (fake_fibers.c): the
+# Every custom kernel on the fake device with its threads in 1,000 random orders, and none races (fake_fibers.c): the
 # programs that look for races, one after the other, and the sums over them. For the night: FULL=1.
 set -eu
 [ -n "${FULL:-}" ] || { echo "skipped: it takes a core for ten minutes; FULL=1 runs it"; exit 77; }

@@ -1,4 +1,4 @@
-// test_plan_files.c: what is kept of plans between starts, on the imitation: the file of choices, what can be wrong
+// test_plan_files.c: what is kept of plans between starts, on the fake device: the file of choices, what can be wrong
 // with it, and the bound on workspace.
 #include "plan_rig.h"
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The program on several imitated GPUs, one process each, with an imitation of NCCL between them (pretending_module.c,
+# The program on several fake GPUs, one process each, with a fake NCCL between them (fake_module.c,
 # fake_nccl.c). Ranks meet through MPI, take the device of their local rank, test their sums and train.
 # run.reproducible=elastic gives one rank's weights on 3 and 4 ranks; with LAMB, a ViT and a MobileNetV3 on 2. Resuming
 # gives the same on every run, also with bf16 gradients in transfer, with uneven shares, and if one rank's NCCL cannot be
@@ -12,8 +12,8 @@ need_mpi
 
 small_data "$work" 3 4
 mkdir "$work/bin"
-cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/dtrain_mpi.so" "$BUILD/pretending/dtrain_cuda.so" "$work/bin"
-export LD_LIBRARY_PATH="$BUILD/pretending${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_NCCL_DIR=$work
+cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/dtrain_mpi.so" "$BUILD/fake/dtrain_cuda.so" "$work/bin"
+export LD_LIBRARY_PATH="$BUILD/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_NCCL_DIR=$work
 cat >"$work/ranks.yaml" <<YAML
 run: {name: ranks, dir: $work/runs, seed: 5}
 device: {kind: cuda, time_engines: false}
@@ -181,7 +181,7 @@ good 2 unevenplain train.global_batch=6 device.capture=false
 same uneven unevenplain
 refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
 refused refusing 240 "a captured sum (device.capture: false goes without): rank 1: NCCL all-reduce failed: invalid argument" $refusing
-refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*pretends)" $engineless
+refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*fake device)" $engineless
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
 refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast

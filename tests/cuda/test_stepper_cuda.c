@@ -1,6 +1,6 @@
-// test_stepper_cuda.c: the stepper of devices on the imitation, where test_train_cuda.c and test_ranks_cuda.sh do not
+// test_stepper_cuda.c: the stepper of devices on the fake device, where test_train_cuda.c and test_ranks_cuda.sh do not
 // look: held input, numbers one step late, a refused capture, steps that are given up, the loss scale, and ranks (threads
-// of this process, each with its own imitated device): resuming, bf16 gradients, one rank that gives a step up, and peers
+// of this process, each with its own fake device): resuming, bf16 gradients, one rank that gives a step up, and peers
 // that are lost, missing or hanging.
 #include "base/log.h"
 #include "base/watch.h"

@@ -1,4 +1,4 @@
-// test_train_cuda.c: training on the imitation. The fusion network at a small size gives the CPU's curve in fp32 and a
+// test_train_cuda.c: training on the fake device. The fusion network at a small size gives the CPU's curve in fp32 and a
 // curve near it in bf16 and fp16. The bits are the same from run to run, captured or not, after a resume, along the
 // tree, and whether the network or the loader changes the pixels. A step allocates nothing, waits for nothing and
 // copies only the bytes of a batch (one of its two images is mixed on the device), a step block and two marks. The

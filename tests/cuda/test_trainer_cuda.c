@@ -1,4 +1,4 @@
-// test_trainer_cuda.c: the trainer on an imitated device: evaluation, checkpoints, stopping and resuming although a
+// test_trainer_cuda.c: the trainer on a fake device: evaluation, checkpoints, stopping and resuming although a
 // step's numbers come one step late. Losses are the CPU's but for rounding; the weights in the last checkpoint are those
 // of a run that did not stop, byte for byte.
 #include "fake_cuda.h"

@@ -16,7 +16,7 @@ RANDOM=${SEED:-12}
 sinks="terminal, jsonl, tensorboard, prometheus, report"
 if [ -e "$BUILD/dtrain_http.so" ]; then # mlflow's server is one in name
     export MLFLOW_TRACKING_TOKEN=mlflow-secret
-    mlflow=("$python" "$SOURCE/tests/call.py" "$SOURCE/tests/observe/test_mlflow")
+    mlflow=("$python" "$SOURCE/tests/call.py" "$SOURCE/tests/monitoring/test_mlflow")
     "${mlflow[@]}" serve "$work" >/dev/null 2>&1 &
     for ((i = 0; i < 500; i++)); do [ -s "$work/port" ] && break || sleep 0.05; done
     [ -s "$work/port" ] || fail "no server"

@@ -8,7 +8,7 @@
 
 #include "golden.h"
 
-#include "../unit/whole_optimizer.h"
+#include "unit/whole_optimizer.h"
 #include "models/models.h"
 
 // In [0, 1): an integer hash of position and salt.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the MDS sets that tests/unit/test_mds.c reads, with MosaicML's own writer.
+"""Writes the MDS sets that tests/unit/data/test_mds.c reads, with MosaicML's own writer.
 
     pip install mosaicml-streaming; python3 tests/golden/make_mds.py
 

@@ -1,5 +1,5 @@
 // Optimizers and schedules against torch and timm: make_optimizers.py says how the numbers were made.
-#include "../unit/whole_optimizer.h"
+#include "unit/whole_optimizer.h"
 #include "config/words.h"
 #include "golden.h"
 #include "run/schedule.h"

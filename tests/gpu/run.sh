@@ -22,13 +22,13 @@
 #   PYTHON            a Python with torch and torchvision, for the peer. If it has CUDA's libraries as nvidia-* packages,
 #                     these are dtrain's, too
 #
-# --dry-run takes the CPU (and the pretending machine for the op tests) with tiny sizes: it tries the sections and the
+# --dry-run takes the CPU (and the fake GPU for the op tests) with tiny sizes: it tries the sections and the
 # report, and shows nothing of a GPU. DTRAIN defaults to build/dtrain, TESTS to build.
 #
 # Exit: 0 all ran and passed · 1 a section failed or ran out of time · 2 wrong use · 77 there is no GPU: only the
 # report that says so was written.
 #
-# Without a device it is tested by tests/unit/test_gpu_run.sh.
+# Without a device it is tested by tests/e2e/test_gpu_run.sh.
 set -uo pipefail # so nothing is piped into what ends before its input does: grep -q, head
 self=$(realpath "$0")
 root=$(dirname "$(dirname "$(dirname "$self")")")
@@ -134,7 +134,7 @@ section_ops() {
     for t in "$(tests_dir)"/test_ops_*_cuda; do
         [ -x "$t" ] || continue
         name=$(basename "$t")
-        # the harness takes the module's backend instead of the pretending machine
+        # the harness takes the module's backend instead of the fake GPU
         SOURCE=$root DTRAIN_TEST_DEVICE=$([ $DRY = no ] && echo real) "$t" >"$out/$name.log" 2>&1 &
         names+=("$name") pids+=($!)
     done

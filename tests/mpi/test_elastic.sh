@@ -44,7 +44,7 @@ done
 
 # an optimizer with norms of each tensor; on two hosts; with two replicas
 reference=
-imitate_hosts 2
+fake_hosts 2
 for np in 1 2 3 4; do
     words=(train.optimizer.name=lamb train.global_batch=16 train.max_steps=$steps)
     [ $np != 2 ] || words+=(device.replicas=2 device.threads=2)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What ranks decide together before the first step, on pretending machines: all on GPUs or none, rank 0's engines
+# What ranks decide together before the first step, on fake GPUs: all on GPUs or none, rank 0's engines
 # on all of them, and rank 0's failure told at once.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 program=$BUILD/test_session_mpi

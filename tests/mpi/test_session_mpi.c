@@ -1,5 +1,5 @@
 // test_session_mpi.c: run by test_session.sh under mpirun: what ranks decide together before the first step, each
-// on a pretending machine of its own. Prints one line a rank; exits with the status.
+// on a fake GPU of its own. Prints one line a rank; exits with the status.
 //
 //   test_session_mpi auto LIST       device.kind: auto where the ranks in LIST ("0,2") have a GPU
 //   test_session_mpi plans FOLDER    rank 0 chooses engines, the others take them

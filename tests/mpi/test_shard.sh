@@ -33,7 +33,7 @@ done
 same whole parts
 
 # other optimizers; two ranks on a host and one on another, of two replicas, gradients in bf16
-imitate_hosts 2
+fake_hosts 2
 words=(train.optimizer.name=lamb device.replicas=2 device.threads=2 comm.gradient_dtype=bf16)
 run 3 lamb "${words[@]}"
 run 3 lamb_parts "${words[@]}" $shard

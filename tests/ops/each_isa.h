@@ -1,6 +1,6 @@
 // each_isa.h: runs a program's tests once an ISA that the machine has, in children with
 // ONEDNN_MAX_CPU_ISA set, because the ISA is fixed at its first use. Where it is set already only that one
-// runs, and TEST names the tests (test_bn*): an emulated CPU is slow (tests/emulated).
+// runs, and TEST names the tests (test_bn*): an emulated CPU is slow (tests/fake_cpu.sh).
 #ifndef DT_TESTS_OPS_EACH_ISA_H
 #define DT_TESTS_OPS_EACH_ISA_H
 

@@ -1,8 +1,8 @@
 // cuda_api.h: the table of everything that this backend asks of CUDA, cuDNN and cuBLASLt.
 //
 // The backend's own code (layouts, plans, launch order, capture, commit) is plain C over this table and needs no CUDA
-// header. cuda_real*.c, cuda_dnn*.c and cuda_gemm*.c fill the table with the libraries. tests/cuda/ fills it with an
-// imitation: device memory is host memory between guards, custom kernels run on the host (kernel.h), convolutions and
+// header. cuda_real*.c, cuda_dnn*.c and cuda_gemm*.c fill the table with the libraries. tests/cuda/ fills it with a
+// fake device: device memory is host memory between guards, custom kernels run on the host (kernel.h), convolutions and
 // matmuls are naive loops, and a captured stream is a list that is played back. Machines without a GPU can thus test
 // everything except the libraries. Those are asked whether they have an engine for every graph of every model
 // (tests/cuda/test_dnn_support.c), which needs no device.

@@ -20,7 +20,7 @@
 //
 // Kernels are in kernels/<op>_kernels.h, which is both C and CUDA C++: no C++ features, and no C features that C++
 // lacks (designated initializers, compound literals, restrict, _Bool, implicit void * casts). kernels/all_kernels.h
-// includes them all, for the device in kernels.cu and for the host in the tests' imitation. An op's host side includes
+// includes them all, for the device in kernels.cu and for the host in the tests' fake device. An op's host side includes
 // its custom kernels for their structs. cuda_custom_kernels.def lists the kernels.
 #ifndef DT_BACKEND_CUDA_KERNEL_H
 #define DT_BACKEND_CUDA_KERNEL_H
@@ -55,7 +55,7 @@
 #elif !defined DT_HOST_FIBERS // tests/cuda/fake_fibers.h has them for threads that are run one by one
 #include <stdatomic.h>
 
-typedef struct dt_host_block { // set by the tests' imitation for each block
+typedef struct dt_host_block { // set by the tests' fake device for each block
     int64_t block, grid;
     int block_dim;
     int backwards; // last thread first

@@ -1,5 +1,5 @@
 // nccl_api.h: the table of everything that comm_nccl.c asks of NCCL. The module dtrain_cuda.so fills it with the
-// library (nccl_api_real.c); tests fill it with an imitation.
+// library (nccl_api_real.c); tests fill it with a fake.
 //
 // Communicators are non-blocking. A call may return DT_NCCL_BUSY; async_error then returns BUSY until the library has
 // finished it. Work is queued on the given stream. All sums are in place. Calls between group_start and group_end are one

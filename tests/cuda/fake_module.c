@@ -1,4 +1,4 @@
-// pretending_module.c: a dtrain_cuda.so with the imitation in it, so that the program itself, with its configs,
+// fake_module.c: a dtrain_cuda.so with the fake device in it, so that the program itself, with its configs,
 // launcher, checkpoints and exit codes, runs on it, one process per rank. FAKE_CUDA_DEVICES is the number of devices
 // (8), FAKE_CUDA_CORE the core near them, FAKE_NCCL_MISSING a rank without NCCL, and FAKE_CUDA_FAILS = "RANK CALL AFTER
 // ERROR" a call that fails once (fake_cuda_fail). test_ranks_cuda.sh puts it beside a copy of the program, together with an empty driver.

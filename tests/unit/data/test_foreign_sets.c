@@ -87,7 +87,7 @@ static void check_set(char *text) {
 
 TEST(sets_of_other_programs) {
     const char *python = getenv("PYTHON"), *source = getenv("SOURCE");
-    char *command = dt_xprintf("'%s' '%s/tests/unit/foreign_sets.py' '%s' 2>'%s/log'", python ? python : "python3",
+    char *command = dt_xprintf("'%s' '%s/tests/unit/data/foreign_sets.py' '%s' 2>'%s/log'", python ? python : "python3",
                                source ? source : ".", folder_path, folder_path);
     FILE *p = popen(command, "r");
     char line[200];

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Runs a command on an emulated CPU: for AVX-512 (and its bf16) on a machine that has none.
 #
-#   tests/emulated/run.sh [-f FILE]... COMMAND
-#   tests/emulated/run.sh -f build/test_ops_custom 'ONEDNN_MAX_CPU_ISA=ALL TEST=test_bn build/test_ops_custom'
+#   tests/fake_cpu.sh [-f FILE]... COMMAND
+#   tests/fake_cpu.sh -f build/test_ops_custom 'ONEDNN_MAX_CPU_ISA=ALL TEST=test_bn build/test_ops_custom'
 #
 # It boots Debian's kernel in Bochs with a RAM disk that holds busybox, the FILEs (files or folders, with the
 # libraries they link) at their own paths, and COMMAND, which a shell runs in this directory. Its output and

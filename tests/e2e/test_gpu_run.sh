@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/gpu/run.sh without a GPU: it says so, writes a report and exits 77; with a pretended nvidia-smi and a
-# pretended dtrain the sections run, fail, skip and run out of time as they should, and the report says all of it.
+# tests/gpu/run.sh without a GPU: it says so, writes a report and exits 77; with a fake nvidia-smi and a
+# fake dtrain the sections run, fail, skip and run out of time as they should, and the report says all of it.
 set -euo pipefail
 run=${SOURCE:?}/tests/gpu/run.sh
 work=$(mktemp -d)
@@ -20,12 +20,12 @@ grep -q "nothing below has run" "$work/report/report.md" || fail "no GPU: the re
 
 cat >"$work/bin/nvidia-smi" <<'SH'
 #!/bin/sh
-case $1 in -L) echo "GPU 0: Pretended" ;; *) echo "Pretended \"GPU\", 1.0, 1 MiB, 1 MHz, 1 W" ;; esac
+case $1 in -L) echo "GPU 0: Fake" ;; *) echo "Fake \"GPU\", 1.0, 1 MiB, 1 MHz, 1 W" ;; esac
 seq 20000 # more than a pipe takes: not everybody who has what he wants may go
 SH
 cat >"$work/bin/dtrain" <<'SH'
 #!/bin/sh
-case $1 in info) echo "device   ${NO_DEVICE:-cuda 0: pretended, sm_90}" ;; synth) exec sleep 100 ;; *) exit 1 ;; esac
+case $1 in info) echo "device   ${NO_DEVICE:-cuda 0: fake, sm_90}" ;; synth) exec sleep 100 ;; *) exit 1 ;; esac
 SH
 # time passes only where a section runs out of it: what is left for those behind it does not depend on the machine
 cat >"$work/bin/date" <<SH
@@ -46,10 +46,10 @@ echo 1000 >"$work/clock"
 chmod +x "$work/bin"/*
 rc=0
 PATH=$work/bin:$PATH DTRAIN=$work/bin/dtrain TESTS=$work TOTAL_S=14 SECTIONS="device build ops curve bits" "$run" "$work/report" 2>"$work/err" || rc=$?
-[ $rc = 1 ] || fail "a pretended GPU: exit $rc, not 1: $(cat "$work/err")"
+[ $rc = 1 ] || fail "a fake GPU: exit $rc, not 1: $(cat "$work/err")"
 got=$(json "$work/report/report.json" '[s[n]["state"] for n in ("device", "build", "ops", "curve", "bits")]')
 [ "$got" = "['passed', 'passed', 'not run', 'out of time', 'not run']" ] || fail "states: $got"
-got=$(json "$work/report/report.json" 's["bits"]["why"], "Pretended" in s["device"]["facts"]["gpu"], r["failed"]')
+got=$(json "$work/report/report.json" 's["bits"]["why"], "Fake" in s["device"]["facts"]["gpu"], r["failed"]')
 [ "$got" = "('the 14 s were spent', True, True)" ] || fail "report: $got"
 grep -q "| curve .*out of time" "$work/report/report.md" || fail "report.md"
 
@@ -101,7 +101,7 @@ cp "$work/bin/nvidia-smi" "$work/quick"
 cat >"$work/quick/dtrain" <<'SH'
 #!/bin/sh
 case $1 in
-info) echo "device   cuda 0: pretended, sm_90" ;;
+info) echo "device   cuda 0: fake, sm_90" ;;
 check) echo "floor of $*" && exit ;;
 esac
 for word; do

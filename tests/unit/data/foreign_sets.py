@@ -1,6 +1,6 @@
 """Writes small data sets with the programs that people make them with, for test_foreign_sets.c.
 
-    python3 tests/unit/foreign_sets.py OUT
+    python3 tests/unit/data/foreign_sets.py OUT
 
 Every set has a file OUT/<name>.expect: its pattern, then a line for each member (key, extension, bytes) and each column value.
 What a missing module would write is left out; the names of the sets that were written go to standard output.

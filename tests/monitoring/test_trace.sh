@@ -5,7 +5,7 @@ need_mpi
 sanitized && { echo "skipped: a sanitizer wants to be preloaded first"; exit 77; }
 small_data "$work"
 config=$(small_config "$work")
-cc -O1 -shared -fPIC -o "$work/behind.so" "$SOURCE/tests/observe/behind.c" -ldl
+cc -O1 -shared -fPIC -o "$work/behind.so" "$SOURCE/tests/monitoring/behind.c" -ldl
 words=("$DTRAIN" "$config" metrics.trace.steps=5..8 "eval.every=6 steps" "checkpoint.every=1 steps" comm.bucket=16)
 exits 0 'trace.json: the timeline' "${ranks[@]}" 1 "${words[@]}" : -np 1 -x LD_PRELOAD="$work/behind.so" "${words[@]}"
 py check_ranks "$work/runs/small/trace.json" || fail "trace.json"

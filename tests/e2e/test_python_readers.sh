@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Python's webdataset and lmdb read what `dtrain pack` writes. PYTHON names an interpreter that has one
-# of them or both; without any this is skipped (tarfile is tried by train/test_photos).
+# of them or both; without any this is skipped (tarfile is tried by e2e/test_photos).
 . "${SOURCE:?}/tests/small_run.sh" || exit
 found=
 for module in webdataset lmdb; do

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# train.precision: fp16, imitated on the CPU: a step whose gradient is beyond fp16 is skipped and halves the loss scale;
+# train.precision: fp16, emulated on the CPU: a step whose gradient is beyond fp16 is skipped and halves the loss scale;
 # 2,000 finite steps double it; stopped anywhere, and on two ranks, the run has the same bits.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 py make "$work/set.tar"
