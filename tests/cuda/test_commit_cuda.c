@@ -1,12 +1,12 @@
 // test_commit_cuda.c: the end of a step as device work, compared with the CPU backend's flat-buffer arithmetic over
 // several steps: optimizer, clipping, packed copies, running statistics; then loss scaling, skipped and halted steps.
-#include "unit/whole_optimizer.h"
 #include "backend/cuda/kernels/kernel_math.h"
 #include "backend/optimizers/sgd.h"
 #include "base/rng.h"
 #include "config/words.h"
 #include "fake_cuda.h"
 #include "testing.h"
+#include "unit/whole_optimizer.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
 #include "device_run.h"
 #include "graph/build.h"
 #include "testing.h"
-#include "unit/data_fixture.h"
 #include "unit/data/random_list.h"
+#include "unit/data_fixture.h"
 
 enum { N = 3, CANARY = DEVICE_CANARY };
 

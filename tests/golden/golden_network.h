@@ -8,8 +8,8 @@
 
 #include "golden.h"
 
-#include "unit/whole_optimizer.h"
 #include "models/models.h"
+#include "unit/whole_optimizer.h"
 
 // In [0, 1): an integer hash of position and salt.
 static inline double golden_mixed(int64_t i, uint64_t salt) {

@@ -1,9 +1,9 @@
 // Optimizers and schedules against torch and timm: make_optimizers.py says how the numbers were made.
-#include "unit/whole_optimizer.h"
 #include "config/words.h"
 #include "golden.h"
 #include "run/schedule.h"
 #include "testing.h"
+#include "unit/whole_optimizer.h"
 
 enum { STEPS = 3, ROWS = 5, COLS = 7, M = ROWS * COLS, B = 9, AT = 48, N = AT + 16 };
 
