@@ -89,6 +89,12 @@ static size_t char_bytes(const char *s) {
     return n ? n : 1;
 }
 
+static int64_t length_of(const char *s) {
+    int64_t n = 0;
+    for (; *s; s += char_bytes(s)) n++;
+    return n;
+}
+
 // The bytes of the first n characters of a text, or of all.
 static size_t expression_eval_bytes_of(const char *s, int64_t n) {
     size_t at = 0;
@@ -117,8 +123,7 @@ typedef struct call {
 // From character `from` on, counted from 1, or from the end if negative; so many, or all.
 static dt_cell call_substr(const call *c) {
     const char *s = text_of(&c->v[0], c->r);
-    int64_t length = 0;
-    for (const char *p = s; *p; p += char_bytes(p)) length++;
+    const int64_t length = length_of(s);
     if (!(fabsl(c->v[1].number) < 1e15L) || (c->n_values > 2 && !(fabsl(c->v[2].number) < 1e15L))) return NO_VALUE;
     int64_t from = (int64_t)c->v[1].number, count = c->n_values > 2 ? (int64_t)c->v[2].number : length;
     if (from < 0) from += length + 1;
@@ -178,18 +183,38 @@ static dt_cell call_number(const call *c) {
     return number_cell(c->v->number);
 }
 
-static dt_cell call_floor(const call *c) {
-    return number_cell(floorl(c->v->number));
+static dt_cell call_length(const call *c) {
+    return number_cell(length_of(text_of(c->v, c->r)));
+}
+
+static dt_cell one_of_two(const dt_cell *v, bool greater) {
+    if (v[0].kind == DT_CELL_TEXT && v[1].kind == DT_CELL_TEXT)
+        return (strcmp(v[0].text, v[1].text) > 0) == greater ? v[0] : v[1];
+    if (isnan(v[0].number) || isnan(v[1].number)) return NO_VALUE;
+    return number_cell((v[0].number > v[1].number) == greater ? v[0].number : v[1].number);
+}
+
+static dt_cell call_max(const call *c) {
+    return one_of_two(c->v, true);
+}
+
+static dt_cell call_min(const call *c) {
+    return one_of_two(c->v, false);
 }
 
 enum { MOST_VALUES = 3 };
+// `of_number`: of one number; whole numbers of 64 bits come out exactly.
 static const struct {
     const char *name;
     int least, most;
     dt_cell (*call)(const call *c);
-} FUNCTIONS[] = {{"floor", 1, 1, call_floor}, {"lower", 1, 1, call_lower}, {"number", 1, 1, call_number},
-                 {"regex", 2, 2, call_regex}, {"split", 3, 3, call_split}, {"substr", 2, 3, call_substr},
-                 {"upper", 1, 1, call_upper}};
+    long double (*of_number)(long double x);
+} FUNCTIONS[] = {{"abs", 1, 1, NULL, fabsl},    {"ceil", 1, 1, NULL, ceill},   {"exp", 1, 1, NULL, expl},
+                 {"floor", 1, 1, NULL, floorl}, {"length", 1, 1, call_length}, {"log", 1, 1, NULL, logl},
+                 {"log10", 1, 1, NULL, log10l}, {"lower", 1, 1, call_lower},   {"max", 2, 2, call_max},
+                 {"min", 2, 2, call_min},       {"number", 1, 1, call_number}, {"regex", 2, 2, call_regex},
+                 {"round", 1, 1, NULL, roundl}, {"split", 3, 3, call_split},   {"sqrt", 1, 1, NULL, sqrtl},
+                 {"substr", 2, 3, call_substr}, {"upper", 1, 1, call_upper}};
 
 const char *dt_expr_function(int i, int *least, int *most) {
     if (i >= (int)(sizeof FUNCTIONS / sizeof *FUNCTIONS)) return NULL;
@@ -206,7 +231,9 @@ static dt_cell value_of_call(const dt_node *n, const record *r) {
         v[c.n_values] = expression_eval_value_of(k, r);
         if (v[c.n_values++].kind == DT_CELL_NULL) return NO_VALUE;
     }
-    return FUNCTIONS[n->function].call(&c);
+    if (FUNCTIONS[n->function].call) return FUNCTIONS[n->function].call(&c);
+    const long double x = FUNCTIONS[n->function].of_number(v->number);
+    return number_cell(expression_eval_is_whole(x) ? x : (double)x);
 }
 
 // Whole numbers stay whole as long as 64 bits hold them; all else is of doubles. Division is of doubles.

@@ -167,9 +167,14 @@ TEST(what_expressions_mean) {
         {"case when q < 0.25 then 'low' else 'high' end = 'low'", "012"},
         {"case when q < 0.15 then 'True' when q > 0.75 then 'FALSE' end = true", "01"},
         {"case when q < 0.15 then 'True' when q > 0.75 then 'FALSE' end = 'true'", ""},
-        {"number(age) + 0 > 9 or length(age) > 2",
-         "expression, character 24 ('length'): no function; there are floor, lower, number, "
-         "regex, split, substr, upper"},
+        {"number(age) + 0 > 9 or size(age) > 2",
+         "expression, character 24 ('size'): no function; there are abs, ceil, exp, floor, length, log, log10, lower, "
+         "max, min, number, regex, round, split, sqrt, substr, upper"},
+        {"max(q) > 1", "expression, character 6 (')'): max takes 2 values"},
+        {"min(q, 1, 2) > 1", "expression, character 9 (','): expected `)`: min takes 2 values at most"},
+        {"length(label) > 3 or log(q + 1) > 0.55", "789"},
+        {"log = 1", "expression, character 1: the set has no column 'log'; it has key, shard, bytes, label, age, code, "
+                    "subject, left \"eye\", q"},
         {"regex(key, '(') is null",
          "expression, character 12 (''(''): not a POSIX extended regular expression: Unmatched ( "
          "or \\("},
@@ -240,6 +245,24 @@ TEST(columns_are_derived) {
         {"2 + 3 * subject", "2 5 8 2 5 8 2 5 8 2"},
         {"q", "0 0.1 0.2 nan 0.4 0.5 0.6 0.7 0.8 0.9"},
         {"floor(q * 4)", "0 0 0 - 1 2 2 2 3 3"},
+        {"log(q)", "nan -2.303 -1.609 nan -0.9163 -0.6931 -0.5108 -0.3567 -0.2231 -0.1054"},
+        {"log10(age - 5)", "nan 1.544 nan nan nan 0.6021 0.699 1.978 0.301 nan"},
+        {"exp(age * 20)", "2.688e+43 nan nan 2.688e+43 nan 1.489e+78 7.226e+86 nan 6.327e+60 8.757e-27"},
+        {"sqrt(age)", "2.236 6.325 nan 2.236 nan 3 3.162 10 2.646 nan"},
+        {"abs(age)", "5 40 - 5 - 9 10 100 7 3"},
+        {"abs(9007199254740993 - 2 * 9007199254740993 + subject * 0)",
+         "9007199254740993 9007199254740993 "
+         "9007199254740993 9007199254740993 9007199254740993 9007199254740993 9007199254740993 9007199254740993 "
+         "9007199254740993 9007199254740993"},
+        {"round(q * 5 - 2.5)", "-3 -2 -2 - -1 0 1 1 2 2"},
+        {"ceil(q * 4)", "0 1 1 - 2 2 3 3 4 4"},
+        {"length(label)", "3 3 3 - 3 3 3 4 1 3"},
+        {"length(q)", "1 3 3 - 3 3 3 3 3 3"},
+        {"min(age, 10)", "5 10 - 5 - 9 10 10 7 -3"},
+        {"max(q, '0.45')", "0.45 0.45 0.45 nan 0.45 0.5 0.6 0.7 0.8 0.9"},
+        {"max(label, 'd')", "d dog d - d dog d it's \xc3\xa9 dog"},
+        {"min(q, 'x')", "- - - - - - - - - -"},
+        {"log(label)", "- - - - - - - - - -"},
         {"subject || '-' || label", "0-cat 1-dog 2-cat - 1-Cat 2-dog 0-cat 1-it's 2-\xc3\xa9 0-dog"},
         {"case when q < 0.3 then 'low' when q > 0.7 then 'high' end", "low low low - - - - - high high"},
         {"case when subject = 0 then 1.5 else q end", "1.5 0.1 0.2 1.5 0.4 0.5 1.5 0.7 0.8 1.5"},
@@ -290,7 +313,9 @@ TEST(values_are_those_of_sqlite) {
                                         "q + %d * (%d - 3)",
                                         "q %% %d",
                                         "case when q > %d then 'a' when q = %d then 'b' else 'c' end",
-                                        "q between %d and %d"};
+                                        "q between %d and %d",
+                                        "min(q, %d) || max(q, %d)",
+                                        "length('a\xc3\xa9\xe2\x82\xac' || q) + abs(%d) - abs(q) + %d"};
     sqlite3 *db;
     sqlite3_stmt *s;
     assert_int_equal(sqlite3_open(":memory:", &db), SQLITE_OK);
@@ -299,7 +324,7 @@ TEST(values_are_those_of_sqlite) {
         dt_expr *e;
         dt_arena scratch;
         const int q = k % 5 - 2, a = k % 13 - 6, b = k / 13 % 9;
-        snprintf(text, sizeof text, FORMS[k % 7], a, b);
+        snprintf(text, sizeof text, FORMS[k % 9], a, b);
         snprintf(sql, sizeof sql, "SELECT %s FROM (SELECT %d AS q)", text, q);
         assert_int_equal(sqlite3_prepare_v2(db, sql, -1, &s, NULL), SQLITE_OK);
         assert_int_equal(sqlite3_step(s), SQLITE_ROW);
@@ -309,7 +334,7 @@ TEST(values_are_those_of_sqlite) {
         const dt_cell value = dt_cell_real(q), got = dt_expr_value(e, &value, &scratch);
         const char *want = (const char *)sqlite3_column_text(s, 0);
         const char *have = got.kind == DT_CELL_NULL ? NULL : dt_cell_string(&got, buffer);
-        if (k % 7 == 6 && want) want = *want == '1' ? "true" : "false";
+        if (k % 9 == 6 && want) want = *want == '1' ? "true" : "false";
         if (want ? !have || strcmp(want, have) != 0 : have != NULL)
             fail_msg("%s: %s, not %s", sql, have ? have : "null", want ? want : "null");
         dt_arena_fini(&scratch);
