@@ -14,13 +14,15 @@
 
 #include <string.h>
 
-#define DEFAULT_TEMPERATURE 4.0
-#define DEFAULT_ALPHA       0.9
+#define DEFAULT_TEMPERATURE 4.0 // T: softens the distributions
+#define DEFAULT_ALPHA       0.9 // share of the distillation loss
 
+// Predicate of dt_graph_freeze: every parameter of the teacher.
 static bool always(const void *ctx, const char *name) {
     return true;
 }
 
+// The student may have more fields, and builders refuse fields that they cannot use.
 // The fields that the teacher's config has, too.
 static int common_fields(const dt_model_args *a, dt_field_info *out) {
     const dt_config *c = a->teacher->config;
@@ -39,6 +41,7 @@ static const dt_target *find_target(const dt_targets *targets, const char *name)
 
 static dt_status check_targets(const dt_targets *own, const dt_targets *theirs, const dt_config *c) {
     for (int i = 0; i < own->n; i++) {
+        // distillation compares distributions over the same classes: numbers, vectors and labels have none
         const dt_target *t = &own->items[i], *u = find_target(theirs, t->field->name);
         if (!dt_losses[t->loss].softmax || t->field->n_classes == 0)
             return dt_config_fail(c, "train.teacher", "train.teacher teaches classes, and %s is none", t->field->name);
@@ -53,7 +56,8 @@ static dt_status check_targets(const dt_targets *own, const dt_targets *theirs, 
 static dt_status distil_check_fields(const dt_model_args *a, const dt_targets *theirs) {
     const dt_config *c = a->teacher->config;
     for (int i = 0; i < c->data.n_fields; i++) {
-        const char *name = c->data.fields[i].id, *was, *is;
+        const char *name = c->data.fields[i].id, *was, *is; // values of the key in the teacher's run and here
+        // the teacher's targets are not fed: its own loss is left out (dt_model_add_loss)
         if (find_target(theirs, name)) continue;
         const char *key = dt_config_field_difference(a->teacher->config, a->config, name, &was, &is);
         if (!key) continue;
@@ -68,8 +72,9 @@ static dt_status distil_check_fields(const dt_model_args *a, const dt_targets *t
 void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     dt_field_info fields[DT_MAX_FIELDS];
     dt_targets theirs;
-    const dt_graph was = *g;
+    const dt_graph was = *g; // scope, freezing and flags, restored below
     dt_model_args args = *a;
+    // the position of the teacher's run decides which of its scales have joined
     args.config = a->teacher->config;
     args.step = a->teacher->step;
     args.total_steps = a->teacher->total_steps;
@@ -77,7 +82,9 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
     args.fields = fields;
     args.n_fields = common_fields(a, fields);
     args.targets = &theirs;
+    // training = false: the teacher's targets stay classes; mixing reaches it through the images alone
     dt_status st = dt_targets_read(&theirs, args.config, fields, args.n_fields, false);
+    // an error within the other run's config names the key here that led there
     if (st != DT_OK) st = dt_fail_context(st, "%s: train.teacher", dt_config_where(a->config, DT_KEY(train.teacher)));
     if (st == DT_OK) st = check_targets(own, &theirs, a->config);
     if (st == DT_OK) st = distil_check_fields(a, &theirs);
@@ -86,15 +93,19 @@ void dt_distil_begin(dt_graph *g, const dt_model_args *a, dt_targets *own) {
         return;
     }
     dt_graph_scope(g, "teacher:");
+    // frozen: no gradients, no optimizer state
     dt_graph_freeze(g, always, NULL);
     g->teacher = true;
+    // evaluation mode: running statistics, no dropout, no stochastic depth
     g->training = g->drops = false;
     dt_model_build(g, &args);
+    // the student is built as if nothing stood before it
     dt_graph_scope(g, was.scope);
     dt_graph_freeze(g, was.is_frozen, was.frozen_ctx);
     g->teacher = false;
     g->training = was.training;
     g->drops = was.drops;
+    // (1 - alpha) of the hard loss; dt_distil_end adds the rest
     const float rest = 1 - (float)dt_value_or(a->config->train.teacher_alpha, DEFAULT_ALPHA);
     for (int i = 0; i < own->n; i++) own->items[i].weight *= rest;
 }
@@ -109,7 +120,7 @@ static dt_value find_output(const dt_graph *g, const char *prefix, const char *n
 }
 
 void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own) {
-    const float t = (float)dt_value_or(a->config->train.teacher_temperature, DEFAULT_TEMPERATURE);
+    const float t = (float)dt_value_or(a->config->train.teacher_temperature, DEFAULT_TEMPERATURE); // T
     const float alpha = (float)dt_value_or(a->config->train.teacher_alpha, DEFAULT_ALPHA);
     char text[256];
     for (int i = 0; i < own->n && g->status == DT_OK; i++) {
@@ -119,7 +130,9 @@ void dt_distil_end(dt_graph *g, const dt_model_args *a, const dt_targets *own) {
         dt_value soft = find_output(g, "teacher:", "logits");
         if (soft == DT_NONE) // that run names its targets
             soft = find_output(g, "teacher:", dt_arena_printf(&g->arena, "%s.logits", target->field->name));
+        // (N,K): softmax at temperature T of the teacher's logits is the soft target
         soft = dt_softmax(g, dt_scale(g, soft, 1 / t));
+        // T² keeps the size of the gradients as T grows (section 2 of the paper)
         dt_loss_share(g, "distillation", DT_LOSS_cross_entropy, dt_scale(g, student, 1 / t), soft,
                       dt_graph_find(g, "weight"), DT_NONE, false, 0, 0, alpha * t * t * target->weight);
     }

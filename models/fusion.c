@@ -19,7 +19,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { EMBEDDING = 256, N_HEADS = 4 };
+enum { EMBEDDING = 256, N_HEADS = 4 }; // EMBEDDING: numbers per field; every encoder is brought to it
 
 typedef struct encoded {
     const char *name;
@@ -27,6 +27,7 @@ typedef struct encoded {
     dt_value embedding; // (N,256)
 } encoded;
 
+// No default: a new line of models.def has to choose here.
 static dt_trunk_fn trunk_of(dt_model_id model) {
     switch (model) {
     case DT_MODEL_resnet:
@@ -60,6 +61,7 @@ static dt_trunk_fn trunk_of(dt_model_id model) {
 }
 
 static const char *const names[] = {
+// by dt_model_id, for messages
 #define WORD(id, ...) #id,
 #include "config/models.def"
 #undef WORD
@@ -70,22 +72,28 @@ static encoded fusion_encode(dt_graph *g, const dt_model_args *a, const dt_field
     int i = 0; // behind the last one are the defaults
     while (i < c->model.n_encoders && strcmp(c->model.encoders[i].id, f->name) != 0) i++;
     const dt_config_encoder *own = &c->model.encoders[i];
+    // its keys: model.encoders.<field>
     const dt_trunk t = {g, a, dt_arena_printf(&g->arena, "model.encoders.%s", f->name), &own->backbone};
+    // own->id is NULL in the entry of defaults
     const dt_word model = own->id ? own->name : f->is_image ? DT_MODEL_cnn : DT_MODEL_mlp;
     const dt_trunk_fn trunk = trunk_of(model);
     encoded e = {f->name, DT_NONE, DT_NONE};
+    // cnn1d alone takes both: waveforms are images of one row
     if (!trunk || (model != DT_MODEL_cnn1d && f->is_image != (model != DT_MODEL_mlp))) {
         dt_graph_fail(g, "%s.name is %s, which encodes no %s", t.at, names[model],
                       f->is_image ? "images or sounds" : "numbers");
         return e;
     }
     dt_value x = f->is_image ? dt_model_image(g, a, f) : dt_model_numbers(g, a, f);
+    // "<field>." in front of every name of the encoder: two encoders of one kind share no weights
     const char *before = dt_graph_scope(g, dt_arena_printf(&g->arena, "%s%s.", g->scope, f->name));
     const dt_features y = trunk(&t, x);
     e.embedding = y.pooled;
+    // a trunk of the right width gets no projection
     if (dt_trunk_dim(&t, e.embedding, 1) != EMBEDDING) e.embedding = dt_linear(g, "proj", e.embedding, EMBEDDING, true);
     dt_graph_scope(g, before);
     e.tokens = y.map;
+    // a map (N,C,h,w) becomes tokens; a transformer's are tokens already
     if (y.map != DT_NONE && dt_info_of(g, y.map)->shape.n == 4) {
         static const int to_tokens[3] = {0, 2, 1};
         const int64_t channels = dt_trunk_dim(&t, y.map, 1);
@@ -97,7 +105,7 @@ static encoded fusion_encode(dt_graph *g, const dt_model_args *a, const dt_field
 
 // (N,T,256) -> (N,heads,T,256/heads)
 static dt_value split_heads(dt_graph *g, dt_value x, int64_t batch) {
-    static const int perm[4] = {0, 2, 1, 3};
+    static const int perm[4] = {0, 2, 1, 3}; // -> (N,heads,T,D)
     x = dt_reshape(g, x, dt_shape4(batch, -1, N_HEADS, EMBEDDING / N_HEADS));
     return dt_transpose(g, x, perm);
 }
@@ -106,6 +114,7 @@ static dt_value split_heads(dt_graph *g, dt_value x, int64_t batch) {
 static dt_value fusion_ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self,
                            const encoded *other) {
     dt_value tokens = other->tokens;
+    // an encoder without places (mlp) is one token
     if (tokens == DT_NONE) tokens = dt_reshape(g, other->embedding, dt_shape3(a->batch, 1, EMBEDDING));
     dt_value q = dt_linear(g, dt_arena_printf(&g->arena, "%s.q", m), self->embedding, EMBEDDING, true);
     dt_value k = dt_linear(g, dt_arena_printf(&g->arena, "%s.k", m), tokens, EMBEDDING, true);
@@ -130,18 +139,20 @@ static dt_value fusion_attend(dt_graph *g, const dt_model_args *a, const encoded
         const char *module = n == 2 ? m : dt_arena_printf(&g->arena, "%s.%s", m, e[k].name);
         y = dt_add(g, y, fusion_ask(g, a, module, &e[i], &e[k]));
     }
+    // post-norm; the sum is a residual around the queries
     return dt_layer_norm(g, dt_arena_printf(&g->arena, "%s.norm", m), y, 1e-5f);
 }
 
 static dt_value gate(dt_graph *g, const encoded *e, dt_value all) {
     const char *name = dt_arena_printf(&g->arena, "gate.%s", e->name);
+    // sigmoid(linear(all)): each field's gate sees every field
     dt_value z = dt_activate(g, DT_ACTIVATION_sigmoid, dt_linear(g, name, all, EMBEDDING, true));
     return dt_mul(g, e->embedding, z);
 }
 
 // Each name of model.encoders is one of these fields.
 static void fusion_check_names(dt_graph *g, const dt_config *c, const encoded *e, int n) {
-    char known[512] = "", key[256];
+    char known[512] = "", key[256]; // known: for the message
     for (int i = 0; i < n; i++) dt_text_list(known, sizeof known, e[i].name);
     for (int k = 0; k < c->model.n_encoders; k++) {
         const char *name = c->model.encoders[k].id;

@@ -16,6 +16,7 @@
 // A key's default of layer_types.def into buf: "kernel=3" gives "3"; NULL: it must be given.
 static const char *fallback(const dt_layer *l, const char *key, char buf[16]) {
     const size_t n = strlen(key);
+    // keys are separated by one space: "out kernel=3 stride=1"
     for (const char *p = l->keys; *p; p += strcspn(p, " "), p += *p == ' ') {
         if (strncmp(p, key, n) != 0 || p[n] != '=') continue;
         snprintf(buf, 16, "%.*s", (int)strcspn(p + n + 1, " "), p + n + 1);
@@ -27,7 +28,7 @@ static double layer_types_number(const dt_layer *l, const char *key, double leas
     char buf[16];
     const dt_cnode *n = dt_layer_key(l, key);
     const char *unset = fallback(l, key, buf);
-    double v = !n && unset ? strtod(unset, NULL) : least;
+    double v = !n && unset ? strtod(unset, NULL) : least; // placeholder after a failure
     if (!n && !unset) dt_layer_fail(l, l->where, "%s wants %s", l->type, key);
     if (n && (!dt_cnode_real(n, &v) || !(v >= least) || v > MOST))
         dt_layer_fail(l, n, "%s of %s: expected a number in %g.." MOST_TEXT, key, l->type, least);
@@ -36,11 +37,13 @@ static double layer_types_number(const dt_layer *l, const char *key, double leas
 static int whole(const dt_layer *l, const char *key, double least) {
     const double v = layer_types_number(l, key, least); // at most MOST
     if (v != floor(v)) dt_layer_fail(l, l->where, "%s of %s: expected a whole number", key, l->type);
+    // after a failure 1, which later arithmetic can divide by
     return l->g->status == DT_OK ? (int)v : 1;
 }
 static bool yes(const dt_layer *l, const char *key) {
     char buf[16];
     const dt_cnode *n = dt_layer_key(l, key);
+    // a list or a map fails below like a wrong word
     const char *text = n && dt_cnode_kind(n) == DT_C_SCALAR ? dt_cnode_str(n) : "";
     if (!n) text = fallback(l, key, buf);
     if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
@@ -68,9 +71,11 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
 // [height, width], or one number for both; false: not given, and the default is none of numbers
 static bool layer_types_pair(const dt_layer *l, const char *key, int64_t least, int out[2]) {
     char buf[16], *end = buf;
+    // without any number: {0, 0} and the default
     int64_t v[2] = {0};
     const char *unset = fallback(l, key, buf);
     const int n = numbers(l, key, v, 2);
+    // strtol leaves end at buf where the default is a word ("kernel", "size")
     if (n == 0 && unset) v[0] = strtol(unset, &end, 10);
     for (int i = 0; i < 2; i++) {
         out[i] = (int)v[n == 2 ? i : 0];
@@ -100,12 +105,14 @@ static dt_shape layer_types_shape_of(const dt_layer *l) {
 
 // ---- convolution, pooling, norms -------------------------------------------------------------------
 static bool says_same(const dt_layer *l) {
+    // the only word that pad takes, and only of convolutions
     const dt_cnode *n = dt_layer_key(l, "pad");
     return n && dt_cnode_kind(n) == DT_C_SCALAR && strcmp(dt_cnode_str(n), "same") == 0;
 }
 static dt_window layer_types_window_of(const dt_layer *l, bool of_conv) {
     dt_window w = {.dilation = {1, 1}};
     layer_types_pair(l, "kernel", 1, w.kernel);
+    // PyTorch: pooling strides by its kernel unless told otherwise
     if (!layer_types_pair(l, "stride", 1, w.stride)) memcpy(w.stride, w.kernel, sizeof w.stride);
     if (of_conv) layer_types_pair(l, "dilation", 1, w.dilation);
     if (of_conv && says_same(l)) {
@@ -166,6 +173,7 @@ static dt_value layer_batch_norm(const dt_layer *l) {
                              (float)layer_types_number(l, "momentum", 0));
 }
 static dt_value layer_layer_norm(const dt_layer *l) {
+    // layer norm works on the last axis: channels go there and back
     static const int inside[4] = {0, 2, 3, 1}, outside[4] = {0, 3, 1, 2};
     const float eps = (float)layer_types_number(l, "eps", 0);
     if (layer_types_shape_of(l).n != 4) return dt_layer_norm(l->g, l->name, l->x, eps);
@@ -184,6 +192,7 @@ static dt_value layer_instance_norm(const dt_layer *l) {
 }
 
 // ---- elementwise -----------------------------------------------------------------------------------
+// One function per line of activations.def; layer_types.def refers to it by the same name.
 #define ACTIVATION(id, op, at_zero, help)                                                                              \
     static dt_value layer_##id(const dt_layer *l) {                                                                    \
         return dt_activate(l->g, DT_ACTIVATION_##id, l->x);                                                            \
@@ -197,6 +206,7 @@ static dt_value layer_instance_norm(const dt_layer *l) {
 static dt_value layer_prelu(const dt_layer *l) {
     const int n = whole(l, "num_parameters", 1);
     const dt_shape s = layer_types_shape_of(l);
+    // PyTorch: one weight, or one per channel (axis 1)
     if (s.n < 2 || (n != 1 && n != s.d[1]))
         return dt_layer_fail(l, l->where, "num_parameters of prelu: expected 1 or the channels");
     return dt_prelu(l->g, l->name, l->x, n > 1, (float)layer_types_number(l, "init", -MOST));
@@ -206,6 +216,7 @@ static dt_value layer_softmax(const dt_layer *l) {
 }
 static dt_value layer_dropout(const dt_layer *l) {
     const double p = layer_types_number(l, "p", 0);
+    // 1 would divide by 0 in training, where kept values are scaled by 1 / (1 - p)
     if (p >= 1) dt_layer_fail(l, l->where, "p of dropout: expected a number below 1");
     return dt_dropout(l->g, l->name, l->x, (float)p);
 }
@@ -225,7 +236,7 @@ static dt_value layer_mul(const dt_layer *l) {
 
 // ---- shapes ----------------------------------------------------------------------------------------
 static dt_value layer_concat(const dt_layer *l) {
-    dt_value x[DT_MAX_FIELDS + 1] = {l->x};
+    dt_value x[DT_MAX_FIELDS + 1] = {l->x}; // entries behind n_with + 1 are not read
     memcpy(x + 1, l->with, sizeof l->with);
     return dt_concat(l->g, x, l->n_with + 1, whole(l, "axis", 1));
 }
@@ -237,7 +248,7 @@ static dt_value layer_slice(const dt_layer *l) {
     return dt_slice(l->g, l->x, axis, begin, end);
 }
 static dt_value layer_reshape(const dt_layer *l) {
-    dt_shape s = dt_shape1(l->a->batch);
+    dt_shape s = dt_shape1(l->a->batch); // the batch's axis stays: the config gives the shape of a sample
     const int n = numbers(l, "shape", s.d + 1, DT_MAX_DIMS - 1);
     if (n == 0) return dt_layer_fail(l, l->where, "reshape wants the shape of a sample");
     s.n = 1 + n;
@@ -250,11 +261,12 @@ static dt_value layer_transpose(const dt_layer *l) {
     int64_t v[DT_MAX_DIMS];
     int perm[DT_MAX_DIMS];
     const int n = numbers(l, "perm", v, DT_MAX_DIMS);
-    unsigned seen = 0;
+    unsigned seen = 0; // bit i: axis i occurs in perm
     for (int i = 0; i < n; i++) {
         perm[i] = (int)v[i];
         seen |= v[i] >= 0 && v[i] < n ? 1u << v[i] : 0;
     }
+    // every axis once, and the batch in front
     if (n == 0 || n != layer_types_shape_of(l).n || seen != (1u << n) - 1 || perm[0] != 0)
         return dt_layer_fail(l, l->where, "perm of transpose: expected 0 and the order of the %d others",
                              layer_types_shape_of(l).n - 1);
@@ -269,6 +281,7 @@ static dt_value layer_pad(const dt_layer *l) {
     if (layer_types_shape_of(l).n != 4 || (n != 1 && n != 4))
         return dt_layer_fail(l, l->where, "pad wants (N,C,H,W), and one number or four");
     for (int i = n; i < 4; i++) v[i] = v[0];
+    // F.pad begins with the last axis: left, right, top, bottom
     return dt_pad(l->g, dt_pad(l->g, l->x, 3, v[0], v[1], mode, with), 2, v[2], v[3], mode, with);
 }
 static dt_value layer_upsample(const dt_layer *l) {
@@ -279,6 +292,7 @@ static dt_value layer_upsample(const dt_layer *l) {
     double scale[2] = {0};
     const bool sized = layer_types_pair(l, "size", 1, size), corners = yes(l, "align_corners");
     dt_resize_mode mode = (dt_resize_mode)word(l, "mode", modes, 3);
+    // one of size and scale, as nn.Upsample
     if (s.n != 4 || sized == (scales != NULL))
         return dt_layer_fail(l, l->where, "upsample wants (N,C,H,W), and a scale or a size");
     if (corners && mode != DT_RESIZE_BILINEAR) return dt_layer_fail(l, l->where, "align_corners is for mode bilinear");
@@ -288,6 +302,7 @@ static dt_value layer_upsample(const dt_layer *l) {
         if (!dt_cnode_real(list ? dt_cnode_item(scales, (size_t)d) : scales, &scale[d]) ||
             !(scale[d] > 0 && scale[d] <= 1024))
             return dt_layer_fail(l, scales, "scale of upsample: expected a number in 0..1024");
+        // floor, as nn.Upsample sizes its output
         size[d] = (int)floor((double)s.d[2 + d] * scale[d]);
     }
     return dt_resize2d(l->g, l->x, mode, (const int64_t[]){size[0], size[1]}, scale);
@@ -296,12 +311,13 @@ static dt_value layer_tokens(const dt_layer *l) {
     static const int perm[3] = {0, 2, 1};
     const dt_shape s = layer_types_shape_of(l);
     if (s.n != 4) return dt_layer_fail(l, l->where, "tokens wants (N,C,H,W)");
+    // (N,C,H,W) -> (N,HW,C)
     return dt_transpose(l->g, dt_reshape(l->g, l->x, dt_shape3(s.d[0], s.d[1], -1)), perm);
 }
 static dt_value layer_positions(const dt_layer *l) {
     const dt_shape s = layer_types_shape_of(l);
     if (s.n != 3) return dt_layer_fail(l, l->where, "positions wants (N,T,D)");
-    const dt_init init = {DT_INIT_NORMAL, 0.02f};
+    const dt_init init = {DT_INIT_NORMAL, 0.02f}; // as ViT initializes its positions
     return dt_add(l->g, l->x, dt_param(l->g, l->name, dt_shape2(s.d[1], s.d[2]), init, false));
 }
 
@@ -310,6 +326,7 @@ static dt_value layer_attention(const dt_layer *l) {
     const dt_shape s = layer_types_shape_of(l);
     const int heads = whole(l, "heads", 1);
     if (s.n != 3 || s.d[2] % heads) return dt_layer_fail(l, l->where, "attention wants (N,T,D), D a multiple of heads");
+    // one projection for q, k and v: (N,T,3D)
     const char *qkv = dt_arena_printf(&l->g->arena, "%s.qkv", l->name);
     dt_value x = dt_linear(l->g, qkv, l->x, 3 * s.d[2], true);
     x = dt_sdpa_packed(l->g, dt_arena_printf(&l->g->arena, "%s.sdpa", l->name), x, heads,
@@ -328,6 +345,7 @@ static const struct {
     dt_layer_fn fn;
     const char *help;
 } types[] = {
+// in the order of layer_types.def, which messages and docs follow
 #define LAYER(id, keys, help) {#id, keys, layer_##id, help},
 #include "layer_types.def"
 #undef LAYER

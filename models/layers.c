@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+// bounds that nested repeats reach before memory runs out
 enum { MAX_NAMES = 4096, MAX_DEPTH = 16, MAX_LAYERS = 20000 };
 
 typedef struct named {
@@ -18,9 +19,10 @@ typedef struct walk {
     const dt_model_args *a;
     const dt_cnode *define;
     named names[MAX_NAMES]; // those of outer lists first
-    int n_names, n_layers;
+    int n_names, n_layers;  // n_layers: over all repeats
 } walk;
 
+// Returns false, so that a reader of a node can end with it.
 static bool layers_fail_at(dt_graph *g, const dt_cnode *at, const char *text) {
     dt_graph_fail(g, "%s: %s", dt_cnode_where(at), text);
     return false;
@@ -32,6 +34,7 @@ dt_value dt_layer_fail(const dt_layer *l, const dt_cnode *at, const char *fmt, .
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    // dt_graph_fail keeps the first error: later ones of the same layer change nothing
     layers_fail_at(l->g, at, text);
     return DT_NONE;
 }
@@ -45,6 +48,7 @@ static const char *layers_scalar(const dt_cnode *n) {
 static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_words *words) {
     const char *text = layers_scalar(n);
     const dt_cnode *at = n;
+    // a word may stand for another word of the block around this one
     while (text && *text == '$') {
         const dt_cnode *v = words && words->map ? dt_cnode_get(words->map, text + 1) : NULL;
         if (!v) {
@@ -61,6 +65,7 @@ static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_w
 // Whether `word` is the first key of a line of layer_types.def, or any.
 static bool layers_lists(const char *list, const char *word, bool first) {
     const size_t n = strlen(word);
+    // entries are "key" or "key=default", separated by one space
     for (const char *p = list; *p; p += strcspn(p, " "), p += *p == ' ') {
         if (strcspn(p, " =") == n && memcmp(p, word, n) == 0) return true;
         if (first) return false;
@@ -71,6 +76,7 @@ static bool layers_lists(const char *list, const char *word, bool first) {
 const dt_cnode *dt_layer_key(const dt_layer *l, const char *key) {
     const dt_cnode *n = l->value;
     if (n && dt_cnode_kind(n) == DT_C_MAP)
+        // the map form {conv: {out: 64}}; else a bare value, which is the first key's
         n = dt_cnode_get(n, key);
     else if (n && !layers_lists(l->keys, key, true))
         n = NULL;
@@ -80,6 +86,7 @@ const dt_cnode *dt_layer_key(const dt_layer *l, const char *key) {
 static bool layers_check_keys(const dt_layer *l) {
     if (!l->value) return true;
     if (dt_cnode_kind(l->value) != DT_C_MAP) {
+        // a bare value is the first key's, so a layer without keys takes none
         if (*l->keys) return true;
         dt_layer_fail(l, l->value, "%s takes no value", l->type);
         return false;
@@ -103,6 +110,7 @@ static dt_value layers_find(walk *w, const dt_cnode *at, const dt_layer_words *w
         layers_fail_at(w->g, at, "expected the name of a layer or field");
         return DT_NONE;
     }
+    // from the end: an inner list hides the names of outer ones
     for (int i = w->n_names - 1; i >= 0; i--)
         if (strcmp(w->names[i].name, name) == 0) return w->names[i].v;
     dt_graph_fail(w->g, "%s: no layer before this one and no field is named %.60s", dt_cnode_where(at), name);
@@ -124,6 +132,7 @@ static void find_with(walk *w, dt_layer *l) {
         dt_layer_fail(l, l->where, "%s wants names of 1 to %d values", l->type, DT_MAX_FIELDS);
         return;
     }
+    // names are resolved in the scope of the layer's own block
     for (size_t i = 0; i < count; i++) l->with[l->n_with++] = layers_find(w, list ? dt_cnode_item(n, i) : n, l->words);
 }
 
@@ -143,6 +152,7 @@ typedef struct item {
 // Takes an item apart: the layer's or block's name, and what is beside it.
 static bool layers_read_item(walk *w, const dt_cnode *n, item *out) {
     *out = (item){.where = n, .type = layers_scalar(n)};
+    // a bare word, `relu`
     if (out->type) return true;
     if (dt_cnode_kind(n) != DT_C_MAP) return layers_fail_at(w->g, n, "expected a layer or a map of one");
     for (size_t i = 0; i < dt_cnode_size(n); i++) {
@@ -162,6 +172,7 @@ static bool layers_read_item(walk *w, const dt_cnode *n, item *out) {
             return false;
         } else {
             const char *text = layers_scalar(v);
+            // {relu: }, {relu: null} and {relu: ~} have no keys either
             const bool none = text && (!*text || strcmp(text, "null") == 0 || strcmp(text, "~") == 0);
             out->type = key, out->value = none ? NULL : v;
         }
@@ -172,6 +183,7 @@ static bool layers_read_item(walk *w, const dt_cnode *n, item *out) {
 // A block or repeated layers: `body` in a scope of the item's name.
 static dt_value build_body(walk *w, const item *it, const dt_cnode *body, dt_value x, place p) {
     double times = 1;
+    // names of the graph live in its arena, the node's text in the config
     const char *name = dt_arena_strdup(&w->g->arena, it->name);
     const dt_cnode *repeat = it->repeat ? replaced(w->g, it->repeat, p.words) : NULL;
     if (repeat && (!dt_cnode_real(repeat, &times) || times < 1 || times > 1000 || times != (double)(int)times)) {
@@ -184,10 +196,12 @@ static dt_value build_body(walk *w, const item *it, const dt_cnode *body, dt_val
     }
     const char *before = w->g->scope;
     for (int i = 0; i < (int)times && w->g->status == DT_OK; i++) {
-        const int n_names = w->n_names;
+        const int n_names = w->n_names; // names of the body end with it
         dt_graph_scope(w->g, repeat ? dt_arena_printf(&w->g->arena, "%s%s.%d.", before, name, i)
                                     : dt_arena_printf(&w->g->arena, "%s%s.", before, name));
+        // a block reads its input under this name, too
         remember(w, it->where, "input", x);
+        // each repeat reads the one before
         x = build_list(w, body, x, p);
         w->n_names = n_names;
     }
@@ -215,6 +229,7 @@ static dt_value build_layer(walk *w, const item *it, dt_value x, place p) {
         return DT_NONE;
     }
     if (++w->n_layers > MAX_LAYERS) layers_fail_at(w->g, it->where, "more layers than a network may have");
+    // keys before values: a misspelt key is reported rather than its default used
     if (!layers_check_keys(&l)) return DT_NONE;
     if (layers_lists(l.keys, "with", true)) find_with(w, &l);
     return w->g->status == DT_OK ? fn(&l) : DT_NONE;
@@ -222,7 +237,8 @@ static dt_value build_layer(walk *w, const item *it, dt_value x, place p) {
 
 static dt_value build_item(walk *w, const item *it, dt_value x, place p) {
     const dt_cnode *body = w->define ? dt_cnode_get(w->define, it->type) : NULL;
-    const dt_layer_words words = {it->value, p.words};
+    const dt_layer_words words = {it->value, p.words}; // lives as long as its body is being built
+    // `from` is resolved outside of the block
     if (it->from) x = layers_find(w, it->from, p.words);
     if (x == DT_NONE) {
         layers_fail_at(w->g, it->where, "there are several fields: the first layer says `from: <field>`");
@@ -254,12 +270,14 @@ static dt_value build_list(walk *w, const dt_cnode *list, dt_value x, place p) {
         item it;
         if (!layers_read_item(w, dt_cnode_item(list, i), &it)) return DT_NONE;
         const char *name = it.name;
+        // unnamed items are numbered as in nn.Sequential
         if (!name) it.name = dt_arena_printf(&w->g->arena, "%zu", i);
         x = build_item(w, &it, x, p);
         if (w->g->status != DT_OK) {
             say_where(w->g, it.where);
             return DT_NONE;
         }
+        // known from the next item on: no item reads itself
         if (name) remember(w, it.where, dt_arena_strdup(&w->g->arena, name), x);
     }
     return x;
@@ -271,6 +289,7 @@ static dt_value field_input(dt_graph *g, const dt_model_args *a, const dt_field_
 
 void dt_model_build_layers(dt_graph *g, const dt_model_args *a) {
     const dt_cnode *list = a->config->model.layers;
+    // of the graph's arena: 4096 names are too many for the stack
     walk *w = dt_arena_alloc(&g->arena, sizeof *w);
     w->g = g, w->a = a, w->define = a->config->model.define;
     for (int i = 0; i < a->n_fields; i++) {
@@ -281,9 +300,11 @@ void dt_model_build_layers(dt_graph *g, const dt_model_args *a) {
         dt_graph_fail(g, "wants a field beside its target in data.fields; there is none");
         return;
     }
+    // several fields: the first item has to name one
     const dt_value x = build_list(w, list, w->n_names == 1 ? w->names[0].v : DT_NONE, (place){NULL, 0});
     if (x == DT_NONE) return;
     const dt_shape s = dt_info_of(g, x)->shape;
+    // dt_linear of the head would take (N,T,D) as well, and give logits for each token
     if (s.n != 2) {
         char text[96];
         dt_graph_fail(g, "%s: the last layer gives %s, the head wants (N,D): add global_pool or flatten",

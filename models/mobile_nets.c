@@ -13,7 +13,7 @@
 //
 // Outputs: "logits" (N,K), "embedding" (N, 1280 large, 1024 small): the hidden layer of the head.
 
-#define EPS      0.001f
+#define EPS      0.001f // of the batch norms: 0.001 and 0.01, unlike PyTorch's 1e-5 and 0.1
 #define MOMENTUM 0.01f
 
 typedef struct row {
@@ -22,6 +22,7 @@ typedef struct row {
     int stride;
 } row;
 
+// Tables 1 and 2 of the paper, one row per block, without stem and head.
 static const row large[] = {{3, 16, 16, false, false, 1}, {3, 64, 24, false, false, 2}, {3, 72, 24, false, false, 1},
                             {5, 72, 40, true, false, 2},  {5, 120, 40, true, false, 1}, {5, 120, 40, true, false, 1},
                             {3, 240, 80, false, true, 2}, {3, 200, 80, false, true, 1}, {3, 184, 80, false, true, 1},
@@ -40,6 +41,7 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
     const int n = (int)(is_small ? sizeof small / sizeof *small : sizeof large / sizeof *large);
     if (size != DT_SIZE_auto && size != DT_SIZE_s && size != DT_SIZE_l)
         dt_graph_fail(g, "mobilenet_v3 has the sizes s and l");
+    // timm's variants of TensorFlow's weights differ in eps and padding
     const float eps = (float)dt_value_or(t->keys->bn_eps, EPS);
     const bool same = t->keys->pad_type == DT_PAD_TYPE_same;
     int stage = 0, block = 0; // timm begins a stage with each other number of channels
@@ -57,6 +59,7 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
         if (i > 0 && r->out != rows[i - 1].out) stage++, block = 0;
         const dt_inverted b = {.expanded = r->expanded,
                                .out = r->out,
+                               // squeezed to a quarter of the expanded channels
                                .squeeze = r->squeeze ? dt_multiple_of_8(r->expanded / 4) : 0,
                                .kernel = r->kernel,
                                .stride = r->stride,
@@ -71,7 +74,9 @@ dt_features dt_trunk_mobilenet_v3(const dt_trunk *t, dt_value x) {
                                .timms = dt_arena_printf(&g->arena, "blocks.%d.%d", stage, block++)};
         x = dt_block_inverted(t, dt_arena_printf(&g->arena, "features.%d", i + 1), x, &b);
     }
+    // timm keeps the last 1x1 convolution as a stage of its own
     stage++;
+    // 6 times the last block's channels: 960 large, 576 small
     c = (dt_conv_norm){.out = 6 * rows[n - 1].out,
                        .kernel = 1,
                        .act = DT_ACTIVATION_hardswish,
@@ -88,6 +93,7 @@ void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
     const dt_init init = {DT_INIT_NORMAL, 0.01f};
     dt_value x = dt_model_trunk(g, a, dt_trunk_mobilenet_v3).pooled;
     if (x != DT_NONE) {
+        // timm keeps the head's first linear layer as a 1x1 convolution: (hidden,C,1,1)
         const dt_shape conv = dt_shape4(hidden, dt_info_of(g, x)->shape.d[1], 1, 1);
         dt_graph_alias(g, "classifier.0.weight", "conv_head.weight", &conv);
         dt_graph_alias(g, "classifier.0", "conv_head", NULL);
@@ -108,9 +114,10 @@ void dt_model_build_mobilenet_v3(dt_graph *g, const dt_model_args *a) {
 //
 // Outputs: "logits" (N,K), "embedding" (N, 1280, B2: 1408): the pooled features.
 
-#define EPS      1e-5f
+#define EPS      1e-5f // PyTorch's
 #define MOMENTUM 0.1f
 
+// Table 1 of the paper (B0), without stem and head.
 static const struct stage {
     int expand, kernel, stride, out, blocks;
 } stages[] = {{1, 3, 1, 16, 1},  {6, 3, 2, 24, 2},  {6, 5, 2, 40, 2}, {6, 3, 2, 80, 3},
@@ -118,6 +125,7 @@ static const struct stage {
 enum { N_STAGES = sizeof stages / sizeof *stages };
 
 static int count_blocks(const struct stage *s, double depth) {
+    // compound scaling rounds the number of blocks up
     return (int)ceil(s->blocks * depth);
 }
 
@@ -125,17 +133,22 @@ static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double wid
     dt_graph *g = t->g;
     const struct stage *s = &stages[index];
     const int n = count_blocks(s, depth);
-    int before = 0, n_blocks = 0;
+    int before = 0, n_blocks = 0; // before: blocks of earlier stages
+    // stochastic depth grows along all blocks of the network
     for (int i = 0; i < N_STAGES; i++) {
         if (i == index) before = n_blocks;
         n_blocks += count_blocks(&stages[i], depth);
     }
     for (int i = 0; i < n; i++) {
         const int64_t in = dt_trunk_dim(t, x, 1);
+        // expansion is by the rounded number of channels that really comes in
         const dt_inverted b = {.expanded = dt_multiple_of_8((double)in * s->expand),
                                .out = dt_multiple_of_8(s->out * width),
+                               // squeeze-and-excitation counts from the block's input, and not from the expanded
+                               // channels as in MobileNetV3
                                .squeeze = in / 4 > 1 ? in / 4 : 1,
                                .kernel = s->kernel,
+                               // only the first block of a stage shrinks
                                .stride = i == 0 ? s->stride : 1,
                                .at = before + i,
                                .n_blocks = n_blocks,
@@ -154,6 +167,7 @@ static dt_value build_stage(const dt_trunk *t, int index, dt_value x, double wid
 dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
     dt_graph *g = t->g;
     const int size = t->keys->size;
+    // compound scaling (Tan & Le, section 3): width and depth of each size
     const double width = size == DT_SIZE_b2 ? 1.1 : 1.0;
     const double depth = size == DT_SIZE_b2 ? 1.2 : size == DT_SIZE_b1 ? 1.1 : 1.0;
     if (size != DT_SIZE_auto && size < DT_SIZE_b0) dt_graph_fail(g, "efficientnet has the sizes b0, b1 and b2");
@@ -168,6 +182,7 @@ dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
                       .timms = {"conv_stem", "bn1"}};
     x = dt_block_conv_norm(g, "features.0", x, &c);
     for (int i = 0; i < N_STAGES; i++) x = build_stage(t, i, x, width, depth, eps);
+    // the head's 1x1 convolution: 1280 channels at width 1
     c = (dt_conv_norm){.out = 4 * (int)dt_multiple_of_8(320 * width),
                        .kernel = 1,
                        .act = DT_ACTIVATION_silu,
@@ -181,5 +196,5 @@ dt_features dt_trunk_efficientnet(const dt_trunk *t, dt_value x) {
 void dt_model_build_efficientnet(dt_graph *g, const dt_model_args *a) {
     dt_graph_alias(g, "classifier.1", "classifier", NULL);
     dt_model_classify(g, a, "classifier.1", dt_model_trunk(g, a, dt_trunk_efficientnet).pooled,
-                      &(dt_init){DT_INIT_UNIFORM, 0});
+                      &(dt_init){DT_INIT_UNIFORM, 0}); // scale 0: 1/sqrt(K) (dt_model_heads)
 }

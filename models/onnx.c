@@ -16,8 +16,10 @@ static dt_value onnx_input_of(dt_graph *g, const dt_model_args *a, const char *n
         const dt_field_info *f = &a->fields[i];
         if (!f->is_image && !dt_model_is_numbers(a, f)) continue;
         n++;
+        // the field of this name, else the first
         if (!found || strcmp(f->name, name) == 0) found = f;
     }
+    // a file of one input needs no matching name where there is one field
     if (!found || (strcmp(found->name, name) != 0 && !(only && n == 1)))
         return dt_graph_fail(g, "its input %.60s is no field of data.fields", name);
     return found->is_image ? dt_model_image(g, a, found) : dt_model_numbers(g, a, found);
@@ -25,8 +27,9 @@ static dt_value onnx_input_of(dt_graph *g, const dt_model_args *a, const char *n
 
 // Its last node, where that makes probabilities and the target's loss takes logits; or NULL.
 static const char *makes_probabilities(const dt_graph *g, const dt_model_args *a, dt_value y) {
-    const dt_node_id last = y == DT_NONE ? DT_NONE : dt_info_of(g, y)->producer;
+    const dt_node_id last = y == DT_NONE ? DT_NONE : dt_info_of(g, y)->producer; // DT_NONE: building has failed
     const dt_loss_row *loss = &dt_losses[a->targets->items[0].loss];
+    // a loss that applies softmax or sigmoid itself would apply it twice
     if (last == DT_NONE || !(loss->softmax || loss->gives_labels)) return NULL;
     const dt_node *n = &g->nodes[last];
     const bool sigmoid = n->op == DT_OP_activation && n->attrs.activation.kind == DT_ACTIVATION_sigmoid;
@@ -35,7 +38,7 @@ static const char *makes_probabilities(const dt_graph *g, const dt_model_args *a
 
 static bool gives_logits(const dt_graph *g, const dt_model_args *a, dt_value y) {
     if (y == DT_NONE || a->targets->n > 1) return false;
-    const dt_shape *s = &dt_info_of(g, y)->shape;
+    const dt_shape *s = &dt_info_of(g, y)->shape; // (N,K)
     return s->n == 2 && s->d[1] == dt_target_n_out(&a->targets->items[0]);
 }
 
@@ -47,8 +50,9 @@ static void onnx_build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *
         return;
     }
     for (int i = 0; i < n; i++) in[i] = onnx_input_of(g, a, dt_onnx_input_name(f, i), n == 1);
-    const int64_t n_out = dt_onnx_n_outputs(f);
+    const int64_t n_out = dt_onnx_n_outputs(f); // below 0: unknown
     const bool other = n_out >= 0 && n_out != dt_target_n_out(&a->targets->items[0]);
+    // the last linear layer is left out where its outputs are not the target's
     y = dt_onnx_build(f, g, in, other || a->targets->n > 1, &features);
     if (g->status != DT_OK) return;
     const char *path = a->config->model.onnx, *last = makes_probabilities(g, a, y);
@@ -56,6 +60,7 @@ static void onnx_build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *
         dt_graph_fail(g, "%s ends in %s, and its loss takes logits: export it without", path, last);
         return;
     }
+    // the file's own head stays
     if (gives_logits(g, a, y)) {
         if (g->training && a->config->model.dropout > 0)
             dt_graph_fail(g,
@@ -66,6 +71,7 @@ static void onnx_build(dt_graph *g, const dt_model_args *a, const dt_onnx_file *
         dt_model_logits(g, a, y);
         return;
     }
+    // no linear layer to cut at
     if (features == DT_NONE) {
         dt_graph_fail(g, "%s: its output fits no target, and its last layer is not linear", path);
         return;
@@ -79,6 +85,7 @@ void dt_model_build_onnx(dt_graph *g, const dt_model_args *a) {
         dt_graph_fail(g, "%s", dt_error_message());
         return;
     }
+    // weights are copied into the graph's arena: the file may close
     onnx_build(g, a, f);
     dt_onnx_close(f);
 }
