@@ -283,10 +283,6 @@ static dt_value build_list(walk *w, const dt_cnode *list, dt_value x, place p) {
     return x;
 }
 
-static dt_value field_input(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
-    return f->is_image ? dt_model_image(g, a, f) : dt_model_numbers(g, a, f);
-}
-
 void dt_model_build_layers(dt_graph *g, const dt_model_args *a) {
     const dt_cnode *list = a->config->model.layers;
     // of the graph's arena: 4096 names are too many for the stack
@@ -294,7 +290,9 @@ void dt_model_build_layers(dt_graph *g, const dt_model_args *a) {
     w->g = g, w->a = a, w->define = a->config->model.define;
     for (int i = 0; i < a->n_fields; i++) {
         const dt_field_info *f = &a->fields[i];
-        if (f->is_image || dt_model_is_numbers(a, f)) w->names[w->n_names++] = (named){f->name, field_input(g, a, f)};
+        if (!f->is_image && !dt_model_is_numbers(a, f)) continue;
+        const dt_value x = f->is_image ? dt_model_image(g, a, f) : dt_model_numbers(g, a, f);
+        w->names[w->n_names++] = (named){f->name, x};
     }
     if (w->n_names == 0) {
         dt_graph_fail(g, "wants a field beside its target in data.fields; there is none");

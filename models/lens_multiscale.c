@@ -26,16 +26,13 @@ static bool has_joined(const dt_model_args *a, const dt_scale_item *s) {
     return !s->joins || a->step >= dt_amount_steps(s->from, a->total_steps, a->steps_per_epoch);
 }
 
-static dt_value lens_multiscale_resize(const dt_trunk *t, dt_value x, int side) {
-    const double h = (double)dt_trunk_dim(t, x, 2), w = (double)dt_trunk_dim(t, x, 3);
-    const double by = (double)side / fmin(h, w); // the shorter side becomes `side`
-    return by == 1 ? x : dt_block_resize(t->g, x, llround(h * by), llround(w * by));
-}
-
 static void lens_multiscale_run_scale(const dt_trunk *t, dt_value x, int side, scaled *out) {
     dt_graph *g = t->g;
+    const double h = (double)dt_trunk_dim(t, x, 2), w = (double)dt_trunk_dim(t, x, 3);
+    const double by = (double)side / fmin(h, w); // the shorter side becomes `side`
+    if (by != 1) x = dt_block_resize(g, x, llround(h * by), llround(w * by));
     // names repeat per scale: dt_graph_share returns the existing weights
-    out->pooled = dt_trunk_resnet(t, lens_multiscale_resize(t, x, side)).pooled;
+    out->pooled = dt_trunk_resnet(t, x).pooled;
     dt_value y = dt_dropout(g, "dropout", out->pooled, (float)t->a->config->model.dropout);
     for (int i = 0; i < t->a->targets->n; i++) {
         const dt_target *target = &t->a->targets->items[i];

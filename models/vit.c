@@ -80,14 +80,6 @@ static dt_value rows_param(const vit *m, const char *name, int64_t rows, dt_init
     return dt_reshape(m->g, p, dt_shape2(rows, m->dim));
 }
 
-// (N,T,D) -> (N,D): the mean over tokens
-static dt_value vit_mean_of(const vit *m, dt_value x) {
-    // global pooling is a mean over the last two axes, so tokens go there
-    static const int perm[3] = {0, 2, 1};
-    x = dt_transpose(m->g, x, perm);
-    return dt_global_pool(m->g, dt_reshape(m->g, x, dt_shape4(m->batch, m->dim, -1, 1)));
-}
-
 // The token is repeated over the batch by adding it to zeros.
 static dt_value with_class_token(const vit *m, dt_value x) {
     dt_graph *g = m->g;
@@ -148,7 +140,11 @@ dt_features dt_vit_features(const dt_trunk *t, dt_value x, const dt_vit_form *f)
     x = embed(&m, x, f->patch, f->stride);
     for (int i = 0; i < f->blocks; i++) x = encoder_layer(&m, i, f->blocks, x);
     x = dt_layer_norm(g, "encoder.ln", x, 1e-6f);
-    if (m.mean) return (dt_features){x, vit_mean_of(&m, x)};
+    if (m.mean) { // (N,T,D) -> (N,D): global pooling is a mean over the last two axes, so the tokens go there
+        static const int perm[3] = {0, 2, 1};
+        const dt_value last = dt_reshape(g, dt_transpose(g, x, perm), dt_shape4(m.batch, m.dim, -1, 1));
+        return (dt_features){x, dt_global_pool(g, last)};
+    }
     // the class token is the first of T
     return (dt_features){x, dt_reshape(g, dt_slice(g, x, 1, 0, 1), dt_shape2(t->a->batch, m.dim))};
 }
