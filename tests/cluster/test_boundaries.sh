@@ -67,7 +67,7 @@ n_hosts=2
 config=$(small_config "$work" 6 large)
 both_stopped() { [ -n "$(sleepers 1)" ] && [ -n "$(sleepers 2)" ]; }
 hosts_options=(--mca oob_tcp_keepalive_probes 60) # mpirun's own wait behind data, too
-DTRAIN_FAILPOINT=step:2:stop hosts_job 2 "$DTRAIN" "$config" train.global_batch=32 train.max_steps=3 comm.timeout=10s \
+DTRAIN_FAILPOINT=step:2:stop hosts_job 2 "$DTRAIN" "$config" train.global_batch=32 train.max_steps=3 comm.timeout=20s \
     run.dir="$work/own" run.name=slow
 wait_until both_stopped
 link_queue=1s slow_links 1mbit 2
