@@ -118,6 +118,11 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
     return g->status;
 }
 
+dt_status dt_grad_saved(dt_grad_ctx *ctx, dt_node_id id) {
+    const dt_op_rules *r = dt_op_get(ctx->g->nodes[id].op)->rules;
+    return dt_grad_default(ctx, id, r->save_in, r->save_out, r->no_grad);
+}
+
 dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *in, int n_fwd_in, int out,
                      dt_value fwd_input) {
     dt_graph *g = ctx->g;

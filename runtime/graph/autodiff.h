@@ -31,6 +31,8 @@ void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad);
 // backward node reads forward input / output i. Creates TEMP or GRAD outputs for all wanted inputs
 // whose bit in no_grad is clear, with the input's shape and dtype.
 dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uint32_t save_out, uint32_t no_grad);
+// dt_op_rules.grad of ops whose backward always reads the same tensors: dt_grad_default with the masks of the op's row.
+dt_status dt_grad_saved(dt_grad_ctx *ctx, dt_node_id id);
 // Appends a backward node of another op, whose inputs are given: forward inputs, forward outputs, gradients of those. Its
 // output `out` becomes the gradient of fwd_input. Attributes are the node's.
 dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *in, int n_fwd_in, int out,

@@ -228,15 +228,22 @@ static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
 // ---- ops as data -----------------------------------------------------------------------------------
 typedef enum dt_amp { DT_AMP_LOW, DT_AMP_LOW_OUT, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
 struct dt_grad_ctx;
-// What graph/ops/<id>.c says of its op, through DT_OP_DEFINE.
+// What an op is beyond its line of ops.def: a row beside its functions in graph/ops/, through DT_OP_DEFINE.
 typedef struct dt_op_rules {
     // Checks inputs, creates the outputs of node `id` (indices: the node array may move).
     // On error calls dt_graph_fail and returns its status.
     dt_status (*infer)(dt_graph *g, dt_node_id id);
     // Emits backward nodes (see autodiff.h). NULL: no gradient.
     dt_status (*grad)(struct dt_grad_ctx *ctx, dt_node_id id);
+    // Of dt_grad_saved, bit i for input or output i: tensors that the backward node reads, inputs that get no gradient.
+    uint32_t save_in, save_out, no_grad;
+    // FLOPs of an element of output 0. NULL: 1.
+    double (*flops)(const dt_graph *g, const dt_node *n);
+    double backward_flops; // FLOPs of backward, in those of forward; 0: 1 for each gradient, of data and of weights
+    // Prints " word" for each attribute that is not at its default. NULL: the op has none to show.
+    void (*print)(const dt_node *n, FILE *out);
 } dt_op_rules;
-#define DT_OP_DEFINE(id, infer_fn, grad_fn) const dt_op_rules dt_op_rules_##id = {infer_fn, grad_fn}
+#define DT_OP_DEFINE(id, ...) const dt_op_rules dt_op_rules_##id = {__VA_ARGS__}
 // A line of ops.def.
 typedef struct dt_op_def {
     const char *name;

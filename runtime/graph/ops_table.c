@@ -1,4 +1,4 @@
-// ops_table.c: ops.def as a table. What an op does is in graph/ops/<id>.c.
+// ops_table.c: ops.def as a table. What an op does is in graph/ops/.
 #include "graph/ir.h"
 
 #define OP(id, min_in, max_in, n_out, amp) extern const dt_op_rules dt_op_rules_##id;

@@ -5,137 +5,12 @@
 // then the number of parameters and the outputs. Columns are as wide as their widest entry.
 
 #include "base/text.h"
-#include "graph/activation_words.h"
 #include "graph/ir.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct text {
-    char *at, *end;
-} text;
-
-static void print_put(text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void print_put(text *t, const char *fmt, ...) {
-    va_list args;
-    va_start(args, fmt);
-    int n = vsnprintf(t->at, (size_t)(t->end - t->at), fmt, args);
-    va_end(args);
-    t->at = n < t->end - t->at ? t->at + n : t->end - 1;
-}
-
-static void put_window(text *t, const dt_window *w) {
-    print_put(t, " %dx%d", w->kernel[0], w->kernel[1]);
-    if (w->stride[0] != 1 || w->stride[1] != 1) {
-        print_put(t, w->stride[0] == w->stride[1] ? "/%d" : "/%dx%d", w->stride[0], w->stride[1]);
-    }
-    if (w->pad_begin[0] || w->pad_begin[1] || w->pad_end[0] || w->pad_end[1]) {
-        print_put(t, " pad %d,%d,%d,%d", w->pad_begin[0], w->pad_begin[1], w->pad_end[0], w->pad_end[1]);
-    }
-    if (w->dilation[0] != 1 || w->dilation[1] != 1) {
-        print_put(t, " dilation %d,%d", w->dilation[0], w->dilation[1]);
-    }
-}
-
-static void put_act(text *t, dt_activation act) {
-    if (act != DT_ACTIVATION_none) print_put(t, " %s", dt_activation_name(act));
-}
-
-static void put_conv2d(text *t, const dt_attrs *a) {
-    put_window(t, &a->conv2d.win);
-    if (a->conv2d.groups > 1) print_put(t, " groups %d", a->conv2d.groups);
-    if (a->conv2d.fold_bn) print_put(t, " bn");
-    put_act(t, a->conv2d.act);
-}
-
-static void put_batch_norm(text *t, const dt_attrs *a, const dt_node *n) {
-    int n_fwd_in = n->backward ? n->n_fwd_in : n->n_in;
-    if (!a->batch_norm.training) print_put(t, " running");
-    if (n_fwd_in == 6) print_put(t, " add");
-    if (a->batch_norm.relu) print_put(t, " relu");
-    put_act(t, a->batch_norm.act);
-    if (!a->batch_norm.pool) return;
-    print_put(t, " pool");
-    put_window(t, &a->batch_norm.win);
-}
-
-static void put_attrs(text *t, const dt_node *n) {
-    const dt_attrs *a = &n->attrs;
-    switch (n->op) {
-    case DT_OP_cast:
-        print_put(t, " %s", dt_dtype_name(a->cast.to));
-        break;
-    case DT_OP_quantize:
-        print_put(t, " %s x%g", dt_dtype_name(a->quantize.to), (double)a->quantize.scale);
-        break;
-    case DT_OP_conv2d:
-    case DT_OP_conv_transpose:
-    case DT_OP_conv2d_int8:
-        put_conv2d(t, a);
-        break;
-    case DT_OP_linear:
-    case DT_OP_linear_int8:
-        put_act(t, a->linear.act);
-        if (a->linear.dgelu) print_put(t, " dgelu");
-        break;
-    case DT_OP_gelu:
-    case DT_OP_activation:
-        put_act(t, a->activation.kind);
-        break;
-    case DT_OP_matmul:
-        print_put(t, "%s%s", a->matmul.trans_a ? " aT" : "", a->matmul.trans_b ? " bT" : "");
-        if (a->matmul.alpha != 1.0f) print_put(t, " x%g", (double)a->matmul.alpha);
-        break;
-    case DT_OP_batch_norm:
-        put_batch_norm(t, a, n);
-        break;
-    case DT_OP_max_pool:
-    case DT_OP_avg_pool:
-        put_window(t, &a->pool.win);
-        break;
-    case DT_OP_dropout:
-    case DT_OP_add_branch:
-        print_put(t, " p %g", (double)a->dropout.p);
-        break;
-    case DT_OP_scale:
-        print_put(t, " x%g", (double)a->scale.alpha);
-        break;
-    case DT_OP_concat:
-        print_put(t, " axis %d", a->concat.axis);
-        break;
-    case DT_OP_slice:
-        print_put(t, " axis %d [%" PRId64 ",%" PRId64 ")", a->slice.axis, a->slice.begin, a->slice.end);
-        break;
-    case DT_OP_sdpa:
-        print_put(t, " scale %g", (double)a->sdpa.scale);
-        if (a->sdpa.heads) print_put(t, " packed, %d heads", a->sdpa.heads);
-        break;
-    case DT_OP_loss:
-        if (a->loss.smoothing > 0.0f) print_put(t, " smoothing %g", (double)a->loss.smoothing);
-        if (a->loss.param > 0.0f) print_put(t, " param %g", (double)a->loss.param);
-        break;
-    case DT_OP_image_augment:
-    case DT_OP_image_normalize:
-    case DT_OP_sync_batch_norm:
-    case DT_OP_layer_norm:
-    case DT_OP_relu:
-    case DT_OP_expand:
-    case DT_OP_sum:
-    case DT_OP_resize:
-    case DT_OP_global_pool:
-    case DT_OP_add:
-    case DT_OP_mul:
-    case DT_OP_transpose:
-    case DT_OP_reshape:
-    case DT_OP_softmax:
-    case DT_OP_l2_normalize:
-    case DT_OP_arc_margin:
-    case DT_OP_triplet:
-    case DT_OP_COUNT:
-        break;
-    }
-}
 
 static void print_put_values(const dt_graph *g, const dt_value *v, int n, FILE *out) {
     char shape[96];
@@ -149,34 +24,37 @@ static void print_put_values(const dt_graph *g, const dt_value *v, int n, FILE *
     }
 }
 
-static void node_texts(const dt_node *n, char *op, size_t op_cap, char *attrs, size_t attrs_cap) {
-    text t = {attrs, attrs + attrs_cap};
-    snprintf(op, op_cap, "%s%s", dt_op_name(n->op), n->backward ? ".bwd" : "");
-    attrs[0] = attrs[1] = 0;
-    put_attrs(&t, n);
+// The columns of a node: op, attributes (heap).
+static char *node_columns(const dt_node *n, char op[64]) {
+    char *attrs = NULL;
+    size_t size;
+    FILE *out = open_memstream(&attrs, &size);
+    assert(out);
+    snprintf(op, 64, "%s%s", dt_op_name(n->op), n->backward ? ".bwd" : "");
+    if (dt_op_get(n->op)->rules->print) dt_op_get(n->op)->rules->print(n, out);
+    fclose(out);
+    return attrs;
 }
 
 static void print_nodes(const dt_graph *g, FILE *out) {
     int wide_name = 0, wide_op = 0, wide_attrs = 0;
-    char op[64], attrs[160];
-    for (int i = 0; i < g->n_nodes; i++) {
-        if (g->nodes[i].dead) continue;
-        node_texts(&g->nodes[i], op, sizeof op, attrs, sizeof attrs);
-        int name_len = (int)strlen(g->nodes[i].name), op_len = (int)strlen(op), attrs_len = (int)strlen(attrs);
-        if (name_len > wide_name) wide_name = name_len;
-        if (op_len > wide_op) wide_op = op_len;
-        if (attrs_len > wide_attrs) wide_attrs = attrs_len;
-    }
-    for (int i = 0; i < g->n_nodes; i++) {
-        const dt_node *n = &g->nodes[i];
-        if (n->dead) continue;
-        node_texts(n, op, sizeof op, attrs, sizeof attrs);
-        dt_text_printf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs, attrs);
-        print_put_values(g, n->in, n->n_in, out);
-        fputs(" -> ", out);
-        print_put_values(g, n->out, n->n_out, out);
-        fputc('\n', out);
-    }
+    char op[64];
+    for (int prints = 0; prints < 2; prints++) // first the widths
+        for (const dt_node *n = g->nodes; n < g->nodes + g->n_nodes; n++) {
+            if (n->dead) continue;
+            char *attrs = node_columns(n, op);
+            if (prints) {
+                dt_text_printf(out, "%-*s  %-*s %-*s  ", wide_name, n->name, wide_op, op, wide_attrs, attrs);
+                print_put_values(g, n->in, n->n_in, out);
+                fputs(" -> ", out);
+                print_put_values(g, n->out, n->n_out, out);
+                fputc('\n', out);
+            }
+            if ((int)strlen(n->name) > wide_name) wide_name = (int)strlen(n->name);
+            if ((int)strlen(op) > wide_op) wide_op = (int)strlen(op);
+            if ((int)strlen(attrs) > wide_attrs) wide_attrs = (int)strlen(attrs);
+            free(attrs);
+        }
 }
 
 int64_t dt_graph_count_params(const dt_graph *g) {
@@ -210,83 +88,16 @@ typedef struct cost {
     double flops, bytes;
 } cost;
 
-static const dt_shape *in_shape(const dt_graph *g, const dt_node *n, int i) {
-    return &dt_info_of(g, n->in[i])->shape;
-}
-
-// Per element of the first output.
-static double flops_per_element(const dt_graph *g, const dt_node *n) {
-    const dt_shape *s;
-    switch (n->op) {
-    case DT_OP_conv2d:
-    case DT_OP_conv2d_int8:
-        s = in_shape(g, n, 1);
-        return 2.0 * (double)(s->d[1] * s->d[2] * s->d[3]);
-    case DT_OP_conv_transpose: // each of x meets a window of each channel
-        s = in_shape(g, n, 1);
-        return 2.0 * (double)dt_shape_elements(in_shape(g, n, 0)) * (double)(s->d[1] * s->d[2] * s->d[3]) /
-               (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape);
-    case DT_OP_linear:
-    case DT_OP_linear_int8:
-        return 2.0 * (double)in_shape(g, n, 1)->d[1];
-    case DT_OP_matmul:
-        s = in_shape(g, n, 0);
-        return 2.0 * (double)s->d[n->attrs.matmul.trans_a ? s->n - 2 : s->n - 1];
-    case DT_OP_sdpa: // q k^T and its product with v: 2 T each
-        s = in_shape(g, n, n->attrs.sdpa.heads ? 0 : 1);
-        return 4.0 * (double)(n->attrs.sdpa.heads ? s->d[1] : s->d[2]);
-    case DT_OP_max_pool:
-    case DT_OP_avg_pool:
-        return (double)n->attrs.pool.win.kernel[0] * n->attrs.pool.win.kernel[1];
-    case DT_OP_global_pool:
-        s = in_shape(g, n, 0);
-        return (double)(s->d[2] * s->d[3]);
-    case DT_OP_sum:
-        return (double)dt_shape_elements(in_shape(g, n, 0)) /
-               (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape);
-    case DT_OP_reshape:
-    case DT_OP_transpose:
-    case DT_OP_concat:
-    case DT_OP_slice:
-    case DT_OP_expand:
-    case DT_OP_cast:
-    case DT_OP_quantize:
-        return 0;
-    case DT_OP_image_augment:
-    case DT_OP_image_normalize:
-    case DT_OP_batch_norm:
-    case DT_OP_sync_batch_norm:
-    case DT_OP_layer_norm:
-    case DT_OP_relu:
-    case DT_OP_gelu:
-    case DT_OP_activation:
-    case DT_OP_resize:
-    case DT_OP_dropout:
-    case DT_OP_add:
-    case DT_OP_add_branch:
-    case DT_OP_mul:
-    case DT_OP_scale:
-    case DT_OP_softmax:
-    case DT_OP_loss:
-    case DT_OP_l2_normalize:
-    case DT_OP_arc_margin:
-    case DT_OP_triplet:
-    case DT_OP_COUNT:
-        break;
-    }
-    return 1;
-}
-
 double dt_node_flops(const dt_graph *g, const dt_node *n) {
+    if (n->backward && n->forward == DT_NONE) return 0; // it adds up a parameter's gradient
+    const dt_node *forward = n->backward ? &g->nodes[n->forward] : n;
+    const dt_op_rules *rules = dt_op_get(forward->op)->rules;
+    if (forward->out[0] == DT_NONE) return 0;
     double times = 1;
-    if (n->backward) {
-        if (n->forward == DT_NONE) return 0; // it adds up a parameter's gradient
-        times = (n->out[0] != DT_NONE) + (n->n_out > 1 && n->out[1] != DT_NONE);
-        if (n->op == DT_OP_sdpa) times = 2.5; // q k^T again, and two products for each of its factors
-        n = &g->nodes[n->forward];
-    }
-    if (n->out[0] == DT_NONE) return 0;
-    return times * (double)dt_shape_elements(&dt_info_of(g, n->out[0])->shape) * flops_per_element(g, n);
+    if (n->backward) times = (n->out[0] != DT_NONE) + (n->n_out > 1 && n->out[1] != DT_NONE);
+    if (n->backward && rules->backward_flops > 0) times = rules->backward_flops;
+    return times * (double)dt_shape_elements(&dt_info_of(g, forward->out[0])->shape) *
+           (rules->flops ? rules->flops(g, forward) : 1);
 }
 
 // A parameter counts where it is first read.

@@ -34,11 +34,21 @@ static dt_status conv2d_infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status conv2d_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 3, 0, 0);
+// A multiplication and an addition for each weight of a channel's window.
+double dt_op_conv2d_flops(const dt_graph *g, const dt_node *n) {
+    const dt_shape *w = &dt_info_of(g, n->in[1])->shape;
+    return 2.0 * (double)(w->d[1] * w->d[2] * w->d[3]);
 }
 
-DT_OP_DEFINE(conv2d, conv2d_infer, conv2d_grad);
+void dt_op_conv2d_print(const dt_node *n, FILE *out) {
+    dt_op_print_window(&n->attrs.conv2d.win, out);
+    if (n->attrs.conv2d.groups > 1) fprintf(out, " groups %d", n->attrs.conv2d.groups);
+    if (n->attrs.conv2d.fold_bn) fprintf(out, " bn");
+    dt_op_print_act(n->attrs.conv2d.act, out);
+}
+
+DT_OP_DEFINE(conv2d, .infer = conv2d_infer, .grad = dt_grad_saved, .save_in = 3, .flops = dt_op_conv2d_flops,
+             .print = dt_op_conv2d_print);
 
 static bool conv2d_window_of(const dt_conv2d_opts *o, dt_window *win) {
     *win = dt_op_window_square(o->kernel, o->stride, o->pad);
@@ -122,7 +132,13 @@ static dt_status conv_transpose_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_by(ctx, id, DT_OP_conv2d, in, 2, 1, n.in[1]);
 }
 
-DT_OP_DEFINE(conv_transpose, conv_transpose_infer, conv_transpose_grad);
+// Each element of x meets the window of each output channel of its group.
+static double conv_transpose_flops(const dt_graph *g, const dt_node *n) {
+    return dt_op_conv2d_flops(g, n) * dt_op_elements(g, n->in[0]) / dt_op_elements(g, n->out[0]);
+}
+
+DT_OP_DEFINE(conv_transpose, .infer = conv_transpose_infer, .grad = conv_transpose_grad, .flops = conv_transpose_flops,
+             .print = dt_op_conv2d_print);
 
 dt_value dt_conv_transpose_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias, int groups,
                                 const dt_window *window, const int more[2]) {
@@ -166,11 +182,16 @@ static dt_status max_pool_infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status max_pool_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 2, 0);
+static double pool_flops(const dt_graph *g, const dt_node *n) {
+    return (double)n->attrs.pool.win.kernel[0] * n->attrs.pool.win.kernel[1];
 }
 
-DT_OP_DEFINE(max_pool, max_pool_infer, max_pool_grad);
+static void pool_print(const dt_node *n, FILE *out) {
+    dt_op_print_window(&n->attrs.pool.win, out);
+}
+
+DT_OP_DEFINE(max_pool, .infer = max_pool_infer, .grad = dt_grad_saved, .save_out = 2, .flops = pool_flops,
+             .print = pool_print);
 
 dt_value dt_max_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
     dt_attrs a = {.pool = {.win = dt_op_window_square(kernel, stride, pad)}};
@@ -195,11 +216,7 @@ static dt_status avg_pool_infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status avg_pool_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 0, 0);
-}
-
-DT_OP_DEFINE(avg_pool, avg_pool_infer, avg_pool_grad);
+DT_OP_DEFINE(avg_pool, .infer = avg_pool_infer, .grad = dt_grad_saved, .flops = pool_flops, .print = pool_print);
 
 dt_value dt_avg_pool(dt_graph *g, dt_value x, int kernel, int stride, int pad) {
     const dt_window w = dt_op_window_square(kernel, stride, pad);
@@ -225,11 +242,7 @@ static dt_status global_pool_infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status global_pool_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 0, 0);
-}
-
-DT_OP_DEFINE(global_pool, global_pool_infer, global_pool_grad);
+DT_OP_DEFINE(global_pool, .infer = global_pool_infer, .grad = dt_grad_saved, .flops = dt_op_sum_flops);
 
 dt_value dt_global_pool(dt_graph *g, dt_value x) {
     return dt_graph_apply(g, DT_OP_global_pool, NULL, &x, 1, NULL);
@@ -254,11 +267,7 @@ static dt_status resize_image_infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &y);
 }
 
-static dt_status resize_image_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 0, 0);
-}
-
-DT_OP_DEFINE(resize, resize_image_infer, resize_image_grad);
+DT_OP_DEFINE(resize, .infer = resize_image_infer, .grad = dt_grad_saved);
 
 dt_value dt_resize2d(dt_graph *g, dt_value x, dt_resize_mode mode, const int64_t size[2], const double scale[2]) {
     if (x == DT_NONE) return x;

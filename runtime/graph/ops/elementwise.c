@@ -12,11 +12,11 @@
 //   out 0 y
 // Backward reads x; gives dx.
 
-static dt_status activation_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 1, 0, 0);
+static void activation_print(const dt_node *n, FILE *out) {
+    dt_op_print_act(n->attrs.activation.kind, out);
 }
 
-DT_OP_DEFINE(activation, dt_op_same, activation_grad);
+DT_OP_DEFINE(activation, .infer = dt_op_same, .grad = dt_grad_saved, .save_in = 1, .print = activation_print);
 
 static const struct {
     const char *name;
@@ -50,11 +50,7 @@ dt_value dt_activate_with(dt_graph *g, dt_activation kind, dt_value x, float num
 //   out 0 y
 // Backward reads y; gives dx.
 
-static dt_status relu_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 1, 0);
-}
-
-DT_OP_DEFINE(relu, dt_op_same, relu_grad);
+DT_OP_DEFINE(relu, .infer = dt_op_same, .grad = dt_grad_saved, .save_out = 1);
 
 dt_value dt_relu(dt_graph *g, dt_value x) {
     return dt_activate(g, DT_ACTIVATION_relu, x);
@@ -68,11 +64,7 @@ dt_value dt_relu(dt_graph *g, dt_value x) {
 //   out 0 y
 // Backward reads x; gives dx.
 
-static dt_status gelu_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 1, 0, 0);
-}
-
-DT_OP_DEFINE(gelu, dt_op_same, gelu_grad);
+DT_OP_DEFINE(gelu, .infer = dt_op_same, .grad = dt_grad_saved, .save_in = 1, .print = activation_print);
 
 dt_value dt_gelu(dt_graph *g, dt_value x) {
     return dt_activate(g, DT_ACTIVATION_gelu, x);
@@ -113,7 +105,7 @@ static dt_status add_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 0, 0, 1);
 }
 
-DT_OP_DEFINE(add, add_infer, add_grad);
+DT_OP_DEFINE(add, .infer = add_infer, .grad = add_grad);
 
 dt_value dt_add(dt_graph *g, dt_value a, dt_value b) {
     return dt_graph_apply(g, DT_OP_add, NULL, (dt_value[]){a, b}, 2, NULL);
@@ -149,7 +141,11 @@ static dt_status add_branch_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, dt_grad_wanted(ctx, scale) ? 1 | 4 : 4, 0, 2);
 }
 
-DT_OP_DEFINE(add_branch, add_branch_infer, add_branch_grad);
+static void dropout_print(const dt_node *n, FILE *out) {
+    fprintf(out, " p %g", (double)n->attrs.dropout.p);
+}
+
+DT_OP_DEFINE(add_branch, .infer = add_branch_infer, .grad = add_branch_grad, .print = dropout_print);
 
 dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt_value scale, float p) {
     const dt_attrs a = {.dropout = {g->training ? p : 0, true}};
@@ -192,7 +188,7 @@ static dt_status mul_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 1, 0, 1);
 }
 
-DT_OP_DEFINE(mul, mul_infer, mul_grad);
+DT_OP_DEFINE(mul, .infer = mul_infer, .grad = mul_grad);
 
 dt_value dt_mul(dt_graph *g, dt_value a, dt_value b) {
     return dt_graph_apply(g, DT_OP_mul, NULL, (dt_value[]){a, b}, 2, NULL);
@@ -212,7 +208,11 @@ static dt_status scale_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return ctx->g->status;
 }
 
-DT_OP_DEFINE(scale, dt_op_same, scale_grad);
+static void scale_print(const dt_node *n, FILE *out) {
+    fprintf(out, " x%g", (double)n->attrs.scale.alpha);
+}
+
+DT_OP_DEFINE(scale, .infer = dt_op_same, .grad = scale_grad, .print = scale_print);
 
 dt_value dt_scale(dt_graph *g, dt_value x, float alpha) {
     dt_attrs a = {.scale = {alpha}};
@@ -228,11 +228,7 @@ dt_value dt_scale(dt_graph *g, dt_value x, float alpha) {
 //   out 0 y
 // Backward makes the mask again from the forward node's name and reads only the gradient; gives dx.
 
-static dt_status dropout_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 0, 0);
-}
-
-DT_OP_DEFINE(dropout, dt_op_same, dropout_grad);
+DT_OP_DEFINE(dropout, .infer = dt_op_same, .grad = dt_grad_saved, .print = dropout_print);
 
 static dt_value dropout_apply(dt_graph *g, const char *name, dt_value x, float p, bool whole) {
     if (x == DT_NONE || p == 0.0f) return x;
@@ -273,7 +269,11 @@ static dt_status cast_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return ctx->g->status;
 }
 
-DT_OP_DEFINE(cast, cast_infer, cast_grad);
+static void cast_print(const dt_node *n, FILE *out) {
+    fprintf(out, " %s", dt_dtype_name(n->attrs.cast.to));
+}
+
+DT_OP_DEFINE(cast, .infer = cast_infer, .grad = cast_grad, .flops = dt_op_no_flops, .print = cast_print);
 
 dt_value dt_cast(dt_graph *g, dt_value x, dt_dtype to) {
     if (x == DT_NONE || dt_info_of(g, x)->dtype == to) return x;

@@ -36,7 +36,7 @@ static dt_status image_normalize_infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(image_normalize, image_normalize_infer, NULL);
+DT_OP_DEFINE(image_normalize, .infer = image_normalize_infer);
 
 dt_value dt_image_normalize(dt_graph *g, dt_value x, dt_value plan, const float *mean, const float *std) {
     if (x == DT_NONE) return DT_NONE;
@@ -74,7 +74,7 @@ static dt_status image_augment_infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(image_augment, image_augment_infer, NULL);
+DT_OP_DEFINE(image_augment, .infer = image_augment_infer);
 
 dt_value dt_image_augment(dt_graph *g, dt_value x, dt_value steps) {
     return dt_graph_apply(g, DT_OP_image_augment, NULL, (dt_value[]){x, steps}, 2, NULL);

@@ -33,11 +33,12 @@ static dt_status loss_infer(dt_graph *g, dt_node_id id) {
     return dt_op_add_loss(g, id);
 }
 
-static dt_status loss_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 15, 0, 14); // masks: reads all inputs; no output
+static void loss_print(const dt_node *n, FILE *out) {
+    if (n->attrs.loss.smoothing > 0.0f) fprintf(out, " smoothing %g", (double)n->attrs.loss.smoothing);
+    if (n->attrs.loss.param > 0.0f) fprintf(out, " param %g", (double)n->attrs.loss.param);
 }
 
-DT_OP_DEFINE(loss, loss_infer, loss_grad);
+DT_OP_DEFINE(loss, .infer = loss_infer, .grad = dt_grad_saved, .save_in = 15, .no_grad = 14, .print = loss_print);
 
 dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt_value target, dt_value weight,
                        dt_value class_weights, bool by_sample, float smoothing, float param, float share) {
@@ -66,11 +67,7 @@ static dt_status arc_margin_infer(dt_graph *g, dt_node_id id) {
     return dt_op_same(g, id);
 }
 
-static dt_status arc_margin_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 3, 0, 2);
-}
-
-DT_OP_DEFINE(arc_margin, arc_margin_infer, arc_margin_grad);
+DT_OP_DEFINE(arc_margin, .infer = arc_margin_infer, .grad = dt_grad_saved, .save_in = 3, .no_grad = 2);
 
 dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale) {
     const dt_attrs a = {.arc_margin = {margin, scale}};
@@ -97,11 +94,7 @@ static dt_status triplet_infer(dt_graph *g, dt_node_id id) {
     return dt_op_add_loss(g, id);
 }
 
-static dt_status triplet_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 7, 0, 6);
-}
-
-DT_OP_DEFINE(triplet, triplet_infer, triplet_grad);
+DT_OP_DEFINE(triplet, .infer = triplet_infer, .grad = dt_grad_saved, .save_in = 7, .no_grad = 6);
 
 dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin, bool semihard,
                     float share) {

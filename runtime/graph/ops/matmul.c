@@ -43,7 +43,17 @@ static dt_status matmul_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(matmul, matmul_infer, matmul_grad);
+static double matmul_flops(const dt_graph *g, const dt_node *n) {
+    const dt_shape *a = &dt_info_of(g, n->in[0])->shape;
+    return 2.0 * (double)a->d[n->attrs.matmul.trans_a ? a->n - 2 : a->n - 1]; // K
+}
+
+static void matmul_print(const dt_node *n, FILE *out) {
+    fprintf(out, "%s%s", n->attrs.matmul.trans_a ? " aT" : "", n->attrs.matmul.trans_b ? " bT" : "");
+    if (n->attrs.matmul.alpha != 1.0f) fprintf(out, " x%g", (double)n->attrs.matmul.alpha);
+}
+
+DT_OP_DEFINE(matmul, .infer = matmul_infer, .grad = matmul_grad, .flops = matmul_flops, .print = matmul_print);
 
 dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans_b, float alpha) {
     dt_attrs at = {.matmul = {trans_a, trans_b, alpha}};
@@ -76,7 +86,16 @@ static dt_status linear_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 3, relu ? 1 : 0, 0);
 }
 
-DT_OP_DEFINE(linear, linear_infer, linear_grad);
+static double linear_flops(const dt_graph *g, const dt_node *n) {
+    return 2.0 * (double)dt_info_of(g, n->in[1])->shape.d[1];
+}
+
+static void linear_print(const dt_node *n, FILE *out) {
+    dt_op_print_act(n->attrs.linear.act, out);
+    if (n->attrs.linear.dgelu) fprintf(out, " dgelu");
+}
+
+DT_OP_DEFINE(linear, .infer = linear_infer, .grad = linear_grad, .flops = linear_flops, .print = linear_print);
 
 dt_value dt_linear_with(dt_graph *g, const char *name, dt_value x, dt_value weight, dt_value bias) {
     dt_value in[3] = {x, weight, bias};
@@ -133,11 +152,19 @@ static dt_status sdpa_infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status sdpa_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 7, 3, 0);
+// q k^T and its product with v: 2 Tk each. Backward: q k^T again, and two products for each of its factors.
+static double sdpa_flops(const dt_graph *g, const dt_node *n) {
+    const bool packed = n->attrs.sdpa.heads > 0;
+    return 4.0 * (double)dt_info_of(g, n->in[packed ? 0 : 1])->shape.d[packed ? 1 : 2];
 }
 
-DT_OP_DEFINE(sdpa, sdpa_infer, sdpa_grad);
+static void sdpa_print(const dt_node *n, FILE *out) {
+    fprintf(out, " scale %g", (double)n->attrs.sdpa.scale);
+    if (n->attrs.sdpa.heads) fprintf(out, " packed, %d heads", n->attrs.sdpa.heads);
+}
+
+DT_OP_DEFINE(sdpa, .infer = sdpa_infer, .grad = dt_grad_saved, .save_in = 7, .save_out = 3, .flops = sdpa_flops,
+             .backward_flops = 2.5, .print = sdpa_print);
 
 dt_value dt_sdpa(dt_graph *g, dt_value q, dt_value k, dt_value v, float scale) {
     dt_attrs a = {.sdpa = {.scale = scale}};
@@ -161,11 +188,7 @@ static dt_status softmax_infer(dt_graph *g, dt_node_id id) {
     return dt_op_same(g, id);
 }
 
-static dt_status softmax_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 1, 0);
-}
-
-DT_OP_DEFINE(softmax, softmax_infer, softmax_grad);
+DT_OP_DEFINE(softmax, .infer = softmax_infer, .grad = dt_grad_saved, .save_out = 1);
 
 dt_value dt_softmax(dt_graph *g, dt_value x) {
     if (x == DT_NONE) return DT_NONE;
@@ -194,6 +217,10 @@ static dt_status no_shape(dt_graph *g, dt_node_id id) {
     return dt_op_fail(g, id, "is made of a conv2d or linear that has its shape");
 }
 
-DT_OP_DEFINE(quantize, quantize_infer, NULL);
-DT_OP_DEFINE(conv2d_int8, no_shape, NULL);
-DT_OP_DEFINE(linear_int8, no_shape, NULL);
+static void quantize_print(const dt_node *n, FILE *out) {
+    fprintf(out, " %s x%g", dt_dtype_name(n->attrs.quantize.to), (double)n->attrs.quantize.scale);
+}
+
+DT_OP_DEFINE(quantize, .infer = quantize_infer, .flops = dt_op_no_flops, .print = quantize_print);
+DT_OP_DEFINE(conv2d_int8, .infer = no_shape, .flops = dt_op_conv2d_flops, .print = dt_op_conv2d_print);
+DT_OP_DEFINE(linear_int8, .infer = no_shape, .flops = linear_flops, .print = linear_print);

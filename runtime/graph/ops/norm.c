@@ -86,8 +86,19 @@ static dt_status batch_norm_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return dt_grad_default(ctx, id, 1u << X | 1u << SCALE | 1u << SHIFT, save_out, 0);
 }
 
-DT_OP_DEFINE(batch_norm, batch_norm_infer, batch_norm_grad);
-DT_OP_DEFINE(sync_batch_norm, batch_norm_infer, batch_norm_grad);
+static void batch_norm_print(const dt_node *n, FILE *out) {
+    const dt_attrs *a = &n->attrs;
+    if (!a->batch_norm.training) fprintf(out, " running");
+    if ((n->backward ? n->n_fwd_in : n->n_in) > RESIDUAL) fprintf(out, " add");
+    if (a->batch_norm.relu) fprintf(out, " relu");
+    dt_op_print_act(a->batch_norm.act, out);
+    if (!a->batch_norm.pool) return;
+    fprintf(out, " pool");
+    dt_op_print_window(&a->batch_norm.win, out);
+}
+
+DT_OP_DEFINE(batch_norm, .infer = batch_norm_infer, .grad = batch_norm_grad, .print = batch_norm_print);
+DT_OP_DEFINE(sync_batch_norm, .infer = batch_norm_infer, .grad = batch_norm_grad);
 
 dt_value dt_batch_norm(dt_graph *g, const char *name, dt_value x) {
     return dt_batch_norm_eps(g, name, x, 1e-5f, 0.1f);
@@ -149,11 +160,7 @@ static dt_status layer_norm_infer(dt_graph *g, dt_node_id id) {
     return g->status;
 }
 
-static dt_status layer_norm_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 3, 6, 0);
-}
-
-DT_OP_DEFINE(layer_norm, layer_norm_infer, layer_norm_grad);
+DT_OP_DEFINE(layer_norm, .infer = layer_norm_infer, .grad = dt_grad_saved, .save_in = 3, .save_out = 6);
 
 dt_value dt_layer_norm(dt_graph *g, const char *name, dt_value x, float eps) {
     if (x == DT_NONE || g->status != DT_OK) return DT_NONE;
@@ -184,11 +191,7 @@ static dt_status l2_normalize_infer(dt_graph *g, dt_node_id id) {
     return dt_op_same(g, id);
 }
 
-static dt_status l2_normalize_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 1, 0, 0);
-}
-
-DT_OP_DEFINE(l2_normalize, l2_normalize_infer, l2_normalize_grad);
+DT_OP_DEFINE(l2_normalize, .infer = l2_normalize_infer, .grad = dt_grad_saved, .save_in = 1);
 
 dt_value dt_l2_normalize(dt_graph *g, dt_value x) {
     return dt_graph_apply(g, DT_OP_l2_normalize, NULL, &x, 1, NULL);

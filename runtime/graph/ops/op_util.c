@@ -107,3 +107,26 @@ dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y) {
     }
     return DT_OK;
 }
+
+void dt_op_print_window(const dt_window *w, FILE *out) {
+    fprintf(out, " %dx%d", w->kernel[0], w->kernel[1]);
+    if (w->stride[0] != 1 || w->stride[1] != 1) {
+        fprintf(out, w->stride[0] == w->stride[1] ? "/%d" : "/%dx%d", w->stride[0], w->stride[1]);
+    }
+    if (w->pad_begin[0] || w->pad_begin[1] || w->pad_end[0] || w->pad_end[1]) {
+        fprintf(out, " pad %d,%d,%d,%d", w->pad_begin[0], w->pad_begin[1], w->pad_end[0], w->pad_end[1]);
+    }
+    if (w->dilation[0] != 1 || w->dilation[1] != 1) {
+        fprintf(out, " dilation %d,%d", w->dilation[0], w->dilation[1]);
+    }
+}
+
+void dt_op_print_act(dt_activation act, FILE *out) {
+    if (act) fprintf(out, " %s", dt_activation_name(act)); // none is 0
+}
+
+double dt_op_no_flops(const dt_graph *g, const dt_node *n) {
+    (void)g;
+    (void)n;
+    return 0;
+}

@@ -1,7 +1,8 @@
 // op_util.h: what the files of ops share: errors with the node's name and shapes, outputs by suffix.
 //
 // defines: dt_op_fail, dt_op_in_shape, dt_op_in_dtype, dt_op_has_in, dt_op_add_out, dt_op_shaped,
-//          dt_op_add_stat, dt_op_same, dt_op_window_out
+//          dt_op_add_stat, dt_op_same, dt_op_window_out, dt_op_window_square, dt_op_add_loss, dt_op_infer_pool,
+//          dt_op_print_window, dt_op_print_act, dt_op_no_flops, dt_op_elements
 #ifndef DT_GRAPH_OPS_OP_UTIL_H
 #define DT_GRAPH_OPS_OP_UTIL_H
 
@@ -28,6 +29,16 @@ int64_t dt_op_window_out(const dt_window *w, int d, int64_t n);
 dt_window dt_op_window_square(int kernel, int stride, int pad);
 // The loss ops: out 0 "loss", out 1 "loss_weight"; checks weight (N) and sets g->loss.
 dt_status dt_op_add_loss(dt_graph *g, dt_node_id id);
+// For rows of ops: " 3x3/2 pad 1,1,1,1"; " relu", nothing of none; 0 FLOPs, of ops that only move elements.
+void dt_op_print_window(const dt_window *w, FILE *out);
+void dt_op_print_act(dt_activation act, FILE *out);
+double dt_op_no_flops(const dt_graph *g, const dt_node *n);
+double dt_op_sum_flops(const dt_graph *g, const dt_node *n);    // input elements for each output element
+double dt_op_conv2d_flops(const dt_graph *g, const dt_node *n); // also of conv2d_int8
+void dt_op_conv2d_print(const dt_node *n, FILE *out);
+static inline double dt_op_elements(const dt_graph *g, dt_value v) {
+    return (double)dt_shape_elements(&dt_info_of(g, v)->shape);
+}
 // (N,C,H,W) through attrs.pool.win: checks the window, leaves (N,C,H',W') in *y.
 dt_status dt_op_infer_pool(dt_graph *g, dt_node_id id, dt_shape *y);
 

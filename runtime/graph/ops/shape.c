@@ -2,6 +2,7 @@
 
 #include "op_util.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 // ---- concat -------------------------------------------------------------------------------------------------------
@@ -42,7 +43,11 @@ static dt_status concat_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(concat, concat_infer, concat_grad);
+static void concat_print(const dt_node *n, FILE *out) {
+    fprintf(out, " axis %d", n->attrs.concat.axis);
+}
+
+DT_OP_DEFINE(concat, .infer = concat_infer, .grad = concat_grad, .flops = dt_op_no_flops, .print = concat_print);
 
 dt_value dt_concat(dt_graph *g, const dt_value *x, int n, int axis) {
     for (int i = 0; i < n; i++) {
@@ -72,11 +77,11 @@ static dt_status slice_infer(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &x);
 }
 
-static dt_status slice_grad(dt_grad_ctx *ctx, dt_node_id id) {
-    return dt_grad_default(ctx, id, 0, 0, 0);
+static void slice_print(const dt_node *n, FILE *out) {
+    fprintf(out, " axis %d [%" PRId64 ",%" PRId64 ")", n->attrs.slice.axis, n->attrs.slice.begin, n->attrs.slice.end);
 }
 
-DT_OP_DEFINE(slice, slice_infer, slice_grad);
+DT_OP_DEFINE(slice, .infer = slice_infer, .grad = dt_grad_saved, .flops = dt_op_no_flops, .print = slice_print);
 
 dt_value dt_slice(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end) {
     dt_attrs a = {.slice = {axis, begin, end}};
@@ -112,7 +117,7 @@ static dt_status transpose_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(transpose, transpose_infer, transpose_grad);
+DT_OP_DEFINE(transpose, .infer = transpose_infer, .grad = transpose_grad, .flops = dt_op_no_flops);
 
 dt_value dt_transpose(dt_graph *g, dt_value x, const int *perm) {
     if (x == DT_NONE) return DT_NONE;
@@ -157,7 +162,7 @@ static dt_status reshape_grad(dt_grad_ctx *ctx, dt_node_id id) {
     return g->status;
 }
 
-DT_OP_DEFINE(reshape, reshape_infer, reshape_grad);
+DT_OP_DEFINE(reshape, .infer = reshape_infer, .grad = reshape_grad, .flops = dt_op_no_flops);
 
 dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape) {
     dt_attrs a = {.reshape = {shape}};
@@ -171,7 +176,8 @@ dt_value dt_reshape(dt_graph *g, dt_value x, dt_shape shape) {
 //   out 0 attrs.reshape.shape: of as many dimensions; expand: x's sizes where those are not 1; sum: x's sizes, or 1
 // Each is the other's gradient.
 
-static dt_status expand_infer(dt_graph *g, dt_node_id id, bool widens) {
+static dt_status expand_infer(dt_graph *g, dt_node_id id) {
+    const bool widens = g->nodes[id].op == DT_OP_expand;
     const dt_shape x = dt_op_in_shape(g, id, 0), y = g->nodes[id].attrs.reshape.shape;
     bool fits = x.n == y.n;
     for (int i = 0; fits && i < x.n; i++) fits = x.d[i] == y.d[i] || (widens ? x.d[i] : y.d[i]) == 1;
@@ -179,28 +185,22 @@ static dt_status expand_infer(dt_graph *g, dt_node_id id, bool widens) {
     char text[96];
     return dt_op_fail(g, id, "does not fit %s", dt_shape_print(&y, text, sizeof text));
 }
-static dt_status infer_expand(dt_graph *g, dt_node_id id) {
-    return expand_infer(g, id, true);
-}
-static dt_status infer_sum(dt_graph *g, dt_node_id id) {
-    return expand_infer(g, id, false);
-}
 
-static dt_status grad_expand(dt_grad_ctx *ctx, dt_node_id id) {
+static dt_status expand_grad(dt_grad_ctx *ctx, dt_node_id id) {
     const dt_node n = ctx->g->nodes[id];
     const dt_shape x = ctx->g->values[n.in[0]].shape;
-    dt_grad_give(ctx, n.in[0], dt_sum(ctx->g, dt_grad_get(ctx, n.out[0]), x));
-    return ctx->g->status;
-}
-static dt_status grad_sum(dt_grad_ctx *ctx, dt_node_id id) {
-    const dt_node n = ctx->g->nodes[id];
-    const dt_shape x = ctx->g->values[n.in[0]].shape;
-    dt_grad_give(ctx, n.in[0], dt_expand(ctx->g, dt_grad_get(ctx, n.out[0]), x));
+    dt_value (*inverse)(dt_graph *, dt_value, dt_shape) = n.op == DT_OP_expand ? dt_sum : dt_expand;
+    dt_grad_give(ctx, n.in[0], inverse(ctx->g, dt_grad_get(ctx, n.out[0]), x));
     return ctx->g->status;
 }
 
-DT_OP_DEFINE(expand, infer_expand, grad_expand);
-DT_OP_DEFINE(sum, infer_sum, grad_sum);
+// The elements that are added up into one.
+double dt_op_sum_flops(const dt_graph *g, const dt_node *n) {
+    return dt_op_elements(g, n->in[0]) / dt_op_elements(g, n->out[0]);
+}
+
+DT_OP_DEFINE(expand, .infer = expand_infer, .grad = expand_grad, .flops = dt_op_no_flops);
+DT_OP_DEFINE(sum, .infer = expand_infer, .grad = expand_grad, .flops = dt_op_sum_flops);
 
 static dt_value expand_apply(dt_graph *g, dt_op op, dt_value x, const dt_shape *shape) {
     const dt_attrs a = {.reshape = {*shape}};
