@@ -5,10 +5,15 @@
 need_mpi
 small_data "$work"
 config=$(small_config "$work")
-train_on 2 run.name=well
-grep '"kind":"ranks"' "$work/runs/well/metrics.jsonl" | tail -1 |
-    grep -E '"imbalance":[0-9.]+,"slowest":[01],"data_s":\[[0-9.]+,[0-9.]+\],"compute_s":\[[0-9.]+,[0-9.]+\],"rss_bytes":\[[0-9]{7,},[0-9]{7,}\]' >/dev/null ||
-    fail "no line of the ranks: $(grep '"ranks"' "$work/runs/well/metrics.jsonl" | tail -1)"
+# heartbeats bring them: the job trains until they have come
+"${ranks[@]}" 2 "$DTRAIN" "$config" run.name=well train.max_steps=10000000 train.epochs=10000000 2>"$work/log" &
+pid=$!
+wait_until grep -qsE '"kind":"ranks".*"imbalance":[0-9.]+,"slowest":[01],"data_s":\[[0-9.]+,[0-9.]+\],"compute_s":\[[0-9.]+,[0-9.]+\],"rss_bytes":\[[0-9]{7,},[0-9]{7,}\]' \
+    "$work/runs/well/metrics.jsonl"
+kill -TERM $pid
+rc=0
+wait $pid || rc=$?
+[ $rc = 75 ] || fail "exit $rc"
 ! grep -q 'Where the ranks are' "$work/log" || fail "a report of a job that does not hang"
 
 words=("$DTRAIN" "$config" comm.timeout=12s run.name=hung)
