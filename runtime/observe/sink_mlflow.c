@@ -76,6 +76,7 @@ typedef struct mlflow {
     int64_t end_step;
     bool ended;
     char missing[256];       // files that the server has not got
+    bool sends_again;        // the next command sends the files again: the server may take them then
     _Atomic double took_s;   // when it took something last
     atomic_bool sends_files; // no more lines
     pthread_t thread;
@@ -108,6 +109,11 @@ static const char *sink_mlflow_advice(const mlflow *s, int status) {
     return status == 404 ? " (check metrics.mlflow.uri)" : "";
 }
 
+// Whether a server that refuses with this status may take the same later: after an outage, or with other credentials.
+static bool sink_mlflow_may_pass(int status) {
+    return status / 100 != 4 || status == 401 || status == 403 || status == 404;
+}
+
 // Sends `body`, which it drops, or asks without one. Only with `out` is a refusal NEVER; nothing is said then but in
 // s->refusal.
 static answer sink_mlflow_ask(mlflow *s, const char *path, json_t *body, json_t **out) {
@@ -133,11 +139,9 @@ static answer sink_mlflow_ask(mlflow *s, const char *path, json_t *body, json_t 
     } else if (reply.status / 100 != 2) {
         json_t *said = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
         const char *message = json_string_value(json_object_get(said, "message"));
-        const bool may_pass =
-            reply.status / 100 != 4 || reply.status == 401 || reply.status == 403 || reply.status == 404;
         snprintf(s->refusal, sizeof s->refusal, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path, reply.status,
                  message ? ": " : "", message ? message : "", sink_mlflow_advice(s, reply.status));
-        a = may_pass || !out ? LATER : NEVER;
+        a = sink_mlflow_may_pass(reply.status) || !out ? LATER : NEVER;
         if (a == LATER) note_failure(s, s->refusal);
         json_decref(said);
     } else {
@@ -487,7 +491,7 @@ static answer sink_mlflow_send_all(mlflow *s, double until_s) {
 // ---- artifacts -------------------------------------------------------------------------------------
 
 // Artifacts go through the server, which stores them. Where they lie elsewhere (file:, s3:) dtrain does not write. Behind
-// one that the server has not taken none is tried.
+// one that the server may take later none is tried.
 static void sink_mlflow_send_file(mlflow *s, const char *path, const char *name) {
     static const char begin[] = "mlflow-artifacts:/";
     const char *folder = s->artifacts ? s->artifacts : "";
@@ -496,8 +500,8 @@ static void sink_mlflow_send_file(mlflow *s, const char *path, const char *name)
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     const bool any =
         fd >= 0 && fstat(fd, &info) == 0 && info.st_size > 0 && strncmp(folder, begin, sizeof begin - 1) == 0;
-    if (any && *s->missing) dt_text_list(s->missing, sizeof s->missing, name);
-    if (!any || *s->missing) {
+    if (any && s->sends_again) dt_text_list(s->missing, sizeof s->missing, name);
+    if (!any || s->sends_again) {
         if (fd >= 0) close(fd);
         return;
     }
@@ -516,11 +520,15 @@ static void sink_mlflow_send_file(mlflow *s, const char *path, const char *name)
                                .limit_s = FILE_S,
                                .stop = &s->late};
     dt_http_reply reply = {0};
-    if (data == MAP_FAILED || dt_http_do(&reply, &r) != DT_OK) {
+    const bool answers = data != MAP_FAILED && dt_http_do(&reply, &r) == DT_OK;
+    if (!answers)
         dt_warn("MLflow: %s", dt_error_message());
+    else if (reply.status / 100 != 2)
+        dt_warn("MLflow: %s refuses %s of this run with status %d", s->o.mlflow_uri, name, reply.status);
+    if (!answers || reply.status / 100 != 2) {
         dt_text_list(s->missing, sizeof s->missing, name);
-    } else if (reply.status / 100 != 2)
-        dt_warn("MLflow: %s answers %d: it has no %s of this run", s->o.mlflow_uri, reply.status, name);
+        s->sends_again = !answers || sink_mlflow_may_pass(reply.status);
+    }
     dt_error_clear();
     dt_http_reply_fini(&reply);
     if (data != MAP_FAILED) munmap(data, (size_t)info.st_size);
@@ -569,14 +577,15 @@ static void send_end(mlflow *s) {
         json_decref(tags);
         s->sends_files = true;
         if (s->status == DT_OK) sink_mlflow_send_files(s);
-        s->has_end = update_run(s, status, true) == DONE && !*s->missing && s->status == DT_OK;
+        s->has_end = update_run(s, status, true) == DONE && !s->sends_again && s->status == DT_OK;
         save_state(s);
     } else if (!s->gave_up) {
         snprintf(s->missing, sizeof s->missing, "all behind step %" PRId64, s->at.last_step);
+        s->sends_again = true;
     }
     if (*s->missing || (a == DONE && s->away))
-        dt_warn("MLflow has not got all of this run (%s): the same command again sends the rest",
-                *s->missing ? s->missing : "its status");
+        dt_warn("MLflow has not got all of this run (%s): %s", *s->missing ? s->missing : "its status",
+                s->sends_again || s->away ? "the same command again sends the rest" : "the server refuses the rest");
 }
 
 // Until the end of the run.

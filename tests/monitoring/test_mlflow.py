@@ -7,7 +7,7 @@ ODD = ["x.猫", "x.犬", "x.a//b", "x/../y", "/", "x.+", "x.*", "x._", "x.हि
 
 def serve(folder):
     """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
-    files (takes its time for each file), stuck and busy (do not answer a file, or refuse it, and leave FOLDER/put), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
+    files (takes its time for each file), large (refuses the model, for good), stuck and busy (do not answer a file, or refuse it, and leave FOLDER/put), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
     runs, lock, full = {}, threading.Lock(), []
 
     def mode():
@@ -48,6 +48,8 @@ def serve(folder):
             if how in ("stuck", "busy") and self.command == "PUT":
                 open(f"{folder}/put", "w").close()
                 return time.sleep(120) if how == "stuck" else self.answer({"message": "busy"}, 503)
+            if how == "large" and self.path.endswith("/model.safetensors"):
+                return self.answer({"message": "too large"}, 413)
             named = "Basic " + base64.b64encode(b"me:" + 300 * b"p").decode()
             if self.headers.get("Authorization") not in ("Bearer mlflow-secret", named):
                 return self.answer({"message": "who are you"}, 401)
@@ -139,6 +141,15 @@ def check_whole(folder, name, n):
     assert float(r["params"]["train.optimizer.lr"]) == 1e-3 and r["params"]["run.name"] == name, r["params"]
     assert {"config.yaml", "result.json", "model.safetensors"} <= set(r["files"]), r["files"]
     assert {"key": "dtrain.exit_status", "value": "0"} in r["tags"]
+
+
+def check_refused(folder, name):
+    """All files but the refused one are there, and were sent once."""
+    (path,) = [f for f in os.listdir(folder) if f.startswith(name + ".r") and f.endswith(".json")]
+    with open(f"{folder}/{path}") as f:
+        r = json.load(f)
+    assert r["status"] == "FINISHED" and "model.safetensors" not in r["files"], r["files"]
+    assert {"config.yaml", "result.json"} <= set(r["files"]) and set(r["files"].values()) == {1}, r["files"]
 
 
 def check_longer(folder, name):

@@ -90,6 +90,13 @@ for way in stuck busy; do
     py check_whole "$work" $way 40 || fail "$way: files that came later"
 done
 
+# a file that the server refuses for good is named, the others are sent, and the same command does not send it again
+mode large
+exits 0 'has not got all of this run (model.safetensors): the server refuses the rest' "${job[@]}" run.name=large
+exits 0 'is finished' "${job[@]}" run.name=large
+py check_refused "$work" large || fail "files beside the refused one"
+mode ok
+
 # the other rank waits at the end for as long as the files take, which is longer than comm.timeout
 if have_mpi; then
     mode files
