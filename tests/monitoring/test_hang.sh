@@ -6,11 +6,11 @@ need_mpi
 small_data "$work"
 config=$(small_config "$work")
 # heartbeats bring them: the job trains until they have come
-"${ranks[@]}" 2 "$DTRAIN" "$config" run.name=well train.max_steps=10000000 train.epochs=10000000 2>"$work/log" &
+"${ranks[@]}" 2 "$DTRAIN" "$config" run.name=well train.max_steps=1000000 train.epochs=1000000 2>"$work/log" &
 pid=$!
 wait_until grep -qsE '"kind":"ranks".*"imbalance":[0-9.]+,"slowest":[01],"data_s":\[[0-9.]+,[0-9.]+\],"compute_s":\[[0-9.]+,[0-9.]+\],"rss_bytes":\[[0-9]{7,},[0-9]{7,}\]' \
     "$work/runs/well/metrics.jsonl"
-kill -TERM $pid
+kill -USR1 $pid
 rc=0
 wait $pid || rc=$?
 [ $rc = 75 ] || fail "exit $rc"
