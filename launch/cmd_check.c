@@ -14,23 +14,24 @@
 
 enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
 static const dt_cli_option options[] = {
-    [GRAPH] = {"--graph", NULL, "print costs of layers, graph and plan"},
+    [GRAPH] = {"--graph", NULL, "print shape, parameters, FLOPs and bytes of each layer, the graph and the plan"},
     [DOT] = {"--dot", "FILE", "write the graph for Graphviz"},
-    [KERNELS] = {"--kernels", NULL, "print what each kernel moves, how long it takes, and what was chosen by timing"},
-    [COST] = {"--cost", NULL, "hours of the whole run, and what rented machines would cost"},
+    [KERNELS] = {"--kernels", NULL,
+                 "time every kernel and print its time, its bytes and the implementation chosen by timing"},
+    [COST] = {"--cost", NULL, "estimate hours of the whole run and their price on rented machines"},
     [RATE] = {"--rate", "R|DEVICE=R,…",
-              "for --cost: samples/s, or a run that measured them, of each device, as in "
-              "A100:8=7000,cpu:32=runs/probe (what this run measured); for --ranks: of one rank, "
-              "which is a GPU (measured here)"},
-    [MACHINES] = {"--machines", "N",
-                  "for --cost: machines that train together; a rate without a device is that of "
-                  "all of them (1)"},
-    [PRICES] = {"--prices", "FILE", "for --cost, --ranks: your own copy of launch/cloud/prices.csv"},
-    [RANKS] = {"--ranks", "A..B|A,B,…", "predict step, memory, start, cost on so many ranks"},
+              "with --cost: samples/s of each device, or a run that measured them, such as "
+              "A100:8=7000,cpu:32=runs/probe (default: measured by this run); with --ranks: samples/s of one rank, or "
+              "of N GPUs as in H100:8=20000 (default: measured here)"},
+    [MACHINES] =
+        {"--machines", "N",
+         "with --cost: machines that train together; a rate without a device is the rate of all of them (default 1)"},
+    [PRICES] = {"--prices", "FILE", "with --cost and --ranks: your own copy of launch/cloud/prices.csv"},
+    [RANKS] = {"--ranks", "A..B|A,B,…", "predict step time, memory, startup time and cost at these numbers of ranks"},
     [FABRIC] = {"--fabric", "NAME|FILE,…",
-                "for --ranks: networks of launch/cloud/fabrics.yaml or a file like it (all ranks "
+                "with --ranks: networks from launch/cloud/fabrics.yaml, or a file of the same form (default: all ranks "
                 "on this machine)"},
-    [PLOT] = {"--plot", "FILE", "for --ranks: efficiency by ranks, as SVG"},
+    [PLOT] = {"--plot", "FILE", "with --ranks: plot scaling efficiency by ranks as SVG"},
     {NULL}};
 
 static dt_status check_and_print(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
@@ -90,16 +91,16 @@ static dt_status cmd_check_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_check = {
     .options = options,
-    .text = "Finds on one machine, in a second, what would otherwise fail after hours in a queue:\n"
-            "reads the config, the data set's catalog and a first micro-batch, builds graph and plan,\n"
-            "reports parameters and memory. Data that training could not use is exit 3; where no file\n"
-            "of data.path is there yet, a warning says so and the rest is checked without.\n\n"
+    .text = "A dry run. In a second and on one machine, `check` finds errors that would otherwise show up after hours "
+            "in a queue. It reads the config, the data set's catalog and one micro-batch, builds the graph and the "
+            "execution plan, and reports parameters and memory. Data that cannot be trained on ends with exit code 3. "
+            "Where no file of data.path exists yet, `check` warns and checks the rest.\n\n"
             "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
             "  dtrain check configs/fusion.yaml --graph\n"
             "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
             "  dtrain check configs/fusion.yaml --kernels\n"
             "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
             "  dtrain check configs/fusion.yaml --ranks 1..8\n"
-            "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 --rate "
-            "H100:8=20000 --plot scaling.svg\n",
+            "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 \\\n"
+            "      --rate H100:8=20000 --plot scaling.svg\n",
     .run = cmd_check_run};

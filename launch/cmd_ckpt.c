@@ -15,7 +15,7 @@
 #include <string.h>
 
 enum { JSON };
-static const dt_cli_option options[] = {[JSON] = {"--json", NULL, "show: for programs"}, {NULL}};
+static const dt_cli_option options[] = {[JSON] = {"--json", NULL, "show: print JSON"}, {NULL}};
 
 static bool is_checkpoint(const char *path) {
     char *manifest = dt_xprintf("%s/manifest.json", path);
@@ -188,13 +188,11 @@ static dt_status ckpt_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_ckpt = {
     .options = options,
-    .text = "Looks into the checkpoints of a run. A run's directory means its newest checkpoint; a\n"
-            "run in a bucket (checkpoint.mirror) is named by its URL.\n\n"
-            "  dtrain ckpt ls runs/fusion              step and size of each, which is the best\n"
-            "  dtrain ckpt verify runs/fusion          every file against its hash, tensors for NaN; "
-            "exit 4 if bad\n"
-            "  dtrain ckpt show runs/fusion            its files with sizes and hashes, its state\n"
-            "  dtrain ckpt pull s3://b/r/fusion runs/fusion   newest and best of a bucket, and the "
-            "run's files\n"
-            "  dtrain ckpt diff runs/a runs/b          tensors that differ; exit 4 if there are any\n",
+    .text = "Lists, verifies, copies and compares checkpoints of a run. A run's directory stands for its newest "
+            "checkpoint. A run in a bucket (checkpoint.mirror) is named by its URL.\n\n"
+            "  dtrain ckpt ls runs/fusion           step and size of each checkpoint; marks the best\n"
+            "  dtrain ckpt verify runs/fusion       check hashes of files, NaN in tensors; exit 4 if bad\n"
+            "  dtrain ckpt show runs/fusion         files with sizes and hashes, and the training state\n"
+            "  dtrain ckpt pull s3://b/r/fusion runs/fusion     download the newest and the best checkpoint\n"
+            "  dtrain ckpt diff runs/a runs/b       tensors that differ; exit 4 if there are any\n",
     .run = ckpt_run};

@@ -13,14 +13,13 @@
 enum { WHICH, SPLIT, SET, CSV, RAW, CALIBRATE };
 static const dt_cli_option options[] = {
     [WHICH] = LAUNCH_WHICH,
-    [SPLIT] = {"--split", "train|val|test", "which samples (test)"},
-    [SET] = {"--set", "PATH", "all samples of this data set instead; its classes are found by name"},
-    [CSV] = {"--csv", "FILE", "the figures as a table, too"},
-    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
+    [SPLIT] = {"--split", "train|val|test", "the split to evaluate (default test)"},
+    [SET] = {"--set", "PATH", "evaluate all samples of this data set; classes are matched by name"},
+    [CSV] = {"--csv", "FILE", "also write the metrics as a table"},
+    [RAW] = {"--raw", NULL, "with train.ema: evaluate the trained weights instead of their EMA"},
     [CALIBRATE] = {"--calibrate", NULL,
-                   "instead: fits the temperature of probabilities on the validation part, and with "
-                   "eval.threshold: f1 the thresholds of labels, for dtrain predict; dtrain eval leaves "
-                   "probabilities as they are"},
+                   "fit the softmax temperature on the validation split and, with eval.threshold: f1, a threshold for "
+                   "each label; dtrain predict uses both, dtrain eval does not"},
     {NULL}};
 
 enum { MOST = 256 };
@@ -103,11 +102,11 @@ static dt_status eval_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_eval = {
     .options = options,
-    .text = "Metrics of a checkpoint on one split, or on another data set, as a JSON line on "
-            "stdout. Several runs: of the mean of their predictions, as dtrain predict makes it.\n\n"
+    .text = "Evaluates a checkpoint on one split or on another data set and prints the metrics as a JSON line on "
+            "stdout. With several runs the metrics are those of the ensemble: the mean of the runs' predictions, as in "
+            "dtrain predict.\n\n"
             "  dtrain eval runs/fusion --which latest\n"
             "  dtrain eval runs/a runs/b runs/c --split test 'eval.metrics=[accuracy, roc_auc]'\n"
-            "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv "
-            "new.csv\n"
+            "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv new.csv\n"
             "  mpirun -np 2 dtrain eval configs/fusion.yaml --split val 'eval.metrics=[confusion]'\n",
     .run = eval_run};

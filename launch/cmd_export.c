@@ -22,9 +22,11 @@ enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const dt_cli_option options[] = {
     [WHICH] = LAUNCH_WHICH,
     [PREPROCESS] = {"--preprocess", NULL,
-                    "inputs are pixels (N,H,W,C) and numbers in their units; the file normalises them"},
-    [OUTPUTS] = {"--outputs", "NAME[,NAME]", "such as logits,embedding (logits of each target)"},
-    [NAMES] = {"--names", "dtrain|torchvision|timm", "of the tensors in OUT.safetensors (dtrain, as in a checkpoint)"},
+                    "inputs are pixels (N,H,W,C) and numbers in their units; the file normalizes them"},
+    [OUTPUTS] = {"--outputs", "NAME[,NAME]",
+                 "outputs of the file, such as logits,embedding (default: the logits of each target)"},
+    [NAMES] = {"--names", "dtrain|torchvision|timm",
+               "names of the tensors in OUT.safetensors (default dtrain, as in a checkpoint)"},
     {NULL}};
 enum { NAMES_DTRAIN, NAMES_TORCHVISION, NAMES_TIMM };
 
@@ -280,17 +282,12 @@ static dt_status export_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_export = {
     .options = options,
-    .text = "Writes the network of a run in its evaluation form: ONNX, operator set 17, any number of\n"
-            "samples, batch norms folded into the convolutions. The names of the classes and what the\n"
-            "inputs are normalised by are in the file's metadata. Inputs are normalised: images "
-            "(N,C,H,W),\n"
-            "numbers (N,D); with --preprocess they are pixels (N,H,W,C) and numbers in the field's "
-            "unit.\n"
-            "Images are not resized.\n\n"
-            "OUT.safetensors gets the weights alone. --names: dtrain's, or those under which the "
-            "network "
-            "of\n"
-            "torchvision or timm loads them with load_state_dict(strict=True).\n\n"
+    .text = "OUT.onnx gets the network in inference form: ONNX opset 17, any batch size, batch norms folded into "
+            "convolutions. The file's metadata holds class names and normalization. Inputs are normalized tensors: "
+            "images (N,C,H,W), numbers (N,D). With --preprocess inputs are pixels (N,H,W,C) and numbers in the field's "
+            "unit, and the file normalizes them. The file does not resize images.\n\n"
+            "OUT.safetensors gets the weights alone. With --names torchvision or timm their network loads the file by "
+            "load_state_dict(strict=True).\n\n"
             "  dtrain export runs/resnet50 resnet50.onnx\n"
             "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n"
             "  dtrain export runs/resnet50 resnet50.safetensors --names timm\n",

@@ -7,24 +7,68 @@
 #include <stdio.h>
 #include <string.h>
 
-// printf counts bytes: adds those that letters of several bytes have beyond their one column.
-static int width_of(int columns, const char *text) {
-    for (const char *p = text; *p; p++) columns += (*p & 0xc0) == 0x80;
+enum { WIDTH = 100, HELP_COLUMN = 31, VERB_COLUMN = 46 };
+
+// Columns of n bytes of UTF-8.
+static int columns_of(const char *text, size_t n) {
+    int columns = 0;
+    for (size_t i = 0; i < n; i++) columns += (text[i] & 0xc0) != 0x80;
     return columns;
 }
 
-static void print_verbs(FILE *out, const char *before, const dt_cli_verb *table) {
-    for (const dt_cli_verb *v = table; v->name; v++)
-        fprintf(out, "  dtrain %s%-*s %-*s %s\n", before, 6, v->name, width_of(32, v->words), v->words, v->summary);
+// Text that begins at column `at`. Lines longer than WIDTH go on below at column `indent`. Lines that begin with a
+// blank are examples, to be copied: they stay as they are.
+static void print_wrapped(FILE *out, const char *text, int at, int indent) {
+    for (bool example = false; *text;) {
+        if (*text == '\n') {
+            putc(*text++, out);
+            example = *text == ' ';
+            at = 0;
+            continue;
+        }
+        size_t blanks = strspn(text, " ");
+        const size_t n = strcspn(text + blanks, " \n");
+        if (!example && at > indent && at + (int)blanks + columns_of(text + blanks, n) > WIDTH) {
+            fprintf(out, "\n%*s", indent, "");
+            text += blanks;
+            blanks = 0;
+            at = indent;
+        }
+        fprintf(out, "%.*s", (int)(blanks + n), text);
+        at += columns_of(text, blanks + n);
+        text += blanks + n;
+    }
 }
 
+// A line of two columns, the second at `column`, below `left` where that is longer.
+static void print_row(FILE *out, int column, const char *left, const char *help) {
+    const int at = 2 + columns_of(left, strlen(left));
+    fprintf(out, "  %s%s%*s", left, at < column ? "" : "\n", column - (at < column ? at : 0), "");
+    print_wrapped(out, help, column, column);
+    putc('\n', out);
+}
+
+static void print_verbs(FILE *out, const char *before, const dt_cli_verb *table) {
+    char left[128];
+    for (const dt_cli_verb *v = table; v->name; v++) {
+        snprintf(left, sizeof left, "dtrain %s%-6s %s", before, v->name, v->words);
+        print_row(out, VERB_COLUMN, left, v->summary);
+    }
+}
+
+#define DESCRIPTION "distributed training of vision, audio and multi-modal networks from one YAML file"
+#define EXIT_CODES                                                                                                     \
+    "0 done, 2 usage or config, 3 data, 4 checkpoint, 5 storage, 6 NaN or Inf, 70 internal error, 75 saved on a "      \
+    "signal (run again), 240 lost rank or hang (run again).\n"
+
 void dt_cli_print_usage(FILE *out) {
-    fprintf(out, "dtrain %s: trains vision, audio and multi-modal networks from one YAML file\n\n", DTRAIN_VERSION);
-    fprintf(out, "  dtrain launch local -n 2 configs/fusion.yaml train.epochs=8\n\n");
+    fprintf(out, "dtrain %s: %s\n\n", DTRAIN_VERSION, DESCRIPTION);
+    print_row(out, VERB_COLUMN, "dtrain configs/fusion.yaml train.epochs=8", "one process");
+    print_row(out, VERB_COLUMN, "mpirun -np 8 dtrain configs/fusion.yaml", "eight ranks");
+    fprintf(out, "\n");
     print_verbs(out, "", dt_cli_verbs);
-    fprintf(out, "\nEvery verb has --help. Exit codes: 0 done, 2 usage or config, 3 data, "
-                 "4 checkpoint, 5 storage,\n6 NaN, 70 internal, 75 stopped after saving (run "
-                 "again), 240 lost peer (run again).\n");
+    fprintf(out, "\nEvery verb has --help.\n\n");
+    print_wrapped(out, "Exit codes: " EXIT_CODES, 0, 0);
 }
 
 void dt_cli_print_help(const dt_cli_verb *v, const char *name) {
@@ -35,13 +79,13 @@ void dt_cli_print_help(const dt_cli_verb *v, const char *name) {
         print_verbs(stdout, before, v->command->verbs);
         printf("\n");
     }
-    printf("%s", v->command->text);
+    print_wrapped(stdout, v->command->text, 0, 0);
     const dt_cli_option *o = v->command->options;
     if (o) printf("\nOptions:\n");
     for (; o && o->name; o++) {
         char left[64];
         snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "", o->value ? o->value : "");
-        printf("  %-*s %s\n", width_of(28, left), left, o->help);
+        print_row(stdout, HELP_COLUMN, left, o->help);
     }
 }
 
@@ -142,12 +186,13 @@ static void complete_fish(void) {
 
 // ---- the man page ----------------------------------------------------------------------------------
 
-// Lines that begin with a dot or a quote would be requests, and backslashes escapes.
+// Lines that begin with a dot or a quote would be requests, and backslashes escapes. Each line begins anew, and long
+// ones are filled.
 static void print_roff(const char *text) {
     for (bool begin = true; *text; text++) {
         if (begin && (*text == '.' || *text == '\'')) printf("\\&");
         begin = *text == '\n';
-        printf(*text == '\\' ? "\\e" : *text == '-' ? "\\-" : "%c", *text);
+        printf(*text == '\\' ? "\\e" : *text == '-' ? "\\-" : begin ? "\n.br\n" : "%c", *text);
     }
 }
 
@@ -163,9 +208,7 @@ static void man_verb(const char *before, const dt_cli_verb *v) {
         for (const dt_cli_verb *i = v->command->verbs; i->name; i++) man_verb(inner, i);
         return;
     }
-    printf(".nf\n");
     print_roff(v->command->text);
-    printf(".fi\n");
     for (const dt_cli_option *o = v->command->options; o && o->name; o++) {
         printf(".TP\n.B ");
         print_roff(o->name);
@@ -176,20 +219,18 @@ static void man_verb(const char *before, const dt_cli_verb *v) {
 }
 
 static void print_man(void) {
-    printf(".TH DTRAIN 1 \"\" \"dtrain %s\"\n.SH NAME\ndtrain \\- trains vision, audio and "
-           "multi\\-modal networks from one YAML file\n.SH VERBS\n",
-           DTRAIN_VERSION);
+    printf(".TH DTRAIN 1 \"\" \"dtrain %s\"\n.SH NAME\ndtrain \\- %s\n.SH VERBS\n.na\n.nh\n", DTRAIN_VERSION,
+           DESCRIPTION);
     for (const dt_cli_verb *v = dt_cli_verbs; v->name; v++) man_verb("", v);
-    printf(".SH EXIT STATUS\n0 done, 2 usage or config, 3 data, 4 checkpoint, 5 storage, 6 NaN, 70 "
-           "internal, 75 stopped after saving (run again), 240 lost peer (run again).\n");
+    printf(".SH EXIT STATUS\n" EXIT_CODES);
 }
 
 // ---- the verb --------------------------------------------------------------------------------------
 
 enum { COMPLETION, MAN };
 static const dt_cli_option options[] = {
-    [COMPLETION] = {"--completion", "bash|zsh|fish", "a completion script for that shell"},
-    [MAN] = {"--man", NULL, "the man page"},
+    [COMPLETION] = {"--completion", "bash|zsh|fish", "print a completion script for this shell"},
+    [MAN] = {"--man", NULL, "print the man page"},
     {NULL}};
 
 static dt_status help_run(const dt_cli_words *w) {
@@ -220,7 +261,7 @@ static dt_status help_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_help = {.options = options,
                                     .text =
-                                        "What a verb does, with its options and examples, as VERB --help prints it.\n\n"
+                                        "Prints what a verb does, with options and examples, as VERB --help does.\n\n"
                                         "  dtrain help data ls\n"
                                         "  eval \"$(dtrain help --completion bash)\"\n",
                                     .run = help_run};

@@ -61,7 +61,7 @@ static dt_status info_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_info = {
     .options = options,
-    .text = "Version, usable cores, backends, GPUs and their libraries, modules, models.\n\n"
+    .text = "Prints version, usable cores, backends, GPUs and their libraries, modules and models.\n\n"
             "  dtrain info\n"
             "  dtrain info --onnx\n",
     .run = info_run};

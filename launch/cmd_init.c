@@ -34,9 +34,9 @@ static dt_status init_run(const dt_cli_words *w) {
 }
 
 const dt_cli_command dt_cli_init = {
-    .text = "Makes a run whose only checkpoint is of step 0: the weights of model.init, else random\n"
-            "ones. dtrain eval, predict, quantize and export take it as any other, and dtrain\n"
-            "CONFIG.yaml run.name=… trains on from there.\n\n"
+    .text = "Makes a run whose only checkpoint is at step 0, with the weights of model.init or, without model.init, "
+            "random weights. dtrain eval, predict, quantize and export read the run as any other; dtrain CONFIG.yaml "
+            "run.name=… continues training from it.\n\n"
             "  dtrain init photos.yaml runs/timm model.init=resnet18.safetensors model.depth=18\n"
             "  dtrain eval runs/timm\n",
     .run = init_run};

@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { MARKDOWN };
-static const dt_cli_option options[] = {[MARKDOWN] = {"--markdown", NULL, "as the table of docs/reference/keys.md"},
+static const dt_cli_option options[] = {[MARKDOWN] = {"--markdown", NULL, "print the table of docs/reference/keys.md"},
                                         {NULL}};
 
 static void keys_print_cell(const char *text) {
@@ -87,10 +87,10 @@ static dt_status keys_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_keys = {
     .options = options,
-    .text = "Every key of a config: type, default, range, what it does. `numeric` keys change\n"
-            "results; a run cannot be resumed with another value of one.\n\n"
+    .text = "Prints every key of a config with type, default, range and help. Keys marked `numeric` affect results: a "
+            "run is not resumed with another value of such a key.\n\n"
             "  dtrain keys train.schedule\n"
-            "  dtrain keys model.encoders    the same as model's\n"
-            "  dtrain keys data.augment      with the operations\n"
+            "  dtrain keys model.encoders    the keys of an encoder, which are those of its network\n"
+            "  dtrain keys data.augment      with the augmentations\n"
             "  dtrain keys model.layers      with the layers\n",
     .run = keys_run};

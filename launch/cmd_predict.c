@@ -12,17 +12,17 @@
 
 enum { OUT, WHICH, SPLIT, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
 static const dt_cli_option options[] = {
-    [OUT] = {"-o", "FILE", "FILE.csv, FILE.jsonl or FILE.npy (CSV on stdout)"},
+    [OUT] = {"-o", "FILE", "write FILE.csv, FILE.jsonl or FILE.npy (default: CSV on stdout)"},
     [WHICH] = LAUNCH_WHICH,
-    [SPLIT] = {"--split", "train|val|test",
-               "this part of the run's own data, as the run divides them; SET may be left out"},
-    [TOP] = {"--top", "N", "classes of a row, the most probable first (5)"},
-    [LOGITS] = {"--logits", NULL, "the network's outputs, too"},
-    [EMBEDDINGS] = {"--embeddings", NULL, "what the network's last layer gets, too"},
-    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
-    [WEIGHTS] = {"--weights", "equal|uncertainty", "of several runs: how much each counts, for each sample (equal)"},
-    [MC] = {"--mc", "N", "mean of N passes with dropout, and how far they differ"},
-    [TTA] = {"--tta", "flip,scale", "mean over changed images, too: mirrored, 1.15 times as large"},
+    [SPLIT] = {"--split", "train|val|test", "predict this split of the run's own data; SET may be left out"},
+    [TOP] = {"--top", "N", "classes per row, the most probable first (default 5)"},
+    [LOGITS] = {"--logits", NULL, "also write the network's raw outputs"},
+    [EMBEDDINGS] = {"--embeddings", NULL, "also write the input of the last layer"},
+    [RAW] = {"--raw", NULL, "with train.ema: use the trained weights instead of their EMA"},
+    [WEIGHTS] = {"--weights", "equal|uncertainty", "weight of each run of an ensemble, per sample (default equal)"},
+    [MC] = {"--mc", "N", "Monte Carlo dropout: mean and spread of N passes with dropout"},
+    [TTA] = {"--tta", "flip,scale",
+             "test-time augmentation: average over the image, its mirror image and 1.15 times its size"},
     {NULL}};
 
 enum { MOST = 256 };
@@ -145,9 +145,9 @@ static dt_status predict_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_predict = {
     .options = options,
-    .text = "What a run says of the samples of SET: a data set, a folder, a list of files or one "
-            "file, labelled or not. A row a sample, in the order of the set. Several runs: the mean "
-            "of their probabilities.\n\n"
+    .text = "Writes a prediction for each sample of SET, in the order of SET. SET is a data set, a folder, a list of "
+            "files or one file, labelled or not. Several runs form an ensemble: the prediction is the mean of their "
+            "probabilities.\n\n"
             "  dtrain predict runs/photos new_photos -o new.csv\n"
             "  dtrain predict runs/photos photo.jpg\n"
             "  dtrain predict runs/photos --split test -o test.csv\n"

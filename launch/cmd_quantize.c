@@ -12,16 +12,15 @@
 
 enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW };
 static const dt_cli_option options[] = {
-    [OUT] = {"-o", "RUN.int8", "folder of the new run"},
+    [OUT] = {"-o", "RUN.int8", "directory of the new run"},
     [WHICH] = LAUNCH_WHICH,
     [CALIBRATE] = {"--calibrate", "mse|minmax|percentile",
-                   "where activations are cut off: at the least squared error, nowhere, or at "
-                   "--percentile (mse)"},
-    [PERCENTILE] = {"--percentile", "P", "share of activations that is not cut off (99.99)"},
+                   "range of activations: least squared error, full range, or --percentile (default mse)"},
+    [PERCENTILE] = {"--percentile", "P", "percentage of activations inside the range (default 99.99)"},
     [TOLERANCE] = {"--tolerance", "E",
-                   "a layer stays fp32 if int8 in it alone changes the outputs by more than this "
-                   "share of their size (0.1)"},
-    [RAW] = {"--raw", NULL, "with train.ema: the trained weights, not their average"},
+                   "a layer stays fp32 if int8 in this layer alone changes the outputs by a larger relative error than "
+                   "E (default 0.1)"},
+    [RAW] = {"--raw", NULL, "with train.ema: quantize the trained weights instead of their EMA"},
     {NULL}};
 
 static dt_status quantize_body(const dt_trainer_args *a, void *ctx) {
@@ -91,12 +90,11 @@ static dt_status quantize_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_quantize = {
     .options = options,
-    .text = "A run that computes its convolutions and linear layers in int8, from a trained one. "
-            "SET is a labelled data set of some hundred samples or more: it says how large "
-            "activations are, and how accurate and how fast int8 is beside fp32. dtrain eval and "
-            "dtrain predict take the new run as any other.\n\n"
-            "  dtrain quantize runs/photos val.lmdb -o runs/photos.int8\n"
-            "  dtrain quantize runs/vit val.lmdb -o runs/vit.int8 --calibrate percentile "
-            "--tolerance 0.02\n"
-            "  dtrain predict runs/photos.int8 new_photos -o new.csv\n",
+    .text =
+        "Makes an int8 run from a trained one (post-training quantization of convolutions and linear layers). SET is a "
+        "labelled data set of a few hundred samples or more: it calibrates the ranges of activations and measures "
+        "accuracy and speed of int8 beside fp32. dtrain eval and dtrain predict read the new run as any other.\n\n"
+        "  dtrain quantize runs/photos val.lmdb -o runs/photos.int8\n"
+        "  dtrain quantize runs/vit val.lmdb -o runs/vit.int8 --calibrate percentile --tolerance 0.02\n"
+        "  dtrain predict runs/photos.int8 new_photos -o new.csv\n",
     .run = quantize_run};

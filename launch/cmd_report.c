@@ -11,8 +11,8 @@
 
 enum { OUT, TRACE };
 static const dt_cli_option options[] = {
-    [OUT] = {"-o", "FILE.html", "where the page goes (of one run RUN/report.html, of several compare.html)"},
-    [TRACE] = {"--trace", NULL, "what trace.json says: the longest, the critical path, overlap"},
+    [OUT] = {"-o", "FILE.html", "path of the page (default: RUN/report.html, for several runs compare.html)"},
+    [TRACE] = {"--trace", NULL, "summarize trace.json (metrics.trace.steps): longest spans, critical path, overlap"},
     {NULL}};
 
 static dt_status report_write(dt_run_log *const *runs, int n, const char *out) {
@@ -43,12 +43,11 @@ static dt_status report_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_report = {
     .options = options,
-    .text = "Makes RUN/report.html again, from the files of the run's directory: curves, results,\n"
-            "confusion, the worst samples, where the time went, the config. Of several runs it\n"
-            "makes one page that compares them: curves over each other, results, mean and\n"
-            "deviation over folds and seeds, and what differs in their configs. stdout gets the\n"
-            "path of the page.\n\n"
+    .text = "Makes RUN/report.html again from the files of the run's directory: curves, results, confusion matrix, the "
+            "worst samples, the time budget and the config. Several runs are compared on one page: their curves in one "
+            "plot, results, mean and standard deviation over folds and seeds, and the keys that differ. stdout gets "
+            "the path of the page.\n\n"
             "  dtrain report runs/photos\n"
-            "  dtrain report runs/photos --trace    (metrics.trace.steps)\n"
+            "  dtrain report runs/photos --trace\n"
             "  dtrain report runs/sweep/* -o compare.html\n",
     .run = report_run};

@@ -11,11 +11,11 @@
 
 enum { N, SUBJECTS, IMPRESSIONS, SEED, KINDS };
 static const dt_cli_option options[] = {
-    [N] = {"--n", "N", "how many (see --kinds for what is usual)"},
-    [SUBJECTS] = {"--subjects", "N", "biometric: the same as --n"},
-    [IMPRESSIONS] = {"--impressions", "N", "biometric: images of each kind a person (10)"},
-    [SEED] = {"--seed", "N", "equal seeds make equal files (1)"},
-    [KINDS] = {"--kinds", NULL, "list what can be made"},
+    [N] = {"--n", "N", "number of records, or of subjects (defaults: --kinds)"},
+    [SUBJECTS] = {"--subjects", "N", "biometric: another name of --n"},
+    [IMPRESSIONS] = {"--impressions", "N", "biometric: images of each kind per subject (default 10)"},
+    [SEED] = {"--seed", "N", "random seed; equal seeds make equal files (default 1)"},
+    [KINDS] = {"--kinds", NULL, "list the kinds of data sets"},
     {NULL}};
 
 // --subjects is another word for --n where it is true of what is made.
@@ -48,14 +48,14 @@ static dt_status synth_run(const dt_cli_words *w) {
     return dt_data_synth(&o);
 }
 
-const dt_cli_command dt_cli_synth = {
-    .options = options,
-    .text = "Makes a data set of raw files from nothing but a seed: something to train on when the\n"
-            "real images and recordings may not leave their owner.\n\n"
-            "  dtrain synth biometric datasets/biometric-raw\n"
-            "  dtrain synth biometric datasets/small --subjects 6 --impressions 5\n"
-            "  dtrain synth lens datasets/lens --n 2000\n"
-            "  dtrain synth acoustic datasets/acoustic --n 4000\n"
-            "  dtrain synth pose datasets/pose --n 5000\n"
-            "  dtrain synth photos datasets/photos --n 1000\n",
-    .run = synth_run};
+const dt_cli_command dt_cli_synth = {.options = options,
+                                     .text =
+                                         "Makes a synthetic data set of raw files from a seed, for training and tests "
+                                         "where real images and recordings are not at hand or may not be shared.\n\n"
+                                         "  dtrain synth biometric datasets/biometric-raw\n"
+                                         "  dtrain synth biometric datasets/small --subjects 6 --impressions 5\n"
+                                         "  dtrain synth lens datasets/lens --n 2000\n"
+                                         "  dtrain synth acoustic datasets/acoustic --n 4000\n"
+                                         "  dtrain synth pose datasets/pose --n 5000\n"
+                                         "  dtrain synth photos datasets/photos --n 1000\n",
+                                     .run = synth_run};

@@ -20,13 +20,12 @@ static dt_status train_run(const dt_cli_words *w) {
 }
 
 const dt_cli_command dt_cli_train = {
-    .text = "Trains what the config describes, saves checkpoints in run.dir/run.name, evaluates, and\n"
-            "prints the test metrics as JSON lines to stdout, but for confusion matrices: the run's\n"
-            "result.json has them (metrics.print_confusion). Run the same command again to go on "
-            "after\n"
-            "an interruption; a finished run says so. key=value overrides a key of the config (dtrain\n"
-            "keys lists them).\n\n"
+    .text = "Trains the network of the config, evaluates it, saves checkpoints in run.dir/run.name and prints the test "
+            "metrics as JSON lines on stdout. The same command resumes an interrupted run from its newest checkpoint; "
+            "a finished run prints its results again. key=value overrides a key of the config (dtrain keys lists "
+            "keys). `mpirun -np N` in front starts N ranks.\n\n"
             "  dtrain configs/fusion.yaml\n"
+            "  mpirun -np 8 dtrain configs/fusion.yaml\n"
             "  dtrain launch local -n 8 configs/fusion.yaml run.name=long train.epochs=20\n"
             "  dtrain configs/fusion.yaml model.fusion=cross_attention run.name=cross\n",
     .run = train_run};

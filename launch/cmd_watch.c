@@ -295,10 +295,9 @@ static dt_status watch_run(const dt_cli_words *w) {
 }
 
 const dt_cli_command dt_cli_watch = {
-    .text = "Shows runs live: loss and metrics as sparklines, samples a second, where the time of a\n"
-            "step goes, how long it takes yet, and a rank that holds the others up. It reads the\n"
-            "runs' directories, so it works on any machine that sees them. q leaves. In a pipe it\n"
-            "prints the same once.\n\n"
+    .text = "Shows runs live in the terminal: loss and metrics as sparklines, samples/s, the time budget of a step, "
+            "the remaining time, and a straggling rank. `watch` reads the runs' directories, so it works on any "
+            "machine that can read them. Press q to quit. In a pipe `watch` prints the state once.\n\n"
             "  dtrain watch runs/photos\n"
             "  dtrain watch runs/sweep/* | cat\n",
     .run = watch_run};

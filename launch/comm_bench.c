@@ -25,10 +25,9 @@
 enum { HOST_BYTES = 64, LEAST = 3, MOST = 50, PAIR_TURNS = 4, PAIR_ELEMENTS = 1 << 20, SHOWN = 16 };
 enum { SIZE, SAVE };
 static const dt_cli_option options[] = {
-    {"--size", "MIB", "the largest all-reduce (64)"},
-    {"--save", "FILE", "write rank 0's view of these hosts for dtrain check --ranks --fabric FILE"},
-    {NULL},
-};
+    {"--size", "MIB", "the largest all-reduce in MiB (default 64)"},
+    {"--save", "FILE", "write the measured network for dtrain check --ranks --fabric FILE"},
+    {NULL}};
 
 typedef struct bench {
     dt_comm *c;
@@ -259,11 +258,10 @@ static dt_status comm_bench_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_comm_bench = {
     .options = options,
-    .text = "The all-reduce of gradients by size, MPI's own beside it in the same run, and every\n"
-            "pair of hosts with the slowest link named. busbw can be compared with a link's rate:\n"
-            "what each rank must send, a second. No training beside it: processes that compute\n"
-            "share the cores.\n\n"
+    .text = "Measures the all-reduce of gradients by size, MPI's own all-reduce beside it, and each pair of hosts, and "
+            "names the slowest link. As in nccl-tests, busbw can be compared with the bandwidth of a link. Run it on "
+            "an idle machine: other processes share the cores.\n\n"
             "  mpirun -np 8 dtrain comm bench\n"
             "  mpirun -np 2 -host a,b dtrain comm bench --size 256\n"
-            "  mpirun -np 2 -host a,b dtrain comm bench --save ours.yaml   (dtrain check --fabric)\n",
+            "  mpirun -np 2 -host a,b dtrain comm bench --save ours.yaml      for dtrain check --fabric\n",
     .run = comm_bench_run};

@@ -25,7 +25,7 @@ typedef struct dt_cli_option {
 
 // The option of verbs that take a checkpoint of a run.
 #define LAUNCH_WHICH                                                                                                   \
-    { "--which", "best|latest|STEP", "which checkpoint (best, or latest where none is the best)" }
+    { "--which", "best|latest|STEP", "the checkpoint (default: best, or latest where there is no best)" }
 
 // A parsed command line.
 typedef struct dt_cli_words {

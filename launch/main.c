@@ -235,8 +235,7 @@ static const dt_cli_verb targets[] = {
     {NULL}};
 
 static const dt_cli_verb comm_verbs[] = {
-    {"bench", "[--size MIB]", "how fast ranks exchange gradients, and which link is the slowest", &dt_cli_comm_bench},
-    {NULL}};
+    {"bench", "[--size MIB]", "measure all-reduce and find the slowest link", &dt_cli_comm_bench}, {NULL}};
 
 const dt_cli_verb *dt_cli_find_verb(const dt_cli_verb *table, const char *name) {
     for (const dt_cli_verb *v = table; v->name; v++)
@@ -246,12 +245,13 @@ const dt_cli_verb *dt_cli_find_verb(const dt_cli_verb *table, const char *name) 
 
 const dt_cli_command dt_cli_data = {
     .verbs = data_verbs,
-    .text = "SET is what data.path takes: an LMDB directory, shards, a folder; several make one\n"
-            "set. Every verb has --help.\n"};
+    .text = "SET is a value of data.path: an LMDB directory, shards or a folder. Several SETs form one set. Every verb "
+            "has --help.\n"};
 
 const dt_cli_command dt_cli_launch = {
     .verbs = targets,
-    .text = "Checks the config first, as dtrain check does, and then starts or submits the job.\n"
-            "--print shows what would be run and runs nothing. Every target has --help.\n"};
+    .text =
+        "Checks the config as dtrain check does, then starts or submits the job. --print prints the command or the job "
+        "and starts nothing. Every target has --help.\n"};
 
 const dt_cli_command dt_cli_comm = {.verbs = comm_verbs, .text = "Every verb has --help.\n"};

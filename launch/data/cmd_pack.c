@@ -56,35 +56,38 @@ enum {
     OVERWRITE
 };
 static const dt_cli_option options[] = {
-    [PATTERN] = {"--pattern", "P[|P…]", "paths with {captures} that become metadata"},
-    [GROUP] = {"--group", "A,B", "files that agree in these captures are the members of one record"},
-    [ROWS] = {"--rows", "A,B|-", "SRC is a table: each row a vector of its numbers, these columns metadata (-: none)"},
-    [JOIN] = {"--join", "FILE …", "a CSV or JSON with a row a file: labels, angles, boxes, anything"},
-    [JOIN_ON] = {"--join-on", "WHAT", "what finds a row: name, stem, key or a column (what fits)"},
+    [PATTERN] = {"--pattern", "P[|P…]", "pattern of paths; each {capture} becomes a metadata column"},
+    [GROUP] = {"--group", "A,B", "files with equal values of these captures become members of one record"},
+    [ROWS] = {"--rows", "A,B|-",
+              "SRC is a table: each row becomes a vector of its numbers; columns A,B become metadata (-: none)"},
+    [JOIN] = {"--join", "FILE …",
+              "a CSV or JSON with a row per file: labels, angles, boxes, any metadata; may be repeated"},
+    [JOIN_ON] = {"--join-on", "WHAT",
+                 "match rows and files by name, stem, key or a column (default: the one that fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
-                     "a file without row is an error, and a row without file or of several with "
-                     "one stem"},
+                     "fail on a file without a row, a row without a file, and a row that matches several files"},
     [JOIN_DUPLICATES] = {"--join-duplicates", "error|first|last",
-                         "of two rows for a file: neither, or which one (error)"},
-    [COLUMN] = {"--column", "NAME=EXPR …", "a column made of others: \"covid=finding like '%COVID%'\""},
+                         "two rows for one file: fail, or take the first or the last row (default error)"},
+    [COLUMN] = {"--column", "NAME=EXPR …",
+                "a computed metadata column, such as \"covid=finding like '%COVID%'\"; may be repeated"},
     [KEY_BY_SHARD] = {"--key-by-shard", NULL,
-                      "a set whose shards repeat keys: their names in front, photos-000003/000017"},
-    [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (report)"},
-    [WHERE] = {"--where", "EXPR", "keep these records only: \"seconds >= 0.5 and label != 'noise'\""},
+                      "prefix keys with the shard's name, such as photos-000003/000017, where shards repeat keys"},
+    [DUPLICATES] = {"--duplicates", "report|drop|fail", "records of equal content (default report)"},
+    [WHERE] = {"--where", "EXPR", "keep only the records that match, such as \"seconds >= 0.5 and label != 'noise'\""},
     [ON_ERROR] = {"--on-error", "fail|skip",
-                  "what is empty, unfit or cannot be transformed or joined: left out? (fail)"},
-    [SHARD_SIZE] = {"--shard-size", "1GB", "most bytes a shard, for OUT like name-%06d.tar"},
-    [SHARD_RECORDS] = {"--shard-records", "N", "most records a shard, for OUT like name-%06d.tar"},
-    [QUALITY] = {"--quality", NULL, "measure sharpness, contrast, entropy, snr, clipping, silence: columns"},
-    [RESIZE] = {"--resize", "PX", "pictures: shrink to this short side"},
-    [ENCODE] = {"--encode", "jpeg[:Q]|png", "pictures: store as this (quality 90)"},
-    [SEGMENT] = {"--segment", "S", "recordings: cut into segments of S seconds"},
-    [HOP] = {"--hop", "S", "a segment begins every S seconds (one after the other)"},
-    [TAIL] = {"--tail", "pad|drop", "what is left at the end (pad: filled with zeros)"},
-    [RATE] = {"--rate", "HZ", "recordings: resample"},
-    [MONO] = {"--mono", NULL, "recordings: mix channels down to one"},
-    [THREADS] = {"--threads", "N", "threads that read and transform (one a core)"},
-    [OVERWRITE] = {"--overwrite", NULL, "replace OUT, once the new set is whole"},
+                  "files that are empty or unreadable, or that fail in a transform or join (default fail)"},
+    [SHARD_SIZE] = {"--shard-size", "1GB", "maximum size of a shard, for OUT such as name-%06d.tar"},
+    [SHARD_RECORDS] = {"--shard-records", "N", "maximum records per shard, for OUT such as name-%06d.tar"},
+    [QUALITY] = {"--quality", NULL, "add columns for sharpness, contrast, entropy, SNR, clipping and silence"},
+    [RESIZE] = {"--resize", "PX", "images: downscale the shorter side to this"},
+    [ENCODE] = {"--encode", "jpeg[:Q]|png", "images: encode as this format (default quality 90)"},
+    [SEGMENT] = {"--segment", "S", "audio: cut into segments of S seconds"},
+    [HOP] = {"--hop", "S", "audio: seconds between the starts of segments (default: --segment)"},
+    [TAIL] = {"--tail", "pad|drop", "audio: the rest at the end: pad with zeros or drop (default pad)"},
+    [RATE] = {"--rate", "HZ", "audio: resample"},
+    [MONO] = {"--mono", NULL, "audio: mix channels down to one"},
+    [THREADS] = {"--threads", "N", "threads that read and transform (default: one per core)"},
+    [OVERWRITE] = {"--overwrite", NULL, "replace OUT once the new set is complete"},
     {NULL}};
 
 // "64MB", "1GiB", "1000000".
@@ -236,34 +239,32 @@ static dt_status pack_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_pack = {
     .options = options,
-    .text = "Files into a set that is read fast and checked by hash: one LMDB (OUT ends in .lmdb),\n"
-            "or WebDataset shards (OUT is a .tar, or a pattern of them). SRC is a folder, a list of\n"
-            "files (CSV whose other columns become metadata, or a path a line), a tar, or an\n"
-            "existing set, which is converted or cut into other shards. OUT in a bucket\n"
-            "(s3://bucket/photos-%06d.tar) is packed here first, then uploaded; what lies below\n"
-            "SRC in a bucket (s3://bucket/raw/) is fetched here first.\n\n"
+    .text = "Packs files into a data set that is fast to read and checked by hashes: one LMDB (OUT ends in .lmdb) or "
+            "WebDataset shards (OUT is a .tar or a pattern of them). SRC is a folder, a list of files (one path per "
+            "line, or a CSV whose other columns become metadata), a tar, or a data set, which is converted or "
+            "resharded. With OUT in a bucket (s3://bucket/photos-%06d.tar) the set is packed here and uploaded; with "
+            "SRC in a bucket (s3://bucket/raw/) the files are downloaded first.\n\n"
             "People: subject, gender, hand and finger, or eye, from the file names\n"
             "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
-            "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB a shard\n"
+            "Lenses: FITS, label from the folder, Einstein radius from a table, 500 MB per shard\n"
             "  dtrain pack raw/lens 'datasets/lens-%06d.tar' --pattern '{label}/{id}.fits' \\\n"
             "      --join raw/lens/lens.csv --shard-size 500MB\n"
-            "Pipes: 40,000 WAVs whose names say all, on four processes\n"
+            "Pipes: 40,000 WAVs with metadata in their names, on four processes\n"
             "  mpirun -np 4 dtrain pack raw/acoustic 'datasets/acoustic-{000000..000015}.tar' \\\n"
             "      --pattern 'leak{leak}_pipe{pipe}_{hz}_{n}.wav'\n"
-            "Pipes: segments of half a second at 16 kHz, silent ones left out\n"
+            "Pipes: segments of half a second at 16 kHz without silent ones\n"
             "  dtrain pack raw/acoustic pipes.lmdb --segment 0.5 --rate 16000 --mono --quality \\\n"
             "      --where 'silence < 0.5'\n"
-            "Photographs at the size that training wants, which halves decoding\n"
+            "Photographs at the size used in training, which halves the decoding time\n"
             "  dtrain pack photos 'photos-%06d.tar' --resize 256 --encode jpeg:90 --shard-size 1GB\n"
-            "Heads: photographs with yaw, pitch and roll in a CSV, each picture once\n"
+            "Heads: photographs with yaw, pitch and roll in a CSV, without duplicates\n"
             "  dtrain pack raw/pose datasets/pose.lmdb --join raw/pose/pose.csv --duplicates drop\n"
-            "A set of others: from shards to an LMDB, keeping its metadata\n"
+            "Another tool's shards to an LMDB with their metadata\n"
             "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb\n"
-            "The same, where every shard counts its records from 0\n"
+            "The same where keys start again in every shard\n"
             "  dtrain pack 'other-{000000..000127}.tar' datasets/other.lmdb --key-by-shard\n\n"
-            "The bytes do not depend on threads or ranks; ranks share the shards, and rank 0 writes\n"
-            "an LMDB. A pack that was killed keeps the shards that are whole when the same command\n"
-            "runs again; until all are, the set lies in OUT.partial.\n",
+            "The output does not depend on the number of threads or ranks. Ranks share the shards; rank 0 writes an "
+            "LMDB. After a kill the same command keeps the finished shards. An unfinished set lies in OUT.partial.\n",
     .run = pack_run};
 
 // ---- pack bucket --------------------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@
 
 enum { SECONDS, CONSUME, TUNE, JSON };
 static const dt_cli_option options[] = {
-    [SECONDS] = {"--seconds", "N", "how long the whole pipeline runs (5)"},
-    [CONSUME] = {"--consume", "N", "take no more than N samples/s, as a training step would"},
-    [TUNE] = {"--tune", NULL, "let the tuner change threads and slots first, and show what it chose"},
-    [JSON] = {"--json", NULL, "the result as one JSON object"},
+    [SECONDS] = {"--seconds", "N", "duration of the measurement (default 5)"},
+    [CONSUME] = {"--consume", "N", "limit the rate to N samples/s, as a training step would"},
+    [TUNE] = {"--tune", NULL, "tune the numbers of threads and batches first and print them"},
+    [JSON] = {"--json", NULL, "print the result as one JSON object"},
     {NULL}};
 
 enum { MAX_POINTS = 64 };
@@ -222,12 +222,11 @@ static dt_status data_bench_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_bench = {
     .options = options,
-    .text = "Runs the input pipeline of a config without training: what one thread can do in each\n"
-            "stage, how full the queues are, whether storage or cores are the limit, and the one\n"
-            "change that would help most, with the rate it should give.\n\n"
+    .text = "Runs the input pipeline of a config without training. Prints the rate of one thread in each stage, how "
+            "full the queues are, whether storage or cores are the bottleneck, and the one change that would help most "
+            "with its expected rate.\n\n"
             "  dtrain data bench configs/photos.yaml\n"
             "  dtrain data bench configs/photos.yaml data.workers=1\n"
-            "  dtrain data bench configs/photos.yaml --consume 500     as if training took 500 "
-            "samples/s\n"
+            "  dtrain data bench configs/photos.yaml --consume 500     as if training took 500 samples/s\n"
             "  dtrain data bench configs/photos.yaml --tune --seconds 20\n",
     .run = data_bench_run};

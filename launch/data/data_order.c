@@ -22,14 +22,14 @@
 enum { SPLIT, WORLD, EPOCH, FROM, STEPS, BATCH, MICRO, HASH };
 static const dt_cli_option options[] = {
     [SPLIT] = {"--split", "train|val|test",
-               "CONFIG: the samples of this part instead, after how many each class and stratum has"},
-    [WORLD] = {"--world", "W", "ranks (1)"},
-    [EPOCH] = {"--epoch", "E", "which epoch, from 1 (1)"},
-    [FROM] = {"--from", "STEP", "first step of the epoch to print, from 1 (1)"},
-    [STEPS] = {"--steps", "N", "how many steps (all of the epoch)"},
-    [BATCH] = {"--batch", "B", "SET: samples a step (32)"},
-    [MICRO] = {"--micro", "M", "SET: samples a micro-batch (1)"},
-    [HASH] = {"--hash", NULL, "one line: XXH3 of the order instead of the order"},
+               "with a config: list the samples of this split after its counts per class and stratum"},
+    [WORLD] = {"--world", "W", "world size: number of ranks (default 1)"},
+    [EPOCH] = {"--epoch", "E", "epoch, from 1 (default 1)"},
+    [FROM] = {"--from", "STEP", "first step of the epoch to print, from 1 (default 1)"},
+    [STEPS] = {"--steps", "N", "number of steps (default: to the end of the epoch)"},
+    [BATCH] = {"--batch", "B", "with a SET: global batch size (default 32)"},
+    [MICRO] = {"--micro", "M", "with a SET: micro-batch size (default 1)"},
+    [HASH] = {"--hash", NULL, "print only the order's XXH3 hash"},
     {NULL}};
 
 typedef struct order {
@@ -245,11 +245,10 @@ static dt_status data_order_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_order = {
     .options = options,
-    .text = "Which samples a training step takes, and which rank takes which: step, rank,\n"
-            "micro-batch (micro-batch), place, sample, records. The order is a function of seed,\n"
-            "epoch and place, so all columns but the rank are the same for every --world, and\n"
-            "--hash prints one value. --split lists a part of the split: sample, records, classes;\n"
-            "a run keeps all parts in split.csv of its directory.\n\n"
+    .text = "Prints which samples each training step takes on which rank: step, rank, micro-batch, position, sample, "
+            "records. The order is a function of seed, epoch and position: except for the rank, all columns and the "
+            "value of --hash are the same for every --world. --split lists the samples of a split: sample, records, "
+            "classes. The same list of all splits is split.csv in a run's directory.\n\n"
             "  dtrain data order configs/fusion.yaml --world 7 --steps 1\n"
             "  dtrain data order configs/fusion.yaml data.shuffle=block --world 8 --hash\n"
             "  dtrain data order configs/fusion.yaml --split test\n"

@@ -178,7 +178,7 @@ dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_
 // Dtrain data ls SET: the records of a set, from its catalog alone.
 
 enum { LIMIT };
-static const dt_cli_option options[] = {[LIMIT] = {"--limit", "N", "how many records (all)"}, {NULL}};
+static const dt_cli_option options[] = {[LIMIT] = {"--limit", "N", "print at most N records (default: all)"}, {NULL}};
 
 static void data_ls_print_cell(const char *column, const char *value) {
     putchar('\t');
@@ -221,7 +221,7 @@ static dt_status data_ls_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_ls = {
     .options = options,
-    .text = "Key, members with their sizes, and columns of each record, separated by tabs.\n\n"
+    .text = "Prints key, members with their sizes, and metadata columns of each record, separated by tabs.\n\n"
             "  dtrain data ls 'datasets/biometric-{000000..000003}.tar' --limit 5\n",
     .run = data_ls_run};
 
@@ -231,10 +231,10 @@ const dt_cli_command dt_cli_data_ls = {
 
 enum { COUNT, COLUMNS, JSON, DATA_QUERY_LIMIT };
 static const dt_cli_option data_query_options[] = {
-    [COUNT] = {"--count", NULL, "only how many"},
-    [COLUMNS] = {"--columns", "A,B", "only these columns, separated by tabs"},
-    [JSON] = {"--json", NULL, "a JSON object a line"},
-    [DATA_QUERY_LIMIT] = {"--limit", "N", "at most so many records"},
+    [COUNT] = {"--count", NULL, "print only the number of records"},
+    [COLUMNS] = {"--columns", "A,B", "print only these columns, separated by tabs"},
+    [JSON] = {"--json", NULL, "print a JSON object per line"},
+    [DATA_QUERY_LIMIT] = {"--limit", "N", "print at most N records"},
     {NULL}};
 
 static dt_status data_query_count(const dt_catalog *c, const char *expression) {
@@ -266,11 +266,10 @@ static dt_status data_query_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_query = {
     .options = data_query_options,
-    .text = "The records for which EXPR is true; the data is not read. The same expressions are\n"
-            "data.where of a config; docs/reference/catalog.md has the language.\n\n"
+    .text = "Prints the records for which EXPR is true, without reading their data. data.where of a config takes the "
+            "same expressions; docs/reference/catalog.md describes the language.\n\n"
             "  dtrain data query datasets/biometric.lmdb \"finger = 'index' and subject <= 10\"\n"
-            "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns "
-            "key,sharpness\n"
+            "  dtrain data query 'photos-{000000..000003}.tar' 'sharpness < 0.1' --columns key,sharpness\n"
             "  dtrain data query photos.lmdb \"label in ('glass', 'metal') or label is null\" --count\n"
             "  dtrain data query a.lmdb b.lmdb \"not (set = 'a' and key like '%test%')\" --json\n",
     .run = data_query_run};
@@ -281,11 +280,11 @@ const dt_cli_command dt_cli_data_query = {
 
 enum { WHERE, DATA_EXPORT_COLUMNS, DATA_EXPORT_JSON, DATA_EXPORT_LIMIT, SQLITE, OVERWRITE };
 static const dt_cli_option data_export_options[] = {
-    [WHERE] = {"--where", "EXPR", "only the records for which this is true"},
+    [WHERE] = {"--where", "EXPR", "only the records that match"},
     [DATA_EXPORT_COLUMNS] = {"--columns", "A,B", "only these columns"},
-    [DATA_EXPORT_JSON] = {"--json", NULL, "OUT is -: a JSON object a line instead of CSV"},
-    [DATA_EXPORT_LIMIT] = {"--limit", "N", "at most so many records"},
-    [SQLITE] = {"--sqlite", "OUT", "all of it as an SQLite database; the other words are SETs"},
+    [DATA_EXPORT_JSON] = {"--json", NULL, "with OUT = -: print a JSON object per line instead of CSV"},
+    [DATA_EXPORT_LIMIT] = {"--limit", "N", "at most N records"},
+    [SQLITE] = {"--sqlite", "OUT", "write an SQLite database; all other arguments are SETs"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
     {NULL}};
 
@@ -344,9 +343,8 @@ static dt_status data_export_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_export = {
     .options = data_export_options,
-    .text = "Keys, files and all columns of a set's catalog, for a spreadsheet or another program.\n"
-            "In CSV control characters are written as \\n, \\x1b and the like, and a backslash is\n"
-            "doubled.\n\n"
+    .text = "Writes keys, files and all metadata columns of a set for a spreadsheet or another program. In CSV, "
+            "control characters are escaped as \\n, \\x1b and so on, and a backslash is doubled.\n\n"
             "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
             "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
             "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",
@@ -358,7 +356,7 @@ const dt_cli_command dt_cli_data_export = {
 
 enum { COUNTS };
 static const dt_cli_option data_stat_options[] = {
-    [COUNTS] = {"--counts", "COLUMN", "all values of a column, each with how many records have it"}, {NULL}};
+    [COUNTS] = {"--counts", "COLUMN", "print all values of a column with their counts"}, {NULL}};
 
 static uint32_t *data_stat_count_values(const dt_catalog *c, uint32_t column) {
     uint32_t *n = dt_xcalloc((size_t)c->columns[column].n_values + 1, sizeof *n);
@@ -507,8 +505,8 @@ static dt_status data_stat_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_stat = {
     .options = data_stat_options,
-    .text = "How many records, members of which kind, and the columns with their values, each with\n"
-            "its number of records; of numbers range, mean, deviation and quartiles.\n\n"
+    .text = "Prints the number of records, the kinds of members, and the metadata columns with the count of each "
+            "value; for numbers range, mean, standard deviation and quartiles.\n\n"
             "  dtrain data stat datasets/biometric.lmdb\n"
             "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
     .run = data_stat_run};

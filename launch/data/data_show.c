@@ -25,9 +25,9 @@
 
 enum { N, SPLIT, PREDICTED };
 static const dt_cli_option options[] = {
-    [N] = {"--n", "N", "how many samples (16)"},
-    [SPLIT] = {"--split", "train|val|test", "val and test as evaluation takes them (train)"},
-    [PREDICTED] = {"--predicted", "TABLE", "of dtrain predict: half of the samples that it got wrong, then right"},
+    [N] = {"--n", "N", "number of samples (default 16)"},
+    [SPLIT] = {"--split", "train|val|test", "the split; val and test are prepared as for evaluation (default train)"},
+    [PREDICTED] = {"--predicted", "TABLE", "a table of dtrain predict: show half wrong, then half right predictions"},
     {NULL}};
 
 enum { LEAST_SIDE = 96, MOST_SIDE = 384, WAVE_HEIGHT = 64, GAP = 4, WHITE = 255, MOST_SAMPLES = 1024 };
@@ -356,9 +356,8 @@ static dt_status data_show_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_show = {
     .options = options,
-    .text = "The first samples of training as the network gets them, in one picture: augmented,\n"
-            "resized and mixed; sounds as spectrograms. And a line a sample: row and column,\n"
-            "records, class.\n\n"
+    .text = "Draws the first training samples as the network gets them: augmented, resized and mixed, audio as "
+            "spectrograms. Prints a line per sample: row and column, records, class.\n\n"
             "  dtrain data show configs/photos.yaml batch.png\n"
             "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n"
             "  dtrain data show runs/photos hits.png --split test --predicted predicted.csv\n",

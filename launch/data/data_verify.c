@@ -17,9 +17,9 @@
 
 enum { THREADS, DECODE, JSON };
 static const dt_cli_option options[] = {
-    [THREADS] = {"--threads", "N", "how many read at once (usable cores)"},
-    [DECODE] = {"--decode", NULL, "decode images, sounds and JSON also where the hash is right"},
-    [JSON] = {"--json", NULL, "bad records as JSON objects, a line each"},
+    [THREADS] = {"--threads", "N", "reading threads (default: usable cores)"},
+    [DECODE] = {"--decode", NULL, "decode images, audio and JSON even where the hash is right"},
+    [JSON] = {"--json", NULL, "print bad records as JSON objects, one per line"},
     {NULL}};
 
 // What is listed: a member, or (record NULL) a shard as a whole.
@@ -116,11 +116,10 @@ static dt_status data_verify_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_data_verify = {
     .options = options,
-    .text = "Reads every record, and compares its bytes with the hash that was stored when it was\n"
-            "packed; of sets made elsewhere, which have none, images, sounds and JSON are decoded\n"
-            "whole. Bad members are listed as file, record, member, offset, reason, separated by\n"
-            "tabs; exit 3 if there is one. MDS shards are also compared as a whole with the hash in\n"
-            "their index.json, where it is one of xxhash's.\n\n"
+    .text = "Reads every record and compares its bytes with the hash stored by dtrain pack. Sets without hashes are "
+            "decoded completely: images, audio and JSON. Bad members are listed as file, record, member, offset, "
+            "reason, separated by tabs, and the exit code is 3. MDS shards are also compared with the xxhash in their "
+            "index.json.\n\n"
             "  dtrain data verify datasets/biometric.lmdb\n"
             "  dtrain data verify 'photos-{000000..000003}.tar' --decode > bad.tsv\n",
     .run = data_verify_run};

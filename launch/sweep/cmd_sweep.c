@@ -26,12 +26,14 @@
 
 enum { JOBS, RANKS, METRIC, TOP, EARLY_STOP, TABLE };
 static const dt_cli_option options[] = {
-    [JOBS] = {"--jobs", "N", "runs at a time (1); each gets its share of the cores and GPUs"},
-    [RANKS] = {"--np", "N", "ranks of each run, started with mpirun (1)"},
-    [METRIC] = {"--metric", "val.NAME|test.NAME", "what orders the table (what chose the best checkpoints)"},
-    [TOP] = {"--top", "N", "so many rows on stdout (all); the files have all"},
-    [EARLY_STOP] = {"--early-stop", "halving", "after 1/9, 1/3 … of the epochs the best third of the settings goes on"},
-    [TABLE] = {"--table", NULL, "no training: the table of the runs that have ended"},
+    [JOBS] = {"--jobs", "N", "runs at a time, each with its share of cores and GPUs (default 1)"},
+    [RANKS] = {"--np", "N", "ranks of each run, started by mpirun (default 1)"},
+    [METRIC] = {"--metric", "val.NAME|test.NAME",
+                "metric that orders the table (default: eval.best on the validation split)"},
+    [TOP] = {"--top", "N", "print only the best N rows; the files have all (default: all)"},
+    [EARLY_STOP] = {"--early-stop", "halving",
+                    "successive halving: after 1/9, 1/3 … of the epochs only the best third continues"},
+    [TABLE] = {"--table", NULL, "do not train; print the table of the finished runs"},
     {NULL}};
 
 // ---- the runs --------------------------------------------------------------------------------------
@@ -236,22 +238,19 @@ static dt_status sweep_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_sweep = {
     .options = options,
-    .text = "Trains every combination of the lists, each in run.dir/run.name/COMBINATION. 0..4\n"
-            "stands for 0,1,2,3,4; a comma within brackets or quotes does not separate. "
-            "log(1e-4,1e-2,8)\n"
-            "and uniform(0,0.5,8) draw values, together where several keys are drawn. Runs that\n"
-            "are finished are not repeated: after a kill the same command goes on. A run that fails\n"
-            "does not end the rest.\n\n"
-            "stdout gets a table: of the best checkpoint the validation's eval.best, then the\n"
-            "test's metrics, mean ± standard deviation over folds and seeds. The order is the\n"
-            "validation's. sweep.csv has the same, runs.csv each run. Folds are pooled, too: "
-            "predictions.csv\n"
-            "of what each run held out, and accuracy, report and confusion of all of it in "
-            "pooled.json.\n\n"
-            "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
-            "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
-            "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
-            "      --early-stop halving --metric val.accuracy\n",
+    .text =
+        "Trains every combination of the listed values, each in run.dir/run.name/COMBINATION. 0..4 means 0,1,2,3,4. A "
+        "comma inside brackets or quotes does not separate values. log(1e-4,1e-2,8) and uniform(0,0.5,8) draw 8 random "
+        "values; several drawn keys are drawn together (random search). Finished runs are not repeated, so the same "
+        "command continues after a kill. A failed run does not end the sweep.\n\n"
+        "stdout gets a table ordered by validation: eval.best of the best checkpoint on the validation split, then the "
+        "test metrics, as mean ± standard deviation over folds and seeds. sweep.csv has the same table, runs.csv a row "
+        "per run. Out-of-fold predictions are pooled: predictions.csv has them, pooled.json their accuracy, report and "
+        "confusion matrix.\n\n"
+        "  dtrain sweep configs/fusion.yaml data.split.folds=5 data.split.fold=0..4\n"
+        "  dtrain sweep configs/mnist.yaml train.optimizer.lr=1e-3,3e-4 run.seed=1,2,3 --jobs 2\n"
+        "  dtrain sweep configs/mnist.yaml 'train.optimizer.lr=log(1e-4,1e-2,8)' --top 3 \\\n"
+        "      --early-stop halving --metric val.accuracy\n",
     .run = sweep_run};
 
 // ---- sweep halving ------------------------------------------------------------------------------------------------

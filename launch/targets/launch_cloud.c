@@ -14,16 +14,17 @@
 
 enum { CLOUD, NODES, RANKS, GPUS, CPUS, MEMORY, SPOT, DATA, RUNS, IMAGE, PRINT, TEMPLATE };
 static const dt_cli_option options[] = {
-    [CLOUD] = {"--cloud", "aws|gcp|azure", "and a region, as in aws/us-east-1 (the cheapest)"},
-    [NODES] = {"--nodes", "N", "machines (1)"},
-    [RANKS] = {"-n", "N", "ranks on each (one a GPU; 1 without GPUs)"},
-    [GPUS] = {"--gpus", "NAME:N", "GPUs of each machine, as in A100:8"},
-    [CPUS] = {"--cpus", "N+", "cores of each machine, as in 16+"},
-    [MEMORY] = {"--memory", "GB+", "memory of each machine, as in 64+"},
-    [SPOT] = {"--spot", NULL, "machines that may be taken away, for less"},
+    [CLOUD] = {"--cloud", "aws|gcp|azure",
+               "cloud, with or without a region, such as aws/us-east-1 (default: the cheapest)"},
+    [NODES] = {"--nodes", "N", "machines (default 1)"},
+    [RANKS] = {"-n", "N", "ranks per machine (default: one per GPU; 1 without GPUs)"},
+    [GPUS] = {"--gpus", "NAME:N", "GPUs per machine, such as A100:8"},
+    [CPUS] = {"--cpus", "N+", "cores per machine, such as 16+"},
+    [MEMORY] = {"--memory", "GB+", "memory per machine, such as 64+"},
+    [SPOT] = {"--spot", NULL, "use spot machines: cheaper, may be preempted"},
     [DATA] = {"--data", "URL", "bucket with the data set: s3://…, gs://…, https://… of Azure"},
-    [RUNS] = {"--runs", "URL", "bucket for runs and their checkpoints; not with checkpoint.mirror"},
-    [IMAGE] = {"--image", "IMAGE", "container with dtrain (built on each machine from this folder)"},
+    [RUNS] = {"--runs", "URL", "bucket for runs and checkpoints; not with checkpoint.mirror"},
+    [IMAGE] = {"--image", "IMAGE", "container image with dtrain (default: built on each machine from this folder)"},
     [PRINT] = {"--print", NULL, "print the task and submit nothing"},
     [TEMPLATE] = {"--template", "FILE", "your own copy of launch/cloud/sky.yaml"},
     {NULL}};
@@ -199,10 +200,9 @@ static dt_status launch_cloud_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_on_cloud = {
     .options = options,
-    .text = "Writes a task of SkyPilot and submits it with `sky jobs launch`, which asks before it\n"
-            "costs money, starts machines, and starts others where spot machines are taken away.\n"
-            "The data set is copied from a bucket, runs and checkpoints are kept on one. dtrain\n"
-            "check --cost says what it would cost.\n\n"
+    .text = "Writes a SkyPilot task and submits it with `sky jobs launch`, which shows the price for confirmation, "
+            "starts machines and replaces preempted spot machines. The data set is copied from a bucket; runs and "
+            "checkpoints are kept in a bucket. dtrain check --cost estimates the price.\n\n"
             "  dtrain launch cloud --cloud aws --gpus A100:8 --spot --data s3://my/data \\\n"
             "      --runs s3://my/runs configs/fusion.yaml\n",
     .run = launch_cloud_run};

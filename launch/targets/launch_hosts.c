@@ -31,14 +31,14 @@
 
 enum { HOSTS, HOSTFILE, RESTARTS, WAIT, NET, AGENT, PROGRAM, PRINT };
 static const dt_cli_option options[] = {
-    [HOSTS] = {"--hosts", "a:8,b:8", "hosts and the ranks of each (1)"},
-    [HOSTFILE] = {"--hostfile", "FILE", "the same, a line for each: a slots=8"},
-    [RESTARTS] = {"--restarts", "N", "start again after a lost rank, host or a crash (0)"},
-    [WAIT] = {"--wait", "SECONDS", "how long a lost host is waited for (600)"},
-    [NET] = {"--net", "NET", "interfaces: eth0 or 10.0.0.0/24,… (those of the route)"},
-    [AGENT] = {"--ssh", "COMMAND", "instead of ssh: gets HOST and COMMAND, as in 'ssh -p 2222'"},
-    [PROGRAM] = {"--program", "PATH", "dtrain on the hosts (the path that it has here)"},
-    [PRINT] = {"--print", NULL, "print the command; no host is asked"},
+    [HOSTS] = {"--hosts", "a:8,b:8", "hosts and their numbers of ranks (default 1)"},
+    [HOSTFILE] = {"--hostfile", "FILE", "the same as a file, a line per host: a slots=8"},
+    [RESTARTS] = {"--restarts", "N", "restarts after a lost rank, a lost host or a crash (default 0)"},
+    [WAIT] = {"--wait", "SECONDS", "how long to wait for a lost host (default 600)"},
+    [NET] = {"--net", "NET", "network interfaces: eth0 or 10.0.0.0/24,… (default: those of the route)"},
+    [AGENT] = {"--ssh", "COMMAND", "replacement for ssh, called with HOST and COMMAND, such as 'ssh -p 2222'"},
+    [PROGRAM] = {"--program", "PATH", "path of dtrain on the hosts (default: its path here)"},
+    [PRINT] = {"--print", NULL, "print the command; contact no host"},
     {NULL}};
 
 // Ahead of the job no terminal asks for passwords, and a host that is gone is noticed.
@@ -291,16 +291,14 @@ static dt_status launch_hosts_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_on_hosts = {
     .options = options,
-    .text = "Starts ranks on hosts that ssh reaches without a password, in the folder that this is,\n"
-            "and exits with their code; signals are passed on as by launch local. First every host\n"
-            "is asked: whether it answers, has this version of dtrain, the same config and data of\n"
-            "the same size (of a folder: files of the same names; ranks compare the records before "
-            "the\n"
-            "first step). The host that does not is named, and nothing starts. With --restarts a\n"
-            "lost host is waited for; with run.reproducible: elastic the job goes on without it,\n"
-            "and takes it back at the first checkpoint after its return.\n\n"
-            "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
-            "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
+    .text =
+        "Starts ranks over ssh (without a password prompt) in the current folder's path on each host, forwards signals "
+        "and exits with the job's exit code. Before the start each host is checked: reachable, same version of dtrain, "
+        "same config, data files of the same names and sizes. If a host fails a check, its name is printed and nothing "
+        "starts. With --restarts the job waits for a lost host. With run.reproducible: elastic the job continues "
+        "without the lost host, and uses it again from the first checkpoint after its return.\n\n"
+        "  dtrain launch hosts --hosts node1:8,node2:8 configs/fusion.yaml\n"
+        "  dtrain launch hosts --hostfile hosts.txt --restarts 5 configs/fusion.yaml\n",
     .run = launch_hosts_run};
 
 // ---- host list ----------------------------------------------------------------------------------------------------

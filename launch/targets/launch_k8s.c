@@ -25,24 +25,23 @@
 
 enum { NAMESPACE, IMAGE, WORKERS, SLOTS, GPUS, CPUS, MEMORY, ENV, SECRET, QUEUE, OVERLAY, WITH, PRINT, TEMPLATE };
 static const dt_cli_option options[] = {
-    [NAMESPACE] = {"--namespace", "NAME", "where the job runs; must be given"},
-    [IMAGE] = {"--image", "NAME", "with dtrain, as launch/docker makes it; the overlay's otherwise"},
-    [WORKERS] = {"--workers", "N", "pods in which ranks run (1)"},
-    [SLOTS] = {"--slots", "N", "ranks in each (one for each GPU, else 1)"},
-    [GPUS] = {"--gpus", "N", "GPUs of each (none)"},
+    [NAMESPACE] = {"--namespace", "NAME", "namespace of the job (required)"},
+    [IMAGE] = {"--image", "NAME", "container image with dtrain, as launch/docker makes it (default: the overlay's)"},
+    [WORKERS] = {"--workers", "N", "worker pods (default 1)"},
+    [SLOTS] = {"--slots", "N", "ranks per pod (default: one per GPU, else 1)"},
+    [GPUS] = {"--gpus", "N", "GPUs per pod (default 0)"},
     [CPUS] = {"--cpus", "N",
-              "cores of each (device.threads for each rank, 1 where it is auto; with --gpus or "
-              "--overlay the overlay's)"},
+              "cores per pod (default: device.threads per rank, 1 where it is auto; the overlay's with --gpus or "
+              "--overlay)"},
     [MEMORY] = {"--memory", "SIZE",
-                "memory of each, as in 16Gi (what dtrain check finds, and half a GiB a rank; with "
-                "--gpus or --overlay the overlay's)"},
-    [ENV] = {"--env", "NAME=VALUE …", "a variable of all ranks; may be given several times"},
+                "memory per pod, such as 16Gi (default: the estimate of dtrain check and 0.5 GiB per rank; the "
+                "overlay's with --gpus or --overlay)"},
+    [ENV] = {"--env", "NAME=VALUE …", "environment variable of all ranks; may be repeated"},
     [SECRET] = {"--secret", "NAME …",
-                "a Secret of the namespace, whose keys are variables of all ranks; may be given "
-                "several times"},
+                "Secret of the namespace whose keys become environment variables of all ranks; may be repeated"},
     [QUEUE] = {"--queue", "NAME", "local queue of Kueue"},
-    [OVERLAY] = {"--overlay", "NAME|DIR", "of k8s/overlays, or your own (cpu; gpu with --gpus)"},
-    [WITH] = {"--with", "NAME|DIR …", "a component of k8s/components, or your own; may be given several times"},
+    [OVERLAY] = {"--overlay", "NAME|DIR", "overlay of k8s/overlays, or your own (default: cpu; gpu with --gpus)"},
+    [WITH] = {"--with", "NAME|DIR …", "component of k8s/components, or your own; may be repeated"},
     [PRINT] = {"--print", NULL, "print the manifests and submit nothing"},
     [TEMPLATE] = {"--template", "FILE", "your own copy of k8s/job/kustomization.yaml"},
     {NULL}};
@@ -359,14 +358,12 @@ static dt_status launch_k8s_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_on_k8s = {
     .options = options,
-    .text = "Makes the manifests of an MPIJob (kubeflow.org/v2beta1) with kubectl, and applies\n"
-            "them. The config becomes a ConfigMap; its relative paths are below the volume claim\n"
-            "dtrain-data, and runs go to the claim dtrain-runs. Ranks that were lost, or saved\n"
-            "because a pod went, start again and resume; with run.stop_at they do not.\n"
-            "k8s/README.md has the whole way.\n\n"
-            "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:0.1.0 "
-            "--workers 4 configs/fusion.yaml\n"
-            "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env "
-            "NCCL_DEBUG=INFO \\\n"
-            "    --print configs/fusion.yaml\n",
+    .text = "Makes the manifests of an MPIJob (kubeflow.org/v2beta1) with kubectl and applies them. The config becomes "
+            "a ConfigMap. Relative paths of the config are in the volume claim dtrain-data; runs go to the claim "
+            "dtrain-runs. After a lost rank or an evicted pod the ranks start again and resume; not after run.stop_at. "
+            "k8s/README.md describes every step.\n\n"
+            "  dtrain launch k8s --namespace ml --image registry.example.com/dtrain:0.1.0 --workers 4 \\\n"
+            "      configs/fusion.yaml\n"
+            "  dtrain launch k8s --namespace ml --gpus 8 --workers 2 --with rdma --env NCCL_DEBUG=INFO \\\n"
+            "      --print configs/fusion.yaml\n",
     .run = launch_k8s_run};

@@ -17,8 +17,8 @@
 
 enum { RANKS, RESTARTS, PRINT };
 static const dt_cli_option options[] = {
-    [RANKS] = {"-n", "N", "ranks (one a GPU; 1 without GPUs)"},
-    [RESTARTS] = {"--restarts", "N", "start again after a lost rank, a hang or a crash (0)"},
+    [RANKS] = {"-n", "N", "ranks (default: one per GPU; 1 without GPUs)"},
+    [RESTARTS] = {"--restarts", "N", "restarts after a lost rank, a hang or a crash (default 0)"},
     [PRINT] = {"--print", NULL, "print the command"},
     {NULL}};
 
@@ -64,11 +64,10 @@ static dt_status launch_local_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_on_local = {
     .options = options,
-    .text = "Starts ranks on this machine, with the settings that Open MPI wants for that, and\n"
-            "exits with their code. Ctrl-C and TERM save a checkpoint and exit with 75; a second\n"
-            "Ctrl-C, two seconds later, does not wait for that. With --restarts a lost rank, a hang\n"
-            "or a crash begins again at the newest checkpoint; what fails twice at the same step\n"
-            "ends.\n\n"
+    .text = "Starts ranks on this machine by mpirun, with the settings that Open MPI needs, and exits with the job's "
+            "exit code. Ctrl-C and SIGTERM save a checkpoint and exit with 75; a second Ctrl-C after two seconds ends "
+            "the job without saving. With --restarts the job restarts from the newest checkpoint after a lost rank, a "
+            "hang or a crash; two failures at the same step end it.\n\n"
             "  dtrain launch local -n 8 configs/fusion.yaml\n"
             "  dtrain launch local -n 8 --restarts 3 configs/fusion.yaml run.name=long\n",
     .run = launch_local_run};

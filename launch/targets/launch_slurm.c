@@ -37,23 +37,23 @@ enum {
     TEMPLATE
 };
 static const dt_cli_option options[] = {
-    [NODES] = {"--nodes", "N", "nodes of a run (1)"},
-    [TASKS] = {"--ntasks-per-node", "N", "ranks on each node (one for each GPU, else 1)"},
-    [CPUS] = {"--cpus-per-task", "N", "cores of each rank (1)"},
-    [GPUS] = {"--gpus-per-node", "N", "GPUs on each node (none)"},
-    [MEM] = {"--mem", "SIZE", "memory on each node, as in 32G"},
-    [TIME] = {"--time", "TIME", "limit of the job, as in 4:00:00; it is requeued before"},
-    [PARTITION] = {"--partition", "NAME", "instead of the cluster's default"},
-    [ACCOUNT] = {"--account", "NAME", "who is charged"},
+    [NODES] = {"--nodes", "N", "nodes of a run (default 1)"},
+    [TASKS] = {"--ntasks-per-node", "N", "ranks per node (default: one per GPU, else 1)"},
+    [CPUS] = {"--cpus-per-task", "N", "cores per rank (default 1)"},
+    [GPUS] = {"--gpus-per-node", "N", "GPUs per node (default 0)"},
+    [MEM] = {"--mem", "SIZE", "memory per node, such as 32G"},
+    [TIME] = {"--time", "TIME", "time limit of the job, such as 4:00:00"},
+    [PARTITION] = {"--partition", "NAME", "partition (default: the cluster's)"},
+    [ACCOUNT] = {"--account", "NAME", "account to charge"},
     [QOS] = {"--qos", "NAME", "quality of service"},
-    [SBATCH] = {"--sbatch", "OPTIONS", "more of sbatch, as in '--constraint=a100 --exclusive'"},
-    [SETUP] = {"--setup", "FILE", "lines of bash ahead of the job, such as module load openmpi"},
+    [SBATCH] = {"--sbatch", "OPTIONS", "other options of sbatch, such as '--constraint=a100 --exclusive'"},
+    [SETUP] = {"--setup", "FILE", "bash lines to run before the job, such as module load openmpi"},
     [CONTAINER] = {"--container", "IMAGE", "run in this image with Apptainer"},
-    [IMAGE] = {"--container-image", "IMAGE", "run in this image with pyxis, as srun's option"},
-    [MOUNTS] = {"--container-mounts", "A:B,…", "folders for pyxis, beside this one and --stage"},
-    [STAGE] = {"--stage", "DIR", "copy the data to this folder of each node, and check them"},
-    [SWEEP] = {"--sweep", NULL, "a job array for key=a,b,c and 0..4, as dtrain sweep"},
-    [JOBS] = {"--jobs", "N", "with --sweep: runs at a time (all)"},
+    [IMAGE] = {"--container-image", "IMAGE", "run in this image with pyxis (srun's option)"},
+    [MOUNTS] = {"--container-mounts", "A:B,…", "more mounts for pyxis; this folder and --stage are mounted anyway"},
+    [STAGE] = {"--stage", "DIR", "copy the data to this folder of each node and verify the copy"},
+    [SWEEP] = {"--sweep", NULL, "job array over key=a,b,c and 0..4, as dtrain sweep"},
+    [JOBS] = {"--jobs", "N", "with --sweep: runs at a time (default: all)"},
     [PRINT] = {"--print", NULL, "print the batch script and submit nothing"},
     [TEMPLATE] = {"--template", "FILE", "your own copy of launch/slurm/train.sbatch"},
     {NULL}};
@@ -367,13 +367,11 @@ static dt_status launch_slurm_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_on_slurm = {
     .options = options,
-    .text = "Submits a batch job of nodes x ranks, and prints its id. Two minutes before the time\n"
-            "limit the ranks save, and the job is queued again; so it is after a lost node. A job\n"
-            "with run.stop_at is not. Words after the config override keys. sbatch gets the options\n"
-            "that have its names; --sbatch takes any other.\n\n"
+    .text = "Submits a batch job and prints its id. Two minutes before the time limit the ranks save a checkpoint and "
+            "the job is requeued; so is a job that lost a node, but not a job with run.stop_at. Options named like "
+            "those of sbatch are passed to sbatch; --sbatch passes any other.\n\n"
             "  dtrain launch slurm --nodes 4 --gpus-per-node 8 --time 4:00:00 configs/fusion.yaml\n"
-            "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 "
-            "configs/fusion.yaml\n"
-            "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml data.split.folds=5 "
-            "data.split.fold=0..4\n",
+            "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 configs/fusion.yaml\n"
+            "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml \\\n"
+            "      data.split.folds=5 data.split.fold=0..4\n",
     .run = launch_slurm_run};

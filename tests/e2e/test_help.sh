@@ -32,7 +32,7 @@ fi
 if command -v groff >/dev/null; then
     "$DTRAIN" help --man | groff -K utf8 -man -ww -T utf8 >"$work/page" 2>"$work/out"
     [ ! -s "$work/out" ] || fail "man page: $(cat "$work/out")"
-    grep -q "checkpoint (best" "$work/page" || fail "the man page lacks options"
+    grep -q "checkpoint (default" "$work/page" || fail "the man page lacks options"
 fi
 
 # -- installed elsewhere it finds its modules

@@ -80,11 +80,12 @@ while read -r code; do
 done < <(sed -n 's/^ *DT_[A-Z_]* = \([0-9]*\).*/\1/p' runtime/base/core.h)
 
 pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/*/*.md)
-# -- lines of 120 columns at most, but for tables and help texts
+# -- lines of 120 columns at most, but for tables; what --help of any verb prints has 100
 for page in "${pages[@]}"; do
-    [ "$page" != docs/reference/cli.md ] || continue
-    long=$(LC_ALL=C.UTF-8 grep -nE '^.{121}' "$page" | grep -vE '^[0-9]+: *\|' | cut -d: -f1 | paste -sd' ') || true
-    [ -z "$long" ] || fail "$page has lines of more than 120 columns: $long"
+    columns=120
+    [ "$page" != docs/reference/cli.md ] || columns=100
+    long=$(LC_ALL=C.UTF-8 grep -nE "^.{$((columns + 1))}" "$page" | grep -vE '^[0-9]+: *\|' | cut -d: -f1 | paste -sd' ') || true
+    [ -z "$long" ] || fail "$page has lines of more than $columns columns: $long"
 done
 [ "$(wc -l <README.md)" -le 150 ] || fail "README.md has more than 150 lines"
 
