@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 
 enum { MAX_REGISTERED = 4, MOST_TESTED = 64 << 20 }; // bytes of the self-test
@@ -429,6 +430,35 @@ static dt_status self_test(dt_comm *c, bool captured, bool in_steps) {
     if (device) b->free(b, device, n_bytes);
     free(host);
     return st;
+}
+
+// ---- algorithms ------------------------------------------------------------------------------------
+
+// Of `[FUNCTION:]NAME,NAME…` or `[FUNCTION:]^NAME,NAME…`, of which NCCL_ALGO has one or several, divided by semicolons.
+static bool allows_nvls(const char *part, size_t n) {
+    const char *colon = memchr(part, ':', n), *end = part + n;
+    const char *at = colon ? colon + 1 : part;
+    const bool without = at < end && *at == '^';
+    int named = 0; // 1: NVLS, 2: NVLSTree
+    for (at += without; at < end;) {
+        const char *comma = memchr(at, ',', (size_t)(end - at)), *stop = comma ? comma : end;
+        if (stop - at == 4 && strncasecmp(at, "NVLS", 4) == 0) named |= 1;
+        if (stop - at == 8 && strncasecmp(at, "NVLSTree", 8) == 0) named |= 2;
+        at = stop + 1;
+    }
+    return without ? named != 3 : named != 0;
+}
+
+bool dt_nccl_repeats(void) {
+    const char *enable = getenv("NCCL_NVLS_ENABLE"), *algo = getenv("NCCL_ALGO");
+    if (enable && strcmp(enable, "0") == 0) return true;
+    bool allowed = !algo || !*algo;
+    for (const char *at = algo; at && *at;) {
+        const size_t n = strcspn(at, ";");
+        allowed |= allows_nvls(at, n);
+        at += n + (at[n] == ';');
+    }
+    return !allowed;
 }
 
 // ---- life ------------------------------------------------------------------------------------------

@@ -6,8 +6,8 @@
 //   progress           checks for asynchronous errors; never blocks
 // barrier, all_gather_bytes and all_reduce_max_i64 are NULL: the host's comm has them.
 //
-// Sums have the same bits on all ranks, and from run to run for the same world size, but are not in rank
-// order. Bits that do not depend on the world size need the tree of bucket.h over send and recv.
+// Sums have the same bits on all ranks, and from run to run for the same world size (dt_nccl_repeats), but are not in
+// rank order. Bits that do not depend on the world size need the tree of bucket.h over send and recv.
 //
 // A failure on any rank, or a wait beyond the deadline, aborts the communicator: kernels that wait for a peer
 // end, and every later call returns DT_E_PEER. One thread makes all calls, as the backend demands, so no abort
@@ -28,5 +28,12 @@
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured, bool in_steps,
                               int64_t sum_bytes, double deadline_s);
 void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
+
+// NVLink SHARP ("NVLS": switches add), NCCL's choice for large sums where a host has NVSwitches, gives other bits from
+// call to call (NVIDIA/nccl#1497, #2360). PyTorch's deterministic mode rules it out by the same variable. NCCL reads the
+// environment when its first communicator is made.
+#define DT_NCCL_REPEATING "^NVLS,NVLSTree" // a value of NCCL_ALGO
+// Whether NCCL_ALGO or NCCL_NVLS_ENABLE rule NVLS out.
+bool dt_nccl_repeats(void);
 
 #endif

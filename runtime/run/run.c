@@ -133,6 +133,17 @@ static dt_status open_device(dt_open_run *r) {
     r->answers.replicas = 1;
     if (r->comm->world_size == 1) return DT_OK;
     DT_TRY(dt_agree_devices(r->comm, r->backend));
+    if (c->run.reproducible != DT_REPRODUCIBLE_off && dt_run_is_root(r)) {
+        const char *algo = getenv("NCCL_ALGO");
+        if (!dt_nccl_repeats())
+            dt_warn(
+                "NCCL_ALGO=%s lets NCCL add in NVSwitches (NVLS), whose sums do not repeat their bits: unset it, take "
+                "NCCL_ALGO=" DT_NCCL_REPEATING ", or run.reproducible=off",
+                algo ? algo : "");
+        else if (algo && strcmp(algo, DT_NCCL_REPEATING) == 0)
+            dt_info("NCCL_ALGO=%s: sums in NVSwitches do not repeat their bits (run.reproducible=off allows them)",
+                    algo);
+    }
     return dt_comm_create_nccl(&r->device_comm, r->backend, r->comm, !dt_run_is_elastic(r) && c->device.capture,
                                dt_run_shards(r), dt_run_bucket_bytes(r, true), dt_run_timeout_s(c, DT_START_TIMEOUT_S));
 }
@@ -175,6 +186,9 @@ static dt_status open_backend(dt_open_run *r) {
                                   .uncaptured = !c->device.capture,
                                   .timed = c->device.time_engines,
                                   .cache_folder = cache};
+    // before the module loads NCCL
+    if (opts.deterministic && opts.world_size > 1 && r->answers.device != DT_DEVICE_cpu && !dt_nccl_repeats())
+        setenv("NCCL_ALGO", DT_NCCL_REPEATING, 0);
     const dt_status st = dt_agree_backend(&r->backend, r->comm, r->answers.device, &opts);
     free(cache);
     DT_TRY(st);

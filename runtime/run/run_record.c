@@ -25,6 +25,7 @@ void dt_record_init(dt_run_record *s) {
 void dt_record_fini(dt_run_record *s) {
     dt_config_destroy(s->config);
     free(s->environment);
+    free(s->nccl_algo);
     free(s->engines);
     free(s->version);
     free(s->classes);
@@ -68,6 +69,7 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
     dt_json_int(j, "world_size", s->world_size);
     dt_hash_hex(s->host_layout_hash, hex);
     if (s->host_layout_hash) dt_json_string(j, "spread", hex);
+    if (s->nccl_algo) dt_json_string(j, "nccl_algo", s->nccl_algo);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
     dt_hash_hex(s->teacher, hex);
@@ -211,6 +213,7 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     if (json_object_get(root, "spread")) s->host_layout_hash = read_hex(&r, "spread");
+    if (json_object_get(root, "nccl_algo")) s->nccl_algo = dt_xstrdup(run_record_read_text(&r, "nccl_algo"));
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
     if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
     s->loss = run_record_read_real(&r, "loss");

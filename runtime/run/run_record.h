@@ -42,6 +42,7 @@ typedef struct dt_run_record {
     uint64_t seed;
     int world_size;
     uint64_t host_layout_hash; // dt_comm.host_layout_hash
+    char *nccl_algo;           // NCCL_ALGO of ranks with a GPU each; NULL: unset, or no such ranks
     dt_config *config;         // as given, normalize answered: what a resume is compared with
     char *environment;         // backend, ISA, library
     char *engines;             // chosen by timing (dt_backend.choices); NULL: the backend chooses none

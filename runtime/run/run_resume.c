@@ -389,6 +389,11 @@ dt_status dt_run_read_record(dt_open_run *r) {
     return r->config->model.int8 ? read_int8(r) : DT_OK;
 }
 
+// What NCCL may choose among where ranks have a GPU each.
+static const char *nccl_algo(const dt_open_run *r) {
+    return r->backend->device && r->comm->world_size > 1 ? getenv("NCCL_ALGO") : NULL;
+}
+
 dt_status dt_run_check_resumed(dt_open_run *r) {
     dt_run_record *s = &r->record;
     const bool elastic = dt_run_is_elastic(r), root = dt_run_is_root(r);
@@ -412,6 +417,11 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     else if (st == DT_OK && s->host_layout_hash != r->comm->host_layout_hash && !elastic && root)
         dt_warn("this run's ranks were spread over hosts in another way: sums are added in another "
                 "order, so bits will differ (run.reproducible=elastic would keep them)");
+    else if (st == DT_OK && !elastic && root) {
+        const char *before = s->nccl_algo ? s->nccl_algo : "", *after = nccl_algo(r) ? nccl_algo(r) : "";
+        if (strcmp(before, after) != 0)
+            dt_warn("this run began with NCCL_ALGO='%s' and goes on with '%s': bits will differ", before, after);
+    }
     free(s->environment);
     s->environment = now;
     DT_TRY(st);
@@ -440,6 +450,8 @@ void dt_run_fill_record(dt_open_run *r) {
     s->seed = (uint64_t)r->config->run.seed;
     s->world_size = r->comm->world_size;
     s->host_layout_hash = r->comm->host_layout_hash;
+    free(s->nccl_algo);
+    s->nccl_algo = nccl_algo(r) ? dt_xstrdup(nccl_algo(r)) : NULL;
     s->data_fingerprint = r->data->fingerprint;
     s->resolved = r->answers;
     dt_config_destroy(s->config);

@@ -15,6 +15,7 @@
 #include "fake_cuda.h"
 #include "fake_memory.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,7 @@ typedef struct nccl {
     char folder[DT_NCCL_ID_BYTES];
     int rank, world_size;
     int64_t n_done; // collectives
+    int n_before;   // communicators that FAKE_NCCL_DIR has seen
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
     const void *waits; // the item that has sent its part and waits for the others
     bool inited, aborted;
@@ -111,14 +113,21 @@ static bool all_are_there(const nccl *n) {
     return true;
 }
 
+// Whether sums are made in switches (NVLS): FAKE_NCCL_SWITCH says that there are some.
+static bool in_switches(void) {
+    const char *algo = getenv("NCCL_ALGO");
+    return getenv("FAKE_NCCL_SWITCH") && !(algo && *algo == '^' && strstr(algo, "NVLS,") && strstr(algo, "NVLSTree"));
+}
+
 // In an order other than that of ranks, the same on all ranks, and another one where it is captured: NCCL promises the
-// same bits for neither.
+// same bits for neither. Switches add in an order that differs from one communicator to the next.
 static void take_sum(nccl *n, how asked, void *data, int type, size_t n_bytes) {
     char path[256];
     void *x = malloc(n_bytes + 1);
     const int64_t count = (int64_t)(n_bytes / (type == F64 ? 8 : dt_dtype_size((dt_dtype)type)));
+    const int first = (asked.capture ? 1 : 2) + (in_switches() ? n->n_before : 0);
     for (int i = 0; i < n->world_size; i++) {
-        name_collective(n, n->n_done, (i + (asked.capture ? 1 : 2)) % n->world_size, path);
+        name_collective(n, n->n_done, (i + first) % n->world_size, path);
         read_file(path, asked, x, n_bytes);
         for (int64_t k = 0; k < count; k++)
             if (type == F64)
@@ -246,7 +255,12 @@ static int unique_id(const dt_nccl_api *a, void *id) {
     if (e) return e;
     memset(id, 0, DT_NCCL_ID_BYTES);
     const char *in = getenv("FAKE_NCCL_DIR"); // removed by whoever set it: ranks leave at different times
-    snprintf(folder, DT_NCCL_ID_BYTES, "%s/nccl-XXXXXX", in ? in : "/tmp");
+    int n_before = 0;
+    DIR *d = opendir(in ? in : "/tmp");
+    for (const struct dirent *x; d && (x = readdir(d)); n_before += strncmp(x->d_name, "nccl-", 5) == 0) {
+    }
+    if (d) closedir(d);
+    snprintf(folder, DT_NCCL_ID_BYTES, "%s/nccl-%d-XXXXXX", in ? in : "/tmp", n_before);
     return mkdtemp(folder) ? DT_NCCL_OK : INVALID;
 }
 
@@ -257,6 +271,7 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
     if (e) return e;
     if ((n->inited && !n->aborted) || world_size > MAX_RANKS) return INVALID;
     memcpy(n->folder, id, sizeof n->folder);
+    n->n_before = atoi(strstr(n->folder, "/nccl-") + 6);
     n->rank = rank;
     n->world_size = world_size;
     n->inited = true;

@@ -7,7 +7,8 @@
 // them. Calls appear in the fake device's log, and fail with NCCL's errors where fake_cuda_fail says so.
 //
 // FAKE_NCCL_WRONG in the environment makes sums wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a rank (or
-// "all") whose library fails under capture.
+// "all") whose library fails under capture. With FAKE_NCCL_SWITCH sums are made in switches where NCCL_ALGO allows NVLS:
+// their order is another one for each communicator.
 #ifndef DT_TESTS_CUDA_FAKE_NCCL_H
 #define DT_TESTS_CUDA_FAKE_NCCL_H
 

@@ -13,7 +13,7 @@ need_mpi
 small_data "$work" 3 4
 mkdir "$work/bin"
 cp "$DTRAIN" "$BUILD/libdtrain_openmp.so" "$BUILD/dtrain_mpi.so" "$BUILD/fake/dtrain_cuda.so" "$work/bin"
-export LD_LIBRARY_PATH="$BUILD/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_NCCL_DIR=$work
+export LD_LIBRARY_PATH="$BUILD/fake${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" FAKE_NCCL_DIR=$work FAKE_NCCL_SWITCH=1
 cat >"$work/ranks.yaml" <<YAML
 run: {name: ranks, dir: $work/runs, seed: 5}
 device: {kind: cuda, time_engines: false}
@@ -169,6 +169,27 @@ FAKE_CUDA_WORKSPACE=900000000 FAKE_CUDA_BYTES=400000000 good 2 squeezed train.ma
 good 2 resume2
 good 2 again2
 same resume2 again2
+# sums of three: NVSwitches would add in another order each time
+good 3 resume3
+grep -q 'NCCL_ALGO=^NVLS,NVLSTree: sums in NVSwitches do not repeat' "$work/resume3.log" || show resume3 "no word on NCCL_ALGO"
+for at in 1 2; do # two starts more, so that one of them would have other bits
+    ranks_of 3 again3 run.stop_at=$at
+    [ $rc = 75 ] || show again3 "exit $rc"
+    rm -r "$work/tmp.again3"
+done
+good 3 again3
+same resume3 again3
+for set in Tree NVLS,Tree 'allreduce:^NVLS,NVLSTree;broadcast:ring'; do
+    NCCL_ALGO=$set good 3 "algo$set" train.max_steps=1
+    [[ $set == *,Tree ]] && warns=1 || warns=0
+    [ "$(grep -c 'lets NCCL add in NVSwitches' "$work/algo$set.log")" = $warns ] || show "algo$set" "not $warns warnings"
+done
+ranks_of 3 other3 run.stop_at=1
+rm -r "$work/tmp.other3"
+NCCL_ALGO=NVLS good 3 other3
+grep -q "began with NCCL_ALGO='^NVLS,NVLSTree' and goes on with 'NVLS'" "$work/other3.log" || show other3 "no word on the change"
+good 3 free3 run.reproducible=off train.max_steps=1
+! grep -q NCCL_ALGO "$work/free3.log" || show free3 "NVLS is ruled out"
 good 2 bf16 comm.gradient_dtype=bf16
 good 2 bf16again comm.gradient_dtype=bf16
 same bf16 bf16again
