@@ -26,7 +26,7 @@ static dt_status fail_singletons(int world_size, int expected) {
 
 static dt_status load_module(const char *name, dt_comm **out) {
     char path[PATH_MAX + 64], dir[PATH_MAX];
-    DT_TRY(dt_module_find(name, path, sizeof path));
+    DT_TRY(dt_module_find(name, path, sizeof path)); // beside the executable or in ../lib/dtrain
     if (!path[0]) {
         DT_TRY(dt_module_exe_dir(dir, sizeof dir));
         return dt_fail(DT_E_USAGE,
@@ -40,9 +40,10 @@ static dt_status load_module(const char *name, dt_comm **out) {
     if (!module)
         return dt_fail(DT_E_USAGE, "%s does not load: %s; is the MPI library installed here?", path, dlerror());
     dt_status (*create)(dt_comm **) = NULL;
+    // POSIX: dlsym's result is assigned through void **, as ISO C has no cast from object to function pointer
     *(void **)&create = dlsym(module, "dt_comm_module_create");
     if (!create) return dt_fail(DT_E_INTERNAL, "%s has no dt_comm_module_create: rebuild", path);
-    dt_watch_begin(NULL, "the start of MPI");
+    dt_watch_begin(NULL, "the start of MPI"); // MPI_Init waits for all ranks: a deadline names it
     dt_status st = create(out);
     dt_watch_end();
     return st;
@@ -50,9 +51,9 @@ static dt_status load_module(const char *name, dt_comm **out) {
 
 dt_status dt_comm_create(dt_comm **out) {
     *out = NULL;
-    int expected = dt_launcher_size();
-    if (dt_launcher_rank() < 0) {
-        if (expected > 1) return fail_singletons(1, expected);
+    int expected = dt_launcher_size();                         // tasks that mpirun or srun announces; 0: no launcher
+    if (dt_launcher_rank() < 0) {                              // no PMI rank in the environment
+        if (expected > 1) return fail_singletons(1, expected); // each task would run the whole job
         return dt_comm_create_self(out);
     }
     DT_TRY(load_module("dtrain_mpi.so", out));
@@ -62,6 +63,7 @@ dt_status dt_comm_create(dt_comm **out) {
 }
 
 dt_status dt_comm_all_gather_f32(dt_comm *c, float *data, int64_t n) {
+    // in place: each rank's slices are already summed at the owner
     const dt_reduction all = {.steps = DT_ALL_GATHER, .data = data, .n = n};
     dt_request r;
     DT_TRY(c->reduce_start(c, &all, &r));
@@ -90,7 +92,7 @@ static dt_status self_broadcast_bytes(dt_comm *c, void *data, size_t n_bytes, in
 }
 
 static dt_status self_all_gather_bytes(dt_comm *c, const void *data, size_t n_bytes, void *all) {
-    if (n_bytes > 0) memmove(all, data, n_bytes);
+    if (n_bytes > 0) memmove(all, data, n_bytes); // memmove: `data` may be `all`
     return DT_OK;
 }
 
@@ -105,14 +107,14 @@ static dt_status self_all_reduce_max_i64(dt_comm *c, int64_t *data, int64_t n) {
 }
 
 static dt_status self_reduce_start(dt_comm *c, const dt_reduction *x, dt_request *r) {
-    r->id = -1;
+    r->id = -1; // complete on return
     return DT_OK;
 }
 
 static bool self_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
     *begin = 0;
     *end = n;
-    return k == 0;
+    return k == 0; // range 0 is everything, no further range
 }
 
 static dt_status self_progress(dt_comm *c) {

@@ -29,16 +29,16 @@ typedef struct beat {
 typedef struct partner {
     int rank;
     // The first is the sender's. Of those behind it `rank` is whose report it is, which is heard_s old.
-    beat to_send[REPORTS], received[REPORTS];
-    beat last; // the sender's of the last message
+    beat to_send[REPORTS], received[REPORTS]; // to_send stays untouched until MPI_Isend has completed
+    beat last;                                // the sender's of the last message
     MPI_Request sending, receiving;
-    dt_waited silent;
+    dt_waited silent;    // seconds without any message
     unsigned n_received; // messages of collectives from the partner until the last exchange
     bool warned;         // that the partner is silent
 } partner;
 
 struct dt_mpi_beats {
-    int rank, world_size;
+    int rank, world_size; // hosts: borrowed
     char (*hosts)[MPI_HOST_BYTES];
     const atomic_uint *n_received; // see dt_mpi_comm
     beat behind;                   // the rank that has entered the fewest collectives
@@ -57,46 +57,46 @@ static dt_status listen_to(partner *p) {
 
 static void warn(const dt_mpi_beats *b, partner *p, double silent_s) {
     char where[48] = "", at[DT_RANK_TEXT];
-    const int64_t step = dt_watch_get_step();
+    const int64_t step = dt_watch_get_step(); // -1: before the first step
     if (step >= 0) snprintf(where, sizeof where, "after step %lld: ", (long long)step);
     dt_log_urgent(DT_LOG_WARN, true,
                   "%srank %d on %s has given no sign of life for %.0f s; waiting up to %.0f s "
                   "(comm.timeout); it was last in %s",
                   where, p->rank, b->hosts[p->rank], silent_s, dt_watch_get_limits()->lost_s,
                   dt_rank_text(at, &p->last.report));
-    p->warned = true;
+    p->warned = true; // once per silence; a message resets
 }
 
 static void keep_report(dt_mpi_beats *b, int rank, const dt_rank_report *r, double now_s) {
-    if (b->rank == 0) {
+    if (b->rank == 0) { // rank 0 keeps the reports of all ranks
         dt_rank_hear(rank, r);
-    } else if (rank > b->rank) {
+    } else if (rank > b->rank) { // ranks below have higher numbers
         b->reports[rank] = *r;
-        b->reports[rank].heard_s = now_s - r->heard_s;
+        b->reports[rank].heard_s = now_s - r->heard_s; // ages are sent, since clocks of hosts differ
     }
 }
 
 static dt_status hear(dt_mpi_beats *b, partner *p, double now_s) {
-    for (int flag = 1, n = 0; flag;) {
+    for (int flag = 1, n = 0; flag;) { // takes all that have arrived, so that old ones do not queue
         MPI_Status status;
         DT_TRY(dt_mpi_check(MPI_Test(&p->receiving, &flag, &status), "a beat"));
         if (!flag) break;
         MPI_Get_count(&status, MPI_BYTE, &n);
-        n /= (int)sizeof(beat);
+        n /= (int)sizeof(beat); // entries in the message, the sender's first
         p->last = p->received[0];
         keep_report(b, p->rank, &p->last.report, now_s);
         for (int i = 1; i < n; i++) keep_report(b, (int)p->received[i].rank, &p->received[i].report, now_s);
         p->silent = (dt_waited){0};
         p->warned = false;
-        DT_TRY(listen_to(p));
+        DT_TRY(listen_to(p)); // the buffer is free: the next receive
     }
     // over a slow link its beats wait behind data, whose arrival shows as well that it lives
-    const unsigned n_received = atomic_load(&b->n_received[p->rank]);
+    const unsigned n_received = atomic_load(&b->n_received[p->rank]); // a counter: no data behind
     if (n_received != p->n_received) p->silent = (dt_waited){0};
     p->n_received = n_received;
     double silent_s = dt_clock_waited_s(&p->silent, now_s);
     if (silent_s >= WARNING_S && !p->warned) warn(b, p, silent_s);
-    if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK;
+    if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK; // comm.timeout
     return dt_fail(DT_E_PEER,
                    "rank %d on %s has given no sign of life for %.0f s: stopped, or its host is "
                    "lost; look at that host, then run again (comm.timeout: wait longer)",
@@ -107,40 +107,42 @@ static dt_status hear(dt_mpi_beats *b, partner *p, double now_s) {
 static dt_status comm_mpi_beats_say(dt_mpi_beats *b, partner *p, const beat *what, double now_s) {
     int flag = 0, n = 1;
     DT_TRY(dt_mpi_check(MPI_Test(&p->sending, &flag, MPI_STATUS_IGNORE), "a beat"));
-    if (!flag) return DT_OK;
+    if (!flag) return DT_OK; // to_send is still MPI's
     p->to_send[0] = *what;
+    // upwards only; a full turn through the table at most
     for (int i = 0; b->reports && p->rank < b->rank && i < b->world_size && n < REPORTS; i++) {
         const dt_rank_report *r = &b->reports[b->next];
-        if (r->heard_s != 0) {
+        if (r->heard_s != 0) { // a rank whose report came
             p->to_send[n] = (beat){.rank = (uint64_t)b->next, .report = *r};
             p->to_send[n++].report.heard_s = now_s - r->heard_s;
         }
         b->next = (b->next + 1) % b->world_size;
     }
-    return dt_mpi_check(
+    return dt_mpi_check( // the message holds n entries, the rest of the buffer is not sent
         MPI_Isend(p->to_send, n * (int)sizeof(beat), MPI_BYTE, p->rank, MPI_TAG_BEAT, MPI_COMM_WORLD, &p->sending),
         "a beat");
 }
 
 dt_status dt_mpi_beats_exchange(dt_mpi_beats *b, uint64_t *ticks, uint64_t entered) {
-    const double now_s = dt_clock_s();
-    beat up = {*ticks, entered, (uint64_t)b->rank, {0}};
+    const double now_s = dt_clock_s();                   // monotonic, local
+    beat up = {*ticks, entered, (uint64_t)b->rank, {0}}; // own count, then the subtree's minimum and sum
     dt_rank_own(&up.report);
     dt_status st = DT_OK;
-    pthread_mutex_lock(&mpi_lock);
+    pthread_mutex_lock(&mpi_lock); // comm_mpi.c's calls wait meanwhile: microseconds
     for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
         const partner *p = &b->partners[i];
         st = hear(b, &b->partners[i], now_s);
-        if (p->rank < b->rank) continue;
+        if (p->rank < b->rank) continue; // the one above has no share in the subtree's sum
         up.sum += p->last.sum;
         if (p->last.entered < up.entered) {
             up.entered = p->last.entered;
             up.rank = p->last.rank;
         }
     }
-    beat down = b->rank == 0 ? up : b->partners[0].last;
+    beat down = b->rank == 0 ? up : b->partners[0].last; // rank 0 is the root and knows all
     down.report = up.report;
     b->behind = down;
+    // counts the subtree twice, but grows only when some rank makes progress
     *ticks = b->rank == 0 ? up.sum : up.sum + down.sum;
     for (int i = 0; i < b->n_partners && st == DT_OK; i++) {
         partner *p = &b->partners[i];
@@ -152,7 +154,7 @@ dt_status dt_mpi_beats_exchange(dt_mpi_beats *b, uint64_t *ticks, uint64_t enter
 
 int dt_mpi_beats_behind(dt_mpi_beats *b, uint64_t number) {
     pthread_mutex_lock(&mpi_lock);
-    const int rank = b->behind.entered <= number ? (int)b->behind.rank : -1;
+    const int rank = b->behind.entered <= number ? (int)b->behind.rank : -1; // -1: all have entered `number`
     pthread_mutex_unlock(&mpi_lock);
     return rank;
 }
@@ -160,6 +162,7 @@ int dt_mpi_beats_behind(dt_mpi_beats *b, uint64_t number) {
 dt_status dt_mpi_beats_begin(dt_mpi_beats **out, const dt_comm *c) {
     const dt_mpi_comm *m = c->self;
     const int above = c->rank > 0, first = BELOW * c->rank + 1;
+    // children that exist
     const int n_below = first >= c->world_size ? 0 : first + BELOW > c->world_size ? c->world_size - first : BELOW;
     const int n = above + n_below;
     dt_mpi_beats *b = *out = dt_xcalloc(1, sizeof *b + (size_t)n * sizeof *b->partners);
@@ -169,6 +172,7 @@ dt_status dt_mpi_beats_begin(dt_mpi_beats **out, const dt_comm *c) {
     b->n_received = m->n_received;
     b->n_partners = n;
     b->behind.entered = UINT64_MAX; // no rank is known yet
+    // inner nodes only: leaves have nothing to pass on
     if (above && n_below > 0) b->reports = dt_xcalloc((size_t)c->world_size, sizeof *b->reports);
     for (int i = 0; i < n; i++) {
         b->partners[i].rank = i < above ? (c->rank - 1) / BELOW : first + i - above;
@@ -191,11 +195,11 @@ dt_status dt_mpi_beats_end(dt_mpi_beats *b) {
         }
         if (ended != MPI_REQUEST_NULL)
             DT_TRY(dt_mpi_check(MPI_Test(&ended, &all_ended, MPI_STATUS_IGNORE), "the last beats"));
-        else if (all_sent)
+        else if (all_sent) // a barrier that can be tested, so heartbeats are still received
             DT_TRY(dt_mpi_check(MPI_Ibarrier(MPI_COMM_WORLD, &ended), "the last beats"));
     }
     for (int i = 0; i < b->n_partners; i++) {
-        MPI_Cancel(&b->partners[i].receiving);
+        MPI_Cancel(&b->partners[i].receiving); // the last posted receive has no sender any more
         MPI_Wait(&b->partners[i].receiving, MPI_STATUS_IGNORE);
     }
     free(b->reports);

@@ -36,7 +36,7 @@ typedef struct planner {
 
 static int take_flat(planner *p) {
     int s = 0;
-    while (p->busy[s]) s++;
+    while (p->busy[s]) s++; // lowest first: buffer 0 ends with the sum
     assert(s < MAX_FLATS - 1);
     p->busy[s] = true;
     if (s + 1 > p->n_flats) p->n_flats = s + 1;
@@ -53,6 +53,7 @@ static void tree_emit(planner *p, dt_tree_action action) {
 
 // The replica l with begin(l) <= leaf < begin(l + 1).
 static int owner(const planner *p, int micro) {
+    // an estimate from below, as rounding may put it one too low
     int replica = (int)((int64_t)micro * p->n_replicas / p->n_micro);
     while (replica + 1 < p->n_replicas && dt_micro_begin(replica + 1, p->n_replicas, p->n_micro) <= micro) replica++;
     return replica;
@@ -64,8 +65,8 @@ static bool inside(const planner *p, int lo, int hi) {
 
 static void merge_own(planner *p, int lo, int mid, int64_t order) {
     int a = p->flat_of[lo - p->begin], b = p->flat_of[mid - p->begin];
-    tree_emit(p, (dt_tree_action){DT_TREE_ADD, -1, a, b, -1, order});
-    p->busy[b] = false;
+    tree_emit(p, (dt_tree_action){DT_TREE_ADD, -1, a, b, -1, order}); // -1: no peer
+    p->busy[b] = false;                                               // b's sum is in a
 }
 
 // Part one: leaves of this replica and the nodes inside its range.
@@ -73,34 +74,34 @@ static void plan_local(planner *p, int lo, int hi) {
     if (hi <= p->begin || lo >= p->end) return;
     if (hi - lo == 1) {
         int a = take_flat(p);
-        p->flat_of[lo - p->begin] = a;
+        p->flat_of[lo - p->begin] = a; // the leaf is a finished node of its own
         tree_emit(p, (dt_tree_action){.kind = DT_TREE_LEAF, .micro = lo, .a = a, .b = -1, .peer = -1});
         return;
     }
     int mid = lo + dt_tree_split(hi - lo);
     plan_local(p, lo, mid);
     plan_local(p, mid, hi);
-    if (inside(p, lo, hi)) merge_own(p, lo, mid, 0);
+    if (inside(p, lo, hi)) merge_own(p, lo, mid, 0); // both children were finished by the calls above
 }
 
 // Part two: nodes that reach over the end of the range, in post-order.
 static void plan_cross(planner *p, int lo, int hi) {
-    if (hi <= p->begin || lo >= p->end || inside(p, lo, hi)) return;
+    if (hi <= p->begin || lo >= p->end || inside(p, lo, hi)) return; // no overlap, or done in part one
     int mid = lo + dt_tree_split(hi - lo);
     plan_cross(p, lo, mid);
     plan_cross(p, mid, hi);
-    int left = owner(p, lo), right = owner(p, mid);
-    int64_t order = (int64_t)hi << 32 | (hi - lo); // post-order: by end, the smaller node first
+    int left = owner(p, lo), right = owner(p, mid); // owners of the children's first leaves
+    int64_t order = (int64_t)hi << 32 | (hi - lo);  // post-order: by end, the smaller node first
     if (left == p->replica && right == p->replica) {
         merge_own(p, lo, mid, order);
     } else if (left == p->replica) {
-        int a = p->flat_of[lo - p->begin], b = take_flat(p);
+        int a = p->flat_of[lo - p->begin], b = take_flat(p); // b holds what arrives only during the addition
         tree_emit(p, (dt_tree_action){DT_TREE_RECV, -1, a, b, right, order});
         p->busy[b] = false;
     } else if (right == p->replica) {
         int a = p->flat_of[mid - p->begin];
         tree_emit(p, (dt_tree_action){DT_TREE_SEND, -1, a, -1, left, order});
-        p->busy[a] = false;
+        p->busy[a] = false; // sent: the left owner has the sum from here on
     }
 }
 
@@ -114,7 +115,7 @@ dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, i
     planner p = {.replica = replica, .n_replicas = n_replicas, .n_micro = n_micro};
     p.begin = dt_micro_begin(replica, n_replicas, n_micro);
     p.end = dt_micro_begin(replica + 1, n_replicas, n_micro);
-    p.flat_of = dt_xcalloc((size_t)(p.end - p.begin), sizeof *p.flat_of);
+    p.flat_of = dt_xcalloc((size_t)(p.end - p.begin), sizeof *p.flat_of); // one entry per own leaf
     plan_local(&p, 0, n_micro);
     plan_cross(&p, 0, n_micro);
     free(p.flat_of);
