@@ -26,8 +26,9 @@
 #include <unistd.h>
 
 static dt_status held_by_other(const char *path, const char *run) {
-    char *text = NULL;
+    char *text = NULL; // the holder's first line; NULL: unreadable
     size_t n = 0;
+    // 4096: the file holds two short lines
     if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) == DT_OK) text[strcspn(text, "\n")] = '\0';
     dt_status st = dt_fail(DT_E_STORAGE,
                            "%s: another dtrain (%s) is at work in this run: wait for it, end it, or "
@@ -39,19 +40,23 @@ static dt_status held_by_other(const char *path, const char *run) {
 
 // The first line is for messages. The time tells apart two containers of one name, each with a process 1.
 static dt_status write_holder(int fd, const char *path) {
+    // gethostname may leave no terminator: one byte is kept
     char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 64];
     gethostname(host, sizeof host - 1);
     int n = snprintf(text, sizeof text, "%d@%s\n%.6f\n", (int)getpid(), host, dt_clock_wall_s());
-    DT_TRY(dt_io_truncate(path, 0));
+    DT_TRY(dt_io_truncate(path, 0)); // only now, under the lock: a loser must not erase the holder's name
     return dt_io_write(fd, path, text, (size_t)n);
 }
 
 static dt_status lock_run(dt_ckpt *c, const char *run) {
+    // l_len 0: up to the end, however long the file grows
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    // beside checkpoints/, so that one lock covers the run's other files too
     const char *path = c->lock_path = dt_xprintf("%s/lock", run);
     dt_status st = dt_io_open_append(&c->lock_fd, path); // must not truncate the holder's name
+    // F_OFD: belongs to the open file, so a close elsewhere in the process does not release the lock
     if (st == DT_OK && fcntl(c->lock_fd, F_OFD_SETLK, &whole) != 0) {
-        if (errno == EAGAIN || errno == EACCES)
+        if (errno == EAGAIN || errno == EACCES) // POSIX allows both for a lock held elsewhere
             st = held_by_other(path, run);
         else // no lock manager: run without a lock rather than not at all
             dt_warn("%s: this file system has no locks (%s): make sure that no second dtrain works "
@@ -63,12 +68,13 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
 
 bool dt_ckpt_is_held(const char *run) {
     char *path = dt_xprintf("%s/lock", run);
-    const bool held = dt_io_is_locked(path) > 0;
+    const bool held = dt_io_is_locked(path) > 0; // a test, takes no lock itself
     free(path);
     return held;
 }
 
 dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
+    // inode and device: a new file of the same name is another lock
     struct stat mine, there;
     if (fstat(c->lock_fd, &mine) == 0 && stat(c->lock_path, &there) == 0 && mine.st_ino == there.st_ino &&
         mine.st_dev == there.st_dev)
@@ -80,14 +86,15 @@ dt_status dt_ckpt_check_lock(const dt_ckpt *c) {
 }
 
 static dt_status open_for_saving(dt_ckpt *c) {
-    char *run = dt_io_parent(c->dir), *above = dt_io_parent(run);
+    char *run = dt_io_parent(c->dir), *above = dt_io_parent(run); // RUN and the folder of runs
     int64_t best;
-    dt_status st = dt_ckpt_not_a_link(c->dir, DT_E_STORAGE);
+    dt_status st = dt_ckpt_not_a_link(c->dir, DT_E_STORAGE); // a link could lead writes into another run
     if (st == DT_OK) st = dt_io_mkdir_all(c->dir);
     if (st == DT_OK) st = lock_run(c, run);
+    // under the lock: no live writer owns a temporary
     if (st == DT_OK) st = dt_io_remove_leftovers(c->dir, ".tmp-step-");
     if (st == DT_OK) st = dt_io_remove_leftovers(run, NULL);
-    if (st == DT_OK) st = dt_ckpt_best(c, &best);
+    if (st == DT_OK) st = dt_ckpt_best(c, &best); // before the first prune, which must spare the best
     // the directories themselves must survive a power cut before anything in them is acknowledged;
     // the one above the run may not be ours to open
     if (st == DT_OK) st = dt_io_fsync_dir(run);
@@ -101,22 +108,22 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
     dt_ckpt *c = dt_xcalloc(1, sizeof *c);
     c->dir = dt_xstrdup(opts->dir);
     if (opts->beside) c->beside = dt_xstrdup(opts->beside);
-    c->keep = opts->keep > 1 ? opts->keep : 1;
+    c->keep = opts->keep > 1 ? opts->keep : 1; // at least one: the newest is never removed
     c->async = opts->async;
     c->usable = opts->usable;
     c->read_only = read_only;
-    c->lock_fd = -1;
-    c->unsure_step = c->best_step = -1;
+    c->lock_fd = -1;                    // -1: no lock taken; close tests
+    c->unsure_step = c->best_step = -1; // no step is unsure, no best is known
     pthread_mutex_init(&c->mutex, NULL);
     pthread_cond_init(&c->changed, NULL);
     dt_status st = DT_OK;
     if (!read_only) {
-        dt_io_scope_push("ckpt");
+        dt_io_scope_push("ckpt"); // "ckpt" of DTRAIN_FAILPOINT counts the calls from here to the pop
         st = open_for_saving(c);
         dt_io_scope_pop();
     }
     if (st != DT_OK) {
-        dt_ckpt_close(c);
+        dt_ckpt_close(c); // also stops what open_for_saving began
         c = NULL;
     }
     *out = c;
@@ -125,16 +132,17 @@ dt_status dt_ckpt_open(dt_ckpt **out, const dt_ckpt_opts *opts, bool read_only) 
 
 void dt_ckpt_close(dt_ckpt *c) {
     if (!c) return;
-    dt_ckpt_writer_stop(c);
-    dt_ckpt_mirror_close(c);
+    dt_ckpt_writer_stop(c);  // waits for a save under way
+    dt_ckpt_mirror_close(c); // after the writer, which hands steps to the mirror
+    // nobody waited for the result: the last chance to print it
     if (c->unreported) dt_warn("the last save failed: %s", c->error);
     dt_ckpt_snapshot_free(c);
-    dt_watch_begin(c->dir, "unlock");
+    dt_watch_begin(c->dir, "unlock");       // close may hang on NFS
     if (c->lock_fd >= 0) close(c->lock_fd); // releases the lock
     dt_watch_end();
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->mutex);
-    free(c->intact.looks);
+    free(c->intact.looks); // the mirror has its own `intact`
     free(c->state_json);
     free(c->lock_path);
     free(c->beside);
@@ -156,12 +164,13 @@ void dt_ckpt_close(dt_ckpt *c) {
 enum { MAX_BEST_BYTES = 4096 };
 
 char *dt_ckpt_step_path(const char *dir, int64_t step) {
+    // eight digits sort by name up to step 99,999,999; more digits are valid too
     return dt_xprintf("%s/step-%08" PRId64, dir, step);
 }
 
 static int ckpt_dir_by_value(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
+    return (x > y) - (x < y); // no overflow, unlike x - y
 }
 
 dt_status dt_ckpt_not_a_link(const char *path, dt_status code) {
@@ -179,7 +188,7 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
     *n = 0;
     if (dt_s3_is_url(dir)) return dt_ckpt_mirror_steps(dir, steps, n);
     DT_TRY(dt_ckpt_not_a_link(dir, DT_E_CKPT));
-    if (!dt_io_exists(dir)) return DT_OK;
+    if (!dt_io_exists(dir)) return DT_OK; // a run before its first save
     DT_TRY(dt_io_list_dir(&names, &n_names, dir, DT_E_CKPT));
     *steps = dt_ckpt_steps_of_names(names, n_names, n);
     dt_io_free_list(names, n_names);
@@ -187,7 +196,7 @@ dt_status dt_ckpt_steps(const char *dir, int64_t **steps, int *n) {
 }
 
 int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n) {
-    int64_t *steps = dt_xcalloc(n_names + 1, sizeof *steps);
+    int64_t *steps = dt_xcalloc(n_names + 1, sizeof *steps); // + 1: calloc of 0 may return NULL
     *n = 0;
     for (size_t i = 0; i < n_names; i++)
         if (dt_ckpt_step_of_name(names[i], &steps[*n])) (*n)++;
@@ -199,9 +208,10 @@ static int64_t read_best_file(const char *dir, dt_status *st) {
     char *path = dt_xprintf("%s/best.json", dir), *text = NULL;
     size_t n_bytes;
     json_t *root = NULL;
+    // absent, damaged or foreign: value stays -1, and the manifests decide
     *st = dt_ckpt_read_text(&text, &n_bytes, path, MAX_BEST_BYTES);
     if (*st == DT_OK) root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, NULL);
-    const json_t *step = json_object_get(root, "step");
+    const json_t *step = json_object_get(root, "step"); // jansson takes NULL for root and step
     int64_t value = json_is_integer(step) ? json_integer_value(step) : -1;
     json_decref(root);
     free(text);
@@ -213,13 +223,15 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
                             bool say, int64_t *best) {
     dt_status st;
     const int64_t named = read_best_file(dir, &st);
-    bool there = named < 0;
+    bool there = named < 0; // whether the step that best.json names is in the list
     *best = -1;
+    // newest first: a run's best only moves forward
     for (int i = n - 1; *best < 0 && i >= 0 && st != DT_E_STORAGE; i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
         bool was_best = steps[i] == named; // or its manifest says so
         there |= was_best;
-        st = dt_ckpt_verify(path, depth, &was_best);
+        st = dt_ckpt_verify(path, depth, &was_best); // sets was_best from the manifest's flag too
+        // a checkpoint may be intact and yet of another class list
         if (st == DT_OK && was_best && usable) st = usable(path, steps[i]);
         if (st == DT_OK)
             *best = was_best ? steps[i] : -1;
@@ -227,7 +239,7 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
             dt_warn("the best checkpoint, of step %" PRId64 ", is skipped: %s", steps[i], dt_error_message());
         free(path);
     }
-    if (st == DT_E_STORAGE) return st;
+    if (st == DT_E_STORAGE) return st; // the disk's or server's fault: nothing is known, so nothing is skipped
     char *path = dt_ckpt_step_path(dir, named);
     if (say && !there && !dt_io_exists(path)) // else it is newer than the list
         dt_warn("the best checkpoint, of step %" PRId64 ", is gone from %s", named, dir);
@@ -237,7 +249,7 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
 
 dt_status dt_ckpt_best_write(const char *dir, int64_t step) {
     char text[64], *path = dt_xprintf("%s/best.json", dir);
-    int n = snprintf(text, sizeof text, "{\"step\":%" PRId64 "}\n", step);
+    int n = snprintf(text, sizeof text, "{\"step\":%" PRId64 "}\n", step); // replaced atomically by dt_io_write_file
     dt_status st = dt_io_write_file(path, text, (size_t)n);
     free(path);
     return st;
@@ -252,48 +264,49 @@ dt_status dt_ckpt_best_write(const char *dir, int64_t step) {
 // success for pages that the kernel has dropped. The caller removes the whole temporary directory, and the
 // next save writes new files.
 
+// small writes are collected up to STAGE_BYTES; large ones go in chunks between which writeback starts
 enum { STAGE_BYTES = 256 << 10, CHUNK_BYTES = 16 << 20 };
 
 dt_status dt_ckpt_writer_open(dt_ckpt_writer *w, const char *path) {
     *w = (dt_ckpt_writer){.fd = -1, .path = path};
-    DT_TRY(dt_io_create(&w->fd, path, false));
+    DT_TRY(dt_io_create(&w->fd, path, false)); // false: no append
     w->stage = dt_xcalloc(1, STAGE_BYTES);
     w->hash = dt_hash_stream_create();
     return DT_OK;
 }
 
 static dt_status write_stage(dt_ckpt_writer *w) {
-    size_t n = w->n_staged;
+    size_t n = w->n_staged; // reset first: a failed write is not repeated
     w->n_staged = 0;
     return n ? dt_io_write(w->fd, w->path, w->stage, n) : DT_OK;
 }
 
 dt_status dt_ckpt_writer_put(dt_ckpt_writer *w, const void *data, size_t n_bytes) {
-    dt_hash_stream_update(w->hash, data, n_bytes);
+    dt_hash_stream_update(w->hash, data, n_bytes); // in order of the file, before buffering
     w->n_bytes += n_bytes;
-    if (w->n_staged + n_bytes > STAGE_BYTES) DT_TRY(write_stage(w));
+    if (w->n_staged + n_bytes > STAGE_BYTES) DT_TRY(write_stage(w)); // order of bytes: staged ones come first
     const char *p = data;
-    while (n_bytes > STAGE_BYTES) {
+    while (n_bytes > STAGE_BYTES) { // large tensors bypass the buffer
         size_t chunk = n_bytes < CHUNK_BYTES ? n_bytes : CHUNK_BYTES;
         DT_TRY(dt_io_write(w->fd, w->path, p, chunk));
-        dt_watch_begin(w->path, "write");
-        dt_io_begin_sync(w->fd, 0, 0); // the whole file: fsync waits less
+        dt_watch_begin(w->path, "write"); // writeback may block on a slow disk: the watch names the file
+        dt_io_begin_sync(w->fd, 0, 0);    // the whole file: fsync waits less
         dt_watch_end();
         p += chunk;
         n_bytes -= chunk;
     }
-    if (n_bytes) memcpy(w->stage + w->n_staged, p, n_bytes);
+    if (n_bytes) memcpy(w->stage + w->n_staged, p, n_bytes); // at most STAGE_BYTES, into the buffer emptied above
     w->n_staged += n_bytes;
     return DT_OK;
 }
 
 dt_status dt_ckpt_writer_finish(dt_ckpt_writer *w, dt_status st, uint64_t *hash) {
-    if (st == DT_OK) st = write_stage(w);
+    if (st == DT_OK) st = write_stage(w); // the tail
     if (st == DT_OK) st = dt_io_fsync(w->fd, w->path);
-    if (st == DT_OK)
+    if (st == DT_OK) // no second fsync after an error (see above)
         st = dt_io_close(w->fd, w->path);
     else
-        close(w->fd);
+        close(w->fd); // the first error is reported, that of close adds nothing
     *hash = dt_hash_stream_digest(w->hash);
     dt_hash_stream_destroy(w->hash);
     free(w->stage);

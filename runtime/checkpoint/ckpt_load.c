@@ -23,7 +23,7 @@
 
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth) {
     DT_TRY(dt_ckpt_verify(path, depth, NULL));
-    return c->usable ? c->usable(path, step) : DT_OK;
+    return c->usable ? c->usable(path, step) : DT_OK; // integrity first: `usable` reads state.json
 }
 
 static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int64_t *step, char **path) {
@@ -41,8 +41,8 @@ static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int6
         *path = NULL;
         if (st == DT_E_STORAGE) return st; // the machine's fault, not the file's
     }
-    if (n == 0) return DT_OK;
-    char *why = dt_xstrdup(dt_error_message());
+    if (n == 0) return DT_OK;                   // a new run: *step stays -1
+    char *why = dt_xstrdup(dt_error_message()); // dt_fail writes to the buffer that `why` would alias
     dt_fail(DT_E_CKPT, "%s: none of %d checkpoints loads (%s); start anew with another run.name, or remove them", dir,
             n, why);
     free(why);
@@ -52,7 +52,7 @@ static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int6
 static dt_status no_such_step(const char *dir, const char *which, const int64_t *steps, int n) {
     char there[256] = "none";
     size_t at = 0;
-    for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++)
+    for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++) // the last 12 at most
         at += (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
     return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; there are latest and steps %s", dir, which, there);
 }
@@ -60,21 +60,23 @@ static dt_status no_such_step(const char *dir, const char *which, const int64_t 
 // `which` is none: the best, if there is one.
 static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n, int64_t *step,
                           char **path) {
-    char *end;
+    char *end; // set by strtoll, tested for a number below
     const char *dir = c->dir;
     bool found = false;
-    const bool best = !which || strcmp(which, "best") == 0;
+    const bool best = !which || strcmp(which, "best") == 0; // NULL: best, or latest
     int64_t wanted;
     if (best)
+        // verified and usable already
         DT_TRY(dt_ckpt_best_step(dir, steps, n, DT_CKPT_HASHES, c->usable, true, &wanted));
     else
         wanted = (int64_t)strtoll(which, &end, 10);
-    if (!which && wanted < 0) return find_latest(c, steps, n, step, path);
+    if (!which && wanted < 0) return find_latest(c, steps, n, step, path); // no evaluation so far, so no best
     if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number", which);
-    for (int i = 0; i < n; i++) found |= steps[i] == wanted;
+    for (int i = 0; i < n; i++) found |= steps[i] == wanted; // a best of -1 is in no list
     if (!found) return no_such_step(dir, which, steps, n);
     char *p = dt_ckpt_step_path(dir, wanted);
+    // a given number: no walk back to another step
     dt_status st = best ? DT_OK : dt_ckpt_check(c, p, wanted, DT_CKPT_HASHES);
     if (st != DT_OK) {
         free(p);
@@ -98,16 +100,17 @@ static bool some_are_gone(const char *dir, const int64_t *steps, int n) {
 
 dt_status dt_ckpt_find(dt_ckpt *c, const char *which, int64_t *step, char **path) {
     bool again;
-    dt_status st;
+    dt_status st; // whether the list changed during the search
     do {
         int64_t *steps;
         int n;
         *step = -1;
         *path = NULL;
         DT_TRY(dt_ckpt_steps(c->dir, &steps, &n));
+        // latest, best, a step, or NULL
         st = which && strcmp(which, "latest") == 0 ? find_latest(c, steps, n, step, path)
                                                    : find_one(c, which, steps, n, step, path);
-        again = st == DT_E_CKPT && some_are_gone(c->dir, steps, n);
+        again = st == DT_E_CKPT && some_are_gone(c->dir, steps, n); // the list is read again
         free(steps);
     } while (again);
     return st;
@@ -117,17 +120,19 @@ dt_status dt_ckpt_best(dt_ckpt *c, int64_t *step) {
     int64_t *steps, best = -1;
     int n;
     dt_status st = dt_ckpt_steps(c->dir, &steps, &n);
+    // with warnings: the caller starts a run
     if (st == DT_OK) st = dt_ckpt_best_step(c->dir, steps, n, DT_CKPT_HASHES, c->usable, true, &best);
     free(steps);
-    if (st != DT_E_STORAGE) c->best_step = best;
+    if (st != DT_E_STORAGE) c->best_step = best; // a storage error leaves the last known best protected from pruning
     *step = c->best_step;
     return st == DT_E_STORAGE ? st : DT_OK;
 }
 
 dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step, char **path) {
-    char *dir = dt_xprintf("%s/checkpoints", run);
+    char *dir = dt_xprintf("%s/checkpoints", run); // read-only: a finished or a running run, without its lock
     dt_ckpt *c = NULL;
     *path = NULL;
+    // keep and async do not matter to a reader
     dt_status st = dt_io_is_dir(dir) ? dt_ckpt_open(&c, &(dt_ckpt_opts){.dir = dir}, true)
                                      : dt_fail(DT_E_CKPT, "%s: no run: it has no checkpoints", run);
     if (st == DT_OK) st = dt_ckpt_find(c, which, step, path);
@@ -140,11 +145,12 @@ dt_status dt_ckpt_find_in_run(const char *run, const char *which, int64_t *step,
 // -- loading -------------------------------------------------------------------------------------
 typedef struct part { // an open file
     const char *file; // "model"
+    // mapped read-only until load_tensors closes
     dt_safetensors *s;
 } part;
 
 static dt_safetensors *ckpt_load_part_of(const part *parts, int n, const char *file) {
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n; i++) // two or three files: a linear search
         if (strcmp(parts[i].file, file) == 0) return parts[i].s;
     return NULL;
 }
@@ -152,48 +158,51 @@ static dt_safetensors *ckpt_load_part_of(const part *parts, int n, const char *f
 static dt_status ckpt_load_open_parts(part *parts, int *n_parts, const char *path, const dt_ckpt_manifest *m,
                                       const dt_ckpt_tensor *tensors, int n_tensors) {
     for (int i = 0; i < n_tensors; i++) {
-        if (ckpt_load_part_of(parts, *n_parts, tensors[i].file)) continue;
+        if (ckpt_load_part_of(parts, *n_parts, tensors[i].file)) continue; // opened for an earlier tensor
         char *name = dt_xprintf("%s.safetensors", tensors[i].file);
         char *file = dt_xprintf("%s/%s", path, name);
         dt_safetensors *s = NULL;
+        // only files that the manifest hashes are opened
         dt_status st = dt_ckpt_manifest_find(m, name) ? dt_safetensors_open(&s, file)
                                                       : dt_fail(DT_E_CKPT, "%s: the checkpoint has no %s", path, name);
         free(name);
         free(file);
         DT_TRY(st);
-        parts[(*n_parts)++] = (part){tensors[i].file, s};
+        parts[(*n_parts)++] = (part){tensors[i].file, s}; // borrowed name
     }
     return DT_OK;
 }
 
 static dt_status ckpt_load_check_tensor(const dt_safetensors *s, const dt_ckpt_tensor *t, const char *path) {
-    char want[96], have[96];
+    char want[96], have[96]; // shapes as text, such as "(64, 3, 7, 7)"
     dt_shape shape;
     int k = dt_safetensors_find(s, t->name);
+    // k: index in the file, sorted by name
     if (k < 0) return dt_fail(DT_E_CKPT, "%s: %s has no tensor '%s': saved by another model?", path, t->file, t->name);
     dt_safetensors_shape(s, k, &shape);
     if (!dt_shape_equal(&shape, &t->shape))
         return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is %s, this model wants %s", path, t->file, t->name,
                        dt_shape_print(&shape, have, sizeof have), dt_shape_print(&t->shape, want, sizeof want));
-    if (dt_safetensors_dtype(s, k) != DT_F32)
+    if (dt_safetensors_dtype(s, k) != DT_F32) // this program writes F32 only; imports convert
         return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is not F32", path, t->file, t->name);
     return DT_OK;
 }
 
 static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, const dt_ckpt_tensor *tensors, int n_tensors,
                               dt_ckpt_take *take, void *ctx) {
+    // pointers into the mapped files, in the order of `tensors`
     const float **values = dt_xcalloc((size_t)n_tensors + 1, sizeof *values);
     part *parts = dt_xcalloc((size_t)n_tensors + 1, sizeof *parts);
     int n_parts = 0;
     dt_status st = ckpt_load_open_parts(parts, &n_parts, path, m, tensors, n_tensors);
-    for (int i = 0; st == DT_OK && i < n_tensors; i++)
+    for (int i = 0; st == DT_OK && i < n_tensors; i++) // all checks before any copy: a wrong checkpoint changes nothing
         st = ckpt_load_check_tensor(ckpt_load_part_of(parts, n_parts, tensors[i].file), &tensors[i], path);
     for (int i = 0; st == DT_OK && i < n_tensors; i++) {
         const dt_safetensors *s = ckpt_load_part_of(parts, n_parts, tensors[i].file);
         size_t n_bytes;
         values[i] = dt_safetensors_data(s, dt_safetensors_find(s, tensors[i].name), &n_bytes);
     }
-    if (st == DT_OK) st = take(ctx, values);
+    if (st == DT_OK) st = take(ctx, values); // `take` copies; the mapping ends below
     for (int i = 0; i < n_parts; i++) dt_safetensors_close(parts[i].s);
     free(parts);
     free(values);
@@ -203,7 +212,7 @@ static dt_status load_tensors(const char *path, const dt_ckpt_manifest *m, const
 dt_status dt_ckpt_load_with(const char *path, const dt_ckpt_tensor *tensors, int n_tensors, dt_ckpt_take *take,
                             void *ctx) {
     dt_ckpt_manifest m;
-    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
+    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES); // HASHES also rejects tensors with NaN or infinity
     if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors, take, ctx);
     dt_ckpt_manifest_fini(&m);
     return st;
@@ -215,11 +224,12 @@ typedef struct wanted {
 } wanted;
 
 static dt_status copy_values(void *ctx, const float *const *values) {
+    // sizes were compared by ckpt_load_check_tensor
     const wanted *w = ctx;
     for (int i = 0; i < w->n; i++) {
         const dt_ckpt_tensor *t = &w->tensors[i];
         const size_t n_bytes = (size_t)dt_shape_elements(&t->shape) * sizeof *t->data;
-        if (n_bytes) memcpy(t->data, values[i], n_bytes);
+        if (n_bytes) memcpy(t->data, values[i], n_bytes); // memcpy from a mapped file: alignment does not matter
     }
     return DT_OK;
 }
@@ -228,11 +238,12 @@ dt_status dt_ckpt_load(const char *path, dt_ckpt_tensor *tensors, int n_tensors,
     dt_ckpt_manifest m;
     size_t n_bytes;
     if (state_json) *state_json = NULL;
-    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES);
+    dt_status st = dt_ckpt_read_verified(&m, path, DT_CKPT_HASHES); // tensors and state from one verified manifest
     if (st == DT_OK) st = load_tensors(path, &m, tensors, n_tensors, copy_values, &(wanted){tensors, n_tensors});
     if (st == DT_OK && state_json) {
         char *file = dt_xprintf("%s/state.json", path);
         st = dt_ckpt_manifest_find(&m, "state.json")
+                 // limited before it is allocated
                  ? dt_io_read_own(state_json, &n_bytes, file, DT_CKPT_STATE_BYTES, DT_E_CKPT)
                  : dt_fail(DT_E_CKPT, "%s: the checkpoint has no state.json", path);
         free(file);
@@ -252,11 +263,14 @@ static dt_status fill_info(dt_ckpt_info *info, const char *dir, int64_t step, bo
     char *path = dt_ckpt_step_path(dir, step);
     info->step = step;
     snprintf(info->path, sizeof info->path, "%s", path);
+    // sizes only without --verify: a list of large checkpoints stays quick
     dt_status st = dt_ckpt_read_verified(&m, path, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES);
     for (int i = 0; st == DT_OK && i < m.n_files; i++) info->n_bytes += m.files[i].n_bytes;
     dt_ckpt_manifest_fini(&m);
     info->valid = st == DT_OK;
+    // precision: the array's size, and a cut message is better than none
     if (st != DT_OK) snprintf(info->why, sizeof info->why, "%.500s", dt_error_message());
+    // a URL counts as there: the manifest's error is listed
     *there = st == DT_OK || dt_s3_is_url(path) || dt_io_exists(path);
     free(path);
     return st == DT_E_STORAGE ? st : DT_OK;
@@ -267,12 +281,14 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
     *infos = NULL;
     do {
         int64_t *steps;
+        // each turn lists anew, since a training may remove steps
         *n = 0;
         free(*infos);
         *infos = NULL;
         int64_t best;
         DT_TRY(dt_ckpt_steps(dir, &steps, &n_steps));
         dt_status st =
+            // no warnings: the table prints what is damaged
             dt_ckpt_best_step(dir, steps, n_steps, verify ? DT_CKPT_HASHES : DT_CKPT_SIZES, NULL, false, &best);
         if (st != DT_OK) {
             free(steps);
@@ -282,9 +298,10 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
         for (int i = 0; i < n_steps && st == DT_OK; i++) {
             dt_ckpt_info *info = &(*infos)[*n];
             bool there;
+            // info->valid and why are filled below
             *info = (dt_ckpt_info){.best = steps[i] == best};
             st = fill_info(info, dir, steps[i], verify, &there);
-            *n += there;
+            *n += there; // an entry that vanished is overwritten by the next
         }
         free(steps);
         if (st != DT_OK) {
@@ -299,7 +316,7 @@ dt_status dt_ckpt_list(const char *dir, bool verify, dt_ckpt_info **infos, int *
 // -- show ------------------------------------------------------------------------------------------
 static void show_text(const dt_ckpt_manifest *m, const char *path, const char *state, FILE *out) {
     char hex[17];
-    dt_text_print(out, path);
+    dt_text_print(out, path); // names may hold control characters: cleaned before a terminal gets them
     fprintf(out, "\n  step %" PRId64 "%s\n", m->step, m->best ? " (best when saved)" : "");
     for (int i = 0; i < m->n_files; i++) {
         const dt_ckpt_file *f = &m->files[i];
@@ -311,7 +328,8 @@ static void show_text(const dt_ckpt_manifest *m, const char *path, const char *s
         fputc('\n', out);
     }
     size_t n = strlen(state);
-    while (n && state[n - 1] == '\n') n--;
+    while (n && state[n - 1] == '\n') n--; // the file ends with a newline, the line below too
+    // 4: an escaped byte takes four characters
     char *shown = dt_xcalloc(4, n + 1), *line = dt_xprintf("%.*s", (int)n, state);
     dt_text_clean(shown, 4 * (n + 1), line);
     dt_text_printf(out, "  state: %s\n", shown);
@@ -339,7 +357,7 @@ static void show_json(const dt_ckpt_manifest *m, const char *path, const char *s
         dt_json_end_object(&j);
     }
     dt_json_end_array(&j);
-    dt_json_raw(&j, "state", state);
+    dt_json_raw(&j, "state", state); // state is JSON already
     dt_json_end_object(&j);
     dt_json_newline(&j);
     fwrite(j.data, 1, j.n_bytes, out);
@@ -350,6 +368,7 @@ dt_status dt_ckpt_show(const char *path, bool json, FILE *out) {
     dt_ckpt_manifest m = {0};
     char *file = dt_xprintf("%s/state.json", path), *state = NULL;
     size_t n_bytes;
+    // a mirror's tensors are not downloaded for a listing
     const dt_ckpt_depth depth = dt_s3_is_url(path) ? DT_CKPT_SIZES : DT_CKPT_HASHES;
     dt_status st = dt_ckpt_read_verified(&m, path, depth);
     if (st == DT_OK) st = dt_ckpt_read_text(&state, &n_bytes, file, DT_CKPT_STATE_BYTES);
@@ -369,14 +388,15 @@ typedef struct pair {
 } pair;
 
 // Largest |a - b| of F32 data; NaN if a NaN is among the values that differ.
+// data are unaligned in a mapped file: bytes are copied out
 static double largest_difference(const char *a, const char *b, size_t n_bytes) {
     double most = 0;
     for (size_t at = 0; at < n_bytes; at += sizeof(float)) {
         float x, y;
-        if (memcmp(a + at, b + at, sizeof x) == 0) continue;
+        if (memcmp(a + at, b + at, sizeof x) == 0) continue; // equal bits, equal NaNs included
         memcpy(&x, a + at, sizeof x);
         memcpy(&y, b + at, sizeof y);
-        double d = fabs((double)x - (double)y);
+        double d = fabs((double)x - (double)y); // in double: the difference of two floats may overflow
         if (isnan(d)) return NAN;
         if (d > most) most = d;
     }
@@ -384,6 +404,7 @@ static double largest_difference(const char *a, const char *b, size_t n_bytes) {
 }
 
 static void diff_tensor(pair *p, int i, int k) {
+    // a and b are borrowed from the mapped files
     const char *name = dt_safetensors_name(p->a, i);
     char one[96], other[96];
     dt_shape x, y;
@@ -393,12 +414,13 @@ static void diff_tensor(pair *p, int i, int k) {
     dt_safetensors_shape(p->b, k, &y);
     dt_dtype type = dt_safetensors_dtype(p->a, i);
     bool same = dt_shape_equal(&x, &y) && type == dt_safetensors_dtype(p->b, k) && n == n_other;
-    if (same && memcmp(a, b, n) == 0) return;
+    if (same && memcmp(a, b, n) == 0) return; // bits, so -0 and 0 differ
     p->differ = true;
     if (!same)
         dt_text_printf(p->out, "%s %s: shape or type differ: %s and %s\n", p->file, name,
                        dt_shape_print(&x, one, sizeof one), dt_shape_print(&y, other, sizeof other));
     else if (type == DT_F32)
+        // 9 digits identify a float
         dt_text_printf(p->out, "%s %s: largest difference %.9g\n", p->file, name, largest_difference(a, b, n));
     else
         dt_text_printf(p->out, "%s %s: bytes differ\n", p->file, name);
@@ -409,6 +431,7 @@ static void only_in(pair *p, const char *name, const char *which) {
     p->differ = true;
 }
 
+// names are sorted, but sets may differ: each side is searched in the other
 static void diff_tensors(pair *p) {
     for (int i = 0; i < dt_safetensors_count(p->a); i++) {
         int k = dt_safetensors_find(p->b, dt_safetensors_name(p->a, i));
@@ -423,7 +446,7 @@ static void diff_tensors(pair *p) {
 }
 
 static dt_status diff_file(const char *a, const char *b, const char *name, FILE *out, bool *differ) {
-    char *pa = dt_xprintf("%s/%s", a, name), *pb = dt_xprintf("%s/%s", b, name);
+    char *pa = dt_xprintf("%s/%s", a, name), *pb = dt_xprintf("%s/%s", b, name); // both folders were verified
     dt_safetensors *sa = NULL, *sb = NULL;
     dt_status st = dt_safetensors_open(&sa, pa);
     if (st == DT_OK) st = dt_safetensors_open(&sb, pb);
@@ -440,13 +463,13 @@ static dt_status diff_file(const char *a, const char *b, const char *name, FILE 
 }
 
 static bool holds_tensors(const char *name) {
-    const char *dot = strrchr(name, '.');
+    const char *dot = strrchr(name, '.'); // tensors only: states of two runs always differ
     return dot && strcmp(dot, ".safetensors") == 0;
 }
 
 dt_status dt_ckpt_diff(const char *a, const char *b, FILE *out, bool *differ) {
     dt_ckpt_manifest ma, mb = {0};
-    *differ = false;
+    *differ = false; // becomes the exit code
     dt_status st = dt_ckpt_read_verified(&ma, a, DT_CKPT_HASHES);
     if (st == DT_OK) st = dt_ckpt_read_verified(&mb, b, DT_CKPT_HASHES);
     for (int i = 0; st == DT_OK && i < ma.n_files; i++) {

@@ -27,48 +27,50 @@ enum { MAX_TEXT = 64 << 20 };
 
 typedef struct sent_file { // of the run, as it was sent last
     char *name;
-    uint64_t n_bytes, version;
+    uint64_t n_bytes, version; // time of change in ns (store/blob.h); both equal: not sent again
 } sent_file;
 
 typedef struct dt_ckpt_mirror {
+    // url: of the run's folder, without a slash at the end; run: the same on the disk
     char *url, *run;
-    bool wait;
+    bool wait; // checkpoint.mirror_wait: saves return after the upload
     sent_file *files;
     int n_files;
-    atomic_bool stop;
+    atomic_bool stop; // set by close, read by uploads between parts
 
     pthread_t thread;
-    bool thread_runs;
+    bool thread_runs;      // false: `wait`, or the thread did not start
     pthread_mutex_t mutex; // guards what follows
     pthread_cond_t changed;
-    bool wanted, busy, quit;
-    int64_t newest, best; // steps that the mirror is to hold; -1: none
-    int64_t fresh;        // one that was written since it was sent; -1: none
-    int64_t sending[2];   // -1: none
-    double seconds;
-    dt_ckpt_known intact; // of the thread that sends
+    bool wanted, busy, quit; // wanted: something new to send; busy: sending; quit: end the thread
+    int64_t newest, best;    // steps that the mirror is to hold; -1: none
+    int64_t fresh;           // one that was written since it was sent; -1: none
+    int64_t sending[2];      // -1: none
+    double seconds;          // of the last upload of a fresh step
+    dt_ckpt_known intact;    // of the thread that sends
 } dt_ckpt_mirror;
 
 // ---- what is there ---------------------------------------------------------------------------------
 
 dt_status dt_ckpt_mirror_steps(const char *dir, int64_t **steps, int *n) {
+    // a step counts if its manifest is there, since that is uploaded last
     char *prefix = dt_xprintf("%s/", dir), **names;
     size_t n_names;
     const dt_status st = dt_s3_list_below(&names, &n_names, prefix);
-    for (size_t i = 0; i < n_names; i++) { // step-N/manifest.json becomes step-N
-        char *rest = names[i] + strcspn(names[i], "/");
+    for (size_t i = 0; i < n_names; i++) {              // step-N/manifest.json becomes step-N
+        char *rest = names[i] + strcspn(names[i], "/"); // past the step's name
         if (strcmp(rest, "/manifest.json") == 0) *rest = '\0';
     }
     *steps = NULL;
     *n = 0;
-    if (st == DT_OK) *steps = dt_ckpt_steps_of_names(names, n_names, n);
+    if (st == DT_OK) *steps = dt_ckpt_steps_of_names(names, n_names, n); // drops names that are no step
     dt_io_free_list(names, n_names);
     free(prefix);
     return st;
 }
 
-static bool is_sent(const char *name) { // of the run's folder
-    return name[0] != '.' && !strstr(name, ".tmp.") && strcmp(name, "lock") != 0;
+static bool is_sent(const char *name) {                                           // of the run's folder
+    return name[0] != '.' && !strstr(name, ".tmp.") && strcmp(name, "lock") != 0; // temporaries and the lock stay local
 }
 
 // ---- fetching --------------------------------------------------------------------------------------
@@ -76,6 +78,7 @@ static bool is_sent(const char *name) { // of the run's folder
 // Of a start: what the server refuses is no error of a data set.
 static dt_status of_server(dt_status st, const char *url) {
     if (st == DT_OK) return st;
+    // 403 and the like: storage, so that the exit code is 5
     return dt_fail_context(st == DT_E_DATA ? DT_E_STORAGE : st, "the mirror %s", url);
 }
 
@@ -91,14 +94,16 @@ static dt_status fetch_file(const char *to, const char *from, const char *name) 
 static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const char *url, const dt_ckpt_manifest *m,
                              int64_t step) {
     DT_TRY(dt_io_remove_tree(temp));
-    DT_TRY(dt_io_mkdir(temp));
-    DT_TRY(fetch_file(temp, url, "state.json"));
+    DT_TRY(dt_io_mkdir(temp));                   // left by a start that was killed
+    DT_TRY(fetch_file(temp, url, "state.json")); // small, and enough to tell whose run this is
     DT_TRY(dt_ckpt_verify_file(temp, dt_ckpt_manifest_find(m, "state.json"), DT_CKPT_HASHES));
+    // another run's mirror: refused before gigabytes move
     if (from->belongs) DT_TRY(from->belongs(from->ctx, temp, step));
-    if (step <= from->here) return DT_OK;
+    if (step <= from->here) return DT_OK; // the local one is as new
     for (int i = 0; i < m->n_files; i++)
+        // state.json was fetched above
         if (strcmp(m->files[i].name, "state.json") != 0) DT_TRY(fetch_file(temp, url, m->files[i].name));
-    return fetch_file(temp, url, "manifest.json");
+    return fetch_file(temp, url, "manifest.json"); // last: a folder without manifest is no checkpoint
 }
 
 // Fetches a step into *temp, heap, and verifies it. One that is here already is only asked whether it is the run's.
@@ -108,9 +113,10 @@ static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const ch
     *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, step);
     dt_status st = dt_ckpt_manifest_read(&m, url);
     if (st == DT_OK) st = fetch_files(from, *temp, url, &m, step);
+    // FROM_DISK: what was written reads back
     if (st == DT_OK && step > from->here) st = dt_ckpt_check(c, *temp, step, DT_CKPT_FROM_DISK);
-    if (st != DT_OK || step <= from->here) {
-        const dt_error_kept why = dt_error_keep();
+    if (st != DT_OK || step <= from->here) {       // not needed, or not whole
+        const dt_error_kept why = dt_error_keep(); // removal may set an error of its own
         dt_io_remove_tree(*temp);
         dt_error_restore(&why);
         free(*temp);
@@ -125,18 +131,18 @@ static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const ch
 // is, also where it is older.
 static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir, const int64_t *steps, int n,
                               int64_t *step, char **temp) {
-    bool any = false;
+    bool any = false; // steps that were considered
     for (int i = n - 1; i >= 0; i--) {
-        if (from->only >= 0 && steps[i] != from->only) continue;
+        if (from->only >= 0 && steps[i] != from->only) continue; // -1: any
         any = true;
         const dt_status st = fetch_step(c, from, dir, steps[i], temp);
-        if (st == DT_OK) *step = *temp ? steps[i] : -1;
-        if (st != DT_E_CKPT && st != DT_E_DATA) return st;
+        if (st == DT_OK) *step = *temp ? steps[i] : -1;    // *temp NULL: checked only
+        if (st != DT_E_CKPT && st != DT_E_DATA) return st; // DT_OK, or a server's failure: older steps would not help
         dt_warn("%s: checkpoint step %" PRId64 " is skipped: %s", from->url, steps[i], dt_error_message());
     }
-    if (from->here >= 0 || (!any && from->only < 0)) return DT_OK;
+    if (from->here >= 0 || (!any && from->only < 0)) return DT_OK; // the local checkpoint serves
     if (!any) return dt_fail(DT_E_CKPT, "%s: no checkpoint %" PRId64, from->url, from->only);
-    const dt_error_kept why = dt_error_keep();
+    const dt_error_kept why = dt_error_keep(); // the last step's reason
     return dt_fail(DT_E_CKPT, "%s: none of its checkpoints loads (%s)", from->url, why.message);
 }
 
@@ -146,16 +152,16 @@ static dt_status fetch_best(dt_ckpt *c, const dt_ckpt_from *from, const char *di
     const dt_ckpt_from anyway = {.url = from->url, .here = -1};
     char *temp = NULL, *path = dt_ckpt_step_path(c->dir, best);
     dt_status st = DT_OK;
-    if (best > c->best_step && best != coming) {
-        if (dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) != DT_OK) {
-            st = fetch_step(c, &anyway, dir, best, &temp);
-            if (st == DT_OK) st = dt_ckpt_put_in_place(c, best, temp, st);
+    if (best > c->best_step && best != coming) {                  // newer best there than here
+        if (dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) != DT_OK) { // not here intact
+            st = fetch_step(c, &anyway, dir, best, &temp); // `here` -1 and no `belongs`: the run was checked before
+            if (st == DT_OK) st = dt_ckpt_put_in_place(c, best, temp, st); // a rename within checkpoints/
         }
-        if (st == DT_OK) st = dt_ckpt_best_write(c->dir, best);
+        if (st == DT_OK) st = dt_ckpt_best_write(c->dir, best); // after the checkpoint itself
     }
     free(temp);
     free(path);
-    if (st != DT_E_CKPT && st != DT_E_DATA) return st;
+    if (st != DT_E_CKPT && st != DT_E_DATA) return st; // a failing server ends the start; damage does not
     dt_warn("%s: the best checkpoint, of step %" PRId64 ", is left out: %s", from->url, best, dt_error_message());
     return DT_OK;
 }
@@ -166,6 +172,7 @@ static dt_status fetch_run(const char *run, const char *url) {
     size_t n;
     dt_status st = dt_s3_list(&names, &n, prefix);
     for (size_t i = 0; st == DT_OK && i < n; i++)
+        // files directly in the run's folder
         if (is_sent(names[i]) && !strchr(names[i], '/')) st = fetch_file(run, url, names[i]);
     dt_io_free_list(names, n);
     free(prefix);
@@ -180,14 +187,17 @@ dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step) {
     *step = -1;
     dt_status st = dt_ckpt_mirror_steps(dir, &steps, &n);
     if (st == DT_OK) st = fetch_newest(c, from, dir, steps, n, step, &temp);
+    // only for a start from the newest: an explicit step takes no best along
     if (st == DT_OK && from->only < 0 && (temp || c->best_step < 0) && n > 0) {
         while (n > 0 && steps[n - 1] > (temp ? *step : from->here)) n--; // damaged
         st = dt_ckpt_best_step(dir, steps, n, DT_CKPT_SIZES, NULL, false, &best);
         if (st == DT_OK) st = fetch_best(c, from, dir, best, *step);
     }
     if (temp) {
+        // metrics and log first, the checkpoint last: a start that is killed fetches again
         if (st == DT_OK) st = fetch_run(run, from->url);
         st = dt_ckpt_put_in_place(c, *step, temp, st);
+        // best.json never names a step that is not here
         if (st == DT_OK && best == *step) st = dt_ckpt_best_write(c->dir, best);
     }
     free(temp);
@@ -202,7 +212,7 @@ dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step) {
 // The text of `file` in the mirror, heap; NULL: it is not there.
 static dt_status read_there(char **text, size_t *n, const dt_ckpt_mirror *m, const char *file) {
     char *url = dt_xprintf("%s/%s", m->url, file);
-    const dt_status st = dt_blob_read_all(text, n, url, MAX_TEXT, true);
+    const dt_status st = dt_blob_read_all(text, n, url, MAX_TEXT, true); // true: absent is no error, *text NULL
     free(url);
     return st;
 }
@@ -210,14 +220,14 @@ static dt_status read_there(char **text, size_t *n, const dt_ckpt_mirror *m, con
 static dt_status check_holder(const dt_ckpt *c) {
     char *mine = NULL, *theirs = NULL;
     size_t n, n_theirs;
-    dt_status st = dt_ckpt_check_lock(c);
+    dt_status st = dt_ckpt_check_lock(c); // the local folder may have been replaced as well
     if (st == DT_OK) st = dt_io_read_own(&mine, &n, c->lock_path, 4096, DT_E_STORAGE);
     if (st == DT_OK) st = read_there(&theirs, &n_theirs, c->mirror, "lock");
-    if (st == DT_OK && theirs && strcmp(mine, theirs) != 0)
+    if (st == DT_OK && theirs && strcmp(mine, theirs) != 0) // an absent lock was removed by hand: go on
         st = dt_fail(DT_E_STORAGE,
                      "%s: another dtrain (%.*s) writes to this mirror since: this one sends nothing "
                      "more; end one of them",
-                     c->mirror->url, (int)strcspn(theirs, "\n"), theirs);
+                     c->mirror->url, (int)strcspn(theirs, "\n"), theirs); // the first line names the process
     free(mine);
     free(theirs);
     return st;
@@ -226,6 +236,7 @@ static dt_status check_holder(const dt_ckpt *c) {
 // Files of two processes make no checkpoint.
 static dt_status put_file(const dt_ckpt *c, const char *url, const char *dir, const char *name) {
     DT_TRY(check_holder(c));
+    // false: the file stays here
     return dt_s3_put_files(url, dir, &name, 1, false, &c->mirror->stop);
 }
 
@@ -233,17 +244,19 @@ static dt_status ckpt_mirror_send_file(const dt_ckpt *c, const char *name, const
     dt_ckpt_mirror *m = c->mirror;
     sent_file *f = m->files;
     dt_blob b;
-    while (f < m->files + m->n_files && strcmp(f->name, name) != 0) f++;
-    if (dt_blob_open(&b, path) != DT_OK) return DT_OK; // gone meanwhile, or no file
+    while (f < m->files + m->n_files && strcmp(f->name, name) != 0) f++; // a handful of files
+    if (dt_blob_open(&b, path) != DT_OK) return DT_OK;                   // gone meanwhile, or no file
+    // read before the upload: a change meanwhile is sent the next time
     const sent_file now = {NULL, b.n_bytes, b.version};
     dt_blob_close(&b);
+    // first time of this process: sent whatever the server has
     if (f == m->files + m->n_files) {
         m->files = dt_xrealloc(m->files, (size_t)(m->n_files + 1) * sizeof *m->files);
         f = &m->files[m->n_files++];
         *f = (sent_file){.name = dt_xstrdup(name)};
     } else if (f->n_bytes == now.n_bytes && f->version == now.version)
         return DT_OK;
-    DT_TRY(put_file(c, m->url, m->run, name));
+    DT_TRY(put_file(c, m->url, m->run, name)); // on failure the old version stays noted, so it is sent again
     f->n_bytes = now.n_bytes;
     f->version = now.version;
     return DT_OK;
@@ -255,7 +268,7 @@ static dt_status ckpt_mirror_send_files(const dt_ckpt *c) {
     size_t n;
     dt_status st = DT_OK;
     DT_TRY(dt_io_list_dir(&names, &n, m->run, DT_E_STORAGE));
-    for (size_t i = 0; st == DT_OK && i < n; i++) {
+    for (size_t i = 0; st == DT_OK && i < n; i++) { // metrics.jsonl, log, report and so on
         char *path = dt_xprintf("%s/%s", m->run, names[i]);
         if (is_sent(names[i]) && !dt_io_is_dir(path)) st = ckpt_mirror_send_file(c, names[i], path);
         free(path);
@@ -273,23 +286,26 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
     char *file = dt_xprintf("%s/manifest.json", place), *here = dt_xprintf("%s/manifest.json", path);
     char *url = dt_xprintf("%s/%s", m->url, place), *last = dt_xprintf("%s/%s", m->url, file);
     size_t n, n_theirs;
+    // `theirs` NULL: not uploaded, or not finished
     dt_status st = dt_ckpt_manifest_read(&manifest, path);
     if (st == DT_OK) st = dt_io_read_own(&mine, &n, here, MAX_TEXT, DT_E_CKPT);
     if (st == DT_OK) st = read_there(&theirs, &n_theirs, m, file);
+    // fresh: same text, other bytes are possible where a save was repeated
     bool sends = fresh || !theirs || strcmp(mine, theirs) != 0;
     if (st == DT_OK && !sends) {
-        st = dt_ckpt_verify(url, DT_CKPT_SIZES, NULL);
-        sends = st == DT_E_CKPT;
+        st = dt_ckpt_verify(url, DT_CKPT_SIZES, NULL); // sizes only: no download of tensors
+        sends = st == DT_E_CKPT;                       // damaged there; other failures end the upload
         if (sends) st = DT_OK;
     }
-    if (st == DT_OK && sends && theirs) {
+    if (st == DT_OK && sends && theirs) { // until the new manifest, the step is no checkpoint there
         st = check_holder(c);
         if (st == DT_OK) st = dt_s3_remove(last, &m->stop);
     }
-    for (int i = 0; st == DT_OK && sends && i < manifest.n_files; i++)
+    for (int i = 0; st == DT_OK && sends && i < manifest.n_files; i++) // state and tensors; the manifest comes below
         st = put_file(c, url, path, manifest.files[i].name);
     char *now = NULL; // what the manifest is here now: the step may have been written anew meanwhile
     if (st == DT_OK && sends) st = dt_io_read_own(&now, &n, here, MAX_TEXT, DT_E_CKPT);
+    // a mix of two saves must get no manifest
     if (now && strcmp(now, mine) != 0) st = dt_fail(DT_E_STORAGE, "%s was written anew while it was sent", path);
     free(now);
     if (st == DT_OK && sends) st = put_file(c, url, path, "manifest.json");
@@ -307,20 +323,21 @@ static dt_status send_step(const dt_ckpt *c, int64_t step, bool fresh) {
 
 // Where the steps begin that stay behind the newest one, as many as ckpt_save.c keeps here: damaged ones do not count.
 static int find_kept(const dt_ckpt *c, const char *dir, const int64_t *steps, int n, int64_t newest) {
-    dt_ckpt_known intact = {dt_xcalloc((size_t)n + 1, sizeof *intact.looks), 0};
+    dt_ckpt_known intact = {dt_xcalloc((size_t)n + 1, sizeof *intact.looks), 0}; // becomes the list of the next call
     int i = n;
-    for (int kept = 1; i > 0 && kept < c->keep; i--) {
-        if (steps[i - 1] > newest) continue;
+    for (int kept = 1; i > 0 && kept < c->keep; i--) { // the newest counts as one
+        if (steps[i - 1] > newest) continue;           // steps above belong to a branch that a resume left
         char *path = dt_ckpt_step_path(dir, steps[i - 1]);
         const uint64_t look = dt_ckpt_look(path);
         const bool sent = steps[i - 1] == newest;
+        // known ones cost no request
         if (sent || dt_ckpt_is_known(&c->mirror->intact, look) || dt_ckpt_verify(path, DT_CKPT_SIZES, NULL) == DT_OK) {
-            intact.looks[intact.n++] = look;
+            intact.looks[intact.n++] = look; // also the newest, which was verified when sent
             kept += !sent;
         }
         free(path);
     }
-    free(c->mirror->intact.looks);
+    free(c->mirror->intact.looks); // replaces the old list
     c->mirror->intact = intact;
     return i;
 }
@@ -333,12 +350,14 @@ static dt_status prune_there(const dt_ckpt *c, int64_t newest, int64_t best) {
     size_t n_names;
     int n = 0;
     dt_status st = dt_s3_list_below(&names, &n_names, prefix);
-    if (st == DT_OK) st = dt_ckpt_mirror_steps(dir, &steps, &n);
-    const int first = st == DT_OK ? find_kept(c, dir, steps, n, newest) : 0;
-    for (size_t k = 0; st == DT_OK && k < 2 * n_names; k++) { // first the manifests
+    if (st == DT_OK) st = dt_ckpt_mirror_steps(dir, &steps, &n); // names with a manifest; the rest are remains
+    const int first = st == DT_OK ? find_kept(c, dir, steps, n, newest) : 0; // steps[first …] stay
+    for (size_t k = 0; st == DT_OK && k < 2 * n_names; k++) {                // first the manifests
         char *name = names[k % n_names], *rest = strchr(name, '/');
+        // pass 0: manifests, pass 1: the other files
         if (!rest || (strcmp(rest, "/manifest.json") == 0) != (k < n_names)) continue;
-        *rest = '\0';
+        *rest = '\0'; // cut for the test, then restored
+        // names that are no step stay
         bool stays = !dt_ckpt_step_of_name(name, &step) || step >= newest || step == best;
         *rest = '/';
         for (int i = first; i < n; i++) stays |= steps[i] == step;
@@ -362,12 +381,13 @@ static dt_status send_best(const dt_ckpt *c) {
 }
 
 static dt_status ckpt_mirror_send_all(const dt_ckpt *c, int64_t newest, int64_t best, int64_t fresh) {
-    DT_TRY(ckpt_mirror_send_files(c));
+    DT_TRY(ckpt_mirror_send_files(c)); // the run's files first: metrics are there when the step is
+    // the newest step's history names the best
     if (best >= 0 && best != newest) DT_TRY(send_step(c, best, best == fresh));
     DT_TRY(send_step(c, newest, newest == fresh));
-    if (best >= 0) DT_TRY(send_best(c));
-    DT_TRY(check_holder(c));
-    if (prune_there(c, newest, best) != DT_OK)
+    if (best >= 0) DT_TRY(send_best(c));       // only after the step that it names
+    DT_TRY(check_holder(c));                   // removal is for the holder only
+    if (prune_there(c, newest, best) != DT_OK) // costs space only: no failure of the save
         dt_warn("%s: older checkpoints could not be removed: %s", c->mirror->url, dt_error_message());
     return DT_OK;
 }
@@ -375,12 +395,13 @@ static dt_status ckpt_mirror_send_all(const dt_ckpt *c, int64_t newest, int64_t 
 // Under the mutex, which is not held while it sends.
 static dt_status ckpt_mirror_follow(dt_ckpt *c) {
     dt_ckpt_mirror *m = c->mirror;
+    // copies: the next save may change them while the mutex is free
     const int64_t newest = m->newest, best = m->best, fresh = m->fresh;
-    m->wanted = false;
+    m->wanted = false; // before the unlock: a step saved from here on is wanted again
     m->busy = true;
     m->sending[0] = newest;
     m->sending[1] = best;
-    pthread_mutex_unlock(&m->mutex);
+    pthread_mutex_unlock(&m->mutex); // uploads take minutes
     const double begin_s = dt_clock_s();
     dt_status st = ckpt_mirror_send_all(c, newest, best, fresh);
     char *path = dt_ckpt_step_path(c->dir, newest);
@@ -388,13 +409,13 @@ static dt_status ckpt_mirror_follow(dt_ckpt *c) {
     free(path);
     pthread_mutex_lock(&m->mutex);
     if (st == DT_OK && fresh >= 0) {
-        m->seconds = dt_clock_s() - begin_s;
-        if (m->fresh == fresh) m->fresh = -1;
+        m->seconds = dt_clock_s() - begin_s;  // seconds of an upload that had a new step to send
+        if (m->fresh == fresh) m->fresh = -1; // a newer fresh one stays
     }
     m->sending[0] = m->sending[1] = -1;
     m->busy = false;
-    pthread_cond_broadcast(&m->changed);
-    if (st == DT_OK || (gone && m->wanted)) return DT_OK;
+    pthread_cond_broadcast(&m->changed);                  // mirror_end waits for `busy`
+    if (st == DT_OK || (gone && m->wanted)) return DT_OK; // a newer step follows anyway
     return dt_fail_context(DT_E_STORAGE, "step %" PRId64 " is on this disk, but not in %s", newest, m->url);
 }
 
@@ -404,9 +425,10 @@ static void *mirror_main(void *arg) {
     dt_thread_name("mirror");
     pthread_mutex_lock(&m->mutex);
     for (;;) {
+        // predicate loop: spurious wakeups, and other waiters share the condition
         while ((!m->wanted || m->busy) && !m->quit) pthread_cond_wait(&m->changed, &m->mutex);
         if (m->quit) break;
-        if (ckpt_mirror_follow(c) != DT_OK && !m->quit)
+        if (ckpt_mirror_follow(c) != DT_OK && !m->quit) // not fatal: the run trains on without its mirror
             dt_warn("%s; it is sent with the next checkpoint, or by the same command again", dt_error_message());
     }
     pthread_mutex_unlock(&m->mutex);
@@ -420,10 +442,10 @@ dt_status dt_ckpt_mirror_saved(dt_ckpt *c, bool written) {
     pthread_mutex_lock(&m->mutex);
     m->newest = c->step;
     m->best = c->best_step;
-    if (written) m->fresh = c->step;
+    if (written) m->fresh = c->step; // else only best or run files changed
     m->wanted = true;
     pthread_cond_broadcast(&m->changed);
-    if (m->wait) st = ckpt_mirror_follow(c);
+    if (m->wait) st = ckpt_mirror_follow(c); // in the writer's thread: with `wait` the mirror has none of its own
     pthread_mutex_unlock(&m->mutex);
     return st;
 }
@@ -432,7 +454,7 @@ bool dt_ckpt_mirror_sends(const dt_ckpt *c, int64_t step) {
     dt_ckpt_mirror *m = c->mirror;
     if (!m) return false;
     pthread_mutex_lock(&m->mutex);
-    const bool sends = step == m->sending[0] || step == m->sending[1];
+    const bool sends = step == m->sending[0] || step == m->sending[1]; // pruning asks before each removal
     pthread_mutex_unlock(&m->mutex);
     return sends;
 }
@@ -454,8 +476,10 @@ static dt_status send_lock(const dt_ckpt *c, bool first) {
     char **names = NULL;
     size_t n_names = 0, n;
     dt_status st = first ? dt_s3_list(&names, &n_names, prefix) : DT_OK;
+    // whether the listing shows a lock
     for (size_t i = 0; i < n_names; i++) first = first && strcmp(names[i], "lock") != 0;
     if (st == DT_OK && first) st = dt_io_read_own(&text, &n, c->lock_path, 4096, DT_E_STORAGE);
+    // If-None-Match: of two first starts one fails
     if (st == DT_OK) st = first ? dt_s3_put_first(url, text, &m->stop) : dt_s3_put(url, c->lock_path, &m->stop);
     dt_io_free_list(names, n_names);
     free(text);
@@ -471,15 +495,15 @@ dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t n
     m->run = dt_io_parent(c->dir);
     m->wait = wait;
     m->best = c->best_step;
-    m->newest = m->fresh = m->sending[0] = m->sending[1] = -1;
+    m->newest = m->fresh = m->sending[0] = m->sending[1] = -1; // set before the thread starts
     pthread_mutex_init(&m->mutex, NULL);
     pthread_cond_init(&m->changed, NULL);
-    DT_TRY(of_server(send_lock(c, newest < 0), m->url));
-    m->newest = newest; // not before: a mirror that refused is sent nothing at the end
+    DT_TRY(of_server(send_lock(c, newest < 0), m->url)); // may refuse the start
+    m->newest = newest;                                  // not before: a mirror that refused is sent nothing at the end
     m->wanted = newest >= 0;
     if (wait) return DT_OK;
-    sigfillset(&all); // signals are the trainer's
-    pthread_sigmask(SIG_SETMASK, &all, &old);
+    sigfillset(&all);                         // signals are the trainer's
+    pthread_sigmask(SIG_SETMASK, &all, &old); // inherited by the new thread
     const int err = pthread_create(&m->thread, NULL, mirror_main, c);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     m->thread_runs = err == 0;
@@ -488,20 +512,20 @@ dt_status dt_ckpt_mirror_begin(dt_ckpt *c, const char *url, bool wait, int64_t n
 
 void dt_ckpt_mirror_end(dt_ckpt *c) {
     dt_ckpt_mirror *m = c->mirror;
-    if (!m || m->newest < 0) return;
-    if (dt_ckpt_save_wait(c, NULL) != DT_OK) dt_error_clear();
+    if (!m || m->newest < 0) return;                           // refused, or nothing saved yet
+    if (dt_ckpt_save_wait(c, NULL) != DT_OK) dt_error_clear(); // its error was reported by the writer
     pthread_mutex_lock(&m->mutex);
     while (m->busy) pthread_cond_wait(&m->changed, &m->mutex);
-    const dt_status st = ckpt_mirror_follow(c);
+    const dt_status st = ckpt_mirror_follow(c); // once more: what came during the last upload
     pthread_mutex_unlock(&m->mutex);
     if (st != DT_OK) dt_warn("%s; the same command sends it", dt_error_message());
-    dt_ckpt_prune(c);
+    dt_ckpt_prune(c); // steps that were held back while they were sent
 }
 
 void dt_ckpt_mirror_close(dt_ckpt *c) {
     dt_ckpt_mirror *m = c->mirror;
     if (!m) return;
-    atomic_store(&m->stop, true);
+    atomic_store(&m->stop, true); // ends an upload between parts
     pthread_mutex_lock(&m->mutex);
     m->quit = true;
     pthread_cond_broadcast(&m->changed);

@@ -21,20 +21,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_NAMED = 6, MAX_GRID = 1024 };
+enum { MAX_NAMED = 6, MAX_GRID = 1024 }; // names in a message; patches along a side
 
 #define POSITIONS "encoder.pos_embedding" // (1, 1 + rows * columns, dim): the class token's first
 
-typedef enum fate { TAKEN, RESIZED, KEPT, NEW_HEAD, N_FATES } fate;
+typedef enum fate { TAKEN, RESIZED, KEPT, NEW_HEAD, N_FATES } fate; // N_FATES: how many
 
 typedef struct import {
     char *file;
-    const dt_ckpt_import_opts *o;
+    const dt_ckpt_import_opts *o; // borrowed
     dt_ckpt_tensor *tensors;
     int n;
     dt_weights *w;
-    dt_weight_map map;
-    fate *fates; // by tensor of the model
+    dt_weight_map map; // which tensor of the file belongs to which of the model
+    fate *fates;       // by tensor of the model
 } import;
 
 // The first few names, and how many there are.
@@ -44,12 +44,13 @@ typedef struct name_list {
 } name_list;
 
 static void ckpt_import_list_name(name_list *l, const char *name) {
-    size_t at = strlen(l->text);
+    size_t at = strlen(l->text); // appends; after MAX_NAMED only counts
     if (l->n++ < MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, "%s%.100s", at ? ", " : "", name);
 }
 
 static const char *list_text(name_list *l) {
     size_t at = strlen(l->text);
+    // once, at the end
     if (l->n > MAX_NAMED) snprintf(l->text + at, sizeof l->text - at, " and %d more", l->n - MAX_NAMED);
     return l->text;
 }
@@ -57,6 +58,7 @@ static const char *list_text(name_list *l) {
 // Whether `name` is `prefix` or a tensor of the module `prefix`.
 static bool belongs_to(const char *name, const char *prefix) {
     size_t n = strlen(prefix);
+    // "layer1" matches layer1.0, not layer10
     return n > 0 && strncmp(name, prefix, n) == 0 && (name[n] == 0 || name[n] == '.' || prefix[n - 1] == '.');
 }
 
@@ -71,6 +73,7 @@ static bool is_head(const import *m, const char *name) {
 }
 
 static dt_status check_keep(const import *m) {
+    // a misspelt name would silently keep nothing
     for (int i = 0; i < m->o->n_keep; i++) {
         bool used = false;
         for (int k = 0; k < m->n; k++) used |= belongs_to(m->tensors[k].name, m->o->keep[i]);
@@ -85,7 +88,8 @@ static dt_status check_keep(const import *m) {
 static dt_status find_in_run(char **file, const char *run, const char *which) {
     char *found;
     int64_t step;
-    dt_status st = dt_ckpt_find_in_run(run, which, &step, &found);
+    dt_status st = dt_ckpt_find_in_run(run, which, &step, &found); // NULL: the best, else the latest
+    // only the weights: optimizer state stays with its run
     if (st == DT_OK) *file = dt_xprintf("%s/model.safetensors", found);
     free(found);
     return st;
@@ -93,18 +97,19 @@ static dt_status find_in_run(char **file, const char *run, const char *which) {
 
 // FILE, URL, a checkpoint's folder, RUN or RUN@WHICH.
 static dt_status ckpt_import_find_file(char **file, const char *path) {
-    const char *at = strrchr(path, '@');
+    const char *at = strrchr(path, '@'); // the last one: folders may contain @
     char *inside = dt_xprintf("%s/model.safetensors", path);
     char *run = at ? dt_xprintf("%.*s", (int)(at - path), path) : NULL;
     dt_status st = DT_OK;
+    // a checkpoint's folder before a run's
     if (dt_io_exists(inside))
         *file = dt_xstrdup(inside);
     else if (dt_io_is_dir(path))
         st = find_in_run(file, path, NULL);
-    else if (!dt_io_exists(path) && run && dt_io_is_dir(run))
+    else if (!dt_io_exists(path) && run && dt_io_is_dir(run)) // a file called a@b wins over run a
         st = find_in_run(file, run, at + 1);
     else
-        *file = dt_xstrdup(path);
+        *file = dt_xstrdup(path); // a file, a URL or an error of dt_weights_open
     free(run);
     free(inside);
     return st;
@@ -126,10 +131,12 @@ static dt_status check_depth(const import *m) {
         int here = 0, there = 0;
         for (int k = 0; k < m->n; k++) here += fnmatch(depths[i].pattern, m->tensors[k].name, 0) == 0;
         for (int k = 0; k < dt_weights_count(m->w); k++) {
+            // without prefix, in the model's spelling
             const char *name = dt_weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
+            // names of torchvision or timm
             there += name && (fnmatch(depths[i].pattern, name, 0) == 0 || fnmatch(depths[i].timms, name, 0) == 0);
         }
-        if (here && there && here != there)
+        if (here && there && here != there) // 0: a network of another kind, reported by names
             return dt_fail(DT_E_CKPT, "%s looks like %s %d, the config says %d", m->file, depths[i].key,
                            there + depths[i].plus, here + depths[i].plus);
     }
@@ -145,7 +152,7 @@ static bool looks_like_timms(const char *name) {
                                            "layer[1-4].*.se.*",
                                            "head.fc.weight",
                                            "layer[1-4].*.downsample.2.weight"};
-    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++)
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) // the pattern's * crosses dots
         if (fnmatch(patterns[i], name, 0) == 0) return true;
     return false;
 }
@@ -156,19 +163,21 @@ static bool same_values(const dt_shape *a, const dt_shape *b) {
     while (true) {
         while (i < a->n && a->d[i] == 1) i++;
         while (k < b->n && b->d[k] == 1) k++;
-        if (i == a->n || k == b->n) return i == a->n && k == b->n;
-        if (a->d[i++] != b->d[k++]) return false;
+        if (i == a->n || k == b->n) return i == a->n && k == b->n; // both must end together
+        if (a->d[i++] != b->d[k++]) return false;                  // first difference apart from ones
     }
 }
 
 // Side of a square of patches, if the shape is that of position embeddings for one; else 0.
 static int ckpt_import_side_of(const dt_shape *s) {
-    if (s->n != 3 || s->d[0] != 1 || s->d[1] > 1 + MAX_GRID * MAX_GRID) return 0;
-    int side = (int)lround(sqrt((double)(s->d[1] - 1)));
+    if (s->n != 3 || s->d[0] != 1 || s->d[1] > 1 + MAX_GRID * MAX_GRID) return 0; // bounded before the square root
+    int side = (int)lround(sqrt((double)(s->d[1] - 1))); // rounded: sqrt of a perfect square may be one ulp off
+    // -1: without the class token
     return (int64_t)side * side == s->d[1] - 1 ? side : 0;
 }
 
 static bool can_resize(const import *m, const dt_ckpt_tensor *t, const dt_shape *there) {
+    // class token and patches, the same width
     return strcmp(t->name, POSITIONS) == 0 && ckpt_import_side_of(there) > 0 && t->shape.n == 3 &&
            there->d[2] == t->shape.d[2] && t->shape.d[1] == 1 + (int64_t)m->o->grid[0] * m->o->grid[1];
 }
@@ -188,6 +197,7 @@ static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_s
         if (m->map.file[i] >= 0) dt_weights_shape(m->w, m->map.file[i], &s);
         n_other += !same_values(&s, &m->tensors[i].shape);
     }
+    // n_other: more than half differ means another variant, fewer a single layer
     char *way_out =
         2 * n_other > m->n
             ? dt_xprintf("%d of %d tensors differ so: the file is of another size or variant", n_other, m->n)
@@ -203,11 +213,11 @@ static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_s
 // A head is drawn anew as a whole: bias too where only the weight differs.
 static bool head_fits(const import *m, const char *name) {
     char module[128];
-    module_of(name, module, sizeof module);
+    module_of(name, module, sizeof module); // bias and weight stand or fall together
     for (int i = 0; i < m->n; i++) {
         dt_shape there;
         if (!belongs_to(m->tensors[i].name, module)) continue;
-        if (m->map.file[i] < 0) return false;
+        if (m->map.file[i] < 0) return false; // not in the file
         dt_weights_shape(m->w, m->map.file[i], &there);
         if (!same_values(&there, &m->tensors[i].shape)) return false;
     }
@@ -225,26 +235,27 @@ static dt_status ckpt_import_decide(import *m, int i, name_list *missing) {
     const dt_ckpt_tensor *t = &m->tensors[i];
     const int k = m->map.file[i];
     dt_shape there;
-    m->fates[i] = TAKEN;
-    if (ckpt_import_is_listed(m->o->keep, m->o->n_keep, t->name)) {
+    m->fates[i] = TAKEN;                                            // until decided otherwise
+    if (ckpt_import_is_listed(m->o->keep, m->o->n_keep, t->name)) { // what the user keeps is not even compared
         m->fates[i] = KEPT;
-    } else if (m->o->renew_heads && is_head(m, t->name) && !head_fits(m, t->name)) {
+    } else if (m->o->renew_heads && is_head(m, t->name) && !head_fits(m, t->name)) { // a classifier of other classes
         m->fates[i] = NEW_HEAD;
     } else if (k < 0) {
-        ckpt_import_list_name(missing, t->name);
+        ckpt_import_list_name(missing, t->name); // collected: one message names all
     } else {
         dt_weights_shape(m->w, k, &there);
         if (!same_values(&there, &t->shape) && !can_resize(m, t, &there)) {
-            if (2 * n_without(m) <= m->n) return fail_shape(m, t, &there);
+            if (2 * n_without(m) <= m->n) return fail_shape(m, t, &there); // see n_without
             ckpt_import_list_name(missing, t->name); // that of another network, by chance of this name
             return DT_OK;
         }
         if (!same_values(&there, &t->shape)) m->fates[i] = RESIZED;
-        return dt_weights_check(m->w, k);
+        return dt_weights_check(m->w, k); // an element type that can be converted
     }
     return DT_OK;
 }
 
+// before anything is copied
 static dt_status decide_all(import *m) {
     name_list missing = {.n = 0}, there = {.n = 0};
     char module[128];
@@ -252,12 +263,12 @@ static dt_status decide_all(import *m) {
     bool timms = false;
     for (int i = 0; i < m->n; i++) {
         DT_TRY(ckpt_import_decide(m, i, &missing));
-        if (missing.n == 1 && first < 0) first = i;
+        if (missing.n == 1 && first < 0) first = i; // index of the first missing tensor, for the hint
     }
     if (missing.n == 0) return DT_OK;
     for (int k = 0; k < dt_weights_count(m->w); k++) {
         ckpt_import_list_name(&there, dt_weights_name(m->w, k));
-        timms |= looks_like_timms(dt_weights_name(m->w, k));
+        timms |= looks_like_timms(dt_weights_name(m->w, k)); // timm's variants under other names
     }
     return dt_fail(DT_E_CKPT,
                    "%s: of this model's %d tensors %d are not there: %s; it has %s%s. Another model, "
@@ -278,7 +289,8 @@ static dt_status take_positions(import *m, int i) {
     float *values = dt_xcalloc((size_t)dt_shape_elements(&there), sizeof *values);
     dt_status st = dt_weights_read(m->w, m->map.file[i], values);
     if (st == DT_OK) {
-        memcpy(t->data, values, (size_t)dim * sizeof *values);
+        memcpy(t->data, values, (size_t)dim * sizeof *values); // class token: as it is
+        // (rows, columns, dim), without the token
         dt_ckpt_resize_positions(t->data + dim, m->o->grid[0], m->o->grid[1], values + dim, side, side, dim);
         dt_info("%s: positions of %dx%d patches are resized to %dx%d", m->file, side, side, m->o->grid[0],
                 m->o->grid[1]);
@@ -289,7 +301,7 @@ static dt_status take_positions(import *m, int i) {
 
 static dt_status take_all(import *m) {
     for (int i = 0; i < m->n; i++) {
-        if (m->fates[i] == TAKEN) DT_TRY(dt_weights_read(m->w, m->map.file[i], m->tensors[i].data));
+        if (m->fates[i] == TAKEN) DT_TRY(dt_weights_read(m->w, m->map.file[i], m->tensors[i].data)); // converts to f32
         if (m->fates[i] == RESIZED) DT_TRY(take_positions(m, i));
     }
     return DT_OK;
@@ -298,6 +310,7 @@ static dt_status take_all(import *m) {
 static void tell_classes(const import *m) {
     const char *classes = dt_weights_metadata(m->w, "classes");
     bool taken = false;
+    // class names hold only if their head was taken
     for (int i = 0; i < m->n; i++) taken |= m->fates[i] == TAKEN && is_head(m, m->tensors[i].name);
     *m->o->classes = taken && classes ? dt_xstrdup(classes) : NULL;
 }
@@ -309,13 +322,14 @@ static void ckpt_import_report(const import *m, int *n_taken) {
     for (int i = 0; i < m->n; i++) ckpt_import_list_name(&fates[m->fates[i]], m->tensors[i].name);
     for (int k = 0; k < dt_weights_count(m->w); k++) {
         const char *name = dt_weights_name(m->w, k), *dot = strrchr(name, '.');
+        // PyTorch's counter of a batch norm has no use here
         if (m->map.tensor[k] >= 0 || (dot && strcmp(dot, ".num_batches_tracked") == 0)) continue;
-        if (strncmp(name, m->map.prefix, strlen(m->map.prefix)) == 0)
+        if (strncmp(name, m->map.prefix, strlen(m->map.prefix)) == 0) // under the prefix, but not of this network
             ckpt_import_list_name(&extra, name);
         else
-            n_beside++;
+            n_beside++; // an optimizer's state, another network
     }
-    *n_taken = fates[TAKEN].n + fates[RESIZED].n;
+    *n_taken = fates[TAKEN].n + fates[RESIZED].n; // kept and new heads do not count
     char more[256] = "";
     const struct {
         int n;
@@ -340,6 +354,7 @@ dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt
 import m = {.o = o, .tensors = tensors, .n = n_tensors };
     *n_taken = 0;
     m.fates = dt_xcalloc((size_t)n_tensors + 1, sizeof *m.fates);
+    // order: cheap checks, then the file, then names, then values
     dt_status st = check_keep(&m);
     if (st == DT_OK) st = ckpt_import_find_file(&m.file, path);
     if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
@@ -363,33 +378,38 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
 // interpolate(mode="bicubic", antialias=True) computes, and so timm.
 
 static double cubic(double x) {
-    x = fabs(x);
+    x = fabs(x); // Keys's cubic convolution, a = -0.5
     if (x < 1) return (1.5 * x - 2.5) * x * x + 1;
     return x < 2 ? ((-0.5 * x + 2.5) * x - 4) * x + 2 : 0;
 }
 
 // Sums rows of `width` values: n_in rows to n_out.
 static void resize_rows(float *to, int n_out, const float *from, int n_in, size_t width) {
-    const double scale = (double)n_in / n_out, wide = scale > 1 ? scale : 1;
+    const double scale = (double)n_in / n_out, wide = scale > 1 ? scale : 1; // wide: antialiasing when the grid shrinks
     for (int i = 0; i < n_out; i++) {
-        const double center = scale * (i + 0.5);
+        const double center =
+            scale * (i + 0.5); // centre of output i in input coordinates, where pixel k covers [k, k + 1)
+        // support of 2 on each side; truncation as in PyTorch
         int first = (int)(center - 2 * wide + 0.5), end = (int)(center + 2 * wide + 0.5);
         float *row = to + (size_t)i * width;
         double sum = 0;
         if (first < 0) first = 0;
         if (end > n_in) end = n_in;
+        // normalized: weights at the border add up to 1
         for (int k = first; k < end; k++) sum += cubic((k - center + 0.5) / wide);
         memset(row, 0, width * sizeof *row);
         for (int k = first; k < end; k++) {
+            // sum is never 0: the centre is inside
             const float weight = (float)(cubic((k - center + 0.5) / wide) / sum);
+            // values of one position, or of a whole row of positions
             for (size_t c = 0; c < width; c++) row[c] += weight * from[(size_t)k * width + c];
         }
     }
 }
 
 void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, int from_h, int from_w, int dim) {
-    const size_t in_row = (size_t)from_w * (size_t)dim, out_row = (size_t)to_w * (size_t)dim;
-    float *columns = dt_xcalloc((size_t)from_h * out_row, sizeof *columns);
+    const size_t in_row = (size_t)from_w * (size_t)dim, out_row = (size_t)to_w * (size_t)dim; // floats per row
+    float *columns = dt_xcalloc((size_t)from_h * out_row, sizeof *columns);                   // (from_h, to_w, dim)
     for (int y = 0; y < from_h; y++)
         resize_rows(columns + (size_t)y * out_row, to_w, from + (size_t)y * in_row, from_w, (size_t)dim);
     resize_rows(to, to_h, columns, from_h, out_row);
@@ -405,7 +425,7 @@ void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, 
 // votes for what stands before it. That finds "module." of DataParallel, "state_dict." of a training checkpoint, "backbone."
 // of a detector and any combination.
 
-enum { MAX_NAME = 512 };
+enum { MAX_NAME = 512 }; // bytes; longer names are cut and match nothing
 
 #define LAYER "encoder.layers.encoder_layer_*."
 // Beginnings of names: theirs, the model's. * is a number.
@@ -421,10 +441,10 @@ static bool rename_as(const char *name, const char *theirs, const char *ours, ch
     int n_digits = 0;
     for (; *theirs; theirs++) {
         if (*theirs == '*') {
-            number = name;
+            number = name; // last * only; patterns have one
             while (isdigit((unsigned char)*name)) name++;
             n_digits = (int)(name - number);
-            if (n_digits == 0) return false;
+            if (n_digits == 0) return false; // * is one number, at least one digit
         } else if (*name++ != *theirs) {
             return false;
         }
@@ -436,6 +456,7 @@ static bool rename_as(const char *name, const char *theirs, const char *ours, ch
 }
 
 static const char *other_name(const char *name, char *buf, size_t cap) {
+    // a few rules: linear
     for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
         if (rename_as(name, renamed[i][0], renamed[i][1], buf, cap)) return buf;
     return NULL;
@@ -444,7 +465,7 @@ static const char *other_name(const char *name, char *buf, size_t cap) {
 // ---- names of the model ----------------------------------------------------------------------------
 typedef struct known {
     char *name; // heap
-    int tensor;
+    int tensor; // index in the caller's array
 } known;
 
 static int weight_names_by_name(const void *a, const void *b) {
@@ -453,11 +474,13 @@ static int weight_names_by_name(const void *a, const void *b) {
 
 // Of tensors, *n of them, and what timm calls those that it calls otherwise; *n: how many names.
 static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *n) {
+    // names are copied: aliases are built in buf
     const int n_tensors = *n;
-    known *list = dt_xcalloc(2 * (size_t)n_tensors + 1, sizeof *list);
+    known *list = dt_xcalloc(2 * (size_t)n_tensors + 1, sizeof *list); // each tensor may have two names
     for (int i = 0; i < n_tensors; i++) {
         char buf[MAX_NAME];
         list[i] = (known){dt_xstrdup(tensors[i].name), i};
+        // only where timm's name differs
         if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL), tensors[i].name) != 0)
             list[(*n)++] = (known){dt_xstrdup(buf), i};
     }
@@ -475,6 +498,7 @@ static int weight_names_find(const known *list, int n, const char *name) {
 static int weight_names_tensor_of(const known *list, int n, const char *name) {
     char buf[MAX_NAME];
     int i = weight_names_find(list, n, name);
+    // torchvision's or timm's name directly
     if (i >= 0) return i;
     const char *other = other_name(name, buf, sizeof buf);
     return other ? weight_names_find(list, n, other) : -1;
@@ -482,7 +506,7 @@ static int weight_names_tensor_of(const known *list, int n, const char *name) {
 
 const char *dt_weight_map_name(const dt_weight_map *map, const char *name, char *buf, size_t cap) {
     size_t n = strlen(map->prefix);
-    if (strncmp(name, map->prefix, n) != 0) return NULL;
+    if (strncmp(name, map->prefix, n) != 0) return NULL; // outside the prefix
     const char *other = other_name(name + n, buf, cap);
     return other ? other : name + n;
 }
@@ -496,7 +520,7 @@ typedef struct ballot {
 static void vote(ballot **ballots, int *n, const char *name, size_t n_bytes) {
     for (int i = 0; i < *n; i++) {
         ballot *b = &(*ballots)[i];
-        if (strncmp(b->prefix, name, n_bytes) == 0 && b->prefix[n_bytes] == 0) {
+        if (strncmp(b->prefix, name, n_bytes) == 0 && b->prefix[n_bytes] == 0) { // same length and bytes
             b->n_votes++;
             return;
         }
@@ -505,9 +529,11 @@ static void vote(ballot **ballots, int *n, const char *name, size_t n_bytes) {
     (*ballots)[(*n)++] = (ballot){dt_xprintf("%.*s", (int)n_bytes, name), 1};
 }
 
+// quadratic in dots only; names have about five
 static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, const known *list, int n) {
     for (int i = 0; i < dt_weights_count(w); i++) {
         const char *name = dt_weights_name(w, i);
+        // every suffix behind a dot, the whole name first
         for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
             if (weight_names_tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
     }
@@ -518,17 +544,17 @@ static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensor
     const ballot *most = NULL, *as_many = NULL;
     for (int i = 0; i < n; i++) {
         if (!most || ballots[i].n_votes > most->n_votes)
-            most = &ballots[i], as_many = NULL;
+            most = &ballots[i], as_many = NULL; // a new leader has no equal yet
         else if (ballots[i].n_votes == most->n_votes)
             as_many = &ballots[i];
     }
-    if (as_many && 2 * most->n_votes < n_tensors) most = NULL;
-    if (as_many && most)
+    if (as_many && 2 * most->n_votes < n_tensors) most = NULL; // a few votes by chance
+    if (as_many && most)                                       // an EMA copy beside the weights, for example
         return dt_fail(DT_E_CKPT,
                        "%s: this model's tensors are there more than once, for example under '%s' "
                        "and '%s': model.init_prefix chooses",
                        where, most->prefix, as_many->prefix);
-    *prefix = dt_xstrdup(most ? most->prefix : "");
+    *prefix = dt_xstrdup(most ? most->prefix : ""); // no votes: names are compared as they stand
     return DT_OK;
 }
 
@@ -543,20 +569,20 @@ dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char
     if (prefix) {
         size_t n_bytes = strlen(prefix);
         bool whole = n_bytes == 0 || prefix[n_bytes - 1] == '.';
-        map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : ".");
+        map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : "."); // a module's name gets its dot
     } else {
         vote_all(&ballots, &n_ballots, w, list, n_names);
         st = elect(&map->prefix, ballots, n_ballots, n, where);
     }
     map->tensor = dt_xcalloc((size_t)n_file + 1, sizeof *map->tensor);
     map->file = dt_xcalloc((size_t)n + 1, sizeof *map->file);
-    for (int i = 0; i < n; i++) map->file[i] = -1;
+    for (int i = 0; i < n; i++) map->file[i] = -1; // -1: not in the file
     for (int i = 0; st == DT_OK && i < n_file; i++) {
         const char *name = dt_weights_name(w, i);
         size_t skip = strlen(map->prefix);
         map->tensor[i] =
             strncmp(name, map->prefix, skip) == 0 ? weight_names_tensor_of(list, n_names, name + skip) : -1;
-        if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i;
+        if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i; // the last one, if a file has both names
     }
     for (int i = 0; i < n_ballots; i++) free(ballots[i].prefix);
     free(ballots);
