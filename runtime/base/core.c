@@ -22,12 +22,12 @@
 static _Thread_local char message[DT_ERROR_BYTES];
 
 dt_status dt_fail(dt_status code, const char *fmt, ...) {
-    char text[DT_ERROR_BYTES];
+    char text[DT_ERROR_BYTES]; // not into `message`: it may be an argument
     va_list ap;
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    memcpy(message, text, sizeof message);
+    memcpy(message, text, sizeof message); // all bytes: texts need no length
     return code;
 }
 
@@ -37,8 +37,8 @@ dt_status dt_fail_context(dt_status code, const char *fmt, ...) {
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    strncat(text, ": ", sizeof text - 1 - strlen(text));
-    strncat(text, message, sizeof text - 1 - strlen(text));
+    strncat(text, ": ", sizeof text - 1 - strlen(text));    // the size counts characters without the NUL, hence - 1
+    strncat(text, message, sizeof text - 1 - strlen(text)); // the origin's message comes last
     memcpy(message, text, sizeof message);
     return code;
 }
@@ -52,7 +52,7 @@ void dt_error_clear(void) {
 
 dt_error_kept dt_error_keep(void) {
     dt_error_kept kept;
-    memcpy(kept.message, message, sizeof message);
+    memcpy(kept.message, message, sizeof message); // by value: may cross to another thread
     return kept;
 }
 void dt_error_restore(const dt_error_kept *kept) {
@@ -69,6 +69,7 @@ void dt_error_restore(const dt_error_kept *kept) {
 enum { ALIGN = 16, BLOCK_BYTES = 64 * 1024 };
 
 typedef struct dt_arena_block {
+    // blocks are freed together
     struct dt_arena_block *next;
     size_t used, cap;
     _Alignas(16) unsigned char data[];
@@ -79,13 +80,13 @@ _Noreturn static void arena_out_of_memory(size_t n_bytes) {
     char line[128];
     int n = snprintf(line, sizeof line, "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
-    const ssize_t said = write(STDERR_FILENO, line, (size_t)n);
+    const ssize_t said = write(STDERR_FILENO, line, (size_t)n); // write, not fprintf: stdio may allocate
     (void)said;
     _exit(DT_E_INTERNAL);
 }
 
 void *dt_xcalloc(size_t n, size_t size) {
-    void *p = calloc(n ? n : 1, size ? size : 1);
+    void *p = calloc(n ? n : 1, size ? size : 1); // at least one byte: calloc(0) may return NULL
     if (!p) arena_out_of_memory(n * size);
     return p;
 }
@@ -97,6 +98,7 @@ void *dt_xrealloc(void *p, size_t n_bytes) {
 }
 
 void *dt_xgrow(void *list, size_t n, size_t size) {
+    // n & (n - 1) is 0 for 0 and powers of two; the capacity is the next power of two above n
     bool full = (n & (n - 1)) == 0; // capacities are powers of two
     return full ? dt_xrealloc(list, (n ? 2 * n : 1) * size) : list;
 }
@@ -109,7 +111,7 @@ char *dt_xstrdup(const char *s) {
 
 static char *arena_print(const char *fmt, va_list ap) {
     char *s = NULL;
-    if (vasprintf(&s, fmt, ap) < 0) arena_out_of_memory(strlen(fmt));
+    if (vasprintf(&s, fmt, ap) < 0) arena_out_of_memory(strlen(fmt)); // GNU: allocates the text
     return s;
 }
 
@@ -124,6 +126,7 @@ char *dt_xprintf(const char *fmt, ...) {
 void dt_xappend(char **text, const char *fmt, ...) {
     va_list ap;
     va_start(ap, fmt);
+    // text may hold `before` as an argument: formatted before the free
     char *more = arena_print(fmt, ap), *before = *text;
     va_end(ap);
     *text = dt_xprintf("%s%s", before ? before : "", more);
@@ -137,19 +140,19 @@ void dt_arena_init(dt_arena *a) {
 
 void dt_arena_fini(dt_arena *a) {
     for (dt_arena_block *b = a->head, *next; b; b = next) {
-        next = b->next;
+        next = b->next; // read before the block is gone
         free(b);
     }
     *a = (dt_arena){0};
 }
 
 void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
-    if (n_bytes > SIZE_MAX / 2) arena_out_of_memory(n_bytes);
-    size_t n = dt_align_up(n_bytes, ALIGN);
+    if (n_bytes > SIZE_MAX / 2) arena_out_of_memory(n_bytes); // rounding up cannot wrap then
+    size_t n = dt_align_up(n_bytes, ALIGN);                   // every type's alignment, AVX loads aside
     dt_arena_block *b = a->head;
-    if (!b || b->cap - b->used < n) {
+    if (!b || b->cap - b->used < n) { // the rest of the block stays unused, except behind a large one
         const size_t cap = n > BLOCK_BYTES / 4 ? n : BLOCK_BYTES; // at most half of what there can be
-        b = dt_xcalloc(1, sizeof *b + cap);
+        b = dt_xcalloc(1, sizeof *b + cap);                       // zeroed: callers rely on it
         b->cap = cap;
         if (a->head && b->cap == n) { // its own block, behind the newest
             b->next = a->head->next;
@@ -161,7 +164,7 @@ void *dt_arena_alloc(dt_arena *a, size_t n_bytes) {
     }
     void *p = b->data + b->used;
     b->used += n;
-    a->used_bytes += n;
+    a->used_bytes += n; // of all allocations, for reports; rounded up
     return p;
 }
 
@@ -204,7 +207,7 @@ bool dt_dtype_is_float(dt_dtype t) {
 }
 
 int64_t dt_shape_elements(const dt_shape *s) {
-    int64_t n = 1;
+    int64_t n = 1; // a scalar has one element; sizes were checked by dt_shape_is_sound
     for (int i = 0; i < s->n; i++) n *= s->d[i];
     return n;
 }
@@ -213,6 +216,7 @@ bool dt_shape_is_sound(const dt_shape *s) {
     int64_t n = 1;
     for (int i = 0; i < s->n; i++) {
         const int64_t d = s->d[i];
+        // division instead of a product that may overflow; an empty dimension ends the growth
         if (d < 0 || d > DT_MAX_SIZE || (d > 0 && n > DT_MAX_ELEMENTS / d)) return false;
         n *= d;
     }
@@ -228,7 +232,7 @@ bool dt_shape_equal(const dt_shape *a, const dt_shape *b) {
 }
 
 const char *dt_shape_print(const dt_shape *s, char *buf, size_t cap) {
-    size_t at = (size_t)snprintf(buf, cap, "(");
+    size_t at = (size_t)snprintf(buf, cap, "("); // snprintf returns what would have been written, so `at` may pass cap
     for (int i = 0; i < s->n && at < cap; i++) {
         at += (size_t)snprintf(buf + at, cap - at, "%s%" PRId64, i ? "," : "", s->d[i]);
     }

@@ -25,7 +25,7 @@ uint64_t dt_hash64(const void *data, size_t n_bytes) {
 
 // A dt_hash_stream is XXH3's state, which needs the 64-byte alignment that XXH3_createState gives.
 static XXH3_state_t *state_of(dt_hash_stream *h) {
-    return (XXH3_state_t *)(void *)h;
+    return (XXH3_state_t *)(void *)h; // both are opaque: void in between avoids a cast of incompatible pointers
 }
 
 dt_hash_stream *dt_hash_stream_create(void) {
@@ -40,7 +40,7 @@ void dt_hash_stream_reset(dt_hash_stream *h) {
 }
 
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) {
-    if (n_bytes > 0) XXH3_64bits_update(state_of(h), data, n_bytes);
+    if (n_bytes > 0) XXH3_64bits_update(state_of(h), data, n_bytes); // data may be NULL if empty
 }
 
 uint64_t dt_hash_stream_digest(dt_hash_stream *h) {
@@ -52,17 +52,18 @@ void dt_hash_stream_destroy(dt_hash_stream *h) {
 }
 
 void dt_hash_hex(uint64_t h, char out[17]) {
-    for (int i = 0; i < 16; i++) out[i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15];
+    for (int i = 0; i < 16; i++) out[i] = "0123456789abcdef"[h >> (60 - 4 * i) & 15]; // most significant digit first
     out[16] = '\0';
 }
 
 // -- CRC32C: polynomial 0x1EDC6F41, reflected ------------------------------------------------
-static uint32_t crc_table[256];
+static uint32_t crc_table[256]; // one byte at a time; filled once
 static pthread_once_t crc_once = PTHREAD_ONCE_INIT;
 
 static void fill_crc_table(void) {
     for (uint32_t i = 0; i < 256; i++) {
         uint32_t c = i;
+        // 0x82F63B78: the polynomial with its bits reflected
         for (int k = 0; k < 8; k++) c = c & 1 ? c >> 1 ^ 0x82F63B78u : c >> 1;
         crc_table[i] = c;
     }
@@ -70,7 +71,7 @@ static void fill_crc_table(void) {
 
 static uint32_t crc32c_table(uint32_t c, const unsigned char *p, size_t n) {
     pthread_once(&crc_once, fill_crc_table);
-    for (; n; n--, p++) c = crc_table[(c ^ *p) & 255] ^ c >> 8;
+    for (; n; n--, p++) c = crc_table[(c ^ *p) & 255] ^ c >> 8; // the table's low byte index, as the CRC is reflected
     return c;
 }
 
@@ -78,7 +79,7 @@ static uint32_t crc32c_table(uint32_t c, const unsigned char *p, size_t n) {
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse(uint32_t c, const unsigned char *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
         uint64_t v;
-        memcpy(&v, p, 8);
+        memcpy(&v, p, 8); // any alignment
         c = (uint32_t)__builtin_ia32_crc32di(c, v);
     }
     for (; n; n--, p++) c = __builtin_ia32_crc32qi(c, *p);
@@ -87,8 +88,9 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse(uint32_t c, const u
 #endif
 
 uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes) {
-    uint32_t c = ~crc;
+    uint32_t c = ~crc; // initial value and final xor are all ones, so crc = 0 starts
 #if defined(__x86_64__)
+    // same polynomial as the instruction has
     if (__builtin_cpu_supports("sse4.2")) return ~crc32c_sse(c, data, n_bytes);
 #endif
     return ~crc32c_table(c, data, n_bytes);
@@ -135,6 +137,7 @@ dt_named_hash *dt_named_hash_create(const char *name) {
     if (kind == H64) h->h64 = XXH64_createState();
     if (kind == H3_64 || kind == H128) h->h3 = XXH3_createState();
     if (!h->h32 && !h->h64 && !h->h3) abort(); // as dt_xcalloc
+    // seed 0, as Python's xxhash
     if (kind == H32) XXH32_reset(h->h32, 0);
     if (kind == H64) XXH64_reset(h->h64, 0);
     if (kind == H3_64) XXH3_64bits_reset(h->h3);
@@ -152,7 +155,7 @@ void dt_named_hash_update(dt_named_hash *h, const void *data, size_t n_bytes) {
 void dt_named_hash_hex(const dt_named_hash *h, char out[DT_NAMED_HASH_HEX]) {
     if (h->kind == H32) {
         char wide[17];
-        dt_hash_hex(XXH32_digest(h->h32), wide);
+        dt_hash_hex(XXH32_digest(h->h32), wide); // 16 digits; the lower 8 and the NUL are kept
         memcpy(out, wide + 8, 9);
     } else if (h->kind == H128) {
         XXH128_hash_t v = XXH3_128bits_digest(h->h3);

@@ -27,6 +27,7 @@
 static const char *io_advice(int err) {
     switch (err) {
     case ENOSPC:
+    // a quota counts as lack of space
     case EDQUOT:
         return "; free space or choose another directory";
     case EACCES:
@@ -38,12 +39,12 @@ static const char *io_advice(int err) {
         return "; raise the limit on open files (ulimit -n)";
     case ELOOP:
         return "; it is a symbolic link, and what dtrain writes goes through none: remove it";
-    default:
+    default: // strerror says enough
         return "";
     }
 }
 
-static _Thread_local int last_error;
+static _Thread_local int last_error; // errno of this thread's last storage_error
 
 bool dt_io_out_of_space(void) {
     return last_error == ENOSPC || last_error == EDQUOT;
@@ -57,6 +58,7 @@ static dt_status storage_error(const char *path, const char *operation, int err)
 // Whether the machine is at fault and not the file: something ran out or is away. EIO is not in the list:
 // a bad sector gives it.
 static bool is_of_machine(int err) {
+    // descriptors and memory, or the connection to a file server
     static const int ALL[] = {EMFILE, ENFILE, ENOMEM, ENOBUFS, ENOTCONN, ESHUTDOWN, EHOSTUNREACH, EHOSTDOWN, ETIMEDOUT};
     for (size_t i = 0; i < sizeof ALL / sizeof *ALL; i++)
         if (err == ALL[i]) return true;
@@ -72,15 +74,17 @@ static const char *read_advice(int err) {
     case ENOBUFS:
         return "; end other programs, or raise the limit of memory";
     default:
+        // a network file system
         return is_of_machine(err) ? "; see to the server of this file system or mount it again" : "";
     }
 }
 
 // The first folder on the path that this user may not enter, or the path itself.
 static const char *closed_part(const char *path, char folder[PATH_MAX]) {
-    if (strlen(path) >= PATH_MAX) return path;
+    if (strlen(path) >= PATH_MAX) return path; // no room to check
     for (const char *p = strchr(path + 1, '/'); p; p = strchr(p + 1, '/')) {
         snprintf(folder, PATH_MAX, "%.*s", (int)(p - path), path);
+        // AT_EACCESS: by effective ids, as open does
         if (faccessat(AT_FDCWD, folder, X_OK, AT_EACCESS) != 0 && errno == EACCES) return folder;
     }
     return path;
@@ -89,7 +93,7 @@ static const char *closed_part(const char *path, char folder[PATH_MAX]) {
 dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_status code) {
     char folder[PATH_MAX];
     const char *colon = path ? ": " : "";
-    bool closed = err == EACCES || err == EPERM;
+    bool closed = err == EACCES || err == EPERM; // permission: a person can grant it
     if (!path) path = "";
     if (closed)
         return dt_fail(code,
@@ -103,8 +107,8 @@ dt_status dt_io_read_error(const char *path, const char *operation, int err, dt_
 // Begins an operation of calls that cannot be short: watched from here to leave(). Returns the failpoint's errno or 0.
 static int enter(const char *path, const char *operation) {
     dt_watch_begin(path, operation);
-    int f = dt_failpoint_visit_io();
-    return f == FAILPOINT_SHORT ? ENOSPC : f;
+    int f = dt_failpoint_visit_io(); // before the system call: "the n-th call" includes one that fails by itself
+    return f == FAILPOINT_SHORT ? ENOSPC : f; // open, close and fsync cannot be short
 }
 
 static dt_status io_leave(const char *path, const char *operation, int err) {
@@ -118,6 +122,7 @@ static dt_status io_open_file(int *fd, const char *path, const char *operation, 
     *fd = -1;
     if (err == 0) {
         // a link that somebody put there must not lead elsewhere, a pipe without a reader not hang
+        // 0644: umask applies
         do *fd = open(path, O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | flags, 0644);
         while (*fd < 0 && errno == EINTR);
         if (*fd < 0) err = errno;
@@ -138,9 +143,9 @@ dt_status dt_io_open_update(int *fd, const char *path) {
 }
 
 int dt_io_open_direct(const char *path) {
-    enum { EXT4 = 0xEF53, XFS = 0x58465342 };
+    enum { EXT4 = 0xEF53, XFS = 0x58465342 }; // f_type of statfs(2)
     struct statfs s;
-    if (statfs(path, &s) != 0 || (s.f_type != EXT4 && s.f_type != XFS)) return -1;
+    if (statfs(path, &s) != 0 || (s.f_type != EXT4 && s.f_type != XFS)) return -1; // others refuse or emulate O_DIRECT
     return open(path, O_WRONLY | O_CLOEXEC | O_DIRECT);
 }
 
@@ -152,13 +157,13 @@ void dt_io_begin_sync(int fd, off_t at, size_t n_bytes) {
 // at < 0: at the file's position.
 static int write_all(int fd, const char *p, size_t n, off_t at) {
     while (n > 0) {
-        size_t block = n < ((size_t)1 << 30) ? n : (size_t)1 << 30;
+        size_t block = n < ((size_t)1 << 30) ? n : (size_t)1 << 30; // Linux writes at most 2 GiB - 4 KiB at once
         ssize_t w = at < 0 ? write(fd, p, block) : pwrite(fd, p, block, at);
-        if (w < 0 && errno == EINTR) continue;
-        if (w <= 0) return w < 0 ? errno : ENOSPC;
+        if (w < 0 && errno == EINTR) continue;     // a signal before the first byte
+        if (w <= 0) return w < 0 ? errno : ENOSPC; // 0 of n > 0: no POSIX meaning, treated as full
         p += w;
         n -= (size_t)w;
-        if (at >= 0) at += w;
+        if (at >= 0) at += w; // pwrite does not move the file's position
     }
     return 0;
 }
@@ -167,7 +172,7 @@ dt_status dt_io_pwrite(int fd, const char *path, const void *data, size_t n_byte
     dt_watch_begin(path, "write");
     int err = dt_failpoint_visit_io();
     if (err == FAILPOINT_SHORT) {
-        err = write_all(fd, data, n_bytes / 2, at);
+        err = write_all(fd, data, n_bytes / 2, at); // half is written, as on a full disk
         if (err == 0) err = ENOSPC;
     } else if (err == 0) {
         err = write_all(fd, data, n_bytes, at);
@@ -187,8 +192,8 @@ dt_status dt_io_fsync(int fd, const char *path) {
 
 dt_status dt_io_sync_file(const char *path) {
     int err = enter(path, "flush to disk");
-    int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (err == 0 && (fd < 0 ? errno != ENOENT : fsync(fd) != 0)) err = errno;
+    int fd = err ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); // read-only is enough for fsync
+    if (err == 0 && (fd < 0 ? errno != ENOENT : fsync(fd) != 0)) err = errno; // a file that is not there needs no flush
     if (fd >= 0) close(fd);
     return io_leave(path, "flush to disk", err);
 }
@@ -201,6 +206,7 @@ dt_status dt_io_close(int fd, const char *path) {
 }
 
 dt_status dt_io_fsync_dir(const char *path) {
+    // a rename is durable only after its directory is
     int err = enter(path, "flush the directory to disk");
     if (err) return io_leave(path, "flush the directory to disk", err);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -221,6 +227,7 @@ dt_status dt_io_rename_noreplace(const char *from, const char *to) {
     if (err == 0 && renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) != 0) err = errno;
     if (err == EINVAL || err == ENOSYS || err == ENOTSUP) { // NFS and others refuse the flag
         struct stat s;
+        // without the flag: test, then rename; the run's lock excludes a second writer
         err = lstat(to, &s) == 0 ? EEXIST : errno == ENOENT ? 0 : errno;
         if (err == 0 && rename(from, to) != 0) err = errno;
     }
@@ -230,6 +237,7 @@ dt_status dt_io_rename_noreplace(const char *from, const char *to) {
 
 bool dt_io_exchange(const char *a, const char *b) {
     int err = enter(a, "rename");
+    // false: not supported, or a failure; callers then replace in two renames
     if (err == 0 && renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) != 0) err = errno;
     dt_watch_end();
     return err == 0;
@@ -251,7 +259,7 @@ dt_status dt_io_unlink(const char *path) {
 dt_status dt_io_mkdir(const char *path) {
     int err = enter(path, "create the directory");
     if (err == 0 && mkdir(path, 0755) != 0) err = errno;
-    if (err == EEXIST && dt_io_is_dir(path)) err = 0;
+    if (err == EEXIST && dt_io_is_dir(path)) err = 0; // another rank may have been first
     return io_leave(path, "create the directory", err);
 }
 
@@ -261,9 +269,9 @@ dt_status dt_io_mkdir_all(const char *path) {
     if (n >= sizeof part) return storage_error(path, "create the directory", ENAMETOOLONG);
     memcpy(part, path, n + 1);
     for (size_t i = 1; i < n; i++) {
-        if (part[i] != '/' || part[i - 1] == '/') continue;
+        if (part[i] != '/' || part[i - 1] == '/') continue; // skips the root and doubled slashes
         part[i] = '\0';
-        if (!dt_io_is_dir(part)) DT_TRY(dt_io_mkdir(part));
+        if (!dt_io_is_dir(part)) DT_TRY(dt_io_mkdir(part)); // an existing folder above may be read-only
         part[i] = '/';
     }
     return dt_io_mkdir(path);
@@ -274,20 +282,21 @@ static dt_status remove_entries(int fd, const char *path) {
     DIR *dir = fdopendir(fd);
     if (!dir) {
         int err = errno;
-        close(fd);
+        close(fd); // fdopendir did not take it
         return storage_error(path, "list", err);
     }
     dt_status st = DT_OK;
     struct dirent *e;
-    while (st == DT_OK && (errno = 0, e = readdir(dir))) {
+    while (st == DT_OK && (errno = 0, e = readdir(dir))) { // errno tells an error from the end
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        // fails for files and links, which unlinkat removes as such
         int sub = openat(fd, e->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         int is_dir = sub >= 0;
         if (is_dir) st = remove_entries(sub, path);
         if (st != DT_OK) break;
         int err = enter(path, "remove");
         if (err == 0 && unlinkat(fd, e->d_name, is_dir ? AT_REMOVEDIR : 0) != 0) err = errno;
-        st = io_leave(path, "remove", err == ENOENT ? 0 : err);
+        st = io_leave(path, "remove", err == ENOENT ? 0 : err); // removed by another process: fine
     }
     closedir(dir);
     return st;
@@ -296,7 +305,7 @@ static dt_status remove_entries(int fd, const char *path) {
 dt_status dt_io_remove_tree(const char *path) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) return DT_OK;
-    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return dt_io_unlink(path);
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP)) return dt_io_unlink(path); // a file or a link
     if (fd < 0) return storage_error(path, "open", errno);
     DT_TRY(remove_entries(fd, path));
     int err = enter(path, "remove the directory");
@@ -307,13 +316,15 @@ dt_status dt_io_remove_tree(const char *path) {
 dt_status dt_io_remove_empty(const char *path) {
     int err = enter(path, "remove the directory");
     if (err == 0 && rmdir(path) != 0) err = errno;
-    if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
+    if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0; // Linux reports ENOTEMPTY, others EEXIST
     return io_leave(path, "remove the directory", err);
 }
 
 dt_status dt_io_remove_at(int at, const char *name, const char *path) {
+    // relative to an open folder: see remove_entries
     int err = enter(path, "remove");
     if (err == 0 && unlinkat(at, name, 0) != 0) err = errno;
+    // Linux: EISDIR; POSIX would allow EPERM
     if (err == EISDIR) err = unlinkat(at, name, AT_REMOVEDIR) == 0 ? 0 : errno;
     if (err == ENOTEMPTY || err == EEXIST || err == ENOENT) err = 0;
     return io_leave(path, "remove", err);
@@ -328,22 +339,22 @@ dt_status dt_io_truncate(const char *path, off_t n_bytes) {
 dt_status dt_io_reserve(int fd, const char *path, off_t at, off_t n_bytes) {
     int err = enter(path, "reserve space");
     if (err == 0) do
-            err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno;
+            err = fallocate(fd, 0, at, n_bytes) == 0 ? 0 : errno; // mode 0 also extends the file
         while (err == EINTR);
     return io_leave(path, "reserve space", err);
 }
 
 char *dt_io_parent(const char *path) {
     size_t n = strlen(path);
-    while (n > 1 && path[n - 1] == '/') n--;
+    while (n > 1 && path[n - 1] == '/') n--; // "a/b/" has the parent "a"
     while (n > 0 && path[n - 1] != '/') n--;
-    if (n > 1) n--; // the slash, unless the root is meant
-    return n ? dt_xprintf("%.*s", (int)n, path) : dt_xstrdup(".");
+    if (n > 1) n--;                                                // the slash, unless the root is meant
+    return n ? dt_xprintf("%.*s", (int)n, path) : dt_xstrdup("."); // a relative name without folder
 }
 
 char *dt_io_cache_folder(const char *given, const char *below) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (given && *given) return dt_xprintf("%s%s", given, below);
+    if (given && *given) return dt_xprintf("%s%s", given, below); // the caller's choice, XDG's, then the default
     if (xdg && *xdg) return dt_xprintf("%s/dtrain%s", xdg, below);
     return home && *home ? dt_xprintf("%s/.cache/dtrain%s", home, below) : NULL;
 }
@@ -355,6 +366,7 @@ static _Atomic(char *) unfinished[MAX_UNFINISHED];
 
 void dt_io_remove_unfinished(void) {
     for (int i = 0; i < MAX_UNFINISHED; i++) {
+        // a pointer, atomically taken: handler and owner never both use it
         const char *path = atomic_exchange(&unfinished[i], NULL);
         if (path) unlink(path);
     }
@@ -363,13 +375,14 @@ void dt_io_remove_unfinished(void) {
 static int list_unfinished(char *path) {
     for (int i = 0; i < MAX_UNFINISHED; i++) {
         char *none = NULL;
-        if (atomic_compare_exchange_strong(&unfinished[i], &none, path)) return i;
+        if (atomic_compare_exchange_strong(&unfinished[i], &none, path)) return i; // no lock: the handler must not wait
     }
     return -1;
 }
 
 static void unlist(const dt_io_file *f) {
     char *mine = f->temporary;
+    // -1: no place, so no handler knows it
     if (f->place < 0 || atomic_compare_exchange_strong(&unfinished[f->place], &mine, NULL)) return;
     for (;;) pause(); // a signal took it, and is ending the process
 }
@@ -377,6 +390,7 @@ static void unlist(const dt_io_file *f) {
 // Errno or 0. A leftover of the same number, or another thread's temporary, is passed by. The lock tells
 // remove_leftover that this is none; it may have come before the lock.
 static int create_temporary(dt_io_file *f) {
+    // as the name of the process, unless taken; then a number that no process has
     for (unsigned number = (unsigned)getpid();; number += NEXT_NUMBER) {
         struct stat s;
         f->temporary = dt_xprintf("%s.tmp.%u", f->path, number);
@@ -384,6 +398,7 @@ static int create_temporary(dt_io_file *f) {
         do f->fd = open(f->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
         while (f->fd < 0 && errno == EINTR);
         int err = f->fd < 0 ? errno : 0;
+        // LOCK_EX succeeds at once: the file is new. nlink 0: a cleaner removed it before the lock
         if (f->fd >= 0 && flock(f->fd, LOCK_EX) == 0 && fstat(f->fd, &s) == 0 && s.st_nlink == 0) {
             close(f->fd);
             err = EEXIST;
@@ -392,36 +407,36 @@ static int create_temporary(dt_io_file *f) {
         unlist(f);
         free(f->temporary);
         f->temporary = NULL;
-        if (err != EEXIST) return err;
+        if (err != EEXIST) return err; // a real error
     }
 }
 
 dt_status dt_io_begin(dt_io_file *f, const char *path) {
     struct stat s;
     *f = (dt_io_file){.fd = -1, .place = -1};
-    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) // a rename would replace a device; a link to one too
         return dt_fail(DT_E_STORAGE, "%s: cannot create: there is a %s of this name", path,
                        S_ISDIR(s.st_mode) ? "folder" : "pipe or device");
     int err = enter(path, "create");
     f->path = dt_xstrdup(path);
     if (err == 0) err = create_temporary(f);
-    if (err) free(f->path);
+    if (err) free(f->path); // nothing to end then
     if (err) f->path = NULL;
     return io_leave(path, "create", err);
 }
 
 dt_status dt_io_end(dt_io_file *f, dt_status st) {
     if (!f->path) return st;
-    if (st == DT_OK) st = dt_io_fsync(f->fd, f->path);
+    if (st == DT_OK) st = dt_io_fsync(f->fd, f->path); // contents first, then the name
     if (st == DT_OK) st = dt_io_rename(f->temporary, f->path);
     if (st != DT_OK) unlink(f->temporary);
-    unlist(f);
+    unlist(f);       // after rename or unlink: the handler may have nothing left to remove
     if (st == DT_OK) // the lock goes with it
         st = dt_io_close(f->fd, f->path);
     else
         close(f->fd); // the first error is kept
     char *dir = dt_io_parent(f->path);
-    if (st == DT_OK) st = dt_io_fsync_dir(dir);
+    if (st == DT_OK) st = dt_io_fsync_dir(dir); // else a power cut may undo the rename
     free(dir);
     free(f->path);
     free(f->temporary);
@@ -438,6 +453,7 @@ dt_status dt_io_write_file(const char *path, const void *data, size_t n_bytes) {
 
 size_t dt_io_stem(const char *name) {
     const char *dot = strrchr(name, '.');
+    // ".tmp" and digits alone
     const bool temporary = dot && dot - name >= 4 && strncmp(dot - 4, ".tmp", 4) == 0 && dot[1] &&
                            strspn(dot + 1, "0123456789") == strlen(dot + 1);
     return temporary ? (size_t)(dot - 4 - name) : strlen(name);
@@ -447,7 +463,9 @@ size_t dt_io_stem(const char *name) {
 static dt_status remove_leftover(const char *path, bool whole) {
     const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     struct stat s;
+    // the writer's lock is held until its end
     const bool lives = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    // whole: by prefix, ours with all that is in it
     const bool stays = lives || (!whole && lstat(path, &s) == 0 && S_ISDIR(s.st_mode));
     dt_status st = stays ? DT_OK : dt_io_remove_tree(path);
     if (fd >= 0) close(fd);
@@ -460,7 +478,7 @@ dt_status dt_io_remove_leftovers(const char *dir, const char *prefix) {
     dt_status st = dt_io_list_dir(&names, &n, dir, DT_E_STORAGE);
     for (size_t i = 0; st == DT_OK && i < n; i++) {
         const bool begins = prefix && strncmp(names[i], prefix, strlen(prefix)) == 0;
-        if (!begins && !names[i][dt_io_stem(names[i])]) continue;
+        if (!begins && !names[i][dt_io_stem(names[i])]) continue; // neither the prefix nor a temporary's stem
         char *path = dt_xprintf("%s/%s", dir, names[i]);
         st = remove_leftover(path, begins);
         free(path);
@@ -476,7 +494,7 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     size_t cap = 4096, n = 0;
     const bool is_file = fstat(fd, &s) == 0 && S_ISREG(s.st_mode);
     if (is_file) {
-        if (max_bytes && (uint64_t)s.st_size > max_bytes)
+        if (max_bytes && (uint64_t)s.st_size > max_bytes) // refused before it is read
             return dt_fail(code, "%s: %lld bytes, more than the limit of %zu", path, (long long)s.st_size, max_bytes);
         cap = (size_t)s.st_size + 2; // one byte to see the end, one for the NUL
     }
@@ -484,7 +502,7 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     for (;;) {
         if (!p) return dt_fail(DT_E_INTERNAL, "%s: no memory for %zu bytes", path, cap);
         if (is_file) dt_watch_begin(path, "read"); // a pipe's writer may take its time
-        ssize_t r = read(fd, p + n, cap - n - 1);
+        ssize_t r = read(fd, p + n, cap - n - 1);  // - 1: room for the NUL
         if (is_file) dt_watch_end();
         if (r < 0 && errno == EINTR) continue;
         if (r < 0) {
@@ -492,13 +510,13 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
             free(p);
             return dt_io_read_error(path, "read", err, code);
         }
-        if (r == 0) break;
+        if (r == 0) break; // end of file
         n += (size_t)r;
-        if (max_bytes && n > max_bytes) {
+        if (max_bytes && n > max_bytes) { // a pipe, or a file that grows
             free(p);
             return dt_fail(code, "%s: more than the limit of %zu bytes", path, max_bytes);
         }
-        if (n + 1 == cap) {
+        if (n + 1 == cap) { // full but for the NUL
             char *q = realloc(p, cap *= 2);
             if (!q) free(p);
             p = q;
@@ -510,14 +528,14 @@ static dt_status read_to_end(char **data, size_t *n_bytes, int fd, const char *p
     return DT_OK;
 }
 
-enum { WRITER_MS = 3000 };
+enum { WRITER_MS = 3000 }; // longer than a shell takes to start the writer
 
 // Whether some process has the pipe open for writing. tee() copies without consuming, and returns 0 only
 // if there is no writer.
 static bool has_writer(int fd) {
     int copy[2];
-    if (pipe2(copy, O_CLOEXEC) != 0) return true;
-    const ssize_t n = tee(fd, copy[1], 1, SPLICE_F_NONBLOCK);
+    if (pipe2(copy, O_CLOEXEC) != 0) return true;             // unknown: waits as if there were one
+    const ssize_t n = tee(fd, copy[1], 1, SPLICE_F_NONBLOCK); // EAGAIN with a writer and no data
     close(copy[0]);
     close(copy[1]);
     return n != 0;
@@ -528,9 +546,11 @@ static bool has_writer(int fd) {
 static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
     struct stat s;
     struct pollfd p = {.fd = fd, .events = POLLIN};
+    // POLLIN or POLLHUP end the poll early
     if (fstat(fd, &s) == 0 && S_ISFIFO(s.st_mode) && poll(&p, 1, WRITER_MS) == 0 && !has_writer(fd))
         return dt_fail(code, "%s: a pipe to which nobody wrote within %d s", path, WRITER_MS / 1000);
     int flags = fcntl(fd, F_GETFL);
+    // reads block from here on
     if (flags < 0 || fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) != 0) return dt_io_read_error(path, "read", errno, code);
     return DT_OK;
 }
@@ -538,7 +558,7 @@ static dt_status wait_for_writer(int fd, const char *path, dt_status code) {
 dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t max_bytes, dt_status code_on_error) {
     *data = NULL;
     *n_bytes = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO without writer would block open
     if (fd < 0) return dt_io_read_error(path, "open", errno, code_on_error);
     dt_status st = wait_for_writer(fd, path, code_on_error);
     if (st == DT_OK) st = read_to_end(data, n_bytes, fd, path, max_bytes, code_on_error);
@@ -551,6 +571,7 @@ dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t 
     *data = NULL;
     *n_bytes = 0;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+    // ELOOP: a link, which O_NOFOLLOW refuses
     if (fd < 0 && errno != ELOOP) return dt_io_read_error(path, "open", errno, code_on_error);
     dt_status st = fd < 0 || fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)
                        ? dt_fail(code_on_error, "%s: not a regular file", path)
@@ -562,6 +583,7 @@ dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t 
 dt_status dt_io_update_file(const char *path, const void *data, size_t n_bytes) {
     char *old = NULL;
     size_t n = 0;
+    // an unchanged file keeps its time, and costs no write
     const bool same =
         dt_io_read_own(&old, &n, path, 0, DT_E_STORAGE) == DT_OK && n == n_bytes && memcmp(old, data, n) == 0;
     free(old);
@@ -576,6 +598,7 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
     size_t n = 0;
     while (n < n_bytes) {
         dt_watch_begin(path, "read");
+        // pread may return less at the end, or after a signal
         ssize_t r = pread(fd, (char *)data + n, n_bytes - n, at + (off_t)n);
         dt_watch_end();
         if (r < 0 && errno == EINTR) continue;
@@ -585,7 +608,7 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
             snprintf(operation, sizeof operation, "read at byte %lld", (long long)at + (long long)n);
             return dt_io_read_error(path, operation, err, code_on_error);
         }
-        if (r == 0)
+        if (r == 0) // files that others cut
             return dt_fail(code_on_error, "%s: truncated: %zu bytes wanted at byte %lld, only %zu there", path, n_bytes,
                            (long long)at, n);
         n += (size_t)r;
@@ -597,7 +620,7 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
                             dt_status code_on_error) {
     struct iovec parts[2] = {{head, n_head}, {data, n_bytes}};
     dt_watch_begin(path, "read");
-    const ssize_t n = preadv(fd, parts, 2, at);
+    const ssize_t n = preadv(fd, parts, 2, at); // one call in the usual case
     dt_watch_end();
     if (n == (ssize_t)(n_head + n_bytes)) return DT_OK;
     // short, interrupted or failed: dt_io_pread continues, or reports the error
@@ -606,9 +629,10 @@ dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head,
 }
 
 bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait) {
+    // of the open file, not of the process: threads exclude each other too
     struct flock l = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
     int rc;
-    do rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l);
+    do rc = fcntl(fd, wait ? F_OFD_SETLKW : F_OFD_SETLK, &l); // W: waits, which a signal interrupts
     while (rc != 0 && errno == EINTR);
     return rc == 0;
 }
@@ -616,9 +640,10 @@ bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait) {
 int dt_io_is_locked(const char *path) {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    // GETLK changes nothing; reports a lock held by another open file
     const bool known = fd >= 0 && fcntl(fd, F_OFD_GETLK, &whole) == 0;
     if (fd >= 0) close(fd);
-    return known ? whole.l_type != F_UNLCK : -1;
+    return known ? whole.l_type != F_UNLCK : -1; // -1: unknown, as without lock support
 }
 
 bool dt_io_exists(const char *path) {
@@ -629,9 +654,11 @@ bool dt_io_exists(const char *path) {
 dt_status dt_io_find(bool *is_there, const char *path, dt_status code) {
     struct stat s;
     *is_there = stat(path, &s) == 0;
+    // does not exist; anything else hides the answer
     if (*is_there || errno == ENOENT || errno == ENOTDIR || errno == ELOOP) return DT_OK;
     char folder[PATH_MAX];
     int err = errno;
+    // a closed folder on the way is the one to name
     const char *closed = err == EACCES ? closed_part(path, folder) : path;
     return dt_io_read_error(closed, closed == path ? "look at" : "look into", err, code);
 }
@@ -652,12 +679,12 @@ dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status c
     DIR *dir = opendir(path);
     if (!dir) return dt_io_read_error(path, "list", errno, code_on_error);
     struct dirent *e;
-    while ((errno = 0, e = readdir(dir))) {
+    while ((errno = 0, e = readdir(dir))) { // errno tells an error from the end
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
         *names = dt_xgrow(*names, *n, sizeof **names);
         (*names)[(*n)++] = dt_xstrdup(e->d_name);
     }
-    int err = errno;
+    int err = errno; // before closedir may change it
     closedir(dir);
     if (err) {
         dt_io_free_list(*names, *n);
@@ -665,7 +692,7 @@ dt_status dt_io_list_dir(char ***names, size_t *n, const char *path, dt_status c
         *n = 0;
         return dt_io_read_error(path, "list", err, code_on_error);
     }
-    if (*n) qsort(*names, *n, sizeof **names, dt_text_compare);
+    if (*n) qsort(*names, *n, sizeof **names, dt_text_compare); // strcmp's order: the same on all machines
     return DT_OK;
 }
 

@@ -12,18 +12,18 @@
 #include <string.h>
 
 static void json_reserve(dt_json *j, size_t n) {
-    if (j->n_bytes + n + 1 <= j->cap_bytes) return;
+    if (j->n_bytes + n + 1 <= j->cap_bytes) return; // + 1: the NUL
     size_t cap = j->cap_bytes ? j->cap_bytes : 256;
-    while (cap < j->n_bytes + n + 1) cap *= 2;
+    while (cap < j->n_bytes + n + 1) cap *= 2; // doubles: amortized constant time per byte
     j->data = dt_xrealloc(j->data, cap);
     j->cap_bytes = cap;
 }
 
 static void json_put(dt_json *j, const char *s, size_t n) {
     json_reserve(j, n);
-    memcpy(j->data + j->n_bytes, s, n);
+    memcpy(j->data + j->n_bytes, s, n); // s may hold any bytes but not point into j
     j->n_bytes += n;
-    j->data[j->n_bytes] = '\0';
+    j->data[j->n_bytes] = '\0'; // a C string at any time
 }
 
 static void json_put_text(dt_json *j, const char *s) {
@@ -39,8 +39,9 @@ static size_t plain_length(const unsigned char *s) {
 
 // One letter. DEL and C1 (U+0080..U+009F), which terminals obey, as escapes.
 static void put_shown(dt_json *j, const char *letter, size_t n) {
-    char escape[8];
+    char escape[8]; // \u0080 and the NUL fit
     const unsigned char last = (unsigned char)letter[n - 1];
+    // U+0080 to U+009F are 0xC2 0x80 to 0xC2 0x9F in UTF-8; DEL is one byte
     if (n > 2 || last < 0x7f || last > 0x9f || (n == 2 && (unsigned char)letter[0] != 0xc2)) {
         json_put(j, letter, n);
         return;
@@ -57,16 +58,16 @@ static void json_put_string(dt_json *j, const char *text) {
         size_t n_plain = plain_length(s);
         json_put(j, (const char *)s, n_plain);
         s += n_plain;
-        if (!*s) break;
+        if (!*s) break; // end of text
         size_t n = dt_text_utf8_length((const char *)s);
         if (n == 0) {
-            json_put_text(j, "\xEF\xBF\xBD");
+            json_put_text(j, "\xEF\xBF\xBD"); // U+FFFD for a byte that is no UTF-8
             s++;
         } else if (*s == '"' || *s == '\\') {
             snprintf(escape, sizeof escape, "\\%c", *s++);
             json_put_text(j, escape);
         } else if (*s < 0x20) {
-            const char *known = strchr("\nn\tt\rr", *s);
+            const char *known = strchr("\nn\tt\rr", *s); // pairs: character, letter of its escape
             if (known)
                 snprintf(escape, sizeof escape, "\\%c", known[1]);
             else
@@ -83,7 +84,7 @@ static void json_put_string(dt_json *j, const char *text) {
 
 static void begin_value(dt_json *j, const char *key) {
     if (j->need_comma) json_put(j, ",", 1);
-    if (key) {
+    if (key) { // NULL: an element of an array, or the root
         json_put_string(j, key);
         json_put(j, ":", 1);
     }
@@ -94,19 +95,19 @@ static void open_bracket(dt_json *j, const char *key, const char *bracket) {
     begin_value(j, key);
     json_put(j, bracket, 1);
     j->depth++;
-    j->need_comma = false;
+    j->need_comma = false; // no comma before the first member
 }
 
 static void close_bracket(dt_json *j, const char *bracket) {
     assert(j->depth > 0);
     json_put(j, bracket, 1);
     j->depth--;
-    j->need_comma = true;
+    j->need_comma = true; // the bracket ends a value
 }
 
 void dt_json_init(dt_json *j) {
     *j = (dt_json){0};
-    json_reserve(j, 255);
+    json_reserve(j, 255); // one allocation for most lines
     j->data[0] = '\0';
 }
 
@@ -141,6 +142,7 @@ void dt_json_string(dt_json *j, const char *key, const char *value) {
 }
 
 void dt_json_int(dt_json *j, const char *key, int64_t value) {
+    // no locale: digits and a minus only
     char text[DT_INT_CHARS];
     begin_value(j, key);
     json_put_text(j, dt_int_text(text, value));
@@ -162,7 +164,7 @@ const char *dt_real_text(char out[DT_REAL_CHARS], double value) {
 
 void dt_json_real(dt_json *j, const char *key, double value) {
     char text[DT_REAL_CHARS];
-    if (!isfinite(value)) {
+    if (!isfinite(value)) { // JSON has no NaN or infinity
         dt_json_null(j, key);
         return;
     }
@@ -171,17 +173,17 @@ void dt_json_real(dt_json *j, const char *key, double value) {
 }
 
 void dt_json_seconds(dt_json *j, const char *key, double s) {
-    char text[DT_INT_CHARS], fraction[] = ".000000000";
-    if (!(s >= 0 && s < 1e9)) {
+    char text[DT_INT_CHARS], fraction[] = ".000000000"; // ns have nine digits
+    if (!(s >= 0 && s < 1e9)) {                         // also NaN: the comparison is false
         dt_json_real(j, key, s);
         return;
     }
-    const uint64_t ns = (uint64_t)(s * 1e9 + 0.5);
+    const uint64_t ns = (uint64_t)(s * 1e9 + 0.5); // rounded to ns once, so no digit is lost later
     int n = 9;
     uint64_t rest = ns % 1000000000;
-    for (; n > 0 && rest % 10 == 0; n--) rest /= 10;
-    fraction[n > 0 ? n + 1 : 0] = '\0';
-    for (int i = n; i > 0; i--, rest /= 10) fraction[i] = (char)('0' + rest % 10);
+    for (; n > 0 && rest % 10 == 0; n--) rest /= 10;                               // drops trailing zeros
+    fraction[n > 0 ? n + 1 : 0] = '\0';                                            // no fraction for whole seconds
+    for (int i = n; i > 0; i--, rest /= 10) fraction[i] = (char)('0' + rest % 10); // digits from the last to the first
     begin_value(j, key);
     json_put_text(j, dt_int_text(text, (int64_t)(ns / 1000000000)));
     json_put_text(j, fraction);
@@ -209,7 +211,7 @@ void dt_json_raw(dt_json *j, const char *key, const char *json) {
 }
 
 void dt_json_newline(dt_json *j) {
-    assert(j->depth == 0);
+    assert(j->depth == 0); // one document per line (JSON lines)
     json_put(j, "\n", 1);
     j->need_comma = false;
 }

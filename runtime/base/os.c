@@ -25,9 +25,10 @@ static double read_clock(clockid_t id) {
 }
 
 double dt_clock_s(void) {
-    return read_clock(CLOCK_MONOTONIC);
+    return read_clock(CLOCK_MONOTONIC); // not affected by settimeofday, nor by suspend
 }
 double dt_clock_work_s(int threads) {
+    // one thread: its own CPU time, as others may use the core
     return read_clock(threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC);
 }
 double dt_clock_wall_s(void) {
@@ -44,12 +45,14 @@ double dt_clock_process_s(void) {
                              &ticks)
                     : 0;
     if (f) fclose(f);
+    // boot time includes suspend, like the kernel's start time
     const double s = read_clock(CLOCK_BOOTTIME) - (double)ticks / (double)sysconf(_SC_CLK_TCK);
     return n == 1 && s > 0 ? s : 0;
 }
 
 double dt_clock_waited_s(dt_waited *w, double now_s) {
     const double most_s = 0.25, gap_s = now_s - w->last_s;
+    // the first call sets the beginning only
     if (w->last_s > 0 && gap_s > 0) w->sum_s += gap_s < most_s ? gap_s : most_s;
     w->last_s = now_s;
     return w->sum_s;
@@ -57,7 +60,7 @@ double dt_clock_waited_s(dt_waited *w, double now_s) {
 
 uint64_t dt_rss_bytes(void) {
     unsigned long long size = 0, resident = 0;
-    FILE *f = fopen("/proc/self/statm", "re");
+    FILE *f = fopen("/proc/self/statm", "re"); // in pages: size, resident
     if (!f) return 0;
     int n = fscanf(f, "%llu %llu", &size, &resident);
     fclose(f);
@@ -74,7 +77,7 @@ uint64_t dt_rss_peak_bytes(void) {
     if (f) fclose(f);
     if (kib == 0) {
         struct rusage u;
-        if (getrusage(RUSAGE_SELF, &u) == 0) kib = (uint64_t)u.ru_maxrss;
+        if (getrusage(RUSAGE_SELF, &u) == 0) kib = (uint64_t)u.ru_maxrss; // KiB on Linux
     }
     return kib * 1024;
 }
@@ -89,7 +92,7 @@ uint64_t dt_rss_peak_bytes(void) {
 // the allocation, has one.
 
 static bool machine_read_number(const char *dir, const char *file, uint64_t *out) {
-    char path[4500];
+    char path[4500]; // 4,096 of the cgroup's path and a file's name
     snprintf(path, sizeof path, "%s/%s", dir, file);
     FILE *f = fopen(path, "re");
     if (!f) return false;
@@ -99,11 +102,12 @@ static bool machine_read_number(const char *dir, const char *file, uint64_t *out
 }
 
 // Sum of the lines "name number" whose name is a or b.
+// names of meminfo and vmstat keep their colon
 static uint64_t machine_sum_of(const char *path, const char *a, const char *b, uint64_t unit) {
     char name[64];
     uint64_t v, sum = 0;
     FILE *f = fopen(path, "re");
-    while (f && fscanf(f, "%63s %" SCNu64 "%*[^\n]", name, &v) == 2)
+    while (f && fscanf(f, "%63s %" SCNu64 "%*[^\n]", name, &v) == 2) // a unit behind the number is skipped
         if (strcmp(name, a) == 0 || strcmp(name, b) == 0) sum += v * unit;
     if (f) fclose(f);
     return sum;
@@ -111,27 +115,29 @@ static uint64_t machine_sum_of(const char *path, const char *a, const char *b, u
 
 static bool machine_has_word(const char *list, const char *word) { // "cpu,cpuacct"
     size_t n = strlen(word);
-    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',')
+    for (const char *p = list; *p; p += strcspn(p, ","), p += *p == ',') // whole words: "cpu" is not in "cpuacct"
         if (strncmp(p, word, n) == 0 && (p[n] == ',' || p[n] == '\0')) return true;
     return false;
 }
 
+// /proc/self/cgroup(5)
 void dt_cgroup_walk(const char *controller, void (*visit)(void *ctx, const char *dir, bool v2), void *ctx) {
     char line[4096], dir[4400];
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f)) { // "0::/path" (v2) or "4:cpu,cpuacct:/path" (v1)
         line[strcspn(line, "\n")] = '\0';
         char *names = strchr(line, ':'), *path = names ? strchr(names + 1, ':') : NULL;
-        if (!path) continue;
+        if (!path) continue; // a line that is no record
         *path++ = '\0';
-        bool v2 = names[1] == '\0';
+        bool v2 = names[1] == '\0'; // v2: no controller is named
         if (!v2 && !machine_has_word(names + 1, controller)) continue;
+        // where systemd and Docker mount them
         size_t n_mount = (size_t)snprintf(dir, sizeof dir, "/sys/fs/cgroup%s%s", v2 ? "" : "/", v2 ? "" : controller);
         snprintf(dir + n_mount, sizeof dir - n_mount, "%s", path);
         for (;;) {
-            visit(ctx, dir, v2);
+            visit(ctx, dir, v2); // leaf first
             char *slash = strrchr(dir, '/');
-            if (strlen(dir) <= n_mount || !slash) break;
+            if (strlen(dir) <= n_mount || !slash) break; // up to the mount itself
             *slash = '\0';
         }
     }
@@ -143,15 +149,18 @@ static void bound(void *ctx, const char *dir, bool v2) {
     uint64_t limit, used;
     char stat[4500];
     if (!machine_read_number(dir, v2 ? "memory.max" : "memory.limit_in_bytes", &limit) ||
+        // unlimited: "max", or more than the machine has
         !machine_read_number(dir, v2 ? "memory.current" : "memory.usage_in_bytes", &used) || limit >= m->total_bytes)
         return;
     snprintf(stat, sizeof stat, "%s/memory.stat", dir);
-    uint64_t files = v2 ? machine_sum_of(stat, "inactive_file", "active_file", 1)
+    uint64_t files = v2 ? machine_sum_of(stat, "inactive_file", "active_file", 1) // v1: total_ includes groups below
                         : machine_sum_of(stat, "total_inactive_file", "total_active_file", 1);
+    // files may exceed usage for a moment: counters are read apart
     uint64_t left = limit + files > used ? limit + files - used : 0;
-    if (left > limit) left = limit;
+    if (left > limit) left = limit; // never more than the limit
     m->total_bytes = limit;
     snprintf(stat, sizeof stat, "%s/%s", dir, v2 ? "memory.events" : "memory.oom_control");
+    // memory.events counts kills of this group; 0 where the file is missing
     m->n_kills = machine_sum_of(stat, "oom_kill", "", 1);
     if (left < m->available_bytes) m->available_bytes = left;
 }
@@ -167,6 +176,7 @@ dt_status dt_memory_room(uint64_t n_bytes, const char *what) {
     struct rlimit r;
     if (getrlimit(RLIMIT_AS, &r) != 0 || r.rlim_cur == RLIM_INFINITY) return DT_OK;
     // counts against the limit like any mapping, but takes no memory
+    // NORESERVE: overcommit does not count the mapping, RLIMIT_AS does
     void *p = mmap(NULL, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p != MAP_FAILED) {
         munmap(p, n_bytes);
@@ -181,15 +191,16 @@ dt_status dt_memory_room(uint64_t n_bytes, const char *what) {
 uint64_t dt_memory_stack_bytes(void) {
     const uint64_t usual = UINT64_C(8) << 20;
     struct rlimit r;
+    // glibc's default for a thread is the soft limit
     return getrlimit(RLIMIT_STACK, &r) == 0 && r.rlim_cur != RLIM_INFINITY ? r.rlim_cur : usual;
 }
 
 double dt_memory_time_copy(void) {
-    enum { BLOCK = 64 << 10, BLOCKS = 512 };
+    enum { BLOCK = 64 << 10, BLOCKS = 512 }; // 32 MiB: more than a core's share of the last-level cache
     uint8_t *from = malloc((size_t)BLOCKS * BLOCK), *to = malloc(BLOCK);
     double begin = 0, end = 0;
     if (from && to) {
-        memset(from, 1, (size_t)BLOCKS * BLOCK);
+        memset(from, 1, (size_t)BLOCKS * BLOCK); // touches each page: page faults are not measured
         begin = dt_clock_s();
         for (size_t i = 0; i < BLOCKS; i++) {
             memcpy(to, from + i * BLOCK, BLOCK);
@@ -199,16 +210,18 @@ double dt_memory_time_copy(void) {
     }
     free(from);
     free(to);
-    return (end - begin) / ((double)BLOCKS * BLOCK);
+    return (end - begin) / ((double)BLOCKS * BLOCK); // seconds per byte
 }
 
 // ---- the CPU -------------------------------------------------------------------------------------
 static dt_cpu_isa read_isa(void) {
     const char *most = getenv("ONEDNN_MAX_CPU_ISA");
     if (!most) most = getenv("DNNL_MAX_CPU_ISA"); // oneDNN's older name
+    // "SSE41" and "AVX" are oneDNN's words
     const bool none = most && (strcasecmp(most, "SSE41") == 0 || strcasecmp(most, "AVX") == 0);
     const bool avx2 = most && strncasecmp(most, "AVX2", 4) == 0; // AVX2_VNNI
     if (none || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return DT_CPU_GENERIC;
+    // AVX-512 as oneDNN's avx512_core asks for it
     if (avx2 || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return DT_CPU_AVX2;
@@ -228,6 +241,7 @@ dt_cpu_isa dt_cpu_isa_get(void) {
 
 // ---- launcher -----------------------------------------------------------------------------------------------------
 
+// set by Open MPI, PMIx (srun --mpi=pmix) and PMI (MPICH, Slurm)
 static const char *const RANK[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
 enum { N_RANK = sizeof RANK / sizeof *RANK };
 
@@ -245,21 +259,23 @@ int dt_launcher_rank(void) {
 // A Slurm batch script has SLURM_NTASKS as well, for tasks not yet started, so the variable counts only inside a job
 // step.
 int dt_launcher_size(void) {
-    const int n = launcher_number("OMPI_COMM_WORLD_SIZE", launcher_number("PMI_SIZE", 0));
+    const int n = launcher_number("OMPI_COMM_WORLD_SIZE", launcher_number("PMI_SIZE", 0)); // MPICH's Hydra: PMI_SIZE
     if (n > 0 || launcher_number("SLURM_PROCID", -1) < 0 || launcher_number("SLURM_STEP_ID", -1) < 0) return n;
     return launcher_number("SLURM_STEP_NUM_TASKS", launcher_number("SLURM_NTASKS", 0));
 }
 
 bool dt_launcher_is_first_of_host(void) {
+    // -1: no launcher, so not the first of several
     return launcher_number("OMPI_COMM_WORLD_LOCAL_RANK", launcher_number("SLURM_LOCALID", -1)) == 0;
 }
 
 bool dt_launcher_may_start_ranks(void) {
+    // mpirun -n 1 sets it too: such a job has a launcher already
     return dt_launcher_size() < 2 && launcher_number("OMPI_COMM_WORLD_SIZE", 0) == 0;
 }
 
 void dt_launcher_leave(void) {
-    for (int i = 0; i < N_RANK; i++) unsetenv(RANK[i]);
+    for (int i = 0; i < N_RANK; i++) unsetenv(RANK[i]); // a child is a process of its own
 }
 
 // ---- module -------------------------------------------------------------------------------------------------------
@@ -268,6 +284,7 @@ void dt_launcher_leave(void) {
 // with the program's rights.
 
 dt_status dt_module_exe_dir(char *dir, size_t cap) {
+    // no terminator; cut names are refused by the open that follows
     const ssize_t n = readlink("/proc/self/exe", dir, cap - 1);
     if (n <= 0) return dt_fail(DT_E_INTERNAL, "/proc/self/exe cannot be read: is /proc mounted?");
     dir[n] = 0;
@@ -277,14 +294,14 @@ dt_status dt_module_exe_dir(char *dir, size_t cap) {
 }
 
 dt_status dt_module_find(const char *name, char *path, size_t cap) {
-    static const char *const places[] = {"", "/../lib/dtrain"};
+    static const char *const places[] = {"", "/../lib/dtrain"}; // build folder, installation
     char dir[PATH_MAX];
     path[0] = 0;
     DT_TRY(dt_module_exe_dir(dir, sizeof dir));
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         snprintf(path, cap, "%s%s/%s", dir, places[i], name);
-        if (access(path, R_OK) == 0) return DT_OK;
+        if (access(path, R_OK) == 0) return DT_OK; // readable is enough for dlopen
     }
     path[0] = 0;
-    return DT_OK;
+    return DT_OK; // an empty path: not found; callers word the error
 }

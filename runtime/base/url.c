@@ -10,16 +10,16 @@
 
 // Whether a parameter of this name, which may be percent-encoded, may be a secret; its plain name to `name`.
 static bool is_secret(const char *text, size_t n, char name[64]) {
-    static const char *const PARTS[] = {"sig",  "token", "key", "auth", "secret",
+    static const char *const PARTS[] = {"sig",  "token", "key", "auth", "secret", // parts of names, anywhere, any case
                                         "pass", "cred",  "pwd", "jwt",  "session"};
     size_t k = 0;
-    for (size_t i = 0; i < n && k < 63; i++) {
+    for (size_t i = 0; i < n && k < 63; i++) { // longer names are cut: parts at their end are missed
         unsigned c = (unsigned char)text[i];
-        if (c == '%' && i + 2 < n && sscanf(text + i + 1, "%2x", &c) == 1) i += 2;
+        if (c == '%' && i + 2 < n && sscanf(text + i + 1, "%2x", &c) == 1) i += 2; // %41 is A
         name[k++] = (char)c;
     }
     name[k] = '\0';
-    bool secret = strcasecmp(name, "code") == 0 || strcasecmp(name, "pw") == 0;
+    bool secret = strcasecmp(name, "code") == 0 || strcasecmp(name, "pw") == 0; // short names: whole
     for (size_t i = 0; i < sizeof PARTS / sizeof *PARTS; i++) secret = secret || strcasestr(name, PARTS[i]);
     return secret;
 }
@@ -28,8 +28,8 @@ static bool is_secret(const char *text, size_t n, char name[64]) {
 static dt_status check_parameters(const char *p, const char *end, int n_shown, const char *shown) {
     char name[64];
     while ((p += strcspn(p, "?&;#")) < end) {
-        const size_t n = strcspn(++p, "=?&;#");
-        if (p[n] == '=' && p + n < end && is_secret(p, n, name))
+        const size_t n = strcspn(++p, "=?&;#");                  // name up to = or the next parameter
+        if (p[n] == '=' && p + n < end && is_secret(p, n, name)) // without a value no secret
             return dt_fail(DT_E_USAGE,
                            "%.*s?…: the parameter %s in a path would stand in logs: name the object "
                            "without it, and give credentials (s3://, gs://, or ~/.netrc for a web "
@@ -40,15 +40,18 @@ static dt_status check_parameters(const char *p, const char *end, int n_shown, c
 }
 
 static dt_status check_one(const char *url, const char *host) {
+    // authority: up to the first /, ? or #; userinfo before its last @
     const size_t n_scheme = (size_t)(host - url), n_until = strcspn(host, "@");
     // a password may have blanks
+    // user:password@ without a separator in between
     const bool split = memchr(host, ':', n_until) && n_until < strcspn(host, "/?#\r\n");
     const char *from = split ? host + n_until : host;
     const size_t n = (size_t)(from - host) + strcspn(from, " \t\r\n");
     const size_t n_host = (size_t)(from - host) + strcspn(from, "/?# \t\r\n");
+    // the last @ of the authority; one behind it
     const char *at = memrchr(host, '@', n_host), *rest = memchr(host + n_host, '@', n - n_host);
     const bool is_bucket = strncasecmp(url, "s3:", 3) == 0 || strncasecmp(url, "gs:", 3) == 0;
-    if (rest && (at || memchr(host, ':', n_host)))
+    if (rest && (at || memchr(host, ':', n_host))) // unescaped / or ? in a password
         return dt_fail(DT_E_USAGE,
                        "%.*s…: an @ behind what may be a name and a password, which would stand in "
                        "logs: put these into ~/.netrc, and write an @ of a path as %%40",
@@ -59,14 +62,16 @@ static dt_status check_one(const char *url, const char *host) {
                        "into ~/.netrc",
                        (int)n_scheme, url, (int)(host + n_host - at), at);
     const size_t n_path = strcspn(host, "?&;# \t\r\n");
+    // s3:// and gs:// names may hold any character
     return is_bucket ? DT_OK : check_parameters(host + n_path, host + n, (int)(n_scheme + n_path), url);
 }
 
 dt_status dt_url_check(const char *text) {
-    for (const char *at = text; (at = strstr(at, "://")); at += 3) {
+    for (const char *at = text; (at = strstr(at, "://")); at += 3) { // URLs inside a longer text, too
         const char *url = at;
+        // RFC 3986's scheme characters, backwards
         while (url > text && (isalnum((unsigned char)url[-1]) || strchr("+-.", url[-1]))) url--;
-        if (url < at) DT_TRY(check_one(url, at + 3));
+        if (url < at) DT_TRY(check_one(url, at + 3)); // no scheme: not a URL
     }
     return DT_OK;
 }
