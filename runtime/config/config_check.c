@@ -16,6 +16,7 @@
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map);
 
 // -- what is expected, in words --------------------------------------------------------------
+// a noun phrase behind "expected"
 static const char *const TYPE_WORDS[] = {[DT_T_INT] = "a whole number",
                                          [DT_T_REAL] = "a number",
                                          [DT_T_BOOL] = "true or false",
@@ -34,19 +35,21 @@ static const char *const TYPE_WORDS[] = {[DT_T_INT] = "a whole number",
                                          [DT_T_MAP] = "a map"};
 
 static const char *config_check_expectation(dt_config *c, const dt_config_key *row) {
-    const char *range = row->range, *text = TYPE_WORDS[row->kind];
+    const char *range = row->range, *text = TYPE_WORDS[row->kind]; // "lo..hi", "a|b|c" or "auto|lo..hi"
     double lo, hi;
     if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) {
-        for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|')
+        for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|') // words in the order of the .def file
             text = dt_arena_printf(&c->arena, "%s%s%.*s", text, p > range ? ", " : "", (int)strcspn(p, "|"), p);
         return text;
     }
     if (dt_config_range_bounds(range, &lo, &hi)) {
-        if (hi >= 1e308)
+        if (hi >= 1e308) // no upper bound
+            // %.15g: as many digits as a person writes
             text = dt_arena_printf(&c->arena, "%s of at least %.15g", text, lo);
         else
             text = dt_arena_printf(&c->arena, "%s in %.15g..%.15g", text, lo, hi);
     }
+    // the word that stands instead of a number
     const char *word = dt_arena_printf(&c->arena, "%.*s", (int)strcspn(range, "|"), range);
     if (*word && dt_config_is_instead(range, word)) text = dt_arena_printf(&c->arena, "%s, or %s", text, word);
     return text;
@@ -54,12 +57,13 @@ static const char *config_check_expectation(dt_config *c, const dt_config_key *r
 
 static dt_status config_check_fail_value(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
     dt_arena *a = &c->arena;
-    const char *got = n->kind == DT_C_LIST   ? "a list"
+    const char *got = n->kind == DT_C_LIST   ? "a list" // kinds that no scalar key takes
                       : n->kind == DT_C_MAP  ? "a map"
                       : dt_config_is_null(n) ? "empty"
                                              : NULL;
     const char *near = NULL;
     if (!got) {
+        // distinguishes 8 from '8'
         got = dt_arena_printf(a, n->quoted ? "the text '%s'" : "'%s'", dt_config_shown(a, n->text));
         if (row->kind == DT_T_ENUM || row->kind == DT_T_WORDS) near = dt_config_nearest_word(a, row->range, n->text);
     }
@@ -70,8 +74,9 @@ static dt_status config_check_fail_value(dt_config *c, const dt_config_key *row,
 
 // -- one value -------------------------------------------------------------------------------
 static bool in_range(const char *range, double v) {
+    // no bounds: any value
     double lo, hi;
-    return !dt_config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi);
+    return !dt_config_range_bounds(range, &lo, &hi) || (v >= lo && v <= hi); // v is never NaN: parsing refuses NaN
 }
 
 bool dt_config_in_range(dt_key key, double value) {
@@ -79,7 +84,7 @@ bool dt_config_in_range(dt_key key, double value) {
 }
 
 static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
-    const char *text = n->text, *range = row->range;
+    const char *text = n->text, *range = row->range; // a quoted number is text, as in YAML
     int64_t i;
     double v;
     bool b;
@@ -87,15 +92,16 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     if (dt_config_is_null(n)) return false;
     switch (row->kind) {
     case DT_T_INT:
+        // a double holds the bounds exactly
         return !n->quoted && dt_config_parse_int(text, &i) && in_range(range, (double)i);
     case DT_T_REAL:
         return !n->quoted && dt_config_parse_real(text, &v) && in_range(range, v);
-    case DT_T_PART:
+    case DT_T_PART: // a share or an expression
         if (dt_cnode_real(n, &v)) return v >= 0 && v <= 1;
         return *text && text[strlen(text) - 1] != '%'; // 20% is neither
     case DT_T_BOOL:
         return !n->quoted && dt_config_parse_bool(text, &b);
-    case DT_T_STR:
+    case DT_T_STR: // any text, quoted or not
         return true;
     case DT_T_ENUM:
         return dt_word_index(range, text) >= 0;
@@ -104,8 +110,8 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     case DT_T_BYTES:
         return dt_config_parse_bytes(text, &v) && in_range(range, v);
     case DT_T_AMOUNT:
-        return dt_config_parse_amount(text, &amount);
-    case DT_T_SIZE_HW: // no scalars
+        return dt_config_parse_amount(text, &amount); // without a unit: steps
+    case DT_T_SIZE_HW:                                // no scalars
     case DT_T_NORM:
     case DT_T_STRS:
     case DT_T_SETS:
@@ -141,14 +147,15 @@ static dt_status config_check_size_of(dt_config *c, const dt_config_key *row, co
     return DT_OK;
 }
 
+// one data set as a map; other keys would be ignored silently, so they are errors
 static dt_status check_set(dt_config *c, const dt_config_key *row, const char *path, const dt_cnode *n) {
     bool has_path = false;
     double v;
-    for (size_t i = 0; i < n->n; i++) {
+    for (size_t i = 0; i < n->n; i++) { // three keys: order does not matter
         const dt_cnode *item = n->items[i];
         bool is_path = strcmp(n->keys[i], "path") == 0, text = item->kind == DT_C_SCALAR;
         if (strcmp(n->keys[i], "weight") == 0) {
-            if (!dt_cnode_real(item, &v) || !(v > 0) || v > 1e9)
+            if (!dt_cnode_real(item, &v) || !(v > 0) || v > 1e9) // !(v > 0): also NaN
                 return dt_fail(DT_E_USAGE, "%s: weight of %s: expected a number above 0", item->where,
                                dt_config_shown(&c->arena, path));
         } else if (!is_path && strcmp(n->keys[i], "name") != 0) {
@@ -157,7 +164,7 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
         } else if (!text || dt_config_is_null(item)) {
             return config_check_fail_value(c, row, path, item);
         }
-        has_path = has_path || is_path;
+        has_path = has_path || is_path; // {weight: 2} alone names nothing
     }
     return has_path ? DT_OK : config_check_fail_value(c, row, path, n);
 }
@@ -165,7 +172,7 @@ static dt_status check_set(dt_config *c, const dt_config_key *row, const char *p
 // Texts. Where the row takes datasets, they may be maps too.
 static dt_status check_texts(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
     const bool sets = row->kind == DT_T_SETS;
-    if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n);
+    if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n); // a single path
     if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
     const bool may_be_empty = dt_word_index(row->range, "auto") >= 0; // none, and not auto
     if (n->kind != DT_C_LIST || (n->n == 0 && !may_be_empty)) return config_check_fail_value(c, row, path, n);
@@ -181,11 +188,12 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
 
 // A list of words; one word is a list of one.
 static dt_status check_words(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+    // [accuracy, auc] or accuracy
     if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n);
     if (n->kind != DT_C_LIST) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
-        if (item->kind != DT_C_SCALAR || dt_word_index(row->range, item->text) < 0)
+        if (item->kind != DT_C_SCALAR || dt_word_index(row->range, item->text) < 0) // also an empty item
             return config_check_fail_value(c, row, path, item);
     }
     return DT_OK;
@@ -194,12 +202,14 @@ static dt_status check_words(dt_config *c, const dt_config_key *row, const char 
 static dt_status check_moments(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *list,
                                bool positive) {
     double v;
+    // one number for all channels
     if (list->kind == DT_C_SCALAR && !list->quoted && dt_config_parse_real(list->text, &v)) wrap_in_list(c, list);
     if (list->kind != DT_C_LIST || list->n == 0) return config_check_fail_value(c, row, path, list);
     for (size_t i = 0; i < list->n; i++) {
         const dt_cnode *item = list->items[i];
+        // item->quoted: "0.5" in quotes is a mistake here
         if (!dt_cnode_real(item, &v) || item->quoted) return config_check_fail_value(c, row, path, item);
-        if (positive && v <= 0)
+        if (positive && v <= 0) // std divides
             return dt_fail(DT_E_USAGE, "%s: %s: std is %s; expected numbers above 0", item->where,
                            dt_config_shown(&c->arena, path), item->text);
     }
@@ -207,12 +217,14 @@ static dt_status check_moments(dt_config *c, const dt_config_key *row, const cha
 }
 
 static dt_status check_normalize(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+    // torchvision's numbers, RGB, for pixels in 0..1
     static const char imagenet[] = "{mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}";
     if (n->kind == DT_C_SCALAR && strcmp(n->text, "imagenet") == 0) {
         dt_cnode *full;
+        // n->where: messages name the word imagenet
         DT_TRY(dt_config_read_yaml(&full, &c->arena, c->file, n->where, imagenet, sizeof imagenet - 1));
         full->key_where = n->key_where;
-        *n = *full;
+        *n = *full; // the word is replaced, so the dump shows numbers
     }
     if (n->kind != DT_C_MAP || n->n == 0) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
@@ -226,6 +238,7 @@ static dt_status check_normalize(dt_config *c, const dt_config_key *row, const c
 }
 
 dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const char *path, dt_cnode *n) {
+    // the word in front of a range, such as auto
     if (n->kind == DT_C_SCALAR && row->kind != DT_T_WORDS && dt_config_is_instead(row->range, n->text)) return DT_OK;
     switch (row->kind) {
     case DT_T_SIZE_HW:
@@ -238,6 +251,7 @@ dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const ch
     case DT_T_WORDS:
         return check_words(c, row, path, n);
     case DT_T_LIST:
+        // the reader of the key checks its items
         return n->kind == DT_C_LIST ? DT_OK : config_check_fail_value(c, row, path, n);
     case DT_T_MAP:
         return n->kind == DT_C_MAP ? DT_OK : config_check_fail_value(c, row, path, n);
@@ -252,25 +266,29 @@ dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const ch
     case DT_T_PART:
         break;
     }
-    bool ok = n->kind == DT_C_SCALAR && scalar_fits(row, n);
+    bool ok = n->kind == DT_C_SCALAR && scalar_fits(row, n); // all other kinds are scalars
     return ok ? DT_OK : config_check_fail_value(c, row, path, n);
 }
 
 // -- every key that is there -----------------------------------------------------------------
 // A name that the user chooses becomes a path segment and a tensor's name.
 static bool config_check_is_name(const char *s) {
+    // also safe in file names and JSON
     return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(s);
 }
 
 static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
     const dt_config_key *row;
     dt_config_match m = dt_config_match_path(path, &row);
+    // a dot in a key would look like nesting
     if (strchr(key, '.') || (m == MATCH_INNER && !config_check_is_name(key))) m = MATCH_NONE;
     if (m == MATCH_LEAF) return dt_config_check_value(c, row, path, n);
     if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
     if (m == MATCH_INNER)
         return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where, dt_config_shown(&c->arena, path),
+                       // a scalar where a section is expected
                        n->kind == DT_C_LIST ? "a list" : "a value",
+                       // "?": what may follow the section
                        dt_config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
     return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where, dt_config_shown(&c->arena, path),
                    dt_config_suggest_key(&c->arena, path));
@@ -280,10 +298,11 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
 // word: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
     const dt_config_key *row;
-    if (!dt_config_is_null(n)) return false;
+    if (!dt_config_is_null(n)) return false; // only nulls can be left out
     dt_config_match m = dt_config_match_path(path, &row);
-    if (m != MATCH_LEAF) return m == MATCH_INNER;
-    if (strcmp(row->default_text, "auto") == 0) return true;
+    if (m != MATCH_LEAF) return m == MATCH_INNER;            // an empty section is left out, too
+    if (strcmp(row->default_text, "auto") == 0) return true; // auto is what the absent key means
+    // a key that only some words own may always be left out
     return dt_config_owner_key(row) || (!dt_config_has_default(row) && !dt_config_is_required(row));
 }
 
@@ -291,9 +310,9 @@ static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
     size_t kept = 0;
     for (size_t i = 0; i < map->n; i++) {
         const char *path = dt_arena_printf(&c->arena, "%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
-        if (is_left_out(path, map->items[i])) continue;
+        if (is_left_out(path, map->items[i])) continue; // dropped from the map
         DT_TRY(check_entry(c, path, map->keys[i], map->items[i]));
-        map->keys[kept] = map->keys[i];
+        map->keys[kept] = map->keys[i]; // compacts in place; kept <= i
         map->items[kept++] = map->items[i];
     }
     map->n = kept;
@@ -304,17 +323,21 @@ static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
 // A required word that is not given, but a key beside it that only one word has, is that word: model: {layers: [...]}.
 static bool put_only_word(dt_config *c, const dt_config_key *row, const char *path) {
     const char *dot = strrchr(path, '.');
+    // words of the row's .def file, with the keys that each owns
     for (const dt_config_word *w = dt_config_words(row); w && w->id; w++) {
         const char *key = w->keys ? w->keys : "";
         for (; *key; key += strcspn(key, " "), key += *key == ' ') {
             const int n = (int)strcspn(key, " ");
+            // key beside the row: same parent
             const char *beside = dt_arena_printf(&c->arena, "%.*s.%.*s", (int)(dot - path), path, n, key);
             const dt_config_key *found;
+            // not given, or no key
             if (!dt_config_find(c, beside) || dt_config_match_path(beside, &found) != MATCH_LEAF) continue;
-            char *owners = dt_config_owners(found);
+            char *owners = dt_config_owners(found); // "layers" belongs to one word; a key of several decides nothing
             const bool only = strcmp(owners, w->id) == 0;
             free(owners);
             if (!only) continue;
+            // messages point to the key that decided
             dt_cnode *word = dt_config_new_node(&c->arena, DT_C_SCALAR, dt_config_find(c, beside)->where);
             word->text = w->id;
             return dt_config_put(c, path, word) == DT_OK;
@@ -324,10 +347,11 @@ static bool put_only_word(dt_config *c, const dt_config_key *row, const char *pa
 }
 
 static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *path) {
-    if (dt_config_find(c, path)) return DT_OK;
+    if (dt_config_find(c, path)) return DT_OK; // given, or put by an earlier row
     if (dt_config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
     if (dt_config_is_required(row)) {
         const dt_cnode *parent = dt_config_find_nearest(c, path);
+        // the section's place, else the file's first character
         const char *where = parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where, path,
                        config_check_expectation(c, row), row->help);
@@ -335,25 +359,29 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
     if (!dt_config_has_default(row)) return DT_OK;
     dt_cnode *n;
     const char *text = row->default_text;
+    // defaults are YAML too, so one parser reads both
     DT_TRY(dt_config_read_yaml(&n, &c->arena, "config.def", "default", text, strlen(text)));
-    DT_TRY(dt_config_check_value(c, row, path, n));
+    DT_TRY(dt_config_check_value(c, row, path, n)); // a default that does not fit its own row is found at the first run
     return dt_config_put(c, path, n);
 }
 
 // A key of another word (train.optimizer.momentum for adamw) is an error if it is given, and gets no default.
 static dt_status config_check_check_owner(dt_config *c, const dt_config_key *row, const char *path, bool *mine) {
-    const dt_config_key *owner = dt_config_owner_key(row);
+    const dt_config_key *owner = dt_config_owner_key(row); // NULL: the key belongs to all words
     *mine = true;
+    // the path differs from the row's where names are the user's (*)
     if (!owner) return DT_OK;
     const char *dot = strrchr(path, '.'), *last = strrchr(owner->path, '.');
+    // ".name" behind the same parent
     const char *owner_path = dt_arena_printf(&c->arena, "%.*s%s", (int)(dot - path), path, last);
     const dt_cnode *n = dt_config_find(c, owner_path), *given = dt_config_find(c, path);
-    const char *word = n ? n->text : owner->default_text;
+    const char *word = n ? n->text : owner->default_text; // the owner's word, or its default
     *mine = dt_config_owns(owner, word, row);
     if (*mine || !given) return DT_OK;
     // says nothing, and stands in configs of runs that began when other words had the key
     if (strcmp(row->default_text, "auto") == 0 && given->text && strcmp(given->text, "auto") == 0) return DT_OK;
     char *owners = dt_config_owners(row);
+    // from the command line: dropping the file's key is the likely wish
     const bool chosen = n && strcmp(n->where, "command line") == 0;
     const dt_status st =
         dt_fail(DT_E_USAGE, "%s: %s is a key of %s, but %s is %s%s%s%s", given->key_where, path, owners, owner_path,
@@ -375,9 +403,10 @@ static dt_status config_check_fill_row(dt_config *c, const dt_config_key *row) {
     const char *parent = dt_arena_printf(&c->arena, "%.*s", (int)(star - row->path), row->path);
     const dt_cnode *names = dt_config_find(c, parent);
     bool mine;
-    const dt_config_key map = {.path = parent, .default_text = ""};
+    const dt_config_key map = {.path = parent, .default_text = ""}; // a row made for the map itself
     DT_TRY(config_check_check_owner(c, &map, parent, &mine));
     for (size_t i = 0; names && i < names->n; i++)
+        // star + 2: ".key"
         DT_TRY(fill_owned(c, row, dt_arena_printf(&c->arena, "%s.%s%s", parent, names->keys[i], star + 2)));
     return DT_OK;
 }
@@ -392,9 +421,9 @@ static dt_status check_batches(dt_config *c) {
                               "ranks, and run.reproducible=elastic promises bits that do not: give "
                               "a number (dtrain check says what auto would be under resume)");
     }
-    const int64_t micro = dt_answer(c->train.micro_batch);
+    const int64_t micro = dt_answer(c->train.micro_batch); // number: an answer, as auto was handled above
     if (global % micro == 0) return DT_OK;
-    int64_t down = global < micro ? global : micro;
+    int64_t down = global < micro ? global : micro; // the largest divisor up to micro; 1 always divides
     while (global % down) down--;
     return dt_config_fail(c, "train.micro_batch",
                           "train.micro_batch is %" PRId64
@@ -410,6 +439,7 @@ static dt_status check_run_name(dt_config *c) {
                               "run.dir is '%s'; expected a folder: runs are written to files, which "
                               "rclone or a cloud's own tool copies to a bucket",
                               dt_config_shown(&c->arena, c->run.dir));
+    // the name is a folder below run.dir
     if (*name && *name != '.' && !strchr(name, '/') && strlen(name) <= 200) return DT_OK;
     return dt_config_fail(c, "run.name",
                           "run.name is '%s'; expected a name for a directory, without /, of at "
@@ -424,9 +454,9 @@ static dt_status check_mirror(dt_config *c) {
         return dt_config_fail(c, "checkpoint.mirror_wait",
                               "checkpoint.mirror_wait waits for checkpoint.mirror: set it");
     if (!url) return DT_OK;
-    const char *bucket = url + 5, *key = bucket;
-    if (dt_s3_is_url(url)) key += strspn(bucket, letters);
-    if (key > bucket && *key == '/') return DT_OK;
+    const char *bucket = url + 5, *key = bucket;           // "s3://" and "gs://" have five characters
+    if (dt_s3_is_url(url)) key += strspn(bucket, letters); // no URL: key stays at bucket, and the test below fails
+    if (key > bucket && *key == '/') return DT_OK;         // a bucket's root would mix runs
     return dt_config_fail(c, "checkpoint.mirror",
                           "checkpoint.mirror is '%s'; expected a folder in a bucket, such as "
                           "s3://bucket/runs/%s",
@@ -443,7 +473,7 @@ static dt_status check_clipping(dt_config *c) {
                 {"train.clip_agc", dt_value_or(c->train.clip_agc, 0)}};
     const char *first = NULL;
     for (int i = 0; i < 3; i++) {
-        if (ways[i].limit == 0) continue;
+        if (ways[i].limit == 0) continue; // 0: off
         if (first) return dt_config_fail(c, ways[i].key, "%s: %s is given, too; take one of them", ways[i].key, first);
         first = ways[i].key;
     }
@@ -452,11 +482,13 @@ static dt_status check_clipping(dt_config *c) {
 
 // Keys that say nothing without another one.
 static dt_status check_company(dt_config *c) {
+    // key, and the key that gives it a meaning
     static const char *const PAIRS[][2] = {{"train.teacher_temperature", "train.teacher"},
                                            {"train.teacher_alpha", "train.teacher"},
                                            {"train.triplet_margin", "train.triplet_weight"},
                                            {"data.m_per_class", "data.balance"}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
+        // a default would be there always: these keys have none
         if (dt_config_find(c, PAIRS[i][0]) && !dt_config_find(c, PAIRS[i][1]))
             return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too", PAIRS[i][0],
                                   PAIRS[i][1]);
@@ -473,12 +505,12 @@ static dt_status check_schedule(dt_config *c) {
                    {"train.schedule.rise", c->train.schedule.rise}};
     const double lr = c->train.optimizer.lr, min_lr = c->train.schedule.min_lr;
     for (int i = 0; i < 3; i++)
-        if (lengths[i].length.unit != DT_UNIT_NONE && !(lengths[i].length.value > 0))
+        if (lengths[i].length.unit != DT_UNIT_NONE && !(lengths[i].length.value > 0)) // unit NONE: not given
             return dt_config_fail(c, lengths[i].key,
                                   "%s is 0; expected an amount above 0, or another "
                                   "train.schedule.name (constant never falls)",
                                   lengths[i].key);
-    if (min_lr > lr)
+    if (min_lr > lr) // cosine would rise
         return dt_config_fail(c, "train.schedule.min_lr",
                               "train.schedule.min_lr is %g, above train.optimizer.lr, which is %g", min_lr, lr);
     return DT_OK;
@@ -486,10 +518,11 @@ static dt_status check_schedule(dt_config *c) {
 
 // Images: one number as size means a square; normalize has one number for each channel, or one for all.
 static dt_status check_field(dt_config *c, const dt_config_field *f) {
-    dt_cnode *size = (dt_cnode *)f->size;
+    dt_cnode *size = (dt_cnode *)f->size; // the tree is ours: expands the shorthand
     const dt_cnode *norm = f->normalize;
-    const int64_t channels = dt_answer_or(f->channels, 3);
-    if (f->kind != DT_FIELD_image) return DT_OK;
+    const int64_t channels = dt_answer_or(f->channels, 3); // auto: taken as 3 here
+    if (f->kind != DT_FIELD_image) return DT_OK;           // sounds and numbers have no size here
+    // [64] becomes [64, 64], both the same node
     if (size && size->n == 1) dt_config_add_item(&c->arena, size, NULL, size->items[0]);
     for (size_t i = 0; norm && i < norm->n; i++)
         if (norm->items[i]->n != 1 && norm->items[i]->n != (size_t)channels)
@@ -502,6 +535,7 @@ static dt_status check_field(dt_config *c, const dt_config_field *f) {
 bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end) {
     const char *steps = c->metrics.trace.steps;
     *begin = *end = 0;
+    // FROM < TO
     return !steps || (dt_config_parse_range(steps, begin, end) && *begin >= 0 && *end > *begin);
 }
 
@@ -531,7 +565,7 @@ static dt_status check_mlflow(const dt_config *c) {
                               "metrics.mlflow.uri is %s%s%s; expected the tracking server's URL, as "
                               "in http://host:5000",
                               uri ? "'" : "", uri ? uri : "not given", uri ? "'" : "");
-    const char *host = strchr(uri, ':') + 3;
+    const char *host = strchr(uri, ':') + 3; // "://" is there
     if (strpbrk(host, "?#"))
         return dt_config_fail(c, "metrics.mlflow.uri",
                               "metrics.mlflow.uri has a query in it; set MLFLOW_TRACKING_USERNAME "
@@ -541,11 +575,11 @@ static dt_status check_mlflow(const dt_config *c) {
 }
 
 dt_status dt_config_check_tree(dt_config *c) {
-    DT_TRY(check_map(c, "", c->root));
+    DT_TRY(check_map(c, "", c->root)); // 1. what is given
     size_t n_rows;
     const dt_config_key *rows = dt_config_keys(&n_rows);
-    for (size_t i = 0; i < n_rows; i++) DT_TRY(config_check_fill_row(c, &rows[i]));
-    dt_config_fill(c);
+    for (size_t i = 0; i < n_rows; i++) DT_TRY(config_check_fill_row(c, &rows[i])); // 2. what is absent
+    dt_config_fill(c);                                                              // from here on fields may be read
     DT_TRY(check_run_name(c));
     DT_TRY(check_mirror(c));
     DT_TRY(check_batches(c));
@@ -556,7 +590,8 @@ dt_status dt_config_check_tree(dt_config *c) {
     DT_TRY(check_textfile(c));
     DT_TRY(check_mlflow(c));
     dt_listen listen;
-    DT_TRY(dt_listen_read(&listen, c));
+    DT_TRY(dt_listen_read(&listen, c)); // an address is checked before a port is opened
+    // needs names that the user chose
     for (int i = 0; i < c->data.n_fields; i++) DT_TRY(check_field(c, &c->data.fields[i]));
     return DT_OK;
 }

@@ -11,6 +11,7 @@
 
 // The lists that grow. Each is a range string "|a|b", used from its second byte on, and a table of words.
 #define WORD(id, ...) "|" #id
+// X-macros: each .def file gives a string of words and a table
 static const char optimizers[] =
 #include "optimizers.def"
     ;
@@ -69,6 +70,7 @@ static const dt_config_word model_words[] = {
 #define MODELS     &models[1]
 
 static const char absent[] = "none"; // no default; its address tells it from a default that reads `none`
+// short names for config.def; undefined below
 #define N               DT_KEY_NUMERIC
 #define X               DT_KEY_EXCHANGED
 #define NONE            absent
@@ -76,11 +78,13 @@ static const char absent[] = "none"; // no default; its address tells it from a 
 #define DT_T_ENUM(type) DT_T_ENUM
 #define DT_T_OPT(type)  DT_T_##type
 #define DT_T_AUTO(type) DT_T_##type
+// the field's C type selects how fill_field stores the value
 #define FORM(field)                                                                                                    \
     _Generic((field), int64_t : FORM_INT, dt_opt_int : FORM_OPT_INT, dt_auto_int : FORM_AUTO_INT,  \
              double : FORM_REAL, dt_opt_real : FORM_OPT_REAL, dt_auto_real : FORM_AUTO_REAL,       \
              bool : FORM_BOOL, const char * : FORM_TEXT, const dt_cnode * : FORM_NODE,             \
              dt_amount : FORM_AMOUNT, dt_words : FORM_WORDS, default : FORM_WORD)
+// owner: dt_config, or the struct of a name
 #define ROW(path, owner, field, each, type, def, range, flags, help)                                                   \
     {path, DT_T_##type, def, range, help, flags, offsetof(owner, field), FORM(((owner *)0)->field), each},
 #define SECTION(name)
@@ -106,8 +110,9 @@ static const dt_config_key keys[] = {
 #undef NONE
 #undef REQUIRED
 
-enum { N_ROWS = sizeof keys / sizeof *keys };
+enum { N_ROWS = sizeof keys / sizeof *keys }; // a little over a hundred
 
+// for `dtrain keys` and the docs
 const char *dt_config_type_name(dt_config_type kind) {
     static const char *const names[] = {
         [DT_T_INT] = "INT",         [DT_T_REAL] = "REAL", [DT_T_BOOL] = "BOOL",   [DT_T_STR] = "STR",
@@ -125,7 +130,7 @@ const dt_config_word *dt_config_words(const dt_config_key *k) {
                  {METRICS, metric_words},       {SINKS, sink_words},         {KINDS, kind_words},
                  {MODELS, model_words}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
-        if (k->range == lists[i].range) return lists[i].words;
+        if (k->range == lists[i].range) return lists[i].words; // by address: the macros give each list one range
     return NULL;
 }
 
@@ -135,12 +140,15 @@ const dt_config_key *dt_config_keys(size_t *n) {
 }
 
 const dt_config_key *dt_config_row_of(dt_key key) {
+    // an offset is unique among keys of dt_config itself
     for (size_t i = 0; i < N_ROWS; i++)
+        // offsets inside array structs may coincide
         if (keys[i].each == EACH_NONE && keys[i].offset == key) return &keys[i];
     dt_config_programming_error("?", "no key lies there");
 }
 
 bool dt_config_has_default(const dt_config_key *k) {
+    // address, not text: a key may have the default "none"
     return k->default_text != absent && !dt_config_is_required(k);
 }
 bool dt_config_is_required(const dt_config_key *k) {
@@ -155,7 +163,7 @@ static size_t segment_length(const char *path) {
 static bool same_segment(const char *pattern, const char *path) {
     if (*pattern != *path && *pattern != '*') return false; // most rows of the table
     size_t n = segment_length(pattern), m = segment_length(path);
-    return (n == 1 && *pattern == '*' && m > 0) || (n == m && memcmp(pattern, path, n) == 0);
+    return (n == 1 && *pattern == '*' && m > 0) || (n == m && memcmp(pattern, path, n) == 0); // * takes any one segment
 }
 
 // Advances both while their segments match. Afterwards *pattern and *path point at the rest ("": nothing left).
@@ -163,7 +171,7 @@ static void config_table_walk(const char **pattern, const char **path) {
     while (**pattern && **path && same_segment(*pattern, *path)) {
         *pattern += segment_length(*pattern);
         *path += segment_length(*path);
-        *pattern += **pattern == '.';
+        *pattern += **pattern == '.'; // past the dots
         *path += **path == '.';
     }
 }
@@ -172,19 +180,21 @@ dt_config_match dt_config_match_path(const char *path, const dt_config_key **row
     dt_config_match best = MATCH_NONE;
     for (size_t i = 0; i < N_ROWS; i++) {
         const char *rest = keys[i].path, *left = path;
-        config_table_walk(&rest, &left);
+        config_table_walk(&rest, &left); // afterwards: what neither has in common
         dt_config_match m = MATCH_NONE;
-        if (*rest == '\0' && *left == '\0')
+        if (*rest == '\0' && *left == '\0') // both used up
             m = MATCH_LEAF;
-        else if (*left == '\0')
+        else if (*left == '\0') // the path ends above a row
             m = MATCH_INNER;
+        // the row ends above the path: inside a value
         else if (*rest == '\0' && (keys[i].kind == DT_T_MAP || keys[i].kind == DT_T_LIST ||
                                    keys[i].kind == DT_T_WORDS || keys[i].kind == DT_T_NORM))
             m = MATCH_BELOW;
+        // a leaf or a value wins over an inner node
         if (m == MATCH_NONE || (best != MATCH_NONE && m == MATCH_INNER)) continue;
         best = m;
         if (row) *row = &keys[i];
-        if (m == MATCH_LEAF) break;
+        if (m == MATCH_LEAF) break; // no better match
     }
     return best;
 }
@@ -193,7 +203,7 @@ dt_config_match dt_config_match_path(const char *path, const dt_config_key **row
 // Length of the path up to its last dot, the dot included.
 static size_t parent_length(const char *path) {
     const char *dot = strrchr(path, '.');
-    return dot ? (size_t)(dot + 1 - path) : 0;
+    return dot ? (size_t)(dot + 1 - path) : 0; // 0: a top-level key
 }
 
 // Whether `word` is among `words`, which blanks separate.
@@ -205,27 +215,29 @@ static bool lists_word(const char *words, const char *word) {
 }
 
 const dt_config_key *dt_config_owner_key(const dt_config_key *k) {
+    // siblings of k: same parent
     const size_t n = parent_length(k->path);
     for (size_t i = 0; i < N_ROWS; i++) {
         if (parent_length(keys[i].path) != n || memcmp(keys[i].path, k->path, n) != 0) continue;
         for (const dt_config_word *w = dt_config_words(&keys[i]); w && w->id; w++)
-            if (lists_word(w->keys, k->path + n)) return &keys[i];
+            if (lists_word(w->keys, k->path + n)) return &keys[i]; // a word of the sibling lists k
     }
     return NULL;
 }
 
 bool dt_config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k) {
     for (const dt_config_word *w = dt_config_words(owner); w && w->id; w++)
+        // the word's own list of keys
         if (strcmp(w->id, word) == 0) return lists_word(w->keys, k->path + parent_length(k->path));
     return false;
 }
 
 char *dt_config_owners(const dt_config_key *k) {
     const dt_config_key *owner = dt_config_owner_key(k);
-    char *text = dt_xstrdup("");
+    char *text = dt_xstrdup(""); // heap, as callers free it
     for (const dt_config_word *w = owner ? dt_config_words(owner) : NULL; w && w->id; w++) {
         if (!dt_config_owns(owner, w->id, k)) continue;
-        char *longer = dt_xprintf("%s%s%s", text, *text ? ", " : "", w->id);
+        char *longer = dt_xprintf("%s%s%s", text, *text ? ", " : "", w->id); // quadratic, over ten words at most
         free(text);
         text = longer;
     }
@@ -237,15 +249,15 @@ int dt_word_index(const char *range, const char *word) {
     size_t n = strlen(word);
     int i = 0;
     for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|', i++)
-        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return i;
+        if (strcspn(p, "|") == n && memcmp(p, word, n) == 0) return i; // same length and bytes
     return -1;
 }
 
 bool dt_config_range_bounds(const char *range, double *lo, double *hi) {
     for (const char *p = range; *p; p += strcspn(p, "|"), p += *p == '|') {
         const char *dots = strstr(p, "..");
-        if (!dots || dots > p + strcspn(p, "|")) continue;
-        *lo = dots > p ? strtod(p, NULL) : -1e308;
+        if (!dots || dots > p + strcspn(p, "|")) continue; // dots belong to a later alternative
+        *lo = dots > p ? strtod(p, NULL) : -1e308;         // open below, open above
         *hi = dots[2] && dots[2] != '|' ? strtod(dots + 2, NULL) : 1e308;
         return true;
     }
@@ -253,12 +265,13 @@ bool dt_config_range_bounds(const char *range, double *lo, double *hi) {
 }
 
 bool dt_config_is_instead(const char *range, const char *text) {
-    return dt_word_index(range, text) == 0 && !strstr(text, "..");
+    return dt_word_index(range, text) == 0 && !strstr(text, ".."); // only the first alternative, and no range
 }
 
 // -- the nearest -----------------------------------------------------------------------------
 const char *dt_config_nearest_word(dt_arena *a, const char *words, const char *text) {
     static const char *const FOREIGN_WORDS[][2] = {
+// words of PyTorch, timm and Keras, and what they are here
 #define FOREIGN(name, here)
 #define FOREIGN_WORD(name, here) {#name, #here},
 #include "foreign_keys.def"
@@ -269,13 +282,14 @@ const char *dt_config_nearest_word(dt_arena *a, const char *words, const char *t
     int least = DT_TEXT_FAR;
     for (size_t i = 0; i < sizeof FOREIGN_WORDS / sizeof *FOREIGN_WORDS; i++) {
         const char *here = FOREIGN_WORDS[i][1];
+        // only where the word fits this key
         if (strcasecmp(FOREIGN_WORDS[i][0], text) != 0 || dt_word_index(words, here) < 0) continue;
-        known = known ? dt_arena_printf(a, "%s' or '%s", known, here) : here;
+        known = known ? dt_arena_printf(a, "%s' or '%s", known, here) : here; // several may fit: "a' or 'b"
     }
-    if (known) return known;
+    if (known) return known; // an exact foreign word beats a similar one
     for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|') {
         int d = dt_text_closeness(p, strcspn(p, "|"), text);
-        if (d < least) least = d, best = p;
+        if (d < least) least = d, best = p; // distance; DT_TEXT_FAR is never nearest
     }
     return best ? dt_arena_printf(a, "%.*s", (int)strcspn(best, "|"), best) : NULL;
 }
@@ -283,10 +297,12 @@ const char *dt_config_nearest_word(dt_arena *a, const char *words, const char *t
 const char *dt_config_words_at(dt_arena *a, const char *parent) {
     const char *words = "";
     for (size_t i = 0; i < N_ROWS; i++) {
+        // rows below `parent`: their next segment
         const char *rest = keys[i].path, *left = parent;
         config_table_walk(&rest, &left);
-        if (*left || !*rest || *rest == '*') continue;
+        if (*left || !*rest || *rest == '*') continue; // not below parent, at it, or a name that the user chooses
         const char *word = dt_arena_printf(a, "%.*s", (int)segment_length(rest), rest);
+        // once each
         if (dt_word_index(words, word) < 0) words = dt_arena_printf(a, "%s%s%s", words, *words ? "|" : "", word);
     }
     return words;
@@ -301,6 +317,7 @@ static const char *comma_separated(dt_arena *a, const char *words) {
 
 // What a key of another program is here, or NULL.
 static const char *foreign_key(const char *name) {
+    // names of keys in other programs
     static const char *const KEYS[][2] = {
 #define FOREIGN(name, here) {#name, here},
 #define FOREIGN_WORD(name, here)
@@ -318,6 +335,7 @@ const char *dt_config_suggest_key(dt_arena *a, const char *path) {
         return dt_arena_printf(a, "; write it nested, one map a dot");
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
+    // by the last segment: other programs nest otherwise
     const char *here = foreign_key(last), *words = dt_config_words_at(a, parent);
     if (here) return dt_arena_printf(a, "; in dtrain: %s", here);
     const char *near = dt_config_nearest_word(a, words, last);
@@ -326,5 +344,6 @@ const char *dt_config_suggest_key(dt_arena *a, const char *path) {
         const char *d = strrchr(keys[i].path, '.');
         if (d && strcmp(d + 1, last) == 0) return dt_arena_printf(a, "; did you mean '%s'?", keys[i].path);
     }
+    // "": nothing is known there
     return *words ? dt_arena_printf(a, "; expected one of %s", comma_separated(a, words)) : "";
 }
