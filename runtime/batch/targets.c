@@ -7,12 +7,13 @@
 #include <string.h>
 
 static bool can_be_target(const dt_field_info *f) {
-    return !f->is_image && (f->n_classes > 0 || f->dtype == DT_F32);
+    return !f->is_image && (f->n_classes > 0 || f->dtype == DT_F32); // an image is an input only
 }
 
 static unsigned targets_kind_of(const dt_field_info *f, bool training) {
+    // class shares from data.mix exist in training only
     if (f->n_classes > 0) return f->soft && training ? DT_TARGET_SHARES : DT_TARGET_CLASS;
-    return f->sample_shape.n > 0 ? DT_TARGET_VECTOR : DT_TARGET_NUMBER;
+    return f->sample_shape.n > 0 ? DT_TARGET_VECTOR : DT_TARGET_NUMBER; // regression
 }
 
 static dt_status check_loss(const dt_config *c, const char *key, const dt_target *t) {
@@ -21,12 +22,13 @@ static dt_status check_loss(const dt_config *c, const char *key, const dt_target
                         : t->kind == DT_TARGET_VECTOR ? "is a vector"
                                                       : "is a number";
     char list[256] = "";
-    if (dt_losses[t->loss].takes & t->kind) return DT_OK;
+    if (dt_losses[t->loss].takes & t->kind) return DT_OK; // `takes` is a mask of DT_TARGET_…
     for (int i = 0; i < DT_N_LOSSES; i++) {
         size_t at = strlen(list);
         if (dt_losses[i].takes & t->kind)
             snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", dt_losses[i].id);
     }
+    // names all losses that fit
     return dt_config_fail(c, key, "%s %s does not fit: field %s %s, which these take: %s%s", key, dt_losses[t->loss].id,
                           t->field->name, holds, list,
                           dt_losses[t->loss].softmax && t->field->n_classes == 0
@@ -37,26 +39,26 @@ static dt_status check_loss(const dt_config *c, const char *key, const dt_target
 // A rotation is 3 angles or 6 numbers, as they are.
 static dt_status targets_check_rotation(const dt_config *c, const char *key, dt_target *t) {
     const int64_t n = dt_shape_elements(&t->field->sample_shape);
-    if (n != 3 && n != 6)
+    if (n != 3 && n != 6) // Euler angles, or two columns of the matrix (Zhou et al., 2019)
         return dt_config_fail(c, key,
                               "%s geodesic: field %s has %lld numbers; a rotation is 3 "
                               "angles or 6 numbers",
                               key, t->field->name, (long long)n);
     for (int64_t i = 0; i < n; i++)
-        if (t->field->mean[i] != 0 || t->field->std[i] != 1)
+        if (t->field->mean[i] != 0 || t->field->std[i] != 1) // normalized angles are no angles
             return dt_config_fail(c, key,
                                   "%s geodesic: field %s has normalize, and a rotation's "
                                   "numbers count as they are: leave it out",
                                   key, t->field->name);
     const bool degrees = c->eval.angles == DT_ANGLES_degrees;
-    t->param = degrees ? 0.017453292519943295f : 1.0f;
+    t->param = degrees ? 0.017453292519943295f : 1.0f; // pi / 180: the loss works in radians
     return DT_OK;
 }
 
 // A rate whose logarithm is predicted is that of the numbers as they are.
 static dt_status check_counts(const dt_config *c, const char *key, const dt_target *t) {
     for (int64_t i = 0; i < dt_shape_elements(&t->field->sample_shape); i++)
-        if (dt_field_mean(t->field, i) != 0 || dt_field_std(t->field, i) != 1)
+        if (dt_field_mean(t->field, i) != 0 || dt_field_std(t->field, i) != 1) // mean 0 and std 1: not normalized
             return dt_config_fail(c, key,
                                   "%s %s: field %s has normalize, and counts are taken as they "
                                   "are: leave it out",
@@ -74,18 +76,19 @@ static dt_status add_target(dt_targets *out, const dt_config *c, const dt_config
     snprintf(key, sizeof key, "%s.loss", prefix);
     *t = (dt_target){.field = &fields[index],
                      .index = index,
-                     .kind = targets_kind_of(&fields[index], training),
+                     .kind = targets_kind_of(&fields[index], training), // evaluation has whole classes
                      .loss = own ? own->loss : c->train.loss,
-                     .weight = own ? (float)own->weight : 1};
+                     .weight = own ? (float)own->weight : 1}; // weights of several targets add up to a total loss
     DT_TRY(check_loss(c, key, t));
     const dt_loss_row *loss = &dt_losses[t->loss];
-    t->param = loss->param;
+    t->param = loss->param; // the loss's own default
     if (loss->rotation) DT_TRY(targets_check_rotation(c, key, t));
-    if (loss->exponent) DT_TRY(check_counts(c, key, t));
+    if (loss->exponent) DT_TRY(check_counts(c, key, t)); // exp of the output is a rate, as in Poisson regression
     t->smoothing = (float)(own ? own->label_smoothing : c->train.label_smoothing);
     snprintf(key, sizeof key, "%s.%s", prefix, loss->param_key ? loss->param_key : "");
+    // the user's value of the loss's parameter
     if (loss->param_key && dt_config_number(c, key, &param)) t->param = (float)param;
-    if (loss->angular) t->scale = (float)(own ? own->arcface_scale : c->train.arcface_scale);
+    if (loss->angular) t->scale = (float)(own ? own->arcface_scale : c->train.arcface_scale); // ArcFace's s
     return DT_OK;
 }
 
@@ -96,7 +99,7 @@ static int targets_list_candidates(const dt_field_info *fields, int n_fields, ch
     *text = 0;
     for (int i = 0; i < n_fields; i++) {
         if (!can_be_target(&fields[i])) continue;
-        const unsigned kind = targets_kind_of(&fields[i], false);
+        const unsigned kind = targets_kind_of(&fields[i], false); // as evaluation has it
         const char *word = kind == DT_TARGET_CLASS ? "class" : kind == DT_TARGET_VECTOR ? "vector" : "number";
         if (at < cap) at += (size_t)snprintf(text + at, cap - at, "%s%s (%s)", n ? ", " : "", fields[i].name, word);
         n++;
@@ -117,13 +120,15 @@ static int find_single(const dt_field_info *fields, int n_fields) {
         n_classes++;
         last_class = i;
     }
-    if (n == 1) return last;
+    if (n == 1) return last; // nothing to choose
+    // a class beside numbers: the numbers are the input
     return n == 2 && n_classes == 1 && n_images == 0 ? last_class : -1;
 }
 
 // Keys of a single target say nothing here; their defaults are in every resolved config.
 static dt_status check_single(const dt_config *c) {
     const bool smooth = c->train.label_smoothing != 0;
+    // a value other than the default was set on purpose
     const char *key = c->train.loss != DT_LOSS_cross_entropy ? "train.loss" : smooth ? "train.label_smoothing" : NULL;
     if (!key) return DT_OK;
     return dt_config_fail(c, key,
@@ -138,12 +143,12 @@ static dt_status targets_read_named(dt_targets *out, const dt_config *c, const d
     char list[512], key[256];
     *list = 0;
     for (int i = 0; i < n_fields; i++)
-        if (can_be_target(&fields[i])) dt_text_list(list, sizeof list, fields[i].name);
+        if (can_be_target(&fields[i])) dt_text_list(list, sizeof list, fields[i].name); // for the message
     out->named = true;
     DT_TRY(check_single(c));
     for (int i = 0; i < c->train.n_targets; i++) {
         int at = 0;
-        while (at < n_fields && strcmp(fields[at].name, targets[i].id) != 0) at++;
+        while (at < n_fields && strcmp(fields[at].name, targets[i].id) != 0) at++; // n_fields: not found
         snprintf(key, sizeof key, "train.targets.%s", targets[i].id);
         if (at == n_fields || !can_be_target(&fields[at]))
             return dt_config_fail_name(c, key, targets[i].id, "class, number or vector of data.fields", list);
@@ -165,16 +170,16 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
     const int single = find_single(fields, n_fields);
     *out = (dt_targets){0};
     if (c->train.n_targets > 0) return targets_read_named(out, c, fields, n_fields, training);
-    const int n = targets_list_candidates(fields, n_fields, list, sizeof list);
+    const int n = targets_list_candidates(fields, n_fields, list, sizeof list); // how many could be
     if (single >= 0) return add_target(out, c, NULL, fields, single, training);
     if (n == 0)
         return dt_config_fail(c, "data.fields",
                               "there is nothing to predict: data.fields has no class, number or "
                               "vector");
     while (!can_be_target(&fields[first])) first++;
-    int second = first + 1, likely = first;
+    int second = first + 1, likely = first; // two at least, as n > 1
     while (!can_be_target(&fields[second])) second++;
-    while (likely < n_fields && fields[likely].n_classes == 0) likely++;
+    while (likely < n_fields && fields[likely].n_classes == 0) likely++; // a class is the likelier target
     if (likely == n_fields) likely = first;
     snprintf(key, sizeof key, "data.fields.%s", fields[second].name);
     return dt_config_fail(c, key,
@@ -185,11 +190,12 @@ dt_status dt_targets_read(dt_targets *out, const dt_config *c, const dt_field_in
 }
 
 const char *dt_target_logits(const dt_targets *all, const dt_target *t, char *text, size_t cap) {
-    if (!all->named) return "logits";
+    if (!all->named) return "logits"; // one head keeps the usual name in files
     snprintf(text, cap, "%s.logits", t->field->name);
     return text;
 }
 
 int64_t dt_target_n_out(const dt_target *t) {
+    // outputs of the head: logits per class, or numbers
     return t->field->n_classes > 0 ? t->field->n_classes : dt_shape_elements(&t->field->sample_shape);
 }
