@@ -127,7 +127,7 @@ static dt_status apply_where(dt_data *d, const dt_config *c, bool of_other_set) 
 static int dataset_column_of(const dt_data *d, const char *name) {
     int column = dt_catalog_find_column(d->reader->catalog, name);
     int field = dt_fields_find(&d->fields, name);
-    const bool has = column >= 0 && d->reader->catalog->columns[column].n_values > 0;
+    const bool has = column >= 0 && d->reader->catalog->table.columns[column].n_values > 0;
     return !has && field >= 0 && d->fields.f[field].column >= 0 ? d->fields.f[field].column : column;
 }
 
@@ -140,10 +140,9 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
                               "%s: column '%s' holds numbers, which name no groups; data.columns "
                               "makes groups of them, such as {%s_group: floor(%s)}",
                               key, name, name, name);
-    for (uint32_t i = 0; numbers && i < cat->n_reals; i++)
-        dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->reals[i].name));
-    for (uint32_t i = 0; i < cat->n_columns; i++)
-        dt_text_list(names, sizeof names, dt_catalog_str(cat, cat->columns[i].name));
+    for (uint32_t i = 0; i < cat->table.n_columns; i++)
+        if (numbers || cat->table.columns[i].cell)
+            dt_text_list(names, sizeof names, dt_columns_name(&cat->table, (int)i));
     return dt_config_fail(c, key, "%s: the data set has no %scolumn '%s'; it has: %s", key, numbers ? "" : "metadata ",
                           name ? name : "", names[0] ? names : "none");
 }
@@ -151,7 +150,7 @@ static dt_status no_column(const dt_data *d, const dt_config *c, const char *key
 dt_status dt_data_find_column(const dt_data *d, const dt_config *c, const char *key, const char *name, int *out) {
     *out = name ? dataset_column_of(d, name) : -1;
     if (*out < 0) return no_column(d, c, key, name, false);
-    if (d->reader->catalog->columns[*out].n_values > 0) return DT_OK;
+    if (d->reader->catalog->table.columns[*out].n_values > 0) return DT_OK;
     return dt_config_fail(c, key, "%s: no record%s has a value of column %s", key,
                           c->data.where ? " that data.where keeps" : "", name);
 }
@@ -237,12 +236,12 @@ static dt_status make_runs(dt_data *d, const dt_config *c) {
 
 static dt_status dataset_make_order(dt_data *d, const dt_config *c) {
     const dt_catalog *catalog = d->reader->catalog;
-    dt_weight_spec s = {.balance = -1, .column = -1, .real = -1};
+    dt_weight_spec s = {.balance = -1, .column = -1};
     bool balance = c->data.balance, weight = c->data.weight;
     if (balance) DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &s.balance));
-    if (weight) s.real = dt_catalog_find_real(catalog, c->data.weight);
-    if (weight && s.real < 0) s.column = dataset_column_of(d, c->data.weight);
-    if (weight && s.real < 0 && s.column < 0) return no_column(d, c, "data.weight", c->data.weight, true);
+    if (weight) s.column = dt_catalog_find_real(catalog, c->data.weight);
+    if (weight && s.column < 0) s.column = dataset_column_of(d, c->data.weight);
+    if (weight && s.column < 0) return no_column(d, c, "data.weight", c->data.weight, true);
     const uint32_t *samples = d->splits.sample[DT_SPLIT_TRAIN];
     uint32_t n = d->splits.n[DT_SPLIT_TRAIN], *set_of = NULL;
     if (d->reader->is_weighted) {

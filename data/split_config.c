@@ -195,7 +195,7 @@ static dt_status add_content_column(const dt_data *d, const dt_config *c) {
         snprintf(hex + (size_t)r * N_HEX, N_HEX, "%016llx", (unsigned long long)id[r]);
         text[r] = id[r] ? hex + (size_t)r * N_HEX : dt_catalog_str(catalog, catalog->records[r].key);
     }
-    const dt_status st = any ? dt_catalog_add_texts(catalog, "content", text)
+    const dt_status st = any ? dt_columns_add_texts(&catalog->table, "content", text)
                              : dt_config_fail(c, "data.split.unit",
                                               "data.split.unit: content: the set has no hashes, which "
                                               "`dtrain pack` makes, and no column duplicate_of");
@@ -309,7 +309,7 @@ static dt_status read_official_fold(const dt_data *d, const dt_config *c, uint8_
     int column;
     char names[256] = "";
     DT_TRY(dt_data_find_column(d, c, "data.split.folds_by", c->data.split.folds_by, &column));
-    const dt_column *col = &cat->columns[column];
+    const dt_column *col = &cat->table.columns[column];
     const char *want = c->data.split.fold;
     uint32_t fold = 0;
     for (; fold < col->n_values; fold++) {
@@ -395,8 +395,8 @@ static bool is_official(const found_parts *f) {
 
 static void find_sets(found_parts *f, const dt_catalog *c) {
     int set = dt_catalog_find_column(c, "set");
-    for (uint32_t v = 0; set >= 0 && v < c->columns[set].n_values; v++) {
-        const char *name = dt_catalog_str(c, c->columns[set].values[v]);
+    for (uint32_t v = 0; set >= 0 && v < c->table.columns[set].n_values; v++) {
+        const char *name = dt_catalog_str(c, c->table.columns[set].values[v]);
         note_part(f, name, strlen(name));
     }
 }

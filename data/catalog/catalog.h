@@ -2,11 +2,8 @@
 // extension, offset, size and hash. Everything that chooses samples (view, split, query, shuffle) reads
 // the catalog and never the data files.
 //
-// There are two kinds of columns. Metadata columns are dictionary-encoded: a column holds its distinct
-// values, sorted (numbers by value, then text by bytes), and each record holds an index into them or
-// DT_NO_VALUE. So a class label is a cell, and grouping by a column is counting. Measurements (quality,
-// angles, durations, sizes of images) differ in each record: number columns hold a double per record, NaN
-// where there is no value. A name belongs to one kind; where shards disagree, numbers become text.
+// Its columns are those of a table in memory (columns.h), a row a record. A name belongs to one kind; where shards
+// disagree, numbers become text. Columns of text come first.
 //
 // On disk the rows of each data file lie beside it, in its index (index_file.h): opening a dataset reads
 // these indexes. For other programs the whole catalog can be written as a database (select.h).
@@ -17,13 +14,11 @@
 #ifndef DT_DATA_CATALOG_H
 #define DT_DATA_CATALOG_H
 
-#include "data/file/file.h"
+#include "columns.h"
 
 #include "base/core.h"
 
 #include <stdbool.h>
-
-#define DT_NO_VALUE UINT32_MAX // the cell of a record without a value
 
 // A member's bytes: `size` bytes at `offset` of the record's shard.
 typedef struct dt_member {
@@ -42,7 +37,7 @@ typedef struct dt_record {
     uint64_t key_hash;                // XXH3-64 of the key; splits use it
 } dt_record;
 
-enum { DT_MAX_COLUMNS = 64, DT_MAX_EXTENSIONS = 1024 };
+enum { DT_MAX_EXTENSIONS = 1024 };
 
 typedef struct dt_shard {
     char *path;           // as the user knows it
@@ -55,35 +50,15 @@ typedef struct dt_shard {
     uint64_t stamp;       // dt_blob_stamp of the file; 0 = not known (no index)
 } dt_shard;
 
-typedef struct dt_column {
-    uint32_t name; // string
-    uint32_t n_values;
-    uint32_t *values; // strings, distinct, sorted (after finish)
-    uint32_t *cell;   // by record
-    uint32_t cap_cells;
-} dt_column;
-
-typedef struct dt_real_column {
-    uint32_t name; // string
-    double *value; // by record; NaN: no value
-    uint32_t cap_cells;
-} dt_real_column;
-
 typedef struct dt_catalog {
     dt_shard *shards;
     dt_record *records;
     dt_member *members;
-    uint32_t n_shards, n_records, n_members, n_exts, n_columns, n_reals;
+    uint32_t n_shards, n_records, n_members, n_exts;
     uint32_t exts[DT_MAX_EXTENSIONS]; // strings
-    dt_column columns[DT_MAX_COLUMNS];
-    dt_real_column reals[DT_MAX_COLUMNS];
-    dt_buffer strings; // NUL-terminated, one after another
+    dt_columns table;                 // row r: record r; its strings are those of the catalog
     // building only
     uint32_t cap_shards, cap_records, cap_members;
-    uint32_t *interned; // strings by id
-    uint32_t *intern;   // hash table of ids + 1
-    uint32_t n_interned, cap_interned, cap_intern;
-    uint32_t most; // records, members, bytes of strings; below 2^32 - 1 only in tests
     bool finished;
 } dt_catalog;
 
@@ -109,24 +84,14 @@ dt_status dt_catalog_set_json(dt_catalog *c, const char *json, size_t n_bytes);
 dt_status dt_catalog_set_from(dt_catalog *c, uint32_t first, const char *column, const char *value);
 dt_status dt_catalog_finish(dt_catalog *c);
 
-// Building by columns instead of record by record, for the reader of indexes. `path`: the file that they come from, for
-// the message of DT_E_DATA when there are too many. Before finish, a cell is the number of its interned text.
+// For the reader of indexes, which builds the table by columns. `path`: the file that they come from, for the message of
+// DT_E_DATA when there are too many.
 dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records, uint64_t n_members,
                                uint64_t n_string_bytes);
-// Room for n more, to be filled before anything else is added, and strings, each NUL-terminated, of which the
-// place of the first is returned. The caller has checked that they fit.
+// Room for n more, to be filled before anything else is added. The caller has checked that they fit.
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n);
 dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n);
-uint32_t dt_catalog_add_strings(dt_catalog *c, const char *strings, size_t n_bytes);
-dt_status dt_catalog_intern(dt_catalog *c, const char *path, const char *text, uint32_t *id);
 dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint32_t *out);
-dt_status dt_catalog_cells(dt_catalog *c, const char *path, const char *column, uint32_t **out);
-dt_status dt_catalog_numbers(dt_catalog *c, const char *path, const char *column, double **out);
-
-// After finish: one more column, of texts by record (NULL: no value; copied), or of numbers. `values` becomes the
-// catalog's. DT_E_DATA beyond DT_MAX_COLUMNS. The name must be new.
-dt_status dt_catalog_add_texts(dt_catalog *c, const char *name, const char *const *text);
-dt_status dt_catalog_add_numbers(dt_catalog *c, const char *name, double *values);
 
 // After finish: drops the records with !keep[r], and the values that no record has then. The others keep their order
 // and get new numbers. Columns stay, also without values.
@@ -134,19 +99,25 @@ void dt_catalog_keep(dt_catalog *c, const bool *keep);
 
 // ---- reading -------------------------------------------------------------------------------------
 static inline const char *dt_catalog_str(const dt_catalog *c, uint32_t s) {
-    return (const char *)c->strings.data + s;
+    return dt_columns_str(&c->table, s);
 }
-int dt_catalog_find_column(const dt_catalog *c, const char *name); // -1: none
-int dt_catalog_find_real(const dt_catalog *c, const char *name);   // number columns; -1: none
+static inline int dt_catalog_find_column(const dt_catalog *c, const char *name) { // metadata columns; -1: none
+    return dt_columns_find(&c->table, name, DT_TEXT_COLUMN);
+}
+static inline int dt_catalog_find_real(const dt_catalog *c, const char *name) { // number columns; -1: none
+    return dt_columns_find(&c->table, name, DT_NUMBER_COLUMN);
+}
 static inline uint32_t dt_catalog_cell(const dt_catalog *c, int column, uint32_t record) {
-    return c->columns[column].cell[record];
+    return c->table.columns[column].cell[record];
+}
+static inline const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record) { // NULL: no value
+    return dt_columns_text(&c->table, column, record);
+}
+static inline double dt_catalog_real(const dt_catalog *c, int column, uint32_t record) {
+    return c->table.columns[column].number[record];
 }
 // Whether any record of [first, end) has a value; also before finish.
 bool dt_catalog_has(const dt_catalog *c, int column, uint32_t first, uint32_t end);
-const char *dt_catalog_value(const dt_catalog *c, int column, uint32_t record); // NULL: no value
-static inline double dt_catalog_real(const dt_catalog *c, int real, uint32_t record) {
-    return c->reals[real].value[record];
-}
 // XXH3 of keys, extensions, sizes, hashes, cells and numbers, but not of offsets, shards or paths: equal
 // records have an equal hash however they are packed.
 uint64_t dt_catalog_hash(const dt_catalog *c);

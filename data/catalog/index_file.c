@@ -90,8 +90,8 @@ static void put_column(writer *w, const dt_column *col) {
     free(sorted);
 }
 
-static void put_real_column(writer *w, const dt_real_column *col) {
-    const double *v = col->value + w->first;
+static void put_real_column(writer *w, const dt_column *col) {
+    const double *v = col->number + w->first;
     bool any = false;
     for (uint32_t r = 0; r < w->n_records && !any; r++) any = !isnan(v[r]);
     if (!any) return;
@@ -104,8 +104,8 @@ static void put_real_column(writer *w, const dt_real_column *col) {
 static void index_file_put_rows(writer *w) {
     const dt_catalog *c = w->c;
     for (uint32_t i = 0; i < c->n_exts; i++) index_file_put_u32(&w->rows, index_file_put_string(w, c->exts[i]));
-    for (uint32_t i = 0; i < c->n_columns; i++) put_column(w, &c->columns[i]);
-    for (uint32_t i = 0; i < c->n_reals; i++) put_real_column(w, &c->reals[i]);
+    for (uint32_t i = 0; i < c->table.n_columns; i++) // of text first
+        (c->table.columns[i].number ? put_real_column : put_column)(w, &c->table.columns[i]);
     for (uint32_t i = 0; i < w->n_records; i++) {
         const dt_record *r = &c->records[w->first + i];
         uint32_t row[2] = {index_file_put_string(w, r->key), r->n_members};
@@ -153,11 +153,11 @@ dt_status dt_index_make(const dt_catalog *c, uint32_t shard, uint64_t stamp, dt_
     head[0] = out->n_bytes - HEADER_BYTES;
     head[1] = dt_hash64(out->data + HEADER_BYTES, out->n_bytes - HEADER_BYTES);
     memcpy(out->data + sizeof MAGIC, head, 2 * sizeof *head);
-    if (n_strings <= c->most) return DT_OK; // each column has its own copy of a value
+    if (n_strings <= c->table.most) return DT_OK; // each column has its own copy of a value
     return dt_fail(DT_E_DATA,
                    "%s: its index would have %zu bytes of keys and values, and holds %u: divide "
                    "it into several shards, or use fewer text columns",
-                   x->path, n_strings, c->most);
+                   x->path, n_strings, c->table.most);
 }
 
 dt_status dt_index_save(dt_catalog *c, uint32_t shard, uint64_t stamp, const char *path) {
@@ -206,15 +206,15 @@ static const char *string_at(const reader *r, uint32_t s) {
 // A column without any value is left out.
 static dt_status append_cells(reader *r, const char *name, const uint8_t *values, uint32_t n_values,
                               const uint8_t *cells, uint32_t *id, uint32_t first) {
-    uint32_t *to = NULL;
+    dt_column *to = NULL;
     for (uint32_t i = 0; i < r->n_records; i++) {
         uint32_t v = u32_at(cells, i);
         if (v == DT_NO_VALUE) continue;
         const char *text = v < n_values ? string_at(r, u32_at(values, v)) : NULL;
         if (!text) return index_file_damaged(r, "a cell is outside its column");
-        if (!to) DT_TRY(dt_catalog_cells(r->c, r->data_path, name, &to));
-        if (id[v] == DT_NO_VALUE) DT_TRY(dt_catalog_intern(r->c, r->data_path, text, &id[v]));
-        to[first + i] = id[v];
+        if (!to) DT_TRY(dt_columns_need(&r->c->table, r->data_path, name, DT_TEXT_COLUMN, &to));
+        if (id[v] == DT_NO_VALUE) DT_TRY(dt_columns_intern(&r->c->table, r->data_path, text, &id[v]));
+        to->cell[first + i] = id[v];
     }
     return DT_OK;
 }
@@ -237,13 +237,14 @@ static dt_status append_column(reader *r, uint32_t first) {
 static dt_status append_real(reader *r, uint32_t first) {
     const uint8_t *p = index_file_take(r, 8), *values = p ? index_file_take(r, 8 * (uint64_t)r->n_records) : NULL;
     const char *name = values ? string_at(r, u32_at(p, 0)) : NULL;
-    double *to = NULL, v;
+    dt_column *to = NULL;
+    double v;
     if (!name) return index_file_damaged(r, "cut in a number column");
     for (uint32_t i = 0; i < r->n_records; i++) {
         memcpy(&v, values + 8 * (uint64_t)i, 8);
         if (isnan(v)) continue;
-        if (!to) DT_TRY(dt_catalog_numbers(r->c, r->data_path, name, &to));
-        to[first + i] = v == 0 ? 0 : v; // one zero
+        if (!to) DT_TRY(dt_columns_need(&r->c->table, r->data_path, name, DT_NUMBER_COLUMN, &to));
+        to->number[first + i] = v == 0 ? 0 : v; // one zero
     }
     return DT_OK;
 }
@@ -320,7 +321,7 @@ static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
     c->shards[shard].source_hash = u64_at(fixed, 2);
     c->shards[shard].stamp = stamp;
     c->shards[shard].changed = stamp != u64_at(fixed, 1);
-    uint32_t first_string = dt_catalog_add_strings(c, r->strings, r->n_string_bytes);
+    uint32_t first_string = dt_columns_add_strings(&c->table, r->strings, r->n_string_bytes);
     dt_record *records = dt_catalog_new_records(c, r->n_records);
     for (uint32_t i = 0; i < r->n_records; i++) records[i] = (dt_record){.shard = shard};
     for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, first));

@@ -33,14 +33,12 @@ bool dt_text_is_decimal(const char *s) {
 
 // ---- names -----------------------------------------------------------------------------------------
 int dt_catalog_n_names(const dt_catalog *c) {
-    return (int)(DT_N_FIXED_COLUMNS + c->n_columns + c->n_reals);
+    return DT_N_FIXED_COLUMNS + (int)c->table.n_columns;
 }
 
 const char *dt_catalog_name(const dt_catalog *c, int column) {
     static const char *const FIXED[] = {"key", "shard", "bytes"};
-    uint32_t i = (uint32_t)column - DT_N_FIXED_COLUMNS;
-    if (column < DT_N_FIXED_COLUMNS) return FIXED[column];
-    return dt_catalog_str(c, i < c->n_columns ? c->columns[i].name : c->reals[i - c->n_columns].name);
+    return column < DT_N_FIXED_COLUMNS ? FIXED[column] : dt_columns_name(&c->table, column - DT_N_FIXED_COLUMNS);
 }
 
 bool dt_catalog_has_name(const dt_catalog *c, const char *name) {
@@ -76,14 +74,14 @@ int dt_catalog_find_name(const dt_catalog *c, const char *name) {
 
 // ---- values ----------------------------------------------------------------------------------------
 bool dt_catalog_is_decimal(const dt_catalog *c, int column) {
-    const dt_column *col = &c->columns[column];
+    const dt_column *col = &c->table.columns[column];
     for (uint32_t v = 0; v < col->n_values; v++)
         if (!dt_text_is_decimal(dt_catalog_str(c, col->values[v]))) return false;
     return true;
 }
 
 static void read_texts(dt_column_reader *r, int column) {
-    const dt_column *col = &r->c->columns[column];
+    const dt_column *col = &r->c->table.columns[column];
     r->is_number = dt_catalog_is_decimal(r->c, column);
     r->values = dt_xcalloc((size_t)col->n_values + 1, sizeof *r->values);
     for (uint32_t v = 0; v < col->n_values; v++) {
@@ -98,7 +96,7 @@ void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column)
     if (column == DT_COLUMN_SHARD) {
         r->values = dt_xcalloc((size_t)c->n_shards + 1, sizeof *r->values);
         for (uint32_t s = 0; s < c->n_shards; s++) r->values[s] = dt_cell_text(dt_path_base(c->shards[s].path));
-    } else if (text >= (int)c->n_columns) {
+    } else if (text >= 0 && c->table.columns[text].number) {
         r->is_number = true;
     } else if (text >= 0) {
         read_texts(r, text);
@@ -123,7 +121,7 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
     if (r->column == DT_COLUMN_KEY) return dt_cell_text(dt_catalog_str(c, x->key));
     if (r->column == DT_COLUMN_SHARD) return r->values[x->shard];
     if (r->column == DT_COLUMN_BYTES) return select_bytes_of(c, x);
-    if (!r->values) return dt_cell_real(dt_catalog_real(c, text - (int)c->n_columns, record));
+    if (!r->values) return dt_cell_real(dt_catalog_real(c, text, record));
     uint32_t cell = dt_catalog_cell(c, text, record);
     return cell == DT_NO_VALUE ? (dt_cell){.kind = DT_CELL_NULL} : r->values[cell];
 }
@@ -197,11 +195,11 @@ static dt_status select_add_cells(dt_catalog *c, const char *name, const dt_cell
     if (dt_cells_are_reals(v, n)) {
         double *real = dt_xcalloc((size_t)n + 1, sizeof *real);
         for (uint32_t r = 0; r < n; r++) real[r] = v[r].kind == DT_CELL_NULL ? NAN : (double)v[r].number;
-        return dt_catalog_add_numbers(c, name, real);
+        return dt_columns_add_numbers(&c->table, name, real);
     }
     const char **text = dt_xcalloc((size_t)n + 1, sizeof *text);
     for (uint32_t r = 0; r < n; r++) text[r] = dt_cell_kept(&v[r], arena);
-    const dt_status st = dt_catalog_add_texts(c, name, text);
+    const dt_status st = dt_columns_add_texts(&c->table, name, text);
     free(text);
     return st;
 }

@@ -70,12 +70,17 @@ static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
     size_t at = (size_t)snprintf(buf, cap, "it has members");
     for (uint32_t i = 0; i < c->n_exts && i < 12 && at < cap; i++)
         at += (size_t)snprintf(buf + at, cap - at, "%s .%s", i ? "," : "", dt_catalog_str(c, c->exts[i]));
-    for (uint32_t i = 0; i < c->n_columns && i < 12 && at < cap; i++)
-        at += (size_t)snprintf(buf + at, cap - at, "%s %s", i ? "," : " and columns",
-                               dt_catalog_str(c, c->columns[i].name));
-    for (uint32_t i = 0; i < c->n_reals && i < 12 && at < cap; i++)
-        at += (size_t)snprintf(buf + at, cap - at, "%s %s", i ? "," : " and number columns",
-                               dt_catalog_str(c, c->reals[i].name));
+    for (uint32_t i = 0, n_texts = 0, n_reals = 0; i < c->table.n_columns && at < cap; i++) {
+        const bool real = c->table.columns[i].number;
+        uint32_t *n = real ? &n_reals : &n_texts;
+        if (*n < 12)
+            at += (size_t)snprintf(buf + at, cap - at, "%s %s",
+                                   *n     ? ","
+                                   : real ? " and number columns"
+                                          : " and columns",
+                                   dt_columns_name(&c->table, (int)i));
+        ++*n;
+    }
     return buf;
 }
 
@@ -98,7 +103,7 @@ static dt_status find_class(resolver *r, const char *name, bool given) {
     const char *const names[] = {name, "label", "cls"};
     for (int i = 0; i < (given ? 1 : 3); i++) { // the first that has values
         const int k = dt_catalog_find_column(r->c, names[i]), have = r->f->column;
-        if (k >= 0 && (have < 0 || r->c->columns[have].n_values == 0)) r->f->column = k;
+        if (k >= 0 && (have < 0 || r->c->table.columns[have].n_values == 0)) r->f->column = k;
     }
     if (r->f->column >= 0) return DT_OK;
     if (dt_catalog_find_real(r->c, name) < 0) return no_source(r, "column", name);
@@ -115,9 +120,8 @@ static dt_status find_numbers(resolver *r, size_t n) {
     for (size_t i = 0; i < n; i++) {
         const char *name = source_name(r, i, &n);
         dt_number_source *s = &r->f->numbers[i];
-        s->column = dt_catalog_find_column(r->c, name);
-        s->real = s->column < 0 ? dt_catalog_find_real(r->c, name) : -1;
-        if (s->column < 0 && s->real < 0) return no_source(r, n == 1 ? "member or column" : "column", name);
+        s->column = dt_columns_find(&r->c->table, name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN);
+        if (s->column < 0) return no_source(r, n == 1 ? "member or column" : "column", name);
     }
     return DT_OK;
 }
@@ -330,7 +334,7 @@ static dt_status unknown_class(resolver *r, const char *value) {
     return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                           "column %s has class '%s', which this run does not know: its %d classes "
                           "are %s%s. Leave such records out with data.where, or rename the class",
-                          dt_catalog_str(r->c, r->c->columns[r->f->column].name), value, r->info->n_classes,
+                          dt_columns_name(&r->c->table, r->f->column), value, r->info->n_classes,
                           r->f->class_names ? "" : "the numbers ", list);
 }
 
@@ -398,7 +402,7 @@ static void tell_missing(const resolver *r, const dt_column *col) {
 }
 
 static dt_status resolve_class(resolver *r) {
-    const dt_column *col = r->c ? &r->c->columns[r->f->column] : NULL;
+    const dt_column *col = r->c ? &r->c->table.columns[r->f->column] : NULL;
     const json_t *known = r->known;
     int64_t n = col ? col->n_values : 0,
             n_known = json_is_array(known) ? (int64_t)json_array_size(known) : json_integer_value(known);
@@ -436,7 +440,7 @@ static dt_status resolve_class(resolver *r) {
 
 // Every value of a metadata column as a number.
 static dt_status fields_read_values(resolver *r, dt_number_source *s) {
-    const dt_column *col = &r->c->columns[s->column];
+    const dt_column *col = &r->c->table.columns[s->column];
     s->by_value = dt_xcalloc(col->n_values + 1, sizeof *s->by_value);
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *text = dt_catalog_str(r->c, col->values[v]);
@@ -454,13 +458,13 @@ static dt_status fields_read_values(resolver *r, dt_number_source *s) {
 }
 
 // A number column's; NaN stands for no value.
-static dt_status check_numbers(resolver *r, int real) {
+static dt_status check_numbers(resolver *r, int column) {
     for (uint32_t i = 0; i < r->c->n_records; i++) {
-        double v = dt_catalog_real(r->c, real, i);
+        double v = dt_catalog_real(r->c, column, i);
         if (fabs(v) > FLT_MAX)
-            return dt_config_fail(
-                r->k.c, dt_key_of(&r->k, ""), "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
-                dt_catalog_str(r->c, r->c->reals[real].name), v, dt_catalog_str(r->c, r->c->records[i].key));
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
+                                  "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
+                                  dt_columns_name(&r->c->table, column), v, dt_catalog_str(r->c, r->c->records[i].key));
     }
     return DT_OK;
 }
@@ -489,10 +493,10 @@ static dt_status resolve_number(resolver *r) {
     name_elements(r, (size_t)n);
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
     for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
-        if (r->f->numbers[i].column >= 0)
-            DT_TRY(fields_read_values(r, &r->f->numbers[i]));
+        if (r->c->table.columns[r->f->numbers[i].column].number)
+            DT_TRY(check_numbers(r, r->f->numbers[i].column));
         else
-            DT_TRY(check_numbers(r, r->f->numbers[i].real));
+            DT_TRY(fields_read_values(r, &r->f->numbers[i]));
     return DT_OK;
 }
 
@@ -518,7 +522,7 @@ static double fields_number_of(const dt_fields *f, int field, int i, const dt_ca
     const dt_number_source *s = &f->f[field].numbers[i];
     const dt_field_info *info = &f->info[field];
     const double x =
-        s->column >= 0 ? s->by_value[dt_catalog_cell(c, s->column, record)] : dt_catalog_real(c, s->real, record);
+        s->by_value ? s->by_value[dt_catalog_cell(c, s->column, record)] : dt_catalog_real(c, s->column, record);
     return (x - dt_field_mean(info, i)) / dt_field_std(info, i);
 }
 
@@ -619,10 +623,7 @@ bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {
     if (f->column >= 0) return dt_catalog_cell(c, f->column, record) != DT_NO_VALUE;
     if (!f->numbers) return dt_field_member(f, c, record) >= 0;
     for (int i = 0; i < f->n_numbers; i++) {
-        const dt_number_source *s = &f->numbers[i];
-        bool has = s->column >= 0 ? dt_catalog_cell(c, s->column, record) != DT_NO_VALUE
-                                  : !isnan(dt_catalog_real(c, s->real, record));
-        if (!has) return false;
+        if (!dt_columns_has(&c->table, f->numbers[i].column, record)) return false;
     }
     return true;
 }

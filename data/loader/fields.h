@@ -36,8 +36,8 @@ void dt_audio_field_describe(const dt_audio_field *f, dt_field_info *out);
 
 // A column that a number comes from: a number column, or a metadata column whose values are numbers.
 typedef struct dt_number_source {
-    int column, real; // one of them is -1
-    double *by_value; // of the metadata column
+    int column;
+    double *by_value; // of a metadata column; of a number column NULL
 } dt_number_source;
 
 typedef struct dt_field {

@@ -149,7 +149,7 @@ static dt_status divided(const dt_catalog *c, const dt_split_spec *s, uint32_t a
     for (int k = 0; k < s->n_unit_columns; k++) {
         size_t at = strlen(what);
         snprintf(what + at, sizeof what - at, "%s%s = '%s'", k ? ", " : "",
-                 dt_catalog_str(c, c->columns[s->unit_columns[k]].name), dt_catalog_value(c, s->unit_columns[k], a));
+                 dt_columns_name(&c->table, s->unit_columns[k]), dt_catalog_value(c, s->unit_columns[k], a));
     }
     return dt_fail(DT_E_USAGE, "the records with %s are in two parts: %s in %s, %s in %s", what,
                    dt_catalog_str(c, c->records[a].key), dt_split_name(s->given[a]),

@@ -44,7 +44,7 @@ typedef struct buckets {
 } buckets;
 
 static buckets view_make_buckets(const dt_catalog *c, const bool *is, int column) {
-    uint32_t n_values = c->columns[column].n_values;
+    uint32_t n_values = c->table.columns[column].n_values;
     buckets b = {dt_xcalloc(n_values + 2, sizeof(uint32_t)), dt_xcalloc(c->n_records + 1, sizeof(uint32_t))};
     for (uint32_t r = 0; r < c->n_records; r++) {
         uint32_t v = dt_catalog_cell(c, column, r);
@@ -64,7 +64,7 @@ static void free_buckets(buckets *b) {
 }
 
 dt_status dt_view_make_pairs(dt_view *v, const dt_catalog *c, const bool *is_a, const bool *is_b, int column) {
-    uint32_t n_values = c->columns[column].n_values;
+    uint32_t n_values = c->table.columns[column].n_values;
     buckets a = view_make_buckets(c, is_a, column), b = view_make_buckets(c, is_b, column);
     uint64_t n = 0;
     for (uint32_t i = 0; i < n_values; i++)
@@ -105,12 +105,10 @@ typedef struct groups {
 } groups;
 
 // The first of the sample's records that has a value, else its first.
-static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t sample, int column, int real) {
+static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t sample, int column) {
     const uint32_t *record = v->record + (size_t)sample * (size_t)v->width;
-    for (int k = 0; k < v->width; k++) {
-        if (column >= 0 && dt_catalog_cell(c, column, record[k]) != DT_NO_VALUE) return record[k];
-        if (real >= 0 && !isnan(dt_catalog_real(c, real, record[k]))) return record[k];
-    }
+    for (int k = 0; k < v->width && column >= 0; k++)
+        if (dt_columns_has(&c->table, column, record[k])) return record[k];
     return record[0];
 }
 
@@ -124,22 +122,21 @@ static dt_status weights_fail_value(const dt_catalog *c, uint32_t record, const 
 }
 
 static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uint32_t record, double *out) {
-    const char *column = "", *text = NULL;
     char number[32];
     *out = 1;
-    if (s->real >= 0) {
-        column = dt_catalog_str(c, c->reals[s->real].name);
-        *out = dt_catalog_real(c, s->real, record);
+    if (s->column < 0) return DT_OK;
+    const char *text = dt_catalog_value(c, s->column, record);
+    if (c->table.columns[s->column].number) {
+        *out = dt_catalog_real(c, s->column, record);
         snprintf(number, sizeof number, "%g", *out);
         if (!isnan(*out)) text = number;
-    } else if (s->column >= 0) {
-        column = dt_catalog_str(c, c->columns[s->column].name);
-        text = dt_catalog_value(c, s->column, record);
+    } else {
         char *end = NULL;
         *out = text ? strtod(text, &end) : NAN;
         if (text && (end == text || *end)) *out = NAN;
     }
-    return *out >= 0 && isfinite(*out) ? DT_OK : weights_fail_value(c, record, column, text);
+    return *out >= 0 && isfinite(*out) ? DT_OK
+                                       : weights_fail_value(c, record, dt_columns_name(&c->table, s->column), text);
 }
 
 // One number for dataset and value of the balanced column.
@@ -147,10 +144,9 @@ static dt_status weights_group_of(const dt_catalog *c, const dt_weight_spec *s, 
     uint32_t set = s->set_weight ? s->set_of_shard[c->records[record].shard] : 0, value = 0;
     if (s->balance >= 0) {
         value = dt_catalog_cell(c, s->balance, record);
-        if (value == DT_NO_VALUE)
-            return weights_fail_value(c, record, dt_catalog_str(c, c->columns[s->balance].name), NULL);
+        if (value == DT_NO_VALUE) return weights_fail_value(c, record, dt_columns_name(&c->table, s->balance), NULL);
     }
-    *out = set * (s->balance >= 0 ? c->columns[s->balance].n_values : 1) + value;
+    *out = set * (s->balance >= 0 ? c->table.columns[s->balance].n_values : 1) + value;
     return DT_OK;
 }
 
@@ -158,14 +154,14 @@ static dt_status weights_group_of(const dt_catalog *c, const dt_weight_spec *s, 
 static dt_status weights_weigh(double *weight, groups *g, const dt_catalog *c, const dt_view *v,
                                const uint32_t *samples, uint32_t n, const dt_weight_spec *s) {
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t record = record_with(c, v, samples[i], s->column, s->real);
+        uint32_t record = record_with(c, v, samples[i], s->column);
         DT_TRY(column_weight(c, s, record, &weight[i]));
-        record = record_with(c, v, samples[i], s->balance, -1);
+        record = record_with(c, v, samples[i], s->balance);
         DT_TRY(weights_group_of(c, s, record, &g->of[i]));
         g->sum[g->of[i]] += weight[i];
     }
     if (s->balance < 0 && !s->set_weight) return DT_OK;
-    uint32_t n_values = s->balance >= 0 ? c->columns[s->balance].n_values : 1;
+    uint32_t n_values = s->balance >= 0 ? c->table.columns[s->balance].n_values : 1;
     for (uint32_t set = 0; set * n_values < g->n; set++) {
         uint32_t n_present = 0; // groups of the set that have samples
         for (uint32_t k = 0; k < n_values; k++) n_present += g->sum[set * n_values + k] > 0;
@@ -196,9 +192,9 @@ static dt_status weights_add_up(uint64_t **out, const double *weight, uint32_t n
 dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v, const uint32_t *samples, uint32_t n,
                           const dt_weight_spec *s) {
     *out = NULL;
-    if (n == 0 || (s->balance < 0 && s->column < 0 && s->real < 0 && !s->set_weight)) return DT_OK;
+    if (n == 0 || (s->balance < 0 && s->column < 0 && !s->set_weight)) return DT_OK;
     double *weight = dt_xcalloc(n, sizeof *weight);
-    uint32_t n_values = s->balance >= 0 ? c->columns[s->balance].n_values : 1;
+    uint32_t n_values = s->balance >= 0 ? c->table.columns[s->balance].n_values : 1;
     groups g = {.n = (s->set_weight ? s->n_sets : 1) * n_values};
     g.of = dt_xcalloc(n, sizeof *g.of);
     g.sum = dt_xcalloc((size_t)g.n + 1, sizeof *g.sum);
@@ -213,7 +209,7 @@ dt_status dt_weights_make(uint64_t **out, const dt_catalog *c, const dt_view *v,
 dt_status dt_sampler_values_make(dt_sampler_values **out, const dt_catalog *c, const dt_view *v,
                                  const uint32_t *samples, uint32_t n, int column, uint32_t length) {
     const dt_weight_spec s = {.balance = column};
-    const uint32_t n_values = c->columns[column].n_values;
+    const uint32_t n_values = c->table.columns[column].n_values;
     uint32_t *of = dt_xcalloc((size_t)n + 1, sizeof *of), present = 0, at = 0;
     dt_sampler_values *x = *out = dt_xcalloc(1, sizeof *x);
     dt_status st = DT_OK;
@@ -221,7 +217,7 @@ dt_status dt_sampler_values_make(dt_sampler_values **out, const dt_catalog *c, c
     x->begin = dt_xcalloc((size_t)n_values + 2, sizeof *x->begin);
     x->items = dt_xcalloc((size_t)n + 1, sizeof *x->items);
     for (uint32_t i = 0; i < n && st == DT_OK; i++)
-        st = weights_group_of(c, &s, record_with(c, v, samples[i], column, -1), &of[i]);
+        st = weights_group_of(c, &s, record_with(c, v, samples[i], column), &of[i]);
     uint32_t *count = dt_xcalloc((size_t)n_values + 1, sizeof *count);
     for (uint32_t i = 0; i < n; i++) count[of[i]]++;
     for (uint32_t k = 0; k < n_values; k++) { // values of no sample are left out

@@ -65,7 +65,7 @@ uint64_t dt_sampler_index(const dt_sampler *s, uint64_t epoch, uint64_t i);
 
 typedef struct dt_weight_spec {
     int balance;                  // column whose values get equal shares of an epoch, or -1
-    int column, real;             // metadata or number column of weights; both -1: equal weights
+    int column;                   // metadata or number column of weights; -1: equal weights
     const double *set_weight;     // share of an epoch that each dataset gets, or NULL
     const uint32_t *set_of_shard; // by shard of the catalog, with set_weight
     uint32_t n_sets;

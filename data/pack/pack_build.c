@@ -248,7 +248,8 @@ static dt_status name_duplicates(const finish *f) {
     if (n->n_duplicates > 0 && f->o->duplicates == DT_DUPLICATES_FAIL)
         return dt_fail(DT_E_DATA, "%zu records repeat others; the first: %s is the same as %s", n->n_duplicates,
                        raw->items[n->twin_b].name, raw->items[n->twin_a].name);
-    n->named = c->n_columns < DT_MAX_COLUMNS || dt_catalog_find_column(c, "duplicate_of") >= 0;
+    n->named =
+        dt_columns_count(&c->table, DT_TEXT_COLUMN) < DT_MAX_COLUMNS || dt_catalog_find_column(c, "duplicate_of") >= 0;
     for (uint32_t r = 0; r < c->n_records && n->n_duplicates > 0 && n->named; r++) {
         uint32_t first = f->first[f->rows.item[r]];
         if (first != DT_NO_DUPLICATE) DT_TRY(dt_catalog_set_at(c, r, "duplicate_of", raw->items[first].key));

@@ -193,16 +193,13 @@ void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     const dt_catalog *c = r->catalog;
     const dt_record *record = &c->records[item->record];
     if (c->shards[record->shard].source_hash != 0) return; // pack has found it out
-    for (uint32_t k = 0; k < c->n_columns; k++) {
-        const char *v = dt_catalog_value(c, (int)k, item->record);
-        const char *name = dt_catalog_str(c, c->columns[k].name);
-        if (v && strcmp(name, "set") != 0 && !has_member(c, record, name) && !dt_raw_has_value(r, item, name))
+    for (int k = 0; k < (int)c->table.n_columns; k++) {
+        const char *v = dt_catalog_value(c, k, item->record), *name = dt_columns_name(&c->table, k);
+        if (!dt_columns_has(&c->table, k, item->record) || dt_raw_has_value(r, item, name)) continue;
+        if (!v && isfinite(dt_catalog_real(c, k, item->record)))
+            raw_columns_put_number(j, name, dt_catalog_real(c, k, item->record));
+        else if (v && strcmp(name, "set") != 0 && !has_member(c, record, name))
             raw_columns_put_text(j, name, v);
-    }
-    for (uint32_t k = 0; k < c->n_reals; k++) {
-        double v = dt_catalog_real(c, (int)k, item->record);
-        const char *name = dt_catalog_str(c, c->reals[k].name);
-        if (isfinite(v) && !dt_raw_has_value(r, item, name)) raw_columns_put_number(j, name, v);
     }
 }
 
@@ -228,17 +225,15 @@ void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
 static dt_status copy_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
     const dt_catalog *from = r->catalog;
     char cls[DT_INT_CHARS];
-    for (uint32_t k = 0; k < from->n_columns; k++) {
-        const char *v = dt_catalog_value(from, (int)k, item->record);
-        const char *name = dt_catalog_str(from, from->columns[k].name);
-        if (r->n_classes && strcmp(name, "cls") == 0) v = item->label >= 0 ? dt_int_text(cls, item->label) : NULL;
-        if (v && strcmp(name, "duplicate_of") != 0 && !dt_raw_has_value(r, item, name))
-            DT_TRY(dt_catalog_set(c, name, v));
-    }
-    for (uint32_t k = 0; k < from->n_reals; k++) {
-        double v = dt_catalog_real(from, (int)k, item->record);
-        const char *name = dt_catalog_str(from, from->reals[k].name);
-        if (!isnan(v) && !dt_raw_has_value(r, item, name)) DT_TRY(dt_catalog_set_real(c, name, v));
+    for (int k = 0; k < (int)from->table.n_columns; k++) {
+        const char *v = dt_catalog_value(from, k, item->record), *name = dt_columns_name(&from->table, k);
+        const bool real = from->table.columns[k].number;
+        if (r->n_classes && !real && strcmp(name, "cls") == 0)
+            v = item->label >= 0 ? dt_int_text(cls, item->label) : NULL;
+        if (strcmp(name, "duplicate_of") == 0 || dt_raw_has_value(r, item, name)) continue;
+        if (v) DT_TRY(dt_catalog_set(c, name, v));
+        if (real && dt_columns_has(&from->table, k, item->record))
+            DT_TRY(dt_catalog_set_real(c, name, dt_catalog_real(from, k, item->record)));
     }
     return DT_OK;
 }

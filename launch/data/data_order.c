@@ -152,7 +152,7 @@ static uint32_t cell_of(const shown *s, int k, const dt_data *d, uint32_t sample
 
 static void data_order_print_counts(const shown *s, int k, const dt_data *d, dt_split part) {
     const dt_catalog *c = d->reader->catalog;
-    const dt_column *col = &c->columns[s->column[k]];
+    const dt_column *col = &c->table.columns[s->column[k]];
     uint32_t *n = dt_xcalloc((size_t)col->n_values + 1, sizeof *n);
     for (uint32_t i = 0; i < d->splits.n[part]; i++) {
         uint32_t v = cell_of(s, k, d, d->splits.sample[part][i]);
@@ -189,7 +189,7 @@ static dt_status list_split(const dt_dataset *base, const dt_config *c, int part
         for (int k = 0; k < s.n; k++) {
             uint32_t v = cell_of(&s, k, d, sample);
             putchar('\t');
-            if (v != DT_NO_VALUE) dt_text_print(stdout, dt_catalog_str(cat, cat->columns[s.column[k]].values[v]));
+            if (v != DT_NO_VALUE) dt_text_print(stdout, dt_catalog_str(cat, cat->table.columns[s.column[k]].values[v]));
         }
         putchar('\n');
     }

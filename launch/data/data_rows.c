@@ -197,13 +197,10 @@ static void print_record(const dt_catalog *c, uint32_t r) {
         dt_text_print(stdout, dt_catalog_str(c, c->exts[member->ext]));
         printf(":%" PRIu64, member->size);
     }
-    for (uint32_t k = 0; k < c->n_columns; k++) {
-        const char *value = dt_catalog_value(c, (int)k, r);
-        if (value) data_ls_print_cell(dt_catalog_str(c, c->columns[k].name), value);
-    }
-    for (uint32_t k = 0; k < c->n_reals; k++) {
-        double v = dt_catalog_real(c, (int)k, r);
-        if (!isnan(v)) data_ls_print_cell(dt_catalog_str(c, c->reals[k].name), dt_real_text(text, v));
+    for (int k = 0; k < (int)c->table.n_columns; k++) {
+        if (!dt_columns_has(&c->table, k, r)) continue;
+        const char *value = dt_catalog_value(c, k, r);
+        data_ls_print_cell(dt_columns_name(&c->table, k), value ? value : dt_real_text(text, dt_catalog_real(c, k, r)));
     }
     putchar('\n');
 }
@@ -359,7 +356,7 @@ static const dt_cli_option data_stat_options[] = {
     [COUNTS] = {"--counts", "COLUMN", "print all values of a column with their counts"}, {NULL}};
 
 static uint32_t *data_stat_count_values(const dt_catalog *c, uint32_t column) {
-    uint32_t *n = dt_xcalloc((size_t)c->columns[column].n_values + 1, sizeof *n);
+    uint32_t *n = dt_xcalloc((size_t)c->table.columns[column].n_values + 1, sizeof *n);
     for (uint32_t r = 0; r < c->n_records; r++) {
         uint32_t v = dt_catalog_cell(c, (int)column, r);
         if (v != DT_NO_VALUE) n[v]++;
@@ -407,7 +404,7 @@ static void print_distribution(const dt_catalog *c, int column) {
         printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g", data_stat_number_text(a, v[0]),
                data_stat_number_text(b, v[n - 1]), (double)(v[0] + sum / n), sqrt((double)square / n),
                quantile(v, n, 0.25), quantile(v, n, 0.5), quantile(v, n, 0.75));
-    if (n > 0 && column >= DT_N_FIXED_COLUMNS + (int)c->n_columns) printf(", of %u records", n);
+    if (n > 0 && c->table.columns[column - DT_N_FIXED_COLUMNS].number) printf(", of %u records", n);
     free(v);
 }
 
@@ -420,8 +417,16 @@ static bool are_numbers(const dt_catalog *c, uint32_t column) {
 }
 
 static void print_columns(const dt_catalog *c) {
-    for (uint32_t k = 0; k < c->n_columns; k++) {
-        const dt_column *col = &c->columns[k];
+    for (uint32_t k = 0; k < c->table.n_columns; k++) {
+        const dt_column *col = &c->table.columns[k];
+        if (col->number) {
+            printf("number ");
+            dt_text_print(stdout, dt_catalog_str(c, col->name));
+            printf(": ");
+            print_distribution(c, DT_N_FIXED_COLUMNS + (int)k);
+            printf("\n");
+            continue;
+        }
         printf("column ");
         dt_text_print(stdout, dt_catalog_str(c, col->name));
         printf(": %u value%s:", col->n_values, col->n_values == 1 ? "" : "s");
@@ -450,24 +455,14 @@ static dt_status data_stat_print_counts(const dt_catalog *c, const char *name) {
                        "stat SET` lists them",
                        name);
     uint32_t *n = data_stat_count_values(c, (uint32_t)k), n_with = 0;
-    for (uint32_t v = 0; v < c->columns[k].n_values; v++) {
-        dt_text_print(stdout, dt_catalog_str(c, c->columns[k].values[v]));
+    for (uint32_t v = 0; v < c->table.columns[k].n_values; v++) {
+        dt_text_print(stdout, dt_catalog_str(c, c->table.columns[k].values[v]));
         printf("\t%u\n", n[v]);
         n_with += n[v];
     }
     if (n_with < c->n_records) printf("(no value)\t%u\n", c->n_records - n_with);
     free(n);
     return DT_OK;
-}
-
-static void print_numbers(const dt_catalog *c) {
-    for (uint32_t k = 0; k < c->n_reals; k++) {
-        printf("number ");
-        dt_text_print(stdout, dt_catalog_str(c, c->reals[k].name));
-        printf(": ");
-        print_distribution(c, DT_N_FIXED_COLUMNS + (int)(c->n_columns + k));
-        printf("\n");
-    }
 }
 
 static void print_statistics(const dt_reader *s) {
@@ -486,7 +481,6 @@ static void print_statistics(const dt_reader *s) {
         printf(": %" PRIu64 ", %.1f MiB\n", count[e], (double)by_ext[e] / 1048576.0);
     }
     print_columns(c);
-    print_numbers(c);
 }
 
 static dt_status data_stat_run(const dt_cli_words *w) {

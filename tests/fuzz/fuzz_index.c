@@ -15,11 +15,10 @@ static void check(const dt_catalog *c, uint64_t n_data) {
         if (c->members[i].size > n_data || c->members[i].offset > n_data - c->members[i].size) abort();
     for (uint32_t r = 0; r < c->n_records; r++) {
         sum += strlen(dt_catalog_str(c, c->records[r].key));
-        for (uint32_t k = 0; k < c->n_columns; k++) {
-            const char *value = dt_catalog_value(c, (int)k, r);
-            if (value) sum += strlen(value);
+        for (int k = 0; k < (int)c->table.n_columns; k++) {
+            const char *value = dt_catalog_value(c, k, r);
+            sum += value ? strlen(value) : dt_columns_has(&c->table, k, r);
         }
-        for (uint32_t k = 0; k < c->n_reals; k++) sum += !isnan(dt_catalog_real(c, (int)k, r));
     }
     sum += dt_catalog_hash(c);
 }

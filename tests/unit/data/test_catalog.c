@@ -92,9 +92,9 @@ TEST(a_name_that_is_both_becomes_text) {
         must(dt_catalog_set_json(c, JSON[i], strlen(JSON[i])));
     }
     dt_catalog_finish(c);
-    assert_int_equal(c->n_reals, 0);
+    assert_int_equal(dt_columns_count(&c->table, DT_NUMBER_COLUMN), 0);
     int w = dt_catalog_find_column(c, "w");
-    assert_int_equal(c->columns[w].n_values, 3);
+    assert_int_equal(c->table.columns[w].n_values, 3);
     assert_string_equal(dt_catalog_value(c, w, 0), "1");
     assert_string_equal(dt_catalog_value(c, w, 1), "0.1");
     assert_string_equal(dt_catalog_value(c, w, 2), "2500");
@@ -239,7 +239,7 @@ TEST(a_shard_has_its_own_rows) {
         assert_int_equal(one->n_records, n);
         assert_int_equal(many >= 0, n > 0);
         assert_int_equal(here >= 0, s == 2);
-        if (many >= 0) assert_int_equal(one->columns[many].n_values, n < 400 ? n : 400);
+        if (many >= 0) assert_int_equal(one->table.columns[many].n_values, n < 400 ? n : 400);
         free(index);
         dt_catalog_destroy(one);
     }
@@ -304,7 +304,7 @@ TEST(no_records_and_one) {
 static dt_status build_limited(dt_catalog *c, const char *data, uint64_t stamp, uint32_t most) {
     static const char *const KEYS[] = {"a", "b", "c", "d", "e", "f", "g", "h"};
     uint32_t shard = dt_catalog_add_shard(c, data, 100);
-    c->most = most;
+    c->table.most = most;
     for (int i = 0; i < 8; i++) {
         DT_TRY(dt_catalog_add_record(c, shard, KEYS[i]));
         for (int k = 0; k < 40; k++) {
@@ -332,7 +332,7 @@ TEST(what_does_not_fit_is_told) {
             assert_non_null(strstr(dt_error_message(), "holds"));
             n_refused++;
         }
-        assert_true(c->strings.n_bytes < most && c->n_members < most && c->n_records < most);
+        assert_true(c->table.strings.n_bytes < most && c->n_members < most && c->n_records < most);
         dt_catalog_destroy(c);
     } while (st != DT_OK && most < 1000);
     must(st);
@@ -340,7 +340,7 @@ TEST(what_does_not_fit_is_told) {
     for (uint32_t limit = 1; st != DT_OK || limit == 1; limit++) { // and by who reads it
         dt_catalog *all = dt_catalog_create();
         bool found, stale;
-        all->most = limit;
+        all->table.most = limit;
         st = dt_index_load(all, data, &found, &stale);
         assert_true(found && !stale && limit < 1000);
         assert_int_equal(st, st == DT_OK ? DT_OK : DT_E_DATA);

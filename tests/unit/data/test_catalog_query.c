@@ -280,7 +280,7 @@ TEST(columns_are_derived) {
     // a derived column is one like others: sorted values, of which expressions know that they are numbers
     must(dt_catalog_derive(c, "n", "10 - number(substr(key, 3, 1))"));
     assert_string_equal(chosen(c, "n > 9"), "0");
-    assert_string_equal(dt_catalog_str(c, c->columns[dt_catalog_find_column(c, "n")].values[9]), "10");
+    assert_string_equal(dt_catalog_str(c, c->table.columns[dt_catalog_find_column(c, "n")].values[9]), "10");
     must(dt_catalog_derive(c, "m", "n * 0.5"));
     assert_string_equal(chosen(c, "m = 4.5"), "1");
     dt_catalog_destroy(c);
@@ -646,7 +646,7 @@ TEST(keeping_is_as_if_never_added) {
     for (int i = 0; i < 3; i++) keep[i] = i == 1;
     dt_catalog_keep(c, keep);
     // columns stay without values, and count as if they were not there
-    assert_int_equal(c->columns[dt_catalog_find_column(c, "label")].n_values, 0);
+    assert_int_equal(c->table.columns[dt_catalog_find_column(c, "label")].n_values, 0);
     assert_true(isnan(dt_catalog_real(c, dt_catalog_find_real(c, "q"), 0)));
     dt_catalog_destroy(few);
     few = dt_catalog_create();

@@ -80,7 +80,7 @@ TEST(the_index_may_be_lost) {
         dt_reader *s = fixture_set(path);
         assert_int_equal(s->catalog->n_records, 80);
         assert_false(s->catalog->members[0].has_hash);
-        assert_int_equal(s->catalog->columns[dt_catalog_find_column(s->catalog, "subject")].n_values, 4);
+        assert_int_equal(s->catalog->table.columns[dt_catalog_find_column(s->catalog, "subject")].n_values, 4);
         dt_reader_close(s);
         assert_int_equal(fingerprint(path) != 0, 1);
     }

@@ -51,7 +51,7 @@ static dt_split_spec by_record(const dt_catalog *c) {
 
 TEST(values_are_sorted_as_numbers) {
     dt_catalog *c = biometric(true);
-    const dt_column *col = &c->columns[dt_catalog_find_column(c, "subject")];
+    const dt_column *col = &c->table.columns[dt_catalog_find_column(c, "subject")];
     assert_int_equal(col->n_values, N_SUBJECTS);
     for (int i = 0; i < N_SUBJECTS; i++) assert_int_equal(atoi(dt_catalog_str(c, col->values[i])), i + 1);
     dt_catalog_destroy(c);
