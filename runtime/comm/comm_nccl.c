@@ -309,9 +309,14 @@ static dt_status nccl_finalize(dt_comm *c) {
 
 // ---- the self-test ---------------------------------------------------------------------------------
 
-// Small integers: every order of addition gives the same f32.
+// Small integers: every order of addition gives the same f32, on up to 160,000 ranks.
 static float test_value(int rank, int64_t i) {
-    return (float)((rank + 1) * (1 + i % 13));
+    return (float)((rank % 8 + 1) * (1 + i % 13));
+}
+
+static int64_t test_factor(int world_size) { // of a sum of all ranks' values
+    const int64_t n = world_size / 8, rest = world_size % 8;
+    return 36 * n + rest * (rest + 1) / 2;
 }
 
 static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const char *what) {
@@ -344,16 +349,54 @@ static dt_status test_sum(dt_comm *c, float *device, float *host, bool in_steps)
     DT_TRY(queue_test(c, in_steps, device));
     DT_TRY(comm_nccl_drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
-    return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2,
-                        in_steps ? "sum by reduce-scatter and all-gather" : "sum");
+    return compare_test(c, host, test_factor(c->world_size), in_steps ? "sum by reduce-scatter and all-gather" : "sum");
 }
 
-static dt_status run_test(dt_comm *c, bool in_steps, float *device, float *host) {
+// Of small integers, one rank's for each element: 8 bits of mantissa hold every partial sum.
+static dt_status test_bf16(dt_comm *c, float *device, float *host) {
+    nccl_self *n = c->self;
+    dt_backend *b = n->b;
+    const dt_reduction x = {.steps = DT_ALL_REDUCE, .bf16 = (uint16_t *)device, .n = n->n_test};
+    const size_t n_bytes = (size_t)n->n_test * sizeof(uint16_t);
+    uint16_t *halves = (uint16_t *)host;
+    if (!b->supports_dtype(b, DT_BF16)) return DT_OK;
+    for (int64_t i = 0; i < n->n_test; i++) { // bf16 is the upper half of an f32
+        const float value = i % c->world_size == c->rank ? test_value(0, i) : 0.0f;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        halves[i] = (uint16_t)(bits >> 16);
+    }
+    b->copy_to_device(b, device, host, n_bytes);
+    DT_TRY(queue_sum(c, &x, n->main));
+    DT_TRY(comm_nccl_drain(c, "the test of NCCL"));
+    b->copy_to_host(b, host, device, n_bytes);
+    for (int64_t i = n->n_test; i-- > 0;) { // in place, from behind
+        const uint32_t bits = (uint32_t)halves[i] << 16;
+        memcpy(host + i, &bits, sizeof bits);
+    }
+    return compare_test(c, host, 1, "sum in bf16");
+}
+
+// NCCL's algorithm and protocol depend on the size of a sum, and take memory when they are first used: all kinds are
+// tried before memory is counted.
+static dt_status test_sums(dt_comm *c, int64_t least, bool in_steps, float *device, float *host) {
+    nccl_self *n = c->self;
+    const int64_t largest = n->n_test;
+    dt_status st = DT_OK;
+    for (; st == DT_OK && n->n_test >= least; n->n_test /= 8) {
+        for (int i = 0; st == DT_OK && i <= in_steps; i++) st = test_sum(c, device, host, i > 0);
+        if (st == DT_OK) st = test_bf16(c, device, host);
+    }
+    n->n_test = largest;
+    return st;
+}
+
+static dt_status run_test(dt_comm *c, int64_t least, bool in_steps, float *device, float *host) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const int64_t n_test = n->n_test;
     const size_t n_bytes = (size_t)n_test * sizeof(float);
-    for (int i = 0; i <= in_steps; i++) DT_TRY(test_sum(c, device, host, i > 0));
+    DT_TRY(test_sums(c, least, in_steps, device, host));
     // from rank to rank down the line, then from the last to all
     for (int64_t i = 0; i < n_test; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
     b->copy_to_device(b, device, host, n_bytes);
@@ -402,7 +445,7 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
     b->device->graph_launch(b, graph, n->main);
     DT_TRY(comm_nccl_drain(c, "the test of NCCL in a graph"));
     b->copy_to_host(b, host, device, n_bytes);
-    return compare_test(c, host, (int64_t)c->world_size * (c->world_size + 1) / 2, "sum in a graph");
+    return compare_test(c, host, test_factor(c->world_size), "sum in a graph");
 }
 
 static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *host) {
@@ -416,14 +459,14 @@ static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *h
     return st;
 }
 
-static dt_status self_test(dt_comm *c, bool captured, bool in_steps) {
+static dt_status self_test(dt_comm *c, bool captured, int64_t least, bool in_steps) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
     float *device = NULL, *host = dt_xcalloc(n_bytes, 1);
     dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
-    if (st == DT_OK) st = run_test(c, in_steps, device, host);
+    if (st == DT_OK) st = run_test(c, least, in_steps, device, host);
     if (st == DT_OK && captured) st = test_capture(c, in_steps, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
@@ -517,10 +560,10 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                    .abort = nccl_abort,
                    .finalize = nccl_finalize};
     // in two steps: runs that are whole, and one that is not
-    const int64_t least = in_steps ? 2 * part_size(c) * c->world_size + 3 : 0;
+    const int64_t least = in_steps ? 2 * part_size(c) * c->world_size + 3 : 1024;
     if (n->n_test < least) n->n_test = least;
     dt_status st = connect_ranks(c, boot);
-    if (st == DT_OK) st = self_test(c, captured, in_steps);
+    if (st == DT_OK) st = self_test(c, captured, least, in_steps);
     if (st != DT_OK) {
         dt_comm_destroy_nccl(c);
         return st;

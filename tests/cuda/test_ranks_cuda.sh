@@ -85,7 +85,7 @@ alike() { # RUN RUN STEP: all of their last checkpoints and results
 (FAKE_NCCL_REFUSES=1 ranks_of 2 refusing && exit $rc) & refusing=$!
 (FAKE_CUDA_NO_DNN=conv_wgrad ranks_of 2 engineless && exit $rc) & engineless=$!
 lost=(device.capture=false checkpoint.every="1 steps")
-(FAKE_CUDA_FAILS="1 all_reduce 3 6" ranks_of 2 lost "${lost[@]}" && exit $rc) & lost_pid=$!
+(FAKE_CUDA_FAILS="1 all_reduce 8 6" ranks_of 2 lost "${lost[@]}" && exit $rc) & lost_pid=$!
 # a tensor of rank 1's: rank 0 hears that its update is not finite from the next step, or behind the last
 spoils=("${shard[@]}" train.shard=optimizer train.optimizer.lr=1e30 train.optimizer.weight_decay=1000 "train.groups=[{match: 'layer4.0.conv1.*', lr: 1e6}]")
 (ranks_of 2 spoiled "${spoils[@]}" && exit $rc) & spoiled=$!
