@@ -18,7 +18,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,7 +25,6 @@ static const char *match, *mark;
 static long us, after, count;
 static atomic_long seen;
 static ssize_t (*real_pread)(int, void *, size_t, off_t);
-static ssize_t (*real_preadv)(int, const struct iovec *, int, off_t);
 
 static long number(const char *name, long otherwise) {
     const char *text = getenv(name);
@@ -36,7 +34,6 @@ static long number(const char *name, long otherwise) {
 __attribute__((constructor)) static void start(void) {
     const char *only = getenv("SLOW_READ_RANK"), *rank = getenv("OMPI_COMM_WORLD_RANK");
     real_pread = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
-    real_preadv = (ssize_t(*)(int, const struct iovec *, int, off_t))dlsym(RTLD_NEXT, "preadv");
     match = getenv("SLOW_READ_MATCH");
     mark = getenv("SLOW_READ_MARK");
     us = number("SLOW_READ_US", 0);
@@ -75,9 +72,4 @@ ssize_t pread(int fd, void *buf, size_t n, off_t at) {
 
 ssize_t pread64(int fd, void *buf, size_t n, off_t at) {
     return pread(fd, buf, n, at);
-}
-
-ssize_t preadv(int fd, const struct iovec *parts, int n, off_t at) {
-    delay(fd);
-    return real_preadv(fd, parts, n, at);
 }

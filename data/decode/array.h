@@ -62,9 +62,6 @@ double dt_npy_get(const dt_npy *a, int64_t at);
 // Exactly n numbers: an NPY array, text (separated by white space, commas, semicolons, brackets), or n raw
 // little-endian floats. DT_E_DATA: other bytes, another count, or several rows of several numbers.
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *scratch);
-// Whether the bytes after the first n_head, which will lie at `v`, are the wanted numbers already. Only the
-// first n_head of `bytes` are valid.
-bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v);
 
 // ---- series ----------------------------------------------------------------------------------------
 // Whether the bytes are an NPY array or text of numbers; then the array of two axes, samples and channels, which they

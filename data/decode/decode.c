@@ -102,12 +102,6 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
     return driver->decode(*state, bytes, &sink, out);
 }
 
-bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
-    const dt_kind *kind = dt_kind_of_bytes(bytes.data, n_head);
-    const dt_image_driver *driver = kind ? DRIVERS[kind->id] : NULL;
-    return driver && driver->is_raw && !want->box && driver->is_raw(bytes, n_head, want);
-}
-
 dt_status dt_decode_check(dt_decoder *d, dt_span bytes) {
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
     dt_npy array;

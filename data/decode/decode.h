@@ -59,10 +59,6 @@ dt_status dt_decode_image(dt_decoder *d, dt_span bytes, int channels, int want_h
 // may be a vector). DT_E_DATA otherwise.
 dt_status dt_decode_check(dt_decoder *d, dt_span bytes);
 
-// Whether decoding would only copy the bytes after the first n_head: then they can be read directly to their
-// place. `bytes` has memory for all, but only the first n_head are valid.
-bool dt_image_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want);
-
 // ---- the decoders behind it ------------------------------------------------------------------------
 typedef struct dt_image_sink {
     const dt_image_want *want;
@@ -75,9 +71,6 @@ typedef struct dt_image_driver {
     dt_status (*decode)(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out);
     void *(*create)(void);
     void (*destroy)(void *state);
-    // Whether the bytes after the first n_head are exactly what decoding would give; only the first n_head are
-    // valid. NULL: never.
-    bool (*is_raw)(dt_span bytes, size_t n_head, const dt_image_want *want);
 } dt_image_driver;
 #define KIND(...)
 #define UNREAD_KIND(...)

@@ -411,10 +411,4 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
     return DT_OK;
 }
 
-static bool ppm_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
-    ppm m = {.p = bytes.data, .end = bytes.data + n_head};
-    return ppm_read_header(&m) == DT_OK && m.p == m.end && !m.text && !m.bits && m.max == 255 &&
-           m.samples == want->channels && m.width == want->width && m.height == want->height;
-}
-
-const dt_image_driver dt_image_ppm = {.decode = ppm_decode, .is_raw = ppm_is_raw};
+const dt_image_driver dt_image_ppm = {.decode = ppm_decode};

@@ -129,14 +129,7 @@ static dt_status npy_decode(void *state, dt_span bytes, const dt_image_sink *sin
     return dt_planes_to_image(sink, &p, out);
 }
 
-static bool npy_is_raw(dt_span bytes, size_t n_head, const dt_image_want *want) {
-    const dt_array_spec *spec = dt_array_spec_of(want);
-    npy_view v;
-    return dt_npy_read(bytes, &v.a) == DT_OK && v.a.data == bytes.data + n_head && view_of(&v, spec->chw) == DT_OK &&
-           is_as_wanted(&v, spec, want->channels) && v.width == want->width && v.height == want->height;
-}
-
-const dt_image_driver dt_image_npy = {.decode = npy_decode, .is_raw = npy_is_raw};
+const dt_image_driver dt_image_npy = {.decode = npy_decode};
 
 // ---- decode png ---------------------------------------------------------------------------------------------------
 
@@ -360,37 +353,27 @@ static dt_status numbers_read_text(dt_span s, int64_t n, double *out, dt_buffer 
     }
 }
 
-static int64_t longest_axis(const dt_npy *a) {
-    int64_t n = 1;
-    for (int k = 0; k < a->n_axes; k++) n = a->shape[k] > n ? a->shape[k] : n;
-    return n;
+static void widen(const uint8_t *floats, int64_t n, double *out) {
+    for (int64_t i = 0; i < n; i++) {
+        float v; // may lie anywhere
+        memcpy(&v, floats + sizeof v * (size_t)i, sizeof v);
+        out[i] = (double)v;
+    }
 }
 
 static dt_status read_npy(dt_span s, int64_t n, double *out) {
     dt_npy a;
-    int64_t at[DT_NPY_MAX_AXES] = {0};
+    int64_t longest = 1;
     DT_TRY(dt_npy_read(s, &a));
-    const int64_t longest = longest_axis(&a);
+    for (int k = 0; k < a.n_axes; k++) longest = a.shape[k] > longest ? a.shape[k] : longest;
     if (a.n > longest) return refuse_rows(a.n / longest, longest);
     if (a.n != n) return count_differs(n, a.n, " in an NPY array");
-    for (int64_t i = 0; i < n; i++) {
-        int64_t place = 0;
-        for (int k = 0; k < a.n_axes; k++) place += at[k] * a.stride[k];
-        out[i] = dt_npy_get(&a, place);
-        for (int k = a.n_axes - 1; k >= 0 && ++at[k] == a.shape[k]; k--) at[k] = 0;
-    }
+    // every other axis has one element: in either order the numbers lie side by side
+    if (a.kind == 'f' && a.size == 4 && !a.swapped)
+        widen(a.data, n, out);
+    else
+        for (int64_t i = 0; i < n; i++) out[i] = dt_npy_get(&a, i);
     return DT_OK;
-}
-
-bool dt_numbers_are_raw(dt_span bytes, size_t n_head, const float *v) {
-    size_t n_bytes = bytes.n_bytes - n_head;
-    if (n_head == 0)
-        return !dt_npy_is((dt_span){(const uint8_t *)v, n_bytes}) && !is_text((dt_span){(const uint8_t *)v, n_bytes});
-    dt_npy a;
-    if (dt_npy_read(bytes, &a) != DT_OK || a.data != bytes.data + n_head || a.kind != 'f' || a.size != 4 || a.swapped ||
-        (size_t)a.n * sizeof(float) != n_bytes)
-        return false;
-    return a.n == longest_axis(&a);
 }
 
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *scratch) {
@@ -399,11 +382,7 @@ dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *sc
     if (bytes.n_bytes != (size_t)n * sizeof(float))
         return dt_fail(DT_E_DATA, "neither NPY nor numbers as text, and %zu bytes are not %lld raw floats",
                        bytes.n_bytes, (long long)n);
-    for (int64_t i = 0; i < n; i++) {
-        float v;
-        memcpy(&v, bytes.data + sizeof v * (size_t)i, sizeof v);
-        out[i] = (double)v;
-    }
+    widen(bytes.data, n, out);
     return DT_OK;
 }
 

@@ -177,7 +177,6 @@ typedef struct dt_sample_scratch {
     dt_clipper *clipper;
     dt_feature_scratch features;
     dt_buffer bytes, augment, pixels;
-    dt_hash_stream *hash;
     const dt_span *given;     // by field: bytes that were read ahead, or NULL
     uint32_t n_reads, n_slow; // own reads since the loader last looked, and those that blocked
     uint64_t n_waits;         // dt_thread_waits() as last known
@@ -188,21 +187,14 @@ typedef struct dt_sample_scratch {
     _Atomic uint32_t record; // being made
 } dt_sample_scratch;
 
-typedef enum dt_fetched {
-    DT_FETCHED_MEMBER, // all bytes of the member
-    DT_FETCHED_SPLIT,  // the same, but the last n_payload are at `dst`
-    DT_FETCHED_PIXELS  // decoded in an earlier epoch (data.cache_form: decoded)
-} dt_fetched;
 typedef struct dt_fetch {
     int field;
     uint32_t record, member;
-    void *dst; // where the last n_payload bytes of the member may be read to; n_payload 0: nowhere
-    size_t n_payload;
-    dt_fetched kind;
-    dt_span bytes;
+    dt_span bytes;   // of the member, or
+    bool are_pixels; // decoded in an earlier epoch (data.cache_form: decoded)
 } dt_fetch;
 // Gets the member's bytes from the cache, from the readers, or by a read into w->bytes, and checks them. They are
-// valid until the next fetch and while the readers' place is held. If SPLIT, w->bytes has room for all of them.
+// valid until the next fetch and while the readers' place is held.
 dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f);
 
 // ---- one sample (sample.c) -----------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // sample.c: from a view index to bytes in a batch slot. It reads from the bottom up: dt_sample_fill makes each
-// field's value: fetch (cache, readers, or a read), decode, augment, all in the slot itself where it fits.
+// field's value: fetch (cache, readers, or a read), decode, augment, the last two in the slot itself where it fits.
 //
 // For an image: read the member, check its hash, decode, resize, augment in place or leave that to a device.
 // For a sound: decode the part that is wanted, compute its features into the slot, augment before and after.
@@ -21,17 +21,14 @@
 #include <string.h>
 
 void dt_sample_scratch_init(dt_sample_scratch *w) {
-    *w = (dt_sample_scratch){.decoder = dt_decoder_create(),
-                             .resizer = dt_resizer_create(),
-                             .clipper = dt_clipper_create(),
-                             .hash = dt_hash_stream_create()};
+    *w = (dt_sample_scratch){
+        .decoder = dt_decoder_create(), .resizer = dt_resizer_create(), .clipper = dt_clipper_create()};
 }
 
 void dt_sample_scratch_fini(dt_sample_scratch *w) {
     dt_decoder_destroy(w->decoder);
     dt_resizer_destroy(w->resizer);
     dt_clipper_destroy(w->clipper);
-    dt_hash_stream_destroy(w->hash);
     dt_feature_scratch_fini(&w->features);
     dt_buffer_fini(&w->bytes);
     dt_buffer_fini(&w->augment);
@@ -89,42 +86,6 @@ static dt_image_want want_of(const value *v, part *p) {
                            .box = p->is_random || v->f->fit.kind == DT_FIT_crop ? choose_box : NULL,
                            .box_ctx = p,
                            .array = &v->f->array};
-}
-
-// ---- fetch -------------------------------------------------------------------------------------------
-// How many of the member's last bytes may be the value itself, and so may be read right to the value's place: all
-// bytes behind a short head, or none.
-static size_t payload_of(const dt_data *d, const value *v) {
-    enum { MAX_HEAD = 4096 };
-    uint64_t size = d->reader->catalog->members[v->member].size;
-    if (size < v->f->sample_bytes || size - v->f->sample_bytes > MAX_HEAD) return 0;
-    bool as_is = v->f->kind == DT_FIELD_image ? !v->f->array.f32 && !has_random_box(v) && v->f->fit.kind != DT_FIT_crop
-                                              : v->f->kind != DT_FIELD_audio;
-    return as_is ? v->f->sample_bytes : 0;
-}
-
-// What the member's head says of a payload that was read right to the value's place.
-static bool is_in_place(const value *v, dt_span bytes, size_t n_head) {
-    if (v->f->kind != DT_FIELD_image) return dt_numbers_are_raw(bytes, n_head, v->dst);
-    part p;
-    dt_image_want want = want_of(v, &p);
-    return dt_image_is_raw(bytes, n_head, &want);
-}
-
-// Reads the member's bytes, or (*in_place) the value right to its place in the batch.
-static dt_status sample_fetch(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span *bytes, bool *in_place) {
-    dt_fetch f = {
-        .field = v->field, .record = v->record, .member = v->member, .dst = v->dst, .n_payload = payload_of(d, v)};
-    DT_TRY(dt_fetch_member(d, w, &f));
-    *bytes = f.bytes;
-    size_t n_head = f.bytes.n_bytes - f.n_payload;
-    *in_place = f.kind == DT_FETCHED_PIXELS || (f.kind == DT_FETCHED_SPLIT && is_in_place(v, f.bytes, n_head));
-    if (f.kind == DT_FETCHED_PIXELS)
-        memcpy(v->dst, f.bytes.data, f.bytes.n_bytes);
-    else if (f.kind == DT_FETCHED_SPLIT && !*in_place)
-        memcpy(w->bytes.data + n_head, v->dst,
-               f.n_payload); // the payload is decoded like any other
-    return DT_OK;
 }
 
 // ---- images ------------------------------------------------------------------------------------------
@@ -196,14 +157,17 @@ static dt_status augment_image(dt_sample_scratch *w, const value *v, dt_image im
 }
 
 // A picture for an f32 field is augmented as bytes, then widened; an array is augmented as floats.
-static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes, bool in_place) {
+static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes, bool are_pixels) {
     const int64_t *size = v->info->sample_shape.d; // H, W, C
     size_t n = (size_t)(size[0] * size[1] * size[2]);
     bool f32 = v->f->array.f32;
     uint8_t *pixels = f32 ? dt_buffer_reserve(&w->pixels, n) : v->dst;
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory");
     dt_image image = {pixels, (int)size[1], (int)size[0], (int)size[2], .real = f32 ? v->dst : NULL};
-    if (!in_place) DT_TRY(decode_pixels(d, w, v, bytes, &image));
+    if (are_pixels)
+        memcpy(pixels, bytes.data, bytes.n_bytes);
+    else
+        DT_TRY(decode_pixels(d, w, v, bytes, &image));
     if (!image.real) dt_keep_pixels(d, v->field, v->record, image.data);
     DT_TRY(augment_image(w, v, image));
     float *out = v->dst;
@@ -248,35 +212,29 @@ dt_status dt_sample_not_finite(int64_t i, double x) {
 
 // Doubles until they are normalised: numbers may be times in seconds. A ReLU on the CPU makes 0 of NaN, so the network's
 // output would not show it.
-static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span bytes, bool in_place) {
+static dt_status fill_numbers(dt_sample_scratch *w, const value *v, dt_span bytes) {
     const dt_field_info *f = v->info;
     float *dst = v->dst;
-    double *x = NULL;
     int64_t n = dt_shape_elements(&f->sample_shape);
-    if (!in_place) {
-        x = (double *)dt_buffer_reserve(&w->pixels, (size_t)n * sizeof *x);
-        if (!x) return dt_fail(DT_E_INTERNAL, "out of memory");
-        DT_TRY(dt_decode_numbers(bytes, n, x, &w->augment));
-    }
-    bool plain = in_place;
-    for (int64_t i = 0; i < n && i < DT_MAX_NORMALIZE; i++) plain = plain && f->mean[i] == 0 && f->std[i] == 1;
+    double *x = (double *)dt_buffer_reserve(&w->pixels, (size_t)n * sizeof *x);
+    if (!x) return dt_fail(DT_E_INTERNAL, "out of memory");
+    DT_TRY(dt_decode_numbers(bytes, n, x, &w->augment));
     for (int64_t i = 0; i < n; i++) {
-        const double own = x ? x[i] : (double)dst[i];
-        if (!plain) dst[i] = (float)((own - dt_field_mean(f, i)) / dt_field_std(f, i));
-        if (!isfinite(dst[i])) return dt_sample_not_finite(i, own);
+        const double centred = x[i] - dt_field_mean(f, i), std = dt_field_std(f, i);
+        dst[i] = (float)(std == 1 ? centred : centred / std); // a division takes longer than all else here
+        if (!isfinite(dst[i])) return dt_sample_not_finite(i, x[i]);
     }
     return DT_OK;
 }
 
 // ---- the sample --------------------------------------------------------------------------------------
 static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value *v) {
-    dt_span bytes;
-    bool in_place;
-    DT_TRY(sample_fetch(d, w, v, &bytes, &in_place));
+    dt_fetch f = {.field = v->field, .record = v->record, .member = v->member};
+    DT_TRY(dt_fetch_member(d, w, &f));
     dt_counter_add(&w->n_decoded, 1);
-    dt_status st = v->f->kind == DT_FIELD_image   ? fill_image(d, w, v, bytes, in_place)
-                   : v->f->kind == DT_FIELD_audio ? fill_audio(w, v, bytes)
-                                                  : fill_numbers(w, v, bytes, in_place);
+    dt_status st = v->f->kind == DT_FIELD_image   ? fill_image(d, w, v, f.bytes, f.are_pixels)
+                   : v->f->kind == DT_FIELD_audio ? fill_audio(w, v, f.bytes)
+                                                  : fill_numbers(w, v, f.bytes);
     return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }
 

@@ -246,19 +246,21 @@ static dt_status check_file(const dt_shard *sh, const dt_blob *b) {
                    sh->path);
 }
 
-// n_head bytes at `offset`, then the n_bytes behind them. Two threads may open the same shard at once: the second one
-// drops its own.
-static dt_status source_read_parts(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
-                                   size_t n_bytes) {
+// What a server refuses is no damage of a record.
+static dt_status refused(const dt_shard *sh, dt_status st) {
+    return st == DT_E_DATA && dt_blob_is_url(sh->path) ? DT_E_STORAGE : st;
+}
+
+dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes) {
     const dt_shard *sh = &s->catalog->shards[shard];
     dt_blob *kept = s->blobs[shard], own = {.store = NULL};
     if (!kept) {
-        DT_TRY(dt_blob_open(&own, sh->file ? sh->file : sh->path));
+        dt_status st = dt_blob_open(&own, sh->file ? sh->file : sh->path);
         own.path = sh->path;
-        const dt_status st = check_file(sh, &own);
+        if (st == DT_OK) st = check_file(sh, &own);
         if (st != DT_OK) {
             dt_blob_close(&own);
-            return st;
+            return refused(sh, st);
         }
     }
     if (!kept && shard < s->max_kept) {
@@ -266,39 +268,24 @@ static dt_status source_read_parts(dt_reader *s, uint32_t shard, uint64_t offset
         source_keep(s, &own, shard);
         kept = on_heap(&own);
         own.store = NULL;
+        // two threads may open the same shard at once: the second one drops its own
         if (!atomic_compare_exchange_strong(&s->blobs[shard], &first, kept)) {
             source_drop(kept);
             kept = first;
         }
     }
-    dt_status st = dt_blob_read_parts(kept ? kept : &own, offset, head, n_head, dst, n_bytes);
+    dt_status st = dt_blob_read(kept ? kept : &own, offset, dst, n_bytes);
     dt_blob_close(&own);
-    return st;
-}
-
-// What a server refuses is no damage of a record.
-static dt_status read_shard(dt_reader *s, uint32_t shard, uint64_t offset, void *head, size_t n_head, void *dst,
-                            size_t n_bytes) {
-    const dt_status st = source_read_parts(s, shard, offset, head, n_head, dst, n_bytes);
-    return st == DT_E_DATA && dt_blob_is_url(s->catalog->shards[shard].path) ? DT_E_STORAGE : st;
-}
-
-dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes) {
-    return read_shard(s, shard, offset, NULL, 0, dst, n_bytes);
-}
-
-static dt_status check_hash(const dt_reader *s, uint32_t record, uint32_t member, uint64_t hash) {
-    const dt_member *m = &s->catalog->members[member];
-    if (!m->has_hash || hash == m->hash) return DT_OK;
-    dt_status st = dt_fail(DT_E_DATA, "its bytes are not those that were packed (XXH3 differs): the file was "
-                                      "changed or the disk is bad; copy or pack it again");
-    return dt_set_context(s, record, member, st);
+    return refused(sh, st);
 }
 
 dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_span bytes) {
     if (bytes.n_bytes == 0) return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "it is empty"));
-    if (!verify || !s->catalog->members[member].has_hash) return DT_OK;
-    return check_hash(s, record, member, dt_hash64(bytes.data, bytes.n_bytes));
+    const dt_member *m = &s->catalog->members[member];
+    if (!verify || !m->has_hash || dt_hash64(bytes.data, bytes.n_bytes) == m->hash) return DT_OK;
+    dt_status st = dt_fail(DT_E_DATA, "its bytes are not those that were packed (XXH3 differs): the file was "
+                                      "changed or the disk is bad; copy or pack it again");
+    return dt_set_context(s, record, member, st);
 }
 
 bool dt_reader_forget(const dt_reader *s, uint32_t record, uint32_t member) {
@@ -310,14 +297,8 @@ bool dt_reader_forget(const dt_reader *s, uint32_t record, uint32_t member) {
 // Some CPUs copy far slower if the destination lies a few bytes behind the source, both modulo a page: Zen 3's
 // `rep movsb`, with which the kernel copies, makes 2 instead of 15 to 20 GB/s at 1 to 31 bytes. Memory from
 // malloc begins 16 bytes into a page, and one member of eight in a tar begins at the start of one. So the
-// place in scratch has its source's remainder modulo 64 (as far as malloc's alignment stays), and a place in
-// a batch is checked.
-enum { LINE = 64, MALLOC_ALIGN = 16, PAGE = 4096, SLOW_BYTES = 32 };
-
-bool dt_place_is_slow(uint64_t offset, const void *dst) {
-    uint64_t behind = ((uintptr_t)dst - offset) % PAGE;
-    return behind > 0 && behind < SLOW_BYTES;
-}
+// place in scratch has its source's remainder modulo 64 (as far as malloc's alignment stays).
+enum { LINE = 64, MALLOC_ALIGN = 16 };
 
 static uint8_t *place_for(dt_buffer *b, uint64_t offset, size_t n_bytes) {
     uint8_t *p = dt_buffer_reserve(b, n_bytes + LINE);
@@ -380,35 +361,4 @@ dt_status dt_reader_blame(dt_reader *s, uint32_t record) {
                        sh->path, sh->path);
     dt_error_restore(&why);
     return DT_E_DATA;
-}
-
-// ---- to two places -----------------------------------------------------------------------------------
-// Reads blocks that are still in L2 when they are hashed. The head comes with the first one: a call of its own
-// costs as much as 5 KiB.
-static dt_status read_blocks(dt_reader *s, uint32_t shard, uint64_t offset, dt_hash_stream *hash, void *head,
-                             size_t n_head, uint8_t *dst, size_t n_bytes) {
-    enum { BLOCK_BYTES = 256 << 10 };
-    for (size_t at = 0; at < n_bytes; at += BLOCK_BYTES, n_head = 0) {
-        size_t n = n_bytes - at < BLOCK_BYTES ? n_bytes - at : BLOCK_BYTES;
-        DT_TRY(read_shard(s, shard, offset, head, n_head, dst + at, n));
-        if (hash) dt_hash_stream_update(hash, head, n_head);
-        if (hash) dt_hash_stream_update(hash, dst + at, n);
-        offset += n_head + n;
-    }
-    return DT_OK;
-}
-
-dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_hash_stream *scratch,
-                               void *head, void *dst, size_t n_bytes) {
-    const dt_member *m = &s->catalog->members[member];
-    dt_hash_stream *hash = verify && m->has_hash ? scratch : NULL;
-    for (bool again = true;; again = false) {
-        if (hash) dt_hash_stream_reset(hash);
-        dt_status st = read_blocks(s, s->catalog->records[record].shard, m->offset, hash, head,
-                                   (size_t)m->size - n_bytes, dst, n_bytes);
-        if (st != DT_OK) return dt_set_context(s, record, member, st);
-        st = hash ? check_hash(s, record, member, dt_hash_stream_digest(hash)) : DT_OK;
-        if (st == DT_OK || !again || !dt_reader_forget(s, record, member)) return st;
-        dt_error_clear();
-    }
 }

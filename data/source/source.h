@@ -103,12 +103,6 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
 // Reads n_bytes at `offset` of a shard. The message names no record: see dt_set_context. DT_E_STORAGE: an object that changed
 // since it was opened, or that its server refuses.
 dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, void *dst, size_t n_bytes);
-// Reads a member to two places: its last n_bytes to `dst`, what is before them to `head`.
-// `verify` checks the stored hash. DT_E_DATA names file, record and member.
-dt_status dt_reader_read_apart(dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_hash_stream *scratch,
-                               void *head, void *dst, size_t n_bytes);
-// Whether reading from `offset` to `dst` is slow by how they lie (source.c): read elsewhere and copy.
-bool dt_place_is_slow(uint64_t offset, const void *dst);
 // Checks bytes that came another way as dt_reader_read does: not empty, and the stored hash.
 dt_status dt_reader_check(const dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_span bytes);
 // Drops the cache's copy of a member whose hash differs, so that it is fetched again. false: there is none.

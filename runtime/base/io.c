@@ -20,7 +20,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -614,18 +613,6 @@ dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_
         n += (size_t)r;
     }
     return DT_OK;
-}
-
-dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data, size_t n_bytes, off_t at,
-                            dt_status code_on_error) {
-    struct iovec parts[2] = {{head, n_head}, {data, n_bytes}};
-    dt_watch_begin(path, "read");
-    const ssize_t n = preadv(fd, parts, 2, at); // one call in the usual case
-    dt_watch_end();
-    if (n == (ssize_t)(n_head + n_bytes)) return DT_OK;
-    // short, interrupted or failed: dt_io_pread continues, or reports the error
-    DT_TRY(dt_io_pread(fd, path, head, n_head, at, code_on_error));
-    return dt_io_pread(fd, path, data, n_bytes, at + (off_t)n_head, code_on_error);
 }
 
 bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait) {

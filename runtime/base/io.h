@@ -95,9 +95,6 @@ dt_status dt_io_read_file(char **data, size_t *n_bytes, const char *path, size_t
 dt_status dt_io_read_own(char **data, size_t *n_bytes, const char *path, size_t max_bytes, dt_status code_on_error);
 dt_status dt_io_pread(int fd, const char *path, void *data, size_t n_bytes, off_t at,
                       dt_status code_on_error); // all n_bytes, or an error
-// Reads n_head + n_bytes consecutive bytes into two buffers with one system call.
-dt_status dt_io_pread_parts(int fd, const char *path, void *head, size_t n_head, void *data, size_t n_bytes, off_t at,
-                            dt_status code_on_error);
 // Whether the path exists. A folder on the way that this user may not enter is an error, not a "no".
 dt_status dt_io_find(bool *is_there, const char *path, dt_status code);
 bool dt_io_exists(const char *path); // false also when that cannot be determined

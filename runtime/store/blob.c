@@ -26,9 +26,8 @@
 
 // ---- files -----------------------------------------------------------------------------------------
 
-static dt_status blob_read_file(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
-    if (n_head == 0) return dt_io_pread(b->u.fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
-    return dt_io_pread_parts(b->u.fd, b->path, head, n_head, dst, n_bytes, (off_t)at, DT_E_DATA);
+static dt_status blob_read_file(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
+    return dt_io_pread(b->u.fd, b->path, dst, n_bytes, (off_t)at, DT_E_DATA);
 }
 
 static void blob_close_file(dt_blob *b) {
@@ -66,9 +65,8 @@ dt_status dt_blob_open(dt_blob *b, const char *path) {
 
 // ---- memory ----------------------------------------------------------------------------------------
 
-static dt_status read_memory(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
-    if (n_head) memcpy(head, b->u.bytes + at, n_head);
-    memcpy(dst, b->u.bytes + at + n_head, n_bytes);
+static dt_status read_memory(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
+    memcpy(dst, b->u.bytes + at, n_bytes);
     return DT_OK;
 }
 
@@ -93,18 +91,17 @@ struct dt_blob_window {
     uint8_t bytes[WINDOW_BYTES];
 };
 
-static dt_status blob_read_window(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
+static dt_status blob_read_window(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
     struct dt_blob_window *w = b->u.window;
-    if (n_head + n_bytes > WINDOW_BYTES) return dt_blob_read_parts(w->of, at, head, n_head, dst, n_bytes);
-    if (at < w->at || at + n_head + n_bytes > w->at + w->n) {
+    if (n_bytes > WINDOW_BYTES) return dt_blob_read(w->of, at, dst, n_bytes);
+    if (at < w->at || at + n_bytes > w->at + w->n) {
         w->n = 0;
         w->at = at;
         const size_t n = b->n_bytes - at < WINDOW_BYTES ? (size_t)(b->n_bytes - at) : WINDOW_BYTES;
         DT_TRY(dt_blob_read(w->of, at, w->bytes, n));
         w->n = n;
     }
-    if (n_head) memcpy(head, w->bytes + (at - w->at), n_head);
-    memcpy(dst, w->bytes + (at - w->at) + n_head, n_bytes);
+    memcpy(dst, w->bytes + (at - w->at), n_bytes);
     return DT_OK;
 }
 
@@ -128,26 +125,21 @@ void dt_blob_close(dt_blob *b) {
     b->store = NULL;
 }
 
-static dt_status check_range(const dt_blob *b, uint64_t at, uint64_t n_head, uint64_t n_bytes) {
-    const uint64_t left = at > b->n_bytes ? 0 : b->n_bytes - at;
-    if (at <= b->n_bytes && n_head <= left && n_bytes <= left - n_head) return DT_OK;
+static dt_status check_range(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
+    if (at <= b->n_bytes && n_bytes <= b->n_bytes - at) return DT_OK;
     return dt_fail(DT_E_DATA, "%s: %llu bytes wanted at offset %llu, but the file ends at %llu", b->path,
-                   (unsigned long long)(n_head + n_bytes), (unsigned long long)at, (unsigned long long)b->n_bytes);
-}
-
-dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
-    DT_TRY(check_range(b, at, n_head, n_bytes));
-    return n_head + n_bytes == 0 ? DT_OK : b->store->read(b, at, head, n_head, dst, n_bytes);
+                   (unsigned long long)n_bytes, (unsigned long long)at, (unsigned long long)b->n_bytes);
 }
 
 dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
-    return dt_blob_read_parts(b, at, NULL, 0, dst, n_bytes);
+    DT_TRY(check_range(b, at, n_bytes));
+    return n_bytes == 0 ? DT_OK : b->store->read(b, at, dst, n_bytes);
 }
 
 dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_bytes, uint64_t max_bytes) {
     size_t n;
     *out = NULL;
-    DT_TRY(check_range(b, at, 0, n_bytes));
+    DT_TRY(check_range(b, at, n_bytes));
     if (!dt_stated_size(n_bytes, 1, max_bytes, &n))
         return dt_fail(DT_E_DATA, "%s: %llu bytes, more than the limit of %llu", b->path, (unsigned long long)n_bytes,
                        (unsigned long long)max_bytes);
@@ -198,27 +190,25 @@ enum { OPEN_S = 15 };
 static atomic_bool has_answered;
 
 // Requests a range of the object; `unchanged`: a header that wants its version, or NULL.
-static dt_status blob_url_ask(dt_http_reply *out, const char *path, uint64_t at, const dt_http_part part[2],
+static dt_status blob_url_ask(dt_http_reply *out, const char *path, uint64_t at, void *dst, size_t n_bytes,
                               const char *unchanged, double limit_s) {
-    return dt_s3_do(out, &(dt_http_request){.ranged = true, .from = at, .part = {part[0], part[1]}, .limit_s = limit_s},
-                    path, NULL, unchanged);
+    return dt_s3_do(out, &(dt_http_request){.range = dst, .from = at, .n_range = n_bytes, .limit_s = limit_s}, path,
+                    NULL, unchanged);
 }
 
 // ---- the store -------------------------------------------------------------------------------------
 
-static dt_status read_url(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
+static dt_status read_url(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
     const struct dt_blob_object *o = b->u.object;
-    if (at + n_head + n_bytes <= o->n_head) {
-        if (n_head) memcpy(head, o->head + at, n_head);
-        memcpy(dst, o->head + at + n_head, n_bytes);
+    if (at + n_bytes <= o->n_head) {
+        memcpy(dst, o->head + at, n_bytes);
         return DT_OK;
     }
     char header[160];
     const bool is_weak = strncmp(o->version, "W/", 2) == 0; // such an ETag matches none
     snprintf(header, sizeof header, "%s: %s", *o->version == '"' ? "If-Match" : "If-Unmodified-Since", o->version);
     dt_http_reply r;
-    DT_TRY(blob_url_ask(&r, b->path, at, (dt_http_part[2]){{head, n_head}, {dst, n_bytes}},
-                        is_weak || !*o->version ? NULL : header, 0));
+    DT_TRY(blob_url_ask(&r, b->path, at, dst, n_bytes, is_weak || !*o->version ? NULL : header, 0));
     dt_status st = DT_OK;
     if (r.status == 416 || (r.status == 206 && r.n_total != b->n_bytes))
         st = dt_fail(DT_E_DATA, "%s: changed while it was read: it had %llu bytes; start again", b->path,
@@ -253,8 +243,8 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
                        path);
     dt_http_reply r = {0};
     struct dt_blob_object *o = dt_xcalloc(1, sizeof *o);
-    dt_status st = blob_url_ask(&r, path, 0, (dt_http_part[2]){{o->head, DT_BLOB_HEAD_BYTES}}, NULL,
-                                atomic_load(&has_answered) ? 0 : OPEN_S);
+    dt_status st =
+        blob_url_ask(&r, path, 0, o->head, DT_BLOB_HEAD_BYTES, NULL, atomic_load(&has_answered) ? 0 : OPEN_S);
     if (st == DT_OK) atomic_store(&has_answered, true);
     if (st == DT_OK && dt_s3_absent(&r)) *absent = r.status;
     const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);

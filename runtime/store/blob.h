@@ -32,8 +32,8 @@ typedef struct dt_blob {
 
 // Functions of a store. Ranges lie inside the object. Any thread, several at once.
 typedef struct dt_blob_store {
-    // n_head bytes at `at`, then the n_bytes behind them; n_head may be 0. DT_E_DATA.
-    dt_status (*read)(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes);
+    // n_bytes > 0 at `at`. DT_E_DATA.
+    dt_status (*read)(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);
     void (*close)(dt_blob *b);
     bool remote; // a read takes a round trip over the network
 } dt_blob_store;
@@ -48,8 +48,6 @@ void dt_blob_by_window(dt_blob *b, const dt_blob *of);
 void dt_blob_close(dt_blob *b); // does nothing to a closed blob
 // Exactly n_bytes at `at`, or DT_E_DATA that says what the object has.
 dt_status dt_blob_read(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes);
-// Exactly n_head bytes at `at` and the n_bytes behind them, to two places, by one call where the store can.
-dt_status dt_blob_read_parts(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes);
 // The same to the heap, NUL behind it. DT_E_DATA also where n_bytes is above max_bytes, or more than memory there is.
 dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_bytes, uint64_t max_bytes);
 // A cheap identity of an object: XXH3 of its size, its first 8 KiB (what a remote object keeps of its opening) and its

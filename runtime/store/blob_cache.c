@@ -197,25 +197,11 @@ static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_
     return dt_blob_read(&x->of, at, dst, *n_done);
 }
 
-static dt_status read_through(const dt_blob *b, uint64_t at, void *head, size_t n_head, void *dst, size_t n_bytes) {
+static dt_status read_through(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
     struct dt_blob_copy *x = b->u.copy;
-    uint8_t *const to[2] = {head, dst};
-    const size_t n[2] = {n_head, n_bytes};
-    const uint64_t n_all = n_head + n_bytes;
     bool missed = false;
-    uint64_t k = at / BLOCK_BYTES;
-    while (n_all > 0 && k <= (at + n_all - 1) / BLOCK_BYTES && has_block(x, (uint32_t)k)) k++;
-    if (k > (at + n_all - 1) / BLOCK_BYTES) { // all are there, one behind the other
-        const off_t here = (off_t)(x->data_at + at);
-        if (dt_io_pread_parts(x->fd, x->path, head, n_head, dst, n_bytes, here, DT_E_STORAGE) == DT_OK) {
-            atomic_fetch_add(&x->cache->n_hits, 1);
-            return DT_OK;
-        }
-        dt_error_clear();
-    }
-    for (int i = 0; i < 2; i++)
-        for (size_t done = 0, some = 0; done < n[i]; done += some, at += some)
-            DT_TRY(read_some(x, at, to[i] + done, n[i] - done, &some, &missed));
+    for (size_t done = 0, some = 0; done < n_bytes; done += some)
+        DT_TRY(read_some(x, at + done, (uint8_t *)dst + done, n_bytes - done, &some, &missed));
     atomic_fetch_add(missed ? &x->cache->n_misses : &x->cache->n_hits, 1);
     return DT_OK;
 }

@@ -16,11 +16,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef struct dt_http_part {
-    void *data;
-    size_t n_bytes;
-} dt_http_part;
-
 typedef struct dt_http_request {
     const char *method;         // NULL: GET
     const char *url;            // http:// or https://
@@ -29,11 +24,11 @@ typedef struct dt_http_request {
     size_t n_body;
     const char *sign; // AWS Signature Version 4 with `user` as KEY:SECRET: "aws:amz:REGION:SERVICE"; else NULL
     const char *user; // KEY:SECRET, or NAME:PASSWORD for basic authentication; NULL: none
-    // ranged: the request asks for the bytes of both parts, from `from` on, as far as the object goes (reply's
-    // n_total). Otherwise the reply holds the whole body as text.
-    bool ranged;
+    // Where n_range bytes from `from` on go, as far as the object has them (reply's n_total). NULL: the reply holds the
+    // whole body as text.
+    void *range;
+    size_t n_range;
     uint64_t from;
-    dt_http_part part[2];
     size_t max_body; // bytes of a whole body at most
     bool once;       // one attempt only: sent twice it would be done twice
     int stall_s; // an answer of which (nearly) nothing comes for so long is not waited for again; 0: 10 s, and it is
@@ -63,7 +58,7 @@ bool dt_http_is_url(const char *path); // "http://…" or "https://…"
 
 // ---- between http.c and the module -----------------------------------------------------------------
 typedef struct dt_http_attempt {
-    size_t n_got;         // bytes of the parts that are there, before and after
+    size_t n_got;         // bytes of the range that are there, before and after
     char version[128];    // of the object that they are of
     double retry_after_s; // < 0: the server did not say
     char cause[256];      // why the attempt failed

@@ -125,27 +125,17 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
     return size * n;
 }
 
-// Appends bytes of the range to the two parts.
 static size_t take_range(transfer *t, const char *data, size_t n) {
-    size_t begin = 0, done = 0;
     t->replaced = t->a->n_got > 0 && strcmp(t->a->version, t->out->version) != 0;
     if (t->replaced) return 0;
     memcpy(t->a->version, t->out->version, sizeof t->a->version);
     if (!t->has_from) t->bad = "the server sent another range than was asked for";
     if (!t->has_total) t->bad = "the server does not say how large the object is";
-    for (int i = 0; i < 2 && !t->bad; i++) {
-        const dt_http_part *p = &t->r->part[i];
-        const size_t end = begin + p->n_bytes;
-        if (t->a->n_got < end && done < n) {
-            const size_t room = end - t->a->n_got, k = room < n - done ? room : n - done;
-            memcpy((char *)p->data + (t->a->n_got - begin), data + done, k);
-            t->a->n_got += k;
-            done += k;
-        }
-        begin = end;
-    }
-    if (done < n && !t->bad) t->bad = "the server sent more bytes than were asked for";
-    return t->bad ? 0 : n;
+    if (!t->bad && n > t->r->n_range - t->a->n_got) t->bad = "the server sent more bytes than were asked for";
+    if (t->bad) return 0;
+    memcpy((char *)t->r->range + t->a->n_got, data, n);
+    t->a->n_got += n;
+    return n;
 }
 
 static size_t http_curl_take_text(transfer *t, const char *data, size_t n, size_t most) {
@@ -168,8 +158,8 @@ static size_t take_body(char *data, size_t size, size_t n, void *ctx) {
     long status = 0;
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
     // some servers (rclone) say 200 with a Content-Range
-    if (t->r->ranged && t->is_range && status < 300) return take_range(t, data, size * n);
-    if (t->r->ranged && (status == 200 || status == 206)) {
+    if (t->r->range && t->is_range && status < 300) return take_range(t, data, size * n);
+    if (t->r->range && (status == 200 || status == 206)) {
         t->bad = status == 206 ? "the server sends a range, but not which one"
                                : "the server sends whole files only, no ranges of them";
         return 0;
@@ -212,7 +202,7 @@ static void set_security(CURL *c, const dt_http_request *r) {
     curl_easy_setopt(c, CURLOPT_PROTOCOLS, all);
     curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS, tls ? CURLPROTO_HTTPS : all);
 #endif
-    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(r->ranged && !r->sign && !r->user));
+    curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(r->range && !r->sign && !r->user));
     curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
     if (authority()) curl_easy_setopt(c, CURLOPT_CAINFO, getenv(authority()));
     if (r->sign) curl_easy_setopt(c, CURLOPT_AWS_SIGV4, r->sign);
@@ -282,9 +272,9 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "dtrain");
     set_security(c, r);
-    if (r->ranged) {
-        const size_t n = r->part[0].n_bytes + r->part[1].n_bytes;
-        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)t.from, (unsigned long long)(r->from + n - 1));
+    if (r->range) {
+        snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)t.from,
+                 (unsigned long long)(r->from + r->n_range - 1));
         curl_easy_setopt(c, CURLOPT_RANGE, range);
     }
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
@@ -320,10 +310,9 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
         return false;
     }
     // where the object ends inside the range, its bytes up to there are the answer
-    const size_t asked = r->part[0].n_bytes + r->part[1].n_bytes;
     const uint64_t left = out->n_total > r->from ? out->n_total - r->from : 0;
-    const bool is_part = r->ranged && out->status == 206;
-    const bool cut = is_part && a->n_got < (asked < left ? asked : left);
+    const bool is_part = r->range && out->status == 206;
+    const bool cut = is_part && a->n_got < (r->n_range < left ? r->n_range : left);
     // a connection that fails behind the last byte took nothing
     if (!cut && !t.bad && (code == CURLE_OK || (is_part && a->n_got > 0))) return true;
     if (code == CURLE_UNSUPPORTED_PROTOCOL && status == 0) t.bad = "the answer is no HTTP";

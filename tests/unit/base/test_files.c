@@ -60,13 +60,6 @@ TEST_WITH(test_io_pread, folder_make, folder_remove) {
     must(dt_io_pread(fileno(f), file, got, 4, 2, DT_E_DATA));
     assert_string_equal(got, "0123");
     must_fail(DT_E_DATA, "only 2 there", dt_io_pread(fileno(f), file, got, 4, 4, DT_E_DATA));
-    char head[4] = "";
-    memset(got, 0, sizeof got);
-    must(dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 2, DT_E_DATA));
-    assert_string_equal(head, "0");
-    assert_string_equal(got, "123");
-    must_fail(DT_E_DATA, "3 bytes wanted at byte 4, only 2 there",
-              dt_io_pread_parts(fileno(f), file, head, 1, got, 3, 3, DT_E_DATA));
     fclose(f);
 }
 

@@ -179,7 +179,6 @@ static void check_texts(dt_reader *s) {
             must(dt_reader_read(s, r, m, true, &scratch, &b));
             assert_int_equal(b.n_bytes, strlen(fixture_key(s->catalog, r)));
             assert_memory_equal(b.data, fixture_key(s->catalog, r), b.n_bytes);
-            assert_false(dt_place_is_slow(s->catalog->members[m].offset, b.data));
         }
     }
     dt_buffer_fini(&scratch);

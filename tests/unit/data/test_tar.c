@@ -448,14 +448,6 @@ TEST(a_foreign_shard_is_scanned) {
         fixture_write(path, tar_bytes, tar_n);
     }
     dt_buffer_fini(&scratch);
-    // what may lie anywhere in a page
-    _Alignas(4096) uint8_t page[2 * 4096];
-    assert_false(dt_place_is_slow(512, page + 512));
-    assert_true(dt_place_is_slow(512, page + 513));
-    assert_true(dt_place_is_slow(4096 * 7 + 512, page + 4096 + 543));
-    assert_false(dt_place_is_slow(512, page + 544));
-    assert_false(dt_place_is_slow(513, page + 512));
-    assert_true(dt_place_is_slow(4095, page + 3)); // over the end of a page
     // a repeated extension in one record
     tar_n = 0;
     put_file("1.jpg", "a"), put_file("1.JPG", "b"), put_end();

@@ -70,8 +70,8 @@ static dt_status get(char *to, double limit_s) {
     char url[64];
     dt_http_reply r;
     snprintf(url, sizeof url, "http://127.0.0.1:%d/object", server.port);
-    const dt_status st = dt_http_do(
-        &r, &(dt_http_request){.url = url, .ranged = true, .part = {{to, OBJECT_BYTES}}, .limit_s = limit_s});
+    const dt_status st =
+        dt_http_do(&r, &(dt_http_request){.url = url, .range = to, .n_range = OBJECT_BYTES, .limit_s = limit_s});
     dt_http_reply_fini(&r);
     return st;
 }
