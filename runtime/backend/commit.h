@@ -39,21 +39,26 @@ typedef struct dt_commit_copy {
     dt_pack_form form;
 } dt_commit_copy;
 
-// What a commit works on. Offsets are in elements of the flat gradient buffer.
+// What the decision reads, here and on a device. Offsets are in elements of the flat gradient buffer.
+typedef struct dt_commit_limits {
+    int64_t loss_at, weight_at, stop_at, drop_at;
+    float clip_norm; // 0: none
+    // fp16: the loss scale doubles after growth_interval finite steps (up to 2^24). A step that is not finite is
+    // skipped and halves it; at least_scale it halts (step_block.h). 0: no scaling; such a step halts.
+    int growth_interval;
+    float least_scale;
+} dt_commit_limits;
+
+// What a commit works on.
 typedef struct dt_commit_args {
     dt_optimizer_args optimizer; // of a device lr, t, grad_scale stay 0: it has its own (dt_device_step)
     int64_t n_trained;
-    int64_t loss_at, weight_at, stop_at, drop_at;
+    dt_commit_limits limits;
     const dt_commit_rule *rules;
     int n_rules;
     float *buffer;         // flat buffer of running statistics
     float *buffer_average; // their average; NULL: none
     int n_micro;           // M
-    float clip_norm;       // 0: none
-    // fp16: the loss scale doubles after growth_interval finite steps (up to 2^24). A step that is not finite is
-    // skipped and halves it; at least_scale it halts (step_block.h). 0: no scaling; such a step halts.
-    int growth_interval;
-    float least_scale;
     // A device alone:
     const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
     int n_copies;
@@ -63,35 +68,26 @@ typedef struct dt_commit_args {
     dt_step_numbers *numbers; // pinned host memory: DT_NUMBERS_RING of them
 } dt_commit_args;
 
-// What a step's sums say, for dt_commit_decide.
-typedef struct dt_commit_sums {
-    double squares; // of the gradient: chunk by chunk
-    float loss, weight, stop, drop;
-    float clip_norm; // as in dt_commit_args
-    int growth_interval;
-    float least_scale;
-} dt_commit_sums;
-
 DT_UPDATE_FN int dt_commit_finite(double x) {
     return x - x == 0;
 }
 
 // Whether the step is committed, and by which factor its gradient is multiplied then: 1/weight, 1/loss scale, clipping.
-// Fills in the step's numbers but for `step`, and moves the loss scale, or halts.
-DT_UPDATE_FN int dt_commit_decide(const dt_commit_sums *a, dt_device_step *s, dt_step_numbers *out, double *factor) {
-    const double weight = (double)a->weight, scale = (double)s->block.loss_scale;
-    const double norm = sqrt(a->squares) / (weight * scale);
-    double clip = 1.0;
+// flat: the gradient buffer; squares: the gradient's sum of squares, chunk by chunk. Fills in the step's numbers but for
+// `step`, and moves the loss scale, or halts.
+DT_UPDATE_FN int dt_commit_decide(const dt_commit_limits *a, const float *flat, double squares, dt_device_step *s,
+                                  dt_step_numbers *out, double *factor) {
+    const double weight = (double)flat[a->weight_at], scale = (double)s->block.loss_scale;
+    const double norm = sqrt(squares) / (weight * scale), most = (double)a->clip_norm;
     if (s->spoiled) s->halted = 1;
-    out->loss = (double)a->loss;
+    out->loss = (double)flat[a->loss_at];
     out->weight = weight;
     out->grad_norm = norm;
     out->loss_scale = s->block.loss_scale;
     out->finite = dt_commit_finite(out->loss / weight) && dt_commit_finite(norm);
-    out->stop = (int)a->stop;
-    out->drop = (int)a->drop;
-    if (a->clip_norm > 0.0f && norm > (double)a->clip_norm) clip = (double)a->clip_norm / (norm + 1e-6);
-    *factor = clip / (weight * scale);
+    out->stop = (int)flat[a->stop_at];
+    out->drop = (int)flat[a->drop_at];
+    *factor = (most > 0 && norm > most ? most / (norm + 1e-6) : 1.0) / (weight * scale);
     const int commit = !s->halted && !out->drop && out->finite;
     if (commit && a->growth_interval > 0 && ++s->clean_steps >= a->growth_interval) {
         s->clean_steps = 0;

@@ -64,19 +64,19 @@ dt_status dt_commit_init(struct dt_stepper *s) {
     s->commit = (dt_commit_args){
         .optimizer = s->o.optimizer,
         .n_trained = p->n_trained,
-        .loss_at = loss->offset,
-        .weight_at = weight->offset,
-        // two elements of the gap behind the weight (dt_flat_extent)
-        .stop_at = weight->offset + weight->count,
-        .drop_at = weight->offset + weight->count + 1,
+        .limits = {.loss_at = loss->offset,
+                   .weight_at = weight->offset,
+                   // two elements of the gap behind the weight (dt_flat_extent)
+                   .stop_at = weight->offset + weight->count,
+                   .drop_at = weight->offset + weight->count + 1,
+                   .clip_norm = s->o.clip_norm,
+                   .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
+                   .least_scale = dt_commit_first_scale(s) / FIRST_SCALE},
         .buffer = p->buffer,
         .buffer_average = p->buffer_average,
         .n_micro = s->o.replicas->n_micro,
-        .clip_norm = s->o.clip_norm,
-        .growth_interval = s->o.loss_scaling ? GROWTH_INTERVAL : 0,
-        .least_scale = dt_commit_first_scale(s) / FIRST_SCALE,
     };
-    assert(s->commit.drop_at < weight->offset + dt_flat_extent(weight->count));
+    assert(s->commit.limits.drop_at < weight->offset + dt_flat_extent(weight->count));
     s->n_chunks = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
     s->partial = dt_xcalloc((size_t)s->n_chunks + 1, sizeof *s->partial);
     fill_optimizer(s);
@@ -249,7 +249,7 @@ static void move_running_statistics(struct dt_stepper *s) {
 
 // Where the sums of statistics begin in a flat buffer.
 static int64_t first_statistic(const struct dt_stepper *s) {
-    int64_t first = s->commit.drop_at;
+    int64_t first = s->commit.limits.drop_at;
     for (int i = 0; i < s->commit.n_rules; i++)
         if (s->commit.rules[i].stat < first) first = s->commit.rules[i].stat;
     return first;
@@ -269,7 +269,7 @@ bool dt_commit_add_statistics(const struct dt_stepper *s, double *sums) {
         for (int64_t k = 0; k < r->count; k++)
             sums[r->buffer + k] += (double)stats[r->stat - first + k] / (double)s->o.replicas->n_micro;
     }
-    const bool kept = stats[s->commit.drop_at - first] == 0.0f;
+    const bool kept = stats[s->commit.limits.drop_at - first] == 0.0f;
     free(pulled);
     return kept;
 }
@@ -320,21 +320,12 @@ static void round_gradient(struct dt_stepper *s, dt_own_range x) {
 }
 
 static bool train_commit_decide(struct dt_stepper *s) {
-    const dt_commit_args *a = &s->commit;
-    const float *flat = s->o.params->grads[0];
     dt_device_step now = {.block = {.loss_scale = dt_commit_loss_scale(s)},
                           .clean_steps = s->scaler.clean_steps,
                           .n_skipped = s->scaler.n_skipped};
-    dt_commit_sums sums = {.loss = flat[a->loss_at],
-                           .weight = flat[a->weight_at],
-                           .stop = flat[a->stop_at],
-                           .drop = flat[a->drop_at],
-                           .clip_norm = a->clip_norm,
-                           .growth_interval = a->growth_interval,
-                           .least_scale = a->least_scale};
-    double factor;
-    for (int64_t c = 0; c < s->n_chunks; c++) sums.squares += s->partial[c];
-    const bool commit = dt_commit_decide(&sums, &now, &s->numbers, &factor);
+    double squares = 0, factor;
+    for (int64_t c = 0; c < s->n_chunks; c++) squares += s->partial[c];
+    const bool commit = dt_commit_decide(&s->commit.limits, s->o.params->grads[0], squares, &now, &s->numbers, &factor);
     s->commit.optimizer.grad_scale = (float)factor;
     s->commit.optimizer.t = s->step + 1;
     s->commit.optimizer.n_skipped = s->scaler.n_skipped;

@@ -289,8 +289,8 @@ static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool 
     }
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same micro-batch
-        flat[s->commit.stop_at] = dt_step_stop_mark(s, micro);
-        flat[s->commit.drop_at] = 0.0f;
+        flat[s->commit.limits.stop_at] = dt_step_stop_mark(s, micro);
+        flat[s->commit.limits.drop_at] = 0.0f;
     }
     // collectives of nodes and of buckets must not mix
     const bool reduces = last && s->buckets && !bad, overlaps = reduces && !s->o.sync_bn;
@@ -318,8 +318,8 @@ static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool 
 // Takes the place of a micro-batch that is given up: the flat buffer says that its content is void, and is reduced all the same.
 static bool step_host_give_up(struct dt_stepper *s, float *flat) {
     if (!s->o.give_up || !s->o.give_up()) return false;
-    flat[s->commit.stop_at] = 1.0f;
-    flat[s->commit.drop_at] = 1.0f;
+    flat[s->commit.limits.stop_at] = 1.0f;
+    flat[s->commit.limits.drop_at] = 1.0f;
     return true;
 }
 

@@ -335,7 +335,7 @@ static host_words *next_words(struct device_step *v) {
 static void queue_marks(struct device_step *v, host_words *w, int flat, float stop, float drop) {
     w->marks[0] = stop;
     w->marks[1] = drop;
-    float *at = v->s->o.params->grads[flat] + v->s->commit.stop_at;
+    float *at = v->s->o.params->grads[flat] + v->s->commit.limits.stop_at;
     v->d->copy_in(v->b, at, w->marks, sizeof w->marks, v->main);
 }
 

@@ -73,16 +73,10 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     o.n_segments = norms ? sizeof tensors / sizeof *tensors : sizeof segments / sizeof *segments;
     r->a = (dt_commit_args){.optimizer = o,
                             .n_trained = N,
-                            .loss_at = LOSS,
-                            .weight_at = LOSS + 1,
-                            .stop_at = LOSS + 2,
-                            .drop_at = LOSS + 3,
+                            .limits = {LOSS, LOSS + 1, LOSS + 2, LOSS + 3, clip, growth, .least_scale = 1},
                             .rules = rules,
                             .n_rules = 2,
-                            .n_micro = 4,
-                            .clip_norm = clip,
-                            .growth_interval = growth,
-                            .least_scale = 1};
+                            .n_micro = 4};
     r->a.optimizer.master = device_floats(r->gpu, r->flat[0], N);
     r->a.optimizer.slots[0] = device_floats(r->gpu, NULL, N);
     r->a.optimizer.slots[1] = device_floats(r->gpu, NULL, N);
@@ -156,7 +150,8 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     const double weight = (double)r->host_grad[LOSS + 1] * (double)scale;
     const double norm = sqrt(sum) / weight;
     double clip = 1;
-    if (r->a.clip_norm > 0 && norm > (double)r->a.clip_norm) clip = (double)r->a.clip_norm / (norm + 1e-6);
+    const double most = (double)r->a.limits.clip_norm;
+    if (most > 0 && norm > most) clip = most / (norm + 1e-6);
     dt_optimizer_args o = r->a.optimizer;
     o.master = r->flat[0], o.slots[0] = r->flat[1], o.slots[1] = r->flat[2];
     o.average = r->average;

@@ -114,13 +114,11 @@ typedef struct dt_commit_decide_args {
     const double *partial;
     int64_t n_chunks;
     int shares; // behind partial: how many ranks have found the step before spoiled
-    int64_t loss_at, weight_at, stop_at, drop_at;
-    float clip_norm, clip_value, hyper[DT_MAX_HYPER];
+    dt_commit_limits limits;
+    float clip_value, hyper[DT_MAX_HYPER];
     int kind; // dt_optimizer_id
     int n_starts;
     int64_t starts[DT_COMMIT_STARTS]; // steps at which segments start
-    int growth_interval;
-    float least_scale;
     dt_device_step *step;
     dt_step_numbers *numbers; // ring, pinned host memory
     dt_commit_verdict *verdict;
@@ -150,18 +148,10 @@ DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, doubl
 DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double squares) {
     dt_device_step *s = a->step;
     dt_step_numbers *out = a->numbers + s->step % DT_NUMBERS_RING;
-    const dt_commit_sums sums = {.squares = squares,
-                                 .loss = a->flat[a->loss_at],
-                                 .weight = a->flat[a->weight_at],
-                                 .stop = a->flat[a->stop_at],
-                                 .drop = a->flat[a->drop_at],
-                                 .clip_norm = a->clip_norm,
-                                 .growth_interval = a->growth_interval,
-                                 .least_scale = a->least_scale};
     const int64_t t = s->step + 1 - s->n_skipped;
     double factor;
     if (a->shares && a->partial[a->n_chunks] > 0) s->spoiled = 1;
-    a->verdict->commit = dt_commit_decide(&sums, s, out, &factor);
+    a->verdict->commit = dt_commit_decide(&a->limits, a->flat, squares, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
         a->verdict->update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
     DT_FENCE_SYSTEM();
