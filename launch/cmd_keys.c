@@ -23,7 +23,7 @@ static void print_key(const dt_config_key *k, bool markdown) {
     char *owners = dt_config_owners(k);
     if (!markdown) {
         printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, dt_config_type_name(k->kind), fallback,
-               *k->range ? ", " : "", k->range, k->flags & DT_KEY_NUMERIC ? ", numeric" : "", owners,
+               *k->range ? ", " : "", k->range, k->flags & DT_KEY_NUMERIC ? ", affects results" : "", owners,
                *owners ? ": " : "", k->help);
         for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
             printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "", w->keys ? w->keys : "");
@@ -73,7 +73,7 @@ static dt_status keys_run(const dt_cli_words *w) {
     bool markdown = w->options[MARKDOWN] != NULL;
     size_t n = 0, shown = 0;
     const dt_config_key *keys = dt_config_keys(&n);
-    if (markdown) printf("| key | type | default | range | numeric | |\n|---|---|---|---|---|---|\n");
+    if (markdown) printf("| key | type | default | range | affects results | |\n|---|---|---|---|---|---|\n");
     for (size_t i = 0; i < n; i++) {
         if (strncmp(keys[i].path, prefix, strlen(prefix)) != 0) continue;
         if (is_repeated(keys[i].path, prefix)) continue;
@@ -87,10 +87,11 @@ static dt_status keys_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_keys = {
     .options = options,
-    .text = "Prints every key of a config with type, default, range and help. Keys marked `numeric` affect results: a "
-            "run is not resumed with another value of such a key.\n\n"
-            "  dtrain keys train.schedule\n"
-            "  dtrain keys model.encoders    the keys of an encoder, which are those of its network\n"
-            "  dtrain keys data.augment      with the augmentations\n"
-            "  dtrain keys model.layers      with the layers\n",
+    .text =
+        "Prints every key of a config with type, default, range and help. A run is not resumed with another value of a "
+        "key that affects results.\n\n"
+        "  dtrain keys train.schedule\n"
+        "  dtrain keys model.encoders    the keys of an encoder, which are those of its network\n"
+        "  dtrain keys data.augment      with the augmentations\n"
+        "  dtrain keys model.layers      with the layers\n",
     .run = keys_run};
