@@ -95,14 +95,17 @@ static dt_status add_arg(json_t *args, const char *word) {
     return st;
 }
 
-// By its name. A file's name is none.
+// By the words of its name, between '_': NCCL_IB_PKEY is none. The long ones also end a word, as in PGPASSWORD.
 static bool may_be_secret(const char *name, size_t n) {
-    static const char *const parts[] = {"SECRET", "TOKEN", "PASSW", "KEY"};
-    char text[256];
-    snprintf(text, sizeof text, "%.*s", (int)n, name);
+    static const char *const words[] = {"SECRET_",     "SECRETS_", "TOKEN_",   "PASSWORD_",   "PASSWD_",
+                                        "PASSPHRASE_", "APIKEY_",  "SSHPASS_", "CREDENTIAL_", "CREDENTIALS_",
+                                        "_PASS_",      "_PWD_",    "_KEY_",    "_KEYS_"};
+    char *text = dt_xprintf("_%.*s_", (int)n, name);
     bool secret = false;
-    for (int i = 0; i < 4; i++) secret |= strcasestr(text, parts[i]) != NULL;
-    return secret && !dt_text_ends(text, "_FILE");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) secret |= strcasestr(text, words[i]) != NULL;
+    secret &= !dt_text_ends(text, "_FILE_"); // where a secret is, is none
+    free(text);
+    return secret;
 }
 
 // A line of --env, for mpirun: sshd gives ranks nothing of a container's environment.
