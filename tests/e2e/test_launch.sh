@@ -143,6 +143,22 @@ SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=0 batch data.path=new/set.tar
 grep -qx 'requeue 7_0' "$work/out" || fail "the whole array is queued again: $(cat "$work/out")"
 batch data.path=new/set.tar run.stop_at=5
 [ ! -s "$work/out" ] || fail "run.stop_at: $(cat "$work/out")"
+# a rank that the kernel killed (srun: 137 or 253, others that missed it 240): kills since the start, not those of jobs before it
+printf '0::/job/step\n' >"$work/slurm/cgroups"
+mkdir -p "$work/slurm/cgroup/job/step"
+echo 'oom_kill 5' | tee "$work/slurm/cgroup/job/memory.events" >"$work/slurm/cgroup/job/step/memory.events"
+echo 4096 | tee "$work/slurm/cgroup/job/memory.max" >"$work/slurm/cgroup/job/step/memory.max"
+"${slurm[@]}" 2>"$work/log" | sed "s|/sys/fs/cgroup|$work/slurm/cgroup|; s|/proc/self/cgroup|$work/slurm/cgroups|" >"$work/slurm/script"
+for code in 137 240 253; do
+    printf '#!/bin/sh\n[ "$1" != --mpi=list ] || exit 0\n' >"$work/slurm/bin/srun"
+    printf '#!/bin/sh\necho "oom_kill 7" >%q\nexit %s\n' "$work/slurm/cgroup/job/step/memory.events" $code >"$work/slurm/bin/mpirun"
+    rc=0
+    (cd "$work/slurm" && PATH="$work/slurm/bin:$PATH" SLURM_JOB_ID=7 SLURM_JOB_NAME=x SLURM_NNODES=1 bash script) >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = $code ] && grep -q 'x: a rank was killed or lost. If for want of memory: lower train.micro_batch' "$work/log" || fail "code $rc, not $code with advice"
+    [ "$(grep -c oom_kill "$work/log")" = 1 ] && grep -qx "$work/slurm/cgroup/job/step: oom_kill 2 since the start, limit 4096" "$work/log" ||
+        fail "code $code: what the kernel killed: $(cat "$work/log")"
+    echo 'oom_kill 5' >"$work/slurm/cgroup/job/step/memory.events"
+done
 # the job behind an array is one task, without a PMI
 printf '#!/bin/sh\ncat >>%q\necho 7\n' "$work/slurm/given" >"$work/slurm/bin/sbatch"
 chmod +x "$work/slurm/bin/sbatch"
