@@ -266,9 +266,13 @@ static void take_share_of_gpus(const dt_cli_jobs *j, int slot) {
 }
 
 void dt_cli_set_mpi_environment(void) {
-    // in a job of Slurm mpirun would take the job's nodes for those that it was given; Open MPI 4, 5
+    // In a job of one of these (Slurm, PBS, LSF, Grid Engine) mpirun would take the job's nodes for those that it was
+    // given. PBS is tm in Open MPI 4 and in parts of 5; names that a build lacks are allowed behind ^
+    static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"};
     static const char *const names[] = {"OMPI_MCA_ras", "OMPI_MCA_plm", "PRTE_MCA_ras", "PRTE_MCA_plm"};
-    for (int i = 0; i < 4 && getenv("SLURM_JOB_ID"); i++) setenv(names[i], "^slurm", 0);
+    bool in_job = false;
+    for (int i = 0; i < 4; i++) in_job |= getenv(jobs[i]) != NULL;
+    for (int i = 0; i < 4 && in_job; i++) setenv(names[i], "^slurm,tm,pbs,lsf,gridengine", 0);
     dt_launcher_leave();
     if (geteuid() == 0) {
         setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);

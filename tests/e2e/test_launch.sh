@@ -92,6 +92,12 @@ for target in 'local -n 2' 'hosts --hosts a:2 --net lo'; do
         tr -d "'" <"$work/inside/line" | grep -F "$word" >/dev/null || fail "no $word: $(cat "$work/inside/line")"
     done
 done
+for variable in PBS_JOBID=1.host LSB_JOBID=1 PE_HOSTFILE=/x; do # PBS, LSF, Grid Engine
+    env $variable "$DTRAIN" launch local -n 2 --print configs/fusion.yaml >"$work/inside/line" 2>"$work/log" || fail "launch local in a job: exit $?"
+    for word in OMPI_MCA_ras OMPI_MCA_plm PRTE_MCA_ras PRTE_MCA_plm; do
+        tr -d "'" <"$work/inside/line" | grep -F "$word=^slurm,tm,pbs,lsf,gridengine " >/dev/null || fail "$variable: no $word: $(cat "$work/inside/line")"
+    done
+done
 
 # -- values of options: YAML gives them back as they were, a batch script has them in its directives or as words
 "$DTRAIN" launch cloud --cloud 'aws/us east: #1' --gpus 'A "100" #x:8' --data $'s3://a b/\'c\': "d" #e\n- f' --runs 'no' --print \
