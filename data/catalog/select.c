@@ -31,13 +31,14 @@ bool dt_text_is_decimal(const char *s) {
     return *p == '\0' && n <= most;
 }
 
+static const char *const FIXED[] = {"key", "shard", "bytes"};
+
 // ---- names -----------------------------------------------------------------------------------------
 int dt_catalog_n_names(const dt_catalog *c) {
     return DT_N_FIXED_COLUMNS + (int)c->table.n_columns;
 }
 
 const char *dt_catalog_name(const dt_catalog *c, int column) {
-    static const char *const FIXED[] = {"key", "shard", "bytes"};
     return column < DT_N_FIXED_COLUMNS ? FIXED[column] : dt_columns_name(&c->table, column - DT_N_FIXED_COLUMNS);
 }
 
@@ -47,60 +48,51 @@ bool dt_catalog_has_name(const dt_catalog *c, const char *name) {
     return false;
 }
 
-// The column, or -1 and in `why`: "the set has no column 'x'; …".
-static int select_find(const dt_catalog *c, const char *name, char *why, size_t cap) {
-    int n = dt_catalog_n_names(c), least = DT_TEXT_FAR;
+// "the set has no column 'x'; …": the nearest name, or all.
+static void describe_missing(const dt_ask_from *from, const char *name, char *why, size_t cap) {
+    const dt_columns *t = from->table[0];
+    const int n = from->n_given + (int)t->n_columns;
+    int least = DT_TEXT_FAR;
     const char *near = NULL;
-    for (int i = n - 1; i >= 0; i--)
-        if (strcmp(dt_catalog_name(c, i), name) == 0) return i;
-    for (int i = 0; i < n; i++) {
-        const char *other = dt_catalog_name(c, i);
-        int d = dt_text_closeness(other, strlen(other), name);
-        if (d < least) least = d, near = other;
-    }
     size_t at = (size_t)snprintf(why, cap, "the set has no column '%s'", name);
-    if (near && at < cap) snprintf(why + at, cap - at, "; did you mean '%s'?", near);
-    for (int i = 0; i < n && !near && at < cap; i++)
-        at += (size_t)snprintf(why + at, cap - at, "%s%s", i ? ", " : "; it has ", dt_catalog_name(c, i));
-    return -1;
+    for (int pass = 0; pass < 2 && !near; pass++)
+        for (int i = 0; i < n && at < cap; i++) {
+            const char *other = i < from->n_given ? from->given[i] : dt_columns_name(t, i - from->n_given);
+            const int d = dt_text_closeness(other, strlen(other), name);
+            if (pass == 0 && d < least) least = d, near = other;
+            if (pass > 0) at += (size_t)snprintf(why + at, cap - at, "%s%s", i ? ", " : "; it has ", other);
+        }
+    if (near) snprintf(why + at, cap - at, "; did you mean '%s'?", near);
 }
 
-int dt_catalog_find_name(const dt_catalog *c, const char *name) {
-    char why[400];
-    int i = select_find(c, name, why, sizeof why);
-    if (i < 0) dt_fail(DT_E_USAGE, "%s", why);
-    return i;
-}
-
-// ---- values ----------------------------------------------------------------------------------------
-bool dt_catalog_is_decimal(const dt_catalog *c, int column) {
-    const dt_column *col = &c->table.columns[column];
+// ---- one column ------------------------------------------------------------------------------------
+// Whether all values are plain decimals.
+static bool is_decimal(const dt_columns *t, int column) {
+    const dt_column *col = &t->columns[column];
     for (uint32_t v = 0; v < col->n_values; v++)
-        if (!dt_text_is_decimal(dt_catalog_str(c, col->values[v]))) return false;
+        if (!dt_text_is_decimal(dt_columns_str(t, col->values[v]))) return false;
+    for (uint32_t r = 0; r < t->n_rows && col->cell && !col->values; r++)
+        if (col->cell[r] != DT_NO_VALUE && !dt_text_is_decimal(dt_columns_text(t, column, r))) return false;
     return true;
 }
 
-static void read_texts(dt_column_reader *r, int column) {
-    const dt_column *col = &r->c->table.columns[column];
-    r->is_number = dt_catalog_is_decimal(r->c, column);
+static void reader_open(dt_column_reader *r, const dt_columns *t, int column, bool is_number) {
+    const dt_column *col = &t->columns[column];
+    *r = (dt_column_reader){.t = t, .column = column, .is_number = is_number};
+    if (!col->values) return;
     r->values = dt_xcalloc((size_t)col->n_values + 1, sizeof *r->values);
     for (uint32_t v = 0; v < col->n_values; v++) {
-        const char *text = dt_catalog_str(r->c, col->values[v]);
-        r->values[v] = r->is_number ? dt_cell_decimal(text) : dt_cell_text(text);
+        const char *text = dt_columns_str(t, col->values[v]);
+        r->values[v] = is_number ? dt_cell_decimal(text) : dt_cell_text(text);
     }
 }
 
 void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column) {
-    int text = column - DT_N_FIXED_COLUMNS;
-    *r = (dt_column_reader){.c = c, .column = column, .is_number = column == DT_COLUMN_BYTES};
-    if (column == DT_COLUMN_SHARD) {
-        r->values = dt_xcalloc((size_t)c->n_shards + 1, sizeof *r->values);
-        for (uint32_t s = 0; s < c->n_shards; s++) r->values[s] = dt_cell_text(dt_path_base(c->shards[s].path));
-    } else if (text >= 0 && c->table.columns[text].number) {
-        r->is_number = true;
-    } else if (text >= 0) {
-        read_texts(r, text);
-    }
+    const int k = column - DT_N_FIXED_COLUMNS;
+    if (k < 0)
+        *r = (dt_column_reader){.c = c, .column = column, .is_number = column == DT_COLUMN_BYTES};
+    else
+        reader_open(r, &c->table, k, is_decimal(&c->table, k));
 }
 
 void dt_column_reader_fini(dt_column_reader *r) {
@@ -108,118 +100,200 @@ void dt_column_reader_fini(dt_column_reader *r) {
     r->values = NULL;
 }
 
-static dt_cell select_bytes_of(const dt_catalog *c, const dt_record *r) {
-    uint64_t n = 0;
-    for (uint32_t m = 0; m < r->n_members; m++) n += c->members[r->first_member + m].size;
-    return (dt_cell){DT_CELL_NUMBER, NULL, n};
+static dt_cell fixed_cell(const dt_catalog *c, uint32_t record, int column) {
+    const dt_record *x = &c->records[record];
+    uint64_t n_bytes = 0;
+    if (column == DT_COLUMN_KEY) return dt_cell_text(dt_catalog_str(c, x->key));
+    if (column == DT_COLUMN_SHARD) return dt_cell_text(dt_path_base(c->shards[x->shard].path));
+    for (uint32_t m = 0; m < x->n_members; m++) n_bytes += c->members[x->first_member + m].size;
+    return (dt_cell){DT_CELL_NUMBER, NULL, n_bytes};
+}
+
+// A number as its column has it; its text lies in `buffer`.
+static dt_cell number_cell(double v, bool is_number, char buffer[DT_REAL_CHARS]) {
+    return is_number || isnan(v) ? dt_cell_real(v) : dt_cell_text(dt_real_text(buffer, v));
+}
+
+static dt_cell reader_cell(const dt_column_reader *r, uint32_t row, char buffer[DT_REAL_CHARS]) {
+    const dt_column *col = &r->t->columns[r->column];
+    if (col->number) return number_cell(col->number[row], r->is_number, buffer);
+    if (r->values) return col->cell[row] == DT_NO_VALUE ? dt_cell_text(NULL) : r->values[col->cell[row]];
+    const char *text = dt_columns_text(r->t, r->column, row);
+    return r->is_number ? dt_cell_decimal(text) : dt_cell_text(text);
 }
 
 dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
-    const dt_catalog *c = r->c;
-    const dt_record *x = &c->records[record];
-    int text = r->column - DT_N_FIXED_COLUMNS;
-    if (r->column == DT_COLUMN_KEY) return dt_cell_text(dt_catalog_str(c, x->key));
-    if (r->column == DT_COLUMN_SHARD) return r->values[x->shard];
-    if (r->column == DT_COLUMN_BYTES) return select_bytes_of(c, x);
-    if (!r->values) return dt_cell_real(dt_catalog_real(c, text, record));
-    uint32_t cell = dt_catalog_cell(c, text, record);
-    return cell == DT_NO_VALUE ? (dt_cell){.kind = DT_CELL_NULL} : r->values[cell];
+    return r->t ? reader_cell(r, record, NULL) : fixed_cell(r->c, record, r->column);
 }
 
-// ---- records ---------------------------------------------------------------------------------------
-// An expression, and for each of its names the column that has the values.
-typedef struct asker {
-    dt_expr *e;
-    int n;
-    dt_column_reader *readers;
-    dt_cell *values;
-} asker;
+// ---- an expression on records of tables ----------------------------------------------------------------
+struct dt_ask_name {
+    dt_column_reader of[2]; // t NULL: the table has no such column
+    bool is_number;
+    int given; // or -1
+};
 
-static dt_status open_asker(asker *a, const dt_catalog *c, dt_expr *e) {
-    char why[400];
-    *a = (asker){.e = e, .n = dt_expr_n_names(e)};
-    a->readers = dt_xcalloc((size_t)a->n + 1, sizeof *a->readers);
-    a->values = dt_xcalloc((size_t)a->n + 1, sizeof *a->values);
-    for (int i = 0; i < a->n; i++) {
-        int column = select_find(c, dt_expr_name(e, i), why, sizeof why);
-        if (column < 0) return dt_expr_fail_name(e, i, "%s", why);
-        dt_column_reader_init(&a->readers[i], c, column);
+dt_status dt_ask_open(dt_ask *a, dt_expr *e, const dt_ask_from *from) {
+    *a = (dt_ask){.from = *from, .e = e};
+    a->names = dt_xcalloc((size_t)dt_expr_n_names(e) + 1, sizeof *a->names);
+    for (int i = 0; i < dt_expr_n_names(e); i++) {
+        const char *name = dt_expr_name(e, i);
+        struct dt_ask_name *to = &a->names[i];
+        int column[2] = {-1, -1};
+        to->is_number = true;
+        for (int k = 0; k < 2 && from->table[k]; k++) {
+            column[k] = dt_columns_find(from->table[k], name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN);
+            if (column[k] >= 0) to->is_number = to->is_number && is_decimal(from->table[k], column[k]);
+        }
+        for (int k = 0; k < 2; k++)
+            if (column[k] >= 0) reader_open(&to->of[k], from->table[k], column[k], to->is_number);
+        for (to->given = from->n_given - 1; to->given >= 0; to->given--)
+            if (strcmp(from->given[to->given], name) == 0) break;
+        if (column[0] >= 0 || column[1] >= 0 || to->given >= 0) continue;
+        if (from->missing) return dt_expr_fail_name(e, i, "no record has a column '%s': %s", name, from->missing);
+        char why[400];
+        describe_missing(from, name, why, sizeof why);
+        return dt_expr_fail_name(e, i, "%s", why);
     }
     return DT_OK;
 }
 
-static const dt_cell *values_of(const asker *a, uint32_t record) {
-    for (int i = 0; i < a->n; i++) a->values[i] = dt_column_reader_get(&a->readers[i], record);
-    return a->values;
-}
-
-static void close_asker(asker *a) {
-    for (int i = 0; i < a->n; i++) dt_column_reader_fini(&a->readers[i]);
-    free(a->readers);
-    free(a->values);
+void dt_ask_close(dt_ask *a) {
+    for (int i = 0; a->e && i < 2 * dt_expr_n_names(a->e); i++) dt_column_reader_fini(&a->names[i / 2].of[i % 2]);
+    free(a->names);
     dt_expr_destroy(a->e);
+    *a = (dt_ask){0};
 }
 
-dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n) {
-    dt_expr *e;
-    asker a;
-    *n = 0;
-    DT_TRY(dt_expr_parse(&e, expression));
-    dt_status st = open_asker(&a, c, e);
-    for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) {
-        keep[r] = dt_expr_is_true(e, values_of(&a, r));
-        *n += keep[r];
+dt_cell *dt_ask_room(const dt_ask *a) {
+    return dt_xcalloc((size_t)dt_expr_n_names(a->e) + 1, sizeof(dt_cell) + DT_REAL_CHARS);
+}
+
+const dt_cell *dt_ask_values(const dt_ask *a, dt_cell *room, const uint32_t row[2], const void *record) {
+    const int n = dt_expr_n_names(a->e);
+    char(*text)[DT_REAL_CHARS] = (void *)(room + n);
+    for (int k = 0; k < n; k++) {
+        const struct dt_ask_name *from = &a->names[k];
+        const bool measured = from->given >= 0 && from->given < a->from.n_measured;
+        dt_cell v = from->of[0].t ? reader_cell(&from->of[0], row[0], text[k]) : dt_cell_text(NULL);
+        if (v.kind == DT_CELL_NULL && measured) {
+            v = a->from.value(record, from->given);
+            if (v.kind != DT_CELL_NULL) v = number_cell((double)v.number, from->is_number, text[k]);
+        }
+        if (v.kind == DT_CELL_NULL && from->of[1].t) v = reader_cell(&from->of[1], row[1], text[k]);
+        if (!from->of[0].t && !from->of[1].t && from->given >= 0 && !measured) v = a->from.value(record, from->given);
+        room[k] = v;
     }
-    close_asker(&a);
-    return st;
+    return room;
 }
 
 // ---- derived columns ---------------------------------------------------------------------------------
-bool dt_cells_are_reals(const dt_cell *v, size_t n) {
-    bool fraction = false;
-    for (size_t i = 0; i < n; i++) {
-        if (v[i].kind == DT_CELL_TEXT) return false;
-        fraction = fraction || (v[i].kind == DT_CELL_NUMBER && !dt_cell_is_whole(&v[i]));
+static dt_status add_cells(dt_columns *t, const char *name, const dt_cell *v, dt_arena *arena) {
+    char buffer[DT_REAL_CHARS];
+    bool texts = false, fraction = false;
+    for (uint32_t r = 0; r < t->n_rows; r++) {
+        texts = texts || v[r].kind == DT_CELL_TEXT;
+        fraction = fraction || (v[r].kind == DT_CELL_NUMBER && !dt_cell_is_whole(&v[r]));
     }
-    return fraction;
-}
-
-const char *dt_cell_kept(const dt_cell *v, dt_arena *arena) {
-    char text[DT_REAL_CHARS];
-    if (v->kind == DT_CELL_NULL) return NULL;
-    return v->text ? v->text : dt_arena_strdup(arena, dt_cell_string(v, text));
-}
-
-static dt_status select_add_cells(dt_catalog *c, const char *name, const dt_cell *v, dt_arena *arena) {
-    const uint32_t n = c->n_records;
-    if (dt_cells_are_reals(v, n)) {
-        double *real = dt_xcalloc((size_t)n + 1, sizeof *real);
-        for (uint32_t r = 0; r < n; r++) real[r] = v[r].kind == DT_CELL_NULL ? NAN : (double)v[r].number;
-        return dt_columns_add_numbers(&c->table, name, real);
+    if (fraction && !texts) {
+        double *real = dt_xcalloc((size_t)t->n_rows + 1, sizeof *real);
+        for (uint32_t r = 0; r < t->n_rows; r++) real[r] = v[r].kind == DT_CELL_NULL ? NAN : (double)v[r].number;
+        return dt_columns_add_numbers(t, name, real);
     }
-    const char **text = dt_xcalloc((size_t)n + 1, sizeof *text);
-    for (uint32_t r = 0; r < n; r++) text[r] = dt_cell_kept(&v[r], arena);
-    const dt_status st = dt_columns_add_texts(&c->table, name, text);
+    const char **text = dt_xcalloc((size_t)t->n_rows + 1, sizeof *text);
+    for (uint32_t r = 0; r < t->n_rows; r++)
+        if (v[r].kind != DT_CELL_NULL)
+            text[r] = v[r].text ? v[r].text : dt_arena_strdup(arena, dt_cell_string(&v[r], buffer));
+    const dt_status st = dt_columns_add_texts(t, name, text);
     free(text);
     return st;
 }
 
-dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression) {
+dt_status dt_ask_derive(dt_columns *to, const char *name, const char *expression, const dt_ask_from *from, size_t n,
+                        dt_ask_at *at, void *records, bool *any) {
     dt_expr *e;
-    asker a;
+    dt_ask a;
     dt_arena arena;
-    if (dt_catalog_has_name(c, name))
-        return dt_fail(DT_E_USAGE, "the set has a column '%s' already: choose another name", name);
+    uint32_t row[2] = {0};
+    bool some = !any;
     DT_TRY(dt_expr_parse_value(&e, expression));
     dt_arena_init(&arena);
-    dt_cell *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v);
-    dt_status st = open_asker(&a, c, e);
-    for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) v[r] = dt_expr_value(e, values_of(&a, r), &arena);
-    if (st == DT_OK) st = select_add_cells(c, name, v, &arena);
-    close_asker(&a);
+    dt_cell *v = dt_xcalloc((size_t)to->n_rows + 1, sizeof *v);
+    dt_status st = dt_ask_open(&a, e, from);
+    dt_cell *room = dt_ask_room(&a);
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        const void *record = at(records, i, row);
+        dt_cell one = dt_expr_value(e, dt_ask_values(&a, room, row, record), &arena);
+        if (one.text) one.text = dt_arena_strdup(&arena, one.text); // else the table's, which moves, or the room's
+        v[row[0]] = one;
+        some = some || one.kind != DT_CELL_NULL;
+    }
+    if (st == DT_OK && some) st = add_cells(to, name, v, &arena);
+    if (any) *any = some;
+    dt_ask_close(&a);
+    free(room);
     free(v);
     dt_arena_fini(&arena);
     return st;
+}
+
+// ---- records of a catalog ------------------------------------------------------------------------------
+typedef struct catalog_row {
+    const dt_catalog *c;
+    uint32_t record;
+} catalog_row;
+
+static const void *select_at(void *records, size_t i, uint32_t row[2]) {
+    catalog_row *x = records;
+    row[0] = x->record = (uint32_t)i;
+    return x;
+}
+
+static dt_cell select_value(const void *arg, int given) {
+    const catalog_row *x = arg;
+    return fixed_cell(x->c, x->record, given);
+}
+
+static dt_ask_from from_catalog(const dt_catalog *c) {
+    return (dt_ask_from){.table = {&c->table}, .given = FIXED, .n_given = DT_N_FIXED_COLUMNS, .value = select_value};
+}
+
+int dt_catalog_find_name(const dt_catalog *c, const char *name) {
+    char why[400];
+    int i = dt_catalog_n_names(c);
+    while (--i >= 0 && strcmp(dt_catalog_name(c, i), name) != 0) {
+    }
+    if (i >= 0) return i;
+    const dt_ask_from from = from_catalog(c);
+    describe_missing(&from, name, why, sizeof why);
+    dt_fail(DT_E_USAGE, "%s", why);
+    return -1;
+}
+
+dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n) {
+    const dt_ask_from from = from_catalog(c);
+    catalog_row at = {.c = c};
+    uint32_t row[2] = {0};
+    dt_expr *e;
+    dt_ask a;
+    *n = 0;
+    DT_TRY(dt_expr_parse(&e, expression));
+    const dt_status st = dt_ask_open(&a, e, &from);
+    dt_cell *room = dt_ask_room(&a);
+    for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) {
+        keep[r] = dt_expr_is_true(e, dt_ask_values(&a, room, row, select_at(&at, r, row)));
+        *n += keep[r];
+    }
+    free(room);
+    dt_ask_close(&a);
+    return st;
+}
+
+dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression) {
+    const dt_ask_from from = from_catalog(c);
+    if (dt_catalog_has_name(c, name))
+        return dt_fail(DT_E_USAGE, "the set has a column '%s' already: choose another name", name);
+    return dt_ask_derive(&c->table, name, expression, &from, c->n_records, select_at, &(catalog_row){.c = c}, NULL);
 }
 
 // ---- catalog db ---------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
-// select.h: which records of a catalog an expression (expression.h) chooses, and its columns by name.
+// select.h: expressions (expression.h) on tables in memory: the one adapter between them. It chooses records of a catalog
+// and of a pack, and makes columns of others.
 //
 // A catalog's columns are numbered: key, shard (the name of its file) and bytes (of its members), which every
-// record has, then metadata columns, then number columns. A metadata column of which every value is a plain
+// record has, then the columns of its table. A metadata column of which every value is a plain
 // decimal number is a column of numbers here. A metadata or number column hides one of the first three of
 // the same name.
 #ifndef DT_DATA_CATALOG_SELECT_H
@@ -15,9 +16,6 @@ enum { DT_COLUMN_KEY, DT_COLUMN_SHARD, DT_COLUMN_BYTES, DT_N_FIXED_COLUMNS };
 // Plain decimals, -12 and 0.5 but not 007 or 1e5: as numbers they lose nothing but trailing zeros.
 bool dt_text_is_decimal(const char *s);
 
-// Whether all values of a metadata column are plain decimals, so that it is a column of numbers.
-bool dt_catalog_is_decimal(const dt_catalog *c, int column);
-
 int dt_catalog_n_names(const dt_catalog *c);
 const char *dt_catalog_name(const dt_catalog *c, int column);
 // Whether a column has this name. c NULL: one that every catalog has.
@@ -27,28 +25,56 @@ int dt_catalog_find_name(const dt_catalog *c, const char *name);
 
 // Reads one column of a finished catalog, which outlives it.
 typedef struct dt_column_reader {
-    const dt_catalog *c;
+    const dt_catalog *c; // of one that every record has
+    const dt_columns *t; // else the table, and its column
     int column;
     bool is_number;
-    dt_cell *values; // of a metadata column or shard, by distinct value; else NULL
+    dt_cell *values; // of a sorted column, by distinct value; else NULL
 } dt_column_reader;
 
 void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column);
 void dt_column_reader_fini(dt_column_reader *r);
 dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record);
 
+// ---- an expression on records of tables ----------------------------------------------------------------
+// What records are: rows of up to two tables, and values that the caller gives. A name is that of columns of the tables;
+// its value is that of the first which has one. The values of a name are numbers if all of its columns hold plain decimals.
+typedef struct dt_ask_from {
+    const dt_columns *table[2]; // NULL: none
+    const char *const *given;   // names of the values that the caller gives
+    int n_given, n_measured;    // the first n_measured are numbers that go before those of the second table; the others
+                                // are of names that no table has
+    const char *missing;        // where a name was looked for, for the message; NULL: the message names the nearest
+    dt_cell (*value)(const void *record, int given); // any thread
+} dt_ask_from;
+
+typedef struct dt_ask {
+    dt_ask_from from;
+    dt_expr *e;
+    struct dt_ask_name *names;
+} dt_ask;
+
+// `e` becomes its own, also after an error. The tables outlive it and do not change. DT_E_USAGE: a name is nowhere.
+dt_status dt_ask_open(dt_ask *a, dt_expr *e, const dt_ask_from *from);
+void dt_ask_close(dt_ask *a);
+// A thread's room for the values of a record. Heap.
+dt_cell *dt_ask_room(const dt_ask *a);
+// The values of the expression's names on a record that has these rows, in `room`, until the next record.
+const dt_cell *dt_ask_values(const dt_ask *a, dt_cell *room, const uint32_t row[2], const void *record);
+
+// Record i of a list, and its rows of the tables.
+typedef const void *dt_ask_at(void *records, size_t i, uint32_t row[2]);
+// Adds to `to`, the first table, a column of what an expression gives of n records. Numbers of which some are not whole
+// make a number column, all else a metadata column, as `dtrain pack --join` does of tables. `any`: whether a record has a
+// value; the column is added only then, or if `any` is NULL.
+dt_status dt_ask_derive(dt_columns *to, const char *name, const char *expression, const dt_ask_from *from, size_t n,
+                        dt_ask_at *at, void *records, bool *any);
+
 // keep[r]: whether the expression is true of record r; *n: how many. DT_E_USAGE for an expression that
 // cannot be parsed or names a column that is not there.
 dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n);
-
-// Adds a column to a finished catalog: what an expression gives of each record. Numbers of which some are not whole make
-// a number column, all else a metadata column, as `dtrain pack --join` does of tables. DT_E_USAGE as
-// dt_catalog_select, or where there is a column of that name.
+// dt_ask_derive for a finished catalog. DT_E_USAGE also where there is a column of that name.
 dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression);
-// Of n values: whether they make a number column. Else the text of each, NULL for none; texts that are made lie in
-// `arena`.
-bool dt_cells_are_reals(const dt_cell *v, size_t n);
-const char *dt_cell_kept(const dt_cell *v, dt_arena *arena);
 
 // ---- catalog db ---------------------------------------------------------------------------------------------------
 

@@ -119,8 +119,8 @@ static void say_join(const packing *p, const dt_raw_join *j) {
     dt_examples replaced = p->raw.replaced;
     for (char *at; (at = strchr(of, '\n'));) *at = ',';
     dt_info("%s: %zu of %zu files have a row, by %s", of, j->n_with, p->raw.n, j->on);
-    for (int k = 0; k < p->raw.n_columns && !p->reader; k++) {
-        const char *name = p->raw.columns[k].name;
+    for (int k = 0; k < (int)p->raw.table.n_columns && !p->reader; k++) {
+        const char *name = dt_columns_name(&p->raw.table, k);
         if (dt_transform_has_column(p->transform, name))
             dt_examples_add(&replaced, "column %s, which headers give too", name);
     }
@@ -400,12 +400,13 @@ static void say_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";
     if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
-    for (int i = 0; i < r->n_columns; i++) dt_text_list(columns, sizeof columns, r->columns[i].name);
+    for (int i = 0; i < (int)r->table.n_columns; i++)
+        dt_text_list(columns, sizeof columns, dt_columns_name(&r->table, i));
     if (r->by_known_pattern)
         dt_info("the names fit a known pattern: columns %s", columns);
     else if (r->n_classes)
         dt_info("no known pattern of names fitted; class = folder: column label, %d classes", r->n_classes);
-    else if (r->n_columns == 0)
+    else if (r->table.n_columns == 0)
         dt_info("no known pattern of names fitted and no file lies in a folder: there is no class; "
                 "--pattern or --join gives columns");
 }

@@ -5,7 +5,7 @@
 
 #include "base/bits.h"
 #include "base/core.h"
-#include "data/raw/raw_expression.h"
+#include "data/catalog/select.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,56 +13,54 @@
 
 // ---- where --------------------------------------------------------------------------------------------------------
 
-// An expression (catalog/expression.h) on one record at a time, while packing.
+// An expression (catalog/select.h) on one record at a time, while packing: on names and tables, then what a transform
+// found out, then the set's metadata.
 
-enum { MAX_NAMES = 512 };
-
-// Where a name's value comes from: names and tables, then what a transform found out, then the set's metadata.
-typedef struct name_use {
-    const char *name;
-    dt_raw_name of;
-    bool of_transform;
-    bool is_bytes; // bytes of the record's members
-} name_use;
+enum { KEY, SOURCE, BYTES, N_GIVEN }; // behind the names of the transform
 
 struct dt_where {
-    dt_expr *e;
-    const dt_raw *raw;
-    int n;
-    name_use use[MAX_NAMES];
+    dt_ask ask;
+    const char **given;
 };
 
 struct dt_where_scratch {
     const dt_where *w;
-    dt_cell value[MAX_NAMES];
-    char text[MAX_NAMES][DT_REAL_CHARS]; // of numbers in columns of text
+    dt_cell *room;
     dt_buffer key;
+    // of the record at hand
+    const dt_raw_item *item;
+    const dt_transform_record *r;
+    uint64_t n_bytes;
 };
 
-// ---- names --------------------------------------------------------------------------------------------
-static dt_status where_resolve(dt_where *w, const dt_transform *t) {
-    w->n = dt_expr_n_names(w->e);
-    if (w->n > MAX_NAMES) return dt_fail(DT_E_USAGE, "--where: more than %d names", MAX_NAMES);
-    for (int i = 0; i < w->n; i++) {
-        name_use *u = &w->use[i];
-        *u = (name_use){.name = dt_expr_name(w->e, i)};
-        u->of_transform = dt_transform_has_column(t, u->name);
-        const bool of_item = dt_raw_find_name(&u->of, w->raw, u->name);
-        u->is_bytes = !u->of_transform && !of_item && strcmp(u->name, "bytes") == 0;
-        if (!u->of_transform && !of_item && !u->is_bytes)
-            return dt_expr_fail_name(w->e, i,
-                                     "no record has a column '%s': it is neither in names, tables or "
-                                     "the set that is packed, nor found out while packing",
-                                     u->name);
-    }
-    return DT_OK;
+static dt_cell where_value_of(const void *record, int given) {
+    const dt_where_scratch *s = record;
+    const dt_ask_from *from = &s->w->ask.from;
+    if (given == from->n_measured + KEY) return dt_cell_text((const char *)s->key.data);
+    if (given == from->n_measured + SOURCE) return dt_cell_text(s->item->name);
+    if (given == from->n_measured + BYTES) return dt_cell_real((double)s->n_bytes);
+    for (int k = 0; k < s->r->n_columns; k++)
+        if (strcmp(s->r->column[k].name, from->given[given]) == 0) return dt_cell_real(s->r->column[k].number);
+    return dt_cell_text(NULL);
 }
 
 dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, const dt_transform *t) {
+    dt_expr *e = NULL;
+    const dt_status parsed = dt_expr_parse(&e, text);
+    if (parsed != DT_OK) return dt_fail_context(parsed, "--where");
     dt_where *w = dt_xcalloc(1, sizeof *w);
-    w->raw = raw;
-    dt_status st = dt_expr_parse(&w->e, text);
-    if (st == DT_OK) st = where_resolve(w, t);
+    dt_ask_from from = {.table = {&raw->table, raw->catalog ? &raw->catalog->table : NULL},
+                        .missing =
+                            "it is neither in names, tables or the set that is packed, nor found out while packing",
+                        .value = where_value_of};
+    from.given = w->given = dt_xcalloc((size_t)dt_expr_n_names(e) + N_GIVEN, sizeof *w->given);
+    for (int i = 0; i < dt_expr_n_names(e); i++)
+        if (dt_transform_has_column(t, dt_expr_name(e, i))) w->given[from.n_measured++] = dt_expr_name(e, i);
+    w->given[from.n_measured + KEY] = "key";
+    w->given[from.n_measured + SOURCE] = "source";
+    w->given[from.n_measured + BYTES] = "bytes";
+    from.n_given = from.n_measured + N_GIVEN;
+    const dt_status st = dt_ask_open(&w->ask, e, &from);
     if (st != DT_OK) {
         dt_where_destroy(w);
         return dt_fail_context(st, "--where");
@@ -73,41 +71,34 @@ dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, c
 
 void dt_where_destroy(dt_where *w) {
     if (!w) return;
-    dt_expr_destroy(w->e);
+    dt_ask_close(&w->ask);
+    free(w->given);
     free(w);
 }
 
-// ---- one record ---------------------------------------------------------------------------------------
 dt_where_scratch *dt_where_scratch_create(const dt_where *w) {
     if (!w) return NULL;
     dt_where_scratch *s = dt_xcalloc(1, sizeof *s);
     s->w = w;
+    s->room = dt_ask_room(&w->ask);
     return s;
 }
 
 void dt_where_scratch_destroy(dt_where_scratch *s) {
     if (!s) return;
     dt_buffer_fini(&s->key);
+    free(s->room);
     free(s);
 }
 
-static dt_cell where_value_of(dt_where_scratch *s, int i, const dt_raw_item *item, const dt_transform_record *r,
-                              uint64_t n_bytes) {
-    const name_use *u = &s->w->use[i];
-    if (u->is_bytes) return dt_cell_real((double)n_bytes);
-    for (int k = 0; u->of_transform && k < r->n_columns; k++)
-        if (strcmp(r->column[k].name, u->name) == 0 && !dt_raw_has_value(s->w->raw, item, u->name))
-            return dt_raw_number(&u->of, r->column[k].number, s->text[i]);
-    if (u->of.of == DT_RAW_KEY) return dt_cell_text((const char *)s->key.data);
-    return dt_raw_cell(&u->of, s->w->raw, item, s->text[i]);
-}
-
 bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes) {
+    s->item = item;
+    s->r = r;
+    s->n_bytes = n_bytes;
     s->key.n_bytes = 0;
     dt_buffer_append(&s->key, item->key, strlen(item->key));
     dt_buffer_append(&s->key, r->suffix, strlen(r->suffix) + 1);
-    for (int i = 0; i < s->w->n; i++) s->value[i] = where_value_of(s, i, item, r, n_bytes);
-    return dt_expr_is_true(s->w->e, s->value);
+    return dt_expr_is_true(s->w->ask.e, dt_ask_values(&s->w->ask, s->room, (uint32_t[]){item->row, item->record}, s));
 }
 
 // ---- media info ---------------------------------------------------------------------------------------------------

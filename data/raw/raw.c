@@ -10,7 +10,6 @@
 #include "raw.h"
 #include "data/file/file.h"
 #include "data/file/tar.h"
-#include "raw_expression.h"
 #include "table.h"
 
 #include "base/hash.h"
@@ -187,19 +186,16 @@ static uint64_t hash_list(const dt_raw *r) {
             dt_hash_stream_update(h, part->ext, strlen(part->ext) + 1);
             dt_hash_stream_update(h, of_part, sizeof of_part);
         }
-        for (int k = 0; k < r->n_columns; k++) {
-            const dt_raw_column *c = &r->columns[r->by_name[k]];
-            const char *text = "";
-            if (c->kind == DT_RAW_NUMBER)
-                dt_hash_stream_update(h, &c->number[item->row], sizeof *c->number);
-            else if (c->cell[item->row] != DT_NO_VALUE)
-                text = r->values[c->cell[item->row]];
-            dt_hash_stream_update(h, text, strlen(text) + 1);
+        for (uint32_t k = 0; k < r->table.n_columns; k++) {
+            const double *number = r->table.columns[r->by_name[k]].number;
+            const char *text = dt_columns_text(&r->table, r->by_name[k], item->row);
+            if (number) dt_hash_stream_update(h, &number[item->row], sizeof *number);
+            dt_hash_stream_update(h, text ? text : "", text ? strlen(text) + 1 : 1);
         }
     }
-    for (int k = 0; k < r->n_columns; k++) {
-        const dt_raw_column *c = &r->columns[r->by_name[k]];
-        dt_hash_stream_update(h, c->name, strlen(c->name) + 1);
+    for (uint32_t k = 0; k < r->table.n_columns; k++) {
+        const char *name = dt_columns_name(&r->table, r->by_name[k]);
+        dt_hash_stream_update(h, name, strlen(name) + 1);
     }
     if (r->catalog) {
         uint64_t of_set = dt_catalog_hash(r->catalog) + (uint64_t)r->n_classes;
@@ -274,7 +270,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         return DT_E_DATA;
     }
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
-    r->n_rows = r->n;
+    r->table.n_rows = r->table.cap_rows = (uint32_t)r->n;
     const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS;
     const bool by_class = is_files && !o->pattern && !(f->list && f->list->n_columns > 1);
     if (is_files) DT_TRY(dt_raw_name_items(f, o, by_class && !o->join));
@@ -298,6 +294,7 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, co
     dt_table table = {0};
     *out = (dt_raw){.root_fd = -1};
     dt_arena_init(&out->arena);
+    dt_columns_init(&out->table);
     out->source = dt_arena_strdup(&out->arena, source);
     if (!o) o = &DEFAULTS;
     dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty, .skip_bad = o->skip_bad};
@@ -319,15 +316,10 @@ dt_status dt_raw_holds_files(const char *folder, bool *yes) {
 }
 
 void dt_raw_fini(dt_raw *r) {
-    for (int i = 0; i < r->n_columns; i++) {
-        free(r->columns[i].cell);
-        free(r->columns[i].number);
-    }
     if (r->root_fd >= 0) close(r->root_fd);
     free(r->numbers);
-    free(r->values);
-    free(r->value_table);
     free(r->items);
+    dt_columns_fini(&r->table);
     dt_arena_fini(&r->arena);
     *r = (dt_raw){.root_fd = -1};
 }

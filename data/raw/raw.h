@@ -51,17 +51,6 @@ typedef struct dt_raw_item {
     int label;        // index of the class where there are n_classes, or -1
 } dt_raw_item;
 
-// Cells by item.row. TEXT: index into the list's values, or DT_NO_VALUE. JSON: an index likewise, of the text of an
-// array or object, which goes to the json member only. NUMBER: NaN means no value. in_json false: catalog only.
-typedef enum dt_raw_column_kind { DT_RAW_TEXT, DT_RAW_NUMBER, DT_RAW_JSON } dt_raw_column_kind;
-typedef struct dt_raw_column {
-    const char *name;
-    dt_raw_column_kind kind;
-    bool in_json;
-    uint32_t *cell;
-    double *number;
-} dt_raw_column;
-
 typedef struct dt_raw_join {
     size_t n_with;                          // items with a row
     dt_examples without;                    // items without
@@ -104,24 +93,18 @@ typedef struct dt_raw {
     size_t n_incomplete; // --group: records with fewer files than n_parts, which the fullest has
     uint32_t n_parts;
     const char *first_incomplete;
-    dt_examples unfit;     // files whose names do not fit the pattern, left out
-    dt_examples bad_rows;  // of a list or a table of numbers: those without a file or a number, left out
-    int n_classes;         // class by folder, or of a set whose labels a table changed; else 0
-    bool by_known_pattern; // names fit a pattern that nobody gave
-    dt_raw_column columns[DT_MAX_COLUMNS];
-    int n_columns;
-    int by_name[DT_MAX_COLUMNS]; // columns in the order of their names
+    dt_examples unfit;               // files whose names do not fit the pattern, left out
+    dt_examples bad_rows;            // of a list or a table of numbers: those without a file or a number, left out
+    int n_classes;                   // class by folder, or of a set whose labels a table changed; else 0
+    bool by_known_pattern;           // names fit a pattern that nobody gave
+    dt_columns table;                // of an item: row `row`
+    int by_name[3 * DT_MAX_COLUMNS]; // columns in the order of their names
     dt_raw_join join;
     dt_examples replaced; // columns of a table that names or the set give too
     uint64_t hash;        // of names, sizes, times and columns: tells whether a pack was made of this source. Never 0
     double *numbers;      // DT_RAW_ROWS: (items, row_length), by item.offset
     bool wide;            // of them float32 would lose digits
     size_t row_length;
-    // values of TEXT and JSON columns
-    const char **values;
-    uint32_t n_values;
-    uint32_t *value_table, cap_table;
-    size_t n_rows;
 } dt_raw;
 
 typedef struct dt_raw_opts { // see dt_pack_opts
@@ -217,14 +200,14 @@ dt_status dt_raw_group(dt_raw *r, const char *group);
 // Whether a list "a,b" has the name.
 bool dt_raw_is_listed(const char *list, const char *name);
 
-// Finds or makes a column. DT_E_DATA: too many.
-dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json, dt_raw_column **out);
-uint32_t dt_raw_value(dt_raw *r, const char *text); // interned
-const char *dt_raw_shared(dt_raw *r, const char *text);
+// Finds or makes a column. DT_E_DATA: too many, or there is one of another kind.
+dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_column_kind kind, dt_column **out);
 void dt_raw_sort_columns(dt_raw *r);
 // Adds the columns of a table but `skip`; table_row[item.row] is an item's row (UINT32_MAX: none). A column of
-// numbers that are not all whole becomes a NUMBER column; whole numbers and words become TEXT.
+// numbers that are not all whole becomes a column of numbers; whole numbers and words become text.
 dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, const uint32_t *table_row, int skip);
+// Adds columns, "NAME=EXPRESSION" a line; NULL: none. DT_E_USAGE.
+dt_status dt_raw_derive(dt_raw *r, const char *columns);
 // Joins the tables of o->join, and counts.
 dt_status dt_raw_join_tables(dt_raw *r, const dt_raw_opts *o);
 

@@ -1,16 +1,13 @@
-// raw_columns.c: the metadata columns of a list of raw items: text as indexes into a shared dictionary, numbers
-// as doubles.
+// raw_columns.c: the metadata columns of a list of raw items.
 //
 // The values of a table's column decide its kind. Numbers of which at least one has a point or an exponent make a
-// NUMBER column. Everything else is TEXT, whole numbers too, as they may be classes or persons (007). Among numbers NA,
+// column of numbers. Everything else is text, whole numbers too, as they may be classes or persons (007). Among numbers NA,
 // NaN and their like are no value. The
 // json member of a record follows the same rule, so the kinds can be found again without the index.
 
 #include "raw.h"
-#include "raw_expression.h"
 #include "table.h"
 
-#include "base/hash.h"
 #include "data/catalog/select.h"
 
 #include <math.h>
@@ -18,64 +15,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-static uint32_t *value_slot(dt_raw *r, const char *text) {
-    uint32_t mask = r->cap_table - 1, i = (uint32_t)dt_hash64(text, strlen(text)) & mask;
-    while (r->value_table[i] && strcmp(r->values[r->value_table[i] - 1], text) != 0) i = (i + 1) & mask;
-    return &r->value_table[i];
-}
-
-static void grow_table(dt_raw *r) {
-    r->cap_table = r->cap_table ? 2 * r->cap_table : 256;
-    free(r->value_table);
-    r->value_table = dt_xcalloc(r->cap_table, sizeof *r->value_table);
-    for (uint32_t i = 0; i < r->n_values; i++) *value_slot(r, r->values[i]) = i + 1;
-}
-
-uint32_t dt_raw_value(dt_raw *r, const char *text) {
-    if (r->n_values * 2 >= r->cap_table) grow_table(r);
-    uint32_t *slot = value_slot(r, text);
-    if (*slot) return *slot - 1;
-    r->values = dt_xgrow(r->values, r->n_values, sizeof *r->values);
-    r->values[r->n_values] = dt_arena_strdup(&r->arena, text);
-    *slot = ++r->n_values;
-    return *slot - 1;
-}
-
-const char *dt_raw_shared(dt_raw *r, const char *text) {
-    uint32_t v = dt_raw_value(r, text); // may move `values`
-    return r->values[v];
-}
-
-dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_raw_column_kind kind, bool in_json, dt_raw_column **out) {
-    for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, name) == 0) {
-            *out = &r->columns[i];
-            if ((*out)->kind == kind) return DT_OK;
-            return dt_fail(DT_E_DATA,
-                           "%s: column '%s' comes from two places, as a number and as text: rename "
-                           "one",
-                           r->source, name);
-        }
-    if (r->n_columns == DT_MAX_COLUMNS)
-        return dt_fail(DT_E_DATA, "%s: more than %d metadata columns ('%s' is one too many)", r->source, DT_MAX_COLUMNS,
-                       name);
-    dt_raw_column *c = &r->columns[r->n_columns++];
-    *c = (dt_raw_column){.name = dt_arena_strdup(&r->arena, name), .kind = kind, .in_json = in_json};
-    if (kind == DT_RAW_NUMBER) {
-        c->number = dt_xcalloc(r->n_rows, sizeof *c->number);
-        for (size_t i = 0; i < r->n_rows; i++) c->number[i] = NAN;
-    } else {
-        c->cell = dt_xcalloc(r->n_rows, sizeof *c->cell);
-        memset(c->cell, 0xff, r->n_rows * sizeof *c->cell);
-    }
-    *out = c;
-    return DT_OK;
+dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_column_kind kind, dt_column **out) {
+    const int have = dt_columns_find(&r->table, name, ~0u);
+    if (have >= 0 && r->table.columns[have].kind != kind)
+        return dt_fail(DT_E_DATA,
+                       "%s: column '%s' comes from two places, as a number and as text: rename "
+                       "one",
+                       r->source, name);
+    return dt_columns_need(&r->table, r->source, name, kind, out);
 }
 
 void dt_raw_sort_columns(dt_raw *r) {
-    for (int i = 0; i < r->n_columns; i++) {
+    const dt_columns *t = &r->table;
+    for (int i = 0; i < (int)t->n_columns; i++) {
         int at = i;
-        for (; at > 0 && strcmp(r->columns[r->by_name[at - 1]].name, r->columns[i].name) > 0; at--)
+        for (; at > 0 && strcmp(dt_columns_name(t, r->by_name[at - 1]), dt_columns_name(t, i)) > 0; at--)
             r->by_name[at] = r->by_name[at - 1];
         r->by_name[at] = i;
     }
@@ -120,16 +74,18 @@ static bool is_number_column(const dt_table *t, size_t column, bool *numbers) {
 }
 
 static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, size_t column, const uint32_t *table_row) {
+    const char *name = t->column[column];
     bool nested = t->kind[column] == DT_TABLE_NESTED;
     bool numbers = false;
-    dt_raw_column_kind kind = nested                                  ? DT_RAW_JSON
-                              : is_number_column(t, column, &numbers) ? DT_RAW_NUMBER
-                                                                      : DT_RAW_TEXT;
-    dt_raw_column *c;
-    dt_status st = dt_raw_column_of(r, t->column[column], kind, t->kind[column] != DT_TABLE_FLAT, &c);
+    const dt_column_kind kind = nested                                  ? DT_JSON_COLUMN
+                                : is_number_column(t, column, &numbers) ? DT_NUMBER_COLUMN
+                                                                        : DT_TEXT_COLUMN;
+    const int had = dt_columns_find(&r->table, name, ~0u), own = had < 0 ? (int)r->table.n_columns : had;
+    dt_column *c;
+    dt_status st = dt_raw_column_of(r, name, kind, &c);
     if (st != DT_OK) return dt_fail_context(st, "%s", t->path);
-    const int text = r->catalog ? dt_catalog_find_column(r->catalog, c->name) : -1;
-    const int real = r->catalog ? dt_catalog_find_real(r->catalog, c->name) : -1;
+    if (had < 0) c->not_in_json = t->kind[column] == DT_TABLE_FLAT;
+    const int old = r->catalog ? dt_columns_find(&r->catalog->table, name, ~0u) : -1;
     size_t n = 0;
     bool replaces = false;
     for (size_t i = 0; i < r->n; i++) {
@@ -137,16 +93,14 @@ static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, size_t col
         const char *s = from == UINT32_MAX ? NULL : t->cell[from * t->n_columns + column];
         if (!s || (numbers && is_missing(s))) continue;
         n++;
-        const uint32_t record = r->items[i].record;
-        replaces = replaces || (c->number ? !isnan(c->number[row]) : c->cell[row] != DT_NO_VALUE) ||
-                   (text >= 0 && dt_catalog_value(r->catalog, text, record)) ||
-                   (real >= 0 && !isnan(dt_catalog_real(r->catalog, real, record)));
-        if (kind == DT_RAW_NUMBER)
+        replaces = replaces || dt_columns_has(&r->table, own, row) ||
+                   (old >= 0 && dt_columns_has(&r->catalog->table, old, r->items[i].record));
+        if (kind == DT_NUMBER_COLUMN)
             parse_real(s, &c->number[row]);
         else
-            c->cell[row] = dt_raw_value(r, s);
+            DT_TRY(dt_columns_intern(&r->table, t->path, s, &c->cell[row]));
     }
-    if (replaces) dt_examples_add(&r->replaced, "column %s in %zu of %zu records", c->name, n, r->n);
+    if (replaces) dt_examples_add(&r->replaced, "column %s in %zu of %zu records", name, n, r->n);
     return DT_OK;
 }
 
@@ -181,12 +135,19 @@ static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext)
 }
 
 bool dt_raw_has_value(const dt_raw *r, const dt_raw_item *item, const char *name) {
-    for (int k = 0; k < r->n_columns; k++) {
-        const dt_raw_column *c = &r->columns[k];
-        if (strcmp(c->name, name) == 0)
-            return c->number ? !isnan(c->number[item->row]) : c->cell[item->row] != DT_NO_VALUE;
-    }
-    return false;
+    const int k = dt_columns_find(&r->table, name, ~0u);
+    return k >= 0 && dt_columns_has(&r->table, k, item->row);
+}
+
+static void put_cell_json(dt_json *j, const dt_columns *t, int k, uint32_t row) {
+    const dt_column *col = &t->columns[k];
+    const char *name = dt_columns_name(t, k), *text = dt_columns_text(t, k, row);
+    if (col->number && isfinite(col->number[row]))
+        raw_columns_put_number(j, name, col->number[row]);
+    else if (text && col->kind == DT_JSON_COLUMN)
+        dt_json_raw(j, name, text);
+    else if (text)
+        raw_columns_put_text(j, name, text);
 }
 
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
@@ -194,192 +155,72 @@ void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
     const dt_record *record = &c->records[item->record];
     if (c->shards[record->shard].source_hash != 0) return; // pack has found it out
     for (int k = 0; k < (int)c->table.n_columns; k++) {
-        const char *v = dt_catalog_value(c, k, item->record), *name = dt_columns_name(&c->table, k);
-        if (!dt_columns_has(&c->table, k, item->record) || dt_raw_has_value(r, item, name)) continue;
-        if (!v && isfinite(dt_catalog_real(c, k, item->record)))
-            raw_columns_put_number(j, name, dt_catalog_real(c, k, item->record));
-        else if (v && strcmp(name, "set") != 0 && !has_member(c, record, name))
-            raw_columns_put_text(j, name, v);
+        const char *name = dt_columns_name(&c->table, k);
+        const bool told = c->table.columns[k].cell && (strcmp(name, "set") == 0 || has_member(c, record, name));
+        if (!told && !dt_raw_has_value(r, item, name)) put_cell_json(j, &c->table, k, item->record);
     }
 }
 
 void dt_raw_put_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {
-    for (int k = 0; k < r->n_columns; k++) {
-        const dt_raw_column *c = &r->columns[r->by_name[k]];
-        if (!c->in_json) continue;
-        if (c->kind == DT_RAW_NUMBER) {
-            double v = c->number[item->row];
-            if (!isnan(v)) raw_columns_put_number(j, c->name, v);
-            continue;
-        }
-        uint32_t v = c->cell[item->row];
-        if (v == DT_NO_VALUE) continue;
-        if (c->kind == DT_RAW_JSON)
-            dt_json_raw(j, c->name, r->values[v]);
-        else
-            raw_columns_put_text(j, c->name, r->values[v]);
-    }
+    for (uint32_t k = 0; k < r->table.n_columns; k++)
+        if (!r->table.columns[r->by_name[k]].not_in_json) put_cell_json(j, &r->table, r->by_name[k], item->row);
 }
 
-// Leaves out duplicate_of, which is about other records of the old dataset.
-static dt_status copy_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
-    const dt_catalog *from = r->catalog;
-    char cls[DT_INT_CHARS];
-    for (int k = 0; k < (int)from->table.n_columns; k++) {
-        const char *v = dt_catalog_value(from, k, item->record), *name = dt_columns_name(&from->table, k);
-        const bool real = from->table.columns[k].number;
-        if (r->n_classes && !real && strcmp(name, "cls") == 0)
-            v = item->label >= 0 ? dt_int_text(cls, item->label) : NULL;
-        if (strcmp(name, "duplicate_of") == 0 || dt_raw_has_value(r, item, name)) continue;
-        if (v) DT_TRY(dt_catalog_set(c, name, v));
-        if (real && dt_columns_has(&from->table, k, item->record))
-            DT_TRY(dt_catalog_set_real(c, name, dt_catalog_real(from, k, item->record)));
-    }
-    return DT_OK;
+static dt_status copy_cell(dt_catalog *c, const dt_columns *t, int k, uint32_t row) {
+    if (!dt_columns_has(t, k, row) || t->columns[k].kind == DT_JSON_COLUMN) return DT_OK;
+    const char *name = dt_columns_name(t, k), *text = dt_columns_text(t, k, row);
+    return text ? dt_catalog_set(c, name, text) : dt_catalog_set_real(c, name, t->columns[k].number[row]);
 }
 
+// What the set gives, but for duplicate_of, which is about its other records; then names and tables.
 dt_status dt_raw_put_row(const dt_raw *r, const dt_raw_item *item, dt_catalog *c) {
-    if (r->catalog) DT_TRY(copy_row(r, item, c));
-    for (int k = 0; k < r->n_columns; k++) {
-        const dt_raw_column *col = &r->columns[r->by_name[k]];
-        if (col->kind == DT_RAW_NUMBER && !isnan(col->number[item->row]))
-            DT_TRY(dt_catalog_set_real(c, col->name, col->number[item->row]));
-        if (col->kind == DT_RAW_TEXT && col->cell[item->row] != DT_NO_VALUE)
-            DT_TRY(dt_catalog_set(c, col->name, r->values[col->cell[item->row]]));
+    const dt_columns *set = r->catalog ? &r->catalog->table : NULL;
+    char cls[DT_INT_CHARS];
+    for (int k = 0; set && k < (int)set->n_columns; k++) {
+        const char *name = dt_columns_name(set, k);
+        if (strcmp(name, "duplicate_of") == 0 || dt_raw_has_value(r, item, name)) continue;
+        if (r->n_classes && set->columns[k].cell && strcmp(name, "cls") == 0) {
+            if (item->label >= 0) DT_TRY(dt_catalog_set(c, name, dt_int_text(cls, item->label)));
+        } else {
+            DT_TRY(copy_cell(c, set, k, item->record));
+        }
     }
+    for (uint32_t k = 0; k < r->table.n_columns; k++) DT_TRY(copy_cell(c, &r->table, r->by_name[k], item->row));
     return DT_OK;
-}
-
-// ---- raw expression -----------------------------------------------------------------------------------------------
-
-// The names of expressions in a list of raw items, and columns that are made of others (dtrain pack
-// --column).
-//
-// The same text means the same here as in `dtrain data query` on the finished dataset. For that a column's
-// kind must be known before its values are: numbers if all values in the list are plain decimals, else text.
-
-// ---- names --------------------------------------------------------------------------------------------
-static bool all_decimal(const char *const *values, const uint32_t *cell, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (cell[i] != DT_NO_VALUE && !dt_text_is_decimal(values[cell[i]])) return false;
-    return true;
-}
-
-bool dt_raw_find_name(dt_raw_name *u, const dt_raw *raw, const char *name) {
-    *u = (dt_raw_name){.column = -1, .text = -1, .real = -1};
-    for (int k = 0; k < raw->n_columns; k++) {
-        const dt_raw_column *c = &raw->columns[k];
-        if (c->kind == DT_RAW_JSON || strcmp(c->name, name) != 0) continue;
-        u->column = k;
-        u->is_text = u->is_text || (c->cell && !all_decimal(raw->values, c->cell, raw->n_rows));
-    }
-    if (raw->catalog) {
-        const dt_catalog *c = raw->catalog;
-        u->text = dt_catalog_find_column(c, name);
-        u->real = dt_catalog_find_real(c, name);
-        u->is_text = u->is_text || (u->text >= 0 && !dt_catalog_is_decimal(c, u->text));
-    }
-    if (u->column >= 0 || u->text >= 0 || u->real >= 0) return true;
-    u->of = strcmp(name, "key") == 0 ? DT_RAW_KEY : strcmp(name, "source") == 0 ? DT_RAW_SOURCE : DT_RAW_COLUMN;
-    u->is_text = u->is_text || u->of != DT_RAW_COLUMN;
-    return u->of != DT_RAW_COLUMN;
-}
-
-// ---- values -------------------------------------------------------------------------------------------
-static dt_cell text_value(const dt_raw_name *u, const char *text) {
-    return u->is_text ? dt_cell_text(text) : dt_cell_decimal(text);
-}
-
-dt_cell dt_raw_number(const dt_raw_name *u, double v, char buffer[DT_REAL_CHARS]) {
-    if (!u->is_text || isnan(v)) return dt_cell_real(v);
-    return dt_cell_text(dt_real_text(buffer, v));
-}
-
-dt_cell dt_raw_cell(const dt_raw_name *u, const dt_raw *raw, const dt_raw_item *item, char buffer[DT_REAL_CHARS]) {
-    if (u->of != DT_RAW_COLUMN) return dt_cell_text(u->of == DT_RAW_KEY ? item->key : item->name);
-    if (u->column >= 0) { // what gives the item no value leaves it that of the set
-        const dt_raw_column *c = &raw->columns[u->column];
-        if (c->number && !isnan(c->number[item->row])) return dt_raw_number(u, c->number[item->row], buffer);
-        if (c->cell && c->cell[item->row] != DT_NO_VALUE) return text_value(u, raw->values[c->cell[item->row]]);
-    }
-    const char *text = u->text >= 0 ? dt_catalog_value(raw->catalog, u->text, item->record) : NULL;
-    if (text || u->real < 0) return text_value(u, text);
-    return dt_raw_number(u, dt_catalog_real(raw->catalog, u->real, item->record), buffer);
 }
 
 // ---- derived columns ----------------------------------------------------------------------------------
-// An expression, and for each of its names where the value comes from.
-typedef struct derivation {
-    dt_raw *r;
-    dt_expr *e;
-    int n;
-    dt_raw_name *name;
-    dt_cell *value;
-    char (*text)[DT_REAL_CHARS];
-} derivation;
+// dtrain pack --column. The same text means the same here as in `dtrain data query` on the finished dataset. For that a
+// column's kind must be known before its values are: numbers if all values in the list are plain decimals, else text.
 
-static dt_status find_names(derivation *d) {
-    d->n = dt_expr_n_names(d->e);
-    d->name = dt_xcalloc((size_t)d->n + 1, sizeof *d->name);
-    d->value = dt_xcalloc((size_t)d->n + 1, sizeof *d->value);
-    d->text = dt_xcalloc((size_t)d->n + 1, sizeof *d->text);
-    for (int i = 0; i < d->n; i++)
-        if (!dt_raw_find_name(&d->name[i], d->r, dt_expr_name(d->e, i)))
-            return dt_expr_fail_name(d->e, i,
-                                     "no record has a column '%s': it is neither in names, tables "
-                                     "or the set that is packed, nor key or source (width, seconds "
-                                     "and the like are known to --where and data.columns)",
-                                     dt_expr_name(d->e, i));
-    return DT_OK;
+enum { KEY, SOURCE, N_GIVEN };
+static const char *const GIVEN[N_GIVEN] = {"key", "source"};
+
+static const void *item_at(void *records, size_t i, uint32_t row[2]) {
+    const dt_raw_item *item = &((const dt_raw *)records)->items[i];
+    row[0] = item->row;
+    row[1] = item->record;
+    return item;
 }
 
-static dt_cell raw_expression_value_of(derivation *d, const dt_raw_item *item, dt_arena *arena) {
-    for (int i = 0; i < d->n; i++) d->value[i] = dt_raw_cell(&d->name[i], d->r, item, d->text[i]);
-    dt_cell v = dt_expr_value(d->e, d->value, arena);
-    for (int i = 0; i < d->n; i++) // the next item overwrites the buffers
-        if (v.text == d->text[i]) v.text = dt_arena_strdup(arena, v.text);
-    return v;
-}
-
-static dt_status raw_expression_add_cells(dt_raw *r, const char *name, const dt_cell *v, dt_arena *arena) {
-    const bool reals = dt_cells_are_reals(v, r->n);
-    dt_raw_column *c;
-    DT_TRY(dt_raw_column_of(r, name, reals ? DT_RAW_NUMBER : DT_RAW_TEXT, true, &c));
-    for (size_t i = 0; i < r->n; i++) {
-        const uint32_t row = r->items[i].row;
-        if (v[i].kind == DT_CELL_NULL) continue;
-        if (reals)
-            c->number[row] = (double)v[i].number;
-        else
-            c->cell[row] = dt_raw_value(r, dt_cell_kept(&v[i], arena));
-    }
-    return DT_OK;
+static dt_cell raw_value_of(const void *record, int given) {
+    const dt_raw_item *item = record;
+    return dt_cell_text(given == KEY ? item->key : item->name);
 }
 
 static dt_status derive(dt_raw *r, const char *name, const char *expression) {
-    derivation d = {.r = r};
-    dt_arena arena;
-    dt_raw_name known;
-    if (dt_raw_find_name(&known, r, name) || dt_catalog_has_name(NULL, name))
-        return dt_fail(DT_E_USAGE, "there is a column '%s' already: choose another name", name);
-    DT_TRY(dt_expr_parse_value(&d.e, expression));
-    dt_arena_init(&arena);
-    dt_cell *v = dt_xcalloc(r->n + 1, sizeof *v);
-    dt_status st = find_names(&d);
-    bool any = false;
-    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
-        v[i] = raw_expression_value_of(&d, &r->items[i], &arena);
-        any |= v[i].kind != DT_CELL_NULL;
-    }
-    if (st == DT_OK && !any) st = dt_fail(DT_E_DATA, "%s gives no record a value", expression);
-    if (st == DT_OK) st = raw_expression_add_cells(r, name, v, &arena);
-    dt_expr_destroy(d.e);
-    free(d.name);
-    free(d.value);
-    free(d.text);
-    free(v);
-    dt_arena_fini(&arena);
-    return st;
+    const dt_ask_from from = {.table = {&r->table, r->catalog ? &r->catalog->table : NULL},
+                              .given = GIVEN,
+                              .n_given = N_GIVEN,
+                              .missing = "it is neither in names, tables or the set that is packed, nor key or source "
+                                         "(width, seconds and the like are known to --where and data.columns)",
+                              .value = raw_value_of};
+    bool known = strcmp(name, GIVEN[SOURCE]) == 0 || dt_catalog_has_name(NULL, name), any = false;
+    for (int k = 0; k < 2 && from.table[k]; k++)
+        known = known || dt_columns_find(from.table[k], name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN) >= 0;
+    if (known) return dt_fail(DT_E_USAGE, "there is a column '%s' already: choose another name", name);
+    DT_TRY(dt_ask_derive(&r->table, name, expression, &from, r->n, item_at, r, &any));
+    return any ? DT_OK : dt_fail(DT_E_DATA, "%s gives no record a value", expression);
 }
 
 dt_status dt_raw_derive(dt_raw *r, const char *columns) {
@@ -420,17 +261,15 @@ static dt_status raw_group_make_key(dt_raw *r, dt_raw_item *item, const char *gr
     char *list = dt_arena_strdup(&r->arena, group), *save = NULL;
     const char *key = NULL;
     for (char *name = strtok_r(list, ",", &save); name; name = strtok_r(NULL, ",", &save)) {
-        const dt_raw_column *c = NULL;
-        for (int k = 0; k < r->n_columns; k++)
-            if (strcmp(r->columns[k].name, name) == 0) c = &r->columns[k];
-        if (!c) return dt_fail(DT_E_USAGE, "--group %s: the pattern captures no {%s}", group, name);
-        uint32_t v = c->cell[item->row];
-        if (v == DT_NO_VALUE)
+        const int k = dt_columns_find(&r->table, name, DT_TEXT_COLUMN);
+        if (k < 0) return dt_fail(DT_E_USAGE, "--group %s: the pattern captures no {%s}", group, name);
+        const char *value = dt_columns_text(&r->table, k, item->row);
+        if (!value)
             return dt_fail(DT_E_USAGE,
                            "--group %s: %s has no {%s}: every alternative of the "
                            "pattern must capture it",
                            group, item->name, name);
-        key = key ? dt_arena_printf(&r->arena, "%s/%s", key, r->values[v]) : r->values[v];
+        key = key ? dt_arena_printf(&r->arena, "%s/%s", key, value) : value;
     }
     if (!key) return dt_fail(DT_E_USAGE, "--group: expected names of captures: id,eye");
     char *out = dt_arena_strdup(&r->arena, key);
@@ -448,8 +287,8 @@ static int compare_parts(const void *pa, const void *pb) {
 }
 
 static void keep_common(dt_raw *r, const dt_raw_item *part, size_t n) {
-    for (int k = 0; k < r->n_columns; k++) {
-        uint32_t *cell = r->columns[k].cell;
+    for (uint32_t k = 0; k < r->table.n_columns; k++) {
+        uint32_t *cell = r->table.columns[k].cell;
         for (size_t i = 1; i < n && cell; i++)
             if (cell[part[i].row] != cell[part[0].row]) cell[part[0].row] = DT_NO_VALUE;
     }

@@ -30,7 +30,7 @@ static const char *const WAYS[] = {"name", "stem", "key"};
 enum { BY_NAME, BY_STEM, BY_KEY, N_WAYS, BY_COLUMN = N_WAYS };
 typedef struct join_way {
     int way;
-    const dt_raw_column *column; // BY_COLUMN
+    int column; // BY_COLUMN: of the list
 } join_way;
 
 static const char *row_key(const row_index *x, uint32_t row) {
@@ -67,9 +67,8 @@ static void index_rows(row_index *x, const dt_table *t, int column, dt_examples 
 static uint32_t find_row(const row_index *x, const dt_raw *r, const dt_raw_item *item, join_way by) {
     const char *key = by.way == BY_KEY ? item->key : item->name;
     if (by.way == BY_COLUMN) {
-        uint32_t value = by.column->cell[item->row];
-        if (value == DT_NO_VALUE) return UINT32_MAX;
-        key = r->values[value];
+        key = dt_columns_text(&r->table, by.column, item->row);
+        if (!key) return UINT32_MAX;
     }
     size_t n = strlen(key);
     if (by.way == BY_STEM) {
@@ -115,7 +114,7 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
     const dt_table *t = x->t;
     uint32_t *user = dt_xcalloc(t->n_rows + 1, sizeof *user); // item + 1
     bool *used = dt_xcalloc(t->n_rows + 1, sizeof *used);
-    memset(table_row, 0xff, r->n_rows * sizeof *table_row);
+    memset(table_row, 0xff, r->table.n_rows * sizeof *table_row);
     for (uint32_t i = 0; i < r->n; i++) {
         const uint32_t row = find_row(x, r, &r->items[i], by);
         if (row == UINT32_MAX) continue;
@@ -149,12 +148,12 @@ static dt_status find_key(const dt_raw *r, const char *on, const dt_table *t, in
     int way = on ? 0 : N_WAYS;
     *by = (join_way){0};
     while (way < N_WAYS && strcmp(on, WAYS[way]) != 0) way++;
-    for (int i = 0; i < r->n_columns && named >= 0 && way == N_WAYS; i++)
-        if (strcmp(r->columns[i].name, on) == 0 && r->columns[i].cell) {
-            *by = (join_way){BY_COLUMN, &r->columns[i]};
-            *column = named;
-            return DT_OK;
-        }
+    const int own = on ? dt_columns_find(&r->table, on, DT_TEXT_COLUMN | DT_JSON_COLUMN) : -1;
+    if (own >= 0 && named >= 0 && way == N_WAYS) {
+        *by = (join_way){BY_COLUMN, own};
+        *column = named;
+        return DT_OK;
+    }
     if (on && named < 0 && way == N_WAYS)
         return dt_fail(DT_E_USAGE, "--join-on %s: neither name, stem or key, nor a column of %s", on, t->path);
     choose_key(r, t, named, way < N_WAYS ? way : -1, column, &by->way);
@@ -166,7 +165,7 @@ static dt_status join_by_row(dt_raw *r, const char *path) {
     dt_table t;
     DT_TRY(dt_raw_read_numbers(&t, path));
     DT_TRY(dt_table_check(&t));
-    uint32_t *table_row = dt_xcalloc(r->n_rows + 1, sizeof *table_row);
+    uint32_t *table_row = dt_xcalloc(r->table.n_rows + 1, sizeof *table_row);
     dt_status st = DT_OK;
     if (t.n_rows != r->n)
         st = dt_fail(DT_E_DATA, "%s: has %zu rows, and %s has %zu: row by row they must be as many", path, t.n_rows,
@@ -195,12 +194,12 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
     if (one->t.odd.n)
         dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path), one->t.odd.n,
                         one->t.odd.text, one->t.n_columns);
-    one->table_row = dt_xcalloc(r->n_rows + 1, sizeof *one->table_row);
+    one->table_row = dt_xcalloc(r->table.n_rows + 1, sizeof *one->table_row);
     dt_status st = find_key(r, o->join_on, &one->t, &one->key, &by);
     if (st == DT_OK) {
         index_rows(&x, &one->t, one->key, &r->join.duplicates, o->join_duplicates == DT_JOIN_LAST);
         const char *on = by.way == BY_COLUMN
-                             ? by.column->name
+                             ? dt_arena_strdup(&r->arena, dt_columns_name(&r->table, by.column))
                              : dt_arena_printf(&r->arena, "%s in column '%s'", WAYS[by.way], one->t.column[one->key]);
         match_rows(r, &x, by, one->table_row);
         r->join.on = r->join.on ? dt_arena_printf(&r->arena, "%s, %s", r->join.on, on) : on;
@@ -254,8 +253,8 @@ static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
 
 // All tables as one of a row an item: so that a column has one kind, whichever tables it comes from.
 static dt_status add_joined(dt_raw *r, joined *all, size_t n) {
-    dt_table sum = {.path = n == 1 ? all[0].t.path : "--join", .n_rows = r->n_rows};
-    uint32_t *same = dt_xcalloc(r->n_rows + 1, sizeof *same);
+    dt_table sum = {.path = n == 1 ? all[0].t.path : "--join", .n_rows = r->table.n_rows};
+    uint32_t *same = dt_xcalloc(r->table.n_rows + 1, sizeof *same);
     size_t most = 0, *of = NULL; // a column's place in the sum
     for (size_t k = 0; k < n; k++) most += all[k].t.n_columns;
     sum.column = dt_xcalloc(most + 1, sizeof *sum.column);
@@ -270,10 +269,10 @@ static dt_status add_joined(dt_raw *r, joined *all, size_t n) {
             sum.column[sum.n_columns] = all[k].t.column[c];
             sum.kind[sum.n_columns++] = all[k].t.kind[c];
         }
-    sum.cell = dt_xcalloc(r->n_rows * sum.n_columns + 1, sizeof *sum.cell);
+    sum.cell = dt_xcalloc(r->table.n_rows * sum.n_columns + 1, sizeof *sum.cell);
     at = 0;
     for (size_t k = 0; k < n; at += all[k++].t.n_columns)
-        for (size_t i = 0; i < r->n_rows; i++) {
+        for (size_t i = 0; i < r->table.n_rows; i++) {
             const uint32_t row = all[k].table_row[i];
             same[i] = (uint32_t)i;
             for (size_t c = 0; row != UINT32_MAX && c < all[k].t.n_columns; c++) {

@@ -41,13 +41,13 @@ static const char *raw_name_key_of(dt_arena *a, const char *name) {
     return out;
 }
 
-// The extension in lower case, from the first bytes if the name has none. There are few different ones, so they are
-// shared.
+// The extension in lower case, from the first bytes if the name has none. Neighbours share it.
 static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
     const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
     char *text = dt_xprintf("%.*s%s%s", (int)n_field, field, n_field ? "." : "", ext);
     for (char *p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
-    const char *shared = dt_raw_shared(r, text);
+    const char *before = item > r->items ? item[-1].ext : NULL;
+    const char *shared = before && strcmp(before, text) == 0 ? before : dt_arena_strdup(&r->arena, text);
     free(text);
     return shared;
 }
@@ -161,14 +161,14 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
             n_field = strlen(field);
         }
         for (int k = 0; k < n; k++) {
-            dt_raw_column *c;
+            dt_column *c;
             if (strcmp(cap[k].name, "member") == 0) {
                 field = cap[k].value;
                 n_field = strlen(field);
                 continue;
             }
-            DT_TRY(dt_raw_column_of(r, cap[k].name, DT_RAW_TEXT, true, &c));
-            c->cell[item->row] = dt_raw_value(r, cap[k].value);
+            DT_TRY(dt_raw_column_of(r, cap[k].name, DT_TEXT_COLUMN, &c));
+            DT_TRY(dt_columns_intern(&r->table, r->source, cap[k].value, &c->cell[item->row]));
         }
         item->ext = ext_of(r, item, field, n_field);
         item->key = raw_name_key_of(&r->arena, name);
@@ -220,21 +220,23 @@ static void number_classes(dt_raw *r, const char *const *label) {
 // The folder is column `label`.
 static dt_status name_by_folder(dt_raw_found *f) {
     dt_raw *r = f->raw;
-    dt_raw_column *column;
+    dt_column *column;
     DT_TRY(check_classes(f));
-    DT_TRY(dt_raw_column_of(r, "label", DT_RAW_TEXT, true, &column));
-    const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
-    for (size_t i = 0; i < r->n; i++) {
+    DT_TRY(dt_raw_column_of(r, "label", DT_TEXT_COLUMN, &column));
+    dt_status st = DT_OK;
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) {
         const char *begin;
         size_t n = raw_name_class_of(r->items[i].name + f->n_strip, &begin);
         char *label = dt_xprintf("%.*s", (int)n, begin);
-        const uint32_t value = column->cell[r->items[i].row] = dt_raw_value(r, label);
-        labels[i] = r->values[value];
+        st = dt_columns_intern(&r->table, r->source, label, &column->cell[r->items[i].row]);
         free(label);
     }
-    number_classes(r, labels);
+    const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
+    const int k = dt_columns_find(&r->table, "label", DT_TEXT_COLUMN);
+    for (size_t i = 0; i < r->n && st == DT_OK; i++) labels[i] = dt_columns_text(&r->table, k, r->items[i].row);
+    if (st == DT_OK) number_classes(r, labels);
     free(labels);
-    return DT_OK;
+    return st;
 }
 
 // How many bytes of folders all names share, including the last '/'.
@@ -288,24 +290,18 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
 }
 
 // ---- beside a joined table -------------------------------------------------------------------------------
-static const dt_raw_column *find_label(const dt_raw *r) {
-    for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, "label") == 0) return &r->columns[i];
-    return NULL;
-}
-
 // The records of a set keep their member `cls`, unless the table changes a label.
-static void follow_label(dt_raw *r, const dt_raw_column *column) {
+static void follow_label(dt_raw *r) {
     const dt_catalog *c = r->catalog;
-    const int old = dt_catalog_find_column(c, "label");
+    const int old = dt_catalog_find_column(c, "label"), own = dt_columns_find(&r->table, "label", DT_TEXT_COLUMN);
     bool has_cls = false, changed = false;
     for (uint32_t e = 0; e < c->n_exts; e++) has_cls = has_cls || strcmp(dt_catalog_str(c, c->exts[e]), "cls") == 0;
-    if (!has_cls || old < 0 || !column || column->kind != DT_RAW_TEXT) return;
+    if (!has_cls || old < 0 || own < 0) return;
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     for (size_t i = 0; i < r->n; i++) {
-        const uint32_t value = column->cell[r->items[i].row];
+        const char *now = dt_columns_text(&r->table, own, r->items[i].row);
         const char *was = dt_catalog_value(c, old, r->items[i].record);
-        labels[i] = value == DT_NO_VALUE ? was : r->values[value];
+        labels[i] = now ? now : was;
         changed = changed || (labels[i] && was && strcmp(labels[i], was) != 0);
     }
     if (changed) number_classes(r, labels);
@@ -314,14 +310,14 @@ static void follow_label(dt_raw *r, const dt_raw_column *column) {
 
 dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class) {
     dt_raw *r = f->raw;
-    const dt_raw_column *label = find_label(r);
+    const bool label = dt_columns_find(&r->table, "label", ~0u) >= 0;
     const char *begin;
-    if (r->kind == DT_RAW_SET) follow_label(r, label);
+    if (r->kind == DT_RAW_SET) follow_label(r);
     if (!by_class || r->by_known_pattern) return DT_OK;
     f->n_strip = common_folders(r);
     for (size_t i = 0; i < r->n; i++)
         if (raw_name_class_of(r->items[i].name + f->n_strip, &begin) == 0) return DT_OK;
-    r->join.label_only = label != NULL;
+    r->join.label_only = label;
     return label ? DT_OK : name_by_folder(f);
 }
 

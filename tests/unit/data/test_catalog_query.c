@@ -286,6 +286,24 @@ TEST(columns_are_derived) {
     dt_catalog_destroy(c);
 }
 
+// Texts that an expression takes from the catalog, whose strings move while the new column's are added.
+TEST(many_keys_become_a_column) {
+    enum { N = 3000 };
+    dt_catalog *c = dt_catalog_create();
+    dt_catalog_add_shard(c, "x.bin", 100);
+    for (int i = 0; i < N; i++) {
+        char key[16];
+        snprintf(key, sizeof key, "key%07d", N - i);
+        must(dt_catalog_add_record(c, 0, key));
+    }
+    must(dt_catalog_finish(c));
+    must(dt_catalog_derive(c, "id", "case when key != '' then key end"));
+    const int id = dt_catalog_find_column(c, "id");
+    for (uint32_t r = 0; r < N; r++)
+        assert_string_equal(dt_catalog_value(c, id, r), dt_catalog_str(c, c->records[r].key));
+    dt_catalog_destroy(c);
+}
+
 // As in pandas and SQL a condition is 1 or 0 where it meets a number; pandas and R write True and TRUE.
 TEST(truths_are_numbers) {
     static const char *const CASES[][2] = {

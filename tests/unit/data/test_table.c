@@ -118,10 +118,9 @@ static const char *make_files(void) {
 }
 
 static double number(const dt_raw *r, size_t item, const char *column) {
-    for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, column) == 0) return r->columns[i].number[r->items[item].row];
-    fail_msg("no column %s", column);
-    return 0;
+    const int k = dt_columns_find(&r->table, column, DT_NUMBER_COLUMN);
+    if (k < 0) fail_msg("no column %s", column);
+    return r->table.columns[k].number[r->items[item].row];
 }
 
 static void expect_json(const dt_raw *r, int i, const char *want) {
@@ -235,12 +234,9 @@ TEST(joins_that_are_wrong) {
 }
 
 static const char *text_of(const dt_raw *r, size_t item, const char *column) {
-    for (int i = 0; i < r->n_columns; i++)
-        if (strcmp(r->columns[i].name, column) == 0) {
-            const uint32_t v = r->columns[i].cell[r->items[item].row];
-            return v == DT_NO_VALUE ? "-" : r->values[v];
-        }
-    return "no column";
+    const int k = dt_columns_find(&r->table, column, ~0u);
+    const char *text = k < 0 ? "no column" : dt_columns_text(&r->table, k, r->items[item].row);
+    return text ? text : "-";
 }
 
 // As published: a comma at the end of lines, rows that are longer, rows of one file twice, rows of other files.
