@@ -112,6 +112,17 @@ typedef struct dt_kernel {
     void (*destroy)(dt_kernel_instance *s); // may be NULL; not called if prepare failed
 } dt_kernel;
 
+// A backend's kernels of an op, and what the words of its column in ops.def declare and put into its table of them.
+typedef struct dt_kernel_pair {
+    const dt_kernel *forward, *backward; // NULL: there is none
+} dt_kernel_pair;
+#define DT_KERNEL_DECLARE_BOTH(k)    extern const dt_kernel k, k##_bwd;
+#define DT_KERNEL_DECLARE_FORWARD(k) extern const dt_kernel k;
+#define DT_KERNEL_DECLARE_NONE(k)
+#define DT_KERNEL_PAIR_BOTH(k)    &k, &k##_bwd
+#define DT_KERNEL_PAIR_FORWARD(k) &k, NULL
+#define DT_KERNEL_PAIR_NONE(k)    NULL, NULL
+
 // ---- what work moves and computes ------------------------------------------------------------------
 // Tensors laid out one behind the other from `base` on, as an instruction needs them. Without memory (dt_device.count,
 // untimed) `base` is any address.

@@ -37,7 +37,7 @@ typedef int32_t dt_node_id;
 enum { DT_NONE = -1 };
 
 typedef enum dt_op {
-#define OP(id, min_in, max_in, n_out, amp) DT_OP_##id,
+#define OP(id, ...) DT_OP_##id,
 #include "graph/ops.def"
 #undef OP
     DT_OP_COUNT

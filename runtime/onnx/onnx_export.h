@@ -2,8 +2,8 @@
 //
 // The file computes what the graph computes, in f32, for any number of samples: the first dimension of inputs and
 // outputs is "N". Batch norms that the graph has folded into convolutions are folded into their weights. Other weights
-// keep their names and shapes. Nodes that the outputs do not need (the loss) are left out. An op that has no
-// ONNX form here (onnx_ops.def) is an error that names it.
+// keep their names and shapes. Nodes that the outputs do not need (the loss) are left out. An op without a
+// form in ONNX (the list in onnx_ops.c) is an error that names the op.
 //
 // The network is built for two numbers of samples: a size that depends on it differs between the graphs. A file is made
 // of each, and both must have the same bytes. A value may have its samples in any one dimension, an output in the first.
@@ -38,5 +38,6 @@ typedef struct dt_onnx_opts {
 // g, other: the same network for evaluation, f32, built for different numbers of samples, before a plan changes it. The
 // file is written whole or not at all. DT_E_USAGE for what cannot be exported, DT_E_CKPT for a tensor that is missing.
 dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx_opts *o, const char *path);
+bool dt_onnx_has_form(dt_op op);
 
 #endif

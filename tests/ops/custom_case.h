@@ -470,22 +470,14 @@ enum { CUSTOM_CASE_TYPES = 2, CUSTOM_CASE_LAYOUTS = 3 }; // DENSE, BLOCKED, NHWC
 #endif
 
 static const dt_kernel *custom_case_kernel(const custom_case *c, bool backward) {
-    const dt_kernel *fwd = NULL, *bwd = NULL;
 #ifdef DT_ROWS_CUDA
     must(device_backend(&case_backend));
-    fwd = case_backend->kernel(case_backend, c->op, false);
-    bwd = case_backend->kernel(case_backend, c->op, true);
-    if (!fwd || (c->grad_in && !bwd)) fail_msg("%s has no kernel on CUDA", c->name);
+    const dt_kernel *k = case_backend->kernel(case_backend, c->op, backward);
+    if (!k && (c->grad_in || !backward)) fail_msg("%s has no kernel on CUDA", c->name);
+    return k;
 #else
-#define CPU_KERNEL(op_, f, b)                                                                                          \
-    if (c->op == DT_OP_##op_) fwd = &f, bwd = &b;
-#define CPU_KERNEL_FORWARD(op_, f)                                                                                     \
-    if (c->op == DT_OP_##op_) fwd = &f;
-#include "backend/cpu/cpu_kernels.def"
-#undef CPU_KERNEL
-#undef CPU_KERNEL_FORWARD
+    return dt_cpu_kernel(NULL, c->op, backward);
 #endif
-    return backward ? bwd : fwd;
 }
 
 // Runs the row on the current ISA; fails the cmocka test on a difference.

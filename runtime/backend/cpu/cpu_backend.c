@@ -1,4 +1,4 @@
-// cpu_backend.c: the CPU's backend table. Kernels come from cpu_kernels.def: oneDNN for convolutions and
+// cpu_backend.c: the CPU's backend table. Kernels come from graph/ops.def: oneDNN for convolutions and
 // matmuls, custom vector code for the rest.
 //
 // Big buffers come from mmap, so that untouched pages cost nothing, and ask for huge pages.
@@ -90,24 +90,14 @@ static void cpu_backend_copy(dt_backend *b, void *dst, const void *src, size_t n
 }
 
 // ---- kernels ------------------------------------------------------------------------------------
-static const dt_kernel *const forward_kernels[DT_OP_COUNT] = {
-#define CPU_KERNEL(op, forward, backward) [DT_OP_##op] = &forward,
-#define CPU_KERNEL_FORWARD(op, forward)   [DT_OP_##op] = &forward,
-#include "backend/cpu/cpu_kernels.def"
-#undef CPU_KERNEL
-#undef CPU_KERNEL_FORWARD
+static const dt_kernel_pair kernels[DT_OP_COUNT] = {
+#define OP(id, min_in, max_in, n_out, amp, cpu, cuda) {DT_KERNEL_PAIR_##cpu(dt_cpu_##id)},
+#include "graph/ops.def"
+#undef OP
 };
 
-static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
-#define CPU_KERNEL(op, forward, backward) [DT_OP_##op] = &backward,
-#define CPU_KERNEL_FORWARD(op, forward)
-#include "backend/cpu/cpu_kernels.def"
-#undef CPU_KERNEL
-#undef CPU_KERNEL_FORWARD
-};
-
-static const dt_kernel *cpu_backend_kernel(const dt_backend *b, dt_op op, bool backward) {
-    return backward ? backward_kernels[op] : forward_kernels[op];
+const dt_kernel *dt_cpu_kernel(const dt_backend *b, dt_op op, bool backward) {
+    return backward ? kernels[op].backward : kernels[op].forward;
 }
 
 // ---- choices ------------------------------------------------------------------------------------
@@ -193,7 +183,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .choice_table = choice_table,
                       .set_threads = set_threads,
                       .choose_precision = dt_cpu_choose_precision,
-                      .kernel = cpu_backend_kernel,
+                      .kernel = dt_cpu_kernel,
                       .reorder = dt_cpu_reorder,
                       .flat_add = dt_cpu_flat_add,
                       .flat_optimize = dt_cpu_flat_optimize,

@@ -53,10 +53,9 @@ void dt_cpu_reorder(struct dt_backend *b, int threads, const dt_shape *shape, co
                     dt_layout src_layout, void *dst, dt_dtype dst_type, dt_layout dst_layout, void *stream);
 
 // ---- kernels ------------------------------------------------------------------------------------
-#define CPU_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;
-#define CPU_KERNEL_FORWARD(op, forward)   extern const dt_kernel forward;
-#include "backend/cpu/cpu_kernels.def"
-#undef CPU_KERNEL
-#undef CPU_KERNEL_FORWARD
+#define OP(id, min_in, max_in, n_out, amp, cpu, cuda) DT_KERNEL_DECLARE_##cpu(dt_cpu_##id)
+#include "graph/ops.def"
+#undef OP
+const dt_kernel *dt_cpu_kernel(const dt_backend *b, dt_op op, bool backward); // dt_backend.kernel
 
 #endif

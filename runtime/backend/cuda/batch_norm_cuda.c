@@ -311,3 +311,8 @@ static void batch_norm_cuda_run_backward(const dt_kernel_instance *s, const dt_r
 const dt_kernel dt_cuda_batch_norm = {batch_norm_cuda_prepare_forward, batch_norm_cuda_run_forward, dt_cuda_destroy};
 const dt_kernel dt_cuda_batch_norm_bwd = {batch_norm_cuda_prepare_backward, batch_norm_cuda_run_backward,
                                           dt_cuda_destroy};
+// the same kernels, which reduce over the ranks by the node's op
+const dt_kernel dt_cuda_sync_batch_norm = {batch_norm_cuda_prepare_forward, batch_norm_cuda_run_forward,
+                                           dt_cuda_destroy};
+const dt_kernel dt_cuda_sync_batch_norm_bwd = {batch_norm_cuda_prepare_backward, batch_norm_cuda_run_backward,
+                                               dt_cuda_destroy};

@@ -210,24 +210,14 @@ static void graph_destroy(dt_backend *b, void *graph) {
 }
 
 // ---- kernels ---------------------------------------------------------------------------------------
-static const dt_kernel *const forward_kernels[DT_OP_COUNT] = {
-#define CUDA_KERNEL(op, forward, backward) [DT_OP_##op] = &forward,
-#define CUDA_KERNEL_FORWARD(op, forward)   [DT_OP_##op] = &forward,
-#include "backend/cuda/cuda_kernels.def"
-#undef CUDA_KERNEL
-#undef CUDA_KERNEL_FORWARD
-};
-
-static const dt_kernel *const backward_kernels[DT_OP_COUNT] = {
-#define CUDA_KERNEL(op, forward, backward) [DT_OP_##op] = &backward,
-#define CUDA_KERNEL_FORWARD(op, forward)
-#include "backend/cuda/cuda_kernels.def"
-#undef CUDA_KERNEL
-#undef CUDA_KERNEL_FORWARD
+static const dt_kernel_pair kernels[DT_OP_COUNT] = {
+#define OP(id, min_in, max_in, n_out, amp, cpu, cuda) {DT_KERNEL_PAIR_##cuda(dt_cuda_##id)},
+#include "graph/ops.def"
+#undef OP
 };
 
 static const dt_kernel *cuda_backend_kernel(const dt_backend *b, dt_op op, bool backward) {
-    return backward ? backward_kernels[op] : forward_kernels[op];
+    return backward ? kernels[op].backward : kernels[op].forward;
 }
 
 // ---- chosen engines --------------------------------------------------------------------------------

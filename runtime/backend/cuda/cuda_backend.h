@@ -96,10 +96,8 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit, dt_commit_phase phase, co
 double *dt_cuda_commit_sums(dt_backend *b, void *commit, dt_commit_phase phase, int64_t *n);
 void dt_cuda_commit_destroy(dt_backend *b, void *commit);
 
-#define CUDA_KERNEL(op, forward, backward) extern const dt_kernel forward, backward;
-#define CUDA_KERNEL_FORWARD(op, forward)   extern const dt_kernel forward;
-#include "backend/cuda/cuda_kernels.def"
-#undef CUDA_KERNEL
-#undef CUDA_KERNEL_FORWARD
+#define OP(id, min_in, max_in, n_out, amp, cpu, cuda) DT_KERNEL_DECLARE_##cuda(dt_cuda_##id)
+#include "graph/ops.def"
+#undef OP
 
 #endif
