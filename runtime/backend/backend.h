@@ -221,10 +221,7 @@ typedef struct dt_backend {
     const dt_device *device; // NULL: the CPU
     void *self;
     int threads;
-    bool relu_bits;     // needs dt_pass_relu_bits
-    bool norm_acts;     // a batch_norm of training may have any activation: dt_pass_fuse_norm_act
-    bool conv_adds;     // a conv2d of inference may have a residual: dt_pass_fuse_residual
-    bool adds_branches; // has add_branch: dt_graph.adds_branches
+    const dt_pass *passes; // what its kernels can do fused; plans run them in this order, NULL ends the list
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // at full speed
     bool (*computes_dtype)(const struct dt_backend *b, dt_dtype t); // at all
     // "cpu avx512_core_bf16, oneDNN 2.6.3, 2 threads"

@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "base/watch.h"
 #include "exec/plan_internal.h"
-#include "graph/passes/passes.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -343,9 +342,7 @@ static dt_status fill_plan(dt_plan *p) {
 
 dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts) {
     DT_TRY(dt_graph_check(g));
-    if (params->backend->relu_bits) DT_TRY(dt_pass_relu_bits(g));
-    if (params->backend->norm_acts) DT_TRY(dt_pass_fuse_norm_act(g));
-    if (params->backend->conv_adds) DT_TRY(dt_pass_fuse_residual(g));
+    for (const dt_pass *pass = params->backend->passes; *pass; pass++) DT_TRY((*pass)(g));
     dt_plan *p = dt_xcalloc(1, sizeof *p);
     dt_arena_init(&p->arena);
     p->graph = g;

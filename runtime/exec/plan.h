@@ -21,8 +21,8 @@ typedef struct dt_plan_opts {
     bool packs_at_use;
 } dt_plan_opts;
 
-// The graph and params are borrowed and must outlive the plan. Passes that only this backend wants
-// (dt_backend.relu_bits, norm_acts, conv_adds) run on the graph first; running them again changes nothing.
+// The graph and params are borrowed and must outlive the plan. The backend's passes
+// (dt_backend.passes) run on the graph first; running them again changes nothing.
 dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt_plan_opts *opts);
 // Allocates the plan's copies of constants on a device. dt_plan_create calls it where the params have memory; after
 // dt_params_lay_out the caller calls it, before the first exec.

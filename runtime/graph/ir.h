@@ -225,6 +225,8 @@ static inline const dt_value_info *dt_info_of(const dt_graph *g, dt_value v) {
     return &g->values[v];
 }
 
+typedef dt_status (*dt_pass)(dt_graph *g); // a rewrite of the graph (passes/passes.h)
+
 // ---- ops as data -----------------------------------------------------------------------------------
 typedef enum dt_amp { DT_AMP_LOW, DT_AMP_LOW_OUT, DT_AMP_FOLLOW, DT_AMP_FULL } dt_amp;
 struct dt_grad_ctx;

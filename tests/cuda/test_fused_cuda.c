@@ -175,7 +175,8 @@ static outcome run(const setting *s) {
     for (int i = 0; i < ROWS; i++) weight[i] = 1, target[i] = i % CLASSES;
     dt_backend *b = NULL;
     assert_int_equal(s->device ? fake_cuda_backend(&b, &opts) : dt_backend_create_cpu(&b, &opts), DT_OK);
-    if (s->acts) b->norm_acts = s->fused;
+    static const dt_pass apart[] = {dt_pass_relu_bits, NULL};
+    if (s->acts && !s->fused) b->passes = apart;
     dt_graph *g = make_graph(s);
     dt_params *p = NULL;
     dt_plan *plan = NULL;

@@ -158,7 +158,7 @@ static dt_kernel_cost count(int which, int batch, bool looks, bool seen[]) {
                                          .n_fields = n,
                                          .batch = batch,
                                          .training = true,
-                                         .adds_branches = b->adds_branches},
+                                         .adds_branches = b->kernel(b, DT_OP_add_branch, false) != NULL},
                         networks[which].type));
     if (looks) touch.count = b->device->count, dt_cuda_self(b)->device.count = look;
     must(dt_params_lay_out(&params, g, b, 2, 1));

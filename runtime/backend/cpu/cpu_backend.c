@@ -10,6 +10,7 @@
 #include "backend/cpu/dnnl_shim.h"
 #include "backend/cpu/simd.h"
 #include "base/core.h"
+#include "graph/passes/passes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -163,12 +164,14 @@ static void cpu_backend_destroy(dt_backend *b) {
     free(b);
 }
 
+static const dt_pass passes[] = {dt_pass_fuse_residual, NULL};
+
 dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
     dt_backend *b = dt_xcalloc(1, sizeof *b);
     cpu_self *self = dt_xcalloc(1, sizeof *self);
     *b = (dt_backend){.name = "cpu",
                       .self = self,
-                      .conv_adds = true,
+                      .passes = passes,
                       .supports_dtype = cpu_backend_supports_dtype,
                       .computes_dtype = computes_dtype,
                       .describe = cpu_backend_describe,

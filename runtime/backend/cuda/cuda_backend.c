@@ -9,6 +9,7 @@
 
 #include "backend/cuda/cuda_plans.h"
 #include "base/core.h"
+#include "graph/passes/passes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -310,6 +311,8 @@ static dt_status refuse_device(dt_cuda_api *api, int index, int error) {
                         : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may say more");
 }
 
+static const dt_pass passes[] = {dt_pass_relu_bits, dt_pass_fuse_norm_act, NULL};
+
 dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl, int index,
                                  const dt_backend_opts *opts) {
     *out = NULL;
@@ -349,9 +352,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                       .device = &c->device,
                       .self = c,
                       .threads = opts->threads < 1 ? 1 : opts->threads,
-                      .relu_bits = true,
-                      .norm_acts = true,
-                      .adds_branches = true,
+                      .passes = passes,
                       .supports_dtype = cuda_backend_supports_dtype,
                       .computes_dtype = cuda_backend_supports_dtype,
                       .describe = cuda_backend_describe,

@@ -7,6 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Calls visit for each live node in execution order, with the readers as they were before the first call.
+static dt_status visit_nodes(dt_graph *g, void (*visit)(dt_graph *g, const dt_node_id *readers, dt_node *n)) {
+    DT_TRY(dt_graph_check(g));
+    dt_node_id *readers = dt_graph_sole_readers(g);
+    for (dt_node_id id = 0; id < g->n_nodes && g->status == DT_OK; id++)
+        if (!g->nodes[id].dead) visit(g, readers, &g->nodes[id]);
+    free(readers);
+    return dt_graph_check(g);
+}
+
 // ---- fuse ---------------------------------------------------------------------------------------------------------
 
 // Merges chains of nodes into one node, before differentiation, so that the gradient is one kernel too.
@@ -104,7 +114,8 @@ static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear)
 
 static void fuse_residual(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
     dt_value residual = DT_NONE;
-    if (conv->n_in > 3 || conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
+    if (conv->op != DT_OP_conv2d || conv->backward || conv->n_in > 3 || conv->attrs.conv2d.act != DT_ACTIVATION_none)
+        return;
     dt_node *add = residual_add(g, readers, conv->out[0], &residual);
     if (!add || g->values[residual].kind != DT_V_TEMP) return;
     dt_node *relu = dt_graph_reader(g, readers, add->out[0], DT_OP_relu);
@@ -125,33 +136,21 @@ static void fuse_residual(dt_graph *g, const dt_node_id *readers, dt_node *conv)
 }
 
 dt_status dt_pass_fuse_residual(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    if (g->training) return DT_OK;
-    dt_node_id *readers = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        dt_node *n = &g->nodes[id];
-        if (!n->dead && !n->backward && n->op == DT_OP_conv2d) fuse_residual(g, readers, n);
-    }
-    free(readers);
-    return DT_OK;
+    return g->training ? dt_graph_check(g) : visit_nodes(g, fuse_residual);
+}
+
+static void fuse_node(dt_graph *g, const dt_node_id *readers, dt_node *n) {
+    if (n->op == DT_OP_batch_norm && !n->backward) fuse_batch_norm(g, readers, n);
+    if (n->op == DT_OP_linear && !n->backward) fuse_linear(g, readers, n);
 }
 
 dt_status dt_pass_fuse(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    dt_node_id *readers = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        dt_node *n = &g->nodes[id];
-        if (n->dead || n->backward) continue;
-        if (n->op == DT_OP_batch_norm) fuse_batch_norm(g, readers, n);
-        if (n->op == DT_OP_linear) fuse_linear(g, readers, n);
-    }
-    free(readers);
-    return DT_OK;
+    return visit_nodes(g, fuse_node);
 }
 
 // ---- fuse norm act ------------------------------------------------------------------------------------------------
 
-// Training graphs, for backends whose kernels support it (dt_backend.norm_acts). A batch norm applies
+// Training graphs, for backends whose kernels can (dt_backend.passes). A batch norm applies
 // the activation behind it, and its gradient that of the activation, so that z is neither written nor read:
 //
 //   batch_norm(x) -> z;  activation(z) -> y                    =>  batch_norm(x) -> y, saved_shift
@@ -219,24 +218,23 @@ static dt_value saved_shift(dt_graph *g, dt_value mean) {
     return v;
 }
 
-dt_status dt_pass_fuse_norm_act(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    if (!g->training) return DT_OK;
-    dt_node_id *sole = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes && g->status == DT_OK; id++) {
-        dt_node *norm = &g->nodes[id], *act[2];
-        if (!is_plain_norm(norm, false) || !find_readers(g, sole, norm->out[Z], act)) continue;
-        if (act[0]) {
-            fuse_norm_act_take(g, norm, act[0]);
-            dt_graph_set_out(g, norm, Z, act[0]->out[0]);
-        }
-        if (!act[1]) continue;
-        dt_node *back = norm_behind(g, sole, act[1]);
-        fuse_norm_act_take(g, back, act[1]);
-        back->in[dy_at(back)] = act[1]->in[dy_at(act[1])];
-        back->in[back->n_fwd_in + SAVED_SHIFT] = saved_shift(g, back->in[back->n_fwd_in + SAVED_MEAN]);
+static void fuse_norm_act(dt_graph *g, const dt_node_id *sole, dt_node *norm) {
+    dt_node *act[2];
+    if (!is_plain_norm(norm, false) || !find_readers(g, sole, norm->out[Z], act)) return;
+    if (act[0]) {
+        fuse_norm_act_take(g, norm, act[0]);
+        dt_graph_set_out(g, norm, Z, act[0]->out[0]);
     }
-    free(sole);
+    if (!act[1]) return;
+    dt_node *back = norm_behind(g, sole, act[1]);
+    fuse_norm_act_take(g, back, act[1]);
+    back->in[dy_at(back)] = act[1]->in[dy_at(act[1])];
+    back->in[back->n_fwd_in + SAVED_SHIFT] = saved_shift(g, back->in[back->n_fwd_in + SAVED_MEAN]);
+}
+
+dt_status dt_pass_fuse_norm_act(dt_graph *g) {
+    if (!g->training) return dt_graph_check(g);
+    DT_TRY(visit_nodes(g, fuse_norm_act));
     return dt_pass_dead_code(g);
 }
 
@@ -253,10 +251,6 @@ dt_status dt_pass_fuse_norm_act(dt_graph *g) {
 // it. The pass comes after mixed precision, which would keep further outputs in f32; the types must agree.
 
 enum { FUSE_NORM_ADD_RESIDUAL = 3, SUM = 3 };
-
-static bool is_norm(const dt_node *n, bool backward) {
-    return !n->dead && n->op == DT_OP_layer_norm && n->backward == backward;
-}
 
 static bool reads(const dt_node *n, dt_value v) {
     for (int i = 0; i < n->n_in && !n->dead; i++)
@@ -304,15 +298,13 @@ static void fuse_norm_add_backward(dt_graph *g, const dt_node_id *readers, dt_no
     add->dead = true;
 }
 
+static void fuse_norm_add(dt_graph *g, const dt_node_id *readers, dt_node *n) {
+    if (n->op == DT_OP_layer_norm && !n->backward) fuse_norm_add_forward(g, n);
+    if (n->op == DT_OP_layer_norm && n->backward) fuse_norm_add_backward(g, readers, n);
+}
+
 dt_status dt_pass_fuse_norm_add(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    dt_node_id *readers = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        if (is_norm(&g->nodes[id], false)) fuse_norm_add_forward(g, &g->nodes[id]);
-        if (is_norm(&g->nodes[id], true)) fuse_norm_add_backward(g, readers, &g->nodes[id]);
-    }
-    free(readers);
-    return DT_OK;
+    return visit_nodes(g, fuse_norm_add);
 }
 
 // ---- fuse gelu ----------------------------------------------------------------------------------------------------
@@ -325,11 +317,6 @@ dt_status dt_pass_fuse_norm_add(dt_graph *g) {
 // The first linear gives both y and z, and its backward node gets dz as before. The pass comes after differentiation,
 // which it does not concern, and after mixed precision, which would keep a second output in f32. Exact GELU stays a
 // node of its own: no library offers it as an epilogue with a gradient.
-
-static bool is_gelu(const dt_node *n, bool backward) {
-    return !n->dead && n->op == DT_OP_gelu && n->backward == backward &&
-           n->attrs.activation.kind == DT_ACTIVATION_gelu_tanh;
-}
 
 // The live linear node in this direction whose output 0 is v, else NULL.
 static dt_node *linear_of(dt_graph *g, dt_value v, bool backward) {
@@ -368,15 +355,16 @@ static void fuse_gelu_backward(dt_graph *g, const dt_node_id *readers, dt_node *
     gelu->dead = true;
 }
 
+static void fuse_gelu(dt_graph *g, const dt_node_id *readers, dt_node *n) {
+    if (n->op != DT_OP_gelu || n->attrs.activation.kind != DT_ACTIVATION_gelu_tanh) return;
+    if (n->backward)
+        fuse_gelu_backward(g, readers, n);
+    else
+        fuse_gelu_forward(g, n);
+}
+
 dt_status dt_pass_fuse_gelu(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    dt_node_id *readers = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        if (is_gelu(&g->nodes[id], false)) fuse_gelu_forward(g, &g->nodes[id]);
-        if (is_gelu(&g->nodes[id], true)) fuse_gelu_backward(g, readers, &g->nodes[id]);
-    }
-    free(readers);
-    return DT_OK;
+    return visit_nodes(g, fuse_gelu);
 }
 
 // ---- fold bn ------------------------------------------------------------------------------------------------------
@@ -403,7 +391,7 @@ static bool is_packable(const dt_graph *g, dt_value v) {
 }
 
 static void fold_bn_node(dt_graph *g, const dt_node_id *readers, dt_node *conv) {
-    if (conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
+    if (conv->op != DT_OP_conv2d || conv->attrs.conv2d.act != DT_ACTIVATION_none) return;
     dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
     if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
@@ -424,20 +412,12 @@ static void fold_bn_node(dt_graph *g, const dt_node_id *readers, dt_node *conv) 
 }
 
 dt_status dt_pass_fold_bn(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    if (g->training) return DT_OK;
-    dt_node_id *readers = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes; id++) {
-        dt_node *n = &g->nodes[id];
-        if (!n->dead && !n->backward && n->op == DT_OP_conv2d) fold_bn_node(g, readers, n);
-    }
-    free(readers);
-    return DT_OK;
+    return g->training ? dt_graph_check(g) : visit_nodes(g, fold_bn_node);
 }
 
 // ---- relu bits ----------------------------------------------------------------------------------------------------
 
-// Training graphs, for backends whose kernels support it (dt_backend.relu_bits). The gradient of
+// Training graphs, for backends whose kernels can (dt_backend.passes). The gradient of
 // batch_norm + residual + ReLU needs to know where y is above zero: one bit for each element, not the 16 or 32 of y.
 //
 //   batch_norm -> y;  batch_norm.bwd(…, y, …)   =>   batch_norm -> y, bits;  batch_norm.bwd(…, bits, …)
@@ -482,25 +462,23 @@ static void take_both(dt_graph *g, const dt_node_id *readers, dt_node *bwd) {
     add->dead = true;
 }
 
+static void relu_bits(dt_graph *g, const dt_node_id *readers, dt_node *n) {
+    dt_node *bwd = wants_bits(n) ? relu_bits_gradient_of(g, (dt_node_id)(n - g->nodes)) : NULL;
+    if (!bwd || bwd->in[bwd->n_fwd_in + Y] == DT_NONE) return;
+    char name[512];
+    snprintf(name, sizeof name, "%s.bits", n->name);
+    const dt_shape *x = &g->values[n->in[X]].shape;
+    const dt_shape s = dt_shape2(dt_shape_elements(x) / x->d[1], (x->d[1] + 7) / 8);
+    const dt_value bits = dt_graph_add_value(g, DT_V_TEMP, name, DT_U8, &s);
+    if (bits == DT_NONE) return;
+    dt_graph_set_out(g, n, BITS, bits);
+    bwd->in[bwd->n_fwd_in + Y] = DT_NONE;
+    bwd->in[bwd->n_fwd_in + BITS] = bits;
+    take_both(g, readers, bwd);
+}
+
 dt_status dt_pass_relu_bits(dt_graph *g) {
-    DT_TRY(dt_graph_check(g));
-    dt_node_id *readers = dt_graph_sole_readers(g);
-    for (dt_node_id id = 0; id < g->n_nodes && g->status == DT_OK; id++) {
-        dt_node *n = &g->nodes[id], *bwd = wants_bits(n) ? relu_bits_gradient_of(g, id) : NULL;
-        if (!bwd || bwd->in[bwd->n_fwd_in + Y] == DT_NONE) continue;
-        char name[512];
-        snprintf(name, sizeof name, "%s.bits", n->name);
-        const dt_shape *x = &g->values[n->in[X]].shape;
-        const dt_shape s = dt_shape2(dt_shape_elements(x) / x->d[1], (x->d[1] + 7) / 8);
-        const dt_value bits = dt_graph_add_value(g, DT_V_TEMP, name, DT_U8, &s);
-        if (bits == DT_NONE) break;
-        dt_graph_set_out(g, n, BITS, bits);
-        bwd->in[bwd->n_fwd_in + Y] = DT_NONE;
-        bwd->in[bwd->n_fwd_in + BITS] = bits;
-        take_both(g, readers, bwd);
-    }
-    free(readers);
-    return dt_graph_check(g);
+    return visit_nodes(g, relu_bits);
 }
 
 // ---- dead code ----------------------------------------------------------------------------------------------------

@@ -28,14 +28,13 @@ typedef struct dt_recompute_opts {
     int n_names;              // 0: any
 } dt_recompute_opts;
 dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o);
-// Training, called by plans of backends with dt_backend.relu_bits: a batch_norm with residual and ReLU saves a bit for
+// Training, where a backend has it in dt_backend.passes: a batch_norm with residual and ReLU saves a bit for
 // each element, and its gradient reads that instead of y; and it reads two gradients of y in place of their sum.
 dt_status dt_pass_relu_bits(dt_graph *g);
-// Training, called by plans of backends with dt_backend.norm_acts: batch_norm + activation or gelu -> one batch_norm, and
-// so their gradients.
+// Training, where a backend has it in dt_backend.passes: batch_norm + activation or gelu -> one batch_norm, and so their
+// gradients.
 dt_status dt_pass_fuse_norm_act(dt_graph *g);
-
-// Inference, called by plans of backends with dt_backend.conv_adds: conv2d + add (+ relu) -> one conv2d.
+// Inference, where a backend has it in dt_backend.passes: conv2d + add (+ relu) -> one conv2d.
 dt_status dt_pass_fuse_residual(dt_graph *g);
 
 // Inference in int8, after dt_pass_fuse_residual: int8.c.
