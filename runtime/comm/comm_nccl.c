@@ -21,6 +21,8 @@
 #include "base/os.h"
 #include "base/watch.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -504,6 +506,45 @@ bool dt_nccl_repeats(void) {
     return !allowed;
 }
 
+// ---- interfaces ------------------------------------------------------------------------------------
+
+// Whether an IPv4 interface is named, or lies in the named network, "a.b.c.d/bits", by n characters.
+static bool is_included(const struct ifaddrs *i, const char *name, size_t n) {
+    char text[INET_ADDRSTRLEN];
+    struct in_addr network;
+    const char *slash = memchr(name, '/', n);
+    if (!i->ifa_addr || i->ifa_addr->sa_family != AF_INET) return false;
+    if (!slash) return strlen(i->ifa_name) == n && strncmp(i->ifa_name, name, n) == 0;
+    const long bits = strtol(slash + 1, NULL, 10);
+    snprintf(text, sizeof text, "%.*s", (int)(slash - name), name);
+    if (bits < 1 || bits > 32 || inet_pton(AF_INET, text, &network) != 1) return false;
+    const struct sockaddr_in *own = (const struct sockaddr_in *)(const void *)i->ifa_addr;
+    return ntohl(own->sin_addr.s_addr ^ network.s_addr) >> (32 - bits) == 0;
+}
+
+bool dt_nccl_interfaces(const char *include, char *out, size_t cap) {
+    struct ifaddrs *all = NULL;
+    size_t used = 0, n;
+    if (getifaddrs(&all)) return false;
+    for (const char *at = include; *at && used < cap; at += n + (at[n] == ',')) {
+        n = strcspn(at, ",");
+        for (const struct ifaddrs *i = all; i && used < cap; i = i->ifa_next)
+            if (is_included(i, at, n)) // "=": NCCL takes names for prefixes
+                used += (size_t)snprintf(out + used, cap - used, "%s%s", used ? "," : "=", i->ifa_name);
+    }
+    freeifaddrs(all);
+    return used > 0 && used < cap;
+}
+
+// NCCL takes the first interface that it finds, which on hosts with containers may reach no other host.
+static void choose_interface(const dt_comm *c) {
+    const char *include = getenv("OMPI_MCA_btl_tcp_if_include");
+    char names[256];
+    if (c->local_size < c->world_size && include && !getenv("NCCL_SOCKET_IFNAME") &&
+        dt_nccl_interfaces(include, names, sizeof names))
+        setenv("NCCL_SOCKET_IFNAME", names, 0);
+}
+
 // ---- life ------------------------------------------------------------------------------------------
 
 static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
@@ -562,9 +603,16 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
     // in two steps: runs that are whole, and one that is not
     const int64_t least = in_steps ? 2 * part_size(c) * c->world_size + 3 : 1024;
     if (n->n_test < least) n->n_test = least;
+    choose_interface(c);
     dt_status st = connect_ranks(c, boot);
     if (st == DT_OK) st = self_test(c, captured, least, in_steps);
     if (st != DT_OK) {
+        const char *interface = getenv("NCCL_SOCKET_IFNAME");
+        if (c->local_size < c->world_size)
+            dt_fail(st,
+                    "%s. Between hosts: NCCL_SOCKET_IFNAME (here: %s) names the interface of their network, where NCCL "
+                    "may have taken docker0 or cni0 (NCCL_DEBUG=INFO shows which)",
+                    dt_error_message(), interface ? interface : "unset");
         dt_comm_destroy_nccl(c);
         return st;
     }

@@ -1,5 +1,7 @@
 // test_device_choice.c: which device a rank uses, what it binds itself to, and what messages say of devices.
 #define _GNU_SOURCE // sched_setaffinity
+#include "base/io.h"
+#include "base/log.h"
 #include "fake_cuda.h"
 #include "folder.h"
 
@@ -54,8 +56,17 @@ TEST_WITH(test_near, folder_make, folder_remove) {
     assert_string_equal(text, narrows ? want : "");
     assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
     assert_true(CPU_ISSET(last, &after) && CPU_COUNT(&after) == 1);
-    write_line("local_cpulist", "1022-1023\n"); // only cores outside the binding
+    // two nodes, of which the launcher has bound this process to the far one
+    write_line("local_cpulist", "1022-1023\n");
+    must(dt_log_open(in_folder("log")));
     assert_false(dt_cuda_bind_near(sys, text, sizeof text));
+    dt_log_close();
+    char *log;
+    size_t n;
+    must(dt_io_read_file(&log, &n, in_folder("log"), 1 << 20, DT_E_STORAGE));
+    assert_non_null(strstr(log, "no core of this rank is near its GPU (1022-1023)"));
+    assert_non_null(strstr(log, "--bind-to none"));
+    free(log);
     write_line("numa_node", "0\n");
     if (dt_cuda_bind_near(sys, text, sizeof text)) { // a container may forbid it
         assert_string_equal(text, "memory of NUMA node 0");

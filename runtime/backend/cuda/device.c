@@ -3,6 +3,7 @@
 #include "backend/cuda/device.h"
 
 #include "base/core.h"
+#include "base/log.h"
 
 #include <linux/mempolicy.h>
 #include <sched.h>
@@ -70,6 +71,10 @@ static bool bind_cores(const char *sys, char *text, int cap) {
         sched_getaffinity(0, sizeof mine, &mine))
         return false;
     CPU_AND(&both, &near, &mine);
+    if (!CPU_COUNT(&both))
+        dt_warn("no core of this rank is near its GPU (%s), as its launcher has bound it elsewhere: start the ranks "
+                "unbound (mpirun --bind-to none, srun --cpu-bind=none), and each takes the cores near its GPU",
+                text);
     return CPU_COUNT(&both) && !CPU_EQUAL(&both, &mine) && !sched_setaffinity(0, sizeof both, &both);
 }
 

@@ -12,7 +12,8 @@ dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int l
 
 // Binds the calling thread, and the threads that it starts, to the cores nearest to a PCI device, and makes it
 // prefer the memory of the device's NUMA node. `sys` is the device's folder ("/sys/bus/pci/devices/0000:1b:00.0").
-// Only narrows what a launcher has bound: it adds no cores, and it keeps a memory policy that is already set.
+// Only narrows what a launcher has bound: it adds no cores, and it keeps a memory policy that is already set. Warns where
+// a launcher has bound the process to cores of which none is near.
 // text: what was bound, for the log ("cores 0-15, memory of NUMA node 0"). Returns false, with an empty text, if
 // nothing was bound.
 bool dt_cuda_bind_near(const char *sys, char *text, size_t cap);
