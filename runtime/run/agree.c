@@ -236,7 +236,10 @@ static device_card make_card(const dt_backend *b) {
     return card;
 }
 
+// NCCL_MULTI_RANK_GPU_ENABLE=1, of NCCL 2.30 on, lets ranks share a GPU: real NCCL is tested on a single one that way.
 static bool same_device(const device_card *a, const device_card *b) {
+    const char *shared = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    if (shared && strcmp(shared, "1") == 0) return false;
     return a->bus[0] && strcmp(a->bus, b->bus) == 0 && strcmp(a->machine, b->machine) == 0;
 }
 
@@ -250,11 +253,12 @@ static dt_status check_cards(const device_card *all, int n) {
                            n, r, all[r].host);
         for (int q = 0; q < r; q++)
             if (same_device(&all[q], &all[r]))
-                return dt_fail(DT_E_USAGE,
-                               "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one "
-                               "rank a GPU, and let each see all of them or its own only (NCCL does not "
-                               "join MIG instances of one GPU)",
-                               q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
+                return dt_fail(
+                    DT_E_USAGE,
+                    "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one rank a GPU, and let each see "
+                    "all of them or its own only. NCCL 2.30 and later joins ranks of one GPU, MIG instances among "
+                    "them, with NCCL_MULTI_RANK_GPU_ENABLE=1: for tests",
+                    q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
     }
     return DT_OK;
 }

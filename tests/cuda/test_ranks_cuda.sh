@@ -188,6 +188,8 @@ ranks_of 3 other3 run.stop_at=1
 rm -r "$work/tmp.other3"
 NCCL_ALGO=NVLS good 3 other3
 grep -q "began with NCCL_ALGO='^NVLS,NVLSTree' and goes on with 'NVLS'" "$work/other3.log" || show other3 "no word on the change"
+NCCL_MULTI_RANK_GPU_ENABLE=1 FAKE_CUDA_DEVICES=1 CUDA_VISIBLE_DEVICES=0 good 2 shared2 # the same GPU
+same resume2 shared2
 good 3 free3 run.reproducible=off train.max_steps=1
 ! grep -q NCCL_ALGO "$work/free3.log" || show free3 "NVLS is ruled out"
 good 2 bf16 comm.gradient_dtype=bf16
@@ -207,7 +209,7 @@ refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
 refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast
 refused large 2 "9.0 MiB in all (.* moments 2.4, averaged weights 1.2, .* of 8.5 MiB" $large
-refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU, .*MIG instances" $twice
+refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU, .*NCCL_MULTI_RANK_GPU_ENABLE=1" $twice
 refused lost 240 "rank 1: NCCL all-reduce failed: remote process exited" $lost_pid
 [ -d "$work/runs/lost/checkpoints/step-00000001" ] || show lost "nothing was saved"
 rm -r "$work/tmp.lost"
