@@ -404,10 +404,6 @@ static dt_status check_shard(const dt_config *c) {
 
 dt_status dt_resolve_check_training(const dt_config *c, const dt_backend *b) {
     DT_TRY(check_shard(c));
-    if (c->device.hold_input && !b->device)
-        return dt_config_fail(c, "device.hold_input",
-                              "device.hold_input keeps a GPU's input buffers; the CPU reads a batch "
-                              "where the loader left it: leave the key out, or train on a GPU");
     if (c->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16 && is_elastic(c))
         return dt_config_fail(c, "comm.gradient_dtype",
                               "sums in bf16 depend on how many ranks add them: with "

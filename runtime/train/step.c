@@ -84,12 +84,12 @@ dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *micro, char *nam
     s->step = step;
     s->want_stop = false;
     if (s->engine->rest) DT_TRY(s->engine->rest(s));
-    if (!s->o.hold_input) DT_TRY(s->source->seek(s->source, step));
+    DT_TRY(s->source->seek(s->source, step));
     // in the order in which the source delivers; the first micro-batch is reported
     for (int i = 0; i < s->o.replicas->n_rank_micros; i++) {
         const char *bad = NULL;
         int at = s->o.replicas->micros[i];
-        DT_TRY(s->engine->replay(s, i, at, &bad));
+        DT_TRY(s->engine->replay(s, at, &bad));
         if (!bad || (*micro >= 0 && *micro < at)) continue;
         *micro = at;
         snprintf(name, cap, "%s", bad);
@@ -413,7 +413,7 @@ static dt_status step_host_run(struct dt_stepper *s, double lr, dt_step_result *
     return DT_OK;
 }
 
-static dt_status step_host_replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
+static dt_status step_host_replay(struct dt_stepper *s, int micro, const char **bad) {
     omp_set_num_threads(s->o.replica_threads);
     return compute_micro(&s->replicas[0], micro, s->o.params->grads[0], false, false, bad);
 }

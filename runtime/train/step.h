@@ -53,7 +53,6 @@ typedef struct dt_stepper_opts {
     bool loss_scaling;
     bool bf16_gradients; // between ranks
     bool uncaptured;     // no graphs: every step is queued call by call
-    bool hold_input;     // a device only: the first two micro-batches stay there and serve all steps
     // Asked before each micro-batch, from its replica: true gives the step up (run.grace is over). NULL: never.
     bool (*give_up)(void);
 } dt_stepper_opts;
@@ -158,8 +157,8 @@ typedef struct dt_step_engine {
     dt_status (*rest)(struct dt_stepper *s);
     // One phase of the commit (backend/commit.h). false: the phases that follow are left out
     bool (*phase)(struct dt_stepper *s, dt_commit_phase phase);
-    // Micro-batch `micro` of s->step again, with checks; the i-th of this rank's, in their order
-    dt_status (*replay)(struct dt_stepper *s, int64_t i, int micro, const char **bad);
+    // Micro-batch `micro` of s->step again, with checks; a rank's come in their order
+    dt_status (*replay)(struct dt_stepper *s, int micro, const char **bad);
 } dt_step_engine;
 extern const dt_step_engine step_host, step_device;
 

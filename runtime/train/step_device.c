@@ -92,7 +92,6 @@ struct device_step {
     bool sums_apart;    // a unit with sums has no micro-batch, as ranks differ in how many they have
     int64_t n_micro;    // micro-batches queued since the beginning
     int64_t n_inputs;   // micro-batches queued or given up; micro-batch k reads input buffer k % 2
-    int64_t n_steps;    // steps queued since the beginning
     int64_t newest;     // last step queued
     int n_unread;       // steps queued whose numbers nobody has read
     float last_scale;   // of the numbers read last
@@ -348,13 +347,10 @@ static dt_status step_device_make_room(struct device_step *v) {
 
 static dt_status step_device_run_micro(struct device_step *v, unit *p, int micro, double lr) {
     struct dt_stepper *s = v->s;
-    const bool comes = !s->o.hold_input || v->n_inputs < 2;
     double wait_s = 0;
     DT_TRY(step_device_make_room(v));
-    if (comes) {
-        DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
-        DT_TRY(dt_batch_check_targets(v->held, s->o.targets));
-    }
+    DT_TRY(s->source->get(s->source, s->step, micro, &v->held, &wait_s));
+    DT_TRY(dt_batch_check_targets(v->held, s->o.targets));
     v->wait_s += wait_s;
     p->buffer = (int)(v->n_inputs++ % 2);
     host_words *w = next_words(v);
@@ -362,7 +358,7 @@ static dt_status step_device_run_micro(struct device_step *v, unit *p, int micro
         .step = s->step,
         .lr = (float)lr,
         .block = {.seed = s->o.seed, .step = (uint32_t)s->step, .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch}};
-    if (comes) dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
+    dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
     v->d->stream_wait(v->b, v->main, v->copy);
     DT_TRY(rehearse(v, p->flat, p->buffer));
@@ -486,7 +482,6 @@ static dt_status step_device_run(struct dt_stepper *s, double lr, dt_step_result
     DT_TRY(s->o.replicas->elastic ? step_device_run_actions(v, lr) : step_device_run_micros(v, lr));
     v->newest = step;
     v->n_unread++;
-    v->n_steps++;
     if (v->n_unread > 1) DT_TRY(step_device_read_numbers(v, out));
     out->total_s = dt_clock_s() - begin;
     out->data_s = v->wait_s;
@@ -525,25 +520,20 @@ static dt_status rest(struct dt_stepper *s) {
 }
 
 // Batch norms have this rank's statistics alone, also under sync_bn: a bad value is named where it arises.
-static dt_status step_device_replay(struct dt_stepper *s, int64_t i, int micro, const char **bad) {
+static dt_status step_device_replay(struct dt_stepper *s, int micro, const char **bad) {
     struct device_step *v = s->device;
-    const int64_t first = (s->step - (v->newest - v->n_steps + 1)) * s->o.replicas->n_rank_micros;
-    const dt_batch *batch = NULL;
+    const dt_batch *batch;
     double wait_s = 0;
-    // held input is still where the step read it
-    const dt_device_inputs *inputs = &v->inputs[s->o.hold_input ? (first + i) % 2 : 0];
-    if (!s->o.hold_input) {
-        DT_TRY(s->source->get(s->source, s->step, micro, &batch, &wait_s));
-        dt_device_inputs_copy(inputs, batch, NULL);
-    }
-    dt_device_inputs_bind(inputs, s->replicas[0].exec);
+    DT_TRY(s->source->get(s->source, s->step, micro, &batch, &wait_s));
+    dt_device_inputs_copy(&v->inputs[0], batch, NULL);
+    dt_device_inputs_bind(&v->inputs[0], s->replicas[0].exec);
     dt_exec_args args = {.step = {.seed = s->o.seed,
                                   .step = (uint32_t)s->step,
                                   .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch,
                                   .loss_scale = v->last_scale},
                          .grad = s->o.params->grads[0]};
     *bad = dt_exec_run_checked(s->replicas[0].exec, &args);
-    if (batch) s->source->release(s->source, batch);
+    s->source->release(s->source, batch);
     return DT_OK;
 }
 
@@ -628,9 +618,6 @@ static dt_status step_device_create(struct dt_stepper *s) {
     v->captures = !s->o.uncaptured;
     v->captures_sums = v->captures && s->o.device_comm && !s->o.replicas->elastic;
     v->sums_apart = v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
-    if (s->o.hold_input)
-        dt_warn("device.hold_input: every step trains on the first two micro-batches: for "
-                "measuring only");
     return create_parts(v);
 }
 

@@ -61,7 +61,6 @@ dt_status dt_trainer_make_stepper(trainer *t) {
                                .loss_scaling = r->answers.precision == DT_PRECISION_fp16,
                                .bf16_gradients = dt_run_has_bf16_gradients(r),
                                .uncaptured = !c->device.capture,
-                               .hold_input = c->device.hold_input,
                                .graph = net.graph,
                                .plan = net.plan,
                                .first_step = r->record.step,

@@ -4,8 +4,8 @@
     tests/bench/bench_gpu.py [--dtrain build/dtrain] [--python PYTHON] [--only resnet50_bf16,fusion]
                              [--seconds 240] [--side both|dtrain|peer] [--out FILE] [--dry-run]
 
-Rows, in the order of WORK. In a row without "jpeg" the data lie on the device on both sides: dtrain trains with
-device.hold_input, PyTorch on tensors made there. In a row with "jpeg" both read the same JPEGs of the same tar
+Rows, in the order of WORK. In a row without "jpeg" nothing is decoded: dtrain copies pixels from data.cache to the
+device in each step, PyTorch's tensors are made there and stay. In a row with "jpeg" both read the same JPEGs of the same tar
 shards, crop, flip and normalise them, with all cores. PyTorch: channels-last, autocast, fused optimizer, eager and
 torch.compile; the better of the two counts. Medians of the steps after the first ten; one GPU, the same batch. PyTorch's
 steps are timed by events on the GPU, its host as far ahead as it gets (at most ten steps).
@@ -126,7 +126,7 @@ class Dtrain:
         common = [f"data.path={path}", f"run.dir={self.work}/runs", f"train.global_batch={batch}", f"train.micro_batch={batch}",
                   f"train.precision={precision}", f"device.kind={self.o.device}", "train.epochs=1000000", f"train.max_steps={steps}",
                   "run.resume=never", "eval.every=1000000 steps", "checkpoint.every=1000000 steps", "metrics.sinks=[jsonl]",
-                  "run.reproducible=off"] + ["device.hold_input=true"] * (self.o.device == "cuda" and not jpeg)
+                  "run.reproducible=off"]
         if config == "fusion":
             return common + [f"data.fields.subject.classes={n}", "data.split={val: 0, test: 0}", "data.augment.fingerprint=[]",
                              "data.cache=ram", "data.cache_form=decoded"]

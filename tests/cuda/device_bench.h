@@ -99,7 +99,7 @@ static void drop_source(memory_source *s) {
 // ---- a stepper -------------------------------------------------------------------------------------
 
 typedef struct setting {
-    bool cpu, elastic, uncaptured, hold_input, scaled, one_micro, bf16_gradients;
+    bool cpu, elastic, uncaptured, scaled, one_micro, bf16_gradients;
     dt_dtype low; // F32 unless said otherwise
     pixel_changes changes;
     float clip;
@@ -186,7 +186,6 @@ static void make_bench(bench *b, const setting *s) {
                           .loss_scaling = s->scaled,
                           .bf16_gradients = s->bf16_gradients,
                           .uncaptured = s->uncaptured,
-                          .hold_input = s->hold_input,
                           .give_up = give_up};
     micro_left = 1 << 30;
     must(dt_stepper_create(&b->stepper, &so));

@@ -58,36 +58,6 @@ static void assert_same_weights(const bench *a, const bench *b) {
 
 // ---- one rank --------------------------------------------------------------------------------------
 
-// Two micro-batches are read, the first of all; all steps see them, and the loss falls.
-TEST(test_held_input) {
-    bench b;
-    dt_step_result r[20];
-    make_bench(&b, &(setting){.hold_input = true});
-    run_steps(&b, 0, 20, r);
-    assert_int_equal(b.source->n_gets, 2);
-    assert_true(r[19].loss < r[0].loss);
-    drop_bench(&b);
-}
-
-// A bad step is replayed from what is held, not from what the source would give now.
-TEST(test_bad_step_of_held_input) {
-    bench b;
-    dt_step_result r;
-    int micro = -1;
-    char name[64];
-    make_bench(&b, &(setting){.hold_input = true});
-    bad_step = 0;
-    bad_micro = 1;
-    for (int step = 0; step < 2; step++) assert_int_equal(dt_stepper_run(b.stepper, step, RATE, false, &r), DT_OK);
-    assert_true(r.step == 0 && !r.finite);
-    bad_step = bad_micro = -1;
-    assert_int_equal(dt_stepper_find_bad(b.stepper, 0, &micro, name, sizeof name), DT_OK);
-    assert_int_equal(micro, 1);
-    assert_string_equal(name, "loss");
-    assert_int_equal(b.source->n_gets, 2);
-    drop_bench(&b);
-}
-
 TEST(test_numbers_are_late) {
     bench b;
     dt_step_result r;

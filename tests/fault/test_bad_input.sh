@@ -45,7 +45,7 @@ expect 2 "the data set has 6 classes (column subject), and \`classes\` is 4" "$D
 expect 2 "train.schedule.min_lr is 1, above train.optimizer.lr" "$DTRAIN" "$config" train.schedule.name=cosine train.schedule.min_lr=1
 expect 2 "train.schedule.decay is 0; expected an amount above 0" "$DTRAIN" "$config" train.schedule.name=wsd train.schedule.decay=0%
 expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic
-expect 2 "device.hold_input|leave the key out" "$DTRAIN" "$config" device.hold_input=true
+expect 2 "unknown key 'device.hold_input'|remove the line" "$DTRAIN" "$config" device.hold_input=false
 has_bf16 slow || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAIN" "$config" train.precision=bf16
 expect 2 "dtrain --help" "$DTRAIN" no-such-verb
 expect 2 "did you mean 'train'?" "$DTRAIN" trian "$config"
@@ -75,7 +75,7 @@ tars="$work/small-{000000..000001}.tar"
 expect 0 "" "$DTRAIN" "$config" data.path="$tars" run.name=tar train.max_steps=2
 # what training alone cannot do here keeps nobody from evaluating what was trained elsewhere
 cp "$work/runs/tar/config.yaml" "$work/here.yaml"
-sed -i 's/hold_input: false/hold_input: true/' "$work/runs/tar/config.yaml"
+sed -i 's/reproducible: resume/reproducible: elastic/; s/gradient_dtype: fp32/gradient_dtype: bf16/' "$work/runs/tar/config.yaml"
 cmp -s "$work/here.yaml" "$work/runs/tar/config.yaml" && { echo "FAILED: the run's config.yaml lacks keys to change"; failed=1; }
 expect 0 "" "$DTRAIN" eval "$work/runs/tar"
 truncate -s $(($(stat -c %s "$work/small-000001.tar") / 2)) "$work/small-000001.tar"

@@ -302,7 +302,7 @@ section_profile() {
     ncu=${ncu%%$'\n'*}
     "$(dtrain_path)" synth photos "$out/photos" --n 512 >/dev/null && "$(dtrain_path)" pack "$out/photos" "$out/photos.tar" >/dev/null || return 1
     local job=("$(dtrain_path)" configs/resnet50.yaml "data.path=$out/photos.tar" "run.dir=$out/runs" "data.cache_dir=$out/cache" device.kind=cuda
-        device.hold_input=true device.capture=false train.precision=bf16 train.global_batch=256 train.micro_batch=256 train.epochs=100
+        device.capture=false train.precision=bf16 train.global_batch=256 train.micro_batch=256 train.epochs=100
         "metrics.sinks=[jsonl]" "eval.every=1000 steps" "checkpoint.every=1000 steps" data.split.val=0 "data.augment.image=[]" run.resume=never)
     "${job[@]}" run.name=engines train.max_steps=2 || return 1
     "$(dtrain_path)" check "${job[@]:1}" --kernels || return 1 # what ncu's sums are held against
