@@ -151,7 +151,8 @@ static dt_status fill_task(char **out, cloud *k) {
     dt_cli_put(&k->values, "NODES", dt_xprintf("%d", k->n_nodes));
     dt_cli_put(&k->values, "RANKS", dt_xprintf("%d", k->n_ranks_node));
     // a run that stops itself with 75 would be recovered for ever
-    dt_cli_put_copy(&k->values, "RECOVER", k->config->run.stop_at.has ? "240" : "75, 240");
+    dt_cli_put(&k->values, "RECOVER",
+               dt_cli_exit_codes(k->config->run.stop_at.has ? LAUNCH_LOST : LAUNCH_SAVED, LAUNCH_LOST, ", "));
     free(quoted);
     free(words);
     free(data);

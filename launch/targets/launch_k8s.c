@@ -200,6 +200,7 @@ static dt_status launch_k8s_read_options(k8s_job *j, const dt_cli_words *w) {
     const bool once = j->config->run.stop_at.has;
     dt_cli_put_copy(v, "RESTARTS", once ? "0" : "20");
     dt_cli_put_copy(v, "LAUNCHERS", once ? "0" : "3");
+    dt_cli_put(v, "FINAL", dt_cli_exit_codes(LAUNCH_FINAL, LAUNCH_FINAL, " "));
     DT_TRY(dt_cli_put_yaml(v, "NAMESPACE", options[NAMESPACE].name, w->options[NAMESPACE]));
     DT_TRY(dt_cli_put_yaml(v, "IMAGE", options[IMAGE].name, w->options[IMAGE]));
     DT_TRY(dt_cli_put_yaml(v, "QUEUE", options[QUEUE].name, w->options[QUEUE]));

@@ -263,6 +263,9 @@ static dt_status fill_values(slurm_job *j, const dt_cli_words *w) {
     // a run that stops itself with 75 would be queued again for ever
     const bool stops = j->config->run.stop_at.has;
     dt_cli_put_copy(&j->values, "REQUEUE", stops ? "no-requeue" : "requeue");
+    dt_cli_put(&j->values, "SAVED", dt_cli_exit_codes(LAUNCH_SAVED, LAUNCH_SAVED, " | "));
+    dt_cli_put(&j->values, "LOST", dt_cli_exit_codes(LAUNCH_LOST, LAUNCH_KILLED, " | "));
+    dt_cli_put(&j->values, "EARLY", dt_cli_exit_codes(LAUNCH_EARLY, LAUNCH_EARLY, " | "));
     return DT_OK;
 }
 

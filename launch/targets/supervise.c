@@ -31,6 +31,30 @@
 
 enum { MPIRUN_LOST_HOST = 205 }; // its own code where it loses its daemon on a host
 
+// ---- exit codes ------------------------------------------------------------------------------------
+
+dt_cli_exit dt_cli_exit_of(int code) {
+    static const struct {
+        int code;
+        dt_cli_exit exit;
+    } table[] = {{DT_OK, LAUNCH_DONE},           {DT_E_USAGE, LAUNCH_FINAL},   {DT_E_DATA, LAUNCH_FINAL},
+                 {DT_E_CKPT, LAUNCH_FINAL},      {DT_E_STORAGE, LAUNCH_FINAL}, {DT_E_NUMERIC, LAUNCH_FINAL},
+                 {DT_E_PREEMPTED, LAUNCH_SAVED}, {DT_E_PEER, LAUNCH_LOST},     {128 + SIGKILL, LAUNCH_KILLED},
+                 {253, LAUNCH_KILLED}, // SIG_OOM of slurm.h
+                 {128 + SIGUSR1, LAUNCH_EARLY},  {128 + SIGTERM, LAUNCH_EARLY}};
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+        if (table[i].code == code) return table[i].exit;
+    return LAUNCH_OTHER;
+}
+
+char *dt_cli_exit_codes(dt_cli_exit first, dt_cli_exit last, const char *between) {
+    char *codes = NULL;
+    for (int code = 0; code < 256; code++)
+        if (dt_cli_exit_of(code) >= first && dt_cli_exit_of(code) <= last)
+            dt_xappend(&codes, "%s%d", codes ? between : "", code);
+    return codes;
+}
+
 // ---- streams ---------------------------------------------------------------------------------------
 
 // A reader that has gone away is no reason for the job to end: what comes after is dropped. Signals of the terminal
@@ -219,7 +243,9 @@ static bool wait_for_end(const dt_cli_supervised *s, dt_cli_jobs *jobs, bool mpi
         }
         if (!waited) saved_step = p.saved_step;
     }
-    if (ended) *code = jobs->asked ? DT_E_PREEMPTED : DT_E_PEER;
+    // mpirun may still give the code of a rank, as of a save that failed; its own say nothing
+    const dt_cli_exit left = dt_cli_exit_of(*code);
+    if (ended && left != LAUNCH_FINAL && left != LAUNCH_LOST) *code = jobs->asked ? DT_E_PREEMPTED : DT_E_PEER;
     return asked;
 }
 
@@ -238,8 +264,7 @@ static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *job
     end_relay(relays[0]);
     end_relay(relays[1]);
     // the signal came before mpirun, or a rank, could take it: nothing had begun
-    if (st == DT_OK && (jobs->asked || *more) && (*code == 128 + SIGUSR1 || *code == 128 + SIGTERM))
-        *code = DT_E_PREEMPTED;
+    if (st == DT_OK && (jobs->asked || *more) && dt_cli_exit_of(*code) == LAUNCH_EARLY) *code = DT_E_PREEMPTED;
     if (*code == MPIRUN_LOST_HOST) *code = DT_E_PEER;
     return st;
 }
@@ -248,19 +273,8 @@ static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *job
 
 static bool may_start_again(const dt_cli_supervised *s, const dt_cli_jobs *jobs, int code) {
     if (jobs->asked || s->restarts == 0) return false;
-    switch (code) {
-    case DT_OK:
-    case DT_E_USAGE:
-    case DT_E_DATA:
-    case DT_E_CKPT:
-    case DT_E_STORAGE:
-    case DT_E_NUMERIC:
-        return false;
-    case DT_E_PREEMPTED:
-        return !s->config->run.stop_at.has;
-    default:
-        return true;
-    }
+    const dt_cli_exit end = dt_cli_exit_of(code);
+    return end == LAUNCH_SAVED ? !s->config->run.stop_at.has : end > LAUNCH_SAVED;
 }
 
 static void supervise_describe(char *out, size_t cap, const progress *p, int code) {

@@ -172,10 +172,8 @@ void dt_cli_set_mpi_environment(void);
 // ranks are looked for where rank 0 is to run: none after a minute is a warning, none after five minutes ends the start.
 // After a signal mpirun is ended when there is none any more.
 //
-// Started again, at most `restarts` times, is what ended with a code that may be another one next time: a lost peer, a
-// signal, an internal error, mpirun's own codes. Not what a signal or run.stop_at asked for, nor errors of config,
-// data, checkpoints, storage or numbers. Two such ends in a row at the same step with the same code are a bug, not
-// bad luck.
+// Started again, at most `restarts` times, is what dt_cli_exit_of does not call done or final. Not what a signal or
+// run.stop_at asked for. Two such ends in a row at the same step with the same code are a bug, not bad luck.
 
 typedef struct dt_cli_supervised {
     const dt_config *config;
@@ -192,6 +190,21 @@ typedef struct dt_cli_supervised {
     bool (*watch)(void *ctx);
     void *ctx;
 } dt_cli_supervised;
+
+// What an exit code of a job says about another start: one table, which the templates of targets get as text. What a
+// target makes of it (Slurm only with a checkpoint since the start, a cloud's own limits) is the target's.
+typedef enum dt_cli_exit {
+    LAUNCH_DONE,   // 0
+    LAUNCH_FINAL,  // it would end alike: config, data, checkpoints, disks, numbers
+    LAUNCH_SAVED,  // a signal or run.stop_at ended it, after saving
+    LAUNCH_LOST,   // a rank was lost, or hung
+    LAUNCH_KILLED, // a rank was killed: by SIGKILL, or srun's code where Slurm saw the kernel do it
+    LAUNCH_EARLY,  // the signal that asks for the end came before it could be taken
+    LAUNCH_OTHER   // may be another one next time: a crash, an internal error, mpirun's own codes
+} dt_cli_exit;
+dt_cli_exit dt_cli_exit_of(int code);
+// The codes of `first` to `last`, which are not LAUNCH_OTHER, in order: "75, 240" for ", ". Heap.
+char *dt_cli_exit_codes(dt_cli_exit first, dt_cli_exit last, const char *between);
 
 // The status is the job's exit code, without a message where the job has said why.
 dt_status dt_cli_supervise(const dt_cli_supervised *s);

@@ -25,7 +25,8 @@ esac
 SH
 chmod +x "$work"/bin/*
 echo 'localhost slots=1' >"$work/hostfile"
-export PATH=$work/bin:$PATH OMPI_MCA_orte_default_hostfile=$work/hostfile PRTE_MCA_prte_default_hostfile=$work/hostfile
+DTRAIN_FINAL=$(sed -n 's/.*DTRAIN_FINAL, value: "\(.*\)".*/\1/p' "$SOURCE/k8s/base/mpijob.yaml")
+export DTRAIN_FINAL PATH=$work/bin:$PATH OMPI_MCA_orte_default_hostfile=$work/hostfile PRTE_MCA_prte_default_hostfile=$work/hostfile
 launch() { # folder, word …
     local folder=$1
     shift

@@ -201,6 +201,15 @@ PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --env AWS_WEB_IDE
     --env TOKENIZERS_PARALLELISM=false --env COMPASS=n --env MONKEY_NAME=x configs/fusion.yaml run.name=y \
     >/dev/null 2>"$work/log" && grep -q apply "$work/slurm/asked" || fail "a job is not submitted: $(cat "$work/log")"
 
+# the codes of which the pod's script is told, and those of the manifests for use by hand
+printf '#!/bin/sh\n[ "$1" != kustomize ] || cat "$2/../job/kustomization.yaml"\n' >"$work/slurm/bin/kubectl"
+echo 'value: "@FINAL@"' >"$work/own"
+PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --template "$work/own" --print configs/fusion.yaml >"$work/out" 2>"$work/log" || fail "exit $?"
+for manifest in k8s/base/mpijob.yaml k8s/trainer/runtime.yaml; do
+    grep -qF "{name: DTRAIN_FINAL, $(cat "$work/out")}" $manifest || fail "$manifest has other final codes than $(cat "$work/out")"
+done
+grep -qF "values: [$(sed 's/.*"\(.*\)"/\1/; s/ /, /g' "$work/out")]" k8s/trainer/runtime.yaml || fail "k8s/trainer/runtime.yaml fails with other codes"
+
 # -- SkyPilot's own parser
 sky=${SKY_PYTHON:-${PYTHON:-python3}}
 if "$sky" -c 'import sky' 2>/dev/null; then

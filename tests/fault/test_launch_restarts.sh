@@ -82,6 +82,19 @@ PATH=$work/bin:$PATH "$DTRAIN" launch hosts --ssh "$work/bin/agent" --hosts far:
 grep -q "host far cannot run .*can't cd to /mnt: it is waited for" "$work/log" || fail "does not say what is waited for"
 grep -q "(code 240); what was done is lost: no checkpoint yet; start 2 of 2 again" "$work/log" || fail "$(grep again "$work/log")"
 
+# -- an mpirun that outlives its ranks after a signal is ended; the code of a rank whose save failed is the job's
+printf '#!/bin/sh\ntrap "exit $CODE" TERM\ntrap : USR1\ntouch %s/began\nwhile :; do sleep 0.1; done\n' "$work" >"$work/bin/mpirun"
+for code in 5 75 143; do
+    rm -f "$work/began"
+    CODE=$code PATH=$work/bin:$PATH "${job[@]}" run.name=outlived >/dev/null 2>"$work/log" &
+    pid=$!
+    wait_until test -e "$work/began"
+    kill -TERM $pid
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = $((code == 5 ? 5 : 75)) ] || fail "an mpirun that ended late with $code: exit $rc"
+done
+
 # -- a signal between two starts
 rm "$work/log"
 DTRAIN_FAILPOINT=step:6:kill "${job[@]}" run.name=pause --restarts 9 >/dev/null 2>"$work/log" &
