@@ -75,7 +75,7 @@ typedef struct mlflow {
     dt_status status;   // how the run ended
     int64_t end_step;
     bool ended;
-    char missing[256];       // files that the server has not got
+    char missing[256];       // files, or kinds of what it logs, that the server has not got
     bool sends_again;        // the next command sends the files again: the server may take them then
     _Atomic double took_s;   // when it took something last
     atomic_bool sends_files; // no more lines
@@ -324,7 +324,10 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
         free(text);
     }
     const answer a = sink_mlflow_ask(s, "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
-    if (a == NEVER) dt_warn("MLflow: %s: the %s are left out", s->refusal, kind);
+    if (a == NEVER) {
+        dt_warn("MLflow: %s: these %s are left out", s->refusal, kind);
+        if (!strstr(s->missing, kind)) dt_text_list(s->missing, sizeof s->missing, kind);
+    }
     if (a == DONE) s->took_s = dt_clock_s();
     json_decref(reply);
     return a;
@@ -338,7 +341,7 @@ static answer send_params(mlflow *s) {
     const size_t n = json_array_size(s->params);
     json_t *batch = json_array();
     answer a = DONE;
-    for (size_t i = 0; i < n && a == DONE; i++) {
+    for (size_t i = 0; i < n && a != LATER; i++) {
         json_array_append(batch, json_array_get(s->params, i));
         if (json_array_size(batch) < BATCH_PARAMS && i + 1 < n) continue;
         a = log_batch(s, "params", batch, NULL);

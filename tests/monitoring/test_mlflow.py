@@ -7,7 +7,7 @@ ODD = ["x.猫", "x.犬", "x.a//b", "x/../y", "/", "x.+", "x.*", "x._", "x.हि
 
 def serve(folder):
     """Keeps what it is sent in FOLDER/RUN.json; FOLDER/mode says how it answers: ok, 500, close, hang, slow,
-    files (takes its time for each file), large (refuses the model, for good), stuck and busy (do not answer a file, or refuse it, and leave FOLDER/put), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
+    files (takes its time for each file), large (refuses the model, for good), picky (refuses the first params, for good), stuck and busy (do not answer a file, or refuse it, and leave FOLDER/put), full (no more behind a full batch), deaf (does not answer that it has made a run, or taken metrics), gone400 and the like (the run was deleted, which is answered so)."""
     runs, lock, full = {}, threading.Lock(), []
 
     def mode():
@@ -88,6 +88,8 @@ def serve(folder):
             for name in (m["key"] for m in b.get("metrics", [])):
                 if not re.fullmatch(r"[/\w.\- ]{1,250}", name) or posixpath.normpath(name) != name:
                     return self.answer({"message": name}, 400)
+            if mode() == "picky" and any(p["key"] == "run.name" for p in b.get("params", [])):
+                return self.answer({"message": "another run.name"}, 400)
             if path == "mlflow/runs/update":
                 r["status"] = b["status"]
             elif path == "mlflow/runs/log-batch":
@@ -150,6 +152,14 @@ def check_refused(folder, name):
         r = json.load(f)
     assert r["status"] == "FINISHED" and "model.safetensors" not in r["files"], r["files"]
     assert {"config.yaml", "result.json"} <= set(r["files"]) and set(r["files"].values()) == {1}, r["files"]
+
+
+def check_picky(folder, name):
+    """The params that the server takes are there."""
+    (path,) = [f for f in os.listdir(folder) if f.startswith(name + ".r") and f.endswith(".json")]
+    with open(f"{folder}/{path}") as f:
+        r = json.load(f)
+    assert r["status"] == "FINISHED" and len(r["params"]) > 20 and "run.name" not in r["params"], r["params"]
 
 
 def check_longer(folder, name):

@@ -97,6 +97,12 @@ exits 0 'is finished' "${job[@]}" run.name=large
 py check_refused "$work" large || fail "files beside the refused one"
 mode ok
 
+# so are params
+mode picky
+exits 0 'has not got all of this run (params): the server refuses the rest' "${job[@]}" run.name=picky
+py check_picky "$work" picky || fail "params beside the refused ones"
+mode ok
+
 # the other rank waits at the end for as long as the files take, which is longer than comm.timeout
 if have_mpi; then
     mode files
