@@ -58,7 +58,7 @@ static uint32_t find_hash(const listing *l, uint64_t hash) {
 }
 
 static const char *split_config_cell(const listing *l, size_t row, int column) {
-    const char *text = column < 0 ? NULL : l->t->cell[row * l->t->n_columns + (size_t)column];
+    const char *text = dt_table_cell(l->t, row, column);
     return text ? text : "";
 }
 
@@ -105,7 +105,7 @@ static dt_status split_config_read_rows(listing *l, uint8_t *listed) {
         return dt_fail(DT_E_USAGE, "%s: has no column `%s`; expected `key` and `part`", l->t->path,
                        l->key < 0 ? "key" : "part");
     l->set_column = l->set >= 0 ? dt_catalog_find_column(l->c, "set") : -1;
-    for (size_t i = 0; i < l->t->n_rows; i++) DT_TRY(split_config_read_row(l, i, listed));
+    for (size_t i = 0; i < l->t->cells.n_rows; i++) DT_TRY(split_config_read_row(l, i, listed));
     return DT_OK;
 }
 

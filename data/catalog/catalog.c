@@ -18,7 +18,7 @@
 
 dt_catalog *dt_catalog_create(void) {
     dt_catalog *c = dt_xcalloc(1, sizeof *c);
-    dt_columns_init(&c->table);
+    dt_columns_init(&c->table, DT_MAX_COLUMNS, true);
     return c;
 }
 

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dt_columns_init(dt_columns *t) {
-    *t = (dt_columns){.most = UINT32_MAX - 1, .most_columns = DT_MAX_COLUMNS, .cap_intern = 256};
-    t->intern = dt_xcalloc(t->cap_intern, sizeof *t->intern);
+void dt_columns_init(dt_columns *t, uint32_t most_columns, bool finds_equal) {
+    *t = (dt_columns){.most = UINT32_MAX - 1, .most_columns = most_columns, .cap_intern = 256};
+    if (finds_equal) t->intern = dt_xcalloc(t->cap_intern, sizeof *t->intern);
 }
 
 void dt_columns_fini(dt_columns *t) {
@@ -53,13 +53,13 @@ static uint32_t *intern_slot(const dt_columns *t, const char *s) {
 }
 
 dt_status dt_columns_intern(dt_columns *t, const char *path, const char *s, uint32_t *id) {
-    if (t->n_interned * 2 >= t->cap_intern) {
+    if (t->intern && t->n_interned * 2 >= t->cap_intern) {
         t->cap_intern *= 2;
         free(t->intern);
         t->intern = dt_xcalloc(t->cap_intern, sizeof *t->intern);
         for (uint32_t i = 0; i < t->n_interned; i++) *intern_slot(t, dt_columns_str(t, t->interned[i])) = i + 1;
     }
-    uint32_t *slot = intern_slot(t, s);
+    uint32_t fresh = 0, *slot = t->intern ? intern_slot(t, s) : &fresh;
     if (!*slot) {
         DT_TRY(dt_columns_need_room(t, path, strlen(s) + 1));
         t->interned = dt_xgrow(t->interned, t->n_interned, sizeof *t->interned);
@@ -212,34 +212,35 @@ dt_status dt_columns_add_texts(dt_columns *t, const char *name, const char *cons
 
 // ---- fewer rows --------------------------------------------------------------------------------------
 // The values that are left keep their order, so cells only move down.
-static void keep_values(dt_column *col, const bool *keep, uint32_t n_rows) {
-    uint32_t *rank = dt_xcalloc(col->n_values + 1, sizeof *rank), n = 0, n_values = 0;
-    for (uint32_t r = 0; r < n_rows; r++) {
-        if (!keep[r]) continue;
-        col->cell[n++] = col->cell[r];
+static void drop_values(dt_column *col, uint32_t n_rows) {
+    uint32_t *rank = dt_xcalloc(col->n_values + 1, sizeof *rank), n_values = 0;
+    for (uint32_t r = 0; r < n_rows; r++)
         if (col->cell[r] != DT_NO_VALUE) rank[col->cell[r]] = 1;
-    }
     for (uint32_t v = 0; v < col->n_values; v++) {
         if (!rank[v]) continue;
         col->values[n_values] = col->values[v];
         rank[v] = n_values++;
     }
-    for (uint32_t r = 0; r < n; r++)
+    for (uint32_t r = 0; r < n_rows; r++)
         if (col->cell[r] != DT_NO_VALUE) col->cell[r] = rank[col->cell[r]];
     col->n_values = n_values;
     free(rank);
 }
 
 void dt_columns_keep(dt_columns *t, const bool *keep) {
-    uint32_t n_kept = 0;
-    for (uint32_t r = 0; r < t->n_rows; r++) n_kept += keep[r];
+    uint32_t n = 0;
+    for (uint32_t r = 0; r < t->n_rows; r++) n += keep[r];
     for (uint32_t i = 0; i < t->n_columns; i++) {
-        double *number = t->columns[i].number;
-        if (!number) keep_values(&t->columns[i], keep, t->n_rows);
-        for (uint32_t r = 0, n = 0; r < t->n_rows && number; r++)
-            if (keep[r]) number[n++] = number[r];
+        dt_column *col = &t->columns[i];
+        for (uint32_t r = 0, to = 0; r < t->n_rows; r++) {
+            if (!keep[r]) continue;
+            if (col->number) col->number[to] = col->number[r];
+            if (col->cell) col->cell[to] = col->cell[r];
+            to++;
+        }
+        if (col->values) drop_values(col, n);
     }
-    t->n_rows = n_kept;
+    t->n_rows = n;
 }
 
 // ---- reading -----------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ typedef struct dt_columns {
     uint32_t most;         // bytes of strings; below 2^32 - 1 only in tests
 } dt_columns;
 
-void dt_columns_init(dt_columns *t);
+// finds_equal: equal texts get one number, which costs a search for each.
+void dt_columns_init(dt_columns *t, uint32_t most_columns, bool finds_equal);
 void dt_columns_fini(dt_columns *t);
 
 // ---- building ------------------------------------------------------------------------------------

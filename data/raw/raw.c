@@ -272,7 +272,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     r->table.n_rows = r->table.cap_rows = (uint32_t)r->n;
     const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS;
-    const bool by_class = is_files && !o->pattern && !(f->list && f->list->n_columns > 1);
+    const bool by_class = is_files && !o->pattern && !(f->list && f->list->cells.n_columns > 1);
     if (is_files) DT_TRY(dt_raw_name_items(f, o, by_class && !o->join));
     if (o->group && (set || !o->pattern))
         return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
@@ -294,7 +294,7 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, co
     dt_table table = {0};
     *out = (dt_raw){.root_fd = -1};
     dt_arena_init(&out->arena);
-    dt_columns_init(&out->table);
+    dt_columns_init(&out->table, DT_MAX_COLUMNS, true);
     out->source = dt_arena_strdup(&out->arena, source);
     if (!o) o = &DEFAULTS;
     dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty, .skip_bad = o->skip_bad};

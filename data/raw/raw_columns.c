@@ -58,12 +58,12 @@ static bool is_missing(const char *s) {
 }
 
 // *numbers: all values are, but for words of missing ones.
-static bool is_number_column(const dt_table *t, size_t column, bool *numbers) {
+static bool is_number_column(const dt_table *t, int column, bool *numbers) {
     bool any = false, any_real = false;
     double v;
     *numbers = false;
-    for (size_t i = 0; i < t->n_rows; i++) {
-        const char *s = t->cell[i * t->n_columns + column];
+    for (size_t i = 0; i < t->cells.n_rows; i++) {
+        const char *s = dt_table_cell(t, i, column);
         if (!s || is_missing(s)) continue;
         if (!parse_real(s, &v)) return false;
         any = true;
@@ -73,24 +73,22 @@ static bool is_number_column(const dt_table *t, size_t column, bool *numbers) {
     return any_real;
 }
 
-static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, size_t column, const uint32_t *table_row) {
-    const char *name = t->column[column];
-    bool nested = t->kind[column] == DT_TABLE_NESTED;
+static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, int column, const uint32_t *table_row) {
+    const char *name = dt_columns_name(&t->cells, column);
     bool numbers = false;
-    const dt_column_kind kind = nested                                  ? DT_JSON_COLUMN
-                                : is_number_column(t, column, &numbers) ? DT_NUMBER_COLUMN
-                                                                        : DT_TEXT_COLUMN;
+    dt_column_kind kind = t->cells.columns[column].kind;
+    if (kind == DT_TEXT_COLUMN && is_number_column(t, column, &numbers)) kind = DT_NUMBER_COLUMN;
     const int had = dt_columns_find(&r->table, name, ~0u), own = had < 0 ? (int)r->table.n_columns : had;
     dt_column *c;
     dt_status st = dt_raw_column_of(r, name, kind, &c);
     if (st != DT_OK) return dt_fail_context(st, "%s", t->path);
-    if (had < 0) c->not_in_json = t->kind[column] == DT_TABLE_FLAT;
+    if (had < 0) c->not_in_json = t->cells.columns[column].not_in_json;
     const int old = r->catalog ? dt_columns_find(&r->catalog->table, name, ~0u) : -1;
     size_t n = 0;
     bool replaces = false;
     for (size_t i = 0; i < r->n; i++) {
         uint32_t row = r->items[i].row, from = table_row[row];
-        const char *s = from == UINT32_MAX ? NULL : t->cell[from * t->n_columns + column];
+        const char *s = from == UINT32_MAX ? NULL : dt_table_cell(t, from, column);
         if (!s || (numbers && is_missing(s))) continue;
         n++;
         replaces = replaces || dt_columns_has(&r->table, own, row) ||
@@ -105,8 +103,8 @@ static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, size_t col
 }
 
 dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, const uint32_t *table_row, int skip) {
-    for (size_t k = 0; k < t->n_columns; k++)
-        if ((int)k != skip) DT_TRY(raw_columns_add_column(r, t, k, table_row));
+    for (int k = 0; k < (int)t->cells.n_columns; k++)
+        if (k != skip) DT_TRY(raw_columns_add_column(r, t, k, table_row));
     return DT_OK;
 }
 

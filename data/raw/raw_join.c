@@ -34,7 +34,7 @@ typedef struct join_way {
 } join_way;
 
 static const char *row_key(const row_index *x, uint32_t row) {
-    return x->t->cell[row * x->t->n_columns + (size_t)x->column];
+    return dt_table_cell(x->t, row, x->column);
 }
 
 static uint32_t *raw_join_find_slot(const row_index *x, const char *key, size_t n) {
@@ -49,9 +49,9 @@ static uint32_t *raw_join_find_slot(const row_index *x, const char *key, size_t 
 // `duplicates` may be NULL.
 static void index_rows(row_index *x, const dt_table *t, int column, dt_examples *duplicates, bool last) {
     *x = (row_index){.t = t, .column = column, .cap = 64};
-    while (x->cap < 2 * t->n_rows) x->cap *= 2;
+    while (x->cap < 2 * t->cells.n_rows) x->cap *= 2;
     x->slot = dt_xcalloc(x->cap, sizeof *x->slot);
-    for (uint32_t i = 0; i < t->n_rows; i++) {
+    for (uint32_t i = 0; i < t->cells.n_rows; i++) {
         const char *key = row_key(x, i);
         if (!key) continue; // counted as a row without a file
         uint32_t *slot = raw_join_find_slot(x, key, strlen(key));
@@ -91,7 +91,7 @@ static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int 
     enum { N_NAMES = sizeof NAMES / sizeof *NAMES };
     size_t most = 0;
     *column = -1;
-    for (size_t i = 0; i < N_NAMES + t->n_columns && (i == 0 || most < r->n); i++) {
+    for (size_t i = 0; i < N_NAMES + t->cells.n_columns && (i == 0 || most < r->n); i++) {
         const int c = i < N_NAMES ? dt_table_find(t, NAMES[i]) : (int)(i - N_NAMES);
         if (c < 0 || (only_column >= 0 && c != only_column)) continue;
         row_index x;
@@ -112,8 +112,8 @@ static void choose_key(const dt_raw *r, const dt_table *t, int only_column, int 
 static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *table_row) {
     enum { NONE = 0, SEVERAL = UINT32_MAX };
     const dt_table *t = x->t;
-    uint32_t *user = dt_xcalloc(t->n_rows + 1, sizeof *user); // item + 1
-    bool *used = dt_xcalloc(t->n_rows + 1, sizeof *used);
+    uint32_t *user = dt_xcalloc(t->cells.n_rows + 1, sizeof *user); // item + 1
+    bool *used = dt_xcalloc(t->cells.n_rows + 1, sizeof *used);
     memset(table_row, 0xff, r->table.n_rows * sizeof *table_row);
     for (uint32_t i = 0; i < r->n; i++) {
         const uint32_t row = find_row(x, r, &r->items[i], by);
@@ -133,7 +133,7 @@ static void match_rows(dt_raw *r, const row_index *x, join_way by, uint32_t *tab
         uint32_t *row = &table_row[r->items[i].row];
         if (*row != UINT32_MAX && user[*row] == SEVERAL) *row = UINT32_MAX;
     }
-    for (uint32_t i = 0; i < t->n_rows; i++) {
+    for (uint32_t i = 0; i < t->cells.n_rows; i++) {
         const char *key = row_key(x, i);
         const uint32_t of_key = key ? *raw_join_find_slot(x, key, strlen(key)) : 0; // of duplicates the one
         if (!used[i] && (of_key == 0 || !used[of_key - 1]))
@@ -167,9 +167,9 @@ static dt_status join_by_row(dt_raw *r, const char *path) {
     DT_TRY(dt_table_check(&t));
     uint32_t *table_row = dt_xcalloc(r->table.n_rows + 1, sizeof *table_row);
     dt_status st = DT_OK;
-    if (t.n_rows != r->n)
-        st = dt_fail(DT_E_DATA, "%s: has %zu rows, and %s has %zu: row by row they must be as many", path, t.n_rows,
-                     r->source, r->n);
+    if (t.cells.n_rows != r->n)
+        st = dt_fail(DT_E_DATA, "%s: has %u rows, and %s has %zu: row by row they must be as many", path,
+                     t.cells.n_rows, r->source, r->n);
     for (size_t i = 0; i < r->n; i++) table_row[r->items[i].row] = (uint32_t)r->items[i].offset;
     if (st == DT_OK) st = dt_raw_add_table(r, &t, table_row, -1);
     r->join.on = "row";
@@ -190,17 +190,17 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
     row_index x = {0};
     join_way by;
     DT_TRY(dt_table_read_lenient(&one->t, path));
-    if (one->t.n_rows == 0) DT_TRY(dt_table_check(&one->t)); // nothing is left to join
+    if (one->t.cells.n_rows == 0) DT_TRY(dt_table_check(&one->t)); // nothing is left to join
     if (one->t.odd.n)
-        dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %zu)", dt_path_base(path), one->t.odd.n,
-                        one->t.odd.text, one->t.n_columns);
+        dt_examples_add(&r->join.odd, "%s: %zu (%s; the first line has %u)", dt_path_base(path), one->t.odd.n,
+                        one->t.odd.text, one->t.cells.n_columns);
     one->table_row = dt_xcalloc(r->table.n_rows + 1, sizeof *one->table_row);
     dt_status st = find_key(r, o->join_on, &one->t, &one->key, &by);
     if (st == DT_OK) {
         index_rows(&x, &one->t, one->key, &r->join.duplicates, o->join_duplicates == DT_JOIN_LAST);
-        const char *on = by.way == BY_COLUMN
-                             ? dt_arena_strdup(&r->arena, dt_columns_name(&r->table, by.column))
-                             : dt_arena_printf(&r->arena, "%s in column '%s'", WAYS[by.way], one->t.column[one->key]);
+        const char *on = by.way == BY_COLUMN ? dt_arena_strdup(&r->arena, dt_columns_name(&r->table, by.column))
+                                             : dt_arena_printf(&r->arena, "%s in column '%s'", WAYS[by.way],
+                                                               dt_columns_name(&one->t.cells, one->key));
         match_rows(r, &x, by, one->table_row);
         r->join.on = r->join.on ? dt_arena_printf(&r->arena, "%s, %s", r->join.on, on) : on;
         bool any = false;
@@ -210,8 +210,8 @@ static dt_status read_joined(dt_raw *r, const dt_raw_opts *o, const char *path, 
                          "%s: no file of %s has a row: column '%s' has %s, files are called %s; "
                          "--join-on COLUMN takes another column, which must have names (a.jpg), "
                          "stems or keys (a) as the files have them",
-                         path, r->source, one->t.column[one->key], r->join.unused.n ? r->join.unused.text : "nothing",
-                         r->items[0].name);
+                         path, r->source, dt_columns_name(&one->t.cells, one->key),
+                         r->join.unused.n ? r->join.unused.text : "nothing", r->items[0].name);
     }
     free(x.slot);
     return st;
@@ -251,41 +251,33 @@ static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
     return st;
 }
 
+static dt_status join_column(dt_columns *sum, const joined *from, int c) {
+    const dt_columns *t = &from->t.cells;
+    const char *name = dt_columns_name(t, c);
+    const int have = dt_columns_find(sum, name, ~0u);
+    dt_column *to;
+    DT_TRY(dt_columns_need(sum, from->t.path, name, have < 0 ? t->columns[c].kind : sum->columns[have].kind, &to));
+    if (have < 0) to->not_in_json = t->columns[c].not_in_json;
+    for (uint32_t i = 0; i < sum->n_rows; i++) {
+        const char *text = from->table_row[i] == UINT32_MAX ? NULL : dt_columns_text(t, c, from->table_row[i]);
+        if (text && to->cell[i] == DT_NO_VALUE) DT_TRY(dt_columns_intern(sum, from->t.path, text, &to->cell[i]));
+    }
+    return DT_OK;
+}
+
 // All tables as one of a row an item: so that a column has one kind, whichever tables it comes from.
-static dt_status add_joined(dt_raw *r, joined *all, size_t n) {
-    dt_table sum = {.path = n == 1 ? all[0].t.path : "--join", .n_rows = r->table.n_rows};
+static dt_status add_joined(dt_raw *r, const joined *all, size_t n) {
+    dt_table sum = {.path = n == 1 ? all[0].t.path : "--join"};
     uint32_t *same = dt_xcalloc(r->table.n_rows + 1, sizeof *same);
-    size_t most = 0, *of = NULL; // a column's place in the sum
-    for (size_t k = 0; k < n; k++) most += all[k].t.n_columns;
-    sum.column = dt_xcalloc(most + 1, sizeof *sum.column);
-    sum.kind = dt_xcalloc(most + 1, sizeof *sum.kind);
-    of = dt_xcalloc(most + 1, sizeof *of);
-    size_t at = 0;
+    dt_status st = DT_OK;
+    dt_columns_init(&sum.cells, UINT32_MAX, false);
+    sum.cells.n_rows = sum.cells.cap_rows = r->table.n_rows;
     for (size_t k = 0; k < n; k++)
-        for (size_t c = 0; c < all[k].t.n_columns; c++, at++) {
-            int have = dt_table_find(&sum, all[k].t.column[c]);
-            of[at] = (int)c == all[k].key ? most : have >= 0 ? (size_t)have : sum.n_columns;
-            if (of[at] != sum.n_columns || (int)c == all[k].key) continue;
-            sum.column[sum.n_columns] = all[k].t.column[c];
-            sum.kind[sum.n_columns++] = all[k].t.kind[c];
-        }
-    sum.cell = dt_xcalloc(r->table.n_rows * sum.n_columns + 1, sizeof *sum.cell);
-    at = 0;
-    for (size_t k = 0; k < n; at += all[k++].t.n_columns)
-        for (size_t i = 0; i < r->table.n_rows; i++) {
-            const uint32_t row = all[k].table_row[i];
-            same[i] = (uint32_t)i;
-            for (size_t c = 0; row != UINT32_MAX && c < all[k].t.n_columns; c++) {
-                if (of[at + c] == most) continue;
-                const char **cell = &sum.cell[i * sum.n_columns + of[at + c]];
-                if (!*cell) *cell = all[k].t.cell[row * all[k].t.n_columns + c];
-            }
-        }
-    dt_status st = dt_raw_add_table(r, &sum, same, -1);
-    free(sum.column);
-    free(sum.kind);
-    free(sum.cell);
-    free(of);
+        for (int c = 0; c < (int)all[k].t.cells.n_columns && st == DT_OK; c++)
+            if (c != all[k].key) st = join_column(&sum.cells, &all[k], c);
+    for (uint32_t i = 0; i < r->table.n_rows; i++) same[i] = i;
+    if (st == DT_OK) st = dt_raw_add_table(r, &sum, same, -1);
+    dt_columns_fini(&sum.cells);
     free(same);
     return st;
 }

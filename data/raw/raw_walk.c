@@ -371,13 +371,13 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     DT_TRY(dt_text_ends(path, ".txt|.lst") ? dt_table_read_lines(t, path) : dt_table_read(t, path));
     f->list = t;
     f->list_column = path_column(t);
-    for (size_t i = 0; i < t->n_rows; i++) {
-        const char *name = t->cell[i * t->n_columns + (size_t)f->list_column];
+    for (size_t i = 0; i < t->cells.n_rows; i++) {
+        const char *name = dt_table_cell(t, i, f->list_column);
         if (name && dt_url_check(name) != DT_OK) return dt_fail_context(DT_E_DATA, "%s:%u", path, t->line[i]);
         dt_raw_add(f, dt_arena_strdup(&r->arena, name ? name : ""), 0, 0, 0);
     }
     dt_status st = stat_all(r);
-    if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, t->column[f->list_column]);
+    if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, dt_columns_name(&t->cells, f->list_column));
     f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
@@ -408,7 +408,7 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     return dt_fail(DT_E_DATA,
                    "%s: column '%s': %zu rows name no file: %s; dtrain pack --on-error skip leaves "
                    "them out",
-                   path, t->column[f->list_column], r->bad_rows.n, r->bad_rows.text);
+                   path, dt_columns_name(&t->cells, f->list_column), r->bad_rows.n, r->bad_rows.text);
 }
 
 // ---- raw records --------------------------------------------------------------------------------------------------
@@ -584,7 +584,7 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     char *all = dt_xrealloc(names, n_names + n + 1);
     memcpy(all + n_names, text, n);
     dt_status st = dt_table_parse_csv(t, path, all, n_names + n, separator);
-    for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->n_rows; i++) t->line[i]--;
+    for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->cells.n_rows; i++) t->line[i]--;
     free(all);
     free(text);
     return st;
@@ -601,7 +601,8 @@ static dt_status raw_rows_check_names(const dt_table *t, const char *metadata) {
     for (char *name = strtok_r(list, ",", &save); name && st == DT_OK; name = strtok_r(NULL, ",", &save))
         if (strcmp(name, "-") != 0 && dt_table_find(t, name) < 0)
             st = dt_fail(DT_E_USAGE, "--rows %s: %s has no column '%s'; its first is '%s'%s", metadata, t->path, name,
-                         t->column[0], strcmp(t->column[0], "0") == 0 ? " (it has no names: they are numbers)" : "");
+                         dt_columns_name(&t->cells, 0),
+                         strcmp(dt_columns_name(&t->cells, 0), "0") == 0 ? " (it has no names: they are numbers)" : "");
     free(list);
     return st;
 }
@@ -609,41 +610,42 @@ static dt_status raw_rows_check_names(const dt_table *t, const char *metadata) {
 // Whether --rows names the column, or it is one of numbers, or has neither name nor value, as a comma at the end of lines
 // makes one.
 typedef enum role { META, NUMBER, EMPTY } role;
-static role role_of(const dt_table *t, size_t column, const char *metadata) {
+static role role_of(const dt_table *t, int column, const char *metadata) {
     char unnamed[32];
-    if (dt_raw_is_listed(metadata, t->column[column])) return META;
-    snprintf(unnamed, sizeof unnamed, "column%zu", column + 1);
-    if (strcmp(t->column[column], unnamed) != 0) return NUMBER;
-    for (size_t i = 0; i < t->n_rows; i++)
-        if (t->cell[i * t->n_columns + column]) return NUMBER;
+    if (dt_raw_is_listed(metadata, dt_columns_name(&t->cells, column))) return META;
+    snprintf(unnamed, sizeof unnamed, "column%d", column + 1);
+    if (strcmp(dt_columns_name(&t->cells, column), unnamed) != 0) return NUMBER;
+    for (size_t i = 0; i < t->cells.n_rows; i++)
+        if (dt_table_cell(t, i, column)) return NUMBER;
     return EMPTY;
 }
 
 // The numbers of all rows, and what is left of the table: its metadata. Rows that lack a number are left out.
 static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metadata, bool skip_bad) {
-    size_t n_meta = 0, n_all = t->n_columns, n = 0, odd = n_all;
-    role *roles = dt_xcalloc(n_all + 1, sizeof *roles);
+    const int n_all = (int)t->cells.n_columns;
+    const size_t n_rows = t->cells.n_rows;
+    size_t n = 0;
+    int odd = n_all, n_meta = 0;
+    role *roles = dt_xcalloc((size_t)n_all + 1, sizeof *roles);
+    bool *keep = dt_xcalloc(n_rows + 1, sizeof *keep);
     r->bad_rows = t->odd;
-    for (size_t k = 0; k < n_all; k++) {
+    for (int k = 0; k < n_all; k++) {
         roles[k] = role_of(t, k, metadata);
-        n_meta += roles[k] == META;
         r->row_length += roles[k] == NUMBER;
     }
-    r->numbers = dt_xcalloc(t->n_rows * r->row_length + 1, sizeof *r->numbers);
-    for (size_t i = 0; i < t->n_rows; i++) {
-        const char **cell = &t->cell[i * n_all], **meta = &t->cell[n * n_meta];
+    r->numbers = dt_xcalloc(n_rows * r->row_length + 1, sizeof *r->numbers);
+    for (size_t i = 0; i < n_rows; i++) {
         double *to = &r->numbers[n * r->row_length];
-        size_t bad = n_all;
-        for (size_t k = 0; k < n_all; k++)
-            if (roles[k] == META)
-                *meta++ = cell[k];
-            else if (roles[k] == NUMBER && !raw_rows_parse_number(cell[k], to++) && bad == n_all)
-                bad = k;
+        int bad = n_all;
+        for (int k = 0; k < n_all; k++)
+            if (roles[k] == NUMBER && !raw_rows_parse_number(dt_table_cell(t, i, k), to++) && bad == n_all) bad = k;
         t->line[n] = t->line[i];
-        n += bad == n_all;
-        if (bad == n_all) continue;
-        dt_examples_add(&r->bad_rows, "line %u column '%s' '%s'", t->line[i], t->column[bad],
-                        cell[bad] ? cell[bad] : "");
+        keep[i] = bad == n_all;
+        n += keep[i];
+        if (keep[i]) continue;
+        const char *cell = dt_table_cell(t, i, bad);
+        dt_examples_add(&r->bad_rows, "line %u column '%s' '%s'", t->line[i], dt_columns_name(&t->cells, bad),
+                        cell ? cell : "");
         odd = odd == n_all ? bad : odd;
     }
     dt_status st = r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
@@ -652,14 +654,16 @@ static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metad
         st = dt_fail(DT_E_DATA,
                      "%s: %zu rows have a value that is no number: %s; name columns that are not "
                      "of the vector: --rows %s%s%s; --on-error skip leaves out such rows",
-                     t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata, none ? "" : ",", t->column[odd]);
-    for (size_t k = 0, m = 0; k < n_all; k++) {
-        if (roles[k] != META) continue;
-        t->column[m] = t->column[k];
-        t->kind[m++] = t->kind[k];
-    }
-    t->n_columns = n_meta;
-    t->n_rows = n;
+                     t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata, none ? "" : ",",
+                     dt_columns_name(&t->cells, odd));
+    for (int k = 0; k < n_all; k++)
+        if (roles[k] == META)
+            t->cells.columns[n_meta++] = t->cells.columns[k];
+        else
+            free(t->cells.columns[k].cell);
+    t->cells.n_columns = (uint32_t)n_meta;
+    dt_columns_keep(&t->cells, keep);
+    free(keep);
     free(roles);
     return st;
 }
@@ -688,12 +692,12 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     DT_TRY(raw_rows_check_names(t, metadata));
     if (!f->skip_bad) DT_TRY(dt_table_check(t));
     DT_TRY(raw_rows_take_numbers(r, t, metadata, f->skip_bad));
-    for (size_t k = 0; k < r->row_length && !r->wide; k++) r->wide = loses_digits(r, t->n_rows, k);
+    for (size_t k = 0; k < r->row_length && !r->wide; k++) r->wide = loses_digits(r, t->cells.n_rows, k);
     stat(path, &s);
     f->list = t;
     f->list_column = -1;
-    f->list_row = dt_xcalloc(t->n_rows + 1, sizeof *f->list_row);
-    for (size_t i = 0; i < t->n_rows; i++) {
+    f->list_row = dt_xcalloc(t->cells.n_rows + 1, sizeof *f->list_row);
+    for (size_t i = 0; i < t->cells.n_rows; i++) {
         f->list_row[i] = (uint32_t)i;
         dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
                    NPY_HEAD + r->row_length * size_of_number(r),

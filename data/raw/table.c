@@ -25,16 +25,8 @@
 enum { MAX_COLUMNS = 4096, MAX_FLAT = 16 };
 static const size_t MAX_BYTES = (size_t)4 << 30;
 
-int dt_table_find(const dt_table *t, const char *name) {
-    for (size_t i = 0; i < t->n_columns; i++)
-        if (strcmp(t->column[i], name) == 0) return (int)i;
-    return -1;
-}
-
 void dt_table_fini(dt_table *t) {
-    free(t->column);
-    free(t->kind);
-    free(t->cell);
+    dt_columns_fini(&t->cells);
     free(t->line);
     dt_arena_fini(&t->arena);
     *t = (dt_table){0};
@@ -43,31 +35,32 @@ void dt_table_fini(dt_table *t) {
 static void init(dt_table *t, const char *path) {
     *t = (dt_table){0};
     dt_arena_init(&t->arena);
+    dt_columns_init(&t->cells, MAX_COLUMNS, false);
     t->path = dt_arena_strdup(&t->arena, path);
 }
 
-static dt_status table_add_column(dt_table *t, const char *name, dt_table_kind kind) {
-    if (!*name) name = dt_arena_printf(&t->arena, "column%zu", t->n_columns + 1);
+static dt_status table_add_column(dt_table *t, const char *name, bool is_part) {
+    dt_column *col;
+    if (!*name) name = dt_arena_printf(&t->arena, "column%u", t->cells.n_columns + 1);
     if (dt_table_find(t, name) >= 0) return dt_fail(DT_E_DATA, "%s: two columns are called '%s'", t->path, name);
-    if (t->n_columns == MAX_COLUMNS) return dt_fail(DT_E_DATA, "%s: more than %d columns", t->path, MAX_COLUMNS);
-    t->column = dt_xgrow(t->column, t->n_columns, sizeof *t->column);
-    t->kind = dt_xgrow(t->kind, t->n_columns, sizeof *t->kind);
-    t->column[t->n_columns] = dt_arena_strdup(&t->arena, name);
-    t->kind[t->n_columns++] = kind;
+    DT_TRY(dt_columns_need(&t->cells, t->path, name, DT_TEXT_COLUMN, &col));
+    col->not_in_json = is_part;
     return DT_OK;
 }
 
 // Adds a row without values.
-static const char **table_add_row(dt_table *t, uint32_t line) {
-    if ((t->n_rows & (t->n_rows - 1)) == 0) {
-        size_t cap = t->n_rows ? 2 * t->n_rows : 1;
-        t->cell = dt_xrealloc(t->cell, cap * t->n_columns * sizeof *t->cell);
-        t->line = dt_xrealloc(t->line, cap * sizeof *t->line);
-    }
-    const char **cell = &t->cell[t->n_rows * t->n_columns];
-    memset(cell, 0, t->n_columns * sizeof *cell);
-    t->line[t->n_rows++] = line;
-    return cell;
+static void table_add_row(dt_table *t, uint32_t line) {
+    dt_columns *c = &t->cells;
+    t->line = dt_xgrow(t->line, c->n_rows, sizeof *t->line);
+    t->line[c->n_rows++] = line;
+    if (c->n_rows <= c->cap_rows) return;
+    c->cap_rows = 2 * c->n_rows;
+    dt_columns_fit(c);
+}
+
+// Into the last row.
+static dt_status table_put(dt_table *t, size_t column, const char *text) {
+    return dt_columns_intern(&t->cells, t->path, text, &t->cells.columns[column].cell[t->cells.n_rows - 1]);
 }
 
 // ---- CSV ----------------------------------------------------------------------------------------------
@@ -131,27 +124,29 @@ static dt_status table_read_field(csv *c, bool *more) {
 
 static dt_status table_read_row(csv *c) {
     dt_table *t = c->t;
+    const size_t n_columns = t->cells.n_columns;
     size_t n = 0, n_values = 0; // fields up to the last that is not empty
     uint32_t line = c->line;
-    const char **cell = table_add_row(t, line);
     bool more = true;
+    table_add_row(t, line);
     while (more) {
         DT_TRY(table_read_field(c, &more));
         const bool is_empty = c->field.n_bytes == 1;
-        if (!is_empty && n < t->n_columns) cell[n] = dt_arena_strdup(&t->arena, (const char *)c->field.data);
+        if (!is_empty && n < n_columns) DT_TRY(table_put(t, n, (const char *)c->field.data));
         n++;
-        if (!is_empty || n <= t->n_columns) n_values = n;
+        if (!is_empty || n <= n_columns) n_values = n;
     }
-    if (n_values == t->n_columns) return DT_OK;
-    t->n_rows--;
+    if (n_values == n_columns) return DT_OK;
+    t->cells.n_rows--;
+    for (size_t i = 0; i < n_columns; i++) t->cells.columns[i].cell[t->cells.n_rows] = DT_NO_VALUE;
     dt_examples_add(&t->odd, "line %u has %zu", line, n);
     return DT_OK;
 }
 
 dt_status dt_table_check(dt_table *t) {
     if (t->odd.n == 0) return DT_OK;
-    dt_fail(DT_E_DATA, "%s: %zu rows do not have %zu fields as the first line: %s", t->path, t->odd.n, t->n_columns,
-            t->odd.text);
+    dt_fail(DT_E_DATA, "%s: %zu rows do not have %u fields as the first line: %s", t->path, t->odd.n,
+            t->cells.n_columns, t->odd.text);
     dt_table_fini(t);
     return DT_E_DATA;
 }
@@ -169,7 +164,7 @@ static dt_status table_read_all(csv *c) {
     bool more = true;
     while (more) {
         DT_TRY(table_read_field(c, &more));
-        DT_TRY(table_add_column(c->t, (const char *)c->field.data, DT_TABLE_PLAIN));
+        DT_TRY(table_add_column(c->t, (const char *)c->field.data, false));
     }
     while (c->at < c->end) {
         table_end_line(c);
@@ -221,7 +216,7 @@ static dt_status no_row(const dt_table *t, const rows *r, size_t i) {
 static dt_status table_find_columns(dt_table *t, const rows *r) {
     const char *name;
     json_t *v;
-    if (r->key[0]) DT_TRY(table_add_column(t, "name", DT_TABLE_PLAIN));
+    if (r->key[0]) DT_TRY(table_add_column(t, "name", false));
     for (size_t i = 0; i < r->n; i++) {
         if (!json_is_object(r->object[i])) return no_row(t, r, i);
         json_object_foreach(r->object[i], name, v) {
@@ -230,10 +225,10 @@ static dt_status table_find_columns(dt_table *t, const rows *r) {
                 return dt_fail(DT_E_DATA, "%s: row %zu has a member 'name' beside the name that is its key", t->path,
                                i + 1);
             if (c < 0) {
-                c = (int)t->n_columns;
-                DT_TRY(table_add_column(t, name, DT_TABLE_PLAIN));
+                c = (int)t->cells.n_columns;
+                DT_TRY(table_add_column(t, name, false));
             }
-            if (is_nested(v)) t->kind[c] = DT_TABLE_NESTED;
+            if (is_nested(v)) t->cells.columns[c].kind = DT_JSON_COLUMN;
         }
     }
     return DT_OK;
@@ -261,34 +256,33 @@ static dt_status add_members(dt_table *t, const rows *r, const char *name) {
         if (object && !json_is_null(object) && !json_is_object(object)) return DT_OK;
         json_object_foreach(object, member, v) {
             const char *flat = dt_arena_printf(&t->arena, "%s.%s", name, member);
-            if (!is_nested(v) && dt_table_find(t, flat) < 0) DT_TRY(table_add_column(t, flat, DT_TABLE_FLAT));
+            if (!is_nested(v) && dt_table_find(t, flat) < 0) DT_TRY(table_add_column(t, flat, true));
         }
     }
     return DT_OK;
 }
 
 static dt_status find_flat_columns(dt_table *t, const rows *r) {
-    size_t n = t->n_columns;
-    for (size_t c = 0; c < n; c++) {
-        if (t->kind[c] != DT_TABLE_NESTED) continue;
-        size_t length = common_array(r, t->column[c]);
+    int n = (int)t->cells.n_columns;
+    for (int c = 0; c < n; c++) {
+        if (t->cells.columns[c].kind != DT_JSON_COLUMN) continue;
+        const char *name = dt_arena_strdup(&t->arena, dt_columns_name(&t->cells, c));
+        size_t length = common_array(r, name);
         for (size_t k = 0; k < length; k++)
-            DT_TRY(table_add_column(t, dt_arena_printf(&t->arena, "%s.%zu", t->column[c], k), DT_TABLE_FLAT));
-        if (length == 0) DT_TRY(add_members(t, r, t->column[c]));
+            DT_TRY(table_add_column(t, dt_arena_printf(&t->arena, "%s.%zu", name, k), true));
+        if (length == 0) DT_TRY(add_members(t, r, name));
     }
     return DT_OK;
 }
 
-static const char *cell_text(dt_table *t, json_t *v, bool as_json) {
-    if (!v || json_is_null(v)) return NULL;
-    if (!as_json && json_is_string(v)) {
-        const char *s = json_string_value(v);
-        return *s ? dt_arena_strdup(&t->arena, s) : NULL;
-    }
+static dt_status put_json(dt_table *t, size_t column, const json_t *v) {
+    if (!v || json_is_null(v)) return DT_OK;
+    if (t->cells.columns[column].kind != DT_JSON_COLUMN && json_is_string(v))
+        return *json_string_value(v) ? table_put(t, column, json_string_value(v)) : DT_OK;
     char *s = json_dumps(v, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17));
-    const char *out = s ? dt_arena_strdup(&t->arena, s) : NULL;
+    const dt_status st = s ? table_put(t, column, s) : DT_OK;
     free(s);
-    return out;
+    return st;
 }
 
 // "box.2" is item 2 of array box, "angles.yaw" a member of object angles.
@@ -301,18 +295,20 @@ static json_t *flat_value(const json_t *row, const char *name) {
     return NULL;
 }
 
-static void fill_cells(dt_table *t, const rows *r) {
+static dt_status fill_cells(dt_table *t, const rows *r) {
     for (size_t i = 0; i < r->n; i++) {
-        const char **cell = table_add_row(t, (uint32_t)(i + 1));
-        for (size_t c = 0; c < t->n_columns; c++, cell++) {
+        table_add_row(t, (uint32_t)(i + 1));
+        for (size_t c = 0; c < t->cells.n_columns; c++) {
+            const char *name = dt_columns_name(&t->cells, (int)c);
             if (c == 0 && r->key[i])
-                *cell = dt_arena_strdup(&t->arena, r->key[i]);
-            else if (t->kind[c] == DT_TABLE_FLAT)
-                *cell = cell_text(t, flat_value(r->object[i], t->column[c]), false);
+                DT_TRY(table_put(t, c, r->key[i]));
+            else if (t->cells.columns[c].not_in_json)
+                DT_TRY(put_json(t, c, flat_value(r->object[i], name)));
             else
-                *cell = cell_text(t, json_object_get(r->object[i], t->column[c]), t->kind[c] == DT_TABLE_NESTED);
+                DT_TRY(put_json(t, c, json_object_get(r->object[i], name)));
         }
     }
+    return DT_OK;
 }
 
 static dt_status table_list_rows(dt_table *t, rows *r, json_t *root) {
@@ -331,8 +327,7 @@ static dt_status table_list_rows(dt_table *t, rows *r, json_t *root) {
                        t->path);
     DT_TRY(table_find_columns(t, r));
     DT_TRY(find_flat_columns(t, r));
-    fill_cells(t, r);
-    return DT_OK;
+    return fill_cells(t, r);
 }
 
 // One object a line, as one array.
@@ -413,13 +408,15 @@ dt_status dt_table_read_lines(dt_table *t, const char *path) {
     size_t n = 0;
     DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
     init(t, path);
-    dt_status st = table_add_column(t, "path", DT_TABLE_PLAIN);
+    dt_status st = table_add_column(t, "path", false);
     uint32_t line = 0;
-    for (char *rest = data, *at; (at = strsep(&rest, "\n"));) {
+    for (char *rest = data, *at; st == DT_OK && (at = strsep(&rest, "\n"));) {
         size_t length = strlen(at);
         if (length > 0 && at[length - 1] == '\r') at[length - 1] = '\0';
         line++;
-        if (*at) *table_add_row(t, line) = dt_arena_strdup(&t->arena, at);
+        if (!*at) continue;
+        table_add_row(t, line);
+        st = table_put(t, 0, at);
     }
     free(data);
     return st;

@@ -4,24 +4,20 @@
 
 #include "base/core.h"
 #include "base/text.h"
+#include "data/catalog/columns.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-// PLAIN: text or a number, for json member and catalog. NESTED: JSON text of an array or object, for the json
-// member. FLAT: a number or text out of a nested column ("box.0", "angles.yaw"), for the catalog, which has no arrays.
-typedef enum dt_table_kind { DT_TABLE_PLAIN, DT_TABLE_NESTED, DT_TABLE_FLAT } dt_table_kind;
-
+// Cells are text as it stands in the file. Arrays and objects are JSON columns. A number or text out of one ("box.0",
+// "angles.yaw") is a column of text that is not in the json member (dt_column.not_in_json): the catalog has no arrays.
 typedef struct dt_table {
     dt_arena arena;
     const char *path;
-    size_t n_columns, n_rows;
-    const char **column;
-    dt_table_kind *kind;
-    const char **cell; // row * n_columns + column; NULL: no value (empty, null)
-    uint32_t *line;    // of each row: CSV line, or place in the JSON, from 1
-    dt_examples odd;   // CSV: rows of another number of fields than the first line, which are left out
+    dt_columns cells;
+    uint32_t *line;  // of each row: CSV line, or place in the JSON, from 1
+    dt_examples odd; // CSV: rows of another number of fields than the first line, which are left out
 } dt_table;
 
 // Reads a table by its extension: .json (an array of objects, or an object of objects whose keys become column "name"),
@@ -41,6 +37,12 @@ void dt_table_fini(dt_table *t);
 dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes, char separator);
 dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes, bool lines);
 // Column of that name, or -1.
-int dt_table_find(const dt_table *t, const char *name);
+static inline int dt_table_find(const dt_table *t, const char *name) {
+    return dt_columns_find(&t->cells, name, ~0u);
+}
+// NULL: no value (empty, null), or column is -1.
+static inline const char *dt_table_cell(const dt_table *t, size_t row, int column) {
+    return column < 0 ? NULL : dt_columns_text(&t->cells, column, (uint32_t)row);
+}
 
 #endif

@@ -150,7 +150,7 @@ static dt_status read_predictions(show *s, const char *path) {
 }
 
 static const char *data_show_cell(const show *s, size_t row, int column) {
-    const char *text = s->table.cell[row * s->table.n_columns + (size_t)column];
+    const char *text = dt_table_cell(&s->table, row, column);
     return text ? text : "";
 }
 
@@ -158,8 +158,8 @@ static const char *data_show_cell(const show *s, size_t row, int column) {
 static const char *prediction_of(show *s, const dt_batch *b, int j) {
     const char *key[DT_MAX_WIDTH];
     if (!s->table.path || dt_data_records_of(&s->d->base, (uint32_t)b->sample[j], key) < 1) return NULL;
-    for (size_t i = 0; i < s->table.n_rows; i++) {
-        const size_t row = (s->row + 1 + i) % s->table.n_rows;
+    for (size_t i = 0; i < s->table.cells.n_rows; i++) {
+        const size_t row = (s->row + 1 + i) % s->table.cells.n_rows;
         if (strcmp(data_show_cell(s, row, s->key), key[0]) != 0) continue;
         s->row = row;
         return data_show_cell(s, row, s->predicted);

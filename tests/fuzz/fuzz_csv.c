@@ -12,13 +12,13 @@ static void look(dt_table *t, dt_status st) {
         if (!strstr(dt_error_message(), "t.csv")) abort();
         return;
     }
-    for (size_t i = 0; i < t->n_columns; i++) {
-        n += strlen(t->column[i]);
-        if (dt_table_find(t, t->column[i]) != (int)i) abort();
+    for (int k = 0; k < (int)t->cells.n_columns; k++) {
+        n += strlen(dt_columns_name(&t->cells, k));
+        if (dt_table_find(t, dt_columns_name(&t->cells, k)) != k) abort();
+        for (size_t i = 0; i < t->cells.n_rows; i++)
+            if (dt_table_cell(t, i, k)) n += strlen(dt_table_cell(t, i, k));
     }
-    for (size_t i = 0; i < t->n_rows * t->n_columns; i++)
-        if (t->cell[i]) n += strlen(t->cell[i]);
-    for (size_t i = 0; i < t->n_rows; i++)
+    for (size_t i = 0; i < t->cells.n_rows; i++)
         if (t->line[i] == 0) abort();
     dt_table_fini(t);
     if (n == SIZE_MAX) abort();

@@ -13,7 +13,7 @@ static dt_status parse(dt_table *t, const char *text) {
 static const char *cell(const dt_table *t, size_t row, const char *column) {
     int c = dt_table_find(t, column);
     assert_true(c >= 0);
-    return t->cell[row * t->n_columns + (size_t)c];
+    return dt_table_cell(t, row, c);
 }
 
 TEST(quotes_line_ends_and_separators) {
@@ -21,9 +21,9 @@ TEST(quotes_line_ends_and_separators) {
     must(parse(&t, "\xef\xbb\xbf"
                    "a,\"b \"\"x\"\"\"\r\n1,\"two\r\nlines, and \"\"more\"\"\"\r\n"
                    "\r\n,last"));
-    assert_int_equal(t.n_columns, 2);
-    assert_int_equal(t.n_rows, 2);
-    assert_string_equal(t.column[1], "b \"x\"");
+    assert_int_equal(t.cells.n_columns, 2);
+    assert_int_equal(t.cells.n_rows, 2);
+    assert_string_equal(dt_columns_name(&t.cells, 1), "b \"x\"");
     assert_string_equal(cell(&t, 0, "b \"x\""), "two\r\nlines, and \"more\"");
     assert_null(cell(&t, 1, "a"));
     assert_string_equal(cell(&t, 1, "b \"x\""), "last");
@@ -31,16 +31,16 @@ TEST(quotes_line_ends_and_separators) {
     assert_int_equal(t.line[1], 5);
     dt_table_fini(&t);
     must(parse(&t, "a;b,c\n1;2,3\n")); // a comma goes first
-    assert_string_equal(t.column[0], "a;b");
+    assert_string_equal(dt_columns_name(&t.cells, 0), "a;b");
     dt_table_fini(&t);
     must(parse(&t, "a;b\n1;2\n"));
     assert_string_equal(cell(&t, 0, "b"), "2");
     dt_table_fini(&t);
     must(parse(&t, "a,b\r1,2\r3,4"));
-    assert_int_equal(t.n_rows, 2);
+    assert_int_equal(t.cells.n_rows, 2);
     dt_table_fini(&t);
     must(parse(&t, ",b,\n0,x,\n1,y,,\n")); // pandas' index, a comma at the ends
-    assert_int_equal(t.n_rows, 2);
+    assert_int_equal(t.cells.n_rows, 2);
     assert_string_equal(cell(&t, 1, "column1"), "1");
     assert_null(cell(&t, 1, "column3"));
     dt_table_fini(&t);
@@ -76,10 +76,10 @@ TEST(json_keeps_and_flattens_what_is_nested) {
     must(st);
     assert_string_equal(cell(&t, 0, "ok"), "true");
     assert_string_equal(cell(&t, 0, "box"), "[1,2.5]");
-    assert_int_equal(t.kind[dt_table_find(&t, "box")], DT_TABLE_NESTED);
+    assert_int_equal(t.cells.columns[dt_table_find(&t, "box")].kind, DT_JSON_COLUMN);
     assert_string_equal(cell(&t, 0, "box.1"), "2.5");
     assert_string_equal(cell(&t, 1, "angles.yaw"), "-2");
-    assert_int_equal(t.kind[dt_table_find(&t, "angles.yaw")], DT_TABLE_FLAT);
+    assert_true(t.cells.columns[dt_table_find(&t, "angles.yaw")].not_in_json);
     assert_int_equal(dt_table_find(&t, "angles.deep"), -1);
     assert_int_equal(dt_table_find(&t, "tags.0"), -1);
     assert_null(cell(&t, 1, "none"));
