@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+// Each metric is a constant next to its function; the table below, the names and dt_metric_id have the order of
+// metrics.def.
 #define WORD(id, ...) extern const dt_metric dt_metric_##id;
 #include "config/metrics.def"
 #undef WORD
@@ -31,16 +33,18 @@ const char *dt_metric_name(dt_metric_id id) {
 // Whether the graph has an embedding, (N,D).
 static bool has_embedding(const dt_graph *g) {
     for (int i = 0; i < g->n_outputs; i++)
+        // features in another shape, as (N,T,D) of a network of ours, are no embedding to compare
         if (strcmp(g->outputs[i].name, "embedding") == 0) return g->values[g->outputs[i].value].shape.n == 2;
     return false;
 }
 
 int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
-    const float *y = t->logits + i * t->n_out;
+    const float *y = t->logits + i * t->n_out; // row i of (n, n_out)
     const int32_t label = t->labels[i];
     int64_t above = 0, best = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         if (y[k] > y[best]) best = k;
+        // rank: ties are decided by index, so that it does not depend on the order of a sort
         above += y[k] > y[label] || (y[k] == y[label] && k < label);
     }
     if (rank) *rank = above;
@@ -55,6 +59,7 @@ typedef struct given {
     dt_classes classes;
 } given;
 
+// Target t gives these groups of metrics to choose from.
 static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes) {
     const bool is_class = t->field->n_classes > 0;
     unsigned of = DT_OF_LOSS;
@@ -62,12 +67,14 @@ static given given_by(const dt_target *t, const dt_graph *g, dt_classes classes)
     if (dt_losses[t->loss].gives_numbers) of |= DT_OF_NUMBERS;
     if (dt_losses[t->loss].gives_labels) of |= DT_OF_LABELS;
     if (is_class && has_embedding(g)) of |= DT_OF_PAIRS;
+    // classes that training does not know have no output: only comparing embeddings means something
     if (t->field->n_strangers > 0) of &= DT_OF_PAIRS;
     return (given){t, of, dt_target_n_out(t), classes};
 }
 
 static bool metric_fits(int id, const given *g) {
     const dt_metric *m = dt_metrics_table[id];
+    // both entries of outs are 0, or two numbers of outputs (rotations: 3 and 6)
     const bool one_of = m->outs[0] == 0 || g->n_out == m->outs[0] || g->n_out == m->outs[1];
     return (m->of & g->of) && one_of && g->n_out >= m->least_out && (m->most_out == 0 || g->n_out <= m->most_out);
 }
@@ -81,13 +88,15 @@ static bool fits_any(int id, const given *g, int n) {
 // The metric fits none of n targets.
 static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id, const given *g, int n) {
     const dt_metric *m = dt_metrics_table[id];
+    // list: the metrics that do fit
     char list[512] = "", limit[64] = "", whose[128] = "none of train.targets gives; they give";
-    unsigned of = 0;
+    unsigned of = 0; // of: what all targets give together
     for (int k = 0; k < n; k++) of |= g[k].of;
     for (int i = 0; i < DT_N_METRICS; i++) {
         size_t at = strlen(list);
         if (fits_any(i, g, n)) snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
     }
+    // a limit is named only where the number of outputs, and not the kind of target, is at fault
     if ((m->of & of) && m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
     if ((m->of & of) && m->outs[0]) snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
     if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
@@ -108,6 +117,7 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const cha
 static bool is_default(int id, const given *g) {
     const dt_metric *m = dt_metrics_table[id];
     if (!metric_fits(id, g)) return false;
+    // unseen classes: their logits mean nothing, so metrics of classes are not even default ones
     return g->classes == DT_CLASSES_UNSEEN ? m->of & (DT_OF_PAIRS | DT_OF_LOSS) : m->by_default;
 }
 
@@ -116,6 +126,7 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
                                int n) {
     const bool listed = c->eval.metrics.n > 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
+        // listed by the user: without effect anywhere would be an error
         const bool asked = listed && dt_words_have(&c->eval.metrics, i);
         for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? asked && metric_fits(i, &g[k]) : is_default(i, &g[k]);
         if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
@@ -128,17 +139,19 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
                                const given *g) {
     const int id = dt_metric_of_best(c->eval.best);
     int n_fit = 0;
-    *at = targets->named ? -1 : 0;
+    *at = targets->named ? -1 : 0; // -1 until a target is found: the loss over all
     if (!targets->named && c->eval.target)
         return dt_config_fail(c, "eval.target", "eval.target chooses between train.targets");
     if (c->eval.target) {
         char known[512] = "";
+        // no break: the message below lists every name
         for (int k = 0; k < targets->n; k++) {
             if (strcmp(targets->items[k].field->name, c->eval.target) == 0) *at = k;
             dt_text_list(known, sizeof known, targets->items[k].field->name);
         }
         return *at >= 0 ? DT_OK : dt_config_fail_name(c, "eval.target", c->eval.target, "name of train.targets", known);
     }
+    // one target, or a metric of all of them: nothing to choose
     if (!targets->named || id == DT_METRIC_AUTO || id == DT_METRIC_loss) return DT_OK;
     for (int k = 0; k < targets->n; k++)
         if (metric_fits(id, &g[k])) *at = k, n_fit++;
@@ -154,17 +167,21 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
 static dt_status choose_best(dt_metric_choice *out, const dt_config *c, const dt_graph *graph, const given *g) {
     static const char KEY[] = "eval.best";
     const int id = dt_metric_of_best(c->eval.best);
+    // default of the loss: accuracy, mae, ...; then the exceptions by data; then the user's word
     out->best = dt_losses[g->target->loss].best;
     if (g->classes == DT_CLASSES_UNSEEN) out->best = DT_METRIC_eer;
     if (g->classes == DT_CLASSES_UNEVEN && out->best == DT_METRIC_accuracy) out->best = DT_METRIC_macro_f1;
     if (id != DT_METRIC_AUTO) out->best = (dt_metric_id)id;
+    // auto falls back to the loss; a metric that the user names must fit
     if (!metric_fits(out->best, g) && id == DT_METRIC_AUTO) out->best = DT_METRIC_loss;
     if (!metric_fits(out->best, g)) return fail_unfit(c, graph, KEY, out->best, g, 1);
+    // e.g. accuracy over classes without a training sample
     if (g->classes == DT_CLASSES_UNSEEN && dt_metrics_table[out->best]->of == DT_OF_CLASSES)
         return dt_config_fail(c, KEY,
                               "%s is of classes that training sees, and the split leaves it none "
                               "of those that are evaluated: use eer, or auto",
                               names[out->best]);
+    // "best" compares one number between evaluations
     if (dt_metrics_table[out->best]->no_best)
         return dt_config_fail(c, KEY, "%s is no single number: choose another metric", names[out->best]);
     return DT_OK;
@@ -176,6 +193,7 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     int at;
     out->top_k = (int)c->eval.top_k;
     out->threshold = c->eval.threshold;
+    // of two classes the second is the positive one, as in scikit-learn
     for (int k = 0; k < targets->n; k++) out->positive[k] = 1;
     out->by = c->eval.by;
     out->n_bootstrap = (int)c->eval.bootstrap;
@@ -184,17 +202,19 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     for (int k = 0; k < targets->n; k++) g[k] = given_by(&targets->items[k], graph, classes[k]);
     unsigned of = 0;
     for (int k = 0; k < targets->n; k++) of |= g[k].of;
+    // F1 needs a probability per label; classes have one threshold only through argmax
     if (out->threshold.is_auto && !(of & DT_OF_LABELS))
         return dt_config_fail(c, "eval.threshold",
                               "eval.threshold: f1 is for several labels a sample (train.loss: bce), "
                               "and the run predicts none");
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
     DT_TRY(choose_target(&at, c, graph, targets, g));
+    // over all targets there is one loss and no other number
     out->best = DT_METRIC_loss;
     snprintf(out->best_name, sizeof out->best_name, "loss");
     if (at < 0) return DT_OK;
     DT_TRY(choose_best(out, c, graph, &g[at]));
-    out->wanted[at][out->best] = true;
+    out->wanted[at][out->best] = true; // checkpoints are chosen by it, so it is computed even if eval.metrics lacks it
     snprintf(out->best_name, sizeof out->best_name, "%s%s%s", targets->named ? targets->items[at].field->name : "",
              targets->named ? "." : "", names[out->best]);
     return DT_OK;
@@ -203,7 +223,7 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
 // Class k by name.
 static bool is_class(const dt_target *t, int k, const char *name) {
     const char *own = dt_field_name_of(t->field, k);
-    char number[16];
+    char number[16]; // a class without a name has its number for one
     snprintf(number, sizeof number, "%d", k);
     return strcmp(own ? own : number, name) == 0;
 }
@@ -217,6 +237,7 @@ dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c, c
         bool found = false;
         for (int t = 0; t < targets->n; t++) {
             const dt_target *target = &targets->items[t];
+            // targets may share names: "yes" chooses the class of each that has it
             for (int k = 0; target->field->n_classes == 2 && k < 2; k++)
                 if (is_class(target, k, name)) out->positive[t] = k, chosen[t]++, found = true;
             if (chosen[t] > 1)
@@ -235,7 +256,7 @@ void dt_eval_result_init(dt_eval_result *r) {
     *r = (dt_eval_result){0};
     dt_arena_init(&r->arena);
     dt_json_init(&r->extra);
-    dt_json_begin_object(&r->extra, NULL);
+    dt_json_begin_object(&r->extra, NULL); // the members are written as metrics report; the object stays open
 }
 
 void dt_eval_result_fini(dt_eval_result *r) {
@@ -256,7 +277,7 @@ void dt_eval_result_add(dt_eval_result *r, const char *name, double value) {
 double dt_eval_result_get(const dt_eval_result *r, const char *name) {
     for (int i = 0; i < r->n_values; i++)
         if (strcmp(r->values[i].name, name) == 0) return r->values[i].value;
-    return NAN;
+    return NAN; // as a metric that this evaluation did not compute
 }
 
 const char *dt_eval_result_members(const dt_eval_result *r) {
@@ -270,6 +291,7 @@ void dt_eval_result_write(const dt_eval_result *r, const char *split, const char
     dt_json_int(j, "step", step);
     dt_json_int(j, "samples", r->n_samples);
     for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
+    // members of extra go in as they stand, without the open brace
     if (*dt_eval_result_members(r)) dt_json_raw(j, NULL, dt_eval_result_members(r));
     dt_json_end_object(j);
     dt_json_newline(j);
@@ -281,9 +303,9 @@ static const char *behind_value(const char *at) {
     int depth = 0;
     do {
         if (text && at[0] == '\\' && at[1])
-            at++;
+            at++; // an escaped character of a string, perhaps a quote
         else if (*at == '"')
-            text = !text;
+            text = !text; // inside of a string brackets do not count
         else if (!text)
             depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
         at += *at != 0;
@@ -295,6 +317,7 @@ void dt_eval_result_print(const char *lines, bool confusion, FILE *out) {
     static const char member[] = "\"confusion\":";
     for (const char *at; !confusion && (at = strstr(lines, member)) != NULL;) {
         const char *behind = behind_value(at + sizeof member - 1);
+        // the comma in front goes with the member, or the one behind where it is the first
         if (at[-1] == ',')
             at--;
         else

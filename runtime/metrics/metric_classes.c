@@ -16,10 +16,11 @@ const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out)
 }
 
 double dt_eval_sigmoid(double x) {
-    return 1 / (1 + exp(-x));
+    return 1 / (1 + exp(-x)); // exp overflows to infinity for x below -709: 1 / infinity is the right 0
 }
 
 void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p) {
+    // the largest logit is subtracted before exp, so none overflows
     double largest = -INFINITY, sum = 0;
     for (int64_t k = 0; k < n; k++)
         if ((double)x[k] > largest) largest = (double)x[k];
@@ -29,9 +30,10 @@ void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p) {
 
 double *dt_eval_probabilities(const dt_eval_table *t) {
     const int64_t size = t->n * t->n_out;
-    double *p = dt_xcalloc((size_t)size + 1, sizeof *p);
+    double *p = dt_xcalloc((size_t)size + 1, sizeof *p); // + 1: never an allocation of 0 bytes
     for (int64_t i = 0; i < size && !t->labels; i++) p[i] = dt_eval_sigmoid((double)t->logits[i]);
     for (int64_t i = 0; i < t->n && t->labels; i++)
+        // classes: softmax over a row of (n, n_out)
         dt_eval_softmax(t->logits + i * t->n_out, t->n_out, 1, p + i * t->n_out);
     return p;
 }
@@ -41,7 +43,7 @@ static void metric_classes_count(const dt_eval_table *t, dt_eval_count *c) {
         int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
         c[t->labels[i]].truths++;
         c[predicted].predictions++;
-        c[predicted].hits += rank == 0;
+        c[predicted].hits += rank == 0; // rank 0: the true class is the predicted one
     }
 }
 
@@ -49,12 +51,13 @@ dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
     dt_eval_count *c = dt_xcalloc((size_t)t->n_out + 1, sizeof *c);
     if (t->labels) {
         metric_classes_count(t, c);
-        return c;
+        return c; // without thresholds: one class is predicted, the largest
     }
     double *p = dt_eval_probabilities(t);
     for (int64_t i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < t->n_out; k++) {
             const bool truth = dt_eval_is_true(t, i, k);
+            // true and predicted may hold of several labels of a sample
             const bool said = dt_eval_is_predicted(t, p[i * t->n_out + k], k);
             c[k].truths += truth;
             c[k].predictions += said;
@@ -68,7 +71,7 @@ dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
 // ---- shares of counts ------------------------------------------------------------------------------
 
 static double precision_of(const dt_eval_count *c) {
-    return c->predictions ? (double)c->hits / (double)c->predictions : 0;
+    return c->predictions ? (double)c->hits / (double)c->predictions : 0; // zero_division=0
 }
 
 static double recall_of(const dt_eval_count *c) {
@@ -76,6 +79,7 @@ static double recall_of(const dt_eval_count *c) {
 }
 
 static double f1_of(const dt_eval_count *c) {
+    // 2 TP / (2 TP + FP + FN), since predictions = TP + FP and truths = TP + FN
     const int64_t times = c->truths + c->predictions;
     return times ? 2 * (double)c->hits / (double)times : 0;
 }
@@ -88,6 +92,7 @@ static double metric_classes_mean_of(const dt_eval_table *t, const dt_eval_count
     double sum = 0;
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
+        // a class that neither occurs nor is predicted would count as 0, though nothing is wrong with it
         if (t->labels && c[k].truths == 0 && (over == OVER_TRUE || c[k].predictions == 0)) continue;
         sum += share(&c[k]);
         n++;
@@ -101,7 +106,7 @@ static double weighted_mean_of(const dt_eval_table *t, const dt_eval_count *c, d
         sum += (double)c[k].truths * share(&c[k]);
         weight += (double)c[k].truths;
     }
-    return weight > 0 ? sum / weight : 0;
+    return weight > 0 ? sum / weight : 0; // scikit-learn's average="weighted": by support
 }
 
 // The mean under the metric's name, and name.<class> for each class that is true.
@@ -109,7 +114,7 @@ static void add_by_class(const dt_eval_table *t, dt_eval_result *out, const char
                          double (*share)(const dt_eval_count *)) {
     dt_eval_count *c = dt_eval_counts(t);
     for (int64_t k = 0; k < t->n_out; k++) {
-        if (c[k].truths == 0) continue;
+        if (c[k].truths == 0) continue; // a class without samples has no value of its own, though the mean may count it
         const char *class = dt_eval_name(t, k, out);
         dt_eval_result_add(out, dt_arena_printf(&out->arena, "%s.%s", metric, class), share(&c[k]));
     }
@@ -127,6 +132,7 @@ static void report_recall(const dt_eval_table *t, dt_eval_result *out) {
     add_by_class(t, out, "recall", OVER_SEEN, recall_of);
 }
 
+// scikit-learn's balanced_accuracy_score: the mean recall of the classes that occur.
 static void report_balanced(const dt_eval_table *t, dt_eval_result *out) {
     dt_eval_count *c = dt_eval_counts(t);
     dt_eval_result_add(out, "balanced_accuracy", metric_classes_mean_of(t, c, OVER_TRUE, recall_of));
@@ -150,6 +156,7 @@ static void report_exact(const dt_eval_table *t, dt_eval_result *out) {
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
         int64_t k = 0;
+        // subset accuracy: every label is right
         while (k < t->n_out && dt_eval_is_true(t, i, k) == dt_eval_is_predicted(t, p[i * t->n_out + k], k)) k++;
         n += k == t->n_out;
     }
@@ -174,7 +181,7 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
     dt_json_begin_object(j, "report");
     dt_json_begin_object(j, "classes");
     for (int64_t k = 0; k < t->n_out; k++) {
-        support += c[k].truths;
+        support += c[k].truths; // of the row counts: a sample with two labels counts twice
         write_row(j, dt_eval_name(t, k, out), precision_of(&c[k]), recall_of(&c[k]), f1_of(&c[k]), c[k].truths);
     }
     dt_json_end_object(j);
@@ -187,6 +194,7 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
     free(c);
 }
 
+// most_out: reports of more classes would make metrics.jsonl unreadable
 #define OF (DT_OF_CLASSES | DT_OF_LABELS)
 const dt_metric dt_metric_precision = {.of = OF, .most_out = 1000, .report = report_precision};
 const dt_metric dt_metric_recall = {.of = OF, .most_out = 1000, .report = report_recall};
@@ -201,12 +209,12 @@ const dt_metric dt_metric_report = {.of = OF, .no_best = true, .most_out = 1000,
 
 // How often the true class has the largest logit, or one of the k largest.
 
-enum { TOP = 5 };
+enum { TOP = 5 }; // top-5 accuracy of ImageNet
 
 static double share_within(const dt_eval_table *t, int64_t top) {
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        int64_t rank;
+        int64_t rank; // the index of the predicted class is not used
         dt_eval_predicted(t, i, &rank);
         n += rank < top;
     }
@@ -235,12 +243,14 @@ const dt_metric dt_metric_top_k = {.of = DT_OF_CLASSES, .report = report_top_k};
 // one, without those that are 0, so that many classes are no large matrix.
 
 static void metric_confusion_report(const dt_eval_table *t, dt_eval_result *out) {
+    // (n_out, n_out) row-major: true, predicted
     int64_t *count = dt_xcalloc((size_t)(t->n_out * t->n_out), sizeof *count);
     for (int64_t i = 0; i < t->n; i++) count[t->labels[i] * t->n_out + dt_eval_predicted(t, i, NULL)]++;
     dt_json_begin_object(&out->extra, "confusion");
     for (int64_t i = 0; i < t->n_out; i++) {
         dt_json_begin_object(&out->extra, dt_eval_name(t, i, out));
         for (int64_t k = 0; k < t->n_out; k++)
+            // sparse: zeros are left out
             if (count[i * t->n_out + k] > 0) dt_json_int(&out->extra, dt_eval_name(t, k, out), count[i * t->n_out + k]);
         dt_json_end_object(&out->extra);
     }
@@ -276,8 +286,8 @@ const dt_metric dt_metric_loss = {
 enum { N_BINS = 15 };
 
 typedef struct bin {
-    int64_t n, hits;
-    double sum;
+    int64_t n, hits; // hits: predictions that are right
+    double sum;      // of their probabilities
 } bin;
 
 static void metric_calibration_put(bin *bins, double p, bool hit) {
@@ -295,16 +305,18 @@ static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
     for (int64_t i = 0; i < t->n; i++) {
         const double *of = p + i * t->n_out;
         if (t->labels) {
+            // classes: the confidence is the probability of the predicted class
             const int64_t k = dt_eval_predicted(t, i, NULL);
             metric_calibration_put(bins, of[k], k == t->labels[i]);
         }
         for (int64_t k = 0; k < t->n_out && !t->labels; k++) {
+            // labels: each is a binary prediction, whose confidence is that of what is predicted of it
             const bool said = of[k] >= 0.5;
             metric_calibration_put(bins, said ? of[k] : 1 - of[k], said == dt_eval_is_true(t, i, k));
         }
     }
     for (int b = 0; b < N_BINS; b++) {
-        error += fabs((double)bins[b].hits - bins[b].sum);
+        error += fabs((double)bins[b].hits - bins[b].sum); // n |hits/n - sum/n|
         n += bins[b].n;
     }
     dt_eval_result_add(out, "ece", error / (double)n);
@@ -319,6 +331,7 @@ static void report_brier(const dt_eval_table *t, dt_eval_result *out) {
             sum += d * d;
         }
     }
+    // scikit-learn halves the two-class score; labels take the mean over labels
     const int64_t by = !t->labels ? t->n_out : t->n_out == 2 ? 2 : 1;
     dt_eval_result_add(out, "brier", sum / (double)(t->n * by));
     free(p);
@@ -343,7 +356,7 @@ typedef struct scored {
 } scored;
 
 static int metric_ranking_from_highest(const void *a, const void *b) {
-    const double x = ((const scored *)a)->score, y = ((const scored *)b)->score;
+    const double x = ((const scored *)a)->score, y = ((const scored *)b)->score; // descending
     return (x < y) - (x > y);
 }
 
@@ -354,15 +367,19 @@ static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
     qsort(s, (size_t)n, sizeof *s, metric_ranking_from_highest);
     for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
     for (int64_t i = 0; i < n;) {
+        // equal scores form one step: their order must not change the areas
         int64_t end = i, here = 0;
         for (; end < n && s[end].score == s[i].score; end++) here += s[end].truth;
         const int64_t others = end - i - here;
+        // trapezoids: each negative has the positives above it, and half of those at its score
         area += (double)others * ((double)above_true + 0.5 * (double)here);
         above_true += here;
         above = end;
+        // average precision: the sum of (R_i - R_(i-1)) P_i; not interpolated
         precision += (double)here * (double)above_true / (double)above;
         i = end;
     }
+    // a ROC curve needs both kinds, a precision-recall curve only positives
     const bool both = n_true > 0 && n_true < n;
     *roc = both ? area / ((double)n_true * (double)(n - n_true)) : NAN;
     *pr = n_true > 0 ? precision / (double)n_true : NAN;
@@ -371,6 +388,7 @@ static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t) {
     dt_eval_occurs *out = dt_xcalloc((size_t)t->n_out + 1, sizeof *out);
     for (int64_t i = 0; i < t->n && (t->labels || t->targets); i++)
+        // a bool of each kind is all that the means over parts need
         for (int64_t k = 0; k < t->n_out; k++) *(dt_eval_is_true(t, i, k) ? &out[k].is : &out[k].is_not) = true;
     return out;
 }
@@ -381,16 +399,17 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     const bool binary = t->labels && t->n_out == 2;
     dt_eval_occurs *own = dt_eval_find_occurs(t);
+    // a part may lack a class that the whole has: then its area, NaN, makes the mean NaN, instead of a mean over others
     const dt_eval_occurs *whole = t->occurs ? t->occurs : own;
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
-        if (binary && k != t->positive) continue;
+        if (binary && k != t->positive) continue; // scikit-learn scores the positive class alone
         double roc, pr;
         for (int64_t i = 0; i < t->n; i++) s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
         find_areas(s, t->n, &roc, &pr);
         const double area = of_roc ? roc : pr;
         if (whole[k].is && (!of_roc || whole[k].is_not)) sum += area, n++;
-        if (t->n_out == 1) continue;
+        if (t->n_out == 1) continue; // one output: the mean is the only value
         const char *class = dt_eval_name(t, k, out);
         dt_eval_result_add(out, dt_arena_printf(&out->arena, "%s.%s", name, class), area);
     }
@@ -401,17 +420,21 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
 }
 
 // Sorts the scores. Equal F1 are equal quotients of whole numbers, exactly.
+// Candidates are the midpoints between neighbouring scores: F1 changes only there.
 static double best_threshold(scored *s, int64_t n) {
-    double best = 0, at = 0.5;
+    double best = 0, at = 0.5; // 0.5 without positives
     int64_t hits = 0, n_true = 0;
     qsort(s, (size_t)n, sizeof *s, metric_ranking_from_highest);
     for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
+    // hits = TP and i + 1 = predictions, if everything down to i is predicted
     for (int64_t i = 0; i < n && n_true > 0; i++) {
         const double next = i + 1 < n ? s[i + 1].score : 0, middle = (s[i].score + next) / 2;
         hits += s[i].truth;
         const double f1 = 2 * (double)hits / (double)(i + 1 + n_true);
+        // no threshold separates equal scores; >= takes the smallest of equal thresholds
         if ((i + 1 < n && next == s[i].score) || f1 < best) continue;
         best = f1;
+        // neighbouring doubles have no midpoint: the score itself, which counts as predicted
         at = middle > next ? middle : s[i].score;
     }
     return at;
@@ -421,6 +444,7 @@ void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds) {
     double *p = dt_eval_probabilities(t);
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     for (int64_t k = 0; k < t->n_out; k++) {
+        // one column of (n, n_out) at a time
         for (int64_t i = 0; i < t->n; i++) s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
         thresholds[k] = best_threshold(s, t->n);
     }

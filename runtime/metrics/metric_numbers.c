@@ -14,13 +14,13 @@
 // Errors of numbers, in the field's unit: the mean absolute error, with that of each number,
 // the root of the mean square, over samples and numbers, and the share of the variance that is explained.
 
-static double error(const dt_eval_table *t, int64_t i, int64_t k) {
+static double error(const dt_eval_table *t, int64_t i, int64_t k) { // signed: predicted - true
     return dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false);
 }
 
 static void report_absolute(const dt_eval_table *t, dt_eval_result *out) {
     double all = 0;
-    if (t->n_out > 1) dt_json_begin_object(&out->extra, "mae_by_number");
+    if (t->n_out > 1) dt_json_begin_object(&out->extra, "mae_by_number"); // one number needs no member beside the mean
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
         for (int64_t i = 0; i < t->n; i++) sum += fabs(error(t, i, k));
@@ -34,6 +34,7 @@ static void report_absolute(const dt_eval_table *t, dt_eval_result *out) {
 static void report_square(const dt_eval_table *t, dt_eval_result *out) {
     double sum = 0;
     for (int64_t i = 0; i < t->n; i++)
+        // over samples and numbers alike: numbers of larger units weigh more
         for (int64_t k = 0; k < t->n_out; k++) sum += error(t, i, k) * error(t, i, k);
     dt_eval_result_add(out, "rmse", sqrt(sum / (double)(t->n * t->n_out)));
 }
@@ -45,15 +46,16 @@ static void report_r2(const dt_eval_table *t, dt_eval_result *out) {
     for (int64_t k = 0; k < t->n_out; k++) {
         double mean = 0, errors = 0, differences = 0;
         for (int64_t i = 0; i < t->n; i++) mean += dt_eval_number(t, i, k, false);
-        mean /= (double)t->n;
+        mean /= (double)t->n; // of the true values of number k
         for (int64_t i = 0; i < t->n; i++) {
             const double d = dt_eval_number(t, i, k, false) - mean;
             differences += d * d;
             errors += error(t, i, k) * error(t, i, k);
         }
+        // constant truth: the quotient is 0/0, which scikit-learn defines
         all += differences > 0 ? 1 - errors / differences : errors == 0 ? 1 : 0;
     }
-    dt_eval_result_add(out, "r2", t->n > 1 ? all / (double)t->n_out : NAN);
+    dt_eval_result_add(out, "r2", t->n > 1 ? all / (double)t->n_out : NAN); // one sample has no variance
 }
 
 const dt_metric dt_metric_mae = {
@@ -68,13 +70,13 @@ const dt_metric dt_metric_r2 = {.of = DT_OF_NUMBERS, .report = report_r2};
 // Rotation.from_euler("xyz"); batch/rotation.h says which rotation three or six numbers stand for.
 
 static double metric_angles_turn(const dt_eval_table *t) {
-    return t->radians ? 2 * acos(-1.0) : 360;
+    return t->radians ? 2 * acos(-1.0) : 360; // a full circle in the unit of the angles
 }
 
 // ---- each number ----------------------------------------------------------------------------------
 
 // The way round the circle that is shorter.
-static double angle_between(double a, double b, double turn) {
+static double angle_between(double a, double b, double turn) { // a, b: any multiples of the circle apart
     const double d = fmod(fabs(a - b), turn);
     return d > turn / 2 ? turn - d : d;
 }
@@ -104,6 +106,7 @@ static void report_geodesic(const dt_eval_table *t, dt_eval_result *out) {
             said[k] = (float)dt_eval_number(t, i, k, true);
             truth[k] = (float)dt_eval_number(t, i, k, false);
         }
+        // radians per unit of the numbers; angles in degrees are also reported in degrees
         sum += dt_rotation_loss(said, truth, n, t->radians ? 1 : acos(-1.0) / 180, NULL);
     }
     if (!t->radians) sum *= 180 / acos(-1.0);
@@ -123,21 +126,23 @@ const dt_metric dt_metric_geodesic = {
 // grows with the square of that of samples, so of many samples a random subset is compared: always the same one, of
 // any classes, however the samples are stored.
 
-enum { PAIR_SAMPLES = 4096 };
+enum { PAIR_SAMPLES = 4096 }; // pairs: at most 4096 * 4095 / 2 scores, 32 MB
 
 static int metric_verification_compare_floats(const void *a, const void *b) {
+    // ascending; no score is NaN: rows that are not finite never reach the table
     float x = *(const float *)a, y = *(const float *)b;
     return (x > y) - (x < y);
 }
 
 // The rank-sum statistic (Mann-Whitney U) over both sorted lists.
 static double area(const float *genuine, int64_t n_genuine, const float *impostor, int64_t n_impostor) {
+    // both pointers only move forward: O(genuine + impostor) after sorting
     int64_t below = 0, not_above = 0;
     double wins = 0.0;
     for (int64_t i = 0; i < n_genuine; i++) {
         while (below < n_impostor && impostor[below] < genuine[i]) below++;
         while (not_above < n_impostor && impostor[not_above] <= genuine[i]) not_above++;
-        wins += 0.5 * ((double)below + (double)not_above);
+        wins += 0.5 * ((double)below + (double)not_above); // a tie counts half
     }
     return wins / ((double)n_genuine * (double)n_impostor);
 }
@@ -145,13 +150,15 @@ static double area(const float *genuine, int64_t n_genuine, const float *imposto
 // Walks thresholds upward: false rejects grow, false accepts fall; the crossing is interpolated linearly.
 static double equal_error(const float *genuine, int64_t n_genuine, const float *impostor, int64_t n_impostor) {
     int64_t g = 0, m = 0;
-    double frr = 0.0, far = 1.0;
+    double frr = 0.0, far = 1.0; // at a threshold below all scores: everything is accepted
     while (g < n_genuine || m < n_impostor) {
+        // the next score of either list; both move past all that are equal to it
         float t = g < n_genuine && (m >= n_impostor || genuine[g] <= impostor[m]) ? genuine[g] : impostor[m];
         while (g < n_genuine && genuine[g] <= t) g++;
         while (m < n_impostor && impostor[m] <= t) m++;
-        double frr_next = (double)g / (double)n_genuine;
+        double frr_next = (double)g / (double)n_genuine; // rejected: genuine pairs not above the threshold
         double far_next = 1.0 - (double)m / (double)n_impostor;
+        // crossed within this step: linear between both ends
         if (frr_next >= far_next) {
             double gap = far - frr, gap_next = frr_next - far_next;
             double x = gap + gap_next > 0.0 ? gap / (gap + gap_next) : 0.5;
@@ -165,16 +172,18 @@ static double equal_error(const float *genuine, int64_t n_genuine, const float *
 
 void dt_verify_scores(float *genuine, int64_t n_genuine, float *impostor, int64_t n_impostor, dt_verification *out) {
     *out = (dt_verification){.auc = NAN, .eer = NAN, .n_genuine = n_genuine, .n_impostor = n_impostor};
-    if (n_genuine == 0 || n_impostor == 0) return;
+    if (n_genuine == 0 || n_impostor == 0) return; // no pair of one kind: NaN
     qsort(genuine, (size_t)n_genuine, sizeof *genuine, metric_verification_compare_floats);
     qsort(impostor, (size_t)n_impostor, sizeof *impostor, metric_verification_compare_floats);
     out->auc = area(genuine, n_genuine, impostor, n_impostor);
     out->eer = equal_error(genuine, n_genuine, impostor, n_impostor);
 }
 
+// Rows of length 1: their dot product is the cosine. Rows of zeros stay zeros, with a cosine of 0 to any other.
 static void normalize_rows(float *dst, const float *src, int64_t n, int64_t d) {
     for (int64_t i = 0; i < n; i++) {
         double sum = 0.0;
+        // double: squares of large embeddings overflow a float
         for (int64_t k = 0; k < d; k++) sum += (double)src[i * d + k] * (double)src[i * d + k];
         float scale = sum > 0.0 ? (float)(1.0 / sqrt(sum)) : 0.0f;
         for (int64_t k = 0; k < d; k++) dst[i * d + k] = src[i * d + k] * scale;
@@ -182,6 +191,7 @@ static void normalize_rows(float *dst, const float *src, int64_t n, int64_t d) {
 }
 
 static float metric_verification_dot(const float *a, const float *b, int64_t d) {
+    // eight independent sums in a fixed order: the compiler vectorizes them without changing the result
     float replica[8] = {0};
     int64_t k = 0;
     for (; k + 8 <= d; k += 8)
@@ -193,6 +203,7 @@ static float metric_verification_dot(const float *a, const float *b, int64_t d) 
 }
 
 static bool share_a_record(const uint32_t *a, const uint32_t *b, int width) {
+    // width, the records per sample, is small: no set needed
     for (int i = 0; i < width; i++)
         for (int k = 0; k < width; k++)
             if (a[i] == b[k]) return true;
@@ -203,11 +214,13 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
                           int64_t d, dt_verification *out) {
     size_t n_pairs = n > 1 ? (size_t)n * (size_t)(n - 1) / 2 : 0;
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
+    // one array for both kinds: together they are at most n_pairs
     float *scores = dt_xcalloc(n_pairs + 1, sizeof *scores); // genuine from the front, impostor behind
     normalize_rows(x, embeddings, n, d);
     int64_t n_genuine = 0, n_impostor = 0;
     for (int64_t i = 0; i < n; i++) {
         for (int64_t j = i + 1; j < n; j++) {
+            // a shared record makes pairs trivially alike
             if (records && share_a_record(records + i * width, records + j * width, width)) continue;
             float s = metric_verification_dot(x + i * d, x + j * d, d);
             if (labels[i] == labels[j])
@@ -216,6 +229,7 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
                 scores[n_pairs - (size_t)++n_impostor] = s;
         }
     }
+    // impostor scores are the last n_impostor
     dt_verify_scores(scores, n_genuine, scores + n_pairs - n_impostor, n_impostor, out);
     free(scores);
     free(x);
@@ -223,25 +237,28 @@ void dt_verify_embeddings(const float *embeddings, const int32_t *labels, const 
 
 // Which samples are compared, ascending; how many. Knuth's selection sampling (TAOCP 2, 3.4.2, algorithm S).
 static int64_t metric_verification_choose(int64_t n, int64_t *chosen) {
+    // no seed: every evaluation of a data set compares the same samples
     const dt_rng rng = {0, 0, 0, dt_hash32("eval.pairs")};
     int64_t n_chosen = 0, want = n < PAIR_SAMPLES ? n : PAIR_SAMPLES;
+    // sample i is taken with probability (still wanted) / (still to come)
     for (int64_t i = 0; i < n && n_chosen < want; i++)
         if (dt_rng_below(&rng, (uint32_t)i, (uint32_t)(n - i)) < want - n_chosen) chosen[n_chosen++] = i;
     return n_chosen;
 }
 
 static void verify_table(const dt_eval_table *t, dt_verification *out) {
-    const int64_t d = t->n_embedding, w = t->records ? t->width : 0;
+    const int64_t d = t->n_embedding, w = t->records ? t->width : 0; // w: 0 without records
     int64_t *chosen = dt_xcalloc(PAIR_SAMPLES, sizeof *chosen), n = metric_verification_choose(t->n, chosen);
     float *x = dt_xcalloc((size_t)(n * d) + 1, sizeof *x);
     int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
     uint32_t *records = dt_xcalloc((size_t)(n * w) + 1, sizeof *records);
     for (int64_t i = 0; i < n; i++) {
+        // the chosen rows close up, in the order of the split
         memcpy(x + i * d, t->embeddings + chosen[i] * d, (size_t)d * sizeof *x);
         labels[i] = t->labels[chosen[i]];
         if (w) memcpy(records + i * w, t->records + chosen[i] * w, (size_t)w * sizeof *records);
     }
-    dt_verify_embeddings(x, labels, w ? records : NULL, (int)w, n, d, out);
+    dt_verify_embeddings(x, labels, w ? records : NULL, (int)w, n, d, out); // no record numbers: no pair is left out
     out->n_samples = n;
     free(chosen);
     free(x);
@@ -251,8 +268,9 @@ static void verify_table(const dt_eval_table *t, dt_verification *out) {
 
 static double metric_verification_compare(const dt_eval_table *t, dt_eval_result *out, bool eer) {
     dt_verification *v = t->pairs;
-    if (v->n_samples < 0) {
+    if (v->n_samples < 0) { // eer and pair_auc share one comparison, whichever comes first
         verify_table(t, v);
+        // beside the metrics: how many pairs they rest on
         dt_json_begin_object(&out->extra, "pairs");
         dt_json_int(&out->extra, "samples", v->n_samples);
         dt_json_int(&out->extra, "genuine", v->n_genuine);

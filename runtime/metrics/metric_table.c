@@ -18,8 +18,9 @@
 
 // ---- parts of a table ----------------------------------------------------------------------------------------
 
+// Rows of row_bytes each, in this order, may repeat.
 static void *table_parts_gather(const void *from, const int64_t *rows, int64_t n, size_t row_bytes) {
-    if (!from) return NULL;
+    if (!from) return NULL; // what the table lacks the part lacks, too
     uint8_t *out = dt_xcalloc((size_t)n * row_bytes + 1, 1);
     for (int64_t i = 0; i < n; i++)
         memcpy(out + (size_t)i * row_bytes, (const uint8_t *)from + (size_t)rows[i] * row_bytes, row_bytes);
@@ -30,9 +31,11 @@ static void *table_parts_gather(const void *from, const int64_t *rows, int64_t n
 static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int64_t n, dt_verification *pairs) {
     const size_t n_out = (size_t)t->n_out;
     dt_eval_table out = *t;
+    // not compared yet: pairs of a part are its own
     *pairs = (dt_verification){.n_samples = -1};
     out.n = n;
     out.pairs = pairs;
+    // everything by sample is gathered; field, thresholds and occurs are shared with the whole
     out.logits = table_parts_gather(t->logits, rows, n, sizeof *t->logits * n_out);
     out.labels = table_parts_gather(t->labels, rows, n, sizeof *t->labels);
     out.targets = table_parts_gather(t->targets, rows, n, sizeof *t->targets * n_out);
@@ -42,6 +45,7 @@ static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int6
     return out;
 }
 
+// const only for readers of the table: take_rows allocated them.
 static void free_rows(const dt_eval_table *t) {
     free((void *)t->logits);
     free((void *)t->labels);
@@ -52,9 +56,11 @@ static void free_rows(const dt_eval_table *t) {
 }
 
 void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out) {
+    // behind what out has already: it may hold values of another target
     const int before = out->n_values;
     for (int i = 0; i < DT_N_METRICS; i++)
         if (wanted[i]) dt_metrics_table[i]->report(t, out);
+    // without a sample each metric divides by 0 in its own way; NaN is what the header promises
     for (int i = before; i < out->n_values && t->n == 0; i++) out->values[i].value = NAN;
 }
 
@@ -62,11 +68,12 @@ void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS
 
 void dt_eval_column_add(dt_eval_column *c, const char *value) {
     int32_t v = 0;
-    if (!value) value = "";
+    if (!value) value = ""; // records without the column form a group of their own
     if (c->n == c->cap) {
         c->cap = c->cap ? 2 * c->cap : 1024;
         c->of = dt_xrealloc(c->of, sizeof *c->of * (size_t)c->cap);
     }
+    // linear: columns to group by have few values
     while (v < c->n_values && strcmp(c->values[v], value) != 0) v++;
     if (v == c->n_values) {
         c->values = dt_xrealloc(c->values, sizeof *c->values * (size_t)(v + 1));
@@ -81,6 +88,7 @@ void dt_eval_column_clear(dt_eval_column *c) {
     *c = (dt_eval_column){0};
 }
 
+// Order of text, so that the report does not depend on which sample comes first.
 static int table_parts_by_value(const void *a, const void *b, void *values) {
     return strcmp(((const char **)values)[*(const int32_t *)a], ((const char **)values)[*(const int32_t *)b]);
 }
@@ -90,12 +98,13 @@ static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
     int64_t n = 0;
     dt_verification pairs;
     dt_eval_result r;
+    // ascending: a part has the order of the split
     for (int64_t i = 0; i < t->n; i++)
         if (c->of[i] == value) rows[n++] = i;
     const dt_eval_table part = take_rows(t, rows, n, &pairs);
     dt_eval_result_init(&r);
     dt_eval_report_table(&part, wanted, &r);
-    dt_json_begin_object(j, c->values[value]);
+    dt_json_begin_object(j, c->values[value]); // the value itself is the member's name
     dt_json_int(j, "samples", n);
     for (int i = 0; i < r.n_values; i++) dt_json_real(j, r.values[i].name, r.values[i].value);
     dt_json_end_object(j);
@@ -105,17 +114,19 @@ static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
 
 void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
                        dt_eval_result *out) {
+    // one buffer for the parts, which have at most n rows
     int64_t *rows = dt_xcalloc((size_t)t->n + 1, sizeof *rows);
     int32_t *order = dt_xcalloc((size_t)c->n_values + 1, sizeof *order);
     dt_eval_table whole = *t;
     dt_eval_occurs *occurs = dt_eval_find_occurs(t);
-    whole.occurs = occurs;
+    whole.occurs = occurs; // which classes the whole has: their means must be over the same ones
     for (int32_t v = 0; v < c->n_values; v++) order[v] = v;
     qsort_r(order, (size_t)c->n_values, sizeof *order, table_parts_by_value, c->values);
     dt_json_begin_object(&out->extra, c->name);
     for (int32_t v = 0; v < c->n_values; v++) report_value(&whole, wanted, c, order[v], rows, &out->extra);
     dt_json_end_object(&out->extra);
     free(occurs);
+    // c's values and rows stay the caller's
     free(order);
     free(rows);
 }
@@ -128,23 +139,29 @@ typedef struct unit_rows {
     int64_t *begin, *rows;
 } unit_rows;
 
+// Counting sort of the samples by unit, stable.
 static unit_rows list_units(int64_t n, const dt_eval_column *c) {
     unit_rows u = {.n = c ? c->n_values : n};
+    // + 2: counts are two places ahead, so that filling leaves begin[] right
     u.begin = dt_xcalloc((size_t)u.n + 2, sizeof *u.begin);
     u.rows = dt_xcalloc((size_t)n + 1, sizeof *u.rows);
+    // without a column each sample is a unit
     for (int64_t i = 0; i < n; i++) u.begin[(c ? c->of[i] : i) + 2]++;
-    for (int64_t k = 2; k <= u.n + 1; k++) u.begin[k] += u.begin[k - 1];
+    for (int64_t k = 2; k <= u.n + 1; k++) u.begin[k] += u.begin[k - 1]; // sums: where each unit begins
+    // moves begin[u + 1] to the unit's end, which is the next one's begin
     for (int64_t i = 0; i < n; i++) u.rows[u.begin[(c ? c->of[i] : i) + 1]++] = i;
     return u;
 }
 
 static void table_parts_draw(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int b, const unit_rows *u,
                              dt_eval_result *out) {
+    // counters: resample b, place i; no state between draws
     const dt_rng rng = {0, (uint32_t)b, 0, dt_hash32("eval.bootstrap")};
     int64_t *drawn = dt_xcalloc((size_t)u->n + 1, sizeof *drawn), n = 0;
     dt_verification pairs;
     for (int64_t i = 0; i < u->n; i++) {
-        drawn[i] = dt_rng_below(&rng, (uint32_t)i, (uint32_t)u->n);
+        drawn[i] = dt_rng_below(&rng, (uint32_t)i, (uint32_t)u->n); // with replacement: as many units as there are
+        // units differ in size, so a resample may have more or fewer samples
         n += u->begin[drawn[i] + 1] - u->begin[drawn[i]];
     }
     int64_t *rows = dt_xcalloc((size_t)n + 1, sizeof *rows);
@@ -165,7 +182,7 @@ static int table_parts_compare_reals(const void *a, const void *b) {
 
 // Linear between the neighbours, as numpy's.
 static double percentile(const double *sorted, int n, double p) {
-    const double at = p * (n - 1);
+    const double at = p * (n - 1); // numpy.percentile's method="linear"
     const int low = (int)floor(at), high = low + 1 < n ? low + 1 : low;
     return n ? sorted[low] + (at - low) * (sorted[high] - sorted[low]) : NAN;
 }
@@ -178,29 +195,34 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     const unit_rows units = list_units(t->n, unit);
     bool numbers[DT_N_METRICS];
     for (int i = 0; i < DT_N_METRICS; i++)
+        // metrics of one number each; drawing samples twice makes pairs that are equal
         numbers[i] = wanted[i] && !dt_metrics_table[i]->no_best && !(dt_metrics_table[i]->of & DT_OF_PAIRS);
     dt_eval_result *drawn = dt_xcalloc((size_t)n, sizeof *drawn), all;
     double *values = dt_xcalloc((size_t)n, sizeof *values);
+    // resamples may miss a rare class; the mean is then NaN, and left out below
     dt_eval_table whole = *t;
     dt_eval_occurs *occurs = dt_eval_find_occurs(t);
     whole.occurs = occurs;
+// each b writes drawn[b] alone: the result does not depend on the number of threads
 #pragma omp parallel for schedule(static)
     for (int b = 0; b < n; b++) {
         dt_eval_result_init(&drawn[b]);
         table_parts_draw(&whole, numbers, b, &units, &drawn[b]);
     }
     dt_eval_result_init(&all);
+    // the names, in their order; a resample may lack per-class values that the whole has
     dt_eval_report_table(t, numbers, &all);
     dt_json_begin_object(&out->extra, "interval");
     for (int k = 0; k < all.n_values; k++) {
         int n_there = 0;
         for (int b = 0; b < n; b++) {
             values[n_there] = dt_eval_result_get(&drawn[b], all.values[k].name);
+            // NaN: the resample has no such value
             n_there += !isnan(values[n_there]);
         }
         qsort(values, (size_t)n_there, sizeof *values, table_parts_compare_reals);
         dt_json_begin_array(&out->extra, all.values[k].name);
-        dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.025));
+        dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.025)); // 95 %
         dt_json_real(&out->extra, NULL, percentile(values, n_there, 0.975));
         dt_json_end_array(&out->extra);
     }
@@ -216,24 +238,26 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
 
 // ---- evidence -----------------------------------------------------------------------------------------------------
 
+// numbers that keep the report small: points of a curve, histograms, their bins, samples shown
 enum { CURVE_POINTS = 60, MOST_ERRORS = 12, N_BINS = 31, MOST_WORST = 24 };
 
 // ---- curves ----------------------------------------------------------------------------------------
 
 typedef struct scored {
     double score;
-    int64_t row;
+    int64_t row; // row: sample, or class in choose_outs
     bool truth;
 } scored;
 
 static int evidence_from_highest(const void *a, const void *b) {
     const scored *x = a, *y = b;
+    // qsort is not stable: equal scores by row, so that reports are reproducible
     return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
 }
 
 static void add_point(dt_json *j, double x, double y) {
     dt_json_begin_array(j, NULL);
-    dt_json_real(j, NULL, rint(x * 1e4) / 1e4);
+    dt_json_real(j, NULL, rint(x * 1e4) / 1e4); // four digits: finer than a pixel of the drawing
     dt_json_real(j, NULL, rint(y * 1e4) / 1e4);
     dt_json_end_array(j);
 }
@@ -246,11 +270,12 @@ static void add_curve(dt_json *j, const scored *s, int64_t n, int64_t n_true, bo
     for (int64_t i = 0; i < n;) {
         const double score = s[i].score;
         for (; i < n && s[i].score == score; i++) above_true += s[i].truth;
+        // the last point is always kept: the curve ends at (1, 1) or at the share of positives
         if (i < next && i < n) continue;
         next = i + (n + CURVE_POINTS - 1) / CURVE_POINTS;
         const double recall = (double)above_true / (double)n_true;
         if (roc)
-            add_point(j, (double)(i - above_true) / (double)(n - n_true), recall);
+            add_point(j, (double)(i - above_true) / (double)(n - n_true), recall); // false positive rate
         else
             add_point(j, recall, (double)above_true / (double)i);
     }
@@ -258,6 +283,7 @@ static void add_curve(dt_json *j, const scored *s, int64_t n, int64_t n_true, bo
 }
 
 // By row, what the logits of a sample exceed its log-probabilities by; heap. Sigmoids are in the order of the logits.
+// log-probability = logit - log sum exp: keeps apart what rounds to 1 as a probability
 static double *log_sums(const dt_eval_table *t) {
     double *out = dt_xcalloc((size_t)t->n + 1, sizeof *out);
     for (int64_t i = 0; i < t->n && t->labels; i++) {
@@ -278,6 +304,7 @@ static int64_t choose_outs(const dt_eval_table *t, scored *out) {
     for (int64_t k = 0; k < t->n_out; k++) {
         const dt_eval_count *c = &counts[k];
         if (c->truths == 0 || c->truths == t->n || (t->labels && t->n_out == 2 && k != t->positive)) continue;
+        // lowest recall first: from_highest sorts by the negative
         out[n++] = (scored){-(double)c->hits / (double)c->truths, k, false};
     }
     free(counts);
@@ -296,6 +323,7 @@ static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names
         const int64_t k = outs[c].row;
         int64_t n_true = 0;
         for (int64_t i = 0; i < t->n; i++) {
+            // score of class k: its log-probability, or the logit of a label
             s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
             n_true += s[i].truth;
         }
@@ -317,11 +345,12 @@ static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names
     for (int64_t k = 0; k < t->n_out && k < MOST_ERRORS; k++) {
         int64_t counts[N_BINS] = {0};
         double most = 0; // the histogram is as wide on both sides of 0
+        // twice over the samples: the width is known only after the first
         for (int64_t i = 0; i < t->n; i++)
             most = fmax(most, fabs(dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false)));
         for (int64_t i = 0; i < t->n && most > 0; i++) {
             const double e = dt_eval_number(t, i, k, true) - dt_eval_number(t, i, k, false);
-            const int bin = (int)((e / most + 1) / 2 * N_BINS);
+            const int bin = (int)((e / most + 1) / 2 * N_BINS); // e = most falls behind the last bin
             counts[bin < N_BINS ? bin : N_BINS - 1]++;
         }
         dt_json_begin_object(j, NULL);
@@ -338,6 +367,7 @@ static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names
 
 // ---- the worst samples -----------------------------------------------------------------------------
 
+// 1 / sum of exp(x_k - x_class): the softmax of one class, without overflow of the largest
 static double probability_of(const dt_eval_table *t, int64_t i, int64_t class) {
     const float *x = t->logits + i * t->n_out;
     double sum = 0;
@@ -349,8 +379,9 @@ static double probability_of(const dt_eval_table *t, int64_t i, int64_t class) {
 static int64_t find_worst(const dt_eval_table *t, scored *out) {
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        int64_t rank = 1, said = 0;
+        int64_t rank = 1, said = 0; // labels and numbers: rank 1, so that every sample is a candidate
         if (t->labels) said = dt_eval_predicted(t, i, &rank);
+        // sorted by confidence: sure and wrong comes first
         if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, said) : t->losses[i], i, false};
     }
     if (n > 0) qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
@@ -360,10 +391,12 @@ static int64_t find_worst(const dt_eval_table *t, scored *out) {
 // What is true of row i, or predicted: a class, numbers, or the labels that are true.
 static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers, bool predicted,
                      dt_eval_result *names) {
+    // a class is read from labels or logits by index: x is not read then
     const float *x = (predicted ? t->logits : t->targets) + (t->labels ? 0 : i * t->n_out);
     char *text = dt_xstrdup("");
     if (t->labels)
         dt_xappend(&text, "%s", dt_eval_name(t, predicted ? dt_eval_predicted(t, i, NULL) : t->labels[i], names));
+    // 200 characters bound a cell of the report
     for (int64_t k = 0; !t->labels && k < t->n_out && strlen(text) < 200; k++) {
         const double p = predicted && !numbers ? dt_eval_sigmoid((double)x[k]) : (double)x[k];
         if (numbers)
@@ -376,10 +409,12 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
     free(text);
 }
 
+// Base64 (RFC 4648): three bytes become four letters, = fills the last group.
 static void add_picture(dt_json *j, const uint8_t *x, size_t n) {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *text = dt_xcalloc(4 * (n / 3 + 1) + 1, 1), *out = text;
     for (size_t i = 0; i < n; i += 3) {
+        // missing bytes of the last group are zero bits
         const uint32_t bits =
             (uint32_t)x[i] << 16 | (i + 1 < n ? (uint32_t)x[i + 1] << 8 : 0) | (i + 2 < n ? x[i + 2] : 0);
         *out++ = letters[bits >> 18];
@@ -394,8 +429,9 @@ static void add_picture(dt_json *j, const uint8_t *x, size_t n) {
 static void add_key(dt_json *j, const dt_dataset *d, dt_split split, int64_t sample) {
     uint32_t of[DT_MAX_WIDTH];
     const char *path;
-    const int n = d->records && d->key ? d->records(d, split, sample, of) : 0;
+    const int n = d->records && d->key ? d->records(d, split, sample, of) : 0; // a data set without records is numbered
     char *text = dt_xprintf("%lld", (long long)sample);
+    // several fields: the keys of their records, separated by commas
     for (int i = 0; i < n; i++) {
         if (i == 0) text[0] = '\0';
         dt_xappend(&text, "%s%s", i ? ", " : "", d->key(d, of[i], &path));
@@ -419,6 +455,7 @@ static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt
         add_said(j, t, i, numbers, true, names);
         if (t->labels) dt_json_real(j, "probability", worst[w].score);
         dt_json_real(j, "loss", t->losses[i]);
+        // a sample without a picture is no error: the report shows its key
         if (d->picture && d->picture(d, split, samples[i], &png, &n_bytes) != DT_OK) dt_error_clear();
         if (png) add_picture(j, png, n_bytes);
         dt_json_end_object(j);
@@ -433,6 +470,7 @@ static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt
 void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers, const dt_dataset *data,
                      dt_split split, const int64_t *samples) {
     const unsigned of = t->labels ? DT_OF_CLASSES : numbers ? DT_OF_NUMBERS : DT_OF_LABELS;
+    // tables of the report, whether eval.metrics lists them or not
     static const dt_metric_id tables[] = {DT_METRIC_confusion, DT_METRIC_report};
     dt_eval_result r; // of tables; and names live in it
     dt_eval_result_init(&r);
@@ -441,6 +479,7 @@ void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool
     add_worst(j, t, numbers, data, split, samples, &r);
     for (int i = 0; i < 2; i++) {
         const dt_metric *m = dt_metrics_table[tables[i]];
+        // a report of many classes would be longer than anyone reads
         if ((m->of & of) && t->n_out <= m->most_out) m->report(t, &r);
     }
     if (*dt_eval_result_members(&r)) dt_json_raw(j, NULL, dt_eval_result_members(&r));
