@@ -38,19 +38,15 @@ double *dt_eval_probabilities(const dt_eval_table *t) {
     return p;
 }
 
-static void metric_classes_count(const dt_eval_table *t, dt_eval_count *c) {
-    for (int64_t i = 0; i < t->n; i++) {
-        int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
-        c[t->labels[i]].truths++;
-        c[predicted].predictions++;
-        c[predicted].hits += rank == 0; // rank 0: the true class is the predicted one
-    }
-}
-
 dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
     dt_eval_count *c = dt_xcalloc((size_t)t->n_out + 1, sizeof *c);
     if (t->labels) {
-        metric_classes_count(t, c);
+        for (int64_t i = 0; i < t->n; i++) {
+            int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
+            c[t->labels[i]].truths++;
+            c[predicted].predictions++;
+            c[predicted].hits += rank == 0; // rank 0: the true class is the predicted one
+        }
         return c; // without thresholds: one class is predicted, the largest
     }
     double *p = dt_eval_probabilities(t);

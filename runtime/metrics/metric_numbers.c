@@ -69,25 +69,18 @@ const dt_metric dt_metric_r2 = {.of = DT_OF_NUMBERS, .report = report_r2};
 // Errors of directions. Angles are about x, y and z (pitch, yaw, roll), as in 300W-LP and in scipy's
 // Rotation.from_euler("xyz"); batch/rotation.h says which rotation three or six numbers stand for.
 
-static double metric_angles_turn(const dt_eval_table *t) {
-    return t->radians ? 2 * acos(-1.0) : 360; // a full circle in the unit of the angles
-}
-
 // ---- each number ----------------------------------------------------------------------------------
 
-// The way round the circle that is shorter.
-static double angle_between(double a, double b, double turn) { // a, b: any multiples of the circle apart
-    const double d = fmod(fabs(a - b), turn);
-    return d > turn / 2 ? turn - d : d;
-}
-
 static void report_angles(const dt_eval_table *t, dt_eval_result *out) {
+    const double turn = t->radians ? 2 * acos(-1.0) : 360; // a full circle in the unit of the angles
     double all = 0;
     if (t->n_out > 1) dt_json_begin_object(&out->extra, "angle_mae_by_number");
     for (int64_t k = 0; k < t->n_out; k++) {
         double sum = 0;
-        for (int64_t i = 0; i < t->n; i++)
-            sum += angle_between(dt_eval_number(t, i, k, true), dt_eval_number(t, i, k, false), metric_angles_turn(t));
+        for (int64_t i = 0; i < t->n; i++) {
+            const double d = fmod(fabs(error(t, i, k)), turn); // the shorter way around the circle
+            sum += d > turn / 2 ? turn - d : d;
+        }
         all += sum;
         if (t->n_out > 1) dt_json_real(&out->extra, dt_eval_name(t, k, out), sum / (double)t->n);
     }
