@@ -12,18 +12,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STEPS = 100 };
+enum { MOST_STEPS = 100 };         // of Newton's method; about ten are usual
 static const double MOST_LOG = 12; // |log T|
 
 // Every second sample from `first` on, or all.
 typedef struct half {
     int first, stride;
 } half;
+// a half has the even samples or the odd ones, so both see the whole order of the split
 static const half HALVES[2] = {{0, 2}, {1, 2}}, ALL = {0, 1};
 
 typedef struct fitted {
     const dt_target *t;
-    int output;
+    int output; // of the inference's outputs: its logits
     char name[128];
     int64_t n_out;
     float *logits, *targets; // (samples, n_out)
@@ -35,13 +36,14 @@ typedef struct calibration {
     dt_infer *infer;
     fitted each[DT_MAX_TARGETS];
     int n;
-    int64_t n_samples, n_not_finite;
+    int64_t n_samples, n_not_finite; // n_samples: rows that are filled; both count on rank 0 alone
 } calibration;
 
 static dt_status calibrate_take(void *ctx, const dt_infer_sample *s) {
     calibration *c = ctx;
-    if (s->why) return DT_OK;
+    if (s->why) return DT_OK; // a record that could not be read
     for (int k = 0; k < c->n; k++)
+        // a target without a finite logit drops the sample for all, so that row i is the same sample everywhere
         if (!dt_infer_all_finite(s->output[c->each[k].output], c->each[k].n_out)) {
             c->n_not_finite++;
             return DT_OK;
@@ -51,6 +53,7 @@ static dt_status calibrate_take(void *ctx, const dt_infer_sample *s) {
         fitted *f = &c->each[k];
         const size_t n = (size_t)f->n_out * sizeof(float);
         memcpy(f->logits + i * f->n_out, s->output[f->output], n);
+        // labels are classes here, targets the 0 or 1 of several labels
         if (f->labels)
             f->labels[i] = *(const int32_t *)s->field[f->t->index];
         else
@@ -63,23 +66,25 @@ static dt_status calibrate_take(void *ctx, const dt_infer_sample *s) {
 
 // Adds the negative log-likelihood of a sample at s, and its first two derivatives.
 static void add_class(const float *x, int64_t n, int32_t label, double s, double out[3]) {
+    // log-sum-exp with the largest term taken out, so that exp cannot overflow
     double max = -INFINITY, z = 0, mean = 0, square = 0;
     for (int64_t k = 0; k < n; k++) max = s * (double)x[k] > max ? s * (double)x[k] : max;
     for (int64_t k = 0; k < n; k++) {
         const double e = exp(s * (double)x[k] - max);
-        z += e;
+        z += e; // the softmax expectations of x and x², not yet divided by z
         mean += e * (double)x[k];
         square += e * (double)x[k] * (double)x[k];
     }
     mean /= z;
-    out[0] += max + log(z) - s * (double)x[label];
-    out[1] += mean - (double)x[label];
-    out[2] += square / z - mean * mean;
+    out[0] += max + log(z) - s * (double)x[label]; // -log softmax(s x)[label]
+    out[1] += mean - (double)x[label];             // d/ds: the expected logit less the true class's
+    out[2] += square / z - mean * mean;            // d²/ds²: the variance of the logits, never below 0
 }
 
 static void add_label(double x, double truth, double s, double out[3]) {
     const double u = s * x, p = dt_eval_sigmoid(u);
-    out[0] += (u > 0 ? u : 0) - u * truth + log1p(exp(-fabs(u)));
+    out[0] += (u > 0 ? u : 0) - u * truth + log1p(exp(-fabs(u))); // softplus(u) - u truth, for large |u| too
+    // the same derivatives for the sigmoid: p - truth, and p (1 - p)
     out[1] += x * (p - truth);
     out[2] += x * x * p * (1 - p);
 }
@@ -95,24 +100,27 @@ static void likelihood(const fitted *f, half h, int64_t n, double s, double out[
 }
 
 static double calibrate_fit(const fitted *f, half h, int64_t n) {
-    double log_s = 0, d[3];
+    double log_s = 0, d[3]; // d: nll, d/ds, d²/ds²
     for (int i = 0; i < MOST_STEPS; i++) {
         const double s = exp(log_s);
         likelihood(f, h, n, s, d);
-        const double slope = s * d[1], bend = s * s * d[2] + slope;
+        const double slope = s * d[1], bend = s * s * d[2] + slope; // chain rule: d/d(log s) = s d/ds
+        // where the curve bends the other way in log s, the curvature in s still points downhill
         double step = -slope / (bend > 0 ? bend : s * s * d[2] + 1e-12);
-        step = step > 1 ? 1 : step < -1 ? -1 : step;
+        step = step > 1 ? 1 : step < -1 ? -1 : step; // at most a factor of e per step
         log_s += step;
+        // separable samples would drive T to 0, unusable ones to infinity
         log_s = log_s > MOST_LOG ? MOST_LOG : log_s < -MOST_LOG ? -MOST_LOG : log_s;
         if (fabs(step) < 1e-12) break;
     }
-    return exp(-log_s);
+    return exp(-log_s); // T = 1/s
 }
 
 // The calibration error where each half has its temperature; with file also the thresholds, as a member.
 static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_json *file) {
     float *x = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *x);
     double *thresholds = dt_xcalloc((size_t)f->n_out, sizeof *thresholds);
+    // sample i has the temperature of its half
     for (int64_t i = 0; i < n * f->n_out; i++) x[i] = (float)((double)f->logits[i] / t_of[i / f->n_out % 2]);
     const dt_eval_table t = {.n = n,
                              .n_out = f->n_out,
@@ -120,12 +128,13 @@ static double report_at(const fitted *f, int64_t n, const double t_of[2], dt_jso
                              .labels = f->labels,
                              .targets = f->targets,
                              .field = f->t->field,
-                             .thresholds = thresholds};
+                             .thresholds = thresholds}; // overwritten where file is given, unused by ece
     dt_eval_result r;
     dt_eval_result_init(&r);
     dt_metrics_table[DT_METRIC_ece]->report(&t, &r);
     const double value = dt_eval_result_get(&r, "ece");
     if (file) {
+        // of the calibrated probabilities, as dt_calibration_read returns them
         dt_eval_choose_thresholds(&t, thresholds);
         dt_eval_write_thresholds(&t, &r, file);
     }
@@ -146,16 +155,18 @@ static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *fil
     static const double ONE[2] = {1, 1};
     const char *name = f->t->field->name;
     double d[3], nll[2] = {0, 0}, others[2], ece[2], t = calibrate_fit(f, ALL, n);
+    // nll at the smallest T: 0 if every sample's own class has the largest logit
     likelihood(f, ALL, n, exp(MOST_LOG), d);
     const bool all_right = d[0] < 1e-12 * (double)n; // the smaller T, the likelier
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++) {                    // half i is measured with the temperature of the other half
         others[i] = calibrate_fit(f, HALVES[1 - i], n);
-        likelihood(f, HALVES[i], n, 1, d);
+        likelihood(f, HALVES[i], n, 1, d); // T = 1
+        // sums of both halves over n: the mean of all samples
         nll[0] += d[0] / (double)n;
         likelihood(f, HALVES[i], n, 1 / others[i], d);
         nll[1] += d[0] / (double)n;
     }
-    ece[0] = report_at(f, n, ONE, NULL), ece[1] = report_at(f, n, others, NULL);
+    ece[0] = report_at(f, n, ONE, NULL), ece[1] = report_at(f, n, others, NULL); // [0] as trained, [1] calibrated
     const bool better = nll[1] < nll[0] && !all_right;
     if (all_right)
         dt_info("%s: all of the validation part is right, so that no temperature is the best: it "
@@ -165,18 +176,20 @@ static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *fil
         dt_info("%s: temperature %g does not lower the nll of samples that did not choose it "
                 "(%.6g, %.6g with it; ece %.4g, %.4g with it): it stays 1",
                 name, t, nll[0], nll[1], ece[0], ece[1]);
-    if (!better) t = 1;
+    if (!better) t = 1; // the file states T = 1 rather than lack the target
     dt_json_begin_object(file, name);
     dt_json_real(file, "temperature", t);
+    // labels with eval.threshold: f1
     if (f1 && dt_losses[f->t->loss].gives_labels) report_at(f, n, (const double[2]){t, t}, file);
     dt_json_end_object(file);
     dt_json_begin_object(line, name);
     dt_json_real(line, "temperature", t);
     dt_json_real(line, "ece_before", ece[0]);
-    dt_json_real(line, "ece", ece[better]);
+    dt_json_real(line, "ece", ece[better]); // ece[better]: without a gain the uncalibrated figures hold
     dt_json_real(line, "nll_before", nll[0]);
     dt_json_real(line, "nll", nll[better]);
     dt_json_end_object(line);
+    // d[1] / t is the slope in log s: not 0 at the bound means that the optimum lies beyond
     likelihood(f, ALL, n, 1 / t, d);
     if (fabs(log(t)) > MOST_LOG - 1e-9 && fabs(d[1] / t) > 1e-9 * (double)n)
         dt_warn("%s: no temperature is the best (%g is at the bound)", name, t);
@@ -185,6 +198,7 @@ static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *fil
 static dt_status calibrate_report(calibration *c) {
     const dt_open_run *run = &c->asked.run;
     const int64_t step = run->record.step;
+    // the file is written on rank 0 alone; nothing of it remains where no sample could be used
     if (c->n_samples == 0 && c->n_not_finite > 0) return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
     if (c->n_samples == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
     if (c->n_not_finite > 0) dt_warn("%lld predictions are not finite, and left out", (long long)c->n_not_finite);
@@ -196,7 +210,7 @@ static dt_status calibrate_report(calibration *c) {
     dt_json_string(&line, "split", dt_split_name(DT_SPLIT_VAL));
     dt_json_int(&line, "samples", c->n_samples);
     dt_json_int(&line, "step", step);
-    dt_json_int(&file, "step", step);
+    dt_json_int(&file, "step", step); // dt_calibration_read does not apply another checkpoint's
     const bool f1 = run->config->eval.threshold.is_auto;
     for (int k = 0; k < c->n; k++) calibrate_describe(&c->each[k], c->n_samples, f1, &file, &line);
     dt_json_end_object(&file);
@@ -205,7 +219,7 @@ static dt_status calibrate_report(calibration *c) {
     dt_json_newline(&line);
     char *path = file_of(run->config);
     dt_status st = dt_io_write_file(path, file.data, file.n_bytes);
-    if (st == DT_OK) fputs(line.data, run->args.results);
+    if (st == DT_OK) fputs(line.data, run->args.results); // the line is printed only if the file is on disk
     free(path);
     dt_json_fini(&file);
     dt_json_fini(&line);
@@ -217,6 +231,7 @@ static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t 
     const bool f1 = c->eval.threshold.is_auto;
     char number[24];
     for (int64_t k = 0; k < dt_target_n_out(t); k++) {
+        // a label without a name is a number in the file, as dt_eval_name writes it
         snprintf(number, sizeof number, "%lld", (long long)k);
         const char *name = dt_field_name_of(t->field, k);
         const json_t *v = json_object_get(json_object_get(from, "thresholds"), name ? name : number);
@@ -236,17 +251,21 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target 
     char *path = file_of(c), *text = NULL;
     size_t n;
     *temperature = 1;
+    // without a file: temperature 1
     dt_status st = dt_io_exists(path) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
     json_t *all = text ? json_loads(text, 0, NULL) : NULL;
     json_t *own = json_object_get(all, t->field->name);
     const double found = json_number_value(json_object_get(own, "temperature"));
+    // calibrated for an older or newer checkpoint
     const bool stale = text && json_integer_value(json_object_get(all, "step")) != step;
+    // 0 of a missing or malformed number
     if (text && !(found > 0))
         st = dt_fail(DT_E_CKPT, "%s: has no temperature of %s: calibrate again, or remove it", path, t->field->name);
     else if (stale)
         dt_warn("%s is of another checkpoint than step %lld, and is not applied", path, (long long)step);
     else if (text)
         *temperature = found;
+    // stale: thresholds must not come from another checkpoint
     if (st == DT_OK && thresholds) st = read_thresholds(c, t, stale ? NULL : own, thresholds);
     json_decref(all);
     free(text);
@@ -263,17 +282,18 @@ static dt_status calibrate_choose(calibration *c, dt_infer_opts *o) {
     for (int i = 0; i < targets->n; i++) {
         const dt_target *t = &targets->items[i];
         const bool classes = t->field->n_classes > 0;
-        if (!classes && !dt_losses[t->loss].gives_labels) continue;
+        if (!classes && !dt_losses[t->loss].gives_labels) continue; // numbers have no probabilities
         fitted *f = &c->each[c->n++];
         *f = (fitted){.t = t, .output = o->n_outputs, .n_out = dt_target_n_out(t)};
+        // room for the whole split: calibrate_take fills it in order
         f->logits = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->logits);
         if (classes) f->labels = dt_xcalloc((size_t)n + 1, sizeof *f->labels);
         if (!classes) f->targets = dt_xcalloc((size_t)(n * f->n_out) + 1, sizeof *f->targets);
         o->outputs[o->n_outputs++] = dt_target_logits(targets, t, f->name, sizeof f->name);
-        o->wants_field[t->index] = true;
+        o->wants_field[t->index] = true; // its true values come with the sample
     }
     if (c->n > 0) return DT_OK;
-    c->asked.run.comm->shared_failure = true;
+    c->asked.run.comm->shared_failure = true; // every rank fails alike here, so no error exchange is due
     return dt_fail(DT_E_USAGE, "--calibrate is for classes and labels, and the run predicts none");
 }
 
@@ -282,7 +302,7 @@ static dt_status calibrate_target(calibration *c) {
     DT_TRY(calibrate_choose(c, &o));
     DT_TRY(dt_infer_create(&c->infer, &o));
     DT_TRY(dt_infer_run(c->infer, c->asked.run.data, DT_SPLIT_VAL, calibrate_take, c));
-    return dt_run_is_root(&c->asked.run) ? calibrate_report(c) : DT_OK;
+    return dt_run_is_root(&c->asked.run) ? calibrate_report(c) : DT_OK; // the table is on rank 0
 }
 
 dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BY = 16 };
+enum { MOST_BY = 16 }; // columns of eval.by
 
 // A target, and its part of the table of the evaluation in progress.
 typedef struct eval_target {
@@ -30,17 +30,17 @@ typedef struct eval_target {
     int output;                             // index of its logits among the graph's outputs
     char name[128];                         // name of these logits
     int64_t n_out;
-    double *thresholds; // (n_out)
-    float *combined;    // (n_out), where outputs are combined
-    float *logits, *targets;
-    int32_t *labels;
-    double *losses;
+    double *thresholds;      // (n_out)
+    float *combined;         // (n_out), where outputs are combined
+    float *logits, *targets; // (cap, n_out); targets is NULL of classes
+    int32_t *labels;         // (cap), of classes alone
+    double *losses;          // (cap)
 } eval_target;
 
 struct dt_evaluator {
     dt_infer *infer;
     dt_comm *comm;
-    const dt_metric_choice *metrics;
+    const dt_metric_choice *metrics; // borrowed of the run, as are targets
     const dt_targets *targets;
     eval_target each[DT_MAX_TARGETS];
     int embedding;       // output; -1: not asked for
@@ -48,19 +48,19 @@ struct dt_evaluator {
     // the evaluation in progress, on rank 0
     const dt_dataset *data;
     dt_split split;
-    int64_t n, cap;
+    int64_t n, cap;           // rows that are filled, rows that there is room for
     int64_t n_not_finite;     // predictions that are not in the table
     int64_t first_not_finite; // its index in the split
-    float *embeddings;
-    uint32_t *records;
-    int64_t *samples; // in the split
-    int width;
-    bool whole;
+    float *embeddings;        // (cap, n_embedding)
+    uint32_t *records;        // (cap, width): numbers of the records of each sample
+    int64_t *samples;         // in the split
+    int width;                // records per sample
+    bool whole;               // eval.by and eval.bootstrap apply
     dt_eval_column by[MOST_BY];
     dt_eval_column unit; // eval.bootstrap_unit; without a name: none
     int n_by;
-    dt_json *evidence; // where it goes, or NULL
-    dt_evaluator_combine combine;
+    dt_json *evidence;            // where it goes, or NULL
+    dt_evaluator_combine combine; // replaces the network's outputs (ensembles), or NULL
     void *combine_ctx;
 };
 
@@ -71,16 +71,16 @@ struct dt_evaluator {
 static double cross_entropy(const eval_target *e, const float *x, int32_t label, const float *q) {
     const int64_t n = e->n_out;
     double max = -INFINITY, z = 0;
-    dt_loss_parts m = {.u = 1};
+    dt_loss_parts m = {.u = 1}; // u: sum of the uniform distribution that smoothing mixes in, 1
     for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
     for (int64_t k = 0; k < n; k++) {
-        const double share = q ? (double)q[k] : k == label;
+        const double share = q ? (double)q[k] : k == label; // of class k in the target distribution
         z += exp((double)x[k] - max);
         m.q += share;
         m.qx += share * (double)x[k];
         m.ux += (double)x[k] / (double)n;
     }
-    m.lse = max + log(z);
+    m.lse = max + log(z); // log-sum-exp, by which the cross-entropy is lse - Σ q x
     return dt_loss_cross_entropy(m, (double)e->t->smoothing);
 }
 
@@ -89,6 +89,7 @@ static double evaluate_loss_of(const eval_target *e, const float *x, const void 
     const double p = (double)e->t->param;
     if (dt_losses[id].softmax) {
         const bool classes = e->of_classes;
+        // shares of classes (mixed or soft targets) come as a row of n_out
         const double ce =
             cross_entropy(e, x, classes ? *(const int32_t *)target : 0, classes ? NULL : (const float *)target);
         return dt_loss_value(id, ce, 0, p);
@@ -98,12 +99,14 @@ static double evaluate_loss_of(const eval_target *e, const float *x, const void 
 
 // ---- the table -------------------------------------------------------------------------------------
 
+// n is numbers per row; 0: the table has no such array
 static void *grown(void *p, int64_t cap, int64_t n, size_t size) {
     return n > 0 ? dt_xrealloc(p, (size_t)(cap * n) * size) : NULL;
 }
 
 static void evaluate_make_room(dt_evaluator *e) {
     if (e->n < e->cap) return;
+    // doubles: the split's readable samples are not known beforehand
     e->cap = e->cap ? 2 * e->cap : 1024;
     e->embeddings = grown(e->embeddings, e->cap, e->n_embedding, sizeof *e->embeddings);
     e->records = grown(e->records, e->cap, DT_MAX_WIDTH, sizeof *e->records);
@@ -139,26 +142,30 @@ static bool evaluate_is_finite(const dt_evaluator *e, int64_t i) {
 
 static dt_status evaluate_take(void *ctx, const dt_infer_sample *s) {
     dt_evaluator *e = ctx;
-    if (s->why) return DT_OK;
+    if (s->why) return DT_OK; // could not be read: there is nothing to count
     evaluate_make_room(e);
     const int64_t i = e->n;
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
         const void *target = s->field[t->t->index];
+        // a target out of the loss's domain fails with the sample's index
         if (!t->of_classes) DT_TRY(dt_target_check(t->t, target, s->index));
         const float *x = s->output[t->output];
+        // an ensemble's mean stands in for the network's output
         if (e->combine) e->combine(e->combine_ctx, s->index, k, x, t->combined);
         evaluate_take_target(t, i, e->combine ? t->combined : x, target);
     }
     if (e->n_embedding)
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding], sizeof(float) * (size_t)e->n_embedding);
+    // row i is overwritten by the next sample
     if (!evaluate_is_finite(e, i)) {
-        if (e->n_not_finite++ == 0) e->first_not_finite = s->index;
+        if (e->n_not_finite++ == 0) e->first_not_finite = s->index; // for the warning: the first is named
         return DT_OK;
     }
     e->n++;
     e->samples[i] = s->index;
     uint32_t of[DT_MAX_WIDTH] = {0};
+    // every sample of a data set has the same number of records
     if (e->data->records) e->width = e->data->records(e->data, e->split, s->index, of);
     memcpy(e->records + i * e->width, of, sizeof *of * (size_t)e->width);
     for (int k = 0; k < e->n_by; k++)
@@ -169,11 +176,13 @@ static dt_status evaluate_take(void *ctx, const dt_infer_sample *s) {
 
 static void drop_table(dt_evaluator *e) {
     for (int k = 0; k < e->targets->n; k++) {
+        // n_out and thresholds stay for the next evaluation
         eval_target *t = &e->each[k];
         free(t->logits);
         free(t->targets);
         free(t->labels);
         free(t->losses);
+        // freed here, and again by the next call: the pointers must not dangle
         t->logits = t->targets = NULL;
         t->labels = NULL;
         t->losses = NULL;
@@ -194,7 +203,7 @@ static void drop_table(dt_evaluator *e) {
 
 static dt_eval_table table_of(const dt_evaluator *e, int k, dt_verification *pairs) {
     const eval_target *t = &e->each[k];
-    *pairs = (dt_verification){.n_samples = -1};
+    *pairs = (dt_verification){.n_samples = -1}; // not compared yet: eer and pair_auc share the result
     return (dt_eval_table){.n = e->n,
                            .n_out = t->n_out,
                            .logits = t->logits,
@@ -202,6 +211,7 @@ static dt_eval_table table_of(const dt_evaluator *e, int k, dt_verification *pai
                            .targets = t->targets,
                            .embeddings = e->embeddings,
                            .n_embedding = e->n_embedding,
+                           // 0 without record numbers: no pair is excluded then
                            .records = e->width ? e->records : NULL,
                            .width = e->width,
                            .losses = t->losses,
@@ -217,6 +227,7 @@ static dt_eval_table table_of(const dt_evaluator *e, int k, dt_verification *pai
 static void choose_thresholds(dt_evaluator *e) {
     dt_verification pairs;
     for (int k = 0; k < e->targets->n; k++) {
+        // thresholds change what later metrics of the same table count as predicted
         const dt_eval_table table = table_of(e, k, &pairs);
         if (e->each[k].of_labels) dt_eval_choose_thresholds(&table, e->each[k].thresholds);
     }
@@ -226,15 +237,17 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
     const eval_target *t = &e->each[k];
     dt_verification pairs;
     const dt_eval_table table = table_of(e, k, &pairs);
+    // thresholds first: the metrics below depend on them
     if (t->of_labels && e->metrics->threshold.is_auto) dt_eval_write_thresholds(&table, out, &out->extra);
     dt_eval_report_table(&table, e->metrics->wanted[k], out);
+    // the evaluation report needs the table while it exists
     if (e->evidence)
         dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table, t->of_numbers, e->data,
                         e->split, e->samples);
     if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
     for (int i = 0; i < e->n_by; i++) dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
     if (e->n_by > 0) dt_json_end_object(&out->extra);
-    if (e->whole && e->metrics->n_bootstrap > 0)
+    if (e->whole && e->metrics->n_bootstrap > 0) // resampling takes n_bootstrap times the metrics: only at an end
         dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap, e->unit.name ? &e->unit : NULL, out);
 }
 
@@ -242,6 +255,7 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
 static double mean_loss(const dt_evaluator *e) {
     double sum = 0;
     for (int64_t i = 0; i < e->n; i++)
+        // losses are unweighted by class here; each target's weight is that of train.targets
         for (int k = 0; k < e->targets->n; k++) sum += (double)e->each[k].t->weight * e->each[k].losses[i];
     return sum / (double)e->n;
 }
@@ -249,7 +263,7 @@ static double mean_loss(const dt_evaluator *e) {
 // "pose.accuracy", and what is no single number in an object "pose".
 static void report_named(const dt_evaluator *e, int k, dt_eval_result *out) {
     const char *name = e->each[k].t->field->name;
-    dt_eval_result own;
+    dt_eval_result own; // own: its names get the target's in front
     dt_eval_result_init(&own);
     report_target(e, k, &own);
     for (int i = 0; i < own.n_values; i++) {
@@ -258,6 +272,7 @@ static void report_named(const dt_evaluator *e, int k, dt_eval_result *out) {
         free(full);
     }
     if (*dt_eval_result_members(&own)) {
+        // extra is an open object: closed here to be a member
         char *object = dt_xprintf("{%s}", dt_eval_result_members(&own));
         dt_json_raw(&out->extra, name, object);
         free(object);
@@ -269,6 +284,7 @@ static void report_not_finite(const dt_evaluator *e, dt_eval_result *out) {
     const dt_dataset *d = e->data;
     uint32_t of[DT_MAX_WIDTH] = {0};
     const char *path, *key = NULL;
+    // the key, where the data set has keys
     if (d->records && d->key && d->records(d, e->split, e->first_not_finite, of) > 0) key = d->key(d, of[0], &path);
     dt_warn("%lld of %lld predictions are not finite and count in no metric; the first is of "
             "sample %lld%s%s",
@@ -281,17 +297,19 @@ static dt_status evaluate_report(dt_evaluator *e, dt_eval_result *out) {
     if (e->n + e->n_not_finite == 0) return dt_fail(DT_E_DATA, "no record of the split could be read");
     if (e->n_not_finite > 0) report_not_finite(e, out);
     if (e->metrics->threshold.is_auto && e->split == DT_SPLIT_VAL) choose_thresholds(e);
+    // one target without a name: values are plain, "accuracy"
     if (!e->targets->named) {
         report_target(e, 0, out);
         return DT_OK;
     }
-    dt_eval_result_add(out, "loss", mean_loss(e));
+    dt_eval_result_add(out, "loss", mean_loss(e)); // the only value over all targets: the sum that training minimises
     for (int k = 0; k < e->targets->n; k++) report_named(e, k, out);
     return DT_OK;
 }
 
 // A line a value: hex digits, which lose nothing, and the name.
 static char *values_text(const dt_evaluator *e, const dt_eval_result *r) {
+    // %a: hexadecimal floating point, read back bit for bit
     char *text = dt_xprintf("%lld %lld\n", (long long)e->n, (long long)e->n_not_finite);
     for (int i = 0; i < r->n_values; i++) {
         char *longer = dt_xprintf("%s%a %s\n", text, r->values[i].value, r->values[i].name);
@@ -303,19 +321,21 @@ static char *values_text(const dt_evaluator *e, const dt_eval_result *r) {
 
 static void evaluate_read_values(dt_eval_result *r, char *text) {
     char *rest = NULL, *line = strtok_r(text, "\n", &rest);
-    r->n_samples = strtoll(line, &line, 10);
+    r->n_samples = strtoll(line, &line, 10); // both numbers of the first line: strtoll moves line behind the first
     r->n_not_finite = strtoll(line, NULL, 10);
     while ((line = strtok_r(NULL, "\n", &rest))) {
         char *name = NULL;
         const double value = strtod(line, &name);
-        dt_eval_result_add(r, name + 1, value);
+        dt_eval_result_add(r, name + 1, value); // name: behind the blank
     }
 }
 
 // Rank 0's values, or its failure, on all ranks.
 static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out) {
     dt_comm *c = e->comm;
+    // text is NULL on other ranks and after a failure: dt_agree_result then shares the error alone
     char *text = c->rank == 0 && st == DT_OK ? values_text(e, out) : NULL;
+    // of rank 0's table; evaluate_read_values sets them on the other ranks
     out->n_samples = e->n;
     out->n_not_finite = e->n_not_finite;
     st = dt_agree_result(c, st, &text);
@@ -334,6 +354,7 @@ static void list_columns(dt_evaluator *e) {
 static dt_status evaluate_collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
     e->data = data;
     e->split = split;
+    // collective: every rank runs its share of the batches, rank 0 takes the samples
     return dt_infer_run(e->infer, data, split, evaluate_take, e);
 }
 
@@ -341,23 +362,25 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bo
     dt_status st = DT_OK;
     *out = (dt_eval_result){0};
     e->whole = whole;
-    (void)dt_failpoint("evaluate");
+    (void)dt_failpoint("evaluate"); // tests hang or kill a rank here
     const double traced = dt_trace_begin();
     dt_eval_result_init(out);
+    // thresholds: f1: the validation part is evaluated first, unless that is the split itself
     if (e->metrics->threshold.is_auto && split != DT_SPLIT_VAL && data->n_samples(data, DT_SPLIT_VAL) > 0) {
         st = evaluate_collect(e, data, DT_SPLIT_VAL);
         if (st == DT_OK) choose_thresholds(e);
-        drop_table(e);
+        drop_table(e); // its rows must not stay in front of the split's
     }
     if (whole && data->value) list_columns(e);
     if (st == DT_OK) st = evaluate_collect(e, data, split);
     if (st == DT_OK) {
+        // rank 0 alone has the table
         if (e->comm->rank == 0) st = evaluate_report(e, out);
         st = share_values(e, st, out);
     }
     dt_trace_end("evaluation", "evaluation", traced);
     drop_table(e);
-    if (st != DT_OK) dt_eval_result_fini(out);
+    if (st != DT_OK) dt_eval_result_fini(out); // on failure the caller has nothing to free
     return st;
 }
 

@@ -25,11 +25,11 @@
 // H is that of the classes; where several labels can be true, the sum of theirs. w is 1, or 1 / (H(p) + 0.001), so that
 // a pass that is sure of a sample counts more (inverse-uncertainty weights, by sample).
 
-enum { WEIGHT, ENTROPY, SUMS };
+enum { WEIGHT, ENTROPY, SUMS }; // places in a column's sums; SUMS: where Σ w p begins
 
 // Of a sample and target: Σ w, Σ w H, Σ w p, Σ w p².
 typedef struct mean_column {
-    int64_t n, stride;
+    int64_t n, stride;        // elements; doubles per sample
     double *sums;             // (samples, stride)
     double *value, *variance; // of a row
 } mean_column;
@@ -50,6 +50,7 @@ static predict_mean *mean_create(const dt_predict_column *columns, int n_columns
     *m = (predict_mean){columns, n_columns, n_samples, by_uncertainty, {{0}}, NULL};
     m->why = dt_xcalloc((size_t)n_samples + 1, sizeof *m->why);
     for (int i = 0; i < n_columns; i++) {
+        // WEIGHT, ENTROPY, then n sums of w p and n of w p²
         const int64_t n = columns[i].n, stride = SUMS + 2 * n;
         m->each[i] = (mean_column){.n = n,
                                    .stride = stride,
@@ -72,6 +73,7 @@ static void mean_destroy(predict_mean *m) {
     free(m);
 }
 
+// -p log p, whose limit at 0 is 0.
 static double surprise(double p) {
     return p > 0 ? -p * log(p) : 0;
 }
@@ -79,11 +81,13 @@ static double surprise(double p) {
 static double entropy(const dt_predict_column *c, const double *p) {
     double h = 0;
     for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_CLASSES; k++) h += surprise(p[k]);
+    // a label is a binary variable
     for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++) h += surprise(p[k]) + surprise(1 - p[k]);
     return h;
 }
 
 // What is subtracted before squares are summed: numbers may be far from 0.
+// subtracting the field's mean keeps Σ w p² - (Σ w p)² from cancelling
 static double origin_of(const dt_predict_column *c, int64_t k) {
     return c->kind == DT_PREDICTS_NUMBERS ? dt_field_mean(c->info, k) : 0;
 }
@@ -96,6 +100,7 @@ static double predict_mean_of(const predict_mean *m, int column, int64_t k, cons
 static void mean_add(predict_mean *m, int64_t sample, int column, const double *value, const int32_t *map) {
     const mean_column *e = &m->each[column];
     double *sums = e->sums + sample * e->stride;
+    // of the pass's own order: entropy is the same for any
     const double h = entropy(&m->columns[column], value);
     const double w = m->by_uncertainty ? 1 / (h + 1e-3) : 1;
     sums[WEIGHT] += w;
@@ -114,18 +119,20 @@ static void mean_fail(predict_mean *m, int64_t sample, const char *why) {
 
 // The row of a sample; valid until the next one.
 static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
-    dt_predict_row row = {.index = sample, .why = m->why[sample]};
+    dt_predict_row row = {.index = sample, .why = m->why[sample]}; // without a mean: only the reason
     for (int i = 0; i < m->n_columns && !row.why; i++) {
         const mean_column *e = &m->each[i];
         const double *sums = e->sums + sample * e->stride;
         for (int64_t k = 0; k < e->n; k++) {
             const double mean = sums[SUMS + k] / sums[WEIGHT];
+            // E[p²] - E[p]²
             const double v = sums[SUMS + e->n + k] / sums[WEIGHT] - mean * mean;
             e->value[k] = predict_mean_of(m, i, k, sums);
             e->variance[k] = v > 0 ? v : 0; // rounding
         }
         row.value[i] = e->value;
         row.variance[i] = e->variance;
+        // H of the mean: all uncertainty; less the mean of H: what the passes disagree in
         row.entropy[i] = entropy(&m->columns[i], e->value);
         const double information = row.entropy[i] - sums[ENTROPY] / sums[WEIGHT];
         row.information[i] = information > 0 ? information : 0;
@@ -143,7 +150,8 @@ typedef struct predicted {
     char **names;  // of classes, labels or numbers
     double *value; // of the row in progress
     float *logits; // as the network gives them
-    int32_t *map;  // the first member's number of each
+    // identity for the first member
+    int32_t *map; // the first member's number of each
     double temperature;
     double *thresholds; // by the first member's numbers, over all members
 } predicted;
@@ -160,12 +168,13 @@ typedef struct predictor {
     struct predictor *first;   // member
     predict_mean *mean;        // of several passes
     dt_predict_writer *writer; // rank 0
-    int64_t n_bad;
-    char why[256]; // of the row in progress
+    int64_t n_bad;             // rows without a prediction
+    char why[256];             // of the row in progress
 } predictor;
 
 static dt_predicts predict_kind_of(const dt_target *t) {
     const dt_loss_row *loss = &dt_losses[t->loss];
+    // in this order: softmax losses give shares, labels one probability each
     return loss->softmax ? DT_PREDICTS_CLASSES : loss->gives_labels ? DT_PREDICTS_LABELS : DT_PREDICTS_NUMBERS;
 }
 
@@ -177,6 +186,7 @@ static char *predict_name_of(const dt_target *t, int64_t k) {
 static void predict_describe(predictor *p, int i) {
     predicted *e = &p->each[i];
     const int64_t n = dt_target_n_out(e->t);
+    // a single number or label has no name of its own in the output
     const bool one = n == 1 && e->t->field->n_classes == 0;
     e->kind = predict_kind_of(e->t);
     e->names = dt_xcalloc((size_t)n, sizeof *e->names);
@@ -188,7 +198,7 @@ static void predict_describe(predictor *p, int i) {
     p->columns[i] = (dt_predict_column){.field = e->t->field->name,
                                         .info = e->t->field,
                                         .kind = e->kind,
-                                        .n = n,
+                                        .n = n, // one: titles are "<field>" instead of "<field>.<name>"
                                         .name = one ? NULL : (const char *const *)e->names,
                                         .thresholds = e->thresholds};
 }
@@ -197,10 +207,12 @@ static void predict_take_target(predicted *e, const float *x) {
     const int64_t n = dt_target_n_out(e->t);
     const dt_field_info *f = e->t->field;
     memcpy(e->logits, x, (size_t)n * sizeof *x);
+    // probabilities are calibrated, logits stay as the network gives them
     if (e->kind == DT_PREDICTS_CLASSES) dt_eval_softmax(x, n, e->temperature, e->value);
     for (int64_t k = 0; e->kind == DT_PREDICTS_LABELS && k < n; k++)
         e->value[k] = dt_eval_sigmoid((double)x[k] / e->temperature);
     for (int64_t k = 0; e->kind == DT_PREDICTS_NUMBERS && k < n; k++)
+        // counts are predicted as logarithms
         e->value[k] = dt_losses[e->t->loss].exponent ? exp((double)x[k]) : dt_field_value(f, k, (double)x[k]);
 }
 
@@ -214,8 +226,9 @@ static dt_status check_key(const predictor *p, int64_t i) {
     uint32_t ours[DT_MAX_WIDTH], theirs[DT_MAX_WIDTH];
     const dt_dataset *a = p->asked.run.data, *b = p->first->asked.run.data;
     const char *path;
-    if (a == b || !a->key || !a->records) return DT_OK;
+    if (a == b || !a->key || !a->records) return DT_OK; // the same data set: nothing to compare
     const int n = a->records(a, p->r->split, i, ours);
+    // both have the same number of samples (predict_check_member): index i fits both
     bool same = n == b->records(b, p->r->split, i, theirs);
     for (int k = 0; same && k < n; k++) same = strcmp(a->key(a, ours[k], &path), b->key(b, theirs[k], &path)) == 0;
     return same ? DT_OK
@@ -228,6 +241,7 @@ static const char *predict_judge(predictor *p, const dt_infer_sample *s) {
     if (s->why) return s->why;
     for (int i = 0; i < p->n && !what; i++) {
         const predicted *e = &p->each[i];
+        // finite logits may have infinite values in the field's unit
         if (!dt_infer_all_finite(e->logits, dt_target_n_out(e->t))) what = e->t->field->name;
         for (int64_t k = 0; k < dt_target_n_out(e->t) && !what; k++)
             if (!isfinite((float)e->value[k])) what = e->t->field->name; // in its unit
@@ -243,17 +257,19 @@ static const char *predict_judge(predictor *p, const dt_infer_sample *s) {
 static dt_status predict_take(void *ctx, const dt_infer_sample *s) {
     predictor *p = ctx;
     dt_predict_row row = {.index = s->index};
-    if (p->mean) DT_TRY(check_key(p, s->index));
+    if (p->mean) DT_TRY(check_key(p, s->index)); // a mean is over passes of the same records
     for (int i = 0; i < p->n && !s->why; i++) predict_take_target(&p->each[i], s->output[p->each[i].output]);
     row.why = predict_judge(p, s);
+    // one pass without a prediction: no mean, as the rest would be another ensemble
     if (p->mean && row.why) mean_fail(p->mean, s->index, row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
         predicted *e = &p->each[i];
         row.value[i] = e->value;
         row.logits[i] = e->logits;
-        if (p->mean) mean_add(p->mean, s->index, i, e->value, e->map);
+        if (p->mean) mean_add(p->mean, s->index, i, e->value, e->map); // rows are written once all passes are done
     }
     if (p->mean) return DT_OK;
+    // several passes have no common embedding
     if (p->embedding >= 0 && !row.why) row.embedding = s->output[p->embedding];
     return predict_put(p, &row);
 }
@@ -264,7 +280,7 @@ static dt_status make_infer(predictor *p, bool augment) {
     const dt_config *c = p->asked.run.config;
     dt_infer_opts o = dt_asked_infer_opts(&p->asked, NULL, "predict");
     o.augment = augment;
-    o.seed = (uint64_t)c->run.seed;
+    o.seed = (uint64_t)c->run.seed; // of augmentation and dropout masks
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
         e->output = o.n_outputs;
@@ -288,8 +304,10 @@ static dt_status match_names(predictor *p, int i) {
                        "predicts the same",
                        predict_run_name(p->first), a->field, (long long)a->n, predict_run_name(p), b->field,
                        (long long)b->n);
+    // class numbers differ between runs of different data: the names decide
     for (int64_t k = 0; k < b->n; k++) {
         int64_t at = 0;
+        // without names there is one element: 0
         while (b->name && at < a->n && strcmp(a->name[at], b->name[k]) != 0) at++;
         if (at == a->n)
             return dt_fail(DT_E_USAGE,
@@ -306,14 +324,16 @@ static dt_status predict_check_member(predictor *p) {
     const dt_targets *targets = &p->asked.nets.targets;
     const dt_graph *g = dt_nets_last_evaluated(&p->asked.nets).graph;
     const int n = targets->n;
-    bool drops = p->r->mc == 0;
+    bool drops = p->r->mc == 0; // drops: dropout masks are not wanted, or the network has some
     DT_TRY(dt_predict_check(p->r->out, n, p->r->logits, p->r->embeddings));
+    // a dropout of probability 0 is not built, so the graph tells
     for (int i = 0; i < g->n_nodes && !drops; i++) drops = g->nodes[i].op == DT_OP_dropout;
     if (!drops)
         return dt_config_fail(run->config, "model.dropout",
                               "--mc draws dropout masks, and run %s was trained without: "
                               "model.dropout is 0",
                               predict_run_name(p));
+    // the weight is 1 / entropy, which numbers have not
     for (int i = 0; i < n; i++)
         if (p->r->by_uncertainty && predict_kind_of(&targets->items[i]) == DT_PREDICTS_NUMBERS)
             return dt_fail(DT_E_USAGE,
@@ -322,6 +342,7 @@ static dt_status predict_check_member(predictor *p) {
                            targets->items[i].field->name);
     for (int i = 0; i < n; i++) {
         p->each[i].t = &targets->items[i];
+        // p->n follows: close_member frees what is described so far
         predict_describe(p, i);
         p->n = i + 1;
     }
@@ -331,6 +352,7 @@ static dt_status predict_check_member(predictor *p) {
                        "the same",
                        predict_run_name(p->first), p->first->n, predict_run_name(p), p->n);
     for (int i = 0; i < n; i++) DT_TRY(match_names(p, i));
+    // after matching: the same targets over different samples are no ensemble either
     const int64_t here = run->data->n_samples(run->data, p->r->split);
     const dt_dataset *first = p->first->asked.run.data;
     if (here != first->n_samples(first, p->r->split))
@@ -345,9 +367,10 @@ static dt_status read_calibration(predictor *p, int i) {
     predicted *e = &p->each[i];
     const bool labels = e->kind == DT_PREDICTS_LABELS;
     if (!labels && e->t->field->n_classes == 0) return DT_OK;
+    // own of the member's order; the mean goes to the first member's
     double *own = dt_xcalloc((size_t)dt_target_n_out(e->t), sizeof *own);
     const dt_status st = dt_calibration_read(run->config, run->record.step, e->t, &e->temperature, labels ? own : NULL);
-    for (int64_t k = 0; k < dt_target_n_out(e->t); k++)
+    for (int64_t k = 0; k < dt_target_n_out(e->t); k++) // mean over members
         p->first->each[i].thresholds[e->map[k]] += own[k] / p->n_members;
     free(own);
     return st;
@@ -360,11 +383,12 @@ static dt_status open_member(predictor *p, const dt_trainer_args *a) {
                                            .split = p->r->split,
                                            .own_data = p->r->own_data,
                                            .raw = p->r->raw,
-                                           .drops = p->r->mc > 0}));
-    DT_TRY(dt_agree_shared(run->comm, predict_check_member(p)));
+                                           .drops = p->r->mc > 0})); // --mc: dropout stays on
+    DT_TRY(dt_agree_shared(run->comm, predict_check_member(p)));     // ranks exchange the check's result
     dt_status st = DT_OK;
     char *nothing = NULL;
     for (int i = 0; i < p->n; i++) p->each[i].temperature = 1;
+    // the files of the run are read on one rank
     for (int i = 0; i < p->n && st == DT_OK && dt_run_is_root(run); i++) st = read_calibration(p, i);
     DT_TRY(dt_agree_result(run->comm, st, &nothing));
     return make_infer(p, run->config->data.augment != NULL);
@@ -386,6 +410,7 @@ static void close_member(predictor *p, dt_status st) {
 // ---- all members -----------------------------------------------------------------------------------
 
 static dt_status open_output(predictor *p, int n_passes) {
+    // after the first member is open: titles need its names, keys its data
     const dt_open_run *run = &p->asked.run;
     const dt_predict_format f = {.path = p->r->out,
                                  .split = p->r->split,
@@ -400,12 +425,13 @@ static dt_status open_output(predictor *p, int n_passes) {
     dt_status st = dt_run_is_root(run) ? dt_predict_writer_open(&p->writer, &f) : DT_OK;
     char *nothing = NULL;
     DT_TRY(dt_agree_result(run->comm, st, &nothing));
+    // one pass streams its rows; several keep sums in memory
     if (n_passes > 1) p->mean = mean_create(p->columns, p->n, f.n_samples, p->r->by_uncertainty);
     return DT_OK;
 }
 
 static dt_status predict_run_passes(predictor *p, dt_dataset *data) {
-    const int n = p->r->mc > 0 ? p->r->mc : 1;
+    const int n = p->r->mc > 0 ? p->r->mc : 1; // --mc: the network runs so often, with other masks each time
     for (int i = 0; i < n; i++) DT_TRY(dt_infer_run(p->infer, data, p->r->split, predict_take, p));
     return DT_OK;
 }
@@ -416,11 +442,13 @@ static dt_status run_changed(predictor *p, const char *change) {
     dt_config *c = dt_config_copy(run->config);
     dt_dataset *data = NULL;
     c->data.augment_on = DT_AUGMENT_ON_host;
+    // as if the config had the augmentation for each image field
     for (int i = 0; i < c->data.n_fields; i++)
         if (c->data.fields[i].kind == DT_FIELD_image)
             dt_config_set_entry(c, DT_KEY(data.augment), c->data.fields[i].id, change);
-    dt_infer_destroy(p->infer);
+    dt_infer_destroy(p->infer); // the inference has buffers of the unchanged data
     p->infer = NULL;
+    // batch memory pinned for this backend
     const dt_batch_memory memory = dt_backend_batch_memory(run->backend);
     dt_status st =
         run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL, run->record.classes, &data);
@@ -438,6 +466,7 @@ static dt_status predict_run_member(predictor *p) {
 }
 
 static dt_status run_others(predictor *first, const dt_trainer_args *members, int n) {
+    // one after another: only one further member's weights are in memory
     for (int i = 1; i < n; i++) {
         predictor p = {.r = first->r, .n_members = n, .first = first, .mean = first->mean};
         dt_status st = open_member(&p, &members[i]);
@@ -452,10 +481,13 @@ static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
     // rows are fewer than records
     const dt_open_run *run = &p->asked.run;
+    // reports how many records `where` leaves
     if (dt_run_is_root(run) && run->config->data.where) dt_info("data: %s", run->data->describe(run->data));
+    // passes: members, each unchanged and changed, each with its masks
     DT_TRY(open_output(p, n * (1 + p->r->n_changes) * (p->r->mc > 0 ? p->r->mc : 1)));
     DT_TRY(predict_run_member(p));
     DT_TRY(run_others(p, members, n));
+    // on rank 0, after all passes
     const int64_t n_rows = p->writer && p->mean ? run->data->n_samples(run->data, p->r->split) : 0;
     for (int64_t i = 0; i < n_rows; i++) {
         const dt_predict_row row = mean_row(p->mean, i);
@@ -478,6 +510,7 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
 
 // ---- an evaluation of the mean ---------------------------------------------------------------------
 
+// evaluator's f: the last member's pass comes through the evaluator instead of predict_take
 // The first member's outputs of a sample, the last to be added -> outputs of which its loss makes the mean.
 static void combine(void *ctx, int64_t sample, int i, const float *x, float *out) {
     predictor *p = ctx;
@@ -485,15 +518,18 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
     const int64_t n = dt_target_n_out(e->t);
     predict_take_target(e, x);
     mean_add(p->mean, sample, i, e->value, e->map);
+    // the sums of the other members are complete, as they ran before
     const double *sums = p->mean->each[i].sums + sample * p->mean->each[i].stride;
     for (int64_t k = 0; k < n; k++) {
         const double mean = p->mean->why[sample] ? NAN : predict_mean_of(p->mean, i, k, sums);
+        // log(0) and log(1/0) must not occur
         const double q = fmin(fmax(mean, DBL_MIN), 1 - DBL_EPSILON / 2); // a logarithm that is finite
+        // back into the normalised unit, in which the evaluator computes losses
         const double number = (mean - dt_field_mean(e->t->field, k)) / dt_field_std(e->t->field, k);
         if (isnan(mean))
             out[k] = NAN;
         else if (e->kind == DT_PREDICTS_CLASSES || dt_losses[e->t->loss].exponent)
-            out[k] = (float)log(fmax(mean, DBL_MIN));
+            out[k] = (float)log(fmax(mean, DBL_MIN)); // softmax of log p is p, exp of log is the number
         else
             out[k] = (float)(e->kind == DT_PREDICTS_LABELS ? log(q / (1 - q)) : number);
     }
@@ -501,6 +537,7 @@ static void combine(void *ctx, int64_t sample, int i, const float *x, float *out
 
 static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
     bool dropped = false;
+    // an embedding belongs to one network, and pairs compare within one space
     for (int k = 0; k < n_targets; k++)
         for (int i = 0; i < DT_N_METRICS; i++)
             if (metrics->wanted[k][i] && (dt_metrics_table[i]->of & DT_OF_PAIRS)) {
@@ -514,16 +551,19 @@ static dt_status predict_evaluate(predictor *p, const dt_eval_request *q) {
     dt_asked *a = &p->asked;
     dt_evaluator *e = NULL;
     dt_eval_result result;
+    // thresholds are set below as the mean of the members'
     a->nets.metrics.threshold = (dt_auto_real){.answer = 0.5};
     drop_pairs(&a->nets.metrics, p->n);
     dt_status st = dt_asked_evaluator(a, NULL, "eval", &e);
     if (st == DT_OK) {
+        // by target, on every rank; only rank 0's are used
         for (int i = 0; i < p->n; i++)
             if (p->each[i].kind == DT_PREDICTS_LABELS) dt_evaluator_set_thresholds(e, i, p->each[i].thresholds);
         dt_evaluator_set_combine(e, combine, p);
         st = dt_evaluator_run(e, a->run.data, q->split, true, &result);
     }
     if (st == DT_OK) {
+        // a member of the result: how many runs the mean is of
         dt_json_int(&result.extra, "runs", p->n_members);
         st = dt_asked_print(a, q->csv, &result);
         dt_eval_result_fini(&result);
@@ -541,7 +581,9 @@ dt_status dt_predict_evaluate(const dt_eval_request *q) {
     p.infer = NULL;
     if (st == DT_OK) {
         const dt_dataset *data = p.asked.run.data;
+        // by_uncertainty is for predict alone
         p.mean = mean_create(p.columns, p.n, data->n_samples(data, q->split), false);
+        // the first member comes last, by the evaluator
         st = run_others(&p, q->members, q->n_members);
     }
     if (st == DT_OK) st = predict_evaluate(&p, q);

@@ -12,7 +12,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { FLUSH_BYTES = 1 << 16 };
+enum { FLUSH_BYTES = 1 << 16 }; // rows of about 64 KB per write
 
 typedef enum format { CSV, JSONL, NPY, UNKNOWN } format;
 
@@ -21,7 +21,7 @@ struct dt_predict_writer {
     format format;
     dt_io_file file; // not begun: stdout
     FILE *rows;      // in memory: text
-    char *text;
+    char *text;      // of rows: open_memstream moves it as it grows
     size_t n_text;
     dt_json json;
     int32_t *order; // of a row's classes
@@ -29,9 +29,9 @@ struct dt_predict_writer {
 
 static format predict_write_format_of(const char *path) {
     static const char *const EXTS[] = {".csv", ".jsonl", ".npy"};
-    const char *dot = path ? strrchr(path, '.') : EXTS[CSV];
+    const char *dot = path ? strrchr(path, '.') : EXTS[CSV]; // without a path: CSV on stdout
     for (int i = 0; dot && i < UNKNOWN; i++)
-        if (strcasecmp(dot, EXTS[i]) == 0) return (format)i;
+        if (strcasecmp(dot, EXTS[i]) == 0) return (format)i; // .CSV is CSV
     return UNKNOWN;
 }
 
@@ -44,7 +44,7 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
                        ".to_parquet(\"out.parquet\")",
                        path);
     if (f == UNKNOWN) return dt_fail(DT_E_USAGE, "%s: the extension says the format: .csv, .jsonl or .npy", path);
-    if (f != NPY) return DT_OK;
+    if (f != NPY) return DT_OK; // text formats hold any columns
     if (logits && embedding) return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
     if (n_columns > 1 && !embedding)
         return dt_fail(DT_E_USAGE,
@@ -60,16 +60,18 @@ static dt_status predict_write_flush(dt_predict_writer *w) {
     fflush(w->rows);
     const bool is_file = w->file.path != NULL;
     dt_status st =
+        // stdout gets the same bytes, without a temporary file
         dt_io_write(is_file ? w->file.fd : STDOUT_FILENO, is_file ? w->file.path : "stdout", w->text, w->n_text);
-    rewind(w->rows);
+    rewind(w->rows); // fflush has set n_text; the buffer is used again
     return st;
 }
 
 static void predict_write_put_number(FILE *out, double v) {
-    fprintf(out, isfinite(v) ? ",%.9g" : ",", v);
+    fprintf(out, isfinite(v) ? ",%.9g" : ",", v); // an empty cell stands for NaN, as pandas reads it
 }
 
 static int digits_of(const dt_predict_column *c, int64_t k) {
+    // numbers far from 0 need more digits for the same resolution (dt_field_digits)
     return c->kind == DT_PREDICTS_NUMBERS ? dt_field_digits(c->info, k, 9) : 9;
 }
 
@@ -79,6 +81,7 @@ static void predict_write_put_value(FILE *out, const dt_predict_column *c, int64
 
 // "<field>.<name>", or the field alone where it has one number.
 static void put_title(FILE *out, const dt_predict_column *c, const char *infix, int64_t k) {
+    // infix: ".logit", ".variance"
     char *text = c->name ? dt_xprintf("%s%s.%s", c->field, infix, c->name[k]) : dt_xprintf("%s%s", c->field, infix);
     putc(',', out);
     dt_text_print_cell(out, text);
@@ -93,7 +96,7 @@ static void put_plain_title(FILE *out, const dt_predict_column *c, const char *w
 }
 
 static int n_listed(const dt_predict_writer *w, const dt_predict_column *c) {
-    return c->n < w->f.top ? (int)c->n : w->f.top;
+    return c->n < w->f.top ? (int)c->n : w->f.top; // classes of a row: top, or all
 }
 
 static void put_deviation_titles(FILE *out, const dt_predict_column *c) {
@@ -107,6 +110,7 @@ static void put_titles(dt_predict_writer *w, int n_records) {
     fputs(n_records > 1 ? "key,path,key2,path2" : "key,path", out);
     for (int i = 0; i < w->f.n_columns; i++) {
         const dt_predict_column *c = &w->f.columns[i];
+        // "<field>", "<field>.probability", "<field>.2", "<field>.2.probability", …
         for (int k = 0; c->kind == DT_PREDICTS_CLASSES && k < n_listed(w, c); k++) {
             char *rank = k ? dt_xprintf(".%d", k + 1) : dt_xstrdup("");
             char *text = dt_xprintf("%s%s", c->field, rank);
@@ -119,6 +123,7 @@ static void put_titles(dt_predict_writer *w, int n_records) {
             free(text);
             free(rank);
         }
+        // labels and numbers: a column for each
         for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++) put_title(out, c, "", k);
         if (c->kind == DT_PREDICTS_LABELS) put_plain_title(out, c, "predicted");
         for (int64_t k = 0; w->f.logits && k < c->n; k++) put_title(out, c, ".logit", k);
@@ -129,10 +134,13 @@ static void put_titles(dt_predict_writer *w, int n_records) {
 }
 
 // The most probable classes, the first of equal ones first.
+// Insertion into the n best so far, for n far below the number of classes.
 static void sort_classes(dt_predict_writer *w, const dt_predict_column *c, const double *p) {
     int n = 0;
     for (int32_t i = 0; i < c->n; i++) {
+        // at n == n_listed the last place is compared, but never written behind
         int at = n < n_listed(w, c) ? n++ : n;
+        // strictly greater: equal ones keep their order
         for (; at > 0 && p[i] > p[w->order[at - 1]]; at--)
             if (at < n) w->order[at] = w->order[at - 1];
         if (at < n) w->order[at] = i;
@@ -146,7 +154,7 @@ static int records_of(const dt_predict_writer *w, int64_t index, uint32_t of[DT_
 
 static void put_predicted(FILE *out, const dt_predict_column *c, const double *p) {
     char *text = dt_xstrdup("");
-    for (int64_t k = 0; p && k < c->n; k++)
+    for (int64_t k = 0; p && k < c->n; k++) // p is NULL in a row without prediction
         if (p[k] >= c->thresholds[k]) dt_xappend(&text, "%s%s", *text ? "|" : "", c->name ? c->name[k] : c->field);
     putc(',', out);
     dt_text_print_cell(out, text);
@@ -158,6 +166,7 @@ static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r)
     FILE *out = w->rows;
     const int n = records_of(w, r->index, of);
     for (int i = 0; i < n; i++) {
+        // key and path are the data set's: valid until the next call
         const char *path, *key = w->f.data->key(w->f.data, of[i], &path);
         if (i) putc(',', out);
         dt_text_print_cell(out, key);
@@ -170,8 +179,10 @@ static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r)
         const bool classes = c->kind == DT_PREDICTS_CLASSES;
         if (classes && p) sort_classes(w, c, p);
         for (int k = 0; classes && k < n_listed(w, c); k++) {
+            // a class name may hold commas: quoted as a cell
             putc(',', out);
             if (p) dt_text_print_cell(out, c->name[w->order[k]]);
+            // without a prediction the cells are empty, so that columns stay aligned
             predict_write_put_number(out, p ? p[w->order[k]] : NAN);
         }
         for (int64_t k = 0; !classes && k < c->n; k++) predict_write_put_value(out, c, k, p ? p[k] : NAN);
@@ -181,7 +192,7 @@ static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r)
         for (int64_t k = 0; w->f.deviates && !classes && k < c->n; k++)
             predict_write_put_number(out, p ? r->variance[i][k] : NAN);
         if (!w->f.deviates || !classes) continue;
-        predict_write_put_number(out, p ? r->variance[i][w->order[0]] : NAN);
+        predict_write_put_number(out, p ? r->variance[i][w->order[0]] : NAN); // of the first class
         predict_write_put_number(out, p ? r->entropy[i] : NAN);
         predict_write_put_number(out, p ? r->information[i] : NAN);
     }
@@ -196,9 +207,10 @@ static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r)
 
 static void put_json_numbers(dt_json *j, const char *key, const float *v, int64_t n) {
     char text[32];
+    // JSON has no NaN: null
     dt_json_begin_array(j, key);
     for (int64_t k = 0; k < n; k++) {
-        snprintf(text, sizeof text, isfinite(v[k]) ? "%.9g" : "null", (double)v[k]);
+        snprintf(text, sizeof text, isfinite(v[k]) ? "%.9g" : "null", (double)v[k]); // 9 digits: a float survives
         dt_json_raw(j, NULL, text);
     }
     dt_json_end_array(j);
@@ -237,6 +249,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     const double *p = r->value[i];
     dt_json *j = &w->json;
     const bool labels = c->kind == DT_PREDICTS_LABELS;
+    // a single number is a member rather than an object
     if (!c->name && !labels && !w->f.logits && !w->f.deviates) {
         put_json_value(j, c, c->field, 0, *p);
         return;
@@ -256,7 +269,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
         dt_json_end_array(j);
     }
     for (int64_t k = 0; c->kind != DT_PREDICTS_CLASSES && k < c->n; k++)
-        put_json_value(j, c, c->name ? c->name[k] : "value", k, p[k]);
+        put_json_value(j, c, c->name ? c->name[k] : "value", k, p[k]); // a label without a name of its own
     if (labels) dt_json_begin_array(j, "predicted");
     for (int64_t k = 0; labels && k < c->n; k++)
         if (p[k] >= c->thresholds[k]) dt_json_string(j, NULL, c->name ? c->name[k] : c->field);
@@ -267,6 +280,7 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
 }
 
 static void predict_write_put_json(dt_predict_writer *w, const dt_predict_row *r) {
+    // records of a sample: at most two (data.view.pairs)
     static const char *const KEYS[] = {"key", "key2"}, *const PATHS[] = {"path", "path2"};
     uint32_t of[DT_MAX_WIDTH];
     dt_json *j = &w->json;
@@ -278,7 +292,7 @@ static void predict_write_put_json(dt_predict_writer *w, const dt_predict_row *r
         dt_json_string(j, KEYS[i], w->f.data->key(w->f.data, of[i], &path));
         dt_json_string(j, PATHS[i], path);
     }
-    for (int i = 0; i < w->f.n_columns && !r->why; i++) put_json_target(w, r, i);
+    for (int i = 0; i < w->f.n_columns && !r->why; i++) put_json_target(w, r, i); // an error stands alone
     if (w->f.n_embedding && !r->why) put_json_numbers(j, "embedding", r->embedding, w->f.n_embedding);
     if (r->why) dt_json_string(j, "error", r->why);
     dt_json_end_object(j);
@@ -295,7 +309,7 @@ static int64_t row_of_npy(const dt_predict_writer *w) {
 static bool predict_write_is_wide(const dt_predict_writer *w) {
     bool wide = false;
     for (int64_t k = 0; !w->f.n_embedding && !w->f.logits && k < w->f.columns[0].n; k++)
-        wide |= digits_of(&w->f.columns[0], k) > 9;
+        wide |= digits_of(&w->f.columns[0], k) > 9; // 9 digits no longer tell neighbouring values apart: float64
     return wide;
 }
 
@@ -303,11 +317,13 @@ static bool predict_write_is_wide(const dt_predict_writer *w) {
 // https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 static void put_npy_header(dt_predict_writer *w) {
     char text[192];
+    // little-endian
     const int n = snprintf(text, sizeof text, "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
                            predict_write_is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
+    // 10 bytes of magic, version and length, then text, padding and a newline: a multiple of 64
     const int pad = 64 - (10 + n + 1) % 64, n_all = n + pad % 64 + 1;
     fwrite("\x93NUMPY\1\0", 1, 8, w->rows);
-    putc(n_all & 0xff, w->rows);
+    putc(n_all & 0xff, w->rows); // length, little-endian u16
     putc(n_all >> 8, w->rows);
     fprintf(w->rows, "%s%*s\n", text, n_all - 1 - n, "");
 }
@@ -318,6 +334,7 @@ static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
                          : w->f.n_embedding ? (double)r->embedding[k]
                          : w->f.logits      ? (double)r->logits[0][k]
                                             : r->value[0][k];
+        // numbers of the unit are doubles; files of float32 are half as large
         const float rounded = (float)v;
         predict_write_is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
     }
@@ -329,7 +346,7 @@ dt_status dt_predict_writer_put(dt_predict_writer *w, const dt_predict_row *row)
     if (w->format == CSV) predict_write_put_csv(w, row);
     if (w->format == JSONL) predict_write_put_json(w, row);
     if (w->format == NPY) put_npy(w, row);
-    return ftello(w->rows) >= FLUSH_BYTES ? predict_write_flush(w) : DT_OK;
+    return ftello(w->rows) >= FLUSH_BYTES ? predict_write_flush(w) : DT_OK; // bounds memory; the last rows go at close
 }
 
 static void predict_write_destroy(dt_predict_writer *w) {
@@ -340,6 +357,7 @@ static void predict_write_destroy(dt_predict_writer *w) {
     free(w);
 }
 
+// nothing of the file is visible until close renames it
 dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_format *f) {
     dt_predict_writer *w = dt_xcalloc(1, sizeof *w);
     dt_status st = DT_OK;
@@ -351,10 +369,11 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
     if (f->path) st = dt_io_begin(&w->file, f->path);
     if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text))) st = dt_fail(DT_E_INTERNAL, "out of memory");
     if (st != DT_OK) {
-        dt_io_end(&w->file, st);
+        dt_io_end(&w->file, st); // st is an error: the temporary file goes
         predict_write_destroy(w);
         return st;
     }
+    // the first row's records: every sample has as many
     if (w->format == CSV) put_titles(w, records_of(w, 0, of));
     if (w->format == NPY) put_npy_header(w);
     *out = w;
@@ -362,6 +381,7 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
 }
 
 dt_status dt_predict_writer_close(dt_predict_writer *w, dt_status st) {
+    // after a failure the temporary file is dropped, and its name stays free
     if (!w) return st;
     if (st == DT_OK) st = predict_write_flush(w);
     st = dt_io_end(&w->file, st);

@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+// ERROR_SAMPLES: that one layer in int8 is compared on; ROUNDS: of timing
 enum { ERROR_SAMPLES = 16, ROUNDS = 7 };
 
 typedef struct quantizer {
@@ -28,10 +29,10 @@ typedef struct quantizer {
     double *errors; // of each layer
     // outputs of the network that runs, sample by sample, and of the fp32 one
     int n_outputs;
-    bool first; // the fp32 network runs, which leaves its outputs
-    int64_t size[DT_INFER_OUTPUTS], width, at;
-    float *outputs;
-    double noise, signal;
+    bool first;                                // the fp32 network runs, which leaves its outputs
+    int64_t size[DT_INFER_OUTPUTS], width, at; // size: numbers per output; width: their sum; at: next row
+    float *outputs;                            // (ERROR_SAMPLES, width) of the fp32 network
+    double noise, signal;                      // sums of squares
 } quantizer;
 
 // ---- scales ----------------------------------------------------------------------------------------
@@ -44,14 +45,16 @@ static void list_layers(quantizer *q) {
     q->errors = dt_xcalloc(n, sizeof *q->errors);
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *node = &g->nodes[i];
+        // the input of a layer must be an activation: constants have no scale
         if (!dt_int8_is_layer(g, node) || g->values[node->in[0]].kind != DT_V_TEMP) continue;
         dt_int8_layer *l = &q->q.layers[q->q.n_layers];
         l->name = node->name;
-        l->n = g->values[node->in[1]].shape.d[0];
+        l->n = g->values[node->in[1]].shape.d[0]; // output channels
         q->weight[q->q.n_layers++] = dt_observe_weights(q->asked.nets.params, g, node);
     }
 }
 
+// Observation wants the activations, not the outputs.
 static dt_status quantizer_drop(void *ctx, const dt_infer_sample *s) {
     (void)ctx;
     (void)s;
@@ -65,6 +68,7 @@ static dt_status observe(quantizer *q) {
     o.look = dt_observer_look;
     o.look_ctx = seen;
     dt_status st = dt_infer_create(&f, &o);
+    // range first, then histogram (observe.h)
     for (int run = 0; run < 2 && st == DT_OK; run++) {
         st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, quantizer_drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);
@@ -79,8 +83,10 @@ static dt_status observe(quantizer *q) {
 
 static dt_status take_outputs(void *ctx, const dt_infer_sample *s) {
     quantizer *q = ctx;
+    // rows in the order of the set: sample n of every network is compared with row n
     float *row = q->outputs + q->at++ * q->width, *to = row;
     if (s->why) return DT_OK;
+    // first pass: the row is filled, then compared with itself: noise 0
     for (int k = 0; k < q->n_outputs && q->first; to += q->size[k++])
         memcpy(to, s->output[k], (size_t)q->size[k] * sizeof *to);
     if (!dt_infer_all_finite(row, q->width)) return DT_OK; // nothing to compare with
@@ -100,7 +106,8 @@ static dt_status quantizer_compare(quantizer *q, dt_net net, double *error) {
     dt_infer_opts o = dt_asked_infer_opts(&q->asked, &net, NULL);
     dt_infer *f = NULL;
     char names[DT_MAX_TARGETS][256];
-    o.limit = ERROR_SAMPLES;
+    o.limit = ERROR_SAMPLES; // the first samples: the error is an estimate, once per layer
+    // the first call is the fp32 network's: it allocates the rows
     q->first = net.graph == q->fp32.graph;
     for (int t = 0; t < targets->n; t++)
         o.outputs[o.n_outputs++] = dt_target_logits(targets, &targets->items[t], names[t], sizeof names[t]);
@@ -112,22 +119,24 @@ static dt_status quantizer_compare(quantizer *q, dt_net net, double *error) {
     if (!q->outputs) q->outputs = dt_xcalloc((size_t)(ERROR_SAMPLES * q->width) + 1, sizeof *q->outputs);
     const dt_status st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, take_outputs, q);
     dt_infer_destroy(f);
-    *error = q->signal > 0 ? sqrt(q->noise / q->signal) : 0;
+    *error = q->signal > 0 ? sqrt(q->noise / q->signal) : 0; // all outputs 0: nothing can be lost
     return st;
 }
 
 // Each layer alone in int8; those above the tolerance stay fp32 from then on.
 static dt_status find_errors(quantizer *q) {
+    // a graph and a plan for each layer: this takes the longest
     dt_progress p = {.on = true, .what = "layers", .items = "layers", .total_items = (uint64_t)q->q.n_layers};
     dt_status st = DT_OK;
     dt_net net;
     dt_progress_begin(&p);
     for (int i = 0; i < q->q.n_layers && st == DT_OK; i++) {
         dt_int8_layer *l = &q->q.layers[i];
-        l->weight = q->weight[i];
+        l->weight = q->weight[i]; // this layer in int8, the others fp32
+        // the nets own the graph: it lives until the run is closed
         st = dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &net);
         if (st == DT_OK) st = quantizer_compare(q, net, &q->errors[i]);
-        l->weight = NULL;
+        l->weight = NULL; // back, before the next layer is tried
         p.n_items++;
         dt_progress_tick(&p);
     }
@@ -141,7 +150,7 @@ static dt_status find_errors(quantizer *q) {
 
 static dt_status quantizer_evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
     dt_evaluator *e;
-    DT_TRY(dt_asked_evaluator(&q->asked, &net, progress, &e));
+    DT_TRY(dt_asked_evaluator(&q->asked, &net, progress, &e)); // no eval.by, no eval.bootstrap
     const dt_status st = dt_evaluator_run(e, q->asked.run.data, DT_SPLIT_TEST, false, out);
     dt_evaluator_destroy(e);
     return st;
@@ -150,7 +159,7 @@ static dt_status quantizer_evaluate(quantizer *q, dt_net net, const char *progre
 // An exec of zeros: how fast it is does not depend on what is in it.
 typedef struct timed {
     dt_exec *exec;
-    void *inputs[DT_BATCH_INPUTS];
+    void *inputs[DT_BATCH_INPUTS]; // inputs[i]: heap
     double least;
 } timed;
 
@@ -160,6 +169,7 @@ static dt_status begin_timing(dt_net net, timed *t) {
     for (dt_value v = 0; v < net.graph->n_values && i < DT_BATCH_INPUTS; v++) {
         const dt_value_info *info = &net.graph->values[v];
         if (info->kind != DT_V_INPUT) continue;
+        // 4 bytes hold any dtype of an input
         t->inputs[i] = dt_xcalloc((size_t)dt_shape_elements(&info->shape) + 16, 4);
         dt_exec_bind(t->exec, info->name, t->inputs[i++]);
     }
@@ -167,6 +177,7 @@ static dt_status begin_timing(dt_net net, timed *t) {
 }
 
 // Times a batch of one replica on both networks, in turn; the least time of each counts.
+// in turn, so that a change of the clock rate meets both
 static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
     timed t[2] = {{.least = INFINITY}, {.least = INFINITY}};
     dt_exec_args args = {.step = {.loss_scale = 1}, .grad = q->asked.nets.params->grads[0]};
@@ -178,7 +189,7 @@ static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
         t[i & 1].least = fmin(t[i & 1].least, dt_clock_s() - begin);
     }
     for (int i = 0; i < 2; i++) {
-        rate[i] = dt_run_eval_batch(&q->asked.run) / t[i].least;
+        rate[i] = dt_run_eval_batch(&q->asked.run) / t[i].least; // samples/s
         dt_exec_destroy(t[i].exec);
         for (int k = 0; k < DT_BATCH_INPUTS; k++) free(t[i].inputs[k]);
     }
@@ -190,6 +201,7 @@ static void quantizer_print_report(const quantizer *q, const dt_eval_result r[2]
     const int batch = dt_run_eval_batch(&q->asked.run);
     const int threads = q->asked.run.answers.replica_threads;
     int n_int8 = 0;
+    // layers that stay fp32 have no scales
     for (int i = 0; i < q->q.n_layers; i++) n_int8 += q->q.layers[i].weight != NULL;
     fprintf(out, "%d of %d layers in int8; scales: %s, on %" PRId64 " samples\n", n_int8, q->q.n_layers,
             DT_WORD_OF(DT_OBSERVE_WORDS, q->r->how), r[0].n_samples);
@@ -201,6 +213,7 @@ static void quantizer_print_report(const quantizer *q, const dt_eval_result r[2]
             rate[1] / rate[0], batch, threads, threads == 1 ? "" : "s");
     fprintf(out, "%-24s %12s %12.3g\n", "error of the outputs", "", error);
     if (n_int8 < q->q.n_layers)
+        // with the errors, from which a user chooses another tolerance
         fprintf(out, "kept in fp32, as the error of each alone is above %g:\n", q->r->tolerance);
     for (int i = 0; i < q->q.n_layers; i++)
         if (!q->q.layers[i].weight) dt_text_printf(out, "  %-40s %.3g\n", q->q.layers[i].name, q->errors[i]);
@@ -222,9 +235,11 @@ static dt_status save_weights(const quantizer *q, const char *out, const char *f
     size_t n = 0;
     int n_tensors;
     dt_ckpt *k = NULL;
-    const dt_ckpt_opts o = {.dir = dir, .keep = 1};
+    const dt_ckpt_opts o = {.dir = dir, .keep = 1}; // one checkpoint, without retention
     dt_ckpt_tensor *tensors = dt_state_view(q->asked.state, false, &n_tensors);
+    // one file, model.safetensors
     for (int i = 0; i < n_tensors; i++) tensors[i].file = "model";
+    // the state.json of the source checkpoint is taken over as it is
     dt_status st = dt_io_read_own(&state, &n, path, 0, DT_E_CKPT);
     if (st == DT_OK) st = dt_ckpt_open(&k, &o, false);
     if (st == DT_OK && record->classes) dt_ckpt_set_classes(k, record->classes);
@@ -245,22 +260,25 @@ static dt_status write_run(const quantizer *q) {
     char *out = NULL, *from = NULL;
     int64_t there;
     dt_json j;
+    // a process id and a counter: another quantize of the same run gets another folder
     for (unsigned i = (unsigned)getpid(); !out || dt_io_exists(out); i++) { // what is there stays
         free(out);
         out = dt_xprintf("%s.tmp.%u", q->r->out, i);
     }
     dt_json_init(&j);
     dt_int8_build(&q->q, q->errors, step, &j);
+    // which may name "last" or "best", and these move
     dt_status st = dt_ckpt_find_in_run(r->dir, q->r->which, &there, &from);
     if (st == DT_OK && there != step)
         st = dt_fail(DT_E_CKPT, "%s: another checkpoint became the %s meanwhile: try again", r->dir, dt_run_which(r));
+    // whole before the rename: no half-written run under the final name
     if (st == DT_OK) st = dt_io_mkdir_all(out);
     if (st == DT_OK) st = quantizer_write_text(out, "config.yaml", q->r->config);
     if (st == DT_OK) st = quantizer_write_text(out, "int8.json", j.data);
     if (st == DT_OK) st = save_weights(q, out, from);
     if (st == DT_OK) st = dt_io_rename_noreplace(out, q->r->out);
     if (st != DT_OK) {
-        const dt_error_kept first = dt_error_keep();
+        const dt_error_kept first = dt_error_keep(); // cleaning up must not replace the error that matters
         if (dt_io_remove_tree(out) != DT_OK) dt_warn("%s is left", out);
         dt_error_restore(&first);
     }
@@ -273,6 +291,7 @@ static dt_status write_run(const quantizer *q) {
 // ---- all -------------------------------------------------------------------------------------------
 
 static dt_status check_request(const dt_trainer_args *a) {
+    // the comparison of outputs needs them in one process
     if (a->comm->world_size > 1) return dt_fail(DT_E_USAGE, "dtrain quantize is one process: without mpirun");
     if (a->config->model.int8)
         return dt_fail(DT_E_USAGE, "run %s is quantised already: take the run that it was made of",
@@ -284,10 +303,12 @@ static dt_status quantizer_find_layers(quantizer *q) {
     const dt_open_run *r = &q->asked.run;
     double nothing;
     if (r->backend->device)
+        // no int8 kernels on devices
         return dt_config_fail(r->config, "device.kind", "int8 is computed on the CPU only: use device.kind=cpu");
     q->fp32 = dt_nets_last_evaluated(&q->asked.nets);
     list_layers(q);
     if (q->q.n_layers == 0) return dt_fail(DT_E_USAGE, "the network has no convolution or linear layer");
+    // before any int8 graph: scales come from the fp32 network
     DT_TRY(observe(q));
     return quantizer_compare(q, q->fp32, &nothing);
 }
@@ -295,11 +316,13 @@ static dt_status quantizer_find_layers(quantizer *q) {
 static dt_status quantize(quantizer *q) {
     dt_net int8;
     dt_eval_result r[2];
-    double rate[2], error;
+    double rate[2], error; // [0] fp32, [1] int8
     DT_TRY(quantizer_find_layers(q));
     DT_TRY(find_errors(q));
+    // all layers within the tolerance together
     DT_TRY(dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &int8));
     DT_TRY(quantizer_compare(q, int8, &error));
+    // the whole set, unlike the comparison
     DT_TRY(quantizer_evaluate(q, q->fp32, "fp32", &r[0]));
     dt_status st = quantizer_evaluate(q, int8, "int8", &r[1]);
     if (st != DT_OK) {
