@@ -344,13 +344,6 @@ static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out
     return st;
 }
 
-static void list_columns(dt_evaluator *e) {
-    const dt_cnode *by = e->metrics->by;
-    for (size_t i = 0; by && i < dt_cnode_size(by) && e->n_by < MOST_BY; i++)
-        e->by[e->n_by++].name = dt_cnode_str(dt_cnode_item(by, i));
-    if (e->metrics->n_bootstrap > 0) e->unit.name = e->metrics->bootstrap_unit;
-}
-
 static dt_status evaluate_collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
     e->data = data;
     e->split = split;
@@ -371,7 +364,12 @@ dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bo
         if (st == DT_OK) choose_thresholds(e);
         drop_table(e); // its rows must not stay in front of the split's
     }
-    if (whole && data->value) list_columns(e);
+    if (whole && data->value) {
+        const dt_cnode *by = e->metrics->by;
+        for (size_t i = 0; by && i < dt_cnode_size(by) && e->n_by < MOST_BY; i++)
+            e->by[e->n_by++].name = dt_cnode_str(dt_cnode_item(by, i));
+        if (e->metrics->n_bootstrap > 0) e->unit.name = e->metrics->bootstrap_unit;
+    }
     if (st == DT_OK) st = evaluate_collect(e, data, split);
     if (st == DT_OK) {
         // rank 0 alone has the table

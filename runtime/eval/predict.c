@@ -112,11 +112,6 @@ static void mean_add(predict_mean *m, int64_t sample, int column, const double *
     }
 }
 
-// A pass has no prediction of the sample, which then has no mean.
-static void mean_fail(predict_mean *m, int64_t sample, const char *why) {
-    if (!m->why[sample]) m->why[sample] = dt_xstrdup(why);
-}
-
 // The row of a sample; valid until the next one.
 static dt_predict_row mean_row(predict_mean *m, int64_t sample) {
     dt_predict_row row = {.index = sample, .why = m->why[sample]}; // without a mean: only the reason
@@ -178,11 +173,6 @@ static dt_predicts predict_kind_of(const dt_target *t) {
     return loss->softmax ? DT_PREDICTS_CLASSES : loss->gives_labels ? DT_PREDICTS_LABELS : DT_PREDICTS_NUMBERS;
 }
 
-static char *predict_name_of(const dt_target *t, int64_t k) {
-    const char *name = dt_field_name_of(t->field, k);
-    return name ? dt_xstrdup(name) : dt_xprintf("%lld", (long long)k);
-}
-
 static void predict_describe(predictor *p, int i) {
     predicted *e = &p->each[i];
     const int64_t n = dt_target_n_out(e->t);
@@ -194,7 +184,10 @@ static void predict_describe(predictor *p, int i) {
     e->logits = dt_xcalloc((size_t)n, sizeof *e->logits);
     e->map = dt_xcalloc((size_t)n, sizeof *e->map);
     e->thresholds = dt_xcalloc((size_t)n, sizeof *e->thresholds);
-    for (int64_t k = 0; k < n; k++) e->names[k] = predict_name_of(e->t, k);
+    for (int64_t k = 0; k < n; k++) {
+        const char *name = dt_field_name_of(e->t->field, k);
+        e->names[k] = name ? dt_xstrdup(name) : dt_xprintf("%lld", (long long)k);
+    }
     p->columns[i] = (dt_predict_column){.field = e->t->field->name,
                                         .info = e->t->field,
                                         .kind = e->kind,
@@ -261,7 +254,7 @@ static dt_status predict_take(void *ctx, const dt_infer_sample *s) {
     for (int i = 0; i < p->n && !s->why; i++) predict_take_target(&p->each[i], s->output[p->each[i].output]);
     row.why = predict_judge(p, s);
     // one pass without a prediction: no mean, as the rest would be another ensemble
-    if (p->mean && row.why) mean_fail(p->mean, s->index, row.why);
+    if (p->mean && row.why && !p->mean->why[s->index]) p->mean->why[s->index] = dt_xstrdup(row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
         predicted *e = &p->each[i];
         row.value[i] = e->value;

@@ -75,10 +75,6 @@ static int digits_of(const dt_predict_column *c, int64_t k) {
     return c->kind == DT_PREDICTS_NUMBERS ? dt_field_digits(c->info, k, 9) : 9;
 }
 
-static void predict_write_put_value(FILE *out, const dt_predict_column *c, int64_t k, double v) {
-    fprintf(out, isfinite(v) ? ",%.*g" : ",", digits_of(c, k), v);
-}
-
 // "<field>.<name>", or the field alone where it has one number.
 static void put_title(FILE *out, const dt_predict_column *c, const char *infix, int64_t k) {
     // infix: ".logit", ".variance"
@@ -185,7 +181,8 @@ static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r)
             // without a prediction the cells are empty, so that columns stay aligned
             predict_write_put_number(out, p ? p[w->order[k]] : NAN);
         }
-        for (int64_t k = 0; !classes && k < c->n; k++) predict_write_put_value(out, c, k, p ? p[k] : NAN);
+        for (int64_t k = 0; !classes && k < c->n; k++)
+            fprintf(out, p && isfinite(p[k]) ? ",%.*g" : ",", digits_of(c, k), p ? p[k] : NAN);
         if (c->kind == DT_PREDICTS_LABELS) put_predicted(out, c, p);
         for (int64_t k = 0; w->f.logits && k < c->n; k++)
             predict_write_put_number(out, p ? (double)r->logits[i][k] : NAN);
