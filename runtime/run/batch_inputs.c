@@ -11,11 +11,12 @@
 #include <stdlib.h>
 
 void dt_batch_inputs_find(dt_batch_inputs *in, const dt_exec *e, const dt_field_info *fields, int n_fields) {
-    for (int i = 0; i < DT_BATCH_INPUTS; i++) in->index[i] = -1;
+    for (int i = 0; i < DT_BATCH_INPUTS; i++) in->index[i] = -1; // -1: the graph has no such input
     for (int f = 0; f < n_fields; f++) {
-        char plan[256], steps[256];
+        char plan[256], steps[256]; // names by which models/models.c adds inputs
         snprintf(plan, sizeof plan, "%s.mix", fields[f].name);
         snprintf(steps, sizeof steps, "%s.steps", fields[f].name);
+        // by group: fields, mixing plans, pixel steps, then the weight
         in->index[f] = dt_exec_input_index(e, fields[f].name);
         in->index[DT_MAX_FIELDS + f] = dt_exec_input_index(e, plan);
         in->index[2 * DT_MAX_FIELDS + f] = dt_exec_input_index(e, steps);
@@ -33,6 +34,7 @@ static const void *input_data(const dt_batch *b, int i) {
 
 void dt_batch_inputs_bind(const dt_batch_inputs *in, dt_exec *e, const dt_batch *b) {
     for (int i = 0; i < DT_BATCH_INPUTS; i++)
+        // an index per input: binding allocates and looks up nothing
         if (in->index[i] >= 0) dt_exec_bind_index(e, in->index[i], input_data(b, i));
 }
 
@@ -47,9 +49,9 @@ dt_status dt_device_inputs_init(dt_device_inputs *sets, int n_sets, dt_backend *
         dt_device_inputs *d = &sets[k];
         dt_batch_inputs_find(&d->inputs, e, fields, n_fields);
         for (int i = 0; i < DT_BATCH_INPUTS; i++) {
-            if (d->inputs.index[i] < 0) continue;
+            if (d->inputs.index[i] < 0) continue; // not an input of this graph
             d->n_bytes[i] = dt_exec_input_bytes(e, d->inputs.index[i]);
-            dt_flat_buffer_add(&sets->flat, &d->data[i], d->n_bytes[i]);
+            dt_flat_buffer_add(&sets->flat, &d->data[i], d->n_bytes[i]); // sizes first: one allocation for all sets
         }
     }
     return dt_flat_buffer_alloc(&sets->flat, b, "batches");
@@ -62,6 +64,7 @@ void dt_device_inputs_fini(dt_device_inputs *sets, int n_sets) {
 
 void dt_device_inputs_bind(const dt_device_inputs *d, dt_exec *e) {
     for (int i = 0; i < DT_BATCH_INPUTS; i++)
+        // data is NULL exactly where the graph lacks the input
         if (d->data[i]) dt_exec_bind_index(e, d->inputs.index[i], d->data[i]);
 }
 
@@ -70,6 +73,7 @@ void dt_device_inputs_copy(const dt_device_inputs *d, const dt_batch *batch, voi
     for (int i = 0; i < DT_BATCH_INPUTS; i++) {
         if (!d->data[i]) continue;
         const void *from = input_data(batch, i);
+        // queued behind the copies of the batch before; the host buffer stays until the stream has passed
         if (stream)
             b->device->copy_in(b, d->data[i], from, d->n_bytes[i], stream);
         else
@@ -84,6 +88,7 @@ static const double SUM_TOLERANCE = 2e-3;
 
 dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
     const int64_t n = dt_target_n_out(t);
+    // any: every finite number is allowed
     const bool sums = dt_losses[t->loss].softmax, any = dt_losses[t->loss].gives_numbers;
     double sum = 0;
     for (int64_t k = 0; k < n && any; k++)
@@ -96,7 +101,7 @@ dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
         if (x[k] < 0)
             return dt_fail(DT_E_DATA, "field %s of sample %lld has %g, and %s wants counts from 0", t->field->name,
                            (long long)sample, (double)x[k], dt_losses[t->loss].id);
-    for (int64_t k = 0; k < n && !any; k++) {
+    for (int64_t k = 0; k < n && !any; k++) { // bce and cross-entropy: probabilities
         sum += (double)x[k];
         if (x[k] >= 0 && x[k] <= 1) continue;
         return dt_fail(DT_E_DATA,
@@ -105,6 +110,7 @@ dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
                        t->field->name, (long long)sample, (double)x[k], dt_losses[t->loss].id,
                        sums ? "shares of classes" : "numbers");
     }
+    // shares are written with few digits, so their sum is not exactly 1
     if (!sums || fabs(sum - 1) <= SUM_TOLERANCE) return DT_OK;
     return dt_fail(DT_E_DATA,
                    "field %s of sample %lld adds up to %g, and %s wants shares of classes that are "
@@ -117,8 +123,8 @@ dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets) {
         const dt_target *t = &targets->items[i];
         const bool numbers = t->kind == DT_TARGET_VECTOR || t->kind == DT_TARGET_NUMBER;
         const int64_t n = dt_target_n_out(t);
-        for (int k = 0; k < b->n && numbers; k++)
-            if (b->weight[k] != 0)
+        for (int k = 0; k < b->n && numbers; k++) // classes are whole numbers, and checked where they are decoded
+            if (b->weight[k] != 0)                // padding and bad records have weight 0
                 DT_TRY(dt_target_check(t, (const float *)b->field[t->index] + k * n, b->sample ? b->sample[k] : k));
     }
     return DT_OK;
@@ -144,6 +150,7 @@ void dt_targets_judge(const dt_targets *targets) {
 // that block cannot deadlock.
 
 static int by_order(const void *x, const void *y) {
+    // SEND and RECV of one merge have the same order; kind makes the sort stable
     const dt_tree_action *a = x, *b = y;
     return a->order != b->order ? (a->order > b->order) - (a->order < b->order) : (int)a->kind - (int)b->kind;
 }
@@ -154,15 +161,16 @@ static dt_status plan_replica(dt_replica_plan *p, int replica) {
     int n = 0, n_flats = 0;
     DT_TRY(dt_tree_plan(&share->actions, &n, &n_flats, p->rank * p->n_replicas + replica, p->world_size * p->n_replicas,
                         p->n_micro));
-    share->first_flat = p->n_flats;
+    share->first_flat = p->n_flats; // buffers of replicas lie one behind the other
     p->n_flats += n_flats;
     p->transfers = dt_xrealloc(p->transfers, sizeof(dt_tree_action) * (size_t)(p->n_transfers + n));
     for (int i = 0; i < n; i++) {
         dt_tree_action a = share->actions[i];
-        if (a.order == 0) {
+        if (a.order == 0) { // order 0: within the replica, before any transfer
             share->n_actions = i + 1;
             continue;
         }
+        // from the replica's numbering to the rank's
         a.a += share->first_flat;
         a.b += share->first_flat;
         p->transfers[p->n_transfers++] = a;
@@ -177,7 +185,7 @@ static dt_status plan_tree(dt_replica_plan *p) {
     for (int i = 0; i < p->n_transfers; i++) {
         dt_tree_action a = p->transfers[i];
         const dt_tree_action *next = i + 1 < p->n_transfers ? &p->transfers[i + 1] : NULL;
-        a.peer /= p->n_replicas;
+        a.peer /= p->n_replicas;              // the tree's peers are replicas; messages go between ranks
         if (next && next->order == a.order) { // send and receive between replicas of this rank
             a = (dt_tree_action){DT_TREE_ADD, -1, next->a, a.a, -1, a.order};
             i++;
@@ -192,6 +200,7 @@ static dt_status plan_tree(dt_replica_plan *p) {
 static void order_micros(dt_replica_plan *p) {
     int first = p->replicas[0].micro_begin, last = p->replicas[p->n_replicas - 1].micro_end;
     p->micros = dt_xcalloc((size_t)(last - first) + 1, sizeof(int));
+    // rounds end when every micro-batch is listed: shares differ by at most one
     for (int j = 0; p->n_rank_micros < last - first; j++)
         for (int l = 0; l < p->n_replicas; l++)
             if (p->replicas[l].micro_begin + j < p->replicas[l].micro_end)
@@ -209,6 +218,7 @@ dt_status dt_replica_plan_check_ranks(int64_t world_size, int64_t n_micro) {
 dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, int world_size, int n_replicas,
                                  int n_micro) {
     DT_TRY(dt_replica_plan_check_ranks(world_size, n_micro));
+    // n_micro / world_size: each replica has work in every step
     if (n_replicas > n_micro / world_size) n_replicas = n_micro / world_size;
     if (n_replicas < 1) n_replicas = 1;
     dt_replica_plan *p = dt_xcalloc(1, sizeof *p);
@@ -216,7 +226,7 @@ dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, 
         .elastic = elastic, .rank = rank, .world_size = world_size, .n_replicas = n_replicas, .n_micro = n_micro};
     p->replicas = dt_xcalloc((size_t)n_replicas, sizeof *p->replicas);
     for (int l = 0; l < n_replicas; l++) {
-        int replica = rank * n_replicas + l;
+        int replica = rank * n_replicas + l; // number among all replicas of all ranks
         p->replicas[l].micro_begin = dt_micro_begin(replica, world_size * n_replicas, n_micro);
         p->replicas[l].micro_end = dt_micro_begin(replica + 1, world_size * n_replicas, n_micro);
         p->replicas[l].first_flat = l;
@@ -225,7 +235,7 @@ dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, 
     if (elastic)
         st = plan_tree(p);
     else
-        p->n_flats = n_replicas;
+        p->n_flats = n_replicas; // resume, off: one gradient buffer per replica
     order_micros(p);
     if (st != DT_OK) {
         dt_replica_plan_destroy(p);
@@ -236,8 +246,9 @@ dt_status dt_replica_plan_create(dt_replica_plan **out, bool elastic, int rank, 
 }
 
 bool dt_replica_plan_has_buckets(const dt_replica_plan *p, bool tree) {
-    const int each = p->n_micro / p->world_size;
-    if (p->world_size * p->n_replicas == 1) return false;
+    const int each = p->n_micro / p->world_size;          // micro-batches per rank
+    if (p->world_size * p->n_replicas == 1) return false; // nothing to sum between buffers
+    // a rank's micro-batches are a node of the binary tree if their number is a power of two and divides evenly
     return !p->elastic || (tree && p->world_size > 1 && p->n_micro % p->world_size == 0 && (each & (each - 1)) == 0 &&
                            each % p->n_replicas == 0);
 }
@@ -248,11 +259,13 @@ int dt_replica_plan_merges(const dt_replica_plan *p, dt_tree_merge **out) {
     for (int l = 0; l < p->n_replicas; l++) {
         const dt_replica_share *share = &p->replicas[l];
         int i = share->n_actions;
+        // the ADDs behind the replica's last LEAF
         while (share->actions[i - 1].kind == DT_TREE_ADD) i--;
         for (; i < share->n_actions; i++)
             (*out)[n++] =
                 (dt_tree_merge){share->first_flat + share->actions[i].a, share->first_flat + share->actions[i].b};
     }
+    // then pairs of replicas, pairs of pairs: the order of the tree above a replica
     for (int k = 1; k < p->n_replicas; k *= 2)
         for (int l = 0; l < p->n_replicas; l += 2 * k)
             (*out)[n++] = (dt_tree_merge){p->replicas[l].first_flat, p->replicas[l + k].first_flat};

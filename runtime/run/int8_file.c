@@ -13,6 +13,7 @@ char *dt_int8_path(const dt_config *c) {
 }
 
 void dt_int8_build(const dt_int8 *q, const double *errors, int64_t step, dt_json *j) {
+    // Weight scales of layers in fp32 are null: the layer is listed with the error that kept it out.
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
     dt_json_int(j, "format", 1);
@@ -43,6 +44,7 @@ void dt_int8_build(const dt_int8 *q, const double *errors, int64_t step, dt_json
     dt_json_newline(j);
 }
 
+// A scale divides: 0, negative numbers, NaN and infinity are refused.
 static bool int8_file_read_scale(const json_t *v, float *out) {
     *out = (float)json_number_value(v);
     return json_is_number(v) && *out > 0 && isfinite(*out);
@@ -51,11 +53,12 @@ static bool int8_file_read_scale(const json_t *v, float *out) {
 static bool read_layer(dt_int8_layer *l, const char *name, json_t *o) {
     const json_t *list = json_object_get(o, "weight");
     *l = (dt_int8_layer){.name = dt_xstrdup(name), .n = (int64_t)json_array_size(list)};
-    if (json_is_null(list)) return true;
+    if (json_is_null(list)) return true; // null: the layer stays fp32
     if (!json_is_array(list) || l->n == 0) return false;
     float *weight = dt_xcalloc((size_t)l->n, sizeof *weight);
     l->weight = weight;
     for (int64_t i = 0; i < l->n; i++)
+        // q owns weight already: dt_int8_destroy frees it after a failure
         if (!int8_file_read_scale(json_array_get(list, (size_t)i), &weight[i])) return false;
     return true;
 }
@@ -67,10 +70,11 @@ static const char *read(dt_int8 *q, json_t *all, int64_t step) {
     const char *name;
     json_t *o;
     if (json_integer_value(json_object_get(all, "format")) != 1) return "format";
+    // scales fit one set of weights
     if (!json_is_integer(at) || json_integer_value(at) != step) return "step";
     if (!json_is_object(values)) return "values";
     if (!json_is_object(layers)) return "layers";
-    q->values = dt_xcalloc(json_object_size(values) + 1, sizeof *q->values);
+    q->values = dt_xcalloc(json_object_size(values) + 1, sizeof *q->values); // + 1: an empty object is valid
     q->layers = dt_xcalloc(json_object_size(layers) + 1, sizeof *q->layers);
     json_object_foreach(values, name, o) {
         dt_int8_value *v = &q->values[q->n_values++];
@@ -88,6 +92,7 @@ static const char *read(dt_int8 *q, json_t *all, int64_t step) {
 
 dt_status dt_int8_parse(dt_int8 **out, const char *where, const char *text, int64_t step) {
     dt_int8 *q = dt_xcalloc(1, sizeof *q);
+    // a second member of a name would overwrite the first silently
     json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     const char *bad = all ? read(q, all, step) : "JSON";
     dt_status st = DT_OK;
@@ -105,6 +110,7 @@ dt_status dt_int8_parse(dt_int8 **out, const char *where, const char *text, int6
 
 void dt_int8_destroy(dt_int8 *q) {
     if (!q) return;
+    // names are const for readers; here they are heap
     for (int i = 0; i < q->n_values; i++) free((char *)(uintptr_t)q->values[i].name);
     for (int i = 0; i < q->n_layers; i++) {
         free((char *)(uintptr_t)q->layers[i].name);

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 12 };
+enum { MAX_ROWS = 12 }; // of the list below
 
 typedef struct memory_row {
     const char *kind;
@@ -32,7 +32,7 @@ size_t dt_memory_reserve_bytes(dt_backend *b) {
     size_t free_bytes = 0, total_bytes = 0;
     if (!b->device) return 0;
     b->device->memory(b, &free_bytes, &total_bytes);
-    const size_t share = total_bytes / 50;
+    const size_t share = total_bytes / 50; // 2 %
     return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
 }
 
@@ -44,15 +44,18 @@ static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, si
     if (trained.plan) dt_plan_report_get(trained.plan, &train);
     if (evaluated.plan) dt_plan_report_get(evaluated.plan, &eval);
     // elastic: the tree has more
+    // buffers that the tree adds to those of the replicas stay
     const size_t grads = (size_t)p->n_grads - (size_t)r->replicas->n_replicas + replicas;
+    // estimated for n_ranks: the layout is not sharded yet
     const bool divides = r->config->train.shard == DT_SHARD_optimizer && !p->sharded;
     const size_t parts = divides ? (size_t)n_ranks : 1;
     int n = 0;
     const size_t weights = (size_t)p->n_master * 4, trains = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
-    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts};
+    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts}; // moments of f32
     if (p->n_average)
+        // averages of batch-norm statistics are never sharded
         rows[n++] = (memory_row){"averaged weights", (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", grads * (size_t)p->n_grad * 4};
     if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
@@ -62,6 +65,7 @@ static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, si
     if (!r->backend->device) return n;
     rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
     // two of the training's, one of the evaluation's
+    // inputs of the next batch are copied while the current one is computed
     rows[n++] = (memory_row){"batches", 2 * input_bytes(trained.graph) + input_bytes(evaluated.graph)};
     rows[n++] = (memory_row){"reserve", dt_memory_reserve_bytes(r->backend)};
     return n;
@@ -95,7 +99,7 @@ static void memory_report_find_room(const dt_open_run *r, size_t *free_bytes, si
     }
     dt_memory_read(&m);
     *total_bytes = m.total_bytes > 0 ? (size_t)m.total_bytes : SIZE_MAX;
-    *free_bytes = *total_bytes / (size_t)r->comm->local_size;
+    *free_bytes = *total_bytes / (size_t)r->comm->local_size; // ranks of a host share its memory
 }
 
 size_t dt_memory_free_bytes(const dt_open_run *r) {
@@ -108,8 +112,9 @@ bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r) {
     return dt_memory_bytes(nets, r) <= dt_memory_free_bytes(r);
 }
 
+// before any plan: the activations that live at once, as the recompute pass counts them
 bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g) {
-    const size_t replicas = r->replicas_open ? 1 : (size_t)r->replicas->n_replicas;
+    const size_t replicas = r->replicas_open ? 1 : (size_t)r->replicas->n_replicas; // replicas_open: one replica may do
     const dt_status st = dt_pass_recompute(g, &(dt_recompute_opts){.limit = SIZE_MAX});
     return st == DT_OK && g->recompute.bytes_before * replicas <= dt_memory_free_bytes(r);
 }
@@ -119,7 +124,8 @@ enum { LIBRARY_MIB = 64 };
 
 // Elements of a checkpoint's copy, which has all slices, whoever owns them.
 static int64_t n_copied(const dt_params *p) {
-    if (!p->sharded) return p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1];
+    if (!p->sharded) return p->n_master + p->n_average + p->n_slot[0] + p->n_slot[1]; // all of it is on this rank
+    // whole slices, put together from all ranks' chunks on rank 0
     return p->n_master * (p->average ? 2 : 1) + p->n_slots * p->n_trained;
 }
 
@@ -128,6 +134,7 @@ static void warn_little_room(const dt_nets *nets, const dt_open_run *r) {
     const double plan = (double)dt_memory_bytes(nets, r), room = (double)dt_memory_free_bytes(r),
                  copy = r->config->checkpoint.async ? 4 * (double)n_copied(nets->params) : 0, mib = 1048576,
                  other = (double)dt_rss_bytes() + LIBRARY_MIB * mib;
+    // one rank per host warns
     if (r->backend->device || r->request.use != DT_RUN_TRAINED || r->comm->local_rank > 0 ||
         plan + copy + other <= room)
         return;

@@ -21,7 +21,7 @@ static int by_begin(const void *a, const void *b) {
 
 static int nets_add_phase(dt_phase *phases, int n, int64_t begin, bool joins) {
     int at = 0;
-    while (at < n && phases[at].begin != begin) at++;
+    while (at < n && phases[at].begin != begin) at++; // one phase per step, however many groups and scales begin there
     if (at == n) phases[n++] = (dt_phase){.begin = begin};
     phases[at].joins |= joins;
     return n;
@@ -32,11 +32,11 @@ int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_
     int n = nets_add_phase(phases, 0, 0, true);
     for (int i = 0; i < g->n; i++) {
         dt_param_group *group = &g->items[i];
-        if (!group->thaws) continue;
+        if (!group->thaws) continue; // never frozen
         group->thaw = dt_amount_steps(group->until, total_steps, steps_per_epoch);
         n = nets_add_phase(phases, n, group->thaw, false);
     }
-    for (int i = 0; i < scales->n; i++)
+    for (int i = 0; i < scales->n; i++) // joins: only a scale's begin changes the evaluation graph
         n = nets_add_phase(phases, n, dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
     qsort(phases, (size_t)n, sizeof *phases, by_begin);
     return n;
@@ -47,6 +47,7 @@ static dt_status check_groups(const dt_param_groups *g, const dt_graph *graph) {
     const char **names = dt_xcalloc((size_t)graph->n_values + 1, sizeof *names);
     int n = 0;
     for (dt_value v = 0; v < graph->n_values; v++)
+        // with frozen ones: a pattern must match some parameter
         if (graph->values[v].kind == DT_V_PARAM) names[n++] = graph->values[v].name;
     const dt_status st = dt_param_groups_check(g, names, n);
     free(names);
@@ -56,6 +57,7 @@ static dt_status check_groups(const dt_param_groups *g, const dt_graph *graph) {
 void dt_phases_apply(const dt_param_groups *g, dt_params *p) {
     for (int i = 0; i < p->n_entries; i++) {
         dt_param_entry *e = &p->entries[i];
+        // the last group whose pattern matches
         const dt_param_group *group = dt_param_groups_of(g, e->name);
         if (!group) continue;
         e->lr_scale = (float)group->lr;
@@ -78,7 +80,7 @@ static dt_status build_graph(const dt_open_run *r, bool training, int64_t step, 
                              .training = training,
                              .drops = r->request.drops,
                              .adds_branches = r->backend->kernel(r->backend, DT_OP_add_branch, false) != NULL,
-                             .teacher = training && t->config ? &teacher : NULL,
+                             .teacher = training && t->config ? &teacher : NULL, // evaluation graphs have no teacher
                              .groups = &r->groups,
                              .step = step,
                              .total_steps = r->record.total_steps,
@@ -97,13 +99,14 @@ static dt_status build_eval_graph(const dt_open_run *r, int64_t step, const dt_i
         return dt_config_fail(r->config, "model.int8",
                               "with model.int8 the other layers are fp32: use train.precision=fp32");
     DT_TRY(build_graph(r, false, step, &g));
+    // first: int8 kernels add the residual themselves
     dt_status st = q ? dt_pass_fuse_residual(g) : DT_OK;
     if (st == DT_OK && q) st = dt_pass_int8(g, q);
     if (st == DT_OK)
         *out = g;
     else
         dt_graph_destroy(g);
-    return st == DT_OK ? DT_OK : dt_fail_context(st, "int8.json");
+    return st == DT_OK ? DT_OK : dt_fail_context(st, "int8.json"); // the context is added to int8's errors
 }
 
 // The phases of the run as it goes on, or the one in which it made the weights that are asked.
@@ -111,6 +114,7 @@ static void list_phases(dt_nets *n, dt_open_run *r) {
     const dt_run_record *s = &r->record;
     const bool asked = r->request.use == DT_RUN_ASKED;
     n->n_phases = 1;
+    // the weights of step s come from the phase of step s - 1
     n->phases[0] = (dt_phase){.joins = true, .begin = asked && s->step > 0 ? s->step - 1 : 0};
     if (n->training)
         n->n_phases = dt_phases_list(n->phases, &r->groups, &r->scales, s->total_steps, s->steps_per_epoch);
@@ -120,12 +124,13 @@ static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
     dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
     const dt_graph *g = dt_nets_last_evaluated(n).graph;
     for (int i = 0; r->data && r->data->classes && i < n->targets.n; i++)
+        // how the classes are divided between training and evaluation: decides eval.best
         if (n->targets.items[i].field->n_classes > 0) classes[i] = r->data->classes(r->data, n->targets.items[i].index);
     DT_TRY(dt_metric_choose(&n->metrics, r->config, g, &n->targets, classes));
     if (r->data) DT_TRY(dt_metric_choose_positive(&n->metrics, r->config, &n->targets));
-    r->answers.best = dt_best_of_metric(n->metrics.best);
+    r->answers.best = dt_best_of_metric(n->metrics.best); // written into the config with the other resolved values
     dt_run_answer(r);
-    return n->training ? check_groups(&r->groups, g) : DT_OK;
+    return n->training ? check_groups(&r->groups, g) : DT_OK; // groups name parameters, which exist only now
 }
 
 // ---- plans -----------------------------------------------------------------------------------------
@@ -133,10 +138,11 @@ static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
 // train.shard: slots for what this rank owns of the trained parameters, in the comm's chunks.
 static void shard(dt_params *p, const dt_open_run *r, int n_slots) {
     const dt_comm *c = dt_run_flat_comm(r);
-    const int64_t most = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK;
+    const int64_t most = (p->n_trained + DT_CHUNK - 1) / DT_CHUNK; // chunks of the trained parameters, rounded up
     dt_own_range *own = dt_xcalloc((size_t)most + 1, sizeof *own), x = {0};
     int n = 0;
     for (int k = 0; c->own_part(c, p->n_trained, k, &x.begin, &x.end); k++) {
+        // neighbouring chunks become one range: fewer copies
         if (n && own[n - 1].end == x.begin)
             own[n - 1].end = x.end;
         else if (x.begin < x.end)
@@ -152,12 +158,14 @@ static dt_status nets_lay_out(dt_nets *n, dt_open_run *r) {
     const bool averages = c->train.ema.has && c->train.ema.value > 0;
     const bool shards = n->training && dt_run_shards(r);
     const dt_net net = n->training ? dt_nets_trained(n) : dt_nets_last_evaluated(n);
+    // with ZeRO-1 slots come from dt_params_add_sharded, for the owned ranges alone
     DT_TRY(dt_params_lay_out(&n->params, net.graph, r->backend, n->training && !shards ? o->n_slots : 0,
                              r->replicas->n_flats));
     if (shards) shard(n->params, r, o->n_slots);
     if (n->training && averages) dt_params_add_average(n->params);
     if (n->training && o->factored) dt_params_add_factored(n->params);
     dt_phases_apply(&r->groups, n->params);
+    // --raw evaluates the trained weights, which only a run with EMA keeps apart
     if (!r->request.raw || averages) return DT_OK;
     return dt_fail(DT_E_USAGE, "--raw is for a run with train.ema: this one has its trained "
                                "weights and no average of them");
@@ -172,14 +180,17 @@ static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
     list_phases(n, r);
     for (int i = 0; i < n->n_phases; i++) {
         dt_phase *p = &n->phases[i];
+        // evaluation differs only where scales join
         if (p->joins) DT_TRY(build_eval_graph(r, p->begin, r->int8, &p->eval.graph));
     }
+    // after the evaluation graphs: metrics need their outputs
     DT_TRY(dt_agree_shared(r->comm, choose_metrics(n, r)));
     for (int i = 0; i < n->n_phases && n->training; i++)
         DT_TRY(build_graph(r, true, n->phases[i].begin, &n->phases[i].train.graph));
     DT_TRY(nets_lay_out(n, r));
     const dt_plan_opts opts = plan_opts(r);
     dt_plan_opts train = opts;
+    // one micro-batch between two optimizer steps: each packed copy would be read once
     train.packs_at_use = !r->backend->device && r->replicas->n_rank_micros == 1 && n->n_phases == 1;
     for (int i = 0; i < n->n_phases && n->training; i++) {
         dt_net *net = &n->phases[i].train;
@@ -214,7 +225,7 @@ void dt_nets_drop(dt_nets *n) {
 static dt_status plan_again(dt_nets *n, dt_open_run *r, int n_replicas) {
     dt_nets_drop(n);
     if (n_replicas != r->replicas->n_replicas) {
-        DT_TRY(dt_run_set_replicas(r, n_replicas));
+        DT_TRY(dt_run_set_replicas(r, n_replicas)); // elastic keeps replica_threads, resume divides the threads again
         dt_run_answer(r);
     }
     return nets_make_plans(n, r);
@@ -226,6 +237,7 @@ static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
     DT_TRY(nets_make_plans(n, r));
     const int most = r->replicas->n_replicas;
     const bool saves = n->training && r->config->checkpoint.async;
+    // halved until it fits: plans are made again each time
     while (r->replicas_open && r->replicas->n_replicas > 1 &&
            dt_memory_bytes(n, r) + dt_memory_outside_bytes(n, r, saves) > room)
         DT_TRY(plan_again(n, r, r->replicas->n_replicas / 2));
@@ -241,8 +253,10 @@ static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
 static dt_status make_after_root(dt_nets *n, dt_open_run *r, size_t room) {
     char *text = NULL;
     dt_status st = dt_run_is_root(r) ? make_fitting(n, r, room) : DT_OK;
+    // heap; NULL: the backend has nothing to choose
     if (dt_run_is_root(r) && st == DT_OK) text = r->backend->choices(r->backend);
     st = dt_agree_result(r->comm, st, &text);
+    // ranks plan with rank 0's number, which may have shrunk there
     int replicas = r->answers.replicas;
     if (st == DT_OK) st = r->comm->broadcast_bytes(r->comm, &replicas, sizeof replicas, 0);
     if (st == DT_OK && replicas != r->answers.replicas) {
@@ -251,7 +265,7 @@ static dt_status make_after_root(dt_nets *n, dt_open_run *r, size_t room) {
     }
     r->replicas_open = false;
     if (st == DT_OK && !dt_run_is_root(r)) {
-        if (text) r->backend->take_choices(r->backend, text);
+        if (text) r->backend->take_choices(r->backend, text); // so that every rank sums in the same order
         st = make_fitting(n, r, room);
     }
     free(text);
@@ -281,14 +295,16 @@ static dt_status choose_precision(dt_open_run *r, bool training) {
     char *word = NULL;
     int faster = 1;
     dt_status st = DT_OK;
-    for (int i = 0; root && i < 2 && st == DT_OK; i++) {
+    for (int i = 0; root && i < 2 && st == DT_OK; i++) { // rank 0 measures, the others wait in dt_agree_result
         r->answers.precision = precisions[i];
+        // the graph of the last step: every group unfrozen, every scale joined
         st = build_graph(r, training, r->record.total_steps, &g[i]);
     }
-    if (root && st == DT_OK && dt_memory_may_fit(r, g[0]))
+    if (root && st == DT_OK && dt_memory_may_fit(r, g[0])) // in fp32; what does not fit takes bf16, faster = 1
         st = r->backend->choose_precision(r->backend, g[0], g[1], r->replicas->n_replicas, &faster);
     for (int i = 0; i < 2; i++)
         if (g[i]) dt_graph_destroy(g[i]);
+    // a word travels as text with the outcome
     if (root && st == DT_OK) word = dt_xstrdup(DT_WORD_OF(DT_PRECISION_WORDS, precisions[faster]));
     st = dt_agree_result(r->comm, st, &word);
     if (st == DT_OK) {
@@ -313,7 +329,7 @@ static dt_status check_sync_bn(const dt_open_run *r) {
     if (r->replicas->n_replicas > 1)
         return dt_config_fail(r->config, key, "%s is between ranks of one replica each: leave device.replicas out",
                               key);
-    if (n_micro % r->comm->world_size)
+    if (n_micro % r->comm->world_size) // each rank exchanges statistics once per micro-batch: numbers must match
         return dt_config_fail(r->config, key,
                               "%s wants as many micro-batches on each rank: %d ranks do not divide "
                               "the step's %d",
@@ -326,9 +342,11 @@ static dt_status check_sync_bn(const dt_open_run *r) {
 // Whether the field is a target, a node in front of an output reads it, or a teacher does.
 static bool is_read(const dt_nets *n, bool teacher, const dt_field_info *f) {
     const dt_graph *g = dt_nets_last_evaluated(n).graph, *trained = dt_nets_trained(n).graph;
+    // by value: an output depends on it
     bool *needed = dt_xcalloc((size_t)g->n_values + 1, sizeof *needed), found = false;
     for (int k = 0; k < n->targets.n; k++) found |= n->targets.items[k].field == f;
     for (int k = 0; k < g->n_outputs; k++) needed[g->outputs[k].value] = true;
+    // backward over the nodes: inputs of a needed node are needed
     for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
         const dt_node *x = &g->nodes[id];
         bool wanted = false;
@@ -339,6 +357,7 @@ static bool is_read(const dt_nets *n, bool teacher, const dt_field_info *f) {
     for (dt_value v = 0; v < g->n_values && !found; v++)
         found = needed[v] && g->values[v].kind == DT_V_INPUT && strcmp(g->values[v].name, f->name) == 0;
     free(needed);
+    // a teacher reads inputs that are in the training graph alone
     const dt_value own = teacher ? dt_graph_find(trained, f->name) : DT_NONE;
     for (dt_node_id id = 0; id < trained->n_nodes && own != DT_NONE; id++)
         for (int k = 0; k < trained->nodes[id].n_in; k++) found |= trained->nodes[id].in[k] == own;
@@ -352,7 +371,7 @@ static void warn_of_fields(const dt_nets *n, const dt_open_run *r) {
                           "target; leave it out, or predict it by train.targets",
                           r->fields[i].name, dt_config_text(r->config, DT_KEY(model.name)));
     char names[512];
-    for (int i = 0; r->data && r->data->unvalidated && i < n->targets.n; i++) {
+    for (int i = 0; r->data && r->data->unvalidated && i < n->targets.n; i++) { // names: room for those of the message
         const dt_field_info *f = n->targets.items[i].field;
         const int without =
             f->n_classes > 0 ? r->data->unvalidated(r->data, n->targets.items[i].index, names, sizeof names) : 0;
@@ -368,13 +387,14 @@ static void warn_of_training(const dt_nets *n, const dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_graph *g = dt_nets_trained(n).graph;
     const int64_t total = r->record.total_steps;
-    const int64_t warmup = dt_amount_steps(c->train.schedule.warmup, total, r->record.steps_per_epoch);
+    const int64_t warmup = dt_amount_steps(c->train.schedule.warmup, total, r->record.steps_per_epoch); // in steps
     double bytes;
     warn_of_fields(n, r);
     if (r->data && warmup > total)
         dt_warn_alike("train.schedule.warmup: %lld steps, and the run has %lld: the learning rate "
                       "ends at %.3g, below train.optimizer.lr",
                       (long long)warmup, (long long)total, c->train.optimizer.lr * (double)total / (double)warmup);
+    // only the form of train.recompute with a limit can miss it
     if (g->recompute.bytes_before && dt_cnode_size(c->train.recompute) == 1 &&
         dt_config_parse_bytes(dt_cnode_str(dt_cnode_item(c->train.recompute, 0)), &bytes) &&
         (double)g->recompute.bytes_after > bytes)
@@ -396,8 +416,9 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
     DT_TRY(dt_agree_shared(r->comm, dt_targets_read(&n->targets, c, r->fields, r->n_fields, training)));
     if (r->answers.precision == DT_PRECISION_auto && r->backend->choose_precision)
         DT_TRY(choose_precision(r, training));
+    // before plans are made: the number of replicas that fits depends on it
     if (r->replicas_open) DT_TRY(find_least_room(r, &room));
-    const bool after_root = r->backend->choices && r->comm->world_size > 1;
+    const bool after_root = r->backend->choices && r->comm->world_size > 1; // timed choices: rank 0 plans first
     DT_TRY((after_root ? make_after_root : make_fitting)(n, r, room));
     if (training) warn_of_training(n, r);
     return DT_OK;
@@ -410,7 +431,7 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
 // What training takes of this rank's memory with the answers that the run has now: plans are made and dropped.
 static dt_status nets_measure(dt_open_run *r, size_t *n_bytes) {
     dt_nets n = {.training = true};
-    DT_TRY(dt_run_set_replicas(r, r->answers.replicas));
+    DT_TRY(dt_run_set_replicas(r, r->answers.replicas)); // of the size under test
     DT_TRY(dt_targets_read(&n.targets, r->config, r->fields, r->n_fields, true));
     const dt_status st = nets_make_plans(&n, r);
     if (st == DT_OK) *n_bytes = dt_memory_bytes(&n, r);
@@ -420,10 +441,10 @@ static dt_status nets_measure(dt_open_run *r, size_t *n_bytes) {
 
 static size_t budget_of(const dt_open_run *r) {
     size_t free_bytes = 0, total_bytes = 0;
-    if (!r->config->train.memory.is_auto) return (size_t)dt_answer(r->config->train.memory);
+    if (!r->config->train.memory.is_auto) return (size_t)dt_answer(r->config->train.memory); // bytes per rank
     if (r->backend->device) {
         r->backend->device->memory(r->backend, &free_bytes, &total_bytes);
-        return free_bytes / 5 * 4;
+        return free_bytes / 5 * 4; // a fifth is left to other processes and to what is allocated later
     }
     dt_memory m;
     dt_memory_read(&m);
@@ -434,10 +455,12 @@ static size_t budget_of(const dt_open_run *r) {
 static int list_sizes(const dt_open_run *r, int **out) {
     const dt_config *c = r->config;
     const int global = dt_run_global_batch(r);
+    // micro-batches per step at most: one per replica
     const int most = global / (r->comm->world_size * r->answers.replicas);
     const int ranks = c->model.sync_bn ? r->comm->world_size : 1; // as many on each rank
     int n = 0;
     *out = dt_xcalloc((size_t)most + 1, sizeof **out);
+    // mixing needs a second sample in the micro-batch
     for (int d = c->data.mix.mixup.has || c->data.mix.cutmix.has ? 2 : 1; d <= most; d++)
         if (global % d == 0 && global / d % ranks == 0) (*out)[n++] = d;
     return n;
@@ -450,7 +473,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
     int begin = 0, end = n; // the first that does not fit is in [begin, end]
     // the largest first: a rank's only micro-batch may take less than a smaller one
     while (begin < end) {
-        const int middle = end == n ? n - 1 : (begin + end) / 2;
+        const int middle = end == n ? n - 1 : (begin + end) / 2; // first probe: the largest
         r->answers.micro_batch = sizes[middle];
         DT_TRY(nets_measure(r, &n_bytes));
         // train.memory bounds what training takes, not what is kept free beside it
@@ -459,7 +482,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
             begin = middle + 1;
         else
             end = middle;
-        if (middle == 0) *least = n_bytes;
+        if (middle == 0) *least = n_bytes; // of the smallest size, for the message
     }
     *chosen = begin ? sizes[begin - 1] : 0;
     if (*chosen)
@@ -471,6 +494,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
 // Without timing engines for sizes that are not taken.
 static dt_status search_untimed(dt_open_run *r, const int *sizes, int n, int *chosen, size_t *least) {
     const dt_device *d = r->backend->device;
+    // the backend plans without timing: sizes are all that is compared
     if (d && d->size_only) DT_TRY(d->size_only(r->backend, true));
     const dt_status st = search_sizes(r, sizes, n, chosen, least);
     if (d && d->size_only) d->size_only(r->backend, false);
@@ -487,7 +511,7 @@ static dt_status choose_micro_batch(dt_open_run *r, int *chosen) {
         const dt_status st = n ? search_untimed(r, sizes, n, chosen, &least) : DT_OK;
         free(sizes);
         DT_TRY(st);
-        more = r->replicas_open && r->answers.replicas > 1;
+        more = r->replicas_open && r->answers.replicas > 1; // fewer replicas leave more memory to each
         if (!*chosen && more) DT_TRY(dt_run_set_replicas(r, r->answers.replicas / 2));
     }
     if (*chosen) return DT_OK;
@@ -500,7 +524,7 @@ static dt_status choose_micro_batch(dt_open_run *r, int *chosen) {
 }
 
 dt_status dt_nets_choose_micro_batch(dt_open_run *r, const dt_resolved *stored) {
-    int answer[2] = {stored ? stored->micro_batch : 0, r->answers.replicas};
+    int answer[2] = {stored ? stored->micro_batch : 0, r->answers.replicas}; // stored: no search, on any rank
     if (!stored) {
         char *nothing = NULL;
         dt_status st = dt_run_is_root(r) ? choose_micro_batch(r, &answer[0]) : DT_OK;
@@ -516,10 +540,12 @@ dt_status dt_nets_choose_micro_batch(dt_open_run *r, const dt_resolved *stored) 
 // ---- use -------------------------------------------------------------------------------------------
 
 dt_net dt_nets_trained(const dt_nets *n) {
+    // none where a failure came before the phases were listed
     return n->n_phases ? n->phases[n->n_phases - 1].train : (dt_net){0};
 }
 
 const dt_phase *dt_nets_phase_at(const dt_nets *n, int64_t step) {
+    // phases are in order of begin; the first begins at 0
     const dt_phase *p = &n->phases[n->n_phases - 1];
     while (p > n->phases && p->begin > step) p--;
     return p;
@@ -527,6 +553,7 @@ const dt_phase *dt_nets_phase_at(const dt_nets *n, int64_t step) {
 
 dt_net dt_nets_evaluated(const dt_nets *n, int64_t done) {
     const dt_phase *p = dt_nets_phase_at(n, done > 0 ? done - 1 : 0);
+    // the evaluation network of a phase without a joining scale is that of an earlier one
     while (!p->joins) p--;
     return p->eval;
 }
@@ -537,7 +564,7 @@ dt_net dt_nets_last_evaluated(const dt_nets *n) {
 
 dt_status dt_nets_add_int8(dt_nets *n, dt_open_run *r, const dt_int8 *q, dt_net *out) {
     const dt_plan_opts opts = plan_opts(r);
-    n->int8 = dt_xrealloc(n->int8, sizeof *n->int8 * (size_t)(n->n_int8 + 1));
+    n->int8 = dt_xrealloc(n->int8, sizeof *n->int8 * (size_t)(n->n_int8 + 1)); // the array moves: out is a copy
     dt_net *net = &n->int8[n->n_int8++];
     *net = (dt_net){0};
     DT_TRY(build_eval_graph(r, n->phases[n->n_phases - 1].begin, q, &net->graph));

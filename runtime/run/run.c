@@ -30,6 +30,7 @@ int dt_run_eval_batch(const dt_open_run *r) {
 }
 
 bool dt_run_has_bf16_gradients(const dt_open_run *r) {
+    // ranks sum in bf16; within a rank sums stay fp32
     return r->comm->world_size > 1 && r->config->comm.gradient_dtype == DT_GRADIENT_DTYPE_bf16;
 }
 
@@ -42,13 +43,14 @@ dt_comm *dt_run_flat_comm(const dt_open_run *r) {
 }
 
 const char *dt_run_which(const dt_open_run *r) {
+    // "best" by default only where the newest is the best
     return r->request.which ? r->request.which : r->record.best_step == r->record.step ? "best" : "latest";
 }
 
 int64_t dt_run_bucket_bytes(const dt_open_run *r, bool device) {
     const dt_config *c = r->config;
-    if (!c->comm.bucket.is_auto) return dt_answer(c->comm.bucket) << 10;
-    return device ? 25 << 20 : 1 << 20;
+    if (!c->comm.bucket.is_auto) return dt_answer(c->comm.bucket) << 10; // KiB
+    return device ? 25 << 20 : 1 << 20; // bytes: 25 MiB on devices as in PyTorch's DDP, 1 MiB over MPI
 }
 
 double dt_run_timeout_s(const dt_config *c, double otherwise) {
@@ -63,7 +65,7 @@ int64_t dt_run_steps(const dt_config *c, int64_t steps_per_epoch) {
 
 void dt_run_set_deadline(dt_open_run *r, double seconds) {
     r->comm->set_deadline(r->comm, seconds);
-    if (r->device_comm) r->device_comm->set_deadline(r->device_comm, seconds);
+    if (r->device_comm) r->device_comm->set_deadline(r->device_comm, seconds); // both comms time out alike
 }
 
 void dt_run_answer(dt_open_run *r) {
@@ -72,7 +74,7 @@ void dt_run_answer(dt_open_run *r) {
 
 int dt_run_team_threads(const dt_open_run *r) {
     const int threads = r->answers.threads, replicas = r->replicas->n_replicas;
-    return threads > replicas ? threads : replicas;
+    return threads > replicas ? threads : replicas; // a thread per replica at least
 }
 
 // ---- before anything is opened ---------------------------------------------------------------------
@@ -90,7 +92,7 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
                        .dir = dt_xprintf("%s/%s", c->run.dir, c->run.name),
                        .answers.micro_batch = open ? 1 : (int)dt_answer(c->train.micro_batch)};
     dt_record_init(&r->record);
-    r->record.total_steps = r->record.steps_per_epoch = 1;
+    r->record.total_steps = r->record.steps_per_epoch = 1; // until run_measure: a check without data
     const int global = dt_run_global_batch(r), micro = r->answers.micro_batch;
     if (global % micro != 0)
         return dt_config_fail(c, "train.global_batch",
@@ -100,6 +102,7 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     DT_TRY(dt_scales_read(&r->scales, c));
     DT_TRY(dt_param_groups_read(&r->groups, c));
     if (q->use != DT_RUN_TRAINED) return DT_OK;
+    // made and dropped: only its error counts
     dt_replica_plan *probe = NULL; // more ranks than micro-batches
     const dt_status st =
         dt_replica_plan_create(&probe, false, r->comm->rank, r->comm->world_size, 1, dt_run_n_micro(r));
@@ -112,7 +115,7 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
 static dt_status resolve_threads(dt_open_run *r) {
     const dt_resolved *stored = r->resumed ? &r->record.resolved : NULL;
     DT_TRY(dt_resolve_threads(&r->answers, r->config, r->comm, dt_run_n_micro(r), stored, r->record.world_size));
-    omp_set_num_threads(r->answers.replica_threads);
+    omp_set_num_threads(r->answers.replica_threads); // of this thread; replicas set theirs
     return DT_OK;
 }
 
@@ -152,7 +155,8 @@ static dt_status open_device(dt_open_run *r) {
 static unsigned hash_program(void) {
     enum { MOST_PROGRAM = 1 << 30 };
     char *program = NULL;
-    size_t n = 0;
+    size_t n = 0; // 0: an unreadable program compares equal to another such rank's
+    // the file is this process's own
     if (dt_io_read_file(&program, &n, "/proc/self/exe", MOST_PROGRAM, DT_E_STORAGE) != DT_OK) dt_error_clear();
     const uint64_t hash = program ? dt_hash64(program, n) : 0;
     free(program);
@@ -164,6 +168,7 @@ static dt_status compare_ranks(dt_open_run *r) {
     (void)dt_failpoint("choices");
     if (r->comm->world_size == 1) return DT_OK;
     const bool off = r->config->run.reproducible == DT_REPRODUCIBLE_off;
+    // off: bits are not promised, so only versions are compared
     char *environment = off ? dt_xstrdup("any environment") : dt_record_environment(r->backend->describe(r->backend));
     char *text = dt_xprintf("%s, dtrain %s (build %08x)", environment, r->args.version, hash_program());
     const dt_status st = dt_agree_environment(r->comm, text, dt_run_is_elastic(r));
@@ -181,7 +186,7 @@ static dt_status open_backend(dt_open_run *r) {
                                   .local_size = r->comm->local_size,
                                   .world_size = r->comm->world_size,
                                   .deterministic = c->run.reproducible != DT_REPRODUCIBLE_off,
-                                  .winograd = allows_winograd(r),
+                                  .winograd = allows_winograd(r), // changes bits: taken from the checkpoint
                                   .tf32 = c->device.tf32,
                                   .uncaptured = !c->device.capture,
                                   .timed = c->device.time_engines,
@@ -214,9 +219,11 @@ static dt_status compare_moments(const dt_open_run *r) {
 static dt_status run_open_data(dt_open_run *r) {
     if (!r->args.open_data || r->data) return DT_OK;
     const bool asked = r->request.use == DT_RUN_ASKED;
+    // measured moments of the first start, unless the user gives numbers
     if (r->record.config) dt_config_take_moments(r->config, r->record.config, asked);
-    const bool logs = r->request.use == DT_RUN_TRAINED;
+    const bool logs = r->request.use == DT_RUN_TRAINED; // only training writes RUN/skipped.*
     const dt_batch_memory memory = dt_backend_batch_memory(r->backend);
+    // one file per rank: no lock between them
     char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
     const dt_status st =
         r->args.open_data(r->args.ctx, r->config, &memory, r->answers.workers, skip_log, r->record.classes, &r->data);
@@ -230,9 +237,11 @@ static dt_status run_open_data(dt_open_run *r) {
         const dt_field_info *f = &r->fields[i];
         measured |= f->normalize_auto;
         if (f->normalize_auto)
+            // into the resolved config, as numbers
             dt_config_set_moments(r->config, i, f->mean, f->std, (int)dt_shape_elements(&f->sample_shape));
     }
     if (measured) DT_TRY(compare_moments(r));
+    // the numbering of classes belongs to the run from its first start
     if (!r->record.classes) r->record.classes = dt_class_names_text(r->fields, r->n_fields);
     return DT_OK;
 }
@@ -254,6 +263,7 @@ static dt_status make_replicas(dt_open_run *r, int n) {
 }
 
 dt_status dt_run_set_replicas(dt_open_run *r, int n) {
+    // elastic runs keep replica_threads, which decide their bits
     if (r->backend->set_threads && !dt_run_is_elastic(r) && n != r->answers.replicas) {
         r->answers.replica_threads = r->answers.threads / n; // elastic: bits depend on them
         r->backend->set_threads(r->backend, r->answers.replica_threads);
@@ -268,9 +278,10 @@ dt_status dt_run_set_replicas(dt_open_run *r, int n) {
 static void forget_threads(dt_open_run *r) {
     const dt_key keys[] = {DT_KEY(device.threads), DT_KEY(device.replicas), DT_KEY(data.workers)};
     const bool asked = r->request.use == DT_RUN_ASKED;
-    const bool moved = r->resumed && r->record.world_size != r->comm->world_size;
+    const bool moved = r->resumed && r->record.world_size != r->comm->world_size; // the number of ranks changed
     for (int i = 0; i < 3; i++) {
         const bool free = asked || (moved && dt_config_is_auto(r->record.config, keys[i]));
+        // keys of the command line stay as the user wrote them
         if (!free || strcmp(dt_config_where(r->config, keys[i]), "command line") == 0) continue;
         dt_config_set_text(r->config, keys[i], "auto");
         dt_config_set_text(r->given, keys[i], "auto");
@@ -289,6 +300,7 @@ static dt_status run_open_parts(dt_open_run *r) {
         r->backend->supports_dtype(r->backend, dt_resolved_dtype(&r->record.resolved)))
         was = &r->record.resolved; // as the run evaluates itself
     DT_TRY(dt_resolve_precision(&r->answers, c, r->comm, r->backend, was));
+    // kept replicas are those of the checkpoint: memory was enough then
     r->replicas_open =
         r->backend->set_threads && c->device.replicas.is_auto && (dt_run_is_elastic(r) || !keeps_replicas(r));
     if (c->train.micro_batch.is_auto) {
@@ -314,7 +326,7 @@ static dt_status check_within(const dt_open_run *r) {
     for (int i = 0; i < r->scales.n; i++) {
         const dt_scale_item *x = &r->scales.items[i];
         const int64_t from = dt_amount_steps(x->from, total, r->record.steps_per_epoch);
-        if (x->joins && from >= total)
+        if (x->joins && from >= total) // never reached: its scale would not train
             return dt_config_fail(r->config, "model.scales",
                                   "model.scales: %d joins at step %lld, and the run has %lld", x->side, (long long)from,
                                   (long long)total);
@@ -326,11 +338,13 @@ static dt_status check_within(const dt_open_run *r) {
 
 // What a training that begins is refused for, and one that began before is not.
 static dt_status run_check_fields(const dt_open_run *r) {
+    // runs that began before the check was made may go on
     const bool begins = r->request.use != DT_RUN_ASKED && !r->resumed;
     for (int i = 0; i < r->n_fields; i++) {
         const dt_field_info *f = &r->fields[i];
-        const char *one = f->n_classes == 1 ? dt_field_name_of(f, 0) : NULL;
+        const char *one = f->n_classes == 1 ? dt_field_name_of(f, 0) : NULL; // one: its only class
         bool far = false;
+        // means and deviations are in the unit of 0..1: larger ones are of bytes 0..255
         for (int64_t k = 0; f->is_image && f->dtype == DT_U8 && k < f->sample_shape.d[2]; k++)
             far |= dt_field_mean(f, k) > 1 || dt_field_std(f, k) > 16;
         char key[128];
@@ -350,6 +364,7 @@ static dt_status run_measure(dt_open_run *r) {
     const dt_config *c = r->config;
     const int64_t n = r->data->n_samples(r->data, DT_SPLIT_TRAIN);
     const bool validates = r->data->n_samples(r->data, DT_SPLIT_VAL) > 0;
+    // the incomplete last step of an epoch is dropped
     const int64_t per_epoch = r->record.steps_per_epoch = n / dt_run_global_batch(r);
     if (n == 0) return dt_config_fail(c, "data.split", "the split leaves no sample to train on");
     if (per_epoch == 0)
@@ -357,7 +372,7 @@ static dt_status run_measure(dt_open_run *r) {
                        "the training split has %lld samples, fewer than train.global_batch (%d): "
                        "lower it",
                        (long long)n, dt_run_global_batch(r));
-    r->record.total_steps = dt_run_steps(c, per_epoch);
+    r->record.total_steps = dt_run_steps(c, per_epoch); // both bounds apply: epochs and max_steps
     DT_TRY(check_within(r));
     if (!validates && c->train.early_stop.patience.has)
         return dt_config_fail(c, "train.early_stop.patience",
@@ -379,11 +394,13 @@ static dt_status run_measure(dt_open_run *r) {
 dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_request *q) {
     const dt_status st = dt_run_init(r, a, q); // of the config and the world size
     r->comm->set_deadline(r->comm, dt_run_timeout_s(r->config, DT_START_TIMEOUT_S));
+    // config first: with other configs ranks would fail at different places
     DT_TRY(dt_agree_config(r->comm, r->given));
     DT_TRY(dt_agree_shared(r->comm, st));
     if (q->use != DT_RUN_CHECKED) DT_TRY(dt_run_read_record(r));
-    if (r->finished) return DT_OK;
+    if (r->finished) return DT_OK; // only the stored results are printed
     DT_TRY(run_open_parts(r));
+    // checked with data and backend open: fingerprint and environment are theirs
     if (r->resumed) DT_TRY(dt_run_check_resumed(r));
     if (r->data) DT_TRY(run_check_fields(r));
     if (q->use != DT_RUN_ASKED) return r->data ? run_measure(r) : DT_OK;
@@ -392,10 +409,12 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
 }
 
 void dt_run_close(dt_open_run *r, dt_status st) {
-    const dt_error_kept first = dt_error_keep();                 // the outcome stands; a failure here is logged
+    const dt_error_kept first = dt_error_keep(); // the outcome stands; a failure here is logged
+    // the mirror may still copy: waits for it
     if (r->ckpt && st != DT_E_PEER) dt_ckpt_mirror_end(r->ckpt); // else the network may be at fault
     if (r->ckpt) dt_ckpt_close(r->ckpt);
     if (r->data) r->data->close(r->data);
+    // finalize is collective: only where all ranks end alike
     if (r->device_comm && (st == DT_OK || r->comm->shared_failure) && r->device_comm->finalize(r->device_comm) != DT_OK)
         dt_warn("at the end of the run: %s", dt_error_message());
     dt_comm_destroy_nccl(r->device_comm);

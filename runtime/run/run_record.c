@@ -19,6 +19,7 @@
 #include <string.h>
 
 void dt_record_init(dt_run_record *s) {
+    // step 0; -1 and NaN: none
     *s = (dt_run_record){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
 }
 
@@ -59,16 +60,17 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
     char hex[17];
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
-    dt_json_int(j, "format", 1);
+    dt_json_int(j, "format", 1); // of state.json, checked before anything else
     dt_json_int(j, "networks", DT_NETWORKS);
     dt_json_int(j, "step", s->step);
     dt_json_int(j, "total_steps", s->total_steps);
     dt_json_int(j, "steps_per_epoch", s->steps_per_epoch);
+    // 16 hex digits, see the file's head
     dt_hash_hex(s->seed, hex);
     dt_json_string(j, "seed", hex);
     dt_json_int(j, "world_size", s->world_size);
     dt_hash_hex(s->host_layout_hash, hex);
-    if (s->host_layout_hash) dt_json_string(j, "spread", hex);
+    if (s->host_layout_hash) dt_json_string(j, "spread", hex); // 0: all ranks on one host; older files lack the member
     if (s->nccl_algo) dt_json_string(j, "nccl_algo", s->nccl_algo);
     dt_hash_hex(s->data_fingerprint, hex);
     dt_json_string(j, "data_fingerprint", hex);
@@ -77,7 +79,7 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
     dt_json_real(j, "loss", s->loss);
     dt_json_int(j, "metrics_offset", s->metrics_offset);
     build_resolved(&s->resolved, j);
-    if (s->loss_scale > 0) {
+    if (s->loss_scale > 0) { // absent without loss scaling
         dt_json_begin_object(j, "scaler");
         dt_json_real(j, "scale", s->loss_scale);
         dt_json_int(j, "clean_steps", s->clean_steps);
@@ -95,7 +97,7 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
     dt_json_int(j, "best_step", s->best_step);
     dt_json_real(j, "best_value", s->best_value);
     dt_json_string(j, "version", text_or_empty(s->version));
-    dt_json_raw(j, "classes", s->classes ? s->classes : "{}");
+    dt_json_raw(j, "classes", s->classes ? s->classes : "{}"); // already JSON
     dt_json_string(j, "environment", text_or_empty(s->environment));
     if (s->engines) dt_json_string(j, "engines", s->engines);
     char *config = s->config ? dt_config_dump(s->config) : NULL;
@@ -106,7 +108,7 @@ void dt_record_build(const dt_run_record *s, dt_json *j) {
 
 // ---- parsing ---------------------------------------------------------------------------------------
 
-enum { MAX_STATE_BYTES = 256 << 20 };
+enum { MAX_STATE_BYTES = 256 << 20 }; // 256 MiB: a longer file is no state.json
 
 typedef struct reader {
     const json_t *object;
@@ -129,13 +131,14 @@ static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high
 // Reads the answer to a key.
 static int read_answer(reader *r, const char *name, dt_key key) {
     const int64_t v = run_record_read_int(r, name);
+    // the key's own range bounds the answer
     if (!dt_config_in_range(key, (double)v) && !r->bad) r->bad = name;
     return (int)v;
 }
 
 static double run_record_read_real(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
-    if (json_is_null(v)) return NAN;
+    if (json_is_null(v)) return NAN; // JSON writes NaN as null
     if (!json_is_number(v) && !r->bad) r->bad = key;
     return json_number_value(v);
 }
@@ -143,6 +146,7 @@ static double run_record_read_real(reader *r, const char *key) {
 static const char *run_record_read_text(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (!json_is_string(v) && !r->bad) r->bad = key;
+    // never NULL: callers compare and copy without a check
     return text_or_empty(json_string_value(v));
 }
 
@@ -157,6 +161,7 @@ static uint64_t read_hex(reader *r, const char *key) {
 }
 
 static void read_resolved(reader *r, dt_resolved *out) {
+    // its own bad: names of inner members are reported as they are
     reader inner = {json_object_get(r->object, "resolved"), NULL};
     out->threads = read_answer(&inner, "threads", DT_KEY(device.threads));
     out->replicas = read_answer(&inner, "replicas", DT_KEY(device.replicas));
@@ -165,7 +170,7 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->micro_batch = read_answer(&inner, "micro_batch", DT_KEY(train.micro_batch));
     out->precision = (dt_precision)run_record_read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
     out->device = (dt_device_kind)run_record_read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
-    int id = DT_N_METRICS - 1;
+    int id = DT_N_METRICS - 1; // from the end, so that -1 means none
     while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), run_record_read_text(&inner, "best")) != 0) id--;
     if (id < 0 && !inner.bad) inner.bad = "best";
     out->best = dt_best_of_metric((dt_metric_id)id);
@@ -188,7 +193,7 @@ static void read_history(reader *r, dt_run_record *s) {
     if (!json_is_array(list) && !r->bad) r->bad = "history";
     for (size_t i = 0; i < json_array_size(list); i++) {
         reader point = {json_array_get(list, i), NULL};
-        int64_t step = read_within(&point, "step", 0, s->step);
+        int64_t step = read_within(&point, "step", 0, s->step); // no evaluation lies beyond the checkpoint's step
         dt_record_add_eval(s, step, run_record_read_real(&point, "value"));
         if (point.bad && !r->bad) r->bad = "history";
     }
@@ -206,6 +211,7 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
         return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one", where,
                        (long long)format);
     }
+    // absent in checkpoints from before DT_NETWORKS: 0
     if (json_object_get(root, "networks")) s->networks = (int)read_within(&r, "networks", 0, INT32_MAX);
     s->step = read_within(&r, "step", 0, INT64_MAX / 2);
     s->total_steps = read_within(&r, "total_steps", 0, INT64_MAX / 2);
@@ -235,12 +241,13 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     else if (dt_config_parse(&s->config, where, config, strlen(config), NULL, 0) != DT_OK)
         st = dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     json_decref(root);
-    if (st != DT_OK) dt_record_fini(s);
+    if (st != DT_OK) dt_record_fini(s); // a half-read record is never returned
     return st;
 }
 
 // The counts must be what its own config asks for, and the config must mean the network that it did.
 static dt_status check_config(const dt_run_record *s, const char *where) {
+    // counts that no run can have give a division by 0 later
     const char *bad = dt_resolve_find_bad(&s->resolved, s->config);
     if (s->networks < DT_NETWORKS && s->config->model.layers)
         return dt_fail(DT_E_CKPT,
@@ -257,7 +264,7 @@ dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, cha
     *text = NULL;
     dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
     if (st == DT_OK) st = dt_record_parse(s, path, *text);
-    if (st == DT_OK && s->step != step)
+    if (st == DT_OK && s->step != step) // a checkpoint copied to another step's folder
         st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path, (long long)s->step,
                      (long long)step);
     if (st == DT_OK) st = check_config(s, path);
@@ -278,6 +285,7 @@ dt_status dt_record_check(const char *folder, int64_t step) {
 
 char *dt_record_environment(const char *described) {
     char *text = dt_xstrdup(described);
+    // a description ends in ", N threads" or ", device N", which change no bits
     char *comma = strrchr(text, ',');
     if (comma && (strstr(comma, "thread") || strstr(comma, "device"))) *comma = 0;
     // what changes oneDNN's bits and its ISA does not show
@@ -308,6 +316,7 @@ char *dt_class_names_text(const dt_field_info *fields, int n_fields) {
     dt_json_begin_object(&j, NULL);
     for (int i = 0; i < n_fields; i++) {
         const dt_field_info *f = &fields[i];
+        // values of the data are the numbers
         if (f->n_classes > 0 && !f->class_names) dt_json_int(&j, f->name, f->n_classes);
         if (f->n_classes == 0 || !f->class_names) continue;
         dt_json_begin_array(&j, f->name);
@@ -322,6 +331,7 @@ char *dt_class_names_text(const dt_field_info *fields, int n_fields) {
 }
 
 static size_t n_classes(const json_t *classes) {
+    // an array of names, or their number
     return json_is_array(classes) ? json_array_size(classes) : (size_t)json_integer_value(classes);
 }
 
@@ -335,11 +345,11 @@ static const char *class_names_name_of(const json_t *classes, size_t k, char buf
 void dt_class_names_compare(const char *theirs, const char *ours, const char *from) {
     json_t *a = json_loads(theirs, 0, NULL), *b = json_loads(ours, 0, NULL), *there;
     const char *field;
-    json_object_foreach(a, field, there) {
+    json_object_foreach(a, field, there) { // fields that both have
         const json_t *here = json_object_get(b, field);
         char was[32], is[32];
         size_t k = 0, n = n_classes(there);
-        if (n != n_classes(here)) continue;
+        if (n != n_classes(here)) continue; // other sizes are an error elsewhere: the head does not fit
         while (k < n && strcmp(class_names_name_of(there, k, was), class_names_name_of(here, k, is)) == 0) k++;
         if (k < n)
             dt_warn("%s: class %zu of %s was '%s' there and is '%s' here: name the head in "

@@ -18,10 +18,10 @@
 
 dt_status dt_run_take_best(dt_open_run *r) {
     dt_run_record *s = &r->record;
-    const int64_t was = s->best_step;
+    const int64_t was = s->best_step; // as the record has it, which may be older or newer than the disk
     int64_t step;
     DT_TRY(dt_ckpt_best(r->ckpt, &step));
-    if (step == was) return DT_OK;
+    if (step == was) return DT_OK; // -1 both: there is none
     s->best_step = -1;
     s->best_value = NAN;
     for (int i = 0; i < s->n_history; i++)
@@ -45,6 +45,7 @@ dt_status dt_run_take_best(dt_open_run *r) {
 static dt_status check_given(const dt_open_run *r) {
     char *own = dt_xprintf("%s/config.yaml", r->dir), *begun = dt_xprintf("%s/checkpoints", r->dir);
     dt_status st = DT_OK;
+    // the file may be dtrain's from an earlier start of the same run
     if (dt_config_is_users_file(r->config, own, dt_io_exists(begun)))
         st = dt_fail(DT_E_USAGE,
                      "%s was not written by dtrain, and the run's resolved config gets this name: "
@@ -65,8 +66,10 @@ static dt_status open_directory(dt_open_run *r) {
                             .keep = (int)c->checkpoint.keep,
                             .async = c->checkpoint.async,
                             .beside = metrics,
+                            // a checkpoint whose state.json does not parse is passed over
                             .usable = dt_record_check};
     dt_status st = dt_io_mkdir_all(r->dir);
+    // the lock: two trainings of one run would overwrite each other
     if (st == DT_OK) st = dt_ckpt_open(&r->ckpt, &o, false);
     if (st == DT_OK) st = dt_log_open(log);
     free(metrics);
@@ -79,6 +82,7 @@ static bool same_rates(const dt_config *old, const dt_config *given, const dt_ru
     dt_schedule a, b;
     dt_schedule_init(&a, old, s->total_steps, s->steps_per_epoch, false);
     dt_schedule_init(&b, given, total, s->steps_per_epoch, false);
+    // plateau reads the same history, so equal rates mean equal schedules so far
     for (int64_t i = 0; i < s->step; i++)
         if (dt_schedule_lr(&a, i, s->history, s->n_history) != dt_schedule_lr(&b, i, s->history, s->n_history))
             return false;
@@ -87,7 +91,7 @@ static bool same_rates(const dt_config *old, const dt_config *given, const dt_ru
 
 // Whether the steps so far trained what they would have trained in the longer run: a phase may begin at a share of it.
 static bool same_phases(const dt_config *c, const dt_run_record *s, int64_t total) {
-    dt_phase was[DT_MAX_PHASES], is[DT_MAX_PHASES];
+    dt_phase was[DT_MAX_PHASES], is[DT_MAX_PHASES]; // phases of the shorter and of the longer run
     dt_param_groups groups;
     dt_scales scales;
     bool same = dt_param_groups_read(&groups, c) == DT_OK && dt_scales_read(&scales, c) == DT_OK;
@@ -95,7 +99,9 @@ static bool same_phases(const dt_config *c, const dt_run_record *s, int64_t tota
     const int n = same ? dt_phases_list(was, &groups, &scales, s->total_steps, spe) : 0;
     const int m = same ? dt_phases_list(is, &groups, &scales, total, spe) : 0;
     for (int i = 0; i < n || i < m; i++) {
+        // a missing phase begins never
         const int64_t a = i < n ? was[i].begin : INT64_MAX, b = i < m ? is[i].begin : INT64_MAX;
+        // phases still to come may move
         same &= a == b || (a >= s->step && b >= s->step);
     }
     dt_param_groups_fini(&groups);
@@ -109,7 +115,9 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
     const dt_key keys[] = {DT_KEY(train.epochs), DT_KEY(train.max_steps)};
     const char *was, *is;
     const int64_t total = dt_run_steps(given, s->steps_per_epoch);
+    // a schedule over a share of the run has other rates with another total
     if (total <= s->total_steps || !same_rates(old, given, s, total) || !same_phases(given, s, total)) return false;
+    // both keys may differ: only the total counts
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         if (dt_config_text(given, keys[i]))
             dt_config_set_same(old, keys[i], given);
@@ -121,6 +129,7 @@ static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
 
 // Records and split may lie under other paths: their hashes decide when they are open. NULL: they lie where they did.
 static char *align_paths(dt_config *old, const dt_config *given) {
+    // each key's name in messages, and the key
     const struct {
         const char *name;
         dt_key key;
@@ -137,21 +146,23 @@ static char *align_paths(dt_config *old, const dt_config *given) {
 // Whether the config is the one that the run of record s began with, in all that changes numbers. *mirror* of checkpoint.mirror,
 // from which the record is: its own text, and what is no error is not said.
 static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_record *s, const char *mirror) {
-    dt_config *old = dt_config_copy(s->config), *given = dt_config_copy(r->given);
+    dt_config *old = dt_config_copy(s->config), *given = dt_config_copy(r->given); // copies: aligning changes them
     const char *was = NULL, *is = NULL;
     dt_status st = DT_OK;
+    // resolved values against auto, measured moments against auto
     dt_resolve_align(old, given, &s->resolved);
     free(r->moved);
     r->moved = align_paths(old, given);
     const char *key = dt_config_first_difference(old, given, DT_KEY_NUMERIC, &was, &is);
     const bool longer = key && (strcmp(key, "train.epochs") == 0 || strcmp(key, "train.max_steps") == 0);
+    // a mirror of another run must not be fetched over this one
     if (mirror && key && !(longer && may_grow(old, given, s)) && r->config->run.resume != DT_RESUME_force)
         st = dt_fail(DT_E_USAGE,
                      "checkpoint.mirror: %s is of another run: %s was %s there and is %s now. Give "
                      "this one a mirror of its own, restore the value, or go on anyway "
                      "(run.resume=force)",
                      mirror, key, was, is);
-    else if (mirror)
+    else if (mirror) // differences that are no error were reported for the local checkpoint
         st = DT_OK;
     else if (longer && may_grow(old, given, s))
         dt_info("%s was %s and is %s now: the run goes on; its steps so far are those that the "
@@ -169,7 +180,7 @@ static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_record *
                      longer ? ", as with the new length the steps that are done would have had other "
                               "learning rates, or other groups or scales"
                             : "");
-    if (!mirror) r->extended = key && st == DT_OK;
+    if (!mirror) r->extended = key && st == DT_OK; // results are those of the shorter run or of other keys
     dt_config_destroy(old);
     dt_config_destroy(given);
     return st;
@@ -178,7 +189,7 @@ static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_record *
 // checkpoint.mirror, heap: below a prefix each run has its name.
 static char *mirror_of(const dt_config *c) {
     const char *url = c->checkpoint.mirror;
-    return dt_xprintf("%s%s", url, url[strlen(url) - 1] == '/' ? c->run.name : "");
+    return dt_xprintf("%s%s", url, url[strlen(url) - 1] == '/' ? c->run.name : ""); // "…/": a prefix for many runs
 }
 
 // What is asked of a checkpoint in the mirror, before it is fetched.
@@ -204,9 +215,11 @@ static dt_status is_of_this_run(void *ctx, const char *folder, int64_t step) {
 // here, of *step (-1: none), which becomes the one that was fetched.
 static dt_status look_into_mirror(dt_open_run *r, dt_status st, int64_t *step) {
     const dt_config *c = r->config;
+    // E_CKPT: nothing usable here, which the mirror may mend
     if (!c->checkpoint.mirror || (st != DT_OK && st != DT_E_CKPT)) return st;
     const dt_error_kept why = dt_error_keep();
     char *mirror = mirror_of(c), *log = dt_xprintf("%s/log", r->dir);
+    // only checkpoints newer than *step are fetched
     const dt_ckpt_from from = {mirror, -1, *step, is_of_this_run, r};
     int64_t fetched = -1;
     dt_s3_configure(&(dt_s3_options){c->data.s3.endpoint, c->data.s3.region, c->data.s3.anonymous});
@@ -214,12 +227,13 @@ static dt_status look_into_mirror(dt_open_run *r, dt_status st, int64_t *step) {
     if (looked != DT_OK)
         st = looked;
     else if (fetched < 0)
-        dt_error_restore(&why);
+        dt_error_restore(&why); // nothing newer: the local outcome stands
     else {
         free(r->checkpoint);
         dt_log_close(); // another file has its name now
         st = dt_log_open(log);
         dt_info("%s: step %lld comes from %s", r->dir, (long long)fetched, mirror);
+        // the fetched checkpoint becomes the newest on disk
         if (st == DT_OK) st = dt_ckpt_find(r->ckpt, "latest", step, &r->checkpoint);
     }
     free(log);
@@ -238,17 +252,19 @@ static dt_status begin_mirror(dt_open_run *r, int64_t step) {
 // Rank 0: opens the directory, finds the newest checkpoint that loads and reads its record. *text: state.json, or NULL.
 static dt_status find_newest(dt_open_run *r, char **text) {
     int64_t step = -1;
+    // before anything is written into the folder
     DT_TRY(check_given(r));
     DT_TRY(open_directory(r));
     const dt_status st = dt_ckpt_find(r->ckpt, "latest", &step, &r->checkpoint);
     DT_TRY(look_into_mirror(r, st, &step));
-    if (step < 0) return begin_mirror(r, step);
+    if (step < 0) return begin_mirror(r, step); // a new run: nothing to compare
     if (r->config->run.resume == DT_RESUME_never)
         return dt_fail(DT_E_USAGE,
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
                        "run.name, or run.resume=auto",
                        r->dir, (long long)step);
     DT_TRY(dt_record_read(&r->record, r->checkpoint, step, text));
+    // the best checkpoint may have been removed or damaged since
     DT_TRY(dt_run_take_best(r));
     DT_TRY(run_resume_compare_config(r, &r->record, NULL));
     return begin_mirror(r, step);
@@ -264,8 +280,8 @@ static int64_t step_of_results(const char *text) {
 // never finished, because train.epochs may be among them.
 static dt_status find_results(dt_open_run *r) {
     int64_t finished = 0;
-    if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) { // other data decide once they are open
-        char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL;
+    if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) {  // other data decide once they are open
+        char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL; // rank 0 has the file
         size_t n = 0;
         if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK &&
             step_of_results(text) == r->record.step) {
@@ -276,6 +292,7 @@ static dt_status find_results(dt_open_run *r) {
         free(text);
         free(path);
     }
+    // collective: every rank ends without opening data
     DT_TRY(r->comm->all_reduce_max_i64(r->comm, &finished, 1));
     r->finished = finished;
     return DT_OK;
@@ -287,7 +304,7 @@ static dt_status find_asked(const dt_open_run *r, int64_t *step, char **path) {
     char *dir = dt_xprintf("%s/checkpoints", r->dir);
     dt_ckpt_opts o = {.dir = dir, .usable = dt_record_check};
     dt_ckpt *k = NULL;
-    dt_status st = dt_ckpt_open(&k, &o, true);
+    dt_status st = dt_ckpt_open(&k, &o, true); // read-only: no lock beside a training
     if (st == DT_OK) st = dt_ckpt_find(k, r->request.which, step, path);
     if (st == DT_OK && *step < 0) st = dt_fail(DT_E_CKPT, "%s has no checkpoint yet: train first", dir);
     if (k) dt_ckpt_close(k);
@@ -302,10 +319,11 @@ static dt_status read_asked(dt_open_run *r, char **text) {
     do {
         free(r->checkpoint);
         free(*text);
-        r->checkpoint = *text = NULL;
+        r->checkpoint = *text = NULL; // freed below or by the next round
         dt_record_fini(&r->record);
         DT_TRY(find_asked(r, &step, &r->checkpoint));
         st = dt_record_read(&r->record, r->checkpoint, step, text);
+        // gone: removed by the training's retention; any other failure stands
     } while (st != DT_OK && !dt_io_exists(r->checkpoint));
     return st;
 }
@@ -323,6 +341,7 @@ static dt_status read_int8(dt_open_run *r) {
     size_t n = 0;
     dt_status st = dt_run_is_root(r) ? dt_io_read_own(&text, &n, path, 0, DT_E_CKPT) : DT_OK;
     st = dt_agree_result(r->comm, st, &text);
+    // the text is the same on all ranks, and so is the outcome
     if (st == DT_OK) st = dt_agree_shared(r->comm, dt_int8_parse(&r->int8, path, text, r->record.step));
     free(text);
     free(path);
@@ -333,7 +352,7 @@ static dt_status read_int8(dt_open_run *r) {
 
 // RUN, RUN@latest or RUN@STEP
 static dt_status find_teacher(const char *named, int64_t *step, char **folder) {
-    const char *at = dt_io_is_dir(named) ? NULL : strrchr(named, '@');
+    const char *at = dt_io_is_dir(named) ? NULL : strrchr(named, '@'); // a folder's name may contain @
     char *run = at ? dt_xprintf("%.*s", (int)(at - named), named) : dt_xstrdup(named);
     const dt_status st = dt_ckpt_find_in_run(run, at ? at + 1 : NULL, step, folder);
     free(run);
@@ -359,10 +378,10 @@ dt_status dt_run_read_teacher(dt_open_run *r) {
     if (st == DT_OK && comm->rank > 0) st = dt_record_parse(&state, "state.json", text);
     if (st == DT_OK) {
         t->classes = dt_xstrdup(state.classes);
-        t->step = state.step > 0 ? state.step - 1 : 0;
+        t->step = state.step > 0 ? state.step - 1 : 0; // step s was made by the phase of step s - 1
         t->total_steps = state.total_steps;
         t->steps_per_epoch = state.steps_per_epoch;
-        t->config = dt_config_copy(state.config);
+        t->config = dt_config_copy(state.config); // the record is freed below
     }
     dt_record_fini(&state);
     free(text);
@@ -377,11 +396,13 @@ dt_status dt_run_read_record(dt_open_run *r) {
     dt_status st = DT_OK;
     if (dt_run_is_root(r)) st = asked ? read_asked(r, &text) : find_newest(r, &text);
     st = dt_agree_result(r->comm, st, &text);
+    // rank 0 parsed while it searched
     if (st == DT_OK && text && !dt_run_is_root(r)) st = dt_record_parse(&r->record, "state.json", text);
-    r->resumed = st == DT_OK && text && !asked;
+    r->resumed = st == DT_OK && text && !asked; // text: a checkpoint was found
     free(text);
     DT_TRY(st);
     if (!asked) return find_results(r);
+    // the config may have auto where the run resolved a size
     if (r->config->train.micro_batch.is_auto) {
         dt_config_set_int(r->config, DT_KEY(train.micro_batch), r->record.resolved.micro_batch);
         r->answers.micro_batch = r->record.resolved.micro_batch;
@@ -399,7 +420,7 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     const bool elastic = dt_run_is_elastic(r), root = dt_run_is_root(r);
     const char *described = r->backend->describe(r->backend), *was = s->environment;
     char *now = dt_record_environment(described);
-    const bool same = dt_record_same_environment(s, described);
+    const bool same = dt_record_same_environment(s, described); // of what bits depend on: device, ISA, library
     dt_status st = DT_OK;
     if (!same && elastic)
         st = dt_fail(DT_E_USAGE,
@@ -414,6 +435,7 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
         dt_warn("this run had %d ranks and goes on with %d: bits will differ "
                 "(run.reproducible=elastic would keep them)",
                 s->world_size, r->comm->world_size);
+    // sums of floats follow the tree of hosts
     else if (st == DT_OK && s->host_layout_hash != r->comm->host_layout_hash && !elastic && root)
         dt_warn("this run's ranks were spread over hosts in another way: sums are added in another "
                 "order, so bits will differ (run.reproducible=elastic would keep them)");
@@ -422,9 +444,11 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
         if (strcmp(before, after) != 0)
             dt_warn("this run began with NCCL_ALGO='%s' and goes on with '%s': bits will differ", before, after);
     }
+    // from here on the record has today's environment
     free(s->environment);
     s->environment = now;
     DT_TRY(st);
+    // the fingerprint covers records, view and split
     if (s->data_fingerprint == r->data->fingerprint) {
         if (r->moved && r->data->hashed)
             dt_info("%s changed: the records are the same by their hashes", r->moved);
@@ -455,10 +479,13 @@ void dt_run_fill_record(dt_open_run *r) {
     s->data_fingerprint = r->data->fingerprint;
     s->resolved = r->answers;
     dt_config_destroy(s->config);
+    // given, not resolved: a resume compares what the user wrote
     s->config = dt_config_copy(r->given);
+    // normalize: auto as numbers, so that later starts do not measure again
     dt_config_take_moments(s->config, r->config, true);
     free(s->version);
     s->version = dt_xstrdup(r->args.version);
+    // a resumed run has it from dt_run_check_resumed
     if (!s->environment) s->environment = dt_record_environment(b->describe(b));
     free(s->engines);
     s->engines = b->choices ? b->choices(b) : NULL;

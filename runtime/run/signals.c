@@ -34,12 +34,12 @@ enum { N_TAKEN = sizeof TAKEN / sizeof *TAKEN };
 
 // The number of the first signal; written before `pending`, once.
 static struct timespec since;
-static atomic_int pending, n_signals, n_heeded;
-static atomic_bool interrupted; // by a SIGINT
+static atomic_int pending, n_signals, n_heeded; // n_heeded: signals because of which the run ends
+static atomic_bool interrupted;                 // by a SIGINT
 static atomic_bool trace;
-static _Atomic double grace_s;
-enum { RUNNING, STARTING, ENDING };
-static atomic_int phase;
+static _Atomic double grace_s;      // seconds from the first signal on
+enum { RUNNING, STARTING, ENDING }; // of the process: STARTING has nothing to save
+static atomic_int phase;            // the trainer and the signal thread change it by compare-and-swap
 
 static double seconds(const struct timespec *t) {
     return (double)t->tv_sec + 1e-9 * (double)t->tv_nsec;
@@ -65,14 +65,14 @@ static void on_signal(int sig) {
         clock_gettime(CLOCK_MONOTONIC, &since);
         atomic_store(&pending, sig);
     }
-    if (sig != SIGINT) return;
+    if (sig != SIGINT) return; // other signals may repeat: schedulers send them more than once
     if (atomic_exchange(&interrupted, true)) {
         dt_watch_leave(128 + SIGINT, DT_WATCH_LEAVE_S); // the disk may hang
-        dt_io_remove_unfinished();
+        dt_io_remove_unfinished();                      // temporary files of this process
         _exit(128 + SIGINT);
     }
     struct timespec rest = {.tv_nsec = (long)(DT_SIGNALS_APART_S * 1e9)};
-    while (nanosleep(&rest, &rest) != 0) continue;
+    while (nanosleep(&rest, &rest) != 0) continue; // an interrupted sleep goes on for the rest
     struct sigaction a;
     sigaction(SIGINT, NULL, &a);
     signal(SIGINT, SIG_IGN); // and what is pending is none
@@ -80,6 +80,7 @@ static void on_signal(int sig) {
 }
 
 static void end_start(void) {
+    // one side wins: the start that just ended, or the signal
     int was = STARTING;
     if (!atomic_compare_exchange_strong(&phase, &was, ENDING)) return;
     dt_watch_leave(DT_E_PREEMPTED, DT_WATCH_LEAVE_S);
@@ -95,7 +96,7 @@ static void *take_signals(void *set) {
     pthread_sigmask(SIG_BLOCK, NULL, &open);
     for (int i = 0; i < N_TAKEN; i++) sigdelset(&open, TAKEN[i].sig);
     for (;;) {
-        const double left = grace() - (dt_clock_s() - seconds(&since));
+        const double left = grace() - (dt_clock_s() - seconds(&since)); // of the grace period
         const bool ends = atomic_load(&pending) && atomic_load(&phase) == STARTING;
         if (ends && left <= 0.0) end_start();
         const struct timespec rest = {.tv_sec = (time_t)(left + 1)}; // seldom looked at: no hurry
@@ -140,10 +141,12 @@ void dt_signals_set_grace(double seconds) {
 }
 
 bool dt_signals_grace_is_over(void) {
+    // on CLOCK_MONOTONIC, as dt_clock_s
     return atomic_load(&pending) && dt_clock_s() - seconds(&since) > grace();
 }
 
 void dt_signals_saved(bool stopped) {
+    // a run that ends for another reason has heeded none
     atomic_store(&n_heeded, stopped ? atomic_load(&n_signals) : 0);
     atomic_store(&interrupted, false);
 }
@@ -159,10 +162,12 @@ void dt_signals_starting(void) {
 void dt_signals_started(void) {
     int was = STARTING;
     atomic_compare_exchange_strong(&phase, &was, RUNNING);
+    // the signal thread ends the process: this one must not write any more
     while (was == ENDING) pause();
 }
 
 bool dt_signals_take_trace(void) {
+    // relaxed first: called every step
     return atomic_load_explicit(&trace, memory_order_relaxed) && atomic_exchange(&trace, false);
 }
 

@@ -27,6 +27,7 @@ typedef struct dt_state_flat {
 // Adds a buffer of n elements; returns where the host sees it.
 static float *state_add_flat(dt_state *s, dt_role role, float *flat, int64_t n, bool sharded) {
     const bool device = s->run->backend->device != NULL;
+    // allocated once: saves copy into it without allocating
     float *host = device ? dt_xcalloc((size_t)n + 1, sizeof(float)) : flat;
     s->flats[s->n_flats++] = (dt_state_flat){role, flat, host, n, sharded};
     return host;
@@ -35,7 +36,7 @@ static float *state_add_flat(dt_state *s, dt_role role, float *flat, int64_t n, 
 // A slice of the buffer that was added last.
 static void add_slice(dt_state *s, char *name, const char *file, dt_shape shape, int64_t offset) {
     const dt_state_flat *x = &s->flats[s->n_flats - 1];
-    s->slices[s->n_slices++] =
+    s->slices[s->n_slices++] = // sharded: no whole slice on the host
         (dt_state_slice){{name, file, shape, x->sharded ? NULL : x->host + offset}, x->role, s->n_flats - 1, offset};
 }
 
@@ -62,6 +63,7 @@ static void add_moments(dt_state *s, const char *prefix, int slot) {
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
         const dt_slot_entry *m = &e->slots[slot];
+        // no shape: this optimizer keeps no such moment of the tensor
         if (m->shape.n >= 0) add_slice(s, dt_xprintf("%s.%s", prefix, e->name), "optimizer", m->shape, m->offset);
     }
 }
@@ -75,15 +77,18 @@ static dt_state_flat *flat_of(const dt_state *s, dt_role role) {
 static void list_slices(dt_state *s) {
     const dt_params *p = s->nets->params;
     const char *const *moments = dt_optimizers[s->run->config->train.optimizer.name].slots;
+    // upper bound: weights and averages, moments, statistics of both
     const int most = (2 + p->n_slots) * p->n_entries + 2 * p->n_buffers;
     s->slices = dt_xcalloc((size_t)most + 1, sizeof *s->slices);
-    s->flats = dt_xcalloc((size_t)(4 + p->n_slots), sizeof *s->flats);
+    s->flats = dt_xcalloc((size_t)(4 + p->n_slots), sizeof *s->flats); // two of weights, two of averages, one per slot
+    // with EMA the averages evaluate, and are what model.safetensors has
     if (p->average) add_parameters(s, true, "model");
     s->n_model = s->n_slices;
     add_parameters(s, false, p->average || s->run->request.raw ? "raw" : "model");
     if (!p->average) s->n_model = s->n_slices;
     // what is never trained is its own average
     for (int i = p->n_trained_entries; p->sharded && p->average && i < p->n_entries; i++)
+        // frozen tensors: no rank averages them
         s->slices[i].tensor.data = flat_of(s, DT_ROLE_WEIGHT)->host + p->entries[i].offset;
     for (int i = 0; i < p->n_slots; i++) add_moments(s, moments[i], i);
 }
@@ -104,6 +109,7 @@ static int n_flats(const dt_state *s, bool all) {
 
 // Brings the device up to date with the host's copies.
 static void state_push(dt_state *s, bool all) {
+    // the host's copies exist on devices only; on the CPU both are the same memory
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < n_flats(s, all); i++) {
         const dt_state_flat *x = &s->flats[i];
@@ -117,6 +123,7 @@ static dt_status state_pull(dt_state *s, bool sharded) {
     dt_backend *b = s->run->backend;
     for (int i = 0; b->device && i < s->n_flats; i++) {
         const dt_state_flat *x = &s->flats[i];
+        // frozen parameters may leave a buffer empty
         if (x->n > 0 && (x->sharded || !sharded)) b->copy_to_host(b, x->host, x->flat, sizeof(float) * (size_t)x->n);
     }
     return b->device ? b->device->synchronize(b, b->device->stream) : DT_OK;
@@ -128,6 +135,7 @@ static void move_averages(dt_state *s, bool swap) {
     for (int i = 0; i < 2 && p->average; i++) {
         const dt_state_flat *own = flat_of(s, i ? DT_ROLE_STATISTIC : DT_ROLE_WEIGHT);
         const dt_state_flat *average = flat_of(s, i ? DT_ROLE_AVERAGE_STATISTIC : DT_ROLE_AVERAGE);
+        // own.at: where the range lies in the rank's compact buffer
         const dt_own_range all = {0, own->n, 0}, *ranges = average->sharded ? p->own : &all;
         const int n = average->sharded ? p->n_own : 1;
         for (const dt_own_range *r = ranges; r < ranges + n; r++)
@@ -146,6 +154,7 @@ dt_status dt_state_swap_average(dt_state *s) {
     const dt_device *d = b->device;
     const dt_own_range all = {0, p->n_master, 0}, *ranges = p->sharded ? p->own : &all;
     if (!p->average) return DT_OK;
+    // this rank's ranges alone; the others' arrive by the all-gather below
     for (const dt_own_range *r = ranges; d && r < ranges + (p->sharded ? p->n_own : 1); r++)
         d->swap(b, p->master + r->begin, p->average + r->at, r->end - r->begin, d->stream);
     if (d)
@@ -154,14 +163,15 @@ dt_status dt_state_swap_average(dt_state *s) {
         move_averages(s, true);
     if (p->sharded) {
         if (d) DT_TRY(d->synchronize(b, d->stream));
-        DT_TRY(dt_comm_all_gather_f32(c, p->master, p->n_trained));
+        DT_TRY(dt_comm_all_gather_f32(c, p->master, p->n_trained)); // the evaluation reads whole weights
         if (d) DT_TRY(c->device->drain(c, "the exchange of averages"));
     }
-    dt_params_repack_step(p);
+    dt_params_repack_step(p); // kernels read packed copies
     return DT_OK;
 }
 
 static bool state_is_finite(const float *x, int64_t n) {
+    // from the end: the loop needs no second index
     while (n > 0 && isfinite(x[n - 1])) n--;
     return n == 0;
 }
@@ -173,6 +183,7 @@ static bool slice_is_finite(const dt_state *s, const dt_state_slice *l) {
     bool finite = true;
     if (l->tensor.data) return state_is_finite(l->tensor.data, n);
     for (const dt_own_range *r = p->own; r < p->own + p->n_own; r++) {
+        // intersection of the slice with an owned range
         const int64_t from = l->offset > r->begin ? l->offset : r->begin;
         const int64_t to = l->offset + n < r->end ? l->offset + n : r->end;
         finite &= from >= to || state_is_finite(s->flats[l->flat].host + r->at + from - r->begin, to - from);
@@ -185,6 +196,7 @@ const char *dt_state_find_bad(dt_state *s) {
     int64_t first = 0;
     (void)state_pull(s, false);
     while (first < s->n_slices && slice_is_finite(s, &s->slices[first])) first++;
+    // max of the negative is the least: the first bad slice of any rank
     first = -first;
     if (s->owners) (void)c->all_reduce_max_i64(c, &first, 1);                              // of all ranks
     return -first < s->n_slices ? s->slices[-first].tensor.name : "a gap between tensors"; // nobody reads it
@@ -193,7 +205,7 @@ const char *dt_state_find_bad(dt_state *s) {
 // ---- what ranks divide among them ------------------------------------------------------------------
 
 // Chunks of one owner.
-enum { RUN_CHUNKS = 32 };
+enum { RUN_CHUNKS = 32 }; // bounds the block of pass_runs
 typedef struct run_of_chunks {
     int64_t begin, end; // elements
     int owner;
@@ -203,7 +215,7 @@ static bool next_run(const dt_state *s, run_of_chunks *x) {
     const int64_t n = s->nets->params->n_trained, most = x->end + RUN_CHUNKS * DT_CHUNK;
     if (x->end >= n) return false;
     x->begin = x->end;
-    x->owner = (int)s->owners[x->begin / DT_CHUNK];
+    x->owner = (int)s->owners[x->begin / DT_CHUNK]; // int64 for the all-reduce
     while (x->end < n && x->end < most && s->owners[x->end / DT_CHUNK] == x->owner) x->end += DT_CHUNK;
     if (x->end > n) x->end = n;
     return true;
@@ -229,13 +241,16 @@ static void copy_run(const dt_state *s, int flat, const run_of_chunks *x, const 
 static dt_status pass_runs(const dt_state *s, int flat, const dt_ckpt_tensor *tensors, bool save) {
     dt_comm *c = s->run->comm;
     const bool root = dt_run_is_root(s->run);
-    float *own = s->flats[flat].host;
+    float *own = s->flats[flat].host; // of this rank's chunks, one behind the other
+    // rank 0's room for one run of another rank's chunks
     float *block = dt_xcalloc(root ? RUN_CHUNKS * DT_CHUNK : 1, sizeof *block);
     dt_status st = DT_OK;
+    // the same runs in the same order on every rank: sends and receives pair up
     for (run_of_chunks x = {0}; st == DT_OK && next_run(s, &x);) {
         const bool mine = x.owner == c->rank;
         const int64_t n = x.end - x.begin;
         float *values = mine ? own : block;
+        // to load: rank 0 cuts the run out of its tensors
         if (root && !save) copy_run(s, flat, &x, tensors, values, false);
         if (root && !mine) st = save ? c->recv_f32(c, values, n, x.owner) : c->send_f32(c, values, n, x.owner);
         if (!root && mine) st = save ? c->send_f32(c, own, n, 0) : c->recv_f32(c, own, n, 0);
@@ -285,7 +300,7 @@ static int list_heads(const dt_nets *nets, const char *heads[DT_MAX_TARGETS]) {
     for (int t = 0; t < nets->targets.n; t++) {
         const char *logits = dt_target_logits(&nets->targets, &nets->targets.items[t], text, sizeof text);
         for (int i = 0; i < g->n_outputs; i++) {
-            const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer;
+            const dt_node_id id = dt_info_of(g, g->outputs[i].value)->producer; // an output without a node is an input
             if (strcmp(g->outputs[i].name, logits) == 0 && id >= 0) heads[n++] = g->nodes[id].name;
         }
     }
@@ -305,7 +320,7 @@ static dt_status import_weights(dt_state *s) {
     const dt_config *c = s->run->config;
     const char *heads[DT_MAX_TARGETS], *classes = s->run->record.classes;
     const bool by_itself = dt_config_is_auto(c, DT_KEY(model.init_keep));
-    const dt_cnode *keep = c->model.init_keep;
+    const dt_cnode *keep = c->model.init_keep; // a list of patterns, or one
     const bool list = dt_cnode_kind(keep) == DT_C_LIST;
     char *theirs = NULL; // classes; a head that is taken as it is gives those
     dt_ckpt_import_opts o = {.heads = heads,
@@ -322,6 +337,7 @@ static dt_status import_weights(dt_state *s) {
     patch_grid(dt_nets_last_evaluated(s->nets).graph, o.grid);
     int n, n_taken;
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
+    // trained weights are what training starts from; averages follow in move_averages
     const int first = s->nets->params->average ? s->n_model : 0; // those of the trained weights
     n = s->nets->params->n_entries + s->nets->params->n_buffers;
     const dt_status st = dt_ckpt_import(c->model.init, &o, tensors + first, n, &n_taken);
@@ -342,10 +358,10 @@ dt_status dt_state_init(dt_state *s) {
         if (root) DT_TRY(import_weights(s));
         DT_TRY(share(s, p->average != NULL));
         move_averages(s, false);
-        if (p->average) state_push(s, true);
+        if (p->average) state_push(s, true); // both are on the host: the device gets them
         return DT_OK;
     }
-    move_averages(s, false);
+    move_averages(s, false); // averages begin as the weights
     if (p->n_trained_entries < p->n_entries && root)
         dt_warn("train.groups freezes %d tensors, and there is no model.init: they stay random",
                 p->n_entries - p->n_trained_entries);
@@ -367,8 +383,8 @@ static dt_status take_values(void *ctx, const float *const *values) {
     for (int i = 0; i < l->n; i++) {
         dt_ckpt_tensor *t = &l->tensors[i];
         const size_t n_bytes = (size_t)dt_shape_elements(&t->shape) * sizeof *t->data;
-        if (t->data && n_bytes) memcpy(t->data, values[i], n_bytes);
-        if (!t->data) t->data = (float *)(uintptr_t)values[i];
+        if (t->data && n_bytes) memcpy(t->data, values[i], n_bytes); // whole slices of this rank
+        if (!t->data) t->data = (float *)(uintptr_t)values[i];       // sharded: read from the mapped file by pass_runs
     }
     return pass_sharded(l->s, l->all, l->tensors, false);
 }
@@ -387,13 +403,14 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     dt_json j;
     int n;
     if (!dt_run_is_root(s->run)) {
-        if (s->owners) DT_TRY(state_pull(s, true));
+        if (s->owners) DT_TRY(state_pull(s, true)); // the owned chunks have to be on the host
         return pass_sharded(s, true, NULL, true);
     }
     DT_TRY(state_pull(s, false));
     dt_json_init(&j);
     dt_record_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
+    // room: the checkpoint's buffers, which the owners' chunks fill directly
     const dt_ckpt_tensor *room = NULL;
     dt_status st = s->owners ? dt_ckpt_save_room(ckpt, tensors, n, &room) : DT_OK;
     if (st == DT_OK) st = pass_sharded(s, true, room, true);
@@ -414,6 +431,7 @@ static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
     dt_ckpt_tensor *list = dt_xcalloc((size_t)n + 1, sizeof *list);
     char *text = NULL;
     for (int i = 0; i < n; i++) {
+        // parameters first, then statistics
         const int k = i - p->n_teacher_entries;
         const dt_param_entry *e = k < 0 ? &p->entries[p->n_entries + i] : &p->buffers[p->n_buffers + k];
         list[i] =
@@ -422,6 +440,7 @@ static dt_status read_teacher(dt_state *s, float *weights, float *statistics) {
     dt_status st = DT_OK;
     for (int i = 0; i < targets->n && st == DT_OK && classes; i++)
         st = dt_class_names_check(t->classes, classes, targets->items[i].field->name);
+    // a checkpoint that fails here is the teacher's: DT_E_CKPT
     if (st == DT_OK && dt_ckpt_load(t->folder, list, n, &text) != DT_OK)
         st = dt_fail_context(DT_E_CKPT, "train.teacher");
     free(text);
@@ -439,6 +458,7 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
     if (!s->run->teacher.config) return DT_OK;
     DT_TRY(state_pull(s, false));
     if (dt_run_is_root(s->run)) DT_TRY(read_teacher(s, flats[0]->host, flats[1]->host));
+    // the teacher's weights are the same everywhere, as ours
     DT_TRY(share(s, true));
     for (int i = 0; i < 2; i++) {
         const int64_t n = flats[i]->n - begins[i];
@@ -468,6 +488,7 @@ static int n_equal(const uint64_t *all, int world_size, int stride, int i, int r
 static int odd_rank(const uint64_t *all, int world_size, int stride, int i) {
     int odd = 0;
     for (int r = 1; r < world_size; r++)
+        // <=: of two ranks the later one
         if (n_equal(all, world_size, stride, i, r) <= n_equal(all, world_size, stride, i, odd)) odd = r;
     return odd;
 }
@@ -499,17 +520,19 @@ static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
 
 dt_status dt_state_compare_ranks(dt_state *s) {
     dt_comm *c = s->run->comm;
+    // nothing to compare with
     if (c->world_size == 1) return DT_OK;
     DT_TRY(state_pull(s, false));
     if (dt_failpoint("flip")) {
         uint32_t bits;
         float *first = flat_of(s, DT_ROLE_WEIGHT)->host;
         memcpy(&bits, first, sizeof bits);
-        bits ^= 1;
+        bits ^= 1; // of the first weight, for the test
         memcpy(first, &bits, sizeof bits);
     }
     uint64_t *hashes = dt_xcalloc((size_t)s->n_slices, sizeof *hashes);
     hash_slices(s, hashes);
+    // all equal if the largest hash is the smallest: max(h) = -max(-h)
     const int64_t sum = (int64_t)(dt_hash64(hashes, (size_t)s->n_slices * sizeof *hashes) >> 1); // both signs exist
     int64_t ends[2] = {sum, -sum};
     dt_status st = c->all_reduce_max_i64(c, ends, 2);
@@ -532,6 +555,7 @@ static dt_status take_memory(dt_nets *n) {
 
 dt_status dt_state_create(dt_state **out, dt_open_run *run, dt_nets *nets) {
     char *nothing = NULL;
+    // on rank 0 first: an allocation that fails there ends all ranks
     dt_status st = dt_run_is_root(run) ? take_memory(nets) : DT_OK;
     st = dt_agree_result(run->comm, st, &nothing);
     if (st == DT_OK && !dt_run_is_root(run)) st = take_memory(nets);
