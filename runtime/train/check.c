@@ -21,6 +21,7 @@
 
 static void print_cost(const dt_kernel_cost *c, double all_s, bool floors, FILE *out) {
     const double s = c->seconds > 0 ? c->seconds : 1e-9;
+    // floor: the least time that the device's bandwidth or products allow
     if (floors) fprintf(out, "%9.3f ", c->floor_s * 1e3);
     fprintf(out, "%9.3f %5.1f %% %10.4f %7.1f %9.1f %6d  %s\n", c->seconds * 1e3, 100 * c->seconds / all_s,
             c->bytes / 1e9, c->bytes / s / 1e9, c->flop / s / 1e9, c->n, c->kind);
@@ -36,7 +37,7 @@ static dt_status print_kernels(const dt_open_run *r, const dt_plan *plan, FILE *
     char *table = r->backend->choice_table ? r->backend->choice_table(r->backend) : NULL;
     if (table) fprintf(out, "chosen by timing, GFLOP/s:\n%s", table);
     free(table);
-    const dt_status st = dt_plan_costs(plan, NULL, true, &rows, &n);
+    const dt_status st = dt_plan_costs(plan, NULL, true, &rows, &n); // times every kernel alone
     for (int i = 0; i < n; i++) {
         all.n += rows[i].n;
         all.bytes += rows[i].bytes, all.flop += rows[i].flop;
@@ -74,11 +75,12 @@ static void print_group(const dt_param_group *group, FILE *out) {
 static void print_groups(const dt_param_groups *g, const dt_params *p, FILE *out) {
     if (g->n == 0) return;
     fprintf(out, "groups:\n");
-    for (int i = 0; i <= g->n; i++) {
+    for (int i = 0; i <= g->n; i++) { // the last round: tensors of no group
         const dt_param_group *group = i < g->n ? &g->items[i] : NULL;
         int n_tensors = 0;
         int64_t n = 0;
         for (int k = 0; k < p->n_entries; k++) {
+            // the group that decides, not every one that matches
             if (dt_param_groups_of(g, p->entries[k].name) != group) continue;
             n_tensors++;
             n += p->entries[k].count;
@@ -96,6 +98,7 @@ static void print_phases(const dt_phase *phases, int n, int64_t total_steps, FIL
         const int64_t end = i + 1 < n ? phases[i + 1].begin : total_steps;
         dt_plan_report r;
         dt_plan_report_get(phases[i].train.plan, &r);
+        // phases of no step are left out
         if (phases[i].begin < end)
             fprintf(out, "  steps %" PRId64 " to %" PRId64 ": %.1f MiB of activations a replica\n", phases[i].begin,
                     end - 1, (double)r.activation_bytes / 1048576.0);
@@ -134,16 +137,20 @@ static void judge_width(const dt_field_info *f, const float *x, int n_samples) {
     enum { FAR = 1000000 };
     const int64_t n_each = dt_shape_elements(&f->sample_shape), n = n_samples * n_each;
     double least = INFINITY, most = -INFINITY, mean = 0, variance = 0;
+    // two passes: the variance needs the mean first
     for (int pass = 0; pass < 2; pass++)
         for (int64_t i = 0; i < n; i++) {
+            // images (N,H,W,C): k is the channel
             const int64_t k = f->is_image ? i % f->sample_shape.d[2] : i % n_each;
             const double m = dt_field_mean(f, k), std = dt_field_std(f, k);
+            // vectors come normalised already: back to the field's unit
             const double own = f->is_image ? x[i] : x[i] * std + m; // images: the network normalises
             least = fmin(least, (own - m) / std);
             most = fmax(most, (own - m) / std);
             if (pass == 0) mean += own / (double)n;
             if (pass == 1) variance += (own - mean) * (own - mean) / (double)n;
         }
+    // a width of 0 is a constant field: nothing to judge by
     if (fmax(fabs(least), fabs(most)) <= FAR && (most == least || (most - least) * FAR >= 1)) return;
     dt_warn("data.fields.%s: the network gets values of %.3g to %.3g (first micro-batch), where it "
             "expects about -3 to 3; give normalize: {mean: [%.3g], std: [%.3g]}",
@@ -157,7 +164,7 @@ static dt_status take_batch(const dt_open_run *r, const dt_targets *targets) {
     const dt_batch *b;
     dt_batch_source *source = NULL;
     double wait_s;
-    const dt_source_request q = {.split = DT_SPLIT_TRAIN,
+    const dt_source_request q = {.split = DT_SPLIT_TRAIN, // random augmentation included, as a step would see it
                                  .augment = true,
                                  .global_batch = dt_run_global_batch(r),
                                  .micro_batch = r->answers.micro_batch,
@@ -165,7 +172,7 @@ static dt_status take_batch(const dt_open_run *r, const dt_targets *targets) {
                                  .n_micro = 1,
                                  .end_step = 1};
     DT_TRY(r->data->open(r->data, &q, &source));
-    dt_status st = source->get(source, 0, 0, &b, &wait_s);
+    dt_status st = source->get(source, 0, 0, &b, &wait_s); // decodes; fails as a training step would
     if (st == DT_OK) {
         for (int i = 0; i < source->n_fields; i++)
             if (source->fields[i].dtype == DT_F32) judge_width(&source->fields[i], b->field[i], b->n);
@@ -190,7 +197,7 @@ static dt_run_length measure_length(const dt_open_run *r) {
 static dt_status write_dot(const dt_graph *g, const char *path) {
     char *text = NULL;
     size_t n_bytes = 0;
-    FILE *f = open_memstream(&text, &n_bytes);
+    FILE *f = open_memstream(&text, &n_bytes); // in memory first: the file appears whole
     if (!f) return dt_fail(DT_E_INTERNAL, "%s: %s", path, strerror(errno));
     dt_graph_write_dot(g, f);
     fclose(f);
@@ -203,7 +210,7 @@ static dt_status check_opened_run(dt_open_run *r, dt_nets *nets, dt_state **stat
                                   FILE *out, dt_run_length *length) {
     uint64_t teacher;
     if (r->data) {
-        fputs("data: ", out);
+        fputs("data: ", out); // the description names files: control characters are escaped
         dt_text_print(out, r->data->describe(r->data));
         fputc('\n', out);
     }
@@ -236,6 +243,7 @@ dt_status dt_trainer_check(const dt_trainer_args *a, const dt_field_info *fields
     dt_nets nets = {0};
     dt_state *state = NULL;
     *length = (dt_run_length){0};
+    // checked: the run's folder is neither read nor written
     dt_status st = dt_run_open(&r, a, &(dt_run_request){.use = DT_RUN_CHECKED, .fields = fields, .n_fields = n_fields});
     if (st == DT_OK) st = check_opened_run(&r, &nets, &state, prints, out, length);
     dt_state_destroy(state);

@@ -27,6 +27,7 @@ void dt_step_poll_buckets(void *ctx) {
     dt_buckets_poll(((dt_step_replica *)ctx)->owner->buckets);
 }
 
+// Of sums between ranks in the memory that buffers lie in.
 static dt_comm *comm_of(const struct dt_stepper *s) {
     return s->backend->device ? s->o.device_comm : s->o.comm;
 }
@@ -34,15 +35,16 @@ static dt_comm *comm_of(const struct dt_stepper *s) {
 static void step_all_reduce(void *ctx, double *x, int64_t n) {
     dt_step_replica *l = ctx;
     dt_comm *c = comm_of(l->owner);
-    if (l->node_status == DT_OK) l->node_status = c->all_reduce_f64(c, x, n);
+    if (l->node_status == DT_OK) l->node_status = c->all_reduce_f64(c, x, n); // the first failure stays
 }
 const dt_run_ranks *dt_step_ranks(dt_step_replica *l) {
     const struct dt_stepper *s = l->owner;
     l->node_status = DT_OK;
-    l->ranks = (dt_run_ranks){step_all_reduce, l, s->o.comm->world_size};
+    l->ranks = (dt_run_ranks){step_all_reduce, l, s->o.comm->world_size}; // how a node calls back
     return s->o.sync_bn && s->o.comm->world_size > 1 ? &l->ranks : NULL;
 }
 
+// one rank adds 1 at most, so that the sum counts ranks
 float dt_step_stop_mark(const struct dt_stepper *s, int micro) {
     return micro == s->o.replicas->replicas[0].micro_begin && s->want_stop ? 1.0f : 0.0f;
 }
@@ -51,12 +53,14 @@ dt_status dt_step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *a
     const dt_replica_plan *p = s->o.replicas;
     float **flats = s->o.params->grads;
     int64_t n = s->o.params->n_grad;
+    // all ranks have the same order, so sends and receives meet
     for (int i = 0; i < p->n_transfers; i++) {
         const dt_tree_action *t = &p->transfers[i];
         if (t->kind == DT_TREE_SEND) DT_TRY(c->send_f32(c, flats[t->a], n, t->peer));
         if (t->kind == DT_TREE_RECV) DT_TRY(c->recv_f32(c, flats[t->b], n, t->peer));
         if (t->kind != DT_TREE_SEND) add(s, flats[t->a], flats[t->b]);
     }
+    // the sum is in buffer 0 of rank 0
     if (p->world_size > 1) DT_TRY(c->broadcast_bytes(c, flats[0], (size_t)n * sizeof(float), 0));
     return DT_OK;
 }
@@ -64,13 +68,13 @@ dt_status dt_step_run_transfers(struct dt_stepper *s, dt_comm *c, step_add_fn *a
 // ---- a step -----------------------------------------------------------------------------------------
 
 dt_status dt_stepper_run(dt_stepper *s, int64_t step, double lr, bool want_stop, dt_step_result *out) {
-    s->step = step;
+    s->step = step; // read by replicas through s
     s->want_stop = want_stop;
     return s->engine->run(s, lr, out);
 }
 
 dt_status dt_stepper_drain(dt_stepper *s, dt_step_result *out) {
-    *out = (dt_step_result){.step = -1};
+    *out = (dt_step_result){.step = -1}; // -1: nothing was under way
     return s->engine->drain ? s->engine->drain(s, out) : DT_OK;
 }
 
@@ -84,11 +88,12 @@ dt_status dt_stepper_find_bad(dt_stepper *s, int64_t step, int *micro, char *nam
     s->step = step;
     s->want_stop = false;
     if (s->engine->rest) DT_TRY(s->engine->rest(s));
+    // delivered already: the loader reads those samples again
     DT_TRY(s->source->seek(s->source, step));
     // in the order in which the source delivers; the first micro-batch is reported
     for (int i = 0; i < s->o.replicas->n_rank_micros; i++) {
         const char *bad = NULL;
-        int at = s->o.replicas->micros[i];
+        int at = s->o.replicas->micros[i]; // global number
         DT_TRY(s->engine->replay(s, at, &bad));
         if (!bad || (*micro >= 0 && *micro < at)) continue;
         *micro = at;
@@ -102,14 +107,15 @@ dt_status dt_stepper_recalibrate(dt_stepper *s, int64_t n_steps, int64_t next) {
     dt_status st = s->source->seek(s->source, 0);
     s->want_stop = false;
     for (int64_t i = 0; i < n_steps && st == DT_OK; i++) {
-        s->step = i;
+        s->step = i; // in the order of the epoch, from its beginning
         st = s->engine->compute(s);
+        // statistics of the step are in the tail of the flat buffer
         if (st == DT_OK && !dt_commit_add_statistics(s, sums))
             st = dt_fail(DT_E_PREEMPTED, "eval.recalibrate_bn outlasted run.grace");
     }
     if (st == DT_OK) dt_commit_set_statistics(s, sums, (double)n_steps);
     free(sums);
-    const dt_status back = s->source->seek(s->source, next);
+    const dt_status back = s->source->seek(s->source, next); // back, after a failure too
     return st == DT_OK ? back : st;
 }
 
@@ -126,6 +132,7 @@ size_t dt_step_bf16_bytes(const struct dt_stepper *s) {
 
 static dt_status take_bf16(struct dt_stepper *s) {
     dt_backend *b = s->backend;
+    // shared: memory that NCCL uses without copies
     const bool shared = b->device && b->device->alloc_shared;
     return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, dt_step_bf16_bytes(s),
                                                          "gradients in bf16");
@@ -133,17 +140,17 @@ static dt_status take_bf16(struct dt_stepper *s) {
 
 static void drop_bf16(struct dt_stepper *s) {
     if (!s->bf16) return;
-    if (s->o.device_comm) s->o.device_comm->device->take_back(s->o.device_comm, s->bf16);
+    if (s->o.device_comm) s->o.device_comm->device->take_back(s->o.device_comm, s->bf16); // deregister before freeing
     s->backend->free(s->backend, s->bf16, dt_step_bf16_bytes(s));
     s->bf16 = NULL;
 }
 
 int64_t *dt_step_grad_ends(const dt_graph *g, const dt_params *p) {
-    int64_t *ends = dt_xcalloc((size_t)g->n_grads + 1, sizeof *ends);
+    int64_t *ends = dt_xcalloc((size_t)g->n_grads + 1, sizeof *ends); // by order of backward: graph->grads
     for (int i = 0; i < g->n_grads; i++) {
         const dt_value param = g->values[g->grads[i]].param;
         const dt_param_entry *e = &p->entries[dt_params_find(p, g->values[param].name, false)];
-        ends[i] = e->offset + dt_flat_extent(e->count);
+        ends[i] = e->offset + dt_flat_extent(e->count); // the parameter's end with its padding
     }
     return ends;
 }
@@ -155,7 +162,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
     dt_tree_merge *merges = NULL;
     if (!dt_replica_plan_has_buckets(p, c && c->sums_by_tree)) return DT_OK;
     int64_t *grad_end = dt_step_grad_ends(g, s->o.params);
-    if (s->o.bf16_gradients) {
+    if (s->o.bf16_gradients) { // compressed all-reduce: gradients travel as bf16
         const dt_status st = take_bf16(s);
         if (st != DT_OK) {
             free(grad_end);
@@ -165,7 +172,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
     dt_buckets_opts o = {.grad_end = grad_end,
                          .n_grads = g->n_grads,
                          .n_elements = s->o.params->n_grad,
-                         .sums_at = s->o.params->n_trained,
+                         .sums_at = s->o.params->n_trained, // the tail (losses, weights, statistics) stays f32
                          .bucket_bytes = s->o.bucket_bytes,
                          .bf16 = s->bf16,
                          .scatter = s->o.params->sharded,
@@ -173,6 +180,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .tree = p->elastic,
                          .n_merges = p->elastic ? dt_replica_plan_merges(p, &merges) : 0,
                          .n_flats = p->n_flats,
+                         // a progress thread pays between hosts, on the CPU alone
                          .helper = !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
                          .add = add_flat_range,
                          .add_ctx = s->backend};
@@ -188,13 +196,14 @@ static dt_status step_build(struct dt_stepper *s) {
     const dt_graph *g = s->o.graph;
     if (g->loss == DT_NONE || g->loss_weight == DT_NONE)
         return dt_fail(DT_E_USAGE, "model '%s' has no loss to train on", g->name);
-    dt_params_begin(s->o.params, s->o.first_step);
+    dt_params_begin(s->o.params, s->o.first_step); // frozen tensors of this phase get no update
     for (int i = 0; i < s->o.replicas->n_replicas; i++) {
         s->replicas[i] = (dt_step_replica){.owner = s, .index = i};
         DT_TRY(dt_exec_create(&s->replicas[i].exec, s->o.plan, i));
     }
     DT_TRY(create_buckets(s));
     DT_TRY(dt_commit_init(s));
+    // the device's part comes last: it captures what is made above
     return s->engine->create ? s->engine->create(s) : DT_OK;
 }
 
@@ -215,7 +224,7 @@ dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts) {
     s->o = *opts;
     s->backend = opts->params->backend;
     s->engine = s->backend->device ? &step_device : &step_host;
-    int n_replicas = opts->replicas->n_replicas;
+    int n_replicas = opts->replicas->n_replicas; // as the run was divided; fixed for the stepper's life
     s->replicas = dt_xcalloc((size_t)n_replicas, sizeof *s->replicas);
     s->replica_grads = dt_xcalloc((size_t)n_replicas, sizeof *s->replica_grads);
     for (int i = 0; i < n_replicas; i++)
@@ -242,13 +251,13 @@ void dt_stepper_destroy(dt_stepper *s) {
 dt_status dt_stepper_set_plan(dt_stepper *s, const dt_graph *graph, const dt_plan *plan, int64_t step) {
     dt_batch_source *source = s->source;
     const dt_scaler scaler = s->scaler;
-    DT_TRY(dt_stepper_set_source(s, NULL));
+    DT_TRY(dt_stepper_set_source(s, NULL)); // its batches go back to the loader before the exec is dropped
     step_drop(s);
     s->o.graph = graph;
     s->o.plan = plan;
     s->o.first_step = step;
     DT_TRY(step_build(s));
-    DT_TRY(dt_stepper_set_scaler(s, &scaler));
+    DT_TRY(dt_stepper_set_scaler(s, &scaler)); // the device's copy is made anew with the parts
     return source ? dt_stepper_set_source(s, source) : DT_OK;
 }
 
@@ -281,13 +290,14 @@ static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool 
     double traced = dt_trace_begin();
     DT_TRY(s->source->get(s->source, s->step, micro, &b, &wait_s));
     dt_trace_end("data", "wait for a batch", traced);
-    l->wait_s += wait_s;
+    l->wait_s += wait_s; // seconds; this thread's own counter
     const dt_status st = dt_batch_check_targets(b, s->o.targets);
     if (st != DT_OK) {
         s->source->release(s->source, b);
         return st;
     }
     dt_batch_inputs_bind(&l->inputs, l->exec, b);
+    // only the first micro-batch of a flat buffer writes them: later ones add gradients
     if (!accumulate) { // before the exec: the tail's bucket may leave during the same micro-batch
         flat[s->commit.limits.stop_at] = dt_step_stop_mark(s, micro);
         flat[s->commit.limits.drop_at] = 0.0f;
@@ -295,19 +305,22 @@ static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool 
     // collectives of nodes and of buckets must not mix
     const bool reduces = last && s->buckets && !bad, overlaps = reduces && !s->o.sync_bn;
     dt_exec_args args = {.step = {.seed = s->o.seed,
+                                  // counters of Philox: dropout masks follow seed, step and sample
                                   .step = (uint32_t)s->step,
+                                  // slot: number of the micro-batch's first sample in the step
                                   .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch,
                                   .loss_scale = dt_commit_loss_scale(s)},
                          .grad = flat,
                          .accumulate = accumulate,
                          .on_grad = overlaps ? dt_step_on_grad : NULL,
-                         .poll = overlaps && l->index == 0 ? dt_step_poll_buckets : NULL,
+                         .poll = overlaps && l->index == 0 ? dt_step_poll_buckets : NULL, // worker 0 owns the comm
                          .ctx = l,
                          .ranks = dt_step_ranks(l)};
     if (bad)
-        *bad = dt_exec_run_checked(l->exec, &args);
+        *bad = dt_exec_run_checked(l->exec, &args); // finds the first tensor that is not finite
     else
         dt_exec_run(l->exec, &args);
+    // sync_bn: all at the end, while no node communicates
     for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) dt_step_on_grad(l, i);
     s->source->release(s->source, b);
     return l->node_status;
@@ -319,7 +332,7 @@ static dt_status compute_micro(dt_step_replica *l, int micro, float *flat, bool 
 static bool step_host_give_up(struct dt_stepper *s, float *flat) {
     if (!s->o.give_up || !s->o.give_up()) return false;
     flat[s->commit.limits.stop_at] = 1.0f;
-    flat[s->commit.limits.drop_at] = 1.0f;
+    flat[s->commit.limits.drop_at] = 1.0f; // the sum over ranks counts
     return true;
 }
 
@@ -327,6 +340,7 @@ static dt_status step_host_run_micros(dt_step_replica *l) {
     struct dt_stepper *s = l->owner;
     const dt_replica_share *share = &s->o.replicas->replicas[l->index];
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
+        // before every micro-batch: at most one outlasts the grace period
         if (step_host_give_up(s, s->replica_grads[l->index])) return DT_OK;
         DT_TRY(compute_micro(l, micro, s->replica_grads[l->index], micro > share->micro_begin,
                              micro + 1 == share->micro_end, NULL));
@@ -337,10 +351,11 @@ static dt_status step_host_run_micros(dt_step_replica *l) {
 static dt_status step_host_run_actions(dt_step_replica *l) {
     struct dt_stepper *s = l->owner;
     const dt_replica_share *share = &s->o.replicas->replicas[l->index];
-    float **flats = s->o.params->grads + share->first_flat;
+    float **flats = s->o.params->grads + share->first_flat; // actions count from the replica's first buffer
     for (int i = 0; i < share->n_actions; i++) {
         const dt_tree_action *a = &share->actions[i];
         if (a->kind == DT_TREE_LEAF) {
+            // the last leaf: buckets wait for this replica's gradients
             const bool last = a->micro + 1 == share->micro_end;
             if (!step_host_give_up(s, flats[a->a])) DT_TRY(compute_micro(l, a->micro, flats[a->a], false, last, NULL));
             if (last && s->buckets) return DT_OK; // which add up the rest
@@ -355,10 +370,10 @@ static void step_host_run_replica(void *arg, int worker) {
     struct dt_stepper *s = arg;
     if (worker >= s->o.replicas->n_replicas) return;
     dt_step_replica *l = &s->replicas[worker];
-    omp_set_num_threads(s->o.replica_threads);
+    omp_set_num_threads(s->o.replica_threads); // thread-local
     l->wait_s = 0.0;
     l->status = s->o.replicas->elastic ? step_host_run_actions(l) : step_host_run_micros(l);
-    if (l->status != DT_OK) l->why = dt_error_keep();
+    if (l->status != DT_OK) l->why = dt_error_keep(); // messages belong to a thread
 }
 
 static dt_status first_replica_error(struct dt_stepper *s) {
@@ -378,10 +393,12 @@ static dt_status sum_gradients(struct dt_stepper *s, double *computed_s, double 
     if (s->buckets) dt_buckets_begin(s->buckets, s->o.replicas->elastic ? s->o.params->grads : s->replica_grads);
     dt_team_run(s->team, step_host_run_replica, s);
     *computed_s = dt_clock_s();
+    // before any collective: the other ranks time out on a lost peer
     DT_TRY(first_replica_error(s));
     if (s->buckets) return dt_buckets_finish(s->buckets, comm_s);
     if (!s->o.replicas->elastic) return DT_OK;
     const dt_status st = dt_step_run_transfers(s, s->o.comm, dt_commit_add_flats);
+    // transfers come after computing: nothing hides them
     *comm_s = dt_clock_s() - *computed_s;
     return st;
 }
@@ -402,19 +419,21 @@ static dt_status step_host_run(struct dt_stepper *s, double lr, dt_step_result *
     s->share_s = 0;
     DT_TRY(dt_commit_run(s));
     dt_trace_end("commit", "commit", traced);
+    // the slowest replica decides
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
         if (s->replicas[i].wait_s > data_s) data_s = s->replicas[i].wait_s;
     *out = dt_commit_result(s, &s->numbers);
     out->step = s->step;
     out->data_s = data_s;
-    out->compute_s = computed_s - begin - data_s;
+    out->compute_s = computed_s - begin - data_s; // of this rank; waiting for other ranks is comm_s
     out->comm_s = comm_s + s->share_s;
     out->total_s = dt_clock_s() - begin;
     return DT_OK;
 }
 
 static dt_status step_host_replay(struct dt_stepper *s, int micro, const char **bad) {
-    omp_set_num_threads(s->o.replica_threads);
+    omp_set_num_threads(s->o.replica_threads); // the calling thread alone
+    // buffer 0 is free: the bad step was not committed
     return compute_micro(&s->replicas[0], micro, s->o.params->grads[0], false, false, bad);
 }
 
@@ -428,6 +447,7 @@ static dt_status step_host_set_source(struct dt_stepper *s, dt_batch_source *sou
 }
 
 static dt_status step_host_set_scaler(struct dt_stepper *s, const dt_scaler *scaler) {
+    // a new run, or a checkpoint without a scaler
     if (s->o.loss_scaling && scaler->scale == 0) s->scaler.scale = dt_commit_first_scale(s);
     return DT_OK;
 }

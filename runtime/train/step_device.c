@@ -50,8 +50,8 @@
 #include <time.h>
 
 enum {
-    WORDS_RING = 4,
-    SPINS = 2000,
+    WORDS_RING = 4, // micro-batches whose words a copy may still read
+    SPINS = 2000,   // polls before the host sleeps
     NAP_NS = 20000,
 };
 
@@ -62,27 +62,27 @@ typedef struct host_words {
 } host_words;
 
 typedef struct unit {
-    int flat; // -1: no micro-batch, only what follows
-    int buffer;
-    bool accumulate, commit;
+    int flat;                // -1: no micro-batch, only what follows
+    int buffer;              // of the two input buffers: the one that the unit's kernels read
+    bool accumulate, commit; // accumulate: adds to the flat buffer; commit: reduction and optimizer follow
 } unit;
 
 typedef struct recording {
     unit unit;
-    void *graph;
+    void *graph; // of the device's library (a CUDA graph)
 } recording;
 
 struct device_step {
     struct dt_stepper *s;
     dt_backend *b;
     const dt_device *d;
-    void *main, *copy, *side;
+    void *main, *copy, *side; // streams; side: NULL without other ranks
     dt_device_inputs inputs[2];
-    const dt_batch *held; // its copy may be under way
-    dt_device_step *step; // device memory
-    host_words *words;
-    dt_step_numbers *numbers;
-    void *commit;
+    const dt_batch *held;     // its copy may be under way
+    dt_device_step *step;     // device memory
+    host_words *words;        // pinned, WORDS_RING of them
+    dt_step_numbers *numbers; // pinned, DT_NUMBERS_RING of them, by step
+    void *commit;             // the device's state of the commit
     recording *recordings;
     int n_recordings;
     bool capturing; // a unit is under way into a graph
@@ -111,12 +111,13 @@ static dt_status poll_until(struct device_step *v, void *stream, const int64_t *
     dt_waited waited = {0};
     for (int i = 0;; i++) {
         if (counter && read_counter(counter) == value) return DT_OK;
+        // the stream is empty: the counter has its final value, or the device has failed
         if (v->d->stream_done(v->b, stream)) {
             if (!counter || read_counter(counter) == value) return DT_OK;
             DT_TRY(v->d->synchronize(v->b, stream)); // the device's error
             return dt_fail(DT_E_INTERNAL, "the device finished step %lld without its numbers", (long long)value);
         }
-        if (i < SPINS) continue;
+        if (i < SPINS) continue; // polling first: a nap costs more than a short wait
         dt_comm *c = v->s->o.device_comm;
         if (c) DT_TRY(c->device->watch(c, dt_clock_waited_s(&waited, dt_clock_s())));
         const struct timespec nap = {.tv_nsec = NAP_NS};
@@ -137,6 +138,7 @@ static dt_status come_to_rest(struct device_step *v) {
     void *const streams[] = {v->main, v->copy, v->side}; // the side's work may not have been joined
     dt_status first = DT_OK;
     dt_error_kept why = {""};
+    // each stream twice: with a deadline first, then for its error
     for (int i = 0; i < 6; i++) {
         void *stream = streams[i / 2];
         if (!stream) continue;
@@ -167,6 +169,7 @@ static dt_status queue_exchange(struct device_step *v, dt_commit_phase phase) {
     dt_comm *c = v->s->o.device_comm;
     int64_t n;
     if (!p->sharded) return DT_OK;
+    // sums of chunks between phases, then the weights behind the optimizer
     double *sums = v->d->commit_sums(v->b, v->commit, phase, &n);
     if (sums) return c->all_reduce_f64(c, sums, n);
     return phase == DT_COMMIT_OPTIMIZE ? dt_comm_all_gather_f32(c, p->master, p->n_trained) : DT_OK;
@@ -177,6 +180,7 @@ static dt_status queue_unit(struct device_step *v, const unit *p) {
     dt_step_replica *l = &s->replicas[0];
     // collectives of nodes and of buckets must not mix
     const bool reduces = p->commit && s->buckets, overlaps = reduces && !s->o.sync_bn;
+    // before the plan: gradients become ready while it runs
     if (reduces) dt_buckets_begin(s->buckets, s->replica_grads);
     if (p->flat >= 0) {
         dt_exec_args args = {.device_step = &v->step->block,
@@ -194,14 +198,15 @@ static dt_status queue_unit(struct device_step *v, const unit *p) {
     for (int i = 0; reduces && !overlaps && i < s->o.graph->n_grads; i++) dt_step_on_grad(l, i);
     if (!p->commit) return DT_OK;
     double exposed_s = 0;
-    if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
+    if (reduces) DT_TRY(dt_buckets_finish(s->buckets, &exposed_s)); // finish also runs what could not overlap
     return dt_commit_run(s);
 }
 
 static bool queue_phase(struct dt_stepper *s, dt_commit_phase phase) {
     struct device_step *v = s->device;
+    // queued only: the host reads no number here
     v->d->commit_phase(v->b, v->commit, phase, s->o.params->grads[0], v->main);
-    if (phase == DT_COMMIT_PACK) dt_params_repack_queue(s->o.params, v->main);
+    if (phase == DT_COMMIT_PACK) dt_params_repack_queue(s->o.params, v->main); // packed copies belong to the last phase
     s->commit_status = queue_exchange(v, phase);
     return s->commit_status == DT_OK;
 }
@@ -222,6 +227,7 @@ static dt_status step_device_end_capture(struct device_step *v, void **graph) {
 }
 
 static void forget_recordings(struct device_step *v) {
+    // their graphs refer to buffers that are about to go
     for (int i = 0; i < v->n_recordings; i++) v->d->graph_destroy(v->b, v->recordings[i].graph);
     v->n_recordings = 0;
 }
@@ -245,6 +251,7 @@ static dt_status capture(struct device_step *v, const unit *p, void **graph) {
         v->capturing = true;
         st = queue_unit(v, p);
         if (st != DT_OK) why = dt_error_keep();
+        // a unit that failed while capturing must still end the capture
         begun = step_device_end_capture(v, graph);
     }
     if (st != DT_OK) {
@@ -253,19 +260,20 @@ static dt_status capture(struct device_step *v, const unit *p, void **graph) {
         dt_error_restore(&why);
         return st;
     }
-    if (begun == DT_OK) return DT_OK;
-    v->captures = false;
+    if (begun == DT_OK) return DT_OK; // captured
+    v->captures = false;              // not tried again
     dt_warn("steps are not captured as a graph, which costs host time: %s", dt_error_message());
     return DT_OK;
 }
 
 // *failed: whether this rank could not capture; then, whether any rank could not. Each device finishes what is queued first.
+// ranks must use the same units, captured or not
 static dt_status agree_on_capture(struct device_step *v, bool *failed) {
     dt_comm *c = v->s->o.comm;
     int64_t any = *failed;
     DT_TRY(wait_until(v, v->main, NULL, 0));
     DT_TRY(c->all_reduce_max_i64(c, &any, 1));
-    *failed = any != 0;
+    *failed = any != 0; // any rank
     if (*failed) v->captures_sums = false;
     return DT_OK;
 }
@@ -280,6 +288,7 @@ static recording *step_device_record(struct device_step *v, const unit *p, dt_st
         v->recordings[v->n_recordings++] = (recording){*p, graph};
     }
     if (*st == DT_OK && has_sums(v, p)) *st = agree_on_capture(v, &failed);
+    // the array may have moved: the newest entry
     if (*st == DT_OK && !failed) return &v->recordings[v->n_recordings - 1];
     if (graph && v->n_recordings) // else it went before an abort
         v->d->graph_destroy(v->b, v->recordings[--v->n_recordings].graph);
@@ -288,6 +297,7 @@ static recording *step_device_record(struct device_step *v, const unit *p, dt_st
 
 static dt_status run_unit(struct device_step *v, const unit *p) {
     recording *r = NULL;
+    // two flags: sums need the consent of all ranks
     if (has_sums(v, p) ? v->captures_sums : v->captures) {
         r = find_recording(v, p);
         dt_status st = DT_OK;
@@ -303,7 +313,7 @@ static dt_status run_unit(struct device_step *v, const unit *p) {
 // several micro-batches it runs again, adding, because a matmul that adds is another kernel. The step overwrites the results.
 static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     struct dt_stepper *s = v->s;
-    const bool wanted = v->captures && !v->rehearsed;
+    const bool wanted = v->captures && !v->rehearsed; // once per stepper
     v->rehearsed = true;
     if (!wanted) return DT_OK;
     dt_exec_args args = {.device_step = &v->step->block,
@@ -317,10 +327,11 @@ static dt_status rehearse(struct device_step *v, int flat, int buffer) {
         dt_exec_run(s->replicas[0].exec, &args);
         DT_TRY(s->replicas[0].node_status);
     }
-    if (!s->buckets) return DT_OK;
+    if (!s->buckets) return DT_OK; // a lone rank opens no connections
     double exposed_s = 0;
     dt_buckets_begin(s->buckets, s->replica_grads);
     DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
+    // connections of each collective are opened outside of any capture
     for (int i = 0; i < DT_N_COMMIT_PHASES; i++) DT_TRY(queue_exchange(v, (dt_commit_phase)i));
     return DT_OK;
 }
@@ -334,14 +345,15 @@ static host_words *next_words(struct device_step *v) {
 static void queue_marks(struct device_step *v, host_words *w, int flat, float stop, float drop) {
     w->marks[0] = stop;
     w->marks[1] = drop;
+    // stop_at and drop_at lie side by side: one copy
     float *at = v->s->o.params->grads[flat] + v->s->commit.limits.stop_at;
     v->d->copy_in(v->b, at, w->marks, sizeof w->marks, v->main);
 }
 
 // Waits until the input buffer that micro-batch k will fill is no longer read by k - 2; k - 1 may still be computing.
 static dt_status step_device_make_room(struct device_step *v) {
-    DT_TRY(wait_until(v, v->copy, NULL, 0));
-    release_held(v);
+    DT_TRY(wait_until(v, v->copy, NULL, 0)); // the previous copy has ended
+    release_held(v);                         // which the loader may overwrite now
     return DT_OK;
 }
 
@@ -359,7 +371,9 @@ static dt_status step_device_run_micro(struct device_step *v, unit *p, int micro
         .lr = (float)lr,
         .block = {.seed = s->o.seed, .step = (uint32_t)s->step, .slot = (uint32_t)micro * (uint32_t)s->o.micro_batch}};
     dt_device_inputs_copy(&v->inputs[p->buffer], v->held, v->copy);
+    // the host's part of the block alone: the rest belongs to the commit
     v->d->copy_in(v->b, v->step, &w->step, DT_HOST_STEP_BYTES, v->main);
+    // the unit starts when its batch has arrived
     v->d->stream_wait(v->b, v->main, v->copy);
     DT_TRY(rehearse(v, p->flat, p->buffer));
     if (!p->accumulate) queue_marks(v, w, p->flat, dt_step_stop_mark(s, micro), 0.0f);
@@ -397,7 +411,9 @@ static dt_status step_device_run_micros(struct device_step *v, double lr) {
     for (int micro = share->micro_begin; micro < share->micro_end; micro++) {
         if (wants_to_give_up(v)) {
             DT_TRY(step_device_give_up(v, flat));
+            // their input buffers count as used, so that the parity stays the same on all ranks
             v->n_inputs += share->micro_end - micro;
+            // the unit that was captured for this place in the step
             if (!v->sums_apart) last.buffer = (int)((v->n_inputs - 1) % 2);
             return run_unit(v, &last);
         }
@@ -411,7 +427,7 @@ static dt_status step_device_run_micros(struct device_step *v, double lr) {
 
 static void add_flats(struct dt_stepper *s, float *to, const float *from) {
     const struct device_step *v = s->device;
-    v->d->add(v->b, to, from, s->o.params->n_grad, v->main);
+    v->d->add(v->b, to, from, s->o.params->n_grad, v->main); // on the main stream, in order with the work
 }
 
 static dt_status step_device_run_actions(struct device_step *v, double lr) {
@@ -442,6 +458,7 @@ static dt_status step_device_compute(struct dt_stepper *s) {
     for (int i = 0; i < n; i++) {
         const dt_tree_action *a = elastic ? &share->actions[i] : NULL;
         unit p = {.flat = share->first_flat + (a ? a->a : 0), .accumulate = !a && i > 0};
+        // a LEAF computes, an ADD merges two buffers
         if (a && a->kind != DT_TREE_LEAF)
             add_flats(s, flats[a->a], flats[a->b]);
         else if (wants_to_give_up(v))
@@ -455,15 +472,16 @@ static dt_status step_device_compute(struct dt_stepper *s) {
         dt_buckets_begin(s->buckets, s->replica_grads);
         DT_TRY(dt_buckets_finish(s->buckets, &exposed_s));
     }
-    DT_TRY(come_to_rest(v));
+    DT_TRY(come_to_rest(v)); // statistics are read by the host next
     release_held(v);
     return DT_OK;
 }
 
 static dt_status step_device_read_numbers(struct device_step *v, dt_step_result *out) {
     int64_t step = v->newest - v->n_unread + 1;
+    // a ring by step
     const dt_step_numbers *n = &v->numbers[step % DT_NUMBERS_RING];
-    DT_TRY(wait_until(v, v->main, &n->step, step));
+    DT_TRY(wait_until(v, v->main, &n->step, step)); // the commit writes the step's number last
     v->n_unread--;
     v->last_scale = n->loss_scale;
     *out = dt_commit_result(v->s, n);
@@ -478,10 +496,12 @@ static dt_status step_device_run(struct dt_stepper *s, double lr, dt_step_result
     *out = (dt_step_result){.step = -1};
     assert(v->n_unread == 0 || step == v->newest + 1);
     v->wait_s = v->idle_s = 0;
+    // before anything is queued: an old number of the slot must not be taken for the new one
     atomic_store_explicit((_Atomic int64_t *)&v->numbers[step % DT_NUMBERS_RING].step, -1, memory_order_release);
     DT_TRY(s->o.replicas->elastic ? step_device_run_actions(v, lr) : step_device_run_micros(v, lr));
     v->newest = step;
     v->n_unread++;
+    // the step in front; this one's numbers come with the next call
     if (v->n_unread > 1) DT_TRY(step_device_read_numbers(v, out));
     out->total_s = dt_clock_s() - begin;
     out->data_s = v->wait_s;
@@ -493,13 +513,14 @@ static dt_status step_device_run(struct dt_stepper *s, double lr, dt_step_result
 static dt_status step_device_drain(struct dt_stepper *s, dt_step_result *out) {
     double begin = dt_clock_s();
     struct device_step *v = s->device;
-    if (v->n_unread == 0) return DT_OK;
+    if (v->n_unread == 0) return DT_OK; // nothing is under way
     int32_t word;
     DT_TRY(step_device_read_numbers(v, out));
     DT_TRY(come_to_rest(v)); // the optimizer may follow the numbers
     release_held(v);
     v->b->copy_to_host(v->b, &word, &v->step->spoiled, sizeof word);
     int64_t spoiled = word;
+    // an owner's update alone is not finite: all ranks end
     if (s->o.params->sharded) DT_TRY(s->o.comm->all_reduce_max_i64(s->o.comm, &spoiled, 1));
     if (spoiled) {
         out->spoiled = true;
@@ -543,26 +564,27 @@ static dt_status step_device_set_scaler(struct dt_stepper *s, const dt_scaler *s
     struct device_step *v = s->device;
     dt_device_step first = {
         .block = {.loss_scale = scaler->scale}, .clean_steps = scaler->clean_steps, .n_skipped = scaler->n_skipped};
-    if (first.block.loss_scale == 0) first.block.loss_scale = dt_commit_first_scale(s);
+    if (first.block.loss_scale == 0) first.block.loss_scale = dt_commit_first_scale(s); // a new run
     v->last_scale = first.block.loss_scale;
-    v->b->copy_to_device(v->b, v->step, &first, sizeof first);
+    v->b->copy_to_device(v->b, v->step, &first, sizeof first); // the whole block, the device's half too
     return DT_OK;
 }
 
 // NULL takes the source away: its batches are given back, nothing reads its memory any more.
 static dt_status step_device_set_source(struct dt_stepper *s, dt_batch_source *source) {
     struct device_step *v = s->device;
-    const dt_status st = come_to_rest(v);
+    const dt_status st = come_to_rest(v); // after a failure batches go back all the same
     release_held(v);
     s->source = source;
     if (!source) return st;
     DT_TRY(st);
-    forget_recordings(v);
+    forget_recordings(v); // graphs have the addresses of the old input buffers
     dt_device_inputs_fini(v->inputs, 2);
     return dt_device_inputs_init(v->inputs, 2, v->b, s->replicas[0].exec, source->fields, source->n_fields);
 }
 
 // dt_commit_args.states
+// of the commit's kernels: chunk -> compact position of its state
 static int32_t *list_states(const dt_params *p, int64_t n_chunks) {
     int32_t *states = dt_xcalloc((size_t)n_chunks + 1, sizeof *states);
     for (int64_t k = 0; k < n_chunks; k++) states[k] = -1;
@@ -598,12 +620,13 @@ static dt_status create_parts(struct device_step *v) {
     dt_comm *c = v->s->o.device_comm;
     if (c) {
         DT_TRY(v->d->stream_create(b, &v->side));
+        // the communicator queues on these streams, and calls release_graphs before an abort
         c->device->attach(c, v->main, v->side, release_graphs, v);
         const dt_flat_buffer *flat = &v->s->o.params->flat;
         DT_TRY(c->device->lend(c, flat->memory, flat->n_bytes));
         if (v->s->bf16) DT_TRY(c->device->lend(c, v->s->bf16, dt_step_bf16_bytes(v->s)));
     }
-    DT_TRY(step_device_set_scaler(v->s, &(dt_scaler){0}));
+    DT_TRY(step_device_set_scaler(v->s, &(dt_scaler){0})); // zeros: the first scale
     return create_commit(v);
 }
 
@@ -617,6 +640,7 @@ static dt_status step_device_create(struct dt_stepper *s) {
     v->d = s->backend->device;
     v->captures = !s->o.uncaptured;
     v->captures_sums = v->captures && s->o.device_comm && !s->o.replicas->elastic;
+    // ranks with other numbers of micro-batches reduce in different units otherwise
     v->sums_apart = v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
     return create_parts(v);
 }

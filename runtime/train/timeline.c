@@ -14,11 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N_PINGS = 16, WRITE_BYTES = 1 << 16 };
+enum { N_PINGS = 16, WRITE_BYTES = 1 << 16 }; // N_PINGS: one of 16 is quick enough to trust
 
 // Bytes as floats, in which nobody computes; room for a multiple of four.
 static dt_status send_bytes(dt_comm *c, const void *data, size_t n_bytes, int to) {
-    return c->send_f32(c, data, (int64_t)(n_bytes + 3) / 4, to);
+    return c->send_f32(c, data, (int64_t)(n_bytes + 3) / 4, to); // rounded up: buffers have room for it
 }
 
 static dt_status recv_bytes(dt_comm *c, void *data, size_t n_bytes, int from) {
@@ -33,7 +33,7 @@ static dt_status compare_clocks(dt_comm *c, int r, double *offset_s) {
         double theirs = 0;
         if (c->rank == r) {
             DT_TRY(recv_bytes(c, &theirs, sizeof theirs, 0));
-            theirs = dt_clock_s();
+            theirs = dt_clock_s(); // the answer's time is read between both messages
             DT_TRY(send_bytes(c, &theirs, sizeof theirs, 0));
             continue;
         }
@@ -41,15 +41,15 @@ static dt_status compare_clocks(dt_comm *c, int r, double *offset_s) {
         DT_TRY(send_bytes(c, &theirs, sizeof theirs, r));
         DT_TRY(recv_bytes(c, &theirs, sizeof theirs, r));
         const double end = dt_clock_s();
-        if (end - begin >= best_s) continue;
+        if (end - begin >= best_s) continue; // the quickest exchange has the least uncertainty
         best_s = end - begin;
-        *offset_s = (begin + end) / 2 - theirs;
+        *offset_s = (begin + end) / 2 - theirs; // assumes that both ways take as long
     }
     return DT_OK;
 }
 
 typedef struct sizes {
-    uint64_t n, n_dropped;
+    uint64_t n, n_dropped; // counts, so that rank 0 can allocate
     int64_t n_threads;
     double begin_s,
         offset_s; // begin_s: of the first span, by its rank's clock; offset_s: at rank 0
@@ -65,6 +65,7 @@ static dt_status timeline_fetch(dt_comm *c, int r, const sizes *n, dt_trace *t) 
     t->spans = dt_xcalloc(t->n + 1, sizeof *t->spans);
     t->threads = dt_xcalloc((size_t)t->n_threads + 1, sizeof *t->threads);
     if (t->n) DT_TRY(recv_bytes(c, t->spans, t->n * sizeof *t->spans, r));
+    // a rank without spans sends nothing
     return t->n ? recv_bytes(c, t->threads, (size_t)t->n_threads * sizeof *t->threads, r) : DT_OK;
 }
 
@@ -77,6 +78,7 @@ typedef struct writer {
     bool any;
 } writer;
 
+// `beyond`: bytes that may stay in memory
 static void timeline_flush(writer *w, size_t beyond) {
     if (w->st != DT_OK || w->json.n_bytes <= beyond) return;
     w->st = dt_io_write(w->file.fd, w->file.path, w->json.data, w->json.n_bytes);
@@ -86,7 +88,7 @@ static void timeline_flush(writer *w, size_t beyond) {
 static dt_json *timeline_begin_event(writer *w, const char *name, const char *kind, int rank, int thread) {
     dt_json *j = &w->json;
     dt_json_begin_object(j, NULL);
-    dt_json_string(j, "name", name);
+    dt_json_string(j, "name", name); // Chrome's trace format: M names, X is a span
     dt_json_string(j, "ph", kind);
     dt_json_int(j, "pid", rank);
     dt_json_int(j, "tid", thread);
@@ -110,7 +112,7 @@ static void put_trace(writer *w, int rank, const dt_trace *t, double offset_s, d
         const dt_trace_span *s = &t->spans[i];
         dt_json *j = timeline_begin_event(w, s->name, "X", rank, s->thread);
         dt_json_string(j, "cat", s->kind);
-        dt_json_seconds(j, "ts", 1e6 * (s->begin_s + offset_s - zero_s));
+        dt_json_seconds(j, "ts", 1e6 * (s->begin_s + offset_s - zero_s)); // µs since the first span of any rank
         dt_json_seconds(j, "dur", fmax(1e6 * (s->end_s - s->begin_s), 0));
         dt_json_end_object(j);
         timeline_flush(w, WRITE_BYTES);
@@ -120,15 +122,16 @@ static void put_trace(writer *w, int rank, const dt_trace *t, double offset_s, d
 }
 
 static dt_status timeline_gather(dt_comm *c, writer *w, dt_trace *own) {
+    // INFINITY: a rank without spans does not set the zero
     sizes mine = {own->n, own->n_dropped, own->n_threads, INFINITY, 0};
     for (size_t i = 0; i < own->n; i++) mine.begin_s = fmin(mine.begin_s, own->spans[i].begin_s);
     sizes *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     dt_status st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     double zero_s = mine.begin_s;
     for (int r = 1; r < c->world_size && st == DT_OK; r++) {
-        if (c->rank != 0 && c->rank != r) continue;
+        if (c->rank != 0 && c->rank != r) continue; // rank 0 takes part in every pair
         st = compare_clocks(c, r, &all[r].offset_s);
-        zero_s = fmin(zero_s, all[r].begin_s + all[r].offset_s);
+        zero_s = fmin(zero_s, all[r].begin_s + all[r].offset_s); // in rank 0's clock
     }
     if (c->rank == 0) put_trace(w, 0, own, 0, zero_s);
     for (int r = 1; r < c->world_size && st == DT_OK; r++) {
@@ -136,7 +139,7 @@ static dt_status timeline_gather(dt_comm *c, writer *w, dt_trace *own) {
         if (c->rank != 0 && c->rank != r) continue;
         st = timeline_fetch(c, r, &all[r], c->rank == 0 ? &theirs : own);
         if (st == DT_OK && c->rank == 0) put_trace(w, r, &theirs, all[r].offset_s, zero_s);
-        dt_trace_fini(&theirs);
+        dt_trace_fini(&theirs); // of rank 0's copy
     }
     free(all);
     return st;
@@ -154,13 +157,14 @@ static dt_status write_trace(dt_comm *c, const char *run_dir) {
         dt_json_string(&w.json, "displayTimeUnit", "ms");
         dt_json_begin_array(&w.json, "traceEvents");
     }
+    // collective even where rank 0 cannot write: the others must not hang
     dt_status st = timeline_gather(c, &w, &own);
     if (c->rank == 0) {
         dt_json_end_array(&w.json);
         dt_json_end_object(&w.json);
         dt_json_newline(&w.json);
         timeline_flush(&w, 0);
-        w.st = dt_io_end(&w.file, st == DT_OK ? w.st : st);
+        w.st = dt_io_end(&w.file, st == DT_OK ? w.st : st); // the file gets its name, or is dropped
         if (st == DT_OK && w.st != DT_OK) dt_warn("%s; training goes on", dt_error_message());
         if (w.st == DT_OK) dt_info("%s: the timeline, for ui.perfetto.dev or chrome://tracing", path);
     }
@@ -171,7 +175,7 @@ static dt_status write_trace(dt_comm *c, const char *run_dir) {
 }
 
 dt_status dt_timeline_step(dt_timeline *t, dt_comm *c, int64_t step, const char *run_dir) {
-    if (t->on && (step < 0 || step >= t->end)) {
+    if (t->on && (step < 0 || step >= t->end)) { // -1: the run ends in the middle of the trace
         t->on = false;
         return write_trace(c, run_dir);
     }
@@ -183,6 +187,7 @@ dt_status dt_timeline_step(dt_timeline *t, dt_comm *c, int64_t step, const char 
 }
 
 void dt_timeline_ask(dt_timeline *t, int64_t step) {
+    // one timeline at a time
     if (t->on) return;
     t->begin = step;
     t->end = step + DT_TIMELINE_STEPS;

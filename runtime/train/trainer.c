@@ -29,8 +29,9 @@
 
 // How long this rank waits for another one that does not get on.
 static void set_timeout(trainer *t) {
+    // the first step plans, loads kernels and fills caches
     const double least_s = t->slowest_step_s > 0 ? DT_LOST_TIMEOUT_S : DT_START_TIMEOUT_S;
-    const double step_s = fmax(10.0 * t->slowest_step_s, least_s);
+    const double step_s = fmax(10.0 * t->slowest_step_s, least_s); // ten of the slowest steps so far
     dt_run_set_deadline(&t->run, dt_run_timeout_s(t->run.config, step_s));
 }
 
@@ -47,6 +48,7 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
     }
     if (c->train.clip_value.has) o.clip_value = (float)c->train.clip_value.value;
     if (c->train.clip_agc.has) o.clip_agc = (float)c->train.clip_agc.value;
+    // 1 - decay: the share of the new weights
     if (dt_value_or(c->train.ema, 0) > 0) o.average_rate = (float)(1 - c->train.ema.value);
     return o;
 }
@@ -54,7 +56,7 @@ static dt_optimizer_args read_optimizer(const dt_config *c) {
 dt_status dt_trainer_make_stepper(trainer *t) {
     const dt_open_run *r = &t->run;
     const dt_config *c = r->config;
-    const dt_net net = dt_nets_phase_at(&t->nets, r->record.step)->train;
+    const dt_net net = dt_nets_phase_at(&t->nets, r->record.step)->train; // the phase in which the run goes on
     const bool sync = c->model.sync_bn;
     const dt_stepper_opts o = {.comm = r->comm,
                                .device_comm = r->device_comm,
@@ -71,6 +73,7 @@ dt_status dt_trainer_make_stepper(trainer *t) {
                                .team_threads = dt_run_team_threads(r),
                                .micro_batch = r->answers.micro_batch,
                                .seed = (uint64_t)c->run.seed,
+                               // 0: no clipping
                                .clip_norm = c->train.clip_norm.has ? (float)c->train.clip_norm.value : 0,
                                .weight_decay = (float)c->train.optimizer.weight_decay,
                                .always_adapt = c->train.optimizer.always_adapt,
@@ -88,12 +91,12 @@ static void plan_ahead(trainer *t) {
     t->eval_every = dt_amount_steps(c->eval.every, total, per_epoch);
     t->save_every = dt_amount_steps(c->checkpoint.every, total, per_epoch);
     if (c->run.verify_every.unit != DT_UNIT_NONE)
-        t->verify_every = dt_amount_steps(c->run.verify_every, total, per_epoch);
-    (void)dt_config_trace_steps(c, &t->timeline.begin, &t->timeline.end); // checked with the config
+        t->verify_every = dt_amount_steps(c->run.verify_every, total, per_epoch); // unset: never
+    (void)dt_config_trace_steps(c, &t->timeline.begin, &t->timeline.end);         // checked with the config
     if (t->timeline.begin >= total && trainer_is_root(t))
         dt_warn("metrics.trace.steps is %s, and the run ends at step %lld: there is no trace.json",
                 c->metrics.trace.steps, (long long)total);
-    if (t->run.data->n_samples(t->run.data, DT_SPLIT_VAL) > 0) return;
+    if (t->run.data->n_samples(t->run.data, DT_SPLIT_VAL) > 0) return; // with a validation split
     if (t->eval_every > 0 && trainer_is_root(t))
         dt_warn("no validation part (data.split.val): nothing is evaluated while training, and there "
                 "is no best checkpoint");
@@ -104,6 +107,7 @@ static dt_status load_teacher(trainer *t) {
     const dt_open_run *r = &t->run;
     uint64_t hash;
     DT_TRY(dt_state_load_teacher(t->state, &hash));
+    // the record's hash is that of the first start
     if (r->resumed && hash != r->record.teacher) {
         if (r->config->run.resume != DT_RESUME_force)
             return dt_config_fail(r->config, "train.teacher",
@@ -121,14 +125,14 @@ static dt_status trainer_load_state(trainer *t) {
     DT_TRY(t->run.resumed ? dt_state_load(t->state, t->run.checkpoint, true) : dt_state_init(t->state));
     DT_TRY(load_teacher(t));
     if (!t->run.resumed) return DT_OK;
-    const dt_scaler scaler = {(float)s->loss_scale, (int32_t)s->clean_steps, s->n_skipped};
+    const dt_scaler scaler = {(float)s->loss_scale, (int32_t)s->clean_steps, s->n_skipped}; // as the checkpoint has it
     return dt_stepper_set_scaler(t->stepper, &scaler);
 }
 
 // The status of writing a file that the next start makes again: a full disk is no reason to end. The first save frees
 // some space.
 static dt_status forgive_no_space(dt_status st) {
-    if (st != DT_E_STORAGE || !dt_io_out_of_space()) return st;
+    if (st != DT_E_STORAGE || !dt_io_out_of_space()) return st; // other storage errors end the run
     dt_warn("%s. Training goes on without it", dt_error_message());
     dt_error_clear();
     return DT_OK;
@@ -142,6 +146,7 @@ static void note_saved(void *metrics, int64_t step, double seconds, bool saved) 
 static dt_metrics_opts describe_metrics(const dt_open_run *r) {
     const dt_config *c = r->config;
     const int64_t total = r->record.total_steps, per_epoch = r->record.steps_per_epoch;
+    // in steps; an amount may be a share of the run or epochs
     const int64_t every = dt_amount_steps(c->metrics.every, total, per_epoch);
     return (dt_metrics_opts){.run_dir = r->dir,
                              .run_name = c->run.name,
@@ -179,8 +184,8 @@ static dt_status open_reports(trainer *t) {
     o.data = r->data->describe(r->data);
     o.chosen_by = t->eval_every > 0 ? t->nets.metrics.best_name : NULL;
     o.lower_is_better = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
-    o.truncate_to = r->resumed ? r->record.metrics_offset : -1;
-    for (int i = 0; i < DT_N_SINKS; i++) o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i;
+    o.truncate_to = r->resumed ? r->record.metrics_offset : -1; // -1: a new file
+    for (int i = 0; i < DT_N_SINKS; i++) o.sinks |= (unsigned)dt_words_have(&c->metrics.sinks, i) << i; // bit i: sink i
     for (int i = 0; i < 3; i++) o.n_samples[i] = r->data->n_samples(r->data, (dt_split)i);
     st = dt_listen_read(&o.listen, c);
     if (st == DT_OK) st = dt_metrics_open(&t->metrics, &o);
@@ -232,13 +237,15 @@ static dt_status open_training(trainer *t) {
     dt_open_run *r = &t->run;
     plan_ahead(t);
     DT_TRY(dt_nets_make(&t->nets, r, true));
+    // before the stepper: it takes its buffers from the state
     DT_TRY(dt_state_create(&t->state, r, &t->nets));
     DT_TRY(dt_trainer_make_stepper(t));
     dt_schedule_init(&t->schedule, r->config, r->record.total_steps, r->record.steps_per_epoch,
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
+    // a device's memory is taken before the first step
     if (r->backend->device) DT_TRY(dt_trainer_make_evaluator(t, r->record.step));
     DT_TRY(trainer_load_state(t));
-    dt_run_fill_record(r);
+    dt_run_fill_record(r); // after loading: it has the classes and moments of the data
     DT_TRY(open_reports(t));
     describe_run(t);
     DT_TRY(dt_trainer_open_source(t));
@@ -249,7 +256,7 @@ static dt_status open_training(trainer *t) {
 
 // run.stop_at, or -1.
 static int64_t stop_at(const trainer *t) {
-    return dt_value_or(t->run.config->run.stop_at, -1);
+    return dt_value_or(t->run.config->run.stop_at, -1); // -1: never
 }
 
 // What each rank has found out about a bad step.
@@ -260,7 +267,7 @@ typedef struct bad_report {
 
 // The commit is the same on all ranks, so each finds the same tensor.
 static dt_status report_spoiled(trainer *t, int64_t step) {
-    t->run.comm->shared_failure = true;
+    t->run.comm->shared_failure = true; // the same on all ranks, without an exchange
     return dt_fail(DT_E_NUMERIC,
                    "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
                    "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
@@ -273,6 +280,7 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     dt_comm *c = t->run.comm;
     bad_report mine = {.micro = -1};
     int micro = -1;
+    // each rank looks at its own micro-batches
     dt_status st = dt_stepper_find_bad(t->stepper, t->run.record.step, &micro, mine.name, sizeof mine.name);
     if (st != DT_OK)
         return dt_fail_context(st, "step %lld: loss %g, gradient norm %g; looking for the tensor",
@@ -283,12 +291,12 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     const bad_report *first = NULL;
     int rank = 0;
     for (int r = 0; r < c->world_size; r++) {
-        if (all[r].micro < 0 || (first && first->micro <= all[r].micro)) continue;
+        if (all[r].micro < 0 || (first && first->micro <= all[r].micro)) continue; // the lowest micro-batch of any rank
         first = &all[r];
         rank = r;
     }
     if (st == DT_OK) {
-        c->shared_failure = true;
+        c->shared_failure = true; // every rank has all reports
         if (first)
             st = dt_fail(DT_E_NUMERIC,
                          "step %lld: loss %g, gradient norm %g; the first tensor that is not finite "
@@ -307,13 +315,13 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
 }
 
 static void record_step(trainer *t, const dt_step_result *r, double lr, double step_s) {
-    if (step_s > t->slowest_step_s) t->slowest_step_s = step_s;
+    if (step_s > t->slowest_step_s) t->slowest_step_s = step_s; // bounds the wait for other ranks
     set_timeout(t);
     dt_rank_at("after the step", "");
     dt_rank_set_times(r->data_s, r->compute_s);
     if (!t->metrics) return;
     int64_t done = t->run.record.step;
-    double other = step_s - r->data_s - r->compute_s - r->comm_s;
+    double other = step_s - r->data_s - r->compute_s - r->comm_s; // what is neither data, computing nor communication
     dt_step_record record = {.step = done,
                              .epoch = (double)done / (double)t->run.record.steps_per_epoch,
                              .samples = done * dt_run_global_batch(&t->run),
@@ -334,11 +342,11 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
 
 static dt_status name_slow_rank(trainer *t, const dt_step_result *r) {
     dt_slow_finding f;
-    bool trace = dt_signals_take_trace();
+    bool trace = dt_signals_take_trace(); // SIGUSR2 on this rank
     DT_TRY(dt_slow_rank_step(&t->slow, t->run.comm, r->data_s, r->compute_s, &trace, &f));
     if (trace) // a device may have begun the next
         dt_timeline_ask(&t->timeline, t->run.record.step + 1);
-    if (f.rank < 0 || !trainer_is_root(t)) return DT_OK;
+    if (f.rank < 0 || !trainer_is_root(t)) return DT_OK; // every rank knows, rank 0 reports
     dt_warn("rank %d on %s takes %.1f times as long as the median rank, most of it for %s, in the "
             "last %d steps: all ranks wait for it",
             f.rank, f.host, f.times, f.phase, (int)DT_SLOW_STEPS);
@@ -356,13 +364,14 @@ static int64_t last_evaluated(const trainer *t) {
 static bool has_stopped_improving(const dt_config *c, const dt_run_record *s, bool lower_is_better, int64_t *since) {
     if (!c->train.early_stop.patience.has) return false;
     const double delta = c->train.early_stop.min_delta;
-    int best = -1;
+    int best = -1; // index in the history; -1: none yet
     for (int i = 0; i < s->n_history; i++) {
         const double value = s->history[i].value;
         if (dt_eval_is_better(value, best >= 0, best < 0 ? 0 : s->history[best].value, lower_is_better, delta))
             best = i;
     }
     if (since && best >= 0) *since = s->history[best].step;
+    // only an evaluation of this very step may end the run: a resumed one has it in its history
     return s->n_history > 0 && s->history[s->n_history - 1].step == s->step &&
            s->n_history - 1 - best >= c->train.early_stop.patience.value;
 }
@@ -392,11 +401,11 @@ dt_status dt_trainer_verify(trainer *t) {
 static dt_status after_step(trainer *t, bool asked, bool *stop) {
     int64_t done = t->run.record.step;
     bool last = done == t->run.record.total_steps, best = false;
-    *stop = !last && (asked || done == stop_at(t));
-    if (last) return DT_OK; // finish() does the rest
+    *stop = !last && (asked || done == stop_at(t)); // stop_at counts steps that are done
+    if (last) return DT_OK;                         // finish() does the rest
     if (dt_amount_due(t->verify_every, done)) DT_TRY(dt_trainer_verify(t));
     dt_status st = dt_amount_due(t->eval_every, done) ? dt_trainer_evaluate(t, &best) : DT_OK;
-    *stop |= st == DT_E_PREEMPTED;
+    *stop |= st == DT_E_PREEMPTED; // an evaluation that was dropped: the run saves and leaves
     if (st != DT_E_PREEMPTED) DT_TRY(st);
     int64_t since = 0;
     if (!last && is_over(t, &since)) {
@@ -405,15 +414,16 @@ static dt_status after_step(trainer *t, bool asked, bool *stop) {
                     (long long)since);
         *stop = false; // finish() saves
     }
+    // one save, whatever it is due for
     if (best || *stop || dt_amount_due(t->save_every, done)) DT_TRY(dt_trainer_save(t, best));
     return DT_OK;
 }
 
 // Ends a run that has saved and can be continued.
 static dt_status trainer_leave(trainer *t) {
-    DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, -1, t->run.dir));
+    DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, -1, t->run.dir)); // -1: writes the timeline that is open
     DT_TRY(dt_trainer_settle_save(t, true));
-    t->run.comm->shared_failure = true;
+    t->run.comm->shared_failure = true; // every rank leaves here
     const char *name = dt_signals_name();
     return dt_fail(DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
                    (long long)t->run.record.step, (long long)t->run.record.total_steps, *name ? " by " : "", name);
@@ -424,13 +434,14 @@ static dt_status stop_without_step(trainer *t) {
     if (trainer_is_root(t)) dt_warn("step %lld was dropped: it outlasted run.grace", (long long)t->run.record.step);
     dt_step_result behind; // a step that was queued behind it changed nothing
     DT_TRY(dt_stepper_drain(t->stepper, &behind));
+    // the step's checkpoint may be there already
     if (t->saved_step != t->run.record.step) DT_TRY(dt_trainer_save(t, false));
     return trainer_leave(t);
 }
 
 // While the run goes on, the tuner adapts the loader's threads. At the end data_verdict says what was slow.
 static void watch_source(trainer *t) {
-    if (t->n_steps++ == 0) {
+    if (t->n_steps++ == 0) { // first: counters after the first step, which opens files and fills caches
         dt_pipeline_facts facts = {0};
         if (t->run.data->facts) t->run.data->facts(t->run.data, &facts);
         dt_tuner_init(&t->tuner, t->source, &facts);
@@ -444,6 +455,7 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
     dt_source_stats now;
     dt_bottleneck b;
     t->source->stats(t->source, &now);
+    // only here: the measurement takes a moment
     if (t->tuner.facts.decoded_bytes > 0) t->tuner.facts.copy_byte_s = dt_memory_time_copy();
     dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
     char change[192] = "";
@@ -492,11 +504,11 @@ static void note_skipped(trainer *t, const dt_step_result *r) {
 // Takes the numbers of the oldest step that has none yet: state.step counts steps whose numbers are known. *finished:
 // r had such numbers, and the state now includes that step.
 static dt_status trainer_take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
-    *finished = r->step >= 0 && (r->finite || r->skipped);
+    *finished = r->step >= 0 && (r->finite || r->skipped); // a device's first call has none
     if (!*finished) return DT_OK;
     t->run.record.step = r->step + 1;
     dt_watch_set_step(t->run.record.step);
-    if (!r->skipped) t->run.record.loss = r->loss;
+    if (!r->skipped) t->run.record.loss = r->loss; // the last loss of a step that counted
     t->run.record.loss_scale = (double)r->scaler.scale;
     t->run.record.clean_steps = r->scaler.clean_steps;
     t->run.record.n_skipped = r->scaler.n_skipped;
@@ -511,9 +523,10 @@ static dt_status trainer_take_numbers(trainer *t, const dt_step_result *r, doubl
 // On the CPU a step's numbers are known when it has run. A device is one step ahead of its numbers. When something is
 // due, the loop first waits for the steps that are under way.
 static dt_status run_steps(trainer *t) {
-    bool asked = false; // some rank wants to stop
-    dt_signals_started();
+    bool asked = false;   // some rank wants to stop
+    dt_signals_started(); // signals no longer end the process
     set_timeout(t);
+    // the last run left after saving, before this evaluation was made
     if (t->run.resumed && dt_amount_due(t->eval_every, t->run.record.step) &&
         last_evaluated(t) != t->run.record.step) { // it was dropped
         DT_TRY(after_step(t, false, &asked));
@@ -528,12 +541,13 @@ static dt_status run_steps(trainer *t) {
         const bool traced = t->timeline.on;
         DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, queued, t->run.dir));
         if (traced && !t->timeline.on) begin = dt_clock_s(); // writing it is no part of a step
+        // a device's steps run ahead: what is due needs the numbers of all
         bool settle = queued > t->run.record.step && (asked || is_due(t, queued));
         if (settle)
             DT_TRY(dt_stepper_drain(t->stepper, &r));
         else
             DT_TRY(dt_stepper_run(t->stepper, queued, rate_at(t, queued), dt_signals_pending(), &r));
-        queued += !settle;
+        queued += !settle; // a drain queues nothing
         if (r.step >= 0 && r.dropped) return stop_without_step(t);
         if (r.step >= 0 && !r.finite && !r.skipped) return report_bad_step(t, &r);
         double end = dt_clock_s();
@@ -541,7 +555,7 @@ static dt_status run_steps(trainer *t) {
         DT_TRY(trainer_take_numbers(t, &r, end - begin, &finished));
         begin = end;
         asked |= finished && r.stop;
-        if (!finished || t->run.record.step < queued) continue;
+        if (!finished || t->run.record.step < queued) continue; // numbers of the newest step are still to come
         bool stop = false, busy = t->eval_every || t->save_every || t->verify_every;
         DT_TRY(after_step(t, asked, &stop));
         if (stop) return trainer_leave(t);
@@ -562,6 +576,7 @@ static dt_status test_with_best(trainer *t) {
         if (step == t->run.record.step) step = -1; // tested as the last
     }
     DT_TRY(t->run.comm->broadcast_bytes(t->run.comm, &step, sizeof step, 0));
+    // path is rank 0's; the others receive the values
     dt_status st = step < 0 ? DT_OK : dt_state_load(t->state, path, false);
     free(path);
     if (st != DT_OK || step < 0) return st;
@@ -571,6 +586,7 @@ static dt_status test_with_best(trainer *t) {
 // DT_E_PREEMPTED: an evaluation was dropped.
 static dt_status evaluate_at_end(trainer *t) {
     bool best = false;
+    // a resumed run may have it
     if (t->eval_every > 0 && last_evaluated(t) != t->run.record.step) DT_TRY(dt_trainer_evaluate(t, &best));
     if (t->saved_step != t->run.record.step || best) DT_TRY(dt_trainer_save(t, best));
     DT_TRY(dt_trainer_report(t));
@@ -578,7 +594,7 @@ static dt_status evaluate_at_end(trainer *t) {
         DT_TRY(dt_trainer_test(t, dt_split_name(DT_SPLIT_TEST),
                                t->run.record.best_step == t->run.record.step ? "best and last" : "last",
                                t->run.record.step));
-        DT_TRY(dt_trainer_settle_save(t, true));
+        DT_TRY(dt_trainer_settle_save(t, true)); // the best checkpoint is loaded next: the last must be on disk
         DT_TRY(test_with_best(t));
     }
     return dt_trainer_settle_save(t, true);
@@ -587,6 +603,7 @@ static dt_status evaluate_at_end(trainer *t) {
 static dt_status trainer_finish(trainer *t) {
     dt_status st = evaluate_at_end(t);
     if (st == DT_E_PREEMPTED) {
+        // the evaluation is made after resuming
         if (t->saved_step != t->run.record.step) DT_TRY(dt_trainer_save(t, false));
         return trainer_leave(t);
     }
@@ -600,6 +617,7 @@ static dt_status trainer_finish(trainer *t) {
         dt_warn("%s: a power cut may lose the end of it", dt_error_message());
     free(path);
     path = dt_xprintf("%s/result.json", t->run.dir);
+    // last of all: its existence says that the run is finished
     st = dt_io_write_file(path, t->results.data, t->results.n_bytes);
     free(path);
     DT_TRY(st);
@@ -612,7 +630,7 @@ static dt_status trainer_finish(trainer *t) {
 
 static dt_status train(trainer *t) {
     const int64_t step = t->run.record.step, at = stop_at(t);
-    t->saved_step = t->run.resumed ? step : -1;
+    t->saved_step = t->run.resumed ? step : -1; // a resumed run has the checkpoint that it began with
     if (at >= 0 && step >= at && step < t->run.record.total_steps) {
         t->run.comm->shared_failure = true;
         return dt_fail(DT_E_PREEMPTED,
@@ -644,11 +662,12 @@ static dt_status save_first(trainer *t) {
 static void close_trainer(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
     // a device may still be reading from the source
-    if (t->stepper && dt_stepper_set_source(t->stepper, NULL) != DT_OK)
+    if (t->stepper && dt_stepper_set_source(t->stepper, NULL) != DT_OK) // waits for the device
         dt_warn("at the end of the run: %s", dt_error_message());
     if (t->source) t->source->close(t->source);
-    if (t->run.ckpt) dt_ckpt_on_saved(t->run.ckpt, NULL, NULL);
+    if (t->run.ckpt) dt_ckpt_on_saved(t->run.ckpt, NULL, NULL); // metrics close before the checkpoint writer
     dt_signals_saved(st == DT_E_PREEMPTED);
+    // with the outcome, for MLflow and Prometheus
     if (t->metrics) dt_metrics_close(t->metrics, &(dt_run_end){t->run.record.step, st, first.message});
     dt_evaluator_destroy(t->evaluator);
     dt_stepper_destroy(t->stepper);
@@ -666,7 +685,7 @@ static void send_rest(const dt_open_run *r) {
     if (!dt_run_is_root(r) || !dt_words_have(&r->config->metrics.sinks, DT_SINK_mlflow)) return;
     dt_metrics_opts o = describe_metrics(r);
     o.sinks = 1u << DT_SINK_mlflow;
-    o.truncate_to = INT64_MAX;
+    o.truncate_to = INT64_MAX; // the whole file stays
     dt_metrics *m;
     dt_signals_started();
     dt_signals_saved(false);
