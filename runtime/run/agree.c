@@ -296,12 +296,6 @@ typedef struct rank_cores {
     uint64_t host;  // hash of the host's name
 } rank_cores;
 
-static bool overlaps(const rank_cores *a, const rank_cores *b) {
-    cpu_set_t both;
-    CPU_AND(&both, &a->mask, &b->mask);
-    return a->host == b->host && CPU_COUNT(&both) > 0;
-}
-
 // Ranks that mpirun starts in a job of Slurm have Slurm's variables, too, but not its namespace.
 static bool is_by_srun(void) {
     const char *space = getenv("PMIX_NAMESPACE");
@@ -319,7 +313,11 @@ static dt_status share_of_cores(dt_comm *comm, int *out) {
     rank_cores *all = dt_xcalloc((size_t)comm->world_size, sizeof *all);
     dt_status st = comm->all_gather_bytes(comm, &mine, sizeof mine, all);
     int sharing = 0;
-    for (int r = 0; r < comm->world_size; r++) sharing += overlaps(&mine, &all[r]); // with itself: at least 1
+    for (int r = 0; r < comm->world_size; r++) {
+        cpu_set_t both;
+        CPU_AND(&both, &mine.mask, &all[r].mask);
+        sharing += mine.host == all[r].host && CPU_COUNT(&both) > 0; // with itself: at least 1
+    }
     free(all);
     DT_TRY(st);
     if (sharing < 1) sharing = 1;

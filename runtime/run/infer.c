@@ -50,15 +50,6 @@ struct dt_infer {
 
 // ---- a chunk, by this rank -------------------------------------------------------------------------
 
-static void bind_batch(dt_infer *f, infer_replica *l, const dt_batch *b) {
-    const dt_backend *backend = f->o.params->backend;
-    // on a device the copy is queued in front of the batch's kernels
-    if (backend->device)
-        dt_device_inputs_copy(&l->copies, b, backend->device->stream);
-    else
-        dt_batch_inputs_bind(&l->inputs, l->exec, b);
-}
-
 static void infer_fill_row(const dt_infer *f, const infer_replica *l, int i) {
     const dt_batch *b = l->batch;
     float *row = f->rows + (l->row + i) * f->row; // each replica fills other rows: no lock
@@ -106,7 +97,11 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
     // the loader makes the batch while the device still computes the previous one
     DT_TRY(f->source->get(f->source, step, micro, &b, &wait_s));
     finish_batch(f, l);
-    bind_batch(f, l, b);
+    const dt_backend *backend = f->o.params->backend;
+    if (backend->device) // queued in front of the batch's kernels
+        dt_device_inputs_copy(&l->copies, b, backend->device->stream);
+    else
+        dt_batch_inputs_bind(&l->inputs, l->exec, b);
     // over all ranks: masks of dropout depend on the sample, not on who computes it
     const int64_t batch = step * f->o.comm->world_size * f->o.n_replicas + micro;
     dt_exec_args args = {
@@ -119,7 +114,7 @@ static dt_status run_batch(dt_infer *f, infer_replica *l, int index, int64_t ste
         dt_exec_run(l->exec, &args);
     l->batch = b;
     l->row = ((step - f->first) * f->o.n_replicas + index) * f->o.batch; // rows are by step, then by replica
-    if (!f->o.params->backend->device) finish_batch(f, l);
+    if (!backend->device) finish_batch(f, l);
     return DT_OK;
 }
 

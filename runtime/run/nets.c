@@ -109,17 +109,6 @@ static dt_status build_eval_graph(const dt_open_run *r, int64_t step, const dt_i
     return st == DT_OK ? DT_OK : dt_fail_context(st, "int8.json"); // the context is added to int8's errors
 }
 
-// The phases of the run as it goes on, or the one in which it made the weights that are asked.
-static void list_phases(dt_nets *n, dt_open_run *r) {
-    const dt_run_record *s = &r->record;
-    const bool asked = r->request.use == DT_RUN_ASKED;
-    n->n_phases = 1;
-    // the weights of step s come from the phase of step s - 1
-    n->phases[0] = (dt_phase){.joins = true, .begin = asked && s->step > 0 ? s->step - 1 : 0};
-    if (n->training)
-        n->n_phases = dt_phases_list(n->phases, &r->groups, &r->scales, s->total_steps, s->steps_per_epoch);
-}
-
 static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
     dt_classes classes[DT_MAX_TARGETS] = {DT_CLASSES_EVEN};
     const dt_graph *g = dt_nets_last_evaluated(n).graph;
@@ -177,7 +166,13 @@ static dt_plan_opts plan_opts(const dt_open_run *r) {
 
 static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
     if (!r->backend->device) DT_TRY(dt_memory_room_for_kernels());
-    list_phases(n, r);
+    const dt_run_record *s = &r->record;
+    // an inference session: the phase that made its weights; those of step s come from the phase of step s - 1
+    const bool asked = r->request.use == DT_RUN_ASKED;
+    n->n_phases = 1;
+    n->phases[0] = (dt_phase){.joins = true, .begin = asked && s->step > 0 ? s->step - 1 : 0};
+    if (n->training)
+        n->n_phases = dt_phases_list(n->phases, &r->groups, &r->scales, s->total_steps, s->steps_per_epoch);
     for (int i = 0; i < n->n_phases; i++) {
         dt_phase *p = &n->phases[i];
         // evaluation differs only where scales join

@@ -270,12 +270,6 @@ static dt_status find_newest(dt_open_run *r, char **text) {
     return begin_mirror(r, step);
 }
 
-// The step that the results are of, on their first line; -1: there is none.
-static int64_t step_of_results(const char *text) {
-    const char *at = strstr(text, "\"step\":");
-    return at ? strtoll(at + 7, NULL, 10) : -1;
-}
-
 // Whether results of the last step are on disk already; then prints them again. A run that goes on with other keys is
 // never finished, because train.epochs may be among them.
 static dt_status find_results(dt_open_run *r) {
@@ -283,8 +277,9 @@ static dt_status find_results(dt_open_run *r) {
     if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) {  // other data decide once they are open
         char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL; // rank 0 has the file
         size_t n = 0;
-        if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK &&
-            step_of_results(text) == r->record.step) {
+        const bool there = dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK;
+        const char *at = there ? strstr(text, "\"step\":") : NULL; // of the results, on their first line
+        if (at && strtoll(at + 7, NULL, 10) == r->record.step) {
             finished = 1;
             dt_info("%s is finished: %lld steps. Another run: run.name=…", r->dir, (long long)r->record.step);
             dt_eval_result_print(text, r->config->metrics.print_confusion, r->args.results);

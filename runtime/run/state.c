@@ -470,14 +470,6 @@ dt_status dt_state_load_teacher(dt_state *s, uint64_t *hash) {
 
 // ---- equal on all ranks ----------------------------------------------------------------------------
 
-static void hash_slices(const dt_state *s, uint64_t *hashes) {
-    for (int i = 0; i < s->n_slices; i++) {
-        const dt_ckpt_tensor *t = &s->slices[i].tensor;
-        if (t->data) // else no two ranks have it
-            hashes[i] = dt_hash64(t->data, (size_t)dt_shape_elements(&t->shape) * sizeof *t->data);
-    }
-}
-
 static int n_equal(const uint64_t *all, int world_size, int stride, int i, int rank) {
     int n = 0;
     for (int r = 0; r < world_size; r++) n += all[r * stride + i] == all[rank * stride + i];
@@ -531,7 +523,11 @@ dt_status dt_state_compare_ranks(dt_state *s) {
         memcpy(first, &bits, sizeof bits);
     }
     uint64_t *hashes = dt_xcalloc((size_t)s->n_slices, sizeof *hashes);
-    hash_slices(s, hashes);
+    for (int i = 0; i < s->n_slices; i++) {
+        const dt_ckpt_tensor *t = &s->slices[i].tensor;
+        if (t->data) // else no two ranks have it
+            hashes[i] = dt_hash64(t->data, (size_t)dt_shape_elements(&t->shape) * sizeof *t->data);
+    }
     // all equal if the largest hash is the smallest: max(h) = -max(-h)
     const int64_t sum = (int64_t)(dt_hash64(hashes, (size_t)s->n_slices * sizeof *hashes) >> 1); // both signs exist
     int64_t ends[2] = {sum, -sum};
