@@ -19,8 +19,8 @@
 #include <string.h>
 
 enum {
-    HEAD_BYTES = 1 << 20,
-    ALIGN = 64 // the kernel copies to such places several times as fast as to others
+    HEAD_BYTES = 1 << 20, // HEAD_BYTES: of a very large file, enough for every header that is read
+    ALIGN = 64            // the kernel copies to such places several times as fast as to others
 };
 
 typedef struct dt_chunk_block {
@@ -30,6 +30,7 @@ typedef struct dt_chunk_block {
 
 struct dt_composer {
     const dt_compose *c;
+    // out: the chunk under way, which owns all memory that is taken
     dt_chunk *out;
     dt_transform_scratch *scratch;
     dt_where_scratch *where;
@@ -56,6 +57,7 @@ void dt_chunk_fini(dt_chunk *c) {
 
 // NULL: the error is set.
 static void *compose_take(dt_composer *w, uint64_t n_bytes) {
+    // rounded up: aligned_alloc wants a multiple of the alignment
     dt_chunk_block *b = aligned_alloc(ALIGN, dt_align_up(sizeof *b + (size_t)n_bytes, ALIGN));
     if (!b) {
         dt_fail(DT_E_INTERNAL, "no memory for its %llu bytes", (unsigned long long)n_bytes);
@@ -104,7 +106,8 @@ static dt_status merge_json(dt_composer *w) {
     dt_status st = DT_OK;
     if (!json_is_object(own)) st = dt_fail(DT_E_DATA, "its metadata is no JSON object, so nothing can be added to it");
     if (st == DT_OK) {
-        json_object_update(own, ours);
+        json_object_update(own, ours); // ours wins where both have a key
+        // sorted: the bytes do not depend on a hash table's order
         char *text = json_dumps(own, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(17));
         w->json_of_set.n_bytes = 0;
         dt_buffer_append(&w->json_of_set, text, strlen(text));
@@ -131,11 +134,12 @@ static dt_status find_json(dt_composer *w, const dt_transform_record *r, dt_chun
 typedef struct member_list {
     dt_chunk_member m[DT_CHUNK_MAX_MEMBERS];
     int n;
-    uint64_t n_bytes;
+    uint64_t n_bytes; // of all members
 } member_list;
 
 static void insert(member_list *l, dt_chunk_member m) {
     int at = l->n++;
+    // few members: insertion keeps the order of extensions
     for (; at > 0 && strcmp(l->m[at - 1].ext, m.ext) > 0; at--) l->m[at] = l->m[at - 1];
     l->m[at] = m;
     l->n_bytes += m.size;
@@ -146,6 +150,7 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
     l->n_bytes = 0;
     for (int i = 0; i < r->n_members; i++)
         insert(l, (dt_chunk_member){.ext = r->member[i].ext,
+                                    // NULL: the writer copies the file itself (copy_large)
                                     .data = w->is_large ? NULL : r->member[i].bytes.data,
                                     .size = r->member[i].size});
     dt_chunk_member json;
@@ -160,8 +165,8 @@ static dt_status list_members(dt_composer *w, const dt_transform_record *r, memb
 
 // Copies the bytes into the chunk unless they are there already.
 static dt_status keep_member(dt_composer *w, dt_chunk_member *m) {
-    if (!m->data) return DT_OK;
-    if (m->data == w->own) {
+    if (!m->data) return DT_OK; // a large file, hashed while it is copied
+    if (m->data == w->own) {    // stored as it was read
         m->hash = w->source_hash;
         return DT_OK;
     }
@@ -189,8 +194,10 @@ static dt_status compose_emit(void *arg, const dt_transform_record *r) {
     size_t members = (size_t)l.n * sizeof *l.m, columns = (size_t)r->n_columns * sizeof *r->column;
     size_t n_text = strlen(r->suffix) + 1;
     for (int i = 0; i < l.n; i++) n_text += strlen(l.m[i].ext) + 1;
+    // one block: the record, its members, its columns, then all texts
     dt_chunk_record *out = compose_take(w, sizeof *out + members + columns + n_text);
     if (!out) return DT_E_INTERNAL;
+    // the item's number in the list
     *out = (dt_chunk_record){.item = (uint32_t)(w->item - w->c->raw->items),
                              .source_hash = w->source_hash,
                              .n_members = l.n,
@@ -200,6 +207,7 @@ static dt_status compose_emit(void *arg, const dt_transform_record *r) {
     char *text = (char *)(out + 1) + members + columns;
     for (int i = 0; i < l.n; i++) out->member[i].ext = keep_text(&text, l.m[i].ext);
     out->suffix = keep_text(&text, r->suffix);
+    // records in the order of the items; `last` points to the link to set
     *w->out->last = out;
     w->out->last = &out->next;
     return DT_OK;
@@ -219,15 +227,17 @@ static dt_status read_set_item(dt_composer *w) {
         dt_buffer *to = is_json ? &w->json_of_set : &w->member[w->in.n_members];
         if (!is_json && w->in.n_members == DT_TRANSFORM_MAX_MEMBERS)
             return dt_fail(DT_E_DATA, "more than %d members", DT_TRANSFORM_MAX_MEMBERS);
-        bytes = (dt_span){(const uint8_t *)"", 0};
+        bytes = (dt_span){(const uint8_t *)"", 0}; // an empty member needs no read
         if (c->members[m].size > 0) DT_TRY(dt_reader_read(s, w->item->record, m, true, to, &bytes));
         to->n_bytes = bytes.n_bytes;
+        // kept apart from the members: dt_reader_read may have lent a mapping
         if (is_json && bytes.n_bytes > 0) memmove(to->data, bytes.data, bytes.n_bytes);
         if (!is_json) w->in.member[w->in.n_members++] = (dt_transform_member){ext, bytes, bytes.n_bytes};
     }
     return DT_OK;
 }
 
+// A record of several raw files: one member each.
 static dt_status compose_read_parts(dt_composer *w) {
     for (uint32_t k = 0; k < w->item->n_parts; k++) {
         const dt_raw_item *part = &w->item->parts[k];
@@ -244,10 +254,10 @@ static dt_status compose_read_parts(dt_composer *w) {
 static dt_status read_raw_item(dt_composer *w) {
     size_t n = (size_t)w->item->size;
     if (w->is_large && n > HEAD_BYTES) n = HEAD_BYTES;
-    uint8_t *p = compose_take(w, n + 1);
+    uint8_t *p = compose_take(w, n + 1); // + 1: never an allocation of 0 bytes
     if (!p) return DT_E_INTERNAL;
     DT_TRY(dt_raw_read(w->c->raw, w->item, 0, p, n));
-    w->own = p;
+    w->own = p; // keep_member sees by the address that the bytes are in place
     w->in.n_members = 1;
     w->in.member[0] = (dt_transform_member){w->item->ext, {p, n}, w->item->size};
     return DT_OK;
@@ -289,8 +299,9 @@ static dt_status compose_read_item(dt_composer *w, size_t i, bool is_large) {
     w->own = NULL;
     w->is_large = is_large;
     DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? compose_read_parts(w) : read_raw_item(w));
+    // a dataset's members were checked when they were packed
     for (int m = 0; m < w->in.n_members && !is_set; m++) DT_TRY(compose_check_kind(&w->in.member[m]));
-    w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0);
+    w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0); // hashed while it is copied
     if (is_set && !is_large && !has_data(&w->in)) // a table's row: its numbers are what it holds
         w->source_hash += dt_hash64(w->json_of_set.data, w->json_of_set.n_bytes);
     return DT_OK;
@@ -311,16 +322,18 @@ static dt_status name_item(const dt_composer *w, dt_status st) {
 dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
     const dt_plan_chunk *p = &w->c->plan->chunks[index];
     w->out = out;
-    dt_chunk_fini(out);
+    dt_chunk_fini(out); // frees the records of the chunk that was in the slot before
     out->last = &out->first;
     for (size_t i = p->first; i < p->first + p->n; i++) {
         if (w->c->drop && w->c->drop[i]) continue;
+        // where the item's records begin
         dt_chunk_record **last = out->last;
         dt_status st = compose_read_item(w, i, p->is_large);
         if (st == DT_OK) st = dt_transform_apply(w->c->transform, w->scratch, &w->in, compose_emit, w);
         if (st == DT_OK) continue;
         name_item(w, st);
         if (st != DT_E_DATA || !w->c->skip_bad) return st;
+        // its records go from the list; their memory goes with the chunk
         dt_warn("%s: left out", dt_error_message());
         *last = NULL;
         out->last = last;
@@ -329,6 +342,7 @@ dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out) {
 }
 
 dt_status dt_compose_hash(dt_composer *w, size_t item, uint64_t *out) {
+    // one item without a chunk: a scratch chunk for its bytes
     dt_chunk scratch = {0};
     w->out = &scratch;
     dt_status st = compose_read_item(w, item, false);

@@ -32,23 +32,24 @@
 #include <string.h>
 #include <unistd.h>
 
+// LAYOUT_VERSION: raised whenever the same source would give other bytes
 enum { LAYOUT_VERSION = 2 /* of the bytes that are written */, MAX_THREADS = 256 };
 
 typedef struct packing {
     const dt_pack_opts *o;
-    int rank, world_size, n_threads;
-    dt_reader *reader;          // the source, if it is a dataset
-    bool published;             // rank 0: an earlier pack's files have been put in place
-    bool published_by_the_same; // the earlier pack had this command
+    int rank, world_size, n_threads; // ranks of the pack, threads of this one
+    dt_reader *reader;               // the source, if it is a dataset
+    bool published;                  // rank 0: an earlier pack's files have been put in place
+    bool published_by_the_same;      // the earlier pack had this command
     dt_raw raw;
     dt_plan plan;
     dt_transform *transform;
     dt_where *where;
     dt_compose compose;
-    uint8_t *drop;
+    uint8_t *drop; // by item; NULL: none is dropped
     size_t n_dropped;
-    uint64_t fingerprint;
-    dt_work work;
+    uint64_t fingerprint; // of source, options and layout: two packs with the same one write the same bytes
+    dt_work work;         // the folder OUT.partial
     dt_progress progress;
     double begin_s;
 } packing;
@@ -56,7 +57,7 @@ typedef struct packing {
 // ---- agreement ----------------------------------------------------------------------------------------
 // Called by all ranks. If one has failed, all fail, each with its own message or none.
 static dt_status agree_value(const packing *p, dt_status mine, int64_t *value) {
-    if (p->world_size <= 1) return mine;
+    if (p->world_size <= 1) return mine; // the status of a lone process is final
     return p->o->agree(p->o->ctx, mine, value);
 }
 
@@ -71,6 +72,7 @@ static char *pack_describe(const packing *p) {
     const dt_pack_opts *o = p->o;
     return dt_xprintf("layout %d, %s, %zu files, %zu chunks, limit %llu bytes %llu records, %s, "
                       "pattern '%s', duplicates %s, where '%s'",
+                      // what changes neither bytes nor their files is not part of it: threads, ranks, --overwrite
                       LAYOUT_VERSION, p->plan.format->name, p->plan.n_shards, p->plan.n_chunks,
                       (unsigned long long)o->shard_bytes, (unsigned long long)o->shard_records,
                       dt_transform_describe(p->transform), o->pattern ? o->pattern : "",
@@ -91,10 +93,13 @@ static dt_status pack_prepare(packing *p) {
                      .skip_bad = o->skip_bad,
                      .key_by_shard = o->key_by_shard,
                      .sorted = p->plan.format->one_file,
+                     // the first character behind a key decides how keys sort: '-' before a segment's number, '.'
+                     // before an extension
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
     DT_TRY(dt_pack_source_open(&p->reader, o->source, &p->plan));
     DT_TRY(dt_raw_list(&p->raw, o->source, p->reader ? p->reader->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
+    // where and transforms need the bytes: files cannot be copied through
     bool in_place = dt_transform_keeps_bytes(p->transform) && !p->where;
     DT_TRY(dt_plan_make(&p->plan, &p->raw, o, in_place));
     char *described = pack_describe(p);
@@ -107,6 +112,7 @@ static dt_status pack_prepare(packing *p) {
                               .transform = p->transform,
                               .where = p->where,
                               .skip_bad = o->skip_bad};
+    // the list is made, so that the message can name the first
     if (p->raw.left_out[DT_RAW_EMPTY].n == 0 || o->skip_bad) return DT_OK;
     return dt_fail(DT_E_DATA,
                    "%s: %zu files are empty, the first is %s: remove them, or leave them out with "
@@ -171,6 +177,7 @@ static char *pack_find_fault(const packing *p, const char *name, uint64_t finger
     dt_catalog *c = dt_catalog_create();
     char *path = dt_xprintf("%s/%s", p->plan.folder, name), *why = NULL;
     bool found = false, stale = false;
+    // stamps, not hashes: a file that was changed has another size or time
     if (!dt_io_exists(path))
         why = dt_xprintf("is not complete: %s is not there", name);
     else if (dt_index_load(c, path, &found, &stale) != DT_OK || !found)
@@ -206,6 +213,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
     char **names;
     size_t n = 0, n_data = 0;
     DT_TRY(dt_plan_existing(&p->plan, &names, &n));
+    // indexes and locks alone are no dataset
     for (size_t i = 0; i < n; i++) n_data += !dt_plan_is_companion(&p->plan, names[i]);
     dt_io_free_list(names, n);
     *any = n_data > 0;
@@ -216,7 +224,7 @@ static dt_status inspect(const packing *p, bool *any, bool *same) {
 // Whether nothing is left to do. A dataset that was renewed in place cannot be compared with its source, which is gone.
 static bool is_done(const packing *p, bool any, bool same) {
     if (!any) return false;
-    if (same) return !p->o->overwrite || p->published;
+    if (same) return !p->o->overwrite || p->published; // without --overwrite a dataset that is the same stays
     return p->published_by_the_same && p->reader && dt_pack_source_is_out(p->reader, &p->plan);
 }
 
@@ -232,9 +240,11 @@ static uint64_t hash_command(const dt_pack_opts *o) {
     const uint64_t limits[] = {o->shard_bytes, o->shard_records};
     dt_buffer text = {0};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        // NULL and "" differ: each text has a sign in front
         dt_buffer_append(&text, words[i] ? "+" : "-", 1);
         if (words[i]) dt_buffer_append(&text, words[i], strlen(words[i]) + 1);
     }
+    // doubles: every number and flag is exact in one
     dt_buffer_append(&text, numbers, sizeof numbers);
     dt_buffer_append(&text, limits, sizeof limits);
     const uint64_t hash = dt_hash64(text.data, text.n_bytes);
@@ -248,8 +258,10 @@ static char *made_from(const packing *p) {
 
 // Whether the unfinished work was begun by the same command, whatever the source was then. *fingerprint: of that work.
 static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
+    // two lines of as many digits: fingerprint and command
     char *have = dt_work_made_from(&p->work), *want = made_from(p);
     size_t n = strlen(want);
+    // the second line alone: the command, whatever the source was
     bool same = have && strlen(have) == n && strcmp(have + n / 2, want + n / 2) == 0;
     if (same) *fingerprint = strtoull(have, NULL, 16);
     free(have);
@@ -261,7 +273,7 @@ static bool is_by_the_same(const packing *p, uint64_t *fingerprint) {
 // is completed first: until then OUT has neither all old nor all new files.
 static dt_status finish_earlier(packing *p) {
     uint64_t fingerprint = 0;
-    if (!dt_io_exists(p->plan.partial)) return DT_OK;
+    if (!dt_io_exists(p->plan.partial)) return DT_OK; // nothing was begun
     DT_TRY(dt_work_open(&p->work, &p->plan));
     const bool same = is_by_the_same(p, &fingerprint), half = dt_work_is_publishing(&p->work);
     p->published_by_the_same = same && (half || pack_is_made(p, fingerprint));
@@ -269,7 +281,7 @@ static dt_status finish_earlier(packing *p) {
         dt_info("%s: an earlier pack was stopped while it put its files in place: doing that first", p->plan.out);
         DT_TRY(dt_work_publish(&p->work));
         DT_TRY(dt_work_remove(&p->work));
-        p->published = true;
+        p->published = true; // the old dataset is gone: what follows packs over a whole one
     }
     dt_work_close(&p->work);
     return DT_OK;
@@ -279,6 +291,7 @@ static dt_status finish_earlier(packing *p) {
 static dt_status pack_decide(const packing *p, bool *go) {
     bool any, same;
     DT_TRY(inspect(p, &any, &same));
+    // inspected twice: before the lock and with it
     *go = !is_done(p, any, same);
     if (!*go) {
         dt_info("%s is already packed from %s: nothing to do", p->plan.out, p->o->source);
@@ -316,8 +329,10 @@ static dt_status pack_claim(packing *p, bool *go) {
 }
 
 // Other ranks: the folder for the work must be there, and must have been made for the same list.
+// attached, not opened: rank 0 holds the lock
 static dt_status pack_attach(packing *p) {
     dt_work_attach(&p->work, &p->plan);
+    // the fingerprint stands for what this rank has listed
     char *have = dt_work_made_from(&p->work), *text = made_from(p);
     dt_status st = DT_OK;
     if (!have)
@@ -337,8 +352,10 @@ static dt_status pack_attach(packing *p) {
 static dt_status find_duplicates(packing *p) {
     uint64_t *hash = dt_xcalloc(p->raw.n, sizeof *hash);
     uint32_t *first = NULL;
+    // only items whose size occurs twice are read
     dt_status st = dt_duplicates_hash(&p->compose, p->n_threads, hash);
     if (st == DT_OK) {
+        // hash 0: of a size that no other item has
         p->n_dropped = dt_duplicates_find(hash, &p->raw, &first);
         for (size_t i = 0; i < p->raw.n; i++) p->drop[i] = first[i] != DT_NO_DUPLICATE;
     }
@@ -353,11 +370,11 @@ static dt_status drop_duplicates(packing *p) {
     char *path = dt_work_path(&p->work, "drop"), *data = NULL;
     size_t n = 0;
     p->drop = dt_xcalloc(p->raw.n, 1);
-    p->compose.drop = p->drop;
+    p->compose.drop = p->drop; // composers read it through the pointer
     if (p->rank == 0) st = find_duplicates(p);
     if (p->world_size > 1) {
         if (st == DT_OK && p->rank == 0) st = dt_io_write_file(path, p->drop, p->raw.n);
-        st = pack_agree(p, st);
+        st = pack_agree(p, st); // collective; also orders the write before the reads
         if (st == DT_OK) st = dt_io_read_file(&data, &n, path, 0, DT_E_STORAGE);
         if (st == DT_OK && n != p->raw.n) st = dt_fail(DT_E_STORAGE, "%s: cut", path);
         if (st == DT_OK) memcpy(p->drop, data, n);
@@ -368,6 +385,7 @@ static dt_status drop_duplicates(packing *p) {
 }
 
 // ---- stopped by hand ------------------------------------------------------------------------------------
+// The handler may only call what is async-signal-safe: the text is made before.
 // A pack may be killed at any time, so a signal ends it at once; a line says what stays.
 static char farewell[1024];
 static const int STOPS[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
@@ -383,7 +401,7 @@ static void say_farewell(int signal) {
 static void prepare_farewell(const packing *p) {
     const char *again = p->plan.format->one_file ? "an LMDB is made as a whole, so the same command begins it again"
                                                  : "the same command goes on with the shards that are whole";
-    if (p->rank != 0) return;
+    if (p->rank != 0) return; // one line, of rank 0
     snprintf(farewell, sizeof farewell, "\ndtrain: stopped: %s stays; %s; or remove it\n", p->plan.partial, again);
     for (size_t i = 0; i < N_STOPS; i++) // what is ignored (nohup, a script's background) stays so
         if (signal(STOPS[i], say_farewell) == SIG_IGN) signal(STOPS[i], SIG_IGN);
@@ -391,7 +409,7 @@ static void prepare_farewell(const packing *p) {
 
 static void end_farewell(void) {
     for (size_t i = 0; i < N_STOPS; i++)
-        if (signal(STOPS[i], SIG_DFL) == SIG_IGN) signal(STOPS[i], SIG_IGN);
+        if (signal(STOPS[i], SIG_DFL) == SIG_IGN) signal(STOPS[i], SIG_IGN); // as it was: ignored before, ignored again
 }
 
 // ---- the whole ------------------------------------------------------------------------------------------
@@ -445,12 +463,13 @@ static size_t *list_shards(packing *p, size_t *n) {
     const dt_plan *plan = &p->plan;
     size_t *shards = dt_xcalloc(plan->n_shards + 1, sizeof *shards), n_whole = 0;
     *n = 0;
-    for (size_t s = (size_t)p->rank; s < plan->n_shards; s += (size_t)p->world_size) {
-        if (dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {
+    for (size_t s = (size_t)p->rank; s < plan->n_shards; s += (size_t)p->world_size) { // shard s by rank s mod N
+        if (dt_shard_rows_are_there(&p->compose, &p->work, s, p->fingerprint)) {       // from before a kill
             n_whole++;
             continue;
         }
         shards[(*n)++] = s;
+        // of the shards still to make, for the progress line
         for (size_t c = plan->chunk_at[s]; c < plan->chunk_at[s + 1]; c++) {
             const dt_plan_chunk *k = &plan->chunks[c];
             p->progress.total_items += k->n;
@@ -490,6 +509,7 @@ static dt_status pack_finish(packing *p, dt_finish_counts *counts) {
 static dt_status clean_up(packing *p, dt_status st) {
     if (p->rank != 0 || p->work.lock_fd < 0) return st;
     const dt_error_kept first = dt_error_keep();
+    // nothing of a failed source can be used again
     if ((st == DT_E_DATA || st == DT_E_USAGE) && !dt_work_is_publishing(&p->work)) {
         dt_work_remove(&p->work);
         dt_error_restore(&first);
@@ -504,19 +524,22 @@ static dt_status pack_all(packing *p) {
     int64_t value = 0;
     dt_finish_counts counts = {0};
     dt_status st = dt_plan_name(&p->plan, p->o->out);
+    // collective from here: each step ends in an exchange of status
     if (st == DT_OK && p->rank == 0) st = finish_earlier(p);
     DT_TRY(pack_agree(p, st));
+    // every rank lists and plans by itself, from the same source
     st = pack_prepare(p);
     if (st == DT_OK) say_list(p);
     if (st == DT_OK && p->rank == 0) st = pack_claim(p, &go);
-    value = go;
+    value = go; // 0: nothing to do, on all ranks
     DT_TRY(agree_value(p, st, &value));
     if (!value) return DT_OK;
-    prepare_farewell(p);
+    prepare_farewell(p); // from here a signal leaves OUT.partial
     if (p->rank != 0) st = pack_attach(p);
     DT_TRY(pack_agree(p, st));
     if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(pack_agree(p, drop_duplicates(p)));
     DT_TRY(pack_agree(p, pack_pack_build(p)));
+    // shards of all ranks are whole
     if (p->rank == 0) st = pack_finish(p, &counts);
     DT_TRY(pack_agree(p, st));
     if (p->rank == 0) say_done(p, &counts);
@@ -524,7 +547,7 @@ static dt_status pack_all(packing *p) {
 }
 
 dt_status dt_data_pack(const dt_pack_opts *o) {
-    packing p = {.o = o, .raw = {.root_fd = -1}, .work = {.lock_fd = -1}, .rank = o->rank};
+    packing p = {.o = o, .raw = {.root_fd = -1}, .work = {.lock_fd = -1}, .rank = o->rank}; // -1: not open
     p.world_size = o->world_size > 0 ? o->world_size : 1;
     p.n_threads = o->n_threads > 0 ? o->n_threads : dt_usable_cores();
     if (p.n_threads > MAX_THREADS) p.n_threads = MAX_THREADS;

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
+// MAX_KEY: LMDB's own limit (MDB_MAXKEYSIZE); SLACK: room for pages of the tree
 enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 16 << 20, SLACK = 1 << 20 };
 
 struct dt_pack_writer {
@@ -39,7 +40,7 @@ static bool pack_lmdb_accepts(const char *out) {
 }
 
 static uint64_t lmdb_estimate(uint64_t member_bytes, bool has_cls) {
-    return (member_bytes + PAGE - 1) / PAGE * PAGE + 256;
+    return (member_bytes + PAGE - 1) / PAGE * PAGE + 256; // whole pages, and about what a node and its branches take
 }
 
 static dt_status failed(const dt_pack_writer *w, int rc) {
@@ -74,6 +75,7 @@ static dt_status lmdb_open(dt_pack_writer **out, const char *path) {
     if (dt_io_exists(path)) DT_TRY(dt_io_unlink(path)); // of an earlier run
     DT_TRY(failed(w, mdb_env_create(&w->env)));
     DT_TRY(failed(w, mdb_env_set_mapsize(w->env, w->map_bytes)));
+    // NOLOCK: one process; NOSYNC: synced once, by lmdb_end
     DT_TRY(failed(w, mdb_env_open(w->env, path, MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0644)));
     return begin_txn(w);
 }
@@ -87,6 +89,7 @@ static uint64_t most_bytes(size_t n_key, uint64_t size) {
 
 // Makes room for one more entry. The size of the map is a function of the entries, too, because the file stores it.
 static dt_status pack_lmdb_make_room(dt_pack_writer *w, uint64_t n_bytes) {
+    // grow: the map must be larger before the entry comes
     bool grow = w->used + w->pending + n_bytes + SLACK > w->map_bytes;
     if (!grow && (w->pending == 0 || w->pending + n_bytes <= TXN_BYTES)) {
         w->pending += n_bytes;
@@ -94,11 +97,13 @@ static dt_status pack_lmdb_make_room(dt_pack_writer *w, uint64_t n_bytes) {
     }
     MDB_envinfo info;
     mdb_filehandle_t fd;
+    // a map may only grow between transactions
     DT_TRY(commit(w));
     if (mdb_env_get_fd(w->env, &fd) == 0) dt_io_begin_sync(fd, (off_t)w->used, 0); // to its end
     DT_TRY(failed(w, mdb_env_info(w->env, &info)));
-    w->used = ((uint64_t)info.me_last_pgno + 1) * PAGE;
+    w->used = ((uint64_t)info.me_last_pgno + 1) * PAGE; // pages are numbered from 0
     w->pending = n_bytes;
+    // doubled: the size depends on the entries alone
     while (w->used + n_bytes + SLACK > w->map_bytes) w->map_bytes *= 2;
     DT_TRY(failed(w, mdb_env_set_mapsize(w->env, w->map_bytes)));
     return begin_txn(w);
@@ -109,8 +114,10 @@ static dt_status lmdb_begin(dt_pack_writer *w, const char *name, uint64_t size, 
     if (key.mv_size > MAX_KEY)
         return dt_fail(DT_E_DATA, "%.60s…: a name of %zu bytes; LMDB holds keys of %d: shorten it or pack to .tar",
                        name, key.mv_size, MAX_KEY);
+    // LMDB stores 32-bit sizes
     if (size > UINT32_MAX) return dt_fail(DT_E_DATA, "%s: LMDB holds no values of 4 GiB or more: pack to .tar", name);
     DT_TRY(pack_lmdb_make_room(w, most_bytes(key.mv_size, size)));
+    // RESERVE: the value is written straight into its page
     int rc = mdb_put(w->txn, w->dbi, &key, &value, MDB_APPEND | MDB_RESERVE);
     if (rc == MDB_KEYEXIST)
         return dt_fail(DT_E_DATA,
@@ -118,7 +125,7 @@ static dt_status lmdb_begin(dt_pack_writer *w, const char *name, uint64_t size, 
                        "which an LMDB does not allow: rename one, or pack to .tar",
                        name);
     w->place = value.mv_data;
-    *offset = 0;
+    *offset = 0; // known after the commit: fill_offset
     return failed(w, rc);
 }
 
@@ -133,6 +140,7 @@ typedef struct filler {
     uint32_t member;
 } filler;
 
+// Entries of the tree come in the order in which they were appended.
 static dt_status fill_offset(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {
     filler *f = arg;
     if (f->member == f->c->n_members || f->c->members[f->member].size != size)
@@ -145,7 +153,7 @@ static dt_status lmdb_end(dt_pack_writer *w, dt_catalog *c) {
     dt_blob blob;
     filler f = {.c = c};
     DT_TRY(commit(w));
-    int rc = dt_failpoint_visit_io();
+    int rc = dt_failpoint_visit_io(); // tests make the sync fail as one call
     DT_TRY(failed(w, rc < 0 ? ENOSPC : rc ? rc : mdb_env_sync(w->env, 1)));
     DT_TRY(dt_blob_open(&blob, w->path));
     dt_status st = dt_lmdb_walk(&blob, fill_offset, &f);

@@ -43,15 +43,17 @@ typedef struct number_place {
 static number_place find_number(const char *out) {
     const char *brace = strchr(out, '{'), *percent = strchr(out, '%');
     number_place p = {0};
-    if (brace && brace[1] == '}') return (number_place){(size_t)(brace - out), 2, 6, false};
+    if (brace && brace[1] == '}') return (number_place){(size_t)(brace - out), 2, 6, false}; // {}: six digits
     if (brace) {
         const char *end = strchr(brace, '}');
+        // a range without an end is an error of name_files
         return (number_place){(size_t)(brace - out), end ? (size_t)(end - brace) + 1 : 1, 1, true};
     }
     int digits = 0, n = 0;
+    // %06d; at most two digits, so that the width is bounded
     if (percent && sscanf(percent, "%%0%2dd%n", &digits, &n) == 1 && n > 0 && digits > 0)
         p = (number_place){(size_t)(percent - out), (size_t)n, digits, false};
-    else if (percent && percent[1] == 'd')
+    else if (percent && percent[1] == 'd') // %d: no leading zeros
         p = (number_place){(size_t)(percent - out), 2, 1, false};
     return p;
 }
@@ -61,13 +63,14 @@ static char *partial_of(const char *out) {
     const char *base = dt_path_base(out); // a folder may have such characters in its name
     size_t n = (size_t)(base - out) + strcspn(base, "{%");
     if (!out[n]) return dt_xprintf("%s.partial", out);
-    while (n > 0 && strchr("-_.", out[n - 1])) n--;
-    bool bare = n == 0 || out[n - 1] == '/';
+    while (n > 0 && strchr("-_.", out[n - 1])) n--; // the number's separator goes, too
+    bool bare = n == 0 || out[n - 1] == '/';        // nothing is left of the name
     return dt_xprintf("%.*s%s.tar.partial", (int)n, out, bare ? "shards" : "");
 }
 
 // Sets the names that follow from OUT alone: not those of shards whose number is not known yet.
 static dt_status name_files(dt_plan *p, const number_place *number) {
+    // how many: the list decides (dt_plan_make)
     if (number->digits > 0 && !number->is_range && !p->format->one_file) return DT_OK;
     p->pattern = dt_xstrdup(p->out);
     if (number->is_range && !p->format->one_file) {
@@ -80,6 +83,7 @@ static dt_status name_files(dt_plan *p, const number_place *number) {
         return DT_OK;
     }
     p->name = dt_xcalloc(1, sizeof *p->name);
+    // liblmdb's name of the file in a folder
     p->name[0] = dt_xstrdup(p->format->one_file ? "data.mdb" : dt_path_base(p->out));
     p->n_shards = 1;
     return DT_OK;
@@ -87,6 +91,7 @@ static dt_status name_files(dt_plan *p, const number_place *number) {
 
 dt_status dt_plan_name(dt_plan *p, const char *path) {
     *p = (dt_plan){.out = dt_xstrdup(path)};
+    // "out/" and "out" are the same output
     for (size_t n = strlen(p->out); n > 1 && p->out[n - 1] == '/'; n--) p->out[n - 1] = '\0';
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++)
         if (FORMATS[i]->accepts(p->out)) p->format = FORMATS[i];
@@ -98,6 +103,7 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
     p->partial = partial_of(p->out);
     p->folder = p->format->one_file ? dt_xstrdup(p->out) : dt_io_parent(p->out);
     const char *base = dt_path_base(p->out);
+    // the number is in the file's name; another pattern beside it would be ambiguous
     number_place number = find_number(base);
     bool more =
         number.digits > 0 && (strcspn(base, "{%") < number.at || strpbrk(base + number.at + number.length, "{%"));
@@ -126,12 +132,13 @@ bool dt_plan_resembles(const dt_plan *p, const char *name) {
     size_t n = strlen(name), n_tail = strlen(tail);
     if (n <= number.at + n_tail || strncmp(name, base, number.at) != 0) return false;
     if (strcmp(name + n - n_tail, tail) != 0) return false;
-    for (size_t i = number.at; i < n - n_tail; i++)
+    for (size_t i = number.at; i < n - n_tail; i++) // a number of any width: earlier packs may have had more shards
         if (!isdigit((unsigned char)name[i])) return false;
     return true;
 }
 
 bool dt_plan_is_companion(const dt_plan *p, const char *name) {
+    // an index belongs to its data file
     if (dt_text_ends(name, ".index")) {
         char *data = dt_xprintf("%.*s", (int)(strlen(name) - strlen(".index")), name);
         bool yes = dt_plan_belongs(p, data);
@@ -145,6 +152,7 @@ bool dt_plan_is_companion(const dt_plan *p, const char *name) {
 // a.tar and a-{0..9}.tar share a.tar.partial, and {0..9}.tar has shards.tar.partial (partial_of).
 bool dt_plan_may_name(const dt_plan *p, const char *name) {
     if (p->format->one_file) return dt_plan_belongs(p, name) || dt_plan_is_companion(p, name);
+    // length of the stem in front of ".tar.partial"
     const char *stem = dt_path_base(p->partial);
     const size_t n = strlen(stem) - strlen(".tar.partial");
     return (strcmp(stem, "shards.tar.partial") == 0 || strncmp(name, stem, n) == 0) &&
@@ -156,7 +164,7 @@ dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n) {
     size_t n_all, kept = 0;
     *names = NULL;
     *n = 0;
-    if (!dt_io_is_dir(p->folder)) return DT_OK;
+    if (!dt_io_is_dir(p->folder)) return DT_OK; // nothing has been written there yet
     DT_TRY(dt_io_list_dir(&all, &n_all, p->folder, DT_E_STORAGE));
     for (size_t i = 0; i < n_all; i++) {
         if (dt_plan_belongs(p, all[i]) || dt_plan_is_companion(p, all[i]))
@@ -182,6 +190,7 @@ static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_
     *count = 0;
     for (size_t i = 0; i < raw->n; i++) {
         uint64_t size = estimate(p, raw, i);
+        // max_records 0: no such limit, as records is 1 or more here
         if (i == 0 || records == max_records || bytes + size > max_bytes) {
             first = dt_xgrow(first, *count, sizeof *first);
             first[(*count)++] = i;
@@ -190,11 +199,12 @@ static size_t *limited_shards(const dt_plan *p, const dt_raw *raw, uint64_t max_
         bytes += size;
         records++;
     }
-    first = dt_xgrow(first, *count, sizeof *first);
+    first = dt_xgrow(first, *count, sizeof *first); // the end, so that shard s is first[s]..first[s + 1]
     first[*count] = raw->n;
     return first;
 }
 
+// Only where the number of shards is given already.
 static dt_status check_limits(const dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, bool is_range) {
     if ((o->shard_bytes || o->shard_records) && is_range)
         return dt_fail(DT_E_USAGE,
@@ -215,6 +225,7 @@ static void name_numbered(dt_plan *p, const number_place *number) {
     for (size_t i = 0; i < p->n_shards; i++)
         p->name[i] =
             dt_xprintf("%.*s%0*zu%s", (int)number->at, base, number->digits, i, base + number->at + number->length);
+    // brace pattern of all shards, as data.path takes it
     char range[64];
     snprintf(range, sizeof range, "{%0*d..%0*zu}", number->digits, 0, number->digits, p->n_shards - 1);
     size_t at = (size_t)(base - p->out) + number->at;
@@ -228,9 +239,11 @@ static dt_status make_shards(dt_plan *p, const dt_raw *raw, const dt_pack_opts *
         DT_TRY(check_limits(p, raw, o, number.is_range && !p->format->one_file));
         const size_t n = raw->n, count = p->n_shards;
         *first = dt_xcalloc(count + 1, sizeof **first);
+        // even shares without overflow: the first of shard s
         for (size_t s = 0; s <= count; s++) (*first)[s] = n / count * s + n % count * s / count;
         return DT_OK;
     }
+    // records alone: no limit of bytes
     uint64_t bytes = o->shard_bytes ? o->shard_bytes : o->shard_records ? UINT64_MAX : DEFAULT_SHARD_BYTES;
     *first = limited_shards(p, raw, bytes, o->shard_records, &p->n_shards);
     if (p->n_shards > MAX_SHARDS)
@@ -252,10 +265,11 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
         dt_plan_chunk c = {.first = first[s]};
         for (size_t i = first[s]; i < first[s + 1]; i++) {
             uint64_t size = estimate(p, raw, i);
+            // records of a dataset or of several parts are composed in memory
             bool large = keeps_bytes && raw->kind != DT_RAW_SET && raw->items[i].n_parts == 0 &&
                          raw->items[i].size >= LARGE_BYTES;
             bool full = c.n > 0 && (large || c.is_large || c.size + size > CHUNK_BYTES || c.n == CHUNK_ITEMS);
-            if (full) {
+            if (full) { // a large item has its chunk for itself
                 add_chunk(p, &c);
                 c = (dt_plan_chunk){.first = i};
             }
@@ -265,7 +279,7 @@ static void make_chunks(dt_plan *p, const dt_raw *raw, const size_t *first, bool
         }
         if (c.n > 0) add_chunk(p, &c);
     }
-    p->chunk_at[p->n_shards] = p->n_chunks;
+    p->chunk_at[p->n_shards] = p->n_chunks; // the end
 }
 
 dt_status dt_plan_make(dt_plan *p, const dt_raw *raw, const dt_pack_opts *o, bool keeps_bytes) {
@@ -301,6 +315,7 @@ void dt_plan_fini(dt_plan *p) {
 static bool has_own_index(const char *path) {
     dt_catalog *c = dt_catalog_create();
     bool found = false, stale = false;
+    // raw tars and indexes of a scan have source_hash 0
     bool own = dt_index_load(c, path, &found, &stale) == DT_OK && found && !stale && c->n_shards > 0 &&
                c->shards[0].source_hash != 0;
     dt_catalog_destroy(c);
@@ -322,8 +337,10 @@ static dt_status tar_is_set(const char *path, bool *out) {
     for (int n = 0; n < LOOK && st == DT_OK && more && !*out; n++) {
         size_t n_key;
         st = dt_tar_next(&tar, e, &more);
+        // directories and links to nothing have no key
         if (st != DT_OK || !more || (!e->is_regular && !*e->link)) continue;
         if (!dt_split_key(e->path, &n_key, ext, sizeof ext)) continue;
+        // two entries in a row with one key are a record of two members
         *out = dt_word_index("cls|cls2|json|index|__key__", ext) >= 0 ||
                (strlen(last) == n_key && memcmp(last, e->path, n_key) == 0);
         memcpy(last, e->path, n_key);
@@ -339,7 +356,7 @@ static bool is_of_out(const dt_plan *out, const char *path) {
     const char *base = dt_path_base(path);
     struct stat a, b;
     if (!dt_plan_resembles(out, base)) return false;
-    char *folder = dt_xprintf("%.*s.", (int)(base - path), path);
+    char *folder = dt_xprintf("%.*s.", (int)(base - path), path); // "folder/.": the folder itself, also behind a link
     bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
     free(folder);
     return same;
@@ -364,12 +381,13 @@ static dt_status open_folder(dt_reader **out, const char *path, const dt_plan *p
     dt_reader_item *items = dt_xcalloc(l.n + 1, sizeof *items);
     size_t n = 0, n_out = 0;
     for (size_t i = 0; st == DT_OK && i < l.n; i++) {
-        if (l.f[i].is_raw) continue;
+        if (l.f[i].is_raw) continue; // files that are no shards
         if (is_of_out(plan, l.f[i].path))
             n_out++;
         else
             items[n++] = (dt_reader_item){.path = l.f[i].path, .name = l.f[i].name};
     }
+    // no set beside OUT: raw files are the source, or OUT itself if there are none
     bool has_files = true;
     if (st == DT_OK && n == 0 && n_out > 0) st = dt_raw_holds_files(path, &has_files);
     if (st == DT_OK && !has_files) st = dt_reader_open(out, &path, 1);
@@ -391,6 +409,7 @@ static dt_status json_is_set(const char *path, bool *out) {
 }
 
 static dt_status path_is_set(const char *path, bool *out) {
+    // URLs and names that exist only as patterns
     *out = dt_blob_is_url(path) || dt_text_ends(path, ".lmdb|.lmdb/|.mdb|.tgz|.tar.gz|.tar.zst") ||
            (!dt_io_exists(path) && (strstr(path, "::") || strpbrk(path, "{*?[")));
     if (*out || !dt_io_exists(path) || dt_io_is_dir(path)) return DT_OK;
@@ -407,7 +426,7 @@ static dt_status path_is_set(const char *path, bool *out) {
 // records of a shard that stays twice.
 static dt_status check_replaced(const dt_reader *s, const dt_plan *plan, bool is_folder) {
     const char *stays = NULL;
-    bool any = is_folder;
+    bool any = is_folder; // a folder is read as a whole, so every shard in it counts
     for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
         const char *path = s->catalog->shards[i].path;
         if (!is_of_out(plan, path)) continue;
@@ -434,7 +453,7 @@ bool dt_pack_source_is_out(const dt_reader *s, const dt_plan *plan) {
 static void keep_blocks(dt_reader *s) {
     char *dir = dt_io_cache_folder(NULL, "");
     dt_blob_cache *cache;
-    if (dir && dt_blob_cache_open(&cache, dir, 0) == DT_OK)
+    if (dir && dt_blob_cache_open(&cache, dir, 0) == DT_OK) // 0: the cache's own limit
         dt_reader_keep(s, cache, false);
     else
         dt_error_clear();
@@ -447,7 +466,7 @@ dt_status dt_pack_source_open(dt_reader **out, const char *path, const dt_plan *
     DT_TRY(path_is_set(path, &is_set));
     const bool is_folder = !is_set && dt_io_is_dir(path);
     if (is_set) DT_TRY(dt_reader_open(out, &path, 1));
-    if (is_set && dt_blob_is_url(path)) keep_blocks(*out);
+    if (is_set && dt_blob_is_url(path)) keep_blocks(*out); // a fetched block holds many records
     if (is_folder) DT_TRY(open_folder(out, path, plan));
     return *out ? check_replaced(*out, plan, is_folder) : DT_OK;
 }

@@ -17,7 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BUFFER = 4 << 20 };
+enum { BUFFER = 4 << 20 }; // bytes; a multiple of what O_DIRECT aligns to
 
 struct dt_pack_writer {
     char *path;
@@ -39,16 +39,17 @@ static uint64_t wds_estimate(uint64_t member_bytes, bool has_cls) {
 static dt_status wds_open(dt_pack_writer **out, const char *path) {
     dt_pack_writer *w = *out = dt_xcalloc(1, sizeof *w);
     *w = (dt_pack_writer){.path = dt_xstrdup(path), .fd = -1, .direct_fd = -1};
-    w->buffer = aligned_alloc(4096, BUFFER);
+    w->buffer = aligned_alloc(4096, BUFFER); // O_DIRECT needs aligned memory
     if (!w->buffer) return dt_fail(DT_E_INTERNAL, "out of memory");
     DT_TRY(dt_io_create(&w->fd, path, false));
-    w->direct_fd = dt_io_open_direct(path);
+    w->direct_fd = dt_io_open_direct(path); // -1: the file system does not do direct writes well
     return DT_OK;
 }
 
 static dt_status pack_wds_flush(dt_pack_writer *w) {
-    bool direct = w->direct_fd >= 0 && w->n == BUFFER;
+    bool direct = w->direct_fd >= 0 && w->n == BUFFER; // only whole buffers keep the file's offset aligned
     DT_TRY(dt_io_pwrite(direct ? w->direct_fd : w->fd, w->path, w->buffer, w->n, (off_t)w->at));
+    // the kernel writes in the background: the last fsync has little left
     if (!direct) dt_io_begin_sync(w->fd, (off_t)w->at, w->n);
     w->at += w->n;
     w->n = 0;
@@ -78,7 +79,7 @@ static dt_status wds_begin(dt_pack_writer *w, const char *name, uint64_t size, u
     size_t n_header;
     DT_TRY(dt_tar_write_header(header, &n_header, name, size));
     DT_TRY(pack_wds_append(w, header, n_header));
-    *offset = w->at + w->n;
+    *offset = w->at + w->n; // of the member's first byte
     w->left = size;
     return DT_OK;
 }
@@ -86,15 +87,16 @@ static dt_status wds_begin(dt_pack_writer *w, const char *name, uint64_t size, u
 static dt_status wds_put(dt_pack_writer *w, const void *data, size_t n_bytes) {
     DT_TRY(pack_wds_append(w, data, n_bytes));
     w->left -= n_bytes;
-    return w->left == 0 ? pad(w, DT_TAR_BLOCK) : DT_OK;
+    return w->left == 0 ? pad(w, DT_TAR_BLOCK) : DT_OK; // the member is complete: its last block is filled up
 }
 
 static dt_status wds_end(dt_pack_writer *w, dt_catalog *c) {
     static const uint8_t zeros[2 * DT_TAR_BLOCK];
-    DT_TRY(pack_wds_append(w, zeros, sizeof zeros));
-    DT_TRY(pad(w, 20 * DT_TAR_BLOCK));
+    DT_TRY(pack_wds_append(w, zeros, sizeof zeros)); // the end of an archive
+    DT_TRY(pad(w, 20 * DT_TAR_BLOCK));               // tar's record of 20 blocks
     if (w->n > 0) DT_TRY(pack_wds_flush(w));
     DT_TRY(dt_io_fsync(w->fd, w->path));
+    // fd is closed once, even where closing fails
     int fd = w->fd;
     w->fd = -1;
     return dt_io_close(fd, w->path);

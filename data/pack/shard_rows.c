@@ -23,11 +23,11 @@
 #include <unistd.h>
 
 typedef struct item_row {
-    uint64_t source_hash, n_records;
+    uint64_t source_hash, n_records; // source_hash 0: the item gave no record
 } item_row;
 
 typedef struct header {
-    uint64_t hash, n_items;
+    uint64_t hash, n_items; // hash: of all behind it
 } header;
 
 struct dt_shard_rows {
@@ -38,6 +38,7 @@ struct dt_shard_rows {
     char *path;
 };
 
+// Items of a shard follow each other in the list.
 static void items_of(const dt_plan *p, size_t shard, size_t *first, size_t *n) {
     *first = *n = 0;
     if (p->chunk_at[shard] < p->chunk_at[shard + 1]) *first = p->chunks[p->chunk_at[shard]].first;
@@ -53,7 +54,7 @@ dt_shard_rows *dt_shard_rows_create(const dt_compose *c, size_t shard, const cha
     r->items = dt_xcalloc(r->n_items + 1, sizeof *r->items);
     r->catalog = dt_catalog_create();
     r->path = dt_xstrdup(path);
-    dt_catalog_add_shard(r->catalog, path, 0);
+    dt_catalog_add_shard(r->catalog, path, 0); // shard 0 of a catalog of its own
     return r;
 }
 
@@ -92,6 +93,7 @@ static char *rows_path(const dt_work *w, size_t shard) {
     return dt_xprintf("%s/rows-%zu", w->plan->partial, shard);
 }
 
+// Size and stamp of a file.
 static dt_status look_at(const char *path, uint64_t *n_bytes, uint64_t *stamp) {
     dt_blob blob;
     DT_TRY(dt_blob_open(&blob, path));
@@ -104,8 +106,8 @@ static dt_status look_at(const char *path, uint64_t *n_bytes, uint64_t *stamp) {
 dt_status dt_shard_rows_save(dt_shard_rows *r, const dt_work *w, uint64_t fingerprint) {
     dt_shard *shard = &r->catalog->shards[0];
     dt_buffer index = {0}, out = {0};
-    header h = {.n_items = r->n_items};
-    shard->source_hash = fingerprint;
+    header h = {.n_items = r->n_items}; // its hash is known only when all is together
+    shard->source_hash = fingerprint;   // the index says by which pack the shard was made
     DT_TRY(look_at(r->path, &shard->n_bytes, &shard->stamp));
     DT_TRY(dt_catalog_finish(r->catalog));
     dt_status st = dt_index_make(r->catalog, 0, shard->stamp, &index);
@@ -116,6 +118,7 @@ dt_status dt_shard_rows_save(dt_shard_rows *r, const dt_work *w, uint64_t finger
         h.hash = dt_hash64(out.data + sizeof h.hash, out.n_bytes - sizeof h.hash);
         memcpy(out.data, &h, sizeof h);
         char *path = rows_path(w, r->shard);
+        // written whole, renamed: the file's existence means that the shard is whole
         st = dt_io_write_file(path, out.data, out.n_bytes);
         free(path);
     }
@@ -146,10 +149,13 @@ static dt_status open_rows(rows_file *f, const dt_plan *p, const dt_work *w, siz
     *f = (rows_file){.path = rows_path(w, shard), .data_path = dt_xprintf("%s/%s", w->set, p->name[shard])};
     items_of(p, shard, &f->first, &f->n_items);
     DT_TRY(dt_io_read_file(&f->data, &n, f->path, 0, DT_E_STORAGE));
+    // as the plan has it: another number of items is another plan
     size_t n_head = sizeof h + f->n_items * sizeof *f->items;
     if (n >= sizeof h) memcpy(&h, f->data, sizeof h);
+    // before any of the contents is used
     if (n < n_head || h.n_items != f->n_items || h.hash != dt_hash64(f->data + sizeof h.hash, n - sizeof h.hash))
         return dt_fail(DT_E_STORAGE, "%s: damaged; remove its folder and pack again", f->path);
+    // aligned: dt_io_read_file returns heap memory, the header has 16 bytes
     f->items = (const item_row *)(const void *)(f->data + sizeof h);
     f->index = f->data + n_head;
     f->n_index = n - n_head;
@@ -164,12 +170,12 @@ bool dt_shard_rows_are_there(const dt_compose *c, const dt_work *w, size_t shard
     if (st == DT_OK)
         st = dt_index_check(f.data_path, f.path, f.index, f.n_index, f.n_data, &f.stamp, &stale, &source_hash);
     close_rows(&f);
-    dt_error_clear();
+    dt_error_clear(); // unreadable rows are an outcome: the shard is made again
     return st == DT_OK && !stale && source_hash == fingerprint;
 }
 
 void dt_all_rows_init(dt_all_rows *a, const dt_raw *raw) {
-    *a = (dt_all_rows){.catalog = dt_catalog_create(), .hash = dt_xcalloc(raw->n + 1, 8)};
+    *a = (dt_all_rows){.catalog = dt_catalog_create(), .hash = dt_xcalloc(raw->n + 1, 8)}; // 8: of a uint64_t
 }
 
 void dt_all_rows_fini(dt_all_rows *a) {
@@ -183,9 +189,11 @@ static dt_status shard_rows_append(dt_all_rows *a, const rows_file *f) {
     bool stale = false;
     uint32_t r = c->n_records, m = c->n_members;
     DT_TRY(dt_index_parse(c, f->data_path, f->path, f->index, f->n_index, f->n_data, f->stamp, &stale));
+    // records of this shard are behind those of the shards before
     a->item = dt_xrealloc(a->item, (c->n_records + 1) * sizeof *a->item);
     for (size_t i = 0; i < f->n_items; i++) {
         a->hash[f->first + i] = f->items[i].source_hash;
+        // bounded: counts of a damaged file cannot write beyond
         for (uint64_t k = 0; k < f->items[i].n_records && r < c->n_records; k++)
             a->item[r++] = (uint32_t)(f->first + i);
     }
@@ -200,7 +208,7 @@ dt_status dt_all_rows_load(dt_all_rows *a, const dt_compose *c, const dt_work *w
     dt_status st = open_rows(&f, c->plan, w, shard);
     if (st == DT_OK) st = shard_rows_append(a, &f);
     close_rows(&f);
-    return st == DT_E_DATA ? DT_E_STORAGE : st;
+    return st == DT_E_DATA ? DT_E_STORAGE : st; // the rows are pack's own: not the user's data
 }
 
 // ---- work ---------------------------------------------------------------------------------------------------------
@@ -224,7 +232,7 @@ char *dt_work_path(const dt_work *w, const char *name) {
 }
 
 void dt_work_attach(dt_work *w, const dt_plan *plan) {
-    *w = (dt_work){.plan = plan, .lock_fd = -1, .dir_fd = -1};
+    *w = (dt_work){.plan = plan, .lock_fd = -1, .dir_fd = -1}; // -1: not open
     w->set = dt_work_path(w, "set");
 }
 
@@ -239,6 +247,7 @@ void dt_work_close(dt_work *w) {
 // Whether pack makes such an entry of OUT.partial, or (sub) of a folder in it.
 static bool work_is_own(const dt_work *w, const char *name, mode_t mode, bool sub) {
     if (S_ISDIR(mode)) return !sub && (strcmp(name, "set") == 0 || strcmp(name, "old") == 0);
+    // temporary names of dt_io_write_file count as the file's
     char *plain = dt_xprintf("%.*s", (int)dt_io_stem(name), name);
     const char *digits = strncmp(plain, "rows-", 5) == 0 ? plain + 5 : "";
     const bool own = sub ? dt_plan_may_name(w->plan, plain)
@@ -297,6 +306,7 @@ static bool still_there(int fd, const char *path) {
 }
 
 static dt_status take_lock(dt_work *w, const char *path) {
+    // whole file; the lock belongs to the open file, not to the process
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
     DT_TRY(dt_io_open_update(&w->lock_fd, path));
     if (fcntl(w->lock_fd, F_OFD_SETLK, &whole) == 0) return DT_OK;
@@ -317,7 +327,7 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
     dt_work_attach(w, plan);
     char *path = dt_work_path(w, "lock"), *parent = dt_io_parent(plan->partial);
     dt_status st = dt_io_mkdir_all(parent);
-    for (int i = 0; i < 100 && st == DT_OK; i++) {
+    for (int i = 0; i < 100 && st == DT_OK; i++) { // another pack may remove the folder between mkdir and lock: again
         if (w->lock_fd >= 0) close(w->lock_fd);
         if (w->dir_fd >= 0) close(w->dir_fd);
         w->lock_fd = w->dir_fd = -1;
@@ -336,6 +346,7 @@ dt_status dt_work_open(dt_work *w, const dt_plan *plan) {
 static dt_status remove_own(const dt_work *w, int at, const char *name, bool sub) {
     struct stat s;
     dt_status st = DT_OK;
+    // never an entry that pack does not make
     if (fstatat(at, name, &s, AT_SYMLINK_NOFOLLOW) != 0 || !work_is_own(w, name, s.st_mode, sub)) return DT_OK;
     const int fd = S_ISDIR(s.st_mode) ? openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW) : -1;
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
@@ -353,7 +364,7 @@ static dt_status clear(const dt_work *w) {
     DT_TRY(dt_io_list_dir(&names, &n, w->plan->partial, DT_E_STORAGE));
     dt_status st = DT_OK;
     for (size_t i = 0; i < n && st == DT_OK; i++) {
-        bool waits = strcmp(names[i], "lock") == 0;
+        bool waits = strcmp(names[i], "lock") == 0; // the lock goes last, by dt_work_remove
         for (size_t k = 0; k < N_LATE; k++) waits = waits || strcmp(names[i], LATE[k]) == 0;
         if (!waits) st = remove_own(w, w->dir_fd, names[i], false);
     }
@@ -365,6 +376,7 @@ static dt_status clear(const dt_work *w) {
 char *dt_work_made_from(const dt_work *w) {
     char *path = dt_work_path(w, "made-from"), *text = NULL;
     size_t n;
+    // absent or too long: of no pack
     if (dt_io_read_file(&text, &n, path, 4096, DT_E_STORAGE) != DT_OK) dt_error_clear();
     free(path);
     return text;
@@ -376,6 +388,7 @@ dt_status dt_work_claim(const dt_work *w, const char *text) {
     bool same = have && strcmp(have, text) == 0;
     if (!same) st = clear(w);
     if (st == DT_OK) st = dt_io_mkdir(w->set);
+    // last: from here on the folder is claimed
     if (st == DT_OK && !same) st = dt_io_write_file(path, text, strlen(text));
     free(have);
     free(path);
@@ -415,7 +428,7 @@ static dt_status work_write_list(const dt_work *w) {
         if (dt_plan_is_companion(w->plan, names[i])) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
     for (size_t i = 0; i < n; i++)
         if (dt_plan_belongs(w->plan, names[i])) dt_buffer_append(&b, names[i], strlen(names[i]) + 1);
-    dt_status st = dt_io_fsync_dir(w->set);
+    dt_status st = dt_io_fsync_dir(w->set); // renames in set/ are on disk before the list
     if (st == DT_OK) st = dt_io_write_file(path, b.data, b.n_bytes);
     dt_io_free_list(names, n);
     dt_buffer_fini(&b);
@@ -444,6 +457,7 @@ static dt_status move_old_away(const dt_work *w, const char *list, size_t n_list
     char **names;
     size_t n;
     dt_status st = DT_OK;
+    // in set/: not placed yet; in the folder: of the old dataset
     for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
         if (lies_in(w->set, p) && lies_in(w->plan->folder, p)) st = move_one_away(w, p);
     DT_TRY(st);
@@ -459,14 +473,14 @@ static dt_status place_new(const dt_work *w, const char *list, size_t n_list) {
     dt_status st = DT_OK;
     for (const char *p = list; p < list + n_list && st == DT_OK; p += strlen(p) + 1)
         if (lies_in(w->set, p)) st = work_move(w->set, w->plan->folder, p);
-    return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st;
+    return st == DT_OK ? dt_io_fsync_dir(w->plan->folder) : st; // before OUT.partial goes
 }
 
 // For an LMDB.
 static dt_status work_make_folder(const char *path) {
     char *parent = dt_io_parent(path);
     dt_status st = dt_io_mkdir(path);
-    if (st == DT_OK) st = dt_io_fsync_dir(parent);
+    if (st == DT_OK) st = dt_io_fsync_dir(parent); // the folder's name is on disk before its files move
     free(parent);
     return st;
 }
@@ -484,7 +498,7 @@ static dt_status work_check_owner(const dt_work *w, const char *list, size_t n_l
 dt_status dt_work_publish(const dt_work *w) {
     char *path = dt_work_path(w, "publish"), *list = NULL;
     size_t n = 0;
-    dt_status st = dt_io_exists(path) ? DT_OK : work_write_list(w);
+    dt_status st = dt_io_exists(path) ? DT_OK : work_write_list(w); // a list: the publish goes on
     if (st == DT_OK) st = dt_io_read_file(&list, &n, path, 0, DT_E_STORAGE);
     if (st == DT_OK) st = work_check_owner(w, list, n);
     if (st == DT_OK && !dt_io_is_dir(w->plan->folder)) st = work_make_folder(w->plan->folder);

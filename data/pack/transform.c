@@ -62,7 +62,7 @@ static char *transform_describe(const dt_transform *t) {
             o->drop_tail ? "drop" : "pad");
     if (o->quality) ADD(", quality");
 #undef ADD
-    return dt_xstrdup(n ? text + 2 : "store as is");
+    return dt_xstrdup(n ? text + 2 : "store as is"); // 2: the first ", "
 }
 
 dt_status dt_transform_create(dt_transform **out, const dt_pack_opts *o) {
@@ -130,6 +130,7 @@ void dt_transform_scratch_destroy(dt_transform_scratch *s) {
     free(s);
 }
 
+// NaN: the header does not tell.
 void dt_transform_add_number(dt_transform_record *r, const char *name, double v) {
     assert(r->n_columns < DT_TRANSFORM_MAX_COLUMNS);
     if (!isnan(v)) r->column[r->n_columns++] = (dt_transform_column){.name = name, .number = v};
@@ -149,6 +150,7 @@ void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i
 static void transform_add_shape(dt_transform_record *r) {
     dt_media_info m;
     for (int i = 0; i < r->n_members; i++) {
+        // the first member whose header tells a shape
         if (!dt_media_info_read(&m, r->member[i].bytes, r->member[i].size)) continue;
         dt_transform_add_number(r, "width", m.width);
         dt_transform_add_number(r, "height", m.height);
@@ -170,6 +172,7 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
     }
     DT_TRY(dt_transform_pictures(t, s, r));
     int recording = dt_transform_find_recording(r);
+    // pictures beside a recording were changed above
     if (recording >= 0) return dt_transform_recording(t, s, r, recording, emit, arg);
     if (r->n_columns == 0) transform_add_shape(r);
     return emit(arg, r);
@@ -184,7 +187,7 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
 // and json member `begin_s` is where they begin, in seconds. A recording is decoded as a whole: at most 64 Mi samples
 // over all channels, half an hour at 48 kHz mono.
 
-enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 };
+enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 }; // of "-" and the number
 
 typedef struct recording {
     float *x; // (channels, n)
@@ -203,6 +206,7 @@ static dt_status transform_audio_out_of_memory(void) {
 static dt_status transform_audio_decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes, recording *out) {
     dt_audio_info info;
     DT_TRY(dt_audio_file_open(s->file, bytes, &info));
+    // mono: the decoder mixes down
     *out = (recording){.channels = t->o->mono ? 1 : info.channels, .rate = info.rate, .n = info.n_samples};
     if (out->n * out->channels > DT_AUDIO_MAX_SAMPLES)
         return dt_fail(DT_E_DATA, "%lld samples of %d channels: more than the limit of %d", (long long)out->n,
@@ -213,6 +217,7 @@ static dt_status transform_audio_decode(const dt_transform *t, dt_transform_scra
 }
 
 static dt_status take_resampler(dt_transform_scratch *s, int from, int to) {
+    // one rate after the other: files of a set mostly have the same
     if (s->resampler && s->from_rate == from && s->to_rate == to) return DT_OK;
     dt_resampler_destroy(s->resampler);
     s->resampler = dt_resampler_create(from, to);
@@ -231,17 +236,17 @@ static dt_status transform_audio_resample(dt_transform_scratch *s, recording *r,
     DT_TRY(take_resampler(s, r->rate, rate));
     int64_t n = dt_resampler_length(s->resampler, r->n);
     dt_resampler_window(s->resampler, 0, n, &begin, &end);
-    int64_t before = begin < 0 ? -begin : 0, window = end - begin;
+    int64_t before = begin < 0 ? -begin : 0, window = end - begin; // samples in front of the first, which do not exist
     float *in = transform_audio_reserve(&s->segment, window),
           *out = transform_audio_reserve(&s->resampled, n * r->channels);
     if (!in || !out) return transform_audio_out_of_memory();
     int64_t first = begin < 0 ? 0 : begin, last = end < r->n ? end : r->n;
     for (int c = 0; c < r->channels; c++) {
-        memset(in, 0, (size_t)window * sizeof *in);
+        memset(in, 0, (size_t)window * sizeof *in); // zeros on both sides
         memcpy(in + before, r->x + c * r->n + first, (size_t)(last - first) * sizeof *in);
         dt_resampler_run(s->resampler, in, 0, n, out + c * n);
     }
-    *r = (recording){out, r->channels, rate, n};
+    *r = (recording){out, r->channels, rate, n}; // borrowed from s->resampled, until the next item
     return DT_OK;
 }
 
@@ -271,6 +276,7 @@ static void transform_audio_add_shape(dt_transform_record *r, const recording *a
 static dt_status transform_audio_store(dt_transform_scratch *s, dt_transform_record *r, int member,
                                        const recording *a) {
     int64_t n_clipped = 0;
+    // counted before encoding, which cuts them at full scale
     for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
     dt_transform_add_number(r, "clipped", (double)n_clipped);
     DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, a->rate));
@@ -283,8 +289,9 @@ static dt_status transform_audio_cut(dt_transform_scratch *s, const recording *a
                                      recording *out) {
     float *x = transform_audio_reserve(&s->segment, length * a->channels);
     if (!x) return transform_audio_out_of_memory();
-    int64_t have = a->n - begin < length ? a->n - begin : length;
+    int64_t have = a->n - begin < length ? a->n - begin : length; // what is left of the recording
     memset(x, 0, (size_t)(length * a->channels) * sizeof *x);
+    // (channels, length)
     for (int c = 0; c < a->channels; c++) memcpy(x + c * length, a->x + c * a->n + begin, (size_t)have * sizeof *x);
     *out = (recording){x, a->channels, a->rate, length};
     return DT_OK;
@@ -292,13 +299,15 @@ static dt_status transform_audio_cut(dt_transform_scratch *s, const recording *a
 
 static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
                                const recording *a, dt_transform_emit emit, void *arg) {
-    int64_t length = llround(t->o->segment_s * a->rate);
+    int64_t length = llround(t->o->segment_s * a->rate); // samples
     int64_t hop = llround((t->o->hop_s > 0 ? t->o->hop_s : t->o->segment_s) * a->rate);
     int n_columns = r->n_columns;
     char suffix[SUFFIX_BYTES];
+    // less than a sample would never advance
     if (length < 1 || hop < 1) return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
+        // the last segments may lie within the one before
         if (is_short && k > 0 && (t->o->drop_tail || begin + length - hop >= a->n))
             break; // the segment before has all of it
         if (is_short && t->o->drop_tail) break;
@@ -307,7 +316,7 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, d
         DT_TRY(transform_audio_cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
         snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
         r->suffix = suffix;
-        r->n_columns = n_columns;
+        r->n_columns = n_columns; // columns of the segment before go
         r->column[r->n_columns++] =
             (dt_transform_column){.name = "begin_s", .number = (double)begin / a->rate, .in_json = true};
         DT_TRY(transform_audio_add_quality(t, s, r, &segment));
@@ -330,12 +339,13 @@ dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
     recording a;
     const char *ext = r->member[member].ext;
     dt_status st = transform_audio_decode(t, s, r->member[member].bytes, &a);
+    // after mixing down: fewer channels to resample
     if (st == DT_OK && t->o->rate > 0 && t->o->rate != a.rate) st = transform_audio_resample(s, &a, t->o->rate);
     if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
     if (t->o->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
     transform_audio_add_shape(r, &a);
     DT_TRY(transform_audio_add_quality(t, s, r, &a));
-    if (dt_transform_changes_recordings(t)) DT_TRY(transform_audio_store(s, r, member, &a));
+    if (dt_transform_changes_recordings(t)) DT_TRY(transform_audio_store(s, r, member, &a)); // else the bytes stay
     return emit(arg, r);
 }
 
@@ -351,14 +361,14 @@ dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
 enum { DEFAULT_QUALITY = 95 };
 
 static dt_status shrink(const dt_transform *t, dt_transform_scratch *s, dt_image *m) {
-    int shorter = m->width < m->height ? m->width : m->height;
+    int shorter = m->width < m->height ? m->width : m->height; // the short side
     if (t->o->resize == 0 || shorter <= t->o->resize) return DT_OK;
-    int w = (int)((int64_t)m->width * t->o->resize / shorter);
+    int w = (int)((int64_t)m->width * t->o->resize / shorter); // 64 bits: sides of 16384
     int h = (int)((int64_t)m->height * t->o->resize / shorter);
     uint8_t *p = dt_buffer_reserve(&s->small, (size_t)w * (size_t)h * (size_t)m->channels);
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a picture");
     DT_TRY(dt_resize(s->resizer, m, NULL, p, h, w));
-    *m = (dt_image){.data = p, .width = w, .height = h, .channels = m->channels};
+    *m = (dt_image){.data = p, .width = w, .height = h, .channels = m->channels}; // borrowed from s->small
     return DT_OK;
 }
 
@@ -366,7 +376,7 @@ static dt_status transform_image_encode(const dt_transform *t, const char *kind,
                                         const char **new_kind) {
     bool jpeg = t->encoding == DT_ENCODE_JPEG || (t->encoding == DT_ENCODE_KEEP && strcmp(kind, "jpg") == 0);
     *new_kind = jpeg ? "jpg" : "png";
-    if (!jpeg) return dt_encode_png(out, m);
+    if (!jpeg) return dt_encode_png(out, m); // PNG has no quality
     return dt_encode_jpeg(out, m, t->encoding == DT_ENCODE_JPEG ? t->jpeg_quality : DEFAULT_QUALITY);
 }
 
@@ -403,18 +413,19 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     dt_image m;
     dt_media_info info;
     bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
-    int channels = known && info.channels == 1 ? 1 : 3;
+    int channels = known && info.channels == 1 ? 1 : 3; // grey stays grey
     DT_TRY(dt_decode_image(s->decoder, r->member[i].bytes, channels, 0, 0, NULL, &m));
-    uint8_t *as_decoded = m.data;
+    uint8_t *as_decoded = m.data; // tells whether shrink has made new pixels
     const dt_image whole = m;
     DT_TRY(shrink(t, s, &m));
-    if (is_first) {
+    if (is_first) { // columns describe the first picture of a record
         dt_transform_add_number(r, "width", m.width);
         dt_transform_add_number(r, "height", m.height);
         dt_transform_add_number(r, "channels", channels);
         if (t->o->quality) DT_TRY(transform_image_add_quality(s, r, &m));
     }
     if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
+    // least and greatest: of arrays of numbers (FITS, NPY)
     if (whole.greatest > whole.least) transform_image_warn_of_bytes(r, i, &whole);
     const char *new_kind;
     DT_TRY(transform_image_encode(t, kind, &m, &s->encoded[i], &new_kind));
@@ -427,6 +438,7 @@ dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s, 
     for (int i = 0; i < r->n_members; i++) {
         if (!dt_transform_wants(&r->member[i], DT_KIND_PICTURE)) continue;
         const dt_kind *kind = dt_kind_of_bytes(r->member[i].bytes.data, r->member[i].bytes.n_bytes);
+        // unknown bytes have no kind, and fail while decoding
         dt_status st = transform(t, s, r, i, kind ? kind->name : "", is_first);
         if (st != DT_OK) return dt_fail_context(st, "member %s", r->member[i].ext);
         is_first = false;

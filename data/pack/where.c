@@ -119,33 +119,38 @@ static bool set_image(dt_media_info *m, double width, double height, double chan
 }
 
 static bool read_jpeg(dt_media_info *m, const uint8_t *p, size_t n) {
-    size_t at = 2;
+    size_t at = 2; // behind SOI
     while (at + 4 <= n) {
-        if (p[at] != 0xff) return false;
+        if (p[at] != 0xff) return false; // every segment begins with 0xff
         uint8_t marker = p[at + 1];
         if (marker == 0xff || marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) {
             at += marker == 0xff ? 1 : 2; // fill byte; marker without length
             continue;
         }
+        // SOF0 to SOF15 without DHT, JPG and DAC
         bool frame = marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+        // height, width, components
         if (frame && at + 10 <= n) return set_image(m, dt_be16(p + at + 7), dt_be16(p + at + 5), p[at + 9]);
-        if (frame || marker == 0xda) return false;
-        at += 2 + dt_be16(p + at + 2);
+        if (frame || marker == 0xda) return false; // SOS: image data without a frame header
+        at += 2 + dt_be16(p + at + 2);             // the length counts itself
     }
     return false;
 }
 
 static bool read_png(dt_media_info *m, const uint8_t *p, size_t n) {
     static const int CHANNELS[] = {1, 0, 3, 3, 2, 0, 4}; // by colour type; a palette is of colours
+    // IHDR is the first chunk, at a fixed place
     if (n < 26 || memcmp(p + 12, "IHDR", 4) != 0 || p[25] > 6) return false;
     return set_image(m, dt_be32(p + 16), dt_be32(p + 20), CHANNELS[p[25]]);
 }
 
 static bool read_bmp(dt_media_info *m, const uint8_t *p, size_t n) {
     if (n < 30) return false;
+    // 12: OS/2's header of 16-bit sides
     uint32_t header = dt_le32(p + 14), bits = header == 12 ? dt_le16(p + 24) : dt_le16(p + 28);
     double channels = bits == 32 ? 4 : 3;
     if (header == 12) return set_image(m, dt_le16(p + 18), dt_le16(p + 20), channels);
+    // a negative height: rows from the top
     return header >= 40 && set_image(m, (int32_t)dt_le32(p + 18), fabs((double)(int32_t)dt_le32(p + 22)), channels);
 }
 
@@ -157,26 +162,27 @@ static bool pnm_number(const uint8_t *p, size_t n, size_t *at, double *out) {
             (*at)++;
     }
     size_t begin = *at;
+    // nine digits: no overflow of the image's size
     for (*out = 0; *at < n && p[*at] >= '0' && p[*at] <= '9' && *at - begin < 9; (*at)++)
         *out = *out * 10 + (p[*at] - '0');
-    return *at > begin && *at < n;
+    return *at > begin && *at < n; // a number at the very end may be cut
 }
 
 static bool read_pnm(dt_media_info *m, const uint8_t *p, size_t n) {
     size_t at = 2;
     double width, height;
     if (!pnm_number(p, n, &at, &width) || !pnm_number(p, n, &at, &height)) return false;
-    return set_image(m, width, height, p[1] == '3' || p[1] == '6' ? 3 : 1);
+    return set_image(m, width, height, p[1] == '3' || p[1] == '6' ? 3 : 1); // P3, P6: RGB; P1, P2, P4, P5: one channel
 }
 
 static bool read_webp(dt_media_info *m, const uint8_t *p, size_t n) {
     if (n < 30) return false;
     uint32_t size = dt_le32(p + 21); // of VP8L: 14 bits each, less 1, then whether there is alpha
-    if (memcmp(p + 12, "VP8 ", 4) == 0 && memcmp(p + 23, "\x9d\x01\x2a", 3) == 0)
+    if (memcmp(p + 12, "VP8 ", 4) == 0 && memcmp(p + 23, "\x9d\x01\x2a", 3) == 0) // lossy: a key frame's start code
         return set_image(m, dt_le16(p + 26) & 0x3fff, dt_le16(p + 28) & 0x3fff, 3);
     if (memcmp(p + 12, "VP8L", 4) == 0 && p[20] == 0x2f)
         return set_image(m, (size & 0x3fff) + 1, (size >> 14 & 0x3fff) + 1, 3 + (size >> 28 & 1));
-    if (memcmp(p + 12, "VP8X", 4) == 0)
+    if (memcmp(p + 12, "VP8X", 4) == 0) // extended: canvas sides of 24 bits, less 1
         return set_image(m, (dt_le32(p + 23) >> 8) + 1, (dt_le32(p + 26) >> 8) + 1, 3 + (p[20] >> 4 & 1));
     return false;
 }
@@ -184,17 +190,18 @@ static bool read_webp(dt_media_info *m, const uint8_t *p, size_t n) {
 static bool read_wav(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
     double frame = 0;
     for (size_t at = 12; at + 8 <= n;) {
-        uint64_t n_chunk = dt_le32(p + at + 4);
+        uint64_t n_chunk = dt_le32(p + at + 4); // chunk size, without its header
         if (memcmp(p + at, "fmt ", 4) == 0 && at + 24 <= n) {
             m->channels = dt_le16(p + at + 10);
             m->rate = dt_le32(p + at + 12);
-            frame = dt_le16(p + at + 20);
+            frame = dt_le16(p + at + 20); // block align: bytes of all channels of a sample
         } else if (memcmp(p + at, "data", 4) == 0) {
+            // streamed files say 0 or -1: the file's own length bounds
             uint64_t there = size > at + 8 ? size - at - 8 : 0;
             if (frame > 0) m->samples = floor((double)(n_chunk < there ? n_chunk : there) / frame);
             return frame > 0 && m->rate > 0;
         }
-        uint64_t next = at + 8 + n_chunk + n_chunk % 2;
+        uint64_t next = at + 8 + n_chunk + n_chunk % 2; // chunks are padded to even sizes
         if (next > n) break;
         at = (size_t)next;
     }
@@ -202,10 +209,10 @@ static bool read_wav(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size
 }
 
 static bool read_flac(dt_media_info *m, const uint8_t *p, size_t n) {
-    if (n < 26 || (p[4] & 0x7f) != 0) return false;
-    m->rate = p[18] << 12 | p[19] << 4 | p[20] >> 4;
+    if (n < 26 || (p[4] & 0x7f) != 0) return false;  // STREAMINFO is the first block
+    m->rate = p[18] << 12 | p[19] << 4 | p[20] >> 4; // 20 bits
     m->channels = (p[20] >> 1 & 7) + 1;
-    double samples = (double)(p[21] & 15) * 4294967296.0 + dt_be32(p + 22);
+    double samples = (double)(p[21] & 15) * 4294967296.0 + dt_be32(p + 22); // 36 bits; 0: unknown
     if (samples > 0) m->samples = samples;
     return m->rate > 0;
 }
@@ -218,18 +225,19 @@ static double opus_rate(uint32_t coded) {
 // Ogg with Vorbis or Opus: reads the first packet and, where the whole file is in memory, the last page (RFC 3533, RFC
 // 7845).
 static bool read_ogg(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
-    if (n < 28 || n < 27 + (size_t)p[26] + 19) return false;
+    if (n < 28 || n < 27 + (size_t)p[26] + 19) return false; // 27: page header; its segment table; 19: OpusHead
     const uint8_t *packet = p + 27 + p[26];
     const bool opus = memcmp(packet, "OpusHead", 8) == 0;
     if (!opus && memcmp(packet, "\x01vorbis", 7) != 0) return false;
     m->channels = opus ? packet[9] : packet[11];
     m->rate = opus ? opus_rate(dt_le32(packet + 12)) : dt_le32(packet + 12);
-    const uint64_t skip = opus ? dt_le16(packet + 10) : 0;
-    for (size_t at = n == size ? n - 27 : 0; at > 0; at--) {
+    const uint64_t skip = opus ? dt_le16(packet + 10) : 0;   // Opus: samples in front that decoders drop (pre-skip)
+    for (size_t at = n == size ? n - 27 : 0; at > 0; at--) { // from the end: the last page of the stream
+        // the same serial number: files may be chained
         if (memcmp(p + at, "OggS", 4) != 0 || memcmp(p + at + 14, p + 14, 4) != 0) continue;
         const uint64_t end = dt_le64(p + at + 6);
-        if (end == UINT64_MAX) continue; // a page in which no packet ends
-        if (end > skip && end < UINT64_C(1) << 50)
+        if (end == UINT64_MAX) continue;           // a page in which no packet ends
+        if (end > skip && end < UINT64_C(1) << 50) // 2^50: a forged position must not overflow later products
             m->samples = floor((double)(end - skip) * (opus ? m->rate / 48000 : 1));
         break;
     }
@@ -246,7 +254,7 @@ static double card_number(const uint8_t *card) {
 
 static bool read_fits(dt_media_info *m, const uint8_t *p, size_t n) {
     double axis[4] = {0, 0, 0, 0}; // NAXIS, NAXIS1..3
-    bool is_image = true;
+    bool is_image = true;          // no extension, or an image
     for (size_t at = 0; at + 80 <= n; at += 80) {
         const uint8_t *card = p + at;
         bool is_axis = memcmp(card, "NAXIS", 5) == 0 && card[8] == '=' && card[6] == ' ';
@@ -257,7 +265,7 @@ static bool read_fits(dt_media_info *m, const uint8_t *p, size_t n) {
         if (axis[0] >= 1) // else the image is in an extension
             return is_image && axis[0] <= 3 &&
                    set_image(m, axis[1], axis[0] >= 2 ? axis[2] : 1, axis[0] >= 3 ? axis[3] : 1);
-        at = (at / 2880 + 1) * 2880 - 80;
+        at = (at / 2880 + 1) * 2880 - 80; // headers are padded to 2880 bytes
     }
     return false;
 }
@@ -266,7 +274,7 @@ bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
     const uint8_t *p = s.data;
     size_t n = s.n_bytes;
     *m = (dt_media_info){NAN, NAN, NAN, NAN, NAN};
-    if (n < 12) return false;
+    if (n < 12) return false; // 12: the longest signature below
     if (memcmp(p, "\xff\xd8", 2) == 0) return read_jpeg(m, p, n);
     if (memcmp(p, "\x89PNG", 4) == 0) return read_png(m, p, n);
     if (memcmp(p, "BM", 2) == 0) return read_bmp(m, p, n);
@@ -287,6 +295,7 @@ bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
 enum { MOST_DB = 99 };
 
 // ---- pictures ----------------------------------------------------------------------------------------
+// Y of RGB, or the bytes themselves.
 static const uint8_t *quality_luma_of(const dt_image *m, dt_buffer *scratch) {
     if (m->channels == 1) return m->data;
     size_t n = (size_t)m->width * (size_t)m->height;
@@ -296,20 +305,21 @@ static const uint8_t *quality_luma_of(const dt_image *m, dt_buffer *scratch) {
 }
 
 typedef struct image_sums {
-    uint64_t histogram[256], n_inside;
+    uint64_t histogram[256], n_inside; // n_inside: pixels that have four neighbours
     int64_t laplacian;
-    uint64_t laplacian_squares, noise;
+    uint64_t laplacian_squares, noise; // noise: sum of the absolute values of Immerkaer's mask
 } image_sums;
 
 static void quality_add_row(image_sums *s, const uint8_t *up, const uint8_t *y, const uint8_t *down, int w) {
     int64_t sum = 0;
     uint64_t squares = 0, noise = 0;
     for (int x = 1; x + 1 < w; x++) {
+        // cross and corners: both masks share these sums
         int cross = up[x] + down[x] + y[x - 1] + y[x + 1], corners = up[x - 1] + up[x + 1] + down[x - 1] + down[x + 1];
         int l = cross - 4 * y[x];
         sum += l;
         squares += (uint64_t)(l * l);
-        noise += (uint64_t)abs(corners - 2 * cross + 4 * y[x]);
+        noise += (uint64_t)abs(corners - 2 * cross + 4 * y[x]); // 1 -2 1, -2 4 -2, 1 -2 1
     }
     s->laplacian += sum;
     s->laplacian_squares += squares;
@@ -320,7 +330,7 @@ static void quality_add_row(image_sums *s, const uint8_t *up, const uint8_t *y, 
 static void quality_add_image(image_sums *s, const uint8_t *y, int w, int h) {
     memset(s, 0, sizeof *s);
     for (size_t i = 0; i < (size_t)w * (size_t)h; i++) s->histogram[y[i]]++;
-    for (int r = 1; r + 1 < h && w > 2; r++) {
+    for (int r = 1; r + 1 < h && w > 2; r++) { // rows with a row above and below
         const uint8_t *row = y + (size_t)r * (size_t)w;
         quality_add_row(s, row - w, row, row + w, w);
     }
@@ -341,20 +351,22 @@ dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_b
         double p = (double)s.histogram[v] / n;
         sum += p * v;
         squares += p * v * v;
-        if (p > 0) entropy -= p * log2(p);
+        if (p > 0) entropy -= p * log2(p); // 0 log 0 is 0
     }
-    double deviation = sqrt(squares > sum * sum ? squares - sum * sum : 0);
+    double deviation = sqrt(squares > sum * sum ? squares - sum * sum : 0); // rounding may leave less than 0
     *out = (dt_image_quality){.brightness = sum / 255,
                               .contrast = deviation / 255,
                               .entropy = entropy,
                               .clipping = (double)(s.histogram[0] + s.histogram[255]) / n};
     if (s.n_inside > 0) {
         double inside = (double)s.n_inside, mean = (double)s.laplacian / inside;
-        double noise = sqrt(acos(-1.0) / 2) * (double)s.noise / (6 * inside);
+        double noise = sqrt(acos(-1.0) / 2) * (double)s.noise / (6 * inside); // sigma = sqrt(pi / 2) sum |N| / (6 n)
         out->sharpness = (double)s.laplacian_squares / inside - mean * mean;
+        // without noise: at most MOST_DB
         out->snr = deviation > 0 ? decibels(noise > 0 ? deviation / noise : HUGE_VAL, 20) : 0;
     }
     double contrast = out->contrast < 0.25 ? out->contrast / 0.25 : 1;
+    // the geometric mean of four factors
     out->quality = pow(out->sharpness / (out->sharpness + 100) * contrast * entropy / 8 * (1 - out->clipping), 0.25);
     return DT_OK;
 }
@@ -367,29 +379,29 @@ static int quality_by_value(const void *a, const void *b) {
 
 static void add_frames(dt_audio_quality *q, double *power, int64_t n_frames) {
     int64_t silent = 0;
-    for (int64_t i = 0; i < n_frames; i++) silent += power[i] < 1e-6;
+    for (int64_t i = 0; i < n_frames; i++) silent += power[i] < 1e-6; // -60 dB of power
     qsort(power, (size_t)n_frames, sizeof *power, quality_by_value);
-    double low = power[n_frames / 10], high = power[(n_frames * 95 - 1) / 100];
+    double low = power[n_frames / 10], high = power[(n_frames * 95 - 1) / 100]; // the 95th and the 10th percentile
     q->silence = (double)silent / (double)n_frames;
     q->snr = high > 0 ? decibels(low > 0 ? high / low : HUGE_VAL, 10) : 0;
 }
 
 dt_status dt_quality_of_audio(dt_audio_quality *out, const float *x, int channels, int64_t n, int rate,
                               dt_buffer *scratch) {
-    int64_t frame = rate / 50 > 0 ? rate / 50 : 1, each = n / frame > 0 ? n / frame : 1;
+    int64_t frame = rate / 50 > 0 ? rate / 50 : 1, each = n / frame > 0 ? n / frame : 1; // 20 ms
     double *power = (double *)(void *)dt_buffer_reserve(scratch, (size_t)(each * channels) * sizeof *power);
     if (!power) return dt_fail(DT_E_INTERNAL, "out of memory for a recording's quality");
-    if (n < frame) frame = n;
+    if (n < frame) frame = n; // shorter than a frame: one frame of all samples
     double sum = 0, peak = 0, clipped = 0;
     for (int c = 0; c < channels; c++)
         for (int64_t i = 0, f = 0; i < n; i++) {
-            double v = fabs((double)x[c * n + i]), square = v * v;
+            double v = fabs((double)x[c * n + i]), square = v * v; // (channels, n)
             if (v > peak) peak = v;
             clipped += v >= 0.999;
             sum += square;
             f = i / frame;
-            if (f >= each) continue; // the rest of a frame
-            if (i % frame == 0) power[c * each + f] = 0;
+            if (f >= each) continue;                     // the rest of a frame
+            if (i % frame == 0) power[c * each + f] = 0; // the frame begins
             power[c * each + f] += square / (double)frame;
         }
     double all = (double)n * channels;
