@@ -35,9 +35,9 @@ enum { RUN_CHUNKS = 32, MOST_GROUPED = 1024 };
 
 typedef struct nccl_self {
     const dt_nccl_api *api;
-    void *comm; // NULL after finalize or abort
-    dt_backend *b;
-    void *main, *side;
+    void *comm;        // NULL after finalize or abort
+    dt_backend *b;     // borrowed, like `api`
+    void *main, *side; // streams; main computes, side reduces
     struct {
         void *data, *handle; // NULL: free
     } registered[MAX_REGISTERED];
@@ -53,11 +53,11 @@ typedef struct nccl_self {
 
 static void comm_nccl_give_up(nccl_self *n) {
     void *comm = n->comm;
-    n->comm = NULL;
+    n->comm = NULL; // first: callbacks below must not use it again
     if (!comm) return;
     if (n->release) n->release(n->release_ctx);
     n->release = NULL;
-    dt_watch_begin(NULL, "NCCL's abort");
+    dt_watch_begin(NULL, "NCCL's abort"); // NCCL's abort blocks
     const int error = n->api->abort(n->api, comm);
     dt_watch_end();
     if (error != DT_NCCL_OK)
@@ -70,6 +70,7 @@ static dt_status fail_call(dt_comm *c, const char *what, int error) {
     char why[400]; // the text may be the communicator's
     snprintf(why, sizeof why, "%s", n->api->error_text(n->api, n->comm, error));
     comm_nccl_give_up(n);
+    // not retried: NCCL's communicator is in an error for good
     return dt_fail(DT_E_PEER, "rank %d: NCCL %s failed: %s", c->rank, what, why);
 }
 
@@ -84,14 +85,15 @@ static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
 // Polls until the call that returned *result is complete, or the deadline passes.
 static dt_status comm_nccl_await(dt_comm *c, const char *what, int *result) {
     nccl_self *n = c->self;
-    dt_waited waited = {0};
+    dt_waited waited = {0}; // wall time, without suspended intervals
     while (*result == DT_NCCL_BUSY) {
-        int state = DT_NCCL_OK;
+        int state = DT_NCCL_OK; // the communicator's state, beside the call's own result
         *result = n->api->async_error(n->api, n->comm, &state);
         if (*result == DT_NCCL_OK) *result = state;
         double waited_s = dt_clock_waited_s(&waited, dt_clock_s());
         if (*result != DT_NCCL_BUSY) break;
         if (waited_s > n->deadline_s) return fail_deadline(c, what, waited_s);
+        // short waits spin: most calls end within microseconds
         if (waited_s > 1e-3) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     }
     return DT_OK;
@@ -103,7 +105,7 @@ static dt_status settle(dt_comm *c, const char *what, int result) {
 }
 
 static dt_status check_alive(dt_comm *c) {
-    if (((nccl_self *)c->self)->comm) return DT_OK;
+    if (((nccl_self *)c->self)->comm) return DT_OK; // NULL: aborted before, by a deadline or an error
     return dt_fail(DT_E_PEER, "rank %d: the GPUs' communicator was aborted", c->rank);
 }
 
@@ -115,6 +117,7 @@ static dt_status comm_nccl_watch(dt_comm *c, const char *what, double waited_s) 
     int state = DT_NCCL_OK, error = n->api->async_error(n->api, n->comm, &state);
     if (error != DT_NCCL_OK) return fail_call(c, doing, error);
     if (state != DT_NCCL_OK && state != DT_NCCL_BUSY) return fail_call(c, doing, state);
+    // both: no step here, and no progress on any rank
     const bool late = waited_s > n->deadline_s && dt_watch_quiet_s() > n->deadline_s;
     return late ? fail_deadline(c, what, waited_s) : DT_OK;
 }
@@ -129,7 +132,7 @@ static dt_status comm_nccl_drain(dt_comm *c, const char *what) {
     dt_waited waited = {0};
     while (!n->b->device->stream_done(n->b, n->main)) {
         DT_TRY(comm_nccl_watch(c, what, dt_clock_waited_s(&waited, dt_clock_s())));
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL); // 0.1 ms: a step takes longer
     }
     return n->b->device->synchronize(n->b, n->main); // the device's error
 }
@@ -142,12 +145,13 @@ static dt_status nccl_progress(dt_comm *c) {
 
 // Elements that a rank owns of a run: part p of the vector, from p * part_size on, is rank p % world_size's.
 static int64_t part_size(const dt_comm *c) {
+    // chunks of a part: a run has about RUN_CHUNKS of them
     return (int64_t)DT_CHUNK * (c->world_size < RUN_CHUNKS ? RUN_CHUNKS / c->world_size : 1);
 }
 
 static bool nccl_own_part(const dt_comm *c, int64_t n, int k, int64_t *begin, int64_t *end) {
     const int64_t size = part_size(c);
-    *begin = ((int64_t)k * c->world_size + c->rank) * size;
+    *begin = ((int64_t)k * c->world_size + c->rank) * size; // parts are dealt round-robin
     *end = *begin + size < n ? *begin + size : n;
     return *begin < n;
 }
@@ -157,14 +161,15 @@ static int queue_part(dt_comm *c, dt_reduce_steps step, char *data, dt_dtype typ
                       void *stream) {
     const nccl_self *n = c->self;
     const dt_nccl_api *a = n->api;
+    // elements of a run: one part of each rank
     const int64_t size = part_size(c), run = size * c->world_size, from = *at;
-    const bool whole = from % run == 0 && end - from >= run;
+    const bool whole = from % run == 0 && end - from >= run; // aligned and complete: one reduce-scatter or all-gather
     const int64_t to = whole ? from + run : (from / size + 1) * size;
     const int owner = (int)(from / size % c->world_size);
     const size_t n_bytes = dt_dtype_size(type);
     const int64_t count = whole ? size : (to < end ? to : end) - from;
-    char *own = data + (size_t)(c->rank * size) * n_bytes;
-    *at = to < end ? to : end;
+    char *own = data + (size_t)(c->rank * size) * n_bytes; // in place, as NCCL wants it: at rank * count
+    *at = to < end ? to : end;                             // moved before the call: `from` keeps the old place
     if (step == DT_REDUCE_SCATTER)
         return whole ? a->reduce_scatter(a, n->comm, data, own, count, type, stream)
                      : a->reduce(a, n->comm, data, count, type, owner, stream);
@@ -172,6 +177,7 @@ static int queue_part(dt_comm *c, dt_reduce_steps step, char *data, dt_dtype typ
                  : a->broadcast(a, n->comm, data, (size_t)count * n_bytes, owner, stream);
 }
 
+// grouped calls become one launch
 static dt_status queue_step(dt_comm *c, dt_reduce_steps step, const dt_reduction *x, void *stream) {
     const dt_nccl_api *a = ((nccl_self *)c->self)->api;
     const dt_dtype type = x->bf16 ? DT_BF16 : DT_F32;
@@ -184,7 +190,7 @@ static dt_status queue_step(dt_comm *c, dt_reduce_steps step, const dt_reduction
             result = queue_part(c, step, from, type, &at, end, stream);
             if (result == DT_NCCL_BUSY) result = DT_NCCL_OK; // the group is, when it ends
         }
-        const int ended = a->group_end(a);
+        const int ended = a->group_end(a); // also after a failure, as the group must be closed
         DT_TRY(settle(c, what, result == DT_NCCL_OK ? ended : result));
     }
     return DT_OK;
@@ -192,7 +198,7 @@ static dt_status queue_step(dt_comm *c, dt_reduce_steps step, const dt_reduction
 
 static dt_status queue_sum(dt_comm *c, const dt_reduction *x, void *stream) {
     const nccl_self *n = c->self;
-    if (x->steps != DT_ALL_REDUCE) return queue_step(c, x->steps, x, stream);
+    if (x->steps != DT_ALL_REDUCE) return queue_step(c, x->steps, x, stream); // reduce-scatter or all-gather alone
     return settle(c, "all-reduce",
                   n->api->all_reduce(n->api, n->comm, x->bf16 ? (void *)x->bf16 : x->data, x->n,
                                      x->bf16 ? DT_BF16 : DT_F32, stream));
@@ -204,9 +210,10 @@ static dt_status nccl_reduce_start(dt_comm *c, const dt_reduction *x, dt_request
     const dt_shape shape = dt_shape1(x->n);
     r->id = -1;
     DT_TRY(check_alive(c));
-    b->device->stream_wait(b, n->side, n->main);
-    n->forked = true;
+    b->device->stream_wait(b, n->side, n->main); // side waits for gradients that main has written
+    n->forked = true;                            // main must not read the sums before nccl_wait
     r->id = 0;
+    // f32 to bf16 on the device, to nearest even
     if (x->bf16) b->reorder(b, 1, &shape, x->data, DT_F32, dt_dense(), x->bf16, DT_BF16, dt_dense(), n->side);
     DT_TRY(queue_sum(c, x, n->side));
     if (x->bf16) b->reorder(b, 1, &shape, x->bf16, DT_BF16, dt_dense(), x->data, DT_F32, dt_dense(), n->side);
@@ -216,7 +223,7 @@ static dt_status nccl_reduce_start(dt_comm *c, const dt_reduction *x, dt_request
 static dt_status nccl_wait(dt_comm *c, dt_request *r) {
     nccl_self *n = c->self;
     r->id = -1;
-    if (n->forked) n->b->device->stream_wait(n->b, n->main, n->side);
+    if (n->forked) n->b->device->stream_wait(n->b, n->main, n->side); // an event, not a host wait
     n->forked = false;
     return DT_OK;
 }
@@ -272,11 +279,14 @@ static dt_status lend(dt_comm *c, void *data, size_t n_bytes) {
     DT_TRY(check_alive(c));
     int i = 0;
     while (i < MAX_REGISTERED && n->registered[i].data && n->registered[i].data != data) i++;
+    // table full, registered before, or NCCL older than 2.19: works without
     if (i == MAX_REGISTERED || n->registered[i].data || !n->api->comm_register || !n->api->comm_deregister)
         return DT_OK;
     void *handle = NULL;
     int result = n->api->comm_register(n->api, n->comm, data, n_bytes, &handle);
+    // registration too may still be running
     if (result == DT_NCCL_BUSY) DT_TRY(settle(c, "registration of memory", result));
+    // optional: NCCL then copies through its own buffers
     if (result != DT_NCCL_BUSY && result != DT_NCCL_OK) return DT_OK;
     n->registered[i].data = data;
     n->registered[i].handle = handle;
@@ -285,12 +295,12 @@ static dt_status lend(dt_comm *c, void *data, size_t n_bytes) {
 
 static void take_back(dt_comm *c, void *data) {
     nccl_self *n = c->self;
-    for (int i = 0; n->comm && i < MAX_REGISTERED; i++) {
+    for (int i = 0; n->comm && i < MAX_REGISTERED; i++) { // after an abort there is nothing to deregister
         if (n->registered[i].data != data) continue;
         const int error = n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
         if (error != DT_NCCL_OK)
             dt_warn("NCCL keeps memory that is given back: %s", n->api->error_text(n->api, n->comm, error));
-        n->registered[i].data = NULL;
+        n->registered[i].data = NULL; // free, even if NCCL failed: it is not tried again
     }
 }
 
@@ -301,7 +311,7 @@ static dt_status nccl_finalize(dt_comm *c) {
         if (n->registered[i].data) take_back(c, n->registered[i].data);
     DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
     dt_watch_begin(NULL, "NCCL's destroy");
-    int error = n->api->destroy(n->api, n->comm);
+    int error = n->api->destroy(n->api, n->comm); // once, whatever it returns
     dt_watch_end();
     n->comm = NULL;
     return error == DT_NCCL_OK ? DT_OK
@@ -323,7 +333,7 @@ static int64_t test_factor(int world_size) { // of a sum of all ranks' values
 
 static dt_status compare_test(dt_comm *c, const float *x, int64_t factor, const char *what) {
     for (int64_t i = 0; i < ((nccl_self *)c->self)->n_test; i++) {
-        float want = (float)(factor * (1 + i % 13));
+        float want = (float)(factor * (1 + i % 13)); // exact in f32: below 2^24
         if (x[i] != want)
             return dt_fail(DT_E_PEER,
                            "rank %d: the GPUs' %s gave %g where %g was sent: NCCL or a link between "
@@ -347,7 +357,7 @@ static dt_status test_sum(dt_comm *c, float *device, float *host, bool in_steps)
     dt_backend *b = n->b;
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
     for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
-    b->copy_to_device(b, device, host, n_bytes);
+    b->copy_to_device(b, device, host, n_bytes); // synchronous, from pageable memory
     DT_TRY(queue_test(c, in_steps, device));
     DT_TRY(comm_nccl_drain(c, "the test of NCCL"));
     b->copy_to_host(b, host, device, n_bytes);
@@ -400,6 +410,7 @@ static dt_status run_test(dt_comm *c, int64_t least, bool in_steps, float *devic
     const size_t n_bytes = (size_t)n_test * sizeof(float);
     DT_TRY(test_sums(c, least, in_steps, device, host));
     // from rank to rank down the line, then from the last to all
+    // others start from zeros, so a lost message shows
     for (int64_t i = 0; i < n_test; i++) host[i] = c->rank ? 0.0f : test_value(0, i);
     b->copy_to_device(b, device, host, n_bytes);
     if (c->rank > 0) DT_TRY(nccl_recv_f32(c, device, n_test, c->rank - 1));
@@ -417,7 +428,7 @@ typedef struct test_graph {
 } test_graph;
 
 static dt_status comm_nccl_end_capture(test_graph *t) {
-    if (!t->capturing) return DT_OK;
+    if (!t->capturing) return DT_OK; // also from drop_test_graph, when the sum failed
     t->capturing = false;
     return t->n->b->device->capture_end(t->n->b, t->n->main, &t->graph);
 }
@@ -432,7 +443,7 @@ static void drop_test_graph(void *ctx) {
 static dt_status capture_sum(dt_comm *c, bool in_steps, float *device, test_graph *t) {
     nccl_self *n = c->self;
     dt_status st = n->b->device->capture_begin(n->b, n->main);
-    t->capturing = st == DT_OK;
+    t->capturing = st == DT_OK; // drop_test_graph ends a capture that began
     if (st == DT_OK) st = queue_test(c, in_steps, device);
     if (st == DT_OK) st = comm_nccl_end_capture(t);
     return st == DT_OK ? st : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
@@ -442,6 +453,7 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
+    // fresh input: a result left from run_test would pass
     for (int64_t i = 0; i < n->n_test; i++) host[i] = test_value(c->rank, i);
     b->copy_to_device(b, device, host, n_bytes);
     b->device->graph_launch(b, graph, n->main);
@@ -453,11 +465,11 @@ static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
 static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *host) {
     nccl_self *n = c->self;
     test_graph t = {.n = n};
-    comm_nccl_attach(c, n->main, n->side, drop_test_graph, &t);
+    comm_nccl_attach(c, n->main, n->side, drop_test_graph, &t); // an abort inside releases the graph first
     dt_status st = capture_sum(c, in_steps, device, &t);
     if (st == DT_OK) st = play_sum(c, t.graph, device, host);
     drop_test_graph(&t);
-    comm_nccl_attach(c, n->main, n->side, NULL, NULL);
+    comm_nccl_attach(c, n->main, n->side, NULL, NULL); // `t` is gone after this function
     return st;
 }
 
@@ -469,6 +481,7 @@ static dt_status self_test(dt_comm *c, bool captured, int64_t least, bool in_ste
     dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
     if (st == DT_OK) st = b->device->stream_create(b, &n->main);
     if (st == DT_OK) st = run_test(c, least, in_steps, device, host);
+    // main is the test's own stream, of which graphs are captured
     if (st == DT_OK && captured) st = test_capture(c, in_steps, device, host);
     if (n->main) b->device->stream_destroy(b, n->main);
     n->main = NULL;
@@ -556,9 +569,10 @@ static dt_status connect_ranks(dt_comm *c, dt_comm *boot) {
     } card = {0};
     if (c->rank == 0) card.error = n->api->unique_id(n->api, card.id);
     DT_TRY(boot->broadcast_bytes(boot, &card, sizeof card, 0));
+    // rank 0's message names the error; others print it too
     if (card.error) return fail_call(c, "unique id", card.error);
     int result = n->api->init(n->api, &n->comm, c->world_size, card.id, c->rank);
-    return settle(c, "init", result);
+    return settle(c, "init", result); // collective: returns when all ranks have come
 }
 
 dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool captured, bool in_steps,
@@ -574,6 +588,7 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
     *n = (nccl_self){.api = b->device->nccl,
                      .b = b,
                      // seldom divisible by the ranks
+                     // + 3: a tail behind whole vectors and whole runs
                      .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
                      .deadline_s = deadline_s,
                      .device = {.attach = comm_nccl_attach,
