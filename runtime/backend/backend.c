@@ -26,20 +26,21 @@ static void free_batch(void *backend, void *p, size_t n_bytes) {
 }
 
 dt_batch_memory dt_backend_batch_memory(dt_backend *b) {
+    // pinned if there is a device: asynchronous copies
     return (dt_batch_memory){alloc_batch, free_batch, b, b->device != NULL};
 }
 
 int64_t dt_layout_elements(dt_layout l, const dt_shape *s) {
-    if (l.kind != DT_BLOCKED || s->n < 2) return dt_shape_elements(s);
+    if (l.kind != DT_BLOCKED || s->n < 2) return dt_shape_elements(s); // vectors are never BLOCKED
     int64_t n = 1;
     for (int i = 0; i < s->n; i++) {
-        n *= i == 1 ? (s->d[1] + l.block - 1) / l.block * l.block : s->d[i];
+        n *= i == 1 ? (s->d[1] + l.block - 1) / l.block * l.block : s->d[i]; // channels rounded up to whole blocks
     }
     return n;
 }
 
 size_t dt_layout_bytes(dt_layout l, dt_dtype t, const dt_shape *s) {
-    if (l.tail) return l.tail->bytes(t, s);
+    if (l.tail) return l.tail->bytes(t, s); // a batch norm's tail stores more than elements
     return (size_t)dt_layout_elements(l, s) * dt_dtype_size(t);
 }
 
@@ -67,6 +68,7 @@ dt_status dt_instance_fail(const dt_kernel_instance *s, const char *fmt, ...) {
         const dt_value_info *v = dt_instance_in(s, i);
         used +=
             (size_t)snprintf(shapes + used, sizeof shapes - used, "%s%s%s", i ? ", " : "",
+                             // dtype and shape of each input, "-" where absent
                              v ? dt_dtype_name(v->dtype) : "-", v ? dt_shape_print(&v->shape, one, sizeof one) : "");
     }
     return dt_fail(DT_E_INTERNAL, "%s: node '%s' (%s%s) of %s: %s", s->backend->name, s->node->name,
@@ -82,6 +84,7 @@ void *dt_operands_add(dt_operands *o, size_t n_bytes) {
     return (void *)at;
 }
 
+// called twice: with base 0 for the size, then with memory
 void dt_operands_of(dt_operands *o, const dt_kernel_instance *s, dt_arena *a, dt_run *r) {
     const dt_node *n = s->node;
     const void **in = dt_arena_alloc(a, sizeof *in * ((size_t)n->n_in + 1));
@@ -91,7 +94,7 @@ void dt_operands_of(dt_operands *o, const dt_kernel_instance *s, dt_arena *a, dt
         const int k = i - n->n_in;
         const dt_value_info *v = k < 0 ? dt_instance_in(s, i) : dt_instance_out(s, k);
         const dt_layout l = k < 0 ? s->in_layout[i] : s->out_layout[k];
-        void *at = v ? dt_operands_add(o, dt_layout_bytes(l, v->dtype, &v->shape)) : NULL;
+        void *at = v ? dt_operands_add(o, dt_layout_bytes(l, v->dtype, &v->shape)) : NULL; // NULL: an absent operand
         if (k < 0)
             in[i] = at;
         else
@@ -101,7 +104,7 @@ void dt_operands_of(dt_operands *o, const dt_kernel_instance *s, dt_arena *a, dt
     *r = (dt_run){.in = in, .out = out, .packed = packed};
     r->step = dt_operands_add(o, sizeof *r->step);
     r->scratch = dt_operands_add(o, s->scratch_bytes);
-    o->n--;
+    o->n--; // scratch is no operand of the count
 }
 
 // ---- CUDA ------------------------------------------------------------------------------------------
@@ -112,6 +115,7 @@ bool dt_backend_has_driver(void) {
 
 static dt_status load_cuda(const dt_cuda_module **out) {
     char path[PATH_MAX + 64];
+    // tested first: the message names both lacks
     const char *no_driver = dt_backend_has_driver() ? "" : "no NVIDIA driver (libcuda.so.1 does not load)";
     DT_TRY(dt_module_find("dtrain_cuda.so", path, sizeof path));
     if (!path[0])
@@ -124,14 +128,14 @@ static dt_status load_cuda(const dt_cuda_module **out) {
                        "device.kind: cuda: %s: install the driver, in a container start it with "
                        "GPUs (--gpus all), or use device.kind=cpu",
                        no_driver);
-    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL); // LOCAL: symbols of CUDA libraries must not leak
     if (!module)
         return dt_fail(DT_E_USAGE,
                        "device.kind: cuda: %s does not load: %s; install the library that is "
                        "named, or put its folder into LD_LIBRARY_PATH",
                        path, dlerror());
     const dt_cuda_module *table = dlsym(module, DT_CUDA_MODULE_SYMBOL);
-    if (!table || table->abi != DT_CUDA_MODULE_ABI)
+    if (!table || table->abi != DT_CUDA_MODULE_ABI) // abi: struct layouts of this build
         return dt_fail(DT_E_USAGE, "device.kind: cuda: %s is of another build: build it again", path);
     *out = table;
     return DT_OK;
@@ -153,8 +157,8 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     *out = NULL;
     if (kind == DT_DEVICE_cpu) return dt_backend_create_cpu(out, opts);
     if (kind == DT_DEVICE_cuda) return create_cuda(out, opts);
-    if (!dt_backend_has_driver()) return dt_backend_create_cpu(out, opts);
-    if (create_cuda(out, opts) == DT_OK) return DT_OK;
+    if (!dt_backend_has_driver()) return dt_backend_create_cpu(out, opts); // auto without a driver: no message
+    if (create_cuda(out, opts) == DT_OK) return DT_OK;                     // auto: a GPU that works
     dt_warn("device.kind: auto: the CPU is used, though there is an NVIDIA driver: %s", dt_error_message());
     return dt_backend_create_cpu(out, opts);
 }

@@ -13,6 +13,7 @@
 
 // ---- groups ----------------------------------------------------------------------------------------
 static const dt_shape *shape_at(const dt_graph *g, const dt_node *n, int i) {
+    // a backward node may lack an input whose gradient it writes
     const dt_value in = n->in[i], out = n->backward && i < n->n_out ? n->out[i] : DT_NONE;
     return &g->values[in != DT_NONE ? in : out].shape;
 }
@@ -31,7 +32,7 @@ static bool is_product(const dt_node *n) {
 void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t cap) {
     const dt_shape *s[3];
     char x[96], w[96], y[96], window[64] = "";
-    if (!is_product(n)) {
+    if (!is_product(n)) { // no product: the first tensor describes the node
         dt_value v = DT_NONE;
         for (int i = 0; v == DT_NONE; i++) v = i < n->n_in ? n->in[i] : n->out[i - n->n_in];
         snprintf(text, cap, "%s %s %s", dt_op_name(n->op), n->backward ? "backward" : "forward",
@@ -56,8 +57,9 @@ void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t ca
 }
 
 static int by_work(const void *a, const void *b) {
-    const dt_node_group *x = a, *y = b;
+    const dt_node_group *x = a, *y = b; // descending
     const double fx = x->flop * x->count, fy = y->flop * y->count;
+    // equal work: by text, so that the order is fixed
     return fx != fy ? (fx < fy) - (fx > fy) : strcmp(x->text, y->text);
 }
 
@@ -70,7 +72,7 @@ int dt_node_groups(dt_node_group **out, const dt_graph *g) {
         int k = 0;
         list[count] = (dt_node_group){.node = n, .count = 1, .flop = dt_node_flops(g, n)};
         dt_node_describe(g, n, list[count].text, sizeof list[count].text);
-        while (strcmp(list[k].text, list[count].text) != 0) k++;
+        while (strcmp(list[k].text, list[count].text) != 0) k++; // ends at the new entry at the latest
         if (k < count)
             list[k].count++;
         else
@@ -91,7 +93,7 @@ typedef struct timed_kernel {
 } timed_kernel;
 
 static double time_nodes_run(const timed_kernel *k, int replica) {
-    const double begin = dt_clock_work_s(k->s->threads);
+    const double begin = dt_clock_work_s(k->s->threads); // CPU time with one thread, wall time otherwise
     k->kernel->run(k->s, &k->run[replica]);
     dt_watch_tick();
     return dt_clock_work_s(k->s->threads) - begin;
@@ -99,8 +101,8 @@ static double time_nodes_run(const timed_kernel *k, int replica) {
 
 static void time_replica(void *arg, int replica) {
     const timed_kernel *k = arg;
-    omp_set_num_threads(k->s->threads);
-    time_nodes_run(k, replica);
+    omp_set_num_threads(k->s->threads); // per thread of the team
+    time_nodes_run(k, replica);         // warm-up: pages, caches, code
     for (int i = 0; i < 2; i++) {
         const double now = time_nodes_run(k, replica);
         if (i == 0 || now < k->least[replica]) k->least[replica] = now;
@@ -109,9 +111,9 @@ static void time_replica(void *arg, int replica) {
 
 static void give_memory(dt_arena *a, const dt_kernel_instance *s, dt_run *r) {
     dt_operands o = {0};
-    dt_operands_of(&o, s, a, r);
+    dt_operands_of(&o, s, a, r);                                                 // measures
     void *memory = memset(dt_arena_alloc(a, o.n_bytes + 64), 0, o.n_bytes + 64); // its pages exist
-    o = (dt_operands){.base = dt_align_up((uintptr_t)memory, 64)};
+    o = (dt_operands){.base = dt_align_up((uintptr_t)memory, 64)};               // places
     dt_operands_of(&o, s, a, r);
 }
 
@@ -124,7 +126,7 @@ dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int t
                             .node = n,
                             .backend = b,
                             .threads = threads,
-                            .n_replicas = n_replicas,
+                            .n_replicas = n_replicas, // kernels make memory objects for each worker group
                             .in_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_in + 1)),
                             .out_layout = dt_arena_alloc(&a, sizeof(dt_layout) * ((size_t)n->n_out + 1))};
     timed_kernel k = {.kernel = b->kernel(b, n->op, n->backward),
@@ -139,7 +141,7 @@ dt_status dt_time_node(const dt_graph *g, const dt_node *n, dt_backend *b, int t
         }
         dt_team_run(team, time_replica, &k);
         *out = 0;
-        for (int i = 0; i < n_replicas; i++) *out += k.least[i] / n_replicas;
+        for (int i = 0; i < n_replicas; i++) *out += k.least[i] / n_replicas; // mean over worker groups
         if (k.kernel->destroy) k.kernel->destroy(&s);
     }
     dt_arena_fini(&a);

@@ -29,7 +29,7 @@ typedef struct int8_state {
     dt_fold fold;
     float *weight; // scale of each output channel
     float *bias;   // what each bias is divided by
-    int8_t *dense;
+    int8_t *dense; // rounded weight, (n_out, n_per_out)
     void *scratch; // of place
     // a 1x1 convolution's strides, where it has any (else 0), what is picked out, and where in the scratch it lies
     int64_t stride[2];
@@ -56,6 +56,7 @@ static void int8_cpu_pack_weight(const void *ctx, const float *const *dense, voi
     for (int64_t o = 0; o < st->n_out; o++) {
         const float gain = st->fold.on ? dt_fold_gain(dense[1], dense[2], o, st->fold.eps) : 1;
         const float *from = dense[0] + o * st->n_per_out;
+        // true: signed
         dt_simd_get()->int8->quantize(st->dense + o * st->n_per_out, from, gain / st->weight[o], true, st->n_per_out);
     }
     dt_dnnl_op_run_threads(st->place, 0, threads, (const void *[]){st->dense, packed}, st->scratch);
@@ -68,13 +69,13 @@ static void int8_cpu_pack_bias(const void *ctx, const float *const *dense, void 
     for (int64_t o = 0; o < st->n_out; o++) {
         float b = st->fold.on ? st->has_bias ? dense[4][o] : 0 : dense[0][o];
         if (st->fold.on) b = (b - dense[2][o]) * dt_fold_gain(dense[0], dense[3], o, st->fold.eps) + dense[1][o];
-        to[o] = b / st->bias[o];
+        to[o] = b / st->bias[o]; // oneDNN adds the bias before or after its scaling
     }
 }
 
 static uint64_t int8_cpu_pack_key(const dt_kernel_instance *s, const dt_pack_request *r, uint64_t seed,
                                   const float *scales, int64_t n) {
-    uint64_t h[9] = {seed, dt_hash64(scales, (size_t)n * sizeof *scales), (uint64_t)r->n_params};
+    uint64_t h[9] = {seed, dt_hash64(scales, (size_t)n * sizeof *scales), (uint64_t)r->n_params}; // room for five names
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
         h[3 + i] = dt_hash64(name, strlen(name));
@@ -88,14 +89,14 @@ static dt_status request_weight(dt_kernel_instance *s, int8_state *st, const dt_
     const dt_dnnl_tensor dst = dt_dnnl_like(md);
     dt_pack_request *r = &s->packs[s->n_packs++];
     DT_TRY(dt_dnnl_op_create_reorder(&st->place, &env, dense, &dst, false));
-    st->dense = dt_cpu_alloc64((size_t)(st->n_out * st->n_per_out));
+    st->dense = dt_cpu_alloc64((size_t)(st->n_out * st->n_per_out)); // one byte per weight
     st->scratch = dt_cpu_alloc64(dt_dnnl_op_scratch_bytes(st->place));
     *r = (dt_pack_request){.n_params = st->fold.on ? 3 : 1,
                            .params = {s->node->in[1], st->fold.scale, st->fold.var},
                            .n_bytes = dt_dnnl_md_bytes(md),
                            .pack = int8_cpu_pack_weight,
                            .ctx = st};
-    r->key = int8_cpu_pack_key(s, r, dt_dnnl_md_hash(md), st->weight, st->n_out);
+    r->key = int8_cpu_pack_key(s, r, dt_dnnl_md_hash(md), st->weight, st->n_out); // scales are part of the packed bytes
     return DT_OK;
 }
 
@@ -104,7 +105,7 @@ static void request_bias(dt_kernel_instance *s, int8_state *st) {
     const dt_value bias = st->has_bias ? s->node->in[2] : DT_NONE;
     if (!st->has_bias && !f->on) return;
     dt_pack_request *r = &s->packs[s->n_packs++];
-    *r = (dt_pack_request){.n_params = f->on ? 4 + st->has_bias : 1,
+    *r = (dt_pack_request){.n_params = f->on ? 4 + st->has_bias : 1, // order of the pack function's arguments
                            .params = {bias},
                            .n_bytes = (size_t)st->n_out * sizeof(float),
                            .pack = int8_cpu_pack_bias,
@@ -123,9 +124,9 @@ static int8_state *int8_cpu_start(dt_kernel_instance *s, const dt_int8_scales *s
     st->n_out = w->shape.d[0];
     st->n_per_out = dt_shape_elements(&w->shape) / st->n_out;
     st->has_bias = s->node->n_in > 2 && s->node->in[2] != DT_NONE;
-    st->weight = dt_xcalloc((size_t)st->n_out + 1, sizeof *st->weight);
+    st->weight = dt_xcalloc((size_t)st->n_out + 1, sizeof *st->weight); // + 1: no calloc of 0
     st->bias = dt_xcalloc((size_t)st->n_out + 1, sizeof *st->bias);
-    const float coarser = dt_dnnl_isa_vnni() || sees_to_it ? 1 : 2;
+    const float coarser = dt_dnnl_isa_vnni() || sees_to_it ? 1 : 2; // 7 bits: the scale doubles
     for (int64_t o = 0; o < st->n_out; o++) st->weight[o] = scales->weight[o] * coarser;
     return st;
 }
@@ -136,13 +137,15 @@ static void describe_after(const dt_kernel_instance *s, int8_state *st, const dt
     const bool late = act > DT_ACTIVATION_relu;
     const float real = late ? 1 : 1 / k->y;
     for (int64_t o = 0; o < st->n_out; o++) {
-        factors[o] = k->x * st->weight[o] * real;
+        factors[o] = k->x * st->weight[o] * real; // f32 per step of the 32-bit sum
+        // oneDNN 2 scales the bias too, version 3 does not
         st->bias[o] = dt_dnnl_scales_bias() ? k->x * st->weight[o] : 1 / real;
     }
+    // times: a post-op behind the activation
     *out = (dt_dnnl_after){.scales = factors, .n_scales = st->n_out, .act = act, .times = late ? 1 / k->y : 1};
     const dt_value_info *residual = s->node->n_in > 3 ? dt_instance_in(s, 3) : NULL;
     if (!residual) return;
-    out->add = k->residual / k->y;
+    out->add = k->residual / k->y; // residual in units of y
     out->add_type = residual->dtype;
 }
 
@@ -157,8 +160,10 @@ typedef struct pick_call {
 static void pick_row(const void *ctx, int64_t row, int64_t end) {
     const pick_call *p = ctx;
     const int64_t *x = p->x->d, *y = p->st->picked.d, *stride = p->st->stride;
+    // x and y are NHWC: a pixel's channels lie together
     const char *from = p->from + (row / y[2] * x[2] + row % y[2] * stride[0]) * x[3] * x[1];
     char *to = p->to + row * y[3] * y[1];
+    // channels are one byte each
     for (int64_t i = 0; i < y[3]; i++) memcpy(to + i * y[1], from + i * stride[1] * y[1], (size_t)y[1]);
 }
 
@@ -166,7 +171,7 @@ static const void *int8_cpu_pick(const dt_kernel_instance *s, const dt_run *r) {
     const int8_state *st = s->state;
     const dt_shape *x = &dt_instance_in(s, 0)->shape;
     const pick_call p = {st, x, r->in[0], (char *)r->scratch + st->picked_at};
-    dt_custom_items(s->threads, st->picked.d[0] * st->picked.d[2], pick_row, &p);
+    dt_custom_items(s->threads, st->picked.d[0] * st->picked.d[2], pick_row, &p); // items: rows of the picked image
     return p.to;
 }
 
@@ -174,7 +179,7 @@ static void int8_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const int8_state *st = s->state;
     if (s->node->n_in > 3) dt_custom_copy_residual(s, r);
     const void *x = st->stride[0] ? int8_cpu_pick(s, r) : r->in[0];
-    const void *bias = s->n_packs > 1 ? r->packed[1] : r->out[0];
+    const void *bias = s->n_packs > 1 ? r->packed[1] : r->out[0]; // packs[1] exists with a bias or a folded batch norm
     const void *const with[] = {x, r->packed[0], bias, r->out[0]};
     dt_dnnl_op_run(st->op, r->replica, with, r->scratch); // without bias the third is the last
 }
@@ -182,11 +187,11 @@ static void int8_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
 static dt_status int8_cpu_finish(dt_kernel_instance *s, int8_state *st, dt_status status, const dt_dnnl_tensor *dense) {
     if (status == DT_OK) status = request_weight(s, st, dense);
     if (status != DT_OK) {
-        int8_cpu_destroy(s);
+        int8_cpu_destroy(s); // frees what exists; the error is kept
         return dt_fail_context(status, "%s '%s'", dt_op_name(s->node->op), s->node->name);
     }
     request_bias(s, st);
-    s->scratch_bytes = st->picked_at = dt_dnnl_op_scratch_bytes(st->op);
+    s->scratch_bytes = st->picked_at = dt_dnnl_op_scratch_bytes(st->op); // picked pixels lie behind oneDNN's scratchpad
     if (st->stride[0]) s->scratch_bytes += (size_t)dt_shape_elements(&st->picked);
     dt_log(DT_LOG_DEBUG, "%s %s: %s", dt_op_name(s->node->op), s->node->name, dt_dnnl_op_impl(st->op));
     return DT_OK;
@@ -197,13 +202,13 @@ static dt_status int8_cpu_finish(dt_kernel_instance *s, int8_state *st, dt_statu
 static void pick_out(int8_state *st, const dt_window *win, const dt_value_info *x, const dt_value_info *y,
                      dt_dnnl_conv *c) {
     for (int i = 0; i < 2; i++)
-        if (win->kernel[i] != 1 || win->pad_begin[i] || win->pad_end[i]) return;
+        if (win->kernel[i] != 1 || win->pad_begin[i] || win->pad_end[i]) return;  // only 1 x 1 without padding
     if (c->weights.n > 4 || (win->stride[0] == 1 && win->stride[1] == 1)) return; // or groups
     st->picked = dt_shape4(x->shape.d[0], x->shape.d[1], y->shape.d[2], y->shape.d[3]);
     c->src = dt_dnnl_laid_out(x->dtype, &st->picked, (dt_layout){.kind = DT_NHWC});
     for (int i = 0; i < 2; i++) {
         st->stride[i] = win->stride[i];
-        c->stride[i] = 1;
+        c->stride[i] = 1; // the primitive reads the picked pixels with stride 1
     }
 }
 
@@ -214,13 +219,13 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     const dt_layout nhwc = {.kind = DT_NHWC};
     const dt_window *win = &n->attrs.conv2d.win;
     const int groups = n->attrs.conv2d.groups;
-    int8_state *st = int8_cpu_start(s, n->attrs.conv2d.int8, x->dtype == DT_I8);
+    int8_state *st = int8_cpu_start(s, n->attrs.conv2d.int8, x->dtype == DT_I8); // s8 input: oneDNN compensates itself
     st->fold = dt_fold_of(n);
     s->in_layout[0] = s->out_layout[0] = nhwc;
     if (n->n_in > 3) s->in_layout[3] = nhwc;
-    if (n->n_in > 3) s->inplace_in = 3;
+    if (n->n_in > 3) s->inplace_in = 3; // the residual's memory becomes y
     const int64_t d[5] = {groups, w->shape.d[0] / groups, w->shape.d[1], w->shape.d[2], w->shape.d[3]};
-    const int skip = groups == 1;
+    const int skip = groups == 1; // without groups the leading dimension is dropped
     dt_dnnl_conv c = {.src = dt_dnnl_laid_out(x->dtype, &x->shape, nhwc),
                       .weights = dt_dnnl_any(DT_I8, 5 - skip, d + skip),
                       .dst = dt_dnnl_laid_out(y->dtype, &y->shape, nhwc)};
@@ -236,8 +241,8 @@ static dt_status prepare_conv(dt_kernel_instance *s) {
     float *factors = dt_xcalloc((size_t)st->n_out + 1, sizeof *factors);
     describe_after(s, st, n->attrs.conv2d.int8, n->attrs.conv2d.act, factors, &c.after);
     const dt_status status = dt_dnnl_op_create_conv(&st->op, &env, DT_DNNL_FORWARD, &c);
-    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_I8, 5 - skip, d + skip);
-    free(factors);
+    const dt_dnnl_tensor dense = dt_dnnl_dense(DT_I8, 5 - skip, d + skip); // rounded weight as it lies
+    free(factors);                                                         // oneDNN copied the factors
     return int8_cpu_finish(s, st, status, &dense);
 }
 
@@ -246,7 +251,7 @@ static dt_status prepare_linear(dt_kernel_instance *s) {
     const dt_node *n = s->node;
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     int8_state *st = int8_cpu_start(s, n->attrs.linear.int8, false);
-    const int64_t rows = dt_shape_elements(&x->shape) / st->n_per_out;
+    const int64_t rows = dt_shape_elements(&x->shape) / st->n_per_out; // all leading dimensions are rows
     dt_dnnl_matmul m = {.a = dt_dnnl_matrix(x->dtype, rows, st->n_per_out),
                         .b = dt_dnnl_any(DT_I8, 2, (int64_t[]){st->n_per_out, st->n_out}),
                         .dst = dt_dnnl_matrix(y->dtype, rows, st->n_out),
@@ -256,6 +261,7 @@ static dt_status prepare_linear(dt_kernel_instance *s) {
     float *factors = dt_xcalloc((size_t)st->n_out + 1, sizeof *factors);
     describe_after(s, st, n->attrs.linear.int8, n->attrs.linear.act, factors, &m.after);
     const dt_status status = dt_dnnl_op_create_matmul(&st->op, &env, &m);
+    // (out, in) in memory, read as (in, out)
     const dt_dnnl_tensor dense = dt_dnnl_transposed(DT_I8, st->n_per_out, st->n_out);
     free(factors);
     return int8_cpu_finish(s, st, status, &dense);
@@ -268,8 +274,8 @@ const dt_kernel dt_cpu_linear_int8 = {prepare_linear, int8_cpu_run, int8_cpu_des
 // f32 images are BLOCKED or, of few channels, DENSE, as convolutions have them; in 8 bits they are NHWC. What is DENSE
 // and no image stays so.
 typedef struct quantize_state {
-    bool down, negative, moves;
-    float by; // to 8 bits: 1 / scale
+    bool down, negative, moves; // down: f32 to 8 bits; negative: signed; moves: the layout changes
+    float by;                   // to 8 bits: 1 / scale
     dt_layout f32;
     int64_t channels, pixels;
 } quantize_state;
@@ -281,11 +287,13 @@ static dt_status prepare_quantize(dt_kernel_instance *s) {
     const float scale = s->node->attrs.quantize.scale;
     st->down = x->dtype == DT_F32;
     st->negative = (st->down ? y : x)->dtype == DT_I8;
-    st->by = st->down ? 1 / scale : scale;
+    st->by = st->down ? 1 / scale : scale; // reciprocal once: a multiplication per element
     const bool few = x->shape.n == 4 && x->shape.d[1] <= 4;
+    // no images, or nothing to reorder
     if (x->shape.n != 4 || (there.kind == DT_DENSE && !(few && st->down))) return DT_OK;
     st->channels = x->shape.d[1];
     st->pixels = x->shape.d[2] * x->shape.d[3];
+    // few channels: the first layer's input
     st->f32 = there.kind == DT_NHWC && (st->down || few) ? nhwc : dt_cpu_conv_layout(st->channels);
     st->moves = st->f32.kind != DT_NHWC;
     s->in_layout[0] = st->down ? st->f32 : nhwc;
@@ -316,15 +324,16 @@ static void convert_range(const void *ctx, int64_t begin, int64_t end) {
 static void convert_pixels(const void *ctx, int64_t begin, int64_t end) {
     const quantize_call *c = ctx;
     const quantize_state *st = c->st;
-    const int64_t block = st->f32.kind == DT_BLOCKED ? st->f32.block : 1;
+    const int64_t block = st->f32.kind == DT_BLOCKED ? st->f32.block : 1; // 1: DENSE planes
     const int64_t blocks = (st->channels + block - 1) / block;
     for (int64_t p = begin; p < end; p++) {
         const int64_t image = p / st->pixels * blocks, pixel = p % st->pixels;
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t left = st->channels - b * block, n = left < block ? left : block;
-            const int64_t f32 = ((image + b) * st->pixels + pixel) * block;
-            const int64_t bytes = p * st->channels + b * block;
+            const int64_t f32 = ((image + b) * st->pixels + pixel) * block; // place in the f32 tensor
+            const int64_t bytes = p * st->channels + b * block;             // place in NHWC
             int8_cpu_convert(c, st->down ? bytes : f32, st->down ? f32 : bytes, n);
+            // padding channels must be 0
             if (!st->down && n < block) memset((float *)(void *)c->y + f32 + n, 0, (size_t)(block - n) * sizeof(float));
         }
     }
@@ -342,7 +351,7 @@ static void run_quantize(const dt_kernel_instance *s, const dt_run *r) {
 #pragma omp parallel for num_threads(s->threads) schedule(static) if (s->threads > 1)
     for (int t = 0; t < s->threads; t++) {
         int64_t b, e;
-        dt_cpu_share(pixels, 64, t, s->threads, &b, &e);
+        dt_cpu_share(pixels, 64, t, s->threads, &b, &e); // 64 pixels: no shared cache line
         convert_pixels(&c, b, e);
     }
 }

@@ -76,7 +76,7 @@ typedef struct bn_call {
 // ---- prepare ---------------------------------------------------------------------------------------
 // Pooled rows come in pairs.
 static int64_t even_rows(int64_t n, int64_t height) {
-    n = n < 2 ? 2 : n / 2 * 2;
+    n = n < 2 ? 2 : n / 2 * 2; // pairs: a pooled row comes of two rows
     return n < height ? n : height;
 }
 
@@ -86,13 +86,14 @@ static dt_status batch_norm_cpu_read_shape(dt_kernel_instance *s, bn_state *st, 
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_custom_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->block = dt_simd_get()->width;
+    // two vectors of channels: one register of bf16
     st->nhwc = layout.kind == DT_NHWC && d->n == 4 && st->type == DT_ROW_BF16 && d->d[1] % (2 * st->block) == 0;
-    if (st->nhwc) st->block *= 2;
+    if (st->nhwc) st->block *= 2; // NHWC kernels take two vectors of channels per register
     st->simd = dt_simd_get()->bn[st->type];
     st->flat = d->n == 2;
     st->channels = d->d[1];
     st->n_blocks = (d->d[1] + st->block - 1) / st->block;
-    st->images = st->flat ? 1 : d->d[0];
+    st->images = st->flat ? 1 : d->d[0]; // (N,C): one image of N pixels
     st->height = st->flat ? 1 : d->d[2];
     st->width = st->flat ? d->d[0] : d->d[3];
     st->training = s->node->attrs.batch_norm.training;
@@ -100,8 +101,9 @@ static dt_status batch_norm_cpu_read_shape(dt_kernel_instance *s, bn_state *st, 
     st->pool = s->node->attrs.batch_norm.pool;
     st->eps = s->node->attrs.batch_norm.eps;
     st->group = st->nhwc ? st->n_blocks : 1;
-    st->chunk_rows = even_rows(CHUNK_PIXELS / st->width, st->height);
+    st->chunk_rows = even_rows(CHUNK_PIXELS / st->width, st->height); // 0 rows become 2 by even_rows
     st->tile_rows = st->chunk_rows;
+    // 2: bytes of bf16
     if (st->nhwc) st->tile_rows = even_rows(TILE_BYTES / (2 * st->width * st->channels), st->height);
     st->chunks_an_image = (st->height + st->chunk_rows - 1) / st->chunk_rows;
     // an odd last row belongs to the chunk before it, not to one that has no pooled row
@@ -118,23 +120,24 @@ static dt_status check_pool(dt_kernel_instance *s, const bn_state *st) {
             return dt_custom_fail(s, "only 2x2 pooling with stride 2 and no padding can be fused");
     if (st->flat) return dt_custom_fail(s, "pooling wants (N,C,H,W)");
     if (st->residual || !st->relu) return dt_custom_fail(s, "a pool is fused behind a ReLU, and without a residual");
-    return DT_OK;
+    return DT_OK; // fused in this order only: norm, ReLU, pool
 }
 
 static int64_t flat_elements(const bn_state *st) {
     return st->width * st->block;
 }
 
-static size_t sums_bytes(const bn_state *st) { // of a block
-    return (size_t)st->n_chunks * 2 * (size_t)st->block * sizeof(double);
+static size_t sums_bytes(const bn_state *st) {                            // of a block
+    return (size_t)st->n_chunks * 2 * (size_t)st->block * sizeof(double); // two sums per channel and chunk, in double
 }
 
 static void size_scratch(dt_kernel_instance *s, bn_state *st) {
-    size_t n = (size_t)st->group * (sizeof(bn_block) + sums_bytes(st));
+    size_t n = (size_t)st->group * (sizeof(bn_block) + sums_bytes(st)); // the block, then its sums
     n = dt_align_up(n, 64);
     // the flat path gathers at most six tensors
     if (st->flat) n += 6 * dt_align_up((size_t)flat_elements(st) * dt_row_size(st->type), 64);
     st->thread_scratch = n;
+    // threads work on different groups, except in NHWC
     s->scratch_bytes = n * (st->nhwc ? 1 : (size_t)s->threads); // NHWC: one group
 }
 
@@ -152,9 +155,9 @@ static dt_status batch_norm_cpu_prepare_forward(dt_kernel_instance *s) {
         const dt_layout layout = st->nhwc ? lies : dt_custom_blocked();
         s->in_layout[0] = s->out_layout[0] = layout;
         if (st->residual) s->in_layout[5] = layout;
-        if (s->node->n_out > 3) s->out_layout[3] = layout;
+        if (s->node->n_out > 3) s->out_layout[3] = layout; // argmax lies like y
     }
-    if (!st->pool) s->inplace_in = 0;
+    if (!st->pool) s->inplace_in = 0; // y has x's size
     size_scratch(s, st);
     return DT_OK;
 }
@@ -170,6 +173,7 @@ static dt_status batch_norm_cpu_prepare_backward(dt_kernel_instance *s) {
                           (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
     DT_TRY(batch_norm_cpu_read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
+    // pool: argmax tells which input was largest; ReLU: y > 0 is the mask
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
         return dt_custom_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
     if (!st->flat) {
@@ -195,7 +199,7 @@ static void *offset_mut(const bn_state *st, void *p, int64_t element) {
 static int64_t batch_norm_cpu_place(const bn_state *st, int64_t image, int64_t block, int64_t row, int64_t height,
                                     int64_t width) {
     if (st->nhwc) return (image * height + row) * width * st->channels + block * st->block;
-    return ((image * st->n_blocks + block) * height + row) * width * st->block;
+    return ((image * st->n_blocks + block) * height + row) * width * st->block; // (image, block, row, column, lane)
 }
 
 // Rows of an image: a chunk, or a tile of one.
@@ -205,12 +209,12 @@ typedef struct bn_rows {
 
 static bn_rows batch_norm_cpu_rows_of(const bn_state *st, int64_t chunk) {
     const int64_t nth = chunk % st->chunks_an_image, row = nth * st->chunk_rows;
-    const bool last = nth == st->chunks_an_image - 1;
+    const bool last = nth == st->chunks_an_image - 1; // the last chunk may be longer or shorter
     return (bn_rows){chunk / st->chunks_an_image, row, last ? st->height : row + st->chunk_rows};
 }
 static bn_rows tile_of(const bn_state *st, bn_rows r, int64_t row) {
     // an odd last row stays with the rows before it
-    if (r.end - row > st->tile_rows + 1) r.end = row + st->tile_rows;
+    if (r.end - row > st->tile_rows + 1) r.end = row + st->tile_rows; // + 1: a tile of one row has no pooled row
     r.row = row;
     return r;
 }
@@ -218,11 +222,12 @@ static bn_rows tile_of(const bn_state *st, bn_rows r, int64_t row) {
 static dt_bn_chunk chunk_of(const bn_call *c, const bn_block *b, int64_t block, bn_rows r) {
     const bn_state *st = c->st;
     int64_t at = batch_norm_cpu_place(st, r.image, block, r.row, st->height, st->width), out_at = at;
+    // two by two: rows and columns halve
     if (st->pool) out_at = batch_norm_cpu_place(st, r.image, block, r.row / 2, st->height / 2, st->width / 2);
     return (dt_bn_chunk){
         .n_rows = r.end - r.row,
         .width = st->width,
-        .nhwc = st->nhwc ? st->channels : 0,
+        .nhwc = st->nhwc ? st->channels : 0, // 0: BLOCKED
         .relu = st->relu,
         .pool = st->pool,
         .x = batch_norm_cpu_offset(st, c->x, at),
@@ -246,6 +251,7 @@ static dt_bn_chunk chunk_of(const bn_call *c, const bn_block *b, int64_t block, 
 // Sum over chunks, in order, of one lane of the first or second sums.
 static double total(const bn_state *st, const bn_block *b, int which, int lane) {
     double t = 0;
+    // fixed order: independent of threads
     for (int64_t i = 0; i < st->n_chunks; i++) t += b->sums[(2 * i + which) * st->block + lane];
     return t;
 }
@@ -253,11 +259,13 @@ static double total(const bn_state *st, const bn_block *b, int which, int lane) 
 // ---- forward ---------------------------------------------------------------------------------------
 static void find_pivot(const bn_call *c, bn_block *b, int64_t block) {
     const bn_state *st = c->st;
+    // the first image's beginning
     int64_t n = st->height * st->width < PIVOT_PIXELS ? st->height * st->width : PIVOT_PIXELS;
-    double sums[2 * MAX_LANES];
+    double sums[2 * MAX_LANES]; // double: sums and squares of all lanes
     memset(b->pivot, 0, sizeof(b->pivot));
     st->simd->stats(batch_norm_cpu_offset(st, c->x, batch_norm_cpu_place(st, 0, block, 0, st->height, st->width)), n,
                     st->nhwc ? st->channels : 0, b->pivot, sums);
+    // an approximate mean: subtracting the pivot avoids cancellation of E[x^2] - mean^2
     for (int l = 0; l < st->block; l++) b->pivot[l] = (float)(sums[l] / (double)n);
 }
 
@@ -271,22 +279,23 @@ static void finish_forward(const bn_call *c, bn_block *b, int64_t block) {
     const float *scale = c->run->in[1], *shift = c->run->in[2];
     const float *running_mean = c->run->in[3], *running_var = c->run->in[4];
     float *saved_mean = c->run->out[1], *saved_invstd = c->run->out[2];
-    double m = (double)(st->images * st->height * st->width);
+    double m = (double)(st->images * st->height * st->width); // values per channel
     for (int l = 0; l < st->block; l++) {
         int64_t ch = block * st->block + l;
         b->mean[l] = b->gain[l] = b->shift[l] = 0; // padding channels give zero
         if (ch >= st->channels) continue;
         double mean, var;
         if (st->training) {
+            // mean and variance of x - pivot; rounding may give a negative variance
             double d = total(st, b, 0, l) / m, q = total(st, b, 1, l) / m - d * d;
             mean = b->pivot[l] + d, var = q < 0 ? 0 : q;
             dt_custom_put(c->run, 4, ch, mean);
-            dt_custom_put(c->run, 5, ch, m > 1 ? var * m / (m - 1) : var);
+            dt_custom_put(c->run, 5, ch, m > 1 ? var * m / (m - 1) : var); // PyTorch's running variance is unbiased
         } else
             mean = running_mean[ch], var = running_var[ch];
         double invstd = 1 / sqrt(var + st->eps);
         b->mean[l] = (float)mean;
-        b->gain[l] = (float)(scale[ch] * invstd);
+        b->gain[l] = (float)(scale[ch] * invstd); // y = (x - mean) * gain + shift
         // the mean's rounding error goes into the shift
         b->shift[l] = (float)(shift[ch] - (mean - b->mean[l]) * scale[ch] * invstd);
         if (saved_mean) saved_mean[ch] = (float)mean;
@@ -317,13 +326,14 @@ static void finish_backward(const bn_call *c, bn_block *b, int64_t block) {
         int64_t ch = block * st->block + l;
         b->gain[l] = b->k1[l] = b->k2[l] = 0;
         if (ch >= st->channels) continue;
+        // sum of g, and of g (x - mean)
         double g = total(st, b, 0, l), gx = total(st, b, 1, l), invstd = saved_invstd[ch];
         double gain = scale[ch] * invstd;
         b->gain[l] = (float)gain;
-        b->k1[l] = (float)(gain * g / m);
+        b->k1[l] = (float)(gain * g / m); // dx = gain g - k1 - k2 (x - mean)
         b->k2[l] = (float)(gain * invstd * invstd * gx / m);
-        dt_custom_put(c->run, 1, ch, gx * invstd);
-        dt_custom_put(c->run, 2, ch, g);
+        dt_custom_put(c->run, 1, ch, gx * invstd); // dscale = sum g xhat, xhat = (x - mean) / std
+        dt_custom_put(c->run, 2, ch, g);           // dshift = sum g
     }
 }
 
@@ -358,6 +368,7 @@ typedef struct bn_group {
     int64_t first, n;
 } bn_group;
 
+// sums lie behind the group's blocks
 static bn_group batch_norm_cpu_group_of(const bn_state *st, void *scratch, int64_t first) {
     const int64_t left = st->n_blocks - first;
     bn_group g = {scratch, first, left < st->group ? left : st->group};
@@ -373,9 +384,9 @@ static void sum_chunk(const bn_call *c, const bn_passes *passes, const bn_group 
     for (int64_t row = chunk.row; row < chunk.end;) {
         const bn_rows tile = tile_of(st, chunk, row);
         for (int64_t k = 0; k < g->n; k++) {
-            double more[2 * MAX_LANES], *sums = g->b[k].sums + i * n;
+            double more[2 * MAX_LANES], *sums = g->b[k].sums + i * n; // `more`: sums of a further tile of the chunk
             dt_bn_chunk p = chunk_of(c, &g->b[k], g->first + k, tile);
-            p.sums = row == chunk.row ? sums : more;
+            p.sums = row == chunk.row ? sums : more; // the first tile writes the chunk's sums directly
             passes->sum(c, &g->b[k], &p);
             for (int64_t l = 0; p.sums == more && l < n; l++) sums[l] += more[l];
         }
@@ -407,13 +418,15 @@ static void run_group(const bn_call *c, const bn_passes *passes, void *scratch, 
     const bn_group g = batch_norm_cpu_group_of(c->st, scratch, first);
     if (passes->begin) {
         begin_group(c, passes, &g);
-        for (int64_t i = 0; i < c->st->n_chunks; i++) sum_chunk(c, passes, &g, i);
+        for (int64_t i = 0; i < c->st->n_chunks; i++) sum_chunk(c, passes, &g, i); // first pass: forwards
     }
     finish_group(c, passes, &g);
+    // second pass: backwards, over what the cache still holds
     for (int64_t i = c->st->n_chunks; i-- > 0;) write_chunk(c, passes, &g, i);
 }
 
 // All threads work on each group in turn: they divide the chunks evenly, and one thread makes the constants.
+// single has a barrier at its end; constants are complete for all threads
 static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
     const bn_state *st = c->st;
     for (int64_t first = 0; first < st->n_blocks; first += st->group) {
@@ -426,7 +439,7 @@ static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
 #pragma omp single
                 begin_group(c, passes, &g);
                 for (int64_t i = begin; i < end; i++) sum_chunk(c, passes, &g, i);
-#pragma omp barrier
+#pragma omp barrier // all sums before the constants
             }
 #pragma omp single
             finish_group(c, passes, &g);
@@ -438,10 +451,10 @@ static void run_shared(const bn_call *c, const bn_passes *passes, int threads) {
 // ---- (N,C) -----------------------------------------------------------------------------------------
 // Copies block `block` of an (N,C) tensor to (N,block), zero-padded, or back.
 static void batch_norm_cpu_gather(const bn_state *st, void *to, const void *from, int64_t block) {
-    size_t size = dt_row_size(st->type);
+    size_t size = dt_row_size(st->type); // bytes of an element
     int64_t first = block * st->block, left = st->channels - first;
     size_t n = (size_t)(left < st->block ? left : st->block) * size, row = (size_t)st->block * size;
-    memset(to, 0, row * (size_t)st->width);
+    memset(to, 0, row * (size_t)st->width); // padding lanes are 0
     for (int64_t i = 0; i < st->width; i++)
         memcpy((char *)to + (size_t)i * row, dt_row_at(st->type, from, i * st->channels + first), n);
 }
@@ -457,6 +470,7 @@ static void scatter(const bn_state *st, void *to, const void *from, int64_t bloc
 static void run_flat(const bn_call *c, const bn_passes *passes) {
     const bn_state *st = c->st;
     size_t bytes = dt_align_up((size_t)flat_elements(st) * dt_row_size(st->type), 64);
+    // x, residual, y, dy, then y or dx, then dresidual
     char *gathered = (char *)c->run->scratch + st->thread_scratch - 6 * bytes;
     const void *from[4] = {c->x, c->residual, c->y_in, c->dy};
     void *to[3] = {c->y, c->dx, c->dresidual};
@@ -476,7 +490,7 @@ static void run_flat(const bn_call *c, const bn_passes *passes) {
         one.y_in = batch_norm_cpu_offset(st, in[2], -back), one.dy = batch_norm_cpu_offset(st, in[3], -back);
         one.y = offset_mut(st, out[0], -back), one.dx = offset_mut(st, out[1], -back);
         one.dresidual = offset_mut(st, out[2], -back);
-        run_group(&one, passes, c->run->scratch, block);
+        run_group(&one, passes, c->run->scratch, block); // one thread: (N,C) tensors are small
         for (int i = 0; i < 3; i++)
             if (to[i]) scatter(st, to[i], out[i], block);
     }
@@ -492,13 +506,13 @@ static void batch_norm_cpu_run_passes(const bn_call *c, const bn_passes *passes)
     int threads = c->instance->threads;
     int64_t n_groups = (st->n_blocks + st->group - 1) / st->group;
     size_t group_bytes = (size_t)(st->images * st->height * st->width * st->block * st->group) * dt_row_size(st->type);
-    if (threads > 1 && (group_bytes >= SHARE_BYTES || n_groups < threads)) {
+    if (threads > 1 && (group_bytes >= SHARE_BYTES || n_groups < threads)) { // few large groups: threads share each one
         run_shared(c, passes, threads);
         return;
     }
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t i = 0; i < n_groups; i++) {
-        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num();
+        char *mine = (char *)c->run->scratch + st->thread_scratch * (size_t)omp_get_thread_num(); // scratch per thread
         run_group(c, passes, mine, i * st->group);
     }
 }
@@ -518,7 +532,7 @@ static void batch_norm_cpu_run_backward(const dt_kernel_instance *s, const dt_ru
     if (st->pool)
         c.argmax_in = r->in[dt_pos_out(s, 3)];
     else if (st->relu)
-        c.y_in = r->in[dt_pos_out(s, 0)];
+        c.y_in = r->in[dt_pos_out(s, 0)]; // pooled ReLU: the mask is in argmax (255)
     if (s->node->n_out > 5) c.dresidual = r->out[5];
     batch_norm_cpu_run_passes(&c, st->training ? &backward_passes : &frozen_backward_passes);
 }
@@ -537,7 +551,7 @@ const dt_kernel dt_cpu_batch_norm_bwd = {batch_norm_cpu_prepare_backward, batch_
 //   backward  sums of dy and dy x̂, which are the gradients of shift and scale; all-reduced they give dx
 
 typedef struct channels {
-    int64_t n, images, plane;
+    int64_t n, images, plane; // elements of a channel in an image
 } channels;
 
 static channels channels_of(const dt_kernel_instance *s) {
@@ -548,13 +562,13 @@ static channels channels_of(const dt_kernel_instance *s) {
 static dt_status sync_batch_norm_cpu_prepare(dt_kernel_instance *s) {
     dt_custom_prepare(s, 0);
     if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_instance_fail(s, "wants f32");
-    s->scratch_bytes = (size_t)(2 * channels_of(s).n) * sizeof(double);
+    s->scratch_bytes = (size_t)(2 * channels_of(s).n) * sizeof(double); // doubles: sum and second sum of each channel
     return DT_OK;
 }
 
 // Adds the sums over the ranks. Returns of how many values a channel they are: micro-batches are alike on all ranks.
 static double sync_batch_norm_cpu_all_reduce(const dt_run *r, double *sums, channels d) {
-    if (r->ranks) r->ranks->all_reduce(r->ranks->ctx, sums, 2 * d.n);
+    if (r->ranks) r->ranks->all_reduce(r->ranks->ctx, sums, 2 * d.n); // NULL: a single rank, or evaluation
     return (double)(d.images * d.plane * (r->ranks ? r->ranks->world_size : 1));
 }
 
@@ -568,19 +582,21 @@ static void sync_batch_norm_cpu_run_forward(const dt_kernel_instance *s, const d
     for (int64_t c = 0; c < d.n; c++) {
         double sum = 0, square = 0;
         for (int64_t i = 0; i < d.images; i++)
+            // NCHW: a channel's plane is contiguous
             for (int64_t k = (i * d.n + c) * d.plane; k < (i * d.n + c + 1) * d.plane; k++)
                 sum += (double)x[k], square += (double)x[k] * (double)x[k];
-        sums[c] = sum, sums[d.n + c] = square;
+        sums[c] = sum, sums[d.n + c] = square; // 2 n doubles in one all-reduce
     }
     const double m = sync_batch_norm_cpu_all_reduce(r, sums, d), eps = (double)s->node->attrs.batch_norm.eps;
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {
+        // rounding may make it negative
         const double mean = sums[c] / m, var = fmax(sums[d.n + c] / m - mean * mean, 0);
         const float invstd = (float)(1 / sqrt(var + eps)), gain = scale[c] * invstd;
         dt_custom_put(r, 1, c, mean);
         dt_custom_put(r, 2, c, (double)invstd);
         dt_custom_put(r, 4, c, mean);
-        dt_custom_put(r, 5, c, m > 1 ? var * m / (m - 1) : var);
+        dt_custom_put(r, 5, c, m > 1 ? var * m / (m - 1) : var); // unbiased, over all ranks' values
         for (int64_t i = 0; i < d.images; i++)
             for (int64_t k = (i * d.n + c) * d.plane; k < (i * d.n + c + 1) * d.plane; k++)
                 y[k] = (x[k] - (float)mean) * gain + shift[c];
@@ -599,12 +615,13 @@ static void sync_batch_norm_cpu_run_backward(const dt_kernel_instance *s, const 
         double sum = 0, along = 0;
         for (int64_t i = 0; i < d.images; i++)
             for (int64_t k = (i * d.n + c) * d.plane; k < (i * d.n + c + 1) * d.plane; k++)
+                // x̂ in f32, the product's sum in double
                 sum += (double)dy[k], along += (double)(dy[k] * ((x[k] - mean[c]) * invstd[c]));
         sums[c] = sum, sums[d.n + c] = along;
-        dt_custom_put(r, 1, c, along);
+        dt_custom_put(r, 1, c, along); // this rank's share: gradients are summed over ranks later
         dt_custom_put(r, 2, c, sum);
     }
-    if (!dx) return;
+    if (!dx) return; // x needs no gradient: no collective; the same on all ranks
     const double m = sync_batch_norm_cpu_all_reduce(r, sums, d);
 #pragma omp parallel for num_threads(s->threads) schedule(static)
     for (int64_t c = 0; c < d.n; c++) {

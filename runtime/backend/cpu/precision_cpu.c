@@ -16,12 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const double BUDGET_S = 0.6, ENOUGH = 0.9;
+static const double BUDGET_S = 0.6, ENOUGH = 0.9; // seconds; share of the work
 
 // The node of the same name in the graph of the other precision.
 static const dt_node *twin_of(const dt_node *n, const dt_graph *g) {
     for (int i = 0; i < g->n_nodes; i++) {
         const dt_node *m = &g->nodes[i];
+        // passes keep names and ops
         if (!m->dead && m->op == n->op && m->backward == n->backward && strcmp(m->name, n->name) == 0) return m;
     }
     return NULL;
@@ -31,16 +32,16 @@ static const dt_node *twin_of(const dt_node *n, const dt_graph *g) {
 static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt_node_group *list, int n,
                              int n_replicas, double total, double seconds[2], double *flop) {
     const double begin = dt_clock_work_s(b->threads), left = dt_cpu_choices_left_s(dt_cpu_choices_of(b));
-    for (int i = 0; i < n && *flop < ENOUGH * total; i++) {
+    for (int i = 0; i < n && *flop < ENOUGH * total; i++) { // largest groups first
         const dt_node *node[2] = {list[i].node, twin_of(list[i].node, g[1])};
         // what convolutions took to choose their algorithm meanwhile has a budget of its own
         const double chose = left - dt_cpu_choices_left_s(dt_cpu_choices_of(b));
-        if (i && dt_clock_work_s(b->threads) - begin - chose > BUDGET_S) break;
-        if (!node[1]) continue;
+        if (i && dt_clock_work_s(b->threads) - begin - chose > BUDGET_S) break; // the first group is timed in any case
+        if (!node[1]) continue;                                                 // the node exists in fp32 only
         for (int k = 0; k < 2; k++) {
             double s = 0;
             DT_TRY(dt_time_node(g[k], node[k], b, b->threads, n_replicas, &s));
-            seconds[k] += s * list[i].count;
+            seconds[k] += s * list[i].count; // nodes of equal shapes are timed once
         }
         *flop += list[i].flop * list[i].count;
     }
@@ -49,7 +50,7 @@ static dt_status time_groups(dt_backend *b, const dt_graph *const g[2], const dt
 
 // Seconds of the nodes that dt_node_groups leaves out, at the rate of a copy.
 static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
-    enum { COPY_BYTES = 16 << 20 };
+    enum { COPY_BYTES = 16 << 20 }; // 16 MiB: beyond a core's caches
     char *from = dt_xcalloc(COPY_BYTES, 1);
     char *volatile to = dt_xcalloc(COPY_BYTES, 1); // so that the copies are made
     double rate = 0;
@@ -57,8 +58,8 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
         memset(from, i + 1, COPY_BYTES);
         const double begin = dt_clock_work_s(1);
         memcpy(to, from, COPY_BYTES);
-        const double now = 2.0 * COPY_BYTES / (dt_clock_work_s(1) - begin + 1e-9);
-        if (i && now > rate) rate = now; // the first touches the pages
+        const double now = 2.0 * COPY_BYTES / (dt_clock_work_s(1) - begin + 1e-9); // read and write; bytes per second
+        if (i && now > rate) rate = now;                                           // the first touches the pages
     }
     free(to);
     free(from);
@@ -70,6 +71,7 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
                 const dt_value v = j < n->n_in ? n->in[j] : n->out[j - n->n_in];
                 if (v == DT_NONE) continue;
                 const dt_value_info *x = &g[k]->values[v];
+                // each operand is moved once
                 seconds[k] += (double)dt_shape_elements(&x->shape) * (double)dt_dtype_size(x->dtype) / rate;
             }
         }
@@ -78,6 +80,7 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
 static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
     uint64_t h = (uint64_t)n_replicas;
     for (int i = 0; i < n; i++) {
+        // chained: the order is by work, so it is fixed
         const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)), (uint64_t)list[i].count};
         h = dt_hash64(one, sizeof one);
     }
@@ -87,7 +90,7 @@ static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
 static void precision_cpu_say(const dt_cpu_choices *c, const char *text, int faster) {
     static const char *const words[] = {"fp32", "bf16"};
     double rate[DT_CPU_CANDIDATES];
-    if (dt_cpu_choices_rates(c, text, rate))
+    if (dt_cpu_choices_rates(c, text, rate)) // not timed: nothing to print
         dt_info("train.precision: auto: %s, %.2f times as fast as %s on this network here", words[faster],
                 rate[faster] / rate[!faster], words[!faster]);
 }
@@ -102,15 +105,17 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_status st = DT_OK;
     const int n = dt_node_groups(&list, fp32);
     for (int i = 0; i < n; i++) total += list[i].flop * list[i].count;
-    dt_hash_hex(hash_groups(list, n, n_replicas), hex);
+    dt_hash_hex(hash_groups(list, n, n_replicas), hex); // the key: what was timed, and by how many worker groups
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
     if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices))) *faster = 1; // as the hardware says
     if (*faster < 0) {
         st = time_groups(b, g, list, n, n_replicas, total, seconds, &flop);
+        // extrapolates to all products; + 1: no division by zero
         for (int k = 0; k < 2; k++) seconds[k] *= total / (flop + 1);
         time_bytes(g, seconds);
         const double rate[2] = {total / 1e9 / (seconds[0] + 1e-9), total / 1e9 / (seconds[1] + 1e-9)};
+        // 0 s: the budget is BUDGET_S, not that of kernels
         if (st == DT_OK) *faster = dt_cpu_choices_add(choices, text, rate, 2, 0);
     }
     if (st == DT_OK) precision_cpu_say(choices, text, *faster);

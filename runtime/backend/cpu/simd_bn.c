@@ -9,7 +9,7 @@
 enum { FLUSH_PIXELS = 256 }; // f32 partial sums are moved to doubles after this many pixels
 
 typedef struct sums2 {
-    vd a, b;
+    vd a, b; // sums and second sums, in double
 } sums2;
 
 INLINE vf at(const void *base, int64_t i) {
@@ -30,6 +30,7 @@ static void stats(const void *x, int64_t n_pixels, int64_t nhwc, const float *pi
     sums2 total = {{0}, {0}};
     for (int64_t p = 0; p < n_pixels;) {
         int64_t end = p + FLUSH_PIXELS < n_pixels ? p + FLUSH_PIXELS : n_pixels;
+        // four accumulators hide the latency of additions
         vf s0 = {0}, s1 = {0}, s2 = {0}, s3 = {0}, q0 = {0}, q1 = {0}, q2 = {0}, q3 = {0};
         for (; p + 4 <= end; p += 4) {
             vf d0 = at(x, p * VW) - k, d1 = at(x, (p + 1) * VW) - k;
@@ -42,7 +43,7 @@ static void stats(const void *x, int64_t n_pixels, int64_t nhwc, const float *pi
             s0 += d, q0 += d * d;
         }
         total.a += vf_to_d((s0 + s1) + (s2 + s3));
-        total.b += vf_to_d((q0 + q1) + (q2 + q3));
+        total.b += vf_to_d((q0 + q1) + (q2 + q3)); // widened every FLUSH_PIXELS: f32 sums stay short
     }
     sums_store(sums, &total);
 }
@@ -50,7 +51,7 @@ static void stats(const void *x, int64_t n_pixels, int64_t nhwc, const float *pi
 // ---- forward ---------------------------------------------------------------------------------------
 INLINE void forward_plain(const dt_bn_chunk *p, int residual) {
     vf mean = vld(p->mean), gain = vld(p->gain), shift = vld(p->shift);
-    vf floor = vset1(p->relu ? 0.0f : -__builtin_inff());
+    vf floor = vset1(p->relu ? 0.0f : -__builtin_inff()); // -inf: no ReLU
     const void *x = p->x, *r = p->residual;
     void *y = p->y;
     int64_t n = p->n_rows * p->width * VW;
@@ -63,11 +64,11 @@ INLINE void forward_plain(const dt_bn_chunk *p, int residual) {
 
 static void forward_pool(const dt_bn_chunk *p) { // and ReLU
     vf mean = vld(p->mean), gain = vld(p->gain), shift = vld(p->shift);
-    int64_t out_w = p->width / 2, line = p->width * VW;
+    int64_t out_w = p->width / 2, line = p->width * VW; // an odd column is dropped, as in PyTorch
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
         int64_t in = 2 * row * line, out = row * out_w * VW;
         for (int64_t col = 0; col < out_w; col++, in += 2 * VW, out += VW) {
-            const int64_t from[4] = {in, in + VW, in + line, in + line + VW};
+            const int64_t from[4] = {in, in + VW, in + line, in + line + VW}; // corners: 0 1 / 2 3
             vf best;
             vi index = vseti(0);
             for (int k = 0; k < 4; k++) {
@@ -75,14 +76,14 @@ static void forward_pool(const dt_bn_chunk *p) { // and ReLU
                 if (k == 0)
                     best = v;
                 else {
-                    vm more = vm_gt(v, best);
+                    vm more = vm_gt(v, best); // > keeps the first of equal corners
                     best = vsel(more, v, best);
                     index = vseli(more, vseti(k), index);
                 }
             }
-            vm clipped = vm_le(best, vset1(0));
+            vm clipped = vm_le(best, vset1(0)); // ReLU: no gradient passes
             store(p->y, out, vsel(clipped, vset1(0), best));
-            if (p->argmax) vst_u8(p->argmax + out, vseli(clipped, vseti(255), index));
+            if (p->argmax) vst_u8(p->argmax + out, vseli(clipped, vseti(255), index)); // 255: none
         }
     }
 }
@@ -108,7 +109,7 @@ INLINE void sums_plain(const dt_bn_chunk *p, int relu) {
             for (int k = 0; k < 2; k++) {
                 int64_t j = (i + k) * VW;
                 vf g = at(p->dy, j);
-                if (relu) g = vkeep(vm_gt(at(p->y, j), vset1(0)), g);
+                if (relu) g = vkeep(vm_gt(at(p->y, j), vset1(0)), g); // the gradient where y > 0
                 s[k] += g, q[k] += g * (at(p->x, j) - mean);
             }
         for (; i < end; i++) {
@@ -129,13 +130,13 @@ static void sums_pool(const dt_bn_chunk *p) {
     for (int64_t row = 0; row < p->n_rows / 2; row++)
         for (int64_t col = 0; col < out_w;) {
             int64_t end = col + FLUSH_PIXELS < out_w ? col + FLUSH_PIXELS : out_w;
-            vf s = {0}, q = {0};
+            vf s = {0}, q = {0}; // a row of windows at most between flushes
             for (; col < end; col++) {
                 int64_t in = 2 * row * line + 2 * col * VW, out = (row * out_w + col) * VW;
                 vi index = vld_u8(p->argmax + out);
                 vf g = at(p->dy, out), x = at(p->x, in);
-                g = vsel(vm_eqi(index, vseti(255)), vset1(0), g);
-                x = vsel(vm_eqi(index, vseti(1)), at(p->x, in + VW), x);
+                g = vsel(vm_eqi(index, vseti(255)), vset1(0), g);        // clipped windows
+                x = vsel(vm_eqi(index, vseti(1)), at(p->x, in + VW), x); // x of the winning corner
                 x = vsel(vm_eqi(index, vseti(2)), at(p->x, in + line), x);
                 x = vsel(vm_eqi(index, vseti(3)), at(p->x, in + line + VW), x);
                 s += g, q += g * (x - mean);
@@ -164,7 +165,7 @@ INLINE void backward_plain(const dt_bn_chunk *p, int relu, int dresidual, int dx
         if (relu) g = vkeep(vm_gt(at(p->y, i), vset1(0)), g);
         vf d = at(p->x, i) - mean;
         if (dresidual) store(p->dresidual, i, g);
-        if (dx) store(p->dx, i, gain * g - k1 - k2 * d);
+        if (dx) store(p->dx, i, gain * g - k1 - k2 * d); // k1, k2: the parts of the gradient through mean and variance
     }
 }
 
@@ -184,7 +185,7 @@ static void backward_pool(const dt_bn_chunk *p) {
         for (int64_t col = 0; col < out_w; col++, in += 2 * VW, out += VW) {
             vi index = vld_u8(p->argmax + out);
             vf g = at(p->dy, out);
-            put(p, &k, in, vkeep(vm_eqi(index, vseti(0)), g));
+            put(p, &k, in, vkeep(vm_eqi(index, vseti(0)), g)); // one corner of the window has the gradient
             put(p, &k, in + VW, vkeep(vm_eqi(index, vseti(1)), g));
             put(p, &k, in + line, vkeep(vm_eqi(index, vseti(2)), g));
             put(p, &k, in + line + VW, vkeep(vm_eqi(index, vseti(3)), g));
@@ -194,7 +195,7 @@ static void backward_pool(const dt_bn_chunk *p) {
             put(p, &k, in + line, vset1(0));
         }
     }
-    if (p->n_rows % 2)
+    if (p->n_rows % 2) // and the odd row
         for (int64_t col = 0; col < p->width; col++) put(p, &k, (p->n_rows - 1) * line + col * VW, vset1(0));
 }
 

@@ -20,7 +20,7 @@ typedef struct layout {
 } layout;
 
 INLINE layout layout_of(const dt_bn_chunk *p) {
-    const int64_t pixel = p->nhwc ? p->nhwc : VW;
+    const int64_t pixel = p->nhwc ? p->nhwc : VW; // 0: BLOCKED
     return (layout){pixel, p->width * pixel};
 }
 INLINE pair constants(const float *c, int wide) {
@@ -33,10 +33,10 @@ typedef struct sums2 {
 
 INLINE void flush_into(vd *total, pair p, int wide) {
     if (wide) {
-        total[0] += vf_to_d(PAIR_ZIP(p.even, p.odd));
+        total[0] += vf_to_d(PAIR_ZIP(p.even, p.odd)); // back to the order of channels
         total[1] += vf_to_d(PAIR_ZIP_HIGH(p.even, p.odd));
     } else {
-        total[0] += vf_to_d(pair_fold(p));
+        total[0] += vf_to_d(pair_fold(p)); // both halves are the same channels: pixels added
     }
 }
 INLINE void sums_flush(sums2 *total, pair a, pair b, int wide) {
@@ -46,13 +46,14 @@ INLINE void sums_flush(sums2 *total, pair a, pair b, int wide) {
 INLINE void sums_store(double *out, const sums2 *s, int wide) {
     for (int i = 0; i <= wide; i++) {
         vdst(out + i * VW, s->a[i]);
-        vdst(out + (wide + 1 + i) * VW, s->b[i]);
+        vdst(out + (wide + 1 + i) * VW, s->b[i]); // second sums behind the first, of all channels
     }
 }
 
 // ---- statistics ------------------------------------------------------------------------------------
 INLINE void stats_of(const void *x, int64_t n_pixels, int64_t pixel, const float *pivot, double *sums, int wide) {
     const pair k = constants(pivot, wide);
+    // literal arguments make two functions of each loop
     const int each = wide ? 1 : 2; // pixels of a unit
     sums2 total = {0};
     for (int64_t p = 0; p < n_pixels;) {
@@ -63,8 +64,9 @@ INLINE void stats_of(const void *x, int64_t n_pixels, int64_t pixel, const float
                 pair d = pair_sub(pair_widen(vs_load(x, (p + each * i) * pixel, 0)), k);
                 s[i] = pair_add(s[i], d), q[i] = pair_mul_add(d, d, q[i]);
             }
-        for (; p < end; p++) {
+        for (; p < end; p++) { // the last, odd pixels
             pair d = wide ? pair_sub(pair_widen(vs_load(x, p * pixel, 0)), k)
+                          // the register's second pixel does not exist
                           : pair_first(pair_sub(pair_widen(vs_load(x, p * pixel, 1)), k));
             s[0] = pair_add(s[0], d), q[0] = pair_mul_add(d, d, q[0]);
         }
@@ -96,16 +98,18 @@ INLINE void forward_pixels(const dt_bn_chunk *p, const forward_consts *k, int64_
     vs_store(p->y, i, pair_narrow(pair_floor(v, k->floor)), one);
 }
 
+// step: elements of a unit
 INLINE void forward_plain(const dt_bn_chunk *p, const forward_consts *k, int residual, int wide) {
     const int64_t step = wide ? p->nhwc : 2 * VW;
     int64_t n = p->n_rows * layout_of(p).line, i = 0;
     for (; i + step <= n; i += step) forward_pixels(p, k, i, residual, 0);
-    if (i < n) forward_pixels(p, k, i, residual, 1);
+    if (i < n) forward_pixels(p, k, i, residual, 1); // an odd number of pixels
 }
 
 // bf16 as integers of the same order, and back; the bits of `flip` turn the order round.
 INLINE vs ordered(vs x, vs flip) {
     x ^= flip;
+    // negative: the magnitude's bits are inverted, so that integers compare as the values do
     return x ^ ((x >> 15) & 0x7fff);
 }
 INLINE vs from_ordered(vs s, vs flip) {
@@ -114,6 +118,7 @@ INLINE vs from_ordered(vs s, vs flip) {
 
 // One corner of a unit's windows: of two neighbouring ones, or (wide) of one.
 INLINE vs corner(const void *x, int64_t at, int wide, int one) {
+    // corners of windows side by side are two pixels apart
     return wide ? vs_load(x, at, 0) : vs_join(x, at, at + 2 * VW, one);
 }
 
@@ -128,11 +133,11 @@ INLINE void forward_windows(const dt_bn_chunk *p, const forward_consts *k, vs fl
     vs ab = vs_max(a, b), cd = vs_max(c, d);
     vsm b_wins = vsm_gt(b, a), d_wins = vsm_gt(d, c), cd_wins = vsm_gt(cd, ab);
     vs best = from_ordered(vs_max(ab, cd), flip);
-    vs y = pair_narrow(pair_floor(normalise(k, best), k->floor));
+    vs y = pair_narrow(pair_floor(normalise(k, best), k->floor)); // only the winner is normalized
     vs_store(p->y, out, y, one);
     if (!p->argmax) return;
     vs index = vs_sel(cd_wins, vs_sel(d_wins, vs_set1(3), vs_set1(2)), vs_keep(b_wins, vs_set1(1)));
-    index = vs_sel(vsm_eq(y & vs_set1(0x7fff), vs_set1(0)), vs_set1(255), index);
+    index = vs_sel(vsm_eq(y & vs_set1(0x7fff), vs_set1(0)), vs_set1(255), index); // y is 0 or -0: clipped
     vs_store_u8(p->argmax + out, index, one);
 }
 
@@ -140,6 +145,7 @@ INLINE void forward_pool(const dt_bn_chunk *p, const forward_consts *k, int wide
     const layout l = layout_of(p);
     const int64_t step = wide ? l.pixel : 2 * VW, row_out = p->width / 2 * l.pixel;
     uint16_t signs[2 * VW];
+    // a negative gain turns the order round
     for (int i = 0; i < 2 * VW; i++) signs[i] = p->gain[wide ? i : i % VW] < 0 ? 0x8000 : 0;
     vs flip = vs_load(signs, 0, 0);
     for (int64_t row = 0; row < p->n_rows / 2; row++) {
@@ -170,7 +176,7 @@ static void forward(const dt_bn_chunk *p) {
 // ---- backward, first pass: sum(g) and sum(g (x - mean)) --------------------------------------------
 INLINE vs kept_gradient(const dt_bn_chunk *p, int64_t i, int relu, int one) {
     vs g = vs_load(p->dy, i, one);
-    return relu ? vs_keep(vsm_gt(vs_load(p->y, i, one), vs_set1(0)), g) : g;
+    return relu ? vs_keep(vsm_gt(vs_load(p->y, i, one), vs_set1(0)), g) : g; // ReLU's mask from 16-bit values
 }
 
 INLINE void add_pixels(const dt_bn_chunk *p, pair mean, int64_t i, int relu, int one, pair *s, pair *q) {
@@ -204,7 +210,7 @@ INLINE void sums_windows(const dt_bn_chunk *p, pair mean, int64_t in, int64_t ou
     x = vs_sel(vsm_eq(index, vs_set1(1)), corner(p->x, in + l.pixel, wide, one), x);
     x = vs_sel(vsm_eq(index, vs_set1(2)), corner(p->x, in + l.line, wide, one), x);
     x = vs_sel(vsm_eq(index, vs_set1(3)), corner(p->x, in + l.line + l.pixel, wide, one), x);
-    pair g = pair_widen(vs_drop(vsm_eq(index, vs_set1(255)), vs_load(p->dy, out, one)));
+    pair g = pair_widen(vs_drop(vsm_eq(index, vs_set1(255)), vs_load(p->dy, out, one))); // 255: the gradient is dropped
     *s = pair_add(*s, g);
     *q = pair_mul_add(g, pair_sub(pair_widen(x), mean), *q);
 }
@@ -252,7 +258,7 @@ typedef struct backward_consts {
 } backward_consts;
 
 INLINE void put(const dt_bn_chunk *p, const backward_consts *k, int64_t i, vs g, int one) {
-    pair d = pair_sub(pair_widen(vs_load(p->x, i, one)), k->mean);
+    pair d = pair_sub(pair_widen(vs_load(p->x, i, one)), k->mean); // x - mean
     pair t = pair_mul_add(d, k->k2, k->k1);
     vs_store(p->dx, i, pair_narrow(pair_mul_sub(pair_widen(g), k->gain, t)), one);
 }
@@ -283,15 +289,18 @@ INLINE void put_window(const dt_bn_chunk *p, const backward_consts *k, int64_t i
         return;
     }
     vs column;
+    // corner index of each lane: 0 for the left pixel, 1 for the right
     for (int i = 0; i < 2 * VW; i++) column[i] = i / VW;
+    // index and gradient twice: for both pixels of a row
     vs index = vs_double_u8(p->argmax + out), g = vs_join(p->dy, out, out, 0);
     put(p, k, in, vs_keep(vsm_eq(index, column), g), 0);
-    put(p, k, in + l.line, vs_keep(vsm_eq(index, column + 2), g), 0);
+    put(p, k, in + l.line, vs_keep(vsm_eq(index, column + 2), g), 0); // lower row: corners 2 and 3
 }
 
 // Pixels from i on that no window has: they take part in the statistics only.
 INLINE void put_rest(const dt_bn_chunk *p, const backward_consts *k, int64_t i, int64_t n_pixels, int wide) {
     const int64_t pixel = layout_of(p).pixel;
+    // !wide: one pixel in a register
     for (int64_t c = 0; c < n_pixels; c++) put(p, k, i + c * pixel, vs_set1(0), !wide);
 }
 

@@ -5,13 +5,13 @@
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
-enum { MOST = DT_DEPTHWISE_MOST, TILE = 7 };
+enum { MOST = DT_DEPTHWISE_MOST, TILE = 7 }; // MOST: taps of a row of the kernel
 
 // Loads, and keeps the compiler from loading again for each product: there are as many loads as products in a cycle.
 INLINE vf load_once(const void *base, int64_t i, int bf16) {
     vf v = vload(base, i, bf16);
 #ifdef DT_ISA_avx512
-    __asm__("" : "+v"(v));
+    __asm__("" : "+v"(v)); // an empty instruction that claims to change v
 #else
     __asm__("" : "+x"(v));
 #endif
@@ -25,13 +25,14 @@ typedef struct tile {
 
 // Whether all outputs of a tile exist and only need the source.
 INLINE bool is_inside(const dt_depthwise_pass *p, int64_t at, int taps, int stride) {
-    const int64_t left = p->first[1] + at * stride;
+    const int64_t left = p->first[1] + at * stride; // negative: padding
     return left >= 0 && left + (TILE - 1) * stride + taps <= p->src[1] && at + TILE <= p->n[1];
 }
 
 // The rows of the kernel that lie in the source.
 INLINE tile tile_of(const dt_depthwise_pass *p, int64_t row) {
     const int64_t top = p->first[0] + row * p->stride, rest = p->src[0] - top;
+    // rows of the kernel above and below the source are left out
     return (tile){row, 0, top < 0 ? -top : 0, rest < p->taps ? rest : p->taps};
 }
 
@@ -42,21 +43,22 @@ INLINE int64_t source_of(const dt_depthwise_pass *p, const tile *t, int64_t r, i
 }
 
 INLINE void conv_tile(const dt_depthwise_pass *p, tile at, int taps, int stride, int bf16, int inside) {
-    const int64_t left = p->first[1] + at.at * stride, most = p->n[1] - at.at;
+    const int64_t left = p->first[1] + at.at * stride, most = p->n[1] - at.at; // most: outputs that exist
     const vf floor = vset1(p->relu ? 0.0f : -__builtin_inff());
     vf sum[TILE];
-    for (int t = 0; t < TILE; t++) sum[t] = vld(p->start);
+    for (int t = 0; t < TILE; t++) sum[t] = vld(p->start); // the bias, or zeros
     for (int64_t r = at.begin; r < at.end; r++) {
         const int64_t x = source_of(p, &at, r, stride);
         vf w[MOST];
         for (int k = 0; k < taps; k++) w[k] = vld(p->w + (r * p->w_step[0] + k * p->w_step[1]) * VW);
 #pragma GCC unroll 32
         for (int i = 0; i < (TILE - 1) * stride + taps; i++) {
+            // unsigned: negative columns are large
             if (!inside && (uint64_t)(left + i) >= (uint64_t)p->src[1]) continue;
             const vf v = load_once(p->x, x + i * VW, bf16);
 #pragma GCC unroll 8
             for (int k = 0; k < taps; k++) {
-                const int t = (i - k) / stride;
+                const int t = (i - k) / stride; // the output whose tap k reads column i
                 if (i >= k && (i - k) % stride == 0 && t < TILE) sum[t] += v * w[k];
             }
         }
@@ -64,6 +66,7 @@ INLINE void conv_tile(const dt_depthwise_pass *p, tile at, int taps, int stride,
     const int64_t y = (at.row * p->y_step[0] + at.at * p->y_step[1]) * VW, step = p->y_step[1] * VW;
 #pragma GCC unroll 8
     for (int t = 0; t < TILE; t++)
+        // outputs behind the row's end are not stored
         if (inside || t < most) vstore(p->y, y + t * step, vfloor(sum[t], floor), bf16);
 }
 
@@ -84,6 +87,7 @@ INLINE void weights_tile(const dt_depthwise_pass *p, tile at, int64_t r, vf sum[
     const int64_t x = source_of(p, &at, r, stride), y = (at.row * p->n[1] + at.at) * VW;
     vf dy[TILE];
 #pragma GCC unroll 8
+    // outputs that do not exist contribute 0
     for (int t = 0; t < TILE; t++) dy[t] = inside || t < most ? vload(p->y, y + t * VW, bf16) : (vf){0};
 #pragma GCC unroll 32
     for (int i = 0; i < (TILE - 1) * stride + taps; i++) {
@@ -92,6 +96,7 @@ INLINE void weights_tile(const dt_depthwise_pass *p, tile at, int64_t r, vf sum[
 #pragma GCC unroll 8
         for (int k = 0; k < taps; k++) {
             const int t = (i - k) / stride;
+            // two sums: additions of one sum would wait for each other
             if (i >= k && (i - k) % stride == 0 && t < TILE) sum[taps < MOST ? t % 2 : 0][k] += v * dy[t];
         }
     }
@@ -104,7 +109,7 @@ INLINE void weights_row(const dt_depthwise_pass *p, int64_t row, int64_t end, in
     for (int k = 0; k < taps; k++) sum[0][k] = sum[1][k] = (vf){0};
     for (; row < end; row++) {
         tile at = tile_of(p, row);
-        if (r < at.begin || r >= at.end) continue;
+        if (r < at.begin || r >= at.end) continue; // this row of the kernel is in the padding here
         for (; at.at < p->n[1]; at.at += TILE)
             if (is_inside(p, at.at, taps, stride))
                 weights_tile(p, at, r, sum, taps, stride, bf16, 1);
@@ -113,7 +118,7 @@ INLINE void weights_row(const dt_depthwise_pass *p, int64_t row, int64_t end, in
     }
     for (int k = 0; k < taps; k++) {
         float *w = p->w + (r * taps + k) * VW;
-        vst(w, vld(w) + (sum[0][k] + sum[1][k]));
+        vst(w, vld(w) + (sum[0][k] + sum[1][k])); // w is the sum over all calls
     }
 }
 

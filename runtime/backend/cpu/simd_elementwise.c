@@ -61,17 +61,17 @@ INLINE void map_relu(void *y, const void *x, float number, int64_t n, int bf16) 
 UNARY(map_relu)
 
 INLINE void map_relu_bwd(void *dx, const void *y, const void *dy, float number, int64_t n, int bf16) {
-    MAP(dx, n, out = vkeep(vm_gt(LD(y), vset1(0)), LD(dy)));
+    MAP(dx, n, out = vkeep(vm_gt(LD(y), vset1(0)), LD(dy))); // y > 0 exactly where x > 0
 }
 BINARY(map_relu_bwd)
 
 // phi = density, returns Phi: both of the standard normal distribution.
 INLINE vf normal_cdf(vf x, vf *phi) {
-    vf t = x * vset1(0.707106781f);
-    t = vsel(vm_gt(vset1(0), t), -t, t);
+    vf t = x * vset1(0.707106781f);      // 1 / sqrt(2)
+    t = vsel(vm_gt(vset1(0), t), -t, t); // |t|
     vf u = vset1(2.0f) / (t + 2.0f);
     vf e = vexp(-(t * t));
-    vf q = vset1(-0.05595113378929079f) * u + 0.26845941263963297f;
+    vf q = vset1(-0.05595113378929079f) * u + 0.26845941263963297f; // Horner, degree 9 in u
     q = q * u + -0.45137567847880744f;
     q = q * u + 0.23325805253820792f;
     q = q * u + 0.008011044537409594f;
@@ -81,8 +81,8 @@ INLINE vf normal_cdf(vf x, vf *phi) {
     q = q * u + 0.2821962827086326f;
     q = q * u + -4.925993986286525e-06f;
     vf tail = q * e * 0.5f;
-    *phi = e * 0.398942280f;
-    return vsel(vm_gt(x, vset1(0)), 1.0f - tail, tail);
+    *phi = e * 0.398942280f;                            // 1 / sqrt(2 pi)
+    return vsel(vm_gt(x, vset1(0)), 1.0f - tail, tail); // Phi(x) = 1 - tail for x > 0
 }
 
 INLINE vf gelu_of(vf x) {
@@ -106,12 +106,12 @@ BINARY(map_gelu_bwd)
 
 // The tanh form: (1 + tanh u) / 2 = 1 / (1 + exp(-2u)), u = sqrt(2/pi) (x + 0.044715 x^3).
 INLINE vf gelu_gate(vf x) {
-    vf u = x * (x * x * 0.044715f + 1.0f);
-    return vset1(1.0f) / (vexp(u * -1.59576912160573071f) + 1.0f);
+    vf u = x * (x * x * 0.044715f + 1.0f);                         // without sqrt(2/pi), which the next line has
+    return vset1(1.0f) / (vexp(u * -1.59576912160573071f) + 1.0f); // 2 sqrt(2/pi)
 }
 INLINE vf gelu_tanh_slope(vf x) {
     vf s = gelu_gate(x);
-    return s + x * s * (1.0f - s) * ((x * x * 0.134145f + 1.0f) * 1.59576912160573071f);
+    return s + x * s * (1.0f - s) * ((x * x * 0.134145f + 1.0f) * 1.59576912160573071f); // 3 * 0.044715
 }
 
 INLINE void map_gelu_tanh(void *y, const void *x, float number, int64_t n, int bf16) {
@@ -126,7 +126,7 @@ BINARY(map_gelu_tanh_bwd)
 
 // ---- the op activation: value and slope of each kind ------------------------------------------------
 INLINE vf clamped(vf x, float top) {
-    x = vsel(vm_gt(vset1(0), x), vset1(0), x);
+    x = vsel(vm_gt(vset1(0), x), vset1(0), x); // vm_gt(0, x): false for NaN, so NaN passes
     return vsel(vm_gt(x, vset1(top)), vset1(top), x);
 }
 INLINE vf sigmoid_of(vf x) {
@@ -137,7 +137,7 @@ INLINE vf sigmoid_slope(vf x) {
     return s * (1.0f - s);
 }
 INLINE vf hardsigmoid_of(vf x) {
-    return clamped(x + 3.0f, 6.0f) * 0.166666667f;
+    return clamped(x + 3.0f, 6.0f) * 0.166666667f; // ReLU6(x + 3) / 6
 }
 // 1 where -3 < x < 3
 INLINE vf between(vf x, float low, float high, vf in) {
@@ -157,7 +157,7 @@ INLINE vf hardswish_of(vf x) {
     return x * hardsigmoid_of(x);
 }
 INLINE vf hardswish_slope(vf x) {
-    vf in = between(x, -3.0f, 3.0f, x * 0.333333333f + 0.5f);
+    vf in = between(x, -3.0f, 3.0f, x * 0.333333333f + 0.5f); // slope x / 3 + 1/2 between -3 and 3
     return vsel(vm_gt(vset1(3.0f), x), in, vset1(1.0f));
 }
 INLINE vf relu6_of(vf x) {
@@ -170,10 +170,12 @@ INLINE vf relu6_slope(vf x) {
 // tanh of x near 0 by its series: 1 - exp would cancel.
 INLINE vf tanh_of(vf x) {
     vf a = vsel(vm_gt(vset1(0), x), -x, x), s = x * x, e = vexp(a * -2.0f);
+    // Taylor up to x^9
     vf near = x * (s * (s * (s * (s * 0.0218694885f - 0.0539682540f) + 0.133333333f) - 0.333333333f) + 1.0f);
     vf far = (1.0f - e) / (1.0f + e);
     far = vsel(vm_gt(vset1(0), x), -far, far);
     return vsel(vm_gt(vset1(0.3f), a), near,
+                // beyond 9 tanh is 1 in f32
                 vsel(vm_gt(a, vset1(9.0f)), vsel(vm_gt(x, vset1(0)), vset1(1), vset1(-1)), far));
 }
 INLINE vf tanh_slope(vf x) {
@@ -195,12 +197,13 @@ INLINE vf softplus_slope(vf x) {
 }
 INLINE vf erf_of(vf x) {
     vf phi, s = x * x;
+    // Taylor up to x^9 near 0
     vf near = s * (s * (s * (s * 0.00522397763f - 0.0268661706f) + 0.112837917f) - 0.376126389f);
     vf far = normal_cdf(x * 1.41421356f, &phi) * 2.0f - 1.0f;
     return vsel(vm_gt(vset1(0.16f), s), x * (near + 1.12837917f), far);
 }
 INLINE vf erf_slope(vf x) {
-    return vexp(-(x * x)) * 1.12837917f;
+    return vexp(-(x * x)) * 1.12837917f; // 2 / sqrt(pi) exp(-x^2)
 }
 INLINE vf heaviside_of(vf x) {
     return vsel(vm_gt(x, vset1(0)), vset1(1), vset1(0));
@@ -258,6 +261,7 @@ INLINE void mul_rows_sum(float *sum, const void *a, const void *b, int64_t rows,
     const int bf16 = 0;
     if (cols == VW) {
         vf s = vld(sum);
+        // one register holds the sums
         for (int64_t r = 0; r < rows; r++) s = s + vload(a, r * VW, in_bf16) * vload(b, r * VW, in_bf16);
         vstore(sum, 0, s, 0);
         return;
@@ -305,7 +309,7 @@ INLINE void philox(float *uniform, const dt_rng *r, uint32_t block) {
     uint32_t c[4][VW], key0 = (uint32_t)r->seed, key1 = (uint32_t)(r->seed >> 32);
     for (int l = 0; l < VW; l++) {
         c[0][l] = block + (uint32_t)l;
-        c[1][l] = r->slot;
+        c[1][l] = r->slot; // slot and step: see base/rng.h
         c[2][l] = r->step;
         c[3][l] = r->purpose;
     }
@@ -322,14 +326,14 @@ INLINE void philox(float *uniform, const dt_rng *r, uint32_t block) {
         key1 += 0xBB67AE85u;
     }
     for (int l = 0; l < VW; l++)
-        for (int w = 0; w < 4; w++) uniform[4 * l + w] = (float)(int32_t)(c[w][l] >> 8) * 0x1p-24f;
+        for (int w = 0; w < 4; w++) uniform[4 * l + w] = (float)(int32_t)(c[w][l] >> 8) * 0x1p-24f; // 24 bits, [0, 1)
 }
 
 INLINE void dropout(void *y, const void *x, const dt_rng *r, float p, uint32_t first, int64_t n, int bf16) {
     vf keep = vset1(1.0f / (1.0f - p)), limit = vset1(p);
     for (int64_t start = 0; start < n; start += DROP) {
         float uniform[DROP];
-        philox(uniform, r, (first + (uint32_t)start) / 4);
+        philox(uniform, r, (first + (uint32_t)start) / 4); // `first` is a multiple of 4
         int64_t m = n - start < DROP ? n - start : DROP;
         const void *from = vat(x, start, bf16);
         void *to = vat_mut(y, start, bf16);
@@ -342,7 +346,7 @@ BOTH(dropout, (void *y, const void *x, const dt_rng *r, float p, uint32_t first,
 // Bytes of one channel -> contiguous, in chunks that stay in the first-level cache.
 INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, float b, int64_t n, int bf16) {
     enum { CHUNK = 512 };
-    uint8_t plane[CHUNK + VW];
+    uint8_t plane[CHUNK + VW]; // + VW: loads of whole vectors behind the last byte
     memset(plane, 0, sizeof(plane));
     for (int64_t start = 0; start < n; start += CHUNK) {
         int64_t m = n - start < CHUNK ? n - start : CHUNK;
@@ -350,7 +354,7 @@ INLINE void u8_plane(void *y, const uint8_t *x, int channels, int c, float a, fl
         if (channels == 1)
             memcpy(plane, from, (size_t)m);
         else
-            for (int64_t k = 0; k < m; k++) plane[k] = from[k * channels];
+            for (int64_t k = 0; k < m; k++) plane[k] = from[k * channels]; // gathers a channel of interleaved pixels
         void *to = vat_mut(y, start, bf16);
         MAP(to, m, out = vi_to_f(vld_u8(plane + i)) * a + b);
     }
@@ -379,7 +383,7 @@ BOTH(f32_plane, (void *y, const float *x, int channels, int c, float mean, float
 INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3, const float *shift3, int64_t n_pixels,
                    int bf16) {
     enum { CHUNK = 512 };
-    uint8_t planes[3][CHUNK + VW];
+    uint8_t planes[3][CHUNK + VW]; // R, G, B
     memset(planes, 0, sizeof(planes));
     for (int64_t start = 0; start < n_pixels; start += CHUNK) {
         int64_t m = n_pixels - start < CHUNK ? n_pixels - start : CHUNK, k = 0;
@@ -408,7 +412,7 @@ INLINE void u8_rgb(void *y, int64_t plane, const uint8_t *x, const float *scale3
 #undef Z
         }
 #endif
-        for (; k < m; k++)
+        for (; k < m; k++) // the rest, pixel by pixel
             for (int c = 0; c < 3; c++) planes[c][k] = from[3 * k + c];
         for (int c = 0; c < 3; c++) {
             void *to = vat_mut(y, c * plane + start, bf16);
@@ -423,6 +427,7 @@ BOTH(u8_rgb, (void *y, int64_t plane, const uint8_t *x, const float *a, const fl
 
 #define PAIR(name)                                                                                                     \
     { name##_f32, name##_bf16 }
+// {f32, bf16} of each activation, by id
 static const dt_activation_fn activations[DT_N_ACTIVATIONS][DT_ROW_TYPES] = {
 #define ACTIVATION(id, op, at_zero, help) [DT_ACTIVATION_##id] = PAIR(map_##id),
 #include "graph/activations.def"

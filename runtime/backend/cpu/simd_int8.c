@@ -11,17 +11,18 @@ INLINE vi rounded(vf x, float inverse, float low, float high) {
     const vf l = vset1(low), h = vset1(high);
     x *= inverse;
     x = vsel(vm_gt(l, x), l, x);
-    x = vsel(vm_gt(x, h), h, x) + ROUND;
+    x = vsel(vm_gt(x, h), h, x) + ROUND; // clamped first, so that the sum stays in range
     vi bits;
     memcpy(&bits, &x, sizeof bits);
-    return bits;
+    return bits; // the low byte holds the integer
 }
 
 static void quantize(void *y, const float *x, float inverse, bool negative, int64_t n) {
-    const float low = negative ? -127.0f : 0.0f, high = negative ? 127.0f : 255.0f;
+    const float low = negative ? -127.0f : 0.0f, high = negative ? 127.0f : 255.0f; // -128 is never used: symmetric
     uint8_t *to = y;
     int64_t i = 0;
     for (; i + VW <= n; i += VW) {
+        // truncation keeps the low byte
         const vb b = __builtin_convertvector(rounded(vld(x + i), inverse, low, high), vb);
         memcpy(to + i, &b, sizeof b);
     }
@@ -38,7 +39,7 @@ static void dequantize(float *y, const void *x, float scale, bool negative, int6
         memcpy(&b, u + i, sizeof b);
         memcpy(&c, s + i, sizeof c);
         const vi wide = negative ? __builtin_convertvector(c, vi) : __builtin_convertvector(b, vi);
-        vst(y + i, __builtin_convertvector(wide, vf) * scale);
+        vst(y + i, __builtin_convertvector(wide, vf) * scale); // exact: 8 bits fit an f32
     }
     for (; i < n; i++) y[i] = (float)(negative ? s[i] : u[i]) * scale;
 }
@@ -46,7 +47,7 @@ static void dequantize(float *y, const void *x, float scale, bool negative, int6
 static void max_u8(void *y, const void *x, int64_t n) {
     uint8_t *a = y;
     const uint8_t *b = x;
-    for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i];
+    for (int64_t i = 0; i < n; i++) a[i] = a[i] > b[i] ? a[i] : b[i]; // the compiler vectorizes these loops
 }
 
 static void max_i8(void *y, const void *x, int64_t n) {

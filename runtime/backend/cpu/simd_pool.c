@@ -9,7 +9,7 @@ typedef struct span {
 } span;
 
 INLINE void clip(int64_t at, int kernel, int64_t size, int64_t *begin, int64_t *end) {
-    *begin = at < 0 ? 0 : at;
+    *begin = at < 0 ? 0 : at; // the part inside [0, size)
     *end = at + kernel < size ? at + kernel : size;
 }
 
@@ -26,10 +26,10 @@ INLINE span window_of(const dt_pool_image *p, int64_t row, int64_t col) {
 // The number of elements that an average divides by. With count_include_pad the window is clipped to the padded
 // image, as in PyTorch: it may reach beyond it if the output size was rounded up.
 INLINE float divisor(const dt_pool_image *p, const span *s) {
-    if (!p->count_include_pad) return (float)((s->row1 - s->row0) * (s->col1 - s->col0));
+    if (!p->count_include_pad) return (float)((s->row1 - s->row0) * (s->col1 - s->col0)); // elements inside the image
     const dt_window *w = p->win;
     int64_t row1 = s->top + w->kernel[0], col1 = s->left + w->kernel[1];
-    if (row1 > p->in_h + w->pad_end[0]) row1 = p->in_h + w->pad_end[0];
+    if (row1 > p->in_h + w->pad_end[0]) row1 = p->in_h + w->pad_end[0]; // padded image, then clipped
     if (col1 > p->in_w + w->pad_end[1]) col1 = p->in_w + w->pad_end[1];
     return (float)((row1 - s->top) * (col1 - s->left));
 }
@@ -41,20 +41,23 @@ typedef struct cover {
 
 INLINE void cover_advance(cover *v, int64_t at, const dt_window *w, int axis, int64_t n_out) {
     at += w->pad_begin[axis];
-    while (v->end < n_out && v->end * w->stride[axis] <= at) v->end++;
+    while (v->end < n_out && v->end * w->stride[axis] <= at) v->end++; // end: the first window that begins behind it
+    // windows that end before it are left
     while (v->begin < v->end && v->begin * w->stride[axis] + w->kernel[axis] <= at) v->begin++;
 }
 
 INLINE void max_window(const dt_pool_image *p, int64_t row, int64_t col, int64_t b, int bf16) {
     const span s = window_of(p, row, col);
     const int kw = p->win->kernel[1];
+    // the corner that exists, not -inf: NaN and -inf stay what they are
     vf best = vload(p->x, (s.row0 * p->in_w + s.col0) * p->pixel + b, bf16);
     vi index = vseti((int32_t)((s.row0 - s.top) * kw + (s.col0 - s.left)));
     for (int64_t r = s.row0; r < s.row1; r++)
         for (int64_t c = s.col0; c < s.col1; c++) {
             vf v = vload(p->x, (r * p->in_w + c) * p->pixel + b, bf16);
-            vm more = vm_or(vm_gt(v, best), vm_nan(v));
+            vm more = vm_or(vm_gt(v, best), vm_nan(v)); // NaN wins, as in PyTorch
             best = vsel(more, v, best);
+            // place in the window, padding counted
             index = vseli(more, vseti((int32_t)((r - s.top) * kw + (c - s.left))), index);
         }
     const int64_t out = (row * p->out_w + col) * p->pixel + b;
@@ -72,7 +75,7 @@ INLINE void avg_window(const dt_pool_image *p, int64_t row, int64_t col, int64_t
 
 INLINE void pool(const dt_pool_image *p, int max, int bf16) {
     for (int64_t row = 0; row < p->out_h; row++)
-        for (int64_t b = 0; b < p->n_blocks * VW; b += VW)
+        for (int64_t b = 0; b < p->n_blocks * VW; b += VW) // blocks inside rows: columns are neighbours in memory
             for (int64_t col = 0; col < p->out_w; col++) {
                 if (max)
                     max_window(p, row, col, b, bf16);
@@ -88,7 +91,7 @@ INLINE vf through(const dt_pool_image *p, int64_t r, int64_t c, int64_t b, int64
     const vf g = vload(p->x, at, bf16);
     if (max) {
         const vi mine = vseti((int32_t)(row * p->win->kernel[1] + col));
-        return vkeep(vm_eqi(vld_u8(p->argmax + at), mine), g);
+        return vkeep(vm_eqi(vld_u8(p->argmax + at), mine), g); // only the winning element
     }
     const span s = window_of(p, r, c);
     return g / divisor(p, &s);
@@ -96,7 +99,7 @@ INLINE vf through(const dt_pool_image *p, int64_t r, int64_t c, int64_t b, int64
 
 INLINE void pool_bwd(const dt_pool_image *p, int max, int bf16) {
     const dt_window *w = p->win;
-    cover rows = {0, 0};
+    cover rows = {0, 0}; // windows of a row: only grow
     for (int64_t row = 0; row < p->in_h; row++) {
         cover_advance(&rows, row, w, 0, p->out_h);
         for (int64_t b = 0; b < p->n_blocks * VW; b += VW) {
@@ -104,7 +107,7 @@ INLINE void pool_bwd(const dt_pool_image *p, int max, int bf16) {
             for (int64_t col = 0; col < p->in_w; col++) {
                 cover_advance(&cols, col, w, 1, p->out_w);
                 vf sum = {0};
-                for (int64_t r = rows.begin; r < rows.end; r++)
+                for (int64_t r = rows.begin; r < rows.end; r++) // sum in window order: deterministic
                     for (int64_t c = cols.begin; c < cols.end; c++)
                         sum += through(p, r, c, b, row + w->pad_begin[0] - r * w->stride[0],
                                        col + w->pad_begin[1] - c * w->stride[1], max, bf16);
@@ -122,7 +125,7 @@ INLINE void mean(float *y, const void *x, int64_t n_pixels, int64_t pixel, int b
         for (; p < end; p++) s += vload(x, p * pixel, bf16);
         total += vf_to_d(s);
     }
-    vst(y, __builtin_convertvector(total / (double)n_pixels, vf));
+    vst(y, __builtin_convertvector(total / (double)n_pixels, vf)); // one division, in double
 }
 
 INLINE void fill(void *y, const float *v, int64_t n_pixels, int bf16) {

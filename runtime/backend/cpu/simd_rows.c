@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#define NEXT(i, n) ((n) - (i) < VW ? (int)((n) - (i)) : VW)
+#define NEXT(i, n) ((n) - (i) < VW ? (int)((n) - (i)) : VW) // elements of the vector at i
 
 INLINE vf get(const void *p, int64_t i, int k, int bf16) {
     return k == VW ? vload(p, i, bf16) : vload_part(p, i, k, bf16);
@@ -22,7 +22,7 @@ INLINE void put(void *p, int64_t i, int k, vf v, int bf16) {
         vstore_part(p, i, k, v, bf16);
 }
 INLINE vf behind(vf v, int k, vf fill) {
-    static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    static const float lane[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}; // lanes behind k get `fill`
     return k == VW ? v : vsel(vm_ge(vld(lane), vset1((float)k)), fill, v);
 }
 // v as a term of a row's sum.
@@ -30,7 +30,7 @@ INLINE vf term(vf v, int k) {
     return behind(v, k, vset1(0.0f));
 }
 INLINE float lanes_sum(vf v) {
-    float s = 0;
+    float s = 0; // lane by lane: a fixed order
     for (int i = 0; i < VW; i++) s += v[i];
     return s;
 }
@@ -39,11 +39,11 @@ INLINE float row_max(const void *x, int64_t n, int bf16) {
     vf m = vset1(-INFINITY);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
-        const vf v = behind(get(x, i, k, bf16), k, m);
-        m = vsel(vm_gt(m, v), m, v); // a NaN in v wins
+        const vf v = behind(get(x, i, k, bf16), k, m); // padding repeats the maximum so far
+        m = vsel(vm_gt(m, v), m, v);                   // a NaN in v wins
     }
     float max = m[0];
-    for (int i = 1; i < VW; i++) max = m[i] > max || m[i] != m[i] ? m[i] : max;
+    for (int i = 1; i < VW; i++) max = m[i] > max || m[i] != m[i] ? m[i] : max; // NaN wins
     return max;
 }
 
@@ -57,10 +57,11 @@ INLINE float softmax_of(void *y, const void *x, float *e, int64_t n, int from, i
         sum += term(v, k);
         if (e) put(e, i, k, v, 0);
     }
-    const float total = lanes_sum(sum);
+    const float total = lanes_sum(sum); // 1 at least: exp(0) of the maximum
     const vf inv = vset1(1.0f / total);
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
+        // the second exponential is cheaper than memory for a row
         put(y, i, k, (e ? get(e, i, k, 0) : vexp(get(x, i, k, from) - max)) * inv, to);
     }
     *max_out = max;
@@ -74,8 +75,8 @@ INLINE void softmax_row(void *y, const void *x, int64_t n, int bf16) {
 
 INLINE float attend_row(void *p, float *s, int64_t n, int bf16) {
     float max;
-    const float total = softmax_of(p, s, s, n, 0, bf16, &max);
-    return max + logf(total);
+    const float total = softmax_of(p, s, s, n, 0, bf16, &max); // s: exponentials in place of the scores
+    return max + logf(total);                                  // log-sum-exp, for backward
 }
 
 INLINE void softmax_bwd_row(void *dx, const void *y, const void *dy, int64_t n, int bf16) {
@@ -86,6 +87,7 @@ INLINE void softmax_bwd_row(void *dx, const void *y, const void *dy, int64_t n, 
     }
     const vf d = vset1(lanes_sum(dot));
     for (int64_t i = 0; i < n; i += VW) {
+        // dx = y (dy - sum(y dy))
         const int k = NEXT(i, n);
         put(dx, i, k, get(y, i, k, bf16) * (get(dy, i, k, bf16) - d), bf16);
     }
@@ -96,14 +98,14 @@ INLINE void attend_bwd_row(void *p, void *ds, float *s, const float *dp, float l
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
         const vf e = vexp(get(s, i, k, 0) - lse);
-        dot += term(e * get(dp, i, k, 0), k);
+        dot += term(e * get(dp, i, k, 0), k); // rowsum(P dP) in f32
         put(s, i, k, e, 0);
-        put(p, i, k, e, bf16);
+        put(p, i, k, e, bf16); // P is stored in the activations' type, for dv
     }
     const vf d = vset1(lanes_sum(dot));
     for (int64_t i = 0; i < n; i += VW) {
         const int k = NEXT(i, n);
-        put(ds, i, k, get(s, i, k, 0) * (get(dp, i, k, 0) - d), bf16);
+        put(ds, i, k, get(s, i, k, 0) * (get(dp, i, k, 0) - d), bf16); // dS = P (dP - d)
     }
 }
 
@@ -114,13 +116,14 @@ INLINE void norm_row(dt_norm_row *r, int bf16) {
     const float mean = lanes_sum(sum) / (float)r->n; // exact for a constant row, where rstd is large
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
-        const vf d = term(get(r->x, i, k, bf16) - mean, k);
+        const vf d = term(get(r->x, i, k, bf16) - mean, k); // two passes: no cancellation of E[x^2] - mean^2
         sq += d * d;
     }
     const float rstd = 1.0f / sqrtf(lanes_sum(sq) * inv_n + r->eps);
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
         const vf xhat = (get(r->x, i, k, bf16) - mean) * rstd;
+        // (x - mean) * rstd * scale + shift
         put(r->y, i, k, xhat * get(r->scale, i, k, 0) + get(r->shift, i, k, 0), bf16);
     }
     r->mean = mean;
@@ -138,10 +141,11 @@ INLINE void norm_bwd_row(const dt_norm_row *r, int bf16) {
         const vf g = dy * get(r->scale, i, k, 0);
         s1 += term(g, k);
         s2 += term(g * xhat, k);
+        // the thread's own sums over its rows
         if (r->dscale) put(r->dscale, i, k, get(r->dscale, i, k, 0) + dy * xhat, 0);
         if (r->dshift) put(r->dshift, i, k, get(r->dshift, i, k, 0) + dy, 0);
     }
-    if (!r->y) return;
+    if (!r->y) return; // gradients of scale and shift alone
     const vf c1 = vset1(lanes_sum(s1) * inv_n), c2 = vset1(lanes_sum(s2) * inv_n);
     for (int64_t i = 0; i < r->n; i += VW) {
         const int k = NEXT(i, r->n);
@@ -190,6 +194,7 @@ INLINE void planes_to_pixels(const dt_reorder_tile *t, int from, int to) {
         const int k = NEXT(p, t->n_pixels);
         vf r[VW];
         for (int c = 0; c < VW; c++) {
+            // channels that do not exist are 0
             r[c] = c < t->n_channels ? get(t->src, c * t->src_stride + p, k, from) : vset1(0.0f);
         }
         transpose(r);
@@ -202,6 +207,7 @@ INLINE void pixels_to_planes(const dt_reorder_tile *t, int from, int to) {
         const int k = NEXT(p, t->n_pixels);
         vf r[VW];
         for (int i = 0; i < VW; i++) {
+            // pixels behind the tile are 0
             r[i] = i < k ? get(t->src, (p + i) * t->src_stride, t->n_channels, from) : vset1(0.0f);
         }
         transpose(r);
@@ -217,8 +223,10 @@ INLINE void pixels_to_pixels(const dt_reorder_tile *t, int from, int to) {
 
 // ---- weights of a matmul -----------------------------------------------------------------------------
 static void pack_pairs(uint16_t *to, const float *from, int64_t k, int64_t stride) {
+    // two rows of B in one 32-bit lane, the even one below
     for (int64_t i = 0; i < k; i += 2, from += 2 * stride)
         for (int j = 0; j < 64; j += VW, to += 2 * VW) {
+            // bf16 in the upper half of each lane
             const vu even = vround_bf16(vld(from + j)), odd = vround_bf16(vld(from + stride + j));
             vst((float *)to, (vf)(even >> 16 | (odd & 0xffff0000u)));
         }

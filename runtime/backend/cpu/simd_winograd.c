@@ -17,8 +17,8 @@
 #include "backend/cpu/simd.h"
 #include "backend/cpu/simd_vec.h"
 
-enum { MOST_SIDE = 6 };
-enum { INPUT, OUTPUT, OUTPUT_GRAD, FILTER, FILTER_GRAD };
+enum { MOST_SIDE = 6 };                                   // 4 + 2
+enum { INPUT, OUTPUT, OUTPUT_GRAD, FILTER, FILTER_GRAD }; // kinds of transforms
 
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -30,7 +30,7 @@ static const float N0 = 256.0f / 225, NP = -4096.0f / 5950, NQ = 256.0f / 2142;
 
 // ---- one dimension ---------------------------------------------------------------------------------
 INLINE void input4(const vf *d, vf *o) {
-    const vf ep = d[4] - Q2 * d[2], op = P * (d[3] - Q2 * d[1]);
+    const vf ep = d[4] - Q2 * d[2], op = P * (d[3] - Q2 * d[1]); // even and odd parts: points +-p share both
     const vf eq = d[4] - P2 * d[2], oq = Q * (d[3] - P2 * d[1]);
     o[0] = P2Q2 * d[0] + (d[4] - P2_PLUS_Q2 * d[2]);
     o[1] = ep + op;
@@ -41,6 +41,7 @@ INLINE void input4(const vf *d, vf *o) {
 }
 
 INLINE void output4(const vf *m, vf *o) {
+    // sums and differences of the pairs +-P, +-Q
     const vf sp = m[1] + m[2], dp = m[1] - m[2], sq = m[3] + m[4], dq = m[3] - m[4];
     o[0] = m[0] + sp + sq;
     o[1] = P * dp + Q * dq;
@@ -81,7 +82,7 @@ INLINE void filter_grad4(const vf *u, vf *o) {
 INLINE void map_of_2(int kind, const vf *d, vf *o) {
     switch (kind) {
     case INPUT:
-        o[0] = d[0] - d[2], o[1] = d[2] + d[1], o[2] = d[2] - d[1], o[3] = d[3] - d[1];
+        o[0] = d[0] - d[2], o[1] = d[2] + d[1], o[2] = d[2] - d[1], o[3] = d[3] - d[1]; // points 0, 1, -1, infinity
         return;
     case OUTPUT:
         o[0] = d[0] + (d[1] + d[2]), o[1] = d[3] + (d[1] - d[2]);
@@ -93,7 +94,7 @@ INLINE void map_of_2(int kind, const vf *d, vf *o) {
         o[0] = d[0], o[3] = d[2];
         o[1] = 0.5f * (d[0] + d[2] + d[1]), o[2] = 0.5f * (d[0] + d[2] - d[1]);
         return;
-    default:
+    default: // FILTER_GRAD
         o[1] = 0.5f * (d[1] - d[2]);
         o[0] = d[0] + 0.5f * (d[1] + d[2]), o[2] = d[3] + 0.5f * (d[1] + d[2]);
     }
@@ -113,7 +114,7 @@ INLINE void map_of_4(int kind, const vf *d, vf *o) {
     case FILTER:
         filter4(d, o);
         return;
-    default:
+    default: // FILTER_GRAD
         filter_grad4(d, o);
     }
 }
@@ -137,6 +138,7 @@ INLINE void put(square to, int64_t i, vf v) {
         uint32_t *at = (uint32_t *)to.at + i;
         const __m512i half = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh((__m512)v));
         const __m512i low = _mm512_loadu_si512(at);
+        // the odd half is added to the even one's zeros
         _mm512_storeu_si512(at, to.odd ? _mm512_or_si512(low, _mm512_slli_epi32(half, 16)) : half);
         return;
     }
@@ -153,8 +155,8 @@ INLINE void map(int kind, int tile, square from, square to, vf bias, vf floor) {
     const int side = tile + 2;
     const int n_in = kind == OUTPUT_GRAD ? tile : kind == FILTER ? 3 : side;
     const int n_out = kind == OUTPUT ? tile : kind == FILTER_GRAD ? 3 : side;
-    vf t[MOST_SIDE][MOST_SIDE];
-    UNROLL for (int j = 0; j < n_in; j++) {
+    vf t[MOST_SIDE][MOST_SIDE];             // after the first dimension
+    UNROLL for (int j = 0; j < n_in; j++) { // columns
         vf d[MOST_SIDE], o[MOST_SIDE];
         UNROLL for (int i = 0; i < n_in; i++) d[i] = vload(from.at, i * from.row + j * from.col, from.as == BF16);
         if (tile == 2)
@@ -163,7 +165,7 @@ INLINE void map(int kind, int tile, square from, square to, vf bias, vf floor) {
             map_of_4(kind, d, o);
         UNROLL for (int i = 0; i < n_out; i++) t[i][j] = o[i];
     }
-    UNROLL for (int i = 0; i < n_out; i++) {
+    UNROLL for (int i = 0; i < n_out; i++) { // rows
         vf o[MOST_SIDE];
         if (tile == 2)
             map_of_2(kind, t[i], o);
@@ -185,6 +187,7 @@ INLINE patch patch_of(const dt_winograd_image *im, const void *x, int bf16, int6
                       int64_t k, int tile, int size) {
     const int64_t at = t->first + k, image = at / (t->rows * t->cols);
     const int64_t row = at / t->cols % t->rows, col = at % t->cols;
+    // im->top and left: minus the padding
     patch p = {.plane = vat_mut((void *)x, (image * im->blocks + block) * im->h * im->w * VW, bf16),
                .h = row * tile + im->top,
                .w = col * tile + im->left};
@@ -221,7 +224,7 @@ INLINE void map_patches(int kind, int tile, int bf16, int as, float *to, const v
     const vf none = {0};
     for (int64_t k = 0; k < t->n; k++) {
         const patch p = patch_of(im, x, bf16, block, t, k, tile, size);
-        square from = {edge, size * VW, VW, bf16, false};
+        square from = {edge, size * VW, VW, bf16, false}; // a copy with zeros, in L1
         if (p.inside)
             from = square_of(im, &p, bf16);
         else
@@ -244,7 +247,7 @@ INLINE void map_output(int tile, int bf16, void *y, const float *m, const dt_win
         }
         map(OUTPUT, tile, from, (square){edge, tile * VW, VW, F32, false}, add, none);
         for (int64_t i = 0; i < tile && p.h + i < im->h; i++)
-            for (int64_t j = 0; j < tile && p.w + j < im->w; j++) {
+            for (int64_t j = 0; j < tile && p.w + j < im->w; j++) { // tiles at the edge reach beyond the image
                 const int64_t at = ((p.h + i) * im->w + p.w + j) * VW;
                 const vf v = vld(edge + (i * tile + j) * VW);
                 vstore(p.plane, at, vfloor(adds ? v + vload(p.plane, at, bf16) : v, floor), bf16);
@@ -252,6 +255,7 @@ INLINE void map_output(int tile, int bf16, void *y, const float *m, const dt_win
     }
 }
 
+// type and tile as literals: all loops unroll
 #define PATCHES(name, kind, tile, type, bf16, as)                                                                      \
     static void name##_##tile##_##type(float *to, const void *x, const dt_winograd_image *im, int64_t block,           \
                                        const dt_winograd_tiles *t) {                                                   \
@@ -291,7 +295,7 @@ FILTERS(filter_pairs, 2, PAIRS)
 // ---- products --------------------------------------------------------------------------------------
 // Accumulators in registers: of 32 with AVX-512, of 16 with AVX2.
 #ifdef DT_ISA_avx512
-enum { TILE_ROWS = 14, CHANNEL_ROWS = 8 };
+enum { TILE_ROWS = 14, CHANNEL_ROWS = 8 }; // TILE_ROWS x TILE_COLS accumulators, the rest holds operands
 #else
 enum { TILE_ROWS = 6, CHANNEL_ROWS = 4 };
 #endif
@@ -300,7 +304,7 @@ enum { MOST_ROWS = 14, TILE_COLS = 2, CHANNEL_COLS = 3 };
 // sum + what `a` points to, for all channels, times b.
 INLINE vf add_product(int paired, vf sum, const float *a, vf b) {
 #ifdef DT_ISA_avx512
-    if (paired) {
+    if (paired) { // two bf16 products per lane: a pair of numbers, summed in f32
         int32_t two;
         memcpy(&two, a, sizeof two);
         return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_epi32(two), (__m512bh)b);
@@ -316,6 +320,7 @@ INLINE void product(int R, int C, int a_row, int a_step, int paired, const dt_wi
     vf sum[MOST_ROWS][CHANNEL_COLS];
     const float *b = p->b;
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) sum[r][c] = (vf){0};
+    // whole vectors of channels, then the next block
     for (int64_t left = p->n; left > 0; left -= p->per_block, a += p->a_block) {
         const int64_t n = left < p->per_block ? left : p->per_block;
         for (int64_t i = 0; i < n; i++, b += VW) {
@@ -327,7 +332,7 @@ INLINE void product(int R, int C, int a_row, int a_step, int paired, const dt_wi
     }
     UNROLL for (int r = 0; r < R; r++) UNROLL for (int c = 0; c < C; c++) {
         float *to = out + r * VW + c * p->out_col;
-        vst(to, p->add ? vld(to) + sum[r][c] : sum[r][c]);
+        vst(to, p->add ? vld(to) + sum[r][c] : sum[r][c]); // later sums are added to the first
     }
 }
 
@@ -341,7 +346,7 @@ INLINE void product(int R, int C, int a_row, int a_step, int paired, const dt_wi
 
 // Rows are tiles.
 INLINE void of_tiles(int paired, const dt_winograd_product *p) {
-    const int64_t n_groups = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS;
+    const int64_t n_groups = (p->n_rows + TILE_ROWS - 1) / TILE_ROWS; // groups of equal size, even
     const int64_t rows = ((p->n_rows + n_groups - 1) / n_groups + 1) / 2 * 2;
     for (int64_t at = 0; at < p->n_rows; at += rows) {
         const float *a = p->a + at * (paired ? VW / 2 : VW);
@@ -363,7 +368,7 @@ INLINE void of_tiles(int paired, const dt_winograd_product *p) {
 // Rows are channels.
 INLINE void of_channels(int paired, const dt_winograd_product *p) {
     for (int64_t at = 0; at < p->n_rows; at += CHANNEL_ROWS) {
-        const float *a = p->a + at / VW * p->a_block + at % VW;
+        const float *a = p->a + at / VW * p->a_block + at % VW; // rows of channels inside a vector's block
         float *out = p->out + at * VW;
         if (p->n_cols == 3)
             product(CHANNEL_ROWS, 3, 1, VW, paired, p, a, out);

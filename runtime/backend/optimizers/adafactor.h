@@ -1,5 +1,5 @@
 // adafactor.h: Adafactor (Shazeer & Stern 2018) as torch.optim.Adafactor has it by default: no momentum, relative step
-// sizes of at most lr, and of a matrix the second moment's rows and columns only (factored.h). Factoring comes first and
+// sizes of at most lr, and of a matrix the second moment's rows and columns only (backend/optimizer.h). Factoring comes first and
 // leaves the step itself in the gradient's place; what is left to do for each element is decay and that step.
 #ifndef DT_BACKEND_OPTIMIZERS_ADAFACTOR_H
 #define DT_BACKEND_OPTIMIZERS_ADAFACTOR_H
