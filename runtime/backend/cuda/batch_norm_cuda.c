@@ -37,13 +37,13 @@ typedef struct bn_state {
     int type;
     bool training, relu, pool, residual;
     bool backward;
-    bool summed, small; // summed: x brings its sums; small: one kernel
-    bool left;          // the convolution that reads y applies it
-    bool sync;          // statistics are those of all ranks
-    int64_t pixels, channels, images, height, width;
-    dt_cols sums, apply; // first pass; second pass
-    int mask;
-    int other_at; // of a second gradient of y; 0: there is none
+    bool summed, small;                              // summed: x brings its sums; small: one kernel
+    bool left;                                       // the convolution that reads y applies it
+    bool sync;                                       // statistics are those of all ranks
+    int64_t pixels, channels, images, height, width; // pixels of all images; a pixel is a row of channels
+    dt_cols sums, apply;                             // first pass; second pass
+    int mask;                                        // DT_BN_…: where the backward pass finds ReLU's mask
+    int other_at;                                    // of a second gradient of y; 0: there is none
     float eps;
 } bn_state;
 
@@ -51,13 +51,14 @@ static dt_status batch_norm_cuda_read_shape(dt_kernel_instance *s, bn_state *st,
     const dt_shape *d = &x->shape;
     if (d->n != 2 && d->n != 4) return dt_cuda_fail(s, "batch norm wants (N,C,H,W) or (N,C)");
     st->images = d->d[0], st->channels = d->d[1];
-    st->height = d->n == 4 ? d->d[2] : 1, st->width = d->n == 4 ? d->d[3] : 1;
+    st->height = d->n == 4 ? d->d[2] : 1, st->width = d->n == 4 ? d->d[3] : 1; // (N,C): an image of one pixel
     st->pixels = st->images * st->height * st->width;
     st->training = s->node->attrs.batch_norm.training;
     st->relu = s->node->attrs.batch_norm.relu;
     st->pool = s->node->attrs.batch_norm.pool;
     st->eps = s->node->attrs.batch_norm.eps;
     st->sync = s->node->op == DT_OP_sync_batch_norm;
+    // pixel numbers are int32 in the kernels
     if (st->pixels >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 pixels");
     if (!st->pool) return DT_OK;
     const dt_window *w = &s->node->attrs.batch_norm.win;
@@ -70,14 +71,15 @@ static dt_status batch_norm_cuda_read_shape(dt_kernel_instance *s, bn_state *st,
 }
 
 static int64_t partial_floats(const bn_state *st) {
+    // inference uses running statistics: no sums
     return st->training || st->backward ? st->sums.n_chunks * 2 * st->sums.padded : 0;
 }
 
 // All rows in one chunk; each block takes 32 bytes of columns.
 static dt_cols small_cols(int64_t rows, int64_t cols, int type) {
-    dt_cols c = dt_cols_make(rows, cols, 1, 1);
-    const int64_t groups = (cols + 7) / 8;
-    c.tx_log2 = type != DT_F32 && groups > 1;
+    dt_cols c = dt_cols_make(rows, cols, 1, 1); // one chunk: a block sees all rows
+    const int64_t groups = (cols + 7) / 8;      // 8 channels: 32 bytes of f32
+    c.tx_log2 = type != DT_F32 && groups > 1;   // 16-bit types: two groups for the same 32 bytes
     c.tiles = (int)((groups + (1 << c.tx_log2) - 1) >> c.tx_log2);
     c.padded = (int64_t)c.tiles * 8 << c.tx_log2;
     c.chunk_rows = rows > 0 ? rows : 1;
@@ -93,9 +95,12 @@ static void batch_norm_cuda_divide(dt_kernel_instance *s, bn_state *st, int64_t 
         st->apply = small_cols(n_apply, st->channels, st->type);
         return;
     }
+    // fixed numbers of blocks: sums depend on shapes alone, not on the device
     st->sums = dt_cols_make(n_sums, st->channels, st->backward ? SUM_BLOCKS : STATS_BLOCKS, SUM_ROWS);
     st->apply = dt_cols_flow(n_apply, st->channels, FLOW_ROWS);
+    // sums of x came with x
     if (!st->summed) s->scratch_bytes = (size_t)(partial_floats(st) + 5 * st->sums.padded) * sizeof(float);
+    // doubles behind the floats: n_chunks * 2 * padded * 4 is a multiple of 8
     if (st->sync) s->scratch_bytes += 2 * (size_t)st->channels * sizeof(double);
 }
 
@@ -103,11 +108,12 @@ static void batch_norm_cuda_divide(dt_kernel_instance *s, bn_state *st, int64_t 
 static dt_status batch_norm_cuda_leave(dt_kernel_instance *s, bn_state *st) {
     dt_cuda *c = dt_cuda_of(s);
     dt_cuda_normed normed;
+    // no reader of that kind
     if (!st->summed || !dt_cuda_normed_of(s->graph, s->node, dt_cuda_demands_of(c), &normed)) return DT_OK;
     DT_TRY(dt_cuda_kept(
         s, dt_cuda_plan_fused(c->plans, &normed.forward, normed.has_weights ? &normed.weights : NULL, &st->left)));
-    if (!st->left) return DT_OK;
-    s->out_layout[0].tail = &dt_cuda_norm;
+    if (!st->left) return DT_OK;           // the convolution is faster with a pass of its own: nothing changes
+    s->out_layout[0].tail = &dt_cuda_norm; // y lies in x's memory, with gain and shift behind x's sums
     s->same_memory = true;
     s->inplace_in = -1;
     return DT_OK;
@@ -117,14 +123,15 @@ static dt_status batch_norm_cuda_prepare_forward(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0);
     const dt_layout given = s->in_layout[0];
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
+    // the tail is wanted also where running statistics are used
     if (given.tail == &dt_cuda_sums) s->in_layout[0] = given;
     st->summed = given.tail == &dt_cuda_sums && s->node->attrs.batch_norm.training;
     st->residual = s->node->n_in > 5 && s->node->in[5] != DT_NONE;
     DT_TRY(dt_cuda_type(s, &st->type, x, dt_instance_out(s, 0), st->residual ? dt_instance_in(s, 5) : NULL));
     DT_TRY(batch_norm_cuda_read_shape(s, st, x));
-    const int64_t windows = st->images * (st->height / 2) * (st->width / 2);
+    const int64_t windows = st->images * (st->height / 2) * (st->width / 2); // 2 x 2, an odd row or column is dropped
     batch_norm_cuda_divide(s, st, st->pixels, st->pool ? windows : st->pixels);
-    if (!st->pool) s->inplace_in = 0;
+    if (!st->pool) s->inplace_in = 0; // a pool's y is smaller than x
     return batch_norm_cuda_leave(s, st);
 }
 
@@ -136,6 +143,7 @@ static dt_status batch_norm_cuda_prepare_backward(dt_kernel_instance *s) {
     bn_state *st = dt_cuda_prepare(s, sizeof *st);
     if (x && given.tail == &dt_cuda_sums) s->in_layout[0] = given;
     if (s->node->in[y_at] != DT_NONE && given_y.tail == &dt_cuda_norm)
+        // the layout must be accepted, or the plan reorders y
         s->in_layout[y_at] = given_y; // nothing here reads y
     if (!x) return dt_cuda_fail(s, "the backward node lacks x");
     st->residual = dres != NULL;
@@ -145,7 +153,7 @@ static dt_status batch_norm_cuda_prepare_backward(dt_kernel_instance *s) {
     // The mask can be recomputed from x unless a residual was added. The forward node shows whether there was one.
     const dt_node *forward = &s->graph->nodes[s->node->forward];
     const bool plain = forward->n_in <= 5 || forward->in[5] == DT_NONE;
-    st->mask = !st->relu || st->pool ? DT_BN_NONE : plain ? DT_BN_OF_X : DT_BN_BITS;
+    st->mask = !st->relu || st->pool ? DT_BN_NONE : plain ? DT_BN_OF_X : DT_BN_BITS; // a pool's mask is its argmax
     if (s->node->attrs.batch_norm.act) st->mask = DT_BN_SLOPE;
     if ((st->pool || st->mask >= DT_BN_BITS) && s->node->in[dt_cuda_pos_out(s, 3)] == DT_NONE)
         return dt_cuda_fail(s, "the backward node lacks %s",
@@ -153,7 +161,9 @@ static dt_status batch_norm_cuda_prepare_backward(dt_kernel_instance *s) {
                             : st->mask == DT_BN_BITS ? "the ReLU's bits"
                                                      : "the saved shift");
     if (st->mask == DT_BN_OF_X && s->node->in[2] == DT_NONE) return dt_cuda_fail(s, "the backward node lacks shift");
+    // behind the gradients of all outputs
     if (s->node->n_in > dt_cuda_pos_grad(s, s->node->n_fwd_out)) st->other_at = dt_cuda_pos_grad(s, s->node->n_fwd_out);
+    // rounded up: dx of an odd last row or column is written too
     const int64_t rows = (st->height + 1) / 2, across = (st->width + 1) / 2;
     const int64_t pooled = st->images * (st->height / 2) * (st->width / 2);
     batch_norm_cuda_divide(s, st, st->pool ? pooled : st->pixels, st->pool ? st->images * rows * across : st->pixels);
@@ -173,11 +183,12 @@ static dt_bn_args base_args(const dt_kernel_instance *s, const dt_run *r, bool c
                     .mask = st->mask,
                     .act = s->node->attrs.batch_norm.act,
                     .alpha = s->node->attrs.batch_norm.number,
-                    .height = st->height,
+                    .height = st->height, // n_sums windows with a gradient, n_apply windows that cover the image
                     .width = st->width,
                     .out_h = st->height / 2,
                     .out_w = st->width / 2};
     if (st->pool) {
+        // division by multiplication: kernels turn a window number into row and column
         a.across = dt_quot_of((st->width + ceil_windows) / 2);
         a.down = dt_quot_of((st->height + ceil_windows) / 2);
     }
@@ -202,13 +213,13 @@ static dt_bn_finish_args finish_args(const dt_kernel_instance *s, const dt_run *
 static void batch_norm_cuda_finish(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k,
                                    dt_bn_finish_args *f) {
     const bn_state *st = s->state;
-    const dt_cuda_grid grid = {.blocks = (st->sums.padded + 31) / 32, .threads = 1024};
-    const bool joins = st->sync && r->ranks && r->out[0];
-    if (joins) f->shared = (double *)(f->consts + 5 * st->sums.padded);
+    const dt_cuda_grid grid = {.blocks = (st->sums.padded + 31) / 32, .threads = 1024}; // 32 channels per block
+    const bool joins = st->sync && r->ranks && r->out[0]; // no output 0: no collective, the same on all ranks
+    if (joins) f->shared = (double *)(f->consts + 5 * st->sums.padded); // first launch writes this rank's sums there
     dt_cuda_launch(dt_cuda_of(s), k, grid, f, r->stream);
     if (!joins) return;
-    r->ranks->all_reduce(r->ranks->ctx, f->shared, 2 * st->channels);
-    f->joined = 1;
+    r->ranks->all_reduce(r->ranks->ctx, f->shared, 2 * st->channels); // collective on the stream
+    f->joined = 1;                                                    // the second launch reads the sums of all ranks
     f->count *= r->ranks->world_size;
     dt_cuda_launch(dt_cuda_of(s), k, grid, f, r->stream);
 }
@@ -230,7 +241,7 @@ static void batch_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_ru
     dt_bn_args sums = base_args(s, r, false), apply = sums;
     dt_bn_finish_args f = finish_args(s, r, &sums);
     sums.c = st->sums;
-    sums.out = NULL;
+    sums.out = NULL; // the first pass writes sums only
     apply.c = st->apply;
     apply.residual = st->residual ? r->in[5] : NULL;
     if (s->node->n_out > 3 && s->node->out[3] != DT_NONE) {
@@ -244,12 +255,14 @@ static void batch_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_ru
     f.mean_in = r->in[3], f.var_in = r->in[4];
     f.saved_mean = r->out[1], f.saved_invstd = r->out[2];
     if (st->training) {
-        f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1);
+        f.out1 = r->out[4], f.add1 = (int)(r->accumulate >> 4 & 1); // bits 4 and 5: STAT outputs add over micro-batches
         f.out2 = r->out[5], f.add2 = (int)(r->accumulate >> 5 & 1);
     }
+    // made by the convolution, behind x
     if (st->summed) f.sums = (const float *)((const char *)r->in[0] + dt_cuda_sums_at(x->dtype, &x->shape));
     if (st->left) {
         const dt_bn_leave_args a = {.finish = f,
+                                    // in the activations' type
                                     .gain = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 0),
                                     .shift = (char *)r->out[0] + dt_cuda_norm_at(x->dtype, &x->shape, 1)};
         const int64_t blocks = (st->channels + DT_BN_THREADS - 1) / DT_BN_THREADS;
@@ -264,6 +277,7 @@ static void batch_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_ru
         batch_norm_cuda_run_once(s, r, DT_K_bn_small, &sums, &apply, &f);
         return;
     }
+    // inference: running statistics need no pass over x
     if (st->training) dt_cuda_launch(c, DT_K_bn_stats, dt_cols_grid(&sums.c), &sums, r->stream);
     batch_norm_cuda_finish(s, r, DT_K_bn_finish, &f);
     dt_cuda_launch(c, st->pool ? DT_K_bn_apply_pool : DT_K_bn_apply, dt_cols_grid(&apply.c), &apply, r->stream);
@@ -277,17 +291,18 @@ static void batch_norm_cuda_run_backward(const dt_kernel_instance *s, const dt_r
     sums.dy = r->in[dt_cuda_pos_grad(s, 0)];
     const void *saved = r->in[dt_cuda_pos_out(s, 3)];
     if (st->mask == DT_BN_SLOPE)
-        f.shift = saved;
+        f.shift = saved; // x * gain + shift is the activation's argument
     else
         *(st->pool ? &sums.argmax_in : &sums.bits_in) = saved;
     sums.dresidual = st->residual ? r->out[5] : NULL;
-    sums.other = st->other_at ? r->in[st->other_at] : NULL;
+    sums.other = st->other_at ? r->in[st->other_at] : NULL; // a second gradient of y, added on the fly
     sums.mean = f.mean_in = r->in[dt_cuda_pos_out(s, 1)];
     sums.invstd = f.var_in = r->in[dt_cuda_pos_out(s, 2)];
     sums.scale = f.scale, sums.shift = f.shift;
-    f.out1 = r->out[1], f.add1 = (int)(r->accumulate >> 1 & 1);
+    f.out1 = r->out[1], f.add1 = (int)(r->accumulate >> 1 & 1); // bits 1 and 2: dscale and dshift
     f.out2 = r->out[2], f.add2 = (int)(r->accumulate >> 2 & 1);
     const dt_bn_args windows = base_args(s, r, true);
+    // windows that cover the image, odd edges included
     dt_bn_args apply = sums;
     sums.c = st->sums;
     sums.out = NULL;
@@ -304,7 +319,7 @@ static void batch_norm_cuda_run_backward(const dt_kernel_instance *s, const dt_r
     if (st->training || sums.dresidual) // with running statistics only dresidual is wanted of it
         dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_sums_pool : DT_K_bn_bwd_sums, dt_cols_grid(&sums.c), &sums, r->stream);
     batch_norm_cuda_finish(s, r, DT_K_bn_bwd_finish, &f);
-    if (!r->out[0]) return;
+    if (!r->out[0]) return; // x needs no gradient
     dt_cuda_launch(c, st->pool ? DT_K_bn_bwd_apply_pool : DT_K_bn_bwd_apply, dt_cols_grid(&apply.c), &apply, r->stream);
 }
 

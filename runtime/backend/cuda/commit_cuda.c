@@ -9,13 +9,13 @@
 #include <string.h>
 
 typedef struct commit {
-    int64_t n, n_chunks;
-    int64_t n_norms; // chunks of scaled segments
-    int64_t n_rows;  // that are clipped
+    int64_t n, n_chunks; // elements that are trained; pieces of DT_CHUNK
+    int64_t n_norms;     // chunks of scaled segments
+    int64_t n_rows;      // that are clipped
     int n_rules, n_factored;
-    size_t n_bytes;
-    char *memory; // partial, segments, rules, norms, ratios, verdict
-    double *partial;
+    size_t n_bytes;        // of `memory`
+    char *memory;          // partial, segments, rules, norms, ratios, verdict
+    double *partial;       // sums of squares per chunk, and one number more (dt_cuda_commit_sums)
     const int32_t *states; // dt_commit_args, in device memory
     dt_commit_decide_args decide;
     dt_commit_clip_args clip;
@@ -25,19 +25,19 @@ typedef struct commit {
 } commit;
 
 static size_t commit_cuda_round_up(size_t n) {
-    return dt_align_up(n, 256);
+    return dt_align_up(n, 256); // each table begins at an aligned address
 }
 
 // The steps at which segments start, each once; first that of the run.
 static int list_starts(const dt_commit_args *a, int64_t starts[DT_COMMIT_STARTS]) {
-    int n = 1;
+    int n = 1; // entry 0: the run's own start
     starts[0] = 0;
     for (int i = 0; i < a->optimizer.n_segments; i++) {
         const int64_t start = a->optimizer.segments[i].start;
         int at = 0;
-        while (at < n && starts[at] != start) at++;
+        while (at < n && starts[at] != start) at++; // at most DT_COMMIT_STARTS: a linear search
         if (at < n) continue;
-        assert(n < DT_COMMIT_STARTS);
+        assert(n < DT_COMMIT_STARTS); // checked when the config was read
         starts[n++] = start;
     }
     return n;
@@ -53,7 +53,7 @@ static dt_commit_segment commit_cuda_part_of(const dt_segment *g, int64_t offset
 }
 
 static int index_of(const int64_t *starts, int64_t start) {
-    int at = 0;
+    int at = 0; // list_starts lists every start
     while (starts[at] != start) at++;
     return at;
 }
@@ -68,19 +68,20 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
         const int first = n;
         int64_t from = g->offset;
         for (; at < a->n_copies && a->copies[at].offset < end; at++) {
-            const dt_commit_copy *c = &a->copies[at];
+            const dt_commit_copy *c = &a->copies[at]; // copies are sorted by offset
             int64_t behind = c->offset + dt_flat_extent(c->count);
-            if (behind > end) behind = end;
-            if (c->offset > from) out[n++] = commit_cuda_part_of(g, from, c->offset);
+            if (behind > end) behind = end; // padding of the last parameter of a segment
+            if (c->offset > from) out[n++] = commit_cuda_part_of(g, from, c->offset); // elements in front of the copy
             out[n] = commit_cuda_part_of(g, c->offset, behind);
             out[n].packed = c->packed;
             out[n].count = c->count;
             out[n].type = c->form.type;
             out[n].n_in = c->form.n_in;
             out[n++].n_taps = c->form.n_taps;
-            from = behind;
+            from = behind; // the gap behind belongs to the parameter
         }
         if (end > from) out[n++] = commit_cuda_part_of(g, from, end);
+        // index into the list of starts
         for (int k = first; k < n; k++) out[k].start = index_of(starts, g->start);
     }
     int64_t chunks = 0;
@@ -100,6 +101,7 @@ static void fill_rules(const dt_commit_args *a, dt_commit_buffer *rules) {
 
 static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdict *verdict) {
     const dt_optimizer_args *o = &a->optimizer;
+    // arguments that stay for the whole run; pointers to gradients come with each phase
     c->decide = (dt_commit_decide_args){.partial = c->partial,
                                         .n_chunks = c->n_chunks,
                                         .shares = c->states != NULL,
@@ -108,8 +110,9 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
                                         .kind = o->kind,
                                         .step = a->step,
                                         .numbers = a->numbers,
+                                        // const elsewhere: this kernel alone writes the verdict
                                         .verdict = (dt_commit_verdict *)verdict};
-    c->decide.n_starts = list_starts(a, c->decide.starts);
+    c->decide.n_starts = list_starts(a, c->decide.starts); // each start has its own step count and bias correction
     c->optimize.verdict = c->factor.verdict = verdict;
     c->factor.step = a->step;
     c->factor.master = o->master;
@@ -128,10 +131,11 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->clip.master = o->master;
     c->clip.share = o->clip_agc;
     c->clip.n_tensors = o->n_tensors;
+    // rows of the last tensor end the list
     if (o->n_tensors) c->n_rows = o->tensors[o->n_tensors - 1].first + o->tensors[o->n_tensors - 1].n;
     c->buffers.verdict = verdict;
     c->buffers.buffer = a->buffer;
-    c->buffers.inverse = 1.0f / (float)a->n_micro;
+    c->buffers.inverse = 1.0f / (float)a->n_micro; // mean over the micro-batches of a step
 }
 
 dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **out) {
@@ -139,10 +143,11 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->n = a->n_trained;
     c->n_chunks = (c->n + DT_CHUNK - 1) / DT_CHUNK;
     c->n_rules = a->n_rules;
+    // + 1: a sum that all ranks add to
     const size_t sums_bytes = commit_cuda_round_up((size_t)(c->n_chunks + 1) * sizeof(double));
     const size_t state_bytes = a->states ? (size_t)c->n_chunks * sizeof *a->states : 0;
     const size_t partial_bytes = sums_bytes + commit_cuda_round_up(state_bytes);
-    const size_t segment_bytes =
+    const size_t segment_bytes = // a copy may split a segment in three
         commit_cuda_round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(dt_commit_segment));
     const size_t rule_bytes = commit_cuda_round_up((size_t)a->n_rules * sizeof(dt_commit_buffer));
     c->n_norms = dt_optimizer_n_norms(&a->optimizer);
@@ -153,19 +158,20 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     const size_t factor_bytes = commit_cuda_round_up((size_t)a->optimizer.n_factored * sizeof(dt_factored));
     c->n_bytes = partial_bytes + tensor_bytes + factor_bytes + segment_bytes + rule_bytes + norm_bytes + ratio_bytes +
                  commit_cuda_round_up(sizeof(dt_commit_verdict));
+    // one allocation, before the first step
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
         free(c);
         return status;
     }
-    char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes;
+    char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes; // filled on the host, copied once
     char *rules = segments + segment_bytes;
     if (state_bytes) memcpy(host + sums_bytes, a->states, state_bytes);
     int64_t starts[DT_COMMIT_STARTS];
     list_starts(a, starts);
     c->optimize.n_segments = divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
     fill_rules(a, (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
-    char *tensors = c->memory + c->n_bytes - tensor_bytes;
+    char *tensors = c->memory + c->n_bytes - tensor_bytes; // tables at the end: tensors, and factored ones before them
     if (tensor_bytes)
         memcpy(host + c->n_bytes - tensor_bytes, a->optimizer.tensors,
                (size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
@@ -173,9 +179,9 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     for (int i = 0; i < a->optimizer.n_factored; i++) {
         dt_factored *t = (dt_factored *)(host + factored_at) + i;
         *t = a->optimizer.factored[i];
-        t->start = t->frozen ? 0 : index_of(starts, t->start);
+        t->start = t->frozen ? 0 : index_of(starts, t->start); // frozen tensors have no start of their own
     }
-    b->copy_to_device(b, c->memory, host, c->n_bytes);
+    b->copy_to_device(b, c->memory, host, c->n_bytes); // synchronous
     free(host);
     c->factor.tensors = (const dt_factored *)(c->memory + factored_at);
     c->clip.tensors = (const dt_clip_tensor *)tensors;
@@ -184,7 +190,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     c->optimize.segments = (const dt_commit_segment *)segments;
     c->buffers.rules = (const dt_commit_buffer *)rules;
     char *norms = rules + rule_bytes, *ratios = norms + norm_bytes;
-    if (c->n_norms) {
+    if (c->n_norms) { // only for optimizers that scale by norms
         c->optimize.norms = (double *)norms;
         c->optimize.ratios = (float *)ratios;
     }
@@ -195,7 +201,7 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
 
 static void commit_cuda_launch(dt_cuda *cuda, dt_cuda_kernel k, int64_t blocks, const void *args, void *stream) {
     const dt_cuda_grid g = {.blocks = blocks, .threads = DT_COMMIT_THREADS};
-    if (blocks) dt_cuda_launch(cuda, k, g, args, stream);
+    if (blocks) dt_cuda_launch(cuda, k, g, args, stream); // 0 blocks: the phase has nothing to do
 }
 
 void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, const float *grad, void *stream) {
@@ -203,20 +209,21 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
     commit *c = commit_;
     const dt_flat_squares_args squares = {
         .x = grad, .n = c->n, .partial = c->partial, .states = c->states, .step = c->decide.step};
-    c->decide.flat = c->buffers.flat = c->optimize.grad = grad;
+    c->decide.flat = c->buffers.flat = c->optimize.grad = grad; // the buffer of this step
+    // const in the interface: only clipping and Adafactor write gradients
     c->clip.grad = c->factor.grad = (float *)(uintptr_t)grad;
     switch (phase) {
     case DT_COMMIT_NORM:
         commit_cuda_launch(cuda, DT_K_flat_squares, c->n_chunks, &squares, stream);
         break;
     case DT_COMMIT_DECIDE:
-        commit_cuda_launch(cuda, DT_K_commit_decide, 1, &c->decide, stream);
+        commit_cuda_launch(cuda, DT_K_commit_decide, 1, &c->decide, stream); // one block
         break;
     case DT_COMMIT_CLIP:
         commit_cuda_launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
         break;
     case DT_COMMIT_MEASURE:
-        commit_cuda_launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream);
+        commit_cuda_launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream); // each may have nothing to do
         commit_cuda_launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
         break;
     case DT_COMMIT_OPTIMIZE:
@@ -224,6 +231,7 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
             commit_cuda_launch(cuda, DT_K_commit_ratios,
                                (c->optimize.n_segments + DT_COMMIT_THREADS - 1) / DT_COMMIT_THREADS, &c->optimize,
                                stream);
+        // elements per block
         commit_cuda_launch(cuda, DT_K_commit_optimize, (c->n + DT_COMMIT_CHUNK - 1) / DT_COMMIT_CHUNK, &c->optimize,
                            stream);
         break;
@@ -238,7 +246,8 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
 double *dt_cuda_commit_sums(dt_backend *b, void *commit_, dt_commit_phase phase, int64_t *n) {
     const commit *c = commit_;
     const bool norm = phase == DT_COMMIT_NORM;
-    *n = norm ? c->n_chunks + 1 : 2 * c->n_norms;
+    *n = norm ? c->n_chunks + 1 : 2 * c->n_norms; // of the phase's sums over ranks
+    // NULL: this phase exchanges nothing
     return norm ? c->partial : phase == DT_COMMIT_MEASURE && c->n_norms ? c->optimize.norms : NULL;
 }
 

@@ -33,14 +33,14 @@ typedef struct conv_op {
 typedef struct conv_state {
     conv_op forward, data, weights; // desc.n 0: not wanted
     const dt_cuda_pack *pack, *bias_pack;
-    dt_shape weight;
-    dt_tap_fold fold; // stride 0: nothing is folded
-    bool has_bias;    // backward: a bias gradient is wanted
-    size_t at_dw, at_db, at_x;
+    dt_shape weight;           // (K,C/g,R,S), dense
+    dt_tap_fold fold;          // stride 0: nothing is folded
+    bool has_bias;             // backward: a bias gradient is wanted
+    size_t at_dw, at_db, at_x; // offsets in scratch, bytes
 } conv_state;
 
 static size_t workspace_of(const conv_op *op) {
-    return op->plan ? dt_cuda_align(op->plan->workspace_bytes) : 0;
+    return op->plan ? dt_cuda_align(op->plan->workspace_bytes) : 0; // each primitive's workspace begins aligned
 }
 
 static dt_status conv2d_cuda_plan(dt_kernel_instance *s, conv_op *op, const dt_dnn_desc *d) {
@@ -48,6 +48,7 @@ static dt_status conv2d_cuda_plan(dt_kernel_instance *s, conv_op *op, const dt_d
     char text[DT_DESC_TEXT];
     op->desc = *d;
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_dnn(c->plans, d, &op->plan)));
+    // sums and normed are wishes: without an engine the caller does without
     if (op->plan || d->sums || d->normed) return DT_OK;
     return dt_cuda_fail(s, "cuDNN has no engine for %s (%s)", dt_dnn_desc_print(d, text), c->api->versions(c->api));
 }
@@ -71,6 +72,7 @@ static void norm_of(const dt_kernel_instance *s, const void *x, void **out) {
 static dt_status add_fold(dt_kernel_instance *s, conv_state *st, const dt_dnn_desc *d, const dt_shape *weight) {
     if (!d->fold) return DT_OK;
     const int64_t n = d->n * d->h * d->w * d->c;
+    // kernels count groups of 8 elements in int32
     if (n / 8 >= INT32_MAX) return dt_cuda_fail(s, "more than 2^34 elements of a folded image");
     st->fold = dt_cuda_tap_fold(weight, d->fold);
     st->at_x = dt_cuda_align(s->scratch_bytes);
@@ -81,12 +83,12 @@ static dt_status add_fold(dt_kernel_instance *s, conv_state *st, const dt_dnn_de
 // Returns the folded image, or x itself.
 static void *folded(const dt_kernel_instance *s, const dt_dnn_desc *d, const dt_run *r) {
     const conv_state *st = s->state;
-    if (!d->fold) return (void *)r->in[0];
+    if (!d->fold) return (void *)r->in[0]; // folds only first layers, whose x is an image
     const dt_shape *x = &dt_instance_in(s, 0)->shape;
     const dt_window *w = &s->node->attrs.conv2d.win;
     const dt_fold_args a = {.x = r->in[0],
                             .out = (char *)r->scratch + st->at_x,
-                            .n = d->n * d->h * d->w * d->c / 8,
+                            .n = d->n * d->h * d->w * d->c / 8, // 16-byte groups: 8 elements of 16 bits
                             .height = x->d[2],
                             .width = x->d[3],
                             .c = (int)x->d[1],
@@ -112,7 +114,7 @@ static dt_status conv2d_cuda_prepare(dt_kernel_instance *s) {
     dt_dnn_desc d[DT_NODE_DESCS];
     const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
-    s->in_layout[0] = given.tail == &dt_cuda_norm ? given : nhwc;
+    s->in_layout[0] = given.tail == &dt_cuda_norm ? given : nhwc; // gain, shift and ReLU are then applied here
     s->out_layout[0] = nhwc;
     DT_TRY(check_types(s, x, y));
     dt_cuda_node_descs(s->graph, s->node, dt_cuda_demands_of(dt_cuda_of(s)), d);
@@ -121,13 +123,13 @@ static dt_status conv2d_cuda_prepare(dt_kernel_instance *s) {
     if (d[0].normed && !st->forward.plan)
         return dt_cuda_fail(s, "the batch norm in front left its work to it, and it has no engine");
     if (d[0].sums && !st->forward.plan) {
-        d[0].sums = false;
+        d[0].sums = false; // second try without sums: the batch norm makes a pass
         DT_TRY(conv2d_cuda_plan(s, &st->forward, &d[0]));
     }
     if (d[0].sums) s->out_layout[0].tail = &dt_cuda_sums;
     s->scratch_bytes = workspace_of(&st->forward);
     DT_TRY(add_fold(s, st, &d[0], &w->shape));
-    if (fold.on || d[0].fold || !dt_cuda_pack_is_copy(w, x->dtype))
+    if (fold.on || d[0].fold || !dt_cuda_pack_is_copy(w, x->dtype)) // the packed copy is KRSC in the activations' type
         st->pack = dt_cuda_pack_weight(s, s->node->in[1], x->dtype, &fold, d[0].fold ? &st->fold : NULL);
     if (fold.on || (bias && x->dtype != DT_F32))
         st->bias_pack = dt_cuda_pack_bias(s, bias ? s->node->in[2] : DT_NONE, w->shape.d[0], x->dtype, &fold);
@@ -137,13 +139,14 @@ static dt_status conv2d_cuda_prepare(dt_kernel_instance *s) {
 static void conv2d_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const conv_state *st = s->state;
     const void *w = st->pack ? r->packed[0] : r->in[1];
+    // position of the bias pack depends on the weight's
     const void *bias = !st->forward.desc.bias ? NULL : st->bias_pack ? r->packed[st->pack != NULL] : r->in[2];
     void *x = folded(s, &st->forward.desc, r);
     void *ptr[7] = {x, (void *)w, r->out[0], (void *)bias};
     if (st->forward.desc.sums) {
         const dt_value_info *y = dt_instance_out(s, 0);
         float *sums = (float *)((char *)r->out[0] + dt_cuda_sums_at(y->dtype, &y->shape));
-        ptr[3] = sums, ptr[4] = sums + y->shape.d[1];
+        ptr[3] = sums, ptr[4] = sums + y->shape.d[1]; // sums, then squares, of each channel
     }
     if (st->forward.desc.normed) norm_of(s, r->in[0], ptr + 5);
     dt_cuda_run_dnn(s, st->forward.plan, ptr, r);
@@ -158,15 +161,16 @@ static dt_status conv2d_cuda_prepare_bwd(dt_kernel_instance *s) {
     dt_dnn_desc d[DT_NODE_DESCS];
     const dt_layout given = s->in_layout[0];
     conv_state *st = dt_cuda_prepare(s, sizeof *st);
-    s->in_layout[0] = s->out_layout[0] = s->in_layout[dt_cuda_pos_grad(s, 0)] = nhwc;
+    s->in_layout[0] = s->out_layout[0] = s->in_layout[dt_cuda_pos_grad(s, 0)] = nhwc; // x, dx and dy
     const bool normed = n->in[0] != DT_NONE && given.tail == &dt_cuda_norm;
     if (normed) s->in_layout[0] = given;
     if (n->attrs.conv2d.act != DT_ACTIVATION_none || n->attrs.conv2d.fold_bn)
         return dt_cuda_fail(s, "a fused activation or batch norm has no gradient; fuse for inference only");
     DT_TRY(check_types(s, dt_instance_in(s, 0), dy));
+    // one description per wanted gradient
     const int count = dt_cuda_node_descs(s->graph, n, dt_cuda_demands_of(dt_cuda_of(s)), d);
     for (int i = 0; i < count; i++) {
-        d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD;
+        d[i].normed = normed && d[i].kind == DT_DNN_CONV_WGRAD; // dx does not read x
         DT_TRY(conv2d_cuda_plan(s, d[i].kind == DT_DNN_CONV_DGRAD ? &st->data : &st->weights, &d[i]));
     }
     if (st->weights.desc.normed && !st->weights.plan)
@@ -178,12 +182,13 @@ static dt_status conv2d_cuda_prepare_bwd(dt_kernel_instance *s) {
     st->at_dw = workspace_of(&st->data);
     if (workspace_of(&st->weights) > st->at_dw) st->at_dw = workspace_of(&st->weights);
     const dt_dnn_desc *dw = &st->weights.desc;
-    st->at_db = st->at_dw;
+    st->at_db = st->at_dw; // at_db: behind packed dw
     if (dw->n)
         st->at_db += dt_cuda_align((size_t)(dw->k * (dw->c / dw->groups) * dw->win.kernel[0] * dw->win.kernel[1]) *
                                    dt_dtype_size(dy->dtype));
     s->scratch_bytes = st->at_db;
     if (st->has_bias)
+        // partial sums of db
         s->scratch_bytes += dt_cuda_column_bytes(dy->shape.d[0] * dy->shape.d[2] * dy->shape.d[3], dy->shape.d[1]);
     return dw->n ? add_fold(s, st, dw, &w->shape) : DT_OK;
 }
@@ -200,10 +205,11 @@ static void conv2d_cuda_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
         void *ptr[5] = {x, (void *)dy, dw};
         if (st->weights.desc.normed) norm_of(s, r->in[0], ptr + 3);
         dt_cuda_run_dnn(s, st->weights.plan, ptr, r);
+        // unpacks, unfolds and adds to the f32 buffer
         dt_cuda_store_weight_grad(c, &st->weight, st->fold.stride ? &st->fold : NULL, dw, info->dtype, r->out[1],
                                   r->accumulate >> 1 & 1, r->stream);
     }
-    if (st->has_bias)
+    if (st->has_bias) // a custom kernel: cuDNN has no f32 sum of 16-bit rows
         dt_cuda_sum_columns(c, dy, info->dtype, info->shape.d[0] * info->shape.d[2] * info->shape.d[3],
                             info->shape.d[1], r->out[2], r->accumulate >> 2 & 1, (char *)r->scratch + st->at_db,
                             r->stream);

@@ -16,7 +16,7 @@
 #include <string.h>
 
 void dt_cuda_check(dt_cuda *c, int error, const char *where) {
-    if (!error || c->error) return;
+    if (!error || c->error) return; // the first error is the cause
     c->error = error;
     snprintf(c->error_where, sizeof c->error_where, "%s", where);
 }
@@ -30,7 +30,7 @@ dt_status dt_cuda_status(dt_cuda *c) {
 }
 
 static bool cuda_backend_supports_dtype(const dt_backend *b, dt_dtype t) {
-    return t != DT_BF16 || dt_cuda_self(b)->info.major >= 8;
+    return t != DT_BF16 || dt_cuda_self(b)->info.major >= 8; // sm_80: Ampere
 }
 
 static const char *cuda_backend_describe(const dt_backend *b) {
@@ -40,7 +40,7 @@ static const char *cuda_backend_describe(const dt_backend *b) {
 // ---- memory ----------------------------------------------------------------------------------------
 static dt_status clear_memory(dt_cuda *c, void *p, size_t n_bytes, const char *what) {
     int e = c->api->zero(c->api, p, n_bytes, NULL);
-    if (!e) e = c->api->stream_synchronize(c->api, NULL);
+    if (!e) e = c->api->stream_synchronize(c->api, NULL); // default stream: alloc is synchronous
     dt_cuda_check(c, e, what);
     return dt_cuda_status(c);
 }
@@ -48,8 +48,8 @@ static dt_status clear_memory(dt_cuda *c, void *p, size_t n_bytes, const char *w
 static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     dt_cuda *c = dt_cuda_self(b);
     *p = NULL;
-    const int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64);
-    if (e && e != DT_CUDA_OUT_OF_MEMORY) { // an earlier failure of queued work surfaces here
+    const int e = c->api->alloc(c->api, p, n_bytes ? n_bytes : 64); // cudaMalloc(0) returns NULL
+    if (e && e != DT_CUDA_OUT_OF_MEMORY) {                          // an earlier failure of queued work surfaces here
         char where[120];
         snprintf(where, sizeof where, "asking for memory (%s)", what);
         dt_cuda_check(c, e, where);
@@ -57,7 +57,7 @@ static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, con
     }
     if (e) {
         dt_cuda_device_info now = {{0}};
-        c->api->device_info(c->api, c->index, &now);
+        c->api->device_info(c->api, c->index, &now); // free bytes for the message
         return dt_fail(DT_E_INTERNAL,
                        "out of memory on cuda device %d: %.1f MB for %s, %.1f MB free of %.1f (%s); "
                        "lower train.micro_batch",
@@ -75,8 +75,9 @@ static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, con
 static dt_status alloc_shared(dt_backend *b, void **p, size_t n_bytes, const char *what) {
     dt_cuda *c = dt_cuda_self(b);
     const dt_nccl_api *nccl = c->device.nccl;
-    void **at = c->shared, **end = at + sizeof c->shared / sizeof *c->shared;
+    void **at = c->shared, **end = at + sizeof c->shared / sizeof *c->shared; // slots for registered memory
     while (at < end && *at) at++;
+    // one rank, no NCCL, an old NCCL, no slot: ordinary memory
     if (c->world_size <= 1 || !nccl || !nccl->mem_alloc || at == end || nccl->mem_alloc(nccl, p, n_bytes))
         return cuda_backend_alloc(b, p, n_bytes, what);
     *at = *p;
@@ -89,6 +90,7 @@ static void cuda_backend_release(dt_backend *b, void *p, size_t n_bytes) {
     for (size_t i = 0; p && i < sizeof c->shared / sizeof *c->shared; i++) {
         if (c->shared[i] != p) continue;
         c->shared[i] = NULL;
+        // mem_alloc's memory must go to mem_free
         if (nccl->mem_free(nccl, p)) dt_cuda_check(c, 1, "free of NCCL's memory");
         return;
     }
@@ -102,7 +104,7 @@ static dt_status alloc_host(dt_backend *b, void **p, size_t n_bytes, const char 
     if (e)
         return dt_fail(DT_E_INTERNAL, "no pinned memory: %.1f MB for %s (%s); raise ulimit -l", (double)n_bytes / 1e6,
                        what, c->api->error_text(c->api, e));
-    memset(*p, 0, n_bytes ? n_bytes : 64);
+    memset(*p, 0, n_bytes ? n_bytes : 64); // touches the pages
     return DT_OK;
 }
 
@@ -114,7 +116,9 @@ static void free_host(dt_backend *b, void *p, size_t n_bytes) {
 static void copy_to_device(dt_backend *b, void *dst, const void *src, size_t n_bytes) {
     dt_cuda *c = dt_cuda_self(b);
     if (!n_bytes) return;
+    // work that may still use dst
     dt_cuda_check(c, c->api->stream_synchronize(c->api, c->device.stream), "copy to the device");
+    // 1: host to device; NULL: waits
     dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 1, NULL), "copy to the device");
 }
 
@@ -122,11 +126,11 @@ static void copy_to_host(dt_backend *b, void *dst, const void *src, size_t n_byt
     dt_cuda *c = dt_cuda_self(b);
     if (!n_bytes) return;
     dt_cuda_check(c, c->api->stream_synchronize(c->api, c->device.stream), "copy to the host");
-    dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 0, NULL), "copy to the host");
+    dt_cuda_check(c, c->api->copy(c->api, dst, src, n_bytes, 0, NULL), "copy to the host"); // 0: device to host
 }
 
 static void memory(dt_backend *b, size_t *free_bytes, size_t *total_bytes) {
-    dt_cuda *c = dt_cuda_self(b);
+    dt_cuda *c = dt_cuda_self(b); // size and name are known already
     dt_cuda_device_info now = c->info;
     dt_cuda_check(c, c->api->device_info(c->api, c->index, &now), "asking for the device");
     *free_bytes = now.free_bytes;
@@ -168,6 +172,7 @@ static void stream_wait(dt_backend *b, void *stream, void *on) {
 
 static void copy_in(dt_backend *b, void *dst, const void *host, size_t n_bytes, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
+    // host memory must be pinned, or the copy waits
     if (n_bytes) dt_cuda_check(c, c->api->copy(c->api, dst, host, n_bytes, 1, stream), "queueing a copy in");
 }
 
@@ -179,7 +184,7 @@ static void copy_out(dt_backend *b, void *host, const void *src, size_t n_bytes,
 // ---- capture ---------------------------------------------------------------------------------------
 static dt_status capture_begin(dt_backend *b, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
-    DT_TRY(dt_cuda_status(c));
+    DT_TRY(dt_cuda_status(c)); // an error from before the capture is not the capture's
     const int e = c->api->capture_begin(c->api, stream);
     return e ? dt_fail(DT_E_INTERNAL, "cuda: capture does not begin: %s", c->api->error_text(c->api, e)) : DT_OK;
 }
@@ -190,12 +195,12 @@ static dt_status capture_end(dt_backend *b, void *stream, void **graph) {
     dt_cuda *c = dt_cuda_self(b);
     *graph = NULL;
     const int e = c->api->capture_end(c->api, stream, graph);
-    const int first = c->error ? c->error : e;
+    const int first = c->error ? c->error : e; // the queueing error is nearer to the cause
     if (!first) return DT_OK;
     if (*graph) c->api->graph_destroy(c->api, *graph);
     *graph = NULL;
     const bool queueing = c->error != 0;
-    c->error = 0;
+    c->error = 0; // cleared: the step runs uncaptured
     return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s", queueing ? c->error_where : "",
                    queueing ? ": " : "", c->api->error_text(c->api, first));
 }
@@ -234,7 +239,7 @@ static void cuda_backend_take_choices(dt_backend *b, const char *text) {
 
 // All engines share the largest workspace.
 static size_t most_workspace(const dt_cuda *c) {
-    const size_t share = c->info.total_bytes / 32;
+    const size_t share = c->info.total_bytes / 32; // a 32nd of the device, at most DT_PLAN_WORKSPACE
     return share < DT_PLAN_WORKSPACE ? share : DT_PLAN_WORKSPACE;
 }
 
@@ -242,7 +247,7 @@ static dt_status size_only(dt_backend *b, bool on) {
     dt_cuda *c = dt_cuda_self(b);
     const dt_cuda_plans_opts o = {
         .machine = "", .no_timing = true, .size_only = true, .most_workspace = most_workspace(c)};
-    if (on) {
+    if (on) { // size_only: plans for `dtrain check`, without timing
         c->timed_plans = c->plans;
         return dt_cuda_plans_create(&c->plans, c->api, &o);
     }
@@ -255,6 +260,7 @@ static dt_status size_only(dt_backend *b, bool on) {
 static dt_status cuda_backend_make_plans(dt_cuda *c, const dt_backend_opts *opts) {
     char machine[512];
     snprintf(machine, sizeof machine, "%s, sm_%d%d, %d SMs, driver %s for %d, %s", c->info.name, c->info.major,
+             // everything that the time or the existence of an engine depends on
              c->info.minor, c->info.n_sm, c->info.driver_version, c->info.driver, c->api->versions(c->api));
     const dt_cuda_plans_opts o = {.machine = machine,
                                   .folder = opts->cache_folder,
@@ -266,7 +272,7 @@ static dt_status cuda_backend_make_plans(dt_cuda *c, const dt_backend_opts *opts
 
 // ---- life ------------------------------------------------------------------------------------------
 static void close_device(dt_cuda *c) {
-    dt_cuda_plans_destroy(c->plans);
+    dt_cuda_plans_destroy(c->plans); // also half-made: destroy takes NULL
     dt_cuda_plans_destroy(c->timed_plans);
     if (c->device.stream) c->api->stream_destroy(c->api, c->device.stream);
     if (c->event) c->api->event_destroy(c->api, c->event);
@@ -323,11 +329,12 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                    .tf32 = opts->tf32,
                    .world_size = opts->world_size,
                    .attention_bytes = DT_ATTENTION_BYTES};
-    const int used = api->device_use(api, index);
+    const int used = api->device_use(api, index); // before any other call on the device
     if (used) {
         free(c);
         return refuse_device(api, index, used);
     }
+    // not after an error
     if (!c->error) dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
     if (!c->error) dt_cuda_check(c, api->event_create(api, &c->event, false), "creating an event");
     c->device = device_table;

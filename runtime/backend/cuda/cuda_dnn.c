@@ -29,13 +29,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SDPA_VERSION = 91600, MAX_CONFIGS = 96, MAX_TENSORS = 16 };
+enum { SDPA_VERSION = 91600, MAX_CONFIGS = 96, MAX_TENSORS = 16 }; // 9.16.0; configurations per description
 
 typedef cudnnBackendDescriptor_t descriptor;
 
 typedef struct dnn_config {
-    descriptor config, engine;
-    bool runtime; // compiled when a plan is made
+    descriptor config, engine; // freed with the list
+    bool runtime;              // compiled when a plan is made
 } dnn_config;
 
 // The graph of a description, and the configurations that can compute it.
@@ -55,7 +55,7 @@ struct dt_cudnn {
 
 struct dt_cudnn_plan {
     descriptor plan;
-    const dt_dnn_graph *graph;
+    const dt_dnn_graph *graph; // borrowed: lives as long as the context
 };
 
 #define SET(d, name, type, n, value) cudnnBackendSetAttribute(d, CUDNN_ATTR_##name, CUDNN_TYPE_##type, n, value)
@@ -64,12 +64,12 @@ struct dt_cudnn_plan {
 
 // ---- errors ----------------------------------------------------------------------------------------
 static int code_of(cudnnStatus_t s) {
-    return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s;
+    return s == CUDNN_STATUS_SUCCESS ? 0 : DT_CUDNN_ERROR + (int)s; // cuDNN's codes behind those of CUDA
 }
 
 // Not a refusal: what is unsupported only because a driver, a runtime or a part of cuDNN is missing.
 bool dt_cudnn_is_refusal(int error) {
-    const int s = error - DT_CUDNN_ERROR, category = s / 1000 * 1000;
+    const int s = error - DT_CUDNN_ERROR, category = s / 1000 * 1000; // thousands: category of a status
     if (s == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDA_DRIVER ||
         s == CUDNN_STATUS_NOT_SUPPORTED_INCOMPATIBLE_CUDART ||
         s == CUDNN_STATUS_NOT_SUPPORTED_RUNTIME_PREREQUISITE_MISSING ||
@@ -91,7 +91,7 @@ static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *note
     for (int64_t i = 0; i < n; i++) {
         switch (notes[i]) {
         case CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-            if (d->type == DT_F32 && !d->tf32) return false;
+            if (d->type == DT_F32 && !d->tf32) return false; // f32 on tensor cores is TF32
             break;
         case CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
             if (d->type != DT_F32 || !d->tf32) return false;
@@ -103,17 +103,18 @@ static bool wanted(const dt_dnn_desc *d, const cudnnBackendNumericalNote_t *note
             if (d->deterministic) return false;
             break;
         case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_6x6:
-        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13:
+        case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13: // 6 x 6 and 13 x 13 lose digits in f32
             if (d->type == DT_F32) return false;
             break;
         default:
-            break;
+            break; // notes that do not matter, and those of newer versions
         }
     }
     return true;
 }
 
 static void add_config(dnn_known *k, descriptor config) {
+    // behaviour notes: compiled at run time, for example
     cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
     cudnnBackendBehaviorNote_t behaviour[CUDNN_BEHAVIOR_NOTE_TYPE_COUNT];
     int64_t n = 0, n_notes = 0, n_behaviour = 0;
@@ -126,12 +127,13 @@ static void add_config(dnn_known *k, descriptor config) {
         for (int64_t i = 0; i < n_behaviour; i++)
             if (behaviour[i] == CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) c.runtime = true;
     }
+    // see the head comment on run-time engines that make sums
     ok = ok && wanted(&k->g.desc, notes, n_notes) && !(c.runtime && k->g.desc.sums);
     if (ok && k->n_configs < MAX_CONFIGS) {
         k->config[k->n_configs++] = c;
         return;
     }
-    if (c.engine) cudnnBackendDestroyDescriptor(c.engine);
+    if (c.engine) cudnnBackendDestroyDescriptor(c.engine); // not wanted, or the list is full
     cudnnBackendDestroyDescriptor(config);
 }
 
@@ -144,9 +146,10 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
     if (!s) s = SET(h, ENGINEHEUR_MODE, HEUR_MODE, 1, &mode);
     if (!s && c->device) s = SET(h, ENGINEHEUR_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device);
     if (!s) s = cudnnBackendFinalize(h);
-    if (!s) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, 0, &n, NULL);
+    if (!s) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, 0, &n, NULL); // 0: asks for the number of results
     if (n > MAX_CONFIGS) n = MAX_CONFIGS;
     for (int64_t i = 0; i < n; i++) {
+        // n: those created so far
         if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &found[i])) n = i;
     }
     if (!s && n > 0) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, n, &n_found, found);
@@ -155,7 +158,7 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
         if (!s && i < n_found)
             add_config(k, found[i]);
         else
-            cudnnBackendDestroyDescriptor(found[i]);
+            cudnnBackendDestroyDescriptor(found[i]); // created, not filled
     }
     cudnnBackendDestroyDescriptor(h);
     return s;
@@ -166,7 +169,7 @@ static void put_compiled_last(dnn_known *k) {
     dnn_config sorted[MAX_CONFIGS];
     int n = 0;
     for (int runtime = 0; runtime < 2; runtime++)
-        for (int i = 1; i < k->n_configs; i++)
+        for (int i = 1; i < k->n_configs; i++) // from 1: the favourite stays first
             if (k->config[i].runtime == runtime) sorted[n++] = k->config[i];
     memcpy(k->config + 1, sorted, (size_t)n * sizeof *sorted);
 }
@@ -181,14 +184,14 @@ static void destroy_known(dnn_known *k) {
 }
 
 static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
-    for (dnn_known *k = c->known; k; k = k->next) {
+    for (dnn_known *k = c->known; k; k = k->next) { // few descriptions per network: a linear search
         if (dt_dnn_desc_equal(&k->g.desc, d)) {
             *out = k;
             return 0;
         }
     }
     dnn_known *k = calloc(1, sizeof *k);
-    if (!k) abort();
+    if (!k) abort(); // no memory: as dt_xcalloc
     const int code = code_of(dt_dnn_graph_build(&k->g, d, c->handle));
     if (code) {
         destroy_known(k);
@@ -206,11 +209,11 @@ static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
     if (code || (*out)->asked) return code;
     // report an error only if nothing was found and it is more than a refusal
     const int first = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_A));
-    code = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK));
+    code = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK)); // engines beyond the heuristics' first choice
     if (first && !dt_cudnn_is_refusal(first)) code = first;
     if (code && !(*out)->n_configs && !dt_cudnn_is_refusal(code)) return code;
     put_compiled_last(*out);
-    (*out)->asked = true;
+    (*out)->asked = true; // also with an empty list: asked once
     return 0;
 }
 
@@ -228,9 +231,10 @@ int dt_cudnn_open(dt_cudnn **out, const char *device_json) {
     dt_cudnn *c = calloc(1, sizeof *c);
     if (!c) abort();
     const cudnnStatus_t s =
+        // without a device: heuristics for a described one
         device_json ? describe_device(c, device_json) : dt_dnn_note(cudnnCreate(&c->handle), "cudnnCreate");
     if (s) {
-        c->handle = NULL;
+        c->handle = NULL; // cudnnCreate may leave it undefined
         dt_cudnn_close(c);
         c = NULL;
     }
@@ -262,14 +266,14 @@ int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
     }
     const int code = configs_of(c, d, &k);
     if (code == 0) *n = k->n_configs;
-    return dt_cudnn_is_refusal(code) ? 0 : code;
+    return dt_cudnn_is_refusal(code) ? 0 : code; // no engine is an answer, not an error
 }
 
 int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d) {
     dnn_known *k = NULL;
     int n = 0;
     if (configs_of(c, d, &k)) return 0;
-    while (n < k->n_configs && k->config[k->n_configs - 1 - n].runtime) n++;
+    while (n < k->n_configs && k->config[k->n_configs - 1 - n].runtime) n++; // compiled ones are last
     return n;
 }
 
@@ -287,6 +291,7 @@ int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn
     if (code) return code;
     if (choice < 0 || choice >= k->n_configs) return code_of(CUDNN_STATUS_BAD_PARAM);
     cudnnStatus_t s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &p), "a plan");
+    // handle or description of a device, never both
     if (!s && c->handle) s = dt_dnn_note(SET(p, EXECUTION_PLAN_HANDLE, HANDLE, 1, &c->handle), "a plan");
     if (!s && c->device)
         s = dt_dnn_note(SET(p, EXECUTION_PLAN_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device), "a plan");
@@ -299,7 +304,7 @@ int dt_cudnn_plan_create(dt_cudnn *c, const dt_dnn_desc *d, int choice, dt_cudnn
         if (p) cudnnBackendDestroyDescriptor(p);
         return code_of(s);
     }
-    *out = calloc(1, sizeof **out);
+    *out = calloc(1, sizeof **out); // the graph is borrowed from the list
     if (!*out) abort();
     **out = (dt_cudnn_plan){p, &k->g};
     *workspace_bytes = (size_t)bytes;
@@ -317,14 +322,17 @@ int dt_cudnn_run(dt_cudnn *c, dt_cudnn_plan *p, void *const *ptr, void *workspac
     float scale = g->desc.scale, one = 1.0f;
     int64_t ids[MAX_TENSORS];
     void *data[MAX_TENSORS];
+    // then dq is written directly, and cuDNN has no such tensor
     const bool no_dq32 = g->desc.kind == DT_DNN_SDPA_BWD && g->desc.deterministic;
     int n = 0;
     for (int i = 0; i < g->n_ptr + g->n_scalars; i++) {
         if (no_dq32 && i + 1 == DT_DNN_DQ32_ID) continue;
-        ids[n] = i + 1;
+        ids[n] = i + 1; // ids count from 1, in the order of pointers
+        // scalars by value: scale, then dropout's 1
         data[n++] = i < g->n_ptr ? ptr[i] : i == g->n_ptr ? (void *)&scale : (void *)&one;
     }
     descriptor v = NULL;
+    // one handle: each run names its stream
     cudnnStatus_t s = dt_dnn_note(cudnnSetStream(c->handle, stream), "cudnnSetStream");
     if (!s) s = dt_dnn_note(cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &v), "a run");
     if (!s) s = SET(v, VARIANT_PACK_UNIQUE_IDS, INT64, n, ids);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20 };
+enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20 }; // results of the heuristics; bytes
 
 typedef struct gemm_parts {
     cublasLtMatmulDesc_t op;
@@ -29,7 +29,7 @@ typedef struct gemm_parts {
 
 typedef struct gemm_list {
     struct gemm_list *next;
-    char text[DT_DESC_TEXT];
+    char text[DT_DESC_TEXT]; // the description, as key
     cublasLtMatmulHeuristicResult_t result[MAX_ALGORITHMS];
     int n;
 } gemm_list;
@@ -57,6 +57,7 @@ const char *dt_cublas_error_text(int error) {
 
 bool dt_cublas_is_refusal(int error) {
     const int s = error - DT_CUBLAS_ERROR;
+    // the types, sizes or epilogue are not supported
     return s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_INVALID_VALUE || s == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
@@ -82,9 +83,9 @@ static void destroy_parts(gemm_parts *p) {
 // A column-major matrix, batched if batch is above 1.
 static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t rows, int64_t cols, int64_t ld,
                              int64_t batch, int64_t stride) {
-    const int32_t count = (int32_t)batch;
+    const int32_t count = (int32_t)batch; // batches are int32 in cuBLASLt
     cublasStatus_t s = cublasLtMatrixLayoutCreate(out, data_type(type), (uint64_t)rows, (uint64_t)cols, ld);
-    if (s || batch <= 1) return s;
+    if (s || batch <= 1) return s; // a single matrix has no batch attributes
     s = SET(MatrixLayout, *out, MATRIX_LAYOUT_BATCH_COUNT, count);
     return s ? s : SET(MatrixLayout, *out, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
@@ -102,20 +103,20 @@ static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
 static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *d) {
     const cublasLtEpilogue_t epilogue = epilogue_of(d->epilogue);
     const cudaDataType_t type = data_type(d->bias_type);
-    const void *const not_null = (const void *)(uintptr_t)4096;
+    const void *const not_null = (const void *)(uintptr_t)4096; // any aligned address
     const bool bias = dt_gemm_has_bias(d->epilogue), aux = dt_gemm_has_aux(d->epilogue);
     cublasStatus_t s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE, epilogue);
     if (!s && bias) s = SET(MatmulDesc, op, MATMUL_DESC_BIAS_POINTER, not_null);
     if (!s && bias) s = SET(MatmulDesc, op, MATMUL_DESC_BIAS_DATA_TYPE, type);
     if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_POINTER, not_null);
-    if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_LD, d->ldd);
+    if (!s && aux) s = SET(MatmulDesc, op, MATMUL_DESC_EPILOGUE_AUX_LD, d->ldd); // aux has d's shape
     return s;
 }
 
 static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d) {
     const cublasComputeType_t compute =
         d->type == DT_F32 && d->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N; // their A is our b
     const cublasOperation_t b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t s = cublasLtMatmulDescCreate(out, compute, CUDA_R_32F);
     if (!s) s = SET(MatmulDesc, *out, MATMUL_DESC_TRANSA, a);
@@ -130,7 +131,7 @@ static cublasStatus_t make_parts(gemm_parts *p, const dt_gemm_desc *d) {
         s = layout(&p->a, d->type, d->trans_b ? d->k : d->n, d->trans_b ? d->n : d->k, d->ldb, d->batch, d->stride_b);
     if (!s)
         s = layout(&p->b, d->type, d->trans_a ? d->m : d->k, d->trans_a ? d->k : d->m, d->lda, d->batch, d->stride_a);
-    if (!s) s = layout(&p->d, d->out_type, d->n, d->m, d->ldd, d->batch, d->stride_d);
+    if (!s) s = layout(&p->d, d->out_type, d->n, d->m, d->ldd, d->batch, d->stride_d); // (n, m): d transposed
     if (s) destroy_parts(p);
     return s;
 }
@@ -141,7 +142,9 @@ static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
     const uint64_t workspace = WORKSPACE;
+    // bytes: less than usual where heads lie closer
     const uint32_t alignment = d->align ? (uint32_t)d->align : DT_GEMM_ALIGN;
+    // INPLACE only where the output is f32 and bits may vary
     const uint32_t sums = d->out_type == DT_F32 && !d->deterministic
                               ? CUBLASLT_REDUCTION_SCHEME_INPLACE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
                               : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -168,6 +171,7 @@ static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
         n = 0;
     }
     for (int i = 0; !s && i < n; i++)
+        // compacts in place: entries that cannot run are dropped
         if (l->result[i].state == CUBLAS_STATUS_SUCCESS) l->result[l->n++] = l->result[i];
     if (wish) cublasLtMatmulPreferenceDestroy(wish);
     destroy_parts(&p);
@@ -180,7 +184,7 @@ static int list_of(dt_cublas *c, const dt_gemm_desc *d, gemm_list **out) {
     for (gemm_list *l = c->lists; l; l = l->next) {
         if (strcmp(l->text, text) == 0) {
             *out = l;
-            return 0;
+            return 0; // the list of an earlier call
         }
     }
     gemm_list *l = calloc(1, sizeof *l);
@@ -213,7 +217,7 @@ int dt_cublas_open(dt_cublas **out) {
 void dt_cublas_close(dt_cublas *c) {
     if (!c) return;
     while (c->lists) {
-        gemm_list *l = c->lists;
+        gemm_list *l = c->lists; // plans hold copies of their algorithm
         c->lists = l->next;
         free(l);
     }
@@ -243,7 +247,7 @@ int dt_cublas_plan_create(dt_cublas *c, const dt_gemm_desc *d, int choice, dt_cu
         free(p);
         return code_of(s);
     }
-    p->algorithm = l->result[choice].algo;
+    p->algorithm = l->result[choice].algo; // by value
     p->workspace_bytes = *workspace_bytes = l->result[choice].workspaceSize;
     p->alpha = d->alpha;
     p->bias = dt_gemm_has_bias(d->epilogue);
@@ -260,11 +264,13 @@ void dt_cublas_plan_destroy(dt_cublas_plan *p) {
 
 int dt_cublas_run(dt_cublas *c, dt_cublas_plan *p, const void *A, const void *B, void *D, bool add, void *bias,
                   void *aux, void *workspace, void *stream) {
-    const float beta = add;
+    const float beta = add; // 1: adds to D
     cublasStatus_t s = CUBLAS_STATUS_SUCCESS;
+    // one plan runs on one thread at a time
     if (p->bias) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_BIAS_POINTER, bias);
     if (!s && p->aux) s = SET(MatmulDesc, p->parts.op, MATMUL_DESC_EPILOGUE_AUX_POINTER, aux);
     if (s) return code_of(s);
+    // C and D are the same matrix
     return code_of(cublasLtMatmul(c->handle, p->parts.op, &p->alpha, B, p->parts.a, A, p->parts.b, &beta, D, p->parts.d,
                                   D, p->parts.d, &p->algorithm, workspace, p->workspace_bytes, (cudaStream_t)stream));
 }

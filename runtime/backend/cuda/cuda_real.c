@@ -21,7 +21,7 @@
 #include <string.h>
 
 static int done(cudaError_t e) {
-    if (e != cudaSuccess) cudaGetLastError();
+    if (e != cudaSuccess) cudaGetLastError(); // clears the runtime's memory of it
     return (int)e;
 }
 
@@ -37,7 +37,7 @@ static const char *error_text(dt_cuda_api *a, int error) {
 }
 
 static const char *versions(dt_cuda_api *a) {
-    static char text[160];
+    static char text[160]; // static: one table per process
     char libraries[80], nccl[32] = "no NCCL";
     const int version = dt_cuda_real_nccl_version();
     int runtime = 0;
@@ -53,7 +53,7 @@ CALL(device_count, cudaGetDeviceCount(n), int *n)
 
 static int used = -1; // a process has one device, once it has chosen
 static int device_use(dt_cuda_api *a, int index) {
-    const int e = done(cudaSetDevice(index));
+    const int e = done(cudaSetDevice(index)); // creates the context
     if (!e) used = index;
     return e;
 }
@@ -73,6 +73,7 @@ static const char *read_sys(const char *pci, const char *name, char *text, int c
 // Only NVLink carries atomics on another device's memory.
 static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     int peer = 0, atomics = 0;
+    // peer access, and atomics over NVLink
     int e = done(cudaDeviceGetP2PAttribute(&peer, cudaDevP2PAttrAccessSupported, from, to));
     if (!e) e = done(cudaDeviceGetP2PAttribute(&atomics, cudaDevP2PAttrNativeAtomicSupported, from, to));
     *out = (dt_cuda_link){.peer = peer != 0, .nvlink = atomics != 0};
@@ -84,14 +85,14 @@ static size_t free_by_nvml(const char *pci) {
     struct {
         unsigned long long total, free, used;
     } memory = {0, 0, 0};
-    void *device = NULL, *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL);
+    void *device = NULL, *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL); // loaded for the call only
     int (*init)(void), (*shutdown)(void), (*find)(const char *, void **), (*ask)(void *, void *);
     if (!library) return 0;
     *(void **)&init = dlsym(library, "nvmlInit_v2");
     *(void **)&shutdown = dlsym(library, "nvmlShutdown");
     *(void **)&find = dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
     *(void **)&ask = dlsym(library, "nvmlDeviceGetMemoryInfo");
-    if (init && shutdown && find && ask && !init()) {
+    if (init && shutdown && find && ask && !init()) { // any function may be missing
         if (find(pci, &device) || ask(device, &memory)) memory.free = 0;
         shutdown();
     }
@@ -102,7 +103,7 @@ static size_t free_by_nvml(const char *pci) {
 // The path of the driver's library, links followed; "" if unknown. path: PATH_MAX bytes.
 static const char *driver_path(char *path) {
     struct link_map *map = NULL;
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); // NOLOAD: only asks where it was loaded from
     if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) || !realpath(map->l_name, path)) path[0] = 0;
     if (library) dlclose(library);
     return path;
@@ -116,6 +117,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
         .major = p.major, .minor = p.minor, .n_sm = p.multiProcessorCount, .total_bytes = p.totalGlobalMem};
     snprintf(out->name, sizeof out->name, "%.*s", (int)sizeof out->name - 1, p.name);
     int khz = 0, memory_khz = 0, bits = 0;
+    // attributes that newer CUDA versions removed from the struct
     done(cudaDeviceGetAttribute(&khz, cudaDevAttrClockRate, index));
     done(cudaDeviceGetAttribute(&memory_khz, cudaDevAttrMemoryClockRate, index));
     done(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index));
@@ -124,11 +126,12 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     cudaDriverGetVersion(&out->driver);
     cudaRuntimeGetVersion(&out->runtime);
     if (!done(cudaDeviceGetPCIBusId(out->pci, sizeof out->pci, index)))
-        for (char *c = out->pci; *c; c++) *c = (char)tolower((unsigned char)*c);
+        for (char *c = out->pci; *c; c++) *c = (char)tolower((unsigned char)*c); // /sys has lower-case digits
     char node[16], path[PATH_MAX];
     out->numa_node = *read_sys(out->pci, "numa_node", node, sizeof node) ? atoi(node) : -1;
     read_sys(out->pci, "local_cpulist", out->cores, sizeof out->cores);
     dt_cuda_driver_version(driver_path(path), out->driver_version, sizeof out->driver_version);
+    // needs a context, which only the chosen device has
     if (used == index) return done(cudaMemGetInfo(&out->free_bytes, &out->total_bytes));
     out->free_bytes = free_by_nvml(out->pci);
     return 0;
@@ -140,12 +143,13 @@ CALL(free_device, cudaFree(p), void *p)
 // A new thread starts on device 0, whatever other threads use, and would open that device only to pin pages.
 static int alloc_host(dt_cuda_api *a, void **p, size_t n_bytes) {
     const int e = used < 0 ? 0 : done(cudaSetDevice(used));
-    return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable));
+    return e ? e : done(cudaHostAlloc(p, n_bytes, cudaHostAllocPortable)); // portable: pinned for all contexts
 }
 CALL(free_host, cudaFreeHost(p), void *p)
 
 static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction, void *stream) {
     static const enum cudaMemcpyKind kinds[] = {cudaMemcpyDeviceToHost, cudaMemcpyHostToDevice,
+                                                // by direction: 0 to host, 1 to device, 2 on the device
                                                 cudaMemcpyDeviceToDevice};
     int e = done(cudaMemcpyAsync(dst, src, n_bytes, kinds[direction], stream));
     // Not cudaMemcpy: it returns when pageable memory was read, which may be before the destination is written.
@@ -153,11 +157,12 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
     if (!e && !stream) e = done(cudaStreamSynchronize(NULL));
     return e;
 }
-CALL(zero, cudaMemsetAsync(dst, 0, n_bytes, stream), void *dst, size_t n_bytes, void *stream)
+CALL(zero, cudaMemsetAsync(dst, 0, n_bytes, stream), void *dst, size_t n_bytes, void *stream) // bytes of 0
 
 // ---- streams and events ----------------------------------------------------------------------------
 CALL(stream_create, cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking), void **stream)
 CALL(stream_destroy, cudaStreamDestroy(stream), void *stream)
+// NULL: everything on the device
 CALL(stream_synchronize, stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize(), void *stream)
 static int stream_query(dt_cuda_api *a, void *stream, bool *is_done) {
     const cudaError_t e = cudaStreamQuery(stream);
@@ -219,7 +224,7 @@ static dt_cuda_api *real_api(void) {
                               .graph_launch = graph_launch,
                               .graph_destroy = graph_destroy,
                               .launch = dt_cuda_real_launch};
-    dt_cuda_real_libraries(&api);
+    dt_cuda_real_libraries(&api); // cuDNN and cuBLASLt
     return &api;
 }
 
@@ -232,13 +237,13 @@ static dt_status count_devices(int *n) {
     if (!driver)
         return dt_fail(DT_E_USAGE, "device.kind: cuda: libcuda.so.1 is there but does not start: is "
                                    "the driver's kernel module loaded (nvidia-smi)?");
-    if (driver / 1000 < runtime / 1000)
+    if (driver / 1000 < runtime / 1000) // minor versions are compatible within a major one
         return dt_fail(DT_E_USAGE,
                        "device.kind: cuda: the driver is for CUDA %d.%d, this module needs %d.0 or "
                        "newer: update the driver, or build with CUDA %d",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, driver / 1000);
     const int e = done(cudaGetDeviceCount(n));
-    if (e && e != (int)cudaErrorNoDevice)
+    if (e && e != (int)cudaErrorNoDevice) // no device is a count of 0
         return dt_fail(DT_E_USAGE, "device.kind: cuda: the driver does not start: %s",
                        cudaGetErrorString((cudaError_t)e));
     return DT_OK;
@@ -248,7 +253,7 @@ static void (*destroy_backend)(dt_backend *b);
 static int n_backends;
 static void destroy_with_libraries(dt_backend *b) {
     destroy_backend(b);
-    if (--n_backends == 0) dt_cuda_real_libraries_close();
+    if (--n_backends == 0) dt_cuda_real_libraries_close(); // the last backend closes the libraries
 }
 
 static const char *cuda_text(int error) {
@@ -262,13 +267,13 @@ static dt_status module_create(dt_backend **out, const dt_backend_opts *opts) {
     dt_cuda_device_info info;
     DT_TRY(count_devices(&n));
     DT_TRY(dt_cuda_choose_device(&index, n, opts->local_rank, opts->local_size, getenv("CUDA_VISIBLE_DEVICES")));
-    if (!device_info(NULL, index, &info)) {
-        snprintf(sys, sizeof sys, "/sys/bus/pci/devices/%s", info.pci);
+    if (!device_info(NULL, index, &info)) { // before the device is used: pages of pinned memory then come near
+        snprintf(sys, sizeof sys, "/sys/bus/pci/devices/%s", info.pci); // binds the process
         if (dt_cuda_bind_near(sys, near, sizeof near)) dt_info("cuda %d (PCI %s): bound to %s", index, info.pci, near);
         if (!device_use(NULL, index)) DT_TRY(dt_cuda_load_kernels(&loader, &info));
     }
     DT_TRY(dt_cuda_backend_create(out, real_api(), dt_nccl_api_real(), index, opts));
-    destroy_backend = (*out)->destroy;
+    destroy_backend = (*out)->destroy; // wrapped: the module's own clean-up follows
     n_backends++;
     (*out)->destroy = destroy_with_libraries;
     return DT_OK;
@@ -297,7 +302,7 @@ static dt_cudnn *dnn;
 static dt_cublas *blas;
 
 static int open_dnn(void) {
-    return dnn ? 0 : dt_cudnn_open(&dnn, NULL);
+    return dnn ? 0 : dt_cudnn_open(&dnn, NULL); // on first use: a network without convolutions needs no cuDNN
 }
 static int open_blas(void) {
     return blas ? 0 : dt_cublas_open(&blas);
@@ -361,7 +366,7 @@ void dt_cuda_real_libraries_close(void) {
 }
 
 const char *dt_cuda_real_library_error(int error) {
-    static _Thread_local char text[600];
+    static _Thread_local char text[600]; // per thread, as errors are
     if (error < DT_CUDNN_ERROR) return NULL;
     if (error >= DT_CUBLAS_ERROR)
         snprintf(text, sizeof text, "cuBLASLt: %s", dt_cublas_error_text(error));

@@ -21,9 +21,9 @@ dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int l
                        "device.kind: cuda: the driver shows no device%s%s: check nvidia-smi, or use "
                        "device.kind=cpu",
                        visible ? "; CUDA_VISIBLE_DEVICES is " : "", visible ? visible : "");
-    if (local_size <= 1) return DT_OK;
+    if (local_size <= 1) return DT_OK; // one rank per host: device 0
     if (local_size <= n_devices) {
-        *index = local_rank;
+        *index = local_rank; // rank i takes device i
         return DT_OK;
     }
     if (n_devices == 1 && visible && *visible && !strchr(visible, ',')) return DT_OK; // bound
@@ -40,7 +40,7 @@ static bool parse_cores(const char *text, cpu_set_t *set) {
     CPU_ZERO(set);
     while (*text) {
         char *end;
-        const long first = strtol(text, &end, 10);
+        const long first = strtol(text, &end, 10); // "a-b,c"
         long last = first;
         if (end == text || first < 0) break;
         if (*end == '-') {
@@ -48,6 +48,7 @@ static bool parse_cores(const char *text, cpu_set_t *set) {
             last = strtol(text, &end, 10);
             if (end == text) break;
         }
+        // larger numbers do not fit the set
         for (long k = first; k <= last && k < CPU_SETSIZE; k++) CPU_SET((int)k, set);
         text = *end == ',' ? end + 1 : end;
         if (*end != ',') break;
@@ -55,7 +56,7 @@ static bool parse_cores(const char *text, cpu_set_t *set) {
     return CPU_COUNT(set) > 0;
 }
 
-static bool read_line(const char *sys, const char *name, char *text, int cap) {
+static bool read_line(const char *sys, const char *name, char *text, int cap) { // /sys of the PCI device
     char path[256];
     snprintf(path, sizeof path, "%s/%s", sys, name);
     FILE *f = fopen(path, "r");
@@ -68,7 +69,7 @@ static bool read_line(const char *sys, const char *name, char *text, int cap) {
 static bool bind_cores(const char *sys, char *text, int cap) {
     cpu_set_t near, mine, both;
     if (!read_line(sys, "local_cpulist", text, cap) || !parse_cores(text, &near) ||
-        sched_getaffinity(0, sizeof mine, &mine))
+        sched_getaffinity(0, sizeof mine, &mine)) // 0: the calling thread
         return false;
     CPU_AND(&both, &near, &mine);
     if (!CPU_COUNT(&both))
@@ -84,10 +85,11 @@ static bool bind_memory(const char *sys, long *node) {
     int policy = MPOL_DEFAULT;
     if (!read_line(sys, "numa_node", text, sizeof text)) return false;
     *node = strtol(text, NULL, 10);
+    // a policy that the user set (numactl) stays
     if (*node < 0 || *node >= 63 || syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) || policy != MPOL_DEFAULT)
         return false;
-    const unsigned long mask = 1ul << *node;
-    return !syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 64);
+    const unsigned long mask = 1ul << *node;                       // one bit per node
+    return !syscall(SYS_set_mempolicy, MPOL_PREFERRED, &mask, 64); // 64: bits of the mask
 }
 
 bool dt_cuda_bind_near(const char *sys, char *text, size_t cap) {
@@ -104,19 +106,19 @@ bool dt_cuda_bind_near(const char *sys, char *text, size_t cap) {
 // Length of a version such as "580.65.06" or "535.104"; 0 without a dot.
 static size_t version_length(const char *text) {
     static const char digits[] = "0123456789";
-    size_t n = strspn(text, digits);
+    size_t n = strspn(text, digits); // digits, then groups of a dot and digits
     int groups = n > 0;
     while (n && text[n] == '.' && strspn(text + n + 1, digits)) {
         n += 1 + strspn(text + n + 1, digits);
         groups++;
     }
-    return groups > 1 ? n : 0;
+    return groups > 1 ? n : 0; // at least one dot
 }
 
 bool dt_cuda_driver_version(const char *library, char *out, size_t cap) {
-    const char *end = strstr(library, ".so.");
+    const char *end = strstr(library, ".so."); // libcuda.so.580.65.06
     const size_t n = end ? version_length(end + 4) : 0;
-    snprintf(out, cap, "%s", n && !end[4 + n] ? end + 4 : "");
+    snprintf(out, cap, "%s", n && !end[4 + n] ? end + 4 : ""); // nothing may follow the version
     return *out != 0;
 }
 
@@ -130,7 +132,7 @@ static void print_device(dt_cuda_api *api, int i, int error, const dt_cuda_devic
         return;
     }
     const double total = (double)d->total_bytes / 1e9;
-    if (d->free_bytes)
+    if (d->free_bytes) // 0: unknown without a context
         snprintf(memory, sizeof memory, "%.1f of %.1f GB free", (double)d->free_bytes / 1e9, total);
     else
         snprintf(memory, sizeof memory, "%.1f GB", total);
@@ -162,7 +164,7 @@ static void print_pair(dt_cuda_api *api, int i, int k, const dt_cuda_device_info
 void dt_cuda_list_devices(dt_cuda_api *api, void (*print)(const char *line)) {
     int n = 0;
     char line[400];
-    if (api->device_count(api, &n)) n = 0;
+    if (api->device_count(api, &n)) n = 0; // an error counts as none
     if (!n) print("cuda: the driver shows no device");
     dt_cuda_device_info *d = dt_xcalloc((size_t)n + 1, sizeof *d);
     int driver = 0;
@@ -171,10 +173,10 @@ void dt_cuda_list_devices(dt_cuda_api *api, void (*print)(const char *line)) {
         const int e = api->device_info(api, i, &d[i]);
         if (e) d[i] = (dt_cuda_device_info){.numa_node = -1};
         print_device(api, i, e, &d[i], print);
-        if (d[i].driver) driver = d[i].driver, version = d[i].driver_version;
+        if (d[i].driver) driver = d[i].driver, version = d[i].driver_version; // all devices have one driver
     }
     for (int i = 0; i < n; i++)
-        for (int k = i + 1; k < n; k++) print_pair(api, i, k, d, print);
+        for (int k = i + 1; k < n; k++) print_pair(api, i, k, d, print); // each pair once
     if (driver)
         snprintf(line, sizeof line, "cuda: driver %s, for CUDA %d.%d; module: %s",
                  version[0] ? version : "of unknown version", driver / 1000, driver % 1000 / 10, api->versions(api));
@@ -210,7 +212,7 @@ dt_status dt_cuda_load_kernels(const dt_kernel_loader *l, const dt_cuda_device_i
     char what[160];
     for (int k = 0; k < DT_K_COUNT; k++) {
         const int e = l->load((dt_cuda_kernel)k);
-        if (e && !n++) first = k, error = e;
+        if (e && !n++) first = k, error = e; // counts all, keeps the first
     }
     if (!n) return DT_OK;
     const char *remedy_text = remedy(error, device, what, sizeof what);

@@ -17,10 +17,11 @@ static dt_status elementwise_cuda_prepare(dt_kernel_instance *s, int x_at, int d
     const dt_layout layout = s->in_layout[x_at];
     const dt_value_info *x = dt_instance_in(s, x_at), *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
     dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
-    if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing");
+    if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing"); // inference may have dropped it
     DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_instance_out(s, 0)));
     st->n = dt_shape_elements(&x->shape);
     st->x_at = x_at, st->d_at = d_at;
+    // number of the activation, or factor
     st->alpha = s->node->op == DT_OP_scale ? s->node->attrs.scale.alpha : s->node->attrs.activation.number;
     s->in_layout[x_at] = s->out_layout[0] = layout;
     if (d) s->in_layout[d_at] = layout;
@@ -31,7 +32,7 @@ static dt_status elementwise_cuda_prepare(dt_kernel_instance *s, int x_at, int d
 void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) {
     const dt_map_state *st = s->state;
     const dt_map_args a = {.x = r->in[st->x_at],
-                           .d = st->d_at < 0 ? NULL : r->in[st->d_at],
+                           .d = st->d_at < 0 ? NULL : r->in[st->d_at], // NULL: unary
                            .out = r->out[0],
                            .n = st->n,
                            .type = st->type,
@@ -49,7 +50,7 @@ static dt_status prepare_gelu_bwd(dt_kernel_instance *s) {
 }
 static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
     const int dy_at = dt_cuda_pos_grad(s, 0);
-    return elementwise_cuda_prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at);
+    return elementwise_cuda_prepare(s, dt_cuda_pos_out(s, 0), dy_at, dy_at); // ReLU reads y in place of x
 }
 
 static void elementwise_cuda_run_scale(const dt_kernel_instance *s, const dt_run *r) {
@@ -76,8 +77,9 @@ const dt_kernel dt_cuda_scale = {elementwise_cuda_prepare_forward, elementwise_c
 
 // Host side of y = a + b. If b has a's shape, any layout works, in place. Otherwise b lacks leading
 // dimensions and is added to each of the `outer` slices of a (DENSE). b may be f32 beside a narrower a: a parameter.
-// The backward pass sums dy over the leading dimensions to get b's gradient (kernels/add_kernels.h).
+// The backward pass sums dy over the leading dimensions to get b's gradient (kernels/elementwise_kernels.h).
 
+// blocks of a sum: a constant, so sums depend on shapes alone; rows of a thread
 enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 8 };
 
 typedef struct add_state {
@@ -90,7 +92,7 @@ typedef struct add_state {
 // Returns whether b has the trailing dimensions of a. Leading dimensions of length 1 in b are ignored.
 static bool add_cuda_trailing(const dt_shape *a, const dt_shape *b) {
     int skip = 0;
-    while (skip < b->n && b->d[skip] == 1) skip++;
+    while (skip < b->n && b->d[skip] == 1) skip++; // from the right, as NumPy broadcasts
     const int n = b->n - skip;
     if (n > a->n) return false;
     for (int i = 0; i < n; i++)
@@ -107,6 +109,7 @@ static dt_status add_cuda_prepare_forward(dt_kernel_instance *s) {
     if (b->dtype != DT_F32 && b->dtype != a->dtype)
         return dt_cuda_fail(s, "cannot add %s to %s: insert a cast", dt_dtype_name(b->dtype), dt_dtype_name(a->dtype));
     s->inplace_in = 0;
+    // a parameter of a's shape is DENSE, a may be NHWC
     st->same = dt_shape_equal(&a->shape, &b->shape) && b->kind == DT_V_TEMP && b->dtype == a->dtype;
     if (st->same) {
         st->map = (dt_map_state){.type = st->type, .d_at = 1, .n = dt_shape_elements(&a->shape)};
@@ -116,7 +119,7 @@ static dt_status add_cuda_prepare_forward(dt_kernel_instance *s) {
     if (!add_cuda_trailing(&a->shape, &b->shape))
         return dt_cuda_fail(s, "the second shape is not the end of the first");
     const int64_t inner = dt_shape_elements(&b->shape);
-    st->c = dt_cols_flow(inner ? dt_shape_elements(&a->shape) / inner : 0, inner, FLOW_ROWS);
+    st->c = dt_cols_flow(inner ? dt_shape_elements(&a->shape) / inner : 0, inner, FLOW_ROWS); // inner 0: nothing to do
     s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = dt_dense();
     return DT_OK;
 }
@@ -142,6 +145,7 @@ static dt_status add_cuda_prepare_backward(dt_kernel_instance *s) {
     const int64_t inner = dt_shape_elements(&db->shape);
     st->c = dt_cols_make(inner ? dt_shape_elements(&dy->shape) / inner : 0, inner, SUM_BLOCKS, SUM_ROWS);
     st->row_type = db->dtype;
+    // one chunk: the sum goes to db directly
     if (st->c.n_chunks > 1) s->scratch_bytes = (size_t)(st->c.n_chunks * st->c.padded) * sizeof(float);
     return DT_OK;
 }
@@ -155,10 +159,10 @@ static void add_cuda_run_backward(const dt_kernel_instance *s, const dt_run *r) 
                            .partial = st->c.n_chunks > 1 ? r->scratch : NULL,
                            .type = st->type,
                            .row_type = st->row_type,
-                           .accumulate = r->accumulate >> 1 & 1};
+                           .accumulate = r->accumulate >> 1 & 1}; // bit 1
     dt_cuda_launch(c, DT_K_sum_rows, dt_cols_grid(&a.c), &a, r->stream);
-    if (!a.partial) return;
-    const dt_cuda_grid g = {.blocks = (st->c.cols + 31) / 32, .threads = 1024};
+    if (!a.partial) return;                                                     // a single chunk: done
+    const dt_cuda_grid g = {.blocks = (st->c.cols + 31) / 32, .threads = 1024}; // second kernel: chunks in order
     dt_cuda_launch(c, DT_K_sum_chunks, g, &a, r->stream);
 }
 
@@ -167,7 +171,7 @@ const dt_kernel dt_cuda_add_bwd = {add_cuda_prepare_backward, add_cuda_run_backw
 
 // ---- mul ----------------------------------------------------------------------------------------------------------
 
-// Host side of y = a * b (graph/ops/elementwise.c; kernels/mul_kernels.h), and of add_branch, which multiplies,
+// Host side of y = a * b (graph/ops/elementwise.c; kernels/elementwise_kernels.h), and of add_branch, which multiplies,
 // drops and adds (graph/ops/elementwise.c). Factors of channels want NHWC, which makes them columns; a repeated row wants
 // DENSE. b may be f32 beside a narrower a: a parameter.
 
@@ -181,7 +185,7 @@ typedef struct mul_state {
 
 // Of what a factor multiplies, also of a network's input, which is DENSE elsewhere.
 static dt_layout mul_cuda_layout_of(const mul_state *st) {
-    return (dt_layout){.kind = st->t.channels ? DT_NHWC : DT_DENSE};
+    return (dt_layout){.kind = st->t.channels ? DT_NHWC : DT_DENSE}; // NHWC: channels are columns
 }
 
 static dt_status mul_cuda_read_shapes(dt_kernel_instance *s, const dt_value_info *a, const dt_value_info *b) {
@@ -189,10 +193,11 @@ static dt_status mul_cuda_read_shapes(dt_kernel_instance *s, const dt_value_info
     if (!a || !b || !dt_times_of(&a->shape, &b->shape, &st->t))
         return dt_cuda_fail(s, "the second shape does not repeat over the first");
     if (!dt_dtype_is_float(b->dtype)) return dt_cuda_fail(s, "cannot multiply by %s", dt_dtype_name(b->dtype));
+    // row numbers are int32 in the kernel
     if (st->t.images * st->t.rows >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 rows");
     st->a.row_type = b->dtype;
     st->a.each = st->t.each;
-    st->a.image = dt_quot_of(st->t.rows > 0 ? st->t.rows : 1);
+    st->a.image = dt_quot_of(st->t.rows > 0 ? st->t.rows : 1); // rows of an image, for factors per image
     return DT_OK;
 }
 
@@ -210,7 +215,7 @@ static dt_status mul_cuda_prepare_forward(dt_kernel_instance *s) {
     }
     st->t.same = false;
     s->in_layout[0] = s->out_layout[0] = mul_cuda_layout_of(st);
-    if (!st->t.channels) s->in_layout[1] = dt_dense();
+    if (!st->t.channels) s->in_layout[1] = dt_dense(); // factors are DENSE rows
     st->a.c = dt_cols_flow(st->t.images * st->t.rows, st->t.cols, MUL_CUDA_FLOW_ROWS);
     return DT_OK;
 }
@@ -229,7 +234,7 @@ static void mul_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
 static void divide_sums(dt_kernel_instance *s) {
     mul_state *st = s->state;
     const dt_times *t = &st->t;
-    if (t->each) {
+    if (t->each) { // a factor per image: one chunk for each image, no partial sums
         st->a.c = dt_cols_make(t->rows, t->cols, 1, 1);
         st->a.c.n_chunks = t->images;
         return;
@@ -279,24 +284,26 @@ const dt_kernel dt_cuda_mul = {mul_cuda_prepare_forward, mul_cuda_run_forward, d
 const dt_kernel dt_cuda_mul_bwd = {mul_cuda_prepare_backward, mul_cuda_run_backward, dt_cuda_destroy};
 
 // ---- add_branch --------------------------------------------------------------------------------------
-enum { Y, X, SCALE };
+enum { Y, X, SCALE }; // inputs of add_branch
 
 // a_at: y or its gradient.
 static dt_status prepare_branch(dt_kernel_instance *s, int a_at) {
     const dt_value_info *a = dt_instance_in(s, a_at), *scale = dt_instance_in(s, SCALE);
     const dt_shape *shape = &a->shape;
+    // no scale: a factor of ones, which the kernel does not read
     const dt_value_info one = {
         .dtype = DT_F32, .shape = shape->n == 4 ? dt_shape3(shape->d[1], 1, 1) : dt_shape1(shape->d[shape->n - 1])};
     DT_TRY(mul_cuda_read_shapes(s, a, scale ? scale : &one));
     mul_state *st = s->state;
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_in(s, Y), dt_instance_in(s, X), dt_instance_out(s, 0)));
     s->in_layout[Y] = s->in_layout[X] = s->in_layout[a_at] = s->out_layout[0] = mul_cuda_layout_of(st);
-    const int64_t samples = shape->d[0], rows = st->t.images * st->t.rows;
+    const int64_t samples = shape->d[0], rows = st->t.images * st->t.rows; // rows of a sample, for drop path
     st->a.image = dt_quot_of(rows > samples ? rows / samples : 1);
+    // the forward node's name: backward draws the same numbers
     st->a.purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
     st->a.p = s->node->attrs.dropout.p;
     st->a.c = dt_cols_flow(rows, st->t.cols, MUL_CUDA_FLOW_ROWS);
-    s->inplace_in = a_at;
+    s->inplace_in = a_at; // y's memory, or its gradient's
     return DT_OK;
 }
 static dt_status prepare_branch_forward(dt_kernel_instance *s) {
@@ -310,7 +317,7 @@ static dt_status prepare_branch_backward(dt_kernel_instance *s) {
 
 static dt_mul_args branch_args(const dt_kernel_instance *s, const dt_run *r, const void *other) {
     dt_mul_args a = ((const mul_state *)s->state)->a;
-    a.x = r->in[Y], a.row = r->in[SCALE], a.other = other, a.step = r->step;
+    a.x = r->in[Y], a.row = r->in[SCALE], a.other = other, a.step = r->step; // scale NULL: no factor
     return a;
 }
 static void run_branch_forward(const dt_kernel_instance *s, const dt_run *r) {
@@ -330,10 +337,10 @@ const dt_kernel dt_cuda_add_branch_bwd = {prepare_branch_backward, run_branch_ba
 // ---- cast ---------------------------------------------------------------------------------------------------------
 
 // Host side of cast (any layout; its gradient is a cast) and of image normalization: u8 or f32 pixels
-// (N,H,W,C) to NHWC activations, mixed where the step has a mixing plan (kernels/convert_kernels.h).
+// (N,H,W,C) to NHWC activations, mixed where the step has a mixing plan (kernels/shape_kernels.h).
 
 static dt_cuda_grid cast_cuda_grid_of(int64_t n) {
-    const int64_t blocks = (n + 4095) / 4096;
+    const int64_t blocks = (n + 4095) / 4096; // 4,096 elements per block
     return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
 }
 
@@ -358,6 +365,7 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     dt_convert_args *a = dt_cuda_prepare(s, sizeof *a);
     const bool is_f32 = x->dtype == DT_F32;
+    // the argument struct has room for that many
     if ((x->dtype != DT_U8 && !is_f32) || x->shape.n != 4 || !dt_dtype_is_float(y->dtype) ||
         x->shape.d[3] > DT_NORMALIZE_CHANNELS)
         return dt_cuda_fail(s, "wants u8 or f32 (N,H,W,C) with at most %d channels", (int)DT_NORMALIZE_CHANNELS);
@@ -367,13 +375,14 @@ static dt_status prepare_normalize(dt_kernel_instance *s) {
     for (int c = 0; c < a->channels; c++) {
         const double std = s->node->attrs.image_normalize.std[c];
         const float mean = s->node->attrs.image_normalize.mean[c];
-        a->scale[c] = (float)(1.0 / (is_f32 ? std : 255.0 * std));
+        a->scale[c] = (float)(1.0 / (is_f32 ? std : 255.0 * std)); // x / 255 included
         a->shift[c] = is_f32 ? mean : (float)(-(double)mean / std);
     }
-    if (s->node->n_in > 1) {
+    if (s->node->n_in > 1) { // input 1: the mix plan
         a->samples = x->shape.d[0];
         a->sample = x->shape.d[0] > 0 ? a->n / x->shape.d[0] : 0;
-        a->chunks = (a->sample + 4095) / 4096;
+        a->chunks = (a->sample + 4095) / 4096; // chunks of 4,096 values per image
+        // values of an image are counted in int32
         if (a->sample >= (int64_t)1 << 31) return dt_cuda_fail(s, "images of 2^31 values cannot be mixed");
         a->by_channels = dt_quot_of(a->channels), a->by_width = dt_quot_of(x->shape.d[2]);
         s->in_layout[1] = dt_dense();
@@ -409,9 +418,9 @@ const dt_kernel dt_cuda_image_normalize = {prepare_normalize, cast_cuda_run_norm
 
 // ---- dropout ------------------------------------------------------------------------------------------------------
 
-// Host side of dropout, forward and backward, in place (kernels/dropout_kernels.h).
+// Host side of dropout, forward and backward, in place (kernels/elementwise_kernels.h).
 
-enum { BLOCK_ELEMENTS = 2048, BLOCK_DRAWS = 512 };
+enum { BLOCK_ELEMENTS = 2048, BLOCK_DRAWS = 512 }; // elements of a block; draws of four numbers
 
 typedef struct dropout_state {
     dt_dropout_args a; // without pointers
@@ -428,19 +437,19 @@ static dt_status dropout_cuda_prepare_at(dt_kernel_instance *s, int in_at) {
     const int64_t n = dt_shape_elements(&x->shape);
     st->in_at = in_at;
     st->nhwc = layout.kind == DT_NHWC;
-    a->samples = x->shape.n ? x->shape.d[0] : n;
+    a->samples = x->shape.n ? x->shape.d[0] : n; // a scalar counts as a sample of its own
     a->per_sample = a->samples ? n / a->samples : 0;
     a->tiles = (a->per_sample + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     if (st->nhwc) {
         if (a->per_sample >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 elements a sample");
-        a->channels = (uint32_t)x->shape.d[1];
+        a->channels = (uint32_t)x->shape.d[1]; // NHWC: a thread draws for four pixels of a channel
         a->pixels = (uint32_t)(a->per_sample / x->shape.d[1]);
-        a->draws = a->pixels % 4 ? (a->pixels + 2) / 4 + 1 : a->pixels / 4;
+        a->draws = a->pixels % 4 ? (a->pixels + 2) / 4 + 1 : a->pixels / 4; // an unaligned plane touches one draw more
         a->tiles = ((int64_t)a->channels * a->draws + BLOCK_DRAWS - 1) / BLOCK_DRAWS;
     }
     a->purpose = dt_hash32(dt_graph_origin(s->graph, s->node)->name);
     a->p = s->node->attrs.dropout.p;
-    a->whole = s->node->attrs.dropout.whole;
+    a->whole = s->node->attrs.dropout.whole; // whole: all of a sample or nothing
     s->in_layout[in_at] = s->out_layout[0] = layout;
     s->inplace_in = in_at;
     return DT_OK;
@@ -456,7 +465,7 @@ static void dropout_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const dropout_state *st = s->state;
     dt_dropout_args a = st->a;
     a.x = r->in[st->in_at], a.out = r->out[0], a.step = r->step;
-    const dt_cuda_grid g = {.blocks = a.samples * a.tiles, .threads = BLOCK_ELEMENTS / 8};
+    const dt_cuda_grid g = {.blocks = a.samples * a.tiles, .threads = BLOCK_ELEMENTS / 8}; // 8 elements per thread
     if (g.blocks) dt_cuda_launch(dt_cuda_of(s), st->nhwc ? DT_K_dropout_nhwc : DT_K_dropout, g, &a, r->stream);
 }
 

@@ -16,6 +16,7 @@
             f(ncclGroupStart) f(ncclGroupEnd) f(ncclBroadcast) f(ncclSend) f(ncclRecv) f(ncclCommFinalize)             \
                 f(ncclCommDestroy) f(ncclCommAbort)
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
+// optional: NULL where the library lacks them
 #define NCCL_NEWER_FUNCTIONS(f) f(ncclMemAlloc) f(ncclMemFree) f(ncclCommRegister) f(ncclCommDeregister)
 #else
 #define NCCL_NEWER_FUNCTIONS(f)
@@ -29,10 +30,10 @@ static struct {
 #undef FIELD
 
 static bool load_library(void) {
-    static bool tried, loaded;
+    static bool tried, loaded; // once per process
     if (tried) return loaded;
     tried = true;
-    void *so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
+    void *so = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL); // LOCAL: PyTorch's own NCCL in the process must not clash
     const char *missing = NULL;
     if (!so) {
         dt_log(DT_LOG_DEBUG, "no NCCL: %s", dlerror());
@@ -40,7 +41,7 @@ static bool load_library(void) {
     }
 #define FIND(name)                                                                                                     \
     *(void **)&lib.name = dlsym(so, #name);                                                                            \
-    if (!lib.name) missing = #name;
+    if (!lib.name) missing = #name; // without any of these the library is not used
     NCCL_FUNCTIONS(FIND)
 #undef FIND
 #define FIND(name) *(void **)&lib.name = dlsym(so, #name);
@@ -81,7 +82,7 @@ static int unique_id(const dt_nccl_api *a, void *id) {
 static int init(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId u;
-    config.blocking = 0;
+    config.blocking = 0; // non-blocking: comm_nccl.c polls
     memcpy(&u, id, sizeof u);
     return (int)lib.ncclCommInitRankConfig((ncclComm_t *)comm, world_size, u, rank, &config);
 }
@@ -93,7 +94,7 @@ static int async_error(const dt_nccl_api *a, void *comm, int *state) {
 }
 
 static ncclDataType_t type_of(dt_dtype type) {
-    return type == DT_BF16 ? ncclBfloat16 : ncclFloat32;
+    return type == DT_BF16 ? ncclBfloat16 : ncclFloat32; // no other type is sent
 }
 
 static int group_start(const dt_nccl_api *a) {
@@ -147,7 +148,7 @@ const dt_nccl_api *dt_nccl_api_real(void) {
                               .finalize = finalize,
                               .destroy = destroy,
                               .abort = abort_comm};
-    if (!load_library()) return NULL;
+    if (!load_library()) return NULL; // NULL: comm_nccl.c prints what to install
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 19, 0)
     if (lib.ncclMemAlloc && lib.ncclMemFree) {
         api.mem_alloc = mem_alloc;

@@ -6,10 +6,10 @@
 
 // ---- softmax ------------------------------------------------------------------------------------------------------
 
-// Host side of softmax over the last axis, DENSE, in place (kernels/softmax_kernels.h).
+// Host side of softmax over the last axis, DENSE, in place (kernels/rows_kernels.h).
 
-typedef struct softmax_state {
-    int type, x_at, dy_at; // dy_at < 0: forward
+typedef struct softmax_state { // positions among the inputs
+    int type, x_at, dy_at;     // dy_at < 0: forward
     dt_rows r;
 } softmax_state;
 
@@ -19,11 +19,11 @@ static dt_status softmax_cuda_prepare_at(dt_kernel_instance *s, int x_at, int dy
     if (!x) return dt_cuda_fail(s, "the gradient reads the output");
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0)));
     const int64_t n = x->shape.d[x->shape.n - 1];
-    st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
+    st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n); // threads of a row follow from its length
     st->x_at = x_at, st->dy_at = dy_at;
     s->in_layout[x_at] = s->out_layout[0] = dt_dense();
     if (dy) s->in_layout[dy_at] = dt_dense();
-    s->inplace_in = dy ? dy_at : x_at;
+    s->inplace_in = dy ? dy_at : x_at; // each row is read before it is written
     return DT_OK;
 }
 static dt_status softmax_cuda_prepare_forward(dt_kernel_instance *s) {
@@ -36,7 +36,7 @@ static dt_status softmax_cuda_prepare_backward(dt_kernel_instance *s) {
 static void softmax_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
     const softmax_state *st = s->state;
     const dt_softmax_args a = {.r = st->r,
-                               .ld = st->r.n,
+                               .ld = st->r.n, // rows follow each other without gaps
                                .x = r->in[st->x_at],
                                .dy = st->dy_at < 0 ? NULL : r->in[st->dy_at],
                                .out = r->out[0],
@@ -51,7 +51,7 @@ const dt_kernel dt_cuda_softmax_bwd = {softmax_cuda_prepare_backward, softmax_cu
 
 // ---- layer norm ---------------------------------------------------------------------------------------------------
 
-// Host side of layer norm over the last dimension, DENSE (kernels/layer_norm_kernels.h).
+// Host side of layer norm over the last dimension, DENSE (kernels/rows_kernels.h).
 // The forward node outputs y and, for the backward node, the rows' mean and 1/std. For merged additions see
 // graph/ops/norm.c.
 
@@ -68,15 +68,16 @@ typedef struct ln_state {
 static dt_status layer_norm_cuda_prepare_at(dt_kernel_instance *s, const dt_value_info *dy, int residual_at) {
     const dt_value_info *x = dt_instance_in(s, 0), *residual = NULL;
     ln_state *st = dt_cuda_prepare_dense(s, sizeof *st);
-    st->residual_at = residual_at < s->node->n_in ? residual_at : -1;
+    st->residual_at = residual_at < s->node->n_in ? residual_at : -1; // -1: no fused addition
     if (st->residual_at >= 0) residual = dt_instance_in(s, residual_at);
     if (!x || x->shape.n < 1) return dt_cuda_fail(s, "wants (…,D)");
     DT_TRY(dt_cuda_type(s, &st->type, x, dy, dt_instance_out(s, 0), residual));
     const int64_t n = x->shape.d[x->shape.n - 1];
     st->r = dt_rows_make(n ? dt_shape_elements(&x->shape) / n : 0, n);
+    // threads of a row: 8 elements each, DT_LN_GROUPS times
     while (st->r.group < 512 && (int64_t)st->r.group * 8 * DT_LN_GROUPS < n) st->r.group *= 2;
-    st->threads = st->r.group > 256 ? st->r.group : 256;
-    if (n > (int64_t)st->r.group * 8 * DT_LN_GROUPS)
+    st->threads = st->r.group > 256 ? st->r.group : 256; // several short rows per block
+    if (n > (int64_t)st->r.group * 8 * DT_LN_GROUPS)     // registers hold a row
         return dt_cuda_fail(s, "rows of more than %d elements", 512 * 8 * DT_LN_GROUPS);
     return DT_OK;
 }
@@ -89,7 +90,7 @@ static dt_status layer_norm_cuda_prepare_forward(dt_kernel_instance *s) {
 }
 
 static dt_cuda_grid layer_norm_cuda_grid_of(const ln_state *st) {
-    const int64_t a_block = st->threads / st->r.group, n = (st->r.rows + a_block - 1) / a_block;
+    const int64_t a_block = st->threads / st->r.group, n = (st->r.rows + a_block - 1) / a_block; // rows of a block
     return (dt_cuda_grid){.blocks = n > 0 ? n : 1, .threads = st->threads};
 }
 
@@ -100,7 +101,7 @@ static void layer_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_ru
                                   .scale = r->in[1],
                                   .shift = r->in[2],
                                   .residual = st->residual_at < 0 ? NULL : r->in[st->residual_at],
-                                  .sum = st->residual_at < 0 ? NULL : r->out[3],
+                                  .sum = st->residual_at < 0 ? NULL : r->out[3], // output 3: x + residual
                                   .out = r->out[0],
                                   .mean = r->out[1],
                                   .invstd = r->out[2],
@@ -111,13 +112,14 @@ static void layer_norm_cuda_run_forward(const dt_kernel_instance *s, const dt_ru
 
 static dt_status layer_norm_cuda_prepare_backward(dt_kernel_instance *s) {
     const int mean_at = dt_cuda_pos_out(s, 1), dy_at = dt_cuda_pos_grad(s, 0);
+    // behind the gradients: gradient of the sum's other use
     DT_TRY(layer_norm_cuda_prepare_at(s, dt_instance_in(s, dy_at), dy_at + s->node->n_fwd_out));
     ln_state *st = s->state;
     if (s->node->in[1] == DT_NONE || s->node->in[mean_at] == DT_NONE || s->node->in[mean_at + 1] == DT_NONE)
         return dt_cuda_fail(s, "the gradient reads x, scale, mean and 1/std");
     const int64_t all = layer_norm_cuda_grid_of(st).blocks;
-    st->n_blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;
-    s->scratch_bytes = (size_t)(st->n_blocks * 2 * st->r.n) * sizeof(float);
+    st->n_blocks = all < SUM_BLOCKS ? all : SUM_BLOCKS;                      // blocks take rows in turn
+    s->scratch_bytes = (size_t)(st->n_blocks * 2 * st->r.n) * sizeof(float); // dscale and dshift per block
     s->inplace_in = dy_at;
     return DT_OK;
 }
@@ -143,8 +145,8 @@ static void layer_norm_cuda_run_backward(const dt_kernel_instance *s, const dt_r
                                   .add_shift = (int)(r->accumulate >> 2 & 1)};
     const dt_cuda_grid g = {.blocks = st->n_blocks, .threads = st->threads};
     dt_cuda_launch(c, DT_K_ln_bwd, g, &a, r->stream);
-    if (!a.dscale && !a.dshift) return;
-    const dt_cuda_grid last = {.blocks = (2 * st->r.n + 31) / 32, .threads = 1024};
+    if (!a.dscale && !a.dshift) return;                                             // neither is wanted
+    const dt_cuda_grid last = {.blocks = (2 * st->r.n + 31) / 32, .threads = 1024}; // adds the blocks' sums in order
     dt_cuda_launch(c, DT_K_ln_bwd_finish, last, &a, r->stream);
 }
 
@@ -154,19 +156,19 @@ const dt_kernel dt_cuda_layer_norm_bwd = {layer_norm_cuda_prepare_backward, laye
 
 // ---- embedding loss -----------------------------------------------------------------------------------------------
 
-// Host side of l2_normalize, arc_margin and triplet (kernels/embedding_loss_kernels.h).
+// Host side of l2_normalize, arc_margin and triplet (kernels/loss_kernels.h).
 
 static dt_status embedding_loss_cuda_prepare_f32(dt_kernel_instance *s) {
     const dt_shape *shape = &dt_instance_in(s, 0)->shape;
     dt_rows *r = dt_cuda_prepare_dense(s, sizeof *r);
-    if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_cuda_fail(s, "wants f32");
+    if (dt_instance_in(s, 0)->dtype != DT_F32) return dt_cuda_fail(s, "wants f32"); // embeddings are compared in f32
     const int64_t n = shape->d[shape->n - 1];
     *r = dt_rows_make(n ? dt_shape_elements(shape) / n : 0, n);
     return DT_OK;
 }
 
 static const void *embedding_loss_cuda_gradient_of(const dt_kernel_instance *s, const dt_run *r) {
-    return s->node->backward ? r->in[dt_cuda_pos_grad(s, 0)] : NULL;
+    return s->node->backward ? r->in[dt_cuda_pos_grad(s, 0)] : NULL; // forward: none
 }
 
 static dt_status embedding_loss_cuda_prepare_normalize_bwd(dt_kernel_instance *s) {
@@ -175,6 +177,7 @@ static dt_status embedding_loss_cuda_prepare_normalize_bwd(dt_kernel_instance *s
     return DT_OK;
 }
 
+// dy decides the direction
 static void embedding_loss_cuda_run_normalize(const dt_kernel_instance *s, const dt_run *r) {
     const dt_rows *rows = s->state;
     const dt_l2_args a = {.r = *rows, .x = r->in[0], .dy = embedding_loss_cuda_gradient_of(s, r), .out = r->out[0]};
@@ -198,8 +201,8 @@ static dt_status embedding_loss_cuda_prepare_triplet(dt_kernel_instance *s) {
     DT_TRY(embedding_loss_cuda_prepare_f32(s));
     dt_rows *r = s->state;
     const int64_t n = r->rows;
-    *r = dt_rows_make(n, n);
-    s->scratch_bytes = (size_t)n * (sizeof(dt_hardest) + sizeof(double));
+    *r = dt_rows_make(n, n);                                              // row i: all samples, seen from sample i
+    s->scratch_bytes = (size_t)n * (sizeof(dt_hardest) + sizeof(double)); // per sample: hardest pair and loss
     return DT_OK;
 }
 
@@ -217,10 +220,11 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
                          .margin = s->node->attrs.triplet.margin,
                          .share = s->node->attrs.triplet.share,
                          .semihard = s->node->attrs.triplet.semihard};
+    // finds the pairs, forward and backward alike
     dt_cuda_launch(c, DT_K_triplet_rows, dt_rows_grid(rows), &a, r->stream);
     if (s->node->backward) {
         a.dx = r->out[0];
-        const int64_t blocks = (rows->rows * a.n + 255) / 256;
+        const int64_t blocks = (rows->rows * a.n + 255) / 256; // gathers: a thread per element of dx
         dt_cuda_launch(c, DT_K_triplet_bwd, (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256}, &a,
                        r->stream);
         return;
@@ -233,6 +237,7 @@ static void run_triplet(const dt_kernel_instance *s, const dt_run *r) {
                                .add_loss = (int)(r->accumulate & 1),
                                .weight_sum = r->out[1],
                                .add_weight = (int)(r->accumulate >> 1 & 1)};
+    // one block: sums in a fixed order
     dt_cuda_launch(c, DT_K_loss_finish, (dt_cuda_grid){.blocks = 1, .threads = 1024}, &sums, r->stream);
 }
 
@@ -274,16 +279,17 @@ static dt_status loss_cuda_prepare(dt_kernel_instance *s) {
     const bool classes = softmax && target->dtype == DT_I32;
     if ((!soft && !classes) || dt_shape_elements(&target->shape) != (classes ? rows : rows * n))
         return dt_cuda_fail(s, "the target %s has the wrong type or shape", target->name);
+    // kind selects the kernel's path
     st->kind = classes ? DT_LOSS_CLASSES : softmax ? DT_LOSS_SHARES : DT_LOSS_ELEMENTS;
     if (dt_losses[st->id].rotation) st->kind = DT_LOSS_ROTATION;
     const bool has = s->node->n_in > 3 && dt_instance_in(s, 3);
     st->weighs = has && (!softmax || dt_losses[st->id].by_class);
-    st->by_sample = has && classes && s->node->attrs.loss.by_sample;
+    st->by_sample = has && classes && s->node->attrs.loss.by_sample; // a factor of each sample, by its class
     st->r = dt_rows_make(rows, n);
     st->smoothing = s->node->attrs.loss.smoothing;
     st->param = s->node->attrs.loss.param;
     st->share = s->node->attrs.loss.share;
-    if (!s->node->backward) s->scratch_bytes = (size_t)rows * sizeof(double);
+    if (!s->node->backward) s->scratch_bytes = (size_t)rows * sizeof(double); // a loss per row, summed by loss_finish
     return DT_OK;
 }
 
@@ -297,7 +303,7 @@ static dt_loss_args loss_cuda_args_of(const dt_kernel_instance *s, const dt_run 
                           .class_weights = st->weighs ? r->in[3] : NULL,
                           .factors = st->by_sample ? r->in[3] : NULL,
                           .step = r->step,
-                          .id = st->id,
+                          .id = st->id, // bits 0 and 1: STAT outputs
                           .kind = st->kind,
                           .smoothing = st->smoothing,
                           .param = st->param,

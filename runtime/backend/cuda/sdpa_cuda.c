@@ -125,16 +125,17 @@ static dt_status plan_matmul(dt_kernel_instance *s, sdpa_matmul which, operand a
                             .alpha = alpha,
                             .tf32 = c->tf32,
                             .deterministic = c->deterministic,
-                            .align = st->align};
+                            .align = st->align}; // of all operands' strides
     DT_TRY(dt_cuda_kept(s, dt_cuda_plan_gemm(c->plans, &g, &st->matmul[which])));
     if (!st->matmul[which]) return dt_cuda_fail(s, "cuBLASLt has no matmul for it");
     const size_t bytes = dt_cuda_align(st->matmul[which]->workspace_bytes);
-    if (bytes > s->scratch_bytes) s->scratch_bytes = bytes;
+    if (bytes > s->scratch_bytes) s->scratch_bytes = bytes; // one workspace: matmuls run one after another on a stream
     return DT_OK;
 }
 
 static size_t take_scores(dt_kernel_instance *s, size_t size) {
     const sdpa_state *st = s->state;
+    // scores of one chunk of matrices
     const size_t at = s->scratch_bytes;
     s->scratch_bytes += dt_cuda_align((size_t)(st->chunk * st->scores.head) * size);
     return at;
@@ -149,22 +150,24 @@ static dt_status prepare_matmuls(dt_kernel_instance *s, bool backward) {
     const float scale = st->desc.scale;
     const operand q = {&v->part[0], type, false}, k = {&v->part[1], type, false}, v_ = {&v->part[2], type, false},
                   y = {&v->y, type, false}, k_t = {&v->part[1], type, true}, v_t = {&v->part[2], type, true},
-                  wide = {&st->scores, DT_F32, false}, p = {&st->scores, type, false}, p_t = {&st->scores, type, true};
+                  // wide: scores in f32; p: probabilities in the activations' type
+        wide = {&st->scores, DT_F32, false}, p = {&st->scores, type, false}, p_t = {&st->scores, type, true};
     const dt_value *out = s->node->out;
     sdpa_cuda_divide(st, dt_cuda_of(s)->attention_bytes);
-    DT_TRY(plan_matmul(s, SCORES, q, k_t, wide, tq, tk, dim, scale));
+    DT_TRY(plan_matmul(s, SCORES, q, k_t, wide, tq, tk, dim, scale)); // S = scale Q K^T
     if (!backward) {
-        DT_TRY(plan_matmul(s, OUTPUT, p, v_, y, tq, dim, tk, 1.0f));
+        DT_TRY(plan_matmul(s, OUTPUT, p, v_, y, tq, dim, tk, 1.0f)); // y = P V
     } else {
-        DT_TRY(plan_matmul(s, SLOPES, y, v_t, wide, tq, tk, dim, 1.0f));
-        if (v->packed || out[0] != DT_NONE) DT_TRY(plan_matmul(s, DQ, p, k, q, tq, dim, tk, scale));
+        DT_TRY(plan_matmul(s, SLOPES, y, v_t, wide, tq, tk, dim, 1.0f));                             // dP = dy V^T
+        if (v->packed || out[0] != DT_NONE) DT_TRY(plan_matmul(s, DQ, p, k, q, tq, dim, tk, scale)); // dQ = scale dS K
+        // dK = scale dS^T Q
         if (v->packed || out[1] != DT_NONE) DT_TRY(plan_matmul(s, DK, p_t, q, k, tk, dim, tq, scale));
-        if (v->packed || out[2] != DT_NONE) DT_TRY(plan_matmul(s, DV, p_t, y, v_, tk, dim, tq, 1.0f));
+        if (v->packed || out[2] != DT_NONE) DT_TRY(plan_matmul(s, DV, p_t, y, v_, tk, dim, tq, 1.0f)); // dV = P^T dy
     }
-    st->at_s = st->at_p = take_scores(s, sizeof(float));
+    st->at_s = st->at_p = take_scores(s, sizeof(float)); // f32: probabilities overwrite the scores
     if (backward) st->at_dp = st->at_ds = take_scores(s, sizeof(float));
     if (type == DT_F32) return DT_OK;
-    st->at_p = take_scores(s, st->size);
+    st->at_p = take_scores(s, st->size); // 16-bit: a copy of their own
     if (backward) st->at_ds = take_scores(s, st->size);
     return DT_OK;
 }
@@ -180,6 +183,7 @@ static int64_t sdpa_cuda_offset(const sdpa_state *st, const dt_sdpa_place *p, ba
 }
 
 static char *sdpa_cuda_at(const sdpa_state *st, const void *tensor, const dt_sdpa_place *p, batch b) {
+    // an unwanted gradient stays NULL
     return tensor ? (char *)tensor + sdpa_cuda_offset(st, p, b) * (int64_t)st->size : NULL;
 }
 static char *sdpa_cuda_part_at(const sdpa_state *st, const void *const *tensors, int i, batch b) {
@@ -189,6 +193,7 @@ static char *sdpa_cuda_part_at(const sdpa_state *st, const void *const *tensors,
 static void run_matmul(const dt_kernel_instance *s, const dt_run *r, sdpa_matmul which, const void *a, const void *b,
                        void *d) {
     const sdpa_state *st = s->state;
+    // no plan: the gradient is not wanted
     if (st->matmul[which]) dt_cuda_run_gemm(s, st->matmul[which], a, b, d, false, NULL, NULL, r);
 }
 
@@ -214,16 +219,16 @@ static void probabilities(const dt_kernel_instance *s, const dt_run *r, batch b,
     a.x = scratch + st->at_s;
     a.out = scratch + st->at_p;
     if (lse) {
-        a.lse = lse + sdpa_cuda_offset(st, &rows, b);
+        a.lse = lse + sdpa_cuda_offset(st, &rows, b); // lse is (n, heads, tq), without padding
         a.lse_rows = tq;
-        a.lse_step = inner_step(st, &rows);
+        a.lse_step = inner_step(st, &rows); // rows from one matrix of the chunk to the next
     }
     dt_cuda_launch(dt_cuda_of(s), DT_K_softmax_fwd, dt_rows_grid(&a.r), &a, r->stream);
 }
 
 static void batch_forward(const dt_kernel_instance *s, const dt_run *r, batch b) {
     const sdpa_state *st = s->state;
-    probabilities(s, r, b, r->out[1]);
+    probabilities(s, r, b, r->out[1]); // out[1]: lse, for backward
     run_matmul(s, r, OUTPUT, (char *)r->scratch + st->at_p, sdpa_cuda_part_at(st, r->in, 2, b),
                sdpa_cuda_at(st, r->out[0], &st->view.y, b));
 }
@@ -234,12 +239,12 @@ static void batch_backward(const dt_kernel_instance *s, const dt_run *r, batch b
     const void *dy = sdpa_cuda_at(st, r->in[dt_cuda_pos_grad(s, 0)], &st->view.y, b);
     const void *const *grads = (const void *const *)r->out;
     dt_softmax_args a = sdpa_cuda_rows_of(st);
-    probabilities(s, r, b, NULL);
+    probabilities(s, r, b, NULL); // P again: storing it would cost tq x tk for each head
     run_matmul(s, r, SLOPES, dy, sdpa_cuda_part_at(st, r->in, 2, b), scratch + st->at_dp);
     a.x = p;
     a.type = st->desc.type;
     a.dy = scratch + st->at_dp;
-    a.out = ds;
+    a.out = ds; // f32: in place of dP
     dt_cuda_launch(dt_cuda_of(s), DT_K_softmax_bwd, dt_rows_grid(&a.r), &a, r->stream);
     run_matmul(s, r, DQ, ds, sdpa_cuda_part_at(st, r->in, 1, b), sdpa_cuda_part_at(st, grads, 0, b));
     run_matmul(s, r, DK, ds, sdpa_cuda_part_at(st, r->in, 0, b), sdpa_cuda_part_at(st, grads, 1, b));
@@ -251,6 +256,7 @@ static void run_matmuls(const dt_kernel_instance *s, const dt_run *r,
     const sdpa_state *st = s->state;
     for (int64_t o = 0; o < st->outer; o++)
         for (int64_t i = 0; i < st->inner; i += st->chunk) {
+            // the last chunk overlaps the one before: one plan for all, and the same numbers twice
             const int64_t last = st->inner - st->chunk;
             run_batch(s, r, (batch){o, i < last ? i : last});
         }
@@ -262,7 +268,7 @@ static dt_status sdpa_cuda_prepare(dt_kernel_instance *s) {
     DT_TRY(sdpa_cuda_start(s, &st));
     if (!st->plan) return prepare_matmuls(s, false);
     st->at_lse = s->scratch_bytes;
-    if (s->node->out[1] == DT_NONE) s->scratch_bytes += rows_bytes(st);
+    if (s->node->out[1] == DT_NONE) s->scratch_bytes += rows_bytes(st); // cuDNN writes the lse in any case
     return DT_OK;
 }
 
@@ -273,6 +279,7 @@ static void sdpa_cuda_run(const dt_kernel_instance *s, const dt_run *r) {
         return;
     }
     void *lse = r->out[1] ? r->out[1] : (char *)r->scratch + st->at_lse;
+    // order as in the graph of cuda_dnn_graph.c
     void *const ptr[5] = {sdpa_cuda_part(st, r->in, 0), sdpa_cuda_part(st, r->in, 1), sdpa_cuda_part(st, r->in, 2),
                           r->out[0], lse};
     dt_cuda_run_dnn(s, st->plan, ptr, r);
@@ -288,15 +295,16 @@ static dt_status sdpa_cuda_prepare_bwd(dt_kernel_instance *s) {
         return dt_instance_fail(s, "the gradient reads q, k and v");
     DT_TRY(sdpa_cuda_start(s, &st));
     if (n->in[n->n_fwd_in] == DT_NONE || n->in[n->n_fwd_in + 1] == DT_NONE)
-        return dt_cuda_fail(s, "the gradient reads the saved y and lse");
+        return dt_cuda_fail(s, "the gradient reads the saved y and lse"); // cuDNN does not recompute them
     if (!st->plan) return prepare_matmuls(s, true);
     const dt_sdpa_view *v = &st->view;
     const size_t rows = (size_t)(v->n * v->heads * (v->tq > v->tk ? v->tq : v->tk));
     st->at_dq32 = s->scratch_bytes;
-    st->dq32_bytes = st->desc.deterministic ? 0 : rows_bytes(st) * (size_t)v->dim;
+    st->dq32_bytes = st->desc.deterministic ? 0 : rows_bytes(st) * (size_t)v->dim; // f32 sums of dq by atomics
     st->at_sum = st->at_dq32 + dt_cuda_align(st->dq32_bytes);
     st->at_unwanted = st->at_sum + rows_bytes(st);
     bool unwanted = false;
+    // cuDNN writes all three gradients
     for (int i = 0; i < 3 && !v->packed; i++) unwanted |= n->out[i] == DT_NONE;
     s->scratch_bytes = st->at_unwanted + (unwanted ? dt_cuda_align(rows * (size_t)v->dim * st->size) : 0);
     return DT_OK;
@@ -314,7 +322,7 @@ static void sdpa_cuda_run_bwd(const dt_kernel_instance *s, const dt_run *r) {
     }
     for (int i = 0; i < 3; i++) {
         grad[i] = sdpa_cuda_part(st, (const void *const *)r->out, i);
-        if (!grad[i]) grad[i] = scratch + st->at_unwanted;
+        if (!grad[i]) grad[i] = scratch + st->at_unwanted; // one buffer for all unwanted ones: none is read
     }
     void *const ptr[11] = {sdpa_cuda_part(st, r->in, 0),
                            sdpa_cuda_part(st, r->in, 1),

@@ -6,7 +6,7 @@
 // ---- copy ---------------------------------------------------------------------------------------------------------
 
 // Host side of the ops that only move elements: concat, slice and its gradient, transpose, reshape
-// (kernels/copy_kernels.h).
+// (kernels/shape_kernels.h).
 //
 // Concat and slice keep the layout of their (first) input. In NHWC memory the axes are (N,H,W,C).
 //
@@ -17,13 +17,13 @@
 
 // The dimension at a position in memory, outermost first, for a tensor of n dimensions.
 static int memory_axis(dt_layout l, int n, int position) {
-    if (l.kind != DT_NHWC || n < 3 || position == 0) return position;
+    if (l.kind != DT_NHWC || n < 3 || position == 0) return position; // NHWC: axes 0, 2, 3, 1
     return position == n - 1 ? 1 : position + 1;
 }
 
 // The widest access, in bytes, that all the values or-ed into `bits` are multiples of.
 static int unit_of(uint64_t bits) {
-    return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
+    return bits % 16 == 0 ? 16 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1; // lowest bit of all decides
 }
 
 // Copies parts, given in bytes (x NULL: zeros), into `outer` rows of `whole` bytes.
@@ -32,6 +32,7 @@ static void copy_cuda_join(dt_cuda *c, void *out, int64_t outer, int64_t whole, 
     for (int first = 0; first < n_parts; first += DT_JOIN_PARTS) {
         const int end = first + DT_JOIN_PARTS < n_parts ? first + DT_JOIN_PARTS : n_parts;
         dt_join_args a = {.out = out};
+        // addresses count too: a slice may begin anywhere
         uint64_t bits = (uint64_t)(uintptr_t)out | (uint64_t)whole;
         for (int i = first; i < end; i++)
             bits |= (uint64_t)(uintptr_t)parts[i].x | (uint64_t)(parts[i].run | parts[i].pitch | parts[i].at);
@@ -39,14 +40,14 @@ static void copy_cuda_join(dt_cuda *c, void *out, int64_t outer, int64_t whole, 
         a.whole = whole / a.unit;
         int64_t blocks = 0;
         for (int i = first; i < end; i++) {
-            if (!parts[i].run || !outer) continue;
+            if (!parts[i].run || !outer) continue; // empty tensors
             dt_join_part p = {.x = parts[i].x,
                               .run = parts[i].run / a.unit,
                               .pitch = parts[i].pitch / a.unit,
                               .at = parts[i].at / a.unit,
                               .begin = blocks,
                               .n = parts[i].run / a.unit * outer};
-            blocks += (p.n + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH);
+            blocks += (p.n + 256 * DT_JOIN_EACH - 1) / (256 * DT_JOIN_EACH); // first block of the part
             a.part[a.n_parts++] = p;
         }
         if (blocks) dt_cuda_launch(c, DT_K_join_runs, (dt_cuda_grid){.blocks = blocks, .threads = 256}, &a, stream);
@@ -56,6 +57,7 @@ static void copy_cuda_join(dt_cuda *c, void *out, int64_t outer, int64_t whole, 
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream) {
     // 16-byte accesses for all but the tail, so that an odd length does not narrow every access
     const int64_t even = n_bytes / 16 * 16;
+    // the tail is at most 15 bytes
     copy_cuda_join(c, out, 1, even, &(dt_join_part){.x = x, .run = even, .pitch = even}, 1, stream);
     copy_cuda_join(c, (char *)out + even, 1, n_bytes - even,
                    &(dt_join_part){.x = (const char *)x + even, .run = n_bytes - even, .pitch = n_bytes - even}, 1,
@@ -70,6 +72,7 @@ static runs runs_of(const dt_value_info *v, dt_layout l, int axis) {
     bool behind = false;
     for (int p = 0; p < v->shape.n; p++) {
         const int a = memory_axis(l, v->shape.n, p);
+        // in front of the axis: rows; behind: contiguous run
         if (a == axis)
             behind = true;
         else if (behind)
@@ -81,12 +84,13 @@ static runs runs_of(const dt_value_info *v, dt_layout l, int axis) {
 }
 
 static dt_status copy_cuda_prepare_concat(dt_kernel_instance *s) {
+    // the first input's layout, unless one is not an activation
     dt_layout layout = s->in_layout[0];
     dt_cuda_prepare(s, 0);
     for (int i = 0; i < s->node->n_in; i++)
         if (dt_instance_in(s, i)->kind != DT_V_TEMP) layout = dt_dense();
     for (int i = 0; i < s->node->n_in; i++) {
-        if (dt_instance_in(s, i)->dtype != dt_instance_out(s, 0)->dtype)
+        if (dt_instance_in(s, i)->dtype != dt_instance_out(s, 0)->dtype) // bytes are copied: no conversion
             return dt_cuda_fail(s, "%s has another element type", dt_instance_in(s, i)->name);
         s->in_layout[i] = layout;
     }
@@ -102,7 +106,7 @@ static void copy_cuda_run_concat(const dt_kernel_instance *s, const dt_run *r) {
     for (int i = 0; i < s->node->n_in && i < MOST; i++) {
         const dt_value_info *x = dt_instance_in(s, i);
         const runs k = runs_of(x, s->out_layout[0], axis);
-        const int64_t run = k.step * x->shape.d[axis];
+        const int64_t run = k.step * x->shape.d[axis]; // bytes of a row of this part
         parts[i] = (dt_join_part){.x = r->in[i], .run = run, .pitch = run, .at = at};
         at += run, outer = k.outer;
     }
@@ -125,6 +129,7 @@ static void copy_cuda_run_slice(const dt_kernel_instance *s, const dt_run *r) {
     const runs k = runs_of(x, s->out_layout[0], axis);
     const int64_t begin = s->node->attrs.slice.begin * k.step;
     const int64_t run = s->node->attrs.slice.end * k.step - begin;
+    // pitch: a whole row of x
     const dt_join_part part = {.x = (const char *)r->in[0] + begin, .run = run, .pitch = x->shape.d[axis] * k.step};
     copy_cuda_join(dt_cuda_of(s), r->out[0], k.outer, run, &part, 1, r->stream);
 }
@@ -136,9 +141,9 @@ static void copy_cuda_run_slice_bwd(const dt_kernel_instance *s, const dt_run *r
     const int64_t begin = s->node->attrs.slice.begin * k.step;
     const int64_t end = s->node->attrs.slice.end * k.step, whole = dx->shape.d[axis] * k.step;
     const dt_join_part parts[3] = {
-        {.run = begin},
+        {.run = begin}, // zeros in front
         {.x = r->in[dt_cuda_pos_grad(s, 0)], .run = end - begin, .pitch = end - begin, .at = begin},
-        {.run = whole - end, .at = end}};
+        {.run = whole - end, .at = end}}; // zeros behind
     copy_cuda_join(dt_cuda_of(s), r->out[0], k.outer, whole, parts, 3, r->stream);
 }
 
@@ -158,6 +163,7 @@ typedef struct permutation {
 static permutation copy_cuda_merge(const dt_value_info *x, dt_layout from, dt_layout to, const int *perm) {
     permutation m = {.element = (int)dt_dtype_size(x->dtype)};
     int64_t stride[DT_MAX_DIMS], at = 1;
+    // element strides of x's axes
     for (int p = x->shape.n - 1; p >= 0; p--) {
         const int axis = memory_axis(from, x->shape.n, p);
         stride[axis] = at, at *= x->shape.d[axis];
@@ -166,13 +172,13 @@ static permutation copy_cuda_merge(const dt_value_info *x, dt_layout from, dt_la
     for (int p = 0; p < x->shape.n; p++) {
         const int axis = perm[memory_axis(to, x->shape.n, p)], last = m.n - 1;
         const int64_t size = x->shape.d[axis], step = stride[axis];
-        if (size == 1) continue;
-        if (last >= 0 && m.step[last] == step * size)
+        if (size == 1) continue;                      // 1 element: no dimension
+        if (last >= 0 && m.step[last] == step * size) // contiguous with the dimension before: one
             m.size[last] *= size, m.step[last] = step;
         else
             m.size[m.n] = size, m.step[m.n++] = step;
     }
-    if (m.n == 0) m.n = 1, m.size[0] = 1, m.step[0] = 1;
+    if (m.n == 0) m.n = 1, m.size[0] = 1, m.step[0] = 1; // a single element
     return m;
 }
 
@@ -182,11 +188,12 @@ static dt_status prepare_transpose(dt_kernel_instance *s) {
     const int *perm = s->node->attrs.transpose.perm;
     permutation *m = dt_cuda_prepare(s, sizeof *m);
     if (x->dtype != y->dtype) return dt_cuda_fail(s, "cannot change the element type");
+    // dt_cuda_prepare has made it DENSE
     s->in_layout[0] = layout;
     s->out_layout[0] = dt_dense();
     *m = copy_cuda_merge(x, layout, dt_dense(), perm);
     if (m->n > 1 && y->shape.n >= 3 && y->shape.n <= 4 && y->kind == DT_V_TEMP) {
-        const permutation other = copy_cuda_merge(x, layout, nhwc, perm);
+        const permutation other = copy_cuda_merge(x, layout, nhwc, perm); // nothing moves if NHWC holds the result
         if (other.n == 1) *m = other, s->out_layout[0] = nhwc;
     }
     if (m->n == 1) s->inplace_in = 0;
@@ -268,7 +275,7 @@ const dt_kernel dt_cuda_reshape = {copy_cuda_prepare_reshape, run_transpose, dt_
 
 // ---- expand -------------------------------------------------------------------------------------------------------
 
-// Host side of expand and sum (graph/ops/shape.c; kernels/expand_kernels.h), DENSE.
+// Host side of expand and sum (graph/ops/shape.c; kernels/shape_kernels.h), DENSE.
 
 // The larger tensor's dimensions: those that are kept, those that are repeated, and all with their steps in the smaller.
 typedef struct expand_state {

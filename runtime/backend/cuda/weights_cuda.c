@@ -11,10 +11,10 @@
 
 struct dt_cuda_pack {
     dt_cuda *c;
-    int64_t n_out, n_in, n_taps;
+    int64_t n_out, n_in, n_taps; // (O, I/g, R*S)
     bool fold, has_bias;
     dt_tap_fold tap_fold;
-    float eps;
+    float eps; // of the folded batch norm
     int type;
 };
 
@@ -27,23 +27,25 @@ static void weights_cuda_divide(const dt_shape *s, int64_t *n_out, int64_t *n_in
 
 dt_tap_fold dt_cuda_tap_fold(const dt_shape *s, int stride) {
     const int rows = (int)s->d[2], cols = (int)s->d[3];
+    // rows and columns of the weight; folded taps per row
     return (dt_tap_fold){stride, (int)s->d[1], rows, cols, (cols + stride - 1) / stride};
 }
 
 // As `divide` does, of the folded weight.
 static void divide_folded(const dt_shape *s, const dt_tap_fold *f, int64_t *n_out, int64_t *n_in, int64_t *n_taps) {
     *n_out = s->d[0];
-    *n_in = (f->stride * f->stride * f->n_in + 7) / 8 * 8;
-    *n_taps = (f->rows + f->stride - 1) / f->stride * f->taps_across;
+    *n_in = (f->stride * f->stride * f->n_in + 7) / 8 * 8;            // channels of a folded pixel, padded to 8
+    *n_taps = (f->rows + f->stride - 1) / f->stride * f->taps_across; // folded taps
 }
 
 static uint64_t weights_cuda_key_of(const dt_kernel_instance *s, const dt_pack_request *r, const dt_cuda_pack *p,
                                     uint64_t form) {
+    // what the bytes depend on, besides the parameters' values
     uint64_t h[12] = {form, (uint64_t)p->type, p->fold, (uint64_t)r->n_params | (uint64_t)p->tap_fold.stride << 32, 0};
     memcpy(&h[4], &p->eps, sizeof p->eps);
     for (int i = 0; i < r->n_params; i++) {
         const char *name = s->graph->values[r->params[i]].name;
-        h[5 + i] = dt_hash64(name, strlen(name));
+        h[5 + i] = dt_hash64(name, strlen(name)); // at most five names
     }
     return dt_hash64(h, sizeof h);
 }
@@ -52,7 +54,7 @@ static dt_cuda_pack *new_pack(const dt_kernel_instance *s, dt_dtype type, const 
     dt_cuda_pack *p = dt_xcalloc(1, sizeof *p);
     p->c = dt_cuda_of(s);
     p->type = type;
-    p->fold = fold && fold->on;
+    p->fold = fold && fold->on; // NULL: nothing is folded
     p->eps = p->fold ? fold->eps : 0.0f;
     return p;
 }
@@ -62,6 +64,7 @@ static void weights_cuda_pack_weight(const void *ctx, const float *const *dense,
                                      void *stream) {
     const dt_cuda_pack *p = ctx;
     dt_pack_args a = {.x = dense[0],
+                      // KRSC: taps, then input channels
                       .out = packed,
                       .n_out = p->n_out,
                       .n_in = p->n_in,
@@ -107,9 +110,10 @@ dt_cuda_pack *dt_cuda_pack_weight(dt_kernel_instance *s, dt_value weight, dt_dty
                            .pack = weights_cuda_pack_weight,
                            .ctx = p};
     if (p->fold) {
-        r->params[r->n_params++] = fold->scale;
+        r->params[r->n_params++] = fold->scale; // repacked when the statistics move
         r->params[r->n_params++] = fold->var;
     } else if (!tap_fold) {
+        // a plain form: the optimizer's kernel writes it (commit_cuda.c)
         r->form = (dt_pack_form){type, (uint32_t)p->n_in, (uint32_t)p->n_taps};
     }
     r->key = weights_cuda_key_of(s, r, p, 0x6b727363 /* "krsc" */);
@@ -135,7 +139,7 @@ dt_cuda_pack *dt_cuda_pack_bias(dt_kernel_instance *s, dt_value bias, int64_t n,
 bool dt_cuda_pack_is_copy(const dt_value_info *weight, dt_dtype type) {
     int64_t n_out, n_in, n_taps;
     weights_cuda_divide(&weight->shape, &n_out, &n_in, &n_taps);
-    return type == DT_F32 && (n_in == 1 || n_taps == 1);
+    return type == DT_F32 && (n_in == 1 || n_taps == 1); // KRSC equals KCRS, and f32 needs no copy
 }
 
 void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_fold *tap_fold, const void *packed,
@@ -146,7 +150,7 @@ void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_
         a.fold = *tap_fold;
         divide_folded(weight, tap_fold, &a.n_out, &a.n_in, &a.n_taps);
     }
-    a.by_out = dt_quot_of(a.n_in * a.n_taps);
+    a.by_out = dt_quot_of(a.n_in * a.n_taps); // divisions by multiplication
     a.by_taps = dt_quot_of(a.n_taps);
     // an element for each thread: most weights are small, and all of the time is latency
     const dt_cuda_grid g = {.blocks = (a.n_out * a.n_in * a.n_taps + 255) / 256, .threads = 256};
@@ -154,10 +158,11 @@ void dt_cuda_store_weight_grad(dt_cuda *c, const dt_shape *weight, const dt_tap_
 }
 
 // ---- sums over rows --------------------------------------------------------------------------------
-enum { LEAST_ROWS_A_RUN = 64, MOST_RUNS = 512 };
+enum { LEAST_ROWS_A_RUN = 64, MOST_RUNS = 512 }; // rows per partial sum; partial sums at most
 
 static int64_t rows_a_run(int64_t n_rows) {
     const int64_t rows = (n_rows + MOST_RUNS - 1) / MOST_RUNS;
+    // depends on the number of rows alone: fixed order of additions
     return rows < LEAST_ROWS_A_RUN ? LEAST_ROWS_A_RUN : rows;
 }
 
@@ -176,16 +181,18 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
                             .rows_a_run = rows_a_run(n_rows),
                             .type = type,
                             .add = add};
-    a.n_runs = (n_rows + a.rows_a_run - 1) / a.rows_a_run;
+    a.n_runs = (n_rows + a.rows_a_run - 1) / a.rows_a_run; // partial sums per column
     const int64_t tiles = (n_cols + DT_COLUMNS - 1) / DT_COLUMNS;
     dt_cuda_launch(c, DT_K_column_sum_runs,
                    (dt_cuda_grid){.blocks = a.n_runs * tiles, .threads = DT_COLUMNS * DT_COLUMN_LANES}, &a, stream);
+    // adds the runs in order
     dt_cuda_launch(c, DT_K_column_sum, (dt_cuda_grid){.blocks = (n_cols + 127) / 128, .threads = 128}, &a, stream);
 }
 
 // ---- plans -----------------------------------------------------------------------------------------
 void dt_cuda_run_dnn(const dt_kernel_instance *s, const dt_cuda_plan *p, void *const *ptr, const dt_run *r) {
     dt_cuda *c = dt_cuda_of(s);
+    // errors surface later: see cuda_backend.h
     dt_cuda_check(c, c->api->dnn_run(c->api, p->plan, ptr, r->scratch, r->stream),
                   s->node->op == DT_OP_sdpa ? "running attention" : "running a convolution");
 }

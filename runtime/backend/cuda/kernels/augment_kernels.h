@@ -20,19 +20,19 @@
 enum { DT_AUGMENT_THREADS = 512 };
 
 typedef struct dt_augment_args {
-    const uint8_t *x;
+    const uint8_t *x;           // u8, NHWC
     uint8_t *out, *spare;       // spare: as much memory as out
     uint16_t *rows;             // as many values, for a blur
     const dt_pixel_step *steps; // n_steps a sample
-    int n_steps;
+    int n_steps;                // of each sample; DT_PIXEL_END ends a shorter list
     int width, height, channels;
     int64_t sample; // values of one
 } dt_augment_args;
 
 // What a step knows about its image: mean luma, the channels' means, or tables.
 typedef struct dt_augment_known {
-    int mean[3];
-    const uint8_t *table;
+    int mean[3];          // per channel, or luma's in all three
+    const uint8_t *table; // 256 bytes per channel
 } dt_augment_known;
 
 // Returns whether a step changes each value by itself, given at most the image's sums or counts.
@@ -80,12 +80,13 @@ DT_FN void dt_augment_make_table(int kind, const uint32_t *count, uint8_t *table
 // ---- twelve values ---------------------------------------------------------------------------------
 DT_FN void dt_augment_load(const uint8_t *p, int whole, int64_t i, int64_t n, uint8_t v[12]) {
     if (whole && i + 12 <= n) {
+        // 4-byte loads: i is a multiple of 12, and images begin at multiples of 4
         const uint32_t *w = (const uint32_t *)(p + i);
         for (int k = 0; k < 3; k++) {
             const uint32_t word = w[k];
-            for (int b = 0; b < 4; b++) v[4 * k + b] = (uint8_t)(word >> (8 * b));
+            for (int b = 0; b < 4; b++) v[4 * k + b] = (uint8_t)(word >> (8 * b)); // little-endian
         }
-    } else {
+    } else { // unaligned images, and the end
         for (int k = 0; k < 12; k++) v[k] = i + k < n ? p[i + k] : 0;
     }
 }
@@ -104,6 +105,7 @@ DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s, co
                             uint8_t v[12]) {
     const int c = a->channels, x0 = s->as.patch.x, y0 = s->as.patch.y, with = s->as.patch.with;
     const int row_bytes = s->as.patch.w * c, row_blocks = (row_bytes + 15) / 16;
+    // 12 values are whole pixels: c is 1 or 3
     int64_t pixel = i / c;
     int y = (int)(pixel / a->width), x = (int)(pixel - (int64_t)y * a->width);
     uint32_t word[4] = {0, 0, 0, 0}, have = 0; // have: the block in `word`, and 1
@@ -113,20 +115,22 @@ DT_FN void dt_augment_patch(const dt_augment_args *a, const dt_pixel_step *s, co
             if (with == DT_PATCH_RANDOM) {
                 const int at = (x - x0) * c + channel;
                 const uint32_t block = (uint32_t)((y - y0) * row_blocks + at / 16);
+                // a thread's bytes of a row mostly share a block of 16
                 if (have != block + 1) {
                     const dt_rng *r = &s->as.patch.r;
                     dt_philox(r->seed, DT_PATCH_FIRST_BLOCK + block, r->slot, r->step, r->purpose, word);
                     have = block + 1;
                 }
                 const uint32_t pick = (uint32_t)at % 16 / 4;
+                // no index: an array with a computed index would lie in local memory
                 const uint32_t w = pick == 0 ? word[0] : pick == 1 ? word[1] : pick == 2 ? word[2] : word[3];
                 v[k] = (uint8_t)(w >> (8 * (at % 4)));
             } else {
                 v[k] = (uint8_t)(with == DT_PATCH_MEAN ? known->mean[channel] : with);
             }
         }
-        if (channel + 1 < c) continue;
-        if (++x == a->width) x = 0, y++;
+        if (channel + 1 < c) continue;   // the pixel has further channels
+        if (++x == a->width) x = 0, y++; // the next row begins
     }
 }
 
@@ -150,6 +154,7 @@ DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s, c
         break;
 #define TABLE(id, f) case DT_PIXEL_##id:
 #include "batch/pixel_steps.def"
+        // table of channel c begins at 256 c
         for (int k = 0; k < 12; k++) v[k] = known->table[(a->channels == 1 ? 0 : k % 3 * 256) + v[k]];
         break;
     default:
@@ -160,10 +165,11 @@ DT_FN void dt_augment_values(const dt_augment_args *a, const dt_pixel_step *s, c
 DT_FN void dt_augment_value_thread(const dt_augment_args *a, const dt_pixel_step *s, int n_steps,
                                    const dt_augment_known *known, const uint8_t *from, uint8_t *to, int t,
                                    int n_threads) {
-    const int whole = a->sample % 4 == 0;
+    const int whole = a->sample % 4 == 0; // 4-byte loads and stores
     for (int64_t i = (int64_t)t * 12; i < a->sample; i += (int64_t)n_threads * 12) {
         uint8_t v[12];
         dt_augment_load(from, whole, i, a->sample, v);
+        // values stay in registers between steps
         for (int k = 0; k < n_steps; k++) dt_augment_values(a, s + k, known, i, v);
         dt_augment_store(to, whole, i, a->sample, v);
     }
@@ -182,11 +188,13 @@ DT_FN void dt_augment_sum_thread(const dt_augment_args *a, int luma, const uint8
         else
             for (int k = 0; k < 12; k++) mine[c == 1 ? 0 : k % 3] += v[k];
     }
+    // integer sums: the same in any order
     for (int k = 0; k < 3; k++) dt_add_whole64(sum + k, mine[k]);
 }
 DT_FN void dt_augment_count_thread(const dt_augment_args *a, const uint8_t *from, uint32_t *count, int t,
                                    int n_threads) {
     for (int64_t i = t; i < a->sample; i += n_threads)
+        // shared memory: 256 counters per channel
         dt_add_whole32(count + (a->channels == 1 ? 0 : (int)(i % 3) * 256) + from[i], 1);
 }
 
@@ -205,9 +213,11 @@ DT_FN void dt_augment_move_thread(const dt_augment_args *a, const dt_pixel_step 
         const int y = (int)(i / w), x = (int)(i - (int64_t)y * w);
         if (kind == DT_PIXEL_MOVE) {
             dt_take_pixel(&src, (int64_t)s->as.move.sign_x * x + s->as.move.from_x,
+                          // integer places: flips and shifts move whole pixels
                           (int64_t)s->as.move.sign_y * y + s->as.move.from_y, to + i * c);
         } else if (kind == DT_PIXEL_WARP) {
             const int64_t *m = s->as.warp.m;
+            // m: inverse map, 16.16 fixed point
             dt_sample_pixel(&src, m[0] * x + m[1] * y + m[2], m[3] * x + m[4] * y + m[5], to + i * c);
         } else {
             int32_t fx, fy;
@@ -222,6 +232,7 @@ DT_FN void dt_augment_sharpen_thread(const dt_augment_args *a, float factor, con
     for (int64_t i = t; i < a->sample; i += n_threads) {
         const int y = (int)(i / stride), at = (int)(i - (int64_t)y * stride);
         const uint8_t *row = from + (int64_t)y * stride;
+        // the border stays as it is
         const int inside = y > 0 && y < a->height - 1 && at >= c && at < stride - c;
         to[i] = inside ? dt_sharpen(row - stride, row, row + stride, at, c, factor) : row[at];
     }
@@ -234,10 +245,11 @@ DT_FN void dt_augment_blur_rows(const dt_augment_args *a, const dt_pixel_step *s
         const int x = at / c, channel = at - x * c;
         const uint8_t *row = from + (int64_t)y * stride + channel;
         uint32_t sum = DT_BLUR_ROW_HALF + s->as.blur.weight[0] * row[x * c];
+        // borders are mirrored
         for (int k = 1; k <= s->as.blur.half; k++)
             sum += s->as.blur.weight[k] *
                    ((uint32_t)row[dt_mirror_index(x - k, a->width) * c] + row[dt_mirror_index(x + k, a->width) * c]);
-        rows[i] = dt_blur_row_end(sum);
+        rows[i] = dt_blur_row_end(sum); // 16 bits: the columns' sums start from these
     }
 }
 DT_FN void dt_augment_blur_columns(const dt_augment_args *a, const dt_pixel_step *s, const uint16_t *rows, uint8_t *to,

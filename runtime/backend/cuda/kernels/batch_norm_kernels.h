@@ -26,14 +26,14 @@
 
 // ---- statistics ------------------------------------------------------------------------------------
 typedef struct dt_bn_moments {
-    float n, mean[8], m2[8];
+    float n, mean[8], m2[8]; // count; mean relative to the pivot; sum of squares about the mean
 } dt_bn_moments;
 
 DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_moments *m, int T, int V) {
-    float pivot[8], first[8], sum[8], sq[8], x[8];
+    float pivot[8], first[8], sum[8], sq[8], x[8]; // pivot: x's first pixel, the same for all threads
     const int64_t step = s->step * a->c.cols;
     const int U = V ? T == DT_F32 ? 2 : 4 : 1; // rows in flight: as many as registers hold
-    m->n = 0.0f;
+    m->n = 0.0f;                               // 0: dt_bn_join skips the thread
     for (int k = 0; k < 8; k++) m->mean[k] = m->m2[k] = sum[k] = sq[k] = 0.0f;
     if (s->row >= s->end) return;
     dt_get8_row(a->x, T, V, s->col, s->left, pivot);
@@ -47,7 +47,7 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
             if (r + u * s->step >= s->end) continue;
             dt_unpack8_row(T, V, &raw[u], x);
             for (int k = 0; k < 8; k++) {
-                const float e = x[k] - first[k];
+                const float e = x[k] - first[k]; // small numbers even if the mean is large
                 sum[k] += e, sq[k] += e * e;
             }
         }
@@ -56,8 +56,8 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     m->n = (float)n;
     for (int k = 0; k < 8; k++) {
         const float d = sum[k] / m->n;
-        m->mean[k] = (first[k] - pivot[k]) + d;
-        m->m2[k] = sq[k] - sum[k] * d;
+        m->mean[k] = (first[k] - pivot[k]) + d; // relative to the pivot, so that threads can be joined
+        m->m2[k] = sq[k] - sum[k] * d;          // sum of squares about the mean
     }
 }
 
@@ -76,9 +76,10 @@ DT_FN void dt_bn_stats_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     DT_TREE(t, half, THREADS >> (args)->c.tx_log2, 1 << (args)->c.tx_log2,                                             \
             dt_bn_join(count, mean, m2, t, t + (half << (args)->c.tx_log2), THREADS))
 
+// Chan, Golub, LeVeque: pairs of (count, mean, m2)
 DT_FN void dt_bn_join(float *count, float *mean, float *m2, int t, int o, int threads) {
     const float na = count[t], nb = count[o];
-    if (!(nb > 0.0f)) return;
+    if (!(nb > 0.0f)) return; // an empty partner; the tree meets it at the end of the rows only
     const float share = nb / (na + nb);
     for (int k = 0; k < 8; k++) {
         const int i = k * threads + t, j = k * threads + o;
@@ -92,6 +93,7 @@ DT_FN void dt_bn_join(float *count, float *mean, float *m2, int t, int o, int th
 DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
     DT_BN_MOMENTS(DT_BN_THREADS, a);
     DT_THREADS(t) {
+        // one lane per group of eight channels writes
         const dt_cols_share s = dt_cols_of(&a->c, DT_BLOCK, DT_BLOCK_DIM, t);
         if (s.lane == 0 && s.left > 0) {
             float *to = a->partial + s.chunk * 2 * a->c.padded + s.col;
@@ -107,15 +109,16 @@ DT_KERNEL_BOUND(bn_stats, dt_bn_args, 256, 3) {
 DT_FN void dt_bn_finish_column(const dt_bn_finish_args *a, int64_t col, double mean, double var, int writes,
                                float k[3]) {
     const double n = (double)a->count;
-    if (var < 0) var = 0;
+    if (var < 0) var = 0; // rounding
     // The backward pass recomputes the gain from the saved f32.
     const float invstd = (float)(1 / sqrt(var + (double)a->eps));
     k[0] = (float)mean;
-    k[1] = a->scale[col] * invstd;
+    k[1] = a->scale[col] * invstd; // f32 product: the backward pass repeats it
     // the shift takes up the mean's rounding error
     k[2] = (float)((double)a->shift[col] - (mean - (double)k[0]) * (double)k[1]);
     if (!writes) return;
     if (a->out1) dt_store_sum(a->out1, col, a->add1, mean);
+    // unbiased, as PyTorch's running variance
     if (a->out2) dt_store_sum(a->out2, col, a->add2, n > 1 ? var * n / (n - 1) : var);
     if (a->saved_mean) a->saved_mean[col] = k[0];
     if (a->saved_invstd) a->saved_invstd[col] = invstd;
@@ -132,11 +135,12 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
         if (a->training && !a->joined && col < a->c.cols) {
             DT_UNROLL(4)
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) {
+                // thread t adds every 32nd chunk of channel t % 32
                 const float *p = a->partial + i * 2 * a->c.padded + col;
                 const int64_t left = a->c.rows - i * a->c.chunk_rows;
                 const double n = (double)(left < a->c.chunk_rows ? left : a->c.chunk_rows);
-                const double m = p[0];
-                s += n * m, q += n * m * m + p[a->c.padded];
+                const double m = p[0];                       // relative to the pivot
+                s += n * m, q += n * m * m + p[a->c.padded]; // n m^2 + m2: sum of squares about the pivot
             }
         }
         sum[t] = s, sq[t] = q;
@@ -160,6 +164,7 @@ DT_KERNEL_BOUND(bn_finish, dt_bn_finish_args, 1024, 1) {
                                         a->training ? q / n - d * d : (double)a->var_in[col], 1, k);
                 }
             }
+            // zeros in the padding: vector loads read it
             for (int i = 0; i < 3; i++) a->consts[i * a->c.padded + col] = k[i];
         }
     }
@@ -174,27 +179,29 @@ DT_FN void dt_bn_apply_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn
     dt_col8(at.p + 2 * at.step, 0, shift);
     const int64_t step = s->step * a->c.cols;
     const int U = V && !(R && T == DT_F32) ? 2 : 1; // rows in flight: as many as registers hold
+    // consts: three arrays, at.step floats apart
     for (int64_t r = s->row; r < s->end; r += U * s->step) {
         const int64_t i = r * a->c.cols + s->col;
         const int n = U > 1 && r + s->step < s->end ? 2 : 1;
         unsigned bits[2] = {0, 0};
         dt_raw8 raw[2], res[2];
         for (int u = 0; u < U; u++) {
-            const int64_t from = u < n ? i + u * step : i;
+            const int64_t from = u < n ? i + u * step : i; // past the end: fetches row i again, unused
             raw[u] = dt_fetch8_row(a->x, T, V, from, s->left);
             res[u] = R ? dt_fetch8_row(a->residual, T, V, from, s->left) : raw[u];
         }
         for (int u = 0; u < U; u++) {
-            if (u >= n) continue;
+            if (u >= n) continue; // the loop is unrolled: no break
             dt_unpack8_row(T, V, &raw[u], x);
             dt_unpack8_row(T, V, &res[u], d);
             for (int k = 0; k < 8; k++) {
                 x[k] = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
                 if (R) x[k] += d[k];
-                if (R) bits[u] |= (unsigned)(x[k] > 0.0f) << k;
-                if (a->relu) x[k] = x[k] < 0.0f ? 0.0f : x[k]; // NaN passes
+                if (R) bits[u] |= (unsigned)(x[k] > 0.0f) << k; // before ReLU
+                if (a->relu) x[k] = x[k] < 0.0f ? 0.0f : x[k];  // NaN passes
             }
             dt_put8_row(a->out, T, V, i + u * step, s->left, x);
+            // eight channels: one byte
             if (R && a->bits) a->bits[dt_bn_bits_at(a, s, r + u * s->step)] = (uint8_t)bits[u];
         }
     }
@@ -209,19 +216,20 @@ DT_FN void dt_bn_activate_thread(const dt_bn_args *a, const dt_cols_share *s, dt
     dt_col8(at.p + 2 * at.step, 0, shift);
     const int64_t step = s->step * a->c.cols;
     int64_t i = s->row * a->c.cols + s->col;
-    dt_raw8 next = dt_fetch8_row(a->x, T, V, i, s->left), last = next;
+    dt_raw8 next = dt_fetch8_row(a->x, T, V, i, s->left), last = next; // last: the row after next
     if (s->row + s->step < s->end) last = dt_fetch8_row(a->x, T, V, i + step, s->left);
     for (int64_t r = s->row; r < s->end; r += s->step, i += step) {
         dt_unpack8_row(T, V, &next, x);
         next = last;
         if (r + 2 * s->step < s->end) last = dt_fetch8_row(a->x, T, V, i + 2 * step, s->left);
         for (int k = 0; k < 8; k++) x[k] = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
-        dt_round8(T, x);
+        dt_round8(T, x); // as if batch norm had written it
         dt_activate8(a->act, a->alpha, T, 0, x, x);
         dt_put8_row(a->out, T, V, i, s->left, x);
     }
 }
 DT_FN void dt_bn_apply_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_place at) {
+    // a residual is a constant of the instance; activations share one
     if (a->act)
         dt_bn_activate_thread(a, s, at);
     else if (a->residual)
@@ -231,6 +239,7 @@ DT_FN void dt_bn_apply_any(const dt_bn_args *a, const dt_cols_share *s, dt_bn_pl
 }
 DT_KERNEL_BOUND(bn_apply, dt_bn_args, 256, 3) {
     DT_THREADS(t) {
+        // last blocks first: bn_stats left their rows in the cache
         const dt_cols_share s = dt_cols_of(&a->c, DT_GRID - 1 - DT_BLOCK, DT_BLOCK_DIM, t);
         dt_bn_apply_any(a, &s, dt_bn_place_of(a, s.col));
     }
@@ -251,13 +260,13 @@ DT_FN void dt_bn_pool_thread(const dt_bn_args *a, const dt_cols_share *s, dt_bn_
             dt_unpack8_row(T, V, &raw[p], x);
             for (int k = 0; k < 8; k++) {
                 const float v = dt_bn_normal(x[k], mean[k], gain[k], shift[k]);
-                const int more = p == 0 || v > best[k];
+                const int more = p == 0 || v > best[k]; // NaN is never greater; the first pixel wins a tie
                 best[k] = more ? v : best[k];
                 index[k] = more ? p : index[k];
             }
         }
-        for (int k = 0; k < 8; k++) // with its ReLU
-            if (best[k] <= 0.0f) best[k] = 0.0f, index[k] = 255;
+        for (int k = 0; k < 8; k++)                              // with its ReLU
+            if (best[k] <= 0.0f) best[k] = 0.0f, index[k] = 255; // index 255: no gradient
         const int64_t o = w * a->c.cols + s->col;
         dt_put8_row(a->out, T, V, o, s->left, best);
         if (a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
@@ -272,7 +281,7 @@ DT_KERNEL_BOUND(bn_apply_pool, dt_bn_args, 256, 2) {
 
 // ---- forward, with fewer kernels -------------------------------------------------------------------
 DT_FN void dt_bn_sums_column(const dt_bn_finish_args *a, int64_t cols, int64_t col, int writes, float k[3]) {
-    const double n = (double)a->count, mean = a->sums[col] / n;
+    const double n = (double)a->count, mean = a->sums[col] / n; // E[x^2] - E[x]^2, in double
     dt_bn_finish_column(a, col, mean, a->sums[cols + col] / n - mean * mean, writes, k);
 }
 
@@ -311,6 +320,7 @@ DT_KERNEL_BOUND(bn_apply_pool_sums, dt_bn_once_args, 256, 2) {
 // hold its shift, nor an fp16 x its deviations: its gain is 0.
 DT_FN void dt_bn_leave_column(const dt_bn_leave_args *a, int64_t col, const float k[3]) {
     dt_put(a->gain, a->finish.type, col, k[1]);
+    // for the rounded gain
     const float shift = (float)((double)k[2] - (double)k[0] * (double)dt_get(a->gain, a->finish.type, col));
     const int still = !(fabsf(shift) < 32752.0f) && fabsf(k[2]) < 32752.0f;
     if (still) dt_put(a->gain, a->finish.type, col, 0.0f);
@@ -337,8 +347,8 @@ DT_KERNEL_BOUND(bn_small, dt_bn_once_args, 512, 1) {
         if (t < 8 * s.tx) {
             float k[3] = {0.0f, 0.0f, 0.0f};
             if (col < a->sums.c.cols) {
-                const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8;
-                const double d = mean[i];
+                const int i = t % 8 * DT_BN_SMALL_THREADS + t / 8; // lane t / 8, element t % 8
+                const double d = mean[i];                          // relative to x's first pixel
                 dt_bn_finish_column(&a->finish, col, (double)dt_get(a->sums.x, a->sums.type, col) + d,
                                     (double)m2[i] / (double)a->finish.count, 1, k);
             }

@@ -90,7 +90,7 @@ typedef struct dt_raw8 {
 DT_FN dt_raw8 dt_fetch8(const void *p, int T, int64_t i) {
     dt_raw8 r;
     if (T == DT_F32) {
-        r.a = dt_load16((const float *)p + i);
+        r.a = dt_load16((const float *)p + i); // f32: two loads
         r.b = dt_load16((const float *)p + i + 4);
     } else {
         r.a = r.b = dt_load16((const uint16_t *)p + i);
@@ -102,7 +102,7 @@ DT_FN void dt_unpack8(int T, const dt_raw8 *r, float x[8]) {
         if (T == DT_F32) {
             x[k] = dt_of_bits(r->a.w[k]), x[4 + k] = dt_of_bits(r->b.w[k]);
         } else if (T == DT_BF16) {
-            x[2 * k] = dt_of_bits(r->a.w[k] << 16);
+            x[2 * k] = dt_of_bits(r->a.w[k] << 16); // a bf16 is an f32's upper half
             x[2 * k + 1] = dt_of_bits(r->a.w[k] & 0xffff0000u);
         } else {
             x[2 * k] = dt_f16_to_f32((uint16_t)r->a.w[k]);
@@ -119,13 +119,13 @@ DT_FN dt_raw8 dt_fetch8_row(const void *p, int T, int V, int64_t i, int64_t left
     if (V) return dt_fetch8(p, T, i);
     dt_raw8 r;
     for (int k = 0; k < 4; k++) {
-        r.a.w[k] = dt_bits_of(k < left ? dt_get(p, T, i + k) : 0.0f);
+        r.a.w[k] = dt_bits_of(k < left ? dt_get(p, T, i + k) : 0.0f); // kept as f32 bits: no second rounding
         r.b.w[k] = dt_bits_of(4 + k < left ? dt_get(p, T, i + 4 + k) : 0.0f);
     }
     return r;
 }
 DT_FN void dt_unpack8_row(int T, int V, const dt_raw8 *r, float x[8]) {
-    dt_unpack8(V ? T : (int)DT_F32, r, x);
+    dt_unpack8(V ? T : (int)DT_F32, r, x); // without V: dt_fetch8_row has converted
 }
 DT_FN void dt_get8_row(const void *p, int T, int V, int64_t i, int64_t left, float x[8]) {
     const dt_raw8 r = dt_fetch8_row(p, T, V, i, left);
@@ -136,6 +136,7 @@ DT_FN void dt_put8_row(void *p, int T, int V, int64_t i, int64_t left, const flo
         dt_put8(p, T, i, x);
         return;
     }
+    // no vector access beyond the row's end
     for (int k = 0; k < 8; k++)
         if (k < left) dt_put(p, T, i + k, x[k]);
 }
@@ -144,7 +145,7 @@ DT_FN void dt_put8_row(void *p, int T, int V, int64_t i, int64_t left, const flo
 DT_FN void dt_put8_bytes(uint8_t *to, int V, int64_t left, const int x[8]) {
     if (V) {
         uint64_t all = 0;
-        for (int k = 0; k < 8; k++) all |= (uint64_t)(uint8_t)x[k] << 8 * k;
+        for (int k = 0; k < 8; k++) all |= (uint64_t)(uint8_t)x[k] << 8 * k; // byte k: column k
 #ifdef __CUDACC__
         *(unsigned long long *)to = all; // at a multiple of eight bytes from an aligned address
 #else
@@ -176,15 +177,15 @@ DT_FN void dt_get8_bytes(const uint8_t *from, int V, int64_t left, int x[8]) {
 // ---- division by a constant of the launch ----------------------------------------------------------
 // Exact for 0 <= n < 2^31, d >= 1: n * ceil(2^shift / d) >> shift with shift = 31 + ceil(log2 d).
 typedef struct dt_quot {
-    uint32_t mul, d;
+    uint32_t mul, d; // ceil(2^shift / d)
     int shift;
 } dt_quot;
 DT_FN int64_t dt_div(dt_quot q, int64_t n) {
-    return (int64_t)((uint64_t)(uint32_t)n * q.mul >> q.shift);
+    return (int64_t)((uint64_t)(uint32_t)n * q.mul >> q.shift); // below 2^63
 }
 #ifndef __CUDACC__
 static inline __attribute__((unused)) dt_quot dt_quot_of(int64_t d) {
-    int log = 0;
+    int log = 0; // ceil(log2 d)
     while ((int64_t)1 << log < d) log++;
     const uint64_t mul = (((uint64_t)1 << (31 + log)) + (uint64_t)d - 1) / (uint64_t)d;
     const dt_quot q = {(uint32_t)mul, (uint32_t)d, 31 + log};
@@ -196,7 +197,7 @@ static inline __attribute__((unused)) dt_quot dt_quot_of(int64_t d) {
 typedef struct dt_map_args {
     const void *x, *d; // d: the second operand, or NULL
     void *out;         // may be x or d
-    int64_t n;
+    int64_t n;         // elements
     int type;
     float alpha;
 } dt_map_args;
@@ -251,11 +252,12 @@ typedef struct dt_cols_share {
     int64_t col, left; // left: how many columns from col on exist (may be <= 0)
     int64_t row, end;  // row, row + step, ... < end
     int64_t chunk;
-    int step, lane, tx;
+    int step, lane, tx; // rows between two of a thread; its row lane; column groups
 } dt_cols_share;
 
 DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, int t) {
     dt_cols_share s;
+    // tiles of a chunk are neighbours: threads of a warp read neighbouring columns
     const int64_t tile = block % c->tiles;
     s.tx = 1 << c->tx_log2;
     s.chunk = block / c->tiles;
@@ -266,7 +268,7 @@ DT_FN dt_cols_share dt_cols_of(const dt_cols *c, int64_t block, int block_dim, i
     s.row = s.chunk * c->chunk_rows + s.lane;
     s.end = (s.chunk + 1) * c->chunk_rows;
     if (s.end > c->rows) s.end = c->rows;
-    if (s.left <= 0) s.end = 0;
+    if (s.left <= 0) s.end = 0; // no columns: no rows either
     return s;
 }
 
@@ -305,13 +307,13 @@ DT_FN void dt_col8(const float *p, int64_t col, float x[8]) {
 }
 // Eight values of a dense f32 parameter, of which `left` exist; any alignment.
 DT_FN void dt_param8(const float *p, int64_t col, int64_t left, float x[8]) {
-    if (left >= 8 && ((uintptr_t)(p + col) & 15) == 0)
+    if (left >= 8 && ((uintptr_t)(p + col) & 15) == 0) // parameters lie anywhere in the flat buffer
         dt_get8(p, DT_F32, col, x);
     else
         for (int k = 0; k < 8; k++) x[k] = k < left ? p[col + k] : 0.0f;
 }
 DT_FN void dt_store_sum(float *to, int64_t i, int add, double value) {
-    to[i] = add ? to[i] + (float)value : (float)value;
+    to[i] = add ? to[i] + (float)value : (float)value; // one rounding to f32, then the sum over micro-batches
 }
 
 // ---- rows ------------------------------------------------------------------------------------------
@@ -328,7 +330,7 @@ DT_FN dt_rows_share dt_rows_of(const dt_rows *r, int64_t block, int block_dim, i
     dt_rows_share s;
     s.row = block * (block_dim / r->group) + t / r->group;
     s.lane = t & (r->group - 1);
-    if (s.row >= r->rows) s.row = -1;
+    if (s.row >= r->rows) s.row = -1; // threads of a last block without a row still take part in trees
     return s;
 }
 

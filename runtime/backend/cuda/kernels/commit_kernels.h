@@ -28,7 +28,7 @@
 enum { DT_COMMIT_THREADS = 256, DT_COMMIT_CHUNK = DT_CHUNK };
 
 typedef struct dt_flat_add_args {
-    float *dst;
+    float *dst; // f32, on the device; src is added to dst
     const float *src;
     int64_t n;
 } dt_flat_add_args;
@@ -39,16 +39,16 @@ DT_KERNEL(flat_add, dt_flat_add_args) {
         const int64_t stride = DT_GRID * DT_BLOCK_DIM * 8;
         for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < a->n; i += stride) {
             float x[8], y[8];
-            dt_get8_part(a->dst, DT_F32, i, a->n, 0.0f, x);
+            dt_get8_part(a->dst, DT_F32, i, a->n, 0.0f, x); // multiples of 8: aligned vectors of 16 bytes
             dt_get8_part(a->src, DT_F32, i, a->n, 0.0f, y);
-            for (int k = 0; k < 8; k++) x[k] += y[k];
+            for (int k = 0; k < 8; k++) x[k] += y[k]; // both buffers of f32, one rounding
             dt_put8_part(a->dst, DT_F32, i, a->n, x);
         }
     }
 }
 
 typedef struct dt_flat_swap_args {
-    float *x, *y;
+    float *x, *y; // exchanged
     int64_t n;
 } dt_flat_swap_args;
 
@@ -59,6 +59,7 @@ DT_KERNEL(flat_swap, dt_flat_swap_args) {
             float x[8], y[8];
             dt_get8_part(a->x, DT_F32, i, a->n, 0.0f, x);
             dt_get8_part(a->y, DT_F32, i, a->n, 0.0f, y);
+            // a thread has read both before it writes
             dt_put8_part(a->x, DT_F32, i, a->n, y);
             dt_put8_part(a->y, DT_F32, i, a->n, x);
         }
@@ -81,7 +82,7 @@ typedef struct dt_flat_squares_args {
 // One block per chunk, of DT_COMMIT_THREADS threads.
 DT_KERNEL(flat_squares, dt_flat_squares_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
-    const int64_t length = dt_commit_state(a->states, DT_BLOCK) < 0 ? 0 : DT_CHUNK;
+    const int64_t length = dt_commit_state(a->states, DT_BLOCK) < 0 ? 0 : DT_CHUNK; // another rank's chunk: sum 0
     const int64_t begin = DT_BLOCK * DT_CHUNK;
     const int64_t end = begin + length < a->n ? begin + length : a->n;
     DT_THREADS(t) {
@@ -89,6 +90,7 @@ DT_KERNEL(flat_squares, dt_flat_squares_args) {
         for (int64_t i = begin + t * 8; i < end; i += DT_COMMIT_THREADS * 8) {
             float x[8];
             dt_get8_part(a->x, DT_F32, i, end, 0.0f, x);
+            // double: squares of large gradients would overflow f32
             for (int k = 0; k < 8; k++) s += (double)x[k] * (double)x[k];
         }
         sum[t] = s;
@@ -98,6 +100,7 @@ DT_KERNEL(flat_squares, dt_flat_squares_args) {
         }
     DT_THREADS(t) {
         if (t == 0) a->partial[DT_BLOCK] = sum[0];
+        // behind all chunks: this rank's flag for the exchange
         if (t == 0 && DT_BLOCK == 0 && a->states) a->partial[DT_GRID] = a->step->spoiled;
     }
 }
@@ -125,15 +128,18 @@ typedef struct dt_commit_decide_args {
 } dt_commit_decide_args;
 
 DT_FN dt_update dt_commit_begin(const dt_commit_decide_args *a, int64_t t, double grad_scale) {
+    // updates of all segments with the same start
     dt_update u;
     for (int i = 0; i < DT_MAX_HYPER; i++) u.hyper[i] = a->hyper[i];
     u.grad_scale = (float)grad_scale;
+    // limits of scaled gradients, applied before scaling
     u.clip = a->clip_value > 0 ? a->clip_value / u.grad_scale : INFINITY;
     u.lr = a->step->lr;
+    // set for each segment, from its rules
     u.decay = 0.0f;
     u.ratio = 1.0f;
     u.first = t <= 1;
-    u.bias[0] = u.bias[1] = 1;
+    u.bias[0] = u.bias[1] = 1; // until an optimizer's _begin sets them
     switch (a->kind) {
 #define WORD(id, ...)                                                                                                  \
     case DT_OPTIMIZER_##id:                                                                                            \
@@ -154,7 +160,8 @@ DT_FN void dt_commit_write_verdict(const dt_commit_decide_args *a, double square
     a->verdict->commit = dt_commit_decide(&a->limits, a->flat, squares, s, out, &factor);
     for (int i = 0; i < a->n_starts; i++) // what starts later has its own count, with skipped steps
         a->verdict->update[i] = dt_commit_begin(a, a->starts[i] ? s->step + 1 - a->starts[i] : t, factor);
-    DT_FENCE_SYSTEM();
+    DT_FENCE_SYSTEM(); // numbers are complete before the host sees the step
+    // the host polls this word
     *(volatile int64_t *)&out->step = s->step;
 }
 
@@ -170,7 +177,7 @@ DT_KERNEL(commit_decide, dt_commit_decide_args) {
             part[t] = c + t < a->n_chunks ? a->partial[c + t] : 0;
         }
         DT_THREADS(t) {
-            if (t) continue;
+            if (t) continue; // one thread: chunks in order
             double s = sum[0];
             for (int k = 0; k < DT_COMMIT_THREADS; k++) s += part[k];
             sum[0] = s;
@@ -194,8 +201,8 @@ typedef struct dt_commit_clip_args {
 // One block per row.
 DT_KERNEL(commit_clip, dt_commit_clip_args) {
     DT_SHARED(double, weights, DT_COMMIT_THREADS);
-    DT_SHARED(double, gradients, DT_COMMIT_THREADS);
-    int low = 0, high = a->n_tensors; // the first tensor whose rows end behind this block
+    DT_SHARED(double, gradients, DT_COMMIT_THREADS); // sums of squares
+    int low = 0, high = a->n_tensors;                // the first tensor whose rows end behind this block
     while (low < high) {
         const int middle = (low + high) / 2;
         if (a->tensors[middle].first + a->tensors[middle].n > DT_BLOCK)
@@ -203,8 +210,8 @@ DT_KERNEL(commit_clip, dt_commit_clip_args) {
         else
             low = middle + 1;
     }
-    const dt_clip_tensor r = a->tensors[low];
-    const int64_t at = r.offset + (DT_BLOCK - r.first) * r.length;
+    const dt_clip_tensor r = a->tensors[low];                      // the tensor of this block's row
+    const int64_t at = r.offset + (DT_BLOCK - r.first) * r.length; // element of the row's beginning
     DT_THREADS(t) {
         double w = 0, g = 0;
         for (int64_t i = t; i < r.length; i += DT_COMMIT_THREADS) {
@@ -219,9 +226,11 @@ DT_KERNEL(commit_clip, dt_commit_clip_args) {
         }
     DT_THREADS(t) {
         const double scale = (double)a->verdict->update[0].grad_scale;
+        // norms below 1e-3 count as 1e-3, as in NFNets' AGC
         const double most = (double)a->share * fmax(sqrt(weights[0]), 1e-3);
-        const double norm = sqrt(gradients[0]) * scale;
+        const double norm = sqrt(gradients[0]) * scale; // of the unscaled gradient
         const float factor = (float)(most / fmax(norm, 1e-6));
+        // rows within the limit stay as they are
         for (int64_t i = t; a->verdict->commit && norm >= most && i < r.length; i += DT_COMMIT_THREADS)
             a->grad[at + i] *= factor;
     }
@@ -237,13 +246,13 @@ typedef struct dt_commit_factor_args {
 } dt_commit_factor_args;
 
 DT_FN double dt_commit_square(const dt_update *u, float g) {
-    const float x = fmaxf(fminf(g, u->clip), -u->clip) * u->grad_scale;
+    const float x = fmaxf(fminf(g, u->clip), -u->clip) * u->grad_scale; // clipped, then unscaled
     return (double)x * (double)x;
 }
 // The average moves towards the mean square; returns 0 if it stays finite, else NaN.
 DT_FN float dt_commit_average(float *x, double newest, double mean) {
-    *x += (float)(newest * (mean - (double)*x));
-    return *x - *x;
+    *x += (float)(newest * (mean - (double)*x)); // as torch's lerp
+    return *x - *x;                              // NaN if infinite or NaN
 }
 
 // One block per tensor: what backend/cpu/flat_cpu.c says, in other orders of sums. The gradient becomes the step.
@@ -252,14 +261,15 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
     DT_SHARED(double, total, 3); // of squared weights, of the rows' averages, of the squared step
     const dt_factored f = a->tensors[DT_BLOCK];
     const dt_update u = a->verdict->update[f.start];
-    const int64_t rows = a->verdict->commit && !f.frozen ? f.rows : 0, n = rows * f.cols;
+    const int64_t rows = a->verdict->commit && !f.frozen ? f.rows : 0, n = rows * f.cols; // 0 rows: nothing to do
     const float *weights = a->master + f.offset;
     float *grad = a->grad + f.offset, *row = a->slots[0] + f.at[0];
-    float *column = f.vector ? row : a->slots[1] + f.at[1];
-    const double newest = pow(u.bias[0], -0.8);
-    int tx = 1; // threads over columns
-    while (tx < DT_COMMIT_THREADS && tx < f.cols) tx *= 2;
+    float *column = f.vector ? row : a->slots[1] + f.at[1]; // a vector has one average
+    const double newest = pow(u.bias[0], -0.8);             // Adafactor's 1 - beta2 at step t: t^-0.8
+    int tx = 1;                                             // threads over columns
+    while (tx < DT_COMMIT_THREADS && tx < f.cols) tx *= 2;  // a power of two, at most the block
     const int ty = DT_COMMIT_THREADS / tx, group = tx < 32 ? tx : 32;
+    // columns' averages: tx columns at once, ty rows apart
     for (int64_t c0 = 0; c0 < f.cols && rows; c0 += tx) {
         DT_THREADS(t) {
             const int64_t c = c0 + t % tx;
@@ -273,6 +283,7 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
                 a->step->spoiled = 1;
         }
     }
+    // rows' averages: a group of threads for each row
     for (int64_t r0 = 0; r0 < rows && !f.vector; r0 += DT_COMMIT_THREADS / group) {
         DT_THREADS(t) {
             const int64_t r = r0 + t / group;
@@ -288,6 +299,7 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
                 a->step->spoiled = 1;
         }
     }
+    // pass 0: weights; 1: mean of the rows' averages; 2: the step itself
     for (int pass = 0; pass < 3; pass++) {
         DT_THREADS(t) {
             double s = 0;
@@ -296,8 +308,9 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
             for (int64_t r = t; r < rows && pass == 1 && !f.vector; r += DT_COMMIT_THREADS)
                 s += (double)row[r] / (double)rows;
             for (int64_t i = t; i < n && pass == 2; i += DT_COMMIT_THREADS) {
-                const int64_t r = (uint32_t)i / (uint32_t)f.cols, c = i - r * f.cols;
+                const int64_t r = (uint32_t)i / (uint32_t)f.cols, c = i - r * f.cols; // fewer than 2^31 elements
                 const float g = fmaxf(fminf(grad[i], u.clip), -u.clip) * u.grad_scale;
+                // rank 1: row times column over the rows' mean
                 const double moment =
                     f.vector ? (double)row[c] : (double)row[r] * (double)column[c] / fmax(total[1], 0x1p-23);
                 grad[i] = (float)((double)g / sqrt(fmax(moment, 0x1p-46)));
@@ -311,6 +324,7 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
         }
     }
     DT_THREADS(t) {
+        // the parameter's own scale, and the step's root mean square clipped at 1
         const double rate = fmin((double)(u.lr * f.lr_scale), 1 / sqrt(u.bias[0])) *
                             fmax(1e-3, sqrt(total[0] / (double)n)) / fmax(1.0, sqrt(total[2] / (double)n));
         for (int64_t i = t; i < n; i += DT_COMMIT_THREADS) grad[i] = (float)((double)grad[i] * rate);
@@ -320,14 +334,14 @@ DT_KERNEL(commit_factor, dt_commit_factor_args) {
 // ---- the optimizer ---------------------------------------------------------------------------------
 typedef struct dt_commit_segment {
     int64_t offset, length;
-    float lr_scale, decay;
+    float lr_scale, decay;         // factor of the learning rate; weight decay
     int frozen, start;             // start: index of dt_commit_verdict.update
     int64_t first_chunk, n_chunks; // of the norms; none unless norms scale the update
     // The packed copy of the single parameter in the segment; NULL: none.
     void *packed;
     int64_t count; // elements of the parameter; a gap follows
     int type;
-    uint32_t n_in, n_taps;
+    uint32_t n_in, n_taps; // of the packed form (n_out, n_taps, n_in)
 } dt_commit_segment;
 
 typedef struct dt_commit_optimize_args {
@@ -358,7 +372,7 @@ DT_FN dt_update dt_commit_update_of(const dt_commit_optimize_args *a, int segmen
 enum { DT_COMMIT_APART = 4 * DT_COMMIT_THREADS };
 // How many of the four elements of a half exist.
 DT_FN int dt_commit_left(int64_t i, int half, int64_t end) {
-    const int64_t left = end - i - half * DT_COMMIT_APART;
+    const int64_t left = end - i - half * DT_COMMIT_APART; // elements from the half's first on
     return left < 0 ? 0 : left > 4 ? 4 : (int)left;
 }
 DT_FN void dt_commit_get8(const float *p, int64_t i, int64_t end, float x[8]) {
@@ -441,11 +455,12 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
         else
             low = middle + 1;
     }
-    const dt_commit_segment g = a->segments[low];
+    const dt_commit_segment g = a->segments[low]; // the segment of this block's chunk
     const dt_update u = dt_commit_update_of(a, low);
-    const int64_t chunk = g.offset / DT_CHUNK + DT_BLOCK - g.first_chunk;
+    const int64_t chunk = g.offset / DT_CHUNK + DT_BLOCK - g.first_chunk; // number of the chunk in the flat buffer
+    // distance between parameter and its state
     const int64_t state = dt_commit_state(a->states, chunk), apart = (state - chunk) * DT_CHUNK;
-    const int64_t first = chunk * DT_CHUNK, last = first + (state < 0 ? 0 : DT_CHUNK);
+    const int64_t first = chunk * DT_CHUNK, last = first + (state < 0 ? 0 : DT_CHUNK); // nothing to sum: another rank's
     const int64_t from = g.offset > first ? g.offset : first;
     const int64_t to = g.offset + g.length < last ? g.offset + g.length : last;
     DT_THREADS(t) {
@@ -453,7 +468,7 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
         for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
             float p[8], d[8];
             dt_commit_get8(a->master, k, to, p);
-            dt_commit_one(a, &u, k, to, apart, p, 1, d);
+            dt_commit_one(a, &u, k, to, apart, p, 1, d); // 1: measure only
             for (int j = 0; j < 8; j++) {
                 w += (double)p[j] * (double)p[j];
                 v += (double)d[j] * (double)d[j];
@@ -467,7 +482,7 @@ DT_KERNEL(commit_norms, dt_commit_optimize_args) {
         }
     DT_THREADS(t) {
         if (t == 0) {
-            a->norms[2 * DT_BLOCK] = weights[0];
+            a->norms[2 * DT_BLOCK] = weights[0]; // read by commit_ratios
             a->norms[2 * DT_BLOCK + 1] = directions[0];
         }
     }
@@ -480,7 +495,7 @@ DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
         if (i >= a->n_segments) continue;
         const dt_commit_segment g = a->segments[i];
         double weights = 0, directions = 0;
-        for (int64_t c = g.first_chunk; c < g.first_chunk + g.n_chunks; c++) {
+        for (int64_t c = g.first_chunk; c < g.first_chunk + g.n_chunks; c++) { // the order of chunks is fixed
             weights += a->norms[2 * c];
             directions += a->norms[2 * c + 1];
         }
@@ -500,15 +515,18 @@ DT_KERNEL(commit_ratios, dt_commit_optimize_args) {
 
 // Writes elements at .. at+3 of the parameter into its copy.
 DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[4]) {
-    const uint32_t per_out = g->n_in * g->n_taps;
-    if (at >= g->count) return;
-    if (g->n_in == 1 || g->n_taps == 1) {
+    const uint32_t per_out = g->n_in * g->n_taps; // elements per output channel
+    if (at >= g->count) return;                   // the gap behind the parameter
+    if (g->n_in == 1 || g->n_taps == 1) {         // packed order equals dense order
+        // 16-bit elements: four as one store
         dt_put4_part(g->packed, g->type, at, g->count, p);
         return;
     }
+    // KCRS to KRSC, element by element
     uint32_t out = (uint32_t)at / per_out, rest = (uint32_t)at % per_out;
     uint32_t c = rest / g->n_taps, tap = rest % g->n_taps;
     for (int k = 0; k < 4 && at + k < g->count; k++) {
+        // (k, r, s, c)
         dt_put(g->packed, g->type, (int64_t)out * per_out + tap * g->n_in + c, p[k]);
         const int next_c = tap + 1 == g->n_taps, next_out = next_c && c + 1 == g->n_in;
         tap = next_c ? 0 : tap + 1;
@@ -520,8 +538,8 @@ DT_FN void dt_commit_pack(const dt_commit_segment *g, int64_t at, const float p[
 // One block per DT_COMMIT_CHUNK elements. Segments begin at multiples of 16. Three fit on a multiprocessor.
 DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) {
     const int64_t state = dt_commit_state(a->states, DT_BLOCK);
-    const int64_t apart = (state - DT_BLOCK) * DT_COMMIT_CHUNK;
-    const int commit = a->verdict->commit && state >= 0;
+    const int64_t apart = (state - DT_BLOCK) * DT_COMMIT_CHUNK; // from a parameter's place to its state's
+    const int commit = a->verdict->commit && state >= 0;        // state < 0: another rank updates the chunk
     const int64_t begin = DT_BLOCK * DT_COMMIT_CHUNK, end = begin + DT_COMMIT_CHUNK;
     int low = 0, high = a->n_segments; // the first segment that ends behind `begin`
     while (low < high) {
@@ -531,6 +549,7 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
         else
             low = middle + 1;
     }
+    // segments that overlap the chunk
     for (int i = low; commit && i < a->n_segments; i++) {
         const dt_commit_segment g = a->segments[i];
         const dt_update u = dt_commit_update_of(a, i);
@@ -542,16 +561,18 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
             for (int64_t k = from + t * 4; k < to; k += 2 * DT_COMMIT_APART) {
                 float p[8];
                 dt_commit_get8(a->master, k, to, p);
+                // any thread may set the flag: all write 1
                 if (dt_commit_one(a, &u, k, to, apart, p, 0, p) != 0) a->step->spoiled = 1;
                 dt_commit_put8(a->master, k, to, p);
                 if (a->average) {
                     float m[8];
                     dt_commit_get8(a->average + apart, k, to, m);
-                    for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate;
+                    for (int j = 0; j < 8; j++) m[j] += (p[j] - m[j]) * a->average_rate; // exponential moving average
                     dt_commit_put8(a->average + apart, k, to, m);
                 }
-                if (!g.packed) continue;
+                if (!g.packed) continue; // no packed copy
                 dt_commit_pack(&g, k - g.offset, p);
+                // the thread's second half, a block's width further
                 if (k + DT_COMMIT_APART < to) dt_commit_pack(&g, k + DT_COMMIT_APART - g.offset, p + 4);
             }
         }
@@ -560,7 +581,7 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
 
 // ---- running statistics ----------------------------------------------------------------------------
 typedef struct dt_commit_buffer {
-    int64_t buffer, stat, count;
+    int64_t buffer, stat, count; // places in the flat buffers; elements
     float momentum;
 } dt_commit_buffer;
 
@@ -569,7 +590,8 @@ typedef struct dt_commit_buffers_args {
     const dt_commit_buffer *rules;
     const float *flat;
     float *buffer, *average; // average: of the buffers; NULL: none
-    float inverse;           // 1 / number of micro-batches
+    // micro-batches of a step add up in `stat`
+    float inverse; // 1 / number of micro-batches
     float average_rate;
     dt_device_step *step;
 } dt_commit_buffers_args;
@@ -582,10 +604,12 @@ DT_KERNEL(commit_buffers, dt_commit_buffers_args) {
         float *b = a->buffer + r.buffer;
         const float *s = a->flat + r.stat;
         for (int64_t i = t; commit && i < r.count; i += DT_BLOCK_DIM) {
+            // as PyTorch: momentum is the share of the new value
             b[i] = (1.0f - r.momentum) * b[i] + r.momentum * (s[i] * a->inverse);
-            if (b[i] - b[i] != 0) a->step->spoiled = 1;
+            if (b[i] - b[i] != 0) a->step->spoiled = 1; // 0 of a finite value only
             if (!a->average) continue;
             float *m = a->average + r.buffer + i;
+            // average of the buffer, with the parameters' rate
             *m += (b[i] - *m) * a->average_rate;
         }
     }

@@ -16,7 +16,7 @@
 // Moves (E bytes per element, n elements): forward and scale 2nE, backward 3nE.
 
 DT_FN float dt_normal_cdf(float x) {
-    return 0.5f * erfcf(-0.70710678118654752f * x);
+    return 0.5f * erfcf(-0.70710678118654752f * x); // -1/sqrt(2)
 }
 // |x|, at most 6; NaN stays.
 DT_FN float dt_gelu_reach(float x) {
@@ -30,31 +30,35 @@ DT_FN float dt_normal_tail(float z) {
     p = fmaf(p, z, -0.051185355f);
     p = fmaf(p, z, -0.46127188f);
     p = fmaf(p, z, -1.1501743f);
-    return dt_exp2(fmaf(p, z, -1.0000647f));
+    return dt_exp2(fmaf(p, z, -1.0000647f)); // base 2: one device instruction
 }
 DT_FN float dt_gelu(int T, float x) {
     if (T == DT_F32) return x * dt_normal_cdf(x);
     const float z = dt_gelu_reach(x);
+    // max(x, 0) - z Phi(-z): equal to x Phi(x) on both sides, without cancellation
     return fmaf(-z, dt_normal_tail(z), fmaxf(x, 0.0f));
 }
 DT_FN float dt_gelu_map(const dt_map_args *a, int T, float x, float d) {
     return dt_gelu(T, x);
 }
 DT_FN float dt_gelu_slope_map(const dt_map_args *a, int T, float x, float d) {
+    // 1/sqrt(2 pi) exp(-x^2/2): the density
     if (T == DT_F32) return d * (dt_normal_cdf(x) + x * (0.39894228040143268f * expf(-0.5f * x * x)));
     const float z = dt_gelu_reach(x); // the slope at -z, and 1 minus it at z
+    // exp(-z^2/2) as 2^(-z^2/2 log2 e)
     const float left = fmaf(z * -0.39894228040143268f, dt_exp2(z * z * -0.72134752f), dt_normal_tail(z));
     return d * (x < 0.0f ? left : 1.0f - left);
 }
 
 DT_FN float dt_gelu_gate(float x) {
-    return 1.0f / (1.0f + expf(-1.59576912160573071f * (x + 0.044715f * x * x * x)));
+    return 1.0f / (1.0f + expf(-1.59576912160573071f * (x + 0.044715f * x * x * x))); // 2 sqrt(2/pi)
 }
 DT_FN float dt_gelu_tanh(float x) {
     return x * dt_gelu_gate(x);
 }
 DT_FN float dt_gelu_tanh_slope(float x) {
     const float s = dt_gelu_gate(x);
+    // d/dx of x s: s(1 - s) is sigmoid's slope
     return s + x * s * (1.0f - s) * (1.59576912160573071f * (1.0f + 0.134145f * x * x));
 }
 DT_FN float dt_gelu_tanh_map(const dt_map_args *a, int T, float x, float d) {
@@ -82,7 +86,7 @@ DT_MAP_KERNEL(scale_fwd, dt_scaled, 0)
 
 DT_FN float dt_relu_map(const dt_map_args *a, int T, float x, float d) {
     (void)a, (void)T, (void)d;
-    return x < 0.0f ? 0.0f : x;
+    return x < 0.0f ? 0.0f : x; // NaN: neither below 0, so it passes
 }
 // y: the forward's output
 DT_FN float dt_relu_slope_map(const dt_map_args *a, int T, float y, float d) {
@@ -101,21 +105,21 @@ DT_MAP_KERNEL(relu_bwd, dt_relu_slope_map, 1)
 // Moves (E bytes per element, n elements): forward 2nE, backward 3nE.
 
 DT_FN float dt_clamped(float x, float top) {
-    return x < 0.0f ? 0.0f : x > top ? top : x;
+    return x < 0.0f ? 0.0f : x > top ? top : x; // NaN passes
 }
 DT_FN float dt_sigmoid(int T, float x) {
     if (T == DT_F32) return 1.0f / (1.0f + expf(-x));
-    return dt_inverse(1.0f + dt_exp2(x * -1.44269504f));
+    return dt_inverse(1.0f + dt_exp2(x * -1.44269504f)); // log2 e: e^-x by base 2
 }
 DT_FN float dt_sigmoid_slope(int T, float x) {
     const float s = dt_sigmoid(T, x);
     return s * (1.0f - s);
 }
 DT_FN float dt_hardsigmoid(int T, float x) {
-    return dt_clamped(x + 3.0f, 6.0f) * 0.166666667f;
+    return dt_clamped(x + 3.0f, 6.0f) * 0.166666667f; // 1/6
 }
 DT_FN float dt_hardsigmoid_slope(int T, float x) {
-    return x > -3.0f && x < 3.0f ? 0.166666667f : 0.0f;
+    return x > -3.0f && x < 3.0f ? 0.166666667f : 0.0f; // 0 at the kinks, as in PyTorch
 }
 DT_FN float dt_silu(int T, float x) {
     return x * dt_sigmoid(T, x);
@@ -128,7 +132,7 @@ DT_FN float dt_hardswish(int T, float x) {
     return x * dt_hardsigmoid(T, x);
 }
 DT_FN float dt_hardswish_slope(int T, float x) {
-    return x >= 3.0f ? 1.0f : x > -3.0f ? x * 0.333333333f + 0.5f : 0.0f;
+    return x >= 3.0f ? 1.0f : x > -3.0f ? x * 0.333333333f + 0.5f : 0.0f; // 1/3 x + 1/2 between -3 and 3
 }
 DT_FN float dt_relu6(int T, float x) {
     return dt_clamped(x, 6.0f);
@@ -144,7 +148,7 @@ DT_FN float dt_tanh_slope(int T, float x) {
     return 1.0f - t * t;
 }
 DT_FN float dt_softplus(int T, float x) {
-    return (x > 0.0f ? x : 0.0f) + log1pf(expf(x > 0.0f ? -x : x));
+    return (x > 0.0f ? x : 0.0f) + log1pf(expf(x > 0.0f ? -x : x)); // log(1 + e^x) without overflow
 }
 DT_FN float dt_softplus_slope(int T, float x) {
     return dt_sigmoid(T, x);
@@ -153,10 +157,10 @@ DT_FN float dt_erf(int T, float x) {
     return erff(x);
 }
 DT_FN float dt_erf_slope(int T, float x) {
-    return 1.12837917f * expf(-x * x);
+    return 1.12837917f * expf(-x * x); // 2/sqrt(pi)
 }
 DT_FN float dt_heaviside(int T, float x) {
-    return x > 0.0f ? 1.0f : 0.0f;
+    return x > 0.0f ? 1.0f : 0.0f; // 0 at 0
 }
 DT_FN float dt_heaviside_slope(int T, float x) {
     return 0.0f;
@@ -168,7 +172,7 @@ DT_FN float dt_leaky_relu_slope(int T, float x, float slope) {
     return x > 0.0f ? 1.0f : slope;
 }
 DT_FN float dt_elu(int T, float x, float alpha) {
-    return x > 0.0f ? x : alpha * expm1f(x);
+    return x > 0.0f ? x : alpha * expm1f(x); // exact near 0
 }
 DT_FN float dt_elu_slope(int T, float x, float alpha) {
     return x > 0.0f ? 1.0f : alpha * expf(x);
@@ -184,7 +188,7 @@ DT_FN float dt_elu_slope(int T, float x, float alpha) {
     DT_MAP_KERNEL(name##_fwd, dt_##name##_map, 0)                                                                      \
     DT_MAP_KERNEL(name##_bwd, dt_##name##_slope_map, 1)
 #define DT_MAPS_activation(name) DT_MAPS(name, T, x)
-#define DT_MAPS_relu(name)       // elementwise_kernels.h, elementwise_kernels.h
+#define DT_MAPS_relu(name)       // relu and gelu: above
 #define DT_MAPS_gelu(name)
 #define ACTIVATION(id, op, at_zero, help)     DT_MAPS_##op(id)
 #define ACTIVATION_WITH(id, key, unset, help) DT_MAPS(id, T, x, a->alpha)
@@ -242,17 +246,18 @@ typedef struct dt_add_args {
 
 DT_FN void dt_add_row_thread(const dt_add_args *a, const dt_cols_share *s, int T, int V) {
     float b[8];
+    // in registers for all rows
     for (int k = 0; k < 8; k++) b[k] = k < s->left ? dt_get(a->row, a->row_type, s->col + k) : 0.0f;
     for (int64_t r = s->row; r < s->end; r += 2 * s->step) {
         const int64_t i = r * a->c.cols + s->col, j = i + s->step * a->c.cols;
         const int two = r + s->step < s->end;
         const dt_raw8 x0 = dt_fetch8_row(a->x, T, V, i, s->left);
-        const dt_raw8 x1 = two ? dt_fetch8_row(a->x, T, V, j, s->left) : x0;
+        const dt_raw8 x1 = two ? dt_fetch8_row(a->x, T, V, j, s->left) : x0; // two loads before the first use
         float x[8];
         dt_unpack8_row(T, V, &x0, x);
         for (int k = 0; k < 8; k++) x[k] += b[k];
         dt_put8_row(a->out, T, V, i, s->left, x);
-        if (!two) continue;
+        if (!two) continue; // the last row of an odd number
         dt_unpack8_row(T, V, &x1, x);
         for (int k = 0; k < 8; k++) x[k] += b[k];
         dt_put8_row(a->out, T, V, j, s->left, x);
@@ -276,7 +281,7 @@ DT_FN void dt_sum_rows_thread(const dt_add_args *a, const dt_cols_share *s, floa
     }
 }
 DT_FN void dt_sum_rows_store(const dt_add_args *a, int64_t col, float value) {
-    if (a->accumulate) value += ((const float *)a->out)[col];
+    if (a->accumulate) value += ((const float *)a->out)[col]; // micro-batches add up in f32
     dt_put(a->out, a->row_type, col, value);
 }
 DT_FN void dt_sum_chunk_store(const dt_add_args *a, const dt_cols_share *s, int k, float value) {
@@ -292,7 +297,7 @@ DT_KERNEL_BOUND(sum_chunks, dt_add_args, 1024, 1) {
     DT_THREADS(t) {
         const int64_t col = DT_BLOCK * 32 + t % 32;
         float sum = 0.0f;
-        if (col < a->c.cols)
+        if (col < a->c.cols) // of all chunks of a column, every 32nd
             for (int64_t i = t / 32; i < a->c.n_chunks; i += 32) sum += a->partial[i * a->c.padded + col];
         sums[t] = sum;
     }
@@ -341,19 +346,20 @@ typedef struct dt_mul_args {
 
 DT_FN void dt_mul_rows_thread(const dt_mul_args *a, const dt_cols_share *s, int T, int V) {
     for (int64_t r = s->row; r < s->end; r += s->step) {
+        // NHWC: pixels are rows, channels columns
         const int64_t i = r * a->c.cols + s->col;
-        const int64_t f = (a->each ? dt_div(a->image, r) : 0) * a->c.cols + s->col;
+        const int64_t f = (a->each ? dt_div(a->image, r) : 0) * a->c.cols + s->col; // first factor of the row's image
         float x[8];
         dt_get8_row(a->x, T, V, i, s->left, x);
         for (int k = 0; k < 8; k++)
-            if (k < s->left) x[k] *= dt_get(a->row, a->row_type, f + k);
+            if (k < s->left) x[k] *= dt_get(a->row, a->row_type, f + k); // columns beyond the end have no factor
         dt_put8_row(a->out, T, V, i, s->left, x);
     }
 }
 DT_COLS_KERNEL(mul_rows, dt_mul_args, dt_mul_rows_thread)
 
 DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, float sum[8], int T, int V) {
-    const int64_t first = a->each ? s->chunk * a->c.rows : 0;
+    const int64_t first = a->each ? s->chunk * a->c.rows : 0; // a block's first row: chunk is an image
     const int64_t begin = a->each ? s->lane : s->row, end = a->each ? a->c.rows : s->end;
     for (int k = 0; k < 8; k++) sum[k] = 0.0f;
     if (s->left <= 0) return;
@@ -367,12 +373,12 @@ DT_FN void dt_mul_sums_thread(const dt_mul_args *a, const dt_cols_share *s, floa
     }
 }
 DT_FN void dt_mul_sums_store(const dt_mul_args *a, const dt_cols_share *s, int k, float value) {
-    const int64_t at = (a->each ? s->chunk * a->c.cols : 0) + s->col + k;
+    const int64_t at = (a->each ? s->chunk * a->c.cols : 0) + s->col + k; // element of b's gradient
     if (a->partial) {
         a->partial[s->chunk * a->c.padded + s->col + k] = value;
         return;
     }
-    if (!a->out) return;
+    if (!a->out) return; // only dx is wanted
     if (a->accumulate) value += ((const float *)a->out)[at];
     dt_put(a->out, a->row_type, at, value);
 }
@@ -393,19 +399,21 @@ typedef struct dt_path_gain {
     float gain;
 } dt_path_gain;
 DT_FN void dt_path_gain_of(const dt_mul_args *a, int64_t row, dt_path_gain *g) {
-    const int64_t sample = a->p > 0.0f ? dt_div(a->image, row) : g->sample;
+    const int64_t sample = a->p > 0.0f ? dt_div(a->image, row) : g->sample; // p 0: no drawing, the gain stays 1
     float u[4];
     if (sample == g->sample) return;
+    // element 0 of the sample: one number for all of it
     dt_uniform4(a->step->seed, a->step->slot + (uint32_t)sample, a->step->step, a->purpose, 0, u);
     g->sample = sample;
-    g->gain = u[0] >= a->p ? 1.0f / (1.0f - a->p) : 0.0f;
+    g->gain = u[0] >= a->p ? 1.0f / (1.0f - a->p) : 0.0f; // survivors are scaled, so that the mean stays
 }
 DT_FN void dt_branch_row(const dt_mul_args *a, const dt_cols_share *s, float row[8]) {
+    // no factor: ones
     for (int k = 0; k < 8; k++) row[k] = a->row && k < s->left ? dt_get(a->row, a->row_type, s->col + k) : 1.0f;
 }
 
 DT_FN void dt_branch_fwd_thread(const dt_mul_args *a, const dt_cols_share *s, int T, int V) {
-    dt_path_gain g = {-1, 1.0f};
+    dt_path_gain g = {-1, 1.0f}; // sample -1: none yet
     float row[8], x[8], y[8];
     dt_branch_row(a, s, row);
     for (int64_t r = s->row; r < s->end; r += s->step) {
@@ -413,6 +421,7 @@ DT_FN void dt_branch_fwd_thread(const dt_mul_args *a, const dt_cols_share *s, in
         dt_get8_row(a->x, T, V, i, s->left, x);
         dt_get8_row(a->other, T, V, i, s->left, y);
         dt_path_gain_of(a, r, &g);
+        // product, gain and sum: each rounded to T
         for (int k = 0; k < 8; k++) y[k] += dt_product(T, dt_product(T, x[k], row[k]), g.gain);
         dt_put8_row(a->out, T, V, i, s->left, y);
     }
@@ -427,14 +436,15 @@ DT_FN void dt_branch_bwd_thread(const dt_mul_args *a, const dt_cols_share *s, fl
     for (int64_t r = s->row; r < s->end; r += s->step) {
         const int64_t i = r * a->c.cols + s->col;
         const dt_raw8 dy = dt_fetch8_row(a->other, T, V, i, s->left);
+        // x NULL: only dx is wanted, sums are not used
         const dt_raw8 y = a->x ? dt_fetch8_row(a->x, T, V, i, s->left) : dy;
         dt_path_gain_of(a, r, &g);
         dt_unpack8_row(T, V, &dy, d);
         dt_unpack8_row(T, V, &y, x);
         for (int k = 0; k < 8; k++) {
-            d[k] = dt_product(T, d[k], g.gain);
-            sum[k] += x[k] * d[k];
-            d[k] *= row[k];
+            d[k] = dt_product(T, d[k], g.gain); // as if dropout's backward had written it
+            sum[k] += x[k] * d[k];              // f32 sums of the rounded
+            d[k] *= row[k];                     // put8 rounds
         }
         if (a->dx) dt_put8_row(a->dx, T, V, i, s->left, d);
     }
@@ -456,7 +466,7 @@ typedef struct dt_dropout_args {
     const void *x;
     void *out;
     const dt_step_block *step;
-    int64_t samples, per_sample;
+    int64_t samples, per_sample;      // in elements
     int64_t tiles;                    // blocks per sample
     uint32_t channels, pixels, draws; // nhwc; draws: Philox blocks that have elements of a channel
     uint32_t purpose;
@@ -469,8 +479,8 @@ DT_FN void dt_dropout_8(const dt_dropout_args *a, uint32_t sample, int64_t first
     float u[8];
     for (int h = 0; h < 2; h++)
         dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose,
-                    a->whole ? 0 : (uint32_t)(first / 4 + h), u + 4 * h);
-    for (int k = 1; k < 8 && a->whole; k++) u[k] = u[0];
+                    a->whole ? 0 : (uint32_t)(first / 4 + h), u + 4 * h); // two Philox blocks of four numbers
+    for (int k = 1; k < 8 && a->whole; k++) u[k] = u[0];                  // one draw for all
     for (int k = 0; k < 8; k++) x[k] *= u[k] >= a->p ? gain : 0.0f;
 }
 // A block takes 2048 elements of one sample.
@@ -481,7 +491,7 @@ DT_KERNEL(dropout, dt_dropout_args) {
         if (left > 0) {
             const int64_t at = sample * a->per_sample + i;
             float x[8];
-            if (a->per_sample % 8 == 0) {
+            if (a->per_sample % 8 == 0) { // samples begin at multiples of eight: vector access
                 dt_get8(a->x, a->type, at, x);
                 dt_dropout_8(a, (uint32_t)sample, i, x);
                 dt_put8(a->out, a->type, at, x);
@@ -501,8 +511,9 @@ DT_KERNEL(dropout_nhwc, dt_dropout_args) {
         for (int k = 0; k < 2; k++) {
             const uint32_t i = ((uint32_t)(DT_BLOCK % a->tiles) * 2 + k) * DT_BLOCK_DIM + t;
             if (i >= n) continue;
+            // begin: a channel's first element in NCHW, which the numbers are counted by
             const uint32_t c = i % a->channels, begin = c * a->pixels;
-            const uint32_t quad = begin / 4 + i / a->channels;
+            const uint32_t quad = begin / 4 + i / a->channels; // the Philox block
             float u[4];
             dt_uniform4(a->step->seed, a->step->slot + sample, a->step->step, a->purpose, a->whole ? 0 : quad, u);
             for (int j = 1; j < 4 && a->whole; j++) u[j] = u[0];
@@ -511,7 +522,7 @@ DT_KERNEL(dropout_nhwc, dt_dropout_args) {
                 if (pixel >= a->pixels) continue;
                 const int64_t at = sample * a->per_sample + (int64_t)pixel * a->channels + c;
                 const float x = dt_get(a->x, a->type, at);
-                dt_put(a->out, a->type, at, x * (u[j] >= a->p ? gain : 0.0f));
+                dt_put(a->out, a->type, at, x * (u[j] >= a->p ? gain : 0.0f)); // a drop is 0 times x: NaN stays NaN
             }
         }
     }

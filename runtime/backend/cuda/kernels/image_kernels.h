@@ -16,18 +16,19 @@
 // little else.
 
 typedef struct dt_pool_args {
-    dt_cols c; // rows: pixels of the image that is written; global: pixels of one image
-    const void *x;
+    dt_cols c;     // rows: pixels of the image that is written; global: pixels of one image
+    const void *x; // NHWC
     void *out;
     uint8_t *argmax; // forward; may be NULL
     const uint8_t *argmax_in;
     int type, max, count_padding;
-    int squares; // backward: a thread takes 2 x 2 pixels; c, across and down count these
-    int64_t big_h, big_w, small_h, small_w;
-    int kernel[2], stride[2], pad[2], pad_end[2];
-    dt_quot across, down; // of the image that is written
+    int squares;                            // backward: a thread takes 2 x 2 pixels; c, across and down count these
+    int64_t big_h, big_w, small_h, small_w; // in pixels
+    int kernel[2], stride[2], pad[2], pad_end[2]; // height, width
+    dt_quot across, down;                         // of the image that is written
 } dt_pool_args;
 
+// division by launch constants instead of 64-bit division
 DT_FN void dt_pool_place(const dt_pool_args *a, int64_t pixel, int64_t *image, int *row, int *col) {
     const int64_t line = dt_div(a->across, pixel);
     *image = dt_div(a->down, line);
@@ -35,7 +36,7 @@ DT_FN void dt_pool_place(const dt_pool_args *a, int64_t pixel, int64_t *image, i
     *row = (int)(line - *image * a->down.d);
 }
 DT_FN int dt_least(int a, int b) {
-    return a < b ? a : b;
+    return a < b ? a : b; // pixel = (image * height + row) * width + col
 }
 DT_FN int dt_most(int a, int b) {
     return a > b ? a : b;
@@ -46,10 +47,10 @@ DT_FN int dt_most(int a, int b) {
 DT_FN float dt_pool_divisor(const dt_pool_args *a, int top, int left) {
     const int h = (int)a->big_h, w = (int)a->big_w;
     int row1 = top + a->kernel[0], col1 = left + a->kernel[1];
-    if (a->count_padding)
+    if (a->count_padding) // clipped to the padded image
         return (float)((dt_least(row1, h + a->pad_end[0]) - top) * (dt_least(col1, w + a->pad_end[1]) - left));
     row1 = dt_least(row1, h), col1 = dt_least(col1, w);
-    return (float)((row1 - dt_most(top, 0)) * (col1 - dt_most(left, 0)));
+    return (float)((row1 - dt_most(top, 0)) * (col1 - dt_most(left, 0))); // clipped to the image
 }
 
 DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int T, int V, int M) {
@@ -59,6 +60,7 @@ DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
         int64_t image;
         int row, col, first = 1;
         dt_pool_place(a, p, &image, &row, &col);
+        // may be negative: in the padding
         const int top = row * a->stride[0] - a->pad[0], left = col * a->stride[1] - a->pad[1];
         const int row1 = dt_least(top + a->kernel[0], (int)a->big_h);
         const int col1 = dt_least(left + a->kernel[1], (int)a->big_w);
@@ -69,8 +71,10 @@ DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
                 dt_get8_row(a->x, T, V, i, s->left, x);
                 for (int k = 0; k < 8; k++) {
                     if (M) {
+                        // first element wins a tie; NaN wins, as in PyTorch
                         const int more = first || x[k] > y[k] || x[k] != x[k];
                         y[k] = more ? x[k] : y[k];
+                        // counted in the whole window, with padding
                         index[k] = more ? (r - top) * a->kernel[1] + q - left : index[k];
                     } else {
                         y[k] += x[k];
@@ -80,7 +84,7 @@ DT_FN void dt_pool_fwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
             }
         }
         const int64_t o = p * a->c.cols + s->col;
-        const float share = M ? 1.0f : 1.0f / dt_pool_divisor(a, top, left);
+        const float share = M ? 1.0f : 1.0f / dt_pool_divisor(a, top, left); // maxima are not divided
         for (int k = 0; k < 8; k++) y[k] *= share;
         dt_put8_row(a->out, T, V, o, s->left, y);
         if (M && a->argmax) dt_put8_bytes(a->argmax + o, V, s->left, index);
@@ -97,9 +101,10 @@ DT_KERNEL(pool_fwd, dt_pool_args) {
 }
 
 // The first and last pooled row (or column) whose window contains `at` of the large image.
+// windows r with r stride - pad <= at < r stride - pad + kernel
 DT_FN void dt_pool_span(const dt_pool_args *a, int d, int at, int size, int *first, int *last) {
     const int reach = at + a->pad[d] - a->kernel[d];
-    *first = reach < 0 ? 0 : reach / a->stride[d] + 1;
+    *first = reach < 0 ? 0 : reach / a->stride[d] + 1; // ceil((reach + 1) / stride)
     *last = dt_least((at + a->pad[d]) / a->stride[d], size - 1);
 }
 DT_FN void dt_pool_bwd_thread(const dt_pool_args *a, const dt_cols_share *s, int T, int V, int M) {
@@ -118,8 +123,9 @@ DT_FN void dt_pool_bwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
                 const int64_t i = ((image * a->small_h + r) * a->small_w + q) * a->c.cols + s->col;
                 dt_get8_row(a->x, T, V, i, s->left, d);
                 if (M) {
-                    const int mine = (row - top) * a->kernel[1] + col - left;
+                    const int mine = (row - top) * a->kernel[1] + col - left; // offset of this pixel in window (r, q)
                     dt_get8_bytes(a->argmax_in + i, V, s->left, index);
+                    // argmax names one pixel of each window
                     for (int k = 0; k < 8; k++) sum[k] += index[k] == mine ? d[k] : 0.0f;
                 } else {
                     const float share = 1.0f / dt_pool_divisor(a, top, left);
@@ -145,8 +151,8 @@ DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int
         for (int w = 0; w < 4; w++) {
             const int r = r0 + w / 2, q = q0 + w % 2;
             const int64_t i = ((image * a->small_h + r) * a->small_w + q) * a->c.cols + s->col;
-            in[w] = r < a->small_h && q < a->small_w;
-            if (!in[w]) continue;
+            in[w] = r < a->small_h && q < a->small_w; // the window exists
+            if (!in[w]) continue;                     // the unrolled loop: no break
             raw[w] = dt_fetch8(a->x, T, i);
             index[w] = dt_fetch8_bytes(a->argmax_in + i);
         }
@@ -156,17 +162,17 @@ DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int
             if (!in[w]) continue;
             dt_unpack8(T, &raw[w], d);
             for (int o = 0; o < 4; o++) {
-                const int r = row + o / 2 - (r0 + w / 2) * 2 + a->pad[0];
+                const int r = row + o / 2 - (r0 + w / 2) * 2 + a->pad[0]; // pixel's place in the window
                 const int q = col + o % 2 - (q0 + w % 2) * 2 + a->pad[1];
                 const int mine = r * a->kernel[1] + q;
                 if (r < 0 || r >= a->kernel[0] || q < 0 || q >= a->kernel[1]) continue;
                 for (int k = 0; k < 8; k++)
-                    if ((int)(index[w] >> 8 * k & 255) == mine) sum[o][k] += d[k];
+                    if ((int)(index[w] >> 8 * k & 255) == mine) sum[o][k] += d[k]; // byte k: channel k
             }
         }
         for (int o = 0; o < 4; o++) {
             const int r = row + o / 2, q = col + o % 2;
-            if (r < a->big_h && q < a->big_w)
+            if (r < a->big_h && q < a->big_w) // an odd size: the square sticks out
                 dt_put8(a->out, T, ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col, sum[o]);
         }
     }
@@ -187,11 +193,12 @@ DT_KERNEL_BOUND(pool_bwd, dt_pool_args, 256, 3) {
 DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, float sum[8], int T, int V) {
     float x[8];
     for (int k = 0; k < 8; k++) sum[k] = 0.0f;
-    if (s->left <= 0) return;
+    if (s->left <= 0) return; // threads beyond the last channel
     for (int64_t p = s->lane; p < a->c.rows; p += 2 * s->step) {
         const int64_t i = (s->chunk * a->c.rows + p) * a->c.cols + s->col;
         const int two = p + s->step < a->c.rows;
         const dt_raw8 x0 = dt_fetch8_row(a->x, T, V, i, s->left);
+        // two loads before the first use
         const dt_raw8 x1 = two ? dt_fetch8_row(a->x, T, V, i + s->step * a->c.cols, s->left) : x0;
         dt_unpack8_row(T, V, &x0, x);
         for (int k = 0; k < 8; k++) sum[k] += x[k];
@@ -200,14 +207,14 @@ DT_FN void dt_global_sum(const dt_pool_args *a, const dt_cols_share *s, float su
     }
 }
 DT_FN void dt_global_store(const dt_pool_args *a, const dt_cols_share *s, int k, float value) {
-    dt_put(a->out, a->type, s->chunk * a->c.cols + s->col + k, value / (float)a->c.rows);
+    dt_put(a->out, a->type, s->chunk * a->c.cols + s->col + k, value / (float)a->c.rows); // f32 mean, rounded once
 }
 DT_COLS_SUM_KERNEL(global_pool_fwd, dt_pool_args, dt_global_sum, dt_global_store)
 DT_FN void dt_global_fill(const dt_pool_args *a, const dt_cols_share *s, int64_t image, int T, int V) {
     float d[8];
     if (s->left <= 0) return;
     dt_get8_row(a->x, T, V, image * a->c.cols + s->col, s->left, d);
-    for (int k = 0; k < 8; k++) d[k] /= (float)a->c.rows;
+    for (int k = 0; k < 8; k++) d[k] /= (float)a->c.rows; // each pixel's share of the mean
     for (int64_t p = s->lane; p < a->c.rows; p += s->step)
         dt_put8_row(a->out, T, V, (image * a->c.rows + p) * a->c.cols + s->col, s->left, d);
 }
@@ -230,7 +237,7 @@ typedef struct dt_resize_args {
     const void *x;
     void *out;
     int type, mode;
-    float step[2];
+    float step[2];        // source pixels per pixel of y
     int in[2], to[2];     // height and width of x and of y
     dt_quot across, down; // of the image that is written
 } dt_resize_args;
@@ -247,7 +254,7 @@ DT_FN void dt_resize_add(const dt_resize_args *a, const dt_cols_share *s, int64_
     dt_get8_row(a->x, T, V, pixel * a->c.cols + s->col, s->left, x);
     for (int k = 0; k < 8; k++) sum[k] += weight * x[k];
 }
-DT_FN float dt_resize_weight(const dt_taps *t, int at) {
+DT_FN float dt_resize_weight(const dt_taps *t, int at) { // both taps of a pixel at the border may be the same
     return (t->at[0] == at ? t->weight[0] : 0.0f) + (t->at[1] == at ? t->weight[1] : 0.0f);
 }
 
@@ -260,9 +267,9 @@ DT_FN void dt_resize_fwd_thread(const dt_resize_args *a, const dt_cols_share *s,
         const dt_taps down = dt_resize_taps(a->mode, a->step[0], at[0], a->in[0]);
         const dt_taps across = dt_resize_taps(a->mode, a->step[1], at[1], a->in[1]);
         for (int k = 0; k < 8; k++) sum[k] = 0.0f;
-        for (int k = 0; k < 4; k++)
+        for (int k = 0; k < 4; k++) // four pixels: two rows of two columns
             dt_resize_add(a, s, (image * a->in[0] + down.at[k / 2]) * a->in[1] + across.at[k % 2],
-                          down.weight[k / 2] * across.weight[k % 2], sum, T, V);
+                          down.weight[k / 2] * across.weight[k % 2], sum, T, V); // weights are separable
         dt_put8_row(a->out, T, V, p * a->c.cols + s->col, s->left, sum);
     }
 }
@@ -272,14 +279,16 @@ DT_FN void dt_resize_bwd_thread(const dt_resize_args *a, const dt_cols_share *s,
         int at[2], begin[2], end[2];
         float sum[8];
         dt_resize_place(a, p, &image, at);
+        // pixels of y that may read (at)
         for (int d = 0; d < 2; d++) dt_resize_users(a->step[d], at[d], a->in[d], a->to[d], &begin[d], &end[d]);
         for (int k = 0; k < 8; k++) sum[k] = 0.0f;
         for (int r = begin[0]; r < end[0]; r++) {
             const dt_taps down = dt_resize_taps(a->mode, a->step[0], r, a->in[0]);
             const float weight = dt_resize_weight(&down, at[0]);
-            for (int q = begin[1]; q < end[1] && weight != 0.0f; q++) {
+            for (int q = begin[1]; q < end[1] && weight != 0.0f; q++) { // rows of weight 0 are skipped
                 const dt_taps across = dt_resize_taps(a->mode, a->step[1], q, a->in[1]);
                 const float w = weight * dt_resize_weight(&across, at[1]);
+                // from y's gradient
                 if (w != 0.0f) dt_resize_add(a, s, (image * a->to[0] + r) * a->to[1] + q, w, sum, T, V);
             }
         }

@@ -34,10 +34,10 @@ typedef struct dt_join_args {
 } dt_join_args;
 
 DT_FN dt_vec16 dt_unit_load(const void *p, int unit, int64_t i) {
-    dt_vec16 v;
+    dt_vec16 v; // 16 bytes at most
     if (unit == 16) return dt_load16((const unsigned char *)p + 16 * i);
     v.w[0] = unit == 4 ? ((const uint32_t *)p)[i] : unit == 2 ? ((const uint16_t *)p)[i] : ((const uint8_t *)p)[i];
-    v.w[1] = v.w[2] = v.w[3] = 0;
+    v.w[1] = v.w[2] = v.w[3] = 0; // narrower accesses use w[0]
     return v;
 }
 DT_FN void dt_unit_store(void *p, int unit, int64_t i, dt_vec16 v) {
@@ -52,11 +52,11 @@ DT_FN void dt_unit_store(void *p, int unit, int64_t i, dt_vec16 v) {
 }
 
 DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t first, int threads, int P) {
-    dt_vec16 v[DT_JOIN_EACH];
+    dt_vec16 v[DT_JOIN_EACH]; // four accesses in flight
     int64_t to[DT_JOIN_EACH];
     for (int u = 0; u < DT_JOIN_EACH; u++) {
         const int64_t i = first + u * threads;
-        to[u] = -1;
+        to[u] = -1; // nothing to store
         if (i >= p->n) continue;
         // 32 bits if they suffice: a 64-bit division is a long loop
         const int64_t row = p->n <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)p->run) : i / p->run;
@@ -71,7 +71,7 @@ DT_FN void dt_join_thread(const dt_join_args *a, const dt_join_part *p, int64_t 
 DT_KERNEL(join_runs, dt_join_args) {
     DT_THREADS(t) {
         int p = 0;
-        while (p + 1 < a->n_parts && DT_BLOCK >= a->part[p + 1].begin) p++;
+        while (p + 1 < a->n_parts && DT_BLOCK >= a->part[p + 1].begin) p++; // few parts: no search
         const int64_t first = (DT_BLOCK - a->part[p].begin) * DT_BLOCK_DIM * DT_JOIN_EACH + t;
         if (a->unit == 16)
             dt_join_thread(a, &a->part[p], first, DT_BLOCK_DIM, 16);
@@ -94,8 +94,9 @@ typedef struct dt_permute_args {
 DT_FN int64_t dt_permute_from(const dt_permute_args *a, int64_t i) {
     int64_t from = 0;
     for (int d = a->n - 1; d >= 0; d--) {
+        // 32-bit division where it suffices
         const int64_t q = i <= INT32_MAX ? (int64_t)((uint32_t)i / (uint32_t)a->size[d]) : i / a->size[d];
-        from += (i - q * a->size[d]) * a->step[d];
+        from += (i - q * a->size[d]) * a->step[d]; // index along d, times its stride
         i = q;
     }
     return from;
@@ -103,7 +104,7 @@ DT_FN int64_t dt_permute_from(const dt_permute_args *a, int64_t i) {
 DT_KERNEL(permute, dt_permute_args) {
     DT_THREADS(t) {
         const int64_t first = DT_BLOCK * DT_BLOCK_DIM * DT_JOIN_EACH + t;
-        dt_vec16 v[DT_JOIN_EACH];
+        dt_vec16 v[DT_JOIN_EACH]; // all loads before the first store
         for (int u = 0; u < DT_JOIN_EACH; u++) {
             const int64_t i = first + u * DT_BLOCK_DIM;
             if (i < a->count) v[u] = dt_unit_load(a->x, a->unit, dt_permute_from(a, i));
@@ -122,14 +123,14 @@ typedef struct dt_planes_args {
     int64_t to[DT_MAX_DIMS]; // accesses in out per step along each; the last is 1
 } dt_planes_args;
 DT_KERNEL(permute_planes, dt_planes_args) {
-    DT_SHARED(uint32_t, tile, DT_PERMUTE_TILE * (DT_PERMUTE_TILE + 1));
+    DT_SHARED(uint32_t, tile, DT_PERMUTE_TILE * (DT_PERMUTE_TILE + 1)); // 33 words a row: no bank conflicts
     const dt_permute_args *p = &a->p;
     const int64_t rows = p->size[p->n - 2], cols = p->size[p->n - 1];
     const int64_t across = (cols + DT_PERMUTE_TILE - 1) / DT_PERMUTE_TILE;
     const int64_t down = (rows + DT_PERMUTE_TILE - 1) / DT_PERMUTE_TILE;
     const int64_t row = DT_BLOCK / across % down * DT_PERMUTE_TILE;
     const int64_t col = DT_BLOCK % across * DT_PERMUTE_TILE;
-    int64_t from = 0, to = 0, plane = DT_BLOCK / (across * down);
+    int64_t from = 0, to = 0, plane = DT_BLOCK / (across * down); // plane: a tile's number along the other dimensions
     for (int d = p->n - 3; d >= 0; d--) {
         from += plane % p->size[d] * p->step[d];
         to += plane % p->size[d] * a->to[d];
@@ -138,12 +139,13 @@ DT_KERNEL(permute_planes, dt_planes_args) {
     DT_THREADS(t) {
         const int r = t % DT_PERMUTE_TILE;
         for (int q = t / DT_PERMUTE_TILE; q < DT_PERMUTE_TILE; q += DT_BLOCK_DIM / DT_PERMUTE_TILE)
-            if (row + r < rows && col + q < cols)
+            if (row + r < rows && col + q < cols) // neighbouring threads read x's neighbours
                 tile[q * (DT_PERMUTE_TILE + 1) + r] =
                     dt_unit_load(p->x, p->unit, from + row + r + (col + q) * p->step[p->n - 1]).w[0];
     }
     DT_THREADS(t) {
         const int q = t % DT_PERMUTE_TILE;
+        // and write out's neighbours
         for (int r = t / DT_PERMUTE_TILE; r < DT_PERMUTE_TILE; r += DT_BLOCK_DIM / DT_PERMUTE_TILE) {
             if (row + r >= rows || col + q >= cols) continue;
             dt_vec16 v;
@@ -167,7 +169,7 @@ typedef struct dt_places {
     int64_t count;
 } dt_places;
 typedef struct dt_sum_args {
-    const void *x;
+    const void *x; // elements of `type`
     void *out;
     dt_places kept, summed;
     int group, type;
@@ -183,12 +185,12 @@ DT_FN int64_t dt_place_of(const dt_places *p, int64_t i) {
 }
 DT_KERNEL(sum_dims, dt_sum_args) {
     DT_SHARED(float, sum, 256);
-    const int64_t first = DT_BLOCK * (256 / a->group);
+    const int64_t first = DT_BLOCK * (256 / a->group); // a block has 256 / group elements of the result
     DT_THREADS(t) {
         const int64_t o = first + t / a->group;
         float s = 0.0f;
         if (o < a->kept.count) {
-            const int64_t from = dt_place_of(&a->kept, o);
+            const int64_t from = dt_place_of(&a->kept, o); // reduced dimensions begin there
             for (int64_t i = t % a->group; i < a->summed.count; i += a->group)
                 s += dt_get(a->x, a->type, from + dt_place_of(&a->summed, i));
         }
@@ -226,18 +228,20 @@ DT_KERNEL(fold_stride, dt_fold_args) {
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < a->n; i += DT_GRID * DT_BLOCK_DIM) {
             const int64_t pixel = dt_div(a->groups, i), row = dt_div(a->across, pixel);
             const int64_t image = dt_div(a->down, row);
-            const int64_t y0 = (row - image * a->down.d) * a->stride - a->pad_down;
-            const int64_t x0 = (pixel - row * a->across.d) * a->stride - a->pad_across;
+            const int64_t y0 = (row - image * a->down.d) * a->stride - a->pad_down; // top of the folded pixel's block
+            const int64_t x0 = (pixel - row * a->across.d) * a->stride - a->pad_across; // its left
+            // channel's place in the block: at = y * stride + x
             const int64_t channel = (i - pixel * a->groups.d) * 8, at = dt_div(a->by_c, channel);
             int c = (int)(channel - at * a->c), down = (int)dt_div(a->by_stride, at);
             int across = (int)at - down * a->stride;
             float v[8];
             for (int k = 0; k < 8; k++) {
                 const int64_t y = y0 + down, x = x0 + across;
+                // down beyond the block: padding channels
                 const int inside = down < a->stride && y >= 0 && y < a->height && x >= 0 && x < a->width;
                 const int64_t from = ((image * a->height + y) * a->width + x) * a->c + c;
                 v[k] = inside ? dt_get(a->x, a->type, from) : 0.0f;
-                if (++c == a->c) c = 0, across++;
+                if (++c == a->c) c = 0, across++; // the next channel, pixel or row
                 if (across == a->stride) across = 0, down++;
             }
             dt_put8(a->out, a->type, 8 * i, v);
@@ -264,7 +268,7 @@ typedef struct dt_reorder_args {
 } dt_reorder_args;
 
 DT_FN uint32_t dt_reorder_load(const dt_reorder_args *a, int64_t i) {
-    if (a->src_type != a->dst_type) return dt_bits_of(dt_get(a->src, a->src_type, i));
+    if (a->src_type != a->dst_type) return dt_bits_of(dt_get(a->src, a->src_type, i)); // conversion by f32
     const int size = dt_elem_bytes(a->src_type);
     return size == 4   ? ((const uint32_t *)a->src)[i]
            : size == 2 ? ((const uint16_t *)a->src)[i]
@@ -284,10 +288,10 @@ DT_FN void dt_reorder_store(const dt_reorder_args *a, int64_t i, uint32_t u) {
 
 // One block per tile, of DT_REORDER_THREADS threads.
 DT_KERNEL(reorder_planes, dt_reorder_args) {
-    DT_SHARED(uint32_t, tile, DT_REORDER_TILE * (DT_REORDER_TILE + 1));
+    DT_SHARED(uint32_t, tile, DT_REORDER_TILE * (DT_REORDER_TILE + 1)); // 33 words a row: no bank conflicts
     const int64_t across = (a->n_cols + DT_REORDER_TILE - 1) / DT_REORDER_TILE;
     const int64_t down = (a->n_rows + DT_REORDER_TILE - 1) / DT_REORDER_TILE;
-    const int64_t image = DT_BLOCK / (across * down) * a->n_rows * a->n_cols;
+    const int64_t image = DT_BLOCK / (across * down) * a->n_rows * a->n_cols; // first element
     const int64_t row = DT_BLOCK / across % down * DT_REORDER_TILE;
     const int64_t col = DT_BLOCK % across * DT_REORDER_TILE;
     DT_THREADS(t) {
@@ -299,7 +303,7 @@ DT_KERNEL(reorder_planes, dt_reorder_args) {
     DT_THREADS(t) {
         const int x = t % DT_REORDER_TILE;
         for (int y = t / DT_REORDER_TILE; y < DT_REORDER_TILE; y += DT_BLOCK_DIM / DT_REORDER_TILE)
-            if (col + y < a->n_cols && row + x < a->n_rows)
+            if (col + y < a->n_cols && row + x < a->n_rows) // transposed: x runs along the source's rows
                 dt_reorder_store(a, image + (col + y) * a->n_rows + row + x, tile[x * (DT_REORDER_TILE + 1) + y]);
     }
 }
@@ -334,7 +338,7 @@ typedef struct dt_convert_args {
 DT_FN void dt_convert_load(const void *p, int type, int V, int64_t i, int64_t left, float x[8]) {
     if (type == DT_U8) {
         int b[8];
-        dt_get8_bytes((const uint8_t *)p + i, V, left, b);
+        dt_get8_bytes((const uint8_t *)p + i, V, left, b); // bytes are promoted to f32, exactly
         for (int k = 0; k < 8; k++) x[k] = (float)b[k];
     } else {
         dt_get8_row(p, type, V, i, left, x);
@@ -351,7 +355,7 @@ DT_FN void dt_cast_thread(const dt_convert_args *a, int64_t i, int F, int T) {
 DT_KERNEL(cast_fwd, dt_convert_args) {
     DT_THREADS(t) {
         for (int u = 0; u < 2; u++) {
-            const int64_t i = ((DT_BLOCK * 2 + u) * DT_BLOCK_DIM + t) * 8;
+            const int64_t i = ((DT_BLOCK * 2 + u) * DT_BLOCK_DIM + t) * 8; // 8 elements per thread, two rounds
             if (a->from == DT_F32)
                 DT_TYPED(T, a->to, dt_cast_thread(a, i, DT_F32, T));
             else if (a->to == DT_F32)
@@ -365,8 +369,8 @@ DT_KERNEL(cast_fwd, dt_convert_args) {
 // Eight elements, the first of channel c.
 DT_FN void dt_normalize8(const dt_convert_args *a, int c, const float *scale, const float *shift, int F, float x[8]) {
     for (int k = 0; k < 8; k++) {
-        x[k] = F == DT_U8 ? fmaf(x[k], scale[c], shift[c]) : (x[k] - shift[c]) * scale[c];
-        c = c + 1 == a->channels ? 0 : c + 1;
+        x[k] = F == DT_U8 ? fmaf(x[k], scale[c], shift[c]) : (x[k] - shift[c]) * scale[c]; // one rounding: fma
+        c = c + 1 == a->channels ? 0 : c + 1; // cheaper than a remainder for each
     }
 }
 DT_FN void dt_normalize_thread(const dt_convert_args *a, int64_t i, const float *scale, const float *shift, int F,
@@ -375,14 +379,14 @@ DT_FN void dt_normalize_thread(const dt_convert_args *a, int64_t i, const float 
     const int64_t left = a->n - i;
     if (left <= 0) return;
     dt_convert_load(a->x, F, left >= 8, i, left, x);
-    dt_normalize8(a, (int)(i % a->channels), scale, shift, F, x);
+    dt_normalize8(a, (int)(i % a->channels), scale, shift, F, x); // the first element's channel
     dt_put8_row(a->out, T, left >= 8, i, left, x);
 }
 DT_KERNEL(normalize, dt_convert_args) {
     DT_SHARED(float, scale, DT_NORMALIZE_CHANNELS);
     DT_SHARED(float, shift, DT_NORMALIZE_CHANNELS);
     DT_THREADS(t) {
-        if (t < a->channels) scale[t] = a->scale[t], shift[t] = a->shift[t];
+        if (t < a->channels) scale[t] = a->scale[t], shift[t] = a->shift[t]; // from constant memory to shared
     }
     DT_THREADS(t) {
         for (int u = 0; u < 2; u++) {
@@ -397,8 +401,9 @@ DT_KERNEL(normalize, dt_convert_args) {
 
 // ---- mixed -----------------------------------------------------------------------------------------
 DT_FN float dt_blend_byte(float x, float next, int own) {
+    // rounded: the half is added before the shift
     return (float)(((uint32_t)x * (uint32_t)own + (uint32_t)next * (uint32_t)(DT_MIX_ONE - own) + DT_MIX_ONE / 2) >>
-                   16);
+                   16); // share in 16 bits
 }
 // Two products and a sum, each rounded: no fused multiply-add, as on the CPU.
 DT_FN float dt_blend_real(float x, float next, int own) {
@@ -406,7 +411,7 @@ DT_FN float dt_blend_real(float x, float next, int own) {
 #ifdef __CUDACC__
     return __fadd_rn(__fmul_rn(x, share), __fmul_rn(next, 1.0f - share));
 #else
-    const volatile float mine = x * share, other = next * (1.0f - share);
+    const volatile float mine = x * share, other = next * (1.0f - share); // volatile: no contraction on the host either
     return mine + other;
 #endif
 }
@@ -417,23 +422,24 @@ DT_FN void dt_mix_thread(const dt_convert_args *a, int64_t j, int64_t o, const f
     float x[8], next[8];
     const int64_t left = a->sample - o, i = j * a->sample + o;
     if (left <= 0) return;
-    const int V = a->sample % 8 == 0;
+    const int V = a->sample % 8 == 0; // vector access
     const dt_mix_row m = a->plan[j];
     int64_t pixel = dt_div(a->by_channels, o);
     const int channel = (int)(o - pixel * a->channels);
     dt_convert_load(a->x, F, V, i, left, x);
-    if (m.own != DT_MIX_ONE || (m.y0 < m.y1 && m.x0 < m.x1)) {
+    if (m.own != DT_MIX_ONE || (m.y0 < m.y1 && m.x0 < m.x1)) { // a row that mixing leaves alone reads no other sample
         int c = channel, row = (int)dt_div(a->by_width, pixel);
         int col = (int)(pixel - (int64_t)row * a->by_width.d);
+        // the next sample; the last takes the first
         dt_convert_load(a->x, F, V, (j + 1 < a->samples ? i + a->sample : o), left, next);
         for (int k = 0; k < 8; k++) {
-            if (row >= m.y0 && row < m.y1 && col >= m.x0 && col < m.x1)
+            if (row >= m.y0 && row < m.y1 && col >= m.x0 && col < m.x1) // cut: the next sample's pixels
                 x[k] = next[k];
-            else if (m.own != DT_MIX_ONE)
+            else if (m.own != DT_MIX_ONE) // blend
                 x[k] = F == DT_U8 ? dt_blend_byte(x[k], next[k], m.own) : dt_blend_real(x[k], next[k], m.own);
             if (++c < a->channels) continue;
             c = 0;
-            if (++col == (int)a->by_width.d) col = 0, row++;
+            if (++col == (int)a->by_width.d) col = 0, row++; // row of the image
         }
     }
     dt_normalize8(a, channel, scale, shift, F, x);

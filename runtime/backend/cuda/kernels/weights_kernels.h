@@ -12,14 +12,14 @@
 // Where an element of the weight of a convolution that is folded by its stride (cuda_desc.c) lies: n_taps and n_in are the
 // folded ones, this has the weight's own. stride 0: nothing is folded.
 typedef struct dt_tap_fold {
-    int stride, n_in, rows, cols, taps_across;
+    int stride, n_in, rows, cols, taps_across; // rows, cols: taps of the weight's own kernel
 } dt_tap_fold;
 // The weight's channel and tap, as c * rows * cols + tap, that folded tap and channel are; -1: padding.
 DT_FN int64_t dt_tap_unfold(const dt_tap_fold *f, int tap, int channel) {
     const int c = channel % f->n_in, at = channel / f->n_in;
-    const int y = tap / f->taps_across * f->stride + at / f->stride;
+    const int y = tap / f->taps_across * f->stride + at / f->stride; // row of the weight's own kernel
     const int x = tap % f->taps_across * f->stride + at % f->stride;
-    if (at >= f->stride * f->stride || y >= f->rows || x >= f->cols) return -1;
+    if (at >= f->stride * f->stride || y >= f->rows || x >= f->cols) return -1; // the folded kernel sticks out
     return ((int64_t)c * f->rows + y) * f->cols + x;
 }
 
@@ -28,22 +28,23 @@ typedef struct dt_pack_args {
     void *out;
     int64_t n_out, n_in, n_taps;
     dt_tap_fold fold;
-    float eps;
+    float eps; // of the batch norm
     int type;
 } dt_pack_args;
 
 DT_KERNEL(pack_weight, dt_pack_args) {
     DT_THREADS(t) {
-        const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
+        const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps; // elements of the packed copy
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
+            // packed order: tap before channel
             const int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
-            int64_t from = k * per_out + c * a->n_taps + tap;
+            int64_t from = k * per_out + c * a->n_taps + tap; // dense order: channel before tap
             if (a->fold.stride) {
                 from = dt_tap_unfold(&a->fold, (int)tap, (int)c);
                 if (from >= 0) from += k * a->fold.n_in * a->fold.rows * a->fold.cols;
             }
             float x = from >= 0 ? a->x[from] : 0.0f;
-            if (a->scale) x *= a->scale[k] / sqrtf(a->var[k] + a->eps);
+            if (a->scale) x *= a->scale[k] / sqrtf(a->var[k] + a->eps); // gain of the folded batch norm
             dt_put(a->out, a->type, i, x);
         }
     }
@@ -53,7 +54,7 @@ DT_KERNEL(pack_weight, dt_pack_args) {
 DT_KERNEL(pack_bias, dt_pack_args) {
     DT_THREADS(t) {
         for (int64_t k = DT_BLOCK * DT_BLOCK_DIM + t; k < a->n_out; k += DT_GRID * DT_BLOCK_DIM) {
-            float x = a->x ? a->x[k] : 0.0f;
+            float x = a->x ? a->x[k] : 0.0f; // no bias: a folded batch norm still has a shift
             if (a->scale) x = (x - a->mean[k]) * (a->scale[k] / sqrtf(a->var[k] + a->eps)) + a->shift[k];
             dt_put(a->out, a->type, k, x);
         }
@@ -71,8 +72,8 @@ typedef struct dt_weight_grad_args {
 
 // A folded gradient has an element for each of the weight, and others, which are padding.
 DT_FN void dt_weight_grad_store(const dt_weight_grad_args *a, int64_t to, int64_t from) {
-    const float x = dt_get(a->packed, a->type, from);
-    a->flat[to] = a->add ? a->flat[to] + x : x;
+    const float x = dt_get(a->packed, a->type, from); // 16-bit gradients become f32
+    a->flat[to] = a->add ? a->flat[to] + x : x;       // micro-batches add up
 }
 
 DT_KERNEL(weight_grad, dt_weight_grad_args) {
@@ -80,12 +81,13 @@ DT_KERNEL(weight_grad, dt_weight_grad_args) {
         const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps;
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
             const int64_t k = dt_div(a->by_out, i), in_k = i - k * per_out;
+            // i counts the dense gradient
             if (!a->fold.stride) {
                 const int64_t c = dt_div(a->by_taps, in_k), tap = in_k - c * a->n_taps;
                 dt_weight_grad_store(a, i, k * per_out + tap * a->n_in + c);
             } else { // i counts what is packed
                 const int64_t tap = in_k / a->n_in, c = in_k % a->n_in;
-                const int64_t to = dt_tap_unfold(&a->fold, (int)tap, (int)c);
+                const int64_t to = dt_tap_unfold(&a->fold, (int)tap, (int)c); // padding has no gradient
                 if (to >= 0) dt_weight_grad_store(a, k * a->fold.n_in * a->fold.rows * a->fold.cols + to, i);
             }
         }
@@ -112,15 +114,16 @@ DT_KERNEL(column_sum_runs, dt_column_sum_args) {
         const int64_t c = col + t % DT_COLUMNS, begin = run * a->rows_a_run;
         int64_t end = begin + a->rows_a_run;
         float s = 0.0f;
-        if (end > a->n_rows) end = a->n_rows;
+        if (end > a->n_rows) end = a->n_rows; // the last range is shorter
         if (c < a->n_cols)
-            for (int64_t r = begin + t / DT_COLUMNS; r < end; r += DT_COLUMN_LANES)
+            for (int64_t r = begin + t / DT_COLUMNS; r < end; r += DT_COLUMN_LANES) // lane by lane through the range
                 s += dt_get(a->x, a->type, r * a->n_cols + c);
         sum[t] = s;
     }
     DT_THREADS(t) {
         if (t < DT_COLUMNS && col + t < a->n_cols) {
             float s = 0.0f;
+            // in order: the sum depends on shapes alone
             for (int lane = 0; lane < DT_COLUMN_LANES; lane++) s += sum[lane * DT_COLUMNS + t];
             a->partial[run * a->n_cols + col + t] = s;
         }
@@ -132,7 +135,7 @@ DT_KERNEL(column_sum, dt_column_sum_args) {
         for (int64_t c = DT_BLOCK * DT_BLOCK_DIM + t; c < a->n_cols; c += DT_GRID * DT_BLOCK_DIM) {
             float s = 0.0f;
             for (int64_t run = 0; run < a->n_runs; run++) s += a->partial[run * a->n_cols + c];
-            a->out[c] = a->add ? a->out[c] + s : s;
+            a->out[c] = a->add ? a->out[c] + s : s; // micro-batches add up
         }
     }
 }
@@ -148,7 +151,7 @@ typedef struct dt_bias_gelu_args {
 DT_KERNEL(bias_gelu, dt_bias_gelu_args) {
     DT_THREADS(t) {
         for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < a->n; i += DT_GRID * DT_BLOCK_DIM) {
-            float x = dt_get(a->x, a->type, i);
+            float x = dt_get(a->x, a->type, i); // bias and GELU in f32, one rounding at the end
             if (a->bias) x += dt_get(a->bias, a->bias_type, i % a->n_cols);
             dt_put(a->x, a->type, i, dt_gelu(a->type, x));
         }
