@@ -164,11 +164,22 @@ dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t 
     return dt_config_check_tree(c); // the whole tree again: an override may make another key wrong
 }
 
+// run.name of a file is that of the file, without its folder and ".yaml".
+static void name_run(dt_config *c) {
+    const char *slash = strrchr(c->file, '/'), *name = slash ? slash + 1 : c->file, *dot = strrchr(name, '.');
+    if (!dot || dot == name || (strcmp(dot, ".yaml") != 0 && strcmp(dot, ".yml") != 0)) return;
+    dt_cnode *n = dt_config_new_node(&c->arena, DT_C_SCALAR, c->file);
+    n->text = dt_arena_printf(&c->arena, "%.*s", (int)(dot - name), name);
+    n->quoted = true;                                               // text, also where it looks like a number
+    if (dt_config_put(c, "run.name", n) != DT_OK) dt_error_clear(); // run is no map: the check of it says so
+}
+
 static dt_status config_build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
                               size_t n_overrides) {
     DT_TRY(dt_config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes)); // place NULL: file, line and column
     if (dt_config_is_null(c->root)) // an empty file: overrides may still say everything
         c->root = dt_config_new_node(&c->arena, DT_C_MAP, c->root->where);
+    if (c->root->kind == DT_C_MAP && !dt_config_find(c, "run.name")) name_run(c); // an override comes later
     if (c->root->kind != DT_C_MAP)
         return dt_fail(DT_E_USAGE, "%s: not a config; expected a map with %s", c->root->where,
                        "run, data, model and train");

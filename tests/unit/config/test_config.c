@@ -236,6 +236,39 @@ TEST(test_defaults) {
     dt_config_destroy(c);
 }
 
+// A config needs its data, fields, a model and a batch; the run is named after the file.
+TEST(test_least_config) {
+    static const char text[] = "data: {path: a.tar, fields: {x: {kind: image, channels: 1, size: [8, 8]}, "
+                               "y: {kind: class, classes: 2}}}\n"
+                               "model: {name: resnet}\ntrain: {global_batch: 8}\n";
+    static const struct {
+        const char *file, *name; // NULL: none follows
+    } CASES[] = {{"configs/wrist.yaml", "wrist"},
+                 {"7.yml", "7"},
+                 {"a.b.yaml", "a.b"},
+                 {"stdin", NULL},
+                 {"run.json", NULL},
+                 {".yaml", NULL}};
+    dt_config *c;
+    const char *word = "run.name=own";
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        const dt_status st = dt_config_parse(&c, CASES[i].file, text, sizeof text - 1, NULL, 0);
+        if (!CASES[i].name) {
+            assert_int_equal(st, DT_E_USAGE);
+            assert_non_null(strstr(dt_error_message(), "required key 'run.name' is missing"));
+            continue;
+        }
+        must(st);
+        assert_string_equal(c->run.name, CASES[i].name);
+        assert_true(c->train.micro_batch.is_auto);
+        dt_config_destroy(c);
+    }
+    must(dt_config_parse(&c, "f.yaml", text, sizeof text - 1, &word, 1));
+    assert_string_equal(c->run.name, "own");
+    dt_config_destroy(c);
+    expect_error("run: 5\n", NULL, "f.yaml:1:6");
+}
+
 TEST(test_overrides) {
     const char *const overrides[] = {"train.optimizer={lr: 0.5, name: sgd}",
                                      "train.epochs=7",
@@ -282,7 +315,7 @@ TEST(test_wrong_keys) {
     expect_error("run: {name: x}\nmodel: {name: vit}\nrun: {seed: 1}\n", NULL,
                  "f.yaml:3:1: duplicate key 'run'; first at f.yaml:1:1");
     expect_error("data: {augment: {iris: [{flip: 1, flip: 2}]}}\n", NULL, "duplicate key 'flip'");
-    expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'run.name' is missing");
+    expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'data.path' is missing");
     expect_override_error("data.fields.new.size=3", "required key 'data.fields.new.kind'");
     expect_override_error("data.fields.b!d.kind=real", "unknown key 'data.fields.b!d'");
     expect_override_error("train.batch_size=3", "unknown key 'train.batch_size'; in dtrain: train.global_batch");
