@@ -56,6 +56,7 @@ static bool write_page(const report *s, dt_run_log **r, const char *split, int64
     dt_run_log_read_on(*r);
     char *path = dt_xprintf("%s/report.html", s->dir);
     st = dt_report_write(*r, path);
+    if (st == DT_OK && ends) dt_info("report: %s", path);
     free(path);
     return st == DT_OK;
 }

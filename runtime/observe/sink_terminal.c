@@ -1,8 +1,8 @@
 // sink_terminal.c: what a person sees. A terminal gets one live line, a pipe gets plain lines.
 //
-// The live line is redrawn at most ten times a second and always fits the window: the epoch's bar and step
-// first, then loss, learning rate, rate, time to go, and where the step's time goes; what does not fit is left
-// out from the end. Log lines print above it: log.c calls `before`, which erases the line and holds the lock so
+// The live line is redrawn at most ten times a second and always fits the window: the epoch and step first, then loss,
+// learning rate, rate, time to go, and where the step's time goes; what does not fit is left out from the end, and the
+// epoch's bar takes the cells that are left. Log lines print above it: log.c calls `before`, which erases the line and holds the lock so
 // that nobody redraws, and `after`, which draws it again. Nothing here may log while it holds that lock.
 // Plain lines (every `every_steps`, also at most ten a second, at epoch ends, evaluations) go through the log and so into
 // the run's log file too; a terminal gets those of epochs and evaluations.
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MAX_WIDTH = 256, BAR_CELLS = 24 };
+enum { MAX_WIDTH = 256, BAR_CELLS = 24, LEAST_CELLS = 8 };
 #define REDRAW_S 0.1
 
 typedef struct terminal {
@@ -31,6 +31,7 @@ typedef struct terminal {
     char phase[32];
     dt_step_record r; // newest, for redrawing; its loss is of the newest that counted
     bool has_loss;    // some step has counted
+    bool ended;       // results follow on stdout, which no line may stand in front of
     dt_step_stats s;
 } terminal;
 
@@ -76,25 +77,15 @@ static void sink_terminal_append(char *line, int width, const char *part) {
     if (n + extra < (size_t)width) memcpy(line + n, part, extra + 1);
 }
 
-static void print_bar(char out[BAR_CELLS + 3], double fraction) {
-    int full = (int)(fraction * BAR_CELLS + 0.5);
-    out[0] = '[';
-    for (int i = 0; i < BAR_CELLS; i++) out[i + 1] = i < full ? '=' : i == full ? '>' : ' ';
-    memcpy(out + BAR_CELLS + 1, "]", 2);
-}
-
-static void append_epoch(const terminal *t, char *line, int width) {
-    char part[128], bar[BAR_CELLS + 3];
-    int64_t per = t->o.steps_per_epoch, done = t->r.step > 0 ? (t->r.step - 1) / per : 0;
-    double fraction = (double)(t->r.step - done * per) / (double)per;
-    print_bar(bar, fraction);
-    snprintf(part, sizeof part, "epoch %" PRId64 "/%d ", done + 1, t->o.n_epochs);
-    sink_terminal_append(line, width, part);
-    if (width >= 100) sink_terminal_append(line, width, bar);
-    snprintf(part, sizeof part, " %3.0f%%", 100 * fraction);
-    sink_terminal_append(line, width, part);
-    snprintf(part, sizeof part, "  step %" PRId64 "/%" PRId64, t->r.step, t->o.total_steps);
-    sink_terminal_append(line, width, part);
+// Puts a bar of the fraction between head and tail, where the window has cells left for one.
+static void insert_bar(char *line, size_t head, int width, double fraction) {
+    const int room = width - 1 - (int)strlen(line) - 2, cells = room < BAR_CELLS ? room : BAR_CELLS;
+    if (cells < LEAST_CELLS) return;
+    memmove(line + head + cells + 2, line + head, strlen(line + head) + 1);
+    const int full = (int)(fraction * cells + 0.5);
+    line[head] = '[';
+    for (int i = 0; i < cells; i++) line[head + 1 + (size_t)i] = i < full ? '=' : i == full ? '>' : ' ';
+    line[head + 1 + (size_t)cells] = ']';
 }
 
 // "-" as long as every step has overflowed, while the loss scale is being found.
@@ -131,16 +122,23 @@ static bool is_time(terminal *t) {
 }
 
 static void sink_terminal_draw(terminal *t, bool now) {
-    char line[MAX_WIDTH] = "", part[64];
-    if (!t->live || (!is_time(t) && !now)) return;
+    char line[MAX_WIDTH] = "", part[128];
+    if (!t->live || t->ended || (!is_time(t) && !now)) return;
     int width = dt_text_columns();
     if (width >= MAX_WIDTH) width = MAX_WIDTH - 1;
-    append_epoch(t, line, width);
+    const int64_t per = t->o.steps_per_epoch, done = t->r.step > 0 ? (t->r.step - 1) / per : 0;
+    const double fraction = (double)(t->r.step - done * per) / (double)per;
+    snprintf(part, sizeof part, "epoch %" PRId64 "/%d ", done + 1, t->o.n_epochs);
+    sink_terminal_append(line, width, part);
+    const size_t head = strlen(line);
+    snprintf(part, sizeof part, " %3.0f%%  step %" PRId64 "/%" PRId64, 100 * fraction, t->r.step, t->o.total_steps);
+    sink_terminal_append(line, width, part);
     if (t->phase[0]) {
         snprintf(part, sizeof part, "  %s", t->phase);
         sink_terminal_append(line, width, part);
     }
     if (t->r.step > 0) append_numbers(t, line, width);
+    insert_bar(line, head, width, fraction);
     sink_terminal_show(line);
 }
 
@@ -207,8 +205,12 @@ static void show_eval(const terminal *t, const dt_eval_record *r, int64_t step) 
 
 static void show_activity(terminal *t, dt_activity a) {
     static const char *const words[] = {DT_ACTIVITY_WORDS(DT_WORD_QUOTED)};
-    const bool idle = a == DT_ACTIVITY_training || a == DT_ACTIVITY_ending;
-    const char *what = idle ? "" : a == DT_ACTIVITY_waiting ? "saving" : words[a];
+    const char *what = a == DT_ACTIVITY_training ? "" : a == DT_ACTIVITY_waiting ? "saving" : words[a];
+    if (a == DT_ACTIVITY_ending) {
+        t->ended = true;
+        if (t->live) erase();
+        return;
+    }
     bool changed = strcmp(t->phase, what) != 0;
     snprintf(t->phase, sizeof t->phase, "%s", what);
     if (changed) sink_terminal_draw(t, true);

@@ -137,17 +137,57 @@ static void read_screen(int master, char *out, size_t cap) {
     out[n] = '\0';
 }
 
-TEST_WITH(test_live_line, folder_make, folder_remove) {
-    static char screen[65536];
-    struct winsize window = {.ws_row = 24, .ws_col = 120};
-    int master = posix_openpt(O_RDWR | O_NOCTTY);
-    if (master < 0 || grantpt(master) != 0 || unlockpt(master) != 0) skip();
-    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+// The metrics of a run on a pseudo-terminal of so many columns.
+static dt_metrics *open_on_terminal(int *master, unsigned short columns) {
+    struct winsize window = {.ws_row = 24, .ws_col = columns};
+    *master = posix_openpt(O_RDWR | O_NOCTTY);
+    if (*master < 0 || grantpt(*master) != 0 || unlockpt(*master) != 0) skip();
+    int slave = open(ptsname(*master), O_RDWR | O_NOCTTY);
     if (slave < 0) skip();
     ioctl(slave, TIOCSWINSZ, &window);
     setenv("TERM", "xterm", 1);
     stderr_to(slave);
-    dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
+    return open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
+}
+
+// The bar is the first to give way; behind the summary, where results go to stdout, no line is drawn.
+TEST_WITH(test_narrow_windows, folder_make, folder_remove) {
+    static char screen[65536];
+    static const struct {
+        unsigned short columns;
+        const char *has, *lacks;
+    } CASES[] = {
+        {140, "epoch 1/4 [========================] 100%", NULL},
+        {112, "epoch 1/4 [==========", "========================]"},
+        {112, "data 2% compute 90% comm 6%\033", NULL},
+        {106, "data 2% compute 90% comm 6%\033", "["},
+        {60, "lr 1.00e-03\033", "["},
+    };
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+        int master;
+        dt_metrics *m = open_on_terminal(&master, CASES[i].columns);
+        run_steps(m, 1, 25);
+        dt_metrics_summary(m, NULL);
+        dt_metrics_close(m, NULL);
+        stderr_back();
+        read_screen(master, screen, sizeof screen);
+        close(master);
+        char *end = strstr(screen, "25 steps to step 25"), *last = NULL;
+        assert_non_null(end);
+        assert_null(strstr(end, "epoch 1/4"));
+        for (char *at = screen; (at = strstr(at, "\repoch 1/4")) && at < end; at++) last = at;
+        assert_non_null(last);
+        last[strcspn(last, "\033") + 1] = '\0';
+        if (!strstr(last, CASES[i].has) || (CASES[i].lacks && strstr(last, CASES[i].lacks)))
+            fail_msg("%d columns: %s", CASES[i].columns, last);
+        unlink(in_folder("metrics.jsonl"));
+    }
+}
+
+TEST_WITH(test_live_line, folder_make, folder_remove) {
+    static char screen[65536];
+    int master;
+    dt_metrics *m = open_on_terminal(&master, 120);
     dt_step_record skipped = record(1);
     skipped.skipped = true;
     dt_metrics_step(m, &skipped);
