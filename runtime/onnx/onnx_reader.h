@@ -1,4 +1,4 @@
-// dt_onnx_reader.h: what the files that read ONNX share. Not for others.
+// onnx_reader.h: what the files that read ONNX share. Not for others.
 #ifndef DT_ONNX_ONNX_READER_H
 #define DT_ONNX_ONNX_READER_H
 
@@ -51,7 +51,7 @@ typedef struct dt_onnx_slot {
     bool swapped;               // WEIGHT: of a matrix, transposed
     dt_onnx_use *uses;          // WEIGHT, of an initialiser: its parameters
     int n_named;                // parameters that have this name, the others with a number
-    enum { ONNX_UNASKED, ONNX_FLAT, ONNX_VARIED } values; // FLAT: all are one number
+    enum { ONNX_UNREAD, ONNX_FLAT, ONNX_VARIED } values; // FLAT: all are one number
     const Onnx__NodeProto *producer;
     int n_uses;
 } dt_onnx_slot;
@@ -99,7 +99,7 @@ dt_onnx_const *dt_onnx_read_const(dt_onnx_reader *r, const Onnx__TensorProto *t)
 dt_onnx_const *dt_onnx_new_const(dt_onnx_reader *r, bool is_float, const dt_shape *shape);
 // The slot as a known tensor; NULL: it is none, quietly.
 const dt_onnx_const *dt_onnx_as_const(dt_onnx_reader *r, dt_onnx_slot *s);
-// The slot as a value: a parameter is made of a weight, in this form. Each input of a node is asked
+// The slot as a value: a parameter is made of a weight, in this form. Each input of a node is taken
 // once. Layers that share an initialiser share the parameter, unless all its values are one number: exporters merge
 // tensors that happen to be equal, as those of fresh norms are, and then each layer gets a parameter of its own.
 dt_value dt_onnx_as_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form form);
@@ -121,10 +121,8 @@ bool dt_onnx_reshaped(dt_onnx_reader *r, const dt_shape *x, dt_shape *y);
 bool dt_onnx_order(dt_onnx_reader *r, int n, int *order);
 bool dt_onnx_sliced(dt_onnx_reader *r, const dt_shape *x, int64_t *begin, int64_t *step, dt_shape *y);
 
-// ---- dt_onnx_fold.c -----------------------------------------------------------------------------------
 // Computes the node where its inputs are known. True: done (or failed); false: it is to be built.
 bool dt_onnx_fold(dt_onnx_reader *r);
-// ---- onnx_fold.c ---------------------------------------------------------------------------------
 // Whether node i ends a group; then *g, and its x, weight and bias are all that is read.
 bool dt_onnx_find_group(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g);
 // ---- onnx_import_ops.c: for the readers of nodes ---------------------------------------------------
