@@ -54,6 +54,7 @@ static const void *exec_resolve(const dt_exec *e, const dt_ref *ref) {
         return p->params->buffer + ref->offset;
     case DT_P_CONST:
         return p->constant ? p->constant[ref->buffer] : ref->data;
+    // patched later: dt_exec_run, dt_exec_bind
     case DT_P_GRAD:
     case DT_P_INPUT:
     case DT_P_NONE:
@@ -70,10 +71,10 @@ static void note_patch(dt_exec *e, const dt_ref *ref, const void **where) {
 static void place_pack(dt_exec *e, const dt_instruction *s, instruction_pointers *t, int i) {
     const dt_plan *p = e->plan;
     if (s->pack_ids[i] >= 0) {
-        t->packed[i] = dt_params_packed(p->params, s->pack_ids[i]);
+        t->packed[i] = dt_params_packed(p->params, s->pack_ids[i]); // shared with other plans
         return;
     }
-    t->packed[i] = e->flat + p->activation_bytes + s->pack_at[i];
+    t->packed[i] = e->flat + p->activation_bytes + s->pack_at[i]; // in scratch, behind the kernel's own
     t->dense[i] = exec_resolve(e, &p->forms[p->form_of[s->instance.packs[i].params[0]]].ref);
 }
 
@@ -81,6 +82,7 @@ static void resolve_instructions(dt_exec *e) {
     const dt_plan *p = e->plan;
     size_t n_refs = 1;
     for (int k = 0; k < p->n_instructions; k++) n_refs += (size_t)(p->instructions[k].n_in + p->instructions[k].n_out);
+    // at most each reference; the lists are never grown, so `where` stays valid
     e->grad_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
     e->input_patches = dt_arena_alloc(&e->arena, sizeof(pointer_patch) * n_refs);
     e->instructions = dt_arena_alloc(&e->arena, sizeof(instruction_pointers) * (size_t)(p->n_instructions + 1));
@@ -104,20 +106,22 @@ static void resolve_instructions(dt_exec *e) {
 }
 
 dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int replica) {
-    assert(replica >= 0 && replica < plan->opts.n_replicas);
+    assert(replica >= 0 && replica < plan->opts.n_replicas); // kernels have library objects for as many
     dt_exec *e = dt_xcalloc(1, sizeof *e);
     dt_arena_init(&e->arena);
     e->plan = plan;
     e->replica = replica;
-    size_t staging_bytes = 0;
+    size_t staging_bytes = 0; // of the largest output, as f32
     for (int i = 0; i < plan->graph->n_outputs; i++) {
         const dt_value_info *v = &plan->graph->values[plan->graph->outputs[i].value];
         size_t n_bytes = (size_t)dt_shape_elements(&v->shape) * sizeof(float);
         if (n_bytes > staging_bytes) staging_bytes = n_bytes;
     }
+    // vector loads may read behind the last row
     dt_flat_buffer_add(&e->memory, (void **)&e->flat, plan->flat_bytes + 64);
     dt_flat_buffer_add(&e->memory, (void **)&e->staging, staging_bytes);
     dt_flat_buffer_add(&e->memory, (void **)&e->device_step, plan->backend->device ? sizeof *e->device_step : 0);
+    // sets flat, staging, device_step
     const dt_status st = dt_flat_buffer_alloc(&e->memory, plan->backend, "activations");
     if (st != DT_OK) {
         dt_exec_destroy(e);
@@ -143,6 +147,7 @@ int dt_exec_input_index(const dt_exec *e, const char *name) {
 
 void dt_exec_bind_index(dt_exec *e, int index, const void *data) {
     for (int i = 0; i < e->n_input_patches; i++)
+        // several nodes may read an input
         if (e->input_patches[i].offset == index) *e->input_patches[i].where = data;
 }
 
@@ -158,7 +163,7 @@ bool dt_exec_bind(dt_exec *e, const char *name, const void *data) {
 }
 
 static void use_grad_flat(dt_exec *e, float *grad) {
-    if (grad == e->grad) return;
+    if (grad == e->grad) return; // the same buffer as in the run before: nearly always
     for (int i = 0; i < e->n_grad_patches; i++) *e->grad_patches[i].where = grad + e->grad_patches[i].offset;
     e->grad = grad;
 }
@@ -168,6 +173,7 @@ static const dt_step_block *step_block(dt_exec *e, const dt_exec_args *a) {
     dt_backend *b = e->plan->backend;
     if (!b->device) return &a->step;
     if (a->device_step) return a->device_step;
+    // one copy a change and not one a run: replays of a graph do without
     if (memcmp(&e->uploaded, &a->step, sizeof a->step)) {
         b->copy_to_device(b, e->device_step, &a->step, sizeof a->step);
         e->uploaded = a->step;
@@ -184,7 +190,7 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
     const dt_plan *p = e->plan;
     const dt_instruction *s = &p->instructions[k];
     const instruction_pointers *t = &e->instructions[k];
-    void *stream = a->stream ? a->stream : custom_stream(e);
+    void *stream = a->stream ? a->stream : custom_stream(e); // NULL on the CPU
     if (!s->kernel) {
         p->backend->reorder(p->backend, p->opts.threads, &p->graph->values[s->value].shape, t->in[0], s->type, s->from,
                             t->out[0], s->type, s->to, stream);
@@ -193,9 +199,9 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
     dt_run r = {.in = t->in,
                 .out = t->out,
                 .packed = t->packed,
-                .scratch = e->flat + p->activation_bytes,
+                .scratch = e->flat + p->activation_bytes, // dead after the instruction, so all share it
                 .replica = e->replica,
-                .accumulate = a->accumulate ? s->sums : s->adds,
+                .accumulate = a->accumulate ? s->sums : s->adds, // the first micro-batch overwrites
                 .step = step,
                 .ranks = a->ranks,
                 .stream = stream};
@@ -204,7 +210,7 @@ static void run_instruction(dt_exec *e, int k, const dt_exec_args *a, const dt_s
         if (s->pack_ids[i] < 0) pack->pack(pack->ctx, &t->dense[i], t->packed[i], s->instance.threads, stream);
     }
     const dt_node *node = s->instance.node;
-    dt_rank_at("node", node->name);
+    dt_rank_at("node", node->name); // for messages of a crash or a hang
     const double traced = dt_trace_begin();
     s->kernel->run(&s->instance, &r);
     dt_trace_end(node->backward ? "backward" : "forward", node->name, traced);
@@ -214,11 +220,11 @@ static void after_instruction(const dt_exec *e, int k, const dt_exec_args *a) {
     const dt_instruction *s = &e->plan->instructions[k];
     if (a->on_grad)
         for (int i = 0; i < s->n_grads; i++) a->on_grad(a->ctx, s->grads[i]);
-    if (a->poll) a->poll(a->ctx);
+    if (a->poll) a->poll(a->ctx); // progress of the all-reduce between kernels
 }
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
-    dt_watch_tick();
+    dt_watch_tick(); // progress, for the watchdog
     use_grad_flat(e, a->grad);
     const dt_step_block *step = step_block(e, a);
     for (int k = 0; k < e->plan->n_instructions; k++) {
@@ -231,6 +237,7 @@ void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
 
 static bool exec_all_finite(const dt_exec *e, const dt_value_info *v, const void *data, size_t n_bytes) {
     if (!dt_dtype_is_float(v->dtype)) return true;
+    // slow on purpose: a step that went bad is repeated once, to name the tensor
     void *host = dt_xcalloc(1, n_bytes + 1);
     e->plan->backend->copy_to_host(e->plan->backend, host, data, n_bytes);
     bool finite = true;
@@ -255,9 +262,9 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
     for (int k = 0; k < e->plan->n_instructions; k++) {
         run_instruction(e, k, a, step);
         after_instruction(e, k, a);
-        if (a->stream) b->device->synchronize(b, a->stream);
+        if (a->stream) b->device->synchronize(b, a->stream); // outputs are read below
         const dt_instruction *s = &e->plan->instructions[k];
-        for (int i = 0; !bad && s->kernel && i < s->n_out; i++) {
+        for (int i = 0; !bad && s->kernel && i < s->n_out; i++) { // the first in execution order is the cause
             dt_value v = s->instance.node->out[i];
             if (v == DT_NONE) continue;
             const dt_value_info *info = &g->values[v];
@@ -269,20 +276,16 @@ const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *a) {
     return bad;
 }
 
-static size_t most_shown(const dt_graph *g) {
-    int64_t most = 0;
-    for (dt_value v = 0; v < g->n_values; v++) {
-        const int64_t n = dt_shape_elements(&g->values[v].shape);
-        if (g->values[v].kind == DT_V_TEMP && n > most) most = n;
-    }
-    return (size_t)most + 1;
-}
-
 void dt_exec_run_shown(dt_exec *e, const dt_exec_args *a, void (*look)(void *ctx, dt_value v, const float *x),
                        void *ctx) {
     const dt_plan *p = e->plan;
     dt_backend *b = p->backend;
-    float *dense = dt_xcalloc(most_shown(p->graph), sizeof *dense);
+    int64_t most = 0; // elements of the largest activation
+    for (dt_value v = 0; v < p->graph->n_values; v++) {
+        const int64_t n = dt_shape_elements(&p->graph->values[v].shape);
+        if (p->graph->values[v].kind == DT_V_TEMP && n > most) most = n;
+    }
+    float *dense = dt_xcalloc((size_t)most + 1, sizeof *dense);
     use_grad_flat(e, a->grad);
     const dt_step_block *step = step_block(e, a);
     for (int k = 0; k < p->n_instructions; k++) {
@@ -291,6 +294,7 @@ void dt_exec_run_shown(dt_exec *e, const dt_exec_args *a, void (*look)(void *ctx
         if (!s->kernel || s->instance.node->backward) continue;
         const dt_value v = s->instance.node->out[0];
         const dt_value_info *info = &p->graph->values[v];
+        // statistics lie elsewhere; int8 calibration looks at f32 activations only
         if (info->kind != DT_V_TEMP || info->dtype != DT_F32) continue;
         b->reorder(b, p->opts.threads, &info->shape, e->instructions[k].out[0], DT_F32, s->instance.out_layout[0],
                    dense, DT_F32, dt_dense(), NULL);
@@ -307,10 +311,10 @@ int64_t dt_exec_output(const dt_exec *e, const char *name, float *out, int64_t c
         dt_value v = g->outputs[i].value;
         const dt_value_info *info = &g->values[v];
         int64_t n = dt_shape_elements(&info->shape);
-        if (n > cap) return -1;
+        if (n > cap) return -1; // the caller's array is too small
         const dt_form *f = &p->forms[p->form_of[v]];
         const void *data = exec_resolve(e, &f->ref);
-        if (!data) return -1;
+        if (!data) return -1; // an input is itself an output: its memory is the caller's
         p->backend->reorder(p->backend, 1, &info->shape, data, info->dtype, f->layout, e->staging, DT_F32, dt_dense(),
                             custom_stream(e));
         p->backend->copy_to_host(p->backend, out, e->staging, (size_t)n * sizeof(float));

@@ -19,7 +19,7 @@ static _Thread_local const dt_plan_buffer *sort_base; // qsort has no context ar
 static int by_size_then_index(const void *a, const void *b) {
     int i = *(const int *)a, j = *(const int *)b;
     if (sort_base[i].n_bytes != sort_base[j].n_bytes) return sort_base[i].n_bytes > sort_base[j].n_bytes ? -1 : 1;
-    return i - j;
+    return i - j; // qsort is not stable: equal sizes keep their order, so that plans are the same everywhere
 }
 
 static bool live_together(const dt_plan_buffer *a, const dt_plan_buffer *b) {
@@ -31,22 +31,14 @@ static size_t lowest_gap(const dt_plan_buffer *buffers, const int *placed, int n
     size_t at = 0;
     for (int k = 0; k < n_placed; k++) {
         const dt_plan_buffer *q = &buffers[placed[k]];
-        if (!live_together(q, b)) continue;
-        if (at + b->n_bytes <= q->offset) break;
+        if (!live_together(q, b)) continue;      // may share its bytes
+        if (at + b->n_bytes <= q->offset) break; // fits in front of q; all that follow begin later
         if (q->offset + q->n_bytes > at) at = q->offset + q->n_bytes;
     }
     return at;
 }
 
-static void insert_by_offset(const dt_plan_buffer *buffers, int *placed, int n_placed, int index) {
-    int k = n_placed;
-    while (k > 0 && buffers[placed[k - 1]].offset > buffers[index].offset) {
-        placed[k] = placed[k - 1];
-        k--;
-    }
-    placed[k] = index;
-}
-
+// Only asserted, so unused with NDEBUG.
 __attribute__((unused)) static bool memory_is_disjoint(const dt_plan_buffer *b, int n) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < i; j++)
@@ -68,8 +60,10 @@ size_t dt_memory_assign(dt_plan_buffer *buffers, int n) {
     for (int k = 0; k < n; k++) {
         dt_plan_buffer *b = &buffers[order[k]];
         b->offset = lowest_gap(buffers, placed, k, b);
-        insert_by_offset(buffers, placed, k, order[k]);
-        if (b->offset + b->n_bytes > total) total = b->offset + b->n_bytes;
+        int to = k; // insertion keeps `placed` in order of offsets
+        for (; to > 0 && buffers[placed[to - 1]].offset > b->offset; to--) placed[to] = placed[to - 1];
+        placed[to] = order[k];
+        if (b->offset + b->n_bytes > total) total = b->offset + b->n_bytes; // the peak
     }
     assert(memory_is_disjoint(buffers, n));
     free(order);

@@ -2,7 +2,7 @@
 // picture.
 //
 // Packed copies are kept in a small table of (key, memory, pack function). The function and its
-// context belong to the kernel instance that asked first; plans therefore live as long as their params.
+// context belong to the kernel instance that registered the copy first; plans therefore live as long as their params.
 
 #include "exec/params.h"
 
@@ -51,7 +51,7 @@ static void params_add_entry(dt_params *p, dt_param_entry *list, int *n, int64_t
     e->init = v->init;
     e->data = v->init.kind == DT_INIT_DATA ? v->data : NULL;
     e->lr_scale = e->decay_scale = 1.0f;
-    *cursor += dt_flat_extent(e->count);
+    *cursor += dt_flat_extent(e->count); // to the next boundary of vectors and pieces: gaps stay zero
 }
 
 // Parameters that nothing trains, and buffers: the network's, or a teacher's.
@@ -149,21 +149,22 @@ void dt_params_add_factored(dt_params *p) {
         const int64_t counts[2] = {matrix ? params_rows_of(e) : e->count, e->count / params_rows_of(e)};
         for (int k = 0; k < 2; k++) {
             e->slots[k] = (dt_slot_entry){{.n = -1}, p->n_slot[k]};
-            if (k > 0 && !matrix) continue;
+            if (k > 0 && !matrix) continue; // vectors keep a full second moment, in slot 0
             e->slots[k].shape = dt_shape1(counts[k]);
             p->n_slot[k] += dt_flat_extent(counts[k]);
         }
     }
+    // Adafactor (Shazeer and Stern, 2018): sums of rows in slot 0, of columns in slot 1
     for (int k = 0; k < 2; k++) params_add_flat(p, &p->slots[k], p->n_slot[k]);
 }
 
-// Before a device is asked for memory: the message names what does not fit, by kind, and what can help.
+// Before memory of a device is allocated: the message names what does not fit, by kind, and what can help.
 static dt_status check_memory(const dt_params *p) {
     const double mib = 1.0 / 1048576.0;
     size_t free_bytes = 0, total_bytes = 0;
     if (!p->backend->device) return DT_OK;
     p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
-    if (p->flat.n_bytes <= free_bytes) return DT_OK;
+    if (p->flat.n_bytes <= free_bytes) return DT_OK; // activations come later, with the plan
     const double weights = (double)(p->n_master + p->n_buffer) * sizeof(float) * mib;
     return dt_fail(DT_E_USAGE,
                    "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
@@ -185,11 +186,12 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
     params_add_flat(p, &p->master, p->n_master);
     params_add_flat(p, &p->buffer, p->n_buffer);
     p->own = dt_arena_alloc(&p->arena, sizeof *p->own);
-    p->own[p->n_own++] = (dt_own_range){0, p->n_trained, 0};
+    p->own[p->n_own++] = (dt_own_range){0, p->n_trained, 0}; // all, until dt_params_add_sharded
     add_slots(p, n_slots);
     p->grads = dt_arena_alloc(&p->arena, sizeof(float *) * (size_t)(n_grad_buffers + 1));
     p->n_grads = n_grad_buffers;
     for (int i = 0; i < n_grad_buffers; i++) params_add_flat(p, &p->grads[i], p->n_grad);
+    // sizes are known and nothing is allocated: what does not fit is named before
     const dt_status st = check_memory(p);
     if (st != DT_OK) {
         dt_params_destroy(p);
@@ -229,12 +231,12 @@ void dt_params_destroy(dt_params *p) {
 }
 
 static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
-    const dt_rng r = {seed, 0, 0, dt_hash32(e->name)};
+    const dt_rng r = {seed, 0, 0, dt_hash32(e->name)}; // by name: the same in any order of layers, on any backend
     const float s = e->init.scale;
     const size_t n = (size_t)e->count;
     switch (e->init.kind) {
     case DT_INIT_DATA:
-        if (e->data) memcpy(x, e->data, n * sizeof *x);
+        if (e->data) memcpy(x, e->data, n * sizeof *x); // none in inference: a checkpoint follows
         break;
     case DT_INIT_ZERO:
         break;
@@ -247,7 +249,7 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
         break;
     case DT_INIT_UNIFORM:
         dt_rng_uniforms(&r, x, n);
-        for (size_t i = 0; i < n; i++) x[i] = s * (2.0f * x[i] - 1.0f);
+        for (size_t i = 0; i < n; i++) x[i] = s * (2.0f * x[i] - 1.0f); // [0, 1) to [-s, s)
         break;
     }
 }
@@ -256,6 +258,7 @@ static void init_entry(const dt_param_entry *e, uint64_t seed, float *x) {
 static void init_flat(dt_params *p, const dt_param_entry *entries, int n, uint64_t seed, float *flat,
                       int64_t n_elements) {
     const bool device = p->backend->device != NULL;
+    // computed on the host, so that a GPU begins with the same bits
     float *host = device ? dt_xcalloc((size_t)n_elements + 1, sizeof(float)) : flat;
     for (int i = 0; i < n; i++) init_entry(&entries[i], seed, host + entries[i].offset);
     if (!device) return;
@@ -282,22 +285,12 @@ int dt_params_find_stat(const dt_params *p, const char *name) {
     return -1;
 }
 
-static dt_status params_find_source(const dt_params *p, const dt_value_info *v, packed_copy *c, int i) {
-    const bool buffer = v->kind == DT_V_BUFFER;
-    const int id = dt_params_find(p, v->name, buffer);
-    if (id < 0) return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters", v->name);
-    c->from[i].there = true;
-    c->from[i].in_buffer = buffer;
-    c->from[i].entry = id;
-    return DT_OK;
-}
-
 // Whether one of the parameters in a copy is trained at the step of dt_params_begin.
 static bool changes(const dt_params *p, const packed_copy *c) {
     for (int i = 0; i < c->n_params; i++) {
         const int entry = c->from[i].entry;
         if (!c->from[i].there) continue;
-        if (c->from[i].in_buffer) return true;
+        if (c->from[i].in_buffer) return true; // running statistics move with each commit
         if (entry < p->n_trained_entries && p->entries[entry].thaw <= p->packs->step) return true;
     }
     return false;
@@ -305,6 +298,7 @@ static bool changes(const dt_params *p, const packed_copy *c) {
 
 static void read_in_step(dt_params *p, int id, const dt_graph *g) {
     packed_copy *c = &p->packs->items[id];
+    // an evaluation graph's copies are packed before evaluations, not in each step
     if (g->n_grads > 0) c->read_in_step = true;
     if (!c->read_in_step || c->in_step || !changes(p, c)) return;
     c->in_step = true;
@@ -314,7 +308,7 @@ static void read_in_step(dt_params *p, int id, const dt_graph *g) {
 void dt_params_begin(dt_params *p, int64_t step) {
     struct dt_params_packs *packs = p->packs;
     packs->step = step;
-    packs->step_bytes = 0;
+    packs->step_bytes = 0; // thawed parameters join: counted anew
     for (int i = 0; i < packs->n; i++) {
         packed_copy *c = &packs->items[i];
         c->in_step = c->read_in_step && changes(p, c);
@@ -325,6 +319,7 @@ void dt_params_begin(dt_params *p, int64_t step) {
 dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack_request *r, int *id) {
     struct dt_params_packs *packs = p->packs;
     for (int i = 0; i < packs->n; i++) {
+        // training and evaluation share what they read in the same form
         if (packs->items[i].key == r->key && packs->items[i].n_bytes == r->n_bytes) {
             *id = i;
             read_in_step(p, i, g);
@@ -334,8 +329,15 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
     packed_copy c = {
         .key = r->key, .n_bytes = r->n_bytes, .n_params = r->n_params, .form = r->form, .pack = r->pack, .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
-    for (int i = 0; i < r->n_params; i++)
-        if (r->params[i] != DT_NONE) DT_TRY(params_find_source(p, &g->values[r->params[i]], &c, i));
+    for (int i = 0; i < r->n_params; i++) {
+        if (r->params[i] == DT_NONE) continue; // no bias, say
+        const dt_value_info *v = &g->values[r->params[i]];
+        c.from[i].there = true;
+        c.from[i].in_buffer = v->kind == DT_V_BUFFER;
+        c.from[i].entry = dt_params_find(p, v->name, c.from[i].in_buffer);
+        if (c.from[i].entry < 0)
+            return dt_fail(DT_E_INTERNAL, "parameter '%s' of the plan is not in the parameters", v->name);
+    }
     if (packs->n == packs->cap) {
         packs->cap = packs->cap ? packs->cap * 2 : 64;
         packs->items = dt_xrealloc(packs->items, sizeof(packed_copy) * (size_t)packs->cap);
@@ -350,6 +352,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
 dt_status dt_params_place_packs(dt_params *p) {
     struct dt_params_packs *packs = p->packs;
     if (!p->taken || packs->n_placed == packs->n) return DT_OK;
+    // a flat buffer for what this plan brought: earlier copies do not move, execs hold their addresses
     packs->flats = dt_xrealloc(packs->flats, sizeof *packs->flats * (size_t)(packs->n_flats + 1));
     dt_flat_buffer *flat = &packs->flats[packs->n_flats++];
     *flat = (dt_flat_buffer){0};
@@ -376,9 +379,9 @@ void dt_params_repack_part(dt_params *p, int part, int n_parts) {
         if (!c->in_step) continue;
         size_t middle = before + c->n_bytes / 2;
         before += c->n_bytes;
-        int owner = (int)((double)middle / (double)p->packs->step_bytes * n_parts);
+        int owner = (int)((double)middle / (double)p->packs->step_bytes * n_parts); // threads of a rank
         if (owner >= n_parts) owner = n_parts - 1;
-        if (owner == part) c->pack(c->ctx, c->dense, c->memory, 1, NULL);
+        if (owner == part) c->pack(c->ctx, c->dense, c->memory, 1, NULL); // on this thread alone
     }
 }
 
@@ -402,17 +405,9 @@ void dt_params_repack_step(dt_params *p) {
 void dt_params_repack_queue(dt_params *p, void *stream) {
     for (int i = 0; i < p->packs->n; i++) {
         const packed_copy *c = &p->packs->items[i];
+        // behind the optimizer, on its stream
         if (c->in_step && !c->taken) c->pack(c->ctx, c->dense, c->memory, 1, stream);
     }
-}
-
-// The copy of exactly this entry that the optimizer can write, or NULL.
-static packed_copy *writable_copy(const dt_params *p, const dt_param_entry *e) {
-    for (int i = 0; i < p->packs->n; i++) {
-        packed_copy *c = &p->packs->items[i];
-        if (c->form.n_taps && c->dense[0] == p->master + e->offset) return c;
-    }
-    return NULL;
 }
 
 dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
@@ -420,17 +415,14 @@ dt_commit_copy *dt_params_take_copies(dt_params *p, int *n) {
     *n = 0;
     for (int i = 0; i < p->n_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
-        packed_copy *c = writable_copy(p, e);
-        if (!c) continue;
-        c->taken = true;
+        packed_copy *c = p->packs->items, *end = c + p->packs->n;
+        // a form that the optimizer's kernel can write (n_taps), of exactly this entry
+        while (c < end && !(c->form.n_taps && c->dense[0] == p->master + e->offset)) c++;
+        if (c == end) continue;
+        c->taken = true; // dt_params_repack_queue leaves the copy alone
         copies[(*n)++] = (dt_commit_copy){e->offset, e->count, c->memory, c->form};
     }
     return copies;
-}
-
-static bool updated_alike(const dt_segment *a, const dt_segment *b) {
-    return !a->scaled && !b->scaled && a->lr_scale == b->lr_scale && a->decay == b->decay && a->start == b->start &&
-           a->frozen == b->frozen;
 }
 
 dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_decay, bool norms, bool always, int *n) {
@@ -438,8 +430,9 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
     *n = 0;
     for (int i = 0; i < p->n_trained_entries; i++) {
         const dt_param_entry *e = &p->entries[i];
+        // norms and biases do not decay
         const float decay = e->decay ? weight_decay * e->decay_scale : 0.0f;
-        const bool frozen = e->thaw > step;
+        const bool frozen = e->thaw > step; // unfreezes at step `thaw`
         const bool scaled = norms && !frozen && dt_optimizer_scales(decay, always);
         // a segment may cover the gap behind an entry, which stays zero, but a norm may not count the gap's elements
         const dt_segment one = {.offset = e->offset,
@@ -449,8 +442,10 @@ dt_segment *dt_params_segments(const dt_params *p, int64_t step, float weight_de
                                 .start = e->thaw,
                                 .frozen = frozen,
                                 .scaled = scaled};
-        if (*n > 0 && updated_alike(&s[*n - 1], &one))
-            s[*n - 1].length += one.length;
+        dt_segment *last = *n > 0 ? &s[*n - 1] : NULL;
+        if (last && !last->scaled && !scaled && last->lr_scale == one.lr_scale && last->decay == decay &&
+            last->start == one.start && last->frozen == frozen)
+            last->length += one.length; // fewer, longer segments: an optimizer's loop runs over each
         else
             s[(*n)++] = one;
     }
@@ -472,14 +467,14 @@ dt_factored *dt_params_factored(const dt_params *p, int64_t step, int *n, int64_
                              .lr_scale = e->lr_scale,
                              .frozen = e->thaw > step,
                              .start = e->thaw};
-        *n_sums += t[i].cols;
+        *n_sums += t[i].cols; // a sum for each column of all tensors
     }
     return t;
 }
 
 dt_clip_tensor *dt_params_clip_tensors(const dt_params *p, int *n) {
     dt_clip_tensor *t = dt_xcalloc((size_t)p->n_trained_entries + 1, sizeof *t);
-    int64_t first = 0;
+    int64_t first = 0; // row of all tensors, numbered through
     *n = p->n_trained_entries;
     for (int i = 0; i < *n; i++) {
         const dt_param_entry *e = &p->entries[i];

@@ -1,9 +1,9 @@
 // plan.c: from a graph to a list of instructions with layouts, places and kernels. See plan.h.
 //
 // One walk over the nodes in execution order. For each node the kernel sees the layouts in which
-// its inputs exist and answers with the ones it wants; where they differ, a reorder instruction makes
+// its inputs exist and sets those that it needs; where they differ, a reorder instruction makes
 // another "form" of the value, which later readers share. Lifetimes follow from the instructions that
-// touch a form. Layout choice is greedy and local: convolutions ask for blocked tensors, everything
+// touch a form. Layout choice is greedy and local: convolutions need blocked tensors, everything
 // between them takes what comes, so chains stay blocked and reorders appear only at the edges.
 //
 // Rejected: a global layout search (no gain where one block size serves all), and giving reorders
@@ -21,7 +21,7 @@
 
 static void *room_for_one(void *list, int n, int *cap, size_t size) {
     if (n < *cap) return list;
-    *cap = *cap ? 2 * *cap : 256;
+    *cap = *cap ? 2 * *cap : 256; // doubled: the time stays linear
     return dt_xrealloc(list, size * (size_t)*cap);
 }
 
@@ -35,6 +35,7 @@ static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
     p->forms = room_for_one(p->forms, p->n_forms, &p->cap_forms, sizeof *p->forms);
     int id = p->n_forms++;
     p->forms[id] = (dt_form){.layout = layout, .ref = ref, .next = -1};
+    // at the end of the list: the first is the one that its producer made
     if (p->form_of[v] < 0) {
         p->form_of[v] = id;
     } else {
@@ -45,10 +46,10 @@ static int new_form(dt_plan *p, dt_value v, dt_layout layout, dt_ref ref) {
     return id;
 }
 
-static dt_instruction *new_step(dt_plan *p, int n_in, int n_out) {
+static dt_instruction *new_instruction(dt_plan *p, int n_in, int n_out) {
     p->instructions = room_for_one(p->instructions, p->n_instructions, &p->cap_instructions, sizeof *p->instructions);
     dt_instruction *s = &p->instructions[p->n_instructions++];
-    memset(s, 0, sizeof *s);
+    memset(s, 0, sizeof *s); // realloc's memory is not zero
     s->n_in = n_in;
     s->n_out = n_out;
     s->in = dt_arena_alloc(&p->arena, sizeof(dt_ref) * (size_t)(n_in + 1));
@@ -75,7 +76,7 @@ static void list_constants(dt_plan *p) {
 dt_status dt_plan_take(dt_plan *p) {
     const dt_graph *g = p->graph;
     dt_backend *b = p->backend;
-    if (!p->constant) return DT_OK;
+    if (!p->constant) return DT_OK; // the CPU reads them in the graph
     DT_TRY(dt_flat_buffer_alloc(&p->constants, b, "constants"));
     for (dt_value v = 0; v < g->n_values; v++)
         if (p->constant[v]) b->copy_to_device(b, p->constant[v], g->values[v].data, dense_bytes(&g->values[v]));
@@ -87,7 +88,7 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
     dt_ref ref = {.place = DT_P_NONE};
     int id = 0;
     switch (info->kind) {
-    case DT_V_TEMP:
+    case DT_V_TEMP: // placed when its node is
         return DT_OK;
     case DT_V_INPUT:
         ref.place = DT_P_INPUT;
@@ -110,6 +111,7 @@ static dt_status place_fixed_value(dt_plan *p, dt_value v) {
         break;
     case DT_V_GRAD:
         id = dt_params_find(p->params, p->graph->values[info->param].name, false);
+        // autodiff makes GRAD values of trained parameters only
         assert(id >= 0);
         ref.place = DT_P_GRAD;
         ref.offset = p->params->entries[id].offset;
@@ -135,16 +137,10 @@ static void find_last_reads(dt_plan *p) {
         for (int i = 0; i < g->nodes[n].n_in; i++)
             if (g->nodes[n].in[i] != DT_NONE) p->last_read[g->nodes[n].in[i]] = n;
     }
-    for (int i = 0; i < g->n_outputs; i++) p->last_read[g->outputs[i].value] = g->n_nodes;
+    for (int i = 0; i < g->n_outputs; i++) p->last_read[g->outputs[i].value] = g->n_nodes; // read after the run
 }
 
 // ---- one node --------------------------------------------------------------------------------------
-
-static int find_form(const dt_plan *p, dt_value v, dt_layout layout) {
-    for (int f = p->form_of[v]; f >= 0; f = p->forms[f].next)
-        if (dt_layout_equal(p->forms[f].layout, layout)) return f;
-    return -1;
-}
 
 static void touch(dt_plan *p, const dt_ref *ref, int instruction) {
     if (ref->place == DT_P_FLAT && p->buffers[ref->buffer].last < instruction)
@@ -153,17 +149,17 @@ static void touch(dt_plan *p, const dt_ref *ref, int instruction) {
 
 // A form of value v in `layout`: an existing one, or a new one behind a reorder instruction.
 static int require_form(dt_plan *p, dt_value v, dt_layout layout) {
-    int f = find_form(p, v, layout);
-    if (f >= 0) return f;
+    for (int f = p->form_of[v]; f >= 0; f = p->forms[f].next)
+        if (dt_layout_equal(p->forms[f].layout, layout)) return f;
     const dt_value_info *info = &p->graph->values[v];
-    dt_instruction *s = new_step(p, 1, 1);
+    dt_instruction *s = new_instruction(p, 1, 1);
     int instruction = p->n_instructions - 1;
     s->value = v;
     s->type = info->dtype;
     s->from = p->forms[p->form_of[v]].layout;
     s->to = layout;
     s->in[0] = p->forms[p->form_of[v]].ref;
-    touch(p, &s->in[0], instruction);
+    touch(p, &s->in[0], instruction); // the source lives until here
     int buffer = new_buffer(p, dt_layout_bytes(layout, info->dtype, &info->shape), instruction);
     s->out[0] = (dt_ref){.place = DT_P_FLAT, .buffer = buffer};
     p->n_reorders++;
@@ -178,9 +174,10 @@ static dt_status prepare_instance(dt_plan *p, const dt_node *n, dt_kernel_instan
     instance->backend = p->backend;
     instance->threads = p->opts.threads;
     instance->n_replicas = p->opts.n_replicas;
-    instance->inplace_in = -1;
+    instance->inplace_in = -1; // none, unless the kernel names one
     instance->in_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_in + 1));
     instance->out_layout = dt_arena_alloc(&p->arena, sizeof(dt_layout) * (size_t)(n->n_out + 1));
+    // what the kernel is offered: the form that the producer left
     for (int i = 0; i < n->n_in; i++) {
         if (n->in[i] == DT_NONE) continue;
         assert(p->form_of[n->in[i]] >= 0);
@@ -198,7 +195,9 @@ static bool can_run_in_place(const dt_plan *p, const dt_node *n, int node_index,
     int i = s->instance.inplace_in;
     if (i < 0 || n->in[i] == DT_NONE || s->in[i].place != DT_P_FLAT) return false;
     const dt_plan_buffer *b = &p->buffers[s->in[i].buffer];
+    // the input dies here, and so does all that shares its memory
     if (p->last_read[n->in[i]] != node_index || b->read_until > node_index || b->n_bytes != n_bytes) return false;
+    // another operand in the same bytes would be overwritten while it is read
     for (int j = 0; j < n->n_in; j++)
         if (j != i && s->in[j].place == DT_P_FLAT && s->in[j].buffer == s->in[i].buffer) return false;
     return true;
@@ -229,7 +228,7 @@ static void place_output(dt_plan *p, const dt_node *n, int node_index, int instr
         new_form(p, v, s->instance.out_layout[i], s->out[i]);
         return;
     }
-    p->unshared_bytes += n_bytes;
+    p->unshared_bytes += n_bytes; // for the report: without reuse
     if (i == 0 && can_run_in_place(p, n, node_index, s, n_bytes)) {
         ref.buffer = s->in[s->instance.inplace_in].buffer;
         p->n_inplace++;
@@ -240,17 +239,17 @@ static void place_output(dt_plan *p, const dt_node *n, int node_index, int instr
     new_form(p, v, s->instance.out_layout[i], ref);
 }
 
-static bool is_trained(const dt_plan *p, dt_value v) {
-    const dt_value_info *info = &p->graph->values[v];
-    const int id = dt_params_find(p->params, info->name, info->kind == DT_V_BUFFER);
-    return info->kind == DT_V_PARAM && id >= 0 && id < p->params->n_trained_entries;
-}
-
 static dt_status place_packs(dt_plan *p, dt_instruction *s) {
-    size_t scratch = dt_align_up(s->instance.scratch_bytes, 64);
+    size_t scratch = dt_align_up(s->instance.scratch_bytes, 64); // kernel's own first, then packs
     for (int k = 0; k < s->instance.n_packs; k++) {
         const dt_pack_request *r = &s->instance.packs[k];
-        if (!p->opts.packs_at_use || r->n_params != 1 || !is_trained(p, r->params[0])) {
+        bool at_use = p->opts.packs_at_use && r->n_params == 1;
+        if (at_use) { // a weight that no commit changes is packed once
+            const dt_value_info *v = &p->graph->values[r->params[0]];
+            const int id = dt_params_find(p->params, v->name, v->kind == DT_V_BUFFER);
+            at_use = v->kind == DT_V_PARAM && id >= 0 && id < p->params->n_trained_entries;
+        }
+        if (!at_use) {
             DT_TRY(dt_params_register_pack(p->params, p->graph, r, &s->pack_ids[k]));
             continue;
         }
@@ -258,7 +257,7 @@ static dt_status place_packs(dt_plan *p, dt_instruction *s) {
         s->pack_at[k] = scratch;
         scratch += dt_align_up(r->n_bytes, 64);
     }
-    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch;
+    if (scratch > p->scratch_bytes) p->scratch_bytes = scratch; // instructions run one by one: the largest is enough
     return DT_OK;
 }
 
@@ -266,12 +265,13 @@ static dt_status add_node(dt_plan *p, int node_index) {
     const dt_node *n = &p->graph->nodes[node_index];
     dt_kernel_instance instance = {0};
     const dt_kernel *kernel = NULL;
+    // the kernel sets the layouts that it needs; reorders come in front of its instruction
     DT_TRY(prepare_instance(p, n, &instance, &kernel));
     int *forms = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(n->n_in + 1));
     for (int i = 0; i < n->n_in; i++)
         if (n->in[i] != DT_NONE) forms[i] = require_form(p, n->in[i], instance.in_layout[i]);
-    dt_instruction *s = new_step(p, n->n_in, n->n_out);
-    int instruction_index = p->n_instructions - 1;
+    dt_instruction *s = new_instruction(p, n->n_in, n->n_out);
+    int instruction_index = p->n_instructions - 1; // the list may move: kept by index
     s->kernel = kernel;
     s->instance = instance;
     s->value = DT_NONE;
@@ -300,15 +300,16 @@ static void find_finished_grads(dt_plan *p) {
         for (int i = 0; i < n->n_out; i++) {
             if (n->out[i] == DT_NONE) continue;
             dt_value_kind kind = g->values[n->out[i]].kind;
-            if (kind != DT_V_GRAD && kind != DT_V_STAT) continue;
+            if (kind != DT_V_GRAD && kind != DT_V_STAT) continue; // activations are overwritten, always
             s->sums |= 1ull << i;
-            if (written[n->out[i]]) s->adds |= 1ull << i;
+            if (written[n->out[i]]) s->adds |= 1ull << i; // a parameter that is used twice
             written[n->out[i]] = true;
-            finish[n->out[i]] = k;
+            finish[n->out[i]] = k; // the last one wins
         }
     }
     for (int i = 0; i < g->n_grads; i++) {
         dt_instruction *s = &p->instructions[finish[g->grads[i]]];
+        // an instruction finishes two or three (weight, bias): copies are cheap
         int *longer = dt_arena_alloc(&p->arena, sizeof(int) * (size_t)(s->n_grads + 1));
         if (s->n_grads) memcpy(longer, s->grads, sizeof(int) * (size_t)s->n_grads);
         longer[s->n_grads++] = i;
@@ -331,10 +332,10 @@ static dt_status fill_plan(dt_plan *p) {
         }
     for (int i = 0; i < g->n_outputs; i++) {
         dt_ref ref = p->forms[p->form_of[g->outputs[i].value]].ref;
-        touch(p, &ref, p->n_instructions);
+        touch(p, &ref, p->n_instructions); // outputs live to the end
     }
     find_finished_grads(p);
-    p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers);
+    p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers); // all lifetimes are known now
     p->flat_bytes = p->activation_bytes + p->scratch_bytes;
     DT_TRY(dt_params_place_packs(p->params));
     return p->params->taken ? dt_plan_take(p) : DT_OK;
@@ -365,6 +366,7 @@ dt_status dt_plan_create(dt_plan **out, dt_graph *g, dt_params *params, const dt
 
 void dt_plan_destroy(dt_plan *p) {
     if (!p) return;
+    // a plan that failed halfway has instructions of prepared kernels only
     for (int k = 0; k < p->n_instructions; k++)
         if (p->instructions[k].kernel && p->instructions[k].kernel->destroy)
             p->instructions[k].kernel->destroy(&p->instructions[k].instance);

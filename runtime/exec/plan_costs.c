@@ -25,6 +25,7 @@ static dt_kernel_cost *new_row(walk *w, const dt_kernel_cost *first) {
 
 static void add_launch(dt_cost_counter *c, const dt_kernel_cost *one) {
     walk *w = (walk *)c;
+    // kinds are few: a kernel's name, or its op and shapes
     for (int i = 0; i < w->n; i++) {
         dt_kernel_cost *row = &w->rows[i];
         if (strcmp(row->kind, one->kind) != 0) continue;
@@ -42,7 +43,7 @@ static void plan_costs_lay_out(walk *w, const dt_instruction *s, uintptr_t base,
     o->n_bytes = 0, o->n = 0;
     if (s->kernel) {
         dt_operands_of(o, &s->instance, a, r);
-        r->accumulate = s->adds;
+        r->accumulate = s->adds; // reads what it adds to: that is moved, too
     } else {
         const dt_shape *shape = &w->plan->graph->values[s->value].shape;
         const void **in = dt_arena_alloc(a, sizeof *in);
@@ -61,13 +62,14 @@ static void plan_costs_run(const dt_plan *p, const dt_instruction *s, const dt_r
     else
         b->reorder(b, p->opts.threads, &p->graph->values[s->value].shape, r->in[0], s->type, s->from, r->out[0],
                    s->type, s->to, r->stream);
-    dt_watch_tick();
+    dt_watch_tick(); // timing all kernels may take longer than the watchdog's limit
 }
 
 // The least of two runs and more, for 50 ms, after one that does not count.
 static double time_run(const walk *w, const dt_instruction *s, const dt_run *r) {
     const int threads = w->plan->opts.threads;
     double begin, least = 0;
+    // also pages: the first run would measure their faults
     memset((void *)w->counter.operands.base, 0, w->counter.operands.n_bytes);
     omp_set_num_threads(threads);
     for (int i = 0; i < 3 || dt_clock_work_s(threads) - begin < 0.05; i++) {
@@ -75,7 +77,7 @@ static double time_run(const walk *w, const dt_instruction *s, const dt_run *r) 
         if (i <= 1) begin = now; // the first run does not count
         plan_costs_run(w->plan, s, r);
         const double took = dt_clock_work_s(threads) - now;
-        if (i == 1 || took < least) least = took;
+        if (i == 1 || took < least) least = took; // other processes only ever add time
     }
     return least;
 }
@@ -94,13 +96,14 @@ static void add_host_work(walk *w, const dt_instruction *s, const dt_run *r) {
                  dt_shape_print(&g->values[s->value].shape, shape, sizeof shape), dt_layout_name(s->to));
     }
     dt_kernel_cost *row = w->rows, *end = w->rows + w->n;
+    // the same op on the same shapes and bytes takes as long: timed once
     while (row < end && (strcmp(row->kind, one.kind) != 0 || row->bytes != one.bytes * row->n)) row++;
     if (row == end) {
         if (w->counter.timed) one.seconds = time_run(w, s, r);
         new_row(w, &one);
         return;
     }
-    row->seconds += row->seconds / row->n++;
+    row->seconds += row->seconds / row->n++; // one more of the mean
     row->bytes += one.bytes, row->flop += one.flop;
 }
 
@@ -125,7 +128,7 @@ dt_status dt_plan_costs(const dt_plan *p, const dt_device_rates *rates, bool tim
         if (w.counter.operands.n_bytes > most) most = w.counter.operands.n_bytes;
     }
     dt_status st = timed ? p->backend->alloc(p->backend, &memory, most, "kernels alone") : DT_OK;
-    const uintptr_t base = timed ? (uintptr_t)memory : DT_NO_MEMORY;
+    const uintptr_t base = timed ? (uintptr_t)memory : DT_NO_MEMORY; // counting needs addresses, not bytes
     for (int k = 0; k < p->n_instructions && st == DT_OK; k++) {
         const dt_instruction *s = &p->instructions[k];
         plan_costs_lay_out(&w, s, base, &a, &r);
