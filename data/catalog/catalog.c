@@ -42,10 +42,6 @@ static void *grow_by(void *p, uint32_t *cap, uint32_t n, uint32_t more, size_t s
     return dt_xrealloc(p, *cap * size);
 }
 
-static void *catalog_grow(void *p, uint32_t *cap, uint32_t n, size_t size) {
-    return grow_by(p, cap, n, n < 16 ? 16 : 1, size);
-}
-
 // Numbers of records, members and places of strings have 32 bits.
 dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n_records, uint64_t n_members,
                                uint64_t n_string_bytes) {
@@ -55,13 +51,6 @@ dt_status dt_catalog_need_room(const dt_catalog *c, const char *path, uint64_t n
     return dt_fail(DT_E_DATA,
                    "%s: with it there are more than %u %s, which is what a catalog holds: open fewer files at once",
                    path, most, c->n_records + n_records > most ? "records" : "members");
-}
-
-static dt_status intern_string(dt_catalog *c, const char *path, const char *s, uint32_t *out) {
-    uint32_t id = 0;
-    DT_TRY(dt_columns_intern(&c->table, path, s, &id)); // may move the list
-    *out = c->table.interned[id];
-    return DT_OK;
 }
 
 dt_record *dt_catalog_new_records(dt_catalog *c, uint32_t n) {
@@ -79,7 +68,7 @@ dt_member *dt_catalog_new_members(dt_catalog *c, uint32_t n) {
 }
 
 uint32_t dt_catalog_add_shard(dt_catalog *c, const char *path, uint64_t n_bytes) {
-    c->shards = catalog_grow(c->shards, &c->cap_shards, c->n_shards, sizeof *c->shards);
+    c->shards = dt_xgrow(c->shards, c->n_shards, sizeof *c->shards);
     c->shards[c->n_shards] = (dt_shard){.path = dt_xstrdup(path), .n_bytes = n_bytes};
     return c->n_shards++;
 }
@@ -101,8 +90,9 @@ static dt_record *last_record(dt_catalog *c) {
 }
 
 dt_status dt_catalog_ext(dt_catalog *c, const char *path, const char *ext, uint32_t *out) {
-    uint32_t s = 0;
-    DT_TRY(intern_string(c, path, ext, &s));
+    uint32_t id = 0;
+    DT_TRY(dt_columns_intern(&c->table, path, ext, &id)); // may move the list
+    const uint32_t s = c->table.interned[id];
     for (uint32_t i = 0; i < c->n_exts; i++)
         if (c->exts[i] == s) {
             *out = i;
@@ -125,8 +115,7 @@ dt_status dt_catalog_add_member(dt_catalog *c, const char *ext, uint64_t offset,
         if (c->members[r->first_member + i].ext == e)
             return dt_fail(DT_E_DATA, "%s: record %s has two members .%s", c->shards[r->shard].path,
                            dt_catalog_str(c, r->key), ext);
-    c->members = catalog_grow(c->members, &c->cap_members, c->n_members, sizeof *c->members);
-    c->members[c->n_members++] =
+    *dt_catalog_new_members(c, 1) =
         (dt_member){.ext = e, .has_hash = hash != NULL, .offset = offset, .size = size, .hash = hash ? *hash : 0};
     r->n_members++;
     return DT_OK;

@@ -58,7 +58,7 @@ typedef struct dt_catalog {
     uint32_t exts[DT_MAX_EXTENSIONS]; // strings
     dt_columns table;                 // row r: record r; its strings are those of the catalog
     // building only
-    uint32_t cap_shards, cap_records, cap_members;
+    uint32_t cap_records, cap_members;
     bool finished;
 } dt_catalog;
 

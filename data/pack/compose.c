@@ -33,7 +33,6 @@ struct dt_composer {
     // out: the chunk under way, which owns all memory that is taken
     dt_chunk *out;
     dt_transform_scratch *scratch;
-    dt_where_scratch *where;
     dt_buffer member[DT_TRANSFORM_MAX_MEMBERS]; // of a record of a dataset
     dt_buffer json_of_set;
     dt_json json;
@@ -72,7 +71,6 @@ dt_composer *dt_composer_create(const dt_compose *c) {
     dt_composer *w = dt_xcalloc(1, sizeof *w);
     w->c = c;
     w->scratch = dt_transform_scratch_create();
-    w->where = dt_where_scratch_create(c->where);
     dt_json_init(&w->json);
     return w;
 }
@@ -80,7 +78,6 @@ dt_composer *dt_composer_create(const dt_compose *c) {
 void dt_composer_destroy(dt_composer *w) {
     if (!w) return;
     dt_transform_scratch_destroy(w->scratch);
-    dt_where_scratch_destroy(w->where);
     for (int i = 0; i < DT_TRANSFORM_MAX_MEMBERS; i++) dt_buffer_fini(&w->member[i]);
     dt_buffer_fini(&w->json_of_set);
     dt_json_fini(&w->json);
@@ -189,7 +186,7 @@ static dt_status compose_emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
     DT_TRY(list_members(w, r, &l));
-    if (w->c->where && !dt_where_keeps(w->where, w->item, r, l.n_bytes)) return DT_OK;
+    if (w->c->where && !dt_where_keeps(w->c->where, w->item, r, l.n_bytes)) return DT_OK;
     for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
     size_t members = (size_t)l.n * sizeof *l.m, columns = (size_t)r->n_columns * sizeof *r->column;
     size_t n_text = strlen(r->suffix) + 1;

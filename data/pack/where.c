@@ -23,24 +23,22 @@ struct dt_where {
     const char **given;
 };
 
-struct dt_where_scratch {
+typedef struct packed_record {
     const dt_where *w;
-    dt_cell *room;
-    dt_buffer key;
-    // of the record at hand
     const dt_raw_item *item;
     const dt_transform_record *r;
+    const char *key;
     uint64_t n_bytes;
-};
+} packed_record;
 
 static dt_cell where_value_of(const void *record, int given) {
-    const dt_where_scratch *s = record;
-    const dt_ask_from *from = &s->w->ask.from;
-    if (given == from->n_measured + KEY) return dt_cell_text((const char *)s->key.data);
-    if (given == from->n_measured + SOURCE) return dt_cell_text(s->item->name);
-    if (given == from->n_measured + BYTES) return dt_cell_real((double)s->n_bytes);
-    for (int k = 0; k < s->r->n_columns; k++)
-        if (strcmp(s->r->column[k].name, from->given[given]) == 0) return dt_cell_real(s->r->column[k].number);
+    const packed_record *x = record;
+    const dt_ask_from *from = &x->w->ask.from;
+    if (given == from->n_measured + KEY) return dt_cell_text(x->key);
+    if (given == from->n_measured + SOURCE) return dt_cell_text(x->item->name);
+    if (given == from->n_measured + BYTES) return dt_cell_real((double)x->n_bytes);
+    for (int k = 0; k < x->r->n_columns; k++)
+        if (strcmp(x->r->column[k].name, from->given[given]) == 0) return dt_cell_real(x->r->column[k].number);
     return dt_cell_text(NULL);
 }
 
@@ -76,29 +74,14 @@ void dt_where_destroy(dt_where *w) {
     free(w);
 }
 
-dt_where_scratch *dt_where_scratch_create(const dt_where *w) {
-    if (!w) return NULL;
-    dt_where_scratch *s = dt_xcalloc(1, sizeof *s);
-    s->w = w;
-    s->room = dt_ask_room(&w->ask);
-    return s;
-}
-
-void dt_where_scratch_destroy(dt_where_scratch *s) {
-    if (!s) return;
-    dt_buffer_fini(&s->key);
-    free(s->room);
-    free(s);
-}
-
-bool dt_where_keeps(dt_where_scratch *s, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes) {
-    s->item = item;
-    s->r = r;
-    s->n_bytes = n_bytes;
-    s->key.n_bytes = 0;
-    dt_buffer_append(&s->key, item->key, strlen(item->key));
-    dt_buffer_append(&s->key, r->suffix, strlen(r->suffix) + 1);
-    return dt_expr_is_true(s->w->ask.e, dt_ask_values(&s->w->ask, s->room, (uint32_t[]){item->row, item->record}, s));
+bool dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes) {
+    char *key = dt_xprintf("%s%s", item->key, r->suffix);
+    dt_cell *room = dt_ask_room(&w->ask);
+    const packed_record x = {w, item, r, key, n_bytes};
+    const bool yes = dt_expr_is_true(w->ask.e, dt_ask_values(&w->ask, room, (uint32_t[]){item->row, item->record}, &x));
+    free(room);
+    free(key);
+    return yes;
 }
 
 // ---- media info ---------------------------------------------------------------------------------------------------
@@ -217,11 +200,6 @@ static bool read_flac(dt_media_info *m, const uint8_t *p, size_t n) {
     return m->rate > 0;
 }
 
-// Opus counts at 48 kHz; libsndfile decodes to the rate that was coded, if it is one that Opus has.
-static double opus_rate(uint32_t coded) {
-    return coded == 8000 || coded == 12000 || coded == 16000 || coded == 24000 ? coded : 48000;
-}
-
 // Ogg with Vorbis or Opus: reads the first packet and, where the whole file is in memory, the last page (RFC 3533, RFC
 // 7845).
 static bool read_ogg(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size) {
@@ -230,7 +208,9 @@ static bool read_ogg(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size
     const bool opus = memcmp(packet, "OpusHead", 8) == 0;
     if (!opus && memcmp(packet, "\x01vorbis", 7) != 0) return false;
     m->channels = opus ? packet[9] : packet[11];
-    m->rate = opus ? opus_rate(dt_le32(packet + 12)) : dt_le32(packet + 12);
+    m->rate = dt_le32(packet + 12);
+    // Opus counts at 48 kHz; libsndfile decodes to the rate that was coded, if it is one that Opus has
+    if (opus && m->rate != 8000 && m->rate != 12000 && m->rate != 16000 && m->rate != 24000) m->rate = 48000;
     const uint64_t skip = opus ? dt_le16(packet + 10) : 0;   // Opus: samples in front that decoders drop (pre-skip)
     for (size_t at = n == size ? n - 27 : 0; at > 0; at--) { // from the end: the last page of the stream
         // the same serial number: files may be chained

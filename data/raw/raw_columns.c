@@ -87,7 +87,7 @@ static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, int column
     size_t n = 0;
     bool replaces = false;
     for (size_t i = 0; i < r->n; i++) {
-        uint32_t row = r->items[i].row, from = table_row[row];
+        uint32_t row = r->items[i].row, from = table_row ? table_row[row] : row;
         const char *s = from == UINT32_MAX ? NULL : dt_table_cell(t, from, column);
         if (!s || (numbers && is_missing(s))) continue;
         n++;
@@ -109,23 +109,6 @@ dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, const uint32_t *table_r
 }
 
 // ---- what is written ----------------------------------------------------------------------------------
-static void raw_columns_put_number(dt_json *j, const char *name, double v) {
-    char text[32];
-    if (v != floor(v) || fabs(v) >= 1e15) {
-        dt_json_real(j, name, v);
-        return;
-    }
-    snprintf(text, sizeof text, "%.1f", v); // keeps the point
-    dt_json_raw(j, name, text);
-}
-
-static void raw_columns_put_text(dt_json *j, const char *name, const char *value) {
-    if (dt_text_is_decimal(value) && !strchr(value, '.'))
-        dt_json_int(j, name, atoll(value));
-    else
-        dt_json_string(j, name, value);
-}
-
 static bool has_member(const dt_catalog *c, const dt_record *r, const char *ext) {
     for (uint32_t i = 0; i < r->n_members; i++)
         if (strcmp(dt_catalog_str(c, c->exts[c->members[r->first_member + i].ext]), ext) == 0) return true;
@@ -137,15 +120,24 @@ bool dt_raw_has_value(const dt_raw *r, const dt_raw_item *item, const char *name
     return k >= 0 && dt_columns_has(&r->table, k, item->row);
 }
 
+// Numbers with a point keep the point.
 static void put_cell_json(dt_json *j, const dt_columns *t, int k, uint32_t row) {
     const dt_column *col = &t->columns[k];
     const char *name = dt_columns_name(t, k), *text = dt_columns_text(t, k, row);
-    if (col->number && isfinite(col->number[row]))
-        raw_columns_put_number(j, name, col->number[row]);
-    else if (text && col->kind == DT_JSON_COLUMN)
+    char point[32];
+    const double v = col->number ? col->number[row] : NAN;
+    if (isfinite(v) && (v != floor(v) || fabs(v) >= 1e15)) {
+        dt_json_real(j, name, v);
+    } else if (isfinite(v)) {
+        snprintf(point, sizeof point, "%.1f", v);
+        dt_json_raw(j, name, point);
+    } else if (text && col->kind == DT_JSON_COLUMN) {
         dt_json_raw(j, name, text);
-    else if (text)
-        raw_columns_put_text(j, name, text);
+    } else if (text && dt_text_is_decimal(text) && !strchr(text, '.')) {
+        dt_json_int(j, name, atoll(text));
+    } else if (text) {
+        dt_json_string(j, name, text);
+    }
 }
 
 void dt_raw_put_set_json(const dt_raw *r, const dt_raw_item *item, dt_json *j) {

@@ -268,17 +268,14 @@ static dt_status join_column(dt_columns *sum, const joined *from, int c) {
 // All tables as one of a row an item: so that a column has one kind, whichever tables it comes from.
 static dt_status add_joined(dt_raw *r, const joined *all, size_t n) {
     dt_table sum = {.path = n == 1 ? all[0].t.path : "--join"};
-    uint32_t *same = dt_xcalloc(r->table.n_rows + 1, sizeof *same);
     dt_status st = DT_OK;
     dt_columns_init(&sum.cells, UINT32_MAX, false);
     sum.cells.n_rows = sum.cells.cap_rows = r->table.n_rows;
     for (size_t k = 0; k < n; k++)
         for (int c = 0; c < (int)all[k].t.cells.n_columns && st == DT_OK; c++)
             if (c != all[k].key) st = join_column(&sum.cells, &all[k], c);
-    for (uint32_t i = 0; i < r->table.n_rows; i++) same[i] = i;
-    if (st == DT_OK) st = dt_raw_add_table(r, &sum, same, -1);
+    if (st == DT_OK) st = dt_raw_add_table(r, &sum, NULL, -1);
     dt_columns_fini(&sum.cells);
-    free(same);
     return st;
 }
 

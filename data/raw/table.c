@@ -54,7 +54,7 @@ static void table_add_row(dt_table *t, uint32_t line) {
     t->line = dt_xgrow(t->line, c->n_rows, sizeof *t->line);
     t->line[c->n_rows++] = line;
     if (c->n_rows <= c->cap_rows) return;
-    c->cap_rows = 2 * c->n_rows;
+    c->cap_rows = c->n_rows < UINT32_MAX / 2 ? 2 * c->n_rows : UINT32_MAX;
     dt_columns_fit(c);
 }
 

@@ -383,24 +383,24 @@ static const char *data_stat_number_text(char buffer[DT_REAL_CHARS], long double
 }
 
 // "1..45, mean 23, deviation 13, quartiles 12, 23, 34": of the numbers of a column; the deviation is divided by n. Sums
-// are of distances from the least, so that whole numbers above 2^53 lose nothing.
-static void print_distribution(const dt_catalog *c, int column) {
+// are of distances from the least, so that whole numbers above 2^53 lose nothing. Nothing of a column of text.
+static void print_distribution(const dt_catalog *c, int column, const char *begin) {
     dt_column_reader r;
     char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
     long double *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v), sum = 0, square = 0;
     uint32_t n = 0;
     dt_column_reader_init(&r, c, column);
-    for (uint32_t i = 0; i < c->n_records; i++) {
+    for (uint32_t i = 0; i < c->n_records && r.is_number; i++) {
         const dt_cell cell = dt_column_reader_get(&r, i);
         if (cell.kind != DT_CELL_NULL) v[n++] = cell.number;
     }
     dt_column_reader_fini(&r);
+    if (r.is_number) printf("%s", begin);
     qsort(v, n, sizeof *v, data_stat_compare);
     for (uint32_t i = 0; i < n; i++) sum += v[i] - v[0];
     for (uint32_t i = 0; i < n; i++) square += powl(v[i] - v[0] - sum / n, 2);
-    if (n == 0)
-        printf("no values");
-    else
+    if (r.is_number && n == 0) printf("no values");
+    if (n > 0)
         printf("%s..%s, mean %.6g, deviation %.6g, quartiles %.6g, %.6g, %.6g", data_stat_number_text(a, v[0]),
                data_stat_number_text(b, v[n - 1]), (double)(v[0] + sum / n), sqrt((double)square / n),
                quantile(v, n, 0.25), quantile(v, n, 0.5), quantile(v, n, 0.75));
@@ -408,27 +408,16 @@ static void print_distribution(const dt_catalog *c, int column) {
     free(v);
 }
 
-static bool are_numbers(const dt_catalog *c, uint32_t column) {
-    dt_column_reader r;
-    dt_column_reader_init(&r, c, DT_N_FIXED_COLUMNS + (int)column);
-    const bool yes = r.is_number;
-    dt_column_reader_fini(&r);
-    return yes;
-}
-
 static void print_columns(const dt_catalog *c) {
     for (uint32_t k = 0; k < c->table.n_columns; k++) {
         const dt_column *col = &c->table.columns[k];
+        printf("%s ", col->number ? "number" : "column");
+        dt_text_print(stdout, dt_catalog_str(c, col->name));
         if (col->number) {
-            printf("number ");
-            dt_text_print(stdout, dt_catalog_str(c, col->name));
-            printf(": ");
-            print_distribution(c, DT_N_FIXED_COLUMNS + (int)k);
+            print_distribution(c, DT_N_FIXED_COLUMNS + (int)k, ": ");
             printf("\n");
             continue;
         }
-        printf("column ");
-        dt_text_print(stdout, dt_catalog_str(c, col->name));
         printf(": %u value%s:", col->n_values, col->n_values == 1 ? "" : "s");
         uint32_t *n = data_stat_count_values(c, k);
         for (uint32_t v = 0; v < col->n_values && v < 8; v++) {
@@ -438,10 +427,7 @@ static void print_columns(const dt_catalog *c) {
         }
         printf("%s", col->n_values > 8 ? " …" : "");
         free(n);
-        if (col->n_values > 1 && are_numbers(c, k)) {
-            printf("; as numbers ");
-            print_distribution(c, DT_N_FIXED_COLUMNS + (int)k);
-        }
+        if (col->n_values > 1) print_distribution(c, DT_N_FIXED_COLUMNS + (int)k, "; as numbers ");
         printf("\n");
     }
 }
