@@ -236,7 +236,7 @@ typedef struct dt_backend {
     void (*copy_to_device)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
     void (*copy_to_host)(struct dt_backend *b, void *dst, const void *src, size_t n_bytes);
 
-    // The engine or algorithm chosen by timing for each computation, as lines of text (heap, choice_file.h); complete
+    // The engine or algorithm chosen by timing for each computation, as lines of text (heap, choices.h); complete
     // once all plans are made. Engines differ in their order of summation, so all ranks and resumed runs must use the
     // same: rank 0's choices (or a checkpoint's) are given to all ranks before plans are made.
     char *(*choices)(struct dt_backend *b);

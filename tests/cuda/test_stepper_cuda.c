@@ -1,5 +1,5 @@
 // test_stepper_cuda.c: the stepper of devices on the fake device, where test_train_cuda.c and test_ranks_cuda.sh do not
-// look: held input, numbers one step late, a refused capture, steps that are given up, the loss scale, and ranks (threads
+// look: numbers one step late, a refused capture, steps that are given up, the loss scale, and ranks (threads
 // of this process, each with its own fake device): resuming, bf16 gradients, one rank that gives a step up, and peers
 // that are lost, missing or hanging.
 #include "base/log.h"

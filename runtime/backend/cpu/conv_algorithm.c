@@ -218,8 +218,8 @@ static int conv_algorithm_fastest(const dt_kernel_instance *s, dt_dnnl_direction
     // no time left at this start: candidate 0, without an entry in the file
     if (dt_cpu_choices_left_s(choices) <= 0) return dt_cpu_choices_add(choices, text, NULL, 0, 0);
     const double begin = dt_clock_work_s(s->threads);
-    rival r[DT_CPU_CANDIDATES] = {{.n = 0}};
-    double rate[DT_CPU_CANDIDATES] = {0};
+    rival r[DT_CHOICE_RATES] = {{.n = 0}};
+    double rate[DT_CHOICE_RATES] = {0};
     int n_made = 0, choice = 0;
     for (int k = 0; k < n; k++) {
         if (make(s, dir, conv, k, &r[k])) // `choice`: the only one, if one is made

@@ -89,7 +89,7 @@ static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
 
 static void precision_cpu_say(const dt_cpu_choices *c, const char *text, int faster) {
     static const char *const words[] = {"fp32", "bf16"};
-    double rate[DT_CPU_CANDIDATES];
+    double rate[DT_CHOICE_RATES];
     if (dt_cpu_choices_rates(c, text, rate)) // not timed: nothing to print
         dt_info("train.precision: auto: %s, %.2f times as fast as %s on this network here", words[faster],
                 rate[faster] / rate[!faster], words[!faster]);

@@ -3,7 +3,7 @@
 #ifndef DT_BACKEND_CUDA_DESC_H
 #define DT_BACKEND_CUDA_DESC_H
 
-#include "backend/choice_file.h"
+#include "backend/choices.h"
 #include "backend/cuda/cuda_api.h"
 #include "graph/ir.h"
 

@@ -13,7 +13,7 @@
 //
 // A convolution that also makes sums saves its batch norm a pass over y, but has fewer engines. It is therefore timed
 // once beside the plain one, and taken if it needs no more than the plain one plus a pass over y, for which filling y
-// with zeros stands. DT_PLAN_NOT_WORTH records a no. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that pass
+// with zeros stands. NOT_WORTH records a no. A batch norm of few pixels (DT_BN_SMALL_PIXELS) makes that pass
 // from its cache, so that the sums save nothing.
 //
 // A convolution that applies the batch norm in front of it (normed) is decided together with its weight gradient,
@@ -33,7 +33,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ENOUGH = 3 }; // engines to choose from before others are compiled
+enum {
+    NOT_WORTH = -1, // the choice of a wish (sums, normed) that does not pay
+    ENOUGH = 3      // engines to choose from before others are compiled
+};
+
+typedef struct plan_entry {
+    dt_choice c; // first: dt_choices makes the entries; the number of an engine, or NOT_WORTH
+    bool gemm;
+    bool none; // no engine
+    dt_cuda_plan plan;
+} plan_entry;
+
+struct dt_cuda_plans {
+    dt_cuda_api *api;
+    dt_choices list; // engines-<machine>.txt
+    bool no_timing, uncaptured, warned_attention;
+    size_t most_workspace;
+    int n_plans, n_timed;
+    double seconds;
+};
 
 static int cuda_plans_make(dt_cuda_plans *p, const dt_plan_kind *k, int choice, void **plan, size_t *bytes) {
     return k->gemm ? p->api->gemm_plan(p->api, k->mul, choice, plan, bytes)
@@ -45,6 +64,10 @@ static void cuda_plans_drop(dt_cuda_plans *p, bool gemm, void *plan) {
         p->api->gemm_destroy(p->api, plan);
     else
         p->api->dnn_destroy(p->api, plan);
+}
+
+static plan_entry *entry_of(dt_cuda_plans *p, const char *text) {
+    return (plan_entry *)dt_choices_entry(&p->list, text);
 }
 
 // ---- choosing --------------------------------------------------------------------------------------
@@ -140,26 +163,28 @@ static dt_status cuda_plans_fastest(dt_cuda_plans *p, const dt_plan_kind *k, con
 
 // Makes the engine that rank 0, a checkpoint or the file has chosen. c->plan NULL: it no longer exists.
 static dt_status make_chosen(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n, candidate *c) {
-    *c = (candidate){.choice = e->choice};
-    const int error = e->choice < n ? cuda_plans_make(p, k, e->choice, &c->plan, &c->bytes) : 0;
-    if (error && !p->api->is_refusal(p->api, error)) return cuda_plans_broken(p, k, e->text, error);
-    if (error || e->choice >= n) {
+    *c = (candidate){.choice = e->c.choice};
+    const int error = e->c.choice < n ? cuda_plans_make(p, k, e->c.choice, &c->plan, &c->bytes) : 0;
+    if (error && !p->api->is_refusal(p->api, error)) return cuda_plans_broken(p, k, e->c.text, error);
+    if (error || e->c.choice >= n) {
+        dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->c.choice, e->c.text);
         c->plan = NULL;
-        e->chosen = e->given = false;
-        dt_warn("engine %d, chosen before for %s, is not there: choosing again", e->choice, e->text);
+        e->c.choice = DT_CHOICE_NONE;
+        e->c.given = false;
     }
     return DT_OK;
 }
 
-static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n, candidate *c, int *count,
-                             int *best) {
+// *lasts: the choice is worth keeping, which a favourite is not.
+static dt_status choose_anew(dt_cuda_plans *p, const plan_entry *e, const dt_plan_kind *k, int n, candidate *c,
+                             int *count, int *best, bool *lasts) {
     const double begin = dt_clock_s();
-    dt_status st = cuda_plans_list_candidates(p, k, e->text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
+    dt_status st = cuda_plans_list_candidates(p, k, e->c.text, n, p->no_timing ? 1 : DT_PLAN_TRIES, c, count);
     if (*count > 1) {
         if (!p->n_timed++) dt_info("cuda: timing engines, once for these shapes and this machine");
-        st = cuda_plans_fastest(p, k, e->text, c, *count, best);
+        st = cuda_plans_fastest(p, k, e->c.text, c, *count, best);
     }
-    if (st == DT_OK && *count && *best >= 0 && !p->no_timing) e->chosen = true;
+    *lasts = st == DT_OK && *count && *best >= 0 && !p->no_timing;
     if (*best < 0) *best = 0;
     p->seconds += dt_clock_s() - begin;
     return st;
@@ -168,20 +193,21 @@ static dt_status choose_anew(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind
 static dt_status cuda_plans_choose(dt_cuda_plans *p, plan_entry *e, const dt_plan_kind *k, int n) {
     candidate c[DT_PLAN_TRIES];
     int best = 0, count = 0;
+    bool lasts = false;
     dt_status st = DT_OK;
-    if (e->chosen) {
+    if (e->c.choice != DT_CHOICE_NONE) {
         DT_TRY(make_chosen(p, e, k, n, &c[0]));
         count = c[0].plan != NULL;
     }
-    if (!count) st = choose_anew(p, e, k, n, c, &count, &best);
+    if (!count) st = choose_anew(p, e, k, n, c, &count, &best, &lasts);
     for (int i = 0; i < count; i++)
         if (i != best || st != DT_OK) cuda_plans_drop(p, k->gemm, c[i].plan);
     DT_TRY(st);
     e->none = count == 0;
-    if (!e->none) e->choice = c[best].choice;
-    dt_plan_store_note(p, e);
     if (e->none) return DT_OK;
-    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->choice, {{0}}};
+    e->c.choice = c[best].choice;
+    if (lasts) dt_choices_file(&p->list, &e->c);
+    e->plan = (dt_cuda_plan){c[best].plan, c[best].bytes, e->c.choice, {{0}}};
     if (k->gemm)
         e->plan.does.gemm = *k->mul;
     else
@@ -199,9 +225,10 @@ static void warn_of_attention(dt_cuda_plans *p, const char *why, const char *tex
 }
 
 static dt_status plan_of(dt_cuda_plans *p, const dt_plan_kind *k, const char *text, const dt_cuda_plan **out) {
-    plan_entry *e = dt_plan_entry(p, text);
+    plan_entry *e = entry_of(p, text);
     *out = NULL;
-    e->settled = true;
+    e->c.used = true;
+    e->none = e->none || e->c.choice == NOT_WORTH;
     if (e->none) return DT_OK;
     e->gemm = k->gemm;
     if (!e->plan.plan) {
@@ -244,7 +271,7 @@ static dt_status worth_its_sums(dt_cuda_plans *p, const dt_plan_kind *k, const d
 static void turn_down(dt_cuda_plans *p, plan_entry *e) {
     if (e->plan.plan) cuda_plans_drop(p, false, e->plan.plan);
     e->plan = (dt_cuda_plan){0};
-    e->choice = DT_PLAN_NOT_WORTH;
+    e->c.choice = NOT_WORTH;
     e->none = true;
 }
 
@@ -261,8 +288,7 @@ static dt_status weigh_sums(dt_cuda_plans *p, const dt_plan_kind *k, plan_entry 
         turn_down(p, e);
         *out = NULL;
     }
-    e->chosen = true;
-    dt_plan_store_note(p, e);
+    dt_choices_file(&p->list, &e->c);
     p->seconds = spent + dt_clock_s() - begin;
     return DT_OK;
 }
@@ -277,11 +303,11 @@ dt_status dt_cuda_plan_dnn(dt_cuda_plans *p, const dt_dnn_desc *d, const dt_cuda
         if (d->tq * d->tk > 1) warn_of_attention(p, unserved, text);
         return DT_OK;
     }
-    plan_entry *e = dt_plan_find(p, text);
-    const bool settled = e && (e->chosen || e->none || e->plan.plan);
+    plan_entry *e = entry_of(p, text);
+    const bool settled = e->c.choice != DT_CHOICE_NONE || e->none;
     DT_TRY(plan_of(p, &k, text, out));
     if (!d->sums || settled || p->no_timing || !*out) return DT_OK;
-    return weigh_sums(p, &k, dt_plan_find(p, text), out);
+    return weigh_sums(p, &k, e, out);
 }
 
 // Adds to *ms one run of d's plan and the given passes over its first pointer and its output.
@@ -342,11 +368,11 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     const int n = second ? 2 : 1;
     const dt_cuda_plan *plan[2] = {NULL, NULL};
     char text[DT_DESC_TEXT];
-    plan_entry *e = dt_plan_entry(p, dt_dnn_desc_print(first, text));
+    plan_entry *e = entry_of(p, dt_dnn_desc_print(first, text));
     *take = false;
-    const bool given = e->chosen || e->settled;
-    e->settled = true;
-    if (e->none) return DT_OK;
+    const bool given = e->c.choice != DT_CHOICE_NONE || e->c.used;
+    e->c.used = true;
+    if (e->none || e->c.choice == NOT_WORTH) return DT_OK;
     if (!given && p->no_timing) {
         turn_down(p, e);
         return DT_OK;
@@ -357,7 +383,7 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
         if (plan[i]) continue;
         if (i && !given) { // given: another pair uses it
             turn_down(p, e);
-            dt_plan_store_note(p, e);
+            dt_choices_file(&p->list, &e->c);
         }
         return DT_OK;
     }
@@ -367,9 +393,10 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
     bool known = false;
     DT_TRY(worth_its_norm(p, d, plan, n, take, &known));
     if (!*take) turn_down(p, e);
-    e->chosen = known;
-    if (!known) e->file_choice = DT_PLAN_NOT_FILED;
-    dt_plan_store_note(p, e);
+    if (known)
+        dt_choices_file(&p->list, &e->c);
+    else
+        e->c.filed = DT_CHOICE_NONE;
     p->seconds = spent + dt_clock_s() - begin;
     return DT_OK;
 }
@@ -381,12 +408,17 @@ dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cu
 }
 
 const dt_cuda_plan *dt_cuda_plan_find(const dt_cuda_plans *p, const void *plan) {
-    const plan_entry *e = p->entries;
-    while (e->plan.plan != plan) e = e->next;
-    return &e->plan;
+    const dt_choice *c = p->list.first;
+    while (((const plan_entry *)c)->plan.plan != plan) c = c->next;
+    return &((const plan_entry *)c)->plan;
 }
 
 // ---- life ------------------------------------------------------------------------------------------
+// Only wishes can be turned down: all other descriptions need an engine.
+static bool cuda_plans_accepts(const dt_choice *line) {
+    return line->choice != NOT_WORTH || strstr(line->text, " sums") || strstr(line->text, " normed");
+}
+
 dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api, const dt_cuda_plans_opts *opts) {
     dt_cuda_plans *p = dt_xcalloc(1, sizeof *p);
     p->api = api;
@@ -394,151 +426,37 @@ dt_status dt_cuda_plans_create(dt_cuda_plans **out, dt_cuda_api *api, const dt_c
     p->uncaptured = opts->uncaptured;
     p->most_workspace = opts->most_workspace ? opts->most_workspace : DT_PLAN_WORKSPACE;
     p->warned_attention = opts->size_only;
-    dt_plan_store_open(p, opts->folder, opts->machine);
+    dt_choices_open(&p->list, &(dt_choices_opts){.what = "engines " DT_PLAN_CHOICES,
+                                                 .then = "engines are chosen anew",
+                                                 .machine = opts->machine,
+                                                 .folder = p->no_timing ? NULL : opts->folder,
+                                                 .entry_bytes = sizeof(plan_entry),
+                                                 .accepts = cuda_plans_accepts});
     *out = p;
     return DT_OK;
 }
 
 void dt_cuda_plans_destroy(dt_cuda_plans *p) {
     if (!p) return;
-    dt_plan_store_close(p);
-    for (plan_entry *e = p->entries; e; e = e->next) cuda_plans_drop(p, e->gemm, e->plan.plan);
-    dt_plan_entries_free(p);
+    dt_cuda_plans_save(p);
+    for (dt_choice *c = p->list.first; c; c = c->next)
+        cuda_plans_drop(p, ((plan_entry *)c)->gemm, ((plan_entry *)c)->plan.plan);
+    dt_choices_close(&p->list, true);
     free(p);
 }
 
-// ---- plan store ---------------------------------------------------------------------------------------------------
-
-enum { MAX_FILE_BYTES = 16 << 20 };
-
-// ---- entries ---------------------------------------------------------------------------------------
-plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text) {
-    for (plan_entry *e = p->entries; e; e = e->next)
-        if (strcmp(e->text, text) == 0) return e;
-    return NULL;
-}
-
-plan_entry *dt_plan_entry(dt_cuda_plans *p, const char *text) {
-    plan_entry *e = dt_plan_find(p, text);
-    if (e) return e;
-    e = dt_xcalloc(1, sizeof *e);
-    snprintf(e->text, sizeof e->text, "%s", text);
-    e->file_choice = DT_PLAN_NOT_FILED;
-    e->next = p->entries;
-    return p->entries = e;
-}
-
-void dt_plan_entries_free(dt_cuda_plans *p) {
-    while (p->entries) {
-        plan_entry *e = p->entries;
-        p->entries = e->next;
-        free(e);
-    }
-}
-
-void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e) {
-    if (e->given || !e->chosen || e->file_choice == e->choice) return;
-    e->file_choice = e->choice;
-    p->dirty = true;
-}
-
-// ---- choices as text -------------------------------------------------------------------------------
-static int plan_store_by_text(const void *a, const void *b) {
-    return strcmp((*(plan_entry *const *)a)->text, (*(plan_entry *const *)b)->text);
-}
-
-static plan_entry **sorted_entries(const dt_cuda_plans *p, size_t *n) {
-    *n = 0;
-    for (const plan_entry *e = p->entries; e; e = e->next) ++*n;
-    plan_entry **list = dt_xcalloc(*n + 1, sizeof *list);
-    *n = 0;
-    for (plan_entry *e = p->entries; e; e = e->next) list[(*n)++] = e;
-    qsort(list, *n, sizeof *list, plan_store_by_text);
-    return list;
-}
-
-static bool belongs(const plan_entry *e, bool for_file) {
-    if (for_file) return e->file_choice != DT_PLAN_NOT_FILED;
-    if (e->settled && e->none && e->choice == DT_PLAN_NOT_WORTH) return true;
-    return e->plan.plan || (e->chosen && (e->settled || !e->filed));
-}
-
-// For the file, without favourites that were never timed. Otherwise without what only the file knows.
-static char *plan_store_lines_of(const dt_cuda_plans *p, bool for_file) {
-    size_t n = 0, at = 0;
-    plan_entry **list = sorted_entries(p, &n);
-    char *text = dt_xcalloc(n + 1, DT_DESC_TEXT + 16);
-    for (size_t i = 0; i < n; i++)
-        if (belongs(list[i], for_file))
-            at += (size_t)sprintf(text + at, "%d\t%s\n", for_file ? list[i]->file_choice : list[i]->choice,
-                                  list[i]->text);
-    free(list);
-    return text;
-}
-
 char *dt_cuda_plans_text(const dt_cuda_plans *p) {
-    return plan_store_lines_of(p, false);
-}
-
-// Only wishes can be turned down: all other descriptions need an engine.
-static bool may_be_refused(const char *desc) {
-    return strstr(desc, " sums") || strstr(desc, " normed");
-}
-
-static int plan_store_take(dt_cuda_plans *p, const char *text, bool filed) {
-    int taken = 0;
-    dt_choice_line line;
-    for (const char *next = text; next && *next;) {
-        if (!dt_choice_line_read(next, &line, &next)) continue;
-        if (line.choice == DT_PLAN_NOT_WORTH && !may_be_refused(line.desc)) continue;
-        plan_entry *e = dt_plan_entry(p, line.desc);
-        if (filed) e->file_choice = line.choice;
-        if (e->settled) continue;
-        e->choice = line.choice;
-        e->chosen = true;
-        e->none = line.choice == DT_PLAN_NOT_WORTH;
-        e->filed = filed;
-        e->given = !filed;
-        taken++;
-    }
-    return taken;
+    return dt_choices_text(&p->list);
 }
 
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text) {
-    return plan_store_take(p, text, false);
+    return dt_choices_take(&p->list, text);
 }
 
-// ---- the file --------------------------------------------------------------------------------------
 void dt_cuda_plans_save(dt_cuda_plans *p) {
-    if (p->file.path && p->dirty) {
-        char *lines = plan_store_lines_of(p, true);
-        dt_choice_file_write(&p->file, lines);
-        free(lines);
-    }
-    if (p->dirty)
+    if (dt_choices_save(&p->list))
         dt_info("cuda: %d plans: %d timed in %.1f s, %d as chosen before", p->n_plans, p->n_timed, p->seconds,
                 p->n_plans - p->n_timed);
-    p->dirty = false; // so that a failure is reported once
-}
-
-void dt_plan_store_open(dt_cuda_plans *p, const char *folder, const char *machine) {
-    static const char what[] = "engines " DT_PLAN_CHOICES;
-    char *one_line = dt_xstrdup(machine);
-    for (char *c = one_line; *c; c++)
-        if (*c == '\n') *c = ' ';
-    p->file = (dt_choice_file){
-        .what = what, .machine = one_line, .then = "engines are chosen anew", .most_bytes = MAX_FILE_BYTES};
-    if (p->no_timing || !folder) return;
-    p->file.path = dt_choice_file_path(folder, what, one_line);
-    char *lines = dt_choice_file_read(&p->file);
-    if (lines) plan_store_take(p, lines, true);
-    free(lines);
-}
-
-void dt_plan_store_close(dt_cuda_plans *p) {
-    dt_cuda_plans_save(p);
-    free((char *)p->file.machine);
-    free(p->file.path);
 }
 
 // ---- plan bench ---------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 #ifndef DT_BACKEND_CUDA_CUDA_PLANS_H
 #define DT_BACKEND_CUDA_CUDA_PLANS_H
 
-#include "backend/choice_file.h"
+#include "backend/choices.h"
 #include "backend/cuda/cuda_api.h"
 #include "backend/cuda/cuda_desc.h"
 #include "base/core.h"
@@ -13,11 +13,7 @@
 // module decides which of the available engines it uses.
 //
 // When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) are timed on
-// memory of their own (cuda_plans.h), and the fastest wins: its number is the choice. Choices are text, one per line,
-// "number <tab> description", so that rank 0 can give its choices to all ranks, checkpoints can keep them, and a file
-// can pass them to the next run on the same kind of machine. A given choice is obeyed without timing.
-//
-// Used by one thread, while plans are made, never during steps.
+// memory of their own (cuda_plans.h), and the fastest wins: its number is the choice (backend/choices.h).
 
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.
@@ -60,56 +56,11 @@ dt_status dt_cuda_plan_fused(dt_cuda_plans *p, const dt_dnn_desc *first, const d
 dt_status dt_cuda_plan_gemm(dt_cuda_plans *p, const dt_gemm_desc *d, const dt_cuda_plan **out);
 const dt_cuda_plan *dt_cuda_plan_find(const dt_cuda_plans *p, const void *plan); // one of its own
 
-// All choices made or taken so far, including favourites, sorted, on the heap; of those from the file only the ones
-// that were used. take() is the reverse: it skips lines that are malformed and returns how many it took. Descriptions
-// that already have a plan keep it.
+// As dt_choices_text, favourites included, and dt_choices_take.
 char *dt_cuda_plans_text(const dt_cuda_plans *p);
 int dt_cuda_plans_take(dt_cuda_plans *p, const char *text);
 // Saves the file now if something changed (destroy does too). A failure is one warning.
 void dt_cuda_plans_save(dt_cuda_plans *p);
-
-// ---- plan store ---------------------------------------------------------------------------------------------------
-
-// The choices of cuda_plans.c as text and in a file. Internal to cuda_plans.c and cuda_plans.c.
-//
-// The file, engines-<machine>.txt, has the form of choice_file.h, with lines
-//   <choice> <tab> <description>
-// It holds choices that were timed, never given ones: those may come from another machine.
-
-enum { DT_PLAN_NOT_WORTH = -1, DT_PLAN_NOT_FILED = -2 };
-
-typedef struct plan_entry {
-    struct plan_entry *next;
-    char text[DT_DESC_TEXT];
-    bool gemm, chosen; // chosen: `choice` is to be obeyed
-    bool filed;        // comes from the file, which also has other networks' choices
-    bool given;        // given by a checkpoint or rank 0
-    int file_choice;   // what the file says
-    bool settled;      // was asked for and answered
-    int choice;
-    bool none; // no engine
-    dt_cuda_plan plan;
-} plan_entry;
-
-struct dt_cuda_plans {
-    dt_cuda_api *api;
-    dt_choice_file file; // path NULL: no file
-    bool no_timing, uncaptured, dirty, warned_attention;
-    size_t most_workspace;
-    plan_entry *entries;
-    int n_plans, n_timed;
-    double seconds;
-};
-
-plan_entry *dt_plan_find(dt_cuda_plans *p, const char *text); // NULL: there is none
-plan_entry *dt_plan_entry(dt_cuda_plans *p, const char *text);
-void dt_plan_entries_free(dt_cuda_plans *p); // after their plans were destroyed
-
-// Names the file and reads the choices.
-void dt_plan_store_open(dt_cuda_plans *p, const char *folder, const char *machine);
-void dt_plan_store_close(dt_cuda_plans *p); // saves it
-// Notes that e's choice is final, so that the file will have it.
-void dt_plan_store_note(dt_cuda_plans *p, plan_entry *e);
 
 // ---- plan bench ---------------------------------------------------------------------------------------------------
 

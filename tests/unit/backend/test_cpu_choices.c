@@ -44,7 +44,7 @@ TEST(test_other_threads) {
     dt_cpu_choices_add(c, "conv b", (const double[]){100, 200}, 2, 0.25);
     dt_cpu_choices_move(c, &two);
     assert_int_equal(dt_cpu_choices_find(c, "conv a"), 1);
-    assert_int_equal(dt_cpu_choices_find(c, "conv b"), -1);
+    assert_int_equal(dt_cpu_choices_find(c, "conv b"), DT_CHOICE_NONE);
     assert_int_equal(dt_cpu_choices_find(c, "conv c"), 1);
     assert_true(dt_cpu_choices_left_s(c) < 0.8);
     dt_cpu_choices_destroy(c);
@@ -62,22 +62,22 @@ TEST(test_the_faster_one_is_kept) {
     assert_int_equal(find("Xeon", folder, "conv a"), 1);
     assert_int_equal(find("Xeon", folder, "conv b"), 0);
     assert_int_equal(find("Xeon", folder, "conv c"), 0);
-    assert_int_equal(find("Xeon", folder, "conv d"), -1);
-    assert_int_equal(find("EPYC", folder, "conv a"), -1);
+    assert_int_equal(find("Xeon", folder, "conv d"), DT_CHOICE_NONE);
+    assert_int_equal(find("EPYC", folder, "conv a"), DT_CHOICE_NONE);
 
     // a file of another machine in this one's place, and damage of any kind: chosen anew
-    path = dt_choice_file_path(folder, "kernels 3", "Xeon");
-    char *other = dt_choice_file_path(folder, "kernels 3", "EPYC");
+    path = dt_choices_path(folder, "kernels 3", "Xeon");
+    char *other = dt_choices_path(folder, "kernels 3", "EPYC");
     must(dt_io_read_file(&good, &n, path, 0, DT_E_STORAGE));
     must(dt_io_write_file(other, good, n));
-    assert_int_equal(find("EPYC", folder, "conv a"), -1);
+    assert_int_equal(find("EPYC", folder, "conv a"), DT_CHOICE_NONE);
     for (size_t i = 0; i < n; i += 1 + n / 25) {
         good[i] ^= 1;
         must(dt_io_write_file(path, good, n));
         good[i] ^= 1;
-        assert_int_equal(find("Xeon", folder, "conv a"), -1);
+        assert_int_equal(find("Xeon", folder, "conv a"), DT_CHOICE_NONE);
         must(dt_io_write_file(path, good, i));
-        assert_int_equal(find("Xeon", folder, "conv a"), -1);
+        assert_int_equal(find("Xeon", folder, "conv a"), DT_CHOICE_NONE);
     }
     add("Xeon", folder, "conv a", 100, 200);
     assert_int_equal(find("Xeon", folder, "conv a"), 1);
@@ -93,13 +93,13 @@ TEST(test_what_is_given_is_obeyed) {
     dt_cpu_choices_take(c, "0\tconv a\n1\tconv b\nnonsense\n7\tconv c\n1\tconv unused\n");
     assert_int_equal(dt_cpu_choices_find(c, "conv a"), 0);
     assert_int_equal(dt_cpu_choices_find(c, "conv b"), 1);
-    assert_int_equal(dt_cpu_choices_find(c, "conv c"), -1);
-    char *text = dt_cpu_choices_text(c); // a checkpoint has what was used
-    assert_string_equal(text, "0\tconv a\n1\tconv b\n");
+    assert_int_equal(dt_cpu_choices_find(c, "conv c"), DT_CHOICE_NONE);
+    char *text = dt_cpu_choices_text(c); // a checkpoint has what was used, and hands on what was given
+    assert_string_equal(text, "0\tconv a\n1\tconv b\n1\tconv unused\n");
     free(text);
     dt_cpu_choices_destroy(c);
     assert_int_equal(find("Xeon", folder, "conv a"), 1); // the file keeps what was timed
-    assert_int_equal(find("Xeon", folder, "conv b"), -1);
+    assert_int_equal(find("Xeon", folder, "conv b"), DT_CHOICE_NONE);
 }
 
 TEST(test_what_there_was_no_time_for_is_not_kept) {
@@ -113,7 +113,7 @@ TEST(test_what_there_was_no_time_for_is_not_kept) {
     assert_string_equal(text, "1\tconv a\n0\tconv b\n");
     free(text);
     dt_cpu_choices_destroy(c);
-    assert_int_equal(find("Xeon", folder, "conv b"), -1);
+    assert_int_equal(find("Xeon", folder, "conv b"), DT_CHOICE_NONE);
 }
 
 TEST(test_runs_at_the_same_time_keep_what_both_timed) {
