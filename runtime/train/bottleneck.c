@@ -57,16 +57,11 @@ static const char *stage_name(dt_stage k) {
     return NAMES[k];
 }
 
-// Samples/s if workers only had to decode and augment.
-static double cpu_rate(const shares *s, const dt_bottleneck *b) {
-    double cpu = s->busy[DT_STAGE_DECODE] + s->busy[DT_STAGE_AUGMENT];
-    // 100 times: decoding hardly shows, so it cannot become the limit
-    return cpu > 0.01 ? b->rate / cpu : 100 * b->rate;
-}
-
 static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_stats *after,
                              const dt_pipeline_facts *f) {
-    double cpu = cpu_rate(s, b);
+    // samples/s if workers only had to decode and augment
+    const double busy = s->busy[DT_STAGE_DECODE] + s->busy[DT_STAGE_AUGMENT];
+    const double cpu = busy > 0.01 ? b->rate / busy : 100 * b->rate;
     b->limit = DT_LIMIT_READ;
     b->bound = "I/O bound";
     snprintf(b->what, sizeof b->what, "storage: workers wait %.0f %% of their time for bytes; reads block",
@@ -237,10 +232,6 @@ static int bottleneck_choose(const dt_tuner *t, const dt_source_stats *now, cons
     return NO_KNOB;
 }
 
-static dt_source_tuning setting(const dt_source_stats *s) {
-    return (dt_source_tuning){s->n_workers, s->n_readers, s->ring_slots};
-}
-
 static void bottleneck_turn(dt_tuner *t, const dt_source_tuning *to) {
     t->source->tune(t->source, to);
     t->settled = false; // workers need a moment to start or to end
@@ -266,7 +257,7 @@ static void bottleneck_judge(dt_tuner *t, double rate) {
 }
 
 static void try_knob(dt_tuner *t, const dt_source_stats *now, int knob, double rate) {
-    t->old = t->tried = setting(now);
+    t->old = t->tried = (dt_source_tuning){now->n_workers, now->n_readers, now->ring_slots};
     t->old_rate = rate;
     t->tried_rate = 0;
     t->knob = knob;

@@ -264,16 +264,11 @@ static void move_running_statistics(struct dt_stepper *s) {
     }
 }
 
-// Where the sums of statistics begin in a flat buffer.
-static int64_t first_statistic(const struct dt_stepper *s) {
-    int64_t first = s->commit.limits.drop_at; // behind the statistics
+bool dt_commit_add_statistics(const struct dt_stepper *s, double *sums) {
+    int64_t first = s->commit.limits.drop_at; // where the sums of statistics begin in a flat buffer
     for (int i = 0; i < s->commit.n_rules; i++)
         if (s->commit.rules[i].stat < first) first = s->commit.rules[i].stat;
-    return first;
-}
-
-bool dt_commit_add_statistics(const struct dt_stepper *s, double *sums) {
-    const int64_t first = first_statistic(s), n = s->o.params->n_grad - first;
+    const int64_t n = s->o.params->n_grad - first;
     const float *stats = s->o.params->grads[0] + first;
     float *pulled = NULL;
     // the tail alone, not the gradient

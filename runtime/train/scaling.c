@@ -199,19 +199,16 @@ static double moved_bytes(const dt_graph *g, const dt_value *v, int n) {
     return sum;
 }
 
-// In units that only their shares give a meaning.
-static double weight_of(const dt_graph *g, const dt_node *n) {
-    // bytes, and operations in bytes
-    return dt_node_flops(g, n) / FLOPS_A_BYTE + moved_bytes(g, n->in, n->n_in) + moved_bytes(g, n->out, n->n_out);
-}
-
 static void divide_rate(profile *p, double rate) {
     const dt_net net = dt_nets_trained(p->nets);
     const int n = count_instructions(net.plan);
     double sum = 0;
     for (int k = 0; k < n; k++) {
         const dt_node *node = dt_plan_instruction_node(net.plan, k);
-        p->node_s[k] = node ? weight_of(net.graph, node) : 0; // instructions without a node take no time
+        if (!node) continue; // takes no time
+        // in bytes; only the shares of their sum mean something
+        p->node_s[k] = dt_node_flops(net.graph, node) / FLOPS_A_BYTE + moved_bytes(net.graph, node->in, node->n_in) +
+                       moved_bytes(net.graph, node->out, node->n_out);
         sum += p->node_s[k];
     }
     // scaled so that a micro-batch takes micro_batch / rate

@@ -130,21 +130,6 @@ size_t dt_step_bf16_bytes(const struct dt_stepper *s) {
     return (size_t)s->o.params->n_trained * sizeof *s->bf16;
 }
 
-static dt_status take_bf16(struct dt_stepper *s) {
-    dt_backend *b = s->backend;
-    // shared: memory that NCCL uses without copies
-    const bool shared = b->device && b->device->alloc_shared;
-    return (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, dt_step_bf16_bytes(s),
-                                                         "gradients in bf16");
-}
-
-static void drop_bf16(struct dt_stepper *s) {
-    if (!s->bf16) return;
-    if (s->o.device_comm) s->o.device_comm->device->take_back(s->o.device_comm, s->bf16); // deregister before freeing
-    s->backend->free(s->backend, s->bf16, dt_step_bf16_bytes(s));
-    s->bf16 = NULL;
-}
-
 int64_t *dt_step_grad_ends(const dt_graph *g, const dt_params *p) {
     int64_t *ends = dt_xcalloc((size_t)g->n_grads + 1, sizeof *ends); // by order of backward: graph->grads
     for (int i = 0; i < g->n_grads; i++) {
@@ -163,7 +148,10 @@ static dt_status create_buckets(struct dt_stepper *s) {
     if (!dt_replica_plan_has_buckets(p, c && c->sums_by_tree)) return DT_OK;
     int64_t *grad_end = dt_step_grad_ends(g, s->o.params);
     if (s->o.bf16_gradients) { // compressed all-reduce: gradients travel as bf16
-        const dt_status st = take_bf16(s);
+        dt_backend *b = s->backend;
+        const bool shared = b->device && b->device->alloc_shared; // memory that NCCL uses without copies
+        const dt_status st = (shared ? b->device->alloc_shared : b->alloc)(b, (void **)&s->bf16, dt_step_bf16_bytes(s),
+                                                                           "gradients in bf16");
         if (st != DT_OK) {
             free(grad_end);
             return st;
@@ -211,7 +199,10 @@ static void step_drop(struct dt_stepper *s) {
     if (s->engine->destroy) s->engine->destroy(s);
     dt_buckets_destroy(s->buckets);
     s->buckets = NULL;
-    drop_bf16(s);
+    if (s->bf16 && s->o.device_comm) // deregister before freeing
+        s->o.device_comm->device->take_back(s->o.device_comm, s->bf16);
+    if (s->bf16) s->backend->free(s->backend, s->bf16, dt_step_bf16_bytes(s));
+    s->bf16 = NULL;
     for (int i = 0; i < s->o.replicas->n_replicas; i++) {
         dt_exec_destroy(s->replicas[i].exec);
         s->replicas[i].exec = NULL;

@@ -120,15 +120,6 @@ static dt_status load_teacher(trainer *t) {
     return DT_OK;
 }
 
-static dt_status trainer_load_state(trainer *t) {
-    const dt_run_record *s = &t->run.record;
-    DT_TRY(t->run.resumed ? dt_state_load(t->state, t->run.checkpoint, true) : dt_state_init(t->state));
-    DT_TRY(load_teacher(t));
-    if (!t->run.resumed) return DT_OK;
-    const dt_scaler scaler = {(float)s->loss_scale, (int32_t)s->clean_steps, s->n_skipped}; // as the checkpoint has it
-    return dt_stepper_set_scaler(t->stepper, &scaler);
-}
-
 // The status of writing a file that the next start makes again: a full disk is no reason to end. The first save frees
 // some space.
 static dt_status forgive_no_space(dt_status st) {
@@ -244,7 +235,10 @@ static dt_status open_training(trainer *t) {
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
     // a device's memory is taken before the first step
     if (r->backend->device) DT_TRY(dt_trainer_make_evaluator(t, r->record.step));
-    DT_TRY(trainer_load_state(t));
+    DT_TRY(r->resumed ? dt_state_load(t->state, r->checkpoint, true) : dt_state_init(t->state));
+    DT_TRY(load_teacher(t));
+    const dt_scaler scaler = {(float)r->record.loss_scale, (int32_t)r->record.clean_steps, r->record.n_skipped};
+    if (r->resumed) DT_TRY(dt_stepper_set_scaler(t->stepper, &scaler)); // as the checkpoint has it
     dt_run_fill_record(r); // after loading: it has the classes and moments of the data
     DT_TRY(open_reports(t));
     describe_run(t);
@@ -265,19 +259,16 @@ typedef struct bad_report {
     char name[252];
 } bad_report;
 
-// The commit is the same on all ranks, so each finds the same tensor.
-static dt_status report_spoiled(trainer *t, int64_t step) {
-    t->run.comm->shared_failure = true; // the same on all ranks, without an exchange
-    return dt_fail(DT_E_NUMERIC,
-                   "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
-                   "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
-                   "train.optimizer.lr, a warm-up or train.clip_norm",
-                   (long long)step, dt_state_find_bad(t->state));
-}
-
 static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
-    if (step->spoiled) return report_spoiled(t, step->step);
     dt_comm *c = t->run.comm;
+    if (step->spoiled) {
+        c->shared_failure = true; // the commit is the same on all ranks, so each finds the same tensor
+        return dt_fail(DT_E_NUMERIC,
+                       "step %lld: its gradients were finite, but its update is not: '%s' holds NaN or "
+                       "infinity now. It is not saved; the newest checkpoint is intact. Try a lower "
+                       "train.optimizer.lr, a warm-up or train.clip_norm",
+                       (long long)step->step, dt_state_find_bad(t->state));
+    }
     bad_report mine = {.micro = -1};
     int micro = -1;
     // each rank looks at its own micro-batches
@@ -495,12 +486,6 @@ static bool is_due(const trainer *t, int64_t done) {
            dt_amount_due(t->save_every, done);
 }
 
-static void note_skipped(trainer *t, const dt_step_result *r) {
-    if (trainer_is_root(t))
-        dt_info("step %lld overflowed in fp16 and was skipped; the loss scale is %g now", (long long)r->step,
-                (double)r->scaler.scale);
-}
-
 // Takes the numbers of the oldest step that has none yet: state.step counts steps whose numbers are known. *finished:
 // r had such numbers, and the state now includes that step.
 static dt_status trainer_take_numbers(trainer *t, const dt_step_result *r, double step_s, bool *finished) {
@@ -512,7 +497,9 @@ static dt_status trainer_take_numbers(trainer *t, const dt_step_result *r, doubl
     t->run.record.loss_scale = (double)r->scaler.scale;
     t->run.record.clean_steps = r->scaler.clean_steps;
     t->run.record.n_skipped = r->scaler.n_skipped;
-    if (r->skipped) note_skipped(t, r);
+    if (r->skipped && trainer_is_root(t))
+        dt_info("step %lld overflowed in fp16 and was skipped; the loss scale is %g now", (long long)r->step,
+                (double)r->scaler.scale);
     record_step(t, r, rate_at(t, r->step), step_s);
     DT_TRY(name_slow_rank(t, r));
     watch_source(t);
