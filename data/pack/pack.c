@@ -498,12 +498,6 @@ static dt_status pack_pack_build(packing *p) {
     return st;
 }
 
-static dt_status pack_finish(packing *p, dt_finish_counts *counts) {
-    DT_TRY(dt_finish_catalog(&p->work, &p->compose, p->o, counts));
-    DT_TRY(dt_work_publish(&p->work));
-    return dt_work_remove(&p->work);
-}
-
 // After a failure of the disk or a lack of memory, the same command can go on with what is done. After a failure
 // of the source it cannot: a mended source is another source.
 static dt_status clean_up(packing *p, dt_status st) {
@@ -540,7 +534,11 @@ static dt_status pack_all(packing *p) {
     if (p->o->duplicates == DT_DUPLICATES_DROP) DT_TRY(pack_agree(p, drop_duplicates(p)));
     DT_TRY(pack_agree(p, pack_pack_build(p)));
     // shards of all ranks are whole
-    if (p->rank == 0) st = pack_finish(p, &counts);
+    if (p->rank == 0) {
+        st = dt_finish_catalog(&p->work, &p->compose, p->o, &counts);
+        if (st == DT_OK) st = dt_work_publish(&p->work);
+        if (st == DT_OK) st = dt_work_remove(&p->work);
+    }
     DT_TRY(pack_agree(p, st));
     if (p->rank == 0) say_done(p, &counts);
     return DT_OK;

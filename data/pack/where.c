@@ -307,26 +307,22 @@ static void quality_add_row(image_sums *s, const uint8_t *up, const uint8_t *y, 
     s->n_inside += (uint64_t)(w - 2);
 }
 
-static void quality_add_image(image_sums *s, const uint8_t *y, int w, int h) {
-    memset(s, 0, sizeof *s);
-    for (size_t i = 0; i < (size_t)w * (size_t)h; i++) s->histogram[y[i]]++;
-    for (int r = 1; r + 1 < h && w > 2; r++) { // rows with a row above and below
-        const uint8_t *row = y + (size_t)r * (size_t)w;
-        quality_add_row(s, row - w, row, row + w, w);
-    }
-}
-
 static double decibels(double ratio, double factor) {
     double db = ratio > 0 ? factor * log10(ratio) : -MOST_DB;
     return db > MOST_DB ? MOST_DB : db < -MOST_DB ? -MOST_DB : db;
 }
 
 dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_buffer *scratch) {
-    image_sums s;
+    image_sums s = {0};
     const uint8_t *y = quality_luma_of(image, scratch);
     if (!y) return dt_fail(DT_E_INTERNAL, "out of memory for a picture's quality");
-    quality_add_image(&s, y, image->width, image->height);
-    double n = (double)image->width * image->height, sum = 0, squares = 0, entropy = 0;
+    const int w = image->width, h = image->height;
+    for (size_t i = 0; i < (size_t)w * (size_t)h; i++) s.histogram[y[i]]++;
+    for (int r = 1; r + 1 < h && w > 2; r++) { // rows with a row above and below
+        const uint8_t *row = y + (size_t)r * (size_t)w;
+        quality_add_row(&s, row - w, row, row + w, w);
+    }
+    double n = (double)w * h, sum = 0, squares = 0, entropy = 0;
     for (int v = 0; v < 256; v++) {
         double p = (double)s.histogram[v] / n;
         sum += p * v;
