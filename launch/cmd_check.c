@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+// indices into options; read_cost relies on the order: RATE..PRICES and FABRIC..PLOT are ranges
 enum { GRAPH, DOT, KERNELS, COST, RATE, MACHINES, PRICES, RANKS, FABRIC, PLOT };
 static const dt_cli_option options[] = {
     [GRAPH] = {"--graph", NULL, "print shape, parameters, FLOPs and bytes of each layer, the graph and the plan"},
@@ -36,22 +37,27 @@ static const dt_cli_option options[] = {
 
 static dt_status check_and_print(dt_config *c, dt_comm *comm, const dt_check_prints *prints, FILE *out,
                                  dt_run_length *length) {
-    dt_cli_source data = {.comm = comm};
+    dt_cli_source data = {.comm = comm}; // no use of fields: targets have to be there, as for training
     dt_trainer_args a = dt_cli_trainer_args(c, &data);
     dt_field_info fields[DT_MAX_FIELDS];
     int n_fields = 0;
-    dt_dataset *none = NULL;
+    dt_dataset *none = NULL; // stays NULL: without files the call fails
     if (dt_data_exists(c)) return dt_trainer_check(&a, NULL, 0, prints, out, length);
+    // fails and leaves a message that names the missing files
     dt_status st = a.open_data(a.ctx, c, NULL, 1, NULL, NULL, &none);
     if (st != DT_E_DATA) return st; // an error that data would not cure
     dt_warn("%s; the graph is checked without the data", dt_error_message());
-    a.open_data = NULL;
+    a.open_data = NULL; // dt_trainer_check then takes the fields below
+    // NULL, no class names: a number of classes comes from the config alone
     DT_TRY(dt_data_describe_fields(c, NULL, fields, &n_fields));
+    // no batch is read: shapes, plan and memory only
     return dt_trainer_check(&a, fields, n_fields, prints, out, length);
 }
 
+// also for dtrain launch: the check ahead of a job
 dt_status dt_cli_check_config(dt_config *c, const dt_check_prints *prints, FILE *out, dt_run_length *length) {
     dt_comm *comm = NULL;
+    // a world of one rank: the check needs no launcher
     dt_status st = dt_comm_create_self(&comm);
     if (st == DT_OK) st = check_and_print(c, comm, prints, out, length);
     dt_comm_destroy(comm);
@@ -59,19 +65,21 @@ dt_status dt_cli_check_config(dt_config *c, const dt_check_prints *prints, FILE 
 }
 
 static dt_status read_cost(const dt_cli_words *w, dt_cli_cost *k) {
+    // --rate and --prices are for --ranks too, --machines is for --cost alone
     for (int i = RATE; i <= PRICES; i++)
         if (w->options[i] && !w->options[COST] && (i == MACHINES || !w->options[RANKS]))
             return dt_fail(DT_E_USAGE, "%s is for --cost", options[i].name);
     for (int i = FABRIC; i <= PLOT; i++)
         if (w->options[i] && !w->options[RANKS]) return dt_fail(DT_E_USAGE, "%s is for --ranks", options[i].name);
     *k = (dt_cli_cost){.rates = w->options[RATE], .prices = w->options[PRICES]};
-    return dt_cli_option_int(w, MACHINES, 1, &k->n_machines);
+    return dt_cli_option_int(w, MACHINES, 1, &k->n_machines); // length comes from the check
 }
 
 static dt_status cmd_check_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     dt_cli_cost cost;
     dt_scaling scaling;
+    // options and --fabric's file first: mistakes there are reported before data are opened
     DT_TRY(read_cost(w, &cost));
     if (w->options[RANKS])
         DT_TRY(dt_cli_read_scaling(&scaling, w->options[RANKS], w->options[FABRIC], w->options[RATE]));
@@ -80,9 +88,12 @@ static dt_status cmd_check_run(const dt_cli_words *w) {
                                     .kernels = w->options[KERNELS] != NULL,
                                     .dot = w->options[DOT],
                                     .scaling = w->options[RANKS] ? &scaling : NULL};
+    // the data may lie on a slow store: a signal ends the process with 75 at any time
     dt_signals_starting();
     dt_signals_install();
+    // fills in scaling's rows and cost's length
     dt_status st = dt_cli_check_config(c, &prints, stdout, &cost.length);
+    // the rows' hours are of the same length
     if (st == DT_OK && w->options[RANKS]) st = dt_cli_print_scaling(&scaling, &cost, c, w->options[PLOT], stdout);
     if (st == DT_OK && w->options[COST]) st = dt_cli_print_cost(&cost, c, stdout);
     dt_config_destroy(c);

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+// indices into options; bytes of an output's name
 enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const dt_cli_option options[] = {
     [WHICH] = LAUNCH_WHICH,
@@ -28,47 +29,52 @@ static const dt_cli_option options[] = {
     [NAMES] = {"--names", "dtrain|torchvision|timm",
                "names of the tensors in OUT.safetensors (default dtrain, as in a checkpoint)"},
     {NULL}};
-enum { NAMES_DTRAIN, NAMES_TORCHVISION, NAMES_TIMM };
+enum { NAMES_DTRAIN, NAMES_TORCHVISION, NAMES_TIMM }; // in the order of the option's words
 
 typedef struct export {
     dt_config *config;
     dt_safetensors *weights;
-    dt_dataset *data;
+    dt_dataset *data; // NULL: the config says all
     dt_field_info fields[DT_MAX_FIELDS];
-    int n_fields;
+    int n_fields; // of `fields`
     dt_targets targets;
-    char text[DT_MAX_TARGETS][MAX_NAME];
-    const char *logits[DT_MAX_TARGETS]; // of each target
-    double *moments[DT_MAX_FIELDS];
-    char *outputs_text;
-    dt_onnx_port outputs[MAX_OUTPUTS], numbers[DT_MAX_FIELDS];
+    char text[DT_MAX_TARGETS][MAX_NAME];                       // behind logits
+    const char *logits[DT_MAX_TARGETS];                        // of each target
+    double *moments[DT_MAX_FIELDS];                            // of fields: n means, then n deviations; heap
+    char *outputs_text;                                        // heap: outputs[].name point into the text
+    dt_onnx_port outputs[MAX_OUTPUTS], numbers[DT_MAX_FIELDS]; // numbers: inputs with a normalization of their own
     int n_outputs, n_numbers;
-    dt_json normalize;
+    dt_json normalize; // JSON, of the file's metadata
 }
 export;
 
+// the exporter's callback: weights of the graph by name; NULL: the exporter reports the missing tensor
 static const float *export_tensor(void *ctx, const char *name, const dt_shape *shape) {
     const export *e = ctx;
     const int i = dt_safetensors_find(e->weights, name);
-    dt_shape there;
+    dt_shape there; // as in the file
+    // only fp32 is exported: another dtype counts as missing
     if (i < 0 || dt_safetensors_dtype(e->weights, i) != DT_F32) return NULL;
+    // a name alone is not enough: a config with other widths has the same names
     dt_safetensors_shape(e->weights, i, &there);
+    // in the mapped file: no copy
     return dt_shape_equal(&there, shape) ? dt_safetensors_data(e->weights, i, NULL) : NULL;
 }
 
 // The weights of a checkpoint, and what its numbers are normalised by.
 static dt_status open_weights(export *e, const char *which) {
     dt_config *c = e->config;
-    char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
+    char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name); // the run's directory
     char *path = NULL, *file = NULL, *text = NULL;
     int64_t step;
     dt_run_record record;
     dt_record_init(&record);
-    dt_status st = dt_ckpt_find_in_run(run, which, &step, &path);
+    dt_status st = dt_ckpt_find_in_run(run, which, &step, &path); // verifies hashes
     if (st == DT_OK) st = dt_record_read(&record, path, step, &text);
+    // normalize: auto: the numbers that training measured, of the run's own config
     if (st == DT_OK) dt_config_take_moments(c, record.config, true);
     if (st == DT_OK) file = dt_xprintf("%s/model.safetensors", path);
-    if (st == DT_OK) st = dt_safetensors_open(&e->weights, file);
+    if (st == DT_OK) st = dt_safetensors_open(&e->weights, file); // maps the file
     if (st == DT_OK) dt_info("%s, step %" PRId64, run, step);
     dt_record_fini(&record);
     free(text);
@@ -79,10 +85,13 @@ static dt_status open_weights(export *e, const char *which) {
 }
 
 static dt_status find_fields(export *e) {
+    // JSON of class names by field, as training wrote them
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     if (dt_data_exists(e->config)) {
+        // what the config leaves open, such as ranges of numbers, comes from the catalog
         DT_TRY(dt_data_open_as(&e->data, e->config, NULL, 1, NULL, classes, NULL));
         e->n_fields = e->data->n_fields;
+        // a copy: describe_inputs changes moments
         memcpy(e->fields, e->data->fields, (size_t)e->n_fields * sizeof *e->fields);
     } else {
         DT_TRY(dt_data_describe_fields(e->config, classes, e->fields, &e->n_fields));
@@ -90,11 +99,13 @@ static dt_status find_fields(export *e) {
     return DT_OK;
 }
 
+// channels of an image (H,W,C), else numbers of a sample
 static int64_t n_moments(const dt_field_info *f) {
     return f->is_image ? f->sample_shape.d[2] : dt_shape_elements(&f->sample_shape);
 }
 
 // Of values as they are, which the file gets.
+// the loader subtracts origin, a program that runs the file does not
 static double export_mean_of(const dt_field_info *f, int64_t i) {
     return dt_field_mean(f, i) + (f->is_image ? f->origin[i] : 0);
 }
@@ -104,17 +115,19 @@ static void take_moments(export *e, const dt_field_info *f, dt_onnx_port *p) {
     const int64_t n = n_moments(f);
     double **own = &e->moments[f - e->fields];
     bool plain = true;
-    if (!*own) *own = dt_xcalloc((size_t)n, 2 * sizeof **own);
+    if (!*own) *own = dt_xcalloc((size_t)n, 2 * sizeof **own); // once, also where input and output share a field
     for (int64_t i = 0; i < n; i++) {
         (*own)[i] = export_mean_of(f, i);
-        (*own)[n + i] = dt_field_std(f, i);
+        (*own)[n + i] = dt_field_std(f, i); // behind the n means
+        // mean 0 and deviation 1: no op is needed
         plain &= (*own)[i] == 0 && (*own)[n + i] == 1;
     }
-    if (!plain) p->mean = *own, p->std = *own + n;
+    if (!plain) p->mean = *own, p->std = *own + n; // borrowed from e->moments
 }
 
 // Numbers are learnt in units of their own deviation: the file gives those of the data.
 static void scale_numbers(export *e, dt_onnx_port *o) {
+    // classes are not scaled: logits stay as they are
     for (int t = 0; t < e->targets.n; t++) {
         const dt_field_info *f = e->targets.items[t].field;
         if (strcmp(o->name, e->logits[t]) == 0 && f->n_classes == 0) take_moments(e, f, o);
@@ -123,19 +136,20 @@ static void scale_numbers(export *e, dt_onnx_port *o) {
 
 static dt_status add_output(export *e, const char *name) {
     if (e->n_outputs == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
-    e->outputs[e->n_outputs] = (dt_onnx_port){.name = name};
+    e->outputs[e->n_outputs] = (dt_onnx_port){.name = name}; // no mean: as the graph has the values
     scale_numbers(e, &e->outputs[e->n_outputs++]);
     return DT_OK;
 }
 
 // "a,b"; NULL: the logits of each target.
 static dt_status list_outputs(export *e, const char *text) {
+    // names first: add_output compares with them
     char *rest = NULL;
     for (int t = 0; t < e->targets.n; t++)
         e->logits[t] = dt_target_logits(&e->targets, &e->targets.items[t], e->text[t], MAX_NAME);
-    for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t]));
+    for (int t = 0; t < e->targets.n && !text; t++) DT_TRY(add_output(e, e->logits[t])); // only without a list
     if (!text) return DT_OK;
-    e->outputs_text = dt_xstrdup(text);
+    e->outputs_text = dt_xstrdup(text); // outlives the loop: ports keep pointers
     for (char *name = strtok_r(e->outputs_text, ",", &rest); name; name = strtok_r(NULL, ",", &rest))
         DT_TRY(add_output(e, name));
     return e->n_outputs ? DT_OK : dt_fail(DT_E_USAGE, "--outputs: no name");
@@ -151,14 +165,16 @@ static bool is_target(const export *e, const dt_field_info *f) {
 // images for each channel, of numbers for each of them.
 static dt_status describe_inputs(export *e) {
     dt_json *j = &e->normalize;
+    // targets first: they are no inputs
     DT_TRY(dt_targets_read(&e->targets, e->config, e->fields, e->n_fields, false));
-    dt_json_begin_object(j, NULL);
+    dt_json_begin_object(j, NULL); // the exporter copies the text into the metadata
     for (int i = 0; i < e->n_fields; i++) {
         dt_field_info *f = &e->fields[i];
+        // indices of classes and targets have no normalization
         if (f->n_classes > 0 || is_target(e, f)) continue;
         dt_onnx_port *p = &e->numbers[e->n_numbers];
         const int64_t n = n_moments(f);
-        bool is_far = false;
+        bool is_far = false; // whether an origin is other than 0
         for (int64_t c = 0; c < n && f->is_image; c++) is_far |= f->origin[c] != 0;
         dt_json_begin_object(j, f->name);
         dt_json_begin_array(j, "mean");
@@ -172,6 +188,7 @@ static dt_status describe_inputs(export *e) {
         *p = (dt_onnx_port){.name = f->name, .by_channel = f->is_image};
         take_moments(e, f, p);
         e->n_numbers++;
+        // identity in the graph: the file's own op normalizes, in front of it
         for (int64_t c = 0; c < n && is_far; c++) f->mean[c] = 0, f->std[c] = 1;
     }
     dt_json_end_object(j);
@@ -180,6 +197,7 @@ static dt_status describe_inputs(export *e) {
 
 static dt_status export_write_file(export *e, bool preprocess, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
+    // name, text, …; the first NULL name ends the list
     const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes, NULL};
     dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields};
     dt_onnx_opts o = {.outputs = e->outputs,
@@ -191,9 +209,11 @@ static dt_status export_write_file(export *e, bool preprocess, const char *path)
                       .version = DTRAIN_VERSION,
                       .tensor = export_tensor,
                       .ctx = e};
-    dt_graph *g[2] = {NULL};
+    dt_graph *g[2] = {NULL}; // graphs of batch 2 and 3
     dt_status st = DT_OK;
+    // what differs between the two shapes is the batch dimension, which becomes symbolic
     for (int i = 0; i < 2 && st == DT_OK; i++) {
+        // not 1: a dimension of 1 may mean broadcasting
         a.batch = 2 + i;
         st = dt_model_graph(&g[i], &a, DT_F32);
     }
@@ -205,21 +225,25 @@ static dt_status export_write_file(export *e, bool preprocess, const char *path)
 // ---- weights ---------------------------------------------------------------------------------------
 // The names of our tensors are torchvision's wherever it has the network.
 static bool is_torchvisions(const export *e, const dt_graph *g) {
+    // timm has more variants of ResNet than torchvision: deep stem, average pooling in shortcuts,
+    // squeeze-and-excitation
     const dt_config_backbone *b = &e->config->model.backbone;
     return dt_graph_is_timms(g) && b->stem != DT_STEM_deep && !b->avg_down && !b->se;
 }
 
 static dt_status write_tensors(const export *e, const dt_graph *g, int names, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
+    // "pt": what transformers and timm look for
     const char *metadata[] = {"format", "pt", "normalize", e->normalize.data, classes ? "classes" : NULL,
                               classes,  NULL};
     const int n = dt_safetensors_count(e->weights);
-    dt_ckpt_tensor *tensors = dt_xcalloc((size_t)n + 1, sizeof *tensors);
+    dt_ckpt_tensor *tensors = dt_xcalloc((size_t)n + 1, sizeof *tensors); // + 1: none of 0 bytes
     for (int i = 0; i < n; i++) {
         dt_ckpt_tensor *t = &tensors[i];
-        char name[2 * MAX_NAME];
+        char name[2 * MAX_NAME]; // timm's names may be longer
         snprintf(name, sizeof name, "%s", dt_safetensors_name(e->weights, i));
         dt_safetensors_shape(e->weights, i, &t->shape);
+        // may also change the shape: timm's own, of the same elements
         if (names == NAMES_TIMM)
             dt_graph_timms_name(g, dt_safetensors_name(e->weights, i), name, sizeof name, &t->shape);
         t->name = dt_xstrdup(name);
@@ -236,6 +260,7 @@ static dt_status write_weights(export *e, int names, const char *path) {
     dt_graph *g = NULL;
     DT_TRY(dt_model_graph(&g, &a, DT_F32));
     dt_status st = DT_OK;
+    // the network decides, not its weights: a graph of batch 1 is built for it
     if (names == NAMES_TIMM ? !dt_graph_is_timms(g) : names == NAMES_TORCHVISION && !is_torchvisions(e, g))
         st = dt_fail(DT_E_USAGE, "--names: %s has no network such as this run's; dtrain is the default",
                      names == NAMES_TIMM ? "timm" : "torchvision");
@@ -245,23 +270,27 @@ static dt_status write_weights(export *e, int names, const char *path) {
 }
 
 static dt_status export_write(export *e, const dt_cli_words *w) {
+    // the ending chooses: a network or weights alone
     const char *path = w->words[1], *end = strrchr(path, '.');
     const bool weights = end && strcmp(end, ".safetensors") == 0;
     int names;
     DT_TRY(dt_cli_option_word(w, NAMES, NAMES_DTRAIN, &names));
     if (!weights && w->options[NAMES]) return dt_fail(DT_E_USAGE, "--names is for weights: OUT.safetensors");
+    // refused instead of ignored
     if (weights && (w->options[PREPROCESS] || w->options[OUTPUTS]))
         return dt_fail(DT_E_USAGE, "--preprocess and --outputs are for a network: OUT.onnx");
     if (weights) return write_weights(e, names, path);
-    DT_TRY(list_outputs(e, w->options[OUTPUTS]));
+    DT_TRY(list_outputs(e, w->options[OUTPUTS])); // after describe_inputs, which reads the targets
     return export_write_file(e, w->options[PREPROCESS] != NULL, path);
 }
 
 static dt_status export_run(const dt_cli_words *w) {
+    // 0: all is freed at the end, whatever failed
     export e = {0};
-    const char *words[64];
+    const char *words[64]; // as many as dt_cli_expect_words lets through
     dt_cli_words config = {.words = words};
     DT_TRY(dt_cli_expect_words(w, "export", 2, 64, "RUN OUT.onnx|OUT.safetensors [key=value …]"));
+    // RUN and overrides without OUT: what dt_cli_load_config expects
     words[config.n_words++] = w->words[0];
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
     DT_TRY(dt_cli_load_config(&e.config, "export", &config));
@@ -271,7 +300,7 @@ static dt_status export_run(const dt_cli_words *w) {
     if (st == DT_OK) st = describe_inputs(&e);
     if (st == DT_OK) st = export_write(&e, w);
     if (st == DT_OK) dt_info("%s: written", w->words[1]);
-    if (e.data) e.data->close(e.data);
+    if (e.data) e.data->close(e.data); // NULL without data
     dt_safetensors_close(e.weights);
     dt_json_fini(&e.normalize);
     free(e.outputs_text);

@@ -15,11 +15,11 @@ static const dt_cli_option options[] = {[MARKDOWN] = {"--markdown", NULL, "print
                                         {NULL}};
 
 static void keys_print_cell(const char *text) {
-    for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text);
+    for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text); // in a cell | ends the cell
 }
 
 static void print_key(const dt_config_key *k, bool markdown) {
-    const char *fallback = k->default_text ? k->default_text : "-";
+    const char *fallback = k->default_text ? k->default_text : "-"; // required keys have none
     char *owners = dt_config_owners(k);
     if (!markdown) {
         printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, dt_config_type_name(k->kind), fallback,
@@ -44,8 +44,10 @@ static bool is_repeated(const char *path, const char *prefix) {
     bool known = false;
     size_t n = 0;
     const dt_config_key *keys = dt_config_keys(&n);
+    // a prefix of encoders: all are listed
     if (strncmp(path, at, strlen(at)) != 0 || strncmp(prefix, at, strlen("model.encoders")) == 0) return false;
     char *other = dt_xprintf("model.%s", path + strlen(at));
+    // model.encoders.*.name is listed: which network an encoder has
     for (size_t i = 0; i < n; i++) known |= strcmp(keys[i].path, other) == 0 && strcmp(other, "model.name") != 0;
     free(other);
     return known;
@@ -55,6 +57,7 @@ static bool is_repeated(const char *path, const char *prefix) {
 static void print_augmentations(bool markdown) {
     char text[1024];
     if (markdown) printf("\n| operation | parameters, defaults | does |\n|---|---|---|\n");
+    // describes until the text is empty: the table ends
     for (int i = 0; dt_augment_describe(i, markdown, text, sizeof text); i++) printf("%s\n", text);
 }
 
@@ -63,6 +66,7 @@ static void print_layers(bool markdown) {
     const char *type, *keys, *help;
     if (markdown) printf("\n| layer | keys, defaults | does |\n|---|---|---|\n");
     for (size_t i = 0; dt_model_describe_layer(i, &type, &keys, &help); i++)
+        // terminals: help goes on a line of its own below keys
         printf(markdown ? "| `%s` | %s%s%s | %s |\n" : "  %-14s %s%s%s%s\n", type, *keys && markdown ? "`" : "", keys,
                *keys ? (markdown ? "`" : "\n                 ") : "", help);
 }
@@ -82,6 +86,7 @@ static dt_status keys_run(const dt_cli_words *w) {
     }
     if (strcmp(prefix, "data.augment") == 0) print_augmentations(markdown);
     if (strcmp(prefix, "model.layers") == 0) print_layers(markdown);
+    // a prefix without keys is a mistake: exit code 2
     return shown ? DT_OK : dt_fail(DT_E_USAGE, "no key begins with '%s'; dtrain keys lists all", prefix);
 }
 

@@ -25,7 +25,7 @@ static const dt_cli_option options[] = {
              "test-time augmentation: average over the image, its mirror image and 1.15 times its size"},
     {NULL}};
 
-enum { MOST = 256 };
+enum { MOST = 256 }; // runs of an ensemble
 typedef struct job {
     dt_predict_request r;
     dt_config *configs[MOST]; // of each run
@@ -35,6 +35,7 @@ typedef struct job {
 
 static dt_status predict_body(const dt_trainer_args *a, void *ctx) {
     const job *j = ctx;
+    // heap: a dt_trainer_args each, as many as runs
     dt_trainer_args *members = dt_xcalloc((size_t)j->n, sizeof *members);
     for (int i = 0; i < j->n; i++) {
         members[i] = *a;
@@ -46,8 +47,10 @@ static dt_status predict_body(const dt_trainer_args *a, void *ctx) {
 }
 
 // The words of --tta.
+// cuts `words` at commas
 static dt_status read_changes(job *j, char *words) {
     static const char *const NAMES[DT_PREDICT_CHANGES] = {"flip", "scale"};
+    // augmentations of probability 1 and a range of one value: every sample gets just the same change
     static const char *const LISTS[DT_PREDICT_CHANGES] = {"[{flip: {axis: horizontal, p: 1}}]",
                                                           "[{affine: {degrees: 0, scale: [1.15, 1.15]}}]"};
     char *rest = NULL;
@@ -56,6 +59,7 @@ static dt_status read_changes(job *j, char *words) {
         while (i < DT_PREDICT_CHANGES && strcmp(NAMES[i], word) != 0) i++;
         if (i == DT_PREDICT_CHANGES) return dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
         for (int k = 0; k < j->r.n_changes; k++)
+            // pointers into LISTS: equal where the words are
             if (j->r.changes[k] == LISTS[i]) return dt_fail(DT_E_USAGE, "--tta: '%s' is there twice", word);
         j->r.changes[j->r.n_changes++] = LISTS[i];
         j->flips |= i == 0;
@@ -66,7 +70,7 @@ static dt_status read_changes(job *j, char *words) {
 // Whether all its images can be changed so. A mean over an image and its mirror image says nothing of numbers that
 // change sign between them.
 static dt_status check_changes(const job *j, const dt_config *c) {
-    int n_images = 0;
+    int n_images = 0; // counts over all fields; without one --tta would have no effect
     for (int i = 0; i < c->data.n_fields; i++) {
         n_images += c->data.fields[i].kind == DT_FIELD_image;
         if (j->flips && c->data.fields[i].mirror)
@@ -79,6 +83,7 @@ static dt_status check_changes(const job *j, const dt_config *c) {
                                            : dt_fail(DT_E_USAGE, "--tta changes images, and %s has none", c->run.name);
 }
 
+// a data set may be a directory too: config.yaml tells them apart
 static bool is_run(const char *path) {
     char *config = dt_xprintf("%s/config.yaml", path);
     const bool found = dt_io_exists(config);
@@ -88,6 +93,7 @@ static bool is_run(const char *path) {
 
 // The set is the last path; with --split it may be missing.
 static dt_status load_all(job *j, const dt_cli_words *w, int n_paths) {
+    // all paths are runs: their own data
     const bool own = j->r.own_data && n_paths > 0 && is_run(w->words[n_paths - 1]);
     const int n_runs = own ? n_paths : n_paths - 1;
     if (n_runs < 1 && n_paths > 0 && j->r.own_data)
@@ -97,12 +103,14 @@ static dt_status load_all(job *j, const dt_cli_words *w, int n_paths) {
                                    "--split of the run's own); see dtrain predict --help");
     for (int i = 0; i < n_runs; i++) {
         if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
+        // damaged samples are skipped
         DT_TRY(dt_cli_load_for_set(&j->configs[j->n], w->words[i], own ? NULL : w->words[n_runs],
                                    j->r.own_data ? LAUNCH_PART_OF_RUN : LAUNCH_WHERE_OF_RUN, w->words + n_paths,
                                    w->n_words - n_paths));
-        DT_TRY(check_changes(j, j->configs[j->n++]));
+        DT_TRY(check_changes(j, j->configs[j->n++])); // counts first: freed even where the check fails
     }
-    const bool several = j->n > 1 || j->r.mc > 1 || j->r.n_changes > 0;
+    const bool several = j->n > 1 || j->r.mc > 1 || j->r.n_changes > 0; // a mean over passes
+    // an ensemble has a mean of probabilities, and no logits
     if (several && (j->r.logits || j->r.embeddings))
         return dt_fail(DT_E_USAGE, "--logits and --embeddings are of one pass of one run");
     if (j->r.by_uncertainty && !several) return dt_fail(DT_E_USAGE, "--weights is for several runs, or --mc, or --tta");
@@ -119,24 +127,28 @@ static dt_status predict_read_options(job *j, const dt_cli_words *w) {
                                 .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
         return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
-    j->r.own_data = w->options[SPLIT] != NULL;
+    j->r.own_data = w->options[SPLIT] != NULL;          // before load_all, which reads it
     DT_TRY(dt_cli_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
     DT_TRY(dt_cli_option_int(w, TOP, 5, &j->r.top));
     DT_TRY(dt_cli_option_int(w, MC, 0, &j->r.mc));
+    // a copy: the words are cut
     char *changes = dt_xstrdup(w->options[TTA] ? w->options[TTA] : "");
     const dt_status st = read_changes(j, changes);
     free(changes);
     DT_TRY(st);
+    // the file's ending, and what the format can hold
     return dt_predict_check(j->r.out, 1, j->r.logits, j->r.embeddings);
 }
 
 static dt_status predict_run(const dt_cli_words *w) {
-    job *j = dt_xcalloc(1, sizeof *j);
+    job *j = dt_xcalloc(1, sizeof *j); // heap: 256 pointers and the request
     int n = 0;
     dt_status st = predict_read_options(j, w);
+    // a path may have '=' in its name, as a sweep's runs have: the file decides
     while (n < w->n_words && (!strchr(w->words[n], '=') || dt_io_exists(w->words[n]))) n++;
     if (st == DT_OK) st = load_all(j, w, n);
     const dt_field_use use = DT_USE_NOTHING; // what is predicted need not be there
+    // ranks share the samples; configs[0] has the device, the comm's limits and the data
     if (st == DT_OK) st = dt_cli_with_comm(j->configs[0], j->r.own_data ? NULL : &use, predict_body, j);
     for (int i = 0; i < j->n; i++) dt_config_destroy(j->configs[i]);
     free(j);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW };
+enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW }; // indices into options
 static const dt_cli_option options[] = {
     [OUT] = {"-o", "RUN.int8", "directory of the new run"},
     [WHICH] = LAUNCH_WHICH,
@@ -31,27 +31,31 @@ static dt_status quantize_read_real(const dt_cli_words *w, int option, double fa
                                     double *out) {
     const char *text = w->options[option];
     char *end = NULL;
-    *out = fallback;
+    *out = fallback; // without the option
     if (!text) return DT_OK;
     *out = strtod(text, &end);
+    // !*end: nothing behind the number; NaN fails both comparisons
     if (*text && !*end && *out >= low && *out <= high) return DT_OK;
     return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text, low, high);
 }
 
 static dt_status quantize_read_options(const dt_cli_words *w, dt_quantize_request *r) {
     const char *how = w->options[CALIBRATE] ? w->options[CALIBRATE] : "mse";
-    const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how);
+    const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how); // < 0: no such word, reported below
     r->which = w->options[WHICH];
     r->out = w->options[OUT];
     r->raw = w->options[RAW] != NULL;
     r->how = (dt_observe)word;
     if (!r->out) return dt_fail(DT_E_USAGE, "dtrain quantize wants -o RUN.int8, the new run");
+    // the table's own words
     if (word < 0) return dt_fail(DT_E_USAGE, "--calibrate: '%s' is none of %s", how, DT_WORDS(DT_OBSERVE_WORDS));
     if (w->options[PERCENTILE] && r->how != DT_OBSERVE_percentile)
         return dt_fail(DT_E_USAGE, "--percentile is for --calibrate percentile");
+    // never replaced: the new run may be the one in use
     if (dt_io_exists(r->out)) return dt_fail(DT_E_USAGE, "%s: is there already: remove it, or give another -o", r->out);
+    // at 50 % half of the activations saturate already
     DT_TRY(quantize_read_real(w, PERCENTILE, 99.99, 50, 100, &r->percentile));
-    return quantize_read_real(w, TOLERANCE, 0.1, 0, 1e30, &r->tolerance);
+    return quantize_read_real(w, TOLERANCE, 0.1, 0, 1e30, &r->tolerance); // 1e30: no layer stays in fp32
 }
 
 // The run's own config, and that it is in int8; the overrides of the command line are for the set only.
@@ -59,9 +63,9 @@ static dt_status new_config(const char *run, char **text) {
     const dt_cli_words w = {.words = &run, .n_words = 1};
     dt_config *c = NULL;
     DT_TRY(dt_cli_load_config(&c, "quantize", &w));
-    dt_config_set_text(c, DT_KEY(model.int8), "true");
+    dt_config_set_text(c, DT_KEY(model.int8), "true"); // eval and predict read it from the config alone
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
-    dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
+    dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu); // int8 kernels are of the CPU
     *text = dt_config_dump(c);
     dt_config_destroy(c);
     return DT_OK;
@@ -74,14 +78,17 @@ static dt_status quantize_run(const dt_cli_words *w) {
     if (w->n_words < 2)
         return dt_fail(DT_E_USAGE, "dtrain quantize wants a run and a data set; see dtrain "
                                    "quantize --help");
-    const char *dir = w->words[0], *set = w->words[1];
+    const char *dir = w->words[0], *set = w->words[1]; // as two plain words: overrides come behind
     DT_TRY(quantize_read_options(w, &r));
+    // a config file would have no weights
     if (!dt_io_is_dir(dir))
         return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir, dt_io_exists(dir) ? "" : ": it does not exist");
     DT_TRY(dt_cli_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
+    // activations are observed in fp32, whatever the run was trained in
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_status st = new_config(dir, &text);
     r.config = text;
+    // labels have to be there: accuracy is measured
     if (st == DT_OK) st = dt_cli_with_comm(c, &(dt_field_use){DT_USE_VALUE}, quantize_body, &r);
     dt_config_destroy(c);
     free(text);

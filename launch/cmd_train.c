@@ -5,6 +5,7 @@
 #include "run/signals.h"
 
 static dt_status train_body(const dt_trainer_args *a, void *ctx) {
+    // results go to stdout, as JSON lines
     return dt_trainer_train(a);
 }
 
@@ -13,8 +14,8 @@ static dt_status train_run(const dt_cli_words *w) {
     dt_signals_starting();
     dt_signals_install(); // ahead of all else; one that comes while the ranks connect is kept for the first step
     DT_TRY(dt_cli_load_config(&c, "train", w));
-    dt_signals_set_grace(c->run.grace);
-    dt_status st = dt_cli_with_comm(c, NULL, train_body, NULL);
+    dt_signals_set_grace(c->run.grace);                         // until here the default counts
+    dt_status st = dt_cli_with_comm(c, NULL, train_body, NULL); // body runs on every rank
     dt_config_destroy(c);
     return st;
 }

@@ -22,6 +22,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+// milliseconds; columns of a number; metrics of a run that are shown; bytes of a label, of a whole line
 enum { REFRESH_MS = 1000, VALUE = 10, MOST_METRICS = 6, TEXT = 160, LONG_TEXT = 1024 };
 
 typedef struct screen {
@@ -37,28 +38,28 @@ typedef struct screen {
 // Begins and ends a line; false: the window is full.
 static bool begin_line(screen *s) {
     s->left = s->live ? s->columns : LONG_TEXT; // in a pipe nothing is cut that says why
-    return !s->live || s->line < s->rows - 1;
+    return !s->live || s->line < s->rows - 1;   // the last row is for "q leaves"
 }
 static void watch_end_line(screen *s) {
-    fputs(s->live ? "\033[0m\033[K\n" : "\n", s->out);
+    fputs(s->live ? "\033[0m\033[K\n" : "\n", s->out); // \033[K: clears what an earlier, longer line left
     s->line++;
 }
 
 static void style(screen *s, const char *code) {
-    if (s->live) fprintf(s->out, "\033[%sm", code);
+    if (s->live) fprintf(s->out, "\033[%sm", code); // SGR codes: 2 faint, 31 red, 32 green, 33 yellow, 34 blue
 }
 
 // At most `most` columns of text, filled up to them where asked for. What is written in East Asia, and emoji, takes two.
 static void watch_put_text(screen *s, const char *text, int most, bool fill) {
     char clean[LONG_TEXT];
     int n = 0;
-    if (most > s->left) most = s->left;
-    dt_text_clean(clean, sizeof clean, text ? text : "");
+    if (most > s->left) most = s->left;                   // never wraps: a wrapped line would shift those below
+    dt_text_clean(clean, sizeof clean, text ? text : ""); // no control characters from files of others
     for (const char *at = clean; *at;) {
         const size_t size = dt_text_utf8_length(at);
-        n += (unsigned char)*at >= 0xE3 ? 2 : 1;
+        n += (unsigned char)*at >= 0xE3 ? 2 : 1; // lead byte of U+3000 and up in UTF-8
         if (n > most) break;
-        fwrite(at, 1, size ? size : 1, s->out);
+        fwrite(at, 1, size ? size : 1, s->out); // 0: no whole letter; one byte, so that the loop ends
         at += size ? size : 1;
     }
     for (; fill && n < most; n++) fputc(' ', s->out);
@@ -66,7 +67,7 @@ static void watch_put_text(screen *s, const char *text, int most, bool fill) {
 }
 
 static __attribute__((format(printf, 2, 3))) void watch_put(screen *s, const char *format, ...) {
-    char text[TEXT];
+    char text[TEXT]; // cut where longer
     va_list args;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
@@ -74,16 +75,20 @@ static __attribute__((format(printf, 2, 3))) void watch_put(screen *s, const cha
     watch_put_text(s, text, s->left, false);
 }
 
+// eighths of a line's height: U+2581 to U+2588
 static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
 
 // Means of the points in `columns` parts of the steps, as eight heights between the least and the greatest.
+// `columns` bins of equal width in steps
 static void put_sparkline(screen *s, const dt_series *series, int columns) {
+    // sums, then counts, in one allocation
     double *sums = dt_xcalloc((size_t)columns * 2, sizeof *sums), *n = sums + columns, least = INFINITY,
            most = -INFINITY;
     const int64_t first = series->n ? series->points[0].first : 0;
-    const int64_t span = series->n ? series->points[series->n - 1].last - first + 1 : 1;
+    const int64_t span = series->n ? series->points[series->n - 1].last - first + 1 : 1; // at least 1: no division by 0
     for (int i = 0; i < series->n; i++) {
         const dt_series_point *p = &series->points[i];
+        // below columns: last <= the last point's last
         const int at = (int)((double)(p->last - first) / (double)span * columns);
         sums[at] += dt_series_mean(p);
         n[at]++;
@@ -95,7 +100,9 @@ static void put_sparkline(screen *s, const dt_series *series, int columns) {
         most = fmax(most, sums[i]);
     }
     for (int i = 0, level = -1; i < columns; i++) {
+        // 7.999: the greatest value is in block 7; a constant curve lies in the middle
         if (n[i] > 0) level = most > least ? (int)((sums[i] - least) / (most - least) * 7.999) : 3;
+        // a bin without a point repeats the one before: a gap is no zero
         fputs(level < 0 ? " " : blocks[level], s->out);
     }
     free(sums);
@@ -104,8 +111,9 @@ static void put_sparkline(screen *s, const dt_series *series, int columns) {
 // The mean of the newest points, as far as they are of one twentieth of the steps.
 static double recent(const dt_series *s) {
     double sum = 0, n = 0;
+    // at least five points: smooth, yet a change of speed shows
     for (int i = s->n - 1; i >= 0 && (i >= s->n - 5 || i > s->n - s->n / 20); i--) {
-        sum += s->points[i].sum;
+        sum += s->points[i].sum; // sums and counts, as a point may stand for several steps
         n += (double)s->points[i].n;
     }
     return n > 0 ? sum / n : NAN;
@@ -113,26 +121,28 @@ static double recent(const dt_series *s) {
 
 static void draw_series(screen *s, const char *split, const char *name, const char *style_code, double value,
                         const dt_series *series) {
-    const int room = s->columns - s->label - VALUE - 4;
+    const int room = s->columns - s->label - VALUE - 4; // for the sparkline: behind label, number and gaps
     char label[TEXT];
-    if (series->n == 0 || !begin_line(s)) return;
+    if (series->n == 0 || !begin_line(s)) return; // a metric that the run has not written yet
     snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
     style(s, "2");
     watch_put_text(s, label, s->label, true);
     style(s, "0");
     watch_put(s, " %*.4g  ", VALUE, value);
     style(s, style_code);
+    // no shorter, it would say nothing; 100: points are few
     if (room > 8) put_sparkline(s, series, room < 100 ? room : 100);
     watch_end_line(s);
 }
 
 static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_state is, const char *state) {
+    // by state
     static const char *const colours[] = {[DT_RUN_GOES_ON] = "34",
                                           [DT_RUN_SILENT] = "33",
                                           [DT_RUN_FINISHED] = "32",
                                           [DT_RUN_STOPPED] = "33",
                                           [DT_RUN_FAILED] = "31"};
-    const int room = s->columns / 2;
+    const int room = s->columns / 2; // half for the name, half for the state
     if (!begin_line(s)) return;
     style(s, "1");
     watch_put_text(s, r->name, room, false);
@@ -145,13 +155,14 @@ static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_state is, con
 
 static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
     const int64_t total = dt_run_log_total_steps(r);
-    const double step_s = recent(&r->numbers[DT_RUN_STEP_S]);
+    const double step_s = recent(&r->numbers[DT_RUN_STEP_S]); // seconds of a step, NAN before the first
     char left[32];
     if (!begin_line(s)) return;
     watch_put(s, "step %" PRId64, r->step);
+    // 0: not known, as of a run without metadata
     if (total > 0) watch_put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
     if (isfinite(r->epoch)) watch_put(s, ", epoch %.2f", r->epoch);
-    if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) {
+    if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) { // a stopped run has no time left
         dt_text_duration(left, sizeof left, (double)(total - r->step) * step_s);
         watch_put(s, ", %s to go", left);
     }
@@ -162,12 +173,13 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     static const char *const names[] = {
         [DT_RUN_DATA_S] = "data", [DT_RUN_COMPUTE_S] = "compute", [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
-    if (!(all > 0) || !begin_line(s)) return;
+    if (!(all > 0) || !begin_line(s)) return; // NAN: no step yet
     style(s, "2");
     watch_put_text(s, "time of a step", s->label, true);
     style(s, "0");
     watch_put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
+        // shares of a whole step
         watch_put(s, " %s %.0f %%", names[i], 100 * recent(&r->numbers[i]) / all);
     watch_end_line(s);
 }
@@ -176,16 +188,18 @@ static void draw_phases(screen *s, const dt_run_log *r) {
 static void draw_each_rank(screen *s, const json_t *ranks) {
     const json_t *data = json_object_get(ranks, "data_s"), *compute = json_object_get(ranks, "compute_s");
     const int slowest = (int)json_integer_value(json_object_get(ranks, "slowest"));
+    // 34: columns of the words behind the bars
     const int n = (int)json_array_size(compute), room = s->columns - s->label - VALUE - 34;
     double most = 0;
-    if (n < 2 || !begin_line(s)) return;
+    if (n < 2 || !begin_line(s)) return; // one rank: nothing to compare
     for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
     style(s, "2");
     watch_put_text(s, "ranks", s->label, true);
     style(s, "0");
     watch_put(s, " %*d  ", VALUE, n);
+    // ranks that do not fit are left out; the slowest is named in words
     for (int i = 0; i < n && i < room && most > 0; i++) {
-        style(s, i == slowest ? "33" : "34");
+        style(s, i == slowest ? "33" : "34"); // yellow, others blue
         watch_put_text(s, blocks[(int)(dt_run_own_s(data, compute, i) / most * 7.999)], 1, false);
     }
     style(s, "0");
@@ -196,6 +210,7 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
 // A rank is named once; how it does since then, the newest record of all ranks says.
 static void draw_ranks(screen *s, const dt_run_log *r) {
     const json_t *slow = dt_run_log_event(r, "slow_rank"), *ranks = dt_run_log_event(r, "ranks");
+    // an older warning: the ranks were compared again since
     if (!slow || json_integer_value(json_object_get(slow, "step")) < json_integer_value(json_object_get(ranks, "step")))
         return;
     if (!begin_line(s)) return;
@@ -232,22 +247,25 @@ static void watch_draw(screen *s, dt_run_log *const *runs, int n) {
     struct winsize w;
     s->columns = 100;
     s->line = 0;
+    // each time: the window may have been resized
     if (s->live && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 0) {
         s->columns = w.ws_col;
         s->rows = w.ws_row;
     }
+    // narrow windows have more of the number
     s->label = s->columns < 60 ? 16 : 18;
-    if (s->live) fputs("\033[H", s->out);
+    if (s->live) fputs("\033[H", s->out); // to the top left: overwriting does not flicker, clearing does
     for (int i = 0; i < n; i++) {
-        if (i > 0 && begin_line(s)) watch_end_line(s);
+        if (i > 0 && begin_line(s)) watch_end_line(s); // an empty line between runs
         draw_run(s, runs[i]);
     }
-    if (s->live) fputs("\033[J\033[2mq leaves\033[0m", s->out);
+    if (s->live) fputs("\033[J\033[2mq leaves\033[0m", s->out); // clears below; last row
     fflush(s->out);
 }
 
 // ---- the terminal ----------------------------------------------------------------------------------
 
+// written by the handler, read by watch_follow
 static volatile sig_atomic_t asked; // to end
 static void watch_ask(int signal) {
     asked = signal;
@@ -256,34 +274,39 @@ static void watch_ask(int signal) {
 static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
     struct termios before, raw;
     struct sigaction act = {.sa_handler = watch_ask};
+    // stdin is a terminal: keys can be read; else Ctrl-C alone ends
     const bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
+    // the terminal's state is restored below, so signals must not end the process
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
     sigaction(SIGHUP, &act, NULL);
     if (keys) {
         raw = before;
-        raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO);
+        raw.c_lflag &= (tcflag_t) ~(ICANON | ECHO); // each key at once, not echoed
         tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
-    fputs("\033[?1049h\033[?25l\033[2J", s->out);
+    fputs("\033[?1049h\033[?25l\033[2J", s->out); // alternate screen, no cursor, cleared
     for (bool leave = false; !leave && !asked;) {
+        // fd -1: poll ignores the entry and just waits
         struct pollfd wait = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
         char key;
-        for (int i = 0; i < n; i++) dt_run_log_read_on(runs[i]);
+        for (int i = 0; i < n; i++) dt_run_log_read_on(runs[i]); // what was written since; an unfinished line waits
         watch_draw(s, runs, n);
-        if (poll(&wait, 1, REFRESH_MS) > 0) {
+        if (poll(&wait, 1, REFRESH_MS) > 0) { // a signal ends the wait too
             const ssize_t got = read(STDIN_FILENO, &key, 1);
+            // end of input or an error: poll would return at once for ever
             leave =
                 got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN) || (got == 1 && (key == 'q' || key == 'Q'));
         }
     }
-    fputs("\033[?25h\033[?1049l", s->out);
+    fputs("\033[?25h\033[?1049l", s->out); // cursor, then the first screen as it was
     fflush(s->out);
     if (keys) tcsetattr(STDIN_FILENO, TCSANOW, &before);
 }
 
 static dt_status watch_run(const dt_cli_words *w) {
     if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain watch wants a run, or several: dtrain watch runs/photos");
+    // rows: without a terminal never used, else from the window
     screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
     dt_run_log **runs;
     int n;

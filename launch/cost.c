@@ -16,9 +16,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+// steps of the median; columns of machines, of stores
 enum { LAST_STEPS = 1000, N_COLUMNS = 7, N_STORE = 4, MAX_RATES = 64 };
-enum { MACHINE, REGION, VCPUS, GPUS, USD, SPOT, OWN_RATE };
-enum { STORE, STORE_REGION, MONTH, EGRESS };
+enum { MACHINE, REGION, VCPUS, GPUS, USD, SPOT, OWN_RATE }; // columns, in the order of `header`
+enum { STORE, STORE_REGION, MONTH, EGRESS };                // in the order of `store_header`
+// a table with other columns is refused, so that none is misread
 static const char header[] = "machine,region,vcpus,gpus,usd,spot_usd,samples_per_s";
 static const char store_header[] = "store,region,usd_per_gb_month,usd_per_gb_out";
 
@@ -34,7 +36,7 @@ typedef struct rates {
     bool on_gpus; // that kind
 } rates;
 typedef struct row {
-    char *cells[N_COLUMNS];
+    char *cells[N_COLUMNS];      // point into the text of the table
     double hours, usd, spot_usd; // of the run; NAN: not known
 } row;
 
@@ -82,7 +84,8 @@ static bool read_device(const char *text, char *name, size_t cap, double *count)
     const size_t n = strcspn(text, ":");
     char *end = NULL;
     *count = text[n] ? strtod(text + n + 1, &end) : 1;
-    snprintf(name, cap, "%.*s", (int)n, text);
+    snprintf(name, cap, "%.*s", (int)n, text); // "A100" has count 1
+    // an empty name, one that is cut, or a count with letters is refused
     return n > 0 && cap > n && *count > 0 && !(end && *end);
 }
 
@@ -92,18 +95,19 @@ static dt_status read_device_rate(char *text, rates *r) {
     double count, samples_s;
     if (r->n == MAX_RATES) return dt_fail(DT_E_USAGE, "--rate: at most %d devices", MAX_RATES);
     device_rate *d = &r->of[r->n];
-    if (equals) *equals = 0;
+    if (equals) *equals = 0; // cut: the name is in front
     if (!equals || !read_device(text, d->name, sizeof d->name, &count))
         return dt_fail(DT_E_USAGE, "--rate: '%s' is not as in A100:8=7000 or cpu:32=60", text);
     DT_TRY(read_rate(equals + 1, &samples_s));
-    d->samples_s = samples_s / count;
+    d->samples_s = samples_s / count; // of one GPU or vCPU
     r->n++;
     return DT_OK;
 }
 
 static dt_status read_rates(const dt_cli_cost *k, const dt_config *c, rates *r, int *n_steps) {
-    r->on_gpus = c->device.kind == DT_DEVICE_cuda;
+    r->on_gpus = c->device.kind == DT_DEVICE_cuda; // which kind of device `any` is of
     if (!k->rates) {
+        // the run of the config itself, trained a few steps
         char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name);
         r->any = measured_rate(run, n_steps);
         dt_status st = r->any > 0 ? DT_OK
@@ -118,7 +122,7 @@ static dt_status read_rates(const dt_cli_cost *k, const dt_config *c, rates *r, 
     if (!strchr(k->rates, '=') || dt_io_is_dir(k->rates)) return read_rate(k->rates, &r->any);
     char *all = dt_xstrdup(k->rates), *rest = all;
     dt_status st = DT_OK;
-    for (char *one; st == DT_OK && (one = strsep(&rest, ","));) st = read_device_rate(one, r);
+    for (char *one; st == DT_OK && (one = strsep(&rest, ","));) st = read_device_rate(one, r); // strsep writes zeros
     free(all);
     return st;
 }
@@ -128,10 +132,11 @@ static double cost_rate_of(const row *m, const rates *r, double own, int n_machi
     char name[64] = "cpu";
     double count = atof(m->cells[VCPUS]);
     const bool gpus = *m->cells[GPUS];
-    if (own > 0) return own * n_machines;
-    if (r->any > 0) return gpus == r->on_gpus ? r->any : 0;
+    if (own > 0) return own * n_machines;                   // a row's own rate has priority
+    if (r->any > 0) return gpus == r->on_gpus ? r->any : 0; // unknown for the other kind of device
+    // "A100:8": name and count; else vCPUs
     if (gpus && !read_device(m->cells[GPUS], name, sizeof name, &count)) return 0;
-    for (int i = 0; i < r->n; i++)
+    for (int i = 0; i < r->n; i++) // linear in the number of devices: an upper bound
         if (strcmp(r->of[i].name, name) == 0) return r->of[i].samples_s * count * n_machines;
     return 0;
 }
@@ -144,6 +149,7 @@ static dt_status cost_read_number(const char *cell, const char *path, int line, 
     *out = NAN;
     if (!*cell) return DT_OK;
     *out = strtod(cell, &end);
+    // !(>= 0): NaN too
     if (*end || !(*out >= 0) || isinf(*out)) return dt_fail(DT_E_USAGE, "%s:%d: '%s' is no number", path, line, cell);
     return DT_OK;
 }
@@ -152,7 +158,7 @@ static dt_status split(char *text, char **cells, int n_cells, const char *column
     char *rest = text;
     int n = 0;
     for (char *cell; (cell = strsep(&rest, ",")); n++)
-        if (n < n_cells) cells[n] = cell;
+        if (n < n_cells) cells[n] = cell; // counts all, keeps those that fit
     if (n == n_cells) return DT_OK;
     return dt_fail(DT_E_USAGE, "%s:%d: %d columns, not the %d of '%s'", path, line, n, n_cells, columns);
 }
@@ -166,7 +172,7 @@ static void print_money(double usd, FILE *out) {
 
 // In samples that are trained on: evaluation has no backward pass.
 double dt_cli_cost_work(const dt_run_length *l) {
-    return (double)l->n_trained + (double)l->n_evaluated / 3;
+    return (double)l->n_trained + (double)l->n_evaluated / 3; // forward and backward take about three times a forward
 }
 
 // What the run costs on such machines.
@@ -177,7 +183,7 @@ static dt_status cost_read_row(row *m, char *text, const dt_cli_cost *k, const r
     DT_TRY(cost_read_number(m->cells[SPOT], path, line, &spot));
     DT_TRY(cost_read_number(m->cells[OWN_RATE], path, line, &own));
     const double rate = cost_rate_of(m, r, own, k->n_machines);
-    m->hours = rate > 0 ? dt_cli_cost_work(&k->length) / rate / 3600 : NAN;
+    m->hours = rate > 0 ? dt_cli_cost_work(&k->length) / rate / 3600 : NAN; // seconds to hours
     m->usd = m->hours * k->n_machines * usd;
     m->spot_usd = m->hours * k->n_machines * spot;
     return DT_OK;
@@ -186,6 +192,7 @@ static dt_status cost_read_row(row *m, char *text, const dt_cli_cost *k, const r
 // The cheapest first; what is not known comes last.
 static int by_cost(const void *a, const void *b) {
     const double x = ((const row *)a)->usd, y = ((const row *)b)->usd;
+    // NAN ties: compared as known before unknown
     return isnan(x) || isnan(y) ? (isnan(x) != 0) - (isnan(y) != 0) : (x > y) - (x < y);
 }
 
@@ -214,7 +221,7 @@ static double file_bytes(const char *path) {
     dt_blob b;
     double n = 0;
     if (dt_blob_open(&b, path) == DT_OK)
-        n = (double)b.n_bytes;
+        n = (double)b.n_bytes; // bytes
     else
         dt_error_clear(); // the set was opened by the check
     dt_blob_close(&b);
@@ -225,6 +232,7 @@ static double file_bytes(const char *path) {
 static double object_bytes(const char *url) {
     dt_found_list found = {.quiet = true};
     double n = 0;
+    // quiet: what is not found was reported by the check
     if (dt_collect(&found, &(dt_reader_item){.path = url}, 0) != DT_OK) dt_error_clear();
     for (size_t i = 0; i < found.n; i++) n += file_bytes(found.f[i].path);
     dt_found_fini(&found);
@@ -232,7 +240,7 @@ static double object_bytes(const char *url) {
 }
 
 static double data_bytes(const dt_config *c) {
-    dt_names files = {0};
+    dt_names files = {0}; // files of data.path, as the run opens them
     double n = 0;
     dt_cli_list_data(c, &files);
     for (size_t i = 0; i < files.n; i++)
@@ -244,7 +252,7 @@ static double data_bytes(const dt_config *c) {
 static dt_status print_store(char *text, double gb, const char *path, int line, FILE *out) {
     char *cells[N_STORE];
     double month, egress;
-    DT_TRY(split(text, cells, N_STORE, store_header, path, line));
+    DT_TRY(split(text, cells, N_STORE, store_header, path, line)); // dollars per GB and month; per GB out
     DT_TRY(cost_read_number(cells[MONTH], path, line, &month));
     DT_TRY(cost_read_number(cells[EGRESS], path, line, &egress));
     dt_text_printf(out, "%-22s %-14s", cells[STORE], cells[STORE_REGION]);
@@ -257,15 +265,16 @@ static dt_status print_store(char *text, double gb, const char *path, int line, 
 // Machines, and behind them stores, where the table has them.
 static dt_status print_table(char *text, const dt_cli_cost *k, const dt_config *c, const rates *r, const char *path,
                              FILE *out) {
+    // upper bound: a row has at least N_COLUMNS bytes
     row *rows = dt_xcalloc(strlen(text) / N_COLUMNS + 1, sizeof *rows);
     size_t n = 0;
     enum { NOTHING, MACHINES, STORES } part = NOTHING;
     int number = 0;
-    const double gb = data_bytes(c) / 1e9;
+    const double gb = data_bytes(c) / 1e9; // decimal, as providers bill
     dt_status st = DT_OK;
     for (char *line; st == DT_OK && (line = strsep(&text, "\n"));) {
         number++;
-        line[strcspn(line, "\r")] = 0;
+        line[strcspn(line, "\r")] = 0; // files from Windows
         if (*line == '#' || !*line) {
             if (strncmp(line, "# Source:", 9) == 0) dt_text_printf(out, "prices: %s\n", line + 10);
         } else if (part == NOTHING && strcmp(line, header) == 0) {
@@ -274,6 +283,7 @@ static dt_status print_table(char *text, const dt_cli_cost *k, const dt_config *
             st = dt_fail(DT_E_USAGE, "%s:%d: the first line must be '%s'", path, number, header);
         } else if (part == MACHINES && strcmp(line, store_header) == 0) {
             part = STORES;
+            // machines are sorted: printed once the last is read
             print_rows(rows, n, out);
             dt_text_printf(out, "%-22s %-14s %12s %12s   of %.3g GB of data\n", "store", "region", "a month",
                            "out, once", gb);
@@ -315,14 +325,15 @@ dt_status dt_cli_rank_rate(const char *text, double *samples_s, char device[64],
     rates r = {0};
     *device = 0;
     *count = 1;
+    // a rate without a device: nothing to price
     if (!strchr(text, '=') || dt_io_is_dir(text)) return read_rate(text, samples_s);
     char *first = dt_xstrdup(text);
-    first[strcspn(first, ",")] = 0;
+    first[strcspn(first, ",")] = 0; // the first device of a list
     const dt_status st = read_device_rate(first, &r);
     if (st == DT_OK) {
         const char *colon = strchr(first, ':'); // read_device_rate has cut the text at '='
         snprintf(device, 64, "%s", r.of[0].name);
-        if (strcmp(device, "cpu") == 0 && colon) *count = atof(colon + 1);
+        if (strcmp(device, "cpu") == 0 && colon) *count = atof(colon + 1); // a rank is a GPU, but a whole host of vCPUs
         *samples_s = r.of[0].samples_s * *count;
     }
     free(first);
@@ -341,7 +352,7 @@ dt_status dt_cli_device_price(const dt_cli_cost *k, const char *device, double c
         double price, has;
         number++;
         line[strcspn(line, "\r")] = 0;
-        if (strcmp(line, store_header) == 0) break;
+        if (strcmp(line, store_header) == 0) break; // stores follow machines
         if (*line == '#' || !*line || strcmp(line, header) == 0) {
             machines |= strcmp(line, header) == 0;
             continue;
@@ -350,9 +361,10 @@ dt_status dt_cli_device_price(const dt_cli_cost *k, const char *device, double c
         if (!machines || st != DT_OK) continue;
         st = cost_read_number(cells[USD], path, number, &price);
         has = atof(cells[VCPUS]);
+        // a machine without readable GPUs has no price
         if (*cells[GPUS] && !read_device(cells[GPUS], name, sizeof name, &has)) continue;
         if (st == DT_OK && strcmp(name, device) == 0 && has > 0)
-            *usd = fmin(isnan(*usd) ? INFINITY : *usd, price / has * count);
+            *usd = fmin(isnan(*usd) ? INFINITY : *usd, price / has * count); // the cheapest machine, per device
     }
     free(text);
     free(path);
@@ -362,6 +374,7 @@ dt_status dt_cli_device_price(const dt_cli_cost *k, const char *device, double c
 dt_status dt_cli_print_cost(const dt_cli_cost *k, const dt_config *c, FILE *out) {
     rates r = {0};
     int n_steps = 0;
+    // hours are samples over a rate
     if (k->length.n_trained == 0)
         return dt_fail(DT_E_USAGE, "--cost: without the data set the number of samples is not known");
     DT_TRY(read_rates(k, c, &r, &n_steps));
