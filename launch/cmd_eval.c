@@ -54,13 +54,6 @@ static dt_field_use use_of(const dt_config *c) {
     return pairs ? DT_USE_IDENTITY : DT_USE_VALUE;
 }
 
-static dt_status eval_read_split(const dt_cli_words *w, dt_split *out) {
-    if (w->options[SET] && w->options[SPLIT])
-        return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of --set is "
-                                   "evaluated: take one of both");
-    return dt_cli_option_split(w, SPLIT, out);
-}
-
 // Overrides are of all runs, and come behind the last.
 static dt_status eval_load(job *j, const dt_cli_words *w) {
     int n = 1;
@@ -96,7 +89,10 @@ static dt_status eval_run(const dt_cli_words *w) {
     if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || j.r.raw))
         return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
                                    "and neither --split, --set, --csv nor --raw");
-    DT_TRY(eval_read_split(w, &j.r.split));
+    if (w->options[SET] && w->options[SPLIT])
+        return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of --set is "
+                                   "evaluated: take one of both");
+    DT_TRY(dt_cli_option_split(w, SPLIT, &j.r.split));
     dt_status st = eval_load(&j, w);
     if (st == DT_OK) {
         // of the first run: an ensemble's runs have the same targets

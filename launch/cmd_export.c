@@ -125,19 +125,14 @@ static void take_moments(export *e, const dt_field_info *f, dt_onnx_port *p) {
     if (!plain) p->mean = *own, p->std = *own + n; // borrowed from e->moments
 }
 
-// Numbers are learnt in units of their own deviation: the file gives those of the data.
-static void scale_numbers(export *e, dt_onnx_port *o) {
-    // classes are not scaled: logits stay as they are
-    for (int t = 0; t < e->targets.n; t++) {
-        const dt_field_info *f = e->targets.items[t].field;
-        if (strcmp(o->name, e->logits[t]) == 0 && f->n_classes == 0) take_moments(e, f, o);
-    }
-}
-
 static dt_status add_output(export *e, const char *name) {
     if (e->n_outputs == MAX_OUTPUTS) return dt_fail(DT_E_USAGE, "--outputs: more than %d", MAX_OUTPUTS);
     e->outputs[e->n_outputs] = (dt_onnx_port){.name = name}; // no mean: as the graph has the values
-    scale_numbers(e, &e->outputs[e->n_outputs++]);
+    // numbers are learnt in units of their own deviation: the file gives those of the data; classes are not scaled
+    for (int t = 0; t < e->targets.n; t++)
+        if (strcmp(name, e->logits[t]) == 0 && e->targets.items[t].field->n_classes == 0)
+            take_moments(e, e->targets.items[t].field, &e->outputs[e->n_outputs]);
+    e->n_outputs++;
     return DT_OK;
 }
 

@@ -147,12 +147,6 @@ static dt_status main_run(int argc, char **argv) {
     return dt_fail(DT_E_USAGE, "'%s' is neither a config file nor a verb; dtrain --help lists the verbs", argv[1]);
 }
 
-// Under a launcher a wrong command line fails on all ranks alike. Ranks other than 0 wait half a second, so that rank 0
-// prints the message and the launcher ends them. A rank that fails alone still gets to print its own.
-static void let_rank_0_speak(void) {
-    if (dt_launcher_rank() > 0) usleep(500 * 1000);
-}
-
 static dt_status flush_output(void) {
     errno = 0;
     if (fflush(stdout) == 0 && !ferror(stdout)) return DT_OK; // ferror: an earlier write failed, its errno is lost
@@ -204,7 +198,9 @@ int main(int argc, char **argv) {
     prepare_signals();
     dt_status st = dt_failpoint_set(getenv("DTRAIN_FAILPOINT")); // tests inject failures; unset: DT_OK
     if (st == DT_OK) st = main_run(argc, argv);
-    if (st != DT_OK && *dt_error_message()) let_rank_0_speak();
+    // Under a launcher a wrong command line fails on all ranks alike. Ranks other than 0 wait half a second, so that
+    // rank 0 prints the message and the launcher ends them. A rank that fails alone still gets to print its own.
+    if (st != DT_OK && *dt_error_message() && dt_launcher_rank() > 0) usleep(500 * 1000);
     dt_cli_print_error(st);          // once: dt_cli_print_error clears the message
     dt_status lost = flush_output(); // after the message: both end up in order
     dt_cli_print_error(lost);

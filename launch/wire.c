@@ -186,14 +186,6 @@ void dt_cli_print_error(dt_status st) {
     dt_error_clear(); // once only
 }
 
-// For a failure that the other ranks do not know of: prints one line and ends the job. If all ranks fail alike, all
-// come here; those other than rank 0 wait half a second, in which the launcher ends them.
-static void abort_job(dt_comm *comm, dt_status st) {
-    bool ending = comm->rank > 0 && usleep(500 * 1000) != 0;
-    if (!ending) dt_cli_print_error(st);
-    comm->abort(comm, st);
-}
-
 dt_status dt_cli_with_comm(dt_config *c, const dt_field_use *use,
                            dt_status (*body)(const dt_trainer_args *a, void *ctx), void *ctx) {
     dt_comm *comm = NULL;
@@ -211,8 +203,12 @@ dt_status dt_cli_with_comm(dt_config *c, const dt_field_use *use,
     dt_trainer_args args = dt_cli_trainer_args(c, &data);
     dt_status st = body(&args, ctx);
     const bool alike = st == DT_OK || comm->shared_failure; // every rank ends with the same status
-    // does not return under MPI: other ranks wait in collectives
-    if (!alike && comm->world_size > 1) abort_job(comm, st);
+    if (!alike && comm->world_size > 1) {
+        // The other ranks do not know of the failure: one line, and the end of the job. If all ranks fail alike, all
+        // come here; those other than rank 0 wait half a second, in which the launcher ends them.
+        if (comm->rank == 0 || usleep(500 * 1000) == 0) dt_cli_print_error(st);
+        comm->abort(comm, st); // does not return under MPI: other ranks wait in collectives
+    }
     // rank 0 prints it before the last barrier: the launcher ends the job when the first rank exits
     if (st != DT_OK && comm->rank == 0) dt_cli_print_error(st);
     if (alike) {
