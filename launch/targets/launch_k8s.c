@@ -1,6 +1,6 @@
 // launch_k8s.c: dtrain launch k8s: an MPIJob, made by kubectl's kustomize of k8s/job above an overlay of k8s/overlays.
 //
-// Kustomize wants the files in a folder, and other folders by relative paths: so the job gets a folder below TMPDIR.
+// Kustomize wants the files in a folder: the job gets one below TMPDIR.
 
 #define _GNU_SOURCE // strcasestr
 
@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { NAMESPACE, IMAGE, WORKERS, SLOTS, GPUS, CPUS, MEMORY, ENV, SECRET, QUEUE, OVERLAY, WITH, PRINT, TEMPLATE };
 static const dt_cli_option options[] = {
@@ -48,8 +49,6 @@ static const dt_cli_option options[] = {
 
 typedef struct k8s_job {
     dt_config *config;
-    // job/: the filled template and config.yaml; all/: components above it. "": none yet
-    char dir[PATH_MAX];
     dt_cli_values values;
 } k8s_job;
 
@@ -209,101 +208,88 @@ static dt_status launch_k8s_read_options(k8s_job *j, const dt_cli_words *w) {
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, j->config));
     dt_cli_put(v, "PORT", dt_xprintf("%d", dt_listen_port(&listen)));
+    dt_cli_put_copy(v, "OVERLAY", "../overlay");
     DT_TRY(list_secrets(j, w->options[SECRET]));
     return list_args(j, w);
 }
 
 // ---- the folder ------------------------------------------------------------------------------------
 
-// The path of a kustomization from the job's folder: up to / and down again. given: a name in k8s/`kind`, or a path.
-static dt_status find_folder(char **out, const k8s_job *j, const char *option, const char *kind, const char *given) {
-    char *path = NULL, full[PATH_MAX];
-    if (strchr(given, '/'))
-        path = dt_xprintf("%s", given);
-    else {
-        char *name = dt_xprintf("k8s/%s/%s", kind, given);
-        dt_status st = dt_cli_find_template(&path, name);
-        free(name);
-        DT_TRY(st);
-    }
-    const bool there = realpath(path, full) != NULL;
-    dt_status st = there ? DT_OK : dt_fail(DT_E_USAGE, "%s %s: %s", option, path, strerror(errno));
-    free(path);
-    DT_TRY(st);
-    char *up = dt_xprintf("%s", "");
-    for (const char *p = j->dir; *p; p++)
-        if (*p == '/') dt_xappend(&up, "../");
-    *out = dt_xprintf("../%s%s", up, full + 1); // kustomizations are a folder deeper
-    free(up);
-    return DT_OK;
-}
-
-static dt_status find_overlay(k8s_job *j, const dt_cli_words *w) {
-    const char *given = w->options[OVERLAY] ? w->options[OVERLAY] : w->options[GPUS] ? "gpu" : "cpu";
-    char *path = NULL;
-    dt_status st = find_folder(&path, j, "--overlay", "overlays", given);
-    if (st == DT_OK) st = dt_cli_put_yaml(&j->values, "OVERLAY", "--overlay", path);
+// job/: the filled template and config.yaml; all/: components above it; overlay, with0 …: links to the folders that they
+// name, because kustomizations name each other by relative paths only.
+static dt_status launch_k8s_write_file(const char *dir, const char *name, const char *text) {
+    char *path = dt_xprintf("%s/%s", dir, name), *slash = strrchr(path, '/');
+    *slash = 0;
+    const bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+    *slash = '/';
+    const dt_status st =
+        made ? dt_io_write_file(path, text, strlen(text)) : dt_fail(DT_E_STORAGE, "%s: %s", path, strerror(errno));
     free(path);
     return st;
 }
 
-static dt_status launch_k8s_make_folder(k8s_job *j) {
-    const char *tmp = getenv("TMPDIR");
-    char real[PATH_MAX];
-    if (!tmp || !*tmp) tmp = "/tmp";
-    if (!realpath(tmp, real) || strlen(real) > sizeof j->dir - 16)
-        return dt_fail(DT_E_STORAGE, "%s: %s", tmp, strerror(errno));
-    snprintf(j->dir, sizeof j->dir, "%.*s/dtrain-XXXXXX", (int)(sizeof j->dir - 16), real);
-    char inner[PATH_MAX + 8];
-    bool made = mkdtemp(j->dir) != NULL;
-    for (int i = 0; made && i < 2; i++) {
-        snprintf(inner, sizeof inner, "%s/%s", j->dir, i ? "all" : "job");
-        made = mkdir(inner, 0700) == 0;
-    }
-    return made ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", j->dir, strerror(errno));
-}
-
-static dt_status launch_k8s_write_file(const k8s_job *j, const char *name, const char *text) {
-    char path[PATH_MAX + 32];
-    snprintf(path, sizeof path, "%s/%s", j->dir, name);
-    return dt_io_write_file(path, text, strlen(text));
+// given: a name in k8s/`kind`, or a path.
+static dt_status link_folder(const char *dir, const char *name, const char *option, const char *kind,
+                             const char *given) {
+    char *path = strchr(given, '/') ? dt_xstrdup(given) : NULL, *in = dt_xprintf("k8s/%s/%s", kind, given);
+    char full[PATH_MAX], *link = dt_xprintf("%s/%s", dir, name);
+    dt_status st = path ? DT_OK : dt_cli_find_template(&path, in);
+    if (st == DT_OK && (!realpath(path, full) || symlink(full, link) != 0))
+        st = dt_fail(DT_E_USAGE, "%s %s: %s", option, path, strerror(errno));
+    free(link);
+    free(in);
+    free(path);
+    return st;
 }
 
 // Components come last: they see what the job's options made of the overlay.
-static dt_status write_components(const k8s_job *j, const char *lines) {
-    json_t *all = json_array();
+static dt_status write_components(const char *dir, const char *lines) {
+    char *text = dt_xstrdup("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+                            "resources: [../job]\ncomponents:\n");
     dt_status st = DT_OK;
-    while (lines && *lines && st == DT_OK) {
+    for (int i = 0; lines && *lines && st == DT_OK; i++) {
         const size_t n = strcspn(lines, "\n");
-        char *given = dt_xprintf("%.*s", (int)n, lines), *path = NULL;
-        st = find_folder(&path, j, "--with", "components", given);
-        if (st == DT_OK) st = launch_k8s_append(all, path);
-        free(path);
+        char *given = dt_xprintf("%.*s", (int)n, lines), *name = dt_xprintf("with%d", i);
+        st = link_folder(dir, name, "--with", "components", given);
+        dt_xappend(&text, "- ../%s\n", name);
+        free(name);
         free(given);
         lines += n + (lines[n] == '\n');
     }
-    char *list = json_dumps(all, 0);
-    char *text = dt_xprintf("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
-                            "resources: [../job]\ncomponents: %s\n",
-                            list);
-    if (st == DT_OK) st = launch_k8s_write_file(j, "all/kustomization.yaml", text);
+    if (st == DT_OK) st = launch_k8s_write_file(dir, "all/kustomization.yaml", text);
     free(text);
-    free(list);
-    json_decref(all);
     return st;
 }
 
-static dt_status fill_folder(const k8s_job *j, const dt_cli_words *w) {
+static dt_status fill_folder(const k8s_job *j, const dt_cli_words *w, const char *dir) {
+    const char *overlay = w->options[OVERLAY] ? w->options[OVERLAY] : w->options[GPUS] ? "gpu" : "cpu";
     char *text = NULL;
     size_t n = 0;
+    DT_TRY(link_folder(dir, "overlay", "--overlay", "overlays", overlay));
     DT_TRY(dt_io_read_file(&text, &n, w->words[0], 1 << 20, DT_E_USAGE));
-    dt_status st = launch_k8s_write_file(j, "job/config.yaml", text);
+    dt_status st = launch_k8s_write_file(dir, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
     DT_TRY(dt_cli_fill_template(&text, "k8s/job/kustomization.yaml", w->options[TEMPLATE], &j->values));
-    st = launch_k8s_write_file(j, "job/kustomization.yaml", text);
+    st = launch_k8s_write_file(dir, "job/kustomization.yaml", text);
     free(text);
-    return st == DT_OK ? write_components(j, w->options[WITH]) : st;
+    return st == DT_OK ? write_components(dir, w->options[WITH]) : st;
+}
+
+static dt_status make_manifests(const k8s_job *j, const dt_cli_words *w, char **manifests) {
+    const char *tmp = getenv("TMPDIR");
+    char *dir = dt_xprintf("%s/dtrain-XXXXXX", tmp && *tmp ? tmp : "/tmp"), *all = dt_xprintf("%s/all", dir);
+    dt_status st = mkdtemp(dir) ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", dir, strerror(errno));
+    memcpy(all, dir, strlen(dir));
+    const char *const kustomize[] = {"kubectl", "kustomize", all, NULL};
+    if (st == DT_OK) {
+        st = fill_folder(j, w, dir);
+        if (st == DT_OK) st = dt_cli_feed(kustomize, "", manifests);
+        (void)dt_io_remove_tree(dir);
+    }
+    free(all);
+    free(dir);
+    return st;
 }
 
 // ---- submitting ------------------------------------------------------------------------------------
@@ -342,14 +328,7 @@ static dt_status launch_k8s_run(const dt_cli_words *w) {
     k8s_job j = {0};
     char *manifests = NULL;
     dt_status st = launch_k8s_read_options(&j, w);
-    if (st == DT_OK) st = launch_k8s_make_folder(&j);
-    if (st == DT_OK) st = find_overlay(&j, w);
-    if (st == DT_OK) st = fill_folder(&j, w);
-    char all[PATH_MAX + 8];
-    snprintf(all, sizeof all, "%s/all", j.dir);
-    const char *const kustomize[] = {"kubectl", "kustomize", all, NULL};
-    if (st == DT_OK) st = dt_cli_feed(kustomize, "", &manifests);
-    if (*j.dir) (void)dt_io_remove_tree(j.dir);
+    if (st == DT_OK) st = make_manifests(&j, w, &manifests);
     if (st == DT_OK && w->options[PRINT])
         fputs(manifests, stdout);
     else if (st == DT_OK)
