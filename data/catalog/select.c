@@ -49,15 +49,15 @@ bool dt_catalog_has_name(const dt_catalog *c, const char *name) {
 }
 
 // "the set has no column 'x'; …": the nearest name, or all.
-static void describe_missing(const dt_ask_from *from, const char *name, char *why, size_t cap) {
-    const dt_columns *t = from->table[0];
-    const int n = from->n_given + (int)t->n_columns;
+static void describe_missing(const dt_query_scope *scope, const char *name, char *why, size_t cap) {
+    const dt_columns *t = scope->table[0];
+    const int n = scope->n_given + (int)t->n_columns;
     int least = DT_TEXT_FAR;
     const char *near = NULL;
     size_t at = (size_t)snprintf(why, cap, "the set has no column '%s'", name);
     for (int pass = 0; pass < 2 && !near; pass++)
         for (int i = 0; i < n && at < cap; i++) {
-            const char *other = i < from->n_given ? from->given[i] : dt_columns_name(t, i - from->n_given);
+            const char *other = i < scope->n_given ? scope->given[i] : dt_columns_name(t, i - scope->n_given);
             const int d = dt_text_closeness(other, strlen(other), name);
             if (pass == 0 && d < least) least = d, near = other;
             if (pass > 0) at += (size_t)snprintf(why + at, cap - at, "%s%s", i ? ", " : "; it has ", other);
@@ -127,64 +127,64 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
 }
 
 // ---- an expression on records of tables ----------------------------------------------------------------
-struct dt_ask_name {
+struct dt_query_name {
     dt_column_reader of[2]; // t NULL: the table has no such column
     bool is_number;
     int given; // or -1
 };
 
-dt_status dt_ask_open(dt_ask *a, dt_expr *e, const dt_ask_from *from) {
-    *a = (dt_ask){.from = *from, .e = e};
-    a->names = dt_xcalloc((size_t)dt_expr_n_names(e) + 1, sizeof *a->names);
+dt_status dt_query_open(dt_query *q, dt_expr *e, const dt_query_scope *scope) {
+    *q = (dt_query){.scope = *scope, .e = e};
+    q->names = dt_xcalloc((size_t)dt_expr_n_names(e) + 1, sizeof *q->names);
     for (int i = 0; i < dt_expr_n_names(e); i++) {
         const char *name = dt_expr_name(e, i);
-        struct dt_ask_name *to = &a->names[i];
+        struct dt_query_name *to = &q->names[i];
         int column[2] = {-1, -1};
         to->is_number = true;
-        for (int k = 0; k < 2 && from->table[k]; k++) {
-            column[k] = dt_columns_find(from->table[k], name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN);
-            if (column[k] >= 0) to->is_number = to->is_number && is_decimal(from->table[k], column[k]);
+        for (int k = 0; k < 2 && scope->table[k]; k++) {
+            column[k] = dt_columns_find(scope->table[k], name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN);
+            if (column[k] >= 0) to->is_number = to->is_number && is_decimal(scope->table[k], column[k]);
         }
         for (int k = 0; k < 2; k++)
-            if (column[k] >= 0) reader_open(&to->of[k], from->table[k], column[k], to->is_number);
-        for (to->given = from->n_given - 1; to->given >= 0; to->given--)
-            if (strcmp(from->given[to->given], name) == 0) break;
+            if (column[k] >= 0) reader_open(&to->of[k], scope->table[k], column[k], to->is_number);
+        for (to->given = scope->n_given - 1; to->given >= 0; to->given--)
+            if (strcmp(scope->given[to->given], name) == 0) break;
         if (column[0] >= 0 || column[1] >= 0 || to->given >= 0) continue;
-        if (from->missing) return dt_expr_fail_name(e, i, "no record has a column '%s': %s", name, from->missing);
+        if (scope->missing) return dt_expr_fail_name(e, i, "no record has a column '%s': %s", name, scope->missing);
         char why[400];
-        describe_missing(from, name, why, sizeof why);
+        describe_missing(scope, name, why, sizeof why);
         return dt_expr_fail_name(e, i, "%s", why);
     }
     return DT_OK;
 }
 
-void dt_ask_close(dt_ask *a) {
-    for (int i = 0; a->e && i < 2 * dt_expr_n_names(a->e); i++) dt_column_reader_fini(&a->names[i / 2].of[i % 2]);
-    free(a->names);
-    dt_expr_destroy(a->e);
-    *a = (dt_ask){0};
+void dt_query_close(dt_query *q) {
+    for (int i = 0; q->e && i < 2 * dt_expr_n_names(q->e); i++) dt_column_reader_fini(&q->names[i / 2].of[i % 2]);
+    free(q->names);
+    dt_expr_destroy(q->e);
+    *q = (dt_query){0};
 }
 
-dt_cell *dt_ask_room(const dt_ask *a) {
-    return dt_xcalloc((size_t)dt_expr_n_names(a->e) + 1, sizeof(dt_cell) + DT_REAL_CHARS);
+dt_cell *dt_query_buffer(const dt_query *q) {
+    return dt_xcalloc((size_t)dt_expr_n_names(q->e) + 1, sizeof(dt_cell) + DT_REAL_CHARS);
 }
 
-const dt_cell *dt_ask_values(const dt_ask *a, dt_cell *room, const uint32_t row[2], const void *record) {
-    const int n = dt_expr_n_names(a->e);
-    char(*text)[DT_REAL_CHARS] = (void *)(room + n);
+const dt_cell *dt_query_values(const dt_query *q, dt_cell *cells, const uint32_t row[2], const void *record) {
+    const int n = dt_expr_n_names(q->e);
+    char(*text)[DT_REAL_CHARS] = (void *)(cells + n);
     for (int k = 0; k < n; k++) {
-        const struct dt_ask_name *from = &a->names[k];
-        const bool measured = from->given >= 0 && from->given < a->from.n_measured;
+        const struct dt_query_name *from = &q->names[k];
+        const bool measured = from->given >= 0 && from->given < q->scope.n_measured;
         dt_cell v = from->of[0].t ? reader_cell(&from->of[0], row[0], text[k]) : dt_cell_text(NULL);
         if (v.kind == DT_CELL_NULL && measured) {
-            v = a->from.value(record, from->given);
+            v = q->scope.value(record, from->given);
             if (v.kind != DT_CELL_NULL) v = number_cell((double)v.number, from->is_number, text[k]);
         }
         if (v.kind == DT_CELL_NULL && from->of[1].t) v = reader_cell(&from->of[1], row[1], text[k]);
-        if (!from->of[0].t && !from->of[1].t && from->given >= 0 && !measured) v = a->from.value(record, from->given);
-        room[k] = v;
+        if (!from->of[0].t && !from->of[1].t && from->given >= 0 && !measured) v = q->scope.value(record, from->given);
+        cells[k] = v;
     }
-    return room;
+    return cells;
 }
 
 // ---- derived columns ---------------------------------------------------------------------------------
@@ -209,29 +209,29 @@ static dt_status add_cells(dt_columns *t, const char *name, const dt_cell *v, dt
     return st;
 }
 
-dt_status dt_ask_derive(dt_columns *to, const char *name, const char *expression, const dt_ask_from *from, size_t n,
-                        dt_ask_at *at, void *records, bool *any) {
+dt_status dt_query_derive(dt_columns *to, const char *name, const char *expression, const dt_query_scope *scope,
+                          size_t n, dt_query_at *at, void *records, bool *any) {
     dt_expr *e;
-    dt_ask a;
+    dt_query q;
     dt_arena arena;
     uint32_t row[2] = {0};
     bool some = !any;
     DT_TRY(dt_expr_parse_value(&e, expression));
     dt_arena_init(&arena);
     dt_cell *v = dt_xcalloc((size_t)to->n_rows + 1, sizeof *v);
-    dt_status st = dt_ask_open(&a, e, from);
-    dt_cell *room = dt_ask_room(&a);
+    dt_status st = dt_query_open(&q, e, scope);
+    dt_cell *cells = dt_query_buffer(&q);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         const void *record = at(records, i, row);
-        dt_cell one = dt_expr_value(e, dt_ask_values(&a, room, row, record), &arena);
-        if (one.text) one.text = dt_arena_strdup(&arena, one.text); // else the table's, which moves, or the room's
+        dt_cell one = dt_expr_value(e, dt_query_values(&q, cells, row, record), &arena);
+        if (one.text) one.text = dt_arena_strdup(&arena, one.text); // else of the table, where it moves, or of `cells`
         v[row[0]] = one;
         some = some || one.kind != DT_CELL_NULL;
     }
     if (st == DT_OK && some) st = add_cells(to, name, v, &arena);
     if (any) *any = some;
-    dt_ask_close(&a);
-    free(room);
+    dt_query_close(&q);
+    free(cells);
     free(v);
     dt_arena_fini(&arena);
     return st;
@@ -254,46 +254,45 @@ static dt_cell select_value(const void *arg, int given) {
     return fixed_cell(x->c, x->record, given);
 }
 
-static dt_ask_from from_catalog(const dt_catalog *c) {
-    return (dt_ask_from){.table = {&c->table}, .given = FIXED, .n_given = DT_N_FIXED_COLUMNS, .value = select_value};
+static dt_query_scope catalog_scope(const dt_catalog *c) {
+    return (dt_query_scope){.table = {&c->table}, .given = FIXED, .n_given = DT_N_FIXED_COLUMNS, .value = select_value};
 }
 
 int dt_catalog_find_name(const dt_catalog *c, const char *name) {
     char why[400];
     int i = dt_catalog_n_names(c);
-    while (--i >= 0 && strcmp(dt_catalog_name(c, i), name) != 0) {
-    }
-    if (i >= 0) return i;
-    const dt_ask_from from = from_catalog(c);
-    describe_missing(&from, name, why, sizeof why);
+    while (i > 0)
+        if (strcmp(dt_catalog_name(c, --i), name) == 0) return i; // own columns hide the fixed ones
+    const dt_query_scope scope = catalog_scope(c);
+    describe_missing(&scope, name, why, sizeof why);
     dt_fail(DT_E_USAGE, "%s", why);
     return -1;
 }
 
 dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n) {
-    const dt_ask_from from = from_catalog(c);
+    const dt_query_scope scope = catalog_scope(c);
     catalog_row at = {.c = c};
     uint32_t row[2] = {0};
     dt_expr *e;
-    dt_ask a;
+    dt_query q;
     *n = 0;
     DT_TRY(dt_expr_parse(&e, expression));
-    const dt_status st = dt_ask_open(&a, e, &from);
-    dt_cell *room = dt_ask_room(&a);
+    const dt_status st = dt_query_open(&q, e, &scope);
+    dt_cell *cells = dt_query_buffer(&q);
     for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) {
-        keep[r] = dt_expr_is_true(e, dt_ask_values(&a, room, row, select_at(&at, r, row)));
+        keep[r] = dt_expr_is_true(e, dt_query_values(&q, cells, row, select_at(&at, r, row)));
         *n += keep[r];
     }
-    free(room);
-    dt_ask_close(&a);
+    free(cells);
+    dt_query_close(&q);
     return st;
 }
 
 dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression) {
-    const dt_ask_from from = from_catalog(c);
+    const dt_query_scope scope = catalog_scope(c);
     if (dt_catalog_has_name(c, name))
         return dt_fail(DT_E_USAGE, "the set has a column '%s' already: choose another name", name);
-    return dt_ask_derive(&c->table, name, expression, &from, c->n_records, select_at, &(catalog_row){.c = c}, NULL);
+    return dt_query_derive(&c->table, name, expression, &scope, c->n_records, select_at, &(catalog_row){.c = c}, NULL);
 }
 
 // ---- catalog db ---------------------------------------------------------------------------------------------------

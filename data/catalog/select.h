@@ -39,41 +39,41 @@ dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record);
 // ---- an expression on records of tables ----------------------------------------------------------------
 // What records are: rows of up to two tables, and values that the caller gives. A name is that of columns of the tables;
 // its value is that of the first which has one. The values of a name are numbers if all of its columns hold plain decimals.
-typedef struct dt_ask_from {
+typedef struct dt_query_scope {
     const dt_columns *table[2]; // NULL: none
     const char *const *given;   // names of the values that the caller gives
     int n_given, n_measured;    // the first n_measured are numbers that go before those of the second table; the others
                                 // are of names that no table has
     const char *missing;        // where a name was looked for, for the message; NULL: the message names the nearest
     dt_cell (*value)(const void *record, int given); // any thread
-} dt_ask_from;
+} dt_query_scope;
 
-typedef struct dt_ask {
-    dt_ask_from from;
+typedef struct dt_query {
+    dt_query_scope scope;
     dt_expr *e;
-    struct dt_ask_name *names;
-} dt_ask;
+    struct dt_query_name *names;
+} dt_query;
 
 // `e` becomes its own, also after an error. The tables outlive it and do not change. DT_E_USAGE: a name is nowhere.
-dt_status dt_ask_open(dt_ask *a, dt_expr *e, const dt_ask_from *from);
-void dt_ask_close(dt_ask *a);
-// A thread's room for the values of a record. Heap.
-dt_cell *dt_ask_room(const dt_ask *a);
-// The values of the expression's names on a record that has these rows, in `room`, until the next record.
-const dt_cell *dt_ask_values(const dt_ask *a, dt_cell *room, const uint32_t row[2], const void *record);
+dt_status dt_query_open(dt_query *q, dt_expr *e, const dt_query_scope *scope);
+void dt_query_close(dt_query *q);
+// A buffer for the values of a record, of one thread. Heap.
+dt_cell *dt_query_buffer(const dt_query *q);
+// The values of the expression's names on a record that has these rows, in `cells`, until the next record.
+const dt_cell *dt_query_values(const dt_query *q, dt_cell *cells, const uint32_t row[2], const void *record);
 
 // Record i of a list, and its rows of the tables.
-typedef const void *dt_ask_at(void *records, size_t i, uint32_t row[2]);
+typedef const void *dt_query_at(void *records, size_t i, uint32_t row[2]);
 // Adds to `to`, the first table, a column of what an expression gives of n records. Numbers of which some are not whole
 // make a number column, all else a metadata column, as `dtrain pack --join` does of tables. `any`: whether a record has a
 // value; the column is added only then, or if `any` is NULL.
-dt_status dt_ask_derive(dt_columns *to, const char *name, const char *expression, const dt_ask_from *from, size_t n,
-                        dt_ask_at *at, void *records, bool *any);
+dt_status dt_query_derive(dt_columns *to, const char *name, const char *expression, const dt_query_scope *scope,
+                          size_t n, dt_query_at *at, void *records, bool *any);
 
 // keep[r]: whether the expression is true of record r; *n: how many. DT_E_USAGE for an expression that
 // cannot be parsed or names a column that is not there.
 dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *keep, uint32_t *n);
-// dt_ask_derive for a finished catalog. DT_E_USAGE also where there is a column of that name.
+// dt_query_derive for a finished catalog. DT_E_USAGE also where there is a column of that name.
 dt_status dt_catalog_derive(dt_catalog *c, const char *name, const char *expression);
 
 // ---- catalog db ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@
 enum { KEY, SOURCE, BYTES, N_GIVEN }; // behind the names of the transform
 
 struct dt_where {
-    dt_ask ask;
+    dt_query query;
     const char **given;
 };
 
@@ -33,12 +33,12 @@ typedef struct packed_record {
 
 static dt_cell where_value_of(const void *record, int given) {
     const packed_record *x = record;
-    const dt_ask_from *from = &x->w->ask.from;
-    if (given == from->n_measured + KEY) return dt_cell_text(x->key);
-    if (given == from->n_measured + SOURCE) return dt_cell_text(x->item->name);
-    if (given == from->n_measured + BYTES) return dt_cell_real((double)x->n_bytes);
+    const dt_query_scope *scope = &x->w->query.scope;
+    if (given == scope->n_measured + KEY) return dt_cell_text(x->key);
+    if (given == scope->n_measured + SOURCE) return dt_cell_text(x->item->name);
+    if (given == scope->n_measured + BYTES) return dt_cell_real((double)x->n_bytes);
     for (int k = 0; k < x->r->n_columns; k++)
-        if (strcmp(x->r->column[k].name, from->given[given]) == 0) return dt_cell_real(x->r->column[k].number);
+        if (strcmp(x->r->column[k].name, scope->given[given]) == 0) return dt_cell_real(x->r->column[k].number);
     return dt_cell_text(NULL);
 }
 
@@ -47,18 +47,18 @@ dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, c
     const dt_status parsed = dt_expr_parse(&e, text);
     if (parsed != DT_OK) return dt_fail_context(parsed, "--where");
     dt_where *w = dt_xcalloc(1, sizeof *w);
-    dt_ask_from from = {.table = {&raw->table, raw->catalog ? &raw->catalog->table : NULL},
-                        .missing =
-                            "it is neither in names, tables or the set that is packed, nor found out while packing",
-                        .value = where_value_of};
-    from.given = w->given = dt_xcalloc((size_t)dt_expr_n_names(e) + N_GIVEN, sizeof *w->given);
+    dt_query_scope scope = {.table = {&raw->table, raw->catalog ? &raw->catalog->table : NULL},
+                            .missing =
+                                "it is neither in names, tables or the set that is packed, nor found out while packing",
+                            .value = where_value_of};
+    scope.given = w->given = dt_xcalloc((size_t)dt_expr_n_names(e) + N_GIVEN, sizeof *w->given);
     for (int i = 0; i < dt_expr_n_names(e); i++)
-        if (dt_transform_has_column(t, dt_expr_name(e, i))) w->given[from.n_measured++] = dt_expr_name(e, i);
-    w->given[from.n_measured + KEY] = "key";
-    w->given[from.n_measured + SOURCE] = "source";
-    w->given[from.n_measured + BYTES] = "bytes";
-    from.n_given = from.n_measured + N_GIVEN;
-    const dt_status st = dt_ask_open(&w->ask, e, &from);
+        if (dt_transform_has_column(t, dt_expr_name(e, i))) w->given[scope.n_measured++] = dt_expr_name(e, i);
+    w->given[scope.n_measured + KEY] = "key";
+    w->given[scope.n_measured + SOURCE] = "source";
+    w->given[scope.n_measured + BYTES] = "bytes";
+    scope.n_given = scope.n_measured + N_GIVEN;
+    const dt_status st = dt_query_open(&w->query, e, &scope);
     if (st != DT_OK) {
         dt_where_destroy(w);
         return dt_fail_context(st, "--where");
@@ -69,17 +69,18 @@ dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, c
 
 void dt_where_destroy(dt_where *w) {
     if (!w) return;
-    dt_ask_close(&w->ask);
+    dt_query_close(&w->query);
     free(w->given);
     free(w);
 }
 
 bool dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes) {
     char *key = dt_xprintf("%s%s", item->key, r->suffix);
-    dt_cell *room = dt_ask_room(&w->ask);
+    dt_cell *cells = dt_query_buffer(&w->query);
     const packed_record x = {w, item, r, key, n_bytes};
-    const bool yes = dt_expr_is_true(w->ask.e, dt_ask_values(&w->ask, room, (uint32_t[]){item->row, item->record}, &x));
-    free(room);
+    const bool yes =
+        dt_expr_is_true(w->query.e, dt_query_values(&w->query, cells, (uint32_t[]){item->row, item->record}, &x));
+    free(cells);
     free(key);
     return yes;
 }

@@ -199,17 +199,18 @@ static dt_cell raw_value_of(const void *record, int given) {
 }
 
 static dt_status derive(dt_raw *r, const char *name, const char *expression) {
-    const dt_ask_from from = {.table = {&r->table, r->catalog ? &r->catalog->table : NULL},
-                              .given = GIVEN,
-                              .n_given = N_GIVEN,
-                              .missing = "it is neither in names, tables or the set that is packed, nor key or source "
-                                         "(width, seconds and the like are known to --where and data.columns)",
-                              .value = raw_value_of};
+    const dt_query_scope scope = {.table = {&r->table, r->catalog ? &r->catalog->table : NULL},
+                                  .given = GIVEN,
+                                  .n_given = N_GIVEN,
+                                  .missing =
+                                      "it is neither in names, tables or the set that is packed, nor key or source "
+                                      "(width, seconds and the like are known to --where and data.columns)",
+                                  .value = raw_value_of};
     bool known = strcmp(name, GIVEN[SOURCE]) == 0 || dt_catalog_has_name(NULL, name), any = false;
-    for (int k = 0; k < 2 && from.table[k]; k++)
-        known = known || dt_columns_find(from.table[k], name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN) >= 0;
+    for (int k = 0; k < 2 && scope.table[k]; k++)
+        known = known || dt_columns_find(scope.table[k], name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN) >= 0;
     if (known) return dt_fail(DT_E_USAGE, "there is a column '%s' already: choose another name", name);
-    DT_TRY(dt_ask_derive(&r->table, name, expression, &from, r->n, item_at, r, &any));
+    DT_TRY(dt_query_derive(&r->table, name, expression, &scope, r->n, item_at, r, &any));
     return any ? DT_OK : dt_fail(DT_E_DATA, "%s gives no record a value", expression);
 }
 

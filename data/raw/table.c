@@ -6,8 +6,8 @@
 // be ';' or a tab if the first line has no ',', a column may have no name (the index that pandas writes, a comma at the
 // end of the line), and a row may end in a comma too many.
 //
-// Arrays and objects in JSON stay JSON text (kind NESTED). If all rows of such a column are arrays of the same few
-// numbers, or objects of plain values, FLAT columns hold these one by one.
+// Arrays and objects in JSON stay JSON text. If all rows of such a column are arrays of the same few numbers, or objects
+// of plain values, columns that are not in the json member hold these one by one.
 #define _GNU_SOURCE
 #include "table.h"
 
