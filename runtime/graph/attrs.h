@@ -7,7 +7,7 @@
 #include "graph/resize_mode.h"
 
 typedef dt_word dt_activation; // a constant of activation_words.h, which only those include who know the list
-const char *dt_activation_name(dt_activation kind); // "gelu_tanh"; "" for none (ops/activation.c)
+const char *dt_activation_name(dt_activation kind); // "gelu_tanh"; "" for none (ops/elementwise.c)
 
 // How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row of
 // cols for all images, or one for each.
@@ -84,7 +84,7 @@ typedef union dt_attrs {
         float eps, momentum; // running = (1-momentum)*running + momentum*batch
         int training;        // 0: uses running statistics, has no stat outputs
         int relu;            // fused ReLU (after the residual)
-        dt_activation act;   // another one, without residual and pool (passes/fuse_norm_act.c)
+        dt_activation act;   // another one, without residual and pool (dt_pass_fuse_norm_act)
         float number;        // of an ACTIVATION_WITH
         int pool;            // fused max-pool after the ReLU: window in `win`
         dt_window win;

@@ -39,7 +39,7 @@ static dt_value grad_of_param(dt_grad_ctx *ctx, dt_value param) {
     dt_shape shape = g->values[param].shape;
     dt_value grad = dt_graph_add_value(g, DT_V_GRAD, name, DT_F32, &shape);
     if (grad != DT_NONE) g->values[grad].param = param;
-    ctx->grad_of[param] = grad;
+    ctx->grad_of[param] = grad; // from now on nodes add into it
     return grad;
 }
 
@@ -47,7 +47,7 @@ static dt_value grad_of_param(dt_grad_ctx *ctx, dt_value param) {
 static dt_node *add_backward_node(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
-    int n_in = fwd.n_in + 2 * fwd.n_out;
+    int n_in = fwd.n_in + 2 * fwd.n_out; // inputs, outputs, gradients of outputs (ir.h)
     dt_value *in = dt_arena_alloc(&g->arena, (size_t)n_in * sizeof *in);
     for (int i = 0; i < n_in; i++) in[i] = DT_NONE;
     const char *name = dt_arena_printf(&g->arena, "%s.bwd", fwd.name);
@@ -80,6 +80,7 @@ static void bind_grad(dt_grad_ctx *ctx, dt_node_id bwd, int i, dt_value fwd_inpu
 // Moves a finished tensor into a parameter's place in the flat buffer.
 static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
     dt_graph *g = ctx->g;
+    // of add's backward: a, b, y, dy; dy is summed into b's gradient
     dt_value in[4] = {DT_NONE, DT_NONE, DT_NONE, grad};
     const char *name = dt_arena_printf(&g->arena, "%s.collect.bwd", g->values[param].name);
     dt_node *n = dt_graph_add_node(g, DT_OP_add, name, in, 4, 2, NULL);
@@ -93,8 +94,9 @@ void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {
     if (grad == DT_NONE || !dt_grad_wanted(ctx, fwd_input)) return;
     dt_value *sum = &ctx->grad_of[fwd_input];
     if (ctx->g->values[fwd_input].kind == DT_V_PARAM) {
-        give_to_param(ctx, fwd_input, grad);
+        give_to_param(ctx, fwd_input, grad); // the flat buffer has the sum
     } else {
+        // of several readers, in the order in which backward meets them: a fixed sum
         *sum = *sum == DT_NONE ? grad : dt_add(ctx->g, *sum, grad);
     }
 }
@@ -109,7 +111,7 @@ dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uin
     }
     for (int i = 0; i < fwd.n_out; i++) {
         if (save_out >> i & 1) n->in[fwd.n_in + i] = fwd.out[i];
-        n->in[fwd.n_in + fwd.n_out + i] = dt_grad_get(ctx, fwd.out[i]);
+        n->in[fwd.n_in + fwd.n_out + i] = dt_grad_get(ctx, fwd.out[i]); // DT_NONE: nothing depends on it
     }
     for (int i = 0; i < fwd.n_in; i++) {
         if (no_grad >> i & 1 || !dt_grad_wanted(ctx, fwd.in[i])) continue;
@@ -145,25 +147,21 @@ static void spread_need(dt_grad_ctx *ctx) {
         const dt_node *n = &g->nodes[i];
         bool needed = false;
         for (int k = 0; k < n->n_in && !n->dead; k++) needed |= dt_grad_wanted(ctx, n->in[k]);
-        for (int k = 0; k < n->n_out && needed; k++) {
+        for (int k = 0; k < n->n_out && needed; k++) { // one pass: nodes are in execution order
             if (n->out[k] != DT_NONE) ctx->needs_grad[n->out[k]] = true;
         }
     }
 }
 
-static bool reaches_loss(const dt_grad_ctx *ctx, const dt_node *n) {
-    if (n->dead) return false;
-    for (int k = 0; k < n->n_out; k++) {
-        if (n->out[k] == DT_NONE || !ctx->needs_grad[n->out[k]]) continue;
-        if (n->out[k] == ctx->g->loss || ctx->grad_of[n->out[k]] != DT_NONE) return true;
-    }
-    return false;
-}
-
 static dt_status autodiff_visit(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
-    if (!reaches_loss(ctx, &g->nodes[id])) return DT_OK;
-    const dt_op_def *def = dt_op_get(g->nodes[id].op);
+    const dt_node *n = &g->nodes[id];
+    bool reaches_loss = false; // nodes behind this one have given their gradients already
+    for (int k = 0; k < n->n_out && !n->dead; k++)
+        if (n->out[k] != DT_NONE && ctx->needs_grad[n->out[k]])
+            reaches_loss |= n->out[k] == g->loss || ctx->grad_of[n->out[k]] != DT_NONE;
+    if (!reaches_loss) return DT_OK;
+    const dt_op_def *def = dt_op_get(n->op);
     if (!def->rules->grad) {
         dt_graph_fail(g, "%s %s: has no gradient, but parameters lie before it", def->name, g->nodes[id].name);
         return g->status;
@@ -184,6 +182,7 @@ static dt_status list_grads(dt_grad_ctx *ctx, int n_forward_values) {
         for (int i = 0; i < g->nodes[id].n_out; i++) {
             dt_value v = g->nodes[id].out[i];
             if (v == DT_NONE || g->values[v].kind != DT_V_GRAD) continue;
+            // several nodes add into a GRAD value; its producer is the last of them
             if (g->values[v].producer == id && g->values[v].out_index == i) dt_graph_add_grad(g, v);
         }
     }
@@ -226,7 +225,7 @@ static void differentiate_stages(dt_grad_ctx *ctx) {
             if (back[id] == s) (void)autodiff_visit(ctx, id);
         end[s] = g->n_nodes;
     }
-    dt_node_id *order = dt_xcalloc((size_t)g->n_nodes + 1, sizeof *order);
+    dt_node_id *order = dt_xcalloc((size_t)g->n_nodes + 1, sizeof *order); // use by use
     int n = 0;
     for (int s = 0; s < n_stages; s++) {
         for (dt_node_id id = 0; id < n_forward; id++)
@@ -245,7 +244,7 @@ dt_status dt_graph_differentiate(dt_graph *g) {
     if (g->n_grads > 0) dt_graph_fail(g, "is differentiated already");
     size_t n = (size_t)g->n_values;
     dt_grad_ctx ctx = {g, dt_xcalloc(n + 1, sizeof(dt_value)), dt_xcalloc(n + 1, sizeof(bool))};
-    for (size_t v = 0; v < n; v++) ctx.grad_of[v] = DT_NONE;
+    for (size_t v = 0; v < n; v++) ctx.grad_of[v] = DT_NONE; // of forward values: backward adds more, which need none
     spread_need(&ctx);
     differentiate_stages(&ctx);
     if (g->status == DT_OK) (void)list_grads(&ctx, (int)n);

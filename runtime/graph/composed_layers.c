@@ -19,6 +19,7 @@ dt_value dt_add_channels(dt_graph *g, dt_value x, dt_value b) {
     dt_shape s = composed_layers_shape_of(g, x);
     if (b == DT_NONE || s.n < 2) return x;
     dt_shape each = {.n = s.n - 1};
+    // b (C) as (C,1,…,1), expanded to a sample's shape, which add repeats over N
     for (int i = 0; i < each.n; i++) each.d[i] = i == 0 ? composed_layers_shape_of(g, b).d[0] : 1, s.d[i] = s.d[i + 1];
     s.n--;
     if (s.n > 1) b = dt_expand(g, dt_reshape(g, b, each), s);
@@ -35,10 +36,11 @@ dt_value dt_group_norm_with(dt_graph *g, const char *name, dt_value x, int64_t g
         return dt_graph_fail(g, "group_norm %s: %lld channels are no multiple of %lld groups", name ? name : "",
                              (long long)was.d[1], (long long)groups);
     const dt_shape image = composed_layers_shape_of(g, x);
-    const dt_shape row = dt_shape1(image.d[1] / groups * image.d[2] * image.d[3]);
+    const dt_shape row = dt_shape1(image.d[1] / groups * image.d[2] * image.d[3]); // a group's channels and pixels
     dt_value one, zero;
     one = dt_full(g, row, 1);
     zero = dt_full(g, row, 0);
+    // a layer norm of rows that are groups: factors 1 and summands 0, the real ones are of channels
     x = dt_reshape(g, x, dt_shape3(was.d[0], groups, row.d[0]));
     x = dt_layer_norm_with(g, name, x, one, zero, eps);
     x = dt_reshape(g, x, image);
@@ -66,7 +68,7 @@ dt_value dt_prelu_with(dt_graph *g, dt_value x, dt_value weight) {
     dt_value positive = dt_relu(g, x), negative, each;
     negative = dt_add(g, x, dt_scale(g, positive, -1));
     each = dt_reshape(g, weight, dt_shape3(-1, 1, 1));
-    each = dt_expand(g, each, dt_shape3(was.d[1], 1, 1));
+    each = dt_expand(g, each, dt_shape3(was.d[1], 1, 1)); // one slope for all channels, or one each
     return dt_reshape(g, dt_add(g, positive, dt_mul(g, negative, each)), was);
 }
 
@@ -98,9 +100,10 @@ dt_value dt_pad(dt_graph *g, dt_value x, int axis, int64_t begin, int64_t end, d
     if (cut[0] + cut[1] > 0) {
         if (cut[0] + cut[1] >= size) return dt_graph_fail(g, "pad: nothing is left of axis %d", axis);
         x = dt_slice(g, x, axis, cut[0], size - cut[1]);
+        // cut first: what is reflected or repeated is of the rest
         return dt_pad(g, x, axis, begin < 0 ? 0 : begin, end < 0 ? 0 : end, mode, with);
     }
-    const int64_t most = mode == DT_PAD_REFLECT ? size - 1 : MOST;
+    const int64_t most = mode == DT_PAD_REFLECT ? size - 1 : MOST; // the edge itself is not reflected
     if (mode != DT_PAD_CONSTANT && (begin > most || end > most || begin > MOST || end > MOST))
         return dt_graph_fail(g,
                              "pad: reflected and repeated padding is of at most %d elements, and "
@@ -134,7 +137,7 @@ static dt_value composed_layers_pool(dt_graph *g, dt_value x, dt_window w, bool 
 static dt_value pool_all(dt_graph *g, dt_value x, int d, bool max) {
     for (int64_t n; x != DT_NONE && (n = composed_layers_shape_of(g, x).d[2 + d]) > 1;) {
         dt_window w = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
-        w.kernel[d] = max && n > MOST_PLACES ? 16 : (int)n;
+        w.kernel[d] = max && n > MOST_PLACES ? 16 : (int)n; // largest of largest; a mean is taken at once
         w.stride[d] = w.kernel[d];
         w.pad_end[d] = (int)((w.kernel[d] - n % w.kernel[d]) % w.kernel[d]);
         x = composed_layers_pool(g, x, w, max);
@@ -147,6 +150,7 @@ static dt_value pool_axis(dt_graph *g, dt_value x, int d, int64_t n, bool max) {
     const int64_t s = composed_layers_shape_of(g, x).d[2 + d];
     dt_value part[64];
     if (n == s || x == DT_NONE) return x;
+    // windows side by side: one pooling
     if (s % n == 0 && s / n <= MOST_PLACES) {
         dt_window w = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};
         w.kernel[d] = w.stride[d] = (int)(s / n);
@@ -176,6 +180,7 @@ static dt_value largest(dt_graph *g, dt_value x, const dt_shape *to) {
         if (to->d[d] == s.d[d] || x == DT_NONE) continue;
         for (int i = d + 1; i < s.n; i++) inner *= now.d[i];
         now.d[d] = 1;
+        // the axis as H of an image of W inner elements
         x = dt_reshape(g, x, dt_shape4(d > 0 ? s.d[0] : 1, -1, s.d[d], inner));
         x = dt_reshape(g, pool_all(g, x, 0, true), now);
     }
@@ -197,6 +202,7 @@ dt_value dt_reduce(dt_graph *g, dt_value x, dt_reduce_kind how, unsigned axes, b
         x = dt_global_pool(g, x);
         return keep ? dt_reshape(g, x, to) : x;
     }
+    // with ones in place of the axes; `left` is without them
     x = how == DT_REDUCE_MAX ? largest(g, x, &to) : dt_sum(g, x, to);
     if (how == DT_REDUCE_MEAN) x = dt_scale(g, x, 1.0f / (float)count);
     return keep ? x : dt_reshape(g, x, left);

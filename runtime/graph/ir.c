@@ -34,6 +34,7 @@ static name_entry *ir_find_slot(const dt_name_table *t, const char *name) {
     return &t->slots[i];
 }
 
+// Doubles the table; entries move, names stay where they are.
 static void grow_names(dt_graph *g) {
     dt_name_table *t = g->names, old = *t;
     t->cap = old.cap ? old.cap * 2 : 256;
@@ -45,7 +46,7 @@ static void grow_names(dt_graph *g) {
 
 // The entry of `name`, created if it is missing. `name` must live as long as the graph.
 static name_entry *intern(dt_graph *g, const char *name) {
-    if (g->names->n * 2 >= g->names->cap) grow_names(g);
+    if (g->names->n * 2 >= g->names->cap) grow_names(g); // at most half full: probes stay short
     name_entry *e = ir_find_slot(g->names, name);
     if (!e->name) {
         *e = (name_entry){name, DT_NONE, DT_NONE, 0};
@@ -58,6 +59,7 @@ const char *dt_graph_unique_name(dt_graph *g, const char *name) {
     if (!name) name = "node";
     name_entry *known = ir_find_slot(g->names, name);
     if (!known->name) return dt_arena_strdup(&g->arena, name);
+    // n_like remembers the last number, so that thousands of "relu" do not search from 1 each time
     char text[512];
     while (snprintf(text, sizeof text, "%s.%d", name, known->n_like + 1), ir_find_slot(g->names, text)->name)
         known->n_like++;
@@ -120,7 +122,7 @@ dt_value dt_graph_fail(dt_graph *g, const char *fmt, ...) {
     va_start(args, fmt);
     vsnprintf(g->error, sizeof g->error, fmt, args);
     va_end(args);
-    g->status = DT_E_USAGE;
+    g->status = DT_E_USAGE; // from here on builders do nothing
     return DT_NONE;
 }
 
@@ -140,18 +142,13 @@ static bool is_made_up(dt_value_kind kind) {
     return kind == DT_V_TEMP || kind == DT_V_CONST;
 }
 
-// Takes its name from the value `v`, which gets another.
-static void rename_value(dt_graph *g, dt_value v) {
-    g->values[v].name = dt_graph_unique_name(g, g->values[v].name);
-    intern(g, g->values[v].name)->value = v;
-}
-
 dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, dt_dtype dtype, const dt_shape *shape) {
     if (g->status != DT_OK) return DT_NONE;
     if (!dt_shape_is_sound(shape)) {
         char text[160];
         return dt_graph_fail(g, "%s: the shape %s is too large", name, dt_shape_print(shape, text, sizeof text));
     }
+    // the second use of a network: weights are shared below, statistics are its own
     if (g->twin && (kind == DT_V_BUFFER || kind == DT_V_CONST))
         name = dt_arena_printf(&g->arena, "%s%s", g->twin, name);
     if (*g->scope && (kind == DT_V_PARAM || kind == DT_V_BUFFER || kind == DT_V_CONST))
@@ -163,7 +160,8 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
     const dt_value holder = known->name ? known->value : DT_NONE;
     if (holder != DT_NONE && !is_made_up(kind)) {
         if (!is_made_up(g->values[holder].kind)) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
-        rename_value(g, holder);
+        g->values[holder].name = dt_graph_unique_name(g, name); // a generated name gives way
+        intern(g, g->values[holder].name)->value = holder;
     }
     name = holder != DT_NONE && is_made_up(kind) ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);
     RESERVE(g, values);
@@ -190,6 +188,7 @@ dt_node *dt_graph_add_node(dt_graph *g, dt_op op, const char *name, const dt_val
                    .n_out = n_out,
                    .forward = DT_NONE,
                    .stage = g->stage};
+    // one piece for both lists
     n->in = dt_arena_alloc(&g->arena, (size_t)(n_in + n_out) * sizeof *n->in);
     n->out = n->in + n_in;
     memcpy(n->in, in, (size_t)n_in * sizeof *in);
@@ -219,9 +218,9 @@ dt_value dt_graph_apply(dt_graph *g, dt_op op, const char *name, const dt_value 
             return dt_graph_fail(g, "%s %s: input %d is missing", def->name, shown, i);
         }
     }
-    if (*g->scope) name = dt_arena_printf(&g->arena, "%s%s", g->scope, shown);
+    if (*g->scope) name = dt_arena_printf(&g->arena, "%s%s", g->scope, shown); // "iris.conv1"
     dt_graph_add_node(g, op, name, in, n_in, def->n_out, attrs);
-    dt_node_id id = g->n_nodes - 1;
+    dt_node_id id = g->n_nodes - 1; // by index: inference may add values, and nodes move when the array grows
     if (def->rules->infer(g, id) != DT_OK) return DT_NONE;
     return g->nodes[id].out[0];
 }
@@ -264,7 +263,7 @@ const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, 
         const size_t n = strlen(a->ours);
         if (strncmp(name, a->ours, n) != 0 || (name[n] && name[n] != '.')) continue;
         if (shape && a->shape.n >= 0) *shape = a->shape;
-        if (n >= n_best) best = a, n_best = n;
+        if (n >= n_best) best = a, n_best = n; // "" is an alias of length 0: the whole network
     }
     snprintf(buf, cap, "%s%s", best ? best->timms : "", name + n_best);
     return buf;
@@ -272,7 +271,7 @@ const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, 
 
 // ---- for passes ------------------------------------------------------------------------------------
 void dt_graph_rename_node(dt_graph *g, dt_node_id id, const char *name) {
-    intern(g, g->nodes[id].name)->node = DT_NONE;
+    intern(g, g->nodes[id].name)->node = DT_NONE; // the old name is free
     g->nodes[id].name = name;
     intern(g, name)->node = id;
 }
@@ -297,7 +296,7 @@ void dt_graph_permute_nodes(dt_graph *g, const dt_node_id *order) {
     for (size_t i = 0; i < n; i++) {
         dt_node *node = &g->nodes[i];
         if (node->forward != DT_NONE) node->forward = new_id[node->forward];
-        if (!node->dead) intern(g, node->name)->node = (dt_node_id)i;
+        if (!node->dead) intern(g, node->name)->node = (dt_node_id)i; // a dead node may share its name with a live one
     }
     for (int v = 0; v < g->n_values; v++) {
         dt_node_id *producer = &g->values[v].producer;
@@ -318,7 +317,7 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g) {
             if (v != DT_NONE) reader[v] = reader[v] == DT_NONE ? id : SEVERAL;
         }
     }
-    for (int i = 0; i < g->n_outputs; i++) reader[g->outputs[i].value] = SEVERAL;
+    for (int i = 0; i < g->n_outputs; i++) reader[g->outputs[i].value] = SEVERAL; // whoever runs the graph reads them
     for (int v = 0; v < g->n_values; v++) {
         if (reader[v] == SEVERAL) reader[v] = DT_NONE;
     }

@@ -146,7 +146,7 @@ static void add_window(dt_onnx_writer *w, const dt_window *win, bool dilated) {
     dt_onnx_ints(w, "pads", pads, 4);
 }
 
-// The convolution's weight and bias with its batch norm in them (passes/fold_bn.c).
+// The convolution's weight and bias with its batch norm in them (dt_pass_fold_bn).
 static dt_status onnx_ops_fold(dt_onnx_writer *w, const dt_node *n, const char **weight, const char **bias) {
     const int params[] = {n->attrs.conv2d.bn_scale, n->attrs.conv2d.bn_shift, n->attrs.conv2d.bn_mean,
                           n->attrs.conv2d.bn_var};

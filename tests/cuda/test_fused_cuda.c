@@ -1,7 +1,7 @@
 // test_fused_cuda.c: what passes merge after differentiation, compared with separate nodes. Gradients of a small
 // network have the same bits on the CPU and are close on the fake device. Covers the tanh form of GELU inside the
-// neighbouring matmuls (passes/fuse_gelu.c), with cuBLASLt's epilogues and without; additions inside layer norms
-// (passes/fuse_norm_add.c), which keep the bits on both; activations inside batch norms (passes/fuse_norm_act.c), which
+// neighbouring matmuls (dt_pass_fuse_gelu), with cuBLASLt's epilogues and without; additions inside layer norms
+// (dt_pass_fuse_norm_add), which keep the bits on both; activations inside batch norms (dt_pass_fuse_norm_act), which
 // keep them too; layer scale, drop path and addition as one node (ops/add_branch.c), which keep them as well; and the
 // sums that an fp16 convolution makes for its batch norm, if cuDNN can get aligned memory for them. The fake device's log
 // shows what ran.

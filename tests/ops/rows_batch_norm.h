@@ -94,7 +94,7 @@ static void run_bn(dt_shape x, bool relu, bool pool, bool residual, bn_mode mode
         c.save_in = 7, c.save_out = 6u | (pool ? 8 : relu ? 1 : 0);
         if (!training) c.out_shape[4].n = c.out_shape[5].n = -1, c.compare_out = 7;
     }
-#ifdef DT_ROWS_CUDA // bits instead of y, as passes/relu_bits.c has it
+#ifdef DT_ROWS_CUDA // bits instead of y, as dt_pass_relu_bits has it
     if (mode != INFERENCE && residual && relu) {
         c.out_shape[3] = S2(count(&x) / x.d[1], (x.d[1] + 7) / 8);
         c.compare_out |= 8, c.save_out = 6 | 8;

@@ -87,7 +87,7 @@ static bool cuda_desc_is_output(const dt_graph *g, dt_value v) {
     return false;
 }
 
-// What reads a value is asked of the graph without the nodes that are computed again (passes/recompute.c), so that a copy
+// The readers of a value are those of the graph without the nodes that are computed again (passes/recompute.c), so that a copy
 // has the engines, and the bits, of the node itself.
 static bool cuda_desc_counts(const dt_node *n) {
     return !n->dead && (n->backward || n->forward == DT_NONE); // recomputed forward nodes do not count

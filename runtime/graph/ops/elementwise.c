@@ -96,7 +96,7 @@ static dt_status add_grad(dt_grad_ctx *ctx, dt_node_id id) {
     dt_graph *g = ctx->g;
     dt_node n = g->nodes[id];
     dt_value dy = dt_grad_get(ctx, n.out[0]), b = n.in[1];
-    dt_grad_give(ctx, n.in[0], dy);
+    dt_grad_give(ctx, n.in[0], dy); // the gradient itself, no node
     if (!dt_grad_wanted(ctx, b)) return g->status;
     if (g->values[b].kind != DT_V_PARAM && dt_shape_equal(&g->values[b].shape, &g->values[dy].shape)) {
         dt_grad_give(ctx, b, dy);
@@ -136,7 +136,7 @@ static dt_status add_branch_infer(dt_graph *g, dt_node_id id) {
 static dt_status add_branch_grad(dt_grad_ctx *ctx, dt_node_id id) {
     const dt_node n = ctx->g->nodes[id];
     const dt_value scale = n.in[2];
-    dt_grad_give(ctx, n.in[1], dt_grad_get(ctx, n.out[0]));
+    dt_grad_give(ctx, n.in[1], dt_grad_get(ctx, n.out[0])); // of the residual stream: unchanged
     if (!dt_grad_wanted(ctx, n.in[0]) && !dt_grad_wanted(ctx, scale)) return ctx->g->status;
     return dt_grad_default(ctx, id, dt_grad_wanted(ctx, scale) ? 1 | 4 : 4, 0, 2);
 }
@@ -221,9 +221,9 @@ dt_value dt_scale(dt_graph *g, dt_value x, float alpha) {
 
 // ---- dropout ------------------------------------------------------------------------------------------------------
 
-// dropout: zeroes with probability p and scales what stays by 1/(1-p); in graphs that drop (elsewhere
-// the builder returns x itself); with `whole` (stochastic depth) all of a sample at once. The mask is a function of seed, step, slot, element and the node's
-// name, so it is never stored.
+// dropout: zeroes with probability p and scales what stays by 1/(1-p); in graphs that drop (elsewhere the builder returns
+// x itself); with `whole` (stochastic depth) all of a sample at once. The mask is a function of seed, step, slot, element
+// and the node's name, so it is never stored.
 //   in  0 x
 //   out 0 y
 // Backward makes the mask again from the forward node's name and reads only the gradient; gives dx.

@@ -8,7 +8,7 @@
 
 // ---- matmul -------------------------------------------------------------------------------------------------------
 
-// matmul: batched product of the last two dimensions, alpha * op(a) op(b), op transposing if asked.
+// matmul: batched product of the last two dimensions, alpha * op(a) op(b), op transposes where the attributes say so.
 //   in  0 a (…,M,K)   1 b (…,K,N), the same leading dimensions
 //   out 0 (…,M,N)
 // Gradient: two matmul nodes.
@@ -66,7 +66,7 @@ dt_value dt_matmul(dt_graph *g, dt_value a, dt_value b, bool trans_a, bool trans
 //   in  0 x (…,I)   1 weight (O,I)   2 bias (O), optional
 //   out 0 y (…,O)   1 what went into a fused GELU in training, else none
 // Backward reads x and weight, and y when a ReLU is fused; gives dx, dweight, dbias. Exact GELU is
-// fused in inference graphs only, its tanh form in training by a pass of its own (passes/fuse_gelu.c).
+// fused in inference graphs only, its tanh form in training by a pass of its own (dt_pass_fuse_gelu).
 
 static dt_status linear_infer(dt_graph *g, dt_node_id id) {
     dt_shape x = dt_op_in_shape(g, id, 0), w = dt_op_in_shape(g, id, 1);

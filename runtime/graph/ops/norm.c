@@ -15,16 +15,16 @@
 //   out 0 y   and, in training graphs only,
 //       1 saved_mean f32 (C)   2 saved_invstd f32 (C)
 //       3 argmax u8 (shape of y), fused pool only: position in the window, row * kernel_w + column;
-//         255 = the pooled value was clipped to zero by the ReLU. Or, behind a residual and where a backend asks for
-//         them (passes/relu_bits.c), bits u8 (pixels, ceil(C/8)): channel c of a pixel is bit c % 8 of byte c / 8, set
-//         where the ReLU let it through. Or, with another activation (passes/fuse_norm_act.c), the shift f32 (C) that was
+//         255 = the pooled value was clipped to zero by the ReLU. Or, behind a residual and for a backend
+//         with dt_pass_relu_bits, bits u8 (pixels, ceil(C/8)): channel c of a pixel is bit c % 8 of byte c / 8, set
+//         where the ReLU let it through. Or, with another activation (dt_pass_fuse_norm_act), the shift f32 (C) that was
 //         applied to x: input 2 with what rounding the mean lost
 //       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C); not with running moments
 // sync_batch_norm is the same without what is fused, and its moments are those of all ranks (dt_graph.sync_bn).
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
 // y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
 // nothing and lets a backend make the mask from x instead of reading y. With another activation it has the applied shift
-// instead, and not y. Behind all other inputs passes/relu_bits.c puts a second gradient of y (shape of y) that is added
+// instead, and not y. Behind all other inputs dt_pass_relu_bits puts a second gradient of y (shape of y) that is added
 // to the first.
 
 enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VAR, RESIDUAL };
@@ -36,13 +36,14 @@ static dt_status infer_training(dt_graph *g, dt_node_id id, const dt_shape *y, c
     dt_op_add_out(g, id, SAVED_MEAN, "saved_mean", DT_F32, c);
     dt_op_add_out(g, id, SAVED_INVSTD, "saved_invstd", DT_F32, c);
     if (a.batch_norm.pool) dt_op_add_out(g, id, ARGMAX, "argmax", DT_U8, y);
-    if (!a.batch_norm.training) return g->status;
+    if (!a.batch_norm.training) return g->status; // frozen: running statistics stay as they are
     snprintf(mean, sizeof mean, "%s.mean", g->nodes[id].name);
     snprintf(var, sizeof var, "%s.var", g->nodes[id].name);
     dt_op_add_stat(g, id, MEAN, mean, c);
     dt_op_add_stat(g, id, VAR, var, c);
     if (g->status != DT_OK) return g->status;
     const dt_node *n = &g->nodes[id];
+    // the commit moves running statistics by the mean over micro-batches
     dt_graph_add_update(g, n->in[RUNNING_MEAN], n->out[MEAN], a.batch_norm.momentum);
     dt_graph_add_update(g, n->in[RUNNING_VAR], n->out[VAR], a.batch_norm.momentum);
     return DT_OK;
@@ -129,7 +130,7 @@ dt_value dt_batch_norm_with(dt_graph *g, const char *name, dt_value x, const dt_
         if (params[i] == DT_NONE) return DT_NONE;
         in[SCALE + i] = params[i];
     }
-    const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen;
+    const bool frozen = g->values[in[SCALE]].frozen && g->values[in[SHIFT]].frozen; // then as in inference
     dt_attrs a = {.batch_norm = {.eps = eps, .momentum = momentum, .training = g->training && !frozen}};
     const dt_op op = g->sync_bn && a.batch_norm.training ? DT_OP_sync_batch_norm : DT_OP_batch_norm;
     return dt_graph_apply(g, op, name, in, 5, &a);

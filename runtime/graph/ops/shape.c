@@ -145,12 +145,12 @@ static dt_status reshape_infer(dt_graph *g, dt_node_id id) {
         }
     }
     int64_t n = dt_shape_elements(&x);
-    if (open >= 0) y.d[open] = n / known;
+    if (open >= 0) y.d[open] = n / known; // a remainder shows in the comparison below
     if (dt_shape_elements(&y) != n) {
         char text[96];
         return dt_op_fail(g, id, "does not fit into %s", dt_shape_print(&y, text, sizeof text));
     }
-    g->nodes[id].attrs.reshape.shape = y;
+    g->nodes[id].attrs.reshape.shape = y; // without -1, for kernels and the export
     return dt_op_shaped(g, id, &y);
 }
 

@@ -53,7 +53,7 @@ static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
     case DT_AMP_FOLLOW:
         break;
     }
-    if (n->backward && n->forward != DT_NONE) return s->type[n->forward];
+    if (n->backward && n->forward != DT_NONE) return s->type[n->forward]; // its saved tensors have that type
     for (int i = 0; i < n->n_in; i++) {
         if (amp_is_activation(s->g, n->in[i]) && s->g->values[n->in[i]].dtype == s->half) return s->half;
     }
@@ -63,13 +63,13 @@ static dt_dtype compute_type(const amp_state *s, const dt_node *n) {
 static dt_value cast_to(amp_state *s, dt_value v, dt_dtype to) {
     dt_graph *g = s->g;
     dt_value known = s->cast_of[v];
-    if (known != DT_NONE && g->values[known].dtype == to) return known;
+    if (known != DT_NONE && g->values[known].dtype == to) return known; // one cast for all readers
     char name[512];
     snprintf(name, sizeof name, "%s.cast", g->values[v].name);
     dt_attrs attrs = {.cast = {to}};
     dt_value out = dt_graph_apply(g, DT_OP_cast, name, &v, 1, &attrs);
     if (out == DT_NONE) return v;
-    s->order[s->n_order++] = g->n_nodes - 1;
+    s->order[s->n_order++] = g->n_nodes - 1; // in front of the node that is being converted
     s->cast_of[v] = out;
     return out;
 }
@@ -106,7 +106,7 @@ dt_status dt_pass_amp(dt_graph *g, dt_dtype half) {
     amp_state s = {.g = g, .half = half};
     s.type = dt_xcalloc((size_t)n_nodes + 1, sizeof *s.type);
     s.cast_of = dt_xcalloc(n_values + 1, sizeof *s.cast_of);
-    s.order = dt_xcalloc((size_t)n_nodes + n_values + 1, sizeof *s.order);
+    s.order = dt_xcalloc((size_t)n_nodes + n_values + 1, sizeof *s.order); // nodes, and a cast of each value
     for (size_t v = 0; v < n_values; v++) s.cast_of[v] = DT_NONE;
     for (dt_node_id id = 0; id < n_nodes && g->status == DT_OK; id++) {
         amp_convert(&s, id);

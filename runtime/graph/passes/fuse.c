@@ -35,11 +35,12 @@ static dt_status visit_nodes(dt_graph *g, void (*visit)(dt_graph *g, const dt_no
 
 // Puts `merged`, the new form of `head`, in the place of `last`.
 static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged) {
-    head->dead = true;
+    head->dead = true; // nodes between head and last are dead already, or merged by the caller
     dt_graph_swap_value_names(g, head->out[0], merged.out[0]);
     for (int i = 0; i < head->n_out; i++) {
         if (head->out[i] != DT_NONE) g->values[head->out[i]].producer = DT_NONE;
     }
+    // dt_graph_rename_node frees the name that the node has at the moment
     const char *old_name = last->name;
     *last = merged;
     last->name = old_name;
@@ -49,7 +50,7 @@ static void move_head(dt_graph *g, dt_node *head, dt_node *last, dt_node merged)
 
 static bool pool_tiles(const dt_window *w) {
     for (int d = 0; d < 2; d++) {
-        if (w->kernel[d] != 2 || w->stride[d] != 2 || w->dilation[d] != 1) return false;
+        if (w->kernel[d] != 2 || w->stride[d] != 2 || w->dilation[d] != 1) return false; // the kernels have 2x2 only
         if (w->pad_begin[d] != 0 || w->pad_end[d] != 0) return false;
     }
     return true;
@@ -68,11 +69,12 @@ static dt_node *residual_add(dt_graph *g, const dt_node_id *readers, dt_value y,
 static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn) {
     dt_node merged = *bn;
     dt_value residual = DT_NONE;
-    if (merged.attrs.batch_norm.relu || merged.n_in > 5) return;
+    if (merged.attrs.batch_norm.relu || merged.n_in > 5) return; // fused before: the pass is idempotent
     dt_node *add = residual_add(g, readers, bn->out[0], &residual);
     dt_node *relu = dt_graph_reader(g, readers, add ? add->out[0] : bn->out[0], DT_OP_relu);
     if (!relu) return;
     dt_node *last = relu;
+    // a residual's gradient needs the mask before the pool
     dt_node *pool = add ? NULL : dt_graph_reader(g, readers, relu->out[0], DT_OP_max_pool);
     merged.attrs.batch_norm.relu = 1;
     merged.out = dt_arena_alloc(&g->arena, (size_t)bn->n_out * sizeof *merged.out);
@@ -90,7 +92,7 @@ static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn)
         merged.attrs.batch_norm.pool = 1;
         merged.attrs.batch_norm.win = pool->attrs.pool.win;
         merged.out[0] = pool->out[0];
-        merged.out[3] = g->training ? pool->out[1] : DT_NONE;
+        merged.out[3] = g->training ? pool->out[1] : DT_NONE; // argmax, for backward
         relu->dead = true;
         g->values[relu->out[0]].producer = DT_NONE;
         g->values[pool->out[1]].producer = DT_NONE;
@@ -102,6 +104,7 @@ static void fuse_batch_norm(dt_graph *g, const dt_node_id *readers, dt_node *bn)
 static void fuse_linear(dt_graph *g, const dt_node_id *readers, dt_node *linear) {
     if (linear->attrs.linear.act != DT_ACTIVATION_none) return;
     dt_node *next = dt_graph_reader(g, readers, linear->out[0], DT_OP_relu);
+    // in training exact GELU needs its input, which a fused kernel does not leave
     if (!next && !g->training) {
         next = dt_graph_reader(g, readers, linear->out[0], DT_OP_gelu);
     }
@@ -117,12 +120,13 @@ static void fuse_residual(dt_graph *g, const dt_node_id *readers, dt_node *conv)
     if (conv->op != DT_OP_conv2d || conv->backward || conv->n_in > 3 || conv->attrs.conv2d.act != DT_ACTIVATION_none)
         return;
     dt_node *add = residual_add(g, readers, conv->out[0], &residual);
-    if (!add || g->values[residual].kind != DT_V_TEMP) return;
+    if (!add || g->values[residual].kind != DT_V_TEMP) return; // kernels read an activation there
     dt_node *relu = dt_graph_reader(g, readers, add->out[0], DT_OP_relu);
     dt_node *last = relu ? relu : add;
     dt_node merged = *conv;
     merged.attrs.conv2d.act = relu ? DT_ACTIVATION_relu : DT_ACTIVATION_none;
     merged.in = dt_arena_alloc(&g->arena, 4 * sizeof *merged.in);
+    // a bias that is absent keeps its place
     for (int i = 0; i < 3; i++) merged.in[i] = i < conv->n_in ? conv->in[i] : DT_NONE;
     merged.in[3] = residual;
     merged.n_in = 4;
@@ -163,10 +167,6 @@ dt_status dt_pass_fuse(dt_graph *g) {
 
 enum { Z = 0, SAVED_MEAN = 1, SAVED_SHIFT = 3, RESIDUAL = 5 };
 
-static bool fuse_norm_act_is_activation(const dt_node *n) {
-    return !n->dead && (n->op == DT_OP_activation || n->op == DT_OP_gelu);
-}
-
 static bool is_plain_norm(const dt_node *n, bool backward) {
     return !n->dead && n->op == DT_OP_batch_norm && n->backward == backward && !n->attrs.batch_norm.relu &&
            !n->attrs.batch_norm.act && !n->attrs.batch_norm.pool &&
@@ -192,7 +192,7 @@ static bool find_readers(dt_graph *g, const dt_node_id *sole, dt_value z, dt_nod
     for (dt_node *n = g->nodes; n < g->nodes + g->n_nodes; n++)
         for (int k = 0; k < n->n_in && !n->dead; k++) {
             if (n->in[k] != z) continue;
-            if (k || !fuse_norm_act_is_activation(n) || act[n->backward]) return false;
+            if (k || (n->op != DT_OP_activation && n->op != DT_OP_gelu) || act[n->backward]) return false;
             if (n->backward && !norm_behind(g, sole, n)) return false;
             act[n->backward] = n;
         }
@@ -223,8 +223,9 @@ static void fuse_norm_act(dt_graph *g, const dt_node_id *sole, dt_node *norm) {
     if (!is_plain_norm(norm, false) || !find_readers(g, sole, norm->out[Z], act)) return;
     if (act[0]) {
         fuse_norm_act_take(g, norm, act[0]);
-        dt_graph_set_out(g, norm, Z, act[0]->out[0]);
+        dt_graph_set_out(g, norm, Z, act[0]->out[0]); // y in the place of z
     }
+    // frozen layers in front: no gradient
     if (!act[1]) return;
     dt_node *back = norm_behind(g, sole, act[1]);
     fuse_norm_act_take(g, back, act[1]);
@@ -252,12 +253,6 @@ dt_status dt_pass_fuse_norm_act(dt_graph *g) {
 
 enum { FUSE_NORM_ADD_RESIDUAL = 3, SUM = 3 };
 
-static bool reads(const dt_node *n, dt_value v) {
-    for (int i = 0; i < n->n_in && !n->dead; i++)
-        if (n->in[i] == v) return true;
-    return false;
-}
-
 // `n` places, of which the first `kept` are copied and the others empty.
 static dt_value *longer(dt_graph *g, const dt_value *list, int kept, int n) {
     dt_value *to = dt_arena_alloc(&g->arena, (size_t)n * sizeof *to);
@@ -268,11 +263,13 @@ static dt_value *longer(dt_graph *g, const dt_value *list, int kept, int n) {
 
 static void fuse_norm_add_forward(dt_graph *g, dt_node *norm) {
     const dt_value s = norm->in[0];
+    // the addition that made what is normalized
     const dt_node_id at = g->values[s].producer;
     if (norm->n_in > FUSE_NORM_ADD_RESIDUAL || at == DT_NONE || !dt_graph_adds_alike(g, &g->nodes[at])) return;
-    if (g->values[s].dtype != g->values[norm->out[0]].dtype) return;
-    for (const dt_node *n = &g->nodes[at]; n < norm; n++)
-        if (reads(n, s)) return;
+    if (g->values[s].dtype != g->values[norm->out[0]].dtype) return; // the kernel rounds both to one type
+    for (const dt_node *n = &g->nodes[at]; n < norm; n++)            // s will be there behind the norm only
+        for (int i = 0; i < n->n_in && !n->dead; i++)
+            if (n->in[i] == s) return;
     dt_node *add = &g->nodes[at];
     norm->in = longer(g, norm->in, norm->n_in, FUSE_NORM_ADD_RESIDUAL + 1);
     norm->in[0] = add->in[0];
@@ -290,7 +287,7 @@ static void fuse_norm_add_backward(dt_graph *g, const dt_node_id *readers, dt_no
     if (norm->n_in > norm->n_fwd_in + 2 * norm->n_fwd_out) return; // has one
     dt_node *add = &g->nodes[readers[d]];
     const dt_value other = add->in[0] == d ? add->in[1] : add->in[0];
-    if (other == d || g->values[other].producer > norm - g->nodes) return;
+    if (other == d || g->values[other].producer > norm - g->nodes) return; // computed behind the norm: too late
     norm->in = longer(g, norm->in, norm->n_in, norm->n_in + 1);
     norm->in[norm->n_in++] = other;
     dt_graph_set_out(g, norm, 0, add->out[0]);
@@ -330,6 +327,7 @@ static void fuse_gelu_forward(dt_graph *g, dt_node *gelu) {
     const dt_value z = gelu->in[0], y = gelu->out[0];
     dt_node *linear = linear_of(g, z, false);
     if (!linear || linear->n_out != 1 || linear->attrs.linear.act != DT_ACTIVATION_none) return;
+    // cuBLASLt writes both in one type
     if (g->values[z].dtype != g->values[y].dtype) return;
     linear->attrs.linear.act = DT_ACTIVATION_gelu_tanh;
     linear->n_out = 2;
@@ -343,7 +341,7 @@ static void fuse_gelu_backward(dt_graph *g, const dt_node_id *readers, dt_node *
     const dt_value z = gelu->in[0], dy = gelu->in[gelu->n_fwd_in + gelu->n_fwd_out];
     const dt_value dz = gelu->out[0];
     dt_node *linear = linear_of(g, dy, true);
-    if (!linear || linear->attrs.linear.dgelu || readers[dy] == DT_NONE) return;
+    if (!linear || linear->attrs.linear.dgelu || readers[dy] == DT_NONE) return; // dy has other readers
     if (g->values[z].dtype != g->values[dy].dtype || g->values[dz].dtype != g->values[dy].dtype) return;
     dt_value *in = dt_arena_alloc(&g->arena, (size_t)(linear->n_in + 1) * sizeof *in);
     for (int i = 0; i < linear->n_in; i++) in[i] = linear->in[i];
@@ -395,6 +393,7 @@ static void fold_bn_node(dt_graph *g, const dt_node_id *readers, dt_node *conv) 
     dt_node *bn = dt_graph_reader(g, readers, conv->out[0], DT_OP_batch_norm);
     bool relu_in_bn = false;
     if (bn && !conv->attrs.conv2d.fold_bn && bn->in[0] == conv->out[0] && bn->n_in == 5 &&
+        // running statistics only: moments of a batch are not known when weights are packed
         !bn->attrs.batch_norm.training && !bn->attrs.batch_norm.pool && is_packable(g, bn->in[1]) &&
         is_packable(g, bn->in[2]) && (conv->n_in < 3 || is_packable(g, conv->in[2]))) {
         conv->attrs.conv2d.fold_bn = 1;
@@ -407,7 +406,7 @@ static void fold_bn_node(dt_graph *g, const dt_node_id *readers, dt_node *conv) 
         take_output(g, conv, bn);
     }
     dt_node *relu = relu_in_bn ? NULL : dt_graph_reader(g, readers, conv->out[0], DT_OP_relu);
-    if (relu) take_output(g, conv, relu);
+    if (relu) take_output(g, conv, relu); // a norm that brought a ReLU has none behind it
     if (relu || relu_in_bn) conv->attrs.conv2d.act = DT_ACTIVATION_relu;
 }
 
@@ -426,8 +425,8 @@ dt_status dt_pass_fold_bn(dt_graph *g) {
 //
 //   add(a, b) -> dy;  batch_norm.bwd(…, dy) -> …, dresidual   =>   batch_norm.bwd(…, a, b) -> …, dresidual
 //
-// with the bits of two kernels: dy is rounded to its type. Then y lives only as long as its other readers need it. Without a residual the kernel recomputes the mask from x, which
-// it reads anyway, and with a pool the argmax holds it. The pass comes after mixed precision, which would keep a further
+// with the bits of two kernels: dy is rounded to its type. Then y lives only as long as its other readers need it.
+// Without a residual the kernel recomputes the mask from x, which it reads anyway, and with a pool the argmax holds it. The pass comes after mixed precision, which would keep a further
 // output in f32, and after dead code.
 
 enum { X = 0, RELU_BITS_RESIDUAL = 5, Y = 0, BITS = 3 };
@@ -438,33 +437,27 @@ static bool wants_bits(const dt_node *n) {
            n->n_out > BITS && n->out[BITS] == DT_NONE;
 }
 
-static dt_node *relu_bits_gradient_of(dt_graph *g, dt_node_id id) {
-    for (dt_node_id k = id + 1; k < g->n_nodes; k++) {
-        dt_node *n = &g->nodes[k];
-        if (!n->dead && n->backward && n->forward == id) return n;
-    }
-    return NULL;
-}
-
 // The addition goes into the only reader of its sum, which writes the masked sum as the residual's gradient.
 static void take_both(dt_graph *g, const dt_node_id *readers, dt_node *bwd) {
     const int at = bwd->n_fwd_in + bwd->n_fwd_out;
     const dt_value dy = bwd->in[at];
     if (dy == DT_NONE || readers[dy] != bwd - g->nodes || bwd->out[RELU_BITS_RESIDUAL] == DT_NONE) return;
-    const dt_node_id made = g->values[dy].producer;
+    const dt_node_id made = g->values[dy].producer; // the node that adds both gradients of y
     dt_node *add = made == DT_NONE ? NULL : &g->nodes[made];
     if (!add || !dt_graph_adds_alike(g, add)) return;
     dt_value *in = dt_arena_alloc(&g->arena, (size_t)(bwd->n_in + 1) * sizeof *in);
     memcpy(in, bwd->in, (size_t)bwd->n_in * sizeof *in);
-    in[at] = add->in[0];
+    in[at] = add->in[0]; // first the one that came first: the sum is the same, bit by bit
     in[bwd->n_in++] = add->in[1];
     bwd->in = in;
     add->dead = true;
 }
 
 static void relu_bits(dt_graph *g, const dt_node_id *readers, dt_node *n) {
-    dt_node *bwd = wants_bits(n) ? relu_bits_gradient_of(g, (dt_node_id)(n - g->nodes)) : NULL;
-    if (!bwd || bwd->in[bwd->n_fwd_in + Y] == DT_NONE) return;
+    dt_node *bwd = n + 1, *end = g->nodes + g->n_nodes;
+    if (!wants_bits(n)) return;
+    while (bwd < end && (bwd->dead || !bwd->backward || bwd->forward != n - g->nodes)) bwd++;
+    if (bwd == end || bwd->in[bwd->n_fwd_in + Y] == DT_NONE) return; // nothing is trained behind, or y is not saved
     char name[512];
     snprintf(name, sizeof name, "%s.bits", n->name);
     const dt_shape *x = &g->values[n->in[X]].shape;
@@ -486,10 +479,6 @@ dt_status dt_pass_relu_bits(dt_graph *g) {
 // Marks nodes as dead if nothing reads their results. Graph outputs, gradients of parameters and
 // statistics (loss, weights, batch moments) always count as read.
 
-static bool is_root(const dt_graph *g, dt_value v) {
-    return g->values[v].kind == DT_V_GRAD || g->values[v].kind == DT_V_STAT;
-}
-
 dt_status dt_pass_dead_code(dt_graph *g) {
     DT_TRY(dt_graph_check(g));
     bool *needed = dt_xcalloc((size_t)g->n_values + 1, sizeof *needed);
@@ -498,8 +487,11 @@ dt_status dt_pass_dead_code(dt_graph *g) {
         dt_node *n = &g->nodes[id];
         bool live = false;
         for (int i = 0; i < n->n_out && !n->dead; i++) {
-            live |= n->out[i] != DT_NONE && (needed[n->out[i]] || is_root(g, n->out[i]));
+            if (n->out[i] == DT_NONE) continue;
+            const dt_value_kind kind = g->values[n->out[i]].kind;
+            live |= needed[n->out[i]] || kind == DT_V_GRAD || kind == DT_V_STAT;
         }
+        // last to first: readers are decided before what they read
         n->dead = !live;
         for (int i = 0; i < n->n_in && live; i++) {
             if (n->in[i] != DT_NONE) needed[n->in[i]] = true;

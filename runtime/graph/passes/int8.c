@@ -52,7 +52,7 @@ static dt_status int8_find_layers(int8_pass *p) {
         for (int i = 0; i < p->q->n_layers && !found; i++)
             if (strcmp(p->q->layers[i].name, n->name) == 0) found = &p->q->layers[i];
         if (!found) return dt_fail(DT_E_USAGE, "has no layer '%s'", n->name);
-        if (!found->weight) continue;
+        if (!found->weight) continue; // calibration has left this layer f32
         const int64_t n_out = g->values[n->in[1]].shape.d[0];
         if (found->n != n_out)
             return dt_fail(DT_E_USAGE, "layer '%s' has %lld output channels, and the network's %lld", n->name,
@@ -71,10 +71,11 @@ static void find_low(int8_pass *p) {
     const dt_graph *g = p->g;
     for (dt_node_id id = g->n_nodes - 1; id >= 0; id--) {
         const dt_node *n = &g->nodes[id];
+        // the largest of bytes is that of values: no scale is needed
         if (is_pool(n) && p->is_int8[n->out[0]]) p->is_int8[n->in[0]] = true;
         if (!p->layer[id]) continue;
         p->is_int8[n->in[0]] = true;
-        if (n->n_in > 3 && p->is_int8[n->out[0]]) p->is_int8[n->in[3]] = true;
+        if (n->n_in > 3 && p->is_int8[n->out[0]]) p->is_int8[n->in[3]] = true; // an f32 result adds an f32 residual
     }
     for (dt_node_id id = 0; id < g->n_nodes; id++) { // who cannot write 8 bits does not
         const dt_node *n = &g->nodes[id];
@@ -83,7 +84,7 @@ static void find_low(int8_pass *p) {
             if (n->out[i] != DT_NONE) p->is_int8[n->out[i]] = false;
     }
     for (dt_value v = 0; v < g->n_values; v++)
-        if (g->values[v].producer == DT_NONE) p->is_int8[v] = false;
+        if (g->values[v].producer == DT_NONE) p->is_int8[v] = false; // inputs and constants come as f32
 }
 
 static dt_status scale_of(const int8_pass *p, dt_value v, float *scale, dt_dtype *type) {
@@ -98,7 +99,7 @@ static dt_status scale_of(const int8_pass *p, dt_value v, float *scale, dt_dtype
     const dt_int8_value *found = int8_find_value(p, v);
     if (!found) return dt_fail(DT_E_USAGE, "has no value '%s'", info->name);
     *scale = found->scale;
-    *type = found->negative ? DT_I8 : DT_U8;
+    *type = found->negative ? DT_I8 : DT_U8; // behind a ReLU all 8 bits hold the magnitude
     return DT_OK;
 }
 
@@ -162,12 +163,6 @@ static dt_status int8_convert(int8_pass *p, dt_node_id id) {
     return DT_OK;
 }
 
-static dt_status convert_outputs(int8_pass *p) {
-    dt_graph *g = p->g;
-    for (int i = 0; i < g->n_outputs; i++) DT_TRY(converted(p, g->outputs[i].value, false, &g->outputs[i].value));
-    return DT_OK;
-}
-
 dt_status dt_pass_int8(dt_graph *g, const dt_int8 *q) {
     DT_TRY(dt_graph_check(g));
     const int n_nodes = g->n_nodes;
@@ -184,7 +179,8 @@ dt_status dt_pass_int8(dt_graph *g, const dt_int8 *q) {
         st = int8_convert(&p, id);
         p.order[p.n_order++] = id;
     }
-    if (st == DT_OK) st = convert_outputs(&p);
+    for (int i = 0; i < g->n_outputs && st == DT_OK; i++) // callers read f32
+        st = converted(&p, g->outputs[i].value, false, &g->outputs[i].value);
     if (st == DT_OK) dt_graph_permute_nodes(g, p.order);
     free(p.layer);
     free(p.is_int8);

@@ -52,6 +52,7 @@ static void measure_values(recompute *r) {
         r->root[v] = v;
         r->last_forward[v] = -1;
         if (i->kind != DT_V_TEMP || !n || n->dead) continue;
+        // a reshape shares its input's memory (same_memory): no bytes of its own
         if (n->op == DT_OP_reshape)
             r->root[v] = r->root[n->in[n->backward ? n->n_fwd_in + n->n_fwd_out : 0]];
         else
@@ -69,7 +70,7 @@ static void measure_values(recompute *r) {
             if (id < r->n_forward)
                 r->last_forward[v] = id;
             else if (from != DT_NONE && from < r->n_forward)
-                r->is_saved[v] = true;
+                r->is_saved[v] = true; // forward made it, backward reads it: it lives through all that lies between
         }
     }
     for (dt_value v = 0; v < g->n_values; v++)
@@ -106,7 +107,7 @@ static double recompute_cost_of(const dt_graph *g, const dt_node *n) {
 // About m groups of equal saved bytes. The last one is not worth it: backward begins with it.
 static void recompute_make_groups(recompute *r, int m) {
     const dt_graph *g = r->g;
-    const size_t share = r->saved / (size_t)m;
+    const size_t share = r->saved / (size_t)m; // saved bytes of a group
     size_t held = 0;
     r->n_groups = 0;
     for (dt_node_id id = 0; id < r->n_forward; id++) {
@@ -114,6 +115,7 @@ static void recompute_make_groups(recompute *r, int m) {
         r->group[id] = n->dead || !r->may[id] ? -1 : r->n_groups;
         for (int k = 0; k < n->n_out && !n->dead; k++)
             if (n->out[k] != DT_NONE && r->is_saved[n->out[k]]) held += r->bytes[n->out[k]];
+        // only at a cut, or much of a group would be kept for the next
         if (!r->cut[id] || held < share || r->n_groups == MOST_GROUPS - 1) continue;
         held = 0;
         r->n_groups++;
@@ -129,10 +131,10 @@ static bool takes_copy(const recompute *r, const dt_node *bwd, dt_value v) {
     const dt_node_id p = r->g->values[v].producer;
     if (p == DT_NONE || p >= r->n_forward || r->g->values[v].kind != DT_V_TEMP) return false;
     const int group = r->group[bwd->forward];
-    if (group < 0 || !r->on[group] || r->group[p] != group) return false;
+    if (group < 0 || !r->on[group] || r->group[p] != group) return false; // made in another group: kept
     const int last = r->last_forward[from];
     if (last >= 0 && r->group[last] != group) return false; // it is kept for another group
-    return r->bytes[from] * TINY > r->most;
+    return r->bytes[from] * TINY > r->most;                 // tiny tensors stay: copies would save nothing
 }
 
 static void need(recompute *r, dt_node_id id) {
@@ -142,6 +144,7 @@ static void need(recompute *r, dt_node_id id) {
     for (int k = 0; k < g->nodes[id].n_in; k++) {
         const dt_value v = g->nodes[id].in[k];
         const dt_node_id p = v == DT_NONE ? DT_NONE : g->values[v].producer;
+        // up to the group's inputs, which are kept
         if (p != DT_NONE && p < r->n_forward && r->group[p] == r->group[id]) need(r, p);
     }
 }
@@ -165,6 +168,7 @@ static void recompute_make_order(recompute *r) {
     for (dt_node_id id = 0; id < g->n_nodes; id++) {
         const dt_node *n = &g->nodes[id];
         for (int k = 0; k < n->n_in && !n->dead && n->backward; k++) {
+            // once a group: the first backward node that reads a copy
             if (!takes_copy(r, n, n->in[k]) || done[r->group[n->forward]]) continue;
             done[r->group[n->forward]] = true;
             for (dt_node_id c = 0; c < r->n_forward; c++)
@@ -200,7 +204,7 @@ static size_t find_peak(recompute *r) {
     for (int v = 0; v < 2 * g->n_values; v++) r->first[v] = r->last[v] = -1;
     for (int i = 0; i < r->n_order; i++) {
         const int entry = r->order[i];
-        const dt_node *n = &g->nodes[entry % g->n_nodes];
+        const dt_node *n = &g->nodes[entry % g->n_nodes]; // of a copy: the node that it copies
         const int base = entry >= g->n_nodes ? g->n_values : 0;
         for (int k = 0; k < n->n_in && !n->dead; k++) {
             const int v = recompute_input_of(r, entry, k);
@@ -210,6 +214,7 @@ static size_t find_peak(recompute *r) {
             if (n->out[k] != DT_NONE && r->bytes[n->out[k]]) r->first[base + n->out[k]] = r->last[base + n->out[k]] = i;
     }
     for (int i = 0; i < g->n_outputs; i++) r->last[memory_of(r, g->outputs[i].value)] = r->n_order - 1;
+    // a sweep: bytes that begin to live, less those that end, at each place of the order
     int64_t *change = dt_xcalloc((size_t)r->n_order + 1, sizeof *change);
     for (int v = 0; v < 2 * g->n_values; v++) {
         if (r->first[v] < 0) continue;
@@ -237,6 +242,7 @@ static double group_cost(const recompute *r, int group) {
 static void choose_groups(recompute *r) {
     size_t least = SIZE_MAX;
     int best = 1;
+    // few groups keep little but make much again at once; many keep what crosses
     for (int m = 1; m < MOST_GROUPS; m++) {
         recompute_make_groups(r, m);
         const size_t peak = find_peak(r);
@@ -261,7 +267,7 @@ static void spare_groups(recompute *r, size_t limit) {
         if (next < 0) break;
         tried[next] = true;
         r->on[next] = false;
-        if (find_peak(r) > limit) r->on[next] = true;
+        if (find_peak(r) > limit) r->on[next] = true; // back: the peak lies here
     }
 }
 
@@ -270,7 +276,7 @@ static dt_status find_named(recompute *r, const dt_recompute_opts *o) {
         regex_t regex;
         char text[512], why[DT_REGULAR_WHY];
         bool any = false;
-        snprintf(text, sizeof text, "^(%s)$", o->names[i]);
+        snprintf(text, sizeof text, "^(%s)$", o->names[i]); // of the whole name
         if (!dt_regular_compile(&regex, text, REG_NOSUB, why))
             return dt_fail(DT_E_USAGE,
                            "train.recompute: '%s' is no regular expression (%s), nor none, "
@@ -307,12 +313,12 @@ static void add_copies(recompute *r) {
             const int v = recompute_input_of(r, n_nodes + id, k);
             in[k] = v < 0 ? DT_NONE : v < n_values ? v : copy_of[v - n_values];
         }
-        snprintf(name, sizeof name, "%s.again", from.name);
+        snprintf(name, sizeof name, "%s.again", from.name); // random numbers follow dt_graph_origin, not this name
         dt_graph_add_node(g, from.op, name, in, from.n_in, from.n_out, &from.attrs);
         order[i] = copy[id] = g->n_nodes - 1;
         g->nodes[copy[id]].forward = id;
         for (int k = 0; k < from.n_out; k++) {
-            if (from.out[k] == DT_NONE || g->values[from.out[k]].kind != DT_V_TEMP) continue;
+            if (from.out[k] == DT_NONE || g->values[from.out[k]].kind != DT_V_TEMP) continue; // no statistics twice
             const dt_value_info v = g->values[from.out[k]];
             snprintf(name, sizeof name, "%s.again", v.name);
             copy_of[from.out[k]] = dt_graph_add_value(g, DT_V_TEMP, name, v.dtype, &v.shape);
@@ -360,7 +366,7 @@ dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o) {
         if (!g->nodes[id].dead && !is_loss(&g->nodes[id])) all += recompute_cost_of(g, &g->nodes[id]);
     if (st == DT_OK) {
         recompute_make_groups(&r, 1);
-        memset(r.on, 0, sizeof r.on);
+        memset(r.on, 0, sizeof r.on); // nothing recomputed: the peak without the pass
         g->recompute.bytes_before = find_peak(&r);
         if (o->limit < g->recompute.bytes_before) {
             choose_groups(&r);
