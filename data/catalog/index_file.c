@@ -219,34 +219,32 @@ static dt_status append_cells(reader *r, const char *name, const uint8_t *values
     return DT_OK;
 }
 
-static dt_status append_column(reader *r, uint32_t first) {
-    const uint8_t *p = index_file_take(r, 8);
-    if (!p) return index_file_damaged(r, "cut in a column");
-    const char *name = string_at(r, u32_at(p, 0));
-    uint32_t n_values = u32_at(p, 1);
-    const uint8_t *values = index_file_take(r, 4 * (uint64_t)n_values);
-    const uint8_t *cells = values ? index_file_take(r, 4 * (uint64_t)r->n_records) : NULL;
-    if (!name || !cells) return index_file_damaged(r, "cut in a column");
-    uint32_t *id = dt_xcalloc((size_t)n_values + 1, sizeof *id);
-    memset(id, 0xff, n_values * sizeof *id); // DT_NO_VALUE
-    dt_status st = append_cells(r, name, values, n_values, cells, id, first);
-    free(id);
-    return st;
-}
-
-static dt_status append_real(reader *r, uint32_t first) {
-    const uint8_t *p = index_file_take(r, 8), *values = p ? index_file_take(r, 8 * (uint64_t)r->n_records) : NULL;
-    const char *name = values ? string_at(r, u32_at(p, 0)) : NULL;
+static dt_status append_numbers(reader *r, const char *name, const uint8_t *numbers, uint32_t first) {
     dt_column *to = NULL;
     double v;
-    if (!name) return index_file_damaged(r, "cut in a number column");
     for (uint32_t i = 0; i < r->n_records; i++) {
-        memcpy(&v, values + 8 * (uint64_t)i, 8);
+        memcpy(&v, numbers + 8 * (uint64_t)i, 8);
         if (isnan(v)) continue;
         if (!to) DT_TRY(dt_columns_need(&r->c->table, r->data_path, name, DT_NUMBER_COLUMN, &to));
         to->number[first + i] = v == 0 ? 0 : v; // one zero
     }
     return DT_OK;
+}
+
+static dt_status append_column(reader *r, uint32_t first, bool real) {
+    const uint8_t *p = index_file_take(r, 8);
+    if (!p) return index_file_damaged(r, "cut in a column");
+    const char *name = string_at(r, u32_at(p, 0));
+    const uint32_t n_values = real ? 0 : u32_at(p, 1);
+    const uint8_t *values = index_file_take(r, 4 * (uint64_t)n_values);
+    const uint8_t *cells = values ? index_file_take(r, (real ? 8 : 4) * (uint64_t)r->n_records) : NULL;
+    if (!name || !cells) return index_file_damaged(r, "cut in a column");
+    if (real) return append_numbers(r, name, cells, first);
+    uint32_t *id = dt_xcalloc((size_t)n_values + 1, sizeof *id);
+    memset(id, 0xff, n_values * sizeof *id); // DT_NO_VALUE
+    dt_status st = append_cells(r, name, values, n_values, cells, id, first);
+    free(id);
+    return st;
 }
 
 // The catalog's number of each extension in the file, once a member has used it.
@@ -324,8 +322,8 @@ static dt_status append_rows(reader *r, const uint8_t *fixed, uint64_t stamp) {
     uint32_t first_string = dt_columns_add_strings(&c->table, r->strings, r->n_string_bytes);
     dt_record *records = dt_catalog_new_records(c, r->n_records);
     for (uint32_t i = 0; i < r->n_records; i++) records[i] = (dt_record){.shard = shard};
-    for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, first));
-    for (uint32_t k = 0; k < r->n_reals; k++) DT_TRY(append_real(r, first));
+    for (uint32_t k = 0; k < r->n_columns; k++) DT_TRY(append_column(r, first, false));
+    for (uint32_t k = 0; k < r->n_reals; k++) DT_TRY(append_column(r, first, true));
     return fill_records(r, &map, shard, first, first_string);
 }
 

@@ -270,7 +270,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         return DT_E_DATA;
     }
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
-    r->table.n_rows = r->table.cap_rows = (uint32_t)r->n;
+    r->table.n_rows = r->table.cap_rows = f->list ? f->list->cells.n_rows : (uint32_t)r->n;
     const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS;
     const bool by_class = is_files && !o->pattern && !(f->list && f->list->cells.n_columns > 1);
     if (is_files) DT_TRY(dt_raw_name_items(f, o, by_class && !o->join));
@@ -280,7 +280,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))
         qsort_r(r->items, r->n, sizeof *r->items, compare_items, (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(raw_check_keys(r));
-    if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_row, f->list_column));
+    if (f->list) DT_TRY(dt_raw_add_table(r, f->list, NULL, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_tables(r, o));
     if (o->join) DT_TRY(dt_raw_class_joined(f, by_class));
     DT_TRY(dt_raw_derive(r, o->columns));
@@ -299,7 +299,6 @@ dt_status dt_raw_list(dt_raw *out, const char *source, const dt_catalog *set, co
     if (!o) o = &DEFAULTS;
     dt_raw_found f = {.raw = out, .keep_empty = o->keep_empty, .skip_bad = o->skip_bad};
     dt_status st = make_list(&f, source, set, o, &table);
-    free(f.list_row);
     dt_table_fini(&table);
     if (st != DT_OK) dt_raw_fini(out);
     return st;

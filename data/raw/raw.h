@@ -175,7 +175,6 @@ typedef struct dt_raw_found {
     size_t n_strip;              // bytes of names: the folders that all files share
     const struct dt_table *list; // of a list file: its table, and the column with paths
     int list_column;
-    uint32_t *list_row; // by item.row
 } dt_raw_found;
 
 void dt_raw_add(dt_raw_found *f, const char *name, uint64_t offset, uint64_t size, int64_t mtime_ns);

@@ -378,7 +378,6 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     }
     dt_status st = stat_all(r);
     if (st != DT_OK) return dt_fail_context(st, "%s: column '%s'", path, dt_columns_name(&t->cells, f->list_column));
-    f->list_row = dt_xcalloc(r->n + 1, sizeof *f->list_row);
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
@@ -398,10 +397,8 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
                            "%s:%u: %s has no extension, and does not begin like a file "
                            "that dtrain knows",
                            path, t->line[i], item->name);
-        f->list_row[n] = (uint32_t)i;
         r->items[n] = *item;
-        r->items[n].row = (uint32_t)n;
-        n++;
+        r->items[n++].row = (uint32_t)i;
     }
     r->n = n;
     if (r->bad_rows.n == 0 || f->skip_bad) return DT_OK;
@@ -696,9 +693,7 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     stat(path, &s);
     f->list = t;
     f->list_column = -1;
-    f->list_row = dt_xcalloc(t->cells.n_rows + 1, sizeof *f->list_row);
     for (size_t i = 0; i < t->cells.n_rows; i++) {
-        f->list_row[i] = (uint32_t)i;
         dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
                    NPY_HEAD + r->row_length * size_of_number(r),
                    (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
