@@ -285,10 +285,6 @@ static dt_status split_config_read_unit(const dt_data *d, const dt_config *c, dt
     return DT_OK;
 }
 
-static bool split_config_lists(const dt_data *d, uint8_t part) {
-    return d->listed && memchr(d->listed, part, d->reader->catalog->n_records);
-}
-
 // The number of a fold of data.split.folds.
 static dt_status read_fold(const dt_config *c, dt_split_spec *s) {
     const char *text = c->data.split.fold;
@@ -361,7 +357,7 @@ static dt_status split_config_read_one(const dt_data *d, const dt_config *c, dt_
     DT_TRY(read_part(d, c, "data.split.val", c->data.split.val, VAL, &s->val, given));
     DT_TRY(read_part(d, c, "data.split.test", c->data.split.test, TEST, &s->test, given));
     for (int k = VAL; k <= TEST; k++)
-        if ((k == VAL ? s->val : s->test) > 0 && split_config_lists(d, (uint8_t)k))
+        if ((k == VAL ? s->val : s->test) > 0 && d->listed && memchr(d->listed, k, d->reader->catalog->n_records))
             return dt_config_fail(c, "data.split.file", "data.split.file lists a %s part: leave out data.split.%s",
                                   dt_split_name(k), dt_split_name(k));
     DT_TRY(read_folds(d, c, s, given));

@@ -280,7 +280,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))
         qsort_r(r->items, r->n, sizeof *r->items, compare_items, (void *)(uintptr_t)(o->tail ? o->tail : "."));
     DT_TRY(raw_check_keys(r));
-    if (f->list) DT_TRY(dt_raw_add_table(r, f->list, NULL, f->list_column));
+    if (f->list) DT_TRY(dt_raw_add_table(r, f->list, f->list_column));
     if (o->join) DT_TRY(dt_raw_join_tables(r, o));
     if (o->join) DT_TRY(dt_raw_class_joined(f, by_class));
     DT_TRY(dt_raw_derive(r, o->columns));

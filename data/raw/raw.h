@@ -199,12 +199,10 @@ dt_status dt_raw_group(dt_raw *r, const char *group);
 // Whether a list "a,b" has the name.
 bool dt_raw_is_listed(const char *list, const char *name);
 
-// Finds or makes a column. DT_E_DATA: too many, or there is one of another kind.
-dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_column_kind kind, dt_column **out);
 void dt_raw_sort_columns(dt_raw *r);
-// Adds the columns of a table but `skip`; table_row[item.row] is an item's row (UINT32_MAX: none; NULL: item.row). A column of
+// Adds the columns of a table but `skip`, whose rows are those of the items. A column of
 // numbers that are not all whole becomes a column of numbers; whole numbers and words become text.
-dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, const uint32_t *table_row, int skip);
+dt_status dt_raw_add_table(dt_raw *r, const struct dt_table *t, int skip);
 // Adds columns, "NAME=EXPRESSION" a line; NULL: none. DT_E_USAGE.
 dt_status dt_raw_derive(dt_raw *r, const char *columns);
 // Joins the tables of o->join, and counts.

@@ -15,16 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-dt_status dt_raw_column_of(dt_raw *r, const char *name, dt_column_kind kind, dt_column **out) {
-    const int have = dt_columns_find(&r->table, name, ~0u);
-    if (have >= 0 && r->table.columns[have].kind != kind)
-        return dt_fail(DT_E_DATA,
-                       "%s: column '%s' comes from two places, as a number and as text: rename "
-                       "one",
-                       r->source, name);
-    return dt_columns_need(&r->table, r->source, name, kind, out);
-}
-
 void dt_raw_sort_columns(dt_raw *r) {
     const dt_columns *t = &r->table;
     for (int i = 0; i < (int)t->n_columns; i++) {
@@ -73,22 +63,24 @@ static bool is_number_column(const dt_table *t, int column, bool *numbers) {
     return any_real;
 }
 
-static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, int column, const uint32_t *table_row) {
+static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, int column) {
     const char *name = dt_columns_name(&t->cells, column);
     bool numbers = false;
     dt_column_kind kind = t->cells.columns[column].kind;
     if (kind == DT_TEXT_COLUMN && is_number_column(t, column, &numbers)) kind = DT_NUMBER_COLUMN;
     const int had = dt_columns_find(&r->table, name, ~0u), own = had < 0 ? (int)r->table.n_columns : had;
     dt_column *c;
-    dt_status st = dt_raw_column_of(r, name, kind, &c);
-    if (st != DT_OK) return dt_fail_context(st, "%s", t->path);
+    if (had >= 0 && r->table.columns[had].kind != kind)
+        return dt_fail(DT_E_DATA, "%s: %s: column '%s' comes from two places, as a number and as text: rename one",
+                       t->path, r->source, name);
+    DT_TRY(dt_columns_need(&r->table, t->path, name, kind, &c));
     if (had < 0) c->not_in_json = t->cells.columns[column].not_in_json;
     const int old = r->catalog ? dt_columns_find(&r->catalog->table, name, ~0u) : -1;
     size_t n = 0;
     bool replaces = false;
     for (size_t i = 0; i < r->n; i++) {
-        uint32_t row = r->items[i].row, from = table_row ? table_row[row] : row;
-        const char *s = from == UINT32_MAX ? NULL : dt_table_cell(t, from, column);
+        const uint32_t row = r->items[i].row;
+        const char *s = dt_table_cell(t, row, column);
         if (!s || (numbers && is_missing(s))) continue;
         n++;
         replaces = replaces || dt_columns_has(&r->table, own, row) ||
@@ -102,9 +94,9 @@ static dt_status raw_columns_add_column(dt_raw *r, const dt_table *t, int column
     return DT_OK;
 }
 
-dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, const uint32_t *table_row, int skip) {
+dt_status dt_raw_add_table(dt_raw *r, const dt_table *t, int skip) {
     for (int k = 0; k < (int)t->cells.n_columns; k++)
-        if (k != skip) DT_TRY(raw_columns_add_column(r, t, k, table_row));
+        if (k != skip) DT_TRY(raw_columns_add_column(r, t, k));
     return DT_OK;
 }
 

@@ -165,16 +165,13 @@ static dt_status join_by_row(dt_raw *r, const char *path) {
     dt_table t;
     DT_TRY(dt_raw_read_numbers(&t, path));
     DT_TRY(dt_table_check(&t));
-    uint32_t *table_row = dt_xcalloc(r->table.n_rows + 1, sizeof *table_row);
     dt_status st = DT_OK;
     if (t.cells.n_rows != r->n)
         st = dt_fail(DT_E_DATA, "%s: has %u rows, and %s has %zu: row by row they must be as many", path,
                      t.cells.n_rows, r->source, r->n);
-    for (size_t i = 0; i < r->n; i++) table_row[r->items[i].row] = (uint32_t)r->items[i].offset;
-    if (st == DT_OK) st = dt_raw_add_table(r, &t, table_row, -1);
+    if (st == DT_OK) st = dt_raw_add_table(r, &t, -1);
     r->join.on = "row";
     r->join.n_with = r->n;
-    free(table_row);
     dt_table_fini(&t);
     return st;
 }
@@ -274,7 +271,7 @@ static dt_status add_joined(dt_raw *r, const joined *all, size_t n) {
     for (size_t k = 0; k < n; k++)
         for (int c = 0; c < (int)all[k].t.cells.n_columns && st == DT_OK; c++)
             if (c != all[k].key) st = join_column(&sum.cells, &all[k], c);
-    if (st == DT_OK) st = dt_raw_add_table(r, &sum, NULL, -1);
+    if (st == DT_OK) st = dt_raw_add_table(r, &sum, -1);
     dt_columns_fini(&sum.cells);
     return st;
 }

@@ -167,7 +167,7 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
                 n_field = strlen(field);
                 continue;
             }
-            DT_TRY(dt_raw_column_of(r, cap[k].name, DT_TEXT_COLUMN, &c));
+            DT_TRY(dt_columns_need(&r->table, r->source, cap[k].name, DT_TEXT_COLUMN, &c));
             DT_TRY(dt_columns_intern(&r->table, r->source, cap[k].value, &c->cell[item->row]));
         }
         item->ext = ext_of(r, item, field, n_field);
@@ -222,7 +222,7 @@ static dt_status name_by_folder(dt_raw_found *f) {
     dt_raw *r = f->raw;
     dt_column *column;
     DT_TRY(check_classes(f));
-    DT_TRY(dt_raw_column_of(r, "label", DT_TEXT_COLUMN, &column));
+    DT_TRY(dt_columns_need(&r->table, r->source, "label", DT_TEXT_COLUMN, &column));
     dt_status st = DT_OK;
     for (size_t i = 0; i < r->n && st == DT_OK; i++) {
         const char *begin;

@@ -180,13 +180,6 @@ dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_
 enum { LIMIT };
 static const dt_cli_option options[] = {[LIMIT] = {"--limit", "N", "print at most N records (default: all)"}, {NULL}};
 
-static void data_ls_print_cell(const char *column, const char *value) {
-    putchar('\t');
-    dt_text_print(stdout, column);
-    putchar('=');
-    dt_text_print(stdout, value);
-}
-
 static void print_record(const dt_catalog *c, uint32_t r) {
     const dt_record *rec = &c->records[r];
     char text[DT_REAL_CHARS];
@@ -200,7 +193,10 @@ static void print_record(const dt_catalog *c, uint32_t r) {
     for (int k = 0; k < (int)c->table.n_columns; k++) {
         if (!dt_columns_has(&c->table, k, r)) continue;
         const char *value = dt_catalog_value(c, k, r);
-        data_ls_print_cell(dt_columns_name(&c->table, k), value ? value : dt_real_text(text, dt_catalog_real(c, k, r)));
+        putchar('\t');
+        dt_text_print(stdout, dt_columns_name(&c->table, k));
+        putchar('=');
+        dt_text_print(stdout, value ? value : dt_real_text(text, dt_catalog_real(c, k, r)));
     }
     putchar('\n');
 }
