@@ -43,20 +43,15 @@ static dt_value grad_of_param(dt_grad_ctx *ctx, dt_value param) {
     return grad;
 }
 
-// A backward node of forward node `id` without inputs and outputs.
-static dt_node *add_backward_node(dt_grad_ctx *ctx, dt_node_id id) {
-    dt_graph *g = ctx->g;
-    dt_node fwd = g->nodes[id];
-    int n_in = fwd.n_in + 2 * fwd.n_out; // inputs, outputs, gradients of outputs (ir.h)
-    dt_value *in = dt_arena_alloc(&g->arena, (size_t)n_in * sizeof *in);
-    for (int i = 0; i < n_in; i++) in[i] = DT_NONE;
-    const char *name = dt_arena_printf(&g->arena, "%s.bwd", fwd.name);
-    dt_node *n = dt_graph_add_node(g, fwd.op, name, in, n_in, fwd.n_in, &fwd.attrs);
+// A backward node, without outputs. in: forward inputs, forward outputs, gradients of those (ir.h).
+static void add_backward_node(dt_graph *g, dt_op op, const char *of, const dt_value *in, int n_fwd_in, int n_fwd_out,
+                              dt_node_id forward, const dt_attrs *attrs) {
+    const char *name = dt_arena_printf(&g->arena, "%s.bwd", of);
+    dt_node *n = dt_graph_add_node(g, op, name, in, n_fwd_in + 2 * n_fwd_out, n_fwd_in, attrs);
     n->backward = true;
-    n->n_fwd_in = fwd.n_in;
-    n->n_fwd_out = fwd.n_out;
-    n->forward = id;
-    return n;
+    n->n_fwd_in = n_fwd_in;
+    n->n_fwd_out = n_fwd_out;
+    n->forward = forward;
 }
 
 // A TEMP "<of>.grad" with the shape and dtype of `of`.
@@ -82,11 +77,8 @@ static void give_to_param(dt_grad_ctx *ctx, dt_value param, dt_value grad) {
     dt_graph *g = ctx->g;
     // of add's backward: a, b, y, dy; dy is summed into b's gradient
     dt_value in[4] = {DT_NONE, DT_NONE, DT_NONE, grad};
-    const char *name = dt_arena_printf(&g->arena, "%s.collect.bwd", g->values[param].name);
-    dt_node *n = dt_graph_add_node(g, DT_OP_add, name, in, 4, 2, NULL);
-    n->backward = true;
-    n->n_fwd_in = 2;
-    n->n_fwd_out = 1;
+    const char *of = dt_arena_printf(&g->arena, "%s.collect", g->values[param].name);
+    add_backward_node(g, DT_OP_add, of, in, 2, 1, DT_NONE, NULL);
     dt_graph_set_out(g, &g->nodes[g->n_nodes - 1], 1, grad_of_param(ctx, param));
 }
 
@@ -104,15 +96,14 @@ void dt_grad_give(dt_grad_ctx *ctx, dt_value fwd_input, dt_value grad) {
 dt_status dt_grad_default(dt_grad_ctx *ctx, dt_node_id id, uint32_t save_in, uint32_t save_out, uint32_t no_grad) {
     dt_graph *g = ctx->g;
     dt_node fwd = g->nodes[id];
-    dt_node *n = add_backward_node(ctx, id);
-    dt_node_id bwd = g->n_nodes - 1;
-    for (int i = 0; i < fwd.n_in; i++) {
-        if (save_in >> i & 1) n->in[i] = fwd.in[i];
-    }
+    dt_value *in = dt_arena_alloc(&g->arena, (size_t)(fwd.n_in + 2 * fwd.n_out) * sizeof *in);
+    for (int i = 0; i < fwd.n_in; i++) in[i] = save_in >> i & 1 ? fwd.in[i] : DT_NONE;
     for (int i = 0; i < fwd.n_out; i++) {
-        if (save_out >> i & 1) n->in[fwd.n_in + i] = fwd.out[i];
-        n->in[fwd.n_in + fwd.n_out + i] = dt_grad_get(ctx, fwd.out[i]); // DT_NONE: nothing depends on it
+        in[fwd.n_in + i] = save_out >> i & 1 ? fwd.out[i] : DT_NONE;
+        in[fwd.n_in + fwd.n_out + i] = dt_grad_get(ctx, fwd.out[i]); // DT_NONE: nothing depends on it
     }
+    add_backward_node(g, fwd.op, fwd.name, in, fwd.n_in, fwd.n_out, id, &fwd.attrs);
+    const dt_node_id bwd = g->n_nodes - 1;
     for (int i = 0; i < fwd.n_in; i++) {
         if (no_grad >> i & 1 || !dt_grad_wanted(ctx, fwd.in[i])) continue;
         bind_grad(ctx, bwd, i, fwd.in[i]);
@@ -129,12 +120,7 @@ dt_status dt_grad_by(dt_grad_ctx *ctx, dt_node_id id, dt_op op, const dt_value *
                      dt_value fwd_input) {
     dt_graph *g = ctx->g;
     const dt_node fwd = g->nodes[id];
-    const char *name = dt_arena_printf(&g->arena, "%s.bwd", fwd.name);
-    dt_node *n = dt_graph_add_node(g, op, name, in, n_fwd_in + 2, n_fwd_in, &fwd.attrs);
-    n->backward = true;
-    n->n_fwd_in = n_fwd_in;
-    n->n_fwd_out = 1;
-    n->forward = id;
+    add_backward_node(g, op, fwd.name, in, n_fwd_in, 1, id, &fwd.attrs);
     bind_grad(ctx, g->n_nodes - 1, out, fwd_input);
     return g->status;
 }

@@ -29,9 +29,20 @@ static const char *out_of(const dt_onnx_writer *w, const dt_node *n, int i) {
 }
 
 // ---- activations -----------------------------------------------------------------------------------
-static void onnx_relu(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "Relu", out, x);
-}
+// Operators of the same meaning; `number` is their alpha where an activation has one.
+#define SAME_IN_ONNX(id, type, ...)                                                                                    \
+    static void onnx_##id(dt_onnx_writer *w, const char *x, float number, const char *out) {                           \
+        DT_ONNX_NODE(w, type, out, x);                                                                                 \
+        __VA_ARGS__;                                                                                                   \
+    }
+SAME_IN_ONNX(relu, "Relu")
+SAME_IN_ONNX(sigmoid, "Sigmoid")
+SAME_IN_ONNX(hardswish, "HardSwish")
+SAME_IN_ONNX(tanh, "Tanh")
+SAME_IN_ONNX(softplus, "Softplus")
+SAME_IN_ONNX(erf, "Erf")
+SAME_IN_ONNX(leaky_relu, "LeakyRelu", dt_onnx_float(w, "alpha", number))
+SAME_IN_ONNX(elu, "Elu", dt_onnx_float(w, "alpha", number))
 // x/2 (1 + inner)
 static void finish_gelu(dt_onnx_writer *w, const char *x, const char *inner, const char *out) {
     inner = DT_ONNX_NODE(w, "Add", NULL, inner, dt_onnx_scalar(w, 1)); // 1 + inner
@@ -53,9 +64,6 @@ static void onnx_gelu_tanh(dt_onnx_writer *w, const char *x, float number, const
     inner = DT_ONNX_NODE(w, "Mul", NULL, inner, dt_onnx_scalar(w, 0.7978845608f));
     finish_gelu(w, x, DT_ONNX_NODE(w, "Tanh", NULL, inner), out);
 }
-static void onnx_sigmoid(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "Sigmoid", out, x);
-}
 static void onnx_hardsigmoid(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "HardSigmoid", out, x);
     dt_onnx_float(w, "alpha", 1.0f / 6); // PyTorch's slope; ONNX's default is 0.2, and beta's is 1/2 in both
@@ -63,33 +71,13 @@ static void onnx_hardsigmoid(dt_onnx_writer *w, const char *x, float number, con
 static void onnx_silu(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "Mul", out, x, DT_ONNX_NODE(w, "Sigmoid", NULL, x)); // no Swish before operator set 24
 }
-static void onnx_hardswish(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "HardSwish", out, x);
-}
 static void onnx_relu6(dt_onnx_writer *w, const char *x, float number, const char *out) {
     const char *low = dt_onnx_scalar(w, 0); // min and max are inputs since operator set 11
     DT_ONNX_NODE(w, "Clip", out, x, low, dt_onnx_scalar(w, 6));
 }
-static void onnx_tanh(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "Tanh", out, x);
-}
-static void onnx_softplus(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "Softplus", out, x);
-}
-static void onnx_erf(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "Erf", out, x);
-}
 static void onnx_heaviside(dt_onnx_writer *w, const char *x, float number, const char *out) {
     DT_ONNX_NODE(w, "Cast", out, DT_ONNX_NODE(w, "Greater", NULL, x, dt_onnx_scalar(w, 0)));
     dt_onnx_int(w, "to", ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT); // Greater gives bool: 1 above 0, else 0, and 0 of NaN
-}
-static void onnx_leaky_relu(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "LeakyRelu", out, x);
-    dt_onnx_float(w, "alpha", number);
-}
-static void onnx_elu(dt_onnx_writer *w, const char *x, float number, const char *out) {
-    DT_ONNX_NODE(w, "Elu", out, x);
-    dt_onnx_float(w, "alpha", number);
 }
 
 // number: of an ACTIVATION_WITH

@@ -183,12 +183,7 @@ dt_value dt_sdpa_packed(dt_graph *g, const char *name, dt_value qkv, int heads, 
 //   out 0 y (…,D)
 // Backward reads y; gives dx.
 
-static dt_status softmax_infer(dt_graph *g, dt_node_id id) {
-    if (dt_op_in_shape(g, id, 0).n < 1) return dt_op_fail(g, id, "wants (…,D)");
-    return dt_op_same(g, id);
-}
-
-DT_OP_DEFINE(softmax, .infer = softmax_infer, .grad = dt_grad_saved, .save_out = 1);
+DT_OP_DEFINE(softmax, .infer = dt_op_rows, .grad = dt_grad_saved, .save_out = 1);
 
 dt_value dt_softmax(dt_graph *g, dt_value x) {
     if (x == DT_NONE) return DT_NONE;

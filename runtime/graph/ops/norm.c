@@ -187,12 +187,7 @@ dt_value dt_layer_norm_with(dt_graph *g, const char *name, dt_value x, dt_value 
 //   out 0 y (…,D)
 // Backward reads x; gives dx.
 
-static dt_status l2_normalize_infer(dt_graph *g, dt_node_id id) {
-    if (dt_op_in_shape(g, id, 0).n < 1) return dt_op_fail(g, id, "wants (…,D)");
-    return dt_op_same(g, id);
-}
-
-DT_OP_DEFINE(l2_normalize, .infer = l2_normalize_infer, .grad = dt_grad_saved, .save_in = 1);
+DT_OP_DEFINE(l2_normalize, .infer = dt_op_rows, .grad = dt_grad_saved, .save_in = 1);
 
 dt_value dt_l2_normalize(dt_graph *g, dt_value x) {
     return dt_graph_apply(g, DT_OP_l2_normalize, NULL, &x, 1, NULL);

@@ -57,6 +57,10 @@ dt_status dt_op_same(dt_graph *g, dt_node_id id) {
     return dt_op_shaped(g, id, &s);
 }
 
+dt_status dt_op_rows(dt_graph *g, dt_node_id id) {
+    return dt_op_in_shape(g, id, 0).n < 1 ? dt_op_fail(g, id, "wants (…,D)") : dt_op_same(g, id);
+}
+
 int64_t dt_op_window_out(const dt_window *w, int d, int64_t n) {
     int64_t span = (int64_t)w->dilation[d] * (w->kernel[d] - 1) + 1;
     int64_t room = n + w->pad_begin[d] + w->pad_end[d] - span;

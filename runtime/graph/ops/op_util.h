@@ -1,7 +1,7 @@
 // op_util.h: what the files of ops share: errors with the node's name and shapes, outputs by suffix.
 //
 // defines: dt_op_fail, dt_op_in_shape, dt_op_in_dtype, dt_op_has_in, dt_op_add_out, dt_op_shaped,
-//          dt_op_add_stat, dt_op_same, dt_op_window_out, dt_op_window_square, dt_op_add_loss, dt_op_infer_pool,
+//          dt_op_add_stat, dt_op_same, dt_op_rows, dt_op_window_out, dt_op_window_square, dt_op_add_loss, dt_op_infer_pool,
 //          dt_op_print_window, dt_op_print_act, dt_op_no_flops, dt_op_elements
 #ifndef DT_GRAPH_OPS_OP_UTIL_H
 #define DT_GRAPH_OPS_OP_UTIL_H
@@ -23,6 +23,8 @@ dt_status dt_op_shaped(dt_graph *g, dt_node_id id, const dt_shape *shape);
 void dt_op_add_stat(dt_graph *g, dt_node_id id, int i, const char *name, const dt_shape *shape);
 // Shape inference of elementwise ops: output 0 has the shape and dtype of input 0.
 dt_status dt_op_same(dt_graph *g, dt_node_id id);
+// The same of ops over the last dimension: wants (…,D).
+dt_status dt_op_rows(dt_graph *g, dt_node_id id);
 // Output size along dimension d (0 height, 1 width) of a window over n; 0 or less: does not fit.
 int64_t dt_op_window_out(const dt_window *w, int d, int64_t n);
 // Fills a square window.
