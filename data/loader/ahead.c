@@ -130,7 +130,7 @@ static bool ahead_add_item(dt_ahead *a, run *r, int64_t place) {
         int64_t member = dt_field_member(&d->fields.f[i], c, record);
         if (member < 0 || c->members[member].size == 0) continue;
         const dt_member *m = &c->members[member];
-        if (dt_is_cached(d, i, record)) continue;
+        if (dt_is_kept(d, i) && dt_cache_has(d->cache.cache, dt_data_cache_entry(d, i, record))) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
         it->at[i] = ahead_add_range(r, c->records[record].shard, record, m);
         it->member[i].n_bytes = (size_t)m->size;

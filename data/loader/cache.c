@@ -8,14 +8,13 @@
 // leaves one entry that is never kept, nothing else. Bytes are checked before they come here.
 //
 // Bytes are written by pwrite, so a full /dev/shm (64 MiB in most containers) is an error at that place and no SIGBUS
-// later. The memory of the words is reserved first. Data is handed out in chunks: a process takes one from the file's counter,
-// under a lock, and divides it among its threads. When a chunk is refused the cache is full, and stays so.
+// later. The memory of head and words is reserved first. Room for an entry is taken from the head's counter; what does
+// not fit any more makes the cache full, and it stays so.
 //
 // Locks are OFD locks, which the kernel drops with the process. Byte 0 says who is alive: shared by all who
 // use the file, exclusive while somebody makes or removes it. Whoever gets it exclusively is alone: makes the file, and
-// removes all shared caches that nobody holds. Byte 1 is held while a chunk is taken. A maker that dies half-way leaves
-// a file without its head; who attaches sees that, lets go, and tries again, now as the maker. A file whose last link is
-// gone is not used.
+// removes all shared caches that nobody holds. A maker that dies half-way leaves a file without its head; who attaches
+// sees that, lets go, and tries again, now as the maker. A file whose last link is gone is not used.
 //
 // Rejected: eviction (an epoch reads every record once, so by the time a record is wanted again LRU has just
 // dropped it; any fixed part of the set gives its share of hits); pids in the file (pids are reused).
@@ -31,7 +30,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,23 +41,18 @@
 enum {
     PAGE = 4096,
     ALIGN = 64,
-    MAX_CHUNK = 4 << 20,
-    CUSTOM_CHUNK = 8,     // entries above 1/8 of a chunk get pages of their own
-    KEEP_MEMORY_SHARE = 4 // auto: 1/4 of the memory stays free
+    MEMORY_STEP = 4 << 20, // auto: how often free memory is looked at, as that takes longer than to keep an entry
+    KEEP_MEMORY_SHARE = 4  // auto: 1/4 of the memory stays free
 };
-#define MAGIC       UINT64_C(0x3230686361637464) // "dtcach02"
+#define MAGIC       UINT64_C(0x3330686361637464) // "dtcach03"
 #define EMPTY       UINT64_C(0)
 #define FILLING     UINT64_C(1)
 #define FIRST_PLACE UINT64_C(2) // word = place + 2
 
-typedef struct counts {
-    _Atomic uint64_t n_entries, n_bytes, n_attached;
-} counts;
-
 typedef struct head {
     uint64_t magic, key, n_entries;
-    uint64_t taken; // bytes of data handed out; under the lock of byte 1
-    counts counts;
+    _Atomic uint64_t n_taken; // bytes of data handed out
+    _Atomic uint64_t n_kept, n_bytes, n_attached;
 } head;
 
 struct dt_cache {
@@ -67,23 +60,11 @@ struct dt_cache {
     int fd;
     char *path;
     uint8_t *map;
+    head *head;              // of the map
     _Atomic uint64_t *words; // of the map, by entry
-    uint64_t cap_bytes, chunk_bytes, data_at;
-    counts *counts; // of the map
+    uint64_t cap_bytes, data_at;
     _Atomic bool full;
-    pthread_mutex_t lock; // of taking
-    uint64_t at, end;
 };
-
-static bool read_at(int fd, void *dst, size_t n, uint64_t at) {
-    for (size_t done = 0; done < n;) {
-        ssize_t r = pread(fd, (uint8_t *)dst + done, n - done, (off_t)(at + done));
-        if (r < 0 && errno == EINTR) continue;
-        if (r <= 0) return false;
-        done += (size_t)r;
-    }
-    return true;
-}
 
 static dt_status write_at(dt_cache *c, const void *p, size_t n, uint64_t at) {
     return dt_io_pwrite(c->fd, c->path, p, n, (off_t)at);
@@ -96,41 +77,15 @@ static bool cache_is_short(uint64_t more) {
     return m.total_bytes > 0 && m.available_bytes < m.total_bytes / KEEP_MEMORY_SHARE + more;
 }
 
-static void set_full(dt_cache *c, dt_status st) {
-    if (!atomic_exchange(&c->full, true) && st != DT_OK)
-        dt_warn("%s: the cache stays as it is%s", dt_error_message(),
-                c->o.kind == DT_CACHE_shared ? " (containers: --shm-size)" : "");
-}
-
-// Bytes of the data for this process alone; false: the cache is full.
-static bool cache_take_chunk(dt_cache *c, uint64_t n, uint64_t *at) {
-    if (c->full) return false;
-    dt_status st = DT_OK;
-    uint64_t taken = UINT64_MAX;
-    dt_io_lock_byte(c->fd, 1, F_WRLCK, true);
-    bool ok = read_at(c->fd, &taken, sizeof taken, offsetof(head, taken)) && n <= c->cap_bytes &&
-              taken <= c->cap_bytes - n && (c->o.cap_bytes > 0 || !cache_is_short(n));
-    *at = taken;
-    taken += n;
-    if (ok) st = write_at(c, &taken, sizeof taken, offsetof(head, taken));
-    dt_io_lock_byte(c->fd, 1, F_UNLCK, false);
-    if (!ok || st != DT_OK) set_full(c, st);
-    return ok && st == DT_OK;
-}
-
+// Where n bytes of the data are for this entry alone; false: the cache is full.
 static bool cache_take(dt_cache *c, uint64_t n, uint64_t *at) {
-    bool own = n > c->chunk_bytes / CUSTOM_CHUNK, ok;
-    pthread_mutex_lock(&c->lock); // the file's lock excludes other processes only
-    if (own) {
-        ok = cache_take_chunk(c, dt_align_up(n, PAGE), at);
-    } else {
-        ok = c->at + n <= c->end;
-        if (!ok && (ok = cache_take_chunk(c, c->chunk_bytes, &c->at))) c->end = c->at + c->chunk_bytes;
-        *at = c->at;
-        if (ok) c->at += n;
-    }
-    pthread_mutex_unlock(&c->lock);
-    return ok;
+    *at = c->head->n_taken;
+    do {
+        const bool looks = c->o.cap_bytes == 0 && (*at == 0 || *at % MEMORY_STEP + n >= MEMORY_STEP);
+        if (c->full || *at > c->cap_bytes || n > c->cap_bytes - *at || (looks && cache_is_short(n)))
+            return !(c->full = true);
+    } while (!atomic_compare_exchange_weak(&c->head->n_taken, at, *at + n));
+    return true;
 }
 
 // ---- entries ---------------------------------------------------------------------------------------
@@ -154,17 +109,19 @@ void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_byt
     dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
     kept = kept && st == DT_OK;
     if (kept) { // counted before others find it
-        c->counts->n_entries++;
-        c->counts->n_bytes += n_bytes;
+        c->head->n_kept++;
+        c->head->n_bytes += n_bytes;
     }
     atomic_store_explicit(&c->words[entry], kept ? at + FIRST_PLACE : EMPTY, memory_order_release);
-    if (st != DT_OK) set_full(c, st);
+    if (st != DT_OK && !atomic_exchange(&c->full, true))
+        dt_warn("%s: the cache stays as it is%s", dt_error_message(),
+                c->o.kind == DT_CACHE_shared ? " (containers: --shm-size)" : "");
 }
 
 void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out) {
     *out = (dt_cache_stats){.kind = c->o.kind,
-                            .n_entries = c->counts->n_entries,
-                            .n_bytes = c->counts->n_bytes,
+                            .n_entries = c->head->n_kept,
+                            .n_bytes = c->head->n_bytes,
                             .cap_bytes = c->cap_bytes,
                             .full = c->full};
 }
@@ -195,7 +152,7 @@ static dt_status no_file(const dt_cache *c, const char *what) {
 }
 
 static dt_status make_file(dt_cache *c) {
-    head h = {MAGIC, c->o.key, c->o.n_entries, 0};
+    const head h = {.magic = MAGIC, .key = c->o.key, .n_entries = c->o.n_entries};
     if (ftruncate(c->fd, 0) != 0 || ftruncate(c->fd, (off_t)(c->data_at + c->cap_bytes)) != 0)
         return no_file(c, "size");
     DT_TRY(dt_io_reserve(c->fd, c->path, 0, (off_t)c->data_at));
@@ -215,7 +172,7 @@ static dt_status cache_open_file(dt_cache *c, bool *again) {
     bool alone = dt_io_lock_byte(c->fd, 0, F_WRLCK, false);
     if (!alone && !dt_io_lock_byte(c->fd, 0, F_RDLCK, true)) return no_file(c, "lock");
     bool linked = fstat(c->fd, &st) == 0 && st.st_nlink > 0;
-    bool whole = linked && read_at(c->fd, &h, sizeof h, 0) && h.magic == MAGIC && h.key == c->o.key &&
+    bool whole = linked && pread(c->fd, &h, sizeof h, 0) == sizeof h && h.magic == MAGIC && h.key == c->o.key &&
                  h.n_entries == c->o.n_entries;
     *again = !linked || (!whole && !alone);
     if (*again) return DT_OK;
@@ -249,21 +206,17 @@ static dt_status cache_map_file(dt_cache *c) {
     if (p == MAP_FAILED) return no_file(c, "map");
     c->map = p;
     c->words = (_Atomic uint64_t *)(void *)(c->map + PAGE);
-    c->counts = &((head *)p)->counts;
-    uint64_t n_attached = ++c->counts->n_attached;
+    c->head = p;
+    uint64_t n_attached = ++c->head->n_attached;
     if (c->o.kind == DT_CACHE_shared && n_attached >= (uint64_t)c->o.n_processes) unlink(c->path);
     return DT_OK;
 }
 
-// Data: all entries and what is lost at the ends of chunks, or the limit.
+// Data: all entries, or the limit.
 static void cache_lay_out(dt_cache *c) {
     const dt_cache_opts *o = &c->o;
-    uint64_t processes = o->n_processes > 1 ? (uint64_t)o->n_processes : 1;
-    uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
-    all += all / CUSTOM_CHUNK + (processes + 1) * MAX_CHUNK;
+    const uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
     c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
-    c->chunk_bytes = dt_align_up(c->cap_bytes / 16, PAGE);
-    if (c->chunk_bytes > MAX_CHUNK) c->chunk_bytes = MAX_CHUNK;
     c->data_at = dt_align_up(PAGE + (uint64_t)o->n_entries * sizeof *c->words, PAGE);
 }
 
@@ -278,7 +231,6 @@ dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o) {
     *out = NULL;
     c->o = *o;
     c->fd = -1;
-    pthread_mutex_init(&c->lock, NULL);
     cache_lay_out(c);
     dt_status st = o->kind == DT_CACHE_ram ? open_ram(c) : open_named(c);
     if (st == DT_OK) st = cache_map_file(c);
@@ -300,7 +252,6 @@ void dt_cache_close(dt_cache *c) {
         if (dt_io_lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0) unlink(c->path);
     }
     if (c->fd >= 0) close(c->fd);
-    pthread_mutex_destroy(&c->lock);
     free(c->path);
     free(c);
 }

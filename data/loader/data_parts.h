@@ -156,9 +156,7 @@ static inline uint32_t dt_data_cache_entry(const dt_data *d, int field, uint32_t
 }
 // Stores pixels in the cache, if it keeps this field's.
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels);
-bool dt_keeps_pixels(const dt_data *d, int field);
-// Whether the cache (ram, shared) has the field's value.
-bool dt_is_cached(const dt_data *d, int field, uint32_t record);
+bool dt_is_kept(const dt_data *d, int field); // in ram or shared
 
 // ---- a member's bytes (fetch.c) ------------------------------------------------------------------
 // Whether a read of n_bytes that took so long waited for a device or a server: it took longer than a copy, and

@@ -33,52 +33,33 @@ static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, d
     return st;
 }
 
-static bool keeps_bytes(const dt_data *d, int field) {
-    return d->cache.cache && d->cache.slot[field] >= 0 && !d->cache.pixels[field];
-}
-
-static bool find_pixels(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
-    if (!dt_keeps_pixels(d, f->field)) return false;
-    const uint8_t *p = dt_cache_find(d->cache.cache, dt_data_cache_entry(d, f->field, f->record));
-    dt_counter_add(p ? &w->n_hits : &w->n_misses, 1);
-    f->are_pixels = p != NULL;
-    f->bytes = (dt_span){p, dt_data_pixel_bytes(d, f->field)};
-    return f->are_pixels;
-}
-
-// The member from wherever it costs least. *hit: it was cached.
-static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin, bool *hit) {
-    const dt_member *m = &d->reader->catalog->members[f->member];
-    bool kept = keeps_bytes(d, f->field);
-    uint32_t entry = kept ? dt_data_cache_entry(d, f->field, f->record) : 0;
-    f->bytes = (dt_span){kept ? dt_cache_find(d->cache.cache, entry) : NULL, (size_t)m->size};
-    *hit = f->bytes.data != NULL;
-    if (*hit) return DT_OK;
+// The member from the readers, if they have it and it is whole, or by a read.
+static dt_status get_bytes(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin) {
     if (w->given && w->given[f->field].data) {
-        *hit = kept && dt_cache_has(d->cache.cache, entry);
         f->bytes = w->given[f->field];
         const dt_status st = dt_reader_check(d->reader, f->record, f->member, d->verify, f->bytes);
         if (st == DT_OK || !dt_reader_forget(d->reader, f->record, f->member)) return st;
-        dt_error_clear();
-        f->bytes = (dt_span){NULL, (size_t)m->size};
+        dt_error_clear(); // the block cache gave it: what is fetched now may be whole
     }
     return read_now(d, w, f, begin);
 }
 
 dt_status dt_fetch_member(const dt_data *d, dt_sample_scratch *w, dt_fetch *f) {
-    double begin = dt_clock_s();
-    bool hit;
-    if (find_pixels(d, w, f)) return DT_OK;
+    const double begin = dt_clock_s();
+    const bool kept = dt_is_kept(d, f->field), pixels = kept && d->cache.pixels[f->field];
+    const uint32_t entry = kept ? dt_data_cache_entry(d, f->field, f->record) : 0;
+    const uint8_t *found = kept ? dt_cache_find(d->cache.cache, entry) : NULL;
+    f->are_pixels = found && pixels;
+    f->bytes = (dt_span){found, pixels ? dt_data_pixel_bytes(d, f->field)
+                                       : (size_t)d->reader->catalog->members[f->member].size};
+    if (kept) dt_counter_add(found ? &w->n_hits : &w->n_misses, 1);
+    if (f->are_pixels) return DT_OK; // nothing is read
     const int64_t traced = dt_trace_open("loader", "read");
-    const dt_status st = get_bytes(d, w, f, begin, &hit);
+    const dt_status st = found ? DT_OK : get_bytes(d, w, f, begin);
     dt_trace_close(traced);
     DT_TRY(st);
-    if (keeps_bytes(d, f->field)) {
-        dt_counter_add(hit ? &w->n_hits : &w->n_misses, 1);
-        if (!hit)
-            dt_cache_store(d->cache.cache, dt_data_cache_entry(d, f->field, f->record), f->bytes.data,
-                           f->bytes.n_bytes);
-    }
+    // pixels are stored once they are decoded (dt_keep_pixels)
+    if (kept && !found && !pixels) dt_cache_store(d->cache.cache, entry, f->bytes.data, f->bytes.n_bytes);
     dt_counter_add(&w->read_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
     dt_counter_add(&w->n_read, 1);
     dt_counter_add(&w->n_bytes, f->bytes.n_bytes);
@@ -274,16 +255,11 @@ void dt_data_cache_close(dt_data *d) {
 }
 
 // ---- what is kept ----------------------------------------------------------------------------------
-bool dt_keeps_pixels(const dt_data *d, int field) {
-    return d->cache.cache && d->cache.slot[field] >= 0 && d->cache.pixels[field];
+bool dt_is_kept(const dt_data *d, int field) {
+    return d->cache.cache && d->cache.slot[field] >= 0;
 }
 
 void dt_keep_pixels(const dt_data *d, int field, uint32_t record, const uint8_t *pixels) {
-    if (dt_keeps_pixels(d, field))
+    if (dt_is_kept(d, field) && d->cache.pixels[field])
         dt_cache_store(d->cache.cache, dt_data_cache_entry(d, field, record), pixels, dt_data_pixel_bytes(d, field));
-}
-
-bool dt_is_cached(const dt_data *d, int field, uint32_t record) {
-    return d->cache.cache && d->cache.slot[field] >= 0 &&
-           dt_cache_has(d->cache.cache, dt_data_cache_entry(d, field, record));
 }

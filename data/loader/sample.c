@@ -137,7 +137,8 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     if (!is_there && v->f->fit.kind == DT_FIT_pad && !p.is_random) {
         DT_TRY(frame(w, &image, v->info, to));
     } else if (!is_there) {
-        to->mirrored = !to->real && v->augment && v->f->augment && !dt_keeps_pixels(d, v->field) &&
+        to->mirrored = !to->real && v->augment && v->f->augment &&
+                       !(dt_is_kept(d, v->field) && d->cache.pixels[v->field]) &&
                        dt_augment_mirrors(v->f->augment, v->key);
         DT_TRY(sample_resize(w, &image, to));
     }

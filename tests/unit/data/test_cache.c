@@ -13,19 +13,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 enum { N = 300, MAX_ENTRY = 9000 };
-
-// Reads of the counter that hands out chunks may be slow, so that threads which do not exclude each other meet.
-static _Atomic bool slow_counter;
-
-ssize_t pread(int fd, void *to, size_t n, off_t at) {
-    ssize_t r = syscall(SYS_pread64, fd, to, n, at);
-    if (n == sizeof(uint64_t) && slow_counter) usleep(200);
-    return r;
-}
 
 static size_t entry_size(uint32_t e) {
     return 1 + (e * 2654435761u >> 8) % MAX_ENTRY;
@@ -147,13 +137,11 @@ static void *fill_and_look(void *arg) {
 
 TEST(threads_share_it) {
     for (int k = 0; k < 4; k++) {
-        // a small one has small chunks, and entries that are handed out by themselves
         dt_cache_opts o = opts(KINDS[k / 2], k % 2 ? 1 << 20 : 0);
         o.key += 2 + 100 * (uint64_t)k;
         crowd w[4];
         pthread_t t[4];
         dt_cache *c = open_cache(&o);
-        slow_counter = true;
         for (uint32_t i = 0; i < 4; i++) {
             w[i] = (crowd){c, i * 11};
             pthread_create(&t[i], NULL, fill_and_look, &w[i]);
@@ -163,7 +151,6 @@ TEST(threads_share_it) {
             pthread_join(t[i], &ok);
             assert_non_null(ok);
         }
-        slow_counter = false;
         uint8_t buf[MAX_ENTRY + 1];
         for (uint32_t e = 0; e < N; e++) {
             bool has = get(c, e, buf);
