@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 #include "data/decode/encode.h"
@@ -137,6 +138,7 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     DT_TRY(write_table(&t));
     dt_team *team;
     DT_TRY(dt_team_create(&team, dt_usable_cores(), "synth"));
+    const double begin_s = dt_clock_s();
     dt_progress_begin(&t.progress);
     dt_team_run(team, synth_work, &t);
     dt_team_destroy(team);
@@ -144,6 +146,7 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     if (t.status != DT_OK) return (dt_status)t.status;
     t.progress.n_items = t.job.n;
     dt_progress_end(&t.progress);
+    dt_info("%s: %u %s in %.1f s", o->out, t.job.n, t.kind->unit, dt_clock_s() - begin_s);
     return DT_OK;
 }
 

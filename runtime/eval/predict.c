@@ -3,6 +3,7 @@
 
 #include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "config/words.h"
 #include "eval/evaluate.h"
 #include "run/agree.h"
@@ -491,8 +492,16 @@ static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
 
 dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_predict_request *r) {
     predictor p = {.r = r, .n_members = n, .first = &p};
+    const double begin_s = dt_clock_s();
     dt_status st = predict(&p, members, n);
+    const bool writes = p.writer && r->out; // on rank 0, into a file
     st = dt_predict_writer_close(p.writer, st);
+    if (st == DT_OK && writes) {
+        const dt_dataset *data = p.asked.run.data;
+        const double n_samples = (double)data->n_samples(data, r->split), took_s = dt_clock_s() - begin_s;
+        dt_info("%s: predictions of %.0f samples in %.1f s (%.0f a second)", r->out, n_samples, took_s,
+                n_samples / took_s);
+    }
     if (st == DT_OK && p.n_bad > 0)
         dt_warn("%lld sample%s could not be read or predicted: the rows say why", (long long)p.n_bad,
                 p.n_bad == 1 ? "" : "s");

@@ -29,6 +29,9 @@ cmp "$work/hard.csv" "$work/plain.csv" || fail "what is predicted is augmented a
 predict hard.jsonl names "$work/hard.tar" -o "$work/out.jsonl" --logits --embeddings
 predict nothing names "$work/hard.tar" -o "$work/out.npy"
 predict nothing names "$work/hard.tar" -o "$work/logits.npy" --logits
+grep -q "logits.npy: predictions of [1-9][0-9]* samples in .* a second" "$work/log" || fail "no closing line"
+"$DTRAIN" synth photos "$work/photos" --n 4 2>"$work/log"
+grep -q "photos: 4 .* in " "$work/log" || fail "no closing line of synth"
 [ ! -s "$work/nothing" ] || fail "stdout with -o"
 [ ! -e "$work/out.npy.part" ] || fail "a part is left"
 py check_rows "$work" || fail "rows"
