@@ -21,31 +21,36 @@
 #include <string.h>
 
 static const char *const KNOWN_PATTERNS =
+    // SOCOFing's real and altered fingerprints, then iris images as "12_M_left_3.bmp"
     "{subject}__{gender}_{hand}_{finger}_finger.BMP|"
     "{subject}__{gender}_{hand}_{finger}_finger_{n}.BMP|{subject}_{gender}_{eye}_{n}.bmp";
 
 static const char *dot_of(const char *name) {
     const char *base = dt_path_base(name), *dot = strrchr(base, '.');
-    return dot == base ? NULL : dot;
+    return dot == base ? NULL : dot; // ".hidden" has no extension
 }
 
 // The name without its extension and without leading "/", "./" or "../"; dots in its last component become '-'.
 static const char *raw_name_key_of(dt_arena *a, const char *name) {
+    // at most "..": more dots are a name
     for (size_t dots; dots = strspn(name, "."), dots <= 2 && name[dots] == '/';) name += dots + 1;
     const char *dot = dot_of(name);
     size_t n = dot ? (size_t)(dot - name) : strlen(name);
+    // n + 1: dt_arena_alloc gives zeros
     char *out = dt_arena_alloc(a, n + 1);
     memcpy(out, name, n);
-    for (char *p = out + (dt_path_base(out) - out); *p; p++)
+    for (char *p = out + (dt_path_base(out) - out); *p; p++) // folders keep their dots
         if (*p == '.') *p = '-';
     return out;
 }
 
 // The extension in lower case, from the first bytes if the name has none. Neighbours share it.
 static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field, size_t n_field) {
+    // item->ext: from first bytes or a group; "bin": unknown, not packed as an image
     const char *dot = dot_of(item->name), *ext = item->ext ? item->ext : dot ? dot + 1 : "bin";
     char *text = dt_xprintf("%.*s%s%s", (int)n_field, field, n_field ? "." : "", ext);
-    for (char *p = text; *p; p++) *p = (char)tolower((unsigned char)*p);
+    for (char *p = text; *p; p++) *p = (char)tolower((unsigned char)*p); // case folds: JPG and jpg are one member
+    // thousands of files have a few extensions: no copy for each
     const char *before = item > r->items ? item[-1].ext : NULL;
     const char *shared = before && strcmp(before, text) == 0 ? before : dt_arena_strdup(&r->arena, text);
     free(text);
@@ -54,21 +59,23 @@ static const char *ext_of(dt_raw *r, const dt_raw_item *item, const char *field,
 
 // ---- by pattern ---------------------------------------------------------------------------------------
 // Alternatives of a pattern, split once.
-enum { MAX_ALTERNATIVES = 16 };
+enum { MAX_ALTERNATIVES = 16 }; // in one pattern
 typedef struct alternatives {
-    char *text, *each[MAX_ALTERNATIVES];
+    char *text, *each[MAX_ALTERNATIVES]; // each: pointers into text
     int n;
 } alternatives;
 
 static void split_alternatives(alternatives *a, const char *patterns) {
     char *save = NULL;
     *a = (alternatives){.text = dt_xstrdup(patterns)};
+    // more than 16 are ignored
     for (char *p = strtok_r(a->text, "|", &save); p && a->n < MAX_ALTERNATIVES; p = strtok_r(NULL, "|", &save))
         a->each[a->n++] = p;
 }
 
 // The captures, or -1. *which: the alternative.
 static int match_any(const alternatives *a, const char *name, dt_capture *cap, int *which) {
+    // alternatives in the order in which they are written
     for (int i = 0; i < a->n; i++) {
         int n = dt_pattern_match(a->each[i], name, cap);
         *which = i;
@@ -82,12 +89,12 @@ static bool all_match(const dt_raw *r, const alternatives *a) {
     int which;
     for (size_t i = 0; i < r->n; i++)
         if (match_any(a, r->items[i].name, cap, &which) < 0) return false;
-    return r->n > 0;
+    return r->n > 0; // an empty list has no pattern
 }
 
 static size_t first_folder(const char *name) {
     const char *slash = strchr(name, '/');
-    return slash ? (size_t)(slash - name) : 0;
+    return slash ? (size_t)(slash - name) : 0; // 0: the file lies in no folder
 }
 
 // Whether first folders tell fields apart: there are several, and each alternative matches in one of them only.
@@ -96,12 +103,13 @@ static bool folders_are_fields(const dt_raw_found *f, const alternatives *a) {
     dt_capture cap[DT_MAX_CAPTURES];
     bool several = false;
     for (size_t i = 0; i < f->raw->n; i++) {
-        const char *name = f->raw->items[i].name + f->n_strip;
+        const char *name = f->raw->items[i].name + f->n_strip; // behind the folders that all names share
         size_t n = first_folder(name);
         int which;
         if (n == 0 || match_any(a, name, cap, &which) < 0) return false;
+        // the first name that this alternative matched stands for its folder
         if (!of[which]) of[which] = name;
-        if (strncmp(of[which], name, n + 1) != 0) return false;
+        if (strncmp(of[which], name, n + 1) != 0) return false; // n + 1: with the slash
         if (!one) one = name;
         several = several || strncmp(one, name, n + 1) != 0;
     }
@@ -123,6 +131,7 @@ static const char *other_captures(dt_raw *r, const dt_capture *cap, int n, const
     const char *out = "";
     for (int k = 0; k < n; k++)
         if (!dt_raw_is_listed(group, cap[k].name))
+            // copies in the arena: short texts, one for each file
             out = dt_arena_printf(&r->arena, "%s%s%s", out, *out ? "_" : "", cap[k].value);
     return out;
 }
@@ -134,13 +143,14 @@ static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char
     size_t n = 0;
     int which;
     for (size_t i = 0; i < r->n; i++) {
+        // kept in place, in their order
         if (match_any(a, r->items[i].name + f->n_strip, cap, &which) >= 0)
             r->items[n++] = r->items[i];
         else
             dt_examples_add(&r->unfit, "%s", r->items[i].name);
     }
     if (r->unfit.n == 0) return DT_OK;
-    if (!skip_bad || n == 0)
+    if (!skip_bad || n == 0) // nothing left is an error also with skip_bad
         return dt_fail(DT_E_USAGE, "%zu of %zu names do not fit the pattern '%s': %s%s", r->unfit.n, r->n, pattern,
                        r->unfit.text, n ? "; --on-error skip leaves such files out" : "");
     r->n = n;
@@ -150,18 +160,21 @@ static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char
 static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const char *group) {
     dt_capture cap[DT_MAX_CAPTURES];
     dt_raw *r = f->raw;
+    // with --group, a folder of its own for each field
     const bool by_folder = folders_are_fields(f, a) || (group && several_folders(f));
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
-        const char *name = item->name + f->n_strip, *field = name;
+        const char *name = item->name + f->n_strip, *field = name; // no field in front of the extension
         size_t n_field = by_folder ? first_folder(name) : 0;
         int which, n = match_any(a, name, cap, &which);
         if (group && !by_folder) {
+            // left_thumb.bmp and right_thumb.bmp of one record
             field = other_captures(r, cap, n, group);
             n_field = strlen(field);
         }
         for (int k = 0; k < n; k++) {
             dt_column *c;
+            // {member} has priority over folders
             if (strcmp(cap[k].name, "member") == 0) {
                 field = cap[k].value;
                 n_field = strlen(field);
@@ -170,7 +183,9 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
             DT_TRY(dt_columns_need(&r->table, r->source, cap[k].name, DT_TEXT_COLUMN, &c));
             DT_TRY(dt_columns_intern(&r->table, r->source, cap[k].value, &c->cell[item->row]));
         }
+        // before the key: ext_of shares the text with its neighbour
         item->ext = ext_of(r, item, field, n_field);
+        // groups are joined later (dt_raw_group), by other keys
         item->key = raw_name_key_of(&r->arena, name);
     }
     return DT_OK;
@@ -186,9 +201,10 @@ static size_t raw_name_class_of(const char *name, const char **begin) {
 
 // Every file must lie in a folder. Names the first by name: folders are listed in no order.
 static dt_status check_classes(const dt_raw_found *f) {
-    const char *least = NULL, *begin;
+    const char *least = NULL, *begin; // of files that lie in no folder
     for (size_t i = 0; i < f->raw->n; i++) {
         const char *name = f->raw->items[i].name;
+        // *begin == '/': an absolute path of a list
         if (raw_name_class_of(name + f->n_strip, &begin) == 0 && *begin != '/' && (!least || strcmp(name, least) < 0))
             least = name;
     }
@@ -201,6 +217,7 @@ static dt_status check_classes(const dt_raw_found *f) {
 
 // Classes are numbered in the order of labels; label[i] is that of item i, or NULL.
 static void number_classes(dt_raw *r, const char *const *label) {
+    // labels sorted, then each once, in the same array
     const char **sorted = dt_xcalloc(r->n + 1, sizeof *sorted);
     size_t n = 0, n_classes = 0;
     for (size_t i = 0; i < r->n; i++)
@@ -210,7 +227,8 @@ static void number_classes(dt_raw *r, const char *const *label) {
         if (i == 0 || strcmp(sorted[i], sorted[n_classes - 1]) != 0) sorted[n_classes++] = sorted[i];
     for (size_t i = 0; i < r->n; i++) {
         if (!label[i]) continue;
-        const char **at = bsearch(&label[i], sorted, n_classes, sizeof *sorted, dt_text_compare);
+        const char **at = bsearch(&label[i], sorted, n_classes, sizeof *sorted, dt_text_compare); // always found
+        // C's order of bytes: the same on every machine
         r->items[i].label = (int)(at - sorted);
     }
     r->n_classes = (int)n_classes;
@@ -232,7 +250,7 @@ static dt_status name_by_folder(dt_raw_found *f) {
         free(label);
     }
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
-    const int k = dt_columns_find(&r->table, "label", DT_TEXT_COLUMN);
+    const int k = dt_columns_find(&r->table, "label", DT_TEXT_COLUMN); // interned texts: equal labels are one pointer
     for (size_t i = 0; i < r->n && st == DT_OK; i++) labels[i] = dt_columns_text(&r->table, k, r->items[i].row);
     if (st == DT_OK) number_classes(r, labels);
     free(labels);
@@ -241,7 +259,7 @@ static dt_status name_by_folder(dt_raw_found *f) {
 
 // How many bytes of folders all names share, including the last '/'.
 static size_t common_folders(const dt_raw *r) {
-    size_t n = 0;
+    size_t n = 0; // bytes
     for (size_t i = 0; i < r->n; i++) {
         const char *a = r->items[0].name, *b = r->items[i].name;
         size_t same = 0, slash = 0;
@@ -249,7 +267,7 @@ static size_t common_folders(const dt_raw *r) {
             same++;
             if (a[same - 1] == '/') slash = same;
         }
-        if (i == 0 || slash < n) n = slash;
+        if (i == 0 || slash < n) n = slash; // a folder is shared as a whole
     }
     return n;
 }
@@ -262,30 +280,35 @@ static bool any_in_folder(const dt_raw_found *f) {
 
 // If all files have one class, they share its folder, which must stay.
 static void keep_class_folder(dt_raw_found *f) {
+    // items[0] stands for all: they share their folders
     const char *name = f->raw->items[0].name;
     if (f->n_strip == 0 || any_in_folder(f)) return;
-    f->n_strip--;
-    while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--;
+    f->n_strip--;                                                       // behind the slash
+    while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--; // back to the folder's first letter
 }
 
 dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class) {
     dt_raw *r = f->raw;
     const char *pattern = o->pattern;
     alternatives a;
+    // split once for all files
     split_alternatives(&a, pattern ? pattern : KNOWN_PATTERNS);
-    bool by_pattern = pattern || all_match(r, &a);
+    bool by_pattern = pattern || all_match(r, &a); // known patterns count only where every name fits
     r->by_known_pattern = by_pattern && !pattern;
     dt_status st = DT_OK;
+    // names in a tar often begin with one folder of all; folders of classes are looked at below it
     if (r->kind == DT_RAW_TAR || (by_class && !by_pattern)) f->n_strip = common_folders(r);
     if (pattern) st = keep_fitting(f, &a, pattern, o->skip_bad);
     if (by_pattern && st == DT_OK) st = name_by_pattern(f, &a, o->group);
     free(a.text);
     if (by_pattern) return st;
+    // n_strip then leaves the class's folder in names
     if (by_class) keep_class_folder(f);
     for (size_t i = 0; i < r->n; i++) {
         r->items[i].key = raw_name_key_of(&r->arena, r->items[i].name + f->n_strip);
         r->items[i].ext = ext_of(r, &r->items[i], "", 0);
     }
+    // no folders: files of one class, or without
     return by_class && any_in_folder(f) ? name_by_folder(f) : DT_OK;
 }
 
@@ -293,30 +316,34 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
 // The records of a set keep their member `cls`, unless the table changes a label.
 static void follow_label(dt_raw *r) {
     const dt_catalog *c = r->catalog;
+    // text columns of both
     const int old = dt_catalog_find_column(c, "label"), own = dt_columns_find(&r->table, "label", DT_TEXT_COLUMN);
     bool has_cls = false, changed = false;
+    // without members `cls` there is nothing to follow
     for (uint32_t e = 0; e < c->n_exts; e++) has_cls = has_cls || strcmp(dt_catalog_str(c, c->exts[e]), "cls") == 0;
     if (!has_cls || old < 0 || own < 0) return;
     const char **labels = dt_xcalloc(r->n + 1, sizeof *labels);
     for (size_t i = 0; i < r->n; i++) {
         const char *now = dt_columns_text(&r->table, own, r->items[i].row);
-        const char *was = dt_catalog_value(c, old, r->items[i].record);
+        const char *was = dt_catalog_value(c, old, r->items[i].record); // in the set, NULL: none
+        // a table without a value leaves the record's own
         labels[i] = now ? now : was;
         changed = changed || (labels[i] && was && strcmp(labels[i], was) != 0);
     }
-    if (changed) number_classes(r, labels);
+    if (changed) number_classes(r, labels); // new numbers for all classes: the table may have added one
     free(labels);
 }
 
 dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class) {
     dt_raw *r = f->raw;
     const bool label = dt_columns_find(&r->table, "label", ~0u) >= 0;
-    const char *begin;
+    const char *begin; // not read: only whether there is a folder
     if (r->kind == DT_RAW_SET) follow_label(r);
     if (!by_class || r->by_known_pattern) return DT_OK;
     f->n_strip = common_folders(r);
     for (size_t i = 0; i < r->n; i++)
         if (raw_name_class_of(r->items[i].name + f->n_strip, &begin) == 0) return DT_OK;
+    // reported: folders and a column `label` would both give classes
     r->join.label_only = label;
     return label ? DT_OK : name_by_folder(f);
 }
@@ -328,15 +355,17 @@ dt_status dt_raw_class_joined(dt_raw_found *f, bool by_class) {
 
 dt_status dt_pattern_check(const char *p) {
     const char *whole = p;
-    const char *name[DT_MAX_CAPTURES];
+    const char *name[DT_MAX_CAPTURES]; // with their braces, as in the pattern
     int n = 0;
     for (; *p; p++) {
-        if (*p == '}') return dt_fail(DT_E_USAGE, "pattern '%s': a } without {", whole);
-        if (*p == '|') n = 0;
+        if (*p == '}') return dt_fail(DT_E_USAGE, "pattern '%s': a } without {", whole); // a brace that closes nothing
+        if (*p == '|') n = 0; // each alternative has its own captures
         if (*p != '{') continue;
         const char *end = strpbrk(p + 1, "{}|/");
+        // end - p: a name of at most 62 bytes, for dt_capture.name
         if (!end || *end != '}' || end == p + 1 || end - p > 63)
             return dt_fail(DT_E_USAGE, "pattern '%s': expected {name}", whole);
+        // shortest capture first: without a text between them the first would always have one byte
         if (end[1] == '{') return dt_fail(DT_E_USAGE, "pattern '%s': two captures need text between them", whole);
         if (n == DT_MAX_CAPTURES)
             return dt_fail(DT_E_USAGE, "pattern '%s': more than %d captures", whole, DT_MAX_CAPTURES);
@@ -351,17 +380,21 @@ dt_status dt_pattern_check(const char *p) {
 }
 
 static int match(const char *p, const char *s, dt_capture *out, int n) {
+    // literals up to the next capture
     while (*p && *p != '{') {
         if (tolower((unsigned char)*p) != tolower((unsigned char)*s)) return -1;
         p++, s++;
     }
-    if (!*p) return *s ? -1 : n;
-    const char *close = strchr(p, '}');
+    if (!*p) return *s ? -1 : n;        // -1: the name goes on
+    const char *close = strchr(p, '}'); // dt_pattern_check has seen to it
     size_t n_name = (size_t)(close - p - 1);
+    // from one byte on: a capture is never empty
     for (size_t length = 1; length < DT_MAX_CAPTURE_BYTES; length++) {
+        // a capture ends within its component
         if (s[length - 1] == '\0' || s[length - 1] == '/') return -1;
         int got = match(close + 1, s + length, out, n + 1);
         if (got < 0) continue;
+        // filled on the way back, when the whole pattern matched
         memcpy(out[n].name, p + 1, n_name);
         out[n].name[n_name] = '\0';
         memcpy(out[n].value, s, length);
@@ -372,6 +405,7 @@ static int match(const char *p, const char *s, dt_capture *out, int n) {
 }
 
 int dt_pattern_match(const char *pattern, const char *path, dt_capture out[DT_MAX_CAPTURES]) {
+    // as many components of the path as the pattern has
     int slashes = 0;
     for (const char *p = pattern; *p; p++) slashes += *p == '/';
     const char *s = path + strlen(path);

@@ -36,6 +36,7 @@
 // A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
 // begins with numbers, so that label tables and notes are left out.
 
+// bytes that kinds are told by; threads; items that a thread takes at once; folders in folders
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
 // Only characters of numbers (with "nan" and "inf") and separators.
@@ -43,7 +44,7 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
     bool digit = false;
     for (size_t i = 0; i < n; i++) {
         digit = digit || (p[i] >= '0' && p[i] <= '9');
-        if (!p[i] || !strchr("0123456789+-.eE,; \t\r\nnaifNAIF", p[i])) return false;
+        if (!p[i] || !strchr("0123456789+-.eE,; \t\r\nnaifNAIF", p[i])) return false; // strchr finds the ending 0 too
     }
     return digit;
 }
@@ -51,14 +52,16 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
 // The extension that a file should have by its first bytes; NULL: it is not data.
 static const char *raw_walk_sniff(const char *ext, const uint8_t *head, size_t n, const dt_kind **kind) {
     *kind = NULL;
+    // ext - 1: with its dot
     if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat")) return looks_numeric(head, n) ? ext : NULL;
     const dt_kind *k = *kind = dt_kind_of_bytes(head, n);
+    // a kind that dtrain knows but cannot read: *kind says which
     return k && k->uses ? k->name : NULL;
 }
 
 // ---- folder -------------------------------------------------------------------------------------------
 static bool is_nowhere(int err) {
-    return err == ENOENT || err == ENOTDIR || err == ELOOP;
+    return err == ENOENT || err == ENOTDIR || err == ELOOP; // ELOOP: links in circles, or too many of them
 }
 
 static dt_status cannot(const dt_raw *r, const char *prefix, const char *name, const char *operation, int err) {
@@ -72,25 +75,28 @@ static dt_status cannot(const dt_raw *r, const char *prefix, const char *name, c
 // until stat_all looks at it.
 static dt_status find_type(const dt_raw *r, int fd, const char *prefix, const struct dirent *e, unsigned char *type) {
     struct stat s;
+    // d_type costs no system call; some file systems have DT_UNKNOWN
     bool link = e->d_type == DT_LNK;
     *type = e->d_type;
     if (*type != DT_UNKNOWN && !link) return DT_OK;
+    // the entry itself
     if (!link && fstatat(fd, e->d_name, &s, AT_SYMLINK_NOFOLLOW) != 0)
         return cannot(r, prefix, e->d_name, "look at", errno);
     link = link || S_ISLNK(s.st_mode);
+    // what it leads to
     if (link && fstatat(fd, e->d_name, &s, 0) != 0) {
         *type = DT_REG;
         return is_nowhere(errno) ? DT_OK : cannot(r, prefix, e->d_name, "look at", errno);
     }
-    *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) ? DT_DIR : DT_UNKNOWN;
+    *type = S_ISREG(s.st_mode) ? DT_REG : S_ISDIR(s.st_mode) ? DT_DIR : DT_UNKNOWN; // DT_UNKNOWN: sockets, devices
     return DT_OK;
 }
 
 typedef struct walked_folder {
-    const char *prefix; // path from the root, ending in '/'; or ""
-    const struct walked_folder *above;
+    const char *prefix;                // path from the root, ending in '/'; or ""
+    const struct walked_folder *above; // towards the root; on the stacks of the calls
     int depth;
-    dev_t device;
+    dev_t device; // device and number: the folder whatever path led there
     ino_t number;
 } walked_folder;
 
@@ -100,22 +106,25 @@ static dt_status list_entry(dt_raw_found *f, int fd, const walked_folder *w, con
     dt_raw *r = f->raw;
     unsigned char type;
     if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) return DT_OK;
+    // in the arena: names of items live as long as the list
     const char *name = dt_arena_printf(&r->arena, "%s%s", w->prefix, e->d_name);
-    if (dt_name_is_hidden(e->d_name, w->depth == 0)) {
+    if (dt_name_is_hidden(e->d_name, w->depth == 0)) { // the folder that the user named may be hidden itself
         dt_raw_leave_out(r, DT_RAW_HIDDEN, name);
         return DT_OK;
     }
     DT_TRY(find_type(r, fd, w->prefix, e, &type));
-    if (type == DT_REG) dt_raw_add(f, name, 0, 0, 0);
+    if (type == DT_REG) dt_raw_add(f, name, 0, 0, 0); // size and time by stat_all, in parallel
     if (type != DT_REG && type != DT_DIR) dt_raw_leave_out(r, DT_RAW_NO_SAMPLE, name);
     if (type != DT_DIR) return DT_OK;
     char *below = dt_xprintf("%s/", name);
+    // recursion: at most MAX_DEPTH open folders
     const dt_status st = list_folder(f, &(walked_folder){.prefix = below, .above = w, .depth = w->depth + 1});
     free(below);
     return st;
 }
 
 static dt_status check_loop(const dt_raw *r, int fd, walked_folder *w) {
+    // links to folders are followed: only one to a folder above makes the walk endless
     struct stat s;
     if (fstat(fd, &s) != 0) return cannot(r, w->prefix, "", "look at", errno);
     w->device = s.st_dev;
@@ -133,14 +142,16 @@ static dt_status list_folder(dt_raw_found *f, walked_folder *w) {
     const dt_raw *r = f->raw;
     struct dirent *e;
     if (w->depth > MAX_DEPTH) return dt_fail(DT_E_DATA, "%s/%s: folders nested too deeply", r->root, w->prefix);
+    // relative to root_fd, which stays the same folder
     int fd = openat(r->root_fd, *w->prefix ? w->prefix : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     if (!dir) {
         dt_status st = cannot(r, w->prefix, "", "list", errno);
-        if (fd >= 0) close(fd);
+        if (fd >= 0) close(fd); // fdopendir failed: closedir would not close it
         return st;
     }
     dt_status st = check_loop(r, fd, w);
+    // errno = 0: readdir's NULL means the end or an error
     while (st == DT_OK && (errno = 0, e = readdir(dir))) st = list_entry(f, fd, w, e);
     if (st == DT_OK && errno) st = cannot(r, w->prefix, "", "list", errno);
     closedir(dir);
@@ -150,9 +161,9 @@ static dt_status list_folder(dt_raw_found *f, walked_folder *w) {
 // ---- sizes --------------------------------------------------------------------------------------------
 typedef struct stat_job {
     dt_raw *raw;
-    atomic_size_t next;
-    atomic_int error; // errno
-    atomic_size_t failed;
+    atomic_size_t next;   // the next item, taken by threads in steps of STAT_AT_ONCE
+    atomic_int error;     // errno
+    atomic_size_t failed; // index of an item with `error`
 } stat_job;
 
 static void stat_some(void *arg, int worker) {
@@ -163,20 +174,22 @@ static void stat_some(void *arg, int worker) {
         for (size_t i = at; i < at + STAT_AT_ONCE && i < r->n; i++) {
             dt_raw_item *item = &r->items[i];
             int err = fstatat(r->root_fd, item->name, &s, 0) != 0 ? errno : 0;
+            // a link that leads nowhere: left out and counted, no error
             if (is_nowhere(err) && r->kind == DT_RAW_FOLDER &&
                 fstatat(r->root_fd, item->name, &s, AT_SYMLINK_NOFOLLOW) == 0)
                 err = S_ISLNK(s.st_mode) ? 0 : err;
             if (is_nowhere(err) && r->kind == DT_RAW_LIST) {
-                item->row = UINT32_MAX;
+                item->row = UINT32_MAX; // marks for keep_data and for lists
                 continue;
             }
             if (err) {
+                // before error, which the caller reads after all threads have ended
                 atomic_store(&j->failed, i);
-                atomic_store(&j->error, err);
+                atomic_store(&j->error, err); // of several the last to be stored
                 return;
             }
             item->size = (uint64_t)s.st_size;
-            item->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec;
+            item->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec; // nanoseconds since 1970
             if (!S_ISREG(s.st_mode)) item->row = UINT32_MAX;
         }
 }
@@ -187,8 +200,8 @@ static dt_status stat_all(dt_raw *r) {
     int n = dt_usable_cores();
     dt_team *team = NULL;
     if (n > MAX_STAT_THREADS) n = MAX_STAT_THREADS;
-    if (r->n < 4 * STAT_AT_ONCE) n = 1;
-    DT_TRY(dt_team_create(&team, n, "dt-list"));
+    if (r->n < 4 * STAT_AT_ONCE) n = 1;          // few items: not worth threads
+    DT_TRY(dt_team_create(&team, n, "dt-list")); // of this call only
     dt_team_run(team, stat_some, &j);
     dt_team_destroy(team);
     return j.error ? dt_raw_cannot(r, &r->items[j.failed], "look at", j.error) : DT_OK;
@@ -200,24 +213,27 @@ static dt_status sniff_item(const dt_raw *r, const dt_raw_item *item, const char
                             const dt_kind **unread) {
     const dt_kind *kind = NULL;
     uint8_t head[SNIFF_BYTES];
-    size_t n = item->size < SNIFF_BYTES ? (size_t)item->size : SNIFF_BYTES;
+    size_t n = item->size < SNIFF_BYTES ? (size_t)item->size : SNIFF_BYTES; // a shorter file is read whole
     int fd = r->kind == DT_RAW_TAR ? r->root_fd : openat(r->root_fd, item->name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return dt_raw_cannot(r, item, "open", errno);
+    // an item of a tar lies at its offset; pread moves no position that others use
     ssize_t got = pread(fd, head, n, (off_t)item->offset);
     dt_status st = got < 0 ? dt_raw_cannot(r, item, "read", errno) : DT_OK;
     if (fd != r->root_fd) close(fd);
     *found = st == DT_OK ? raw_walk_sniff(ext, head, (size_t)got, &kind) : NULL;
+    // by bytes where they tell, else by extension; a kind that stands in for others is read
     *unread = kind && kind->tool && !dt_kind_stands_in(kind) ? kind : dt_kind_unread(item->name);
     return st;
 }
 
 // Counts a file that is left out; of a kind that one might expect to be read, k names the kind.
+// the list is sorted by name, and each kind is in it once
 static void leave_out_kind(dt_raw *r, const char *name, const dt_kind *k) {
     size_t i = 0, most = sizeof r->unread / sizeof *r->unread;
     dt_raw_leave_out(r, k ? DT_RAW_UNREAD_KIND : DT_RAW_NO_SAMPLE, name);
     if (!k) return;
     while (i < most && r->unread[i] && strcmp(r->unread[i]->name, k->name) < 0) i++;
-    if (i == most || r->unread[i] == k) return;
+    if (i == most || r->unread[i] == k) return; // full, or known
     memmove(&r->unread[i + 1], &r->unread[i], (most - i - 1) * sizeof *r->unread);
     r->unread[i] = k;
 }
@@ -225,11 +241,12 @@ static void leave_out_kind(dt_raw *r, const char *name, const dt_kind *k) {
 // Counts an empty file, which holds nothing to learn from; whether it is left out.
 static bool leaves_out_empty(const dt_raw_found *f, const dt_raw_item *item) {
     if (item->size > 0) return false;
-    dt_raw_leave_out(f->raw, DT_RAW_EMPTY, item->name);
+    dt_raw_leave_out(f->raw, DT_RAW_EMPTY, item->name); // counted also where the file is kept
     return !f->keep_empty;
 }
 
 // Keeps what is data, and sets ext where the name does not tell.
+// in place: n <= i
 static dt_status keep_data(const dt_raw_found *f) {
     dt_raw *r = f->raw;
     size_t n = 0;
@@ -239,7 +256,8 @@ static dt_status keep_data(const dt_raw_found *f) {
         const char *dot = strrchr(base, '.'), *ext = dot && dot != base ? dot + 1 : NULL;
         const dt_kind *kind = ext ? dt_kind_of_ext(ext) : NULL;
         bool keep = kind && kind->uses;
-        if (keep && item->row != UINT32_MAX && leaves_out_empty(f, item)) continue;
+        if (keep && item->row != UINT32_MAX && leaves_out_empty(f, item)) continue; // known by its name: not opened
+        // of a folder: only links that lead nowhere
         if (item->row == UINT32_MAX) {
             dt_raw_leave_out(r, DT_RAW_DANGLING, item->name);
             continue;
@@ -247,15 +265,17 @@ static dt_status keep_data(const dt_raw_found *f) {
         const dt_kind *unread = NULL;
         if (!keep) {
             const char *found;
+            // opens the file: only those that the name does not tell
             DT_TRY(sniff_item(r, item, ext, &found, &unread));
             keep = found != NULL;
+            // the name has no extension, or another kind's
             if (keep && (!ext || strcasecmp(found, ext) != 0)) item->ext = found;
         }
         if (!keep) {
             leave_out_kind(r, item->name, unread);
             continue;
         }
-        r->items[n] = *item;
+        r->items[n] = *item; // one array: items move down
         r->items[n].row = (uint32_t)n;
         n++;
     }
@@ -272,15 +292,18 @@ static dt_status open_root(dt_raw *r, const char *path, int flags) {
 dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;
     char *root = dt_arena_strdup(&r->arena, path);
+    // "photos/" and "photos" give the same paths
     for (size_t n = strlen(root); n > 1 && root[n - 1] == '/'; n--) root[n - 1] = '\0';
     r->kind = DT_RAW_FOLDER;
     DT_TRY(open_root(r, root, O_DIRECTORY));
+    // a walk in the order of the file system: sorted later
     DT_TRY(list_folder(f, &(walked_folder){.prefix = ""}));
     DT_TRY(stat_all(r));
     return keep_data(f);
 }
 
 // Root and name of a list with one line.
+// root_fd and one name: reading goes as for lists
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;
     char *folder = dt_io_parent(path);
@@ -296,26 +319,30 @@ dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
 // ---- tar ----------------------------------------------------------------------------------------------
 // Bytes of the path to its first hidden folder or file, with its name; 0: there is none.
 static size_t hidden_part(const char *path) {
-    char name[DT_TAR_MAX_PATH];
+    char name[DT_TAR_MAX_PATH]; // DT_TAR_MAX_PATH includes the 0
     for (const char *p = path; *p;) {
         const size_t n = strcspn(p, "/");
         memcpy(name, p, n);
         name[n] = '\0';
+        // p == path: the first component
         if (n > 0 && dt_name_is_hidden(name, p == path)) return (size_t)(p - path) + n;
         p += n + (p[n] == '/');
     }
     return 0;
 }
 
+// also a callback of dt_tar_links_visit
 static void raw_walk_add_entry(void *arg, const char *path, uint64_t offset, uint64_t size) {
     dt_raw_found *f = arg;
     const char *name = dt_arena_strdup(&f->raw->arena, path);
-    const size_t n_hidden = hidden_part(path);
+    const size_t n_hidden = hidden_part(path); // > 0: bytes up to the hidden component
     if (n_hidden == 0) {
         dt_raw_add(f, name, offset, size, f->tar_mtime_ns);
         return;
     }
+    // the hidden folder stands for all in it
     name = dt_arena_printf(&f->raw->arena, "%.*s", (int)n_hidden, name);
+    // entries of a folder are neighbours: counted once
     if (!f->hidden || strcmp(f->hidden, name) != 0) dt_raw_leave_out(f->raw, DT_RAW_HIDDEN, name);
     f->hidden = name;
 }
@@ -329,50 +356,54 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     r->kind = DT_RAW_TAR;
     DT_TRY(open_root(r, path, 0));
     DT_TRY(dt_blob_open(&blob, r->root));
-    dt_tar_entry *e = dt_xcalloc(1, sizeof *e);
-    dt_tar_links *links = NULL;
+    dt_tar_entry *e = dt_xcalloc(1, sizeof *e); // several KiB: not on the stack
+    dt_tar_links *links = NULL;                 // made at the first link
     dt_status st = DT_OK;
     fstat(r->root_fd, &s);
-    f->tar_mtime_ns = (int64_t)s.st_mtim.tv_sec;
+    f->tar_mtime_ns = (int64_t)s.st_mtim.tv_sec; // in seconds: only compared, by hash_list
     dt_tar_begin(&tar, &blob);
     while (st == DT_OK && more) {
         st = dt_tar_next(&tar, e, &more);
         if (st != DT_OK || !more) break;
         if (*e->link && !links) st = dt_tar_links_create(&links, &blob);
         if (st == DT_OK && e->is_regular) raw_walk_add_entry(f, e->path, e->offset, e->size);
-        bool any = true;
+        bool any = true; // false: the link led to nothing in the tar
         if (st == DT_OK && *e->link) st = dt_tar_links_visit(links, e->path, raw_walk_add_entry, f, &any);
         if (st == DT_OK && !any) dt_raw_leave_out(r, DT_RAW_OUTSIDE, dt_arena_strdup(&r->arena, e->path));
     }
-    if (st == DT_OK) dt_tar_warn_end(&tar);
+    if (st == DT_OK) dt_tar_warn_end(&tar); // no end mark, or another tar behind it
     dt_tar_links_destroy(links);
     dt_blob_close(&blob);
     free(e);
-    DT_TRY(st);
+    DT_TRY(st); // after all was freed
     return keep_data(f);
 }
 
 // ---- list ---------------------------------------------------------------------------------------------
+// names of the path's column in tables of others, in the order of preference
 static int path_column(const dt_table *t) {
     static const char *const NAMES[] = {"path", "file", "filename", "file_name", "image", "name"};
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++) {
         int c = dt_table_find(t, NAMES[i]);
         if (c >= 0) return c;
     }
-    return 0;
+    return 0; // none: the first column
 }
 
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     dt_raw *r = f->raw;
     char *dir = dt_arena_strdup(&r->arena, path), *slash = strrchr(dir, '/');
-    if (slash) slash[slash == dir] = '\0';
+    if (slash) slash[slash == dir] = '\0'; // the root's slash stays
     r->kind = DT_RAW_LIST;
     DT_TRY(open_root(r, slash ? dir : ".", O_DIRECTORY));
+    // .txt and .lst: a path on each line, no header
     DT_TRY(dt_text_ends(path, ".txt|.lst") ? dt_table_read_lines(t, path) : dt_table_read(t, path));
     f->list = t;
     f->list_column = path_column(t);
+    // item i is row i until rows are left out below
     for (size_t i = 0; i < t->cells.n_rows; i++) {
         const char *name = dt_table_cell(t, i, f->list_column);
+        // a URL with a password is refused before it is printed
         if (name && dt_url_check(name) != DT_OK) return dt_fail_context(DT_E_DATA, "%s:%u", path, t->line[i]);
         dt_raw_add(f, dt_arena_strdup(&r->arena, name ? name : ""), 0, 0, 0);
     }
@@ -381,12 +412,14 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
     size_t n = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
-        const char *dot = strrchr(dt_path_base(item->name), '.');
+        const char *dot = strrchr(dt_path_base(item->name), '.'); // of the name, not of its folders
+        // the table's own line: header and comments count
         if (item->row == UINT32_MAX) {
             dt_examples_add(&r->bad_rows, "line %u '%s'", t->line[i], item->name);
             continue;
         }
-        if (leaves_out_empty(f, item)) continue;
+        if (leaves_out_empty(f, item)) continue; // data.on_error decides where empty files are kept
+        // by extension at first
         const dt_kind *unread = dt_kind_unread(item->name);
         if (!dot) DT_TRY(sniff_item(r, item, NULL, &item->ext, &unread));
         if (unread)
@@ -398,9 +431,10 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
                            "that dtrain knows",
                            path, t->line[i], item->name);
         r->items[n] = *item;
-        r->items[n++].row = (uint32_t)i;
+        r->items[n++].row = (uint32_t)i; // the row of the table: others are left out
     }
     r->n = n;
+    // with --on-error skip they are counted and printed by the caller
     if (r->bad_rows.n == 0 || f->skip_bad) return DT_OK;
     return dt_fail(DT_E_DATA,
                    "%s: column '%s': %zu rows name no file: %s; dtrain pack --on-error skip leaves "
@@ -424,6 +458,7 @@ static size_t name_before(const char *path, size_t *end) {
     size_t n = *end, begin;
     for (;; n = begin) {
         while (n > 0 && path[n - 1] == '/') n--;
+        // "a//b/./c": empty names and "." are no folders
         for (begin = n; begin > 0 && path[begin - 1] != '/';) begin--;
         if (n - begin != 1 || path[begin] != '.') break;
     }
@@ -434,19 +469,22 @@ static size_t name_before(const char *path, size_t *end) {
 // The last `depth` names of a path, without .tar and the like; for an LMDB those of its folder.
 static const char *end_of_path(dt_arena *arena, const char *path, int depth) {
     static const char LMDB[] = "/data.mdb";
-    size_t n = dt_tar_stem(path), k = strlen(LMDB);
+    size_t n = dt_tar_stem(path), k = strlen(LMDB); // bytes without .tar, .tar.gz
     if (n == 0) n = strlen(path);
-    if (n > k && strcmp(path + n - k, LMDB) == 0) n -= k;
+    if (n > k && strcmp(path + n - k, LMDB) == 0) n -= k; // photos.lmdb/data.mdb: the folder's name
     size_t begin = name_before(path, &n), end = begin;
-    const char *name = dt_arena_printf(arena, "%.*s", (int)(n - begin), path + begin);
+    const char *name = dt_arena_printf(arena, "%.*s", (int)(n - begin), path + begin); // (end, n]: the last name
     if (depth < 2) return name;
     begin = name_before(path, &end);
+    // no folder above
     return end > begin ? dt_arena_printf(arena, "%.*s/%s", (int)(end - begin), path + begin, name) : name;
 }
 
 // "photos-000003"; if folders have shards of the same name, "val/000003". name[]: by shard.
 static dt_status name_shards(dt_arena *arena, const dt_catalog *c, const char **name) {
+    // twin: a name that two shards have, or that is none
     const char **sorted = dt_xcalloc(c->n_shards + 1, sizeof *sorted), *twin = NULL;
+    // with folders only where names alone are not enough
     for (int depth = 1; depth == 1 || (depth == 2 && twin); depth++) {
         twin = NULL;
         for (uint32_t i = 0; i < c->n_shards; i++) {
@@ -471,6 +509,7 @@ static dt_status key_by_shard(dt_raw *r) {
     dt_status st = name_shards(&r->arena, c, name);
     for (size_t i = 0; i < r->n && st == DT_OK; i++) {
         dt_raw_item *item = &r->items[i];
+        // of a set the name is the key
         item->key = item->name = dt_arena_printf(&r->arena, "%s/%s", name[c->records[item->record].shard], item->key);
     }
     free(name);
@@ -480,21 +519,23 @@ static dt_status key_by_shard(dt_raw *r) {
 // ---- the list -----------------------------------------------------------------------------------------
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *c, bool by_shard) {
     dt_raw *r = f->raw;
+    // records of a set: nothing is walked
     r->kind = DT_RAW_SET;
     r->root = r->source;
     r->catalog = c;
     int64_t *mtime = dt_xcalloc(c->n_shards + 1, sizeof *mtime);
     for (uint32_t s = 0; s < c->n_shards; s++) {
         struct stat info;
-        if (stat(c->shards[s].path, &info) == 0)
+        if (stat(c->shards[s].path, &info) == 0) // a URL has no time here: 0
             mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
     }
     for (uint32_t i = 0; i < c->n_records; i++) {
         const dt_record *rec = &c->records[i];
         uint64_t size = 0;
+        // bytes of all members
         for (uint32_t m = 0; m < rec->n_members; m++) size += c->members[rec->first_member + m].size;
         const char *key = dt_catalog_str(c, rec->key);
-        dt_raw_add(f, key, 0, size, mtime[rec->shard]);
+        dt_raw_add(f, key, 0, size, mtime[rec->shard]); // offset 0: members are read through the catalog
         r->items[i].key = key;
         r->items[i].record = i;
     }
@@ -512,6 +553,7 @@ dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *c, bool by_shar
 // blanks. A first line of nothing but numbers is a row, and columns are then called 0, 1, …
 
 enum { NPY_HEAD = 128 };
+// bytes of a table, 4 GiB
 static const size_t MAX_BYTES = (size_t)4 << 30;
 
 static bool raw_rows_parse_number(const char *s, double *out) {
@@ -519,6 +561,7 @@ static bool raw_rows_parse_number(const char *s, double *out) {
     if (!s || s[strspn(s, "0123456789+-.eE \t")]) return false; // no words, no hexadecimal
     *out = strtod(s, &end);
     end += strspn(end, " \t");
+    // isfinite of the float: 1e300 is no number for a network
     return end > s && *end == '\0' && isfinite((float)*out);
 }
 
@@ -532,6 +575,7 @@ static void separate_by_commas(char *text, size_t *n_bytes) {
             continue;
         }
         while (i < *n_bytes && text[i] == ' ') i++;
+        // neither at the begin nor at the end of a line
         bool inside = n > 0 && text[n - 1] != '\n' && i < *n_bytes && !strchr("\r\n", text[i]);
         if (inside) text[n++] = ',';
     }
@@ -544,6 +588,7 @@ static char *make_names(const char *text, size_t n_line) {
     double v;
     int n = 0;
     for (char *word; (word = strsep(&rest, ",;\t"));) {
+        // a word that is no number: the line has names
         if (!raw_rows_parse_number(word, &v)) {
             free(line);
             free(names);
@@ -553,6 +598,7 @@ static char *make_names(const char *text, size_t n_line) {
         n++;
     }
     free(line);
+    // a single column of numbers without a name: labels (y_train.txt)
     char *out = n == 1 ? dt_xstrdup("label\n") : dt_xprintf("%s\n", names);
     free(names);
     return out;
@@ -566,21 +612,25 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&text, &n, path, MAX_BYTES, DT_E_DATA));
+    // a byte order mark; + 1: the 0 moves too
     if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) memmove(text, text + 3, (n -= 3) + 1);
     size_t n_line = strcspn(text, "\r\n");
+    // decided by the first line, in this order
     char separator = memchr(text, ',', n_line)    ? ','
                      : memchr(text, ';', n_line)  ? ';'
                      : memchr(text, '\t', n_line) ? '\t'
                                                   : ' ';
     if (separator == ' ') separate_by_commas(text, &n), separator = ',';
-    text[n] = '\0';
+    text[n] = '\0'; // shorter after blanks were joined
     char *names = make_names(text, strcspn(text, "\r\n"));
+    // names are made with commas
     for (char *p = names; *p; p++)
         if (*p == ',') *p = separator;
     size_t n_names = strlen(names);
-    char *all = dt_xrealloc(names, n_names + n + 1);
+    char *all = dt_xrealloc(names, n_names + n + 1); // names, then the text: parsed as one
     memcpy(all + n_names, text, n);
     dt_status st = dt_table_parse_csv(t, path, all, n_names + n, separator);
+    // the line of names is none of the file
     for (size_t i = 0; st == DT_OK && n_names > 0 && i < t->cells.n_rows; i++) t->line[i]--;
     free(all);
     free(text);
@@ -592,6 +642,7 @@ static size_t size_of_number(const dt_raw *r) {
 }
 
 // ---- rows ----------------------------------------------------------------------------------------------
+// a mistyped name would leave its column in the vector
 static dt_status raw_rows_check_names(const dt_table *t, const char *metadata) {
     char *list = dt_xstrdup(metadata), *save = NULL;
     dt_status st = DT_OK;
@@ -610,9 +661,10 @@ typedef enum role { META, NUMBER, EMPTY } role;
 static role role_of(const dt_table *t, int column, const char *metadata) {
     char unnamed[32];
     if (dt_raw_is_listed(metadata, dt_columns_name(&t->cells, column))) return META;
+    // the name that dt_table gives a column without one
     snprintf(unnamed, sizeof unnamed, "column%d", column + 1);
     if (strcmp(dt_columns_name(&t->cells, column), unnamed) != 0) return NUMBER;
-    for (size_t i = 0; i < t->cells.n_rows; i++)
+    for (size_t i = 0; i < t->cells.n_rows; i++) // a value below: numbers without a name
         if (dt_table_cell(t, i, column)) return NUMBER;
     return EMPTY;
 }
@@ -622,29 +674,33 @@ static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metad
     const int n_all = (int)t->cells.n_columns;
     const size_t n_rows = t->cells.n_rows;
     size_t n = 0;
-    int odd = n_all, n_meta = 0;
+    int odd = n_all, n_meta = 0; // odd: the first column with a bad value; n_all: none
     role *roles = dt_xcalloc((size_t)n_all + 1, sizeof *roles);
-    bool *keep = dt_xcalloc(n_rows + 1, sizeof *keep);
-    r->bad_rows = t->odd;
+    bool *keep = dt_xcalloc(n_rows + 1, sizeof *keep); // by row of the table
+    r->bad_rows = t->odd;                              // rows with too many or too few cells, found while parsing
     for (int k = 0; k < n_all; k++) {
         roles[k] = role_of(t, k, metadata);
         r->row_length += roles[k] == NUMBER;
     }
+    // (rows, row_length), row-major; left-out rows are overwritten by the next
     r->numbers = dt_xcalloc(n_rows * r->row_length + 1, sizeof *r->numbers);
     for (size_t i = 0; i < n_rows; i++) {
         double *to = &r->numbers[n * r->row_length];
         int bad = n_all;
         for (int k = 0; k < n_all; k++)
+            // to++ for every number, also behind a bad one
             if (roles[k] == NUMBER && !raw_rows_parse_number(dt_table_cell(t, i, k), to++) && bad == n_all) bad = k;
+        // in place, as n <= i
         t->line[n] = t->line[i];
         keep[i] = bad == n_all;
         n += keep[i];
         if (keep[i]) continue;
-        const char *cell = dt_table_cell(t, i, bad);
+        const char *cell = dt_table_cell(t, i, bad); // NULL: empty
         dt_examples_add(&r->bad_rows, "line %u column '%s' '%s'", t->line[i], dt_columns_name(&t->cells, bad),
                         cell ? cell : "");
         odd = odd == n_all ? bad : odd;
     }
+    // every column is metadata
     dt_status st = r->row_length ? DT_OK : dt_fail(DT_E_USAGE, "--rows %s: leaves no numbers", metadata);
     const bool none = strcmp(metadata, "-") == 0;
     if (st == DT_OK && odd < n_all && !skip_bad)
@@ -653,12 +709,14 @@ static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metad
                      "of the vector: --rows %s%s%s; --on-error skip leaves out such rows",
                      t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata, none ? "" : ",",
                      dt_columns_name(&t->cells, odd));
+    // columns of numbers are dropped from the table: their texts are no metadata
     for (int k = 0; k < n_all; k++)
         if (roles[k] == META)
             t->cells.columns[n_meta++] = t->cells.columns[k];
         else
             free(t->cells.columns[k].cell);
     t->cells.n_columns = (uint32_t)n_meta;
+    // rows of metadata that belong to kept vectors
     dt_columns_keep(&t->cells, keep);
     free(keep);
     free(roles);
@@ -670,14 +728,15 @@ static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metad
 static bool loses_digits(const dt_raw *r, size_t n_rows, size_t k) {
     double least = INFINITY, most = -INFINITY, error = 0;
     bool whole = true;
+    // column k of a row-major array
     for (size_t i = 0; i < n_rows; i++) {
         const double v = r->numbers[i * r->row_length + k];
         least = fmin(least, v);
         most = fmax(most, v);
-        error = fmax(error, fabs(v - (double)(float)v));
-        whole = whole && v == rint(v);
+        error = fmax(error, fabs(v - (double)(float)v)); // error of the rounding
+        whole = whole && v == rint(v);                   // identifiers, counts
     }
-    return most > least && error > (whole ? 0 : 1e-6 * (most - least));
+    return most > least && error > (whole ? 0 : 1e-6 * (most - least)); // a constant loses nothing that matters
 }
 
 dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, dt_table *t) {
@@ -689,15 +748,17 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     DT_TRY(raw_rows_check_names(t, metadata));
     if (!f->skip_bad) DT_TRY(dt_table_check(t));
     DT_TRY(raw_rows_take_numbers(r, t, metadata, f->skip_bad));
+    // one width for all columns: one array
     for (size_t k = 0; k < r->row_length && !r->wide; k++) r->wide = loses_digits(r, t->cells.n_rows, k);
     stat(path, &s);
     f->list = t;
-    f->list_column = -1;
+    f->list_column = -1; // no column of paths
     for (size_t i = 0; i < t->cells.n_rows; i++) {
+        // name: the line for messages; offset: the row
         dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
                    NPY_HEAD + r->row_length * size_of_number(r),
                    (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
-        r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i);
+        r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i); // by line: keys in the table's order
         r->items[i].ext = "npy";
     }
     return DT_OK;
@@ -706,17 +767,19 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes) {
     const double *numbers = &r->numbers[item->offset * r->row_length];
     const size_t size = size_of_number(r);
-    uint8_t head[NPY_HEAD + 1];
+    uint8_t head[NPY_HEAD + 1]; // + 1: the 0 of snprintf
     memset(head, ' ', NPY_HEAD);
+    // version 1.0, then the length of what follows, little-endian: 0x76 = 118 = 128 - 10
     memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
     int n = snprintf((char *)head + 10, NPY_HEAD - 10, "{'descr': '<f%zu', 'fortran_order': False, 'shape': (%zu,), }",
                      size, r->row_length);
-    head[10 + n] = ' ';
-    head[NPY_HEAD - 1] = '\n';
+    head[10 + n] = ' ';        // snprintf's 0
+    head[NPY_HEAD - 1] = '\n'; // NPY's header ends with a line break, and is padded by blanks to 128 bytes
+    // byte by byte: a reader may take any part
     for (size_t i = at; i < at + n_bytes; i++) {
         const size_t k = i < NPY_HEAD ? 0 : i - NPY_HEAD;
-        const float rounded = (float)numbers[k / size];
+        const float rounded = (float)numbers[k / size]; // both widths from the doubles
         const uint8_t *from = size == sizeof rounded ? (const uint8_t *)&rounded : (const uint8_t *)&numbers[k / size];
-        ((uint8_t *)dst)[i - at] = i < NPY_HEAD ? head[i] : from[k % size];
+        ((uint8_t *)dst)[i - at] = i < NPY_HEAD ? head[i] : from[k % size]; // little-endian, as '<f' says
     }
 }
