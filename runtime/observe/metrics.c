@@ -30,7 +30,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const struct {
+static const struct { // by DT_SINK_<id>, as both come from sinks.def
     const dt_metrics_sink *sink;
     const char *name;
 } sinks[] = {
@@ -44,7 +44,7 @@ static const double keep_share = 0.98; // of the mean, a step: about 50 steps co
 #define GOODPUT_S 10.0 // at most so long apart are lines of it while steps run
 
 typedef struct phase_sums {
-    double samples, step_s, data_s, compute_s, comm_s, other_s;
+    double samples, step_s, data_s, compute_s, comm_s, other_s; // seconds each, but for samples
 } phase_sums;
 
 struct dt_metrics {
@@ -52,24 +52,26 @@ struct dt_metrics {
     void *state[DT_N_SINKS];             // NULL: the sink is not wanted
     dt_metrics_queue *queue[DT_N_SINKS]; // of the sinks that have a queue
     dt_goodput goodput;
-    dt_activity activity;
+    dt_activity activity; // time since accounted_s goes to its part
     double accounted_s,
-        goodput_s;         // times: until when the ledger accounts; of the sinks' newest ledger
-    dt_rank_report *ranks; // NULL: there is one rank
-    double *rank_values;
+        goodput_s;                   // times: until when the ledger accounts; of the sinks' newest ledger
+    dt_rank_report *ranks;           // NULL: there is one rank
+    double *rank_values;             // (3, world_size): data, compute, memory
     phase_sums smooth, first, total; // total: without the first step, which is apart
     double smooth_weight;            // 1 - keep_share^n
     int statm_fd;                    // kept open: dt_rss_bytes() opens a stream, which allocates
-    uint64_t rss_bytes;
-    double rss_s, opened_s;
-    int64_t n_steps, n_skipped, n_samples, last_step;
+    uint64_t rss_bytes;              // of /proc/self/statm
+    double rss_s, opened_s;          // clock: rss_bytes was read; the metrics were opened
+    int64_t n_steps, n_skipped, n_samples, last_step; // of this attempt
 };
 
 // ---- to the sinks ----------------------------------------------------------------------------------
 
 static void metrics_publish(dt_metrics *m, dt_record *r) {
-    r->wall_s = dt_clock_wall_s();
+    r->wall_s = dt_clock_wall_s(); // one time for all sinks
+    // in the order of sinks.def
     for (int i = 0; i < DT_N_SINKS; i++) {
+        // a copy; where the thread could not be started there is no queue, and the sink is called here
         if (m->queue[i])
             dt_metrics_queue_put(m->queue[i], r);
         else if (m->state[i])
@@ -79,13 +81,13 @@ static void metrics_publish(dt_metrics *m, dt_record *r) {
 
 static void publish_goodput(dt_metrics *m, dt_record_kind kind) {
     dt_record r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
-    m->goodput_s = dt_clock_s();
+    m->goodput_s = dt_clock_s(); // the next is GOODPUT_S from here
     metrics_publish(m, &r);
 }
 
 static dt_status open_sinks(dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++) {
-        if (!(m->o.sinks >> i & 1)) continue;
+        if (!(m->o.sinks >> i & 1)) continue; // bit of the sink
         DT_TRY(sinks[i].sink->open(&m->state[i], &m->o));
         if (sinks[i].sink->queued) m->queue[i] = dt_metrics_queue_create(sinks[i].sink, m->state[i]);
     }
@@ -93,39 +95,42 @@ static dt_status open_sinks(dt_metrics *m) {
 }
 
 // The watch ends the process: the ledger is the main thread's, which hangs.
+// on the watch's thread: the ledger is not touched, the queues have locks
 static void end_at_once(void *ctx, dt_status st, const char *message) {
     dt_metrics *m = ctx;
     const int64_t step = dt_watch_get_step();
     dt_record r = {.kind = DT_RECORD_end, .step = step, .of.end = {step, st, message}};
     metrics_publish(m, &r);
     for (int i = 0; i < DT_N_SINKS; i++)
-        if (m->queue[i]) dt_metrics_queue_flush(m->queue[i]);
+        if (m->queue[i]) dt_metrics_queue_flush(m->queue[i]); // the process ends next: lines must be in the file
 }
 
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     dt_metrics *m = dt_xcalloc(1, sizeof *m);
-    const double age_s = dt_clock_process_s();
+    const double age_s = dt_clock_process_s(); // the program may have run for seconds: loading, connecting
     m->o = *opts;
-    m->opened_s = m->accounted_s = dt_clock_s();
-    m->rss_s = -1;
+    m->opened_s = m->accounted_s = dt_clock_s(); // clock of this attempt
+    m->rss_s = -1;                               // < 0: never read
     m->last_step = opts->first_step;
     m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (opts->world_size > 1) {
         m->ranks = dt_xcalloc((size_t)opts->world_size, sizeof *m->ranks);
         m->rank_values = dt_xcalloc((size_t)opts->world_size, 3 * sizeof *m->rank_values);
     }
+    // without the jsonl sink an earlier attempt left no ledger
     char *path = dt_xprintf("%s/metrics.jsonl", opts->run_dir);
+    // before open_sinks, which cuts the file
     dt_goodput_resume(&m->goodput, opts->sinks >> DT_SINK_jsonl & 1 ? path : "", opts->truncate_to,
                       dt_clock_wall_s() - age_s);
     free(path);
-    m->goodput.seconds[DT_GOODPUT_startup] += age_s;
+    m->goodput.seconds[DT_GOODPUT_startup] += age_s; // this attempt's time before the ledger
     const dt_status st = open_sinks(m);
     if (st != DT_OK) {
         dt_metrics_close(m, NULL);
         m = NULL;
     } else {
-        publish_goodput(m, DT_RECORD_start);
-        dt_watch_set_on_end(end_at_once, m);
+        publish_goodput(m, DT_RECORD_start); // the first line of an attempt
+        dt_watch_set_on_end(end_at_once, m); // last: the callback uses the sinks
     }
     *out = m;
     return st;
@@ -141,6 +146,7 @@ static dt_goodput_part metrics_part_of(dt_activity a) {
     case DT_ACTIVITY_evaluating:
     case DT_ACTIVITY_testing:
         return DT_GOODPUT_evaluation;
+    // the training's thread waits for a save, or copies into one
     case DT_ACTIVITY_saving:
     case DT_ACTIVITY_waiting:
         return DT_GOODPUT_checkpoint;
@@ -152,26 +158,27 @@ static dt_goodput_part metrics_part_of(dt_activity a) {
 }
 
 static double unaccounted_s(dt_metrics *m) {
-    const double now = dt_clock_s(), s = now - m->accounted_s;
+    const double now = dt_clock_s(), s = now - m->accounted_s; // since the last call
     m->accounted_s = now;
     return s > 0 ? s : 0;
 }
 
 static void account_step(dt_metrics *m, const dt_step_record *r) {
     double *s = m->goodput.seconds;
-    const double rest = unaccounted_s(m) - r->step_s;
+    const double rest = unaccounted_s(m) - r->step_s; // time between steps
     if (r->skipped) {
-        s[DT_GOODPUT_lost] += r->step_s;
+        s[DT_GOODPUT_lost] += r->step_s; // a skipped step moves nothing forward
     } else {
         s[DT_GOODPUT_data] += r->data_s;
         s[DT_GOODPUT_comm] += r->comm_s;
+        // the rest of the step: computing, committing
         s[DT_GOODPUT_steps] += fmax(r->step_s - r->data_s - r->comm_s, 0);
     }
     if (rest > 0) s[metrics_part_of(m->activity)] += rest;
 }
 
 static void change_activity(dt_metrics *m, dt_activity what) {
-    m->goodput.seconds[metrics_part_of(m->activity)] += unaccounted_s(m);
+    m->goodput.seconds[metrics_part_of(m->activity)] += unaccounted_s(m); // up to now the run did what it did before
     m->activity = what;
     dt_record r = {.kind = DT_RECORD_activity, .step = m->last_step, .of.activity = what};
     metrics_publish(m, &r);
@@ -183,6 +190,7 @@ dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
     return before;
 }
 
+// any thread: queues and Prometheus's numbers have locks, and the terminal ignores checkpoints
 void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved) {
     dt_record r = {.kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {seconds, saved}};
     metrics_publish(m, &r);
@@ -190,7 +198,9 @@ void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool sav
 
 // ---- steps -----------------------------------------------------------------------------------------
 
+// keep + take = 1: an exponential mean; 1, 1: sums
 static void add_sums(phase_sums *s, const dt_step_record *r, double keep, double take) {
+    // a skipped step takes time and commits no samples
     s->samples = keep * s->samples + take * (r->skipped ? 0 : (double)r->global_batch);
     s->step_s = keep * s->step_s + take * r->step_s;
     s->data_s = keep * s->data_s + take * r->data_s;
@@ -199,7 +209,7 @@ static void add_sums(phase_sums *s, const dt_step_record *r, double keep, double
     s->other_s = keep * s->other_s + take * r->other_s;
 }
 
-static double ratio(double a, double b) {
+static double ratio(double a, double b) { // 0 at the start, where nothing was measured
     return b > 0 ? a / b : 0;
 }
 
@@ -210,8 +220,10 @@ static void refresh_rss(dt_metrics *m) {
     double now = dt_clock_s();
     if (m->rss_s >= 0 && now - m->rss_s < 0.5) return;
     m->rss_s = now;
+    // at offset 0 the kernel makes the text anew
     ssize_t n = m->statm_fd < 0 ? -1 : pread(m->statm_fd, text, sizeof text - 1, 0);
     text[n > 0 ? n : 0] = '\0';
+    // second number: resident pages
     if (sscanf(text, "%*u %llu", &pages) == 1) m->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
@@ -219,13 +231,15 @@ static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s)
     const phase_sums *e = &m->smooth;
     refresh_rss(m);
     *s = (dt_step_stats){
+        // this step's own
         .samples_per_s = ratio(r->skipped ? 0 : (double)r->global_batch, r->step_s),
         .smooth_samples_per_s = ratio(e->samples, e->step_s),
         .data_share = ratio(e->data_s, e->step_s),
         .compute_share = ratio(e->compute_s, e->step_s),
         .comm_share = ratio(e->comm_s, e->step_s),
         .rss_bytes = m->rss_bytes,
-        .epoch_ends = r->step % m->o.steps_per_epoch == 0,
+        .epoch_ends = r->step % m->o.steps_per_epoch == 0, // step counts from 1
+        // seconds left: steps left times the unbiased mean
         .eta_s = (double)(m->o.total_steps - r->step) * ratio(e->step_s, m->smooth_weight),
     };
 }
@@ -233,17 +247,18 @@ static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s)
 // Reads what the ranks' beats have brought by now, without asking or waiting for a rank.
 static void publish_ranks(dt_metrics *m) {
     const int n = m->o.world_size;
+    // most < 0: no rank is known
     double *data = m->rank_values, *compute = data + n, *rss = data + 2 * n, sum = 0, most = -1;
     dt_record r = {.kind = DT_RECORD_ranks,
                    .step = m->last_step,
                    .of.ranks = {.n = n, .data_s = data, .compute_s = compute, .rss_bytes = rss}};
     int n_known = 0;
-    dt_rank_list(m->ranks, n);
+    dt_rank_list(m->ranks, n); // copies under the lock of the beats
     for (int i = 0; i < n; i++) {
         const dt_rank_report *one = &m->ranks[i];
-        const bool known = one->step > 0;
+        const bool known = one->step > 0; // a rank that has sent nothing yet
         const double own_s = one->data_s + one->compute_s;
-        data[i] = known ? one->data_s : NAN;
+        data[i] = known ? one->data_s : NAN; // NAN: null in the file
         compute[i] = known ? one->compute_s : NAN;
         rss[i] = known ? (double)one->rss_bytes : NAN;
         if (!known) continue;
@@ -251,7 +266,7 @@ static void publish_ranks(dt_metrics *m) {
         sum += own_s;
         if (own_s > most) most = own_s, r.of.ranks.slowest = i;
     }
-    r.of.ranks.imbalance = ratio(most, sum / (n_known ? n_known : 1));
+    r.of.ranks.imbalance = ratio(most, sum / (n_known ? n_known : 1)); // 1: all ranks take the same time
     if (n_known > 0) metrics_publish(m, &r);
 }
 
@@ -261,21 +276,21 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     if (m->n_steps == 1) {
         m->smooth = (phase_sums){0};
         m->smooth_weight = 0;
-        m->first = m->total;
+        m->first = m->total; // for the summary's rate with the first step
         m->total = (phase_sums){0};
     }
     m->n_steps++;
     m->n_skipped += r->skipped;
-    m->n_samples += r->skipped ? 0 : r->global_batch;
+    m->n_samples += r->skipped ? 0 : r->global_batch; // skipped steps commit no samples
     m->last_step = r->step;
     account_step(m, r);
-    dt_metrics_activity(m, DT_ACTIVITY_training);
+    dt_metrics_activity(m, DT_ACTIVITY_training); // after account_step: time before the first step is startup's
     add_sums(&m->smooth, r, keep_share, 1 - keep_share);
-    m->smooth_weight = keep_share * m->smooth_weight + (1 - keep_share);
+    m->smooth_weight = keep_share * m->smooth_weight + (1 - keep_share); // the bias correction of Adam's means
     add_sums(&m->total, r, 1, 1);
     make_stats(m, r, &record.of.step.s);
     metrics_publish(m, &record);
-    if (m->ranks && r->step % m->o.every_steps == 0) publish_ranks(m);
+    if (m->ranks && r->step % m->o.every_steps == 0) publish_ranks(m); // not collective: rank 0 alone
     if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
 }
 
@@ -290,10 +305,12 @@ void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *hos
     metrics_publish(m, &r);
 }
 
+// the checkpoint stores metrics.jsonl's size: called ahead of its manifest
 int64_t dt_metrics_flush(dt_metrics *m) {
     int64_t n_bytes = 0;
     if (m->n_steps > 0) publish_goodput(m, DT_RECORD_goodput);
     for (int i = 0; i < DT_N_SINKS; i++)
+        // the jsonl sink alone returns bytes
         if (m->queue[i])
             n_bytes += dt_metrics_queue_flush(m->queue[i]);
         else if (m->state[i] && sinks[i].sink->flush)
@@ -306,16 +323,17 @@ static void say_verdict(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     char text[1024];
     dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
-    dt_info("%s", text);
+    dt_info("%s", text); // also in the run's log
     dt_record r = {.kind = DT_RECORD_verdict, .step = m->last_step, .of.verdict = text};
     metrics_publish(m, &r);
 }
 
 static void log_lost(const dt_metrics *m) {
     for (int i = 0; i < DT_N_SINKS; i++) {
+        // of a failing disk
         uint64_t n = m->state[i] && sinks[i].sink->dropped ? sinks[i].sink->dropped(m->state[i]) : 0;
         if (n) dt_warn("%" PRIu64 " records of the %s sink were lost to a failing disk", n, sinks[i].name);
-        n = m->queue[i] ? dt_metrics_queue_dropped(m->queue[i]) : 0;
+        n = m->queue[i] ? dt_metrics_queue_dropped(m->queue[i]) : 0; // of a full queue
         if (n) dt_warn("%" PRIu64 " records of the %s sink were dropped: it could not keep up", n, sinks[i].name);
     }
 }
@@ -328,20 +346,21 @@ static void log_goodput(const dt_metrics *m) {
     dt_info("goodput %.1f%%: of %.1f s since the run first started, %.1f s were steps that count; "
             "attempt %" PRId64 ", %" PRId64 " steps were done twice",
             100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts, g->lost_steps);
-    if (total > 0 && g->seconds[worst] >= 0.01 * total)
+    if (total > 0 && g->seconds[worst] >= 0.01 * total) // below 1 % nothing is worth advice
         dt_info("what would raise it most: %.1f%% went into %s (%s); less of it by %s", 100 * g->seconds[worst] / total,
                 dt_goodput_parts[worst].name, dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);
 }
 
 void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
-    if (m->n_steps == 0) return;
-    change_activity(m, DT_ACTIVITY_ending);
-    dt_metrics_flush(m); // from here on the number of dropped records is final
+    if (m->n_steps == 0) return;            // e.g. only an evaluation
+    change_activity(m, DT_ACTIVITY_ending); // time since the last step counts up to here
+    dt_metrics_flush(m);                    // from here on the number of dropped records is final
     dt_info("%s: %" PRId64 " steps to step %" PRId64 ", %" PRId64
             " samples in %.1f s, %.1f samples/s in steps, %.1f without the first, peak memory "
             "%.0f MiB",
             m->o.run_name, m->n_steps, m->last_step, m->n_samples, dt_clock_s() - m->opened_s,
+            // with the first step, which compiles kernels
             ratio(t->samples + m->first.samples, t->step_s + m->first.step_s), ratio(t->samples, t->step_s),
             (double)dt_rss_peak_bytes() / 1048576.0);
     dt_info("time in a step: data %.1f%%, compute %.1f%%, communication %.1f%%, other %.1f%%",
@@ -355,8 +374,8 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
 
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
     if (!m) return;
-    dt_watch_set_on_end(NULL, NULL);
-    if (end) {
+    dt_watch_set_on_end(NULL, NULL); // before sinks go: the watch would use them
+    if (end) {                       // a run that begins and fails leaves an end, an evaluation does not
         dt_record r = {.kind = DT_RECORD_end, .step = end->step, .of.end = *end};
         if (m->activity != DT_ACTIVITY_ending) { // else the summary's ledger is the last
             change_activity(m, DT_ACTIVITY_ending);
@@ -365,6 +384,7 @@ void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
         metrics_publish(m, &r);
     }
     for (int i = 0; i < DT_N_SINKS; i++)
+        // the queue's thread takes the rest, then closes the sink
         if (m->queue[i])
             dt_metrics_queue_destroy(m->queue[i]);
         else if (m->state[i])
@@ -390,11 +410,12 @@ static double total_s(const dt_goodput *g) {
 }
 
 double dt_goodput_ratio(const dt_goodput *g) {
-    const double total = total_s(g);
+    const double total = total_s(g); // 0: no time has passed
     return total > 0 ? g->seconds[DT_GOODPUT_steps] / total : 0;
 }
 
 dt_goodput_part dt_goodput_worst(const dt_goodput *g) {
+    // steps are what counts: not among the parts to reduce
     int worst = DT_GOODPUT_steps + 1;
     for (int i = worst; i < DT_N_GOODPUT; i++)
         if (g->seconds[i] > g->seconds[worst]) worst = i;
@@ -415,11 +436,12 @@ void dt_goodput_write(const dt_goodput *g, dt_json *j) {
 
 static double member(const json_t *object, const char *name) {
     const double v = json_number_value(json_object_get(object, name));
-    return isfinite(v) && v > 0 ? v : 0;
+    return isfinite(v) && v > 0 ? v : 0; // a damaged line adds nothing
 }
 
 static bool is_kind(const char *line, const char *kind) {
     const size_t n = strlen(kind);
+    // a prefix of bytes: most lines need not be parsed
     return strncmp(line, "{\"kind\":\"", 9) == 0 && strncmp(line + 9, kind, n) == 0 && line[9 + n] == '"';
 }
 
@@ -429,11 +451,13 @@ static bool has_ledger(const char *line) {
 
 static void take_ledger(dt_goodput *g, const json_t *line) {
     const json_t *seconds = json_object_get(line, "seconds");
+    // sums of all attempts up to that line
     for (int i = 0; i < DT_N_GOODPUT; i++) g->seconds[i] = member(seconds, dt_goodput_parts[i].name);
     g->attempts = (int64_t)member(line, "attempt");
     g->lost_steps = (int64_t)member(line, "lost_steps");
 }
 
+// as account_step, from the numbers of the file
 // Whether the step of a line counted.
 static bool add_step(dt_goodput *g, const json_t *line) {
     const json_t *seconds = json_object_get(line, "seconds");
@@ -451,12 +475,15 @@ static off_t find_ledger(const char *path) {
     off_t found = -1;
     size_t n;
     dt_lines_open(&lines, path, 0);
+    // of several the last: later ledgers contain earlier ones
     for (char *line; (line = dt_lines_next(&lines, &n));)
-        if (has_ledger(line)) found = lines.at - (off_t)n - 1;
+        if (has_ledger(line)) found = lines.at - (off_t)n - 1; // the line's begin: lines.at is behind its line break
     dt_lines_close(&lines);
     return found;
 }
 
+// The ledger has the sums as of its line; steps behind it are added, and steps behind keep_bytes, which will be done
+// again, are moved to lost.
 // Returns whether a run that had ended goes on. *last_s: when a line was written last.
 static bool read_steps(dt_goodput *g, const char *path, off_t ledger, int64_t keep_bytes, double *last_s) {
     dt_lines lines;
@@ -464,37 +491,45 @@ static bool read_steps(dt_goodput *g, const char *path, off_t ledger, int64_t ke
     size_t n;
     bool finished = false;
     dt_goodput lost = {0}; // steps behind keep_bytes, whichever side of the ledger they are on
+    // the earlier of both
     if (dt_lines_open(&lines, path, keep_bytes < ledger ? keep_bytes : ledger) && fstat(lines.fd, &info) == 0)
+        // file's time: a killed run wrote no end
         *last_s = (double)info.st_mtim.tv_sec + 1e-9 * (double)info.st_mtim.tv_nsec;
     for (char *line; (line = dt_lines_next(&lines, &n));) {
         const off_t at = lines.at - (off_t)n - 1;
         const bool is_step = is_kind(line, "step"), is_end = is_kind(line, "end");
+        // evaluations and others take no part
         if (!is_step && !is_end && at != ledger) continue;
         json_t *object = json_loadb(line, n, 0, NULL);
         if (at == ledger) {
             take_ledger(g, object);
-            *last_s = fmax(*last_s, member(object, "time"));
+            *last_s = fmax(*last_s, member(object, "time")); // the wall clock of the line
         }
+        // already in the ledger where before it
         if (is_step && at > ledger) add_step(g, object);
         if (is_step && at >= keep_bytes) lost.lost_steps += add_step(&lost, object);
+        // of the last line of these kinds
         finished = is_end && json_integer_value(json_object_get(object, "status")) == DT_OK;
         json_decref(object);
     }
     dt_lines_close(&lines);
+    // 0..comm are the parts that steps have
     for (int i = 0; i <= DT_GOODPUT_comm; i++) {
-        g->seconds[i] = fmax(g->seconds[i] - lost.seconds[i], 0);
+        g->seconds[i] = fmax(g->seconds[i] - lost.seconds[i], 0); // rounding may leave a little below 0
         g->seconds[DT_GOODPUT_lost] += lost.seconds[i];
     }
     g->lost_steps += lost.lost_steps;
     return finished;
 }
 
+// started_s: wall clock when this process began
 void dt_goodput_resume(dt_goodput *g, const char *path, int64_t keep_bytes, double started_s) {
     double last_s = started_s;
     *g = (dt_goodput){0};
     const off_t ledger = find_ledger(path);
+    // waiting in a queue, or down, counts between attempts
     // a run that had ended and goes on longer was not waiting
     if (ledger >= 0 && !read_steps(g, path, ledger, keep_bytes > 0 ? keep_bytes : 0, &last_s))
         g->seconds[DT_GOODPUT_waiting] += fmax(started_s - last_s, 0);
-    g->attempts++;
+    g->attempts++; // 1 for a run that never ran
 }

@@ -31,13 +31,14 @@
 // file is cut back to its last whole record, the buffered ones are dropped and counted, one line says so, and the next
 // flush tries again: a disk that was full for a while leaves a gap, never half a record.
 
-enum { BUFFER_BYTES = 64 << 10 };
+enum { BUFFER_BYTES = 64 << 10 }; // bytes
 
 dt_status dt_metrics_file_open(dt_metrics_file *f, const char *path, int64_t keep_bytes) {
     struct stat info;
     *f = (dt_metrics_file){.fd = -1, .path = dt_xstrdup(path)};
-    DT_TRY(dt_io_open_append(&f->fd, path));
-    if (fstat(f->fd, &info) != 0) info.st_size = 0;
+    DT_TRY(dt_io_open_append(&f->fd, path));        // created where missing
+    if (fstat(f->fd, &info) != 0) info.st_size = 0; // unknown: nothing is cut
+    // lines behind the checkpoint are written again
     if (info.st_size > keep_bytes) DT_TRY(dt_io_truncate(path, (off_t)keep_bytes));
     f->n_bytes = info.st_size < keep_bytes ? info.st_size : keep_bytes;
     f->buffer = dt_xcalloc(1, BUFFER_BYTES);
@@ -46,6 +47,7 @@ dt_status dt_metrics_file_open(dt_metrics_file *f, const char *path, int64_t kee
 
 static void metrics_file_drop(dt_metrics_file *f, int n_records) {
     f->n_dropped += (uint64_t)n_records;
+    // once, until a write succeeds
     if (!f->failing) dt_warn("metrics are lost, training goes on: %s", dt_error_message());
     f->failing = true;
     // half a record may be there; if cutting fails as well, the next flush tries again
@@ -53,6 +55,7 @@ static void metrics_file_drop(dt_metrics_file *f, int n_records) {
 }
 
 static void write_or_drop(dt_metrics_file *f, const void *data, size_t n_bytes, int n_records) {
+    // appends need the file at f->n_bytes: behind half a record all lines would be damaged
     struct stat info;
     if (f->failing && (fstat(f->fd, &info) != 0 || info.st_size != f->n_bytes) &&
         dt_io_truncate(f->path, (off_t)f->n_bytes) != DT_OK) {
@@ -63,12 +66,13 @@ static void write_or_drop(dt_metrics_file *f, const void *data, size_t n_bytes, 
         metrics_file_drop(f, n_records);
         return;
     }
-    f->n_bytes += (int64_t)n_bytes;
+    f->n_bytes += (int64_t)n_bytes; // whole records only
     if (f->failing) dt_info("%s: writing again after %" PRIu64 " lost records", f->path, f->n_dropped);
     f->failing = false;
 }
 
 // Losing records is no failure of the caller, whose message stays.
+// message of the error that is being handled by the caller
 static void write_out(dt_metrics_file *f, const void *data, size_t n_bytes, int n_records) {
     const dt_error_kept kept = dt_error_keep();
     write_or_drop(f, data, n_bytes, n_records);
@@ -82,18 +86,19 @@ void dt_metrics_file_flush(dt_metrics_file *f) {
 }
 
 void dt_metrics_file_put(dt_metrics_file *f, const void *record, size_t n_bytes) {
-    if (f->n_buffered + n_bytes > BUFFER_BYTES) dt_metrics_file_flush(f);
-    if (n_bytes > BUFFER_BYTES) { // a large confusion matrix
+    if (f->n_buffered + n_bytes > BUFFER_BYTES) dt_metrics_file_flush(f); // in order: buffered records go first
+    if (n_bytes > BUFFER_BYTES) {                                         // a large confusion matrix
         write_out(f, record, n_bytes, 1);
         return;
     }
-    memcpy(f->buffer + f->n_buffered, record, n_bytes);
+    memcpy(f->buffer + f->n_buffered, record, n_bytes); // copied: the caller uses its line again
     f->n_buffered += n_bytes;
     f->n_records++;
 }
 
 void dt_metrics_file_close(dt_metrics_file *f) {
     if (f->buffer) dt_metrics_file_flush(f);
+    // errors of delayed writes (NFS, quotas) show here
     if (f->fd >= 0 && dt_io_close(f->fd, f->path) != DT_OK) dt_warn("%s", dt_error_message());
     free(f->buffer);
     free(f->path);
@@ -107,39 +112,41 @@ void dt_metrics_file_close(dt_metrics_file *f) {
 // Waking a thread costs a step more than its record does, so a step only puts the record there. The thread looks five
 // times a second, and is woken when the ring is half full. A full ring drops the record that comes.
 
-enum { N_SLOTS = 4096 };
-#define LOOK_S 0.2
+enum { N_SLOTS = 4096 }; // records, some MiB
+#define LOOK_S 0.2       // seconds
 
 struct dt_metrics_queue {
     const dt_metrics_sink *sink;
     void *state;
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake, flushed;
-    int first, n;
+    pthread_t thread;             // of the sink: takes, flushes, closes
+    pthread_mutex_t lock;         // protects all below
+    pthread_cond_t wake, flushed; // to the thread; from the thread
+    int first, n;                 // a ring: n slots from first on
     uint64_t n_dropped;
-    bool flush, stop;
-    int64_t n_bytes;
+    bool flush, stop; // set by others, read by the thread
+    int64_t n_bytes;  // of the last flush
     dt_record *slots;
     void **owned; // of each slot: heap, or NULL
 };
 
 // What a record points to, on the heap in one block; NULL: it points to nothing.
+// records come from the stack of the caller: what they point to ends with the call
 static void *own(dt_record *r) {
     if (r->kind == DT_RECORD_ranks) {
         dt_ranks_record *ranks = &r->of.ranks;
         const size_t n = (size_t)ranks->n;
-        double *copy = dt_xcalloc(n, 3 * sizeof *copy);
+        double *copy = dt_xcalloc(n, 3 * sizeof *copy); // one allocation: data, compute, memory
         memcpy(copy, ranks->data_s, 3 * n * sizeof *copy);
         ranks->data_s = copy;
         ranks->compute_s = copy + n;
         ranks->rss_bytes = copy + 2 * n;
         return copy;
     }
-    const char *texts[2] = {0};
+    const char *texts[2] = {0}; // in the order of places
     const char **places[2] = {0};
     const dt_metric_value *values = NULL;
     int n = 0;
+    // these have no pointers
     switch (r->kind) {
     case DT_RECORD_start:
     case DT_RECORD_step:
@@ -165,14 +172,15 @@ static void *own(dt_record *r) {
         places[1] = &r->of.eval.extra_json;
         break;
     }
-    size_t n_bytes = (size_t)n * sizeof *values;
-    for (int i = 0; i < n; i++) n_bytes += strlen(values[i].name) + 1;
+    size_t n_bytes = (size_t)n * sizeof *values;                       // values first: they need the alignment
+    for (int i = 0; i < n; i++) n_bytes += strlen(values[i].name) + 1; // + 1: with the 0
     for (int i = 0; i < 2 && places[i]; i++) {
         texts[i] = *places[i];
         n_bytes += texts[i] ? strlen(texts[i]) + 1 : 0;
     }
-    char *block = dt_xcalloc(n_bytes + 1, 1), *at = block + (size_t)n * sizeof *values;
+    char *block = dt_xcalloc(n_bytes + 1, 1), *at = block + (size_t)n * sizeof *values; // + 1: none of 0 bytes
     dt_metric_value *copies = (dt_metric_value *)block;
+    // names behind the values
     for (int i = 0; i < n; i++) {
         copies[i] = (dt_metric_value){at, values[i].value};
         at = stpcpy(at, values[i].name) + 1;
@@ -191,35 +199,37 @@ static void *hand_on(void *arg) {
     dt_thread_name("metrics");
     pthread_mutex_lock(&q->lock);
     for (;;) {
-        bool flush = q->n > 0;
+        bool flush = q->n > 0; // records were taken: their sink writes them out
         while (q->n > 0) {
-            const dt_record r = q->slots[q->first];
+            const dt_record r = q->slots[q->first]; // copies: the slot may be used again
             void *owned = q->owned[q->first];
             q->first = (q->first + 1) % N_SLOTS;
             q->n--;
-            pthread_mutex_unlock(&q->lock);
+            pthread_mutex_unlock(&q->lock); // sinks may wait for a disk or a network
             q->sink->take(q->state, &r);
             free(owned);
             pthread_mutex_lock(&q->lock);
         }
         q->first = 0; // the memory in use stays small
         if (q->flush || flush) {
-            flush = q->flush;
+            flush = q->flush; // somebody waits for the flush
             pthread_mutex_unlock(&q->lock);
             const int64_t n_bytes = q->sink->flush ? q->sink->flush(q->state) : 0;
             pthread_mutex_lock(&q->lock);
             if (!flush || q->n > 0) continue; // records that came meanwhile are flushed, too
             q->n_bytes = n_bytes;
             q->flush = false;
-            pthread_cond_broadcast(&q->flushed);
+            pthread_cond_broadcast(&q->flushed); // all that wait: one flush serves them
+            // stop is looked at last: all records were taken
         } else if (q->stop) {
             break;
         } else {
+            // a step does not signal: LOOK_S bounds the delay
             dt_thread_wait(&q->wake, &q->lock, dt_clock_s() + LOOK_S);
         }
     }
     pthread_mutex_unlock(&q->lock);
-    q->sink->close(q->state);
+    q->sink->close(q->state); // on this thread, as all calls of the sink
     return NULL;
 }
 
@@ -232,6 +242,7 @@ dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *sta
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->wake, NULL);
     pthread_cond_init(&q->flushed, NULL);
+    // without a thread the sink is called by the training's own
     if (pthread_create(&q->thread, NULL, hand_on, q) == 0) return q;
     free(q->slots);
     free(q->owned);
@@ -241,15 +252,16 @@ dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *sta
 
 void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r) {
     dt_record copy = *r;
-    void *owned = own(&copy);
+    void *owned = own(&copy); // outside the lock: allocates
     pthread_mutex_lock(&q->lock);
     const bool full = q->n == N_SLOTS;
     if (full) {
-        q->n_dropped++;
+        q->n_dropped++; // the newest is lost: the ring keeps an unbroken past
     } else {
         const int at = (q->first + q->n) % N_SLOTS;
         q->slots[at] = copy;
         q->owned[at] = owned;
+        // once, at the half: signalling costs a system call
         if (++q->n == N_SLOTS / 2) pthread_cond_signal(&q->wake);
     }
     pthread_mutex_unlock(&q->lock);
@@ -259,7 +271,7 @@ void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r) {
 int64_t dt_metrics_queue_flush(dt_metrics_queue *q) {
     pthread_mutex_lock(&q->lock);
     q->flush = true;
-    pthread_cond_signal(&q->wake);
+    pthread_cond_signal(&q->wake); // without waiting for LOOK_S
     while (q->flush) pthread_cond_wait(&q->flushed, &q->lock);
     const int64_t n_bytes = q->n_bytes;
     pthread_mutex_unlock(&q->lock);
@@ -278,7 +290,7 @@ void dt_metrics_queue_destroy(dt_metrics_queue *q) {
     q->stop = true;
     pthread_cond_signal(&q->wake);
     pthread_mutex_unlock(&q->lock);
-    pthread_join(q->thread, NULL);
+    pthread_join(q->thread, NULL); // the sink is closed then
     pthread_cond_destroy(&q->wake);
     pthread_cond_destroy(&q->flushed);
     pthread_mutex_destroy(&q->lock);
@@ -304,23 +316,25 @@ typedef struct jsonl {
 } jsonl;
 
 // Bytes of the lines at the beginning of the file, within the first `limit` bytes, that are whole objects.
+// as read by dt_lines, whose last line may lack its break
 static int64_t good_bytes(const char *path, int64_t limit) {
     dt_lines lines;
     int64_t end = 0;
     size_t n;
     dt_lines_open(&lines, path, 0);
+    // a line that crosses the limit does not count
     for (char *line; (line = dt_lines_next(&lines, &n)) && lines.at <= limit; end = lines.at) {
         json_t *object = json_loadb(line, n, 0, NULL);
         json_decref(object);
-        if (!object) break;
+        if (!object) break; // damaged: nothing behind it is trusted
     }
     dt_lines_close(&lines);
     return end;
 }
 
 static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
-    if (truncate_to <= 0) return 0;
-    int64_t keep = good_bytes(path, truncate_to);
+    if (truncate_to <= 0) return 0;               // a new run, or none of it was in the checkpoint
+    int64_t keep = good_bytes(path, truncate_to); // usually all
     if (keep != truncate_to)
         dt_warn("%s: only the first %" PRId64 " of the %" PRId64
                 " bytes that the checkpoint knows are whole lines: later metrics are missing",
@@ -333,7 +347,7 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     char *path = dt_xprintf("%s/metrics.jsonl", o->run_dir);
     dt_status st = dt_metrics_file_open(&s->file, path, bytes_to_keep(path, o->truncate_to));
     free(path);
-    dt_json_init(&s->line);
+    dt_json_init(&s->line); // one buffer for all lines
     s->o = *o;
     *state = s;
     return st;
@@ -345,7 +359,7 @@ static void sink_jsonl_put_step(dt_json *j, const dt_step_record *r, const dt_st
     dt_json_real(j, "loss", r->loss);
     dt_json_real(j, "lr", r->lr);
     dt_json_real(j, "grad_norm", r->grad_norm);
-    if (r->skipped) dt_json_bool(j, "skipped", true);
+    if (r->skipped) dt_json_bool(j, "skipped", true); // a member that is there only when true
     if (r->loss_scale > 0) dt_json_real(j, "loss_scale", r->loss_scale);
     dt_json_real(j, "samples_per_s", stats->samples_per_s);
     dt_json_begin_object(j, "seconds");

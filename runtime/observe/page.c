@@ -19,18 +19,21 @@
 
 // ---- page ---------------------------------------------------------------------------------------------------------
 
+// whole: without a limit on the length
 static void page_put_text(FILE *out, const char *text, bool whole) {
     if (!text) return;
-    const size_t cap = whole ? 4 * strlen(text) + 1 : DT_PAGE_TEXT_BYTES;
+    const size_t cap = whole ? 4 * strlen(text) + 1 : DT_PAGE_TEXT_BYTES; // 4: \x1b for one byte
     char *clean = dt_xcalloc(cap, 1);
     dt_text_clean(clean, cap, text);
     for (const char *s = clean; *s; s++) {
+        // also inside attributes, which are in double quotes
         const char *safe = *s == '<' ? "&lt;" : *s == '>' ? "&gt;" : *s == '&' ? "&amp;" : *s == '"' ? "&quot;" : NULL;
         if (safe)
             fputs(safe, out);
         else
             fputc(*s, out);
     }
+    // cut: the text was longer than the buffer, and fills it but for a letter
     if (strlen(text) >= cap && strlen(clean) + 8 >= cap) fputs("…", out);
     free(clean);
 }
@@ -38,6 +41,7 @@ static void page_put_text(FILE *out, const char *text, bool whole) {
 static void put_time(FILE *out, double s) {
     char text[32] = "–";
     struct tm tm;
+    // 1e11: the year 5138, whose text fits
     if (s > 0 && s < 1e11 && gmtime_r(&(time_t){(time_t)s}, &tm))
         strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &tm);
     fputs(text, out);
@@ -46,18 +50,19 @@ static void put_time(FILE *out, double s) {
 static const char *page_number_text(char out[DT_PAGE_NUMBER], double v) {
     char plain[DT_PAGE_NUMBER];
     if (!isfinite(v)) return strcpy(out, "–");
-    if (v != 0 && (fabs(v) < 1e-3 || fabs(v) >= 1e15)) {
+    if (v != 0 && (fabs(v) < 1e-3 || fabs(v) >= 1e15)) { // beyond the digits of a double
         snprintf(out, DT_PAGE_NUMBER, "%.3g", v);
         return out;
     }
-    const int whole = v == 0 ? 1 : (int)floor(log10(fabs(v))) + 1;
+    const int whole = v == 0 ? 1 : (int)floor(log10(fabs(v))) + 1; // digits in front of the point
+    // four digits in all, at least those in front
     const int decimals = v == rint(v) || whole >= 4 ? 0 : whole > 0 ? 4 - whole : 4;
     snprintf(plain, sizeof plain, "%.*f", decimals, v);
     char *o = out;
-    const int n = (int)strcspn(plain, ".");
+    const int n = (int)strcspn(plain, "."); // digits and sign
     for (int i = 0; i < n; i++) {
         *o++ = plain[i];
-        if (plain[i] != '-' && i + 1 < n && (n - i - 1) % 3 == 0) *o++ = ',';
+        if (plain[i] != '-' && i + 1 < n && (n - i - 1) % 3 == 0) *o++ = ','; // 1,234,567
     }
     strcpy(o, plain + n);
     return out;
@@ -66,13 +71,14 @@ static const char *page_number_text(char out[DT_PAGE_NUMBER], double v) {
 static const char *seconds_text(char out[DT_PAGE_NUMBER], double s) {
     if (!isfinite(s))
         strcpy(out, "–");
-    else if (s < 0.9995)
+    else if (s < 0.9995) // 0.9995 s would be printed as 1000 ms
+        // three digits
         snprintf(out, DT_PAGE_NUMBER, s < 0.00995 ? "%.2f ms" : s < 0.0995 ? "%.1f ms" : "%.0f ms", 1e3 * s);
     else if (s < 120)
         snprintf(out, DT_PAGE_NUMBER, "%.3g s", s);
     else if (s < 7200)
         snprintf(out, DT_PAGE_NUMBER, "%d min %d s", (int)s / 60, (int)s % 60);
-    else if (s < 2e9)
+    else if (s < 2e9) // fits an int
         snprintf(out, DT_PAGE_NUMBER, "%d h %d min", (int)s / 3600, (int)s / 60 % 60);
     else
         snprintf(out, DT_PAGE_NUMBER, "%.2g s", s);
@@ -80,14 +86,15 @@ static const char *seconds_text(char out[DT_PAGE_NUMBER], double s) {
 }
 
 void dt_page_put(FILE *out, const char *format, ...) {
-    char number[DT_PAGE_NUMBER];
+    char number[DT_PAGE_NUMBER]; // any of the numbers
     va_list list;
     va_start(list, format);
+    // texts go through escapes, format itself is HTML
     for (const char *at = format;; at++) {
         const size_t n = strcspn(at, "$");
         fwrite(at, 1, n, out);
         at += n;
-        if (*at == '\0') break;
+        if (*at == '\0') break; // the end, not a $
         switch (*++at) {
         case 't':
         case 'T':
@@ -115,20 +122,21 @@ void dt_page_put(FILE *out, const char *format, ...) {
             fprintf(out, "%d", va_arg(list, int));
             break;
         default:
-            assert(!"a conversion that is none");
+            assert(!"a conversion that is none"); // a mistake of the program
         }
     }
     va_end(list);
 }
 
 void dt_page_begin(FILE *out, const char *title) {
+    // nothing is loaded: a page that is mailed shows and sends nothing else; default-src 'none' enforces it
     dt_page_put(out,
                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
                 "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; img-src data:; "
                 "style-src 'unsafe-inline'; script-src 'unsafe-inline'\">\n<title>$t</title>\n<style>\n",
                 title);
-    fprintf(out, "%s</style></head>\n<body><main>\n", report_css);
+    fprintf(out, "%s</style></head>\n<body><main>\n", report_css); // no $: css has its own
 }
 
 void dt_page_end(FILE *out) {
@@ -148,15 +156,18 @@ const char *dt_page_style(void) {
 // Charts of page.h as inline SVG, 480 by 222 units. Colours and type come from report.css; what report.js needs
 // to name a value under the pointer stands in data-axes.
 
+// SVG units; the plot between LEFT..RIGHT and TOP..BOTTOM, y downward
 enum { WIDTH = 480, HEIGHT = 222, LEFT = 50, RIGHT = 474, TOP = 10, BOTTOM = 182 };
 
+// ranges of values
 typedef struct axes {
     double x0, x1, y0, y1;
 } axes;
 
 dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour) {
-    if (c->n == DT_CHART_CURVES || n_points == 0) return NULL;
+    if (c->n == DT_CHART_CURVES || n_points == 0) return NULL; // NULL: the chart is full, or nothing to draw
     dt_curve *k = &c->curves[c->n++];
+    // eight colours of the css
     *k = (dt_curve){label, dt_xcalloc((size_t)n_points, sizeof *k->points), n_points, colour % 8};
     return k;
 }
@@ -165,6 +176,7 @@ void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int
     dt_curve *k = s ? dt_chart_add(c, label, s->n, colour) : NULL;
     for (int i = 0; k && i < s->n; i++) {
         const dt_series_point *p = &s->points[i];
+        // a point that stands for several steps lies in their middle
         k->points[i] = (dt_xy){0.5 * (double)(p->first + p->last), dt_series_mean(p), p->least, p->most};
     }
 }
@@ -177,13 +189,14 @@ static int chart_compare_reals(const void *a, const void *b) {
 }
 
 // The largest 95th percentile of a curve.
+// cut_peaks: a few spikes shall not flatten the curve
 static double usual_most(const dt_chart *c) {
     double most = -INFINITY;
     for (const dt_curve *k = c->curves; k < c->curves + c->n; k++) {
         double *y = dt_xcalloc((size_t)k->n, sizeof *y);
         for (int i = 0; i < k->n; i++) y[i] = k->points[i].y;
         qsort(y, (size_t)k->n, sizeof *y, chart_compare_reals);
-        most = fmax(most, y[(int)(0.95 * (k->n - 1))]);
+        most = fmax(most, y[(int)(0.95 * (k->n - 1))]); // nearest rank
         free(y);
     }
     return most;
@@ -191,6 +204,7 @@ static double usual_most(const dt_chart *c) {
 
 // Ranges of x and y: all of the curves, and of the bands around them their usual width.
 static void find_axes(const dt_chart *c, axes *a) {
+    // no values yet: any is smaller, and larger
     *a = c->unit_square ? (axes){0, 1, 0, 1} : (axes){INFINITY, -INFINITY, INFINITY, -INFINITY};
     if (c->unit_square) return;
     for (int k = 0; k < c->n; k++) {
@@ -202,51 +216,56 @@ static void find_axes(const dt_chart *c, axes *a) {
             a->x1 = fmax(a->x1, p->x);
             y0 = fmin(y0, p->y);
             y1 = fmax(y1, p->y);
-            below += fmax(p->y - p->low, 0) / curve->n;
+            below += fmax(p->y - p->low, 0) / curve->n; // means over the points: one outlier makes no room
             above += fmax(p->high - p->y, 0) / curve->n;
         }
-        const bool band = c->kind == DT_CHART_LINES;
+        const bool band = c->kind == DT_CHART_LINES; // areas have no band
         a->y0 = fmin(a->y0, band ? y0 - below : y0);
         a->y1 = fmax(a->y1, band ? y1 + above : y1);
     }
-    if (c->cut_peaks) a->y1 = fmin(a->y1, 2 * usual_most(c));
-    if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0);
-    if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;
+    if (c->cut_peaks) a->y1 = fmin(a->y1, 2 * usual_most(c));              // cut above, never below
+    if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0); // areas stand on 0
+    if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;                        // a single step
     const double whole = a->y1 - a->y0;
     const double span = whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
+    // 5 % above and below, or some where the curve is flat
     const double room = span > 0 ? 0.05 * span : a->y1 != 0 ? 0.1 * fabs(a->y1) : 1;
     a->y1 += room;
-    if (a->y0 != 0 || span <= 0) a->y0 -= room;
+    if (a->y0 != 0 || span <= 0) a->y0 -= room; // 0 stays the edge
 }
 
 static double x_of(const axes *a, double x) {
     return LEFT + (x - a->x0) / (a->x1 - a->x0) * (RIGHT - LEFT);
 }
 
+// at most two plots above and below: SVG coordinates stay small, clipped
 static double y_of(const axes *a, double y) {
     return BOTTOM - fmin(fmax((y - a->y0) / (a->y1 - a->y0), -2), 3) * (BOTTOM - TOP);
 }
 
 // 1, 2 or 5 times a power of ten: about `n` of them fit.
+// span > 0: find_axes makes it so
 static double tick_step(double span, int n) {
-    const double raw = span / n, power = pow(10, floor(log10(raw))), f = raw / power;
+    const double raw = span / n, power = pow(10, floor(log10(raw))), f = raw / power; // f in 1..10
     return power * (f < 1.5 ? 1 : f < 3.5 ? 2 : f < 7.5 ? 5 : 10);
 }
 
-static const char *tick_text(char out[DT_PAGE_NUMBER], double v, double step) {
+static const char *tick_text(char out[DT_PAGE_NUMBER], double v, double step) { // v in units of G, M or k
     const double size = fabs(v);
     const char *unit = size >= 1e9 ? "G" : size >= 1e6 ? "M" : size >= 1e4 ? "k" : "";
     const double by = size >= 1e9 ? 1e9 : size >= 1e6 ? 1e6 : size >= 1e4 ? 1e3 : 1;
-    if (size < 1e-12) return strcpy(out, "0");
+    if (size < 1e-12) return strcpy(out, "0"); // rounding of ceil * step
     if (size < 1e-3 || size >= 1e12) {
         snprintf(out, DT_PAGE_NUMBER, "%.3g", v);
         return out;
     }
+    // as many as tell neighbours apart; 1e-9: log10 of 0.1 may be a bit below -1
     const int decimals = step >= by ? 0 : (int)ceil(-log10(step / by) - 1e-9);
     snprintf(out, DT_PAGE_NUMBER, "%.*f%s", decimals < 6 ? decimals : 6, v / by, unit);
     return out;
 }
 
+// by the step: ticks of an axis have one unit
 static void seconds_tick(char out[DT_PAGE_NUMBER], double v, double step) {
     char text[DT_PAGE_NUMBER];
     const double by = step < 1e-3 ? 1e6 : step < 1 ? 1e3 : 1;
@@ -258,7 +277,8 @@ static void seconds_tick(char out[DT_PAGE_NUMBER], double v, double step) {
 
 static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
     char text[DT_PAGE_NUMBER];
-    const double step = tick_step(a->y1 - a->y0, 4);
+    const double step = tick_step(a->y1 - a->y0, 4); // four ticks
+    // 1e-9: ticks at the edges in spite of rounding
     for (double v = ceil(a->y0 / step - 1e-9) * step; v <= a->y1 + 1e-9 * step; v += step) {
         const double y = y_of(a, v);
         if (c->seconds && fabs(v) > 1e-12)
@@ -266,6 +286,7 @@ static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
         else
             tick_text(text, v, step);
         fprintf(out,
+                // the number right-aligned, 7 units left of the plot; 4: half a letter's height
                 "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>"
                 "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n",
                 LEFT, RIGHT, y, y, LEFT - 7, y + 4, text);
@@ -275,12 +296,12 @@ static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
 static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
     char text[DT_PAGE_NUMBER];
     double step = tick_step(a->x1 - a->x0, 5);
-    if (strcmp(c->x, "step") == 0 || c->powers) step = fmax(step, 1);
+    if (strcmp(c->x, "step") == 0 || c->powers) step = fmax(step, 1); // steps and powers are whole
     for (double v = ceil(a->x0 / step - 1e-9) * step; v <= a->x1 + 1e-9 * step; v += step) {
         const double x = x_of(a, v);
-        const char *anchor = x > RIGHT - 16 ? "end" : x < LEFT + 8 ? "start" : "middle";
+        const char *anchor = x > RIGHT - 16 ? "end" : x < LEFT + 8 ? "start" : "middle"; // no label leaves the drawing
         if (c->powers)
-            snprintf(text, sizeof text, "%.0f", exp2(v));
+            snprintf(text, sizeof text, "%.0f", exp2(v)); // the axis has exponents of 2
         else
             tick_text(text, v, step);
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19, anchor, text);
@@ -295,11 +316,13 @@ typedef enum edge { THE_LINE, UPPER, LOWER } edge; // UPPER and LOWER of a band;
 
 static void write_points(FILE *out, const dt_curve *k, const axes *a, edge e) {
     for (int i = 0; i < k->n; i++) {
-        const dt_xy *p = &k->points[e == LOWER ? k->n - 1 - i : i];
+        const dt_xy *p = &k->points[e == LOWER ? k->n - 1 - i : i]; // backwards: a polygon runs around its area
+        // one decimal: a tenth of a unit
         fprintf(out, "%.1f,%.1f ", x_of(a, p->x), y_of(a, e == THE_LINE ? p->y : e == UPPER ? p->high : p->low));
     }
 }
 
+// a curve of single steps has none
 static bool has_band(const dt_curve *k) {
     for (int i = 0; i < k->n; i++)
         if (k->points[i].high > k->points[i].low) return true;
@@ -309,6 +332,7 @@ static bool has_band(const dt_curve *k) {
 static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const axes *a) {
     const bool area = c->kind == DT_CHART_AREAS;
     dt_page_put(out, "<g class=\"k$i\">", k->colour);
+    // areas: from the line to `low`; a band around the line below it
     if (area || has_band(k)) {
         if (area)
             dt_page_put(out, "<polygon class=\"area\" data-low=\"1\" data-label=\"$t\" points=\"", k->label);
@@ -318,10 +342,11 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
         write_points(out, k, a, LOWER);
         fputs("\"/>", out);
     }
-    if (!area) {
+    if (!area) { // an area has its label, line and colour
         dt_page_put(out, "<polyline data-label=\"$t\" points=\"", k->label);
         write_points(out, k, a, THE_LINE);
         fputs("\"/>", out);
+        // few points: the line alone would hide where values are
         for (int i = 0; i < k->n && k->n <= 24 && !c->unit_square; i++)
             fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(a, k->points[i].x),
                     y_of(a, k->points[i].y));
@@ -330,6 +355,7 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
 }
 
 static void write_caption(FILE *out, const dt_chart *c) {
+    // one curve that is called as the chart needs no key
     const bool says = !c->bare && (c->n > 1 || strcmp(c->curves[0].label, c->title) != 0);
     dt_page_put(out, "<figure><figcaption><b>$t</b>", c->title);
     for (int i = 0; i < c->n && says; i++)
@@ -341,18 +367,20 @@ static void write_caption(FILE *out, const dt_chart *c) {
 static void write_inside(FILE *out, dt_chart *c, const axes *axes_of) {
     static int n_clips; // ids in a page differ
     const axes a = *axes_of;
+    // two reports may be written at once
     const int clip = __atomic_fetch_add(&n_clips, 1, __ATOMIC_RELAXED);
+    // 4 units more: lines and dots at the edges are whole
     fprintf(out, "<clipPath id=\"clip%d\"><rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\"/></clipPath>\n", clip,
             LEFT, TOP - 4, RIGHT - LEFT + 4, BOTTOM - TOP + 4);
     write_y_axis(out, c, &a);
     fprintf(out, "<g clip-path=\"url(#clip%d)\">", clip);
-    for (int i = c->n - 1; i >= 0; i--) write_curve(out, c, &c->curves[i], &a);
+    for (int i = c->n - 1; i >= 0; i--) write_curve(out, c, &c->curves[i], &a); // the first curve on top
     for (int i = 0; i < c->n_marks; i++)
         fprintf(out, "<line class=\"mark%s\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>",
                 c->marks[i].restart ? " restart" : "", x_of(&a, c->marks[i].x), x_of(&a, c->marks[i].x), TOP, BOTTOM);
     fputs("</g>\n", out);
     write_x_axis(out, c, &a);
-    for (int i = 0; i < c->n; i++) free(c->curves[i].points);
+    for (int i = 0; i < c->n; i++) free(c->curves[i].points); // charts are written once
     c->n = 0;
 }
 
@@ -362,19 +390,21 @@ void dt_chart_write(FILE *out, dt_chart *c) {
     find_axes(c, &a);
     write_caption(out, c);
     fprintf(out,
+            // data-axes: pixel range, then value range, for the pointer (report.js)
             "<svg viewBox=\"0 0 %d %d\" role=\"img\" data-x=\"%s\" data-axes=\"%d %d %d %d %g %g "
             "%g %g\">\n",
             WIDTH, HEIGHT, c->x, LEFT, RIGHT, TOP, BOTTOM, a.x0, a.x1, a.y0, a.y1);
     write_inside(out, c, &a);
-    fprintf(out, "<line class=\"cursor\" y1=\"%d\" y2=\"%d\"/></svg></figure>\n", TOP, BOTTOM);
+    fprintf(out, "<line class=\"cursor\" y1=\"%d\" y2=\"%d\"/></svg></figure>\n", TOP, BOTTOM); // moved by report.js
 }
 
 void dt_chart_write_file(FILE *out, dt_chart *c) {
-    enum { ABOVE = 24, ROW = 16 };
+    enum { ABOVE = 24, ROW = 16 }; // SVG units: the title's, a label's line
     axes a;
     if (c->n == 0) return;
     find_axes(c, &a);
     const int above = ABOVE + ROW * c->n;
+    // negative y: the legend stands above the plot, whose coordinates stay
     fprintf(out,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 %d %d %d\" "
             "font-family=\"sans-serif\">\n<style>%s</style>\n"
@@ -382,7 +412,7 @@ void dt_chart_write_file(FILE *out, dt_chart *c) {
             -above, WIDTH, HEIGHT + above, dt_page_style(), -above, WIDTH, HEIGHT + above);
     dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above, c->title);
     for (int i = 0; i < c->n; i++) {
-        const int y = ABOVE + ROW * i - above + 8;
+        const int y = ABOVE + ROW * i - above + 8; // from the top downward
         dt_page_put(out, "<g class=\"k$i\"><polyline points=\"$i,$i $i,$i\"/></g>", c->curves[i].colour, LEFT, y - 4,
                     LEFT + 18, y - 4);
         dt_page_put(out, "<text x=\"$i\" y=\"$i\">$t</text>\n", LEFT + 24, y, c->curves[i].label);
@@ -401,10 +431,12 @@ static void series_merge(dt_series_point *into, const dt_series_point *p) {
     into->most = fmax(into->most, p->most);
 }
 
+// halves the points: memory is bounded whatever the number of steps
 static void double_width(dt_series *s) {
     int n = 0;
     s->width *= 2;
     for (int i = 0; i < s->n; i++) {
+        // first / width: number of the bin
         if (n > 0 && s->points[n - 1].first / s->width == s->points[i].first / s->width)
             series_merge(&s->points[n - 1], &s->points[i]);
         else
@@ -414,9 +446,9 @@ static void double_width(dt_series *s) {
 }
 
 void dt_series_add(dt_series *s, int64_t step, double value) {
-    const dt_series_point p = {step, step, 1, value, value, value};
+    const dt_series_point p = {step, step, 1, value, value, value}; // one value: sum, least and most are the same
     s->newest = value;
-    if (!(fabs(value) < DT_SERIES_MOST)) {
+    if (!(fabs(value) < DT_SERIES_MOST)) { // NaN, infinity, and what would overflow a sum; counted
         s->n_empty++;
         return;
     }
@@ -426,11 +458,12 @@ void dt_series_add(dt_series *s, int64_t step, double value) {
     }
     for (;; double_width(s)) {
         dt_series_point *newest = s->n > 0 ? &s->points[s->n - 1] : NULL;
+        // same bin, or a step that went back after a resume
         if (newest && step / s->width <= newest->first / s->width) {
             series_merge(newest, &p);
             return;
         }
-        if (s->n < DT_SERIES_POINTS) break;
+        if (s->n < DT_SERIES_POINTS) break; // full: twice the width, then again
     }
     s->points[s->n++] = p;
 }

@@ -22,7 +22,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EVENT_BYTES = 4096, MAX_FILES = 1000 };
+enum { EVENT_BYTES = 4096, MAX_FILES = 1000 }; // bytes of an event; names that are tried
 
 typedef struct tfevents {
     dt_metrics_file file;
@@ -30,6 +30,7 @@ typedef struct tfevents {
     bool begins; // a session start is still to be written
 } tfevents;
 
+// protobuf's wire format: no lengths are known in advance, so inner messages are built apart
 // A message that is being written.
 typedef struct message {
     unsigned char data[EVENT_BYTES];
@@ -45,21 +46,22 @@ static void sink_tensorboard_put_bytes(message *m, const void *data, size_t n) {
 
 static void put_fixed(message *m, uint64_t v, int n_bytes) {
     for (int i = 0; i < n_bytes; i++) {
-        unsigned char b = (unsigned char)(v >> 8 * i);
+        unsigned char b = (unsigned char)(v >> 8 * i); // little-endian
         sink_tensorboard_put_bytes(m, &b, 1);
     }
 }
 
 static void put_varint(message *m, uint64_t v) {
     do {
+        // seven bits a byte, the low ones first; the high bit: more follow
         unsigned char b = (unsigned char)((v & 127) | (v > 127 ? 128 : 0));
         sink_tensorboard_put_bytes(m, &b, 1);
     } while (v >>= 7);
 }
 
-typedef enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 } wire;
+typedef enum wire { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 } wire; // protobuf's wire types
 static void put_key(message *m, int field, wire type) {
-    put_varint(m, (uint64_t)field << 3 | (uint64_t)type);
+    put_varint(m, (uint64_t)field << 3 | (uint64_t)type); // field number, then 3 bits of type
 }
 
 static void sink_tensorboard_put_string(message *m, int field, const void *data, size_t n) {
@@ -77,58 +79,61 @@ static void put_double(message *m, int field, double v) {
 
 // Adds Summary.Value{tag, simple_value} as field 1 of `summary`; false: it does not fit.
 static bool put_scalar(message *summary, const char *tag, double value) {
-    float v = (float)value;
+    float v = (float)value; // simple_value is a float: enough for a plot
     uint32_t bits;
     message one = {.n = 0};
     char clean[201]; // the reader refuses all of a file for one byte that is no UTF-8
     const size_t n_tag = dt_text_clean(clean, sizeof clean, tag);
+    // 32: keys and lengths; 64: the event around the summary
     if (summary->n + n_tag + 32 > EVENT_BYTES - 64) return false;
     memcpy(&bits, &v, sizeof bits);
     sink_tensorboard_put_string(&one, 1, clean, n_tag);
     put_key(&one, 2, FIXED32);
-    put_fixed(&one, bits, 4);
+    put_fixed(&one, bits, 4); // fixed32: a float
+    // length-delimited: its length is known now
     sink_tensorboard_put_string(summary, 1, one.data, one.n);
     return true;
 }
 
 static uint32_t masked_crc(const void *data, size_t n) {
     uint32_t crc = dt_crc32c(0, data, n);
-    return (crc >> 15 | crc << 17) + 0xa282ead8u;
+    return (crc >> 15 | crc << 17) + 0xa282ead8u; // TFRecord's mask: rotated right by 15 bits, plus a constant
 }
 
 // -- events ----------------------------------------------------------------------------------------
 static void sink_tensorboard_begin_event(message *event, int64_t step) {
     event->n = 0;
-    put_double(event, 1, dt_clock_wall_s());
-    if (step) { // zero is the default
+    put_double(event, 1, dt_clock_wall_s()); // field 1, wall_time in seconds
+    if (step) {                              // zero is the default
         put_key(event, 2, VARINT);
-        put_varint(event, (uint64_t)step);
+        put_varint(event, (uint64_t)step); // field 2, a varint
     }
 }
 
 static void put_event(tfevents *s, const message *event) {
+    // TFRecord: length (u64), its CRC, data, their CRC
     message frame = {.n = 0};
-    put_fixed(&frame, event->n, 8);
+    put_fixed(&frame, event->n, 8); // n is below EVENT_BYTES - 16: put_scalar leaves room
     put_fixed(&frame, masked_crc(frame.data, 8), 4);
     sink_tensorboard_put_bytes(&frame, event->data, event->n);
     put_fixed(&frame, masked_crc(event->data, event->n), 4);
-    dt_metrics_file_put(&s->file, frame.data, frame.n);
+    dt_metrics_file_put(&s->file, frame.data, frame.n); // whole records: a failing disk leaves no half event
 }
 
 static void put_summary(tfevents *s, int64_t step, const message *summary) {
     message event;
     sink_tensorboard_begin_event(&event, step);
-    sink_tensorboard_put_string(&event, 5, summary->data, summary->n);
+    sink_tensorboard_put_string(&event, 5, summary->data, summary->n); // summary
     put_event(s, &event);
 }
 
 static void start_session(tfevents *s, int64_t step) {
     static const unsigned char start[] = {1 << 3 | VARINT, 1}; // SessionLog{status: START}
     message event;
-    if (!s->begins) return;
+    if (!s->begins) return; // once in a file, at the first step that is written
     s->begins = false;
     sink_tensorboard_begin_event(&event, step);
-    sink_tensorboard_put_string(&event, 7, start, sizeof start);
+    sink_tensorboard_put_string(&event, 7, start, sizeof start); // session_log
     put_event(s, &event);
 }
 
@@ -138,32 +143,33 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     message event;
     s->every_steps = o->every_steps;
     s->begins = true;
-    gethostname(host, sizeof host - 1);
+    gethostname(host, sizeof host - 1); // - 1: ended by 0 whatever the length
     for (int i = 0; i < MAX_FILES; i++) {
         free(path);
+        // TensorBoard finds files by ".tfevents."
         path = dt_xprintf("%s/events.out.tfevents.%" PRId64 ".%s.%d.%d", o->run_dir, (int64_t)dt_clock_wall_s(), host,
                           (int)getpid(), i);
-        if (!dt_io_exists(path)) break;
+        if (!dt_io_exists(path)) break; // a run that is restarted within a second, with the same PID in a container
     }
-    dt_status st = dt_metrics_file_open(&s->file, path, 0);
+    dt_status st = dt_metrics_file_open(&s->file, path, 0); // 0: a new file, never appended to
     free(path);
     *state = s;
     if (st != DT_OK) return st;
     sink_tensorboard_begin_event(&event, 0);
-    sink_tensorboard_put_string(&event, 3, "brain.Event:2", 13);
+    sink_tensorboard_put_string(&event, 3, "brain.Event:2", 13); // field 3; the version that TensorBoard expects
     put_event(s, &event);
     return DT_OK;
 }
 
 static void sink_tensorboard_put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *stats) {
     start_session(s, r->step);
-    if (r->skipped || (r->step % s->every_steps != 0 && !stats->epoch_ends)) return;
+    if (r->skipped || (r->step % s->every_steps != 0 && !stats->epoch_ends)) return; // a skipped step's loss may be NaN
     message m = {.n = 0};
     put_scalar(&m, "train/loss", r->loss);
     put_scalar(&m, "train/lr", r->lr);
     put_scalar(&m, "train/grad_norm", r->grad_norm);
     put_scalar(&m, "train/epoch", r->epoch);
-    put_scalar(&m, "train/samples_per_s", stats->smooth_samples_per_s);
+    put_scalar(&m, "train/samples_per_s", stats->smooth_samples_per_s); // smooth: one step is noise
     put_scalar(&m, "time/step", r->step_s);
     put_scalar(&m, "time/data", r->data_s);
     put_scalar(&m, "time/compute", r->compute_s);
@@ -178,10 +184,10 @@ static void sink_tensorboard_put_eval(tfevents *s, const dt_eval_record *r, int6
     char tag[256];
     start_session(s, step);
     for (int i = 0; i < r->n_values; i++) {
-        snprintf(tag, sizeof tag, "eval/%s/%s", r->split, r->values[i].name);
+        snprintf(tag, sizeof tag, "eval/%s/%s", r->split, r->values[i].name); // folders of tags: a chart for each split
         if (put_scalar(&m, tag, r->values[i].value)) continue;
         put_summary(s, step, &m); // one event is full
-        m.n = 0;
+        m.n = 0;                  // a second event of the same step
         put_scalar(&m, tag, r->values[i].value);
     }
     put_summary(s, step, &m);
