@@ -224,7 +224,7 @@ static dt_status make_runs(dt_data *d, const dt_config *c) {
                               "out data.weight, weights in data.path, and data.shuffle",
                               key);
     if (c->train.micro_batch.is_auto || dt_answer(c->train.micro_batch) % m != 0)
-        return dt_config_fail(c, key, "%s wants a train.micro_batch that is a multiple of %lld%s", key, (long long)m,
+        return dt_config_fail(c, key, "%s needs a train.micro_batch that is a multiple of %lld%s", key, (long long)m,
                               c->train.micro_batch.is_auto ? ", not auto" : "");
     DT_TRY(dt_data_find_column(d, c, "data.balance", c->data.balance, &column));
     const dt_status st =
@@ -354,8 +354,8 @@ static dt_status measure_numbers(dt_data *d, const dt_config *c) {
         dt_field_keys keys = {c, &c->data.fields[i], ""};
         if (n == 0 && is_auto)
             st = dt_config_fail(c, dt_key_of(&keys, "normalize"),
-                                "data.fields.%s.normalize: auto is of the training part, and there "
-                                "is none here: take the numbers from the run's config.yaml",
+                                "data.fields.%s.normalize: auto is of the training split, and there is none here: take "
+                                "the numbers from the run's config.yaml",
                                 f->name);
         else if (f->n_numbers == 0)
             st = measure_member(d, i, records, n);

@@ -251,7 +251,7 @@ static dt_status read_part(const dt_data *d, const dt_config *c, const char *key
                            double *share, uint8_t *given) {
     const dt_catalog *cat = d->reader->catalog;
     if (!node || dt_cnode_real(node, share)) return DT_OK;
-    if (d->listed) return dt_config_fail(c, key, "%s: data.split.file gives the parts: take one of both", key);
+    if (d->listed) return dt_config_fail(c, key, "%s: data.split.file gives the splits: use one of both", key);
     bool *keep = dt_xcalloc((size_t)cat->n_records + 1, sizeof *keep);
     uint32_t n, n_twice = 0, twice = 0;
     dt_status st = dt_data_select(d, c, key, dt_cnode_str(node), keep, &n);
@@ -322,8 +322,7 @@ static dt_status read_official_fold(const dt_data *d, const dt_config *c, uint8_
         if (dt_catalog_cell(cat, column, r) != fold) continue;
         if (given[r] == VAL)
             return dt_config_fail(c, "data.split.val",
-                                  "data.split.val: holds records of fold %s, which is the test part, "
-                                  "such as %s",
+                                  "data.split.val: holds records of fold %s, which is the test split, such as %s",
                                   dt_catalog_str(cat, col->values[fold]), dt_catalog_str(cat, cat->records[r].key));
         given[r] = TEST;
     }
@@ -343,10 +342,9 @@ static dt_status read_folds(const dt_data *d, const dt_config *c, dt_split_spec 
     if (s->folds > 0 || official) {
         if (d->listed || (test && !dt_cnode_real(test, &share)))
             return dt_config_fail(c, key,
-                                  "%s: a fold is the test part, and so is what data.split.%s says: "
-                                  "take one of both",
+                                  "%s: a fold is the test split, and so is what data.split.%s says: take one of both",
                                   key, d->listed ? "file" : "test");
-        if (s->test > 0) dt_info("%s: the fold is the test part, so the share of data.split.test is not used", key);
+        if (s->test > 0) dt_info("%s: the fold is the test split, so the share of data.split.test is not used", key);
         s->test = 0;
     }
     return official ? read_official_fold(d, c, given) : DT_OK;
@@ -358,7 +356,7 @@ static dt_status split_config_read_one(const dt_data *d, const dt_config *c, dt_
     DT_TRY(read_part(d, c, "data.split.test", c->data.split.test, TEST, &s->test, given));
     for (int k = VAL; k <= TEST; k++)
         if ((k == VAL ? s->val : s->test) > 0 && d->listed && memchr(d->listed, k, d->reader->catalog->n_records))
-            return dt_config_fail(c, "data.split.file", "data.split.file lists a %s part: leave out data.split.%s",
+            return dt_config_fail(c, "data.split.file", "data.split.file lists a %s split: leave out data.split.%s",
                                   dt_split_name(k), dt_split_name(k));
     DT_TRY(read_folds(d, c, s, given));
     if (s->val + s->test > 1 + 1e-9) return dt_config_fail(c, "data.split", "data.split: val + test are more than 1");
@@ -447,7 +445,7 @@ static dt_status check_parts(const dt_data *d, const dt_config *c, const dt_spli
         const bool of_folds = s->folds > 0 && k == TEST;
         if (d->splits.n[k] == 0 && is_wanted(c, s, k))
             return dt_config_fail(c, "data.split",
-                                  "none of the %u samples falls into the %s part%s: %s data.split.%s, divide by "
+                                  "none of the %u samples falls into the %s split%s: %s data.split.%s, divide by "
                                   "something finer than data.split.unit, or set %s to 0 to go without",
                                   d->view.n, name, left_out, of_folds ? "lower" : "raise", of_folds ? "folds" : name,
                                   name);

@@ -87,8 +87,8 @@ static dt_status eval_run(const dt_cli_words *w) {
         .r = {
             .which = w->options[WHICH], .csv = w->options[CSV], .raw = w->options[RAW], .own_data = !w->options[SET]}};
     if (fits && (w->options[SPLIT] || w->options[SET] || w->options[CSV] || j.r.raw))
-        return dt_fail(DT_E_USAGE, "--calibrate takes the validation part of the run's own data, "
-                                   "and neither --split, --set, --csv nor --raw");
+        return dt_fail(DT_E_USAGE, "--calibrate takes the validation split of the run's own data, and neither --split, "
+                                   "--set, --csv nor --raw");
     if (w->options[SET] && w->options[SPLIT])
         return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of --set is "
                                    "evaluated: take one of both");

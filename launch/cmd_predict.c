@@ -57,7 +57,7 @@ static dt_status read_changes(job *j, char *words) {
     for (char *word = strtok_r(words, ",", &rest); word; word = strtok_r(NULL, ",", &rest)) {
         int i = 0;
         while (i < DT_PREDICT_CHANGES && strcmp(NAMES[i], word) != 0) i++;
-        if (i == DT_PREDICT_CHANGES) return dt_fail(DT_E_USAGE, "--tta: '%s' is none of flip, scale", word);
+        if (i == DT_PREDICT_CHANGES) return dt_fail(DT_E_USAGE, "--tta: '%s' is not one of flip, scale", word);
         for (int k = 0; k < j->r.n_changes; k++)
             // pointers into LISTS: equal where the words are
             if (j->r.changes[k] == LISTS[i]) return dt_fail(DT_E_USAGE, "--tta: '%s' is there twice", word);
@@ -99,8 +99,8 @@ static dt_status load_all(job *j, const dt_cli_words *w, int n_paths) {
     if (n_runs < 1 && n_paths > 0 && j->r.own_data)
         return dt_fail(DT_E_USAGE, "%s: no run, which is a directory with a config.yaml", w->words[0]);
     if (n_runs < 1)
-        return dt_fail(DT_E_USAGE, "dtrain predict wants a run, or several, and a data set (or "
-                                   "--split of the run's own); see dtrain predict --help");
+        return dt_fail(DT_E_USAGE, "dtrain predict expects a run, or several, and a data set (or --split of the run's "
+                                   "own); see dtrain predict --help");
     for (int i = 0; i < n_runs; i++) {
         if (j->n == MOST) return dt_fail(DT_E_USAGE, "more than %d runs", MOST);
         // damaged samples are skipped
@@ -126,7 +126,7 @@ static dt_status predict_read_options(job *j, const dt_cli_words *w) {
                                 .raw = w->options[RAW],
                                 .by_uncertainty = weights && strcmp(weights, "uncertainty") == 0};
     if (weights && !j->r.by_uncertainty && strcmp(weights, "equal") != 0)
-        return dt_fail(DT_E_USAGE, "--weights: '%s' is none of equal, uncertainty", weights);
+        return dt_fail(DT_E_USAGE, "--weights: '%s' is not one of equal, uncertainty", weights);
     j->r.own_data = w->options[SPLIT] != NULL;          // before load_all, which reads it
     DT_TRY(dt_cli_option_split(w, SPLIT, &j->r.split)); // another set is all in its test part
     DT_TRY(dt_cli_option_int(w, TOP, 5, &j->r.top));

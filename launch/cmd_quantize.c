@@ -46,9 +46,9 @@ static dt_status quantize_read_options(const dt_cli_words *w, dt_quantize_reques
     r->out = w->options[OUT];
     r->raw = w->options[RAW] != NULL;
     r->how = (dt_observe)word;
-    if (!r->out) return dt_fail(DT_E_USAGE, "dtrain quantize wants -o RUN.int8, the new run");
+    if (!r->out) return dt_fail(DT_E_USAGE, "dtrain quantize expects -o RUN.int8, the new run");
     // the table's own words
-    if (word < 0) return dt_fail(DT_E_USAGE, "--calibrate: '%s' is none of %s", how, DT_WORDS(DT_OBSERVE_WORDS));
+    if (word < 0) return dt_fail(DT_E_USAGE, "--calibrate: '%s' is not one of %s", how, DT_WORDS(DT_OBSERVE_WORDS));
     if (w->options[PERCENTILE] && r->how != DT_OBSERVE_percentile)
         return dt_fail(DT_E_USAGE, "--percentile is for --calibrate percentile");
     // never replaced: the new run may be the one in use
@@ -76,8 +76,7 @@ static dt_status quantize_run(const dt_cli_words *w) {
     dt_config *c = NULL;
     char *text = NULL;
     if (w->n_words < 2)
-        return dt_fail(DT_E_USAGE, "dtrain quantize wants a run and a data set; see dtrain "
-                                   "quantize --help");
+        return dt_fail(DT_E_USAGE, "dtrain quantize expects a run and a data set; see dtrain quantize --help");
     const char *dir = w->words[0], *set = w->words[1]; // as two plain words: overrides come behind
     DT_TRY(quantize_read_options(w, &r));
     // a config file would have no weights

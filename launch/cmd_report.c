@@ -27,7 +27,8 @@ static dt_status report_write(dt_run_log *const *runs, int n, const char *out) {
 }
 
 static dt_status report_run(const dt_cli_words *w) {
-    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain report wants a run, or several: dtrain report runs/photos");
+    if (w->n_words < 1)
+        return dt_fail(DT_E_USAGE, "dtrain report expects a run, or several: dtrain report runs/photos");
     // --trace prints text, and writes no page
     if (w->options[TRACE] && (w->n_words > 1 || w->options[OUT]))
         return dt_fail(DT_E_USAGE, "--trace is for one run, and prints: it takes no other run, and "

@@ -26,7 +26,7 @@ static dt_status check_subjects(const dt_cli_words *w) {
     // an unknown kind is reported by dt_data_synth
     for (int i = 0; (k = dt_data_synth_kind(i)); i++)
         if (strcmp(k->name, w->words[0]) == 0 && !k->of_people)
-            return dt_fail(DT_E_USAGE, "synth %s: no subjects in this kind: --n says how many %s", k->name, k->unit);
+            return dt_fail(DT_E_USAGE, "synth %s: no subjects in this kind: --n is the number of %s", k->name, k->unit);
     return DT_OK;
 }
 

@@ -305,7 +305,7 @@ static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
 }
 
 static dt_status watch_run(const dt_cli_words *w) {
-    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain watch wants a run, or several: dtrain watch runs/photos");
+    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "dtrain watch expects a run, or several: dtrain watch runs/photos");
     // rows: without a terminal never used, else from the window
     screen s = {.out = stdout, .live = isatty(STDOUT_FILENO), .rows = 24};
     dt_run_log **runs;

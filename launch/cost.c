@@ -76,7 +76,7 @@ static dt_status read_rate(const char *text, double *out) {
     if (end != text && !*end && *out > 0 && !isinf(*out)) return DT_OK;
     *out = measured_rate(text, &n_steps);
     if (*out > 0) return DT_OK;
-    return dt_fail(DT_E_USAGE, "--rate: '%s' is no number of samples a second, and no run with steps", text);
+    return dt_fail(DT_E_USAGE, "--rate: '%s' is neither a rate in samples/s nor a run with steps", text);
 }
 
 // "A100:8" -> "A100", 8.

@@ -127,7 +127,7 @@ static dt_status main_run(int argc, char **argv) {
     for (int i = 1; i < argc; i++) DT_TRY(dt_url_check(argv[i]));
     if (argc < 2) {
         dt_cli_print_usage(stderr);
-        return dt_fail(DT_E_USAGE, "what shall I do? Give a config or a verb");
+        return dt_fail(DT_E_USAGE, "expected a config or a verb");
     }
     if (is_help(argv[1])) {
         dt_cli_print_usage(stdout);

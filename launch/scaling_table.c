@@ -234,8 +234,7 @@ dt_status dt_cli_print_scaling(const dt_scaling *s, const dt_cli_cost *k, const 
         fprintf(out, " at %.6g samples/s, divided among its nodes by what they compute and move\n", s->rate);
     else
         fprintf(out,
-                " of a core, their data %.3g, a commit %.3g (measured here); all ranks share cores "
-                "evenly\n",
+                " of a core, their data %.3g, an optimizer step %.3g (measured here); all ranks share cores evenly\n",
                 1e3 * s->load_s, 1e3 * s->commit_s);
     for (int i = 0; i < s->n; i++) {
         const dt_scaling_row *r = &s->rows[i];

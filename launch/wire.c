@@ -23,7 +23,7 @@
 
 dt_status dt_cli_expect_words(const dt_cli_words *w, const char *verb, int least, int most, const char *expected) {
     if (w->n_words >= least && w->n_words <= most) return DT_OK;
-    return dt_fail(DT_E_USAGE, "dtrain %s wants %s; see dtrain %s --help", verb, expected, verb);
+    return dt_fail(DT_E_USAGE, "dtrain %s expects %s; see dtrain %s --help", verb, expected, verb);
 }
 
 dt_status dt_cli_option_int(const dt_cli_words *w, int option, int fallback, int *out) {
@@ -44,7 +44,7 @@ dt_status dt_cli_option_word(const dt_cli_words *w, int option, int fallback, in
     const char *word = w->options[option];
     *out = word ? dt_word_index(o->value, word) : fallback; // o->value is "a|b|c": the index is the enum's
     if (*out >= 0) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s: '%s' is none of %s", o->name, word, o->value);
+    return dt_fail(DT_E_USAGE, "%s: '%s' is not one of %s", o->name, word, o->value);
 }
 
 char *dt_cli_override(const char *key, const char *text) {
@@ -108,7 +108,7 @@ static dt_status override(dt_config **c, const char *const *words, int n) { // o
 
 dt_status dt_cli_load_config(dt_config **out, const char *verb, const dt_cli_words *w) {
     if (w->n_words < 1)
-        return dt_fail(DT_E_USAGE, "dtrain %s wants a config file, or a run's directory; see dtrain %s --help", verb,
+        return dt_fail(DT_E_USAGE, "dtrain %s expects a config file, or a run's directory; see dtrain %s --help", verb,
                        verb);
     // a second path would be ignored otherwise
     for (int i = 1; i < w->n_words; i++)

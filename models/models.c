@@ -75,8 +75,7 @@ static void add_triplet(dt_graph *g, const dt_model_args *a) {
     if (i == a->targets->n || x == DT_NONE) {
         // a mixed sample has shares of classes, and no class to mine triplets by
         dt_config_fail(c, "train.triplet_weight",
-                       "train.triplet_weight wants an embedding and a class that is not mixed; "
-                       "there is no %s",
+                       "train.triplet_weight needs an embedding and a class that is not mixed; there is no %s",
                        x == DT_NONE ? "embedding" : "such class");
         dt_graph_fail(g, "%s", dt_error_message());
         return;
@@ -216,7 +215,7 @@ void dt_model_logits(dt_graph *g, const dt_model_args *a, dt_value logits) {
     const dt_target *t = &a->targets->items[0];
     if (dt_losses[t->loss].angular)
         // a loss of angles needs the cosine head, and the network has made its logits already
-        dt_graph_fail(g, "%s: train.loss: %s wants a head that we make, and this network has one",
+        dt_graph_fail(g, "%s: train.loss: %s needs a head made by dtrain, and this network has its own",
                       dt_config_where(a->config, DT_KEY(train.loss)), dt_losses[t->loss].id);
     dt_output(g, dt_target_logits(a->targets, t, text, sizeof text), logits);
     dt_model_add_loss(g, a, t, logits, dt_input(g, "weight", DT_F32, dt_shape1(a->batch)), 1);

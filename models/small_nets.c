@@ -152,7 +152,7 @@ dt_features dt_trunk_audio_cnn(const dt_trunk *t, dt_value x) {
     static const int turned[4] = {0, 1, 3, 2}, by_frequency[4] = {0, 3, 2, 1}; // each is its own inverse
     dt_graph *g = t->g;
     if (dt_trunk_dim(t, x, 1) != 1) {
-        dt_graph_fail(g, "audio_cnn wants sounds of one channel");
+        dt_graph_fail(g, "audio_cnn needs audio of one channel");
         return (dt_features){DT_NONE, DT_NONE};
     }
     // bn0 normalises by frequency, which has to be the channel

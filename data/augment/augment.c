@@ -221,7 +221,7 @@ dt_status dt_augment_check_fields(const dt_config *c) {
             found = found || strcmp(field, name) == 0;
             dt_text_list(names, sizeof names, field);
         }
-        if (!found) return dt_config_fail_name(c, "data.augment", name, "image or sound of data.fields", names);
+        if (!found) return dt_config_fail_name(c, "data.augment", name, "image or audio field of data.fields", names);
     }
     return DT_OK;
 }

@@ -61,10 +61,10 @@ static dt_status mix_check_fields(const dt_mix *m, const dt_config *c) {
         int i = 0;
         while (i < m->n_fields && strcmp(m->fields[i].name, name) != 0) i++;
         if (i == m->n_fields || !m->fields[i].is_image)
-            return dt_config_fail_name(c, "data.mix.fields", name, "image or sound of data.fields", known);
+            return dt_config_fail_name(c, "data.mix.fields", name, "image or audio field of data.fields", known);
     }
     for (int i = 0; i < m->n_fields; i++) any = any || m->fields[i].mixed;
-    return any ? DT_OK : dt_config_fail(c, "data.mix", "there are no images or sounds in data.fields");
+    return any ? DT_OK : dt_config_fail(c, "data.mix", "data.fields has no image or audio field");
 }
 
 dt_status dt_mix_create(dt_mix **out, const dt_config *c, const dt_field_info *fields, int n_fields) {

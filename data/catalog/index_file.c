@@ -291,7 +291,7 @@ static dt_status fill_records(reader *r, ext_map *map, uint32_t shard, uint32_t 
         uint32_t key = u32_at(rec, 0), n = u32_at(rec, 1);
         const char *text = string_at(r, key);
         if (!text) return index_file_damaged(r, "a key is outside the strings");
-        if (n > r->n_members - used) return index_file_damaged(r, "more members than it says");
+        if (n > r->n_members - used) return index_file_damaged(r, "more members than its header states");
         dt_record *to = &c->records[first + i];
         *to = (dt_record){.key = first_string + key,
                           .shard = shard,
@@ -340,7 +340,7 @@ static dt_status open_index(reader *r, const uint8_t *p, size_t n_bytes, uint64_
     if (!*fixed) return index_file_damaged(r, "cut");
     r->data_bytes = u64_at(*fixed, 0);
     if (n_data < r->data_bytes && u64_at(*fixed, 2) != 0) // packing wrote more: the file is cut
-        return dt_fail(DT_E_DATA, "%s: cut: it has %llu bytes and its index says %llu; copy or pack it again",
+        return dt_fail(DT_E_DATA, "%s: truncated: it has %llu bytes and its index states %llu; copy or pack it again",
                        r->data_path, (unsigned long long)n_data, (unsigned long long)r->data_bytes);
     bool packed = u64_at(*fixed, 2) != 0;
     *stale = n_data != r->data_bytes || (!packed && stamp != u64_at(*fixed, 1));

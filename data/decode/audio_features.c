@@ -178,7 +178,7 @@ static size_t audio_features_row_length(const dt_features *f) {
 dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float **signal, size_t *stride) {
     *stride = audio_features_row_length(f);
     w->rows = aligned(&w->signal, *stride * (size_t)f->o.channels * sizeof *w->rows);
-    if (!w->rows) return dt_fail(DT_E_INTERNAL, "out of memory for a sound");
+    if (!w->rows) return dt_fail(DT_E_INTERNAL, "out of memory for audio");
     *signal = w->rows + f->edge;
     return DT_OK;
 }

@@ -187,7 +187,7 @@ static dt_status open_sound(dt_audio_file *f) {
     if (counted && (size_t)f->last_read + MP3_TAIL < f->bytes.n_bytes)
         return dt_fail(DT_E_DATA, "mp3: damaged: its frames end at byte %lld of %zu", (long long)f->last_read,
                        f->bytes.n_bytes);
-    if (info.frames > MAX_LENGTH) return dt_fail(DT_E_DATA, "%s: its header does not say how long it is", f->name);
+    if (info.frames > MAX_LENGTH) return dt_fail(DT_E_DATA, "%s: its header has no length", f->name);
     return DT_OK;
 }
 
@@ -286,7 +286,7 @@ dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out
     const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
     if (kind && kind->tool) return dt_fail(DT_E_DATA, "a %s file, which is not read: %s", kind->name, kind->tool);
     if (!kind || !(kind->uses & DT_KIND_AUDIO))
-        return dt_fail(DT_E_DATA, "not a sound (its %zu bytes start like none that dtrain knows)", bytes.n_bytes);
+        return dt_fail(DT_E_DATA, "not audio (its %zu bytes start like none that dtrain knows)", bytes.n_bytes);
     f->name = kind->name;
     if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0) DT_TRY(open_wav(f, bytes));
     if (!f->convert) {
@@ -526,7 +526,7 @@ static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
         *last_page = end;
         if ((int64_t)dt_le64(s.data + at + 6) >= 0) end = (int64_t)dt_le64(s.data + at + 6);
     }
-    if (any_open(streams)) return dt_fail(DT_E_DATA, "Ogg: cut: its last page says that others follow");
+    if (any_open(streams)) return dt_fail(DT_E_DATA, "Ogg: cut: its last page is not marked as the last");
     return DT_OK;
 }
 

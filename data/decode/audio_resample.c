@@ -189,7 +189,7 @@ static dt_status audio_segment_resample(dt_clipper *s, const dt_resampler *r, co
     if (end - begin > DT_AUDIO_MAX_SAMPLES / want->channels)
         return dt_fail(DT_E_DATA, "%lld samples at %d Hz in a segment", (long long)(end - begin), info->rate);
     float *source = (float *)dt_buffer_reserve(&s->source, row * (size_t)want->channels * sizeof(float));
-    if (!source) return dt_fail(DT_E_INTERNAL, "out of memory for a sound");
+    if (!source) return dt_fail(DT_E_INTERNAL, "out of memory for audio");
     DT_TRY(dt_audio_file_read(s->file, from, to - from, want->channels, source + (from - begin), row));
     for (int c = 0; c < want->channels; c++) {
         float *x = source + (size_t)c * row;

@@ -93,7 +93,7 @@ dt_status dt_decode_image_part(dt_decoder *d, dt_span bytes, const dt_image_want
         return dt_fail(DT_E_DATA, "a %s file: images are %s%s%s", kind->name, dt_kind_list_images(known, sizeof known),
                        kind->tool ? "; " : "", kind->tool ? kind->tool : "");
     if (!(kind->uses & DT_KIND_ARRAY) && want->channels != 1 && want->channels != 3)
-        return dt_fail(DT_E_DATA, "a %s file: pictures have 1 or 3 channels, the field wants %d", kind->name,
+        return dt_fail(DT_E_DATA, "a %s file: such images have 1 or 3 channels, the field has channels: %d", kind->name,
                        want->channels);
     dt_image_sink sink = {want, &d->pixels, d->work};
     const dt_image_driver *driver = DRIVERS[kind->id];

@@ -56,7 +56,7 @@ static dt_status datum_decode(void *state, dt_span bytes, const dt_image_sink *s
     DT_TRY(dt_datum_read(&b, 0, bytes.n_bytes, &d));
     if (d.encoded || (d.channels != 1 && d.channels != 3))
         return d.encoded ? dt_fail(DT_E_DATA, "a Datum with an encoded image in it")
-                         : dt_fail(DT_E_DATA, "a Datum of %lld channels; 1 and 3 are pictures", (long long)d.channels);
+                         : dt_fail(DT_E_DATA, "a Datum of %lld channels; images have 1 or 3", (long long)d.channels);
     int channels = sink->want->channels;
     DT_TRY(dt_image_place(sink, d.width, d.height, out));
     for (int64_t y = 0; y < d.height; y++)
@@ -271,7 +271,7 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
         return webp_fail(VP8_STATUS_NOT_ENOUGH_DATA);
     VP8StatusCode code = WebPGetFeatures(bytes.data, bytes.n_bytes, &c.input);
     if (code != VP8_STATUS_OK) return webp_fail(code);
-    if (c.input.has_animation) return dt_fail(DT_E_DATA, "WebP: an animation; only single pictures are read");
+    if (c.input.has_animation) return dt_fail(DT_E_DATA, "WebP: an animation; only single images are read");
     DT_TRY(dt_image_place(sink, c.input.width, c.input.height, out));
     size_t n_pixels = (size_t)out->width * (size_t)out->height;
     bool grey = out->channels == 1;

@@ -210,12 +210,12 @@ void dt_data_cache_open(dt_data *d) {
         if (dt_blob_cache_open(&cache, k->dir, k->cap_bytes) == DT_OK)
             dt_reader_keep(d->reader, cache, k->keeps_files);
         else
-            dt_warn("%s: going on without data.cache", dt_error_message());
+            dt_warn("%s: continuing without data.cache", dt_error_message());
         return;
     }
     const uint64_t n_entries = (uint64_t)d->reader->catalog->n_records * (uint64_t)k->n_slots;
     if (n_entries > UINT32_MAX) {
-        dt_warn("%llu records and fields are more than data.cache can keep: going on without it",
+        dt_warn("%llu records and fields are more than data.cache can keep: continuing without it",
                 (unsigned long long)n_entries);
         return;
     }
@@ -227,7 +227,7 @@ void dt_data_cache_open(dt_data *d) {
     for (int i = 0; i < d->fields.n; i++)
         if (k->slot[i] >= 0) o.total_bytes += field_bytes(d, i, k->pixels[i]);
     if (dt_cache_open(&k->cache, &o) != DT_OK) {
-        dt_warn("%s: going on without data.cache", dt_error_message());
+        dt_warn("%s: continuing without data.cache", dt_error_message());
         return;
     }
     dt_cache_stats u;

@@ -426,7 +426,7 @@ void dt_loader_describe(const loader *l, char *text, size_t cap) {
     }
     const char *what = since > 0 ? "reading " : busy ? "decoding " : NULL;
     if (!what) {
-        snprintf(text, cap, "the ring is full of batches that other replicas have not taken");
+        snprintf(text, cap, "the ring is full of batches that other worker groups have not taken");
         return;
     }
     if (since == 0) record = busy_record;

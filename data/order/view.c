@@ -115,7 +115,7 @@ static uint32_t record_with(const dt_catalog *c, const dt_view *v, uint32_t samp
 // value NULL: the record has none.
 static dt_status weights_fail_value(const dt_catalog *c, uint32_t record, const char *column, const char *value) {
     const char *quote = value ? "'" : "";
-    return dt_fail(DT_E_DATA, "%s: record %s has %s%s%s in column %s, which says how often it is drawn%s",
+    return dt_fail(DT_E_DATA, "%s: record %s has %s%s%s in column %s, the sampling weight%s",
                    c->shards[c->records[record].shard].path, dt_catalog_str(c, c->records[record].key), quote,
                    value ? value : "no value", quote, column,
                    value ? ": a weight is a number that is not negative" : "");

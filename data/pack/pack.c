@@ -400,7 +400,7 @@ static void say_farewell(int signal) {
 // behind that was not there.
 static void prepare_farewell(const packing *p) {
     const char *again = p->plan.format->one_file ? "an LMDB is made as a whole, so the same command begins it again"
-                                                 : "the same command goes on with the shards that are whole";
+                                                 : "the same command resumes with the shards that are complete";
     if (p->rank != 0) return; // one line, of rank 0
     snprintf(farewell, sizeof farewell, "\ndtrain: stopped: %s stays; %s; or remove it\n", p->plan.partial, again);
     for (size_t i = 0; i < N_STOPS; i++) // what is ignored (nohup, a script's background) stays so
@@ -442,8 +442,8 @@ static void say_done(const packing *p, const dt_finish_counts *n) {
         dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n, why,
                 p->raw.items[n->first_without].name);
     if (n->n_plain)
-        dt_warn("%zu of %zu records have no figures of --quality (they are neither pictures of bytes "
-                "nor sounds), the first is of %s",
+        dt_warn("%zu of %zu records have no columns of --quality (they are neither images of bytes nor audio), the "
+                "first is of %s",
                 n->n_plain, n->n_records, p->raw.items[n->first_plain].name);
     if (n->n_clipped)
         dt_warn("%zu of %zu records have samples beyond full scale, where a resampled peak may lie, "
@@ -476,7 +476,7 @@ static size_t *list_shards(packing *p, size_t *n) {
             for (size_t i = k->first; i < k->first + k->n; i++) p->progress.total_bytes += p->raw.items[i].size;
         }
     }
-    if (n_whole) dt_info("%s: going on: %zu shards are whole", plan->out, n_whole);
+    if (n_whole) dt_info("%s: resuming: %zu shards are complete", plan->out, n_whole);
     return shards;
 }
 
@@ -509,7 +509,7 @@ static dt_status clean_up(packing *p, dt_status st) {
         dt_error_restore(&first);
         return st;
     }
-    return dt_fail(st, "%s; the same command goes on with the shards that are whole in %s, or remove that",
+    return dt_fail(st, "%s; the same command resumes with the shards that are complete in %s, or remove that",
                    *first.message ? first.message : "another rank failed", p->plan.partial);
 }
 

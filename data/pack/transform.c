@@ -43,7 +43,7 @@ static dt_status check_options(const dt_pack_opts *o) {
     if (o->segment_s < 0 || o->segment_s > 3600 || o->hop_s < 0 || o->hop_s > 3600)
         return dt_fail(DT_E_USAGE, "--segment and --hop: expected up to 3600 seconds");
     if (o->segment_s == 0 && (o->hop_s > 0 || o->drop_tail))
-        return dt_fail(DT_E_USAGE, "--hop and --tail say how to --segment, which is missing");
+        return dt_fail(DT_E_USAGE, "--hop and --tail need --segment");
     return DT_OK;
 }
 
@@ -366,7 +366,7 @@ static dt_status shrink(const dt_transform *t, dt_transform_scratch *s, dt_image
     int w = (int)((int64_t)m->width * t->o->resize / shorter); // 64 bits: sides of 16384
     int h = (int)((int64_t)m->height * t->o->resize / shorter);
     uint8_t *p = dt_buffer_reserve(&s->small, (size_t)w * (size_t)h * (size_t)m->channels);
-    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for a picture");
+    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     DT_TRY(dt_resize(s->resizer, m, NULL, p, h, w));
     *m = (dt_image){.data = p, .width = w, .height = h, .channels = m->channels}; // borrowed from s->small
     return DT_OK;
@@ -402,8 +402,7 @@ static bool same_kind(const dt_transform *t, const char *kind) {
 static void transform_image_warn_of_bytes(const dt_transform_record *r, int i, const dt_image *m) {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&warned)) return;
-    dt_warn("values of %g to %g (a member %s) are stored as 8 bits; without --resize and --encode "
-            "such pictures stay as "
+    dt_warn("values of %g to %g (a member %s) are stored as 8 bits; without --resize and --encode such images stay as "
             "they are",
             m->least, m->greatest, r->member[i].ext);
 }

@@ -316,7 +316,7 @@ static double decibels(double ratio, double factor) {
 dt_status dt_quality_of_image(dt_image_quality *out, const dt_image *image, dt_buffer *scratch) {
     image_sums s = {0};
     const uint8_t *y = quality_luma_of(image, scratch);
-    if (!y) return dt_fail(DT_E_INTERNAL, "out of memory for a picture's quality");
+    if (!y) return dt_fail(DT_E_INTERNAL, "out of memory for an image's quality");
     const int w = image->width, h = image->height;
     for (size_t i = 0; i < (size_t)w * (size_t)h; i++) s.histogram[y[i]]++;
     for (int r = 1; r + 1 < h && w > 2; r++) { // rows with a row above and below

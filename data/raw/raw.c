@@ -283,8 +283,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     dt_raw *r = f->raw;
     // before anything is walked, which may take minutes
     if (o->pattern) DT_TRY(dt_pattern_check(o->pattern));
-    if (!set && o->key_by_shard)
-        return dt_fail(DT_E_USAGE, "%s: --key-by-shard says something of a set of shards", source);
+    if (!set && o->key_by_shard) return dt_fail(DT_E_USAGE, "%s: --key-by-shard is for a set of shards", source);
     // a table of numbers has no file names
     if (o->rows && (set || o->pattern))
         return dt_fail(DT_E_USAGE, "--rows is for a table of numbers, and without --pattern");
@@ -311,8 +310,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     // with --join folders are looked at after the tables, which may have a label
     if (is_files) DT_TRY(dt_raw_name_items(f, o, by_class && !o->join));
     // also where --pattern is not given, as captures are what is grouped by
-    if (o->group && (set || !o->pattern))
-        return dt_fail(DT_E_USAGE, "--group says something of files and the captures of --pattern");
+    if (o->group && (set || !o->pattern)) return dt_fail(DT_E_USAGE, "--group is for files with captures of --pattern");
     if (o->group) DT_TRY(dt_raw_group(r, o->group));
     // a set keeps its own order unless sorted is wanted; a list keeps its lines' where as_listed
     if (r->kind == DT_RAW_SET ? o->sorted : !(r->kind == DT_RAW_LIST && o->as_listed))

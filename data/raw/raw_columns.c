@@ -281,8 +281,7 @@ static dt_status raw_group_merge(dt_raw *r, const dt_raw_item *part, size_t n, d
     for (size_t i = 1; i < n; i++)
         if (strcmp(part[i - 1].ext, part[i].ext) == 0)
             return dt_fail(DT_E_DATA,
-                           "%s: %s and %s would both be member %s of record %s: capture what tells "
-                           "them apart as {member}",
+                           "%s: %s and %s would both be member %s of record %s: capture their difference as {member}",
                            r->source, part[i - 1].name, part[i].name, part[i].ext, part[i].key);
     if (n > DT_RAW_MOST_PARTS)
         return dt_fail(DT_E_DATA, "%s: record %s has %zu files, the first is %s; at most %d fit", r->source, part->key,

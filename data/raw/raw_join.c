@@ -232,7 +232,7 @@ static dt_status check_rows(const dt_raw *r, const dt_raw_opts *o) {
             put_problem(&list, &j->duplicates, "second rows for a file",
                         " (--join-duplicates first or last takes one; JSON can hold several boxes "
                         "in one row)");
-        put_problem(&list, &j->ambiguous, "rows fit several files", " (write as much of the path as tells them apart)");
+        put_problem(&list, &j->ambiguous, "rows fit several files", " (write enough of the path to distinguish them)");
     }
     const bool skippable = list != NULL;
     if (o->join_strict) {

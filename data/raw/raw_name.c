@@ -210,8 +210,8 @@ static dt_status check_classes(const dt_raw_found *f) {
     }
     if (!least) return DT_OK;
     return dt_fail(DT_E_USAGE,
-                   "%s: lies in no class folder, and others do; put files in a folder for each "
-                   "class, or say what names mean: --pattern '{label}_{n}.jpg', --join labels.csv",
+                   "%s: is not in a class folder, and other files are; put files in a folder for each class, or give "
+                   "the meaning of names: --pattern '{label}_{n}.jpg', --join labels.csv",
                    least);
 }
 

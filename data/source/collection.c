@@ -227,8 +227,8 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there)
         return dt_fail(DT_E_DATA,
-                       "%s: no such data set; make it with `dtrain pack` (`dtrain synth` invents "
-                       "something to pack), or correct data.path",
+                       "%s: no such data set; make it with `dtrain pack` (`dtrain synth` makes synthetic data), or "
+                       "correct data.path",
                        path);
     if (!dt_io_is_dir(path) && dt_text_ends(path, ".json")) {
         bool is_list;

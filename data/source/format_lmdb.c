@@ -301,7 +301,7 @@ static dt_status lmdb_tree_read_page(walk *w, uint64_t number, int level, const 
     if (number >= w->n_pages) return lmdb_tree_damaged(w, number, "a page number beyond the end of the file");
     if (w->n_left-- == 0) return lmdb_tree_damaged(w, number, "the tree has a cycle");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, p, w->page_bytes));
-    if (dt_le64(p) != number) return lmdb_tree_damaged(w, number, "a page that is not where it says");
+    if (dt_le64(p) != number) return lmdb_tree_damaged(w, number, "a page with another page's number");
     *out = p;
     return DT_OK;
 }
@@ -407,7 +407,7 @@ dt_status dt_lmdb_walk(const dt_blob *b, dt_lmdb_visit visit, void *arg) {
     if (!ok0 && !ok1) return dt_fail(DT_E_DATA, "%s: not an LMDB file (or cut before its second page)", b->path);
     const meta *newest = !ok1 || (ok0 && m[0].txn > m[1].txn) ? &m[0] : &m[1];
     if (newest->last_page >= b->n_bytes / newest->page_bytes)
-        return dt_fail(DT_E_DATA, "%s: cut: it has %llu bytes and its header says %llu; copy it again", b->path,
+        return dt_fail(DT_E_DATA, "%s: truncated: it has %llu bytes and its header states %llu; copy it again", b->path,
                        (unsigned long long)b->n_bytes,
                        (unsigned long long)((newest->last_page + 1) * newest->page_bytes));
     if (newest->root == UINT64_MAX) return DT_OK; // empty

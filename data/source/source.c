@@ -85,9 +85,8 @@ static dt_status append_all(opening *o) {
         if (f->is_raw) o->s->kind = o->s->kind && strcmp(o->s->kind, "folder") != 0 ? "mixed" : "folder";
         const uint32_t n = c->n_records - first;
         if (f->n_records >= 0 && f->n_records != n) // the list is older than its shards
-            dt_warn_alike("%s: has %u records, and the list of shards says %lld: it is not the one "
-                          "that was listed",
-                          f->path, n, (long long)f->n_records);
+            dt_warn_alike("%s: has %u records, and the list of shards states %lld: the file was replaced", f->path, n,
+                          (long long)f->n_records);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
         int column = dt_catalog_find_column(c, "set");
         bool theirs = mixed && column >= 0 && c->n_records > first && dt_catalog_has(c, column, first, c->n_records);

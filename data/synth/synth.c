@@ -122,9 +122,7 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
         return dt_fail(DT_E_USAGE, "%d %s with %d impressions; expected 1..10000000 and 1..10000", o->n, t.kind->unit,
                        o->impressions);
     if (o->impressions && !t.kind->of_people)
-        return dt_fail(DT_E_USAGE,
-                       "synth %s: no impressions (of subjects) in this kind: --n says "
-                       "how many %s",
+        return dt_fail(DT_E_USAGE, "synth %s: no impressions (of subjects) in this kind: --n is the number of %s",
                        t.kind->name, t.kind->unit);
     // 256: room for the longest name below OUT
     if (strlen(o->out) > PATH_MAX - 256) return dt_fail(DT_E_USAGE, "%s: too long a path", o->out);

@@ -150,8 +150,7 @@ static dt_status pack_read_options(const dt_cli_words *w, dt_pack_opts *o) {
     DT_TRY(dt_cli_option_word(w, JOIN_DUPLICATES, DT_JOIN_ERROR, &of_join));
     o->join_duplicates = (dt_join_duplicates)of_join;
     if (!o->join && (o->join_on || o->join_strict || w->options[JOIN_DUPLICATES]))
-        return dt_fail(DT_E_USAGE, "--join-on, --join-strict and --join-duplicates say something "
-                                   "of --join FILE");
+        return dt_fail(DT_E_USAGE, "--join-on, --join-strict and --join-duplicates need --join FILE");
     return DT_OK;
 }
 

@@ -108,7 +108,7 @@ static dt_status data_order_walk(order *o) {
     char hex[17];
     dt_hash_hex(dt_hash_stream_digest(h), hex);
     if (st == DT_OK && o->only_hash)
-        printf("%s  epoch %d, steps %" PRIu64 "-%" PRIu64 ", %d samples a step\n", hex, o->epoch, first + 1, end,
+        printf("%s  epoch %d, steps %" PRIu64 "-%" PRIu64 ", %d samples per step\n", hex, o->epoch, first + 1, end,
                o->batch);
     dt_hash_stream_destroy(h);
     free(o->sample);

@@ -322,13 +322,13 @@ static dt_status show_config(const dt_config *c, const dt_cli_words *w, const ch
     if (s.n > MOST_SAMPLES) s.n = MOST_SAMPLES;
     if (s.n > (int)s.d->splits.n[split]) s.n = (int)s.d->splits.n[split];
     dt_status st =
-        s.n > 0 ? data_show_lay_out(&s) : dt_fail(DT_E_USAGE, "the %s part has no samples", dt_split_name(split));
+        s.n > 0 ? data_show_lay_out(&s) : dt_fail(DT_E_USAGE, "the %s split has no samples", dt_split_name(split));
     if (st == DT_OK && w->options[PREDICTED]) st = read_predictions(&s, w->options[PREDICTED]);
     int place = 0;
     if (st == DT_OK && s.table.path) st = data_show_draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
     if (st == DT_OK) st = data_show_draw(&s, data, c, (dt_split)split, true, &place, s.n);
     if (st == DT_OK && place == 0)
-        st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s part", s.table.path, dt_split_name(split));
+        st = dt_fail(DT_E_USAGE, "%s has no row for a sample of the %s split", s.table.path, dt_split_name(split));
     if (st == DT_OK) st = data_show_save(&s, out);
     free(s.pixels);
     if (s.table.path) dt_table_fini(&s.table);
@@ -346,8 +346,9 @@ static dt_status data_show_run(const dt_cli_words *w) {
             words[config.n_words++] = w->words[i];
     }
     dt_config *c = NULL;
-    dt_status st = out && dt_text_ends(out, ".png") ? dt_cli_load_config(&c, "data show", &config)
-                                                    : dt_fail(DT_E_USAGE, "dtrain data show wants CONFIG.yaml OUT.png");
+    dt_status st = out && dt_text_ends(out, ".png")
+                       ? dt_cli_load_config(&c, "data show", &config)
+                       : dt_fail(DT_E_USAGE, "dtrain data show expects CONFIG.yaml OUT.png");
     free(words);
     if (st == DT_OK) st = show_config(c, w, out);
     dt_config_destroy(c);

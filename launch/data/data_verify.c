@@ -75,7 +75,7 @@ static dt_status data_verify_report(const dt_cli_words *w, const dt_reader *s, c
     if (r->n_shards)
         dt_info("%" PRIu64 " of %u shards compared with the hash in their index.json", r->n_shards, c->n_shards);
     if (r->n_bad_shards)
-        return dt_fail(DT_E_DATA, "%zu of %u shards: not as their index.json says; %" PRIu64 " of %u records: bad",
+        return dt_fail(DT_E_DATA, "%zu of %u shards: different from their index.json; %" PRIu64 " of %u records: bad",
                        r->n_bad_shards, c->n_shards, r->n_bad_records, c->n_records);
     if (r->n_bad_records == 0) return DT_OK;
     return dt_fail(DT_E_DATA, "%" PRIu64 " of %u records: bad", r->n_bad_records, c->n_records);

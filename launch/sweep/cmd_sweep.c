@@ -104,8 +104,8 @@ static void end_run(sweep *s, const dt_cli_jobs *jobs, int run, int code) {
     if (r->code == DT_OK)
         dt_info("run %d of %d: %s is finished, %s", run + 1, s->n_runs, r->name, seconds);
     else if (r->code != DT_E_PREEMPTED)
-        dt_warn("run %d of %d: %s ended with code %d after %s; the others go on", run + 1, s->n_runs, r->name, r->code,
-                seconds);
+        dt_warn("run %d of %d: %s ended with code %d after %s; the others continue", run + 1, s->n_runs, r->name,
+                r->code, seconds);
 }
 
 // Lets all runs save and end. The status, with its message, that is the reason.
@@ -150,7 +150,7 @@ static dt_status train_waiting(sweep *s, void *ctx) {
         }
     }
     if (st != DT_OK) return sweep_give_up(jobs, st);
-    if (jobs->asked) return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command goes on", s->dir);
+    if (jobs->asked) return dt_fail(DT_E_PREEMPTED, "%s: stopped; the same command resumes", s->dir);
     return DT_OK;
 }
 
@@ -267,8 +267,9 @@ enum { FACTOR = 3 };
 
 dt_status dt_sweep_check_halving(const sweep *s) {
     if (s->metric && s->metric_part == DT_SPLIT_VAL) return DT_OK;
-    return dt_fail(DT_E_USAGE, "--early-stop halving wants --metric val.NAME, such as val.accuracy: "
-                               "what says which runs go on");
+    return dt_fail(
+        DT_E_USAGE,
+        "--early-stop halving needs --metric val.NAME, such as val.accuracy: the metric that selects the runs");
 }
 
 typedef struct length {
@@ -383,7 +384,7 @@ dt_status dt_sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void
         int n_stay = 0;
         st = drop_rest(s, &n_stay);
         if (st != DT_OK) break;
-        dt_info("%s: after 1/%lld of the epochs %d of %d configurations go on", s->dir, (long long)part, n_stay, n);
+        dt_info("%s: after 1/%lld of the epochs %d of %d configurations continue", s->dir, (long long)part, n_stay, n);
     }
     for (int r = 0; r < s->n_runs && st == DT_OK; r++) {
         s->runs[r].stop_at = 0;

@@ -261,7 +261,7 @@ static dt_status find_directory(sweep *s) {
 }
 
 dt_status dt_sweep_read(sweep *s, const dt_cli_words *w) {
-    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "a sweep wants a config; see dtrain sweep --help");
+    if (w->n_words < 1) return dt_fail(DT_E_USAGE, "a sweep expects a config; see dtrain sweep --help");
     s->config = w->words[0];
     DT_TRY(read_words(s, w));
     if (s->n_runs < 2)

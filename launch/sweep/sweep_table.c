@@ -388,7 +388,7 @@ dt_status dt_sweep_write_table(const sweep *s, FILE *out) {
     // a test part that was used for choosing no longer estimates the error on new data
     if (t.ordered && t.columns[0].part == DT_SPLIT_TEST)
         dt_warn("%s: the order is by %s, which is not fit for choosing; %s",
-                s->metric ? "--metric" : "no run has a validation part", t.columns[0].title,
+                s->metric ? "--metric" : "no run has a validation split", t.columns[0].title,
                 s->metric ? "take one of val" : "give data.split.val");
     int *order = order_rows(&t);
     st = sweep_table_write_file(&t, order, "sweep.csv");

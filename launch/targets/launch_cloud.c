@@ -48,7 +48,7 @@ static dt_status check_cloud(const char *given) {
     const size_t n = given ? strcspn(given, "/") : 0;
     for (size_t i = 0; given && i < sizeof clouds / sizeof *clouds; i++)
         if (strlen(clouds[i]) == n && strncmp(given, clouds[i], n) == 0) return DT_OK;
-    return given ? dt_fail(DT_E_USAGE, "--cloud: '%s' is none of aws, gcp, azure", given) : DT_OK;
+    return given ? dt_fail(DT_E_USAGE, "--cloud: '%s' is not one of aws, gcp, azure", given) : DT_OK;
 }
 
 // "A100:8" -> 8.

@@ -150,8 +150,8 @@ static const dt_cli_host *find_lost(const dt_cli_hosts *l) {
 static dt_status fail_lost(const dt_cli_host *h, dt_status code) {
     int n;
     const char *line = dt_cli_host_reason(h, &n);
-    if (n == 0) return dt_fail(code, "host %s does not answer: nothing came in %d s", h->name, LAUNCH_REACH_S);
-    return dt_fail(code, "host %s does not answer: %.*s", h->name, n, line);
+    if (n == 0) return dt_fail(code, "host %s does not respond: no output in %d s", h->name, LAUNCH_REACH_S);
+    return dt_fail(code, "host %s does not respond: %.*s", h->name, n, line);
 }
 
 static int launch_hosts_reach(void *ctx, dt_cli_process *p, const char *const *argv) {
@@ -193,14 +193,14 @@ static dt_status wait_for_hosts(job_on_hosts *j, dt_cli_jobs *jobs) {
         if (!goes_on && dt_clock_s() - begin_s >= j->wait_s)
             return dt_fail_context(judged == DT_OK ? DT_E_PEER : judged, "waited %d s (--wait)", j->wait_s);
         if (goes_on)
-            dt_warn("%s: the job goes on with the %d ranks of the others, and takes it back at the "
+            dt_warn("%s: the job continues with the %d ranks of the other hosts, and uses this host again from the "
                     "first checkpoint after its return",
                     dt_error_message(), dt_cli_hosts_ranks(&j->list));
         else if (!warned)
-            dt_warn("%s: it is waited for, up to %d s%s", dt_error_message(), j->wait_s,
+            dt_warn("%s: waiting up to %d s for the host%s", dt_error_message(), j->wait_s,
                     j->config->run.reproducible == DT_REPRODUCIBLE_elastic
                         ? " (the others do not see the run's folder)"
-                        : " (run.reproducible: elastic would go on without it)");
+                        : " (run.reproducible: elastic would continue without the host)");
         dt_error_clear();
         if (goes_on) return DT_OK;
         warned = true;
@@ -224,13 +224,13 @@ static bool launch_hosts_watch(void *ctx) {
     dt_status judged = DT_OK;
     const int before = dt_cli_hosts_ranks(&j->list);
     if (find_lost(&j->list) && dt_cli_hosts_wait(&j->list, 0, &judged) && find_lost(&j->list)) {
-        if (judged != DT_OK && !j->warned) dt_warn("%s: it is not taken back", dt_error_message());
+        if (judged != DT_OK && !j->warned) dt_warn("%s: the host is not used again", dt_error_message());
         j->warned |= judged != DT_OK;
         if (dt_cli_hosts_ask(&j->list, j->config, j->w->words[0], true) != DT_OK) dt_error_clear();
     }
     if (judged != DT_OK) dt_error_clear();
     const int now = dt_cli_hosts_ranks(&j->list);
-    if (now > before) dt_info("a lost host answers again: from its next checkpoint the job goes on with %d ranks", now);
+    if (now > before) dt_info("a lost host is back: from its next checkpoint the job continues with %d ranks", now);
     return now > j->n_ranks;
 }
 
@@ -596,10 +596,10 @@ char *dt_cli_hosts_test_links(const dt_cli_hosts *h) {
         int e = start_there(h, &h->hosts[i], &p, argv, in, LAUNCH_REACH_S);
         if (e == 0) dt_cli_processes_wait(&(dt_cli_process *){&p}, 1, INFINITY);
         if (e == 0 && p.code != 0)
-            why = dt_xprintf("host %s answers short packets and no long ones: the link drops them "
-                             "(MTU); compare 'ip link' on both ends and on what lies between, or "
-                             "lower the MTU (ip link set dev eth0 mtu 1400)",
-                             h->hosts[i].name);
+            why = dt_xprintf(
+                "host %s receives short packets and no long ones: the link drops them (MTU); compare 'ip link' on both "
+                "ends and on what lies between, or lower the MTU (ip link set dev eth0 mtu 1400)",
+                h->hosts[i].name);
         dt_cli_process_fini(&p);
     }
     if (in >= 0) close(in);

@@ -79,7 +79,7 @@ static bool is_scraped(const k8s_job *j) {
 
 static dt_status launch_k8s_append(json_t *list, const char *text) {
     if (json_array_append_new(list, json_string(text)) == 0) return DT_OK;
-    return dt_fail(DT_E_USAGE, "'%s' is no UTF-8, which YAML wants", text);
+    return dt_fail(DT_E_USAGE, "'%s' is not UTF-8, which YAML requires", text);
 }
 
 // Kubernetes puts a variable in place of $(NAME), and $( in place of $$(.
@@ -154,7 +154,7 @@ static dt_status list_secrets(k8s_job *j, const char *lines) {
         const size_t n = strcspn(lines, "\n");
         json_t *one = json_pack("{s:s, s:{s:s%}}", "prefix", "DTRAIN_SECRET_", "secretRef", "name", lines, n);
         if (!one || json_array_append_new(all, one) != 0)
-            st = dt_fail(DT_E_USAGE, "--secret %.*s: no UTF-8, which YAML wants", (int)n, lines);
+            st = dt_fail(DT_E_USAGE, "--secret %.*s: not UTF-8, which YAML requires", (int)n, lines);
         lines += n + (lines[n] == '\n');
     }
     dt_cli_put(&j->values, "SECRETS", json_array_size(all) ? json_dumps(all, 0) : NULL);
@@ -306,11 +306,11 @@ static dt_status launch_k8s_submit(const k8s_job *j, const dt_cli_words *w, cons
     output = NULL;
     if (st == DT_OK) st = dt_cli_feed(find, "", &output);
     if (st == DT_OK && *output)
-        st = dt_fail(DT_E_USAGE,
-                     "the job %s is in the namespace %s already, and would be changed while it "
-                     "runs: give another run.name, or delete that job (kubectl -n %s delete mpijob "
-                     "%s); then the run goes on from its newest checkpoint",
-                     job, space, space, job);
+        st = dt_fail(
+            DT_E_USAGE,
+            "the job %s is in the namespace %s already, and would be changed while it runs: give another run.name, or "
+            "delete that job (kubectl -n %s delete mpijob %s); then the run continues from its newest checkpoint",
+            job, space, space, job);
     free(output);
     DT_TRY(st);
     st = dt_cli_feed(apply, manifests, &output);

@@ -281,7 +281,7 @@ static void supervise_describe(char *out, size_t cap, const progress *p, int cod
     if (code == DT_E_PEER)
         snprintf(out, cap, "a rank was lost (code %d)", code);
     else if (code == DT_E_PREEMPTED)
-        snprintf(out, cap, "a rank was asked to stop (code %d)", code);
+        snprintf(out, cap, "a rank received a stop signal (code %d)", code);
     else if (code > 128 && code < 128 + NSIG)
         snprintf(out, cap, "a rank ended by signal %d, %s (code %d)", code - 128, strsignal(code - 128), code);
     else

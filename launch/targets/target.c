@@ -166,7 +166,7 @@ dt_status dt_cli_yaml(char **out, const char *what, const char *text) {
            : string            ? json_dumps(string, JSON_ENCODE_ANY | JSON_ENSURE_ASCII)
                                : NULL;
     json_decref(string);
-    return *out ? DT_OK : dt_fail(DT_E_USAGE, "%s is no UTF-8, which YAML wants", what);
+    return *out ? DT_OK : dt_fail(DT_E_USAGE, "%s is not UTF-8, which YAML requires", what);
 }
 
 static char *quote_n(const char *const *words, size_t n, char *(*quote)(const char *text)) {

@@ -122,7 +122,7 @@ void dt_rank_list(dt_rank_report *out, int n) {
 
 const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r) {
     if (r->step < 0) {
-        snprintf(out, DT_RANK_TEXT, "a place that is not known yet");
+        snprintf(out, DT_RANK_TEXT, "an unknown position");
         return out;
     }
     int n = snprintf(out, DT_RANK_TEXT, "step %lld, %s, for %.0f s", (long long)r->step, r->at, r->since_s);
@@ -140,16 +140,15 @@ void dt_rank_quiet(double quiet_s) {
     pthread_mutex_unlock(&lock);
     if (!report) return;
     dt_log_urgent(DT_LOG_WARN, true,
-                  "nothing has got done for %.0f s; after %.0f s the job ends (comm.timeout). Where "
-                  "the ranks are:",
-                  quiet_s, deadline_s);
+                  "no progress for %.0f s; after %.0f s the job ends (comm.timeout). Positions of the ranks:", quiet_s,
+                  deadline_s);
     dt_log_urgent(DT_LOG_WARN, true, "  rank 0 on %s: %s", mine.host, dt_rank_text(text, &mine));
     // rank 0's watch thread is the only writer of the list
     for (int r = 1; r < n_ranks; r++) { // nobody else changes the list
         const dt_rank_report one = ranks[r];
         const double silent_s = dt_clock_s() - one.heard_s;
         char silent[48] = "";
-        if (silent_s >= SILENT_S) snprintf(silent, sizeof silent, ", not heard of for %.0f s", silent_s);
+        if (silent_s >= SILENT_S) snprintf(silent, sizeof silent, ", no heartbeat for %.0f s", silent_s);
         dt_log_urgent(DT_LOG_WARN, true, "  rank %d on %s: %s%s", r, one.step < 0 ? "?" : one.host,
                       one.step < 0 ? "nothing is known" : dt_rank_text(text, &one), one.step < 0 ? "" : silent);
     }
@@ -179,8 +178,8 @@ static void on_crash(int sig) {
     while (k < N_CRASHES - 1 && CRASHES[k].sig != sig) k++; // the last entry stands for any other signal
     // formats numbers and copies text: allocates nothing
     const int n = snprintf(line, sizeof line,
-                           "dtrain%s: error: after step %lld: %s on %s; the same command goes on "
-                           "from the last checkpoint. Please report it\n",
+                           "dtrain%s: error: after step %lld: %s on %s; the same command resumes from the last "
+                           "checkpoint. Please report it\n",
                            who, (long long)dt_watch_get_step(), CRASHES[k].what, host);
     if (n > 0 && write(STDERR_FILENO, line, (size_t)n) < 0) line[0] = 0; // nobody reads it
     sigaction(sig, &before[k], NULL); // the earlier handler, or the default: core dump

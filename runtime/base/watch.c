@@ -160,9 +160,8 @@ static dt_status watch_judge(slot *s, double waited_s) {
     if (atomic_load(&s->number) != s->seen) return DT_OK; // it came back just now
     if (waited_s >= limit_s && is_file)
         return dt_fail(DT_E_STORAGE,
-                       "%s: cannot %s: no answer for %.0f s; see to the disk or to the server of "
-                       "this file system, then run the same command again (run.io_timeout: wait "
-                       "longer)",
+                       "%s: cannot %s: no response for %.0f s; check the disk or the server of this file system, then "
+                       "run the same command again (run.io_timeout: wait longer)",
                        path, operation, waited_s);
     if (waited_s >= limit_s) {
         name_stopped(path, sizeof path);
@@ -174,7 +173,7 @@ static dt_status watch_judge(slot *s, double waited_s) {
     if (waited_s < s->warn_at_s || strstr(path, "://")) return DT_OK; // http.c warns itself
     s->warn_at_s *= is_file ? 2 : INFINITY;                           // a wait for ranks warns once
     if (!is_file && dt_launcher_rank() > 0) return DT_OK;             // all ranks wait alike: one line
-    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no answer for %.0f s; waiting up to %.0f s (%s)", path,
+    dt_log_urgent(DT_LOG_WARN, false, "%s%s%s: no response for %.0f s; waiting up to %.0f s (%s)", path,
                   is_file ? ": " : "", operation, waited_s, limit_s, is_file ? "run.io_timeout" : "comm.timeout");
     return DT_OK;
 }
@@ -330,7 +329,7 @@ void dt_watch_start(const dt_watch_limits *l) {
         if (pthread_create(&thread, NULL, guard, NULL) == 0) pthread_detach(thread);
         atomic_store(&quiet_s, 0.0); // quiet time counts from here on
     } else {
-        dt_warn("no thread to watch files and other ranks: what hangs is waited for");
+        dt_warn("cannot start the watchdog thread: a hang of files or other ranks is not detected");
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
 }

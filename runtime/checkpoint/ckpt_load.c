@@ -181,7 +181,7 @@ static dt_status ckpt_load_check_tensor(const dt_safetensors *s, const dt_ckpt_t
     if (k < 0) return dt_fail(DT_E_CKPT, "%s: %s has no tensor '%s': saved by another model?", path, t->file, t->name);
     dt_safetensors_shape(s, k, &shape);
     if (!dt_shape_equal(&shape, &t->shape))
-        return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is %s, this model wants %s", path, t->file, t->name,
+        return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is %s, this model expects %s", path, t->file, t->name,
                        dt_shape_print(&shape, have, sizeof have), dt_shape_print(&t->shape, want, sizeof want));
     if (dt_safetensors_dtype(s, k) != DT_F32) // this program writes F32 only; imports convert
         return dt_fail(DT_E_CKPT, "%s: %s tensor '%s' is not F32", path, t->file, t->name);

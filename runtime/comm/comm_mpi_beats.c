@@ -59,11 +59,10 @@ static void warn(const dt_mpi_beats *b, partner *p, double silent_s) {
     char where[48] = "", at[DT_RANK_TEXT];
     const int64_t step = dt_watch_get_step(); // -1: before the first step
     if (step >= 0) snprintf(where, sizeof where, "after step %lld: ", (long long)step);
-    dt_log_urgent(DT_LOG_WARN, true,
-                  "%srank %d on %s has given no sign of life for %.0f s; waiting up to %.0f s "
-                  "(comm.timeout); it was last in %s",
-                  where, p->rank, b->hosts[p->rank], silent_s, dt_watch_get_limits()->lost_s,
-                  dt_rank_text(at, &p->last.report));
+    dt_log_urgent(
+        DT_LOG_WARN, true,
+        "%sno heartbeat from rank %d on %s for %.0f s; waiting up to %.0f s (comm.timeout); last position: %s", where,
+        p->rank, b->hosts[p->rank], silent_s, dt_watch_get_limits()->lost_s, dt_rank_text(at, &p->last.report));
     p->warned = true; // once per silence; a message resets
 }
 
@@ -98,8 +97,8 @@ static dt_status hear(dt_mpi_beats *b, partner *p, double now_s) {
     if (silent_s >= WARNING_S && !p->warned) warn(b, p, silent_s);
     if (silent_s < dt_watch_get_limits()->lost_s) return DT_OK; // comm.timeout
     return dt_fail(DT_E_PEER,
-                   "rank %d on %s has given no sign of life for %.0f s: stopped, or its host is "
-                   "lost; look at that host, then run again (comm.timeout: wait longer)",
+                   "no heartbeat from rank %d on %s for %.0f s: the process is stopped or its host is lost; check that "
+                   "host, then run again (comm.timeout: wait longer)",
                    p->rank, b->hosts[p->rank], silent_s);
 }
 

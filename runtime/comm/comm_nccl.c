@@ -61,7 +61,7 @@ static void comm_nccl_give_up(nccl_self *n) {
     const int error = n->api->abort(n->api, comm);
     dt_watch_end();
     if (error != DT_NCCL_OK)
-        dt_warn("NCCL abort failed: %s; what waits for another rank on the GPU may go on waiting",
+        dt_warn("NCCL abort failed: %s; kernels that wait for another rank may hang",
                 n->api->error_text(n->api, NULL, error));
 }
 
@@ -77,8 +77,8 @@ static dt_status fail_call(dt_comm *c, const char *what, int error) {
 static dt_status fail_deadline(dt_comm *c, const char *what, double waited_s) {
     comm_nccl_give_up(c->self);
     return dt_fail(DT_E_PEER,
-                   "rank %d: %s did not finish within %.0f s: another rank is gone or hangs (its "
-                   "own line says why). The same command goes on from the last checkpoint",
+                   "rank %d: %s did not finish within %.0f s: another rank is gone or hangs (see its own message). The "
+                   "same command resumes from the last checkpoint",
                    c->rank, what, waited_s);
 }
 

@@ -109,8 +109,8 @@ dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, i
                        int n_micro) {
     if (n_replicas < 1 || n_micro < n_replicas || replica < 0 || replica >= n_replicas)
         return dt_fail(DT_E_USAGE,
-                       "replica %d of %d cannot share %d micro-batches: use at most %d ranks times "
-                       "replicas, or a smaller train.micro_batch",
+                       "worker group %d of %d cannot share %d micro-batches: use at most %d ranks times "
+                       "device.replicas, or a smaller train.micro_batch",
                        replica, n_replicas, n_micro, n_micro > 0 ? n_micro : 0);
     planner p = {.replica = replica, .n_replicas = n_replicas, .n_micro = n_micro};
     p.begin = dt_micro_begin(replica, n_replicas, n_micro);

@@ -416,10 +416,10 @@ static dt_status check_batches(dt_config *c) {
     const int64_t global = c->train.global_batch;
     if (c->train.micro_batch.is_auto) {
         if (c->run.reproducible != DT_REPRODUCIBLE_elastic) return DT_OK;
-        return dt_config_fail(c, "train.micro_batch",
-                              "train.micro_batch: auto depends on the machine and the number of "
-                              "ranks, and run.reproducible=elastic promises bits that do not: give "
-                              "a number (dtrain check says what auto would be under resume)");
+        return dt_config_fail(
+            c, "train.micro_batch",
+            "train.micro_batch: auto depends on the machine and the number of ranks, and run.reproducible=elastic "
+            "promises bits that do not: give a number (dtrain check prints the value of auto under resume)");
     }
     const int64_t micro = dt_answer(c->train.micro_batch); // number: an answer, as auto was handled above
     if (global % micro == 0) return DT_OK;
@@ -490,8 +490,7 @@ static dt_status check_company(dt_config *c) {
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
         // a default would be there always: these keys have none
         if (dt_config_find(c, PAIRS[i][0]) && !dt_config_find(c, PAIRS[i][1]))
-            return dt_config_fail(c, PAIRS[i][0], "%s says nothing without %s: give that, too", PAIRS[i][0],
-                                  PAIRS[i][1]);
+            return dt_config_fail(c, PAIRS[i][0], "%s has no effect without %s: set both", PAIRS[i][0], PAIRS[i][1]);
     return DT_OK;
 }
 
@@ -549,8 +548,7 @@ static dt_status check_trace(const dt_config *c) {
 static dt_status check_textfile(const dt_config *c) {
     if (!c->metrics.textfile || dt_words_have(&c->metrics.sinks, DT_SINK_prometheus)) return DT_OK;
     return dt_config_fail(c, "metrics.textfile",
-                          "metrics.textfile is written by the prometheus sink: metrics.sinks wants "
-                          "prometheus too");
+                          "metrics.textfile is written by the prometheus sink: metrics.sinks needs prometheus too");
 }
 
 static dt_status check_mlflow(const dt_config *c) {
@@ -558,8 +556,7 @@ static dt_status check_mlflow(const dt_config *c) {
     if (!dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return DT_OK;
     if (!dt_words_have(&c->metrics.sinks, DT_SINK_jsonl))
         return dt_config_fail(c, "metrics.sinks",
-                              "the mlflow sink sends the lines of metrics.jsonl: metrics.sinks "
-                              "wants jsonl too");
+                              "the mlflow sink sends the lines of metrics.jsonl: metrics.sinks needs jsonl too");
     if (!uri || (strncmp(uri, "http://", 7) != 0 && strncmp(uri, "https://", 8) != 0))
         return dt_config_fail(c, "metrics.mlflow.uri",
                               "metrics.mlflow.uri is %s%s%s; expected the tracking server's URL, as "

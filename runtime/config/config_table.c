@@ -332,7 +332,7 @@ static const char *foreign_key(const char *name) {
 
 const char *dt_config_suggest_key(dt_arena *a, const char *path) {
     if (dt_config_match_path(path, NULL) == MATCH_LEAF) // a known key, but with its dots in the file
-        return dt_arena_printf(a, "; write it nested, one map a dot");
+        return dt_arena_printf(a, "; write it nested, one map per dot");
     const char *dot = strrchr(path, '.'), *last = dot ? dot + 1 : path;
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
     // by the last segment: other programs nest otherwise

@@ -151,12 +151,12 @@ void dt_config_fill(dt_config *c) {
 // -- reading ---------------------------------------------------------------------------------
 int64_t dt_answer_int(dt_auto_int a, const char *name) {
     // reading auto before run_open resolved the value is a bug
-    if (a.is_auto) dt_config_programming_error(name, "is auto, and nobody has answered it");
+    if (a.is_auto) dt_config_programming_error(name, "is auto and was not resolved");
     return a.answer;
 }
 
 double dt_answer_real(dt_auto_real a, const char *name) {
-    if (a.is_auto) dt_config_programming_error(name, "is auto, and nobody has answered it");
+    if (a.is_auto) dt_config_programming_error(name, "is auto and was not resolved");
     return a.answer;
 }
 

@@ -169,9 +169,7 @@ static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *fil
     ece[0] = report_at(f, n, ONE, NULL), ece[1] = report_at(f, n, others, NULL); // [0] as trained, [1] calibrated
     const bool better = nll[1] < nll[0] && !all_right;
     if (all_right)
-        dt_info("%s: all of the validation part is right, so that no temperature is the best: it "
-                "stays 1",
-                name);
+        dt_info("%s: all of the validation split is right, so that no temperature is the best: it stays 1", name);
     else if (!better)
         dt_info("%s: temperature %g does not lower the nll of samples that did not choose it "
                 "(%.6g, %.6g with it; ece %.4g, %.4g with it): it stays 1",
@@ -237,9 +235,8 @@ static dt_status read_thresholds(const dt_config *c, const dt_target *t, json_t 
         const json_t *v = json_object_get(json_object_get(from, "thresholds"), name ? name : number);
         if (f1 && !json_is_number(v))
             return dt_config_fail(c, "eval.threshold",
-                                  "eval.threshold: f1 chooses on the run's validation part, once "
-                                  "for each checkpoint: dtrain eval %s/%s --calibrate "
-                                  "eval.threshold=f1, or give a number",
+                                  "eval.threshold: f1 chooses on the run's validation split, once for each checkpoint: "
+                                  "dtrain eval %s/%s --calibrate eval.threshold=f1, or give a number",
                                   c->run.dir, c->run.name);
         thresholds[k] = f1 ? json_number_value(v) : dt_answer(c->eval.threshold);
     }

@@ -467,8 +467,7 @@ dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_r
     *a = (dt_asked){0};
     DT_TRY(dt_run_open(&a->run, args, &request));
     if (request.own_data && a->run.record.data_fingerprint != a->run.data->fingerprint)
-        dt_warn_alike("data, columns or split are not those of the training: the %s part may hold "
-                      "samples that trained",
+        dt_warn_alike("data, columns or split are not those of the training: the %s split may contain training samples",
                       dt_split_name(request.split));
     DT_TRY(dt_nets_make(&a->nets, &a->run, false));
     DT_TRY(dt_state_create(&a->state, &a->run, &a->nets));

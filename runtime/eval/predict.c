@@ -503,7 +503,7 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
                 n_samples / took_s);
     }
     if (st == DT_OK && p.n_bad > 0)
-        dt_warn("%lld sample%s could not be read or predicted: the rows say why", (long long)p.n_bad,
+        dt_warn("%lld sample%s could not be read or predicted: their rows give the reason", (long long)p.n_bad,
                 p.n_bad == 1 ? "" : "s");
     mean_destroy(p.mean);
     close_member(&p, st);

@@ -43,7 +43,7 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
                        "%s: no Parquet: write .csv, then in Python pandas.read_csv(\"out.csv\")"
                        ".to_parquet(\"out.parquet\")",
                        path);
-    if (f == UNKNOWN) return dt_fail(DT_E_USAGE, "%s: the extension says the format: .csv, .jsonl or .npy", path);
+    if (f == UNKNOWN) return dt_fail(DT_E_USAGE, "%s: unknown extension; expected .csv, .jsonl or .npy", path);
     if (f != NPY) return DT_OK; // text formats hold any columns
     if (logits && embedding) return dt_fail(DT_E_USAGE, "%s holds one array: take --logits or --embeddings", path);
     if (n_columns > 1 && !embedding)

@@ -166,15 +166,14 @@ static dt_status check_memory(const dt_params *p) {
     p->backend->device->memory(p->backend, &free_bytes, &total_bytes);
     if (p->flat.n_bytes <= free_bytes) return DT_OK; // activations come later, with the plan
     const double weights = (double)(p->n_master + p->n_buffer) * sizeof(float) * mib;
-    return dt_fail(DT_E_USAGE,
-                   "this network does not fit the GPU: its weights take %.1f MiB, moments %.1f and gradients "
-                   "%.1f, together %.1f of which %.1f are free; a smaller micro-batch does not change that. "
-                   "Take a smaller network%s%s",
-                   weights, (double)(p->n_slot[0] + p->n_slot[1]) * sizeof(float) * mib,
-                   (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib,
-                   (double)free_bytes * mib,
-                   p->n_slots > 1 ? ", an optimizer with one moment (train.optimizer.name)" : "",
-                   p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
+    return dt_fail(
+        DT_E_USAGE,
+        "this network does not fit the GPU: its weights take %.1f MiB, the optimizer state %.1f and gradients %.1f, "
+        "together %.1f of which %.1f are free; a smaller micro-batch does not change that. Take a smaller network%s%s",
+        weights, (double)(p->n_slot[0] + p->n_slot[1]) * sizeof(float) * mib,
+        (double)p->n_grad * p->n_grads * sizeof(float) * mib, (double)p->flat.n_bytes * mib, (double)free_bytes * mib,
+        p->n_slots > 1 ? ", an optimizer with less state (train.optimizer.name)" : "",
+        p->n_grads > 1 ? ", or run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers) {
@@ -202,7 +201,7 @@ dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, i
 }
 
 dt_status dt_params_take(dt_params *p) {
-    DT_TRY(dt_flat_buffer_alloc_shared(&p->flat, p->backend, "weights, moments and gradients"));
+    DT_TRY(dt_flat_buffer_alloc_shared(&p->flat, p->backend, "weights, optimizer state and gradients"));
     p->taken = true;
     return dt_params_place_packs(p);
 }

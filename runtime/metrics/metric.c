@@ -101,7 +101,7 @@ static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const cha
     if ((m->of & of) && m->outs[0]) snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
     if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     if (n == 1 && g->target->field->n_strangers > 0)
-        snprintf(whose, sizeof whose, "the run knows only some of: %s has %d others, and pairs tell them apart",
+        snprintf(whose, sizeof whose, "the run knows only some of: %s has %d others, and pairs distinguish them",
                  g->target->field->name, g->target->field->n_strangers);
     else if (n == 1)
         snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives", graph->name,
@@ -157,10 +157,9 @@ static dt_status choose_target(int *at, const dt_config *c, const dt_graph *grap
         if (metric_fits(id, &g[k])) *at = k, n_fit++;
     if (n_fit == 0) return fail_unfit(c, graph, "eval.best", id, g, targets->n);
     if (n_fit > 1)
-        return dt_config_fail(c, "eval.best",
-                              "%s is of %d targets: say of which by eval.target, or take loss, "
-                              "which is of all",
-                              names[id], n_fit);
+        return dt_config_fail(
+            c, "eval.best", "%s has a value for each of %d targets: choose one by eval.target, or use loss, their sum",
+            names[id], n_fit);
     return DT_OK;
 }
 
@@ -204,9 +203,9 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     for (int k = 0; k < targets->n; k++) of |= g[k].of;
     // F1 needs a probability per label; classes have one threshold only through argmax
     if (out->threshold.is_auto && !(of & DT_OF_LABELS))
-        return dt_config_fail(c, "eval.threshold",
-                              "eval.threshold: f1 is for several labels a sample (train.loss: bce), "
-                              "and the run predicts none");
+        return dt_config_fail(
+            c, "eval.threshold",
+            "eval.threshold: f1 is for multi-label classification (train.loss: bce), which this run does not do");
     DT_TRY(choose_wanted(out, c, graph, g, targets->n));
     DT_TRY(choose_target(&at, c, graph, targets, g));
     // over all targets there is one loss and no other number

@@ -160,7 +160,7 @@ static void write_heads(FILE *out, const comparison *c, const char *first) {
 
 static void write_runs(FILE *out, const comparison *c) {
     write_heads(out, c, "Run");
-    fputs("<th>Training loss</th><th>Steps</th><th>Samples a second</th><th>State</th>", out);
+    fputs("<th>Training loss</th><th>Steps</th><th>Samples/s</th><th>State</th>", out);
     dt_report_begin_rows(out);
     for (int r = 0; r < c->n; r++) {
         const dt_run_log *run = c->runs[r];
@@ -257,7 +257,7 @@ static void compare_write_curves(FILE *out, const comparison *c) {
 }
 
 static void write_settings(FILE *out, const comparison *c) {
-    fputs("<h2>What differs in the configs</h2>\n", out);
+    fputs("<h2>Differences between the configs</h2>\n", out);
     if (c->n_settings == 0) fputs("<p class=\"soft\">Nothing but names.</p>\n", out);
     if (c->n_settings == 0) return;
     dt_report_begin_table(out, "words", "Key");

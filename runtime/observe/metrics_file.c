@@ -48,7 +48,7 @@ dt_status dt_metrics_file_open(dt_metrics_file *f, const char *path, int64_t kee
 static void metrics_file_drop(dt_metrics_file *f, int n_records) {
     f->n_dropped += (uint64_t)n_records;
     // once, until a write succeeds
-    if (!f->failing) dt_warn("metrics are lost, training goes on: %s", dt_error_message());
+    if (!f->failing) dt_warn("metrics are lost, training continues: %s", dt_error_message());
     f->failing = true;
     // half a record may be there; if cutting fails as well, the next flush tries again
     (void)dt_io_truncate(f->path, (off_t)f->n_bytes);

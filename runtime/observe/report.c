@@ -172,12 +172,10 @@ static void write_head(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<div class=\"tile\"><b>$n</b><small>steps", (double)r->step);
     if (total) dt_page_put(out, " of $n", (double)total);
     dt_page_put(out, ", $n epochs</small></div>\n", r->epoch);
-    if (isfinite(rate)) dt_page_put(out, tile, rate, "samples a second", "");
+    if (isfinite(rate)) dt_page_put(out, tile, rate, "samples/s", "");
     dt_page_put(out, "<div class=\"tile\"><b>$s</b><small>in steps</small></div>\n",
                 r->phase_s[DT_RUN_STEP_S] + r->phase_first_s[DT_RUN_STEP_S]);
-    if (isfinite(goodput))
-        dt_page_put(out, "<div class=\"tile\"><b>$p</b><small>of all time in steps that count</small></div>\n",
-                    goodput);
+    if (isfinite(goodput)) dt_page_put(out, "<div class=\"tile\"><b>$p</b><small>goodput</small></div>\n", goodput);
     fputs("</div>\n", out);
 }
 
@@ -210,7 +208,7 @@ static void write_results(FILE *out, const dt_run_log *r) {
         for (int i = 0; i < r->n_evals; i++) json_array_append(lines, r->evals[i]);
     const int n = report_find_columns(r, lines, columns);
     if (n > 0) {
-        dt_report_begin_table(out, "", "Part");
+        dt_report_begin_table(out, "", "Split");
         fputs("<th>Weights</th><th>Step</th>", out);
         for (int k = 0; k < n; k++) dt_page_put(out, "<th class=\"name\">$t</th>", columns[k]);
         dt_report_begin_rows(out);
@@ -311,7 +309,7 @@ static int write_events(FILE *out, const dt_run_log *r) {
         const double bad = dt_report_real(r->evals[i], "n_not_finite");
         if (!(bad > 0)) continue;
         n++;
-        dt_page_put(out, "<li>$n predictions of the $t part are not finite and count in no metric.</li>\n", bad,
+        dt_page_put(out, "<li>$n predictions of the $t split are not finite and count in no metric.</li>\n", bad,
                     dt_report_text(r->evals[i], "split"));
     }
     return n;
@@ -322,7 +320,7 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     char state[8];
     const bool failed = dt_run_log_state(r, state, sizeof state) == DT_RUN_FAILED;
     const char *why = failed ? dt_report_text(r->end, "message") : "";
-    fputs("<h2>What went wrong</h2>\n<ul>\n", out);
+    fputs("<h2>Problems</h2>\n<ul>\n", out);
     int n = failed + (r->n_skipped > 0) + (n_empty > 0) + (r->n_bad > 0);
     if (failed) // the page may be older than the error's line in the log
         dt_page_put(out, "<li class=\"bad\">The run failed at step $d: $T</li>\n",
@@ -333,7 +331,7 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     n += write_events(out, r);
     n += write_warnings(out, r, why);
     fputs("</ul>\n", out);
-    if (n == 0) fputs("<p class=\"soft\">Nothing: no warning, no skipped step, no slow rank.</p>\n", out);
+    if (n == 0) fputs("<p class=\"soft\">None: no warning, no skipped step, no straggler.</p>\n", out);
 }
 
 // ---- where the time went ---------------------------------------------------------------------------
@@ -368,14 +366,12 @@ static void write_ledger(FILE *out, const dt_run_log *r) {
     double sum = 0;
     json_object_foreach(parts, name, value) sum += json_number_value(value);
     if (!(sum > 0)) return;
-    dt_page_put(out,
-                "<h3>Every second of the job</h3>\n<p>$p of the time since the first start went "
-                "into steps that count.",
+    dt_page_put(out, "<h3>Goodput</h3>\n<p>$p of the time since the first start went into steps that count.",
                 dt_report_real(ledger, "goodput"));
     if (*dt_report_text(ledger, "raise"))
-        dt_page_put(out, " What would raise it most: $t.", dt_report_text(ledger, "raise"));
+        dt_page_put(out, " Most of the lost time: $t.", dt_report_text(ledger, "raise"));
     fputs("</p>\n", out);
-    dt_report_begin_table(out, "", "Part");
+    dt_report_begin_table(out, "", "Phase");
     fputs("<th>Time</th><th>Share</th>", out);
     dt_report_begin_rows(out);
     json_object_foreach(parts, name, value) {
@@ -428,7 +424,7 @@ static void write_time(FILE *out, const dt_run_log *r) {
              rate = {.title = "Samples a second", .x = "step", .from_zero = true, .cut_peaks = true};
     const double all = r->phase_s[DT_RUN_STEP_S];
     if (!(all > 0)) return;
-    fputs("<h2>Where the time went</h2>\n", out);
+    fputs("<h2>Time budget</h2>\n", out);
     write_verdict(out, r);
     fputs("<div class=\"charts\">\n", out);
     add_phases(&phases, r);
@@ -454,7 +450,7 @@ static void write_fact(FILE *out, const char *what, const char *text) {
 
 static void write_facts(FILE *out, const dt_run_log *r) {
     const json_t *start = dt_run_log_event(r, "start"), *samples = json_object_get(start, "samples");
-    fputs("<h2>How it was made</h2>\n<div class=\"scroll\"><table class=\"words\"><tbody>\n", out);
+    fputs("<h2>Setup</h2>\n<div class=\"scroll\"><table class=\"words\"><tbody>\n", out);
     write_fact(out, "Directory", r->dir);
     write_fact(out, "Command", dt_report_text(start, "command"));
     write_fact(out, "Data", dt_report_text(start, "data"));
@@ -481,7 +477,7 @@ static void write_config(FILE *out, const dt_run_log *r) {
     char *text = NULL;
     dt_config *c = dt_report_config(r, &text);
     if (c) {
-        fputs("<h3>What differs from the defaults</h3>\n", out);
+        fputs("<h3>Changed from the defaults</h3>\n", out);
         dt_report_begin_table(out, "words", "Key");
         fputs("<th>Value</th><th>Default</th>", out);
         dt_report_begin_rows(out);
@@ -490,9 +486,7 @@ static void write_config(FILE *out, const dt_run_log *r) {
         dt_config_destroy(c);
     }
     if (text)
-        fputs("<details><summary>The whole config, with every default and every auto "
-              "answered</summary><pre>",
-              out);
+        fputs("<details><summary>The whole config, with all defaults and resolved auto values</summary><pre>", out);
     for (char *at = text, *end; at && *at; at = end) {
         end = at + strcspn(at, "\n");
         if (*end) *end++ = '\0';
@@ -508,7 +502,7 @@ dt_status dt_report_write(const dt_run_log *r, const char *path) {
     FILE *out = open_memstream(&text, &n);
     dt_page_begin(out, r->name);
     write_head(out, r);
-    fputs("<h2>How well</h2>\n", out);
+    fputs("<h2>Results</h2>\n", out);
     write_results(out, r);
     report_write_curves(out, r);
     dt_report_evaluations(out, r);

@@ -25,7 +25,7 @@ static double report_eval_sum_of(json_t *row) {
 static void write_matrix(FILE *out, json_t *confusion) {
     const char *truth, *predicted;
     json_t *row, *unused;
-    fputs("<h3>What is taken for what</h3>\n", out);
+    fputs("<h3>Confusion matrix</h3>\n", out);
     dt_report_begin_table(out, "confusion", "true ↓ predicted →");
     json_object_foreach(confusion, predicted, unused)
         dt_page_put(out, "<th title=\"$t\">$t</th>", predicted, predicted);
@@ -183,8 +183,7 @@ static void write_worst(FILE *out, const json_t *target) {
     const json_t *wrong = json_object_get(target, "wrong");
     if (json_array_size(wrong) == 0) return;
     const bool sure = json_object_get(json_array_get(wrong, 0), "probability") != NULL;
-    dt_page_put(out, "<h3>$t</h3>\n<div class=\"wrong\">\n",
-                sure ? "Surest of what is wrong" : "Farthest from the truth");
+    dt_page_put(out, "<h3>$t</h3>\n<div class=\"wrong\">\n", sure ? "Most confident mistakes" : "Largest errors");
     for (size_t i = 0; i < json_array_size(wrong); i++) write_sample(out, json_array_get(wrong, i));
     fputs("</div>\n", out);
 }
@@ -239,16 +238,16 @@ static bool has_something(const json_t *targets) {
 void dt_report_evaluations(FILE *out, const dt_run_log *r) {
     const struct {
         const char *split, *title;
-    } parts[] = {{DT_TEST_BEST, "Test part, best weights"},
-                 {dt_split_name(DT_SPLIT_TEST), "Test part"},
-                 {dt_split_name(DT_SPLIT_VAL), "Validation part"}};
+    } parts[] = {{DT_TEST_BEST, "Test split, best weights"},
+                 {dt_split_name(DT_SPLIT_TEST), "Test split"},
+                 {dt_split_name(DT_SPLIT_VAL), "Validation split"}};
     int n = 0;
     for (int i = 0; i < 3; i++) {
         json_t *e = find_evaluation(r, parts[i].split);
         const json_t *targets = json_object_get(e, "targets");
         if (has_something(targets)) {
             dt_page_put(out,
-                        n == 0 ? "<h2>A closer look</h2>\n<p class=\"soft\">$t, step $d</p>\n"
+                        n == 0 ? "<h2>Evaluation</h2>\n<p class=\"soft\">$t, step $d</p>\n"
                                : "<details><summary>$t, step $d</summary>\n",
                         parts[i].title, (int64_t)json_integer_value(json_object_get(e, "step")));
             for (size_t k = 0; k < json_array_size(targets); k++) write_target(out, json_array_get(targets, k));

@@ -374,7 +374,7 @@ int64_t dt_run_log_total_steps(const dt_run_log *r) {
 }
 
 dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
-    static const char stopped[] = "Stopped, the same command goes on";
+    static const char stopped[] = "Stopped; the same command resumes";
     const double silent_s = dt_clock_wall_s() - r->written_s;
     const int status = (int)json_integer_value(json_object_get(r->end, "status"));
     const char *message = json_string_value(json_object_get(r->end, "message"));
@@ -396,6 +396,6 @@ dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
     snprintf(text, cap, "%s", gone ? stopped : "Training");
     if (gone) return DT_RUN_STOPPED;
     if (silent_s < SILENT_S) return DT_RUN_GOES_ON;
-    snprintf(text, cap, "Nothing written for %.0f min: it evaluates, waits, or was killed", silent_s / 60);
+    snprintf(text, cap, "No metrics for %.0f min: the run is evaluating, waiting, or was killed", silent_s / 60);
     return DT_RUN_SILENT;
 }

@@ -94,7 +94,7 @@ static void note_failure(mlflow *s, const char *what) {
     s->pause_s = s->pause_s < 1 ? 2 : s->pause_s < 60 ? 2 * s->pause_s : 60;
     s->again_s = dt_clock_s() + s->pause_s;
     s->has_asked = false; // the server may have taken what it has not answered
-    if (!s->away) dt_warn("MLflow: %s; training goes on, and what is missing there is sent later", what);
+    if (!s->away) dt_warn("MLflow: %s; training continues, and the missing data is sent later", what);
     s->away = true;
 }
 
@@ -139,16 +139,16 @@ static answer sink_mlflow_ask(mlflow *s, const char *path, json_t *body, json_t 
     } else if (reply.status / 100 != 2) {
         json_t *said = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
         const char *message = json_string_value(json_object_get(said, "message"));
-        snprintf(s->refusal, sizeof s->refusal, "%s/%s answers %d%s%.300s%s", s->o.mlflow_uri, path, reply.status,
+        snprintf(s->refusal, sizeof s->refusal, "%s/%s returned %d%s%.300s%s", s->o.mlflow_uri, path, reply.status,
                  message ? ": " : "", message ? message : "", sink_mlflow_advice(s, reply.status));
         a = sink_mlflow_may_pass(reply.status) || !out ? LATER : NEVER;
         if (a == LATER) note_failure(s, s->refusal);
         json_decref(said);
     } else {
-        if (s->away) dt_info("MLflow answers again");
+        if (s->away) dt_info("MLflow responds again");
         s->away = false;
         s->pause_s = 0;
-        snprintf(s->refusal, sizeof s->refusal, "%s/%s gives another answer than MLflow's", s->o.mlflow_uri,
+        snprintf(s->refusal, sizeof s->refusal, "%s/%s returned a response that is not MLflow's", s->o.mlflow_uri,
                  path); // if what is wanted is not in it
         if (out) *out = reply.body ? json_loads(reply.body, 0, NULL) : NULL;
     }

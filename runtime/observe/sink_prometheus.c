@@ -463,7 +463,7 @@ static dt_status open_prometheus(void **state, const dt_metrics_opts *o) {
     if (why) {
         s->listener = -1;
         // DT_OK: metrics never fail a run
-        dt_warn("metrics.listen %s: %s: Prometheus sees nothing of this run, training goes on", o->listen_text,
+        dt_warn("metrics.listen %s: %s: Prometheus gets no metrics of this run; training continues", o->listen_text,
                 strerror(why));
     }
     return DT_OK;

@@ -77,7 +77,7 @@ static void *sink_report_work(void *state) {
         pthread_mutex_unlock(&s->lock);
         const double begin = dt_clock_s();
         if (!write_page(s, &r, split, step, ends) && !warned) {
-            dt_warn("report.html is not written: %s. Training goes on", dt_error_message());
+            dt_warn("report.html is not written: %s. Training continues", dt_error_message());
             warned = true;
         }
         dt_error_clear();

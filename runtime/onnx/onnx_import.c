@@ -287,7 +287,7 @@ static bool bind_inputs(dt_onnx_reader *r, const dt_value *inputs) {
             else
                 snprintf(text + at, sizeof text - at, "%sN", d ? "," : "");
         }
-        return dt_onnx_fail(r, "input %.60s wants (%s), the field gives %s", name, text,
+        return dt_onnx_fail(r, "input %.60s expects (%s), the field gives %s", name, text,
                             dt_shape_print(have, a, sizeof a));
     }
     return true;

@@ -65,7 +65,7 @@ int64_t dt_onnx_count(dt_onnx_reader *r, const Onnx__TensorProto *t) {
     const bool here = t->data_location == 0; // DEFAULT; 1: EXTERNAL, in another file
     const bool fits = t->has_raw_data ? t->raw_data.len == count * each : typed_count(t) == count;
     if (here && !fits) {
-        dt_onnx_fail(r, "tensor %.80s: its shape wants %zu elements, the file has others (truncated?)",
+        dt_onnx_fail(r, "tensor %.80s: its shape has %zu elements, the file another number (truncated?)",
                      onnx_tensor_name_of(t), count);
         return -1;
     }

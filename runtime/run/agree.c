@@ -265,12 +265,11 @@ static dt_status check_cards(const device_card *all, int n) {
                            n, r, all[r].host);
         for (int q = 0; q < r; q++) // world sizes are small: all pairs
             if (same_device(&all[q], &all[r]))
-                return dt_fail(
-                    DT_E_USAGE,
-                    "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one rank a GPU, and let each see "
-                    "all of them or its own only. NCCL 2.30 and later joins ranks of one GPU, MIG instances among "
-                    "them, with NCCL_MULTI_RANK_GPU_ENABLE=1: for tests",
-                    q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
+                return dt_fail(DT_E_USAGE,
+                               "ranks %d and %d on %s have the same GPU (PCI %s)%s%s: start one rank per GPU, and let "
+                               "each see all of them or its own only. NCCL 2.30 and later joins ranks of one GPU, MIG "
+                               "instances among them, with NCCL_MULTI_RANK_GPU_ENABLE=1: for tests",
+                               q, r, all[r].host, all[r].bus, all[r].visible[0] ? ";" : "", all[r].visible);
     }
     return DT_OK;
 }
@@ -414,8 +413,8 @@ static dt_status check_shard(const dt_config *c) {
         why = "cannot clip by train.clip_agc, as a row may have several owners; train.clip_norm and "
               "train.clip_value it can";
     if (dt_optimizers[c->train.optimizer.name].factored)
-        why = "has nothing to divide with this optimizer, whose state is a row and a column of each "
-              "tensor; the others keep moments";
+        why = "has nothing to shard with this optimizer, whose state is one row and one column of each tensor: use "
+              "another optimizer";
     return why ? dt_config_fail(c, "train.shard", "train.shard: optimizer %s", why) : DT_OK;
 }
 

@@ -99,22 +99,22 @@ dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample) {
                            t->field->name, (long long)sample, (double)x[k]);
     for (int64_t k = 0; k < n && dt_losses[t->loss].exponent; k++)
         if (x[k] < 0)
-            return dt_fail(DT_E_DATA, "field %s of sample %lld has %g, and %s wants counts from 0", t->field->name,
+            return dt_fail(DT_E_DATA, "field %s of sample %lld has %g, and %s expects counts from 0", t->field->name,
                            (long long)sample, (double)x[k], dt_losses[t->loss].id);
     for (int64_t k = 0; k < n && !any; k++) { // bce and cross-entropy: probabilities
         sum += (double)x[k];
         if (x[k] >= 0 && x[k] <= 1) continue;
-        return dt_fail(DT_E_DATA,
-                       "field %s of sample %lld has %g, and %s wants %s of 0..1: take mse or "
-                       "smooth_l1 for other numbers",
-                       t->field->name, (long long)sample, (double)x[k], dt_losses[t->loss].id,
-                       sums ? "shares of classes" : "numbers");
+        return dt_fail(
+            DT_E_DATA,
+            "field %s of sample %lld has %g, and %s expects %s of 0..1: take mse or smooth_l1 for other numbers",
+            t->field->name, (long long)sample, (double)x[k], dt_losses[t->loss].id,
+            sums ? "shares of classes" : "numbers");
     }
     // shares are written with few digits, so their sum is not exactly 1
     if (!sums || fabs(sum - 1) <= SUM_TOLERANCE) return DT_OK;
     return dt_fail(DT_E_DATA,
-                   "field %s of sample %lld adds up to %g, and %s wants shares of classes that are "
-                   "1 together; take bce where several can be true",
+                   "field %s of sample %lld adds up to %g, and %s expects shares of classes whose sum is 1; use bce "
+                   "for multi-label targets",
                    t->field->name, (long long)sample, sum, dt_losses[t->loss].id);
 }
 
@@ -135,8 +135,8 @@ void dt_targets_judge(const dt_targets *targets) {
     for (int i = 0; i < targets->n; i++) {
         const dt_field_info *f = targets->items[i].field;
         if (f->n_classes == 0 && f->mean_or_std > MOST)
-            dt_warn("data.fields.%s: the training part's mean or deviation is %.3g, and a network "
-                    "begins near 0: add  normalize: auto  to the field",
+            dt_warn("data.fields.%s: the training split's mean or deviation is %.3g, and a network begins near 0: add  "
+                    "normalize: auto  to the field",
                     f->name, f->mean_or_std);
     }
 }

@@ -53,10 +53,10 @@ static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, si
     const size_t weights = (size_t)p->n_master * 4, trains = (size_t)p->n_trained * 4; // bytes
     rows[n++] = (memory_row){"weights", weights + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"packed weights", dt_params_packed_bytes(p)};
-    rows[n++] = (memory_row){"moments", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts}; // moments of f32
+    rows[n++] = (memory_row){"optimizer state", (size_t)(p->n_slot[0] + p->n_slot[1]) * 4 / parts}; // moments of f32
     if (p->n_average)
         // averages of batch-norm statistics are never sharded
-        rows[n++] = (memory_row){"averaged weights", (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
+        rows[n++] = (memory_row){"EMA of the weights", (size_t)p->n_average * 4 / parts + (size_t)p->n_buffer * 4};
     rows[n++] = (memory_row){"gradients", grads * (size_t)p->n_grad * 4};
     if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};

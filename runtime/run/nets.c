@@ -322,13 +322,12 @@ static dt_status check_sync_bn(const dt_open_run *r) {
                               "run.reproducible=resume",
                               key);
     if (r->replicas->n_replicas > 1)
-        return dt_config_fail(r->config, key, "%s is between ranks of one replica each: leave device.replicas out",
-                              key);
+        return dt_config_fail(r->config, key, "%s needs one worker group per rank: leave device.replicas out", key);
     if (n_micro % r->comm->world_size) // each rank exchanges statistics once per micro-batch: numbers must match
-        return dt_config_fail(r->config, key,
-                              "%s wants as many micro-batches on each rank: %d ranks do not divide "
-                              "the step's %d",
-                              key, r->comm->world_size, n_micro);
+        return dt_config_fail(
+            r->config, key,
+            "%s needs the same number of micro-batches on each rank: %d ranks do not divide the step's %d", key,
+            r->comm->world_size, n_micro);
     return DT_OK;
 }
 
@@ -371,9 +370,8 @@ static void warn_of_fields(const dt_nets *n, const dt_open_run *r) {
         const int without =
             f->n_classes > 0 ? r->data->unvalidated(r->data, n->targets.items[i].index, names, sizeof names) : 0;
         if (without > 0)
-            dt_warn_alike("field %s: %d of %d classes have no sample in the validation part (%s): "
-                          "no metric there sees them; data.split.stratify: COLUMN divides each "
-                          "class in proportion",
+            dt_warn_alike("field %s: %d of %d classes have no sample in the validation split (%s): no metric there "
+                          "sees them; data.split.stratify: COLUMN divides each class in proportion",
                           f->name, without, f->n_classes, names);
     }
 }

@@ -375,17 +375,16 @@ static dt_status run_measure(dt_open_run *r) {
     r->record.total_steps = dt_run_steps(c, per_epoch); // both bounds apply: epochs and max_steps
     DT_TRY(check_within(r));
     if (!validates && c->train.early_stop.patience.has)
-        return dt_config_fail(c, "train.early_stop.patience",
-                              "train.early_stop follows evaluations, and there is no validation "
-                              "part: set data.split.val");
+        return dt_config_fail(
+            c, "train.early_stop.patience",
+            "train.early_stop follows evaluations, and there is no validation split: set data.split.val");
     if (!validates && c->eval.threshold.is_auto)
-        return dt_config_fail(c, "eval.threshold",
-                              "eval.threshold: f1 chooses on the validation part, and there is "
-                              "none: set data.split.val");
+        return dt_config_fail(
+            c, "eval.threshold",
+            "eval.threshold: f1 chooses on the validation split, and there is none: set data.split.val");
     if (validates || !dt_schedules[c->train.schedule.name]->follows_evaluations) return DT_OK;
     return dt_config_fail(c, "train.schedule.name",
-                          "%s follows evaluations, and there is no validation part: set "
-                          "data.split.val",
+                          "%s follows evaluations, and there is no validation split: set data.split.val",
                           dt_config_text(c, DT_KEY(train.schedule.name)));
 }
 

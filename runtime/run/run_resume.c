@@ -158,24 +158,21 @@ static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_record *
     // a mirror of another run must not be fetched over this one
     if (mirror && key && !(longer && may_grow(old, given, s)) && r->config->run.resume != DT_RESUME_force)
         st = dt_fail(DT_E_USAGE,
-                     "checkpoint.mirror: %s is of another run: %s was %s there and is %s now. Give "
-                     "this one a mirror of its own, restore the value, or go on anyway "
-                     "(run.resume=force)",
+                     "checkpoint.mirror: %s is of another run: %s was %s there and is %s now. Give this one a mirror "
+                     "of its own, restore the value, or continue anyway (run.resume=force)",
                      mirror, key, was, is);
     else if (mirror) // differences that are no error were reported for the local checkpoint
         st = DT_OK;
     else if (longer && may_grow(old, given, s))
-        dt_info("%s was %s and is %s now: the run goes on; its steps so far are those that the "
-                "longer run would have "
-                "had",
-                key, was, is);
+        dt_info(
+            "%s was %s and is %s now: the run continues; its steps so far are those that the longer run would have had",
+            key, was, is);
     else if (key && r->config->run.resume == DT_RESUME_force)
         dt_warn("resuming although %s changed from %s to %s (run.resume=force)", key, was, is);
     else if (key)
         st = dt_fail(DT_E_USAGE,
-                     "%s was %s when this run began and is %s now: results would mix both%s. Start "
-                     "another run (run.name=…), restore the value, or go on anyway "
-                     "(run.resume=force)",
+                     "%s was %s when this run began and is %s now: results would mix both%s. Start another run "
+                     "(run.name=…), restore the value, or continue anyway (run.resume=force)",
                      key, was, is,
                      longer ? ", as with the new length the steps that are done would have had other "
                               "learning rates, or other groups or scales"
@@ -419,17 +416,16 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     dt_status st = DT_OK;
     if (!same && elastic)
         st = dt_fail(DT_E_USAGE,
-                     "this run began on '%s', here is '%s': run.reproducible=elastic promises equal "
-                     "bits, which these do not give. Go on there, or start another run with "
-                     "run.reproducible=resume",
+                     "this run began on '%s', here is '%s': run.reproducible=elastic promises equal bits, which these "
+                     "do not give. Resume there, or start another run with run.reproducible=resume",
                      was, now);
     else if (!same && root)
-        dt_warn("this run began on '%s' and goes on with '%s': bits will differ%s", was, now,
+        dt_warn("this run began on '%s' and continues with '%s': bits will differ%s", was, now,
                 s->engines && *s->engines ? ", and engines are chosen anew" : "");
     if (st == DT_OK && s->world_size != r->comm->world_size && !elastic && root)
-        dt_warn("this run had %d ranks and goes on with %d: bits will differ "
-                "(run.reproducible=elastic would keep them)",
-                s->world_size, r->comm->world_size);
+        dt_warn(
+            "this run had %d ranks and continues with %d: bits will differ (run.reproducible=elastic would keep them)",
+            s->world_size, r->comm->world_size);
     // sums of floats follow the tree of hosts
     else if (st == DT_OK && s->host_layout_hash != r->comm->host_layout_hash && !elastic && root)
         dt_warn("this run's ranks were spread over hosts in another way: sums are added in another "
@@ -437,7 +433,7 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     else if (st == DT_OK && !elastic && root) {
         const char *before = s->nccl_algo ? s->nccl_algo : "", *after = nccl_algo(r) ? nccl_algo(r) : "";
         if (strcmp(before, after) != 0)
-            dt_warn("this run began with NCCL_ALGO='%s' and goes on with '%s': bits will differ", before, after);
+            dt_warn("this run began with NCCL_ALGO='%s' and continues with '%s': bits will differ", before, after);
     }
     // from here on the record has today's environment
     free(s->environment);
@@ -455,9 +451,8 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     }
     if (r->config->run.resume != DT_RESUME_force)
         return dt_fail(DT_E_USAGE,
-                       "the data set is not the one this run began with (records, view or split "
-                       "changed%s%s): restore it, start another run (run.name=…), or go on anyway "
-                       "(run.resume=force)",
+                       "the data set is not the one this run began with (records, view or split changed%s%s): restore "
+                       "it, start another run (run.name=…), or continue anyway (run.resume=force)",
                        r->moved ? ", with " : "", r->moved ? r->moved : "");
     if (root) dt_warn("resuming on a data set that changed (run.resume=force)");
     return DT_OK;

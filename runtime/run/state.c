@@ -499,9 +499,9 @@ static dt_status name_difference(const dt_state *s, const uint64_t *mine) {
         const int odd = odd_rank(all, w, n, i);
         c->shared_failure = true;
         st = dt_fail(DT_E_INTERNAL,
-                     "run.verify_every: rank %d on %s holds other values in '%s' than %s (%d of %d "
-                     "ranks agree with it): memory, CPU or GPU of that host may be broken. Nothing "
-                     "was saved; test that host, then run again from the last checkpoint",
+                     "run.verify_every: rank %d on %s holds other values in '%s' than %s (%d of %d ranks have its "
+                     "values): memory, CPU or GPU of that host may be broken. Nothing was saved; test that host, then "
+                     "run again from the last checkpoint",
                      odd, hosts[odd], s->slices[i].tensor.name, w == 2 ? "rank 0" : "most others",
                      n_equal(all, w, n, i, odd) - 1, w - 1);
     }

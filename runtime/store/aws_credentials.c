@@ -99,7 +99,7 @@ static dt_status aws_credentials_ask(dt_http_reply *out, const char *url, const 
     *out = (dt_http_reply){0};
     dt_status st = dt_url_check(url);
     if (st == DT_OK) st = dt_http_do(out, &r);
-    if (st == DT_OK && out->status != 200) st = dt_fail(DT_E_STORAGE, "%s: the server says %d", url, out->status);
+    if (st == DT_OK && out->status != 200) st = dt_fail(DT_E_STORAGE, "%s: the server returned %d", url, out->status);
     return st == DT_OK ? DT_OK : dt_fail_context(st, "%s", what);
 }
 
@@ -114,7 +114,7 @@ static dt_status take_json(found *f, const dt_http_reply *r, const char *what) {
                                     aws_credentials_copy(json_string_value(json_object_get(root, "Token")))};
         f->until = parse_time(json_string_value(json_object_get(root, "Expiration")));
     } else
-        st = dt_fail(DT_E_STORAGE, "%s: its answer has no AccessKeyId", what);
+        st = dt_fail(DT_E_STORAGE, "%s: the response has no AccessKeyId", what);
     json_decref(root);
     return st;
 }
@@ -196,7 +196,7 @@ static dt_status from_web_identity(found *f) {
         char *until = aws_credentials_element(&reply, "Expiration");
         f->until = parse_time(until);
         free(until);
-        if (!f->c.key || !f->c.secret) st = dt_fail(DT_E_STORAGE, "%s: its answer has no key", what);
+        if (!f->c.key || !f->c.secret) st = dt_fail(DT_E_STORAGE, "%s: the response has no key", what);
     }
     dt_http_reply_fini(&reply);
     free(url);

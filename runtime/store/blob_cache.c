@@ -239,7 +239,7 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
     x->fd = dt_cache_hold(x->path, O_RDWR | O_CREAT);
     const off_t size = (off_t)(x->data_at + b->n_bytes);
     if (x->fd < 0 || fstat(x->fd, &s) != 0 || (s.st_size < size && ftruncate(x->fd, size) != 0)) {
-        dt_warn("%s: %s: going on without data.cache for %s", x->path, strerror(errno), b->path);
+        dt_warn("%s: %s: continuing without data.cache for %s", x->path, strerror(errno), b->path);
         dt_blob none = {.u.copy = x};
         close_copy(&none);
         return;

@@ -107,7 +107,7 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         const double begun = dt_clock_s();
         const bool answered = try_once(out, r, &a);
         const bool done = answered && !is_passing(out->status);
-        if (answered) snprintf(a.cause, sizeof a.cause, "the server says %d", out->status);
+        if (answered) snprintf(a.cause, sizeof a.cause, "the server returned %d", out->status);
         const double now = dt_clock_s();
         const bool progress = a.n_got >= had + PROGRESS_BYTES;
         const bool is_fault = !done && !progress && (answered || a.again);
@@ -122,13 +122,14 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if ((!answered && !a.again) || stalled || r->once || now - since + wait_s > limit_s || (r->stop && *r->stop)) {
             char later[64] = "", longer[64] = "";
             if (a.retry_after_s > 0) snprintf(later, sizeof later, " and wants %.0f s of rest", a.retry_after_s);
-            if (begin - since > 1) snprintf(longer, sizeof longer, "; no other was answered for %.0f s", now - since);
+            if (begin - since > 1)
+                snprintf(longer, sizeof longer, "; no other request succeeded for %.0f s", now - since);
             dt_http_reply_fini(out);
             return dt_fail(a.again || answered ? DT_E_STORAGE : DT_E_DATA, "%s: %s%s (%d attempt%s in %.1f s%s)",
                            r->url, a.cause, later, n, n == 1 ? "" : "s", now - begin, longer);
         }
         if (warn_s > 0) // urgent: no log line while a request is watched
-            dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no answer for %.0f s; asking again", r->url, a.cause, warn_s);
+            dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no response for %.0f s; retrying", r->url, a.cause, warn_s);
         const double end = dt_clock_s() + wait_s;
         while (dt_clock_s() < end && !(r->stop && *r->stop)) http_sleep_s(fmin(0.1, end - dt_clock_s()));
     }

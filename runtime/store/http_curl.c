@@ -129,9 +129,9 @@ static size_t take_range(transfer *t, const char *data, size_t n) {
     t->replaced = t->a->n_got > 0 && strcmp(t->a->version, t->out->version) != 0;
     if (t->replaced) return 0;
     memcpy(t->a->version, t->out->version, sizeof t->a->version);
-    if (!t->has_from) t->bad = "the server sent another range than was asked for";
-    if (!t->has_total) t->bad = "the server does not say how large the object is";
-    if (!t->bad && n > t->r->n_range - t->a->n_got) t->bad = "the server sent more bytes than were asked for";
+    if (!t->has_from) t->bad = "the server sent another range than requested";
+    if (!t->has_total) t->bad = "the response has no size of the object";
+    if (!t->bad && n > t->r->n_range - t->a->n_got) t->bad = "the server sent more bytes than requested";
     if (t->bad) return 0;
     memcpy((char *)t->r->range + t->a->n_got, data, n);
     t->a->n_got += n;
@@ -315,7 +315,7 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     const bool cut = is_part && a->n_got < (r->n_range < left ? r->n_range : left);
     // a connection that fails behind the last byte took nothing
     if (!cut && !t.bad && (code == CURLE_OK || (is_part && a->n_got > 0))) return true;
-    if (code == CURLE_UNSUPPORTED_PROTOCOL && status == 0) t.bad = "the answer is no HTTP";
+    if (code == CURLE_UNSUPPORTED_PROTOCOL && status == 0) t.bad = "the response is not HTTP";
     if (t.bad) a->n_got = 0;
     a->again = t.bad ? ++a->n_bad < MAX_BAD : may_pass(code);
     const int n = snprintf(a->cause, sizeof a->cause, "%s",
@@ -323,15 +323,15 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
                            : code == CURLE_ABORTED_BY_CALLBACK  ? "no answer yet"
                            : code == CURLE_UNSUPPORTED_PROTOCOL ? "it redirects from https to http: not followed"
                            : *error                             ? error
-                           : cut                                ? "the answer ended early"
+                           : cut                                ? "the response ended early"
                                                                 : curl_easy_strerror(code));
     const bool trusts = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
     if (!trusts && (strstr(error, "expired") || strstr(error, "not yet valid"))) {
         const time_t now = time(NULL);
         struct tm day;
         if (n > 0 && (size_t)n < sizeof a->cause)
-            strftime(a->cause + n, sizeof a->cause - (size_t)n, ", or this machine's clock is wrong: it says %F %R UTC",
-                     gmtime_r(&now, &day));
+            strftime(a->cause + n, sizeof a->cause - (size_t)n,
+                     ", or this machine's clock is wrong: it shows %F %R UTC", gmtime_r(&now, &day));
     } else if (!trusts && n > 0 && (size_t)n < sizeof a->cause)
         snprintf(a->cause + n, sizeof a->cause - (size_t)n, "; trusted are those of %s%s%s",
                  authority() ? authority() : "this system, or of the file that AWS_CA_BUNDLE names",

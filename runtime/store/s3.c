@@ -224,8 +224,8 @@ dt_status dt_s3_refused(const char *path, const dt_http_reply *r, const char *ri
     if (why && dt_text_ends(why, ".")) why[strlen(why) - 1] = '\0';
     char *where = dt_s3_element(&begin, "Endpoint");
     advise(advice, path, r->status, code, where, right);
-    const dt_status st = dt_fail(DT_E_DATA, "%s: the server says %d%s%s%s%.200s%s", path, r->status, code ? " " : "",
-                                 code ? code : "", why ? ": " : "", why ? why : "", advice);
+    const dt_status st = dt_fail(DT_E_DATA, "%s: the server returned %d%s%s%s%.200s%s", path, r->status,
+                                 code ? " " : "", code ? code : "", why ? ": " : "", why ? why : "", advice);
     free(code);
     free(why);
     free(where);
@@ -374,8 +374,8 @@ static dt_status ask_listing(dt_http_reply *out, const char *root, const char *q
         dt_http_reply_fini(out);
     }
     return dt_fail(DT_E_STORAGE,
-                   "%s: the answer is no listing of the bucket, or not all of it (a proxy or a "
-                   "login page in between?): nothing was done by it",
+                   "%s: the response is not a complete listing of the bucket (a proxy or a login page in between?): "
+                   "nothing was changed",
                    root);
 }
 

@@ -160,10 +160,10 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
     } else if (most == DT_STAGE_DECODE) {
         if (advise_decoded(b, s, after, f)) return;
         static const char *const STORE[] = {
-            [DT_MEMBERS_PICTURES] = "store smaller pictures (dtrain pack --resize 256 --encode "
-                                    "jpeg:90 halves decoding), or add cores",
-            [DT_MEMBERS_SOUNDS] = "store sounds at the field's rate and in parts of its length "
-                                  "(dtrain pack --rate HZ --segment S), or add cores",
+            [DT_MEMBERS_PICTURES] =
+                "store smaller images (dtrain pack --resize 256 --encode jpeg:90 halves decoding), or add cores",
+            [DT_MEMBERS_SOUNDS] = "store audio at the field's rate and in parts of its length (dtrain pack --rate HZ "
+                                  "--segment S), or add cores",
             [DT_MEMBERS_ARRAYS] = "store arrays of the field's size and bands, uncompressed, or add cores"};
         // the advice halves decoding
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);

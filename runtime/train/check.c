@@ -100,8 +100,8 @@ static void print_phases(const dt_phase *phases, int n, int64_t total_steps, FIL
         dt_plan_report_get(phases[i].train.plan, &r);
         // phases of no step are left out
         if (phases[i].begin < end)
-            fprintf(out, "  steps %" PRId64 " to %" PRId64 ": %.1f MiB of activations a replica\n", phases[i].begin,
-                    end - 1, (double)r.activation_bytes / 1048576.0);
+            fprintf(out, "  steps %" PRId64 " to %" PRId64 ": %.1f MiB of activations per worker group\n",
+                    phases[i].begin, end - 1, (double)r.activation_bytes / 1048576.0);
     }
 }
 
@@ -117,7 +117,7 @@ static void check_print_report(const dt_open_run *r, const dt_nets *nets, FILE *
             p->n_buffers);
     if (g->note) dt_text_printf(out, "%s\n", g->note);
     print_groups(&r->groups, p, out);
-    fprintf(out, "step: %d samples = %d micro-batches of %d; %d replica%s of %d thread%s, %s, %s\n",
+    fprintf(out, "step: %d samples = %d micro-batches of %d; %d worker group%s of %d thread%s, %s, %s\n",
             dt_run_global_batch(r), dt_run_n_micro(r), a->micro_batch, r->replicas->n_replicas,
             r->replicas->n_replicas == 1 ? "" : "s", a->replica_threads, a->replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, a->precision), r->backend->describe(r->backend));

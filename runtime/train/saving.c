@@ -27,7 +27,7 @@ static dt_status give_save_up(trainer *t, dt_status st, bool must_hold) {
     if (must_hold) return st;
     if (++t->failed_saves >= MAX_FAILED_SAVES)
         return dt_fail_context(st, "%d saves in a row could not be written; the last one", t->failed_saves);
-    dt_warn("a checkpoint could not be written: %s; training goes on, the older one stays", dt_error_message());
+    dt_warn("a checkpoint could not be written: %s; training continues, the older one stays", dt_error_message());
     t->saved_step = -1; // no save counts: the next due one is made even at this step
     // the save that failed may have been the record's best
     if (dt_run_take_best(&t->run) != DT_OK) {

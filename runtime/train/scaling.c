@@ -400,11 +400,12 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
     profile p = {.run = &t.run, .nets = nets, .threads = r->answers.replica_threads};
     const double start_s = dt_clock_process_s(), copy_s = dt_memory_time_copy();
     if (!r->data && s->rate <= 0)
-        return dt_fail(DT_E_USAGE, "--ranks: without the data set a step cannot be measured here: "
-                                   "give --rate, the samples a second of one rank");
+        return dt_fail(
+            DT_E_USAGE,
+            "--ranks: without the data set a step cannot be measured here: give --rate, the samples/s of one rank");
     if (r->backend->device && s->rate <= 0)
-        return dt_fail(DT_E_USAGE, "--ranks: on a GPU a step is not measured here: give --rate, the "
-                                   "samples a second of one GPU or a run that measured them");
+        return dt_fail(DT_E_USAGE, "--ranks: on a GPU a step is not measured here: give --rate, the samples/s of one "
+                                   "GPU or a run that measured them");
     for (dt_fabric *f = s->fabrics; f < s->fabrics + DT_SCALING_FABRICS; f++) {
         if (f->cores <= 0) f->cores = dt_usable_cores();
         // bytes/s; 1e10 where it cannot be measured

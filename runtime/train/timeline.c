@@ -165,7 +165,7 @@ static dt_status write_trace(dt_comm *c, const char *run_dir) {
         dt_json_newline(&w.json);
         timeline_flush(&w, 0);
         w.st = dt_io_end(&w.file, st == DT_OK ? w.st : st); // the file gets its name, or is dropped
-        if (st == DT_OK && w.st != DT_OK) dt_warn("%s; training goes on", dt_error_message());
+        if (st == DT_OK && w.st != DT_OK) dt_warn("%s; training continues", dt_error_message());
         if (w.st == DT_OK) dt_info("%s: the timeline, for ui.perfetto.dev or chrome://tracing", path);
     }
     dt_json_fini(&w.json);

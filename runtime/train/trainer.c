@@ -98,8 +98,7 @@ static void plan_ahead(trainer *t) {
                 c->metrics.trace.steps, (long long)total);
     if (t->run.data->n_samples(t->run.data, DT_SPLIT_VAL) > 0) return; // with a validation split
     if (t->eval_every > 0 && trainer_is_root(t))
-        dt_warn("no validation part (data.split.val): nothing is evaluated while training, and there "
-                "is no best checkpoint");
+        dt_warn("no validation split (data.split.val): no evaluation during training and no best checkpoint");
     t->eval_every = 0;
 }
 
@@ -110,10 +109,10 @@ static dt_status load_teacher(trainer *t) {
     // the record's hash is that of the first start
     if (r->resumed && hash != r->record.teacher) {
         if (r->config->run.resume != DT_RESUME_force)
-            return dt_config_fail(r->config, "train.teacher",
-                                  "train.teacher has other weights than when this run began: name "
-                                  "its step (runs/a@120), start another run (run.name=…), or go on "
-                                  "anyway (run.resume=force)");
+            return dt_config_fail(
+                r->config, "train.teacher",
+                "train.teacher has other weights than when this run began: name its step (runs/a@120), start another "
+                "run (run.name=…), or continue anyway (run.resume=force)");
         if (trainer_is_root(t)) dt_warn("resuming with a teacher that changed (run.resume=force)");
     }
     t->run.record.teacher = hash;
@@ -124,7 +123,7 @@ static dt_status load_teacher(trainer *t) {
 // some space.
 static dt_status forgive_no_space(dt_status st) {
     if (st != DT_E_STORAGE || !dt_io_out_of_space()) return st; // other storage errors end the run
-    dt_warn("%s. Training goes on without it", dt_error_message());
+    dt_warn("%s. Training continues without it", dt_error_message());
     dt_error_clear();
     return DT_OK;
 }
@@ -209,7 +208,7 @@ static void describe_run(const trainer *t) {
     const dt_run_record *s = &r->record;
     const char *note = dt_nets_trained(&t->nets).graph->note;
     if (!trainer_is_root(t)) return;
-    dt_info("%s: %d rank%s, %d replica%s of %d thread%s, %s, %s", r->dir, r->comm->world_size,
+    dt_info("%s: %d rank%s, %d worker group%s of %d thread%s, %s, %s", r->dir, r->comm->world_size,
             r->comm->world_size == 1 ? "" : "s", r->replicas->n_replicas, r->replicas->n_replicas == 1 ? "" : "s",
             r->answers.replica_threads, r->answers.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, r->answers.precision), r->backend->describe(r->backend));
@@ -219,7 +218,7 @@ static void describe_run(const trainer *t) {
     if (r->resumed)
         dt_info("resuming at step %lld of %lld", (long long)s->step, (long long)s->total_steps);
     else
-        dt_info("training %lld steps, %lld an epoch%s%s", (long long)s->total_steps, (long long)s->steps_per_epoch,
+        dt_info("training %lld steps, %lld per epoch%s%s", (long long)s->total_steps, (long long)s->steps_per_epoch,
                 t->eval_every > 0 ? "; the best checkpoint is that of " : "",
                 t->eval_every > 0 ? t->nets.metrics.best_name : "");
 }
@@ -289,16 +288,15 @@ static dt_status report_bad_step(trainer *t, const dt_step_result *step) {
     if (st == DT_OK) {
         c->shared_failure = true; // every rank has all reports
         if (first)
-            st = dt_fail(DT_E_NUMERIC,
-                         "step %lld: loss %g, gradient norm %g; the first tensor that is not finite "
-                         "is '%s' (micro-batch %d, rank %d). Nothing was committed; try a lower "
-                         "train.optimizer.lr, a warm-up or train.clip_norm",
-                         (long long)t->run.record.step, step->loss, step->grad_norm, first->name, first->micro, rank);
+            st = dt_fail(
+                DT_E_NUMERIC,
+                "step %lld: loss %g, gradient norm %g; the first tensor that is not finite is '%s' (micro-batch %d, "
+                "rank %d). The step was not applied; try a lower train.optimizer.lr, a warm-up or train.clip_norm",
+                (long long)t->run.record.step, step->loss, step->grad_norm, first->name, first->micro, rank);
         else
             st = dt_fail(DT_E_NUMERIC,
-                         "step %lld: loss %g, gradient norm %g, though every tensor of the step is "
-                         "finite: the sum overflows. Nothing was committed; try a lower "
-                         "train.optimizer.lr",
+                         "step %lld: loss %g, gradient norm %g, though every tensor of the step is finite: the sum "
+                         "overflows. The step was not applied; try a lower train.optimizer.lr",
                          (long long)t->run.record.step, step->loss, step->grad_norm);
     }
     free(all);
@@ -378,8 +376,8 @@ static bool is_over(const trainer *t, int64_t *since) {
 static void log_early_end(const trainer *t) {
     int64_t since = 0;
     if (!trainer_is_root(t) || t->run.record.step >= t->run.record.total_steps || !is_over(t, &since)) return;
-    dt_info("train.early_stop ended this run at step %lld, as %s had not improved since step %lld: "
-            "it does not go on. A higher train.early_stop.patience with run.resume=force goes on",
+    dt_info("train.early_stop ended this run at step %lld, as %s had not improved since step %lld: it does not resume. "
+            "A higher train.early_stop.patience with run.resume=force continues it",
             (long long)t->run.record.step, t->nets.metrics.best_name, (long long)since);
 }
 
@@ -416,7 +414,7 @@ static dt_status trainer_leave(trainer *t) {
     DT_TRY(dt_trainer_settle_save(t, true));
     t->run.comm->shared_failure = true; // every rank leaves here
     const char *name = dt_signals_name();
-    return dt_fail(DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command goes on",
+    return dt_fail(DT_E_PREEMPTED, "stopped after step %lld of %lld%s%s; saved: the same command resumes",
                    (long long)t->run.record.step, (long long)t->run.record.total_steps, *name ? " by " : "", name);
 }
 
@@ -451,7 +449,7 @@ static void data_verdict(trainer *t, char *text, size_t cap) {
     dt_bottleneck_find(&b, &t->first, &now, &t->tuner.facts);
     char change[192] = "";
     if (*b.change && b.predicted > 0)
-        snprintf(change, sizeof change, "; %s: about %.0f samples/s a rank instead of %.0f", b.change, b.predicted,
+        snprintf(change, sizeof change, "; %s: about %.0f samples/s per rank instead of %.0f", b.change, b.predicted,
                  b.rate);
     snprintf(text, cap, "%s: %s%s%s%s", b.bound, b.what, *b.advice ? "; " : "", b.advice, change);
 }
@@ -474,7 +472,7 @@ static dt_status trainer_begin_phase(trainer *t) {
     if (trainer_is_root(t) && phase->joins)
         dt_info("step %lld: a scale of model.scales joins", (long long)step);
     else if (trainer_is_root(t))
-        dt_info("step %lld: train.groups thaws tensors, %d of %d are trained now", (long long)step, g->n_grads,
+        dt_info("step %lld: train.groups unfreezes tensors: %d of %d are trained now", (long long)step, g->n_grads,
                 t->nets.params->n_entries);
     return dt_stepper_set_plan(t->stepper, g, phase->train.plan, step);
 }
@@ -621,8 +619,7 @@ static dt_status train(trainer *t) {
     if (at >= 0 && step >= at && step < t->run.record.total_steps) {
         t->run.comm->shared_failure = true;
         return dt_fail(DT_E_PREEMPTED,
-                       "run.stop_at=%lld: %lld steps are done: without that key the same command "
-                       "goes on",
+                       "run.stop_at=%lld: %lld steps are done: the same command without this key resumes",
                        (long long)at, (long long)step);
     }
     DT_TRY(open_training(t));

@@ -63,8 +63,8 @@ cd "$work"
 refused 'namespace is missing' "$config"
 refused 'at most 8 ranks' --namespace ml --workers 9 "$config"
 refused 'cannot be the name of a job' --namespace ml "$config" run.name=9x
-refused 'no UTF-8' --namespace ml --image $'a\377' "$config"
-refused 'no UTF-8' --namespace ml --env $'A=\377' "$config"
+refused 'not UTF-8' --namespace ml --image $'a\377' "$config"
+refused 'not UTF-8' --namespace ml --env $'A=\377' "$config"
 refused 'expected NAME=VALUE' --namespace ml --env 'A B=c' "$config"
 refused 'k8s/components/none' --namespace ml --with none "$config"
 refused 'error: kubectl: ' --namespace ml "$config" # there is no cluster

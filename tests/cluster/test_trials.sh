@@ -40,7 +40,7 @@ ends() { # exit codes: one of them
     ends_within $limit
     case " $* " in *" $rc "*) ;; *) [ $own_codes ] || fail "trial $n, $kind of rank $rank: exit $rc, not $*" ;; esac
 }
-named() { says "(error|warning): .*after step $step: rank $rank on host$((rank + 1)) "; }
+named() { says "(error|warning): .*after step $step: (no heartbeat from )?rank $rank on host$((rank + 1)) "; }
 
 do_link() {
     cut_link $((rank + 1))
@@ -118,7 +118,7 @@ trial() { # number, kind, rank, steps that this start makes, step that it comes 
     [ $kind != link ] || mend_link $((rank + 1))
     [ -z "$mend" ] || $mend $((rank + 1))
     [ -z "${SHOW:-}" ] || cat "$work/log"
-    echo "trial $n: $kind of rank $rank behind step $step: exit ${rc:-} after ${took:-} s: $(grep -m1 -E "error: |sign of life|on signal" "$work/log" || true)"
+    echo "trial $n: $kind of rank $rank behind step $step: exit ${rc:-} after ${took:-} s: $(grep -m1 -E "error: |no heartbeat|on signal" "$work/log" || true)"
     own=$SECONDS
     until at_peace; do
         [ $((SECONDS - own)) -le $limit ] || fail "trial $n, $kind of rank $rank: $limit s later: $unrest"

@@ -187,7 +187,7 @@ done
 ranks_of 3 other3 run.stop_at=1
 rm -r "$work/tmp.other3"
 NCCL_ALGO=NVLS good 3 other3
-grep -q "began with NCCL_ALGO='^NVLS,NVLSTree' and goes on with 'NVLS'" "$work/other3.log" || show other3 "no word on the change"
+grep -q "began with NCCL_ALGO='^NVLS,NVLSTree' and continues with 'NVLS'" "$work/other3.log" || show other3 "no word on the change"
 NCCL_MULTI_RANK_GPU_ENABLE=1 FAKE_CUDA_DEVICES=1 CUDA_VISIBLE_DEVICES=0 good 2 shared2 # the same GPU
 same resume2 shared2
 good 3 free3 run.reproducible=off train.max_steps=1
@@ -202,14 +202,14 @@ same resume2 plain2
 good 2 uneven train.global_batch=6
 good 2 unevenplain train.global_batch=6 device.capture=false
 same uneven unevenplain
-refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank a GPU" $crowd
+refused crowd 2 "3 ranks on this host, but 2 GPUs: start one rank per GPU" $crowd
 refused refusing 240 "a captured sum (device.capture: false goes without): rank 1: NCCL all-reduce failed: invalid argument" $refusing
 refused engineless 70 "cuDNN has no engine for conv_wgrad .* window .* (.*fake device)" $engineless
 refused wrong 240 "sum gave .* NCCL or a link between GPUs is broken" $wrong
 refused spoiled 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiled
 refused spoiledlast 6 "step 0: its gradients were finite, but its update is not: 'layer4.0.conv1.weight'" $spoiledlast
-refused large 2 "9.0 MiB in all (.* moments 2.4, averaged weights 1.2, .* of 8.5 MiB" $large
-refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank a GPU, .*NCCL_MULTI_RANK_GPU_ENABLE=1" $twice
+refused large 2 "9.0 MiB in all (.* optimizer state 2.4, EMA of the weights 1.2, .* of 8.5 MiB" $large
+refused twice 2 "ranks 0 and 1 on .* have the same GPU (PCI 0000:10:00.0); CUDA_VISIBLE_DEVICES=0: start one rank per GPU, .*NCCL_MULTI_RANK_GPU_ENABLE=1" $twice
 refused lost 240 "rank 1: NCCL all-reduce failed: remote process exited" $lost_pid
 [ -d "$work/runs/lost/checkpoints/step-00000001" ] || show lost "nothing was saved"
 rm -r "$work/tmp.lost"
@@ -243,5 +243,5 @@ took=$((SECONDS - begin))
 kill -KILL "$victim" 2>/dev/null || true
 wait $halted || rc=$?
 [ $rc = 240 ] && [ $took -le 120 ] || show stopped "exit $rc after $took s"
-grep -qE "rank 1 on .* no sign of life for 5 s" "$work/stopped.log" || show stopped "no line names the rank"
-echo "stopped: exit $rc: $(grep -m1 "no sign of life" "$work/stopped.log")"
+grep -qE "no heartbeat from rank 1 on .* for 5 s" "$work/stopped.log" || show stopped "no line names the rank"
+echo "stopped: exit $rc: $(grep -m1 "no heartbeat" "$work/stopped.log")"

@@ -316,7 +316,7 @@ TEST(test_too_large) {
     assert_int_equal(run(true, "large", NULL), DT_E_USAGE);
     const char *sum = strstr(dt_error_message(), "together ");
     assert_true(sum && sscanf(sum, "together %lf", &need) == 1 && need > 1);
-    assert_non_null(strstr(dt_error_message(), "one moment (train.optimizer.name)"));
+    assert_non_null(strstr(dt_error_message(), "less state (train.optimizer.name)"));
     snprintf(bytes, sizeof bytes, "%.0f", (need + 0.3) * 1048576); // parameters fit, and no more
     setenv("FAKE_CUDA_BYTES", bytes, 1);
     n_taken = 0;

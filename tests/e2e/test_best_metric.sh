@@ -45,7 +45,7 @@ is rare2 '"macro_f1" in r' False
 sed 's/^    subject:.*/    labels: {kind: vector, source: [width, height], normalize: {mean: [0, 0], std: [1000, 1000]}}/; s/^eval: {/&best: accuracy, /' "$config" >"$work/bce.yaml"
 refused "bce.yaml:22:14: accuracy is of classes" "$DTRAIN" check "$work/bce.yaml" train.loss=bce
 
-# without a test part, and without a validation part
+# without a test part, and without a validation split
 train "${short[@]}" run.name=val data.split.test=0
 is val '[(l["split"], l["weights"]) for l in rows]' "[('train', 'last'), ('val', 'best and last')]"
 is val '"accuracy" in rows[1] and rows[0]["loss"] > 0 and rows[0]["step"] == 3' True
@@ -59,7 +59,7 @@ train "${short[@]}" run.name=val data.split.test=0
 cmp "$work/whole.json" "$work/runs/val/result.json" || fail "other results from the last checkpoint"
 
 # check says what training would
-refused "plateau follows evaluations, and there is no validation part" "$DTRAIN" check "$config" train.schedule.name=plateau \
+refused "plateau follows evaluations, and there is no validation split" "$DTRAIN" check "$config" train.schedule.name=plateau \
     data.split.val=0
 refused "no sample to train on" "$DTRAIN" check "$config" data.split.val=0 data.split.test=1
 

@@ -80,7 +80,7 @@ grep -q '1 replica of 2 threads' "$work/out" || fail "micro-batch and replicas: 
 # what train.ema takes counts
 plain=$(mib) ema=$(mib train.ema=0.9)
 [ "$plain" -lt "$ema" ] || fail "train.ema takes $ema MiB, without it $plain"
-exits 2 'averaged weights' inside v2 "200000 100000" $(((ema - 2) << 20)) "$DTRAIN" check "$config" device.threads=2 \
+exits 2 'EMA of the weights' inside v2 "200000 100000" $(((ema - 2) << 20)) "$DTRAIN" check "$config" device.threads=2 \
     device.replicas=2 train.ema=0.9
 echo "replicas: as many as have room"
 

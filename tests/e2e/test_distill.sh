@@ -46,7 +46,7 @@ if have_mpi; then
     [ "$(hash "$work/runs/two")" = "$(hash "$work/runs/taught")" ] || fail "two ranks have other weights"
 fi
 
-refused 'train.teacher_temperature says nothing without train.teacher' "${teach[@]}" train.teacher=null
+refused 'train.teacher_temperature has no effect without train.teacher' "${teach[@]}" train.teacher=null
 exits 4 'no run' "$DTRAIN" "$config" run.name=bad "${teach[@]}" train.teacher="$work/runs/none"
 refused 'data.fields.x.normalize was .* in that run and is' "${teach[@]}" 'data.fields.x.normalize={mean: [1], std: [2]}'
 refused "class 2 of cls is 'cherry' there and 'date' here" "${teach[@]}" data.path="$work/other.tar"

@@ -42,8 +42,8 @@ fi
 # -- micro-batches hold four samples of each subject that they have
 "$DTRAIN" data order "$config" --steps 2 2>/dev/null >"$work/order"
 py check_order "$work/order" || fail "other samples than four of each subject"
-refused 'wants a train.micro_batch that is a multiple of 5' data.m_per_class=5
-refused 'data.m_per_class says nothing without data.balance' data.balance=null
+refused 'needs a train.micro_batch that is a multiple of 5' data.m_per_class=5
+refused 'data.m_per_class has no effect without data.balance' data.balance=null
 refused 'a class that is not mixed' "${triplet[@]}" data.mix.mixup=0.2
 refused 'arcface does not fit' train.loss=arcface data.mix.mixup=0.2
 echo passed

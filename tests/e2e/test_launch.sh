@@ -251,7 +251,7 @@ wrong() { # expected line, words
 }
 c=../configs/fusion.yaml
 wrong "dtrain launch has no 'slrum'; did you mean 'slurm'?" launch slrum $c
-wrong "wants a config file" launch local
+wrong "expects a config file" launch local
 wrong "train.epochz" launch local $c train.epochz=2
 wrong "fusion.yaml" launch local $c model.name=resnet # one image, and the config has two
 wrong "9 ranks cannot share the 8 micro-batches" launch local -n 9 $c
@@ -271,9 +271,9 @@ wrong "--ntasks-per-node 2: a node has 1 GPU," launch slurm --gpus-per-node 1 --
 wrong "give --hosts a:8,b:8 or --hostfile FILE" launch hosts $c
 wrong "'b:' is no host with its ranks" launch hosts --hosts a,b: $c
 wrong "none: cannot open: No such file" launch hosts --hostfile none $c
-wrong "host no.such.host.invalid does not answer" launch hosts --hosts no.such.host.invalid:1 $c
-wrong "host anywhere does not answer: not today" launch hosts --ssh 'echo not today' --hosts anywhere $c
-wrong "host anywhere does not answer: no-such-ssh: No such file" launch hosts --ssh 'no-such-ssh -v' --hosts anywhere $c
+wrong "host no.such.host.invalid does not respond" launch hosts --hosts no.such.host.invalid:1 $c
+wrong "host anywhere does not respond: not today" launch hosts --ssh 'echo not today' --hosts anywhere $c
+wrong "host anywhere does not respond: no-such-ssh: No such file" launch hosts --ssh 'no-such-ssh -v' --hosts anywhere $c
 # hosts are asked 32 at a time: each notes how many are asked besides
 mkdir "$work/asked"
 cat >"$work/slow_agent" <<END
@@ -287,7 +287,7 @@ rm "$work/asked/\$1"
 echo not today
 END
 chmod +x "$work/slow_agent"
-wrong "does not answer: not today" launch hosts --ssh "$work/slow_agent" --hosts "$(seq -s, -f 'h%g' 40)" $c train.global_batch=64 train.micro_batch=1
+wrong "does not respond: not today" launch hosts --ssh "$work/slow_agent" --hosts "$(seq -s, -f 'h%g' 40)" $c train.global_batch=64 train.micro_batch=1
 [ "$(sort -g "$work/at_once" | tail -n 1)" -le 32 ] || fail "$(sort -g "$work/at_once" | tail -n 1) hosts were asked at once"
 [ "$(wc -l <"$work/at_once")" = 200 ] || fail "not all of 40 hosts were asked"
 # a name is a word of ssh's and mpirun's, and nothing else
@@ -308,12 +308,12 @@ rc=0
 (cd "$odd" && "$DTRAIN" launch hosts --ssh "$work/agent" --hosts far:1 --program "$odd/program" "a b.yaml") 2>"$work/log" || rc=$?
 [ $rc = 2 ] && grep -qF 'host far has dtrain 0.0.1 ' "$work/log" || fail "exit $rc of a host that is asked in an odd folder"
 [ ! -e "$odd/x" ] && [ ! -e "$work/here/x" ] || fail "a shell has read a name"
-wrong "'ibm' is none of aws, gcp, azure" launch cloud "${buckets[@]}" --cloud ibm $c
+wrong "'ibm' is not one of aws, gcp, azure" launch cloud "${buckets[@]}" --cloud ibm $c
 wrong "--runs is missing" launch cloud --data s3://a $c
 wrong "'A100:x' is not as in A100:8" launch cloud "${buckets[@]}" --gpus A100:x $c
 wrong "'a b' is no name of an image" launch cloud "${buckets[@]}" --image 'a b' $c
 wrong "--cpus: '8 cores' is not as in 16+" launch cloud "${buckets[@]}" --cpus '8 cores' $c
-wrong "--data is no UTF-8" launch cloud --data $'\xff' --runs s3://a $c
+wrong "--data is not UTF-8" launch cloud --data $'\xff' --runs s3://a $c
 wrong "run.name: a line break" launch slurm $c 'run.name="a\nb"'
 wrong "--qos: a line break" launch slurm --qos $'a\nb' $c
 wrong "give one of them" launch slurm --container a.sif --container-image a $c
@@ -330,7 +330,7 @@ wrong "--rate is for --cost" check $c --rate 4
 wrong "without the data set the number of samples is not known" check $c --cost --rate 4
 small_data "$work"
 config=$(small_config "$work")
-wrong "'x' is no number of samples a second, and no run with steps" check "$config" --cost --rate x
+wrong "'x' is neither a rate in samples/s nor a run with steps" check "$config" --cost --rate x
 wrong "'A100' is not as in A100:8=7000" check "$config" --cost --rate cpu=1,A100
 wrong "'A100:x' is not as in A100:8=7000" check "$config" --cost --rate A100:x=1
 cost=("$DTRAIN" check "$config" --cost train.global_batch=16 train.epochs=3 train.max_steps=9 "eval.every=3 steps")

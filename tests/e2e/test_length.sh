@@ -23,13 +23,13 @@ exits 0 'train.schedule.warmup: 30 steps, and the run has 6: the learning rate e
 exits 0 '' "$DTRAIN" check "$config" train.max_steps=6 train.schedule.warmup='6 steps'
 ! grep warmup "$work/log" || fail "a warm-up of the run's length is warned of"
 
-# -- with more steps it does not go on either, and says why; with more patience it does
+# -- with more steps it does not resume either, and says why; with more patience it does
 constant=(train.schedule.name=constant train.schedule.warmup=0)
 train run.name=g "${stop[@]}" "${constant[@]}"
-! grep -q 'does not go on' "$work/log" || fail "the first end is a refusal"
+! grep -q 'does not resume' "$work/log" || fail "the first end is a refusal"
 train run.name=g "${stop[@]}" "${constant[@]}" train.max_steps=30
-grep -q 'ended this run at step 6, as loss had not improved since step 2: it does not go on' "$work/log" ||
-    fail "no reason why a run that ended early does not go on"
+grep -q 'ended this run at step 6, as loss had not improved since step 2: it does not resume' "$work/log" ||
+    fail "no reason why a run that ended early does not resume"
 train run.name=g "${stop[@]}" "${constant[@]}" train.max_steps=30 train.early_stop.patience=3 run.resume=force
 [ "$(last_step g)" = 8 ] || fail "with more patience it ended at step $(last_step g), not 8"
 
@@ -48,7 +48,7 @@ done
 exits 75 '' "$DTRAIN" "$config" run.name=again "${stop[@]}" run.stop_at=5
 [ "$(last_step again)" = 5 ] || fail "a higher run.stop_at: at step $(last_step again), not 5"
 
-# -- without a validation part there is nothing to follow
+# -- without a validation split there is nothing to follow
 exits 2 'train.early_stop follows evaluations' "$DTRAIN" "$config" run.name=c "${stop[@]}" data.split.val=0
 
 # -- longer: the same command with more steps, where the past would have been the same
@@ -56,7 +56,7 @@ long=(train.schedule.name=constant "train.schedule.warmup=2 steps")
 train run.name=d "${long[@]}" train.max_steps=12
 train run.name=e "${long[@]}" train.max_steps=6
 train run.name=e "${long[@]}" train.max_steps=12
-grep -q 'train.max_steps was 6 and is 12 now: the run goes on' "$work/log" || fail "no line about the longer run"
+grep -q 'train.max_steps was 6 and is 12 now: the run continues' "$work/log" || fail "no line about the longer run"
 [ "$(last_step e)" = 12 ] || fail "the longer run ended at step $(last_step e)"
 [ "$(hash "$work/runs/d")" = "$(hash "$work/runs/e")" ] || fail "a run that was extended has other weights"
 train run.name=e "${long[@]}" train.max_steps=12

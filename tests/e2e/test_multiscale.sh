@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# lens_multiscale: a step holds the activations of one scale at a time; scales that join while training goes on give the
+# lens_multiscale: a step holds the activations of one scale at a time; scales that join while training continues give the
 # same bits in one piece, in pieces and on two ranks; a checkpoint is evaluated as training evaluated it then.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 small_data "$work" 6 4

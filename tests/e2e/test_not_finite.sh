@@ -37,7 +37,7 @@ exits 0 '60 of 60 predictions are not finite' "$DTRAIN" eval "$work/runs/classes
 
 # ---- predict ----------------------------------------------------------------------------------------
 predict() { exits 0 "$1" "$DTRAIN" predict "${@:2}"; }
-said='4 samples could not be read or predicted: the rows say why'
+said='4 samples could not be read or predicted: their rows give the reason'
 for words in "classes --top 2 --logits --embeddings" "numbers --logits" "labels" "classes other" "classes other --weights uncertainty"; do
     runs=() more=()
     for word in $words; do

@@ -25,7 +25,7 @@ expect 2 "changed since" "$dtrain" pack flat b.tar --pattern '{id}_{kind}.pgm' -
 expect 0 "1 of 3 records have fewer than 2 files, the first is 9" "$dtrain" pack flat c.tar --pattern '{id}_{kind}.pgm' --group id
 # mistakes
 expect 2 "the pattern captures no {ident}" "$dtrain" pack flat d.tar --pattern '{id}_{kind}.pgm' --group ident
-expect 2 "--group says something of files and the captures of --pattern" "$dtrain" pack flat d.tar --group id
+expect 2 "--group is for files with captures of --pattern" "$dtrain" pack flat d.tar --group id
 picture flat/more/9_rgb.pgm 9more
 expect 3 "flat: 9_rgb.pgm and more/9_rgb.pgm would both be member" "$dtrain" pack flat d.tar --pattern '{id}_{member}.pgm' --group id
 rm -r flat/more

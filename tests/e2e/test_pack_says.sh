@@ -76,7 +76,7 @@ expect 0 "packed 2 records" "$dtrain" pack list.csv f.tar --on-error skip
 printf 'path\nno/x.pgm\n' >none.csv
 expect 3 "none.csv: no row is left; left out are 1: line 2 'no/x.pgm'" "$dtrain" pack none.csv h.tar --on-error skip
 [ "$("$dtrain" data ls f.tar | grep -o 'label=[0-9]' | paste -sd' ')" = "label=1 label=3" ] || fail "rows move: $("$dtrain" data ls f.tar)"
-expect 2 "'never' is none of fail|skip" "$dtrain" pack hole g.tar --on-error never
+expect 2 "'never' is not one of fail|skip" "$dtrain" pack hole g.tar --on-error never
 # what cannot be transformed
 printf 'P5 900 900 255\nxx' >hole/x/b.pgm
 expect 3 "x/b.pgm" "$dtrain" pack hole g.tar --encode png
@@ -145,7 +145,7 @@ stop() { # stop SIGNAL OUT CALL PARTIAL: packs until the call that hangs, and st
     [ -d "$4" ] || fail "$4 does not stay"
 }
 stop INT 'l-{0..9}.tar' 60 l.tar.partial
-grep -qxF "dtrain: stopped: l.tar.partial stays; the same command goes on with the shards that are whole; or remove it" out.txt ||
+grep -qxF "dtrain: stopped: l.tar.partial stays; the same command resumes with the shards that are complete; or remove it" out.txt ||
     fail "INT: $(cat out.txt)"
 expect 0 "packed 60 records" "$dtrain" pack many 'l-{0..9}.tar'
 stop TERM l.lmdb 13 l.lmdb.partial

@@ -88,8 +88,8 @@ for split in train val test; do
     predict $split.csv part --split $split
     "$DTRAIN" eval "$work/runs/part" --split $split >"$work/$split.json" 2>"$work/log" || fail "eval"
 done
-! grep -q 'samples that trained' "$work/log" || fail "the run's own parts are called others"
-exits 0 "data, columns or split are not those of the training: the test part may hold samples that trained" "$DTRAIN" eval "$work/runs/part" data.where="key >= '0020'"
+! grep -q 'may contain training samples' "$work/log" || fail "the run's own parts are called others"
+exits 0 "data, columns or split are not those of the training: the test split may contain training samples" "$DTRAIN" eval "$work/runs/part" data.where="key >= '0020'"
 predict moved.csv part "$work/hard.tar" --split val
 cmp "$work/val.csv" "$work/moved.csv" || fail "--split of a set that is named"
 predict where.csv part "$work/hard.tar"
@@ -103,11 +103,11 @@ py check_parts "$work" || fail "parts"
 refused() {
     exits 2 "$1" "$DTRAIN" predict "${@:2}"
 }
-refused "none of train|val|test" "$work/runs/part" --split all
+refused "not one of train|val|test" "$work/runs/part" --split all
 refused "data.where=null takes all records" "$work/runs/part" "$work/set.tar" data.where="camera = 'left'"
-refused "wants a run, or several, and a data set" "$work/runs/names"
+refused "expects a run, or several, and a data set" "$work/runs/names"
 refused "to_parquet" "$work/runs/names" "$work/new" -o "$work/a.parquet"
-refused "the extension says the format" "$work/runs/names" "$work/new" -o "$work/a.txt"
+refused "unknown extension" "$work/runs/names" "$work/new" -o "$work/a.txt"
 refused "holds one array, and the run has 2 targets" "$work/runs/two" "$work/new" -o "$work/a.npy"
 refused "take --logits or --embeddings" "$work/runs/names" "$work/new" -o "$work/a.npy" --logits --embeddings
 
@@ -158,7 +158,7 @@ exits 0 "metrics of pairs are left out" "$DTRAIN" eval "$work/runs/names" "$work
 refused "--mc draws dropout masks, and run names was trained without" "$work/runs/names" "$work/new" --mc 3
 refused "an ensemble predicts the same" "$work/runs/names" "$work/runs/angle" "$work/new"
 refused "are of one pass" "$work/runs/names" "$work/runs/other" "$work/new" --logits
-refused "none of flip, scale" "$work/runs/names" "$work/new" --tta turn
+refused "not one of flip, scale" "$work/runs/names" "$work/new" --tta turn
 refused "is there twice" "$work/runs/names" "$work/new" --tta flip,flip
 
 # ---- temperature -----------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ grep -q 'label: no temperature is the best (162755 is at the bound)' "$work/log"
 calibrate kept "$(py value "$work/cal.json" '1 / r["label"]["temperature"]')"
 grep -q "does not lower the nll of samples that did not choose it" "$work/log" || fail "no word of a temperature that is not taken"
 py check_kept "$work" || fail "a temperature that gains nothing"
-exits 0 'all of the validation part is right' "$DTRAIN" eval "$work/runs/kept" --calibrate data.where="label = 'ant'" data.path="$work/set.tar"
+exits 0 'all of the validation split is right' "$DTRAIN" eval "$work/runs/kept" --calibrate data.where="label = 'ant'" data.path="$work/set.tar"
 train run.name=cal data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null train.epochs=31 run.resume=force
 predict other.csv cal "$work/hard.tar" --which latest
 grep -q "is of another checkpoint" "$work/log" || fail "a temperature of another checkpoint"

@@ -58,7 +58,7 @@ wrong 2 "does not exist" quantize "$runs/b" "$work/small.lmdb" "${new[@]}"
 wrong 2 "quantised already" quantize "$runs/mse" "$work/small.lmdb" "${new[@]}"
 wrong 2 "-o RUN.int8" quantize "$runs/a" "$work/small.lmdb"
 wrong 2 "is there already" quantize "$runs/a" "$work/small.lmdb" -o "$runs/mse"
-wrong 2 "none of mse|minmax|percentile" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --calibrate max
+wrong 2 "not one of mse|minmax|percentile" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --calibrate max
 wrong 2 "--tolerance" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --tolerance much
 wrong 2 "--percentile is for" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --percentile 99
 wrong 2 "device.kind" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" device.kind=cuda

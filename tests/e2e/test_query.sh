@@ -79,8 +79,8 @@ expect 2 "no column 'nothing'" "$dtrain" data query a.lmdb "subject = 1" --colum
 expect 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
 expect 2 "SET… EXPR" "$dtrain" data query a.lmdb
 expect 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
-expect 2 "--n says how many" "$dtrain" synth pose heads --subjects 3
-expect 2 "--n says how many" "$dtrain" synth lens heads --impressions 3
+expect 2 "--n is the number of" "$dtrain" synth pose heads --subjects 3
+expect 2 "--n is the number of" "$dtrain" synth lens heads --impressions 3
 expect 2 "give one of them" "$dtrain" synth biometric heads --subjects 3 --n 3
 [ ! -e heads ] || fail "synth refuses options and makes something"
 
@@ -201,7 +201,7 @@ if "$python" -c 'import sqlite3' 2>/dev/null; then
         fail "pictures have other fields after --encode: $("$dtrain" data stat small.tar)"
     expect 2 "weird.sqlite exists" "$dtrain" data export weird.tar --sqlite weird.sqlite
     expect 2 "--where: --sqlite writes all" "$dtrain" data export weird.tar --sqlite w.sqlite --where "q > 1"
-    expect 2 "wants SET…" "$dtrain" data export --sqlite w.sqlite
+    expect 2 "expects SET…" "$dtrain" data export --sqlite w.sqlite
     expect 5 "nowhere/w.sqlite: cannot create" "$dtrain" data export weird.tar --sqlite nowhere/w.sqlite
 fi
 

@@ -41,7 +41,7 @@ def moments(config):
 
 
 def check_moments(run, data, dtrain):
-    """The config's numbers are the training part's mean and deviation, as scikit-learn's StandardScaler has them."""
+    """The config's numbers are the training split's mean and deviation, as scikit-learn's StandardScaler has them."""
     import csv, math, re, subprocess
     rows = list(csv.DictReader(subprocess.run([dtrain, "data", "export", data, "-"], capture_output=True, text=True).stdout.splitlines()))
     part = {r["key"]: r["part"] for r in csv.DictReader(open(run + "/split.csv"))}

@@ -26,7 +26,7 @@ py check "$work/runs/numbers/metrics.jsonl" "$work/out" "$steps" || fail "wrong 
 train train.max_steps=12 run.name=member
 train train.max_steps=12 run.name=columns 'data.fields.where={kind: vector, source: [x, y], normalize: {mean: [195, -47.5], std: [58, 29]}}'
 [ "$(hash "$work/runs/member")" = "$(hash "$work/runs/columns")" ] || fail "a target from columns trains differently from one in a member"
-# normalize: auto is the training part's mean and deviation, answered once: the same run with the numbers is the same;
+# normalize: auto is the training split's mean and deviation, answered once: the same run with the numbers is the same;
 # a run that goes on, from its config too, and an evaluation take them; without it a warning has the line
 auto='data.fields.where={kind: vector, source: [x, y], normalize: auto}'
 exits 75 '' "$DTRAIN" "$config" train.max_steps=12 run.name=auto "$auto" run.stop_at=6
@@ -51,7 +51,7 @@ cmp "$work/out" "$work/by_run" || fail "eval CONFIG --set normalises otherwise t
 exits 0 '' "$DTRAIN" export "$work/runs/auto" "$work/by_run.onnx"
 exits 0 '' "$DTRAIN" export "$config" "$work/by_config.onnx" run.name=auto "$auto" data.path="$work/none.tar"
 cmp "$work/by_run.onnx" "$work/by_config.onnx" || fail "export CONFIG scales otherwise than export RUN"
-exits 2 'auto is of the training part, and there is none' "$DTRAIN" check "$config" "$auto" data.split.val=0 data.split.test=1
+exits 2 'auto is of the training split, and there is none' "$DTRAIN" check "$config" "$auto" data.split.val=0 data.split.test=1
 # of a member: damaged records are refused, or left out under skip
 exits 3 'number 1 is nan' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar"
 exits 0 '' "$DTRAIN" data order "$config" "$member" data.path="$work/elsewhere/set.tar" data.on_error=skip

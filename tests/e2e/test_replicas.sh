@@ -9,7 +9,7 @@ config=$(small_config "$work")
 for replicas in 1 2 3; do
     train run.reproducible=elastic device.threads=$replicas run.name=replicas$replicas train.max_steps="${STEPS:-20}" \
         eval.every="5 steps" checkpoint.every="3 steps" data.workers=2
-    grep -qE "\b$replicas replicas? of 1 thread" "$work/log" || fail "not $replicas replicas"
+    grep -qE "\b$replicas worker groups? of 1 thread" "$work/log" || fail "not $replicas replicas"
     got=$(hash "$work/runs/replicas$replicas")
     echo "$replicas replicas: $got"
     [ "${want:=$got}" = "$got" ] || fail "$replicas replicas give other weights"

@@ -57,4 +57,4 @@ refused_check "fabric 'ours' needs ranks_per_host, host_gbit_s, and gpu_gb_s" --
 refused_check "has no 'avian'" --ranks 2 --fabric avian
 refused_check "'x' is no number of ranks" --ranks 8..x
 refused_check "--plot is for --ranks" --plot "$work/plot.svg"
-refused_check "give --rate, the samples a second of one rank" --ranks 2 data.path="$work/nothing.lmdb"
+refused_check "give --rate, the samples/s of one rank" --ranks 2 data.path="$work/nothing.lmdb"

@@ -37,7 +37,7 @@ grep -qxF "# test: 15 of 75 samples" list.txt || fail "--split: $(head -5 list.t
 for class in a b c; do grep -qxF $'# label\t'$class$'\t5' list.txt || fail "counts: $(head list.txt)"; done
 [ "$(grep -c "^[0-9]" list.txt)" = 15 ] || fail "--split lists $(grep -c "^[0-9]" list.txt)"
 [ "$(order --split test data.split.test="set = 'test' and key like 'b/%'" | sort -u | cut -c1)" = $'b\nb\nb\nb\nb' ] || fail "b only"
-expect 2 "'dev' is none of train|val|test" "$dtrain" data order c.yaml --split dev
+expect 2 "'dev' is not one of train|val|test" "$dtrain" data order c.yaml --split dev
 
 # -- strata
 "$dtrain" data order c.yaml --split val data.split.stratify=label 2>/dev/null | grep '^# label' | cut -f3 | sort -u >n.txt
@@ -88,8 +88,8 @@ for key in folds_by unit stratify; do
         data.where='speaker > 0' "data.columns.w=case when speaker = 0 then 'a' end"
 done
 expect 2 "data.split.test: none of the 75 records fits w = 'b'" "$dtrain" check p.yaml "data.split.test=w = 'b'" data.columns.w=speaker/0
-expect 2 "has no value in column w, which says how often it is drawn" "$dtrain" check p.yaml data.weight=w data.columns.w=speaker/0
-expect 2 "has '-1' in column w, which says how often it is drawn: a weight is a number that is not negative" "$dtrain" check p.yaml data.weight=w data.columns.w=0-1
+expect 2 "has no value in column w, the sampling weight" "$dtrain" check p.yaml data.weight=w data.columns.w=speaker/0
+expect 2 "has '-1' in column w, the sampling weight: a weight is a number that is not negative" "$dtrain" check p.yaml data.weight=w data.columns.w=0-1
 expect 2 "has '-0.5' in column w" "$dtrain" check p.yaml data.weight=w "data.columns.w='0 - 0.5'"
 expect 2 "has all fields; none has a value of w" "$dtrain" check p.yaml data.columns.w=speaker/0 data.fields.w='{kind: real}'
 # -1 is no fold, as in scikit-learn's PredefinedSplit: it always trains
@@ -98,7 +98,7 @@ minus=(data.split.folds_by=f "data.columns.f=case when speaker = 0 then '-1' whe
 [ "$(cat fold.txt)" = "1 2" ] || fail "the first fold but -1: $(cat fold.txt)"
 expect 2 "data.split.fold: column f has no -1; it has 5, 6" "$dtrain" check p.yaml "${minus[@]}" data.split.fold=-1
 expect 2 "column f has no fold; it has only -1, whose records always train" "$dtrain" check p.yaml data.split.folds_by=f "data.columns.f='-1'"
-expect 2 "a fold is the test part" "$dtrain" check p.yaml "${official[@]}" data.split.test="part = 'test'"
+expect 2 "a fold is the test split" "$dtrain" check p.yaml "${official[@]}" data.split.test="part = 'test'"
 expect 2 "holds records of fold 1" "$dtrain" check p.yaml "${official[@]}" data.split.fold=1 data.split.val="speaker < 2"
 derive='data.columns.half="case when speaker > 1 then upper(label) || speaker end"'
 "$dtrain" data order p.yaml --split test data.split.folds_by=half data.split.fold=B3 "$derive" 2>/dev/null | grep '^[0-9]' |
@@ -171,14 +171,14 @@ with 0.1 '"st = '"'test'"'"'
 expect 2 "m.yaml:10:11: data.split.test: expression, character 1: the set has no column 'st'; did you mean 'set'?" "$dtrain" check m.yaml
 with 0.1 1.5
 expect 2 "m.yaml:10:11: data.split.test is '1.5'; expected a share in 0..1, or an expression" "$dtrain" check m.yaml
-expect 2 "a fold is the test part" "$dtrain" check c.yaml data.split.folds=3
+expect 2 "a fold is the test split" "$dtrain" check c.yaml data.split.folds=3
 "$dtrain" check c.yaml data.split.folds=3 data.split.test=0.2 >out.txt 2>&1 || fail "folds and a share: $(cat out.txt)"
-grep -qF "data.split.folds: the fold is the test part, so the share of data.split.test is not used" out.txt || fail "folds and a share: $(cat out.txt)"
+grep -qF "data.split.folds: the fold is the test split, so the share of data.split.test is not used" out.txt || fail "folds and a share: $(cat out.txt)"
 "$dtrain" check p.yaml data.split.val=0.2 data.split.unit=u "data.columns.u=case when speaker > 0 then speaker end" >out.txt 2>&1 || fail "units: $(cat out.txt)"
 grep -qF "; 18 have no value of data.split.unit and are left out" out.txt || fail "units: $(cat out.txt)"
 expect 2 "data.split.val is '20%'; expected a share in 0..1" "$dtrain" check p.yaml data.split.val=20%
 expect 2 "data.split.fold: of no folds: add data.split.folds, or folds_by" "$dtrain" check p.yaml data.split.fold=0
-expect 2 "falls into the test part: lower data.split.folds" "$dtrain" check p.yaml data.split.folds=100 data.split.fold=99
+expect 2 "falls into the test split: lower data.split.folds" "$dtrain" check p.yaml data.split.folds=100 data.split.fold=99
 expect 2 "field label has only the class 'a' in the records of data.where: there is nothing to learn" "$dtrain" check p.yaml data.where="label = 'a'"
 "$dtrain" data order p.yaml data.where="label = 'a'" >out.txt 2>&1 || fail "one class is no mistake of data order: $(cat out.txt)"
 expect 2 "column 'half' holds numbers with a point, which are no classes; data.columns makes some, such as {half_class: floor(half)}" \

@@ -101,7 +101,7 @@ for v in 1e-1:0.3 1e-2:0.2 1e-3:0.4; do
     results test ${v%:*} '{"split":"test","weights":"last","step":9,"accuracy":0.5,"macro_f1":'"${v#*:}"'}'
 done
 ordered test 'lr=1e-3  test.macro_f1 0.4  test.accuracy 0.5 ' 'lr=1e-1 ' 'lr=1e-2 '
-grep -q "no run has a validation part: the order is by test.macro_f1, which is not fit for choosing" "$work/log" || fail "no warning: $(cat "$work/log")"
+grep -q "no run has a validation split: the order is by test.macro_f1, which is not fit for choosing" "$work/log" || fail "no warning: $(cat "$work/log")"
 
 # -- the figures of a class of any name are columns like others, and nothing of it reaches a terminal as it is
 best=accuracy
@@ -188,7 +188,7 @@ sweep run.name=h4 'eval.every=1 epoch' train.max_steps=null train.epochs=3,9 'tr
 [ "$(grep -c "(dropped)$" "$work/table")" = 4 ] || fail "halving of two lengths: $(cat "$work/table")"
 code=0
 sweep run.name=h2 train.optimizer.lr=1e-3,1e-2 --early-stop halving >/dev/null || code=$?
-[ $code = 2 ] && grep -q "wants --metric val.NAME" "$work/log" || fail "halving without a metric: exit $code"
+[ $code = 2 ] && grep -q "needs --metric val.NAME" "$work/log" || fail "halving without a metric: exit $code"
 
 # -- values that are no names, or long ones; a folder with an apostrophe; the last integers
 long=$(printf 'bytes > %d and ' {1..60})

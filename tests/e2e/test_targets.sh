@@ -32,20 +32,20 @@ steps=${STEPS:-1000}
 refused() { exits "$1" "$2" "$DTRAIN" check "$config" "${@:3}"; } # EXIT TEXT WORD …
 refused 2 'small.yaml:10:10: 3 fields could be the target: quadrant (class), red (number), where (vector)' train.targets=
 refused 2 'train.loss is for a single target' train.loss=mse
-refused 2 'accuracy is of 2 targets: say of which by eval.target' eval.best=accuracy data.fields.red='{kind: class, classes: 2}' train.targets.red.loss=cross_entropy
+refused 2 'accuracy has a value for each of 2 targets: choose one by eval.target' eval.best=accuracy data.fields.red='{kind: class, classes: 2}' train.targets.red.loss=cross_entropy
 refused 2 "'blue' is no name of train.targets; expected one of " eval.target=blue
 refused 2 'geodesic is of 3 or 6 numbers, which none of train.targets gives; they give: .*accuracy.*mae' eval.metrics='[accuracy, geodesic]'
-refused 3 'field where of sample .* bce wants numbers of 0..1' train.targets.where.loss=bce
-refused 3 'adds up to .*, and cross_entropy wants shares of classes' train.targets.where.loss=cross_entropy \
+refused 3 'field where of sample .* bce expects numbers of 0..1' train.targets.where.loss=bce
+refused 3 'adds up to .*, and cross_entropy expects shares of classes' train.targets.where.loss=cross_entropy \
     data.fields.where='{kind: vector, source: [part, red], size: 2, normalize: null}'
 
 # a field that nothing reads, and a class without a sample to validate on, are told where a run starts and by check
 again='data.fields.again={kind: class, classes: 4, source: quadrant}'
-! "$DTRAIN" check "$config" 2>&1 >/dev/null | grep 'nothing reads\|no sample in the validation part' || fail "a warning of fields that are read"
+! "$DTRAIN" check "$config" 2>&1 >/dev/null | grep 'nothing reads\|no sample in the validation split' || fail "a warning of fields that are read"
 for how in check train; do
     exits 0 'data.fields.again: nothing reads it: model resnet does not, and it is no target' \
         "$DTRAIN" $how "$config" run.name=again train.max_steps=1 "$again"
-    exits 0 'field quadrant: 2 of 4 classes have no sample in the validation part (' \
+    exits 0 'field quadrant: 2 of 4 classes have no sample in the validation split (' \
         "$DTRAIN" $how "$config" run.name=few train.max_steps=1 data.split.val='x < 4' data.split.test=null
 done
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# eval.threshold: f1: of each label the threshold with the greatest F1 on the validation part, found by trying all; the
+# eval.threshold: f1: of each label the threshold with the greatest F1 on the validation split, found by trying all; the
 # test part, other sets and predictions are judged by it; the same on ranks and after a restart.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 py make "$work"
@@ -22,7 +22,7 @@ for split in val test; do
     ask $split.json eval "$run" --split $split
     ask $split.csv predict "$run" --split $split --logits eval.threshold=0.4
 done
-exits 2 'eval.threshold: f1 chooses on the run.s validation part' "$DTRAIN" predict "$run" --split test
+exits 2 'eval.threshold: f1 chooses on the run.s validation split' "$DTRAIN" predict "$run" --split test
 exits 2 'dtrain eval .*/runs/f1 --calibrate' "$DTRAIN" eval "$run" --set "$work/set.tar"
 ask calibrate.json eval "$run" --calibrate
 ask set.json eval "$run" --set "$work/set.tar"
@@ -58,6 +58,6 @@ ask nothing predict "$work/runs/one" --split val -o "$work/one.jsonl"
 py check_one "$work" || fail "one label"
 
 refused 'eval.threshold is .best.; expected a number in 0..1, or f1' eval.threshold=best
-refused 'eval.threshold: f1 chooses on the validation part, and there is none' data.split.val=
-refused 'eval.threshold: f1 is for several labels a sample' train.targets.flags=null eval.target= data.fields.flags=null
+refused 'eval.threshold: f1 chooses on the validation split, and there is none' data.split.val=
+refused 'eval.threshold: f1 is for multi-label classification' train.targets.flags=null eval.target= data.fields.flags=null
 echo passed

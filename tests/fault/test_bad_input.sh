@@ -31,7 +31,7 @@ expect 2 "mae is of numbers" "$DTRAIN" "$config" eval.best=mae
 expect 2 "confusion is no single number" "$DTRAIN" check "$config" eval.best=confusion
 expect 2 "which these take: cross_entropy, focal" "$DTRAIN" check "$config" train.loss=mse
 expect 2 "train.focal_gamma is a key of focal" "$DTRAIN" check "$config" train.focal_gamma=1
-expect 2 "in column hand, which says how often it is drawn: a weight is a number that is not negative" "$DTRAIN" check "$config" data.weight=hand
+expect 2 "in column hand, the sampling weight: a weight is a number that is not negative" "$DTRAIN" check "$config" data.weight=hand
 expect 2 "did you mean 'train.global_batch'?" "$DTRAIN" "$config" train.global_bach=32
 printf 'run: {name: x\n' >"$work/a.yaml";        expect 2 "a.yaml:" "$DTRAIN" "$work/a.yaml"
 printf 'run: [1, 2]\n' >"$work/b.yaml";           expect 2 "b.yaml:1:" "$DTRAIN" "$work/b.yaml"
@@ -53,16 +53,16 @@ expect 2 "key=value" "$DTRAIN" "$config" --epochs 3
 expect 2 "--resize is given twice: 8 and 9" "$DTRAIN" pack "$work/raw" "$work/twice.lmdb" --resize 8 --resize=9
 expect 2 "auto, cpu, cuda" "$DTRAIN" "$config" device.kind=gpu
 if grep -q "did you mean" "$work/err"; then echo "FAILED: 'gpu' is not 'cpu'"; failed=1; fi
-expect 2 "'irs' is no image or sound|did you mean 'iris'?" "$DTRAIN" "$config" 'data.augment={irs: [{rotate: 5}]}'
+expect 2 "'irs' is no image or audio field|did you mean 'iris'?" "$DTRAIN" "$config" 'data.augment={irs: [{rotate: 5}]}'
 # names that a map or list takes from another: each says which is the nearest, or which there are
 expect 2 "model.encoders.fingerprnt: 'fingerprnt' is no field|did you mean 'fingerprint'?" "$DTRAIN" check "$config" 'model.encoders.fingerprnt={name: cnn}'
 expect 2 "'subject' is no field that the network reads; expected one of fingerprint, iris" "$DTRAIN" check "$config" 'model.encoders.subject={name: mlp}'
 expect 2 "model.encoders is a key of fusion, but model.name is cnn" "$DTRAIN" check "$config" model.name=cnn model.fusion=
-expect 2 "'irs' is no image or sound|did you mean 'iris'?" "$DTRAIN" check "$config" 'data.mix={mixup: 0.2, fields: [irs]}'
+expect 2 "'irs' is no image or audio field|did you mean 'iris'?" "$DTRAIN" check "$config" 'data.mix={mixup: 0.2, fields: [irs]}'
 expect 2 "'irs' is no name of data.fields; did you mean 'iris'?" "$DTRAIN" check "$config" 'data.view.pairs.fields=[fingerprint, irs]'
 expect 2 "'subjct' is no class, number or vector of data.fields; did you mean 'subject'?" "$DTRAIN" check "$config" train.targets.subjct.loss=cross_entropy
 expect 2 "'subjct' is no name of train.targets; did you mean 'subject'?" "$DTRAIN" check "$config" train.targets.subject.loss=cross_entropy eval.target=subjct
-expect 2 "'subject' is no image or sound" "$DTRAIN" "$config" 'data.augment={subject: [{rotate: 5}]}'
+expect 2 "'subject' is no image or audio field" "$DTRAIN" "$config" 'data.augment={subject: [{rotate: 5}]}'
 mkfifo "$work/p.yaml";                            expect 2 "nobody wrote" "$DTRAIN" "$work/p.yaml"
 
 # -- data
@@ -128,12 +128,12 @@ member=$(cd "$work/members" && find iris -type f ! -name '*.json' | sort | head 
 (cd "$work/members" && tar --sort=name -cf "$work/empty.tar" *)
 bad_record "$work/empty.tar" "$member" "empty.tar: record iris/" 3
 
-# what has no figures of quality is told
+# what has no columns of quality are reported
 mkdir "$work/numbers"
 echo "1 2 3" >"$work/numbers/a.txt"
-expect 0 "1 of 1 records have no figures|a.txt" "$DTRAIN" pack "$work/numbers" "$work/numbers.tar" --quality
+expect 0 "1 of 1 records have no columns|a.txt" "$DTRAIN" pack "$work/numbers" "$work/numbers.tar" --quality
 expect 0 "" "$DTRAIN" pack "$work/raw/iris" "$work/figures.tar" --quality
-if grep -q "no figures" "$work/err"; then echo "FAILED: pictures have figures"; failed=1; fi
+if grep -q "no columns of" "$work/err"; then echo "FAILED: images have columns"; failed=1; fi
 
 # -- storage: before any step
 : >"$work/file"

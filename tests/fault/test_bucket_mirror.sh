@@ -198,7 +198,7 @@ denied() { # code, text, words: the server refuses from step 4 on, then it does 
     exits 5 'AccessDenied' "$DTRAIN" pack "$mirror/" "$work/none.tar"
     printf model.safetensors >"$work/deny_reads"
     exits 5 'error: the mirror s3://bucket/[0-9]*/a: .*403 AccessDenied.*s3:GetObject' job a "${@:3}"
-    exits 5 'model.safetensors: the server says 403 AccessDenied' "$DTRAIN" ckpt verify "$mirror"
+    exits 5 'model.safetensors: the server returned 403 AccessDenied' "$DTRAIN" ckpt verify "$mirror"
     rm "$work/deny_reads"
     anew
 }
@@ -214,13 +214,13 @@ mv "$work/runs/a" "$work/before"
 contents >"$work/contents"
 for kind in html empty nothing cut open endless round; do
     printf %s "$kind" >"$work/listing"
-    exits 5 'is no listing of the bucket, or not all of it' job a
+    exits 5 'is not a complete listing of the bucket' job a
     [ ! -e "$work/runs/a/checkpoints" ] || [ -z "$(steps "$work/runs/a")" ] || fail "a run began with a listing that is $kind"
-    exits 5 'is no listing' "$DTRAIN" ckpt ls "$mirror"
-    exits 5 'is no listing' "$DTRAIN" ckpt pull "$mirror" "$work/pulled-$kind"
-    exits 5 'is no listing' "$DTRAIN" pack "$mirror/" "$work/none.tar"
-    exits 5 'is no listing' "$DTRAIN" data ls "$mirror/"
-    exits 5 'is no listing' "$DTRAIN" data ls "$mirror/*.tar"
+    exits 5 'is not a complete listing' "$DTRAIN" ckpt ls "$mirror"
+    exits 5 'is not a complete listing' "$DTRAIN" ckpt pull "$mirror" "$work/pulled-$kind"
+    exits 5 'is not a complete listing' "$DTRAIN" pack "$mirror/" "$work/none.tar"
+    exits 5 'is not a complete listing' "$DTRAIN" data ls "$mirror/"
+    exits 5 'is not a complete listing' "$DTRAIN" data ls "$mirror/*.tar"
 done
 printf none >"$work/listing"
 exits 5 '/lock: is there, but was not listed' job a

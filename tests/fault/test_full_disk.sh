@@ -21,8 +21,8 @@ for split in kept lost; do
     [ $split = kept ] || rm "$disk/small/split.csv"
     dd if=/dev/zero of="$disk/filling" bs=4k status=none 2>/dev/null || true
     train "${job[@]}" checkpoint.keep=1
-    grep -q "config.yaml: cannot .*No space left.*goes on without it" "$work/log" || fail "$split: the disk was not full"
-    [ $split = kept ] || grep -q "split.csv: cannot .*No space left.*goes on without it" "$work/log" ||
+    grep -q "config.yaml: cannot .*No space left.*continues without it" "$work/log" || fail "$split: the disk was not full"
+    [ $split = kept ] || grep -q "split.csv: cannot .*No space left.*continues without it" "$work/log" ||
         fail "split.csv is lost without a word"
     [ "$(ls "$disk/small/checkpoints" | grep -c '^step-')" = 1 ] || fail "$split: $(ls "$disk/small/checkpoints")"
     "$DTRAIN" ckpt verify "$disk/small" >"$work/out" 2>"$work/log" || fail "$split: a checkpoint is bad"

@@ -81,4 +81,4 @@ echo >"$work/file"
 # the choice of kernels has no place either: none is chosen
 direct=$(job 1 direct device.winograd=off)
 same "$(job 1 nowhere data.path="$url" data.cache_dir="$work/file" device.winograd=off)" "$direct" "without a place for a cache"
-grep -q 'going on without data.cache' "$work/log" || fail "$(cat "$work/log")"
+grep -q 'continuing without data.cache' "$work/log" || fail "$(cat "$work/log")"

@@ -79,7 +79,7 @@ SH
 chmod +x "$work"/bin/*
 PATH=$work/bin:$PATH "$DTRAIN" launch hosts --ssh "$work/bin/agent" --hosts far:2 --restarts 2 "$config" run.name=far 'metrics.sinks=[terminal]' \
     >/dev/null 2>"$work/log" || fail "a host that is back before its file systems: exit $?"
-grep -q "host far cannot run .*can't cd to /mnt: it is waited for" "$work/log" || fail "does not say what is waited for"
+grep -q "host far cannot run .*can't cd to /mnt: waiting up to" "$work/log" || fail "does not say what is waited for"
 grep -q "(code 240); what was done is lost: no checkpoint yet; start 2 of 2 again" "$work/log" || fail "$(grep again "$work/log")"
 
 # -- an mpirun that outlives its ranks after a signal is ended; the code of a rank whose save failed is the job's

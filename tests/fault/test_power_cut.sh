@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Power cuts on a real file system: ext4 in a file, shut down by its ioctl at counted calls of a run and mounted again;
-# then the same command goes on. No acknowledged checkpoint is lost, and weights, results and metrics are those of the
+# then the same command resumes. No acknowledged checkpoint is lost, and weights, results and metrics are those of the
 # undisturbed run. tests/sim cuts at every call of a disk of its own; here a kernel's is cut. CUTS and SEED set how many
 # and where. Needs root and loop devices.
 . "${SOURCE:?}/tests/small_run.sh" || exit

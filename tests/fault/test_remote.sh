@@ -148,7 +148,7 @@ says "$at" >"$work/says" && diff "$work/said" "$work/says" >"$work/log" || fail 
 # hosts are asked for files, not for objects: a is in order, b does not answer
 printf '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\n[ "$1" = a ] || { echo nobody; exit 1; }\nshift\nexec sh -c "$*"\n' >"$work/ssh"
 chmod +x "$work/ssh"
-exits 2 "host b does not answer: nobody" "$DTRAIN" launch hosts --hosts a:1,b:1 --ssh "$work/ssh" "$config" run.name=hosts data.path="$at/set-{000000..000001}.tar"
+exits 2 "host b does not respond: nobody" "$DTRAIN" launch hosts --hosts a:1,b:1 --ssh "$work/ssh" "$config" run.name=hosts data.path="$at/set-{000000..000001}.tar"
 exits 0 'nothing is staged of a URL' "$DTRAIN" launch slurm "$config" --print --stage "$work/stage" data.path="$at/set-000000.tar"
 ! grep -q "$work/stage" "$work/out" || fail "a URL is staged"
 kill "$pid"
@@ -156,11 +156,11 @@ at=http://127.0.0.1:$(cat "$work/port")
 
 # what cannot be read, or written
 exits 2 "run.dir is 's3://bucket/runs'; expected a folder" "$DTRAIN" "$config" run.dir=s3://bucket/runs
-exits 3 'set-000009.tar: the server says 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
+exits 3 'set-000009.tar: the server returned 404; check its name' "$DTRAIN" data ls "$at/set-000009.tar"
 exits 3 'finger.bmp: one file of kind bmp (by its first bytes), no data set: copy it here' "$DTRAIN" predict "$work/runs/disk" "$at/finger.bmp"
-exits 3 'the server says 404; check its name, which must be an object.s' "$DTRAIN" data ls "$at/"
+exits 3 'the server returned 404; check its name, which must be an object.s' "$DTRAIN" data ls "$at/"
 exits 3 'the server sends whole files only, no ranges of them' "$DTRAIN" data ls "$at/set-000000.tar?whole=1"
-exits 3 'the server does not say how large the object is' "$DTRAIN" data ls "$at/set-000000.tar?unsized"
+exits 3 'the response has no size of the object' "$DTRAIN" data ls "$at/set-000000.tar?unsized"
 exits 2 'ftp://h/set.tar: only files, by their path, and http://, https://, s3:// and gs:// are read' "$DTRAIN" data ls ftp://h/set.tar
 exits 2 'HTTP://h/set.tar: only files' "$DTRAIN" "$config" run.name=scheme data.path=HTTP://h/set.tar
 [ -z "${FULL:-}" ] || exits 5 'Could not connect\|onnect to 127.0.0.1' "$DTRAIN" data ls http://127.0.0.1:1/set.tar
@@ -180,7 +180,7 @@ kill "$pid"
 
 serve "$work/port-weights" --change-after 2
 no_weights 4 'resnet.safetensors: changed while it was read' "$at/resnet.safetensors"
-no_weights 4 'model.init: .*/no.pth: the server says 404; check its name' "$at/no.pth"
+no_weights 4 'model.init: .*/no.pth: the server returned 404; check its name' "$at/no.pth"
 no_weights 4 'set-000000.tar: neither a safetensors file nor PyTorch.s' "$at/set-000000.tar"
 no_weights 2 'token in a path would stand in logs' "$at/no.pth?token=private-word"
 kill "$pid"
@@ -197,7 +197,7 @@ for name in AWS_CA_BUNDLE CURL_CA_BUNDLE SSL_CERT_FILE; do
 done
 if ! sanitized; then # an hour ago it was not valid
     cc -O1 -shared -fPIC -o "$work/clock.so" "$SOURCE/tests/cluster/wrong_clock.c" -ldl
-    exits 3 "certificate is not yet valid, or this machine's clock is wrong: it says 20..-..-.. ..:.. UTC" env LD_PRELOAD="$work/clock.so" \
+    exits 3 "certificate is not yet valid, or this machine's clock is wrong: it shows 20..-..-.. ..:.. UTC" env LD_PRELOAD="$work/clock.so" \
         LATE_HOST="$(hostname)" AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "$secure/set-000000.tar"
 fi
 exits 3 'it redirects from https to http: not followed' env AWS_CA_BUNDLE="$work/ca.pem" "$DTRAIN" data ls "$secure/moved.tar"
@@ -362,7 +362,7 @@ reads AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/container" AWS_CONTAINER_AUTHORI
 reads AWS_EC2_METADATA_DISABLED=false AWS_EC2_METADATA_SERVICE_ENDPOINT="$meta"
 reads AWS_WEB_IDENTITY_TOKEN_FILE="$work/token" AWS_ROLE_ARN=arn:aws:iam::1:role/r AWS_ROLE_SESSION_NAME='a=b&c' AWS_ENDPOINT_URL_STS="$meta"
 exits 5 "credentials of the container" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/container" "$DTRAIN" data ls s3://bucket/set-000000.tar
-exits 5 "moved: the server says 302" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/moved" AWS_CONTAINER_AUTHORIZATION_TOKEN=agent-word "$DTRAIN" data ls s3://bucket/set-000000.tar
+exits 5 "moved: the server returned 302" env AWS_CONTAINER_CREDENTIALS_FULL_URI="$meta/moved" AWS_CONTAINER_AUTHORIZATION_TOKEN=agent-word "$DTRAIN" data ls s3://bucket/set-000000.tar
 exits 2 "expected https://, or http:// of this machine" env AWS_CONTAINER_CREDENTIALS_FULL_URI=http://127.0.0.1.example.com/ "$DTRAIN" data ls s3://bucket/set-000000.tar
 
 ! grep -rIl private-word "$work/runs" "$work/log" "$work/out" "$XDG_CACHE_HOME" || fail "a secret was written"

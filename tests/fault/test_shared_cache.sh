@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # data.cache: shared under mpirun -np 4 is one copy for the host: the ranks' proportional shares of it add
 # up to its size. A rank is SIGKILLed: no shared memory is left behind, one that a dead job did leave is
-# removed, and the same command goes on to the weights of a calm run without a cache.
+# removed, and the same command resumes to the weights of a calm run without a cache.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 

@@ -19,6 +19,6 @@ slow() { # microseconds of one read of rank 1, exit code, key=value …
 slow 300000000 5 comm.timeout=4s run.io_timeout=15s
 grep -E "dtrain\[1\].*has waited 10 s for data.*reading .*data.mdb \(record .*\) for [1-9][0-9]+ s" "$work/log" ||
     fail "rank 1 does not say what it waits for"
-grep -E "dtrain\[1\]: error: .*data.mdb: cannot read: no answer for 15 s" "$work/log" || fail "rank 1 does not name the file"
+grep -E "dtrain\[1\]: error: .*data.mdb: cannot read: no response for 15 s" "$work/log" || fail "rank 1 does not name the file"
 slow 8000000 0 comm.timeout=3s run.name=patient
-grep -E "dtrain\[1\]: warning: .*data.mdb: read: no answer for 5 s" "$work/log" || fail "no warning"
+grep -E "dtrain\[1\]: warning: .*data.mdb: read: no response for 5 s" "$work/log" || fail "no warning"

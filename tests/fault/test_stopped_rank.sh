@@ -39,8 +39,8 @@ says() { # pattern
 }
 stopped() { # rank, failpoint
     job 240 "$1" "$2" comm.timeout=4s
-    case $2 in step:*) says "warning: after step [0-9]+: rank $1 on .* has given no sign of life for 3 s" ;; esac
-    says "error: (after step [0-9]+: |)(gradient bucket .*: |)(rank $1 on .* (no sign of life|did not take part)|.* has waited .* for the other ranks)"
+    case $2 in step:*) says "warning: after step [0-9]+: no heartbeat from rank $1 on .* for 3 s" ;; esac
+    says "error: (after step [0-9]+: |)(gradient bucket .*: |)(no heartbeat from rank $1 on |rank $1 on .* did not take part|.* has waited .* for the other ranks)"
 }
 
 stopped 1 start
@@ -84,15 +84,15 @@ says "error: after step [0-9]+: a segmentation fault"
 rc=0
 LD_PRELOAD=$work/stuck.so STUCK=fsync:/ "$DTRAIN" "$config" "${common[@]}" run.name=flush run.io_timeout=2s 2>"$work/log" || rc=$?
 [ $rc = 5 ] || fail "a flush that hangs: exit $rc, not 5"
-says "error: .*runs/.*: cannot .*: no answer for 2 s"
+says "error: .*runs/.*: cannot .*: no response for 2 s"
 job 5 0 ckpt:9:hang run.io_timeout=11s comm.timeout=4s
-says "warning: .*runs/.*: .*: no answer for 5 s"
-says "warning: .*runs/.*: .*: no answer for 10 s"
-says "error: .*runs/.*: cannot .*: no answer for 11 s.*run.io_timeout"
+says "warning: .*runs/.*: .*: no response for 5 s"
+says "warning: .*runs/.*: .*: no response for 10 s"
+says "error: .*runs/.*: cannot .*: no response for 11 s.*run.io_timeout"
 # alone
 rc=0
 DTRAIN_FAILPOINT=ckpt:9:hang "$DTRAIN" "$config" "${common[@]}" run.name=alone run.io_timeout=2s 2>"$work/log" || rc=$?
 [ $rc = 5 ] || fail "a lone process whose save hangs: exit $rc, not 5"
-says "error: .*runs/.*: cannot .*: no answer for 2 s"
+says "error: .*runs/.*: cannot .*: no response for 2 s"
 
 job 0 0 ckpt:9:slow comm.timeout=3s

@@ -235,8 +235,8 @@ TEST(errors_name_the_node) {
     refused(other_op, "(NonMaxSuppression): this op is not read; `dtrain info --onnx` lists");
     refused(a_loop, "(Conv): holds a graph of its own: loops and branches are not read");
     refused(a_cycle, "which no node before it makes (a cycle?)");
-    refused(truncated, "the file has others (truncated?)");
-    refused(huge, "the file has others (truncated?)");
+    refused(truncated, "the file another number (truncated?)");
+    refused(huge, "the file another number (truncated?)");
     refused(overflowing, "has an impossible shape");
     refused(not_a_number, "holds NaN");
     refused(old, "has operator set 9; 13 to 23 are read");
@@ -244,8 +244,8 @@ TEST(errors_name_the_node) {
     refused(in_a_pipe, "/pipe: not a regular file");
     refused(huge_elsewhere, "bytes wanted at offset 0, but the file ends at 3");
     refused(many_inputs, "the file has 20001 inputs; 1 to 16 are read");
-    refused(many_initialisers, "input image wants (N,3,64,32), the field gives (2,3,32,32)");
-    refused(other_size, "wants (N,3,64,32), the field gives (2,3,32,32)");
+    refused(many_initialisers, "input image expects (N,3,64,32), the field gives (2,3,32,32)");
+    refused(other_size, "expects (N,3,64,32), the field gives (2,3,32,32)");
 }
 
 // ---- what is read otherwise -------------------------------------------------------------------------

@@ -216,7 +216,7 @@ TEST(other_classes_want_a_word) {
     const dt_param_entry *fc = &n.params->entries[dt_params_find(n.params, "fc.weight", false)];
     const dt_param_entry *conv = &n.params->entries[dt_params_find(n.params, "conv1.weight", false)];
     float head = n.params->master[fc->offset], stem = n.params->master[conv->offset];
-    must_fail(DT_E_CKPT, "'fc.weight' is (7,32), this model wants (5,32)", import(&n, NULL, &n_taken));
+    must_fail(DT_E_CKPT, "'fc.weight' is (7,32), this model expects (5,32)", import(&n, NULL, &n_taken));
     assert_non_null(strstr(dt_error_message(), "model.init_keep=fc"));
     assert_true(n.params->master[conv->offset] == stem); // nothing was changed
     must_fail(DT_E_USAGE, "head", import(&n, "head", &n_taken));

@@ -14,13 +14,13 @@ kill -USR1 $pid
 rc=0
 wait $pid || rc=$?
 [ $rc = 75 ] || fail "exit $rc"
-! grep -q 'Where the ranks are' "$work/log" || fail "a report of a job that does not hang"
+! grep -q 'Positions of the ranks' "$work/log" || fail "a report of a job that does not hang"
 
 words=("$DTRAIN" "$config" comm.timeout=12s run.name=hung)
 rc=0
 timeout 120 "${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:hang "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
 [ $rc = 240 ] || fail "exit $rc"
-at=$(grep -n 'nothing has got done for [67] s; after 12 s the job ends (comm.timeout). Where the ranks are:' "$work/log" | cut -d: -f1)
+at=$(grep -n 'no progress for [67] s; after 12 s the job ends (comm.timeout). Positions of the ranks:' "$work/log" | cut -d: -f1)
 [ "$(wc -w <<<"$at")" = 1 ] || fail "not one report, but at lines: $at" # its own lines are no progress
 end=$(grep -n 'did not take part in' "$work/log" | head -1 | cut -d: -f1)
 [ "$end" -gt "$at" ] || fail "the report comes behind the end"
@@ -33,8 +33,8 @@ words=("$DTRAIN" "$config" comm.timeout=8s run.name=stopped "metrics.sinks=[json
 rc=0
 timeout 120 "${ranks[@]}" 1 "${words[@]}" : -np 1 -x DTRAIN_FAILPOINT=step:5:stop "${words[@]}" >"$work/out" 2>"$work/log" || rc=$?
 [ $rc = 240 ] || fail "exit $rc"
-grep -qE 'rank 1 on [^ ]+: step [0-5], .*, for [0-9]+ s, not heard of for [3-9] s$' "$work/log" || fail "since when rank 1 is silent"
-tail -1 "$work/runs/stopped/metrics.jsonl" | grep '^{"kind":"end","step":5,"status":240,"message":".*no sign of life' >/dev/null ||
+grep -qE 'rank 1 on [^ ]+: step [0-5], .*, for [0-9]+ s, no heartbeat for [3-9] s$' "$work/log" || fail "since when rank 1 is silent"
+tail -1 "$work/runs/stopped/metrics.jsonl" | grep '^{"kind":"end","step":5,"status":240,"message":".*no heartbeat' >/dev/null ||
     fail "metrics.jsonl has no end: $(tail -1 "$work/runs/stopped/metrics.jsonl")"
 grep -q '^dtrain_exit_status{run="stopped",reason="peer"} 240$' "$work/dtrain-stopped.prom" || fail "the textfile has no end"
 "$DTRAIN" watch "$work/runs/stopped" | grep 'stopped  Failed: ' >/dev/null || fail "$("$DTRAIN" watch "$work/runs/stopped")"

@@ -13,7 +13,7 @@ job=("$DTRAIN" "$config" "metrics.sinks=[jsonl, mlflow]" "metrics.mlflow.uri=$ur
      "metrics.mlflow.experiment=bob's \"exp\" 猫" train.global_batch=4)
 mode() { echo "$1" >"$work/mode"; }
 
-refused "wants jsonl too" "metrics.sinks=[mlflow]" "metrics.mlflow.uri=$uri"
+refused "needs jsonl too" "metrics.sinks=[mlflow]" "metrics.mlflow.uri=$uri"
 refused "expected the tracking server's URL" "metrics.sinks=[jsonl, mlflow]"
 refused "a name and a password in a path would stand in logs" "metrics.sinks=[jsonl, mlflow]" metrics.mlflow.uri=http://me:secret@host
 refused "the parameter token in a path" "metrics.sinks=[jsonl, mlflow]" 'metrics.mlflow.uri=http://host/?token=secret'

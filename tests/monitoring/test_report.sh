@@ -8,7 +8,7 @@ command -v "$python" >/dev/null || { echo "skipped: no python3"; exit 77; }
 py write_run runs/photos 400
 expect 0 runs/photos/report.html "$dtrain" report runs/photos/
 py check_page runs/photos/report.html Finished '0.9100' 'validation accuracy, step 400' 'Limited by data' 'confusion' \
-    'a checkpoint could not be written' 'train.optimizer.lr' 'What differs' '2, the first on node1' 'By class' 'Gradient norm'
+    'a checkpoint could not be written' 'train.optimizer.lr' 'Changed from the defaults' '2, the first on node1' 'By class' 'Gradient norm'
 
 # -- while it is written: no result, half a line, a kind of record from tomorrow, a line of zeros; then all of it again
 py write_run runs/now 250 now cat 50 1 0.002 ''
@@ -22,11 +22,11 @@ py check_absent runs/now/report.html '>time</th>'
 py check_page runs/now/report.html Training 'rank 3 on n7' '1.900 times' '>16.0 ms<' '1.600 times as long' '2 lines of metrics.jsonl are damaged' '>250<'
 touch -d '10 minutes ago' runs/now/metrics.jsonl
 expect 0 report.html "$dtrain" report runs/now
-py check_page runs/now/report.html 'Nothing written for 10 min'
+py check_page runs/now/report.html 'No metrics for 10 min'
 echo '{"kind":"end","step":250,"status":6,"message":"loss is <b>NaN</b>"}' >runs/now/metrics.jsonl
 expect 0 report.html "$dtrain" report runs/now
 py check_page runs/now/report.html 'Failed: loss is &lt;b&gt;NaN' 'The run failed at step 250: loss is &lt;b&gt;NaN'
-py check_absent runs/now/report.html 'Nothing: no warning'
+py check_absent runs/now/report.html 'None: no warning'
 echo '2026-11-25T22:25:27Z E loss is <b>NaN</b>' >runs/now/log
 expect 0 report.html "$dtrain" report runs/now
 [ "$(grep -c 'loss is &lt;b&gt;NaN' runs/now/report.html)" = 2 ] || fail "the error is there twice"
@@ -105,7 +105,7 @@ py check_page a/x/report.html '<h1>x</h1>'
 expect 2 'is no run with a metrics.jsonl' "$dtrain" report runs
 expect 2 'is no run with a metrics.jsonl' "$dtrain" report sweep/runs.csv sweep/waits
 expect 2 'sweep/sed is no run' "$dtrain" report sweep/seed=1 sweep/sed
-expect 2 'wants a run' "$dtrain" report
+expect 2 'expects a run' "$dtrain" report
 expect 2 '--trace is for one run' "$dtrain" report sweep/seed=* --trace
 sed -i 's/"schema":1/"schema":99/' sweep/seed=1/metrics.jsonl
 expect 0 'schema 99 of a later dtrain' "$dtrain" report sweep/seed=1

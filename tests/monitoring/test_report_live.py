@@ -42,7 +42,7 @@ def check_classes(run):
             if n <= 60 and f"roc_auc.{c['name']}" in result:
                 assert abs(area(c["roc"]) - result[f"roc_auc.{c['name']}"]) < 1e-3, c
         assert set(e["report"]["classes"]) == set(e["confusion"])
-    assert "Finished" in text and "Surest of what is wrong" in text and len(text) < 2e6
+    assert "Finished" in text and "Most confident mistakes" in text and len(text) < 2e6
 
 
 def make_squares(path):
@@ -82,4 +82,4 @@ def check_numbers(run):
         assert picture(w).getpixel((x + 1, y + 1))[2] == 0xf0, w  # what is seen is where the truth says
         worst = max(abs(a - b) for a, b in zip(truth, said))
         assert worst <= max(h["to"] for h in e["errors"]) + 0.01
-    assert "Farthest from the truth" in page(run) and "Errors of" in page(run)
+    assert "Largest errors" in page(run) and "Errors of" in page(run)

@@ -67,7 +67,7 @@ def follow(dtrain, run):
     t.wait_for("step 50 of 50")
     with open(f"{run}/metrics.jsonl", "a") as f:
         f.write('{"kind":"end","step":50,"status":75,"message":"stopped by SIGTERM"}\n')
-    t.wait_for("Stopped, the same command goes on")
+    t.wait_for("Stopped; the same command resumes")
     os.write(t.fd, b"x")
     t.wait_for("(?s)q leaves.*q leaves")
     os.write(t.fd, b"q")

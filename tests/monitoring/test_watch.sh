@@ -8,7 +8,7 @@ py write_run runs/photos 400 photos cat 100 1 0.001 ''
 echo '{"kind":"slow_rank","step":400,"rank":3,"host":"n7","phase":"data","times":1.9}' >>runs/photos/metrics.jsonl
 echo '{"kind":"ranks","step":400,"imbalance":1.6,"slowest":1,"data_s":[0.001,0.001],"compute_s":[0.003,0.015],"rss_bytes":[3e8,4e8]}' >>runs/photos/metrics.jsonl
 "$dtrain" watch runs/photos >plain.txt
-for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accuracy' 'samples a second' 'data 14 % compute 66 %' \
+for text in 'photos  Training' 'step 400 of 400 (100 %), epoch 4.00' 'val accuracy' 'samples/s' 'data 14 % compute 66 %' \
     'rank 3 on n7 is slow: 1.9 times' '2  ▂█  slowest 1, 1.60 times the mean'; do
     grep -qF -- "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
 done
@@ -22,7 +22,7 @@ py check_narrow "$dtrain" runs/photos
 : >runs/photos/lock
 "$dtrain" watch runs/photos | grep 'photos  Training' >/dev/null || fail "stopped a moment after its last line"
 touch -d '20 seconds ago' runs/photos/metrics.jsonl
-"$dtrain" watch runs/photos | grep 'photos  Stopped, the same command goes on' >/dev/null || fail "not stopped"
+"$dtrain" watch runs/photos | grep 'photos  Stopped; the same command resumes' >/dev/null || fail "not stopped"
 py hold runs/photos/lock "$dtrain" watch runs/photos | grep 'photos  Training' >/dev/null || fail "stopped with its lock held"
 py follow "$dtrain" runs/photos
 py write_hostile_run runs/hostile

@@ -64,5 +64,5 @@ wait $pid || rc=$?
 
 refused 'train.shard: optimizer is for run.reproducible' $shard run.reproducible=elastic
 refused 'train.shard: optimizer cannot clip by train.clip_agc' $shard train.clip_norm=0 train.clip_agc=0.01
-refused 'train.shard: optimizer has nothing to divide' $shard train.optimizer.name=adafactor
+refused 'train.shard: optimizer has nothing to shard' $shard train.optimizer.name=adafactor
 refused 'expected one of none, optimizer' train.shard=full

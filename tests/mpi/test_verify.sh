@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # run.verify_every: a bit that flips in one rank's weights ends the run with exit 70; the message names step, rank, host
-# and tensor; what was saved before stays, is not joined by anything, and the same command goes on from it.
+# and tensor; what was saved before stays, is not joined by anything, and the same command resumes from it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 

@@ -177,7 +177,7 @@ static dt_status exchange_beats(void *ctx, uint64_t *ticks) {
         }
         double silent_s = dt_clock_waited_s(silent, dt_clock_s());
         if (silent_s >= dt_watch_get_limits()->lost_s)
-            return dt_fail(DT_E_PEER, "rank %d on sim has given no sign of life for %.0f s", p, silent_s);
+            return dt_fail(DT_E_PEER, "no heartbeat from rank %d on sim for %.0f s", p, silent_s);
         *ticks += b->sum;
     }
     for (int p = first; p < end; p++) {

@@ -141,7 +141,7 @@ static bool begin_history(void) {
 static const char *words_of(sim_kind k) {
     return k == SIM_EIO                        ? "Input/output error"
            : k == SIM_ENOSPC || k == SIM_SHORT ? "No space left"
-           : k == SIM_HANG                     ? "no answer"
+           : k == SIM_HANG                     ? "no response"
                                                : NULL;
 }
 

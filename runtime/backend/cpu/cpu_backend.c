@@ -78,7 +78,8 @@ static dt_status cpu_backend_alloc(dt_backend *b, void **p, size_t n_bytes, cons
     }
     *p = NULL;
     // names the two keys that shrink memory per machine
-    return dt_fail(DT_E_INTERNAL, "out of memory: %.1f MB for %s; lower train.micro_batch or use fewer ranks a machine",
+    return dt_fail(DT_E_INTERNAL,
+                   "out of memory: %.1f MB for %s; lower train.micro_batch or use fewer ranks per machine",
                    (double)n_bytes / 1e6, what);
 }
 

@@ -314,7 +314,7 @@ static dt_status refuse_device(dt_cuda_api *api, int index, int error) {
                    busy ? ": it is in exclusive-process mode and another process has it, or in prohibited "
                           "mode (nvidia-smi -q -d COMPUTE). Wait for the other (nvidia-smi names it), take "
                           "another device (CUDA_VISIBLE_DEVICES), or allow sharing (nvidia-smi -c DEFAULT)"
-                        : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may say more");
+                        : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may have details");
 }
 
 static const dt_pass passes[] = {dt_pass_relu_bits, dt_pass_fuse_norm_act, NULL};

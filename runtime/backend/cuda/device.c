@@ -28,8 +28,7 @@ dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int l
     }
     if (n_devices == 1 && visible && *visible && !strchr(visible, ',')) return DT_OK; // bound
     return dt_fail(DT_E_USAGE,
-                   "device.kind: cuda: %d ranks on this host, but %d GPU%s%s%s: start one rank a "
-                   "GPU (mpirun -np %d)",
+                   "device.kind: cuda: %d ranks on this host, but %d GPU%s%s%s: start one rank per GPU (mpirun -np %d)",
                    local_size, n_devices, n_devices == 1 ? "" : "s", visible ? " visible, CUDA_VISIBLE_DEVICES=" : "",
                    visible ? visible : "", n_devices);
 }
@@ -202,8 +201,8 @@ static const char *remedy(int error, const dt_cuda_device_info *d, char *text, s
     case DT_CUDA_OUT_OF_MEMORY:
         return "another program has the device's memory (nvidia-smi lists them)";
     default:
-        return "unpack the bundle or build again, all of it; if that does not help, the device is "
-               "broken: nvidia-smi and the kernel's log (dmesg, lines with Xid) say more";
+        return "unpack the bundle or build again, all of it; if that does not help, the device is broken: nvidia-smi "
+               "and the kernel's log (dmesg, lines with Xid) have details";
     }
 }
 

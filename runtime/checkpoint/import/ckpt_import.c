@@ -204,7 +204,7 @@ static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_s
             : dt_xprintf("model.init_keep=%s leaves the initial values there",
                          module_of(t->name, module, sizeof module));
     const dt_status st =
-        dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model wants %s; %s", m->file, t->name,
+        dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model expects %s; %s", m->file, t->name,
                 dt_shape_print(there, have, sizeof have), dt_shape_print(&t->shape, want, sizeof want), way_out);
     free(way_out);
     return st;

@@ -361,7 +361,7 @@ static dt_status torch_file_check_tensor(const dt_torch_file *f, const dt_torch_
     const int each = dt_weights_type_bytes(t->type);
     // equal: a storage is exactly its elements
     if (!dt_stated_size((uint64_t)t->storage_elements, (uint64_t)each, e->n_bytes, &n_bytes) || n_bytes != e->n_bytes)
-        return dt_fail(DT_E_CKPT, "%s: data/%s has %llu bytes, tensor '%.200s' says %lld elements of %d", f->path,
+        return dt_fail(DT_E_CKPT, "%s: data/%s has %llu bytes, tensor '%.200s' states %lld elements of %d", f->path,
                        t->storage, (unsigned long long)e->n_bytes, t->name, (long long)t->storage_elements, each);
     return DT_OK;
 }

@@ -128,7 +128,7 @@ static dt_status add_branch_infer(dt_graph *g, dt_node_id id) {
         const dt_shape scale = dt_op_in_shape(g, id, 2);
         dt_times t;
         if (scale.n == y.n || !dt_times_of(&y, &scale, &t))
-            return dt_op_fail(g, id, "wants one factor a channel, (C,1,1) or (D)");
+            return dt_op_fail(g, id, "wants one factor per channel, (C,1,1) or (D)");
     }
     return dt_op_shaped(g, id, &y);
 }
@@ -170,8 +170,8 @@ static dt_status mul_infer(dt_graph *g, dt_node_id id) {
     if (!dt_dtype_is_float(dt_op_in_dtype(g, id, 0))) return dt_op_fail(g, id, "wants floating tensors");
     if (!dt_times_of(&a, &b, &t))
         return dt_op_fail(g, id,
-                          "wants the second of the same shape, or its last dimension, or one factor "
-                          "a channel: (C,1,1) or (N,C,1,1)");
+                          "wants the second of the same shape, or its last dimension, or one factor per channel: "
+                          "(C,1,1) or (N,C,1,1)");
     return dt_op_shaped(g, id, &a);
 }
 

@@ -71,7 +71,7 @@ static dt_status batch_norm_infer(dt_graph *g, dt_node_id id) {
     dt_op_add_out(g, id, Y, NULL, dt_op_in_dtype(g, id, X), &y);
     if (!g->training) return g->status;
     if (a.batch_norm.training && x.d[0] * (x.n == 4 ? x.d[2] * x.d[3] : 1) < 2) {
-        return dt_op_fail(g, id, "one value a channel has no variance: use a larger micro-batch");
+        return dt_op_fail(g, id, "one value per channel has no variance: use a larger micro-batch");
     }
     return infer_training(g, id, &y, &c);
 }

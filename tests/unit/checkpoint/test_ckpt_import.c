@@ -63,7 +63,7 @@ TEST(what_does_not_fit_is_named) {
     float a[4] = {5, 5, 5, 5}, c[2] = {6, 6};
     dt_ckpt_tensor wide[2] = {{"a", "model", dt_shape1(4), a}, {"eight", "model", dt_shape1(1), c}};
     int n = 0;
-    must_fail(DT_E_CKPT, "'a' is (2), this model wants (4)", import(wide, 1, NULL, &n));
+    must_fail(DT_E_CKPT, "'a' is (2), this model expects (4)", import(wide, 1, NULL, &n));
     must_fail(DT_E_CKPT, "'eight' is F8_E4M3, which is not read", import(wide + 1, 1, NULL, &n));
     dt_ckpt_tensor missing[2] = {{"a", "model", dt_shape1(2), a}, {"head.weight", "model", dt_shape1(2), c}};
     must_fail(DT_E_CKPT, "head.weight", import(missing, 2, NULL, &n));

@@ -152,7 +152,7 @@ TEST(classes_get_equal_shares) {
 TEST(bad_weights_are_named) {
     static const struct {
         const char *extra, *says;
-    } CASES[] = {{"  weight: hand\n", "in column hand, which says how often it is drawn: a weight"},
+    } CASES[] = {{"  weight: hand\n", "in column hand, the sampling weight: a weight"},
                  {"  weight: nothing\n", "no column 'nothing'"},
                  {"  weight: nothing\n", "width, "}, // columns of numbers too
                  {"  balance: nothing\n", "no metadata column 'nothing'"}};

@@ -253,14 +253,13 @@ TEST(all_that_is_wrong_with_a_table_is_told_at_once) {
                            "gone.npy,t,\n");
     dt_raw_opts o = {.join = fixture_path("join.csv")};
     dt_raw r;
-    must_fail(DT_E_DATA,
-              "--join: 1 table has rows of another number of fields: join.csv: 2 (line 3 has 4, line "
-              "4 has 2; the first line has 3); 1 second rows for a file: join.csv:5 and 6 'b.npy' "
-              "(--join-duplicates first or last takes one; JSON can hold several boxes in one row); "
-              "1 rows fit several files: join.csv:7: 'c.npy' fits q/c.npy and r/c.npy (write as "
-              "much of the path as tells them apart); --on-error skip leaves out rows that cannot "
-              "be joined",
-              dt_raw_list(&r, files, NULL, &o));
+    must_fail(
+        DT_E_DATA,
+        "--join: 1 table has rows of another number of fields: join.csv: 2 (line 3 has 4, line 4 has 2; the first line "
+        "has 3); 1 second rows for a file: join.csv:5 and 6 'b.npy' (--join-duplicates first or last takes one; JSON "
+        "can hold several boxes in one row); 1 rows fit several files: join.csv:7: 'c.npy' fits q/c.npy and r/c.npy "
+        "(write enough of the path to distinguish them); --on-error skip leaves out rows that cannot be joined",
+        dt_raw_list(&r, files, NULL, &o));
     o.join_duplicates = DT_JOIN_LAST;
     must_fail(DT_E_DATA, "rows fit several files", dt_raw_list(&r, files, NULL, &o));
     assert_null(strstr(dt_error_message(), "second rows"));

@@ -176,12 +176,12 @@ TEST(test_shares) {
     assert_message("field mood of sample 17 has nan, and a number to predict is finite");
     must(check_shares(shares, 3, more, 0)); // a skipped record
     assert_int_equal(check_shares(shares, 3, more, 1), DT_E_DATA);
-    assert_message("field mood of sample 17 adds up to 2, and cross_entropy wants shares");
+    assert_message("field mood of sample 17 adds up to 2, and cross_entropy expects shares");
     assert_int_equal(check_shares(shares, 3, negative, 1), DT_E_DATA);
-    assert_message("field mood of sample 17 has 1.5, and cross_entropy wants shares of classes of 0..1");
+    assert_message("field mood of sample 17 has 1.5, and cross_entropy expects shares of classes of 0..1");
     assert_int_equal(check_shares(labels, 3, nan, 1), DT_E_DATA);
     assert_int_equal(check_shares("  targets: {glasses: {loss: bce}}", 3, negative, 1), DT_E_DATA);
-    assert_message("field glasses of sample 17 has 1.5, and bce wants numbers of 0..1");
+    assert_message("field glasses of sample 17 has 1.5, and bce expects numbers of 0..1");
 }
 
 TEST_MAIN(NULL, NULL)

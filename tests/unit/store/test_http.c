@@ -132,7 +132,7 @@ TEST(an_answer_that_is_none_is_asked_for_again) {
 TEST(a_long_rest_is_not_waited_for) {
     char none[1];
     server.most = 0;
-    must_fail(DT_E_STORAGE, "the server says 503 and wants 3600 s of rest (1 attempt", get(none, 5));
+    must_fail(DT_E_STORAGE, "the server returned 503 and wants 3600 s of rest (1 attempt", get(none, 5));
 }
 
 // Nothing is allocated, added up or read for a size before it is known to be one that can be there.
