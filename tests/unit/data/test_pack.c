@@ -101,7 +101,7 @@ TEST(a_damaged_index_or_cut_data_is_an_error) {
     }
     fixture_write(index, good, n);
     fixture_write(path, data, n_data - 512);
-    must_fail(DT_E_DATA, "cut", dt_reader_open(&s, &path, 1));
+    must_fail(DT_E_DATA, "truncated", dt_reader_open(&s, &path, 1));
     fixture_write(path, data, n_data);
     s = fixture_set(path);
     dt_reader_close(s);
