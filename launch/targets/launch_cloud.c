@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "config/words.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,10 +37,6 @@ typedef struct cloud {
     char *name;
     dt_cli_values values;
 } cloud;
-
-static bool is_ascii_letter(char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
 
 // ---- what is asked for -----------------------------------------------------------------------------
 
@@ -100,20 +97,6 @@ static dt_status data_word(const cloud *k, char **out) {
 
 // ---- the task --------------------------------------------------------------------------------------
 
-// Names of SkyPilot: letters, digits and single '-', a letter first.
-static char *task_name(const dt_config *c) {
-    const char *name = c->run.name;
-    char *task = dt_xcalloc(strlen(name) + sizeof "run-", 1), *at = task;
-    if (!is_ascii_letter(*name)) at = stpcpy(at, "run-");
-    for (; *name; name++)
-        if (is_ascii_letter(*name) || (*name >= '0' && *name <= '9'))
-            *at++ = *name;
-        else if (at[-1] != '-')
-            *at++ = '-';
-    while (at[-1] == '-') *--at = 0;
-    return task;
-}
-
 // Strings of YAML; numbers, and what an image may be, have an alphabet.
 static dt_status put_options(cloud *k) {
     dt_cli_values *v = &k->values;
@@ -134,7 +117,7 @@ static dt_status put_options(cloud *k) {
     }
     const char *image = given[IMAGE];
     for (const char *p = image; p && *p; p++)
-        if (!is_ascii_letter(*p) && !strchr("0123456789._/:@-", *p))
+        if (!isalnum((unsigned char)*p) && !strchr("._/:@-", *p))
             return dt_fail(DT_E_USAGE, "--image: '%s' is no name of an image", image);
     return DT_OK;
 }
@@ -185,7 +168,7 @@ static dt_status launch_cloud_run(const dt_cli_words *w) {
     if (st == DT_OK) st = dt_cli_target_ranks(k.config, k.n_nodes * k.n_ranks_node);
     if (st == DT_OK) st = dt_cli_target_check(k.config, true, 0, &length);
     if (st == DT_OK) {
-        k.name = task_name(k.config);
+        k.name = dt_cli_task_name(k.config->run.name);
         st = fill_task(&task, &k);
     }
     if (st == DT_OK && w->options[PRINT])

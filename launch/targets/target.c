@@ -169,6 +169,18 @@ dt_status dt_cli_yaml(char **out, const char *what, const char *text) {
     return *out ? DT_OK : dt_fail(DT_E_USAGE, "%s is not UTF-8, which YAML requires", what);
 }
 
+char *dt_cli_task_name(const char *name) {
+    char *task = dt_xcalloc(strlen(name) + sizeof "run-", 1), *at = task;
+    if (!isalpha((unsigned char)*name)) at = stpcpy(at, "run-");
+    for (; *name; name++)
+        if (isalnum((unsigned char)*name))
+            *at++ = *name;
+        else if (at[-1] != '-')
+            *at++ = '-';
+    while (at[-1] == '-') *--at = 0;
+    return task;
+}
+
 static char *quote_n(const char *const *words, size_t n, char *(*quote)(const char *text)) {
     char *line = NULL;
     size_t n_line = 0;

@@ -75,6 +75,8 @@ char *dt_cli_quote(const char *text);
 // `text` as a string in a value of YAML, on one line: in quotes where it needs them. Heap. `what` names it in the
 // error.
 dt_status dt_cli_yaml(char **out, const char *what, const char *text);
+// The name of a run as that of a SkyPilot task or a PBS job: letters, digits and single '-', a letter first. Heap.
+char *dt_cli_task_name(const char *name);
 // argv as a line for the shell that sshd starts on a host, which need not be bash. Heap.
 char *dt_cli_quote_remote(const char *const *argv);
 // All of `words` (NULL ends) as a shell's line. Heap.

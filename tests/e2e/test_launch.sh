@@ -19,7 +19,7 @@ mkdir "$work/recorders"
 for program in mpirun srun dtrain; do # all say what they were started with
     printf '#!/bin/bash\n[ "$1" != --mpi=list ] || { echo pmix; exit; }\nprintf "%%s\\0" "$@" >>%q\n' "$work/argv" >"$work/recorders/$program"
 done
-printf '#!/bin/sh\n' | tee "$work/recorders/squeue" >"$work/recorders/scontrol"
+for program in squeue scontrol qstat qsub; do printf '#!/bin/sh\n' >"$work/recorders/$program"; done
 chmod +x "$work"/recorders/*
 "$python" -c 'import yaml' 2>/dev/null || { echo "skipped: no python3-yaml"; exit 77; }
 starts() { # FILE: what is run on its behalf
@@ -36,6 +36,7 @@ survives() { # FILE, words that must arrive
     starts "$file" >"$work/script" || fail "no parser takes $file"
     bash -n "$work/script" || fail "no script: $file"
     (cd "$work/odd" && PATH="$work/recorders:$PATH" SLURM_JOB_ID=1 SLURM_JOB_NAME=x SLURM_NNODES=1 SKYPILOT_NODE_RANK=0 SKYPILOT_NODE_IPS=1.2.3.4 \
+        PBS_JOBID=1.server PBS_JOBNAME=x PBS_O_WORKDIR=. PBS_NODEFILE=/dev/null \
         bash "$work/script") >"$work/log" 2>&1 || fail "exit $? of $file"
     readarray -d '' -t got <"$work/argv"
     for word in "$@"; do
@@ -74,7 +75,9 @@ golden cloud-acoustic.yaml cloud "${buckets[@]}" configs/acoustic.yaml "run.name
     fail "launch cloud: run.stop_at is recovered for ever"
 golden slurm-fusion.sbatch slurm --nodes 2 --gpus-per-node 4 --time 4:00:00 --account bio configs/fusion.yaml run.name=long
 golden slurm-mnist.sbatch slurm --sweep --jobs 2 configs/mnist.yaml run.seed=0..2
-[ "$(ls tests/golden/launch | wc -l)" = 12 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
+golden pbs-fusion.pbs pbs --nodes 2 --ncpus 32 --ngpus 4 --mem 64gb --walltime 4:00:00 --queue gpu --account bio --pbs '-W umask=027' configs/fusion.yaml
+golden pbs-pose.pbs pbs configs/pose.yaml run.stop_at=5
+[ "$(ls tests/golden/launch | wc -l)" = 14 ] || fail "golden files that no case writes: $(ls tests/golden/launch)"
 
 # -- inside another job of Slurm: mpirun stays off the job's nodes unless told otherwise, sbatch gets none of its variables
 mkdir "$work/inside"
@@ -170,6 +173,35 @@ printf '#!/bin/sh\ncat >>%q\necho 7\n' "$work/slurm/given" >"$work/slurm/bin/sba
 chmod +x "$work/slurm/bin/sbatch"
 PATH=$work/slurm/bin:$PATH "$DTRAIN" launch slurm --sweep --container-image i.sqsh configs/mnist.yaml run.seed=0,1 >/dev/null 2>"$work/log" || fail "launch slurm --sweep"
 grep -q '^srun --mpi=none --ntasks=1 --container-image=i.sqsh .* sweep .*--table$' "$work/slurm/given" || fail "the table's job: $(tail -n 3 "$work/slurm/given")"
+
+# -- a job of PBS, with programs that stand for qsub, qstat and mpirun: it submits its file again when it was saved or lost a
+# rank, and there is a new checkpoint; not after qdel (TERM), nor with run.stop_at. Real PBS is not in Debian
+mkdir -p "$work/pbs/bin"
+printf '#!/bin/sh\necho "$@" >>%q\necho 8.server\n' "$work/pbs/submitted" >"$work/pbs/bin/qsub"
+printf '#!/bin/sh\necho "    Resource_List.walltime = 00:03:02"\n' >"$work/pbs/bin/qstat"
+printf '#!/bin/bash\ntrap "" USR1\nuntil [ -s slept ]; do /bin/sleep 0.05; done\n[ "$CODE" = 0 ] || mkdir -p "runs/a b/checkpoints/step-0$CODE"\n[ -z "$RAISE" ] || kill -"$RAISE" $PPID && /bin/sleep 1\nexit "$CODE"\n' >"$work/pbs/bin/mpirun"
+printf '#!/bin/sh\necho "$1" >%q\nexit 1\n' "$work/pbs/slept" >"$work/pbs/bin/sleep"
+chmod +x "$work"/pbs/bin/*
+echo 'a b' >"$work/pbs/hosts"
+(cd "$work/pbs" && PATH="$work/pbs/bin:$PATH" "$DTRAIN" launch pbs "$SOURCE/configs/pose.yaml" 'run.name=a b') >"$work/out" 2>"$work/log" || fail "launch pbs: exit $?"
+grep -qx 8.server "$work/out" && grep -qx a-b.pbs "$work/pbs/submitted" && grep -q 'job 8.server: messages in a-b.o8; watch: qstat 8.server' "$work/log" ||
+    fail "launch pbs: $(cat "$work/log")"
+in_pbs() { # code of mpirun, signal that comes, code of the job, submitted again
+    local rc=0
+    rm -rf "$work"/pbs/{submitted,runs,slept}
+    (cd / && PATH="$work/pbs/bin:$PATH" CODE=$1 RAISE=$2 PBS_JOBID=7.server PBS_JOBNAME=a-b PBS_O_WORKDIR=$work/pbs PBS_NODEFILE=$work/pbs/hosts \
+        bash "$work/pbs/a-b.pbs") >"$work/out" 2>"$work/log" || rc=$?
+    [ $rc = "$3" ] && [ "$(cat "$work/pbs/submitted" 2>/dev/null)" = "$4" ] || fail "a job of PBS, mpirun $1, signal '$2': exit $rc, submitted: $(cat "$work/pbs/submitted")"
+}
+in_pbs 75 '' 75 a-b.pbs
+grep -q "a-b: ended with 75, submitted again as 8.server to go on from runs/a b/checkpoints/step-075" "$work/out" || fail "no line: $(cat "$work/out")"
+[ "$(cat "$work/pbs/slept")" = 62 ] || fail "a limit of 182 s: the signal comes after $(cat "$work/pbs/slept") s"
+in_pbs 240 '' 240 a-b.pbs
+in_pbs 5 '' 5 ''
+in_pbs 0 '' 0 ''
+in_pbs 75 TERM 75 ''
+(cd "$work/pbs" && PATH="$work/pbs/bin:$PATH" "$DTRAIN" launch pbs "$SOURCE/configs/pose.yaml" 'run.name=a b' run.stop_at=5) >"$work/out" 2>"$work/log" || fail "launch pbs: exit $?"
+in_pbs 75 '' 75 ''
 
 # -- what is submitted in part is not denied
 printf '#!/bin/sh\n[ "$1" != apply ] || { echo configmap/x created; echo busy >&2; exit 1; }\n' >"$work/slurm/bin/kubectl"
@@ -315,6 +347,8 @@ wrong "'a b' is no name of an image" launch cloud "${buckets[@]}" --image 'a b' 
 wrong "--cpus: '8 cores' is not as in 16+" launch cloud "${buckets[@]}" --cpus '8 cores' $c
 wrong "--data is not UTF-8" launch cloud --data $'\xff' --runs s3://a $c
 wrong "run.name: a line break" launch slurm $c 'run.name="a\nb"'
+wrong "--queue: 'a b' cannot be in a line of #PBS" launch pbs --queue 'a b' $c
+wrong "--mpiprocs 2: a node has 1 GPU," launch pbs --ngpus 1 --mpiprocs 2 $c
 wrong "--qos: a line break" launch slurm --qos $'a\nb' $c
 wrong "give one of them" launch slurm --container a.sif --container-image a $c
 wrong "--container-mounts is for --container-image" launch slurm --container-mounts a:b $c

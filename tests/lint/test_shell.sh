@@ -18,7 +18,8 @@ config=$(small_config "$work")
 cd "$work"
 "$DTRAIN" launch slurm --print --nodes 2 --stage /scratch "$config" >one.sh 2>"$work/log" || fail "launch slurm --print"
 "$DTRAIN" launch slurm --print --sweep "$config" run.seed=1,2 >many.sh 2>"$work/log" || fail "launch slurm --print --sweep"
-shellcheck one.sh many.sh >"$work/log" || fail "shellcheck of launch/slurm/train.sbatch"
+"$DTRAIN" launch pbs --print --walltime 1:00:00 "$config" >pbs.sh 2>"$work/log" || fail "launch pbs --print"
+shellcheck one.sh many.sh pbs.sh >"$work/log" || fail "shellcheck of launch/slurm/train.sbatch or launch/pbs/train.pbs"
 shellcheck "$SOURCE"/launch/docker/setup.sh "$SOURCE"/launch/docker/dtrain-{stop,launch} >"$work/log" || fail "shellcheck of launch/docker"
 
 # images: packages are fetched ahead of the source; another CPU is refused in one line, in the image and without one

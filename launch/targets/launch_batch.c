@@ -1,6 +1,8 @@
-// launch_slurm.c: dtrain launch slurm: fills launch/slurm/train.sbatch and gives it to sbatch.
+// launch_batch.c: dtrain launch slurm and dtrain launch pbs: fill launch/slurm/train.sbatch or launch/pbs/train.pbs and
+// give it to sbatch or qsub.
 //
-// A sweep is a job array, a run for each of its tasks, and a job behind it that prints the table.
+// PBS is its template and its table of options. A sweep, for Slurm alone, is a job array, a run for each of its tasks, and
+// a job behind it that prints the table.
 
 #include "launch/sweep/sweep_table.h"
 #include "target.h"
@@ -15,28 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    NODES,
-    TASKS,
-    CPUS,
-    GPUS,
-    MEM,
-    TIME,
-    PARTITION,
-    ACCOUNT,
-    QOS,
-    SBATCH,
-    SETUP,
-    CONTAINER,
-    IMAGE,
-    MOUNTS,
-    STAGE,
-    SWEEP,
-    JOBS,
-    PRINT,
-    TEMPLATE
-};
-static const dt_cli_option options[] = {
+// The options of PBS are the first of Slurm's.
+enum { NODES, TASKS, CPUS, GPUS, MEM, TIME, PARTITION, ACCOUNT, SBATCH, SETUP, PRINT, TEMPLATE, N_PBS };
+enum { QOS = N_PBS, CONTAINER, IMAGE, MOUNTS, STAGE, SWEEP, JOBS };
+static const dt_cli_option slurm_options[] = {
     [NODES] = {"--nodes", "N", "nodes of a run (default 1)"},
     [TASKS] = {"--ntasks-per-node", "N", "ranks per node (default: one per GPU, else 1)"},
     [CPUS] = {"--cpus-per-task", "N", "cores per rank (default 1)"},
@@ -45,25 +29,42 @@ static const dt_cli_option options[] = {
     [TIME] = {"--time", "TIME", "time limit of the job, such as 4:00:00"},
     [PARTITION] = {"--partition", "NAME", "partition (default: the cluster's)"},
     [ACCOUNT] = {"--account", "NAME", "account to charge"},
-    [QOS] = {"--qos", "NAME", "quality of service"},
     [SBATCH] = {"--sbatch", "OPTIONS", "other options of sbatch, such as '--constraint=a100 --exclusive'"},
     [SETUP] = {"--setup", "FILE", "bash lines to run before the job, such as module load openmpi"},
+    [PRINT] = {"--print", NULL, "print the batch script and submit nothing"},
+    [TEMPLATE] = {"--template", "FILE", "your own copy of launch/slurm/train.sbatch"},
+    [QOS] = {"--qos", "NAME", "quality of service"},
     [CONTAINER] = {"--container", "IMAGE", "run in this image with Apptainer"},
     [IMAGE] = {"--container-image", "IMAGE", "run in this image with pyxis (srun's option)"},
     [MOUNTS] = {"--container-mounts", "A:B,…", "more mounts for pyxis; this folder and --stage are mounted anyway"},
     [STAGE] = {"--stage", "DIR", "copy the data to this folder of each node and verify the copy"},
     [SWEEP] = {"--sweep", NULL, "job array over key=a,b,c and 0..4, as dtrain sweep"},
     [JOBS] = {"--jobs", "N", "with --sweep: runs at a time (default: all)"},
-    [PRINT] = {"--print", NULL, "print the batch script and submit nothing"},
-    [TEMPLATE] = {"--template", "FILE", "your own copy of launch/slurm/train.sbatch"},
     {NULL}};
 
-typedef struct slurm_job {
+static const dt_cli_option pbs_options[] = {
+    [NODES] = {"--nodes", "N", "chunks of select, each on a host of its own (default 1)"},
+    [TASKS] = {"--mpiprocs", "N", "ranks per node (default: one per GPU, else 1)"},
+    [CPUS] = {"--ncpus", "N", "cores per node (default 1)"},
+    [GPUS] = {"--ngpus", "N", "GPUs per node (default 0)"},
+    [MEM] = {"--mem", "SIZE", "memory per node, such as 32gb"},
+    [TIME] = {"--walltime", "TIME", "time limit of the job, such as 4:00:00"},
+    [PARTITION] = {"--queue", "NAME", "queue (default: the server's)"},
+    [ACCOUNT] = {"--account", "NAME", "account to charge"},
+    [SBATCH] = {"--pbs", "OPTIONS", "other options of qsub, such as '-W umask=027'"},
+    [SETUP] = {"--setup", "FILE", "bash lines to run before the job, such as module load openmpi"},
+    [PRINT] = {"--print", NULL, "print the batch script and submit nothing"},
+    [TEMPLATE] = {"--template", "FILE", "your own copy of launch/pbs/train.pbs"},
+    {NULL}};
+
+typedef struct batch_job {
+    const char *verb;
     dt_config *config; // of the run, or of the first of a sweep
     sweep sweep;
     int n_ranks_node;
+    char *pbs_name;       // of a job of PBS; NULL: of Slurm
     dt_cli_values values; // of the template
-} slurm_job;
+} batch_job;
 
 // ---- the runs --------------------------------------------------------------------------------------
 
@@ -75,7 +76,7 @@ static void add_run(char **text, int task, const char *dir, const char *const *w
     free(quoted_dir);
 }
 
-static dt_status read_sweep(slurm_job *j, const dt_cli_words *w, int n_ranks) {
+static dt_status read_sweep(batch_job *j, const dt_cli_words *w, int n_ranks) {
     sweep *s = &j->sweep;
     DT_TRY(dt_sweep_read(s, w));
     char **first = dt_sweep_run_words(s, 0);
@@ -99,8 +100,8 @@ static dt_status read_sweep(slurm_job *j, const dt_cli_words *w, int n_ranks) {
     return DT_OK;
 }
 
-static dt_status launch_slurm_read_run(slurm_job *j, const dt_cli_words *w, int n_ranks) {
-    DT_TRY(dt_cli_target_config(&j->config, "launch slurm", w));
+static dt_status launch_batch_read_run(batch_job *j, const dt_cli_words *w, int n_ranks) {
+    DT_TRY(dt_cli_target_config(&j->config, j->verb, w));
     DT_TRY(dt_cli_target_ranks(j->config, n_ranks));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
     const char **words = dt_cli_train_words(w);
@@ -157,7 +158,7 @@ static char *quote_folder(const char *folder) {
     return out;
 }
 
-static dt_status read_stage(slurm_job *j, const dt_cli_words *w) {
+static dt_status read_stage(batch_job *j, const dt_cli_words *w) {
     const char *set = dt_cli_only_set(j->config);
     const bool by_url = set && dt_blob_is_url(set);
     if (by_url && w->options[STAGE])
@@ -190,7 +191,7 @@ static dt_status read_stage(slurm_job *j, const dt_cli_words *w) {
 
 // ---- the script ------------------------------------------------------------------------------------
 
-static dt_status launch_slurm_read_options(slurm_job *j, const dt_cli_words *w) {
+static dt_status launch_batch_read_options(batch_job *j, const dt_cli_words *w) {
     int n_nodes, n_gpus = 0, n_cpus, n_jobs;
     DT_TRY(dt_cli_option_int(w, NODES, 1, &n_nodes));
     DT_TRY(dt_cli_option_int(w, CPUS, 1, &n_cpus));
@@ -200,10 +201,10 @@ static dt_status launch_slurm_read_options(slurm_job *j, const dt_cli_words *w) 
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
     dt_cli_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
     dt_cli_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
-    return (w->options[SWEEP] ? read_sweep : launch_slurm_read_run)(j, w, n_nodes * j->n_ranks_node);
+    return (w->options[SWEEP] ? read_sweep : launch_batch_read_run)(j, w, n_nodes * j->n_ranks_node);
 }
 
-static dt_status find_program(slurm_job *j, const dt_cli_words *w) {
+static dt_status find_program(batch_job *j, const dt_cli_words *w) {
     const char *image = w->options[IMAGE], *sif = w->options[CONTAINER];
     if (image && sif)
         return dt_fail(DT_E_USAGE, "--container is for Apptainer, --container-image for pyxis: give "
@@ -225,11 +226,11 @@ static dt_status find_program(slurm_job *j, const dt_cli_words *w) {
 }
 
 // Puts `text` as a line "#SBATCH --option=TEXT" has it: sbatch takes quotes and backslashes out, and # begins a
-// comment. `what` names it in the error.
-static dt_status put_directive(dt_cli_values *values, const char *name, const char *what, const char *text) {
+// comment. PBS has no quotes. `what` names it in the error.
+static dt_status put_directive(batch_job *j, const char *name, const char *what, const char *text) {
     bool plain = text && *text;
     char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out;
-    dt_cli_put(values, name, out);
+    dt_cli_put(&j->values, name, out);
     if (!text) return DT_OK;
     for (const char *p = text; *p; p++) {
         if (iscntrl((unsigned char)*p))
@@ -239,6 +240,7 @@ static dt_status put_directive(dt_cli_values *values, const char *name, const ch
                            what);
         plain = plain && (isalnum((unsigned char)*p) || strchr("_-./=:,+@%", *p));
     }
+    if (!plain && j->pbs_name) return dt_fail(DT_E_USAGE, "%s: '%s' cannot be in a line of #PBS", what, text);
     if (!plain) *at++ = '"';
     for (; *text; text++) {
         if (*text == '"' || *text == '\\') *at++ = '\\';
@@ -248,16 +250,21 @@ static dt_status put_directive(dt_cli_values *values, const char *name, const ch
     return DT_OK;
 }
 
-static const char *job_name(const slurm_job *j) {
+static const char *job_name(const batch_job *j) {
     return j->sweep.dir ? strrchr(j->sweep.dir, '/') + 1 : j->config->run.name;
 }
 
-static dt_status fill_values(slurm_job *j, const dt_cli_words *w) {
+static dt_status fill_values(batch_job *j, const dt_cli_words *w) {
     static const char *const given[] = {
         [CPUS] = "CPUS", [GPUS] = "GPUS",           [MEM] = "MEM",        [TIME] = "TIME",
         [QOS] = "QOS",   [PARTITION] = "PARTITION", [ACCOUNT] = "ACCOUNT"};
-    DT_TRY(put_directive(&j->values, "JOB", "run.name", job_name(j)));
-    for (int i = CPUS; i <= QOS; i++) DT_TRY(put_directive(&j->values, given[i], options[i].name, w->options[i]));
+    DT_TRY(put_directive(j, "JOB", "run.name", j->pbs_name ? j->pbs_name : job_name(j)));
+    for (int i = CPUS; i <= QOS; i++)
+        if (given[i]) DT_TRY(put_directive(j, given[i], w->table[i].name, w->options[i]));
+    // in select a resource is :name=TEXT, or not there
+    for (int i = CPUS; i <= MEM && j->pbs_name; i++)
+        dt_cli_put(&j->values, (const char *const[]){"NCPUS", "NGPUS", "CHUNK_MEM"}[i - CPUS],
+                   w->options[i] ? dt_xprintf(":%s=%s", w->table[i].name + 2, w->options[i]) : dt_xstrdup(""));
     dt_cli_put_copy(&j->values, "SBATCH", w->options[SBATCH]);
     dt_cli_put_copy(&j->values, "OUTPUT", w->options[SWEEP] ? "%x-%A_%a.out" : "%x-%j.out");
     // a run that stops itself with 75 would be queued again for ever
@@ -272,7 +279,7 @@ static dt_status fill_values(slurm_job *j, const dt_cli_words *w) {
 // ---- submitting ------------------------------------------------------------------------------------
 
 // The job that prints the table when the array has ended; *id: of the array.
-static dt_status submit_table(const slurm_job *j, const dt_cli_words *w, const char *id) {
+static dt_status submit_table(const batch_job *j, const dt_cli_words *w, const char *id) {
     char *words = dt_cli_quote_config(w);
     const char *setup = dt_cli_value(&j->values, "SETUP"), *image = dt_cli_value(&j->values, "IMAGE");
     char *in_image = dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
@@ -289,7 +296,7 @@ static dt_status submit_table(const slurm_job *j, const dt_cli_words *w, const c
     for (int i = 0; i < 3; i++) {
         const int option = (int[]){PARTITION, ACCOUNT, QOS}[i];
         if (!w->options[option]) continue;
-        given[i] = dt_xprintf("%s=%s", options[option].name, w->options[option]);
+        given[i] = dt_xprintf("%s=%s", slurm_options[option].name, w->options[option]);
         argv[n++] = given[i];
     }
     char *output = NULL;
@@ -328,7 +335,24 @@ static void leave_job(void) {
     unsetenv("SLURM_JOB_ID");
 }
 
-static dt_status launch_slurm_submit(const slurm_job *j, const dt_cli_words *w, const char *script) {
+// The file stays: the job submits it again.
+static dt_status submit_pbs(const batch_job *j, const char *script) {
+    char *file = dt_xprintf("%s.pbs", j->pbs_name), *id = NULL;
+    const char *const argv[] = {"qsub", file, NULL};
+    dt_status st = dt_io_write_file(file, script, strlen(script));
+    if (st == DT_OK) st = dt_cli_feed(argv, "", &id);
+    if (st == DT_OK) {
+        id[strcspn(id, "\n")] = 0; // "12.server"
+        dt_info("job %s: messages in %s.o%.*s; watch: qstat %s; save and submit again: qsig -s USR1 %s; end: qdel %s",
+                id, j->pbs_name, (int)strcspn(id, "."), id, id, id, id);
+        printf("%s\n", id);
+    }
+    free(id);
+    free(file);
+    return st;
+}
+
+static dt_status submit_slurm(const batch_job *j, const dt_cli_words *w, const char *script) {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     char *id = NULL;
     leave_job();
@@ -349,27 +373,38 @@ static dt_status launch_slurm_submit(const slurm_job *j, const dt_cli_words *w, 
     return st;
 }
 
-static dt_status launch_slurm_run(const dt_cli_words *w) {
-    slurm_job j = {0};
+static dt_status launch_batch_run(const dt_cli_words *w, bool pbs) {
+    batch_job j = {.verb = pbs ? "launch pbs" : "launch slurm"};
+    const char *template = pbs ? "launch/pbs/train.pbs" : "launch/slurm/train.sbatch";
     char *script = NULL;
-    dt_status st = launch_slurm_read_options(&j, w);
+    dt_status st = launch_batch_read_options(&j, w);
+    if (st == DT_OK && pbs) j.pbs_name = dt_cli_task_name(j.config->run.name);
     if (st == DT_OK) st = read_stage(&j, w);
     if (st == DT_OK) st = find_program(&j, w);
     if (st == DT_OK) st = fill_values(&j, w);
-    if (st == DT_OK) st = dt_cli_fill_template(&script, "launch/slurm/train.sbatch", w->options[TEMPLATE], &j.values);
+    if (st == DT_OK) st = dt_cli_fill_template(&script, template, w->options[TEMPLATE], &j.values);
     if (st == DT_OK && w->options[PRINT])
         fputs(script, stdout);
     else if (st == DT_OK)
-        st = launch_slurm_submit(&j, w, script);
+        st = pbs ? submit_pbs(&j, script) : submit_slurm(&j, w, script);
     free(script);
+    free(j.pbs_name);
     dt_cli_values_fini(&j.values);
     if (w->options[SWEEP]) dt_sweep_fini(&j.sweep);
     dt_config_destroy(j.config);
     return st;
 }
 
+static dt_status launch_slurm_run(const dt_cli_words *w) {
+    return launch_batch_run(w, false);
+}
+
+static dt_status launch_pbs_run(const dt_cli_words *w) {
+    return launch_batch_run(w, true);
+}
+
 const dt_cli_command dt_cli_on_slurm = {
-    .options = options,
+    .options = slurm_options,
     .text = "Submits a batch job and prints its id. Two minutes before the time limit the ranks save a checkpoint and "
             "the job is requeued; so is a job that lost a node, but not a job with run.stop_at. Options named like "
             "those of sbatch are passed to sbatch; --sbatch passes any other.\n\n"
@@ -378,3 +413,13 @@ const dt_cli_command dt_cli_on_slurm = {
             "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml \\\n"
             "      data.split.folds=5 data.split.fold=0..4\n",
     .run = launch_slurm_run};
+
+const dt_cli_command dt_cli_on_pbs = {
+    .options = pbs_options,
+    .text =
+        "Writes a batch script to NAME.pbs, submits it with qsub and prints the job's id. Two minutes before the time "
+        "limit the ranks save a checkpoint, and the job submits NAME.pbs again; so it does after a lost rank, if there "
+        "is a checkpoint since its start, but not with run.stop_at. Options named like resources of PBS are those of "
+        "a chunk of select; --pbs passes any other option.\n\n"
+        "  dtrain launch pbs --nodes 4 --ncpus 32 --ngpus 8 --walltime 4:00:00 configs/fusion.yaml\n",
+    .run = launch_pbs_run};
