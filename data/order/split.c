@@ -49,7 +49,7 @@ static int compare_units(const void *pa, const void *pb) {
     if (a->signature != b->signature) return a->signature < b->signature ? -1 : 1;
     if (a->value != b->value) return a->value < b->value ? -1 : 1;
     if (a->hash != b->hash) return a->hash < b->hash ? -1 : 1;
-    if (a->tie != b->tie) return a->tie < b->tie ? -1 : 1;
+    if (a->tie != b->tie) return a->tie < b->tie ? -1 : 1; // copies have equal ties: they lie side by side
     return a->index < b->index ? -1 : a->index > b->index;
 }
 
@@ -58,7 +58,7 @@ static uint64_t record_signature(const dt_catalog *c, uint32_t r) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < c->records[r].n_members; i++) {
         const char *ext = dt_catalog_str(c, c->exts[c->members[c->records[r].first_member + i].ext]);
-        sum += dt_hash64(ext, strlen(ext));
+        sum += dt_hash64(ext, strlen(ext)); // a sum, so that the order of members has no part in it
     }
     return sum;
 }
@@ -76,6 +76,7 @@ static uint32_t make_record_units(unit *u, const dt_catalog *c, const dt_view *v
     uint32_t n = 0;
     for (size_t i = 0; i < (size_t)v->n * (size_t)v->width; i++) used[v->record[i]] = true;
     for (uint32_t r = 0; r < c->n_records; r++)
+        // a record that no sample needs takes no share
         if (used[r])
             u[n++] = (unit){.signature = record_signature(c, r),
                             .value = stratum_value(c, s, r),
@@ -93,8 +94,9 @@ static uint32_t make_sample_units(unit *u, const dt_catalog *c, const dt_view *v
         uint64_t key = 0;
         uint8_t part = given_part(s, record[0]);
         for (int k = 0; k < v->width; k++) {
+            // the fields' order counts: it is the same in every sample
             key = hash_pair(key, c->records[record[k]].key_hash);
-            if (given_part(s, record[k]) != part) part = NOWHERE;
+            if (given_part(s, record[k]) != part) part = NOWHERE; // data.split.file divides the sample
         }
         u[i] = (unit){.value = stratum_value(c, s, record[0]),
                       .hash = hash_pair(s->seed, key),
@@ -137,6 +139,7 @@ static groups split_make_groups(const dt_catalog *c, const dt_split_spec *s) {
         if (i == 0 || g.hash[i] != g.hash[g.n - 1]) g.hash[g.n++] = g.hash[i];
     for (uint32_t r = 0; r < c->n_records; r++) {
         if (g.of[r] == DT_NO_VALUE) continue;
+        // found always: the hash is one of the list
         const uint64_t *at = bsearch(&of[r], g.hash, g.n, sizeof of[r], compare_hashes);
         g.of[r] = (uint32_t)(at - g.hash);
     }
@@ -163,7 +166,7 @@ static dt_status make_column_units(unit *u, uint32_t *n, const groups *g, const 
     uint32_t *first = dt_xcalloc((size_t)g->n + 1, sizeof *first);
     dt_status st = DT_OK;
     *n = 0;
-    memset(first, 0xff, ((size_t)g->n + 1) * sizeof *first);
+    memset(first, 0xff, ((size_t)g->n + 1) * sizeof *first); // UINT32_MAX: no record yet
     for (size_t i = 0; i < (size_t)v->n * (size_t)v->width && st == DT_OK; i++) {
         uint32_t r = v->record[i], group = g->of[r];
         if (group == DT_NO_VALUE || given_part(s, r) == NOWHERE) continue;
@@ -193,8 +196,9 @@ typedef struct tally {
 
 // How many of the next n units go to a part that has `given` units and is due `fraction` of `total`.
 static uint32_t due(uint64_t total, double fraction, uint64_t given, uint32_t n) {
+    // rounded; 1e-9 for shares such as 0.15 that are a little less in binary
     uint64_t wanted = (uint64_t)floor((double)total * fraction + 0.5 + 1e-9);
-    if (wanted <= given) return 0;
+    if (wanted <= given) return 0; // earlier strata were given more than their share
     return wanted - given < n ? (uint32_t)(wanted - given) : n;
 }
 
@@ -209,6 +213,7 @@ static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, ta
     for (uint32_t i = 0; i < n; i++) part[u[i].index] = i < n_test ? TEST : TRAIN;
     for (uint32_t i = 0, end; i < n && s->folds > 0; i = end) {
         end = with_copies(u, n, i + 1);
+        // dealt like cards, on through all strata
         if (t->n_distinct++ % (uint64_t)s->folds != (uint64_t)s->fold) continue;
         for (uint32_t k = i; k < end; k++, n_test++) part[u[k].index] = TEST;
     }
@@ -221,7 +226,7 @@ static void divide_stratum(const dt_split_spec *s, const unit *u, uint32_t n, ta
         for (uint32_t k = i; k < end && part[u[i].index] != TEST; k++) {
             part[u[k].index] = VAL;
             t->n_val++;
-            n_val -= n_val > 0;
+            n_val -= n_val > 0; // copies may exceed what is due
         }
     }
 }
@@ -239,20 +244,12 @@ static void stratify(unit *u, uint32_t n) {
     qsort(u, n, sizeof *u, compare_units);
     for (uint32_t i = 0, end; i < n; i = end) {
         end = end_of_stratum(u, n, i);
+        // strata of one unit are divided together, or each would round to no test
         if (end - i > 1) continue;
         u[i].value = ALONE;
         any = true;
     }
     if (any) qsort(u, n, sizeof *u, compare_units);
-}
-
-static void split_divide(const dt_split_spec *s, unit *u, uint32_t n, uint8_t *part) {
-    tally t = {0};
-    stratify(u, n);
-    for (uint32_t i = 0, end; i < n; i = end) {
-        end = end_of_stratum(u, n, i);
-        divide_stratum(s, u + i, end - i, &t, part);
-    }
 }
 
 // Units of a given part leave the list.
@@ -273,7 +270,7 @@ static uint8_t sample_part(const dt_view *v, const dt_split_spec *s, const group
         uint32_t r = v->record[(size_t)i * (size_t)v->width + (size_t)k];
         uint32_t u = s->unit == DT_BY_record ? r : g->of[r];
         uint8_t p = u == DT_NO_VALUE || given_part(s, r) == NOWHERE ? NOWHERE : part[u];
-        if (k > 0 && p != all) return NOWHERE;
+        if (k > 0 && p != all) return NOWHERE; // its records are in different parts
         all = p;
     }
     return all;
@@ -312,7 +309,7 @@ static void list_samples(dt_splits *out, const dt_view *v, const dt_split_spec *
 
 dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v, const dt_split_spec *s) {
     *out = (dt_splits){0};
-    size_t cap = v->n > c->n_records ? v->n : c->n_records;
+    size_t cap = v->n > c->n_records ? v->n : c->n_records; // units are samples, records, or groups of records
     unit *u = dt_xcalloc(cap + 1, sizeof *u);
     uint8_t *part = dt_xcalloc(cap + 1, 1);
     groups g = {0};
@@ -327,7 +324,13 @@ dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v, 
         st = make_column_units(u, &n, &g, c, v, s);
     }
     if (st == DT_OK) {
-        split_divide(s, u, set_aside(u, n, part), part);
+        tally t = {0};
+        n = set_aside(u, n, part);
+        stratify(u, n);
+        for (uint32_t i = 0, end; i < n; i = end) {
+            end = end_of_stratum(u, n, i);
+            divide_stratum(s, u + i, end - i, &t, part);
+        }
         list_samples(out, v, s, &g, part);
     }
     free(g.of);

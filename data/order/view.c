@@ -48,6 +48,7 @@ static buckets view_make_buckets(const dt_catalog *c, const bool *is, int column
     buckets b = {dt_xcalloc(n_values + 2, sizeof(uint32_t)), dt_xcalloc(c->n_records + 1, sizeof(uint32_t))};
     for (uint32_t r = 0; r < c->n_records; r++) {
         uint32_t v = dt_catalog_cell(c, column, r);
+        // two ahead: start[v + 1] is where the next one of v goes, and ends as start of v + 1
         if (is[r] && v != DT_NO_VALUE) b.start[v + 2]++;
     }
     for (uint32_t v = 0; v < n_values; v++) b.start[v + 2] += b.start[v + 1];
@@ -129,11 +130,11 @@ static dt_status column_weight(const dt_catalog *c, const dt_weight_spec *s, uin
     if (c->table.columns[s->column].number) {
         *out = dt_catalog_real(c, s->column, record);
         snprintf(number, sizeof number, "%g", *out);
-        if (!isnan(*out)) text = number;
+        if (!isnan(*out)) text = number; // NaN: the column has no value here
     } else {
         char *end = NULL;
         *out = text ? strtod(text, &end) : NAN;
-        if (text && (end == text || *end)) *out = NAN;
+        if (text && (end == text || *end)) *out = NAN; // not a number as a whole
     }
     return *out >= 0 && isfinite(*out) ? DT_OK
                                        : weights_fail_value(c, record, dt_columns_name(&c->table, s->column), text);
@@ -181,7 +182,7 @@ static dt_status weights_add_up(uint64_t **out, const double *weight, uint32_t n
     if (!(total > 0)) return dt_fail(DT_E_USAGE, "the weights of all %u training samples are 0", n);
     uint64_t *sums = dt_xcalloc(n, sizeof *sums), sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        double share = ldexp(weight[i] / total, 52);
+        double share = ldexp(weight[i] / total, 52); // doubles hold whole numbers up to 2^53
         sum += weight[i] > 0 ? (share < 1 ? 1 : (uint64_t)llround(share)) : 0;
         sums[i] = sum;
     }
@@ -279,7 +280,7 @@ static uint64_t mix64(uint64_t z) { // the finaliser of SplitMix64 (Steele, Lea,
 
 static feistel feistel_make(uint64_t seed, uint64_t stream, uint64_t n) {
     feistel f = {.n = n, .half = 2};
-    while (f.half < 32 && (UINT64_C(1) << (2 * f.half)) < n) f.half++;
+    while (f.half < 32 && (UINT64_C(1) << (2 * f.half)) < n) f.half++; // the smallest 4^half >= n
     uint64_t k = mix64(seed) ^ mix64(stream ^ 0x5851f42d4c957f2du);
     for (int r = 0; r < N_ROUNDS; r++) f.key[r] = k = mix64(k);
     return f;
@@ -370,9 +371,10 @@ static uint64_t sampler_place_of(const dt_sampler *s, uint64_t epoch, uint64_t i
 static uint64_t weighted_index(const dt_sampler *s, uint64_t epoch, uint64_t p) {
     typedef unsigned __int128 wide;
     uint64_t total = s->cumulative[s->n - 1];
+    // total is about 2^52: the product needs 128 bits
     uint64_t low = (uint64_t)((wide)total * p / s->n), high = (uint64_t)((wide)total * (p + 1) / s->n);
     uint64_t hash = mix64(mix64(mix64(s->seed ^ 0x776569676874u) ^ epoch) ^ p);
-    uint64_t point = low + (uint64_t)((wide)(high - low) * hash >> 64);
+    uint64_t point = low + (uint64_t)((wide)(high - low) * hash >> 64); // in [low, high)
     uint64_t first = 0, last = s->n - 1; // the first sample whose running sum is above the point
     while (first < last) {
         uint64_t mid = first + (last - first) / 2;
@@ -388,6 +390,7 @@ static uint64_t weighted_index(const dt_sampler *s, uint64_t epoch, uint64_t p) 
 static uint64_t run_index(const dt_sampler *s, uint64_t epoch, uint64_t i) {
     const dt_sampler_values *v = s->values;
     const uint64_t n_runs = (s->n + v->length - 1) / v->length;
+    // reduced first: the product of counts below 2^32 fits
     const uint64_t begin = (epoch % v->n) * (n_runs % v->n) % v->n;
     const uint64_t draw = begin + dt_perm_apply(s->seed, epoch, n_runs, i / v->length);
     const uint64_t k = draw % v->n, first = v->begin[k], n = v->begin[k + 1] - first;
