@@ -28,7 +28,7 @@ static dt_status varint(cursor *c, uint64_t *out) {
     uint8_t byte = 0;
     for (int shift = 0; shift < 64; shift += 7) {
         DT_TRY(next_byte(c, &byte));
-        v |= (uint64_t)(byte & 0x7f) << shift;
+        v |= (uint64_t)(byte & 0x7f) << shift; // base 128, the lowest seven bits first
         if (!(byte & 0x80)) {
             *out = v;
             return DT_OK;
@@ -38,6 +38,7 @@ static dt_status varint(cursor *c, uint64_t *out) {
 }
 
 static dt_status skip(cursor *c, uint64_t n) {
+    // the message states n: compared without a sum, which may wrap
     if (n > c->end - c->at) return no_datum(c, "it is cut");
     c->at += n;
     return DT_OK;
@@ -46,6 +47,7 @@ static dt_status skip(cursor *c, uint64_t n) {
 static dt_status datum_read_int(cursor *c, uint64_t field, dt_datum *d) {
     uint64_t v;
     DT_TRY(varint(c, &v));
+    // field numbers of caffe.proto's Datum
     switch (field) {
     case 1:
         d->channels = (int64_t)v;
@@ -71,15 +73,16 @@ static dt_status datum_read_int(cursor *c, uint64_t field, dt_datum *d) {
 static dt_status datum_read_field(cursor *c, dt_datum *d) {
     uint64_t tag, n, tag_at = c->at;
     DT_TRY(varint(c, &tag));
+    // the wire type: 0 a varint, 2 bytes with a length, 5 four bytes
     switch (tag & 7) {
     case 0:
         return datum_read_int(c, tag >> 3, d);
     case 2:
         DT_TRY(varint(c, &n));
-        if (tag >> 3 == 4) {
+        if (tag >> 3 == 4) { // data
             d->data_at = c->at;
             d->n_data = n;
-        } else if (tag >> 3 == 6 && n % 4 == 0 && d->n_floats == 0) {
+        } else if (tag >> 3 == 6 && n % 4 == 0 && d->n_floats == 0) { // float_data, packed
             d->float_at = c->at;
             d->n_floats = n / 4;
             d->packed = true;
@@ -88,8 +91,9 @@ static dt_status datum_read_field(cursor *c, dt_datum *d) {
         }
         return skip(c, n);
     case 5:
-        if (tag != (6 << 3 | 5)) return no_datum(c, "a field that it does not have");
-        if (d->n_floats == 0) d->float_at = tag_at;
+        if (tag != (6 << 3 | 5)) return no_datum(c, "a field that it does not have"); // float_data, each with its tag
+        if (d->n_floats == 0) d->float_at = tag_at;                                   // of the first tag
+        // a tag of one byte and four bytes each, without a gap
         if (tag_at != d->float_at + 5 * d->n_floats || d->packed) return no_datum(c, "floats in several places");
         d->n_floats++;
         return skip(c, 4);
@@ -108,7 +112,8 @@ dt_status dt_datum_read(const dt_blob *b, uint64_t at, uint64_t n_bytes, dt_datu
     if (n_bytes == 0 || at > b->n_bytes || n_bytes > b->n_bytes - at) return no_datum(&c, "it is cut");
     while (c.at < c.end) DT_TRY(datum_read_field(&c, out));
     if (out->n_data == 0 && out->n_floats == 0) return no_datum(&c, "it holds no data");
-    if (out->encoded) return DT_OK;
+    if (out->encoded) return DT_OK; // an image file: its own header states its size
+    // products of what the message states stay below 64 bits
     uint64_t limit = UINT64_C(1) << 40, have = out->n_data ? out->n_data : out->n_floats;
     if (out->channels < 1 || out->height < 1 || out->width < 1 || out->channels > 65536 || out->height > 1 << 20 ||
         out->width > 1 << 20 || (uint64_t)out->channels * (uint64_t)out->height > limit / (uint64_t)out->width ||

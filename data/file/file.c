@@ -17,7 +17,7 @@
 uint8_t *dt_buffer_reserve(dt_buffer *b, size_t n_bytes) {
     if (n_bytes > b->cap_bytes) {
         size_t cap = b->cap_bytes ? b->cap_bytes : 4096;
-        while (cap < n_bytes) cap += cap / 2;
+        while (cap < n_bytes) cap += cap / 2; // by half: later members are a little larger
         uint8_t *p = realloc(b->data, cap);
         if (!p) return NULL;
         b->data = p;
@@ -28,7 +28,7 @@ uint8_t *dt_buffer_reserve(dt_buffer *b, size_t n_bytes) {
 
 void dt_buffer_append(dt_buffer *b, const void *data, size_t n_bytes) {
     if (b->n_bytes + n_bytes > b->cap_bytes) {
-        size_t cap = (b->n_bytes + n_bytes) * 3 / 2 + 256;
+        size_t cap = (b->n_bytes + n_bytes) * 3 / 2 + 256; // so that n appends copy O(n) bytes
         b->data = dt_xrealloc(b->data, cap);
         b->cap_bytes = cap;
     }
@@ -60,7 +60,7 @@ static bool begins_with(const uint8_t *head, size_t n, const char *magic) {
     size_t k = strlen(magic);
     if (n < k) return false;
     for (size_t i = 0; i < k; i++)
-        if (magic[i] != '?' && (uint8_t)magic[i] != head[i]) return false;
+        if (magic[i] != '?' && (uint8_t)magic[i] != head[i]) return false; // '?' stands for any byte (RIFF????WEBP)
     return true;
 }
 
@@ -75,6 +75,7 @@ const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes) {
     const size_t blank = count_blank(head, n_bytes);
     for (int i = 0; i < DT_N_KINDS; i++)
         for (int k = 0; k < N_MAGIC && KINDS[i].magic[k]; k++) {
+            // only pages that stand in for a file have blanks in front
             const size_t at = dt_kind_stands_in(&KINDS[i]) ? blank : 0;
             if (begins_with(head + at, n_bytes - at, KINDS[i].magic[k])) return &KINDS[i];
         }
@@ -99,17 +100,18 @@ const dt_kind *dt_kind_of_ext(const char *ext) {
 
 const dt_kind *dt_kind_of_name(const char *name) {
     const char *dot = strrchr(name, '.');
-    return dt_kind_of_ext(dot ? dot + 1 : name);
+    return dt_kind_of_ext(dot ? dot + 1 : name); // without a dot the name itself may be an extension
 }
 
 const dt_kind *dt_kind_unread(const char *name) {
     char ext[16] = "";
     const size_t n = strlen(name), gz = n > 3 && strcasecmp(name + n - 3, ".gz") == 0 ? 3 : 0;
     size_t begin = n - gz;
+    // back to the last dot of the base name
     while (begin > 0 && name[begin - 1] != '.' && name[begin - 1] != '/') begin--;
     if (begin > 0 && name[begin - 1] == '.' && n - gz - begin < sizeof ext) memcpy(ext, name + begin, n - gz - begin);
     const dt_kind *k = dt_kind_of_ext(ext);
-    return k && k->tool ? k : NULL;
+    return k && k->tool ? k : NULL; // a tool: what can turn the file into one that is read
 }
 
 const char *dt_kind_list_images(char *buf, size_t cap) {
@@ -139,11 +141,12 @@ void dt_peek_init(dt_peek *w, const dt_blob *b) {
 
 dt_status dt_peek_read(dt_peek *w, uint64_t at, void *dst, size_t n_bytes) {
     const dt_blob *b = w->blob;
+    // too large for the window, or outside of the file
     if (n_bytes > sizeof w->bytes || at > b->n_bytes || n_bytes > b->n_bytes - at)
-        return dt_blob_read(b, at, dst, n_bytes); // says what is wrong, if something is
-    if (at < w->at || at + n_bytes > w->at + w->n) {
+        return dt_blob_read(b, at, dst, n_bytes);    // says what is wrong, if something is
+    if (at < w->at || at + n_bytes > w->at + w->n) { // not within the bytes at hand
         uint64_t left = b->n_bytes - at;
-        w->n = 0;
+        w->n = 0; // a read that fails leaves nothing behind
         w->at = at;
         size_t n = left < sizeof w->bytes ? (size_t)left : sizeof w->bytes;
         DT_TRY(dt_blob_read(b, at, w->bytes, n));

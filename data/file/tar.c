@@ -38,7 +38,7 @@ size_t dt_tar_stem(const char *path) {
     const size_t n = strlen(path);
     for (size_t i = 0; i < sizeof ENDS / sizeof *ENDS; i++) {
         const size_t k = strlen(ENDS[i]);
-        if (n > k && strcasecmp(path + n - k, ENDS[i]) == 0) return n - k;
+        if (n > k && strcasecmp(path + n - k, ENDS[i]) == 0) return n - k; // n > k: a file named .tar has no stem
     }
     return 0;
 }
@@ -59,16 +59,16 @@ static bool tar_parse_number(const char *field, size_t n, uint64_t *out) {
     if (p[0] & 0x80) {
         if (p[0] != 0x80) return false; // negative or beyond 2^(8n-8)
         for (size_t i = 1; i < n; i++) {
-            if (v >> 55) return false;
+            if (v >> 55) return false; // sizes of 2^63 and more are no sizes
             v = v << 8 | p[i];
         }
         *out = v;
         return true;
     }
     size_t i = 0;
-    while (i < n && p[i] == ' ') i++;
+    while (i < n && p[i] == ' ') i++; // old writers pad with spaces
     for (; i < n && p[i] >= '0' && p[i] <= '7'; i++) {
-        if (v >> 60) return false;
+        if (v >> 60) return false; // the same for octal
         v = v << 3 | (uint64_t)(p[i] - '0');
     }
     if (i < n && p[i] != '\0' && p[i] != ' ') return false;
@@ -88,7 +88,7 @@ static uint32_t header_sum(const header *h, bool as_signed) {
         for (size_t i = 0; i < sizeof *h; i++) sum += p[i];
     for (size_t i = 0; i < sizeof h->checksum; i++)
         field += as_signed ? (uint32_t)(int8_t)h->checksum[i] : (uint8_t)h->checksum[i];
-    return sum - field + (uint32_t)sizeof h->checksum * ' ';
+    return sum - field + (uint32_t)sizeof h->checksum * ' '; // POSIX: as if the field held spaces
 }
 
 static bool checksum_fits(const header *h) {
@@ -117,21 +117,23 @@ static bool parse_pax(const char *p, size_t n, overrides *o) {
         size_t length = 0, i = 0;
         for (; i < n && p[i] >= '0' && p[i] <= '9' && length < MAX_PAX_BYTES; i++)
             length = length * 10 + (size_t)(p[i] - '0');
+        // the length counts its digits, the space and the newline, and ends on the newline
         if (i == 0 || i >= n || p[i] != ' ' || length > n || length < i + 3 || p[length - 1] != '\n') return false;
         const char *key = p + i + 1, *end = p + length - 1, *eq = memchr(key, '=', (size_t)(end - key));
         if (!eq) return false;
         size_t n_key = (size_t)(eq - key), n_value = (size_t)(end - eq - 1);
-        const bool is_path = n_key == 4 && memcmp(key, "path", 4) == 0;
+        const bool is_path = n_key == 4 && memcmp(key, "path", 4) == 0; // times, owners and other keys do not matter
         if (is_path || (n_key == 8 && memcmp(key, "linkpath", 8) == 0)) {
             char *to = is_path ? o->path : o->link;
+            // a name with NUL would be compared short
             if (n_value >= sizeof o->path || memchr(eq + 1, 0, n_value)) return false;
             memcpy(to, eq + 1, n_value);
             to[n_value] = '\0';
-            *(is_path ? &o->has_path : &o->has_link) = n_value > 0;
+            *(is_path ? &o->has_path : &o->has_link) = n_value > 0; // an empty value takes the key back
         } else if (n_key == 4 && memcmp(key, "size", 4) == 0) {
             o->size = 0;
             for (const char *d = eq + 1; d < end; d++) {
-                if (*d < '0' || *d > '9' || o->size > UINT64_MAX / 20) return false;
+                if (*d < '0' || *d > '9' || o->size > UINT64_MAX / 20) return false; // no sum or product wraps
                 o->size = o->size * 10 + (uint64_t)(*d - '0');
             }
             o->has_size = n_value > 0;
@@ -163,7 +165,7 @@ static void header_path(const header *h, char *out) {
     size_t n = 0;
     if (memcmp(h->magic, "ustar\0", 6) == 0 && h->prefix[0]) { // POSIX only: GNU keeps times there
         n = strnlen(h->prefix, sizeof h->prefix);
-        memcpy(out, h->prefix, n);
+        memcpy(out, h->prefix, n); // neither field needs a NUL where it is full
         out[n++] = '/';
     }
     size_t n_name = strnlen(h->name, sizeof h->name);
@@ -178,13 +180,15 @@ static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
         strcpy(e->path, global->path);
     else
         header_path(h, e->path);
+    // tar -C folder . writes ./name
     while (e->path[0] == '.' && e->path[1] == '/') memmove(e->path, e->path + 2, strlen(e->path) - 1);
     size_t n = strlen(e->path);
     bool directory = n > 0 && e->path[n - 1] == '/'; // as old tars mark them
+    // 7: contiguous, which all systems read as regular
     e->is_regular = (h->type == '0' || h->type == '\0' || h->type == '7') && !directory && n > 0;
     e->is_hard = h->type == '1';
     e->link[0] = '\0';
-    if (h->type != '1' && h->type != '2') return;
+    if (h->type != '1' && h->type != '2') return; // hard, symbolic
     if (local->has_link)
         strcpy(e->link, local->link);
     else
@@ -193,11 +197,11 @@ static void fill_entry(dt_tar_entry *e, const header *h, const overrides *local,
 
 // Reads the header at t->at; *end = true at the end of the archive.
 static dt_status tar_read_header(dt_tar *t, header *h, uint64_t *size, bool *end) {
-    *end = t->at == t->blob->n_bytes;
+    *end = t->at == t->blob->n_bytes; // a tar without end mark ends between two members
     if (*end) return DT_OK;
     if (t->blob->n_bytes - t->at < DT_TAR_BLOCK) return tar_bad(t, "the file is cut inside a header");
     DT_TRY(dt_peek_read(&t->peek, t->at, h, sizeof *h));
-    *end = t->has_end = all_zero(h);
+    *end = t->has_end = all_zero(h); // POSIX writes two such blocks; one is enough to read
     if (*end) return DT_OK;
     if (!checksum_fits(h)) return tar_bad(t, "not a tar header (wrong checksum): damaged, or not a tar file");
     if (!tar_parse_number(h->size, sizeof h->size, size)) return tar_bad(t, "a size that is no number");
@@ -254,17 +258,18 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
         if (end) break;
         bool is_extension = h.type == 'x' || h.type == 'g' || h.type == 'L' || h.type == 'K';
         if (!is_extension) DT_TRY(tar_refuse(t, &h, &local));
+        // a PAX size stands for files of 8 GiB and more, and never for an extension's own
         if (!is_extension && (local.has_size || t->global.has_size))
             size = local.has_size ? local.size : t->global.size;
         bool has_data = is_extension || h.type == '0' || h.type == '\0' || h.type == '7';
         if (h.type >= '1' && h.type <= '6') size = 0; // links, devices, directories hold none
         data_at = t->at + DT_TAR_BLOCK;
-        if (size > t->blob->n_bytes - data_at)
+        if (size > t->blob->n_bytes - data_at) // data_at lies inside the file: the header was read
             return tar_bad(t, "the file is cut: this member's data goes beyond its end");
         if (h.type == 'x' || h.type == 'L' || h.type == 'K') {
             DT_TRY(read_extension(t, h.type, data_at, size, &local));
         } else if (h.type == 'g') {
-            DT_TRY(read_extension(t, h.type, data_at, size, &t->global));
+            DT_TRY(read_extension(t, h.type, data_at, size, &t->global)); // g: for all entries from here on
         }
         uint64_t next = data_at + dt_tar_padded(size);
         t->at = next < t->blob->n_bytes ? next : t->blob->n_bytes; // the last padding may be missing
@@ -282,7 +287,7 @@ dt_status dt_tar_next(dt_tar *t, dt_tar_entry *e, bool *more) {
 
 // ---- writing -------------------------------------------------------------------------------------
 static void put_octal(char *field, size_t n, uint64_t v) {
-    for (size_t i = n - 1; i-- > 0; v >>= 3) field[i] = (char)('0' + (v & 7));
+    for (size_t i = n - 1; i-- > 0; v >>= 3) field[i] = (char)('0' + (v & 7)); // from the last digit
     field[n - 1] = '\0';
 }
 
@@ -291,11 +296,11 @@ static void finish_header(header *h, char type, uint64_t size) {
     put_octal(h->uid, sizeof h->uid, 0);
     put_octal(h->gid, sizeof h->gid, 0);
     put_octal(h->size, sizeof h->size, size);
-    put_octal(h->mtime, sizeof h->mtime, 0);
+    put_octal(h->mtime, sizeof h->mtime, 0); // equal records make equal bytes, whenever they are packed
     h->type = type;
     memcpy(h->magic, "ustar", 6);
     memcpy(h->version, "00", 2);
-    put_octal(h->checksum, 7, header_sum(h, false));
+    put_octal(h->checksum, 7, header_sum(h, false)); // six digits, NUL, space: as GNU tar and POSIX write them
     h->checksum[7] = ' ';
 }
 
@@ -306,6 +311,7 @@ static bool split_name(header *h, const char *path) {
         memcpy(h->name, path, n);
         return true;
     }
+    // the first slash behind which the rest fits into name
     for (size_t i = n - sizeof h->name - 1; i < n - 1 && i <= sizeof h->prefix; i++)
         if (path[i] == '/' && i > 0) {
             memcpy(h->prefix, path, i);
@@ -318,12 +324,13 @@ static bool split_name(header *h, const char *path) {
 static size_t pax_record(char *out, size_t cap, const char *key, const char *value) {
     size_t rest = strlen(key) + strlen(value) + 3, length = rest + 1; // " key=value\n"
     char digits[24];
+    // the digits of the length count too, which may add one
     while ((size_t)snprintf(digits, sizeof digits, "%zu", length) + rest != length) length++;
     return (size_t)snprintf(out, cap, "%zu %s=%s\n", length, key, value);
 }
 
 dt_status dt_tar_write_header(uint8_t *out, size_t *n_bytes, const char *path, uint64_t size) {
-    const uint64_t max_size = (UINT64_C(1) << 33) - 1;
+    const uint64_t max_size = (UINT64_C(1) << 33) - 1; // eleven octal digits
     header h = {.name = ""};
     char pax[DT_TAR_MAX_PATH + 256], number[24];
     size_t n_pax = 0, at = 0;
@@ -336,6 +343,7 @@ dt_status dt_tar_write_header(uint8_t *out, size_t *n_bytes, const char *path, u
         snprintf(number, sizeof number, "%llu", (unsigned long long)size);
         n_pax += pax_record(pax + n_pax, sizeof pax - n_pax, "size", number);
     }
+    // the extension is a member of its own in front: header, records, padding
     if (n_pax > 0) {
         header x = {.name = "PaxHeader"};
         finish_header(&x, 'x', n_pax);
@@ -344,7 +352,7 @@ dt_status dt_tar_write_header(uint8_t *out, size_t *n_bytes, const char *path, u
         memcpy(out + sizeof x, pax, n_pax);
         at = sizeof x + dt_tar_padded(n_pax);
     }
-    finish_header(&h, '0', size > max_size ? 0 : size);
+    finish_header(&h, '0', size > max_size ? 0 : size); // the PAX record wins over the field
     memcpy(out + at, &h, sizeof h);
     *n_bytes = at + sizeof h;
     return DT_OK;
@@ -385,11 +393,11 @@ dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob) {
     dt_tar tar;
     bool more = true;
     dt_status st;
-    dt_arena_init(&l->arena);
+    dt_arena_init(&l->arena); // paths live as long as the table
     l->tar = dt_arena_strdup(&l->arena, blob->path);
     dt_tar_begin(&tar, blob);
     while ((st = dt_tar_next(&tar, e, &more)) == DT_OK && more) {
-        if (!e->is_regular && !*e->link) continue;
+        if (!e->is_regular && !*e->link) continue; // folders are known by their files
         l->places = dt_xgrow(l->places, l->n, sizeof *l->places);
         l->places[l->n++] = (tar_place){.path = dt_arena_strdup(&l->arena, e->path),
                                         .link = *e->link ? dt_arena_strdup(&l->arena, e->link) : NULL,
@@ -402,11 +410,12 @@ dt_status dt_tar_links_create(dt_tar_links **out, const dt_blob *blob) {
     if (l->n > 0) qsort(l->places, l->n, sizeof *l->places, compare_places);
     size_t n = 0;
     for (size_t i = 0; i < l->n; i++)
+        // of entries with one path the last one counts, as when a tar is unpacked
         if (i + 1 == l->n || strcmp(l->places[i].path, l->places[i + 1].path) != 0) l->places[n++] = l->places[i];
     l->n = n;
-    l->n_left = MIN_NAMES + NAMES_A_PLACE * n;
+    l->n_left = MIN_NAMES + NAMES_A_PLACE * n; // bounds what folders of links to folders name, which may be exponential
     if (st == DT_E_DATA) dt_error_clear();
-    return st == DT_E_DATA ? DT_OK : st;
+    return st == DT_E_DATA ? DT_OK : st; // the scan of the tar reports damage; links use what is before it
 }
 
 void dt_tar_links_destroy(dt_tar_links *l) {
@@ -441,12 +450,12 @@ static void drop_last_part(char *path) {
 
 // Goes on from the folder `at` along `path`; at becomes the path without links. False: it leaves the tar.
 static bool tar_links_follow(const dt_tar_links *l, char *at, const char *path, int *n_hops) {
-    if (*path == '/') return false;
+    if (*path == '/') return false; // absolute: outside of the tar
     for (size_t n; *path; path += n + (path[n] == '/')) {
         n = strcspn(path, "/");
         if (n == 0 || (n == 1 && *path == '.')) continue;
         if (n == 2 && memcmp(path, "..", 2) == 0) {
-            if (!*at) return false;
+            if (!*at) return false; // above the root
             drop_last_part(at);
             continue;
         }
@@ -457,7 +466,7 @@ static bool tar_links_follow(const dt_tar_links *l, char *at, const char *path, 
         at[n_at + (n_at > 0) + n] = '\0';
         const tar_place *p = tar_links_find_place(l, at);
         if (!p || !p->link) continue;
-        if (++*n_hops > MAX_HOPS) return false;
+        if (++*n_hops > MAX_HOPS) return false; // a loop, as the kernel's ELOOP
         if (p->is_hard)
             *at = '\0';
         else
@@ -528,10 +537,10 @@ static dt_status visit_path(visit *v, const followed *f) {
                            "%s: %s: its links to folders name files many times over, or lie more "
                            "than %d deep in one another: remove such links",
                            l->tar, v->name, MAX_HOPS);
-        if (n_name + strlen(path + n) >= sizeof v->name) continue;
+        if (n_name + strlen(path + n) >= sizeof v->name) continue; // no name can be that long
         strcpy(v->name + n_name, path + n);
         DT_TRY(visit_path(v, &(followed){path, f, f->depth + 1}));
-        v->name[n_name] = '\0';
+        v->name[n_name] = '\0'; // for the next file of the folder
     }
     return DT_OK;
 }
