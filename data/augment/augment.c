@@ -49,7 +49,7 @@ static const char *augment_expectation(const dt_augment_param *p, bool brief, ch
     size_t at = augment_add(buf, 0, WHAT[p->type][brief]);
     if (p->type == DT_AUGMENT_WORD) {
         for (const char *w = p->words; *w; w++) at = augment_add(buf, at, *w == '|' ? ", " : (char[]){*w, '\0'});
-        if (p->high > 0) at = augment_add(buf, at, " or ");
+        if (p->high > 0) at = augment_add(buf, at, " or "); // a word or a number, as `fill`
     }
     if (p->high > 0 && at < TEXT) snprintf(buf + at, TEXT - at, "%g..%g", p->low, p->high);
     return buf;
@@ -62,15 +62,16 @@ static int n_params(const dt_augment_kind *k) {
 }
 
 static size_t add_default(char *buf, size_t at, const dt_augment_param *p) {
-    if (isnan(p->from)) return at;
+    if (isnan(p->from)) return at; // NaN: the parameter has to be given
     at = augment_add(buf, at, " = ");
     if (p->type == DT_AUGMENT_WORD) {
         const char *w = p->words;
+        // words beside numbers are -1, -2, …
         for (int skip = (int)(p->high > 0 ? -1 - p->from : p->from); skip > 0; skip--) w = strchr(w, '|') + 1;
         return at < TEXT ? at + (size_t)snprintf(buf + at, TEXT - at, "%.*s", (int)strcspn(w, "|"), w) : at;
     }
     if (at >= TEXT) return at;
-    double middle = p->type == DT_AUGMENT_EITHER ? 0 : 1;
+    double middle = p->type == DT_AUGMENT_EITHER ? 0 : 1; // ± a, or 1 ± a
     bool around = p->type == DT_AUGMENT_EITHER || p->type == DT_AUGMENT_FACTOR;
     if (p->type == DT_AUGMENT_RANGE) return at + (size_t)snprintf(buf + at, TEXT - at, "[%.3g, %.3g]", p->from, p->to);
     return at + (size_t)snprintf(buf + at, TEXT - at, "%g", around ? p->to - middle : p->from);
@@ -102,7 +103,7 @@ static dt_status fail_param(const dt_augment_kind *k, const dt_augment_param *p,
 static bool augment_read_word(const dt_augment_param *p, const dt_cnode *v, dt_value2 *out) {
     const int i = dt_word_index(p->words, dt_cnode_str(v));
     if (i >= 0) {
-        out->from = out->to = p->high > 0 ? -1 - i : i;
+        out->from = out->to = p->high > 0 ? -1 - i : i; // below 0 where numbers are allowed, too
         return true;
     }
     return p->high > 0 && dt_cnode_real(v, &out->from) && out->from == floor(out->from) && out->from >= p->low &&
@@ -122,6 +123,7 @@ static bool read_pair(const dt_augment_param *p, const dt_cnode *v, dt_value2 *o
     double middle = p->type == DT_AUGMENT_FACTOR ? 1 : 0;
     out->from = middle - a;
     out->to = middle + a;
+    // 1 ± 2: a factor does not change its sign
     if (p->type == DT_AUGMENT_FACTOR && p->low == 0 && out->from < 0) out->from = 0;
     return a >= 0;
 }
@@ -191,6 +193,7 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
     const dt_augment_kind *k;
     DT_TRY(augment_find_kind(kinds, is_map ? dt_cnode_key(item, 0) : dt_cnode_str(item), item, &k));
     char purpose[256];
+    // the name of the draws: each place of each field's list has its own stream
     snprintf(purpose, sizeof purpose, "augment.%s.%d", field, position);
     *o = (dt_augment_op){.kind = k, .purpose = dt_hash32(purpose), .p = k->p};
     if (k->first && position != 0)
@@ -199,12 +202,12 @@ static dt_status parse_op(dt_augment_op *o, const dt_augment_kind *kinds, const 
     const dt_cnode *v = is_map ? dt_cnode_item(item, 0) : NULL;
     if (v && dt_cnode_kind(v) == DT_C_MAP)
         DT_TRY(augment_read_named(o, v));
-    else if (v && n_params(k) == 0)
+    else if (v && n_params(k) == 0) // without parameters the value is p
         DT_TRY(read_p(k, v, &o->p));
     else if (v)
         DT_TRY(read_param(k, &k->params[0], v, &o->v[0]));
     for (int p = 0; p < n_params(k); p++)
-        if (isnan(o->v[p].from)) return fail_param(k, &k->params[p], item);
+        if (isnan(o->v[p].from)) return fail_param(k, &k->params[p], item); // neither given nor by default
     return DT_OK;
 }
 
@@ -262,6 +265,7 @@ dt_rng dt_augment_rng(const dt_augment_op *o, const dt_augment_key *k) {
 }
 
 bool dt_augment_happens(const dt_augment_op *o, const dt_rng *r) {
+    // custom_p: the operation draws by itself how often
     return o->kind->custom_p || o->p >= 1 || (double)dt_rng_uniform(r, P_ELEMENT) < o->p;
 }
 
@@ -269,6 +273,7 @@ bool dt_draw_part(const dt_rng *r, dt_value2 scale, dt_value2 ratio, int w, int 
     double area = (double)w * h;
     dt_value2 logs = {log(ratio.from), log(ratio.to)};
     for (uint32_t i = 0; i < 10; i++) {
+        // torchvision's RandomResizedCrop: area uniform, shape uniform in its logarithm, ten tries
         double target = area * dt_draw(r, 4 * i, scale), shape = exp(dt_draw(r, 4 * i + 1, logs));
         int pw = (int)lround(sqrt(target * shape)), ph = (int)lround(sqrt(target / shape));
         if (pw < 1 || ph < 1 || pw > w || ph > h) continue;
@@ -280,7 +285,7 @@ bool dt_draw_part(const dt_rng *r, dt_value2 scale, dt_value2 ratio, int w, int 
 }
 
 bool dt_augment_crops(const dt_augment *a) {
-    return a->n_ops > 0 && !a->ops[0].kind->run;
+    return a->n_ops > 0 && !a->ops[0].kind->run; // a crop has no pixels to run on: the resize reads its box
 }
 
 bool dt_augment_box(const dt_augment *a, const dt_augment_key *k, int width, int height, double box[4]) {
@@ -314,7 +319,7 @@ static dt_status flush_real(dt_canvas *c) {
     size_t n_bytes = (size_t)image->width * (size_t)image->height * (size_t)image->channels * sizeof *image->real;
     src.real = (float *)dt_buffer_reserve(c->scratch, n_bytes);
     if (!src.real) return dt_fail(DT_E_INTERNAL, "out of memory");
-    memcpy(src.real, image->real, n_bytes);
+    memcpy(src.real, image->real, n_bytes); // resampling reads pixels that it has overwritten
     dt_pixels_warp_real(&src, &c->map, c->border, image->real);
     c->moves = c->interpolates = false;
     return DT_OK;
@@ -342,13 +347,14 @@ dt_status dt_canvas_step(dt_canvas *c, const dt_pixel_step *s) {
 
 dt_status dt_canvas_map(dt_canvas *c, const dt_map *n, dt_border border, bool interpolates) {
     bool any = border.fill == DT_FILL_ANY; // a flip looks at no border
+    // maps of different borders are not one map
     if (c->moves && !any && c->border.fill != DT_FILL_ANY &&
         (c->border.fill != border.fill || (interpolates && c->interpolates && c->border.nearest != border.nearest)))
         DT_TRY(dt_canvas_flush(c));
     if (!c->moves) c->border = border;
     if (c->border.fill == DT_FILL_ANY) c->border.fill = border.fill;
     if (interpolates) c->border.nearest = border.nearest;
-    c->map = c->moves ? dt_map_then(&c->map, n) : *n;
+    c->map = c->moves ? dt_map_then(&c->map, n) : *n; // composed: pixels are resampled once, however many operations
     c->moves = true;
     c->interpolates = c->interpolates || interpolates;
     return DT_OK;
@@ -384,7 +390,7 @@ bool dt_augment_flips(const dt_augment *a, const dt_augment_key *k) {
     for (int i = 0; i < a->n_ops; i++) {
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = dt_augment_rng(o, k);
-        if (o->kind->run && dt_augment_happens(o, &r)) flips ^= dt_augment_turns(o, &r);
+        if (o->kind->run && dt_augment_happens(o, &r)) flips ^= dt_augment_turns(o, &r); // two flips are none
     }
     return flips;
 }
@@ -396,7 +402,7 @@ static dt_status augment_walk(const dt_augment *a, const dt_augment_key *k, dt_c
     int done = c->image->mirrored ? find_mirror(a, k) : -1;
     for (int i = 0; i < a->n_ops; i++) {
         if (i == to_device) c->steps = steps;
-        if (i == done) continue;
+        if (i == done) continue; // the resize has mirrored already
         const dt_augment_op *o = &a->ops[i];
         dt_rng r = dt_augment_rng(o, k);
         if (c->image->real && !o->kind->maps)

@@ -66,13 +66,14 @@ dt_status dt_audio_augment_parse(dt_augment **out, const dt_cnode *list, const c
 // ---- draws and sums ------------------------------------------------------------------------------------
 VECTORIZED static void sum_lanes(const float *restrict x, size_t n, bool square, float *restrict sum) {
     for (size_t i = 0; i + LANES <= n; i += LANES)
+        // LANES sums whatever the CPU: the order of additions, and so the bits, are fixed
         for (size_t l = 0; l < LANES; l++) sum[l] += square ? x[i + l] * x[i + l] : x[i + l];
     for (size_t i = n - n % LANES; i < n; i++) sum[i % LANES] += square ? x[i] * x[i] : x[i];
 }
 
 static double augment_audio_mean_of(const float *x, size_t n, bool square) {
     double total = 0;
-    for (size_t at = 0; at < n; at += 4096) {
+    for (size_t at = 0; at < n; at += 4096) { // floats add up 512 values each at most, doubles the rest
         float sum[LANES] = {0};
         sum_lanes(x + at, n - at < 4096 ? n - at : 4096, square, sum);
         for (int l = 0; l < LANES; l++) total += (double)sum[l];
@@ -83,6 +84,7 @@ static double augment_audio_mean_of(const float *x, size_t n, bool square) {
 // ---- samples -------------------------------------------------------------------------------------------
 VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict x, size_t n, float scale) {
     for (size_t i = 0; i < n; i++) {
+        // the sum of a word's four bytes is nearly normal, with mean 510
         uint32_t w = words[i], pairs = (w & 0xff00ff) + (w >> 8 & 0xff00ff);
         x[i] += (float)((int32_t)((pairs & 0xffff) + (pairs >> 16)) - 510) * scale;
     }
@@ -90,7 +92,7 @@ VECTORIZED static void add_words(const uint32_t *restrict words, float *restrict
 
 static dt_status add_noise(const dt_rng *r, double snr, float *x, size_t n, size_t n_channels, size_t stride,
                            dt_buffer *scratch) {
-    double power = 0;
+    double power = 0; // of all channels: their balance stays
     for (size_t c = 0; c < n_channels; c++) power += augment_audio_mean_of(x + c * stride, n, true);
     power /= (double)n_channels;
     // 147.8: deviation of a sum of four bytes, sqrt(4 (256^2 - 1) / 12)
@@ -117,7 +119,7 @@ static dt_status apply_gain(const dt_rng *r, double db, float *x, size_t n, size
 // Round the end: what leaves on one side comes back on the other.
 static dt_status shift_rows(const dt_rng *r, double share, float *x, size_t n, size_t n_channels, size_t stride,
                             dt_buffer *scratch) {
-    int64_t by = llround(share * (double)n) % (int64_t)n;
+    int64_t by = llround(share * (double)n) % (int64_t)n; // % n: a whole turn is none
     size_t right = (size_t)(by < 0 ? by + (int64_t)n : by), left = n - right;
     if (right == 0) return DT_OK;
     float *copy = (float *)dt_buffer_reserve(scratch, n * sizeof *copy);
@@ -159,8 +161,8 @@ void dt_audio_augment_features(const dt_augment *a, const dt_augment_key *k, flo
         if (!masked) mean = (float)augment_audio_mean_of(x, n_rows * row, false);
         masked = true;
         size_t n = o->kind->masks_bands ? n_rows : n_columns;
-        uint32_t most = (uint32_t)(o->v[0].from < (double)n ? o->v[0].from : (double)n);
-        size_t covered = dt_rng_below(&r, 0, most + 1);
+        uint32_t most = (uint32_t)(o->v[0].from < (double)n ? o->v[0].from : (double)n); // a short clip may have fewer
+        size_t covered = dt_rng_below(&r, 0, most + 1); // SpecAugment: 0 to `most`, anywhere
         size_t first = dt_rng_below(&r, 1, (uint32_t)(n - covered) + 1);
         if (o->kind->masks_bands)
             augment_audio_fill(x + first * row, covered * row, mean);

@@ -94,7 +94,7 @@ static dt_status run_perspective(const dt_augment_op *o, const dt_rng *r, dt_can
         to[i][1] = from[i][1] > 0 ? h - dy : dy;
     }
     dt_map m;
-    if (!dt_map_perspective(&m, from, to)) return DT_OK;
+    if (!dt_map_perspective(&m, from, to)) return DT_OK; // corners on a line: nothing to see
     return dt_canvas_map(c, &m, border_of2(o->v[1], o->v[2]), true);
 }
 
@@ -134,7 +134,7 @@ static dt_status run_color_jitter(const dt_augment_op *o, const dt_rng *r, dt_ca
         order /= n;
         for (uint32_t i = pick; i + 1 < n; i++) left[i] = left[i + 1];
         double none = k == HUE ? 0 : 1;
-        if (o->v[k].from == none && o->v[k].to == none) continue;
+        if (o->v[k].from == none && o->v[k].to == none) continue; // the draw keeps its number, so that others stay
         double by = dt_draw(r, k, o->v[k]);
         DT_TRY(k == HUE ? change(c, DT_PIXEL_HUE, dt_hue_turn(by)) : blend(c, WHAT[k], by));
     }

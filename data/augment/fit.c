@@ -20,6 +20,7 @@ dt_status dt_fit_read(dt_fit *out, const dt_config *c, const dt_config_field *f,
 
 // One axis: `size` pixels are resized to `resized`, of which the middle n are kept.
 static void middle(int64_t size, int64_t resized, int n, double *low, double *high) {
+    // half to even, as Python's round in torchvision's CenterCrop
     double scale = (double)size / (double)resized, first = nearbyint((double)(resized - n) / 2);
     *low = first * scale;
     *high = fmin((first + n) * scale, (double)size);
@@ -36,7 +37,7 @@ void dt_fit_box(const dt_fit *f, int w, int h, int width, int height, double box
         middle(height, s * height / least, h, &box[1], &box[3]);
         return;
     }
-    double scale = fmin((double)width / w, (double)height / h);
+    double scale = fmin((double)width / w, (double)height / h); // the largest box of the field's shape, in the middle
     box[0] = (width - scale * w) / 2;
     box[1] = (height - scale * h) / 2;
     box[2] = width - box[0];
@@ -46,7 +47,7 @@ void dt_fit_box(const dt_fit *f, int w, int h, int width, int height, double box
 dt_rect dt_fit_place(int w, int h, int width, int height) {
     double scale = fmin((double)w / width, (double)h / height);
     int nw = (int)lround(width * scale), nh = (int)lround(height * scale);
-    nw = nw < 1 ? 1 : nw > w ? w : nw;
+    nw = nw < 1 ? 1 : nw > w ? w : nw; // a very long image keeps a pixel across
     nh = nh < 1 ? 1 : nh > h ? h : nh;
     return (dt_rect){(w - nw) / 2, (h - nh) / 2, nw, nh};
 }
@@ -65,7 +66,7 @@ static void fill_rows(const double *fill, float scale, dt_image *to) {
 void dt_fit_frame(const dt_image *small, dt_rect at, const double *fill, float scale, dt_image *to) {
     size_t c = (size_t)to->channels, row = (size_t)at.w * c;
     dt_image whole = *to;
-    if (!small->real) whole.real = NULL;
+    if (!small->real) whole.real = NULL; // bytes, also for a field of floats, which are widened later
     fill_rows(fill, scale, &whole);
     for (int y = 0; y < at.h; y++) {
         size_t to_at = ((size_t)(at.y + y) * (size_t)to->width + (size_t)at.x) * c;

@@ -133,22 +133,24 @@ static double fixed_cos(double t) {
 
 // Logarithm of a Gamma(a, 1) variate; elements e .. e + 4 MAX_TRIES.
 static double log_gamma(const dt_rng *r, uint32_t e, double a) {
+    // Marsaglia and Tsang, 2000; below 1 a variate of a + 1 times U^(1/a)
     double boost = a < 1 ? fixed_log(above_zero(r, e)) / a : 0, shape = a < 1 ? a + 1 : a;
     double d = shape - 1.0 / 3, c = 1 / sqrt(9 * d);
     for (uint32_t i = 1; i < MAX_TRIES; i++) {
         double u = above_zero(r, e + 4 * i), angle = above_zero(r, e + 4 * i + 1);
         double x = sqrt(-2 * fixed_log(u)) * fixed_cos(angle), v = 1 + c * x;
-        if (v <= 0) continue;
+        if (v <= 0) continue; // outside of the density's support
         v = v * v * v;
         double bound = 0.5 * x * x + d - d * v + d * fixed_log(v);
         if (fixed_log(above_zero(r, e + 4 * i + 2)) < bound) return boost + fixed_log(d * v);
     }
-    return boost + fixed_log(d);
+    return boost + fixed_log(d); // MAX_TRIES refusals do not happen; the mode then
 }
 
 // Beta(a, a), of ONE.
 static uint32_t draw_share(const dt_rng *r, double a) {
     double x = log_gamma(r, BETA_ELEMENT, a), y = log_gamma(r, BETA_ELEMENT + 4 * MAX_TRIES, a);
+    // beyond 700 a double has no e^x; the share is 0 or ONE there
     double ratio = fixed_exp(y - x < -700 ? -700 : y - x > 700 ? 700 : y - x);
     return (uint32_t)floor(ONE / (1 + ratio) + 0.5);
 }
@@ -162,6 +164,7 @@ typedef struct recipe {
 static recipe draw_recipe(const dt_mix *m, const dt_rng *r) {
     if ((double)dt_rng_uniform(r, 0) >= m->p) return (recipe){.own = ONE};
     if ((double)dt_rng_uniform(r, 1) >= m->cutmix_share) return (recipe){.own = draw_share(r, m->mixup)};
+    // CutMix: the rectangle's area is 1 - own, its middle anywhere, its parts outside cut off
     uint32_t own = draw_share(r, m->cutmix);
     double half = sqrt((ONE - own) / (double)ONE) / 2;
     double x = (double)dt_rng_uniform(r, 2), y = (double)dt_rng_uniform(r, 3);
@@ -202,7 +205,7 @@ static void mix_reals(float *out, const float *a, const float *b, size_t n, uint
 }
 
 static void mix_targets(const dt_mix *m, const dt_mix_batch *b, int j, uint32_t own) {
-    const size_t next = (size_t)((j + 1) % b->n);
+    const size_t next = (size_t)((j + 1) % b->n); // the neighbour, as images are mixed on the device
     for (int i = 0; i < m->n_fields; i++) {
         const dt_field_info *f = &m->fields[i];
         if (f->n_classes > 0) {
@@ -210,7 +213,7 @@ static void mix_targets(const dt_mix *m, const dt_mix_batch *b, int j, uint32_t 
             float *share = (float *)b->out[i] + (size_t)j * (size_t)f->n_classes;
             memset(share, 0, (size_t)f->n_classes * sizeof *share);
             share[label[j]] = (float)own / ONE;
-            share[label[next]] += (float)(ONE - own) / ONE;
+            share[label[next]] += (float)(ONE - own) / ONE; // both may have one class
         } else if (!f->is_image) {
             const float *in = b->in[i];
             size_t n = (size_t)dt_shape_elements(&f->sample_shape), at = (size_t)j * n;
@@ -223,7 +226,7 @@ void dt_mix_run(const dt_mix *m, const dt_mix_batch *b) {
     for (int j = 0; j < b->n; j++) {
         dt_rng r = {m->seed, (uint32_t)(b->first + j), (uint32_t)b->step, m->purpose};
         recipe k = draw_recipe(m, &r);
-        if (b->n == 1) k = (recipe){.own = ONE};
+        if (b->n == 1) k = (recipe){.own = ONE}; // a last micro-batch of one has nobody to mix with
         plan_images(m, b, j, &k);
         mix_targets(m, b, j, k.own);
     }

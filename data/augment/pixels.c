@@ -47,7 +47,7 @@ static int mean_luma(const dt_image *image) {
     uint64_t sum = 0;
     size_t n = n_pixels(image);
     uint8_t luma[BLOCK];
-    if (image->channels == 1) sum = colour_sum_of(image->data, n);
+    if (image->channels == 1) sum = colour_sum_of(image->data, n); // gray is its own luma
     for (size_t at = 0; image->channels == 3 && at < n; at += BLOCK) {
         size_t m = n - at < BLOCK ? n - at : BLOCK;
         colour_luma_of(image->data + 3 * at, luma, m);
@@ -77,16 +77,16 @@ static int mean_luma(const dt_image *image) {
 #include "batch/pixel_steps.def"
 
 int dt_hue_turn(double turn) {
-    return (int)lround(turn * 6 * (1 << DT_HUE_BITS));
+    return (int)lround(turn * 6 * (1 << DT_HUE_BITS)); // a turn has six sextants of 2^DT_HUE_BITS
 }
 
 int dt_solarize_from(double threshold) {
     double from = ceil(threshold);
-    return from < 0 ? 0 : from > 256 ? 256 : (int)from;
+    return from < 0 ? 0 : from > 256 ? 256 : (int)from; // 256: above every byte, nothing is inverted
 }
 
 int dt_posterize_mask(int bits) {
-    return 0xff00 >> bits & 0xff;
+    return 0xff00 >> bits & 0xff; // the upper `bits` bits
 }
 
 typedef void luma_loop(uint8_t *restrict rgb, const uint8_t *restrict y, size_t n, const dt_pixel_step *restrict s);
@@ -95,7 +95,7 @@ static void play_luma(dt_image *image, const dt_pixel_step *s, luma_loop *loop) 
     uint8_t luma[BLOCK];
     size_t n = n_pixels(image);
     for (size_t at = 0; image->channels == 3 && at < n; at += BLOCK) {
-        size_t k = n - at < BLOCK ? n - at : BLOCK;
+        size_t k = n - at < BLOCK ? n - at : BLOCK; // the luma of the block before it changes
         colour_luma_of(image->data + 3 * at, luma, k);
         loop(image->data + 3 * at, luma, k, s);
     }
@@ -168,7 +168,7 @@ static dt_status play_move(dt_image *image, const dt_pixel_step *s, dt_buffer *s
     uint8_t *copy = dt_buffer_reserve(scratch, n);
     if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
     memcpy(copy, image->data, n);
-    dt_image src = *image;
+    dt_image src = *image; // a move reads pixels that it has overwritten
     src.data = copy;
     dt_pixels_warp_step(&src, s, image->data);
     return DT_OK;
@@ -220,7 +220,7 @@ VECTORIZED static void sharpen_row(const uint8_t *restrict up, const uint8_t *re
 dt_status dt_pixels_sharpness(dt_image *image, float factor, dt_buffer *scratch) {
     int w = image->width, h = image->height, c = image->channels;
     size_t stride = (size_t)w * (size_t)c;
-    if (w < 3 || h < 3) return DT_OK;
+    if (w < 3 || h < 3) return DT_OK; // no interior: Pillow leaves the border as it is
     uint8_t *copy = dt_buffer_reserve(scratch, stride * (size_t)h);
     if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
     memcpy(copy, image->data, stride * (size_t)h);
@@ -236,7 +236,7 @@ int dt_blur_weights(int kernel, double sigma, uint32_t weight[DT_MAX_BLUR + 1]) 
     double pdf[DT_MAX_BLUR + 1], sum = 0;
     int half = kernel / 2 < DT_MAX_BLUR ? kernel / 2 : DT_MAX_BLUR;
     for (int k = 0; k <= half; k++) {
-        pdf[k] = exp(-0.5 * (k / sigma) * (k / sigma));
+        pdf[k] = exp(-0.5 * (k / sigma) * (k / sigma)); // of one side: the other is the same
         sum += k ? 2 * pdf[k] : pdf[k];
     }
     uint32_t sides = 0;
@@ -244,8 +244,8 @@ int dt_blur_weights(int kernel, double sigma, uint32_t weight[DT_MAX_BLUR + 1]) 
         weight[k] = (uint32_t)lround(pdf[k] / sum * (1 << DT_BLUR_BITS));
         sides += 2 * weight[k];
     }
-    weight[0] = (1u << DT_BLUR_BITS) - sides;
-    while (half > 0 && weight[half] == 0) half--;
+    weight[0] = (1u << DT_BLUR_BITS) - sides;     // what rounding left over
+    while (half > 0 && weight[half] == 0) half--; // a narrow sigma in a wide kernel
     return half;
 }
 
@@ -287,14 +287,17 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
     size_t n_sums = (size_t)n * sizeof(uint32_t), n_rows = (size_t)n * (size_t)h * sizeof(uint16_t);
     uint8_t *p = dt_buffer_reserve(scratch, n_sums + n_rows + (size_t)((w + 2 * half) * c));
     if (!p) return dt_fail(DT_E_INTERNAL, "out of memory");
+    // scratch: sums of a row (4 bytes each), all rows (2 bytes each), one padded row
     uint32_t *sums = (uint32_t *)p;
     uint16_t *rows = (uint16_t *)(p + n_sums);
     uint8_t *padded = p + n_sums + n_rows;
     for (int y = 0; y < h; y++) {
+        // pass one: along rows, into `rows` with 8 fractional bits
         filter_pad_row(image->data + (size_t)y * (size_t)n, w, c, half, padded);
         blur_row(padded, sums, rows + (size_t)y * (size_t)n, n, c, half, weight);
     }
     for (int y = 0; y < h; y++) {
+        // pass two: along columns, a whole row at a time, as columns would miss the cache
         begin_row(sums, rows + (size_t)y * (size_t)n, n, weight[0]);
         for (int k = 1; k <= half; k++)
             add_rows(sums, rows + (size_t)dt_mirror_index(y - k, h) * (size_t)n,
@@ -313,11 +316,13 @@ void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r) {
         level[0][i] = (int16_t)dt_noise_level(i, deviation);
         level[1][i] = (int16_t)-level[0][i];
     }
-    for (size_t i = 0; i < n; i += 2) { // two values a word
-        size_t word = i / 2, block = word / 4;
+    for (size_t i = 0; i < n; i += 2) {        // two values a word
+        size_t word = i / 2, block = word / 4; // Philox gives four words a block
+        // eight blocks at a time; words[w][b] is word w of block b
         if (word % (4 * DT_PHILOX_EIGHT) == 0) dt_philox_eight(r, (uint32_t)block, words);
         uint32_t v = words[word % 4][block % DT_PHILOX_EIGHT];
         for (size_t k = i; k < i + 2 && k < n; k++, v >>= 16)
+            // a byte for the size, a bit for the sign
             image->data[k] = dt_clamp_byte(image->data[k] + level[v >> 15 & 1][v & 255]);
     }
 }
@@ -336,6 +341,7 @@ void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]) {
     if (r.w <= 0 || r.h <= 0) return;
     uint8_t *first = image->data + (size_t)r.y * stride + (size_t)r.x * c;
     for (int x = 0; x < r.w; x++) memcpy(first + (size_t)x * c, value, c);
+    // the first row is the pattern
     for (int y = 1; y < r.h; y++) memcpy(first + (size_t)y * stride, first, (size_t)r.w * c);
 }
 
@@ -345,6 +351,7 @@ static void filter_fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
     for (int y = 0; y < at.h; y++) {
         uint8_t *p = image->data + ((size_t)(at.y + y) * (size_t)image->width + (size_t)at.x) * c;
         for (size_t i = 0; i < n; i += sizeof block) {
+            // behind the blocks that the draws of the rectangle take
             uint32_t counter[4] = {DT_PATCH_FIRST_BLOCK + n_blocks++, r->slot, r->step, r->purpose};
             dt_philox4x32(r->seed, counter, block);
             memcpy(p + i, block, n - i < sizeof block ? n - i : sizeof block);
@@ -358,7 +365,7 @@ void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r) {
         filter_fill_random(r, image, at);
         return;
     }
-    memset(value, with < 0 ? 0 : with, sizeof value);
+    memset(value, with < 0 ? 0 : with, sizeof value); // with: a byte, or one of the words below 0
     if (with == DT_PATCH_MEAN) dt_pixels_mean(image, value);
     dt_pixels_fill(image, at, value);
 }

@@ -38,7 +38,7 @@ dt_map dt_map_then(const dt_map *a, const dt_map *b) {
 
 dt_map dt_map_rotate(double degrees, double scale, int w, int h) {
     double cx = (w - 1) / 2.0, cy = (h - 1) / 2.0, angle = degrees * (PI / 180);
-    double c = cos(angle) / scale, s = sin(angle) / scale;
+    double c = cos(angle) / scale, s = sin(angle) / scale; // from output to source: the inverse scale
     return (dt_map){{c, -s, cx - c * cx + s * cy, s, c, cy - s * cx - c * cy, 0, 0, 1}};
 }
 
@@ -62,7 +62,7 @@ dt_map dt_map_affine(double degrees, double dx, double dy, double scale, double 
 }
 
 dt_map dt_map_shear(double k, bool along_y) {
-    if (along_y) return (dt_map){{1, 0, 0, k, 1, k / 2, 0, 0, 1}};
+    if (along_y) return (dt_map){{1, 0, 0, k, 1, k / 2, 0, 0, 1}}; // k / 2: Pillow shears about the pixel's middle
     return (dt_map){{1, k, k / 2, 0, 1, 0, 0, 0, 1}};
 }
 
@@ -72,7 +72,7 @@ static bool square_to(dt_map *out, const double p[4][2]) {
     double dx1 = p[1][0] - p[2][0], dx2 = p[3][0] - p[2][0];
     double dy1 = p[1][1] - p[2][1], dy2 = p[3][1] - p[2][1];
     double sx = p[0][0] - p[1][0] + p[2][0] - p[3][0], sy = p[0][1] - p[1][1] + p[2][1] - p[3][1];
-    double det = dx1 * dy2 - dx2 * dy1;
+    double det = dx1 * dy2 - dx2 * dy1; // 0: three corners on a line
     if (fabs(det) < 1e-9) return false;
     double g = (sx * dy2 - dx2 * sy) / det, k = (dx1 * sy - sx * dy1) / det;
     *out = (dt_map){{p[1][0] - p[0][0] + g * p[1][0], p[3][0] - p[0][0] + k * p[3][0], p[0][0],
@@ -87,7 +87,7 @@ static bool invert_map(dt_map *out, const dt_map *a) {
                  m[3] * m[7] - m[4] * m[6], m[1] * m[6] - m[0] * m[7], m[0] * m[4] - m[1] * m[3]}};
     double det = m[0] * r.m[0] + m[1] * r.m[3] + m[2] * r.m[6];
     if (fabs(det) < 1e-9) return false;
-    *out = r;
+    *out = r; // adjugate: a map has no scale, so nothing is divided by det
     return true;
 }
 
@@ -132,6 +132,7 @@ static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *ds
     int w = src->width, h = src->height, c = src->channels, fill = s->as.move.fill;
     int sx = s->as.move.sign_x, ox = s->as.move.from_x;
     int sy = s->as.move.sign_y, oy = s->as.move.from_y;
+    // pixels begin..end of each row lie inside the source
     int begin = dt_clamp_index(sx > 0 ? -ox : ox - w + 1, w), end = dt_clamp_index(sx > 0 ? w - ox : ox + 1, w);
     if (end < begin) end = begin;
     size_t stride = (size_t)w * (size_t)c;
@@ -140,12 +141,12 @@ static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *ds
         const uint8_t *row = src->data + (size_t)dt_clamp_index(from, h - 1) * stride;
         uint8_t *to = dst + (size_t)y * stride;
         if (fill >= 0 && (from < 0 || from >= h)) {
-            memset(to, fill, stride);
+            memset(to, fill, stride); // above or below the source
             continue;
         }
         move_row(row, sx, ox, begin, end, c, to);
         for (int x = 0; x < w; x++) {
-            if (x == begin) x = end;
+            if (x == begin) x = end; // only the border is left
             if (x >= w) break;
             if (fill >= 0)
                 memset(to + x * c, fill, (size_t)c);
@@ -194,8 +195,9 @@ static inline void sample_inside(const dt_image *s, int64_t fx, int64_t fy, int6
     ptrdiff_t stride = (ptrdiff_t)s->width * c;
     for (int x = 0; x < n; x++, fx += dx, fy += dy, out += c) {
         const uint8_t *top = s->data + (fy >> 16) * stride + (fx >> 16) * c, *bottom = top + stride;
-        int wx = (int)(fx >> 8 & 255), wy = (int)(fy >> 8 & 255);
+        int wx = (int)(fx >> 8 & 255), wy = (int)(fy >> 8 & 255); // 8 of the 16 fractional bits: weights are bytes
 #ifdef __SSE2__
+        // eight bytes are read: not beyond the image
         if (c == 3 && bottom + 8 <= s->data + stride * s->height) {
             uint32_t v = rgb_pixel(top, bottom, wx, wy);
             memcpy(out, &v, x + 1 < n ? 4 : 3); // the fourth byte is the next pixel's
@@ -219,6 +221,7 @@ VECTORIZED static void blend_rows(const uint8_t *restrict top, const uint8_t *re
 static void warp_row(const dt_image *src, const dt_pixel_source *any, const int64_t m[6], int y, uint8_t *dst) {
     int64_t fx = m[1] * y + m[2], fy = m[4] * y + m[5];
     int w = src->width, c = src->channels, begin = 0, end = w;
+    // a line of a convex source: what lies inside is one run
     while (begin < w && (any->nearest || !warp_is_inside(src, fx + m[0] * begin, fy + m[3] * begin))) begin++;
     while (end > begin && !warp_is_inside(src, fx + m[0] * (end - 1), fy + m[3] * (end - 1))) end--;
     for (int x = 0; x < begin; x++) dt_sample_pixel(any, fx + m[0] * x, fy + m[3] * x, dst + x * c);
@@ -226,7 +229,7 @@ static void warp_row(const dt_image *src, const dt_pixel_source *any, const int6
     if (begin == end) return;
     int64_t ix = fx + m[0] * begin, iy = fy + m[3] * begin;
     uint8_t *to = dst + begin * c;
-    if (m[0] == 65536 && m[3] == 0) {
+    if (m[0] == 65536 && m[3] == 0) { // no rotation, no scale: one weight for the whole row
         const uint8_t *top = src->data + ((iy >> 16) * w + (ix >> 16)) * c;
         blend_rows(top, top + w * c, to, (end - begin) * c, c, (int)(ix >> 8 & 255), (int)(iy >> 8 & 255));
     } else if (c == 1)
@@ -259,7 +262,7 @@ VECTORIZED static void keep_near(int n, double *restrict v) {
 static void perspective_places(const double m[9], int x, int y, int n, int32_t *fx, int32_t *fy) {
     double p[BLOCK], q[BLOCK], v[BLOCK];
     ramp(dt_line_begin(m + 6, x, y), m[6], n, q);
-    keep_near(n, q);
+    keep_near(n, q); // what is behind the viewer has a denominator below 0
     ramp(dt_line_begin(m, x, y), m[0], n, p);
     divide_fixed(p, q, n, v, fx);
     ramp(dt_line_begin(m + 3, x, y), m[3], n, p);
@@ -289,10 +292,10 @@ dt_pixel_step dt_map_step(const dt_map *m, dt_border border, bool whole) {
         s.as.move.fill = border.fill;
         s.as.move.sign_x = (int)a[0], s.as.move.from_x = (int)a[2];
         s.as.move.sign_y = (int)a[4], s.as.move.from_y = (int)a[5];
-    } else if (a[6] == 0 && a[7] == 0 && a[8] == 1) {
+    } else if (a[6] == 0 && a[7] == 0 && a[8] == 1) { // affine: no division
         s.kind = DT_PIXEL_WARP;
         s.as.warp.fill = border.fill, s.as.warp.nearest = border.nearest;
-        for (int i = 0; i < 6; i++) s.as.warp.m[i] = llround(a[i] * 65536);
+        for (int i = 0; i < 6; i++) s.as.warp.m[i] = llround(a[i] * 65536); // 16.16, the same on every machine
     } else {
         s.kind = DT_PIXEL_PERSPECTIVE;
         s.as.perspective.fill = border.fill, s.as.perspective.nearest = border.nearest;
