@@ -35,7 +35,7 @@ char *dt_aws_profile_get(const char *name) {
         {"AWS_CONFIG_FILE", "config", ""},
     };
     const char *profile = env("AWS_PROFILE") ? env("AWS_PROFILE") : "default", *home = env("HOME");
-    const int n = strcmp(profile, "default") == 0 ? 3 : 2;
+    const int n = strcmp(profile, "default") == 0 ? 3 : 2; // only [default] needs no "profile "
     char *found = NULL;
     for (int i = 0; i < n && !found; i++) {
         const char *given = env(FILES[i][0]);
@@ -64,7 +64,7 @@ static double parse_time(const char *text) {
 
 // Frees a secret.
 static void wipe(char *s) {
-    if (s) explicit_bzero(s, strlen(s));
+    if (s) explicit_bzero(s, strlen(s)); // a memset in front of free is optimised away
     free(s);
 }
 
@@ -74,7 +74,7 @@ static char *aws_credentials_copy(const char *s) {
 
 static bool from_environment(found *f) {
     const char *key = env("AWS_ACCESS_KEY_ID"), *secret = env("AWS_SECRET_ACCESS_KEY");
-    if (!key || !secret) return false;
+    if (!key || !secret) return false; // one without the other is no credential
     f->c = (dt_aws_credentials){dt_xstrdup(key), dt_xstrdup(secret), aws_credentials_copy(env("AWS_SESSION_TOKEN"))};
     return true;
 }
@@ -97,7 +97,7 @@ static dt_status aws_credentials_ask(dt_http_reply *out, const char *url, const 
                                .max_body = ANSWER_BYTES,
                                .limit_s = FETCH_S};
     *out = (dt_http_reply){0};
-    dt_status st = dt_url_check(url);
+    dt_status st = dt_url_check(url); // it comes from the environment: no secret may stand in messages
     if (st == DT_OK) st = dt_http_do(out, &r);
     if (st == DT_OK && out->status != 200) st = dt_fail(DT_E_STORAGE, "%s: the server returned %d", url, out->status);
     return st == DT_OK ? DT_OK : dt_fail_context(st, "%s", what);
@@ -136,10 +136,11 @@ static bool is_agent(const char *url) {
     struct in_addr a;
     if (strncmp(url, "http://", 7) != 0) return strncmp(url, "https://", 8) == 0;
     url += 7;
+    // the brackets of IPv6 belong to the host
     snprintf(host, sizeof host, "%.*s", (int)(*url == '[' ? strcspn(url, "]/") + 1 : strcspn(url, ":/?#")), url);
     for (int i = 0; HOSTS[i]; i++)
         if (strcmp(host, HOSTS[i]) == 0) return true;
-    return inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET, host, &a) == 1 && ntohl(a.s_addr) >> 24 == 127; // 127.0.0.0/8
 }
 
 static dt_status from_container(found *f) {
@@ -224,7 +225,7 @@ static dt_status from_instance(found *f, bool *is_there) {
                                    .limit_s = METADATA_S};
     dt_http_reply reply;
     dt_status st = DT_OK;
-    *is_there = dt_http_do(&reply, &begin) == DT_OK && reply.status == 200;
+    *is_there = dt_http_do(&reply, &begin) == DT_OK && reply.status == 200; // a proxy may answer for it
     dt_error_clear();
     if (*is_there) header = dt_xprintf("X-aws-ec2-metadata-token: %s", reply.body ? reply.body : "");
     for (int i = 0; i < 2 && *is_there && st == DT_OK; i++) { // the role's name, its credentials
@@ -255,6 +256,7 @@ static dt_status aws_credentials_find(found *f) {
     if (env("AWS_CONTAINER_CREDENTIALS_FULL_URI") || env("AWS_CONTAINER_CREDENTIALS_RELATIVE_URI"))
         return from_container(f);
     DT_TRY(from_instance(f, &is_there));
+    // what AWS's tools know beyond: the message names their way out
     if (is_there) return DT_OK;
     const char *profile = env("AWS_PROFILE") ? env("AWS_PROFILE") : "default";
     static const char *const OTHERS[] = {"role_arn", "credential_process", "sso_session", "sso_start_url",
@@ -283,7 +285,7 @@ static found kept; // under `lock`
 
 void dt_aws_credentials_forget(void) {
     pthread_mutex_lock(&lock);
-    kept.until = 1;
+    kept.until = 1; // long past
     pthread_mutex_unlock(&lock);
 }
 
@@ -291,6 +293,7 @@ dt_status dt_aws_credentials_get(dt_aws_credentials *out) {
     dt_status st = DT_OK;
     pthread_mutex_lock(&lock);
     const double now = (double)time(NULL);
+    // EARLY_S: a request that is signed now arrives later
     if (!kept.c.key || (kept.until > 0 && now > kept.until - EARLY_S)) {
         found f;
         st = aws_credentials_find(&f);

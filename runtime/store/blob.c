@@ -42,13 +42,13 @@ dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd) {
     dt_status failed = DT_OK;
     if (fstat(fd, &st) != 0)
         failed = dt_io_read_error(path, "look at", errno, DT_E_DATA);
-    else if (!S_ISREG(st.st_mode))
+    else if (!S_ISREG(st.st_mode)) // a folder, a pipe: no size, no ranges
         failed = dt_fail(DT_E_DATA, "%s: not a regular file", path);
     else if ((uint64_t)st.st_size > DT_BLOB_MAX_BYTES)
         failed = dt_fail(DT_E_DATA, "%s: %lld bytes, more than a data file can have", path, (long long)st.st_size);
     else {
         b->n_bytes = (uint64_t)st.st_size;
-        b->version = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+        b->version = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec; // wraps in the year 2554
     }
     if (failed != DT_OK) dt_blob_close(b);
     return failed;
@@ -93,9 +93,9 @@ struct dt_blob_window {
 
 static dt_status blob_read_window(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
     struct dt_blob_window *w = b->u.window;
-    if (n_bytes > WINDOW_BYTES) return dt_blob_read(w->of, at, dst, n_bytes);
+    if (n_bytes > WINDOW_BYTES) return dt_blob_read(w->of, at, dst, n_bytes); // larger than the window: no use of it
     if (at < w->at || at + n_bytes > w->at + w->n) {
-        w->n = 0;
+        w->n = 0; // a read that fails leaves nothing behind
         w->at = at;
         const size_t n = b->n_bytes - at < WINDOW_BYTES ? (size_t)(b->n_bytes - at) : WINDOW_BYTES;
         DT_TRY(dt_blob_read(w->of, at, w->bytes, n));
@@ -112,7 +112,7 @@ static void close_window(dt_blob *b) {
 static const dt_blob_store WINDOWS = {blob_read_window, close_window, false};
 
 void dt_blob_by_window(dt_blob *b, const dt_blob *of) {
-    *b = *of;
+    *b = *of; // size, path and version are the same
     b->store = &WINDOWS;
     b->u.window = dt_xcalloc(1, sizeof *b->u.window);
     b->u.window->of = of;
@@ -126,7 +126,7 @@ void dt_blob_close(dt_blob *b) {
 }
 
 static dt_status check_range(const dt_blob *b, uint64_t at, uint64_t n_bytes) {
-    if (at <= b->n_bytes && n_bytes <= b->n_bytes - at) return DT_OK;
+    if (at <= b->n_bytes && n_bytes <= b->n_bytes - at) return DT_OK; // no sum that may wrap
     return dt_fail(DT_E_DATA, "%s: %llu bytes wanted at offset %llu, but the file ends at %llu", b->path,
                    (unsigned long long)n_bytes, (unsigned long long)at, (unsigned long long)b->n_bytes);
 }
@@ -143,7 +143,7 @@ dt_status dt_blob_load(char **out, const dt_blob *b, uint64_t at, uint64_t n_byt
     if (!dt_stated_size(n_bytes, 1, max_bytes, &n))
         return dt_fail(DT_E_DATA, "%s: %llu bytes, more than the limit of %llu", b->path, (unsigned long long)n_bytes,
                        (unsigned long long)max_bytes);
-    char *data = malloc(n + 1);
+    char *data = malloc(n + 1); // the size is stated by a file: too much is an error of the data
     if (!data) return dt_fail(DT_E_DATA, "%s: no memory for %zu bytes", b->path, n);
     data[n] = '\0';
     const dt_status st = dt_blob_read(b, at, data, n);
@@ -162,7 +162,7 @@ dt_status dt_blob_stamp(const dt_blob *b, uint64_t *out) {
     uint8_t buf[8 + HEAD_BYTES + TAIL_BYTES];
     size_t head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
     size_t tail = b->n_bytes < TAIL_BYTES ? (size_t)b->n_bytes : TAIL_BYTES;
-    memcpy(buf, &b->n_bytes, 8);
+    memcpy(buf, &b->n_bytes, 8); // 8 bytes of size, head, tail: they overlap in a small file
     DT_TRY(dt_blob_read(b, 0, buf + 8, head));
     DT_TRY(dt_blob_read(b, b->n_bytes - tail, buf + 8 + head, tail));
     *out = dt_hash64(buf, 8 + head + tail);
@@ -200,24 +200,26 @@ static dt_status blob_url_ask(dt_http_reply *out, const char *path, uint64_t at,
 
 static dt_status read_url(const dt_blob *b, uint64_t at, void *dst, size_t n_bytes) {
     const struct dt_blob_object *o = b->u.object;
-    if (at + n_bytes <= o->n_head) {
+    if (at + n_bytes <= o->n_head) { // opening has fetched it
         memcpy(dst, o->head + at, n_bytes);
         return DT_OK;
     }
     char header[160];
     const bool is_weak = strncmp(o->version, "W/", 2) == 0; // such an ETag matches none
+    // the server itself refuses a range of another version
     snprintf(header, sizeof header, "%s: %s", *o->version == '"' ? "If-Match" : "If-Unmodified-Since", o->version);
     dt_http_reply r;
     DT_TRY(blob_url_ask(&r, b->path, at, dst, n_bytes, is_weak || !*o->version ? NULL : header, 0));
     dt_status st = DT_OK;
+    // no condition covers a weak ETag or none: size and version are compared here, too
     if (r.status == 416 || (r.status == 206 && r.n_total != b->n_bytes))
         st = dt_fail(DT_E_DATA, "%s: changed while it was read: it had %llu bytes; start again", b->path,
                      (unsigned long long)b->n_bytes);
-    else if (r.status == 412 || (r.status == 206 && strcmp(r.version, o->version) != 0))
+    else if (r.status == 412 || (r.status == 206 && strcmp(r.version, o->version) != 0)) // 412: If-Match failed
         st = dt_fail(DT_E_DATA, "%s: changed while it was read: its version was %s and is %s; start again", b->path,
                      o->version, *r.version ? r.version : "another");
     else if (r.status != 206 && dt_s3_refused(b->path, &r, "s3:GetObject") != DT_OK)
-        st = r.status == 404 ? DT_E_DATA : DT_E_STORAGE;
+        st = r.status == 404 ? DT_E_DATA : DT_E_STORAGE; // 404: it is gone; else the server will not give it
     dt_http_reply_fini(&r);
     return st;
 }
@@ -247,7 +249,7 @@ dt_status dt_blob_open_url(dt_blob *b, const char *path, int *absent) {
         blob_url_ask(&r, path, 0, o->head, DT_BLOB_HEAD_BYTES, NULL, atomic_load(&has_answered) ? 0 : OPEN_S);
     if (st == DT_OK) atomic_store(&has_answered, true);
     if (st == DT_OK && dt_s3_absent(&r)) *absent = r.status;
-    const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0);
+    const bool empty = r.status == 416 || (r.status == 200 && r.n_total == 0); // no range lies inside 0 bytes
     if (st == DT_OK && r.status != 206 && !empty) st = dt_s3_refused(path, &r, "s3:GetObject");
     if (st == DT_OK && !empty && r.n_total > DT_BLOB_MAX_BYTES)
         st = dt_fail(DT_E_DATA, "%s: the server states %llu bytes, more than an object can have", path,
@@ -274,7 +276,7 @@ dt_status dt_blob_read_all(char **text, size_t *n_bytes, const char *path, size_
     dt_blob b;
     int absent;
     dt_status st = dt_blob_open_url(&b, path, &absent);
-    if (listed && st == DT_E_DATA && absent != 404) return DT_E_STORAGE;
+    if (listed && st == DT_E_DATA && absent != 404) return DT_E_STORAGE; // 403 would else pass for "not there"
     if (st != DT_OK && absent) {
         dt_error_clear();
         return DT_OK;

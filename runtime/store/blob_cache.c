@@ -64,6 +64,7 @@ static size_t block_bytes(const struct dt_blob_copy *x, uint32_t k) {
 }
 
 static uint64_t check_of(const struct dt_blob_copy *x, uint32_t k, uint64_t hash) {
+    // a row of zeros, or of another block or object, does not fit
     return ~(hash ^ x->key ^ (uint64_t)k << 32);
 }
 
@@ -72,13 +73,13 @@ static dt_status read_copy(const struct dt_blob_copy *x, uint64_t at, void *dst,
 }
 
 static void set_checked(const struct dt_blob_copy *x, uint32_t k) {
-    if (atomic_exchange(&x->checked[k], true)) return;
+    if (atomic_exchange(&x->checked[k], true)) return; // counted once, whichever thread comes first
     x->cache->n_blocks++;
     x->cache->n_bytes += block_bytes(x, k);
 }
 
 static void blob_cache_forget(const struct dt_blob_copy *x, uint32_t k) {
-    const row none = {0};
+    const row none = {0}; // its check never fits
     if (atomic_exchange(&x->checked[k], false)) {
         x->cache->n_blocks--;
         x->cache->n_bytes -= block_bytes(x, k);
@@ -89,11 +90,11 @@ static void blob_cache_forget(const struct dt_blob_copy *x, uint32_t k) {
 // Whether the block is there, as it was fetched.
 static bool has_block(struct dt_blob_copy *x, uint32_t k) {
     row r;
-    if (x->checked[k]) return true;
+    if (x->checked[k]) return true; // the common case: no call of the system
     if (pread(x->fd, &r, sizeof r, (off_t)k * (off_t)sizeof r) != sizeof r || r.check != check_of(x, k, r.hash))
         return false;
     const size_t n = block_bytes(x, k);
-    uint8_t *bytes = dt_xrealloc(NULL, BLOCK_BYTES);
+    uint8_t *bytes = dt_xrealloc(NULL, BLOCK_BYTES); // once a block and process: no thread keeps a megabyte for it
     const bool whole = read_copy(x, (uint64_t)k * BLOCK_BYTES, bytes, n) == DT_OK && dt_hash64(bytes, n) == r.hash;
     free(bytes);
     dt_error_clear();
@@ -114,7 +115,9 @@ static bool take_room(dt_blob_cache *c, uint64_t n) {
     pthread_mutex_lock(&c->mutex);
     if (c->room < n && !c->full) {
         uint64_t step = (c->max_bytes ? c->max_bytes : DT_CACHE_AUTO_BYTES) / 64;
+        // listing the folder's files takes too long for each block
         step = step > MAX_STEP ? MAX_STEP : step < n ? n : step;
+        // what is being fetched stands in no file yet
         if (dt_cache_room(c->dir, c->max_bytes, step + c->pending, c->max_bytes == 0))
             c->room = step;
         else if (!atomic_exchange(&c->full, true))
@@ -155,16 +158,17 @@ static dt_status blob_cache_fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n
     if (c->full) return DT_OK;
     // bytes of one file stand for the blocks of all
     const off_t first = (off_t)(x->key >> 2 & ~(uint64_t)0xfffff);
+    // of blocks, not of the file: others fetch elsewhere meanwhile
     const int lock = dt_cache_lock(c->lock_path, first + k, n, WAIT_S);
-    if (lock < 0) return DT_OK;
-    for (; n > 0 && has_block(x, k); k++) n--;
+    if (lock < 0) return DT_OK;                // another process hangs: the range is read past the cache
+    for (; n > 0 && has_block(x, k); k++) n--; // others have fetched some while this thread waited
     while (n > 0 && has_block(x, k + n - 1)) n--;
     *kept = n == 0;
     size_t n_bytes = 0;
     for (uint32_t i = 0; i < n; i++) n_bytes += block_bytes(x, k + i);
     if (n > 0 && take_room(c, n_bytes)) {
         uint8_t *bytes = dt_xrealloc(NULL, n_bytes);
-        st = dt_blob_read(&x->of, (uint64_t)k * BLOCK_BYTES, bytes, n_bytes);
+        st = dt_blob_read(&x->of, (uint64_t)k * BLOCK_BYTES, bytes, n_bytes); // one request for all of them
         *kept = st == DT_OK && blob_cache_store(x, k, n, bytes, n_bytes) == DT_OK;
         if (st == DT_OK && !*kept) {
             if (!atomic_exchange(&c->full, true))
@@ -186,7 +190,7 @@ static dt_status read_some(struct dt_blob_copy *x, uint64_t at, void *dst, size_
     const uint32_t end = (uint32_t)((at + n - 1) / BLOCK_BYTES) + 1;
     uint32_t next = k + 1;
     const bool there = has_block(x, k);
-    while (next < end && next - k < MAX_BLOCKS && has_block(x, next) == there) next++;
+    while (next < end && next - k < MAX_BLOCKS && has_block(x, next) == there) next++; // a run that is there, or is not
     const uint64_t left = (uint64_t)next * BLOCK_BYTES - at;
     *n_done = left < n ? (size_t)left : n;
     bool kept = there;
@@ -219,7 +223,7 @@ static const dt_blob_store COPIES = {read_through, close_copy, false};
 
 static uint64_t blob_cache_identity(const dt_blob *b, uint64_t stamp) {
     char real[PATH_MAX];
-    if (!realpath(b->path, real)) snprintf(real, sizeof real, "%s", b->path);
+    if (!realpath(b->path, real)) snprintf(real, sizeof real, "%s", b->path); // a URL has no real path
     const uint64_t n[] = {dt_hash64(real, strlen(real)), b->version, b->n_bytes, stamp, LAYOUT};
     return dt_hash64(n, sizeof n);
 }
@@ -237,7 +241,7 @@ void dt_blob_keep(dt_blob *b, dt_blob_cache *c, uint64_t stamp) {
     x->data_at = dt_align_up((uint64_t)x->n_blocks * sizeof(row), PAGE);
     x->checked = dt_xcalloc(x->n_blocks, sizeof *x->checked);
     x->fd = dt_cache_hold(x->path, O_RDWR | O_CREAT);
-    const off_t size = (off_t)(x->data_at + b->n_bytes);
+    const off_t size = (off_t)(x->data_at + b->n_bytes); // sparse: a hole for each block that was not read
     if (x->fd < 0 || fstat(x->fd, &s) != 0 || (s.st_size < size && ftruncate(x->fd, size) != 0)) {
         dt_warn("%s: %s: continuing without data.cache for %s", x->path, strerror(errno), b->path);
         dt_blob none = {.u.copy = x};
@@ -309,6 +313,7 @@ dt_status dt_used_files_add(dt_used_file **out, size_t *n, const char *folder) {
             free(path);
             continue;
         }
+        // a file of the cache is sparse; another may be stored in whole blocks
         const uint64_t size = (uint64_t)s.st_size, stored = (uint64_t)s.st_blocks * 512;
         *out = dt_xgrow(*out, *n, sizeof **out);
         (*out)[(*n)++] = (dt_used_file){path, size < stored ? size : stored, s.st_mtim};
@@ -337,7 +342,8 @@ int dt_cache_hold(const char *path, int flags) {
         do rc = flock(fd, LOCK_SH);
         while (rc != 0 && errno == EINTR);
         const bool held = rc == 0 && fstat(fd, &s) == 0;
-        if (held && s.st_nlink > 0) {
+        if (held && s.st_nlink > 0) { // else it was removed between open and flock
+            // mtime says when it was used last
             futimens(fd, (struct timespec[2]){{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}});
             return fd;
         }
@@ -354,7 +360,7 @@ int dt_cache_lock(const char *path, off_t first, uint32_t n, double wait_s) {
     for (uint32_t i = 0; i < n && fd >= 0; i++)
         for (useconds_t pause_us = 500; !dt_io_lock_byte(fd, first + i, F_WRLCK, false);
              pause_us = pause_us < 8000 ? 2 * pause_us : 8000) {
-            if ((errno == EAGAIN || errno == EACCES) && dt_clock_s() - begin < wait_s) {
+            if ((errno == EAGAIN || errno == EACCES) && dt_clock_s() - begin < wait_s) { // POSIX allows either
                 usleep(pause_us);
                 continue;
             }
@@ -377,7 +383,7 @@ static bool evict(const char *path) {
         fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &s) == 0 && s.st_nlink > 0 && unlink(path) == 0;
     if (gone) {
         char *index = dt_xprintf("%s.index", path);
-        unlink(index);
+        unlink(index); // an index describes its file alone
         free(index);
     }
     if (fd >= 0) close(fd);
@@ -407,6 +413,7 @@ bool dt_cache_room(const char *dir, uint64_t max_bytes, uint64_t n_bytes, bool s
     for (size_t i = 0; !room; i++) {
         room = total + n_bytes <= max_bytes && !(spare && cache_room_is_short(dir, n_bytes));
         if (room || i == n) break;
+        // the longest unused first
         if (cache_room_counts(files[i].path) && evict(files[i].path)) total -= files[i].n_bytes;
     }
     dt_used_files_free(files, n);

@@ -28,10 +28,11 @@ static void http_load(void) {
                  "again");
         return;
     }
+    // now: a missing libcurl is a message here, and no crash at a call
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     void *symbol = module ? dlsym(module, DT_HTTP_MODULE_SYMBOL) : NULL;
     if (!symbol) snprintf(missing, sizeof missing, "%s", dlerror());
-    memcpy(&try_once, &symbol, sizeof symbol);
+    memcpy(&try_once, &symbol, sizeof symbol); // ISO C converts no object pointer to a function's
 }
 
 bool dt_http_is_url(const char *path) {
@@ -51,7 +52,7 @@ enum {
 // Between half and all of 0.2, 0.4, … 5 s, so that clients which failed together do not come back together.
 static double pause_s(int attempt) {
     static _Atomic uint32_t count;
-    const double most = attempt < 6 ? 0.1 * (double)(1 << attempt) : 5;
+    const double most = attempt < 6 ? 0.1 * (double)(1 << attempt) : 5; // 1 << 6 would be more than 5 s
     const uint32_t counter[4] = {++count};
     uint32_t x[4];
     dt_philox4x32((uint64_t)(dt_clock_s() * 1e9), counter, x);
@@ -76,7 +77,8 @@ static double note_attempt(const dt_http_request *r, bool good, double begun, do
     const uint64_t server = dt_hash64(r->url, (size_t)(host - r->url) + strcspn(host, "/"));
     const double now = dt_clock_s();
     pthread_mutex_lock(&outages_mutex);
-    struct outage *o = &outages[server % 16];
+    struct outage *o = &outages[server % 16]; // of two servers in one place the later one counts
+    // an answer ends the server's outage; a failure after OUTAGE_S begins another
     if (good ? server == o->server : server != o->server || now > o->last + OUTAGE_S) {
         o->server = good ? 0 : server;
         o->begun = begun;
@@ -87,7 +89,7 @@ static double note_attempt(const dt_http_request *r, bool good, double begun, do
     const double since = o->since;
     const bool warn = !good && !r->once && now - o->begun >= o->warn_at;
     *warn_s = warn ? now - o->begun : 0;
-    if (warn) o->warn_at *= 2;
+    if (warn) o->warn_at *= 2; // 5, 10, 20 … s, whichever thread comes
     pthread_mutex_unlock(&outages_mutex);
     return since;
 }
@@ -114,9 +116,9 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         double warn_s;
         const double gone = note_attempt(r, !is_fault, begun, &warn_s);
         if (done) return DT_OK;
-        if (progress || (n == 1 && a.sent)) since = now;
-        if (is_fault) since = fmin(since, gone);
-        const double pause = a.n_got > had ? 0 : pause_s(n);
+        if (progress || (n == 1 && a.sent)) since = now;     // a first attempt that a slow server took does not count
+        if (is_fault) since = fmin(since, gone);             // other requests have waited for this server already
+        const double pause = a.n_got > had ? 0 : pause_s(n); // a body that was cut goes on at once
         const double wait_s = a.retry_after_s > pause ? a.retry_after_s : pause;
         const bool stalled = !answered && r->stall_s > 0 && now - begun >= r->stall_s;
         if ((!answered && !a.again) || stalled || r->once || now - since + wait_s > limit_s || (r->stop && *r->stop)) {
@@ -131,6 +133,7 @@ dt_status dt_http_do(dt_http_reply *out, const dt_http_request *r) {
         if (warn_s > 0) // urgent: no log line while a request is watched
             dt_log_urgent(DT_LOG_WARN, false, "%s: %s: no response for %.0f s; retrying", r->url, a.cause, warn_s);
         const double end = dt_clock_s() + wait_s;
+        // in steps, so that a signal stops it
         while (dt_clock_s() < end && !(r->stop && *r->stop)) http_sleep_s(fmin(0.1, end - dt_clock_s()));
     }
 }

@@ -47,7 +47,7 @@ static handle *take_handle(void) {
     pthread_once(&started, http_curl_start);
     pthread_mutex_lock(&lock);
     handle *h = unused;
-    if (h) unused = h->next;
+    if (h) unused = h->next; // the last one used, whose connection is the warmest
     pthread_mutex_unlock(&lock);
     if (h) return h;
     h = calloc(1, sizeof *h);
@@ -84,6 +84,7 @@ typedef struct transfer {
 // The header's value if `line` is the header of that name, else NULL.
 static const char *header_value(const char *line, size_t n, const char *name, char value[256]) {
     const size_t n_name = strlen(name);
+    // names of headers have no case
     if (n <= n_name || strncasecmp(line, name, n_name) != 0 || line[n_name] != ':') return NULL;
     const char *begin = line + n_name + 1, *end = line + n;
     while (begin < end && (*begin == ' ' || *begin == '\t')) begin++;
@@ -96,7 +97,7 @@ static double retry_after(const char *value) {
     char *end;
     const double s = strtod(value, &end);
     if (end != value) return s;
-    const time_t at = curl_getdate(value, NULL);
+    const time_t at = curl_getdate(value, NULL); // RFC 9110: seconds, or a date
     const double wait_s = difftime(at, time(NULL));
     return at < 0 ? -1 : wait_s > 0 ? wait_s : 0;
 }
@@ -128,7 +129,7 @@ static size_t take_header(char *line, size_t size, size_t n, void *ctx) {
 static size_t take_range(transfer *t, const char *data, size_t n) {
     t->replaced = t->a->n_got > 0 && strcmp(t->a->version, t->out->version) != 0;
     if (t->replaced) return 0;
-    memcpy(t->a->version, t->out->version, sizeof t->a->version);
+    memcpy(t->a->version, t->out->version, sizeof t->a->version); // what later attempts are held against
     if (!t->has_from) t->bad = "the server sent another range than requested";
     if (!t->has_total) t->bad = "the response has no size of the object";
     if (!t->bad && n > t->r->n_range - t->a->n_got) t->bad = "the server sent more bytes than requested";
@@ -145,7 +146,7 @@ static size_t http_curl_take_text(transfer *t, const char *data, size_t n, size_
         return 0;
     }
     char *body = realloc(out->body, out->n_body + n + 1);
-    if (!body) return 0;
+    if (!body) return 0; // libcurl ends the transfer: CURLE_WRITE_ERROR
     memcpy(body + out->n_body, data, n);
     out->body = body;
     out->n_body += n;
@@ -202,6 +203,7 @@ static void set_security(CURL *c, const dt_http_request *r) {
     curl_easy_setopt(c, CURLOPT_PROTOCOLS, all);
     curl_easy_setopt(c, CURLOPT_REDIR_PROTOCOLS, tls ? CURLPROTO_HTTPS : all);
 #endif
+    // never with credentials: another host would get them
     curl_easy_setopt(c, CURLOPT_FOLLOWLOCATION, (long)(r->range && !r->sign && !r->user));
     curl_easy_setopt(c, CURLOPT_MAXREDIRS, (long)MAX_REDIRECTS);
     if (authority()) curl_easy_setopt(c, CURLOPT_CAINFO, getenv(authority()));
@@ -221,6 +223,7 @@ static CURLcode perform(CURL *c) {
     pthread_sigmask(SIG_BLOCK, &pipe, &old);
     const CURLcode code = curl_easy_perform(c);
     sigpending(&pending);
+    // what was raised meanwhile is taken, or it would come at unblocking
     if (!sigismember(&old, SIGPIPE) && sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe, NULL, &now);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     return code;
@@ -249,7 +252,7 @@ __attribute__((visibility("default"))) bool dt_http_module_try(dt_http_reply *ou
 
 bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_attempt *a) {
     for (int i = 0; r->headers && r->headers[i]; i++)
-        if (strpbrk(r->headers[i], "\r\n")) {
+        if (strpbrk(r->headers[i], "\r\n")) { // from the environment: a second header could hide in it
             snprintf(a->cause, sizeof a->cause, "the value of the header %.*s has a line break in it",
                      (int)strcspn(r->headers[i], ":\r\n"), r->headers[i]);
             return false;

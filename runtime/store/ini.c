@@ -18,6 +18,7 @@ static bool is_section(char *line, const char *section) {
     const char *end = strchr(line, ']');
     for (const char *p = line + 1; end && p < end; p++) {
         const bool is_blank = *p == ' ' || *p == '\t';
+        // AWS's tools take quotes off, and blanks as one
         if (*p == '"' || *p == '\'' || (is_blank && (to == line || to[-1] == ' '))) continue;
         *to++ = is_blank ? ' ' : *p;
     }
@@ -30,7 +31,7 @@ static bool is_section(char *line, const char *section) {
 static char *ini_value_of(char *line, const char *name) {
     const size_t n_name = strlen(name);
     char *value = line + n_name + strspn(line + n_name, BLANKS);
-    if (*value != '=' && *value != ':') return NULL;
+    if (*value != '=' && *value != ':') return NULL; // a longer name that begins alike
     value += 1 + strspn(value + 1, BLANKS);
     char *end = value + strlen(value);
     while (end > value && strchr(BLANKS, end[-1])) *--end = '\0';
@@ -48,6 +49,7 @@ char *dt_ini_get(const char *path, const char *section, const char *name) {
     for (char *line = strtok_r(text, "\r\n", &rest); line && !found; line = strtok_r(NULL, "\r\n", &rest)) {
         const size_t n = strspn(line, BLANKS);
         char *at = line + n;
+        // deeper than the name before: its continuation or a nested value
         if (!*at || *at == '#' || *at == ';' || n > indent) continue;
         indent = *at == '[' ? SIZE_MAX : n;
         if (*at == '[')
@@ -56,7 +58,7 @@ char *dt_ini_get(const char *path, const char *section, const char *name) {
             found = ini_value_of(at, name);
     }
     found = found && *found ? dt_xstrdup(found) : NULL;
-    explicit_bzero(text, n_bytes);
+    explicit_bzero(text, n_bytes); // the file holds secrets
     free(text);
     return found;
 }

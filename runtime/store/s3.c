@@ -36,7 +36,7 @@ void dt_s3_configure(const dt_s3_options *o) {
     replace(&options.endpoint, o->endpoint ? dt_xstrdup(o->endpoint) : NULL);
     replace(&options.region, o->region ? dt_xstrdup(o->region) : NULL);
     options.anonymous = o->anonymous;
-    options.found = false;
+    options.found = false; // what is not given is looked for again
     pthread_mutex_unlock(&lock);
 }
 
@@ -53,6 +53,7 @@ static char *first_of(const char *const *names, const char *setting) {
 static void find_options(void) {
     static const char *const ENDPOINTS[] = {"AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", NULL};
     static const char *const REGIONS[] = {"AWS_REGION", "AWS_DEFAULT_REGION", NULL};
+    // the config wins over the environment, and that over the profile
     if (!options.found && !options.endpoint) options.endpoint = first_of(ENDPOINTS, "endpoint_url");
     if (!options.found && !options.region) options.region = first_of(REGIONS, "region");
     options.found = true;
@@ -61,10 +62,10 @@ static void find_options(void) {
 char *dt_s3_encode(const char *text, bool is_key) {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
     static const char hex[] = "0123456789ABCDEF";
-    char *out = dt_xcalloc(3 * strlen(text) + 1, 1), *p = out;
+    char *out = dt_xcalloc(3 * strlen(text) + 1, 1), *p = out; // each byte becomes three at most
     for (; *text; text++) {
         const unsigned char c = (unsigned char)*text;
-        if (strchr(plain, c) || (is_key && c == '/'))
+        if (strchr(plain, c) || (is_key && c == '/')) // RFC 3986's unreserved characters, as Signature Version 4 wants
             *p++ = (char)c;
         else {
             *p++ = '%';
@@ -81,9 +82,10 @@ static char *make_url(const char *url, const char *endpoint, const char *region)
     char *key = dt_s3_encode(slash ? slash + 1 : "", true), *out;
     if (!endpoint && url[0] == 'g') endpoint = "https://storage.googleapis.com";
     if (endpoint)
+        // path style: every server of one's own has it
         out = dt_xprintf("%.*s/%.*s/%s", (int)strlen(endpoint) - (endpoint[strlen(endpoint) - 1] == '/'), endpoint, n,
                          bucket, key);
-    else if (memchr(bucket, '.', (size_t)n))
+    else if (memchr(bucket, '.', (size_t)n)) // a dot in the host fits no wildcard certificate
         out = dt_xprintf("https://s3.%s.amazonaws.com/%.*s/%s", region, n, bucket, key);
     else
         out = dt_xprintf("https://%.*s.s3.%s.amazonaws.com/%s", n, bucket, region, key);
@@ -120,12 +122,12 @@ static void request_fini(request *r) {
 // n: headers that are there.
 static dt_status sign(request *r, const char *url, int n) {
     dt_aws_credentials c = {0};
-    const dt_status st = dt_aws_credentials_get(&c);
+    const dt_status st = dt_aws_credentials_get(&c); // kept, or fetched anew shortly before their end
     if (st != DT_OK) return dt_fail_context(st, "%s", url);
     r->user = dt_xprintf("%s:%s", c.key, c.secret);
     r->http.sign = r->scope;
     r->http.user = r->user;
-    r->headers[n++] = "x-amz-content-sha256: UNSIGNED-PAYLOAD";
+    r->headers[n++] = "x-amz-content-sha256: UNSIGNED-PAYLOAD"; // hashing would read each body twice
     if (c.token) r->headers[n++] = r->token = dt_xprintf("x-amz-security-token: %s", c.token);
     dt_aws_credentials_fini(&c);
     return DT_OK;
@@ -145,6 +147,7 @@ static dt_status s3_prepare(request *r, const char *url, const char *query, cons
     pthread_mutex_lock(&lock);
     find_options();
     const dt_status st = check_endpoint(url);
+    // what the signature names where nothing is set
     const char *region = options.region ? options.region : url[0] == 'g' ? "auto" : "us-east-1";
     char *object = st == DT_OK ? make_url(url, options.endpoint, region) : NULL;
     r->scope = dt_xprintf("aws:amz:%s:s3", region);
@@ -153,7 +156,7 @@ static dt_status s3_prepare(request *r, const char *url, const char *query, cons
     DT_TRY(st);
     r->http.url = r->url = query ? dt_xprintf("%s?%s", object, query) : dt_xstrdup(object);
     free(object);
-    return anonymous ? DT_OK : sign(r, url, header != NULL);
+    return anonymous ? DT_OK : sign(r, url, header != NULL); // outside of the lock: credentials may take a request
 }
 
 // Whether the server refused credentials that have ended.
@@ -174,7 +177,7 @@ dt_status dt_s3_do(dt_http_reply *out, const dt_http_request *r, const char *url
         }
         request_fini(&q);
         if (st != DT_OK || !has_expired(out)) return st;
-        dt_aws_credentials_forget();
+        dt_aws_credentials_forget(); // once: what is fetched anew is not refused for its age
         if (!again) return st;
         dt_http_reply_fini(out);
     }
@@ -185,7 +188,7 @@ bool dt_s3_absent(const dt_http_reply *r) {
                                          "RequestTimeTooSkewed"};
     const char *at = r->body ? r->body : "";
     char *code = dt_s3_element(&at, "Code");
-    bool absent = r->status == 404 || r->status == 403;
+    bool absent = r->status == 404 || r->status == 403; // 403: without s3:ListBucket a server does not tell
     for (size_t i = 0; code && i < sizeof OTHERS / sizeof *OTHERS; i++) absent = absent && strcmp(code, OTHERS[i]) != 0;
     free(code);
     return absent;
@@ -258,10 +261,11 @@ static dt_status s3_objects_ask(dt_http_reply *out, const char *method, const ch
                                .body = body,
                                .n_body = n_body,
                                .max_body = MAX_REPLY,
-                               .limit_s = 60 + (double)n_body / 1e5,
+                               .limit_s = 60 + (double)n_body / 1e5, // a body at 100 kB/s is in time
                                .stop = stop};
     (void)dt_failpoint("s3");
     dt_status st = dt_s3_do(out, &r, url, query, body ? "Content-Type: application/octet-stream" : NULL);
+    // CompleteMultipartUpload may fail with status 200
     if (st == DT_OK && (out->status / 100 != 2 || (out->body && strstr(out->body, "<Error>"))))
         st = dt_s3_refused(url, out, right);
     if (st != DT_OK) dt_http_reply_fini(out);
@@ -274,9 +278,10 @@ static dt_status s3_objects_ask(dt_http_reply *out, const char *method, const ch
 static size_t s3_objects_numbered(const char *from, char to[4], char **end) {
     const bool is_hex = from[2] == 'x';
     const unsigned long c = strtoul(from + 2 + is_hex, end, is_hex ? 16 : 10);
-    if (*(*end)++ != ';' || c == 0 || c > 0x10ffff) return 0;
+    if (*(*end)++ != ';' || c == 0 || c > 0x10ffff) return 0; // beyond Unicode
     const size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     for (size_t i = 0; i < n; i++) to[i] = (char)(0x80 | (c >> 6 * (n - 1 - i) & 0x3f));
+    // the first byte has as many leading ones as there are bytes
     to[0] = (char)(n == 1 ? c : (0xf0u << (4 - n) & 0xf0) | c >> 6 * (n - 1));
     return n;
 }
@@ -318,7 +323,7 @@ static void take_names(char ***names, size_t *n, const char *body, const char *e
         char *key = dt_s3_element(&in, inner);
         if (!key) continue;
         unescape(key);
-        if (strlen(key) > n_prefix) {
+        if (strlen(key) > n_prefix) { // the prefix itself may be an object: a folder's mark
             *names = dt_xgrow(*names, *n, sizeof **names);
             (*names)[(*n)++] = dt_xstrdup(key + n_prefix);
         }
@@ -339,11 +344,11 @@ static bool s3_objects_is_whole(const char *body) {
         const char *name = p + 1 + (p[1] == '/');
         const size_t n = strcspn(name, " \t\r\n/>");
         if (!(end = strchr(p, '>'))) return false;
-        if (p[1] == '?' || p[1] == '!') continue;
+        if (p[1] == '?' || p[1] == '!') continue; // the declaration, a comment
         if (p[1] == '/') {
             if (depth == 0 || strncmp(open[--depth], name, n) != 0) return false;
             if (depth == 0) return end[1 + strspn(end + 1, " \t\r\n")] == '\0';
-        } else if (end[-1] != '/') {
+        } else if (end[-1] != '/') { // <Key/> opens nothing
             if (depth == MAX_DEPTH) return false;
             if (depth == 0 && strncmp(name, "ListBucketResult", n) != 0) return false;
             open[depth++] = name;
@@ -452,6 +457,7 @@ static dt_status send_part(transfer *t, uint32_t i, uint64_t at, uint8_t *bytes,
     dt_http_reply r;
     char *query = t->id ? dt_xprintf("partNumber=%u&uploadId=%s", i + 1, t->id) : NULL;
     const dt_status st = s3_objects_ask(&r, "PUT", t->url, query, bytes, n, "s3:PutObject", t->stop);
+    // the end of the upload names each part by its ETag
     if (st == DT_OK) snprintf(t->tags[i], sizeof t->tags[i], "%s", r.version);
     dt_http_reply_fini(&r);
     free(query);
@@ -475,12 +481,13 @@ static dt_status compare_part(transfer *t, uint32_t i, uint64_t at, uint8_t *byt
 static void take_parts(void *arg, int index) {
     transfer *t = arg;
     uint8_t *bytes = dt_xrealloc(NULL, (size_t)t->part_bytes);
-    for (uint32_t i; !t->failed && (i = t->next++) < t->n_parts;) {
+    for (uint32_t i; !t->failed && (i = t->next++) < t->n_parts;) { // the first failure ends all threads
         const uint64_t at = i * t->part_bytes, left = t->from->n_bytes - at;
         const size_t n = left < t->part_bytes ? (size_t)left : (size_t)t->part_bytes;
         int none = DT_OK;
         dt_status st = dt_blob_read(t->from, at, bytes, n);
         if (st == DT_OK) st = t->take_part(t, i, at, bytes, n);
+        // the first error alone: others follow from it
         if (st != DT_OK && atomic_compare_exchange_strong(&t->failed, &none, st))
             snprintf(t->message, sizeof t->message, "%s", dt_error_message());
     }
@@ -498,9 +505,9 @@ static dt_status take_all_parts(transfer *t) {
 // Divides t->from into parts, one at least, and of what is sent no more than a server takes.
 static void s3_objects_divide(transfer *t, uint64_t most) {
     t->part_bytes = PART_BYTES;
-    while (t->from->n_bytes / t->part_bytes >= most) t->part_bytes *= 2;
+    while (t->from->n_bytes / t->part_bytes >= most) t->part_bytes *= 2; // S3 takes 10,000 parts of an upload
     t->n_parts = (uint32_t)((t->from->n_bytes + t->part_bytes - 1) / t->part_bytes);
-    t->n_parts += t->n_parts == 0;
+    t->n_parts += t->n_parts == 0; // an empty object is a part of 0 bytes
 }
 
 static dt_status begin_upload(transfer *t) {
@@ -508,7 +515,7 @@ static dt_status begin_upload(transfer *t) {
     DT_TRY(s3_objects_ask(&r, "POST", t->url, "uploads=", "", 0, "s3:PutObject", t->stop));
     const char *at = r.body ? r.body : "";
     char *id = dt_s3_element(&at, "UploadId");
-    if (id) unescape(id);
+    if (id) unescape(id); // XML first, then the query's own escapes
     t->id = id ? dt_s3_encode(id, false) : NULL;
     free(id);
     dt_http_reply_fini(&r);
@@ -520,7 +527,7 @@ static bool has_arrived(const transfer *sent) {
     dt_blob object;
     transfer t = {
         .url = sent->url, .from = sent->from, .other = &object, .stop = sent->stop, .take_part = compare_part};
-    if (dt_blob_open(&object, sent->url) != DT_OK) return false;
+    if (dt_blob_open(&object, sent->url) != DT_OK) return false; // the caller keeps its own error
     s3_objects_divide(&t, MAX_PARTS);
     const bool same = object.n_bytes == t.from->n_bytes && take_all_parts(&t) == DT_OK;
     dt_blob_close(&object);
@@ -544,10 +551,11 @@ static dt_status end_upload(const transfer *t, dt_status st) {
         dt_http_reply_fini(&r);
     }
     if (st != DT_OK) {
-        const dt_error_kept why = dt_error_keep();
+        const dt_error_kept why = dt_error_keep(); // what follows may fail, too
+        // parts that stay are paid for
         if (s3_objects_ask(&r, "DELETE", t->url, query, NULL, 0, "s3:AbortMultipartUpload", t->stop) == DT_OK)
             dt_http_reply_fini(&r);
-        if (st == DT_E_DATA && body && has_arrived(t)) st = DT_OK;
+        if (st == DT_E_DATA && body && has_arrived(t)) st = DT_OK; // the upload had ended: the answer was lost
         if (st == DT_OK)
             dt_error_clear();
         else
@@ -562,7 +570,7 @@ static dt_status s3_objects_send_file(const char *url, const dt_blob *file, cons
     transfer t = {.url = url, .from = file, .stop = stop, .take_part = send_part};
     s3_objects_divide(&t, MAX_PARTS);
     t.tags = dt_xcalloc(t.n_parts, sizeof *t.tags);
-    dt_status st = t.n_parts > 1 ? begin_upload(&t) : DT_OK;
+    dt_status st = t.n_parts > 1 ? begin_upload(&t) : DT_OK; // one part is a plain PUT
     if (st == DT_OK) st = take_all_parts(&t);
     if (t.id) st = end_upload(&t, st);
     free(t.id);
@@ -576,7 +584,7 @@ dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) 
     dt_status st = dt_blob_open(&file, path);
     if (st == DT_OK) st = dt_blob_stamp(&file, &mine);
     if (st == DT_OK) st = s3_objects_send_file(url, &file, stop);
-    if (st == DT_OK) st = dt_blob_open(&object, url);
+    if (st == DT_OK) st = dt_blob_open(&object, url); // read back: a proxy's 200 is no stored object
     if (st == DT_OK) st = dt_blob_stamp(&object, &theirs);
     if (st == DT_OK && mine != theirs)
         st = dt_fail(DT_E_STORAGE, "%s: the server has something else than %s: send it again", url, path);
@@ -586,6 +594,7 @@ dt_status dt_s3_put(const char *url, const char *path, const atomic_bool *stop) 
 }
 
 dt_status dt_s3_put_first(const char *url, const char *text, const atomic_bool *stop) {
+    // GCS has its own condition for "only if there is none"
     const char *header = url[0] == 'g' ? "x-goog-if-generation-match: 0" : "If-None-Match: *";
     const dt_http_request put = {
         .method = "PUT", .body = text, .n_body = strlen(text), .max_body = MAX_REPLY, .stop = stop};
@@ -599,7 +608,7 @@ dt_status dt_s3_put_first(const char *url, const char *text, const atomic_bool *
         DT_TRY(dt_s3_do(&r, &put, url, NULL, NULL));
     }
     dt_status st = DT_OK;
-    const bool has_one = r.status == 412 || r.status == 409;
+    const bool has_one = r.status == 412 || r.status == 409; // 412: there is one; 409: another PUT is under way
     if (has_one) st = dt_blob_read_all(&there, &n, url, MAX_REPLY, true);
     if (has_one && st == DT_OK && !(there && strcmp(there, text) == 0)) // else an answer was lost
         st = dt_fail(DT_E_STORAGE,
@@ -618,7 +627,7 @@ dt_status dt_s3_put_files(const char *url, const char *dir, const char *const *n
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         char *path = dt_xprintf("%s/%s", dir, names[i]), *to = dt_xprintf("%s/%s", url, names[i]);
         st = dt_s3_put(to, path, stop);
-        if (st == DT_OK && move) st = dt_io_unlink(path);
+        if (st == DT_OK && move) st = dt_io_unlink(path); // only what the server has is removed here
         free(path);
         free(to);
     }
@@ -630,10 +639,11 @@ dt_status dt_s3_get(const char *path, const char *url) {
     dt_io_file file;
     int absent;
     const dt_status opened = dt_blob_open_url(&object, url, &absent);
+    // the object was listed: but for 404 the server refuses it
     if (opened != DT_OK) return opened == DT_E_DATA && absent != 404 ? DT_E_STORAGE : opened;
     transfer t = {.url = url, .path = path, .from = &object, .take_part = write_part};
     dt_status st = dt_io_begin(&file, path);
-    s3_objects_divide(&t, UINT32_MAX);
+    s3_objects_divide(&t, UINT32_MAX); // ranges that are read have no limit
     t.fd = file.fd;
     if (st == DT_OK && object.n_bytes > 0) st = take_all_parts(&t);
     st = dt_io_end(&file, st);
