@@ -237,7 +237,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
         n++;
     }
     draw_series(s, "", "gradient norm", "32", r->numbers[DT_RUN_GRAD_NORM].newest, &r->numbers[DT_RUN_GRAD_NORM]);
-    draw_series(s, "", "samples a second", "36", recent(&r->numbers[DT_RUN_RATE]), &r->numbers[DT_RUN_RATE]);
+    draw_series(s, "", "samples/s", "36", recent(&r->numbers[DT_RUN_RATE]), &r->numbers[DT_RUN_RATE]);
     draw_phases(s, r);
     draw_each_rank(s, dt_run_log_event(r, "ranks"));
     draw_ranks(s, r);

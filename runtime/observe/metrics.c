@@ -347,7 +347,7 @@ static void log_goodput(const dt_metrics *m) {
             "attempt %" PRId64 ", %" PRId64 " steps were done twice",
             100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts, g->lost_steps);
     if (total > 0 && g->seconds[worst] >= 0.01 * total) // below 1 % nothing is worth advice
-        dt_info("largest loss: %.1f%% in %s (%s); to reduce it: %s", 100 * g->seconds[worst] / total,
+        dt_info("most time lost: %.1f%% in %s (%s); to reduce it: %s", 100 * g->seconds[worst] / total,
                 dt_goodput_parts[worst].name, dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);
 }
 
