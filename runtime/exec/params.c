@@ -329,7 +329,7 @@ dt_status dt_params_register_pack(dt_params *p, const dt_graph *g, const dt_pack
         .key = r->key, .n_bytes = r->n_bytes, .n_params = r->n_params, .form = r->form, .pack = r->pack, .ctx = r->ctx};
     assert(r->n_params <= (int)(sizeof c.dense / sizeof c.dense[0]));
     for (int i = 0; i < r->n_params; i++) {
-        if (r->params[i] == DT_NONE) continue; // no bias, say
+        if (r->params[i] == DT_NONE) continue; // a bias that the layer lacks
         const dt_value_info *v = &g->values[r->params[i]];
         c.from[i].there = true;
         c.from[i].in_buffer = v->kind == DT_V_BUFFER;

@@ -50,8 +50,8 @@ typedef struct dt_param_entry {
     int64_t thaw;
 } dt_param_entry;
 
-// Elements [begin, end) of the flat buffers that this rank updates, whole chunks (DT_CHUNK) where they do not end with the
-// trained ones. Their moments and averages begin at element `at` of this rank's.
+// Elements [begin, end) of the flat buffers that this rank updates, whole chunks (DT_CHUNK) where they do not end with
+// the trained ones. Their moments and averages begin at element `at` of this rank's.
 typedef struct dt_own_range {
     int64_t begin, end, at;
 } dt_own_range;

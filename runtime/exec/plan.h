@@ -39,7 +39,8 @@ void dt_plan_report_get(const dt_plan *p, dt_plan_report *out);
 // "conv2d.bwd iris.0" of instruction k, or "reorder"; borrowed. For profiles: exec's poll is called once an
 // instruction, in order.
 const char *dt_plan_instruction_name(const dt_plan *p, int k);
-// Its node, NULL for a reorder; and the gradients (indices of graph->grads) that are finished behind it: how many, borrowed.
+// Its node, NULL for a reorder; and the gradients (indices of graph->grads) that are finished behind it: how many,
+// borrowed.
 const dt_node *dt_plan_instruction_node(const dt_plan *p, int k);
 int dt_plan_instruction_grads(const dt_plan *p, int k, const int **grads);
 void dt_plan_print(const dt_plan *p, FILE *out); // instructions with layouts, offsets, kernels

@@ -82,7 +82,7 @@ static double time_run(const walk *w, const dt_instruction *s, const dt_run *r) 
     return least;
 }
 
-// What the operands of a kernel on the CPU say; timed unless there is a row for the same work.
+// Work of a kernel on the CPU, by its operands; timed unless there is a row for the same work.
 static void add_host_work(walk *w, const dt_instruction *s, const dt_run *r) {
     const dt_graph *g = w->plan->graph;
     char shape[96];

@@ -9,8 +9,8 @@
 typedef dt_word dt_activation; // a constant of activation_words.h, which only those include who know the list
 const char *dt_activation_name(dt_activation kind); // "gelu_tanh"; "" for none (ops/elementwise.c)
 
-// How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row of
-// cols for all images, or one for each.
+// How the factors of `mul` repeat: a (or, of channels, its pixels in rows) is images x rows x cols, and b has one row
+// of cols for all images, or one for each.
 typedef struct dt_times {
     bool same, channels; // same: one row, of all elements
     int64_t images, rows, cols;

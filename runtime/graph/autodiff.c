@@ -10,9 +10,9 @@
 // last stage that gives it a gradient.
 //
 // Nodes add the gradient of a weight, which is input 1 or a later one, into its GRAD value. So a parameter that is used
-// twice needs no add node: both nodes have the GRAD value as an output. Where a parameter is input 0 (it is sliced, say)
-// or an op gives a finished tensor as its gradient, a backward `add` node adds that tensor into the flat buffer by its
-// output 1.
+// twice needs no add node: both nodes have the GRAD value as an output. Where a parameter is input 0 (of a slice, for
+// example) or an op gives a finished tensor as its gradient, a backward `add` node adds that tensor into the flat
+// buffer by its output 1.
 #include "graph/autodiff.h"
 
 #include "graph/build.h"

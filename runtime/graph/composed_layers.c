@@ -132,8 +132,8 @@ static dt_value composed_layers_pool(dt_graph *g, dt_value x, dt_window w, bool 
     return max ? dt_max_pool_window(g, x, &w) : dt_avg_pool_window(g, x, &w, false);
 }
 
-// The largest or the mean of all elements along H (d 0) or W (d 1), which stays with one. A long one in steps; what hangs
-// over the end never counts.
+// The largest or the mean of all elements along H (d 0) or W (d 1), which stays with one. A long one in steps; what
+// hangs over the end never counts.
 static dt_value pool_all(dt_graph *g, dt_value x, int d, bool max) {
     for (int64_t n; x != DT_NONE && (n = composed_layers_shape_of(g, x).d[2 + d]) > 1;) {
         dt_window w = {.kernel = {1, 1}, .stride = {1, 1}, .dilation = {1, 1}};

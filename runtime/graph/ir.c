@@ -137,8 +137,8 @@ static void *ir_reserve(dt_graph *g, void *items, int n, int *cap, size_t size) 
 }
 #define RESERVE(g, array) (g)->array = ir_reserve(g, (g)->array, (g)->n_##array, &(g)->cap_##array, sizeof *(g)->array)
 
-// Names of these are generated: they give way to one that somebody chose.
-static bool is_made_up(dt_value_kind kind) {
+// Names of these are generated: they give way to chosen ones, which are in checkpoints and data sets.
+static bool is_generated(dt_value_kind kind) {
     return kind == DT_V_TEMP || kind == DT_V_CONST;
 }
 
@@ -158,12 +158,13 @@ dt_value dt_graph_add_value(dt_graph *g, dt_value_kind kind, const char *name, d
         g->values[known->value].kind == kind && dt_shape_equal(&g->values[known->value].shape, shape))
         return known->value;
     const dt_value holder = known->name ? known->value : DT_NONE;
-    if (holder != DT_NONE && !is_made_up(kind)) {
-        if (!is_made_up(g->values[holder].kind)) return dt_graph_fail(g, "two tensors are named %s: rename one", name);
+    if (holder != DT_NONE && !is_generated(kind)) {
+        if (!is_generated(g->values[holder].kind))
+            return dt_graph_fail(g, "two tensors are named %s: rename one", name);
         g->values[holder].name = dt_graph_unique_name(g, name); // a generated name gives way
         intern(g, g->values[holder].name)->value = holder;
     }
-    name = holder != DT_NONE && is_made_up(kind) ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);
+    name = holder != DT_NONE && is_generated(kind) ? dt_graph_unique_name(g, name) : dt_arena_strdup(&g->arena, name);
     RESERVE(g, values);
     dt_value v = g->n_values++;
     g->values[v] = (dt_value_info){.name = name,
@@ -317,7 +318,7 @@ dt_node_id *dt_graph_sole_readers(const dt_graph *g) {
             if (v != DT_NONE) reader[v] = reader[v] == DT_NONE ? id : SEVERAL;
         }
     }
-    for (int i = 0; i < g->n_outputs; i++) reader[g->outputs[i].value] = SEVERAL; // whoever runs the graph reads them
+    for (int i = 0; i < g->n_outputs; i++) reader[g->outputs[i].value] = SEVERAL; // read after the run
     for (int v = 0; v < g->n_values; v++) {
         if (reader[v] == SEVERAL) reader[v] = DT_NONE;
     }

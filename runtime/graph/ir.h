@@ -60,8 +60,8 @@ typedef enum dt_init_kind {
     DT_INIT_UNIFORM,
     DT_INIT_DATA
 } dt_init_kind;
-// CONSTANT: `scale`. NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale]. DATA: the value's data, which
-// inference graphs leave out.
+// CONSTANT: `scale`. NORMAL: mean 0, standard deviation `scale`. UNIFORM: in [-scale, scale]. DATA: the value's data,
+// which inference graphs leave out.
 typedef struct dt_init {
     dt_init_kind kind;
     float scale;
@@ -157,20 +157,21 @@ void dt_graph_destroy(dt_graph *g);
 // Before building: parameters for which this is true get no gradient. A batch norm whose scale and shift are frozen
 // normalises with its running statistics, in training too, and leaves them as they are.
 void dt_graph_freeze(dt_graph *g, bool (*is_frozen)(const void *ctx, const char *name), const void *ctx);
-// While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "": nothing).
-// Returns what it was.
+// While building: what names of parameters, buffers, constants and nodes begin with from here on ("iris."; "":
+// nothing). Returns what it was.
 const char *dt_graph_scope(dt_graph *g, const char *prefix);
-// While building: timm's name of the module or tensor `ours`, in the present scope, and of a tensor timm's shape (NULL: the
-// same). "" for both: timm's network of this kind has the same names.
+// While building: timm's name of the module or tensor `ours`, in the present scope, and of a tensor timm's shape (NULL:
+// the same). "" for both: timm's network of this kind has the same names.
 void dt_graph_alias(dt_graph *g, const char *ours, const char *timms, const dt_shape *shape);
-// timm's name of a parameter or buffer, in buf; by the longest alias that it begins with, so often its own. *shape: that
-// in timm where it differs, else untouched; may be NULL.
+// timm's name of a parameter or buffer, in buf; by the longest alias that it begins with, so often its own. *shape:
+// that in timm where it differs, else untouched; may be NULL.
 const char *dt_graph_timms_name(const dt_graph *g, const char *name, char *buf, size_t cap, dt_shape *shape);
 // Whether timm has the whole network, and not only an encoder of it.
 bool dt_graph_is_timms(const dt_graph *g);
-// While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants get
-// this prefix: the same weights are used twice, with running statistics of each use. Each use is a stage: its backward
-// comes right behind its forward, in front of the next use's (autodiff.c), so that activations of one use live at a time.
+// While building, until it is NULL: a parameter that exists is taken again instead of made, and buffers and constants
+// get this prefix: the same weights are used twice, with running statistics of each use. Each use is a stage: its
+// backward comes right behind its forward, in front of the next use's (autodiff.c), so that activations of one use live
+// at a time.
 void dt_graph_share(dt_graph *g, const char *prefix);
 dt_status dt_graph_check(const dt_graph *g); // first build error, as DT_E_USAGE
 // Records a build error (keeps the first) and returns DT_NONE.

@@ -1,5 +1,5 @@
-// resize_taps.h: of which two places along an axis an element of the op resize is made, and with which weights: for both
-// backends and the tests, in PyTorch's f32 arithmetic.
+// resize_taps.h: of which two places along an axis an element of the op resize is made, and with which weights: for
+// both backends and the tests, in PyTorch's f32 arithmetic.
 #ifndef DT_GRAPH_RESIZE_TAPS_H
 #define DT_GRAPH_RESIZE_TAPS_H
 

@@ -219,7 +219,7 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
     Onnx__ModelProto model = ONNX__MODEL_PROTO__INIT;
     Onnx__OperatorSetIdProto opset = ONNX__OPERATOR_SET_ID_PROTO__INIT, *opsets[] = {&opset};
-    // protobuf-c wants arrays of pointers; all live until the message is packed below
+    // protobuf-c takes arrays of pointers; all live until the message is packed below
     Onnx__ValueInfoProto **outputs = dt_arena_alloc(&w->arena, ((size_t)w->o->n_outputs + 1) * sizeof *outputs);
     Onnx__StringStringEntryProto entries[MAX_METADATA], *metadata[MAX_METADATA];
     graph.output = outputs;
@@ -290,7 +290,7 @@ dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx
 
 // Nodes, attributes and tensors of an ONNX graph as protobuf-c's structs.
 
-// A text of the arena where the message wants one that it may change.
+// A copy in the arena: the message's text is not const.
 static char *onnx_writer_text(dt_onnx_writer *w, const char *s) {
     return dt_arena_strdup(&w->arena, s);
 }

@@ -6,14 +6,15 @@
 // form in ONNX (the list in onnx_ops.c) is an error that names the op.
 //
 // The network is built for two numbers of samples: a size that depends on it differs between the graphs. A file is made
-// of each, and both must have the same bytes. A value may have its samples in any one dimension, an output in the first.
+// of each, and both must have the same bytes. A value may have its samples in any one dimension, an output in the
+// first.
 #ifndef DT_ONNX_ONNX_EXPORT_H
 #define DT_ONNX_ONNX_EXPORT_H
 
 #include "graph/ir.h"
 
-// An input or output of the graph. mean and std, by element of a sample: the file's value is the graph's times std, plus
-// mean; f64 where f32 would lose more than 1/4000 of a deviation. NULL: the file's value is the graph's.
+// An input or output of the graph. mean and std, by element of a sample: the file's value is the graph's times std,
+// plus mean; f64 where f32 would lose more than 1/4000 of a deviation. NULL: the file's value is the graph's.
 typedef struct dt_onnx_port {
     const char *name;
     const double *mean, *std;

@@ -1,4 +1,4 @@
-// onnx_import.c: opens an ONNX file and walks its graph (onnx_import.h says how).
+// onnx_import.c: opens an ONNX file and walks its graph (how: onnx_import.h).
 #include "onnx_reader.h"
 
 #include "base/hash.h"
@@ -133,7 +133,7 @@ dt_onnx_slot *dt_onnx_out(dt_onnx_reader *r, int i) {
 }
 void dt_onnx_give(dt_onnx_reader *r, int i, dt_value v) {
     dt_onnx_slot *s = dt_onnx_out(r, i);
-    if (!s || v == DT_NONE) return; // an output that nobody names, or a failed node
+    if (!s || v == DT_NONE) return; // an output without a name, or a failed node
     s->kind = ONNX_VALUE;
     s->v = v;
 }

@@ -67,7 +67,7 @@ void dt_onnx_read_Softmax(dt_onnx_reader *r) {
 static dt_value widened(dt_onnx_reader *r, dt_value v, const dt_shape *to) {
     dt_shape s = dt_onnx_shape(r, v), own = *to;
     for (int i = 1; i <= to->n; i++) own.d[to->n - i] = i > s.n ? 1 : s.d[s.n - i];
-    if (s.n != to->n) v = dt_reshape(r->g, v, own); // expand wants as many dimensions
+    if (s.n != to->n) v = dt_reshape(r->g, v, own); // expand keeps the number of dimensions
     return dt_expand(r->g, v, *to);
 }
 // The smaller operand as one that add (times: mul) repeats over the larger.
@@ -76,7 +76,7 @@ static dt_value repeated(dt_onnx_reader *r, dt_value v, const dt_shape *over, bo
     dt_times t;
     int skip = 0;
     if (times && dt_times_of(over, &s, &t)) return v; // a form of mul's own: a row, or a factor a channel
-    while (skip < s.n - 1 && s.d[skip] == 1) skip++;  // ones in front say nothing
+    while (skip < s.n - 1 && s.d[skip] == 1) skip++;  // ones in front add nothing
     dt_shape rest = {.n = s.n - skip}, to = rest;
     for (int i = 0; i < rest.n; i++) rest.d[i] = s.d[skip + i], to.d[i] = over->d[over->n - rest.n + i];
     // dt_add repeats over leading dimensions, so `to` stops at those that v has
@@ -89,7 +89,7 @@ static dt_value combined(dt_onnx_reader *r, dt_value a, dt_value b, bool times) 
     const dt_shape sa = dt_onnx_shape(r, a), sb = dt_onnx_shape(r, b);
     dt_shape all;
     if (!dt_onnx_broadcast(r, &sa, &sb, &all)) return DT_NONE; // also where neither has the result's shape
-    // both ops want the operand with the result's shape first; the sum and product are the same
+    // both ops take the operand with the result's shape first; the sum and product are the same
     const bool swap =
         dt_shape_elements(&sb) > dt_shape_elements(&sa) || (dt_shape_equal(&sb, &all) && !dt_shape_equal(&sa, &all));
     dt_value big = widened(r, swap ? b : a, &all), small = repeated(r, swap ? a : b, &all, times);
@@ -120,7 +120,7 @@ static bool one_number(dt_onnx_reader *r, int i, double *v) {
     return true;
 }
 
-// It drops where the file says that it trains: as PyTorch's TrainingMode.TRAINING writes it.
+// Drops only with training_mode, as PyTorch's TrainingMode.TRAINING writes it.
 void dt_onnx_read_Dropout(dt_onnx_reader *r) {
     // ONNX's defaults
     double p = 0.5, trains = 0;

@@ -182,7 +182,8 @@ static bool is_all(dt_onnx_reader *r, dt_onnx_slot *s, double v) {
     while (c && n < c->count && c->v[n] == v) n++; // also true of no elements
     return c && n == c->count;
 }
-// Exporters write a group norm as the instance norm of reshaped groups, with factors 1 and summands 0 that are no weights.
+// Exporters write a group norm as the instance norm of reshaped groups, with factors 1 and summands 0 that are no
+// weights.
 void dt_onnx_read_InstanceNormalization(dt_onnx_reader *r) {
     dt_onnx_slot *from = dt_onnx_in(r, 0), *scale = dt_onnx_in(r, 1), *shift = dt_onnx_in(r, 2);
     // a group norm's own factors follow as Mul and Add
@@ -216,7 +217,7 @@ void dt_onnx_read_GroupNormalization(dt_onnx_reader *r) {
 static void give_norm(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, dt_onnx_slot *bias, float eps) {
     dt_value w, b;
     w = dt_onnx_as_value(r, weight, ONNX_AS_IS);
-    // LayerNorm(bias=False): the op wants one
+    // LayerNorm(bias=False): the op has always a bias
     b = bias ? dt_onnx_as_value(r, bias, ONNX_AS_IS) : dt_full(r->g, dt_onnx_shape(r, w), 0);
     if (dt_onnx_shape(r, w).n != 1)
         dt_onnx_fail(r, "only layer norms of the last dimension are read");

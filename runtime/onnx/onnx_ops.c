@@ -378,7 +378,7 @@ static dt_status emit_resize(dt_onnx_writer *w, const dt_node *n, const char *co
         const float step = d < 2 ? 1 : n->attrs.resize.step[d - 2];
         const bool exact = d < 2 || mode == DT_RESIZE_BILINEAR_CORNERS || step == from / to;
         scale[d] = exact ? to / from : 1 / step;
-        whole &= exact; // sizes alone say the step
+        whole &= exact; // the step follows from the sizes
         // readers round down: a size that is meant must not fall below it
         while (scale[d] * from < to) scale[d] = nextafterf(scale[d], INFINITY);
     }

@@ -1,5 +1,5 @@
-// onnx_tensor.c: tensors of an ONNX file: numbers that are known, and weights, which become parameters. Their bytes lie in
-// raw_data, in a typed list, or in another file of the same folder.
+// onnx_tensor.c: tensors of an ONNX file: numbers that are known, and weights, which become parameters. Their bytes lie
+// in raw_data, in a typed list, or in another file of the same folder.
 #include "onnx_reader.h"
 
 #include "base/io.h"
@@ -259,8 +259,8 @@ static dt_onnx_slot *initialiser(dt_onnx_slot *s) {
     return s && s->kind == ONNX_WEIGHT ? (s->same ? s->same : s) : NULL;
 }
 
-// What tells layers apart: nodes that share a weight of different values are one layer, applied several times; else each
-// node is one.
+// The identity of a layer: nodes that share a weight of different values are one layer, applied several times; else
+// each node is one.
 static const void *layer_of(dt_onnx_reader *r) {
     // a group's weight and bias are inputs of nodes that are not built
     dt_onnx_slot *of_group[] = {r->group ? r->group->weight : NULL, r->group ? r->group->bias : NULL};

@@ -32,8 +32,8 @@ void dt_onnx_int(dt_onnx_writer *w, const char *name, int64_t value);
 void dt_onnx_float(dt_onnx_writer *w, const char *name, float value);
 void dt_onnx_text(dt_onnx_writer *w, const char *name, const char *value);
 void dt_onnx_ints(dt_onnx_writer *w, const char *name, const int64_t *values, int n);
-// Tensors. f32 data is borrowed for as long as the writer. name: of an initialiser; NULL: it is a Constant, which whoever
-// reads the file does not train.
+// Tensors. f32 data is borrowed for as long as the writer. name: of an initialiser; NULL: it is a Constant, which
+// whoever reads the file does not train.
 const char *dt_onnx_tensor(dt_onnx_writer *w, const char *name, const dt_shape *shape, const float *data);
 const char *dt_onnx_scalar(dt_onnx_writer *w, float value);
 // A Constant of doubles; wide: as f64, else as f32.
@@ -47,7 +47,7 @@ Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype
 const char *dt_onnx_sample_shape(dt_onnx_writer *w, const dt_shape *shape);
 
 // A graph's value as an input of a node: its name; a weight or constant is added when it is first used. NULL: it cannot
-// be had, and the status says why.
+// be had, and the status has the reason.
 dt_status dt_onnx_value(dt_onnx_writer *w, dt_value v, const char **name);
 // The weights of a PARAM or BUFFER.
 dt_status dt_onnx_weights(dt_onnx_writer *w, dt_value v, const float **data);

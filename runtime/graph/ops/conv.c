@@ -250,7 +250,7 @@ dt_value dt_global_pool(dt_graph *g, dt_value x) {
 
 // ---- resize image -------------------------------------------------------------------------------------------------
 
-// resize: an image in another size, as nn.Upsample gives it (resize_taps.h says which pixels a new one is made of).
+// resize: an image in another size, as nn.Upsample gives it (resize_taps.h: which pixels a new one is made of).
 //   in  0 x (N,C,H,W)
 //   out 0 y (N,C,attrs.resize.size)
 // Backward reads only the gradient; gives dx.

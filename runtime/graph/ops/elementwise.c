@@ -6,8 +6,8 @@
 
 // ---- activation ---------------------------------------------------------------------------------------------------
 
-// activation: elementwise functions of one input, by attrs.activation.kind, in PyTorch's forms: those of activations.def
-// that have no op of their own.
+// activation: elementwise functions of one input, by attrs.activation.kind, in PyTorch's forms: those of
+// activations.def that have no op of their own.
 //   in  0 x
 //   out 0 y
 // Backward reads x; gives dx.
@@ -58,7 +58,7 @@ dt_value dt_relu(dt_graph *g, dt_value x) {
 
 // ---- gelu ---------------------------------------------------------------------------------------------------------
 
-// gelu: x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel, 2016), or where attrs.activation.kind says gelu_tanh the same
+// gelu: x/2 (1 + erf(x/sqrt 2)) (Hendrycks & Gimpel, 2016), or where attrs.activation.kind is gelu_tanh the same
 // authors' x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), which is PyTorch's approximate='tanh'.
 //   in  0 x
 //   out 0 y
@@ -114,8 +114,8 @@ dt_value dt_add(dt_graph *g, dt_value a, dt_value b) {
 // ---- add branch ---------------------------------------------------------------------------------------------------
 
 // add_branch: the end of a residual block, x + y, where y first gets a factor of each channel (layer scale) and is zero
-// for some samples (stochastic depth, as dropout with `whole`). One node in graphs with dt_graph.adds_branches, else mul,
-// dropout and add: each step is rounded to the type, so the bits are the same.
+// for some samples (stochastic depth, as dropout with `whole`). One node in graphs with dt_graph.adds_branches, else
+// mul, dropout and add: each step is rounded to the type, so the bits are the same.
 //   in  0 y   1 x (shape of y)   2 scale, or none: (D), or of an image (C,1,1)
 //   out 0 (shape of y)
 // Attributes: dropout; p = 0 drops nothing. The gradient of x is that of the output. The backward node reads the scale
@@ -161,8 +161,8 @@ dt_value dt_add_branch(dt_graph *g, const char *name, dt_value x, dt_value y, dt
 //   in  0 a   1 b: the shape of a; or (D), a's last dimension, repeated over the others; or, a being (N,C,H,W), a factor
 //       of each channel, (C,1,1) or (1,C,1,1), or of each channel of each image, (N,C,1,1)
 //   out 0 (shape of a)
-// Gradient of a: mul of the gradient and b. Of b, same shape: mul of the gradient and a; else a backward node that reads
-// a and gives out 1, the sum of the product over what b was repeated over.
+// Gradient of a: mul of the gradient and b. Of b, same shape: mul of the gradient and a; else a backward node that
+// reads a and gives out 1, the sum of the product over what b was repeated over.
 
 static dt_status mul_infer(dt_graph *g, dt_node_id id) {
     dt_shape a = dt_op_in_shape(g, id, 0), b = dt_op_in_shape(g, id, 1);
@@ -221,9 +221,9 @@ dt_value dt_scale(dt_graph *g, dt_value x, float alpha) {
 
 // ---- dropout ------------------------------------------------------------------------------------------------------
 
-// dropout: zeroes with probability p and scales what stays by 1/(1-p); in graphs that drop (elsewhere the builder returns
-// x itself); with `whole` (stochastic depth) all of a sample at once. The mask is a function of seed, step, slot, element
-// and the node's name, so it is never stored.
+// dropout: zeroes with probability p and scales what stays by 1/(1-p); in graphs that drop (elsewhere the builder
+// returns x itself); with `whole` (stochastic depth) all of a sample at once. The mask is a function of seed, step,
+// slot, element and the node's name, so it is never stored.
 //   in  0 x
 //   out 0 y
 // Backward makes the mask again from the forward node's name and reads only the gradient; gives dx.

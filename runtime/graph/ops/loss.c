@@ -53,9 +53,9 @@ dt_value dt_loss(dt_graph *g, dt_word id, dt_value x, dt_value target, dt_value 
 
 // ---- arc margin ---------------------------------------------------------------------------------------------------
 
-// arc_margin: the margin of ArcFace (Deng et al., CVPR 2019) on logits that are cosines times attrs.arc_margin.scale: that
-// of the sample's class becomes the one of its angle plus attrs.arc_margin.margin, or, where that passes pi, the cosine
-// less margin * sin(margin), so that it falls on. The others stay.
+// arc_margin: the margin of ArcFace (Deng et al., CVPR 2019) on logits that are cosines times attrs.arc_margin.scale:
+// that of the sample's class becomes the one of its angle plus attrs.arc_margin.margin, or, where that passes pi, the
+// cosine less margin * sin(margin), so that it falls on. The others stay.
 //   in  0 x (N,K)   1 target i32 (N)
 //   out 0 y (N,K)
 // Backward reads x and target; gives dx. A class outside 0..K-1 changes nothing: the loss reports it.

@@ -8,7 +8,8 @@
 
 // ---- matmul -------------------------------------------------------------------------------------------------------
 
-// matmul: batched product of the last two dimensions, alpha * op(a) op(b), op transposes where the attributes say so.
+// matmul: batched product of the last two dimensions, alpha * op(a) op(b), op transposes where trans_a or trans_b is
+// set.
 //   in  0 a (…,M,K)   1 b (…,K,N), the same leading dimensions
 //   out 0 (…,M,N)
 // Gradient: two matmul nodes.

@@ -22,10 +22,10 @@
 //       4 STAT mean of the micro-batch (C)   5 STAT its unbiased variance (C); not with running moments
 // sync_batch_norm is the same without what is fused, and its moments are those of all ranks (dt_graph.sync_bn).
 // Backward reads x, scale, saved_mean, saved_invstd, y when a ReLU without pool is fused (its mask is
-// y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too, which costs
-// nothing and lets a backend make the mask from x instead of reading y. With another activation it has the applied shift
-// instead, and not y. Behind all other inputs dt_pass_relu_bits puts a second gradient of y (shape of y) that is added
-// to the first.
+// y > 0) unless it has the bits, and argmax when a pool is; gives dx, dscale, dshift, dresidual. It has shift too,
+// which costs nothing and lets a backend make the mask from x instead of reading y. With another activation it has the
+// applied shift instead, and not y. Behind all other inputs dt_pass_relu_bits puts a second gradient of y (shape of y)
+// that is added to the first.
 
 enum { X, SCALE, SHIFT, RUNNING_MEAN, RUNNING_VAR, RESIDUAL };
 enum { Y, SAVED_MEAN, SAVED_INVSTD, ARGMAX, MEAN, VAR };

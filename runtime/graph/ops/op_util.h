@@ -23,7 +23,7 @@ dt_status dt_op_shaped(dt_graph *g, dt_node_id id, const dt_shape *shape);
 void dt_op_add_stat(dt_graph *g, dt_node_id id, int i, const char *name, const dt_shape *shape);
 // Shape inference of elementwise ops: output 0 has the shape and dtype of input 0.
 dt_status dt_op_same(dt_graph *g, dt_node_id id);
-// The same of ops over the last dimension: wants (…,D).
+// The same of ops over the last dimension: x (…,D), at least one dimension.
 dt_status dt_op_rows(dt_graph *g, dt_node_id id);
 // Output size along dimension d (0 height, 1 width) of a window over n; 0 or less: does not fit.
 int64_t dt_op_window_out(const dt_window *w, int d, int64_t n);

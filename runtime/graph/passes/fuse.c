@@ -247,9 +247,9 @@ dt_status dt_pass_fuse_norm_act(dt_graph *g) {
 //   add(a, b) -> s;  layer_norm(s) -> y                     =>  layer_norm(a, …, b) -> y, …, s
 //   layer_norm.bwd(s, …) -> d;  add(d, other) -> ds         =>  layer_norm.bwd(s, …, other) -> ds
 //
-// As without the pass, s is rounded before it is normalized, and d before `other` is added: results keep their bits. The
-// merged node takes the place of the layer norm, so nothing may read s before it, and `other` must be computed before
-// it. The pass comes after mixed precision, which would keep further outputs in f32; the types must agree.
+// As without the pass, s is rounded before it is normalized, and d before `other` is added: results keep their bits.
+// The merged node takes the place of the layer norm, so nothing may read s before it, and `other` must be computed
+// before it. The pass comes after mixed precision, which would keep further outputs in f32; the types must be equal.
 
 enum { FUSE_NORM_ADD_RESIDUAL = 3, SUM = 3 };
 
@@ -369,9 +369,9 @@ dt_status dt_pass_fuse_gelu(dt_graph *g) {
 
 // Inference graphs only. With running statistics a batch norm is an affine map of each channel, so it folds
 // into weight and bias of the convolution before it: y = conv(x, w s) + (b - mean) s + shift,
-// s = scale / sqrt(var + eps). The pass only stores the parameters' ids in the attributes of the convolution. The backend
-// folds when it packs the weight, so that new parameters need no new plan. A ReLU after it becomes the convolution's
-// activation.
+// s = scale / sqrt(var + eps). The pass only stores the parameters' ids in the attributes of the convolution. The
+// backend folds when it packs the weight, so that new parameters need no new plan. A ReLU after it becomes the
+// convolution's activation.
 //
 // The convolution keeps its name and its place, and its output becomes that of the last node.
 
@@ -426,8 +426,8 @@ dt_status dt_pass_fold_bn(dt_graph *g) {
 //   add(a, b) -> dy;  batch_norm.bwd(…, dy) -> …, dresidual   =>   batch_norm.bwd(…, a, b) -> …, dresidual
 //
 // with the bits of two kernels: dy is rounded to its type. Then y lives only as long as its other readers need it.
-// Without a residual the kernel recomputes the mask from x, which it reads anyway, and with a pool the argmax holds it. The pass comes after mixed precision, which would keep a further
-// output in f32, and after dead code.
+// Without a residual the kernel recomputes the mask from x, which it reads anyway, and with a pool the argmax holds it.
+// The pass comes after mixed precision, which would keep a further output in f32, and after dead code.
 
 enum { X = 0, RELU_BITS_RESIDUAL = 5, Y = 0, BITS = 3 };
 

@@ -1,14 +1,15 @@
 // int8.c: inference in 8 bits. The layers that q names become conv2d_int8 and linear_int8, with its scales; the rest of
 // the network stays as it is.
 //
-// A value is stored in 8 bits where a layer reads it in 8 bits: its producer writes them, if that is such a layer too or
-// a max-pool behind one, and otherwise a `quantize` node makes them, once for all readers. Whoever else reads a value
-// that is stored in 8 bits gets it back through another `quantize`. So chains of layers stay in 8 bits between them.
+// A value is stored in 8 bits where a layer reads it in 8 bits: its producer writes them, if that is such a layer too
+// or a max-pool behind one, and otherwise a `quantize` node makes them, once for all readers. Whoever else reads a
+// value that is stored in 8 bits gets it back through another `quantize`. So chains of layers stay in 8 bits between
+// them.
 //
 // A residual is in 8 bits if and only if what it is added to is.
 //
-// Rejected: zero points. Without them a convolution's padding is 0 in any case; what is negative somewhere has 127 steps
-// instead of 255.
+// Rejected: zero points. Without them a convolution's padding is 0 in any case; what is negative somewhere has 127
+// steps instead of 255.
 #include "graph/passes/passes.h"
 
 #include <stdio.h>

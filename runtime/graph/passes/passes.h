@@ -21,7 +21,8 @@ dt_status dt_pass_fuse_gelu(dt_graph *g);
 // add + layer_norm -> one layer_norm that makes both; layer_norm.bwd + the add of its result and another gradient.
 dt_status dt_pass_fuse_norm_add(dt_graph *g);
 dt_status dt_pass_dead_code(dt_graph *g);
-// Training, last: drops activations and makes them again for backward (recompute.c). DT_E_USAGE where no node has a name.
+// Training, last: activation checkpointing, which recomputes activations for backward (recompute.c). DT_E_USAGE where
+// no node has a name.
 typedef struct dt_recompute_opts {
     size_t limit;             // bytes; what is below it stays
     const char *const *names; // only nodes of these names (POSIX extended regular expressions)
@@ -31,8 +32,8 @@ dt_status dt_pass_recompute(dt_graph *g, const dt_recompute_opts *o);
 // Training, where a backend has it in dt_backend.passes: a batch_norm with residual and ReLU saves a bit for
 // each element, and its gradient reads that instead of y; and it reads two gradients of y in place of their sum.
 dt_status dt_pass_relu_bits(dt_graph *g);
-// Training, where a backend has it in dt_backend.passes: batch_norm + activation or gelu -> one batch_norm, and so their
-// gradients.
+// Training, where a backend has it in dt_backend.passes: batch_norm + activation or gelu -> one batch_norm, and so
+// their gradients.
 dt_status dt_pass_fuse_norm_act(dt_graph *g);
 // Inference, where a backend has it in dt_backend.passes: conv2d + add (+ relu) -> one conv2d.
 dt_status dt_pass_fuse_residual(dt_graph *g);

@@ -1,6 +1,7 @@
-// recompute.c: less memory for more work (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"). Forward is
-// cut into groups where little crosses from one side to the other, such as between residual blocks. What a group's nodes
-// give is dropped when forward has passed, and made again by copies of the nodes, right before the group's backward:
+// recompute.c: activation checkpointing, less memory for more work (Chen et al. 2016, "Training Deep Nets with
+// Sublinear Memory Cost"). Forward is cut into groups where little crosses from one side to the other, such as between
+// residual blocks. What a group's nodes give is dropped when forward has passed, and recomputed by copies of the nodes,
+// right before the group's backward:
 //
 //   a -> b -> c …   c.bwd(b) b.bwd(a)    =>    a -> b -> c …   b' = copy of b   c.bwd(b') b.bwd(a)
 //
