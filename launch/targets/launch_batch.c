@@ -76,33 +76,28 @@ static void add_run(char **text, int task, const char *dir, const char *const *w
     free(quoted_dir);
 }
 
-static dt_status read_sweep(batch_job *j, const dt_cli_words *w, int n_ranks) {
+static dt_status read_sweep(batch_job *j, const dt_cli_words *w) {
     sweep *s = &j->sweep;
-    DT_TRY(dt_sweep_read(s, w));
-    char **first = dt_sweep_run_words(s, 0);
-    dt_cli_words one = {.words = (const char **)first + 1};
-    while (one.words[one.n_words]) one.n_words++;
-    dt_status st = dt_cli_target_config(&j->config, "launch slurm", &one);
-    if (st == DT_OK) st = dt_cli_target_ranks(j->config, n_ranks);
-    dt_sweep_free_words(first);
-    DT_TRY(st);
+    const char *jobs = w->options[JOBS];
     char *runs = NULL;
+    dt_status st = DT_OK;
+    DT_TRY(dt_sweep_read(s, w));
     for (int r = 0; r < s->n_runs; r++) {
         char **words = dt_sweep_run_words(s, r), *dir = dt_xprintf("%s/%s", s->dir, s->runs[r].name);
-        add_run(&runs, r, dir, (const char *const *)words + 1);
+        dt_cli_words one = {.words = (const char **)words + 1};
+        while (one.words[one.n_words]) one.n_words++;
+        if (r == 0) st = dt_cli_target_config(&j->config, j->verb, &one);
+        add_run(&runs, r, dir, one.words);
         free(dir);
         dt_sweep_free_words(words);
     }
     dt_cli_put(&j->values, "RUNS", runs);
-    dt_cli_put(
-        &j->values, "ARRAY",
-        dt_xprintf("0-%d%s%s", s->n_runs - 1, w->options[JOBS] ? "%" : "", w->options[JOBS] ? w->options[JOBS] : ""));
-    return DT_OK;
+    dt_cli_put(&j->values, "ARRAY", dt_xprintf("0-%d%s%s", s->n_runs - 1, jobs ? "%" : "", jobs ? jobs : ""));
+    return st;
 }
 
-static dt_status launch_batch_read_run(batch_job *j, const dt_cli_words *w, int n_ranks) {
+static dt_status launch_batch_read_run(batch_job *j, const dt_cli_words *w) {
     DT_TRY(dt_cli_target_config(&j->config, j->verb, w));
-    DT_TRY(dt_cli_target_ranks(j->config, n_ranks));
     char *dir = dt_xprintf("%s/%s", j->config->run.dir, j->config->run.name);
     const char **words = dt_cli_train_words(w);
     char *runs = NULL;
@@ -201,7 +196,8 @@ static dt_status launch_batch_read_options(batch_job *j, const dt_cli_words *w) 
     if (w->options[JOBS] && !w->options[SWEEP]) return dt_fail(DT_E_USAGE, "--jobs is for --sweep");
     dt_cli_put(&j->values, "NODES", dt_xprintf("%d", n_nodes));
     dt_cli_put(&j->values, "TASKS", dt_xprintf("%d", j->n_ranks_node));
-    return (w->options[SWEEP] ? read_sweep : launch_batch_read_run)(j, w, n_nodes * j->n_ranks_node);
+    DT_TRY((w->options[SWEEP] ? read_sweep : launch_batch_read_run)(j, w));
+    return dt_cli_target_ranks(j->config, n_nodes * j->n_ranks_node);
 }
 
 static dt_status find_program(batch_job *j, const dt_cli_words *w) {
@@ -279,40 +275,27 @@ static dt_status fill_values(batch_job *j, const dt_cli_words *w) {
 // ---- submitting ------------------------------------------------------------------------------------
 
 // The job that prints the table when the array has ended; *id: of the array.
-static dt_status submit_table(const batch_job *j, const dt_cli_words *w, const char *id) {
-    char *words = dt_cli_quote_config(w);
-    const char *setup = dt_cli_value(&j->values, "SETUP"), *image = dt_cli_value(&j->values, "IMAGE");
-    char *in_image = dt_xprintf("srun --mpi=none --ntasks=1 --container-image=%s --container-workdir=\"$PWD\" "
-                                "--container-mounts=\"$PWD:$PWD\"%s ",
-                                image, dt_cli_value(&j->values, "MOUNTS"));
-    char *script = dt_xprintf("#!/bin/bash\n%s\n%s%s sweep %s --table\n", setup ? setup : "", *image ? in_image : "",
-                              dt_cli_value(&j->values, "DTRAIN"), words);
-    free(in_image);
-    char *after = dt_xprintf("--dependency=afterany:%s", id);
-    char *name = dt_xprintf("--job-name=%s-table", job_name(j));
-    const char *argv[10] = {"sbatch", "--parsable", after, name, "--output=%x-%j.out"};
-    int n = 5;
-    char *given[3] = {NULL};
-    for (int i = 0; i < 3; i++) {
-        const int option = (int[]){PARTITION, ACCOUNT, QOS}[i];
-        if (!w->options[option]) continue;
-        given[i] = dt_xprintf("%s=%s", slurm_options[option].name, w->options[option]);
-        argv[n++] = given[i];
-    }
-    char *output = NULL;
-    dt_status st = dt_cli_feed(argv, script, &output);
+static dt_status submit_table(batch_job *j, const dt_cli_words *w, const char *id) {
+    char *after = dt_xprintf("--dependency=afterany:%s", id), *name = dt_xprintf("%s-table", job_name(j));
+    const char *const argv[] = {"sbatch", "--parsable", after, NULL};
+    const bool in_image = w->options[IMAGE] != NULL;
+    char *script = NULL, *output = NULL;
+    // one of the two lines stays
+    dt_cli_put(&j->values, "WORDS", in_image ? NULL : dt_cli_quote_config(w));
+    dt_cli_put(&j->values, "IMAGE_WORDS", in_image ? dt_cli_quote_config(w) : NULL);
+    dt_status st = put_directive(j, "TABLE", "run.name", name);
+    if (st == DT_OK) st = dt_cli_fill_template(&script, "launch/slurm/table.sbatch", NULL, &j->values);
+    if (st == DT_OK) st = dt_cli_feed(argv, script, &output);
     if (st == DT_OK) {
         output[strcspn(output, ";\n")] = 0;
-        dt_info("job %s prints the table into %s-table-%s.out", output, job_name(j), output);
+        dt_info("job %s prints the table into %s-%s.out", output, name, output);
     } else {
         st = dt_fail_context(st, "the array is job %s, but its table is not queued", id);
     }
-    for (int i = 0; i < 3; i++) free(given[i]);
     free(output);
+    free(script);
     free(name);
     free(after);
-    free(script);
-    free(words);
     return st;
 }
 
@@ -352,7 +335,7 @@ static dt_status submit_pbs(const batch_job *j, const char *script) {
     return st;
 }
 
-static dt_status submit_slurm(const batch_job *j, const dt_cli_words *w, const char *script) {
+static dt_status submit_slurm(batch_job *j, const dt_cli_words *w, const char *script) {
     static const char *const argv[] = {"sbatch", "--parsable", NULL};
     char *id = NULL;
     leave_job();
