@@ -107,7 +107,7 @@ static size_t ahead_add_range(run *r, uint32_t shard, uint32_t record, const dt_
     range *last = r->n_ranges ? &r->ranges[r->n_ranges - 1] : NULL;
     uint64_t end = last ? last->offset + last->n_bytes : 0;
     if (last && last->shard == shard && m->offset >= end && m->offset - end <= GAP_BYTES) {
-        last->n_bytes = (size_t)(m->offset + m->size - last->offset);
+        last->n_bytes = (size_t)(m->offset + m->size - last->offset); // the gap is read, too
     } else {
         size_t at = (r->n_bytes + ALIGN - 1) / ALIGN * ALIGN;
         last = &r->ranges[r->n_ranges++];
@@ -121,6 +121,7 @@ static bool ahead_add_item(dt_ahead *a, run *r, int64_t place) {
     const dt_data *d = a->o.d;
     const dt_catalog *c = d->reader->catalog;
     uint32_t sample;
+    // its item still serves an older place
     if (place - a->oldest >= N_ITEMS || !a->o.sample_at(a->o.ctx, place, &sample)) return false;
     const uint32_t *records = d->view.record + (size_t)sample * (size_t)d->view.width;
     item *it = &a->items[place % N_ITEMS];
@@ -128,7 +129,7 @@ static bool ahead_add_item(dt_ahead *a, run *r, int64_t place) {
     for (int i = 0; i < d->fields.n; i++) {
         uint32_t record = records[d->fields.f[i].part];
         int64_t member = dt_field_member(&d->fields.f[i], c, record);
-        if (member < 0 || c->members[member].size == 0) continue;
+        if (member < 0 || c->members[member].size == 0) continue; // the worker reports an empty one
         const dt_member *m = &c->members[member];
         if (dt_is_kept(d, i) && dt_cache_has(d->cache.cache, dt_data_cache_entry(d, i, record))) continue;
         if (m->size > a->o.cap_bytes / 4) continue; // the worker reads it
@@ -142,6 +143,7 @@ static bool ahead_add_item(dt_ahead *a, run *r, int64_t place) {
 // Contiguous bytes of the ring, or NULL. *end: the position behind them.
 static uint8_t *ahead_find_room(const dt_ahead *a, size_t n_bytes, uint64_t *end) {
     size_t cap = a->o.cap_bytes, at = (size_t)(a->head % cap);
+    // bytes of a run are contiguous: the ring's end is left out
     uint64_t begin = at + n_bytes > cap ? a->head + (cap - at) : a->head;
     *end = begin + n_bytes;
     return *end - a->tail <= cap ? a->ring + begin % cap : NULL;
@@ -155,9 +157,10 @@ static bool choose_run(dt_ahead *a, run *r, uint64_t *end) {
         size_t n_bytes = r->n_bytes;
         range last = r->ranges[n_ranges ? n_ranges - 1 : 0];
         if (!ahead_add_item(a, r, r->place + r->n_items)) break;
+        // the first place may take several ranges, a further one only lengthens the last
         bool joins = r->n_items == 1 || (r->n_ranges == n_ranges && r->n_bytes <= RUN_BYTES);
         if (joins && ahead_find_room(a, r->n_bytes, end)) continue;
-        r->n_items--;
+        r->n_items--; // the place that does not fit is the next run's first
         r->n_ranges = n_ranges;
         r->n_bytes = n_bytes;
         if (n_ranges) r->ranges[n_ranges - 1] = last;
@@ -175,7 +178,7 @@ static bool ahead_take(dt_ahead *a, reader *w) {
     for (int k = 0; k < r->n_items; k++) {
         item *it = &a->items[(r->place + k) % N_ITEMS];
         it->state = READING;
-        it->end = k == r->n_items - 1 ? end : 0;
+        it->end = k == r->n_items - 1 ? end : 0; // the last item that is given back frees the block
         for (int i = 0; i < DT_MAX_FIELDS; i++)
             if (it->member[i].n_bytes) it->member[i].data = r->block + it->at[i];
     }
@@ -216,16 +219,17 @@ static dt_status ahead_read_run(reader *w, uint32_t *n_slow) {
 static void ahead_publish(dt_ahead *a, const run *r, dt_status st, uint32_t n_slow) {
     for (int k = 0; k < r->n_items; k++) a->items[(r->place + k) % N_ITEMS].state = st == DT_OK ? READY : FAILED;
     dt_depth_add(&a->ready, r->n_items);
-    if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived);
+    if (a->n_waiting > 0) pthread_cond_broadcast(&a->arrived); // nobody waits in the usual case: no call of the system
     a->seen += (uint32_t)r->n_ranges;
     a->slow += n_slow;
-    if (a->seen < OFF_WINDOW) return;
+    if (a->seen < OFF_WINDOW) return; // too few to decide
     if (a->slow * OFF_SHARE < a->seen && !a->o.always) a->on = false;
     a->seen = a->slow = 0;
 }
 
 // Reads one run, if there is any. The lock is open meanwhile.
 static bool do_some(dt_ahead *a, reader *w) {
+    // under the lock, as what is taken is in the order of places
     if (!a->on || a->paused || a->stopping || !ahead_take(a, w)) return false;
     a->n_reading++;
     if (a->n_asleep > 0) pthread_cond_signal(&a->room); // there may be work for one more
@@ -244,7 +248,7 @@ static void *read_ahead(void *arg) {
     dt_thread_name("dt-read");
     pthread_mutex_lock(&a->lock);
     while (!a->stopping) {
-        if (w->index >= a->n_active) {
+        if (w->index >= a->n_active) { // the tuner has taken this reader away
             pthread_cond_wait(&a->wanted, &a->lock);
             continue;
         }
@@ -261,7 +265,7 @@ static void *read_ahead(void *arg) {
 static void start_readers(dt_ahead *a) {
     pthread_attr_t attr;
     pthread_attr_init(&attr);
-    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    pthread_attr_setstacksize(&attr, STACK_BYTES); // a reader only reads: 128 of them take 32 MiB of addresses
     while (a->n_started < a->n_active) {
         reader *w = &a->readers[a->n_started];
         w->ahead = a;
@@ -294,8 +298,8 @@ static bool free_oldest(dt_ahead *a) {
 
 int64_t dt_ahead_begin(dt_ahead *a, int64_t begin, int64_t end) {
     pthread_mutex_lock(&a->lock);
-    int64_t own = a->next < begin ? begin : a->next < end ? a->next : end;
-    if (a->next < end) a->next = end;
+    int64_t own = a->next < begin ? begin : a->next < end ? a->next : end; // places from a->next on have no reader
+    if (a->next < end) a->next = end;                                      // readers go on behind the worker's places
     free_oldest(a);
     // The readers may have stopped at a sample that is larger than the ring: it is behind them now. Readers
     // that are turned off stay asleep: waking one costs the worker more than reading a small record.
@@ -316,14 +320,14 @@ const dt_span *dt_ahead_wait(dt_ahead *a, int64_t place, dt_counter *wait_ns) {
         dt_counter_add(wait_ns, dt_now_ns() - begin);
     }
     bool ready = it->state == READY;
-    dt_depth_add(&a->ready, -1);
+    dt_depth_add(&a->ready, -1); // a failed place counts, too, until here
     pthread_mutex_unlock(&a->lock);
     return ready ? it->member : NULL;
 }
 
 void dt_ahead_release(dt_ahead *a, int64_t place) {
     pthread_mutex_lock(&a->lock);
-    a->items[place % N_ITEMS].state = DONE;
+    a->items[place % N_ITEMS].state = DONE; // places come back out of order; the ring is freed in order
     int64_t oldest = a->oldest;
     free_oldest(a);
     if (a->oldest != oldest && a->n_asleep > 0) pthread_cond_signal(&a->room);
@@ -334,6 +338,7 @@ void dt_ahead_note(dt_ahead *a, uint32_t n_reads, uint32_t n_slow) {
     pthread_mutex_lock(&a->lock);
     a->worker_seen += n_reads;
     a->worker_slow += n_slow;
+    // a few slow reads may be chance, or a cold page cache
     if (a->worker_slow >= ON_AFTER && !a->on && a->n_active > 0) turn_on(a);
     if (a->worker_seen >= ON_WINDOW) a->worker_seen = a->worker_slow = 0;
     pthread_mutex_unlock(&a->lock);
@@ -343,7 +348,7 @@ void dt_ahead_note(dt_ahead *a, uint32_t n_reads, uint32_t n_slow) {
 void dt_ahead_seek(dt_ahead *a, int64_t place) {
     pthread_mutex_lock(&a->lock);
     a->paused = true;
-    while (a->n_reading > 0) pthread_cond_wait(&a->idle, &a->lock);
+    while (a->n_reading > 0) pthread_cond_wait(&a->idle, &a->lock); // they write into the ring
     for (int i = 0; i < N_ITEMS; i++) a->items[i].state = UNUSED;
     dt_depth_add(&a->ready, -a->ready.n);
     a->head = a->tail = 0;
@@ -375,7 +380,7 @@ void dt_ahead_get_stats(const dt_ahead *a, dt_ahead_stats *out) {
         out->busy_ns += dt_counter_get(&w->busy_ns);
         out->n_reads += dt_counter_get(&w->n_reads);
         uint64_t since = dt_counter_get(&w->since_ns);
-        if (since == 0 || since >= oldest) continue;
+        if (since == 0 || since >= oldest) continue; // no read in progress, or a younger one
         oldest = since;
         out->record = w->record;
     }
@@ -391,6 +396,7 @@ dt_status dt_ahead_create(dt_ahead **out, const dt_ahead_opts *o) {
     a->o = *o;
     a->oldest = a->next = o->start;
     a->n_active = o->n_readers;
+    // two cache lines each: counters of one do not slow another
     a->readers = aligned_alloc(128, n_readers * sizeof *a->readers);
     a->ring = mmap(NULL, o->cap_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
                    0); // touched when it is used

@@ -25,10 +25,10 @@
 // A worker's own read. It is timed, and others can see how long it has lasted.
 static dt_status read_now(const dt_data *d, dt_sample_scratch *w, dt_fetch *f, double begin) {
     const dt_member *m = &d->reader->catalog->members[f->member];
-    if (w->n_reads++ == 0) w->n_waits = dt_thread_waits();
+    if (w->n_reads++ == 0) w->n_waits = dt_thread_waits(); // once a unit, not for each member
     dt_counter_set(&w->since_ns, (uint64_t)(begin * 1e9));
     const dt_status st = dt_reader_read(d->reader, f->record, f->member, d->verify, &w->bytes, &f->bytes);
-    dt_counter_set(&w->since_ns, 0);
+    dt_counter_set(&w->since_ns, 0); // no read is in progress
     w->n_slow += dt_read_is_slow(dt_clock_s() - begin, (size_t)m->size, &w->n_waits);
     return st;
 }
@@ -105,6 +105,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
     k->kind = c->data.cache;
     k->n_processes = 1;
     k->keeps_files = k->kind == DT_CACHE_disk;
+    // a server is far; a file is in the page cache
     if (k->kind == DT_CACHE_auto) k->kind = dt_data_has_objects(d) ? DT_CACHE_disk : DT_CACHE_none;
     if (k->kind == DT_CACHE_none) return DT_OK;
     if (decoded && k->kind == DT_CACHE_disk && k->keeps_files)
@@ -123,7 +124,7 @@ dt_status dt_data_cache_configure(dt_data *d, const dt_config *c) {
                     "encoded bytes are kept",
                     f->name);
     }
-    if (k->n_slots == 0) k->kind = DT_CACHE_none;
+    if (k->n_slots == 0) k->kind = DT_CACHE_none; // columns alone: they are in memory already
     return DT_OK;
 }
 
@@ -137,6 +138,7 @@ static void mix_files(const dt_catalog *c, uint64_t *h) {
     for (uint32_t i = 0; i < c->n_shards; i++) {
         struct stat st = {0};
         stat(c->shards[i].path, &st);
+        // 0 where the path is a URL
         int64_t id[3] = {st.st_size, st.st_mtim.tv_sec, st.st_mtim.tv_nsec};
         cache_data_mix(h, c->shards[i].path, strlen(c->shards[i].path));
         cache_data_mix(h, id, sizeof id);
@@ -164,8 +166,8 @@ static uint64_t cache_key(const dt_data *d) {
         cache_data_mix(&h, &d->fields.f[i].fit, sizeof(dt_fit));
         if (d->fields.f[i].fit.kind == DT_FIT_pad) cache_data_mix(&h, info->mean, sizeof info->mean);
     }
-    if (!all_have_hashes(c)) mix_files(c, &h);
-    cache_data_mix(&h, d->cache.run, strlen(d->cache.run));
+    if (!all_have_hashes(c)) mix_files(c, &h);              // a stat for each file
+    cache_data_mix(&h, d->cache.run, strlen(d->cache.run)); // runs share nothing: one that ends takes its name away
     cache_data_mix(&h, &d->base.fingerprint, sizeof d->base.fingerprint);
     cache_data_mix(&h, &d->cache.cap_bytes, sizeof d->cache.cap_bytes);
     cache_data_mix(&h, &d->cache.n_processes, sizeof d->cache.n_processes);
@@ -213,6 +215,7 @@ void dt_data_cache_open(dt_data *d) {
             dt_warn("%s: continuing without data.cache", dt_error_message());
         return;
     }
+    // an entry for each record and field, used or not: a word each
     const uint64_t n_entries = (uint64_t)d->reader->catalog->n_records * (uint64_t)k->n_slots;
     if (n_entries > UINT32_MAX) {
         dt_warn("%llu records and fields are more than data.cache can keep: continuing without it",

@@ -35,6 +35,7 @@ typedef struct resolver {
 static bool ext_matches(const char *ext, const char *name) {
     size_t n_ext = strlen(ext), n = strlen(name);
     if (n > n_ext) return false;
+    // png for png.gz, fingerprint for fingerprint.bmp
     if (strncmp(ext, name, n) == 0 && (ext[n] == '\0' || ext[n] == '.')) return true;
     return strcmp(ext + n_ext - n, name) == 0 && (n == n_ext || ext[n_ext - n - 1] == '.');
 }
@@ -60,15 +61,10 @@ static bool mark_exts(resolver *r, const char *name, unsigned uses) {
     return any;
 }
 
-// A text may be anything, so `source: txt` names a series of that kind.
-static bool mark_series(resolver *r) {
-    return mark_exts(r, "npy", 0) || mark_exts(r, "csv", 0) || mark_exts(r, "tsv", 0);
-}
-
 // "extensions a, b; columns c, d": what the set has, for messages.
 static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
     size_t at = (size_t)snprintf(buf, cap, "it has members");
-    for (uint32_t i = 0; i < c->n_exts && i < 12 && at < cap; i++)
+    for (uint32_t i = 0; i < c->n_exts && i < 12 && at < cap; i++) // a dozen: a message is read in a terminal
         at += (size_t)snprintf(buf + at, cap - at, "%s .%s", i ? "," : "", dt_catalog_str(c, c->exts[i]));
     for (uint32_t i = 0, n_texts = 0, n_reals = 0; i < c->table.n_columns && at < cap; i++) {
         const bool real = c->table.columns[i].number;
@@ -88,7 +84,7 @@ static const char *what_it_has(const dt_catalog *c, char *buf, size_t cap) {
 static const char *source_name(resolver *r, size_t i, size_t *n) {
     const dt_cnode *given = r->k.f->source;
     bool list = given && dt_cnode_kind(given) == DT_C_LIST;
-    *n = list ? dt_cnode_size(given) : 1;
+    *n = list ? dt_cnode_size(given) : 1; // an empty list: 0, which the caller refuses
     if (!given) return r->f->name;
     return dt_cnode_str(list ? dt_cnode_item(given, i) : given);
 }
@@ -139,13 +135,18 @@ static dt_status fields_find_source(resolver *r) {
         return DT_OK;
     }
     if (r->f->kind == DT_FIELD_class) return find_class(r, name, given);
-    if (n == 1 && mark_exts(r, name, 0)) return DT_OK;
+    if (n == 1 && mark_exts(r, name, 0)) return DT_OK; // a member goes before a column of the same name
     if (r->f->kind == DT_FIELD_image) {
         bool any = !given && (mark_exts(r, NULL, DT_KIND_PICTURE) || mark_exts(r, NULL, DT_KIND_ARRAY));
         return any ? DT_OK : no_source(r, "images", name);
     }
-    if (r->f->kind == DT_FIELD_audio)
-        return !given && (mark_exts(r, NULL, DT_KIND_AUDIO) || mark_series(r)) ? DT_OK : no_source(r, "sounds", name);
+    if (r->f->kind == DT_FIELD_audio) {
+        // series, too, but no txt, which may be anything: `source: txt` names one
+        static const char *const EXTS[] = {"npy", "csv", "tsv"};
+        bool any = !given && mark_exts(r, NULL, DT_KIND_AUDIO);
+        for (int i = 0; i < 3 && !given && !any; i++) any = mark_exts(r, EXTS[i], 0);
+        return any ? DT_OK : no_source(r, "sounds", name);
+    }
     return find_numbers(r, n);
 }
 
@@ -161,7 +162,7 @@ static dt_status read_reals(resolver *r, const dt_cnode *list, const char *what,
 }
 
 static dt_status read_normalize(resolver *r, int channels) {
-    for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
+    for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1; // mean 0, std 1: values as they are
     const dt_cnode *n = r->k.f->normalize;
     const char *key = dt_key_of(&r->k, "normalize");
     if (!n) return DT_OK;
@@ -187,6 +188,7 @@ static dt_status fields_read_size(resolver *r, int n, int64_t *out) {
     bool ok = have == (size_t)n || have == 1; // one number: square
     for (int i = 0; i < n && ok; i++) {
         double v;
+        // 16384: a side's square fits 2^28 pixels
         ok = dt_cnode_real(dt_cnode_item(s, have == 1 ? 0 : (size_t)i), &v) && v >= 1 && v <= 16384 && v == floor(v);
         out[i] = ok ? (int64_t)v : 0;
     }
@@ -267,13 +269,13 @@ static void take_origin(resolver *r, int64_t channels, double *out) {
     for (int64_t c = 0; c < channels; c++) {
         if (fabs(info->mean[c]) < FAR * info->std[c]) continue;
         out[c] = info->origin[c] = info->mean[c];
-        info->mean[c] = 0;
+        info->mean[c] = 0; // decoding subtracts it, in double
     }
 }
 
 static dt_status resolve_image(resolver *r) {
     int64_t size[2];
-    DT_TRY(fields_read_size(r, 2, size));
+    DT_TRY(fields_read_size(r, 2, size)); // height, width
     const int64_t channels = dt_answer_or(r->k.f->channels, 3);
     DT_TRY(read_array_spec(&r->k, &r->f->array, (int)channels));
     r->info->is_image = true;
@@ -308,7 +310,7 @@ static dt_status resolve_audio(resolver *r) {
 static bool is_label(const char *text, int64_t n_classes, int32_t *out) {
     char *end;
     long v = strtol(text, &end, 10);
-    if (end == text || *end || v < 0 || v >= n_classes) return false;
+    if (end == text || *end || v < 0 || v >= n_classes) return false; // strtol's limits are outside, too
     *out = (int32_t)v;
     return true;
 }
@@ -355,7 +357,7 @@ static dt_status number_as_known(resolver *r, const dt_column *col) {
         r->f->label[v] = k;
         if (k < n && (r->f->class_names || is_label(value, n, &r->f->label[v]))) continue;
         if (!r->f->tells_apart) return unknown_class(r, value);
-        r->f->label[v] = n + r->info->n_strangers++;
+        r->f->label[v] = n + r->info->n_strangers++; // embeddings tell classes apart that training has not seen
     }
     return DT_OK;
 }
@@ -382,7 +384,7 @@ static dt_status number_anew(resolver *r, const dt_column *col) {
 }
 
 // Those that no record has, or, where they have no name, those that there are.
-static void tell_missing(const resolver *r, const dt_column *col) {
+static void warn_missing_classes(const resolver *r, const dt_column *col) {
     const int n = r->info->n_classes;
     bool *there = dt_xcalloc((size_t)(n + r->info->n_strangers) + 1, sizeof *there), anonymous = false;
     char missing[512] = "", present[512] = "";
@@ -402,7 +404,7 @@ static void tell_missing(const resolver *r, const dt_column *col) {
 }
 
 static dt_status resolve_class(resolver *r) {
-    const dt_column *col = r->c ? &r->c->table.columns[r->f->column] : NULL;
+    const dt_column *col = r->c ? &r->c->table.columns[r->f->column] : NULL; // NULL: the config alone, without the data
     const json_t *known = r->known;
     int64_t n = col ? col->n_values : 0,
             n_known = json_is_array(known) ? (int64_t)json_array_size(known) : json_integer_value(known);
@@ -423,7 +425,7 @@ static dt_status resolve_class(resolver *r) {
     r->info->sample_shape = dt_shape0();
     r->info->n_classes = (int)n;
     r->info->soft = dt_mix_wanted(r->k.c);
-    if (r->f->absent || (known && col)) name_as_known(r);
+    if (r->f->absent || (known && col)) name_as_known(r); // the run's names, whatever the column has
     r->info->class_names = r->f->class_names;
     if (!col) return DT_OK;
     r->f->label = dt_xcalloc(col->n_values + 1, sizeof(int32_t));
@@ -432,7 +434,7 @@ static dt_status resolve_class(resolver *r) {
     else
         DT_TRY(number_anew(r, col));
     r->info->class_names = r->f->class_names;
-    tell_missing(r, col);
+    warn_missing_classes(r, col);
     return DT_OK;
 }
 

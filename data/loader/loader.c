@@ -33,15 +33,18 @@ enum { MAX_REPLACEMENTS = 256, REPORT_AFTER_S = 10 };
 
 // ---- which sample --------------------------------------------------------------------------------
 place dt_loader_place(const loader *l, int64_t step, int micro, int j) {
+    // of the global batch, whatever rank makes the micro-batch
     int64_t within = (int64_t)micro * l->r.micro_batch + j, n = l->base.n_samples;
     if (l->training) {
         int64_t epoch = step / l->base.steps_per_epoch;
         int64_t i = step % l->base.steps_per_epoch * l->r.global_batch + within;
         uint64_t at = dt_sampler_index(&l->d->sampler, (uint64_t)epoch, (uint64_t)i);
+        // a sample that is drawn twice in an epoch is augmented by its place, not by its index
         const bool repeats = l->d->sampler.cumulative || l->d->sampler.values;
         return (place){l->samples[at], (uint32_t)epoch, 1, repeats ? i : -1};
     }
     int64_t i = step * l->r.global_batch + within;
+    // behind the end: the last sample again, with weight 0
     return (place){l->samples[i < n ? i : n - 1], 0, i < n ? 1 : 0, -1};
 }
 
@@ -52,11 +55,13 @@ static dt_status fill_sample(loader *l, worker *w, slot *s, int j, const place *
     const uint32_t draw = p->draw < 0 ? p->sample : (uint32_t)p->draw;
     dt_sample_place to = {p->sample, draw, p->epoch, l->r.augment, s->field, s->batch.steps, j};
     const dt_status st = dt_sample_fill(l->d, &w->scratch, &to, bad);
+    // a file that was replaced is no bad record: all of its records would be skipped
     if (st != DT_E_DATA || !l->d->skip) return st;
     return dt_reader_blame(l->d->reader, bad->record);
 }
 
 static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
+    // by the bad sample: every rank and resume takes the same one
     dt_rng rng = {l->d->seed, p->sample, p->epoch, dt_hash32("data.replace")};
     dt_status st = DT_E_DATA;
     w->scratch.given = NULL; // the bytes given belong to the sample that is replaced
@@ -73,7 +78,7 @@ static dt_status fill_replaced(loader *l, worker *w, slot *s, int j, place *p, d
 static void leave_empty(loader *l, worker *w, slot *s, int j, place *p, dt_bad_sample bad) {
     dt_skips_note(l->d, bad.record, bad.member, dt_error_message());
     dt_counter_add(&w->scratch.n_skipped, 1);
-    s->batch.why[j] = dt_xstrdup(dt_error_message());
+    s->batch.why[j] = dt_xstrdup(dt_error_message()); // predictions have a row for each sample, also for this one
     p->weight = 0;
     for (int i = 0; i < l->d->fields.n; i++) {
         const size_t n = l->d->fields.f[i].sample_bytes;
@@ -127,19 +132,20 @@ static bool loader_claim(loader *l, const worker *w, unit *u) {
         slot *s = NULL;
         for (int i = 0; i < l->n_slots && !s; i++)
             if (l->slots[i].state == FREE) s = &l->slots[i];
-        if (!s || l->next_q >= l->end_q) return false;
+        if (!s || l->next_q >= l->end_q) return false; // all slots are in use, or all batches made
         start_slot(l, s);
     }
     slot *s = l->filling;
     int begin = s->n_given, end = begin + l->unit < s->batch.n ? begin + l->unit : s->batch.n;
     s->n_given = end;
-    if (end == s->batch.n) l->filling = NULL;
+    if (end == s->batch.n) l->filling = NULL; // given out as a whole, not yet filled
     int64_t at = s->q * l->r.micro_batch;
     *u = (unit){s, begin, end, (int)(dt_ahead_begin(l->ahead, at + begin, at + end) - at)};
     return true;
 }
 
 static void sleep_until_work(loader *l, worker *w) {
+    // there is work and no slot: the trainer is slower
     bool blocked = !l->paused && w->index < l->n_workers && l->next_q < l->end_q;
     double begin = dt_clock_s();
     pthread_cond_wait(&l->work, &l->lock);
@@ -151,19 +157,13 @@ static dt_status fill_unit(loader *l, worker *w, const unit *u) {
     dt_status st = DT_OK;
     for (int j = u->begin; j < u->end; j++) {
         if (j < u->own) w->scratch.given = dt_ahead_wait(l->ahead, at + j, &w->starved_ns);
-        if (st == DT_OK) st = loader_fill(l, w, u->s, j);
+        if (st == DT_OK) st = loader_fill(l, w, u->s, j); // after an error places are still given back
         w->scratch.given = NULL;
         if (j < u->own) dt_ahead_release(l->ahead, at + j);
     }
     if (w->scratch.n_reads > 0) dt_ahead_note(l->ahead, w->scratch.n_reads, w->scratch.n_slow);
     w->scratch.n_reads = w->scratch.n_slow = 0;
     return st;
-}
-
-static void note_status(slot *s, dt_status st) {
-    if (st == DT_OK || s->status != DT_OK) return;
-    s->status = st;
-    snprintf(s->message, sizeof s->message, "%s", dt_error_message());
 }
 
 // Mixup and CutMix of a whole batch, by the worker that finished the batch. It plans a few numbers a sample, which is
@@ -180,7 +180,10 @@ static void mix_batch(loader *l, slot *s) {
 
 // Called under the lock, which is released while the batch is mixed.
 static void finish_unit(loader *l, slot *s, int n, dt_status st) {
-    note_status(s, st);
+    if (st != DT_OK && s->status == DT_OK) { // the first error stays
+        s->status = st;
+        snprintf(s->message, sizeof s->message, "%s", dt_error_message());
+    }
     s->n_left -= n;
     if (s->n_left > 0) return;
     if (l->mix && s->status == DT_OK) {
@@ -190,6 +193,7 @@ static void finish_unit(loader *l, slot *s, int n, dt_status st) {
     }
     if (l->training && s->status == DT_OK) dt_class_weights_apply(l->d, l->mix != NULL, &s->batch);
     s->batch.n_valid = 0;
+    // weight 0: behind the end, or unreadable
     for (int j = 0; j < s->batch.n; j++) s->batch.n_valid += s->batch.weight[j] > 0;
     s->state = READY;
     dt_depth_add(&l->ready_batches, 1);
@@ -227,17 +231,13 @@ static slot *loader_find(loader *l, int64_t q) {
     return NULL;
 }
 
-static void wait_a_second(loader *l) {
-    dt_thread_wait(&l->ready, &l->lock, dt_clock_s() + 1);
-}
-
 // Other ranks wait for this rank and may give up: the log says what this rank is waiting for.
 static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
     if (waited_s < *next_s) return;
     char what[LOADER_MESSAGE_BYTES];
     dt_loader_describe(l, what, sizeof what);
     dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
-    *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s;
+    *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s; // 10, 20 … 60, 120, 240 … s
 }
 
 // Waits until slot q is READY. Under the lock.
@@ -249,12 +249,13 @@ static dt_status loader_await(loader *l, int64_t q, slot **out) {
             *out = s;
             return DT_OK;
         }
+        // another worker group has met a failed batch: all end with its message
         if (l->failed) return dt_fail(l->failed->status, "%s", l->failed->message);
         bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
         if (past || beyond)
             return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_micro),
                            past ? "already given out (seek first)" : "beyond the end of the request");
-        wait_a_second(l);
+        dt_thread_wait(&l->ready, &l->lock, dt_clock_s() + 1); // a second, then the report
         report_wait(l, q, dt_clock_s() - begin, &report_s);
     }
 }
@@ -280,7 +281,7 @@ dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt
     slot *s = NULL;
     dt_status st = DT_OK;
     pthread_mutex_lock(&l->lock);
-    slot *have = loader_find(l, q);
+    slot *have = loader_find(l, q); // the usual case waits for nothing and reads no clock
     if (have && have->state == READY)
         s = have;
     else {
@@ -327,12 +328,12 @@ dt_status dt_loader_seek(dt_batch_source *base, int64_t step) {
         if (l->slots[i].state != HELD)
             l->slots[i].state = FREE;
         else
-            l->slots[i].q = -1;
+            l->slots[i].q = -1; // its holder gives it back; no step finds it
     dt_depth_add(&l->ready_batches, -l->ready_batches.n);
     l->filling = NULL;
     l->failed = NULL;
     l->next_q = step * l->r.n_micro;
-    dt_ahead_seek(l->ahead, l->next_q * l->r.micro_batch);
+    dt_ahead_seek(l->ahead, l->next_q * l->r.micro_batch); // no worker holds a place: n_busy is 0
     l->paused = false;
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
@@ -374,7 +375,7 @@ static void add_worker(const worker *w, dt_source_stats *out) {
     read->bytes += dt_counter_get(&s->n_bytes);
     decode->busy_s += loader_stats_seconds(dt_counter_get(&s->decode_ns));
     decode->items += dt_counter_get(&s->n_decoded);
-    decode->bytes = read->bytes;
+    decode->bytes = read->bytes; // all that is read is decoded
     out->stage[DT_STAGE_AUGMENT].busy_s += loader_stats_seconds(dt_counter_get(&s->augment_ns));
     out->stage[DT_STAGE_AUGMENT].items += dt_counter_get(&s->n_augmented);
 }
@@ -451,7 +452,7 @@ static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *f
     int done = 0, most = *n ? *n : MAX_SAMPLES;
     dt_status st = DT_OK;
     for (; done < most; done++) {
-        if (!*n && done >= FEW && dt_clock_s() - begin > seconds) break;
+        if (!*n && done >= FEW && dt_clock_s() - begin > seconds) break; // FEW: a slow sample alone says little
         uint64_t i = (uint64_t)done;
         uint64_t at = dt_sampler_index(&d->sampler, i / n_split, i % n_split);
         dt_sample_place to = {
@@ -459,7 +460,7 @@ static dt_status run_pass(const dt_data *d, dt_sample_scratch *w, void *const *f
         dt_bad_sample bad;
         dt_status one = dt_sample_fill(d, w, &to, &bad);
         if (one != DT_OK && one != DT_E_DATA) return one;
-        if (one != DT_OK) st = one;
+        if (one != DT_OK) st = one; // a bad record is left out
     }
     *n = done;
     return dt_counter_get(&w->n_read) > 0 ? DT_OK : st; // nothing at all could be read

@@ -57,6 +57,7 @@ static size_t loader_open_lay_out(const loader *l, slot *s, uint8_t *p) {
 static int auto_slots(const loader *l) {
     int replicas = dt_usable_cores();
     if (replicas > l->r.n_micro) replicas = l->r.n_micro;
+    // each worker group holds a batch and finds the next one ready
     int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), n = 2 * (int64_t)replicas + 2;
     if (n > most) n = most;
     if (n < replicas + 2) n = replicas + 2;
@@ -88,10 +89,11 @@ static dt_status make_slots(loader *l, int n) {
 }
 
 static dt_status make_ring(loader *l) {
-    l->slot_bytes = loader_open_lay_out(l, &(slot){0}, NULL);
+    l->slot_bytes = loader_open_lay_out(l, &(slot){0}, NULL); // counts alone
     int n = l->d->n_prefetch > 0 ? l->d->n_prefetch : auto_slots(l);
     int64_t most = (int64_t)(AUTO_RING_BYTES / l->slot_bytes), more = (int64_t)MORE_SLOTS * n;
     if (more > most) more = most;
+    // data.prefetch is a decision; the tuner may raise auto
     l->max_slots = l->d->n_prefetch > 0 || more < n ? n : (int)more;
     l->slots = dt_xcalloc((size_t)l->max_slots, sizeof *l->slots);
     l->n_slots = n;
@@ -109,7 +111,7 @@ static bool loader_open_sample_at(const void *ctx, int64_t at, uint32_t *sample)
 static dt_status make_ahead(loader *l) {
     int n = l->d->n_readers >= 0 ? l->d->n_readers : AUTO_READERS * l->n_workers;
     const int fetching = dt_data_has_objects(l->d) ? URL_READERS / l->d->cache.n_processes : 0;
-    if (l->d->n_readers < 0 && n < fetching) n = fetching;
+    if (l->d->n_readers < 0 && n < fetching) n = fetching; // the ranks of a host share the way to the server
     if (l->d->n_readers < 0 && n < MIN_READERS) n = MIN_READERS;
     if (n > MAX_READERS) n = MAX_READERS;
     dt_ahead_opts o = {.d = l->d,
@@ -126,6 +128,7 @@ static dt_status make_ahead(loader *l) {
 
 static void set_workers(loader *l, int n) {
     l->n_workers = n;
+    // each worker takes one unit of a batch, so that it is ready soonest
     l->unit = n > 0 ? (l->r.micro_batch + n - 1) / n : 1;
 }
 
@@ -156,21 +159,14 @@ static int start_workers(loader *l) {
     return l->n_started;
 }
 
-static dt_status loader_open_start(loader *l) {
-    pthread_mutex_lock(&l->lock);
-    int n = start_workers(l);
-    pthread_mutex_unlock(&l->lock);
-    if (n >= l->n_workers) return DT_OK;
-    return dt_fail(DT_E_INTERNAL, "cannot start loader thread %d of %d: lower data.workers", n + 1, l->n_workers);
-}
-
 static dt_status set_order(loader *l) {
     const dt_splits *s = &l->d->splits;
-    l->training = l->r.split == DT_SPLIT_TRAIN && !l->r.in_order;
+    l->training = l->r.split == DT_SPLIT_TRAIN && !l->r.in_order; // in_order: evaluation of the training split
     l->mix = l->r.augment ? l->d->mix : NULL;
     l->samples = s->sample[l->r.split];
     l->base.n_samples = s->n[l->r.split];
     int64_t n = l->base.n_samples, g = l->r.global_batch;
+    // training drops the incomplete batch, evaluation pads it
     l->base.steps_per_epoch = l->training ? n / g : (n + g - 1) / g;
     if (l->training && l->base.steps_per_epoch == 0)
         return dt_fail(DT_E_USAGE, "train.global_batch is %lld, but the training split has only %lld samples: lower it",
@@ -178,6 +174,7 @@ static dt_status set_order(loader *l) {
     int64_t end = l->r.end_step;
     if (!l->training && (end < 0 || end > l->base.steps_per_epoch)) end = l->base.steps_per_epoch;
     l->next_q = l->r.start_step * l->r.n_micro;
+    // places are q * micro_batch: they stay below 2^63
     l->end_q = end < 0 ? INT64_MAX / l->r.micro_batch : end * l->r.n_micro;
     return DT_OK;
 }
@@ -189,7 +186,7 @@ static void take_request(loader *l, const dt_source_request *r) {
     l->position = dt_xcalloc((size_t)n_micros_total, sizeof *l->position);
     for (int i = 0; i < n_micros_total; i++) l->position[i] = -1;
     for (int i = 0; i < r->n_micro; i++) {
-        assert(r->micros[i] >= 0 && r->micros[i] < n_micros_total);
+        assert(r->micros[i] >= 0 && r->micros[i] < n_micros_total); // the micro-batches of this rank
         l->micros[i] = r->micros[i];
         l->position[r->micros[i]] = i;
     }
@@ -211,7 +208,7 @@ static void tune(dt_batch_source *base, const dt_source_tuning *t) {
     l->n_slots = n_slots;
     if (t->workers > 0 && l->max_workers > 0) {
         set_workers(l, loader_open_within(t->workers, 1, l->max_workers));
-        set_workers(l, loader_open_within(l->n_workers, 1, start_workers(l)));
+        set_workers(l, loader_open_within(l->n_workers, 1, start_workers(l))); // fewer, if a thread cannot be started
     }
     pthread_cond_broadcast(&l->work);
     pthread_mutex_unlock(&l->lock);
@@ -232,7 +229,7 @@ static void report_cache(loader *l) {
 
 static void close_loader(dt_batch_source *base) {
     loader *l = base->self;
-    if (l->ahead) report_cache(l);
+    if (l->ahead) report_cache(l); // NULL: opening has failed
     pthread_mutex_lock(&l->lock);
     l->stopping = true;
     pthread_cond_broadcast(&l->work);
@@ -277,7 +274,11 @@ dt_status dt_loader_open(dt_batch_source **out, dt_data *d, const dt_source_requ
     if (st == DT_OK) st = make_ring(l);
     if (st == DT_OK) st = make_workers(l);
     if (st == DT_OK) st = make_ahead(l);
-    if (st == DT_OK) st = loader_open_start(l);
+    pthread_mutex_lock(&l->lock);
+    const int n = st == DT_OK ? start_workers(l) : 0;
+    pthread_mutex_unlock(&l->lock);
+    if (st == DT_OK && n < l->n_workers)
+        st = dt_fail(DT_E_INTERNAL, "cannot start loader thread %d of %d: lower data.workers", n + 1, l->n_workers);
     if (st != DT_OK) {
         close_loader(&l->base);
         return st;

@@ -91,6 +91,7 @@ static dt_image_want want_of(const value *v, part *p) {
 // ---- images ------------------------------------------------------------------------------------------
 // `image` to the size of `to`: bytes or floats, as `image` has; mirrored if `to` says so.
 static dt_status sample_resize(dt_sample_scratch *w, const dt_image *image, const dt_image *to) {
+    // the filter of Pillow's mode F
     if (image->real) return dt_resize_real(w->resizer, image, image->box, to->real, to->height, to->width);
     return (to->mirrored ? dt_resize_mirrored : dt_resize)(w->resizer, image, image->box, to->data, to->height,
                                                            to->width);
@@ -113,6 +114,7 @@ static dt_status frame(dt_sample_scratch *w, const dt_image *image, const dt_fie
 static void sample_warn_of_bytes(const dt_data *d, const value *v, const dt_image *image) {
     static _Atomic uint32_t warned;
     const uint32_t bit = (uint32_t)1 << v->field;
+    // a load first: an exchange by each worker for each sample would move the line about
     if (atomic_load(&warned) & bit || atomic_fetch_or(&warned, bit) & bit) return;
     const dt_catalog *c = d->reader->catalog;
     dt_warn_alike("data.fields.%s: values of %g to %g (record %s) are rounded or cut to the bytes of dtype: "
@@ -133,6 +135,7 @@ static dt_status decode_pixels(const dt_data *d, dt_sample_scratch *w, const val
     DT_TRY(dt_decode_image_part(w->decoder, bytes, &want, &image));
     if (image.greatest > image.least) sample_warn_of_bytes(d, v, &image);
     to->real = image.real ? real : NULL;
+    // the decoder wrote to the slot: the size is the field's
     bool is_there = to->real ? image.real == real : image.data == to->data;
     if (!is_there && v->f->fit.kind == DT_FIT_pad && !p.is_random) {
         DT_TRY(frame(w, &image, v->info, to));
@@ -162,13 +165,14 @@ static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value 
     const int64_t *size = v->info->sample_shape.d; // H, W, C
     size_t n = (size_t)(size[0] * size[1] * size[2]);
     bool f32 = v->f->array.f32;
-    uint8_t *pixels = f32 ? dt_buffer_reserve(&w->pixels, n) : v->dst;
+    uint8_t *pixels = f32 ? dt_buffer_reserve(&w->pixels, n) : v->dst; // augmentation of pictures works on bytes
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory");
     dt_image image = {pixels, (int)size[1], (int)size[0], (int)size[2], .real = f32 ? v->dst : NULL};
     if (are_pixels)
         memcpy(pixels, bytes.data, bytes.n_bytes);
     else
         DT_TRY(decode_pixels(d, w, v, bytes, &image));
+    // before augmentation, which differs in each epoch
     if (!image.real) dt_keep_pixels(d, v->field, v->record, image.data);
     DT_TRY(augment_image(w, v, image));
     float *out = v->dst;
@@ -186,6 +190,7 @@ static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes)
     double t = dt_clock_s();
     float *samples;
     size_t stride;
+    // the crop has draws of its own: a change of the list does not move it
     dt_rng r = {key->seed, key->sample, key->epoch, f->crop_purpose};
     DT_TRY(dt_features_begin(f->features, &w->features, &samples, &stride));
     DT_TRY(dt_clipper_run(w->clipper, bytes, c, v->augment ? dt_rng_u32(&r, 0) : DT_CLIP_CENTRE, samples, stride));

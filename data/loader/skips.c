@@ -31,7 +31,7 @@ static bool mark(dt_skips *k, uint32_t record) { // under the lock
 }
 
 bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record) {
-    if (!d->skips.quarantine || d->skips.n == 0) return false;
+    if (!d->skips.quarantine || d->skips.n == 0) return false; // without a lock: n only grows
     const uint32_t *r = d->view.record + (size_t)sample * (size_t)d->view.width;
     for (int k = 0; k < d->view.width; k++) {
         *record = r[k];
@@ -43,7 +43,7 @@ bool dt_skips_find(const dt_data *d, uint32_t sample, uint32_t *record) {
 // ---- the list --------------------------------------------------------------------------------------
 // A listed record and one of the catalog are the same if these texts are.
 static char *skips_name_of(const char *file, const char *record) {
-    return dt_xprintf("%s\n%s", file, record);
+    return dt_xprintf("%s\n%s", file, record); // a newline stands in neither
 }
 
 static int skips_compare_names(const void *a, const void *b) {
@@ -73,7 +73,7 @@ static dt_status read_lines(const char *path, dt_names *listed) {
 
 static void mark_listed(dt_data *d, dt_names *listed) {
     const dt_catalog *c = d->reader->catalog;
-    if (listed->n == 0) return;
+    if (listed->n == 0) return; // no name is made for each record
     qsort(listed->name, listed->n, sizeof *listed->name, skips_compare_names);
     for (uint32_t r = 0; r < c->n_records; r++) {
         char *name = skips_name_of(c->shards[c->records[r].shard].path, dt_catalog_str(c, c->records[r].key));
@@ -89,7 +89,7 @@ static dt_status read_lists(dt_data *d, const char *folder) {
     DT_TRY(dt_io_list_dir(&names, &n_names, folder, DT_E_STORAGE));
     dt_status st = DT_OK;
     for (size_t i = 0; i < n_names && st == DT_OK; i++) {
-        if (strncmp(names[i], "skipped.", 8) != 0) continue;
+        if (strncmp(names[i], "skipped.", 8) != 0) continue; // of every rank: skipped.0, skipped.1 …
         char *path = dt_xprintf("%s/%s", folder, names[i]);
         st = read_lines(path, &listed);
         free(path);
@@ -144,7 +144,7 @@ static int why_unused(const dt_data *d, uint32_t record) {
         if (first == NO_SIDE) first = i;
     }
     if (d->view.width == 1) return first;
-    return whole[0] || whole[1] ? NO_PARTNER : NO_SIDE;
+    return whole[0] || whole[1] ? NO_PARTNER : NO_SIDE; // a record is one side of a pair
 }
 
 static const char *reason_text(const dt_data *d, int reason, char *buf, size_t cap) {
@@ -172,12 +172,12 @@ static void warn_unused(const dt_data *d, int reason, uint32_t n, uint32_t first
                   members_of(c, first, members, sizeof members));
 }
 
-static void tell_unused(dt_data *d) {
+static void warn_all_unused(dt_data *d) {
     uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS], n_all = 0;
-    if (d->view.width == 1 && d->view.n == n_records) return;
+    if (d->view.width == 1 && d->view.n == n_records) return; // each record is a sample
     uint8_t *used = dt_xcalloc(n_records + 1, 1);
     const char *log = d->skips.log_path;
-    bool list = log && dt_log_rank() == 0 && !dt_io_exists(log);
+    bool list = log && dt_log_rank() == 0 && !dt_io_exists(log); // once a run: a resumed one has the list
     dt_json j;
     dt_json_init(&j);
     for (size_t i = 0; i < (size_t)d->view.n * (size_t)d->view.width; i++) used[d->view.record[i]] = 1;
@@ -200,7 +200,7 @@ static void tell_unused(dt_data *d) {
 dt_status dt_skips_open(dt_data *d) {
     dt_skips *k = &d->skips;
     k->seen = dt_xcalloc(d->reader->catalog->n_records / 8 + 1, 1);
-    tell_unused(d);
+    warn_all_unused(d);
     const char *slash = k->log_path ? strrchr(k->log_path, '/') : NULL;
     if (!k->quarantine || !slash) return DT_OK;
     char *folder = dt_xprintf("%.*s", (int)(slash - k->log_path), k->log_path);
