@@ -41,7 +41,8 @@ static char *set_name(const char *path) {
     while (begin > 0 && path[begin - 1] != '/') begin--;
     size_t end = begin + strcspn(path + begin, ".{*?[");
     if (end > n) end = n;
-    while (end > begin && strchr("-_", path[end - 1])) end--;
+    while (end > begin && strchr("-_", path[end - 1])) end--; // what joins a name to its number
+    // a name that is all pattern is taken as it is
     return end > begin ? dt_xprintf("%.*s", (int)(end - begin), path + begin)
                        : dt_xprintf("%.*s", (int)(n - begin), path + begin);
 }
@@ -64,6 +65,7 @@ static dt_status add_listed(dt_found_list *l, uint32_t item, const char *name, c
     for (size_t i = 0; i < shards.n && st == DT_OK; i++) {
         const dt_listed *s = &shards.shard[i];
         bool is_there = true;
+        // objects are asked for when they are opened
         if (!dt_blob_is_url(s->path)) st = dt_io_find(&is_there, s->path, DT_E_DATA);
         if (st == DT_OK && !is_there) st = dt_fail(DT_E_DATA, "%s: lists %s, which is not there", list, s->path);
         collection_add(l, item, s->set ? s->set : name, false, dt_xstrdup(s->path));
@@ -99,8 +101,8 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         char *full = dt_xprintf("%s/%s", path, names[i]);
         bool is_lmdb = false;
-        if (is_shard_name(names[i]))
-            dt_names_add(shards, full);
+        if (is_shard_name(names[i])) dt_names_add(shards, full);
+        // LMDB folders have no extension, or .lmdb: no look into each of a million images
         else if ((!strrchr(names[i], '.') || dt_text_ends(names[i], ".lmdb")) && !dt_name_is_hidden(names[i], true))
             st = find_lmdb(full, &is_lmdb);
         if (st == DT_OK && is_lmdb) dt_names_add(lmdbs, full);
@@ -114,6 +116,7 @@ static dt_status look_into(const char *path, dt_names *shards, dt_names *lmdbs) 
 static char *find_data(const char *folder, int *n_left) {
     char **names, *first = NULL;
     size_t n;
+    // a warning is not worth a walk through a large tree
     if (--*n_left < 0 || dt_io_list_dir(&names, &n, folder, DT_E_DATA) != DT_OK) {
         dt_error_clear(); // whoever reads the folder reports it
         return NULL;
@@ -136,7 +139,7 @@ char *dt_collect_beside(const char *folder) {
 }
 
 // A folder of the user that is read as the shards and LMDBs in it.
-static void tell_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
+static void warn_of_folder(const char *path, size_t n_shards, size_t n_lmdbs) {
     if (n_shards > 0) dt_info("%s: a folder of %zu shards", path, n_shards);
     char *beside = dt_collect_beside(path);
     if (beside)
@@ -162,7 +165,8 @@ static dt_status collect_folder(dt_found_list *l, const char *path, const char *
         collection_add(l, item, name, false, dt_xstrdup(shards.name[i]));
     for (size_t i = 0; i < lmdbs.n && st == DT_OK; i++) add_lmdb(l, item, lmdbs.name[i]);
     bool tell = st == DT_OK && shards.n + lmdbs.n > 0 && !l->quiet;
-    if (tell) tell_folder(path, shards.n, lmdbs.n);
+    if (tell) warn_of_folder(path, shards.n, lmdbs.n);
+    // no shard: a folder of raw files
     if (st == DT_OK && shards.n + lmdbs.n == 0) collection_add(l, item, name, true, dt_xstrdup(path));
     dt_names_fini(&shards);
     dt_names_fini(&lmdbs);
@@ -241,6 +245,7 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
         return DT_OK;
     }
     char *folder = dt_xstrdup(path);
+    // the name of a set is its last part
     for (size_t n = strlen(folder); n > 1 && folder[n - 1] == '/'; n--) folder[n - 1] = '\0';
     dt_status st = collect_folder(l, folder, name, item);
     free(folder);

@@ -53,21 +53,23 @@ static const char *lmdb_key_of(const entries *l, const entry *e) {
 
 static bool format_lmdb_accepts(const char *path, const uint8_t *head, size_t n_bytes) {
     static const uint8_t magic[4] = {0xde, 0xc0, 0xef, 0xbe};
+    // behind the page header of 16 bytes
     return (n_bytes >= 24 && memcmp(head + 16, magic, 4) == 0) || dt_text_ends(path, ".lmdb|.mdb");
 }
 
 static dt_status lmdb_gather(void *arg, const char *key, size_t n_key, uint64_t offset, uint64_t size) {
     entries *l = arg;
-    if (l->keys.n_bytes > UINT32_MAX - 2 * MAX_KEY)
+    if (l->keys.n_bytes > UINT32_MAX - 2 * MAX_KEY) // offsets of keys have 32 bits
         return dt_fail(DT_E_DATA, "%s: more than 4 GiB of keys", l->s->blob->path);
     bool text = n_key > 0;
+    // bytes above 127 are UTF-8
     for (size_t i = 0; i < n_key && text; i++) text = !iscntrl((unsigned char)key[i]) || key[i] < 0;
     l->n_odd += !text;
     l->has_nul = l->has_nul || memchr(key, '\0', n_key);
     l->e = dt_xgrow(l->e, l->n, sizeof *l->e);
     l->e[l->n++] = (entry){offset, size, (uint32_t)l->keys.n_bytes, (uint32_t)n_key};
     dt_buffer_append(&l->keys, key, n_key);
-    dt_buffer_append(&l->keys, "", 1);
+    dt_buffer_append(&l->keys, "", 1); // NUL: keys are compared as texts, too
     return DT_OK;
 }
 
@@ -82,6 +84,7 @@ static dt_status lmdb_sniff(const entries *l, uint64_t offset, uint64_t size, co
 
 static bool is_datum(const entries *l, const entry *e) {
     dt_datum d;
+    // whether all of the value parses, not its first bytes
     bool yes = dt_datum_read(l->s->blob, e->offset, e->size, &d) == DT_OK;
     dt_error_clear();
     return yes;
@@ -89,6 +92,7 @@ static bool is_datum(const entries *l, const entry *e) {
 
 static bool lmdb_numbered(const char *key, const char *name) {
     size_t n = strlen(name);
+    // %09d in the programs that write it; five digits at least
     return strncmp(key, name, n) == 0 && key[n] == '-' && strspn(key + n + 1, "0123456789") >= 5 &&
            key[n + 1 + strspn(key + n + 1, "0123456789")] == '\0';
 }
@@ -100,7 +104,7 @@ static const entry *lmdb_find(const entries *l, const char *key) { // keys are i
         const entry *e = &l->e[mid];
         int c = memcmp(lmdb_key_of(l, e), key, e->n_key < n_key ? e->n_key : n_key);
         if (c == 0 && e->n_key == n_key) return e;
-        if (c < 0 || (c == 0 && e->n_key < n_key))
+        if (c < 0 || (c == 0 && e->n_key < n_key)) // a prefix comes first, as in LMDB's own order
             low = mid + 1;
         else
             high = mid;
@@ -142,6 +146,7 @@ static dt_status add_named(entries *l) {
         char ext[64];
         size_t n_key;
         if (!split_key(l, e, &n_key, ext, sizeof ext)) continue;
+        // members of a record lie side by side: keys are sorted
         if (n_last != n_key || memcmp(last, key, n_key) != 0) DT_TRY(add_text_key(l, e, n_key));
         last = key;
         n_last = n_key;
@@ -184,10 +189,10 @@ static dt_status add_datums(entries *l) {
 
 static dt_status lmdb_add_text(entries *l, const char *column, const entry *e) {
     char text[MAX_TEXT_BYTES + 1];
-    if (e->size > MAX_TEXT_BYTES) return DT_OK;
+    if (e->size > MAX_TEXT_BYTES) return DT_OK; // no label
     DT_TRY(dt_blob_read(l->s->blob, e->offset, text, (size_t)e->size));
     text[e->size] = '\0';
-    return strlen(text) == e->size ? dt_catalog_set(l->s->c, column, text) : DT_OK;
+    return strlen(text) == e->size ? dt_catalog_set(l->s->c, column, text) : DT_OK; // a NUL: binary
 }
 
 // "image-000000001" and, by the same number, "label-000000001" and others ("path-", "lexicon-").
@@ -215,6 +220,7 @@ static dt_status add_numbered(entries *l) {
 // are of known kinds, and what follows the dots is not.
 static bool has_extensions(const entries *l) {
     char ext[64];
+    // evidence, not proof: 64 values are read quickly over a network
     size_t n_key, n_named = 0, n_stems = 0, n_seen = l->n < 64 ? l->n : 64;
     for (size_t i = 0; i < n_seen; i++) {
         const char *found = NULL;
@@ -233,6 +239,7 @@ static dt_status add_all(entries *l) {
                        "`dtrain pack` on the folder that it was made from",
                        l->s->blob->path);
     if (lmdb_find(l, "num-samples")) return add_numbered(l);
+    // two, as one value may parse by chance
     if (is_datum(l, &l->e[0]) && is_datum(l, &l->e[l->n - 1])) return add_datums(l);
     return has_extensions(l) ? add_named(l) : add_opaque(l);
 }
@@ -299,8 +306,10 @@ static dt_status lmdb_tree_damaged(const walk *w, uint64_t page, const char *wha
 static dt_status lmdb_tree_read_page(walk *w, uint64_t number, int level, const uint8_t **out) {
     uint8_t *p = w->pages + (size_t)level * w->page_bytes;
     if (number >= w->n_pages) return lmdb_tree_damaged(w, number, "a page number beyond the end of the file");
+    // no tree has more pages than the file: bounded, and so is a cycle
     if (w->n_left-- == 0) return lmdb_tree_damaged(w, number, "the tree has a cycle");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, p, w->page_bytes));
+    // every page states its own number
     if (dt_le64(p) != number) return lmdb_tree_damaged(w, number, "a page with another page's number");
     *out = p;
     return DT_OK;
@@ -313,6 +322,7 @@ static dt_status overflow_value(walk *w, uint64_t number, uint64_t size, uint64_
         return lmdb_tree_damaged(w, number, "a value beyond the end of the file");
     DT_TRY(dt_blob_read(w->blob, number * w->page_bytes, head, sizeof head));
     uint32_t n = dt_le32(head + 12);
+    // n pages: number, flags and count stand in the first one's header alone
     if (!(dt_le16(head + 10) & P_OVERFLOW) || n > w->n_pages - number || size + PAGE_HEADER > n * w->page_bytes)
         return lmdb_tree_damaged(w, number, "overflow pages that do not hold their value");
     *offset = number * w->page_bytes + PAGE_HEADER;
@@ -332,7 +342,7 @@ static dt_status visit_leaf(walk *w, uint64_t number, const uint8_t *page, uint3
     const uint8_t *node = page + at;
     uint16_t flags = dt_le16(node + 4), n_key = dt_le16(node + 6);
     uint64_t size = dt_le32(node);
-    uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0;
+    uint64_t stored = flags & F_BIGDATA ? 8 : size, offset = 0; // of a large value the leaf has the page number
     char key[LMDB_TREE_MAX_KEY + 1];
     if (flags & F_DUPDATA)
         return dt_fail(DT_E_DATA, "%s: has several values a key (dupsort), which are not read", w->blob->path);
@@ -354,15 +364,17 @@ static dt_status walk_page(walk *w, uint64_t number, int level) {
     if (level == MAX_DEPTH) return lmdb_tree_damaged(w, number, "the tree is too deep");
     DT_TRY(lmdb_tree_read_page(w, number, level, &p));
     uint16_t flags = dt_le16(p + 10), lower = dt_le16(p + 12);
+    // lower: where the list of nodes ends
     if (lower < PAGE_HEADER || lower > w->page_bytes || !(flags & (P_BRANCH | P_LEAF)))
         return lmdb_tree_damaged(w, number, "neither a branch nor a leaf");
     for (uint32_t i = 0; i < (lower - PAGE_HEADER) / 2u; i++) {
         uint32_t at = dt_le16(p + PAGE_HEADER + 2 * i);
-        if (at < lower || at + NODE_HEADER > w->page_bytes)
+        if (at < lower || at + NODE_HEADER > w->page_bytes) // nodes lie behind the list
             return lmdb_tree_damaged(w, number, "an entry that leaves its page");
         if (flags & P_LEAF) {
             DT_TRY(visit_leaf(w, number, p, at));
         } else {
+            // 48 bits: low 32, then the field that flags have in a leaf
             uint64_t child = dt_le32(p + at) | (uint64_t)dt_le16(p + at + 4) << 32;
             DT_TRY(walk_page(w, child, level + 1));
         }
@@ -403,8 +415,9 @@ static bool read_meta(const dt_blob *b, uint64_t at, meta *m) {
 dt_status dt_lmdb_walk(const dt_blob *b, dt_lmdb_visit visit, void *arg) {
     meta m[2];
     bool ok0 = read_meta(b, 0, &m[0]);
-    bool ok1 = read_meta(b, ok0 ? m[0].page_bytes : 4096, &m[1]);
+    bool ok1 = read_meta(b, ok0 ? m[0].page_bytes : 4096, &m[1]); // where the first is broken, the usual page size
     if (!ok0 && !ok1) return dt_fail(DT_E_DATA, "%s: not an LMDB file (or cut before its second page)", b->path);
+    // a transaction writes the older one: after a power cut the other is whole
     const meta *newest = !ok1 || (ok0 && m[0].txn > m[1].txn) ? &m[0] : &m[1];
     if (newest->last_page >= b->n_bytes / newest->page_bytes)
         return dt_fail(DT_E_DATA, "%s: truncated: it has %llu bytes and its header states %llu; copy it again", b->path,

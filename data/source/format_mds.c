@@ -87,6 +87,7 @@ static dt_status read_head(shard *d) {
     uint32_t first = 0;
     const dt_blob *b = d->s->blob;
     DT_TRY(read_u32(d, 0, &d->n_samples));
+    // layout: number of samples, their offsets and the end, the columns as JSON, the samples
     uint64_t config_at = 4 + 4 * ((uint64_t)d->n_samples + 1);
     if (config_at > b->n_bytes) return mds_damaged(d, "cut in its offsets");
     DT_TRY(read_u32(d, 4, &first));
@@ -101,7 +102,7 @@ static dt_status read_head(shard *d) {
 
 // ---- values ----------------------------------------------------------------------------------------
 static double half_to_double(uint16_t h) {
-    int exponent = h >> 10 & 31, fraction = h & 1023;
+    int exponent = h >> 10 & 31, fraction = h & 1023; // IEEE 754 binary16: 1, 5 and 10 bits
     double v = exponent == 31  ? (fraction ? NAN : INFINITY)
                : exponent == 0 ? ldexp(fraction, -24)
                                : ldexp(1024 + fraction, exponent - 25);
@@ -215,13 +216,14 @@ static dt_status mds_add_value(shard *d, const column *c, uint64_t at, uint32_t 
     if (strcmp(e, "bytes") == 0) return add_bytes(d, c, at, n);
     if (strcmp(e, "json") == 0) return add_json(d, c, at, n);
     if (strncmp(e, "ndarray", 7) == 0) return add_array(d, c, at, n);
-    return strcmp(e, "pkl") == 0 ? DT_OK : add_member(d, c, e, at, n);
+    return strcmp(e, "pkl") == 0 ? DT_OK : add_member(d, c, e, at, n); // a pickle may run code: never read
 }
 
 // ---- samples ---------------------------------------------------------------------------------------
 static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
     char key[1024];
     uint64_t sizes_at = begin, at = begin;
+    // a sample begins with the sizes of its columns that vary
     for (uint32_t i = 0; i < d->n_columns; i++) at += d->columns[i].size ? 0 : 4;
     if (at > end) return mds_damaged(d, "a sample that is cut");
     snprintf(key, sizeof key, "%s/%06u", d->stem, d->number);
@@ -232,7 +234,7 @@ static dt_status add_sample(shard *d, uint64_t begin, uint64_t end) {
             DT_TRY(read_u32(d, sizes_at, &n));
             sizes_at += 4;
         }
-        if (n > end - at) return mds_damaged(d, "a sample that is cut");
+        if (n > end - at) return mds_damaged(d, "a sample that is cut"); // at <= end: no sum that may wrap
         DT_TRY(mds_add_value(d, &d->columns[i], at, n));
         at += n;
     }

@@ -31,7 +31,7 @@ enum { MAX_LIST_BYTES = 256 << 20 };
 static char *beside(const char *list, const char *base, const char *name) {
     const char *slash = strrchr(list, '/');
     int n = slash ? (int)(slash - list) + 1 : 0;
-    if (name[0] == '/' || dt_blob_is_url(name)) return dt_xstrdup(name);
+    if (name[0] == '/' || dt_blob_is_url(name)) return dt_xstrdup(name); // a name of its own, whatever the list's place
     if (base && (base[0] == '/' || dt_blob_is_url(base))) return dt_xprintf("%s/%s", base, name);
     return base && *base ? dt_xprintf("%.*s%s/%s", n, list, base, name) : dt_xprintf("%.*s%s", n, list, name);
 }
@@ -39,7 +39,7 @@ static char *beside(const char *list, const char *base, const char *name) {
 // Takes `path` over. A list that a server has may not lead to files of this machine, nor to another server.
 static dt_status shard_list_push(dt_listing *l, const char *list, char *path, const char *set, json_t *count) {
     const char *host = dt_blob_is_url(list) ? strstr(list, "://") + 3 : NULL;
-    const size_t n = host ? (size_t)(host - list) + strcspn(host, "/") + 1 : 0;
+    const size_t n = host ? (size_t)(host - list) + strcspn(host, "/") + 1 : 0; // scheme, host and the slash behind it
     if (strncmp(list, path, n) != 0) {
         free(path);
         return dt_fail(DT_E_DATA,
@@ -63,7 +63,7 @@ static dt_status add_wids(dt_listing *l, const char *path, json_t *spec, const c
     const char *base = json_string_value(json_object_get(spec, "base"));
     json_t *list = json_object_get(spec, "shardlist"), *item;
     size_t i;
-    base = base ? without_scheme(base) : NULL;
+    base = base ? without_scheme(base) : NULL; // wids writes file: URLs
     json_array_foreach(list, i, item) {
         const char *url = json_string_value(json_object_get(item, "url"));
         if (!url) return dt_fail(DT_E_DATA, "%s: shard %zu has no url", path, i);
@@ -98,7 +98,7 @@ static void keep_hash(dt_listed *s, json_t *hashes) {
     json_t *v;
     json_object_foreach(hashes, name, v) {
         bool known = json_is_string(v) && dt_named_hash_is_known(name);
-        if (s->hash_name && !known) continue;
+        if (s->hash_name && !known) continue; // the first name stands, unless one can be checked
         free(s->hash_name);
         s->hash_name = dt_xstrdup(name);
         if (known) s->hash = dt_xstrdup(json_string_value(v));
@@ -114,7 +114,7 @@ static dt_status add_mds(dt_listing *l, const char *path, json_t *shard, size_t 
         return dt_fail(DT_E_DATA, "%s: shard %zu is of format %s; only mds is read", path, i, format ? format : "?");
     if (!raw) return dt_fail(DT_E_DATA, "%s: shard %zu has no name", path, i);
     char *file = beside(path, NULL, raw);
-    if (zip && !dt_io_exists(file)) {
+    if (zip && !dt_io_exists(file)) { // streaming keeps either: unpacked shards go first
         free(file);
         if (compression && strncmp(compression, "zstd", 4) != 0 && strncmp(compression, "gz", 2) != 0)
             return dt_fail(DT_E_DATA,
@@ -203,7 +203,7 @@ static const char *closing(const char *open, bool *comma) {
     for (const char *p = open; *p; p++) {
         depth += (*p == '{') - (*p == '}');
         if (depth == 0) return p;
-        if (depth == 1 && *p == ',') *comma = true;
+        if (depth == 1 && *p == ',') *comma = true; // {a,b} rather than a range
     }
     return NULL;
 }
@@ -235,6 +235,7 @@ static dt_status expand_alternatives(const char *text, const char *open, const c
 static dt_status expand_range(const char *text, const char *open, const char *close, int nesting, dt_names *out) {
     unsigned long long first, last;
     int n_first = 0, n_all = 0;
+    // sscanf would take blanks and signs
     if (!isdigit((unsigned char)open[1]) || sscanf(open, "{%llu%n..%llu}%n", &first, &n_first, &last, &n_all) != 2 ||
         open + n_all != close + 1 || last < first || last - first >= MAX_SHARDS)
         return dt_fail(DT_E_USAGE,
@@ -243,6 +244,7 @@ static dt_status expand_range(const char *text, const char *open, const char *cl
                        text);
     for (unsigned long long i = first; i <= last; i++)
         DT_TRY(
+            // as wide as the first number was written
             expand_one(dt_xprintf("%.*s%0*llu%s", (int)(open - text), text, n_first - 1, i, close + 1), nesting, out));
     return DT_OK;
 }
@@ -264,9 +266,9 @@ static dt_status expand(const char *text, int nesting, dt_names *out) {
 static _Thread_local dt_status unlisted; // of the folders of a pattern
 
 static int note_unlisted(const char *folder, int err) {
-    if (dt_name_is_hidden(dt_path_base(folder), true)) return 0;
+    if (dt_name_is_hidden(dt_path_base(folder), true)) return 0; // lost+found may be root's
     unlisted = dt_io_read_error(folder, "list", err, DT_E_DATA);
-    return -1;
+    return -1; // ends the glob
 }
 
 // The objects that a pattern of their names in one prefix matches.
@@ -277,6 +279,7 @@ static dt_status expand_objects(const char *pattern, dt_names *out, bool *matche
     *matched = false;
     const dt_status st = dt_s3_list(&names, &n, prefix);
     for (size_t i = 0; i < n; i++) {
+        // a name with brackets in it matches itself
         if (strcmp(base, names[i]) != 0 && fnmatch(base, names[i], FNM_PERIOD) != 0) continue;
         char *url = dt_xprintf("%s%s", prefix, names[i]);
         dt_names_add(out, url);
@@ -359,6 +362,7 @@ dt_status dt_expand_shards(const char *pattern, char ***out, size_t *n) {
 
 // ---- members -------------------------------------------------------------------------------------
 bool dt_split_key(const char *path, size_t *n_key, char *ext, size_t cap_ext) {
+    // the first dot, as in WebDataset: 001.seg.png is 001's seg.png
     const char *base = dt_path_base(path), *dot = strchr(base, '.');
     if (!dot || dot == base || !dot[1] || strlen(dot + 1) >= cap_ext || dt_name_is_private(path)) return false;
     *n_key = (size_t)(dot - path);
@@ -379,6 +383,7 @@ enum { MAX_JSON_BYTES = 65536, MAX_CLS_BYTES = 20 };
 
 // The error set says what is wrong.
 static dt_status count_bad(dt_scan *s) {
+    // one line for all of them
     if (s->n_bad++ == 0) snprintf(s->first_bad, sizeof s->first_bad, "%s", dt_error_message());
     dt_error_clear();
     return DT_OK;
@@ -415,7 +420,7 @@ dt_status dt_scan_member(dt_scan *s, const char *ext, uint64_t offset, uint64_t 
     const char *dot = strrchr(ext, '.'); // "seg.cls" is a class as "cls" is
     const bool is_class = dt_word_index("cls|cls2|index|inx|id", dot ? dot + 1 : ext) >= 0;
     if (strcmp(ext, "json") == 0) return json_member(s, offset, size);
-    if (!is_class || size > MAX_CLS_BYTES) return DT_OK;
+    if (!is_class || size > MAX_CLS_BYTES) return DT_OK; // longer: an array or a text under the same extension
     DT_TRY(scan_read_member(s, offset, text, size));
     text[size] = '\0';
     char *end = text + strlen(text);

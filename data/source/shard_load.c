@@ -52,7 +52,7 @@ enum { N_FORMATS = sizeof FORMATS / sizeof *FORMATS };
 // ---- one file --------------------------------------------------------------------------------------
 static const dt_file_format *shard_load_format_of(const char *path, const uint8_t *head, size_t n) {
     const dt_kind *k = dt_kind_of_bytes(head, n);
-    for (int i = 0; i < N_FORMATS && !dt_kind_stands_in(k); i++)
+    for (int i = 0; i < N_FORMATS && !dt_kind_stands_in(k); i++) // a page that a server sends instead is no format
         if (FORMATS[i]->accepts(path, head, n)) return FORMATS[i];
     return NULL;
 }
@@ -63,11 +63,13 @@ static dt_status open_plain(dt_shard_job *j, dt_unpack_cache *cache, dt_blob *b,
     for (int round = 0; round < 2; round++) {
         *n_head = b->n_bytes < HEAD_BYTES ? (size_t)b->n_bytes : HEAD_BYTES;
         DT_TRY(dt_blob_read(b, 0, head, *n_head));
+        // a .gz within a .gz is not unpacked
         if (round == 1 || dt_packing_of(head, *n_head) == DT_PACKING_NONE) return DT_OK;
+        // j->kept holds the copy: no other process removes it
         DT_TRY(dt_unpack_open(cache, j->path, &j->file, &j->kept));
         dt_blob_close(b);
         DT_TRY(dt_blob_open(b, j->file));
-        b->path = j->path;
+        b->path = j->path; // messages name the compressed file
     }
     return DT_OK;
 }
@@ -85,6 +87,7 @@ static bool is_newer(const dt_shard_job *j, const char *index) {
 static bool may_write(const char *path) {
     char *dir = dt_io_parent(path);
     struct stat s;
+    // root passes access() in any case
     const bool may = stat(dir, &s) == 0 && (s.st_mode & 0222) && access(dir, W_OK) == 0;
     free(dir);
     return may;
@@ -134,13 +137,14 @@ static void write_index(const dt_shard_job *j, const char *path) {
 static dt_status scan_file(dt_shard_job *j, const dt_file_format *f, const dt_blob *b, const char *index_path,
                            bool write, const dt_reader_options *o) {
     dt_blob near = *b;
+    // a scan reads a few bytes at a time: a request for each would be too many
     if (b->store->remote) dt_blob_by_window(&near, b);
     dt_scan s = {.c = dt_catalog_create(), .blob = &near, .lenient = o->lenient};
     dt_status st = f->scan(&s);
     if (b->store->remote) dt_blob_close(&near);
     if (st == DT_OK) st = dt_catalog_finish(s.c);
     if (st == DT_OK) st = dt_index_make(s.c, 0, j->stamp, &j->index);
-    if (st == DT_OK && write && !s.partial) write_index(j, index_path);
+    if (st == DT_OK && write && !s.partial) write_index(j, index_path); // partial: the next opening shall warn, too
     j->n_bad = s.n_bad;
     memcpy(j->first_bad, s.first_bad, sizeof j->first_bad);
     dt_catalog_destroy(s.c);
@@ -169,6 +173,7 @@ static char *index_beside(const char *path) {
 
 // Where this host keeps the index of an object. Heap; NULL: nowhere.
 static char *kept_index(const char *url, const dt_blob *b, const dt_unpack_cache *cache) {
+    // without an ETag the stamp within says whether it fits
     const uint64_t of[] = {dt_hash64(url, strlen(url)), dt_blob_has_etag(b) ? b->version : 0};
     char hex[17], *dir = dt_io_cache_folder(cache->dir, DT_CACHE_INDEXES), *path = NULL;
     dt_hash_hex(dt_hash64(of, sizeof of), hex);
@@ -212,9 +217,9 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
     j->format = f->name;
     const bool remote = b.store->remote, has_etag = dt_blob_has_etag(&b);
     if (remote) kept = kept_index(j->path, &b, cache);
-    if (has_etag) usable = read_kept(j, kept);
+    if (has_etag) usable = read_kept(j, kept); // the version is the file's name: no byte of the object is read
     if (has_etag && !usable && kept) {
-        lock = lock_index(kept);
+        lock = lock_index(kept); // others of this host wait, and read what the first has written
         usable = read_kept(j, kept);
     }
     if (!usable) {
@@ -223,13 +228,14 @@ static dt_status load_file(dt_shard_job *j, dt_unpack_cache *cache, const dt_rea
             usable = read_kept(j, beside);
         else
             DT_TRY_GOTO(st, read_index(j, beside, o->write_index, &usable, &may_replace), out);
+        // the next start asks the server for the head alone
         if (usable && has_etag && kept && may_replace) write_index(j, kept);
     }
     if (remote && !has_etag && !usable && may_replace) usable = read_kept(j, kept);
     if (!usable)
         st = scan_file(j, f, &b, remote ? kept : beside,
                        may_replace && (remote ? kept != NULL : j->file || o->write_index), o);
-    if (remote && st == DT_OK) {
+    if (remote && st == DT_OK) { // it took a request to open: the reader goes on with it
         j->kept = b;
         b.store = NULL;
     }
@@ -264,12 +270,12 @@ static void shard_load_work(void *arg, int index) {
     while (!l->failed) {
         size_t i = l->next++;
         if (i >= l->n) return;
-        if (index == 0) show_progress(l, i);
+        if (index == 0) show_progress(l, i); // one thread, so that lines are in order
         dt_shard_job *j = &l->jobs[i];
         j->status = load_file(j, l->cache, l->options);
         if (j->status == DT_OK) continue;
         snprintf(j->message, sizeof j->message, "%s", dt_error_message());
-        l->failed = true;
+        l->failed = true; // behind the message: who sees it reads that
     }
 }
 
@@ -279,13 +285,14 @@ dt_status dt_shards_load(dt_shard_job *jobs, size_t n, dt_unpack_cache *cache, c
     int wanted = 2 * dt_usable_cores();
     wanted = wanted < MIN_THREADS ? MIN_THREADS : wanted > MAX_THREADS ? MAX_THREADS : wanted;
     for (size_t i = 0; i < n; i++)
-        if (dt_blob_is_url(jobs[i].path)) wanted = URL_THREADS;
+        if (dt_blob_is_url(jobs[i].path)) wanted = URL_THREADS; // they wait for round trips
     if ((size_t)wanted > n) wanted = n > 0 ? (int)n : 1;
     dt_team *team;
     DT_TRY(dt_team_create(&team, wanted, "dt-open"));
     dt_team_run(team, shard_load_work, &l);
     dt_team_destroy(team);
     for (size_t i = 0; i < n; i++)
+        // the first in order, whichever thread failed first
         if (jobs[i].status != DT_OK) return dt_fail(jobs[i].status, "%s", jobs[i].message);
     return DT_OK;
 }

@@ -55,26 +55,23 @@ static dt_status append_file(opening *o, size_t i) {
     dt_catalog *c = o->s->catalog;
     dt_shard_job *j = &o->jobs[i];
     bool stale = false;
+    // an index is read or made before: rows come by one way
     DT_TRY(dt_index_parse(c, j->path, j->path, j->index.data, j->index.n_bytes, j->n_bytes, j->stamp, &stale));
     dt_buffer_fini(&j->index);
     c->shards[c->n_shards - 1].file = j->file;
     c->shards[c->n_shards - 1].version = j->version;
-    j->file = NULL;
+    j->file = NULL; // the catalog has it
     o->s->kind = o->s->kind && strcmp(o->s->kind, j->format) != 0 ? "mixed" : j->format;
+    // the first of the set, in the order of its files
     if (o->n_bad == 0) memcpy(o->first_bad, j->first_bad, sizeof o->first_bad);
     o->n_bad += j->n_bad;
     return DT_OK;
 }
 
-static bool source_is_mixed(const opening *o) {
-    for (size_t i = 1; i < o->found.n; i++)
-        if (strcmp(o->found.f[i].name, o->found.f[0].name) != 0) return true;
-    return false;
-}
-
 static dt_status append_all(opening *o) {
     dt_catalog *c = o->s->catalog;
-    bool mixed = source_is_mixed(o), warned = false;
+    bool mixed = false, warned = false; // mixed: sets of several names, which a column tells apart
+    for (size_t i = 1; i < o->found.n; i++) mixed = mixed || strcmp(o->found.f[i].name, o->found.f[0].name) != 0;
     for (size_t i = 0, job = 0; i < o->found.n; i++) {
         const dt_found *f = &o->found.f[i];
         uint32_t first = c->n_records, shard = c->n_shards;
@@ -89,6 +86,7 @@ static dt_status append_all(opening *o) {
                           (long long)f->n_records);
         for (; shard < c->n_shards; shard++) c->shards[shard].set = f->item;
         int column = dt_catalog_find_column(c, "set");
+        // a set that was packed from several has the column
         bool theirs = mixed && column >= 0 && c->n_records > first && dt_catalog_has(c, column, first, c->n_records);
         if (theirs && !warned)
             dt_warn_alike("%s: its records have a column `set` of their own, which is kept", f->path);
@@ -98,7 +96,7 @@ static dt_status append_all(opening *o) {
     return DT_OK;
 }
 
-static void tell(const opening *o) {
+static void warn_of_opening(const opening *o) {
     if (o->n_bad)
         dt_warn_alike("%u records have metadata that cannot be read and are without those columns; the "
                       "first: %s",
@@ -120,7 +118,7 @@ static uint32_t allow_descriptors(void) {
     if (getrlimit(RLIMIT_NOFILE, &r) != 0) return MAX_KEPT;
     rlim_t had = r.rlim_cur;
     r.rlim_cur = r.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &r) != 0) r.rlim_cur = had;
+    if (setrlimit(RLIMIT_NOFILE, &r) != 0) r.rlim_cur = had; // a container may forbid it
     return r.rlim_cur / 2 < UINT32_MAX ? (uint32_t)(r.rlim_cur / 2) : UINT32_MAX;
 }
 
@@ -142,12 +140,12 @@ static void keep_opened(opening *o) {
     for (size_t j = 0, i = 0; j < o->n_jobs && i < s->catalog->n_shards; i++) {
         dt_shard_job *job = &o->jobs[j];
         const dt_shard *shard = &s->catalog->shards[i];
-        if (strcmp(job->path, shard->path) != 0) continue;
+        if (strcmp(job->path, shard->path) != 0) continue; // a folder's files have no job
         j++;
         if (!job->kept.store) continue;
         s->blobs[i] = on_heap(&job->kept);
         s->blobs[i]->path = shard->path;
-        job->kept.store = NULL;
+        job->kept.store = NULL; // closed by the reader from now on
     }
 }
 
@@ -164,6 +162,7 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
     s->n_items = (uint32_t)n_items;
     s->weight = dt_xcalloc(n_items + 1, sizeof *s->weight);
     for (size_t i = 0; i < n_items; i++) {
+        // beside a weight that is given, sets without one count 1
         s->weight[i] = items[i].weight > 0 ? items[i].weight : 1;
         s->is_weighted = s->is_weighted || (items[i].weight > 0 && n_items > 1);
     }
@@ -180,8 +179,8 @@ dt_status dt_reader_open_items(dt_reader **out, const dt_reader_item *items, siz
                      : n_items ? items[0].path
                                : "data.path");
     if (st == DT_OK) st = dt_catalog_finish(s->catalog);
-    keep_opened(&o);
-    if (st == DT_OK) tell(&o);
+    keep_opened(&o); // after a failure, too: the reader closes them
+    if (st == DT_OK) warn_of_opening(&o);
     for (size_t i = 0; i < o.n_jobs; i++) dt_shard_job_fini(&o.jobs[i]);
     free(o.jobs);
     dt_found_fini(&o.found);
@@ -255,7 +254,7 @@ dt_status dt_reader_read_range(dt_reader *s, uint32_t shard, uint64_t offset, vo
     dt_blob *kept = s->blobs[shard], own = {.store = NULL};
     if (!kept) {
         dt_status st = dt_blob_open(&own, sh->file ? sh->file : sh->path);
-        own.path = sh->path;
+        own.path = sh->path; // messages name the compressed shard, not its copy
         if (st == DT_OK) st = check_file(sh, &own);
         if (st != DT_OK) {
             dt_blob_close(&own);
@@ -313,6 +312,7 @@ dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool ve
         dt_status st = dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
         if (st != DT_OK) return dt_set_context(s, record, member, st);
         st = dt_reader_check(s, record, member, verify, (dt_span){data, m->size});
+        // once: the block cache's copy may be damaged, and not the object
         if (st == DT_OK || !again || !dt_reader_forget(s, record, member)) {
             *out = (dt_span){data, m->size};
             return st;
@@ -338,6 +338,7 @@ static bool fits_no_record(dt_reader *s, uint32_t record) {
         uint32_t m = c->records[r].first_member;
         const uint32_t m_end = m + c->records[r].n_members;
         while (m < m_end && (c->members[m].size == 0 || !c->members[m].has_hash)) m++;
+        // no hash: nothing is known, which fits
         n_bad += m < m_end && dt_reader_read(s, r, m, true, &scratch, &bytes) != DT_OK;
     }
     dt_buffer_fini(&scratch);
@@ -346,9 +347,10 @@ static bool fits_no_record(dt_reader *s, uint32_t record) {
 
 dt_status dt_reader_blame(dt_reader *s, uint32_t record) {
     const dt_shard *sh = &s->catalog->shards[s->catalog->records[record].shard];
-    const dt_error_kept why = dt_error_keep();
+    const dt_error_kept why = dt_error_keep(); // the message of the record, which other reads would replace
     dt_blob b = {.store = NULL};
     dt_status st = DT_OK;
+    // a copy or an object that is replaced is noticed where it is read
     if (sh->stamp != 0 && !sh->file && !dt_blob_is_url(sh->path) && dt_blob_open(&b, sh->path) == DT_OK)
         st = check_file(sh, &b);
     dt_blob_close(&b);
