@@ -447,15 +447,15 @@ static bool mixes_samples(const dt_onnx_writer *w, const dt_node *n) {
 
 typedef dt_status (*emitter)(dt_onnx_writer *w, const dt_node *n, const char *const *in);
 // Ops without a form in ONNX. An op of ops.def that is neither here nor has a function above stops the build.
-#define emit_image_augment   NULL // the loader's work
-#define emit_cast            NULL // mixed precision: the network is written from its f32 graph
-#define emit_sync_batch_norm NULL // only in training: what follows
-#define emit_dropout         NULL
-#define emit_add_branch      NULL
-#define emit_loss            NULL
-#define emit_arc_margin      NULL
+#define emit_image_augment   NULL // only in training
+#define emit_cast            NULL // of mixed precision: what is exported is the f32 graph
+#define emit_sync_batch_norm NULL // only in training
+#define emit_dropout         NULL // only where graphs drop: in training and for dtrain predict --mc
+#define emit_add_branch      NULL // only in graphs with dt_graph.adds_branches, which an export does not set
+#define emit_loss            NULL // a statistic, which no output reads
+#define emit_arc_margin      NULL // only in training, as the next
 #define emit_triplet         NULL
-#define emit_quantize        NULL // int8 of the CPU's own scales
+#define emit_quantize        NULL // int8 has the CPU's own scales, as the next two
 #define emit_conv2d_int8     NULL
 #define emit_linear_int8     NULL
 static const emitter emitters[DT_OP_COUNT] = {
