@@ -236,7 +236,11 @@ PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --env AWS_WEB_IDE
 # the codes of which the pod's script is told, and those of the manifests for use by hand
 printf '#!/bin/sh\n[ "$1" != kustomize ] || cat "$2/../job/kustomization.yaml"\n' >"$work/slurm/bin/kubectl"
 echo 'value: "@FINAL@"' >"$work/own"
-PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --template "$work/own" --print configs/fusion.yaml >"$work/out" 2>"$work/log" || fail "exit $?"
+mkdir "$work/mine"
+touch "$work/mine/kustomization.yaml"
+PATH=$work/slurm/bin:$PATH "$DTRAIN" launch k8s --namespace ml --template "$work/own" --overlay "$work/mine" --with "$work/mine" --print \
+    configs/fusion.yaml >"$work/out" 2>"$work/log" || fail "exit $?"
+[ -e "$work/mine/kustomization.yaml" ] && [ -z "$(find "$work" -maxdepth 1 -name 'dtrain-*')" ] || fail "the job's folder stays, or links took along what they lead to"
 for manifest in k8s/base/mpijob.yaml k8s/trainer/runtime.yaml; do
     grep -qF "{name: DTRAIN_FINAL, $(cat "$work/out")}" $manifest || fail "$manifest has other final codes than $(cat "$work/out")"
 done
