@@ -86,7 +86,7 @@ static dt_status read_sweep(batch_job *j, const dt_cli_words *w) {
         char **words = dt_sweep_run_words(s, r), *dir = dt_xprintf("%s/%s", s->dir, s->runs[r].name);
         dt_cli_words one = {.words = (const char **)words + 1};
         while (one.words[one.n_words]) one.n_words++;
-        if (r == 0) st = dt_cli_target_config(&j->config, j->verb, &one);
+        if (r == 0) st = dt_cli_target_config(&j->config, j->verb, &one); // dt_sweep_read has checked all
         add_run(&runs, r, dir, one.words);
         free(dir);
         dt_sweep_free_words(words);
@@ -113,7 +113,7 @@ static dt_status launch_batch_read_run(batch_job *j, const dt_cli_words *w) {
 
 // The pattern for bash, which expands braces and * as dtrain does: all else is taken literally.
 static char *quote_pattern(const char *pattern) {
-    char *out = dt_xcalloc(7 * strlen(pattern) + 1, 1), *at = out;
+    char *out = dt_xcalloc(7 * strlen(pattern) + 1, 1), *at = out; // $'\012' has seven bytes
     for (; *pattern; pattern++) {
         if (iscntrl((unsigned char)*pattern)) {
             at += sprintf(at, "$'\\%03o'", (unsigned)(unsigned char)*pattern);
@@ -134,8 +134,8 @@ static char *quote_folder(const char *folder) {
     for (size_t n_part = 0;;) {
         const bool brace = folder[0] == '$' && folder[1] == '{';
         const size_t n = *folder == '$' ? strspn(folder + 1 + brace, name) : 0;
-        const bool variable = n > 0 && (!brace || folder[2 + n] == '}');
-        if (n_part > 0 && (!*folder || variable)) {
+        const bool variable = n > 0 && (!brace || folder[2 + n] == '}'); // else the $ is one of the name
+        if (n_part > 0 && (!*folder || variable)) {                      // what is in front of a variable is one word
             char *quoted = dt_cli_quote(part);
             fputs(quoted, f);
             free(quoted);
@@ -143,7 +143,7 @@ static char *quote_folder(const char *folder) {
         }
         if (!*folder) break;
         if (variable)
-            fprintf(f, "\"${%.*s}\"", (int)n, folder + 1 + brace);
+            fprintf(f, "\"${%.*s}\"", (int)n, folder + 1 + brace); // in quotes: bash does not split its value
         else
             part[n_part++] = *folder, part[n_part] = 0;
         folder += variable ? 1 + n + 2 * brace : 1;
@@ -173,7 +173,7 @@ static dt_status read_stage(batch_job *j, const dt_cli_words *w) {
     char *path = dt_xstrdup(set);
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/'; n--) path[n - 1] = 0;
     dt_status st = DT_OK;
-    if (strcspn(path, "{*?[") < (size_t)(dt_path_base(path) - path))
+    if (strcspn(path, "{*?[") < (size_t)(dt_path_base(path) - path)) // a wildcard ahead of the last /
         st = dt_config_fail(j->config, "data.path",
                             "--stage copies files of one folder: those of several may have one "
                             "name");
@@ -225,7 +225,7 @@ static dt_status find_program(batch_job *j, const dt_cli_words *w) {
 // comment. PBS has no quotes. `what` names it in the error.
 static dt_status put_directive(batch_job *j, const char *name, const char *what, const char *text) {
     bool plain = text && *text;
-    char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out;
+    char *out = text ? dt_xcalloc(2 * strlen(text) + 3, 1) : NULL, *at = out; // each byte escaped, two quotes, the end
     dt_cli_put(&j->values, name, out);
     if (!text) return DT_OK;
     for (const char *p = text; *p; p++) {
@@ -304,7 +304,7 @@ static dt_status submit_table(batch_job *j, const dt_cli_words *w, const char *i
 static void leave_job(void) {
     static const char *const stay[] = {"SLURM_CONF=", "SLURM_PMIX"};
     extern char **environ;
-    dt_launcher_leave();
+    dt_launcher_leave(); // sbatch, too, would take a rank's variables along
     for (char **e = environ; getenv("SLURM_JOB_ID") && *e;) {
         bool stays = strncmp(*e, "SLURM_", 6) != 0 || strncmp(*e, "SLURM_JOB_ID=", 13) == 0;
         for (int i = 0; i < 2; i++) stays |= strncmp(*e, stay[i], strlen(stay[i])) == 0;
@@ -336,7 +336,7 @@ static dt_status submit_pbs(const batch_job *j, const char *script) {
 }
 
 static dt_status submit_slurm(batch_job *j, const dt_cli_words *w, const char *script) {
-    static const char *const argv[] = {"sbatch", "--parsable", NULL};
+    static const char *const argv[] = {"sbatch", "--parsable", NULL}; // --parsable: the id alone
     char *id = NULL;
     leave_job();
     dt_status st = dt_cli_feed(argv, script, &id);

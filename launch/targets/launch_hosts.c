@@ -72,7 +72,7 @@ static void set_both(const char *name4, const char *name5, const char *value, in
 static void set_environment(const job_on_hosts *j) {
     char *nets = j->w->options[NET] ? dt_xprintf("%s", j->w->options[NET]) : dt_cli_hosts_subnets(&j->list);
     set_both("OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent", j->list.agent, 1);
-    if (nets) {
+    if (nets) { // else Open MPI chooses, by routes
         setenv("OMPI_MCA_btl_tcp_if_include", nets, 1);
         set_both("OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include", nets, 1);
     }
@@ -92,7 +92,7 @@ static void set_words(job_on_hosts *j) {
     j->n_ranks = dt_cli_hosts_ranks(&j->list);
     j->np = dt_xprintf("%d", j->n_ranks);
     j->dir = dt_xprintf("%s", cwd);
-    j->where = dt_xprintf("%s", "");
+    j->where = dt_xprintf("%s", ""); // "a,a,b": a host for each rank
     j->first = NULL;
     for (int i = 0; i < j->list.n; i++) {
         const dt_cli_host *host = &j->list.hosts[i];
@@ -231,7 +231,7 @@ static bool launch_hosts_watch(void *ctx) {
     if (judged != DT_OK) dt_error_clear();
     const int now = dt_cli_hosts_ranks(&j->list);
     if (now > before) dt_info("a lost host is back: from its next checkpoint the job continues with %d ranks", now);
-    return now > j->n_ranks;
+    return now > j->n_ranks; // so many are worth a new start
 }
 
 static dt_status launch_hosts_command(void *ctx, dt_cli_jobs *jobs, bool again, const char ***argv) {
@@ -390,7 +390,7 @@ static dt_status host_list_read_file(dt_cli_hosts *h, const char *file) {
 
 dt_status dt_cli_hosts_parse(dt_cli_hosts *h, const char *list, const char *file) {
     dt_status st = DT_OK;
-    if (!list == !file) return dt_fail(DT_E_USAGE, "give --hosts a:8,b:8 or --hostfile FILE");
+    if (!list == !file) return dt_fail(DT_E_USAGE, "give --hosts a:8,b:8 or --hostfile FILE"); // neither, or both
     if (file) st = host_list_read_file(h, file);
     for (const char *p = list; list && st == DT_OK;) {
         const char *end = strchrnul(p, ',');

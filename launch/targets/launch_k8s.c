@@ -58,7 +58,7 @@ typedef struct k8s_job {
 static dt_status name_job(k8s_job *j) {
     const char *name = j->config->run.name;
     char *job = dt_xprintf("%s", name);
-    bool good = *job && strlen(job) <= 50;
+    bool good = *job && strlen(job) <= 50; // a label has at most 63 bytes
     for (char *p = job; *p; p++) {
         *p = strchr("_.=,+", *p) ? '-' : (char)tolower((unsigned char)*p);
         good = good && (islower((unsigned char)*p) || isdigit((unsigned char)*p) || *p == '-');
@@ -84,7 +84,7 @@ static dt_status launch_k8s_append(json_t *list, const char *text) {
 
 // Kubernetes puts a variable in place of $(NAME), and $( in place of $$(.
 static dt_status add_arg(json_t *args, const char *word) {
-    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped;
+    char *escaped = dt_xcalloc(2 * strlen(word) + 1, 1), *at = escaped; // where all is $(
     for (const char *p = word; *p; p++) {
         if (p[0] == '$' && p[1] == '(') *at++ = '$';
         *at++ = *p;
@@ -140,7 +140,7 @@ static dt_status list_args(k8s_job *j, const dt_cli_words *w) {
     for (int i = 0; i < 3 && st == DT_OK; i++) st = add_arg(args, first[i]);
     for (int i = 1; i < w->n_words && st == DT_OK; i++) st = add_arg(args, w->words[i]);
     for (int i = 0; i < 1 + is_scraped(j) && st == DT_OK; i++) st = add_arg(args, last[i]);
-    dt_cli_put(&j->values, "ARGS", json_dumps(args, 0));
+    dt_cli_put(&j->values, "ARGS", json_dumps(args, 0)); // a list of JSON is one of YAML
     json_decref(args);
     free(listen);
     return st;
@@ -174,7 +174,7 @@ static dt_status read_resources(k8s_job *j, const dt_cli_words *w, int n_slots) 
     if (own || w->options[MEMORY]) return dt_cli_put_yaml(&j->values, "MEMORY", "--memory", w->options[MEMORY]);
     // of a rank: what dtrain check finds, and what program, libraries and batches take besides
     const double mib = 512 + (double)length.rank_bytes / 1048576.0;
-    dt_cli_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64));
+    dt_cli_put(&j->values, "MEMORY", dt_xprintf("%.0fMi", ceil(mib * n_slots / 64) * 64)); // whole 64 MiB
     return DT_OK;
 }
 
@@ -220,7 +220,7 @@ static dt_status launch_k8s_read_options(k8s_job *j, const dt_cli_words *w) {
 static dt_status launch_k8s_write_file(const char *dir, const char *name, const char *text) {
     char *path = dt_xprintf("%s/%s", dir, name), *slash = strrchr(path, '/');
     *slash = 0;
-    const bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+    const bool made = mkdir(path, 0700) == 0 || errno == EEXIST; // by the file before
     *slash = '/';
     const dt_status st =
         made ? dt_io_write_file(path, text, strlen(text)) : dt_fail(DT_E_STORAGE, "%s: %s", path, strerror(errno));
@@ -266,7 +266,7 @@ static dt_status fill_folder(const k8s_job *j, const dt_cli_words *w, const char
     char *text = NULL;
     size_t n = 0;
     DT_TRY(link_folder(dir, "overlay", "--overlay", "overlays", overlay));
-    DT_TRY(dt_io_read_file(&text, &n, w->words[0], 1 << 20, DT_E_USAGE));
+    DT_TRY(dt_io_read_file(&text, &n, w->words[0], 1 << 20, DT_E_USAGE)); // a ConfigMap has at most 1 MiB
     dt_status st = launch_k8s_write_file(dir, "job/config.yaml", text);
     free(text);
     DT_TRY(st);
@@ -280,12 +280,12 @@ static dt_status make_manifests(const k8s_job *j, const dt_cli_words *w, char **
     const char *tmp = getenv("TMPDIR");
     char *dir = dt_xprintf("%s/dtrain-XXXXXX", tmp && *tmp ? tmp : "/tmp"), *all = dt_xprintf("%s/all", dir);
     dt_status st = mkdtemp(dir) ? DT_OK : dt_fail(DT_E_STORAGE, "%s: %s", dir, strerror(errno));
-    memcpy(all, dir, strlen(dir));
+    memcpy(all, dir, strlen(dir)); // the name that mkdtemp chose
     const char *const kustomize[] = {"kubectl", "kustomize", all, NULL};
     if (st == DT_OK) {
         st = fill_folder(j, w, dir);
         if (st == DT_OK) st = dt_cli_feed(kustomize, "", manifests);
-        (void)dt_io_remove_tree(dir);
+        (void)dt_io_remove_tree(dir); // links are removed, not what they lead to
     }
     free(all);
     free(dir);

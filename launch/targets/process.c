@@ -73,8 +73,8 @@ int dt_cli_process_start(dt_cli_process *p, const char *const *argv, int in, boo
     int e = open_pipe(&p->out, &out);
     if (e == 0 && !merged) e = open_pipe(&p->err, &err);
     if (e == 0) e = spawn(&p->pid, argv, in, out, merged ? out : err, isfinite(limit_s));
-    if (e != 0) p->pid = 0;
-    if (out >= 0) close(out);
+    if (e != 0) p->pid = 0;   // posix_spawn leaves anything there when it fails
+    if (out >= 0) close(out); // else our end would never see the end of the stream
     if (err >= 0) close(err);
     return e;
 }
@@ -92,7 +92,7 @@ static void process_drain(dt_cli_stream *s) {
             s->fd = -1;
             return;
         }
-        s->text = dt_xrealloc(s->text, s->n + (size_t)n + 1);
+        s->text = dt_xrealloc(s->text, s->n + (size_t)n + 1); // a string, always
         memcpy(s->text + s->n, bytes, (size_t)n);
         s->n += (size_t)n;
         s->text[s->n] = 0;
@@ -106,7 +106,7 @@ static void close_stream(dt_cli_stream *s) {
 
 static void look(dt_cli_process *p) {
     int status = 0;
-    if (dt_clock_s() >= p->end_s) kill(-p->pid, SIGKILL);
+    if (dt_clock_s() >= p->end_s) kill(-p->pid, SIGKILL);           // a program with a limit leads a group
     const bool ended = waitpid(p->pid, &status, WNOHANG) == p->pid; // first: then all is written
     process_drain(&p->out);
     process_drain(&p->err);
@@ -197,7 +197,7 @@ static dt_status no_start(const char *program, int e) {
 dt_status dt_cli_feed(const char *const *argv, const char *input, char **output) {
     dt_cli_process p;
     *output = NULL;
-    const int in = memfd_create("input", MFD_CLOEXEC);
+    const int in = memfd_create("input", MFD_CLOEXEC); // a file: a pipe may fill before the program reads
     if (in < 0) return dt_fail(DT_E_STORAGE, "no memory for the input of %s: %s", argv[0], strerror(errno));
     dt_status st = dt_io_write(in, argv[0], input, strlen(input));
     if (st != DT_OK) {
@@ -209,7 +209,7 @@ dt_status dt_cli_feed(const char *const *argv, const char *input, char **output)
     close(in);
     if (e == 0) {
         *output = p.out.text;
-        p.out.text = dt_xcalloc(1, 1);
+        p.out.text = dt_xcalloc(1, 1); // the caller has the other one
     }
     st = e == 0 ? feed_judge(argv[0], &p) : no_start(argv[0], e);
     dt_cli_process_fini(&p);
@@ -241,7 +241,7 @@ static void take_share_of_cores(int slot, int n_slots) {
     cpu_set_t all, mine;
     if (n_slots < 2 || sched_getaffinity(0, sizeof all, &all) != 0) return;
     int n = CPU_COUNT(&all), seen = 0;
-    CPU_ZERO(&mine);
+    CPU_ZERO(&mine); // core i of n goes to slot i * n_slots / n
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &all) && seen++ * n_slots / n == slot) CPU_SET(cpu, &mine);
     if (CPU_COUNT(&mine) > 0) sched_setaffinity(0, sizeof mine, &mine);
@@ -281,12 +281,12 @@ void dt_cli_set_mpi_environment(void) {
 }
 
 static void become_job(const dt_cli_jobs *j, int slot, char *const *argv, int out, int err) {
-    prctl(PR_SET_PDEATHSIG, SIGUSR1);
+    prctl(PR_SET_PDEATHSIG, SIGUSR1); // ranks save where this program is killed
     setpgid(0, 0);
     take_share_of_cores(slot, j->n_slots);
     take_share_of_gpus(j, slot);
     sigprocmask(SIG_SETMASK, &j->before, NULL);
-    signal(SIGPIPE, SIG_DFL);
+    signal(SIGPIPE, SIG_DFL); // what supervise ignores would stay ignored over exec
     int in = open("/dev/null", O_RDONLY | O_CLOEXEC);
     dup2(in, 0);
     // either may be the other's number
@@ -296,7 +296,7 @@ static void become_job(const dt_cli_jobs *j, int slot, char *const *argv, int ou
     dup2(err, 2);
     execvp(argv[0], argv);
     fprintf(stderr, "dtrain: %s cannot be started: %s\n", argv[0], strerror(errno));
-    _exit(127);
+    _exit(127); // a shell's code for a command that it cannot start
 }
 
 const char *dt_cli_program(void) {
@@ -354,7 +354,7 @@ static bool job_collect(dt_cli_jobs *j, int *slot, int *code) {
 
 // Takes one signal of those awaited, at most so long, and passes it on.
 static void take_signal(dt_cli_jobs *j, double seconds) {
-    seconds = fmin(seconds, 1e6);
+    seconds = fmin(seconds, 1e6); // INFINITY is no time_t
     const struct timespec t = {.tv_sec = (time_t)seconds, .tv_nsec = (long)(1e9 * (seconds - floor(seconds)))};
     const int signal = sigtimedwait(&j->awaited, NULL, &t);
     if (signal > 0 && signal != SIGCHLD) pass_on(j, signal);
@@ -383,7 +383,7 @@ void dt_cli_jobs_end(const dt_cli_jobs *j, int signal) {
 }
 
 void dt_cli_jobs_save(const dt_cli_jobs *j) {
-    dt_cli_jobs_end(j, SIGUSR1);
+    dt_cli_jobs_end(j, SIGUSR1); // mpirun passes it on to the ranks
 }
 
 bool dt_cli_jobs_pause(dt_cli_jobs *j, double seconds) {

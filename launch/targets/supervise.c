@@ -83,7 +83,7 @@ static pid_t begin_relay(int to, int *fd) {
     if (!is_pipe(to, &info) || pipe2(ends, O_CLOEXEC) != 0) return 0;
     pid_t pid = fork(); // signals are blocked (dt_cli_jobs_init) and stay so
     if (pid == 0) {
-        setpgid(0, 0);
+        setpgid(0, 0); // Ctrl-C is for the job
         close(ends[1]);
         copy_to_end(ends[0], to);
         _exit(0);
@@ -149,7 +149,7 @@ static bool run_in_run(const dt_cli_supervised *s, const char *script, char **ou
 // Open MPI 5's mpirun ends with 0 where it loses a host.
 static bool is_finished(const dt_cli_supervised *s) {
     char *nothing = NULL;
-    const bool finished = run_in_run(s, "test -e result.json", &nothing);
+    const bool finished = run_in_run(s, "test -e result.json", &nothing); // written at the very end of a run
     free(nothing);
     return finished;
 }
@@ -341,7 +341,7 @@ static dt_status supervise_run_all(const dt_cli_supervised *s, dt_cli_jobs *jobs
         if (n > 0 && code == last_code && same_step(&now, &before))
             return supervise_give_up(&now, code, "as before: not started again");
         if (n == s->restarts) return supervise_give_up(&now, code, "and --restarts is used up");
-        if (now.saved_step > before.saved_step) pause_s = FIRST_PAUSE_S;
+        if (now.saved_step > before.saved_step) pause_s = FIRST_PAUSE_S; // it got further: the loss was a single one
         say_again(&now, code, ++n, s->restarts, pause_s);
         if (!dt_cli_jobs_pause(jobs, pause_s)) return DT_E_PREEMPTED;
         pause_s = fmin(2 * pause_s, MAX_PAUSE_S);
@@ -357,7 +357,7 @@ dt_status dt_cli_supervise(const dt_cli_supervised *s) {
     setenv("DTRAIN_JOB", name, 1); // by which has_ranks knows them
     free(name);
     dt_cli_jobs_init(&jobs, 1);
-    signal(SIGPIPE, SIG_IGN);
+    signal(SIGPIPE, SIG_IGN); // our messages may go into a pipe that has closed
     dt_status st = supervise_run_all(s, &jobs);
     dt_cli_jobs_fini(&jobs);
     return st;

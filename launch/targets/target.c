@@ -106,7 +106,7 @@ static bool target_is_plain(const char *text) {
 
 // 'a b' -> 'a b', it's -> 'it'\''s'; a line break stays one.
 static char *quote_single(const char *text) {
-    char *out = dt_xcalloc(4 * strlen(text) + 3, 1), *at = out;
+    char *out = dt_xcalloc(4 * strlen(text) + 3, 1), *at = out; // ' becomes four bytes; two quotes and the end
     *at++ = '\'';
     for (; *text; text++) {
         if (*text == '\'') at = stpcpy(at, "'\\'");
@@ -119,7 +119,7 @@ static char *quote_single(const char *text) {
 // Whether YAML and terminals take all of it as characters of a line: UTF-8 without control characters, those behind ASCII
 // and the two line ends of Unicode included.
 static bool is_readable(const char *text) {
-    json_t *utf8 = json_string(text);
+    json_t *utf8 = json_string(text); // NULL of other bytes
     bool good =
         utf8 != NULL && !strstr(text, "\xe2\x80\xa8") && !strstr(text, "\xe2\x80\xa9") && !strstr(text, "\xef\xbb\xbf");
     json_decref(utf8);
@@ -130,7 +130,7 @@ static bool is_readable(const char *text) {
 
 // What is not readable: $'a\012b', as bash, ksh and zsh read it.
 static char *quote_controls(const char *text) {
-    char *out = dt_xcalloc(4 * strlen(text) + 4, 1), *at = stpcpy(out, "$'");
+    char *out = dt_xcalloc(4 * strlen(text) + 4, 1), *at = stpcpy(out, "$'"); // \012 has four bytes
     for (; *text; text++) {
         if (iscntrl((unsigned char)*text) || (unsigned char)*text >= 0x80)
             at += sprintf(at, "\\%03o", (unsigned)(unsigned char)*text);
@@ -151,11 +151,11 @@ char *dt_cli_quote(const char *text) {
 // true, No, 12, 0x1F, 2024-01-01 and .inf are no strings for YAML, and much else is a sign in one.
 static bool is_plain_yaml(const char *text) {
     static const char *const words[] = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"};
-    size_t n = isalpha((unsigned char)*text) || *text == '/';
+    size_t n = isalpha((unsigned char)*text) || *text == '/'; // a digit may begin a number or a date
     while (n && (isalnum((unsigned char)text[n]) || (text[n] && strchr("_-./+:@", text[n])))) n++;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         if (strcasecmp(text, words[i]) == 0) return false;
-    return n > 0 && !text[n] && text[n - 1] != ':';
+    return n > 0 && !text[n] && text[n - 1] != ':'; // a key, with the colon
 }
 
 dt_status dt_cli_yaml(char **out, const char *what, const char *text) {
@@ -171,11 +171,11 @@ dt_status dt_cli_yaml(char **out, const char *what, const char *text) {
 
 char *dt_cli_task_name(const char *name) {
     char *task = dt_xcalloc(strlen(name) + sizeof "run-", 1), *at = task;
-    if (!isalpha((unsigned char)*name)) at = stpcpy(at, "run-");
+    if (!isalpha((unsigned char)*name)) at = stpcpy(at, "run-"); // ASCII: the program keeps the C locale
     for (; *name; name++)
         if (isalnum((unsigned char)*name))
             *at++ = *name;
-        else if (at[-1] != '-')
+        else if (at[-1] != '-') // at[-1] is there: a letter came first
             *at++ = '-';
     while (at[-1] == '-') *--at = 0;
     return task;
@@ -328,17 +328,17 @@ static dt_status target_fill(char **out, const char *text, const dt_cli_values *
     for (int number = 1; *text && st == DT_OK; number++) {
         const size_t n = strcspn(text, "\n");
         bool drop = false;
-        const long begin = ftell(f);
+        const long begin = ftell(f); // to drop the line
         st = fill_line(f, text, n, values, &drop, file, number);
         if (drop)
-            fseek(f, begin, SEEK_SET);
+            fseek(f, begin, SEEK_SET); // the next line is written over this one
         else if (text[n])
             fputc('\n', f);
         text += n + (text[n] != 0);
     }
     const long end = ftell(f);
     fclose(f);
-    (*out)[end] = 0;
+    (*out)[end] = 0; // a dropped line may have left bytes behind
     if (st != DT_OK) {
         free(*out);
         *out = NULL;
