@@ -33,7 +33,7 @@ static int take_samples(const float *v, size_t n, float *out) {
     size_t n_finite = 0, step, at = 0;
     int taken = 0;
     for (size_t i = 0; i < n; i++) n_finite += isfinite(v[i]) != 0;
-    step = n_finite / N_SAMPLES ? n_finite / N_SAMPLES : 1;
+    step = n_finite / N_SAMPLES ? n_finite / N_SAMPLES : 1; // spread over the image, as zscale takes them
     for (size_t i = 0; i < n && taken < N_SAMPLES; i++)
         if (isfinite(v[i]) && at++ % step == 0) out[taken++] = v[i];
     return taken;
@@ -66,10 +66,11 @@ static int reject(const float *v, bool *bad, int n, line l) {
         double d = (double)v[i] - (l.slope * i + l.offset) - sum / k;
         if (!bad[i]) squares += d * d;
     }
+    // the deviation of what is left, about its own mean
     double threshold = REJECT_SIGMAS * sqrt(k > 0 ? squares / k : 0);
     for (int i = 0; i < n; i++) far[i] = bad[i] || fabs((double)v[i] - (l.slope * i + l.offset)) > threshold;
-    int grow = n / 100 > 1 ? n / 100 : 1, n_good = 0;
-    for (int i = 0; i < n; i++) { // the window of numpy's convolve(mode="same")
+    int grow = n / 100 > 1 ? n / 100 : 1, n_good = 0; // one sample of a hundred
+    for (int i = 0; i < n; i++) {                     // the window of numpy's convolve(mode="same")
         bad[i] = false;
         for (int j = i - grow / 2; j < i - grow / 2 + grow; j++)
             if (j >= 0 && j < n && far[j]) bad[i] = true;
@@ -90,10 +91,10 @@ static void zscale_limits(const float *v, int n, double limits[2]) {
         before = n_good;
         n_good = reject(v, bad, n, l);
     }
-    if (n_good < least) return;
+    if (n_good < least) return; // no line fits: the limits of all values
     double median = n % 2 ? (double)v[n / 2] : ((double)v[n / 2 - 1] + (double)v[n / 2]) / 2;
     double slope = l.slope / CONTRAST;
-    int center = (n - 1) / 2;
+    int center = (n - 1) / 2; // astropy counts positions from here
     limits[0] = fmax(limits[0], median - (center - 1) * slope);
     limits[1] = fmin(limits[1], median + (n - center) * slope);
 }
@@ -136,6 +137,7 @@ static dt_status stretch_plane(const dt_array_spec *s, float *v, size_t n, dt_bu
     if (s->range == DT_RANGE_minmax) least_and_greatest(v, n, limits);
     double width = limits[1] - limits[0], top = asinh(1 / s->softening);
     for (size_t i = 0; i < n; i++) {
+        // one value alone: 0, and above it 1
         double x = width > 0 ? ((double)v[i] - limits[0]) / width : (double)v[i] > limits[0];
         x = !(x > 0) || !isfinite(v[i]) ? 0 : x > 1 ? 1 : x; // NaN fails every comparison
         v[i] = (float)(s->stretch == DT_STRETCH_asinh ? asinh(x / s->softening) / top : x);
@@ -173,7 +175,7 @@ static void array_put_bytes(const float *v, size_t n, float factor, uint8_t *out
 static void note_range(const float *v, size_t n, dt_image *out) {
     double limits[2];
     least_and_greatest(v, n, limits);
-    bool kept = limits[0] > -0.5 && limits[1] < 255.5, whole = kept;
+    bool kept = limits[0] > -0.5 && limits[1] < 255.5, whole = kept; // they round to a byte
     for (size_t i = 0; i < n && whole; i++) whole = v[i] == rintf(v[i]);
     if (!whole) dt_image_note_levels(out, limits[0], limits[1], kept ? limits[1] - limits[0] : 0);
 }
@@ -206,6 +208,7 @@ dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_i
         DT_TRY(check_bands(dt_array_spec_of(&want), p, want.channels));
         return array_fill(sink, p, out);
     }
+    // a check of the file: all bands, whatever the field wants
     want.channels = p->n < DT_MAX_CHANNELS ? (int)p->n : DT_MAX_CHANNELS;
     return array_fill(&natural, p, out);
 }

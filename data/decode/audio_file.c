@@ -78,6 +78,7 @@ VECTORIZED static void from_s16(const uint8_t *restrict p, size_t n, float *rest
 
 VECTORIZED static void from_s24(const uint8_t *restrict p, size_t n, float *restrict out) {
     for (size_t i = 0; i < n; i++) {
+        // in the upper 24 bits: the sign comes for free
         uint32_t v = (uint32_t)p[3 * i] << 8 | (uint32_t)p[3 * i + 1] << 16 | (uint32_t)p[3 * i + 2] << 24;
         out[i] = (float)(int32_t)v * (1.0f / 2147483648.0f);
     }
@@ -94,7 +95,7 @@ static void read_format(dt_audio_file *f, const uint8_t *p, uint32_t n) {
     uint32_t tag = dt_le16(p), block = dt_le16(p + 12), bits = dt_le16(p + 14);
     if (tag == 0xfffe && n >= 40) tag = dt_le16(p + 24); // extensible: the first word of the GUID
     f->info.channels = (int)dt_le16(p + 2);
-    f->info.rate = (int)(dt_le32(p + 4) & INT32_MAX);
+    f->info.rate = (int)(dt_le32(p + 4) & INT32_MAX); // no rate is above 2^31: checked behind
     bool pcm = tag == 1, ieee = tag == 3;
     f->sample_bytes = (bits + 7) / 8;
     f->convert = pcm && f->sample_bytes == 2    ? from_s16
@@ -113,9 +114,9 @@ static dt_status open_wav(dt_audio_file *f, dt_span s) {
         size_t left = s.n_bytes - at - 8;
         if (memcmp(p, "data", 4) == 0) {
             if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
-            if (n > left && n < PIPE_LENGTH)
+            if (n > left && n < PIPE_LENGTH) // a writer to a pipe states a length that it does not know
                 return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there", n, left);
-            if (!f->convert) return DT_OK;
+            if (!f->convert) return DT_OK; // A-law, ADPCM, 8 or 32 bits: libsndfile's
             f->samples = p + 8;
             size_t frame = f->sample_bytes * (size_t)f->info.channels;
             f->info.n_samples = (int64_t)((n < left ? n : left) / frame);
@@ -127,7 +128,7 @@ static dt_status open_wav(dt_audio_file *f, dt_span s) {
             read_format(f, p + 8, n);
             have_format = true;
         }
-        at += 8 + (size_t)n + (n & 1 && n < left ? 1 : 0);
+        at += 8 + (size_t)n + (n & 1 && n < left ? 1 : 0); // chunks are padded to even sizes
     }
     return dt_fail(DT_E_DATA, "WAV: cut: it ends before its samples begin");
 }
@@ -165,6 +166,7 @@ static bool states_length(dt_span s) {
     const uint8_t *p = s.data;
     size_t at = 0;
     if (s.n_bytes >= 10 && memcmp(p, "ID3", 3) == 0)
+        // ID3v2: four times seven bits
         at = 10 + ((size_t)(p[6] & 127) << 21 | (size_t)(p[7] & 127) << 14 | (size_t)(p[8] & 127) << 7 | (p[9] & 127));
     if (at > s.n_bytes) return false;
     const size_t n = s.n_bytes - at < MP3_HEAD ? s.n_bytes - at : MP3_HEAD;
@@ -187,6 +189,7 @@ static dt_status open_sound(dt_audio_file *f) {
     if (counted && (size_t)f->last_read + MP3_TAIL < f->bytes.n_bytes)
         return dt_fail(DT_E_DATA, "mp3: damaged: its frames end at byte %lld of %zu", (long long)f->last_read,
                        f->bytes.n_bytes);
+    // SF_COUNT_MAX: a header for a stream
     if (info.frames > MAX_LENGTH) return dt_fail(DT_E_DATA, "%s: its header has no length", f->name);
     return DT_OK;
 }
@@ -228,7 +231,9 @@ off_t mpg123_length(mpg123_handle *h) {
 static dt_status go_to(dt_audio_file *f, int64_t begin) {
     if (begin == f->position) return DT_OK;
     if (f->position > 0 && (begin < f->position || !f->only_on)) DT_TRY(open_sound(f));
+    // libsndfile's seek into an Ogg's last page is off: it is read there
     sf_count_t to = begin < f->last_page ? begin : f->last_page;
+    // without the frames in advance a seek gives other samples
     if (strcmp(f->name, "mp3") == 0 && !has_new_mpg123) f->only_on = true;
     if (!f->only_on && to > 0 && sf_seek(f->sound, to, SEEK_SET) != to) {
         DT_TRY(open_sound(f));
@@ -318,6 +323,7 @@ static void audio_file_mix(const float *restrict in, size_t n, int n_in, int n_o
 
 static bool is_loud(const float *x, size_t n) {
     unsigned bad = 0;
+    // NaN fails the comparison, too; no branch, which vectorises
     for (size_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= LOUDEST);
     return bad;
 }
@@ -335,7 +341,7 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
     size_t frame = (size_t)n_in, at_once = BLOCK / frame;
     for (int64_t done = 0; done < n;) {
         size_t m = (size_t)(n - done) < at_once ? (size_t)(n - done) : at_once;
-        float *to = n_in == 1 && channels == 1 ? out + done : f->block;
+        float *to = n_in == 1 && channels == 1 ? out + done : f->block; // one channel to one: no copy
         if (f->sound) {
             DT_TRY(read_frames(f, to, m));
         } else if (f->series.n) {
@@ -377,6 +383,7 @@ static dt_status audio_whole_cut(const char *what, uint64_t announced, size_t th
 
 // ---- sizes -----------------------------------------------------------------------------------------
 static dt_status audio_whole_check_size(const char *what, uint64_t n, size_t before, size_t there) {
+    // larger than any file: unknown
     return n < UNKNOWN && n > there - before ? audio_whole_cut(what, n + before, there) : DT_OK;
 }
 
@@ -410,7 +417,7 @@ static dt_status check_wav(dt_span s) {
     if (s.n_bytes < 36 || memcmp(s.data + 12, "ds64", 4) != 0)
         return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
     DT_TRY(find_samples("RF64", s, "data", false, &n, &at));
-    n = dt_le64(s.data + 28);
+    n = dt_le64(s.data + 28); // RF64 states 0xffffffff in the chunk, and 64 bits in ds64
     return n > s.n_bytes - at ? audio_whole_cut("RF64", n, s.n_bytes - at) : DT_OK;
 }
 
@@ -444,6 +451,7 @@ static void make_crc_table(void) {
     for (int k = 1; k < 8; k++)
         for (int b = 0; b < 256; b++) {
             uint32_t v = crc_table[k - 1][b];
+            // eight bytes at once: slicing by 8 (Kounavis and Berry, 2005)
             crc_table[k][b] = v << 8 ^ crc_table[0][v >> 24];
         }
 }
@@ -474,7 +482,7 @@ static dt_status audio_whole_read_page(dt_span s, size_t at, size_t *n_bytes) {
     if (left < n) return audio_whole_cut("Ogg", at + n, s.n_bytes);
     for (int i = 0; i < p[26]; i++) n += p[PAGE + i];
     if (left < n) return audio_whole_cut("Ogg", at + n, s.n_bytes);
-    uint32_t crc = crc_of(crc_of(crc_of(0, p, 22), ZERO, 4), p + 26, n - 26);
+    uint32_t crc = crc_of(crc_of(crc_of(0, p, 22), ZERO, 4), p + 26, n - 26); // as if the field of the checksum were 0
     if (crc != dt_le32(p + 22))
         return dt_fail(DT_E_DATA, "Ogg: damaged: the page at byte %zu has another checksum", at);
     *n_bytes = n;
@@ -517,13 +525,14 @@ static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
     int64_t end = 0; // of what the pages so far have
     pthread_once(&once, make_crc_table);
     for (size_t at = 0; at < s.n_bytes; at += n) {
-        if (at > 0 && !any_open(streams) && !is_page(s, at)) {
+        if (at > 0 && !any_open(streams) && !is_page(s, at)) { // tags of other programs behind the last page
             whole->n_bytes = at;
             break;
         }
         DT_TRY(audio_whole_read_page(s, at, &n));
         DT_TRY(audio_whole_follow(streams, s.data + at, at));
         *last_page = end;
+        // -1: no packet ends on the page
         if ((int64_t)dt_le64(s.data + at + 6) >= 0) end = (int64_t)dt_le64(s.data + at + 6);
     }
     if (any_open(streams)) return dt_fail(DT_E_DATA, "Ogg: cut: its last page is not marked as the last");

@@ -50,7 +50,7 @@ static bool is_key(const uint8_t *card, const char *key) {
 static void fits_value_of(const uint8_t *card, char out[CARD]) {
     int n = 0;
     bool quoted = false;
-    for (int i = 10; i < CARD && (quoted || card[i] != '/'); i++) {
+    for (int i = 10; i < CARD && (quoted || card[i] != '/'); i++) { // columns 11 to 80, up to a slash outside of quotes
         if (card[i] == '\'') quoted = !quoted;
         if (n || card[i] != ' ') out[n++] = (char)card[i];
     }
@@ -61,7 +61,7 @@ static dt_status fits_read_int(const uint8_t *card, int64_t low, int64_t high, i
     char text[CARD], *end;
     fits_value_of(card, text);
     long long v = strtoll(text, &end, 10);
-    if (end == text || (*end && *end != ' ') || v < low || v > high)
+    if (end == text || (*end && *end != ' ') || v < low || v > high) // a real is no whole number
         return dt_fail(DT_E_DATA, "FITS: %.8s is %.20s", (const char *)card, text);
     *out = v;
     return DT_OK;
@@ -100,6 +100,7 @@ static dt_status read_card(fits_unit *u, const uint8_t *card) {
     if (is_key(card, "EXTNAME")) {
         fits_value_of(card, text);
         size_t n = 0;
+        // quotes off; trailing blanks do not count
         for (const char *s = text + (text[0] == '\''); *s && *s != '\''; s++) u->name[n++] = *s;
         while (n > 0 && u->name[n - 1] == ' ') n--;
         u->name[n] = '\0';
@@ -111,10 +112,6 @@ static dt_status read_card(fits_unit *u, const uint8_t *card) {
     return read_axes(card, "NAXIS", u->size);
 }
 
-static bool is_bitpix(int64_t v) {
-    return v == 8 || v == 16 || v == 32 || v == 64 || v == -32 || v == -64;
-}
-
 static size_t element_bytes(const fits_unit *u) {
     return (size_t)(u->bits < 0 ? -u->bits : u->bits) / 8;
 }
@@ -123,10 +120,12 @@ static size_t element_bytes(const fits_unit *u) {
 static dt_status data_size(const fits_unit *u, size_t *out) {
     *out = 0;
     if (u->n_axes == 0) return DT_OK;
-    if (!is_bitpix(u->bits)) return dt_fail(DT_E_DATA, "FITS: BITPIX is %d", (int)u->bits);
+    const int64_t v = u->bits; // below 0: floats
+    if (v != 8 && v != 16 && v != 32 && v != 64 && v != -32 && v != -64)
+        return dt_fail(DT_E_DATA, "FITS: BITPIX is %d", (int)u->bits);
     double n = 1;
     for (int64_t i = 0; i < u->n_axes && i < MAX_AXES; i++) n *= (double)u->size[i];
-    n = (n + (double)u->pcount) * (double)u->gcount;
+    n = (n + (double)u->pcount) * (double)u->gcount; // FITS 4.0: the heap and the groups
     // beyond 2^53 a double is not exact, and no file is so large
     if (u->n_axes > MAX_AXES || n >= 0x1p50) return fits_broken("an array of impossible size");
     *out = element_bytes(u) * (size_t)n;
@@ -139,6 +138,7 @@ static dt_status fits_read_unit(dt_span s, size_t *at, bool first, fits_unit *u)
     bool ended = false;
     u->is_image = first || (s.n_bytes - *at >= CARD && memcmp(s.data + *at, "XTENSION= 'IMAGE ", 17) == 0);
     for (int block = 0; !ended && block < MAX_HEADER_BLOCKS; block++, *at += BLOCK) {
+        // headers and data fill blocks of 2,880 bytes
         if (s.n_bytes < BLOCK || *at > s.n_bytes - BLOCK) return fits_broken("cut in its header");
         for (int i = 0; i < BLOCK && !ended; i += CARD) {
             const uint8_t *card = s.data + *at + i;
@@ -199,9 +199,9 @@ static int64_t n_planes(const fits_unit *u) {
 
 static dt_status fits_read_plane(void *ctx, int64_t i, double origin, float *out) {
     const fits_unit *u = ((const stack *)ctx)->unit;
-    for (; i >= n_planes(u); u++) i -= n_planes(u);
+    for (; i >= n_planes(u); u++) i -= n_planes(u); // the unit that has plane i
     size_t n = (size_t)(u->size[0] * u->size[1]), step = element_bytes(u);
-    const uint8_t *p = u->data + (size_t)i * n * step;
+    const uint8_t *p = u->data + (size_t)i * n * step; // rows from the bottom up are taken as they lie
     for (size_t k = 0; k < n; k++) out[k] = (float)(fits_value_at(u, p + k * step) - origin);
     return DT_OK;
 }
@@ -215,6 +215,7 @@ static dt_status decode_units(stack *s, const dt_image_sink *sink, dt_image *out
     dt_planes p = {"FITS", s->unit[0].size[0], s->unit[0].size[1], 0, fits_read_plane, s};
     for (int i = 0; i < s->n; i++) {
         const fits_unit *u = &s->unit[i];
+        // random groups: FITS of radio interferometers
         if (u->pcount != 0 || u->gcount != 1) return fits_broken("an image of groups");
         if (u->size[0] != p.width || u->size[1] != p.height)
             return dt_fail(DT_E_DATA, "FITS: the units of hdu differ in size: %lld x %lld and %lld x %lld",

@@ -54,6 +54,7 @@ static void fatal(j_common_ptr info) {
 static void on_message(j_common_ptr info, int level) {
     if (level >= 0) return; // trace
     int code = info->err->msg_code;
+    // the library fills what is missing with gray and only warns
     bool lost = code == JWRN_JPEG_EOF || code == JWRN_HIT_MARKER || code == JWRN_HUFF_BAD_CODE;
     if (lost) fatal(info);
 }
@@ -62,7 +63,7 @@ static void silent(j_common_ptr info) {}
 
 static void on_progress(j_common_ptr info) {
     dt_jpeg *j = info->client_data;
-    if (j->d.input_scan_number <= DT_MAX_SCANS) return;
+    if (j->d.input_scan_number <= DT_MAX_SCANS) return; // a progressive file of a few kB may have thousands
     snprintf(j->message, sizeof j->message, "more than %d scans", DT_MAX_SCANS);
     longjmp(j->back, 1);
 }
@@ -93,7 +94,7 @@ static void cmyk_to_pixels(const uint8_t *src, uint8_t *dst, int n, int channels
         uint32_t v[3], k = inverted ? src[4 * x + 3] : 255u - src[4 * x + 3];
         for (int i = 0; i < 3; i++) {
             uint32_t ink = inverted ? src[4 * x + i] : 255u - src[4 * x + i];
-            v[i] = (ink * k + 127) / 255;
+            v[i] = (ink * k + 127) / 255; // rounded: what the ink leaves of what black leaves
         }
         dt_put_pixel(dst, x, channels, v[0], v[1], v[2]);
     }
@@ -103,18 +104,19 @@ static void cmyk_to_pixels(const uint8_t *src, uint8_t *dst, int n, int channels
 // The transform's reduction: see the top.
 static int choose_reduction(const struct jpeg_decompress_struct *d, const dt_image_want *w, const double box[4]) {
     int k = 8;
-    if (w->width <= 0 || w->height <= 0) return 1;
+    if (w->width <= 0 || w->height <= 0) return 1; // the size is not known: no resize follows
     for (int i = 0; i < d->num_components; i++)
         if (d->max_h_samp_factor * d->comp_info[i].v_samp_factor !=
             d->max_v_samp_factor * d->comp_info[i].h_samp_factor)
             return 1;
+    // the resize that follows shrinks by 2 or more
     while (k > 1 && (box[2] - box[0] < 2.0 * k * w->width || box[3] - box[1] < 2.0 * k * w->height)) k /= 2;
     return k;
 }
 
 static void jpeg_reach(double low, double high, int n_out, int size, int *begin, int *end) {
     dt_resize_reach(low, high, n_out, size, begin, end);
-    *begin = *begin > MARGIN ? *begin - MARGIN : 0;
+    *begin = *begin > MARGIN ? *begin - MARGIN : 0; // chroma is interpolated from neighbours
     *end = *end + MARGIN < size ? *end + MARGIN : size;
 }
 
@@ -129,7 +131,7 @@ static dt_status jpeg_plan(dt_jpeg *j, const dt_image_sink *sink, dt_image *out)
     jpeg_calc_output_dimensions(d);
     out->full_width = (int)d->output_width;
     out->full_height = (int)d->output_height;
-    for (int i = 0; i < 4; i++) out->box[i] /= k;
+    for (int i = 0; i < 4; i++) out->box[i] /= k; // the box in pixels of the reduced image
     int x[2] = {0, out->full_width}, y[2] = {0, out->full_height};
     if (w->box && w->width > 0 && w->height > 0) {
         jpeg_reach(out->box[0], out->box[2], w->width, out->full_width, &x[0], &x[1]);
@@ -147,7 +149,7 @@ static dt_status begin_region(dt_jpeg *j, const dt_image_sink *sink, dt_image *o
     if (out->width < out->full_width) jpeg_crop_scanline(d, &left, &width);
     out->left = (int)left;
     out->width = (int)width;
-    if (out->top > 0) jpeg_skip_scanlines(d, (JDIMENSION)out->top);
+    if (out->top > 0) jpeg_skip_scanlines(d, (JDIMENSION)out->top); // entropy decoding alone: no inverse DCT
     return dt_image_reserve(sink, out, false);
 }
 
@@ -172,6 +174,7 @@ static dt_status jpeg_read_rows(dt_jpeg *j, dt_span bytes, const dt_image_sink *
         jpeg_read_scanlines(d, to + y, cmyk ? 1 : end - d->output_scanline);
         if (cmyk) cmyk_to_pixels(row, out->data + stride * y, out->width, channels, d->saw_Adobe_marker);
     }
+    // the rows below are not decoded, unless the file may be cut there
     if (end < d->output_height && ends_with_marker(bytes)) {
         jpeg_abort_decompress(d);
         return DT_OK;
@@ -198,11 +201,11 @@ static dt_status jpeg_decode_image(dt_jpeg *j, dt_span bytes, const dt_image_sin
 static dt_status jpeg_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     dt_jpeg *j = state;
     dt_status st;
-    if (setjmp(j->back) != 0)
+    if (setjmp(j->back) != 0) // libjpeg has no return on errors but this
         st = dt_fail(DT_E_DATA, "JPEG: %s", j->message);
     else
         st = jpeg_decode_image(j, bytes, sink, out);
-    if (st != DT_OK) jpeg_abort_decompress(&j->d);
+    if (st != DT_OK) jpeg_abort_decompress(&j->d); // the state serves the next file
     return st;
 }
 

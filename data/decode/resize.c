@@ -58,7 +58,9 @@ static int resize_clamp_int(int v, int low, int high) {
 
 // Source positions of output i; the filter's centre.
 static double taps_of(double low, double scale, int i, int size, int *begin, int *end) {
+    // a triangle of two source pixels, wider by the scale when shrinking
     double support = scale < 1 ? 1 : scale, center = low + (i + 0.5) * scale;
+    // Pillow's rounding: a tap more or less would change bytes
     *begin = resize_clamp_int((int)(center - support + 0.5), 0, size - 1);
     *end = resize_clamp_int((int)(center + support + 0.5), *begin + 1, size);
     return center;
@@ -88,6 +90,7 @@ static void fill_position(const dt_resize_axis *a, int i, double *w, int *first,
     int begin, end, of = a->mirror ? a->n_out - 1 - i : i;
     weights_of(a->low, a->high, a->n_out, a->in_size, of, w, &begin, &end);
     for (int k = 0; k < end - begin; k++) weight[k] = (int32_t)(w[k] * (1 << DT_RESIZE_BITS) + 0.5);
+    // so that each output has as many: the fast loop reads all
     for (int k = end - begin; k < a->n_taps; k++) weight[k] = 0;
     first[0] = begin;
     first[1] = end - begin;
@@ -104,7 +107,7 @@ static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double l
     if (a->n_out == n_out && a->in_size == in_size && a->low == low && a->high == high && a->mirror == mirror)
         return true;
     a->n_taps = max_taps(low, high, n_out);
-    a->n_out = 0;
+    a->n_out = 0; // nothing is valid if memory fails
     int *first = (int *)dt_buffer_reserve(&a->first, (size_t)n_out * 2 * sizeof(int));
     int32_t *weight = (int32_t *)dt_buffer_reserve(&a->weight, (size_t)n_out * (size_t)a->n_taps * sizeof(int32_t));
     double *w = (double *)dt_buffer_reserve(&r->row_double, (size_t)a->n_taps * sizeof(double));
@@ -125,7 +128,7 @@ static bool prepare_axis(dt_resizer *r, dt_resize_axis *a, int in_size, double l
 
 // ---- passes ------------------------------------------------------------------------------------------
 static uint8_t clip(int32_t v) {
-    v >>= DT_RESIZE_BITS;
+    v >>= DT_RESIZE_BITS; // an arithmetic shift: sums below 0 stay below
     return v < 0 ? 0 : v > 255 ? 255 : (uint8_t)v;
 }
 
@@ -133,7 +136,7 @@ VECTORIZED static void row_across(const dt_resize_axis *a, int left, const uint8
                                   int channels) {
     const int *first = (const int *)a->first.data;
     const int32_t *weight = (const int32_t *)a->weight.data;
-    const int32_t half = 1 << (DT_RESIZE_BITS - 1);
+    const int32_t half = 1 << (DT_RESIZE_BITS - 1); // rounds
     for (int i = 0; i < a->n_out; i++, first += 2, weight += a->n_taps) {
         const uint8_t *p = src + (size_t)(first[0] - left) * (size_t)channels;
         if (channels != 3) {
@@ -197,7 +200,7 @@ static bool begin_passes(passes *p, int top, int bottom, size_t n) {
     if (!r->fast || src->channels != 3 || r->x.n_taps > 2 * DT_RESIZE_MAX_PAIRS) return true;
     if (!r->x.is_packed && !r->fast->pack(&r->x)) return false;
     r->x.is_packed = true;
-    size_t reads = 3 * (size_t)r->x.max_count + 16, behind = 0;
+    size_t reads = 3 * (size_t)r->x.max_count + 16, behind = 0; // the fast loop loads 16 bytes where it needs 3
     p->n_fast = src->height;
     for (; p->n_fast > 0 && behind < reads; p->n_fast--) behind += p->src_stride;
     r->fast->place(&r->x, src->left);
@@ -214,7 +217,7 @@ static void make_row(passes *p) {
         p->made++;
         return;
     }
-    bool two = y + 1 < p->n_fast && p->made + 1 < p->bottom;
+    bool two = y + 1 < p->n_fast && p->made + 1 < p->bottom; // two rows share the loads of the weights
     const uint8_t *both[2] = {from, two ? from + p->src_stride : from};
     uint8_t *to_both[2] = {to, two ? to + p->stride : to};
     p->r->fast->across(&p->r->x, both, to_both);
@@ -228,7 +231,7 @@ static const uint8_t *resize_make_rows(passes *p, int first, int end) {
         if (p->made > first)
             memmove(p->rows, p->rows + p->stride * (size_t)(first - p->top), p->stride * (size_t)(p->made - first));
         else
-            p->made = first;
+            p->made = first; // rows between are not needed: the window jumps
         p->top = first;
     }
     while (p->made < end) make_row(p);
@@ -293,6 +296,7 @@ dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4]
     }
     int top, bottom, begin, end;
     dt_resize_reach(box[1], box[3], dst_h, src->height, &top, &bottom);
+    // one buffer for the weights of both passes
     int x_taps = max_taps(box[0], box[2], dst_w), y_taps = max_taps(box[1], box[3], dst_h);
     int n_taps = x_taps > y_taps ? x_taps : y_taps;
     double *w = (double *)dt_buffer_reserve(&r->row_double, (size_t)n_taps * sizeof *w);
@@ -302,6 +306,7 @@ dt_status dt_resize_real(dt_resizer *r, const dt_image *src, const double box[4]
         weights_of(box[0], box[2], dst_w, src->width, x, w, &begin, &end);
         for (int y = top; y < bottom; y++)
             resize_weigh(src->real + stride * (size_t)y + c * (size_t)begin, c, w, end - begin,
+                         // column by column: weights are made once for all rows
                          rows + n * (size_t)(y - top) + c * (size_t)x, c);
     }
     for (int y = 0; y < dst_h; y++) {
