@@ -212,7 +212,7 @@ static dt_status order_columns(dt_catalog *c) {
         else
             free(real->number);
     }
-    memcpy(t->columns, sorted, n * sizeof *sorted);
+    if (n) memcpy(t->columns, sorted, n * sizeof *sorted);
     t->n_columns = n;
     free(sorted);
     return st;
