@@ -130,6 +130,9 @@ static dt_status list_args(k8s_job *j, const dt_cli_words *w) {
     char *listen = dt_xprintf("metrics.listen=\"[::]:%s\"", dt_cli_value(&j->values, "PORT"));
     const char *const first[] = {"dtrain", "train", "/etc/dtrain/config.yaml"};
     const char *const last[] = {"run.dir=/runs", listen}; // the volume; the last word counts
+    char *name = dt_xprintf("run.name=\"%s\"", j->config->run.name);
+    // a run is named after its config's file, which has another name in the pod
+    const bool of_file = strcmp(dt_config_where(j->config, DT_KEY(run.name)), w->words[0]) == 0;
     json_t *args = json_array();
     dt_status st = DT_OK;
     for (const char *line = w->options[ENV]; line && st == DT_OK;) {
@@ -138,11 +141,13 @@ static dt_status list_args(k8s_job *j, const dt_cli_words *w) {
         line = line[n] ? line + n + 1 : NULL;
     }
     for (int i = 0; i < 3 && st == DT_OK; i++) st = add_arg(args, first[i]);
+    if (of_file && st == DT_OK) st = add_arg(args, name);
     for (int i = 1; i < w->n_words && st == DT_OK; i++) st = add_arg(args, w->words[i]);
     for (int i = 0; i < 1 + is_scraped(j) && st == DT_OK; i++) st = add_arg(args, last[i]);
     dt_cli_put(&j->values, "ARGS", json_dumps(args, 0)); // a list of JSON is one of YAML
     json_decref(args);
     free(listen);
+    free(name);
     return st;
 }
 
