@@ -48,7 +48,7 @@ fi
 
 if [ "$what" != quick ]; then
     # fewer kills and steps: these programs are slow, and the release build does all of them below
-    TARGETS=$asan_targets launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
+    TARGETS=$asan_targets launch/build.sh build-asan -DDTRAIN_CUDA=OFF -DCMAKE_BUILD_TYPE=Debug -DCMAKE_C_FLAGS_DEBUG="-O1 -g1 -funsigned-char -Werror=type-limits" -DDTRAIN_SANITIZE=address -DDTRAIN_TESTS=ON
     # Without AMX: where it builds an AMX convolution, oneDNN 2.6 reads one word behind a table (harmless, but AddressSanitizer's heap
     # may end there).
     ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 KILLS=6 STEPS=30 SEEDS=50 STRIDE=13 ASAN_OPTIONS=detect_leaks=1:abort_on_error=0 \

@@ -63,7 +63,7 @@ static dt_status lmdb_gather(void *arg, const char *key, size_t n_key, uint64_t 
         return dt_fail(DT_E_DATA, "%s: more than 4 GiB of keys", l->s->blob->path);
     bool text = n_key > 0;
     // bytes above 127 are UTF-8
-    for (size_t i = 0; i < n_key && text; i++) text = !iscntrl((unsigned char)key[i]) || key[i] < 0;
+    for (size_t i = 0; i < n_key && text; i++) text = !iscntrl((unsigned char)key[i]) || (unsigned char)key[i] > 127;
     l->n_odd += !text;
     l->has_nul = l->has_nul || memchr(key, '\0', n_key);
     l->e = dt_xgrow(l->e, l->n, sizeof *l->e);

@@ -326,8 +326,11 @@ void dt_watch_start(const dt_watch_limits *l) {
     pthread_sigmask(SIG_BLOCK, &all, &old);
     if (pthread_create(&thread, NULL, watch_loop, NULL) == 0) {
         pthread_detach(thread);
-        if (pthread_create(&thread, NULL, guard, NULL) == 0) pthread_detach(thread);
         atomic_store(&quiet_s, 0.0); // quiet time counts from here on
+        if (pthread_create(&thread, NULL, guard, NULL) == 0)
+            pthread_detach(thread);
+        else
+            dt_warn("no second thread behind the watch: a rank that hangs in MPI's abort is not ended");
     } else {
         dt_warn("cannot start the watchdog thread: a hang of files or other ranks is not detected");
     }
