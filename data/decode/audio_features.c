@@ -133,11 +133,12 @@ dt_status dt_features_create(dt_features **out, const dt_feature_opts *o) {
     if (o->kind == DT_FEATURE_waveform) return DT_OK;
     f->edge = o->center ? o->n_fft / 2 : 0;
     f->n_bins = o->n_fft / 2 + 1;
-    f->n_frames = 1 + (o->n_samples + 2 * f->edge - o->n_fft) / o->hop;
+    f->n_frames = 1 + (o->n_samples + 2 * f->edge - o->n_fft) / o->hop; // whole frames only
     f->rows = o->kind == DT_FEATURE_mfcc ? o->n_mfcc : has_bands(f) ? o->n_mels : f->n_bins;
     f->fft = dt_fft_create(o->n_fft);
     f->window = dt_xcalloc((size_t)o->n_fft, sizeof *f->window);
-    float *w = f->window + (o->n_fft - o->window) / 2;
+    float *w = f->window + (o->n_fft - o->window) / 2; // a shorter window lies in the middle, as torch.stft pads it
+    // Hann, periodic
     for (int i = 0; i < o->window; i++) w[i] = (float)(0.5 - 0.5 * cos(2 * acos(-1.0) * i / o->window));
     if (has_bands(f)) make_bands(f);
     if (o->kind == DT_FEATURE_mfcc) make_cosine(f);
@@ -179,7 +180,7 @@ dt_status dt_features_begin(const dt_features *f, dt_feature_scratch *w, float *
     *stride = audio_features_row_length(f);
     w->rows = aligned(&w->signal, *stride * (size_t)f->o.channels * sizeof *w->rows);
     if (!w->rows) return dt_fail(DT_E_INTERNAL, "out of memory for audio");
-    *signal = w->rows + f->edge;
+    *signal = w->rows + f->edge; // room for the mirrored edge on either side
     return DT_OK;
 }
 
@@ -207,7 +208,7 @@ VECTORIZED static void load_frames(const float *restrict x, const float *restric
     for (size_t l = 0; l < DT_LANES; l++) row[l] = x + hop * (l < n_valid ? l : n_valid - 1);
     int i = 0;
     for (; i + 4 <= n; i += 4)
-        for (int h = 0; h < DT_LANES; h += 4) {
+        for (int h = 0; h < DT_LANES; h += 4) { // a transposition of 4 x 4: four samples of four frames
             quad a = *(const quad *)(row[h] + i), b = *(const quad *)(row[h + 1] + i);
             quad c = *(const quad *)(row[h + 2] + i), d = *(const quad *)(row[h + 3] + i);
             quad e = __builtin_shufflevector(a, b, 0, 4, 1, 5);
@@ -268,7 +269,7 @@ static dt_status make_spectrogram(const dt_features *f, dt_feature_scratch *w, c
         size_t n_valid = n_frames - t < DT_LANES ? n_frames - t : DT_LANES;
         load_frames(x + t * hop, f->window, f->o.n_fft, hop, n_valid, a);
         dt_fft_power(f->fft, a, b, power);
-        if (f->o.power == 1) take_roots((float *)power, n_bins * DT_LANES);
+        if (f->o.power == 1) take_roots((float *)power, n_bins * DT_LANES); // magnitudes; else powers
         if (has_bands(f))
             sum_bands(f->bands, (size_t)f->o.n_mels, f->weights, power, out + t, n_frames, n_valid);
         else
@@ -292,7 +293,7 @@ VECTORIZED static void take_logs(float *restrict x, size_t n, float low, float a
         memcpy(&t, &mantissa, sizeof t);
         t -= 1;
         z = t * t;
-        p = 7.0376836292e-2f;
+        p = 7.0376836292e-2f; // the polynomial of Cephes' logf (S. Moshier)
         p = p * t - 1.1514610310e-1f;
         p = p * t + 1.1676998740e-1f;
         p = p * t - 1.2420140846e-1f;
@@ -314,7 +315,7 @@ VECTORIZED static void limit_below(float *restrict x, size_t n, float range) {
 
 static void make_logs(const dt_features *f, float *x, size_t n) {
     const dt_feature_opts *o = &f->o;
-    float decibel = (float)((o->power == 1 ? 20 : 10) / log(10.0));
+    float decibel = (float)((o->power == 1 ? 20 : 10) / log(10.0)); // of a magnitude or of a power
     // a subnormal has another exponent than its bits say
     float least = o->floor > 1.2e-38 ? (float)o->floor : 1.2e-38f;
     if (!o->decibel) {

@@ -231,7 +231,7 @@ off_t mpg123_length(mpg123_handle *h) {
 static dt_status go_to(dt_audio_file *f, int64_t begin) {
     if (begin == f->position) return DT_OK;
     if (f->position > 0 && (begin < f->position || !f->only_on)) DT_TRY(open_sound(f));
-    // libsndfile's seek into an Ogg's last page is off: it is read there
+    // no seek into an Ogg's last page: from its beginning on it is read
     sf_count_t to = begin < f->last_page ? begin : f->last_page;
     // without the frames in advance a seek gives other samples
     if (strcmp(f->name, "mp3") == 0 && !has_new_mpg123) f->only_on = true;

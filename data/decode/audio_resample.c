@@ -50,9 +50,9 @@ static int common_divisor(int a, int b) {
 static double weight(const dt_resampler *r, int i, int k) {
     double base = (r->from < r->to ? r->from : r->to) * ROLLOFF;
     double t = base * ((double)k / r->from - (double)i / r->to);
-    if (fabs(t) >= ZERO_CROSSINGS) return 0;
+    if (fabs(t) >= ZERO_CROSSINGS) return 0; // the window ends
     double x = acos(-1.0) * t, c = cos(x / ZERO_CROSSINGS / 2);
-    return (t == 0 ? 1 : sin(x) / x) * c * c * base / r->from;
+    return (t == 0 ? 1 : sin(x) / x) * c * c * base / r->from; // base / from: the sum of the weights is near 1
 }
 
 static void audio_resample_fill_row(dt_resampler *r, int i) {
@@ -76,10 +76,11 @@ dt_resampler *dt_resampler_create(int from_rate, int to_rate) {
     r->width = (int)ceil(ZERO_CROSSINGS * r->from / base);
     int taps = 2 * r->width + 1;
     r->n_taps = (taps + DT_LANES - 1) / DT_LANES * DT_LANES;
-    if ((int64_t)r->n_taps * r->to > MAX_TABLE) {
+    if ((int64_t)r->n_taps * r->to > MAX_TABLE) { // rates without a common divisor, such as 44100 to 44101
         free(r);
         return NULL;
     }
+    // rounding up to whole vectors made rows longer than the window
     if (r->n_taps > 2 * r->width + r->from) r->width = (r->n_taps - r->from + 1) / 2;
     r->weights = dt_xcalloc((size_t)r->to * (size_t)r->n_taps, sizeof *r->weights);
     r->first = dt_xcalloc((size_t)r->to, sizeof *r->first);
@@ -99,7 +100,7 @@ int64_t dt_resampler_length(const dt_resampler *r, int64_t n) {
 }
 
 void dt_resampler_window(const dt_resampler *r, int64_t first, int64_t n, int64_t *begin, int64_t *end) {
-    *begin = first / r->to * r->from - r->width;
+    *begin = first / r->to * r->from - r->width; // whole blocks: `to` outputs stand for `from` inputs
     *end = (first + n - 1) / r->to * r->from + r->from + r->width;
 }
 
@@ -111,7 +112,7 @@ VECTORIZED static void dot_rows(const dt_resampler *restrict r, const float *res
         row8 sum = {0};
         for (size_t k = 0; k < n_taps; k += DT_LANES) sum += *(const row8 *)(x + k) * *(const row8 *)(w + k);
         quad a = __builtin_shufflevector(sum, sum, 0, 1, 2, 3) + __builtin_shufflevector(sum, sum, 4, 5, 6, 7);
-        a += __builtin_shufflevector(a, a, 2, 3, -1, -1);
+        a += __builtin_shufflevector(a, a, 2, 3, -1, -1); // the fixed order: lanes l and l + 4, then pairs
         out[i] = a[0] + a[1];
         if (++phase == r->to) {
             phase = 0;
@@ -161,6 +162,7 @@ void dt_clipper_destroy(dt_clipper *s) {
 }
 
 static dt_status find_table(dt_clipper *s, int from, double rate, const dt_resampler **out) {
+    // thousandths of a hertz, where the rate is no whole number
     const int steps = rate == floor(rate) ? 1 : 1000, to = (int)llround(rate * steps);
     from *= steps;
     for (int i = 0; i < MAX_TABLES; i++)
@@ -170,7 +172,7 @@ static dt_status find_table(dt_clipper *s, int from, double rate, const dt_resam
         }
     dt_resampler *r = dt_resampler_create(from, to);
     if (!r) return dt_fail(DT_E_DATA, "its rate of %d Hz is too uneven a multiple of %.6g Hz", from / steps, rate);
-    int i = s->n_made++ % MAX_TABLES;
+    int i = s->n_made++ % MAX_TABLES; // the oldest goes
     dt_resampler_destroy(s->table[i].r);
     s->table[i].from = from;
     s->table[i].to = to;
@@ -193,7 +195,7 @@ static dt_status audio_segment_resample(dt_clipper *s, const dt_resampler *r, co
     DT_TRY(dt_audio_file_read(s->file, from, to - from, want->channels, source + (from - begin), row));
     for (int c = 0; c < want->channels; c++) {
         float *x = source + (size_t)c * row;
-        memset(x, 0, (size_t)(from - begin) * sizeof *x);
+        memset(x, 0, (size_t)(from - begin) * sizeof *x); // before the first sample and behind the last one is silence
         memset(x + (to - begin), 0, (size_t)(end - to) * sizeof *x);
         dt_resampler_run(r, x, first, n, out + (size_t)c * stride);
     }

@@ -43,7 +43,7 @@ static dt_status bmp_cut(const char *what) {
 }
 
 static dt_status read_palette(bmp *b, dt_span s, size_t at, size_t entry_bytes, uint32_t n_used) {
-    uint32_t n = n_used ? n_used : 1u << b->bits;
+    uint32_t n = n_used ? n_used : 1u << b->bits; // 0: all that the bits can name
     if (n > 1u << b->bits) return dt_fail(DT_E_DATA, "BMP: a palette of %u colours for %d bits", n, b->bits);
     if (at > s.n_bytes || n * entry_bytes > s.n_bytes - at) return bmp_cut("palette");
     for (uint32_t i = 0; i < n; i++) {
@@ -67,7 +67,7 @@ static dt_status read_masks(bmp *b, dt_span s, uint32_t compression, uint32_t he
     for (int i = 0; i < 3; i++) {
         b->mask[i] = dt_le32(s.data + 14 + 40 + 4 * i);
         uint32_t m = b->mask[i];
-        uint32_t low = m & (~m + 1);
+        uint32_t low = m & (~m + 1); // the lowest bit: added, a run carries beyond its top
         if (m == 0 || ((m + low) & m) != 0 || (b->bits == 16 && m > 0xffff))
             return dt_fail(DT_E_DATA, "BMP: bit mask %08x is not a run of bits", m);
     }
@@ -84,7 +84,7 @@ static void bmp_read_size(bmp *b, dt_span s, uint32_t header_bytes) {
     }
     b->width = (int32_t)dt_le32(p + 18);
     int64_t height = (int32_t)dt_le32(p + 22);
-    b->top_down = height < 0;
+    b->top_down = height < 0; // a negative height: the first row is the top one
     b->height = height < 0 ? -height : height;
     b->bits = (int)dt_le16(p + 28);
 }
@@ -120,7 +120,7 @@ static dt_status bmp_read_header(bmp *b, dt_span s) {
     if (b->width <= 0 || b->height <= 0 || b->width > DT_MAX_PIXELS || b->height > DT_MAX_PIXELS)
         return dt_fail(DT_E_DATA, "BMP: %lld x %lld pixels", (long long)b->width, (long long)b->height);
     b->compression = compression;
-    b->stride = (((size_t)b->width * (size_t)b->bits + 31) / 32) * 4;
+    b->stride = (((size_t)b->width * (size_t)b->bits + 31) / 32) * 4; // rows fill whole words of 32 bits
     if (pixels_at < 14 + header_bytes || pixels_at > s.n_bytes) return bmp_cut("pixels");
     b->rows = s.data + pixels_at;
     b->n_bytes = s.n_bytes - pixels_at;
@@ -142,7 +142,7 @@ VECTORIZED static void row_bytes(const uint8_t *restrict src, uint8_t *restrict 
 static void row_palette(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
     int per_byte = 8 / b->bits, mask = (1 << b->bits) - 1;
     for (int x = 0; x < b->width; x++) {
-        int shift = 8 - b->bits * (x % per_byte + 1);
+        int shift = 8 - b->bits * (x % per_byte + 1); // the leftmost pixel is in the highest bits
         const uint8_t *c = b->palette[src[x / per_byte] >> shift & mask];
         dt_put_pixel(dst, x, channels, c[0], c[1], c[2]);
     }
@@ -151,7 +151,7 @@ static void row_palette(const bmp *b, const uint8_t *src, uint8_t *dst, int chan
 static uint32_t masked(uint32_t pixel, uint32_t mask) {
     int shift = __builtin_ctz(mask);
     uint64_t top = mask >> shift;
-    return (uint32_t)(((uint64_t)((pixel & mask) >> shift) * 255 + top / 2) / top);
+    return (uint32_t)(((uint64_t)((pixel & mask) >> shift) * 255 + top / 2) / top); // 0 .. top to 0 .. 255, rounded
 }
 
 static void row_masks(const bmp *b, const uint8_t *src, uint8_t *dst, int channels) {
@@ -170,7 +170,7 @@ typedef struct rle {
 } rle;
 
 static void put_index(const bmp *b, rle *r, uint8_t index) {
-    if (r->x < b->width) r->indices[(b->height - 1 - r->y) * b->width + r->x] = index;
+    if (r->x < b->width) r->indices[(b->height - 1 - r->y) * b->width + r->x] = index; // beyond the row: cut
     r->x++;
 }
 
@@ -179,6 +179,7 @@ static dt_status put_run(const bmp *b, rle *r, int n, bool repeat) {
     bool nibbles = b->bits == 4;
     size_t n_bytes = repeat ? 1 : nibbles ? ((size_t)n + 1) / 2 : (size_t)n;
     if (n_bytes > (size_t)(r->end - r->p)) return bmp_cut("pixels");
+    // r->y never falls: no index below 0
     if (r->y >= b->height) return dt_fail(DT_E_DATA, "BMP: more rows than %lld", (long long)b->height);
     for (int i = 0; i < n; i++) {
         uint8_t v = r->p[repeat ? 0 : nibbles ? i / 2 : i];
@@ -190,8 +191,8 @@ static dt_status put_run(const bmp *b, rle *r, int n, bool repeat) {
 }
 
 static dt_status put_escape(const bmp *b, rle *r, int code) {
-    if (code > 2) return put_run(b, r, code, false);
-    if (code == 0) r->x = 0, r->y++;
+    if (code > 2) return put_run(b, r, code, false); // 3 to 255: so many bytes follow as they are
+    if (code == 0) r->x = 0, r->y++;                 // 0 ends a row, 1 the image, 2 moves right and up
     r->done = code == 1;
     if (code != 2) return DT_OK;
     if (r->end - r->p < 2) return bmp_cut("pixels");
@@ -203,7 +204,7 @@ static dt_status put_escape(const bmp *b, rle *r, int code) {
 
 static dt_status decode_rle(const bmp *b, uint8_t *indices) {
     rle r = {.p = b->rows, .end = b->rows + b->n_bytes, .indices = indices};
-    memset(indices, 0, (size_t)b->width * (size_t)b->height);
+    memset(indices, 0, (size_t)b->width * (size_t)b->height); // pixels that no run names have index 0
     while (!r.done && r.end - r.p >= 2) {
         int n = r.p[0], code = r.p[1];
         r.p += n ? 1 : 2;
@@ -292,6 +293,7 @@ static dt_status ppm_read_number(ppm *m, uint32_t *out) {
     if (m->p == m->end) return ppm_cut();
     uint32_t v = 0;
     const uint8_t *begin = m->p;
+    // no number of the header is so large: no wrap
     for (; m->p < m->end && *m->p >= '0' && *m->p <= '9' && v < 100000000; m->p++) v = v * 10 + (uint32_t)(*m->p - '0');
     if (m->p == begin) return dt_fail(DT_E_DATA, "PPM: byte 0x%02x where a number must be", *m->p);
     *out = v;
@@ -393,6 +395,7 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
     size_t row_bytes = m.bits ? ((size_t)m.width + 7) / 8 : ((size_t)m.width * (size_t)m.samples) << (m.max > 255);
     // before memory is taken: what is not there cannot be a picture (a text sample has a byte at least)
     size_t need = m.text ? (size_t)m.width * (size_t)m.samples : row_bytes;
+    // the product is checked, not only its factors
     if (!dt_stated_size(need, (uint64_t)m.height, (uint64_t)(m.end - m.p), &need)) return ppm_cut();
     if (dt_image_is_deep(sink->want, m.max)) {
         m.deep = channels;

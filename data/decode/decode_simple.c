@@ -166,7 +166,7 @@ static void convert_wide(const uint8_t *src, size_t n, dt_image *out) {
             greatest = v > greatest ? v : greatest;
         }
     }
-    dt_image_note_levels(out, least, greatest, (greatest - least) / 257);
+    dt_image_note_levels(out, least, greatest, (greatest - least) / 257); // 65535 / 255
 }
 
 typedef struct deep {
@@ -199,7 +199,7 @@ static dt_status decode_deep(spng_ctx *png, const struct spng_ihdr *h, const dt_
 static dt_status read_pixels(spng_ctx *png, const struct spng_ihdr *h, const dt_image_sink *sink, dt_image *out) {
     bool wide = h->bit_depth == 16, to_grey = out->channels == 1;
     bool grey = to_grey && !wide && h->color_type == SPNG_COLOR_TYPE_GRAYSCALE;
-    bool direct = grey || (!wide && !to_grey);
+    bool direct = grey || (!wide && !to_grey); // the library writes to the slot itself
     int format = wide ? SPNG_FMT_RGBA16 : grey ? SPNG_FMT_G8 : SPNG_FMT_RGB8;
     size_t n_pixels = (size_t)out->width * (size_t)out->height;
     size_t n_bytes = n_pixels * (wide ? 8 : grey ? 1 : 3);
@@ -267,6 +267,7 @@ static dt_status webp_fail(VP8StatusCode code) {
 static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *sink, dt_image *out) {
     WebPDecoderConfig c;
     if (!WebPInitDecoderConfig(&c)) return dt_fail(DT_E_INTERNAL, "another libwebp than built for");
+    // RIFF: the size behind the first eight bytes
     if (bytes.n_bytes < 12 || 8 + (uint64_t)dt_le32(bytes.data + 4) > bytes.n_bytes)
         return webp_fail(VP8_STATUS_NOT_ENOUGH_DATA);
     VP8StatusCode code = WebPGetFeatures(bytes.data, bytes.n_bytes, &c.input);
@@ -278,7 +279,7 @@ static dt_status webp_decode(void *state, dt_span bytes, const dt_image_sink *si
     uint8_t *rgb = grey ? dt_buffer_reserve(sink->work, 3 * n_pixels) : out->data;
     if (!rgb) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
     c.output.colorspace = MODE_RGB;
-    c.output.is_external_memory = 1;
+    c.output.is_external_memory = 1; // the library takes the buffer as it is, and does not free it
     c.output.u.RGBA = (WebPRGBABuffer){.rgba = rgb, .stride = 3 * out->width, .size = 3 * n_pixels};
     code = WebPDecode(bytes.data, bytes.n_bytes, &c);
     WebPFreeDecBuffer(&c.output);
@@ -302,6 +303,7 @@ static const char BETWEEN[] = " \t\r\n,;[]";
 static bool is_text(dt_span s) {
     static const char NUMBER[] = "0123456789+-.eEnaifNAIF";
     for (size_t i = 0; i < s.n_bytes; i++)
+        // strchr finds the NUL of its string, too
         if (!s.data[i] || (!strchr(NUMBER, s.data[i]) && !strchr(BETWEEN, s.data[i]))) return false;
     return true;
 }
@@ -313,7 +315,7 @@ static dt_status count_differs(int64_t n, int64_t has, const char *more) {
 
 // Rows of numbers: lines, or where there are brackets the innermost of them. *columns -1: not all rows have as many.
 static void measure_rows(const char *p, int64_t *rows, int64_t *columns) {
-    const char end = strchr(p, '[') ? ']' : '\n';
+    const char end = strchr(p, '[') ? ']' : '\n'; // [[1, 2], [3, 4]] as Python prints it
     int64_t n = 0;
     *rows = *columns = 0;
     for (;; p++) {
