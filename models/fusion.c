@@ -1,12 +1,12 @@
-// fusion.c: one answer from several fields: images, sounds, numbers; fingerprint and iris in the shipped config. Each
+// fusion.c: one prediction from several fields: images, audio, numbers; fingerprint and iris in the shipped config. Each
 // field that is no target has an encoder, named after the field and chosen by model.encoders: any trunk. What it pools,
 // brought to 256 numbers by "<field>.proj" where the trunk gives another number, is the field's embedding.
 //
 //   concat:           embedding = the embeddings side by side                (N, 256 a field)
 //   gated:            before that each is scaled by sigmoid(gate.<field>), linear in all of them together, in the manner
 //                     of gated multimodal units (Arevalo et al., 2017)
-//   cross_attention:  before that each embedding asks the others: it is the query of 4 heads over another encoder's
-//                     feature map, position by position; the answers are added and normalised (post-norm,
+//   cross_attention:  before that each embedding attends to the others: it is the query of 4 heads over another
+//                     encoder's feature map, position by position; the results are added and normalised (post-norm,
 //                     Vaswani et al. 2017). One query a sample: cheap.
 //   head:  0 linear 256, 1 ReLU (neither under train.loss: arcface), 2 dropout, 3 linear K   -> logits
 //
@@ -81,7 +81,7 @@ static encoded fusion_encode(dt_graph *g, const dt_model_args *a, const dt_field
     // cnn1d alone takes both: waveforms are images of one row
     if (!trunk || (model != DT_MODEL_cnn1d && f->is_image != (model != DT_MODEL_mlp))) {
         dt_graph_fail(g, "%s.name is %s, which encodes no %s", t.at, names[model],
-                      f->is_image ? "images or sounds" : "numbers");
+                      f->is_image ? "images or audio" : "numbers");
         return e;
     }
     dt_value x = f->is_image ? dt_model_image(g, a, f) : dt_model_numbers(g, a, f);
@@ -111,8 +111,8 @@ static dt_value split_heads(dt_graph *g, dt_value x, int64_t batch) {
 }
 
 // What the embedding of `self` learns of `other`. m: the module's name.
-static dt_value fusion_ask(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self,
-                           const encoded *other) {
+static dt_value fusion_query(dt_graph *g, const dt_model_args *a, const char *m, const encoded *self,
+                             const encoded *other) {
     dt_value tokens = other->tokens;
     // an encoder without places (mlp) is one token
     if (tokens == DT_NONE) tokens = dt_reshape(g, other->embedding, dt_shape3(a->batch, 1, EMBEDDING));
@@ -129,7 +129,7 @@ static dt_value fusion_ask(dt_graph *g, const dt_model_args *a, const char *m, c
     return dt_linear(g, dt_arena_printf(&g->arena, "%s.out", m), y, EMBEDDING, true);
 }
 
-// The embedding of encoder i after asking the others, "<field>_attention", or with more than two
+// The embedding of encoder i after the queries to the others, "<field>_attention", or with more than two
 // "<field>_attention.<other>".
 static dt_value fusion_attend(dt_graph *g, const dt_model_args *a, const encoded *e, int n, int i) {
     const char *m = dt_arena_printf(&g->arena, "%s_attention", e[i].name);
@@ -137,7 +137,7 @@ static dt_value fusion_attend(dt_graph *g, const dt_model_args *a, const encoded
     for (int k = 0; k < n; k++) {
         if (k == i) continue;
         const char *module = n == 2 ? m : dt_arena_printf(&g->arena, "%s.%s", m, e[k].name);
-        y = dt_add(g, y, fusion_ask(g, a, module, &e[i], &e[k]));
+        y = dt_add(g, y, fusion_query(g, a, module, &e[i], &e[k]));
     }
     // post-norm; the sum is a residual around the queries
     return dt_layer_norm(g, dt_arena_printf(&g->arena, "%s.norm", m), y, 1e-5f);

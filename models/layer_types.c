@@ -104,7 +104,7 @@ static dt_shape layer_types_shape_of(const dt_layer *l) {
 }
 
 // ---- convolution, pooling, norms -------------------------------------------------------------------
-static bool says_same(const dt_layer *l) {
+static bool pads_same(const dt_layer *l) {
     // the only word that pad takes, and only of convolutions
     const dt_cnode *n = dt_layer_key(l, "pad");
     return n && dt_cnode_kind(n) == DT_C_SCALAR && strcmp(dt_cnode_str(n), "same") == 0;
@@ -115,7 +115,7 @@ static dt_window layer_types_window_of(const dt_layer *l, bool of_conv) {
     // PyTorch: pooling strides by its kernel unless told otherwise
     if (!layer_types_pair(l, "stride", 1, w.stride)) memcpy(w.stride, w.kernel, sizeof w.stride);
     if (of_conv) layer_types_pair(l, "dilation", 1, w.dilation);
-    if (of_conv && says_same(l)) {
+    if (of_conv && pads_same(l)) {
         for (int d = 0; d < 2; d++) { // what is odd goes behind, as in PyTorch
             const int64_t all = (int64_t)w.dilation[d] * (w.kernel[d] - 1);
             if (all > INT_MAX) dt_layer_fail(l, l->where, "the window is too large");
@@ -140,7 +140,7 @@ static dt_value layer_conv_transpose(const dt_layer *l) {
     layer_types_pair(l, "output_pad", 0, more);
     const dt_conv2d_opts o = {
         .out = whole(l, "out", 1), .groups = whole(l, "groups", 1), .bias = yes(l, "bias"), .window = &w};
-    if (says_same(l)) return dt_layer_fail(l, l->where, "conv_transpose has no pad: same");
+    if (pads_same(l)) return dt_layer_fail(l, l->where, "conv_transpose has no pad: same");
     return dt_conv_transpose(l->g, l->name, l->x, &o, more);
 }
 static dt_value layer_max_pool(const dt_layer *l) {

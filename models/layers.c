@@ -254,7 +254,7 @@ static dt_value build_item(walk *w, const item *it, dt_value x, place p) {
 }
 
 // Puts the place in front of an error of the graph API.
-static void say_where(dt_graph *g, const dt_cnode *at) {
+static void prefix_place(dt_graph *g, const dt_cnode *at) {
     const char *where = dt_cnode_where(at), *error = dt_arena_strdup(&g->arena, g->error);
     const size_t n = strcspn(where, ":"); // the file
     if (strncmp(error, where, n) == 0 && error[n] == ':') return;
@@ -274,7 +274,7 @@ static dt_value build_list(walk *w, const dt_cnode *list, dt_value x, place p) {
         if (!name) it.name = dt_arena_printf(&w->g->arena, "%zu", i);
         x = build_item(w, &it, x, p);
         if (w->g->status != DT_OK) {
-            say_where(w->g, it.where);
+            prefix_place(w->g, it.where);
             return DT_NONE;
         }
         // known from the next item on: no item reads itself
