@@ -519,8 +519,8 @@ static void facts(const dt_dataset *base, dt_pipeline_facts *out) {
             out->set_bytes += c->members[m].size;
             const dt_kind *kind = dt_kind_of_name(dt_catalog_str(c, c->exts[c->members[m].ext]));
             bytes_of[!kind || kind->uses & DT_KIND_ARRAY ? DT_MEMBERS_ARRAYS
-                     : kind->uses & DT_KIND_AUDIO        ? DT_MEMBERS_SOUNDS
-                                                         : DT_MEMBERS_PICTURES] += c->members[m].size;
+                     : kind->uses & DT_KIND_AUDIO        ? DT_MEMBERS_AUDIO
+                                                         : DT_MEMBERS_IMAGES] += c->members[m].size;
         }
     for (int i = 1; i <= DT_MEMBERS_ARRAYS; i++)
         if (bytes_of[i] > bytes_of[out->members]) out->members = (dt_members)i;

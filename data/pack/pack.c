@@ -120,7 +120,7 @@ static dt_status pack_prepare(packing *p) {
                    o->source, p->raw.left_out[DT_RAW_EMPTY].n, p->raw.left_out[DT_RAW_EMPTY].first);
 }
 
-static void say_join(const packing *p, const dt_raw_join *j) {
+static void pack_log_join(const packing *p, const dt_raw_join *j) {
     char *of = dt_xstrdup(p->o->join);
     dt_examples replaced = p->raw.replaced;
     for (char *at; (at = strchr(of, '\n'));) *at = ',';
@@ -153,7 +153,7 @@ static void say_join(const packing *p, const dt_raw_join *j) {
     free(of);
 }
 
-static void say_list(const packing *p) {
+static void pack_log_list(const packing *p) {
     const dt_raw_join *j = &p->raw.join;
     if (p->rank != 0) return;
     char *left_out = dt_raw_describe_left_out(&p->raw);
@@ -168,7 +168,7 @@ static void say_list(const packing *p) {
                 p->raw.unfit.text);
     if (p->raw.bad_rows.n)
         dt_warn("%s: %zu rows were left out: %s", p->o->source, p->raw.bad_rows.n, p->raw.bad_rows.text);
-    if (j->on) say_join(p, j);
+    if (j->on) pack_log_join(p, j);
 }
 
 // ---- what is there already ------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ static char farewell[1024];
 static const int STOPS[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 enum { N_STOPS = sizeof STOPS / sizeof *STOPS };
 
-static void say_farewell(int signal) {
+static void end_on_signal(int signal) {
     if (write(STDERR_FILENO, farewell, strlen(farewell)) < 0) _exit(DT_E_STORAGE);
     _exit(DT_E_PREEMPTED);
 }
@@ -404,7 +404,7 @@ static void prepare_farewell(const packing *p) {
     if (p->rank != 0) return; // one line, of rank 0
     snprintf(farewell, sizeof farewell, "\ndtrain: stopped: %s stays; %s; or remove it\n", p->plan.partial, again);
     for (size_t i = 0; i < N_STOPS; i++) // what is ignored (nohup, a script's background) stays so
-        if (signal(STOPS[i], say_farewell) == SIG_IGN) signal(STOPS[i], SIG_IGN);
+        if (signal(STOPS[i], end_on_signal) == SIG_IGN) signal(STOPS[i], SIG_IGN);
 }
 
 static void end_farewell(void) {
@@ -414,7 +414,7 @@ static void end_farewell(void) {
 
 // ---- the whole ------------------------------------------------------------------------------------------
 // Says where columns come from, if the user has not said it.
-static void say_names(const packing *p) {
+static void pack_log_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";
     if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
@@ -429,20 +429,20 @@ static void say_names(const packing *p) {
                 "--pattern or --join gives columns");
 }
 
-static void say_done(const packing *p, const dt_finish_counts *n) {
+static void pack_log_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
     char why[64] = "";
     if (p->o->where) dt_text_list(why, sizeof why, "--where");
     if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
     if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
-    say_names(p);
+    pack_log_names(p);
     dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)", n->n_records, (double)n->n_bytes / 1e6,
             p->plan.pattern, s, (double)p->raw.n / s);
     if (n->n_without)
         dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n, why,
                 p->raw.items[n->first_without].name);
     if (n->n_plain)
-        dt_warn("%zu of %zu records have no columns of --quality (they are neither images of bytes nor audio), the "
+        dt_warn("%zu of %zu records have no columns of --quality (they are neither 8-bit images nor audio), the "
                 "first is of %s",
                 n->n_plain, n->n_records, p->raw.items[n->first_plain].name);
     if (n->n_clipped)
@@ -523,7 +523,7 @@ static dt_status pack_all(packing *p) {
     DT_TRY(pack_agree(p, st));
     // every rank lists and plans by itself, from the same source
     st = pack_prepare(p);
-    if (st == DT_OK) say_list(p);
+    if (st == DT_OK) pack_log_list(p);
     if (st == DT_OK && p->rank == 0) st = pack_claim(p, &go);
     value = go; // 0: nothing to do, on all ranks
     DT_TRY(agree_value(p, st, &value));
@@ -540,7 +540,7 @@ static dt_status pack_all(packing *p) {
         if (st == DT_OK) st = dt_work_remove(&p->work);
     }
     DT_TRY(pack_agree(p, st));
-    if (p->rank == 0) say_done(p, &counts);
+    if (p->rank == 0) pack_log_done(p, &counts);
     return DT_OK;
 }
 

@@ -34,8 +34,8 @@ typedef struct dt_pack_opts {
     uint64_t shard_bytes, shard_records; // limits; 0: none given
     // what happens to files before they are stored (transform.h); all 0: nothing
     bool quality;            // figures of quality as columns
-    int resize;              // pictures: most pixels of the short side
-    const char *encode;      // pictures: "jpeg:90", "png"; NULL: keep the kind
+    int resize;              // images: most pixels of the short side
+    const char *encode;      // images: "jpeg:90", "png"; NULL: keep the kind
     double segment_s, hop_s; // recordings: cut into segments; hop_s 0: one after the other
     bool drop_tail, mono;    // recordings
     int rate;                // recordings: samples/s

@@ -267,10 +267,10 @@ static dt_status name_duplicates(const finish *f) {
     return DT_OK;
 }
 
-// Quality is measured of 8-bit pictures and of sounds only; a warning counts the other records.
+// Quality is measured of 8-bit images and of audio only; a warning counts the other records.
 static void count_plain(const finish *f) {
     const dt_catalog *c = f->rows.catalog;
-    int k = dt_catalog_find_real(c, "clipping"); // measured of pictures and of sounds
+    int k = dt_catalog_find_real(c, "clipping"); // measured of images and of audio
     for (uint32_t r = 0; r < c->n_records; r++) {
         if (k >= 0 && !isnan(dt_catalog_real(c, k, r))) continue;
         if (f->counts->n_plain++ == 0) f->counts->first_plain = f->rows.item[r];

@@ -1,4 +1,4 @@
-// transform.c: changes pictures and recordings before they are stored, if that was asked for.
+// transform.c: changes images and recordings before they are stored, if that was asked for.
 //
 // Every record gets columns for its shape: width, height and channels of images; channels, samples, rate and
 // seconds of audio. If files are stored as they are, the shape comes from the first member whose header tells it.
@@ -170,9 +170,9 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
         transform_add_shape(r);
         return emit(arg, r);
     }
-    DT_TRY(dt_transform_pictures(t, s, r));
+    DT_TRY(dt_transform_images(t, s, r));
     int recording = dt_transform_find_recording(r);
-    // pictures beside a recording were changed above
+    // images beside a recording were changed above
     if (recording >= 0) return dt_transform_recording(t, s, r, recording, emit, arg);
     if (r->n_columns == 0) transform_add_shape(r);
     return emit(arg, r);
@@ -351,11 +351,11 @@ dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s,
 
 // ---- transform image ----------------------------------------------------------------------------------------------
 
-// Resizes pictures to a short side, encodes them, and measures their quality.
+// Resizes images to a short side, encodes them, and measures their quality.
 //
 // Smaller files decode faster: photographs of 500 x 375 packed with --resize 256 --encode jpeg:90 load about twice
 // as fast. The long side is scaled by the same factor and rounded down, as torchvision's Resize does. Without
-// --encode, a picture that is resized stays JPEG (quality 95) or PNG, and any other kind becomes PNG. A picture that
+// --encode, an image that is resized stays JPEG (quality 95) or PNG, and any other kind becomes PNG. An image that
 // is small enough and of the right kind keeps its bytes. Quality is measured on the resized pixels, before encoding.
 
 enum { DEFAULT_QUALITY = 95 };
@@ -417,7 +417,7 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     uint8_t *as_decoded = m.data; // tells whether shrink has made new pixels
     const dt_image whole = m;
     DT_TRY(shrink(t, s, &m));
-    if (is_first) { // columns describe the first picture of a record
+    if (is_first) { // columns describe the first image of a record
         dt_transform_add_number(r, "width", m.width);
         dt_transform_add_number(r, "height", m.height);
         dt_transform_add_number(r, "channels", channels);
@@ -432,7 +432,7 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     return DT_OK;
 }
 
-dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r) {
+dt_status dt_transform_images(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r) {
     bool is_first = true;
     for (int i = 0; i < r->n_members; i++) {
         if (!dt_transform_wants(&r->member[i], DT_KIND_PICTURE)) continue;

@@ -78,7 +78,7 @@ void dt_transform_add_number(dt_transform_record *r, const char *name, double v)
 
 // ---- transform parts ----------------------------------------------------------------------------------------------
 
-// The transforms behind transform.c, one for pictures and one for recordings.
+// The transforms behind transform.c, one for images and one for recordings.
 
 typedef enum dt_transform_encoding { DT_ENCODE_KEEP, DT_ENCODE_JPEG, DT_ENCODE_PNG } dt_transform_encoding;
 
@@ -94,7 +94,7 @@ static inline bool dt_transform_changes_recordings(const dt_transform *t) {
 }
 
 // Whether a member must decode as what `use` says (file.h), by its bytes or its name. Kinds that dtrain cannot read
-// (GIF, TIFF) count as pictures, so that they are an error and not silently left as they are.
+// (GIF, TIFF) count as images, so that they are an error and not silently left as they are.
 static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use) {
     const dt_kind *k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     const dt_kind *named = dt_kind_of_name(m->ext);
@@ -119,10 +119,10 @@ struct dt_transform_scratch {
 // Member i becomes s->encoded[i] of that kind: "iris.bmp" -> "iris.jpg".
 void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind);
 
-// ---- pictures (transform.c) ------------------------------------------------------------------
-// Resizes and encodes every picture among the record's members, and adds the columns of the first. Bytes live in `s`
-// until the next call. Other members stay as they are. DT_E_DATA: a picture cannot be decoded.
-dt_status dt_transform_pictures(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r);
+// ---- images (transform.c) ------------------------------------------------------------------
+// Resizes and encodes every image among the record's members, and adds the columns of the first. Bytes live in `s`
+// until the next call. Other members stay as they are. DT_E_DATA: an image cannot be decoded.
+dt_status dt_transform_images(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r);
 
 // ---- recordings (transform.c) ------------------------------------------------------------------
 // The first recording of a record, or -1.
@@ -146,13 +146,13 @@ bool dt_media_info_read(dt_media_info *out, dt_span head, uint64_t size);
 
 // ---- quality ------------------------------------------------------------------------------------------------------
 
-// How good a picture or a recording is, as numbers for the catalog: `data.where: quality > 0.4` leaves
+// How good an image or a recording is, as numbers for the catalog: `data.where: quality > 0.4` leaves
 // out what is blurred, flat or silent.
 //
 // Pictures, of the luma Y (0..255) of (H,W,C) bytes:
 //   brightness  mean of Y / 255
 //   contrast    standard deviation of Y / 255 (RMS contrast)
-//   sharpness   variance of the 4-neighbour Laplacian of Y, inside (Pech-Pacheco et al., 2000); pictures
+//   sharpness   variance of the 4-neighbour Laplacian of Y, inside (Pech-Pacheco et al., 2000); images
 //               out of focus have less than about 100
 //   entropy     bits of the histogram of Y, 0..8
 //   clipping    share of pixels that are 0 or 255

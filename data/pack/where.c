@@ -275,7 +275,7 @@ bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
 
 enum { MOST_DB = 99 };
 
-// ---- pictures ----------------------------------------------------------------------------------------
+// ---- images ------------------------------------------------------------------------------------------
 // Y of RGB, or the bytes themselves.
 static const uint8_t *quality_luma_of(const dt_image *m, dt_buffer *scratch) {
     if (m->channels == 1) return m->data;

@@ -128,7 +128,7 @@ typedef struct dt_source_request {
 } dt_source_request;
 
 // What most bytes of a set's members are.
-typedef enum dt_members { DT_MEMBERS_PICTURES, DT_MEMBERS_SOUNDS, DT_MEMBERS_ARRAYS } dt_members;
+typedef enum dt_members { DT_MEMBERS_IMAGES, DT_MEMBERS_AUDIO, DT_MEMBERS_ARRAYS } dt_members;
 
 // What counters do not say, for whoever judges them (bottleneck.h). Zeros: not known.
 typedef struct dt_pipeline_facts {

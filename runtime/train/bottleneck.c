@@ -95,8 +95,8 @@ static void limited_by_reads(dt_bottleneck *b, const shares *s, const dt_source_
         snprintf(b->change, sizeof b->change, "data.readers=%d", more);
         return;
     }
-    static const char *const SMALLER[] = {[DT_MEMBERS_PICTURES] = " (dtrain pack --resize)",
-                                          [DT_MEMBERS_SOUNDS] = " (dtrain pack --rate)",
+    static const char *const SMALLER[] = {[DT_MEMBERS_IMAGES] = " (dtrain pack --resize)",
+                                          [DT_MEMBERS_AUDIO] = " (dtrain pack --rate)",
                                           [DT_MEMBERS_ARRAYS] = ""};
     if (after->cache.kind == DT_CACHE_disk)
         snprintf(b->advice, sizeof b->advice, "a faster network; later epochs read this host's cache");
@@ -160,10 +160,10 @@ static void limited_by_cpu(dt_bottleneck *b, const shares *s, const dt_source_st
     } else if (most == DT_STAGE_DECODE) {
         if (advise_decoded(b, s, after, f)) return;
         static const char *const STORE[] = {
-            [DT_MEMBERS_PICTURES] =
+            [DT_MEMBERS_IMAGES] =
                 "store smaller images (dtrain pack --resize 256 --encode jpeg:90 halves decoding), or add cores",
-            [DT_MEMBERS_SOUNDS] = "store audio at the field's rate and in parts of its length (dtrain pack --rate HZ "
-                                  "--segment S), or add cores",
+            [DT_MEMBERS_AUDIO] = "store audio at the field's rate and in parts of its length (dtrain pack --rate HZ "
+                                 "--segment S), or add cores",
             [DT_MEMBERS_ARRAYS] = "store arrays of the field's size and bands, uncompressed, or add cores"};
         // the advice halves decoding
         b->predicted = b->rate / (1 - 0.5 * s->busy[most]);
@@ -238,7 +238,7 @@ static void bottleneck_turn(dt_tuner *t, const dt_source_tuning *to) {
 }
 
 // Decides, once the setting on trial is measured, or the old setting for the second time.
-static void bottleneck_judge(dt_tuner *t, double rate) {
+static void bottleneck_decide(dt_tuner *t, double rate) {
     bool again = t->tried_rate > 0; // again: the old setting is measured for the second time
     bool faster = again ? t->tried_rate >= GAIN * rate : rate >= GAIN * t->old_rate;
     // a trial always returns to the old setting first, which is measured again
@@ -287,7 +287,7 @@ void dt_tuner_tick(dt_tuner *t) {
     }
     if (b.limit == DT_LIMIT_NONE) return;
     if (t->knob != NO_KNOB) {
-        bottleneck_judge(t, b.rate);
+        bottleneck_decide(t, b.rate);
         if (!t->settled) return; // a trial goes on
     }
     if (waited < 0.02 * seconds) { // nobody waits: later trials begin anew

@@ -96,7 +96,7 @@ TEST(costly_stages_are_named) {
 TEST(advice_is_for_the_kind_of_members) {
     dt_pipeline_facts f = FACTS;
     assert_non_null(strstr(judge(PHOTOS, &f).advice, "jpeg"));
-    for (f.members = DT_MEMBERS_SOUNDS; f.members <= DT_MEMBERS_ARRAYS; f.members++) {
+    for (f.members = DT_MEMBERS_AUDIO; f.members <= DT_MEMBERS_ARRAYS; f.members++) {
         const dt_bottleneck b = judge(PHOTOS, &f);
         assert_int_equal(b.limit, DT_LIMIT_DECODE);
         assert_null(strstr(b.advice, "jpeg"));
