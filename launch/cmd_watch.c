@@ -266,14 +266,14 @@ static void watch_draw(screen *s, dt_run_log *const *runs, int n) {
 // ---- the terminal ----------------------------------------------------------------------------------
 
 // written by the handler, read by watch_follow
-static volatile sig_atomic_t asked; // to end
-static void watch_ask(int signal) {
-    asked = signal;
+static volatile sig_atomic_t stop_signal; // to end
+static void watch_stop(int signal) {
+    stop_signal = signal;
 }
 
 static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
     struct termios before, raw;
-    struct sigaction act = {.sa_handler = watch_ask};
+    struct sigaction act = {.sa_handler = watch_stop};
     // stdin is a terminal: keys can be read; else Ctrl-C alone ends
     const bool keys = tcgetattr(STDIN_FILENO, &before) == 0;
     // the terminal's state is restored below, so signals must not end the process
@@ -286,7 +286,7 @@ static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
         tcsetattr(STDIN_FILENO, TCSANOW, &raw);
     }
     fputs("\033[?1049h\033[?25l\033[2J", s->out); // alternate screen, no cursor, cleared
-    for (bool leave = false; !leave && !asked;) {
+    for (bool leave = false; !leave && !stop_signal;) {
         // fd -1: poll ignores the entry and just waits
         struct pollfd wait = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
         char key;

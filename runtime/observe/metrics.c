@@ -319,7 +319,7 @@ int64_t dt_metrics_flush(dt_metrics *m) {
 }
 
 // -- the summary ---------------------------------------------------------------------------------
-static void say_verdict(dt_metrics *m, const char *data_verdict) {
+static void log_verdict(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     char text[1024];
     dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
@@ -369,7 +369,7 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
     if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
     log_lost(m);
     log_goodput(m);
-    say_verdict(m, data_verdict);
+    log_verdict(m, data_verdict);
 }
 
 void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {

@@ -310,9 +310,9 @@ static void accept_one(prometheus *s) {
     if (fd >= 0) s->clients[s->n_clients++] = (client){.fd = fd}; // full: the drop above has made room
 }
 
-static bool sink_prometheus_is_path(const char *asked, const char *path) {
+static bool sink_prometheus_is_path(const char *target, const char *path) {
     const size_t n = strlen(path); // '?': parameters are ignored
-    return strncmp(asked, path, n) == 0 && strchr(" ?", asked[n]);
+    return strncmp(target, path, n) == 0 && strchr(" ?", target[n]);
 }
 
 static void make_reply(prometheus *s, client *c) {
@@ -320,18 +320,18 @@ static void make_reply(prometheus *s, client *c) {
     const char *status = "200 OK";
     const bool head = strncmp(c->request, "HEAD ", 5) == 0; // all but the body
     // another method: c->at, the request's end, matches no path
-    const char *asked = c->request + (head ? 5 : strncmp(c->request, "GET ", 4) == 0 ? 4 : c->at);
+    const char *target = c->request + (head ? 5 : strncmp(c->request, "GET ", 4) == 0 ? 4 : c->at);
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
     pthread_mutex_lock(&s->lock);
     const bool ended = s->now.ended, ready = !ended && s->now.phases[0].sum > 0; // a step was taken
     pthread_mutex_unlock(&s->lock);
-    if (sink_prometheus_is_path(asked, "/metrics")) {
+    if (sink_prometheus_is_path(target, "/metrics")) {
         put_all(s, f);
         c->last = ended && !head; // HEAD shows no numbers
-    } else if (sink_prometheus_is_path(asked, "/healthz")) {
+    } else if (sink_prometheus_is_path(target, "/healthz")) {
         fputs("ok\n", f);
-    } else if (sink_prometheus_is_path(asked, "/readyz")) {
+    } else if (sink_prometheus_is_path(target, "/readyz")) {
         fputs(ready ? "steps are running\n" : "no step yet\n", f);
         if (!ready) status = "503 Service Unavailable";
     } else {
