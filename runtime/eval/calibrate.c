@@ -32,7 +32,7 @@ typedef struct fitted {
 } fitted;
 
 typedef struct calibration {
-    dt_asked asked;
+    dt_session session;
     dt_infer *infer;
     fitted each[DT_MAX_TARGETS];
     int n;
@@ -194,7 +194,7 @@ static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *fil
 }
 
 static dt_status calibrate_report(calibration *c) {
-    const dt_open_run *run = &c->asked.run;
+    const dt_open_run *run = &c->session.run;
     const int64_t step = run->record.step;
     // the file is written on rank 0 alone; nothing of it remains where no sample could be used
     if (c->n_samples == 0 && c->n_not_finite > 0) return dt_fail(DT_E_NUMERIC, "no prediction of the split is finite");
@@ -273,8 +273,8 @@ dt_status dt_calibration_read(const dt_config *c, int64_t step, const dt_target 
 // ---- the run ---------------------------------------------------------------------------------------
 
 static dt_status calibrate_choose(calibration *c, dt_infer_opts *o) {
-    dt_dataset *data = c->asked.run.data;
-    const dt_targets *targets = &c->asked.nets.targets;
+    dt_dataset *data = c->session.run.data;
+    const dt_targets *targets = &c->session.nets.targets;
     const int64_t n = data->n_samples(data, DT_SPLIT_VAL);
     for (int i = 0; i < targets->n; i++) {
         const dt_target *t = &targets->items[i];
@@ -290,22 +290,22 @@ static dt_status calibrate_choose(calibration *c, dt_infer_opts *o) {
         o->wants_field[t->index] = true; // its true values come with the sample
     }
     if (c->n > 0) return DT_OK;
-    c->asked.run.comm->shared_failure = true; // every rank fails alike here, so no error exchange is due
+    c->session.run.comm->shared_failure = true; // every rank fails alike here, so no error exchange is due
     return dt_fail(DT_E_USAGE, "--calibrate is for classes and labels, and the run predicts none");
 }
 
 static dt_status calibrate_target(calibration *c) {
-    dt_infer_opts o = dt_asked_infer_opts(&c->asked, NULL, "calibrate");
+    dt_infer_opts o = dt_session_infer_opts(&c->session, NULL, "calibrate");
     DT_TRY(calibrate_choose(c, &o));
     DT_TRY(dt_infer_create(&c->infer, &o));
-    DT_TRY(dt_infer_run(c->infer, c->asked.run.data, DT_SPLIT_VAL, calibrate_take, c));
-    return dt_run_is_root(&c->asked.run) ? calibrate_report(c) : DT_OK; // the table is on rank 0
+    DT_TRY(dt_infer_run(c->infer, c->session.run.data, DT_SPLIT_VAL, calibrate_take, c));
+    return dt_run_is_root(&c->session.run) ? calibrate_report(c) : DT_OK; // the table is on rank 0
 }
 
 dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {
     calibration c = {.n = 0};
     const dt_run_request q = {.which = which, .split = DT_SPLIT_VAL, .own_data = true};
-    dt_status st = dt_asked_open(&c.asked, a, &q);
+    dt_status st = dt_session_open(&c.session, a, &q);
     if (st == DT_OK) st = calibrate_target(&c);
     dt_infer_destroy(c.infer);
     for (int k = 0; k < c.n; k++) {
@@ -313,6 +313,6 @@ dt_status dt_trainer_calibrate(const dt_trainer_args *a, const char *which) {
         free(c.each[k].targets);
         free(c.each[k].labels);
     }
-    dt_asked_close(&c.asked, st);
+    dt_session_close(&c.session, st);
     return st;
 }

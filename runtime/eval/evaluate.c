@@ -10,7 +10,7 @@
 #include "base/trace.h"
 #include "batch/losses.h"
 #include "eval/predict.h"
-#include "metrics/evidence.h"
+#include "metrics/eval_report.h"
 #include "run/agree.h"
 #include "run/batch_inputs.h"
 #include "run/memory_report.h"
@@ -59,7 +59,7 @@ struct dt_evaluator {
     dt_eval_column by[MOST_BY];
     dt_eval_column unit; // eval.bootstrap_unit; without a name: none
     int n_by;
-    dt_json *evidence;            // where it goes, or NULL
+    dt_json *report;              // where it goes, or NULL
     dt_evaluator_combine combine; // replaces the network's outputs (ensembles), or NULL
     void *combine_ctx;
 };
@@ -241,9 +241,9 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
     if (t->of_labels && e->metrics->threshold.is_auto) dt_eval_write_thresholds(&table, out, &out->extra);
     dt_eval_report_table(&table, e->metrics->wanted[k], out);
     // the evaluation report needs the table while it exists
-    if (e->evidence)
-        dt_evidence_add(e->evidence, e->targets->named ? t->t->field->name : NULL, &table, t->of_numbers, e->data,
-                        e->split, e->samples);
+    if (e->report)
+        dt_eval_report_add(e->report, e->targets->named ? t->t->field->name : NULL, &table, t->of_numbers, e->data,
+                           e->split, e->samples);
     if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
     for (int i = 0; i < e->n_by; i++) dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
     if (e->n_by > 0) dt_json_end_object(&out->extra);
@@ -435,8 +435,8 @@ void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx
     for (int k = 0; k < e->targets->n; k++) e->each[k].combined = dt_xcalloc((size_t)e->each[k].n_out, sizeof(float));
 }
 
-void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j) {
-    e->evidence = j;
+void dt_evaluator_keep_report(dt_evaluator *e, dt_json *j) {
+    e->report = j;
 }
 
 void dt_evaluator_destroy(dt_evaluator *e) {
@@ -449,10 +449,10 @@ void dt_evaluator_destroy(dt_evaluator *e) {
     free(e);
 }
 
-// ---- asked --------------------------------------------------------------------------------------------------------
+// ---- inference session ----------------------------------------------------------------------------------------------
 
 // The weights, of the checkpoint that is there: a training beside may have removed the one that was found.
-static dt_status asked_load(dt_asked *a) {
+static dt_status session_load(dt_session *a) {
     dt_open_run *r = &a->run;
     dt_status st;
     while ((st = dt_state_load(a->state, r->checkpoint, false)) == DT_E_CKPT && r->checkpoint &&
@@ -461,29 +461,29 @@ static dt_status asked_load(dt_asked *a) {
     return st;
 }
 
-dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_request *q) {
+dt_status dt_session_open(dt_session *a, const dt_trainer_args *args, const dt_run_request *q) {
     dt_run_request request = *q;
-    request.use = DT_RUN_ASKED;
-    *a = (dt_asked){0};
+    request.use = DT_RUN_INFERENCE;
+    *a = (dt_session){0};
     DT_TRY(dt_run_open(&a->run, args, &request));
     if (request.own_data && a->run.record.data_fingerprint != a->run.data->fingerprint)
         dt_warn_alike("data, columns or split are not those of the training: the %s split may contain training samples",
                       dt_split_name(request.split));
     DT_TRY(dt_nets_make(&a->nets, &a->run, false));
     DT_TRY(dt_state_create(&a->state, &a->run, &a->nets));
-    DT_TRY(asked_load(a));
+    DT_TRY(session_load(a));
     DT_TRY(dt_memory_check_room(&a->nets, &a->run));
     return dt_team_create(&a->team, dt_run_team_threads(&a->run), "replica");
 }
 
-void dt_asked_close(dt_asked *a, dt_status st) {
+void dt_session_close(dt_session *a, dt_status st) {
     dt_team_destroy(a->team);
     dt_state_destroy(a->state);
     dt_nets_drop(&a->nets);
     dt_run_close(&a->run, st);
 }
 
-dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *of, const char *progress) {
+dt_infer_opts dt_session_infer_opts(const dt_session *a, const dt_net *of, const char *progress) {
     const dt_net net = of ? *of : dt_nets_last_evaluated(&a->nets);
     dt_infer_opts o = dt_nets_infer_opts(&a->nets, &a->run, net, a->team);
     o.progress = progress;
@@ -491,7 +491,7 @@ dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *of, const cha
 }
 
 // The thresholds of calibration.json are of calibrated probabilities; the evaluator compares uncalibrated ones.
-static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
+static dt_status give_thresholds(const dt_session *a, dt_evaluator *e) {
     dt_status st = DT_OK;
     for (int k = 0; k < a->nets.targets.n && st == DT_OK; k++) {
         const dt_target *t = &a->nets.targets.items[k];
@@ -506,9 +506,9 @@ static dt_status give_thresholds(const dt_asked *a, dt_evaluator *e) {
     return st;
 }
 
-dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress, dt_evaluator **out) {
+dt_status dt_session_evaluator(const dt_session *a, const dt_net *net, const char *progress, dt_evaluator **out) {
     const dt_dataset *data = a->run.data;
-    const dt_infer_opts o = dt_asked_infer_opts(a, net, progress);
+    const dt_infer_opts o = dt_session_infer_opts(a, net, progress);
     dt_status st = DT_OK;
     char *nothing = NULL;
     DT_TRY(dt_evaluator_create(out, &o, &a->nets.targets, &a->nets.metrics));
@@ -559,7 +559,7 @@ static dt_status write_csv(const char *path, const char *json) {
     return st;
 }
 
-dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_result *result) {
+dt_status dt_session_print(const dt_session *a, const char *csv, const dt_eval_result *result) {
     const dt_open_run *r = &a->run;
     dt_json j;
     if (!dt_run_is_root(r)) return DT_OK;
@@ -573,19 +573,19 @@ dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_resul
 }
 
 dt_status dt_trainer_eval(const dt_trainer_args *args, const dt_eval_request *q) {
-    dt_asked a;
+    dt_session a;
     dt_evaluator *e = NULL;
     dt_eval_result result;
     if (q->n_members > 1) return dt_predict_evaluate(q);
-    dt_status st = dt_asked_open(
+    dt_status st = dt_session_open(
         &a, args, &(dt_run_request){.which = q->which, .split = q->split, .raw = q->raw, .own_data = q->own_data});
-    if (st == DT_OK) st = dt_asked_evaluator(&a, NULL, "eval", &e);
+    if (st == DT_OK) st = dt_session_evaluator(&a, NULL, "eval", &e);
     if (st == DT_OK) st = dt_evaluator_run(e, a.run.data, q->split, true, &result);
     if (st == DT_OK) {
-        st = dt_asked_print(&a, q->csv, &result);
+        st = dt_session_print(&a, q->csv, &result);
         dt_eval_result_fini(&result);
     }
     dt_evaluator_destroy(e);
-    dt_asked_close(&a, st);
+    dt_session_close(&a, st);
     return st;
 }

@@ -29,38 +29,38 @@ void dt_evaluator_set_thresholds(dt_evaluator *e, int k, const double *threshold
 // are none.
 typedef void (*dt_evaluator_combine)(void *ctx, int64_t sample, int k, const float *x, float *out);
 void dt_evaluator_set_combine(dt_evaluator *e, dt_evaluator_combine f, void *ctx);
-// Evaluations from now on also add each target's evidence (evidence.h) to the array that j is in, on rank 0; NULL: none.
-void dt_evaluator_keep_evidence(dt_evaluator *e, dt_json *j);
+// Evaluations from now on also add each target's report (eval_report.h) to the array that j is in, on rank 0; NULL: none.
+void dt_evaluator_keep_report(dt_evaluator *e, dt_json *j);
 // Collective; all ranks get the values, and rank 0 what is no single number. Fini the result afterwards. DT_E_DATA:
 // no record of the split could be read.
 //
 // whole: with what takes longer, for evaluations that end something (eval.by, eval.bootstrap).
 dt_status dt_evaluator_run(dt_evaluator *e, dt_dataset *data, dt_split split, bool whole, dt_eval_result *out);
 
-// ---- asked --------------------------------------------------------------------------------------------------------
+// ---- inference session ----------------------------------------------------------------------------------------------
 
-// A run that is asked what its network says, instead of trained: what dtrain eval, predict, quantize and
+// A run whose network predicts, instead of being trained: what dtrain eval, predict, quantize and
 // eval --calibrate begin with.
 
-typedef struct dt_asked {
+typedef struct dt_session {
     dt_open_run run;
     dt_nets nets; // for evaluation
     dt_state *state;
     dt_team *team;
-} dt_asked;
+} dt_session;
 
 // A checkpoint of the run, its data, the network that evaluates it, and its weights. `use` of the request is set here.
-// Collective. dt_asked_close also after a failure; st: how it all ended.
-dt_status dt_asked_open(dt_asked *a, const dt_trainer_args *args, const dt_run_request *q);
-void dt_asked_close(dt_asked *a, dt_status st);
+// Collective. dt_session_close also after a failure; st: how it all ended.
+dt_status dt_session_open(dt_session *a, const dt_trainer_args *args, const dt_run_request *q);
+void dt_session_close(dt_session *a, dt_status st);
 // For dt_infer_create: a network, NULL: the one that evaluates. progress: see infer.h.
-dt_infer_opts dt_asked_infer_opts(const dt_asked *a, const dt_net *net, const char *progress);
+dt_infer_opts dt_session_infer_opts(const dt_session *a, const dt_net *net, const char *progress);
 
 // Evaluates such a network. Where the data have no validation part, the thresholds of eval.threshold: f1 are those of
 // RUN/calibration.json; DT_E_USAGE where it has none. Collective.
-dt_status dt_asked_evaluator(const dt_asked *a, const dt_net *net, const char *progress, dt_evaluator **out);
+dt_status dt_session_evaluator(const dt_session *a, const dt_net *net, const char *progress, dt_evaluator **out);
 // Prints what an evaluation gave, on rank 0; csv: a file for it, too, or NULL.
-dt_status dt_asked_print(const dt_asked *a, const char *csv, const dt_eval_result *result);
+dt_status dt_session_print(const dt_session *a, const char *csv, const dt_eval_result *result);
 
 typedef struct dt_eval_request {
     const char *which; // checkpoint (dt_ckpt_find)

@@ -75,15 +75,16 @@ static void mean_destroy(predict_mean *m) {
 }
 
 // -p log p, whose limit at 0 is 0.
-static double surprise(double p) {
+static double entropy_term(double p) {
     return p > 0 ? -p * log(p) : 0;
 }
 
 static double entropy(const dt_predict_column *c, const double *p) {
     double h = 0;
-    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_CLASSES; k++) h += surprise(p[k]);
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_CLASSES; k++) h += entropy_term(p[k]);
     // a label is a binary variable
-    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++) h += surprise(p[k]) + surprise(1 - p[k]);
+    for (int64_t k = 0; k < c->n && c->kind == DT_PREDICTS_LABELS; k++)
+        h += entropy_term(p[k]) + entropy_term(1 - p[k]);
     return h;
 }
 
@@ -154,7 +155,7 @@ typedef struct predicted {
 
 // A member of the ensemble.
 typedef struct predictor {
-    dt_asked asked;
+    dt_session session;
     const dt_predict_request *r;
     dt_infer *infer;
     int n, embedding; // output; -1: not asked for
@@ -218,7 +219,7 @@ static dt_status predict_put(predictor *p, const dt_predict_row *row) {
 // Another member's set must have the same records: it may lack some that its fields need.
 static dt_status check_key(const predictor *p, int64_t i) {
     uint32_t ours[DT_MAX_WIDTH], theirs[DT_MAX_WIDTH];
-    const dt_dataset *a = p->asked.run.data, *b = p->first->asked.run.data;
+    const dt_dataset *a = p->session.run.data, *b = p->first->session.run.data;
     const char *path;
     if (a == b || !a->key || !a->records) return DT_OK; // the same data set: nothing to compare
     const int n = a->records(a, p->r->split, i, ours);
@@ -230,7 +231,7 @@ static dt_status check_key(const predictor *p, int64_t i) {
 }
 
 // Why there is no prediction, or NULL.
-static const char *predict_judge(predictor *p, const dt_infer_sample *s) {
+static const char *predict_find_bad(predictor *p, const dt_infer_sample *s) {
     const char *what = NULL;
     if (s->why) return s->why;
     for (int i = 0; i < p->n && !what; i++) {
@@ -253,7 +254,7 @@ static dt_status predict_take(void *ctx, const dt_infer_sample *s) {
     dt_predict_row row = {.index = s->index};
     if (p->mean) DT_TRY(check_key(p, s->index)); // a mean is over passes of the same records
     for (int i = 0; i < p->n && !s->why; i++) predict_take_target(&p->each[i], s->output[p->each[i].output]);
-    row.why = predict_judge(p, s);
+    row.why = predict_find_bad(p, s);
     // one pass without a prediction: no mean, as the rest would be another ensemble
     if (p->mean && row.why && !p->mean->why[s->index]) p->mean->why[s->index] = dt_xstrdup(row.why);
     for (int i = 0; i < p->n && !row.why; i++) {
@@ -271,14 +272,14 @@ static dt_status predict_take(void *ctx, const dt_infer_sample *s) {
 // ---- a member --------------------------------------------------------------------------------------
 
 static dt_status make_infer(predictor *p, bool augment) {
-    const dt_config *c = p->asked.run.config;
-    dt_infer_opts o = dt_asked_infer_opts(&p->asked, NULL, "predict");
+    const dt_config *c = p->session.run.config;
+    dt_infer_opts o = dt_session_infer_opts(&p->session, NULL, "predict");
     o.augment = augment;
     o.seed = (uint64_t)c->run.seed; // of augmentation and dropout masks
     for (int i = 0; i < p->n; i++) {
         predicted *e = &p->each[i];
         e->output = o.n_outputs;
-        o.outputs[o.n_outputs++] = dt_target_logits(&p->asked.nets.targets, e->t, e->text, sizeof e->text);
+        o.outputs[o.n_outputs++] = dt_target_logits(&p->session.nets.targets, e->t, e->text, sizeof e->text);
     }
     p->embedding = p->r->embeddings ? o.n_outputs : -1;
     if (p->embedding >= 0) o.outputs[o.n_outputs++] = "embedding";
@@ -286,7 +287,7 @@ static dt_status make_infer(predictor *p, bool augment) {
 }
 
 static const char *predict_run_name(const predictor *p) {
-    return p->asked.run.config->run.name;
+    return p->session.run.config->run.name;
 }
 
 // Finds the first member's classes in this one by name.
@@ -314,9 +315,9 @@ static dt_status match_names(predictor *p, int i) {
 }
 
 static dt_status predict_check_member(predictor *p) {
-    const dt_open_run *run = &p->asked.run;
-    const dt_targets *targets = &p->asked.nets.targets;
-    const dt_graph *g = dt_nets_last_evaluated(&p->asked.nets).graph;
+    const dt_open_run *run = &p->session.run;
+    const dt_targets *targets = &p->session.nets.targets;
+    const dt_graph *g = dt_nets_last_evaluated(&p->session.nets).graph;
     const int n = targets->n;
     bool drops = p->r->mc == 0; // drops: dropout masks are not wanted, or the network has some
     DT_TRY(dt_predict_check(p->r->out, n, p->r->logits, p->r->embeddings));
@@ -348,7 +349,7 @@ static dt_status predict_check_member(predictor *p) {
     for (int i = 0; i < n; i++) DT_TRY(match_names(p, i));
     // after matching: the same targets over different samples are no ensemble either
     const int64_t here = run->data->n_samples(run->data, p->r->split);
-    const dt_dataset *first = p->first->asked.run.data;
+    const dt_dataset *first = p->first->session.run.data;
     if (here != first->n_samples(first, p->r->split))
         return dt_fail(DT_E_DATA, "run %s reads %lld samples of the set, and run %s %lld", predict_run_name(p),
                        (long long)here, predict_run_name(p->first), (long long)first->n_samples(first, p->r->split));
@@ -357,7 +358,7 @@ static dt_status predict_check_member(predictor *p) {
 
 // On rank 0: the temperature of target i, and this member's share of its thresholds.
 static dt_status read_calibration(predictor *p, int i) {
-    const dt_open_run *run = &p->asked.run;
+    const dt_open_run *run = &p->session.run;
     predicted *e = &p->each[i];
     const bool labels = e->kind == DT_PREDICTS_LABELS;
     if (!labels && e->t->field->n_classes == 0) return DT_OK;
@@ -371,14 +372,14 @@ static dt_status read_calibration(predictor *p, int i) {
 }
 
 static dt_status open_member(predictor *p, const dt_trainer_args *a) {
-    const dt_open_run *run = &p->asked.run;
-    DT_TRY(dt_asked_open(&p->asked, a,
-                         &(dt_run_request){.which = p->r->which,
-                                           .split = p->r->split,
-                                           .own_data = p->r->own_data,
-                                           .raw = p->r->raw,
-                                           .drops = p->r->mc > 0})); // --mc: dropout stays on
-    DT_TRY(dt_agree_shared(run->comm, predict_check_member(p)));     // ranks exchange the check's result
+    const dt_open_run *run = &p->session.run;
+    DT_TRY(dt_session_open(&p->session, a,
+                           &(dt_run_request){.which = p->r->which,
+                                             .split = p->r->split,
+                                             .own_data = p->r->own_data,
+                                             .raw = p->r->raw,
+                                             .drops = p->r->mc > 0})); // --mc: dropout stays on
+    DT_TRY(dt_agree_shared(run->comm, predict_check_member(p)));       // ranks exchange the check's result
     dt_status st = DT_OK;
     char *nothing = NULL;
     for (int i = 0; i < p->n; i++) p->each[i].temperature = 1;
@@ -398,14 +399,14 @@ static void close_member(predictor *p, dt_status st) {
         free(p->each[i].map);
         free(p->each[i].thresholds);
     }
-    dt_asked_close(&p->asked, st);
+    dt_session_close(&p->session, st);
 }
 
 // ---- all members -----------------------------------------------------------------------------------
 
 static dt_status open_output(predictor *p, int n_passes) {
     // after the first member is open: titles need its names, keys its data
-    const dt_open_run *run = &p->asked.run;
+    const dt_open_run *run = &p->session.run;
     const dt_predict_format f = {.path = p->r->out,
                                  .split = p->r->split,
                                  .columns = p->columns,
@@ -432,7 +433,7 @@ static dt_status predict_run_passes(predictor *p, dt_dataset *data) {
 
 // The same network and set; all images are changed in one way, on the host, as the network's plan knows of no change.
 static dt_status run_changed(predictor *p, const char *change) {
-    const dt_open_run *run = &p->asked.run;
+    const dt_open_run *run = &p->session.run;
     dt_config *c = dt_config_copy(run->config);
     dt_dataset *data = NULL;
     c->data.augment_on = DT_AUGMENT_ON_host;
@@ -454,7 +455,7 @@ static dt_status run_changed(predictor *p, const char *change) {
 }
 
 static dt_status predict_run_member(predictor *p) {
-    DT_TRY(predict_run_passes(p, p->asked.run.data));
+    DT_TRY(predict_run_passes(p, p->session.run.data));
     for (int i = 0; i < p->r->n_changes; i++) DT_TRY(run_changed(p, p->r->changes[i]));
     return DT_OK;
 }
@@ -474,7 +475,7 @@ static dt_status run_others(predictor *first, const dt_trainer_args *members, in
 static dt_status predict(predictor *p, const dt_trainer_args *members, int n) {
     DT_TRY(open_member(p, members));
     // rows are fewer than records
-    const dt_open_run *run = &p->asked.run;
+    const dt_open_run *run = &p->session.run;
     // reports how many records `where` leaves
     if (dt_run_is_root(run) && run->config->data.where) dt_info("data: %s", run->data->describe(run->data));
     // passes: members, each unchanged and changed, each with its masks
@@ -497,7 +498,7 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     const bool writes = p.writer && r->out; // on rank 0, into a file
     st = dt_predict_writer_close(p.writer, st);
     if (st == DT_OK && writes) {
-        const dt_dataset *data = p.asked.run.data;
+        const dt_dataset *data = p.session.run.data;
         const double n_samples = (double)data->n_samples(data, r->split), took_s = dt_clock_s() - begin_s;
         dt_info("%s: predictions of %.0f samples in %.1f s (%.0f a second)", r->out, n_samples, took_s,
                 n_samples / took_s);
@@ -550,13 +551,13 @@ static void drop_pairs(dt_metric_choice *metrics, int n_targets) {
 }
 
 static dt_status predict_evaluate(predictor *p, const dt_eval_request *q) {
-    dt_asked *a = &p->asked;
+    dt_session *a = &p->session;
     dt_evaluator *e = NULL;
     dt_eval_result result;
     // thresholds are set below as the mean of the members'
     a->nets.metrics.threshold = (dt_auto_real){.answer = 0.5};
     drop_pairs(&a->nets.metrics, p->n);
-    dt_status st = dt_asked_evaluator(a, NULL, "eval", &e);
+    dt_status st = dt_session_evaluator(a, NULL, "eval", &e);
     if (st == DT_OK) {
         // by target, on every rank; only rank 0's are used
         for (int i = 0; i < p->n; i++)
@@ -567,7 +568,7 @@ static dt_status predict_evaluate(predictor *p, const dt_eval_request *q) {
     if (st == DT_OK) {
         // a member of the result: how many runs the mean is of
         dt_json_int(&result.extra, "runs", p->n_members);
-        st = dt_asked_print(a, q->csv, &result);
+        st = dt_session_print(a, q->csv, &result);
         dt_eval_result_fini(&result);
     }
     dt_evaluator_destroy(e);
@@ -582,7 +583,7 @@ dt_status dt_predict_evaluate(const dt_eval_request *q) {
     dt_infer_destroy(p.infer); // the evaluator has its own
     p.infer = NULL;
     if (st == DT_OK) {
-        const dt_dataset *data = p.asked.run.data;
+        const dt_dataset *data = p.session.run.data;
         // by_uncertainty is for predict alone
         p.mean = mean_create(p.columns, p.n, data->n_samples(data, q->split), false);
         // the first member comes last, by the evaluator

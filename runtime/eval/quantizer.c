@@ -21,7 +21,7 @@
 enum { ERROR_SAMPLES = 16, ROUNDS = 7 };
 
 typedef struct quantizer {
-    dt_asked asked;
+    dt_session session;
     const dt_quantize_request *r;
     dt_net fp32;
     dt_int8 q;
@@ -50,7 +50,7 @@ static void list_layers(quantizer *q) {
         dt_int8_layer *l = &q->q.layers[q->q.n_layers];
         l->name = node->name;
         l->n = g->values[node->in[1]].shape.d[0]; // output channels
-        q->weight[q->q.n_layers++] = dt_observe_weights(q->asked.nets.params, g, node);
+        q->weight[q->q.n_layers++] = dt_observe_weights(q->session.nets.params, g, node);
     }
 }
 
@@ -62,7 +62,7 @@ static dt_status quantizer_drop(void *ctx, const dt_infer_sample *s) {
 }
 
 static dt_status observe(quantizer *q) {
-    dt_infer_opts o = dt_asked_infer_opts(&q->asked, &q->fp32, "calibrate");
+    dt_infer_opts o = dt_session_infer_opts(&q->session, &q->fp32, "calibrate");
     dt_infer *f = NULL;
     dt_observer *seen = dt_observer_create(q->fp32.graph);
     o.look = dt_observer_look;
@@ -70,7 +70,7 @@ static dt_status observe(quantizer *q) {
     dt_status st = dt_infer_create(&f, &o);
     // range first, then histogram (observe.h)
     for (int run = 0; run < 2 && st == DT_OK; run++) {
-        st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, quantizer_drop, NULL);
+        st = dt_infer_run(f, q->session.run.data, DT_SPLIT_TEST, quantizer_drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);
     }
     if (st == DT_OK) q->q.n_values = dt_observer_scales(seen, q->r->how, q->r->percentile, &q->q.values);
@@ -102,8 +102,8 @@ static dt_status take_outputs(void *ctx, const dt_infer_sample *s) {
 
 // Runs over the first samples: the first network leaves its outputs, others are compared with them.
 static dt_status quantizer_compare(quantizer *q, dt_net net, double *error) {
-    const dt_targets *targets = &q->asked.nets.targets;
-    dt_infer_opts o = dt_asked_infer_opts(&q->asked, &net, NULL);
+    const dt_targets *targets = &q->session.nets.targets;
+    dt_infer_opts o = dt_session_infer_opts(&q->session, &net, NULL);
     dt_infer *f = NULL;
     char names[DT_MAX_TARGETS][256];
     o.limit = ERROR_SAMPLES; // the first samples: the error is an estimate, once per layer
@@ -117,7 +117,7 @@ static dt_status quantizer_compare(quantizer *q, dt_net net, double *error) {
     DT_TRY(dt_infer_create(&f, &o));
     for (int k = 0; k < o.n_outputs && !q->outputs; k++) q->width += q->size[k] = dt_infer_output_size(f, k);
     if (!q->outputs) q->outputs = dt_xcalloc((size_t)(ERROR_SAMPLES * q->width) + 1, sizeof *q->outputs);
-    const dt_status st = dt_infer_run(f, q->asked.run.data, DT_SPLIT_TEST, take_outputs, q);
+    const dt_status st = dt_infer_run(f, q->session.run.data, DT_SPLIT_TEST, take_outputs, q);
     dt_infer_destroy(f);
     *error = q->signal > 0 ? sqrt(q->noise / q->signal) : 0; // all outputs 0: nothing can be lost
     return st;
@@ -134,7 +134,7 @@ static dt_status find_errors(quantizer *q) {
         dt_int8_layer *l = &q->q.layers[i];
         l->weight = q->weight[i]; // this layer in int8, the others fp32
         // the nets own the graph: it lives until the run is closed
-        st = dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &net);
+        st = dt_nets_add_int8(&q->session.nets, &q->session.run, &q->q, &net);
         if (st == DT_OK) st = quantizer_compare(q, net, &q->errors[i]);
         l->weight = NULL; // back, before the next layer is tried
         p.n_items++;
@@ -150,8 +150,8 @@ static dt_status find_errors(quantizer *q) {
 
 static dt_status quantizer_evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
     dt_evaluator *e;
-    DT_TRY(dt_asked_evaluator(&q->asked, &net, progress, &e)); // no eval.by, no eval.bootstrap
-    const dt_status st = dt_evaluator_run(e, q->asked.run.data, DT_SPLIT_TEST, false, out);
+    DT_TRY(dt_session_evaluator(&q->session, &net, progress, &e)); // no eval.by, no eval.bootstrap
+    const dt_status st = dt_evaluator_run(e, q->session.run.data, DT_SPLIT_TEST, false, out);
     dt_evaluator_destroy(e);
     return st;
 }
@@ -180,7 +180,7 @@ static dt_status begin_timing(dt_net net, timed *t) {
 // in turn, so that a change of the clock rate meets both
 static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
     timed t[2] = {{.least = INFINITY}, {.least = INFINITY}};
-    dt_exec_args args = {.step = {.loss_scale = 1}, .grad = q->asked.nets.params->grads[0]};
+    dt_exec_args args = {.step = {.loss_scale = 1}, .grad = q->session.nets.params->grads[0]};
     dt_status st = begin_timing(q->fp32, &t[0]);
     if (st == DT_OK) st = begin_timing(int8, &t[1]);
     for (int i = 0; i < 2 * ROUNDS && st == DT_OK; i++) {
@@ -189,7 +189,7 @@ static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
         t[i & 1].least = fmin(t[i & 1].least, dt_clock_s() - begin);
     }
     for (int i = 0; i < 2; i++) {
-        rate[i] = dt_run_eval_batch(&q->asked.run) / t[i].least; // samples/s
+        rate[i] = dt_run_eval_batch(&q->session.run) / t[i].least; // samples/s
         dt_exec_destroy(t[i].exec);
         for (int k = 0; k < DT_BATCH_INPUTS; k++) free(t[i].inputs[k]);
     }
@@ -198,8 +198,8 @@ static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
 
 static void quantizer_print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2], double error,
                                    FILE *out) {
-    const int batch = dt_run_eval_batch(&q->asked.run);
-    const int threads = q->asked.run.answers.replica_threads;
+    const int batch = dt_run_eval_batch(&q->session.run);
+    const int threads = q->session.run.answers.replica_threads;
     int n_int8 = 0;
     // layers that stay fp32 have no scales
     for (int i = 0; i < q->q.n_layers; i++) n_int8 += q->q.layers[i].weight != NULL;
@@ -229,14 +229,14 @@ static dt_status quantizer_write_text(const char *folder, const char *name, cons
 }
 
 static dt_status save_weights(const quantizer *q, const char *out, const char *from) {
-    const dt_run_record *record = &q->asked.run.record;
+    const dt_run_record *record = &q->session.run.record;
     char *dir = dt_xprintf("%s/checkpoints", out), *path = dt_xprintf("%s/state.json", from);
     char *state = NULL;
     size_t n = 0;
     int n_tensors;
     dt_ckpt *k = NULL;
     const dt_ckpt_opts o = {.dir = dir, .keep = 1}; // one checkpoint, without retention
-    dt_ckpt_tensor *tensors = dt_state_view(q->asked.state, false, &n_tensors);
+    dt_ckpt_tensor *tensors = dt_state_view(q->session.state, false, &n_tensors);
     // one file, model.safetensors
     for (int i = 0; i < n_tensors; i++) tensors[i].file = "model";
     // the state.json of the source checkpoint is taken over as it is
@@ -255,7 +255,7 @@ static dt_status save_weights(const quantizer *q, const char *out, const char *f
 
 // Beside the new run, which gets its name when it is whole.
 static dt_status write_run(const quantizer *q) {
-    const dt_open_run *r = &q->asked.run;
+    const dt_open_run *r = &q->session.run;
     const int64_t step = r->record.step;
     char *out = NULL, *from = NULL;
     int64_t there;
@@ -300,12 +300,12 @@ static dt_status check_request(const dt_trainer_args *a) {
 }
 
 static dt_status quantizer_find_layers(quantizer *q) {
-    const dt_open_run *r = &q->asked.run;
+    const dt_open_run *r = &q->session.run;
     double nothing;
     if (r->backend->device)
         // no int8 kernels on devices
         return dt_config_fail(r->config, "device.kind", "int8 is computed on the CPU only: use device.kind=cpu");
-    q->fp32 = dt_nets_last_evaluated(&q->asked.nets);
+    q->fp32 = dt_nets_last_evaluated(&q->session.nets);
     list_layers(q);
     if (q->q.n_layers == 0) return dt_fail(DT_E_USAGE, "the network has no convolution or linear layer");
     // before any int8 graph: scales come from the fp32 network
@@ -320,7 +320,7 @@ static dt_status quantize(quantizer *q) {
     DT_TRY(quantizer_find_layers(q));
     DT_TRY(find_errors(q));
     // all layers within the tolerance together
-    DT_TRY(dt_nets_add_int8(&q->asked.nets, &q->asked.run, &q->q, &int8));
+    DT_TRY(dt_nets_add_int8(&q->session.nets, &q->session.run, &q->q, &int8));
     DT_TRY(quantizer_compare(q, int8, &error));
     // the whole set, unlike the comparison
     DT_TRY(quantizer_evaluate(q, q->fp32, "fp32", &r[0]));
@@ -332,7 +332,7 @@ static dt_status quantize(quantizer *q) {
     st = time_both(q, int8, rate);
     dt_signals_started(); // what is left takes a moment: signals no longer end it
     if (st == DT_OK) st = write_run(q);
-    if (st == DT_OK) quantizer_print_report(q, r, rate, error, q->asked.run.args.results);
+    if (st == DT_OK) quantizer_print_report(q, r, rate, error, q->session.run.args.results);
     if (st == DT_OK && rate[1] < rate[0])
         dt_warn("on this CPU int8 is slower than fp32 (%.4g samples/s beside %.4g): it pays on "
                 "CPUs with VNNI and for wide layers; else keep the run that it was made of",
@@ -345,7 +345,7 @@ dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_reques
     const dt_run_request request = {.which = r->which, .split = DT_SPLIT_TEST, .raw = r->raw};
     quantizer q = {.r = r};
     DT_TRY(dt_agree_shared(a->comm, check_request(a)));
-    dt_status st = dt_asked_open(&q.asked, a, &request);
+    dt_status st = dt_session_open(&q.session, a, &request);
     if (st == DT_OK) st = quantize(&q);
     for (int i = 0; i < q.q.n_layers; i++) free(q.weight[i]);
     free(q.q.layers);
@@ -353,6 +353,6 @@ dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_reques
     free(q.weight);
     free(q.errors);
     free(q.outputs);
-    dt_asked_close(&q.asked, st);
+    dt_session_close(&q.session, st);
     return st;
 }

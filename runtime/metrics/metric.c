@@ -127,9 +127,9 @@ static dt_status choose_wanted(dt_metric_choice *out, const dt_config *c, const 
     const bool listed = c->eval.metrics.n > 0;
     for (int i = 0; i < DT_N_METRICS; i++) {
         // listed by the user: without effect anywhere would be an error
-        const bool asked = listed && dt_words_have(&c->eval.metrics, i);
-        for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? asked && metric_fits(i, &g[k]) : is_default(i, &g[k]);
-        if (asked && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
+        const bool named = listed && dt_words_have(&c->eval.metrics, i);
+        for (int k = 0; k < n; k++) out->wanted[k][i] = listed ? named && metric_fits(i, &g[k]) : is_default(i, &g[k]);
+        if (named && !fits_any(i, g, n)) return fail_unfit(c, graph, "eval.metrics", i, g, n);
     }
     return DT_OK;
 }

@@ -54,10 +54,10 @@ dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
         for (int64_t k = 0; k < t->n_out; k++) {
             const bool truth = dt_eval_is_true(t, i, k);
             // true and predicted may hold of several labels of a sample
-            const bool said = dt_eval_is_predicted(t, p[i * t->n_out + k], k);
+            const bool predicted = dt_eval_is_predicted(t, p[i * t->n_out + k], k);
             c[k].truths += truth;
-            c[k].predictions += said;
-            c[k].hits += truth && said;
+            c[k].predictions += predicted;
+            c[k].hits += truth && predicted;
         }
     }
     free(p);
@@ -274,7 +274,7 @@ const dt_metric dt_metric_loss = {
 
 // Whether probabilities mean what they say.
 // ece: Guo et al., "On calibration of modern neural networks", ICML 2017: samples in 15 bins of equal width by the
-// largest probability (of labels by the probability of what is said of each); the mean over samples of
+// largest probability (of labels by the probability of the prediction of each); the mean over samples of
 // |share of hits - mean probability| of their bin.
 // brier: scikit-learn's brier_score_loss: the mean over samples of the squared distance to what is true, over all
 // classes; of two classes and of labels half of that.
@@ -307,8 +307,8 @@ static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
         }
         for (int64_t k = 0; k < t->n_out && !t->labels; k++) {
             // labels: each is a binary prediction, whose confidence is that of what is predicted of it
-            const bool said = of[k] >= 0.5;
-            metric_calibration_put(bins, said ? of[k] : 1 - of[k], said == dt_eval_is_true(t, i, k));
+            const bool predicted = of[k] >= 0.5;
+            metric_calibration_put(bins, predicted ? of[k] : 1 - of[k], predicted == dt_eval_is_true(t, i, k));
         }
     }
     for (int b = 0; b < N_BINS; b++) {

@@ -94,13 +94,13 @@ static void report_geodesic(const dt_eval_table *t, dt_eval_result *out) {
     const int n = (int)t->n_out;
     double sum = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        float said[6], truth[6]; // dt_metric.outs
+        float predicted[6], truth[6]; // dt_metric.outs
         for (int k = 0; k < n; k++) {
-            said[k] = (float)dt_eval_number(t, i, k, true);
+            predicted[k] = (float)dt_eval_number(t, i, k, true);
             truth[k] = (float)dt_eval_number(t, i, k, false);
         }
         // radians per unit of the numbers; angles in degrees are also reported in degrees
-        sum += dt_rotation_loss(said, truth, n, t->radians ? 1 : acos(-1.0) / 180, NULL);
+        sum += dt_rotation_loss(predicted, truth, n, t->radians ? 1 : acos(-1.0) / 180, NULL);
     }
     if (!t->radians) sum *= 180 / acos(-1.0);
     dt_eval_result_add(out, "geodesic", sum / (double)t->n);

@@ -3,7 +3,7 @@
 #include "base/core.h"
 #include "base/hash.h"
 #include "base/rng.h"
-#include "metrics/evidence.h"
+#include "metrics/eval_report.h"
 #include "metrics/metric.h"
 #include "observe/report.h"
 
@@ -236,7 +236,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     free(units.rows);
 }
 
-// ---- evidence -----------------------------------------------------------------------------------------------------
+// ---- evaluation report -------------------------------------------------------------------------------------------
 
 // numbers that keep the report small: points of a curve, histograms, their bins, samples shown
 enum { CURVE_POINTS = 60, MOST_ERRORS = 12, N_BINS = 31, MOST_WORST = 24 };
@@ -249,7 +249,7 @@ typedef struct scored {
     bool truth;
 } scored;
 
-static int evidence_from_highest(const void *a, const void *b) {
+static int scored_from_highest(const void *a, const void *b) {
     const scored *x = a, *y = b;
     // qsort is not stable: equal scores by row, so that reports are reproducible
     return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
@@ -309,7 +309,7 @@ static int64_t choose_outs(const dt_eval_table *t, scored *out) {
     }
     free(counts);
     if (n <= DT_REPORT_CURVES) return n;
-    qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
+    qsort(out, (size_t)n, sizeof *out, scored_from_highest);
     return DT_REPORT_CURVES;
 }
 
@@ -327,7 +327,7 @@ static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names
             s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
             n_true += s[i].truth;
         }
-        qsort(s, (size_t)t->n, sizeof *s, evidence_from_highest);
+        qsort(s, (size_t)t->n, sizeof *s, scored_from_highest);
         dt_json_begin_object(j, NULL);
         dt_json_string(j, "name", dt_eval_name(t, k, names));
         add_curve(j, s, t->n, n_true, true);
@@ -379,12 +379,12 @@ static double probability_of(const dt_eval_table *t, int64_t i, int64_t class) {
 static int64_t find_worst(const dt_eval_table *t, scored *out) {
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        int64_t rank = 1, said = 0; // labels and numbers: rank 1, so that every sample is a candidate
-        if (t->labels) said = dt_eval_predicted(t, i, &rank);
+        int64_t rank = 1, predicted = 0; // labels and numbers: rank 1, so that every sample is a candidate
+        if (t->labels) predicted = dt_eval_predicted(t, i, &rank);
         // sorted by confidence: sure and wrong comes first
-        if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, said) : t->losses[i], i, false};
+        if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, predicted) : t->losses[i], i, false};
     }
-    if (n > 0) qsort(out, (size_t)n, sizeof *out, evidence_from_highest);
+    if (n > 0) qsort(out, (size_t)n, sizeof *out, scored_from_highest);
     return n < MOST_WORST ? n : MOST_WORST;
 }
 
@@ -467,8 +467,8 @@ static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt
 
 // ---- a target --------------------------------------------------------------------------------------
 
-void dt_evidence_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers, const dt_dataset *data,
-                     dt_split split, const int64_t *samples) {
+void dt_eval_report_add(dt_json *j, const char *field, const dt_eval_table *t, bool numbers, const dt_dataset *data,
+                        dt_split split, const int64_t *samples) {
     const unsigned of = t->labels ? DT_OF_CLASSES : numbers ? DT_OF_NUMBERS : DT_OF_LABELS;
     // tables of the report, whether eval.metrics lists them or not
     static const dt_metric_id tables[] = {DT_METRIC_confusion, DT_METRIC_report};

@@ -5,7 +5,7 @@
 // go, how was it made. It is one file without anything from elsewhere, and its text is safe whatever names hold.
 //
 // Besides metrics.jsonl, result.json and config.yaml a report reads `log` (its warnings) and evaluation-<split>.json,
-// which the run writes at its evaluations (metrics/evidence.h): curves, errors, and the worst samples with their
+// which the run writes at its evaluations (metrics/eval_report.h): curves, errors, and the worst samples with their
 // pictures.
 #ifndef DT_REPORT_REPORT_H
 #define DT_REPORT_REPORT_H

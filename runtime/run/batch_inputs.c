@@ -130,7 +130,7 @@ dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets) {
     return DT_OK;
 }
 
-void dt_targets_judge(const dt_targets *targets) {
+void dt_targets_check_range(const dt_targets *targets) {
     enum { MOST = 10 };
     for (int i = 0; i < targets->n; i++) {
         const dt_field_info *f = targets->items[i].field;

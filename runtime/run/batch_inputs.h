@@ -58,7 +58,7 @@ dt_status dt_target_check(const dt_target *t, const float *x, int64_t sample);
 // dt_target_check of all samples of a batch whose weight is not 0. targets may be NULL.
 dt_status dt_batch_check_targets(const dt_batch *b, const dt_targets *targets);
 // Warns of targets far from 0: a network begins there and takes long to come to them.
-void dt_targets_judge(const dt_targets *targets);
+void dt_targets_check_range(const dt_targets *targets);
 
 // ---- replica plan -------------------------------------------------------------------------------------------------
 

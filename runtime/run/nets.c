@@ -168,9 +168,9 @@ static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
     if (!r->backend->device) DT_TRY(dt_memory_room_for_kernels());
     const dt_run_record *s = &r->record;
     // an inference session: the phase that made its weights; those of step s come from the phase of step s - 1
-    const bool asked = r->request.use == DT_RUN_ASKED;
+    const bool inference = r->request.use == DT_RUN_INFERENCE;
     n->n_phases = 1;
-    n->phases[0] = (dt_phase){.joins = true, .begin = asked && s->step > 0 ? s->step - 1 : 0};
+    n->phases[0] = (dt_phase){.joins = true, .begin = inference && s->step > 0 ? s->step - 1 : 0};
     if (n->training)
         n->n_phases = dt_phases_list(n->phases, &r->groups, &r->scales, s->total_steps, s->steps_per_epoch);
     for (int i = 0; i < n->n_phases; i++) {

@@ -20,7 +20,7 @@
 
 int dt_run_n_micro(const dt_open_run *r) {
     const int n = dt_run_global_batch(r) / r->answers.micro_batch;
-    const bool more = r->request.use == DT_RUN_ASKED && n < r->comm->world_size; // there are no steps
+    const bool more = r->request.use == DT_RUN_INFERENCE && n < r->comm->world_size; // there are no steps
     return more ? r->comm->world_size : n;
 }
 
@@ -218,9 +218,9 @@ static dt_status compare_moments(const dt_open_run *r) {
 
 static dt_status run_open_data(dt_open_run *r) {
     if (!r->args.open_data || r->data) return DT_OK;
-    const bool asked = r->request.use == DT_RUN_ASKED;
+    const bool inference = r->request.use == DT_RUN_INFERENCE;
     // measured moments of the first start, unless the user gives numbers
-    if (r->record.config) dt_config_take_moments(r->config, r->record.config, asked);
+    if (r->record.config) dt_config_take_moments(r->config, r->record.config, inference);
     const bool logs = r->request.use == DT_RUN_TRAINED; // only training writes RUN/skipped.*
     const dt_batch_memory memory = dt_backend_batch_memory(r->backend);
     // one file per rank: no lock between them
@@ -277,10 +277,10 @@ dt_status dt_run_set_replicas(dt_open_run *r, int n) {
 // says counts.
 static void forget_threads(dt_open_run *r) {
     const dt_key keys[] = {DT_KEY(device.threads), DT_KEY(device.replicas), DT_KEY(data.workers)};
-    const bool asked = r->request.use == DT_RUN_ASKED;
+    const bool inference = r->request.use == DT_RUN_INFERENCE;
     const bool moved = r->resumed && r->record.world_size != r->comm->world_size; // the number of ranks changed
     for (int i = 0; i < 3; i++) {
-        const bool free = asked || (moved && dt_config_is_auto(r->record.config, keys[i]));
+        const bool free = inference || (moved && dt_config_is_auto(r->record.config, keys[i]));
         // keys of the command line stay as the user wrote them
         if (!free || strcmp(dt_config_where(r->config, keys[i]), "command line") == 0) continue;
         dt_config_set_text(r->config, keys[i], "auto");
@@ -292,11 +292,11 @@ static void forget_threads(dt_open_run *r) {
 static dt_status run_open_parts(dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
-    if (r->request.use != DT_RUN_ASKED) DT_TRY(dt_run_read_teacher(r));
+    if (r->request.use != DT_RUN_INFERENCE) DT_TRY(dt_run_read_teacher(r));
     forget_threads(r);
     DT_TRY(resolve_threads(r));
     DT_TRY(open_backend(r));
-    if (r->request.use == DT_RUN_ASKED &&
+    if (r->request.use == DT_RUN_INFERENCE &&
         r->backend->supports_dtype(r->backend, dt_resolved_dtype(&r->record.resolved)))
         was = &r->record.resolved; // as the run evaluates itself
     DT_TRY(dt_resolve_precision(&r->answers, c, r->comm, r->backend, was));
@@ -339,7 +339,7 @@ static dt_status check_within(const dt_open_run *r) {
 // What a training that begins is refused for, and one that began before is not.
 static dt_status run_check_fields(const dt_open_run *r) {
     // runs that began before the check was made may go on
-    const bool begins = r->request.use != DT_RUN_ASKED && !r->resumed;
+    const bool begins = r->request.use != DT_RUN_INFERENCE && !r->resumed;
     for (int i = 0; i < r->n_fields; i++) {
         const dt_field_info *f = &r->fields[i];
         const char *one = f->n_classes == 1 ? dt_field_name_of(f, 0) : NULL; // one: its only class
@@ -402,7 +402,7 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     // checked with data and backend open: fingerprint and environment are theirs
     if (r->resumed) DT_TRY(dt_run_check_resumed(r));
     if (r->data) DT_TRY(run_check_fields(r));
-    if (q->use != DT_RUN_ASKED) return r->data ? run_measure(r) : DT_OK;
+    if (q->use != DT_RUN_INFERENCE) return r->data ? run_measure(r) : DT_OK;
     if (r->data->n_samples(r->data, q->split) > 0) return DT_OK;
     return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", dt_split_name(q->split));
 }

@@ -4,7 +4,7 @@
 //
 //   train              dt_run_open, dt_nets_make, dt_state_create, dt_state_init or dt_state_load, then steps
 //   check              the same without steps
-//   eval, predict, …   dt_asked_open (evaluate.h), which is the same for a run that is asked instead of trained
+//   eval, predict, …   dt_session_open (evaluate.h), which is the same for a run that predicts instead of training
 //
 // dt_run_open answers every auto that machine, data and checkpoint can answer, on all ranks alike. What only a plan can
 // tell (the faster precision, how many replicas have room, engines) dt_nets_make answers in the run: making plans is the
@@ -40,12 +40,12 @@ typedef struct dt_trainer_args {
     void *ctx;
 } dt_trainer_args;
 
-typedef enum dt_run_use { DT_RUN_TRAINED, DT_RUN_CHECKED, DT_RUN_ASKED } dt_run_use;
+typedef enum dt_run_use { DT_RUN_TRAINED, DT_RUN_CHECKED, DT_RUN_INFERENCE } dt_run_use;
 
 // Why a run is opened.
 typedef struct dt_run_request {
     dt_run_use use;
-    // Of a run that is asked:
+    // Of an inference session:
     const char *which; // checkpoint (dt_ckpt_find)
     dt_split split;    // of the data; must have samples
     bool own_data;     // those that the run trained on: then a warning where they changed
@@ -140,10 +140,10 @@ int dt_run_team_threads(const dt_open_run *r);
 
 // ---- run_resume.c: directory and record ------------------------------------------------------------
 
-// Of a run that is trained or asked: finds the checkpoint that it goes on from, or that is asked, on rank 0, and gives
+// Of a run that is trained or evaluated: finds the checkpoint that it goes on from, or that is evaluated, on rank 0, and gives
 // all ranks its record.
 dt_status dt_run_read_record(dt_open_run *r);
-// Rank 0 of a run that is asked: finds its checkpoint again, where a training beside has removed the one found before.
+// Rank 0 of an inference session: finds its checkpoint again, where a training beside has removed the one found before.
 dt_status dt_run_find_again(dt_open_run *r);
 // Whether a resumed run goes on with the bits and the data that it began with: DT_E_USAGE or a warning where not.
 dt_status dt_run_check_resumed(dt_open_run *r);

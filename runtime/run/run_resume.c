@@ -1,4 +1,4 @@
-// run_resume.c: the directory of a run, and the checkpoint in it that a run goes on from or that is asked. Rank 0 alone
+// run_resume.c: the directory of a run, and the checkpoint in it that a run goes on from or that is evaluated. Rank 0 alone
 // sees the directory; the others get the record of the checkpoint. For run.c.
 #include "run/run.h"
 
@@ -290,7 +290,7 @@ static dt_status find_results(dt_open_run *r) {
     return DT_OK;
 }
 
-// ---- a run that is asked ---------------------------------------------------------------------------
+// ---- inference session -----------------------------------------------------------------------------
 
 static dt_status find_asked(const dt_open_run *r, int64_t *step, char **path) {
     char *dir = dt_xprintf("%s/checkpoints", r->dir);
@@ -305,7 +305,7 @@ static dt_status find_asked(const dt_open_run *r, int64_t *step, char **path) {
 }
 
 // Rank 0. A training that runs beside may remove the checkpoint that was found: then there is a newer one.
-static dt_status read_asked(dt_open_run *r, char **text) {
+static dt_status read_for_inference(dt_open_run *r, char **text) {
     dt_status st;
     int64_t step;
     do {
@@ -322,7 +322,7 @@ static dt_status read_asked(dt_open_run *r, char **text) {
 
 dt_status dt_run_find_again(dt_open_run *r) {
     char *text = NULL;
-    const dt_status st = read_asked(r, &text);
+    const dt_status st = read_for_inference(r, &text);
     free(text);
     return st;
 }
@@ -383,17 +383,17 @@ dt_status dt_run_read_teacher(dt_open_run *r) {
 // ---- both ------------------------------------------------------------------------------------------
 
 dt_status dt_run_read_record(dt_open_run *r) {
-    const bool asked = r->request.use == DT_RUN_ASKED;
+    const bool inference = r->request.use == DT_RUN_INFERENCE;
     char *text = NULL;
     dt_status st = DT_OK;
-    if (dt_run_is_root(r)) st = asked ? read_asked(r, &text) : find_newest(r, &text);
+    if (dt_run_is_root(r)) st = inference ? read_for_inference(r, &text) : find_newest(r, &text);
     st = dt_agree_result(r->comm, st, &text);
     // rank 0 parsed while it searched
     if (st == DT_OK && text && !dt_run_is_root(r)) st = dt_record_parse(&r->record, "state.json", text);
-    r->resumed = st == DT_OK && text && !asked; // text: a checkpoint was found
+    r->resumed = st == DT_OK && text && !inference; // text: a checkpoint was found
     free(text);
     DT_TRY(st);
-    if (!asked) return find_results(r);
+    if (!inference) return find_results(r);
     // the config may have auto where the run resolved a size
     if (r->config->train.micro_batch.is_auto) {
         dt_config_set_int(r->config, DT_KEY(train.micro_batch), r->record.resolved.micro_batch);

@@ -133,7 +133,7 @@ static void check_print_report(const dt_open_run *r, const dt_nets *nets, FILE *
 
 // A network's first layers expect values around 1. Says so of a field whose values, after normalisation, are far from
 // that: no loss falls then, and nothing else would tell.
-static void judge_width(const dt_field_info *f, const float *x, int n_samples) {
+static void check_field_range(const dt_field_info *f, const float *x, int n_samples) {
     enum { FAR = 1000000 };
     const int64_t n_each = dt_shape_elements(&f->sample_shape), n = n_samples * n_each;
     double least = INFINITY, most = -INFINITY, mean = 0, variance = 0;
@@ -150,7 +150,7 @@ static void judge_width(const dt_field_info *f, const float *x, int n_samples) {
             if (pass == 0) mean += own / (double)n;
             if (pass == 1) variance += (own - mean) * (own - mean) / (double)n;
         }
-    // a width of 0 is a constant field: nothing to judge by
+    // a width of 0 is a constant field: nothing to compare with
     if (fmax(fabs(least), fabs(most)) <= FAR && (most == least || (most - least) * FAR >= 1)) return;
     dt_warn("data.fields.%s: the network gets values of %.3g to %.3g (first micro-batch), where it "
             "expects about -3 to 3; give normalize: {mean: [%.3g], std: [%.3g]}",
@@ -175,7 +175,7 @@ static dt_status take_batch(const dt_open_run *r, const dt_targets *targets) {
     dt_status st = source->get(source, 0, 0, &b, &wait_s); // decodes; fails as a training step would
     if (st == DT_OK) {
         for (int i = 0; i < source->n_fields; i++)
-            if (source->fields[i].dtype == DT_F32) judge_width(&source->fields[i], b->field[i], b->n);
+            if (source->fields[i].dtype == DT_F32) check_field_range(&source->fields[i], b->field[i], b->n);
         st = dt_batch_check_targets(b, targets);
         source->release(source, b);
     }
@@ -219,7 +219,7 @@ static dt_status check_opened_run(dt_open_run *r, dt_nets *nets, dt_state **stat
     DT_TRY(dt_state_create(state, r, nets));
     if (r->data) *length = measure_length(r);
     if (r->data) DT_TRY(take_batch(r, &nets->targets));
-    dt_targets_judge(&nets->targets);
+    dt_targets_check_range(&nets->targets);
     // What can fail or warn: a file that does not fit, tensors frozen at random values. Random weights of a large network
     // take a second to make, and nobody looks at them.
     const dt_params *p = nets->params;

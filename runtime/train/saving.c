@@ -126,7 +126,7 @@ static dt_status share_best(trainer *t, bool *is_best) {
 }
 
 // evaluation-<name>.json, for report.html. A disk that refuses it ends nothing.
-static void write_evidence(const trainer *t, const char *name, dt_json *j) {
+static void write_eval_report(const trainer *t, const char *name, dt_json *j) {
     char *path = dt_xprintf("%s/evaluation-%s.json", t->run.dir, name);
     dt_json_end_array(j);
     dt_json_end_object(j);
@@ -152,19 +152,19 @@ static dt_status saving_evaluate(trainer *t, dt_split split, const char *name, i
     dt_status st = dt_state_swap_average(t->state);
     // only of the weights that train now
     if (st == DT_OK && step == s->step && n_steps > 0) st = dt_stepper_recalibrate(t->stepper, n_steps, s->step);
-    dt_json evidence;
+    dt_json report;
     // rank 0 has the table of samples
     const bool keeps = trainer_is_root(t) && dt_words_have(&t->run.config->metrics.sinks, DT_SINK_report);
-    dt_json_init(&evidence);
-    dt_json_begin_object(&evidence, NULL);
-    dt_json_int(&evidence, "step", step);
-    dt_json_begin_array(&evidence, "targets");
-    dt_evaluator_keep_evidence(t->evaluator, keeps ? &evidence : NULL);
+    dt_json_init(&report);
+    dt_json_begin_object(&report, NULL);
+    dt_json_int(&report, "step", step);
+    dt_json_begin_array(&report, "targets");
+    dt_evaluator_keep_report(t->evaluator, keeps ? &report : NULL);
     // whole: by column and bootstrap, for the test alone
     if (st == DT_OK) st = dt_evaluator_run(t->evaluator, t->run.data, split, split == DT_SPLIT_TEST, r);
-    dt_evaluator_keep_evidence(t->evaluator, NULL);
-    if (st == DT_OK && keeps) write_evidence(t, name, &evidence);
-    dt_json_fini(&evidence);
+    dt_evaluator_keep_report(t->evaluator, NULL);
+    if (st == DT_OK && keeps) write_eval_report(t, name, &report);
+    dt_json_fini(&report);
     // weights and averages change places back: collective
     if (st == DT_OK || st == DT_E_PREEMPTED) { // else the run ends, perhaps on this rank alone
         const dt_status back = dt_state_swap_average(t->state);

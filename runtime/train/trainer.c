@@ -213,7 +213,7 @@ static void describe_run(const trainer *t) {
             r->answers.replica_threads, r->answers.replica_threads == 1 ? "" : "s",
             DT_WORD_OF(DT_PRECISION_WORDS, r->answers.precision), r->backend->describe(r->backend));
     dt_info("data: %s", r->data->describe(r->data));
-    dt_targets_judge(&t->nets.targets);
+    dt_targets_check_range(&t->nets.targets);
     if (note) dt_info("%s", note);
     if (r->resumed)
         dt_info("resuming at step %lld of %lld", (long long)s->step, (long long)s->total_steps);
@@ -387,11 +387,11 @@ dt_status dt_trainer_verify(trainer *t) {
 }
 
 // What is due after a step. *stop: the loop ends with DT_E_PREEMPTED.
-static dt_status after_step(trainer *t, bool asked, bool *stop) {
+static dt_status after_step(trainer *t, bool stop_wanted, bool *stop) {
     int64_t done = t->run.record.step;
     bool last = done == t->run.record.total_steps, best = false;
-    *stop = !last && (asked || done == stop_at(t)); // stop_at counts steps that are done
-    if (last) return DT_OK;                         // finish() does the rest
+    *stop = !last && (stop_wanted || done == stop_at(t)); // stop_at counts steps that are done
+    if (last) return DT_OK;                               // finish() does the rest
     if (dt_amount_due(t->verify_every, done)) DT_TRY(dt_trainer_verify(t));
     dt_status st = dt_amount_due(t->eval_every, done) ? dt_trainer_evaluate(t, &best) : DT_OK;
     *stop |= st == DT_E_PREEMPTED; // an evaluation that was dropped: the run saves and leaves
@@ -508,14 +508,14 @@ static dt_status trainer_take_numbers(trainer *t, const dt_step_result *r, doubl
 // On the CPU a step's numbers are known when it has run. A device is one step ahead of its numbers. When something is
 // due, the loop first waits for the steps that are under way.
 static dt_status run_steps(trainer *t) {
-    bool asked = false;   // some rank wants to stop
-    dt_signals_started(); // signals no longer end the process
+    bool stop_wanted = false; // some rank wants to stop
+    dt_signals_started();     // signals no longer end the process
     set_timeout(t);
     // the last run left after saving, before this evaluation was made
     if (t->run.resumed && dt_amount_due(t->eval_every, t->run.record.step) &&
         last_evaluated(t) != t->run.record.step) { // it was dropped
-        DT_TRY(after_step(t, false, &asked));
-        if (asked) return trainer_leave(t);
+        DT_TRY(after_step(t, false, &stop_wanted));
+        if (stop_wanted) return trainer_leave(t);
     } else if (t->run.resumed) {
         log_early_end(t);
     }
@@ -527,7 +527,7 @@ static dt_status run_steps(trainer *t) {
         DT_TRY(dt_timeline_step(&t->timeline, t->run.comm, queued, t->run.dir));
         if (traced && !t->timeline.on) begin = dt_clock_s(); // writing it is no part of a step
         // a device's steps run ahead: what is due needs the numbers of all
-        bool settle = queued > t->run.record.step && (asked || is_due(t, queued));
+        bool settle = queued > t->run.record.step && (stop_wanted || is_due(t, queued));
         if (settle)
             DT_TRY(dt_stepper_drain(t->stepper, &r));
         else
@@ -539,10 +539,10 @@ static dt_status run_steps(trainer *t) {
         bool finished = false;
         DT_TRY(trainer_take_numbers(t, &r, end - begin, &finished));
         begin = end;
-        asked |= finished && r.stop;
+        stop_wanted |= finished && r.stop;
         if (!finished || t->run.record.step < queued) continue; // numbers of the newest step are still to come
         bool stop = false, busy = t->eval_every || t->save_every || t->verify_every;
-        DT_TRY(after_step(t, asked, &stop));
+        DT_TRY(after_step(t, stop_wanted, &stop));
         if (stop) return trainer_leave(t);
         if (!is_over(t, NULL) && phase_begins(t, t->run.record.step)) DT_TRY(trainer_begin_phase(t));
         if (busy) begin = dt_clock_s(); // evaluating and saving are not part of a step

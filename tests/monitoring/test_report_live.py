@@ -3,7 +3,7 @@ from PIL import Image
 from small_set import bmp, records, write_tar
 
 
-def evidence(run, split):
+def eval_report(run, split):
     """The first target of an evaluation, and the line of result.json that it is of."""
     with open(f"{run}/evaluation-{split}.json") as f:
         e = json.load(f)
@@ -27,7 +27,7 @@ def area(points):
 def check_classes(run):
     text = page(run)
     for split in ("val", "test"):
-        e, result = evidence(run, split)
+        e, result = eval_report(run, split)
         right = sum(row.get(name, 0) for name, row in e["confusion"].items())
         n = sum(sum(row.values()) for row in e["confusion"].values())
         assert n == result["samples"] and abs(right / n - result["accuracy"]) < 1e-9, (e["confusion"], result)
@@ -63,7 +63,7 @@ def make_classes(path, n):
 
 
 def check_many(run):
-    e, result = evidence(run, "val")
+    e, result = eval_report(run, "val")
     recall = {k: c["recall"] for k, c in e["report"]["classes"].items()}
     drawn = [c["name"] for c in e["curves"]]
     assert len(drawn) == 8 and max(recall.values()) > 0, recall
@@ -72,7 +72,7 @@ def check_many(run):
 
 
 def check_numbers(run):
-    e, result = evidence(run, "test")
+    e, result = eval_report(run, "test")
     assert [sum(h["counts"]) for h in e["errors"]] == [result["samples"]] * 2
     losses = [w["loss"] for w in e["wrong"]]
     assert losses == sorted(losses, reverse=True) and "probability" not in e["wrong"][0]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# report.html as runs write it: the evidence of evaluations of classes and of numbers is what their metrics are of, with
+# report.html as runs write it: the evaluation report of classes and of numbers is what their metrics are of, with
 # pictures of the worst samples; a run that stops and goes on; weights are those of a run without it.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 "$python" -c 'import PIL' 2>/dev/null || { echo "skipped: no Pillow"; exit 77; }
