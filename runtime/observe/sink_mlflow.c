@@ -91,6 +91,7 @@ typedef struct mlflow {
 
 // One warning for each time that the server goes away.
 static void note_failure(mlflow *s, const char *what) {
+    // seconds: 2, 4, 8, … up to a minute
     s->pause_s = s->pause_s < 1 ? 2 : s->pause_s < 60 ? 2 * s->pause_s : 60;
     s->again_s = dt_clock_s() + s->pause_s;
     s->has_asked = false; // the server may have taken what it has not answered
@@ -118,6 +119,7 @@ static bool sink_mlflow_may_pass(int status) {
 // s->refusal.
 static answer sink_mlflow_ask(mlflow *s, const char *path, json_t *body, json_t **out) {
     char *url = dt_xprintf("%s/%s", s->o.mlflow_uri, path), *text = NULL;
+    // NULL ends the list: without a token no second header
     const char *headers[] = {"Content-Type: application/json", s->authorization, NULL};
     dt_http_reply reply = {0};
     if (body) text = json_dumps(body, JSON_COMPACT);
@@ -212,8 +214,10 @@ static size_t clean_name(char out[MAX_NAME + 1], const char *name) {
     size_t n = 0, k;
     for (; *name; name += k) {
         k = dt_text_utf8_length(name);
+        // the code point; 0: no UTF-8
         uint32_t c = k == 0 ? 0 : k == 1 ? (uint8_t)*name : (uint8_t)*name & 0xFFu >> (k + 1);
         if (k == 0) k = 1;
+        // cut at a letter
         if (n + k > MOST) break;
         for (size_t i = 1; i < k; i++) c = c << 6 | (name[i] & 0x3F);
         const bool begins = n == 0 || out[n - 1] == '/';
@@ -222,6 +226,7 @@ static size_t clean_name(char out[MAX_NAME + 1], const char *name) {
         else
             for (size_t i = 0; i < k; i++) out[n++] = name[i];
     }
+    // a path must not end with an empty part
     if (n > 0 && out[n - 1] == '/') out[n - 1] = '_';
     out[n] = '\0';
     return n;
@@ -280,11 +285,15 @@ static answer create_run(mlflow *s) {
     json_t *reply = NULL, *tags;
     answer a = s->experiment_id ? DONE : find_experiment(s);
     if (a != DONE) return a;
+    // a request for this run was sent before, and its answer may have been lost
     if (s->create_id && ((a = find_run(s)) == LATER || s->run_id)) return a;
     gethostname(host, sizeof host - 1);
+    // host, process and time: no other run has the text
     if (!s->create_id) s->create_id = dt_xprintf("%s %d %.3f", host, (int)getpid(), dt_clock_wall_s());
+    // before the request: after a kill the next attempt looks for the run by the tag
     save_state(s);
     tags = json_array();
+    // MLflow has no idempotent create: the tag is what find_run searches
     json_array_append_new(tags, sink_mlflow_pair("dtrain.id", s->create_id));
     json_array_append_new(tags, sink_mlflow_pair("mlflow.source.name", "dtrain"));
     json_array_append_new(tags, sink_mlflow_pair("mlflow.source.type", "JOB"));
@@ -292,25 +301,28 @@ static answer create_run(mlflow *s) {
     json_array_append_new(tags, sink_mlflow_pair("dtrain.run_dir", s->o.run_dir));
     json_array_append_new(tags, sink_mlflow_pair("dtrain.host", host));
     json_t *body = json_pack("{s:s, s:s, s:I, s:o}", "experiment_id", s->experiment_id, "run_name", s->o.run_name,
+                             // milliseconds since 1970
                              "start_time", (json_int_t)(1000 * dt_clock_wall_s()), "tags", tags);
     a = sink_mlflow_ask(s, "api/2.0/mlflow/runs/create", body, &reply);
     take_run(s, json_object_get(reply, "run"));
     if (a == DONE && !s->run_id) a = NEVER;
     if (a == NEVER) {
         dt_warn("MLflow: %s: nothing is sent", s->refusal);
-        s->gave_up = true;
+        s->gave_up = true; // for this attempt
     }
     json_decref(reply);
-    if (a == DONE) save_state(s);
+    if (a == DONE) save_state(s); // with the run's id
     return a;
 }
 
 static answer update_run(mlflow *s, const char *status, bool end) {
     json_t *body = json_pack("{s:s, s:s}", "run_id", s->run_id, "status", status);
+    // milliseconds since 1970
     if (end) json_object_set_new(body, "end_time", json_integer((json_int_t)(1000 * dt_clock_wall_s())));
     return sink_mlflow_ask(s, "api/2.0/mlflow/runs/update", body, NULL);
 }
 
+// bytes, newest step, newest validation, metrics of the line behind: as `place`
 static const char place_tag[] = "dtrain.sent", place_format[] = "%lld %lld %lld %lld";
 
 // Without metrics a run is of use to nobody, so they wait until the server takes them. next: behind them; or NULL.
@@ -320,14 +332,17 @@ static answer log_batch(mlflow *s, const char *kind, json_t *items, const place 
     if (next) {
         char *text = dt_xprintf(place_format, (long long)next->sent, (long long)next->last_step,
                                 (long long)next->last_val, (long long)next->n_more);
+        // in the same request as the metrics: the server counts what it takes
         json_object_set_new(body, "tags", json_pack("[o]", sink_mlflow_pair(place_tag, text)));
         free(text);
     }
+    // with `next` a refusal is LATER: sink_mlflow_ask without out
     const answer a = sink_mlflow_ask(s, "api/2.0/mlflow/runs/log-batch", body, next ? NULL : &reply);
     if (a == NEVER) {
         dt_warn("MLflow: %s: these %s are left out", s->refusal, kind);
         if (!strstr(s->missing, kind)) dt_text_list(s->missing, sizeof s->missing, kind);
     }
+    // read by close_mlflow, on the training's thread
     if (a == DONE) s->took_s = dt_clock_s();
     json_decref(reply);
     return a;
@@ -339,15 +354,16 @@ static void add_param(void *params, const char *path, const char *value, const c
 
 static answer send_params(mlflow *s) {
     const size_t n = json_array_size(s->params);
-    json_t *batch = json_array();
+    json_t *batch = json_array(); // at most BATCH_PARAMS
     answer a = DONE;
     for (size_t i = 0; i < n && a != LATER; i++) {
         json_array_append(batch, json_array_get(s->params, i));
-        if (json_array_size(batch) < BATCH_PARAMS && i + 1 < n) continue;
+        if (json_array_size(batch) < BATCH_PARAMS && i + 1 < n) continue; // a full batch, or the last
         a = log_batch(s, "params", batch, NULL);
         json_array_clear(batch);
     }
     json_decref(batch);
+    // NEVER: refused params are left out, and the run goes on
     if (a == LATER) return a;
     s->has_params = true;
     save_state(s);
@@ -357,13 +373,14 @@ static answer send_params(mlflow *s) {
 // Names that become the same are numbered.
 static void add_metric(json_t *metrics, const char *prefix, const char *name, const json_t *value, int64_t step,
                        double at_s) {
-    if (!json_is_number(value)) return;
+    if (!json_is_number(value)) return; // null: NaN and infinity
     char *whole = dt_xprintf("%s/%s", prefix, name), clean[MAX_NAME + 1];
     const size_t n = clean_name(clean, whole);
+    // MAX_NAME - 5 bytes at most before: room for "_999"
     for (int i = 2; json_object_get(metrics, clean); i++) snprintf(clean + n, sizeof clean - n, "_%d", i);
     json_object_set_new(metrics, clean,
                         json_pack("{s:s, s:f, s:I, s:I}", "key", clean, "value", json_number_value(value), "timestamp",
-                                  (json_int_t)(1000 * at_s), "step", (json_int_t)step));
+                                  (json_int_t)(1000 * at_s), "step", (json_int_t)step)); // milliseconds
     free(whole);
 }
 
@@ -371,14 +388,17 @@ static void add_metric(json_t *metrics, const char *prefix, const char *name, co
 static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *line) {
     static const char *const of_step[] = {"loss", "lr", "grad_norm", "epoch", "samples_per_s", "rss"};
     const json_t *time = json_object_get(line, "time");
+    // a line without a time counts as of now
     const double at_s = time ? json_number_value(time) : dt_clock_wall_s();
     const char *kind = json_string_value(json_object_get(line, "kind")), *name;
     const char *split = json_string_value(json_object_get(line, "split"));
     const int64_t step = json_integer_value(json_object_get(line, "step"));
     json_t *value;
     if (!kind) return;
+    // steps that are done again after a resume were sent before
     if (strcmp(kind, "step") == 0 && step > at->last_step) {
         at->last_step = step;
+        // as to TensorBoard; the last step of an epoch always
         if (step % s->o.every_steps != 0 && step % s->o.steps_per_epoch != 0) return;
         for (int i = 0; i < 6; i++)
             add_metric(metrics, dt_split_name(DT_SPLIT_TRAIN), of_step[i], json_object_get(line, of_step[i]), step,
@@ -387,6 +407,7 @@ static void add_line(const mlflow *s, place *at, json_t *metrics, const json_t *
             add_metric(metrics, "time", name, value, step, at_s);
     } else if (strcmp(kind, "eval") == 0 && split) {
         const bool val = strcmp(split, dt_split_name(DT_SPLIT_VAL)) == 0;
+        // an evaluation that is repeated
         if (val && step <= at->last_val) return;
         if (val) at->last_val = step;
         json_object_foreach((json_t *)line, name, value) if (dt_run_is_metric(name, value))
@@ -405,6 +426,7 @@ static void sink_mlflow_find_place(mlflow *s) {
     off_t begin = 0;
     bool is_new = false;
     dt_lines_open(&lines, s->jsonl, 0);
+    // lines.at: behind the line
     while (!is_new && (line = dt_lines_next(&lines, &n)) && lines.at <= s->at.sent) {
         json_t *object = json_loadb(line, n, 0, NULL), *metrics = json_object();
         place after = s->at;
@@ -415,6 +437,7 @@ static void sink_mlflow_find_place(mlflow *s) {
         json_decref(object);
     }
     dt_lines_close(&lines);
+    // another line than the server meant: from its first metric
     if (begin != s->at.sent) s->at.n_more = 0;
     s->at.sent = begin;
     s->has_found = true;
@@ -458,7 +481,9 @@ static answer send_lines(mlflow *s, bool *more) {
         add_line(s, &after, of_line, object);
         json_decref(object);
         json_object_foreach(of_line, name, metric) {
+            // metrics of the line that the server has
             if (i++ < next.n_more) continue;
+            // full: the rest of the line goes with the next batch
             *more = json_array_size(metrics) == BATCH;
             if (*more) break;
             json_array_append(metrics, metric);
@@ -509,7 +534,9 @@ static void sink_mlflow_send_file(mlflow *s, const char *path, const char *name)
         return;
     }
     folder += sizeof begin - 1;
+    // "mlflow-artifacts:/5/ab12/artifacts" and with "//" alike
     while (*folder == '/') folder++;
+    // mapped: weights may have gigabytes
     void *data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
     char *url = dt_xprintf("%s/api/2.0/mlflow-artifacts/artifacts/%s/%s", s->o.mlflow_uri, folder, name);
     const dt_http_request r = {.method = "PUT",
@@ -574,6 +601,7 @@ static void send_end(mlflow *s) {
         const char *status = s->status == DT_OK ? "FINISHED" : s->status == DT_E_PREEMPTED ? "KILLED" : "FAILED";
         json_t *tags = json_array();
         char code[16];
+        // the exit code of the process
         snprintf(code, sizeof code, "%d", s->status);
         json_array_append_new(tags, sink_mlflow_pair("dtrain.exit_status", code));
         (void)log_batch(s, "tags", tags, NULL);
@@ -599,6 +627,7 @@ static void *send_along(void *state) {
     pthread_mutex_lock(&s->lock);
     while (!s->stop) {
         pthread_mutex_unlock(&s->lock);
+        // 60 s: stop is looked at in between
         if (dt_clock_s() >= s->again_s) (void)sink_mlflow_send_all(s, dt_clock_s() + 60);
         pthread_mutex_lock(&s->lock);
         if (!s->stop) dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + LOOK_S);
@@ -619,6 +648,7 @@ static char *credential(const char *variable, const char *name) {
     const char *value = getenv(variable), *home = getenv("HOME");
     if (value && *value) return dt_xstrdup(value);
     char *path = dt_xprintf("%s/.mlflow/credentials", home ? home : "");
+    // section [mlflow]
     char *found = dt_ini_get(path, "mlflow", name);
     free(path);
     return found;
@@ -642,6 +672,7 @@ static void read_credentials(mlflow *s) {
 static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     mlflow *s = dt_xcalloc(1, sizeof *s);
     s->o = *o;
+    // a divisor below
     if (s->o.steps_per_epoch < 1) s->o.steps_per_epoch = 1;
     s->params = json_array();
     if (o->config) dt_config_each(o->config, add_param, s->params);
@@ -651,6 +682,7 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     pthread_cond_init(&s->wake, NULL);
     read_credentials(s);
     char *config = json_dumps(s->params, 0);
+    // params tell whether a run is the same one
     s->config = (json_int_t)dt_hash64(config, strlen(config));
     free(config);
     sink_mlflow_load_state(s);
@@ -681,6 +713,7 @@ static void close_mlflow(void *state) {
     while (s->has_thread && !s->done) {
         const double now = dt_clock_s();
         const bool stopped = s->status == DT_E_PREEMPTED || (s->o.is_stopped && s->o.is_stopped());
+        // stops requests that are in flight
         s->late = now - begin > (stopped ? KILLED_S : END_S) || (!s->sends_files && now - s->took_s > LAST_S);
         dt_watch_tick(); // the other ranks wait at the end of the run
         dt_thread_wait(&s->wake, &s->lock, dt_clock_s() + 0.1);
