@@ -79,7 +79,7 @@ static bool cache_is_short(uint64_t more) {
 
 // Where n bytes of the data are for this entry alone; false: the cache is full.
 static bool cache_take(dt_cache *c, uint64_t n, uint64_t *at) {
-    *at = c->head->n_taken;
+    *at = c->head->n_taken; // by any process: the map is shared
     do {
         const bool looks = c->o.cap_bytes == 0 && (*at == 0 || *at % MEMORY_STEP + n >= MEMORY_STEP);
         if (c->full || *at > c->cap_bytes || n > c->cap_bytes - *at || (looks && cache_is_short(n)))
@@ -104,6 +104,7 @@ const uint8_t *dt_cache_find(const dt_cache *c, uint32_t entry) {
 
 void dt_cache_store(dt_cache *c, uint32_t entry, const void *bytes, size_t n_bytes) {
     uint64_t at, empty = EMPTY;
+    // another thread has it, or stores it now
     if (!atomic_compare_exchange_strong(&c->words[entry], &empty, FILLING)) return;
     bool kept = cache_take(c, dt_align_up(n_bytes, ALIGN), &at);
     dt_status st = kept ? write_at(c, bytes, n_bytes, c->data_at + at) : DT_OK;
@@ -165,7 +166,7 @@ static dt_status cache_open_file(dt_cache *c, bool *again) {
     head h = {0};
     c->fd = open(c->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (c->fd < 0) return no_file(c, "open");
-    if (fstat(c->fd, &st) != 0) return no_file(c, "look at");
+    if (fstat(c->fd, &st) != 0) return no_file(c, "look at"); // of the open file: the name may lead elsewhere by now
     // others of this host may not plant one for us
     if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077))
         return dt_fail(DT_E_STORAGE, "%s: belongs to someone else: remove it", c->path);
@@ -248,7 +249,7 @@ void dt_cache_close(dt_cache *c) {
     struct stat st;
     if (c->map) munmap(c->map, c->data_at + c->cap_bytes);
     if (c->map && c->o.kind == DT_CACHE_shared) {
-        dt_io_lock_byte(c->fd, 0, F_UNLCK, false);
+        dt_io_lock_byte(c->fd, 0, F_UNLCK, false); // then exclusively, which succeeds for the last process alone
         if (dt_io_lock_byte(c->fd, 0, F_WRLCK, false) && fstat(c->fd, &st) == 0 && st.st_nlink > 0) unlink(c->path);
     }
     if (c->fd >= 0) close(c->fd);

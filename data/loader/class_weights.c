@@ -26,6 +26,7 @@ static void balance_classes(const dt_data *d, int field, int n, float *weights) 
     for (uint32_t i = 0; i < n_samples; i++) counts[dt_data_class(d, &d->fields.f[field], DT_SPLIT_TRAIN, i)]++;
     for (int k = 0; k < n; k++) n_seen += counts[k] > 0;
     for (int k = 0; k < n; k++) // of a class that training has not, nothing depends
+        // n / (classes * count), as scikit-learn's "balanced"
         weights[k] = counts[k] ? (float)((double)n_samples / (double)n_seen / (double)counts[k]) : 1.0f;
     free(counts);
 }
@@ -46,6 +47,7 @@ static dt_status balance_labels(const dt_data *d, const dt_config *c, const char
             const uint32_t *r = d->view.record + (size_t)d->splits.sample[DT_SPLIT_TRAIN][i] * (size_t)d->view.width;
             positive += (double)dt_field_number(&d->fields, field, k, d->reader->catalog, r[f->part]);
         }
+        // negatives / positives, as PyTorch's pos_weight is meant
         weights[k] = positive > 0 && positive < n_samples ? (float)((n_samples - positive) / positive)
                                                           : 1.0f; // nothing to balance
     }
@@ -62,7 +64,7 @@ static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *
         if (!dt_cnode_real(item, &v) || !(v > 0 && v <= 1e9))
             return dt_fail(DT_E_USAGE, "%s: %s: '%s' is neither balanced nor a number above 0", dt_cnode_where(item),
                            key, dt_cnode_str(item));
-        if (k < n) weights[k] = (float)v;
+        if (k < n) weights[k] = (float)v; // too many: counted, then refused
     }
     if (n_given == n) return DT_OK;
     return dt_config_fail(c, key, "%s has %d numbers; there are %d %s", key, n_given, n, what);
@@ -121,7 +123,7 @@ dt_status dt_class_weights_read(dt_data *d, const dt_config *c) {
 
 void dt_class_weights_apply(const dt_data *d, bool mixed, const dt_batch *b) {
     const float *weights = d->weighted_field < 0 ? NULL : d->class_weights[d->weighted_field];
-    if (!weights || (mixed && d->fields.info[d->weighted_field].class_weights)) return;
+    if (!weights || (mixed && d->fields.info[d->weighted_field].class_weights)) return; // the loss has them
     const int n = d->fields.info[d->weighted_field].n_classes;
     const void *field = b->field[d->weighted_field];
     for (int j = 0; j < b->n; j++) {

@@ -15,7 +15,7 @@
 static void read_features(const dt_config_field *f, dt_feature_opts *o) {
     o->kind = f->features;
     int n_fft = 2;
-    while (n_fft < o->rate / 40.0) n_fft *= 2;
+    while (n_fft < o->rate / 40.0) n_fft *= 2; // 25 ms, up to a power of two
     o->n_fft = (int)dt_answer_or(f->n_fft, n_fft);
     o->window = (int)dt_answer_or(f->window, o->n_fft);
     o->hop = (int)dt_answer_or(f->hop, o->n_fft >= 4 ? o->n_fft / 4 : 1);
@@ -47,7 +47,7 @@ static dt_status field_audio_read_all(dt_field_keys *r, dt_audio_field *f) {
     if (!r->f->seconds.has)
         return dt_config_fail(r->c, dt_key_of(r, ""), "an audio field needs seconds: (of a sample)");
     f->clip.rate = r->f->rate.value;
-    f->clip.n_samples = llround(r->f->seconds.value * f->clip.rate);
+    f->clip.n_samples = llround(r->f->seconds.value * f->clip.rate); // whole samples: the network's shape is fixed
     f->clip.channels = (int)dt_answer_or(r->f->channels, 1);
     f->clip.pad = r->f->pad;
     dt_feature_opts o = {.rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
@@ -69,7 +69,7 @@ dt_status dt_audio_field_create(dt_audio_field **out, const dt_config *c, const 
     dt_audio_field *f = dt_xcalloc(1, sizeof *f);
     char purpose[256];
     snprintf(purpose, sizeof purpose, "augment.%s.clip", keys->id);
-    f->crop_purpose = dt_hash32(purpose);
+    f->crop_purpose = dt_hash32(purpose); // the crop's own stream of random numbers, by the field's name
     dt_status st = field_audio_read_all(&r, f);
     if (st != DT_OK) {
         dt_audio_field_destroy(f);
@@ -89,7 +89,7 @@ void dt_audio_field_destroy(dt_audio_field *f) {
 void dt_audio_field_describe(const dt_audio_field *f, dt_field_info *out) {
     int64_t rows, columns;
     dt_features_shape(f->features, &rows, &columns);
-    out->is_image = true;
+    out->is_image = true; // (bins, frames, channels), as an image's (height, width, channels)
     out->dtype = DT_F32;
     out->sample_shape = dt_shape3(rows, columns, f->clip.channels);
 }

@@ -451,7 +451,7 @@ static dt_status fields_read_values(resolver *r, dt_number_source *s) {
         if (end == text || *end)
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "column %s holds '%s', which is no number",
                                   dt_catalog_str(r->c, col->name), text);
-        if (!(fabs(x) <= FLT_MAX))
+        if (!(fabs(x) <= FLT_MAX)) // NaN, too
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                                   "column %s holds '%s', which is no finite float: " BAD_NUMBER,
                                   dt_catalog_str(r->c, col->name), text);
@@ -463,7 +463,7 @@ static dt_status fields_read_values(resolver *r, dt_number_source *s) {
 static dt_status check_numbers(resolver *r, int column) {
     for (uint32_t i = 0; i < r->c->n_records; i++) {
         double v = dt_catalog_real(r->c, column, i);
-        if (fabs(v) > FLT_MAX)
+        if (fabs(v) > FLT_MAX) // NaN, no value, passes
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),
                                   "column %s holds %g (record %s), which no float can: " BAD_NUMBER,
                                   dt_columns_name(&r->c->table, column), v, dt_catalog_str(r->c, r->c->records[i].key));
@@ -486,14 +486,14 @@ static dt_status resolve_number(resolver *r) {
     int64_t n = 1;
     bool from_columns = r->f->n_numbers > 0, vector = r->f->kind == DT_FIELD_vector;
     const bool sized = r->k.f->size != NULL;
-    if (from_columns) n = r->f->n_numbers;
+    if (from_columns) n = r->f->n_numbers; // the list says how many; size may say it again
     if (vector && (!from_columns || sized)) DT_TRY(fields_read_size(r, 1, &n));
     if (from_columns && n != r->f->n_numbers)
         return dt_config_fail(r->k.c, dt_key_of(&r->k, "size"), "`source:` names %d columns", r->f->n_numbers);
     r->info->dtype = DT_F32;
-    r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0();
+    r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0(); // a vector of one is no scalar: its batch is (N, 1)
     name_elements(r, (size_t)n);
-    DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE));
+    DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE)); // elements beyond have the last one's
     for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
         if (r->c->table.columns[r->f->numbers[i].column].number)
             DT_TRY(check_numbers(r, r->f->numbers[i].column));
@@ -536,6 +536,7 @@ float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c,
 static void fields_measure(const dt_fields *f, int field, int element, const dt_catalog *c, const uint32_t *records,
                            uint32_t n, double *mean, double *std) {
     double sum = 0, square = 0;
+    // two passes: a sum of squares alone loses the digits of numbers far from 0
     for (uint32_t i = 0; i < n; i++) sum += fields_number_of(f, field, element, c, records[i]);
     *mean = n ? sum / n : 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -557,7 +558,7 @@ void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint3
         mean[k] = m;
         std[k] = s > 0 ? s : 1; // as scikit-learn's StandardScaler
     }
-    if (!info->normalize_auto) return;
+    if (!info->normalize_auto) return;       
     info->mean_or_std = 1;                    // of the normalised numbers
     for (int k = 0; k < of->n_numbers; k++) { // until now mean 0 and std 1
         info->mean[k] = mean[k];
@@ -582,7 +583,7 @@ dt_status dt_fields_resolve(dt_fields *out, const dt_config *config, const dt_ca
                       .info = &out->info[i]};
         out->n++;
         r.f->name = keys->id;
-        r.f->absent = uses && uses[i] == DT_USE_NOTHING;
+        r.f->absent = uses && uses[i] == DT_USE_NOTHING; // a set met after training that lacks the field
         r.f->tells_apart = uses && uses[i] == DT_USE_IDENTITY;
         st = resolve_field(&r);
     }
@@ -616,6 +617,7 @@ int dt_fields_find(const dt_fields *f, const char *name) {
 int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record) {
     const dt_record *r = &c->records[record];
     for (uint32_t i = 0; f->is_ext && i < r->n_members; i++)
+        // the first in the record, where several match
         if (f->is_ext[c->members[r->first_member + i].ext]) return (int64_t)r->first_member + i;
     return -1;
 }

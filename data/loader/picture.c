@@ -26,14 +26,14 @@ static int picture_lay_out(const dt_data *d, panel *all, int *height, int *width
     *height = *width = 0;
     for (int i = 0; i < d->fields.n; i++) {
         const dt_field_info *f = &d->fields.info[i];
-        if (!f->is_image) continue;
+        if (!f->is_image) continue; // features of audio are images, too
         panel *p = &all[n++];
         *p = (panel){.field = i,
                      .h = (int)f->sample_shape.d[0],
                      .w = (int)f->sample_shape.d[1],
                      .c = (int)f->sample_shape.d[2],
                      .sound = d->fields.f[i].kind == DT_FIELD_audio};
-        p->wave = p->sound && p->h == 1;
+        p->wave = p->sound && p->h == 1; // a waveform has one row
         const double by = fmin(1, (double)MOST_SIDE / fmax(p->wave ? 1 : p->h, p->w));
         p->out_h = p->wave ? WAVE_HEIGHT : (int)fmax(1, p->h * by);
         p->out_w = (int)fmax(1, p->w * by);
@@ -47,7 +47,7 @@ static int picture_lay_out(const dt_data *d, panel *all, int *height, int *width
 static void picture_find_range(const dt_field_info *f, const void *x, panel *p) {
     p->low = 0, p->high = 255;
     if (f->dtype == DT_U8) return;
-    p->low = INFINITY, p->high = -INFINITY;
+    p->low = INFINITY, p->high = -INFINITY; // floats have no range of their own
     for (int64_t i = 0; i < (int64_t)p->h * p->w * p->c; i++) {
         p->low = fmin(p->low, picture_value_at(f, x, i));
         p->high = fmax(p->high, picture_value_at(f, x, i));
@@ -61,7 +61,7 @@ static uint8_t picture_level(const panel *p, double v) {
 
 // The mean of the pixels that fall on one of the picture.
 static uint8_t mean_at(const dt_field_info *f, const void *x, const panel *p, int y, int at, int channel) {
-    const int y0 = y * p->h / p->out_h, y1 = (int)fmax((y + 1) * p->h / p->out_h, y0 + 1);
+    const int y0 = y * p->h / p->out_h, y1 = (int)fmax((y + 1) * p->h / p->out_h, y0 + 1); // one source pixel at least
     const int x0 = at * p->w / p->out_w, x1 = (int)fmax((at + 1) * p->w / p->out_w, x0 + 1);
     double sum = 0;
     for (int i = y0; i < y1; i++)
@@ -73,7 +73,7 @@ static uint8_t mean_at(const dt_field_info *f, const void *x, const panel *p, in
 static bool passes(const dt_field_info *f, const void *x, const panel *p, int y, int at) {
     const int64_t from = (int64_t)at * p->w / p->out_w, to = (int64_t)(at + 1) * p->w / p->out_w;
     int top = WAVE_HEIGHT, bottom = -1;
-    for (int64_t i = from; i < to || i == from; i++) {
+    for (int64_t i = from; i < to || i == from; i++) { // a sample at least, where columns are more than samples
         const int here = (255 - picture_level(p, picture_value_at(f, x, i * p->c))) * (WAVE_HEIGHT - 1) / 255;
         if (here < top) top = here;
         if (here > bottom) bottom = here;
@@ -87,7 +87,7 @@ static void picture_draw(const dt_data *d, const void *x, panel *p, uint8_t *rgb
     for (int y = 0; y < p->out_h; y++)
         for (int at = 0; at < p->out_w; at++)
             for (int c = 0; c < 3; c++) {
-                const int from = p->sound ? p->out_h - 1 - y : y;
+                const int from = p->sound ? p->out_h - 1 - y : y; // low frequencies at the bottom
                 rgb[((size_t)y * (size_t)width + (size_t)(p->left + at)) * 3 + (size_t)c] =
                     p->wave ? (passes(f, x, p, y, at) ? 60 : 250) : mean_at(f, x, p, from, at, p->c == 3 ? c : 0);
             }
@@ -112,7 +112,7 @@ dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uin
         const size_t size = (size_t)height * (size_t)width * 3;
         uint8_t *rgb = dt_xcalloc(size, 1);
         dt_buffer out = {0};
-        memset(rgb, 255, size);
+        memset(rgb, 255, size); // white between images
         for (int k = 0; k < n; k++) picture_draw(d, fields[panels[k].field], &panels[k], rgb, width);
         st = dt_encode_png(&out, &(dt_image){.data = rgb, .width = width, .height = height, .channels = 3});
         free(rgb);
