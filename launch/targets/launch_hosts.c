@@ -96,7 +96,7 @@ static void set_words(job_on_hosts *j) {
     j->first = NULL;
     for (int i = 0; i < j->list.n; i++) {
         const dt_cli_host *host = &j->list.hosts[i];
-        if (host->lost) continue;
+        if (host->lost) continue; // its ranks wait, or the others go on
         if (!j->first) j->first = host;
         for (int k = 0; k < host->slots; k++) dt_xappend(&j->where, "%s%s", *j->where ? "," : "", host->name);
     }
@@ -131,7 +131,7 @@ static const char **make_command(job_on_hosts *j) {
         char *name = dt_xprintf("%.*s", (int)strcspn(environ[i], "="), environ[i]);
         j->names[j->n_names++] = name;
         argv[n++] = "-x";
-        argv[n++] = secret ? name : environ[i];
+        argv[n++] = secret ? name : environ[i]; // -x NAME or -x NAME=VALUE
     }
     argv[n++] = j->list.program;
     memcpy(argv + n, train, n_words * sizeof *argv);
@@ -323,7 +323,7 @@ static struct addrinfo *addresses(const char *name) {
 static bool is_this_machine(const char *name) {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
-    if (strcmp(name, host) == 0 || strcmp(name, "localhost") == 0) return true;
+    if (strcmp(name, host) == 0 || strcmp(name, "localhost") == 0) return true; // without a question to DNS
     struct ifaddrs *all = NULL;
     struct addrinfo *found = addresses(name);
     if (getifaddrs(&all) != 0) all = NULL;
@@ -378,7 +378,7 @@ static dt_status host_list_read_file(dt_cli_hosts *h, const char *file) {
     int number = 1;
     for (const char *p = text; st == DT_OK && *p; number++) {
         const size_t n_line = strcspn(p, "\n"), skip = strspn(p, " \t");
-        size_t n = strcspn(p + skip, "#\n");
+        size_t n = strcspn(p + skip, "#\n"); // # begins a comment, as in mpirun's hostfiles
         while (n > 0 && isspace((unsigned char)p[skip + n - 1])) n--;
         snprintf(where, sizeof where, "%s:%d", file, number);
         if (n > 0) st = host_list_add(h, p + skip, n, where);
@@ -421,13 +421,13 @@ int dt_cli_hosts_ranks(const dt_cli_hosts *h) {
 // argv here, "agent… HOST 'argv'" elsewhere. in: as dt_cli_process_start.
 static int start_there(const dt_cli_hosts *h, const dt_cli_host *host, dt_cli_process *p, const char *const *argv,
                        int in, double limit_s) {
-    if (host->local) return dt_cli_process_start(p, argv, in, true, limit_s);
+    if (host->local) return dt_cli_process_start(p, argv, in, true, limit_s); // no sshd has to run here
     char *agent = dt_xstrdup(h->agent), *rest = agent, *line = dt_cli_quote_remote(argv);
     const char **words = dt_xcalloc(strlen(agent) / 2 + 4, sizeof *words);
     size_t n = 0;
     for (char *word; (word = strtok_r(rest, " ", &rest));) words[n++] = word;
     words[n++] = host->name;
-    words[n++] = line;
+    words[n++] = line; // one word: sshd gives it to the shell there
     const int e = dt_cli_process_start(p, words, in, true, limit_s);
     free(words);
     free(line);
@@ -482,7 +482,7 @@ static void host_list_ask(const dt_cli_hosts *h, dt_cli_host *host, int list, co
     dt_cli_process_fini(&host->asked);
     const int e = start_there(h, host, &host->asked, argv, in, LAUNCH_REACH_S);
     if (in >= 0) close(in);
-    host->lost = true;
+    host->lost = true; // until an answer is judged
     if (e == 0) return;
     free(host->asked.out.text);
     host->asked.out.text = dt_xprintf("%.*s: %s", (int)strcspn(h->agent, " "), h->agent, strerror(e));
@@ -492,7 +492,7 @@ static void host_list_ask(const dt_cli_hosts *h, dt_cli_host *host, int list, co
 static const char *find_answer(const dt_cli_host *host) {
     const char *text = host->asked.out.text, *begin = text ? strstr(text, "begin\n") : NULL;
     const size_t n = begin ? strlen(begin) : 0;
-    return n > 9 && strcmp(begin + n - 4, "end\n") == 0 ? begin + 6 : NULL;
+    return n > 9 && strcmp(begin + n - 4, "end\n") == 0 ? begin + 6 : NULL; // "begin\n" and "end\n"
 }
 
 const char *dt_cli_host_reason(const dt_cli_host *host, int *n) {
@@ -575,7 +575,7 @@ bool dt_cli_hosts_wait(dt_cli_hosts *h, double seconds, dt_status *judged) {
         if (!host->lost || host->asked.pid || !find_answer(host)) continue;
         const dt_status st = host_list_compare(host, first ? first : host, h->program);
         host->lost = st != DT_OK;
-        if (st == DT_OK && !first) first = host;
+        if (st == DT_OK && !first) first = host; // the others are compared with it
         if (st != DT_OK) *judged = st;
     }
     return ended;
@@ -585,7 +585,7 @@ bool dt_cli_hosts_wait(dt_cli_hosts *h, double seconds, dt_status *judged) {
 
 char *dt_cli_hosts_test_links(const dt_cli_hosts *h) {
     static const char *const argv[] = {"sh", "-c", "cat >/dev/null; head -c 60000 /dev/zero | tr \"\\0\" x", NULL};
-    static const char zeros[60000];
+    static const char zeros[60000]; // more than a jumbo frame, in both directions
     char *why = NULL;
     const int in = memfd_create("packets", MFD_CLOEXEC);
     const bool ready = in >= 0 && dt_io_write(in, "packets", zeros, sizeof zeros) == DT_OK;
@@ -595,7 +595,7 @@ char *dt_cli_hosts_test_links(const dt_cli_hosts *h) {
         lseek(in, 0, SEEK_SET);
         int e = start_there(h, &h->hosts[i], &p, argv, in, LAUNCH_REACH_S);
         if (e == 0) dt_cli_processes_wait(&(dt_cli_process *){&p}, 1, INFINITY);
-        if (e == 0 && p.code != 0)
+        if (e == 0 && p.code != 0) // ended by its limit: the packets did not come
             why = dt_xprintf(
                 "host %s receives short packets and no long ones: the link drops them (MTU); compare 'ip link' on both "
                 "ends and on what lies between, or lower the MTU (ip link set dev eth0 mtu 1400)",
@@ -614,7 +614,7 @@ static bool find_subnet(const struct ifaddrs *all, struct in_addr to, char *out,
         if (!i->ifa_addr || !i->ifa_netmask || i->ifa_addr->sa_family != AF_INET) continue;
         const struct in_addr mine = ((const struct sockaddr_in *)(const void *)i->ifa_addr)->sin_addr;
         const struct in_addr mask = ((const struct sockaddr_in *)(const void *)i->ifa_netmask)->sin_addr;
-        if ((mine.s_addr & mask.s_addr) != (to.s_addr & mask.s_addr)) continue;
+        if ((mine.s_addr & mask.s_addr) != (to.s_addr & mask.s_addr)) continue; // behind a router
         char text[INET_ADDRSTRLEN];
         const struct in_addr net = {mine.s_addr & mask.s_addr};
         snprintf(out, cap, "%s/%d", inet_ntop(AF_INET, &net, text, sizeof text), __builtin_popcount(mask.s_addr));
@@ -642,7 +642,7 @@ char *dt_cli_hosts_subnets(const dt_cli_hosts *h) {
     for (int i = 0; i < h->n && reached; i++) {
         if (h->hosts[i].local) continue;
         reached = find_route(all, h->hosts[i].name, net, sizeof net);
-        if (!reached || (list && strstr(list, net))) continue;
+        if (!reached || (list && strstr(list, net))) continue; // a subnet once
         dt_xappend(&list, "%s%s", list ? "," : "", net);
     }
     freeifaddrs(all);

@@ -87,7 +87,7 @@ enum { SETTLED_S = 2 }; // a segment is mapped as soon as it was made
 static const char *behind_host(const char *name, const char *prefix, char separator) {
     char host[256] = "";
     gethostname(host, sizeof host - 1);
-    host[strcspn(host, ".")] = 0;
+    host[strcspn(host, ".")] = 0; // with or without its domain
     const size_t n = strlen(prefix), n_host = strlen(host);
     if (strncmp(name, prefix, n) != 0 || strncmp(name + n, host, n_host) != 0) return NULL;
     return name[n + n_host] == separator ? name + n + n_host + 1 : NULL;
@@ -103,7 +103,7 @@ static bool is_in_some(const char *file, const char *text) {
     char **pids = NULL, *line = NULL;
     size_t n = 0, cap = 0;
     bool found = false;
-    if (dt_io_list_dir(&pids, &n, "/proc", DT_E_STORAGE) != DT_OK) return true;
+    if (dt_io_list_dir(&pids, &n, "/proc", DT_E_STORAGE) != DT_OK) return true; // unknown: nothing is removed
     for (size_t i = 0; i < n && !found; i++) {
         if (!isdigit((unsigned char)pids[i][0])) continue;
         char *path = dt_xprintf("/proc/%s/%s", pids[i], file);
@@ -149,7 +149,7 @@ static int remove_segments(void) {
 }
 
 static bool is_gone(const char *pid) {
-    return pid && atoi(pid) > 0 && kill(atoi(pid), 0) != 0 && errno == ESRCH;
+    return pid && atoi(pid) > 0 && kill(atoi(pid), 0) != 0 && errno == ESRCH; // EPERM: another user's lives
 }
 
 // Open MPI 4: ompi.HOST.UID/pid.PID of mpirun, and jf.NUMBER of a daemon, whose command line has the number; 5:
@@ -158,7 +158,7 @@ static bool is_left(const char *name, const char *prefix) {
     if (prefix) return is_gone(behind_host(name, prefix, '.'));
     if (strncmp(name, "pid.", 4) == 0) return is_gone(name + 4);
     const unsigned family = strncmp(name, "jf.", 3) == 0 ? (unsigned)atoi(name + 3) : 0;
-    char *job = dt_xprintf("%u", family << 16);
+    char *job = dt_xprintf("%u", family << 16); // the job's id: its family and job 0
     const bool left = family > 0 && !is_in_some("cmdline", job);
     free(job);
     return left;
@@ -206,6 +206,6 @@ static int remove_sessions(void) {
 
 void dt_cli_remove_leftovers(void) {
     const int n = remove_segments() + remove_sessions();
-    dt_error_clear();
+    dt_error_clear(); // what cannot be read or removed stays
     if (n > 0) dt_info("removed %d files and folders that killed jobs left behind", n);
 }

@@ -51,7 +51,7 @@ static int spawn(pid_t *pid, const char *const *argv, int in, int out, int err, 
     if (in >= 0)
         posix_spawn_file_actions_adddup2(&files, in, 0);
     else
-        posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
+        posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0); // what is typed is not for it
     posix_spawn_file_actions_adddup2(&files, out, 1);
     posix_spawn_file_actions_adddup2(&files, err, 2);
     posix_spawnattr_setsigmask(&attributes, &none);
@@ -86,7 +86,7 @@ static void process_drain(dt_cli_stream *s) {
     while (s->fd >= 0) {
         const ssize_t n = read(s->fd, bytes, sizeof bytes);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0 && errno == EAGAIN) return; // nothing more for now
         if (n <= 0) {
             close(s->fd);
             s->fd = -1;
@@ -225,7 +225,7 @@ static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 void dt_cli_jobs_init(dt_cli_jobs *j, int n_slots) {
     *j = (dt_cli_jobs){.n_slots = n_slots};
     sigemptyset(&j->awaited);
-    sigaddset(&j->awaited, SIGCHLD);
+    sigaddset(&j->awaited, SIGCHLD); // sigtimedwait sees the end of a job, too
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) sigaddset(&j->awaited, passed_on[i]);
     sigprocmask(SIG_BLOCK, &j->awaited, &j->before);
 }
@@ -314,7 +314,7 @@ const char **dt_cli_rank_words(int n_ranks, const char *const *words) {
     size_t n_words = 0;
     while (words[n_words]) n_words++;
     const char **argv = dt_xcalloc(n_mpi + n_words + 2, sizeof *argv);
-    memcpy(argv, mpi, n_mpi * sizeof *argv);
+    memcpy(argv, mpi, n_mpi * sizeof *argv); // none in front of a single rank
     argv[n_mpi] = dt_cli_program();
     memcpy(argv + n_mpi + 1, words, n_words * sizeof *argv);
     return argv;

@@ -255,7 +255,7 @@ static dt_status supervise_run_once(const dt_cli_supervised *s, dt_cli_jobs *job
     int out, err, slot;
     pid_t relays[2] = {begin_relay(1, &out), 0};
     const bool same = is_pipe(1, &a) && is_pipe(2, &b) && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
-    err = out;
+    err = out; // 2>&1 keeps the order of lines
     if (!same) relays[1] = begin_relay(2, &err);
     dt_status st = dt_cli_jobs_start(jobs, argv, out, err, &slot);
     if (out != 1) close(out);

@@ -44,8 +44,8 @@ dt_status dt_cli_target_ranks(const dt_config *c, int n_ranks) {
 
 // The report tells of this machine, so only errors and warnings of the check are shown.
 dt_status dt_cli_target_check(const dt_config *config, bool elsewhere, int n_threads, dt_run_length *length) {
-    dt_config *c = dt_config_copy(config); // whose autos the check answers
-    const bool has_gpu = has_cuda_module() && dt_io_exists("/dev/nvidiactl");
+    dt_config *c = dt_config_copy(config);                                    // whose autos the check answers
+    const bool has_gpu = has_cuda_module() && dt_io_exists("/dev/nvidiactl"); // there with the driver
     if (elsewhere && (n_threads || (c->device.kind == DT_DEVICE_cuda && !has_gpu)))
         dt_config_set_word(c, DT_KEY(device.kind), DT_DEVICE_cpu);
     if (n_threads && c->device.threads.is_auto) dt_config_set_int(c, DT_KEY(device.threads), n_threads);
@@ -61,7 +61,7 @@ dt_status dt_cli_target_check(const dt_config *config, bool elsewhere, int n_thr
 
 static void list_files(const char *pattern, dt_names *out) {
     dt_names files = {0};
-    if (dt_expand_files(pattern, &files) != DT_OK) dt_error_clear();
+    if (dt_expand_files(pattern, &files) != DT_OK) dt_error_clear(); // the check before has named what is missing
     for (size_t i = 0; i < files.n; i++) {
         char *lmdb = dt_xprintf("%s/data.mdb", files.name[i]);
         dt_names_add(out, dt_io_exists(lmdb) ? lmdb : files.name[i]);
@@ -87,9 +87,9 @@ int dt_cli_count_gpus(const dt_config *c) {
     char path[32];
     int n = 0;
     const int kind = c->device.kind;
-    if (kind == DT_DEVICE_cpu || (kind == DT_DEVICE_auto && !has_cuda_module())) return 0;
+    if (kind == DT_DEVICE_cpu || (kind == DT_DEVICE_auto && !has_cuda_module())) return 0; // auto is cpu without it
     if (visible && *visible) {
-        for (n = 1; *visible; visible++) n += *visible == ',';
+        for (n = 1; *visible; visible++) n += *visible == ','; // names or numbers between commas
         return n;
     }
     while (n < 1024 && snprintf(path, sizeof path, "/dev/nvidia%d", n) > 0 && dt_io_exists(path)) n++;
@@ -313,10 +313,10 @@ static dt_status fill_line(FILE *out, const char *line, size_t n, const dt_cli_v
         const int v = target_find_value(values, line + i + 1, m);
         if (v < 0) return dt_fail(DT_E_USAGE, "%s:%d: nothing fills @%.*s@", file, number, (int)m, line + i + 1);
         if (!values->v[v].text)
-            *drop = true;
+            *drop = true; // the rest is read on: its names are checked
         else
             target_put_value(out, values->v[v].text, line, i);
-        i += m + 1;
+        i += m + 1; // to the second @; the loop goes on behind it
     }
     return DT_OK;
 }
