@@ -28,17 +28,19 @@ static double run_log_read_number(const char **text) {
     int n = 0, exponent = 0;
     s += minus;
     if (*s < '0' || *s > '9') return NAN;
+    // 18 digits fit 64 bits; further ones are left to strtod
     for (; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0) digits = digits * 10 + (uint64_t)(*s - '0');
     if (*s == '.')
         for (s++; *s >= '0' && *s <= '9' && n<18; s++, n += digits> 0, exponent--)
             digits = digits * 10 + (uint64_t)(*s - '0');
+    // powers of ten up to 22 are exact in a double; exponents and further digits are left to strtod
     if (*s == 'e' || *s == 'E' || (*s >= '0' && *s <= '9') || exponent < -22) return strtod(*text, (char **)text);
     *text = s;
     return (minus ? -1 : 1) * ((double)digits / power[-exponent]);
 }
 
 typedef struct step_line {
-    double step, epoch, samples, numbers[DT_RUN_N_NUMBERS];
+    double step, epoch, samples, numbers[DT_RUN_N_NUMBERS]; // NAN: not in the line
     bool skipped;
 } step_line;
 
@@ -48,6 +50,7 @@ static double *find_member(step_line *line, const char *key, size_t n, bool in_s
         [DT_RUN_LOSS] = "loss",          [DT_RUN_LR] = "lr",       [DT_RUN_GRAD_NORM] = "grad_norm",
         [DT_RUN_RATE] = "samples_per_s", [DT_RUN_STEP_S] = "step", [DT_RUN_DATA_S] = "data",
         [DT_RUN_COMPUTE_S] = "compute",  [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
+    // numbers[] from DT_RUN_STEP_S on are seconds
     const int begin = in_seconds ? DT_RUN_STEP_S : 0;
     const int end = in_seconds ? DT_RUN_N_NUMBERS : DT_RUN_STEP_S;
     for (int i = begin; i < end; i++)
@@ -63,11 +66,13 @@ static double *find_member(step_line *line, const char *key, size_t n, bool in_s
 // object.
 static bool scan_step(const char *s, step_line *line) {
     bool in_seconds = false;
+    // null stays NAN
     for (int i = 0; i < DT_RUN_N_NUMBERS; i++) line->numbers[i] = NAN;
     line->step = line->epoch = line->samples = NAN;
     line->skipped = false;
     for (s++; *s; s++) {
         if (*s == ',' || *s == ' ') continue;
+        // the only good end: a line that was cut has no closing brace
         if (*s == '}' && !in_seconds) return line->step >= 1 && line->step < MOST_STEPS;
         if (*s == '}') {
             in_seconds = false;
@@ -98,12 +103,14 @@ static bool scan_step(const char *s, step_line *line) {
 static void run_log_take_step(dt_run_log *r, const step_line *line) {
     r->step = (int64_t)line->step;
     r->epoch = line->epoch;
+    // a damaged number counts as 0
     r->samples = line->samples >= 0 && line->samples < MOST_STEPS ? (int64_t)line->samples : 0;
     r->n_steps++;
     r->n_skipped += line->skipped;
     for (int i = 0; i < DT_RUN_N_NUMBERS; i++) {
         dt_series_add(&r->numbers[i], r->step, line->numbers[i]);
         const double s = isfinite(line->numbers[i]) ? line->numbers[i] : 0;
+        // the first step apart, as in the run's own summary
         *(r->n_steps == 1 ? &r->phase_first_s[i] : &r->phase_s[i]) += s;
     }
 }
@@ -112,13 +119,14 @@ static void run_log_take_step(dt_run_log *r, const step_line *line) {
 
 static dt_run_metric *run_log_find_metric(dt_run_log *r, const char *split, const char *name) {
     for (int k = 0; k < r->n_metrics; k++) { // metrics come in the same order in each evaluation
+        // the one behind the last that was found is tried first: a whole evaluation takes one comparison a metric
         const int i = (r->hint + 1 + k) % r->n_metrics;
         dt_run_metric *m = &r->metrics[i];
         if (strcmp(m->name, name) != 0 || strcmp(m->split, split) != 0) continue;
         r->hint = i;
         return m;
     }
-    if (r->n_metrics == DT_RUN_METRICS) return NULL;
+    if (r->n_metrics == DT_RUN_METRICS) return NULL; // full: further metrics are not shown
     r->metrics = dt_xgrow(r->metrics, (size_t)r->n_metrics, sizeof *r->metrics);
     r->hint = r->n_metrics++;
     r->metrics[r->hint] = (dt_run_metric){.split = dt_xstrdup(split), .name = dt_xstrdup(name)};
@@ -143,17 +151,19 @@ static void run_log_take_eval(dt_run_log *r, int64_t step, json_t *record) {
         r->evals = dt_xgrow(r->evals, (size_t)r->n_evals++, sizeof(json_t *));
         r->evals[i] = NULL;
     }
-    json_decref(r->evals[i]);
+    json_decref(r->evals[i]); // the evaluation before
     r->evals[i] = json_incref(record);
 }
 
 // Keeps the newest of records that repeat, and all starts and other events as far as there is room; the first start
 // stays.
 static void add_event(dt_run_log *r, const char *kind, int64_t step, json_t *record) {
+    // warnings of slow ranks and attempts have a history, other kinds a newest one
     const bool repeats = strcmp(kind, "start") != 0 && strcmp(kind, "slow_rank") != 0;
     int i = repeats ? 0 : r->n_events;
     while (i < r->n_events && strcmp(json_string_value(json_object_get(r->events[i].record, "kind")), kind) != 0) i++;
     if (i == r->n_events && i == DT_RUN_EVENTS) {
+        // full: the oldest goes, but not the first, which began the run
         json_decref(r->events[1].record);
         memmove(r->events + 1, r->events + 2, sizeof *r->events * (DT_RUN_EVENTS - 2));
         i = --r->n_events;
@@ -170,12 +180,13 @@ static void take_record(dt_run_log *r, json_t *record) {
     const char *kind = json_string_value(json_object_get(record, "kind"));
     const int64_t step = json_integer_value(json_object_get(record, "step"));
     if (!kind || step < 0 || (double)step >= MOST_STEPS) {
-        r->n_bad++;
+        r->n_bad++; // counted: the report tells of damaged lines
     } else if (strcmp(kind, "eval") == 0) {
         run_log_take_eval(r, step, record);
     } else {
         add_event(r, kind, step, record);
     }
+    // borrowed: the record is in events
     r->end = kind && strcmp(kind, "end") == 0 ? record : NULL;
 }
 
@@ -183,7 +194,8 @@ static void run_log_take_line(dt_run_log *r, char *line, size_t n) {
     static const char step_begin[] = "{\"kind\":\"step\"";
     step_line step;
     if (strncmp(line, step_begin, sizeof step_begin - 1) == 0) {
-        r->end = NULL;
+        r->end = NULL; // the run went on behind an end
+        // by hand: most lines of a run are of steps
         if (scan_step(line, &step))
             run_log_take_step(r, &step);
         else
@@ -219,6 +231,7 @@ static void read_results(dt_run_log *r) {
     char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL;
     size_t n = 0;
     json_array_clear(r->results);
+    // 64 MiB: bounds a file that is none
     if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 64 << 20, DT_E_CKPT) == DT_OK)
         for (char *at = text, *end; *at; at = end) {
             end = at + strcspn(at, "\n");
@@ -241,12 +254,14 @@ static bool read_on(dt_run_log *r, bool *is_file) {
     const off_t before = r->at;
     *is_file = dt_lines_open(&lines, path, r->at) && fstat(lines.fd, &s) == 0;
     if (*is_file) {
+        // shorter or another file: the run began anew, or a resume cut it
         if (s.st_size < r->at || (r->at > 0 && s.st_ino != r->inode)) run_log_forget(r);
         r->inode = s.st_ino;
+        // seconds since 1970: tells whether the run is alive
         r->written_s = (double)s.st_mtim.tv_sec + 1e-9 * (double)s.st_mtim.tv_nsec;
         lines.at = r->at;
         while ((line = dt_lines_next(&lines, &n))) run_log_take_line(r, line, n);
-        r->at = lines.at;
+        r->at = lines.at; // behind the last whole line
     }
     dt_lines_close(&lines);
     free(path);
@@ -299,6 +314,7 @@ void dt_run_log_close(dt_run_log *r) {
 static void tell_apart(dt_run_log **runs, int n) {
     for (int i = 0; i < n; i++) {
         int same = 0;
+        // itself included
         for (int k = 0; k < n; k++) same += strcmp(dt_path_base(runs[i]->dir), dt_path_base(runs[k]->dir)) == 0;
         if (same == 1) continue;
         free(runs[i]->name);
@@ -316,10 +332,11 @@ dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const 
             ++*n_open;
             continue;
         }
+        // files and folders that are no runs are passed over, as in runs/sweep/*; a missing path is an error
         dt_run_log_close((*out)[*n_open]);
         if (!dt_io_exists(paths[i])) return st;
     }
-    if (*n_open == 0) return st;
+    if (*n_open == 0) return st; // the last one's error
     dt_error_clear();
     tell_apart(*out, *n_open);
     return DT_OK;
