@@ -121,15 +121,6 @@ static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *end
         b->buckets[b->n_buckets - 1].end = o->n_elements;
 }
 
-static void assign_gradients(dt_buckets *b, const dt_buckets_opts *o) {
-    for (int g = 0; g < o->n_grads; g++) {
-        int k = 0;
-        while (o->grad_end[g] > b->buckets[k].end) k++; // few buckets: a linear search at creation
-        b->bucket_of[g] = k;
-        b->buckets[k].n_reports += b->n_replicas;
-    }
-}
-
 static void *help(void *arg);
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *o) {
@@ -156,7 +147,12 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     qsort(ends, (size_t)o->n_grads, sizeof *ends, compare_ends);
     assert(o->n_grads == 0 || ends[o->n_grads - 1] <= o->n_elements);
     cut_flat(b, o, ends);
-    assign_gradients(b, o);
+    for (int g = 0; g < o->n_grads; g++) {
+        int k = 0;
+        while (o->grad_end[g] > b->buckets[k].end) k++; // few buckets: a linear search at creation
+        b->bucket_of[g] = k;
+        b->buckets[k].n_reports += b->n_replicas;
+    }
     free(ends);
     pthread_mutex_init(&b->turn, NULL);
     pthread_mutex_init(&b->lock, NULL);

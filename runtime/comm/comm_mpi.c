@@ -426,17 +426,6 @@ static void mpi_abort(dt_comm *c, int exit_code) {
     mpi_abort_ranks(c, exit_code);
 }
 
-static void free_groups(dt_mpi_comm *m) {
-    free(m->host_of);
-    free(m->all.ranks);
-    free(m->inner.ranks);
-    free(m->across.ranks);
-    free(m->leaders.ranks);
-    free(m->sources);
-    free(m->gathered);
-    free(m->n_received);
-}
-
 static dt_status mpi_finalize(dt_comm *c) {
     dt_mpi_comm *m = c->self;
     DT_TRY(mpi_barrier(c));         // no rank may end while a peer still needs it
@@ -450,7 +439,14 @@ static dt_status mpi_finalize(dt_comm *c) {
     DT_TRY(dt_mpi_check(rc, "MPI_Finalize"));
     dt_mpi_reductions_free(m);
     dt_mpi_messages_free(&m->msgs);
-    free_groups(m);
+    free(m->host_of);
+    free(m->all.ranks);
+    free(m->inner.ranks);
+    free(m->across.ranks);
+    free(m->leaders.ranks);
+    free(m->sources);
+    free(m->gathered);
+    free(m->n_received);
     free(m->hosts);
     return DT_OK;
 }
@@ -530,15 +526,6 @@ static bool is_oversubscribed(const dt_comm *c) {
     return c->local_size > cores;
 }
 
-// Restricts Open MPI's TCP, the fallback of shared memory, to IPv4 if all ranks are on this host. Otherwise
-// Open MPI 5 warns, for each pair of ranks, that IPv4 and IPv6 interfaces cannot reach each other. Of the
-// parameters that prevent it, this one conflicts with no other in a user's settings.
-static void keep_to_one_family(void) {
-    int here = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
-    if (here < 2 || here != env_or("OMPI_COMM_WORLD_SIZE", -1)) return;
-    setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0); // keeps the user's choice
-}
-
 // Whether a host's ranks are a node of the tree over all ranks.
 static bool hosts_are_nodes(const dt_mpi_comm *m) {
     const int n = m->n_columns;
@@ -570,8 +557,10 @@ static dt_status check_descriptors(const dt_mpi_comm *m) {
 }
 
 static dt_status start_mpi(void) {
-    int provided = 0;
-    keep_to_one_family();
+    int provided = 0, here = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", -1);
+    // all ranks on this host: Open MPI's TCP, the fallback of shared memory, is restricted to IPv4, as Open MPI 5 warns
+    // for each pair of ranks that IPv4 and IPv6 interfaces cannot reach each other. 0: keeps the user's choice
+    if (here >= 2 && here == env_or("OMPI_COMM_WORLD_SIZE", -1)) setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0);
     (void)raise_descriptor_limit();
     // serialized, not funneled: while a node takes long, the helper thread of bucket.c calls MPI
     DT_TRY(dt_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));

@@ -90,13 +90,6 @@ struct dt_mpi_slot {
     dt_mpi_messages msgs;
 };
 
-static const char *label_of(dt_mpi_element kind) {
-    return kind == MPI_ELEMENT_F32    ? "the all-reduce (sum, f32)"
-           : kind == MPI_ELEMENT_F64  ? "the all-reduce (sum, f64)"
-           : kind == MPI_ELEMENT_BF16 ? "the all-reduce (sum, bf16)"
-                                      : "the all-reduce (max, i64)"; // maxima of errors and flags
-}
-
 // The i-th of `count` equal parts of whole units; the last ones may be empty.
 static part comm_mpi_reduce_part_of(part whole, int count, int i, int64_t unit) {
     const int64_t n = whole.end - whole.begin;
@@ -325,22 +318,18 @@ static bool works(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
     return comm_mpi_reduce_group_of(m, slot)->self >= 0 && comm_mpi_reduce_group_of(m, slot)->n > 1;
 }
 
-static void leave_slot(dt_mpi_slot *slot) {
-    dt_mpi_reduction *r = slot->of;
-    const part p = slot->segment;
-    if (r->kind == MPI_ELEMENT_BF16)
-        // the f32 gradients get the rounded sum
-        dt_mpi_sum_widen(r->wide + p.begin, (const uint16_t *)element_at(r, p.begin), p.end - p.begin);
-    r->n_done++;
-    slot->of = NULL;
-}
-
 // Begins the next phase, from slot->phase on, that has work for this rank; after the last one the slot is free.
 static dt_status comm_mpi_reduce_begin_phase(dt_mpi_comm *m, dt_mpi_slot *slot) {
     // the same phases on all ranks of a group
     while (slot->phase < slot->of->end_phase && !works(m, slot)) slot->phase++;
-    if (slot->phase == slot->of->end_phase) {
-        leave_slot(slot);
+    if (slot->phase == slot->of->end_phase) { // the segment is done, the slot free
+        dt_mpi_reduction *r = slot->of;
+        const part p = slot->segment;
+        if (r->kind == MPI_ELEMENT_BF16)
+            // the f32 gradients get the rounded sum
+            dt_mpi_sum_widen(r->wide + p.begin, (const uint16_t *)element_at(r, p.begin), p.end - p.begin);
+        r->n_done++;
+        slot->of = NULL;
         return DT_OK;
     }
     slot->has_given = false;
@@ -461,7 +450,12 @@ static dt_status fail_reduction(dt_mpi_comm *m, double waited_s) {
         comm_mpi_reduce_is_there(m, first, &at); // tests rank i alone
         if (at == i) late[n_late++] = m->inner.ranks[i];
     }
-    return dt_mpi_fail_deadline(m, late, n_late, label_of(first->of->kind), first->of->n, first->of->number, waited_s);
+    const dt_mpi_element kind = first->of->kind;
+    const char *label = kind == MPI_ELEMENT_F32    ? "the all-reduce (sum, f32)"
+                        : kind == MPI_ELEMENT_F64  ? "the all-reduce (sum, f64)"
+                        : kind == MPI_ELEMENT_BF16 ? "the all-reduce (sum, bf16)"
+                                                   : "the all-reduce (max, i64)"; // maxima of errors and flags
+    return dt_mpi_fail_deadline(m, late, n_late, label, first->of->n, first->of->number, waited_s);
 }
 
 dt_status dt_mpi_wait(dt_comm *c, dt_request *request) {

@@ -440,15 +440,6 @@ static void drop_test_graph(void *ctx) {
     t->graph = NULL;
 }
 
-static dt_status capture_sum(dt_comm *c, bool in_steps, float *device, test_graph *t) {
-    nccl_self *n = c->self;
-    dt_status st = n->b->device->capture_begin(n->b, n->main);
-    t->capturing = st == DT_OK; // drop_test_graph ends a capture that began
-    if (st == DT_OK) st = queue_test(c, in_steps, device);
-    if (st == DT_OK) st = comm_nccl_end_capture(t);
-    return st == DT_OK ? st : dt_fail_context(st, "a captured sum (device.capture: false goes without)");
-}
-
 static dt_status play_sum(dt_comm *c, void *graph, float *device, float *host) {
     nccl_self *n = c->self;
     dt_backend *b = n->b;
@@ -466,7 +457,11 @@ static dt_status test_capture(dt_comm *c, bool in_steps, float *device, float *h
     nccl_self *n = c->self;
     test_graph t = {.n = n};
     comm_nccl_attach(c, n->main, n->side, drop_test_graph, &t); // an abort inside releases the graph first
-    dt_status st = capture_sum(c, in_steps, device, &t);
+    dt_status st = n->b->device->capture_begin(n->b, n->main);
+    t.capturing = st == DT_OK; // drop_test_graph ends a capture that began
+    if (st == DT_OK) st = queue_test(c, in_steps, device);
+    if (st == DT_OK) st = comm_nccl_end_capture(&t);
+    if (st != DT_OK) st = dt_fail_context(st, "a captured sum (device.capture: false goes without)");
     if (st == DT_OK) st = play_sum(c, t.graph, device, host);
     drop_test_graph(&t);
     comm_nccl_attach(c, n->main, n->side, NULL, NULL); // `t` is gone after this function
