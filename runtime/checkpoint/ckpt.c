@@ -38,16 +38,6 @@ static dt_status held_by_other(const char *path, const char *run) {
     return st;
 }
 
-// The first line is for messages. The time tells apart two containers of one name, each with a process 1.
-static dt_status write_holder(int fd, const char *path) {
-    // gethostname may leave no terminator: one byte is kept
-    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 64];
-    gethostname(host, sizeof host - 1);
-    int n = snprintf(text, sizeof text, "%d@%s\n%.6f\n", (int)getpid(), host, dt_clock_wall_s());
-    DT_TRY(dt_io_truncate(path, 0)); // only now, under the lock: a loser must not erase the holder's name
-    return dt_io_write(fd, path, text, (size_t)n);
-}
-
 static dt_status lock_run(dt_ckpt *c, const char *run) {
     // l_len 0: up to the end, however long the file grows
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -63,7 +53,14 @@ static dt_status lock_run(dt_ckpt *c, const char *run) {
                     "in this run",
                     path, strerror(errno));
     }
-    return st == DT_OK ? write_holder(c->lock_fd, path) : st;
+    if (st != DT_OK) return st;
+    // the first line is for messages; the time tells apart two containers of one name, each with a process 1
+    // gethostname may leave no terminator: one byte is kept
+    char host[HOST_NAME_MAX + 1] = "", text[HOST_NAME_MAX + 64];
+    gethostname(host, sizeof host - 1);
+    int n = snprintf(text, sizeof text, "%d@%s\n%.6f\n", (int)getpid(), host, dt_clock_wall_s());
+    DT_TRY(dt_io_truncate(path, 0)); // only now, under the lock: a loser must not erase the holder's name
+    return dt_io_write(c->lock_fd, path, text, (size_t)n);
 }
 
 bool dt_ckpt_is_held(const char *run) {

@@ -49,14 +49,6 @@ static dt_status find_latest(const dt_ckpt *c, const int64_t *steps, int n, int6
     return DT_E_CKPT;
 }
 
-static dt_status no_such_step(const char *dir, const char *which, const int64_t *steps, int n) {
-    char there[256] = "none";
-    size_t at = 0;
-    for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++) // the last 12 at most
-        at += (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
-    return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; there are latest and steps %s", dir, which, there);
-}
-
 // `which` is none: the best, if there is one.
 static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *steps, int n, int64_t *step,
                           char **path) {
@@ -74,7 +66,13 @@ static dt_status find_one(const dt_ckpt *c, const char *which, const int64_t *st
     if (!best && (end == which || *end))
         return dt_fail(DT_E_USAGE, "checkpoint '%s': expected latest, best or a step number", which);
     for (int i = 0; i < n; i++) found |= steps[i] == wanted; // a best of -1 is in no list
-    if (!found) return no_such_step(dir, which, steps, n);
+    if (!found) {
+        char there[256] = "none";
+        size_t at = 0;
+        for (int i = n > 12 ? n - 12 : 0; i < n && at < sizeof there; i++) // the last 12 at most
+            at += (size_t)snprintf(there + at, sizeof there - at, "%s%" PRId64, at ? ", " : "", steps[i]);
+        return dt_fail(DT_E_CKPT, "%s: no checkpoint '%s'; there are latest and steps %s", dir, which, there);
+    }
     char *p = dt_ckpt_step_path(dir, wanted);
     // a given number: no walk back to another step
     dt_status st = best ? DT_OK : dt_ckpt_check(c, p, wanted, DT_CKPT_HASHES);

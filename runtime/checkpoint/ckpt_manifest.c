@@ -307,14 +307,6 @@ static dt_status name_the_damage(const dt_blob *b, const dt_ckpt_file *f) {
     return dt_fail(DT_E_CKPT, "%s: damaged: its bytes changed since it was saved", b->path);
 }
 
-// Training never saves one: the commit that made it ended the run. It is of no use, so it counts as damage.
-static dt_status name_not_finite(const char *path, const dt_ckpt_file *f, uint64_t at) {
-    // an index past the ranges: in the header or padding
-    int i = 0;
-    while (i < f->n_ranges && (at < f->ranges[i].offset || at - f->ranges[i].offset >= f->ranges[i].n_bytes)) i++;
-    return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", path, i < f->n_ranges ? f->ranges[i].name : "?");
-}
-
 // Where a file of tensors begins to be F32: behind its own header. Other files have none.
 static dt_status find_floats(const dt_blob *b, const dt_ckpt_file *f, uint64_t *floats) {
     const char *dot = strrchr(f->name, '.');
@@ -351,7 +343,12 @@ static dt_status verify_open(const dt_blob *b, const dt_ckpt_file *f, dt_ckpt_de
     DT_TRY(find_floats(b, f, &floats));
     DT_TRY(hash_bytes(b, 0, f->n_bytes, floats, &hash, &bad));
     if (hash != f->hash) return name_the_damage(b, f); // slower, but names the tensor
-    return bad < f->n_bytes ? name_not_finite(b->path, f, bad) : DT_OK;
+    if (bad >= f->n_bytes) return DT_OK;
+    // training never saves NaN or infinity: the commit that made one ended the run, so one here counts as damage
+    int i = 0; // n_ranges: in the header or padding
+    while (i < f->n_ranges && (bad < f->ranges[i].offset || bad - f->ranges[i].offset >= f->ranges[i].n_bytes)) i++;
+    return dt_fail(DT_E_CKPT, "%s: tensor '%s' holds NaN or infinity", b->path,
+                   i < f->n_ranges ? f->ranges[i].name : "?");
 }
 
 dt_status dt_ckpt_verify_file(const char *dir, const dt_ckpt_file *f, dt_ckpt_depth depth) {

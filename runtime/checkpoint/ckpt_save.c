@@ -217,16 +217,6 @@ dt_status dt_ckpt_put_in_place(dt_ckpt *c, int64_t step, const char *temp, dt_st
     return st;
 }
 
-static dt_status write_checkpoint(dt_ckpt *c) {
-    char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
-    dt_status st = write_temporary(c, temp);
-    c->no_space =
-        st != DT_OK && dt_io_out_of_space(); // before the removal below: errno-like, of the last call that failed
-    st = dt_ckpt_put_in_place(c, c->step, temp, st);
-    free(temp);
-    return st;
-}
-
 void dt_ckpt_save_anew(dt_ckpt *c, int64_t step) {
     c->unsure_step = step; // already_saved then returns false
 }
@@ -326,7 +316,12 @@ static dt_status ckpt_save_step(dt_ckpt *c, bool *written) {
         st = dt_io_fsync_dir(c->dir); // an earlier process may have died before its fsync
     } else {
         // damage and `unsure` lead here too
-        st = write_checkpoint(c);
+        char *temp = dt_xprintf("%s/.tmp-step-%08" PRId64, c->dir, c->step);
+        st = write_temporary(c, temp);
+        // before the removal in dt_ckpt_put_in_place: errno-like, of the last call that failed
+        c->no_space = st != DT_OK && dt_io_out_of_space();
+        st = dt_ckpt_put_in_place(c, c->step, temp, st);
+        free(temp);
         // hashes of what the disk returns, while the state is still in memory
         if (st == DT_OK && dt_ckpt_check(c, path, c->step, DT_CKPT_FROM_DISK) != DT_OK)
             st = dt_fail_context(DT_E_STORAGE, "the checkpoint just saved does not read back");

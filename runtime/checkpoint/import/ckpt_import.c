@@ -299,14 +299,6 @@ static dt_status take_positions(import *m, int i) {
     return st;
 }
 
-static dt_status take_all(import *m) {
-    for (int i = 0; i < m->n; i++) {
-        if (m->fates[i] == TAKEN) DT_TRY(dt_weights_read(m->w, m->map.file[i], m->tensors[i].data)); // converts to f32
-        if (m->fates[i] == RESIZED) DT_TRY(take_positions(m, i));
-    }
-    return DT_OK;
-}
-
 static void tell_classes(const import *m) {
     const char *classes = dt_weights_metadata(m->w, "classes");
     bool taken = false;
@@ -361,7 +353,10 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     if (st == DT_OK) st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
     if (st == DT_OK) st = check_depth(&m);
     if (st == DT_OK) st = decide_all(&m);
-    if (st == DT_OK) st = take_all(&m);
+    for (int i = 0; st == DT_OK && i < n_tensors; i++) {
+        if (m.fates[i] == TAKEN) st = dt_weights_read(m.w, m.map.file[i], tensors[i].data); // converts to f32
+        if (m.fates[i] == RESIZED) st = take_positions(&m, i);
+    }
     if (st == DT_OK) ckpt_import_report(&m, n_taken);
     if (st == DT_OK && o->classes) tell_classes(&m);
     dt_weight_map_fini(&m.map);

@@ -253,10 +253,6 @@ static dt_status push_text(machine *m, size_t n_length) {
     return torch_pickle_push(m, t);
 }
 
-static dt_status push_float(machine *m) {
-    return torch_pickle_take(m, 8) ? push_new(m, NONE) : torch_pickle_bad(m, "cut off");
-}
-
 static dt_status find_global(machine *m, const char *name) {
     for (size_t i = 0; i < sizeof globals / sizeof *globals; i++) { // a table of 15
         if (strcmp(globals[i].name, name) != 0) continue;
@@ -453,7 +449,7 @@ static dt_status step(machine *m, uint8_t code) {
     case 0x8a:
         return push_long(m); // LONG1
     case 'G':
-        return push_float(m);
+        return torch_pickle_take(m, 8) ? push_new(m, NONE) : torch_pickle_bad(m, "cut off"); // BINFLOAT
     case 'X':
         return push_text(m, 4); // BINUNICODE
     case 0x8c:
@@ -549,14 +545,6 @@ static dt_status list_dict(listing *l, const node *dict, const char *prefix, int
     return DT_OK;
 }
 
-static dt_status list_tensors(listing *l, const node *root) {
-    if (root->kind != DICT) // a pickled module or list
-        return dt_fail(DT_E_CKPT, "%s: it holds %s, not a state dict (a dict of tensors)", l->m->where,
-                       kind_names[root->kind]);
-    DT_TRY(list_dict(l, root, "", 0));
-    return l->n ? DT_OK : dt_fail(DT_E_CKPT, "%s: no tensor is in its dicts", l->m->where);
-}
-
 dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *arena, const void *data, size_t n_bytes,
                                const char *where) {
     machine m = {.arena = arena, .at = data, .end = (const uint8_t *)data + n_bytes, .where = where};
@@ -566,7 +554,11 @@ dt_status dt_torch_pickle_read(dt_torch_tensor **tensors, int *n, dt_arena *aren
     *tensors = NULL;
     *n = 0;
     dt_status st = torch_pickle_run(&m);
-    if (st == DT_OK) st = list_tensors(&l, top(&m));
+    const node *root = st == DT_OK ? top(&m) : NULL;
+    if (root && root->kind != DICT) // a pickled module or list
+        st = dt_fail(DT_E_CKPT, "%s: it holds %s, not a state dict (a dict of tensors)", where, kind_names[root->kind]);
+    if (st == DT_OK) st = list_dict(&l, root, "", 0);
+    if (st == DT_OK && !l.n) st = dt_fail(DT_E_CKPT, "%s: no tensor is in its dicts", where);
     if (st == DT_OK) {
         *tensors = dt_arena_alloc(arena, l.n * sizeof **tensors);
         memcpy(*tensors, l.tensors, l.n * sizeof **tensors);
