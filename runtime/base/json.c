@@ -30,13 +30,6 @@ static void json_put_text(dt_json *j, const char *s) {
     json_put(j, s, strlen(s));
 }
 
-// Number of leading characters that need no escape.
-static size_t plain_length(const unsigned char *s) {
-    size_t n = 0;
-    while (s[n] >= 0x20 && s[n] < 0x7f && s[n] != '"' && s[n] != '\\') n++;
-    return n;
-}
-
 // One letter. DEL and C1 (U+0080..U+009F), which terminals obey, as escapes.
 static void put_shown(dt_json *j, const char *letter, size_t n) {
     char escape[8]; // \u0080 and the NUL fit
@@ -55,7 +48,8 @@ static void json_put_string(dt_json *j, const char *text) {
     json_put(j, "\"", 1);
     for (;;) {
         char escape[8];
-        size_t n_plain = plain_length(s);
+        size_t n_plain = 0; // leading characters that need no escape
+        while (s[n_plain] >= 0x20 && s[n_plain] < 0x7f && s[n_plain] != '"' && s[n_plain] != '\\') n_plain++;
         json_put(j, (const char *)s, n_plain);
         s += n_plain;
         if (!*s) break; // end of text

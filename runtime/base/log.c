@@ -152,15 +152,6 @@ void dt_progress_begin(dt_progress *p) {
     p->begin_s = p->shown_s = dt_clock_s(); // now: the first line comes after one interval
 }
 
-static void show_time(char *text, size_t cap, double s) {
-    if (s < 100)
-        snprintf(text, cap, "%.0f s", s);
-    else if (s < 6000)
-        snprintf(text, cap, "%.0f min", s / 60);
-    else
-        snprintf(text, cap, "%.1f h", s / 3600);
-}
-
 static void progress_show(const dt_progress *p, double now, const char *end) {
     double elapsed = now - p->begin_s > 1e-6 ? now - p->begin_s : 1e-6; // no division by zero at the first tick
     const bool bytes = p->total_bytes > 0;
@@ -171,7 +162,12 @@ static void progress_show(const dt_progress *p, double now, const char *end) {
     char bar[BAR + 1], eta[32], speed[48] = "", line[256];
     for (int i = 0; i < BAR; i++) bar[i] = i < (int)(share * BAR) ? '#' : '.';
     bar[BAR] = '\0';
-    show_time(eta, sizeof eta, left);
+    if (left < 100)
+        snprintf(eta, sizeof eta, "%.0f s", left);
+    else if (left < 6000)
+        snprintf(eta, sizeof eta, "%.0f min", left / 60);
+    else
+        snprintf(eta, sizeof eta, "%.1f h", left / 3600);
     if (bytes) snprintf(speed, sizeof speed, "  %.0f MB/s", done / elapsed / 1e6);
     snprintf(line, sizeof line, "%s [%s] %llu/%llu %s  %.0f %s/s%s  ETA %s", p->what, bar,
              (unsigned long long)p->n_items, (unsigned long long)p->total_items, p->items, (double)p->n_items / elapsed,

@@ -147,20 +147,18 @@ void dt_text_print_cell(FILE *out, const char *text) {
     free(cell);
 }
 
-// mpirun reads its ranks' stderr through a pipe and writes it to its own. It is our parent where rank 0 usually is.
-static int open_launcher_stderr(void) {
-    char path[64];
-    if (dt_launcher_rank() < 0) return -1;                        // no launcher: stderr is what it seems
-    snprintf(path, sizeof path, "/proc/%d/fd/2", (int)getppid()); // readable: the same user
-    return open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
-}
-
 // The descriptor of the terminal that shows what we write to stderr, or -1.
 static int stderr_terminal(void) {
     static _Atomic int launcher = -2; // -2: not looked for yet
     if (isatty(STDERR_FILENO)) return STDERR_FILENO;
     if (launcher != -2) return launcher;
-    int fd = open_launcher_stderr();
+    char path[64];
+    int fd = -1;
+    if (dt_launcher_rank() >= 0) {
+        // mpirun reads its ranks' stderr through a pipe and writes to its own; mpirun is the parent of rank 0, usually
+        snprintf(path, sizeof path, "/proc/%d/fd/2", (int)getppid()); // readable: the same user
+        fd = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC | O_NONBLOCK);
+    }
     if (fd >= 0 && !isatty(fd)) {
         close(fd);
         fd = -1;

@@ -125,18 +125,6 @@ static int find_single(const dt_field_info *fields, int n_fields) {
     return n == 2 && n_classes == 1 && n_images == 0 ? last_class : -1;
 }
 
-// Keys of a single target say nothing here; their defaults are in every resolved config.
-static dt_status check_single(const dt_config *c) {
-    const bool smooth = c->train.label_smoothing != 0;
-    // a value other than the default was set on purpose
-    const char *key = c->train.loss != DT_LOSS_cross_entropy ? "train.loss" : smooth ? "train.label_smoothing" : NULL;
-    if (!key) return DT_OK;
-    return dt_config_fail(c, key,
-                          "%s is for a single target: with train.targets each has its own, so "
-                          "leave this one out",
-                          key);
-}
-
 static dt_status targets_read_named(dt_targets *out, const dt_config *c, const dt_field_info *fields, int n_fields,
                                     bool training) {
     const dt_config_target *targets = c->train.targets;
@@ -145,7 +133,16 @@ static dt_status targets_read_named(dt_targets *out, const dt_config *c, const d
     for (int i = 0; i < n_fields; i++)
         if (can_be_target(&fields[i])) dt_text_list(list, sizeof list, fields[i].name); // for the message
     out->named = true;
-    DT_TRY(check_single(c));
+    // keys of a single target have no meaning here; a value other than the default was set on purpose
+    const bool smooth = c->train.label_smoothing != 0;
+    const char *single = c->train.loss != DT_LOSS_cross_entropy ? "train.loss"
+                         : smooth                               ? "train.label_smoothing"
+                                                                : NULL;
+    if (single)
+        return dt_config_fail(c, single,
+                              "%s is for a single target: with train.targets each has its own, so "
+                              "leave this one out",
+                              single);
     for (int i = 0; i < c->train.n_targets; i++) {
         int at = 0;
         while (at < n_fields && strcmp(fields[at].name, targets[i].id) != 0) at++; // n_fields: not found

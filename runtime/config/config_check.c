@@ -538,19 +538,6 @@ bool dt_config_trace_steps(const dt_config *c, int64_t *begin, int64_t *end) {
     return !steps || (dt_config_parse_range(steps, begin, end) && *begin >= 0 && *end > *begin);
 }
 
-static dt_status check_trace(const dt_config *c) {
-    int64_t begin, end;
-    if (dt_config_trace_steps(c, &begin, &end)) return DT_OK;
-    return dt_config_fail(c, "metrics.trace.steps", "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30",
-                          c->metrics.trace.steps);
-}
-
-static dt_status check_textfile(const dt_config *c) {
-    if (!c->metrics.textfile || dt_words_have(&c->metrics.sinks, DT_SINK_prometheus)) return DT_OK;
-    return dt_config_fail(c, "metrics.textfile",
-                          "metrics.textfile is written by the prometheus sink: metrics.sinks needs prometheus too");
-}
-
 static dt_status check_mlflow(const dt_config *c) {
     const char *uri = c->metrics.mlflow.uri;
     if (!dt_words_have(&c->metrics.sinks, DT_SINK_mlflow)) return DT_OK;
@@ -583,8 +570,13 @@ dt_status dt_config_check_tree(dt_config *c) {
     DT_TRY(check_schedule(c));
     DT_TRY(check_clipping(c));
     DT_TRY(check_company(c));
-    DT_TRY(check_trace(c));
-    DT_TRY(check_textfile(c));
+    int64_t begin, end;
+    if (!dt_config_trace_steps(c, &begin, &end))
+        return dt_config_fail(c, "metrics.trace.steps", "metrics.trace.steps is '%s'; expected FROM..TO, as in 20..30",
+                              c->metrics.trace.steps);
+    if (c->metrics.textfile && !dt_words_have(&c->metrics.sinks, DT_SINK_prometheus))
+        return dt_config_fail(c, "metrics.textfile",
+                              "metrics.textfile is written by the prometheus sink: metrics.sinks needs prometheus too");
     DT_TRY(check_mlflow(c));
     dt_listen listen;
     DT_TRY(dt_listen_read(&listen, c)); // an address is checked before a port is opened

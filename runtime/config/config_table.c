@@ -308,13 +308,6 @@ const char *dt_config_words_at(dt_arena *a, const char *parent) {
     return words;
 }
 
-static const char *comma_separated(dt_arena *a, const char *words) {
-    const char *text = "";
-    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|')
-        text = dt_arena_printf(a, "%s%s%.*s", text, *text ? ", " : "", (int)strcspn(p, "|"), p);
-    return text;
-}
-
 // What a key of another program is here, or NULL.
 static const char *foreign_key(const char *name) {
     // names of keys in other programs
@@ -345,5 +338,8 @@ const char *dt_config_suggest_key(dt_arena *a, const char *path) {
         if (d && strcmp(d + 1, last) == 0) return dt_arena_printf(a, "; did you mean '%s'?", keys[i].path);
     }
     // "": nothing is known there
-    return *words ? dt_arena_printf(a, "; expected one of %s", comma_separated(a, words)) : "";
+    const char *list = ""; // words with commas between them
+    for (const char *p = words; *p; p += strcspn(p, "|"), p += *p == '|')
+        list = dt_arena_printf(a, "%s%s%.*s", list, *list ? ", " : "", (int)strcspn(p, "|"), p);
+    return *words ? dt_arena_printf(a, "; expected one of %s", list) : "";
 }
