@@ -18,19 +18,11 @@ static const dt_shape *shape_at(const dt_graph *g, const dt_node *n, int i) {
     return &g->values[in != DT_NONE ? in : out].shape;
 }
 
-// x, weight, y of a forward node or of a backward one.
-static void shapes_of(const dt_graph *g, const dt_node *n, const dt_shape *s[3]) {
-    s[0] = shape_at(g, n, 0);
-    s[1] = shape_at(g, n, 1);
-    s[2] = &g->values[n->backward ? n->in[n->n_fwd_in + n->n_fwd_out] : n->out[0]].shape;
-}
-
 static bool is_product(const dt_node *n) {
     return n->op == DT_OP_conv2d || n->op == DT_OP_linear;
 }
 
 void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t cap) {
-    const dt_shape *s[3];
     char x[96], w[96], y[96], window[64] = "";
     if (!is_product(n)) { // no product: the first tensor describes the node
         dt_value v = DT_NONE;
@@ -39,7 +31,9 @@ void dt_node_describe(const dt_graph *g, const dt_node *n, char *text, size_t ca
                  dt_shape_print(&g->values[v].shape, x, sizeof x));
         return;
     }
-    shapes_of(g, n, s);
+    // x, weight, y of a forward node or of a backward one
+    const dt_value out = n->backward ? n->in[n->n_fwd_in + n->n_fwd_out] : n->out[0];
+    const dt_shape *s[3] = {shape_at(g, n, 0), shape_at(g, n, 1), &g->values[out].shape};
     const bool data = !n->backward || n->out[0] != DT_NONE;
     const bool weights = n->backward && n->out[1] != DT_NONE;
     if (n->op == DT_OP_conv2d) {

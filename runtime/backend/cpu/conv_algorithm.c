@@ -76,17 +76,6 @@ static double flop_of(const dt_dnnl_conv *c) {
     return 2.0 * (double)(y[0] * y[1] * y[2] * y[3]) * (double)(w[1] * w[2] * w[3]); // 2 N O P Q * C R S
 }
 
-// Keeps the first rows of an image that alone would take too long.
-static void cut_rows(dt_dnnl_conv *t, double each, int threads) {
-    const double most = 16 * TIMED_FLOP * threads; // one image may take 16 times the usual work
-    if (each <= most) return;
-    const int64_t rows = (int64_t)((double)t->dst.d[2] * most / each) + 1; // output rows
-    t->dst.d[2] = rows;
-    t->src.d[2] =
-        // input rows that these outputs read
-        (rows - 1) * t->stride[0] + t->dilation[0] * (t->weights.d[2] - 1) + 1 - t->pad_begin[0] - t->pad_end[0];
-}
-
 // The convolution that is timed: with fewer images, and without bias, addition and activation.
 static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     dt_dnnl_conv t = *c;
@@ -98,7 +87,14 @@ static dt_dnnl_conv to_time(const dt_dnnl_conv *c, int threads) {
     const int64_t pixels = TIMED_PIXELS / (c->dst.d[2] * c->dst.d[3]) + 1;
     const int64_t n = work > pixels ? work : pixels;
     if (n < t.src.d[0]) t.src.d[0] = t.dst.d[0] = n; // never more than the real batch
-    cut_rows(&t, each, threads);
+    const double most = 16 * TIMED_FLOP * threads;   // one image may take 16 times the usual work
+    if (each > most) {                               // keeps the first rows of the image
+        const int64_t rows = (int64_t)((double)t.dst.d[2] * most / each) + 1; // output rows
+        t.dst.d[2] = rows;
+        // input rows that these outputs read
+        t.src.d[2] =
+            (rows - 1) * t.stride[0] + t.dilation[0] * (t.weights.d[2] - 1) + 1 - t.pad_begin[0] - t.pad_end[0];
+    }
     return t;
 }
 

@@ -410,13 +410,6 @@ static dt_status init_scales(const dt_dnnl_op *op, dnnl_exec_arg_t *arg) {
     return st;
 }
 
-static void keep_scales(dt_dnnl_op *op, const dt_dnnl_after *a) {
-    if (!a->scales || dt_dnnl_scales_bias()) return; // attributes hold oneDNN 2's
-    op->n_scales = a->n_scales;
-    op->scales = dt_xcalloc((size_t)a->n_scales, sizeof *op->scales); // the caller's array may go
-    memcpy(op->scales, a->scales, sizeof *op->scales * (size_t)a->n_scales);
-}
-
 static dt_status init_replica(dt_dnnl_op *op, int replica) {
     dnnl_exec_arg_t *args = op->args + replica * n_slots(op);
     DT_TRY(dnnl_shim_check(dnnl_stream_create(&op->stream[replica], the_engine, dnnl_stream_default_flags), "stream"));
@@ -443,7 +436,11 @@ static dt_status finish_op(dt_dnnl_op **out, const dt_dnnl_env *e, dnnl_primitiv
     op->n_replicas = e->n_replicas < 1 ? 1 : e->n_replicas;
     op->n_args = n_args;
     memcpy(op->arg_id, arg_id, sizeof *arg_id * (size_t)n_args); // argument ids
-    keep_scales(op, &o->after);
+    if (o->after.scales && !dt_dnnl_scales_bias()) {             // attributes hold oneDNN 2's
+        op->n_scales = o->after.n_scales;
+        op->scales = dt_xcalloc((size_t)op->n_scales, sizeof *op->scales); // the caller's array may go
+        memcpy(op->scales, o->after.scales, sizeof *op->scales * (size_t)op->n_scales);
+    }
     size_t n = (size_t)(op->n_replicas * n_slots(op));
     op->stream = dt_xcalloc((size_t)op->n_replicas, sizeof *op->stream);
     op->args = dt_xcalloc(n, sizeof *op->args);

@@ -501,17 +501,14 @@ static void mix_and_normalize(const normalize_call *c, void *y, int64_t image, i
     }
 }
 
-static bool image_normalize_cpu_is_mixed(const dt_mix_row *m) {
-    return m->own != DT_MIX_ONE || (m->y0 < m->y1 && m->x0 < m->x1);
-}
-
 static void image_normalize_cpu_item(const void *ctx, int64_t i, int64_t end) {
     const normalize_call *c = ctx;
     const normalize_state *st = c->st;
     int64_t image = i / st->parts, first = i % st->parts * PART_PIXELS; // item: a range of an image's pixels
     int64_t n = st->n_pixels - first < PART_PIXELS ? st->n_pixels - first : PART_PIXELS;
     void *y = dt_row_at_mut(st->type, c->y, image * st->n_pixels * st->channels + first);
-    if (c->plan && image_normalize_cpu_is_mixed(&c->plan[image]))
+    const dt_mix_row *m = c->plan ? &c->plan[image] : NULL;
+    if (m && (m->own != DT_MIX_ONE || (m->y0 < m->y1 && m->x0 < m->x1))) // blended, or with a rectangle of another
         mix_and_normalize(c, y, image, first, n);
     else
         normalize(st, y, c->x + (size_t)(image * st->n_pixels + first) * st->pixel_bytes, n);

@@ -77,24 +77,6 @@ static void time_bytes(const dt_graph *const g[2], double seconds[2]) {
         }
 }
 
-static uint64_t hash_groups(const dt_node_group *list, int n, int n_replicas) {
-    uint64_t h = (uint64_t)n_replicas;
-    for (int i = 0; i < n; i++) {
-        // chained: the order is by work, so it is fixed
-        const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)), (uint64_t)list[i].count};
-        h = dt_hash64(one, sizeof one);
-    }
-    return h;
-}
-
-static void precision_cpu_say(const dt_cpu_choices *c, const char *text, int faster) {
-    static const char *const words[] = {"fp32", "bf16"};
-    double rate[DT_CHOICE_RATES];
-    if (dt_cpu_choices_rates(c, text, rate)) // not timed: nothing to print
-        dt_info("train.precision: auto: %s, %.2f times as fast as %s on this network here", words[faster],
-                rate[faster] / rate[!faster], words[!faster]);
-}
-
 dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_graph *bf16, int n_replicas,
                                   int *faster) {
     const dt_graph *const g[2] = {fp32, bf16};
@@ -105,7 +87,13 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_status st = DT_OK;
     const int n = dt_node_groups(&list, fp32);
     for (int i = 0; i < n; i++) total += list[i].flop * list[i].count;
-    dt_hash_hex(hash_groups(list, n, n_replicas), hex); // the key: what was timed, and by how many worker groups
+    uint64_t h = (uint64_t)n_replicas; // the key: what was timed, and by how many worker groups
+    for (int i = 0; i < n; i++) {
+        // chained: the order is by work, so it is fixed
+        const uint64_t one[3] = {h, dt_hash64(list[i].text, strlen(list[i].text)), (uint64_t)list[i].count};
+        h = dt_hash64(one, sizeof one);
+    }
+    dt_hash_hex(h, hex);
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
     if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices))) *faster = 1; // as the hardware says
@@ -118,7 +106,10 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
         // 0 s: the budget is BUDGET_S, not that of kernels
         if (st == DT_OK) *faster = dt_cpu_choices_add(choices, text, rate, 2, 0);
     }
-    if (st == DT_OK) precision_cpu_say(choices, text, *faster);
+    double rate[DT_CHOICE_RATES];
+    if (st == DT_OK && dt_cpu_choices_rates(choices, text, rate)) // not timed: nothing to print
+        dt_info("train.precision: auto: %s, %.2f times as fast as %s on this network here", *faster ? "bf16" : "fp32",
+                rate[*faster] / rate[!*faster], *faster ? "fp32" : "bf16");
     free(list);
     return st;
 }

@@ -92,13 +92,6 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
     return n;
 }
 
-static void fill_rules(const dt_commit_args *a, dt_commit_buffer *rules) {
-    for (int i = 0; i < a->n_rules; i++) {
-        const dt_commit_rule *r = &a->rules[i];
-        rules[i] = (dt_commit_buffer){.buffer = r->buffer, .stat = r->stat, .count = r->count, .momentum = r->momentum};
-    }
-}
-
 static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdict *verdict) {
     const dt_optimizer_args *o = &a->optimizer;
     // arguments that stay for the whole run; pointers to gradients come with each phase
@@ -170,7 +163,11 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     int64_t starts[DT_COMMIT_STARTS];
     list_starts(a, starts);
     c->optimize.n_segments = divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
-    fill_rules(a, (dt_commit_buffer *)(host + partial_bytes + segment_bytes));
+    for (int i = 0; i < a->n_rules; i++) {
+        const dt_commit_rule *r = &a->rules[i];
+        ((dt_commit_buffer *)(host + partial_bytes + segment_bytes))[i] =
+            (dt_commit_buffer){.buffer = r->buffer, .stat = r->stat, .count = r->count, .momentum = r->momentum};
+    }
     char *tensors = c->memory + c->n_bytes - tensor_bytes; // tables at the end: tensors, and factored ones before them
     if (tensor_bytes)
         memcpy(host + c->n_bytes - tensor_bytes, a->optimizer.tensors,

@@ -122,7 +122,7 @@ static descriptor cuda_dnn_graph_scalar(dt_dnn_graph *g, int64_t id) {
 }
 
 // ---- operations ------------------------------------------------------------------------------------
-static descriptor pointwise_of(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x) {
+static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor b, descriptor y) {
     descriptor p = cuda_dnn_graph_make(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     set(g, p, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode);
     set_type(g, p, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_DATA_FLOAT); // math in f32
@@ -130,11 +130,6 @@ static descriptor pointwise_of(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descr
     descriptor op = cuda_dnn_graph_make(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, p);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
-    return op;
-}
-
-static void pointwise(dt_dnn_graph *g, cudnnPointwiseMode_t mode, descriptor x, descriptor b, descriptor y) {
-    descriptor op = pointwise_of(g, mode, x);
     if (b) set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, b); // NULL: unary
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
     add_op(g, op, "a pointwise operation");

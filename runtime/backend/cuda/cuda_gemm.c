@@ -90,18 +90,14 @@ static cublasStatus_t layout(cublasLtMatrixLayout_t *out, dt_dtype type, int64_t
     return s ? s : SET(MatrixLayout, *out, MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, stride);
 }
 
-// Our a is cuBLASLt's B, so the sums over it are BGRADB.
-static cublasLtEpilogue_t epilogue_of(dt_gemm_epilogue e) {
+// The heuristics only check whether pointers are set; each run sets its own.
+static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *d) {
+    // by dt_gemm_epilogue; dtrain's a is cuBLASLt's B, so the sums over a are BGRADB
     static const cublasLtEpilogue_t names[] = {CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,
                                                CUBLASLT_EPILOGUE_RELU_BIAS,     CUBLASLT_EPILOGUE_GELU_BIAS,
                                                CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
                                                CUBLASLT_EPILOGUE_BGRADB};
-    return names[e];
-}
-
-// The heuristics only check whether pointers are set; each run sets its own.
-static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *d) {
-    const cublasLtEpilogue_t epilogue = epilogue_of(d->epilogue);
+    const cublasLtEpilogue_t epilogue = names[d->epilogue];
     const cudaDataType_t type = data_type(d->bias_type);
     const void *const not_null = (const void *)(uintptr_t)4096; // any aligned address
     const bool bias = dt_gemm_has_bias(d->epilogue), aux = dt_gemm_has_aux(d->epilogue);

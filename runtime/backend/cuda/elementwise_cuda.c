@@ -400,17 +400,15 @@ static void run_with(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kerne
 static void run_cast(const dt_kernel_instance *s, const dt_run *r) {
     run_with(s, r, DT_K_cast_fwd);
 }
-static void run_mixed(const dt_kernel_instance *s, const dt_run *r) {
+static void cast_cuda_run_normalize(const dt_kernel_instance *s, const dt_run *r) {
+    if (s->node->n_in == 1) { // no mix plan
+        run_with(s, r, DT_K_normalize);
+        return;
+    }
     dt_convert_args a = *(const dt_convert_args *)s->state;
     a.x = r->in[0], a.plan = r->in[1], a.out = r->out[0];
     const dt_cuda_grid grid = {.blocks = a.samples * a.chunks, .threads = 256};
     dt_cuda_launch(dt_cuda_of(s), DT_K_normalize_mixed, grid, &a, r->stream);
-}
-static void cast_cuda_run_normalize(const dt_kernel_instance *s, const dt_run *r) {
-    if (s->node->n_in > 1)
-        run_mixed(s, r);
-    else
-        run_with(s, r, DT_K_normalize);
 }
 
 const dt_kernel dt_cuda_cast = {prepare_cast, run_cast, dt_cuda_destroy};

@@ -284,11 +284,6 @@ typedef struct expand_state {
     int type;
 } expand_state;
 
-static void add_place(dt_places *p, int64_t size, int64_t step) {
-    p->size[p->n] = size, p->step[p->n++] = step;
-    p->count *= size;
-}
-
 static dt_status expand_cuda_prepare(dt_kernel_instance *s) {
     const dt_value_info *x = dt_instance_in(s, 0), *y = dt_instance_out(s, 0);
     expand_state *st = dt_cuda_prepare_dense(s, sizeof *st);
@@ -303,7 +298,9 @@ static dt_status expand_cuda_prepare(dt_kernel_instance *s) {
     st->kept.count = st->summed.count = 1;
     st->all = (dt_permute_args){.n = big->n, .unit = (int)dt_dtype_size(x->dtype), .count = dt_shape_elements(big)};
     for (int i = 0; i < big->n; i++) {
-        add_place(small->d[i] == big->d[i] ? &st->kept : &st->summed, big->d[i], step[i]);
+        dt_places *p = small->d[i] == big->d[i] ? &st->kept : &st->summed;
+        p->size[p->n] = big->d[i], p->step[p->n++] = step[i];
+        p->count *= big->d[i];
         st->all.size[i] = big->d[i], st->all.step[i] = small_step[i];
     }
     return DT_OK;
