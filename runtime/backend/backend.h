@@ -3,7 +3,7 @@
 //
 // A kernel implements one op in one direction. While a plan is made, it calls prepare() for each node in
 // execution order with a kernel instance (dt_kernel_instance): the node, the types and shapes of its tensors, and the
-// layouts of its inputs. The kernel may ask for other input layouts (the plan inserts reorders). It sets the
+// layouts of its inputs. The kernel may request other input layouts (the plan inserts reorders). It sets the
 // layouts of its outputs, its scratch bytes, which output may reuse an input's memory, and which packed
 // copies of parameters it reads. It creates what the library needs and keeps that in `state`. A missing or
 // refusing kernel fails there, never in a step. run() gets pointers and may not allocate, log or fail.
@@ -199,7 +199,7 @@ typedef struct dt_device {
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);
     void (*graph_destroy)(struct dt_backend *b, void *graph);
-    // true: plans that are made from now on only tell their size. Their engines are the libraries' favourites,
+    // true: plans that are made from now on only return their size. Their engines are the libraries' favourites,
     // untimed and not remembered. false: as before; plans made in between must be gone.
     dt_status (*size_only)(struct dt_backend *b, bool on);
     dt_device_rates rates;
@@ -241,7 +241,7 @@ typedef struct dt_backend {
     // same: rank 0's choices (or a checkpoint's) are given to all ranks before plans are made.
     char *(*choices)(struct dt_backend *b);
     void (*take_choices)(struct dt_backend *b, const char *text);
-    // train.precision: auto, for the same network in both: *faster is 0 (fp32) or 1 (bf16), and one line says so. NULL:
+    // train.precision: auto, for the same network in both: *faster is 0 (fp32) or 1 (bf16), which is logged. NULL:
     // bf16 where it is supported.
     dt_status (*choose_precision)(struct dt_backend *b, const dt_graph *fp32, const dt_graph *bf16, int n_replicas,
                                   int *faster);
@@ -279,7 +279,7 @@ typedef struct dt_backend_opts {
     bool timed;               // engines, algorithms, layouts are chosen by timing; false: the libraries' preferred ones
     const char *cache_folder; // keeps what was chosen between runs; NULL: nowhere
     // CPU
-    bool winograd; // 3x3 convolutions may use Winograd's algorithm, where timing says that it is faster
+    bool winograd; // 3x3 convolutions may use Winograd's algorithm, where timing shows that it is faster
     // CUDA
     int local_rank, local_size; // of this process on its host; picks its device
     int world_size;             // over all hosts; 0 counts as 1

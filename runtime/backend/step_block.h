@@ -41,7 +41,7 @@ typedef struct dt_step_numbers {
 // weights, moments and statistics stay as they were before the failed step, however many steps are queued.
 //
 // spoiled is sticky too: gradients were finite, but the update was not. It is known once the update is written, so the
-// next commit halts and tells the host. Behind the last step the host reads it here.
+// next commit halts and notifies the host. Behind the last step the host reads it here.
 typedef struct dt_device_step {
     int64_t step; // 0-based; t of the bias correction is step + 1 - n_skipped
     float lr;

@@ -5,7 +5,7 @@
 
 #include "backend/backend.h"
 
-// Nodes that ask for the same work.
+// Nodes with the same work.
 typedef struct dt_node_group {
     const dt_node *node; // one of them
     int count;

@@ -80,8 +80,8 @@ _Noreturn static void arena_out_of_memory(size_t n_bytes) {
     char line[128];
     int n = snprintf(line, sizeof line, "dtrain: error: out of memory: %zu bytes of metadata cannot be allocated\n",
                      n_bytes);
-    const ssize_t said = write(STDERR_FILENO, line, (size_t)n); // write, not fprintf: stdio may allocate
-    (void)said;
+    const ssize_t written = write(STDERR_FILENO, line, (size_t)n); // write, not fprintf: stdio may allocate
+    (void)written;
     _exit(DT_E_INTERNAL);
 }
 

@@ -17,7 +17,7 @@
 // thread. A worker thread that fails passes on a copy of dt_error_message(), and the receiver calls
 // dt_fail() with it.
 //
-// A message says what happened, where (file:line of the YAML, record, rank), and what to do.
+// A message states what happened, where (file:line of the YAML, record, rank), and what to do.
 // Programming errors assert; they are not statuses.
 
 typedef enum dt_status {

@@ -26,7 +26,7 @@ uint64_t dt_failpoint_count(void);            // I/O calls counted in the watche
 void dt_io_scope_push(const char *name);
 void dt_io_scope_pop(void);
 
-// io.c asks this before each counted call. 0: continue. > 0: fail with this errno. FAILPOINT_SHORT: write
+// io.c calls this before each counted call. 0: continue. > 0: fail with this errno. FAILPOINT_SHORT: write
 // half, then fail with ENOSPC. `kill` does not return.
 enum { FAILPOINT_SHORT = -1 };
 int dt_failpoint_visit_io(void);

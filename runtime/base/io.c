@@ -1,6 +1,6 @@
 // io.c: see io.h.
 //
-// Every counted call asks dt_failpoint_visit_io() once, before the system call, so "the n-th call" is
+// Every counted call visits dt_failpoint_visit_io() once, before the system call, so "the n-th call" is
 // the same call in every run. Messages read "path: cannot OPERATION: reason".
 #define _GNU_SOURCE
 #include "base/io.h"
@@ -38,7 +38,7 @@ static const char *io_advice(int err) {
         return "; raise the limit on open files (ulimit -n)";
     case ELOOP:
         return "; it is a symbolic link, and what dtrain writes goes through none: remove it";
-    default: // strerror says enough
+    default: // strerror suffices
         return "";
     }
 }
@@ -210,7 +210,7 @@ dt_status dt_io_fsync_dir(const char *path) {
     if (err) return io_leave(path, "flush the directory to disk", err);
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return io_leave(path, "open the directory", errno);
-    // some network file systems cannot fsync a directory and say EINVAL: renames are durable there
+    // some network file systems cannot fsync a directory and return EINVAL: renames are durable there
     if (fsync(fd) != 0 && errno != EINVAL) err = errno;
     close(fd);
     return io_leave(path, "flush the directory to disk", err);

@@ -106,7 +106,7 @@ const char *dt_path_base(const char *path);
 // Locks a byte of an open file (F_RDLCK, F_WRLCK; F_UNLCK releases it) against other descriptors, also over NFS. The
 // kernel drops the lock with the descriptor (OFD locks). False: not locked; without `wait`, also where another has it.
 bool dt_io_lock_byte(int fd, off_t byte, short type, bool wait);
-// Whether somebody else has locked any byte of a file: 1, 0; -1: there is no such file, or that cannot be told.
+// Whether somebody else has locked any byte of a file: 1, 0; -1: no such file, or unknown.
 int dt_io_is_locked(const char *path);
 
 // Names in a directory (without . and ..), sorted bytewise; heap array of heap strings.

@@ -221,7 +221,7 @@ static dt_cpu_isa read_isa(void) {
     const bool none = most && (strcasecmp(most, "SSE41") == 0 || strcasecmp(most, "AVX") == 0);
     const bool avx2 = most && strncasecmp(most, "AVX2", 4) == 0; // AVX2_VNNI
     if (none || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return DT_CPU_GENERIC;
-    // AVX-512 as oneDNN's avx512_core asks for it
+    // AVX-512 as oneDNN's avx512_core requires
     if (avx2 || !__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return DT_CPU_AVX2;

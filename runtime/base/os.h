@@ -17,7 +17,8 @@ double dt_clock_s(void); // CLOCK_MONOTONIC, seconds
 // For timing work of `threads` threads that begins and ends in this one: this thread's CPU time if it works alone, so
 // that what else the machine does counts little; else dt_clock_s.
 double dt_clock_work_s(int threads);
-double dt_clock_process_s(void); // since this process was started, by the kernel's count; 0 where it does not tell
+double
+dt_clock_process_s(void); // since this process was started, by the kernel's count; 0 where the kernel has no count
 // CLOCK_REALTIME, seconds since the epoch. It may be set, so it is for time stamps only, never for waiting.
 double dt_clock_wall_s(void);
 
@@ -42,7 +43,7 @@ typedef struct dt_memory {
 } dt_memory;
 
 // The machine's memory (MemTotal, MemAvailable) or the limit of the tightest memory cgroup (v1, v2) above
-// this process, whichever is less. Zeros if the kernel does not tell. Opens a few files: about 50 us.
+// this process, whichever is less. Zeros if the kernel has no limits. Opens a few files: about 50 us.
 void dt_memory_read(dt_memory *out);
 
 // Calls visit for the directory of this process's cgroup and of each one above it, up to the root. Walks the
@@ -67,11 +68,11 @@ dt_cpu_isa dt_cpu_isa_get(void);
 
 // ---- launcher -----------------------------------------------------------------------------------------------------
 
-// What mpirun or srun says, in its environment, to each process that it starts.
+// What mpirun or srun passes, in the environment, to each process that it starts.
 
 // The rank of this process; -1: no launcher that MPI knows (mpirun, srun with PMI) started it.
 int dt_launcher_rank(void);
-// How many processes the launcher started, with or without PMI; 0: none did, or it does not say.
+// How many processes the launcher started, with or without PMI; 0: none did, or it is not known.
 int dt_launcher_size(void);
 // Whether this is the first of the launcher's processes on its host.
 bool dt_launcher_is_first_of_host(void);

@@ -41,7 +41,7 @@ void dt_rank_begin(void) {
 }
 
 void dt_rank_at(const char *what, const char *name) {
-    if (!is_main) return; // other threads' waits do not say where the rank is
+    if (!is_main) return; // other threads' waits are not the rank's position
     // odd: changing; acquire keeps the stores behind it
     atomic_fetch_add_explicit(&place.number, 1, memory_order_acquire);
     atomic_store_explicit(&place.what, what, memory_order_release);

@@ -8,7 +8,7 @@
 
 // Where each rank is in its step, and what its steps cost it.
 //
-// The training's thread says where it comes to (dt_rank_at), the watch's thread (watch.h) looks at that five times a
+// The training's thread reports its position (dt_rank_at), the watch's thread (watch.h) looks at that five times a
 // second, and beats carry it to rank 0 (comm_mpi_beats.c): no collective, and nothing that a step waits for. Rank 0 shows
 // the ranks' own times in metrics.jsonl, and when a job hangs, it logs where everybody is before the deadline ends it.
 
@@ -25,7 +25,7 @@ typedef struct dt_rank_report {
     double heard_s;
 } dt_rank_report;
 
-// The calling thread is the one whose steps these are; dt_watch_start says so.
+// The calling thread is the one whose steps these are; dt_watch_start makes this call.
 void dt_rank_begin(void);
 // "node", "conv1": copied; on other threads it does nothing. Some nanoseconds.
 void dt_rank_at(const char *what, const char *name);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 enum { DT_REGULAR_WHY = 128 };
-// regcomp with REG_EXTENDED | flags. false: `why` says what is wrong with the text, and there is nothing to free.
+// regcomp with REG_EXTENDED | flags. false: `why` is the fault of the text, and there is nothing to free.
 bool dt_regular_compile(regex_t *out, const char *text, int flags, char why[DT_REGULAR_WHY]);
 
 #endif

@@ -53,7 +53,7 @@ static atomic_int leave_code; // dt_watch_leave's
 static _Atomic double leave_s;
 static atomic_uint beat_number; // odd while a beat is under way
 
-// ---- what threads say ------------------------------------------------------------------------------
+// ---- what threads report ------------------------------------------------------------------------------
 
 static void watch_free_slot(void *s) {
     atomic_store(&((slot *)s)->taken, false); // the next thread may take the slot
@@ -131,7 +131,7 @@ void dt_watch_leave(int code, double within_s) {
 
 // ---- the thread ------------------------------------------------------------------------------------
 
-// The launcher's processes on this host that are stopped: where MPI does not tell, the system may.
+// The launcher's processes on this host that are stopped: where MPI does not report one, the system may.
 static void name_stopped(char *text, size_t cap) {
     char path[64], state = 0;
     size_t used = 0;

@@ -42,7 +42,7 @@ typedef struct dt_batch_memory {
     bool augments; // a device plays the last steps of the augmentation of byte images (dt_field_info.n_steps)
 } dt_batch_memory;
 
-// ---- what the pipeline does, for whoever tunes it or says what is slow -----------------------------
+// ---- what the pipeline does, for whoever tunes it or reports bottlenecks -----------------------------
 // Counters since the source was opened; they only grow. Take two readings and look at the difference.
 typedef enum dt_stage {
     DT_STAGE_READ,    // bytes of members: file or cache, and their hash
@@ -87,7 +87,7 @@ typedef struct dt_source_stats {
     double starved_s;           // workers waited for bytes that a reader was fetching
     int n_workers, max_workers; // threads that decode: now, and as many as tune() can have
     int n_readers, max_readers;
-    bool reading_ahead; // readers are at work: reads turned out to block, or data.readers asks for it
+    bool reading_ahead; // readers are at work: reads turned out to block, or data.readers is set
     int ring_slots, max_slots;
     size_t ring_bytes;
     dt_cache_stats cache;
@@ -130,7 +130,7 @@ typedef struct dt_source_request {
 // What most bytes of a set's members are.
 typedef enum dt_members { DT_MEMBERS_IMAGES, DT_MEMBERS_AUDIO, DT_MEMBERS_ARRAYS } dt_members;
 
-// What counters do not say, for whoever judges them (bottleneck.h). Zeros: not known.
+// What counters do not show, for bottleneck.h. Zeros: not known.
 typedef struct dt_pipeline_facts {
     dt_members members;
     int cores;                                // that loader threads may use
@@ -139,7 +139,7 @@ typedef struct dt_pipeline_facts {
     uint64_t decoded_bytes;                   // of a cache of pixels that would leave nothing to
                                               // decode; 0: none would, or there is one
     uint64_t decoded_sample_bytes;            // of a sample's pixels
-    double copy_byte_s;                       // dt_memory_time_copy, by whoever judges gains
+    double copy_byte_s;                       // dt_memory_time_copy, by whoever estimates gains
     uint64_t member_bytes;                    // mean size of one
     int n_processes;                          // of this host, that would each keep a cache
     bool is_folder;                           // a file is opened for each record
@@ -167,7 +167,7 @@ struct dt_dataset {
     int (*records)(const dt_dataset *d, dt_split split, int64_t i, uint32_t out[DT_MAX_WIDTH]);
     // A record's key, and the path of the file that it is in; both live as long as the data set. May be NULL.
     const char *(*key)(const dt_dataset *d, uint32_t record, const char **path);
-    // What a column of the catalog says of sample i of a split, or NULL; lives as long as the data set. May be NULL.
+    // The value of a column of the catalog for sample i of a split, or NULL; lives as long as the data set. May be NULL.
     const char *(*value)(const dt_dataset *d, const char *column, dt_split split, int64_t i);
     // The images and spectrograms of sample i of a split, small and side by side, as a PNG. *png: heap; NULL: it has none.
     // May be NULL.

@@ -22,7 +22,7 @@ typedef struct dt_field_info {
     double mean[DT_MAX_NORMALIZE], std[DT_MAX_NORMALIZE];
     // Images and series, by channel: what is subtracted from the values before they are rounded to f32; mean is without it.
     double origin[DT_MAX_NORMALIZE];
-    // Numbers from columns: `normalize: auto`, which mean and std answer; and how far the training part's targets lie
+    // Numbers from columns: `normalize: auto`, resolved to mean and std; and how far the training part's targets lie
     // from a new network's outputs, which are near 0: the larger of |mean| and standard deviation, of the element with
     // the largest.
     bool normalize_auto;

@@ -153,7 +153,7 @@ void dt_ckpt_close(dt_ckpt *c) {
 // Which checkpoints a directory holds, and which is the best.
 //
 // The directories themselves are the list: no index file could disagree with them. A checkpoint is step-N;
-// names that begin with a dot are being written or removed. Two places tell the best one: a flag in its
+// names that begin with a dot are being written or removed. Two places name the best one: a flag in its
 // manifest, which appears in the same rename as the checkpoint, and best.json, written after that for people
 // and for a checkpoint that becomes the best later. A run's best only moves forward, so the newest of both that
 // is intact is the best.
@@ -225,7 +225,7 @@ dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckp
     // newest first: a run's best only moves forward
     for (int i = n - 1; *best < 0 && i >= 0 && st != DT_E_STORAGE; i--) {
         char *path = dt_ckpt_step_path(dir, steps[i]);
-        bool was_best = steps[i] == named; // or its manifest says so
+        bool was_best = steps[i] == named; // or its manifest has the flag
         there |= was_best;
         st = dt_ckpt_verify(path, depth, &was_best); // sets was_best from the manifest's flag too
         // a checkpoint may be intact and yet of another class list

@@ -58,7 +58,7 @@ bool dt_ckpt_is_held(const char *run);
 // process may work there. Then no save is begun either.
 dt_status dt_ckpt_check_lock(const dt_ckpt *c);
 
-// What model.safetensors says of the classes in its metadata (run/run_record.h). Before the first save.
+// The classes in model.safetensors' metadata (run/run_record.h). Before the first save.
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
 // Called with the outcome of each save, by the thread that wrote; seconds: since its begin. It must not call back.
@@ -110,11 +110,11 @@ typedef struct dt_ckpt_from {
 } dt_ckpt_from;
 // Fetches what is newer than what is here, and then the files of the run, which replace those here; and the best checkpoint
 // where none is here. RUN is locked by c.
-// *step: what was fetched; -1: nothing was newer. What `belongs` says of the newest intact checkpoint is asked also where
+// *step: what was fetched; -1: nothing was newer. `belongs` checks the newest intact checkpoint also where
 // nothing is fetched. DT_E_CKPT: no checkpoint there loads, and none is here.
 dt_status dt_ckpt_fetch(dt_ckpt *c, const dt_ckpt_from *from, int64_t *step);
 // From now on the mirror follows: after each save a thread sends what it lacks of the newest and the best checkpoint
-// and of the run's files, and removes there what dt_ckpt_opts.keep does not ask for. Where the network is slower than
+// and of the run's files, and removes there what dt_ckpt_opts.keep does not keep. Where the network is slower than
 // the saves, those between are left out. What fails is a warning, and is sent with the next save. wait: the save
 // itself sends, and is not acknowledged before; what fails then is a save that failed. newest: the step that is here
 // already; < 0: none.
@@ -134,7 +134,7 @@ typedef struct dt_ckpt_import_opts {
     const struct dt_graph *graph; // whose tensors they are, which knows timm's names; NULL: no other names
     uint64_t max_bytes;           // of an object by URL
     int grid[2];                  // rows and columns of patches, to which position embeddings are resized
-    char **classes;               // if a head is taken: what the file says of its classes; heap, or NULL
+    char **classes;               // if a head is taken: its classes by the file; heap, or NULL
 } dt_ckpt_import_opts;
 // Fills tensors by name from `path`: a safetensors file, PyTorch's .pth or .pt, the URL of one of these, a checkpoint,
 // or a run: RUN (its best checkpoint, or the latest where none is), RUN@latest, RUN@STEP. Names are torchvision's or timm's. All tensors must be there, in their shapes,
@@ -167,7 +167,7 @@ void dt_safetensors_close(dt_safetensors *s);
 int dt_safetensors_count(const dt_safetensors *s);
 const char *dt_safetensors_name(const dt_safetensors *s, int i);
 dt_dtype dt_safetensors_dtype(const dt_safetensors *s, int i);
-const char *dt_safetensors_type(const dt_safetensors *s, int i); // as the file says: "F32"
+const char *dt_safetensors_type(const dt_safetensors *s, int i); // by the file: "F32"
 void dt_safetensors_shape(const dt_safetensors *s, int i, dt_shape *out);
 const void *dt_safetensors_data(const dt_safetensors *s, int i, size_t *n_bytes); // mapped
 const char *dt_safetensors_metadata(const dt_safetensors *s, const char *key);    // or NULL

@@ -65,10 +65,10 @@ typedef enum dt_ckpt_depth {
 } dt_ckpt_depth;
 // One file of the checkpoint in `dir`. DT_E_CKPT.
 dt_status dt_ckpt_verify_file(const char *dir, const dt_ckpt_file *f, dt_ckpt_depth depth);
-// Reads and verifies. After an error a missing `path` says that the checkpoint was removed meanwhile, which is no damage:
+// Reads and verifies. After an error a missing `path` means that the checkpoint was removed, which is no damage:
 // removing one renames it first. Always ends with dt_ckpt_manifest_fini.
 dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_depth depth);
-// The same. *best (may be NULL) becomes true if the manifest can be read and says so.
+// The same. *best (may be NULL) becomes true if the manifest can be read and has the flag.
 dt_status dt_ckpt_verify(const char *path, dt_ckpt_depth depth, bool *best);
 
 // ---- names and the best one (ckpt.c) -----------------------------------------------------------
@@ -81,14 +81,14 @@ int64_t *dt_ckpt_steps_of_names(char *const *names, size_t n_names, int *n); // 
 // dt_ckpt_verify, and that it is usable.
 dt_status dt_ckpt_check(const dt_ckpt *c, const char *path, int64_t step, dt_ckpt_depth depth);
 // The best step: the newest intact one that best.json names or a manifest flags; -1 if none. DT_E_STORAGE: a file cannot
-// be read now, or a mirror does not answer. say: one line for each that was the best and is damaged or gone.
+// be read now, or a mirror does not respond. say: one line for each that was the best and is damaged or gone.
 dt_status dt_ckpt_best_step(const char *dir, const int64_t *steps, int n, dt_ckpt_depth depth, dt_ckpt_usable *usable,
                             bool say, int64_t *best);
 dt_status dt_ckpt_best_write(const char *dir, int64_t step);
 
 // ---- the mirror (ckpt_mirror.c) --------------------------------------------------------------------
 dt_status dt_ckpt_mirror_steps(const char *dir, int64_t **steps, int *n); // as dt_ckpt_steps
-// By the writer: c->step is saved. written: anew. Waits for the upload where that was asked for.
+// By the writer: c->step is saved. written: anew. Waits for the upload where the caller requested it.
 dt_status dt_ckpt_mirror_saved(dt_ckpt *c, bool written);
 bool dt_ckpt_mirror_sends(const dt_ckpt *c, int64_t step); // and so it must not be removed
 void dt_ckpt_mirror_close(dt_ckpt *c);                     // gives an upload up

@@ -6,7 +6,7 @@
 //
 // The last member is the hash of every byte before it, so the manifest protects itself as well. It is written
 // after the files that it names are on disk: a directory without a manifest never was a checkpoint. A file's
-// hash tells whether it is damaged; its ranges, one per tensor, then tell which tensor is. Only plain file
+// hash shows whether it is damaged; its ranges, one per tensor, then show which tensor is. Only plain file
 // names are allowed, and links are not followed, so nothing outside the directory is ever opened. Tensors are F32, and
 // checking one also checks that it holds neither NaN nor infinity.
 #define _GNU_SOURCE
@@ -295,7 +295,7 @@ static dt_status hash_bytes(const dt_blob *b, uint64_t offset, uint64_t n_bytes,
 static dt_status name_the_damage(const dt_blob *b, const dt_ckpt_file *f) {
     for (int i = 0; i < f->n_ranges; i++) { // ranges are read again: damage is rare
         uint64_t hash, bad;
-        // UINT64_MAX: finiteness is not asked again
+        // UINT64_MAX: finiteness is not tested again
         DT_TRY(hash_bytes(b, f->ranges[i].offset, f->ranges[i].n_bytes, UINT64_MAX, &hash, &bad));
         if (hash != f->ranges[i].hash)
             return dt_fail(DT_E_CKPT,
@@ -324,7 +324,7 @@ static dt_status ckpt_manifest_open_file(dt_blob *b, const char *path, dt_ckpt_d
     if (dt_s3_is_url(path)) {
         int absent; // HTTP status of a refusal
         const dt_status st = dt_blob_open_url(b, path, &absent);
-        // 404 is a missing file; others say nothing about the checkpoint
+        // 404 is a missing file; others are no statement about the checkpoint
         return st == DT_E_DATA && absent != 404 ? DT_E_STORAGE : st;
     }
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK); // O_NONBLOCK: a FIFO must not block
@@ -368,7 +368,7 @@ dt_status dt_ckpt_read_verified(dt_ckpt_manifest *m, const char *path, dt_ckpt_d
     do { // a running training may put another one in its place meanwhile
         dt_ckpt_manifest_fini(m);
         const bool remote = dt_s3_is_url(path); // URLs have no inode: read once
-        // gone or never there: the manifest's error says so
+        // gone or never there: the manifest's error reports that
         if (!remote && stat(path, &before) != 0) return dt_ckpt_manifest_read(m, path);
         st = dt_ckpt_manifest_read(m, path);
         for (int i = 0; st == DT_OK && i < m->n_files; i++) st = dt_ckpt_verify_file(path, &m->files[i], depth);

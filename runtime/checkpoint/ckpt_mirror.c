@@ -95,7 +95,7 @@ static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const c
                              int64_t step) {
     DT_TRY(dt_io_remove_tree(temp));
     DT_TRY(dt_io_mkdir(temp));                   // left by a start that was killed
-    DT_TRY(fetch_file(temp, url, "state.json")); // small, and enough to tell whose run this is
+    DT_TRY(fetch_file(temp, url, "state.json")); // small, and enough to identify the run
     DT_TRY(dt_ckpt_verify_file(temp, dt_ckpt_manifest_find(m, "state.json"), DT_CKPT_HASHES));
     // another run's mirror: refused before gigabytes move
     if (from->belongs) DT_TRY(from->belongs(from->ctx, temp, step));
@@ -106,7 +106,7 @@ static dt_status fetch_files(const dt_ckpt_from *from, const char *temp, const c
     return fetch_file(temp, url, "manifest.json"); // last: a folder without manifest is no checkpoint
 }
 
-// Fetches a step into *temp, heap, and verifies it. One that is here already is only asked whether it is the run's.
+// Fetches a step into *temp, heap, and verifies it. One that is here already is only checked to be the run's.
 static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir, int64_t step, char **temp) {
     dt_ckpt_manifest m;
     char *url = dt_ckpt_step_path(dir, step);
@@ -127,7 +127,7 @@ static dt_status fetch_step(const dt_ckpt *c, const dt_ckpt_from *from, const ch
     return st;
 }
 
-// The newest one that loads, into *temp; NULL: none is newer than what is here. The newest intact one says whose the mirror
+// The newest one that loads, into *temp; NULL: none is newer than those here. The newest intact one shows whose the mirror
 // is, also where it is older.
 static dt_status fetch_newest(const dt_ckpt *c, const dt_ckpt_from *from, const char *dir, const int64_t *steps, int n,
                               int64_t *step, char **temp) {
@@ -454,7 +454,7 @@ bool dt_ckpt_mirror_sends(const dt_ckpt *c, int64_t step) {
     dt_ckpt_mirror *m = c->mirror;
     if (!m) return false;
     pthread_mutex_lock(&m->mutex);
-    const bool sends = step == m->sending[0] || step == m->sending[1]; // pruning asks before each removal
+    const bool sends = step == m->sending[0] || step == m->sending[1]; // pruning calls this before each removal
     pthread_mutex_unlock(&m->mutex);
     return sends;
 }
@@ -468,7 +468,7 @@ double dt_ckpt_mirror_seconds(const dt_ckpt *c) {
     return seconds;
 }
 
-// Also says whether the mirror may be written to. first: the run begins at step 0, as nothing was listed; then a lock that
+// Also checks whether the mirror is writable. first: the run begins at step 0, as nothing was listed; then a lock that
 // is not listed either must not be there.
 static dt_status send_lock(const dt_ckpt *c, bool first) {
     const dt_ckpt_mirror *m = c->mirror;

@@ -207,7 +207,7 @@ void dt_buckets_begin(dt_buckets *b, float *const *flats) {
 }
 
 void dt_buckets_ready(dt_buckets *b, int replica, int grad_index) {
-    // release: the gradient is written before the count tells so
+    // release: the gradient is written before the count shows it
     // acq_rel: also a chain of several worker groups
     int before = atomic_fetch_sub_explicit(&b->buckets[b->bucket_of[grad_index]].missing, 1, memory_order_acq_rel);
     (void)before;

@@ -106,7 +106,7 @@ dt_status dt_buckets_finish(dt_buckets *b, double *exposed_s);
 // ---- reduce shape -------------------------------------------------------------------------------------------------
 
 // How an all-reduce over MPI is cut: segments, slots, messages. comm_mpi_reduce.c works by it, and so does
-// comm_model.c, which tells how long an all-reduce takes on hosts that are not there.
+// comm_model.c, which predicts how long an all-reduce takes on other hosts.
 
 enum {
     // Up to this, world_size * size is exchanged in one phase.

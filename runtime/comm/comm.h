@@ -1,12 +1,12 @@
 // comm.h: the table of communication between ranks. comm_self: one process, no MPI call at all.
 // comm_mpi: the module dtrain_mpi.so, loaded if a launcher started this process. comm_nccl: GPU memory.
 //
-// One thread at a time calls a comm (the one that created it, unless said otherwise). All ranks enter
+// One thread at a time calls a comm (the one that created it, unless documented otherwise). All ranks enter
 // collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts, unless
-// a tree is asked for. So their bits depend on how many ranks there are on which hosts, and on nothing else. Nothing is allocated after
+// a tree is requested. So bits depend on the number of ranks and their hosts alone. Nothing is allocated after
 // the first call of a size. Every wait notices a peer's abort and has a deadline (set_deadline), which does not end it
 // while ranks get on with their work (base/watch.h). DT_E_PEER names the collective, the missing rank and its host.
-// Counts are elements, never bytes, unless the name says bytes.
+// Counts are elements, never bytes, unless the name contains bytes.
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H
 
@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-// comm.timeout: auto, until the first step, and for a rank that does not answer
+// comm.timeout: auto, until the first step, and for a rank without heartbeat
 enum { DT_START_TIMEOUT_S = 120, DT_LOST_TIMEOUT_S = 20 };
 
 typedef struct dt_comm dt_comm;
@@ -98,7 +98,7 @@ struct dt_comm {
     dt_status (*recv_f32)(dt_comm *c, float *data, int64_t n, int from);
 
     void (*set_deadline)(dt_comm *c, double seconds);
-    void (*abort)(dt_comm *c, int exit_code); // tells the launcher; does not return for "mpi"
+    void (*abort)(dt_comm *c, int exit_code); // ends the job by the launcher; does not return for "mpi"
     dt_status (*finalize)(dt_comm *c);        // last barrier; nothing may be called afterwards
 };
 

@@ -84,7 +84,7 @@ static MPI_Datatype comm_mpi_type_of(size_t element_bytes) {
 }
 
 dt_status dt_mpi_post_recv(dt_mpi_messages *m, void *to, int64_t n, size_t element_bytes, int peer, int tag) {
-    assert(m->n == m->n_recv); // dt_mpi_find_late tells receives from sends by the index
+    assert(m->n == m->n_recv); // dt_mpi_find_late distinguishes receives from sends by the index
     comm_mpi_make_room(m);
     m->peers[m->n] = peer;
     DT_TRY(dt_mpi_check(
@@ -516,7 +516,7 @@ static void find_hosts(dt_mpi_comm *m) {
 
 // An affinity mask of one core means that the launcher gave each rank its own core (mpirun does unless there
 // are more ranks than cores). Otherwise the ranks of a host share the cores that this one may use. OMP_WAIT_POLICY=passive
-// says that others want the cores, as OpenMP has it.
+// means that others need the cores, as in OpenMP.
 static bool is_oversubscribed(const dt_comm *c) {
     const char *policy = getenv("OMP_WAIT_POLICY");
     if (policy && strcasecmp(policy, "passive") == 0) return true;

@@ -11,7 +11,7 @@
 //   3 gather inside   it sends slice c to the ranks of its host
 //
 // So a host sends 2 (H - 1) / H of the buffer, whatever the number of its ranks, and all its ranks share the work. The
-// smallest host says how many slices there are; ranks beyond that only give and take. Where all hosts have one rank,
+// smallest host determines the number of slices; ranks beyond that only give and take. Where all hosts have one rank,
 // phases 0 and 3 are left out. The all-reduce of a small buffer has one phase, in which every rank gives everything to all;
 // or two, on each host and then across, where ranks share memory and hosts have equally many.
 //
@@ -22,7 +22,7 @@
 // rank order, or both by comm/bucket.h: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
 //
 // What leaves the host is cut into messages that MPI sends at once. A longer message begins with a question whether the
-// receiver is ready, and over TCP the answer waits behind the data that go the same way: links then carried half of
+// receiver is ready, and over TCP the reply waits behind the data that go the same way: links then carried half of
 // what they can (64 MiB on two hosts at 400 Mbit/s: 2.8 s; in short ones 1.5; the bytes take 1.4).
 //
 // Several reductions may be started. Their segments go through slots, in their order; a slot is a small state machine
@@ -444,7 +444,7 @@ static dt_status fail_reduction(dt_mpi_comm *m, double waited_s) {
         if (slot->of && (!first || slot->number < first->number)) first = slot;
     int late[MPI_MAX_NAMED], n_late = 0;
     if (!is_in_memory(m, first)) n_late = dt_mpi_find_late(&first->msgs, late);
-    // in shared memory nobody sends: stages tell who is late
+    // in shared memory nobody sends: stages show who is late
     for (int i = first->n_there; is_in_memory(m, first) && i < m->inner.n && n_late < MPI_MAX_NAMED; i++) {
         int at = i;
         comm_mpi_reduce_is_there(m, first, &at); // tests rank i alone
@@ -560,7 +560,7 @@ struct dt_mpi_host {
     char *memory;                  // mmap of n * rank_bytes, then a page with the secret
 };
 
-// What the first rank of a host tells the others.
+// What the first rank of a host sends to the others.
 typedef struct offer {
     int pid, fd;
     uint64_t secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
@@ -615,7 +615,7 @@ static offer make_memory(dt_mpi_host *h) {
     struct timespec now;
     offer o = {.pid = (int)getpid(), .fd = memfd_create("dtrain", MFD_CLOEXEC)};
     clock_gettime(CLOCK_MONOTONIC, &now);
-    // a time is secret enough: it only tells two memories apart
+    // a time is secret enough: it only distinguishes two memories
     o.secret = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
     // zeros: stages start at 0
     if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 && comm_mpi_host_map(h, o.fd))

@@ -5,7 +5,7 @@
 // call between two ranks takes long, and the self-test makes those.
 //
 // A call that cannot be captured leaves the communicator in an error for good. One captured sum finds that out before
-// any step, and ends the start with a line that says how to go without.
+// any step, and ends the start with a line of advice how to do without.
 //
 // Only give_up frees a communicator that was not finalized. It clears the pointer first, then releases the
 // graphs with its collectives, then aborts. So no later call uses it, and it is aborted once. Abort and destroy

@@ -33,7 +33,7 @@ void dt_comm_destroy_nccl(dt_comm *c); // without finalize: aborts
 // call to call (NVIDIA/nccl#1497, #2360). PyTorch's deterministic mode rules it out by the same variable. NCCL reads the
 // environment when its first communicator is made.
 #define DT_NCCL_REPEATING "^NVLS,NVLSTree" // a value of NCCL_ALGO
-// NCCL_SOCKET_IFNAME for what btl_tcp_if_include tells Open MPI: names of interfaces, or networks ("10.1.0.0/16") and
+// NCCL_SOCKET_IFNAME for Open MPI's btl_tcp_if_include: names of interfaces, or networks ("10.1.0.0/16") and
 // the names that they have on this host. False: none of them is here, or the text does not fit.
 bool dt_nccl_interfaces(const char *include, char *out, size_t cap);
 

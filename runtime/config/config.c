@@ -177,7 +177,7 @@ static void name_run(dt_config *c) {
 static dt_status config_build(dt_config *c, const char *text, size_t n_bytes, const char *const *overrides,
                               size_t n_overrides) {
     DT_TRY(dt_config_read_yaml(&c->root, &c->arena, c->file, NULL, text, n_bytes)); // place NULL: file, line and column
-    if (dt_config_is_null(c->root)) // an empty file: overrides may still say everything
+    if (dt_config_is_null(c->root)) // an empty file: overrides may still set everything
         c->root = dt_config_new_node(&c->arena, DT_C_MAP, c->root->where);
     if (c->root->kind == DT_C_MAP && !dt_config_find(c, "run.name")) name_run(c); // an override comes later
     if (c->root->kind != DT_C_MAP)

@@ -8,7 +8,7 @@
 // Invariants: after dt_config_load every field holds a value of its type and range. A key that is optional without a
 // default is NULL, 0, or `has` false; one that belongs to another word (train.optimizer.momentum for adamw) holds its
 // default. An array such as data.fields has one item more, of the defaults: what a name has that is not in the file.
-// `auto` of a number is no number: dt_answer ends the program until somebody has answered it with dt_config_set_….
+// `auto` of a number is no number: dt_answer ends the program until dt_config_set_… has resolved it.
 // So is another word that a range begins with instead: f1 of eval.threshold.
 //
 // Errors: DT_E_USAGE, one line "file:line:column: what; expected …; did you mean …".
@@ -56,7 +56,7 @@ typedef struct dt_words { // in the order of the file
 
 // The value of an opt, or `otherwise`.
 #define dt_value_or(opt, otherwise) ((opt).has ? (opt).value : (otherwise))
-// The number of an auto. One that nobody has answered is a programming error and ends the program.
+// The number of an auto. One that is not resolved is a programming error and ends the program.
 #define dt_answer(a)               _Generic((a), dt_auto_int : dt_answer_int, dt_auto_real : dt_answer_real)((a), #a)
 #define dt_answer_or(a, otherwise) ((a).is_auto ? (otherwise) : (a).answer)
 int64_t dt_answer_int(dt_auto_int a, const char *name);
@@ -152,7 +152,7 @@ dt_status dt_config_override(dt_config *c, const char *const *overrides, size_t 
 dt_config *dt_config_copy(const dt_config *c);
 void dt_config_destroy(dt_config *c);
 
-// ---- answers, and what the program itself sets ---------------------------------------------------------
+// ---- resolved values, and what the program itself sets ---------------------------------------------------------
 // A value that does not fit the key is a programming error and ends the program. Words are constants of their enum.
 void dt_config_set_int(dt_config *c, dt_key key, int64_t value);
 void dt_config_set_word(dt_config *c, dt_key key, dt_word word);
@@ -219,7 +219,7 @@ char *dt_config_dump(const dt_config *c);
 // only the user has, such as comments. may_lack: a file that lacks keys, as an earlier version's does, counts as written.
 bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack);
 // Every value of the resolved tree, in that order: the key's path, the value as YAML, and the default's text (NULL: it
-// has none), which `is_default` says it equals. The texts live as long as the config.
+// has none), equal to the value if `is_default`. The texts live as long as the config.
 typedef void (*dt_config_visit)(void *ctx, const char *path, const char *value, const char *default_text,
                                 bool is_default);
 void dt_config_each(dt_config *c, dt_config_visit visit, void *ctx);
@@ -231,7 +231,7 @@ bool dt_config_same_at(const dt_config *a, const dt_config *b, const char *path,
 // Whether paths at `key` differ between two configs (of sets: neither names, weights nor their number), and nothing else.
 bool dt_config_moved(const dt_config *a, const dt_config *b, const char *key);
 // The first key with one of these dt_key_flags that differs between two configs, or NULL. `a` is what the run has, `b`
-// what is asked for; an `auto` in b takes a's answer and never differs. Key and values live as long as the configs.
+// what is requested; an `auto` in b takes a's value and never differs. Key and values live as long as the configs.
 const char *dt_config_first_difference(const dt_config *a, const dt_config *b, int flags, const char **value_a,
                                        const char **value_b);
 

@@ -378,7 +378,7 @@ static dt_status config_check_check_owner(dt_config *c, const dt_config_key *row
     const char *word = n ? n->text : owner->default_text; // the owner's word, or its default
     *mine = dt_config_owns(owner, word, row);
     if (*mine || !given) return DT_OK;
-    // says nothing, and stands in configs of runs that began when other words had the key
+    // has no effect, and stands in configs of runs that began when other words had the key
     if (strcmp(row->default_text, "auto") == 0 && given->text && strcmp(given->text, "auto") == 0) return DT_OK;
     char *owners = dt_config_owners(row);
     // from the command line: dropping the file's key is the likely wish
@@ -421,7 +421,7 @@ static dt_status check_batches(dt_config *c) {
             "train.micro_batch: auto depends on the machine and the number of ranks, and run.reproducible=elastic "
             "promises bits that do not: give a number (dtrain check prints the value of auto under resume)");
     }
-    const int64_t micro = dt_answer(c->train.micro_batch); // number: an answer, as auto was handled above
+    const int64_t micro = dt_answer(c->train.micro_batch); // number: resolved, as auto was handled above
     if (global % micro == 0) return DT_OK;
     int64_t down = global < micro ? global : micro; // the largest divisor up to micro; 1 always divides
     while (global % down) down--;
@@ -480,7 +480,7 @@ static dt_status check_clipping(dt_config *c) {
     return DT_OK;
 }
 
-// Keys that say nothing without another one.
+// Keys that have no effect without another one.
 static dt_status check_company(dt_config *c) {
     // key, and the key that gives it a meaning
     static const char *const PAIRS[][2] = {{"train.teacher_temperature", "train.teacher"},

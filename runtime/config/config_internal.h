@@ -28,7 +28,7 @@ struct dt_cnode {
 // -- tree (config_tree.c) --------------------------------------------------------------------
 dt_cnode *dt_config_new_node(dt_arena *a, dt_ckind kind, const char *where);
 void dt_config_add_item(dt_arena *a, dt_cnode *parent, const char *key, dt_cnode *item);
-// YAML text -> tree. Nodes say name:line:column, or `place` if it is not NULL.
+// YAML text -> tree. Nodes hold name:line:column, or `place` if it is not NULL.
 dt_status dt_config_read_yaml(dt_cnode **out, dt_arena *a, const char *name, const char *place, const char *text,
                               size_t n_bytes);
 dt_cnode *dt_config_copy_node(dt_arena *a, const dt_cnode *n);

@@ -69,7 +69,7 @@ static const dt_config_word model_words[] = {
 #define KINDS      &kinds[1]
 #define MODELS     &models[1]
 
-static const char absent[] = "none"; // no default; its address tells it from a default that reads `none`
+static const char absent[] = "none"; // no default; its address differs from a default that reads `none`
 // short names for config.def; undefined below
 #define N               DT_KEY_NUMERIC
 #define X               DT_KEY_EXCHANGED

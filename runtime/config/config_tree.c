@@ -2,7 +2,7 @@
 //
 // libyaml takes quadratic time in nesting depth and in %-directives. So a cheap scan of the bytes caps both before it
 // runs (brackets inside quotes count too: nobody opens 64 of them), and the depth is checked again event by event.
-// Anchors, aliases and tags are errors: an alias bomb cannot happen, and a config means what it says.
+// Anchors, aliases and tags are errors: an alias bomb cannot happen, and a config has one meaning.
 
 #include "config_internal.h"
 
@@ -436,19 +436,19 @@ bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack
     // another file than the one of this config
     if (stat(c->file, &from) != 0 || stat(path, &to) != 0 || from.st_dev != to.st_dev || from.st_ino != to.st_ino)
         return false;
-    dt_config *said = NULL;
+    dt_config *loaded = NULL;
     char *text = NULL, *dump = NULL;
     size_t n;
     bool own =
         // as it is on disk now, without overrides
-        dt_config_load(&said, path, NULL, 0) == DT_OK && dt_io_read_file(&text, &n, path, 0, DT_E_USAGE) == DT_OK;
+        dt_config_load(&loaded, path, NULL, 0) == DT_OK && dt_io_read_file(&text, &n, path, 0, DT_E_USAGE) == DT_OK;
     if (own) {
-        dump = dt_config_dump(said);
+        dump = dt_config_dump(loaded);
         own = has_lines_of(text, dump, may_lack); // a file that dtrain wrote reads back to its own dump
     }
     free(dump);
     free(text);
-    dt_config_destroy(said);
+    dt_config_destroy(loaded);
     return !own; // a person's file has comments, other order or shorthands
 }
 

@@ -1,7 +1,7 @@
 // config_values.c: the tree's values into the fields of dt_config, and what the program itself sets.
 //
 // Each row of the table knows its field's place and C type. A key that is set goes into the tree first and is checked there
-// like the user's, so that the dump, the fields and the messages always say the same.
+// like the user's, so that the dump, the fields and the messages are always equal.
 
 #include "config_internal.h"
 
@@ -364,7 +364,7 @@ static bool leading_number(const char *text, double *out, const char **end) {
     char *stop;
     *out = strtod(text, &stop);
     *end = p;
-    return stop == p && isfinite(*out); // strtod must agree; a locale with a comma would not
+    return stop == p && isfinite(*out); // strtod must return the same; a locale with a comma would not
 }
 
 bool dt_config_parse_real(const char *text, double *out) {

@@ -13,7 +13,7 @@
 //
 // A group names parameters by a POSIX extended regular expression that must match the whole name. The first group that
 // matches counts, as in a rule list of optax or big_vision, so special cases stand in front of general ones; parameters
-// of no group are trained as train.optimizer says. lr and decay are factors of train.optimizer.lr and .weight_decay.
+// of no group are trained with train.optimizer. lr and decay are factors of train.optimizer.lr and .weight_decay.
 // A frozen parameter is thawed at a step: 0 = trained from the beginning, INT64_MAX = never.
 //
 // The config is borrowed and must outlive the groups. Threads: read-only once the steps are set.
@@ -44,7 +44,7 @@ void dt_param_groups_fini(dt_param_groups *g);
 const dt_param_group *dt_param_groups_of(const dt_param_groups *g, const char *name);
 // The step from which a parameter is trained. g may be NULL.
 int64_t dt_param_groups_thaw(const dt_param_groups *g, const char *name);
-// DT_E_USAGE if a group has none of the parameters (it says which there are), or if no parameter is trained at step 0.
+// DT_E_USAGE if a group has none of the parameters (the message lists all), or if none is trained at step 0.
 dt_status dt_param_groups_check(const dt_param_groups *g, const char *const *names, int n);
 
 // ---- scale list ---------------------------------------------------------------------------------------------------
@@ -78,12 +78,12 @@ dt_status dt_scales_read(dt_scales *s, const dt_config *c);
 // addresses, [::] those of IPv6 and IPv4.
 
 typedef union dt_listen {
-    struct sockaddr any; // its sa_family says which
+    struct sockaddr any; // its sa_family selects the member
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
 } dt_listen;
 
-// DT_E_USAGE with the place of what is wrong; loading a config asks this.
+// DT_E_USAGE with the place of what is wrong; loading a config calls this.
 dt_status dt_listen_read(dt_listen *out, const dt_config *c);
 int dt_listen_port(const dt_listen *l);
 

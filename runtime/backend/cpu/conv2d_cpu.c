@@ -3,7 +3,7 @@
 //
 // Inputs of at most four channels (images) are DENSE, which first-layer kernels read. Everything else is
 // BLOCKED with the ISA's block. Where oneDNN only has its reference implementation for that (odd groups),
-// all-DENSE is tried. Forward and backward ask for the same layouts, so nothing is reordered between them.
+// all-DENSE is tried. Forward and backward request the same layouts, so nothing is reordered between them.
 //
 // Forward: y = act(conv(x, packed w) + bias + residual); the residual lies where y will. With fold_bn the packed weight and bias include the batch norm
 // that follows. Backward computes dx from its own packed weight, and dw and db in f32, whatever the type of the
@@ -116,7 +116,7 @@ static dt_status create_ops(const dt_kernel_instance *s, const conv_op *ops, int
     dt_layout want[2][2] = {{dt_cpu_conv_layout(c->x->shape.d[1]), dt_blocked(dt_cpu_block())},
                             {dt_dense(), dt_dense()}};
     dt_dnnl_conv forward;
-    // decides for the pair of passes: forward and backward must agree on the layout
+    // decides for the pair of passes: forward and backward must use one layout
     conv2d_cpu_describe(s, DT_DNNL_FORWARD, c, false, want[0][0], want[0][1], &forward);
     if (dt_conv_wants_nhwc(s, &forward)) want[0][0] = want[0][1] = nhwc; // AMX only
     dt_status st = DT_OK;

@@ -1,7 +1,7 @@
 // cpu_backend.c: the CPU's backend table. Kernels come from graph/ops.def: oneDNN for convolutions and
 // matmuls, custom vector code for the rest.
 //
-// Big buffers come from mmap, so that untouched pages cost nothing, and ask for huge pages.
+// Big buffers come from mmap, so that untouched pages cost nothing, and request huge pages.
 
 #include "backend/cpu/cpu_backend.h"
 
@@ -85,7 +85,7 @@ static dt_status cpu_backend_alloc(dt_backend *b, void **p, size_t n_bytes, cons
 
 static void cpu_backend_release(dt_backend *b, void *p, size_t n_bytes) {
     if (!p) return;
-    if (n_bytes >= MMAP_BYTES) // the size tells how it was allocated
+    if (n_bytes >= MMAP_BYTES) // the size decides how memory was allocated
         munmap(p, n_bytes);
     else
         free(p);

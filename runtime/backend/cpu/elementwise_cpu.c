@@ -208,7 +208,7 @@ const dt_kernel dt_cpu_add_bwd = {add_cpu_prepare_backward, add_cpu_run_backward
 
 // ---- mul ----------------------------------------------------------------------------------------------------------
 
-// Y = a * b (graph/ops/elementwise.c says how b may repeat; dt_times how that is seen here).
+// Y = a * b (graph/ops/elementwise.c: how b may repeat; dt_times: the form of repetition here).
 //
 //   same shape   any layout, in place
 //   a row        a DENSE (rows, cols)

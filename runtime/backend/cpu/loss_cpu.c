@@ -6,7 +6,7 @@
 //
 // Samples of weight 0 are padding: neither x nor target is read, and the gradient is 0. A class outside 0..K-1
 // with a weight makes the loss NaN, and the step reports it. Losses over classes take classes, i32 (N), or
-// distributions, f32 (N,K), which need not sum to 1; smoothing and class weights as losses.h says. Other losses average
+// distributions, f32 (N,K), which need not sum to 1; smoothing and class weights as in losses.h. Other losses average
 // over a sample's elements.
 #include "backend/cpu/custom_kernel.h"
 #include "batch/losses.h"

@@ -173,7 +173,7 @@ static dt_status batch_norm_cpu_prepare_backward(dt_kernel_instance *s) {
                           (const dt_value_info *[]){x, dt_instance_in(s, dy_at), dt_instance_out(s, 0), dres}, 4));
     DT_TRY(batch_norm_cpu_read_shape(s, st, x, lies));
     DT_TRY(check_pool(s, st));
-    // pool: argmax tells which input was largest; ReLU: y > 0 is the mask
+    // pool: argmax is the index of the largest input; ReLU: y > 0 is the mask
     if (st->pool ? s->node->in[argmax_at] == DT_NONE : st->relu && s->node->in[y_at] == DT_NONE)
         return dt_custom_fail(s, "the backward node lacks %s", st->pool ? "argmax" : "y");
     if (!st->flat) {

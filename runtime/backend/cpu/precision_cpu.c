@@ -96,7 +96,7 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
     dt_hash_hex(h, hex);
     snprintf(text, sizeof text, "precision of %s %s", fp32->name, hex);
     *faster = dt_cpu_choices_find(choices, text);
-    if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices))) *faster = 1; // as the hardware says
+    if (*faster > 1 || (*faster < 0 && !dt_cpu_choices_timed(choices))) *faster = 1; // the default of the hardware
     if (*faster < 0) {
         st = time_groups(b, g, list, n, n_replicas, total, seconds, &flop);
         // extrapolates to all products; + 1: no division by zero

@@ -120,7 +120,7 @@ INLINE void map_of_4(int kind, const vf *d, vf *o) {
 }
 
 // ---- two dimensions --------------------------------------------------------------------------------
-// How vectors lie in memory; a literal. HALVES: bf16 for products. PAIRS: every number is half of 32 bits, `odd` says which.
+// How vectors lie in memory; a literal. HALVES: bf16 for products. PAIRS: every number is half of 32 bits, by `odd`.
 enum { F32, BF16, HALVES, PAIRS };
 
 // A square of vectors: element (i, j) is at + i * row + j * col.

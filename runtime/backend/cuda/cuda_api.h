@@ -1,10 +1,10 @@
-// cuda_api.h: the table of everything that this backend asks of CUDA, cuDNN and cuBLASLt.
+// cuda_api.h: the table of everything that this backend calls of CUDA, cuDNN and cuBLASLt.
 //
 // The backend's own code (layouts, plans, launch order, capture, commit) is plain C over this table and needs no CUDA
 // header. cuda_real*.c, cuda_dnn*.c and cuda_gemm*.c fill the table with the libraries. tests/cuda/ fills it with a
 // fake device: device memory is host memory between guards, custom kernels run on the host (kernel.h), convolutions and
 // matmuls are naive loops, and a captured stream is a list that is played back. Machines without a GPU can thus test
-// everything except the libraries. Those are asked whether they have an engine for every graph of every model
+// everything except the libraries. Libraries are queried whether they have an engine for every graph of every model
 // (tests/cuda/test_dnn_support.c), which needs no device.
 //
 // Calls return 0 or an error code that error_text explains. They are asynchronous where CUDA's are. Streams, events,
@@ -133,7 +133,7 @@ typedef struct dt_cuda_api dt_cuda_api;
 struct dt_cuda_api {
     void *self;
     const char *(*error_text)(dt_cuda_api *a, int error);
-    // Returns whether a library says that it has no engine for a description. Any other error is a fault.
+    // Returns whether a library reports that it has no engine for a description. Any other error is a fault.
     bool (*is_refusal)(dt_cuda_api *a, int error);
     const char *(*versions)(dt_cuda_api *a); // "CUDA 13.0, cuDNN 9.19.0, cuBLASLt 13.2, NCCL 2.28.9"
     int (*device_count)(dt_cuda_api *a, int *n);

@@ -44,7 +44,7 @@ static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
 }
 // Remembers the first error (0 is none) with where it happened.
 void dt_cuda_check(dt_cuda *c, int error, const char *where);
-// Turns the remembered error into a failure that says what to do. The error stays remembered.
+// Turns the remembered error into a failure with advice. The error stays remembered.
 dt_status dt_cuda_status(dt_cuda *c);
 
 // ---- prepare ---------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ static inline int dt_cuda_pos_grad(const dt_kernel_instance *s, int i) {
 static inline dt_layout dt_cuda_layout(const dt_value_info *v) {
     return v && v->kind == DT_V_TEMP && v->shape.n == 4 ? (dt_layout){.kind = DT_NHWC} : dt_dense();
 }
-// Sets all layouts as dt_cuda_layout says, no scratch, nothing in place; allocates a zeroed state of n_bytes.
+// Sets all layouts to those of dt_cuda_layout, no scratch, nothing in place; allocates a zeroed state of n_bytes.
 void *dt_cuda_prepare(dt_kernel_instance *s, size_t n_state_bytes);
 // The same with all layouts DENSE.
 void *dt_cuda_prepare_dense(dt_kernel_instance *s, size_t n_state_bytes);

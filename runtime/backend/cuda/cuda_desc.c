@@ -8,7 +8,7 @@
 // pixel, padded to a multiple of eight: a convolution of stride 1 over these makes the same sums. Where the window is no
 // larger than the stride, as of a ViT's patches, that is a matmul. fp16 has engines for few channels, so there only the latter is folded.
 //
-// cuDNN is not asked for attention in fp32, with head sizes that are above 128 or no multiple of 8, or of one query to
+// cuDNN is not queried for attention in fp32, with head sizes that are above 128 or no multiple of 8, or of one query to
 // one key: on some device it has no engine for them.
 #include "backend/cuda/cuda_desc.h"
 

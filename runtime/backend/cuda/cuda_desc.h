@@ -1,4 +1,4 @@
-// cuda_desc.h: what nodes ask of cuDNN, and descriptions as text. Plans are shared by text, files keep choices by
+// cuda_desc.h: what nodes request of cuDNN, and descriptions as text. Plans are shared by text, files keep choices by
 // text, and messages name plans by it.
 #ifndef DT_BACKEND_CUDA_DESC_H
 #define DT_BACKEND_CUDA_DESC_H
@@ -34,7 +34,7 @@ bool dt_cuda_normed_of(const dt_graph *g, const dt_node *bn, dt_cuda_demands dem
 static inline bool dt_cuda_is_attention(const dt_dnn_desc *d) {
     return d->kind == DT_DNN_SDPA_FWD || d->kind == DT_DNN_SDPA_BWD;
 }
-// Why cuDNN is not asked for it, which is attention in some forms; NULL: it is asked.
+// Why cuDNN is not queried for a node, which is attention in some forms; NULL: cuDNN is queried.
 const char *dt_cuda_dnn_refuses(const dt_dnn_desc *d);
 
 // buf of DT_DESC_TEXT; returns buf.

@@ -2,7 +2,7 @@
 //
 // cuDNN's heuristics list engine configurations for a graph (cuda_dnn_graph.c). One of them becomes a plan, and a plan
 // runs on pairs of id and pointer. A description always gives the same graph, so graphs and their lists live as long
-// as the context: choosing among ten configurations asks the heuristics once.
+// as the context: choosing among ten configurations queries the heuristics once.
 //
 // Configurations are skipped if they
 //   - sum in low precision,
@@ -42,7 +42,7 @@ typedef struct dnn_config {
 typedef struct dnn_known {
     struct dnn_known *next;
     dt_dnn_graph g;
-    bool asked; // whether the heuristics were asked
+    bool queried; // whether the heuristics were queried
     dnn_config config[MAX_CONFIGS];
     int n_configs;
 } dnn_known;
@@ -146,7 +146,7 @@ static cudnnStatus_t ask_heuristics(dt_cudnn *c, dnn_known *k, cudnnBackendHeurM
     if (!s) s = SET(h, ENGINEHEUR_MODE, HEUR_MODE, 1, &mode);
     if (!s && c->device) s = SET(h, ENGINEHEUR_DEVICEPROP, BACKEND_DESCRIPTOR, 1, &c->device);
     if (!s) s = cudnnBackendFinalize(h);
-    if (!s) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, 0, &n, NULL); // 0: asks for the number of results
+    if (!s) s = GET(h, ENGINEHEUR_RESULTS, BACKEND_DESCRIPTOR, 0, &n, NULL); // 0: returns the number of results
     if (n > MAX_CONFIGS) n = MAX_CONFIGS;
     for (int64_t i = 0; i < n; i++) {
         // n: those created so far
@@ -206,14 +206,14 @@ static int graph_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
 // The graph, with its configurations.
 static int configs_of(dt_cudnn *c, const dt_dnn_desc *d, dnn_known **out) {
     int code = graph_of(c, d, out);
-    if (code || (*out)->asked) return code;
+    if (code || (*out)->queried) return code;
     // report an error only if nothing was found and it is more than a refusal
     const int first = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_A));
     code = code_of(ask_heuristics(c, *out, CUDNN_HEUR_MODE_FALLBACK)); // engines beyond the heuristics' first choice
     if (first && !dt_cudnn_is_refusal(first)) code = first;
     if (code && !(*out)->n_configs && !dt_cudnn_is_refusal(code)) return code;
     put_compiled_last(*out);
-    (*out)->asked = true; // also with an empty list: asked once
+    (*out)->queried = true; // also with an empty list: queried once
     return 0;
 }
 
@@ -266,7 +266,7 @@ int dt_cudnn_choices(dt_cudnn *c, const dt_dnn_desc *d, int *n) {
     }
     const int code = configs_of(c, d, &k);
     if (code == 0) *n = k->n_configs;
-    return dt_cudnn_is_refusal(code) ? 0 : code; // no engine is an answer, not an error
+    return dt_cudnn_is_refusal(code) ? 0 : code; // no engine is a result, not an error
 }
 
 int dt_cudnn_compiled(dt_cudnn *c, const dt_dnn_desc *d) {

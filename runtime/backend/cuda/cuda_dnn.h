@@ -1,4 +1,4 @@
-// cuda_dnn.h: turns dt_dnn_desc into plans of cuDNN. Used by the real table, and by the test that asks cuDNN what it
+// cuda_dnn.h: turns dt_dnn_desc into plans of cuDNN. Used by the real table, and by the test that queries cuDNN what it
 // supports on devices that are not there.
 //
 // Needs cuDNN 9.5 or newer. Errors are 0 or a code that dt_cudnn_error_text explains. A cuDNN status becomes
@@ -19,11 +19,11 @@ typedef struct dt_cudnn dt_cudnn;
 typedef struct dt_cudnn_plan dt_cudnn_plan;
 
 // device_json NULL: opens the current device. Otherwise it describes one (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION):
-// plans can be made and asked for their workspace, but not run.
+// plans can be made and return their workspace's size, but cannot run.
 int dt_cudnn_open(dt_cudnn **out, const char *device_json);
 void dt_cudnn_close(dt_cudnn *c); // NULL is allowed; all plans must be destroyed
 const char *dt_cudnn_error_text(int error);
-const char *dt_cudnn_last_error(void); // what cuDNN said of this thread's last failure; "" without one
+const char *dt_cudnn_last_error(void); // cuDNN's message of this thread's last failure; "" without one
 int dt_cudnn_version(void);            // 91900
 
 // The number of engine configurations that meet the description's demands, cuDNN's favourite first. 0 is not an error:

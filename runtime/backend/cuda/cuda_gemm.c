@@ -1,6 +1,6 @@
 // cuda_gemm.c: cuBLASLt's descriptors for row-major matmuls. See cuda_dnn.h.
 //
-// cuBLASLt is column-major. A row-major matrix read by columns is its transpose, so instead of d = op(a) op(b) we ask
+// cuBLASLt is column-major. A row-major matrix read by columns is its transpose, so for d = op(a) op(b) dtrain requests
 // for d' = op(b)' op(a)': our b is cuBLASLt's A, our a is its B, m and n change places, leading dimensions stay. The
 // bias has one number for each column of d, that is, for each row of d', which is what the epilogue adds.
 //
@@ -152,7 +152,7 @@ static cublasStatus_t preference(cublasLtMatmulPreference_t *out, const dt_gemm_
     return s;
 }
 
-static cublasStatus_t ask(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
+static cublasStatus_t query(dt_cublas *c, const dt_gemm_desc *d, gemm_list *l) {
     gemm_parts p;
     cublasLtMatmulPreference_t wish = NULL;
     int n = 0;
@@ -186,7 +186,7 @@ static int list_of(dt_cublas *c, const dt_gemm_desc *d, gemm_list **out) {
     gemm_list *l = calloc(1, sizeof *l);
     if (!l) abort();
     memcpy(l->text, text, sizeof text);
-    const cublasStatus_t s = ask(c, d, l);
+    const cublasStatus_t s = query(c, d, l);
     if (s) {
         free(l);
         return code_of(s);

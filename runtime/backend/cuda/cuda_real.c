@@ -103,7 +103,7 @@ static size_t free_by_nvml(const char *pci) {
 // The path of the driver's library, links followed; "" if unknown. path: PATH_MAX bytes.
 static const char *driver_path(char *path) {
     struct link_map *map = NULL;
-    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); // NOLOAD: only asks where it was loaded from
+    void *library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD); // NOLOAD: only returns what is loaded
     if (!library || dlinfo(library, RTLD_DI_LINKMAP, &map) || !realpath(map->l_name, path)) path[0] = 0;
     if (library) dlclose(library);
     return path;

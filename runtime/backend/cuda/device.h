@@ -19,7 +19,7 @@ dt_status dt_cuda_choose_device(int *index, int n_devices, int local_rank, int l
 bool dt_cuda_bind_near(const char *sys, char *text, size_t cap);
 
 // The release of NVIDIA's driver, taken from the path of its library ("…/libcuda.so.580.65.06" -> "580.65.06").
-// cudaDriverGetVersion cannot tell: it returns the version of an interface that many releases share.
+// cudaDriverGetVersion does not suffice: it returns the version of an interface that many releases share.
 // Returns false, with an empty `out`, if the path names no release.
 bool dt_cuda_driver_version(const char *library, char *out, size_t cap);
 

@@ -38,7 +38,7 @@
     }                                                                                                                  \
     static __device__ __forceinline__ void name##_body(const args_t *a)
 #define DT_KERNEL(name, args_t) DT_KERNEL_AS(name, args_t, )
-// Tells the compiler how many registers it may use: a block has at most `threads` threads, and at least `blocks`
+// Limits the registers that the compiler may use: a block has at most `threads` threads, and at least `blocks`
 // blocks should fit on a multiprocessor. Required for blocks of more than 256 threads.
 #define DT_KERNEL_BOUND(name, args_t, threads, blocks) DT_KERNEL_AS(name, args_t, __launch_bounds__(threads, blocks))
 #define DT_THREADS(t)                                  for (int t = DT_THREAD, dt_go_ = 1; dt_go_; dt_go_ = 0, __syncthreads())

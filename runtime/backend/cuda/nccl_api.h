@@ -1,4 +1,4 @@
-// nccl_api.h: the table of everything that comm_nccl.c asks of NCCL. The module dtrain_cuda.so fills it with the
+// nccl_api.h: the table of everything that comm_nccl.c calls of NCCL. The module dtrain_cuda.so fills it with the
 // library (nccl_api_real.c); tests fill it with a fake.
 //
 // Communicators are non-blocking. A call may return DT_NCCL_BUSY; async_error then returns BUSY until the library has
@@ -19,7 +19,7 @@ struct dt_nccl_api {
     void *self;
     const char *(*error_text)(const dt_nccl_api *a, void *comm, int error); // comm may be NULL
     int (*unique_id)(const dt_nccl_api *a, void *id);                       // DT_NCCL_ID_BYTES
-    // Uses the calling thread's device. *comm is set at once, and usable when async_error says OK.
+    // Uses the calling thread's device. *comm is set at once, and usable when async_error returns OK.
     int (*init)(const dt_nccl_api *a, void **comm, int world_size, const void *id, int rank);
     int (*async_error)(const dt_nccl_api *a, void *comm, int *state);
     int (*all_reduce)(const dt_nccl_api *a, void *comm, void *data, int64_t n,

@@ -1,6 +1,6 @@
 // nccl_api_real.c: the table of nccl_api.h from NCCL itself. Part of dtrain_cuda.so, not of the program.
 //
-// The library is not linked, because one rank needs none: it is loaded when the table is asked for. A library without
+// The library is not linked, because one rank needs none: it is loaded when the table is requested. A library without
 // the functions of 2.19 works without them.
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/nccl_api.h"

@@ -1,6 +1,6 @@
 // sdpa_cuda.c: scaled dot-product attention through cuDNN's flash attention, or, where cuDNN does not serve it (fp32,
 // odd head sizes, cuDNN below 9.16), as matmuls of cuBLASLt with a softmax between them. q, k and v are separate or
-// packed into one tensor. Tensors are DENSE; strides tell where heads lie.
+// packed into one tensor. Tensors are DENSE; strides give the places of heads.
 //
 // cuDNN's backward pass makes all three gradients; an unwanted one goes to scratch.
 // Scratch: forward [ workspace | lse ] (lse only if it is not an output); backward

@@ -10,7 +10,7 @@
 //
 // dt_elements is a float in a kernel and a vector of floats on the CPU; +, -, * and / take both, and scalars.
 //
-// An optimizer that scales its update by norms of each tensor (LAMB) says DT_OPTIMIZER_WITH_NORMS and has two
+// An optimizer that scales its update by norms of each tensor (LAMB) defines DT_OPTIMIZER_WITH_NORMS and has two
 // functions more. dt_<id>_direction gives the vector whose norm counts: what it does to the slots is thrown
 // away. dt_<id>_ratio gives u->ratio for the update, from the sums of squares of weights and direction, which
 // are sums over chunks (DT_CHUNK) in their order: no rank or thread enters them. Tensors that weights decay

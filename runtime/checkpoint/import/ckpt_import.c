@@ -1,7 +1,7 @@
 // ckpt_import.c: weights of another run or program, for model.init.
 //
 // A half-loaded network trains badly, and nobody sees why. So every tensor of the model must be in the file, in its
-// shape, and what is not is an error that names it. Exceptions: what the user said keeps its initial values; the head,
+// shape, and what is not is an error that names it. Exceptions: the user's list keeps its initial values; the head,
 // which belongs to the classes and not to the network; position embeddings, which are resized to the image. A network
 // of another depth is reported as such, also where all tensors are found because the file's is the deeper one. Everything
 // is checked before anything is copied, and what was done is logged.
@@ -414,7 +414,7 @@ void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, 
 // ---- weight names -------------------------------------------------------------------------------------------------
 
 // Names of tensors in files. The model's names are torchvision's. A file's name is one of those, or one
-// that timm has for the same tensor, as the network's builder says (dt_graph_alias).
+// that timm has for the same tensor, by the network's builder (dt_graph_alias).
 //
 // The prefix is not guessed from a list: every dot behind which the rest of a file's name is a tensor of the model
 // votes for what stands before it. That finds "module." of DataParallel, "state_dict." of a training checkpoint, "backbone."
@@ -534,7 +534,7 @@ static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, cons
     }
 }
 
-// Of a file that has less than half of the model's tensors anywhere, equal votes say nothing: it is of another network.
+// Of a file that has less than half of the model's tensors anywhere, equal votes do not count: another network.
 static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors, const char *where) {
     const ballot *most = NULL, *as_many = NULL;
     for (int i = 0; i < n; i++) {

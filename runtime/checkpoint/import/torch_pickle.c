@@ -1,5 +1,5 @@
 // torch_pickle.c: the stack machine. Values are nodes in an arena; a memo holds those that are named again. It follows
-// the opcodes of pickle protocol 2, which torch.save writes, and of 3 to 5, which it can be asked for (Python's
+// the opcodes of pickle protocol 2, which torch.save writes, and of 3 to 5, which it can write (Python's
 // Lib/pickletools.py describes them).
 //
 // A hostile file can make neither large memory (a node an opcode at most, and the file is limited) nor endless loops:
@@ -290,7 +290,7 @@ static dt_status put_at(machine *m, size_t i) {
     node *n = top(m);
     if (!n) return torch_pickle_bad(m, "nothing to remember");
     // a writer numbers what it remembers from 0
-    // n_memo grows by one at most, so a file cannot ask for much
+    // n_memo grows by one at most, so a file cannot request much
     if (i > m->n_memo) return torch_pickle_bad(m, "the memo has a hole");
     if (i == m->n_memo) {
         m->memo = dt_xgrow(m->memo, m->n_memo, sizeof *m->memo);
@@ -404,7 +404,7 @@ static dt_status reduce(machine *m) {
     return torch_pickle_refuse(m, "a call of", callee->call->name);
 }
 
-// Attributes of a dict, such as _metadata of a state dict, say nothing of tensors.
+// Attributes of a dict, such as _metadata of a state dict, hold no tensors.
 static dt_status torch_pickle_build(machine *m) {
     const node *state = pop(m), *object = top(m);
     if (!state || !object) return torch_pickle_bad(m, "the stack is empty");

@@ -16,7 +16,7 @@ typedef struct dt_torch_tensor {
     const char *name;
     const char *type;         // as safetensors calls it: "F32"
     const char *storage;      // the file in the archive: data/<storage>
-    int64_t storage_elements; // as the pickle says
+    int64_t storage_elements; // by the pickle
     dt_shape shape;
     int64_t offset, stride[DT_MAX_DIMS]; // none negative, all within storage_elements
 } dt_torch_tensor;

@@ -8,7 +8,7 @@
 typedef struct dt_weights dt_weights;
 
 // A file, or an object by its URL (store/blob.h), which is copied into memory and has max_bytes at most. DT_E_CKPT;
-// DT_E_USAGE: a URL that is not read; DT_E_STORAGE: no answer.
+// DT_E_USAGE: a URL that is not read; DT_E_STORAGE: no response.
 dt_status dt_weights_open(dt_weights **out, const char *path, uint64_t max_bytes);
 void dt_weights_close(dt_weights *w);
 int dt_weights_count(const dt_weights *w);

@@ -255,7 +255,7 @@ DT_FN float dt_commit_average(float *x, double newest, double mean) {
     return *x - *x;                              // NaN if infinite or NaN
 }
 
-// One block per tensor: what backend/cpu/flat_cpu.c says, in other orders of sums. The gradient becomes the step.
+// One block per tensor: the method of backend/cpu/flat_cpu.c, in other orders of sums. The gradient becomes the step.
 DT_KERNEL(commit_factor, dt_commit_factor_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
     DT_SHARED(double, total, 3); // of squared weights, of the rows' averages, of the squared step
