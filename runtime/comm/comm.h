@@ -53,10 +53,10 @@ typedef struct dt_comm_device {
     // with collectives of this communicator, for which the abort would wait for ever. Graphs that were launched end with
     // the abort. release NULL: there are none.
     void (*attach)(dt_comm *c, void *main, void *side, void (*release)(void *ctx), void *ctx);
-    // Memory that is exchanged without copies, until finalize or take_back; a few buffers at most. An optimisation: does
-    // nothing where the library does not support it. Take memory back before freeing it.
-    dt_status (*lend)(dt_comm *c, void *data, size_t n_bytes);
-    void (*take_back)(dt_comm *c, void *data);
+    // Memory that is exchanged without copies, until finalize or deregister_memory; a few buffers. An optimisation: does
+    // nothing where the library does not support it. Deregister memory before freeing it.
+    dt_status (*register_memory)(dt_comm *c, void *data, size_t n_bytes);
+    void (*deregister_memory)(dt_comm *c, void *data);
     // To call while the host waits for the device: DT_E_PEER on asynchronous errors, or if waited_s
     // (dt_clock_waited_s) exceeds the deadline.
     dt_status (*watch)(dt_comm *c, double waited_s);

@@ -274,7 +274,7 @@ static void comm_nccl_attach(dt_comm *c, void *main, void *side, void (*release)
     n->release_ctx = ctx;
 }
 
-static dt_status lend(dt_comm *c, void *data, size_t n_bytes) {
+static dt_status register_memory(dt_comm *c, void *data, size_t n_bytes) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
     int i = 0;
@@ -293,13 +293,13 @@ static dt_status lend(dt_comm *c, void *data, size_t n_bytes) {
     return DT_OK;
 }
 
-static void take_back(dt_comm *c, void *data) {
+static void deregister_memory(dt_comm *c, void *data) {
     nccl_self *n = c->self;
     for (int i = 0; n->comm && i < MAX_REGISTERED; i++) { // after an abort there is nothing to deregister
         if (n->registered[i].data != data) continue;
         const int error = n->api->comm_deregister(n->api, n->comm, n->registered[i].handle);
         if (error != DT_NCCL_OK)
-            dt_warn("NCCL keeps memory that is given back: %s", n->api->error_text(n->api, n->comm, error));
+            dt_warn("NCCL does not deregister memory: %s", n->api->error_text(n->api, n->comm, error));
         n->registered[i].data = NULL; // free, even if NCCL failed: it is not tried again
     }
 }
@@ -308,7 +308,7 @@ static dt_status nccl_finalize(dt_comm *c) {
     nccl_self *n = c->self;
     DT_TRY(check_alive(c));
     for (int i = 0; i < MAX_REGISTERED; i++)
-        if (n->registered[i].data) take_back(c, n->registered[i].data);
+        if (n->registered[i].data) deregister_memory(c, n->registered[i].data);
     DT_TRY(settle(c, "finalize", n->api->finalize(n->api, n->comm)));
     dt_watch_begin(NULL, "NCCL's destroy");
     int error = n->api->destroy(n->api, n->comm); // once, whatever it returns
@@ -587,8 +587,8 @@ dt_status dt_comm_create_nccl(dt_comm **out, dt_backend *b, dt_comm *boot, bool 
                      .n_test = (sum_bytes < MOST_TESTED ? sum_bytes : MOST_TESTED) / (int64_t)sizeof(float) + 3,
                      .deadline_s = deadline_s,
                      .device = {.attach = comm_nccl_attach,
-                                .lend = lend,
-                                .take_back = take_back,
+                                .register_memory = register_memory,
+                                .deregister_memory = deregister_memory,
                                 .watch = watch_step,
                                 .drain = comm_nccl_drain}};
     *c = (dt_comm){.name = "nccl",

@@ -200,7 +200,7 @@ static void step_drop(struct dt_stepper *s) {
     dt_buckets_destroy(s->buckets);
     s->buckets = NULL;
     if (s->bf16 && s->o.device_comm) // deregister before freeing
-        s->o.device_comm->device->take_back(s->o.device_comm, s->bf16);
+        s->o.device_comm->device->deregister_memory(s->o.device_comm, s->bf16);
     if (s->bf16) s->backend->free(s->backend, s->bf16, dt_step_bf16_bytes(s));
     s->bf16 = NULL;
     for (int i = 0; i < s->o.replicas->n_replicas; i++) {

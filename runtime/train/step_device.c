@@ -623,8 +623,8 @@ static dt_status create_parts(struct device_step *v) {
         // the communicator queues on these streams, and calls release_graphs before an abort
         c->device->attach(c, v->main, v->side, release_graphs, v);
         const dt_flat_buffer *flat = &v->s->o.params->flat;
-        DT_TRY(c->device->lend(c, flat->memory, flat->n_bytes));
-        if (v->s->bf16) DT_TRY(c->device->lend(c, v->s->bf16, dt_step_bf16_bytes(v->s)));
+        DT_TRY(c->device->register_memory(c, flat->memory, flat->n_bytes));
+        if (v->s->bf16) DT_TRY(c->device->register_memory(c, v->s->bf16, dt_step_bf16_bytes(v->s)));
     }
     DT_TRY(step_device_set_scaler(v->s, &(dt_scaler){0})); // zeros: the first scale
     return create_commit(v);
@@ -657,7 +657,7 @@ static void step_device_destroy(struct dt_stepper *s) {
     dt_comm *c = s->o.device_comm;
     if (c) {
         c->device->attach(c, NULL, NULL, NULL, NULL);
-        c->device->take_back(c, s->o.params->flat.memory);
+        c->device->deregister_memory(c, s->o.params->flat.memory);
     }
     free(v->recordings);
     if (v->commit) v->d->commit_destroy(b, v->commit);

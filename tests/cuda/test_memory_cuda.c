@@ -204,7 +204,7 @@ static void share(bool old, int world_size) {
     dt_flat_buffer_add(&flat, (void **)&grad, 1000 * sizeof *grad);
     assert_int_equal(dt_flat_buffer_alloc_shared(&flat, b, "gradients"), DT_OK);
     c->device->attach(c, b->device->stream, NULL, NULL, NULL);
-    assert_int_equal(c->device->lend(c, flat.memory, flat.n_bytes), DT_OK);
+    assert_int_equal(c->device->register_memory(c, flat.memory, flat.n_bytes), DT_OK);
     assert_int_equal(c->all_reduce_f32(c, grad, 1000), DT_OK);
     assert_int_equal(b->device->synchronize(b, b->device->stream), DT_OK);
     assert_int_equal(c->finalize(c), DT_OK);

@@ -479,7 +479,7 @@ static dt_status use_comm(dt_comm *c, dt_backend *b, void *memory, void *const s
     const bool whole = strstr("reduce_scatter all_gather", failing.call) != NULL; // of runs alone
     dt_request r;
     c->device->attach(c, streams[0], streams[1], NULL, NULL);
-    DT_TRY(c->device->lend(c, memory, SUMS_BYTES));
+    DT_TRY(c->device->register_memory(c, memory, SUMS_BYTES));
     for (int i = 0; i < 3; i++) {
         const dt_reduction x = {.steps = steps[i], .data = memory, .n = whole ? RUN + 300 : 300};
         DT_TRY(c->reduce_start(c, &x, &r));
@@ -504,7 +504,7 @@ static void *end_main(void *arg) {
     dt_status st = dt_comm_create_nccl(&c, b, &j->boot, true, true, 1 << 14, 600);
     if (st == DT_OK) must(b->device->alloc_shared(b, &memory, SUMS_BYTES, "sums"));
     if (st == DT_OK) st = use_comm(c, b, memory, streams);
-    if (memory) c->device->take_back(c, memory);
+    if (memory) c->device->deregister_memory(c, memory);
     if (st == DT_OK) st = c->finalize(c);
     j->status = st;
     snprintf(j->said, sizeof j->said, "%s", st == DT_OK ? "" : dt_error_message());
