@@ -28,7 +28,7 @@ static struct {
 // written by the main thread, read by the watch's; independent values
 static _Atomic double mean_data_s, mean_compute_s, deadline_s = INFINITY;
 static const double keep = 0.95; // of a moving average over about 20 steps
-#define SILENT_S 3.0             // beats come five times a second, and those of thousands of ranks in turn
+#define SILENT_S 3.0             // heartbeats come five times a second, and those of thousands of ranks in turn
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;    // of what follows
 static dt_rank_report own = {.step = -1, .at = "starting"}; // step -1: before the first step

@@ -9,8 +9,9 @@
 // Where each rank is in its step, and what its steps cost it.
 //
 // The training's thread reports its position (dt_rank_at), the watch's thread (watch.h) looks at that five times a
-// second, and beats carry it to rank 0 (comm_mpi_beats.c): no collective, and nothing that a step waits for. Rank 0 shows
-// the ranks' own times in metrics.jsonl, and when a job hangs, it logs where everybody is before the deadline ends it.
+// second, and heartbeats carry it to rank 0 (comm_mpi_heartbeat.c): no collective, and nothing that a step waits for.
+// Rank 0 shows the ranks' own times in metrics.jsonl, and when a job hangs, it logs where everybody is before the
+// deadline ends it.
 
 typedef struct dt_rank_report {
     int64_t step;             // done; < 0: nothing is known of this rank
@@ -34,9 +35,9 @@ void dt_rank_set_deadline(double seconds);               // how long ranks wait 
 
 // For the watch's thread. path: of a file operation that has taken file_s, or NULL.
 void dt_rank_look(const char *path, double file_s, double now_s);
-// Nothing has got done anywhere for quiet_s: at half of the deadline, once, rank 0 logs where all ranks are.
+// No progress of any rank for quiet_s: at half of the deadline, once, rank 0 logs where all ranks are.
 void dt_rank_quiet(double quiet_s);
-// Between it and beats. hear: from the thread that has `own`.
+// Between the report and heartbeats. hear: from the thread that has `own`.
 void dt_rank_own(dt_rank_report *out);
 void dt_rank_hear(int rank, const dt_rank_report *r);
 // One rank's place as text: "node conv1, for 3 s; reading /data/a.tar for 2 s". Returns `out`.
@@ -44,7 +45,7 @@ enum { DT_RANK_TEXT = 320 };
 const char *dt_rank_text(char out[DT_RANK_TEXT], const dt_rank_report *r);
 
 // Of n ranks what is known here, by rank; any thread. Rank 0 knows of all, a fifth of a second late for each level of the
-// tree of beats, and later where a rank has more reports to pass on than a message holds.
+// tree of heartbeats, and later where a rank has more reports to pass on than a message holds.
 void dt_rank_list(dt_rank_report *out, int n);
 
 // ---- crash --------------------------------------------------------------------------------------------------------

@@ -44,14 +44,14 @@ static dt_watch_limits limits = {.io_s = INFINITY, .start_s = 30, .lost_s = 30};
 static _Atomic double quiet_s = INFINITY; // written by the watching thread
 static atomic_uint_fast64_t ticks;        // progress of this rank
 static _Atomic int64_t steps_done = -1;   // -1: before the first
-// guards peers and on_end; held during a beat
+// guards peers and on_end; held during a heartbeat
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 static dt_watch_peers peers;
 static dt_watch_on_end *on_end;
 static void *on_end_ctx;
 static atomic_int leave_code; // dt_watch_leave's
 static _Atomic double leave_s;
-static atomic_uint beat_number; // odd while a beat is under way
+static atomic_uint heartbeat_number; // odd while a heartbeat is under way
 
 // ---- what threads report ------------------------------------------------------------------------------
 
@@ -260,12 +260,12 @@ static void *watch_loop(void *unused) {
         dt_rank_look(path_s > 1 ? path : NULL, path_s, now_s);
         if (files) dt_watch_tick();
         uint64_t sum = atomic_load(&ticks);
-        // beat: MPI under its own lock (comm_mpi_heartbeat.c)
+        // heartbeat: MPI under its own lock (comm_mpi_heartbeat.c)
         pthread_mutex_lock(&peers_lock); // not given back by who ends the process
-        if (st == DT_OK && peers.beat) {
-            atomic_fetch_add(&beat_number, 1); // odd: guard() measures how long
-            st = peers.beat(peers.ctx, &sum);
-            atomic_fetch_add(&beat_number, 1);
+        if (st == DT_OK && peers.heartbeat) {
+            atomic_fetch_add(&heartbeat_number, 1); // odd: guard() measures how long
+            st = peers.heartbeat(peers.ctx, &sum);
+            atomic_fetch_add(&heartbeat_number, 1);
         }
         if (st != DT_OK) end_process(st, !files); // files hang: the log on disk is not written
         pthread_mutex_unlock(&peers_lock);
@@ -296,7 +296,7 @@ static void *end_stuck(void *unused) {
 }
 
 static void *guard(void *unused) {
-    dt_waited leave = {0}, beat = {0};
+    dt_waited leave = {0}, heartbeat = {0};
     unsigned seen = 0;
     pthread_t thread;
     dt_thread_name("watch-guard");
@@ -304,12 +304,12 @@ static void *guard(void *unused) {
         nanosleep(&(struct timespec){.tv_nsec = 200 * 1000 * 1000}, NULL);
         const double now_s = dt_clock_s();
         const int code = atomic_load(&leave_code);
-        const unsigned number = atomic_load(&beat_number);
+        const unsigned number = atomic_load(&heartbeat_number);
         if (code && dt_clock_waited_s(&leave, now_s) >= atomic_load(&leave_s)) _exit(code); // an exit that hangs
-        // even: no beat under way; another number: a new one
-        if (number % 2 == 0 || number != seen) beat = (dt_waited){0};
+        // even: no heartbeat under way; another number: a new one
+        if (number % 2 == 0 || number != seen) heartbeat = (dt_waited){0};
         seen = number;
-        if (code || dt_clock_waited_s(&beat, now_s) < limits.lost_s) continue;
+        if (code || dt_clock_waited_s(&heartbeat, now_s) < limits.lost_s) continue;
         dt_watch_leave(DT_E_PEER, DT_WATCH_LEAVE_S); // then `leave` bounds the thread below
         if (pthread_create(&thread, NULL, end_stuck, NULL) != 0) _exit(DT_E_PEER); // no memory for a thread: at once
     }

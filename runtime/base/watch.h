@@ -4,18 +4,18 @@
 //            5 s is named in a warning (a request to a server: by http.c), and again after 10, 20, 40 s …; one that
 //            takes limits.io_s ends the process with DT_E_STORAGE. So a disk that hangs, or a server that is away, is waited for, but not for ever.
 //   peers    a call into MPI that may wait for other ranks (start, finalize): DT_E_PEER after limits.start_s.
-//   beats    the comm's exchange with other ranks, which finds a rank whose own watch does not answer: it was stopped, or
-//            its host is gone. A rank that computes, or waits for its disk, does answer.
-//   progress a count of what got done. Beats add up the ranks' counts; a wait for a rank that is alive is given up when
-//            nothing at all was done for the deadline (dt_watch_quiet_s). A file operation that is under way is
+//   heartbeats  the comm's exchange with other ranks, which finds a rank whose own watch does not respond: it was
+//            stopped, or its host is gone. A rank that computes, or waits for its disk, does respond.
+//   progress a count of work that is done. Heartbeats add up the ranks' counts; a wait for a rank that is alive is given
+//            up when nothing at all was done for the deadline (dt_watch_quiet_s). A file operation that is under way is
 //            progress: it has its own limit.
 //
 // The thread takes no lock that a hanging disk may hold. It ends the process by itself, because the thread that it
-// would tell is the one that hangs. Time in which the process was suspended does not count (dt_clock_waited_s).
+// would notify is the one that hangs. Time in which the process was suspended does not count (dt_clock_waited_s).
 //
-// A call of MPI that never returns holds the lock that beats need, or is the beat itself. So a second thread, which takes
-// no lock and calls nothing that may wait, looks at the first: a beat that does not return for limits.lost_s ends the
-// process with DT_E_PEER. It also ends a process that hangs on its way out (dt_watch_leave).
+// A call of MPI that never returns holds the lock that heartbeats need, or is the heartbeat itself. So a second thread,
+// which takes no lock and calls nothing that may wait, looks at the first: a heartbeat that does not return for
+// limits.lost_s ends the process with DT_E_PEER. It also ends a process that hangs on its way out (dt_watch_leave).
 // Rejected: SIGALRM (interrupts no disk wait, and no thread that computes may take a signal: signals.c); a file that
 // each rank touches (the disk is what hangs); sockets beside MPI (a second way to find hosts and interfaces).
 #ifndef DT_BASE_WATCH_H
@@ -28,7 +28,7 @@
 typedef struct dt_watch_limits {
     double io_s;    // one file operation
     double start_s; // until all ranks have started, or have finalized
-    double lost_s;  // a rank that does not answer
+    double lost_s;  // a rank without heartbeat
 } dt_watch_limits;
 
 // Starts the thread. Before that, and in a program that never calls it, nothing below has an effect.
@@ -40,18 +40,18 @@ const dt_watch_limits *dt_watch_get_limits(void);
 void dt_watch_begin(const char *path, const char *operation);
 void dt_watch_end(void); // counts as progress
 
-void dt_watch_tick(void); // something got done
-// How long nothing got done, here and on other ranks that beat; infinite where nothing is watched.
+void dt_watch_tick(void); // progress: one more
+// How long no rank made progress, here and on other ranks that send heartbeats; infinite where nothing is watched.
 double dt_watch_quiet_s(void);
 
 // How many steps the run has done, for messages. < 0, as at the start: there are none yet.
 void dt_watch_set_step(int64_t step);
 int64_t dt_watch_get_step(void);
 
-// How to reach the other ranks. beat: called by the thread, must not block; *ticks: this rank's count, becomes the
+// How to reach the other ranks. heartbeat: called by the thread, must not block; *ticks: this rank's count, becomes the
 // sum of all ranks'. abort: ends the job. NULL: none any more, and none is running when this returns.
 typedef struct dt_watch_peers {
-    dt_status (*beat)(void *ctx, uint64_t *ticks);
+    dt_status (*heartbeat)(void *ctx, uint64_t *ticks);
     void (*abort)(void *ctx, int exit_code);
     void *ctx;
 } dt_watch_peers;

@@ -5,7 +5,7 @@
 // collectives in the same order with equal sizes. Sums have a fixed order: ranks of a host first, then the hosts, unless
 // a tree is requested. So bits depend on the number of ranks and their hosts alone. Nothing is allocated after
 // the first call of a size. Every wait notices a peer's abort and has a deadline (set_deadline), which does not end it
-// while ranks get on with their work (base/watch.h). DT_E_PEER names the collective, the missing rank and its host.
+// while ranks make progress (base/watch.h). DT_E_PEER names the collective, the missing rank and its host.
 // Counts are elements, never bytes, unless the name contains bytes.
 #ifndef DT_COMM_COMM_H
 #define DT_COMM_COMM_H

@@ -4,15 +4,15 @@
 // algorithm and world size, cannot be left when a peer hangs, and cannot be polled in a predictable way.
 //
 // comm_mpi_reduce.c: the all-reduce; comm_mpi_reduce.c: memory of a host's ranks; comm_mpi_sum.c: additions;
-// comm_mpi_beats.c: signs of life.
+// comm_mpi_heartbeat.c: heartbeats.
 //
 // A broadcast of much data crosses the boundary of each host once: parts of it go from the root to one rank of each
 // host, which exchange them, and then in the same way to the ranks of a host.
 //
 // Waits poll Testsome: a few hundred CPU pauses, then sched_yield (loader and writer threads want the core
 // too), and from 2 ms on short sleeps if there are more ranks than cores or OMP_WAIT_POLICY is passive. The deadline
-// ends a wait with DT_E_PEER, unless other ranks get on with their work (watch.h). Only one thread at a time may call in
-// here; the watch, which beats meanwhile, and that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
+// ends a wait with DT_E_PEER, unless other ranks make progress (watch.h). Only one thread at a time may call in
+// here; the watch, which sends heartbeats, and that thread take turns at MPI with a lock (MPI_THREAD_SERIALIZED).
 #include "base/core.h"
 #include "base/failpoint.h"
 #include "base/hash.h"
@@ -37,9 +37,9 @@
 #include <unistd.h>
 
 enum {
-    TAG_POINT = MPI_TAG_BEAT + 1, // point to point: MPI keeps the order between two ranks
-    TAG_FIRST = 16,               // collectives count up from here
-    SHORT_BROADCAST = 32 * 1024   // up to this, whole messages go down a tree
+    TAG_POINT = MPI_TAG_HEARTBEAT + 1, // point to point: MPI keeps the order between two ranks
+    TAG_FIRST = 16,                    // collectives count up from here
+    SHORT_BROADCAST = 32 * 1024        // up to this, whole messages go down a tree
 };
 
 pthread_mutex_t mpi_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -117,7 +117,7 @@ static dt_status fail_test(const dt_mpi_comm *m, const dt_mpi_messages *msgs, in
     return dt_mpi_check(rc, "a test");
 }
 
-// What arrives shows that its sender lives and that work gets done, also where beats wait behind it (comm_mpi_beats.c).
+// What arrives shows that its sender lives and makes progress, also where heartbeats wait behind it.
 static void note_arrivals(const dt_mpi_comm *m, const dt_mpi_messages *msgs, int n) {
     bool any = false;
     for (int i = 0; i < n; i++) {
@@ -184,7 +184,7 @@ dt_status dt_mpi_fail_deadline(dt_mpi_comm *m, const int *late, int n_late, cons
         used += (size_t)snprintf(names + used, sizeof names - used, "%srank %d on %s", used ? ", " : "", late[i],
                                  m->hosts[late[i]]);
     // the culprit may be a rank that nobody here waits for directly
-    const int behind = m->beats ? dt_mpi_beats_behind(m->beats, number) : -1;
+    const int behind = m->heartbeat ? dt_mpi_heartbeat_behind(m->heartbeat, number) : -1;
     bool is_named = behind < 0 || behind == m->rank;
     for (int i = 0; i < n_late; i++) is_named |= late[i] == behind;
     if (!is_named) { // those that are waited for wait themselves
@@ -241,7 +241,7 @@ static dt_status wait_messages(dt_comm *c, dt_mpi_messages *msgs, const char *wh
 // -- other collectives ---------------------------------------------------------------------------
 
 // Bruck's all-gather: in each round a rank passes on what it has gathered, so that it sends log2 W messages. A rank that
-// hangs is named by the beats: its neighbours wait for it, and others for them.
+// hangs is named by the heartbeats: its neighbours wait for it, and others for them.
 static dt_status gather_all(dt_comm *c, char *have, size_t n_bytes, const char *what) {
     dt_mpi_comm *m = c->self; // all ranks call collectives in the same order, so the number is theirs too
     const uint64_t number = m->number++;
@@ -282,14 +282,14 @@ static void mpi_abort_ranks(void *ctx, int exit_code) {
     _exit(exit_code);
 }
 
-static dt_status mpi_beat(void *ctx, uint64_t *ticks) {
+static dt_status mpi_heartbeat(void *ctx, uint64_t *ticks) {
     dt_mpi_comm *m = ((dt_comm *)ctx)->self;
-    return dt_mpi_beats_exchange(m->beats, ticks, atomic_load(&m->number));
+    return dt_mpi_heartbeat_exchange(m->heartbeat, ticks, atomic_load(&m->number));
 }
 
 static void set_peers(dt_comm *c) {
     // the caller's thread may wait in a collective: heartbeats run in the watch thread
-    dt_watch_set_peers(&(dt_watch_peers){mpi_beat, mpi_abort_ranks, c});
+    dt_watch_set_peers(&(dt_watch_peers){mpi_heartbeat, mpi_abort_ranks, c});
 }
 
 // It returns when it is done, however slow links are: no heartbeats meanwhile.
@@ -432,7 +432,7 @@ static dt_status mpi_finalize(dt_comm *c) {
     (void)dt_failpoint("finalize"); // tests stop here
     dt_watch_begin(NULL, "MPI_Finalize");
     dt_watch_set_peers(NULL); // heartbeats have their own end
-    const dt_status st = dt_mpi_beats_end(m->beats);
+    const dt_status st = dt_mpi_heartbeat_end(m->heartbeat);
     const int rc = st == DT_OK ? MPI_Finalize() : MPI_SUCCESS; // a peer that is lost would hang MPI_Finalize
     dt_watch_end();
     DT_TRY(st);
@@ -618,7 +618,7 @@ dt_status dt_comm_module_create(dt_comm **out) {
     DT_TRY(check_descriptors(m));
     // reductions add by host: a resume on another layout changes bits
     if (m->n_hosts > 1) c->host_layout_hash = dt_hash64(m->host_of, (size_t)m->world_size * sizeof *m->host_of);
-    DT_TRY(dt_mpi_beats_begin(&m->beats, c));
+    DT_TRY(dt_mpi_heartbeat_begin(&m->heartbeat, c));
     set_peers(c); // after find_hosts: messages print host names
     DT_TRY(dt_mpi_reductions_fit(c));
     *out = c;

@@ -11,7 +11,7 @@
 
 enum {
     MPI_HOST_BYTES = 64, // of a host's name
-    MPI_TAG_BEAT = 1
+    MPI_TAG_HEARTBEAT = 1
 };
 
 // Messages of one turn: receives first, then sends.
@@ -35,7 +35,7 @@ typedef struct dt_mpi_waiting {
 
 typedef struct dt_mpi_reduction dt_mpi_reduction;
 typedef struct dt_mpi_slot dt_mpi_slot;
-typedef struct dt_mpi_beats dt_mpi_beats;
+typedef struct dt_mpi_heartbeat dt_mpi_heartbeat;
 typedef struct dt_mpi_host dt_mpi_host;
 
 typedef struct dt_mpi_comm {
@@ -62,7 +62,7 @@ typedef struct dt_mpi_comm {
     dt_mpi_reduction **reductions; // by request id
     int n_reductions;
     dt_mpi_slot *slots;
-    dt_mpi_beats *beats;
+    dt_mpi_heartbeat *heartbeat;
 } dt_mpi_comm;
 
 // comm_mpi.c
@@ -122,12 +122,12 @@ void dt_mpi_host_reach(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage st
 // Whether all ranks of the host have reached the stage; else *n_there is the first that has not.
 bool dt_mpi_host_all(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage, int *n_there);
 
-// comm_mpi_beats.c. The comm's dt_mpi_comm and its hosts must stay.
-dt_status dt_mpi_beats_begin(dt_mpi_beats **out, const dt_comm *c);
-// dt_watch_peers.beat; entered: how many collectives this rank has entered
-dt_status dt_mpi_beats_exchange(dt_mpi_beats *b, uint64_t *ticks, uint64_t entered);
+// comm_mpi_heartbeat.c. The comm's dt_mpi_comm and its hosts must stay.
+dt_status dt_mpi_heartbeat_begin(dt_mpi_heartbeat **out, const dt_comm *c);
+// dt_watch_peers.heartbeat; entered: how many collectives this rank has entered
+dt_status dt_mpi_heartbeat_exchange(dt_mpi_heartbeat *b, uint64_t *ticks, uint64_t entered);
 // The rank that has entered the fewest collectives, if fewer than `number`; -1: none has, or it is not known.
-int dt_mpi_beats_behind(dt_mpi_beats *b, uint64_t number);
-dt_status dt_mpi_beats_end(dt_mpi_beats *b); // collective, behind the last exchange; frees
+int dt_mpi_heartbeat_behind(dt_mpi_heartbeat *b, uint64_t number);
+dt_status dt_mpi_heartbeat_end(dt_mpi_heartbeat *b); // collective, behind the last exchange; frees
 
 #endif

@@ -47,6 +47,6 @@ lost() { # mode, expected message, allowed exit codes, rank, ranks
 }
 lost stop "rank 1 on $(uname -n | cut -c1-63).* did not take part in the all-reduce" 240
 lost kill "rank 1 " "137 240"
-# signs of life go down a tree, in which rank 11 is below rank 1
+# heartbeats go down a tree, in which rank 11 is below rank 1
 lost late "rank 11 on .* did not take part in the barrier.*destroyed" 240 11 12
 ! grep 'did not take part' "$work/log" | grep -v ': rank 11 on ' >/dev/null || fail "others than rank 11 are blamed"
