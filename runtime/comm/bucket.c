@@ -13,10 +13,10 @@
 // Bucket sizes do not change any bits: comm sums every element in the same order.
 //
 // All-reduces advance only when a thread calls the comm. The comm's thread calls it between the nodes of backward, and
-// where a node takes longer than DT_BUCKETS_HELP_S a helper thread calls it meanwhile; a thread that calls holds `turn`. On four
-// hosts, with 20 nodes of 50 ms and links of 1 Gbit/s, a step takes 1.21 s with the helper and 1.40 s without
-// (medians; NODE_MS=50 tests/bench/bench_hosts.sh). On one host copying needs the cores that
-// compute, so there is no helper.
+// where a node takes longer than DT_BUCKETS_PROGRESS_S a progress thread calls it meanwhile; a thread that calls holds
+// `turn`. On four hosts, with 20 nodes of 50 ms and links of 1 Gbit/s, a step takes 1.21 s with that thread and 1.40 s
+// without (medians; NODE_MS=50 tests/bench/bench_hosts.sh). On one host copying needs the cores that compute, so there
+// is no progress thread.
 #include "comm/bucket.h"
 #include "base/bits.h"
 #include "base/core.h"
@@ -71,11 +71,11 @@ struct dt_buckets {
     double moved_s;       // when the comm was called last; under `turn`
     dt_status status;     // of this step; under `turn`
     dt_error_kept why;    // message of `status`; the caller's thread restores it
-    bool helped;          // there is a helper
-    pthread_t helper;
+    bool threaded;        // there is a progress thread
+    pthread_t thread;
     pthread_mutex_t lock; // guards writes of `state` for the condition
     pthread_cond_t changed;
-    atomic_int state; // written under lock, read by the helper between naps without it
+    atomic_int state; // written under lock, read by the progress thread between naps without it
 };
 
 // -- plan ----------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ static void cut_flat(dt_buckets *b, const dt_buckets_opts *o, const int64_t *end
         b->buckets[b->n_buckets - 1].end = o->n_elements;
 }
 
-static void *help(void *arg);
+static void *make_progress(void *arg);
 
 dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts *o) {
     // callers are in the program, not a user's input: a wrong size is a bug
@@ -157,9 +157,9 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
     pthread_mutex_init(&b->turn, NULL);
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
-    b->helped = o->helper; // one thread per process at most: several hosts only
-    if (b->helped && pthread_create(&b->helper, NULL, help, b) != 0) {
-        b->helped = false; // destroy must not join a thread that never started
+    b->threaded = o->progress_thread; // one thread per process at most: several hosts only
+    if (b->threaded && pthread_create(&b->thread, NULL, make_progress, b) != 0) {
+        b->threaded = false; // destroy must not join a thread that never started
         dt_buckets_destroy(b);
         return dt_fail(DT_E_INTERNAL, "a thread that moves gradients cannot be started");
     }
@@ -168,7 +168,7 @@ dt_status dt_buckets_create(dt_buckets **out, dt_comm *c, const dt_buckets_opts 
 }
 
 static void set_state(dt_buckets *b, int state) {
-    if (!b->helped) return;       // nobody waits: the mutex would cost a step for nothing
+    if (!b->threaded) return;     // nobody waits: the mutex would cost a step for nothing
     pthread_mutex_lock(&b->lock); // with the lock, a wakeup between test and wait is not lost
     atomic_store(&b->state, state);
     pthread_cond_signal(&b->changed);
@@ -178,7 +178,7 @@ static void set_state(dt_buckets *b, int state) {
 void dt_buckets_destroy(dt_buckets *b) {
     if (!b) return;
     set_state(b, STATE_QUIT); // before the join, while the condition still exists
-    if (b->helped) pthread_join(b->helper, NULL);
+    if (b->threaded) pthread_join(b->thread, NULL);
     pthread_mutex_destroy(&b->turn);
     pthread_mutex_destroy(&b->lock);
     pthread_cond_destroy(&b->changed);
@@ -199,7 +199,7 @@ void dt_buckets_begin(dt_buckets *b, float *const *flats) {
         atomic_store(&b->buckets[k].missing,
                      n + waits); // one report that only finish supplies; stored before the caller starts backward
     }
-    pthread_mutex_lock(&b->turn); // the helper reads what follows
+    pthread_mutex_lock(&b->turn); // the progress thread reads what follows
     b->n_started = 0;
     b->reducing = false;
     b->status = DT_OK;
@@ -268,7 +268,7 @@ static dt_status complete_buckets(dt_buckets *b) {
 // Does nothing while the other thread calls the comm.
 static void poll_in_turn(dt_buckets *b, double rest_s) {
     if (pthread_mutex_trylock(&b->turn) != 0) return; // never blocks: backward goes on, and the holder polls anyway
-    // a helper that comes late finds the step finished, and the other thread in another collective
+    // a progress thread that comes late finds the step finished, and the other thread in another collective
     // dt_buckets_finish leaves STATE_STEP before it takes `turn`
     const bool late = rest_s > 0 && atomic_load(&b->state) != STATE_STEP;
     // after a failure nothing more is sent; finish returns the error
@@ -302,7 +302,7 @@ dt_status dt_buckets_finish(dt_buckets *b, double *exposed_s) {
     return st;
 }
 
-// -- the helper ----------------------------------------------------------------------------------
+// -- the progress thread ---------------------------------------------------------------------------
 
 static int await_step(dt_buckets *b) {
     pthread_mutex_lock(&b->lock);
@@ -313,14 +313,14 @@ static int await_step(dt_buckets *b) {
     return state;
 }
 
-static void *help(void *arg) {
+static void *make_progress(void *arg) {
     dt_buckets *b = arg;
-    const struct timespec nap = {.tv_nsec = (long)(DT_BUCKETS_HELP_S * 1e9)};
+    const struct timespec nap = {.tv_nsec = (long)(DT_BUCKETS_PROGRESS_S * 1e9)};
     dt_thread_name("dt-comm");
     while (await_step(b) != STATE_QUIT) {
         nanosleep(&nap, NULL); // the cores belong to the kernels
         // unlocked read: poll_in_turn tests again under `turn`
-        if (atomic_load(&b->state) == STATE_STEP) poll_in_turn(b, DT_BUCKETS_HELP_S);
+        if (atomic_load(&b->state) == STATE_STEP) poll_in_turn(b, DT_BUCKETS_PROGRESS_S);
     }
     return NULL;
 }

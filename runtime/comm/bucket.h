@@ -1,6 +1,6 @@
 // bucket.h: sums the gradients over the ranks while backward still runs. Buckets are slices of the flat gradient
 // buffer in the order in which backward finishes. Each starts when its last gradient of the last micro-batch
-// is ready. dt_buckets_poll advances them between nodes, and a helper thread while a node takes long.
+// is ready. dt_buckets_poll advances them between nodes, and a progress thread while a node takes long.
 //
 // With several replicas in a rank a bucket is ready when every replica has finished it. The thread that
 // starts it adds the replicas' buffers in their order (buffer 0 += buffer 1 …), or in that of the fixed tree, and then
@@ -67,7 +67,7 @@ dt_status dt_tree_plan(dt_tree_action **actions, int *n_actions, int *n_flats, i
 
 typedef struct dt_buckets dt_buckets;
 
-#define DT_BUCKETS_HELP_S 2e-3 // how long nobody has called the comm when the helper does
+#define DT_BUCKETS_PROGRESS_S 2e-3 // how long nobody has called the comm when the progress thread does
 
 typedef struct dt_buckets_opts {
     const int64_t *grad_end; // by gradient index: end of its entry in the flat buffer, padding included
@@ -86,7 +86,7 @@ typedef struct dt_buckets_opts {
     bool tree;
     const dt_tree_merge *merges;
     int n_merges, n_flats;
-    bool helper; // there are several hosts: a helper thread advances the all-reduces, too
+    bool progress_thread; // several hosts: a thread advances the all-reduces, too
     void (*add)(void *ctx, float *dst, const float *src, int64_t begin, int64_t end);
     void *add_ctx;
 } dt_buckets_opts;

@@ -2,9 +2,9 @@
 // and move no data. One rank stands for all, which do the same at the same time. For predicting a step
 // (train/scaling.h); comm/bucket.h drives it like any other comm.
 //
-// Over MPI (comm_mpi_reduce.c) a segment takes its phases in a slot, and gets on only when the rank calls: between nodes,
-// or from the helper. What a rank copies, adds and hands to TCP takes its core's time; a host's links carry the bytes of
-// all its ranks, one segment behind the other. On GPUs NCCL's rings and trees are taken, whichever is faster, with the
+// Over MPI (comm_mpi_reduce.c) a segment takes its phases in a slot, and makes progress only when the rank calls:
+// between nodes, or from the progress thread. What a rank copies, adds and hands to TCP takes its core's time; a host's
+// links carry the bytes of all its ranks, one segment behind the other. On GPUs NCCL's rings and trees are taken, whichever is faster, with the
 // latencies by which NCCL chooses between them (v2.28, src/graph/tuning.cc); sums run one behind the other, and no core
 // has to call.
 //

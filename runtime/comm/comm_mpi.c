@@ -562,7 +562,7 @@ static dt_status start_mpi(void) {
     // for each pair of ranks that IPv4 and IPv6 interfaces cannot reach each other. 0: keeps the user's choice
     if (here >= 2 && here == env_or("OMPI_COMM_WORLD_SIZE", -1)) setenv("OMPI_MCA_btl_tcp_disable_family", "6", 0);
     (void)raise_descriptor_limit();
-    // serialized, not funneled: while a node takes long, the helper thread of bucket.c calls MPI
+    // serialized, not funneled: while a node takes long, the progress thread of bucket.c calls MPI
     DT_TRY(dt_mpi_check(MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided), "MPI_Init"));
     if (provided < MPI_THREAD_SERIALIZED) // MPI may return less than requested
         return dt_fail(DT_E_INTERNAL, "this MPI library was built without thread support; "

@@ -245,9 +245,9 @@ static dt_status play_backward(player *y, dt_buckets *b) {
         const dt_node *node = dt_plan_instruction_node(net.plan, k);
         const int *grads, n_grads = dt_plan_instruction_grads(net.plan, k, &grads);
         double left_s = y->p->node_s[k] * threads * y->slow;
-        while (helped && b && left_s > DT_BUCKETS_HELP_S) { // the model's comm progresses when it is polled
-            y->now_s += DT_BUCKETS_HELP_S;
-            left_s -= DT_BUCKETS_HELP_S;
+        while (helped && b && left_s > DT_BUCKETS_PROGRESS_S) { // the model's comm progresses when it is polled
+            y->now_s += DT_BUCKETS_PROGRESS_S;
+            left_s -= DT_BUCKETS_PROGRESS_S;
             y->comm->progress(y->comm);
         }
         y->now_s += left_s;

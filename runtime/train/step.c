@@ -169,7 +169,7 @@ static dt_status create_buckets(struct dt_stepper *s) {
                          .n_merges = p->elastic ? dt_replica_plan_merges(p, &merges) : 0,
                          .n_flats = p->n_flats,
                          // a progress thread pays between hosts, on the CPU alone
-                         .helper = !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
+                         .progress_thread = !s->backend->device && s->o.comm->world_size > s->o.comm->local_size,
                          .add = add_flat_range,
                          .add_ctx = s->backend};
     o.merges = merges;

@@ -372,7 +372,7 @@ static void test_buckets(int n_replicas, bool helper) {
                          .n_elements = n,
                          .bucket_bytes = 1000000,
                          .n_replicas = n_replicas,
-                         .helper = helper};
+                         .progress_thread = helper};
     backward work[MAX_REPLICAS];
     float *flats[MAX_REPLICAS];
     pthread_t threads[MAX_REPLICAS];
@@ -512,14 +512,14 @@ static double model_step(const dt_buckets_opts *o, double gbit, double node_s) {
     dt_comm *c;
     dt_buckets *b;
     dt_buckets_opts alone = *o;
-    alone.helper = false;
+    alone.progress_thread = false;
     CHECK(dt_comm_create_model(&c, &f, comm->world_size, 1, &now_s) == DT_OK, "model");
     CHECK(dt_buckets_create(&b, c, &alone) == DT_OK, "create");
     dt_buckets_begin(b, &x);
     for (int g = 0; g < GRADS; g++) {
         const double end_s = now_s + node_s;
-        while (now_s + DT_BUCKETS_HELP_S < end_s) {
-            now_s += DT_BUCKETS_HELP_S;
+        while (now_s + DT_BUCKETS_PROGRESS_S < end_s) {
+            now_s += DT_BUCKETS_PROGRESS_S;
             c->progress(c);
         }
         now_s = fmax(now_s, end_s); // the helper's work is another core's here
@@ -544,7 +544,7 @@ static void bench_overlap(int helper, int kib, int node_ms, double gbit) {
                          .n_elements = n,
                          .n_replicas = 1,
                          .bucket_bytes = kib * 1024,
-                         .helper = helper};
+                         .progress_thread = helper};
     dt_buckets *b;
     CHECK(dt_buckets_create(&b, comm, &o) == DT_OK, "create");
     float *x = calloc((size_t)n, sizeof *x);

@@ -75,7 +75,7 @@ static dt_buckets *create(dt_comm *c, int n_replicas, int64_t n_elements, bool h
                          .n_elements = n_elements,
                          .bucket_bytes = 450 * sizeof(float),
                          .n_replicas = n_replicas,
-                         .helper = helper};
+                         .progress_thread = helper};
     dt_buckets *b = NULL;
     assert_int_equal(dt_buckets_create(&b, c, &o), DT_OK);
     return b;
