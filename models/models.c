@@ -59,7 +59,7 @@ static dt_status recompute(dt_graph *g, const dt_config *c) {
 static bool is_frozen(const void *ctx, const char *name) {
     const dt_model_args *a = ctx;
     // a group's parameters are frozen until the step at which it unfreezes
-    return a->step < dt_param_groups_thaw(a->groups, name);
+    return a->step < dt_param_groups_unfreeze(a->groups, name);
 }
 
 // train.triplet_weight: of the embedding at length 1 and the classes of the first target that has any.

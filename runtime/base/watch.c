@@ -151,7 +151,7 @@ static void name_stopped(char *text, size_t cap) {
     if (used) snprintf(text + used, cap - used, ")");
 }
 
-static dt_status watch_judge(slot *s, double waited_s) {
+static dt_status watch_check(slot *s, double waited_s) {
     char path[PATH_BYTES];
     dt_thread_get_text(path, s->path, sizeof path);
     const char *operation = atomic_load(&s->operation);
@@ -201,7 +201,7 @@ static dt_status look_around(double now_s, bool *files, char longest[PATH_BYTES]
         }
         // the smallest limit may be below FIRST_WARNING_S
         if (waited_s >= FIRST_WARNING_S || waited_s >= limits.start_s || waited_s >= limits.io_s)
-            DT_TRY(watch_judge(s, waited_s));
+            DT_TRY(watch_check(s, waited_s));
     }
     return DT_OK;
 }

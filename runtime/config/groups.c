@@ -53,8 +53,8 @@ static dt_status param_groups_read_key(dt_param_group *g, const char *key, const
     }
     if (strcmp(key, "freeze_until") == 0) {
         // checked again below, against freeze
-        g->thaws = n->kind == DT_C_SCALAR && dt_config_parse_amount(n->text, &g->until);
-        if (g->thaws) return DT_OK;
+        g->unfreezes = n->kind == DT_C_SCALAR && dt_config_parse_amount(n->text, &g->until);
+        if (g->unfreezes) return DT_OK;
         return param_groups_fail_item(n, key, "an amount such as 500 steps, 2 epochs or 10%");
     }
     return dt_fail(DT_E_USAGE,
@@ -69,18 +69,18 @@ static dt_status read_group(dt_param_group *g, const dt_cnode *n) {
     for (size_t i = 0; i < n->n; i++) DT_TRY(param_groups_read_key(g, n->keys[i], n->items[i]));
     // a default would take all tensors
     if (!g->match) return dt_fail(DT_E_USAGE, "%s: train.groups: this group has no match", dt_cnode_where(n));
-    if (g->freeze && g->thaws)
+    if (g->freeze && g->unfreezes)
         return dt_fail(DT_E_USAGE,
                        "%s: train.groups: freeze keeps these tensors as they are for good, "
                        "freeze_until for a while: give one of them",
                        dt_cnode_where(n));
-    if (g->freeze || g->thaws) g->thaw = INT64_MAX; // until trainer or check resolves the step
+    if (g->freeze || g->unfreezes) g->unfreeze_step = INT64_MAX; // until trainer or check resolves the step
     return DT_OK;
 }
 
 dt_status dt_param_groups_read(dt_param_groups *g, const dt_config *c) {
     const dt_cnode *list = c->train.groups;
-    int n_thaws = 0;
+    int n_unfreeze = 0;
     *g = (dt_param_groups){0};
     if (!list) return DT_OK;
     g->items = dt_xcalloc(list->n + 1, sizeof *g->items); // regexes need a destructor
@@ -89,11 +89,11 @@ dt_status dt_param_groups_read(dt_param_groups *g, const dt_config *c) {
         const dt_status st = read_group(group, list->items[i]);
         g->n += group->match != NULL; // only then there is a regex to free
         DT_TRY(st);
-        n_thaws += group->thaws;
+        n_unfreeze += group->unfreezes;
     }
-    if (n_thaws > DT_MAX_THAWS)
-        return dt_config_fail(c, "train.groups", "%d groups have a freeze_until, at most %d can", n_thaws,
-                              DT_MAX_THAWS);
+    if (n_unfreeze > DT_MAX_UNFREEZES)
+        return dt_config_fail(c, "train.groups", "%d groups have a freeze_until, at most %d can", n_unfreeze,
+                              DT_MAX_UNFREEZES);
     return DT_OK;
 }
 
@@ -109,9 +109,9 @@ const dt_param_group *dt_param_groups_of(const dt_param_groups *g, const char *n
     return NULL;                                                                     // NULL: no group
 }
 
-int64_t dt_param_groups_thaw(const dt_param_groups *g, const char *name) {
+int64_t dt_param_groups_unfreeze(const dt_param_groups *g, const char *name) {
     const dt_param_group *group = dt_param_groups_of(g, name);
-    return group ? group->thaw : 0; // 0: trains from the beginning
+    return group ? group->unfreeze_step : 0; // 0: trains from the beginning
 }
 
 // The names' modules, each once and in order: "conv1, bn1, layer1, …".
@@ -170,8 +170,8 @@ dt_status dt_param_groups_check(const dt_param_groups *g, const char *const *nam
     dt_status st = DT_OK;
     for (int i = 0; i < n; i++) {
         const dt_param_group *group = dt_param_groups_of(g, names[i]);
-        if (group) found[group - g->items] = true; // index by difference
-        trains |= !group || group->thaw == 0;      // at least one tensor trains at step 0
+        if (group) found[group - g->items] = true;     // index by difference
+        trains |= !group || group->unfreeze_step == 0; // at least one tensor trains at step 0
     }
     for (int i = 0; i < g->n && st == DT_OK; i++)
         if (!found[i]) st = fail_empty(g, &g->items[i], names, n); // a group without tensors is a typo

@@ -14,7 +14,7 @@
 // A group names parameters by a POSIX extended regular expression that must match the whole name. The first group that
 // matches counts, as in a rule list of optax or big_vision, so special cases stand in front of general ones; parameters
 // of no group are trained with train.optimizer. lr and decay are factors of train.optimizer.lr and .weight_decay.
-// A frozen parameter is thawed at a step: 0 = trained from the beginning, INT64_MAX = never.
+// A frozen parameter is unfrozen at a step: 0 = trained from the beginning, INT64_MAX = never.
 //
 // The config is borrowed and must outlive the groups. Threads: read-only once the steps are set.
 
@@ -24,9 +24,9 @@ typedef struct dt_param_group {
     regex_t regex;
     double lr, decay;
     bool freeze; // for good
-    bool thaws;
-    dt_amount until; // thaws: when
-    int64_t thaw;    // its step; the caller sets those of groups that thaw, once it knows the run's length
+    bool unfreezes;
+    dt_amount until;       // unfreezes: when
+    int64_t unfreeze_step; // the caller sets those of groups that unfreeze, once it knows the run's length
 } dt_param_group;
 
 typedef struct dt_param_groups {
@@ -35,7 +35,7 @@ typedef struct dt_param_groups {
 } dt_param_groups;
 
 // The most groups that may have a freeze_until.
-enum { DT_MAX_THAWS = 15 };
+enum { DT_MAX_UNFREEZES = 15 };
 
 // DT_E_USAGE with the place of what is wrong. No train.groups: n = 0.
 dt_status dt_param_groups_read(dt_param_groups *g, const dt_config *c);
@@ -43,7 +43,7 @@ void dt_param_groups_fini(dt_param_groups *g);
 // The group of a parameter, or NULL.
 const dt_param_group *dt_param_groups_of(const dt_param_groups *g, const char *name);
 // The step from which a parameter is trained. g may be NULL.
-int64_t dt_param_groups_thaw(const dt_param_groups *g, const char *name);
+int64_t dt_param_groups_unfreeze(const dt_param_groups *g, const char *name);
 // DT_E_USAGE if a group has none of the parameters (the message lists all), or if none is trained at step 0.
 dt_status dt_param_groups_check(const dt_param_groups *g, const char *const *names, int n);
 

@@ -32,9 +32,9 @@ int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_
     int n = nets_add_phase(phases, 0, 0, true);
     for (int i = 0; i < g->n; i++) {
         dt_param_group *group = &g->items[i];
-        if (!group->thaws) continue; // never frozen
-        group->thaw = dt_amount_steps(group->until, total_steps, steps_per_epoch);
-        n = nets_add_phase(phases, n, group->thaw, false);
+        if (!group->unfreezes) continue; // never frozen
+        group->unfreeze_step = dt_amount_steps(group->until, total_steps, steps_per_epoch);
+        n = nets_add_phase(phases, n, group->unfreeze_step, false);
     }
     for (int i = 0; i < scales->n; i++) // joins: only a scale's begin changes the evaluation graph
         n = nets_add_phase(phases, n, dt_amount_steps(scales->items[i].from, total_steps, steps_per_epoch), true);
@@ -62,7 +62,7 @@ void dt_phases_apply(const dt_param_groups *g, dt_params *p) {
         if (!group) continue;
         e->lr_scale = (float)group->lr;
         e->decay_scale = (float)group->decay;
-        e->thaw = group->thaw;
+        e->thaw = group->unfreeze_step;
     }
 }
 

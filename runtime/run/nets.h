@@ -30,7 +30,7 @@ typedef struct dt_phase {
     dt_net eval; // empty where no scale joins: that of the phase before evaluates
 } dt_phase;
 
-enum { DT_MAX_PHASES = DT_MAX_THAWS + DT_MAX_SCALES };
+enum { DT_MAX_PHASES = DT_MAX_UNFREEZES + DT_MAX_SCALES };
 
 // Sets the groups' steps and lists the phases in order, without graphs and plans. Returns how many.
 int dt_phases_list(dt_phase phases[DT_MAX_PHASES], dt_param_groups *g, const dt_scales *scales, int64_t total_steps,

@@ -67,7 +67,7 @@ static void print_group(const dt_param_group *group, FILE *out) {
         fprintf(out, "frozen");
     } else {
         fprintf(out, "lr x %g, decay x %g", group->lr, group->decay);
-        if (group->thaws) fprintf(out, ", frozen until step %" PRId64, group->thaw);
+        if (group->unfreezes) fprintf(out, ", frozen until step %" PRId64, group->unfreeze_step);
     }
 }
 

@@ -118,12 +118,12 @@ typedef struct bench {
 } bench;
 
 // A candidate: one or several directions.
-typedef struct rival {
+typedef struct candidate {
     bench b[N_DIRECTIONS];
     int n;
     const dt_dnnl_conv *reordered; // what comes in and goes out lies in another layout; NULL: it does not
     double least, extra;           // seconds: of a run, and what else counts
-} rival;
+} candidate;
 
 static void *conv_algorithm_filled(size_t n_bytes) {
     enum { PERIOD = 64 << 10 }; // 64 KiB repeated: random numbers are slow to make
@@ -139,7 +139,7 @@ static void *conv_algorithm_filled(size_t n_bytes) {
     return p;
 }
 
-static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
+static bool add_kernel(candidate *r, const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
                        dt_winograd_way way) {
     const dt_dnnl_env env = {.threads = s->threads, .n_replicas = 1}; // one memory object: the timing is single
     bench *b = &r->b[r->n];
@@ -159,7 +159,7 @@ static bool add_kernel(rival *r, const dt_kernel_instance *s, dt_dnnl_direction 
     return true;
 }
 
-static void rival_fini(rival *r) {
+static void candidate_fini(candidate *r) {
     for (int k = 0; k < r->n; k++) {
         for (int i = 0; i < DT_N_CONV_ARGS; i++) free(r->b[k].ptr[i]);
         free(r->b[k].scratch);
@@ -169,7 +169,7 @@ static void rival_fini(rival *r) {
 }
 
 // Moves x in and dx out, y out and dy in, where custom kernels want another layout.
-static void reorder(const dt_kernel_instance *s, const rival *r) {
+static void reorder(const dt_kernel_instance *s, const candidate *r) {
     const dt_dnnl_tensor *t[2] = {&r->reordered->src, &r->reordered->dst};
     for (int i = 0; i < 2; i++) {
         if (t[i]->d[1] % (2 * dt_cpu_block()) == 0) continue; // custom kernels take it as it lies
@@ -183,12 +183,12 @@ static void reorder(const dt_kernel_instance *s, const rival *r) {
     }
 }
 
-// Times the rivals in turn, so that other load on the machine slows them alike. A rival that is far behind after two
-// rounds runs no more; the first round finds cold caches.
-static void race(const dt_kernel_instance *s, rival *r, int n) {
+// Times the candidates in turn, so that other load on the machine slows them alike. A candidate that is far behind
+// after two rounds runs no more; the first round finds cold caches.
+static void race(const dt_kernel_instance *s, candidate *r, int n) {
     double best = 0;
     for (int i = 0; i < n * ROUNDS; i++) { // i / n: the round
-        rival *now = &r[i % n];
+        candidate *now = &r[i % n];
         if (!now->n || (i >= 2 * n && now->least > FAR * best)) continue; // two rounds each before anyone drops out
         // work time: CPU time of one thread, so that other load does not count
         const double begin = dt_clock_work_s(s->threads);
@@ -204,7 +204,7 @@ static void race(const dt_kernel_instance *s, rival *r, int n) {
 
 // fastest() chooses between n ways of the same work; make() creates the kernels of way `which`, false: there is none.
 typedef bool (*make_fn)(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
-                        rival *out);
+                        candidate *out);
 
 static int conv_algorithm_fastest(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv,
                                   const char *text, int n, make_fn make) {
@@ -214,14 +214,14 @@ static int conv_algorithm_fastest(const dt_kernel_instance *s, dt_dnnl_direction
     // no time left at this start: candidate 0, without an entry in the file
     if (dt_cpu_choices_left_s(choices) <= 0) return dt_cpu_choices_add(choices, text, NULL, 0, 0);
     const double begin = dt_clock_work_s(s->threads);
-    rival r[DT_CHOICE_RATES] = {{.n = 0}};
+    candidate r[DT_CHOICE_RATES] = {{.n = 0}};
     double rate[DT_CHOICE_RATES] = {0};
     int n_made = 0, choice = 0;
     for (int k = 0; k < n; k++) {
         if (make(s, dir, conv, k, &r[k])) // `choice`: the only one, if one is made
             n_made++, choice = k;
         else
-            rival_fini(&r[k]);
+            candidate_fini(&r[k]);
     }
     if (n_made > 1) { // a single candidate needs no timing
         race(s, r, n);
@@ -230,7 +230,7 @@ static int conv_algorithm_fastest(const dt_kernel_instance *s, dt_dnnl_direction
             if (r[k].n) rate[k] = flop_of(conv) * r[k].n / 1e9 / (r[k].least + r[k].extra + 1e-9);
         choice = dt_cpu_choices_add(choices, text, rate, n, dt_clock_work_s(s->threads) - begin);
     }
-    for (int k = 0; k < n; k++) rival_fini(&r[k]);
+    for (int k = 0; k < n; k++) candidate_fini(&r[k]);
     return choice;
 }
 
@@ -269,7 +269,7 @@ static double pack_seconds(const dt_kernel_instance *s, const bench *b, const dt
 }
 
 static bool make_algorithm(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
-                           rival *out) {
+                           candidate *out) {
     dt_winograd_way way[DT_CONV_MOST_WAYS];
     dt_conv_ways(dir, conv, way);
     if (!add_kernel(out, s, dir, conv, way[which])) return false;
@@ -293,7 +293,7 @@ dt_winograd_way dt_conv_chosen_way(const dt_kernel_instance *s, dt_dnnl_directio
 // ---- NHWC ------------------------------------------------------------------------------------------
 // which 0: NHWC with AMX kernels; 1: the blocked layout
 static bool make_layout(const dt_kernel_instance *s, dt_dnnl_direction dir, const dt_dnnl_conv *conv, int which,
-                        rival *out) {
+                        candidate *out) {
     dt_dnnl_conv c = *conv;
     if (which) {
         c.src.layout = dt_cpu_conv_layout(c.src.d[1]); // as create_ops would choose

@@ -299,7 +299,7 @@ static dt_status take_positions(import *m, int i) {
     return st;
 }
 
-static void tell_classes(const import *m) {
+static void pass_classes(const import *m) {
     const char *classes = dt_weights_metadata(m->w, "classes");
     bool taken = false;
     // class names hold only if their head was taken
@@ -358,7 +358,7 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
         if (m.fates[i] == RESIZED) st = take_positions(&m, i);
     }
     if (st == DT_OK) ckpt_import_report(&m, n_taken);
-    if (st == DT_OK && o->classes) tell_classes(&m);
+    if (st == DT_OK && o->classes) pass_classes(&m);
     dt_weight_map_fini(&m.map);
     dt_weights_close(m.w);
     free(m.fates);

@@ -86,10 +86,10 @@ TEST(test_first_match_counts) {
     assert_int_equal(dt_phases_list(phases, &g, &scales, 100, 10), 2);
     assert_int_equal(phases[1].begin, 50);
     assert_float_equal(dt_param_groups_of(&g, "layer1.0.bn1.bias")->lr, 0.5, 0);
-    assert_int_equal(dt_param_groups_thaw(&g, "layer1.0.bn1.bias"), 0);
-    assert_true(dt_param_groups_thaw(&g, "layer1.1.bn1.bias") == INT64_MAX);
-    assert_int_equal(dt_param_groups_thaw(&g, "conv1.weight"), 50);
-    assert_int_equal(dt_param_groups_thaw(&g, "fc.conv1.weight"), 0);
+    assert_int_equal(dt_param_groups_unfreeze(&g, "layer1.0.bn1.bias"), 0);
+    assert_true(dt_param_groups_unfreeze(&g, "layer1.1.bn1.bias") == INT64_MAX);
+    assert_int_equal(dt_param_groups_unfreeze(&g, "conv1.weight"), 50);
+    assert_int_equal(dt_param_groups_unfreeze(&g, "fc.conv1.weight"), 0);
     dt_param_groups_fini(&g);
     dt_config_destroy(c);
 }
