@@ -69,12 +69,6 @@ static void fill_crc_table(void) {
     }
 }
 
-static uint32_t crc32c_table(uint32_t c, const unsigned char *p, size_t n) {
-    pthread_once(&crc_once, fill_crc_table);
-    for (; n; n--, p++) c = crc_table[(c ^ *p) & 255] ^ c >> 8; // the table's low byte index, as the CRC is reflected
-    return c;
-}
-
 #if defined(__x86_64__)
 __attribute__((target("sse4.2"))) static uint32_t crc32c_sse(uint32_t c, const unsigned char *p, size_t n) {
     for (; n >= 8; n -= 8, p += 8) {
@@ -93,7 +87,10 @@ uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes) {
     // same polynomial as the instruction has
     if (__builtin_cpu_supports("sse4.2")) return ~crc32c_sse(c, data, n_bytes);
 #endif
-    return ~crc32c_table(c, data, n_bytes);
+    pthread_once(&crc_once, fill_crc_table);
+    // the table's low byte index, as the CRC is reflected
+    for (const unsigned char *p = data; n_bytes; n_bytes--, p++) c = crc_table[(c ^ *p) & 255] ^ c >> 8;
+    return ~c;
 }
 
 // ---- hash named ---------------------------------------------------------------------------------------------------

@@ -340,18 +340,6 @@ static dt_status comm_mpi_reduce_begin_phase(dt_mpi_comm *m, dt_mpi_slot *slot) 
     return post_sends(m, slot);
 }
 
-static dt_status enter_slot(dt_mpi_comm *m, dt_mpi_slot *slot, dt_mpi_reduction *r) {
-    // the first segment may begin inside the vector's segment
-    const int64_t begin = (r->at / r->segment + r->n_entered) * r->segment - r->at;
-    slot->of = r;
-    slot->segment =
-        (part){comm_mpi_reduce_between(0, begin, r->n), comm_mpi_reduce_between(0, begin + r->segment, r->n)};
-    slot->turn = r->turn + (uint64_t)r->n_entered;
-    slot->number = r->number + (uint64_t)r->n_entered++;
-    slot->phase = r->first_phase; // REDUCE_INSIDE or GATHER_ACROSS
-    return comm_mpi_reduce_begin_phase(m, slot);
-}
-
 // Free slots go to waiting segments, the oldest first.
 static dt_status comm_mpi_reduce_fill_slots(dt_mpi_comm *m) {
     for (int k = 0; k < DT_REDUCE_SLOTS; k++) {
@@ -362,7 +350,16 @@ static dt_status comm_mpi_reduce_fill_slots(dt_mpi_comm *m) {
             if (r->n_entered < r->n_segments && (!first || r->number < first->number)) first = r;
         }
         if (!first) return DT_OK;
-        DT_TRY(enter_slot(m, &m->slots[k], first));
+        dt_mpi_slot *slot = &m->slots[k];
+        // the first segment may begin inside the vector's segment
+        const int64_t begin = (first->at / first->segment + first->n_entered) * first->segment - first->at;
+        slot->of = first;
+        slot->segment = (part){comm_mpi_reduce_between(0, begin, first->n),
+                               comm_mpi_reduce_between(0, begin + first->segment, first->n)};
+        slot->turn = first->turn + (uint64_t)first->n_entered;
+        slot->number = first->number + (uint64_t)first->n_entered++;
+        slot->phase = first->first_phase; // REDUCE_INSIDE or GATHER_ACROSS
+        DT_TRY(comm_mpi_reduce_begin_phase(m, slot));
     }
     return DT_OK;
 }

@@ -25,16 +25,6 @@ static const float at_zero[DT_N_ACTIVATIONS] = {
 #undef ACTIVATION
 };
 
-static void activation_cpu_choose(dt_map *m, const dt_node *node) {
-    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
-    const dt_activation kind = node->attrs.activation.kind;
-    m->number = node->attrs.activation.number; // slope, alpha or the like of the activation
-    if (node->backward)
-        m->binary = simd->activation_bwd[kind][m->type];
-    else
-        m->unary = simd->activation[kind][m->type];
-}
-
 static dt_layout activation_cpu_layout_of(const dt_node *node, dt_layout l, const dt_shape *x) {
     if (node->backward || l.kind != DT_BLOCKED) return l; // dy's padding channels are 0, and so is their gradient
     return at_zero[node->attrs.activation.kind] == 0 || x->d[1] % l.block == 0 ? l : dt_dense();
@@ -53,7 +43,13 @@ static dt_status activation_cpu_prepare(dt_kernel_instance *s) {
     st->x_at = x_at;
     st->d_at = d_at;
     st->n = dt_layout_elements(layout, &x->shape);
-    activation_cpu_choose(&st->map, node);
+    const dt_simd_elementwise *simd = dt_simd_get()->elementwise;
+    const dt_activation kind = node->attrs.activation.kind;
+    st->map.number = node->attrs.activation.number; // slope, alpha or the like of the activation
+    if (node->backward)
+        st->map.binary = simd->activation_bwd[kind][st->map.type];
+    else
+        st->map.unary = simd->activation[kind][st->map.type];
     s->in_layout[x_at] = s->in_layout[d_at] = s->out_layout[0] = layout;
     s->inplace_in = d_at; // dy's memory becomes dx, x's becomes y
     return DT_OK;

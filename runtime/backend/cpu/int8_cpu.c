@@ -167,18 +167,15 @@ static void pick_row(const void *ctx, int64_t row, int64_t end) {
     for (int64_t i = 0; i < y[3]; i++) memcpy(to + i * y[1], from + i * stride[1] * y[1], (size_t)y[1]);
 }
 
-static const void *int8_cpu_pick(const dt_kernel_instance *s, const dt_run *r) {
-    const int8_state *st = s->state;
-    const dt_shape *x = &dt_instance_in(s, 0)->shape;
-    const pick_call p = {st, x, r->in[0], (char *)r->scratch + st->picked_at};
-    dt_custom_items(s->threads, st->picked.d[0] * st->picked.d[2], pick_row, &p); // items: rows of the picked image
-    return p.to;
-}
-
 static void int8_cpu_run(const dt_kernel_instance *s, const dt_run *r) {
     const int8_state *st = s->state;
     if (s->node->n_in > 3) dt_custom_copy_residual(s, r);
-    const void *x = st->stride[0] ? int8_cpu_pick(s, r) : r->in[0];
+    const void *x = r->in[0];
+    if (st->stride[0]) {
+        const pick_call p = {st, &dt_instance_in(s, 0)->shape, x, (char *)r->scratch + st->picked_at};
+        dt_custom_items(s->threads, st->picked.d[0] * st->picked.d[2], pick_row, &p); // items: rows of the picked image
+        x = p.to;
+    }
     const void *bias = s->n_packs > 1 ? r->packed[1] : r->out[0]; // packs[1] exists with a bias or a folded batch norm
     const void *const with[] = {x, r->packed[0], bias, r->out[0]};
     dt_dnnl_op_run(st->op, r->replica, with, r->scratch); // without bias the third is the last

@@ -289,13 +289,6 @@ static dt_status expand_cpu_prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-static void expand_cpu_put(const expand_state *st, void *y, int64_t i, const float *v, int64_t n) {
-    if (st->type == DT_ROW_BF16)
-        dt_simd_get()->elementwise->to_bf16((uint16_t *)y + i, v, n);
-    else
-        memcpy((float *)y + i, v, (size_t)n * sizeof *v);
-}
-
 // ---- expand: row `row` of y --------------------------------------------------------------------------
 static void expand_row(const void *ctx, int64_t row, int64_t end) {
     const dt_one_to_one *c = ctx;
@@ -355,7 +348,10 @@ static void sum_strip(const void *ctx, int64_t item, int64_t end) {
     }
     for (int i = 1; !keeps && i < STRIP; i++) sum[0] += sum[i]; // fixed order of the partial sums
     for (int64_t i = 0; i < (keeps ? n : 1); i++) out[i] = (float)sum[i];
-    expand_cpu_put(st, c->y, to + first, out, keeps ? n : 1);
+    if (st->type == DT_ROW_BF16)
+        dt_simd_get()->elementwise->to_bf16((uint16_t *)c->y + to + first, out, keeps ? n : 1);
+    else
+        memcpy((float *)c->y + to + first, out, (size_t)(keeps ? n : 1) * sizeof *out);
 }
 
 static void expand_cpu_run_sum(const dt_kernel_instance *s, const dt_run *r) {

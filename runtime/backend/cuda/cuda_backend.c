@@ -306,17 +306,6 @@ static const dt_device device_table = {.alloc_shared = alloc_shared,
                                        .commit_sums = dt_cuda_commit_sums,
                                        .commit_destroy = dt_cuda_commit_destroy};
 
-// No kernel has run yet, and the device's name is not known here.
-static dt_status refuse_device(dt_cuda_api *api, int index, int error) {
-    const bool busy = error == DT_CUDA_DEVICE_BUSY || error == DT_CUDA_DEVICE_IN_USE;
-    return dt_fail(busy ? DT_E_USAGE : DT_E_INTERNAL, "device.kind: cuda: device %d does not start: %s%s", index,
-                   api->error_text(api, error),
-                   busy ? ": it is in exclusive-process mode and another process has it, or in prohibited "
-                          "mode (nvidia-smi -q -d COMPUTE). Wait for the other (nvidia-smi names it), take "
-                          "another device (CUDA_VISIBLE_DEVICES), or allow sharing (nvidia-smi -c DEFAULT)"
-                        : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may have details");
-}
-
 static const dt_pass passes[] = {dt_pass_relu_bits, dt_pass_fuse_norm_act, NULL};
 
 dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nccl_api *nccl, int index,
@@ -332,7 +321,14 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     const int used = api->device_use(api, index); // before any other call on the device
     if (used) {
         free(c);
-        return refuse_device(api, index, used);
+        // no kernel has run yet, and the device's name is not known here
+        const bool busy = used == DT_CUDA_DEVICE_BUSY || used == DT_CUDA_DEVICE_IN_USE;
+        return dt_fail(busy ? DT_E_USAGE : DT_E_INTERNAL, "device.kind: cuda: device %d does not start: %s%s", index,
+                       api->error_text(api, used),
+                       busy ? ": it is in exclusive-process mode and another process has it, or in prohibited "
+                              "mode (nvidia-smi -q -d COMPUTE). Wait for the other (nvidia-smi names it), take "
+                              "another device (CUDA_VISIBLE_DEVICES), or allow sharing (nvidia-smi -c DEFAULT)"
+                            : "; nvidia-smi and the kernel's log (dmesg, lines with Xid) may have details");
     }
     // not after an error
     if (!c->error) dt_cuda_check(c, api->device_info(api, index, &c->info), "asking for the device");
