@@ -1,10 +1,10 @@
-// commit.h: the end of a step, the only moment at which weights, moments, statistics and the loss scale change: its
+// commit.h: the optimizer step, the only moment at which weights, moments, statistics and the loss scale change: its
 // phases, in their order, and its decision. Both are written once: train/commit.c runs the phases, on the CPU as loops
 // over flat buffers that threads divide, on a device as launches that are queued (dt_device.commit_phase). Plain C that
 // CUDA C++ can read.
 //
 // A phase works on whole chunks (DT_CHUNK) of the flat buffers, whoever has them, so its bits depend on no division.
-// The phase that optimizes also moves the average of the weights, and the phase of the statistics moves their average: the
+// The phase that optimizes also moves the EMA of the weights, and the phase of the statistics moves their average: the
 // values are in registers then, and a pass of its own would read them again.
 #ifndef DT_BACKEND_COMMIT_H
 #define DT_BACKEND_COMMIT_H
@@ -60,7 +60,7 @@ typedef struct dt_commit_args {
     float *buffer_average; // their average; NULL: none
     int n_micro;           // M
     // A device alone:
-    const dt_commit_copy *copies; // packed copies to write; ascending, at most one a parameter
+    const dt_commit_copy *copies; // packed copies to write; ascending, at most one per parameter
     int n_copies;
     // With train.shard, by chunk: which chunk of slots and average is its state; -1: another rank's. NULL: its own number.
     const int32_t *states;

@@ -147,7 +147,7 @@ void dt_text_print_cell(FILE *out, const char *text) {
     free(cell);
 }
 
-// The descriptor of the terminal that shows what we write to stderr, or -1.
+// The descriptor of the terminal that shows this process's stderr, or -1.
 static int stderr_terminal(void) {
     static _Atomic int launcher = -2; // -2: not looked for yet
     if (isatty(STDERR_FILENO)) return STDERR_FILENO;

@@ -47,7 +47,7 @@ char *dt_text_cell(const char *text);
 // Seconds for people: "0:45", "1:02:03", "3d04h".
 void dt_text_duration(char *out, size_t cap, double s);
 
-// Whether standard error reaches a terminal, its own or that of the mpirun that started us.
+// Whether standard error reaches a terminal, its own or that of the mpirun that started the process.
 bool dt_text_on_terminal(void);
 // Width in columns of that terminal, or 80. A live line must fit, or it cannot be erased.
 int dt_text_columns(void);

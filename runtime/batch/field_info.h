@@ -36,7 +36,7 @@ typedef struct dt_field_info {
     const float *class_weights;
     bool soft;   // class: the batch and the graph hold shares of the classes, f32 (N, n_classes)
     bool mixed;  // image: dt_batch.mix, graph input "<name>.mix", says how samples are mixed
-    int n_steps; // image: so many dt_batch.steps a sample, graph input "<name>.steps"; 0: none
+    int n_steps; // image: number of dt_batch.steps per sample, graph input "<name>.steps"; 0: none
 } dt_field_info;
 
 static inline double dt_field_mean(const dt_field_info *f, int64_t element) {

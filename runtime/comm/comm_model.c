@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// CPU time of a message over TCP on one side, and bytes a second. Sockets alone, on loopback of a Zen 3, 2026-11-26: 1.2 us
+// CPU time of a message over TCP on one side, and bytes per second. Sockets alone, loopback of a Zen 3, 2026-11-26: 1.2 us
 // a call, 5.5 GB/s to send and 2.75 to receive. Open MPI's copies and matching beside it are assumed.
 #define MESSAGE_S   2e-6
 #define TCP_BYTES_S 2e9

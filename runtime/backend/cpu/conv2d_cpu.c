@@ -150,7 +150,7 @@ static bool conv2d_cpu_is_own(const conv_state *st, dt_dnnl_direction dir) {
     return st->own >> dir & 1; // bit per dt_dnnl_direction
 }
 
-// Creates the kernels of ops that are not our own depthwise convolution's, which wants BLOCKED.
+// Creates the kernels of ops other than the custom depthwise convolution's, which reads BLOCKED.
 static dt_status create_others(const dt_kernel_instance *s, conv_state *st, const conv_op *ops, int n,
                                const conv_shape *c, dt_layout *lx, dt_layout *ly) {
     conv_op others[2];

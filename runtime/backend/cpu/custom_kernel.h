@@ -54,7 +54,7 @@ void dt_custom_destroy(dt_kernel_instance *s); // frees the state
 #define dt_custom_fail(s, ...) (dt_custom_destroy(s), dt_instance_fail(s, __VA_ARGS__))
 // Row type of values that must all be f32 or all bf16; NULL infos are skipped.
 dt_status dt_custom_type(dt_kernel_instance *s, int *type, const dt_value_info *const *infos, int n);
-// BLOCKED with our block; a 4-dimensional tensor is required.
+// BLOCKED with blocks of dt_cpu_block(); a 4-dimensional tensor is required.
 dt_layout dt_custom_blocked(void);
 
 // Divides [0, n) into one range per thread at multiples of 64 elements; a small n stays one range.

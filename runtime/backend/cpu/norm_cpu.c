@@ -50,7 +50,7 @@ typedef struct bn_state {
     int64_t group;                                     // blocks whose passes go side by side
     int64_t chunk_rows, chunks_an_image, n_chunks;
     int64_t tile_rows;     // of a chunk, at a time
-    size_t thread_scratch; // bytes a thread
+    size_t thread_scratch; // bytes per thread
     float eps;
     const dt_simd_bn *simd;
 } bn_state;
@@ -566,7 +566,7 @@ static dt_status sync_batch_norm_cpu_prepare(dt_kernel_instance *s) {
     return DT_OK;
 }
 
-// Adds the sums over the ranks. Returns of how many values a channel they are: micro-batches are alike on all ranks.
+// Adds the sums over the ranks. Returns the number of values per channel: micro-batches are alike on all ranks.
 static double sync_batch_norm_cpu_all_reduce(const dt_run *r, double *sums, channels d) {
     if (r->ranks) r->ranks->all_reduce(r->ranks->ctx, sums, 2 * d.n); // NULL: a single rank, or evaluation
     return (double)(d.images * d.plane * (r->ranks ? r->ranks->world_size : 1));

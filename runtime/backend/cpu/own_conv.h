@@ -1,4 +1,4 @@
-// own_conv.h: convolutions of our own, and the choice among them and oneDNN's.
+// own_conv.h: custom convolutions, and the choice among them and oneDNN's.
 #ifndef DT_BACKEND_CPU_OWN_CONV_H
 #define DT_BACKEND_CPU_OWN_CONV_H
 
@@ -20,7 +20,7 @@
 //
 // A data gradient is a forward convolution of dy with the filters turned by half a turn, so it shares that code.
 //
-// The products are our own: the library's batched matmul is as fast (within 5 % at 32 to 512 channels) and wants other
+// Products are custom code: the library's batched matmul is as fast (within 5 % at 32 to 512 channels) but wants other
 // layouts. Fusing batch norm and ReLU into the transforms was rejected: batch norms are a fifth of the fusion network's
 // step with AVX-512, most of that behind the first layers, which are direct, or pooling; a twentieth would be saved.
 //
@@ -96,7 +96,7 @@ void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const v
 // Candidates are timed on as many images as make a quarter of a GFLOP a thread and 4096 pixels, the micro-batch's at
 // most: that takes a few milliseconds, and more images would have the same rates.
 
-// One direction of a convolution: the library's primitive or our own.
+// One direction of a convolution: the library's primitive or a custom kernel.
 typedef struct dt_conv_kernel {
     dt_dnnl_direction dir;
     bool has_bias;

@@ -1,4 +1,4 @@
-// commit_cuda.c: the end of a step as device work (see commit.h and commit_kernels.h), and the sum of two flat
+// commit_cuda.c: the optimizer step as device work (see commit.h and commit_kernels.h), and the sum of two flat
 // buffers. All memory is allocated when the commit is created. A phase queues one launch, or none; two with norms.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/commit_kernels.h"

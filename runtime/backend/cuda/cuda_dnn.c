@@ -19,7 +19,7 @@
 // Attention needs cuDNN 9.16: earlier versions have no engine for it, or one that gives wrong gradients if tk is no
 // multiple of 128.
 //
-// Rejected: cudnn-frontend (C++, and we need only a few graphs); the older cudnnConvolution* calls (deprecated, no
+// Rejected: cudnn-frontend (C++, and only a few graphs are needed); the older cudnnConvolution* calls (deprecated, no
 // fused bias and activation in bf16).
 #include "backend/cuda/cuda_dnn.h"
 

@@ -1,7 +1,7 @@
 // cuda_gemm.c: cuBLASLt's descriptors for row-major matmuls. See cuda_dnn.h.
 //
 // cuBLASLt is column-major. A row-major matrix read by columns is its transpose, so for d = op(a) op(b) dtrain requests
-// for d' = op(b)' op(a)': our b is cuBLASLt's A, our a is its B, m and n change places, leading dimensions stay. The
+// for d' = op(b)' op(a)': dtrain's b is cuBLASLt's A, its a the B, m and n change places, leading dimensions stay. The
 // bias has one number for each column of d, that is, for each row of d', which is what the epilogue adds.
 //
 // Sums are in fp32. Partial sums of split matmuls must not be stored in a narrower output type, which adding in place
@@ -24,7 +24,7 @@ enum { MAX_ALGORITHMS = 16, WORKSPACE = 32 << 20 }; // results of the heuristics
 
 typedef struct gemm_parts {
     cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's names: its a is our b
+    cublasLtMatrixLayout_t a, b, d; // cuBLASLt's names: a is dtrain's b
 } gemm_parts;
 
 typedef struct gemm_list {
@@ -112,7 +112,7 @@ static cublasStatus_t set_epilogue(cublasLtMatmulDesc_t op, const dt_gemm_desc *
 static cublasStatus_t operation(cublasLtMatmulDesc_t *out, const dt_gemm_desc *d) {
     const cublasComputeType_t compute =
         d->type == DT_F32 && d->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
-    const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N; // their A is our b
+    const cublasOperation_t a = d->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N; // cuBLASLt's A is dtrain's b
     const cublasOperation_t b = d->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N;
     cublasStatus_t s = cublasLtMatmulDescCreate(out, compute, CUDA_R_32F);
     if (!s) s = SET(MatmulDesc, *out, MATMUL_DESC_TRANSA, a);

@@ -3,7 +3,7 @@
 // The runtime is linked in (it loads the driver itself). cuDNN, cuBLASLt and NCCL are the system's, and NCCL may be
 // absent (nccl_api_real.c). A process has one table. Streams do not wait for the default stream. Captures are relaxed,
 // because libraries may allocate for themselves while a step is recorded. The runtime remembers an error that a call
-// returned; we clear it, so that no later call reports it again. Errors that end the context come back anyway.
+// returned; it is cleared, so that no later call reports it again. Errors that end the context come back anyway.
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/cuda_dnn.h"

@@ -439,7 +439,7 @@ static dt_status dropout_cuda_prepare_at(dt_kernel_instance *s, int in_at) {
     a->per_sample = a->samples ? n / a->samples : 0;
     a->tiles = (a->per_sample + BLOCK_ELEMENTS - 1) / BLOCK_ELEMENTS;
     if (st->nhwc) {
-        if (a->per_sample >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 elements a sample");
+        if (a->per_sample >= INT32_MAX) return dt_cuda_fail(s, "more than 2^31 elements per sample");
         a->channels = (uint32_t)x->shape.d[1]; // NHWC: a thread draws for four pixels of a channel
         a->pixels = (uint32_t)(a->per_sample / x->shape.d[1]);
         a->draws = a->pixels % 4 ? (a->pixels + 2) / 4 + 1 : a->pixels / 4; // an unaligned plane touches one draw more

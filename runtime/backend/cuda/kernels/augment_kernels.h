@@ -23,7 +23,7 @@ typedef struct dt_augment_args {
     const uint8_t *x;           // u8, NHWC
     uint8_t *out, *spare;       // spare: as much memory as out
     uint16_t *rows;             // as many values, for a blur
-    const dt_pixel_step *steps; // n_steps a sample
+    const dt_pixel_step *steps; // n_steps per sample
     int n_steps;                // of each sample; DT_PIXEL_END ends a shorter list
     int width, height, channels;
     int64_t sample; // values of one

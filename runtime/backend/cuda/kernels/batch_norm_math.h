@@ -42,7 +42,7 @@ typedef struct dt_bn_args {
 
 typedef struct dt_bn_finish_args {
     dt_cols c;     // of the first pass
-    int64_t count; // values a channel
+    int64_t count; // values per channel
     const void *x;
     const float *sums;                                       // (2, cols) of x and of its squares (bn_apply_sums)
     const float *partial, *scale, *shift, *mean_in, *var_in; // in: running; backward: saved

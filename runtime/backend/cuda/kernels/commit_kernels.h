@@ -1,4 +1,4 @@
-// commit_kernels.h: the end of a step on the device, in four launches: sums of squares by chunk, the decision (one
+// commit_kernels.h: the optimizer step on the device, in four launches: sums of squares by chunk, the decision (one
 // block), the optimizer, running statistics. An optimizer with norms needs two more before it: sums of squares of each
 // tensor by chunk, and their ratios.
 //
