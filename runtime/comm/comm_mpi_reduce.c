@@ -604,9 +604,9 @@ static uint64_t *secret_of(const dt_mpi_host *h) {
 static bool comm_mpi_host_map(dt_mpi_host *h, int fd) {
     // lazily committed: areas that no segment uses cost nothing
     h->memory = mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (h->memory == MAP_FAILED) h->memory = NULL;
+    if (h->memory == MAP_FAILED) h->memory = NULL; // NULL is what callers test
     return h->memory != NULL;
-} // NULL is what callers test
+}
 
 static offer make_memory(dt_mpi_host *h) {
     struct timespec now;

@@ -368,7 +368,7 @@ typedef struct bn_group {
     int64_t first, n;
 } bn_group;
 
-// sums lie behind the group's blocks
+// Sums lie behind the group's blocks.
 static bn_group batch_norm_cpu_group_of(const bn_state *st, void *scratch, int64_t first) {
     const int64_t left = st->n_blocks - first;
     bn_group g = {scratch, first, left < st->group ? left : st->group};

@@ -42,7 +42,7 @@ static int64_t min64(int64_t a, int64_t b) {
 
 static int64_t winograd_round_up(int64_t n, int64_t to) {
     return (n + to - 1) / to * to;
-} // to a multiple
+}
 
 static int64_t odd_lines(int64_t n) {
     const int64_t lines = (n + LINE - 1) / LINE;
