@@ -18,7 +18,7 @@ static size_t length_of_word(const char *p, size_t n) {
 
 static size_t length_of_string(const char *p, size_t n) {
     size_t k = 1;
-    while (k < n && p[k] != '"') k += p[k] == '\\' ? 2 : 1;
+    while (k < n && p[k] != '"') k += p[k] == '\\' ? 2 : 1; // an escaped quote does not end the string
     return k < n ? k + 1 : n;
 }
 
@@ -30,7 +30,7 @@ static size_t json_data_put_number(const char *p, size_t k, char *out) {
     errno = 0;
     const bool fits = whole ? (strtoll(out, NULL, 10), errno != ERANGE) : isfinite(strtod(out, NULL));
     if (fits) return k;
-    if (!whole) return (size_t)(stpcpy(out, "null") - out);
+    if (!whole) return (size_t)(stpcpy(out, "null") - out); // 1e999: no double
     memmove(out + 1, out, k);
     out[0] = out[k + 1] = '"';
     return k + 2;
@@ -38,8 +38,8 @@ static size_t json_data_put_number(const char *p, size_t k, char *out) {
 
 json_t *dt_json_load(const char *text, size_t n_bytes, size_t flags, json_error_t *error) {
     json_t *root = json_loadb(text, n_bytes, flags, error);
-    if (root || n_bytes == 0) return root;
-    char *plain = dt_xcalloc(n_bytes + 1, 2);
+    if (root || n_bytes == 0) return root;    // plain JSON in the usual case: the text is parsed once
+    char *plain = dt_xcalloc(n_bytes + 1, 2); // a number of k digits takes 2 k: quotes around one digit
     size_t n = 0;
     for (size_t at = 0, k; at < n_bytes; at += k) {
         const char *p = text + at;

@@ -558,7 +558,7 @@ void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint3
         mean[k] = m;
         std[k] = s > 0 ? s : 1; // as scikit-learn's StandardScaler
     }
-    if (!info->normalize_auto) return;       
+    if (!info->normalize_auto) return;
     info->mean_or_std = 1;                    // of the normalised numbers
     for (int k = 0; k < of->n_numbers; k++) { // until now mean 0 and std 1
         info->mean[k] = mean[k];
