@@ -36,7 +36,7 @@ static dt_status quantize_read_real(const dt_cli_words *w, int option, double fa
     *out = strtod(text, &end);
     // !*end: nothing behind the number; NaN fails both comparisons
     if (*text && !*end && *out >= low && *out <= high) return DT_OK;
-    return dt_fail(DT_E_USAGE, "%s: '%s' is no number from %g to %g", options[option].name, text, low, high);
+    return dt_fail(DT_E_USAGE, "%s: '%s' is not a number from %g to %g", options[option].name, text, low, high);
 }
 
 static dt_status quantize_read_options(const dt_cli_words *w, dt_quantize_request *r) {

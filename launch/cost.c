@@ -150,7 +150,8 @@ static dt_status cost_read_number(const char *cell, const char *path, int line, 
     if (!*cell) return DT_OK;
     *out = strtod(cell, &end);
     // !(>= 0): NaN too
-    if (*end || !(*out >= 0) || isinf(*out)) return dt_fail(DT_E_USAGE, "%s:%d: '%s' is no number", path, line, cell);
+    if (*end || !(*out >= 0) || isinf(*out))
+        return dt_fail(DT_E_USAGE, "%s:%d: '%s' is not a number", path, line, cell);
     return DT_OK;
 }
 

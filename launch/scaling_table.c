@@ -22,7 +22,7 @@ static dt_status scaling_table_read_count(const char *text, size_t n, int *out) 
     *out = (int)v;                         // used only when in range
     // end: no other character in the number; 2^20 ranks
     if (n > 0 && end == text + n && v >= 1 && v <= 1 << 20) return DT_OK;
-    return dt_fail(DT_E_USAGE, "--ranks: '%.*s' is no number of ranks, as in 8..4096 or 1,2,6", (int)n, text);
+    return dt_fail(DT_E_USAGE, "--ranks: '%.*s' is not a number of ranks, as in 8..4096 or 1,2,6", (int)n, text);
 }
 
 static dt_status scaling_table_add_row(dt_scaling *s, int fabric, int world_size) {

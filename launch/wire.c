@@ -34,7 +34,7 @@ dt_status dt_cli_option_int(const dt_cli_words *w, int option, int fallback, int
     errno = 0;
     long v = strtol(text, &end, 10);                            // base 10: "010" is ten
     if (*text == 0 || *end || errno || v < 1 || v > 1000000000) // 1e9 fits an int, products of two of them an int64_t
-        return dt_fail(DT_E_USAGE, "%s: '%s' is no whole number from 1", w->table[option].name, text);
+        return dt_fail(DT_E_USAGE, "%s: '%s' is not a whole number from 1", w->table[option].name, text);
     *out = (int)v;
     return DT_OK;
 }

@@ -350,7 +350,7 @@ static dt_status numbers_read_text(dt_span s, int64_t n, double *out, dt_buffer 
         if (!*text) return i == n ? DT_OK : count_differs(n, i, "");
         if (i == n) return count_differs(n, i, " and more");
         out[i] = strtod(text, &end);
-        if (end == text || (*end && !strchr(BETWEEN, *end))) return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
+        if (end == text || (*end && !strchr(BETWEEN, *end))) return dt_fail(DT_E_DATA, "'%.20s' is not a number", text);
         text = end;
     }
 }
@@ -408,7 +408,7 @@ static dt_status numbers_read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
         text += strspn(text, BETWEEN);
         if (!*text) break;
         number[n++] = strtod(text, &end);
-        if (end == text || (*end && !strchr(BETWEEN, *end))) return dt_fail(DT_E_DATA, "'%.20s' is no number", text);
+        if (end == text || (*end && !strchr(BETWEEN, *end))) return dt_fail(DT_E_DATA, "'%.20s' is not a number", text);
     }
     *out = (dt_npy){.kind = 'f',
                     .size = sizeof *number,

@@ -449,7 +449,7 @@ static dt_status fields_read_values(resolver *r, dt_number_source *s) {
         char *end;
         const double x = s->by_value[v] = strtod(text, &end);
         if (end == text || *end)
-            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "column %s holds '%s', which is no number",
+            return dt_config_fail(r->k.c, dt_key_of(&r->k, ""), "column %s holds '%s', which is not a number",
                                   dt_catalog_str(r->c, col->name), text);
         if (!(fabs(x) <= FLT_MAX)) // NaN, too
             return dt_config_fail(r->k.c, dt_key_of(&r->k, ""),

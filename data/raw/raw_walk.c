@@ -705,8 +705,8 @@ static dt_status raw_rows_take_numbers(dt_raw *r, dt_table *t, const char *metad
     const bool none = strcmp(metadata, "-") == 0;
     if (st == DT_OK && odd < n_all && !skip_bad)
         st = dt_fail(DT_E_DATA,
-                     "%s: %zu rows have a value that is no number: %s; name columns that are not "
-                     "of the vector: --rows %s%s%s; --on-error skip leaves out such rows",
+                     "%s: %zu rows have a value that is not a number: %s; name columns that are not of the vector: "
+                     "--rows %s%s%s; --on-error skip leaves out such rows",
                      t->path, r->bad_rows.n, r->bad_rows.text, none ? "" : metadata, none ? "" : ",",
                      dt_columns_name(&t->cells, odd));
     // columns of numbers are dropped from the table: their texts are no metadata

@@ -171,8 +171,8 @@ static void calibrate_describe(const fitted *f, int64_t n, bool f1, dt_json *fil
     if (all_right)
         dt_info("%s: all of the validation split is right, so that no temperature is the best: it stays 1", name);
     else if (!better)
-        dt_info("%s: temperature %g does not lower the nll of samples that did not choose it "
-                "(%.6g, %.6g with it; ece %.4g, %.4g with it): it stays 1",
+        dt_info("%s: temperature %g does not lower the nll of held-out samples (%.6g, %.6g with it; ece %.4g, %.4g "
+                "with it): the temperature stays 1",
                 name, t, nll[0], nll[1], ece[0], ece[1]);
     if (!better) t = 1; // the file states T = 1 rather than lack the target
     dt_json_begin_object(file, name);

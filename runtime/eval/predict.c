@@ -500,7 +500,7 @@ dt_status dt_trainer_predict(const dt_trainer_args *members, int n, const dt_pre
     if (st == DT_OK && writes) {
         const dt_dataset *data = p.session.run.data;
         const double n_samples = (double)data->n_samples(data, r->split), took_s = dt_clock_s() - begin_s;
-        dt_info("%s: predictions of %.0f samples in %.1f s (%.0f a second)", r->out, n_samples, took_s,
+        dt_info("%s: predictions of %.0f samples in %.1f s (%.0f samples/s)", r->out, n_samples, took_s,
                 n_samples / took_s);
     }
     if (st == DT_OK && p.n_bad > 0)

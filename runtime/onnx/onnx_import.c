@@ -55,7 +55,7 @@ dt_status dt_onnx_open_bytes(dt_onnx_file **out, const char *path, const void *d
     *out = NULL;
     if (!m || !m->graph || has_nulls(m->graph)) {
         if (m) onnx__model_proto__free_unpacked(m, NULL);
-        return dt_fail(DT_E_CKPT, "%s is no ONNX file, or a truncated one", path);
+        return dt_fail(DT_E_CKPT, "%s is not an ONNX file, or truncated", path);
     }
     dt_onnx_file *f = dt_xcalloc(1, sizeof *f);
     *f = (dt_onnx_file){.path = dt_xstrdup(path), .model = m, .graph = m->graph};

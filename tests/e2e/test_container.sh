@@ -42,7 +42,7 @@ for version in v2 v1; do
     grep -q '^cores  *1 usable' "$work/out" || fail "$version: quota of one core: $(grep cores "$work/out")"
     inside $version "100000 100000" 8589934592 "$DTRAIN" check "$config" device.threads=auto >"$work/out" 2>"$work/log" ||
         fail "$version: check: $?"
-    grep -q '1 replica of 1 thread' "$work/out" || fail "$version: $(grep step: "$work/out")"
+    grep -q '1 worker group of 1 thread' "$work/out" || fail "$version: $(grep step: "$work/out")"
     rc=0
     inside $version "100000 100000" 20971520 "$DTRAIN" check "$config" >"$work/out" 2>"$work/log" || rc=$?
     [ $rc = 2 ] || fail "$version: 20 MiB are enough for check: exit $rc"
@@ -69,14 +69,14 @@ fi
 two=$(mib run.reproducible=elastic) one=$(mib run.reproducible=elastic device.replicas=1)
 inside v2 "200000 100000" $(((one + two) / 2 << 20)) "$DTRAIN" check "$config" device.threads=2 run.reproducible=elastic >"$work/out" 2>"$work/log" ||
     fail "elastic: exit $?"
-grep -q '1 replica of 1 thread' "$work/out" || fail "elastic: $(grep step: "$work/out")"
+grep -q '1 worker group of 1 thread' "$work/out" || fail "elastic: $(grep step: "$work/out")"
 # both open: the largest micro-batch of as many replicas as have room
 least() { mib train.micro_batch=1 "$@"; }
 two=$(least) one=$(least device.replicas=1)
 [ "$one" -lt "$two" ] || fail "micro-batches of 1: two replicas take $two MiB, one $one"
 "$DTRAIN" check "$config" device.threads=2 train.micro_batch=auto train.memory=$(((one + two) / 2))MiB >"$work/out" 2>"$work/log" ||
     fail "micro-batch and replicas: exit $?"
-grep -q '1 replica of 2 threads' "$work/out" || fail "micro-batch and replicas: $(grep step: "$work/out")"
+grep -q '1 worker group of 2 threads' "$work/out" || fail "micro-batch and replicas: $(grep step: "$work/out")"
 # what train.ema takes counts
 plain=$(mib) ema=$(mib train.ema=0.9)
 [ "$plain" -lt "$ema" ] || fail "train.ema takes $ema MiB, without it $plain"

@@ -54,11 +54,11 @@ expect 0 "packed 3 records" "$dtrain" pack iris.csv rows.tar --rows species
 tar xf rows.tar && [ "$(tail -c 12 0000000.npy | od -An -tf4 | tr -s ' ')" = " 1.5 2 -0.03" ] ||
     fail "values: $(tail -c 12 0000000.npy | od -An -tf4)"
 [ "$(head -c 6 0000000.npy | tail -c 5)" = NUMPY ] || fail "no NPY"
-expect 3 "iris.csv: 3 rows have a value that is no number: line 2 column 'species' 'setosa', line 3 column 'species' 'virginica, wild', line 4 column 'species' 'setosa'; name columns that are not of the vector: --rows species; --on-error skip" \
+expect 3 "iris.csv: 3 rows have a value that is not a number: line 2 column 'species' 'setosa', line 3 column 'species' 'virginica, wild', line 4 column 'species' 'setosa'; name columns that are not of the vector: --rows species; --on-error skip" \
     "$dtrain" pack iris.csv x.tar --rows -
 expect 2 "--rows kind: iris.csv has no column 'kind'" "$dtrain" pack iris.csv x.tar --rows kind
 printf 'a,b\n1,\n' >hole.csv
-expect 3 "hole.csv: 1 rows have a value that is no number: line 2 column 'b' ''" "$dtrain" pack hole.csv x.tar --rows -
+expect 3 "hole.csv: 1 rows have a value that is not a number: line 2 column 'b' ''" "$dtrain" pack hole.csv x.tar --rows -
 # as tables are: a mark of UTF-8, a comma at the end of lines, a missing number, a row that is shorter
 printf '\xef\xbb\xbf1,2,u,\r\n3,NA,v,\r\n5,6,u,\r\n7,8\r\n' >marked.csv
 sed 's/1,2,u,/a,b,y,/' marked.csv >named.csv

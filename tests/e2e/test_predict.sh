@@ -186,7 +186,7 @@ done
 calibrate turned -1
 grep -q 'label: no temperature is the best (162755 is at the bound)' "$work/log" || fail "no word of a network that is wrong: $(cat "$work/out")"
 calibrate kept "$(py value "$work/cal.json" '1 / r["label"]["temperature"]')"
-grep -q "does not lower the nll of samples that did not choose it" "$work/log" || fail "no word of a temperature that is not taken"
+grep -q "does not lower the nll of held-out samples" "$work/log" || fail "no word of a temperature that is not taken"
 py check_kept "$work" || fail "a temperature that gains nothing"
 exits 0 'all of the validation split is right' "$DTRAIN" eval "$work/runs/kept" --calibrate data.where="label = 'ant'" data.path="$work/set.tar"
 train run.name=cal data.path="$work/hard.tar" data.split.val=0.4 data.split.test=null train.epochs=31 run.resume=force

@@ -55,6 +55,6 @@ refused_check "own.yaml:1:39: 'host_gbits' is no key of a fabric" --ranks 2 --fa
 echo 'ours: {ranks_per_host: 2, gpus: true, host_gbit_s: 10}' >"$work/own.yaml"
 refused_check "fabric 'ours' needs ranks_per_host, host_gbit_s, and gpu_gb_s" --ranks 2 --fabric "$work/own.yaml"
 refused_check "has no 'avian'" --ranks 2 --fabric avian
-refused_check "'x' is no number of ranks" --ranks 8..x
+refused_check "'x' is not a number of ranks" --ranks 8..x
 refused_check "--plot is for --ranks" --plot "$work/plot.svg"
 refused_check "give --rate, the samples/s of one rank" --ranks 2 data.path="$work/nothing.lmdb"

@@ -279,10 +279,10 @@ static dt_status find_named(recompute *r, const dt_recompute_opts *o) {
         bool any = false;
         snprintf(text, sizeof text, "^(%s)$", o->names[i]); // of the whole name
         if (!dt_regular_compile(&regex, text, REG_NOSUB, why))
-            return dt_fail(DT_E_USAGE,
-                           "train.recompute: '%s' is no regular expression (%s), nor none, "
-                           "auto or a size such as 4GiB",
-                           o->names[i], why);
+            return dt_fail(
+                DT_E_USAGE,
+                "train.recompute: '%s' is neither a regular expression (%s) nor none, auto or a size such as 4GiB",
+                o->names[i], why);
         for (dt_node_id id = 0; id < r->n_forward; id++)
             if (regexec(&regex, r->g->nodes[id].name, 0, NULL, 0) == 0) r->may[id] = any = true;
         regfree(&regex);

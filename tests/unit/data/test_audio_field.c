@@ -412,7 +412,7 @@ TEST(test_series) {
                                            {"5", NULL},
                                            {"1,2\n3\n", "not all as many"},
                                            {"\n", "0 rows"},
-                                           {"1,2\n3,4e\n", "is no number"},
+                                           {"1,2\n3,4e\n", "is not a number"},
                                            {"1,2\n3,nan\n", "are no signal"}};
     for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
         clip.channels = i < 2 ? 1 : 2;
