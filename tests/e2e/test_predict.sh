@@ -29,7 +29,7 @@ cmp "$work/hard.csv" "$work/plain.csv" || fail "what is predicted is augmented a
 predict hard.jsonl names "$work/hard.tar" -o "$work/out.jsonl" --logits --embeddings
 predict nothing names "$work/hard.tar" -o "$work/out.npy"
 predict nothing names "$work/hard.tar" -o "$work/logits.npy" --logits
-grep -q "logits.npy: predictions of [1-9][0-9]* samples in .* a second" "$work/log" || fail "no closing line"
+grep -q "logits.npy: predictions of [1-9][0-9]* samples in .* samples/s)" "$work/log" || fail "no closing line"
 "$DTRAIN" synth photos "$work/photos" --n 4 2>"$work/log"
 grep -q "photos: 4 .* in " "$work/log" || fail "no closing line of synth"
 [ ! -s "$work/nothing" ] || fail "stdout with -o"
