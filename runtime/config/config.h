@@ -216,7 +216,7 @@ bool dt_config_parse_range(const char *text, int64_t *first, int64_t *last);
 // YAML text of the resolved tree, keys in table order; heap, caller frees.
 char *dt_config_dump(const dt_config *c);
 // Whether `path` is the file that c was loaded from and dt_config_dump did not write it: a dump of c there loses what
-// only the user has, such as comments. may_lack: a file that lacks keys, as an earlier version's does, counts as written.
+// only the user has, such as comments. may_lack: a file of other keys, as an earlier version's is, counts as written.
 bool dt_config_is_users_file(const dt_config *c, const char *path, bool may_lack);
 // Every value of the resolved tree, in that order: the key's path, the value as YAML, and the default's text (NULL: it
 // has none), equal to the value if `is_default`. The texts live as long as the config.

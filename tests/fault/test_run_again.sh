@@ -39,6 +39,7 @@ for text in '# my notes' ''; do
 done
 cp "$run/config.yaml" "$work/dump"
 sed -i '/^  reproducible:/d' "$run/config.yaml"
+sed -i 's/^device:$/&\n  hold_input: false/' "$run/config.yaml" # a key that is gone
 exits 0 'is finished' "$DTRAIN" "$run/config.yaml"
 cp "$work/dump" "$own/config.yaml"
 exits 0 '' "$DTRAIN" init "$own/config.yaml" "$own"

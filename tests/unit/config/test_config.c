@@ -650,6 +650,17 @@ TEST(test_moved_paths) {
     }
 }
 
+// Runs of earlier versions have the key in config.yaml and in checkpoints.
+TEST(test_key_that_is_gone) {
+    expect_override_error("device={hold_input: true}", "unknown key 'device.hold_input'; in dtrain: nothing");
+    dt_config *c = parse(minimal, "device={hold_input: false, threads: 2}");
+    char *dump = dt_config_dump(c);
+    assert_non_null(strstr(dump, "threads: 2"));
+    assert_null(strstr(dump, "hold_input"));
+    free(dump);
+    dt_config_destroy(c);
+}
+
 TEST(test_load_file) {
     char path[] = "/tmp/test_config.XXXXXX";
     int fd = mkstemp(path);
