@@ -7,9 +7,9 @@
 #include <stdio.h>
 
 // The key that every config.yaml and checkpoint of earlier versions has. With this value it is left out, else unknown.
-#define DT_CONFIG_GONE_PATH "device.hold_input"
+#define DT_CONFIG_GONE_PATH  "device.hold_input"
 #define DT_CONFIG_GONE_VALUE "false"
-#define DT_CONFIG_GONE_LINE "  hold_input: false\n" // of dt_config_dump
+#define DT_CONFIG_GONE_LINE  "  hold_input: false\n" // of dt_config_dump
 
 enum {
     CONFIG_MAX_BYTES = 1 << 20,
