@@ -273,10 +273,12 @@ const char *dt_config_nearest_word(dt_arena *a, const char *words, const char *t
     static const char *const FOREIGN_WORDS[][2] = {
 // words of PyTorch, timm and Keras, and what they are here
 #define FOREIGN(name, here)
+#define REMOVED(path, value)
 #define FOREIGN_WORD(name, here) {#name, #here},
 #include "foreign_keys.def"
 #undef FOREIGN
 #undef FOREIGN_WORD
+#undef REMOVED
     };
     const char *best = NULL, *known = NULL;
     int least = DT_TEXT_FAR;
@@ -314,9 +316,11 @@ static const char *foreign_key(const char *name) {
     static const char *const KEYS[][2] = {
 #define FOREIGN(name, here) {#name, here},
 #define FOREIGN_WORD(name, here)
+#define REMOVED(path, value)
 #include "foreign_keys.def"
 #undef FOREIGN
 #undef FOREIGN_WORD
+#undef REMOVED
     };
     for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
         if (strcasecmp(KEYS[i][0], name) == 0) return KEYS[i][1];

@@ -45,7 +45,7 @@ expect 2 "the data set has 6 classes (column subject), and \`classes\` is 4" "$D
 expect 2 "train.schedule.min_lr is 1, above train.optimizer.lr" "$DTRAIN" "$config" train.schedule.name=cosine train.schedule.min_lr=1
 expect 2 "train.schedule.decay is 0; expected an amount above 0" "$DTRAIN" "$config" train.schedule.name=wsd train.schedule.decay=0%
 expect 2 "elastic comm.gradient_dtype must be fp32" "$DTRAIN" "$config" comm.gradient_dtype=bf16 run.reproducible=elastic
-expect 2 "unknown key 'device.hold_input'|remove the line" "$DTRAIN" "$config" device.hold_input=false
+expect 2 "unknown key 'device.hold_input'|remove the line" "$DTRAIN" "$config" device.hold_input=true
 has_bf16 slow || expect 2 "bf16 needs a CPU with AVX-512" "$DTRAIN" "$config" train.precision=bf16
 expect 2 "dtrain --help" "$DTRAIN" no-such-verb
 expect 2 "did you mean 'train'?" "$DTRAIN" trian "$config"
