@@ -260,7 +260,7 @@ typedef struct dt_backend {
     // Returns whether all values that it wrote are finite.
     bool (*flat_optimize)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // With clip_agc, before flat_norms: clips rows [begin, end) of all tensors' gradients in place
-    void (*flat_clip)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
+    void (*flat_clip_agc)(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
     // For factored optimizers, before flat_optimize: tensors [begin, end) of a->factored, whose gradients become steps.
     // Returns whether the slots stay finite.
     bool (*flat_factor)(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end);

@@ -13,10 +13,10 @@
 
 typedef enum dt_commit_phase {
     DT_COMMIT_NORM,       // sums of squares of the gradient, by chunk
-    DT_COMMIT_DECIDE,     // dt_commit_decide: whether the phases below change anything, and the numbers of the step
-    DT_COMMIT_CLIP,       // adaptive clipping, in the gradient
+    DT_COMMIT_DECIDE,     // dt_commit_decide: whether the phases below run; the factor of train.clip_norm; numbers
+    DT_COMMIT_CLIP_AGC,   // adaptive clipping (train.clip_agc), in the gradient
     DT_COMMIT_MEASURE,    // each tensor's ratio (optimizers with norms), its step (factored ones)
-    DT_COMMIT_OPTIMIZE,   // weights, moments, average
+    DT_COMMIT_OPTIMIZE,   // weights, moments, average; the gradient is read times the factor of DECIDE
     DT_COMMIT_STATISTICS, // running statistics and their average
     DT_COMMIT_PACK        // the kernels' copies of the weights
 } dt_commit_phase;

@@ -39,7 +39,7 @@ typedef struct dt_segment {
     int64_t start; // the 0-based step at which its training and its slots begin
 } dt_segment;
 
-// The rows of a tensor.
+// The rows of a tensor, whose gradient train.clip_agc clips.
 typedef struct dt_clip_tensor {
     int64_t offset, length, first, n; // length: of a row; first: number of its first row among all
 } dt_clip_tensor;

@@ -4,7 +4,9 @@
 // so that all ranks have all of them and decide alike, and then all get the weights from their owners.
 //
 // Norms are sums over fixed chunks in chunk order, in double: who computed a chunk never matters. The gradient is
-// that of a sum over samples; the optimizer applies 1/weight and clipping as one factor while it reads it.
+// that of a sum over samples; dt_commit_decide (backend/commit.h) makes one factor of 1/weight and train.clip_norm, by
+// which each optimizer multiplies the gradient while it reads it (grad_scale in backend/optimizers/). train.clip_agc
+// is a phase of its own (flat_clip_agc).
 
 #include "train/step.h"
 
@@ -197,13 +199,13 @@ static void sum_squares(struct dt_stepper *s, dt_own_range x) {
                                  x.begin / DT_CHUNK, (x.end + DT_CHUNK - 1) / DT_CHUNK);
 }
 
-static void clip_rows(void *arg, int worker) {
+static void clip_agc_rows(void *arg, int worker) {
     struct dt_stepper *s = arg;
     const dt_optimizer_args *o = &s->commit.optimizer;
     const dt_clip_tensor *last = &o->tensors[o->n_tensors - 1];
     // rows of all tensors, numbered through
     const int64_t n = last->first + last->n, n_workers = dt_team_size(s->team);
-    s->backend->flat_clip(s->backend, o, n * worker / n_workers, n * (worker + 1) / n_workers);
+    s->backend->flat_clip_agc(s->backend, o, n * worker / n_workers, n * (worker + 1) / n_workers);
 }
 
 // Whole tensors, divided among the threads by their elements.
@@ -360,8 +362,8 @@ bool dt_commit_phase_host(struct dt_stepper *s, dt_commit_phase phase) {
         return sum_chunks(s, sum_squares, s->partial, s->n_chunks);
     case DT_COMMIT_DECIDE:
         return train_commit_decide(s);
-    case DT_COMMIT_CLIP:
-        if (o->n_tensors) dt_team_run(s->team, clip_rows, s);
+    case DT_COMMIT_CLIP_AGC:
+        if (o->n_tensors) dt_team_run(s->team, clip_agc_rows, s);
         return true;
     case DT_COMMIT_MEASURE:
         // tensors are whole on a rank: factored state is not sharded

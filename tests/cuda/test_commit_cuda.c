@@ -159,7 +159,7 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     o.grad_scale = (float)(clip / weight);
     o.lr = lr;
     o.t = step + 1;
-    if (o.n_tensors) r->cpu->flat_clip(r->cpu, &o, 0, 6);
+    if (o.n_tensors) r->cpu->flat_clip_agc(r->cpu, &o, 0, 6);
     whole_optimizer(r->cpu, o, N);
     for (int i = 0; i < 2; i++)
         for (int64_t k = 0; k < rules[i].count; k++) {

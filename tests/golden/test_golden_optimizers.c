@@ -79,7 +79,7 @@ static void check_optimizer(dt_backend *cpu, const golden_case *c) {
                                .t = t};
         if (dt_optimizers[c->kind].factored) o.factored = factored, o.n_factored = 2, o.column_sums = sums;
         memcpy(o.hyper, c->hyper, sizeof o.hyper);
-        if (c->clip_agc > 0) cpu->flat_clip(cpu, &o, 0, 3), cpu->flat_clip(cpu, &o, 3, 6);
+        if (c->clip_agc > 0) cpu->flat_clip_agc(cpu, &o, 0, 3), cpu->flat_clip_agc(cpu, &o, 3, 6);
         assert_true(whole_optimizer(cpu, o, N));
     }
     for (int i = 0; i < M + B; i++) {

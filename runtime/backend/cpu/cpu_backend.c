@@ -199,7 +199,7 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
                       .flat_add = dt_cpu_flat_add,
                       .flat_optimize = dt_cpu_flat_optimize,
                       .flat_factor = dt_cpu_flat_factor,
-                      .flat_clip = dt_cpu_flat_clip,
+                      .flat_clip_agc = dt_cpu_flat_clip_agc,
                       .flat_norms = dt_cpu_flat_norms,
                       .flat_sum_squares = dt_cpu_flat_sum_squares,
                       .destroy = cpu_backend_destroy};

@@ -43,7 +43,7 @@ dt_status dt_cpu_choose_precision(dt_backend *b, const dt_graph *fp32, const dt_
 void dt_cpu_flat_add(struct dt_backend *b, float *dst, const float *src, int64_t begin, int64_t end);
 bool dt_cpu_flat_factor(struct dt_backend *b, const dt_optimizer_args *a, int begin, int end);
 bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
-void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
+void dt_cpu_flat_clip_agc(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
 void dt_cpu_flat_norms(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end);
 void dt_cpu_flat_sum_squares(struct dt_backend *b, const float *x, int64_t n, double *partial, int64_t begin,
                              int64_t end);

@@ -50,7 +50,7 @@ bool dt_cpu_flat_optimize(struct dt_backend *b, const dt_optimizer_args *a, int6
 }
 
 // adaptive gradient clipping (Brock et al., 2021), unit by unit
-void dt_cpu_flat_clip(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end) {
+void dt_cpu_flat_clip_agc(struct dt_backend *b, const dt_optimizer_args *a, int64_t begin, int64_t end) {
     const dt_simd_flat *simd = dt_simd_get()->flat;
     for (int i = 0; i < a->n_tensors; i++) {
         const dt_clip_tensor *t = &a->tensors[i];

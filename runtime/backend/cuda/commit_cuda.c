@@ -216,7 +216,7 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
     case DT_COMMIT_DECIDE:
         commit_cuda_launch(cuda, DT_K_commit_decide, 1, &c->decide, stream); // one block
         break;
-    case DT_COMMIT_CLIP:
+    case DT_COMMIT_CLIP_AGC:
         commit_cuda_launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
         break;
     case DT_COMMIT_MEASURE:
