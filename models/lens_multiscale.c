@@ -9,7 +9,7 @@
 // Memory: each scale is a stage (dt_graph_share), so a step holds the activations of one scale at a time.
 //
 // Outputs: "logits" (N,K), "embedding": the mean of the scales' pooled features.
-#include "config/groups.h"
+#include "config/param_groups.h"
 #include "config/words.h"
 #include "models.h"
 

@@ -2,7 +2,7 @@
 // work on it. Read-only once open: loaders of several splits share it.
 //
 // The sections stand in the order of the calls, and no file calls one of a later section:
-//   fields, cache -> cache_data -> ahead, fetch -> sample, stage_times -> skips, class_weights -> dt_loader_stats, loader,
+//   fields, cache -> cache_data -> ahead, fetch -> sample, stage_times -> skips, class_weights -> loader,
 //   loader_open
 #ifndef DT_DATA_LOADER_DATA_PARTS_H
 #define DT_DATA_LOADER_DATA_PARTS_H
@@ -60,7 +60,7 @@ void dt_cache_get_stats(const dt_cache *c, dt_cache_stats *out);
 
 // ---- data parts ---------------------------------------------------------------------------------------------------
 
-// Records that could not be read; each is listed once (skips.c).
+// Records that could not be read; each is listed once (bad_records.c).
 typedef struct dt_skips {
     pthread_mutex_t lock;
     _Atomic uint8_t *seen; // a bit a record
@@ -217,10 +217,10 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
 // DT_E_DATA: number i is x, which is NaN, infinite, or too large for a float.
 dt_status dt_sample_not_finite(int64_t i, double x);
 
-// ---- a picture of a sample (picture.c), see dt_dataset.picture ---------------------------------------
+// ---- a picture of a sample (preview.c), see dt_dataset.picture ---------------------------------------
 dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes);
 
-// ---- what could not be used (skips.c) ------------------------------------------------------------
+// ---- what could not be used (bad_records.c) ------------------------------------------------------------
 // After the view is made. Warns of records that give no sample and, under `quarantine`, reads the lists in the
 // run directory.
 dt_status dt_skips_open(dt_data *d);

@@ -1,5 +1,5 @@
 // fetch.c: where a worker gets a member's bytes: from the cache, else from the readers, else by a read of its
-// own. How long its own reads take decides whether readers begin (ahead.c).
+// own. How long its own reads take decides whether readers begin (readahead.c).
 //
 // The hash is checked here, by the thread that decodes next, so that the bytes come into its core's cache only
 // once. What the cache has was checked before it was stored.

@@ -54,7 +54,7 @@ typedef struct dt_field {
     int n_numbers;
     const char **element_names; // numbers, by element; NULL: they have none
     bool rotation;              // six numbers of a target whose loss takes rotations
-    float *mirror;              // numbers: factors of a flipped image's (fields.h); or NULL
+    float *mirror;              // numbers: factors where the image is flipped; or NULL
     int mirror_of;              // the field of that image
     size_t sample_bytes;
     dt_augment *augment;   // image; or NULL

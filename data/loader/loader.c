@@ -342,7 +342,7 @@ dt_status dt_loader_seek(dt_batch_source *base, int64_t step) {
 
 // ---- loader stats -------------------------------------------------------------------------------------------------
 
-// dt_loader_stats.c: what a loader counts.
+// What a loader counts.
 //
 // Every counter has one writer (a worker, a reader, or whoever holds the loader's lock) and is read without a
 // lock, so reading them costs the pipeline nothing. The numbers are not all of one instant: use the difference

@@ -10,7 +10,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/groups.h"
+#include "config/param_groups.h"
 #include "config/words.h"
 
 #include <ctype.h>

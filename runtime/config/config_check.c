@@ -3,7 +3,7 @@
 // Three walks. First, every key must be known and have a value of its type; shorthands are expanded (`size: 64`
 // becomes [64, 64], `normalize: imagenet` its numbers, one path a list). Second, every absent key gets its default, or
 // an error if it is required. Third come the few rules between keys. After that the getters cannot fail.
-#include "config/groups.h"
+#include "config/param_groups.h"
 #include "config/words.h"
 #include "config_internal.h"
 #include "store/s3.h"

@@ -15,13 +15,13 @@
 // What trained networks say of the samples of a data set, in the order of the set (dtrain predict).
 //
 // The network runs over the set (infer.h), and rank 0 turns the outputs of a sample into a row: probabilities of
-// classes, the most probable ones by name, or numbers in their field's unit (predict.h). What is predicted is not
+// classes, the most probable ones by name, or numbers in their field's unit. What is predicted is not
 // looked for in the set. Rows depend on neither ranks nor replicas. With one pass they are written as they come, so the
 // set can be of any size; of several passes (members of an ensemble, changed images, dropout masks) the mean is kept in
 // memory until the last (predict.c). Each pass is computed by all ranks together.
 //
 // Classes and labels have probabilities by what they were trained with: softmax of the logits, or for bce the logistic
-// function of each, divided by the temperature of the run where it was calibrated (predict.h). A label counts as
+// function of each, divided by the temperature of the run where it was calibrated. A label counts as
 // predicted from its threshold on; of several runs from the mean of theirs.
 //
 // defines: dt_predict_evaluate, dt_trainer_predict

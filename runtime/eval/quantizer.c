@@ -68,7 +68,7 @@ static dt_status observe(quantizer *q) {
     o.look = dt_observer_look;
     o.look_ctx = seen;
     dt_status st = dt_infer_create(&f, &o);
-    // range first, then histogram (observe.h)
+    // range first, then histogram (int8_observer.h)
     for (int run = 0; run < 2 && st == DT_OK; run++) {
         st = dt_infer_run(f, q->session.run.data, DT_SPLIT_TEST, quantizer_drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);

@@ -1,7 +1,7 @@
 // quantizer.h: post-training quantisation (dtrain quantize): a run that computes its convolutions and linear layers in
 // 8 bits.
 //
-//   1. Scales. The network runs over the set in fp32, and its activations are observed (observe.h). Weights get a scale
+//   1. Scales. The network runs over the set in fp32, and its activations are observed (int8_observer.h). Weights get a scale
 //      for each output channel: its largest magnitude / 127, batch norm folded in.
 //   2. Errors. Each layer alone is computed in int8, on the first samples of the set. Its error is the root mean square
 //      of what that changes in the outputs, over that of the outputs. Where it is above the tolerance, the layer stays
@@ -15,7 +15,7 @@
 #ifndef DT_TRAIN_QUANTIZER_H
 #define DT_TRAIN_QUANTIZER_H
 
-#include "eval/observe.h"
+#include "eval/int8_observer.h"
 #include "run/run.h"
 
 typedef struct dt_quantize_request {

@@ -3,7 +3,7 @@
 #define DT_GRAPH_MODEL_ARGS_H
 
 #include "batch/targets.h"
-#include "config/groups.h"
+#include "config/param_groups.h"
 
 typedef struct dt_model_args {
     const dt_config *config;

@@ -13,7 +13,7 @@
 
 #include "base/core.h"
 #include "config/config.h"
-#include "config/groups.h"
+#include "config/param_groups.h"
 
 #include <stdbool.h>
 #include <stdint.h>

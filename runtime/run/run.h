@@ -18,7 +18,7 @@
 #include "checkpoint/ckpt.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "config/groups.h"
+#include "config/param_groups.h"
 #include "exec/exec.h"
 #include "graph/model_args.h"
 #include "run/batch_inputs.h"

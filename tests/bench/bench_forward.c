@@ -10,7 +10,7 @@
 #include "base/thread.h"
 #include "bench_config.h"
 #include "bench_short.h"
-#include "eval/observe.h"
+#include "eval/int8_observer.h"
 #include "exec/exec.h"
 #include "graph/passes/passes.h"
 

@@ -4,7 +4,7 @@
 #include "base/os.h"
 #include "config/config.h"
 #include "config/config_internal.h"
-#include "config/groups.h"
+#include "config/param_groups.h"
 #include "config/words.h"
 #include "testing.h"
 

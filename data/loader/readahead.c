@@ -1,4 +1,4 @@
-// ahead.c: reader threads, a byte ring, and the rule that turns them on and off.
+// readahead.c: reader threads, a byte ring, and the rule that turns them on and off.
 //
 // The order of samples is a function, so it is known what will be read. A reader takes the next place that
 // no worker has reached, reserves room in the ring for its members, reads them, and marks the place READY.

@@ -1,5 +1,5 @@
-// observe.c: see observe.h.
-#include "eval/observe.h"
+// int8_observer.c: see int8_observer.h.
+#include "eval/int8_observer.h"
 
 #include "base/core.h"
 

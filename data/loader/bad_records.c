@@ -1,4 +1,4 @@
-// skips.c: records that cannot be read are logged once, listed in the run directory and, under data.on_error:
+// bad_records.c: records that cannot be read are logged once, listed in the run directory and, under data.on_error:
 // quarantine, not tried again. Records that give no sample because they lack a field or a partner are no error,
 // but seldom intended: they are logged and listed too, whatever data.on_error says.
 //

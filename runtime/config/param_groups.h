@@ -1,6 +1,6 @@
-// groups.h: lists in a config: groups of parameters, scales, addresses to listen on.
-#ifndef DT_CONFIG_GROUPS_H
-#define DT_CONFIG_GROUPS_H
+// param_groups.h: groups of parameters (train.groups), and two more lists of a config: scales, addresses to listen on.
+#ifndef DT_CONFIG_PARAM_GROUPS_H
+#define DT_CONFIG_PARAM_GROUPS_H
 
 #include "config/config.h"
 
@@ -9,7 +9,7 @@
 
 // ---- param groups -------------------------------------------------------------------------------------------------
 
-// Train.groups, how the parameters that match a pattern are trained.
+// train.groups: how the parameters that match a pattern are trained.
 //
 // A group names parameters by a POSIX extended regular expression that must match the whole name. The first group that
 // matches counts, as in a rule list of optax or big_vision, so special cases stand in front of general ones; parameters

@@ -1,4 +1,4 @@
-// picture.c: a small picture of a sample, as an evaluation's page shows it: its images side by side, as the network gets
+// preview.c: a small picture of a sample, as an evaluation's page shows it: its images side by side, as the network gets
 // them without augmentation. Sounds are spectrograms with low frequencies at the bottom, or envelopes of waveforms.
 #include "data_parts.h"
 

@@ -1,4 +1,4 @@
-// observe.h: how large a network's activations are, for the scales of int8.
+// int8_observer.h: how large a network's activations are, for the scales of int8.
 //
 // Two runs over the samples: the first finds each value's largest magnitude and whether anything is negative, the
 // second counts magnitudes in bins up to that. From the bins follows where a value is cut off:
@@ -9,8 +9,8 @@
 //
 // Counts are integers, so the scales do not depend on replicas. Samples that pad a batch, or could not be read, do not
 // count.
-#ifndef DT_TRAIN_OBSERVE_H
-#define DT_TRAIN_OBSERVE_H
+#ifndef DT_EVAL_INT8_OBSERVER_H
+#define DT_EVAL_INT8_OBSERVER_H
 
 #include "batch/batch_source.h"
 #include "config/words.h"

@@ -1,6 +1,6 @@
-// groups.c: lists in a config: groups of parameters, scales, addresses to listen on.
+// param_groups.c: groups of parameters (train.groups), scales, addresses to listen on.
 
-#include "config/groups.h"
+#include "config/param_groups.h"
 
 #include "base/regular.h"
 #include "config/config_internal.h"
