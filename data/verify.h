@@ -33,7 +33,7 @@ typedef struct dt_verify_opts {
 } dt_verify_opts;
 
 // Members with a stored hash are checked against it. Of the others, images, sounds and JSON are decoded whole, and
-// the rest is read. If index.json beside a shard has its hash (verify.h), the whole shard is compared with
+// the rest is read. If index.json beside a shard has its hash, the whole shard is compared with
 // it. DT_OK also if members or shards are bad: the result lists them. An error that is no fault of the data
 // ends it without a result: DT_E_STORAGE (no descriptor is left), DT_E_INTERNAL.
 dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_result *out);

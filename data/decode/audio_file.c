@@ -6,7 +6,7 @@
 // begin like a sound of kinds.def: its parsers of old formats, which accept almost anything, stay out of reach.
 //
 // A cut or damaged file is an error wherever that can be known: WAV whose samples end beyond the file, other
-// formats by what their containers state (audio_file.c), and any file that gives fewer samples than its header
+// formats by what their containers state (below), and any file that gives fewer samples than its header
 // says. Writers to a pipe leave a length of 2 GiB or more; that means the rest of the file.
 //
 // A part of a compressed file is what the whole decode has at its place (Opus, which forgets slowly: within 1e-2). An
@@ -368,7 +368,7 @@ dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int cha
 // AIFF the samples that are there. In training that is silently wrong data, so the containers are checked
 // first. An Ogg page has a CRC-32, a number, and a flag on the last one, so any missing or changed page is
 // found. RIFX, RF64, AIFF, AU and CAF state sizes; a size that stands for "unknown", as writers to a pipe
-// leave, is taken as the rest. MP3 states its length at most (audio_file.c). FLAC's frames have checksums that
+// leave, is taken as the rest. MP3 states its length at most. FLAC's frames have checksums that
 // the decoder verifies.
 //
 // Formats: RFC 3533 (Ogg); EBU Tech 3306 (RF64); Apple, "Audio Interchange File Format 1.3" and "Core Audio
@@ -413,7 +413,7 @@ static dt_status check_wav(dt_span s) {
     uint64_t n;
     size_t at;
     if (memcmp(s.data, "RIFX", 4) == 0) return check_chunks("WAV", s, "data");
-    if (memcmp(s.data, "RF64", 4) != 0) return DT_OK; // RIFF: audio_file.c walks it itself
+    if (memcmp(s.data, "RF64", 4) != 0) return DT_OK; // RIFF: its chunks are walked when it is opened
     if (s.n_bytes < 36 || memcmp(s.data + 12, "ds64", 4) != 0)
         return dt_fail(DT_E_DATA, "RF64: no sizes before the format");
     DT_TRY(find_samples("RF64", s, "data", false, &n, &at));

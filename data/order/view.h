@@ -47,7 +47,7 @@ typedef struct dt_sampler {
     dt_shuffle shuffle;
     uint64_t seed;
     uint64_t n; // samples of the split, > 0
-    // (n) or NULL: running sums of the samples' weights (view.h). Then an epoch has n draws with
+    // (n) or NULL: running sums of the samples' weights. Then an epoch has n draws with
     // replacement, and a sample of weight w is drawn n*w/sum times, give or take one.
     const uint64_t *cumulative;
     // NULL, or (data.m_per_class) positions are runs of `length` samples of one value. Each value gets equally many

@@ -85,7 +85,7 @@ bool dt_plan_may_name(const dt_plan *p, const char *name);
 //   OUT.partial/lock        held while a pack works here
 //              /made-from   of which source, by which command: only the same may go on
 //              /set/…       the dataset's files under their final names
-//              /rows-N      rows of shard N, which is whole (pack_parts.h)
+//              /rows-N      rows of shard N, which is whole
 //              /publish     names of the dataset's files, once all are whole and on the disk
 //              /old/…       files of the dataset that is being replaced, until the new ones are in place
 //
@@ -211,7 +211,7 @@ typedef struct dt_build {
     int n_threads;
     dt_progress *progress;
 } dt_build;
-// Each shard is whole and on the disk, with its rows (pack_parts.h), before the next one is begun. The first error ends
+// Each shard is whole and on the disk, with its rows (rows-N above), before the next one is begun. The first error ends
 // all threads and is returned; shards that are whole stay.
 dt_status dt_build_run(const dt_build *b);
 

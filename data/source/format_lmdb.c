@@ -12,7 +12,7 @@
 // others mean. Keys that are binary numbers become hexadecimal text, where the key is the whole name of the
 // record. LMDBs of pickles (folder2lmdb) are refused: reading a pickle runs the code in it.
 //
-// The tree is walked once (format_lmdb.c), and its entries are gathered, 24 bytes and the key each. Values are
+// The tree is walked once, and its entries are gathered, 24 bytes and the key each. Values are
 // read only where the layout needs them.
 
 #include "source.h"

@@ -19,7 +19,7 @@ typedef struct dt_synth_opts {
 } dt_synth_opts;
 dt_status dt_data_synth(const dt_synth_opts *o);
 
-// A kind of data. Any thread makes an item; what it writes depends on the job (synth.h) and the item only.
+// A kind of data. Any thread makes an item; what it writes depends on the job and the item only.
 struct dt_synth_job;
 typedef struct dt_synth_kind {
     const char *name, *help, *unit;

@@ -1,4 +1,4 @@
-// dt_sweep_pool.c: what the runs of folds say together, as scikit-learn's cross_val_predict: each record is predicted by the
+// sweep_pool.c: what the runs of folds say together, as scikit-learn's cross_val_predict: each record is predicted by the
 // run that held it out.
 //
 // A run's predictions and confusion matrix of its test part come from dtrain predict and dtrain eval, as child

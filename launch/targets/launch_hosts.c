@@ -23,7 +23,7 @@
 
 // ---- launch hosts -------------------------------------------------------------------------------------------------
 
-// launch_hosts.c: dtrain launch hosts: ranks on hosts that ssh reaches.
+// Ranks on hosts that ssh reaches.
 //
 // Every host is asked before each start (target.h). A host that has gone is done without where the bits do not
 // depend on the number of ranks (run.reproducible: elastic) and the first of the others sees the run's checkpoints;

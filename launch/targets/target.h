@@ -168,7 +168,7 @@ void dt_cli_set_mpi_environment(void);
 // host or a process was lost.
 //
 // What the job writes into a pipe goes through one of ours: Open MPI's mpirun crashes where `| head -1` closes it.
-// Signals are passed on as target.h says, so the exit code is the ranks': 75 after a signal.
+// Signals are passed on to the ranks, so the exit code is the ranks': 75 after a signal.
 //
 // mpirun may wait in silence for a quarter of an hour where a link to a host loses long packets, and may lock up. So the
 // ranks are looked for where rank 0 is to run: none after a minute is a warning, none after five minutes ends the start.

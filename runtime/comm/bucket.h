@@ -82,7 +82,7 @@ typedef struct dt_buckets_opts {
     // Gradients are only summed where their owners are (dt_comm.own_part); what lies behind them is summed everywhere.
     bool scatter;
     int n_replicas;
-    // Sums over replicas and ranks follow comm/bucket.h: merges make one flat buffer, 0, of the n_flats that there are.
+    // Sums over replicas and ranks follow the fixed tree: merges make one flat buffer, 0, of the n_flats that there are.
     bool tree;
     const dt_tree_merge *merges;
     int n_merges, n_flats;

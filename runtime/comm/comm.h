@@ -42,7 +42,7 @@ typedef struct dt_reduction {
     // A step alone: data are elements [at, at + n) of the vector whose chunks have owners. However the vector is cut into
     // reductions, sums have the same bits and owners.
     int64_t at;
-    // Of an all-reduce in f32: the order is that of comm/bucket.h, where each rank is a leaf. See dt_comm.sums_by_tree.
+    // Of an all-reduce in f32: the order is that of the fixed tree (comm/tree.c), where each rank is a leaf. See dt_comm.sums_by_tree.
     bool tree;
 } dt_reduction;
 

@@ -102,7 +102,7 @@ void dt_mpi_reductions_free(dt_mpi_comm *m);
 // and of the elements' own type otherwise.
 typedef enum dt_mpi_element { MPI_ELEMENT_F32, MPI_ELEMENT_F64, MPI_ELEMENT_MAX_I64, MPI_ELEMENT_BF16 } dt_mpi_element;
 size_t dt_mpi_element_bytes(dt_mpi_element kind); // of an element in a message
-// out = ((x0 + x1) + x2) + … of n elements; tree: by comm/bucket.h instead. out may be one of the sources. bf16: summed as
+// out = ((x0 + x1) + x2) + … of n elements; tree: by the fixed tree (dt_tree_split) instead. out may be one of the sources. bf16: summed as
 // f32, then rounded.
 void dt_mpi_sum(dt_mpi_element kind, bool tree, void *out, const char *const *x, int n_x, int64_t n);
 void dt_mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even

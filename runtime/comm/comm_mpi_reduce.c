@@ -1,7 +1,7 @@
 // comm_mpi_reduce.c: the all-reduce over MPI.
 //
 // A buffer is reduced in segments. Every exchange is direct: rank r gets from rank s exactly what r
-// needs from s, in a message, or on a host in memory that its ranks share (comm_mpi_reduce.c). On one host a segment takes
+// needs from s, in a message, or on a host in memory that its ranks share. On one host a segment takes
 // two phases: each rank adds the W contributions to its slice (reduce-scatter), then gives the sum to all (all-gather). On
 // several hosts each of the two steps takes two phases, so that each element crosses a host's boundary as seldom as it can:
 //
@@ -19,7 +19,7 @@
 // whole chunks; as a segment may have fewer of them than there are ranks, segments take turns in who gets them.
 //
 // Every element is the sum of the hosts' sums, in the order of their first ranks, each of them ((x0 + x1) + x2) + ... in
-// rank order, or both by comm/bucket.h: whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
+// rank order, or both by the fixed tree (comm/tree.c): whatever the size of the buffer or the bucket. bf16 is rounded when it leaves a host, too.
 //
 // What leaves the host is cut into messages that MPI sends at once. A longer message begins with a question whether the
 // receiver is ready, and over TCP the reply waits behind the data that go the same way: links then carried half of

@@ -7,8 +7,8 @@
 // The words that config keys take. Each list is written once: the ranges of config.def, the C enums,
 // `dtrain keys` and the messages about a wrong word all come from it.
 //
-// A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys), with its enum in a header of its own
-// (optimizers.def, words.h), so that a new word rebuilds only those who know the list. `keys` are keys beside
+// A list that grows is a .def file of lines WORD(id, help) or WORD(id, help, keys), such as optimizers.def. Its enum is
+// below. `keys` are keys beside
 // the word's own key that not all words read; given for another word they are an error. The words are in the order of the
 // enum's constants.
 

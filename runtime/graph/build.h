@@ -126,9 +126,9 @@ dt_value dt_loss_share(dt_graph *g, const char *name, dt_word id, dt_value x, dt
 dt_value dt_l2_normalize(dt_graph *g, dt_value x);
 // (N,I) -> (N,out): scale times the cosine between x and each row of weight (out,I)
 dt_value dt_cosine(dt_graph *g, const char *name, dt_value x, int64_t out, float scale);
-// ArcFace: of scaled cosines (N,K) and classes i32 (N), for a loss over classes (ops/arc_margin.c)
+// ArcFace: of scaled cosines (N,K) and classes i32 (N), for a loss over classes (ops/loss.c)
 dt_value dt_arc_margin(dt_graph *g, dt_value x, dt_value target, float margin, float scale);
-// The batch-hard triplet loss of embeddings (N,D) and classes i32 (N) (ops/triplet.c): like dt_loss_share
+// The batch-hard triplet loss of embeddings (N,D) and classes i32 (N) (ops/loss.c): like dt_loss_share
 dt_value dt_triplet(dt_graph *g, dt_value x, dt_value target, dt_value weight, float margin, bool semihard,
                     float share);
 

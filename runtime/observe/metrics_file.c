@@ -27,7 +27,7 @@
 // An append-only file of whole records that may lose records on a failing disk, and nothing
 // else.
 //
-// Records gather in a buffer until the sink's queue is empty (metrics_file.c). When a write fails, the
+// Records gather in a buffer until the sink's queue is empty. When a write fails, the
 // file is cut back to its last whole record, the buffered ones are dropped and counted, one line says so, and the next
 // flush tries again: a disk that was full for a while leaves a gap, never half a record.
 

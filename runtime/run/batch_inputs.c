@@ -145,7 +145,7 @@ void dt_targets_check_range(const dt_targets *targets) {
 
 // Which micro-batches a replica takes, and the order of a rank's transfers.
 //
-// The merges across replicas of all ranks have one order, that of the tree (comm/bucket.h). A rank carries out those that
+// The merges across replicas of all ranks have one order, that of the tree (comm/tree.c). A rank carries out those that
 // touch its replicas in that order. So both ranks of the first transfer that is not done yet are waiting for it, and sends
 // that block cannot deadlock.
 

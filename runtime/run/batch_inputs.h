@@ -67,7 +67,7 @@ void dt_targets_check_range(const dt_targets *targets);
 //
 // Rank r of W has L replicas; replica r*L + l of W*L takes the micro-batches that dt_micro_begin gives it.
 // resume, off: one buffer a replica, then a sum over replicas and an all-reduce.
-// elastic: each replica follows its actions of the fixed tree (comm/bucket.h): the local part in its own thread, then
+// elastic: each replica follows its actions of the fixed tree (comm/tree.c): the local part in its own thread, then
 // the transfers, which one thread a rank carries out. All ranks take them in the order of the tree, so blocking sends
 // cannot deadlock. Afterwards the sum is in buffer 0 of rank 0. Where every replica and every rank has a whole node of the
 // tree, buckets sum along it instead, while backward runs: on four hosts with links of 200 Mbit/s a step of ResNet-18

@@ -47,7 +47,7 @@ typedef struct dt_run_record {
     char *environment;         // backend, ISA, library
     char *engines;             // chosen by timing (dt_backend.choices); NULL: the backend chooses none
     char *version;             // of dtrain
-    char *classes;             // JSON (run_record.h)
+    char *classes;             // JSON: by class field, the names in the order of their labels
     double loss;               // of the last step that was not skipped
     uint64_t data_fingerprint;
     uint64_t teacher; // hash of the weights of train.teacher; 0: there is none

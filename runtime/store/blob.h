@@ -38,7 +38,7 @@ typedef struct dt_blob_store {
     bool remote; // a read takes a round trip over the network
 } dt_blob_store;
 
-// A file, or an object by its URL (blob.h). DT_E_DATA; as dt_io_open_error.
+// A file, or an object by its URL. DT_E_DATA; as dt_io_open_error.
 dt_status dt_blob_open(dt_blob *b, const char *path);
 // Takes fd over; path names it in messages.
 dt_status dt_blob_from_fd(dt_blob *b, const char *path, int fd);

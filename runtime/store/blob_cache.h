@@ -7,7 +7,7 @@
 // for the lock and then find it. A kill leaves a block without a row. Nothing is flushed: a block is checked by its hash
 // when a process first uses it, and fetched again if it differs.
 //
-// While a process reads an object, its file is held (blob_cache.h) and nothing of it is dropped; what nobody holds makes
+// While a process reads an object, its file is held and nothing of it is dropped; what nobody holds makes
 // room, the longest unused first. When that does not suffice the cache is full for this process: blocks that it lacks are no
 // longer fetched, only the ranges that are read.
 //
@@ -53,7 +53,7 @@ void dt_blob_cache_get_stats(const dt_blob_cache *c, dt_blob_cache_stats *out); 
 // Files of a folder that several runs share, and room for more in the host's cache.
 //
 // data.cache_dir has three folders whose files share one limit: copies of compressed shards (data/source/source_parts.h), blocks
-// of what is read by URL or from a slow disk (blob_cache.h), and indexes of what is read by URL (shard_load.c). Who uses a file of them holds a shared flock on it
+// of what is read by URL or from a slow disk, and indexes of what is read by URL (shard_load.c). Who uses a file of them holds a shared flock on it
 // and touches it when it begins, so whoever needs room removes what nobody holds, the longest unused first.
 
 typedef struct dt_used_file {

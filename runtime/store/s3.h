@@ -49,7 +49,7 @@ char *dt_s3_element(const char **at, const char *name);
 
 // ---- s3 objects ---------------------------------------------------------------------------------------------------
 
-// What lies in a bucket of S3 (or of what speaks its protocol), and writing to it. URLs are s3:// or gs:// (s3.h).
+// What lies in a bucket of S3 (or of what speaks its protocol), and writing to it. URLs are s3:// or gs://.
 
 // Names of the objects directly under `prefix`, which ends with '/', and of what looks like a folder there, with a '/' behind
 // it; sorted by bytes; heap, freed by dt_io_free_list. DT_E_DATA: the server refuses. DT_E_STORAGE: the answer is no listing, or
@@ -76,7 +76,7 @@ dt_status dt_s3_remove(const char *url, const atomic_bool *stop);
 
 // ---- aws credentials ----------------------------------------------------------------------------------------------
 
-// The credentials and the region that AWS's own tools would use (s3.h says where they look).
+// The credentials and the region that AWS's own tools would use.
 
 typedef struct dt_aws_credentials {
     char *key, *secret; // heap

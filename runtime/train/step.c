@@ -1,5 +1,5 @@
-// step.c: what a step has in common wherever it runs: its life, where the losses and marks lie, how buckets and
-// the tree's transfers are driven. step.c and step_device.c compute it, each behind a table.
+// step.c: a training step: setup and teardown, offsets of losses and flags, buckets and the tree's transfers. Its second
+// half computes the step on the CPU; step_device.c computes it on a device. Each is a table of functions.
 //
 // Stopping: the spare element behind the sum of weights is 1 in the flat buffer of this rank's first micro-batch
 // if this rank got a signal, 0 in all others, so after the reduction it counts the ranks that want to stop. The

@@ -2,7 +2,7 @@
 // network have the same bits on the CPU and are close on the fake device. Covers the tanh form of GELU inside the
 // neighbouring matmuls (dt_pass_fuse_gelu), with cuBLASLt's epilogues and without; additions inside layer norms
 // (dt_pass_fuse_norm_add), which keep the bits on both; activations inside batch norms (dt_pass_fuse_norm_act), which
-// keep them too; layer scale, drop path and addition as one node (ops/add_branch.c), which keep them as well; and the
+// keep them too; layer scale, drop path and addition as one node (add_branch), which keep them as well; and the
 // sums that an fp16 convolution makes for its batch norm, if cuDNN can get aligned memory for them. The fake device's log
 // shows what ran.
 #include "base/rng.h"

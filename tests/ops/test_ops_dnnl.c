@@ -211,7 +211,7 @@ TEST(test_conv_groups) {
     check_conv("groups of 6", (conv_arg){2, 12, 5, 6, 18, 2, WIN(3, 1, 1, 1, 1), true});
 }
 
-// Each kernel of depthwise.h at sizes with edges only, with whole tiles of seven between them, and with a rest.
+// Each kernel of depthwise.c at sizes with edges only, with whole tiles of seven between them, and with a rest.
 TEST(test_conv_depthwise) {
     const int kernels[] = {3, 5, 7}, sizes[][2] = {{2, 3}, {9, 16}, {6, 25}};
     for (int k = 0; k < 3; k++)

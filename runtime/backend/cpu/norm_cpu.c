@@ -544,7 +544,7 @@ const dt_kernel dt_cpu_batch_norm_bwd = {batch_norm_cpu_prepare_backward, batch_
 // ---- sync batch norm ----------------------------------------------------------------------------------------------
 
 // Batch norm whose statistics are those of all ranks' samples (dt_run.ranks), as
-// torch.nn.SyncBatchNorm; the contract is that of norm_cpu.c without what is fused. f32, DENSE; a thread takes whole
+// torch.nn.SyncBatchNorm; the contract is that of batch norm above, without fused ops. f32, DENSE; a thread takes whole
 // channels, and sums are doubles in the order of elements, so the bits do not depend on the threads.
 //
 //   forward   sums of x and x², all-reduced, then y

@@ -83,7 +83,7 @@ void dt_depthwise_run_weights(const dt_depthwise_conv *d, const void *x, const v
 // ---- conv algorithm -----------------------------------------------------------------------------------------------
 
 // What is chosen by timing for each convolution: the library's direct kernel or Winograd's algorithm
-// (own_conv.h) for each direction; in bf16, where there is AMX, the layout.
+// for each direction; in bf16, where there is AMX, the layout.
 //
 // Winograd needs a quarter of the multiplications and moves more memory, so it is faster for some shapes only. Which tile
 // competes in fp32 follows from the shape (dt_conv_ways); there its relative error is at most five times that of the direct

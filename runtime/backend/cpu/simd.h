@@ -183,7 +183,7 @@ typedef struct dt_simd_int8 {
 
 typedef struct dt_simd {
     int width;
-    const struct dt_simd_rows *rows; // simd.h
+    const struct dt_simd_rows *rows; // of one row: softmax, attention, layer norm
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
@@ -213,7 +213,7 @@ DT_SIMD_DECLARE(avx512)
 // ---- simd rows ----------------------------------------------------------------------------------------------------
 
 // Vector kernels over one row (softmax, attention, layer norm) and over one tile of a reorder,
-// with the rules of simd.h. Rows have any length. Sums are f32.
+// with the rules above. Rows have any length. Sums are f32.
 
 typedef struct dt_norm_row {
     int64_t n;

@@ -13,7 +13,7 @@
 // module decides which of the available engines it uses.
 //
 // When a description is first asked for, the engines that the library prefers (at most DT_PLAN_TRIES) are timed on
-// memory of their own (cuda_plans.h), and the fastest wins: its number is the choice (backend/choices.h).
+// memory of their own, and the fastest wins: its number is the choice (backend/choices.h).
 
 // The version of the engine lists that choices index. Raise it when engines are left out or added. It is part of file
 // names and of what checkpoints record of their machine.

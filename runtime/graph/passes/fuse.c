@@ -161,8 +161,8 @@ dt_status dt_pass_fuse(dt_graph *g) {
 //   activation.bwd(z, dy) -> dz;  batch_norm.bwd(x, …, dz)     =>  batch_norm.bwd(x, …, saved_shift, dy)
 //
 // The gradient makes z again from x. Both kernels round z and dz as if they were written, and the shift that the batch
-// norm applied, which takes up what rounding the mean lost, is saved for it: results keep their bits. ReLU is in
-// fuse.c, before differentiation. The pass comes after mixed precision, which would keep a further output in f32, and
+// norm applied, which takes up what rounding the mean lost, is saved for it: results keep their bits. ReLU is fused
+// above, before differentiation. The pass comes after mixed precision, which would keep a further output in f32, and
 // after recompute: there z may be a copy's, which then is not needed.
 
 enum { Z = 0, SAVED_MEAN = 1, SAVED_SHIFT = 3, RESIDUAL = 5 };

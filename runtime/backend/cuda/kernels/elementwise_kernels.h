@@ -312,9 +312,9 @@ DT_KERNEL_BOUND(sum_chunks, dt_add_args, 1024, 1) {
 
 // Y = a * b. b has a's shape (elementwise), or one row of columns for all rows of a, or for the rows of
 // each image (dt_times). Backward sums a * dy over the rows: a block has all rows of an image, or, where all rows
-// share b, a chunk of them; chunks are added in order by sum_chunks (elementwise_kernels.h).
+// share b, a chunk of them; chunks are added in order by sum_chunks.
 //
-//   branch_fwd   other + drop(x * row), where all rows share `row`; drop: of a whole sample, as elementwise_kernels.h
+//   branch_fwd   other + drop(x * row), where all rows share `row`; drop: of a whole sample, as above
 //   branch_bwd   of dy = other: dx = drop(dy) * row, and the sums of x * drop(dy) that mul_sums makes of drop(dy)
 //
 // Each step of these is rounded to the type, as if separate kernels made it.

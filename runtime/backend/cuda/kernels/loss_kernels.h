@@ -228,7 +228,7 @@ DT_KERNEL(loss_bwd, dt_loss_args) {
 //   l2_rows            a group of threads shares a row; with dy the gradient
 //   arc_rows           elements; that of the sample's class has the margin; with dy the gradient
 //   triplet_rows       a group shares a sample and divides the others -> its hardest two and its weighted loss, in scratch;
-//                      loss_finish (loss_kernels.h) adds the losses up
+//                      loss_finish adds the losses up
 //   triplet_bwd        a thread has an element of dx, and walks the samples in order
 
 typedef struct dt_l2_args {
