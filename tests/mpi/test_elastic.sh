@@ -2,6 +2,7 @@
 # run.reproducible=elastic: 15 steps (STEPS; 200 where FULL=1) give the same model.safetensors on 1, 2, 3, 4 and 8 ranks, and
 # when a run is stopped and resumed at other world sizes; in fp32, and in bf16 where the CPU has it. Samples
 # are mixed, so that batches and soft labels are part of it. The metrics at the end are the same, too.
+# Without elastic, a resume on another number of ranks is a warning.
 . "${SOURCE:?}/tests/small_run.sh" || exit
 need_mpi
 
@@ -66,3 +67,12 @@ mpi 3 "$work/apart" "$DTRAIN" "$config" run.reproducible=elastic run.name=apart 
 [ $rc = 2 ] && [ "$(grep -c "error: $differ.*elastic" "$work/log")" = 1 ] || fail "ranks of two kinds: exit $rc"
 mpi 3 "$work/apart" "$DTRAIN" "$config" train.max_steps=2 run.name=apart >/dev/null 2>"$work/log" || fail "exit $?"
 [ "$(grep -c "warning: $differ" "$work/log")" = 1 ] || fail "ranks of two kinds: no warning, or several"
+
+# without elastic bits: another number of ranks is a warning
+n=0
+for np in 2 1; do
+    rc=0
+    mpi $np "$DTRAIN" "$config" train.max_steps=4 run.name=resume run.stop_at=$((++n * 2)) >/dev/null 2>"$work/log" || rc=$?
+    [ $rc = 0 ] || [ $rc = 75 ] || fail "exit $rc on $np ranks"
+done
+grep -qF 'this run had 2 ranks and continues with 1: bits will differ' "$work/log" || fail "other ranks: no warning"
