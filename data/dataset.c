@@ -546,12 +546,13 @@ static void close_data(dt_dataset *base) {
 
 static void make_description(dt_data *d) {
     const dt_catalog *c = d->reader->catalog;
-    char left_out[240], stored[40] = "";
+    char left_out[240], stored[40] = "", shards[40] = "";
     if (d->n_stored != c->n_records) snprintf(stored, sizeof stored, " of %u (data.where)", d->n_stored);
+    if (c->n_shards > 1) snprintf(shards, sizeof shards, " … (%u files)", c->n_shards);
     dt_splits_left_out(&d->splits, left_out, sizeof left_out);
     d->description =
-        dt_xprintf("%s %s: %u records%s, %u samples: train %u, val %u, test %u%s", d->reader->kind, c->shards[0].path,
-                   c->n_records, stored, d->view.n, d->splits.n[0], d->splits.n[1], d->splits.n[2], left_out);
+        dt_xprintf("%s %s%s: %u records%s, %u samples: train %u, val %u, test %u%s", d->reader->kind, c->shards[0].path,
+                   shards, c->n_records, stored, d->view.n, d->splits.n[0], d->splits.n[1], d->splits.n[2], left_out);
 }
 
 // A device plays the last steps of the augmentation of byte images. It uses one block for an image, so large images

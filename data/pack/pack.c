@@ -421,12 +421,11 @@ static void pack_log_names(const packing *p) {
     for (int i = 0; i < (int)r->table.n_columns; i++)
         dt_text_list(columns, sizeof columns, dt_columns_name(&r->table, i));
     if (r->by_known_pattern)
-        dt_info("the names fit a known pattern: columns %s", columns);
+        dt_info("columns from file names: %s", columns);
     else if (r->n_classes)
-        dt_info("no known pattern of names fitted; class = folder: column label, %d classes", r->n_classes);
+        dt_info("classes from folders: column label, %d classes", r->n_classes);
     else if (r->table.n_columns == 0)
-        dt_info("no known pattern of names fitted and no file lies in a folder: there is no class; "
-                "--pattern or --join gives columns");
+        dt_info("no file lies in a folder of a class, so records have no label; add columns with --pattern or --join");
 }
 
 static void pack_log_done(const packing *p, const dt_finish_counts *n) {

@@ -369,8 +369,10 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
     if (dt_config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
     if (dt_config_is_required(row)) {
         const dt_cnode *parent = dt_config_find_nearest(c, path);
-        // the section's place, else the file's first character
-        const char *where = parent ? parent->key_where : dt_arena_printf(&c->arena, "%s:1:1", c->file);
+        // the section's place, else the file's first character; a section of defaults stands in no file
+        const char *where = parent && strcmp(parent->key_where, "default") != 0
+                                ? parent->key_where
+                                : dt_arena_printf(&c->arena, "%s:1:1", c->file);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where, path,
                        config_check_expectation(c, row), row->help);
     }

@@ -343,9 +343,9 @@ static void log_goodput(const dt_metrics *m) {
     const dt_goodput_part worst = dt_goodput_worst(g);
     double total = 0;
     for (int i = 0; i < DT_N_GOODPUT; i++) total += g->seconds[i];
-    dt_info("goodput %.1f%%: of %.1f s since the run first started, %.1f s were steps that count; "
-            "attempt %" PRId64 ", %" PRId64 " steps were done twice",
-            100 * dt_goodput_ratio(g), total, g->seconds[DT_GOODPUT_steps], g->attempts, g->lost_steps);
+    dt_info("goodput %.1f%%: %.1f s of optimizer steps in %.1f s since the run first started; "
+            "attempt %" PRId64 ", %" PRId64 " steps repeated after restarts",
+            100 * dt_goodput_ratio(g), g->seconds[DT_GOODPUT_steps], total, g->attempts, g->lost_steps);
     if (total > 0 && g->seconds[worst] >= 0.01 * total) // below 1 % nothing is worth advice
         dt_info("most time lost: %.1f%% in %s (%s); to reduce it: %s", 100 * g->seconds[worst] / total,
                 dt_goodput_parts[worst].name, dt_goodput_parts[worst].what, dt_goodput_parts[worst].advice);

@@ -295,9 +295,8 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
                 dir, schema, DT_RUN_SCHEMA);
     if (is_file) return DT_OK;
     return dt_fail(DT_E_USAGE,
-                   "%s is no run with a metrics.jsonl: give the directory of a run, such as "
-                   "runs/photos, that has "
-                   "jsonl among its metrics.sinks",
+                   "%s/metrics.jsonl does not exist: give the directory of a run, such as runs/photos, whose "
+                   "metrics.sinks include jsonl",
                    dir);
 }
 

@@ -479,7 +479,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
     }
     *chosen = begin ? sizes[begin - 1] : 0;
     if (*chosen)
-        dt_info("train.micro_batch: %d fits %.0f MiB, train.global_batch is %d of them", *chosen,
+        dt_info("train.micro_batch: auto: %d fits in %.0f MiB; micro-batches per step: %d", *chosen,
                 (double)budget / 1048576.0, dt_run_global_batch(r) / *chosen);
     return DT_OK;
 }

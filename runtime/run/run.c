@@ -404,7 +404,8 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     if (r->data) DT_TRY(run_check_fields(r));
     if (q->use != DT_RUN_INFERENCE) return r->data ? run_measure(r) : DT_OK;
     if (r->data->n_samples(r->data, q->split) > 0) return DT_OK;
-    return dt_fail(DT_E_USAGE, "the %s split has no samples: see data.split", dt_split_name(q->split));
+    return dt_fail(DT_E_USAGE, "the %s split has no samples: choose another with --split, or set data.split.%s",
+                   dt_split_name(q->split), dt_split_name(q->split));
 }
 
 void dt_run_close(dt_open_run *r, dt_status st) {

@@ -117,10 +117,11 @@ static void check_print_report(const dt_open_run *r, const dt_nets *nets, FILE *
             p->n_buffers);
     if (g->note) dt_text_printf(out, "%s\n", g->note);
     print_groups(&r->groups, p, out);
-    fprintf(out, "step: %d samples = %d micro-batches of %d; %d worker group%s of %d thread%s, %s, %s\n",
-            dt_run_global_batch(r), dt_run_n_micro(r), a->micro_batch, r->replicas->n_replicas,
-            r->replicas->n_replicas == 1 ? "" : "s", a->replica_threads, a->replica_threads == 1 ? "" : "s",
-            DT_WORD_OF(DT_PRECISION_WORDS, a->precision), r->backend->describe(r->backend));
+    fprintf(out, "step: %d samples = %d micro-batch%s of %d; %d worker group%s of %d thread%s, %s, %s\n",
+            dt_run_global_batch(r), dt_run_n_micro(r), dt_run_n_micro(r) == 1 ? "" : "es", a->micro_batch,
+            r->replicas->n_replicas, r->replicas->n_replicas == 1 ? "" : "s", a->replica_threads,
+            a->replica_threads == 1 ? "" : "s", DT_WORD_OF(DT_PRECISION_WORDS, a->precision),
+            r->backend->describe(r->backend));
     if (g->recompute.bytes_before)
         fprintf(out, "recompute: activations of about %.1f MiB instead of %.1f, %.2f times the work\n",
                 (double)g->recompute.bytes_after / 1048576.0, (double)g->recompute.bytes_before / 1048576.0,

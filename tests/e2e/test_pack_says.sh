@@ -35,7 +35,7 @@ cls() { for key in cat/a cow/c dog/b; do tar xOf "$1" $key.cls 2>/dev/null || pr
 picture two/cat/a.pgm && picture two/dog/b.pgm bcde && picture two/cow/c.pgm cdef
 printf 'file,age,width\na.pgm,3,\nb.pgm,4,7.5\n' >age.csv
 expect 0 "age.csv: replaces column width, which headers give too" "$dtrain" pack two age.tar --join age.csv
-grep -q "class = folder: column label, 3 classes" out.txt || fail "a class by folder and a table: $(cat out.txt)"
+grep -q "classes from folders: column label, 3 classes" out.txt || fail "a class by folder and a table: $(cat out.txt)"
 [ "$(columns age.tar)" = "cls:1 age=3 label=cat width=2 cls:1 label=cow width=2 cls:1 age=4 label=dog width=7.5" ] ||
     fail "a class by folder and a table: $(columns age.tar)"
 [ "$(cls age.tar)" = 012 ] || fail "classes by folder and a table: $(cls age.tar)"
@@ -105,11 +105,11 @@ expect 0 "links: left out: 1 hidden (.git), 2 links that lead to no file (cat/b.
 [ "$("$dtrain" data ls hole | wc -l)" = 3 ] || fail "an empty file of a folder is no record"
 
 # -- where columns come from
-expect 0 "no known pattern of names fitted; class = folder: column label, 2 classes" "$dtrain" pack raw h.tar
+expect 0 "classes from folders: column label, 2 classes" "$dtrain" pack raw h.tar
 "$dtrain" synth biometric bio --n 1 --impressions 1 2>/dev/null
-expect 0 "the names fit a known pattern: columns " "$dtrain" pack bio i.tar
+expect 0 "columns from file names: " "$dtrain" pack bio i.tar
 mkdir flat && picture flat/a.pgm && picture flat/b.pgm abce
-expect 0 "there is no class; --pattern or --join gives columns" "$dtrain" pack flat j.tar
+expect 0 "so records have no label; add columns with --pattern or --join" "$dtrain" pack flat j.tar
 # what every record has is no name of a column that is made
 for name in key shard bytes source; do
     expect 2 "--column $name: there is a column '$name' already" "$dtrain" pack flat k.tar --column "$name=1"

@@ -102,9 +102,9 @@ py check_page two.html 'data-label="a/x"' 'data-label="b/x"'
 py check_page a/x/report.html '<h1>x</h1>'
 
 # -- mistakes
-expect 2 'is no run with a metrics.jsonl' "$dtrain" report runs
-expect 2 'is no run with a metrics.jsonl' "$dtrain" report sweep/runs.csv sweep/waits
-expect 2 'sweep/sed is no run' "$dtrain" report sweep/seed=1 sweep/sed
+expect 2 'metrics.jsonl does not exist: give the directory of a run' "$dtrain" report runs
+expect 2 'metrics.jsonl does not exist: give the directory of a run' "$dtrain" report sweep/runs.csv sweep/waits
+expect 2 'sweep/sed/metrics.jsonl does not exist' "$dtrain" report sweep/seed=1 sweep/sed
 expect 2 'expects a run' "$dtrain" report
 expect 2 '--trace is for one run' "$dtrain" report sweep/seed=* --trace
 sed -i 's/"schema":1/"schema":99/' sweep/seed=1/metrics.jsonl

@@ -34,7 +34,7 @@ py write_odd_run runs/odd
 for text in 'step 9 of 1000' 'val twins' 'slowest 1'; do grep -qF -- "$text" plain.txt || fail "no '$text': $(cat plain.txt)"; done
 timeout 60 "$dtrain" report runs/odd -o odd.html >report.txt 2>&1 || fail "report of odd values: exit $?: $(tail -3 report.txt)"
 grep -q '3 lines of metrics.jsonl are damaged' odd.html || fail "steps out of range are no damaged lines"
-expect 2 'is no run with a metrics.jsonl' "$dtrain" watch nowhere
+expect 2 'metrics.jsonl does not exist: give the directory of a run' "$dtrain" watch nowhere
 expect 0 'step 50 of 50' "$dtrain" watch runs/hostile plain.txt
 why="$(printf 'w%.0s' {1..300}) try a lower rate"
 echo '{"kind":"end","step":400,"status":6,"message":"'"$why"'"}' >>runs/old/metrics.jsonl

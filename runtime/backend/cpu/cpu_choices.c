@@ -87,9 +87,7 @@ int dt_cpu_choices_add(dt_cpu_choices *c, const char *text, const double *rate, 
     c->seconds += seconds;
     if (!rate) {
         if (!c->spent && c->budget_s > 0)
-            dt_info("cpu: %.1f s of timing kernels are enough for one start: the next one times "
-                    "the rest",
-                    c->seconds);
+            dt_info("cpu: kernel timing stopped after %.1f s; the next start times the remaining kernels", c->seconds);
         c->spent = true;
         return 0;
     }

@@ -327,6 +327,8 @@ TEST(test_wrong_keys) {
                  "f.yaml:3:1: duplicate key 'run'; first at f.yaml:1:1");
     expect_error("data: {augment: {iris: [{flip: 1, flip: 2}]}}\n", NULL, "duplicate key 'flip'");
     expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'data.path' is missing");
+    expect_error("data: {path: x, fields: {a: {kind: real}}}\nmodel: {name: mlp}\n", NULL,
+                 "f.yaml:1:1: required key 'train.global_batch' is missing");
     expect_override_error("data.fields.new.size=3", "required key 'data.fields.new.kind'");
     expect_override_error("data.fields.b!d.kind=real", "unknown key 'data.fields.b!d'");
     expect_override_error("train.batch_size=3", "unknown key 'train.batch_size'; in dtrain: train.global_batch");

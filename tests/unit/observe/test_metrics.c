@@ -346,7 +346,7 @@ TEST_WITH(test_goodput, folder_make, folder_remove) {
     assert_in_range((int)number_of(line, "waiting"), 3500, 3700);
     json_decref(line);
     text = read_text("stderr");
-    assert_non_null(strstr(text, "attempt 3, 10 steps were done twice"));
+    assert_non_null(strstr(text, "attempt 3, 10 steps repeated after restarts"));
     assert_non_null(strstr(text, "in evaluation (validation and test); to reduce it: a longer"));
     free(text);
 }
