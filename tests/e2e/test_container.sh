@@ -86,7 +86,11 @@ echo "replicas: as many as have room"
 
 # ---- a batch script whose ranks are killed prints what the kernel counts, the limit and what lowers the need
 mkdir "$work/slurm"
-printf '#!/bin/sh\nexit 137\n' >"$work/slurm/mpirun"
+cat >"$work/slurm/mpirun" <<'SH' # its rank is killed: in the folder that stands for cgroups, or by the kernel
+#!/bin/sh
+if [ -w /sys/fs/cgroup/memory.events ]; then echo oom_kill 5 >/sys/fs/cgroup/memory.events; else head -c 200m /dev/zero | tail >/dev/null; fi
+exit 137
+SH
 for program in srun squeue scontrol; do ln -s /bin/true "$work/slurm/$program"; done
 chmod +x "$work/slurm/mpirun"
 "$DTRAIN" launch slurm --print "$config" >"$work/job.sbatch" 2>"$work/log" || fail "launch slurm: exit $?"
@@ -94,7 +98,7 @@ killed() { # EVENTS, command: of a job
     exits 137 "$1" "${@:2}" env "PATH=$work/slurm:$PATH" SLURM_JOB_ID=7 SLURM_JOB_NAME=x bash "$work/job.sbatch"
     grep -q 'lower train.micro_batch .*--mem' "$work/log" || fail "no advice where a rank was killed: $(cat "$work/log")"
 }
-killed '^/sys/fs/cgroup/: .*oom_kill 2 limit 8589934592$' inside v2 "100000 100000" 8589934592
+killed '^/sys/fs/cgroup/: .*oom_kill 3 since the start, limit 8589934592$' inside v2 "100000 100000" 8589934592
 
 # ---- real ones
 cpu=/sys/fs/cgroup/cpu/dt$$ memory=/sys/fs/cgroup/memory/dt$$
@@ -132,7 +136,7 @@ exits 137 'a rank needs about .* share of .* is 60 MiB: .*train.micro_batch' \
     confined "$DTRAIN" launch local "$config" device.replicas=1 run.name=oom
 grep -q 'the kernel killed a process for want of memory: oom_kill 1 of .* was 0 .*; the limit is 60 MiB.*train.micro_batch' "$work/log" ||
     fail "the supervisor does not say what killed the rank: $(cat "$work/log")"
-killed "^$memory: .*oom_kill 1 limit 62914560\$" confined
+killed "^$memory: .*oom_kill 1 since the start, limit 62914560\$" confined
 echo $((96 << 20)) >"$memory/memory.limit_in_bytes"
 fill() { confined "$DTRAIN" data bench "$work/large.yaml" --seconds 2 "$@" >"$work/out" 2>"$work/log"; }
 fill data.cache=ram || fail "a cache of $(grep -o 'cache ram.*' "$work/log") killed the process: exit $?"
