@@ -344,7 +344,7 @@ void dt_splits_left_out(const dt_splits *s, char *buf, size_t cap) {
     const struct {
         uint32_t n;
         const char *why;
-    } all[] = {{s->n_mixed, "span parts of the split"},
+    } all[] = {{s->n_mixed, "have records in several splits"},
                {s->n_unlisted, "are not in data.split.file"},
                {s->n_no_unit, "have no value of data.split.unit"}};
     *buf = '\0';

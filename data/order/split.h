@@ -33,7 +33,7 @@ typedef struct dt_splits {
 // DT_E_USAGE when the given parts divide a unit of columns.
 dt_status dt_splits_make(dt_splits *out, const dt_catalog *c, const dt_view *v, const dt_split_spec *spec);
 void dt_splits_fini(dt_splits *s);
-// "; 3 span parts of the split and are left out": the samples in no part, "" where there are none.
+// "; 3 have records in several splits and are left out": the samples in no part, "" where there are none.
 void dt_splits_left_out(const dt_splits *s, char *buf, size_t cap);
 
 #endif

@@ -506,7 +506,7 @@ static const char *node_text(const dt_config *c, const dt_cnode *n) {
 
 static const char *value_text(const dt_config *c, const char *path) {
     const dt_cnode *n = dt_config_find(c, path);
-    return n ? node_text(c, n) : "(absent)"; // as text in a message
+    return n ? node_text(c, n) : "not set"; // as text in a message
 }
 
 // Hands over `found` (heap, or NULL) with the values there.

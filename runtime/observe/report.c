@@ -27,10 +27,7 @@ void dt_report_verdict(char *text, size_t cap, double data, double comm, const c
                  "train.global_batch, fewer ranks or a faster network would help",
                  100 * comm);
     else
-        snprintf(text, cap,
-                 "limited by compute: data and communication keep up; more cores or hosts would "
-                 "help, and bf16 on a "
-                 "CPU that has it");
+        snprintf(text, cap, "limited by compute: data and communication keep up; more cores, hosts or GPUs would help");
 }
 
 // ---- shared ----------------------------------------------------------------------------------------

@@ -90,7 +90,7 @@ echo "USR1 in the first moments: queued again"
 printf 'asked=1\n' >short.sh
 id=$(launch --setup short.sh --time 3 "$config" "${small[@]}" run.name=short)
 wait_for_job "$id" FAILED
-[ "$(grep -c 'queued again' "short-$id.out")" = 1 ] && grep -q 'twice the time limit came before a checkpoint' "short-$id.out" ||
+[ "$(grep -c 'queued again' "short-$id.out")" = 1 ] && grep -q 'the time limit came twice without a new checkpoint' "short-$id.out" ||
     fail "a limit shorter than the start: $(cat "short-$id.out")"
 "$DTRAIN" "$config" "${small[@]}" run.name=short >/dev/null 2>"$work/log" || fail "the run that never began: exit $?"
 rm short.sh
