@@ -102,16 +102,17 @@ static dt_status cmd_check_run(const dt_cli_words *w) {
 
 const dt_cli_command dt_cli_check = {
     .options = options,
-    .text = "A dry run. In a second and on one machine, `check` finds errors that would otherwise show up after hours "
-            "in a queue. It reads the config, the data set's catalog and one micro-batch, builds the graph and the "
-            "execution plan, and reports parameters and memory. Data that cannot be trained on ends with exit code 3. "
-            "Where no file of data.path exists yet, `check` warns and checks the rest.\n\n"
-            "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
-            "  dtrain check configs/fusion.yaml --graph\n"
-            "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
-            "  dtrain check configs/fusion.yaml --kernels\n"
-            "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
-            "  dtrain check configs/fusion.yaml --ranks 1..8\n"
-            "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 \\\n"
-            "      --rate H100:8=20000 --plot scaling.svg\n",
+    .text =
+        "A dry run. In seconds and on one machine, `check` finds errors that would otherwise show up after hours in "
+        "a queue. It reads the config, the data set's catalog and one micro-batch, builds the graph and the "
+        "execution plan, and reports parameters and memory. If the data cannot be used for training, the exit code "
+        "is 3. If no file of data.path exists yet, `check` warns and checks the rest.\n\n"
+        "  dtrain check configs/fusion.yaml train.micro_batch=8\n"
+        "  dtrain check configs/fusion.yaml --graph\n"
+        "  dtrain check configs/vit.yaml --dot vit.dot && dot -Tsvg -O vit.dot\n"
+        "  dtrain check configs/fusion.yaml --kernels\n"
+        "  dtrain check configs/fusion.yaml --cost --rate A100:8=7000,cpu:32=60\n"
+        "  dtrain check configs/fusion.yaml --ranks 1..8\n"
+        "  dtrain check configs/resnet50.yaml --ranks 8..4096 --fabric 8x400g-nvlink4 \\\n"
+        "      --rate H100:8=20000 --plot scaling.svg\n",
     .run = cmd_check_run};

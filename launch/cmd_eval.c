@@ -106,8 +106,8 @@ static dt_status eval_run(const dt_cli_words *w) {
 const dt_cli_command dt_cli_eval = {
     .options = options,
     .text = "Evaluates a checkpoint on one split or on another data set and prints the metrics as a JSON line on "
-            "stdout. With several runs the metrics are those of the ensemble: the mean of the runs' predictions, as in "
-            "dtrain predict.\n\n"
+            "stdout. The default is the test split; a run without one needs --split or --set. Several runs are "
+            "evaluated as an ensemble: the mean of their predictions, as in dtrain predict.\n\n"
             "  dtrain eval runs/fusion --which latest\n"
             "  dtrain eval runs/a runs/b runs/c --split test 'eval.metrics=[accuracy, roc_auc]'\n"
             "  dtrain eval runs/photos --set new.lmdb 'eval.by=[camera]' eval.bootstrap=1000 --csv new.csv\n"

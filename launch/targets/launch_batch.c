@@ -389,8 +389,8 @@ static dt_status launch_pbs_run(const dt_cli_words *w) {
 const dt_cli_command dt_cli_on_slurm = {
     .options = slurm_options,
     .text = "Submits a batch job and prints its id. Two minutes before the time limit the ranks save a checkpoint and "
-            "the job is requeued; so is a job that lost a node, but not a job with run.stop_at. Options named like "
-            "those of sbatch are passed to sbatch; --sbatch passes any other.\n\n"
+            "the job is requeued. A job that lost a node is requeued, too; a job with run.stop_at is not. Options "
+            "named as in sbatch are passed to sbatch; --sbatch passes any other.\n\n"
             "  dtrain launch slurm --nodes 4 --gpus-per-node 8 --time 4:00:00 configs/fusion.yaml\n"
             "  dtrain launch slurm --nodes 2 --ntasks-per-node 2 --cpus-per-task 16 configs/fusion.yaml\n"
             "  dtrain launch slurm --sweep --jobs 5 configs/fusion.yaml \\\n"
@@ -401,8 +401,8 @@ const dt_cli_command dt_cli_on_pbs = {
     .options = pbs_options,
     .text =
         "Writes a batch script to NAME.pbs, submits it with qsub and prints the job's id. Two minutes before the time "
-        "limit the ranks save a checkpoint, and the job submits NAME.pbs again; so it does after a lost rank, if there "
-        "is a checkpoint since its start, but not with run.stop_at. Options named like resources of PBS are those of "
-        "a chunk of select; --pbs passes any other option.\n\n"
+        "limit the ranks save a checkpoint, and the job submits NAME.pbs again. After a lost rank it does the same if "
+        "it has saved a checkpoint since its start. A job with run.stop_at is not submitted again. --ncpus, "
+        "--mpiprocs, --ngpus and --mem are resources of each chunk of -l select; --pbs passes any other option.\n\n"
         "  dtrain launch pbs --nodes 4 --ncpus 32 --ngpus 8 --walltime 4:00:00 configs/fusion.yaml\n",
     .run = launch_pbs_run};
