@@ -118,12 +118,6 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 typedef struct dt_rect {
     int x, y, w, h;
 } dt_rect;
-// Gaussian noise, `deviation` in 0..1 of the range, from r's stream. A Philox block gives eight values: of each
-// 16 bits, the lower byte chooses the quantile and the top bit the sign.
-void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r);
-// Fills a rectangle with a level, the image's mean, or random bytes of r numbered within it (`with`:
-// pixel_steps.h).
-void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r);
 void dt_pixels_mean(const dt_image *image, uint8_t mean[3]); // of each channel, rounded
 void dt_pixels_fill(dt_image *image, dt_rect r, const uint8_t value[3]);
 

@@ -159,49 +159,6 @@ bool dt_pixels_values(dt_image *image, const dt_pixel_step *s) {
     return false;
 }
 
-// ---- play ---------------------------------------------------------------------------------------------------------
-
-// A step of pixel_steps.h on the host: which loop it is.
-
-static dt_status play_move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
-    size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
-    uint8_t *copy = dt_buffer_reserve(scratch, n);
-    if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
-    memcpy(copy, image->data, n);
-    dt_image src = *image; // a move reads pixels that it has overwritten
-    src.data = copy;
-    dt_pixels_warp_step(&src, s, image->data);
-    return DT_OK;
-}
-
-static void play_patch(dt_image *image, const dt_pixel_step *s) {
-    dt_rect at = {s->as.patch.x, s->as.patch.y, s->as.patch.w, s->as.patch.h};
-    dt_pixels_patch(image, at, s->as.patch.with, &s->as.patch.r);
-}
-
-dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
-    if (dt_pixels_values(image, s)) return DT_OK;
-    switch (s->kind) {
-    case DT_PIXEL_END:
-        return DT_OK;
-    case DT_PIXEL_MOVE:
-    case DT_PIXEL_WARP:
-    case DT_PIXEL_PERSPECTIVE:
-        return play_move(image, s, scratch);
-    case DT_PIXEL_PATCH:
-        play_patch(image, s);
-        return DT_OK;
-    case DT_PIXEL_NOISE:
-        dt_pixels_noise(image, s->as.noise.deviation, &s->as.noise.r);
-        return DT_OK;
-    case DT_PIXEL_SHARPNESS:
-        return dt_pixels_sharpness(image, s->as.factor, scratch);
-    case DT_PIXEL_BLUR:
-        return dt_pixels_blur(image, s->as.blur.half, s->as.blur.weight, scratch);
-    }
-    return dt_fail(DT_E_INTERNAL, "no step of pixels is %d", s->kind);
-}
-
 // ---- filter -------------------------------------------------------------------------------------------------------
 
 // Operations that look at neighbours, and rectangles.
@@ -308,7 +265,9 @@ dt_status dt_pixels_blur(dt_image *image, int half, const uint32_t *weight, dt_b
 }
 
 // ---- noise -----------------------------------------------------------------------------------------------
-void dt_pixels_noise(dt_image *image, double deviation, const dt_rng *r) {
+// Gaussian, `deviation` in 0..1 of the range, from r's stream. A Philox block gives eight values: of each
+// 16 bits, the lower byte chooses the quantile and the top bit the sign.
+static void add_noise(dt_image *image, double deviation, const dt_rng *r) {
     size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
     uint32_t words[4][DT_PHILOX_EIGHT];
     int16_t level[2][256];
@@ -359,7 +318,9 @@ static void filter_fill_random(const dt_rng *r, dt_image *image, dt_rect at) {
     }
 }
 
-void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r) {
+// Fills a rectangle with a level, the image's mean, or random bytes of r numbered within it (`with`:
+// pixel_steps.h).
+static void fill_patch(dt_image *image, dt_rect at, int with, const dt_rng *r) {
     uint8_t value[3];
     if (with == DT_PATCH_RANDOM) {
         filter_fill_random(r, image, at);
@@ -368,4 +329,47 @@ void dt_pixels_patch(dt_image *image, dt_rect at, int with, const dt_rng *r) {
     memset(value, with < 0 ? 0 : with, sizeof value); // with: a byte, or one of the words below 0
     if (with == DT_PATCH_MEAN) dt_pixels_mean(image, value);
     dt_pixels_fill(image, at, value);
+}
+
+// ---- play ---------------------------------------------------------------------------------------------------------
+
+// A step of pixel_steps.h on the host: which loop it is.
+
+static dt_status play_move(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
+    size_t n = (size_t)image->width * (size_t)image->height * (size_t)image->channels;
+    uint8_t *copy = dt_buffer_reserve(scratch, n);
+    if (!copy) return dt_fail(DT_E_INTERNAL, "out of memory");
+    memcpy(copy, image->data, n);
+    dt_image src = *image; // a move reads pixels that it has overwritten
+    src.data = copy;
+    dt_pixels_warp_step(&src, s, image->data);
+    return DT_OK;
+}
+
+static void play_patch(dt_image *image, const dt_pixel_step *s) {
+    dt_rect at = {s->as.patch.x, s->as.patch.y, s->as.patch.w, s->as.patch.h};
+    fill_patch(image, at, s->as.patch.with, &s->as.patch.r);
+}
+
+dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
+    if (dt_pixels_values(image, s)) return DT_OK;
+    switch (s->kind) {
+    case DT_PIXEL_END:
+        return DT_OK;
+    case DT_PIXEL_MOVE:
+    case DT_PIXEL_WARP:
+    case DT_PIXEL_PERSPECTIVE:
+        return play_move(image, s, scratch);
+    case DT_PIXEL_PATCH:
+        play_patch(image, s);
+        return DT_OK;
+    case DT_PIXEL_NOISE:
+        add_noise(image, s->as.noise.deviation, &s->as.noise.r);
+        return DT_OK;
+    case DT_PIXEL_SHARPNESS:
+        return dt_pixels_sharpness(image, s->as.factor, scratch);
+    case DT_PIXEL_BLUR:
+        return dt_pixels_blur(image, s->as.blur.half, s->as.blur.weight, scratch);
+    }
+    return dt_fail(DT_E_INTERNAL, "no step of pixels is %d", s->kind);
 }

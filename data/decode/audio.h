@@ -44,12 +44,6 @@ dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const doubl
 // a series must have just these.
 dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out, size_t stride);
 
-// What the container itself states (audio_file.c): sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
-// checksums. DT_E_DATA with the place. Whatever follows the last page of an Ogg, such as a tag, is cut off s,
-// because libsndfile looks for that page at the end. *last_page: the sample at which that page begins (of Opus: in
-// 48,000 a second); of other kinds INT64_MAX.
-dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page);
-
 // ---- segments (audio_resample.c) ----------------------------------------------------------------------
 typedef struct dt_audio_clip {
     double rate; // in steps of 0.001 Hz; a series has it

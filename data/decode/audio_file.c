@@ -247,119 +247,6 @@ static dt_status go_to(dt_audio_file *f, int64_t begin) {
     return DT_OK;
 }
 
-// ---- both ----------------------------------------------------------------------------------------------
-static dt_status check_info(const dt_audio_info *i, const char *kind) {
-    if (i->channels < 1 || i->channels > DT_AUDIO_MAX_CHANNELS)
-        return dt_fail(DT_E_DATA, "%s: %d channels", kind, i->channels);
-    if (i->rate < 1 || i->rate > DT_AUDIO_MAX_RATE) return dt_fail(DT_E_DATA, "%s: a rate of %d Hz", kind, i->rate);
-    if (i->n_samples < 1) return dt_fail(DT_E_DATA, "%s: without samples", kind);
-    return DT_OK;
-}
-
-static void begin_file(dt_audio_file *f, dt_span bytes) {
-    if (f->sound) sf_close(f->sound);
-    f->sound = NULL;
-    f->only_on = false;
-    f->convert = NULL;
-    f->series.n = 0;
-    f->bytes = bytes;
-}
-
-dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const double origin[DT_AUDIO_MAX_CHANNELS],
-                                    dt_audio_info *out) {
-    begin_file(f, bytes);
-    f->origin = origin;
-    DT_TRY(dt_series_read(bytes, &f->series, &f->numbers));
-    const int64_t *shape = f->series.shape;
-    if (shape[1] > DT_AUDIO_MAX_CHANNELS)
-        return dt_fail(DT_E_DATA,
-                       "a series of (%lld, %lld): rows are samples and columns channels, of which "
-                       "%d are the most",
-                       (long long)shape[0], (long long)shape[1], DT_AUDIO_MAX_CHANNELS);
-    *out = f->info = (dt_audio_info){0, (int)shape[1], shape[0]};
-    return DT_OK;
-}
-
-static void read_series(const dt_npy *a, const double *origin, int64_t begin, size_t n, float *out) {
-    for (int64_t i = begin; i < begin + (int64_t)n; i++)
-        for (int64_t c = 0; c < a->shape[1]; c++)
-            *out++ = (float)(dt_npy_get(a, i * a->stride[0] + c * a->stride[1]) - origin[c]);
-}
-
-dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
-    begin_file(f, bytes);
-    const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
-    if (kind && kind->tool) return dt_fail(DT_E_DATA, "a %s file, which is not read: %s", kind->name, kind->tool);
-    if (!kind || !(kind->uses & DT_KIND_AUDIO))
-        return dt_fail(DT_E_DATA, "not audio (its %zu bytes start like none that dtrain knows)", bytes.n_bytes);
-    f->name = kind->name;
-    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0) DT_TRY(open_wav(f, bytes));
-    if (!f->convert) {
-        DT_TRY(dt_audio_check_whole(kind, &f->bytes, &f->last_page));
-        DT_TRY(open_sound(f));
-    }
-    DT_TRY(check_info(&f->info, f->name));
-    *out = f->info;
-    return DT_OK;
-}
-
-// Frames of n_in channels, interleaved, to rows of n_out.
-static void audio_file_mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out,
-                           size_t stride) {
-    size_t step = (size_t)n_in;
-    if (n_out == 1 && n_in == 2) {
-        for (size_t i = 0; i < n; i++) out[i] = (in[2 * i] + in[2 * i + 1]) * 0.5f;
-    } else if (n_out == 1) {
-        for (size_t i = 0; i < n; i++) {
-            float sum = in[i * step];
-            for (size_t c = 1; c < step; c++) sum += in[i * step + c];
-            out[i] = sum / (float)n_in;
-        }
-    } else {
-        for (int c = 0; c < n_out; c++)
-            for (size_t i = 0; i < n; i++) out[(size_t)c * stride + i] = in[i * step + (n_in == 1 ? 0 : (size_t)c)];
-    }
-}
-
-static bool is_loud(const float *x, size_t n) {
-    unsigned bad = 0;
-    // NaN fails the comparison, too; no branch, which vectorises
-    for (size_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= LOUDEST);
-    return bad;
-}
-
-dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out, size_t stride) {
-    int n_in = f->info.channels;
-    if (f->series.n && channels != n_in)
-        return dt_fail(DT_E_DATA,
-                       "a series of (%lld, %d), rows are samples and columns channels: the field "
-                       "has channels: %d",
-                       (long long)f->info.n_samples, n_in, channels);
-    if (channels != n_in && channels != 1 && n_in != 1)
-        return dt_fail(DT_E_DATA, "%d channels, of which %d cannot be made", n_in, channels);
-    if (f->sound) DT_TRY(go_to(f, begin));
-    size_t frame = (size_t)n_in, at_once = BLOCK / frame;
-    for (int64_t done = 0; done < n;) {
-        size_t m = (size_t)(n - done) < at_once ? (size_t)(n - done) : at_once;
-        float *to = n_in == 1 && channels == 1 ? out + done : f->block; // one channel to one: no copy
-        if (f->sound) {
-            DT_TRY(read_frames(f, to, m));
-        } else if (f->series.n) {
-            read_series(&f->series, f->origin, begin + done, m, to);
-        } else {
-            size_t at = (size_t)(begin + done) * frame * f->sample_bytes;
-            f->convert(f->samples + at, m * frame, to);
-        }
-        bool is_float = f->sound || f->series.n || f->convert == from_f32;
-        if (is_float && is_loud(to, m * frame))
-            return dt_fail(DT_E_DATA, "its samples are no %s: NaN, infinite or above 1e15",
-                           f->series.n ? "signal" : "sound");
-        if (to == f->block) audio_file_mix(to, m, n_in, channels, out + done, stride);
-        done += (int64_t)m;
-    }
-    return DT_OK;
-}
-
 // ---- audio whole --------------------------------------------------------------------------------------------------
 
 // Cut and damaged sound files, found by what their containers state.
@@ -539,7 +426,11 @@ static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
     return DT_OK;
 }
 
-dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page) {
+// What the container itself states (audio_file.c): sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
+// checksums. DT_E_DATA with the place. Whatever follows the last page of an Ogg, such as a tag, is cut off s,
+// because libsndfile looks for that page at the end. *last_page: the sample at which that page begins (of Opus: in
+// 48,000 a second); of other kinds INT64_MAX.
+static dt_status audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page) {
     *last_page = INT64_MAX;
     if (strcmp(k->name, "ogg") == 0) return check_ogg(s, last_page);
     if (s->n_bytes < 12) return DT_OK; // too short for a size: the decoder says so
@@ -547,5 +438,118 @@ dt_status dt_audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_page)
     if (strcmp(k->name, "aiff") == 0) return check_chunks("AIFF", *s, "SSND");
     if (strcmp(k->name, "au") == 0) return check_au(*s);
     if (strcmp(k->name, "caf") == 0) return check_caf(*s);
+    return DT_OK;
+}
+
+// ---- both ----------------------------------------------------------------------------------------------
+static dt_status check_info(const dt_audio_info *i, const char *kind) {
+    if (i->channels < 1 || i->channels > DT_AUDIO_MAX_CHANNELS)
+        return dt_fail(DT_E_DATA, "%s: %d channels", kind, i->channels);
+    if (i->rate < 1 || i->rate > DT_AUDIO_MAX_RATE) return dt_fail(DT_E_DATA, "%s: a rate of %d Hz", kind, i->rate);
+    if (i->n_samples < 1) return dt_fail(DT_E_DATA, "%s: without samples", kind);
+    return DT_OK;
+}
+
+static void begin_file(dt_audio_file *f, dt_span bytes) {
+    if (f->sound) sf_close(f->sound);
+    f->sound = NULL;
+    f->only_on = false;
+    f->convert = NULL;
+    f->series.n = 0;
+    f->bytes = bytes;
+}
+
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const double origin[DT_AUDIO_MAX_CHANNELS],
+                                    dt_audio_info *out) {
+    begin_file(f, bytes);
+    f->origin = origin;
+    DT_TRY(dt_series_read(bytes, &f->series, &f->numbers));
+    const int64_t *shape = f->series.shape;
+    if (shape[1] > DT_AUDIO_MAX_CHANNELS)
+        return dt_fail(DT_E_DATA,
+                       "a series of (%lld, %lld): rows are samples and columns channels, of which "
+                       "%d are the most",
+                       (long long)shape[0], (long long)shape[1], DT_AUDIO_MAX_CHANNELS);
+    *out = f->info = (dt_audio_info){0, (int)shape[1], shape[0]};
+    return DT_OK;
+}
+
+static void read_series(const dt_npy *a, const double *origin, int64_t begin, size_t n, float *out) {
+    for (int64_t i = begin; i < begin + (int64_t)n; i++)
+        for (int64_t c = 0; c < a->shape[1]; c++)
+            *out++ = (float)(dt_npy_get(a, i * a->stride[0] + c * a->stride[1]) - origin[c]);
+}
+
+dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out) {
+    begin_file(f, bytes);
+    const dt_kind *kind = dt_kind_of_bytes(bytes.data, bytes.n_bytes);
+    if (kind && kind->tool) return dt_fail(DT_E_DATA, "a %s file, which is not read: %s", kind->name, kind->tool);
+    if (!kind || !(kind->uses & DT_KIND_AUDIO))
+        return dt_fail(DT_E_DATA, "not audio (its %zu bytes start like none that dtrain knows)", bytes.n_bytes);
+    f->name = kind->name;
+    if (bytes.n_bytes >= 12 && memcmp(bytes.data, "RIFF", 4) == 0) DT_TRY(open_wav(f, bytes));
+    if (!f->convert) {
+        DT_TRY(audio_check_whole(kind, &f->bytes, &f->last_page));
+        DT_TRY(open_sound(f));
+    }
+    DT_TRY(check_info(&f->info, f->name));
+    *out = f->info;
+    return DT_OK;
+}
+
+// Frames of n_in channels, interleaved, to rows of n_out.
+static void audio_file_mix(const float *restrict in, size_t n, int n_in, int n_out, float *restrict out,
+                           size_t stride) {
+    size_t step = (size_t)n_in;
+    if (n_out == 1 && n_in == 2) {
+        for (size_t i = 0; i < n; i++) out[i] = (in[2 * i] + in[2 * i + 1]) * 0.5f;
+    } else if (n_out == 1) {
+        for (size_t i = 0; i < n; i++) {
+            float sum = in[i * step];
+            for (size_t c = 1; c < step; c++) sum += in[i * step + c];
+            out[i] = sum / (float)n_in;
+        }
+    } else {
+        for (int c = 0; c < n_out; c++)
+            for (size_t i = 0; i < n; i++) out[(size_t)c * stride + i] = in[i * step + (n_in == 1 ? 0 : (size_t)c)];
+    }
+}
+
+static bool is_loud(const float *x, size_t n) {
+    unsigned bad = 0;
+    // NaN fails the comparison, too; no branch, which vectorises
+    for (size_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= LOUDEST);
+    return bad;
+}
+
+dt_status dt_audio_file_read(dt_audio_file *f, int64_t begin, int64_t n, int channels, float *out, size_t stride) {
+    int n_in = f->info.channels;
+    if (f->series.n && channels != n_in)
+        return dt_fail(DT_E_DATA,
+                       "a series of (%lld, %d), rows are samples and columns channels: the field "
+                       "has channels: %d",
+                       (long long)f->info.n_samples, n_in, channels);
+    if (channels != n_in && channels != 1 && n_in != 1)
+        return dt_fail(DT_E_DATA, "%d channels, of which %d cannot be made", n_in, channels);
+    if (f->sound) DT_TRY(go_to(f, begin));
+    size_t frame = (size_t)n_in, at_once = BLOCK / frame;
+    for (int64_t done = 0; done < n;) {
+        size_t m = (size_t)(n - done) < at_once ? (size_t)(n - done) : at_once;
+        float *to = n_in == 1 && channels == 1 ? out + done : f->block; // one channel to one: no copy
+        if (f->sound) {
+            DT_TRY(read_frames(f, to, m));
+        } else if (f->series.n) {
+            read_series(&f->series, f->origin, begin + done, m, to);
+        } else {
+            size_t at = (size_t)(begin + done) * frame * f->sample_bytes;
+            f->convert(f->samples + at, m * frame, to);
+        }
+        bool is_float = f->sound || f->series.n || f->convert == from_f32;
+        if (is_float && is_loud(to, m * frame))
+            return dt_fail(DT_E_DATA, "its samples are no %s: NaN, infinite or above 1e15",
+                           f->series.n ? "signal" : "sound");
+        if (to == f->block) audio_file_mix(to, m, n_in, channels, out + done, stride);
+        done += (int64_t)m;
+    }
     return DT_OK;
 }

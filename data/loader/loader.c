@@ -224,122 +224,6 @@ void *dt_loader_work(void *arg) {
     return NULL;
 }
 
-// ---- the table -------------------------------------------------------------------------------------
-static slot *loader_find(loader *l, int64_t q) {
-    for (int i = 0; i < l->max_slots; i++)
-        if (l->slots[i].state != FREE && l->slots[i].q == q) return &l->slots[i];
-    return NULL;
-}
-
-// Other ranks wait for this rank and may give up: the log says what this rank is waiting for.
-static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
-    if (waited_s < *next_s) return;
-    char what[LOADER_MESSAGE_BYTES];
-    dt_loader_describe(l, what, sizeof what);
-    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
-    *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s; // 10, 20 … 60, 120, 240 … s
-}
-
-// Waits until slot q is READY. Under the lock.
-static dt_status loader_await(loader *l, int64_t q, slot **out) {
-    double begin = dt_clock_s(), report_s = REPORT_AFTER_S;
-    for (;;) {
-        slot *s = loader_find(l, q);
-        if (s && s->state == READY) {
-            *out = s;
-            return DT_OK;
-        }
-        // another worker group has met a failed batch: all end with its message
-        if (l->failed) return dt_fail(l->failed->status, "%s", l->failed->message);
-        bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
-        if (past || beyond)
-            return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_micro),
-                           past ? "already given out (seek first)" : "beyond the end of the request");
-        dt_thread_wait(&l->ready, &l->lock, dt_clock_s() + 1); // a second, then the report
-        report_wait(l, q, dt_clock_s() - begin, &report_s);
-    }
-}
-
-// Divides the time of a wait among the stages, by what the workers did meanwhile.
-static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGES]) {
-    uint64_t after[DT_N_STAGES], all = 0, ns = (uint64_t)(waited * 1e9);
-    dt_loader_stage_ns(l, after);
-    for (int i = 0; i < DT_N_STAGES; i++) all += after[i] - before[i];
-    dt_counter_add(&l->n_waits, 1);
-    dt_counter_add(&l->wait_ns, ns);
-    for (int i = 0; i < DT_N_STAGES && all > 0; i++)
-        dt_counter_add(&l->wait_by_ns[i], (uint64_t)((double)ns * (double)(after[i] - before[i]) / (double)all));
-}
-
-dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s) {
-    loader *l = base->self;
-    *out = NULL;
-    if (wait_s) *wait_s = 0;
-    assert(micro >= 0 && micro < l->r.global_batch / l->r.micro_batch && step >= 0);
-    assert(l->position[micro] >= 0); // asked for when the source was opened
-    int64_t q = step * l->r.n_micro + l->position[micro];
-    slot *s = NULL;
-    dt_status st = DT_OK;
-    pthread_mutex_lock(&l->lock);
-    slot *have = loader_find(l, q); // the usual case waits for nothing and reads no clock
-    if (have && have->state == READY)
-        s = have;
-    else {
-        uint64_t before[DT_N_STAGES];
-        double t = dt_clock_s();
-        dt_loader_stage_ns(l, before);
-        st = loader_await(l, q, &s);
-        double waited = dt_clock_s() - t;
-        if (wait_s) *wait_s = waited;
-        note_wait(l, waited, before);
-    }
-    if (st == DT_OK && s->status != DT_OK) {
-        st = dt_fail(s->status, "%s", s->message);
-        l->failed = s;
-        pthread_cond_broadcast(&l->ready);
-    }
-    if (st == DT_OK) {
-        s->state = HELD;
-        dt_depth_add(&l->ready_batches, -1);
-        dt_counter_add(&l->n_batches, 1);
-        dt_counter_add(&l->n_samples, (uint64_t)s->batch.n_valid);
-        *out = &s->batch;
-    }
-    pthread_mutex_unlock(&l->lock);
-    return st;
-}
-
-void dt_loader_release(dt_batch_source *base, const dt_batch *b) {
-    loader *l = base->self;
-    slot *s = (slot *)(uintptr_t)b; // batch is the slot's first member
-    pthread_mutex_lock(&l->lock);
-    assert(s->state == HELD);
-    s->state = FREE;
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->lock);
-}
-
-dt_status dt_loader_seek(dt_batch_source *base, int64_t step) {
-    loader *l = base->self;
-    pthread_mutex_lock(&l->lock);
-    l->paused = true;
-    while (l->n_busy > 0) pthread_cond_wait(&l->idle, &l->lock);
-    for (int i = 0; i < l->max_slots; i++)
-        if (l->slots[i].state != HELD)
-            l->slots[i].state = FREE;
-        else
-            l->slots[i].q = -1; // its holder gives it back; no step finds it
-    dt_depth_add(&l->ready_batches, -l->ready_batches.n);
-    l->filling = NULL;
-    l->failed = NULL;
-    l->next_q = step * l->r.n_micro;
-    dt_ahead_seek(l->ahead, l->next_q * l->r.micro_batch); // no worker holds a place: n_busy is 0
-    l->paused = false;
-    pthread_cond_broadcast(&l->work);
-    pthread_mutex_unlock(&l->lock);
-    return DT_OK;
-}
-
 // ---- loader stats -------------------------------------------------------------------------------------------------
 
 // What a loader counts.
@@ -352,7 +236,7 @@ static double loader_stats_seconds(uint64_t ns) {
     return (double)ns * 1e-9;
 }
 
-void dt_loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
+static void loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]) {
     for (int k = 0; k < DT_N_STAGES; k++) by[k] = 0;
     for (int i = 0, n = l->n_started; i < n; i++) {
         const worker *w = &l->workers[i];
@@ -411,7 +295,8 @@ void dt_loader_stats(dt_batch_source *base, dt_source_stats *out) {
 }
 
 // ---- reports ---------------------------------------------------------------------------------------
-void dt_loader_describe(const loader *l, char *text, size_t cap) {
+// What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
+static void loader_describe(const loader *l, char *text, size_t cap) {
     const dt_catalog *c = l->d->reader->catalog;
     dt_ahead_stats a;
     dt_ahead_get_stats(l->ahead, &a);
@@ -434,6 +319,122 @@ void dt_loader_describe(const loader *l, char *text, size_t cap) {
     size_t at = (size_t)snprintf(text, cap, "%s%s (record %s)", what, c->shards[c->records[record].shard].path,
                                  dt_catalog_str(c, c->records[record].key));
     if (since > 0 && at < cap) snprintf(text + at, cap - at, " for %.0f s", now - since);
+}
+
+// ---- the table -------------------------------------------------------------------------------------
+static slot *loader_find(loader *l, int64_t q) {
+    for (int i = 0; i < l->max_slots; i++)
+        if (l->slots[i].state != FREE && l->slots[i].q == q) return &l->slots[i];
+    return NULL;
+}
+
+// Other ranks wait for this rank and may give up: the log says what this rank is waiting for.
+static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
+    if (waited_s < *next_s) return;
+    char what[LOADER_MESSAGE_BYTES];
+    loader_describe(l, what, sizeof what);
+    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
+    *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s; // 10, 20 … 60, 120, 240 … s
+}
+
+// Waits until slot q is READY. Under the lock.
+static dt_status loader_await(loader *l, int64_t q, slot **out) {
+    double begin = dt_clock_s(), report_s = REPORT_AFTER_S;
+    for (;;) {
+        slot *s = loader_find(l, q);
+        if (s && s->state == READY) {
+            *out = s;
+            return DT_OK;
+        }
+        // another worker group has met a failed batch: all end with its message
+        if (l->failed) return dt_fail(l->failed->status, "%s", l->failed->message);
+        bool past = q < l->next_q && (!s || s->state == HELD), beyond = q >= l->end_q;
+        if (past || beyond)
+            return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_micro),
+                           past ? "already given out (seek first)" : "beyond the end of the request");
+        dt_thread_wait(&l->ready, &l->lock, dt_clock_s() + 1); // a second, then the report
+        report_wait(l, q, dt_clock_s() - begin, &report_s);
+    }
+}
+
+// Divides the time of a wait among the stages, by what the workers did meanwhile.
+static void note_wait(loader *l, double waited, const uint64_t before[DT_N_STAGES]) {
+    uint64_t after[DT_N_STAGES], all = 0, ns = (uint64_t)(waited * 1e9);
+    loader_stage_ns(l, after);
+    for (int i = 0; i < DT_N_STAGES; i++) all += after[i] - before[i];
+    dt_counter_add(&l->n_waits, 1);
+    dt_counter_add(&l->wait_ns, ns);
+    for (int i = 0; i < DT_N_STAGES && all > 0; i++)
+        dt_counter_add(&l->wait_by_ns[i], (uint64_t)((double)ns * (double)(after[i] - before[i]) / (double)all));
+}
+
+dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s) {
+    loader *l = base->self;
+    *out = NULL;
+    if (wait_s) *wait_s = 0;
+    assert(micro >= 0 && micro < l->r.global_batch / l->r.micro_batch && step >= 0);
+    assert(l->position[micro] >= 0); // asked for when the source was opened
+    int64_t q = step * l->r.n_micro + l->position[micro];
+    slot *s = NULL;
+    dt_status st = DT_OK;
+    pthread_mutex_lock(&l->lock);
+    slot *have = loader_find(l, q); // the usual case waits for nothing and reads no clock
+    if (have && have->state == READY)
+        s = have;
+    else {
+        uint64_t before[DT_N_STAGES];
+        double t = dt_clock_s();
+        loader_stage_ns(l, before);
+        st = loader_await(l, q, &s);
+        double waited = dt_clock_s() - t;
+        if (wait_s) *wait_s = waited;
+        note_wait(l, waited, before);
+    }
+    if (st == DT_OK && s->status != DT_OK) {
+        st = dt_fail(s->status, "%s", s->message);
+        l->failed = s;
+        pthread_cond_broadcast(&l->ready);
+    }
+    if (st == DT_OK) {
+        s->state = HELD;
+        dt_depth_add(&l->ready_batches, -1);
+        dt_counter_add(&l->n_batches, 1);
+        dt_counter_add(&l->n_samples, (uint64_t)s->batch.n_valid);
+        *out = &s->batch;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return st;
+}
+
+void dt_loader_release(dt_batch_source *base, const dt_batch *b) {
+    loader *l = base->self;
+    slot *s = (slot *)(uintptr_t)b; // batch is the slot's first member
+    pthread_mutex_lock(&l->lock);
+    assert(s->state == HELD);
+    s->state = FREE;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+}
+
+dt_status dt_loader_seek(dt_batch_source *base, int64_t step) {
+    loader *l = base->self;
+    pthread_mutex_lock(&l->lock);
+    l->paused = true;
+    while (l->n_busy > 0) pthread_cond_wait(&l->idle, &l->lock);
+    for (int i = 0; i < l->max_slots; i++)
+        if (l->slots[i].state != HELD)
+            l->slots[i].state = FREE;
+        else
+            l->slots[i].q = -1; // its holder gives it back; no step finds it
+    dt_depth_add(&l->ready_batches, -l->ready_batches.n);
+    l->filling = NULL;
+    l->failed = NULL;
+    l->next_q = step * l->r.n_micro;
+    dt_ahead_seek(l->ahead, l->next_q * l->r.micro_batch); // no worker holds a place: n_busy is 0
+    l->paused = false;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->lock);
+    return DT_OK;
 }
 
 // ---- stage times --------------------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-// loader_internal.h: what loader_open.c (set-up, tuning) and loader.c (threads, ring; at its end counters and reports)
-// share; loader.c does not call loader_open.c. Not for others.
+// loader_internal.h: what loader_open.c (set-up, tuning), loader.c (threads, ring, counters, reports) share; loader.c
+// calls nothing of loader_open.c. Not for others.
 #ifndef DT_DATA_LOADER_INTERNAL_H
 #define DT_DATA_LOADER_INTERNAL_H
 
@@ -72,11 +72,6 @@ void *dt_loader_work(void *worker);
 dt_status dt_loader_get(dt_batch_source *base, int64_t step, int micro, const dt_batch **out, double *wait_s);
 void dt_loader_release(dt_batch_source *base, const dt_batch *b);
 dt_status dt_loader_seek(dt_batch_source *base, int64_t step);
-
-// ---- counters (loader.c) ------------------------------------------------------------------------------
-void dt_loader_stage_ns(const loader *l, uint64_t by[DT_N_STAGES]);
 void dt_loader_stats(dt_batch_source *base, dt_source_stats *out);
-// What the pipeline is doing, for a message: "reading FILE (record R) for 31 s".
-void dt_loader_describe(const loader *l, char *text, size_t cap);
 
 #endif

@@ -71,8 +71,6 @@ dt_status dt_plan_name(dt_plan *out, const char *path);
 dt_status dt_plan_existing(const dt_plan *p, char ***names, size_t *n);
 // Whether a dataset of this name has such a data file.
 bool dt_plan_belongs(const dt_plan *p, const char *name);
-// Whether the name is one of the plan with any number of shards: {0..5} for {0..2}.
-bool dt_plan_resembles(const dt_plan *p, const char *name);
 // Whether an existing file is an index or a lock: worthless without the data.
 bool dt_plan_is_companion(const dt_plan *p, const char *name);
 // Whether a dataset that shares OUT.partial with this one may have such a file.

@@ -116,14 +116,8 @@ dt_status dt_plan_name(dt_plan *p, const char *path) {
     return DT_OK;
 }
 
-bool dt_plan_belongs(const dt_plan *p, const char *name) {
-    if (p->format->one_file || !find_number(dt_path_base(p->out)).is_range) return dt_plan_resembles(p, name);
-    for (size_t i = 0; i < p->n_shards; i++)
-        if (strcmp(name, p->name[i]) == 0) return true;
-    return false;
-}
-
-bool dt_plan_resembles(const dt_plan *p, const char *name) {
+// Whether the name is one of the plan with any number of shards: {0..5} for {0..2}.
+static bool plan_resembles(const dt_plan *p, const char *name) {
     if (p->format->one_file) return strcmp(name, "data.mdb") == 0;
     const char *base = dt_path_base(p->out);
     number_place number = find_number(base);
@@ -135,6 +129,13 @@ bool dt_plan_resembles(const dt_plan *p, const char *name) {
     for (size_t i = number.at; i < n - n_tail; i++) // a number of any width: earlier packs may have had more shards
         if (!isdigit((unsigned char)name[i])) return false;
     return true;
+}
+
+bool dt_plan_belongs(const dt_plan *p, const char *name) {
+    if (p->format->one_file || !find_number(dt_path_base(p->out)).is_range) return plan_resembles(p, name);
+    for (size_t i = 0; i < p->n_shards; i++)
+        if (strcmp(name, p->name[i]) == 0) return true;
+    return false;
 }
 
 bool dt_plan_is_companion(const dt_plan *p, const char *name) {
@@ -355,7 +356,7 @@ static dt_status tar_is_set(const char *path, bool *out) {
 static bool is_of_out(const dt_plan *out, const char *path) {
     const char *base = dt_path_base(path);
     struct stat a, b;
-    if (!dt_plan_resembles(out, base)) return false;
+    if (!plan_resembles(out, base)) return false;
     char *folder = dt_xprintf("%.*s.", (int)(base - path), path); // "folder/.": the folder itself, also behind a link
     bool same = stat(folder, &a) == 0 && stat(out->folder, &b) == 0 && a.st_ino == b.st_ino && a.st_dev == b.st_dev;
     free(folder);

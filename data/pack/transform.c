@@ -131,12 +131,13 @@ void dt_transform_scratch_destroy(dt_transform_scratch *s) {
 }
 
 // NaN: the header does not tell.
-void dt_transform_add_number(dt_transform_record *r, const char *name, double v) {
+static void transform_add_number(dt_transform_record *r, const char *name, double v) {
     assert(r->n_columns < DT_TRANSFORM_MAX_COLUMNS);
     if (!isnan(v)) r->column[r->n_columns++] = (dt_transform_column){.name = name, .number = v};
 }
 
-void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind) {
+// Member i becomes s->encoded[i] of that kind: "iris.bmp" -> "iris.jpg".
+static void transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind) {
     dt_transform_member *m = &r->member[i];
     const dt_buffer *bytes = &s->encoded[i];
     char *ext = s->ext[i];
@@ -145,37 +146,6 @@ void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i
         snprintf(ext, sizeof s->ext[i], "%.*s%s", dot ? (int)(dot + 1 - m->ext) : 0, m->ext, kind);
     }
     *m = (dt_transform_member){ext, {bytes->data, bytes->n_bytes}, bytes->n_bytes};
-}
-
-static void transform_add_shape(dt_transform_record *r) {
-    dt_media_info m;
-    for (int i = 0; i < r->n_members; i++) {
-        // the first member whose header tells a shape
-        if (!dt_media_info_read(&m, r->member[i].bytes, r->member[i].size)) continue;
-        dt_transform_add_number(r, "width", m.width);
-        dt_transform_add_number(r, "height", m.height);
-        dt_transform_add_number(r, "channels", m.channels);
-        dt_transform_add_number(r, "samples", m.samples);
-        dt_transform_add_number(r, "rate", m.rate);
-        dt_transform_add_number(r, "seconds", m.samples / m.rate);
-        return;
-    }
-}
-
-dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
-                             dt_transform_emit emit, void *arg) {
-    r->suffix = "";
-    r->n_columns = 0;
-    if (dt_transform_keeps_bytes(t)) {
-        transform_add_shape(r);
-        return emit(arg, r);
-    }
-    DT_TRY(dt_transform_images(t, s, r));
-    int recording = dt_transform_find_recording(r);
-    // images beside a recording were changed above
-    if (recording >= 0) return dt_transform_recording(t, s, r, recording, emit, arg);
-    if (r->n_columns == 0) transform_add_shape(r);
-    return emit(arg, r);
 }
 
 // ---- transform audio ----------------------------------------------------------------------------------------------
@@ -256,20 +226,20 @@ static dt_status transform_audio_add_quality(const dt_transform *t, dt_transform
     dt_audio_quality q;
     if (!t->o->quality) return DT_OK;
     DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, a->rate, &s->power));
-    dt_transform_add_number(r, "level", q.level);
-    dt_transform_add_number(r, "peak", q.peak);
-    dt_transform_add_number(r, "clipping", q.clipping);
-    dt_transform_add_number(r, "silence", q.silence);
-    dt_transform_add_number(r, "snr", q.snr);
-    dt_transform_add_number(r, "quality", q.quality);
+    transform_add_number(r, "level", q.level);
+    transform_add_number(r, "peak", q.peak);
+    transform_add_number(r, "clipping", q.clipping);
+    transform_add_number(r, "silence", q.silence);
+    transform_add_number(r, "snr", q.snr);
+    transform_add_number(r, "quality", q.quality);
     return DT_OK;
 }
 
 static void transform_audio_add_shape(dt_transform_record *r, const recording *a) {
-    dt_transform_add_number(r, "channels", a->channels);
-    dt_transform_add_number(r, "samples", (double)a->n);
-    dt_transform_add_number(r, "rate", a->rate);
-    dt_transform_add_number(r, "seconds", (double)a->n / a->rate);
+    transform_add_number(r, "channels", a->channels);
+    transform_add_number(r, "samples", (double)a->n);
+    transform_add_number(r, "rate", a->rate);
+    transform_add_number(r, "seconds", (double)a->n / a->rate);
 }
 
 // With column `clipped`: how many samples lie beyond full scale, as resampling may make them, and are cut.
@@ -278,9 +248,9 @@ static dt_status transform_audio_store(dt_transform_scratch *s, dt_transform_rec
     int64_t n_clipped = 0;
     // counted before encoding, which cuts them at full scale
     for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
-    dt_transform_add_number(r, "clipped", (double)n_clipped);
+    transform_add_number(r, "clipped", (double)n_clipped);
     DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, a->rate));
-    dt_transform_replace(s, r, member, "wav");
+    transform_replace(s, r, member, "wav");
     return DT_OK;
 }
 
@@ -328,14 +298,17 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, d
     return DT_OK;
 }
 
-int dt_transform_find_recording(const dt_transform_record *r) {
+// The first recording of a record, or -1.
+static int transform_find_recording(const dt_transform_record *r) {
     for (int i = 0; i < r->n_members; i++)
         if (dt_transform_wants(&r->member[i], DT_KIND_AUDIO)) return i;
     return -1;
 }
 
-dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
-                                 dt_transform_emit emit, void *arg) {
+// Resamples, mixes and cuts the recording `member`. Calls emit for each segment (once where there are no segments); the
+// other members stay unchanged.
+static dt_status transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
+                                     dt_transform_emit emit, void *arg) {
     recording a;
     const char *ext = r->member[member].ext;
     dt_status st = transform_audio_decode(t, s, r->member[member].bytes, &a);
@@ -383,13 +356,13 @@ static dt_status transform_image_encode(const dt_transform *t, const char *kind,
 static dt_status transform_image_add_quality(dt_transform_scratch *s, dt_transform_record *r, const dt_image *m) {
     dt_image_quality q;
     DT_TRY(dt_quality_of_image(&q, m, &s->luma));
-    dt_transform_add_number(r, "brightness", q.brightness);
-    dt_transform_add_number(r, "contrast", q.contrast);
-    dt_transform_add_number(r, "sharpness", q.sharpness);
-    dt_transform_add_number(r, "entropy", q.entropy);
-    dt_transform_add_number(r, "clipping", q.clipping);
-    dt_transform_add_number(r, "snr", q.snr);
-    dt_transform_add_number(r, "quality", q.quality);
+    transform_add_number(r, "brightness", q.brightness);
+    transform_add_number(r, "contrast", q.contrast);
+    transform_add_number(r, "sharpness", q.sharpness);
+    transform_add_number(r, "entropy", q.entropy);
+    transform_add_number(r, "clipping", q.clipping);
+    transform_add_number(r, "snr", q.snr);
+    transform_add_number(r, "quality", q.quality);
     return DT_OK;
 }
 
@@ -418,9 +391,9 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     const dt_image whole = m;
     DT_TRY(shrink(t, s, &m));
     if (is_first) { // columns describe the first image of a record
-        dt_transform_add_number(r, "width", m.width);
-        dt_transform_add_number(r, "height", m.height);
-        dt_transform_add_number(r, "channels", channels);
+        transform_add_number(r, "width", m.width);
+        transform_add_number(r, "height", m.height);
+        transform_add_number(r, "channels", channels);
         if (t->o->quality) DT_TRY(transform_image_add_quality(s, r, &m));
     }
     if (m.data == as_decoded && same_kind(t, kind)) return DT_OK; // nothing to change
@@ -428,11 +401,13 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     if (whole.greatest > whole.least) transform_image_warn_of_bytes(r, i, &whole);
     const char *new_kind;
     DT_TRY(transform_image_encode(t, kind, &m, &s->encoded[i], &new_kind));
-    dt_transform_replace(s, r, i, new_kind);
+    transform_replace(s, r, i, new_kind);
     return DT_OK;
 }
 
-dt_status dt_transform_images(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r) {
+// Resizes and encodes every image among the record's members, and adds the columns of the first. Bytes live in `s`
+// until the next call. Other members stay as they are. DT_E_DATA: an image cannot be decoded.
+static dt_status transform_images(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r) {
     bool is_first = true;
     for (int i = 0; i < r->n_members; i++) {
         if (!dt_transform_wants(&r->member[i], DT_KIND_PICTURE)) continue;
@@ -443,4 +418,35 @@ dt_status dt_transform_images(const dt_transform *t, dt_transform_scratch *s, dt
         is_first = false;
     }
     return DT_OK;
+}
+
+static void transform_add_shape(dt_transform_record *r) {
+    dt_media_info m;
+    for (int i = 0; i < r->n_members; i++) {
+        // the first member whose header tells a shape
+        if (!dt_media_info_read(&m, r->member[i].bytes, r->member[i].size)) continue;
+        transform_add_number(r, "width", m.width);
+        transform_add_number(r, "height", m.height);
+        transform_add_number(r, "channels", m.channels);
+        transform_add_number(r, "samples", m.samples);
+        transform_add_number(r, "rate", m.rate);
+        transform_add_number(r, "seconds", m.samples / m.rate);
+        return;
+    }
+}
+
+dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
+                             dt_transform_emit emit, void *arg) {
+    r->suffix = "";
+    r->n_columns = 0;
+    if (dt_transform_keeps_bytes(t)) {
+        transform_add_shape(r);
+        return emit(arg, r);
+    }
+    DT_TRY(transform_images(t, s, r));
+    const int member = transform_find_recording(r);
+    // images beside a recording were changed above
+    if (member >= 0) return transform_recording(t, s, r, member, emit, arg);
+    if (r->n_columns == 0) transform_add_shape(r);
+    return emit(arg, r);
 }

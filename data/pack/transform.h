@@ -73,9 +73,6 @@ typedef dt_status (*dt_transform_emit)(void *arg, const dt_transform_record *r);
 dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
                              dt_transform_emit emit, void *arg);
 
-// For transforms: adds a number column unless v is NaN.
-void dt_transform_add_number(dt_transform_record *r, const char *name, double v);
-
 // ---- transform parts ----------------------------------------------------------------------------------------------
 
 // The transforms behind transform.c, one for images and one for recordings.
@@ -115,22 +112,6 @@ struct dt_transform_scratch {
     dt_buffer encoded[DT_TRANSFORM_MAX_MEMBERS];
     char ext[DT_TRANSFORM_MAX_MEMBERS][128];
 };
-
-// Member i becomes s->encoded[i] of that kind: "iris.bmp" -> "iris.jpg".
-void dt_transform_replace(dt_transform_scratch *s, dt_transform_record *r, int i, const char *kind);
-
-// ---- images (transform.c) ------------------------------------------------------------------
-// Resizes and encodes every image among the record's members, and adds the columns of the first. Bytes live in `s`
-// until the next call. Other members stay as they are. DT_E_DATA: an image cannot be decoded.
-dt_status dt_transform_images(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r);
-
-// ---- recordings (transform.c) ------------------------------------------------------------------
-// The first recording of a record, or -1.
-int dt_transform_find_recording(const dt_transform_record *r);
-// Resamples, mixes and cuts the recording `member`. Calls emit for each segment (once where there are no segments); the
-// other members stay unchanged.
-dt_status dt_transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
-                                 dt_transform_emit emit, void *arg);
 
 // ---- media info ---------------------------------------------------------------------------------------------------
 

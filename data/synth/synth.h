@@ -88,16 +88,6 @@ typedef struct dt_synth_identity {
     float trait[SYNTH_TRAITS];
 } dt_synth_identity;
 
-// out: (FINGER_H, FINGER_W) grey, top row first.
-void dt_synth_render_finger(uint8_t *out, const dt_synth_identity *who, uint64_t seed, uint32_t subject,
-                            uint32_t impression);
-
-// The texture of one eye in polar coordinates, and its pictures. out: (IRIS_H, IRIS_W, RGB).
-typedef struct dt_synth_eye dt_synth_eye;
-dt_synth_eye *dt_synth_eye_create(const dt_synth_identity *who, uint64_t seed, uint32_t subject, int side);
-void dt_synth_eye_destroy(dt_synth_eye *e);
-void dt_synth_render_iris(uint8_t *out, const dt_synth_eye *e, uint64_t seed, uint32_t subject, uint32_t impression);
-
 // ---- files -----------------------------------------------------------------------------------------
 // Makes the folder that it lies in, too.
 dt_status dt_synth_write_file(const char *path, const void *data, size_t n_bytes);

@@ -16,102 +16,6 @@
 #include <stdlib.h>
 
 // -- who everyone is ---------------------------------------------------------------------------
-// Point g of a sequence that fills the unit cube evenly (Roberts's generalised golden ratio in five
-// dimensions), so that groups are as far apart as their number allows.
-static dt_synth_identity group_identity(uint64_t seed, uint32_t g, const char *purpose) {
-    const double ratio = 1.1347241384015194; // the root of x^6 = x + 1
-    dt_synth_identity who;
-    dt_synth_draw d = dt_synth_begin(seed, 0, 0, purpose);
-    double step = 1;
-    for (int k = 0; k < SYNTH_TRAITS; k++) {
-        step /= ratio; // 1/ratio, 1/ratio², ...
-        // a random start per purpose: fingers and irises are unrelated
-        double v = dt_synth_uniform(&d, 0, 1) + step * (g + 1);
-        who.trait[k] = (float)(v - floor(v));
-    }
-    return who;
-}
-
-// Fingers: the first two of three share a group. Irises: the second shares with the third of the
-// three before (cyclic). Two groups a three; subjects beyond the last whole three stand alone.
-static uint32_t synth_biometric_group_of(uint32_t subject, uint32_t n_subjects, bool iris) {
-    uint32_t threes = n_subjects / 3, three = subject / 3, place = subject % 3;
-    if (three >= threes) return 2 * threes + place; // beyond the last whole three: alone in a group
-    // cyclic: the first three's second subject shares with the last three's third
-    if (iris && place == 1) return 2 * ((three + threes - 1) % threes) + 1;
-    return 2 * three + (place == 2);
-}
-
-static dt_synth_identity synth_biometric_identity(uint64_t seed, uint32_t subject, uint32_t n_subjects, bool iris) {
-    uint32_t g = synth_biometric_group_of(subject, n_subjects, iris);
-    dt_synth_identity who = group_identity(seed, g, iris ? "iris traits" : "finger traits");
-    // a subject's own deviation from the group
-    dt_synth_draw d = dt_synth_begin(seed, subject, 0, iris ? "iris twin" : "finger twin");
-    // smaller than the distance of groups: twins are alike, not the same
-    for (int k = 0; k < SYNTH_TRAITS; k++) {
-        float v = who.trait[k] + dt_synth_uniform(&d, -0.015f, 0.015f);
-        who.trait[k] = v < 0 ? 0 : v > 0.999f ? 0.999f : v;
-    }
-    return who;
-}
-
-// 11 of 45 are female, evenly distributed, for any number.
-static char gender(uint32_t subject) {
-    return (subject + 1) * 11 / 45 > subject * 11 / 45 ? 'F' : 'M'; // Bresenham's rule: evenly spread
-}
-
-// -- files -------------------------------------------------------------------------------------
-static dt_status write_fingers(const dt_synth_job *j, uint32_t subject) {
-    static const char *const names[] = {"thumb", "index", "middle", "ring", "little"};
-    char path[PATH_MAX], suffix[16] = "";
-    uint8_t pixels[FINGER_W * FINGER_H];
-    dt_synth_identity who = synth_biometric_identity(j->seed, subject, j->n, false);
-    // five fingers of the left hand, five of the right, then again
-    for (uint32_t k = 0; k < j->n_impressions; k++) {
-        dt_synth_render_finger(pixels, &who, j->seed, subject, k);
-        // names of the known layout have no number
-        if (j->n_impressions != 10) snprintf(suffix, sizeof suffix, "_%u", k + 1);
-        snprintf(path, sizeof path, "%s/fingerprint/%u/%u__%c_%s_%s_finger%s.BMP", j->out, subject + 1, subject + 1,
-                 gender(subject), k / 5 % 2 ? "Right" : "Left", names[k % 5], suffix);
-        DT_TRY(dt_synth_write_bmp(path, pixels, FINGER_W, FINGER_H, 1));
-    }
-    return DT_OK;
-}
-
-static dt_status write_irises(const dt_synth_job *j, uint32_t subject) {
-    char path[PATH_MAX];
-    dt_synth_identity who = synth_biometric_identity(j->seed, subject, j->n, true);
-    uint8_t *pixels = dt_xcalloc(3, IRIS_W * IRIS_H); // (240, 320, RGB)
-    dt_status st = DT_OK;
-    for (int side = 0; side < 2 && st == DT_OK; side++) {
-        // a texture is made once for all pictures of an eye
-        dt_synth_eye *eye = dt_synth_eye_create(&who, j->seed, subject, side);
-        // odd impressions are of the right eye
-        for (uint32_t k = (uint32_t)side; k < j->n_impressions && st == DT_OK; k += 2) {
-            dt_synth_render_iris(pixels, eye, j->seed, subject, k);
-            snprintf(path, sizeof path, "%s/iris/%u/%u_%c_%c_%u.bmp", j->out, subject + 1, subject + 1, gender(subject),
-                     side ? 'R' : 'L', k / 2 + 1);
-            st = dt_synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
-        }
-        dt_synth_eye_destroy(eye);
-    }
-    free(pixels);
-    return st;
-}
-
-static dt_status synth_biometric_make(const dt_synth_job *j, uint32_t subject) {
-    DT_TRY(write_fingers(j, subject));
-    return write_irises(j, subject);
-}
-
-const dt_synth_kind synth_biometric = {
-    .name = "biometric",
-    .help = "fingerprints (96 x 103, 32-bit BMP) and irises (320 x 240, 24-bit BMP), 10 each a person",
-    .unit = "subjects",
-    .default_n = 45,
-    .of_people = true,
-    .make = synth_biometric_make};
-
 // ---- synth finger -------------------------------------------------------------------------------------------------
 
 // Fingerprints from an orientation field, after the SFinGe method (Cappelli, Maio,
@@ -282,8 +186,9 @@ static float canvas_get(const canvas *c, float x, float y) {
 }
 
 // -- the picture -------------------------------------------------------------------------------
-void dt_synth_render_finger(uint8_t *out, const dt_synth_identity *who, uint64_t seed, uint32_t subject,
-                            uint32_t impression) {
+// out: (FINGER_H, FINGER_W) grey, top row first.
+static void render_finger(uint8_t *out, const dt_synth_identity *who, uint64_t seed, uint32_t subject,
+                          uint32_t impression) {
     pthread_once(&kernels_once, make_kernels); // once for all threads
     finger f;
     canvas c;
@@ -334,15 +239,15 @@ void dt_synth_render_finger(uint8_t *out, const dt_synth_identity *who, uint64_t
 enum { N_RADII = 96, SYNTH_IRIS_N_ANGLES = 768 };
 static const float SYNTH_IRIS_PI = 3.14159265358979f;
 
-struct dt_synth_eye {
+typedef struct eye {
     dt_synth_identity who;
     int side;
     float texture[N_RADII * SYNTH_IRIS_N_ANGLES]; // brightness, about 0..1
     float edge[SYNTH_IRIS_N_ANGLES];              // radius of the collarette
-};
+} eye;
 
 // -- the eye -----------------------------------------------------------------------------------
-static void add_fibres(dt_synth_eye *e, dt_synth_draw *d) {
+static void add_fibres(eye *e, dt_synth_draw *d) {
     int fibres = 18 + (int)(72 * e->who.trait[2]); // 18 to 90 around the pupil
     dt_synth_noise coarse, fine, bend;
     dt_synth_noise_init(&coarse, d, fibres, 5);
@@ -362,7 +267,7 @@ static void add_fibres(dt_synth_eye *e, dt_synth_draw *d) {
     dt_synth_noise_fini(&bend);
 }
 
-static void add_collarette(dt_synth_eye *e, dt_synth_draw *d) {
+static void add_collarette(eye *e, dt_synth_draw *d) {
     float where = 0.18f + 0.48f * e->who.trait[3], strength = 0.15f + 0.30f * e->who.trait[3];
     float furrows = dt_synth_uniform(d, 18, 26); // furrows: rings outside of the collarette, as radians over the radius
     dt_synth_noise zigzag;
@@ -380,7 +285,7 @@ static void add_collarette(dt_synth_eye *e, dt_synth_draw *d) {
     dt_synth_noise_fini(&zigzag);
 }
 
-static void add_crypts(dt_synth_eye *e, dt_synth_draw *d) {
+static void add_crypts(eye *e, dt_synth_draw *d) {
     int n = (int)(90 * e->who.trait[4] + 0.5f);
     for (int i = 0; i < n; i++) {
         float r = dt_synth_uniform(d, 0.15f, 0.9f) * N_RADII, a = dt_synth_uniform(d, 0, SYNTH_IRIS_N_ANGLES);
@@ -396,8 +301,8 @@ static void add_crypts(dt_synth_eye *e, dt_synth_draw *d) {
     }
 }
 
-dt_synth_eye *dt_synth_eye_create(const dt_synth_identity *who, uint64_t seed, uint32_t subject, int side) {
-    dt_synth_eye *e = dt_xcalloc(1, sizeof *e);
+static eye *eye_create(const dt_synth_identity *who, uint64_t seed, uint32_t subject, int side) {
+    eye *e = dt_xcalloc(1, sizeof *e);
     e->who = *who;
     e->side = side;
     // side: left and right eye of a subject differ
@@ -408,7 +313,7 @@ dt_synth_eye *dt_synth_eye_create(const dt_synth_identity *who, uint64_t seed, u
     return e;
 }
 
-void dt_synth_eye_destroy(dt_synth_eye *e) {
+static void eye_destroy(eye *e) {
     free(e);
 }
 
@@ -431,7 +336,7 @@ typedef struct view {
     dt_synth_noise lashes;
 } view;
 
-static void synth_iris_make_view(view *v, const dt_synth_eye *e, dt_synth_draw *d) {
+static void synth_iris_make_view(view *v, const eye *e, dt_synth_draw *d) {
     v->cx = IRIS_W / 2 + dt_synth_uniform(d, -12, 12);
     v->cy = IRIS_H / 2 + dt_synth_uniform(d, -8, 8);
     v->radius = dt_synth_uniform(d, 92, 100);
@@ -452,7 +357,7 @@ static void synth_iris_make_view(view *v, const dt_synth_eye *e, dt_synth_draw *
     dt_synth_noise_init(&v->lashes, d, 160, 3);
 }
 
-static float texture_get(const dt_synth_eye *e, float u, float turn) {
+static float texture_get(const eye *e, float u, float turn) {
     float r = u * (N_RADII - 1), a = (turn - floorf(turn)) * SYNTH_IRIS_N_ANGLES; // wrapped to one turn
     int r0 = (int)r, a0 = (int)a % SYNTH_IRIS_N_ANGLES, a1 = (a0 + 1) % SYNTH_IRIS_N_ANGLES;
     int r1 = r0 + 1 < N_RADII ? r0 + 1 : r0;
@@ -461,7 +366,7 @@ static float texture_get(const dt_synth_eye *e, float u, float turn) {
     return (p[a0] * (1 - w) + p[a1] * w) * (1 - v) + (q[a0] * (1 - w) + q[a1] * w) * v;
 }
 
-static void paint_iris(float rgb[3], const dt_synth_eye *e, const view *v, float rho, float turn) {
+static void paint_iris(float rgb[3], const eye *e, const view *v, float rho, float turn) {
     float u = (rho - v->pupil) / (1 - v->pupil); // 0 at the pupil's edge, 1 at the rim
     u = u < 0 ? 0 : u > 1 ? 1 : u;
     turn += v->turn;
@@ -486,7 +391,7 @@ static void paint_lids(float rgb[3], const view *v, float dx, float dy) {
     synth_blend(rgb, 208, 172, 150, synth_step(-0.02f, 0.02f, dy - lower));
 }
 
-static void paint_pixel(float rgb[3], const dt_synth_eye *e, const view *v, float dx, float dy) {
+static void paint_pixel(float rgb[3], const eye *e, const view *v, float dx, float dy) {
     float rho = sqrtf(dx * dx + dy * dy);
     rgb[0] = 226, rgb[1] = 218, rgb[2] = 212; // sclera
     if (rho < 1.03f) {
@@ -500,7 +405,8 @@ static void paint_pixel(float rgb[3], const dt_synth_eye *e, const view *v, floa
     paint_lids(rgb, v, dx, dy);
 }
 
-void dt_synth_render_iris(uint8_t *out, const dt_synth_eye *e, uint64_t seed, uint32_t subject, uint32_t impression) {
+// out: (IRIS_H, IRIS_W, RGB).
+static void render_iris(uint8_t *out, const eye *e, uint64_t seed, uint32_t subject, uint32_t impression) {
     view v;
     dt_synth_draw d = dt_synth_begin(seed, subject, impression, "iris");
     synth_iris_make_view(&v, e, &d);
@@ -517,3 +423,99 @@ void dt_synth_render_iris(uint8_t *out, const dt_synth_eye *e, uint64_t seed, ui
         }
     dt_synth_noise_fini(&v.lashes);
 }
+
+// Point g of a sequence that fills the unit cube evenly (Roberts's generalised golden ratio in five
+// dimensions), so that groups are as far apart as their number allows.
+static dt_synth_identity group_identity(uint64_t seed, uint32_t g, const char *purpose) {
+    const double ratio = 1.1347241384015194; // the root of x^6 = x + 1
+    dt_synth_identity who;
+    dt_synth_draw d = dt_synth_begin(seed, 0, 0, purpose);
+    double step = 1;
+    for (int k = 0; k < SYNTH_TRAITS; k++) {
+        step /= ratio; // 1/ratio, 1/ratio², ...
+        // a random start per purpose: fingers and irises are unrelated
+        double v = dt_synth_uniform(&d, 0, 1) + step * (g + 1);
+        who.trait[k] = (float)(v - floor(v));
+    }
+    return who;
+}
+
+// Fingers: the first two of three share a group. Irises: the second shares with the third of the
+// three before (cyclic). Two groups a three; subjects beyond the last whole three stand alone.
+static uint32_t synth_biometric_group_of(uint32_t subject, uint32_t n_subjects, bool iris) {
+    uint32_t threes = n_subjects / 3, three = subject / 3, place = subject % 3;
+    if (three >= threes) return 2 * threes + place; // beyond the last whole three: alone in a group
+    // cyclic: the first three's second subject shares with the last three's third
+    if (iris && place == 1) return 2 * ((three + threes - 1) % threes) + 1;
+    return 2 * three + (place == 2);
+}
+
+static dt_synth_identity synth_biometric_identity(uint64_t seed, uint32_t subject, uint32_t n_subjects, bool iris) {
+    uint32_t g = synth_biometric_group_of(subject, n_subjects, iris);
+    dt_synth_identity who = group_identity(seed, g, iris ? "iris traits" : "finger traits");
+    // a subject's own deviation from the group
+    dt_synth_draw d = dt_synth_begin(seed, subject, 0, iris ? "iris twin" : "finger twin");
+    // smaller than the distance of groups: twins are alike, not the same
+    for (int k = 0; k < SYNTH_TRAITS; k++) {
+        float v = who.trait[k] + dt_synth_uniform(&d, -0.015f, 0.015f);
+        who.trait[k] = v < 0 ? 0 : v > 0.999f ? 0.999f : v;
+    }
+    return who;
+}
+
+// 11 of 45 are female, evenly distributed, for any number.
+static char gender(uint32_t subject) {
+    return (subject + 1) * 11 / 45 > subject * 11 / 45 ? 'F' : 'M'; // Bresenham's rule: evenly spread
+}
+
+// -- files -------------------------------------------------------------------------------------
+static dt_status write_fingers(const dt_synth_job *j, uint32_t subject) {
+    static const char *const names[] = {"thumb", "index", "middle", "ring", "little"};
+    char path[PATH_MAX], suffix[16] = "";
+    uint8_t pixels[FINGER_W * FINGER_H];
+    dt_synth_identity who = synth_biometric_identity(j->seed, subject, j->n, false);
+    // five fingers of the left hand, five of the right, then again
+    for (uint32_t k = 0; k < j->n_impressions; k++) {
+        render_finger(pixels, &who, j->seed, subject, k);
+        // names of the known layout have no number
+        if (j->n_impressions != 10) snprintf(suffix, sizeof suffix, "_%u", k + 1);
+        snprintf(path, sizeof path, "%s/fingerprint/%u/%u__%c_%s_%s_finger%s.BMP", j->out, subject + 1, subject + 1,
+                 gender(subject), k / 5 % 2 ? "Right" : "Left", names[k % 5], suffix);
+        DT_TRY(dt_synth_write_bmp(path, pixels, FINGER_W, FINGER_H, 1));
+    }
+    return DT_OK;
+}
+
+static dt_status write_irises(const dt_synth_job *j, uint32_t subject) {
+    char path[PATH_MAX];
+    dt_synth_identity who = synth_biometric_identity(j->seed, subject, j->n, true);
+    uint8_t *pixels = dt_xcalloc(3, IRIS_W * IRIS_H); // (240, 320, RGB)
+    dt_status st = DT_OK;
+    for (int side = 0; side < 2 && st == DT_OK; side++) {
+        // a texture is made once for all pictures of an eye
+        eye *e = eye_create(&who, j->seed, subject, side);
+        // odd impressions are of the right eye
+        for (uint32_t k = (uint32_t)side; k < j->n_impressions && st == DT_OK; k += 2) {
+            render_iris(pixels, e, j->seed, subject, k);
+            snprintf(path, sizeof path, "%s/iris/%u/%u_%c_%c_%u.bmp", j->out, subject + 1, subject + 1, gender(subject),
+                     side ? 'R' : 'L', k / 2 + 1);
+            st = dt_synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
+        }
+        eye_destroy(e);
+    }
+    free(pixels);
+    return st;
+}
+
+static dt_status synth_biometric_make(const dt_synth_job *j, uint32_t subject) {
+    DT_TRY(write_fingers(j, subject));
+    return write_irises(j, subject);
+}
+
+const dt_synth_kind synth_biometric = {
+    .name = "biometric",
+    .help = "fingerprints (96 x 103, 32-bit BMP) and irises (320 x 240, 24-bit BMP), 10 each a person",
+    .unit = "subjects",
+    .default_n = 45,
+    .of_people = true,
+    .make = synth_biometric_make};

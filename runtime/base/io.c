@@ -242,7 +242,8 @@ bool dt_io_exchange(const char *a, const char *b) {
     return err == 0;
 }
 
-dt_status dt_io_rename(const char *from, const char *to) {
+// replaces
+static dt_status io_rename(const char *from, const char *to) {
     int err = enter(from, "rename");
     if (err == 0 && rename(from, to) != 0) err = errno;
     dt_watch_end();
@@ -427,7 +428,7 @@ dt_status dt_io_begin(dt_io_file *f, const char *path) {
 dt_status dt_io_end(dt_io_file *f, dt_status st) {
     if (!f->path) return st;
     if (st == DT_OK) st = dt_io_fsync(f->fd, f->path); // contents first, then the name
-    if (st == DT_OK) st = dt_io_rename(f->temporary, f->path);
+    if (st == DT_OK) st = io_rename(f->temporary, f->path);
     if (st != DT_OK) unlink(f->temporary);
     unlist(f);       // after rename or unlink: the handler may have nothing left to remove
     if (st == DT_OK) // the lock goes with it

@@ -34,7 +34,6 @@ dt_status dt_io_fsync_dir(const char *path);
 // Renames; fails with DT_E_STORAGE if `to` exists. renameat2(RENAME_NOREPLACE), or, where the file
 // system refuses the flag, an existence check and rename (callers hold the run lock).
 dt_status dt_io_rename_noreplace(const char *from, const char *to);
-dt_status dt_io_rename(const char *from, const char *to); // replaces
 // Both change names at once; false: they did not, as where the file system cannot do that.
 bool dt_io_exchange(const char *a, const char *b);
 dt_status dt_io_unlink(const char *path);

@@ -108,20 +108,6 @@ void dt_mpi_sum(dt_mpi_element kind, bool tree, void *out, const char *const *x,
 void dt_mpi_sum_narrow(uint16_t *to, const float *from, int64_t n); // to nearest, ties to even
 void dt_mpi_sum_widen(float *to, const uint16_t *from, int64_t n);
 
-// comm_mpi_reduce.c: the memory that the ranks of a host share. i: a rank's place on the host.
-typedef enum dt_mpi_host_stage { MPI_HOST_FULL = 1, MPI_HOST_SUMMED, MPI_HOST_LEFT } dt_mpi_host_stage;
-// Collective over all ranks. NULL without a failure: this rank is alone on its host, or *apart, the same on all ranks:
-// ranks of some host share no memory.
-dt_status dt_mpi_host_open(dt_mpi_host **out, bool *apart, dt_comm *c, const dt_mpi_group *ranks, int n_areas,
-                           size_t area_bytes);
-void dt_mpi_host_close(dt_mpi_host *h); // NULL is nothing
-bool dt_mpi_host_may_enter(const dt_mpi_host *h, uint64_t turn,
-                           int *n_there); // n_there: begins at 0, kept between calls
-char *dt_mpi_host_area(const dt_mpi_host *h, int i, uint64_t turn);
-void dt_mpi_host_reach(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage);
-// Whether all ranks of the host have reached the stage; else *n_there is the first that has not.
-bool dt_mpi_host_all(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage, int *n_there);
-
 // comm_mpi_heartbeat.c. The comm's dt_mpi_comm and its hosts must stay.
 dt_status dt_mpi_heartbeat_begin(dt_mpi_heartbeat **out, const dt_comm *c);
 // dt_watch_peers.heartbeat; entered: how many collectives this rank has entered

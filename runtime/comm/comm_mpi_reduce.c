@@ -49,6 +49,142 @@
 #include <time.h>
 #include <unistd.h>
 
+// ---- comm mpi host ------------------------------------------------------------------------------------------------
+
+// Memory that the ranks of a host share, so that they reduce a segment without a message.
+//
+// A rank has some areas, each as long as a segment; the n-th segment that goes this way is in area n % n_areas of every
+// rank. In front of the areas stands how far the rank has got in each. MPI_HOST_FULL: its contribution is in the area;
+// MPI_HOST_SUMMED: the sum of its slice is (in an all-gather alone, the first stage); MPI_HOST_LEFT: it no longer reads
+// this area of any rank. When all ranks have left an area it is written again.
+//
+// The memory is a memfd of the host's first rank, which the others open through /proc: no name that a killed job leaves
+// behind, and no limit of /dev/shm, which is 64 MiB in many containers.
+
+enum { LINE = 64, PAGE = 4096 };
+
+typedef enum host_stage { MPI_HOST_FULL = 1, MPI_HOST_SUMMED, MPI_HOST_LEFT } host_stage;
+
+struct dt_mpi_host {
+    int n, self, n_areas;
+    size_t area_bytes, rank_bytes; // PAGE of stages, then the areas
+    char *memory;                  // mmap of n * rank_bytes, then a page with the secret
+};
+
+// What the first rank of a host sends to the others.
+typedef struct offer {
+    int pid, fd;
+    uint64_t secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
+} offer;
+
+static _Atomic uint64_t *reached(const dt_mpi_host *h, int i, uint64_t turn) {
+    // a cache line per area: ranks poll different lines
+    return (_Atomic uint64_t *)(h->memory + (size_t)i * h->rank_bytes + turn % (uint64_t)h->n_areas * LINE);
+}
+
+// i: a rank's place on the host.
+static char *mpi_host_area(const dt_mpi_host *h, int i, uint64_t turn) {
+    return h->memory + (size_t)i * h->rank_bytes + PAGE + turn % (uint64_t)h->n_areas * h->area_bytes;
+}
+
+static uint64_t comm_mpi_host_value_of(uint64_t turn, host_stage stage) {
+    return 4 * turn + (uint64_t)stage; // grows with turn and stage, so one comparison covers both
+}
+
+static void mpi_host_reach(const dt_mpi_host *h, uint64_t turn, host_stage stage) {
+    // release: contributions before the stage
+    atomic_store_explicit(reached(h, h->self, turn), comm_mpi_host_value_of(turn, stage), memory_order_release);
+}
+
+// Whether all ranks of the host have reached the stage; else *n_there is the first that has not.
+static bool mpi_host_all(const dt_mpi_host *h, uint64_t turn, host_stage stage, int *n_there) {
+    for (; *n_there < h->n; ++*n_there)
+        // acquire: pairs with mpi_host_reach
+        if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) <
+            comm_mpi_host_value_of(turn, stage))
+            return false;
+    return true;
+}
+
+// n_there: begins at 0, kept between calls
+static bool mpi_host_may_enter(const dt_mpi_host *h, uint64_t turn, int *n_there) {
+    const uint64_t n = (uint64_t)h->n_areas;
+    return turn < n || mpi_host_all(h, turn - n, MPI_HOST_LEFT, n_there); // the first round finds all areas free
+}
+
+// -- life ------------------------------------------------------------------------------------------
+
+static uint64_t *secret_of(const dt_mpi_host *h) {
+    return (uint64_t *)(h->memory + (size_t)h->n * h->rank_bytes); // the page behind all ranks' memory
+}
+
+static bool comm_mpi_host_map(dt_mpi_host *h, int fd) {
+    // lazily committed: areas that no segment uses cost nothing
+    h->memory = mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (h->memory == MAP_FAILED) h->memory = NULL; // NULL is what callers test
+    return h->memory != NULL;
+}
+
+static offer make_memory(dt_mpi_host *h) {
+    struct timespec now;
+    offer o = {.pid = (int)getpid(), .fd = memfd_create("dtrain", MFD_CLOEXEC)};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    // a time is secret enough: it only distinguishes two memories
+    o.secret = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+    // zeros: stages start at 0
+    if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 && comm_mpi_host_map(h, o.fd))
+        *secret_of(h) = o.secret;
+    return o;
+}
+
+static void open_memory(dt_mpi_host *h, const offer *o) {
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%d/fd/%d", o->pid, o->fd);
+    // fails where this process may not trace the other (proc(5)): ranks then exchange messages
+    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+    if (fd < 0) return; // another PID or mount namespace: ranks exchange messages
+    const off_t size = lseek(fd, 0, SEEK_END);
+    // size first: a read beyond the file would be SIGBUS
+    if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && comm_mpi_host_map(h, fd) &&
+        *secret_of(h) != o->secret) {
+        munmap(h->memory, (size_t)size);
+        h->memory = NULL;
+    }
+    close(fd);
+}
+
+// NULL is nothing
+static void mpi_host_close(dt_mpi_host *h) {
+    if (h && h->memory) munmap(h->memory, (size_t)h->n * h->rank_bytes + PAGE);
+    free(h);
+}
+
+// Collective over all ranks. NULL without a failure: this rank is alone on its host, or *apart, the same on all ranks:
+// ranks of some host share no memory.
+static dt_status mpi_host_open(dt_mpi_host **out, bool *apart, dt_comm *c, const dt_mpi_group *ranks, int n_areas,
+                               size_t area_bytes) {
+    dt_mpi_host *h = dt_xcalloc(1, sizeof *h);
+    offer own = {.fd = -1}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
+    *h = (dt_mpi_host){.n = ranks->n, .self = ranks->self, .n_areas = n_areas, .area_bytes = area_bytes};
+    h->rank_bytes = PAGE + (size_t)n_areas * area_bytes;
+    if (h->self == 0 && h->n > 1) own = make_memory(h); // own.fd stays -1 on the others
+    dt_status st = c->all_gather_bytes(c, &own, sizeof own, all);
+    if (st == DT_OK && h->self > 0) open_memory(h, &all[ranks->ranks[0]]);
+    int64_t missing = h->n > 1 && !h->memory; // one rank without it, and all go without
+    if (st == DT_OK) st = c->all_reduce_max_i64(c, &missing, 1);
+    if (own.fd >= 0) close(own.fd); // the mapping holds the memory
+    free(all);
+    *out = h;
+    *apart = missing; // the maximum: the same on all ranks
+    if (st != DT_OK || missing || h->n == 1) {
+        mpi_host_close(h);
+        *out = NULL;
+    }
+    return st;
+}
+
+// ---- reductions ---------------------------------------------------------------------------------------------------
+
 enum {
     HOST_AREAS = 1 << 26, // on any hosts: a segment times the ranks of the largest and each rank's areas
     PART_ELEMENTS = 16    // slices and parts begin at cache lines
@@ -84,7 +220,7 @@ struct dt_mpi_slot {
     int phase;
     uint64_t turn;                    // in the host's memory
     bool has_given;                   // in a phase in the host's memory: this rank has put there what it has to give
-    int n_there;                      // see dt_mpi_host_all
+    int n_there;                      // see mpi_host_all
     char *scratch[REDUCE_ACROSS + 1]; // contributions of the others, in the order of their group
     size_t scratch_bytes[REDUCE_ACROSS + 1];
     dt_mpi_messages msgs;
@@ -207,7 +343,7 @@ static bool is_in_memory(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
 
 // Where the i-th of the host has part p of the segment.
 static char *shared_at(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part p) {
-    return dt_mpi_host_area(m->host, i, slot->turn) +
+    return mpi_host_area(m->host, i, slot->turn) +
            // offset in the segment's area
            (size_t)(p.begin - slot->segment.begin) * dt_mpi_element_bytes(slot->of->kind);
 }
@@ -232,15 +368,15 @@ static void comm_mpi_reduce_give(const dt_mpi_comm *m, const dt_mpi_slot *slot, 
            (size_t)(p.end - p.begin) * dt_mpi_element_bytes(slot->of->kind));
 }
 
-static dt_mpi_host_stage stage_of(const dt_mpi_slot *slot) {
+static host_stage stage_of(const dt_mpi_slot *slot) {
     return slot->phase == REDUCE_INSIDE ? MPI_HOST_FULL : MPI_HOST_SUMMED;
 }
 
 // Whether the host's ranks, from the *n_there-th on, have done what this rank waits for; else *n_there is one that has not.
 static bool comm_mpi_reduce_is_there(const dt_mpi_comm *m, const dt_mpi_slot *slot, int *n_there) {
-    return slot->has_given ? dt_mpi_host_all(m->host, slot->turn, stage_of(slot), n_there)
+    return slot->has_given ? mpi_host_all(m->host, slot->turn, stage_of(slot), n_there)
                            // before giving: whether the area is free again
-                           : dt_mpi_host_may_enter(m->host, slot->turn, n_there);
+                           : mpi_host_may_enter(m->host, slot->turn, n_there);
 }
 
 // A phase in the host's memory: gives when there is room, takes when all have given. Whether it is over; never blocks.
@@ -262,7 +398,7 @@ static bool exchange_in_memory(dt_mpi_comm *m, dt_mpi_slot *slot) {
         } else if (adds) {
             comm_mpi_reduce_give(m, slot, own); // its sum, for the others to read
         }
-        dt_mpi_host_reach(m->host, slot->turn, stage_of(slot)); // release: the copy is visible before the stage
+        mpi_host_reach(m->host, slot->turn, stage_of(slot)); // release: the copy is visible before the stage
         slot->has_given = true;
         slot->n_there = 0; // waits for another stage: counts from the first rank again
     }
@@ -273,7 +409,7 @@ static bool exchange_in_memory(dt_mpi_comm *m, dt_mpi_slot *slot) {
             // each owner's sum
             memcpy(element_at(r, p.begin), shared_at(m, slot, i, p), (size_t)(p.end - p.begin) * size);
     // no later phase of this segment uses the area
-    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE) dt_mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
+    if (!reduces || r->small || r->end_phase <= GATHER_INSIDE) mpi_host_reach(m->host, slot->turn, MPI_HOST_LEFT);
     return true;
 }
 
@@ -517,7 +653,7 @@ dt_status dt_mpi_reductions_fit(dt_comm *c) {
     bool apart;
     // areas times ranks stay below HOST_AREAS elements (256 MiB)
     const int n_areas = (int)comm_mpi_reduce_between(1, HOST_AREAS / (m->segment * m->most_ranks), DT_REDUCE_SLOTS);
-    DT_TRY(dt_mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
+    DT_TRY(mpi_host_open(&host, &apart, c, &m->inner, n_areas, (size_t)m->segment * sizeof(float)));
     m->host = host; // not before all ranks know
     m->small_by_host = host && m->world_size == m->n_columns * m->n_hosts;
     if (apart && m->n_hosts == 1) m->segment = DT_REDUCE_SEGMENT; // messages need no short segments
@@ -534,131 +670,5 @@ void dt_mpi_reductions_free(dt_mpi_comm *m) {
     for (int i = 0; i < m->n_reductions; i++) free(m->reductions[i]);
     free(m->reductions);
     free(m->slots);
-    dt_mpi_host_close(m->host);
-}
-
-// ---- comm mpi host ------------------------------------------------------------------------------------------------
-
-// Memory that the ranks of a host share, so that they reduce a segment without a message.
-//
-// A rank has some areas, each as long as a segment; the n-th segment that goes this way is in area n % n_areas of every
-// rank. In front of the areas stands how far the rank has got in each. MPI_HOST_FULL: its contribution is in the area;
-// MPI_HOST_SUMMED: the sum of its slice is (in an all-gather alone, the first stage); MPI_HOST_LEFT: it no longer reads
-// this area of any rank. When all ranks have left an area it is written again.
-//
-// The memory is a memfd of the host's first rank, which the others open through /proc: no name that a killed job leaves
-// behind, and no limit of /dev/shm, which is 64 MiB in many containers.
-
-enum { LINE = 64, PAGE = 4096 };
-
-struct dt_mpi_host {
-    int n, self, n_areas;
-    size_t area_bytes, rank_bytes; // PAGE of stages, then the areas
-    char *memory;                  // mmap of n * rank_bytes, then a page with the secret
-};
-
-// What the first rank of a host sends to the others.
-typedef struct offer {
-    int pid, fd;
-    uint64_t secret; // stands at the end of the memory, too: in another PID namespace the path leads to something else
-} offer;
-
-static _Atomic uint64_t *reached(const dt_mpi_host *h, int i, uint64_t turn) {
-    // a cache line per area: ranks poll different lines
-    return (_Atomic uint64_t *)(h->memory + (size_t)i * h->rank_bytes + turn % (uint64_t)h->n_areas * LINE);
-}
-
-char *dt_mpi_host_area(const dt_mpi_host *h, int i, uint64_t turn) {
-    return h->memory + (size_t)i * h->rank_bytes + PAGE + turn % (uint64_t)h->n_areas * h->area_bytes;
-}
-
-static uint64_t comm_mpi_host_value_of(uint64_t turn, dt_mpi_host_stage stage) {
-    return 4 * turn + (uint64_t)stage; // grows with turn and stage, so one comparison covers both
-}
-
-void dt_mpi_host_reach(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage) {
-    // release: contributions before the stage
-    atomic_store_explicit(reached(h, h->self, turn), comm_mpi_host_value_of(turn, stage), memory_order_release);
-}
-
-bool dt_mpi_host_all(const dt_mpi_host *h, uint64_t turn, dt_mpi_host_stage stage, int *n_there) {
-    for (; *n_there < h->n; ++*n_there)
-        // acquire: pairs with dt_mpi_host_reach
-        if (atomic_load_explicit(reached(h, *n_there, turn), memory_order_acquire) <
-            comm_mpi_host_value_of(turn, stage))
-            return false;
-    return true;
-}
-
-bool dt_mpi_host_may_enter(const dt_mpi_host *h, uint64_t turn, int *n_there) {
-    const uint64_t n = (uint64_t)h->n_areas;
-    return turn < n || dt_mpi_host_all(h, turn - n, MPI_HOST_LEFT, n_there); // the first round finds all areas free
-}
-
-// -- life ------------------------------------------------------------------------------------------
-
-static uint64_t *secret_of(const dt_mpi_host *h) {
-    return (uint64_t *)(h->memory + (size_t)h->n * h->rank_bytes); // the page behind all ranks' memory
-}
-
-static bool comm_mpi_host_map(dt_mpi_host *h, int fd) {
-    // lazily committed: areas that no segment uses cost nothing
-    h->memory = mmap(NULL, (size_t)h->n * h->rank_bytes + PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (h->memory == MAP_FAILED) h->memory = NULL; // NULL is what callers test
-    return h->memory != NULL;
-}
-
-static offer make_memory(dt_mpi_host *h) {
-    struct timespec now;
-    offer o = {.pid = (int)getpid(), .fd = memfd_create("dtrain", MFD_CLOEXEC)};
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    // a time is secret enough: it only distinguishes two memories
-    o.secret = (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-    // zeros: stages start at 0
-    if (o.fd >= 0 && ftruncate(o.fd, (off_t)((size_t)h->n * h->rank_bytes + PAGE)) == 0 && comm_mpi_host_map(h, o.fd))
-        *secret_of(h) = o.secret;
-    return o;
-}
-
-static void open_memory(dt_mpi_host *h, const offer *o) {
-    char path[64];
-    snprintf(path, sizeof path, "/proc/%d/fd/%d", o->pid, o->fd);
-    // fails where this process may not trace the other (proc(5)): ranks then exchange messages
-    const int fd = open(path, O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0) return; // another PID or mount namespace: ranks exchange messages
-    const off_t size = lseek(fd, 0, SEEK_END);
-    // size first: a read beyond the file would be SIGBUS
-    if (size == (off_t)((size_t)h->n * h->rank_bytes + PAGE) && comm_mpi_host_map(h, fd) &&
-        *secret_of(h) != o->secret) {
-        munmap(h->memory, (size_t)size);
-        h->memory = NULL;
-    }
-    close(fd);
-}
-
-dt_status dt_mpi_host_open(dt_mpi_host **out, bool *apart, dt_comm *c, const dt_mpi_group *ranks, int n_areas,
-                           size_t area_bytes) {
-    dt_mpi_host *h = dt_xcalloc(1, sizeof *h);
-    offer own = {.fd = -1}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
-    *h = (dt_mpi_host){.n = ranks->n, .self = ranks->self, .n_areas = n_areas, .area_bytes = area_bytes};
-    h->rank_bytes = PAGE + (size_t)n_areas * area_bytes;
-    if (h->self == 0 && h->n > 1) own = make_memory(h); // own.fd stays -1 on the others
-    dt_status st = c->all_gather_bytes(c, &own, sizeof own, all);
-    if (st == DT_OK && h->self > 0) open_memory(h, &all[ranks->ranks[0]]);
-    int64_t missing = h->n > 1 && !h->memory; // one rank without it, and all go without
-    if (st == DT_OK) st = c->all_reduce_max_i64(c, &missing, 1);
-    if (own.fd >= 0) close(own.fd); // the mapping holds the memory
-    free(all);
-    *out = h;
-    *apart = missing; // the maximum: the same on all ranks
-    if (st != DT_OK || missing || h->n == 1) {
-        dt_mpi_host_close(h);
-        *out = NULL;
-    }
-    return st;
-}
-
-void dt_mpi_host_close(dt_mpi_host *h) {
-    if (h && h->memory) munmap(h->memory, (size_t)h->n * h->rank_bytes + PAGE);
-    free(h);
+    mpi_host_close(m->host);
 }

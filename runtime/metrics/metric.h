@@ -100,7 +100,6 @@ typedef struct dt_eval_count {
 } dt_eval_count;
 dt_eval_count *dt_eval_counts(const dt_eval_table *t); // (n_out), heap
 // Probabilities (n, n_out), heap: softmax over classes, of labels the sigmoid of each.
-double *dt_eval_probabilities(const dt_eval_table *t);
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t); // (n_out), heap
 static inline bool dt_eval_is_true(const dt_eval_table *t, int64_t i, int64_t k) {
     return t->labels ? t->labels[i] == k : t->targets[i * t->n_out + k] >= 0.5f;

@@ -28,7 +28,7 @@ void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p) {
     for (int64_t k = 0; k < n; k++) p[k] /= sum;
 }
 
-double *dt_eval_probabilities(const dt_eval_table *t) {
+static double *eval_probabilities(const dt_eval_table *t) {
     const int64_t size = t->n * t->n_out;
     double *p = dt_xcalloc((size_t)size + 1, sizeof *p); // + 1: never an allocation of 0 bytes
     for (int64_t i = 0; i < size && !t->labels; i++) p[i] = dt_eval_sigmoid((double)t->logits[i]);
@@ -49,7 +49,7 @@ dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
         }
         return c; // without thresholds: one class is predicted, the largest
     }
-    double *p = dt_eval_probabilities(t);
+    double *p = eval_probabilities(t);
     for (int64_t i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < t->n_out; k++) {
             const bool truth = dt_eval_is_true(t, i, k);
@@ -148,7 +148,7 @@ static void report_weighted_f1(const dt_eval_table *t, dt_eval_result *out) {
 }
 
 static void report_exact(const dt_eval_table *t, dt_eval_result *out) {
-    double *p = dt_eval_probabilities(t);
+    double *p = eval_probabilities(t);
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
         int64_t k = 0;
@@ -295,7 +295,7 @@ static void metric_calibration_put(bin *bins, double p, bool hit) {
 }
 
 static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
-    double *p = dt_eval_probabilities(t), error = 0;
+    double *p = eval_probabilities(t), error = 0;
     bin bins[N_BINS] = {0};
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
@@ -320,7 +320,7 @@ static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
 }
 
 static void report_brier(const dt_eval_table *t, dt_eval_result *out) {
-    double *p = dt_eval_probabilities(t), sum = 0;
+    double *p = eval_probabilities(t), sum = 0;
     for (int64_t i = 0; i < t->n; i++) {
         for (int64_t k = 0; k < t->n_out; k++) {
             const double d = p[i * t->n_out + k] - (dt_eval_is_true(t, i, k) ? 1 : 0);
@@ -391,7 +391,7 @@ dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t) {
 
 // Of two classes only one is looked for.
 static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *name, bool of_roc) {
-    double *p = dt_eval_probabilities(t), sum = 0;
+    double *p = eval_probabilities(t), sum = 0;
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     const bool binary = t->labels && t->n_out == 2;
     dt_eval_occurs *own = dt_eval_find_occurs(t);
@@ -437,7 +437,7 @@ static double best_threshold(scored *s, int64_t n) {
 }
 
 void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds) {
-    double *p = dt_eval_probabilities(t);
+    double *p = eval_probabilities(t);
     scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     for (int64_t k = 0; k < t->n_out; k++) {
         // one column of (n, n_out) at a time

@@ -21,7 +21,8 @@
 // See agree.h. A job with GPUs on some ranks only would be as slow as the slowest, with bits that nobody
 // can repeat: that is an error.
 
-dt_status dt_agree_text(dt_comm *c, char **text) {
+// Rank 0's text on all ranks; *text is replaced on the others. NULL stays NULL.
+static dt_status agree_text(dt_comm *c, char **text) {
     if (c->world_size == 1) return DT_OK;
     int64_t n = c->rank == 0 && *text ? (int64_t)strlen(*text) : -1; // -1: rank 0 has no text
     DT_TRY(c->broadcast_bytes(c, &n, sizeof n, 0));
@@ -40,7 +41,7 @@ dt_status dt_agree_result(dt_comm *c, dt_status st, char **text) {
     // copied before the broadcast, which may replace the thread's message
     char *message = c->rank == 0 && st != DT_OK ? dt_xstrdup(dt_error_message()) : NULL;
     dt_status sent = c->broadcast_bytes(c, &code, sizeof code, 0);
-    if (sent == DT_OK) sent = dt_agree_text(c, code == DT_OK ? text : &message);
+    if (sent == DT_OK) sent = agree_text(c, code == DT_OK ? text : &message);
     // all ranks know of the failure only if the broadcast reached them
     c->shared_failure |= sent == DT_OK && code != DT_OK;
     // rank 0's own failure stands even where the broadcast failed, too
@@ -134,7 +135,7 @@ dt_status dt_agree_config(dt_comm *c, const dt_config *given) {
     config_answer mine = {0}, *all = dt_xcalloc((size_t)c->world_size, sizeof *all);
     char *root = c->rank == 0 ? dt_config_dump(given) : NULL; // with autos: each rank resolves them alike later
     gethostname(mine.host, sizeof mine.host - 1);
-    dt_status st = dt_agree_text(c, &root);
+    dt_status st = agree_text(c, &root);
     if (st == DT_OK) mine.st = agree_compare_config(&mine, root, given);
     if (st == DT_OK) st = c->all_gather_bytes(c, &mine, sizeof mine, all);
     for (int r = 1; st == DT_OK && r < c->world_size; r++) { // the first rank that differs is named

@@ -32,9 +32,6 @@ static inline dt_status dt_agree_shared(dt_comm *c, dt_status st) {
     return st;
 }
 
-// Rank 0's text on all ranks; *text is replaced on the others. NULL stays NULL.
-dt_status dt_agree_text(dt_comm *c, char **text);
-
 // Rank 0's outcome on all ranks: its status `st`, with its text or its message. The status that others pass is not
 // read. Rank 0's own failure stays what it is when the others cannot be reached.
 dt_status dt_agree_result(dt_comm *c, dt_status st, char **text);

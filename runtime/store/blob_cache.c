@@ -322,10 +322,6 @@ dt_status dt_used_files_add(dt_used_file **out, size_t *n, const char *folder) {
     return DT_OK;
 }
 
-void dt_used_files_sort(dt_used_file *files, size_t n) {
-    if (n > 0) qsort(files, n, sizeof *files, compare_used);
-}
-
 void dt_used_files_free(dt_used_file *files, size_t n) {
     for (size_t i = 0; i < n; i++) free(files[i].path);
     free(files);
@@ -407,7 +403,7 @@ bool dt_cache_room(const char *dir, uint64_t max_bytes, uint64_t n_bytes, bool s
         if (dt_used_files_add(&files, &n, folder) != DT_OK) dt_error_clear(); // none yet
         free(folder);
     }
-    dt_used_files_sort(files, n);
+    if (n > 0) qsort(files, n, sizeof *files, compare_used);
     for (size_t i = 0; i < n; i++) total += cache_room_counts(files[i].path) ? files[i].n_bytes : 0;
     bool room = false;
     for (size_t i = 0; !room; i++) {

@@ -64,7 +64,6 @@ typedef struct dt_used_file {
 
 // Adds the regular files directly in `folder`. *out (heap) and *n begin as NULL and 0, and stay valid after an error.
 dt_status dt_used_files_add(dt_used_file **out, size_t *n, const char *folder);
-void dt_used_files_sort(dt_used_file *files, size_t n); // the longest unused first
 void dt_used_files_free(dt_used_file *files, size_t n);
 
 #define DT_CACHE_UNPACKED   "/unpacked" // the folders, below data.cache_dir

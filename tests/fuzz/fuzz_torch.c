@@ -1,7 +1,6 @@
 // fuzz_torch.c: any bytes as a .pth file: opening refuses, or each tensor whose size its storage bounds can be read.
 // libFuzzer mostly changes one member of the zip, whose sizes and CRC are then made right: else it would not come far.
 #define _GNU_SOURCE
-#include "checkpoint/import/torch_file.h"
 #include "checkpoint/import/weights_file.h"
 
 #include <stdint.h>

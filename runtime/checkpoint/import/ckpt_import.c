@@ -6,13 +6,13 @@
 // of another depth is reported as such, also where all tensors are found because the file's is the deeper one. Everything
 // is checked before anything is copied, and what was done is logged.
 
-#include "weight_names.h"
 #include "weights_file.h"
 
 #include "base/core.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "checkpoint/ckpt.h"
+#include "graph/ir.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -20,6 +20,197 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+// ---- weight names -------------------------------------------------------------------------------------------------
+
+// Names of tensors in files. The model's names are torchvision's. A file's name is one of those, or one
+// that timm has for the same tensor, by the network's builder (dt_graph_alias).
+//
+// The prefix is not guessed from a list: every dot behind which the rest of a file's name is a tensor of the model
+// votes for what stands before it. That finds "module." of DataParallel, "state_dict." of a training checkpoint, "backbone."
+// of a detector and any combination.
+
+enum { MAX_NAME = 512 }; // bytes; longer names are cut and match nothing
+
+// Which tensor of a file is which of the model's.
+typedef struct weight_map {
+    char *prefix; // heap; "" if there is none
+    int *tensor;  // by tensor of the file: index of the model's, -1: none; heap
+    int *file;    // by tensor of the model: index in the file, -1: none; heap
+} weight_map;
+
+#define LAYER "encoder.layers.encoder_layer_*."
+// Beginnings of names: theirs, the model's. * is a number.
+static const char *const renamed[][2] = {
+    // torchvision's Vision Transformer, as the files that it downloads have them
+    {LAYER "mlp.linear_1.", LAYER "mlp.0."},
+    {LAYER "mlp.linear_2.", LAYER "mlp.3."},
+};
+
+// If `name` begins with `theirs`: ours and the rest, in buf.
+static bool rename_as(const char *name, const char *theirs, const char *ours, char *buf, size_t cap) {
+    const char *number = NULL;
+    int n_digits = 0;
+    for (; *theirs; theirs++) {
+        if (*theirs == '*') {
+            number = name; // last * only; patterns have one
+            while (isdigit((unsigned char)*name)) name++;
+            n_digits = (int)(name - number);
+            if (n_digits == 0) return false; // * is one number, at least one digit
+        } else if (*name++ != *theirs) {
+            return false;
+        }
+    }
+    const char *star = strchr(ours, '*');
+    int head = star ? (int)(star - ours) : (int)strlen(ours);
+    snprintf(buf, cap, "%.*s%.*s%s%s", head, ours, n_digits, number ? number : "", star ? star + 1 : "", name);
+    return true;
+}
+
+static const char *other_name(const char *name, char *buf, size_t cap) {
+    // a few rules: linear
+    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
+        if (rename_as(name, renamed[i][0], renamed[i][1], buf, cap)) return buf;
+    return NULL;
+}
+
+// ---- names of the model ----------------------------------------------------------------------------
+typedef struct known {
+    char *name; // heap
+    int tensor; // index in the caller's array
+} known;
+
+static int weight_names_by_name(const void *a, const void *b) {
+    return strcmp(((const known *)a)->name, ((const known *)b)->name);
+}
+
+// Of tensors, *n of them, and what timm calls those that it calls otherwise; *n: how many names.
+static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *n) {
+    // names are copied: aliases are built in buf
+    const int n_tensors = *n;
+    known *list = dt_xcalloc(2 * (size_t)n_tensors + 1, sizeof *list); // each tensor may have two names
+    for (int i = 0; i < n_tensors; i++) {
+        char buf[MAX_NAME];
+        list[i] = (known){dt_xstrdup(tensors[i].name), i};
+        // only where timm's name differs
+        if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL), tensors[i].name) != 0)
+            list[(*n)++] = (known){dt_xstrdup(buf), i};
+    }
+    if (*n) qsort(list, (size_t)*n, sizeof *list, weight_names_by_name);
+    return list;
+}
+
+static int weight_names_find(const known *list, int n, const char *name) {
+    const known key = {(char *)name, 0};
+    const known *k = n ? bsearch(&key, list, (size_t)n, sizeof key, weight_names_by_name) : NULL;
+    return k ? k->tensor : -1;
+}
+
+// The model's tensor that a file calls `name`, without prefix; -1: none.
+static int weight_names_tensor_of(const known *list, int n, const char *name) {
+    char buf[MAX_NAME];
+    int i = weight_names_find(list, n, name);
+    // torchvision's or timm's name directly
+    if (i >= 0) return i;
+    const char *other = other_name(name, buf, sizeof buf);
+    return other ? weight_names_find(list, n, other) : -1;
+}
+
+// The name of a file's tensor without the prefix, and torchvision's downloads renamed. NULL: it lacks the prefix.
+static const char *weight_map_name(const weight_map *map, const char *name, char *buf, size_t cap) {
+    size_t n = strlen(map->prefix);
+    if (strncmp(name, map->prefix, n) != 0) return NULL; // outside the prefix
+    const char *other = other_name(name + n, buf, cap);
+    return other ? other : name + n;
+}
+
+// ---- the prefix ------------------------------------------------------------------------------------
+typedef struct ballot {
+    char *prefix;
+    int n_votes;
+} ballot;
+
+static void vote(ballot **ballots, int *n, const char *name, size_t n_bytes) {
+    for (int i = 0; i < *n; i++) {
+        ballot *b = &(*ballots)[i];
+        if (strncmp(b->prefix, name, n_bytes) == 0 && b->prefix[n_bytes] == 0) { // same length and bytes
+            b->n_votes++;
+            return;
+        }
+    }
+    *ballots = dt_xgrow(*ballots, (size_t)*n, sizeof **ballots);
+    (*ballots)[(*n)++] = (ballot){dt_xprintf("%.*s", (int)n_bytes, name), 1};
+}
+
+// quadratic in dots only; names have about five
+static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, const known *list, int n) {
+    for (int i = 0; i < dt_weights_count(w); i++) {
+        const char *name = dt_weights_name(w, i);
+        // every suffix behind a dot, the whole name first
+        for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
+            if (weight_names_tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
+    }
+}
+
+// Of a file that has less than half of the model's tensors anywhere, equal votes do not count: another network.
+static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors, const char *where) {
+    const ballot *most = NULL, *as_many = NULL;
+    for (int i = 0; i < n; i++) {
+        if (!most || ballots[i].n_votes > most->n_votes)
+            most = &ballots[i], as_many = NULL; // a new leader has no equal yet
+        else if (ballots[i].n_votes == most->n_votes)
+            as_many = &ballots[i];
+    }
+    if (as_many && 2 * most->n_votes < n_tensors) most = NULL; // a few votes by chance
+    if (as_many && most)                                       // an EMA copy beside the weights, for example
+        return dt_fail(DT_E_CKPT,
+                       "%s: this model's tensors are there more than once, for example under '%s' "
+                       "and '%s': model.init_prefix chooses",
+                       where, most->prefix, as_many->prefix);
+    *prefix = dt_xstrdup(most ? most->prefix : ""); // no votes: names are compared as they stand
+    return DT_OK;
+}
+
+// prefix NULL: the one under which most of the model's tensors are found. Where several have as many it is DT_E_CKPT,
+// which names them. `where` stands for the file in messages. g: whose tensors they are, for timm's names; may be NULL.
+static dt_status weight_map_make(weight_map *map, const dt_weights *w, const char *where, const char *prefix,
+                                 const dt_ckpt_tensor *tensors, int n, const dt_graph *g) {
+    int n_names = n;
+    known *list = sort_names(tensors, g, &n_names);
+    ballot *ballots = NULL;
+    int n_ballots = 0, n_file = dt_weights_count(w);
+    dt_status st = DT_OK;
+    *map = (weight_map){0};
+    if (prefix) {
+        size_t n_bytes = strlen(prefix);
+        bool whole = n_bytes == 0 || prefix[n_bytes - 1] == '.';
+        map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : "."); // a module's name gets its dot
+    } else {
+        vote_all(&ballots, &n_ballots, w, list, n_names);
+        st = elect(&map->prefix, ballots, n_ballots, n, where);
+    }
+    map->tensor = dt_xcalloc((size_t)n_file + 1, sizeof *map->tensor);
+    map->file = dt_xcalloc((size_t)n + 1, sizeof *map->file);
+    for (int i = 0; i < n; i++) map->file[i] = -1; // -1: not in the file
+    for (int i = 0; st == DT_OK && i < n_file; i++) {
+        const char *name = dt_weights_name(w, i);
+        size_t skip = strlen(map->prefix);
+        map->tensor[i] =
+            strncmp(name, map->prefix, skip) == 0 ? weight_names_tensor_of(list, n_names, name + skip) : -1;
+        if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i; // the last one, if a file has both names
+    }
+    for (int i = 0; i < n_ballots; i++) free(ballots[i].prefix);
+    free(ballots);
+    for (int i = 0; i < n_names; i++) free(list[i].name);
+    free(list);
+    return st;
+}
+
+static void weight_map_fini(weight_map *map) {
+    free(map->prefix);
+    free(map->tensor);
+    free(map->file);
+}
 
 enum { MAX_NAMED = 6, MAX_GRID = 1024 }; // names in a message; patches along a side
 
@@ -33,8 +224,8 @@ typedef struct import {
     dt_ckpt_tensor *tensors;
     int n;
     dt_weights *w;
-    dt_weight_map map; // which tensor of the file belongs to which of the model
-    fate *fates;       // by tensor of the model
+    weight_map map; // which tensor of the file belongs to which of the model
+    fate *fates;    // by tensor of the model
 } import;
 
 // The first few names, and how many there are.
@@ -132,7 +323,7 @@ static dt_status check_depth(const import *m) {
         for (int k = 0; k < m->n; k++) here += fnmatch(depths[i].pattern, m->tensors[k].name, 0) == 0;
         for (int k = 0; k < dt_weights_count(m->w); k++) {
             // without prefix, in the model's spelling
-            const char *name = dt_weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
+            const char *name = weight_map_name(&m->map, dt_weights_name(m->w, k), buf, sizeof buf);
             // names of torchvision or timm
             there += name && (fnmatch(depths[i].pattern, name, 0) == 0 || fnmatch(depths[i].timms, name, 0) == 0);
         }
@@ -350,7 +541,7 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     dt_status st = check_keep(&m);
     if (st == DT_OK) st = ckpt_import_find_file(&m.file, path);
     if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
-    if (st == DT_OK) st = dt_weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
+    if (st == DT_OK) st = weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
     if (st == DT_OK) st = check_depth(&m);
     if (st == DT_OK) st = decide_all(&m);
     for (int i = 0; st == DT_OK && i < n_tensors; i++) {
@@ -359,7 +550,7 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     }
     if (st == DT_OK) ckpt_import_report(&m, n_taken);
     if (st == DT_OK && o->classes) pass_classes(&m);
-    dt_weight_map_fini(&m.map);
+    weight_map_fini(&m.map);
     dt_weights_close(m.w);
     free(m.fates);
     free(m.file);
@@ -409,185 +600,4 @@ void dt_ckpt_resize_positions(float *to, int to_h, int to_w, const float *from, 
         resize_rows(columns + (size_t)y * out_row, to_w, from + (size_t)y * in_row, from_w, (size_t)dim);
     resize_rows(to, to_h, columns, from_h, out_row);
     free(columns);
-}
-
-// ---- weight names -------------------------------------------------------------------------------------------------
-
-// Names of tensors in files. The model's names are torchvision's. A file's name is one of those, or one
-// that timm has for the same tensor, by the network's builder (dt_graph_alias).
-//
-// The prefix is not guessed from a list: every dot behind which the rest of a file's name is a tensor of the model
-// votes for what stands before it. That finds "module." of DataParallel, "state_dict." of a training checkpoint, "backbone."
-// of a detector and any combination.
-
-enum { MAX_NAME = 512 }; // bytes; longer names are cut and match nothing
-
-#define LAYER "encoder.layers.encoder_layer_*."
-// Beginnings of names: theirs, the model's. * is a number.
-static const char *const renamed[][2] = {
-    // torchvision's Vision Transformer, as the files that it downloads have them
-    {LAYER "mlp.linear_1.", LAYER "mlp.0."},
-    {LAYER "mlp.linear_2.", LAYER "mlp.3."},
-};
-
-// If `name` begins with `theirs`: ours and the rest, in buf.
-static bool rename_as(const char *name, const char *theirs, const char *ours, char *buf, size_t cap) {
-    const char *number = NULL;
-    int n_digits = 0;
-    for (; *theirs; theirs++) {
-        if (*theirs == '*') {
-            number = name; // last * only; patterns have one
-            while (isdigit((unsigned char)*name)) name++;
-            n_digits = (int)(name - number);
-            if (n_digits == 0) return false; // * is one number, at least one digit
-        } else if (*name++ != *theirs) {
-            return false;
-        }
-    }
-    const char *star = strchr(ours, '*');
-    int head = star ? (int)(star - ours) : (int)strlen(ours);
-    snprintf(buf, cap, "%.*s%.*s%s%s", head, ours, n_digits, number ? number : "", star ? star + 1 : "", name);
-    return true;
-}
-
-static const char *other_name(const char *name, char *buf, size_t cap) {
-    // a few rules: linear
-    for (size_t i = 0; i < sizeof renamed / sizeof *renamed; i++)
-        if (rename_as(name, renamed[i][0], renamed[i][1], buf, cap)) return buf;
-    return NULL;
-}
-
-// ---- names of the model ----------------------------------------------------------------------------
-typedef struct known {
-    char *name; // heap
-    int tensor; // index in the caller's array
-} known;
-
-static int weight_names_by_name(const void *a, const void *b) {
-    return strcmp(((const known *)a)->name, ((const known *)b)->name);
-}
-
-// Of tensors, *n of them, and what timm calls those that it calls otherwise; *n: how many names.
-static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *n) {
-    // names are copied: aliases are built in buf
-    const int n_tensors = *n;
-    known *list = dt_xcalloc(2 * (size_t)n_tensors + 1, sizeof *list); // each tensor may have two names
-    for (int i = 0; i < n_tensors; i++) {
-        char buf[MAX_NAME];
-        list[i] = (known){dt_xstrdup(tensors[i].name), i};
-        // only where timm's name differs
-        if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL), tensors[i].name) != 0)
-            list[(*n)++] = (known){dt_xstrdup(buf), i};
-    }
-    if (*n) qsort(list, (size_t)*n, sizeof *list, weight_names_by_name);
-    return list;
-}
-
-static int weight_names_find(const known *list, int n, const char *name) {
-    const known key = {(char *)name, 0};
-    const known *k = n ? bsearch(&key, list, (size_t)n, sizeof key, weight_names_by_name) : NULL;
-    return k ? k->tensor : -1;
-}
-
-// The model's tensor that a file calls `name`, without prefix; -1: none.
-static int weight_names_tensor_of(const known *list, int n, const char *name) {
-    char buf[MAX_NAME];
-    int i = weight_names_find(list, n, name);
-    // torchvision's or timm's name directly
-    if (i >= 0) return i;
-    const char *other = other_name(name, buf, sizeof buf);
-    return other ? weight_names_find(list, n, other) : -1;
-}
-
-const char *dt_weight_map_name(const dt_weight_map *map, const char *name, char *buf, size_t cap) {
-    size_t n = strlen(map->prefix);
-    if (strncmp(name, map->prefix, n) != 0) return NULL; // outside the prefix
-    const char *other = other_name(name + n, buf, cap);
-    return other ? other : name + n;
-}
-
-// ---- the prefix ------------------------------------------------------------------------------------
-typedef struct ballot {
-    char *prefix;
-    int n_votes;
-} ballot;
-
-static void vote(ballot **ballots, int *n, const char *name, size_t n_bytes) {
-    for (int i = 0; i < *n; i++) {
-        ballot *b = &(*ballots)[i];
-        if (strncmp(b->prefix, name, n_bytes) == 0 && b->prefix[n_bytes] == 0) { // same length and bytes
-            b->n_votes++;
-            return;
-        }
-    }
-    *ballots = dt_xgrow(*ballots, (size_t)*n, sizeof **ballots);
-    (*ballots)[(*n)++] = (ballot){dt_xprintf("%.*s", (int)n_bytes, name), 1};
-}
-
-// quadratic in dots only; names have about five
-static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, const known *list, int n) {
-    for (int i = 0; i < dt_weights_count(w); i++) {
-        const char *name = dt_weights_name(w, i);
-        // every suffix behind a dot, the whole name first
-        for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
-            if (weight_names_tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
-    }
-}
-
-// Of a file that has less than half of the model's tensors anywhere, equal votes do not count: another network.
-static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors, const char *where) {
-    const ballot *most = NULL, *as_many = NULL;
-    for (int i = 0; i < n; i++) {
-        if (!most || ballots[i].n_votes > most->n_votes)
-            most = &ballots[i], as_many = NULL; // a new leader has no equal yet
-        else if (ballots[i].n_votes == most->n_votes)
-            as_many = &ballots[i];
-    }
-    if (as_many && 2 * most->n_votes < n_tensors) most = NULL; // a few votes by chance
-    if (as_many && most)                                       // an EMA copy beside the weights, for example
-        return dt_fail(DT_E_CKPT,
-                       "%s: this model's tensors are there more than once, for example under '%s' "
-                       "and '%s': model.init_prefix chooses",
-                       where, most->prefix, as_many->prefix);
-    *prefix = dt_xstrdup(most ? most->prefix : ""); // no votes: names are compared as they stand
-    return DT_OK;
-}
-
-dt_status dt_weight_map_make(dt_weight_map *map, const dt_weights *w, const char *where, const char *prefix,
-                             const dt_ckpt_tensor *tensors, int n, const dt_graph *g) {
-    int n_names = n;
-    known *list = sort_names(tensors, g, &n_names);
-    ballot *ballots = NULL;
-    int n_ballots = 0, n_file = dt_weights_count(w);
-    dt_status st = DT_OK;
-    *map = (dt_weight_map){0};
-    if (prefix) {
-        size_t n_bytes = strlen(prefix);
-        bool whole = n_bytes == 0 || prefix[n_bytes - 1] == '.';
-        map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : "."); // a module's name gets its dot
-    } else {
-        vote_all(&ballots, &n_ballots, w, list, n_names);
-        st = elect(&map->prefix, ballots, n_ballots, n, where);
-    }
-    map->tensor = dt_xcalloc((size_t)n_file + 1, sizeof *map->tensor);
-    map->file = dt_xcalloc((size_t)n + 1, sizeof *map->file);
-    for (int i = 0; i < n; i++) map->file[i] = -1; // -1: not in the file
-    for (int i = 0; st == DT_OK && i < n_file; i++) {
-        const char *name = dt_weights_name(w, i);
-        size_t skip = strlen(map->prefix);
-        map->tensor[i] =
-            strncmp(name, map->prefix, skip) == 0 ? weight_names_tensor_of(list, n_names, name + skip) : -1;
-        if (map->tensor[i] >= 0) map->file[map->tensor[i]] = i; // the last one, if a file has both names
-    }
-    for (int i = 0; i < n_ballots; i++) free(ballots[i].prefix);
-    free(ballots);
-    for (int i = 0; i < n_names; i++) free(list[i].name);
-    free(list);
-    return st;
-}
-
-void dt_weight_map_fini(dt_weight_map *map) {
-    free(map->prefix);
-    free(map->tensor);
-    free(map->file);
 }

@@ -1,4 +1,4 @@
-// weights_file.h: the tensors of a file that any program wrote: safetensors (ckpt.h) or PyTorch's zip (torch_file.h),
+// weights_file.h: the tensors of a file that any program wrote: safetensors (ckpt.h) or PyTorch's zip (torch_pickle.h),
 // which differ in their first bytes. Values of every type are read as f32.
 #ifndef DT_CKPT_WEIGHTS_FILE_H
 #define DT_CKPT_WEIGHTS_FILE_H
@@ -21,7 +21,7 @@ dt_status dt_weights_check(const dt_weights *w, int i);
 // All elements, row-major. `to` has room for them.
 dt_status dt_weights_read(dt_weights *w, int i, float *to);
 
-// Bytes of an element of a type by its name in safetensors ("F32"); 0: not read.
-int dt_weights_type_bytes(const char *type);
+// Whether a file that begins with these bytes is PyTorch's, of any format.
+bool dt_torch_file_is(const void *head, size_t n_bytes);
 
 #endif
