@@ -266,7 +266,7 @@ static dt_status join_column(dt_columns *sum, const joined *from, int c) {
 static dt_status add_joined(dt_raw *r, const joined *all, size_t n) {
     dt_table sum = {.path = n == 1 ? all[0].t.path : "--join"};
     dt_status st = DT_OK;
-    dt_columns_init(&sum.cells, UINT32_MAX, false);
+    dt_columns_init(&sum.cells, UINT32_MAX, true);
     sum.cells.n_rows = sum.cells.cap_rows = r->table.n_rows;
     for (size_t k = 0; k < n; k++)
         for (int c = 0; c < (int)all[k].t.cells.n_columns && st == DT_OK; c++)

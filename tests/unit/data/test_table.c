@@ -5,6 +5,8 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include <sys/resource.h>
+
 static dt_status parse(dt_table *t, const char *text) {
     DT_TRY(dt_table_parse_csv(t, "t.csv", text, strlen(text), 0));
     return dt_table_check(t);
@@ -178,6 +180,31 @@ TEST(a_join_by_a_column_of_the_names) {
     must_fail(DT_E_DATA, "1 rows have no file", dt_raw_list(&r, files, NULL, &o));
     o.join_on = "whom";
     assert_int_equal(dt_raw_list(&r, files, NULL, &o), DT_E_USAGE);
+}
+
+static long peak_kib(void) {
+    struct rusage u;
+    getrusage(RUSAGE_SELF, &u);
+    return u.ru_maxrss;
+}
+
+// A row that many files have is held once: 100 times this text is 100 MiB.
+TEST(a_row_of_many_files_takes_its_memory_once) {
+    enum { N_FILES = 100, N_TEXT = 1 << 20 };
+    char name[40], *csv = dt_xprintf("who,text\np,%*d\n", N_TEXT, 7);
+    for (int i = 0; i < N_FILES; i++) {
+        snprintf(name, sizeof name, "many/p/%d.npy", i);
+        write_text(name, "1");
+    }
+    write_text("long.csv", csv);
+    free(csv);
+    dt_raw_opts o = {.pattern = "{who}/{n}.npy", .join = fixture_path("long.csv"), .join_on = "who"};
+    dt_raw r;
+    const long before = peak_kib();
+    must(dt_raw_list(&r, fixture_path("many"), NULL, &o));
+    assert_int_equal(r.join.n_with, N_FILES);
+    assert_true(peak_kib() - before < 64 * 1024);
+    dt_raw_fini(&r);
 }
 
 // What is written as digits is text, as it may be a name.
