@@ -89,8 +89,8 @@ void dt_columns_fit(dt_columns *t) {
 
 static dt_status columns_check_number(const dt_columns *t, const char *path, const char *name, dt_column_kind kind) {
     if (dt_columns_count(t, kind) < t->most_columns) return DT_OK;
-    return dt_fail(DT_E_DATA, "%s: more than %u %s columns, %s among them", path, t->most_columns,
-                   kind == DT_NUMBER_COLUMN ? "number" : "metadata", name);
+    return dt_fail(DT_E_DATA, "%s: more than %u %scolumns, %s among them", path, t->most_columns,
+                   kind == DT_NUMBER_COLUMN ? "number " : "", name);
 }
 
 static dt_column *columns_append(dt_columns *t, dt_column column) {

@@ -107,6 +107,15 @@ TEST(several_tables_in_one_json_are_told) {
     assert_null(strstr(dt_error_message(), "COCO"));
 }
 
+// Columns of a table may be numbers (pack --rows): the message does not call them metadata.
+TEST(too_many_columns) {
+    char *csv = dt_xstrdup("c");
+    for (int i = 0; i < 4096; i++) dt_xappend(&csv, ",c%d", i);
+    dt_table t;
+    must_fail(DT_E_DATA, "t.csv: more than 4096 columns, c4095 among them", parse(&t, csv));
+    free(csv);
+}
+
 // ---- joining ------------------------------------------------------------------------------------------
 static void write_text(const char *name, const char *text) {
     fixture_write(fixture_path(name), text, strlen(text));
