@@ -298,8 +298,7 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
 // word: model.name=vit model.depth=
 static bool is_left_out(const char *path, const dt_cnode *n) {
     const dt_config_key *row;
-    if (strcmp(path, DT_CONFIG_GONE_PATH) == 0 && n->kind == DT_C_SCALAR && strcmp(n->text, DT_CONFIG_GONE_VALUE) == 0)
-        return true;
+    if (n->kind == DT_C_SCALAR && n->text && dt_config_is_removed(path, n->text)) return true;
     if (!dt_config_is_null(n)) return false; // only nulls can be left out
     dt_config_match m = dt_config_match_path(path, &row);
     if (m != MATCH_LEAF) return m == MATCH_INNER;            // an empty section is left out, too
@@ -308,27 +307,11 @@ static bool is_left_out(const char *path, const dt_cnode *n) {
     return dt_config_owner_key(row) || (!dt_config_has_default(row) && !dt_config_is_required(row));
 }
 
-// A key that is gone, with its default: in the config of a run that began when it was there.
-static bool is_removed(const char *path, const dt_cnode *n) {
-    static const char *const KEYS[][2] = {
-#define FOREIGN(name, here)
-#define FOREIGN_WORD(name, here)
-#define REMOVED(path, value) {path, value},
-#include "foreign_keys.def"
-#undef FOREIGN
-#undef FOREIGN_WORD
-#undef REMOVED
-    };
-    for (size_t i = 0; i < sizeof KEYS / sizeof *KEYS; i++)
-        if (strcmp(KEYS[i][0], path) == 0) return n->kind == DT_C_SCALAR && strcmp(n->text, KEYS[i][1]) == 0;
-    return false;
-}
-
 static dt_status check_map(dt_config *c, const char *prefix, dt_cnode *map) {
     size_t kept = 0;
     for (size_t i = 0; i < map->n; i++) {
         const char *path = dt_arena_printf(&c->arena, "%s%s%s", prefix, *prefix ? "." : "", map->keys[i]);
-        if (is_left_out(path, map->items[i]) || is_removed(path, map->items[i])) continue; // dropped from the map
+        if (is_left_out(path, map->items[i])) continue; // dropped from the map
         DT_TRY(check_entry(c, path, map->keys[i], map->items[i]));
         map->keys[kept] = map->keys[i]; // compacts in place; kept <= i
         map->items[kept++] = map->items[i];

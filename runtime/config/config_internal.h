@@ -6,11 +6,6 @@
 
 #include <stdio.h>
 
-// The key that every config.yaml and checkpoint of earlier versions has. With this value it is left out, else unknown.
-#define DT_CONFIG_GONE_PATH  "device.hold_input"
-#define DT_CONFIG_GONE_VALUE "false"
-#define DT_CONFIG_GONE_LINE  "  hold_input: false\n" // of dt_config_dump
-
 enum {
     CONFIG_MAX_BYTES = 1 << 20,
     CONFIG_MAX_DEPTH = 64,
@@ -54,6 +49,11 @@ typedef enum dt_config_match {
 dt_config_match dt_config_match_path(const char *path, const dt_config_key **row);
 bool dt_config_has_default(const dt_config_key *k);
 bool dt_config_is_required(const dt_config_key *k);
+// Whether the key is one of earlier versions (REMOVED of foreign_keys.def) and the value its default, which every
+// config.yaml and checkpoint of them has: left out when a config is read. Another value of an unknown key is an error.
+bool dt_config_is_removed(const char *path, const char *value);
+// Whether a line of dt_config_dump's text is such a key's.
+bool dt_config_is_removed_line(const char *line);
 // The key beside `k` whose words own `k` (see field_kinds.def), or NULL if `k` belongs to all; whether `word` owns `k`.
 const dt_config_key *dt_config_owner_key(const dt_config_key *k);
 bool dt_config_owns(const dt_config_key *owner, const char *word, const dt_config_key *k);

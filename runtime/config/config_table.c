@@ -151,6 +151,35 @@ bool dt_config_has_default(const dt_config_key *k) {
     // address, not text: a key may have the default "none"
     return k->default_text != absent && !dt_config_is_required(k);
 }
+static const char *const REMOVED_KEYS[][2] = {
+#define FOREIGN(name, here)
+#define FOREIGN_WORD(name, here)
+#define REMOVED(path, value) {path, value},
+#include "foreign_keys.def"
+#undef FOREIGN
+#undef FOREIGN_WORD
+#undef REMOVED
+};
+enum { N_REMOVED = sizeof REMOVED_KEYS / sizeof *REMOVED_KEYS };
+
+bool dt_config_is_removed(const char *path, const char *value) {
+    for (int i = 0; i < N_REMOVED; i++)
+        if (strcmp(REMOVED_KEYS[i][0], path) == 0) return strcmp(REMOVED_KEYS[i][1], value) == 0;
+    return false;
+}
+
+bool dt_config_is_removed_line(const char *line) {
+    line += strspn(line, " ");
+    for (int i = 0; i < N_REMOVED; i++) {
+        const char *name = strrchr(REMOVED_KEYS[i][0], '.') + 1, *value = REMOVED_KEYS[i][1];
+        const size_t n = strlen(name), m = strlen(value);
+        if (strncmp(line, name, n) == 0 && strncmp(line + n, ": ", 2) == 0 && strncmp(line + n + 2, value, m) == 0 &&
+            line[n + 2 + m] == '\n')
+            return true;
+    }
+    return false;
+}
+
 bool dt_config_is_required(const dt_config_key *k) {
     return strcmp(k->default_text, "required") == 0;
 }

@@ -419,12 +419,11 @@ char *dt_config_dump(const dt_config *c) {
     return text;
 }
 
-// Whether the lines of a are all those of b, or may_lack: some of them, in their order, and the key that is gone.
+// Whether the lines of a are all those of b, or may_lack: some of them, in their order, and keys that are removed.
 static bool has_lines_of(const char *a, const char *b, bool may_lack) {
     if (!may_lack) return strcmp(a, b) == 0; // without may_lack the texts must be equal
-    const size_t n_gone = strlen(DT_CONFIG_GONE_LINE);
     while (*a && *b) {
-        if (strncmp(a, DT_CONFIG_GONE_LINE, n_gone) == 0) a += n_gone;
+        if (dt_config_is_removed_line(a)) a += strcspn(a, "\n") + 1;
         // newline included, so a prefix of a line does not count
         const size_t n = strcspn(a, "\n") + 1, m = strcspn(b, "\n") + 1;
         if (strncmp(a, b, n) == 0) a += n; // else the line of b is one that a lacks

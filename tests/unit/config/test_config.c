@@ -236,17 +236,6 @@ TEST(test_defaults) {
     dt_config_destroy(c);
 }
 
-// A run's own config has every key of its version: one that went, with its default, is dropped.
-TEST(test_removed_keys) {
-    char text[sizeof minimal + 64];
-    snprintf(text, sizeof text, "%sdevice: {hold_input: false, threads: 2}\n", minimal);
-    dt_config *c = parse(text, NULL);
-    assert_int_equal(dt_answer(c->device.threads), 2);
-    assert_null(dt_config_find(c, "device.hold_input"));
-    dt_config_destroy(c);
-    expect_error("device: {hold_input: true}\n", NULL, "unknown key 'device.hold_input'; in dtrain: nothing; remove");
-}
-
 // A config needs its data, fields, a model and a batch; the run is named after the file.
 TEST(test_least_config) {
     static const char text[] = "data: {path: a.tar, fields: {x: {kind: image, channels: 1, size: [8, 8]}, "
