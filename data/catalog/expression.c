@@ -284,12 +284,12 @@ static dt_node *parse_call(dt_expr *e) {
         if (!last) return NULL;
         n_given++;
     } while (is_sign(e, ",") && n_given < most);
-    if (n_given < least || !is_sign(e, ")"))
-        return expression_fail_here(e, dt_arena_printf(&e->arena,
-                                                       n_given < least ? "%s takes %d values"
-                                                                       : "expected `)`: %s takes "
-                                                                         "%d values at most",
-                                                       name, n_given < least ? least : most));
+    if (n_given < least || !is_sign(e, ")")) {
+        const int bound = n_given < least ? least : most;
+        return expression_fail_here(e, dt_arena_printf(&e->arena, "%s%s takes %d value%s%s",
+                                                       n_given < least ? "" : "expected `)`: ", name, bound,
+                                                       bound == 1 ? "" : "s", n_given < least ? "" : " at most"));
+    }
     advance(e);
     return n;
 }

@@ -180,7 +180,7 @@ TEST(what_expressions_mean) {
          "or \\("},
         {"regex(key, label) is null", "expression, character 12 ('label'): expected a pattern in 'single quotes'"},
         {"substr(key) = 'a'", "expression, character 11 (')'): substr takes 2 values"},
-        {"lower(key, 1) = 'a'", "expression, character 10 (','): expected `)`: lower takes 1 values at most"},
+        {"lower(key, 1) = 'a'", "expression, character 10 (','): expected `)`: lower takes 1 value at most"},
         {"case when q > 1 then 1", "expression, character 23 (its end): expected `when`, `else` or `end`"},
         {"case when q then 1 end = 1",
          "expression, character 13 ('then'): expected a comparison: = != < <= > >= in, like, "
