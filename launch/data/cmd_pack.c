@@ -1,7 +1,5 @@
 // cmd_pack.c: dtrain pack SRC OUT, alone or on the ranks of mpirun.
 
-#include "data_rows.h"
-
 #include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
@@ -29,6 +27,256 @@
 #include <strings.h>
 #include <unistd.h>
 
+// ---- pack bucket --------------------------------------------------------------------------------------------------
+
+// Dtrain pack SRC s3://…: packed on this host, then uploaded.
+//
+// The set is packed into <cache>/packing/<command>, with a list of its shards, NAME.json, which is written when all of them
+// are whole. Then each file is uploaded, an index in front of its shard, and removed here; the list comes last. So the same
+// command goes on wherever it was killed, and who reads the list's URL finds a whole set. An LMDB needs no list.
+// Of a set that is replaced the list (of an LMDB the data) goes before anything comes, and shards that the new one has
+// not go at the end.
+
+// "photos-%06d.tar" -> "photos", as the set is named.
+static char *pack_bucket_name_of(const char *base) {
+    size_t n = strcspn(base, ".{%");
+    while (n > 1 && strchr("-_", base[n - 1])) n--;
+    return dt_xprintf("%.*s", (int)n, base);
+}
+
+// wids' list of the shards in `dir`.
+static dt_status pack_bucket_write_list(const char *dir, const char *list) {
+    dt_reader *s;
+    DT_TRY(dt_reader_open(&s, &dir, 1));
+    const dt_catalog *c = s->catalog;
+    uint64_t *n = dt_xcalloc(c->n_shards + 1, sizeof *n);
+    dt_json j;
+    dt_json_init(&j);
+    for (uint32_t r = 0; r < c->n_records; r++) n[c->records[r].shard]++;
+    dt_json_begin_object(&j, NULL);
+    dt_json_string(&j, "__kind__", "wids-shard-index-v1");
+    dt_json_int(&j, "wids_version", 1);
+    dt_json_begin_array(&j, "shardlist");
+    for (uint32_t i = 0; i < c->n_shards; i++) {
+        dt_json_begin_object(&j, NULL);
+        dt_json_string(&j, "url", dt_path_base(c->shards[i].path));
+        dt_json_int(&j, "nsamples", (int64_t)n[i]);
+        dt_json_end_object(&j);
+    }
+    dt_json_end_array(&j);
+    dt_json_end_object(&j);
+    const dt_status st = dt_io_write_file(list, j.data, j.n_bytes);
+    dt_json_fini(&j);
+    free(n);
+    dt_reader_close(s);
+    return st;
+}
+
+// The files of a folder, and of an LMDB's folder in it, but for the list: indexes in front of their shards.
+static dt_status upload_all(const char *dir, const char *to, const char *list) {
+    char **names;
+    size_t n;
+    dt_status st = DT_OK;
+    DT_TRY(dt_io_list_dir(&names, &n, dir, DT_E_STORAGE));
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        char *path = dt_xprintf("%s/%s", dir, names[i]), *index = dt_xprintf("%s.index", names[i]);
+        char *index_path = dt_xprintf("%s/%s", dir, index);
+        if (dt_io_is_dir(path)) {
+            char *below = dt_xprintf("%s/%s", to, names[i]);
+            st = upload_all(path, below, list);
+            free(below);
+        } else if (!dt_text_ends(path, ".index|/lock.mdb") && strcmp(path, list) != 0) {
+            dt_info("%s/%s: uploading", to, names[i]);
+            const char *const files[] = {index, names[i]};
+            const size_t skip = !dt_io_exists(index_path);
+            st = dt_s3_put_files(to, dir, files + skip, 2 - skip, true, NULL);
+        }
+        free(index_path);
+        free(index);
+        free(path);
+    }
+    dt_io_free_list(names, n);
+    return st;
+}
+
+// An older set of that name is replaced only by --overwrite.
+static dt_status refuse_older(const dt_pack_opts *o, const char *url) {
+    dt_blob b;
+    int absent;
+    if (o->overwrite) return DT_OK;
+    const dt_status st = dt_blob_open_url(&b, url, &absent);
+    if (st == DT_OK) {
+        dt_blob_close(&b);
+        return dt_fail(DT_E_USAGE, "%s: is there already; --overwrite replaces the set", url);
+    }
+    if (!absent) return st;
+    dt_error_clear();
+    return DT_OK;
+}
+
+static bool pack_bucket_is_listed(const json_t *list, const char *name) {
+    const size_t n = strlen(name) - (dt_text_ends(name, ".index") ? strlen(".index") : 0);
+    const json_t *shard;
+    size_t i;
+    json_array_foreach(json_object_get(list, "shardlist"), i, shard) {
+        const char *url = json_string_value(json_object_get(shard, "url"));
+        if (url && strlen(url) == n && strncmp(url, name, n) == 0) return true;
+    }
+    return false;
+}
+
+// Removes shards and indexes of an older set of this name.
+static dt_status remove_surplus(const char *out, const char *to, const char *list) {
+    dt_plan plan = {0};
+    char **names = NULL, *prefix = dt_xprintf("%s/", to);
+    size_t n = 0;
+    json_t *l = json_load_file(list, 0, NULL);
+    dt_status st = dt_plan_name(&plan, out);
+    if (st == DT_OK && !l) st = dt_fail(DT_E_STORAGE, "%s: cannot be read, or is no JSON", list);
+    if (st == DT_OK) st = dt_s3_list(&names, &n, prefix);
+    for (size_t i = 0; i < n && st == DT_OK; i++) {
+        const bool own = dt_plan_belongs(&plan, names[i]) || dt_plan_is_companion(&plan, names[i]);
+        if (!own || pack_bucket_is_listed(l, names[i])) continue;
+        char *url = dt_xprintf("%s%s", prefix, names[i]);
+        st = dt_s3_remove(url, NULL);
+        free(url);
+    }
+    json_decref(l);
+    dt_io_free_list(names, n);
+    dt_plan_fini(&plan);
+    free(prefix);
+    return st;
+}
+
+// Packs into a folder of data.cache_dir's default, uploads what came of it, and removes it. o->out is the URL; `command`: a
+// hash of all that was asked for, by which the same command goes on after a kill.
+static dt_status pack_to_bucket(const dt_pack_opts *o, uint64_t command) {
+    const char *base = dt_path_base(o->out);
+    char hex[17], below[40];
+    dt_hash_hex(command, hex);
+    snprintf(below, sizeof below, "/packing/%s", hex);
+    if (dt_launcher_rank() >= 0)
+        return dt_fail(DT_E_USAGE, "%s: one process packs into a bucket, without mpirun", o->out);
+    char *dir = dt_io_cache_folder(NULL, below);
+    if (!dir) return dt_fail(DT_E_STORAGE, "no home folder to pack in: set XDG_CACHE_HOME");
+    char *name = pack_bucket_name_of(base), *to = dt_xprintf("%.*s", (int)(base - 1 - o->out), o->out);
+    const bool lmdb = dt_text_ends(base, ".lmdb");
+    char *list = dt_xprintf("%s/%s.json", dir, name);
+    char *last = lmdb ? dt_xprintf("%s/data.mdb", o->out) : dt_xprintf("%s/%s.json", to, name);
+    dt_pack_opts here = *o;
+    char *out = dt_xprintf("%s/%s", dir, base);
+    here.out = out;
+    here.overwrite = true;
+    dt_status st = dt_io_exists(list) ? DT_OK : refuse_older(o, last); // there: goes on
+    if (st == DT_OK) st = dt_io_mkdir_all(dir);
+    if (st == DT_OK && !dt_io_exists(list)) {
+        st = dt_data_pack(&here);
+        if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : pack_bucket_write_list(dir, list);
+    }
+    if (st == DT_OK) st = dt_io_remove_leftovers(dir, NULL); // no file of the set
+    if (st == DT_OK && o->overwrite) st = dt_s3_remove(last, NULL);
+    if (st == DT_OK) st = upload_all(dir, to, list);
+    if (st == DT_OK && !lmdb) st = dt_s3_put(last, list, NULL);
+    if (st == DT_OK && !lmdb && o->overwrite) st = remove_surplus(o->out, to, list);
+    if (st == DT_OK) st = dt_io_remove_tree(dir);
+    if (st == DT_OK) dt_info("%s: uploaded; data.path: %s", o->out, lmdb ? o->out : last);
+    free(out);
+    free(last);
+    free(list);
+    free(to);
+    free(name);
+    free(dir);
+    return st;
+}
+
+// ---- pack fetch ---------------------------------------------------------------------------------------------------
+
+enum { FETCHERS = 32 };
+
+typedef struct fetching {
+    const char *url, *dir;
+    char **names; // of the objects, behind the URL
+    size_t n;
+    _Atomic size_t next;
+    _Atomic int failed; // the first status that is none
+    char message[1024]; // its
+} fetching;
+
+// An object may be named as no file can be, or as one outside of the folder.
+static bool pack_fetch_is_path(const char *name) {
+    char *slashed = dt_xprintf("/%s/", name);
+    const bool ok = !strstr(slashed, "//") && !strstr(slashed, "/./") && !strstr(slashed, "/../");
+    free(slashed);
+    return ok;
+}
+
+static dt_status fetch_one(const fetching *f, const char *name) {
+    if (dt_text_ends(name, "/")) return DT_OK; // it marks a folder
+    char *url = dt_xprintf("%s%s", f->url, name), *path = dt_xprintf("%s/%s", f->dir, name);
+    char *folder = dt_io_parent(path);
+    dt_status st =
+        pack_fetch_is_path(name) ? dt_io_mkdir_all(folder) : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
+    if (st == DT_OK) st = dt_s3_get(path, url);
+    free(folder);
+    free(path);
+    free(url);
+    return st;
+}
+
+static void fetch_some(void *arg, int index) {
+    fetching *f = arg;
+    for (size_t i; !f->failed && (i = f->next++) < f->n;) {
+        int none = DT_OK;
+        const dt_status st = fetch_one(f, f->names[i]);
+        if (st != DT_OK && atomic_compare_exchange_strong(&f->failed, &none, st))
+            snprintf(f->message, sizeof f->message, "%s", dt_error_message());
+    }
+}
+
+// Waits until no other process has what it fetched of this URL, where the file system has locks. The lock goes with the
+// process.
+static dt_status lock_folder(const char *cache, const char *url, uint64_t key) {
+    int fd;
+    char *path = dt_xprintf("%s/packing.lock", cache);
+    dt_status st = dt_io_mkdir_all(cache);
+    if (st == DT_OK) st = dt_io_open_update(&fd, path);
+    if (st == DT_OK && !dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, false) &&
+        (errno == EAGAIN || errno == EACCES)) {
+        dt_info("%s: another process packs it: waiting", url);
+        (void)dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, true);
+    }
+    free(path);
+    return st;
+}
+
+// Fetches all objects whose keys begin as the URL does, which ends with '/', into a folder of data.cache_dir's default, *out
+// (heap, also after an error), which the caller removes.
+static dt_status fetch_folder(char **out, const char *url) {
+    char hex[17], *cache = dt_io_cache_folder(NULL, "");
+    const uint64_t key = dt_hash64(url, strlen(url));
+    if (!cache) return dt_fail(DT_E_STORAGE, "no home folder to fetch to: set XDG_CACHE_HOME");
+    dt_hash_hex(key, hex);
+    dt_status st = lock_folder(cache, url, key);
+    if (st == DT_OK) *out = dt_xprintf("%s/packing/raw-%s", cache, hex);
+    free(cache);
+    DT_TRY(st);
+    fetching f = {.url = url, .dir = *out};
+    dt_team *team;
+    if (dt_io_is_dir(*out)) DT_TRY(dt_io_remove_tree(*out)); // of a fetch that was killed
+    st = dt_s3_list_below(&f.names, &f.n, url);
+    if (st == DT_OK && f.n == 0) st = dt_fail(DT_E_DATA, "%s: there are no objects below it", url);
+    if (st == DT_OK) dt_info("%s: fetching %zu objects to %s", url, f.n, *out);
+    if (st == DT_OK) st = dt_team_create(&team, f.n < FETCHERS ? (int)f.n : FETCHERS, "dt-fetch");
+    if (st == DT_OK) {
+        dt_team_run(team, fetch_some, &f);
+        dt_team_destroy(team);
+        if (f.failed) st = dt_fail((dt_status)f.failed, "%s", f.message);
+    }
+    dt_io_free_list(f.names, f.n);
+    return st;
+}
+
+// ---- the verb --------------------------------------------------------------------------------------
 enum {
     PATTERN,
     GROUP,
@@ -223,10 +471,10 @@ static dt_status pack_run(const dt_cli_words *w) {
     dt_status st = DT_OK;
     if (fetches && dt_launcher_rank() >= 0)
         return dt_fail(DT_E_USAGE, "%s: one process fetches from a bucket, without mpirun", o.source);
-    if (fetches) st = dt_cli_fetch_folder(&fetched, o.source);
+    if (fetches) st = fetch_folder(&fetched, o.source);
     if (fetches) o.source = fetched;
     if (st == DT_OK)
-        st = dt_s3_is_url(o.out)       ? dt_cli_pack_bucket(&o, hash_words(w))
+        st = dt_s3_is_url(o.out)       ? pack_to_bucket(&o, hash_words(w))
              : dt_launcher_rank() >= 0 ? pack_on_ranks(&o)
                                        : dt_data_pack(&o);
     const dt_error_kept why = dt_error_keep();
@@ -265,248 +513,3 @@ const dt_cli_command dt_cli_pack = {
             "The output does not depend on the number of threads or ranks. Ranks share the shards; rank 0 writes an "
             "LMDB. After a kill the same command keeps the finished shards. An unfinished set lies in OUT.partial.\n",
     .run = pack_run};
-
-// ---- pack bucket --------------------------------------------------------------------------------------------------
-
-// Dtrain pack SRC s3://…: packed on this host, then uploaded.
-//
-// The set is packed into <cache>/packing/<command>, with a list of its shards, NAME.json, which is written when all of them
-// are whole. Then each file is uploaded, an index in front of its shard, and removed here; the list comes last. So the same
-// command goes on wherever it was killed, and who reads the list's URL finds a whole set. An LMDB needs no list.
-// Of a set that is replaced the list (of an LMDB the data) goes before anything comes, and shards that the new one has
-// not go at the end.
-
-// "photos-%06d.tar" -> "photos", as the set is named.
-static char *pack_bucket_name_of(const char *base) {
-    size_t n = strcspn(base, ".{%");
-    while (n > 1 && strchr("-_", base[n - 1])) n--;
-    return dt_xprintf("%.*s", (int)n, base);
-}
-
-// wids' list of the shards in `dir`.
-static dt_status pack_bucket_write_list(const char *dir, const char *list) {
-    dt_reader *s;
-    DT_TRY(dt_reader_open(&s, &dir, 1));
-    const dt_catalog *c = s->catalog;
-    uint64_t *n = dt_xcalloc(c->n_shards + 1, sizeof *n);
-    dt_json j;
-    dt_json_init(&j);
-    for (uint32_t r = 0; r < c->n_records; r++) n[c->records[r].shard]++;
-    dt_json_begin_object(&j, NULL);
-    dt_json_string(&j, "__kind__", "wids-shard-index-v1");
-    dt_json_int(&j, "wids_version", 1);
-    dt_json_begin_array(&j, "shardlist");
-    for (uint32_t i = 0; i < c->n_shards; i++) {
-        dt_json_begin_object(&j, NULL);
-        dt_json_string(&j, "url", dt_path_base(c->shards[i].path));
-        dt_json_int(&j, "nsamples", (int64_t)n[i]);
-        dt_json_end_object(&j);
-    }
-    dt_json_end_array(&j);
-    dt_json_end_object(&j);
-    const dt_status st = dt_io_write_file(list, j.data, j.n_bytes);
-    dt_json_fini(&j);
-    free(n);
-    dt_reader_close(s);
-    return st;
-}
-
-// The files of a folder, and of an LMDB's folder in it, but for the list: indexes in front of their shards.
-static dt_status upload_all(const char *dir, const char *to, const char *list) {
-    char **names;
-    size_t n;
-    dt_status st = DT_OK;
-    DT_TRY(dt_io_list_dir(&names, &n, dir, DT_E_STORAGE));
-    for (size_t i = 0; i < n && st == DT_OK; i++) {
-        char *path = dt_xprintf("%s/%s", dir, names[i]), *index = dt_xprintf("%s.index", names[i]);
-        char *index_path = dt_xprintf("%s/%s", dir, index);
-        if (dt_io_is_dir(path)) {
-            char *below = dt_xprintf("%s/%s", to, names[i]);
-            st = upload_all(path, below, list);
-            free(below);
-        } else if (!dt_text_ends(path, ".index|/lock.mdb") && strcmp(path, list) != 0) {
-            dt_info("%s/%s: uploading", to, names[i]);
-            const char *const files[] = {index, names[i]};
-            const size_t skip = !dt_io_exists(index_path);
-            st = dt_s3_put_files(to, dir, files + skip, 2 - skip, true, NULL);
-        }
-        free(index_path);
-        free(index);
-        free(path);
-    }
-    dt_io_free_list(names, n);
-    return st;
-}
-
-// An older set of that name is replaced only by --overwrite.
-static dt_status refuse_older(const dt_pack_opts *o, const char *url) {
-    dt_blob b;
-    int absent;
-    if (o->overwrite) return DT_OK;
-    const dt_status st = dt_blob_open_url(&b, url, &absent);
-    if (st == DT_OK) {
-        dt_blob_close(&b);
-        return dt_fail(DT_E_USAGE, "%s: is there already; --overwrite replaces the set", url);
-    }
-    if (!absent) return st;
-    dt_error_clear();
-    return DT_OK;
-}
-
-static bool pack_bucket_is_listed(const json_t *list, const char *name) {
-    const size_t n = strlen(name) - (dt_text_ends(name, ".index") ? strlen(".index") : 0);
-    const json_t *shard;
-    size_t i;
-    json_array_foreach(json_object_get(list, "shardlist"), i, shard) {
-        const char *url = json_string_value(json_object_get(shard, "url"));
-        if (url && strlen(url) == n && strncmp(url, name, n) == 0) return true;
-    }
-    return false;
-}
-
-// Removes shards and indexes of an older set of this name.
-static dt_status remove_surplus(const char *out, const char *to, const char *list) {
-    dt_plan plan = {0};
-    char **names = NULL, *prefix = dt_xprintf("%s/", to);
-    size_t n = 0;
-    json_t *l = json_load_file(list, 0, NULL);
-    dt_status st = dt_plan_name(&plan, out);
-    if (st == DT_OK && !l) st = dt_fail(DT_E_STORAGE, "%s: cannot be read, or is no JSON", list);
-    if (st == DT_OK) st = dt_s3_list(&names, &n, prefix);
-    for (size_t i = 0; i < n && st == DT_OK; i++) {
-        const bool own = dt_plan_belongs(&plan, names[i]) || dt_plan_is_companion(&plan, names[i]);
-        if (!own || pack_bucket_is_listed(l, names[i])) continue;
-        char *url = dt_xprintf("%s%s", prefix, names[i]);
-        st = dt_s3_remove(url, NULL);
-        free(url);
-    }
-    json_decref(l);
-    dt_io_free_list(names, n);
-    dt_plan_fini(&plan);
-    free(prefix);
-    return st;
-}
-
-dt_status dt_cli_pack_bucket(const dt_pack_opts *o, uint64_t command) {
-    const char *base = dt_path_base(o->out);
-    char hex[17], below[40];
-    dt_hash_hex(command, hex);
-    snprintf(below, sizeof below, "/packing/%s", hex);
-    if (dt_launcher_rank() >= 0)
-        return dt_fail(DT_E_USAGE, "%s: one process packs into a bucket, without mpirun", o->out);
-    char *dir = dt_io_cache_folder(NULL, below);
-    if (!dir) return dt_fail(DT_E_STORAGE, "no home folder to pack in: set XDG_CACHE_HOME");
-    char *name = pack_bucket_name_of(base), *to = dt_xprintf("%.*s", (int)(base - 1 - o->out), o->out);
-    const bool lmdb = dt_text_ends(base, ".lmdb");
-    char *list = dt_xprintf("%s/%s.json", dir, name);
-    char *last = lmdb ? dt_xprintf("%s/data.mdb", o->out) : dt_xprintf("%s/%s.json", to, name);
-    dt_pack_opts here = *o;
-    char *out = dt_xprintf("%s/%s", dir, base);
-    here.out = out;
-    here.overwrite = true;
-    dt_status st = dt_io_exists(list) ? DT_OK : refuse_older(o, last); // there: goes on
-    if (st == DT_OK) st = dt_io_mkdir_all(dir);
-    if (st == DT_OK && !dt_io_exists(list)) {
-        st = dt_data_pack(&here);
-        if (st == DT_OK) st = lmdb ? dt_io_write_file(list, "", 0) : pack_bucket_write_list(dir, list);
-    }
-    if (st == DT_OK) st = dt_io_remove_leftovers(dir, NULL); // no file of the set
-    if (st == DT_OK && o->overwrite) st = dt_s3_remove(last, NULL);
-    if (st == DT_OK) st = upload_all(dir, to, list);
-    if (st == DT_OK && !lmdb) st = dt_s3_put(last, list, NULL);
-    if (st == DT_OK && !lmdb && o->overwrite) st = remove_surplus(o->out, to, list);
-    if (st == DT_OK) st = dt_io_remove_tree(dir);
-    if (st == DT_OK) dt_info("%s: uploaded; data.path: %s", o->out, lmdb ? o->out : last);
-    free(out);
-    free(last);
-    free(list);
-    free(to);
-    free(name);
-    free(dir);
-    return st;
-}
-
-// ---- pack fetch ---------------------------------------------------------------------------------------------------
-
-enum { FETCHERS = 32 };
-
-typedef struct fetching {
-    const char *url, *dir;
-    char **names; // of the objects, behind the URL
-    size_t n;
-    _Atomic size_t next;
-    _Atomic int failed; // the first status that is none
-    char message[1024]; // its
-} fetching;
-
-// An object may be named as no file can be, or as one outside of the folder.
-static bool pack_fetch_is_path(const char *name) {
-    char *slashed = dt_xprintf("/%s/", name);
-    const bool ok = !strstr(slashed, "//") && !strstr(slashed, "/./") && !strstr(slashed, "/../");
-    free(slashed);
-    return ok;
-}
-
-static dt_status fetch_one(const fetching *f, const char *name) {
-    if (dt_text_ends(name, "/")) return DT_OK; // it marks a folder
-    char *url = dt_xprintf("%s%s", f->url, name), *path = dt_xprintf("%s/%s", f->dir, name);
-    char *folder = dt_io_parent(path);
-    dt_status st =
-        pack_fetch_is_path(name) ? dt_io_mkdir_all(folder) : dt_fail(DT_E_DATA, "%s: no file can be named so", url);
-    if (st == DT_OK) st = dt_s3_get(path, url);
-    free(folder);
-    free(path);
-    free(url);
-    return st;
-}
-
-static void fetch_some(void *arg, int index) {
-    fetching *f = arg;
-    for (size_t i; !f->failed && (i = f->next++) < f->n;) {
-        int none = DT_OK;
-        const dt_status st = fetch_one(f, f->names[i]);
-        if (st != DT_OK && atomic_compare_exchange_strong(&f->failed, &none, st))
-            snprintf(f->message, sizeof f->message, "%s", dt_error_message());
-    }
-}
-
-// Waits until no other process has what it fetched of this URL, where the file system has locks. The lock goes with the
-// process.
-static dt_status lock_folder(const char *cache, const char *url, uint64_t key) {
-    int fd;
-    char *path = dt_xprintf("%s/packing.lock", cache);
-    dt_status st = dt_io_mkdir_all(cache);
-    if (st == DT_OK) st = dt_io_open_update(&fd, path);
-    if (st == DT_OK && !dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, false) &&
-        (errno == EAGAIN || errno == EACCES)) {
-        dt_info("%s: another process packs it: waiting", url);
-        (void)dt_io_lock_byte(fd, (off_t)(key >> 2), F_WRLCK, true);
-    }
-    free(path);
-    return st;
-}
-
-dt_status dt_cli_fetch_folder(char **out, const char *url) {
-    char hex[17], *cache = dt_io_cache_folder(NULL, "");
-    const uint64_t key = dt_hash64(url, strlen(url));
-    if (!cache) return dt_fail(DT_E_STORAGE, "no home folder to fetch to: set XDG_CACHE_HOME");
-    dt_hash_hex(key, hex);
-    dt_status st = lock_folder(cache, url, key);
-    if (st == DT_OK) *out = dt_xprintf("%s/packing/raw-%s", cache, hex);
-    free(cache);
-    DT_TRY(st);
-    fetching f = {.url = url, .dir = *out};
-    dt_team *team;
-    if (dt_io_is_dir(*out)) DT_TRY(dt_io_remove_tree(*out)); // of a fetch that was killed
-    st = dt_s3_list_below(&f.names, &f.n, url);
-    if (st == DT_OK && f.n == 0) st = dt_fail(DT_E_DATA, "%s: there are no objects below it", url);
-    if (st == DT_OK) dt_info("%s: fetching %zu objects to %s", url, f.n, *out);
-    if (st == DT_OK) st = dt_team_create(&team, f.n < FETCHERS ? (int)f.n : FETCHERS, "dt-fetch");
-    if (st == DT_OK) {
-        dt_team_run(team, fetch_some, &f);
-        dt_team_destroy(team);
-        if (f.failed) st = dt_fail((dt_status)f.failed, "%s", f.message);
-    }
-    dt_io_free_list(f.names, f.n);
-    return st;
-}

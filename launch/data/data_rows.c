@@ -1,7 +1,5 @@
 // data_rows.c: rows of a catalog as text.
 
-#include "data_rows.h"
-
 #include "base/core.h"
 #include "base/io.h"
 #include "base/json.h"
@@ -19,9 +17,25 @@
 #include <string.h>
 #include <unistd.h>
 
+typedef enum row_format {
+    LAUNCH_ROWS_PAIRS,  // key, then name=value of what there is, separated by tabs
+    LAUNCH_ROWS_VALUES, // values separated by tabs
+    LAUNCH_ROWS_CSV,    // RFC 4180 with a header
+    LAUNCH_ROWS_LINES,  // a JSON object a line
+    LAUNCH_ROWS_ARRAY   // a JSON array
+} row_format;
+
+// Control characters are escaped (\n, \x1b; a backslash is doubled) in all but JSON, which has its own.
+typedef struct chosen_rows {
+    row_format format;
+    const char *columns; // "a,b"; NULL: all
+    uint64_t limit;      // 0: none
+    uint64_t n;          // out: how many were written
+} chosen_rows;
+
 typedef struct writer {
     const dt_catalog *c;
-    dt_cli_rows *rows;
+    chosen_rows *rows;
     FILE *out;
     dt_column_reader *column;
     char **name;
@@ -115,7 +129,7 @@ static void put_pairs(writer *w) {
 }
 
 static dt_status data_rows_put_row(writer *w, uint32_t record) {
-    dt_cli_row_format f = w->rows->format;
+    row_format f = w->rows->format;
     for (int i = 0; i < w->n; i++) w->cell[i] = dt_column_reader_get(&w->column[i], record);
     if (f == LAUNCH_ROWS_PAIRS) {
         put_pairs(w);
@@ -144,7 +158,7 @@ static void put_header(writer *w) {
 }
 
 static dt_status data_put_rows(writer *w, const bool *keep) {
-    dt_cli_rows *rows = w->rows;
+    chosen_rows *rows = w->rows;
     put_header(w);
     for (uint32_t r = 0; r < w->c->n_records && (!rows->limit || rows->n < rows->limit); r++)
         if (!keep || keep[r]) DT_TRY(data_rows_put_row(w, r));
@@ -152,7 +166,8 @@ static dt_status data_put_rows(writer *w, const bool *keep) {
     return DT_OK;
 }
 
-dt_status dt_cli_write_rows(const dt_catalog *c, const char *expression, dt_cli_rows *rows, FILE *out) {
+// Writes the chosen rows to `out`. expression NULL: all. DT_E_STORAGE when `out` fails.
+static dt_status write_rows(const dt_catalog *c, const char *expression, chosen_rows *rows, FILE *out) {
     writer w = {.c = c, .rows = rows, .out = out};
     bool *keep = expression ? dt_xcalloc((size_t)c->n_records + 1, sizeof *keep) : NULL;
     uint32_t n;
@@ -245,14 +260,14 @@ static dt_status data_query_run(const dt_cli_words *w) {
     DT_TRY(dt_cli_expect_words(w, "data query", 2, 1000000, "SET… EXPR"));
     DT_TRY(dt_cli_option_int(w, DATA_QUERY_LIMIT, 0, &limit));
     const char *expression = w->words[w->n_words - 1];
-    dt_cli_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
+    chosen_rows rows = {.format = w->options[JSON]      ? LAUNCH_ROWS_LINES
                                   : w->options[COLUMNS] ? LAUNCH_ROWS_VALUES
                                                         : LAUNCH_ROWS_PAIRS,
                         .columns = w->options[COLUMNS],
                         .limit = (uint64_t)limit};
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)w->n_words - 1));
     dt_status st = w->options[COUNT] ? data_query_count(reader->catalog, expression)
-                                     : dt_cli_write_rows(reader->catalog, expression, &rows, stdout);
+                                     : write_rows(reader->catalog, expression, &rows, stdout);
     dt_reader_close(reader);
     return st;
 }
@@ -281,7 +296,7 @@ static const dt_cli_option data_export_options[] = {
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT"},
     {NULL}};
 
-static dt_status data_export_format_of(const char *out, bool json, dt_cli_row_format *f) {
+static dt_status data_export_format_of(const char *out, bool json, row_format *f) {
     if (strcmp(out, "-") == 0)
         *f = json ? LAUNCH_ROWS_LINES : LAUNCH_ROWS_CSV;
     else if (dt_text_ends(out, ".csv"))
@@ -295,12 +310,12 @@ static dt_status data_export_format_of(const char *out, bool json, dt_cli_row_fo
     return DT_OK;
 }
 
-static dt_status data_export_write_file(const dt_catalog *c, const char *where, dt_cli_rows *rows, const char *path) {
+static dt_status data_export_write_file(const dt_catalog *c, const char *where, chosen_rows *rows, const char *path) {
     char *text = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&text, &n); // of the size of the catalog, which is in memory as well
     if (!out) return dt_fail(DT_E_INTERNAL, "out of memory");
-    dt_status st = dt_cli_write_rows(c, where, rows, out);
+    dt_status st = write_rows(c, where, rows, out);
     fclose(out);
     if (st == DT_OK) st = dt_io_write_file(path, text, n);
     free(text);
@@ -309,7 +324,7 @@ static dt_status data_export_write_file(const dt_catalog *c, const char *where, 
 
 static dt_status data_export_run(const dt_cli_words *w) {
     const char *db = w->options[SQLITE];
-    dt_cli_rows rows = {.columns = w->options[DATA_EXPORT_COLUMNS]};
+    chosen_rows rows = {.columns = w->options[DATA_EXPORT_COLUMNS]};
     int limit = 0;
     dt_reader *reader;
     for (int i = 0; db && i < SQLITE; i++)
@@ -327,7 +342,7 @@ static dt_status data_export_run(const dt_cli_words *w) {
     DT_TRY(dt_reader_open(&reader, w->words, (size_t)n_sets));
     const dt_catalog *c = reader->catalog;
     const dt_status st = db     ? dt_catalog_db_write(out, c)
-                         : pipe ? dt_cli_write_rows(c, w->options[WHERE], &rows, stdout)
+                         : pipe ? write_rows(c, w->options[WHERE], &rows, stdout)
                                 : data_export_write_file(c, w->options[WHERE], &rows, out);
     if (st == DT_OK && !pipe) dt_info("%s: %" PRIu64 " records", out, db ? (uint64_t)c->n_records : rows.n);
     dt_reader_close(reader);
