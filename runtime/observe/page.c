@@ -147,10 +147,6 @@ void dt_page_end(FILE *out) {
     fprintf(out, "%s</script></body></html>\n", report_js);
 }
 
-const char *dt_page_style(void) {
-    return report_css;
-}
-
 // ---- chart --------------------------------------------------------------------------------------------------------
 
 // Charts of page.h as inline SVG, 480 by 222 units. Colours and type come from report.css; what report.js needs
@@ -409,7 +405,7 @@ void dt_chart_write_file(FILE *out, dt_chart *c) {
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 %d %d %d\" "
             "font-family=\"sans-serif\">\n<style>%s</style>\n"
             "<rect y=\"%d\" width=\"%d\" height=\"%d\" fill=\"var(--paper)\"/>\n",
-            -above, WIDTH, HEIGHT + above, dt_page_style(), -above, WIDTH, HEIGHT + above);
+            -above, WIDTH, HEIGHT + above, report_css, -above, WIDTH, HEIGHT + above);
     dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above, c->title);
     for (int i = 0; i < c->n; i++) {
         const int y = ABOVE + ROW * i - above + 8; // from the top downward

@@ -25,7 +25,6 @@ enum { DT_PAGE_NUMBER = 40 }; // bytes of a number as text
 // The beginning of a page, up to <main>, and its end.
 void dt_page_begin(FILE *out, const char *title);
 void dt_page_end(FILE *out);
-const char *dt_page_style(void); // CSS
 
 // ---- charts ----------------------------------------------------------------------------------------
 typedef struct dt_xy {

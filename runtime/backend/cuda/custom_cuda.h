@@ -61,14 +61,6 @@ static inline dt_cuda_grid dt_rows_grid(const dt_rows *r) {
     return (dt_cuda_grid){.blocks = blocks > 0 ? blocks : 1, .threads = 256};
 }
 
-// ---- elementwise (elementwise_cuda.c): dt_map_args with one or two operands ------------------------
-typedef struct dt_map_state {
-    int type, x_at, d_at; // operands' positions; d_at < 0: one operand
-    int64_t n;
-    float alpha;
-} dt_map_state;
-void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k);
-
 // ---- copies (shape_cuda.c) --------------------------------------------------------------------------
 void dt_cuda_copy(dt_cuda *c, void *out, const void *x, int64_t n_bytes, void *stream);
 // In elementwise_cuda.c: converts n elements to another type.

@@ -9,14 +9,21 @@
 // ---- elementwise --------------------------------------------------------------------------------------------------
 
 // Host side of the ops that are one kernel over elements (ReLU, GELU, activation, scale), and
-// dt_map_run. Any layout, in place.
+// map_run. Any layout, in place.
+
+// dt_map_args with one or two operands
+typedef struct map_state {
+    int type, x_at, d_at; // operands' positions; d_at < 0: one operand
+    int64_t n;
+    float alpha;
+} map_state;
 
 // Operands and output 0 have the first operand's layout and share a float type. Output 0 may take over operand
-// `inplace`. The state is a dt_map_state.
+// `inplace`. The state is a map_state.
 static dt_status elementwise_cuda_prepare(dt_kernel_instance *s, int x_at, int d_at, int inplace) {
     const dt_layout layout = s->in_layout[x_at];
     const dt_value_info *x = dt_instance_in(s, x_at), *d = d_at < 0 ? NULL : dt_instance_in(s, d_at);
-    dt_map_state *st = dt_cuda_prepare(s, sizeof *st);
+    map_state *st = dt_cuda_prepare(s, sizeof *st);
     if (!x || (d_at >= 0 && !d)) return dt_cuda_fail(s, "an operand is missing"); // inference may have dropped it
     DT_TRY(dt_cuda_type(s, &st->type, x, d, dt_instance_out(s, 0)));
     st->n = dt_shape_elements(&x->shape);
@@ -29,8 +36,8 @@ static dt_status elementwise_cuda_prepare(dt_kernel_instance *s, int x_at, int d
     return DT_OK;
 }
 
-void dt_map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) {
-    const dt_map_state *st = s->state;
+static void map_run(const dt_kernel_instance *s, const dt_run *r, dt_cuda_kernel k) {
+    const map_state *st = s->state;
     const dt_map_args a = {.x = r->in[st->x_at],
                            .d = st->d_at < 0 ? NULL : r->in[st->d_at], // NULL: unary
                            .out = r->out[0],
@@ -54,7 +61,7 @@ static dt_status prepare_relu_bwd(dt_kernel_instance *s) {
 }
 
 static void elementwise_cuda_run_scale(const dt_kernel_instance *s, const dt_run *r) {
-    dt_map_run(s, r, DT_K_scale_fwd);
+    map_run(s, r, DT_K_scale_fwd);
 }
 static void run_activation(const dt_kernel_instance *s, const dt_run *r) {
     static const dt_cuda_kernel kernels[DT_N_ACTIVATIONS][2] = {
@@ -62,7 +69,7 @@ static void run_activation(const dt_kernel_instance *s, const dt_run *r) {
 #include "graph/activations.def"
 #undef ACTIVATION
     };
-    dt_map_run(s, r, kernels[s->node->attrs.activation.kind][s->node->backward]);
+    map_run(s, r, kernels[s->node->attrs.activation.kind][s->node->backward]);
 }
 
 const dt_kernel dt_cuda_relu = {elementwise_cuda_prepare_forward, run_activation, dt_cuda_destroy};
@@ -83,7 +90,7 @@ const dt_kernel dt_cuda_scale = {elementwise_cuda_prepare_forward, elementwise_c
 enum { SUM_BLOCKS = 512, SUM_ROWS = 4, FLOW_ROWS = 8 };
 
 typedef struct add_state {
-    dt_map_state map; // same shape
+    map_state map; // same shape
     bool same;
     int type, row_type;
     dt_cols c;
@@ -112,7 +119,7 @@ static dt_status add_cuda_prepare_forward(dt_kernel_instance *s) {
     // a parameter of a's shape is DENSE, a may be NHWC
     st->same = dt_shape_equal(&a->shape, &b->shape) && b->kind == DT_V_TEMP && b->dtype == a->dtype;
     if (st->same) {
-        st->map = (dt_map_state){.type = st->type, .d_at = 1, .n = dt_shape_elements(&a->shape)};
+        st->map = (map_state){.type = st->type, .d_at = 1, .n = dt_shape_elements(&a->shape)};
         s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = layout;
         return DT_OK;
     }
@@ -125,9 +132,9 @@ static dt_status add_cuda_prepare_forward(dt_kernel_instance *s) {
 }
 
 static void add_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
-    const add_state *st = s->state; // its first member is what dt_map_run reads
+    const add_state *st = s->state; // its first member is what map_run reads
     if (st->same) {
-        dt_map_run(s, r, DT_K_add_same);
+        map_run(s, r, DT_K_add_same);
         return;
     }
     const dt_add_args a = {
@@ -178,7 +185,7 @@ const dt_kernel dt_cuda_add_bwd = {add_cuda_prepare_backward, add_cuda_run_backw
 enum { MUL_CUDA_SUM_BLOCKS = 512, MUL_CUDA_SUM_ROWS = 4, MUL_CUDA_FLOW_ROWS = 8 };
 
 typedef struct mul_state {
-    dt_map_state map; // same shape; dt_map_run reads it
+    map_state map; // same shape; map_run reads it
     dt_times t;
     dt_mul_args a; // without pointers
 } mul_state;
@@ -209,7 +216,7 @@ static dt_status mul_cuda_prepare_forward(dt_kernel_instance *s) {
     DT_TRY(dt_cuda_type(s, &st->a.type, a, dt_instance_out(s, 0)));
     s->inplace_in = 0;
     if (st->t.same && b->kind == DT_V_TEMP && b->dtype == a->dtype) {
-        st->map = (dt_map_state){.type = st->a.type, .d_at = 1, .n = dt_shape_elements(&a->shape)};
+        st->map = (map_state){.type = st->a.type, .d_at = 1, .n = dt_shape_elements(&a->shape)};
         s->in_layout[0] = s->in_layout[1] = s->out_layout[0] = layout;
         return DT_OK;
     }
@@ -223,7 +230,7 @@ static dt_status mul_cuda_prepare_forward(dt_kernel_instance *s) {
 static void mul_cuda_run_forward(const dt_kernel_instance *s, const dt_run *r) {
     const mul_state *st = s->state;
     if (st->t.same) {
-        dt_map_run(s, r, DT_K_mul_same);
+        map_run(s, r, DT_K_mul_same);
         return;
     }
     dt_mul_args a = st->a;
