@@ -193,8 +193,7 @@ typedef struct dt_device {
     void (*add)(struct dt_backend *b, float *dst, const float *src, int64_t n, void *stream);
     void (*swap)(struct dt_backend *b, float *x, float *y, int64_t n, void *stream);
     // Between begin and end, work queued on the stream (and on streams forked from it by stream_wait and joined
-    // again) is recorded instead of run. end fails if something cannot be captured. The caller then runs the
-    // work uncaptured and logs that.
+    // again) is recorded instead of run. end fails if something cannot be captured.
     dt_status (*capture_begin)(struct dt_backend *b, void *stream);
     dt_status (*capture_end)(struct dt_backend *b, void *stream, void **graph);
     void (*graph_launch)(struct dt_backend *b, void *graph, void *stream);

@@ -17,8 +17,8 @@
 //
 // A unit is a micro-batch, perhaps with reduction and commit. It is recorded at its first use and replayed
 // as a graph from then on. Units differ in flat buffer, adding or overwriting, input buffer, and commit; all that
-// changes from step to step is in the step block, which is copied before the unit. Where recording fails, work is
-// queued call by call, with one line in the log. Bits are the same either way, except that NCCL may add in another
+// changes from step to step is in the step block, which is copied before the unit. With device.capture: false work is
+// queued call by call. Bits are the same either way, except that NCCL may add in another
 // order when it is captured, because it then knows that buffers stay: so all steps must be alike, also the first
 // of a resumed run. A rehearsal before the first micro-batch loads kernels and opens connections, which must not
 // happen inside a capture.
@@ -26,8 +26,7 @@
 // Several ranks: NCCL wants a captured sum to be captured on all ranks, in graphs that are launched together. So a
 // unit with sums is the same unit in the same step on all ranks. Where all ranks have as many micro-batches, the
 // sums overlap the last one; where not, sums and commit are a unit of their own. A rank that gives a step up still
-// plays the last unit, on what its buffer holds. After such a unit is recorded the ranks tell each other whether
-// it worked, and none uses it if one cannot.
+// plays the last unit, on what its buffer holds.
 //
 // With train.shard a rank updates the chunks that it owns. Between phases of the commit, in the same unit, ranks add their
 // sums of chunks, so that all decide alike, and behind the optimizer all get the weights, of which each then packs all
@@ -87,16 +86,14 @@ struct device_step {
     int n_recordings;
     bool capturing; // a unit is under way into a graph
     bool rehearsed;
-    bool captures;      // units without sums over ranks
-    bool captures_sums; // units with sums: the same on all ranks
-    bool sums_apart;    // a unit with sums has no micro-batch, as ranks differ in how many they have
-    int64_t n_micro;    // micro-batches queued since the beginning
-    int64_t n_inputs;   // micro-batches queued or given up; micro-batch k reads input buffer k % 2
-    int64_t newest;     // last step queued
-    int n_unread;       // steps queued whose numbers nobody has read
-    float last_scale;   // of the numbers read last
-    double wait_s;      // for data, in this step
-    double idle_s;      // for the device, in this step
+    bool sums_apart;  // a unit with sums has no micro-batch, as ranks differ in how many they have
+    int64_t n_micro;  // micro-batches queued since the beginning
+    int64_t n_inputs; // micro-batches queued or given up; micro-batch k reads input buffer k % 2
+    int64_t newest;   // last step queued
+    int n_unread;     // steps queued whose numbers nobody has read
+    float last_scale; // of the numbers read last
+    double wait_s;    // for data, in this step
+    double idle_s;    // for the device, in this step
 };
 
 // ---- waiting ---------------------------------------------------------------------------------------
@@ -237,74 +234,39 @@ static void release_graphs(void *ctx) {
     struct device_step *v = ctx;
     void *graph = NULL;
     step_device_end_capture(v, &graph);
-    if (graph) v->d->graph_destroy(v->b, graph);
+    v->d->graph_destroy(v->b, graph);
     forget_recordings(v);
 }
 
-// *graph: NULL where this machine cannot capture the unit.
-static dt_status capture(struct device_step *v, const unit *p, void **graph) {
-    *graph = NULL;
-    if (!v->captures) return DT_OK;
-    dt_status begun = v->d->capture_begin(v->b, v->main), st = DT_OK;
+static dt_status step_device_record(struct device_step *v, const unit *p, recording **out) {
     dt_error_kept why = {""};
-    if (begun == DT_OK) {
-        v->capturing = true;
-        st = queue_unit(v, p);
-        if (st != DT_OK) why = dt_error_keep();
-        // a unit that failed while capturing must still end the capture
-        begun = step_device_end_capture(v, graph);
-    }
-    if (st != DT_OK) {
-        if (*graph) v->d->graph_destroy(v->b, *graph);
-        *graph = NULL;
+    void *graph = NULL;
+    DT_TRY(v->d->capture_begin(v->b, v->main));
+    v->capturing = true;
+    dt_status st = queue_unit(v, p);
+    if (st != DT_OK) why = dt_error_keep();
+    // a unit that failed while capturing must still end the capture
+    const dt_status ended = step_device_end_capture(v, &graph);
+    if (st != DT_OK)
         dt_error_restore(&why);
+    else
+        st = ended;
+    if (st != DT_OK) {
+        v->d->graph_destroy(v->b, graph);
         return st;
     }
-    if (begun == DT_OK) return DT_OK; // captured
-    v->captures = false;              // not tried again
-    dt_warn("steps are not captured as a graph, which costs host time: %s", dt_error_message());
+    v->recordings = dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
+    *out = &v->recordings[v->n_recordings++];
+    **out = (recording){*p, graph};
     return DT_OK;
-}
-
-// *failed: whether this rank could not capture; then, whether any rank could not. Each device finishes what is queued first.
-// ranks must use the same units, captured or not
-static dt_status agree_on_capture(struct device_step *v, bool *failed) {
-    dt_comm *c = v->s->o.comm;
-    int64_t any = *failed;
-    DT_TRY(wait_until(v, v->main, NULL, 0));
-    DT_TRY(c->all_reduce_max_i64(c, &any, 1));
-    *failed = any != 0; // any rank
-    if (*failed) v->captures_sums = false;
-    return DT_OK;
-}
-
-// NULL: the unit could not be recorded (*st is DT_OK), or an error (*st).
-static recording *step_device_record(struct device_step *v, const unit *p, dt_status *st) {
-    void *graph = NULL;
-    *st = capture(v, p, &graph);
-    bool failed = graph == NULL;
-    if (graph) {
-        v->recordings = dt_xrealloc(v->recordings, sizeof *v->recordings * (size_t)(v->n_recordings + 1));
-        v->recordings[v->n_recordings++] = (recording){*p, graph};
-    }
-    if (*st == DT_OK && has_sums(v, p)) *st = agree_on_capture(v, &failed);
-    // the array may have moved: the newest entry
-    if (*st == DT_OK && !failed) return &v->recordings[v->n_recordings - 1];
-    if (graph && v->n_recordings) // else it went before an abort
-        v->d->graph_destroy(v->b, v->recordings[--v->n_recordings].graph);
-    return NULL;
 }
 
 static dt_status run_unit(struct device_step *v, const unit *p) {
-    recording *r = NULL;
-    // two flags: sums need the consent of all ranks
-    if (has_sums(v, p) ? v->captures_sums : v->captures) {
-        r = find_recording(v, p);
-        dt_status st = DT_OK;
-        if (!r) r = step_device_record(v, p, &st);
-        DT_TRY(st);
-    }
-    if (!r) return queue_unit(v, p);
+    struct dt_stepper *s = v->s;
+    // the tree's units differ over the ranks, and so their sums are not captured
+    if (s->o.uncaptured || (s->o.replicas->elastic && has_sums(v, p))) return queue_unit(v, p);
+    recording *r = find_recording(v, p);
+    if (!r) DT_TRY(step_device_record(v, p, &r));
     v->d->graph_launch(v->b, r->graph, v->main);
     return DT_OK;
 }
@@ -313,9 +275,8 @@ static dt_status run_unit(struct device_step *v, const unit *p) {
 // several micro-batches it runs again, adding, because a matmul that adds is another kernel. The step overwrites the results.
 static dt_status rehearse(struct device_step *v, int flat, int buffer) {
     struct dt_stepper *s = v->s;
-    const bool wanted = v->captures && !v->rehearsed; // once per stepper
+    if (s->o.uncaptured || v->rehearsed) return DT_OK; // once per stepper
     v->rehearsed = true;
-    if (!wanted) return DT_OK;
     dt_exec_args args = {.device_step = &v->step->block,
                          .stream = v->main,
                          .grad = s->o.params->grads[flat],
@@ -638,10 +599,9 @@ static dt_status step_device_create(struct dt_stepper *s) {
     v->s = s;
     v->b = s->backend;
     v->d = s->backend->device;
-    v->captures = !s->o.uncaptured;
-    v->captures_sums = v->captures && s->o.device_comm && !s->o.replicas->elastic;
     // ranks with other numbers of micro-batches reduce in different units otherwise
-    v->sums_apart = v->captures_sums && s->buckets && s->o.replicas->n_micro % s->o.replicas->world_size != 0;
+    v->sums_apart = !s->o.uncaptured && !s->o.replicas->elastic && s->buckets &&
+                    s->o.replicas->n_micro % s->o.replicas->world_size != 0;
     return create_parts(v);
 }
 

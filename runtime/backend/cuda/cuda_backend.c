@@ -21,7 +21,8 @@ void dt_cuda_check(dt_cuda *c, int error, const char *where) {
     snprintf(c->error_where, sizeof c->error_where, "%s", where);
 }
 
-dt_status dt_cuda_status(dt_cuda *c) {
+// Turns the remembered error into a failure with advice. The error stays remembered.
+static dt_status cuda_status(dt_cuda *c) {
     if (!c->error) return DT_OK;
     return dt_fail(DT_E_INTERNAL,
                    "cuda device %d (%s): %s: %s; set CUDA_LAUNCH_BLOCKING=1 and run again to see "
@@ -42,7 +43,7 @@ static dt_status clear_memory(dt_cuda *c, void *p, size_t n_bytes, const char *w
     int e = c->api->zero(c->api, p, n_bytes, NULL);
     if (!e) e = c->api->stream_synchronize(c->api, NULL); // default stream: alloc is synchronous
     dt_cuda_check(c, e, what);
-    return dt_cuda_status(c);
+    return cuda_status(c);
 }
 
 static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, const char *what) {
@@ -53,7 +54,7 @@ static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, con
         char where[120];
         snprintf(where, sizeof where, "asking for memory (%s)", what);
         dt_cuda_check(c, e, where);
-        return dt_cuda_status(c);
+        return cuda_status(c);
     }
     if (e) {
         dt_cuda_device_info now = {{0}};
@@ -141,7 +142,7 @@ static void memory(dt_backend *b, size_t *free_bytes, size_t *total_bytes) {
 static dt_status stream_create(dt_backend *b, void **stream) {
     dt_cuda *c = dt_cuda_self(b);
     dt_cuda_check(c, c->api->stream_create(c->api, stream), "creating a stream");
-    return dt_cuda_status(c);
+    return cuda_status(c);
 }
 
 static void stream_destroy(dt_backend *b, void *stream) {
@@ -152,7 +153,7 @@ static void stream_destroy(dt_backend *b, void *stream) {
 static dt_status synchronize(dt_backend *b, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
     dt_cuda_check(c, c->api->stream_synchronize(c->api, stream), "waiting for the device");
-    return dt_cuda_status(c);
+    return cuda_status(c);
 }
 
 static bool stream_done(dt_backend *b, void *stream) {
@@ -184,25 +185,17 @@ static void copy_out(dt_backend *b, void *host, const void *src, size_t n_bytes,
 // ---- capture ---------------------------------------------------------------------------------------
 static dt_status capture_begin(dt_backend *b, void *stream) {
     dt_cuda *c = dt_cuda_self(b);
-    DT_TRY(dt_cuda_status(c)); // an error from before the capture is not the capture's
+    DT_TRY(cuda_status(c)); // an error from before the capture is not the capture's
     const int e = c->api->capture_begin(c->api, stream);
     return e ? dt_fail(DT_E_INTERNAL, "cuda: capture does not begin: %s", c->api->error_text(c->api, e)) : DT_OK;
 }
 
-// Forgets the error, because the work may only fail under capture. The caller then runs the same work without
-// capture.
 static dt_status capture_end(dt_backend *b, void *stream, void **graph) {
     dt_cuda *c = dt_cuda_self(b);
-    *graph = NULL;
     const int e = c->api->capture_end(c->api, stream, graph);
-    const int first = c->error ? c->error : e; // the queueing error is nearer to the cause
-    if (!first) return DT_OK;
-    if (*graph) c->api->graph_destroy(c->api, *graph);
-    *graph = NULL;
-    const bool queueing = c->error != 0;
-    c->error = 0; // cleared: the step runs uncaptured
-    return dt_fail(DT_E_INTERNAL, "cuda: the step cannot be captured: %s%s%s", queueing ? c->error_where : "",
-                   queueing ? ": " : "", c->api->error_text(c->api, first));
+    dt_status st = cuda_status(c); // of the calls in it, which are nearer to the cause
+    if (st == DT_OK && e) st = dt_fail(DT_E_INTERNAL, "cuda: %s", c->api->error_text(c->api, e));
+    return st == DT_OK ? st : dt_fail_context(st, "a captured step (device.capture: false goes without)");
 }
 
 static void graph_launch(dt_backend *b, void *graph, void *stream) {
@@ -339,7 +332,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     c->device.rates = dt_cuda_rates(&c->info);
     c->device.nccl = nccl;
     if (!c->error) dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");
-    dt_status status = dt_cuda_status(c);
+    dt_status status = cuda_status(c);
     if (status == DT_OK) status = cuda_backend_make_plans(c, opts);
     if (status != DT_OK) {
         close_device(c);

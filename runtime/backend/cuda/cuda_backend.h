@@ -44,8 +44,6 @@ static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
 }
 // Remembers the first error (0 is none) with where it happened.
 void dt_cuda_check(dt_cuda *c, int error, const char *where);
-// Turns the remembered error into a failure with advice. The error stays remembered.
-dt_status dt_cuda_status(dt_cuda *c);
 
 // ---- prepare ---------------------------------------------------------------------------------------
 // Positions among a backward node's inputs: forward output i, gradient of forward output i.
