@@ -120,7 +120,7 @@ TEST(test_start) {
 // What the check says is needed is what is needed: with that much all of it can be taken, and where half of the packed
 // weights is missing nothing is.
 TEST(test_check_before_anything_is_taken) {
-    static const char *const kinds[] = {"weights ", "packed weights ", "moments ",   "gradients ",
+    static const char *const kinds[] = {"weights ", "packed weights ", "optimizer state ", "gradients ",
                                         "batches ", "activations ",    "evaluation "};
     for (int i = 0; i < 3; i++) {
         run_parts r;
