@@ -387,21 +387,6 @@ static bool is_official(const found_parts *f) {
     return *f->name[TRAIN] && (*f->name[VAL] || *f->name[TEST]);
 }
 
-static void find_sets(found_parts *f, const dt_catalog *c) {
-    int set = dt_catalog_find_column(c, "set");
-    for (uint32_t v = 0; set >= 0 && v < c->table.columns[set].n_values; v++) {
-        const char *name = dt_catalog_str(c, c->table.columns[set].values[v]);
-        note_part(f, name, strlen(name));
-    }
-}
-
-static void find_folders(found_parts *f, const dt_catalog *c) {
-    for (uint32_t r = 0; r < c->n_records && !(*f->name[VAL] && is_official(f) && *f->name[TEST]); r++) {
-        const char *key = dt_catalog_str(c, c->records[r].key), *slash = strchr(key, '/');
-        if (slash) note_part(f, key, (size_t)(slash - key));
-    }
-}
-
 static void put_part(char *line, size_t cap, const found_parts *f, int part, bool sets) {
     size_t at = strlen(line);
     if (*f->name[part])
@@ -414,8 +399,18 @@ static void put_part(char *line, size_t cap, const found_parts *f, int part, boo
 static void tell_official(const dt_data *d) {
     found_parts sets = {0}, folders = {0};
     char line[160] = "";
-    find_sets(&sets, d->reader->catalog);
-    find_folders(&folders, d->reader->catalog);
+    const dt_catalog *c = d->reader->catalog;
+    const int set = dt_catalog_find_column(c, "set");
+    for (uint32_t v = 0; set >= 0 && v < c->table.columns[set].n_values; v++) {
+        const char *name = dt_catalog_str(c, c->table.columns[set].values[v]);
+        note_part(&sets, name, strlen(name));
+    }
+    // until all three parts are found
+    for (uint32_t r = 0; r < c->n_records && !(*folders.name[VAL] && is_official(&folders) && *folders.name[TEST]);
+         r++) {
+        const char *key = dt_catalog_str(c, c->records[r].key), *slash = strchr(key, '/');
+        if (slash) note_part(&folders, key, (size_t)(slash - key));
+    }
     const bool by_set = is_official(&sets);
     if (!by_set && !is_official(&folders)) return;
     const found_parts *f = by_set ? &sets : &folders;

@@ -94,14 +94,6 @@ static shard_hash *shard_hashes_find(const dt_catalog *c) {
     return out;
 }
 
-static void shard_hashes_free(shard_hash *h, uint32_t n) {
-    for (uint32_t i = 0; h && i < n; i++) {
-        free(h[i].name);
-        free(h[i].hex);
-    }
-    free(h);
-}
-
 // Reads the shard (unpacked) and compares. DT_E_DATA: the message is the reason. Any thread.
 static dt_status shard_hash_check(dt_reader *s, uint32_t shard, const shard_hash *want, dt_buffer *scratch) {
     uint64_t n_bytes = s->catalog->shards[shard].n_bytes;
@@ -336,7 +328,11 @@ dt_status dt_reader_verify(dt_reader *s, const dt_verify_opts *o, dt_verify_resu
     verify_show(&c, 0);
     dt_progress_end(&c.progress);
     pthread_mutex_destroy(&c.lock);
-    shard_hashes_free(hashes, s->catalog->n_shards);
+    for (uint32_t i = 0; i < s->catalog->n_shards; i++) {
+        free(hashes[i].name);
+        free(hashes[i].hex);
+    }
+    free(hashes);
     if (out->n_bad_shards > 1) qsort(out->bad_shards, out->n_bad_shards, sizeof *out->bad_shards, compare_bad_shards);
     if (out->n_bad > 1) qsort(out->bad, out->n_bad, sizeof *out->bad, compare_bad);
     for (size_t i = 0; i < out->n_bad; i++)

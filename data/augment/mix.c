@@ -199,11 +199,6 @@ static void plan_images(const dt_mix *m, const dt_mix_batch *b, int j, recipe *k
     if (k->cuts) k->own = (uint32_t)lround(ONE * (1 - pasted / n_images));
 }
 
-static void mix_reals(float *out, const float *a, const float *b, size_t n, uint32_t own) {
-    const float share = (float)own / ONE;
-    for (size_t i = 0; i < n; i++) out[i] = own < ONE ? a[i] * share + b[i] * (1 - share) : a[i];
-}
-
 static void mix_targets(const dt_mix *m, const dt_mix_batch *b, int j, uint32_t own) {
     const size_t next = (size_t)((j + 1) % b->n); // the neighbour, as images are mixed on the device
     for (int i = 0; i < m->n_fields; i++) {
@@ -217,7 +212,10 @@ static void mix_targets(const dt_mix *m, const dt_mix_batch *b, int j, uint32_t 
         } else if (!f->is_image) {
             const float *in = b->in[i];
             size_t n = (size_t)dt_shape_elements(&f->sample_shape), at = (size_t)j * n;
-            mix_reals((float *)b->out[i] + at, in + at, in + next * n, n, own);
+            const float *own_x = in + at, *next_x = in + next * n;
+            const float share = (float)own / ONE;
+            float *out = (float *)b->out[i] + at;
+            for (size_t k = 0; k < n; k++) out[k] = own < ONE ? own_x[k] * share + next_x[k] * (1 - share) : own_x[k];
         }
     }
 }

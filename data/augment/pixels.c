@@ -346,11 +346,6 @@ static dt_status play_move(dt_image *image, const dt_pixel_step *s, dt_buffer *s
     return DT_OK;
 }
 
-static void play_patch(dt_image *image, const dt_pixel_step *s) {
-    dt_rect at = {s->as.patch.x, s->as.patch.y, s->as.patch.w, s->as.patch.h};
-    fill_patch(image, at, s->as.patch.with, &s->as.patch.r);
-}
-
 dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scratch) {
     if (dt_pixels_values(image, s)) return DT_OK;
     switch (s->kind) {
@@ -361,7 +356,8 @@ dt_status dt_pixels_play(dt_image *image, const dt_pixel_step *s, dt_buffer *scr
     case DT_PIXEL_PERSPECTIVE:
         return play_move(image, s, scratch);
     case DT_PIXEL_PATCH:
-        play_patch(image, s);
+        fill_patch(image, (dt_rect){s->as.patch.x, s->as.patch.y, s->as.patch.w, s->as.patch.h}, s->as.patch.with,
+                   &s->as.patch.r);
         return DT_OK;
     case DT_PIXEL_NOISE:
         add_noise(image, s->as.noise.deviation, &s->as.noise.r);

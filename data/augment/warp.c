@@ -119,15 +119,6 @@ static void reverse_row(const uint8_t *restrict src, uint8_t *restrict dst, int 
     memcpy(dst, last, 3);
 }
 
-// Pixels begin..end of a row come from x = sx * x + ox, which is inside for them.
-static void move_row(const uint8_t *row, int sx, int ox, int begin, int end, int c, uint8_t *to) {
-    if (begin >= end) return;
-    if (sx > 0)
-        memcpy(to + begin * c, row + (begin + ox) * c, (size_t)((end - begin) * c));
-    else
-        reverse_row(row + (ox - end + 1) * c, to + begin * c, end - begin, c);
-}
-
 static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *dst) {
     int w = src->width, h = src->height, c = src->channels, fill = s->as.move.fill;
     int sx = s->as.move.sign_x, ox = s->as.move.from_x;
@@ -144,7 +135,10 @@ static void move_pixels(const dt_image *src, const dt_pixel_step *s, uint8_t *ds
             memset(to, fill, stride); // above or below the source
             continue;
         }
-        move_row(row, sx, ox, begin, end, c, to);
+        if (begin < end && sx > 0)
+            memcpy(to + begin * c, row + (begin + ox) * c, (size_t)((end - begin) * c));
+        else if (begin < end)
+            reverse_row(row + (ox - end + 1) * c, to + begin * c, end - begin, c);
         for (int x = 0; x < w; x++) {
             if (x == begin) x = end; // only the border is left
             if (x >= w) break;

@@ -370,14 +370,6 @@ static dt_status ppm_read_row(ppm *m, uint8_t *dst, int channels) {
     return DT_OK;
 }
 
-static void bit_row(ppm *m, uint8_t *dst, int channels) {
-    for (int64_t x = 0; x < m->width; x++) {
-        int white = m->p[x / 8] >> (7 - x % 8) & 1 ? 0 : 255;
-        memset(dst + x * channels, white, (size_t)channels);
-    }
-    m->p += (m->width + 7) / 8;
-}
-
 static dt_status ppm_read_plane(void *ctx, int64_t c, double origin, float *out) {
     ppm m = *(const ppm *)ctx;
     for (int64_t i = 0; i < m.width * m.height; i++) {
@@ -405,10 +397,13 @@ static dt_status ppm_decode(void *state, dt_span bytes, const dt_image_sink *sin
     DT_TRY(dt_image_place(sink, m.width, m.height, out));
     for (int64_t y = 0; y < m.height; y++) {
         uint8_t *dst = out->data + (size_t)y * (size_t)m.width * (size_t)channels;
-        if (m.bits && !m.text)
-            bit_row(&m, dst, channels);
-        else
+        if (!m.bits || m.text) {
             DT_TRY(ppm_read_row(&m, dst, channels));
+            continue;
+        }
+        for (int64_t x = 0; x < m.width; x++)
+            memset(dst + x * channels, m.p[x / 8] >> (7 - x % 8) & 1 ? 0 : 255, (size_t)channels);
+        m.p += row_bytes;
     }
     if (m.max > 255) dt_image_note_levels(out, m.least, m.greatest, (m.greatest - m.least) * 255.0 / m.max);
     return DT_OK;

@@ -164,14 +164,6 @@ static const char *members_of(const dt_catalog *c, uint32_t record, char *buf, s
     return at > 0 ? buf : "no member";
 }
 
-static void warn_unused(const dt_data *d, int reason, uint32_t n, uint32_t first) {
-    const dt_catalog *c = d->reader->catalog;
-    char text[128], members[256];
-    dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n, c->n_records,
-                  reason_text(d, reason, text, sizeof text), dt_catalog_str(c, c->records[first].key),
-                  members_of(c, first, members, sizeof members));
-}
-
 static void warn_all_unused(dt_data *d) {
     uint32_t n_records = d->reader->catalog->n_records, n[N_REASONS] = {0}, first[N_REASONS], n_all = 0;
     if (d->view.width == 1 && d->view.n == n_records) return; // each record is a sample
@@ -191,8 +183,14 @@ static void warn_all_unused(dt_data *d) {
     }
     if (j.n_bytes > 0 && dt_io_write_file(log, j.data, j.n_bytes) != DT_OK) dt_warn("%s", dt_error_message());
     dt_json_fini(&j);
-    for (int k = 0; k < N_REASONS; k++)
-        if (n[k] > 0) warn_unused(d, k, n[k], first[k]);
+    for (int k = 0; k < N_REASONS; k++) {
+        const dt_catalog *c = d->reader->catalog;
+        char text[128], members[256];
+        if (n[k] > 0)
+            dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n[k], n_records,
+                          reason_text(d, k, text, sizeof text), dt_catalog_str(c, c->records[first[k]].key),
+                          members_of(c, first[k], members, sizeof members));
+    }
     free(used);
 }
 

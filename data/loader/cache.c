@@ -213,27 +213,21 @@ static dt_status cache_map_file(dt_cache *c) {
     return DT_OK;
 }
 
-// Data: all entries, or the limit.
-static void cache_lay_out(dt_cache *c) {
-    const dt_cache_opts *o = &c->o;
-    const uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
-    c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
-    c->data_at = dt_align_up(PAGE + (uint64_t)o->n_entries * sizeof *c->words, PAGE);
-}
-
-static dt_status open_ram(dt_cache *c) {
-    c->path = dt_xstrdup("data.cache: ram");
-    c->fd = memfd_create("dtrain-cache", MFD_CLOEXEC);
-    return c->fd < 0 ? no_file(c, "get memory") : make_file(c);
-}
-
 dt_status dt_cache_open(dt_cache **out, const dt_cache_opts *o) {
     dt_cache *c = dt_xcalloc(1, sizeof *c);
     *out = NULL;
     c->o = *o;
     c->fd = -1;
-    cache_lay_out(c);
-    dt_status st = o->kind == DT_CACHE_ram ? open_ram(c) : open_named(c);
+    const uint64_t all = o->total_bytes + (uint64_t)o->n_entries * ALIGN;
+    c->cap_bytes = dt_align_up(o->cap_bytes > 0 && o->cap_bytes < all ? o->cap_bytes : all, PAGE);
+    c->data_at = dt_align_up(PAGE + (uint64_t)o->n_entries * sizeof *c->words, PAGE);
+    dt_status st;
+    if (o->kind == DT_CACHE_ram) {
+        c->path = dt_xstrdup("data.cache: ram");
+        c->fd = memfd_create("dtrain-cache", MFD_CLOEXEC);
+        st = c->fd < 0 ? no_file(c, "get memory") : make_file(c);
+    } else
+        st = open_named(c);
     if (st == DT_OK) st = cache_map_file(c);
     if (st != DT_OK) {
         dt_cache_close(c);

@@ -144,14 +144,6 @@ static bool loader_claim(loader *l, const worker *w, unit *u) {
     return true;
 }
 
-static void sleep_until_work(loader *l, worker *w) {
-    // there is work and no slot: the trainer is slower
-    bool blocked = !l->paused && w->index < l->n_workers && l->next_q < l->end_q;
-    double begin = dt_clock_s();
-    pthread_cond_wait(&l->work, &l->lock);
-    if (blocked) dt_counter_add(&w->blocked_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
-}
-
 static dt_status fill_unit(loader *l, worker *w, const unit *u) {
     int64_t at = u->s->q * l->r.micro_batch;
     dt_status st = DT_OK;
@@ -208,7 +200,11 @@ void *dt_loader_work(void *arg) {
     pthread_mutex_lock(&l->lock);
     while (!l->stopping) {
         if (!loader_claim(l, w, &u)) {
-            sleep_until_work(l, w);
+            // there is work and no slot: the trainer is slower
+            bool blocked = !l->paused && w->index < l->n_workers && l->next_q < l->end_q;
+            double begin = dt_clock_s();
+            pthread_cond_wait(&l->work, &l->lock);
+            if (blocked) dt_counter_add(&w->blocked_ns, (uint64_t)((dt_clock_s() - begin) * 1e9));
             continue;
         }
         l->n_busy++;
@@ -328,18 +324,9 @@ static slot *loader_find(loader *l, int64_t q) {
     return NULL;
 }
 
-// Other ranks wait for this rank and may give up: the log says what this rank is waiting for.
-static void report_wait(const loader *l, int64_t q, double waited_s, double *next_s) {
-    if (waited_s < *next_s) return;
-    char what[LOADER_MESSAGE_BYTES];
-    loader_describe(l, what, sizeof what);
-    dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
-    *next_s += *next_s < 60 ? REPORT_AFTER_S : *next_s; // 10, 20 … 60, 120, 240 … s
-}
-
 // Waits until slot q is READY. Under the lock.
 static dt_status loader_await(loader *l, int64_t q, slot **out) {
-    double begin = dt_clock_s(), report_s = REPORT_AFTER_S;
+    double begin = dt_clock_s(), report_s = REPORT_AFTER_S; // 10, 20 … 60, 120, 240 … s
     for (;;) {
         slot *s = loader_find(l, q);
         if (s && s->state == READY) {
@@ -353,7 +340,13 @@ static dt_status loader_await(loader *l, int64_t q, slot **out) {
             return dt_fail(DT_E_INTERNAL, "batch of step %lld is %s", (long long)(q / l->r.n_micro),
                            past ? "already given out (seek first)" : "beyond the end of the request");
         dt_thread_wait(&l->ready, &l->lock, dt_clock_s() + 1); // a second, then the report
-        report_wait(l, q, dt_clock_s() - begin, &report_s);
+        const double waited_s = dt_clock_s() - begin;
+        if (waited_s < report_s) continue;
+        // other ranks wait for this rank and may give up: the log says what this rank is waiting for
+        char what[LOADER_MESSAGE_BYTES];
+        loader_describe(l, what, sizeof what);
+        dt_warn("has waited %.0f s for data of step %lld: %s", waited_s, (long long)(q / l->r.n_micro), what);
+        report_s += report_s < 60 ? REPORT_AFTER_S : report_s;
     }
 }
 

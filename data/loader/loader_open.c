@@ -75,13 +75,6 @@ static dt_status make_slot(loader *l, slot *s) {
     return DT_OK;
 }
 
-static void loader_open_free_slot(loader *l, slot *s) {
-    const dt_batch_memory *m = &l->d->memory;
-    for (int j = 0; j < l->r.micro_batch; j++) free(s->batch.why[j]);
-    free(s->batch.why);
-    m->free(m->owner, s->memory, l->slot_bytes);
-}
-
 // Allocates slots until n have memory. Not under the lock: nobody looks at a slot before n_slots counts it.
 static dt_status make_slots(loader *l, int n) {
     for (; l->n_made < n; l->n_made++) DT_TRY(make_slot(l, &l->slots[l->n_made]));
@@ -239,7 +232,12 @@ static void close_loader(dt_batch_source *base) {
         dt_sample_scratch_fini(&l->workers[i].scratch);
     }
     dt_ahead_destroy(l->ahead);
-    for (int i = 0; i < l->n_made; i++) loader_open_free_slot(l, &l->slots[i]);
+    for (int i = 0; i < l->n_made; i++) {
+        const dt_batch_memory *m = &l->d->memory;
+        for (int j = 0; j < l->r.micro_batch; j++) free(l->slots[i].batch.why[j]);
+        free(l->slots[i].batch.why);
+        m->free(m->owner, l->slots[i].memory, l->slot_bytes);
+    }
     pthread_mutex_destroy(&l->lock);
     pthread_cond_destroy(&l->work);
     pthread_cond_destroy(&l->ready);

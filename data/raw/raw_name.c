@@ -65,14 +65,6 @@ typedef struct alternatives {
     int n;
 } alternatives;
 
-static void split_alternatives(alternatives *a, const char *patterns) {
-    char *save = NULL;
-    *a = (alternatives){.text = dt_xstrdup(patterns)};
-    // more than 16 are ignored
-    for (char *p = strtok_r(a->text, "|", &save); p && a->n < MAX_ALTERNATIVES; p = strtok_r(NULL, "|", &save))
-        a->each[a->n++] = p;
-}
-
 // The captures, or -1. *which: the alternative.
 static int match_any(const alternatives *a, const char *name, dt_capture *cap, int *which) {
     // alternatives in the order in which they are written
@@ -126,16 +118,6 @@ static bool several_folders(const dt_raw_found *f) {
     return false;
 }
 
-// What tells the files of a record apart: the captures that they are not grouped by.
-static const char *other_captures(dt_raw *r, const dt_capture *cap, int n, const char *group) {
-    const char *out = "";
-    for (int k = 0; k < n; k++)
-        if (!dt_raw_is_listed(group, cap[k].name))
-            // copies in the arena: short texts, one for each file
-            out = dt_arena_printf(&r->arena, "%s%s%s", out, *out ? "_" : "", cap[k].value);
-    return out;
-}
-
 // Leaves out files whose names do not fit, or names the first of them.
 static dt_status keep_fitting(dt_raw_found *f, const alternatives *a, const char *pattern, bool skip_bad) {
     dt_capture cap[DT_MAX_CAPTURES];
@@ -168,8 +150,11 @@ static dt_status name_by_pattern(dt_raw_found *f, const alternatives *a, const c
         size_t n_field = by_folder ? first_folder(name) : 0;
         int which, n = match_any(a, name, cap, &which);
         if (group && !by_folder) {
-            // left_thumb.bmp and right_thumb.bmp of one record
-            field = other_captures(r, cap, n, group);
+            // left_thumb.bmp and right_thumb.bmp of one record: the captures that they are not grouped by tell them apart
+            field = "";
+            for (int k = 0; k < n; k++)
+                if (!dt_raw_is_listed(group, cap[k].name))
+                    field = dt_arena_printf(&r->arena, "%s%s%s", field, *field ? "_" : "", cap[k].value);
             n_field = strlen(field);
         }
         for (int k = 0; k < n; k++) {
@@ -278,21 +263,14 @@ static bool any_in_folder(const dt_raw_found *f) {
     return false;
 }
 
-// If all files have one class, they share its folder, which must stay.
-static void keep_class_folder(dt_raw_found *f) {
-    // items[0] stands for all: they share their folders
-    const char *name = f->raw->items[0].name;
-    if (f->n_strip == 0 || any_in_folder(f)) return;
-    f->n_strip--;                                                       // behind the slash
-    while (f->n_strip > 0 && name[f->n_strip - 1] != '/') f->n_strip--; // back to the folder's first letter
-}
-
 dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class) {
     dt_raw *r = f->raw;
     const char *pattern = o->pattern;
-    alternatives a;
-    // split once for all files
-    split_alternatives(&a, pattern ? pattern : KNOWN_PATTERNS);
+    alternatives a = {.text = dt_xstrdup(pattern ? pattern : KNOWN_PATTERNS)};
+    char *save = NULL;
+    // split once for all files; more than 16 are ignored
+    for (char *p = strtok_r(a.text, "|", &save); p && a.n < MAX_ALTERNATIVES; p = strtok_r(NULL, "|", &save))
+        a.each[a.n++] = p;
     bool by_pattern = pattern || all_match(r, &a); // known patterns count only where every name fits
     r->by_known_pattern = by_pattern && !pattern;
     dt_status st = DT_OK;
@@ -302,8 +280,11 @@ dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class
     if (by_pattern && st == DT_OK) st = name_by_pattern(f, &a, o->group);
     free(a.text);
     if (by_pattern) return st;
-    // n_strip then leaves the class's folder in names
-    if (by_class) keep_class_folder(f);
+    // if all files have one class, they share its folder, which must stay in names: back to its first letter
+    if (by_class && f->n_strip > 0 && !any_in_folder(f)) {
+        f->n_strip--; // behind the slash
+        while (f->n_strip > 0 && r->items[0].name[f->n_strip - 1] != '/') f->n_strip--;
+    }
     for (size_t i = 0; i < r->n; i++) {
         r->items[i].key = raw_name_key_of(&r->arena, r->items[i].name + f->n_strip);
         r->items[i].ext = ext_of(r, &r->items[i], "", 0);

@@ -72,12 +72,6 @@ typedef struct csv {
     dt_buffer field; // the one being read
 } csv;
 
-// Steps over one line end and counts it.
-static void table_end_line(csv *c) {
-    if (*c->at++ == '\r' && c->at < c->end && *c->at == '\n') c->at++;
-    c->line++;
-}
-
 static bool at_line_end(const csv *c) {
     return c->at == c->end || *c->at == '\n' || *c->at == '\r';
 }
@@ -167,7 +161,8 @@ static dt_status table_read_all(csv *c) {
         DT_TRY(table_add_column(c->t, (const char *)c->field.data, false));
     }
     while (c->at < c->end) {
-        table_end_line(c);
+        if (*c->at++ == '\r' && c->at < c->end && *c->at == '\n') c->at++; // CR LF is one line end
+        c->line++;
         if (!at_line_end(c)) DT_TRY(table_read_row(c));
     }
     return DT_OK;

@@ -258,19 +258,16 @@ typedef struct loading {
     double shown_s; // for the first thread, which reports progress
 } loading;
 
-static void show_progress(loading *l, size_t i) {
-    if (dt_clock_s() - l->shown_s < PROGRESS_S) return;
-    l->shown_s = dt_clock_s();
-    dt_info("opening data: %zu of %zu files; at %s", i, l->n, l->jobs[i].path);
-}
-
 // What is taken is also loaded, so the first file in order that fails is always among those that were tried.
 static void shard_load_work(void *arg, int index) {
     loading *l = arg;
     while (!l->failed) {
         size_t i = l->next++;
         if (i >= l->n) return;
-        if (index == 0) show_progress(l, i); // one thread, so that lines are in order
+        if (index == 0 && dt_clock_s() - l->shown_s >= PROGRESS_S) { // one thread, so that lines are in order
+            l->shown_s = dt_clock_s();
+            dt_info("opening data: %zu of %zu files; at %s", i, l->n, l->jobs[i].path);
+        }
         dt_shard_job *j = &l->jobs[i];
         j->status = load_file(j, l->cache, l->options);
         if (j->status == DT_OK) continue;

@@ -298,16 +298,12 @@ bool dt_reader_forget(const dt_reader *s, uint32_t record, uint32_t member) {
 // place in scratch has its source's remainder modulo 64 (as far as malloc's alignment stays).
 enum { LINE = 64, MALLOC_ALIGN = 16 };
 
-static uint8_t *place_for(dt_buffer *b, uint64_t offset, size_t n_bytes) {
-    uint8_t *p = dt_buffer_reserve(b, n_bytes + LINE);
-    return p ? p + ((offset - (uintptr_t)p) & (LINE - MALLOC_ALIGN)) : NULL;
-}
-
 dt_status dt_reader_read(dt_reader *s, uint32_t record, uint32_t member, bool verify, dt_buffer *scratch,
                          dt_span *out) {
     const dt_member *m = &s->catalog->members[member];
-    uint8_t *data = place_for(scratch, m->offset, (size_t)m->size);
+    uint8_t *data = dt_buffer_reserve(scratch, (size_t)m->size + LINE);
     if (!data) return dt_set_context(s, record, member, dt_fail(DT_E_DATA, "no memory for its bytes"));
+    data += (m->offset - (uintptr_t)data) & (LINE - MALLOC_ALIGN);
     for (bool again = true;; again = false) {
         dt_status st = dt_reader_read_range(s, s->catalog->records[record].shard, m->offset, data, m->size);
         if (st != DT_OK) return dt_set_context(s, record, member, st);

@@ -101,14 +101,6 @@ static dt_status inflate_all(stream *s, z_stream *z) {
     return ended ? DT_OK : unpack_damaged(s, "gzip data that is cut");
 }
 
-static dt_status unpack_gzip(stream *s) {
-    z_stream z = {.next_in = NULL};
-    if (inflateInit2(&z, 15 + 16) != Z_OK) return dt_fail(DT_E_INTERNAL, "zlib: out of memory");
-    dt_status st = inflate_all(s, &z);
-    inflateEnd(&z);
-    return st;
-}
-
 static dt_status decompress_all(stream *s, ZSTD_DStream *z) {
     size_t left = 1, n;
     while (s->at < s->in->n_bytes) {
@@ -128,14 +120,6 @@ static dt_status decompress_all(stream *s, ZSTD_DStream *z) {
     return left == 0 ? DT_OK : unpack_damaged(s, "zstd data that is cut");
 }
 
-static dt_status unpack_zstd(stream *s) {
-    ZSTD_DStream *z = ZSTD_createDStream();
-    if (!z) return dt_fail(DT_E_INTERNAL, "zstd: out of memory");
-    dt_status st = decompress_all(s, z);
-    ZSTD_freeDStream(z);
-    return st;
-}
-
 dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, void *arg) {
     uint8_t head[4] = {0};
     DT_TRY(dt_blob_read(b, 0, head, b->n_bytes < 4 ? (size_t)b->n_bytes : 4));
@@ -144,7 +128,16 @@ dt_status dt_unpack(const dt_blob *b, uint64_t max_bytes, dt_unpack_sink sink, v
     stream s = {.in = b, .max_bytes = max_bytes, .sink = sink, .arg = arg};
     s.from = dt_xrealloc(NULL, IN_BYTES);
     s.to = dt_xrealloc(NULL, OUT_BYTES);
-    dt_status st = packing == DT_PACKING_GZIP ? unpack_gzip(&s) : unpack_zstd(&s);
+    dt_status st;
+    if (packing == DT_PACKING_GZIP) {
+        z_stream z = {.next_in = NULL};
+        st = inflateInit2(&z, 15 + 16) == Z_OK ? inflate_all(&s, &z) : dt_fail(DT_E_INTERNAL, "zlib: out of memory");
+        inflateEnd(&z); // of a stream that was not begun: no effect
+    } else {
+        ZSTD_DStream *z = ZSTD_createDStream();
+        st = z ? decompress_all(&s, z) : dt_fail(DT_E_INTERNAL, "zstd: out of memory");
+        ZSTD_freeDStream(z);
+    }
     free(s.from);
     free(s.to);
     return st;

@@ -313,10 +313,6 @@ static eye *eye_create(const dt_synth_identity *who, uint64_t seed, uint32_t sub
     return e;
 }
 
-static void eye_destroy(eye *e) {
-    free(e);
-}
-
 // -- colour ------------------------------------------------------------------------------------
 // Eye colours in order; a trait picks a place between two of them.
 static void eye_colour(float rgb[3], float trait) {
@@ -501,7 +497,7 @@ static dt_status write_irises(const dt_synth_job *j, uint32_t subject) {
                      side ? 'R' : 'L', k / 2 + 1);
             st = dt_synth_write_bmp(path, pixels, IRIS_W, IRIS_H, 3);
         }
-        eye_destroy(e);
+        free(e);
     }
     free(pixels);
     return st;

@@ -82,11 +82,6 @@ static _Atomic uint64_t *reached(const dt_mpi_host *h, int i, uint64_t turn) {
     return (_Atomic uint64_t *)(h->memory + (size_t)i * h->rank_bytes + turn % (uint64_t)h->n_areas * LINE);
 }
 
-// i: a rank's place on the host.
-static char *mpi_host_area(const dt_mpi_host *h, int i, uint64_t turn) {
-    return h->memory + (size_t)i * h->rank_bytes + PAGE + turn % (uint64_t)h->n_areas * h->area_bytes;
-}
-
 static uint64_t comm_mpi_host_value_of(uint64_t turn, host_stage stage) {
     return 4 * turn + (uint64_t)stage; // grows with turn and stage, so one comparison covers both
 }
@@ -343,7 +338,8 @@ static bool is_in_memory(const dt_mpi_comm *m, const dt_mpi_slot *slot) {
 
 // Where the i-th of the host has part p of the segment.
 static char *shared_at(const dt_mpi_comm *m, const dt_mpi_slot *slot, int i, part p) {
-    return mpi_host_area(m->host, i, slot->turn) +
+    const dt_mpi_host *h = m->host;
+    return h->memory + (size_t)i * h->rank_bytes + PAGE + slot->turn % (uint64_t)h->n_areas * h->area_bytes +
            // offset in the segment's area
            (size_t)(p.begin - slot->segment.begin) * dt_mpi_element_bytes(slot->of->kind);
 }

@@ -130,12 +130,6 @@ static bool take_room(dt_blob_cache *c, uint64_t n) {
     return ok;
 }
 
-static void end_room(dt_blob_cache *c, uint64_t n) {
-    pthread_mutex_lock(&c->mutex);
-    c->pending -= n;
-    pthread_mutex_unlock(&c->mutex);
-}
-
 // Bytes first, then the rows: a block that has a row is whole.
 static dt_status blob_cache_store(const struct dt_blob_copy *x, uint32_t k, uint32_t n, const uint8_t *bytes,
                                   size_t n_bytes) {
@@ -176,7 +170,9 @@ static dt_status blob_cache_fetch(struct dt_blob_copy *x, uint32_t k, uint32_t n
             dt_error_clear();
         }
         free(bytes);
-        end_room(c, n_bytes);
+        pthread_mutex_lock(&c->mutex);
+        c->pending -= n_bytes;
+        pthread_mutex_unlock(&c->mutex);
     }
     close(lock);
     return st;

@@ -59,13 +59,6 @@ static handle *take_handle(void) {
     return h;
 }
 
-static void give_handle(handle *h) {
-    pthread_mutex_lock(&lock);
-    h->next = unused;
-    unused = h;
-    pthread_mutex_unlock(&lock);
-}
-
 // ---- what arrives ----------------------------------------------------------------------------------
 
 typedef struct transfer {
@@ -178,12 +171,6 @@ static int should_stop(void *r, curl_off_t n, curl_off_t got, curl_off_t m, curl
     return *((const dt_http_request *)r)->stop;
 }
 
-static void set_body(CURL *c, const dt_http_request *r) {
-    if (!r->body) return;
-    curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
-    curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
-}
-
 // The variable that names the file of certificates, as for AWS's tools, curl and OpenSSL; NULL: none.
 static const char *authority(void) {
     static const char *const NAMES[] = {"AWS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE"};
@@ -269,7 +256,10 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     for (int i = 0; r->headers && r->headers[i]; i++) headers = curl_slist_append(headers, r->headers[i]);
     curl_easy_setopt(c, CURLOPT_URL, r->url);
     curl_easy_setopt(c, CURLOPT_PATH_AS_IS, 1L); // keys may hold /../
-    set_body(c, r);
+    if (r->body) {
+        curl_easy_setopt(c, CURLOPT_POSTFIELDS, r->body);
+        curl_easy_setopt(c, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)r->n_body);
+    }
     if (r->method) curl_easy_setopt(c, CURLOPT_CUSTOMREQUEST, r->method);
     if (r->method && strcmp(r->method, "HEAD") == 0) curl_easy_setopt(c, CURLOPT_NOBODY, 1L);
     curl_easy_setopt(c, CURLOPT_HTTPHEADER, headers);
@@ -305,7 +295,10 @@ bool dt_http_module_try(dt_http_reply *out, const dt_http_request *r, dt_http_at
     out->status = status == 200 && t.is_range ? 206 : (int)status;
     curl_easy_reset(c); // keeps connections
     curl_slist_free_all(headers);
-    give_handle(h);
+    pthread_mutex_lock(&lock);
+    h->next = unused;
+    unused = h;
+    pthread_mutex_unlock(&lock);
     if (t.replaced || (out->status == 416 && a->n_got > 0)) { // by a shorter one
         snprintf(a->cause, sizeof a->cause, "the object was replaced while it was read");
         a->n_got = 0;

@@ -142,16 +142,6 @@ static void vote(ballot **ballots, int *n, const char *name, size_t n_bytes) {
     (*ballots)[(*n)++] = (ballot){dt_xprintf("%.*s", (int)n_bytes, name), 1};
 }
 
-// quadratic in dots only; names have about five
-static void vote_all(ballot **ballots, int *n_ballots, const dt_weights *w, const known *list, int n) {
-    for (int i = 0; i < dt_weights_count(w); i++) {
-        const char *name = dt_weights_name(w, i);
-        // every suffix behind a dot, the whole name first
-        for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
-            if (weight_names_tensor_of(list, n, rest) >= 0) vote(ballots, n_ballots, name, (size_t)(rest - name));
-    }
-}
-
 // Of a file that has less than half of the model's tensors anywhere, equal votes do not count: another network.
 static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensors, const char *where) {
     const ballot *most = NULL, *as_many = NULL;
@@ -186,7 +176,13 @@ static dt_status weight_map_make(weight_map *map, const dt_weights *w, const cha
         bool whole = n_bytes == 0 || prefix[n_bytes - 1] == '.';
         map->prefix = dt_xprintf("%s%s", prefix, whole ? "" : "."); // a module's name gets its dot
     } else {
-        vote_all(&ballots, &n_ballots, w, list, n_names);
+        for (int i = 0; i < n_file; i++) {
+            const char *name = dt_weights_name(w, i);
+            // every suffix behind a dot, the whole name first: quadratic in dots only, of which names have about five
+            for (const char *rest = name; rest; rest = strchr(rest, '.') ? strchr(rest, '.') + 1 : NULL)
+                if (weight_names_tensor_of(list, n_names, rest) >= 0)
+                    vote(&ballots, &n_ballots, name, (size_t)(rest - name));
+        }
         st = elect(&map->prefix, ballots, n_ballots, n, where);
     }
     map->tensor = dt_xcalloc((size_t)n_file + 1, sizeof *map->tensor);
@@ -204,12 +200,6 @@ static dt_status weight_map_make(weight_map *map, const dt_weights *w, const cha
     for (int i = 0; i < n_names; i++) free(list[i].name);
     free(list);
     return st;
-}
-
-static void weight_map_fini(weight_map *map) {
-    free(map->prefix);
-    free(map->tensor);
-    free(map->file);
 }
 
 enum { MAX_NAMED = 6, MAX_GRID = 1024 }; // names in a message; patches along a side
@@ -550,7 +540,9 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     }
     if (st == DT_OK) ckpt_import_report(&m, n_taken);
     if (st == DT_OK && o->classes) pass_classes(&m);
-    weight_map_fini(&m.map);
+    free(m.map.prefix);
+    free(m.map.tensor);
+    free(m.map.file);
     dt_weights_close(m.w);
     free(m.fates);
     free(m.file);

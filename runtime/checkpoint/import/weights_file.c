@@ -89,12 +89,6 @@ static const element *element_of(const char *type) {
     return NULL;
 }
 
-// Bytes of an element of a type by its name in safetensors ("F32"); 0: not read.
-static int weights_type_bytes(const char *type) {
-    const element *e = element_of(type);
-    return e ? e->n_bytes : 0; // 0: not convertible
-}
-
 // ---- torch file ---------------------------------------------------------------------------------------------------
 
 // A .pth or .pt file of PyTorch: a zip with a pickle (data.pkl) that describes tensors, and their storages (data/0,
@@ -233,7 +227,8 @@ static dt_status torch_file_check_tensor(const torch_file *f, const dt_torch_ten
                        t->name);
     if (!e->stored)
         return dt_fail(DT_E_CKPT, "%s: data/%s is compressed, which torch.save does not do", f->path, t->storage);
-    const int each = weights_type_bytes(t->type);
+    const element *type = element_of(t->type);
+    const int each = type ? type->n_bytes : 0; // 0: not read
     // equal: a storage is exactly its elements
     if (!dt_stated_size((uint64_t)t->storage_elements, (uint64_t)each, e->n_bytes, &n_bytes) || n_bytes != e->n_bytes)
         return dt_fail(DT_E_CKPT, "%s: data/%s has %llu bytes, tensor '%.200s' states %lld elements of %d", f->path,
