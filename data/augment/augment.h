@@ -7,8 +7,6 @@
 #include "config/config.h"
 #include "data/decode/decode.h"
 
-#include <stdint.h>
-
 // ---- augment ------------------------------------------------------------------------------------------------------
 
 // Random changes to training images: a list of operations, parsed once from the config. What a

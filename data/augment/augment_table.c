@@ -11,7 +11,6 @@
 #include "augment.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 // ---- geometry ----------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@
 #include "batch/pixel_math.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <string.h>
 
 #ifdef __SSE2__

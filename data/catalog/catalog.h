@@ -18,8 +18,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-
 // A member's bytes: `size` bytes at `offset` of the record's shard.
 typedef struct dt_member {
     uint32_t ext;  // index into the catalog's extensions

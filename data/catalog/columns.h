@@ -15,10 +15,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 #define DT_NO_VALUE UINT32_MAX // the cell of a row without a value
 enum { DT_MAX_COLUMNS = 64 };  // of a kind, in a catalog
 

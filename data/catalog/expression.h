@@ -39,8 +39,6 @@
 #include "base/core.h"
 #include "base/json.h"
 
-#include <stdbool.h>
-
 enum { DT_EXPR_MAX_BYTES = 65536, DT_EXPR_MAX_DEPTH = 24 };
 
 typedef struct dt_expr dt_expr;

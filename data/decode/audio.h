@@ -14,8 +14,6 @@
 #include "base/core.h"
 #include "config/words.h"
 
-#include <stdbool.h>
-
 enum {
     DT_AUDIO_MAX_SAMPLES = 64 << 20, // of a segment, over its channels
     DT_AUDIO_MAX_CHANNELS = 64,

@@ -5,8 +5,6 @@
 
 #include "store/blob.h"
 
-#include <stdbool.h>
-
 typedef struct dt_datum {
     int64_t channels, height, width, label;
     bool has_label, encoded;

@@ -4,9 +4,6 @@
 
 #include "store/blob.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <string.h>
 
 // ---- bytes --------------------------------------------------------------------------------------------------------

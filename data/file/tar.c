@@ -16,7 +16,6 @@
 #include "base/core.h"
 #include "base/log.h"
 
-#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

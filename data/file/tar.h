@@ -4,8 +4,6 @@
 
 #include "file.h"
 
-#include <stdbool.h>
-
 enum { DT_TAR_BLOCK = 512, DT_TAR_MAX_PATH = 4096 };
 
 typedef struct dt_tar_entry {

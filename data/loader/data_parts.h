@@ -20,9 +20,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 // ---- cache --------------------------------------------------------------------------------------------------------
 

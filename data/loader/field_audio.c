@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void read_features(const dt_config_field *f, dt_feature_opts *o) {
     o->kind = f->features;

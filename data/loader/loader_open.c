@@ -8,7 +8,6 @@
 
 #include "base/core.h"
 #include "base/log.h"
-#include "base/os.h"
 #include "base/thread.h"
 
 #include <assert.h>

@@ -8,7 +8,6 @@
 #include "data_parts.h"
 #include "fields.h"
 
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/os.h"
 #include "base/rng.h"

@@ -5,8 +5,6 @@
 #include "config/words.h"
 #include "data/catalog/catalog.h"
 
-#include <stdint.h>
-
 // ---- view ---------------------------------------------------------------------------------------------------------
 
 // Which samples a catalog's records make. A sample names `width` records: one, or one of each

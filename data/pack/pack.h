@@ -7,9 +7,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 typedef enum dt_pack_duplicates {
     DT_DUPLICATES_REPORT, // counted, and named in column duplicate_of
     DT_DUPLICATES_DROP,   // all but the first left out

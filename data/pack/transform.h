@@ -16,8 +16,6 @@
 #include "data/decode/decode.h"
 #include "data/file/file.h"
 
-#include <stdbool.h>
-
 enum { DT_TRANSFORM_MAX_MEMBERS = 64, DT_TRANSFORM_MAX_COLUMNS = 64 };
 
 // `ext` has the field's name in front if there is one ("iris.bmp"). `size` is bytes.n_bytes, except that `bytes` has

@@ -11,8 +11,6 @@
 #include "base/text.h"
 #include "data/catalog/catalog.h"
 
-#include <stdint.h>
-
 // ---- pattern ------------------------------------------------------------------------------------------------------
 
 // File names with named captures: "{subject}__{gender}_{hand}_{n}.BMP".

@@ -6,10 +6,6 @@
 #include "base/text.h"
 #include "data/catalog/columns.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 // Cells are text as it stands in the file. Arrays and objects are JSON columns. A number or text out of one ("box.0",
 // "angles.yaw") is a column of text that is not in the json member (dt_column.not_in_json): the catalog has no arrays.
 typedef struct dt_table {

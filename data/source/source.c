@@ -19,12 +19,10 @@
 #include "store/blob.h"
 #include "store/blob_cache.h"
 
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 enum { MAX_KEPT = 512 };
 

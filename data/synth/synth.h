@@ -5,10 +5,6 @@
 #include "base/core.h"
 #include "base/rng.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 // dtrain synth KIND OUT. DT_E_USAGE / DT_E_STORAGE.
 typedef struct dt_synth_opts {
     const char *kind, *out;

@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <math.h>
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -17,9 +17,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 dt_status dt_failpoint_set(const char *spec); // NULL or "" clears; several joined by ','
 bool dt_failpoint(const char *name);          // a named point: true if it fires now
 uint64_t dt_failpoint_count(void);            // I/O calls counted in the watched scope so far

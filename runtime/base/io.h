@@ -9,8 +9,6 @@
 
 #include "core.h"
 
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 // -- writing ---------------------------------------------------------------------------------

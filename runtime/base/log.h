@@ -8,9 +8,6 @@
 
 #include "core.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 typedef enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARN, DT_LOG_INFO, DT_LOG_DEBUG } dt_log_level;
 
 void dt_log(dt_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -4,9 +4,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <time.h>
 
 // ---- clock --------------------------------------------------------------------------------------------------------

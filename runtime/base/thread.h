@@ -7,9 +7,6 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 // A team of n worker threads. dt_team_run(fn, arg) calls fn(arg, i) for i in 0..n-1, with i = 0 on the
 // calling thread, and returns when all are done. It allocates nothing. Workers keep their thread-local

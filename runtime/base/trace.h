@@ -9,9 +9,6 @@
 
 #include <math.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 typedef struct dt_trace_span {
     double begin_s, end_s; // dt_clock_s

@@ -12,10 +12,8 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { SLOTS = 256, PATH_BYTES = 224 }; // threads with watched operations; longer paths are cut

@@ -23,8 +23,6 @@
 
 #include "core.h"
 
-#include <stdint.h>
-
 typedef struct dt_watch_limits {
     double io_s;    // one file operation
     double start_s; // until all ranks have started, or have finalized

@@ -18,8 +18,6 @@
 #include "batch/mix_plan.h"
 #include "config/words.h"
 
-#include <stdbool.h>
-
 enum { DT_MAX_WIDTH = 2 }; // records a sample
 
 typedef struct dt_batch {

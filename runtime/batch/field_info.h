@@ -7,7 +7,6 @@
 #include "config/config.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 enum { DT_MAX_FIELDS = 16, DT_MAX_NORMALIZE = 64 };
 

@@ -26,7 +26,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define FORMAT "dtrain-checkpoint"
 #define SELF   ",\"manifest_xxh3\":\""

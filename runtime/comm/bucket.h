@@ -12,9 +12,6 @@
 #include "base/core.h"
 #include "comm/comm.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 // ---- tree ---------------------------------------------------------------------------------------------------------
 
 // The fixed binary tree that sums the gradients of a step's M micro-batches, so that the bits are

@@ -12,10 +12,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 // comm.timeout: auto, until the first step, and for a rank without heartbeat
 enum { DT_START_TIMEOUT_S = 120, DT_LOST_TIMEOUT_S = 20 };
 

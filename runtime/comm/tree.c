@@ -19,7 +19,6 @@
 #include "comm/bucket.h"
 
 #include <assert.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 enum { MAX_FLATS = 128 }; // twice the bits of an int, and more than enough

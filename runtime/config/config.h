@@ -19,10 +19,6 @@
 #include "base/core.h"
 #include "config/words.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 typedef struct dt_cnode dt_cnode; // a node of the tree; borrowed, lives as long as its config
 
 // ---- values ------------------------------------------------------------------------------------------

@@ -21,8 +21,6 @@
 #include "comm/bucket.h"
 #include "exec/exec.h"
 
-#include <stdbool.h>
-
 enum { DT_BATCH_INPUTS = 3 * DT_MAX_FIELDS + 1 }; // fields, their plans, their steps, weights
 
 typedef struct dt_batch_inputs {

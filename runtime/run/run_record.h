@@ -8,7 +8,6 @@
 #include "config/config.h"
 
 #include <math.h>
-#include <stdint.h>
 
 // Every `auto` that was answered.
 typedef struct dt_resolved {

@@ -7,10 +7,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
 struct dt_blob_store;
 enum { DT_BLOB_HEAD_BYTES = 8192 };
 // Of an object: more than servers take (50 TB), and offsets and sizes in one add up without a wrap.

@@ -21,9 +21,6 @@
 
 #include "base/core.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
 #include <time.h>
 

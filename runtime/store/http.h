@@ -12,9 +12,6 @@
 #include "base/core.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
 
 typedef struct dt_http_request {
     const char *method;         // NULL: GET

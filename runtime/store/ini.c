@@ -4,8 +4,6 @@
 #include "base/core.h"
 #include "base/io.h"
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -15,8 +15,6 @@
 #include "base/core.h"
 
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
 
 // Sets endpoint and region from data.s3 of the config, copied; NULL members: as AWS's tools find them. Call it before
 // the first request.
