@@ -81,13 +81,6 @@ bool dt_sweep_is_first(const sweep *s, int run); // whether the run is the first
 dt_status dt_sweep_fail_metric(const sweep *s, const json_t *other);
 // Whether less is better, by the last part of the name.
 bool dt_sweep_metric_is_lower(const char *metric);
-// --early-stop halving: trains each configuration as far as it stays among the best. train: trains all waiting runs,
-// each to its stop_at or its end.
-dt_status dt_sweep_check_halving(const sweep *s);
-// Looks at the first validation that a run writes: DT_E_USAGE where --metric is not in it.
-dt_status dt_sweep_check_metric(sweep *s);
-bool dt_sweep_is_at_rung(const sweep *s, int run);
-dt_status dt_sweep_halve(sweep *s, dt_status (*train)(sweep *s, void *ctx), void *ctx);
 // Writes DIR/sweep.csv (a row for each configuration), DIR/runs.csv (for each run), and the first as text to out. The
 // order is that of the validation; without one it is the test's, with a warning.
 dt_status dt_sweep_write_table(const sweep *s, FILE *out);
