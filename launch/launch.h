@@ -11,8 +11,6 @@
 #include "eval/evaluate.h"
 #include "train/trainer.h"
 
-#include <stdbool.h>
-
 enum { LAUNCH_MAX_OPTIONS = 40 };
 
 typedef struct dt_cli_option {

@@ -10,7 +10,6 @@
 #include "observe/page.h"
 
 #include <math.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,6 @@
 #include "config/words.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 // A key of the command line and its values; one that has a single value does not vary.

@@ -8,8 +8,6 @@
 #include "launch/launch.h"
 
 #include <signal.h>
-#include <stdbool.h>
-#include <stddef.h>
 #include <sys/types.h>
 
 // ---- target -------------------------------------------------------------------------------------------------------

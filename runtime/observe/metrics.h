@@ -15,9 +15,6 @@
 #include "config/config.h"
 #include "config/param_groups.h"
 
-#include <stdbool.h>
-#include <stdint.h>
-
 typedef struct dt_metrics dt_metrics;
 
 typedef struct dt_metrics_opts {

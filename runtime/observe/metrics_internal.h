@@ -6,8 +6,6 @@
 
 #include "observe/goodput.h"
 
-#include <stddef.h>
-
 // What metrics.c derives from the records, for all sinks.
 typedef struct dt_step_stats {
     double samples_per_s;                         // of this step

@@ -12,8 +12,6 @@
 #include "observe/series.h"
 
 #include <jansson.h>
-#include <stdbool.h>
-#include <stdint.h>
 #include <sys/types.h>
 
 // Numbers of a step that are kept. The seconds of its phases are the last.

@@ -6,7 +6,6 @@
 #include "base/text.h"
 
 #include <jansson.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
