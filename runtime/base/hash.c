@@ -35,10 +35,6 @@ dt_hash_stream *dt_hash_stream_create(void) {
     return (dt_hash_stream *)(void *)state;
 }
 
-void dt_hash_stream_reset(dt_hash_stream *h) {
-    XXH3_64bits_reset(state_of(h));
-}
-
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes) {
     if (n_bytes > 0) XXH3_64bits_update(state_of(h), data, n_bytes); // data may be NULL if empty
 }

@@ -14,7 +14,6 @@ uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes); // start wit
 // Streaming XXH3-64, for files.
 typedef struct dt_hash_stream dt_hash_stream;
 dt_hash_stream *dt_hash_stream_create(void);
-void dt_hash_stream_reset(dt_hash_stream *h); // as new
 void dt_hash_stream_update(dt_hash_stream *h, const void *data, size_t n_bytes);
 uint64_t dt_hash_stream_digest(dt_hash_stream *h); // of all bytes so far; more may follow
 void dt_hash_stream_destroy(dt_hash_stream *h);
