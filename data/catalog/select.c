@@ -76,9 +76,9 @@ static bool is_decimal(const dt_columns *t, int column) {
     return true;
 }
 
-static void reader_open(dt_column_reader *r, const dt_columns *t, int column, bool is_number) {
+static void reader_open(dt_column_accessor *r, const dt_columns *t, int column, bool is_number) {
     const dt_column *col = &t->columns[column];
-    *r = (dt_column_reader){.t = t, .column = column, .is_number = is_number};
+    *r = (dt_column_accessor){.t = t, .column = column, .is_number = is_number};
     if (!col->values) return;
     r->values = dt_xcalloc((size_t)col->n_values + 1, sizeof *r->values);
     for (uint32_t v = 0; v < col->n_values; v++) {
@@ -87,15 +87,15 @@ static void reader_open(dt_column_reader *r, const dt_columns *t, int column, bo
     }
 }
 
-void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column) {
+void dt_column_accessor_init(dt_column_accessor *r, const dt_catalog *c, int column) {
     const int k = column - DT_N_FIXED_COLUMNS;
     if (k < 0)
-        *r = (dt_column_reader){.c = c, .column = column, .is_number = column == DT_COLUMN_BYTES};
+        *r = (dt_column_accessor){.c = c, .column = column, .is_number = column == DT_COLUMN_BYTES};
     else
         reader_open(r, &c->table, k, is_decimal(&c->table, k));
 }
 
-void dt_column_reader_fini(dt_column_reader *r) {
+void dt_column_accessor_fini(dt_column_accessor *r) {
     free(r->values);
     r->values = NULL;
 }
@@ -114,7 +114,7 @@ static dt_cell number_cell(double v, bool is_number, char buffer[DT_REAL_CHARS])
     return is_number || isnan(v) ? dt_cell_real(v) : dt_cell_text(dt_real_text(buffer, v));
 }
 
-static dt_cell reader_cell(const dt_column_reader *r, uint32_t row, char buffer[DT_REAL_CHARS]) {
+static dt_cell reader_cell(const dt_column_accessor *r, uint32_t row, char buffer[DT_REAL_CHARS]) {
     const dt_column *col = &r->t->columns[r->column];
     if (col->number) return number_cell(col->number[row], r->is_number, buffer);
     if (r->values) return col->cell[row] == DT_NO_VALUE ? dt_cell_text(NULL) : r->values[col->cell[row]];
@@ -122,13 +122,13 @@ static dt_cell reader_cell(const dt_column_reader *r, uint32_t row, char buffer[
     return r->is_number ? dt_cell_decimal(text) : dt_cell_text(text);
 }
 
-dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record) {
+dt_cell dt_column_accessor_get(const dt_column_accessor *r, uint32_t record) {
     return r->t ? reader_cell(r, record, NULL) : fixed_cell(r->c, record, r->column);
 }
 
 // ---- an expression on records of tables ----------------------------------------------------------------
 struct dt_query_name {
-    dt_column_reader of[2]; // t NULL: the table has no such column
+    dt_column_accessor of[2]; // t NULL: the table has no such column
     bool is_number;
     int given; // or -1
 };
@@ -159,7 +159,7 @@ dt_status dt_query_open(dt_query *q, dt_expr *e, const dt_query_scope *scope) {
 }
 
 void dt_query_close(dt_query *q) {
-    for (int i = 0; q->e && i < 2 * dt_expr_n_names(q->e); i++) dt_column_reader_fini(&q->names[i / 2].of[i % 2]);
+    for (int i = 0; q->e && i < 2 * dt_expr_n_names(q->e); i++) dt_column_accessor_fini(&q->names[i / 2].of[i % 2]);
     free(q->names);
     dt_expr_destroy(q->e);
     *q = (dt_query){0};
@@ -307,9 +307,9 @@ typedef struct filler {
     sqlite3 *db;
     const dt_catalog *c;
     int n_columns;
-    dt_column_reader *readers; // by column
-    char **names;              // in SQL, by column
-    int rc;                    // first failure
+    dt_column_accessor *readers; // by column
+    char **names;                // in SQL, by column
+    int rc;                      // first failure
 } filler;
 
 static void catalog_db_run(filler *f, const char *sql) {
@@ -371,7 +371,7 @@ static void fill_table(filler *f) {
     for (uint32_t r = 0; r < f->c->n_records && f->rc == SQLITE_OK; r++) {
         sqlite3_bind_int64(s, 1, r);
         for (int i = 0; i < f->n_columns; i++) {
-            const dt_cell v = dt_column_reader_get(&f->readers[i], r);
+            const dt_cell v = dt_column_accessor_get(&f->readers[i], r);
             if (v.kind == DT_CELL_NUMBER)
                 bind_number(s, i + 2, v.number);
             else if (v.kind == DT_CELL_TEXT)
@@ -400,7 +400,7 @@ static dt_status write_rows(const dt_io_file *file, const dt_catalog *c) {
     f.readers = dt_xcalloc((size_t)f.n_columns, sizeof *f.readers);
     f.names = dt_xcalloc((size_t)f.n_columns, sizeof *f.names);
     for (int i = 0; i < f.n_columns; i++) {
-        dt_column_reader_init(&f.readers[i], c, i);
+        dt_column_accessor_init(&f.readers[i], c, i);
         f.names[i] = sql_name(&f, i, dt_catalog_name(c, i));
     }
     f.rc = sqlite3_open_v2(file->temporary, &f.db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, "unix-none");
@@ -412,7 +412,7 @@ static dt_status write_rows(const dt_io_file *file, const dt_catalog *c) {
     const dt_status st = f.rc == SQLITE_OK ? DT_OK : fail_to_write(f.db, file->path);
     sqlite3_close(f.db);
     for (int i = 0; i < f.n_columns; i++) {
-        dt_column_reader_fini(&f.readers[i]);
+        dt_column_accessor_fini(&f.readers[i]);
         free(f.names[i]);
     }
     free(f.names);

@@ -24,17 +24,17 @@ bool dt_catalog_has_name(const dt_catalog *c, const char *name);
 int dt_catalog_find_name(const dt_catalog *c, const char *name);
 
 // Reads one column of a finished catalog, which outlives it.
-typedef struct dt_column_reader {
+typedef struct dt_column_accessor {
     const dt_catalog *c; // of one that every record has
     const dt_columns *t; // else the table, and its column
     int column;
     bool is_number;
     dt_cell *values; // of a sorted column, by distinct value; else NULL
-} dt_column_reader;
+} dt_column_accessor;
 
-void dt_column_reader_init(dt_column_reader *r, const dt_catalog *c, int column);
-void dt_column_reader_fini(dt_column_reader *r);
-dt_cell dt_column_reader_get(const dt_column_reader *r, uint32_t record);
+void dt_column_accessor_init(dt_column_accessor *r, const dt_catalog *c, int column);
+void dt_column_accessor_fini(dt_column_accessor *r);
+dt_cell dt_column_accessor_get(const dt_column_accessor *r, uint32_t record);
 
 // ---- an expression on records of tables ----------------------------------------------------------------
 // What records are: rows of up to two tables, and values that the caller gives. A name is that of columns of the tables;

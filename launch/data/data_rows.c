@@ -37,7 +37,7 @@ typedef struct writer {
     const dt_catalog *c;
     chosen_rows *rows;
     FILE *out;
-    dt_column_reader *column;
+    dt_column_accessor *column;
     char **name;
     dt_cell *cell;
     int n;
@@ -51,7 +51,7 @@ static void data_rows_add_column(writer *w, int i) {
     bool hidden = false;
     for (int k = DT_N_FIXED_COLUMNS; i < DT_N_FIXED_COLUMNS && k < dt_catalog_n_names(w->c); k++)
         hidden = hidden || strcmp(dt_catalog_name(w->c, k), name) == 0;
-    dt_column_reader_init(&w->column[w->n], w->c, i);
+    dt_column_accessor_init(&w->column[w->n], w->c, i);
     w->name[w->n++] = hidden ? dt_xprintf("record.%s", name) : dt_xstrdup(name);
 }
 
@@ -130,7 +130,7 @@ static void put_pairs(writer *w) {
 
 static dt_status data_rows_put_row(writer *w, uint32_t record) {
     row_format f = w->rows->format;
-    for (int i = 0; i < w->n; i++) w->cell[i] = dt_column_reader_get(&w->column[i], record);
+    for (int i = 0; i < w->n; i++) w->cell[i] = dt_column_accessor_get(&w->column[i], record);
     if (f == LAUNCH_ROWS_PAIRS) {
         put_pairs(w);
     } else if (f == LAUNCH_ROWS_VALUES || f == LAUNCH_ROWS_CSV) {
@@ -177,7 +177,7 @@ static dt_status write_rows(const dt_catalog *c, const char *expression, chosen_
     if (st == DT_OK && expression) st = dt_catalog_select(c, expression, keep, &n);
     if (st == DT_OK) st = data_put_rows(&w, keep);
     for (int i = 0; i < w.n; i++) {
-        dt_column_reader_fini(&w.column[i]);
+        dt_column_accessor_fini(&w.column[i]);
         free(w.name[i]);
     }
     free(w.name);
@@ -396,16 +396,16 @@ static const char *data_stat_number_text(char buffer[DT_REAL_CHARS], long double
 // "1..45, mean 23, deviation 13, quartiles 12, 23, 34": of the numbers of a column; the deviation is divided by n. Sums
 // are of distances from the least, so that whole numbers above 2^53 lose nothing. Nothing of a column of text.
 static void print_distribution(const dt_catalog *c, int column, const char *begin) {
-    dt_column_reader r;
+    dt_column_accessor r;
     char a[DT_REAL_CHARS], b[DT_REAL_CHARS];
     long double *v = dt_xcalloc((size_t)c->n_records + 1, sizeof *v), sum = 0, square = 0;
     uint32_t n = 0;
-    dt_column_reader_init(&r, c, column);
+    dt_column_accessor_init(&r, c, column);
     for (uint32_t i = 0; i < c->n_records && r.is_number; i++) {
-        const dt_cell cell = dt_column_reader_get(&r, i);
+        const dt_cell cell = dt_column_accessor_get(&r, i);
         if (cell.kind != DT_CELL_NULL) v[n++] = cell.number;
     }
-    dt_column_reader_fini(&r);
+    dt_column_accessor_fini(&r);
     if (r.is_number) printf("%s", begin);
     qsort(v, n, sizeof *v, data_stat_compare);
     for (uint32_t i = 0; i < n; i++) sum += v[i] - v[0];

@@ -67,7 +67,7 @@ struct dt_metrics {
 
 // ---- to the sinks ----------------------------------------------------------------------------------
 
-static void metrics_publish(dt_metrics *m, dt_record *r) {
+static void metrics_publish(dt_metrics *m, dt_metrics_line *r) {
     r->wall_s = dt_clock_wall_s(); // one time for all sinks
     // in the order of sinks.def
     for (int i = 0; i < DT_N_SINKS; i++) {
@@ -79,8 +79,8 @@ static void metrics_publish(dt_metrics *m, dt_record *r) {
     }
 }
 
-static void publish_goodput(dt_metrics *m, dt_record_kind kind) {
-    dt_record r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
+static void publish_goodput(dt_metrics *m, dt_metrics_line_kind kind) {
+    dt_metrics_line r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
     m->goodput_s = dt_clock_s(); // the next is GOODPUT_S from here
     metrics_publish(m, &r);
 }
@@ -99,7 +99,7 @@ static dt_status open_sinks(dt_metrics *m) {
 static void end_at_once(void *ctx, dt_status st, const char *message) {
     dt_metrics *m = ctx;
     const int64_t step = dt_watch_get_step();
-    dt_record r = {.kind = DT_RECORD_end, .step = step, .of.end = {step, st, message}};
+    dt_metrics_line r = {.kind = DT_LINE_end, .step = step, .of.end = {step, st, message}};
     metrics_publish(m, &r);
     for (int i = 0; i < DT_N_SINKS; i++)
         if (m->queue[i]) dt_metrics_queue_flush(m->queue[i]); // the process ends next: lines must be in the file
@@ -129,7 +129,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
         dt_metrics_close(m, NULL);
         m = NULL;
     } else {
-        publish_goodput(m, DT_RECORD_start); // the first line of an attempt
+        publish_goodput(m, DT_LINE_start);   // the first line of an attempt
         dt_watch_set_on_end(end_at_once, m); // last: the callback uses the sinks
     }
     *out = m;
@@ -163,7 +163,7 @@ static double unaccounted_s(dt_metrics *m) {
     return s > 0 ? s : 0;
 }
 
-static void account_step(dt_metrics *m, const dt_step_record *r) {
+static void account_step(dt_metrics *m, const dt_step_line *r) {
     double *s = m->goodput.seconds;
     const double rest = unaccounted_s(m) - r->step_s; // time between steps
     if (r->skipped) {
@@ -180,7 +180,7 @@ static void account_step(dt_metrics *m, const dt_step_record *r) {
 static void change_activity(dt_metrics *m, dt_activity what) {
     m->goodput.seconds[metrics_part_of(m->activity)] += unaccounted_s(m); // up to now the run did what it did before
     m->activity = what;
-    dt_record r = {.kind = DT_RECORD_activity, .step = m->last_step, .of.activity = what};
+    dt_metrics_line r = {.kind = DT_LINE_activity, .step = m->last_step, .of.activity = what};
     metrics_publish(m, &r);
 }
 
@@ -192,14 +192,14 @@ dt_activity dt_metrics_activity(dt_metrics *m, dt_activity what) {
 
 // any thread: queues and Prometheus's numbers have locks, and the terminal ignores checkpoints
 void dt_metrics_checkpoint(dt_metrics *m, int64_t step, double seconds, bool saved) {
-    dt_record r = {.kind = DT_RECORD_checkpoint, .step = step, .of.checkpoint = {seconds, saved}};
+    dt_metrics_line r = {.kind = DT_LINE_checkpoint, .step = step, .of.checkpoint = {seconds, saved}};
     metrics_publish(m, &r);
 }
 
 // ---- steps -----------------------------------------------------------------------------------------
 
 // keep + take = 1: an exponential mean; 1, 1: sums
-static void add_sums(phase_sums *s, const dt_step_record *r, double keep, double take) {
+static void add_sums(phase_sums *s, const dt_step_line *r, double keep, double take) {
     // a skipped step takes time and commits no samples
     s->samples = keep * s->samples + take * (r->skipped ? 0 : (double)r->global_batch);
     s->step_s = keep * s->step_s + take * r->step_s;
@@ -227,7 +227,7 @@ static void refresh_rss(dt_metrics *m) {
     if (sscanf(text, "%*u %llu", &pages) == 1) m->rss_bytes = pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void make_stats(dt_metrics *m, const dt_step_record *r, dt_step_stats *s) {
+static void make_stats(dt_metrics *m, const dt_step_line *r, dt_step_stats *s) {
     const phase_sums *e = &m->smooth;
     refresh_rss(m);
     *s = (dt_step_stats){
@@ -249,9 +249,9 @@ static void publish_ranks(dt_metrics *m) {
     const int n = m->o.world_size;
     // most < 0: no rank is known
     double *data = m->rank_values, *compute = data + n, *rss = data + 2 * n, sum = 0, most = -1;
-    dt_record r = {.kind = DT_RECORD_ranks,
-                   .step = m->last_step,
-                   .of.ranks = {.n = n, .data_s = data, .compute_s = compute, .rss_bytes = rss}};
+    dt_metrics_line r = {.kind = DT_LINE_ranks,
+                         .step = m->last_step,
+                         .of.ranks = {.n = n, .data_s = data, .compute_s = compute, .rss_bytes = rss}};
     int n_known = 0;
     dt_rank_list(m->ranks, n); // copies under the lock of the beats
     for (int i = 0; i < n; i++) {
@@ -270,8 +270,8 @@ static void publish_ranks(dt_metrics *m) {
     if (n_known > 0) metrics_publish(m, &r);
 }
 
-void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
-    dt_record record = {.kind = DT_RECORD_step, .step = r->step, .of.step.r = *r};
+void dt_metrics_step(dt_metrics *m, const dt_step_line *r) {
+    dt_metrics_line record = {.kind = DT_LINE_step, .step = r->step, .of.step.r = *r};
     // the first step is slower than any other: the means start with the second
     if (m->n_steps == 1) {
         m->smooth = (phase_sums){0};
@@ -291,24 +291,24 @@ void dt_metrics_step(dt_metrics *m, const dt_step_record *r) {
     make_stats(m, r, &record.of.step.s);
     metrics_publish(m, &record);
     if (m->ranks && r->step % m->o.every_steps == 0) publish_ranks(m); // not collective: rank 0 alone
-    if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_RECORD_goodput);
+    if (m->accounted_s - m->goodput_s >= GOODPUT_S) publish_goodput(m, DT_LINE_goodput);
 }
 
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values, int n_values,
                      const char *extra_json) {
-    dt_record r = {.kind = DT_RECORD_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
+    dt_metrics_line r = {.kind = DT_LINE_eval, .step = step, .of.eval = {split, values, n_values, extra_json}};
     metrics_publish(m, &r);
 }
 
 void dt_metrics_slow_rank(dt_metrics *m, int64_t step, int rank, const char *host, const char *phase, double times) {
-    dt_record r = {.kind = DT_RECORD_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
+    dt_metrics_line r = {.kind = DT_LINE_slow_rank, .step = step, .of.slow_rank = {rank, host, phase, times}};
     metrics_publish(m, &r);
 }
 
 // the checkpoint stores metrics.jsonl's size: called ahead of its manifest
 int64_t dt_metrics_flush(dt_metrics *m) {
     int64_t n_bytes = 0;
-    if (m->n_steps > 0) publish_goodput(m, DT_RECORD_goodput);
+    if (m->n_steps > 0) publish_goodput(m, DT_LINE_goodput);
     for (int i = 0; i < DT_N_SINKS; i++)
         // the jsonl sink alone returns bytes
         if (m->queue[i])
@@ -324,7 +324,7 @@ static void log_verdict(dt_metrics *m, const char *data_verdict) {
     char text[1024];
     dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
     dt_info("%s", text); // also in the run's log
-    dt_record r = {.kind = DT_RECORD_verdict, .step = m->last_step, .of.verdict = text};
+    dt_metrics_line r = {.kind = DT_LINE_verdict, .step = m->last_step, .of.verdict = text};
     metrics_publish(m, &r);
 }
 
@@ -376,10 +376,10 @@ void dt_metrics_close(dt_metrics *m, const dt_run_end *end) {
     if (!m) return;
     dt_watch_set_on_end(NULL, NULL); // before sinks go: the watch would use them
     if (end) {                       // a run that begins and fails leaves an end, an evaluation does not
-        dt_record r = {.kind = DT_RECORD_end, .step = end->step, .of.end = *end};
+        dt_metrics_line r = {.kind = DT_LINE_end, .step = end->step, .of.end = *end};
         if (m->activity != DT_ACTIVITY_ending) { // else the summary's ledger is the last
             change_activity(m, DT_ACTIVITY_ending);
-            publish_goodput(m, DT_RECORD_goodput);
+            publish_goodput(m, DT_LINE_goodput);
         }
         metrics_publish(m, &r);
     }

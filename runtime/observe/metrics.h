@@ -42,7 +42,7 @@ typedef struct dt_metrics_opts {
     int64_t truncate_to; // metrics.jsonl offset to resume from; < 0: start anew; INT64_MAX: nothing more is trained
 } dt_metrics_opts;
 
-typedef struct dt_step_record {
+typedef struct dt_step_line {
     int64_t step;    // steps committed so far, 1 after the first
     double epoch;    // fractional
     int64_t samples; // seen so far
@@ -52,7 +52,7 @@ typedef struct dt_step_record {
     int64_t global_batch;
     bool skipped;      // overflow or NaN: nothing was committed
     double loss_scale; // of fp16, after this step; 0: losses are not scaled
-} dt_step_record;
+} dt_step_line;
 
 typedef struct dt_metric_value {
     const char *name;
@@ -75,7 +75,7 @@ typedef enum dt_activity { DT_ACTIVITY_WORDS(DT_WORD_CONSTANT) } dt_activity;
 enum { DT_N_ACTIVITIES = DT_ACTIVITY_ending + 1 };
 
 dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts);
-void dt_metrics_step(dt_metrics *m, const dt_step_record *r); // no allocation in steady state
+void dt_metrics_step(dt_metrics *m, const dt_step_line *r); // no allocation in steady state
 // extra_json: NULL or raw JSON members to add ("\"confusion\":{…}").
 void dt_metrics_eval(dt_metrics *m, const char *split, int64_t step, const dt_metric_value *values, int n_values,
                      const char *extra_json);

@@ -125,15 +125,15 @@ struct dt_metrics_queue {
     uint64_t n_dropped;
     bool flush, stop; // set by others, read by the thread
     int64_t n_bytes;  // of the last flush
-    dt_record *slots;
+    dt_metrics_line *slots;
     void **owned; // of each slot: heap, or NULL
 };
 
 // What a record points to, on the heap in one block; NULL: it points to nothing.
 // records come from the stack of the caller: what they point to ends with the call
-static void *own(dt_record *r) {
-    if (r->kind == DT_RECORD_ranks) {
-        dt_ranks_record *ranks = &r->of.ranks;
+static void *own(dt_metrics_line *r) {
+    if (r->kind == DT_LINE_ranks) {
+        dt_ranks_line *ranks = &r->of.ranks;
         const size_t n = (size_t)ranks->n;
         double *copy = dt_xcalloc(n, 3 * sizeof *copy); // one allocation: data, compute, memory
         memcpy(copy, ranks->data_s, 3 * n * sizeof *copy);
@@ -148,24 +148,24 @@ static void *own(dt_record *r) {
     int n = 0;
     // these have no pointers
     switch (r->kind) {
-    case DT_RECORD_start:
-    case DT_RECORD_step:
-    case DT_RECORD_ranks:
-    case DT_RECORD_activity:
-    case DT_RECORD_checkpoint:
-    case DT_RECORD_goodput:
+    case DT_LINE_start:
+    case DT_LINE_step:
+    case DT_LINE_ranks:
+    case DT_LINE_activity:
+    case DT_LINE_checkpoint:
+    case DT_LINE_goodput:
         return NULL;
-    case DT_RECORD_slow_rank:
+    case DT_LINE_slow_rank:
         places[0] = &r->of.slow_rank.host;
         places[1] = &r->of.slow_rank.phase;
         break;
-    case DT_RECORD_verdict:
+    case DT_LINE_verdict:
         places[0] = &r->of.verdict;
         break;
-    case DT_RECORD_end:
+    case DT_LINE_end:
         places[0] = &r->of.end.message;
         break;
-    case DT_RECORD_eval:
+    case DT_LINE_eval:
         values = r->of.eval.values;
         n = r->of.eval.n_values;
         places[0] = &r->of.eval.split;
@@ -201,7 +201,7 @@ static void *hand_on(void *arg) {
     for (;;) {
         bool flush = q->n > 0; // records were taken: their sink writes them out
         while (q->n > 0) {
-            const dt_record r = q->slots[q->first]; // copies: the slot may be used again
+            const dt_metrics_line r = q->slots[q->first]; // copies: the slot may be used again
             void *owned = q->owned[q->first];
             q->first = (q->first + 1) % N_SLOTS;
             q->n--;
@@ -250,8 +250,8 @@ dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *sta
     return NULL;
 }
 
-void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r) {
-    dt_record copy = *r;
+void dt_metrics_queue_put(dt_metrics_queue *q, const dt_metrics_line *r) {
+    dt_metrics_line copy = *r;
     void *owned = own(&copy); // outside the lock: allocates
     pthread_mutex_lock(&q->lock);
     const bool full = q->n == N_SLOTS;
@@ -353,7 +353,7 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     return st;
 }
 
-static void sink_jsonl_put_step(dt_json *j, const dt_step_record *r, const dt_step_stats *stats) {
+static void sink_jsonl_put_step(dt_json *j, const dt_step_line *r, const dt_step_stats *stats) {
     dt_json_real(j, "epoch", r->epoch);
     dt_json_int(j, "samples", r->samples);
     dt_json_real(j, "loss", r->loss);
@@ -373,12 +373,12 @@ static void sink_jsonl_put_step(dt_json *j, const dt_step_record *r, const dt_st
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
 }
 
-static void sink_jsonl_put_eval(dt_json *j, const dt_eval_record *r) {
+static void sink_jsonl_put_eval(dt_json *j, const dt_eval_line *r) {
     for (int i = 0; i < r->n_values; i++) dt_json_real(j, r->values[i].name, r->values[i].value);
     if (r->extra_json && r->extra_json[0]) dt_json_raw(j, NULL, r->extra_json); // members
 }
 
-static void put_slow_rank(dt_json *j, const dt_slow_rank_record *r) {
+static void put_slow_rank(dt_json *j, const dt_slow_rank_line *r) {
     dt_json_int(j, "rank", r->rank);
     dt_json_string(j, "host", r->host);
     dt_json_string(j, "phase", r->phase);
@@ -415,7 +415,7 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
     put_command(j);
 }
 
-static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_record *r) {
+static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_line *r) {
     const struct {
         const char *name;
         const double *of;
@@ -429,48 +429,48 @@ static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_record *r) {
     }
 }
 
-static void sink_jsonl_take(void *state, const dt_record *r) {
-    static const char *const kinds[] = {DT_RECORD_WORDS(DT_WORD_QUOTED)};
+static void sink_jsonl_take(void *state, const dt_metrics_line *r) {
+    static const char *const kinds[] = {DT_LINE_WORDS(DT_WORD_QUOTED)};
     jsonl *s = state;
     dt_json *j = &s->line;
-    if (r->kind == DT_RECORD_activity) return; // begins and ends too often
+    if (r->kind == DT_LINE_activity) return; // begins and ends too often
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
     dt_json_string(j, "kind", kinds[r->kind]);
-    if (r->kind == DT_RECORD_eval) dt_json_string(j, "split", r->of.eval.split);
+    if (r->kind == DT_LINE_eval) dt_json_string(j, "split", r->of.eval.split);
     // a line with a step says that it was done
-    dt_json_int(j, r->kind == DT_RECORD_start ? "from_step" : "step", r->step);
+    dt_json_int(j, r->kind == DT_LINE_start ? "from_step" : "step", r->step);
     switch (r->kind) {
-    case DT_RECORD_start:
+    case DT_LINE_start:
         dt_json_int(j, "schema", DT_RUN_SCHEMA);
         put_start(j, &s->o);
         dt_goodput_write(&r->of.goodput, j);
         break;
-    case DT_RECORD_step:
+    case DT_LINE_step:
         sink_jsonl_put_step(j, &r->of.step.r, &r->of.step.s);
         break;
-    case DT_RECORD_eval:
+    case DT_LINE_eval:
         sink_jsonl_put_eval(j, &r->of.eval);
         break;
-    case DT_RECORD_slow_rank:
+    case DT_LINE_slow_rank:
         put_slow_rank(j, &r->of.slow_rank);
         break;
-    case DT_RECORD_ranks:
+    case DT_LINE_ranks:
         sink_jsonl_put_ranks(j, &r->of.ranks);
         break;
-    case DT_RECORD_activity:
+    case DT_LINE_activity:
         break;
-    case DT_RECORD_checkpoint:
+    case DT_LINE_checkpoint:
         dt_json_real(j, "save_s", r->of.checkpoint.seconds);
         dt_json_bool(j, "saved", r->of.checkpoint.saved);
         break;
-    case DT_RECORD_goodput:
+    case DT_LINE_goodput:
         dt_goodput_write(&r->of.goodput, j);
         break;
-    case DT_RECORD_verdict:
+    case DT_LINE_verdict:
         dt_json_string(j, "text", r->of.verdict);
         break;
-    case DT_RECORD_end:
+    case DT_LINE_end:
         dt_json_int(j, "status", r->of.end.status);
         if (r->of.end.status != DT_OK) dt_json_string(j, "message", r->of.end.message);
         break;

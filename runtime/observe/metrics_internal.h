@@ -16,71 +16,71 @@ typedef struct dt_step_stats {
     bool epoch_ends;
 } dt_step_stats;
 
-typedef struct dt_eval_record {
+typedef struct dt_eval_line {
     const char *split;
     const dt_metric_value *values;
     int n_values;
     const char *extra_json; // may be NULL
-} dt_eval_record;
+} dt_eval_line;
 
-typedef struct dt_slow_rank_record {
+typedef struct dt_slow_rank_line {
     int rank;
     const char *host, *phase;
     double times;
-} dt_slow_rank_record;
+} dt_slow_rank_line;
 
 // What ranks say of themselves (base/rank_report.h).
-typedef struct dt_ranks_record {
+typedef struct dt_ranks_line {
     int n;
     const double *data_s, *compute_s,
         *rss_bytes;   // by rank, one behind the other; compute: NaN where nothing is known
     double imbalance; // own time of the slowest / mean of all
     int slowest;
-} dt_ranks_record;
+} dt_ranks_line;
 
-typedef struct dt_checkpoint_record {
+typedef struct dt_checkpoint_line {
     double seconds;
     bool saved;
-} dt_checkpoint_record;
+} dt_checkpoint_line;
 
 // What a sink hears. What pointers point to is borrowed until `take` returns.
 // start: with the ledger as it was then. goodput: now and then, in front of a save, and at the end. verdict: what limits
 // the run.
-#define DT_RECORD_WORDS(W)                                                                                             \
-    W(RECORD, start)                                                                                                   \
-    W(RECORD, step)                                                                                                    \
-    W(RECORD, eval)                                                                                                    \
-    W(RECORD, slow_rank)                                                                                               \
-    W(RECORD, ranks)                                                                                                   \
-    W(RECORD, activity)                                                                                                \
-    W(RECORD, checkpoint) W(RECORD, goodput) W(RECORD, verdict) W(RECORD, end)
-typedef enum dt_record_kind { DT_RECORD_WORDS(DT_WORD_CONSTANT) } dt_record_kind;
+#define DT_LINE_WORDS(W)                                                                                               \
+    W(LINE, start)                                                                                                     \
+    W(LINE, step)                                                                                                      \
+    W(LINE, eval)                                                                                                      \
+    W(LINE, slow_rank)                                                                                                 \
+    W(LINE, ranks)                                                                                                     \
+    W(LINE, activity)                                                                                                  \
+    W(LINE, checkpoint) W(LINE, goodput) W(LINE, verdict) W(LINE, end)
+typedef enum dt_metrics_line_kind { DT_LINE_WORDS(DT_WORD_CONSTANT) } dt_metrics_line_kind;
 
-typedef struct dt_record {
-    dt_record_kind kind;
+typedef struct dt_metrics_line {
+    dt_metrics_line_kind kind;
     int64_t step; // done so far
     double wall_s;
     union {
         struct {
-            dt_step_record r;
+            dt_step_line r;
             dt_step_stats s;
         } step;
-        dt_eval_record eval;
-        dt_slow_rank_record slow_rank;
-        dt_ranks_record ranks;
+        dt_eval_line eval;
+        dt_slow_rank_line slow_rank;
+        dt_ranks_line ranks;
         dt_activity activity;
-        dt_checkpoint_record checkpoint;
+        dt_checkpoint_line checkpoint;
         dt_goodput goodput;
         const char *verdict;
         dt_run_end end;
     } of;
-} dt_record;
+} dt_metrics_line;
 
 // A sink is a line of config/sinks.def and a file sink_<id>.c that defines dt_sink_<id>. flush and dropped may be NULL.
 typedef struct dt_metrics_sink {
     bool queued; // take, flush and close are called by a thread of its own
     dt_status (*open)(void **state, const dt_metrics_opts *o);
-    void (*take)(void *state, const dt_record *r);
+    void (*take)(void *state, const dt_metrics_line *r);
     // Writes buffered records to the file; also called a few times a second. Returns the file's size if a resumed run must
     // cut it there (opts.truncate_to), else 0.
     int64_t (*flush)(void *state);
@@ -98,7 +98,7 @@ typedef struct dt_metrics_queue dt_metrics_queue;
 dt_metrics_queue *dt_metrics_queue_create(const dt_metrics_sink *sink, void *state);
 // Copies the record with all that it points to, or drops it when the queue is full. Any thread. A step's record allocates
 // nothing.
-void dt_metrics_queue_put(dt_metrics_queue *q, const dt_record *r);
+void dt_metrics_queue_put(dt_metrics_queue *q, const dt_metrics_line *r);
 int64_t dt_metrics_queue_flush(dt_metrics_queue *q); // waits until the sink has taken and flushed all
 uint64_t dt_metrics_queue_dropped(dt_metrics_queue *q);
 void dt_metrics_queue_destroy(dt_metrics_queue *q); // the sink takes the rest and is closed

@@ -693,9 +693,9 @@ static dt_status open_mlflow(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void sink_mlflow_take(void *state, const dt_record *r) {
+static void sink_mlflow_take(void *state, const dt_metrics_line *r) {
     mlflow *s = state;
-    if (r->kind != DT_RECORD_end) return; // all else is in metrics.jsonl
+    if (r->kind != DT_LINE_end) return; // all else is in metrics.jsonl
     s->status = r->of.end.status;
     s->end_step = r->of.end.step;
     s->ended = true;

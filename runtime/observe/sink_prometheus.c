@@ -476,8 +476,8 @@ static void sink_prometheus_add_phase(histogram *h, double seconds) {
     h->sum += seconds; // a counter, in seconds
 }
 
-static void sink_prometheus_take_step(numbers *n, const dt_record *record) {
-    const dt_step_record *r = &record->of.step.r;
+static void sink_prometheus_take_step(numbers *n, const dt_metrics_line *record) {
+    const dt_step_line *r = &record->of.step.r;
     const dt_step_stats *stats = &record->of.step.s;
     const double seconds[N_PHASES] = {r->step_s, r->data_s, r->compute_s, r->comm_s, r->other_s};
     n->one[N_step] = (double)r->step;
@@ -496,7 +496,7 @@ static void sink_prometheus_take_step(numbers *n, const dt_record *record) {
 }
 
 // The results of a split take the place of those before.
-static void sink_prometheus_take_eval(prometheus *s, const dt_eval_record *r) {
+static void sink_prometheus_take_eval(prometheus *s, const dt_eval_line *r) {
     char *split = make_label(",split", r->split);
     size_t n = 0;
     pthread_mutex_lock(&s->results_lock);
@@ -517,7 +517,7 @@ static void sink_prometheus_take_eval(prometheus *s, const dt_eval_record *r) {
     free(split);
 }
 
-static void take_ranks(prometheus *s, const dt_ranks_record *r) {
+static void take_ranks(prometheus *s, const dt_ranks_line *r) {
     pthread_mutex_lock(&s->results_lock);
     if (!s->ranks) s->ranks = dt_xcalloc((size_t)r->n, 3 * sizeof *s->ranks); // the number of ranks stays the same
     s->n_ranks = r->n;
@@ -525,7 +525,7 @@ static void take_ranks(prometheus *s, const dt_ranks_record *r) {
     pthread_mutex_unlock(&s->results_lock);
 }
 
-static void take_checkpoint(numbers *n, const dt_record *r) {
+static void take_checkpoint(numbers *n, const dt_metrics_line *r) {
     n->one[N_save_s] = r->of.checkpoint.seconds;      // also of a failed one
     n->one[N_save_failed] += !r->of.checkpoint.saved; // counted, the rest keeps the last good save
     if (!r->of.checkpoint.saved) return;
@@ -533,47 +533,47 @@ static void take_checkpoint(numbers *n, const dt_record *r) {
     n->one[N_saved_step] = (double)r->step;
 }
 
-static void sink_prometheus_take(void *state, const dt_record *r) {
+static void sink_prometheus_take(void *state, const dt_metrics_line *r) {
     prometheus *s = state;
     numbers *n = &s->now;
     // called by the training's thread and by that of saves
     pthread_mutex_lock(&s->lock);
     switch (r->kind) {
-    case DT_RECORD_step:
+    case DT_LINE_step:
         sink_prometheus_take_step(n, r);
         break;
     // taken below, outside `lock`: they allocate under results_lock
-    case DT_RECORD_eval:
-    case DT_RECORD_verdict:
-    case DT_RECORD_slow_rank:
+    case DT_LINE_eval:
+    case DT_LINE_verdict:
+    case DT_LINE_slow_rank:
         break;
-    case DT_RECORD_ranks:
+    case DT_LINE_ranks:
         n->one[N_imbalance] = r->of.ranks.imbalance;
         n->one[N_slowest] = r->of.ranks.slowest;
         break;
-    case DT_RECORD_activity:
+    case DT_LINE_activity:
         n->activity = r->of.activity;
         break;
-    case DT_RECORD_checkpoint:
+    case DT_LINE_checkpoint:
         take_checkpoint(n, r);
         break;
-    case DT_RECORD_start:
-    case DT_RECORD_goodput:
+    case DT_LINE_start:
+    case DT_LINE_goodput:
         n->ledger = r->of.goodput;
         n->one[N_goodput] = dt_goodput_ratio(&n->ledger);
         n->one[N_restarts] = (double)(n->ledger.attempts - 1); // attempts count from 1
         n->one[N_lost_steps] = (double)n->ledger.lost_steps;
         break;
-    case DT_RECORD_end:
+    case DT_LINE_end:
         n->status = r->of.end.status;
         n->ended = true; // put_all then has the exit status
         break;
     }
     pthread_mutex_unlock(&s->lock);
     // after `lock` was released: never both locks at once
-    if (r->kind == DT_RECORD_eval) sink_prometheus_take_eval(s, &r->of.eval);
-    if (r->kind == DT_RECORD_ranks) take_ranks(s, &r->of.ranks);
-    if (r->kind == DT_RECORD_end && s->textfile) write_textfile(s); // at once: the process may end next
+    if (r->kind == DT_LINE_eval) sink_prometheus_take_eval(s, &r->of.eval);
+    if (r->kind == DT_LINE_ranks) take_ranks(s, &r->of.ranks);
+    if (r->kind == DT_LINE_end && s->textfile) write_textfile(s); // at once: the process may end next
 }
 
 static void close_prometheus(void *state) {

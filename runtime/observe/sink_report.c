@@ -103,9 +103,9 @@ static dt_status open_report(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void sink_report_take(void *state, const dt_record *r) {
+static void sink_report_take(void *state, const dt_metrics_line *r) {
     report *s = state;
-    if (r->kind != DT_RECORD_eval) return;
+    if (r->kind != DT_LINE_eval) return;
     pthread_mutex_lock(&s->lock);
     snprintf(s->split, sizeof s->split, "%s", r->of.eval.split);
     s->step = r->step;

@@ -161,7 +161,7 @@ static dt_status open_tfevents(void **state, const dt_metrics_opts *o) {
     return DT_OK;
 }
 
-static void sink_tensorboard_put_step(tfevents *s, const dt_step_record *r, const dt_step_stats *stats) {
+static void sink_tensorboard_put_step(tfevents *s, const dt_step_line *r, const dt_step_stats *stats) {
     start_session(s, r->step);
     if (r->skipped || (r->step % s->every_steps != 0 && !stats->epoch_ends)) return; // a skipped step's loss may be NaN
     message m = {.n = 0};
@@ -179,7 +179,7 @@ static void sink_tensorboard_put_step(tfevents *s, const dt_step_record *r, cons
     put_summary(s, r->step, &m);
 }
 
-static void sink_tensorboard_put_eval(tfevents *s, const dt_eval_record *r, int64_t step) {
+static void sink_tensorboard_put_eval(tfevents *s, const dt_eval_line *r, int64_t step) {
     message m = {.n = 0};
     char tag[256];
     start_session(s, step);
@@ -193,9 +193,9 @@ static void sink_tensorboard_put_eval(tfevents *s, const dt_eval_record *r, int6
     put_summary(s, step, &m);
 }
 
-static void sink_tensorboard_take(void *state, const dt_record *r) {
-    if (r->kind == DT_RECORD_step) sink_tensorboard_put_step(state, &r->of.step.r, &r->of.step.s);
-    if (r->kind == DT_RECORD_eval) sink_tensorboard_put_eval(state, &r->of.eval, r->step);
+static void sink_tensorboard_take(void *state, const dt_metrics_line *r) {
+    if (r->kind == DT_LINE_step) sink_tensorboard_put_step(state, &r->of.step.r, &r->of.step.s);
+    if (r->kind == DT_LINE_eval) sink_tensorboard_put_eval(state, &r->of.eval, r->step);
 }
 
 static int64_t sink_tensorboard_flush(void *state) {

@@ -27,12 +27,12 @@ enum { MAX_WIDTH = 256, BAR_CELLS = 24, LEAST_CELLS = 8 };
 
 typedef struct terminal {
     dt_metrics_opts o;
-    bool live;        // stderr is a terminal
-    double drawn_s;   // clock of the last line
-    char phase[32];   // what the run does other than training; "" while it trains
-    dt_step_record r; // newest, for redrawing; its loss is of the newest that counted
-    bool has_loss;    // some step has counted
-    bool ended;       // results follow on stdout, which no line may stand in front of
+    bool live;      // stderr is a terminal
+    double drawn_s; // clock of the last line
+    char phase[32]; // what the run does other than training; "" while it trains
+    dt_step_line r; // newest, for redrawing; its loss is of the newest that counted
+    bool has_loss;  // some step has counted
+    bool ended;     // results follow on stdout, which no line may stand in front of
     dt_step_stats s;
 } terminal;
 
@@ -170,7 +170,7 @@ static void plain_line(const terminal *t) {
             100 * s->compute_share, 100 * s->comm_share);
 }
 
-static void show_step(terminal *t, const dt_step_record *r, const dt_step_stats *s) {
+static void show_step(terminal *t, const dt_step_line *r, const dt_step_stats *s) {
     const double loss = r->skipped ? t->r.loss : r->loss; // the loss of an overflowed step says nothing
     t->r = *r;
     t->r.loss = loss;
@@ -198,7 +198,7 @@ static bool is_of_one_class(const char *name) {
 }
 
 // The metric that chooses the best checkpoint comes first; those of one class are for the files.
-static void show_eval(const terminal *t, const dt_eval_record *r, int64_t step) {
+static void show_eval(const terminal *t, const dt_eval_line *r, int64_t step) {
     char text[1024] = "";
     size_t at = 0;
     for (int rest = 0; rest < 2; rest++) // first pass: the one that chooses; second: the others
@@ -226,10 +226,10 @@ static void show_activity(terminal *t, dt_activity a) {
     if (changed) sink_terminal_draw(t, true);
 }
 
-static void sink_terminal_take(void *state, const dt_record *r) {
-    if (r->kind == DT_RECORD_step) show_step(state, &r->of.step.r, &r->of.step.s);
-    if (r->kind == DT_RECORD_eval) show_eval(state, &r->of.eval, r->step);
-    if (r->kind == DT_RECORD_activity) show_activity(state, r->of.activity);
+static void sink_terminal_take(void *state, const dt_metrics_line *r) {
+    if (r->kind == DT_LINE_step) show_step(state, &r->of.step.r, &r->of.step.s);
+    if (r->kind == DT_LINE_eval) show_eval(state, &r->of.eval, r->step);
+    if (r->kind == DT_LINE_activity) show_activity(state, r->of.activity);
 }
 
 static void close_terminal(void *state) {

@@ -9,23 +9,23 @@
 enum { MAX_IN = 64 }; // of a Concat
 
 typedef struct fold {
-    dt_onnx_reader *r;
+    dt_onnx_importer *r;
     const dt_onnx_const *in[MAX_IN];
     int n_in;
 } fold;
 
-static bool is(const dt_onnx_reader *r, const char *op) {
+static bool is(const dt_onnx_importer *r, const char *op) {
     return strcmp(r->node->op_type, op) == 0;
 }
 
-static void onnx_fold_give(dt_onnx_reader *r, dt_onnx_const *c) {
+static void onnx_fold_give(dt_onnx_importer *r, dt_onnx_const *c) {
     dt_onnx_slot *out = dt_onnx_out(r, 0);
     if (!c || !out) return; // c NULL: the graph has failed
     out->kind = ONNX_CONST;
     out->c = c;
 }
 
-static void fold_shape(dt_onnx_reader *r) {
+static void fold_shape(dt_onnx_importer *r) {
     const dt_onnx_slot *s = dt_onnx_in(r, 0);
     dt_shape of = {0}; // of an absent input: no dimensions
     if (s && s->kind == ONNX_VALUE)
@@ -46,7 +46,7 @@ static void fold_shape(dt_onnx_reader *r) {
     onnx_fold_give(r, c);
 }
 
-static void fold_constant(dt_onnx_reader *r) {
+static void fold_constant(dt_onnx_importer *r) {
     const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, "value");
     if (a && a->t) {
         dt_onnx_slot *out = dt_onnx_out(r, 0);
@@ -139,7 +139,7 @@ ELEMENTWISE
 #undef OP
 
 static void fold_elementwise(fold *f, int n_in, double (*value)(const double *x, bool is_float)) {
-    dt_onnx_reader *r = f->r;
+    dt_onnx_importer *r = f->r;
     dt_shape shape = dt_shape0();
     int64_t step[3][DT_MAX_DIMS];
     if (f->n_in != n_in) { // Max and Min of three or more tensors, too
@@ -162,7 +162,7 @@ static void fold_elementwise(fold *f, int n_in, double (*value)(const double *x,
 
 // ---- the others --------------------------------------------------------------------------------------
 static void fold_concat(fold *f) {
-    dt_onnx_reader *r = f->r;
+    dt_onnx_importer *r = f->r;
     dt_shape s = f->in[0]->shape;
     int64_t outer = 1, row = 0;
     const int64_t axis = dt_onnx_axis(r, dt_onnx_read_int(r, "axis", 0), s.n);
@@ -350,7 +350,7 @@ static void fold_filled(fold *f) {
 
 // Whether all inputs are known: numbers are, weights are not, unless only constants have the op.
 static bool known(fold *f, bool weights) {
-    dt_onnx_reader *r = f->r;
+    dt_onnx_importer *r = f->r;
     if (r->node->n_input > MAX_IN) return false;
     for (size_t i = 0; i < r->node->n_input; i++) {
         dt_onnx_slot *s = dt_onnx_in(r, (int)i);
@@ -391,7 +391,7 @@ static const struct {
     {"Unsqueeze", fold_reshaped},
 };
 
-bool dt_onnx_fold(dt_onnx_reader *r) {
+bool dt_onnx_fold(dt_onnx_importer *r) {
     fold f = {.r = r};
     size_t k = 0;                                   // line of the table
     if (is(r, "Shape")) return fold_shape(r), true; // also of values: shapes are always known
@@ -417,14 +417,14 @@ bool dt_onnx_fold(dt_onnx_reader *r) {
 
 // Which shape a node of an ONNX file gives, of constants and of values alike.
 
-int64_t dt_onnx_axis(dt_onnx_reader *r, int64_t axis, int n) {
+int64_t dt_onnx_axis(dt_onnx_importer *r, int64_t axis, int n) {
     if (axis < 0) axis += n; // from the end
     if (axis >= 0 && axis < n) return axis;
     dt_onnx_fail(r, "has an axis that its input lacks");
     return 0;
 }
 
-int dt_onnx_integers(dt_onnx_reader *r, int i, const char *attribute, int64_t *out) {
+int dt_onnx_integers(dt_onnx_importer *r, int i, const char *attribute, int64_t *out) {
     const dt_onnx_const *c = i >= 0 ? dt_onnx_as_const(r, dt_onnx_in(r, i)) : NULL;
     const Onnx__AttributeProto *a = attribute ? dt_onnx_attribute(r->node, attribute) : NULL;
     const int64_t n = c ? c->count : a ? (int64_t)a->n_ints : -1;
@@ -442,7 +442,7 @@ int dt_onnx_integers(dt_onnx_reader *r, int i, const char *attribute, int64_t *o
     return (int)n;
 }
 
-bool dt_onnx_broadcast(dt_onnx_reader *r, const dt_shape *a, const dt_shape *b, dt_shape *out) {
+bool dt_onnx_broadcast(dt_onnx_importer *r, const dt_shape *a, const dt_shape *b, dt_shape *out) {
     dt_shape s = {.n = a->n > b->n ? a->n : b->n};
     for (int i = 1; i <= s.n; i++) {
         const int64_t x = i > a->n ? 1 : a->d[a->n - i], y = i > b->n ? 1 : b->d[b->n - i]; // from the last
@@ -453,7 +453,7 @@ bool dt_onnx_broadcast(dt_onnx_reader *r, const dt_shape *a, const dt_shape *b, 
     return true;
 }
 
-bool dt_onnx_expanded(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+bool dt_onnx_expanded(dt_onnx_importer *r, const dt_shape *x, dt_shape *y) {
     dt_shape to = {0};
     to.n = dt_onnx_integers(r, 1, NULL, to.d);
     for (int i = 0; i < to.n; i++)
@@ -464,7 +464,7 @@ bool dt_onnx_expanded(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
 }
 
 // 0: as many as x has; -1: what is left.
-static void onnx_shapes_reshape(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+static void onnx_shapes_reshape(dt_onnx_importer *r, const dt_shape *x, dt_shape *y) {
     int64_t known = 1;
     const int64_t count = dt_shape_elements(x);
     int open = -1;
@@ -479,7 +479,7 @@ static void onnx_shapes_reshape(dt_onnx_reader *r, const dt_shape *x, dt_shape *
     if (open >= 0) y->d[open] = count / known; // the caller compares the counts
 }
 
-bool dt_onnx_reshaped(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
+bool dt_onnx_reshaped(dt_onnx_importer *r, const dt_shape *x, dt_shape *y) {
     int64_t axes[DT_MAX_DIMS];
     const char *op = r->node->op_type;
     const bool unsqueeze = strcmp(op, "Unsqueeze") == 0;
@@ -507,7 +507,7 @@ bool dt_onnx_reshaped(dt_onnx_reader *r, const dt_shape *x, dt_shape *y) {
     return r->g->status == DT_OK && (y->n >= 0 || dt_onnx_fail(r, "lacks a shape"));
 }
 
-bool dt_onnx_order(dt_onnx_reader *r, int n, int *order) {
+bool dt_onnx_order(dt_onnx_importer *r, int n, int *order) {
     int64_t perm[DT_MAX_DIMS];
     const int given = dt_onnx_integers(r, -1, "perm", perm);
     unsigned seen = 0;
@@ -524,7 +524,7 @@ static int64_t onnx_shapes_within(int64_t at, int64_t low, int64_t high) {
     return at < low ? low : at > high ? high : at;
 }
 
-bool dt_onnx_sliced(dt_onnx_reader *r, const dt_shape *x, int64_t *begin, int64_t *step, dt_shape *y) {
+bool dt_onnx_sliced(dt_onnx_importer *r, const dt_shape *x, int64_t *begin, int64_t *step, dt_shape *y) {
     int64_t from[DT_MAX_DIMS], to[DT_MAX_DIMS], axes[DT_MAX_DIMS], steps[DT_MAX_DIMS];
     const int n = dt_onnx_integers(r, 1, NULL, from), n_to = dt_onnx_integers(r, 2, NULL, to);
     const int n_axes = dt_onnx_integers(r, 3, NULL, axes), n_steps = dt_onnx_integers(r, 4, NULL, steps);
@@ -563,12 +563,12 @@ static const Onnx__NodeProto *made_by(const dt_onnx_slot *s, const char *op) {
 static const Onnx__NodeProto *onnx_groups_part(const dt_onnx_slot *s, const char *op) {
     return s && s->n_uses == 1 ? made_by(s, op) : NULL;
 }
-static dt_onnx_slot *in(dt_onnx_reader *r, const Onnx__NodeProto *n, size_t i) {
+static dt_onnx_slot *in(dt_onnx_importer *r, const Onnx__NodeProto *n, size_t i) {
     return n && i < n->n_input ? dt_onnx_find(r, n->input[i]) : NULL;
 }
 
 // A number: an initialiser of one element, or a Constant, under a CastLike or not.
-static bool onnx_groups_number(dt_onnx_reader *r, const dt_onnx_slot *s, double *v) {
+static bool onnx_groups_number(dt_onnx_importer *r, const dt_onnx_slot *s, double *v) {
     if (made_by(s, "CastLike")) s = in(r, s->producer, 0);
     const Onnx__TensorProto *t = s && s->kind == ONNX_WEIGHT ? s->t : NULL;
     const Onnx__NodeProto *n = made_by(s, "Constant");
@@ -581,14 +581,14 @@ static bool onnx_groups_number(dt_onnx_reader *r, const dt_onnx_slot *s, double 
     if (c) *v = c->v[0];
     return c != NULL;
 }
-static bool near(dt_onnx_reader *r, const dt_onnx_slot *s, double want) {
+static bool near(dt_onnx_importer *r, const dt_onnx_slot *s, double want) {
     double v;
     return onnx_groups_number(r, s, &v) && fabs(v - want) < 1e-4 * fabs(want); // 1.4142 of 4 digits is meant, too
 }
 
 // ---- GELU ------------------------------------------------------------------------------------------
 // The factors of a product of products, at most cap: exporters write x * 0.5 * (1 + erf) in any order.
-static int factors(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_slot **out, int cap, int depth) {
+static int factors(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_slot **out, int cap, int depth) {
     int k = 0;
     for (size_t i = 0; i < 2; i++) {
         dt_onnx_slot *s = in(r, n, i);
@@ -603,7 +603,7 @@ static int factors(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_slot **o
 }
 
 // Whether s is Erf(x / sqrt 2) + 1; then x.
-static dt_onnx_slot *erf_of(dt_onnx_reader *r, dt_onnx_slot *s) {
+static dt_onnx_slot *erf_of(dt_onnx_importer *r, dt_onnx_slot *s) {
     const Onnx__NodeProto *add = onnx_groups_part(s, "Add");
     if (!add) return NULL;
     // 1 + erf or erf + 1
@@ -617,7 +617,7 @@ static dt_onnx_slot *erf_of(dt_onnx_reader *r, dt_onnx_slot *s) {
     return NULL;
 }
 
-static bool find_gelu(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+static bool find_gelu(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
     dt_onnx_slot *f[3] = {NULL};
     if (strcmp(n->op_type, "Mul") != 0 || factors(r, n, f, 3, 0) != 3) return false;
     // any of the three may be erf's; of the others one is 1/2, the other its x
@@ -637,7 +637,7 @@ static const Onnx__NodeProto *mean_of_last(const dt_onnx_slot *s) {
     return a && a->n_ints == 1 && a->ints[0] == -1 ? n : NULL; // exporters write LayerNorm over -1
 }
 
-static bool find_norm(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+static bool find_norm(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
     const Onnx__NodeProto *mul = onnx_groups_part(in(r, n, 0), "Mul"), *div = onnx_groups_part(in(r, mul, 0), "Div");
     if (strcmp(n->op_type, "Add") != 0 || !div) return false; // quick: most nodes end here
     // x - mean has two readers, so it is no part that only one needs
@@ -659,7 +659,7 @@ static bool onnx_groups_is_weight(const dt_onnx_slot *s, size_t n_dims) {
     return s && s->kind == ONNX_WEIGHT && s->t->n_dims == n_dims;
 }
 
-static bool find_linear(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+static bool find_linear(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
     if (strcmp(n->op_type, "Add") != 0) return false; // (x W) + b, as torch.onnx writes Linear of (N,T,I)
     // bias on either side
     for (size_t i = 0; i < 2; i++) {
@@ -674,7 +674,7 @@ static bool find_linear(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_gro
 }
 
 // ---- softplus --------------------------------------------------------------------------------------
-static bool find_softplus(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+static bool find_softplus(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
     dt_onnx_slot *soft = in(r, n, 2); // Where's second choice
     const Onnx__NodeProto *div = made_by(soft, "Div");
     const Onnx__NodeProto *softplus = made_by(div ? in(r, div, 0) : soft, "Softplus");
@@ -693,7 +693,7 @@ static bool find_softplus(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_g
     return true;
 }
 
-bool dt_onnx_find_group(dt_onnx_reader *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
+bool dt_onnx_find_group(dt_onnx_importer *r, const Onnx__NodeProto *n, dt_onnx_group *g) {
     if (strcmp(n->op_type, "Where") == 0) return n->n_input == 3 && find_softplus(r, n, g);
     if (n->n_input != 2 || n->n_output < 1) return false;
     // a norm and a linear layer both end in an Add, of a product or of a MatMul

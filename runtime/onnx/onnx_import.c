@@ -100,7 +100,7 @@ int64_t dt_onnx_n_outputs(const dt_onnx_file *f) {
 }
 
 // ---- names -----------------------------------------------------------------------------------------
-bool dt_onnx_fail(dt_onnx_reader *r, const char *fmt, ...) {
+bool dt_onnx_fail(dt_onnx_importer *r, const char *fmt, ...) {
     char text[320];
     va_list args;
     va_start(args, fmt);
@@ -115,7 +115,7 @@ bool dt_onnx_fail(dt_onnx_reader *r, const char *fmt, ...) {
     return false;
 }
 
-dt_onnx_slot *dt_onnx_find(dt_onnx_reader *r, const char *name) {
+dt_onnx_slot *dt_onnx_find(dt_onnx_importer *r, const char *name) {
     // open addressing; cap is a power of two
     size_t i = dt_hash64(name, strlen(name)) & (r->cap - 1);
     while (r->slots[i].name && strcmp(r->slots[i].name, name) != 0) i = (i + 1) & (r->cap - 1);
@@ -123,15 +123,15 @@ dt_onnx_slot *dt_onnx_find(dt_onnx_reader *r, const char *name) {
     return &r->slots[i];
 }
 
-dt_onnx_slot *dt_onnx_in(dt_onnx_reader *r, int i) {
+dt_onnx_slot *dt_onnx_in(dt_onnx_importer *r, int i) {
     if (i >= (int)r->node->n_input || !*r->node->input[i]) return NULL; // "": an optional input that is left out
     return dt_onnx_find(r, r->node->input[i]);
 }
-dt_onnx_slot *dt_onnx_out(dt_onnx_reader *r, int i) {
+dt_onnx_slot *dt_onnx_out(dt_onnx_importer *r, int i) {
     if (i >= (int)r->node->n_output || !*r->node->output[i]) return NULL;
     return dt_onnx_find(r, r->node->output[i]);
 }
-void dt_onnx_give(dt_onnx_reader *r, int i, dt_value v) {
+void dt_onnx_give(dt_onnx_importer *r, int i, dt_value v) {
     dt_onnx_slot *s = dt_onnx_out(r, i);
     if (!s || v == DT_NONE) return; // an output without a name, or a failed node
     s->kind = ONNX_VALUE;
@@ -143,16 +143,16 @@ const Onnx__AttributeProto *dt_onnx_attribute(const Onnx__NodeProto *n, const ch
         if (n->attribute[i]->name && strcmp(n->attribute[i]->name, name) == 0) return n->attribute[i];
     return NULL;
 }
-int64_t dt_onnx_read_int(const dt_onnx_reader *r, const char *name, int64_t unset) {
+int64_t dt_onnx_read_int(const dt_onnx_importer *r, const char *name, int64_t unset) {
     const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, name);
     return a ? a->i : unset;
 }
-float dt_onnx_read_float(const dt_onnx_reader *r, const char *name, float unset) {
+float dt_onnx_read_float(const dt_onnx_importer *r, const char *name, float unset) {
     const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, name);
     return a ? a->f : unset;
 }
 
-const char *dt_onnx_read_text(dt_onnx_reader *r, const char *name, const char *unset) {
+const char *dt_onnx_read_text(dt_onnx_importer *r, const char *name, const char *unset) {
     const Onnx__AttributeProto *a = dt_onnx_attribute(r->node, name);
     const int n = a && a->s.len < 256 ? (int)a->s.len : 255; // the file's bytes have no NUL at their end
     return a && a->s.data ? dt_arena_printf(&r->g->arena, "%.*s", n, (const char *)a->s.data) : unset;
@@ -167,7 +167,7 @@ void dt_onnx_alias(dt_onnx_slot *to, dt_onnx_slot *from) {
 }
 
 // Another name of an initialiser, or of the transpose of a matrix.
-static void list_alias(dt_onnx_reader *r, const Onnx__NodeProto *n) {
+static void list_alias(dt_onnx_importer *r, const Onnx__NodeProto *n) {
     const bool identity = strcmp(n->op_type, "Identity") == 0;
     const bool transpose = strcmp(n->op_type, "Transpose") == 0;
     if ((!identity && !transpose) || n->n_input != 1 || n->n_output != 1) return;
@@ -181,7 +181,7 @@ static void list_alias(dt_onnx_reader *r, const Onnx__NodeProto *n) {
 }
 
 // Fills the table: kinds, producers and numbers of uses, before anything is built.
-static void list_names(dt_onnx_reader *r) {
+static void list_names(dt_onnx_importer *r) {
     const Onnx__GraphProto *g = r->f->graph;
     for (size_t i = 0; i < g->n_initializer; i++) {
         dt_onnx_slot *s = dt_onnx_find(r, g->initializer[i]->name);
@@ -204,7 +204,7 @@ static void list_names(dt_onnx_reader *r) {
 }
 
 // From the output back: which nodes are needed, in which groups. used: by slot.
-static void onnx_import_find_needed(dt_onnx_reader *r, bool *used) {
+static void onnx_import_find_needed(dt_onnx_importer *r, bool *used) {
     const Onnx__GraphProto *g = r->f->graph;
     used[dt_onnx_find(r, g->output[0]->name) - r->slots] = true; // only output 0 is read
     // a node comes behind those that it reads, so one pass backwards sees readers first
@@ -226,7 +226,7 @@ static void onnx_import_find_needed(dt_onnx_reader *r, bool *used) {
 }
 
 // ---- building --------------------------------------------------------------------------------------
-static void build_node(dt_onnx_reader *r, size_t k) {
+static void build_node(dt_onnx_importer *r, size_t k) {
     const dt_onnx_group *group = &r->groups[k];
     r->group = group->kind == ONNX_ALONE ? NULL : group;
     const char *domain = r->node->domain; // "" and "ai.onnx": ONNX's own; others have ops of the same names
@@ -259,7 +259,7 @@ static void build_node(dt_onnx_reader *r, size_t k) {
     if (!dt_onnx_fold(r)) fn(r); // known inputs give a constant and no node of the graph
 }
 
-static bool bind_inputs(dt_onnx_reader *r, const dt_value *inputs) {
+static bool bind_inputs(dt_onnx_importer *r, const dt_value *inputs) {
     char a[96];
     for (int i = 0; i < dt_onnx_n_inputs(r->f); i++) {
         const char *name = dt_onnx_input_name(r->f, i);
@@ -294,7 +294,7 @@ static bool bind_inputs(dt_onnx_reader *r, const dt_value *inputs) {
 }
 
 // The last layer, if it is linear: what it reads.
-static const dt_onnx_slot *read_by_head(dt_onnx_reader *r, size_t *node) {
+static const dt_onnx_slot *read_by_head(dt_onnx_importer *r, size_t *node) {
     const Onnx__GraphProto *g = r->f->graph;
     const dt_onnx_slot *out = dt_onnx_find(r, g->output[0]->name);
     for (*node = 0; *node < g->n_node && g->node[*node] != out->producer;) ++*node;
@@ -305,7 +305,7 @@ static const dt_onnx_slot *read_by_head(dt_onnx_reader *r, size_t *node) {
     return gemm && g->node[*node]->n_input > 0 ? dt_onnx_find(r, g->node[*node]->input[0]) : NULL;
 }
 
-static dt_value onnx_import_build(dt_onnx_reader *r, const dt_value *inputs, bool drop_head, dt_value *features) {
+static dt_value onnx_import_build(dt_onnx_importer *r, const dt_value *inputs, bool drop_head, dt_value *features) {
     const Onnx__GraphProto *g = r->f->graph;
     bool *used = dt_xcalloc(r->cap, sizeof *used);
     size_t head = 0; // number of the last layer's node
@@ -330,7 +330,7 @@ static dt_value onnx_import_build(dt_onnx_reader *r, const dt_value *inputs, boo
 }
 
 dt_value dt_onnx_build(const dt_onnx_file *f, dt_graph *g, const dt_value *inputs, bool drop_head, dt_value *features) {
-    dt_onnx_reader r = {.f = f, .g = g, .cap = 64};
+    dt_onnx_importer r = {.f = f, .g = g, .cap = 64};
     const Onnx__GraphProto *from = f->graph;
     size_t n_names = from->n_initializer + from->n_input + from->n_output;
     *features = DT_NONE;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 // alpha: the number of those that have one
-static void activate(dt_onnx_reader *r, dt_activation kind) {
+static void activate(dt_onnx_importer *r, dt_activation kind) {
     const Onnx__AttributeProto *alpha = dt_onnx_attribute(r->node, "alpha");
     dt_value x = dt_onnx_input_value(r, 0);
     dt_onnx_give(r, 0, alpha ? dt_activate_with(r->g, kind, x, alpha->f) : dt_activate(r->g, kind, x));
@@ -18,26 +18,26 @@ static void activate(dt_onnx_reader *r, dt_activation kind) {
 #define IMPORT_AS(op, like)
 #define FOLD_OP(op)
 #define IMPORT_ACTIVATION(op, kind)                                                                                    \
-    void dt_onnx_read_##op(dt_onnx_reader *r) {                                                                        \
+    void dt_onnx_read_##op(dt_onnx_importer *r) {                                                                      \
         activate(r, DT_ACTIVATION_##kind);                                                                             \
     }
 #include "onnx_import_ops.def"
 #undef IMPORT_OP
 #undef IMPORT_AS
 #undef FOLD_OP
-void dt_onnx_read_HardSigmoid(dt_onnx_reader *r) {
+void dt_onnx_read_HardSigmoid(dt_onnx_importer *r) {
     // ONNX's default is 0.2, of Theano; nn.Hardsigmoid is x/6 + 1/2
     if (fabsf(dt_onnx_read_float(r, "alpha", 0.2f) - 1.0f / 6) > 1e-5f || dt_onnx_read_float(r, "beta", 0.5f) != 0.5f)
         dt_onnx_fail(r, "only alpha 1/6 and beta 1/2, as PyTorch's, are read");
     else
         dt_onnx_give(r, 0, dt_activate(r->g, DT_ACTIVATION_hardsigmoid, dt_onnx_input_value(r, 0)));
 }
-void dt_onnx_read_Gelu(dt_onnx_reader *r) {
+void dt_onnx_read_Gelu(dt_onnx_importer *r) {
     const bool tanh = strcmp(dt_onnx_read_text(r, "approximate", "none"), "tanh") == 0;
     dt_value x = dt_onnx_input_value(r, 0);
     dt_onnx_give(r, 0, tanh ? dt_gelu_tanh(r->g, x) : dt_gelu(r->g, x));
 }
-void dt_onnx_read_PRelu(dt_onnx_reader *r) {
+void dt_onnx_read_PRelu(dt_onnx_importer *r) {
     dt_value x = dt_onnx_input_value(r, 0), w = dt_onnx_input_value(r, 1);
     const dt_shape s = dt_onnx_shape(r, w), of = dt_onnx_shape(r, x);
     if (w == DT_NONE || x == DT_NONE) return;
@@ -48,7 +48,7 @@ void dt_onnx_read_PRelu(dt_onnx_reader *r) {
     else
         dt_onnx_give(r, 0, dt_prelu_with(r->g, x, s.n == 1 ? w : dt_reshape(r->g, w, dt_shape1(n))));
 }
-void dt_onnx_read_Softmax(dt_onnx_reader *r) {
+void dt_onnx_read_Softmax(dt_onnx_importer *r) {
     dt_value x = dt_onnx_input_value(r, 0);
     const int n = dt_onnx_shape(r, x).n;
     const int axis = (int)dt_onnx_axis(r, dt_onnx_read_int(r, "axis", -1), n);
@@ -64,14 +64,14 @@ void dt_onnx_read_Softmax(dt_onnx_reader *r) {
     dt_onnx_give(r, 0, axis != n - 1 ? dt_transpose(r->g, x, swapped) : x);
 }
 // v repeated to a shape that it broadcasts to (numpy's rule: from the last dimension, ones in front).
-static dt_value widened(dt_onnx_reader *r, dt_value v, const dt_shape *to) {
+static dt_value widened(dt_onnx_importer *r, dt_value v, const dt_shape *to) {
     dt_shape s = dt_onnx_shape(r, v), own = *to;
     for (int i = 1; i <= to->n; i++) own.d[to->n - i] = i > s.n ? 1 : s.d[s.n - i];
     if (s.n != to->n) v = dt_reshape(r->g, v, own); // expand keeps the number of dimensions
     return dt_expand(r->g, v, *to);
 }
 // The smaller operand as one that add (times: mul) repeats over the larger.
-static dt_value repeated(dt_onnx_reader *r, dt_value v, const dt_shape *over, bool times) {
+static dt_value repeated(dt_onnx_importer *r, dt_value v, const dt_shape *over, bool times) {
     const dt_shape s = dt_onnx_shape(r, v);
     dt_times t;
     int skip = 0;
@@ -84,7 +84,7 @@ static dt_value repeated(dt_onnx_reader *r, dt_value v, const dt_shape *over, bo
     return times ? widened(r, v, over) : widened(r, skip ? dt_reshape(r->g, v, rest) : v, &to);
 }
 // a + b or a * b, of any shapes that fit.
-static dt_value combined(dt_onnx_reader *r, dt_value a, dt_value b, bool times) {
+static dt_value combined(dt_onnx_importer *r, dt_value a, dt_value b, bool times) {
     if (a == DT_NONE || b == DT_NONE || r->g->status != DT_OK) return DT_NONE;
     const dt_shape sa = dt_onnx_shape(r, a), sb = dt_onnx_shape(r, b);
     dt_shape all;
@@ -98,7 +98,7 @@ static dt_value combined(dt_onnx_reader *r, dt_value a, dt_value b, bool times) 
     return times ? dt_mul(r->g, big, small) : dt_add(r->g, big, small);
 }
 
-void dt_onnx_read_Expand(dt_onnx_reader *r) {
+void dt_onnx_read_Expand(dt_onnx_importer *r) {
     dt_value x = dt_onnx_input_value(r, 0);
     const dt_shape s = dt_onnx_shape(r, x);
     dt_shape to;
@@ -107,13 +107,13 @@ void dt_onnx_read_Expand(dt_onnx_reader *r) {
 }
 
 // x + number, as a row of numbers
-static dt_value shifted(dt_onnx_reader *r, dt_value x, double by) {
+static dt_value shifted(dt_onnx_importer *r, dt_value x, double by) {
     const dt_shape s = dt_onnx_shape(r, x);
     if (x == DT_NONE || s.n < 1 || by == 0) return x; // nothing to add, or no row to add to
     return dt_add(r->g, x, dt_full(r->g, dt_shape1(s.d[s.n - 1]), (float)by));
 }
 
-static bool one_number(dt_onnx_reader *r, int i, double *v) {
+static bool one_number(dt_onnx_importer *r, int i, double *v) {
     const dt_onnx_const *c = dt_onnx_as_const(r, dt_onnx_in(r, i));
     if (!c || c->count != 1) return false; // (1) and (1,1) are numbers, too
     *v = c->v[0];
@@ -121,7 +121,7 @@ static bool one_number(dt_onnx_reader *r, int i, double *v) {
 }
 
 // Drops only with training_mode, as PyTorch's TrainingMode.TRAINING writes it.
-void dt_onnx_read_Dropout(dt_onnx_reader *r) {
+void dt_onnx_read_Dropout(dt_onnx_importer *r) {
     // ONNX's defaults
     double p = 0.5, trains = 0;
     if ((dt_onnx_in(r, 1) && !one_number(r, 1, &p)) || (dt_onnx_in(r, 2) && !one_number(r, 2, &trains)))
@@ -133,7 +133,7 @@ void dt_onnx_read_Dropout(dt_onnx_reader *r) {
 }
 
 // input i + input k, or input i - input k
-static dt_value onnx_import_math_sum(dt_onnx_reader *r, int i, int k, bool minus) {
+static dt_value onnx_import_math_sum(dt_onnx_importer *r, int i, int k, bool minus) {
     double v;
     if (one_number(r, k, &v)) return shifted(r, dt_onnx_input_value(r, i), minus ? -v : v); // no tensor of numbers
     if (one_number(r, i, &v)) {
@@ -143,13 +143,13 @@ static dt_value onnx_import_math_sum(dt_onnx_reader *r, int i, int k, bool minus
     dt_value a = dt_onnx_input_value(r, i), b = dt_onnx_input_value(r, k);
     return combined(r, a, minus ? dt_scale(r->g, b, -1) : b, false);
 }
-void dt_onnx_read_Add(dt_onnx_reader *r) {
+void dt_onnx_read_Add(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, onnx_import_math_sum(r, 0, 1, false));
 }
-void dt_onnx_read_Sub(dt_onnx_reader *r) {
+void dt_onnx_read_Sub(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, onnx_import_math_sum(r, 0, 1, true));
 }
-void dt_onnx_read_Mul(dt_onnx_reader *r) {
+void dt_onnx_read_Mul(dt_onnx_importer *r) {
     double v;
     // a number on either side is a scale, which needs no tensor
     for (int i = 0; i < 2; i++)
@@ -160,7 +160,7 @@ void dt_onnx_read_Mul(dt_onnx_reader *r) {
     dt_value a = dt_onnx_input_value(r, 0), b = dt_onnx_input_value(r, 1);
     dt_onnx_give(r, 0, combined(r, a, b, true));
 }
-void dt_onnx_read_Div(dt_onnx_reader *r) {
+void dt_onnx_read_Div(dt_onnx_importer *r) {
     const dt_onnx_const *c = dt_onnx_as_const(r, dt_onnx_in(r, 1));
     // a trained divisor would need its own gradient; one number is never a weight here
     if (!c || dt_onnx_in(r, 1)->kind == ONNX_WEIGHT ? !c || c->count != 1 : false) {
@@ -174,10 +174,10 @@ void dt_onnx_read_Div(dt_onnx_reader *r) {
     else
         dt_onnx_give(r, 0, combined(r, dt_onnx_input_value(r, 0), dt_constant(r->g, NULL, DT_F32, c->shape, v), true));
 }
-void dt_onnx_read_Neg(dt_onnx_reader *r) {
+void dt_onnx_read_Neg(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, dt_scale(r->g, dt_onnx_input_value(r, 0), -1));
 }
-void dt_onnx_read_Pow(dt_onnx_reader *r) {
+void dt_onnx_read_Pow(dt_onnx_importer *r) {
     double v;
     dt_value x = dt_onnx_input_value(r, 0);
     // other powers have no kernel
@@ -187,59 +187,59 @@ void dt_onnx_read_Pow(dt_onnx_reader *r) {
         dt_onnx_give(r, 0, dt_mul(r->g, x, x));
 }
 
-static dt_value onnx_import_math_magnitude(dt_onnx_reader *r, dt_value x) {
+static dt_value onnx_import_math_magnitude(dt_onnx_importer *r, dt_value x) {
     dt_value above = dt_relu(r->g, x), below = dt_relu(r->g, dt_scale(r->g, x, -1)); // |x| = relu(x) + relu(-x)
     return dt_add(r->g, above, below);
 }
-void dt_onnx_read_Abs(dt_onnx_reader *r) {
+void dt_onnx_read_Abs(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, onnx_import_math_magnitude(r, dt_onnx_input_value(r, 0)));
 }
 
 // ---- conditions, as factors of 0 and 1 -------------------------------------------------------------
-static dt_value opposite(dt_onnx_reader *r, dt_value c) {
+static dt_value opposite(dt_onnx_importer *r, dt_value c) {
     return shifted(r, dt_scale(r->g, c, -1), 1); // 1 - c
 }
-static dt_value above(dt_onnx_reader *r, int i, int k) {                                    // input i > input k
+static dt_value above(dt_onnx_importer *r, int i, int k) {                                  // input i > input k
     return dt_activate(r->g, DT_ACTIVATION_heaviside, onnx_import_math_sum(r, i, k, true)); // of the difference
 }
-void dt_onnx_read_Greater(dt_onnx_reader *r) {
+void dt_onnx_read_Greater(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, above(r, 0, 1));
 }
-void dt_onnx_read_Less(dt_onnx_reader *r) {
+void dt_onnx_read_Less(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, above(r, 1, 0));
 }
-void dt_onnx_read_GreaterOrEqual(dt_onnx_reader *r) {
+void dt_onnx_read_GreaterOrEqual(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, opposite(r, above(r, 1, 0))); // not less
 }
-void dt_onnx_read_LessOrEqual(dt_onnx_reader *r) {
+void dt_onnx_read_LessOrEqual(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, opposite(r, above(r, 0, 1))); // not greater
 }
-void dt_onnx_read_Equal(dt_onnx_reader *r) {
+void dt_onnx_read_Equal(dt_onnx_importer *r) {
     dt_value off = onnx_import_math_magnitude(r, onnx_import_math_sum(r, 0, 1, true)); // 0 where they are equal
     dt_onnx_give(r, 0, opposite(r, dt_activate(r->g, DT_ACTIVATION_heaviside, off)));
 }
 
 // Input i, or with holds false its opposite.
-static dt_value condition(dt_onnx_reader *r, int i, bool holds) {
+static dt_value condition(dt_onnx_importer *r, int i, bool holds) {
     const dt_onnx_const *c = dt_onnx_as_const(r, dt_onnx_in(r, i));
     if (!c) return holds ? dt_onnx_input_value(r, i) : opposite(r, dt_onnx_input_value(r, i));
     float *v = dt_arena_alloc(&r->g->arena, ((size_t)c->count + 1) * sizeof *v);
     for (int64_t k = 0; k < c->count; k++) v[k] = (c->v[k] != 0) == holds; // a known mask, of bools
     return dt_constant(r->g, NULL, DT_F32, c->shape, v);
 }
-void dt_onnx_read_Not(dt_onnx_reader *r) {
+void dt_onnx_read_Not(dt_onnx_importer *r) {
     dt_onnx_give(r, 0, condition(r, 0, false));
 }
-void dt_onnx_read_And(dt_onnx_reader *r) {
+void dt_onnx_read_And(dt_onnx_importer *r) {
     dt_value a = condition(r, 0, true), b = condition(r, 1, true); // a and b: the product
     dt_onnx_give(r, 0, combined(r, a, b, true));
 }
-void dt_onnx_read_Or(dt_onnx_reader *r) {
+void dt_onnx_read_Or(dt_onnx_importer *r) {
     dt_value a = condition(r, 0, false), b = condition(r, 1, false); // a or b: not (not a and not b)
     dt_onnx_give(r, 0, opposite(r, combined(r, a, b, true)));
 }
 // Weights and what is computed are f32.
-void dt_onnx_read_Cast(dt_onnx_reader *r) {
+void dt_onnx_read_Cast(dt_onnx_importer *r) {
     const int64_t to = dt_onnx_read_int(r, "to", 0);
     if (to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT) dt_onnx_read_Identity(r);
     // 1 where x is not 0
@@ -251,7 +251,7 @@ void dt_onnx_read_Cast(dt_onnx_reader *r) {
 }
 
 // One side of a Where: input i where the condition is so, else 0. Constants may be infinite.
-static dt_value side(dt_onnx_reader *r, int i, bool holds) {
+static dt_value side(dt_onnx_importer *r, int i, bool holds) {
     dt_onnx_slot *s = dt_onnx_in(r, i);
     const dt_onnx_const *x = dt_onnx_as_const(r, s);
     dt_value c = condition(r, 0, holds);
@@ -261,21 +261,21 @@ static dt_value side(dt_onnx_reader *r, int i, bool holds) {
     if (x->count == 1) return dt_scale(r->g, c, v[0]);                                     // masked_fill with a number
     return combined(r, dt_constant(r->g, NULL, DT_F32, x->shape, v), c, true);
 }
-void dt_onnx_read_Where(dt_onnx_reader *r) {
+void dt_onnx_read_Where(dt_onnx_importer *r) {
     dt_value a = side(r, 1, true), b = side(r, 2, false); // c a + (1 - c) b
     dt_onnx_give(r, 0, combined(r, a, b, false));
 }
 
 // ---- bounds ----------------------------------------------------------------------------------------
 // The larger of the two, or the smaller. Where they are equal a has the gradient; torch.maximum gives each a half.
-static dt_value extreme(dt_onnx_reader *r, dt_value a, dt_value b, bool max) {
+static dt_value extreme(dt_onnx_importer *r, dt_value a, dt_value b, bool max) {
     dt_value over = combined(r, b, dt_scale(r->g, a, -1), false); // b - a
     dt_value c = dt_activate(r->g, DT_ACTIVATION_heaviside, max ? over : dt_scale(r->g, over, -1));
     b = combined(r, b, c, true);
     a = combined(r, a, opposite(r, c), true); // (1 - c) a + c b
     return combined(r, a, b, false);
 }
-static dt_value bounded(dt_onnx_reader *r, dt_value x, double by, bool max) {
+static dt_value bounded(dt_onnx_importer *r, dt_value x, double by, bool max) {
     if (isinf(by)) return x;                                                          // torch.clamp with one bound
     if (by == 0 && max) return dt_relu(r->g, x);                                      // the kernel that passes fuse
     dt_value over = max ? shifted(r, dt_scale(r->g, x, -1), by) : shifted(r, x, -by); // above 0 outside the bound
@@ -283,7 +283,7 @@ static dt_value bounded(dt_onnx_reader *r, dt_value x, double by, bool max) {
     x = dt_mul(r->g, x, opposite(r, c)); // no gradient outside, as torch.clamp
     return dt_add(r->g, x, dt_scale(r->g, c, (float)by));
 }
-static void read_extreme(dt_onnx_reader *r, bool max) {
+static void read_extreme(dt_onnx_importer *r, bool max) {
     double v;
     dt_value x = DT_NONE;
     for (int i = 0; i < (int)r->node->n_input; i++)
@@ -294,13 +294,13 @@ static void read_extreme(dt_onnx_reader *r, bool max) {
         if (one_number(r, i, &v)) x = bounded(r, x, v, max);
     dt_onnx_give(r, 0, x);
 }
-void dt_onnx_read_Max(dt_onnx_reader *r) {
+void dt_onnx_read_Max(dt_onnx_importer *r) {
     read_extreme(r, true);
 }
-void dt_onnx_read_Min(dt_onnx_reader *r) {
+void dt_onnx_read_Min(dt_onnx_importer *r) {
     read_extreme(r, false);
 }
-void dt_onnx_read_Clip(dt_onnx_reader *r) {
+void dt_onnx_read_Clip(dt_onnx_importer *r) {
     double low = 0, high = 0;
     // min and max are inputs 1 and 2, either may be left out
     const bool has_low = one_number(r, 1, &low), has_high = one_number(r, 2, &high);
@@ -319,7 +319,7 @@ void dt_onnx_read_Clip(dt_onnx_reader *r) {
 }
 
 // ---- reductions ------------------------------------------------------------------------------------
-static void read_reduction(dt_onnx_reader *r, dt_reduce_kind how) {
+static void read_reduction(dt_onnx_importer *r, dt_reduce_kind how) {
     int64_t axes[DT_MAX_DIMS];
     dt_value x = dt_onnx_input_value(r, 0);
     const dt_shape s = dt_onnx_shape(r, x);
@@ -332,24 +332,24 @@ static void read_reduction(dt_onnx_reader *r, dt_reduce_kind how) {
     if (r->g->status == DT_OK)
         dt_onnx_give(r, 0, dt_reduce(r->g, x, how, set, dt_onnx_read_int(r, "keepdims", 1) != 0));
 }
-void dt_onnx_read_ReduceMean(dt_onnx_reader *r) {
+void dt_onnx_read_ReduceMean(dt_onnx_importer *r) {
     read_reduction(r, DT_REDUCE_MEAN);
 }
-void dt_onnx_read_ReduceSum(dt_onnx_reader *r) {
+void dt_onnx_read_ReduceSum(dt_onnx_importer *r) {
     read_reduction(r, DT_REDUCE_SUM);
 }
-void dt_onnx_read_ReduceMax(dt_onnx_reader *r) {
+void dt_onnx_read_ReduceMax(dt_onnx_importer *r) {
     read_reduction(r, DT_REDUCE_MAX);
 }
-static void read_global(dt_onnx_reader *r, dt_reduce_kind how) {
+static void read_global(dt_onnx_importer *r, dt_reduce_kind how) {
     dt_value x = dt_onnx_input_value(r, 0);
     const int n = dt_onnx_shape(r, x).n;
     if (n > 2) dt_onnx_give(r, 0, dt_reduce(r->g, x, how, ((1u << n) - 1) & ~3u, true)); // all but N and C
 }
-void dt_onnx_read_GlobalAveragePool(dt_onnx_reader *r) {
+void dt_onnx_read_GlobalAveragePool(dt_onnx_importer *r) {
     read_global(r, DT_REDUCE_MEAN);
 }
-void dt_onnx_read_GlobalMaxPool(dt_onnx_reader *r) {
+void dt_onnx_read_GlobalMaxPool(dt_onnx_importer *r) {
     read_global(r, DT_REDUCE_MAX);
 }
 
@@ -358,7 +358,7 @@ typedef struct letters {
     char a[16], b[16], out[16]; // "bhqd", "bhkd", "bhqk"
 } letters;
 
-static bool read_letters(dt_onnx_reader *r, letters *l) {
+static bool read_letters(dt_onnx_importer *r, letters *l) {
     const char *p = dt_onnx_read_text(r, "equation", "");
     char *at[3] = {l->a, l->b, l->out};
     int k = 0; // which of the three: "," and "->" go on to the next
@@ -380,7 +380,7 @@ static void onnx_import_math_keep(char *to, const char *from, const char *x, boo
     *to = 0;
 }
 // x, whose dimensions are named, in the order of the three groups, as (batch, rows, columns); sizes by letter.
-static dt_value grouped(dt_onnx_reader *r, dt_value x, const char *names, const char *const group[3], int64_t *size) {
+static dt_value grouped(dt_onnx_importer *r, dt_value x, const char *names, const char *const group[3], int64_t *size) {
     const dt_shape s = dt_onnx_shape(r, x);
     int perm[DT_MAX_DIMS], n = 0;
     int64_t d[3] = {1, 1, 1};
@@ -398,7 +398,7 @@ static dt_value grouped(dt_onnx_reader *r, dt_value x, const char *names, const 
     return dt_reshape(r->g, dt_transpose(r->g, x, perm), dt_shape3(d[0], d[1], d[2]));
 }
 // Two tensors as one batched product of matrices.
-void dt_onnx_read_Einsum(dt_onnx_reader *r) {
+void dt_onnx_read_Einsum(dt_onnx_importer *r) {
     letters l;
     char batch[16], rows[16], sum[16], cols[16], order[32];
     int64_t size[256] = {0};
@@ -433,7 +433,7 @@ static bool has_ties(double step, double n) {
     while (i < n && fabs((i + 0.5) * step - rint((i + 0.5) * step)) > 1e-5) i++; // half-pixel centres
     return i < n;
 }
-void dt_onnx_read_Resize(dt_onnx_reader *r) {
+void dt_onnx_read_Resize(dt_onnx_importer *r) {
     const dt_onnx_const *scales = dt_onnx_as_const(r, dt_onnx_in(r, 2)), *sizes = dt_onnx_as_const(r, dt_onnx_in(r, 3));
     const char *from = dt_onnx_read_text(r, "coordinate_transformation_mode", "half_pixel");
     const char *mode_of = dt_onnx_read_text(r, "mode", "nearest");

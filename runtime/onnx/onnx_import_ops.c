@@ -6,19 +6,19 @@
 #include <math.h>
 #include <string.h>
 
-dt_value dt_onnx_input_value(dt_onnx_reader *r, int i) {
+dt_value dt_onnx_input_value(dt_onnx_importer *r, int i) {
     return dt_onnx_as_value(r, dt_onnx_in(r, i), ONNX_AS_IS);
 }
-dt_shape dt_onnx_shape(const dt_onnx_reader *r, dt_value v) {
+dt_shape dt_onnx_shape(const dt_onnx_importer *r, dt_value v) {
     return v == DT_NONE ? dt_shape0() : dt_info_of(r->g, v)->shape;
 }
-const char *dt_onnx_name(const dt_onnx_reader *r) {
+const char *dt_onnx_name(const dt_onnx_importer *r) {
     return r->node->name && *r->node->name ? dt_graph_unique_name(r->g, r->node->name) : NULL;
 }
 
 // ---- windows ---------------------------------------------------------------------------------------
 // size: what it goes over, (height, width), for padding that keeps the size; NULL: such padding is not read.
-static bool onnx_import_ops_read_window(dt_onnx_reader *r, const int64_t *kernel, int n, const int64_t *size,
+static bool onnx_import_ops_read_window(dt_onnx_importer *r, const int64_t *kernel, int n, const int64_t *size,
                                         dt_window *w) {
     int64_t stride[DT_MAX_DIMS] = {1, 1}, dilation[DT_MAX_DIMS] = {1, 1}, pads[DT_MAX_DIMS] = {0};
     const char *how = dt_onnx_read_text(r, "auto_pad", "NOTSET");
@@ -55,12 +55,12 @@ static bool onnx_import_ops_read_window(dt_onnx_reader *r, const int64_t *kernel
 }
 
 // (N,C,L) as the image (N,C,1,L). *was: the shape that it had.
-static dt_value onnx_import_ops_as_image(dt_onnx_reader *r, dt_value x, dt_shape *was) {
+static dt_value onnx_import_ops_as_image(dt_onnx_importer *r, dt_value x, dt_shape *was) {
     *was = dt_onnx_shape(r, x);
     if (was->n != 3) return x;
     return dt_reshape(r->g, x, dt_shape4(was->d[0], was->d[1], 1, was->d[2]));
 }
-static void give_image(dt_onnx_reader *r, dt_value x, const dt_shape *was) {
+static void give_image(dt_onnx_importer *r, dt_value x, const dt_shape *was) {
     const dt_shape s = dt_onnx_shape(r, x);
     // (N,C,1,L) back to (N,C,L)
     if (was->n == 3 && x != DT_NONE) x = dt_reshape(r->g, x, dt_shape3(s.d[0], s.d[1], s.d[3]));
@@ -68,7 +68,7 @@ static void give_image(dt_onnx_reader *r, dt_value x, const dt_shape *was) {
 }
 
 // The bias of a convolution: exporters write one of zeros where there is none.
-static dt_value conv_bias(dt_onnx_reader *r) {
+static dt_value conv_bias(dt_onnx_importer *r) {
     dt_onnx_slot *s = dt_onnx_in(r, 2);
     // an initialiser is a bias to be trained, even of zeros
     const dt_onnx_const *c = s && s->kind == ONNX_CONST ? s->c : NULL;
@@ -77,7 +77,7 @@ static dt_value conv_bias(dt_onnx_reader *r) {
     return !s || (c && n == c->count) ? DT_NONE : dt_onnx_input_value(r, 2);
 }
 
-static void read_conv(dt_onnx_reader *r, bool transposed) {
+static void read_conv(dt_onnx_importer *r, bool transposed) {
     dt_value x, w, b;
     dt_window win;
     dt_shape was;
@@ -112,14 +112,14 @@ static void read_conv(dt_onnx_reader *r, bool transposed) {
     }
     give_image(r, x, &was);
 }
-void dt_onnx_read_Conv(dt_onnx_reader *r) {
+void dt_onnx_read_Conv(dt_onnx_importer *r) {
     read_conv(r, false);
 }
-void dt_onnx_read_ConvTranspose(dt_onnx_reader *r) {
+void dt_onnx_read_ConvTranspose(dt_onnx_importer *r) {
     read_conv(r, true);
 }
 
-static void read_pool(dt_onnx_reader *r, bool max) {
+static void read_pool(dt_onnx_importer *r, bool max) {
     int64_t kernel[DT_MAX_DIMS];
     dt_window w;
     dt_shape was;
@@ -157,14 +157,14 @@ static void read_pool(dt_onnx_reader *r, bool max) {
         x = max ? dt_max_pool_window(r->g, x, &w) : dt_avg_pool_window(r->g, x, &w, include);
     give_image(r, x, &was);
 }
-void dt_onnx_read_MaxPool(dt_onnx_reader *r) {
+void dt_onnx_read_MaxPool(dt_onnx_importer *r) {
     read_pool(r, true);
 }
-void dt_onnx_read_AveragePool(dt_onnx_reader *r) {
+void dt_onnx_read_AveragePool(dt_onnx_importer *r) {
     read_pool(r, false);
 }
 
-void dt_onnx_read_BatchNormalization(dt_onnx_reader *r) {
+void dt_onnx_read_BatchNormalization(dt_onnx_importer *r) {
     dt_shape was;
     dt_value x = onnx_import_ops_as_image(r, dt_onnx_input_value(r, 0), &was), p[4];
     for (int i = 0; i < 2; i++) p[i] = dt_onnx_input_value(r, 1 + i);              // scale, shift
@@ -176,7 +176,7 @@ void dt_onnx_read_BatchNormalization(dt_onnx_reader *r) {
 }
 
 // Whether the slot is known and all its elements are this number.
-static bool is_all(dt_onnx_reader *r, dt_onnx_slot *s, double v) {
+static bool is_all(dt_onnx_importer *r, dt_onnx_slot *s, double v) {
     const dt_onnx_const *c = dt_onnx_as_const(r, s);
     int64_t n = 0;
     while (c && n < c->count && c->v[n] == v) n++; // also true of no elements
@@ -184,7 +184,7 @@ static bool is_all(dt_onnx_reader *r, dt_onnx_slot *s, double v) {
 }
 // Exporters write a group norm as the instance norm of reshaped groups, with factors 1 and summands 0 that are no
 // weights.
-void dt_onnx_read_InstanceNormalization(dt_onnx_reader *r) {
+void dt_onnx_read_InstanceNormalization(dt_onnx_importer *r) {
     dt_onnx_slot *from = dt_onnx_in(r, 0), *scale = dt_onnx_in(r, 1), *shift = dt_onnx_in(r, 2);
     // a group norm's own factors follow as Mul and Add
     const bool groups = from && from->producer && strcmp(from->producer->op_type, "Reshape") == 0;
@@ -201,7 +201,7 @@ void dt_onnx_read_InstanceNormalization(dt_onnx_reader *r) {
                                         dt_onnx_read_float(r, "epsilon", 1e-5f)));
 }
 // Until operator set 21 factors and summands are of groups, as PyTorch's never are.
-void dt_onnx_read_GroupNormalization(dt_onnx_reader *r) {
+void dt_onnx_read_GroupNormalization(dt_onnx_importer *r) {
     const int64_t groups = dt_onnx_read_int(r, "num_groups", 1);
     dt_value x = dt_onnx_input_value(r, 0), w, b;
     w = dt_onnx_input_value(r, 1);
@@ -214,7 +214,7 @@ void dt_onnx_read_GroupNormalization(dt_onnx_reader *r) {
         dt_onnx_fail(r, "only a scale and bias of each channel are read");
 }
 
-static void give_norm(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, dt_onnx_slot *bias, float eps) {
+static void give_norm(dt_onnx_importer *r, dt_value x, dt_onnx_slot *weight, dt_onnx_slot *bias, float eps) {
     dt_value w, b;
     w = dt_onnx_as_value(r, weight, ONNX_AS_IS);
     // LayerNorm(bias=False): the op has always a bias
@@ -224,7 +224,7 @@ static void give_norm(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, dt_on
     else
         dt_onnx_give(r, 0, dt_layer_norm_with(r->g, dt_onnx_name(r), x, w, b, eps));
 }
-void dt_onnx_read_LayerNormalization(dt_onnx_reader *r) {
+void dt_onnx_read_LayerNormalization(dt_onnx_importer *r) {
     dt_value x = dt_onnx_input_value(r, 0);
     const int n = dt_onnx_shape(r, x).n; // axis: the first of those that are normalized
     if (dt_onnx_axis(r, dt_onnx_read_int(r, "axis", -1), n) != n - 1)
@@ -233,7 +233,7 @@ void dt_onnx_read_LayerNormalization(dt_onnx_reader *r) {
 }
 
 // ---- linear algebra --------------------------------------------------------------------------------
-static void give_linear(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, bool swapped, dt_onnx_slot *bias) {
+static void give_linear(dt_onnx_importer *r, dt_value x, dt_onnx_slot *weight, bool swapped, dt_onnx_slot *bias) {
     dt_value w, b;
     // a linear layer has (O,I); MatMul reads (I,O)
     w = dt_onnx_as_value(r, weight, swapped ? ONNX_SWAPPED : ONNX_AS_IS);
@@ -243,7 +243,7 @@ static void give_linear(dt_onnx_reader *r, dt_value x, dt_onnx_slot *weight, boo
             r, 0,
             dt_linear_with(r->g, dt_onnx_name(r) ? dt_onnx_name(r) : dt_graph_unique_name(r->g, "linear"), x, w, b));
 }
-void dt_onnx_read_Gemm(dt_onnx_reader *r) {
+void dt_onnx_read_Gemm(dt_onnx_importer *r) {
     dt_onnx_slot *w = dt_onnx_in(r, 1);
     if (dt_onnx_read_int(r, "transA", 0) || dt_onnx_read_float(r, "alpha", 1) != 1 ||
         // alpha A B + beta C of other factors: no layer is written so
@@ -252,7 +252,7 @@ void dt_onnx_read_Gemm(dt_onnx_reader *r) {
     else
         give_linear(r, dt_onnx_input_value(r, 0), w, !dt_onnx_read_int(r, "transB", 0), dt_onnx_in(r, 2));
 }
-void dt_onnx_read_MatMul(dt_onnx_reader *r) {
+void dt_onnx_read_MatMul(dt_onnx_importer *r) {
     dt_onnx_slot *b = dt_onnx_in(r, 1);
     dt_value x = dt_onnx_input_value(r, 0);
     if (b && b->kind == ONNX_WEIGHT && b->t->n_dims == 2) { // a linear layer without a bias
@@ -265,7 +265,7 @@ void dt_onnx_read_MatMul(dt_onnx_reader *r) {
 }
 
 // ---- shapes ----------------------------------------------------------------------------------------
-void dt_onnx_read_Reshape(dt_onnx_reader *r) {
+void dt_onnx_read_Reshape(dt_onnx_importer *r) {
     dt_value x = dt_onnx_input_value(r, 0);
     const dt_shape s = dt_onnx_shape(r, x);
     dt_shape to;
@@ -277,14 +277,14 @@ void dt_onnx_read_Reshape(dt_onnx_reader *r) {
         dt_onnx_fail(r, "has a batch of 1 in it: export with a dynamic first dimension");
     dt_onnx_give(r, 0, dt_reshape(r->g, x, to));
 }
-void dt_onnx_read_Transpose(dt_onnx_reader *r) {
+void dt_onnx_read_Transpose(dt_onnx_importer *r) {
     int order[DT_MAX_DIMS];
     if (dt_onnx_out(r, 0) && dt_onnx_out(r, 0)->kind == ONNX_WEIGHT) return; // another name (list_names)
     dt_value x = dt_onnx_input_value(r, 0);
     if (x != DT_NONE && dt_onnx_order(r, dt_onnx_shape(r, x).n, order))
         dt_onnx_give(r, 0, dt_transpose(r->g, x, order));
 }
-void dt_onnx_read_Concat(dt_onnx_reader *r) {
+void dt_onnx_read_Concat(dt_onnx_importer *r) {
     enum { MAX = 64 }; // ops.def
     dt_value x[MAX];
     const int n = (int)r->node->n_input;
@@ -298,12 +298,12 @@ void dt_onnx_read_Concat(dt_onnx_reader *r) {
     if (r->g->status == DT_OK) dt_onnx_give(r, 0, dt_concat(r->g, x, n, (int)axis));
 }
 // x[…, begin:end, …]
-static dt_value onnx_import_ops_cut(dt_onnx_reader *r, dt_value x, int64_t axis, int64_t begin, int64_t end) {
+static dt_value onnx_import_ops_cut(dt_onnx_importer *r, dt_value x, int64_t axis, int64_t begin, int64_t end) {
     if (x == DT_NONE || r->g->status != DT_OK) return DT_NONE;
     const dt_shape s = dt_onnx_shape(r, x);
     return begin == 0 && end == s.d[axis] ? x : dt_slice(r->g, x, (int)axis, begin, end); // all of it: no node
 }
-void dt_onnx_read_Slice(dt_onnx_reader *r) {
+void dt_onnx_read_Slice(dt_onnx_importer *r) {
     int64_t begin[DT_MAX_DIMS], step[DT_MAX_DIMS];
     dt_value x = dt_onnx_input_value(r, 0);
     const dt_shape s = dt_onnx_shape(r, x);
@@ -319,7 +319,7 @@ void dt_onnx_read_Slice(dt_onnx_reader *r) {
     }
     dt_onnx_give(r, 0, x);
 }
-void dt_onnx_read_Split(dt_onnx_reader *r) {
+void dt_onnx_read_Split(dt_onnx_importer *r) {
     int64_t at = 0;
     dt_value x = dt_onnx_input_value(r, 0);
     const int64_t axis = dt_onnx_axis(r, dt_onnx_read_int(r, "axis", 0), dt_onnx_shape(r, x).n);
@@ -341,7 +341,7 @@ void dt_onnx_read_Split(dt_onnx_reader *r) {
     }
 }
 // Rows of a table in any order: a product with a matrix that has a 1 in each row.
-static dt_value onnx_import_ops_pick(dt_onnx_reader *r, dt_value x, const dt_onnx_const *at, int axis) {
+static dt_value onnx_import_ops_pick(dt_onnx_importer *r, dt_value x, const dt_onnx_const *at, int axis) {
     const dt_shape s = dt_onnx_shape(r, x);
     if (!at || axis != 0 || s.n != 2 || at->shape.n < 1 || at->shape.n - 1 + s.n > DT_MAX_DIMS ||
         // 64 MiB at most: for positions of attention windows, not for vocabularies
@@ -366,7 +366,7 @@ static dt_value onnx_import_ops_pick(dt_onnx_reader *r, dt_value x, const dt_onn
     to.d[to.n++] = s.d[1]; // (indices…, columns)
     return dt_reshape(r->g, x, to);
 }
-void dt_onnx_read_Gather(dt_onnx_reader *r) {
+void dt_onnx_read_Gather(dt_onnx_importer *r) {
     const dt_onnx_const *at = dt_onnx_as_const(r, dt_onnx_in(r, 1));
     dt_value x = dt_onnx_input_value(r, 0);
     dt_shape s = dt_onnx_shape(r, x);
@@ -395,7 +395,7 @@ void dt_onnx_read_Gather(dt_onnx_reader *r) {
     }
     dt_onnx_give(r, 0, x);
 }
-void dt_onnx_read_Pad(dt_onnx_reader *r) {
+void dt_onnx_read_Pad(dt_onnx_importer *r) {
     int64_t pads[2 * DT_MAX_DIMS], axes[DT_MAX_DIMS];
     const char *const mode = dt_onnx_read_text(r, "mode", "constant");
     // all begins, then all ends; what is put there; axes since set 18
@@ -429,13 +429,13 @@ void dt_onnx_read_Pad(dt_onnx_reader *r) {
 }
 
 // Also CastLike, as weights and what is computed are f32.
-void dt_onnx_read_Identity(dt_onnx_reader *r) {
+void dt_onnx_read_Identity(dt_onnx_importer *r) {
     dt_onnx_slot *from = dt_onnx_in(r, 0), *to = dt_onnx_out(r, 0);
     // no node: an alias costs nothing, and a weight stays a weight
     if (from && to) dt_onnx_alias(to, from);
 }
 // Rows of a table, whose numbers have a last dimension of one.
-void dt_onnx_read_GatherND(dt_onnx_reader *r) {
+void dt_onnx_read_GatherND(dt_onnx_importer *r) {
     const dt_onnx_const *at = dt_onnx_as_const(r, dt_onnx_in(r, 1));
     dt_value x = dt_onnx_input_value(r, 0);
     if (!at || at->shape.n < 2 || at->shape.d[at->shape.n - 1] != 1 || dt_onnx_read_int(r, "batch_dims", 0)) {
@@ -449,7 +449,7 @@ void dt_onnx_read_GatherND(dt_onnx_reader *r) {
 
 // ---- the tables ------------------------------------------------------------------------------------
 // Of ops that are only computed on constants: their inputs are not known.
-static void read_folded(dt_onnx_reader *r) {
+static void read_folded(dt_onnx_importer *r) {
     // dt_onnx_fold has had it and found an input that is a value
     dt_onnx_fail(r, "is read for constants only, and here depends on the network's input");
 }
@@ -487,7 +487,7 @@ const char *dt_onnx_import_ops(void) {
         ;
 }
 
-void dt_onnx_build_group(dt_onnx_reader *r, const dt_onnx_group *g) {
+void dt_onnx_build_group(dt_onnx_importer *r, const dt_onnx_group *g) {
     dt_value x = dt_onnx_as_value(r, g->x, ONNX_AS_IS);
     // the node's output stands for the group's
     if (g->kind == ONNX_SAME)

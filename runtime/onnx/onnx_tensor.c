@@ -49,7 +49,7 @@ static const char *onnx_tensor_name_of(const Onnx__TensorProto *t) {
 }
 
 // Sizes are the file's: the product is bounded before bytes are compared with it, so nothing overflows.
-int64_t dt_onnx_count(dt_onnx_reader *r, const Onnx__TensorProto *t) {
+int64_t dt_onnx_count(dt_onnx_importer *r, const Onnx__TensorProto *t) {
     size_t count = 1;
     const size_t each = element_size(t->data_type);
     if (each == 0 || t->n_dims > DT_MAX_DIMS) {
@@ -80,7 +80,7 @@ static const char *external(const Onnx__TensorProto *t, const char *key) {
     return NULL;
 }
 
-static char *read_external(dt_onnx_reader *r, const Onnx__TensorProto *t, size_t n_bytes) {
+static char *read_external(dt_onnx_importer *r, const Onnx__TensorProto *t, size_t n_bytes) {
     const char *location = external(t, "location"), *offset = external(t, "offset");
     // a location with a folder, or .., could name any file of the machine
     if (!location || !*location || strchr(location, '/') || strcmp(location, "..") == 0) {
@@ -148,7 +148,7 @@ typedef struct elements {
     int64_t count;
 } elements;
 
-static bool open_elements(dt_onnx_reader *r, const Onnx__TensorProto *t, elements *e) {
+static bool open_elements(dt_onnx_importer *r, const Onnx__TensorProto *t, elements *e) {
     *e = (elements){.t = t, .raw = t->has_raw_data ? t->raw_data.data : NULL};
     e->count = dt_onnx_count(r, t);
     if (e->count < 0) return false;
@@ -168,7 +168,7 @@ dt_shape dt_onnx_tensor_shape(const Onnx__TensorProto *t) {
     return s;
 }
 
-dt_onnx_const *dt_onnx_new_const(dt_onnx_reader *r, bool is_float, const dt_shape *shape) {
+dt_onnx_const *dt_onnx_new_const(dt_onnx_importer *r, bool is_float, const dt_shape *shape) {
     dt_onnx_const *c = dt_arena_alloc(&r->g->arena, sizeof *c);
     // count grows with each dimension and is bounded before each product
     *c = (dt_onnx_const){.is_float = is_float, .shape = *shape, .count = 1};
@@ -183,7 +183,7 @@ dt_onnx_const *dt_onnx_new_const(dt_onnx_reader *r, bool is_float, const dt_shap
     return c;
 }
 
-dt_onnx_const *dt_onnx_read_const(dt_onnx_reader *r, const Onnx__TensorProto *t) {
+dt_onnx_const *dt_onnx_read_const(dt_onnx_importer *r, const Onnx__TensorProto *t) {
     elements e;
     if (!open_elements(r, t, &e)) return NULL;
     const dt_shape shape = dt_onnx_tensor_shape(t);
@@ -193,7 +193,7 @@ dt_onnx_const *dt_onnx_read_const(dt_onnx_reader *r, const Onnx__TensorProto *t)
     return c;
 }
 
-const dt_onnx_const *dt_onnx_as_const(dt_onnx_reader *r, dt_onnx_slot *s) {
+const dt_onnx_const *dt_onnx_as_const(dt_onnx_importer *r, dt_onnx_slot *s) {
     if (!s || s->kind == ONNX_ABSENT || s->kind == ONNX_VALUE || s->swapped) return NULL;
     if (s->kind == ONNX_CONST || s->c) return s->c; // a small initialiser is read once
     const int64_t count = dt_onnx_count(r, s->t);
@@ -202,7 +202,7 @@ const dt_onnx_const *dt_onnx_as_const(dt_onnx_reader *r, dt_onnx_slot *s) {
 }
 
 // ---- parameters ------------------------------------------------------------------------------------
-static dt_value onnx_tensor_make(dt_onnx_reader *r, const dt_onnx_slot *s, const char *name, dt_value_kind kind,
+static dt_value onnx_tensor_make(dt_onnx_importer *r, const dt_onnx_slot *s, const char *name, dt_value_kind kind,
                                  dt_onnx_form form) {
     const Onnx__TensorProto *t = s->t;
     // the element at (i,j) of what is made lies at (j,i) of the file
@@ -243,7 +243,7 @@ static dt_value onnx_tensor_make(dt_onnx_reader *r, const dt_onnx_slot *s, const
 }
 
 // Whether all values of an initialiser that several nodes read are one number.
-static bool is_flat(dt_onnx_reader *r, dt_onnx_slot *s) {
+static bool is_flat(dt_onnx_importer *r, dt_onnx_slot *s) {
     elements e;
     // only of shared ones: reading a large weight takes long
     if (s->values == ONNX_UNREAD && s->n_uses > 1 && open_elements(r, s->t, &e)) {
@@ -261,7 +261,7 @@ static dt_onnx_slot *initialiser(dt_onnx_slot *s) {
 
 // The identity of a layer: nodes that share a weight of different values are one layer, applied several times; else
 // each node is one.
-static const void *layer_of(dt_onnx_reader *r) {
+static const void *layer_of(dt_onnx_importer *r) {
     // a group's weight and bias are inputs of nodes that are not built
     dt_onnx_slot *of_group[] = {r->group ? r->group->weight : NULL, r->group ? r->group->bias : NULL};
     for (int i = 0; i < (int)r->node->n_input + 2; i++) {
@@ -271,7 +271,7 @@ static const void *layer_of(dt_onnx_reader *r) {
     return r->node;
 }
 
-static dt_onnx_use *add_use(dt_onnx_reader *r, dt_onnx_slot *root, dt_onnx_slot *known_as, const void *layer,
+static dt_onnx_use *add_use(dt_onnx_importer *r, dt_onnx_slot *root, dt_onnx_slot *known_as, const void *layer,
                             dt_value_kind kind, dt_onnx_form form) {
     dt_onnx_use *u = dt_arena_alloc(&r->g->arena, sizeof *u);
     const char *name = known_as->name;
@@ -282,7 +282,7 @@ static dt_onnx_use *add_use(dt_onnx_reader *r, dt_onnx_slot *root, dt_onnx_slot 
     return root->uses = u;
 }
 
-static dt_value weight_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form form) {
+static dt_value weight_value(dt_onnx_importer *r, dt_onnx_slot *s, dt_onnx_form form) {
     dt_onnx_slot *root = initialiser(s);
     // a transpose of a transpose is the initialiser itself
     if (s->swapped && form != ONNX_IMAGE) form = form == ONNX_SWAPPED ? ONNX_AS_IS : ONNX_SWAPPED;
@@ -300,7 +300,7 @@ static dt_value weight_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form fo
     return u->v;
 }
 
-dt_value dt_onnx_as_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form form) {
+dt_value dt_onnx_as_value(dt_onnx_importer *r, dt_onnx_slot *s, dt_onnx_form form) {
     const bool plain = form == ONNX_AS_IS;
     if (!s) {
         dt_onnx_fail(r, "lacks an input");
@@ -320,7 +320,7 @@ dt_value dt_onnx_as_value(dt_onnx_reader *r, dt_onnx_slot *s, dt_onnx_form form)
     return s->v;
 }
 
-dt_value dt_onnx_as_buffer(dt_onnx_reader *r, dt_onnx_slot *s) {
+dt_value dt_onnx_as_buffer(dt_onnx_importer *r, dt_onnx_slot *s) {
     dt_onnx_slot *root = initialiser(s);
     // moments move with each use, so norms cannot share them; equal ones that an exporter merged are divided
     if (!root || (root->uses && !is_flat(r, root))) {
@@ -339,7 +339,7 @@ static void onnx_tensor_list_name(char *text, size_t cap, int *n_listed, const c
         snprintf(text + at, cap - at, ", …");
 }
 
-void dt_onnx_note_shared(dt_onnx_reader *r) {
+void dt_onnx_note_shared(dt_onnx_importer *r) {
     char divided[640] = "", tied[640] = "";
     int n_divided = 0, n_tied = 0;
     for (size_t i = 0; i < r->f->graph->n_initializer; i++) {

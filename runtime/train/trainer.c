@@ -311,21 +311,21 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
     if (!t->metrics) return;
     int64_t done = t->run.record.step;
     double other = step_s - r->data_s - r->compute_s - r->comm_s; // what is neither data, computing nor communication
-    dt_step_record record = {.step = done,
-                             .epoch = (double)done / (double)t->run.record.steps_per_epoch,
-                             .samples = done * dt_run_global_batch(&t->run),
-                             .loss = r->loss,
-                             .lr = lr,
-                             .grad_norm = r->grad_norm,
-                             .step_s = step_s,
-                             .data_s = r->data_s,
-                             .compute_s = r->compute_s,
-                             .comm_s = r->comm_s,
-                             .other_s = other > 0.0 ? other : 0.0,
-                             .idle_s = r->idle_s,
-                             .global_batch = dt_run_global_batch(&t->run),
-                             .skipped = r->skipped,
-                             .loss_scale = (double)r->scaler.scale};
+    dt_step_line record = {.step = done,
+                           .epoch = (double)done / (double)t->run.record.steps_per_epoch,
+                           .samples = done * dt_run_global_batch(&t->run),
+                           .loss = r->loss,
+                           .lr = lr,
+                           .grad_norm = r->grad_norm,
+                           .step_s = step_s,
+                           .data_s = r->data_s,
+                           .compute_s = r->compute_s,
+                           .comm_s = r->comm_s,
+                           .other_s = other > 0.0 ? other : 0.0,
+                           .idle_s = r->idle_s,
+                           .global_batch = dt_run_global_batch(&t->run),
+                           .skipped = r->skipped,
+                           .loss_scale = (double)r->scaler.scale};
     dt_metrics_step(t->metrics, &record);
 }
 

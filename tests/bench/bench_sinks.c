@@ -82,8 +82,8 @@ static void measure(const char *name, unsigned sinks, int n) {
     const double begin = cpu_s(CLOCK_PROCESS_CPUTIME_ID);
     double slept_s = 0;
     for (int i = 1; i <= n; i++) {
-        const dt_step_record r = {i,    0.1, 32 * i, 0.123456789 / i, 1e-3, 1.0 / i, 1e-3, 1e-5, 9e-4, 5e-5,
-                                  4e-5, 0,   32,     false,           0};
+        const dt_step_line r = {i,    0.1, 32 * i, 0.123456789 / i, 1e-3, 1.0 / i, 1e-3, 1e-5, 9e-4, 5e-5,
+                                4e-5, 0,   32,     false,           0};
         const struct timespec rest = {.tv_nsec = 1000000};
         double t = cpu_s(CLOCK_THREAD_CPUTIME_ID);
         dt_metrics_step(m, &r);

@@ -90,24 +90,24 @@ static dt_metrics *open_metrics(dt_metrics_opts o) {
     return m;
 }
 
-static dt_step_record record(int64_t step) {
-    return (dt_step_record){.step = step,
-                            .epoch = (double)step / 25,
-                            .samples = 32 * step,
-                            .loss = 1.0 / (double)step,
-                            .lr = 1e-3,
-                            .grad_norm = 0.1 + (double)step,
-                            .step_s = 0.5,
-                            .data_s = 0.01,
-                            .compute_s = 0.45,
-                            .comm_s = 0.03,
-                            .other_s = 0.01,
-                            .global_batch = 32};
+static dt_step_line record(int64_t step) {
+    return (dt_step_line){.step = step,
+                          .epoch = (double)step / 25,
+                          .samples = 32 * step,
+                          .loss = 1.0 / (double)step,
+                          .lr = 1e-3,
+                          .grad_norm = 0.1 + (double)step,
+                          .step_s = 0.5,
+                          .data_s = 0.01,
+                          .compute_s = 0.45,
+                          .comm_s = 0.03,
+                          .other_s = 0.01,
+                          .global_batch = 32};
 }
 
 static void run_steps(dt_metrics *m, int64_t from, int64_t to) {
     for (int64_t s = from; s <= to; s++) {
-        dt_step_record r = record(s);
+        dt_step_line r = record(s);
         dt_metrics_step(m, &r);
     }
 }

@@ -87,7 +87,7 @@ TEST_WITH(test_the_wall_clock_is_set_back, folder_make, folder_remove) {
 
 TEST_WITH(test_skipped_steps, folder_make, folder_remove) {
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = JSONL, .truncate_to = -1});
-    dt_step_record r = record(1);
+    dt_step_line r = record(1);
     r.loss_scale = 65536;
     dt_metrics_step(m, &r);
     r = record(2);
@@ -313,7 +313,7 @@ TEST_WITH(test_goodput, folder_make, folder_remove) {
     assert_float_equal(number_of(line, "data"), 6 * 0.01, 1e-9);
     assert_float_equal(number_of(line, "checkpoint"), 1, 1e-9);
     json_decref(line);
-    dt_step_record skipped = record(7);
+    dt_step_line skipped = record(7);
     skipped.skipped = true;
     clock_ms += 500;
     dt_metrics_step(m, &skipped);
@@ -438,7 +438,7 @@ TEST_WITH(test_report_page, folder_make, folder_remove) {
                                                    .n_samples = {280, 60, 61}});
     for (int step = 1; step <= 2; step++) {
         char value[16];
-        dt_step_record r = record(step);
+        dt_step_line r = record(step);
         dt_metric_value v = {"accuracy", 0.8 + 0.0125 * step};
         dt_metrics_step(m, &r);
         dt_metrics_eval(m, "val", step, &v, 1, NULL);

@@ -29,7 +29,7 @@ TEST_WITH(test_ten_lines_a_second, folder_make, folder_remove) {
 TEST_WITH(test_skipped_on_the_terminal, folder_make, folder_remove) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .every_steps = 1, .truncate_to = -1});
-    dt_step_record r = record(1);
+    dt_step_line r = record(1);
     dt_metrics_step(m, &r);
     wait_for_a_line();
     r = record(2);
@@ -50,7 +50,7 @@ TEST_WITH(test_skipped_first_and_last, folder_make, folder_remove) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){.sinks = TERMINAL, .truncate_to = -1});
     for (int step = 1; step <= 25; step++) {
-        dt_step_record r = record(step);
+        dt_step_line r = record(step);
         r.skipped = step <= 10 || step == 25;
         if (r.skipped) r.loss = NAN;
         dt_metrics_step(m, &r);
@@ -98,7 +98,7 @@ static char *verdict(double data_s, double comm_s) {
     stderr_to_file();
     dt_metrics *m = open_metrics((dt_metrics_opts){.truncate_to = -1});
     for (int i = 1; i <= 10; i++) {
-        dt_step_record r = record(i);
+        dt_step_line r = record(i);
         r.data_s = data_s;
         r.comm_s = comm_s;
         if (i == 1) r.data_s = r.step_s = 60; // the first step says nothing
@@ -188,7 +188,7 @@ TEST_WITH(test_live_line, folder_make, folder_remove) {
     static char screen[65536];
     int master;
     dt_metrics *m = open_on_terminal(&master, 120);
-    dt_step_record skipped = record(1);
+    dt_step_line skipped = record(1);
     skipped.skipped = true;
     dt_metrics_step(m, &skipped);
     run_steps(m, 2, 24); // in an instant: drawn once
