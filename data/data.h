@@ -14,7 +14,7 @@
 // lists skipped records (data.on_error: skip), or NULL.
 dt_status dt_data_open(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory, int rank_workers,
                        const char *skip_log);
-// dt_data_open for a run that has numbered its classes: `names` is JSON as in run/run_record.h, or NULL. A class
+// dt_data_open for a run that has numbered its classes: `names` is JSON as in run/run_state.h, or NULL. A class
 // that the run does not know is an error; of those that the set lacks a line is printed. uses: by field, or NULL.
 dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_memory *memory, int rank_workers,
                           const char *skip_log, const char *names, const dt_field_use *uses);

@@ -12,7 +12,7 @@
 #include "data/data.h"
 #include "models/models.h"
 #include "onnx/onnx_export.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -67,16 +67,16 @@ static dt_status open_weights(export *e, const char *which) {
     char *run = dt_xprintf("%s/%s", c->run.dir, c->run.name); // the run's directory
     char *path = NULL, *file = NULL, *text = NULL;
     int64_t step;
-    dt_run_record record;
-    dt_record_init(&record);
+    dt_run_state record;
+    dt_run_state_init(&record);
     dt_status st = dt_ckpt_find_in_run(run, which, &step, &path); // verifies hashes
-    if (st == DT_OK) st = dt_record_read(&record, path, step, &text);
+    if (st == DT_OK) st = dt_run_state_read(&record, path, step, &text);
     // normalize: auto: the numbers that training measured, of the run's own config
     if (st == DT_OK) dt_config_take_moments(c, record.config, true);
     if (st == DT_OK) file = dt_xprintf("%s/model.safetensors", path);
     if (st == DT_OK) st = dt_safetensors_open(&e->weights, file); // maps the file
     if (st == DT_OK) dt_info("%s, step %" PRId64, run, step);
-    dt_record_fini(&record);
+    dt_run_state_fini(&record);
     free(text);
     free(file);
     free(path);

@@ -135,7 +135,7 @@ static void draw_series(screen *s, const char *split, const char *name, const ch
     watch_end_line(s);
 }
 
-static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_state is, const char *state) {
+static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_status is, const char *state) {
     // by state
     static const char *const colours[] = {[DT_RUN_GOES_ON] = "34",
                                           [DT_RUN_SILENT] = "33",
@@ -153,7 +153,7 @@ static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_state is, con
     watch_end_line(s);
 }
 
-static void draw_progress(screen *s, const dt_run_log *r, dt_run_state is) {
+static void draw_progress(screen *s, const dt_run_log *r, dt_run_status is) {
     const int64_t total = dt_run_log_total_steps(r);
     const double step_s = recent(&r->numbers[DT_RUN_STEP_S]); // seconds of a step, NAN before the first
     char left[32];
@@ -225,7 +225,7 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
 static void draw_run(screen *s, const dt_run_log *r) {
     const char *val = dt_split_name(DT_SPLIT_VAL);
     char state[LONG_TEXT];
-    const dt_run_state is = dt_run_log_state(r, state, sizeof state);
+    const dt_run_status is = dt_run_log_state(r, state, sizeof state);
     int n = 0;
     watch_draw_head(s, r, is, state);
     draw_progress(s, r, is);

@@ -17,7 +17,7 @@ WALKS = {
         dt_reader_read dt_decode_image_part jpeg_decode_image dt_resize dt_augment_apply dt_mix_run""",
     "gradient to optimizer step": """dt_exec_run dt_step_on_grad dt_buckets_ready dt_tree_plan dt_mpi_reduce_start
         dt_mpi_sum dt_commit_run dt_optimizer_find_ratios dt_cpu_flat_optimize dt_params_repack_step""",
-    "resume": """dt_trainer_train dt_run_open dt_run_read_record dt_ckpt_find_in_run dt_ckpt_manifest_read dt_record_read
+    "resume": """dt_trainer_train dt_run_open dt_run_read_state dt_ckpt_find_in_run dt_ckpt_manifest_read dt_run_state_read
         dt_run_check_resumed dt_nets_make dt_params_create dt_state_load dt_ckpt_load_with dt_stepper_create""",
 }
 FOLDERS = ("runtime/", "data/", "launch/", "models/")

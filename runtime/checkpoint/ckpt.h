@@ -58,7 +58,7 @@ bool dt_ckpt_is_held(const char *run);
 // process may work there. Then no save is begun either.
 dt_status dt_ckpt_check_lock(const dt_ckpt *c);
 
-// The classes in model.safetensors' metadata (run/run_record.h). Before the first save.
+// The classes in model.safetensors' metadata (run/run_state.h). Before the first save.
 void dt_ckpt_set_classes(dt_ckpt *c, const char *json);
 
 // Called with the outcome of each save, by the thread that wrote; seconds: since its begin. It must not call back.

@@ -229,7 +229,7 @@ static dt_status quantizer_write_text(const char *folder, const char *name, cons
 }
 
 static dt_status save_weights(const quantizer *q, const char *out, const char *from) {
-    const dt_run_record *record = &q->session.run.record;
+    const dt_run_state *record = &q->session.run.record;
     char *dir = dt_xprintf("%s/checkpoints", out), *path = dt_xprintf("%s/state.json", from);
     char *state = NULL;
     size_t n = 0;

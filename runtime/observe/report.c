@@ -66,7 +66,7 @@ void dt_report_state(FILE *out, const dt_run_log *r) {
                                           [DT_RUN_STOPPED] = "warn",
                                           [DT_RUN_FAILED] = "bad"};
     char text[DT_PAGE_TEXT_BYTES];
-    const dt_run_state state = dt_run_log_state(r, text, sizeof text);
+    const dt_run_status state = dt_run_log_state(r, text, sizeof text);
     dt_page_put(out, "<span class=\"state $t\">$t</span>", classes[state], text);
 }
 

@@ -389,7 +389,7 @@ int64_t dt_run_log_total_steps(const dt_run_log *r) {
     return json_integer_value(json_object_get(dt_run_log_event(r, "start"), "total_steps"));
 }
 
-dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
+dt_run_status dt_run_log_state(const dt_run_log *r, char *text, size_t cap) {
     static const char stopped[] = "Stopped; the same command resumes";
     const double silent_s = dt_clock_wall_s() - r->written_s;
     const int status = (int)json_integer_value(json_object_get(r->end, "status"));

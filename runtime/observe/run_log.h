@@ -95,15 +95,15 @@ const char *dt_run_log_chosen_by(const dt_run_log *r);
 // Steps of the whole run, or 0: not known.
 int64_t dt_run_log_total_steps(const dt_run_log *r);
 
-typedef enum dt_run_state {
+typedef enum dt_run_status {
     DT_RUN_GOES_ON,
     DT_RUN_SILENT,
     DT_RUN_FINISHED,
     DT_RUN_STOPPED,
     DT_RUN_FAILED
-} dt_run_state;
+} dt_run_status;
 // How the run stands, with a line for people. STOPPED: also without a last record, where nobody holds the run's lock and
 // nothing was written for 10 s. SILENT: nothing was written for longer than a run is ever silent.
-dt_run_state dt_run_log_state(const dt_run_log *r, char *text, size_t cap);
+dt_run_status dt_run_log_state(const dt_run_log *r, char *text, size_t cap);
 
 #endif

@@ -6,7 +6,7 @@
 #include "batch/batch_source.h"
 #include "comm/comm.h"
 #include "config/config.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 // ---- agree --------------------------------------------------------------------------------------------------------
 

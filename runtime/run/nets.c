@@ -166,7 +166,7 @@ static dt_plan_opts plan_opts(const dt_open_run *r) {
 
 static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
     if (!r->backend->device) DT_TRY(dt_memory_room_for_kernels());
-    const dt_run_record *s = &r->record;
+    const dt_run_state *s = &r->record;
     // an inference session: the phase that made its weights; those of step s come from the phase of step s - 1
     const bool inference = r->request.use == DT_RUN_INFERENCE;
     n->n_phases = 1;

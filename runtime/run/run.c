@@ -11,7 +11,7 @@
 #include "comm/comm_nccl.h"
 #include "run/agree.h"
 #include "run/nets.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 #include "run/schedule.h"
 
 #include <omp.h>
@@ -91,7 +91,7 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
                        .n_fields = q->n_fields,
                        .dir = dt_xprintf("%s/%s", c->run.dir, c->run.name),
                        .answers.micro_batch = open ? 1 : (int)dt_answer(c->train.micro_batch)};
-    dt_record_init(&r->record);
+    dt_run_state_init(&r->record);
     r->record.total_steps = r->record.steps_per_epoch = 1; // until run_measure: a check without data
     const int global = dt_run_global_batch(r), micro = r->answers.micro_batch;
     if (global % micro != 0)
@@ -169,7 +169,8 @@ static dt_status compare_ranks(dt_open_run *r) {
     if (r->comm->world_size == 1) return DT_OK;
     const bool off = r->config->run.reproducible == DT_REPRODUCIBLE_off;
     // off: bits are not promised, so only versions are compared
-    char *environment = off ? dt_xstrdup("any environment") : dt_record_environment(r->backend->describe(r->backend));
+    char *environment =
+        off ? dt_xstrdup("any environment") : dt_run_state_environment(r->backend->describe(r->backend));
     char *text = dt_xprintf("%s, dtrain %s (build %08x)", environment, r->args.version, hash_program());
     const dt_status st = dt_agree_environment(r->comm, text, dt_run_is_elastic(r));
     free(text);
@@ -202,7 +203,7 @@ static dt_status open_backend(dt_open_run *r) {
     DT_TRY(compare_ranks(r));
     // with another version of the library the numbers of engines mean other engines
     described = r->backend->describe(r->backend);
-    if (r->record.engines && r->backend->choices && dt_record_same_environment(&r->record, described))
+    if (r->record.engines && r->backend->choices && dt_run_state_same_environment(&r->record, described))
         r->backend->take_choices(r->backend, r->record.engines);
     return open_device(r);
 }
@@ -396,7 +397,7 @@ dt_status dt_run_open(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
     // config first: with other configs ranks would fail at different places
     DT_TRY(dt_agree_config(r->comm, r->given));
     DT_TRY(dt_agree_shared(r->comm, st));
-    if (q->use != DT_RUN_CHECKED) DT_TRY(dt_run_read_record(r));
+    if (q->use != DT_RUN_CHECKED) DT_TRY(dt_run_read_state(r));
     if (r->finished) return DT_OK; // only the stored results are printed
     DT_TRY(run_open_parts(r));
     // checked with data and backend open: fingerprint and environment are theirs
@@ -425,7 +426,7 @@ void dt_run_close(dt_open_run *r, dt_status st) {
     free(r->teacher.classes);
     free(r->teacher.folder);
     dt_int8_destroy(r->int8);
-    dt_record_fini(&r->record);
+    dt_run_state_fini(&r->record);
     dt_config_destroy(r->given);
     free(r->checkpoint);
     free(r->moved);

@@ -23,7 +23,7 @@
 #include "graph/model_args.h"
 #include "run/batch_inputs.h"
 #include "run/int8_file.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 #include <stdio.h>
 
@@ -60,7 +60,7 @@ typedef struct dt_run_request {
 // training graph: models/distil.c. Its weights: dt_state_load_teacher.
 typedef struct dt_teacher {
     dt_config *config;                          // of the teacher's run; NULL: there is no teacher
-    char *classes;                              // of its run, as run_record.h has them
+    char *classes;                              // of its run, as run_state.h has them
     char *folder;                               // of its checkpoint; on rank 0
     int64_t step, total_steps, steps_per_epoch; // its last step, and the length of its run
 } dt_teacher;
@@ -79,7 +79,7 @@ typedef struct dt_open_run {
     dt_resolved answers;
     // The record (cursor, length, loss scaler, history of evaluations, classes) of the checkpoint that the run goes on
     // from or that is evaluated; in a new run, the record that its first checkpoint will have.
-    dt_run_record record;
+    dt_run_state record;
     bool resumed;     // the run goes on from a checkpoint
     bool extended;    // and numeric keys differ, with the user's consent
     char *moved;      // keys of paths that changed since; rank 0; NULL: none
@@ -142,7 +142,7 @@ int dt_run_team_threads(const dt_open_run *r);
 
 // Of a run that is trained or evaluated: finds the checkpoint that it goes on from, or that is evaluated, on rank 0, and gives
 // all ranks its record.
-dt_status dt_run_read_record(dt_open_run *r);
+dt_status dt_run_read_state(dt_open_run *r);
 // Rank 0 of an inference session: finds its checkpoint again, where a training beside has removed the one found before.
 dt_status dt_run_find_again(dt_open_run *r);
 // Whether a resumed run goes on with the bits and the data that it began with: DT_E_USAGE or a warning where not.
@@ -150,7 +150,7 @@ dt_status dt_run_check_resumed(dt_open_run *r);
 // Reads train.teacher of a run that is trained or checked: rank 0 finds the checkpoint, and all get what it says.
 dt_status dt_run_read_teacher(dt_open_run *r);
 // What the record of the next checkpoint says besides cursor and history; once networks are made.
-void dt_run_fill_record(dt_open_run *r);
+void dt_run_fill_state(dt_open_run *r);
 // Rank 0: the best is the best checkpoint that is on disk and intact. Says so where the record knows of a later one. As
 // dt_ckpt_best.
 dt_status dt_run_take_best(dt_open_run *r);

@@ -17,7 +17,7 @@
 #include <string.h>
 
 dt_status dt_run_take_best(dt_open_run *r) {
-    dt_run_record *s = &r->record;
+    dt_run_state *s = &r->record;
     const int64_t was = s->best_step; // as the record has it, which may be older or newer than the disk
     int64_t step;
     DT_TRY(dt_ckpt_best(r->ckpt, &step));
@@ -67,7 +67,7 @@ static dt_status open_directory(dt_open_run *r) {
                             .async = c->checkpoint.async,
                             .beside = metrics,
                             // a checkpoint whose state.json does not parse is passed over
-                            .usable = dt_record_check};
+                            .usable = dt_run_state_check};
     dt_status st = dt_io_mkdir_all(r->dir);
     // the lock: two trainings of one run would overwrite each other
     if (st == DT_OK) st = dt_ckpt_open(&r->ckpt, &o, false);
@@ -78,7 +78,7 @@ static dt_status open_directory(dt_open_run *r) {
     return st;
 }
 
-static bool same_rates(const dt_config *old, const dt_config *given, const dt_run_record *s, int64_t total) {
+static bool same_rates(const dt_config *old, const dt_config *given, const dt_run_state *s, int64_t total) {
     dt_schedule a, b;
     dt_schedule_init(&a, old, s->total_steps, s->steps_per_epoch, false);
     dt_schedule_init(&b, given, total, s->steps_per_epoch, false);
@@ -90,7 +90,7 @@ static bool same_rates(const dt_config *old, const dt_config *given, const dt_ru
 }
 
 // Whether the steps so far trained what they would have trained in the longer run: a phase may begin at a share of it.
-static bool same_phases(const dt_config *c, const dt_run_record *s, int64_t total) {
+static bool same_phases(const dt_config *c, const dt_run_state *s, int64_t total) {
     dt_phase was[DT_MAX_PHASES], is[DT_MAX_PHASES]; // phases of the shorter and of the longer run
     dt_param_groups groups;
     dt_scales scales;
@@ -111,7 +111,7 @@ static bool same_phases(const dt_config *c, const dt_run_record *s, int64_t tota
 // Whether a run with config `old` may go on, longer, with config `given`: the total grows, the steps that are done would
 // have had the same learning rates and trained the same tensors, and no numeric key but train.epochs and train.max_steps
 // differs. Where only one of the configs has such a key, the other gets it.
-static bool may_grow(dt_config *old, dt_config *given, const dt_run_record *s) {
+static bool may_grow(dt_config *old, dt_config *given, const dt_run_state *s) {
     const dt_key keys[] = {DT_KEY(train.epochs), DT_KEY(train.max_steps)};
     const char *was, *is;
     const int64_t total = dt_run_steps(given, s->steps_per_epoch);
@@ -145,7 +145,7 @@ static char *align_paths(dt_config *old, const dt_config *given) {
 
 // Whether the config is the one that the run of record s began with, in all that changes numbers. *mirror* of checkpoint.mirror,
 // from which the record is: its own text, and what is no error is not said.
-static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_record *s, const char *mirror) {
+static dt_status run_resume_compare_config(dt_open_run *r, const dt_run_state *s, const char *mirror) {
     dt_config *old = dt_config_copy(s->config), *given = dt_config_copy(r->given); // copies: aligning changes them
     const char *was = NULL, *is = NULL;
     dt_status st = DT_OK;
@@ -192,17 +192,17 @@ static char *mirror_of(const dt_config *c) {
 // What is asked of a checkpoint in the mirror, before it is fetched.
 static dt_status is_of_this_run(void *ctx, const char *folder, int64_t step) {
     dt_open_run *r = ctx;
-    dt_run_record there;
+    dt_run_state there;
     char *text = NULL, *mirror = mirror_of(r->config);
-    dt_record_init(&there);
-    dt_status st = dt_record_read(&there, folder, step, &text);
+    dt_run_state_init(&there);
+    dt_status st = dt_run_state_read(&there, folder, step, &text);
     if (st == DT_OK && r->config->run.resume == DT_RESUME_never)
         st = dt_fail(DT_E_USAGE,
                      "%s has a checkpoint of step %lld and run.resume is never: take another "
                      "checkpoint.mirror, or run.resume=auto",
                      mirror, (long long)step);
     if (st == DT_OK) st = run_resume_compare_config(r, &there, mirror);
-    dt_record_fini(&there);
+    dt_run_state_fini(&there);
     free(text);
     free(mirror);
     return st;
@@ -260,7 +260,7 @@ static dt_status find_newest(dt_open_run *r, char **text) {
                        "%s has a checkpoint of step %lld and run.resume is never: take another "
                        "run.name, or run.resume=auto",
                        r->dir, (long long)step);
-    DT_TRY(dt_record_read(&r->record, r->checkpoint, step, text));
+    DT_TRY(dt_run_state_read(&r->record, r->checkpoint, step, text));
     // the best checkpoint may have been removed or damaged since
     DT_TRY(dt_run_take_best(r));
     DT_TRY(run_resume_compare_config(r, &r->record, NULL));
@@ -294,7 +294,7 @@ static dt_status find_results(dt_open_run *r) {
 
 static dt_status find_asked(const dt_open_run *r, int64_t *step, char **path) {
     char *dir = dt_xprintf("%s/checkpoints", r->dir);
-    dt_ckpt_opts o = {.dir = dir, .usable = dt_record_check};
+    dt_ckpt_opts o = {.dir = dir, .usable = dt_run_state_check};
     dt_ckpt *k = NULL;
     dt_status st = dt_ckpt_open(&k, &o, true); // read-only: no lock beside a training
     if (st == DT_OK) st = dt_ckpt_find(k, r->request.which, step, path);
@@ -312,9 +312,9 @@ static dt_status read_for_inference(dt_open_run *r, char **text) {
         free(r->checkpoint);
         free(*text);
         r->checkpoint = *text = NULL; // freed below or by the next round
-        dt_record_fini(&r->record);
+        dt_run_state_fini(&r->record);
         DT_TRY(find_asked(r, &step, &r->checkpoint));
-        st = dt_record_read(&r->record, r->checkpoint, step, text);
+        st = dt_run_state_read(&r->record, r->checkpoint, step, text);
         // gone: removed by the training's retention; any other failure stands
     } while (st != DT_OK && !dt_io_exists(r->checkpoint));
     return st;
@@ -355,19 +355,19 @@ dt_status dt_run_read_teacher(dt_open_run *r) {
     const dt_config *config = r->config;
     dt_comm *comm = r->comm;
     dt_teacher *t = &r->teacher;
-    dt_run_record state;
+    dt_run_state state;
     char *text = NULL;
     int64_t step;
     dt_status st = DT_OK;
     if (!config->train.teacher) return DT_OK;
-    dt_record_init(&state);
+    dt_run_state_init(&state);
     if (comm->rank == 0) {
         st = find_teacher(config->train.teacher, &step, &t->folder);
-        if (st == DT_OK) st = dt_record_read(&state, t->folder, step, &text);
+        if (st == DT_OK) st = dt_run_state_read(&state, t->folder, step, &text);
         if (st != DT_OK) st = dt_fail_context(st, "%s: train.teacher", dt_config_where(config, DT_KEY(train.teacher)));
     }
     st = dt_agree_result(comm, st, &text);
-    if (st == DT_OK && comm->rank > 0) st = dt_record_parse(&state, "state.json", text);
+    if (st == DT_OK && comm->rank > 0) st = dt_run_state_parse(&state, "state.json", text);
     if (st == DT_OK) {
         t->classes = dt_xstrdup(state.classes);
         t->step = state.step > 0 ? state.step - 1 : 0; // step s was made by the phase of step s - 1
@@ -375,21 +375,21 @@ dt_status dt_run_read_teacher(dt_open_run *r) {
         t->steps_per_epoch = state.steps_per_epoch;
         t->config = dt_config_copy(state.config); // the record is freed below
     }
-    dt_record_fini(&state);
+    dt_run_state_fini(&state);
     free(text);
     return st;
 }
 
 // ---- both ------------------------------------------------------------------------------------------
 
-dt_status dt_run_read_record(dt_open_run *r) {
+dt_status dt_run_read_state(dt_open_run *r) {
     const bool inference = r->request.use == DT_RUN_INFERENCE;
     char *text = NULL;
     dt_status st = DT_OK;
     if (dt_run_is_root(r)) st = inference ? read_for_inference(r, &text) : find_newest(r, &text);
     st = dt_agree_result(r->comm, st, &text);
     // rank 0 parsed while it searched
-    if (st == DT_OK && text && !dt_run_is_root(r)) st = dt_record_parse(&r->record, "state.json", text);
+    if (st == DT_OK && text && !dt_run_is_root(r)) st = dt_run_state_parse(&r->record, "state.json", text);
     r->resumed = st == DT_OK && text && !inference; // text: a checkpoint was found
     free(text);
     DT_TRY(st);
@@ -408,11 +408,11 @@ static const char *nccl_algo(const dt_open_run *r) {
 }
 
 dt_status dt_run_check_resumed(dt_open_run *r) {
-    dt_run_record *s = &r->record;
+    dt_run_state *s = &r->record;
     const bool elastic = dt_run_is_elastic(r), root = dt_run_is_root(r);
     const char *described = r->backend->describe(r->backend), *was = s->environment;
-    char *now = dt_record_environment(described);
-    const bool same = dt_record_same_environment(s, described); // of what bits depend on: device, ISA, library
+    char *now = dt_run_state_environment(described);
+    const bool same = dt_run_state_same_environment(s, described); // of what bits depend on: device, ISA, library
     dt_status st = DT_OK;
     if (!same && elastic)
         st = dt_fail(DT_E_USAGE,
@@ -458,8 +458,8 @@ dt_status dt_run_check_resumed(dt_open_run *r) {
     return DT_OK;
 }
 
-void dt_run_fill_record(dt_open_run *r) {
-    dt_run_record *s = &r->record;
+void dt_run_fill_state(dt_open_run *r) {
+    dt_run_state *s = &r->record;
     dt_backend *b = r->backend;
     s->seed = (uint64_t)r->config->run.seed;
     s->world_size = r->comm->world_size;
@@ -476,7 +476,7 @@ void dt_run_fill_record(dt_open_run *r) {
     free(s->version);
     s->version = dt_xstrdup(r->args.version);
     // a resumed run has it from dt_run_check_resumed
-    if (!s->environment) s->environment = dt_record_environment(b->describe(b));
+    if (!s->environment) s->environment = dt_run_state_environment(b->describe(b));
     free(s->engines);
     s->engines = b->choices ? b->choices(b) : NULL;
     if (r->ckpt) dt_ckpt_set_classes(r->ckpt, s->classes);

@@ -8,7 +8,7 @@
 
 #include "config/config.h"
 #include "config/words.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 enum { DT_MAX_SCHEDULE_KEYS = 4 };
 

@@ -7,7 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "run/agree.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -399,7 +399,7 @@ dt_status dt_state_load(dt_state *s, const char *folder, bool all) {
 }
 
 dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
-    const dt_run_record *record = &s->run->record;
+    const dt_run_state *record = &s->run->record;
     dt_json j;
     int n;
     if (!dt_run_is_root(s->run)) {
@@ -408,7 +408,7 @@ dt_status dt_state_save(dt_state *s, dt_ckpt *ckpt, bool best) {
     }
     DT_TRY(state_pull(s, false));
     dt_json_init(&j);
-    dt_record_build(record, &j);
+    dt_run_state_build(record, &j);
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
     // room: the checkpoint's buffers, which the owners' chunks fill directly
     const dt_ckpt_tensor *room = NULL;

@@ -1,7 +1,7 @@
 // state.h: all tensors that survive a step, as slices with names: weights, statistics of batch norms, their averages
 // (train.ema), moments of the optimizer. The third of three rooms (run.h). Whoever saves, resumes, averages, imports,
 // exports or compares ranks asks here. In the flat buffers themselves work the step and its commit, and observe.c and
-// memory_report.c measure there. The cursor and the loss scaler are numbers of the run's record (run_record.h), which a
+// memory_report.c measure there. The cursor and the loss scaler are numbers of the run's record (run_state.h), which a
 // checkpoint has beside the slices.
 //
 // The memory is that of dt_params (exec/params.h), laid out when networks were made. On a device a slice's `data` are a

@@ -59,7 +59,7 @@ dt_status dt_trainer_settle_save(trainer *t, bool must_hold) {
 // Rank 0 may have to wait for the save before this one, and the others for rank 0. So all wait long now; record_step
 // shortens the timeout again after the next step.
 dt_status dt_trainer_save(trainer *t, bool best) {
-    dt_run_record *record = &t->run.record;
+    dt_run_state *record = &t->run.record;
     // before anything is written: a checkpoint of broken weights would be resumed from
     if (t->verify_every > 0) DT_TRY(dt_trainer_verify(t));
     if (trainer_is_root(t)) {
@@ -95,7 +95,7 @@ dt_status dt_trainer_make_evaluator(trainer *t, int64_t done) {
 }
 
 static void note_evaluation(trainer *t, double value, bool *is_best) {
-    dt_run_record *s = &t->run.record;
+    dt_run_state *s = &t->run.record;
     const bool least = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
     // min_delta is for early stopping alone
     *is_best = dt_eval_is_better(value, s->best_step >= 0, s->best_value, least, 0);
@@ -107,12 +107,12 @@ static void note_evaluation(trainer *t, double value, bool *is_best) {
     if (isnan(value) && s->n_history == 0 && !t->last.n_not_finite && trainer_is_root(t))
         dt_warn("eval.best: %s has no value on this validation split, so no checkpoint is the best",
                 t->nets.metrics.best_name);
-    dt_record_add_eval(s, s->step, value);
+    dt_run_state_add_eval(s, s->step, value);
 }
 
 // Rank 0 alone sees which checkpoint on disk is the best, and where one becomes it all ranks save.
 static dt_status share_best(trainer *t, bool *is_best) {
-    dt_run_record *s = &t->run.record;
+    dt_run_state *s = &t->run.record;
     struct {
         int64_t step;
         double value;
@@ -144,7 +144,7 @@ static void write_eval_report(const trainer *t, const char *name, dt_json *j) {
 // statistics. name: of the evaluation in metrics.jsonl.
 static dt_status saving_evaluate(trainer *t, dt_split split, const char *name, int64_t step, dt_activity activity,
                                  dt_eval_result *r) {
-    const dt_run_record *s = &t->run.record;
+    const dt_run_state *s = &t->run.record;
     const int64_t n_steps = dt_value_or(t->run.config->eval.recalibrate_bn, 0);
     DT_TRY(dt_trainer_make_evaluator(t, step));
     // the activity that goodput accounts for
@@ -207,7 +207,7 @@ dt_status dt_trainer_evaluate(trainer *t, bool *is_best) {
 
 // A run that went on from its last checkpoint has the evaluation of that step in its history, but only its value.
 dt_status dt_trainer_report(trainer *t) {
-    const dt_run_record *s = &t->run.record;
+    const dt_run_state *s = &t->run.record;
     dt_json *j = &t->results;
     const bool evaluates = t->eval_every > 0;
     // resumed at the end: metrics are measured again

@@ -205,7 +205,7 @@ dt_status dt_trainer_open_source(trainer *t) {
 
 static void describe_run(const trainer *t) {
     const dt_open_run *r = &t->run;
-    const dt_run_record *s = &r->record;
+    const dt_run_state *s = &r->record;
     const char *note = dt_nets_trained(&t->nets).graph->note;
     if (!trainer_is_root(t)) return;
     dt_info("%s: %d rank%s, %d worker group%s of %d thread%s, %s, %s", r->dir, r->comm->world_size,
@@ -238,7 +238,7 @@ static dt_status open_training(trainer *t) {
     DT_TRY(load_teacher(t));
     const dt_scaler scaler = {(float)r->record.loss_scale, (int32_t)r->record.clean_steps, r->record.n_skipped};
     if (r->resumed) DT_TRY(dt_stepper_set_scaler(t->stepper, &scaler)); // as the checkpoint has it
-    dt_run_fill_record(r); // after loading: it has the classes and moments of the data
+    dt_run_fill_state(r); // after loading: it has the classes and moments of the data
     DT_TRY(open_reports(t));
     describe_run(t);
     DT_TRY(dt_trainer_open_source(t));
@@ -350,7 +350,7 @@ static int64_t last_evaluated(const trainer *t) {
 // train.early_stop: whether eval.best has not improved by more than min_delta in the last `patience` evaluations, the
 // newest of which is of s->step. A function of the history, so a resumed run ends where the undisturbed one does. *since: the
 // step of the last improvement; may be NULL.
-static bool has_stopped_improving(const dt_config *c, const dt_run_record *s, bool lower_is_better, int64_t *since) {
+static bool has_stopped_improving(const dt_config *c, const dt_run_state *s, bool lower_is_better, int64_t *since) {
     if (!c->train.early_stop.patience.has) return false;
     const double delta = c->train.early_stop.min_delta;
     int best = -1; // index in the history; -1: none yet

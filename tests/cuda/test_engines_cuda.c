@@ -8,7 +8,7 @@
 
 #include "base/io.h"
 #include "base/log.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -42,13 +42,13 @@ static char *read_file(const char *path, size_t *n) {
     return text;
 }
 
-static dt_run_record read_record(const char *run, int step) {
+static dt_run_state read_record(const char *run, int step) {
     const char *path = in_folder("%s/checkpoints/step-%08d/state.json", run, step);
     size_t n = 0;
-    dt_run_record record;
+    dt_run_state record;
     char *text = read_file(path, &n);
-    dt_record_init(&record);
-    must(dt_record_parse(&record, path, text));
+    dt_run_state_init(&record);
+    must(dt_run_state_parse(&record, path, text));
     free(text);
     return record;
 }
@@ -68,10 +68,10 @@ static start_report go_on(int step, const char *fastest, const char *versions) {
     size_t n = 0;
     assert_int_equal(fake_cuda_destroy(api), 0);
 
-    dt_run_record state = read_record("engines", step);
+    dt_run_state state = read_record("engines", step);
     assert_non_null(state.engines);
     r.engines = dt_xstrdup(state.engines);
-    dt_record_fini(&state);
+    dt_run_state_fini(&state);
     char *text = read_file(in_folder("engines/log"), &n);
     r.n_lines = count_text(text, "this run began on 'cuda: fake GPU");
     assert_int_equal(r.n_lines, count_text(text, ": bits will differ, and engines are chosen anew"));
@@ -134,9 +134,9 @@ static int count_timed(const char *name, const char *micro, const char *capture)
 TEST(test_sizes_are_not_timed) {
     const int fixed = count_timed("fixed", "train.micro_batch=2", "device.capture=false");
     assert_int_equal(count_timed("auto", "train.micro_batch=auto", "device.capture=true"), fixed);
-    dt_run_record record = read_record("auto", 1);
+    dt_run_state record = read_record("auto", 1);
     assert_int_equal(record.resolved.micro_batch, 2);
-    dt_record_fini(&record);
+    dt_run_state_fini(&record);
     static const char model[] = "checkpoints/step-00000001/model.safetensors";
     size_t n, m;
     char *text = read_file(in_folder("fixed/%s", model), &n);

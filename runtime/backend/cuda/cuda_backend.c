@@ -338,7 +338,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
         close_device(c);
         return status;
     }
-    // dt_record_environment keeps the part of this text that engine choices depend on
+    // dt_run_state_environment keeps the part of this text that engine choices depend on
     snprintf(c->text, sizeof c->text,
              "cuda: %s, sm_%d%d, %.0f GB, driver %s, %s, choices " DT_PLAN_CHOICES ", device %d", c->info.name,
              c->info.major, c->info.minor, (double)c->info.total_bytes / 1e9,

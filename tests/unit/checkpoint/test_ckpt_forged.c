@@ -8,7 +8,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "checkpoint/ckpt_internal.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -109,7 +109,7 @@ static char *forge_member(const char *member, const char *value) {
 static void expect_refused(const char *member, const char *value) {
     char key[64], *was = forge_member(member, value);
     snprintf(key, sizeof key, "member '%s'", member);
-    if (dt_record_check(newest, 4) != DT_E_CKPT || !strstr(dt_error_message(), key))
+    if (dt_run_state_check(newest, 4) != DT_E_CKPT || !strstr(dt_error_message(), key))
         fail_msg("%s %s: %s", member, value, dt_error_message());
     write_part("state.json", was, strlen(was));
     free(was);
@@ -168,7 +168,7 @@ TEST_WITH(test_counts_that_do_not_fit, make_run, remove_run) {
 
 // What run.resume=force changes is what the run then does and stores.
 TEST_WITH(test_forced_threads, make_run, remove_run) {
-    dt_run_record s;
+    dt_run_state s;
     char *text;
     more = "device.threads=3";
     assert_int_equal(run("run.stop_at=4"), DT_E_USAGE);
@@ -180,9 +180,9 @@ TEST_WITH(test_forced_threads, make_run, remove_run) {
     int n;
     assert_int_equal(dt_ckpt_steps(newest, &steps, &n), DT_OK);
     char *path = dt_ckpt_step_path(newest, steps[n - 1]);
-    assert_int_equal(dt_record_read(&s, path, steps[n - 1], &text), DT_OK);
+    assert_int_equal(dt_run_state_read(&s, path, steps[n - 1], &text), DT_OK);
     assert_int_equal(s.resolved.threads, 3);
-    dt_record_fini(&s);
+    dt_run_state_fini(&s);
     free(path);
     free(steps);
     free(text);

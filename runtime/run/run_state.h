@@ -1,6 +1,6 @@
-// run_record.h: state.json of a checkpoint: everything besides tensors that a run needs to go on.
-#ifndef DT_RUN_RUN_RECORD_H
-#define DT_RUN_RUN_RECORD_H
+// run_state.h: state.json of a checkpoint: everything besides tensors that a run needs to go on.
+#ifndef DT_RUN_RUN_STATE_H
+#define DT_RUN_RUN_STATE_H
 
 #include "base/core.h"
 #include "base/json.h"
@@ -34,7 +34,7 @@ static inline bool dt_eval_is_better(double value, bool has_best, double best, b
 // What the words of a config's network mean: 0, before they had a number; 1, the defaults of model.layers are PyTorch's.
 enum { DT_NETWORKS = 1 };
 
-typedef struct dt_run_record {
+typedef struct dt_run_state {
     int networks; // DT_NETWORKS when it was written
     int64_t step; // optimizer steps done; also the data cursor and the t of AdamW
     int64_t total_steps, steps_per_epoch;
@@ -59,23 +59,23 @@ typedef struct dt_run_record {
     int n_history;
     int64_t best_step; // -1: none
     double best_value;
-} dt_run_record;
+} dt_run_state;
 
-void dt_record_init(dt_run_record *s);
-void dt_record_fini(dt_run_record *s);
-void dt_record_add_eval(dt_run_record *s, int64_t step, double value);
-void dt_record_build(const dt_run_record *s, dt_json *j); // resets j
+void dt_run_state_init(dt_run_state *s);
+void dt_run_state_fini(dt_run_state *s);
+void dt_run_state_add_eval(dt_run_state *s, int64_t step, double value);
+void dt_run_state_build(const dt_run_state *s, dt_json *j); // resets j
 // DT_E_CKPT naming `where` and the member that is missing or wrong.
-dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text);
+dt_status dt_run_state_parse(dt_run_state *s, const char *where, const char *text);
 // Reads the record of the checkpoint in `folder`, which is of `step`. *text is the file; heap.
-dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, char **text);
-dt_status dt_record_check(const char *folder,
-                          int64_t step); // whether it can be read: dt_ckpt_opts.usable
+dt_status dt_run_state_read(dt_run_state *s, const char *folder, int64_t step, char **text);
+dt_status dt_run_state_check(const char *folder,
+                             int64_t step); // whether it can be read: dt_ckpt_opts.usable
 // The part of a backend's description that a run's bits depend on: not the number of threads, not which device a
 // rank has. Heap.
-char *dt_record_environment(const char *described);
+char *dt_run_state_environment(const char *described);
 // Whether a backend of this description gives the bits of the run in s; if not, its engines mean nothing.
-bool dt_record_same_environment(const dt_run_record *s, const char *described);
+bool dt_run_state_same_environment(const dt_run_state *s, const char *described);
 
 // ---- class names --------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-// run_record.c: the state as JSON and back. 64-bit hashes are hex text, as JSON numbers of other readers
+// run_state.c: the state as JSON and back. 64-bit hashes are hex text, as JSON numbers of other readers
 // lose bits beyond 2^53.
 
-#include "run/run_record.h"
+#include "run/run_state.h"
 
 #include "base/core.h"
 #include "base/hash.h"
@@ -18,12 +18,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dt_record_init(dt_run_record *s) {
+void dt_run_state_init(dt_run_state *s) {
     // step 0; -1 and NaN: none
-    *s = (dt_run_record){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
+    *s = (dt_run_state){.best_step = -1, .best_value = NAN, .metrics_offset = -1, .loss = NAN};
 }
 
-void dt_record_fini(dt_run_record *s) {
+void dt_run_state_fini(dt_run_state *s) {
     dt_config_destroy(s->config);
     free(s->environment);
     free(s->nccl_algo);
@@ -31,10 +31,10 @@ void dt_record_fini(dt_run_record *s) {
     free(s->version);
     free(s->classes);
     free(s->history);
-    dt_record_init(s);
+    dt_run_state_init(s);
 }
 
-void dt_record_add_eval(dt_run_record *s, int64_t step, double value) {
+void dt_run_state_add_eval(dt_run_state *s, int64_t step, double value) {
     s->history = dt_xrealloc(s->history, sizeof *s->history * (size_t)(s->n_history + 1));
     s->history[s->n_history++] = (dt_eval_point){step, value};
 }
@@ -56,7 +56,7 @@ static void build_resolved(const dt_resolved *r, dt_json *j) {
     dt_json_end_object(j);
 }
 
-void dt_record_build(const dt_run_record *s, dt_json *j) {
+void dt_run_state_build(const dt_run_state *s, dt_json *j) {
     char hex[17];
     dt_json_reset(j);
     dt_json_begin_object(j, NULL);
@@ -115,7 +115,7 @@ typedef struct reader {
     const char *bad; // first member that is missing or of another type
 } reader;
 
-static int64_t run_record_read_int(reader *r, const char *key) {
+static int64_t run_state_read_int(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (!json_is_integer(v) && !r->bad) r->bad = key;
     return json_integer_value(v);
@@ -123,41 +123,41 @@ static int64_t run_record_read_int(reader *r, const char *key) {
 
 // Reads a number between low and high, so that a forged file cannot choose any.
 static int64_t read_within(reader *r, const char *key, int64_t low, int64_t high) {
-    const int64_t v = run_record_read_int(r, key);
+    const int64_t v = run_state_read_int(r, key);
     if ((v < low || v > high) && !r->bad) r->bad = key;
     return v;
 }
 
 // Reads the answer to a key.
 static int read_answer(reader *r, const char *name, dt_key key) {
-    const int64_t v = run_record_read_int(r, name);
+    const int64_t v = run_state_read_int(r, name);
     // the key's own range bounds the answer
     if (!dt_config_in_range(key, (double)v) && !r->bad) r->bad = name;
     return (int)v;
 }
 
-static double run_record_read_real(reader *r, const char *key) {
+static double run_state_read_real(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (json_is_null(v)) return NAN; // JSON writes NaN as null
     if (!json_is_number(v) && !r->bad) r->bad = key;
     return json_number_value(v);
 }
 
-static const char *run_record_read_text(reader *r, const char *key) {
+static const char *run_state_read_text(reader *r, const char *key) {
     const json_t *v = json_object_get(r->object, key);
     if (!json_is_string(v) && !r->bad) r->bad = key;
     // never NULL: callers compare and copy without a check
     return text_or_empty(json_string_value(v));
 }
 
-static int run_record_read_word(reader *r, const char *key, const char *words) {
-    const int i = dt_word_index(words, run_record_read_text(r, key));
+static int run_state_read_word(reader *r, const char *key, const char *words) {
+    const int i = dt_word_index(words, run_state_read_text(r, key));
     if (i < 0 && !r->bad) r->bad = key;
     return i < 0 ? 0 : i;
 }
 
 static uint64_t read_hex(reader *r, const char *key) {
-    return strtoull(run_record_read_text(r, key), NULL, 16);
+    return strtoull(run_state_read_text(r, key), NULL, 16);
 }
 
 static void read_resolved(reader *r, dt_resolved *out) {
@@ -168,44 +168,44 @@ static void read_resolved(reader *r, dt_resolved *out) {
     out->replica_threads = read_answer(&inner, "replica_threads", DT_KEY(device.threads));
     out->workers = read_answer(&inner, "workers", DT_KEY(data.workers));
     out->micro_batch = read_answer(&inner, "micro_batch", DT_KEY(train.micro_batch));
-    out->precision = (dt_precision)run_record_read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
-    out->device = (dt_device_kind)run_record_read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
+    out->precision = (dt_precision)run_state_read_word(&inner, "precision", DT_WORDS(DT_PRECISION_WORDS));
+    out->device = (dt_device_kind)run_state_read_word(&inner, "device", DT_WORDS(DT_DEVICE_WORDS));
     int id = DT_N_METRICS - 1; // from the end, so that -1 means none
-    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), run_record_read_text(&inner, "best")) != 0) id--;
+    while (id >= 0 && strcmp(dt_metric_name((dt_metric_id)id), run_state_read_text(&inner, "best")) != 0) id--;
     if (id < 0 && !inner.bad) inner.bad = "best";
     out->best = dt_best_of_metric((dt_metric_id)id);
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 
 // The scaler is missing without loss scaling.
-static void read_scaler(reader *r, dt_run_record *s) {
+static void read_scaler(reader *r, dt_run_state *s) {
     reader inner = {json_object_get(r->object, "scaler"), NULL};
     if (!inner.object) return;
-    s->loss_scale = run_record_read_real(&inner, "scale");
+    s->loss_scale = run_state_read_real(&inner, "scale");
     if (!(s->loss_scale > 0 && s->loss_scale <= 0x1p24)) inner.bad = "scale";
     s->clean_steps = read_within(&inner, "clean_steps", 0, INT32_MAX);
     s->n_skipped = read_within(&inner, "skipped", 0, s->step);
     if (inner.bad && !r->bad) r->bad = inner.bad;
 }
 
-static void read_history(reader *r, dt_run_record *s) {
+static void read_history(reader *r, dt_run_state *s) {
     const json_t *list = json_object_get(r->object, "history");
     if (!json_is_array(list) && !r->bad) r->bad = "history";
     for (size_t i = 0; i < json_array_size(list); i++) {
         reader point = {json_array_get(list, i), NULL};
         int64_t step = read_within(&point, "step", 0, s->step); // no evaluation lies beyond the checkpoint's step
-        dt_record_add_eval(s, step, run_record_read_real(&point, "value"));
+        dt_run_state_add_eval(s, step, run_state_read_real(&point, "value"));
         if (point.bad && !r->bad) r->bad = "history";
     }
 }
 
-dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text) {
+dt_status dt_run_state_parse(dt_run_state *s, const char *where, const char *text) {
     json_error_t error;
     json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!root) return dt_fail(DT_E_CKPT, "%s: not JSON (line %d: %s)", where, error.line, error.text);
     reader r = {root, NULL};
-    dt_record_init(s);
-    int64_t format = run_record_read_int(&r, "format");
+    dt_run_state_init(s);
+    int64_t format = run_state_read_int(&r, "format");
     if (!r.bad && format != 1) {
         json_decref(root);
         return dt_fail(DT_E_CKPT, "%s: format %lld, this dtrain reads format 1: use a newer one", where,
@@ -219,34 +219,34 @@ dt_status dt_record_parse(dt_run_record *s, const char *where, const char *text)
     s->seed = read_hex(&r, "seed");
     s->world_size = (int)read_within(&r, "world_size", 1, INT32_MAX);
     if (json_object_get(root, "spread")) s->host_layout_hash = read_hex(&r, "spread");
-    if (json_object_get(root, "nccl_algo")) s->nccl_algo = dt_xstrdup(run_record_read_text(&r, "nccl_algo"));
+    if (json_object_get(root, "nccl_algo")) s->nccl_algo = dt_xstrdup(run_state_read_text(&r, "nccl_algo"));
     s->data_fingerprint = read_hex(&r, "data_fingerprint");
     if (json_object_get(root, "teacher")) s->teacher = read_hex(&r, "teacher");
-    s->loss = run_record_read_real(&r, "loss");
+    s->loss = run_state_read_real(&r, "loss");
     s->metrics_offset = read_within(&r, "metrics_offset", -1, INT64_MAX / 2);
     read_resolved(&r, &s->resolved);
     read_scaler(&r, s);
     read_history(&r, s);
     s->best_step = read_within(&r, "best_step", -1, s->step);
-    s->best_value = run_record_read_real(&r, "best_value");
-    s->version = dt_xstrdup(run_record_read_text(&r, "version"));
+    s->best_value = run_state_read_real(&r, "best_value");
+    s->version = dt_xstrdup(run_state_read_text(&r, "version"));
     s->classes = json_dumps(json_object_get(root, "classes"), JSON_COMPACT);
     if (!s->classes && !r.bad) r.bad = "classes";
-    s->environment = dt_xstrdup(run_record_read_text(&r, "environment"));
-    if (json_object_get(root, "engines")) s->engines = dt_xstrdup(run_record_read_text(&r, "engines"));
-    const char *config = run_record_read_text(&r, "config");
+    s->environment = dt_xstrdup(run_state_read_text(&r, "environment"));
+    if (json_object_get(root, "engines")) s->engines = dt_xstrdup(run_state_read_text(&r, "engines"));
+    const char *config = run_state_read_text(&r, "config");
     dt_status st = DT_OK;
     if (r.bad)
         st = dt_fail(DT_E_CKPT, "%s: member '%s' is missing, of another type or out of range", where, r.bad);
     else if (dt_config_parse(&s->config, where, config, strlen(config), NULL, 0) != DT_OK)
         st = dt_fail_context(DT_E_CKPT, "%s: member 'config'", where);
     json_decref(root);
-    if (st != DT_OK) dt_record_fini(s); // a half-read record is never returned
+    if (st != DT_OK) dt_run_state_fini(s); // a half-read record is never returned
     return st;
 }
 
 // The counts must be what its own config asks for, and the config must mean the network that it did.
-static dt_status check_config(const dt_run_record *s, const char *where) {
+static dt_status check_config(const dt_run_state *s, const char *where) {
     // counts that no run can have give a division by 0 later
     const char *bad = dt_resolve_find_bad(&s->resolved, s->config);
     if (s->networks < DT_NETWORKS && s->config->model.layers)
@@ -258,32 +258,32 @@ static dt_status check_config(const dt_run_record *s, const char *where) {
     return bad ? dt_fail(DT_E_CKPT, "%s: member '%s' does not fit the others and the config", where, bad) : DT_OK;
 }
 
-dt_status dt_record_read(dt_run_record *s, const char *folder, int64_t step, char **text) {
+dt_status dt_run_state_read(dt_run_state *s, const char *folder, int64_t step, char **text) {
     char *path = dt_xprintf("%s/state.json", folder);
     size_t n = 0;
     *text = NULL;
     dt_status st = dt_io_read_own(text, &n, path, MAX_STATE_BYTES, DT_E_CKPT);
-    if (st == DT_OK) st = dt_record_parse(s, path, *text);
+    if (st == DT_OK) st = dt_run_state_parse(s, path, *text);
     if (st == DT_OK && s->step != step) // a checkpoint copied to another step's folder
         st = dt_fail(DT_E_CKPT, "%s: member 'step' is %lld, its checkpoint is of step %lld", path, (long long)s->step,
                      (long long)step);
     if (st == DT_OK) st = check_config(s, path);
-    if (st != DT_OK) dt_record_fini(s);
+    if (st != DT_OK) dt_run_state_fini(s);
     free(path);
     return st;
 }
 
-dt_status dt_record_check(const char *folder, int64_t step) {
-    dt_run_record s;
+dt_status dt_run_state_check(const char *folder, int64_t step) {
+    dt_run_state s;
     char *text;
-    dt_record_init(&s);
-    dt_status st = dt_record_read(&s, folder, step, &text);
-    dt_record_fini(&s);
+    dt_run_state_init(&s);
+    dt_status st = dt_run_state_read(&s, folder, step, &text);
+    dt_run_state_fini(&s);
     free(text);
     return st;
 }
 
-char *dt_record_environment(const char *described) {
+char *dt_run_state_environment(const char *described) {
     char *text = dt_xstrdup(described);
     // a description ends in ", N threads" or ", device N", which change no bits
     char *comma = strrchr(text, ',');
@@ -301,8 +301,8 @@ char *dt_record_environment(const char *described) {
     return text;
 }
 
-bool dt_record_same_environment(const dt_run_record *s, const char *described) {
-    char *now = dt_record_environment(described);
+bool dt_run_state_same_environment(const dt_run_state *s, const char *described) {
+    char *now = dt_run_state_environment(described);
     const bool same = s->environment && strcmp(s->environment, now) == 0;
     free(now);
     return same;

@@ -3,7 +3,7 @@
 #include "base/io.h"
 #include "config/words.h"
 #include "folder.h"
-#include "run/run_record.h"
+#include "run/run_state.h"
 #include "testing.h"
 
 #include <math.h>
@@ -11,11 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static void fill(dt_run_record *s) {
+static void fill(dt_run_state *s) {
     static const char yaml[] = "run: {name: \"ä\"}\ndata: {path: x, fields: {y: {kind: class, classes: 2}}}\n"
                                "model: {name: layers, layers: [{conv: 8}, global_pool]}\n"
                                "train: {global_batch: 192, micro_batch: 16}\n";
-    dt_record_init(s);
+    dt_run_state_init(s);
     s->step = 123;
     s->total_steps = 1000;
     s->steps_per_epoch = 70;
@@ -32,8 +32,8 @@ static void fill(dt_run_record *s) {
     s->resolved.precision = DT_PRECISION_bf16;
     s->resolved.device = DT_DEVICE_cpu;
     s->resolved.best = 1 + DT_METRIC_macro_f1;
-    dt_record_add_eval(s, 70, 0.1);
-    dt_record_add_eval(s, 123, NAN);
+    dt_run_state_add_eval(s, 70, 0.1);
+    dt_run_state_add_eval(s, 123, NAN);
     s->loss_scale = 32768;
     s->clean_steps = 17;
     s->n_skipped = 2;
@@ -43,10 +43,10 @@ static void fill(dt_run_record *s) {
 
 // Which device of its kind a rank has, and how many threads, are not what bits depend on; all else is.
 TEST(test_environment) {
-    dt_run_record s;
-    dt_record_init(&s);
-    assert_false(dt_record_same_environment(&s, "cuda: H200"));
-    s.environment = dt_record_environment("cuda: H200, driver 580.65.06, cuDNN 9.19, device 3");
+    dt_run_state s;
+    dt_run_state_init(&s);
+    assert_false(dt_run_state_same_environment(&s, "cuda: H200"));
+    s.environment = dt_run_state_environment("cuda: H200, driver 580.65.06, cuDNN 9.19, device 3");
     assert_string_equal(s.environment, "cuda: H200, driver 580.65.06, cuDNN 9.19");
     static const struct {
         const char *described;
@@ -62,17 +62,17 @@ TEST(test_environment) {
         {"", false},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        assert_int_equal(dt_record_same_environment(&s, others[i].described), others[i].same);
-    dt_record_fini(&s);
+        assert_int_equal(dt_run_state_same_environment(&s, others[i].described), others[i].same);
+    dt_run_state_fini(&s);
 }
 
 TEST(test_round_trip) {
-    dt_run_record a, b;
+    dt_run_state a, b;
     dt_json j;
     dt_json_init(&j);
     fill(&a);
-    dt_record_build(&a, &j);
-    must(dt_record_parse(&b, "state.json", j.data));
+    dt_run_state_build(&a, &j);
+    must(dt_run_state_parse(&b, "state.json", j.data));
     assert_int_equal(b.step, 123);
     assert_int_equal(b.total_steps, 1000);
     assert_int_equal(b.steps_per_epoch, 70);
@@ -90,17 +90,17 @@ TEST(test_round_trip) {
     assert_true(b.best_step == 70 && b.best_value == 0.1);
     dt_json again;
     dt_json_init(&again);
-    dt_record_build(&b, &again);
+    dt_run_state_build(&b, &again);
     assert_string_equal(again.data, j.data);
     dt_json_fini(&j);
     dt_json_fini(&again);
-    dt_record_fini(&a);
-    dt_record_fini(&b);
+    dt_run_state_fini(&a);
+    dt_run_state_fini(&b);
 }
 
 static void expect_refused(const char *text, const char *word) {
-    dt_run_record s;
-    must_fail(DT_E_CKPT, "state.json", dt_record_parse(&s, "state.json", text));
+    dt_run_state s;
+    must_fail(DT_E_CKPT, "state.json", dt_run_state_parse(&s, "state.json", text));
     assert_non_null(strstr(dt_error_message(), word));
 }
 
@@ -110,37 +110,37 @@ TEST(test_damage) {
     expect_refused("[]", "format");
     expect_refused("{\"format\":2}", "format 2");
     expect_refused("{\"format\":1,\"step\":\"7\"}", "step");
-    dt_run_record a;
+    dt_run_state a;
     dt_json j;
     dt_json_init(&j);
     fill(&a);
-    dt_record_build(&a, &j);
+    dt_run_state_build(&a, &j);
     char *replicas = strstr(j.data, "\"replicas\"");
     replicas[1] = 'L';
     expect_refused(j.data, "replicas");
     dt_json_fini(&j);
-    dt_record_fini(&a);
+    dt_run_state_fini(&a);
 }
 
 // A network of layers that were not PyTorch's by default is never taken for today's.
 TEST_WITH(test_older_layers, folder_make, folder_remove) {
     char *text;
-    dt_run_record a, b;
+    dt_run_state a, b;
     dt_json j;
     dt_json_init(&j);
     fill(&a);
     for (int older = 0; older < 2; older++) {
-        dt_record_build(&a, &j);
+        dt_run_state_build(&a, &j);
         if (older) memcpy(strstr(j.data, "\"networks\""), "\"netwOrks\"", 10);
         must(dt_io_write_file(in_folder("state.json"), j.data, strlen(j.data)));
-        const dt_status st = dt_record_read(&b, folder_path, a.step, &text);
+        const dt_status st = dt_run_state_read(&b, folder_path, a.step, &text);
         if (st != (older ? DT_E_CKPT : DT_OK)) fail_msg("%d: %s", st, dt_error_message());
         if (older) assert_non_null(strstr(dt_error_message(), "meant another network"));
-        dt_record_fini(&b);
+        dt_run_state_fini(&b);
         free(text);
     }
     dt_json_fini(&j);
-    dt_record_fini(&a);
+    dt_run_state_fini(&a);
 }
 
 TEST_MAIN(NULL, NULL)
