@@ -446,7 +446,7 @@ static dt_status run_changed(predictor *p, const char *change) {
     // batch memory pinned for this backend
     const dt_batch_memory memory = dt_backend_batch_memory(run->backend);
     dt_status st =
-        run->args.open_data(run->args.ctx, c, &memory, run->answers.workers, NULL, run->record.classes, &data);
+        run->args.open_data(run->args.ctx, c, &memory, run->resolved.workers, NULL, run->record.classes, &data);
     if (st == DT_OK) st = make_infer(p, true);
     if (st == DT_OK) st = predict_run_passes(p, data);
     if (data) data->close(data);

@@ -199,7 +199,7 @@ static dt_status time_both(quantizer *q, dt_net int8, double rate[2]) {
 static void quantizer_print_report(const quantizer *q, const dt_eval_result r[2], const double rate[2], double error,
                                    FILE *out) {
     const int batch = dt_run_eval_batch(&q->session.run);
-    const int threads = q->session.run.answers.replica_threads;
+    const int threads = q->session.run.resolved.replica_threads;
     int n_int8 = 0;
     // layers that stay fp32 have no scales
     for (int i = 0; i < q->q.n_layers; i++) n_int8 += q->q.layers[i].weight != NULL;

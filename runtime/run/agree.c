@@ -372,7 +372,7 @@ const char *dt_resolve_find_bad(const dt_resolved *r, const dt_config *c) {
     return !kept && r->replica_threads > at_least_one(r->threads / r->replicas) ? "replica_threads" : NULL;
 }
 
-// Whether the stored answers are those to this config, which run.resume=force may have changed.
+// Whether the stored values are those to this config, which run.resume=force may have changed.
 static bool answers_of(const dt_resolved *stored, const dt_config *c, int most) {
     if (dt_resolve_find_bad(stored, c)) return false;
     if (c->device.replicas.is_auto) return true;
@@ -459,7 +459,7 @@ dt_dtype dt_resolved_dtype(const dt_resolved *r) {
                                                                              : DT_F32;
 }
 
-// The answers, and their keys. best is the last: it may not be there yet.
+// The resolved values, and their keys. best is the last: it may not be there yet.
 typedef struct answer {
     dt_key key;
     bool word; // number is a word's constant

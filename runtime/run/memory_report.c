@@ -178,7 +178,7 @@ dt_status dt_memory_room_for_kernels(void) {
 
 uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves) {
     const dt_params *p = nets->params;
-    const uint64_t n_threads = (uint64_t)(r->replicas->n_replicas * r->answers.replica_threads) + 2; // disk, data
+    const uint64_t n_threads = (uint64_t)(r->replicas->n_replicas * r->resolved.replica_threads) + 2; // disk, data
     return ((uint64_t)LIBRARY_MIB << 20) + n_threads * dt_memory_stack_bytes() +
            (saves ? 4 * (uint64_t)n_copied(p) : 0);
 }

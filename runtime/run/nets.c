@@ -76,7 +76,7 @@ static dt_status build_graph(const dt_open_run *r, bool training, int64_t step, 
     const dt_model_args a = {.config = r->config,
                              .fields = r->fields,
                              .n_fields = r->n_fields,
-                             .batch = training ? r->answers.micro_batch : dt_run_eval_batch(r),
+                             .batch = training ? r->resolved.micro_batch : dt_run_eval_batch(r),
                              .training = training,
                              .drops = r->request.drops,
                              .adds_branches = r->backend->kernel(r->backend, DT_OP_add_branch, false) != NULL,
@@ -85,7 +85,7 @@ static dt_status build_graph(const dt_open_run *r, bool training, int64_t step, 
                              .step = step,
                              .total_steps = r->record.total_steps,
                              .steps_per_epoch = r->record.steps_per_epoch};
-    return r->args.build_graph(out, &a, dt_resolved_dtype(&r->answers));
+    return r->args.build_graph(out, &a, dt_resolved_dtype(&r->resolved));
 }
 
 // The graph that evaluates; q: the layers that it has in int8, NULL: none.
@@ -95,7 +95,7 @@ static dt_status build_eval_graph(const dt_open_run *r, int64_t step, const dt_i
         return dt_config_fail(r->config, "model.int8",
                               "model.int8 is for the CPU: use "
                               "device.kind=cpu, or model.int8=false");
-    if (q && r->answers.precision != DT_PRECISION_fp32)
+    if (q && r->resolved.precision != DT_PRECISION_fp32)
         return dt_config_fail(r->config, "model.int8",
                               "with model.int8 the other layers are fp32: use train.precision=fp32");
     DT_TRY(build_graph(r, false, step, &g));
@@ -117,7 +117,7 @@ static dt_status choose_metrics(dt_nets *n, dt_open_run *r) {
         if (n->targets.items[i].field->n_classes > 0) classes[i] = r->data->classes(r->data, n->targets.items[i].index);
     DT_TRY(dt_metric_choose(&n->metrics, r->config, g, &n->targets, classes));
     if (r->data) DT_TRY(dt_metric_choose_positive(&n->metrics, r->config, &n->targets));
-    r->answers.best = dt_best_of_metric(n->metrics.best); // written into the config with the other resolved values
+    r->resolved.best = dt_best_of_metric(n->metrics.best); // written into the config with the other resolved values
     dt_run_answer(r);
     return n->training ? check_groups(&r->groups, g) : DT_OK; // groups name parameters, which exist only now
 }
@@ -161,7 +161,7 @@ static dt_status nets_lay_out(dt_nets *n, dt_open_run *r) {
 }
 
 static dt_plan_opts plan_opts(const dt_open_run *r) {
-    return (dt_plan_opts){.threads = r->answers.replica_threads, .n_replicas = r->replicas->n_replicas};
+    return (dt_plan_opts){.threads = r->resolved.replica_threads, .n_replicas = r->replicas->n_replicas};
 }
 
 static dt_status nets_make_plans(dt_nets *n, dt_open_run *r) {
@@ -238,7 +238,7 @@ static dt_status make_fitting(dt_nets *n, dt_open_run *r, size_t room) {
         DT_TRY(plan_again(n, r, r->replicas->n_replicas / 2));
     if (r->replicas->n_replicas < most && dt_memory_fits(n, r))
         dt_info("device.replicas: auto: %d of %d threads: %d would take more memory than there is",
-                r->replicas->n_replicas, r->answers.replica_threads, most);
+                r->replicas->n_replicas, r->resolved.replica_threads, most);
     r->replicas_open = false;
     return dt_memory_check(n, r);
 }
@@ -252,9 +252,9 @@ static dt_status make_after_root(dt_nets *n, dt_open_run *r, size_t room) {
     if (dt_run_is_root(r) && st == DT_OK) text = r->backend->choices(r->backend);
     st = dt_agree_result(r->comm, st, &text);
     // ranks plan with rank 0's number, which may have shrunk there
-    int replicas = r->answers.replicas;
+    int replicas = r->resolved.replicas;
     if (st == DT_OK) st = r->comm->broadcast_bytes(r->comm, &replicas, sizeof replicas, 0);
-    if (st == DT_OK && replicas != r->answers.replicas) {
+    if (st == DT_OK && replicas != r->resolved.replicas) {
         st = dt_run_set_replicas(r, replicas);
         dt_run_answer(r);
     }
@@ -291,7 +291,7 @@ static dt_status choose_precision(dt_open_run *r, bool training) {
     int faster = 1;
     dt_status st = DT_OK;
     for (int i = 0; root && i < 2 && st == DT_OK; i++) { // rank 0 measures, the others wait in dt_agree_result
-        r->answers.precision = precisions[i];
+        r->resolved.precision = precisions[i];
         // the graph of the last step: every group unfrozen, every scale joined
         st = build_graph(r, training, r->record.total_steps, &g[i]);
     }
@@ -303,7 +303,7 @@ static dt_status choose_precision(dt_open_run *r, bool training) {
     if (root && st == DT_OK) word = dt_xstrdup(DT_WORD_OF(DT_PRECISION_WORDS, precisions[faster]));
     st = dt_agree_result(r->comm, st, &word);
     if (st == DT_OK) {
-        r->answers.precision = (dt_precision)dt_word_index(DT_WORDS(DT_PRECISION_WORDS), word);
+        r->resolved.precision = (dt_precision)dt_word_index(DT_WORDS(DT_PRECISION_WORDS), word);
         dt_run_answer(r);
     }
     free(word);
@@ -407,7 +407,7 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
                               "model.int8 is set by dtrain quantize, of a run that was trained without");
     if (training) DT_TRY(dt_agree_shared(r->comm, check_sync_bn(r)));
     DT_TRY(dt_agree_shared(r->comm, dt_targets_read(&n->targets, c, r->fields, r->n_fields, training)));
-    if (r->answers.precision == DT_PRECISION_auto && r->backend->choose_precision)
+    if (r->resolved.precision == DT_PRECISION_auto && r->backend->choose_precision)
         DT_TRY(choose_precision(r, training));
     // before plans are made: the number of replicas that fits depends on it
     if (r->replicas_open) DT_TRY(find_least_room(r, &room));
@@ -421,10 +421,10 @@ dt_status dt_nets_make(dt_nets *n, dt_open_run *r, bool training) {
 // The largest micro-batch whose plan fits the memory. train.global_batch stays, so neither the learning rate nor the
 // number of steps changes. Nothing is tried out: plans know their sizes before they take memory.
 
-// What training takes of this rank's memory with the answers that the run has now: plans are made and dropped.
+// What training takes of this rank's memory with the values that the run has now: plans are made and dropped.
 static dt_status nets_measure(dt_open_run *r, size_t *n_bytes) {
     dt_nets n = {.training = true};
-    DT_TRY(dt_run_set_replicas(r, r->answers.replicas)); // of the size under test
+    DT_TRY(dt_run_set_replicas(r, r->resolved.replicas)); // of the size under test
     DT_TRY(dt_targets_read(&n.targets, r->config, r->fields, r->n_fields, true));
     const dt_status st = nets_make_plans(&n, r);
     if (st == DT_OK) *n_bytes = dt_memory_bytes(&n, r);
@@ -449,7 +449,7 @@ static int list_sizes(const dt_open_run *r, int **out) {
     const dt_config *c = r->config;
     const int global = dt_run_global_batch(r);
     // micro-batches per step at most: one per replica
-    const int most = global / (r->comm->world_size * r->answers.replicas);
+    const int most = global / (r->comm->world_size * r->resolved.replicas);
     const int ranks = c->model.sync_bn ? r->comm->world_size : 1; // as many on each rank
     int n = 0;
     *out = dt_xcalloc((size_t)most + 1, sizeof **out);
@@ -467,7 +467,7 @@ static dt_status search_sizes(dt_open_run *r, const int *sizes, int n, int *chos
     // the largest first: a rank's only micro-batch may take less than a smaller one
     while (begin < end) {
         const int middle = end == n ? n - 1 : (begin + end) / 2; // first probe: the largest
-        r->answers.micro_batch = sizes[middle];
+        r->resolved.micro_batch = sizes[middle];
         DT_TRY(nets_measure(r, &n_bytes));
         // train.memory bounds what training takes, not what is kept free beside it
         if (!r->config->train.memory.is_auto) n_bytes -= dt_memory_reserve_bytes(r->backend);
@@ -504,8 +504,8 @@ static dt_status choose_micro_batch(dt_open_run *r, int *chosen) {
         const dt_status st = n ? search_untimed(r, sizes, n, chosen, &least) : DT_OK;
         free(sizes);
         DT_TRY(st);
-        more = r->replicas_open && r->answers.replicas > 1; // fewer replicas leave more memory to each
-        if (!*chosen && more) DT_TRY(dt_run_set_replicas(r, r->answers.replicas / 2));
+        more = r->replicas_open && r->resolved.replicas > 1; // fewer replicas leave more memory to each
+        if (!*chosen && more) DT_TRY(dt_run_set_replicas(r, r->resolved.replicas / 2));
     }
     if (*chosen) return DT_OK;
     return dt_config_fail(r->config, "train.micro_batch",
@@ -517,16 +517,16 @@ static dt_status choose_micro_batch(dt_open_run *r, int *chosen) {
 }
 
 dt_status dt_nets_choose_micro_batch(dt_open_run *r, const dt_resolved *stored) {
-    int answer[2] = {stored ? stored->micro_batch : 0, r->answers.replicas}; // stored: no search, on any rank
+    int answer[2] = {stored ? stored->micro_batch : 0, r->resolved.replicas}; // stored: no search, on any rank
     if (!stored) {
         char *nothing = NULL;
         dt_status st = dt_run_is_root(r) ? choose_micro_batch(r, &answer[0]) : DT_OK;
-        answer[1] = r->answers.replicas;
+        answer[1] = r->resolved.replicas;
         DT_TRY(dt_agree_result(r->comm, st, &nothing));
         DT_TRY(r->comm->broadcast_bytes(r->comm, answer, sizeof answer, 0));
-        if (answer[1] != r->answers.replicas) DT_TRY(dt_run_set_replicas(r, answer[1]));
+        if (answer[1] != r->resolved.replicas) DT_TRY(dt_run_set_replicas(r, answer[1]));
     }
-    r->answers.micro_batch = answer[0];
+    r->resolved.micro_batch = answer[0];
     return DT_OK;
 }
 
@@ -573,7 +573,7 @@ dt_infer_opts dt_nets_infer_opts(const dt_nets *n, const dt_open_run *r, dt_net 
                            .params = n->params,
                            .team = team,
                            .n_replicas = r->replicas->n_replicas,
-                           .replica_threads = r->answers.replica_threads,
+                           .replica_threads = r->resolved.replica_threads,
                            .batch = dt_run_eval_batch(r),
                            .fields = r->fields,
                            .n_fields = r->n_fields};

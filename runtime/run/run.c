@@ -19,14 +19,14 @@
 #include <string.h>
 
 int dt_run_n_micro(const dt_open_run *r) {
-    const int n = dt_run_global_batch(r) / r->answers.micro_batch;
+    const int n = dt_run_global_batch(r) / r->resolved.micro_batch;
     const bool more = r->request.use == DT_RUN_INFERENCE && n < r->comm->world_size; // there are no steps
     return more ? r->comm->world_size : n;
 }
 
 int dt_run_eval_batch(const dt_open_run *r) {
     const dt_config *c = r->config;
-    return c->eval.batch.is_auto ? r->answers.micro_batch : (int)dt_answer(c->eval.batch);
+    return c->eval.batch.is_auto ? r->resolved.micro_batch : (int)dt_answer(c->eval.batch);
 }
 
 bool dt_run_has_bf16_gradients(const dt_open_run *r) {
@@ -69,11 +69,11 @@ void dt_run_set_deadline(dt_open_run *r, double seconds) {
 }
 
 void dt_run_answer(dt_open_run *r) {
-    dt_resolve_write(r->config, &r->answers);
+    dt_resolve_write(r->config, &r->resolved);
 }
 
 int dt_run_team_threads(const dt_open_run *r) {
-    const int threads = r->answers.threads, replicas = r->replicas->n_replicas;
+    const int threads = r->resolved.threads, replicas = r->replicas->n_replicas;
     return threads > replicas ? threads : replicas; // a thread per replica at least
 }
 
@@ -90,10 +90,10 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
                        .fields = q->fields,
                        .n_fields = q->n_fields,
                        .dir = dt_xprintf("%s/%s", c->run.dir, c->run.name),
-                       .answers.micro_batch = open ? 1 : (int)dt_answer(c->train.micro_batch)};
+                       .resolved.micro_batch = open ? 1 : (int)dt_answer(c->train.micro_batch)};
     dt_run_state_init(&r->record);
     r->record.total_steps = r->record.steps_per_epoch = 1; // until run_measure: a check without data
-    const int global = dt_run_global_batch(r), micro = r->answers.micro_batch;
+    const int global = dt_run_global_batch(r), micro = r->resolved.micro_batch;
     if (global % micro != 0)
         return dt_config_fail(c, "train.global_batch",
                               "%d is not a multiple of train.micro_batch (%d): for example use "
@@ -114,8 +114,8 @@ dt_status dt_run_init(dt_open_run *r, const dt_trainer_args *a, const dt_run_req
 
 static dt_status resolve_threads(dt_open_run *r) {
     const dt_resolved *stored = r->resumed ? &r->record.resolved : NULL;
-    DT_TRY(dt_resolve_threads(&r->answers, r->config, r->comm, dt_run_n_micro(r), stored, r->record.world_size));
-    omp_set_num_threads(r->answers.replica_threads); // of this thread; replicas set theirs
+    DT_TRY(dt_resolve_threads(&r->resolved, r->config, r->comm, dt_run_n_micro(r), stored, r->record.world_size));
+    omp_set_num_threads(r->resolved.replica_threads); // of this thread; replicas set theirs
     return DT_OK;
 }
 
@@ -133,7 +133,7 @@ static dt_status open_device(dt_open_run *r) {
         return dt_config_fail(c, "device.replicas",
                               "a GPU computes one micro-batch at a time: "
                               "use auto or 1");
-    r->answers.replicas = 1;
+    r->resolved.replicas = 1;
     if (r->comm->world_size == 1) return DT_OK;
     DT_TRY(dt_agree_devices(r->comm, r->backend));
     if (c->run.reproducible != DT_REPRODUCIBLE_off && dt_run_is_root(r)) {
@@ -182,7 +182,7 @@ static dt_status open_backend(dt_open_run *r) {
     const dt_config *c = r->config;
     const char *described;
     char *cache = dt_io_cache_folder(c->data.cache_dir, ""); // of engines, for the next run
-    const dt_backend_opts opts = {.threads = r->answers.replica_threads,
+    const dt_backend_opts opts = {.threads = r->resolved.replica_threads,
                                   .local_rank = r->comm->local_rank,
                                   .local_size = r->comm->local_size,
                                   .world_size = r->comm->world_size,
@@ -193,9 +193,9 @@ static dt_status open_backend(dt_open_run *r) {
                                   .timed = c->device.time_engines,
                                   .cache_folder = cache};
     // before the module loads NCCL
-    if (opts.deterministic && opts.world_size > 1 && r->answers.device != DT_DEVICE_cpu && !dt_nccl_repeats())
+    if (opts.deterministic && opts.world_size > 1 && r->resolved.device != DT_DEVICE_cpu && !dt_nccl_repeats())
         setenv("NCCL_ALGO", DT_NCCL_REPEATING, 0);
-    const dt_status st = dt_agree_backend(&r->backend, r->comm, r->answers.device, &opts);
+    const dt_status st = dt_agree_backend(&r->backend, r->comm, r->resolved.device, &opts);
     free(cache);
     DT_TRY(st);
     // a device may have bound this process to some cores
@@ -227,7 +227,7 @@ static dt_status run_open_data(dt_open_run *r) {
     // one file per rank: no lock between them
     char *skip_log = logs ? dt_xprintf("%s/skipped.rank%d", r->dir, r->comm->rank) : NULL;
     const dt_status st =
-        r->args.open_data(r->args.ctx, r->config, &memory, r->answers.workers, skip_log, r->record.classes, &r->data);
+        r->args.open_data(r->args.ctx, r->config, &memory, r->resolved.workers, skip_log, r->record.classes, &r->data);
     free(skip_log);
     DT_TRY(st);
     DT_TRY(dt_agree_data(r->comm, r->data));
@@ -250,8 +250,8 @@ static dt_status run_open_data(dt_open_run *r) {
 // Whether micro-batches are divided as in the checkpoint, whose bits depend on it.
 static bool keeps_replicas(const dt_open_run *r) {
     const dt_resolved *was = &r->record.resolved;
-    return r->resumed && r->record.world_size == r->comm->world_size && was->replicas == r->answers.replicas &&
-           was->replica_threads == r->answers.replica_threads;
+    return r->resumed && r->record.world_size == r->comm->world_size && was->replicas == r->resolved.replicas &&
+           was->replica_threads == r->resolved.replica_threads;
 }
 
 static dt_status make_replicas(dt_open_run *r, int n) {
@@ -259,16 +259,16 @@ static dt_status make_replicas(dt_open_run *r, int n) {
     r->replicas = NULL;
     DT_TRY(dt_replica_plan_create(&r->replicas, dt_run_is_elastic(r), r->comm->rank, r->comm->world_size, n,
                                   dt_run_n_micro(r)));
-    r->answers.replicas = r->replicas->n_replicas;
+    r->resolved.replicas = r->replicas->n_replicas;
     return DT_OK;
 }
 
 dt_status dt_run_set_replicas(dt_open_run *r, int n) {
     // elastic runs keep replica_threads, which decide their bits
-    if (r->backend->set_threads && !dt_run_is_elastic(r) && n != r->answers.replicas) {
-        r->answers.replica_threads = r->answers.threads / n; // elastic: bits depend on them
-        r->backend->set_threads(r->backend, r->answers.replica_threads);
-        omp_set_num_threads(r->answers.replica_threads);
+    if (r->backend->set_threads && !dt_run_is_elastic(r) && n != r->resolved.replicas) {
+        r->resolved.replica_threads = r->resolved.threads / n; // elastic: bits depend on them
+        r->backend->set_threads(r->backend, r->resolved.replica_threads);
+        omp_set_num_threads(r->resolved.replica_threads);
     }
     return make_replicas(r, n);
 }
@@ -289,7 +289,7 @@ static void forget_threads(dt_open_run *r) {
     }
 }
 
-// Opens backend and data, and answers all autos that need no plan.
+// Opens backend and data, and resolves all autos that need no plan.
 static dt_status run_open_parts(dt_open_run *r) {
     const dt_config *c = r->config;
     const dt_resolved *was = r->resumed ? &r->record.resolved : NULL;
@@ -300,7 +300,7 @@ static dt_status run_open_parts(dt_open_run *r) {
     if (r->request.use == DT_RUN_INFERENCE &&
         r->backend->supports_dtype(r->backend, dt_resolved_dtype(&r->record.resolved)))
         was = &r->record.resolved; // as the run evaluates itself
-    DT_TRY(dt_resolve_precision(&r->answers, c, r->comm, r->backend, was));
+    DT_TRY(dt_resolve_precision(&r->resolved, c, r->comm, r->backend, was));
     // kept replicas are those of the checkpoint: memory was enough then
     r->replicas_open =
         r->backend->set_threads && c->device.replicas.is_auto && (dt_run_is_elastic(r) || !keeps_replicas(r));
@@ -310,7 +310,7 @@ static dt_status run_open_parts(dt_open_run *r) {
         DT_TRY(run_open_data(r)); // whose shapes a plan needs
         DT_TRY(dt_nets_choose_micro_batch(r, was));
     }
-    DT_TRY(make_replicas(r, r->answers.replicas));
+    DT_TRY(make_replicas(r, r->resolved.replicas));
     dt_run_answer(r);
     return run_open_data(r);
 }

@@ -6,9 +6,9 @@
 //   check              the same without steps
 //   eval, predict, …   dt_session_open (evaluate.h), which is the same for a run that predicts instead of training
 //
-// dt_run_open answers every auto that machine, data and checkpoint can answer, on all ranks alike. What only a plan can
-// tell (the faster precision, how many replicas have room, engines) dt_nets_make answers in the run: making plans is the
-// longest part of a start, and it is done once.
+// dt_run_open resolves every auto that machine, data and checkpoint can resolve, on all ranks alike. What only a plan
+// can tell (the faster precision, how many replicas have room, engines) dt_nets_make resolves in the run: making plans
+// is the longest part of a start, and it is done once.
 //
 // Threads: one thread a process opens, uses and closes a run. Collective, unless said otherwise. Failures: agree.h.
 #ifndef DT_TRAIN_RUN_H
@@ -28,7 +28,7 @@
 #include <stdio.h>
 
 typedef struct dt_trainer_args {
-    dt_config *config; // its autos are replaced by the answers
+    dt_config *config; // its autos are replaced by the resolved values
     dt_comm *comm;
     const char *version; // of dtrain
     FILE *results;       // JSON lines for programs (stdout)
@@ -76,7 +76,7 @@ typedef struct dt_open_run {
     dt_dataset *data;            // NULL: there is none (dt_trainer_args.open_data)
     const dt_field_info *fields; // of the data set, or of the request
     int n_fields;
-    dt_resolved answers;
+    dt_resolved resolved;
     // The record (cursor, length, loss scaler, history of evaluations, classes) of the checkpoint that the run goes on
     // from or that is evaluated; in a new run, the record that its first checkpoint will have.
     dt_run_state record;
@@ -126,7 +126,7 @@ void dt_run_close(dt_open_run *r, dt_status st);
 
 // Fewer replicas of more threads (elastic: of as many), before plans are made; not collective.
 dt_status dt_run_set_replicas(dt_open_run *r, int n);
-// Writes the answers into the config; not collective.
+// Writes the resolved values into the config; not collective.
 void dt_run_answer(dt_open_run *r);
 // How long other ranks are waited for; not collective.
 void dt_run_set_deadline(dt_open_run *r, double seconds);

@@ -397,7 +397,7 @@ dt_status dt_run_read_state(dt_open_run *r) {
     // the config may have auto where the run resolved a size
     if (r->config->train.micro_batch.is_auto) {
         dt_config_set_int(r->config, DT_KEY(train.micro_batch), r->record.resolved.micro_batch);
-        r->answers.micro_batch = r->record.resolved.micro_batch;
+        r->resolved.micro_batch = r->record.resolved.micro_batch;
     }
     return r->config->model.int8 ? read_int8(r) : DT_OK;
 }
@@ -467,7 +467,7 @@ void dt_run_fill_state(dt_open_run *r) {
     free(s->nccl_algo);
     s->nccl_algo = nccl_algo(r) ? dt_xstrdup(nccl_algo(r)) : NULL;
     s->data_fingerprint = r->data->fingerprint;
-    s->resolved = r->answers;
+    s->resolved = r->resolved;
     dt_config_destroy(s->config);
     // given, not resolved: a resume compares what the user wrote
     s->config = dt_config_copy(r->given);

@@ -31,7 +31,7 @@ static void print_cost(const dt_kernel_cost *c, double all_s, bool floors, FILE 
 static dt_status print_kernels(const dt_open_run *r, const dt_plan *plan, FILE *out) {
     const dt_device *d = r->backend->device;
     const bool floors = d && d->rates.bytes_s > 0;
-    const int threads = r->answers.replica_threads;
+    const int threads = r->resolved.replica_threads;
     dt_kernel_cost *rows, all = {.kind = "all"};
     int n;
     char *table = r->backend->choice_table ? r->backend->choice_table(r->backend) : NULL;
@@ -108,7 +108,7 @@ static void print_phases(const dt_phase *phases, int n, int64_t total_steps, FIL
 static void check_print_report(const dt_open_run *r, const dt_nets *nets, FILE *out) {
     const dt_params *p = nets->params;
     const dt_graph *g = dt_nets_trained(nets).graph;
-    const dt_resolved *a = &r->answers;
+    const dt_resolved *a = &r->resolved;
     int64_t n = 0;
     for (int i = 0; i < p->n_entries; i++) n += p->entries[i].count;
     dt_plan_report train;
@@ -168,7 +168,7 @@ static dt_status take_batch(const dt_open_run *r, const dt_targets *targets) {
     const dt_source_request q = {.split = DT_SPLIT_TRAIN, // random augmentation included, as a step would see it
                                  .augment = true,
                                  .global_batch = dt_run_global_batch(r),
-                                 .micro_batch = r->answers.micro_batch,
+                                 .micro_batch = r->resolved.micro_batch,
                                  .micros = first,
                                  .n_micro = 1,
                                  .end_step = 1};

@@ -90,7 +90,7 @@ static dt_status time_nodes(profile *p, const dt_batch *batch) {
     for (int i = 0; i < n && st == DT_OK; i++) {
         node_times *t = &b.replicas[i];
         dt_batch_inputs inputs;
-        t->threads = r->answers.replica_threads;
+        t->threads = r->resolved.replica_threads;
         t->run_s = dt_xcalloc((size_t)n_instructions, sizeof *t->run_s);
         st = dt_exec_create(&t->exec, plan, i);
         if (st != DT_OK) break;
@@ -156,7 +156,7 @@ static dt_status scaling_measure(profile *p, trainer *t) {
         p->commit_s = commit[0] * dt_run_team_threads(&t->run); // the least: other work on the machine only lengthens
         const double n_samples = (double)(last.n_samples - first.n_samples);
         // seconds of a worker per micro-batch
-        if (n_samples > 0) p->load_s = (busy_s(&last) - busy_s(&first)) / n_samples * t->run.answers.micro_batch;
+        if (n_samples > 0) p->load_s = (busy_s(&last) - busy_s(&first)) / n_samples * t->run.resolved.micro_batch;
         dt_stepper_destroy(t->stepper);
         t->stepper = NULL;
         // a batch of its own for the plan alone
@@ -212,7 +212,7 @@ static void divide_rate(profile *p, double rate) {
         sum += p->node_s[k];
     }
     // scaled so that a micro-batch takes micro_batch / rate
-    for (int k = 0; k < n; k++) p->node_s[k] *= p->run->answers.micro_batch / rate / sum;
+    for (int k = 0; k < n; k++) p->node_s[k] *= p->run->resolved.micro_batch / rate / sum;
 }
 
 // ---- a step ----------------------------------------------------------------------------------------
@@ -363,9 +363,9 @@ static double slow_down(const player *y, int ranks) {
 static dt_status predict_row(const profile *p, const trainer *t, double disk_bytes_s, double start_s,
                              const dt_fabric *f, dt_scaling_row *row) {
     const dt_open_run *r = &t->run;
-    const int w = row->world_size, micro = r->answers.micro_batch;
+    const int w = row->world_size, micro = r->resolved.micro_batch;
     const int ranks = f->ranks_per_host > 0 && f->ranks_per_host < w ? f->ranks_per_host : w;
-    player y = {.p = p, .f = f, .threads = r->answers};
+    player y = {.p = p, .f = f, .threads = r->resolved};
     row->n_hosts = (w + ranks - 1) / ranks;
     // a step has at least one micro-batch per rank
     row->batch = dt_run_global_batch(r) > (int64_t)w * micro ? dt_run_global_batch(r) : (int64_t)w * micro;
@@ -397,7 +397,7 @@ static dt_status predict_row(const profile *p, const trainer *t, double disk_byt
 dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_state *state) {
     trainer t = {.run = *r, .nets = *nets, .state = state};
     const dt_net net = dt_nets_trained(nets);
-    profile p = {.run = &t.run, .nets = nets, .threads = r->answers.replica_threads};
+    profile p = {.run = &t.run, .nets = nets, .threads = r->resolved.replica_threads};
     const double start_s = dt_clock_process_s(), copy_s = dt_memory_time_copy();
     if (!r->data && s->rate <= 0)
         return dt_fail(
@@ -427,7 +427,7 @@ dt_status dt_scaling_predict(dt_scaling *s, dt_open_run *r, dt_nets *nets, dt_st
     s->micro_s = p.micro_s;
     s->commit_s = p.commit_s;
     s->load_s = p.load_s;
-    s->micro_batch = r->answers.micro_batch;
+    s->micro_batch = r->resolved.micro_batch;
     free(p.node_s);
     return st;
 }

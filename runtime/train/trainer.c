@@ -60,7 +60,7 @@ dt_status dt_trainer_make_stepper(trainer *t) {
     const bool sync = c->model.sync_bn;
     const dt_stepper_opts o = {.comm = r->comm,
                                .device_comm = r->device_comm,
-                               .loss_scaling = r->answers.precision == DT_PRECISION_fp16,
+                               .loss_scaling = r->resolved.precision == DT_PRECISION_fp16,
                                .bf16_gradients = dt_run_has_bf16_gradients(r),
                                .uncaptured = !c->device.capture,
                                .graph = net.graph,
@@ -69,9 +69,9 @@ dt_status dt_trainer_make_stepper(trainer *t) {
                                .targets = &t->nets.targets,
                                .params = t->nets.params,
                                .replicas = r->replicas,
-                               .replica_threads = r->answers.replica_threads,
+                               .replica_threads = r->resolved.replica_threads,
                                .team_threads = dt_run_team_threads(r),
-                               .micro_batch = r->answers.micro_batch,
+                               .micro_batch = r->resolved.micro_batch,
                                .seed = (uint64_t)c->run.seed,
                                // 0: no clipping
                                .clip_norm = c->train.clip_norm.has ? (float)c->train.clip_norm.value : 0,
@@ -194,7 +194,7 @@ dt_status dt_trainer_open_source(trainer *t) {
     const dt_source_request q = {.split = DT_SPLIT_TRAIN,
                                  .augment = true,
                                  .global_batch = dt_run_global_batch(r),
-                                 .micro_batch = r->answers.micro_batch,
+                                 .micro_batch = r->resolved.micro_batch,
                                  .micros = r->replicas->micros,
                                  .n_micro = r->replicas->n_rank_micros,
                                  .start_step = r->record.step,
@@ -210,8 +210,8 @@ static void describe_run(const trainer *t) {
     if (!trainer_is_root(t)) return;
     dt_info("%s: %d rank%s, %d worker group%s of %d thread%s, %s, %s", r->dir, r->comm->world_size,
             r->comm->world_size == 1 ? "" : "s", r->replicas->n_replicas, r->replicas->n_replicas == 1 ? "" : "s",
-            r->answers.replica_threads, r->answers.replica_threads == 1 ? "" : "s",
-            DT_WORD_OF(DT_PRECISION_WORDS, r->answers.precision), r->backend->describe(r->backend));
+            r->resolved.replica_threads, r->resolved.replica_threads == 1 ? "" : "s",
+            DT_WORD_OF(DT_PRECISION_WORDS, r->resolved.precision), r->backend->describe(r->backend));
     dt_info("data: %s", r->data->describe(r->data));
     dt_targets_check_range(&t->nets.targets);
     if (note) dt_info("%s", note);

@@ -56,8 +56,8 @@ static dt_status build(dt_config *config, const char *folder, bool fail) {
     const dt_run_request q = {.use = DT_RUN_CHECKED, .fields = fields, .n_fields = 2};
     DT_TRY(dt_run_init(&r, &a, &q));
     for (int k = 0; k < 64; k++) fields[0].mean[k] = fields[0].std[k] = 0.5f;
-    r.answers.threads = r.answers.replicas = r.answers.replica_threads = r.answers.workers = 1;
-    r.answers.precision = DT_PRECISION_fp32;
+    r.resolved.threads = r.resolved.replicas = r.resolved.replica_threads = r.resolved.workers = 1;
+    r.resolved.precision = DT_PRECISION_fp32;
     dt_status st = fake_cuda_backend(&r.backend, &(dt_backend_opts){.threads = 1,
                                                                     .timed = !fail, // whose memory may fail
                                                                     .cache_folder = folder});
