@@ -9,7 +9,7 @@ sed -i 's/^device: .*/device: {kind: cpu, threads: 2, replicas: 2, time_engines:
 takes() { # MICRO KEY …: MiB of the plan
     "$DTRAIN" check "$config" "${@:2}" train.micro_batch="$1" 2>"$work/log" | awk '/ MiB$/ { n += $(NF - 1) } END { print n }'
 }
-chosen() { sed -n 's/^.*train.micro_batch: \([0-9]*\) fits.*/\1/p' "$work/log"; }
+chosen() { sed -n 's/^.*train.micro_batch: auto: \([0-9]*\) fits.*/\1/p' "$work/log"; }
 between=$(awk "BEGIN { print int(($(takes 2) + $(takes 4)) / 2) }")
 
 train run.name=auto train.max_steps=4 train.micro_batch=auto train.memory="${between}MiB"
