@@ -254,7 +254,7 @@ const dt_image_driver dt_image_png = {.decode = png_decode};
 // across the edge of a crop.
 // Format: RFC 9649.
 
-// libwebp 1.5 says of a damaged alpha plane that memory is out, so that must be an error of the file.
+// libwebp 1.5 reports a damaged alpha plane as out of memory, so that must be an error of the file.
 static dt_status webp_fail(VP8StatusCode code) {
     const char *what = code == VP8_STATUS_UNSUPPORTED_FEATURE ? "uses a feature that libwebp lacks"
                        : code == VP8_STATUS_NOT_ENOUGH_DATA || code == VP8_STATUS_SUSPENDED

@@ -57,7 +57,7 @@ typedef struct dt_plan {
     dt_plan_chunk *chunks;
     size_t n_chunks;
     char *out;     // without a '/' at its end
-    char *pattern; // what data.path says of it: "photos-{000000..000039}.tar"
+    char *pattern; // as data.path names the shards: "photos-{000000..000039}.tar"
     char *partial; // folder of unfinished work
 } dt_plan;
 

@@ -86,7 +86,7 @@ static void process_drain(dt_cli_stream *s) {
     while (s->fd >= 0) {
         const ssize_t n = read(s->fd, bytes, sizeof bytes);
         if (n < 0 && errno == EINTR) continue;
-        if (n < 0 && errno == EAGAIN) return; // nothing more for now
+        if (n < 0 && errno == EAGAIN) return; // the pipe is empty: poll reports what follows
         if (n <= 0) {
             close(s->fd);
             s->fd = -1;

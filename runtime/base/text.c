@@ -247,7 +247,7 @@ char *dt_lines_next(dt_lines *l, size_t *n) {
             l->buffer = dt_xrealloc(l->buffer, l->cap);
         }
         const ssize_t got = pread(l->fd, l->buffer + held, READ_BYTES, l->at + (off_t)held);
-        if (got <= 0) return NULL; // end for now: a later call goes on from here
+        if (got <= 0) return NULL; // end of what is written: a later call goes on from here
         l->end += (size_t)got;
     }
 }

@@ -12,7 +12,7 @@
 
 // ---- predict ------------------------------------------------------------------------------------------------------
 
-// What trained networks say of the samples of a data set, in the order of the set (dtrain predict).
+// Predictions of trained networks for the samples of a data set, in the order of the set (dtrain predict).
 //
 // The network runs over the set (infer.h), and rank 0 turns the outputs of a sample into a row: probabilities of
 // classes, the most probable ones by name, or numbers in their field's unit. What is predicted is not

@@ -244,7 +244,7 @@ static dt_status build_primitives(dt_kernel_instance *s, conv_state *st, const c
     st->has_bias = n->n_out > 2 && n->out[2] != DT_NONE; // output 2: db
     // the weights' primitive also computes db
     const bool data = n->out[0] != DT_NONE, weights = n->out[1] != DT_NONE || st->has_bias;
-    conv_op ops[2] = {{DT_DNNL_FORWARD, false, NULL}}; // placeholder, overwritten below
+    conv_op ops[2] = {{DT_DNNL_FORWARD, false, NULL}}; // an initial value, replaced below
     int n_ops = 0;
     if (data) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_DATA, false, &st->data};
     if (weights) ops[n_ops++] = (conv_op){DT_DNNL_BACKWARD_WEIGHTS, st->has_bias, &st->weights};
