@@ -3,7 +3,8 @@
 
 Files are .c, .h and .cu of runtime, data, launch and models. A line of code is neither blank nor a comment alone. A
 function begins at column 0 and ends with a brace there, as clang-format leaves it. A walk is a fixed list of functions:
-what a reader opens to follow one story; a function that is not found is an error.
+what a reader opens to follow one story, in the order of execution; a function that is not found is an error. A climb is a
+step of the walk back to a file that was left.
 """
 import os
 import re
@@ -17,8 +18,10 @@ WALKS = {
         dt_reader_read dt_decode_image_part jpeg_decode_image dt_resize dt_augment_apply dt_mix_run""",
     "gradient to optimizer step": """dt_exec_run dt_step_on_grad dt_buckets_ready dt_tree_plan dt_mpi_reduce_start
         dt_mpi_sum dt_commit_run dt_optimizer_find_ratios dt_cpu_flat_optimize dt_params_repack_step""",
-    "resume": """dt_trainer_train dt_run_open dt_run_read_state dt_ckpt_find_in_run dt_ckpt_manifest_read dt_run_state_read
-        dt_run_check_resumed dt_nets_make dt_params_create dt_state_load dt_ckpt_load_with dt_stepper_create""",
+    "resume": """dt_trainer_train dt_run_open dt_run_read_state find_newest dt_ckpt_find dt_ckpt_manifest_read dt_run_state_read
+        dt_run_state_parse check_config run_resume_compare_config dt_run_check_resumed open_training dt_nets_make
+        dt_params_create dt_state_create dt_state_load dt_ckpt_load_with load_tensors take_values share
+        dt_stepper_set_scaler dt_trainer_open_source""",
 }
 FOLDERS = ("runtime/", "data/", "launch/", "models/")
 START = re.compile(r"^(?!typedef|struct|enum|union|#|//|\}|extern)[A-Za-z_].*?\b(\w+)\(")
@@ -82,7 +85,9 @@ def main():
         missing = [n for n in names.split() if n not in defined]
         if missing:
             sys.exit(f"{story}: no function {', '.join(missing)}")
-        print(f"files of: {story:<23}{len({defined[n] for n in names.split()})}")
+        files = [defined[n] for n in names.split()]
+        climbs = sum(f != files[i] and f in files[:i] for i, f in enumerate(files[1:]))
+        print(f"files, climbs: {story + ',':<44}{len(set(files))}, {climbs}")
 
 
 if __name__ == "__main__":
