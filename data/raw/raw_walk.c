@@ -39,6 +39,10 @@
 // bytes that kinds are told by; threads; items that a thread takes at once; folders in folders
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
 
+static int64_t mtime_ns(const struct stat *s) { // since 1970
+    return (int64_t)s->st_mtim.tv_sec * 1000000000 + s->st_mtim.tv_nsec;
+}
+
 // Only characters of numbers (with "nan" and "inf") and separators.
 static bool looks_numeric(const uint8_t *p, size_t n) {
     bool digit = false;
@@ -189,7 +193,7 @@ static void stat_some(void *arg, int worker) {
                 return;
             }
             item->size = (uint64_t)s.st_size;
-            item->mtime_ns = (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec; // nanoseconds since 1970
+            item->mtime_ns = mtime_ns(&s);
             if (!S_ISREG(s.st_mode)) item->row = UINT32_MAX;
         }
 }
@@ -360,7 +364,7 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path) {
     dt_tar_links *links = NULL;                 // made at the first link
     dt_status st = DT_OK;
     fstat(r->root_fd, &s);
-    f->tar_mtime_ns = (int64_t)s.st_mtim.tv_sec; // in seconds: only compared, by hash_list
+    f->tar_mtime_ns = mtime_ns(&s);
     dt_tar_begin(&tar, &blob);
     while (st == DT_OK && more) {
         st = dt_tar_next(&tar, e, &more);
@@ -527,7 +531,7 @@ dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *c, bool by_shar
     for (uint32_t s = 0; s < c->n_shards; s++) {
         struct stat info;
         if (stat(c->shards[s].path, &info) == 0) // a URL has no time here: 0
-            mtime[s] = (int64_t)info.st_mtim.tv_sec * 1000000000 + info.st_mtim.tv_nsec;
+            mtime[s] = mtime_ns(&info);
     }
     for (uint32_t i = 0; i < c->n_records; i++) {
         const dt_record *rec = &c->records[i];
@@ -756,8 +760,7 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     for (size_t i = 0; i < t->cells.n_rows; i++) {
         // name: the line for messages; offset: the row
         dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
-                   NPY_HEAD + r->row_length * size_of_number(r),
-                   (int64_t)s.st_mtim.tv_sec * 1000000000 + s.st_mtim.tv_nsec);
+                   NPY_HEAD + r->row_length * size_of_number(r), mtime_ns(&s));
         r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i); // by line: keys in the table's order
         r->items[i].ext = "npy";
     }

@@ -1,5 +1,6 @@
 // Dialects of tar, keys and extensions, shards that are scanned; cut and damaged files.
 #include "data/file/tar.h"
+#include "data/raw/raw.h"
 #include "data/source/source.h"
 #include "data_fixture.h"
 #include "testing.h"
@@ -520,6 +521,24 @@ TEST(the_end_mark_is_noticed) {
         assert_false(more);
         assert_int_equal(t.has_end, whole);
     }
+}
+
+// A tar that is packed is another one if it was written again within the same second.
+TEST(a_tar_written_again_is_another) {
+    const char *path = fixture_path("again.tar");
+    uint64_t hash[2];
+    tar_n = 0;
+    put_file("1.jpg", "a"), put_end();
+    for (int k = 0; k < 2; k++) {
+        dt_raw r;
+        fixture_write(path, tar_bytes, tar_n);
+        must(utimensat(AT_FDCWD, path, (struct timespec[2]){{9, k}, {9, k}}, 0));
+        must(dt_raw_list(&r, path, NULL, NULL));
+        hash[k] = r.hash;
+        dt_raw_fini(&r);
+    }
+    assert_true(hash[0] != hash[1]);
+    fixture_tear_down(state);
 }
 
 TEST_MAIN(NULL, NULL)
