@@ -73,9 +73,10 @@ bool dt_cell_is_whole(const dt_cell *v);
 // The text of a value that is not null, in `buffer` if it has none.
 const char *dt_cell_string(const dt_cell *v, char buffer[DT_REAL_CHARS]);
 
-// Whether the expression is true of a record; values[i] is that of name i. Any thread.
-bool dt_expr_is_true(const dt_expr *e, const dt_cell *values);
+// Whether the expression is true of a record; values[i] is that of name i. Any thread. DT_E_USAGE: min or max of a text
+// and a number.
+dt_status dt_expr_is_true(const dt_expr *e, const dt_cell *values, bool *yes);
 // The expression's value. Its text lies in `scratch` if the expression makes it, else where a value or literal has it.
-dt_cell dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch);
+dt_status dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch, dt_cell *out);
 
 #endif

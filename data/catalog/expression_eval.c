@@ -23,6 +23,7 @@ static const dt_cell NO_VALUE = {.kind = DT_CELL_NULL};
 typedef struct record {
     const dt_cell *values;
     dt_arena *scratch; // of texts that are made
+    dt_status *status; // of the first error; evaluation goes on with a missing value
 } record;
 
 typedef enum truth { NO, YES, UNKNOWN } truth;
@@ -187,19 +188,28 @@ static dt_cell call_length(const call *c) {
     return number_cell(length_of(text_of(c->v, c->r)));
 }
 
-static dt_cell one_of_two(const dt_cell *v, bool greater) {
+static dt_cell one_of_two(const call *c, const char *name, bool greater) {
+    const dt_cell *v = c->v;
     if (v[0].kind == DT_CELL_TEXT && v[1].kind == DT_CELL_TEXT)
         return (strcmp(v[0].text, v[1].text) > 0) == greater ? v[0] : v[1];
-    if (isnan(v[0].number) || isnan(v[1].number)) return NO_VALUE;
-    return number_cell((v[0].number > v[1].number) == greater ? v[0].number : v[1].number);
+    if (!isnan(v[0].number) && !isnan(v[1].number))
+        return number_cell((v[0].number > v[1].number) == greater ? v[0].number : v[1].number);
+    const bool second = isnan(v[1].number); // which of both is a text that is no number
+    if (*c->r->status == DT_OK)
+        *c->r->status =
+            dt_fail(DT_E_USAGE,
+                    "expression: %s of the text '%s' and the number %s; a text that is no number is missing "
+                    "in %s(number(x), y)",
+                    name, text_of(&v[second], c->r), text_of(&v[!second], c->r), name);
+    return NO_VALUE;
 }
 
 static dt_cell call_max(const call *c) {
-    return one_of_two(c->v, true);
+    return one_of_two(c, "max", true);
 }
 
 static dt_cell call_min(const call *c) {
-    return one_of_two(c->v, false);
+    return one_of_two(c, "min", false);
 }
 
 enum { MOST_VALUES = 3 };
@@ -380,14 +390,17 @@ static truth condition_of(const dt_node *n, const record *r) {
     return t == YES ? NO : YES;
 }
 
-bool dt_expr_is_true(const dt_expr *e, const dt_cell *values) {
+dt_status dt_expr_is_true(const dt_expr *e, const dt_cell *values, bool *yes) {
+    dt_status st = DT_OK;
     dt_arena scratch;
     dt_arena_init(&scratch);
-    const bool yes = condition_of(e->root, &(record){values, &scratch}) == YES;
+    *yes = condition_of(e->root, &(record){values, &scratch, &st}) == YES;
     dt_arena_fini(&scratch);
-    return yes;
+    return st;
 }
 
-dt_cell dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch) {
-    return expression_eval_value_of(e->root, &(record){values, scratch});
+dt_status dt_expr_value(const dt_expr *e, const dt_cell *values, dt_arena *scratch, dt_cell *out) {
+    dt_status st = DT_OK;
+    *out = expression_eval_value_of(e->root, &(record){values, scratch, &st});
+    return st;
 }

@@ -223,7 +223,8 @@ dt_status dt_query_derive(dt_columns *to, const char *name, const char *expressi
     dt_cell *cells = dt_query_buffer(&q);
     for (size_t i = 0; i < n && st == DT_OK; i++) {
         const void *record = at(records, i, row);
-        dt_cell one = dt_expr_value(e, dt_query_values(&q, cells, row, record), &arena);
+        dt_cell one;
+        st = dt_expr_value(e, dt_query_values(&q, cells, row, record), &arena, &one);
         if (one.text) one.text = dt_arena_strdup(&arena, one.text); // else of the table, where it moves, or of `cells`
         v[row[0]] = one;
         some = some || one.kind != DT_CELL_NULL;
@@ -277,10 +278,10 @@ dt_status dt_catalog_select(const dt_catalog *c, const char *expression, bool *k
     dt_query q;
     *n = 0;
     DT_TRY(dt_expr_parse(&e, expression));
-    const dt_status st = dt_query_open(&q, e, &scope);
+    dt_status st = dt_query_open(&q, e, &scope);
     dt_cell *cells = dt_query_buffer(&q);
     for (uint32_t r = 0; r < c->n_records && st == DT_OK; r++) {
-        keep[r] = dt_expr_is_true(e, dt_query_values(&q, cells, row, select_at(&at, r, row)));
+        st = dt_expr_is_true(e, dt_query_values(&q, cells, row, select_at(&at, r, row)), &keep[r]);
         *n += keep[r];
     }
     free(cells);

@@ -186,7 +186,9 @@ static dt_status compose_emit(void *arg, const dt_transform_record *r) {
     dt_composer *w = arg;
     member_list l;
     DT_TRY(list_members(w, r, &l));
-    if (w->c->where && !dt_where_keeps(w->c->where, w->item, r, l.n_bytes)) return DT_OK;
+    bool kept = true;
+    if (w->c->where) DT_TRY(dt_where_keeps(w->c->where, w->item, r, l.n_bytes, &kept));
+    if (!kept) return DT_OK;
     for (int i = 0; i < l.n; i++) DT_TRY(keep_member(w, &l.m[i]));
     size_t members = (size_t)l.n * sizeof *l.m, columns = (size_t)r->n_columns * sizeof *r->column;
     size_t n_text = strlen(r->suffix) + 1;

@@ -128,7 +128,8 @@ dt_status dt_where_create(dt_where **out, const char *text, const dt_raw *raw, c
 void dt_where_destroy(dt_where *w);
 
 // Whether the record is kept. n_bytes: of all its members.
-bool dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes);
+dt_status dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes,
+                         bool *yes);
 
 // ---- compose ------------------------------------------------------------------------------------------------------
 

@@ -74,15 +74,16 @@ void dt_where_destroy(dt_where *w) {
     free(w);
 }
 
-bool dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes) {
+dt_status dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_transform_record *r, uint64_t n_bytes,
+                         bool *yes) {
     char *key = dt_xprintf("%s%s", item->key, r->suffix);
     dt_cell *cells = dt_query_buffer(&w->query);
     const packed_record x = {w, item, r, key, n_bytes};
-    const bool yes =
-        dt_expr_is_true(w->query.e, dt_query_values(&w->query, cells, (uint32_t[]){item->row, item->record}, &x));
+    const dt_status st =
+        dt_expr_is_true(w->query.e, dt_query_values(&w->query, cells, (uint32_t[]){item->row, item->record}, &x), yes);
     free(cells);
     free(key);
-    return yes;
+    return st == DT_OK ? st : dt_fail_context(st, "--where");
 }
 
 // ---- media info ---------------------------------------------------------------------------------------------------
