@@ -564,7 +564,9 @@ dt_status dt_session_print(const dt_session *a, const char *csv, const dt_eval_r
     dt_json j;
     if (!dt_run_is_root(r)) return DT_OK;
     dt_json_init(&j);
-    dt_eval_result_write(result, dt_split_name(r->request.split), dt_run_which(r), r->record.step, &j);
+    // another set is evaluated as a whole
+    const char *split = r->request.own_data ? dt_split_name(r->request.split) : "all";
+    dt_eval_result_write(result, split, dt_run_which(r), r->record.step, &j);
     fputs(j.data, r->args.results);
     fflush(r->args.results);
     const dt_status st = csv ? write_csv(csv, j.data) : DT_OK;

@@ -5,6 +5,7 @@ import csv, json
 def check_report(report, table):
     r = json.load(open(report))
     n = r["samples"]
+    assert r["split"] == "all", r["split"]
     assert n == sum(sum(row.values()) for row in r["confusion"].values()) and n > 40, n
     for column in ("finger", "n"):
         parts = r["by"][column]
