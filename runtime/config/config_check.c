@@ -284,12 +284,18 @@ static dt_status check_entry(dt_config *c, const char *path, const char *key, dt
     if (strchr(key, '.') || (m == MATCH_INNER && !config_check_is_name(key))) m = MATCH_NONE;
     if (m == MATCH_LEAF) return dt_config_check_value(c, row, path, n);
     if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
-    if (m == MATCH_INNER)
+    if (m == MATCH_INNER) {
+        const char *name = dt_arena_printf(&c->arena, "%s.name", path), *word = NULL;
+        // train.optimizer=adam means its name
+        if (n->kind == DT_C_SCALAR && dt_config_match_path(name, &row) == MATCH_LEAF && row->kind == DT_T_ENUM)
+            word = dt_config_nearest_word(&c->arena, row->range, n->text);
         return dt_fail(DT_E_USAGE, "%s: %s is %s; expected a map of keys%s", n->where, dt_config_shown(&c->arena, path),
                        // a scalar where a section is expected
                        n->kind == DT_C_LIST ? "a list" : "a value",
-                       // "?": what may follow the section
-                       dt_config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
+                       word ? dt_arena_printf(&c->arena, "; did you mean '%s=%s'?", name, word)
+                            // "?": what may follow the section
+                            : dt_config_suggest_key(&c->arena, dt_arena_printf(&c->arena, "%s.?", path)));
+    }
     return dt_fail(DT_E_USAGE, "%s: unknown key '%s'%s", n->key_where, dt_config_shown(&c->arena, path),
                    dt_config_suggest_key(&c->arena, path));
 }
@@ -352,10 +358,11 @@ static dt_status fill_path(dt_config *c, const dt_config_key *row, const char *p
     if (dt_config_is_required(row) && put_only_word(c, row, path)) return DT_OK;
     if (dt_config_is_required(row)) {
         const dt_cnode *parent = dt_config_find_nearest(c, path);
-        // the section's place, else the file's first character; a section of defaults stands in no file
-        const char *where = parent && strcmp(parent->key_where, "default") != 0
-                                ? parent->key_where
-                                : dt_arena_printf(&c->arena, "%s:1:1", c->file);
+        // the section's place, else the file's first character: a section of defaults or of overrides stands in no file
+        const char *where =
+            parent && strcmp(parent->key_where, "default") != 0 && strcmp(parent->key_where, "command line") != 0
+                ? parent->key_where
+                : dt_arena_printf(&c->arena, "%s:1:1", c->file);
         return dt_fail(DT_E_USAGE, "%s: required key '%s' is missing; expected %s (%s)", where, path,
                        config_check_expectation(c, row), row->help);
     }

@@ -363,6 +363,9 @@ const char *dt_config_suggest_key(dt_arena *a, const char *path) {
     const char *parent = dt_arena_printf(a, "%.*s", dot ? (int)(dot - path) : 0, path);
     // by the last segment: other programs nest otherwise
     const char *here = foreign_key(last), *words = dt_config_words_at(a, parent);
+    const char *above = strrchr(parent, '.');
+    if (!here && dt_config_match_path(parent, NULL) == MATCH_NONE) // a section of another program: wandb.project
+        here = foreign_key(above ? above + 1 : parent);
     if (here) return dt_arena_printf(a, "; in dtrain: %s", here);
     const char *near = dt_config_nearest_word(a, words, last);
     if (near) return dt_arena_printf(a, "; did you mean '%s%s%s'?", parent, *parent ? "." : "", near);

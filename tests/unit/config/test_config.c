@@ -318,10 +318,20 @@ TEST(test_wrong_keys) {
     expect_error("run: {seed: 1}\n", NULL, "f.yaml:1:1: required key 'data.path' is missing");
     expect_error("data: {path: x, fields: {a: {kind: real}}}\nmodel: {name: mlp}\n", NULL,
                  "f.yaml:1:1: required key 'train.global_batch' is missing");
-    expect_override_error("data.fields.new.size=3", "required key 'data.fields.new.kind'");
+    expect_override_error("data.fields.new.size=3", "f.yaml:1:1: required key 'data.fields.new.kind'");
     expect_override_error("data.fields.b!d.kind=real", "unknown key 'data.fields.b!d'");
     expect_override_error("train.batch_size=3", "unknown key 'train.batch_size'; in dtrain: train.global_batch");
     expect_override_error("gradient_clip_val=3", "in dtrain: train.clip_norm");
+    expect_override_error("train.optimizer=adam", "did you mean 'train.optimizer.name=adam'?");
+    expect_override_error("model=resnet", "did you mean 'model.name=resnet'?");
+    expect_override_error("data.prefetch_factor=2", "in dtrain: data.prefetch");
+    expect_override_error("data.pin_memory=true", "in dtrain: nothing");
+    expect_override_error("data.persistent_workers=true", "in dtrain: nothing");
+    expect_override_error("train.gradient_checkpointing=true", "in dtrain: train.recompute: auto");
+    expect_override_error("wandb.project=x", "in dtrain: metrics.sinks");
+    expect_override_error("metrics.sinks=[wandb]", "did you mean 'mlflow'?");
+    expect_override_error("data.dali=true", "in dtrain: data.augment_on");
+    expect_override_error("num_sanity_val_steps=2", "in dtrain: nothing: dtrain check");
     expect_override_error("model.drop_rate=0.1", "in dtrain: model.dropout");
     expect_override_error("train.patience=3", "in dtrain: train.early_stop.patience");
     expect_override_error("model.arch=resnet50", "in dtrain: model.name");
