@@ -18,9 +18,7 @@ static int columns_of(const char *text, size_t n) {
     return columns;
 }
 
-// Text that begins at column `at`. Lines longer than WIDTH go on below at column `indent`. Lines that begin with a
-// blank are examples, to be copied: they stay as they are.
-static void print_wrapped(FILE *out, const char *text, int at, int indent) {
+void dt_cli_print_wrapped(FILE *out, const char *text, int at, int indent) {
     // word by word; `at` is the column that is reached
     for (bool example = false; *text;) {
         if (*text == '\n') {
@@ -29,8 +27,9 @@ static void print_wrapped(FILE *out, const char *text, int at, int indent) {
             at = 0;
             continue;
         }
-        size_t blanks = strspn(text, " "); // before the word, kept within a line
-        const size_t n = strcspn(text + blanks, " \n");
+        size_t blanks = strspn(text, " ");         // before the word, kept within a line
+        size_t n = strcspn(text + blanks, " \n|"); // a list of words, a|b, may break behind each |
+        n += text[blanks + n] == '|';
         // at > indent: a word longer than the line stands alone, as no break would help
         if (!example && at > indent && at + (int)blanks + columns_of(text + blanks, n) > WIDTH) {
             fprintf(out, "\n%*s", indent, "");
@@ -49,7 +48,7 @@ static void print_row(FILE *out, int column, const char *left, const char *help)
     const int at = 2 + columns_of(left, strlen(left));
     // longer than `column`: help begins on the next line
     fprintf(out, "  %s%s%*s", left, at < column ? "" : "\n", column - (at < column ? at : 0), "");
-    print_wrapped(out, help, column, column);
+    dt_cli_print_wrapped(out, help, column, column);
     putc('\n', out);
 }
 
@@ -75,7 +74,7 @@ void dt_cli_print_usage(FILE *out) {
     fprintf(out, "\n");
     print_verbs(out, "", dt_cli_verbs);
     fprintf(out, "\nEvery verb has --help.\n\n");
-    print_wrapped(out, "Exit codes: " EXIT_CODES, 0, 0);
+    dt_cli_print_wrapped(out, "Exit codes: " EXIT_CODES, 0, 0);
 }
 
 void dt_cli_print_help(const dt_cli_verb *v, const char *name) {
@@ -87,7 +86,7 @@ void dt_cli_print_help(const dt_cli_verb *v, const char *name) {
         print_verbs(stdout, before, v->command->verbs);
         printf("\n");
     }
-    print_wrapped(stdout, v->command->text, 0, 0);
+    dt_cli_print_wrapped(stdout, v->command->text, 0, 0);
     const dt_cli_option *o = v->command->options;
     if (o) printf("\nOptions:\n");
     for (; o && o->name; o++) {

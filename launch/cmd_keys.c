@@ -18,15 +18,27 @@ static void keys_print_cell(const char *text) {
     for (; *text; text++) printf(*text == '|' ? "\\|" : "%c", *text); // in a cell | ends the cell
 }
 
+// A line that has reached column `indent`, where its text begins; frees it.
+static void keys_print_text(int indent, char *text) {
+    dt_cli_print_wrapped(stdout, text, indent, indent);
+    putchar('\n');
+    free(text);
+}
+
 static void print_key(const dt_config_key *k, bool markdown) {
     const char *fallback = k->default_text ? k->default_text : "-"; // required keys have none
     char *owners = dt_config_owners(k);
     if (!markdown) {
-        printf("%s\n    %s, default %s%s%s%s\n    %s%s%s\n", k->path, dt_config_type_name(k->kind), fallback,
-               *k->range ? ", " : "", k->range, k->flags & DT_KEY_NUMERIC ? ", affects results" : "", owners,
-               *owners ? ": " : "", k->help);
-        for (const dt_config_word *w = dt_config_words(k); w && w->id; w++)
-            printf("      %-14s %s%s%s\n", w->id, w->help, w->keys ? "; its keys: " : "", w->keys ? w->keys : "");
+        printf("%s\n    ", k->path);
+        keys_print_text(4, dt_xprintf("%s, default %s%s%s%s", dt_config_type_name(k->kind), fallback,
+                                      *k->range ? ", " : "", k->range,
+                                      k->flags & DT_KEY_NUMERIC ? ", affects results" : ""));
+        printf("    ");
+        keys_print_text(4, dt_xprintf("%s%s%s", owners, *owners ? ": " : "", k->help));
+        for (const dt_config_word *w = dt_config_words(k); w && w->id; w++) {
+            printf("      %-14s ", w->id);
+            keys_print_text(21, dt_xprintf("%s%s%s", w->help, w->keys ? "; its keys: " : "", w->keys ? w->keys : ""));
+        }
     } else {
         printf("| `%s` | %s | `%s` | ", k->path, dt_config_type_name(k->kind), fallback);
         keys_print_cell(k->range);
@@ -66,9 +78,13 @@ static void print_layers(bool markdown) {
     const char *type, *keys, *help;
     if (markdown) printf("\n| layer | keys, defaults | does |\n|---|---|---|\n");
     for (size_t i = 0; dt_model_describe_layer(i, &type, &keys, &help); i++)
-        // terminals: help goes on a line of its own below keys
-        printf(markdown ? "| `%s` | %s%s%s | %s |\n" : "  %-14s %s%s%s%s\n", type, *keys && markdown ? "`" : "", keys,
-               *keys ? (markdown ? "`" : "\n                 ") : "", help);
+        if (markdown) {
+            printf("| `%s` | %s%s%s | %s |\n", type, *keys ? "`" : "", keys, *keys ? "`" : "", help);
+        } else {
+            // help goes on a line of its own below keys
+            printf("  %-14s %s%s", type, keys, *keys ? "\n                 " : "");
+            keys_print_text(17, dt_xstrdup(help));
+        }
 }
 
 static dt_status keys_run(const dt_cli_words *w) {

@@ -50,6 +50,9 @@ typedef struct dt_cli_verb {
 
 extern const dt_cli_verb dt_cli_verbs[];                                         // of cmds.def, ended by a NULL name
 const dt_cli_verb *dt_cli_find_verb(const dt_cli_verb *table, const char *name); // or NULL
+// Text that begins at column `at`. Lines longer than 100 columns go on below at column `indent`. Lines that begin with a
+// blank are examples, to be copied: they stay as they are.
+void dt_cli_print_wrapped(FILE *out, const char *text, int at, int indent);
 void dt_cli_print_usage(FILE *out);
 // `name` includes the verbs before it.
 void dt_cli_print_help(const dt_cli_verb *v, const char *name);

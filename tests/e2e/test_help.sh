@@ -9,6 +9,12 @@ code=0
 "$DTRAIN" help data nothing 2>"$work/out" || code=$?
 [ $code = 2 ] && grep -q "no verb 'data nothing'" "$work/out" || fail "help of nothing: $code $(cat "$work/out")"
 
+# -- no line is longer than a terminal of 100 columns
+for part in '' data.augment model.layers; do
+    "$DTRAIN" keys $part >"$work/keys"
+    ! LC_ALL=C.UTF-8 grep -E '.{101}' "$work/keys" >"$work/long" || fail "keys $part: long lines: $(cat "$work/long")"
+done
+
 # -- bash completes verbs, inner verbs, options and keys
 complete_words() { # complete_words WORD… : candidates for the last word
     bash -c '. <("$0" help --completion bash); COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _dtrain 2>/dev/null

@@ -49,7 +49,7 @@ generated() { # page, first line, whether it goes on to the page's end, command
 }
 words() { # of a key, as a table
     printf '| `%s` | |\n|---|---|\n' "$1"
-    "$dtrain" keys "$1" | sed -n 's/|/\\|/g; s/^      \([a-z0-9_]*\)  *\(.*\)/| `\1` | \2 |/p'
+    "$dtrain" keys "$1" | sed -z 's/\n \{21\}/ /g' | sed -n 's/|/\\|/g; s/^      \([a-z0-9_]*\)  *\(.*\)/| `\1` | \2 |/p'
 }
 prometheus() { # the names of the prometheus sink, as a table
     printf '| metric | type | labels | |\n|---|---|---|---|\n'
