@@ -85,6 +85,7 @@ void dt_rank_look(const char *path, double file_s, double now_s) {
     own.data_s = mean_data_s;
     own.compute_s = mean_compute_s;
     own.rss_bytes = rss_bytes;
+    own.has_gpu = dt_gpu_latest(own.gpu);
     own.since_s = now_s - came_s;
     own.file_s = path ? file_s : 0;
     snprintf(own.file, sizeof own.file, "%s", path ? path : "");

@@ -2,6 +2,8 @@
 #ifndef DT_BASE_RANK_REPORT_H
 #define DT_BASE_RANK_REPORT_H
 
+#include "base/nvml.h"
+
 #include <stdint.h>
 
 // ---- rank report --------------------------------------------------------------------------------------------------
@@ -17,6 +19,8 @@ typedef struct dt_rank_report {
     int64_t step;             // done; < 0: nothing is known of this rank
     double data_s, compute_s; // of a step, its own part: mean over about 20 steps
     uint64_t rss_bytes;
+    bool has_gpu;
+    double gpu[DT_N_GPU];  // its GPU (nvml.h)
     double since_s;        // how long it has been
     char at[96], file[96]; // there; the file operation that is under way, if it takes long
     double file_s;         // for so long

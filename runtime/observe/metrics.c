@@ -12,6 +12,7 @@
 
 #include "base/core.h"
 #include "base/log.h"
+#include "base/nvml.h"
 #include "base/os.h"
 #include "base/rank_report.h"
 #include "base/text.h"
@@ -56,12 +57,14 @@ struct dt_metrics {
     double accounted_s,
         goodput_s;                   // times: until when the ledger accounts; of the sinks' newest ledger
     dt_rank_report *ranks;           // NULL: there is one rank
-    double *rank_values;             // (3, world_size): data, compute, memory
+    double *rank_values;             // (DT_N_RANK, world_size)
     phase_sums smooth, first, total; // total: without the first step, which is apart
     double smooth_weight;            // 1 - keep_share^n
     int statm_fd;                    // kept open: dt_rss_bytes() opens a stream, which allocates
     uint64_t rss_bytes;              // of /proc/self/statm
     double rss_s, opened_s;          // clock: rss_bytes was read; the metrics were opened
+    double util_sum;                 // of the GPU, over n_util steps that know it
+    int64_t n_util;
     int64_t n_steps, n_skipped, n_samples, last_step; // of this attempt
 };
 
@@ -115,7 +118,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     m->statm_fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
     if (opts->world_size > 1) {
         m->ranks = dt_xcalloc((size_t)opts->world_size, sizeof *m->ranks);
-        m->rank_values = dt_xcalloc((size_t)opts->world_size, 3 * sizeof *m->rank_values);
+        m->rank_values = dt_xcalloc((size_t)opts->world_size, DT_N_RANK * sizeof *m->rank_values);
     }
     // without the jsonl sink an earlier attempt left no ledger
     char *path = dt_xprintf("%s/metrics.jsonl", opts->run_dir);
@@ -242,25 +245,29 @@ static void make_stats(dt_metrics *m, const dt_step_line *r, dt_step_stats *s) {
         // seconds left: steps left times the unbiased mean
         .eta_s = (double)(m->o.total_steps - r->step) * ratio(e->step_s, m->smooth_weight),
     };
+    s->has_gpu = dt_gpu_latest(s->gpu);
+    if (!s->has_gpu || isnan(s->gpu[DT_GPU_util])) return;
+    m->util_sum += s->gpu[DT_GPU_util];
+    m->n_util++;
 }
 
 // Reads what the ranks' beats have brought by now, without asking or waiting for a rank.
 static void publish_ranks(dt_metrics *m) {
     const int n = m->o.world_size;
-    // most < 0: no rank is known
-    double *data = m->rank_values, *compute = data + n, *rss = data + 2 * n, sum = 0, most = -1;
-    dt_metrics_line r = {.kind = DT_LINE_ranks,
-                         .step = m->last_step,
-                         .of.ranks = {.n = n, .data_s = data, .compute_s = compute, .rss_bytes = rss}};
+    double *values = m->rank_values, sum = 0, most = -1; // most < 0: no rank is known
+    dt_metrics_line r = {.kind = DT_LINE_ranks, .step = m->last_step, .of.ranks = {.n = n, .values = values}};
     int n_known = 0;
     dt_rank_list(m->ranks, n); // copies under the lock of the beats
     for (int i = 0; i < n; i++) {
         const dt_rank_report *one = &m->ranks[i];
         const bool known = one->step > 0; // a rank that has sent nothing yet
         const double own_s = one->data_s + one->compute_s;
-        data[i] = known ? one->data_s : NAN; // NAN: null in the file
-        compute[i] = known ? one->compute_s : NAN;
-        rss[i] = known ? (double)one->rss_bytes : NAN;
+        values[DT_RANK_data_s * n + i] = known ? one->data_s : NAN; // NAN: null in the file
+        values[DT_RANK_compute_s * n + i] = known ? one->compute_s : NAN;
+        values[DT_RANK_rss_bytes * n + i] = known ? (double)one->rss_bytes : NAN;
+        for (int k = 0; k < DT_N_GPU; k++)
+            values[(DT_RANK_GPU + k) * n + i] = known && one->has_gpu ? one->gpu[k] : NAN;
+        r.of.ranks.has_gpu |= known && one->has_gpu;
         if (!known) continue;
         n_known++;
         sum += own_s;
@@ -322,7 +329,8 @@ int64_t dt_metrics_flush(dt_metrics *m) {
 static void log_verdict(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
     char text[1024];
-    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s), data_verdict);
+    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s),
+                      m->n_util ? m->util_sum / (double)m->n_util : NAN, data_verdict);
     dt_info("%s", text); // also in the run's log
     dt_metrics_line r = {.kind = DT_LINE_verdict, .step = m->last_step, .of.verdict = text};
     metrics_publish(m, &r);

@@ -133,13 +133,9 @@ struct dt_metrics_queue {
 // records come from the stack of the caller: what they point to ends with the call
 static void *own(dt_metrics_line *r) {
     if (r->kind == DT_LINE_ranks) {
-        dt_ranks_line *ranks = &r->of.ranks;
-        const size_t n = (size_t)ranks->n;
-        double *copy = dt_xcalloc(n, 3 * sizeof *copy); // one allocation: data, compute, memory
-        memcpy(copy, ranks->data_s, 3 * n * sizeof *copy);
-        ranks->data_s = copy;
-        ranks->compute_s = copy + n;
-        ranks->rss_bytes = copy + 2 * n;
+        const size_t n = (size_t)r->of.ranks.n;
+        double *copy = dt_xcalloc(n, DT_N_RANK * sizeof *copy);
+        r->of.ranks.values = memcpy(copy, r->of.ranks.values, DT_N_RANK * n * sizeof *copy);
         return copy;
     }
     const char *texts[2] = {0}; // in the order of places
@@ -353,7 +349,10 @@ static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     return st;
 }
 
+#define QUOTED(id)     #id,
+#define GPU_QUOTED(id) "gpu_" #id,
 static void sink_jsonl_put_step(dt_json *j, const dt_step_line *r, const dt_step_stats *stats) {
+    static const char *const gpu_names[] = {DT_GPU_NUMBERS(QUOTED)};
     dt_json_real(j, "epoch", r->epoch);
     dt_json_int(j, "samples", r->samples);
     dt_json_real(j, "loss", r->loss);
@@ -371,6 +370,10 @@ static void sink_jsonl_put_step(dt_json *j, const dt_step_line *r, const dt_step
     if (r->idle_s > 0) dt_json_seconds(j, "idle", r->idle_s);
     dt_json_end_object(j);
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
+    if (!stats->has_gpu) return;
+    dt_json_begin_object(j, "gpu");
+    for (int k = 0; k < DT_N_GPU; k++) dt_json_real(j, gpu_names[k], stats->gpu[k]);
+    dt_json_end_object(j);
 }
 
 static void sink_jsonl_put_eval(dt_json *j, const dt_eval_line *r) {
@@ -416,15 +419,12 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
 }
 
 static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_line *r) {
-    const struct {
-        const char *name;
-        const double *of;
-    } members[] = {{"data_s", r->data_s}, {"compute_s", r->compute_s}, {"rss_bytes", r->rss_bytes}};
+    static const char *const members[] = {DT_RANK_NUMBERS(QUOTED) DT_GPU_NUMBERS(GPU_QUOTED)};
     dt_json_real(j, "imbalance", r->imbalance);
     dt_json_int(j, "slowest", r->slowest);
-    for (int k = 0; k < 3; k++) {
-        dt_json_begin_array(j, members[k].name);
-        for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, members[k].of[i]);
+    for (int k = 0; k < (r->has_gpu ? DT_N_RANK : DT_RANK_GPU); k++) {
+        dt_json_begin_array(j, members[k]);
+        for (int i = 0; i < r->n; i++) dt_json_seconds(j, NULL, r->values[k * r->n + i]);
         dt_json_end_array(j);
     }
 }

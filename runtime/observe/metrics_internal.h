@@ -4,6 +4,7 @@
 
 #include "metrics.h"
 
+#include "base/nvml.h"
 #include "observe/goodput.h"
 
 // What metrics.c derives from the records, for all sinks.
@@ -13,6 +14,8 @@ typedef struct dt_step_stats {
     double data_share, compute_share, comm_share; // of the step, smooth
     double eta_s;                                 // until the last step
     uint64_t rss_bytes;                           // refreshed twice a second
+    bool has_gpu;
+    double gpu[DT_N_GPU]; // base/nvml.h
     bool epoch_ends;
 } dt_step_stats;
 
@@ -30,11 +33,14 @@ typedef struct dt_slow_rank_line {
 } dt_slow_rank_line;
 
 // What ranks say of themselves (base/rank_report.h).
+#define DT_RANK_NUMBERS(N)   N(data_s) N(compute_s) N(rss_bytes)
+#define DT_RANK_CONSTANT(id) DT_RANK_##id,
+enum { DT_RANK_NUMBERS(DT_RANK_CONSTANT) DT_RANK_GPU, DT_N_RANK = DT_RANK_GPU + DT_N_GPU };
 typedef struct dt_ranks_line {
     int n;
-    const double *data_s, *compute_s,
-        *rss_bytes;   // by rank, one behind the other; compute: NaN where nothing is known
-    double imbalance; // own time of the slowest / mean of all
+    bool has_gpu;         // some rank has one
+    const double *values; // (DT_N_RANK, n); NaN where nothing is known
+    double imbalance;     // own time of the slowest / mean of all
     int slowest;
 } dt_ranks_line;
 

@@ -15,19 +15,38 @@ static const char *const phase_names[] = {[DT_RUN_DATA_S] = "data",
                                           [DT_RUN_COMM_S] = "communication",
                                           [DT_RUN_OTHER_S] = "other"};
 
-void dt_report_verdict(char *text, size_t cap, double data, double comm, const char *data_verdict) {
+dt_bound dt_report_bound(double data, double comm, double gpu_util) {
     static const double data_limit = 0.10, comm_limit = 0.15; // a larger share limits the run
-    if (data > data_limit && data - data_limit >= comm - comm_limit)
-        snprintf(text, cap, "limited by data: the step waited %.0f%% of its time for input; %s", 100 * data,
+    if (data > data_limit && data - data_limit >= comm - comm_limit) return DT_BOUND_data;
+    if (comm > comm_limit) return DT_BOUND_communication;
+    return gpu_util < DT_GPU_BUSY ? DT_BOUND_host : DT_BOUND_compute; // NaN: compute
+}
+
+void dt_report_verdict(char *text, size_t cap, double data, double comm, double gpu_util, const char *data_verdict) {
+    char gpu[64] = "";
+    if (gpu_util < DT_GPU_BUSY) snprintf(gpu, sizeof gpu, "the GPU was busy %.0f%% of the time, ", 100 * gpu_util);
+    switch (dt_report_bound(data, comm, gpu_util)) {
+    case DT_BOUND_data:
+        snprintf(text, cap, "limited by data: %sthe step waited %.0f%% of its time for input; %s", gpu, 100 * data,
                  data_verdict ? data_verdict
                               : "more data.workers, faster storage or smaller files (dtrain pack) would help");
-    else if (comm > comm_limit)
+        break;
+    case DT_BOUND_communication:
         snprintf(text, cap,
-                 "limited by communication: %.0f%% of the step was exposed all-reduce; a larger "
+                 "limited by communication: %s%.0f%% of the step was exposed all-reduce; a larger "
                  "train.global_batch, fewer ranks or a faster network would help",
-                 100 * comm);
-    else
+                 gpu, 100 * comm);
+        break;
+    case DT_BOUND_host:
+        snprintf(text, cap,
+                 "limited by the host: %sthough data and communication keep up; a larger train.micro_batch would help, "
+                 "or device.capture=true",
+                 gpu);
+        break;
+    case DT_BOUND_compute:
         snprintf(text, cap, "limited by compute: data and communication keep up; more cores, hosts or GPUs would help");
+        break;
+    }
 }
 
 // ---- shared ----------------------------------------------------------------------------------------
@@ -405,7 +424,8 @@ static void write_verdict(FILE *out, const dt_run_log *r) {
     char verdict[1024];
     const double all = r->phase_s[DT_RUN_STEP_S];
     const char *recorded = dt_report_text(dt_run_log_event(r, "verdict"), "text");
-    dt_report_verdict(verdict, sizeof verdict, r->phase_s[DT_RUN_DATA_S] / all, r->phase_s[DT_RUN_COMM_S] / all, NULL);
+    dt_report_verdict(verdict, sizeof verdict, r->phase_s[DT_RUN_DATA_S] / all, r->phase_s[DT_RUN_COMM_S] / all, NAN,
+                      NULL);
     if (*recorded) snprintf(verdict, sizeof verdict, "%s", recorded);
     char *advice = strchr(verdict, ';');
     if (advice) *advice++ = '\0';

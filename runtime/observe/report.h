@@ -10,6 +10,7 @@
 #ifndef DT_REPORT_REPORT_H
 #define DT_REPORT_REPORT_H
 
+#include "config/words.h"
 #include "observe/run_log.h"
 
 #include <stdio.h>
@@ -21,8 +22,14 @@ dt_status dt_report_write(const dt_run_log *r, const char *path);
 // Writes the comparison of n runs to `path`. DT_E_STORAGE.
 dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path);
 
-// What limits a run and what would help, as one sentence. Shares are of the time of its steps; data_verdict: what the
-// loader's counters say if data is the limit, or NULL.
-void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share, const char *data_verdict);
+// What limits steps. Shares are of their time. host: data and communication keep up, and yet the GPU is busy for gpu_util
+// (NaN: unknown) of the time, which is less than DT_GPU_BUSY.
+#define DT_GPU_BUSY       0.7
+#define DT_BOUND_WORDS(W) W(BOUND, data) W(BOUND, communication) W(BOUND, host) W(BOUND, compute)
+typedef enum dt_bound { DT_BOUND_WORDS(DT_WORD_CONSTANT) } dt_bound;
+dt_bound dt_report_bound(double data_share, double comm_share, double gpu_util);
+// The same and what would help, as one sentence. data_verdict: what the loader's counters say if data is the limit, or NULL.
+void dt_report_verdict(char *text, size_t cap, double data_share, double comm_share, double gpu_util,
+                       const char *data_verdict);
 
 #endif

@@ -60,6 +60,8 @@ typedef struct histogram {    // not cumulative: put_phases adds up
 typedef struct numbers {
     double one[N_NUMBERS]; // by number
     histogram phases[N_PHASES];
+    bool has_gpu;
+    double gpu[DT_N_GPU]; // of rank 0
     dt_goodput ledger;    // of all attempts
     dt_activity activity; // what the run does now
     bool ended;
@@ -86,8 +88,9 @@ typedef struct prometheus {
     pthread_mutex_t results_lock; // protects the results: the newest value of each metric and split
     result *results;
     size_t n_results;
-    double *ranks; // by rank: data, compute, memory; protected like the results
+    double *ranks; // (DT_N_RANK, n_ranks); protected like the results
     int n_ranks;
+    bool ranks_have_gpu;
     char *textfile;
     pthread_mutex_t textfile_lock; // one writes it at a time
     double linger_s;               // seconds after the end
@@ -132,19 +135,33 @@ static void put_numbers(prometheus *s, FILE *f, const char *name, number i, cons
     put_value(f, name, s->run, "", n->one[i]);
 }
 
-static void put_ranks(prometheus *s, FILE *f, const char *name, int which) { // which: row of (3, n_ranks)
+static void put_ranks(prometheus *s, FILE *f, const char *name, int which, double scale) { // which: DT_RANK_…
     char labels[32];
     // results_lock: put_all has released `lock`
     pthread_mutex_lock(&s->results_lock);
     for (int r = 0; r < s->n_ranks; r++) {
         snprintf(labels, sizeof labels, ",rank=\"%d\"", r);
-        put_value(f, name, s->run, labels, s->ranks[which * s->n_ranks + r]);
+        put_value(f, name, s->run, labels, scale * s->ranks[which * s->n_ranks + r]);
     }
     pthread_mutex_unlock(&s->results_lock);
 }
-#define put_rank_data(s, f, name, n)    put_ranks(s, f, name, 0)
-#define put_rank_compute(s, f, name, n) put_ranks(s, f, name, 1)
-#define put_rank_rss(s, f, name, n)     put_ranks(s, f, name, 2)
+#define put_rank_data(s, f, name, n)    put_ranks(s, f, name, DT_RANK_data_s, 1)
+#define put_rank_compute(s, f, name, n) put_ranks(s, f, name, DT_RANK_compute_s, 1)
+#define put_rank_rss(s, f, name, n)     put_ranks(s, f, name, DT_RANK_rss_bytes, 1)
+
+// Of a lone rank as its newest step has it.
+static void put_gpu(prometheus *s, FILE *f, const char *name, const numbers *n, int which, double scale) {
+    if (s->ranks_have_gpu)
+        put_ranks(s, f, name, DT_RANK_GPU + which, scale);
+    else if (n->has_gpu)
+        put_value(f, name, s->run, ",rank=\"0\"", scale * n->gpu[which]);
+}
+// in the units of DCGM's exporter
+#define put_gpu_util(s, f, name, n)  put_gpu(s, f, name, n, DT_GPU_util, 100)
+#define put_gpu_power(s, f, name, n) put_gpu(s, f, name, n, DT_GPU_power_w, 1)
+#define put_gpu_temp(s, f, name, n)  put_gpu(s, f, name, n, DT_GPU_temp_c, 1)
+#define put_gpu_used(s, f, name, n)  put_gpu(s, f, name, n, DT_GPU_mem_bytes, 1.0 / 1048576)
+#define put_gpu_clock(s, f, name, n) put_gpu(s, f, name, n, DT_GPU_sm_mhz, 1)
 
 static void put_phases(prometheus *s, FILE *f, const char *name, const numbers *n) {
     char part[64], labels[96];
@@ -490,6 +507,8 @@ static void sink_prometheus_take_step(numbers *n, const dt_metrics_line *record)
     n->one[N_rate] = stats->smooth_samples_per_s; // smooth: a scrape sees one step of many
     n->one[N_left] = stats->eta_s;
     n->one[N_rss] = (double)stats->rss_bytes;
+    n->has_gpu = stats->has_gpu;
+    memcpy(n->gpu, stats->gpu, sizeof n->gpu);
     n->one[N_skipped] += r->skipped;    // a counter of this attempt
     n->one[N_stepped] = record->wall_s; // wall clock: alerts compare with time()
     for (int i = 0; i < N_PHASES; i++) sink_prometheus_add_phase(&n->phases[i], seconds[i]);
@@ -519,9 +538,11 @@ static void sink_prometheus_take_eval(prometheus *s, const dt_eval_line *r) {
 
 static void take_ranks(prometheus *s, const dt_ranks_line *r) {
     pthread_mutex_lock(&s->results_lock);
-    if (!s->ranks) s->ranks = dt_xcalloc((size_t)r->n, 3 * sizeof *s->ranks); // the number of ranks stays the same
+    if (!s->ranks)
+        s->ranks = dt_xcalloc((size_t)r->n, DT_N_RANK * sizeof *s->ranks); // the number of ranks stays the same
     s->n_ranks = r->n;
-    memcpy(s->ranks, r->data_s, 3 * (size_t)r->n * sizeof *s->ranks);
+    s->ranks_have_gpu = r->has_gpu;
+    memcpy(s->ranks, r->values, DT_N_RANK * (size_t)r->n * sizeof *s->ranks);
     pthread_mutex_unlock(&s->results_lock);
 }
 

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "observe/report.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -100,6 +101,22 @@ static void print_loss(char *out, size_t cap, const terminal *t, bool is_short) 
         snprintf(out, cap, "-");
 }
 
+// "  gpu 97% 412 W 61 C 23.1 GiB", less what the GPU does not report; what limits the steps of one that is not busy; ""
+// without one.
+static void print_gpu(char *out, size_t cap, const dt_step_stats *s) {
+    static const char *const words[] = {DT_BOUND_WORDS(DT_WORD_QUOTED)};
+    const double *g = s->gpu;
+    int n = snprintf(out, cap, "%s", s->has_gpu ? "  gpu" : "");
+    if (!s->has_gpu) return;
+    if (!isnan(g[DT_GPU_util])) n += snprintf(out + n, cap - (size_t)n, " %.0f%%", 100 * g[DT_GPU_util]);
+    if (g[DT_GPU_util] < DT_GPU_BUSY)
+        n += snprintf(out + n, cap - (size_t)n, " (%s)",
+                      words[dt_report_bound(s->data_share, s->comm_share, g[DT_GPU_util])]);
+    if (!isnan(g[DT_GPU_power_w])) n += snprintf(out + n, cap - (size_t)n, " %.0f W", g[DT_GPU_power_w]);
+    if (!isnan(g[DT_GPU_temp_c])) n += snprintf(out + n, cap - (size_t)n, " %.0f C", g[DT_GPU_temp_c]);
+    if (!isnan(g[DT_GPU_mem_bytes])) snprintf(out + n, cap - (size_t)n, " %.1f GiB", g[DT_GPU_mem_bytes] / 1073741824);
+}
+
 static void append_numbers(const terminal *t, char *line, int width) {
     char part[128], eta[32], loss[64];
     print_loss(loss, sizeof loss, t, true);
@@ -115,6 +132,8 @@ static void append_numbers(const terminal *t, char *line, int width) {
     sink_terminal_append(line, width, part);
     snprintf(part, sizeof part, "  data %.0f%% compute %.0f%% comm %.0f%%", 100 * t->s.data_share,
              100 * t->s.compute_share, 100 * t->s.comm_share);
+    sink_terminal_append(line, width, part);
+    print_gpu(part, sizeof part, &t->s);
     sink_terminal_append(line, width, part);
 }
 
@@ -160,14 +179,15 @@ static dt_status open_terminal(void **state, const dt_metrics_opts *o) {
 }
 
 static void plain_line(const terminal *t) {
-    char eta[32], loss[64];
+    char eta[32], loss[64], gpu[96];
     const dt_step_stats *s = &t->s;
     dt_text_duration(eta, sizeof eta, s->eta_s);
+    print_gpu(gpu, sizeof gpu, s);
     print_loss(loss, sizeof loss, t, false);
     dt_info("step %" PRId64 "/%" PRId64 "  epoch %.2f  loss %s  lr %.2e  %.1f samples/s  ETA %s  data %.0f%% "
-            "compute %.0f%% comm %.0f%%",
+            "compute %.0f%% comm %.0f%%%s",
             t->r.step, t->o.total_steps, t->r.epoch, loss, t->r.lr, s->smooth_samples_per_s, eta, 100 * s->data_share,
-            100 * s->compute_share, 100 * s->comm_share);
+            100 * s->compute_share, 100 * s->comm_share, gpu);
 }
 
 static void show_step(terminal *t, const dt_step_line *r, const dt_step_stats *s) {

@@ -13,6 +13,7 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/nvml.h"
 #include "base/os.h"
 #include "base/rank_report.h"
 #include "base/watch.h"
@@ -232,6 +233,7 @@ static dt_status open_training(trainer *t) {
     DT_TRY(dt_trainer_make_stepper(t));
     dt_schedule_init(&t->schedule, r->config, r->record.total_steps, r->record.steps_per_epoch,
                      dt_metrics_table[t->nets.metrics.best]->lower_is_better);
+    if (r->backend->device) dt_gpu_watch_begin(r->backend->device->bus);
     // a device's memory is taken before the first step
     if (r->backend->device) DT_TRY(dt_trainer_make_evaluator(t, r->record.step));
     DT_TRY(r->resumed ? dt_state_load(t->state, r->checkpoint, true) : dt_state_init(t->state));
@@ -645,6 +647,7 @@ static dt_status save_first(trainer *t) {
 // A failure in here is logged, and leaves the message of a failed run in place.
 static void close_trainer(trainer *t, dt_status st) {
     const dt_error_kept first = dt_error_keep();
+    dt_gpu_watch_end();
     // a device may still be reading from the source
     if (t->stepper && dt_stepper_set_source(t->stepper, NULL) != DT_OK) // waits for the device
         dt_warn("at the end of the run: %s", dt_error_message());

@@ -167,7 +167,9 @@ grep -q "workers: 1" "$work/runs/near/config.yaml" || show near "threads were co
 # what engines want of workspace does not keep a network from a device on which others fit
 FAKE_CUDA_WORKSPACE=900000000 FAKE_CUDA_BYTES=400000000 good 2 squeezed train.max_steps=1
 good 2 resume2
-good 2 again2
+grep -q '"gpu":{"util":0.97,"power_w":412.5,' "$work"/runs/*/metrics.jsonl || fail "no run has the numbers of its GPU" # short ones may not
+FAKE_NVML=hang good 2 again2
+! grep -q '"gpu"' "$work/runs/again2/metrics.jsonl" || show again2 "a driver that hangs has numbers"
 same resume2 again2
 # sums of three: NVSwitches would add in another order each time
 good 3 resume3

@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_real_parts.h"
 #include "backend/cuda/device.h"
 #include "base/log.h"
+#include "base/nvml.h"
 
 #include <ctype.h>
 #include <cuda_runtime_api.h>
@@ -80,26 +81,6 @@ static int device_link(dt_cuda_api *a, int from, int to, dt_cuda_link *out) {
     return e;
 }
 
-// Free memory by NVML, which needs no context on the device; 0 without NVML. Its calls are as in nvml.h.
-static size_t free_by_nvml(const char *pci) {
-    struct {
-        unsigned long long total, free, used;
-    } memory = {0, 0, 0};
-    void *device = NULL, *library = dlopen("libnvidia-ml.so.1", RTLD_LAZY | RTLD_LOCAL); // loaded for the call only
-    int (*init)(void), (*shutdown)(void), (*find)(const char *, void **), (*ask)(void *, void *);
-    if (!library) return 0;
-    *(void **)&init = dlsym(library, "nvmlInit_v2");
-    *(void **)&shutdown = dlsym(library, "nvmlShutdown");
-    *(void **)&find = dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
-    *(void **)&ask = dlsym(library, "nvmlDeviceGetMemoryInfo");
-    if (init && shutdown && find && ask && !init()) { // any function may be missing
-        if (find(pci, &device) || ask(device, &memory)) memory.free = 0;
-        shutdown();
-    }
-    dlclose(library);
-    return (size_t)memory.free;
-}
-
 // The path of the driver's library, links followed; "" if unknown. path: PATH_MAX bytes.
 static const char *driver_path(char *path) {
     struct link_map *map = NULL;
@@ -133,7 +114,7 @@ static int device_info(dt_cuda_api *a, int index, dt_cuda_device_info *out) {
     dt_cuda_driver_version(driver_path(path), out->driver_version, sizeof out->driver_version);
     // needs a context, which only the chosen device has
     if (used == index) return done(cudaMemGetInfo(&out->free_bytes, &out->total_bytes));
-    out->free_bytes = free_by_nvml(out->pci);
+    out->free_bytes = dt_nvml_free_bytes(out->pci); // which needs no context
     return 0;
 }
 
