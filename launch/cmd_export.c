@@ -7,6 +7,8 @@
 #include "base/core.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/os.h"
+#include "base/text.h"
 #include "batch/targets.h"
 #include "checkpoint/ckpt.h"
 #include "data/data.h"
@@ -17,6 +19,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 // indices into options; bytes of an output's name
 enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
@@ -282,6 +285,7 @@ static dt_status export_write(export *e, const dt_cli_words *w) {
 static dt_status export_run(const dt_cli_words *w) {
     // 0: all is freed at the end, whatever failed
     export e = {0};
+    const double begin_s = dt_clock_s();
     const char *words[64]; // as many as dt_cli_expect_words lets through
     dt_cli_words config = {.words = words};
     DT_TRY(dt_cli_expect_words(w, "export", 2, 64, "RUN OUT.onnx|OUT.safetensors [key=value …]"));
@@ -294,7 +298,13 @@ static dt_status export_run(const dt_cli_words *w) {
     if (st == DT_OK) st = find_fields(&e);
     if (st == DT_OK) st = describe_inputs(&e);
     if (st == DT_OK) st = export_write(&e, w);
-    if (st == DT_OK) dt_info("%s: written", w->words[1]);
+    if (st == DT_OK) {
+        char size[DT_SIZE_CHARS];
+        struct stat s = {0};
+        stat(w->words[1], &s);
+        dt_info("%s: written from %d tensors, %s in %.1f s", w->words[1], dt_safetensors_count(e.weights),
+                dt_size_text(size, (double)s.st_size), dt_clock_s() - begin_s);
+    }
     if (e.data) e.data->close(e.data); // NULL without data
     dt_safetensors_close(e.weights);
     dt_json_fini(&e.normalize);

@@ -435,8 +435,9 @@ static void pack_log_done(const packing *p, const dt_finish_counts *n) {
     if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
     if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
     pack_log_names(p);
-    dt_info("packed %zu records, %.1f MB, into %s in %.1f s (%.0f files/s)", n->n_records, (double)n->n_bytes / 1e6,
-            p->plan.pattern, s, (double)p->raw.n / s);
+    char size[DT_SIZE_CHARS];
+    dt_info("packed %zu records, %s, into %s in %.1f s (%.0f files/s)", n->n_records,
+            dt_size_text(size, (double)n->n_bytes), p->plan.pattern, s, (double)p->raw.n / s);
     if (n->n_without)
         dt_info("%zu of %zu files gave no record (%s), the first is %s", n->n_without, p->raw.n, why,
                 p->raw.items[n->first_without].name);

@@ -144,7 +144,8 @@ dt_status dt_data_synth(const dt_synth_opts *o) {
     if (t.status != DT_OK) return (dt_status)t.status;
     t.progress.n_items = t.job.n;
     dt_progress_end(&t.progress);
-    dt_info("%s: %u %s in %.1f s", o->out, t.job.n, t.kind->unit, dt_clock_s() - begin_s);
+    const double took_s = dt_clock_s() - begin_s;
+    dt_info("%s: %u %s in %.1f s (%.0f %s/s)", o->out, t.job.n, t.kind->unit, took_s, t.job.n / took_s, t.kind->unit);
     return DT_OK;
 }
 

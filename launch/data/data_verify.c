@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
 
@@ -66,12 +67,15 @@ static void print_bad(const dt_cli_words *w, const dt_catalog *c, const dt_verif
         print(&(bad_line){.file = c->shards[r->bad_shards[i].shard].path, .reason = r->bad_shards[i].reason});
 }
 
-static dt_status data_verify_report(const dt_cli_words *w, const dt_reader *s, const dt_verify_result *r) {
+static dt_status data_verify_report(const dt_cli_words *w, const dt_reader *s, const dt_verify_result *r,
+                                    double took_s) {
     const dt_catalog *c = s->catalog;
     print_bad(w, c, r);
-    dt_info("%u records, %" PRIu64 " members, %.1f MB: %" PRIu64 " checked by hash, %" PRIu64 " decoded, %" PRIu64
-            " only read",
-            c->n_records, r->n_members, (double)r->n_bytes / 1e6, r->n_hashed, r->n_decoded, r->n_read);
+    char size[DT_SIZE_CHARS], each[DT_SIZE_CHARS];
+    dt_info("%u records, %" PRIu64 " members, %s: %" PRIu64 " checked by hash, %" PRIu64 " decoded, %" PRIu64
+            " only read, in %.1f s (%s/s)",
+            c->n_records, r->n_members, dt_size_text(size, (double)r->n_bytes), r->n_hashed, r->n_decoded, r->n_read,
+            took_s, dt_size_text(each, (double)r->n_bytes / took_s));
     if (r->n_shards)
         dt_info("%" PRIu64 " of %u shards compared with the hash in their index.json", r->n_shards, c->n_shards);
     if (r->n_bad_shards)
@@ -103,9 +107,10 @@ static dt_status data_verify_run(const dt_cli_words *w) {
     DT_TRY(dt_cli_option_int(w, THREADS, dt_usable_cores(), &o.n_threads));
     char *broken = NULL;
     DT_TRY(open_what_can_be(&s, w, &broken));
+    const double begin_s = dt_clock_s();
     dt_status st = dt_reader_verify(s, &o, &r);
     if (st == DT_OK) {
-        st = data_verify_report(w, s, &r);
+        st = data_verify_report(w, s, &r, dt_clock_s() - begin_s);
         dt_verify_result_fini(&r);
     }
     if (broken) st = dt_fail(DT_E_DATA, "%s", broken);

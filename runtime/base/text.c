@@ -190,6 +190,14 @@ int dt_text_columns(void) {
     return ioctl(stderr_terminal(), TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80; // 80: no terminal that knows
 }
 
+const char *dt_size_text(char out[DT_SIZE_CHARS], double n_bytes) {
+    static const char *const UNITS[] = {"B", "kB", "MB", "GB", "TB"};
+    int k = 0;
+    for (; k < 4 && n_bytes >= 1000; k++) n_bytes /= 1000;
+    snprintf(out, DT_SIZE_CHARS, "%.*f %s", k ? 1 : 0, n_bytes, UNITS[k]);
+    return out;
+}
+
 void dt_examples_add(dt_examples *e, const char *fmt, ...) {
     enum { MOST = 3 }; // examples in a message
     const size_t at = strlen(e->text);

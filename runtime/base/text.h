@@ -21,6 +21,10 @@ void dt_examples_add(dt_examples *e, const char *fmt, ...) __attribute__((format
 // For qsort and bsearch: of arrays of strings, by bytes.
 int dt_text_compare(const void *a, const void *b);
 
+// A number of bytes for a message: 812 B, 3.4 kB, 12.3 MB, 1.2 GB.
+enum { DT_SIZE_CHARS = 24 };
+const char *dt_size_text(char out[DT_SIZE_CHARS], double n_bytes);
+
 // Edit distance from `text` to `word` (n bytes): insertions, deletions, substitutions and swaps of neighbours.
 // 1 if text is a prefix of word; DT_TEXT_FAR if text can hardly be meant. Texts of up to three letters must
 // share the first letter (gpu is not cpu).

@@ -6,6 +6,7 @@
 #include "base/failpoint.h"
 #include "base/io.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/text.h"
 #include "base/trace.h"
 #include "batch/losses.h"
@@ -15,6 +16,7 @@
 #include "run/batch_inputs.h"
 #include "run/memory_report.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -464,7 +466,7 @@ static dt_status session_load(dt_session *a) {
 dt_status dt_session_open(dt_session *a, const dt_trainer_args *args, const dt_run_request *q) {
     dt_run_request request = *q;
     request.use = DT_RUN_INFERENCE;
-    *a = (dt_session){0};
+    *a = (dt_session){.begin_s = dt_clock_s()};
     DT_TRY(dt_run_open(&a->run, args, &request));
     if (request.own_data && a->run.record.data_fingerprint != a->run.data->fingerprint)
         dt_warn_alike("data, columns or split are not those of the training: the %s split may contain training samples",
@@ -570,6 +572,10 @@ dt_status dt_session_print(const dt_session *a, const char *csv, const dt_eval_r
     fputs(j.data, r->args.results);
     fflush(r->args.results);
     const dt_status st = csv ? write_csv(csv, j.data) : DT_OK;
+    const double took_s = dt_clock_s() - a->begin_s;
+    if (st == DT_OK)
+        dt_info("%s: metrics of %" PRId64 " samples in %.1f s (%.0f samples/s)", csv ? csv : "stdout",
+                result->n_samples, took_s, (double)result->n_samples / took_s);
     dt_json_fini(&j);
     return st;
 }

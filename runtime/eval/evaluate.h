@@ -47,6 +47,7 @@ typedef struct dt_session {
     dt_nets nets; // for evaluation
     dt_state *state;
     dt_team *team;
+    double begin_s;
 } dt_session;
 
 // A checkpoint of the run, its data, the network that evaluates it, and its weights. `use` of the request is set here.

@@ -333,6 +333,8 @@ static dt_status quantize(quantizer *q) {
     dt_signals_started(); // what is left takes a moment: signals no longer end it
     if (st == DT_OK) st = write_run(q);
     if (st == DT_OK) quantizer_print_report(q, r, rate, error, q->session.run.args.results);
+    if (st == DT_OK)
+        dt_info("%s: a run of %d layers in %.1f s", q->r->out, q->q.n_layers, dt_clock_s() - q->session.begin_s);
     if (st == DT_OK && rate[1] < rate[0])
         dt_warn("on this CPU int8 is slower than fp32 (%.4g samples/s beside %.4g): it pays on "
                 "CPUs with VNNI and for wide layers; else keep the run that it was made of",

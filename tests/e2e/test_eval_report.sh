@@ -6,7 +6,8 @@
 small_data "$work"
 config=$(small_config "$work")
 train train.max_steps=25 data.where="subject != 'nobody'" data.balance=finger
-"$DTRAIN" synth biometric "$work/raw2" --subjects 6 --impressions 3 --seed 9 2>/dev/null
+"$DTRAIN" synth biometric "$work/raw2" --subjects 6 --impressions 3 --seed 9 2>"$work/log"
+grep -qE '/raw2: 6 subjects in [0-9.]+ s \([0-9]+ subjects/s\)' "$work/log" || fail "no closing line: $(cat "$work/log")"
 "$DTRAIN" pack "$work/raw2" "$work/new set.lmdb" >/dev/null 2>&1
 
 ask() { # output, words
@@ -18,6 +19,7 @@ say=('eval.metrics=[accuracy, macro_f1, loss, confusion, eer]' 'eval.by=[finger,
 ask report "${say[@]}" --csv "$work/report.csv"
 python3 -c 'import pty, sys; sys.exit(pty.spawn(sys.argv[1:]))' "$DTRAIN" eval "$work/runs/small" >"$work/screen"
 grep -qE 'eval \[#+\] ([0-9]+)/\1 samples' "$work/screen" || fail "no line of progress: $(cat "$work/screen")"
+grep -qE 'stdout: metrics of [0-9]+ samples in [0-9.]+ s \([0-9]+ samples/s\)' "$work/screen" || fail "no closing line: $(cat "$work/screen")"
 py check_report "$work/report" "$work/report.csv" || fail "the figures do not fit together"
 ask one "${say[@]}" eval.bootstrap_unit=subject
 py check_units "$work/report" "$work/one" || fail "intervals by person"

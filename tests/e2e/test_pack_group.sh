@@ -47,7 +47,7 @@ expect 0 "3 samples" "$dtrain" check c.yaml
 
 # -- rows of a table are vectors; the columns that are named are metadata
 printf 'a,b,species,c\n1.5,2,setosa,-3e-2\n4,5.25,"virginica, wild",6\n7,8,setosa,9\n' >iris.csv
-expect 0 "packed 3 records" "$dtrain" pack iris.csv rows.lmdb --rows species
+expect 0 "packed 3 records, 489 B, into rows.lmdb in " "$dtrain" pack iris.csv rows.lmdb --rows species
 "$dtrain" data ls rows.lmdb >ls.txt
 grep -q $'^0000001\tjson:[0-9]*\tnpy:140\tspecies=virginica, wild' ls.txt || fail "rows: $(cat ls.txt)"
 expect 0 "packed 3 records" "$dtrain" pack iris.csv rows.tar --rows species

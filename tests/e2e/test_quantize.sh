@@ -18,6 +18,7 @@ for how in mse minmax percentile; do
     grep -q "^14 of 14 layers in int8; scales: $how" "$work/report" || fail "$how: $(cat "$work/report")"
     grep -q '^samples/s .* times' "$work/report" || fail "no speed"
     grep -q '^accuracy' "$work/report" || fail "no accuracy"
+    grep -q "runs/$how: a run of 14 layers in [0-9.]* s" "$work/log" || fail "no closing line: $(cat "$work/log")"
 done
 py check_scales "$runs" || fail "the scales are not those of the weights"
 

@@ -206,7 +206,8 @@ if "$python" -c 'import sqlite3' 2>/dev/null; then
 fi
 
 # -- verify: all good; then a flipped byte, found with file, record, offset and reason, by any number of threads
-"$dtrain" data verify a.lmdb 's-{0..2}.tar' >bad.tsv 2>/dev/null || fail "verify of good sets"
+"$dtrain" data verify a.lmdb 's-{0..2}.tar' >bad.tsv 2>err.txt || fail "verify of good sets"
+grep -qE 'records, .* only read, in [0-9.]+ s \([0-9.]+ [kMG]?B/s\)' err.txt || fail "no closing line: $(cat err.txt)"
 [ ! -s bad.tsv ] || fail "verify lists good records: $(cat bad.tsv)"
 offset=$(grep -abo BM s-2.tar | head -1 | cut -d: -f1)
 printf '\377' | dd of=s-2.tar bs=1 seek=$((offset + 10000)) conv=notrunc 2>/dev/null

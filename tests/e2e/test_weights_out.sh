@@ -15,7 +15,7 @@ there_and_back() { # NAME NAMES WORD …
     local name=$1 names=$2 file=$work/$1.$2.safetensors
     shift 2
     [ -e "$work/runs/$name" ] || exits 0 '' "$DTRAIN" init "$config" "$work/runs/$name" "$@"
-    exits 0 "$file: written" "$DTRAIN" export "$work/runs/$name" "$file" --names "$names"
+    exits 0 "$file: written from [1-9][0-9]* tensors, [0-9.]* [kM]*B in [0-9.]* s" "$DTRAIN" export "$work/runs/$name" "$file" --names "$names"
     exits 0 '' "$DTRAIN" init "$config" "$work/runs/$name.$names" "$@" model.init="$file" run.seed=7
     [ "$(hash "$work/runs/$name")" = "$(hash "$work/runs/$name.$names")" ] || fail "$name: other weights through names of $names"
 }

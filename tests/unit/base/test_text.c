@@ -11,6 +11,17 @@
 #include <math.h>
 #include <stdlib.h>
 
+TEST(sizes_in_their_unit) {
+    static const struct {
+        double n_bytes;
+        const char *text;
+    } CASES[] = {{0, "0 B"},          {999, "999 B"},  {1234, "1.2 kB"},
+                 {4.56e7, "45.6 MB"}, {1e9, "1.0 GB"}, {2e15, "2000.0 TB"}};
+    char text[DT_SIZE_CHARS];
+    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++)
+        assert_string_equal(dt_size_text(text, CASES[i].n_bytes), CASES[i].text);
+}
+
 // The fast way and printf's must agree.
 TEST(shortest_texts) {
     static const double SOME[] = {0,
