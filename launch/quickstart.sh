@@ -18,7 +18,7 @@ build/dtrain launch local -n "${NP:-2}" configs/fusion.yaml "$@"
 
 result=$(ls -t runs/*/result.json | head -n 1)
 run=${result%/result.json}
-accuracy=$(sed -n 's/.*"split":"test".*"accuracy":\([0-9.]*\).*/\1/p' "$result" | tail -n 1)
+accuracy=$(sed -n 's/"last":{.*//; s/.*"test":{"split"[^{}]*"accuracy":\([0-9.]*\).*/\1/p' "$result")
 cat <<END
 
 Right on the test part: $(awk -v a="$accuracy" 'BEGIN { printf "%.1f %%", 100 * a }') of the pairs of a fingerprint and an iris, among 45 people.

@@ -22,9 +22,25 @@ def write_tar(path, samples):
 
 
 def records(path, kind=None):
-    """The lines of metrics.jsonl or result.json, those of a kind."""
+    """The lines of metrics.jsonl, those of a kind, or the records of result.json: of a split the best weights last."""
     with open(path) as f:
-        return [r for r in map(json.loads, f) if kind is None or r["kind"] == kind]
+        rows = [r for r in map(json.loads, f) if kind is None or r["kind"] == kind]
+    if kind or len(rows) != 1 or rows[0].get("schema") != 1:
+        return rows
+    last = rows[0].pop("last", {})
+    return [r for split, r in rows[0].items() if split != "schema" for r in (last.get(split), r) if r]
+
+
+def write_result(path, *lines):
+    """result.json of records, JSON each."""
+    result, last = {"schema": 1}, {}
+    for r in map(json.loads, lines):
+        best = r["split"] not in result or "best" in r["weights"]
+        if best and r["split"] in result:
+            last[r["split"]] = result[r["split"]]
+        (result if best else last)[r["split"]] = r
+    with open(path, "w") as f:
+        f.write(json.dumps(result | ({"last": last} if last else {}), separators=(",", ":")) + "\n")
 
 
 def table(path):
@@ -88,9 +104,8 @@ def write_run(run, steps, name="photos", classes=("cat", "dog"), every=100, seed
             f.write('{"kind":"end","step":%d,"status":0}\n' % steps)
     best = {"weights": "best and last", "step": steps, "samples": 20, "accuracy": 0.9 + 0.01 * seed, "loss": 0.3}
     if end:
-        with open(f"{run}/result.json", "w") as f:
-            f.write(json.dumps({"split": "train", "weights": "last", "step": steps, "loss": 0.25, "chosen_by": "accuracy"}) + "\n")
-            f.write(json.dumps({"split": "val"} | best) + "\n" + json.dumps({"split": "test"} | best) + "\n")
+        train = {"split": "train", "weights": "last", "step": steps, "loss": 0.25, "chosen_by": "accuracy"}
+        write_result(f"{run}/result.json", *map(json.dumps, (train, {"split": "val"} | best, {"split": "test"} | best)))
     with open(f"{run}/config.yaml", "w") as f:
         f.write("run: {name: %s, seed: %d}\ndata:\n  path: photos.lmdb\n  fields:\n    image: {kind: image, size: 32}\n"
                 "    label: {kind: class}\nmodel: {name: resnet}\n"

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "metrics/metric.h"
+#include "observe/result_file.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -22,36 +23,20 @@ const char *dt_sweep_value(const sweep *s, int run, int i) {
 
 // ---- results ---------------------------------------------------------------------------------------
 
-static bool is_best(const json_t *line) {
-    const char *weights = json_string_value(json_object_get(line, "weights"));
-    return weights && strstr(weights, "best");
-}
-
-// Keeps of each part the line of the best checkpoint, or of the last where none is the best.
-static void sweep_table_take_line(dt_sweep_run *r, json_t *line) {
-    const char *split = json_string_value(json_object_get(line, "split"));
-    const char *best = json_string_value(json_object_get(line, "chosen_by"));
-    if (best && !r->best) r->best = dt_xstrdup(best);
-    for (int p = DT_SPLIT_VAL; split && p <= DT_SPLIT_TEST; p++) {
-        if (strcmp(split, dt_split_name(p)) != 0 || (r->lines[p] && !is_best(line))) continue;
-        json_decref(r->lines[p]);
-        r->lines[p] = json_incref(line);
-    }
-}
-
 int64_t dt_sweep_step_of(const json_t *record) {
     return record ? json_integer_value(json_object_get(record, "step")) : -1;
 }
 
-// The records in a file of the run whose lines begin like `begin`: an array, empty where there is no file.
-static json_t *read_records(const sweep *s, int run, const char *file, const char *begin) {
-    char *path = dt_xprintf("%s/%s/%s", s->dir, s->runs[run].name, file), *text = NULL;
+// The evaluations in metrics.jsonl of the run: an array, empty where there is no file.
+static json_t *read_evaluations(const sweep *s, int run) {
+    static const char begin[] = "{\"kind\":\"eval\"";
+    char *path = dt_xprintf("%s/%s/metrics.jsonl", s->dir, s->runs[run].name), *text = NULL;
     size_t n = 0;
     json_t *all = json_array();
     dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
     for (char *p = text, *end; st == DT_OK && *p; p = end) {
         end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
-        json_t *line = strncmp(p, begin, strlen(begin)) == 0 ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
+        json_t *line = strncmp(p, begin, sizeof begin - 1) == 0 ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
         if (line) json_array_append_new(all, line);
     }
     if (st != DT_OK) dt_error_clear();
@@ -61,7 +46,7 @@ static json_t *read_records(const sweep *s, int run, const char *file, const cha
 }
 
 json_t *dt_sweep_validation_at(const sweep *s, int run, int64_t step) {
-    json_t *all = read_records(s, run, "metrics.jsonl", "{\"kind\":\"eval\""), *found = NULL, *line;
+    json_t *all = read_evaluations(s, run), *found = NULL, *line;
     size_t i;
     json_array_foreach(all, i, line) {
         const char *split = json_string_value(json_object_get(line, "split"));
@@ -75,11 +60,17 @@ json_t *dt_sweep_validation_at(const sweep *s, int run, int64_t step) {
 
 void dt_sweep_read_result(sweep *s, int run) {
     dt_sweep_run *r = &s->runs[run];
-    json_t *all = read_records(s, run, "result.json", ""), *line, **val = &r->lines[DT_SPLIT_VAL],
-           **test = &r->lines[DT_SPLIT_TEST];
-    size_t i;
-    json_array_foreach(all, i, line) sweep_table_take_line(r, line);
+    char *dir = dt_xprintf("%s/%s", s->dir, r->name);
+    json_t *all = dt_result_read(dir), **val = &r->lines[DT_SPLIT_VAL], **test = &r->lines[DT_SPLIT_TEST];
+    const json_t *train = dt_result_of_split(all, dt_split_name(DT_SPLIT_TRAIN)),
+                 *best = json_object_get(train, "chosen_by");
+    if (best && !r->best) r->best = dt_xstrdup(json_string_value(best));
+    for (int p = DT_SPLIT_VAL; p <= DT_SPLIT_TEST; p++) {
+        json_decref(r->lines[p]);
+        r->lines[p] = json_incref(dt_result_of_split(all, dt_split_name((dt_split)p)));
+    }
     json_decref(all);
+    free(dir);
     if (*val && *test && dt_sweep_step_of(*val) != dt_sweep_step_of(*test)) {
         json_decref(*test); // a test of other weights: the best were not tested
         *test = NULL;

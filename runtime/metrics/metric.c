@@ -295,35 +295,3 @@ void dt_eval_result_write(const dt_eval_result *r, const char *split, const char
     dt_json_end_object(j);
     dt_json_newline(j);
 }
-
-// Behind the JSON value at `at`, which is an array, an object or a text.
-static const char *behind_value(const char *at) {
-    bool text = false;
-    int depth = 0;
-    do {
-        if (text && at[0] == '\\' && at[1])
-            at++; // an escaped character of a string, perhaps a quote
-        else if (*at == '"')
-            text = !text; // inside of a string brackets do not count
-        else if (!text)
-            depth += (*at == '[' || *at == '{') - (*at == ']' || *at == '}');
-        at += *at != 0;
-    } while (*at && (text || depth > 0));
-    return at;
-}
-
-void dt_eval_result_print(const char *lines, bool confusion, FILE *out) {
-    static const char member[] = "\"confusion\":";
-    for (const char *at; !confusion && (at = strstr(lines, member)) != NULL;) {
-        const char *behind = behind_value(at + sizeof member - 1);
-        // the comma in front goes with the member, or the one behind where it is the first
-        if (at[-1] == ',')
-            at--;
-        else
-            behind += *behind == ',';
-        fwrite(lines, 1, (size_t)(at - lines), out);
-        lines = behind;
-    }
-    fputs(lines, out);
-    fflush(out);
-}

@@ -33,8 +33,6 @@ void dt_eval_result_add(dt_eval_result *r, const char *name, double value); // c
 double dt_eval_result_get(const dt_eval_result *r, const char *name);       // NaN when it is not there
 // One line of JSON, behind what j has.
 void dt_eval_result_write(const dt_eval_result *r, const char *split, const char *weights, int64_t step, dt_json *j);
-// Prints such lines, if need be without their confusion matrices, which nobody reads in a terminal.
-void dt_eval_result_print(const char *lines, bool confusion, FILE *out);
 const char *dt_eval_result_members(const dt_eval_result *r); // of extra, as JSON: "a":[…],"b":…
 
 // How well embeddings tell people apart who were never seen in training (metric_numbers.c).

@@ -127,14 +127,14 @@ static double result_of(const comparison *c, const dt_run_log *r, int k) {
     const char *name = c->metrics[k];
     int64_t step;
     if (is_chosen(c, k)) return dt_report_best_value(r, name, c->lower, &step);
-    if (c->tested) return dt_report_real(dt_report_best_result(r, dt_split_name(DT_SPLIT_TEST)), name);
+    if (c->tested) return dt_report_real(dt_result_of_split(r->results, dt_split_name(DT_SPLIT_TEST)), name);
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     return m ? m->series.newest : NAN;
 }
 
 static void find_metrics(comparison *c) {
     for (int r = 0; r < c->n; r++) {
-        c->tested |= dt_report_best_result(c->runs[r], dt_split_name(DT_SPLIT_TEST)) != NULL;
+        c->tested |= dt_result_of_split(c->runs[r]->results, dt_split_name(DT_SPLIT_TEST)) != NULL;
         const char *chosen = dt_run_log_chosen_by(c->runs[r]);
         if (!chosen || c->n_metrics > 0) continue;
         c->metrics[c->n_metrics++] = chosen;

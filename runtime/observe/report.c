@@ -89,22 +89,12 @@ void dt_report_state(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<span class=\"state $t\">$t</span>", classes[state], text);
 }
 
-const json_t *dt_report_best_result(const dt_run_log *r, const char *split) {
-    const json_t *found = NULL;
-    for (size_t i = 0; i < json_array_size(r->results); i++) {
-        const json_t *line = json_array_get(r->results, i);
-        if (strcmp(dt_report_text(line, "split"), split) != 0) continue;
-        if (!found || strstr(dt_report_text(line, "weights"), "best")) found = line;
-    }
-    return found;
-}
-
 const json_t *dt_report_is_lower(const dt_run_log *r) {
     return json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
 }
 
 double dt_report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step) {
-    const json_t *line = dt_report_best_result(r, dt_split_name(DT_SPLIT_VAL));
+    const json_t *line = dt_result_of_split(r->results, dt_split_name(DT_SPLIT_VAL));
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     double best = dt_report_real(line, name);
     *step = json_integer_value(json_object_get(line, "step"));
@@ -163,7 +153,8 @@ static double began_s(const dt_run_log *r) {
 
 static void write_head(FILE *out, const dt_run_log *r) {
     static const char tile[] = "<div class=\"tile\"><b>$n</b><small>$t$t</small></div>\n";
-    const json_t *start = dt_run_log_event(r, "start"), *test = dt_report_best_result(r, dt_split_name(DT_SPLIT_TEST));
+    const json_t *start = dt_run_log_event(r, "start"),
+                 *test = dt_result_of_split(r->results, dt_split_name(DT_SPLIT_TEST));
     const char *chosen = dt_run_log_chosen_by(r);
     const double goodput = dt_report_real(dt_run_log_event(r, "goodput"), "goodput"), rate = dt_report_samples_per_s(r),
                  began = began_s(r);

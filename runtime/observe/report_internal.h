@@ -15,8 +15,6 @@ void dt_report_begin_rows(FILE *out);
 void dt_report_end_table(FILE *out);
 void dt_report_cell(FILE *out, double value); // <td>, empty if the value is not finite
 void dt_report_state(FILE *out, const dt_run_log *r);
-// The line of result.json for a part: of the best weights, else of the last; NULL: there is none.
-const json_t *dt_report_best_result(const dt_run_log *r, const char *split);
 // Whether the metric that chooses the run's best checkpoint is better when lower; NULL: the run does not say.
 const json_t *dt_report_is_lower(const dt_run_log *r);
 // The best validation value of a metric so far (lower: whether less is better; of NULL the newest), and its step.

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "config/words.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -227,24 +228,6 @@ static void run_log_forget(dt_run_log *r) {
     *r = (dt_run_log){.dir = r->dir, .name = r->name, .results = r->results};
 }
 
-static void read_results(dt_run_log *r) {
-    char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL;
-    size_t n = 0;
-    json_array_clear(r->results);
-    // 64 MiB: bounds a file that is none
-    if (dt_io_exists(path) && dt_io_read_file(&text, &n, path, 64 << 20, DT_E_CKPT) == DT_OK)
-        for (char *at = text, *end; *at; at = end) {
-            end = at + strcspn(at, "\n");
-            json_t *line = json_loadb(at, (size_t)(end - at), 0, NULL);
-            if (json_is_object(line)) json_array_append(r->results, line);
-            json_decref(line);
-            end += *end == '\n';
-        }
-    dt_error_clear();
-    free(text);
-    free(path);
-}
-
 // Reads the lines behind r->at. The file is opened each time: over NFS that brings what others wrote.
 static bool read_on(dt_run_log *r, bool *is_file) {
     char *path = dt_xprintf("%s/metrics.jsonl", r->dir), *line;
@@ -271,7 +254,8 @@ static bool read_on(dt_run_log *r, bool *is_file) {
 bool dt_run_log_read_on(dt_run_log *r) {
     bool is_file;
     const bool had_results = json_array_size(r->results) > 0, is_new = read_on(r, &is_file);
-    read_results(r);
+    json_decref(r->results);
+    r->results = dt_result_read(r->dir);
     return is_new || had_results != (json_array_size(r->results) > 0);
 }
 
@@ -284,9 +268,8 @@ dt_status dt_run_log_open(dt_run_log **out, const char *dir) {
                                                                                     : NULL; // of "." and ".."
     r->name = dt_xstrdup(dt_path_base(whole ? whole : r->dir));
     free(whole);
-    r->results = json_array();
+    r->results = dt_result_read(r->dir);
     read_on(r, &is_file);
-    read_results(r);
     *out = r;
     const int64_t schema = json_integer_value(json_object_get(dt_run_log_event(r, "start"), "schema"));
     if (schema > DT_RUN_SCHEMA)
@@ -380,9 +363,8 @@ double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i) {
 
 const char *dt_run_log_chosen_by(const dt_run_log *r) {
     const char *name = json_string_value(json_object_get(dt_run_log_event(r, "start"), "chosen_by"));
-    for (size_t i = 0; !name && i < json_array_size(r->results); i++)
-        name = json_string_value(json_object_get(json_array_get(r->results, i), "chosen_by"));
-    return name;
+    const json_t *train = dt_result_of_split(r->results, dt_split_name(DT_SPLIT_TRAIN));
+    return name ? name : json_string_value(json_object_get(train, "chosen_by"));
 }
 
 int64_t dt_run_log_total_steps(const dt_run_log *r) {

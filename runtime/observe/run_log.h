@@ -9,6 +9,7 @@
 #define DT_REPORT_RUN_LOG_H
 
 #include "base/core.h"
+#include "observe/result_file.h"
 #include "observe/series.h"
 
 #include <jansson.h>
@@ -58,7 +59,7 @@ typedef struct dt_run_log {
     dt_run_event *events;
     int n_events;
     json_t *end;      // the last record, if it says how the run ended; borrowed from events
-    json_t *results;  // array: the lines of result.json; empty where the run is not finished
+    json_t *results;  // array: the records of result.json; empty where the run is not finished
     double written_s; // when metrics.jsonl was written to, seconds since the epoch
     int64_t n_bad;    // lines that are no records
     // of the reader:

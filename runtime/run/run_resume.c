@@ -6,7 +6,7 @@
 #include "base/io.h"
 #include "base/log.h"
 #include "config/words.h"
-#include "metrics/metric.h"
+#include "observe/result_file.h"
 #include "run/agree.h"
 #include "run/nets.h"
 #include "run/schedule.h"
@@ -271,18 +271,15 @@ static dt_status find_newest(dt_open_run *r, char **text) {
 // never finished, because train.epochs may be among them.
 static dt_status find_results(dt_open_run *r) {
     int64_t finished = 0;
-    if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) {  // other data decide once they are open
-        char *path = dt_xprintf("%s/result.json", r->dir), *text = NULL; // rank 0 has the file
-        size_t n = 0;
-        const bool there = dt_io_exists(path) && dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) == DT_OK;
-        const char *at = there ? strstr(text, "\"step\":") : NULL; // of the results, on their first line
-        if (at && strtoll(at + 7, NULL, 10) == r->record.step) {
+    if (dt_run_is_root(r) && r->resumed && !r->extended && !r->moved) { // other data decide once they are open
+        json_t *records = dt_result_read(r->dir);                       // rank 0 has the file
+        json_t *step = json_object_get(dt_result_of_split(records, dt_split_name(DT_SPLIT_TRAIN)), "step");
+        if (step && json_integer_value(step) == r->record.step) {
             finished = 1;
             dt_info("%s is finished: %lld steps. Another run: run.name=…", r->dir, (long long)r->record.step);
-            dt_eval_result_print(text, r->config->metrics.print_confusion, r->args.results);
+            dt_result_print(records, r->config->metrics.print_confusion, r->args.results);
         }
-        free(text);
-        free(path);
+        json_decref(records);
     }
     // collective: every rank ends without opening data
     DT_TRY(r->comm->all_reduce_max_i64(r->comm, &finished, 1));

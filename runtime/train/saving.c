@@ -223,6 +223,8 @@ dt_status dt_trainer_report(trainer *t) {
     dt_json_end_object(j);
     dt_json_newline(j);
     if (!evaluates) return DT_OK;
+    dt_eval_result_write(&t->last, dt_split_name(DT_SPLIT_VAL), s->best_step == s->step ? "best and last" : "last",
+                         s->step, j);
     // the best is another checkpoint, of which only the value is known
     if (s->best_step >= 0 && s->best_step != s->step) {
         dt_json_begin_object(j, NULL);
@@ -233,8 +235,6 @@ dt_status dt_trainer_report(trainer *t) {
         dt_json_end_object(j);
         dt_json_newline(j);
     }
-    dt_eval_result_write(&t->last, dt_split_name(DT_SPLIT_VAL), s->best_step == s->step ? "best and last" : "last",
-                         s->step, j);
     return DT_OK;
 }
 

@@ -18,6 +18,7 @@
 #include "base/rank_report.h"
 #include "base/watch.h"
 #include "config/words.h"
+#include "observe/result_file.h"
 #include "run/batch_inputs.h"
 #include "run/memory_report.h"
 #include "run/signals.h"
@@ -603,16 +604,14 @@ static dt_status trainer_finish(trainer *t) {
     if (dt_words_have(&t->run.config->metrics.sinks, DT_SINK_jsonl) && dt_io_sync_file(path) != DT_OK)
         dt_warn("%s: a power cut may lose the end of it", dt_error_message());
     free(path);
-    path = dt_xprintf("%s/result.json", t->run.dir);
-    // last of all: its existence says that the run is finished
-    st = dt_io_write_file(path, t->results.data, t->results.n_bytes);
-    free(path);
-    DT_TRY(st);
+    json_t *records = dt_result_of_lines(t->results.data);
+    st = dt_result_write(t->run.dir, records); // last of all: its existence says that the run is finished
     char verdict[768] = "";
-    if (t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
-    dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
-    dt_eval_result_print(t->results.data, t->run.config->metrics.print_confusion, t->run.args.results);
-    return DT_OK;
+    if (st == DT_OK && t->n_steps > 1) data_verdict(t, verdict, sizeof verdict);
+    if (st == DT_OK) dt_metrics_summary(t->metrics, *verdict ? verdict : NULL);
+    if (st == DT_OK) dt_result_print(records, t->run.config->metrics.print_confusion, t->run.args.results);
+    json_decref(records);
+    return st;
 }
 
 static dt_status train(trainer *t) {

@@ -32,7 +32,7 @@ typedef struct trainer {
     double slowest_step_s;
     dt_slow_rank slow;
     dt_timeline timeline;
-    dt_json results;     // the lines of result.json
+    dt_json results;     // the records of result.json, a line each
     dt_eval_result last; // of the validation, at step last_step; < 0: there was none yet
     int64_t last_step;
 } trainer;

@@ -4,7 +4,10 @@ from small_set import records
 
 
 def check_printed(out, results, whole=""):
-    printed, kept = records(out), records(results)
+    printed, kept, result = records(out), records(results), json.load(open(results))
+    assert result["schema"] == 1 and all(result[s]["split"] == s for s in ("train", "val", "test")), result
+    assert all("best" in result[s]["weights"] for s in ("val", "test")), result
+    assert all(r["weights"] == "last" and r["step"] == 4 > result[s]["step"] for s, r in result.get("last", {}).items()), result
     assert sum(sum(row.values()) for row in kept[-1]["confusion"].values()) == kept[-1]["samples"], kept
     assert printed == (kept if whole else [{k: v for k, v in line.items() if k != "confusion"} for line in kept])
 

@@ -71,7 +71,7 @@ PATH=$work/bin:$PATH CUDA_VISIBLE_DEVICES=4,5,GPU-a,7,8 sweep run.name=gpus devi
 # there is nothing else, with a warning
 results() { # SWEEP VALUE LINE …: what a run of it measured
     mkdir -p "$work/runs/$1/lr=$2"
-    printf '%s\n' '{"split":"train","weights":"last","step":9,"loss":1,"chosen_by":"'"$best"'"}' "${@:3}" >"$work/runs/$1/lr=$2/result.json"
+    py write_result "$work/runs/$1/lr=$2/result.json" '{"split":"train","weights":"last","step":9,"loss":1,"chosen_by":"'"$best"'"}' "${@:3}"
 }
 ordered() { # SWEEP TEXT …: the lines of its table begin so
     local name=$1 line
