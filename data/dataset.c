@@ -11,6 +11,7 @@
 #include "base/core.h"
 #include "base/hash.h"
 #include "base/io.h"
+#include "base/json.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "base/thread.h"
@@ -427,6 +428,25 @@ static const char *dataset_value(const dt_dataset *base, const char *column, dt_
     return text;
 }
 
+static dt_status dataset_cell(const dt_dataset *base, const char *column, dt_split split, int64_t i, char **text,
+                              bool *number) {
+    const dt_data *d = base->self;
+    const dt_catalog *c = d->reader->catalog;
+    const int at = dt_columns_find(&c->table, column, DT_TEXT_COLUMN | DT_NUMBER_COLUMN | DT_JSON_COLUMN);
+    uint32_t r[DT_MAX_WIDTH];
+    char digits[DT_REAL_CHARS];
+    *text = NULL;
+    if (at < 0 && dt_catalog_find_name(c, column) < 0) return DT_E_USAGE; // names those that there are
+    if (at < 0) return dt_fail(DT_E_USAGE, "%s is of every record, and no column of the set", column);
+    *number = c->table.columns[at].kind == DT_NUMBER_COLUMN;
+    const int n = records(base, split, i, r);
+    for (int k = 0; k < n && !*text; k++) // of the first record that has one
+        if (dt_columns_has(&c->table, at, r[k]))
+            *text = dt_xstrdup(*number ? dt_real_text(digits, c->table.columns[at].number[r[k]])
+                                       : dt_columns_text(&c->table, at, r[k]));
+    return DT_OK;
+}
+
 static dt_status check_by(const dt_data *d, const dt_config *c) {
     const dt_cnode *by = c->eval.by;
     int column;
@@ -633,6 +653,7 @@ dt_status dt_data_open_as(dt_dataset **out, const dt_config *c, const dt_batch_m
                            .picture = dt_data_picture,
                            .key = key,
                            .value = dataset_value,
+                           .cell = dataset_cell,
                            .classes = classes,
                            .unvalidated = unvalidated,
                            .open = open_split,

@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, SPLIT, TOP, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
+enum { OUT, WHICH, SPLIT, TOP, COLUMNS, LOGITS, EMBEDDINGS, RAW, WEIGHTS, MC, TTA };
 static const dt_cli_option options[] = {
     [OUT] = {"-o", "FILE", "write FILE.csv, FILE.jsonl or FILE.npy (default: CSV on stdout)"},
     [WHICH] = LAUNCH_WHICH,
     [SPLIT] = {"--split", "train|val|test", "predict this split of the run's own data; SET may be left out"},
     [TOP] = {"--top", "N", "classes per row, the most probable first (default 5)"},
+    [COLUMNS] = {"--columns", "NAME[,NAME]", "also write these columns of the set"},
     [LOGITS] = {"--logits", NULL, "also write the network's raw outputs"},
     [EMBEDDINGS] = {"--embeddings", NULL, "also write the input of the last layer"},
     [RAW] = {"--raw", NULL, "with train.ema: use the trained weights instead of their EMA"},
@@ -121,6 +122,7 @@ static dt_status predict_read_options(job *j, const dt_cli_words *w) {
     const char *weights = w->options[WEIGHTS];
     j->r = (dt_predict_request){.which = w->options[WHICH],
                                 .out = w->options[OUT],
+                                .columns = w->options[COLUMNS],
                                 .logits = w->options[LOGITS],
                                 .embeddings = w->options[EMBEDDINGS],
                                 .raw = w->options[RAW],

@@ -167,6 +167,9 @@ struct dt_dataset {
     const char *(*key)(const dt_dataset *d, uint32_t record, const char **path);
     // The value of a column of the catalog for sample i of a split, or NULL; lives as long as the data set. May be NULL.
     const char *(*value)(const dt_dataset *d, const char *column, dt_split split, int64_t i);
+    // The same as text, of columns of numbers, too: heap; NULL: no value. *number: it is one. DT_E_USAGE: the set has no
+    // such column. May be NULL.
+    dt_status (*cell)(const dt_dataset *d, const char *column, dt_split split, int64_t i, char **text, bool *number);
     // The images and spectrograms of sample i of a split, small and side by side, as a PNG. *png: heap; NULL: it has none.
     // May be NULL.
     dt_status (*picture)(const dt_dataset *d, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes);

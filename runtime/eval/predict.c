@@ -175,6 +175,22 @@ static dt_predicts predict_kind_of(const dt_target *t) {
     return loss->softmax ? DT_PREDICTS_CLASSES : loss->gives_labels ? DT_PREDICTS_LABELS : DT_PREDICTS_NUMBERS;
 }
 
+// Where training reads a target from (data/loader/fields.c).
+static void predict_find_sources(predictor *p, int i) {
+    const dt_config *c = p->session.run.config;
+    dt_predict_column *column = &p->columns[i];
+    const dt_cnode *given = NULL;
+    for (int k = 0; k < c->data.n_fields; k++)
+        if (strcmp(c->data.fields[k].id, column->field) == 0) given = c->data.fields[k].source;
+    const bool list = given && dt_cnode_kind(given) == DT_C_LIST;
+    for (size_t k = 0; list && k < dt_cnode_size(given) && k < DT_PREDICT_SOURCES; k++)
+        column->source[column->n_sources++] = dt_cnode_str(dt_cnode_item(given, k));
+    if (!list) column->source[column->n_sources++] = given ? dt_cnode_str(given) : column->field;
+    if (given || column->kind != DT_PREDICTS_CLASSES) return;
+    column->source[column->n_sources++] = "label";
+    column->source[column->n_sources++] = "cls";
+}
+
 static void predict_describe(predictor *p, int i) {
     predicted *e = &p->each[i];
     const int64_t n = dt_target_n_out(e->t);
@@ -196,6 +212,7 @@ static void predict_describe(predictor *p, int i) {
                                         .n = n, // one: titles are "<field>" instead of "<field>.<name>"
                                         .name = one ? NULL : (const char *const *)e->names,
                                         .thresholds = e->thresholds};
+    predict_find_sources(p, i);
 }
 
 static void predict_take_target(predicted *e, const float *x) {
@@ -412,6 +429,7 @@ static dt_status open_output(predictor *p, int n_passes) {
                                  .columns = p->columns,
                                  .n_columns = p->n,
                                  .top = p->r->top,
+                                 .also = p->r->columns,
                                  .logits = p->r->logits,
                                  .deviates = n_passes > 1,
                                  .n_embedding = p->embedding >= 0 ? dt_infer_output_size(p->infer, p->embedding) : 0,

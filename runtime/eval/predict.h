@@ -36,6 +36,7 @@ typedef struct dt_predict_request {
     bool logits, embeddings;
     bool raw;            // with train.ema: the trained weights, not their average
     bool own_data;       // dt_run_request
+    const char *columns; // of the set, beside each prediction: "who,rec"; NULL: none
     int mc;              // passes with dropout; 0: one without
     bool by_uncertainty; // weights of the mean
     // Of further passes over all samples: what is done to each image, in the words of data.augment.FIELD.
@@ -61,6 +62,8 @@ dt_status dt_predict_evaluate(const dt_eval_request *q);
 //   labels    of which several can be true (bce): the probability of each, and which count as predicted
 //   numbers   in the field's unit
 //
+// Where the set has the true value, it is <field>.truth (<field>.truth.<element>) in front of the others.
+//
 //   CSV    key,path,<field>,<field>.probability,<field>.2,<field>.2.probability,…,error
 //          <field>.<label> or <field>.<element> where a field has several; <field>.predicted of labels: their names
 //          with | between them
@@ -77,6 +80,7 @@ dt_status dt_predict_evaluate(const dt_eval_request *q);
 //
 // A file gets its name when it is complete (dt_io_begin).
 
+enum { DT_PREDICT_SOURCES = 64 };
 typedef enum dt_predicts { DT_PREDICTS_CLASSES, DT_PREDICTS_LABELS, DT_PREDICTS_NUMBERS } dt_predicts;
 
 // What is written of a target.
@@ -87,6 +91,9 @@ typedef struct dt_predict_column {
     int64_t n;                // classes, labels or numbers
     const char *const *name;  // of each; NULL: there is one, without a name
     const double *thresholds; // of labels: (n) from which one counts as predicted
+    // Columns of the set that may have its true value: of classes the first that is there, else one for each element.
+    const char *source[DT_PREDICT_SOURCES];
+    int n_sources;
 } dt_predict_column;
 
 typedef struct dt_predict_row {
@@ -106,7 +113,8 @@ typedef struct dt_predict_format {
     const char *path;                 // its extension says the format; NULL: CSV on stdout
     const dt_predict_column *columns; // borrowed
     int n_columns;
-    int top; // classes of a row
+    int top;          // classes of a row
+    const char *also; // columns of the set, "who,rec"; NULL: none
     bool logits;
     bool deviates;          // rows are means of several passes, and say how far these differ
     int64_t n_embedding;    // 0: none

@@ -24,7 +24,12 @@ struct dt_predict_writer {
     char *text;      // of rows: open_memstream moves it as it grows
     size_t n_text;
     dt_json json;
-    int32_t *order; // of a row's classes
+    int32_t *order;                           // of a row's classes
+    const char *const *truth[DT_MAX_TARGETS]; // columns of the set with true values
+    int n_truth[DT_MAX_TARGETS];
+    char *also_text; // heap: also[] point into it
+    const char *also[DT_PREDICT_SOURCES];
+    int n_also;
 };
 
 static format predict_write_format_of(const char *path) {
@@ -52,6 +57,78 @@ dt_status dt_predict_check(const char *path, int n_columns, bool logits, bool em
                        ".jsonl",
                        path, n_columns);
     return DT_OK;
+}
+
+// ---- columns of the set ----------------------------------------------------------------------------
+
+static dt_status predict_write_cell(const dt_predict_writer *w, const char *column, int64_t i, char **text,
+                                    bool *number) {
+    const dt_dataset *d = w->f.data;
+    *text = NULL;
+    return d && d->cell && w->f.n_samples > 0 ? d->cell(d, column, w->f.split, i, text, number) : DT_E_USAGE;
+}
+
+// Whether a column has true values: of classes it names one that the run knows. A folder of new photographs may be the
+// label of all of them.
+static bool has_truth(const dt_predict_writer *w, const dt_predict_column *c, const char *column) {
+    bool found = false, number;
+    dt_status st = DT_OK;
+    for (int64_t i = 0; i < w->f.n_samples && st == DT_OK && !found; i++) {
+        char *text;
+        st = predict_write_cell(w, column, i, &text, &number);
+        found = st == DT_OK && c->kind != DT_PREDICTS_CLASSES;
+        for (int64_t k = 0; text && k < c->n && !found; k++) found = strcmp(text, c->name[k]) == 0;
+        free(text);
+    }
+    if (st != DT_OK) dt_error_clear();
+    return found;
+}
+
+static void find_truth(dt_predict_writer *w, int i) {
+    const dt_predict_column *c = &w->f.columns[i];
+    const bool classes = c->kind == DT_PREDICTS_CLASSES;
+    int n = 0;
+    while (n < c->n_sources && has_truth(w, c, c->source[n]) != classes) n++; // classes: the first that is there
+    w->truth[i] = c->source + (classes ? n : 0);
+    // of numbers: all elements, or none, as where they are of a member
+    w->n_truth[i] = classes ? n < c->n_sources : n == c->n ? n : 0;
+}
+
+static dt_status find_also(dt_predict_writer *w) {
+    char *rest = NULL;
+    w->also_text = dt_xstrdup(w->f.also ? w->f.also : "");
+    for (char *at = strtok_r(w->also_text, ",", &rest); at; at = strtok_r(NULL, ",", &rest)) {
+        char *text;
+        bool number;
+        if (w->n_also == DT_PREDICT_SOURCES) return dt_fail(DT_E_USAGE, "--columns: more than %d", DT_PREDICT_SOURCES);
+        const dt_status st = w->f.n_samples > 0 ? predict_write_cell(w, at, 0, &text, &number) : DT_OK;
+        if (st != DT_OK) return dt_fail_context(st, "--columns");
+        if (w->f.n_samples > 0) free(text);
+        w->also[w->n_also++] = at;
+    }
+    return DT_OK;
+}
+
+static void put_cell_of(const dt_predict_writer *w, const char *column, int64_t i) {
+    char *text;
+    bool number;
+    putc(',', w->rows);
+    if (predict_write_cell(w, column, i, &text, &number) == DT_OK && text) dt_text_print_cell(w->rows, text);
+    free(text);
+}
+
+static void put_json_cell_of(dt_predict_writer *w, const char *key, const char *column, int64_t i, bool as_number) {
+    char *text, *end = NULL;
+    bool number;
+    const dt_status st = predict_write_cell(w, column, i, &text, &number);
+    const double v = text ? strtod(text, &end) : NAN;
+    if (st != DT_OK || !text)
+        dt_json_null(&w->json, key);
+    else if ((number || as_number) && end != text && !*end)
+        dt_json_real(&w->json, key, v);
+    else
+        dt_json_string(&w->json, key, text);
+    free(text);
 }
 
 // ---- text ------------------------------------------------------------------------------------------
@@ -104,8 +181,11 @@ static void put_deviation_titles(FILE *out, const dt_predict_column *c) {
 static void put_titles(dt_predict_writer *w, int n_records) {
     FILE *out = w->rows;
     fputs(n_records > 1 ? "key,path,key2,path2" : "key,path", out);
+    for (int i = 0; i < w->n_also; i++) putc(',', out), dt_text_print_cell(out, w->also[i]);
     for (int i = 0; i < w->f.n_columns; i++) {
         const dt_predict_column *c = &w->f.columns[i];
+        if (c->kind == DT_PREDICTS_CLASSES && w->n_truth[i]) put_plain_title(out, c, "truth");
+        for (int k = 0; c->kind != DT_PREDICTS_CLASSES && k < w->n_truth[i]; k++) put_title(out, c, ".truth", k);
         // "<field>", "<field>.probability", "<field>.2", "<field>.2.probability", …
         for (int k = 0; c->kind == DT_PREDICTS_CLASSES && k < n_listed(w, c); k++) {
             char *rank = k ? dt_xprintf(".%d", k + 1) : dt_xstrdup("");
@@ -169,9 +249,11 @@ static void predict_write_put_csv(dt_predict_writer *w, const dt_predict_row *r)
         putc(',', out);
         dt_text_print_cell(out, path);
     }
+    for (int i = 0; i < w->n_also; i++) put_cell_of(w, w->also[i], r->index);
     for (int i = 0; i < w->f.n_columns; i++) {
         const dt_predict_column *c = &w->f.columns[i];
         const double *p = r->value[i];
+        for (int k = 0; k < w->n_truth[i]; k++) put_cell_of(w, w->truth[i][k], r->index);
         const bool classes = c->kind == DT_PREDICTS_CLASSES;
         if (classes && p) sort_classes(w, c, p);
         for (int k = 0; classes && k < n_listed(w, c); k++) {
@@ -276,6 +358,18 @@ static void put_json_target(dt_predict_writer *w, const dt_predict_row *r, int i
     dt_json_end_object(j);
 }
 
+// "<field>.truth": a class or number, or an object of them by element.
+static void put_json_truth(dt_predict_writer *w, int64_t sample, int i) {
+    const dt_predict_column *c = &w->f.columns[i];
+    const bool classes = c->kind == DT_PREDICTS_CLASSES, several = !classes && c->name;
+    char *key = dt_xprintf("%s.truth", c->field);
+    if (several) dt_json_begin_object(&w->json, key);
+    for (int k = 0; k < w->n_truth[i]; k++)
+        put_json_cell_of(w, several ? c->name[k] : key, w->truth[i][k], sample, !classes);
+    if (several) dt_json_end_object(&w->json);
+    free(key);
+}
+
 static void predict_write_put_json(dt_predict_writer *w, const dt_predict_row *r) {
     // records of a sample: at most two (data.view.pairs)
     static const char *const KEYS[] = {"key", "key2"}, *const PATHS[] = {"path", "path2"};
@@ -289,7 +383,11 @@ static void predict_write_put_json(dt_predict_writer *w, const dt_predict_row *r
         dt_json_string(j, KEYS[i], w->f.data->key(w->f.data, of[i], &path));
         dt_json_string(j, PATHS[i], path);
     }
-    for (int i = 0; i < w->f.n_columns && !r->why; i++) put_json_target(w, r, i); // an error stands alone
+    for (int i = 0; i < w->n_also; i++) put_json_cell_of(w, w->also[i], w->also[i], r->index, false);
+    for (int i = 0; i < w->f.n_columns; i++) {
+        if (w->n_truth[i]) put_json_truth(w, r->index, i);
+        if (!r->why) put_json_target(w, r, i); // an error has no prediction
+    }
     if (w->f.n_embedding && !r->why) put_json_numbers(j, "embedding", r->embedding, w->f.n_embedding);
     if (r->why) dt_json_string(j, "error", r->why);
     dt_json_end_object(j);
@@ -350,6 +448,7 @@ static void predict_write_destroy(dt_predict_writer *w) {
     if (w->rows) fclose(w->rows);
     free(w->text);
     free(w->order);
+    free(w->also_text);
     dt_json_fini(&w->json);
     free(w);
 }
@@ -363,7 +462,9 @@ dt_status dt_predict_writer_open(dt_predict_writer **out, const dt_predict_forma
     w->format = predict_write_format_of(f->path);
     w->order = dt_xcalloc((size_t)f->top + 1, sizeof *w->order);
     dt_json_init(&w->json);
-    if (f->path) st = dt_io_begin(&w->file, f->path);
+    for (int i = 0; i < f->n_columns; i++) find_truth(w, i);
+    st = find_also(w);
+    if (st == DT_OK && f->path) st = dt_io_begin(&w->file, f->path);
     if (st == DT_OK && !(w->rows = open_memstream(&w->text, &w->n_text))) st = dt_fail(DT_E_INTERNAL, "out of memory");
     if (st != DT_OK) {
         dt_io_end(&w->file, st); // st is an error: the temporary file goes

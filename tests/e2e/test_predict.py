@@ -86,6 +86,18 @@ def check_targets(work):
         assert l["flags"]["third"] == float(r["flags.third"]) and l["label"]["class"] == r["label"], (l, r)
 
 
+def check_truth(work):
+    names, angles = ["ant", "bee, wild", "cat", "dog"], [30, 90, 150, 220]
+    rows, lines, own = (table(f"{work}/truth.csv"), records(f"{work}/truth.jsonl"), table(f"{work}/truth2.csv"))
+    assert list(rows[0])[:8] == ["key", "path", "third", "angle", "flags.truth.odd", "flags.truth.third", "flags.odd",
+                                 "flags.third"], rows[0]
+    assert len(rows) == len(lines) == len(own) == 150
+    for i, (r, l, o) in enumerate(zip(rows, lines, own)):
+        assert (r["label.truth"], r["flags.truth.odd"], r["flags.truth.third"]) == (names[i % 4], str(i % 2), r["third"]), r
+        assert l["label.truth"] == names[i % 4] and l["flags.truth"] == {"odd": i % 2, "third": int(i % 3 == 0)}, l
+        assert abs(float(o["angle.truth"]) - angles[i % 4]) <= 60 and o["angle.truth"] == r["angle"] == str(l["angle"]), (r, l, o)
+
+
 def check_parts(work):
     read = lambda name: table(f"{work}/{name}.csv")
     part = {r["key"]: r["part"] for r in table(f"{work}/runs/part/split.csv")}

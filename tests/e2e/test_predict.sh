@@ -80,6 +80,12 @@ train run.name=two
 predict two.csv two "$work/bare.tar" --top 2 --logits
 predict nothing two "$work/bare.tar" -o "$work/two.jsonl"
 py check_targets "$work" || fail "numbers, several targets"
+# where the set has what is predicted, the truth stands beside it; further columns as wished
+predict truth.csv two "$work/hard.tar" --columns third,angle
+predict nothing two "$work/hard.tar" --columns third,angle -o "$work/truth.jsonl"
+predict truth2.csv angle "$work/hard.tar"
+py check_truth "$work" || fail "the truth beside predictions"
+exits 2 "no column 'thrid'.*did you mean 'third'" "$DTRAIN" predict "$work/runs/two" "$work/hard.tar" --columns angle,thrid
 
 # ---- parts of the run's own data, and the run's data.where -----------------------------------------
 config=$work/small.yaml
