@@ -89,7 +89,7 @@ static inline bool dt_transform_changes_recordings(const dt_transform *t) {
 }
 
 // Whether a member must decode as what `use` says (file.h), by its bytes or its name. Kinds that dtrain cannot read
-// (GIF, TIFF) count as images, so that they are an error and not silently left as they are.
+// (HEIC, JPEG XL) count as images, so that they are an error and not silently left as they are.
 static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use) {
     const dt_kind *k = dt_kind_of_bytes(m->bytes.data, m->bytes.n_bytes);
     const dt_kind *named = dt_kind_of_name(m->ext);
@@ -119,7 +119,7 @@ typedef struct dt_media_info { // NaN: does not apply, or the header does not sa
     double width, height, channels, samples, rate;
 } dt_media_info;
 
-// JPEG, PNG, WebP, BMP, PBM/PGM/PPM, WAV, FLAC, Ogg (Vorbis, Opus) and FITS, known by their first bytes. `head`: the
+// JPEG, PNG, WebP, BMP, PBM/PGM/PPM, WAV, FLAC, Ogg (Vorbis, Opus), FITS and TIFF, known by their first bytes. `head`: the
 // member or its beginning; `size`: of the whole member. False: another format, or a cut header. Any bytes are safe.
 bool dt_media_info_read(dt_media_info *out, dt_span head, uint64_t size);
 

@@ -94,7 +94,7 @@ dt_status dt_where_keeps(const dt_where *w, const dt_raw_item *item, const dt_tr
 // JPEG: the first frame marker (ITU-T T.81, B.2.2). PNG: IHDR. BMP: info header of 12 or at least 40
 // bytes. PNM: three numbers with comments between. WebP: the first chunk (RFC 9649). WAV: the chunks before "data";
 // the length that "data" says, or that the file has. FLAC: STREAMINFO. Ogg: the first packet and the last page. FITS:
-// NAXIS1..3 of the first header with axes.
+// NAXIS1..3 of the first header with axes. TIFF (not BigTIFF): the first directory, if it is there.
 
 static bool set_image(dt_media_info *m, double width, double height, double channels) {
     m->width = width;
@@ -252,6 +252,25 @@ static bool read_fits(dt_media_info *m, const uint8_t *p, size_t n) {
     return false;
 }
 
+// A tag's first value in the directory at `at`: numbers of 16 or 32 bits; 0: none.
+static double tiff_tag(const uint8_t *p, size_t n, size_t at, uint32_t tag) {
+    const bool big = *p == 'M';
+    if (at > n - 2) return 0;
+    for (uint32_t i = 0, k = big ? dt_be16(p + at) : dt_le16(p + at); i < k && at + 14 + 12 * i <= n; i++) {
+        const uint8_t *e = p + at + 2 + 12 * i;
+        if ((big ? dt_be16(e) : dt_le16(e)) != tag) continue;
+        if (e[big ? 3 : 2] == 4) return big ? dt_be32(e + 8) : dt_le32(e + 8); // LONG
+        return big ? dt_be16(e + 8) : dt_le16(e + 8);
+    }
+    return 0;
+}
+
+static bool read_tiff(dt_media_info *m, const uint8_t *p, size_t n) {
+    const size_t at = *p == 'M' ? dt_be32(p + 4) : dt_le32(p + 4);
+    const double samples = tiff_tag(p, n, at, 277);
+    return set_image(m, tiff_tag(p, n, at, 256), tiff_tag(p, n, at, 257), samples > 0 ? samples : 1);
+}
+
 bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
     const uint8_t *p = s.data;
     size_t n = s.n_bytes;
@@ -266,6 +285,7 @@ bool dt_media_info_read(dt_media_info *m, dt_span s, uint64_t size) {
     if (memcmp(p, "fLaC", 4) == 0) return read_flac(m, p, n);
     if (memcmp(p, "OggS", 4) == 0) return read_ogg(m, p, n, size);
     if (memcmp(p, "SIMPLE  =", 9) == 0) return read_fits(m, p, n);
+    if (memcmp(p, "II*\0", 4) == 0 || memcmp(p, "MM\0*", 4) == 0) return read_tiff(m, p, n);
     return false;
 }
 

@@ -24,6 +24,7 @@ static const struct {
     {"lossless.webp", 7, 5, 3, NONE, NONE},   {"cube.fits", 7, 5, 3, NONE, NONE},
     {"extension.fits", 7, 5, 1, NONE, NONE},  {"vorbis.ogg", NONE, NONE, 2, 1001, 16000},
     {"opus.ogg", NONE, NONE, 1, 2000, 48000}, {"low.ogg", NONE, NONE, 1, 2000, 16000},
+    {"rgb.tif", 7, 5, 3, NONE, NONE},         {"grey_be.tif", 7, 5, 1, NONE, NONE},
 };
 enum { N_WANT = sizeof WANT / sizeof *WANT };
 

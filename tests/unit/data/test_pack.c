@@ -332,7 +332,7 @@ TEST(what_is_left_out_is_told) {
     size_t n = fixture_bmp(bmp, 8, 8, 24, 1);
     fixture_write(fixture_path("left/x/a.bmp"), bmp, n);
     fixture_write(fixture_path("left/x/b.gif"), "GIF89a", 6);
-    fixture_write(fixture_path("left/x/c.tiff"), "II*\0", 4);
+    fixture_write(fixture_path("left/x/c.jxl"), "\0\0\0\fJXL ", 8);
     fixture_write(fixture_path("left/x/README"), "words", 5);
     assert_int_equal(symlink("nowhere.bmp", fixture_path("left/x/d.bmp")), 0);
     assert_int_equal(symlink("e.bmp", fixture_path("left/x/e.bmp")), 0); // itself
@@ -344,7 +344,7 @@ TEST(what_is_left_out_is_told) {
     char *text = fixture_read(log, &n);
     if (!strstr(text, "left out: 1 no samples (x/README), 2 of kinds that are not read (x/b.gif; "
                       "gif: ") ||
-        !strstr(text, "; tif: ") || !strstr(text, ", 3 links that lead to no file (x/d.bmp)") ||
+        !strstr(text, "; jxl: ") || !strstr(text, ", 3 links that lead to no file (x/d.bmp)") ||
         !strstr(text, "packed 2 records"))
         fail_msg("%s", text);
     free(text);
