@@ -73,7 +73,7 @@ if grep -q 'warning' .cache/build.log; then
     exit 1
 fi
 if [ "$what" = quick ]; then
-    run_suite build -L '^(unit|train|golden|lint)$' -E 'e2e/test_(tutorial|how_to)$' # which run the pages of docs/
+    run_suite build -L '^(unit|e2e|golden|lint)$' -E 'e2e/test_(tutorial|how_to)$' # which run the pages of docs/
     exit
 fi
 # As on a CPU that has AVX2 and no more: what is compared with PyTorch, what asks for bf16 or int8, and what must learn. Ops
