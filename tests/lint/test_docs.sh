@@ -79,7 +79,7 @@ while read -r code; do
     grep -q "^| $code |" docs/reference/exit-codes.md || fail "docs/reference/exit-codes.md lacks $code"
 done < <(sed -n 's/^ *DT_[A-Z_]* = \([0-9]*\).*/\1/p' runtime/base/core.h)
 
-pages=(README.md CONTRIBUTING.md CHANGELOG.md docs/*.md docs/*/*.md)
+pages=(README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs/*.md docs/*/*.md)
 # -- lines of 120 columns at most, but for tables; what --help of any verb prints has 100
 for page in "${pages[@]}"; do
     columns=120
@@ -129,6 +129,11 @@ for page in "${pages[@]}"; do
         [[ ${known[$file]} == *$'\n'"$heading"$'\n'* ]] || fail "$page links to $target#$heading, and no heading is called so"
     done < <(grep -o ']([^) ]*)' "$page" | sed 's/^](//; s/)$//' | grep -v '^https\?://' || true)
 done
+
+# -- tests that SECURITY.md names by their function are there
+while read -r name; do
+    [[ ! $name =~ ^[a-z]+(_[a-z0-9]+){2,}$ ]] || grep -rqF "TEST($name)" tests || fail "SECURITY.md names the test $name, which is not there"
+done < <(quoted SECURITY.md)
 
 # -- every script that makes golden files is in the list of what is generated
 for script in tests/golden/make_*.py; do

@@ -40,6 +40,9 @@ curl -s localhost:9464/metrics | promtool check metrics >"$work/promtool" 2>&1 |
 [ ! -s "$work/promtool" ] || fail "promtool: $(cat "$work/promtool")"
 [ "$(curl -s localhost:9464/healthz)" = ok ] || fail "healthz"
 curl -sf localhost:9464/readyz >/dev/null || fail "readyz"
+# 9464 is 24F8: nothing but loopback listens (state 0A)
+addresses=$(awk '$4 == "0A" && $2 ~ /:24F8$/ { print $2 }' /proc/net/tcp /proc/net/tcp6)
+[ "$addresses" = 0100007F:24F8 ] || fail "the port listens on $addresses"
 for name in $(grep -ohE '\b(dtrain|process)_[a-z_]+' "$SOURCE"/docs/monitoring/*); do
     [ "$name" = dtrain_exit_status ] || answers "$name" || fail "no $name, which docs/monitoring names"
 done
