@@ -48,6 +48,16 @@ if command -v cmake >/dev/null && [ -e "$BUILD/help/dtrain.1" ]; then
     [ -s "$work/usr/share/bash-completion/completions/dtrain" ] || fail "no completion is installed"
     "$work/usr/bin/dtrain" info >"$work/out" || fail "the installed program does not run"
 fi
+# -- the Debian package: nothing that lintian complains of, and what it holds runs
+if [ -e "$work/usr/bin/dtrain" ] && command -v lintian >/dev/null && ! sanitized; then
+    cpack --config "$BUILD/CPackConfig.cmake" -B "$work/deb" >"$work/out" 2>&1 || fail "cpack: $(tail -3 "$work/out")"
+    lintian --allow-root --fail-on error,warning "$work"/deb/*.deb >"$work/out" 2>&1 || fail "lintian: $(cat "$work/out")"
+    dpkg-deb -x "$work"/deb/*.deb "$work/unpacked"
+    "$work/unpacked/usr/bin/dtrain" info >/dev/null || fail "the packaged program does not run"
+    for file in doc/dtrain/docs/monitoring/alerts.yaml doc/dtrain/copyright dtrain/configs/fusion.yaml dtrain/launch/mpi_env.sh; do
+        [ -s "$work/unpacked/usr/share/$file" ] || fail "the package lacks $file"
+    done
+fi
 if [ ! -e "$work/usr/bin/dtrain" ] || ! command -v mpirun >/dev/null || [ ! -e "$BUILD/dtrain_mpi.so" ] || ! command -v script >/dev/null; then
     echo "passed, without ranks"
     exit 0
