@@ -82,8 +82,10 @@ static bool cache_take(dt_cache *c, uint64_t n, uint64_t *at) {
     *at = c->head->n_taken; // by any process: the map is shared
     do {
         const bool looks = c->o.cap_bytes == 0 && (*at == 0 || *at % MEMORY_STEP + n >= MEMORY_STEP);
-        if (c->full || *at > c->cap_bytes || n > c->cap_bytes - *at || (looks && cache_is_short(n)))
-            return !(c->full = true);
+        if (c->full || *at > c->cap_bytes || n > c->cap_bytes - *at || (looks && cache_is_short(n))) {
+            c->full = true;
+            return false;
+        }
     } while (!atomic_compare_exchange_weak(&c->head->n_taken, at, *at + n));
     return true;
 }

@@ -11,7 +11,9 @@
 // With AVX512_BF16 the products may be of bf16, which takes half the time: two numbers that are summed one after the other
 // share 32 bits, channels of a tile or, in a weight gradient, tiles of a channel. Only what is HALVES or PAIRS uses those
 // instructions.
-#ifdef DT_ISA_avx512
+#if defined(DT_ISA_avx512) && defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx512bf16"))), apply_to = function)
+#elif defined(DT_ISA_avx512)
 #pragma GCC target("avx512bf16")
 #endif
 #include "backend/cpu/simd.h"
@@ -434,3 +436,7 @@ const dt_simd_winograd DT_SIMD(dt_simd_winograd) = {
     .bf16 = &in_bf16,
 #endif
 };
+
+#if defined(DT_ISA_avx512) && defined(__clang__)
+#pragma clang attribute pop
+#endif
