@@ -31,6 +31,14 @@ typedef struct dt_audio_info {
     int64_t n_samples; // of a channel; at least 1
 } dt_audio_info;
 
+// Bytes of samples in a WAV's chunk `data`, which states `n` of them; `left` bytes follow from `at` on, and `riff` is the
+// size in the RIFF header. A writer to a pipe knows neither size: 2 GiB or more mean the rest of the file, and so does 0
+// where the RIFF header ends before the samples. More than `left`: the file is cut.
+static inline uint64_t dt_wav_data_bytes(uint32_t riff, uint32_t n, uint64_t at, uint64_t left) {
+    enum { PIPE = 0x7fff0000 };
+    if (n == 0 && (riff >= PIPE || riff + UINT64_C(8) <= at)) return left;
+    return n >= PIPE && n > left ? left : n;
+}
 // Reads the header. The bytes must stay as long as the file is read from. DT_E_DATA says what is wrong:
 // garbage, a cut file, no samples, a rate or number of channels beyond the limits.
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);

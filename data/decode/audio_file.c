@@ -7,7 +7,7 @@
 //
 // A cut or damaged file is an error wherever that can be known: WAV whose samples end beyond the file, other
 // formats by what their containers state (below), and any file that gives fewer samples than its header
-// says. Writers to a pipe leave a length of 2 GiB or more; that means the rest of the file.
+// says.
 //
 // A part of a compressed file is what the whole decode has at its place (Opus, which forgets slowly: within 1e-2). An
 // MP3 frame needs bits of frames before it, so 32 of them are decoded in advance (mpg123_new below). Vorbis is sought
@@ -30,7 +30,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK = 4096, PIPE_LENGTH = 0x7fff0000, MP3_HEAD = 4096, MP3_TAIL = 512 };
+enum { BLOCK = 4096, MP3_HEAD = 4096, MP3_TAIL = 512 };
 static const sf_count_t MAX_LENGTH = (sf_count_t)1 << 40;
 static const float LOUDEST = 1e15f; // of floats: beyond it a power would overflow
 
@@ -51,7 +51,8 @@ struct dt_audio_file {
     // others: libsndfile, at `at` of the bytes and `position` of the samples
     const char *name;
     SNDFILE *sound;
-    bool only_on; // cannot seek
+    bool only_on;       // cannot seek
+    size_t unstated_at; // of a WAV: where 0 stands for a length that is not known; else 0
     sf_count_t at, position, last_page, last_read;
     float block[BLOCK];
 };
@@ -114,12 +115,14 @@ static dt_status open_wav(dt_audio_file *f, dt_span s) {
         size_t left = s.n_bytes - at - 8;
         if (memcmp(p, "data", 4) == 0) {
             if (!have_format) return dt_fail(DT_E_DATA, "WAV: no format before the samples");
-            if (n > left && n < PIPE_LENGTH) // a writer to a pipe states a length that it does not know
+            const uint64_t n_data = dt_wav_data_bytes(dt_le32(s.data + 4), n, at + 8, left);
+            if (n_data > left)
                 return dt_fail(DT_E_DATA, "WAV: cut: %u bytes of samples announced, %zu are there", n, left);
+            if (n == 0 && n_data > 0) f->unstated_at = at + 4;
             if (!f->convert) return DT_OK; // A-law, ADPCM, 8 or 32 bits: libsndfile's
             f->samples = p + 8;
             size_t frame = f->sample_bytes * (size_t)f->info.channels;
-            f->info.n_samples = (int64_t)((n < left ? n : left) / frame);
+            f->info.n_samples = (int64_t)(n_data / frame);
             return DT_OK;
         }
         if (n > left) break;
@@ -151,6 +154,10 @@ static sf_count_t memory_read(void *out, sf_count_t n, void *user) {
     if (n > left) n = left;
     if (n <= 0) return 0;
     memcpy(out, f->bytes.data + f->at, (size_t)n);
+    for (size_t i = 0; i < 4 && f->unstated_at; i++) { // what libsndfile takes for the rest
+        const sf_count_t at = (sf_count_t)(f->unstated_at + i) - f->at;
+        if (at >= 0 && at < n) ((uint8_t *)out)[at] = 0xff;
+    }
     f->at += n;
     if (f->at > f->last_read) f->last_read = f->at;
     return n;
@@ -254,7 +261,7 @@ static dt_status go_to(dt_audio_file *f, int64_t begin) {
 // libsndfile decodes whatever is left of a file: of an Ogg with one wrong bit the pages before it, of a cut
 // AIFF the samples that are there. In training that is silently wrong data, so the containers are checked
 // first. An Ogg page has a CRC-32, a number, and a flag on the last one, so any missing or changed page is
-// found. RIFX, RF64, AIFF, AU and CAF state sizes; a size that stands for "unknown", as writers to a pipe
+// found. RIFX, RF64, W64, AIFF, AU and CAF state sizes; a size that stands for "unknown", as writers to a pipe
 // leave, is taken as the rest. MP3 states its length at most. FLAC's frames have checksums that
 // the decoder verifies.
 //
@@ -306,6 +313,18 @@ static dt_status check_wav(dt_span s) {
     DT_TRY(find_samples("RF64", s, "data", false, &n, &at));
     n = dt_le64(s.data + 28); // RF64 states 0xffffffff in the chunk, and 64 bits in ds64
     return n > s.n_bytes - at ? audio_whole_cut("RF64", n, s.n_bytes - at) : DT_OK;
+}
+
+// Sony Wave64: GUIDs instead of names, sizes of 64 bits that count the 24 bytes of their header, chunks at multiples of 8.
+static dt_status check_w64(dt_span s) {
+    for (size_t at = 40; s.n_bytes >= 24 && at <= s.n_bytes - 24;) {
+        const uint64_t n = dt_le64(s.data + at + 16), left = s.n_bytes - at;
+        const bool is_data = memcmp(s.data + at, "data\xf3\xac\xd3\x11", 8) == 0;
+        if (n < 24 || n > left) return audio_whole_cut("W64", n, left);
+        if (is_data) return DT_OK;
+        at += dt_align_up(n, 8);
+    }
+    return dt_fail(DT_E_DATA, "W64: cut: it ends before its samples begin");
 }
 
 static dt_status check_au(dt_span s) {
@@ -426,7 +445,7 @@ static dt_status check_ogg(dt_span *whole, int64_t *last_page) {
     return DT_OK;
 }
 
-// What the container itself states (audio_file.c): sizes of RIFX, RF64, AIFF, AU and CAF; pages of Ogg with their
+// What the container itself states (audio_file.c): sizes of RIFX, RF64, W64, AIFF, AU and CAF; pages of Ogg with their
 // checksums. DT_E_DATA with the place. Whatever follows the last page of an Ogg, such as a tag, is cut off s,
 // because libsndfile looks for that page at the end. *last_page: the sample at which that page begins (of Opus: in
 // 48,000 a second); of other kinds INT64_MAX.
@@ -435,6 +454,7 @@ static dt_status audio_check_whole(const dt_kind *k, dt_span *s, int64_t *last_p
     if (strcmp(k->name, "ogg") == 0) return check_ogg(s, last_page);
     if (s->n_bytes < 12) return DT_OK; // too short for a size: the decoder says so
     if (strcmp(k->name, "wav") == 0) return check_wav(*s);
+    if (strcmp(k->name, "w64") == 0) return check_w64(*s);
     if (strcmp(k->name, "aiff") == 0) return check_chunks("AIFF", *s, "SSND");
     if (strcmp(k->name, "au") == 0) return check_au(*s);
     if (strcmp(k->name, "caf") == 0) return check_caf(*s);
@@ -454,6 +474,7 @@ static void begin_file(dt_audio_file *f, dt_span bytes) {
     if (f->sound) sf_close(f->sound);
     f->sound = NULL;
     f->only_on = false;
+    f->unstated_at = 0;
     f->convert = NULL;
     f->series.n = 0;
     f->bytes = bytes;

@@ -54,7 +54,6 @@ static const dt_kind KINDS[] = {
 #undef IMAGE_KIND
 #undef UNREAD_KIND
 };
-enum { N_MAGIC = 6 };
 
 static bool begins_with(const uint8_t *head, size_t n, const char *magic) {
     size_t k = strlen(magic);
@@ -74,7 +73,7 @@ static size_t count_blank(const uint8_t *head, size_t n) {
 const dt_kind *dt_kind_of_bytes(const uint8_t *head, size_t n_bytes) {
     const size_t blank = count_blank(head, n_bytes);
     for (int i = 0; i < DT_N_KINDS; i++)
-        for (int k = 0; k < N_MAGIC && KINDS[i].magic[k]; k++) {
+        for (int k = 0; k < DT_KIND_N_MAGIC && KINDS[i].magic[k]; k++) {
             // only pages that stand in for a file have blanks in front
             const size_t at = dt_kind_stands_in(&KINDS[i]) ? blank : 0;
             if (begins_with(head + at, n_bytes - at, KINDS[i].magic[k])) return &KINDS[i];

@@ -44,6 +44,8 @@ typedef enum dt_kind_id {
 #undef IMAGE_KIND
 #undef UNREAD_KIND
 
+enum { DT_KIND_N_MAGIC = 7 };
+
 typedef struct dt_kind {
     const char *name; // its usual extension
     dt_kind_id id;
@@ -51,7 +53,7 @@ typedef struct dt_kind {
     const char *exts; // separated by spaces, lower case
     const char *tool; // of a kind without a use: what makes another of it; else NULL
     bool is_image;    // decodes to pixels (decode.h)
-    const char *magic[6];
+    const char *magic[DT_KIND_N_MAGIC];
 } dt_kind;
 
 // Whether such a file lies under the name of another one: a Git LFS pointer, a server's page.

@@ -181,9 +181,9 @@ static bool read_wav(dt_media_info *m, const uint8_t *p, size_t n, uint64_t size
             m->rate = dt_le32(p + at + 12);
             frame = dt_le16(p + at + 20); // block align: bytes of all channels of a sample
         } else if (memcmp(p + at, "data", 4) == 0) {
-            // streamed files say 0 or -1: the file's own length bounds
-            uint64_t there = size > at + 8 ? size - at - 8 : 0;
-            if (frame > 0) m->samples = floor((double)(n_chunk < there ? n_chunk : there) / frame);
+            const uint64_t there = size > at + 8 ? size - at - 8 : 0; // a cut recording has what is there
+            const uint64_t n_data = dt_wav_data_bytes(dt_le32(p + 4), (uint32_t)n_chunk, at + 8, there);
+            if (frame > 0) m->samples = floor((double)(n_data < there ? n_data : there) / frame);
             return frame > 0 && m->rate > 0;
         }
         uint64_t next = at + 8 + n_chunk + n_chunk % 2; // chunks are padded to even sizes

@@ -75,5 +75,6 @@ for name, data, subtype in [("mono16.wav", short, "PCM_16"), ("stereo24.wav", st
                             ("stereo32.wav", stereo, "PCM_32"), ("float.wav", short, "FLOAT"), ("double.wav", short[:100], "DOUBLE"),
                             ("ulaw.wav", short, "ULAW"), ("adpcm.wav", x[:600], "IMA_ADPCM"), ("mono16.flac", short, "PCM_16"),
                             ("stereo24.flac", stereo, "PCM_24"), ("mono.ogg", x[:1000], "VORBIS"), ("mono16.aiff", short, "PCM_16"),
-                            ("mono16.au", short, "PCM_16")]:
+                            ("mono16.au", short, "PCM_16"), ("mono16.w64", short, "PCM_16"),
+                            ("mpeg25.mp3", x[:1500], "MPEG_LAYER_III")]:
     soundfile.write(os.path.join(corpus, name), data, RATE, subtype=subtype)

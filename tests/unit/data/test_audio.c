@@ -129,6 +129,16 @@ TEST(test_cut_wav) {
         put(bytes + n - 4 - (size_t)(100 * WAVS[i].bits / 8 * WAVS[i].channels), 0xffffffff, 4);
         run_ok(bytes, n, &c, 0, out);
         assert_true(out[99] != 0);
+        put(bytes + n - 4 - (size_t)(100 * WAVS[i].bits / 8 * WAVS[i].channels), 0, 4);
+        for (int riff = 0; riff < 3; riff++) { // 0, -1, or the header alone
+            put(bytes + 4, riff == 2 ? n - 8 - (size_t)(100 * WAVS[i].bits / 8 * WAVS[i].channels) : (uint64_t)-riff,
+                4);
+            memset(out, 0, sizeof out);
+            run_ok(bytes, n, &c, 0, out);
+            assert_true(out[99] != 0);
+        }
+        put(bytes + 4, n - 8, 4); // no samples, and chunks behind them
+        must_fail(DT_E_DATA, "without samples", run(bytes, n, &c, 0, out));
     }
 }
 
@@ -204,9 +214,10 @@ TEST(test_formats) {
         const char *a, *b;
         double within;
     } PAIRS[] = {
-        {"mono16.wav", "mono16.flac", 0}, {"mono16.wav", "mono16.aiff", 0},     {"mono16.wav", "mono16.au", 0},
-        {"mono16.wav", "float.wav", 0},   {"mono16.wav", "mono8.wav", 1e-2},    {"mono16.wav", "ulaw.wav", 2e-2},
-        {"mono16.wav", "mono.ogg", 0.3},  {"stereo24.wav", "stereo24.flac", 0}, {"stereo24.wav", "stereo32.wav", 0}};
+        {"mono16.wav", "mono16.flac", 0},     {"mono16.wav", "mono16.aiff", 0},   {"mono16.wav", "mono16.au", 0},
+        {"mono16.wav", "float.wav", 0},       {"mono16.wav", "mono8.wav", 1e-2},  {"mono16.wav", "ulaw.wav", 2e-2},
+        {"mono16.wav", "mono.ogg", 0.3},      {"mono16.wav", "mono16.w64", 0},    {"mono16.wav", "mpeg25.mp3", 0.1},
+        {"stereo24.wav", "stereo24.flac", 0}, {"stereo24.wav", "stereo32.wav", 0}};
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++) {
         size_t n_a, n_b;
         uint8_t *a = corpus(PAIRS[i].a, &n_a), *b = corpus(PAIRS[i].b, &n_b);
@@ -280,7 +291,7 @@ TEST(test_late_begin) {
     } KINDS[] = {{SF_FORMAT_WAV | SF_FORMAT_GSM610, 8000},   {SF_FORMAT_WAV | SF_FORMAT_IMA_ADPCM, 8000},
                  {SF_FORMAT_RF64 | SF_FORMAT_PCM_16, 8000},  {SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG, 8000},
                  {SF_FORMAT_AIFF | SF_FORMAT_PCM_24, 44100}, {SF_FORMAT_CAF | SF_FORMAT_PCM_16, 8000},
-                 {SF_FORMAT_AU | SF_FORMAT_ALAW, 8000}};
+                 {SF_FORMAT_AU | SF_FORMAT_ALAW, 8000},      {SF_FORMAT_W64 | SF_FORMAT_PCM_16, 8000}};
     for (size_t i = 0; i < sizeof KINDS / sizeof *KINDS; i++) {
         float x[4000], y[1000];
         sounded m = {0};
@@ -327,6 +338,9 @@ TEST(test_parts) {
                  {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 48000, 2, 0, 160000, 1, 0},
                  {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 24000, 1, 0, 80000, 1, 3e-7},
                  {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 16000, 1, 2, 80000, 1, 3e-7},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 8000, 1, 0, 80000, 1, 3e-7},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 11025, 2, 2, 80000, .8, 3e-7},
+                 {SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III, 12000, 1, 2, 80000, .5, 3e-7},
                  {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 44100, 2, -1, 132300, .5, 0},
                  {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 44100, 1, -1, 441000, .8, 0},
                  {SF_FORMAT_OGG | SF_FORMAT_VORBIS, 16000, 1, -1, 100001, .3, 0},
@@ -419,7 +433,8 @@ TEST(test_length_of_mp3) {
 TEST(test_cut_containers) {
     static const int FORMATS[] = {SF_FORMAT_AIFF | SF_FORMAT_PCM_16, SF_FORMAT_CAF | SF_FORMAT_PCM_16,
                                   SF_FORMAT_AU | SF_FORMAT_PCM_16,   SF_FORMAT_RF64 | SF_FORMAT_PCM_16,
-                                  SF_FORMAT_WAV | SF_FORMAT_ALAW,    SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG};
+                                  SF_FORMAT_WAV | SF_FORMAT_ALAW,    SF_FORMAT_WAV | SF_FORMAT_PCM_16 | SF_ENDIAN_BIG,
+                                  SF_FORMAT_W64 | SF_FORMAT_PCM_24};
     for (size_t i = 0; i < sizeof FORMATS / sizeof *FORMATS; i++) {
         dt_audio_clip c = {8000, 1, 100, DT_PAD_zero};
         float out[100];
