@@ -269,9 +269,7 @@ const dt_augment_kind dt_augment_kinds[] = {
     OP("posterize", "keeps so many bits of a value", run_posterize, 0.5, .params = {WHOLE("bits", 0, 8, NAN)}),
     OP("equalize", "even histogram, by channel", run_plain, 0.5, .step = DT_PIXEL_EQUALIZE),
     OP("autocontrast", "values stretched to 0..255, by channel", run_plain, 0.5, .step = DT_PIXEL_AUTOCONTRAST),
-    OP("erase",
-       "a rectangle: share of the area, width to height; fill: the image's mean, bytes at random "
-       "or a level",
+    OP("erase", "a rectangle: share of the area, width to height; fill: the mean, bytes at random or a level",
        run_erase, 0.5, .params = {RANGE("scale", 0, 1, 0.02, 0.33), RANGE("ratio", 0.01, 100, 0.3, 3.3), PATCH}),
     OP("cutout", "a square: share of the shorter side; its centre may be anywhere", run_cutout, 1,
        .params = {REAL("size", 0, 2, 0.5), PATCH}),
