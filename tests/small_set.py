@@ -100,6 +100,8 @@ def write_run(run, steps, name="photos", classes=("cat", "dog"), every=100, seed
                 e = {"kind": "eval", "split": "val", "step": s, "accuracy": 1 - loss / 3, "loss": loss,
                      "confusion": confusion, "report": report, "time": 1.7e9 + s}
                 f.write(json.dumps(e, separators=(",", ":")) + "\n")
+            if s == steps:
+                f.write('{"kind":"goodput","step":%d,"goodput":0.8,"seconds":{"steps":%d,"startup":100}}\n' % (s, steps))
         if end:
             f.write('{"kind":"end","step":%d,"status":0}\n' % steps)
     best = {"weights": "best and last", "step": steps, "samples": 20, "accuracy": 0.9 + 0.01 * seed, "loss": 0.3}

@@ -20,7 +20,8 @@
 // ---- page ---------------------------------------------------------------------------------------------------------
 
 // whole: without a limit on the length
-static void page_put_text(FILE *out, const char *text, bool whole) {
+// breaks: a line may end behind each dot
+static void page_put_text(FILE *out, const char *text, bool whole, bool breaks) {
     if (!text) return;
     const size_t cap = whole ? 4 * strlen(text) + 1 : DT_PAGE_TEXT_BYTES; // 4: \x1b for one byte
     char *clean = dt_xcalloc(cap, 1);
@@ -32,6 +33,7 @@ static void page_put_text(FILE *out, const char *text, bool whole) {
             fputs(safe, out);
         else
             fputc(*s, out);
+        if (breaks && *s == '.') fputs("<wbr>", out);
     }
     // cut: the text was longer than the buffer, and fills it but for a letter
     if (strlen(text) >= cap && strlen(clean) + 8 >= cap) fputs("…", out);
@@ -98,7 +100,8 @@ void dt_page_put(FILE *out, const char *format, ...) {
         switch (*++at) {
         case 't':
         case 'T':
-            page_put_text(out, va_arg(list, const char *), *at == 'T');
+        case 'k':
+            page_put_text(out, va_arg(list, const char *), *at == 'T', *at == 'k');
             break;
         case 'w':
             put_time(out, va_arg(list, double));
@@ -163,18 +166,38 @@ typedef struct axes {
 dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour) {
     if (c->n == DT_CHART_CURVES || n_points == 0) return NULL; // NULL: the chart is full, or nothing to draw
     dt_curve *k = &c->curves[c->n++];
-    // eight colours of the css
-    *k = (dt_curve){label, dt_xcalloc((size_t)n_points, sizeof *k->points), n_points, colour % 8};
+    // eight colours of the css in three shades
+    *k = (dt_curve){label, dt_xcalloc((size_t)n_points, sizeof *k->points), n_points, colour % 24};
     return k;
 }
 
-void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int colour) {
+dt_curve *dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int colour) {
     dt_curve *k = s ? dt_chart_add(c, label, s->n, colour) : NULL;
     for (int i = 0; k && i < s->n; i++) {
         const dt_series_point *p = &s->points[i];
         // a point that stands for several steps lies in their middle
         k->points[i] = (dt_xy){0.5 * (double)(p->first + p->last), dt_series_mean(p), p->least, p->most};
     }
+    return k;
+}
+
+void dt_curve_smooth(dt_curve *k) {
+    if (!k) return;
+    const double sigma = fmax(0.03 * k->n, 1e-3);
+    const int reach = (int)(3 * sigma);
+    double *means = dt_xcalloc((size_t)k->n, sizeof *means);
+    for (int i = 0; i < k->n; i++) {
+        double sum = 0, weights = 0;
+        for (int d = -reach; d <= reach; d++) {
+            if (i + d < 0 || i + d >= k->n) continue;
+            const double w = exp(-0.5 * (d / sigma) * (d / sigma));
+            sum += w * k->points[i + d].y;
+            weights += w;
+        }
+        means[i] = sum / weights;
+    }
+    for (int i = 0; i < k->n; i++) k->points[i].y = k->points[i].low = k->points[i].high = means[i];
+    free(means);
 }
 
 // ---- axes ------------------------------------------------------------------------------------------
@@ -201,7 +224,9 @@ static double usual_most(const dt_chart *c) {
 // Ranges of x and y: all of the curves, and of the bands around them their usual width.
 static void find_axes(const dt_chart *c, axes *a) {
     // no values yet: any is smaller, and larger
-    *a = c->unit_square ? (axes){0, 1, 0, 1} : (axes){INFINITY, -INFINITY, INFINITY, -INFINITY};
+    *a = c->unit_square ? (axes){0, 1, c->y_from, 1} : (axes){INFINITY, -INFINITY, INFINITY, -INFINITY};
+    const bool x_given = c->x_to > c->x_from;
+    if (c->unit_square && x_given) a->x0 = c->x_from, a->x1 = c->x_to;
     if (c->unit_square) return;
     for (int k = 0; k < c->n; k++) {
         const dt_curve *curve = &c->curves[k];
@@ -221,7 +246,8 @@ static void find_axes(const dt_chart *c, axes *a) {
     }
     if (c->cut_peaks) a->y1 = fmin(a->y1, 2 * usual_most(c));              // cut above, never below
     if (c->kind == DT_CHART_AREAS || c->from_zero) a->y0 = fmin(a->y0, 0); // areas stand on 0
-    if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5;                        // a single step
+    if (x_given) a->x0 = c->x_from, a->x1 = c->x_to;
+    if (a->x1 <= a->x0) a->x0 -= 0.5, a->x1 += 0.5; // a single step
     const double whole = a->y1 - a->y0;
     const double span = whole > 1e-12 * fmax(fabs(a->y0), fabs(a->y1)) ? whole : 0; // digits that a tick can add to
     // 5 % above and below, or some where the curve is flat
@@ -292,6 +318,7 @@ static void write_y_axis(FILE *out, const dt_chart *c, const axes *a) {
 static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
     char text[DT_PAGE_NUMBER];
     double step = tick_step(a->x1 - a->x0, 5);
+    fputs("<g class=\"x\">", out);                                    // report.js writes it anew for another axis
     if (strcmp(c->x, "step") == 0 || c->powers) step = fmax(step, 1); // steps and powers are whole
     for (double v = ceil(a->x0 / step - 1e-9) * step; v <= a->x1 + 1e-9 * step; v += step) {
         const double x = x_of(a, v);
@@ -303,7 +330,7 @@ static void write_x_axis(FILE *out, const dt_chart *c, const axes *a) {
         fprintf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"%s\">%s</text>\n", x, BOTTOM + 19, anchor, text);
     }
     fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n", (LEFT + RIGHT) / 2, BOTTOM + 35, c->x);
-    fprintf(out, "<line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, RIGHT, BOTTOM, BOTTOM);
+    fprintf(out, "</g><line class=\"base\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, RIGHT, BOTTOM, BOTTOM);
 }
 
 // ---- curves ----------------------------------------------------------------------------------------
@@ -325,9 +352,16 @@ static bool has_band(const dt_curve *k) {
     return false;
 }
 
+// An element of a colour, without its end; more: further classes.
+static void write_colour(FILE *out, const char *element, int colour, const char *more) {
+    fprintf(out, "%s class=\"k%d s%d%s\"", element, colour % 8, colour / 8, more);
+}
+
 static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const axes *a) {
-    const bool area = c->kind == DT_CHART_AREAS;
-    dt_page_put(out, "<g class=\"k$i\">", k->colour);
+    static const char *const looks[] = {[DT_CURVE_FAINT] = " faint", [DT_CURVE_GUIDE] = " guide"};
+    const bool area = c->kind == DT_CHART_AREAS, dots = k->look == DT_CURVE_DOTS;
+    write_colour(out, "<g", k->colour, k->look == DT_CURVE_FAINT || k->look == DT_CURVE_GUIDE ? looks[k->look] : "");
+    dt_page_put(out, " data-run=\"$i\">", k->run);
     // areas: from the line to `low`; a band around the line below it
     if (area || has_band(k)) {
         if (area)
@@ -338,24 +372,33 @@ static void write_curve(FILE *out, const dt_chart *c, const dt_curve *k, const a
         write_points(out, k, a, LOWER);
         fputs("\"/>", out);
     }
-    if (!area) { // an area has its label, line and colour
-        dt_page_put(out, "<polyline data-label=\"$t\" points=\"", k->label);
+    if (!area && !dots) { // an area has its label, line and colour
+        dt_page_put(out, k->look == DT_CURVE_GUIDE ? "<polyline points=\"" : "<polyline data-label=\"$t\" points=\"",
+                    k->label);
         write_points(out, k, a, THE_LINE);
         fputs("\"/>", out);
-        // few points: the line alone would hide where values are
-        for (int i = 0; i < k->n && k->n <= 24 && !c->unit_square; i++)
+    }
+    // few points: the line alone would hide where values are
+    if (dots || (!area && k->n <= 24 && !c->unit_square && k->look == DT_CURVE_LINE))
+        for (int i = 0; i < k->n; i++)
             fprintf(out, "<circle class=\"dot\" r=\"2.6\" cx=\"%.1f\" cy=\"%.1f\"/>", x_of(a, k->points[i].x),
                     y_of(a, k->points[i].y));
-    }
     fputs("</g>\n", out);
+}
+
+void dt_page_put_key(FILE *out, int colour, const char *label) {
+    write_colour(out, "<span", colour, " key");
+    dt_page_put(out, ">$t</span>", label);
 }
 
 static void write_caption(FILE *out, const dt_chart *c) {
     // one curve that is called as the chart needs no key
     const bool says = !c->bare && (c->n > 1 || strcmp(c->curves[0].label, c->title) != 0);
     dt_page_put(out, "<figure><figcaption><b>$t</b>", c->title);
-    for (int i = 0; i < c->n && says; i++)
-        dt_page_put(out, "<span class=\"key k$i\">$t</span>", c->curves[i].colour, c->curves[i].label);
+    for (int i = 0; i < c->n && says; i++) {
+        const dt_curve *k = &c->curves[i];
+        if (k->look != DT_CURVE_FAINT && k->look != DT_CURVE_GUIDE) dt_page_put_key(out, k->colour, k->label);
+    }
     fputs("</figcaption>", out);
 }
 
@@ -409,12 +452,53 @@ void dt_chart_write_file(FILE *out, dt_chart *c) {
     dt_page_put(out, "<text x=\"$i\" y=\"$i\" font-weight=\"bold\">$t</text>\n", LEFT, ROW - above, c->title);
     for (int i = 0; i < c->n; i++) {
         const int y = ABOVE + ROW * i - above + 8; // from the top downward
-        dt_page_put(out, "<g class=\"k$i\"><polyline points=\"$i,$i $i,$i\"/></g>", c->curves[i].colour, LEFT, y - 4,
-                    LEFT + 18, y - 4);
+        write_colour(out, "<g", c->curves[i].colour, "");
+        dt_page_put(out, "><polyline points=\"$i,$i $i,$i\"/></g>", LEFT, y - 4, LEFT + 18, y - 4);
         dt_page_put(out, "<text x=\"$i\" y=\"$i\">$t</text>\n", LEFT + 24, y, c->curves[i].label);
     }
     write_inside(out, c, &a);
     fputs("</svg>\n", out);
+}
+
+void dt_chart_write_whiskers(FILE *out, const char *title, const dt_whisker *rows, int n) {
+    enum { ROW = 24, NAMES = 150, VALUES = 400, CUT = 20 };
+    char text[DT_PAGE_NUMBER];
+    axes a = {INFINITY, -INFINITY, 0, 1};
+    for (const dt_whisker *w = rows; w < rows + n; w++) {
+        a.x0 = fmin(a.x0, fmin(w->value, w->low)); // fmin ignores NaN
+        a.x1 = fmax(a.x1, fmax(w->value, w->high));
+    }
+    const double room = a.x1 > a.x0 ? 0.04 * (a.x1 - a.x0) : a.x1 != 0 ? 0.1 * fabs(a.x1) : 1;
+    const double from = a.x0 - room, by = (VALUES - NAMES) / (a.x1 - a.x0 + 2 * room),
+                 step = tick_step(a.x1 - a.x0 + 2 * room, 4);
+    dt_page_put(out, "<figure><figcaption><b>$t</b></figcaption><svg viewBox=\"0 0 $i $i\" role=\"img\">\n", title,
+                WIDTH, ROW * n + 28);
+    for (double v = ceil(from / step) * step; v <= a.x1 + room; v += step)
+        fprintf(out,
+                "<line class=\"grid\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/>"
+                "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+                NAMES + (v - from) * by, NAMES + (v - from) * by, ROW * n, NAMES + (v - from) * by, ROW * n + 19,
+                tick_text(text, v, step));
+    for (int i = 0; i < n; i++) {
+        const dt_whisker *w = &rows[i];
+        const double y = ROW * (i + 0.5), x = NAMES + (w->value - from) * by;
+        size_t cut = strlen(w->label);
+        if (cut > CUT)
+            for (cut = CUT; ((unsigned char)w->label[cut] & 0xC0) == 0x80;) cut--; // between characters of UTF-8
+        char *label = dt_xprintf("%.*s%s", (int)cut, w->label, w->label[cut] ? "…" : "");
+        dt_page_put(out, "<g class=\"k0 whisker\"><title>$t</title><text y=\"$i\">$t</text>", w->label, (int)y + 4,
+                    label);
+        if (isfinite(w->low) && isfinite(w->high))
+            fprintf(out, "<path d=\"M%.1f %.1fV%.1fM%.1f %.1fH%.1fM%.1f %.1fV%.1f\"/>", NAMES + (w->low - from) * by,
+                    y - 4, y + 4, NAMES + (w->low - from) * by, y, NAMES + (w->high - from) * by,
+                    NAMES + (w->high - from) * by, y - 4, y + 4);
+        dt_page_put(out,
+                    "<circle class=\"dot\" r=\"4\" cx=\"$g\" cy=\"$g\"/><text x=\"$i\" y=\"$i\" text-anchor=\"end\">$n"
+                    "</text></g>\n",
+                    x, y, WIDTH - 6, (int)y + 4, w->value);
+        free(label);
+    }
+    fputs("</svg></figure>\n", out);
 }
 
 // ---- series -------------------------------------------------------------------------------------------------------

@@ -1,5 +1,9 @@
 // page.h: writing an HTML page: text made safe, numbers for people, charts as SVG.
 //
+// Rejected: a library for charts (uPlot has 50 KB, Chart.js 200, Vega 500, Plotly 4,500). A page would be blank without
+// scripts, in a mail's preview and in print, and the charts here need 400 lines of C and 60 of script, which only moves
+// what the C has drawn: another axis, values under the pointer, order of a table.
+//
 // Every text that is not a constant of this program goes in by $t of dt_page_put: it may be anybody's (a class, a key,
 // the message of an error). Nothing is loaded from elsewhere.
 #ifndef DT_REPORT_PAGE_H
@@ -17,11 +21,13 @@
 //                     not finite
 //   $s  double        seconds for people: "3 min 20 s"
 //   $p  double        a share as per cent                     $g  double  for programs
-//   $T  const char *  the same, as long as it is
+//   $T  const char *  the same, as long as it is               $k  const char *  a key: lines break behind its dots
 //   $d  int64_t       $i  int       $w  double  seconds since the epoch, as a date and time in UTC
 enum { DT_PAGE_TEXT_BYTES = 240 };
 void dt_page_put(FILE *out, const char *format, ...);
 enum { DT_PAGE_NUMBER = 40 }; // bytes of a number as text
+// A name beside its colour, as in the legends of charts.
+void dt_page_put_key(FILE *out, int colour, const char *label);
 // The beginning of a page, up to <main>, and its end.
 void dt_page_begin(FILE *out, const char *title);
 void dt_page_end(FILE *out);
@@ -35,7 +41,10 @@ typedef struct dt_curve {
     const char *label;
     dt_xy *points; // heap; by x
     int n;
-    int colour; // 0..7
+    int colour; // 0..23: eight hues, then two shades of each
+    int run;    // of several runs on a page: whose steps these are
+    // FAINT lies beneath a smoothed line; GUIDE is no data, such as a diagonal. Neither is in the legend.
+    enum { DT_CURVE_LINE, DT_CURVE_FAINT, DT_CURVE_DOTS, DT_CURVE_GUIDE } look;
 } dt_curve;
 
 enum { DT_CHART_CURVES = 24, DT_CHART_MARKS = 64 };
@@ -45,8 +54,10 @@ typedef struct dt_chart {
     bool bare;               // without names of curves
     bool from_zero, seconds; // y begins at 0; y is in seconds
     bool cut_peaks;          // rare peaks may leave the chart
-    bool unit_square;        // both axes 0..1, as of a ROC curve
+    bool unit_square;        // both axes 0..1, as of a ROC curve, but for x_from and y_from
     bool powers;             // x is the binary logarithm of what its axis shows
+    double x_from, x_to;     // the x axis, where x_to > x_from: charts beside each other share theirs
+    double y_from;           // of a unit_square
     dt_curve curves[DT_CHART_CURVES];
     int n;
     struct {
@@ -56,12 +67,22 @@ typedef struct dt_chart {
     int n_marks;
 } dt_chart;
 
-// Adds a series as a curve of means with a band from minimum to maximum. NULL or empty: no curve.
-void dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int colour);
+// Adds a series as a curve of means with a band from minimum to maximum. NULL or empty: no curve, and NULL.
+dt_curve *dt_chart_add_series(dt_chart *c, const char *label, const dt_series *s, int colour);
+// Makes the curve a mean of its neighbours, weighted by a Gaussian of 3 % of the points: it lags behind neither way.
+void dt_curve_smooth(dt_curve *k);
 dt_curve *dt_chart_add(dt_chart *c, const char *label, int n_points, int colour);
 // Writes a <figure> unless there is no curve, and frees the curves.
 void dt_chart_write(FILE *out, dt_chart *c);
 // The same as an SVG file of its own.
 void dt_chart_write_file(FILE *out, dt_chart *c);
+
+// A value with the ends of its interval, NaN where it has none.
+typedef struct dt_whisker {
+    const char *label;
+    double value, low, high;
+} dt_whisker;
+// Writes a <figure> of dots with whiskers, a row each, on one axis. Values are finite.
+void dt_chart_write_whiskers(FILE *out, const char *title, const dt_whisker *rows, int n);
 
 #endif

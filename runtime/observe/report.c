@@ -78,6 +78,29 @@ void dt_report_cell(FILE *out, double value) {
         fputs("<td></td>", out);
 }
 
+void dt_report_write_axes(FILE *out, const dt_run_log *const *runs, int n) {
+    enum { KNOTS = 64 }; // points of the time over steps
+    fputs("<nav class=\"axes\" hidden data-runs=\"[", out);
+    for (int k = 0; k < n; k++) {
+        const dt_run_log *r = runs[k];
+        const dt_series *s = &r->numbers[DT_RUN_STEP_S];
+        const double last = fmax((double)r->step, 1), epoch = isfinite(r->epoch) ? r->epoch : 0;
+        double sum = 0;
+        dt_page_put(out, "$t{&quot;last&quot;:$d,&quot;epoch&quot;:$g,&quot;samples&quot;:$g,&quot;at&quot;:[",
+                    k ? "," : "", r->step, epoch / last, (double)r->samples / last);
+        for (int i = 0; i < s->n; i++) {
+            sum += s->points[i].sum;
+            if (i % (s->n / KNOTS + 1) == 0 || i + 1 == s->n)
+                dt_page_put(out, "$t[$d,$g]", i ? "," : "", s->points[i].last, sum);
+        }
+        fputs("]}", out);
+    }
+    fputs(
+        "]\">Horizontal axis <button aria-pressed=\"true\">step</button><button>epoch</button><button>samples</button>"
+        "<button title=\"in steps, without evaluations and pauses\">time</button></nav>\n",
+        out);
+}
+
 void dt_report_state(FILE *out, const dt_run_log *r) {
     static const char *const classes[] = {[DT_RUN_GOES_ON] = "on",
                                           [DT_RUN_SILENT] = "warn",
@@ -108,6 +131,14 @@ double dt_report_best_value(const dt_run_log *r, const char *name, const json_t 
     }
     if (!lower) *step = m->step;
     return lower ? best : m->series.newest;
+}
+
+double dt_report_wall_s(const dt_run_log *r) {
+    json_t *parts = json_object_get(dt_run_log_event(r, "goodput"), "seconds"), *value;
+    const char *name;
+    double sum = 0;
+    json_object_foreach(parts, name, value) sum += json_number_value(value);
+    return sum > 0 ? sum : NAN;
 }
 
 double dt_report_samples_per_s(const dt_run_log *r) {
@@ -242,12 +273,17 @@ static void mark_restarts(dt_chart *c, const dt_run_log *r) {
 }
 
 static void report_write_curves(FILE *out, const dt_run_log *r) {
-    dt_chart loss = {.title = "Loss", .x = "step"}, lr = {.title = "Learning rate", .x = "step", .from_zero = true},
-             norm = {.title = "Gradient norm", .x = "step"};
+    const double to = (double)r->step;
+    dt_chart loss = {.title = "Loss", .x = "step", .x_to = to},
+             lr = {.title = "Learning rate", .x = "step", .from_zero = true, .x_to = to},
+             norm = {.title = "Gradient norm", .x = "step", .x_to = to};
     const dt_run_metric *val = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), "loss");
+    dt_report_write_axes(out, &r, 1);
     fputs("<div class=\"charts\">\n", out);
-    dt_chart_add_series(&loss, "training", &r->numbers[DT_RUN_LOSS], 0);
+    dt_curve_smooth(dt_chart_add_series(&loss, "training, smoothed", &r->numbers[DT_RUN_LOSS], 0));
     dt_chart_add_series(&loss, "validation", val ? &val->series : NULL, 1);
+    dt_curve *raw = dt_chart_add_series(&loss, "training", &r->numbers[DT_RUN_LOSS], 0);
+    if (raw) raw->look = DT_CURVE_FAINT;
     mark_restarts(&loss, r);
     dt_chart_write(out, &loss);
     for (int i = 0, n = 0; i < r->n_metrics && n < MOST_CHARTS; i++) {
@@ -255,7 +291,7 @@ static void report_write_curves(FILE *out, const dt_run_log *r) {
         if (strcmp(m->split, dt_split_name(DT_SPLIT_VAL)) != 0 || strcmp(m->name, "loss") == 0 ||
             dt_report_is_detail(r, m->name))
             continue;
-        dt_chart c = {.title = m->name, .x = "step"};
+        dt_chart c = {.title = m->name, .x = "step", .x_to = to};
         dt_chart_add_series(&c, "validation", &m->series, 1);
         mark_restarts(&c, r);
         dt_chart_write(out, &c);
@@ -370,8 +406,7 @@ static void write_ledger(FILE *out, const dt_run_log *r) {
     const json_t *ledger = dt_run_log_event(r, "goodput");
     json_t *parts = json_object_get(ledger, "seconds"), *value;
     const char *name;
-    double sum = 0;
-    json_object_foreach(parts, name, value) sum += json_number_value(value);
+    const double sum = dt_report_wall_s(r);
     if (!(sum > 0)) return;
     dt_page_put(out, "<h3>Goodput</h3>\n<p>$p of the time since the first start went into steps that count.",
                 dt_report_real(ledger, "goodput"));
@@ -426,10 +461,15 @@ static void write_verdict(FILE *out, const dt_run_log *r) {
 static void write_time(FILE *out, const dt_run_log *r) {
     dt_chart phases = {.title = "Time of a step",
                        .x = "step",
+                       .x_to = (double)r->step,
                        .kind = DT_CHART_AREAS,
                        .seconds = true,
                        .cut_peaks = true},
-             rate = {.title = "Samples a second", .x = "step", .from_zero = true, .cut_peaks = true};
+             rate = {.title = "Samples a second",
+                     .x = "step",
+                     .x_to = (double)r->step,
+                     .from_zero = true,
+                     .cut_peaks = true};
     const double all = r->phase_s[DT_RUN_STEP_S];
     if (!(all > 0)) return;
     fputs("<h2>Time budget</h2>\n", out);

@@ -3,11 +3,16 @@ from PIL import Image
 
 SCRIPT = """<script>
 const svg = document.querySelector('svg[data-axes]'), box = svg.getBoundingClientRect(), heads = document.querySelectorAll('table.sort th');
-const table = document.querySelectorAll('table.sort')[0], column = () => [...table.tBodies[0].rows].map(r => r.cells[1].textContent);
-const before = column(); table.tHead.rows[0].cells[1].click(); const falls = column(); table.tHead.rows[0].cells[1].click();
+const table = document.querySelectorAll('table.sort')[0], head = [...table.tHead.rows[0].cells].findIndex((h, i) => i > 0 && !h.ariaSort);
+const column = () => [...table.tBodies[0].rows].map(r => r.cells[head].textContent);
+table.tHead.rows[0].cells[head].click(); const falls = column(); table.tHead.rows[0].cells[head].click();
+svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 0.6 * box.width, clientY: box.top + 50}));
+const said = document.getElementById('tip').textContent, time = document.querySelectorAll('.axes button')[3];
+time.click();
 svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 0.6 * box.width, clientY: box.top + 50}));
 parent.document.getElementById('probe').textContent = JSON.stringify({page: document.documentElement.scrollWidth, window: innerWidth,
-  charts: document.querySelectorAll('svg').length, widest: Math.max(...[...document.querySelectorAll('svg')].map(s => s.clientWidth)), tip: document.getElementById('tip').textContent, falls, rises: column(),
+  charts: document.querySelectorAll('svg').length, widest: Math.max(...[...document.querySelectorAll('svg')].map(s => s.clientWidth)), tip: said, falls, timed: document.getElementById('tip').textContent,
+  axis: [...svg.querySelectorAll('.x text')].map(t => t.textContent), shown: time.getClientRects().length, rises: column(),
   images: [...document.images].map(i => i.naturalWidth), requests: performance.getEntriesByType('resource').length});
 </script>"""
 
@@ -43,6 +48,9 @@ def check_probe(path, page, width):
     assert found["widest"] < 600, found  # also where a chart is alone
     assert found["charts"] >= 5 and found["requests"] == 0, found
     assert re.match(r"step \d+(\.\d+)?\n\S+", found["tip"]), found["tip"]
+    steps, seconds = (float(re.match(r"\w+ ([\d.]+)", found[k]).group(1)) for k in ("tip", "timed"))
+    assert found["shown"] and found["timed"].startswith("time ") and found["axis"][-1] == "time, s", found
+    assert abs(seconds - 0.0105 * steps) < 0.1 * seconds and found["axis"][0] == "0", found  # steps of 10 to 11 ms
     values = lambda texts: [float(t) if re.match(r"[\d.]+$", t) else t for t in texts]
     assert values(found["falls"]) == sorted(values(found["falls"]), reverse=True), found
     assert values(found["rises"]) == sorted(values(found["rises"])), found
