@@ -1,7 +1,9 @@
 // compare.c: several runs on one page; see report.h.
 //
 // Runs are one configuration where their configs differ in folds and seeds, and in what changes no numbers, or nothing but
-// their rounding: their results are a mean and a sample standard deviation, and their curves have one colour.
+// their rounding: their results are a mean and a sample standard deviation, and their curves are shades of one colour
+// (where all runs are one configuration, each has a colour of its own). The best run is the first. A run is named by the
+// keys in which it differs, or by its own name where these are more than MOST_NAMED or name two runs alike.
 #include "observe/report_internal.h"
 
 #include "base/core.h"
@@ -12,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_METRICS = 12, MOST_CHARTS = 8 };
+enum { MOST_METRICS = 12, MOST_CHARTS = 8, MOST_NAMED = 4, MOST_VALUE = 24 };
 
 typedef struct setting {
     char *path;
@@ -21,16 +23,18 @@ typedef struct setting {
 } setting;
 
 typedef struct comparison {
-    dt_run_log *const *runs;
+    const dt_run_log **runs; // best first
     int n;
+    char **labels;       // by run
     dt_config **configs; // by run; NULL: it has none that this version reads
     setting *settings;   // keys in which the runs differ, after find_settings
     int n_settings;
-    int at;     // the run whose values are taken
-    int *group; // by run: its configuration
+    int at;              // the run whose values are taken
+    int *group, *colour; // by run: its configuration
     int n_groups;
     const char *metrics[MOST_METRICS]; // columns
     const json_t *lower;               // of the first, which chose a run's best checkpoint
+    bool chosen;                       // the first chose checkpoints
     bool tested;                       // a run has results of its test part: the columns are of it
     int n_metrics;
 } comparison;
@@ -56,10 +60,6 @@ static void take_setting(void *ctx, const char *path, const char *value, const c
         c->settings[i] = (setting){dt_xstrdup(path), dt_xcalloc((size_t)c->n, sizeof(char *)), false};
     }
     c->settings[i].values[c->at] = value;
-}
-
-static bool same_text(const char *a, const char *b) {
-    return a && b ? strcmp(a, b) == 0 : a == b;
 }
 
 static void free_setting(setting *s) {
@@ -109,17 +109,61 @@ static bool same_configuration(const comparison *c, int a, int b) {
 
 static void find_groups(comparison *c) {
     c->group = dt_xcalloc((size_t)c->n, sizeof *c->group);
+    c->colour = dt_xcalloc((size_t)c->n, sizeof *c->colour);
     for (int r = 0; r < c->n; r++) {
         int same = 0;
         while (same < r && !same_configuration(c, same, r)) same++;
         c->group[r] = same < r ? c->group[same] : c->n_groups++;
     }
+    for (int r = 0; r < c->n; r++) {
+        int before = 0; // of the configuration
+        for (int i = 0; i < r; i++) before += c->group[i] == c->group[r];
+        c->colour[r] = c->n_groups == 1 ? r % 24 : c->group[r] % 8 + 8 * (before % 3);
+    }
+}
+
+// "lr=1e-3 · resnet": the values in which runs differ, first those of the configuration, then fold and seed. The key is
+// its last word, as long as no other differing key ends in it.
+static char *describe_run(const comparison *c, int r, bool repeats) {
+    char *text = dt_xstrdup("");
+    for (int i = 0; i < 2 * c->n_settings; i++) {
+        const setting *s = &c->settings[i % c->n_settings];
+        const bool repeat = dt_config_is_repeat(s->path);
+        if (repeat != (i >= c->n_settings) || !(repeat ? repeats : s->of_configuration) || !s->values[r]) continue;
+        const char *key = strrchr(s->path, '.') + 1;
+        int n_same = 0;
+        for (int k = 0; k < c->n_settings; k++) n_same += strcmp(strrchr(c->settings[k].path, '.') + 1, key) == 0;
+        if (n_same > 1) key = s->path;
+        const bool bare = strcmp(key, "name") == 0 || strcmp(s->path, "model.name") == 0;
+        dt_xappend(&text, "%s%s%s%s", *text ? " · " : "", bare ? "" : key, bare ? "" : "=", s->values[r]);
+    }
+    return text;
+}
+
+static void find_labels(comparison *c) {
+    int n_named = 0, longest = 0;
+    c->labels = dt_xcalloc((size_t)c->n, sizeof *c->labels);
+    for (int i = 0; i < c->n_settings; i++) {
+        n_named += c->settings[i].of_configuration;
+        for (int r = 0; r < c->n && c->settings[i].of_configuration; r++)
+            if (c->settings[i].values[r] && (int)strlen(c->settings[i].values[r]) > longest)
+                longest = (int)strlen(c->settings[i].values[r]);
+    }
+    for (int r = 0; r < c->n; r++) {
+        c->labels[r] = describe_run(c, r, true);
+        if (*c->labels[r] && n_named <= MOST_NAMED && longest <= MOST_VALUE) continue;
+        free(c->labels[r]);
+        c->labels[r] = dt_xstrdup(c->runs[r]->name);
+    }
+    for (int r = 1; r < c->n; r++)
+        for (int i = 0; i < r; i++)
+            if (strcmp(c->labels[i], c->labels[r]) == 0) dt_xappend(&c->labels[r], " · %s", c->runs[r]->name);
 }
 
 // ---- results ---------------------------------------------------------------------------------------
 
 static bool is_chosen(const comparison *c, int k) {
-    return k == 0 && dt_run_log_chosen_by(c->runs[0]) && same_text(c->metrics[0], dt_run_log_chosen_by(c->runs[0]));
+    return k == 0 && c->chosen;
 }
 
 // The best validation's where the metric chose checkpoints, else the test's, or the newest validation's if none is tested.
@@ -139,6 +183,7 @@ static void find_metrics(comparison *c) {
         if (!chosen || c->n_metrics > 0) continue;
         c->metrics[c->n_metrics++] = chosen;
         c->lower = dt_report_is_lower(c->runs[r]);
+        c->chosen = true;
     }
     const int first = c->n_metrics; // the metric that chose has two columns: validation, test
     for (int r = 0; r < c->n; r++)
@@ -151,28 +196,54 @@ static void find_metrics(comparison *c) {
         }
 }
 
+// Best first, where it is known which value is better; runs without one keep their order, behind.
+static void sort_runs(comparison *c) {
+    if (!is_chosen(c, 0) || !c->lower) return;
+    const double sign = json_is_true(c->lower) ? 1 : -1;
+    for (int i = 1; i < c->n; i++)
+        for (int k = i; k > 0; k--) {
+            const double a = sign * result_of(c, c->runs[k - 1], 0), b = sign * result_of(c, c->runs[k], 0);
+            if (!(b < a || (isfinite(b) && !isfinite(a)))) break;
+            const dt_run_log *moved = c->runs[k];
+            c->runs[k] = c->runs[k - 1];
+            c->runs[k - 1] = moved;
+        }
+}
+
 static void write_heads(FILE *out, const comparison *c, const char *first) {
     dt_report_begin_table(out, "", first);
     for (int k = 0; k < c->n_metrics; k++)
-        dt_page_put(out, "<th>$t$t $t</th>", is_chosen(c, k) ? "best " : "",
+        dt_page_put(out, "<th$t>$t$t $t</th>",
+                    !is_chosen(c, k) || !c->lower ? ""
+                    : json_is_true(c->lower)      ? " aria-sort=ascending"
+                                                  : " aria-sort=descending",
+                    is_chosen(c, k) ? "best " : "",
                     dt_split_name(c->tested && !is_chosen(c, k) ? DT_SPLIT_TEST : DT_SPLIT_VAL), c->metrics[k]);
 }
 
 static void write_runs(FILE *out, const comparison *c) {
     write_heads(out, c, "Run");
-    fputs("<th>Training loss</th><th>Steps</th><th>Samples/s</th><th>State</th>", out);
+    fputs("<th>Training loss</th><th>Epochs</th><th>Steps</th><th>Wall time</th><th>Samples/s</th>", out);
     dt_report_begin_rows(out);
     for (int r = 0; r < c->n; r++) {
         const dt_run_log *run = c->runs[r];
-        dt_page_put(out, "<tr><td title=\"$t\"><span class=\"key k$i\">$t</span></td>", run->dir, c->group[r] % 8,
+        const bool is_best = r == 0 && c->n > 1 && is_chosen(c, 0) && c->lower && isfinite(result_of(c, run, 0));
+        const double wall_s = dt_report_wall_s(run);
+        dt_page_put(out, "<tr$t><td title=\"$t\">", is_best ? " class=best" : "", run->dir);
+        dt_page_put_key(out, c->colour[r], c->labels[r]);
+        fputs(is_best ? "<br><small><b class=\"good\">Best</b> " : "<br><small>", out);
+        dt_report_state(out, run);
+        dt_page_put(out,
+                    strcmp(c->labels[r], run->name) == 0 ? "</small></td>"
+                                                         : " <span class=\"soft\">$t</span></small></td>",
                     run->name);
         for (int k = 0; k < c->n_metrics; k++) dt_report_cell(out, result_of(c, run, k));
         dt_report_cell(out, run->numbers[DT_RUN_LOSS].newest);
+        dt_report_cell(out, run->epoch);
         dt_report_cell(out, (double)run->step);
+        dt_page_put(out, "<td data-v=\"$g\">$s</td>", isfinite(wall_s) ? wall_s : -1, wall_s);
         dt_report_cell(out, dt_report_samples_per_s(run));
-        fputs("<td class=\"name\">", out);
-        dt_report_state(out, run);
-        fputs("</td></tr>\n", out);
+        fputs("</tr>\n", out);
     }
     dt_report_end_table(out);
 }
@@ -205,13 +276,11 @@ static void write_groups(FILE *out, const comparison *c) {
         int first = 0, n = 0;
         for (int r = c->n - 1; r >= 0; r--)
             if (c->group[r] == g) first = r, n++;
-        dt_page_put(out, "<tr><td><span class=\"key k$i\">", g % 8);
-        for (int i = 0, said = 0; i < c->n_settings; i++) {
-            const setting *s = &c->settings[i];
-            if (!s->of_configuration) continue;
-            dt_page_put(out, "$t$t=$t", said++ ? ", " : "", strrchr(s->path, '.') + 1, s->values[first]);
-        }
-        fputs(c->n_groups == 1 ? "all</span></td>" : "</span></td>", out);
+        char *text = describe_run(c, first, false);
+        fputs("<tr><td>", out);
+        dt_page_put_key(out, c->n_groups == 1 ? 0 : g % 8, c->n_groups == 1 ? "all" : text);
+        free(text);
+        fputs("</td>", out);
         for (int k = 0; k < c->n_metrics; k++) write_mean(out, c, g, k);
         dt_page_put(out, "<td>$i</td></tr>\n", n);
     }
@@ -223,13 +292,16 @@ static void write_groups(FILE *out, const comparison *c) {
 static void write_chart(FILE *out, const comparison *c, const char *title, const char *metric, dt_run_number number) {
     dt_chart chart = {.title = title,
                       .x = "step",
-                      .bare = true,
                       .cut_peaks = number == DT_RUN_RATE,
                       .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
     for (int r = 0; r < c->n; r++) {
         const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
         const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
-        dt_chart_add_series(&chart, c->runs[r]->name, s, c->group[r]);
+        dt_curve *k = dt_chart_add_series(&chart, c->labels[r], s, c->colour[r]);
+        chart.x_to = fmax(chart.x_to, (double)c->runs[r]->step);
+        if (!k) continue;
+        k->run = r;
+        if (!metric && number == DT_RUN_LOSS) dt_curve_smooth(k);
     }
     for (int r = 0; r < chart.n; r++) // no bands, which would hide each other
         for (int i = 0; i < chart.curves[r].n; i++)
@@ -243,8 +315,9 @@ static void compare_write_curves(FILE *out, const comparison *c) {
     if (c->n > DT_CHART_CURVES)
         dt_page_put(out, "<p class=\"soft\">The charts have the first $i of $i runs.</p>\n", (int)DT_CHART_CURVES,
                     c->n);
+    dt_report_write_axes(out, c->runs, c->n < DT_CHART_CURVES ? c->n : DT_CHART_CURVES);
     fputs("<div class=\"charts\">\n", out);
-    write_chart(out, c, "Training loss", NULL, DT_RUN_LOSS);
+    write_chart(out, c, "Training loss, smoothed", NULL, DT_RUN_LOSS);
     for (int k = is_chosen(c, 0); k < c->n_metrics && n < MOST_CHARTS; k++, n++) {
         char *title = dt_xprintf("Validation %s", c->metrics[k]);
         write_chart(out, c, title, c->metrics[k], 0);
@@ -261,10 +334,10 @@ static void write_settings(FILE *out, const comparison *c) {
     if (c->n_settings == 0) fputs("<p class=\"soft\">Nothing but names.</p>\n", out);
     if (c->n_settings == 0) return;
     dt_report_begin_table(out, "words", "Key");
-    for (int r = 0; r < c->n; r++) dt_page_put(out, "<th class=\"name\">$t</th>", c->runs[r]->name);
+    for (int r = 0; r < c->n; r++) dt_page_put(out, "<th class=\"name\">$t</th>", c->labels[r]);
     dt_report_begin_rows(out);
     for (int i = 0; i < c->n_settings; i++) {
-        dt_page_put(out, "<tr><td>$t</td>", c->settings[i].path);
+        dt_page_put(out, "<tr><td>$k</td>", c->settings[i].path);
         for (int r = 0; r < c->n; r++) dt_page_put(out, "<td>$T</td>", c->settings[i].values[r]);
         fputs("</tr>\n", out);
     }
@@ -272,13 +345,16 @@ static void write_settings(FILE *out, const comparison *c) {
 }
 
 dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
-    comparison c = {.runs = runs, .n = n};
+    comparison c = {.runs = dt_xcalloc((size_t)n, sizeof *c.runs), .n = n};
     char *text = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
+    memcpy(c.runs, runs, sizeof *c.runs * (size_t)n);
+    find_metrics(&c);
+    sort_runs(&c);
     find_settings(&c);
     find_groups(&c);
-    find_metrics(&c);
+    find_labels(&c);
     char *title = dt_xprintf("%d runs", n);
     dt_page_begin(out, title);
     dt_page_put(out, "<h1>$t</h1>\n", title);
@@ -290,8 +366,11 @@ dt_status dt_report_compare(dt_run_log *const *runs, int n, const char *path) {
     fclose(out);
     const dt_status st = dt_report_save(text, size, path);
     for (int i = 0; i < c.n_settings; i++) free_setting(&c.settings[i]);
-    for (int r = 0; r < n; r++) dt_config_destroy(c.configs[r]);
+    for (int r = 0; r < n; r++) dt_config_destroy(c.configs[r]), free(c.labels[r]);
     free(c.configs);
+    free(c.labels);
+    free(c.colour);
+    free(c.runs);
     free(c.settings);
     free(c.group);
     free(title);

@@ -1,7 +1,7 @@
 import html.parser, json, os, re, resource, subprocess, sys
 from small_set import write_run as write
 
-VOID = {"meta", "img", "line", "rect", "circle", "polyline", "polygon", "br"}
+VOID = {"meta", "wbr", "img", "line", "rect", "circle", "polyline", "polygon", "br"}
 
 
 class Page(html.parser.HTMLParser):
@@ -65,7 +65,7 @@ def check_mixed(path):
         best = max(json.loads(line)["accuracy"] for line in f if '"kind":"eval"' in line)
     text = read(path)[0]
     heads = re.findall("<th[^>]*>(.*?)</th>", text.split("<tbody>")[0])
-    row = next(r for r in re.findall("<tr>.*?</tr>", text, re.S) if "lost" in r and "<td" in r)
+    row = next(r for r in re.findall("<tr[^>]*>.*?</tr>", text, re.S) if "lost" in r and "<td" in r)
     cells = re.findall("<td[^>]*>.*?</td>", row, re.S)
     at = next(i for i, h in enumerate(heads) if "best val accuracy" in h)
     assert f'data-v="{best:.9g}"' in cells[at], (best, cells)
@@ -119,3 +119,24 @@ def check_cost(*command):
     print(f"{used.ru_utime + used.ru_stime:.2f} s of CPU, {used.ru_maxrss / 1024:.0f} MiB", file=sys.stderr)
     assert used.ru_maxrss < 100 * 1024, used.ru_maxrss
     assert os.path.getsize("runs/long/report.html") < 2e6
+
+
+def check_compared(path, n_configurations):
+    """The best run is first and marked; each has a name and a colour of its own, in the legend of each chart."""
+    text = read(path)[0]
+    heads = re.findall("<th( [^>]*)?>(.*?)</th>", text.split("<tbody>")[0])
+    rows = [re.findall("<td[^>]*>.*?</td>", r, re.S) for r in re.findall("<tr[^>]*>.*?</tr>", text.split("<tbody>")[1].split("</tbody>")[0], re.S)]
+    names = [h[1] for h in heads]
+    assert [i for i, h in enumerate(heads) if h[0]] == [1] and "descending" in heads[1][0], heads
+    values = [float(re.search('data-v="(.*?)"', r[1]).group(1)) for r in rows]
+    assert values == sorted(values, reverse=True) and text.index("<tr class=best>") < text.index("</tr>", text.index("<tbody>")), values
+    assert text.count("class=best") == 1
+    assert ">3 min 20 s<" in rows[0][names.index("Wall time")] and ">10<" in rows[0][names.index("Epochs")], rows[0]
+    keys = [re.search('class="(k. s.) key">(.*?)<', r[0]).groups() for r in rows]
+    assert len(set(keys)) == len({k[0] for k in keys}) == len({k[1] for k in keys}) == len(rows), keys
+    assert len({k[0].split()[0] for k in keys}) == int(n_configurations), keys
+    charts = re.findall("<figure>.*?</figure>", text, re.S)
+    assert len(charts) >= 5
+    for chart in charts:
+        assert all(f'class="{colour} key">{label}<' in chart for colour, label in keys), (chart[:400], keys)
+    assert len({c.split('data-axes="')[1].split('"')[0].split()[4:6].__str__() for c in charts}) == 1, "the charts differ in x"

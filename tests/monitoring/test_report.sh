@@ -58,7 +58,13 @@ py check_page thirty.html 'The charts have the first 24 of 30 runs'
 for seed in 1 2 3; do for lr in 0.001 0.004; do py write_run "runs/s$seed-$lr" 100 "s$seed" cat 10 "$seed" "$lr"; done; done
 expect 0 compare.html "$dtrain" report runs/s[123]-*
 py check_page compare.html '6 runs' 'lr=0.001' 'lr=0.004' '0.9200 ± 0.0100' 'run.seed' 'best val accuracy' 'test loss'
+py check_page compare.html 'lr=0.004 · seed=2' 's2-0.004'
 py check_absent compare.html 'run.name' 'data.path'
+py check_compared compare.html 2
+expect 0 seeds.html "$dtrain" report runs/s[123]-0.001 -o seeds.html
+py check_compared seeds.html 3 # one configuration: a colour each
+py check_page seeds.html 'seed=3'
+py check_absent seeds.html 'lr='
 
 # a run that chose by another number, and has no test result
 py write_run runs/chose 100 chose cat 10 1
@@ -97,7 +103,7 @@ mkdir -p a b
 cp -r sweep/seed=1 a/x
 cp -r sweep/seed=2 b/x
 expect 0 two.html "$dtrain" report a/x/ b/x -o two.html
-py check_page two.html 'data-label="a/x"' 'data-label="b/x"'
+py check_page two.html 'data-label="seed=1"' 'title="a/x"' 'title="b/x"'
 (cd a/x && expect 0 ./report.html "$dtrain" report .)
 py check_page a/x/report.html '<h1>x</h1>'
 
