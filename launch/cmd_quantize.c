@@ -1,4 +1,4 @@
-// cmd_quantize.c: dtrain quantize RUN SET -o RUN.int8 [key=value …]: a run that computes in int8.
+// cmd_quantize.c: dtrain quantize RUN [SET] -o RUN.int8 [key=value …]: a run that computes in int8.
 
 #include "launch.h"
 
@@ -10,10 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OUT, WHICH, CALIBRATE, PERCENTILE, TOLERANCE, RAW }; // indices into options
+enum { OUT, WHICH, SPLIT, CALIBRATE, PERCENTILE, TOLERANCE, RAW }; // indices into options
 static const dt_cli_option options[] = {
     [OUT] = {"-o", "RUN.int8", "directory of the new run"},
     [WHICH] = LAUNCH_WHICH,
+    [SPLIT] = {"--split", "train|val|test", "calibrate on this split of the run's own data, without SET"},
     [CALIBRATE] = {"--calibrate", "mse|minmax|percentile",
                    "range of activations: least squared error, full range, or --percentile (default mse)"},
     [PERCENTILE] = {"--percentile", "P", "percentage of activations inside the range (default 99.99)"},
@@ -42,6 +43,7 @@ static dt_status quantize_read_real(const dt_cli_words *w, int option, double fa
 static dt_status quantize_read_options(const dt_cli_words *w, dt_quantize_request *r) {
     const char *how = w->options[CALIBRATE] ? w->options[CALIBRATE] : "mse";
     const int word = dt_word_index(DT_WORDS(DT_OBSERVE_WORDS), how); // < 0: no such word, reported below
+    DT_TRY(dt_cli_option_split(w, SPLIT, &r->split));                // another set is all in its test part
     r->which = w->options[WHICH];
     r->out = w->options[OUT];
     r->raw = w->options[RAW] != NULL;
@@ -75,20 +77,26 @@ static dt_status quantize_run(const dt_cli_words *w) {
     dt_quantize_request r = {0};
     dt_config *c = NULL;
     char *text = NULL;
-    if (w->n_words < 2)
-        return dt_fail(DT_E_USAGE, "dtrain quantize expects a run and a data set; see dtrain quantize --help");
-    const char *dir = w->words[0], *set = w->words[1]; // as two plain words: overrides come behind
+    r.own_data = w->options[SPLIT] != NULL;
+    const int n_paths = r.own_data ? 1 : 2; // plain words: overrides come behind
+    if (w->n_words < n_paths)
+        return dt_fail(DT_E_USAGE, "dtrain quantize expects a run and a data set (or --split of the run's own); see "
+                                   "dtrain quantize --help");
+    const char *dir = w->words[0], *set = r.own_data ? NULL : w->words[1];
+    if (r.own_data && w->n_words > 1 && !strchr(w->words[1], '='))
+        return dt_fail(DT_E_USAGE, "--split divides the run's own data, and all of a set calibrates: take one of both");
     DT_TRY(quantize_read_options(w, &r));
     // a config file would have no weights
     if (!dt_io_is_dir(dir))
         return dt_fail(DT_E_USAGE, "%s: no run's directory%s", dir, dt_io_exists(dir) ? "" : ": it does not exist");
-    DT_TRY(dt_cli_load_for_set(&c, dir, set, LAUNCH_ALL_RECORDS, w->words + 2, w->n_words - 2));
+    DT_TRY(dt_cli_load_for_set(&c, dir, set, r.own_data ? LAUNCH_PART_OF_RUN : LAUNCH_ALL_RECORDS, w->words + n_paths,
+                               w->n_words - n_paths));
     // activations are observed in fp32, whatever the run was trained in
     dt_config_set_word(c, DT_KEY(train.precision), DT_PRECISION_fp32);
     dt_status st = new_config(dir, &text);
     r.config = text;
     // labels have to be there: accuracy is measured
-    if (st == DT_OK) st = dt_cli_with_comm(c, &(dt_field_use){DT_USE_VALUE}, quantize_body, &r);
+    if (st == DT_OK) st = dt_cli_with_comm(c, r.own_data ? NULL : &(dt_field_use){DT_USE_VALUE}, quantize_body, &r);
     dt_config_destroy(c);
     free(text);
     return st;
@@ -101,6 +109,7 @@ const dt_cli_command dt_cli_quantize = {
         "labelled data set of a few hundred samples or more: it calibrates the ranges of activations and measures "
         "accuracy and speed of int8 beside fp32. dtrain eval and dtrain predict read the new run as any other.\n\n"
         "  dtrain quantize runs/photos val.lmdb -o runs/photos.int8\n"
+        "  dtrain quantize runs/photos --split val -o runs/photos.int8\n"
         "  dtrain quantize runs/vit val.lmdb -o runs/vit.int8 --calibrate percentile --tolerance 0.02\n"
         "  dtrain predict runs/photos.int8 new_photos -o new.csv\n",
     .run = quantize_run};

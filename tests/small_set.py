@@ -56,6 +56,22 @@ def value(path, expression):
     print(eval(expression, {"r": rows[-1], "rows": rows}))
 
 
+def on_screen(columns, out, *command):
+    """Runs a command on a terminal of so many columns; out: what it writes there."""
+    import fcntl, os, pty, sys, termios
+    with open(out, "wb") as screen:
+        pid, fd = pty.fork()
+        if pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, int(columns), 0, 0))
+            os.execvp(command[0], command)
+        try:
+            while data := os.read(fd, 1 << 16):
+                screen.write(data)
+        except OSError:
+            pass
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
 def free_port():
     import random
     import socket

@@ -364,7 +364,9 @@ const dt_cli_command dt_cli_data_export = {
 
 enum { COUNTS };
 static const dt_cli_option data_stat_options[] = {
-    [COUNTS] = {"--counts", "COLUMN", "print all values of a column with their counts"}, {NULL}};
+    [COUNTS] = {"--counts", "COLUMN[,COLUMN]",
+                "print all values of a column with their counts; of two columns a table of both"},
+    {NULL}};
 
 static uint32_t *data_stat_count_values(const dt_catalog *c, uint32_t column) {
     uint32_t *n = dt_xcalloc((size_t)c->table.columns[column].n_values + 1, sizeof *n);
@@ -443,14 +445,19 @@ static void print_columns(const dt_catalog *c) {
     }
 }
 
+static dt_status data_stat_find(const dt_catalog *c, const char *name, int *k) {
+    *k = dt_catalog_find_column(c, name);
+    return *k >= 0 ? DT_OK
+                   : dt_fail(DT_E_USAGE,
+                             "--counts %s: the set has no such metadata column; `dtrain data "
+                             "stat SET` lists them",
+                             name);
+}
+
 // Each value of one column with its count.
 static dt_status data_stat_print_counts(const dt_catalog *c, const char *name) {
-    int k = dt_catalog_find_column(c, name);
-    if (k < 0)
-        return dt_fail(DT_E_USAGE,
-                       "--counts %s: the set has no such metadata column; `dtrain data "
-                       "stat SET` lists them",
-                       name);
+    int k;
+    DT_TRY(data_stat_find(c, name, &k));
     uint32_t *n = data_stat_count_values(c, (uint32_t)k), n_with = 0;
     for (uint32_t v = 0; v < c->table.columns[k].n_values; v++) {
         dt_text_print(stdout, dt_catalog_str(c, c->table.columns[k].values[v]));
@@ -459,6 +466,56 @@ static dt_status data_stat_print_counts(const dt_catalog *c, const char *name) {
     }
     if (n_with < c->n_records) printf("(no value)\t%u\n", c->n_records - n_with);
     free(n);
+    return DT_OK;
+}
+
+// The value's name; behind the last: that there is none.
+static void data_stat_print_value(const dt_catalog *c, int column, uint32_t v) {
+    const dt_column *k = &c->table.columns[column];
+    dt_text_print(stdout, v < k->n_values ? dt_catalog_str(c, k->values[v]) : "(no value)");
+}
+
+// "label,who": a row for each value of the first column, a column for each of the second, and totals; tabs between.
+static dt_status data_stat_print_cross(const dt_catalog *c, const char *names) {
+    enum { MOST = 1 << 20 };
+    char *first = dt_xstrdup(names), *second = strchr(first, ',');
+    int of[2];
+    *second++ = '\0';
+    dt_status st = data_stat_find(c, first, &of[0]);
+    if (st == DT_OK) st = data_stat_find(c, second, &of[1]);
+    free(first);
+    DT_TRY(st);
+    // + 1: without a value; the last row and column are totals
+    const uint64_t n[2] = {c->table.columns[of[0]].n_values + 1ull, c->table.columns[of[1]].n_values + 1ull};
+    if (n[0] * n[1] > MOST)
+        return dt_fail(DT_E_USAGE, "--counts %s: %llu by %llu values: take columns of fewer", names,
+                       (unsigned long long)n[0] - 1, (unsigned long long)n[1] - 1);
+    uint32_t *count = dt_xcalloc((n[0] + 1) * (n[1] + 1), sizeof *count);
+    for (uint32_t r = 0; r < c->n_records; r++) {
+        uint64_t at[2];
+        for (int i = 0; i < 2; i++) {
+            const uint32_t v = dt_catalog_cell(c, of[i], r);
+            at[i] = v == DT_NO_VALUE ? n[i] - 1 : v;
+        }
+        for (int i = 0; i < 4; i++) count[(i & 1 ? n[0] : at[0]) * (n[1] + 1) + (i & 2 ? n[1] : at[1])]++;
+    }
+    const uint32_t *total = count + n[0] * (n[1] + 1);
+    dt_text_print(stdout, names);
+    for (uint64_t k = 0; k < n[1]; k++) // what no record has is left out
+        if (k + 1 < n[1] || total[k]) putchar('\t'), data_stat_print_value(c, of[1], (uint32_t)k);
+    printf("\ttotal\n");
+    for (uint64_t i = 0; i <= n[0]; i++) {
+        const uint32_t *row = count + i * (n[1] + 1);
+        if (i + 1 == n[0] && !row[n[1]]) continue;
+        if (i < n[0])
+            data_stat_print_value(c, of[0], (uint32_t)i);
+        else
+            printf("total");
+        for (uint64_t k = 0; k <= n[1]; k++)
+            if (k + 1 != n[1] || total[k]) printf("\t%u", row[k]);
+        putchar('\n');
+    }
+    free(count);
     return DT_OK;
 }
 
@@ -485,8 +542,11 @@ static dt_status data_stat_run(const dt_cli_words *w) {
     dt_reader *s = NULL;
     DT_TRY(dt_reader_open(&s, w->words, (size_t)w->n_words));
     dt_status st = DT_OK;
-    if (w->options[COUNTS]) {
-        st = data_stat_print_counts(s->catalog, w->options[COUNTS]);
+    const char *counts = w->options[COUNTS];
+    if (counts && strchr(counts, ',') && dt_catalog_find_column(s->catalog, counts) < 0) {
+        st = data_stat_print_cross(s->catalog, counts);
+    } else if (counts) {
+        st = data_stat_print_counts(s->catalog, counts);
     } else {
         print_statistics(s);
     }
@@ -499,5 +559,6 @@ const dt_cli_command dt_cli_data_stat = {
     .text = "Prints the number of records, the kinds of members, and the metadata columns with the count of each "
             "value; for numbers range, mean, standard deviation and quartiles.\n\n"
             "  dtrain data stat datasets/biometric.lmdb\n"
-            "  dtrain data stat datasets/acoustic.lmdb --counts digit\n",
+            "  dtrain data stat datasets/acoustic.lmdb --counts digit\n"
+            "  dtrain data stat datasets/acoustic.lmdb --counts digit,speaker\n",
     .run = data_stat_run};

@@ -539,8 +539,11 @@ static void flatten(json_t *v, const char *path, FILE *out) {
         flatten(item, inner, out);
         free(inner);
     }
+    // the pairs of "interval" are bounds, other arrays are lists
+    const char *member = strstr(path, "interval.");
+    const bool bounds = json_array_size(v) == 2 && member && (member == path || member[-1] == '.');
     json_array_foreach(v, i, item) {
-        char *inner = dt_xprintf("%s.%zu", path, i);
+        char *inner = bounds ? dt_xprintf("%s.%s", path, i ? "high" : "low") : dt_xprintf("%s.%zu", path, i);
         flatten(item, inner, out);
         free(inner);
     }

@@ -70,7 +70,7 @@ static dt_status observe(quantizer *q) {
     dt_status st = dt_infer_create(&f, &o);
     // range first, then histogram (int8_observer.h)
     for (int run = 0; run < 2 && st == DT_OK; run++) {
-        st = dt_infer_run(f, q->session.run.data, DT_SPLIT_TEST, quantizer_drop, NULL);
+        st = dt_infer_run(f, q->session.run.data, q->r->split, quantizer_drop, NULL);
         if (st == DT_OK && run == 0) st = dt_observer_begin_bins(seen);
     }
     if (st == DT_OK) q->q.n_values = dt_observer_scales(seen, q->r->how, q->r->percentile, &q->q.values);
@@ -117,7 +117,7 @@ static dt_status quantizer_compare(quantizer *q, dt_net net, double *error) {
     DT_TRY(dt_infer_create(&f, &o));
     for (int k = 0; k < o.n_outputs && !q->outputs; k++) q->width += q->size[k] = dt_infer_output_size(f, k);
     if (!q->outputs) q->outputs = dt_xcalloc((size_t)(ERROR_SAMPLES * q->width) + 1, sizeof *q->outputs);
-    const dt_status st = dt_infer_run(f, q->session.run.data, DT_SPLIT_TEST, take_outputs, q);
+    const dt_status st = dt_infer_run(f, q->session.run.data, q->r->split, take_outputs, q);
     dt_infer_destroy(f);
     *error = q->signal > 0 ? sqrt(q->noise / q->signal) : 0; // all outputs 0: nothing can be lost
     return st;
@@ -151,7 +151,7 @@ static dt_status find_errors(quantizer *q) {
 static dt_status quantizer_evaluate(quantizer *q, dt_net net, const char *progress, dt_eval_result *out) {
     dt_evaluator *e;
     DT_TRY(dt_session_evaluator(&q->session, &net, progress, &e)); // no eval.by, no eval.bootstrap
-    const dt_status st = dt_evaluator_run(e, q->session.run.data, DT_SPLIT_TEST, false, out);
+    const dt_status st = dt_evaluator_run(e, q->session.run.data, q->r->split, false, out);
     dt_evaluator_destroy(e);
     return st;
 }
@@ -344,7 +344,7 @@ static dt_status quantize(quantizer *q) {
 }
 
 dt_status dt_trainer_quantize(const dt_trainer_args *a, const dt_quantize_request *r) {
-    const dt_run_request request = {.which = r->which, .split = DT_SPLIT_TEST, .raw = r->raw};
+    const dt_run_request request = {.which = r->which, .split = r->split, .own_data = r->own_data, .raw = r->raw};
     quantizer q = {.r = r};
     DT_TRY(dt_agree_shared(a->comm, check_request(a)));
     dt_status st = dt_session_open(&q.session, a, &request);

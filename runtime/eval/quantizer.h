@@ -22,6 +22,8 @@ typedef struct dt_quantize_request {
     const char *which;  // checkpoint (dt_ckpt_find)
     const char *out;    // folder of the new run; must not exist
     const char *config; // its config.yaml
+    dt_split split;     // of the data that calibrate
+    bool own_data;      // dt_run_request
     bool raw;           // with train.ema: the trained weights, not their average
     dt_observe how;
     double percentile, tolerance;

@@ -23,7 +23,8 @@ def check_report(report, table):
     p = r["accuracy"]
     assert abs((high - low) - 2 * 1.96 * (p * (1 - p) / n) ** 0.5) < 0.3 * (high - low) + 1e-3, (low, high, p, n)
     rows = dict(csv.reader(open(table)))
-    assert float(rows["accuracy"]) == r["accuracy"] and float(rows["interval.loss.1"]) == r["interval"]["loss"][1], rows
+    assert float(rows["accuracy"]) == r["accuracy"], rows
+    assert [float(rows[f"interval.loss.{end}"]) for end in ("low", "high")] == r["interval"]["loss"], rows
     finger = list(r["by"]["finger"])[0]
     assert float(rows[f"by.finger.{finger}.loss"]) == r["by"]["finger"][finger]["loss"]
 

@@ -47,6 +47,12 @@ eval_of some >"$work/some"
 
 "$DTRAIN" predict "$runs/mse" "$work/small.lmdb" --mc 3 -o "$work/mc.csv" 2>"$work/log" || fail "predict --mc: $(cat "$work/log")"
 
+# -- a split of the run's own data instead of a set
+"$DTRAIN" quantize "$runs/a" --split val -o "$runs/own" >"$work/report" 2>"$work/log" || fail "quantize --split val"
+n=$("$DTRAIN" eval "$runs/a" --split val 2>"$work/log" | value samples)
+grep -q "on $n samples" "$work/report" || fail "not the $n samples of val: $(cat "$work/report")"
+cmp "$runs/mse/config.yaml" "$runs/own/config.yaml" || fail "quantize --split val: another config"
+
 # -- what is wrong
 wrong() { # CODE TEXT WORD …
     local code=0
@@ -58,6 +64,7 @@ new=(-o "$runs/new")
 wrong 2 "does not exist" quantize "$runs/b" "$work/small.lmdb" "${new[@]}"
 wrong 2 "quantised already" quantize "$runs/mse" "$work/small.lmdb" "${new[@]}"
 wrong 2 "-o RUN.int8" quantize "$runs/a" "$work/small.lmdb"
+wrong 2 "take one of both" quantize "$runs/a" "$work/small.lmdb" --split val "${new[@]}"
 wrong 2 "is there already" quantize "$runs/a" "$work/small.lmdb" -o "$runs/mse"
 wrong 2 "not one of mse|minmax|percentile" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --calibrate max
 wrong 2 "--tolerance" quantize "$runs/a" "$work/small.lmdb" "${new[@]}" --tolerance much

@@ -27,6 +27,9 @@ for expr in "subject = 2" "gender = 'M' and subject in (1, 3)" "n is null or n >
     [ "$lines" = "$n" ] || fail "'$expr': $lines lines, $n counted"
 done
 gives 8 "$dtrain" data query raw "subject = 2" --count
+gives $'finger,subject\t1\t2\t3\ttotal\nindex\t1\t1\t1\t3\nmiddle\t1\t1\t1\t3\nring\t1\t1\t1\t3\nthumb\t1\t1\t1\t3\n(no value)\t4\t4\t4\t12\ntotal\t8\t8\t8\t24' \
+    "$dtrain" data stat a.lmdb --counts finger,subject
+expect 2 "--counts other: the set has no such metadata column" "$dtrain" data stat a.lmdb --counts finger,other
 
 # -- what packing keeps by an expression is what a query chooses
 for expr in "n is null or n > 2" "subject < '10'" "not (gender in ('F', 3))" "finger != 'index' and bytes between 1 and 40000" \
