@@ -21,14 +21,16 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-// MAX_KEY: LMDB's own limit (MDB_MAXKEYSIZE); SLACK: room for pages of the tree
-enum { PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 16 << 20, SLACK = 1 << 20 };
+// USUAL_PAGE: bytes of a page on x86; a file has its machine's, up to 32 KiB. MAX_KEY: LMDB's own limit (MDB_MAXKEYSIZE);
+// SLACK: pages of room for the tree
+enum { USUAL_PAGE = 4096, MAX_KEY = 511, TXN_BYTES = 16 << 20, SLACK = 256 };
 
 struct dt_pack_writer {
     char *path;
     MDB_env *env;
     MDB_txn *txn;
     MDB_dbi dbi;
+    uint64_t page;      // bytes
     uint64_t map_bytes; // the file may grow so far
     uint64_t used;      // bytes of the file that the last commit may have used, at most
     uint64_t pending;   // of the transaction
@@ -40,7 +42,8 @@ static bool pack_lmdb_accepts(const char *out) {
 }
 
 static uint64_t lmdb_estimate(uint64_t member_bytes, bool has_cls) {
-    return (member_bytes + PAGE - 1) / PAGE * PAGE + 256; // whole pages, and about what a node and its branches take
+    return dt_align_up(member_bytes, USUAL_PAGE) +
+           256; // the same on every machine: whole pages, and about what a node and its branches take
 }
 
 static dt_status failed(const dt_pack_writer *w, int rc) {
@@ -71,26 +74,31 @@ static dt_status begin_txn(dt_pack_writer *w) {
 static dt_status lmdb_open(dt_pack_writer **out, const char *path) {
     dt_pack_writer *w = *out = dt_xcalloc(1, sizeof *w);
     w->path = dt_xstrdup(path);
-    w->map_bytes = SLACK;
+    w->map_bytes = USUAL_PAGE * SLACK;
     if (dt_io_exists(path)) DT_TRY(dt_io_unlink(path)); // of an earlier run
     DT_TRY(failed(w, mdb_env_create(&w->env)));
     DT_TRY(failed(w, mdb_env_set_mapsize(w->env, w->map_bytes)));
     // NOLOCK: one process; NOSYNC: synced once, by lmdb_end
     DT_TRY(failed(w, mdb_env_open(w->env, path, MDB_NOSUBDIR | MDB_NOLOCK | MDB_NOSYNC, 0644)));
+    MDB_stat stat;
+    DT_TRY(failed(w, mdb_env_stat(w->env, &stat)));
+    w->page = stat.ms_psize;
+    w->map_bytes = w->page * SLACK;
+    DT_TRY(failed(w, mdb_env_set_mapsize(w->env, w->map_bytes)));
     return begin_txn(w);
 }
 
 // The most bytes that an entry takes: a leaf page is at least half full, a large value has pages of its own, and branch
 // pages are less than an eighth of the leaves.
-static uint64_t most_bytes(size_t n_key, uint64_t size) {
-    uint64_t node = 32 + n_key, value = size < PAGE ? size : 0;
-    return (node + value) * 5 / 2 + (size - value ? size + 2 * PAGE : 0);
+static uint64_t most_bytes(const dt_pack_writer *w, size_t n_key, uint64_t size) {
+    uint64_t node = 32 + n_key, value = size < w->page ? size : 0;
+    return (node + value) * 5 / 2 + (size - value ? size + 2 * w->page : 0);
 }
 
 // Makes room for one more entry. The size of the map is a function of the entries, too, because the file stores it.
 static dt_status pack_lmdb_make_room(dt_pack_writer *w, uint64_t n_bytes) {
     // grow: the map must be larger before the entry comes
-    bool grow = w->used + w->pending + n_bytes + SLACK > w->map_bytes;
+    bool grow = w->used + w->pending + n_bytes + w->page * SLACK > w->map_bytes;
     if (!grow && (w->pending == 0 || w->pending + n_bytes <= TXN_BYTES)) {
         w->pending += n_bytes;
         return DT_OK;
@@ -101,10 +109,10 @@ static dt_status pack_lmdb_make_room(dt_pack_writer *w, uint64_t n_bytes) {
     DT_TRY(commit(w));
     if (mdb_env_get_fd(w->env, &fd) == 0) dt_io_begin_sync(fd, (off_t)w->used, 0); // to its end
     DT_TRY(failed(w, mdb_env_info(w->env, &info)));
-    w->used = ((uint64_t)info.me_last_pgno + 1) * PAGE; // pages are numbered from 0
+    w->used = ((uint64_t)info.me_last_pgno + 1) * w->page; // pages are numbered from 0
     w->pending = n_bytes;
     // doubled: the size depends on the entries alone
-    while (w->used + n_bytes + SLACK > w->map_bytes) w->map_bytes *= 2;
+    while (w->used + n_bytes + w->page * SLACK > w->map_bytes) w->map_bytes *= 2;
     DT_TRY(failed(w, mdb_env_set_mapsize(w->env, w->map_bytes)));
     return begin_txn(w);
 }
@@ -116,7 +124,7 @@ static dt_status lmdb_begin(dt_pack_writer *w, const char *name, uint64_t size, 
                        name, key.mv_size, MAX_KEY);
     // LMDB stores 32-bit sizes
     if (size > UINT32_MAX) return dt_fail(DT_E_DATA, "%s: LMDB holds no values of 4 GiB or more: pack to .tar", name);
-    DT_TRY(pack_lmdb_make_room(w, most_bytes(key.mv_size, size)));
+    DT_TRY(pack_lmdb_make_room(w, most_bytes(w, key.mv_size, size)));
     // RESERVE: the value is written straight into its page
     int rc = mdb_put(w->txn, w->dbi, &key, &value, MDB_APPEND | MDB_RESERVE);
     if (rc == MDB_KEYEXIST)

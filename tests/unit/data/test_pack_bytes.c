@@ -9,6 +9,7 @@
 #include "data_fixture.h"
 #include "testing.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <lmdb.h>
 #include <signal.h>
@@ -58,6 +59,13 @@ static uint64_t set_hash(const char *name, bool lmdb) {
 
 static dt_pack_opts options(const char *out, int n_threads) {
     return (dt_pack_opts){.source = raw, .out = out, .n_threads = n_threads};
+}
+
+// Machines whose pages have other sizes: liblmdb asks for it here.
+static long page_bytes;
+long sysconf(int name) {
+    long (*real)(int) = (long (*)(int))dlsym(RTLD_NEXT, "sysconf");
+    return name == _SC_PAGESIZE && page_bytes ? page_bytes : real(name);
 }
 
 static uint64_t good[2]; // tar, lmdb
@@ -217,6 +225,24 @@ static uint64_t catalog_hash(const char *path) {
     uint64_t h = dt_catalog_hash(s->catalog);
     dt_reader_close(s);
     return h;
+}
+
+// Arm machines have pages of 16 or 64 KiB, and liblmdb makes its own as large, up to 32 KiB.
+TEST(an_lmdb_of_larger_pages) {
+    for (page_bytes = 16384; page_bytes <= 65536; page_bytes *= 2) {
+        char *name = dt_xprintf("page%ld.lmdb", page_bytes);
+        dt_pack_opts o = options(fixture_path(name), 2);
+        must(dt_data_pack(&o));
+        const long was = page_bytes;
+        page_bytes = 0; // read where pages are small
+        assert_int_equal(catalog_hash(fixture_path(name)), catalog_hash(fixture_path("t2.lmdb")));
+        char *file = dt_xprintf("%s/data.mdb", name);
+        assert_int_not_equal(file_hash(fixture_path(file)), file_hash(fixture_path("t2.lmdb/data.mdb")));
+        free(file);
+        page_bytes = was;
+        free(name);
+    }
+    page_bytes = 0;
 }
 
 // From shards to an LMDB, to other shards, back: the same records with the same metadata.
