@@ -171,6 +171,10 @@ static dt_status describe_inputs(export *e) {
         // indices of classes and targets have no normalization
         if (f->n_classes > 0 || is_target(e, f)) continue;
         dt_onnx_port *p = &e->numbers[e->n_numbers];
+        if (f->n_categories > 0) {
+            e->numbers[e->n_numbers++] = (dt_onnx_port){.name = f->name, .n_categories = f->n_categories};
+            continue;
+        }
         const int64_t n = n_moments(f);
         bool is_far = false; // whether an origin is other than 0
         for (int64_t c = 0; c < n && f->is_image; c++) is_far |= f->origin[c] != 0;
@@ -318,7 +322,8 @@ const dt_cli_command dt_cli_export = {
     .options = options,
     .text = "OUT.onnx gets the network in inference form: ONNX opset 17, any batch size, batch norms folded into "
             "convolutions. The file's metadata holds class names and normalization. Inputs are normalized tensors: "
-            "images (N,C,H,W), numbers (N,D). With --preprocess inputs are pixels (N,H,W,C) and numbers in the field's "
+            "images (N,C,H,W), numbers (N,D), classes that are inputs (N), by number. With --preprocess inputs are "
+            "pixels (N,H,W,C) and numbers in the field's "
             "unit, and the file normalizes them. The file does not resize images.\n\n"
             "OUT.safetensors gets the weights alone. With --names torchvision or timm their network loads the file by "
             "load_state_dict(strict=True).\n\n"

@@ -179,7 +179,13 @@ bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f) {
 
 dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f) {
     const dt_shape rows = dt_shape2(a->batch, dt_shape_elements(&f->sample_shape));
-    return dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
+    const dt_value x = dt_reshape(g, dt_input(g, f->name, DT_F32, batch_shape(a, f)), rows);
+    if (f->embedding == 0) return x;
+    // of a one-hot row a linear layer gives the class's column of its weight, as nn.Embedding does of its index
+    const char *name = dt_arena_printf(&g->arena, "%s.embedding", f->name);
+    const dt_value y = dt_linear(g, name, x, f->embedding, false);
+    dt_param_set_init(g, dt_arena_printf(&g->arena, "%s.weight", name), (dt_init){DT_INIT_NORMAL, 1});
+    return y;
 }
 
 // The weights of the classes, where the loss takes them one by one, or of a label's positives. A plain class without

@@ -50,7 +50,7 @@ dt_value dt_model_image(dt_graph *g, const dt_model_args *a, const dt_field_info
 // earlier blocks.
 dt_value dt_model_add_branch(dt_graph *g, const dt_model_args *a, const char *name, dt_value x, dt_value y,
                              dt_value scale, int i, int n);
-// Whether the field is of numbers and no target; then its input as rows, (N,D).
+// Whether the field is of numbers, or a class that is an input, and no target; then its input as rows, (N,D).
 bool dt_model_is_numbers(const dt_model_args *a, const dt_field_info *f);
 dt_value dt_model_numbers(dt_graph *g, const dt_model_args *a, const dt_field_info *f);
 // The usual end: names x (N,D) the embedding, then dropout and dt_model_heads.

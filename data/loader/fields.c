@@ -350,15 +350,23 @@ static void name_as_known(resolver *r) {
 // As the run has numbered them.
 static dt_status number_as_known(resolver *r, const dt_column *col) {
     const int n = r->info->n_classes;
+    const char *first = NULL;
+    int n_unknown = 0;
     for (uint32_t v = 0; v < col->n_values; v++) {
         const char *value = dt_catalog_str(r->c, col->values[v]);
         int k = 0;
         while (r->f->class_names && k < n && (!r->f->class_names[k] || strcmp(r->f->class_names[k], value) != 0)) k++;
         r->f->label[v] = k;
         if (k < n && (r->f->class_names || is_label(value, n, &r->f->label[v]))) continue;
+        if (r->k.f->input) r->f->label[v] = n; // a row of zeros
+        if (r->k.f->input && n_unknown++ == 0) first = value;
+        if (r->k.f->input) continue;
         if (!r->f->tells_apart) return unknown_class(r, value);
         r->f->label[v] = n + r->info->n_strangers++; // embeddings tell classes apart that training has not seen
     }
+    if (n_unknown > 0)
+        dt_warn_alike("field %s: %d value%s of no class that this run knows, such as '%s', are zeros", r->f->name,
+                      n_unknown, n_unknown == 1 ? "" : "s", first);
     return DT_OK;
 }
 
@@ -403,7 +411,7 @@ static void warn_missing_classes(const resolver *r, const dt_column *col) {
                       anonymous ? "there are only" : "there is no", anonymous ? present : missing);
 }
 
-static dt_status resolve_class(resolver *r) {
+static dt_status find_classes(resolver *r) {
     const dt_column *col = r->c ? &r->c->table.columns[r->f->column] : NULL; // NULL: the config alone, without the data
     const json_t *known = r->known;
     int64_t n = col ? col->n_values : 0,
@@ -435,6 +443,33 @@ static dt_status resolve_class(resolver *r) {
         DT_TRY(number_anew(r, col));
     r->info->class_names = r->f->class_names;
     warn_missing_classes(r, col);
+    return DT_OK;
+}
+
+// Of a class that is an input the batch holds a row of numbers, 1 at its class.
+static dt_status resolve_class(resolver *r) {
+    enum { MOST = 65536 }; // a row a sample
+    DT_TRY(find_classes(r));
+    const int n = r->info->n_classes;
+    const bool embeds = r->k.f->input == DT_CLASS_INPUT_embedding;
+    if (r->k.f->embedding_dim.has && !embeds)
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "embedding_dim"),
+                              "embedding_dim has no effect without input: "
+                              "embedding");
+    if (!r->k.f->input) return DT_OK;
+    if (n > MOST)
+        return dt_config_fail(r->k.c, dt_key_of(&r->k, "input"),
+                              "%d classes; an input has at most %d: put rare ones "
+                              "together in data.columns",
+                              n, MOST);
+    if (embeds) r->info->embedding = (int)dt_value_or(r->k.f->embedding_dim, n < 99 ? (n + 1) / 2 : 50);
+    r->info->n_categories = n;
+    r->info->n_classes = 0;
+    r->info->soft = false;
+    r->info->dtype = DT_F32;
+    r->info->sample_shape = dt_shape1(n);
+    r->f->is_input = true;
+    for (int i = 0; i < DT_MAX_NORMALIZE; i++) r->info->std[i] = 1;
     return DT_OK;
 }
 
@@ -623,7 +658,7 @@ int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record)
 }
 
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record) {
-    if (f->absent) return true;
+    if (f->absent || f->is_input) return true;
     if (f->column >= 0) return dt_catalog_cell(c, f->column, record) != DT_NO_VALUE;
     if (!f->numbers) return dt_field_member(f, c, record) >= 0;
     for (int i = 0; i < f->n_numbers; i++) {

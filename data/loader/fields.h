@@ -48,6 +48,7 @@ typedef struct dt_field {
     int part;                  // which record of a sample (pairs: 0 or 1)
     int column;                // class: metadata column; else -1
     int32_t *label;            // class: by value of the column
+    bool is_input;             // class: a row of its info's n_categories numbers, zeros for other labels and no value
     const char **class_names;  // by label; NULL: the values are the labels
     bool *is_ext;              // member: by extension of the catalog
     dt_number_source *numbers; // real and vector from columns: one an element; NULL: a member

@@ -243,6 +243,15 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }
 
+// A class that is an input: 1 at its place, zeros if the run does not know it or the record has none.
+static void fill_category(const dt_data *d, int field, uint32_t record, float *dst) {
+    const dt_field *f = &d->fields.f[field];
+    const int n = d->fields.info[field].n_categories;
+    const uint32_t v = dt_catalog_cell(d->reader->catalog, f->column, record);
+    memset(dst, 0, (size_t)n * sizeof *dst);
+    if (v != DT_NO_VALUE && f->label[v] < n) dst[f->label[v]] = 1;
+}
+
 static dt_status sample_check_rotation(const dt_data *d, const dt_field *f, uint32_t record, const float *x) {
     const dt_catalog *c = d->reader->catalog;
     if (dt_is_rotation(x)) return DT_OK;
@@ -264,7 +273,10 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
         void *dst = (uint8_t *)p->field[i] + (size_t)p->j * f->sample_bytes;
         w->record = record;
         for (int k = 0; k < f->n_numbers; k++) ((float *)dst)[k] = dt_field_number(&d->fields, i, k, c, record);
-        if (f->column >= 0) *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
+        if (f->is_input)
+            fill_category(d, i, record, dst);
+        else if (f->column >= 0)
+            *(int32_t *)dst = f->label[dt_catalog_cell(c, f->column, record)];
         if (f->mirror && f->numbers && p->augment) dt_field_mirror(&d->fields, i, &key, dst);
         if (f->rotation && f->numbers) {
             *bad = (dt_bad_sample){record, UINT32_MAX};

@@ -215,10 +215,11 @@ static void draw_wave(const show *s, const dt_batch *b, const panel *p, int j, i
 
 static void print_class(const show *s, const dt_batch *b, int field, int j) {
     const dt_field_info *f = &s->d->fields.info[field];
-    const bool soft = f->soft && s->training;
-    const float *shares = (const float *)b->field[field] + (size_t)j * (size_t)f->n_classes;
+    const bool soft = (f->soft && s->training) || f->n_categories > 0;
+    const int n = f->n_classes + f->n_categories; // one of both is 0
+    const float *shares = (const float *)b->field[field] + (size_t)j * (size_t)n;
     bool first = true;
-    for (int k = 0; k < f->n_classes; k++) {
+    for (int k = 0; k < n; k++) {
         double share = soft ? shares[k] : ((const int32_t *)b->field[field])[j] == k;
         if (share <= 0) continue;
         const char *name = dt_field_name_of(f, k);
@@ -244,7 +245,7 @@ static void data_show_print_row(const show *s, const dt_batch *b, int j, int pla
         const dt_field_info *f = &s->d->fields.info[i];
         if (f->is_image) continue;
         dt_text_printf(stdout, "\t%s=", f->name);
-        if (f->n_classes > 0) {
+        if (f->n_classes + f->n_categories > 0) {
             print_class(s, b, i, j);
             continue;
         }

@@ -27,6 +27,7 @@ typedef struct dt_field_info {
     bool normalize_auto;
     float mean_or_std;
     int n_classes;                    // class fields, else 0
+    int n_categories, embedding;      // class fields that are inputs, as rows of so many numbers, else 0; 0: one-hot
     const char *const *class_names;   // by class, NULL where it has none; or NULL
     const char *const *element_names; // numbers and labels, by element: their columns; or NULL
     int n_strangers;                  // values that are no class of the run: n_classes and up (DT_USE_IDENTITY)
@@ -43,7 +44,7 @@ static inline double dt_field_mean(const dt_field_info *f, int64_t element) {
 }
 // The name of class or element k; NULL: it has only its number.
 static inline const char *dt_field_name_of(const dt_field_info *f, int64_t k) {
-    const char *const *names = f->n_classes > 0 ? f->class_names : f->element_names;
+    const char *const *names = f->class_names ? f->class_names : f->element_names;
     return names ? names[k] : NULL;
 }
 static inline double dt_field_std(const dt_field_info *f, int64_t element) {

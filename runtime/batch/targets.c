@@ -7,6 +7,7 @@
 #include <string.h>
 
 static bool can_be_target(const dt_field_info *f) {
+    if (f->n_categories > 0) return false;
     return !f->is_image && (f->n_classes > 0 || f->dtype == DT_F32); // an image is an input only
 }
 

@@ -25,25 +25,26 @@
     W(FEATURE, waveform)                                                                                               \
     W(FEATURE, spectrogram)                                                                                            \
     W(FEATURE, logspectrogram) W(FEATURE, mel) W(FEATURE, logmel) W(FEATURE, mfcc)
-#define DT_EDGES_WORDS(W)      W(EDGES, reflect) W(EDGES, zero)
-#define DT_MEL_SCALE_WORDS(W)  W(MEL_SCALE, htk) W(MEL_SCALE, slaney)
-#define DT_MEL_NORM_WORDS(W)   W(MEL_NORM, none) W(MEL_NORM, slaney)
-#define DT_LOG_WORDS(W)        W(LOG, db) W(LOG, ln)
-#define DT_PIXEL_WORDS(W)      W(PIXEL, u8) W(PIXEL, f32)
-#define DT_LAYOUT_WORDS(W)     W(LAYOUT, hwc) W(LAYOUT, chw)
-#define DT_STRETCH_WORDS(W)    W(STRETCH, none) W(STRETCH, linear) W(STRETCH, asinh)
-#define DT_RANGE_WORDS(W)      W(RANGE, zscale) W(RANGE, minmax)
-#define DT_FIT_WORDS(W)        W(FIT, stretch) W(FIT, crop) W(FIT, pad)
-#define DT_BY_WORDS(W)         W(BY, sample) W(BY, record)
-#define DT_SHUFFLE_WORDS(W)    W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
-#define DT_AUGMENT_ON_WORDS(W) W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
-#define DT_CACHE_WORDS(W)      W(CACHE, none) W(CACHE, auto) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
-#define DT_CACHE_FORM_WORDS(W) W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
-#define DT_FUSION_WORDS(W)     W(FUSION, concat) W(FUSION, cross_attention) W(FUSION, gated)
-#define DT_STEM_WORDS(W)       W(STEM, imagenet) W(STEM, small) W(STEM, deep)
-#define DT_PAD_TYPE_WORDS(W)   W(PAD_TYPE, symmetric) W(PAD_TYPE, same)
-#define DT_POOL_WORDS(W)       W(POOL, cls) W(POOL, mean)
-#define DT_SHARD_WORDS(W)      W(SHARD, none) W(SHARD, optimizer)
+#define DT_EDGES_WORDS(W)       W(EDGES, reflect) W(EDGES, zero)
+#define DT_MEL_SCALE_WORDS(W)   W(MEL_SCALE, htk) W(MEL_SCALE, slaney)
+#define DT_MEL_NORM_WORDS(W)    W(MEL_NORM, none) W(MEL_NORM, slaney)
+#define DT_CLASS_INPUT_WORDS(W) W(CLASS_INPUT, none) W(CLASS_INPUT, onehot) W(CLASS_INPUT, embedding)
+#define DT_LOG_WORDS(W)         W(LOG, db) W(LOG, ln)
+#define DT_PIXEL_WORDS(W)       W(PIXEL, u8) W(PIXEL, f32)
+#define DT_LAYOUT_WORDS(W)      W(LAYOUT, hwc) W(LAYOUT, chw)
+#define DT_STRETCH_WORDS(W)     W(STRETCH, none) W(STRETCH, linear) W(STRETCH, asinh)
+#define DT_RANGE_WORDS(W)       W(RANGE, zscale) W(RANGE, minmax)
+#define DT_FIT_WORDS(W)         W(FIT, stretch) W(FIT, crop) W(FIT, pad)
+#define DT_BY_WORDS(W)          W(BY, sample) W(BY, record)
+#define DT_SHUFFLE_WORDS(W)     W(SHUFFLE, global) W(SHUFFLE, block) W(SHUFFLE, none)
+#define DT_AUGMENT_ON_WORDS(W)  W(AUGMENT_ON, auto) W(AUGMENT_ON, host)
+#define DT_CACHE_WORDS(W)       W(CACHE, none) W(CACHE, auto) W(CACHE, ram) W(CACHE, shared) W(CACHE, disk)
+#define DT_CACHE_FORM_WORDS(W)  W(CACHE_FORM, encoded) W(CACHE_FORM, decoded)
+#define DT_FUSION_WORDS(W)      W(FUSION, concat) W(FUSION, cross_attention) W(FUSION, gated)
+#define DT_STEM_WORDS(W)        W(STEM, imagenet) W(STEM, small) W(STEM, deep)
+#define DT_PAD_TYPE_WORDS(W)    W(PAD_TYPE, symmetric) W(PAD_TYPE, same)
+#define DT_POOL_WORDS(W)        W(POOL, cls) W(POOL, mean)
+#define DT_SHARD_WORDS(W)       W(SHARD, none) W(SHARD, optimizer)
 #define DT_SIZE_WORDS(W)                                                                                               \
     W(SIZE, auto)                                                                                                      \
     W(SIZE, ti) W(SIZE, s) W(SIZE, b) W(SIZE, l) W(SIZE, b0) W(SIZE, b1) W(SIZE, b2)
@@ -77,6 +78,7 @@ typedef enum dt_feature_kind { DT_FEATURE_WORDS(DT_WORD_CONSTANT) } dt_feature_k
 typedef enum dt_edges { DT_EDGES_WORDS(DT_WORD_CONSTANT) } dt_edges;
 typedef enum dt_mel_scale { DT_MEL_SCALE_WORDS(DT_WORD_CONSTANT) } dt_mel_scale;
 typedef enum dt_mel_norm { DT_MEL_NORM_WORDS(DT_WORD_CONSTANT) } dt_mel_norm;
+typedef enum dt_class_input { DT_CLASS_INPUT_WORDS(DT_WORD_CONSTANT) } dt_class_input;
 typedef enum dt_log_word { DT_LOG_WORDS(DT_WORD_CONSTANT) } dt_log_word;
 typedef enum dt_pixel_word { DT_PIXEL_WORDS(DT_WORD_CONSTANT) } dt_pixel_word;
 typedef enum dt_layout_word { DT_LAYOUT_WORDS(DT_WORD_CONSTANT) } dt_layout_word;

@@ -87,10 +87,20 @@ static const char *normalise(dt_onnx_writer *w, const dt_onnx_port *p, const dt_
 }
 
 static const dt_onnx_port *onnx_export_number_of(const dt_onnx_writer *w, const char *name) {
-    // without preprocess the file takes what the network's first layer takes
-    for (int i = 0; w->o->preprocess && i < w->o->n_numbers; i++)
-        if (w->o->numbers[i].mean && strcmp(w->o->numbers[i].name, name) == 0) return &w->o->numbers[i];
+    for (int i = 0; i < w->o->n_numbers; i++) {
+        const dt_onnx_port *p = &w->o->numbers[i];
+        // without preprocess the file takes what the network's first layer takes
+        if ((p->n_categories || (w->o->preprocess && p->mean)) && strcmp(p->name, name) == 0) return p;
+    }
     return NULL;
+}
+
+// The number of a class -> its row; those from n_categories on are zeros.
+static const char *one_hot(dt_onnx_writer *w, const dt_onnx_port *p) {
+    static const float OFF_ON[2] = {0, 1};
+    const dt_shape two = dt_shape1(2);
+    const char *depth = dt_onnx_vector(w, (const int64_t[]){p->n_categories}, 1);
+    return DT_ONNX_NODE(w, "OneHot", NULL, p->name, depth, dt_onnx_tensor(w, NULL, &two, OFF_ON));
 }
 
 static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {
@@ -107,6 +117,12 @@ static dt_status add_inputs(dt_onnx_writer *w, const bool *values) {
         }
         const dt_onnx_port *number = onnx_export_number_of(w, info->name);
         const dt_value_info *of = dt_info_of(w->g, as);
+        if (number && number->n_categories) {
+            const dt_shape samples = dt_shape1(of->shape.d[0]);
+            dt_onnx_input(w, info->name, DT_I32, false, &samples);
+            w->names[as] = one_hot(w, number);
+            continue;
+        }
         dt_onnx_input(w, info->name, of->dtype, number && onnx_export_is_wide(number, &of->shape), &of->shape);
         w->names[as] = number ? normalise(w, number, &of->shape) : info->name;
     }
@@ -450,9 +466,10 @@ Onnx__ValueInfoProto *dt_onnx_info(dt_onnx_writer *w, const char *name, dt_dtype
     info->type->tensor_type = t;
     t->has_elem_type = true;
     // bytes of images stay bytes: the file converts them
-    t->elem_type = wide            ? ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE
-                   : type == DT_U8 ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
-                                   : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
+    t->elem_type = wide             ? ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE
+                   : type == DT_U8  ? ONNX__TENSOR_PROTO__DATA_TYPE__UINT8
+                   : type == DT_I32 ? ONNX__TENSOR_PROTO__DATA_TYPE__INT64 // as ONNX's operators take indices
+                                    : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT;
     t->shape = sample_shape(w, shape);
     return info;
 }

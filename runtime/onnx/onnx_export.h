@@ -18,13 +18,14 @@
 typedef struct dt_onnx_port {
     const char *name;
     const double *mean, *std;
-    bool by_channel; // they are of the last axis, else of each element
+    bool by_channel;  // they are of the last axis, else of each element
+    int n_categories; // an input that is a class: i64 (N) in the file, a row of so many numbers in the graph; else 0
 } dt_onnx_port;
 
 typedef struct dt_onnx_opts {
     const dt_onnx_port *outputs;
     int n_outputs;
-    const dt_onnx_port *numbers; // inputs that are numbers, or images of far values
+    const dt_onnx_port *numbers; // inputs that are numbers or classes, or images of far values
     int n_numbers;
     // Inputs are the fields' own values, images (N,H,W,C), as bytes where they are, and the file normalises them; else
     // what the first layer reads, images (N,C,H,W).

@@ -316,11 +316,12 @@ char *dt_class_names_text(const dt_field_info *fields, int n_fields) {
     dt_json_begin_object(&j, NULL);
     for (int i = 0; i < n_fields; i++) {
         const dt_field_info *f = &fields[i];
+        const int n = f->n_classes + f->n_categories; // one of both is 0
         // values of the data are the numbers
-        if (f->n_classes > 0 && !f->class_names) dt_json_int(&j, f->name, f->n_classes);
-        if (f->n_classes == 0 || !f->class_names) continue;
+        if (n > 0 && !f->class_names) dt_json_int(&j, f->name, n);
+        if (n == 0 || !f->class_names) continue;
         dt_json_begin_array(&j, f->name);
-        for (int k = 0; k < f->n_classes; k++)
+        for (int k = 0; k < n; k++)
             f->class_names[k] ? dt_json_string(&j, NULL, f->class_names[k]) : dt_json_null(&j, NULL);
         dt_json_end_array(&j);
     }
