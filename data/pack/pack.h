@@ -33,9 +33,9 @@ typedef struct dt_pack_opts {
     bool quality;            // figures of quality as columns
     int resize;              // images: most pixels of the short side
     const char *encode;      // images: "jpeg:90", "png"; NULL: keep the kind
-    double segment_s, hop_s; // recordings: cut into segments; hop_s 0: one after the other
+    double segment_s, hop_s; // recordings and series: cut into segments; hop_s 0: one after the other
     bool drop_tail, mono;    // recordings
-    int rate;                // recordings: samples/s
+    double rate;             // samples/s: what recordings become, and what series have
     int n_threads;           // of this rank; 0: one a core
     bool progress, overwrite;
     // Several processes may work on one dataset, on a file system that all see; world_size 0: one does. All call

@@ -9,7 +9,10 @@
 
 #include "base/core.h"
 #include "base/log.h"
+#include "base/stated.h"
+#include "base/text.h"
 #include "config/words.h"
+#include "data/decode/array.h"
 #include "data/decode/audio.h"
 #include "data/decode/encode.h"
 
@@ -19,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 // ---- options -----------------------------------------------------------------------------------------
 static dt_status read_encoding(dt_transform *t) {
@@ -38,8 +42,8 @@ static dt_status read_encoding(dt_transform *t) {
 
 static dt_status check_options(const dt_pack_opts *o) {
     if (o->resize < 0 || o->resize > 16384) return dt_fail(DT_E_USAGE, "--resize: expected 1..16384 pixels");
-    if (o->rate != 0 && (o->rate < 1000 || o->rate > 768000))
-        return dt_fail(DT_E_USAGE, "--rate: expected 1000..768000 samples/s");
+    if (o->rate != 0 && !(o->rate >= 0.001 && o->rate <= 768000))
+        return dt_fail(DT_E_USAGE, "--rate: expected 0.001..768000 samples/s");
     if (o->segment_s < 0 || o->segment_s > 3600 || o->hop_s < 0 || o->hop_s > 3600)
         return dt_fail(DT_E_USAGE, "--segment and --hop: expected up to 3600 seconds");
     if (o->segment_s == 0 && (o->hop_s > 0 || o->drop_tail))
@@ -56,7 +60,7 @@ static char *transform_describe(const dt_transform *t) {
     if (t->encoding == DT_ENCODE_JPEG) ADD(", encode jpeg:%d", t->jpeg_quality);
     if (t->encoding == DT_ENCODE_PNG) ADD(", encode png");
     if (o->mono) ADD(", mono");
-    if (o->rate) ADD(", rate %d", o->rate);
+    if (o->rate) ADD(", rate %.9g", o->rate);
     if (o->segment_s > 0)
         ADD(", segment %.9g hop %.9g tail %s", o->segment_s, o->hop_s > 0 ? o->hop_s : o->segment_s,
             o->drop_tail ? "drop" : "pad");
@@ -155,14 +159,17 @@ static void transform_replace(dt_transform_scratch *s, dt_transform_record *r, i
 // Segment k holds samples [k * hop, k * hop + length) of the resampled recording. A short last segment is filled
 // with zeros or left out. A recording shorter than a segment is one short segment. Segments are 16-bit WAVs; column
 // and json member `begin_s` is where they begin, in seconds. A recording is decoded as a whole: at most 64 Mi samples
-// over all channels, half an hour at 48 kHz mono.
+// over all channels, half an hour at 48 kHz mono. Series (NPY, text) are cut in the same way, into NPY arrays; --rate says
+// what their rate is.
 
 enum { SUFFIX_BYTES = 24, MOST_SEGMENTS = 100000 }; // of "-" and the number
 
 typedef struct recording {
-    float *x; // (channels, n)
-    int channels, rate;
+    float *x; // (channels, n); NULL: of a series
+    int channels;
+    double rate;
     int64_t n;
+    dt_npy series;
 } recording;
 
 static float *transform_audio_reserve(dt_buffer *b, int64_t n) {
@@ -186,6 +193,43 @@ static dt_status transform_audio_decode(const dt_transform *t, dt_transform_scra
     return dt_audio_file_read(s->file, 0, out->n, out->channels, out->x, (size_t)out->n);
 }
 
+// Values of a series stay as they are: its type, of text doubles.
+static dt_status transform_series_decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes,
+                                         recording *out) {
+    if (t->o->rate == 0)
+        return dt_fail(DT_E_USAGE, "--segment: a series does not state its rate: give --rate (samples/s)");
+    *out = (recording){.rate = t->o->rate};
+    DT_TRY(dt_series_read(bytes, &out->series, &s->decoded));
+    out->n = out->series.shape[0];
+    if (out->series.shape[1] > DT_AUDIO_MAX_CHANNELS)
+        return dt_fail(DT_E_DATA, "a series of %lld columns: %d are the most", (long long)out->series.shape[1],
+                       DT_AUDIO_MAX_CHANNELS);
+    out->channels = (int)out->series.shape[1];
+    return DT_OK;
+}
+
+// Samples begin to begin + length as an NPY array of (length, channels), with zeros behind the end.
+static dt_status transform_series_store(dt_transform_scratch *s, dt_transform_record *r, int member, const recording *a,
+                                        int64_t begin, int64_t length) {
+    const dt_npy *v = &a->series;
+    const char type[] = {v->swapped ? '>' : '<', v->kind, (char)('0' + v->size), '\0'};
+    const size_t each = (size_t)v->size;
+    size_t n;
+    if (!dt_stated_size((uint64_t)length, (uint64_t)a->channels * each, DT_AUDIO_MAX_SAMPLES * sizeof(double), &n))
+        return dt_fail(DT_E_DATA, "segments of %lld samples: too large", (long long)length);
+    uint8_t *p = dt_buffer_reserve(&s->encoded[member], DT_NPY_HEAD + n);
+    if (!p) return transform_audio_out_of_memory();
+    s->encoded[member].n_bytes = DT_NPY_HEAD + n;
+    dt_text_npy_head((char *)p, type, length, a->channels);
+    memset(p + DT_NPY_HEAD, 0, n);
+    p += DT_NPY_HEAD;
+    for (int64_t i = begin; i < begin + length && i < a->n; i++)
+        for (int c = 0; c < a->channels; c++, p += each)
+            memcpy(p, v->data + (size_t)(i * v->stride[0] + c * v->stride[1]) * each, each);
+    transform_replace(s, r, member, "npy");
+    return DT_OK;
+}
+
 static dt_status take_resampler(dt_transform_scratch *s, int from, int to) {
     // one rate after the other: files of a set mostly have the same
     if (s->resampler && s->from_rate == from && s->to_rate == to) return DT_OK;
@@ -203,7 +247,7 @@ static dt_status take_resampler(dt_transform_scratch *s, int from, int to) {
 // The filter reaches beyond both ends, where samples are 0.
 static dt_status transform_audio_resample(dt_transform_scratch *s, recording *r, int rate) {
     int64_t begin, end;
-    DT_TRY(take_resampler(s, r->rate, rate));
+    DT_TRY(take_resampler(s, (int)r->rate, rate));
     int64_t n = dt_resampler_length(s->resampler, r->n);
     dt_resampler_window(s->resampler, 0, n, &begin, &end);
     int64_t before = begin < 0 ? -begin : 0, window = end - begin; // samples in front of the first, which do not exist
@@ -216,7 +260,8 @@ static dt_status transform_audio_resample(dt_transform_scratch *s, recording *r,
         memcpy(in + before, r->x + c * r->n + first, (size_t)(last - first) * sizeof *in);
         dt_resampler_run(s->resampler, in, 0, n, out + c * n);
     }
-    *r = (recording){out, r->channels, rate, n}; // borrowed from s->resampled, until the next item
+    *r = (recording){
+        .x = out, .channels = r->channels, .rate = rate, .n = n}; // borrowed from s->resampled, until the next item
     return DT_OK;
 }
 
@@ -225,7 +270,7 @@ static dt_status transform_audio_add_quality(const dt_transform *t, dt_transform
                                              const recording *a) {
     dt_audio_quality q;
     if (!t->o->quality) return DT_OK;
-    DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, a->rate, &s->power));
+    DT_TRY(dt_quality_of_audio(&q, a->x, a->channels, a->n, (int)a->rate, &s->power));
     transform_add_number(r, "level", q.level);
     transform_add_number(r, "peak", q.peak);
     transform_add_number(r, "clipping", q.clipping);
@@ -249,7 +294,7 @@ static dt_status transform_audio_store(dt_transform_scratch *s, dt_transform_rec
     // counted before encoding, which cuts them at full scale
     for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
     transform_add_number(r, "clipped", (double)n_clipped);
-    DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, a->rate));
+    DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, (int)a->rate));
     transform_replace(s, r, member, "wav");
     return DT_OK;
 }
@@ -263,7 +308,7 @@ static dt_status transform_audio_cut(dt_transform_scratch *s, const recording *a
     memset(x, 0, (size_t)(length * a->channels) * sizeof *x);
     // (channels, length)
     for (int c = 0; c < a->channels; c++) memcpy(x + c * length, a->x + c * a->n + begin, (size_t)have * sizeof *x);
-    *out = (recording){x, a->channels, a->rate, length};
+    *out = (recording){.x = x, .channels = a->channels, .rate = a->rate, .n = length};
     return DT_OK;
 }
 
@@ -274,7 +319,7 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, d
     int n_columns = r->n_columns;
     char suffix[SUFFIX_BYTES];
     // less than a sample would never advance
-    if (length < 1 || hop < 1) return dt_fail(DT_E_DATA, "segments shorter than a sample at %d/s", a->rate);
+    if (length < 1 || hop < 1) return dt_fail(DT_E_DATA, "segments shorter than a sample at %g/s", a->rate);
     for (int64_t k = 0, begin = 0; begin < a->n; k++, begin += hop) {
         bool is_short = begin + length > a->n;
         // the last segments may lie within the one before
@@ -282,17 +327,19 @@ static dt_status emit_segments(const dt_transform *t, dt_transform_scratch *s, d
             break; // the segment before has all of it
         if (is_short && t->o->drop_tail) break;
         if (k >= MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d segments", MOST_SEGMENTS);
-        recording segment;
-        DT_TRY(transform_audio_cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
+        recording segment = {.channels = a->channels, .rate = a->rate, .n = length};
         snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
         r->suffix = suffix;
         r->n_columns = n_columns; // columns of the segment before go
         r->column[r->n_columns++] =
             (dt_transform_column){.name = "begin_s", .number = (double)begin / a->rate, .in_json = true};
-        DT_TRY(transform_audio_add_quality(t, s, r, &segment));
-        if (is_short) DT_TRY(transform_audio_cut(s, a, begin, length, &segment)); // zeros do not count as silence
+        if (a->x) DT_TRY(transform_audio_cut(s, a, begin, is_short ? a->n - begin : length, &segment)); // without zeros
+        if (a->x) DT_TRY(transform_audio_add_quality(t, s, r, &segment));
+        if (a->x && is_short)
+            DT_TRY(transform_audio_cut(s, a, begin, length, &segment)); // zeros do not count as silence
         transform_audio_add_shape(r, &segment);
-        DT_TRY(transform_audio_store(s, r, member, &segment));
+        DT_TRY(a->x ? transform_audio_store(s, r, member, &segment)
+                    : transform_series_store(s, r, member, a, begin, length));
         DT_TRY(emit(arg, r));
     }
     return DT_OK;
@@ -305,15 +352,31 @@ static int transform_find_recording(const dt_transform_record *r) {
     return -1;
 }
 
-// Resamples, mixes and cuts the recording `member`. Calls emit for each segment (once where there are no segments); the
+// The first series of a record without recordings, or -1.
+static int transform_find_series(const dt_transform_record *r) {
+    static const char *const EXTS[] = {"npy", "csv", "tsv", "txt"};
+    for (size_t k = 0; k < sizeof EXTS / sizeof *EXTS; k++)
+        for (int i = 0; i < r->n_members; i++) {
+            const char *dot = strrchr(r->member[i].ext, '.');
+            if (strcasecmp(dot ? dot + 1 : r->member[i].ext, EXTS[k]) == 0 && dt_series_is(r->member[i].bytes))
+                return i;
+        }
+    return -1;
+}
+
+// Resamples, mixes and cuts the recording `member`, or cuts the series. Calls emit for each segment (once where there are no segments); the
 // other members stay unchanged.
 static dt_status transform_recording(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r, int member,
-                                     dt_transform_emit emit, void *arg) {
+                                     bool is_series, dt_transform_emit emit, void *arg) {
     recording a;
     const char *ext = r->member[member].ext;
-    dt_status st = transform_audio_decode(t, s, r->member[member].bytes, &a);
+    const dt_span bytes = r->member[member].bytes;
+    dt_status st = is_series ? transform_series_decode(t, s, bytes, &a) : transform_audio_decode(t, s, bytes, &a);
+    if (st == DT_OK && a.x && t->o->rate > 0 && (t->o->rate < 1000 || t->o->rate != floor(t->o->rate)))
+        st = dt_fail(DT_E_USAGE, "--rate: audio becomes 1000..768000 whole samples/s");
     // after mixing down: fewer channels to resample
-    if (st == DT_OK && t->o->rate > 0 && t->o->rate != a.rate) st = transform_audio_resample(s, &a, t->o->rate);
+    if (st == DT_OK && a.x && t->o->rate > 0 && t->o->rate != a.rate)
+        st = transform_audio_resample(s, &a, (int)t->o->rate);
     if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
     if (t->o->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
     transform_audio_add_shape(r, &a);
@@ -444,9 +507,10 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
         return emit(arg, r);
     }
     DT_TRY(transform_images(t, s, r));
-    const int member = transform_find_recording(r);
+    const int recorded = transform_find_recording(r);
+    const int member = recorded < 0 && t->o->segment_s > 0 ? transform_find_series(r) : recorded;
     // images beside a recording were changed above
-    if (member >= 0) return transform_recording(t, s, r, member, emit, arg);
+    if (member >= 0) return transform_recording(t, s, r, member, recorded < 0, emit, arg);
     if (r->n_columns == 0) transform_add_shape(r);
     return emit(arg, r);
 }

@@ -556,7 +556,6 @@ dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *c, bool by_shar
 // Such tables often come without names (UCR, UCI HAR: X_train.txt and y_train.txt), separated by commas, tabs or
 // blanks. A first line of nothing but numbers is a row, and columns are then called 0, 1, …
 
-enum { NPY_HEAD = 128 };
 // bytes of a table, 4 GiB
 static const size_t MAX_BYTES = (size_t)4 << 30;
 
@@ -760,7 +759,7 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
     for (size_t i = 0; i < t->cells.n_rows; i++) {
         // name: the line for messages; offset: the row
         dt_raw_add(f, dt_arena_printf(&r->arena, "line %u", t->line[i]), i,
-                   NPY_HEAD + r->row_length * size_of_number(r), mtime_ns(&s));
+                   DT_NPY_HEAD + r->row_length * size_of_number(r), mtime_ns(&s));
         r->items[i].key = dt_arena_printf(&r->arena, "%07zu", i); // by line: keys in the table's order
         r->items[i].ext = "npy";
     }
@@ -770,19 +769,13 @@ dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metada
 void dt_raw_read_row(const dt_raw *r, const dt_raw_item *item, uint64_t at, void *dst, size_t n_bytes) {
     const double *numbers = &r->numbers[item->offset * r->row_length];
     const size_t size = size_of_number(r);
-    uint8_t head[NPY_HEAD + 1]; // + 1: the 0 of snprintf
-    memset(head, ' ', NPY_HEAD);
-    // version 1.0, then the length of what follows, little-endian: 0x76 = 118 = 128 - 10
-    memcpy(head, "\x93NUMPY\x01\x00\x76\x00", 10);
-    int n = snprintf((char *)head + 10, NPY_HEAD - 10, "{'descr': '<f%zu', 'fortran_order': False, 'shape': (%zu,), }",
-                     size, r->row_length);
-    head[10 + n] = ' ';        // snprintf's 0
-    head[NPY_HEAD - 1] = '\n'; // NPY's header ends with a line break, and is padded by blanks to 128 bytes
+    char head[DT_NPY_HEAD];
+    dt_text_npy_head(head, size == sizeof(float) ? "<f4" : "<f8", (long long)r->row_length, -1);
     // byte by byte: a reader may take any part
     for (size_t i = at; i < at + n_bytes; i++) {
-        const size_t k = i < NPY_HEAD ? 0 : i - NPY_HEAD;
+        const size_t k = i < DT_NPY_HEAD ? 0 : i - DT_NPY_HEAD;
         const float rounded = (float)numbers[k / size]; // both widths from the doubles
         const uint8_t *from = size == sizeof rounded ? (const uint8_t *)&rounded : (const uint8_t *)&numbers[k / size];
-        ((uint8_t *)dst)[i - at] = i < NPY_HEAD ? head[i] : from[k % size]; // little-endian, as '<f' says
+        ((uint8_t *)dst)[i - at] = i < DT_NPY_HEAD ? (uint8_t)head[i] : from[k % size]; // little-endian, as '<f' says
     }
 }

@@ -329,10 +329,10 @@ static const dt_cli_option options[] = {
     [QUALITY] = {"--quality", NULL, "add columns for sharpness, contrast, entropy, SNR, clipping and silence"},
     [RESIZE] = {"--resize", "PX", "images: downscale the shorter side to this"},
     [ENCODE] = {"--encode", "jpeg[:Q]|png", "images: encode as this format (default quality 90)"},
-    [SEGMENT] = {"--segment", "S", "audio: cut into segments of S seconds"},
-    [HOP] = {"--hop", "S", "audio: seconds between the starts of segments (default: --segment)"},
+    [SEGMENT] = {"--segment", "S", "audio and series: cut into segments of S seconds"},
+    [HOP] = {"--hop", "S", "seconds between the starts of segments (default: --segment)"},
     [TAIL] = {"--tail", "pad|drop", "audio: the rest at the end: pad with zeros or drop (default pad)"},
-    [RATE] = {"--rate", "HZ", "audio: resample"},
+    [RATE] = {"--rate", "HZ", "audio: resample; series: the rate that they have, for --segment"},
     [MONO] = {"--mono", NULL, "audio: mix channels down to one"},
     [THREADS] = {"--threads", "N", "threads that read and transform (default: one per core)"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT once the new set is complete"},
@@ -358,15 +358,15 @@ static dt_status option_bytes(const dt_cli_words *w, int option, uint64_t *out) 
     return dt_fail(DT_E_USAGE, "%s: '%s' is no size like 64MB or 1GiB", options[option].name, text);
 }
 
-static dt_status option_seconds(const dt_cli_words *w, int option, double *out) {
+static dt_status option_number(const dt_cli_words *w, int option, const char *what, double *out) {
     const char *text = w->options[option];
     char *end = NULL;
     if (!text) return DT_OK;
     *out = strtod(text, &end);
-    if (end > text && *end == 's') end++;
+    if (end > text && *end == 's' && option != RATE) end++;
     return end > text && !*end && *out > 0
                ? DT_OK
-               : dt_fail(DT_E_USAGE, "%s: '%s' is no length like 1.5 (seconds)", options[option].name, text);
+               : dt_fail(DT_E_USAGE, "%s: '%s' is not %s", options[option].name, text, what);
 }
 
 static dt_status read_transform(const dt_cli_words *w, dt_pack_opts *o) {
@@ -377,9 +377,9 @@ static dt_status read_transform(const dt_cli_words *w, dt_pack_opts *o) {
     DT_TRY(dt_cli_option_word(w, TAIL, 0, &tail));
     o->drop_tail = tail == 1;
     DT_TRY(dt_cli_option_int(w, RESIZE, 0, &o->resize));
-    DT_TRY(dt_cli_option_int(w, RATE, 0, &o->rate));
-    DT_TRY(option_seconds(w, SEGMENT, &o->segment_s));
-    return option_seconds(w, HOP, &o->hop_s);
+    DT_TRY(option_number(w, RATE, "a rate like 16000 (Hz)", &o->rate));
+    DT_TRY(option_number(w, SEGMENT, "a length like 1.5 (seconds)", &o->segment_s));
+    return option_number(w, HOP, "a length like 1.5 (seconds)", &o->hop_s);
 }
 
 static dt_status pack_read_options(const dt_cli_words *w, dt_pack_opts *o) {

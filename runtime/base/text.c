@@ -212,6 +212,17 @@ void dt_examples_add(dt_examples *e, const char *fmt, ...) {
     }
 }
 
+// magic, version, length of the rest (118), a dictionary of Python, blanks, a line break: NumPy's numpy.lib.format
+void dt_text_npy_head(char out[DT_NPY_HEAD], const char *type, long long rows, long long columns) {
+    char shape[64];
+    snprintf(shape, sizeof shape, columns < 0 ? "%lld," : "%lld, %lld", rows, columns);
+    memcpy(out, "\x93NUMPY\x01\x00\x76\x00", 10);
+    const int n =
+        snprintf(out + 10, DT_NPY_HEAD - 10, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", type, shape);
+    memset(out + 10 + n, ' ', (size_t)(DT_NPY_HEAD - 11 - n));
+    out[DT_NPY_HEAD - 1] = '\n';
+}
+
 void dt_text_duration(char *out, size_t cap, double s) {
     int64_t t = s < 0 ? 0 : s > 1e8 ? 100000000 : (int64_t)(s + 0.5); // clamped: no overflow of the fields, NaN aside
     if (t >= 86400)

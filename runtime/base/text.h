@@ -48,6 +48,10 @@ void dt_text_print_cell(FILE *out, const char *text);
 // Such a cell with its letters as they are, for a file that dtrain reads again. Heap.
 char *dt_text_cell(const char *text);
 
+// The header of an NPY file (version 1.0) of elements of `type` ("<f4"): (rows, columns), or (rows,) where columns is -1.
+enum { DT_NPY_HEAD = 128 };
+void dt_text_npy_head(char out[DT_NPY_HEAD], const char *type, long long rows, long long columns);
+
 // Seconds for people: "0:45", "1:02:03", "3d04h".
 void dt_text_duration(char *out, size_t cap, double s);
 

@@ -408,19 +408,11 @@ static bool predict_write_is_wide(const dt_predict_writer *w) {
     return wide;
 }
 
-// Version 1.0: magic, length, a dict of Python padded to 64 bytes.
-// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 static void put_npy_header(dt_predict_writer *w) {
-    char text[192];
-    // little-endian
-    const int n = snprintf(text, sizeof text, "{'descr': '<f%d', 'fortran_order': False, 'shape': (%lld, %lld), }",
-                           predict_write_is_wide(w) ? 8 : 4, (long long)w->f.n_samples, (long long)row_of_npy(w));
-    // 10 bytes of magic, version and length, then text, padding and a newline: a multiple of 64
-    const int pad = 64 - (10 + n + 1) % 64, n_all = n + pad % 64 + 1;
-    fwrite("\x93NUMPY\1\0", 1, 8, w->rows);
-    putc(n_all & 0xff, w->rows); // length, little-endian u16
-    putc(n_all >> 8, w->rows);
-    fprintf(w->rows, "%s%*s\n", text, n_all - 1 - n, "");
+    char head[DT_NPY_HEAD];
+    dt_text_npy_head(head, predict_write_is_wide(w) ? "<f8" : "<f4", (long long)w->f.n_samples,
+                     (long long)row_of_npy(w));
+    fwrite(head, 1, sizeof head, w->rows);
 }
 
 static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {

@@ -168,6 +168,52 @@ TEST(recordings_are_resampled_and_mixed) {
     dt_reader_close(s);
 }
 
+// A series has the rate that --rate gives; its values keep their type, text becomes doubles.
+TEST(series_are_cut) {
+    static const struct {
+        const char *name, *text;
+        char kind;
+        int size;
+    } ROWS[] = {{"csv", "0,10.5\n1,1e9\n2,-3\n3,7\n4,0.1\n", 'f', 8},
+                {"txt", "0 10\n1 11\n2 12\n3 13\n4 14\n", 'f', 8},
+                {"npy", NULL, 'i', 2}};
+    for (size_t i = 0; i < sizeof ROWS / sizeof *ROWS; i++) {
+        char path[64], npy[DT_NPY_HEAD + 20];
+        const int16_t values[10] = {0, 10, 1, 11, 2, 12, 3, 13, 4, 14};
+        dt_text_npy_head(npy, "<i2", 5, 2);
+        memcpy(npy + DT_NPY_HEAD, values, sizeof values);
+        snprintf(path, sizeof path, "series%zu/x/1.%s", i, ROWS[i].name);
+        const dt_span whole = {ROWS[i].text ? (const uint8_t *)ROWS[i].text : (const uint8_t *)npy,
+                               ROWS[i].text ? strlen(ROWS[i].text) : sizeof npy};
+        fixture_write(fixture_path(path), whole.data, whole.n_bytes);
+        *strchr(path, '/') = '\0';
+        // 3 samples every 2: 0 1 2, 2 3 4; in segments of 4 s: 0 1 2 3, 4 0 0 0
+        for (int padded = 0; padded < 2; padded++) {
+            dt_reader *s = pack(fixture_path(path),
+                                &(dt_pack_opts){.rate = 0.5, .segment_s = padded ? 8 : 6, .hop_s = padded ? 0 : 4});
+            dt_buffer text = {0}, scratch = {0};
+            dt_npy from, cut;
+            must(dt_series_read(whole, &from, &text));
+            assert_int_equal(s->catalog->n_records, 2);
+            for (uint32_t k = 0; k < 2; k++) {
+                assert_true(number(s, k, "begin_s") == (padded ? 8 : 4) * k && number(s, k, "rate") == 0.5);
+                must(dt_npy_read(member(s, k, "npy", &scratch), &cut));
+                assert_true(cut.kind == ROWS[i].kind && cut.size == ROWS[i].size && cut.shape[1] == 2);
+                assert_int_equal(cut.shape[0], padded ? 4 : 3);
+                for (int64_t p = 0; p < cut.n; p++) {
+                    const int64_t at = (int64_t)k * (padded ? 8 : 4) + p;
+                    assert_true(dt_npy_get(&cut, p) == (at < from.n ? dt_npy_get(&from, at) : 0));
+                }
+            }
+            dt_reader_close(s);
+            dt_buffer_fini(&text);
+            dt_buffer_fini(&scratch);
+        }
+        dt_pack_opts o = {.source = fixture_path(path), .out = fixture_path("norate.lmdb"), .segment_s = 1};
+        must_fail(DT_E_USAGE, "a series does not state its rate: give --rate", dt_data_pack(&o));
+    }
+}
+
 // ---- all ---------------------------------------------------------------------------------------------
 // A square wave at full scale overshoots at another rate: 16 bits cannot hold that, which is counted.
 TEST(what_resampling_clips_is_counted) {
@@ -226,7 +272,8 @@ TEST(bad_options_and_files_are_named) {
     } CASES[] = {{{.encode = "webp"}, "--encode"},
                  {{.encode = "jpeg:0"}, "--encode"},
                  {{.hop_s = 1}, "--segment"},
-                 {{.rate = 3}, "--rate"}};
+                 {{.rate = 1e6}, "--rate"},
+                 {{.rate = 3}, "--rate: audio becomes"}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         dt_pack_opts o = CASES[i].o;
         o.source = fixture_path("w");
