@@ -5,7 +5,7 @@ set -euo pipefail
 
 packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
           liblmdb-dev libjpeg-dev libspng-dev libwebp-dev libtiff-dev libsndfile1-dev libxxhash-dev libjansson-dev
-          libsqlite3-dev libmpg123-dev libcmocka-dev zlib1g-dev libzstd-dev libminizip-dev
+          libsqlite3-dev libmpg123-dev libcmocka-dev zlib1g-dev libzstd-dev libsnappy-dev libminizip-dev
           libprotobuf-c-dev protobuf-c-compiler libcurl4-openssl-dev)
 if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client iproute2 procps

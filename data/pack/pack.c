@@ -16,7 +16,7 @@
 #include "pack_parts.h"
 
 #include "data/catalog/index_file.h"
-#include "data/file/file.h"
+#include "data/file/columnar.h"
 
 #include "base/core.h"
 #include "base/hash.h"
@@ -39,6 +39,7 @@ typedef struct packing {
     const dt_pack_opts *o;
     int rank, world_size, n_threads; // ranks of the pack, threads of this one
     dt_reader *reader;               // the source, if it is a dataset
+    dt_names files;                  // the source, if it is files of columns
     bool published;                  // rank 0: an earlier pack's files have been put in place
     bool published_by_the_same;      // the earlier pack had this command
     dt_raw raw;
@@ -96,7 +97,10 @@ static dt_status pack_prepare(packing *p) {
                      // the first character behind a key decides how keys sort: '-' before a segment's number, '.'
                      // before an extension
                      .tail = dt_transform_divides(p->transform) ? "-00000." : "."};
-    DT_TRY(dt_pack_source_open(&p->reader, o->source, &p->plan));
+    if (dt_columnar_is_name(o->source)) DT_TRY(dt_expand_files(o->source, &p->files));
+    r.files = p->files.name;
+    r.n_files = p->files.n;
+    if (!r.files) DT_TRY(dt_pack_source_open(&p->reader, o->source, &p->plan));
     DT_TRY(dt_raw_list(&p->raw, o->source, p->reader ? p->reader->catalog : NULL, &r));
     if (o->where) DT_TRY(dt_where_create(&p->where, o->where, &p->raw, p->transform));
     // where and transforms need the bytes: files cannot be copied through
@@ -417,7 +421,7 @@ static void end_farewell(void) {
 static void pack_log_names(const packing *p) {
     const dt_raw *r = &p->raw;
     char columns[256] = "";
-    if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || p->o->pattern) return;
+    if (r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || r->kind == DT_RAW_MEMBERS || p->o->pattern) return;
     for (int i = 0; i < (int)r->table.n_columns; i++)
         dt_text_list(columns, sizeof columns, dt_columns_name(&r->table, i));
     if (r->by_known_pattern)
@@ -560,5 +564,6 @@ dt_status dt_data_pack(const dt_pack_opts *o) {
     dt_plan_fini(&p.plan);
     dt_raw_fini(&p.raw);
     dt_reader_close(p.reader);
+    dt_names_fini(&p.files);
     return st;
 }

@@ -8,7 +8,7 @@
 // parallel pack makes the same list.
 #define _GNU_SOURCE
 #include "raw.h"
-#include "data/file/file.h"
+#include "data/file/columnar.h"
 #include "data/file/tar.h"
 #include "table.h"
 
@@ -73,7 +73,7 @@ bool dt_raw_lost_samples(const dt_raw *r) {
 
 char *dt_raw_path(const dt_raw *r, const dt_raw_item *item) {
     // inside a container: the name is no path of its own
-    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS)
+    if (r->kind == DT_RAW_TAR || r->kind == DT_RAW_SET || r->kind == DT_RAW_ROWS || r->kind == DT_RAW_MEMBERS)
         return dt_xprintf("%s: %s", r->root, item->name);
     // a list may have absolute paths
     return item->name[0] == '/' ? dt_xstrdup(item->name) : dt_xprintf("%s/%s", r->root, item->name);
@@ -120,6 +120,8 @@ dt_status dt_raw_read(const dt_raw *r, const dt_raw_item *item, uint64_t at, voi
         dt_raw_read_row(r, item, at, dst, n_bytes);
         return DT_OK;
     }
+    if (r->kind == DT_RAW_MEMBERS)
+        return dt_columnar_read(r->files[item->offset >> 32], item->record, (uint32_t)item->offset + at, dst, n_bytes);
     // offset in the tar
     if (r->kind == DT_RAW_TAR) return raw_read_range(r, item, r->root_fd, item->offset + at, dst, n_bytes);
     // relative to root_fd: the folder may be moved meanwhile
@@ -266,8 +268,15 @@ static dt_status check_tar(const char *path) {
                    path, k ? "one file of kind " : "no tar", k ? k->name : "");
 }
 
-static dt_status find_items(dt_raw_found *f, const char *source, dt_table *table) {
-    bool is_there;
+static dt_status find_items(dt_raw_found *f, const char *source, const dt_raw_opts *o, dt_table *table) {
+    bool is_there, any = false;
+    if (dt_columnar_is_name(source)) {
+        char *one = (char *)(uintptr_t)source;
+        DT_TRY(dt_raw_find_members(f, o->files ? o->files : &one, o->files ? o->n_files : 1, table, &any));
+        if (any) return DT_OK;
+        if (o->n_files > 1) return dt_fail(DT_E_DATA, "%s: no column holds bytes", source);
+        return dt_raw_find_list(f, o->files ? o->files[0] : source, table);
+    }
     DT_TRY(dt_io_find(&is_there, source, DT_E_DATA)); // a folder that may not be entered is an error of its own
     if (!is_there) return dt_fail(DT_E_DATA, "%s: no such folder, list, tar file or data set", source);
     // in this order: a folder may be called photos.csv
@@ -289,7 +298,7 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
         return dt_fail(DT_E_USAGE, "--rows is for a table of numbers, and without --pattern");
     DT_TRY(set       ? dt_raw_find_records(f, set, o->key_by_shard)
            : o->rows ? dt_raw_find_rows(f, source, o->rows, table)
-                     : find_items(f, source, table));
+                     : find_items(f, source, o, table));
     // all rows were left out: another message than for no files
     if (r->n == 0 && r->bad_rows.n > 0)
         return dt_fail(DT_E_DATA, "%s: no row is left; left out are %zu: %s", source, r->bad_rows.n, r->bad_rows.text);
@@ -304,9 +313,11 @@ static dt_status make_list(dt_raw_found *f, const char *source, const dt_catalog
     if (r->n >= UINT32_MAX - 1) return dt_fail(DT_E_DATA, "%s: too many files", source);
     // items of a list have the rows of their table
     r->table.n_rows = r->table.cap_rows = f->list ? f->list->cells.n_rows : (uint32_t)r->n;
-    const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS;
+    const bool is_files = r->kind != DT_RAW_SET && r->kind != DT_RAW_ROWS && r->kind != DT_RAW_MEMBERS;
     // a list with more columns says what files are: folders are no classes then
     const bool by_class = is_files && !o->pattern && !(f->list && f->list->cells.n_columns > 1);
+    if (r->kind == DT_RAW_MEMBERS && (o->pattern || o->group))
+        return dt_fail(DT_E_USAGE, "%s: --pattern and --group are for names of files, and these are rows", source);
     // with --join folders are looked at after the tables, which may have a label
     if (is_files) DT_TRY(dt_raw_name_items(f, o, by_class && !o->join));
     // also where --pattern is not given, as captures are what is grouped by
@@ -353,6 +364,8 @@ dt_status dt_raw_holds_files(const char *folder, bool *yes) {
 
 void dt_raw_fini(dt_raw *r) {
     if (r->root_fd >= 0) close(r->root_fd);
+    for (size_t i = 0; i < r->n_files; i++) dt_columnar_close(r->files[i]);
+    free(r->files);
     free(r->numbers);
     free(r->items);
     dt_columns_fini(&r->table);

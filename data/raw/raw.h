@@ -32,17 +32,25 @@ int dt_pattern_match(const char *pattern, const char *path, dt_capture out[DT_MA
 // ---- raw ----------------------------------------------------------------------------------------------------------
 
 struct dt_table;
+struct dt_columnar;
 
-typedef enum dt_raw_kind { DT_RAW_FOLDER, DT_RAW_LIST, DT_RAW_TAR, DT_RAW_ROWS, DT_RAW_SET } dt_raw_kind;
+typedef enum dt_raw_kind {
+    DT_RAW_FOLDER,
+    DT_RAW_LIST,
+    DT_RAW_TAR,
+    DT_RAW_ROWS,    // of a table of numbers
+    DT_RAW_MEMBERS, // rows of files of columns (data/file/columnar.h)
+    DT_RAW_SET
+} dt_raw_kind;
 
 typedef struct dt_raw_item {
     const char *name; // relative to the source, for messages; of a set: the key
     const char *key;
-    const char *ext; // in lower case, with the field's name in front if it has one; of a set: NULL
-    uint64_t offset, size;
+    const char *ext;       // in lower case, with the field's name in front if it has one; of a set: NULL
+    uint64_t offset, size; // of DT_RAW_MEMBERS: the number of its file (upper half), and its place in its page
     int64_t mtime_ns;
     uint32_t row;    // of the columns
-    uint32_t record; // of a set
+    uint32_t record; // of a set; of DT_RAW_MEMBERS: the page
     // Of a record of several files: the files, by ext; `size` is their sum, the other members are the first file's.
     const struct dt_raw_item *parts;
     uint32_t n_parts; // 0: one file
@@ -103,13 +111,17 @@ typedef struct dt_raw {
     double *numbers;      // DT_RAW_ROWS: (items, row_length), by item.offset
     bool wide;            // of them float32 would lose digits
     size_t row_length;
+    struct dt_columnar **files; // DT_RAW_MEMBERS: open
+    size_t n_files;
 } dt_raw;
 
 typedef struct dt_raw_opts { // see dt_pack_opts
     const char *pattern;
-    const char *group; // captures, "id,eye": files that agree in them are one record
-    const char *rows;  // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
-    const char *join;  // tables, a line each
+    const char *group;  // captures, "id,eye": files that agree in them are one record
+    char *const *files; // what SRC stands for, of files of columns (dt_columnar_is_name); NULL: SRC itself
+    size_t n_files;
+    const char *rows; // SRC is a table whose rows are records: columns "a,b" that are metadata, "-": none
+    const char *join; // tables, a line each
     const char *join_on;
     // DT_E_DATA: a file without row, a row without file or of several files with one stem.
     bool join_strict;
@@ -183,6 +195,8 @@ dt_status dt_raw_find_tar(dt_raw_found *f, const char *path);
 dt_status dt_raw_find_list(dt_raw_found *f, const char *path, struct dt_table *table);
 dt_status dt_raw_find_rows(dt_raw_found *f, const char *path, const char *metadata, struct dt_table *table);
 dt_status dt_raw_find_records(dt_raw_found *f, const dt_catalog *set, bool by_shard);
+// Rows of files of columns: bytes are members, other columns metadata. *any = false: no column holds bytes.
+dt_status dt_raw_find_members(dt_raw_found *f, char *const *files, size_t n_files, struct dt_table *table, bool *any);
 
 // Sets keys, extensions and the columns that come from names. `by_class`: folders may be classes.
 dt_status dt_raw_name_items(dt_raw_found *f, const dt_raw_opts *o, bool by_class);

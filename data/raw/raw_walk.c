@@ -8,7 +8,7 @@
 #include "base/thread.h"
 #include "base/url.h"
 #include "data/catalog/catalog.h"
-#include "data/file/file.h"
+#include "data/file/columnar.h"
 #include "data/file/tar.h"
 #include "store/blob.h"
 
@@ -611,7 +611,7 @@ dt_status dt_raw_read_numbers(dt_table *t, const char *path) {
     char *text = NULL;
     size_t n = 0;
     bool is_there;
-    if (dt_text_ends(path, ".json|.jsonl")) return dt_table_read(t, path);
+    if (dt_text_ends(path, ".json|.jsonl") || dt_columnar_is_name(path)) return dt_table_read(t, path);
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
     DT_TRY(dt_io_read_file(&text, &n, path, MAX_BYTES, DT_E_DATA));

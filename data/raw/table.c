@@ -11,10 +11,11 @@
 #define _GNU_SOURCE
 #include "table.h"
 
-#include "data/file/file.h"
+#include "data/file/columnar.h"
 #include "data/file/json_data.h"
 
 #include "base/io.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #include <jansson.h>
@@ -32,7 +33,7 @@ void dt_table_fini(dt_table *t) {
     *t = (dt_table){0};
 }
 
-static void init(dt_table *t, const char *path) {
+void dt_table_init(dt_table *t, const char *path) {
     *t = (dt_table){0};
     dt_arena_init(&t->arena);
     dt_columns_init(&t->cells, MAX_COLUMNS, false);
@@ -169,7 +170,7 @@ static dt_status table_read_all(csv *c) {
 }
 
 dt_status dt_table_parse_csv(dt_table *t, const char *path, const char *data, size_t n_bytes, char separator) {
-    init(t, path);
+    dt_table_init(t, path);
     if (n_bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) data += 3, n_bytes -= 3;
     csv c = {.t = t, .at = data, .end = data + n_bytes, .line = 1};
     c.separator = separator ? separator : find_separator(data, n_bytes);
@@ -346,7 +347,7 @@ static json_t *load_lines(const char *data, size_t n_bytes, json_error_t *error)
 dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, size_t n_bytes, bool lines) {
     json_error_t error;
     rows r = {0};
-    init(t, path);
+    dt_table_init(t, path);
     if (n_bytes >= 3 && memcmp(data, "\xef\xbb\xbf", 3) == 0) data += 3, n_bytes -= 3;
     json_t *root =
         lines ? load_lines(data, n_bytes, &error) : dt_json_load(data, n_bytes, JSON_REJECT_DUPLICATES, &error);
@@ -355,6 +356,60 @@ dt_status dt_table_parse_json(dt_table *t, const char *path, const char *data, s
     json_decref(root);
     free(r.object);
     free(r.key);
+    if (st != DT_OK) dt_table_fini(t);
+    return st;
+}
+
+// ---- columns ------------------------------------------------------------------------------------------
+typedef struct columnar_fill {
+    dt_table *t;
+    const dt_columnar *from;
+    const dt_columnar_column *column;
+    int to; // column of the table
+    uint32_t first_row;
+    dt_buffer text;
+} columnar_fill;
+
+static dt_status put_value(void *arg, uint64_t row, const dt_columnar_value *v) {
+    columnar_fill *f = arg;
+    const char *text;
+    DT_TRY(dt_columnar_text(f->from, f->column, v, &f->text, &text));
+    return text
+               ? dt_columns_intern(&f->t->cells, f->t->path, text, &f->t->cells.columns[f->to].cell[f->first_row + row])
+               : DT_OK;
+}
+
+dt_status dt_table_add_columnar(dt_table *t, dt_columnar *from) {
+    columnar_fill f = {.t = t, .from = from, .first_row = t->cells.n_rows};
+    dt_examples unread = {0};
+    dt_status st = DT_OK;
+    if (from->n_rows > UINT32_MAX / 2 - t->cells.n_rows) return dt_fail(DT_E_DATA, "%s: too many rows", t->path);
+    for (uint64_t i = 0; i < from->n_rows; i++) table_add_row(t, (uint32_t)i + 1);
+    for (uint32_t i = 0; i < from->n_columns && st == DT_OK; i++) {
+        const dt_columnar_column *c = f.column = &from->columns[i];
+        if (c->type == DT_COLUMNAR_UNREAD) dt_examples_add(&unread, "%s (%s)", c->name, c->what);
+        if (c->type == DT_COLUMNAR_UNREAD || c->type == DT_COLUMNAR_BYTES || c->type == DT_COLUMNAR_NULL) continue;
+        f.to = dt_table_find(t, c->name);
+        if (f.to < 0) {
+            f.to = (int)t->cells.n_columns;
+            st = table_add_column(t, c->name, false);
+        }
+        if (st == DT_OK) st = dt_columnar_each(from, c, put_value, &f);
+    }
+    if (unread.n) dt_warn("%s: columns that cannot be read are left out: %s", from->blob.path, unread.text);
+    dt_buffer_fini(&f.text);
+    return st;
+}
+
+static dt_status table_read_columnar(dt_table *t, const char *path) {
+    dt_columnar *from;
+    DT_TRY(dt_columnar_open(&from, path));
+    dt_table_init(t, path);
+    const dt_status st = dt_table_add_columnar(t, from);
+    for (uint32_t i = 0; i < from->n_columns && st == DT_OK; i++)
+        if (from->columns[i].type == DT_COLUMNAR_BYTES)
+            dt_warn("%s: column %s holds bytes, which are no metadata: it is left out", path, from->columns[i].name);
+    dt_columnar_close(from);
     if (st != DT_OK) dt_table_fini(t);
     return st;
 }
@@ -386,6 +441,7 @@ dt_status dt_table_read_lenient(dt_table *t, const char *path) {
     bool is_there;
     DT_TRY(dt_io_find(&is_there, path, DT_E_DATA));
     if (!is_there) return dt_fail(DT_E_USAGE, "%s: no such table", path);
+    if (dt_columnar_is_name(path)) return table_read_columnar(t, path);
     DT_TRY(dt_io_read_file(&data, &n, path, MAX_BYTES, DT_E_DATA));
     dt_status st = check_text(path, data, n);
     if (st != DT_OK)
@@ -402,7 +458,7 @@ dt_status dt_table_read_lines(dt_table *t, const char *path) {
     char *data = NULL;
     size_t n = 0;
     DT_TRY(dt_io_read_file(&data, &n, path, 0, DT_E_DATA));
-    init(t, path);
+    dt_table_init(t, path);
     dt_status st = table_add_column(t, "path", false);
     uint32_t line = 0;
     for (char *rest = data, *at; st == DT_OK && (at = strsep(&rest, "\n"));) {

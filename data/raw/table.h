@@ -16,7 +16,9 @@ typedef struct dt_table {
     dt_examples odd; // CSV: rows of another number of fields than the first line, which are left out
 } dt_table;
 
-// Reads a table by its extension: .json (an array of objects, or an object of objects whose keys become column "name"),
+struct dt_columnar;
+
+// Reads a table by its extension: .parquet, .json (an array of objects, or an object of objects whose keys become column "name"),
 // .jsonl (an object a line), .tsv, else CSV. DT_E_DATA with path and line; DT_E_USAGE: cannot be opened.
 dt_status dt_table_read(dt_table *t, const char *path);
 // Reads as dt_table_read but, of CSV, also a table with odd rows.
@@ -26,6 +28,12 @@ dt_status dt_table_check(dt_table *t);
 // One path a line, without header or quotes: column "path".
 dt_status dt_table_read_lines(dt_table *t, const char *path);
 void dt_table_fini(dt_table *t);
+
+// An empty table.
+void dt_table_init(dt_table *t, const char *path);
+// Adds the rows of an open file of columns (data/file/columnar.h), and its columns of numbers, words and times, as text.
+// Columns that cannot be read are left out with a warning. DT_E_DATA.
+dt_status dt_table_add_columnar(dt_table *t, struct dt_columnar *c);
 
 // RFC 4180 with CRLF or LF and an optional byte-order mark. The first row has the names; a row of another number of
 // fields is odd. A column without a name is called by its place, column29. `separator` 0: the first of ',', ';' and tab

@@ -10,7 +10,7 @@
 // inode, not by name.
 #include "source_parts.h"
 
-#include "data/file/file.h"
+#include "data/file/columnar.h"
 #include "data/file/tar.h"
 #include "data/raw/raw.h"
 
@@ -234,6 +234,8 @@ static dt_status collect_path(dt_found_list *l, const char *path, const char *na
                        "%s: no such data set; make it with `dtrain pack` (`dtrain synth` makes synthetic data), or "
                        "correct data.path",
                        path);
+    if (!dt_io_is_dir(path) && dt_columnar_is_name(path))
+        return dt_fail(DT_E_DATA, "%s: a table, of which `dtrain pack` makes a data set", path);
     if (!dt_io_is_dir(path) && dt_text_ends(path, ".json")) {
         bool is_list;
         DT_TRY(add_listed(l, item, name, path, &is_list));

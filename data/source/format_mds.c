@@ -9,7 +9,7 @@
 // A sample has no name: its key is the shard's name and its number. Pickles are left out: reading one runs
 // the code in it.
 // Format: mosaicml-streaming, streaming/base/format/mds.
-#include "data/file/file.h"
+#include "data/file/columnar.h"
 #include "source.h"
 
 #include "base/bits.h"
@@ -101,14 +101,6 @@ static dt_status read_head(shard *d) {
 }
 
 // ---- values ----------------------------------------------------------------------------------------
-static double half_to_double(uint16_t h) {
-    int exponent = h >> 10 & 31, fraction = h & 1023; // IEEE 754 binary16: 1, 5 and 10 bits
-    double v = exponent == 31  ? (fraction ? NAN : INFINITY)
-               : exponent == 0 ? ldexp(fraction, -24)
-                               : ldexp(1024 + fraction, exponent - 25);
-    return h >> 15 ? -v : v;
-}
-
 static const struct type {
     const char *name, *tail;
     uint8_t code, size; // of an array's header; of a number
@@ -138,7 +130,7 @@ static dt_status set_number(shard *d, const column *c, const struct type *t, con
     if (t->kind == 'u') snprintf(text, sizeof text, "%llu", (unsigned long long)u);
     if (t->kind == 'i') snprintf(text, sizeof text, "%lld", (long long)((int64_t)(u << unused) >> unused));
     if (t->kind != 'f') return dt_catalog_set(d->s->c, c->name, text);
-    if (t->size == 2) v = half_to_double((uint16_t)u);
+    if (t->size == 2) v = dt_f16_value((uint16_t)u);
     if (t->size == 4) v = f;
     return dt_catalog_set_real(d->s->c, c->name, v);
 }

@@ -309,7 +309,7 @@ static const dt_cli_option options[] = {
     [ROWS] = {"--rows", "A,B|-",
               "SRC is a table: each row becomes a vector of its numbers; columns A,B become metadata (-: none)"},
     [JOIN] = {"--join", "FILE …",
-              "a CSV or JSON with a row per file: labels, angles, boxes, any metadata; may be repeated"},
+              "a CSV, JSON or Parquet with a row per file: labels, angles, boxes, any metadata; may be repeated"},
     [JOIN_ON] = {"--join-on", "WHAT",
                  "match rows and files by name, stem, key or a column (default: the one that fits)"},
     [JOIN_STRICT] = {"--join-strict", NULL,
@@ -488,8 +488,10 @@ const dt_cli_command dt_cli_pack = {
     .options = options,
     .text = "Packs files into a data set that is fast to read and checked by hashes: one LMDB (OUT ends in .lmdb) or "
             "WebDataset shards (OUT is a .tar or a pattern of them). SRC is a folder, a list of files (one path per "
-            "line, or a CSV whose other columns become metadata), a tar, or a data set, which is converted or "
-            "resharded. With OUT in a bucket (s3://bucket/photos-%06d.tar) the set is packed here and uploaded; with "
+            "line, or a CSV whose other columns become metadata), a tar, Parquet files whose columns of bytes are "
+            "images or "
+            "audio, or a data set, which is converted or resharded. With OUT in a bucket (s3://bucket/photos-%06d.tar) "
+            "the set is packed here and uploaded; with "
             "SRC in a bucket (s3://bucket/raw/) the files are downloaded first.\n\n"
             "People: subject, gender, hand and finger, or eye, from the file names\n"
             "  dtrain pack raw/biometric datasets/biometric.lmdb\n"
