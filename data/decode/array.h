@@ -40,6 +40,12 @@ const dt_array_spec *dt_array_spec_of(const dt_image_want *w);
 // DT_E_DATA if the bands are not there or do not make want->channels.
 dt_status dt_planes_to_image(const dt_image_sink *sink, const dt_planes *p, dt_image *out);
 
+// ---- FITS ------------------------------------------------------------------------------------------
+// Slices along the last axis (NumPy's first) of the first image of three or four axes: how many there are; and slice k as
+// a file of its own, with its numbers as they are and their scale. DT_E_DATA: no such image, or a damaged one.
+dt_status dt_fits_count_slices(dt_span bytes, int64_t *n);
+dt_status dt_fits_take_slice(dt_span bytes, int64_t k, dt_buffer *out);
+
 // ---- NPY -------------------------------------------------------------------------------------------
 enum { DT_NPY_MAX_AXES = 32 };
 typedef struct dt_npy {

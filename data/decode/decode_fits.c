@@ -16,6 +16,7 @@
 #include "base/bits.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -277,3 +278,58 @@ static dt_status fits_decode(void *state, dt_span bytes, const dt_image_sink *si
 }
 
 const dt_image_driver dt_image_fits = {.decode = fits_decode};
+
+// ---- slices ------------------------------------------------------------------------------------------
+static dt_status find_cube(dt_span bytes, fits_unit *out) {
+    size_t at = 0;
+    for (int k = 0; k < MAX_UNITS && at < bytes.n_bytes; k++) {
+        DT_TRY(fits_read_unit(bytes, &at, k == 0, out));
+        if (out->is_image && (out->n_axes == 3 || out->n_axes == 4) && out->n_bytes > 0) {
+            if (out->pcount == 0 && out->gcount == 1) return DT_OK;
+            return fits_broken("an image of groups");
+        }
+    }
+    return fits_broken("no image of three or four axes, which has slices");
+}
+
+dt_status dt_fits_count_slices(dt_span bytes, int64_t *n) {
+    fits_unit u;
+    DT_TRY(find_cube(bytes, &u));
+    *n = u.size[u.n_axes - 1];
+    return DT_OK;
+}
+
+static void add_card(char **p, const char *key, const char *format, ...) {
+    char value[40];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(value, sizeof value, format, args);
+    va_end(args);
+    (*p)[sprintf(*p, "%-8s= %20s", key, value)] = ' '; // blanks follow, not the 0
+    *p += CARD;
+}
+
+dt_status dt_fits_take_slice(dt_span bytes, int64_t k, dt_buffer *out) {
+    fits_unit u;
+    DT_TRY(find_cube(bytes, &u));
+    const int64_t n_axes = u.n_axes - 1;
+    const size_t n = u.n_bytes / (size_t)u.size[n_axes], filled = (n + BLOCK - 1) / BLOCK * BLOCK;
+    char *p = (char *)dt_buffer_reserve(out, BLOCK + filled), name[16];
+    if (!p) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    out->n_bytes = BLOCK + filled;
+    memset(p, ' ', BLOCK);
+    memset(p + BLOCK, 0, filled);
+    memcpy(p + BLOCK, u.data + (size_t)k * n, n);
+    add_card(&p, "SIMPLE", "T");
+    add_card(&p, "BITPIX", "%lld", (long long)u.bits);
+    add_card(&p, "NAXIS", "%lld", (long long)n_axes);
+    for (int i = 0; i < n_axes; i++) {
+        snprintf(name, sizeof name, "NAXIS%d", i + 1);
+        add_card(&p, name, "%lld", (long long)u.size[i]);
+    }
+    if (u.scale != 1) add_card(&p, "BSCALE", "%.16E", u.scale);
+    if (u.zero != 0) add_card(&p, "BZERO", "%.16E", u.zero);
+    if (u.has_blank) add_card(&p, "BLANK", "%lld", (long long)u.blank);
+    memcpy(p, "END ", 4);
+    return DT_OK;
+}

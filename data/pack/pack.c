@@ -237,10 +237,18 @@ static bool is_done(const packing *p, bool any, bool same) {
 static uint64_t hash_command(const dt_pack_opts *o) {
     const char *words[] = {o->source,  o->pattern, o->group, o->rows,   o->join,
                            o->join_on, o->encode,  o->where, o->columns};
-    const double numbers[] = {
-        o->key_by_shard,   o->resize, o->segment_s, o->hop_s,    o->drop_tail,
-        o->rate,           o->mono,   o->quality,   o->skip_bad, o->duplicates == DT_DUPLICATES_DROP,
-        o->join_duplicates};
+    const double numbers[] = {o->key_by_shard,
+                              o->resize,
+                              o->segment_s,
+                              o->hop_s,
+                              o->drop_tail,
+                              o->rate,
+                              o->mono,
+                              o->quality,
+                              o->skip_bad,
+                              o->duplicates == DT_DUPLICATES_DROP,
+                              o->join_duplicates,
+                              o->slices};
     const uint64_t limits[] = {o->shard_bytes, o->shard_records};
     dt_buffer text = {0};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {

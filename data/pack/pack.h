@@ -35,6 +35,7 @@ typedef struct dt_pack_opts {
     const char *encode;      // images: "jpeg:90", "png"; NULL: keep the kind
     double segment_s, hop_s; // recordings and series: cut into segments; hop_s 0: one after the other
     bool drop_tail, mono;    // recordings
+    bool slices;             // FITS: a record for each slice along the last axis
     double rate;             // samples/s: what recordings become, and what series have
     int n_threads;           // of this rank; 0: one a core
     bool progress, overwrite;

@@ -46,6 +46,7 @@ static dt_status check_options(const dt_pack_opts *o) {
         return dt_fail(DT_E_USAGE, "--rate: expected 0.001..768000 samples/s");
     if (o->segment_s < 0 || o->segment_s > 3600 || o->hop_s < 0 || o->hop_s > 3600)
         return dt_fail(DT_E_USAGE, "--segment and --hop: expected up to 3600 seconds");
+    if (o->segment_s > 0 && o->slices) return dt_fail(DT_E_USAGE, "--segment cuts series, --slices cubes: one of them");
     if (o->segment_s == 0 && (o->hop_s > 0 || o->drop_tail))
         return dt_fail(DT_E_USAGE, "--hop and --tail need --segment");
     return DT_OK;
@@ -65,6 +66,7 @@ static char *transform_describe(const dt_transform *t) {
         ADD(", segment %.9g hop %.9g tail %s", o->segment_s, o->hop_s > 0 ? o->hop_s : o->segment_s,
             o->drop_tail ? "drop" : "pad");
     if (o->quality) ADD(", quality");
+    if (o->slices) ADD(", slices");
 #undef ADD
     return dt_xstrdup(n ? text + 2 : "store as is"); // 2: the first ", "
 }
@@ -94,11 +96,12 @@ const char *dt_transform_describe(const dt_transform *t) {
 }
 
 bool dt_transform_keeps_bytes(const dt_transform *t) {
-    return !t->o->quality && t->o->resize == 0 && t->encoding == DT_ENCODE_KEEP && !dt_transform_changes_recordings(t);
+    return !t->o->quality && t->o->resize == 0 && t->encoding == DT_ENCODE_KEEP && !t->o->slices &&
+           !dt_transform_changes_recordings(t);
 }
 
 bool dt_transform_divides(const dt_transform *t) {
-    return t->o->segment_s > 0;
+    return t->o->segment_s > 0 || t->o->slices;
 }
 
 bool dt_transform_has_column(const dt_transform *t, const char *name) {
@@ -107,7 +110,7 @@ bool dt_transform_has_column(const dt_transform *t, const char *name) {
                                   "silence|quality";
     return dt_word_index(shape, name) >= 0 || (t->o->quality && dt_word_index(quality, name) >= 0) ||
            (dt_transform_changes_recordings(t) && strcmp(name, "clipped") == 0) ||
-           (dt_transform_divides(t) && strcmp(name, "begin_s") == 0);
+           (t->o->segment_s > 0 && strcmp(name, "begin_s") == 0) || (t->o->slices && strcmp(name, "slice") == 0);
 }
 
 dt_transform_scratch *dt_transform_scratch_create(void) {
@@ -498,6 +501,43 @@ static void transform_add_shape(dt_transform_record *r) {
     }
 }
 
+// ---- slices -------------------------------------------------------------------------------------------------------
+
+// All FITS cubes of a record are cut side by side (a file a band, which --group made one record).
+static dt_status transform_slices(dt_transform_scratch *s, dt_transform_record *r, dt_transform_emit emit, void *arg) {
+    dt_span cube[DT_TRANSFORM_MAX_MEMBERS] = {{NULL}};
+    int64_t n = -1, has;
+    char suffix[SUFFIX_BYTES];
+    for (int i = 0; i < r->n_members; i++) {
+        const dt_kind *k = dt_kind_of_bytes(r->member[i].bytes.data, r->member[i].bytes.n_bytes);
+        if (!k || k->id != DT_KIND_ID_fits) continue;
+        cube[i] = r->member[i].bytes;
+        const dt_status st = dt_fits_count_slices(cube[i], &has);
+        if (st != DT_OK) return dt_fail_context(st, "member %s", r->member[i].ext);
+        if (n >= 0 && has != n)
+            return dt_fail(DT_E_DATA, "member %s: %lld slices, another member has %lld", r->member[i].ext,
+                           (long long)has, (long long)n);
+        n = has;
+    }
+    if (n < 0) return dt_fail(DT_E_DATA, "--slices: no FITS cube");
+    if (n > MOST_SEGMENTS) return dt_fail(DT_E_DATA, "more than %d slices", MOST_SEGMENTS);
+    for (int64_t k = 0; k < n; k++) {
+        snprintf(suffix, sizeof suffix, "-%05lld", (long long)k);
+        for (int i = 0; i < r->n_members; i++) {
+            if (!cube[i].data) continue;
+            DT_TRY(dt_fits_take_slice(cube[i], k, &s->encoded[i]));
+            r->member[i].bytes = (dt_span){s->encoded[i].data, s->encoded[i].n_bytes};
+            r->member[i].size = s->encoded[i].n_bytes;
+        }
+        r->suffix = suffix;
+        r->n_columns = 0;
+        transform_add_shape(r);
+        r->column[r->n_columns++] = (dt_transform_column){.name = "slice", .number = (double)k, .in_json = true};
+        DT_TRY(emit(arg, r));
+    }
+    return DT_OK;
+}
+
 dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_transform_record *r,
                              dt_transform_emit emit, void *arg) {
     r->suffix = "";
@@ -506,6 +546,7 @@ dt_status dt_transform_apply(const dt_transform *t, dt_transform_scratch *s, dt_
         transform_add_shape(r);
         return emit(arg, r);
     }
+    if (t->o->slices) return transform_slices(s, r, emit, arg);
     DT_TRY(transform_images(t, s, r));
     const int recorded = transform_find_recording(r);
     const int member = recorded < 0 && t->o->segment_s > 0 ? transform_find_series(r) : recorded;

@@ -300,6 +300,7 @@ enum {
     TAIL,
     RATE,
     MONO,
+    SLICES,
     THREADS,
     OVERWRITE
 };
@@ -334,6 +335,7 @@ static const dt_cli_option options[] = {
     [TAIL] = {"--tail", "pad|drop", "audio: the rest at the end: pad with zeros or drop (default pad)"},
     [RATE] = {"--rate", "HZ", "audio: resample; series: the rate that they have, for --segment"},
     [MONO] = {"--mono", NULL, "audio: mix channels down to one"},
+    [SLICES] = {"--slices", NULL, "FITS cubes: each slice along the last axis (objects) becomes a record"},
     [THREADS] = {"--threads", "N", "threads that read and transform (default: one per core)"},
     [OVERWRITE] = {"--overwrite", NULL, "replace OUT once the new set is complete"},
     {NULL}};
@@ -373,6 +375,7 @@ static dt_status read_transform(const dt_cli_words *w, dt_pack_opts *o) {
     int tail;
     o->quality = w->options[QUALITY] != NULL;
     o->mono = w->options[MONO] != NULL;
+    o->slices = w->options[SLICES] != NULL;
     o->encode = w->options[ENCODE];
     DT_TRY(dt_cli_option_word(w, TAIL, 0, &tail));
     o->drop_tail = tail == 1;

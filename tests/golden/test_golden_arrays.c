@@ -120,6 +120,31 @@ TEST(arrays_give_the_values_of_the_others) {
     }
 }
 
+// A slice of a cube is a file with the values that astropy has there.
+TEST(slices_of_cubes) {
+    static const char *const NAMES[] = {"fits_unsigned_planes", "fits_extension", "fits_fourth_axis"};
+    const dt_array_spec spec = {F32};
+    for (int i = 0; i < 3; i++) {
+        dt_shape shape = golden_shape(golden, "want", NAMES[i]);
+        const float *want = golden_find(golden, "want", NAMES[i], NULL);
+        const int channels = i == 2 ? (int)shape.d[2] : 1;
+        int64_t n = 0;
+        dt_buffer slice = {0};
+        dt_image image;
+        must(dt_fits_count_slices(file_of(NAMES[i]), &n));
+        assert_int_equal(n, i == 2 ? 1 : shape.d[2]);
+        for (int64_t k = 0; k < n; k++) {
+            must(dt_fits_take_slice(file_of(NAMES[i]), k, &slice));
+            must(decode((dt_span){slice.data, slice.n_bytes}, &spec, channels, &image));
+            for (int64_t p = 0; p < shape.d[0] * shape.d[1] * channels; p++)
+                assert_true(image.real[p] == want[i == 2 ? p : p * shape.d[2] + k]);
+        }
+        dt_buffer_fini(&slice);
+    }
+    int64_t n;
+    must_fail(DT_E_DATA, "no image of three or four axes", dt_fits_count_slices(file_of("fits_16"), &n));
+}
+
 // Every cut and many damages of every file: an answer, never a crash.
 TEST(cut_and_damaged_arrays_never_crash) {
     uint32_t x = 5;

@@ -214,6 +214,52 @@ TEST(series_are_cut) {
     }
 }
 
+// A cube of `n` slices of 2 x 1 numbers, 16 bits.
+static void write_cube(const char *path, int n, int first) {
+    char file[2 * 2880] = "";
+    int at = 0;
+    memset(file, ' ', 2880);
+    const struct {
+        const char *key, *value;
+    } CARDS[] = {{"SIMPLE", "T"}, {"BITPIX", "16"}, {"NAXIS", "3"},
+                 {"NAXIS1", "2"}, {"NAXIS2", "1"},  {"NAXIS3", n == 3 ? "3" : "2"}};
+    for (size_t i = 0; i < sizeof CARDS / sizeof *CARDS; i++, at += 80)
+        file[at + sprintf(file + at, "%-8s= %20s", CARDS[i].key, CARDS[i].value)] = ' ';
+    memcpy(file + at, "END ", 4);
+    for (int i = 0; i < 2 * n; i++) file[2880 + 2 * i + 1] = (char)(first + i); // big-endian
+    fixture_write(path, file, sizeof file);
+}
+
+TEST(cubes_are_sliced) {
+    write_cube(fixture_path("cubes/g/a.fits"), 3, 10);
+    write_cube(fixture_path("cubes/r/a.fits"), 3, 50);
+    dt_reader *s =
+        pack(fixture_path("cubes"), &(dt_pack_opts){.pattern = "{member}/{id}.fits", .group = "id", .slices = true});
+    dt_decoder *d = dt_decoder_create();
+    assert_int_equal(s->catalog->n_records, 3);
+    for (uint32_t k = 0; k < 3; k++) {
+        assert_true(number(s, k, "slice") == k && number(s, k, "width") == 2);
+        for (int band = 0; band < 2; band++) {
+            dt_buffer scratch = {0};
+            dt_image m;
+            must(dt_decode_image(d, member(s, k, band ? "r.fits" : "g.fits", &scratch), 1, 0, 0, NULL, &m));
+            assert_int_equal(m.data[1], (band ? 50 : 10) + 2 * (int)k + 1);
+            dt_buffer_fini(&scratch);
+        }
+    }
+    dt_decoder_destroy(d);
+    dt_reader_close(s);
+    write_cube(fixture_path("cubes/r/a.fits"), 2, 50);
+    dt_pack_opts o = {.source = fixture_path("cubes"),
+                      .out = fixture_path("uneven.tar"),
+                      .pattern = "{member}/{id}.fits",
+                      .group = "id",
+                      .slices = true};
+    must_fail(DT_E_DATA, "2 slices, another member has 3", dt_data_pack(&o));
+    o = (dt_pack_opts){.source = fixture_path("w"), .out = o.out, .slices = true};
+    must_fail(DT_E_DATA, "--slices: no FITS cube", dt_data_pack(&o));
+}
+
 // ---- all ---------------------------------------------------------------------------------------------
 // A square wave at full scale overshoots at another rate: 16 bits cannot hold that, which is counted.
 TEST(what_resampling_clips_is_counted) {
@@ -269,11 +315,9 @@ TEST(bad_options_and_files_are_named) {
     static const struct {
         dt_pack_opts o;
         const char *says;
-    } CASES[] = {{{.encode = "webp"}, "--encode"},
-                 {{.encode = "jpeg:0"}, "--encode"},
-                 {{.hop_s = 1}, "--segment"},
-                 {{.rate = 1e6}, "--rate"},
-                 {{.rate = 3}, "--rate: audio becomes"}};
+    } CASES[] = {{{.encode = "webp"}, "--encode"}, {{.encode = "jpeg:0"}, "--encode"},
+                 {{.hop_s = 1}, "--segment"},      {{.segment_s = 1, .slices = true}, "one of them"},
+                 {{.rate = 1e6}, "--rate"},        {{.rate = 3}, "--rate: audio becomes"}};
     for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
         dt_pack_opts o = CASES[i].o;
         o.source = fixture_path("w");
