@@ -110,6 +110,8 @@ typedef struct dt_features dt_features;
 dt_status dt_features_create(dt_features **out, const dt_feature_opts *o);
 void dt_features_destroy(dt_features *f);
 void dt_features_shape(const dt_features *f, int64_t *rows, int64_t *columns);
+// The frequency at a share of the rows, 0 the lowest and 1 the highest; NaN where rows are none (waveform, MFCCs).
+double dt_features_hz(const dt_features *f, double share);
 // Bands of the filter bank in which no frequency lies: they are always 0.
 int dt_features_empty_bands(const dt_features *f);
 // Where the segment must be written before run: n_samples of `channels` rows, *stride apart, with room around

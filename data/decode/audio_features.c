@@ -56,6 +56,14 @@ static double hz_of(double mel, bool htk) {
     return mel < 15 ? mel * 200 / 3 : 1000 * exp((mel - 15) * log(6.4) / 27);
 }
 
+double dt_features_hz(const dt_features *f, double share) {
+    const dt_feature_opts *o = &f->o;
+    if (o->kind == DT_FEATURE_waveform || o->kind == DT_FEATURE_mfcc) return NAN;
+    if (!has_bands(f)) return share * o->rate / 2; // of the transform's bins
+    const double low = mel_of(o->f_min, o->htk);
+    return hz_of(low + share * (mel_of(o->f_max, o->htk) - low), o->htk);
+}
+
 // Band m rises from point m to m + 1 and falls to m + 2, points being even in mel.
 static void make_bands(dt_features *f) {
     const dt_feature_opts *o = &f->o;

@@ -215,7 +215,7 @@ dt_status dt_sample_fill(const dt_data *d, dt_sample_scratch *w, const dt_sample
 dt_status dt_sample_not_finite(int64_t i, double x);
 
 // ---- a picture of a sample (preview.c), see dt_dataset.picture ---------------------------------------
-dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes);
+dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, dt_json *j);
 
 // ---- what could not be used (bad_records.c) ------------------------------------------------------------
 // After the view is made. Warns of records that give no sample and, under `quarantine`, reads the lists in the

@@ -1,123 +1,195 @@
-// preview.c: a small picture of a sample, as an evaluation's page shows it: its images side by side, as the network gets
-// them without augmentation. Sounds are spectrograms with low frequencies at the bottom, or envelopes of waveforms.
+// preview.c: what the network gets of a sample, without augmentation, as an evaluation's page shows it: a panel of each
+// field that is an image or a signal.
+//
+// Images, spectrograms and arrays are small PNGs: one or three channels as one picture, other numbers of channels in a
+// grid, row by row. Floats that are no spectrogram are stretched by asinh about their noise, so that faint structure is seen
+// beside bright cores. Waveforms, series and vectors of at least LEAST_SIGNAL numbers are lines.
 #include "data_parts.h"
 
 #include "base/core.h"
 #include "data/decode/encode.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_SIDE = 96, WAVE_HEIGHT = 32, GAP = 2 };
+enum { MOST_SIDE = 96, MOST_PANELS = 6, GAP = 2, LEAST_SIGNAL = 8, LINE_POINTS = 160, MOST_SORTED = 4096 };
 
-typedef struct panel {
-    int field, h, w, c, out_h, out_w, left;
-    bool sound, wave;
-    double low, high; // values from black to white
-} panel;
+// Values of a field by row, column, channel.
+typedef struct preview {
+    const dt_field_info *f;
+    const void *x;
+    int h, w, c;
+    bool sound;
+} preview;
 
-static double picture_value_at(const dt_field_info *f, const void *x, int64_t at) {
-    return f->dtype == DT_U8 ? ((const uint8_t *)x)[at] : (double)((const float *)x)[at];
+static double preview_value(const preview *v, int64_t at) {
+    return v->f->dtype == DT_U8 ? ((const uint8_t *)v->x)[at] : (double)((const float *)v->x)[at];
 }
 
-static int picture_lay_out(const dt_data *d, panel *all, int *height, int *width) {
-    int n = 0;
-    *height = *width = 0;
-    for (int i = 0; i < d->fields.n; i++) {
-        const dt_field_info *f = &d->fields.info[i];
-        if (!f->is_image) continue; // features of audio are images, too
-        panel *p = &all[n++];
-        *p = (panel){.field = i,
-                     .h = (int)f->sample_shape.d[0],
-                     .w = (int)f->sample_shape.d[1],
-                     .c = (int)f->sample_shape.d[2],
-                     .sound = d->fields.f[i].kind == DT_FIELD_audio};
-        p->wave = p->sound && p->h == 1; // a waveform has one row
-        const double by = fmin(1, (double)MOST_SIDE / fmax(p->wave ? 1 : p->h, p->w));
-        p->out_h = p->wave ? WAVE_HEIGHT : (int)fmax(1, p->h * by);
-        p->out_w = (int)fmax(1, p->w * by);
-        p->left = *width + (n > 1 ? GAP : 0);
-        *width = p->left + p->out_w;
-        if (p->out_h > *height) *height = p->out_h;
-    }
-    return n;
+// From values to grey: linear, or asinh of (value - low) / soft.
+typedef struct preview_range {
+    double low, high, soft; // soft 0: linear
+} preview_range;
+
+static int preview_compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
 }
 
-static void picture_find_range(const dt_field_info *f, const void *x, panel *p) {
-    p->low = 0, p->high = 255;
-    if (f->dtype == DT_U8) return;
-    p->low = INFINITY, p->high = -INFINITY; // floats have no range of their own
-    for (int64_t i = 0; i < (int64_t)p->h * p->w * p->c; i++) {
-        p->low = fmin(p->low, picture_value_at(f, x, i));
-        p->high = fmax(p->high, picture_value_at(f, x, i));
-    }
+// The range of channels c .. c + n - 1. The noise is half the range of the middle 68 %.
+static preview_range find_range(const preview *v, int c, int n) {
+    if (v->f->dtype == DT_U8) return (preview_range){0, 255, 0};
+    const int64_t n_pixels = (int64_t)v->h * v->w, every = n_pixels / MOST_SORTED + 1;
+    double *x = dt_xcalloc((size_t)(n * (n_pixels / every + 1)), sizeof *x), low = INFINITY, high = -INFINITY;
+    int64_t n_sorted = 0;
+    for (int64_t i = 0; i < n_pixels; i++)
+        for (int k = c; k < c + n; k++) {
+            const double here = preview_value(v, i * v->c + k);
+            low = fmin(low, here);
+            high = fmax(high, here);
+            if (i % every == 0) x[n_sorted++] = here;
+        }
+    qsort(x, (size_t)n_sorted, sizeof *x, preview_compare);
+    const double noise = (x[n_sorted * 84 / 100] - x[n_sorted * 16 / 100]) / 2, middle = x[n_sorted / 2];
+    free(x);
+    if (v->sound || !(noise > 0)) return (preview_range){low, high, 0};
+    return (preview_range){fmax(low, middle - 2 * noise), high, 2 * noise};
 }
 
-static uint8_t picture_level(const panel *p, double v) {
-    const double x = p->high > p->low ? (v - p->low) / (p->high - p->low) * 255 : 0;
-    return (uint8_t)fmin(fmax(x + 0.5, 0), 255);
+static uint8_t preview_level(const preview_range *r, double v) {
+    const double span = r->high - r->low, x = r->soft > 0 ? asinh((v - r->low) / r->soft) / asinh(span / r->soft) * 255
+                                              : span > 0  ? (v - r->low) / span * 255
+                                                          : 0;
+    return x > 0 ? (uint8_t)fmin(x + 0.5, 255) : 0; // NaN is black
 }
 
-// The mean of the pixels that fall on one of the picture.
-static uint8_t mean_at(const dt_field_info *f, const void *x, const panel *p, int y, int at, int channel) {
-    const int y0 = y * p->h / p->out_h, y1 = (int)fmax((y + 1) * p->h / p->out_h, y0 + 1); // one source pixel at least
-    const int x0 = at * p->w / p->out_w, x1 = (int)fmax((at + 1) * p->w / p->out_w, x0 + 1);
+// The mean of the values that fall on one pixel of the picture.
+static double mean_at(const preview *v, int out_h, int out_w, int y, int x, int channel) {
+    const int y0 = y * v->h / out_h, y1 = (int)fmax((y + 1) * v->h / out_h, y0 + 1); // one source pixel at least
+    const int x0 = x * v->w / out_w, x1 = (int)fmax((x + 1) * v->w / out_w, x0 + 1);
     double sum = 0;
     for (int i = y0; i < y1; i++)
-        for (int k = x0; k < x1; k++) sum += picture_value_at(f, x, ((int64_t)i * p->w + k) * p->c + channel);
-    return picture_level(p, sum / ((y1 - y0) * (x1 - x0)));
+        for (int k = x0; k < x1; k++) sum += preview_value(v, ((int64_t)i * v->w + k) * v->c + channel);
+    return sum / ((y1 - y0) * (x1 - x0));
 }
 
-// Whether the waveform passes height y in the samples of column `at`.
-static bool passes(const dt_field_info *f, const void *x, const panel *p, int y, int at) {
-    const int64_t from = (int64_t)at * p->w / p->out_w, to = (int64_t)(at + 1) * p->w / p->out_w;
-    int top = WAVE_HEIGHT, bottom = -1;
-    for (int64_t i = from; i < to || i == from; i++) { // a sample at least, where columns are more than samples
-        const int here = (255 - picture_level(p, picture_value_at(f, x, i * p->c))) * (WAVE_HEIGHT - 1) / 255;
-        if (here < top) top = here;
-        if (here > bottom) bottom = here;
+// Base64 (RFC 4648): three bytes become four letters, = fills the last group.
+static void add_base64(dt_json *j, const uint8_t *x, size_t n) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    char *text = dt_xcalloc(4 * (n / 3 + 1) + 1, 1), *out = text;
+    for (size_t i = 0; i < n; i += 3) {
+        // missing bytes of the last group are zero bits
+        const uint32_t bits =
+            (uint32_t)x[i] << 16 | (i + 1 < n ? (uint32_t)x[i + 1] << 8 : 0) | (i + 2 < n ? x[i + 2] : 0);
+        *out++ = letters[bits >> 18];
+        *out++ = letters[bits >> 12 & 63];
+        *out++ = i + 1 < n ? letters[bits >> 6 & 63] : '=';
+        *out++ = i + 2 < n ? letters[bits & 63] : '=';
     }
-    return y >= top && y <= bottom;
+    dt_json_string(j, "png", text);
+    free(text);
 }
 
-static void picture_draw(const dt_data *d, const void *x, panel *p, uint8_t *rgb, int width) {
-    const dt_field_info *f = &d->fields.info[p->field];
-    picture_find_range(f, x, p);
-    for (int y = 0; y < p->out_h; y++)
-        for (int at = 0; at < p->out_w; at++)
-            for (int c = 0; c < 3; c++) {
-                const int from = p->sound ? p->out_h - 1 - y : y; // low frequencies at the bottom
-                rgb[((size_t)y * (size_t)width + (size_t)(p->left + at)) * 3 + (size_t)c] =
-                    p->wave ? (passes(f, x, p, y, at) ? 60 : 250) : mean_at(f, x, p, from, at, p->c == 3 ? c : 0);
+static dt_status add_pixels(dt_json *j, const preview *v) {
+    const double by = fmin(1, (double)MOST_SIDE / fmax(v->h, v->w));
+    const int out_h = (int)fmax(1, v->h * by), out_w = (int)fmax(1, v->w * by);
+    const int n_colours = v->c == 3 ? 3 : 1, n = v->c == 3 ? 1 : v->c < MOST_PANELS ? v->c : MOST_PANELS;
+    const int n_across = (int)ceil(sqrt(n)), n_down = (n + n_across - 1) / n_across;
+    const int width = n_across * (out_w + GAP) - GAP, height = n_down * (out_h + GAP) - GAP;
+    uint8_t *rgb = dt_xcalloc((size_t)height * (size_t)width, 3);
+    memset(rgb, 128, (size_t)height * (size_t)width * 3); // grey between bands
+    for (int b = 0; b < n; b++) {
+        const preview_range r = find_range(v, b, n_colours);
+        for (int y = 0; y < out_h; y++)
+            for (int x = 0; x < out_w; x++)
+                for (int c = 0; c < 3; c++) {
+                    const int from = v->sound ? out_h - 1 - y : y; // low frequencies at the bottom
+                    const size_t top = (size_t)(b / n_across * (out_h + GAP) + y),
+                                 left = (size_t)(b % n_across * (out_w + GAP) + x);
+                    rgb[(top * (size_t)width + left) * 3 + (size_t)c] =
+                        preview_level(&r, mean_at(v, out_h, out_w, from, x, n_colours == 3 ? c : b));
+                }
+    }
+    dt_buffer out = {0};
+    const dt_status st = dt_encode_png(&out, &(dt_image){.data = rgb, .width = width, .height = height, .channels = 3});
+    if (st == DT_OK) add_base64(j, out.data, out.n_bytes);
+    free(out.data);
+    free(rgb);
+    return st;
+}
+
+static void add_number(dt_json *j, double v) { // four digits: finer than a pixel of the drawing
+    char text[32];
+    snprintf(text, sizeof text, "%.4g", v);
+    dt_json_raw(j, NULL, isfinite(v) ? text : "null");
+}
+
+// A line of each channel: all of its values, or the least and the greatest of each part of them in turn.
+static void add_lines(dt_json *j, const preview *v) {
+    dt_json_begin_array(j, "lines");
+    for (int c = 0; c < v->c && c < MOST_PANELS; c++) {
+        const int n = v->w <= LINE_POINTS ? v->w : LINE_POINTS / 2;
+        dt_json_begin_array(j, NULL);
+        for (int i = 0; i < n; i++) {
+            double low = INFINITY, high = -INFINITY;
+            for (int64_t k = (int64_t)i * v->w / n; k < (int64_t)(i + 1) * v->w / n; k++) {
+                const int64_t at = k * v->c + c;
+                const double here =
+                    v->f->is_image ? preview_value(v, at) : dt_field_value(v->f, at, preview_value(v, at));
+                low = fmin(low, here);
+                high = fmax(high, here);
             }
+            add_number(j, low);
+            if (n < v->w) add_number(j, high);
+        }
+        dt_json_end_array(j);
+    }
+    dt_json_end_array(j);
 }
 
-dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes) {
+static dt_status add_panel(dt_json *j, const dt_field *field, const preview *v) {
+    const dt_audio_field *a = field->audio;
+    const bool line = v->h == 1 && (v->sound || !v->f->is_image);
+    dt_status st = DT_OK;
+    dt_json_begin_object(j, NULL);
+    dt_json_string(j, "field", field->name);
+    if (line)
+        add_lines(j, v);
+    else
+        st = add_pixels(j, v);
+    if (v->sound && a->clip.rate > 0) dt_json_real(j, "seconds", (double)a->clip.n_samples / a->clip.rate);
+    if (v->sound && !line && isfinite(dt_features_hz(a->features, 0))) { // at bottom, middle and top
+        dt_json_begin_array(j, "hz");
+        for (int i = 0; i < 3; i++) add_number(j, dt_features_hz(a->features, 0.5 * i));
+        dt_json_end_array(j);
+    }
+    dt_json_end_object(j);
+    return st;
+}
+
+dt_status dt_data_picture(const dt_dataset *base, dt_split split, int64_t i, dt_json *j) {
     const dt_data *d = base->self;
     void *fields[DT_MAX_FIELDS] = {0};
-    panel panels[DT_MAX_FIELDS];
-    int height, width;
-    const int n = picture_lay_out(d, panels, &height, &width);
-    *png = NULL;
-    *n_bytes = 0;
-    if (n == 0) return DT_OK;
     dt_sample_scratch scratch;
     dt_bad_sample bad;
     dt_sample_scratch_init(&scratch);
     for (int k = 0; k < d->fields.n; k++) fields[k] = dt_xcalloc(d->fields.f[k].sample_bytes + 64, 1);
     const dt_sample_place place = {.sample = d->splits.sample[split][i], .field = fields};
     dt_status st = dt_sample_fill(d, &scratch, &place, &bad);
-    if (st == DT_OK) {
-        const size_t size = (size_t)height * (size_t)width * 3;
-        uint8_t *rgb = dt_xcalloc(size, 1);
-        dt_buffer out = {0};
-        memset(rgb, 255, size); // white between images
-        for (int k = 0; k < n; k++) picture_draw(d, fields[panels[k].field], &panels[k], rgb, width);
-        st = dt_encode_png(&out, &(dt_image){.data = rgb, .width = width, .height = height, .channels = 3});
-        free(rgb);
-        *png = out.data;
-        *n_bytes = out.n_bytes;
+    for (int k = 0; k < d->fields.n && st == DT_OK; k++) {
+        const dt_field_info *f = &d->fields.info[k];
+        const int64_t *of = f->sample_shape.d, n = dt_shape_elements(&f->sample_shape);
+        preview v = {
+            .f = f, .x = fields[k], .h = 1, .w = (int)n, .c = 1, .sound = d->fields.f[k].kind == DT_FIELD_audio};
+        if (f->is_image) // features of audio, too
+            v.h = (int)of[0], v.w = (int)of[1], v.c = (int)of[2];
+        else if (f->dtype != DT_F32 || n < LEAST_SIGNAL)
+            continue;
+        else if (f->sample_shape.n == 2) // series of channels
+            v.w = (int)of[0], v.c = (int)of[1];
+        st = add_panel(j, &d->fields.f[k], &v);
     }
     for (int k = 0; k < d->fields.n; k++) free(fields[k]);
     dt_sample_scratch_fini(&scratch);

@@ -14,6 +14,7 @@
 #define DT_BATCH_BATCH_SOURCE_H
 
 #include "base/core.h"
+#include "base/json.h"
 #include "batch/field_info.h"
 #include "batch/mix_plan.h"
 #include "config/words.h"
@@ -170,9 +171,9 @@ struct dt_dataset {
     // The same as text, of columns of numbers, too: heap; NULL: no value. *number: it is one. DT_E_USAGE: the set has no
     // such column. May be NULL.
     dt_status (*cell)(const dt_dataset *d, const char *column, dt_split split, int64_t i, char **text, bool *number);
-    // The images and spectrograms of sample i of a split, small and side by side, as a PNG. *png: heap; NULL: it has none.
-    // May be NULL.
-    dt_status (*picture)(const dt_dataset *d, dt_split split, int64_t i, uint8_t **png, size_t *n_bytes);
+    // The images and signals of sample i of a split, small, as objects of the array that j is in: "field", and "png" (base64)
+    // or "lines" (arrays of numbers); of sounds "seconds" and "hz", the frequencies at bottom, middle and top. May be NULL.
+    dt_status (*picture)(const dt_dataset *d, dt_split split, int64_t i, dt_json *j);
     // May be NULL: DT_CLASSES_EVEN.
     dt_classes (*classes)(const dt_dataset *d, int field);
     // The classes of training that the validation part has no sample of, "ant, cat"; how many. 0 where it has none of

@@ -246,11 +246,13 @@ static void report_target(const dt_evaluator *e, int k, dt_eval_result *out) {
     if (e->report)
         dt_eval_report_add(e->report, e->targets->named ? t->t->field->name : NULL, &table, t->of_numbers, e->data,
                            e->split, e->samples);
+    const int n_bootstrap = e->whole ? e->metrics->n_bootstrap : 0; // as many times the metrics: only at an end
+    const dt_eval_column *unit = e->unit.name ? &e->unit : NULL;
     if (e->n_by > 0) dt_json_begin_object(&out->extra, "by");
-    for (int i = 0; i < e->n_by; i++) dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], out);
+    for (int i = 0; i < e->n_by; i++)
+        dt_eval_report_by(&table, e->metrics->wanted[k], &e->by[i], n_bootstrap, unit, out);
     if (e->n_by > 0) dt_json_end_object(&out->extra);
-    if (e->whole && e->metrics->n_bootstrap > 0) // resampling takes n_bootstrap times the metrics: only at an end
-        dt_eval_bootstrap(&table, e->metrics->wanted[k], e->metrics->n_bootstrap, e->unit.name ? &e->unit : NULL, out);
+    if (n_bootstrap > 0) dt_eval_bootstrap(&table, e->metrics->wanted[k], n_bootstrap, unit, out);
 }
 
 // The mean over the samples of the weighted sum over the targets.

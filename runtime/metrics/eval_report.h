@@ -1,9 +1,10 @@
 // eval_report.h: what an evaluation leaves for report.html, in a bounded record beside its metrics.
 //
 // evaluation-<split>.json holds {"schema", "step", "targets": [{"field" where targets are named, "confusion", "report",
-// "curves": ROC and precision over recall of at most 8 classes, those of least recall, "errors": a histogram for each of at most 12 numbers,
-// "wrong": the 24 worst samples with key, truth, prediction, loss and a picture}]}. The newest of each split replaces the
-// one before.
+// "curves": ROC and precision over recall of at most 8 classes, those of least recall, with their areas, "errors": for
+// each of at most 12 numbers a histogram and "points" of truth and prediction, "wrong": the 24 worst samples with key,
+// truth, prediction, loss and pictures, "uncertain": the 12 samples of least probability, likewise}]}. The newest of
+// each split replaces the one before.
 #ifndef DT_TRAIN_EVAL_REPORT_H
 #define DT_TRAIN_EVAL_REPORT_H
 

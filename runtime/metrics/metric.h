@@ -92,6 +92,16 @@ const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out)
 // The probability of a label, and those of n classes at a temperature, from logits.
 double dt_eval_sigmoid(double x);
 void dt_eval_softmax(const float *x, int64_t n, double temperature, double *p);
+// A sample by its score for a class or label.
+typedef struct dt_eval_scored {
+    double score;
+    int64_t row;
+    bool truth;
+} dt_eval_scored;
+int dt_eval_from_highest(const void *a, const void *b); // equal scores by row: qsort is not stable
+// The areas under the ROC curve and under the precision-recall curve (average precision) of n scores, which it sorts from
+// the highest; equal scores are one step of the curves. NaN where there is no curve.
+void dt_eval_areas(dt_eval_scored *s, int64_t n, double *roc, double *pr);
 // The counts of a class or label.
 typedef struct dt_eval_count {
     int64_t hits, truths, predictions; // samples: true and predicted; true; predicted
@@ -156,9 +166,9 @@ void dt_eval_column_clear(dt_eval_column *c);
 // All metrics wanted, in the order of metrics.def. Of no sample they are NaN.
 void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out);
 // The values of all metrics wanted for the samples of each value of the column: "camera": {"left": {"samples": 9,
-// "accuracy": 1}, …}, a member of out->extra.
+// "accuracy": 1}, …}, a member of out->extra. n_bootstrap > 0: each value has its "interval", too, as below.
 void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
-                       dt_eval_result *out);
+                       int n_bootstrap, const dt_eval_column *unit, dt_eval_result *out);
 // "interval": {"accuracy": [0.9, 0.95], …}, of n resamples, a member of out->extra. unit: the samples of a value of the
 // column are drawn together, as many values as there are; NULL: each sample by itself.
 void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], int n, const dt_eval_column *unit,

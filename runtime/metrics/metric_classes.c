@@ -346,21 +346,15 @@ const dt_metric dt_metric_brier = {.of = OF, .lower_is_better = true, .report = 
 // precision. Classes of which all samples or none are true have no curve: they are NaN and do not count in the mean. A part
 // of the samples has a mean of the same classes as the whole, or none.
 
-typedef struct scored {
-    double score;
-    bool truth;
-} scored;
-
-static int metric_ranking_from_highest(const void *a, const void *b) {
-    const double x = ((const scored *)a)->score, y = ((const scored *)b)->score; // descending
-    return (x < y) - (x > y);
+int dt_eval_from_highest(const void *a, const void *b) {
+    const dt_eval_scored *x = a, *y = b;
+    return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
 }
 
-// Both areas of n scores, which it sorts; equal scores are one step of the curves.
-static void find_areas(scored *s, int64_t n, double *roc, double *pr) {
+void dt_eval_areas(dt_eval_scored *s, int64_t n, double *roc, double *pr) {
     int64_t n_true = 0, above_true = 0, above = 0;
     double area = 0, precision = 0;
-    qsort(s, (size_t)n, sizeof *s, metric_ranking_from_highest);
+    qsort(s, (size_t)n, sizeof *s, dt_eval_from_highest);
     for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
     for (int64_t i = 0; i < n;) {
         // equal scores form one step: their order must not change the areas
@@ -392,7 +386,7 @@ dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t) {
 // Of two classes only one is looked for.
 static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *name, bool of_roc) {
     double *p = eval_probabilities(t), sum = 0;
-    scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
+    dt_eval_scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     const bool binary = t->labels && t->n_out == 2;
     dt_eval_occurs *own = dt_eval_find_occurs(t);
     // a part may lack a class that the whole has: then its area, NaN, makes the mean NaN, instead of a mean over others
@@ -401,8 +395,8 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
     for (int64_t k = 0; k < t->n_out; k++) {
         if (binary && k != t->positive) continue; // scikit-learn scores the positive class alone
         double roc, pr;
-        for (int64_t i = 0; i < t->n; i++) s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
-        find_areas(s, t->n, &roc, &pr);
+        for (int64_t i = 0; i < t->n; i++) s[i] = (dt_eval_scored){p[i * t->n_out + k], i, dt_eval_is_true(t, i, k)};
+        dt_eval_areas(s, t->n, &roc, &pr);
         const double area = of_roc ? roc : pr;
         if (whole[k].is && (!of_roc || whole[k].is_not)) sum += area, n++;
         if (t->n_out == 1) continue; // one output: the mean is the only value
@@ -417,10 +411,10 @@ static void add_mean(const dt_eval_table *t, dt_eval_result *out, const char *na
 
 // Sorts the scores. Equal F1 are equal quotients of whole numbers, exactly.
 // Candidates are the midpoints between neighbouring scores: F1 changes only there.
-static double best_threshold(scored *s, int64_t n) {
+static double best_threshold(dt_eval_scored *s, int64_t n) {
     double best = 0, at = 0.5; // 0.5 without positives
     int64_t hits = 0, n_true = 0;
-    qsort(s, (size_t)n, sizeof *s, metric_ranking_from_highest);
+    qsort(s, (size_t)n, sizeof *s, dt_eval_from_highest);
     for (int64_t i = 0; i < n; i++) n_true += s[i].truth;
     // hits = TP and i + 1 = predictions, if everything down to i is predicted
     for (int64_t i = 0; i < n && n_true > 0; i++) {
@@ -438,10 +432,10 @@ static double best_threshold(scored *s, int64_t n) {
 
 void dt_eval_choose_thresholds(const dt_eval_table *t, double *thresholds) {
     double *p = eval_probabilities(t);
-    scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
+    dt_eval_scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     for (int64_t k = 0; k < t->n_out; k++) {
         // one column of (n, n_out) at a time
-        for (int64_t i = 0; i < t->n; i++) s[i] = (scored){p[i * t->n_out + k], dt_eval_is_true(t, i, k)};
+        for (int64_t i = 0; i < t->n; i++) s[i] = (dt_eval_scored){p[i * t->n_out + k], i, dt_eval_is_true(t, i, k)};
         thresholds[k] = best_threshold(s, t->n);
     }
     free(s);

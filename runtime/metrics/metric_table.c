@@ -93,8 +93,15 @@ static int table_parts_by_value(const void *a, const void *b, void *values) {
     return strcmp(((const char **)values)[*(const int32_t *)a], ((const char **)values)[*(const int32_t *)b]);
 }
 
+// The column's values of these rows alone; of and values are heap.
+static dt_eval_column take_units(const dt_eval_column *c, const int64_t *rows, int64_t n) {
+    dt_eval_column out = {.name = c->name};
+    for (int64_t i = 0; i < n; i++) dt_eval_column_add(&out, c->values[c->of[rows[i]]]);
+    return out;
+}
+
 static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
-                         int32_t value, int64_t *rows, dt_json *j) {
+                         int32_t value, int n_bootstrap, const dt_eval_column *unit, int64_t *rows, dt_json *j) {
     int64_t n = 0;
     dt_verification pairs;
     dt_eval_result r;
@@ -104,16 +111,20 @@ static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
     const dt_eval_table part = take_rows(t, rows, n, &pairs);
     dt_eval_result_init(&r);
     dt_eval_report_table(&part, wanted, &r);
+    dt_eval_column units = unit ? take_units(unit, rows, n) : (dt_eval_column){0};
+    if (n_bootstrap > 0) dt_eval_bootstrap(&part, wanted, n_bootstrap, unit ? &units : NULL, &r);
     dt_json_begin_object(j, c->values[value]); // the value itself is the member's name
     dt_json_int(j, "samples", n);
     for (int i = 0; i < r.n_values; i++) dt_json_real(j, r.values[i].name, r.values[i].value);
+    if (n_bootstrap > 0) dt_json_raw(j, NULL, dt_eval_result_members(&r));
     dt_json_end_object(j);
+    dt_eval_column_clear(&units);
     dt_eval_result_fini(&r);
     free_rows(&part);
 }
 
 void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], const dt_eval_column *c,
-                       dt_eval_result *out) {
+                       int n_bootstrap, const dt_eval_column *unit, dt_eval_result *out) {
     // one buffer for the parts, which have at most n rows
     int64_t *rows = dt_xcalloc((size_t)t->n + 1, sizeof *rows);
     int32_t *order = dt_xcalloc((size_t)c->n_values + 1, sizeof *order);
@@ -123,7 +134,8 @@ void dt_eval_report_by(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     for (int32_t v = 0; v < c->n_values; v++) order[v] = v;
     qsort_r(order, (size_t)c->n_values, sizeof *order, table_parts_by_value, c->values);
     dt_json_begin_object(&out->extra, c->name);
-    for (int32_t v = 0; v < c->n_values; v++) report_value(&whole, wanted, c, order[v], rows, &out->extra);
+    for (int32_t v = 0; v < c->n_values; v++)
+        report_value(&whole, wanted, c, order[v], n_bootstrap, unit, rows, &out->extra);
     dt_json_end_object(&out->extra);
     free(occurs);
     // c's values and rows stay the caller's
@@ -202,7 +214,7 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
     // resamples may miss a rare class; the mean is then NaN, and left out below
     dt_eval_table whole = *t;
     dt_eval_occurs *occurs = dt_eval_find_occurs(t);
-    whole.occurs = occurs;
+    whole.occurs = t->occurs ? t->occurs : occurs; // those of a part are the whole's
 // each b writes drawn[b] alone: the result does not depend on the number of threads
 #pragma omp parallel for schedule(static)
     for (int b = 0; b < n; b++) {
@@ -239,21 +251,9 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
 // ---- evaluation report -------------------------------------------------------------------------------------------
 
 // numbers that keep the report small: points of a curve, histograms, their bins, samples shown
-enum { CURVE_POINTS = 60, MOST_ERRORS = 12, N_BINS = 31, MOST_WORST = 24 };
+enum { CURVE_POINTS = 60, MOST_ERRORS = 12, N_BINS = 31, MOST_POINTS = 300, MOST_WORST = 24, MOST_UNCERTAIN = 12 };
 
 // ---- curves ----------------------------------------------------------------------------------------
-
-typedef struct scored {
-    double score;
-    int64_t row; // row: sample, or class in choose_outs
-    bool truth;
-} scored;
-
-static int scored_from_highest(const void *a, const void *b) {
-    const scored *x = a, *y = b;
-    // qsort is not stable: equal scores by row, so that reports are reproducible
-    return x->score != y->score ? (x->score < y->score) - (x->score > y->score) : (x->row > y->row) - (x->row < y->row);
-}
 
 static void add_point(dt_json *j, double x, double y) {
     dt_json_begin_array(j, NULL);
@@ -263,7 +263,7 @@ static void add_point(dt_json *j, double x, double y) {
 }
 
 // Thresholds between samples of equal score are no points of a curve; of the others about CURVE_POINTS are kept.
-static void add_curve(dt_json *j, const scored *s, int64_t n, int64_t n_true, bool roc) {
+static void add_curve(dt_json *j, const dt_eval_scored *s, int64_t n, int64_t n_true, bool roc) {
     int64_t above_true = 0, next = 0;
     dt_json_begin_array(j, roc ? "roc" : "pr");
     add_point(j, 0, roc ? 0 : 1); // as scikit-learn's begin
@@ -298,25 +298,25 @@ static double *log_sums(const dt_eval_table *t) {
 
 // The classes or labels that can have a curve: at most DT_REPORT_CURVES of them, those of least recall. Of two classes there
 // is one curve.
-static int64_t choose_outs(const dt_eval_table *t, scored *out) {
+static int64_t choose_outs(const dt_eval_table *t, dt_eval_scored *out) {
     dt_eval_count *counts = dt_eval_counts(t);
     int64_t n = 0;
     for (int64_t k = 0; k < t->n_out; k++) {
         const dt_eval_count *c = &counts[k];
         if (c->truths == 0 || c->truths == t->n || (t->labels && t->n_out == 2 && k != t->positive)) continue;
         // lowest recall first: from_highest sorts by the negative
-        out[n++] = (scored){-(double)c->hits / (double)c->truths, k, false};
+        out[n++] = (dt_eval_scored){-(double)c->hits / (double)c->truths, k, false};
     }
     free(counts);
     if (n <= DT_REPORT_CURVES) return n;
-    qsort(out, (size_t)n, sizeof *out, scored_from_highest);
+    qsort(out, (size_t)n, sizeof *out, dt_eval_from_highest);
     return DT_REPORT_CURVES;
 }
 
 static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names) {
     double *sums = log_sums(t);
-    scored *outs = dt_xcalloc((size_t)t->n_out + 1, sizeof *outs);
-    scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
+    dt_eval_scored *outs = dt_xcalloc((size_t)t->n_out + 1, sizeof *outs);
+    dt_eval_scored *s = dt_xcalloc((size_t)t->n + 1, sizeof *s);
     const int64_t n = choose_outs(t, outs);
     dt_json_begin_array(j, "curves");
     for (int64_t c = 0; c < n; c++) {
@@ -324,12 +324,15 @@ static void add_curves(dt_json *j, const dt_eval_table *t, dt_eval_result *names
         int64_t n_true = 0;
         for (int64_t i = 0; i < t->n; i++) {
             // score of class k: its log-probability, or the logit of a label
-            s[i] = (scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
+            s[i] = (dt_eval_scored){(double)t->logits[i * t->n_out + k] - sums[i], i, dt_eval_is_true(t, i, k)};
             n_true += s[i].truth;
         }
-        qsort(s, (size_t)t->n, sizeof *s, scored_from_highest);
+        double roc, pr;
+        dt_eval_areas(s, t->n, &roc, &pr);
         dt_json_begin_object(j, NULL);
         dt_json_string(j, "name", dt_eval_name(t, k, names));
+        dt_json_real(j, "auc", roc);
+        dt_json_real(j, "ap", pr);
         add_curve(j, s, t->n, n_true, true);
         add_curve(j, s, t->n, n_true, false);
         dt_json_end_object(j);
@@ -360,6 +363,14 @@ static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names
         dt_json_begin_array(j, "counts");
         for (int b = 0; b < N_BINS && most > 0; b++) dt_json_int(j, NULL, counts[b]);
         dt_json_end_array(j);
+        dt_json_begin_array(j, "points"); // [true, predicted]: every sample, or a part of them throughout the split
+        for (int64_t i = 0; i < t->n; i += (t->n + MOST_POINTS - 1) / MOST_POINTS) {
+            dt_json_begin_array(j, NULL);
+            dt_json_real(j, NULL, dt_eval_number(t, i, k, false));
+            dt_json_real(j, NULL, dt_eval_number(t, i, k, true));
+            dt_json_end_array(j);
+        }
+        dt_json_end_array(j);
         dt_json_end_object(j);
     }
     dt_json_end_array(j);
@@ -375,17 +386,20 @@ static double probability_of(const dt_eval_table *t, int64_t i, int64_t class) {
     return 1 / sum;
 }
 
-// Of classes: the samples that are wrong, by how sure the network is; else all, by their loss.
-static int64_t find_worst(const dt_eval_table *t, scored *out) {
+// Of classes: the samples that are wrong, by how sure the network is, or of all samples those of which it is least sure;
+// else all, by their loss.
+static int64_t find_worst(const dt_eval_table *t, bool uncertain, dt_eval_scored *out) {
+    const int64_t most = uncertain ? MOST_UNCERTAIN : MOST_WORST;
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
         int64_t rank = 1, predicted = 0; // labels and numbers: rank 1, so that every sample is a candidate
         if (t->labels) predicted = dt_eval_predicted(t, i, &rank);
+        const double p = t->labels ? probability_of(t, i, predicted) : t->losses[i];
         // sorted by confidence: sure and wrong comes first
-        if (rank > 0) out[n++] = (scored){t->labels ? probability_of(t, i, predicted) : t->losses[i], i, false};
+        if (rank > 0 || uncertain) out[n++] = (dt_eval_scored){uncertain ? -p : p, i, rank == 0};
     }
-    if (n > 0) qsort(out, (size_t)n, sizeof *out, scored_from_highest);
-    return n < MOST_WORST ? n : MOST_WORST;
+    if (n > 0) qsort(out, (size_t)n, sizeof *out, dt_eval_from_highest);
+    return n < most ? n : most;
 }
 
 // What is true of row i, or predicted: a class, numbers, or the labels that are true.
@@ -409,23 +423,6 @@ static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers
     free(text);
 }
 
-// Base64 (RFC 4648): three bytes become four letters, = fills the last group.
-static void add_picture(dt_json *j, const uint8_t *x, size_t n) {
-    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    char *text = dt_xcalloc(4 * (n / 3 + 1) + 1, 1), *out = text;
-    for (size_t i = 0; i < n; i += 3) {
-        // missing bytes of the last group are zero bits
-        const uint32_t bits =
-            (uint32_t)x[i] << 16 | (i + 1 < n ? (uint32_t)x[i + 1] << 8 : 0) | (i + 2 < n ? x[i + 2] : 0);
-        *out++ = letters[bits >> 18];
-        *out++ = letters[bits >> 12 & 63];
-        *out++ = i + 1 < n ? letters[bits >> 6 & 63] : '=';
-        *out++ = i + 2 < n ? letters[bits & 63] : '=';
-    }
-    dt_json_string(j, "image", text);
-    free(text);
-}
-
 static void add_key(dt_json *j, const dt_dataset *d, dt_split split, int64_t sample) {
     uint32_t of[DT_MAX_WIDTH];
     const char *path;
@@ -440,26 +437,24 @@ static void add_key(dt_json *j, const dt_dataset *d, dt_split split, int64_t sam
     free(text);
 }
 
-static void add_worst(dt_json *j, const dt_eval_table *t, bool numbers, const dt_dataset *d, dt_split split,
-                      const int64_t *samples, dt_eval_result *names) {
-    scored *worst = dt_xcalloc((size_t)t->n + 1, sizeof *worst);
-    const int64_t n = find_worst(t, worst);
-    dt_json_begin_array(j, "wrong");
+static void add_worst(dt_json *j, const dt_eval_table *t, bool uncertain, bool numbers, const dt_dataset *d,
+                      dt_split split, const int64_t *samples, dt_eval_result *names) {
+    dt_eval_scored *worst = dt_xcalloc((size_t)t->n + 1, sizeof *worst);
+    const int64_t n = find_worst(t, uncertain, worst);
+    dt_json_begin_array(j, uncertain ? "uncertain" : "wrong");
     for (int64_t w = 0; w < n; w++) {
         const int64_t i = worst[w].row;
-        uint8_t *png = NULL;
-        size_t n_bytes = 0;
         dt_json_begin_object(j, NULL);
         add_key(j, d, split, samples[i]);
         add_said(j, t, i, numbers, false, names);
         add_said(j, t, i, numbers, true, names);
-        if (t->labels) dt_json_real(j, "probability", worst[w].score);
+        if (t->labels) dt_json_real(j, "probability", fabs(worst[w].score));
         dt_json_real(j, "loss", t->losses[i]);
+        dt_json_begin_array(j, "panels");
         // a sample without a picture is no error: the report shows its key
-        if (d->picture && d->picture(d, split, samples[i], &png, &n_bytes) != DT_OK) dt_error_clear();
-        if (png) add_picture(j, png, n_bytes);
+        if (d->picture && d->picture(d, split, samples[i], j) != DT_OK) dt_error_clear();
+        dt_json_end_array(j);
         dt_json_end_object(j);
-        free(png);
     }
     dt_json_end_array(j);
     free(worst);
@@ -476,7 +471,8 @@ void dt_eval_report_add(dt_json *j, const char *field, const dt_eval_table *t, b
     dt_eval_result_init(&r);
     dt_json_begin_object(j, NULL);
     if (field) dt_json_string(j, "field", field);
-    add_worst(j, t, numbers, data, split, samples, &r);
+    add_worst(j, t, false, numbers, data, split, samples, &r);
+    if (t->labels) add_worst(j, t, true, numbers, data, split, samples, &r);
     for (int i = 0; i < 2; i++) {
         const dt_metric *m = dt_metrics_table[tables[i]];
         // a report of many classes would be longer than anyone reads

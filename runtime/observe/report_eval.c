@@ -25,25 +25,36 @@ static double report_eval_sum_of(json_t *row) {
 static void write_matrix(FILE *out, json_t *confusion) {
     const char *truth, *predicted;
     json_t *row, *unused;
-    fputs("<h3>Confusion matrix</h3>\n", out);
-    dt_report_begin_table(out, "confusion", "true ↓ predicted →");
+    size_t longest = 0;
+    double *sums = dt_xcalloc(json_object_size(confusion) + 1, sizeof *sums), all = 0; // of columns
+    json_object_foreach(confusion, truth, unused) if (strlen(truth) > longest) longest = strlen(truth);
+    fputs("<section><h3>Confusion matrix</h3>\n", out);
+    dt_report_begin_table(out, longest > 3 ? "confusion rotated" : "confusion", "true ↓ predicted →");
     json_object_foreach(confusion, predicted, unused)
-        dt_page_put(out, "<th title=\"$t\">$t</th>", predicted, predicted);
+        dt_page_put(out, "<th title=\"$t\"><span>$t</span></th>", predicted, predicted);
+    fputs("<th class=\"soft\"><span>all</span></th>", out);
     dt_report_begin_rows(out);
     json_object_foreach(confusion, truth, row) {
         const double sum = report_eval_sum_of(row);
+        size_t k = 0;
         dt_page_put(out, "<tr><td title=\"$t\">$t</td>", truth, truth);
         json_object_foreach(confusion, predicted, unused) {
             const double n = json_number_value(json_object_get(row, predicted));
+            sums[k++] += n;
             if (n > 0)
-                dt_page_put(out, "<td style=\"--h:var(--c$i);--p:$i\">$n</td>", strcmp(truth, predicted) == 0 ? 2 : 1,
-                            (int)(12 + 60 * n / sum), n);
+                dt_page_put(out, "<td style=\"--h:var(--c$i);--p:$i\" title=\"$t → $t: $p\">$n</td>",
+                            strcmp(truth, predicted) == 0 ? 2 : 1, (int)(12 + 60 * n / sum), truth, predicted, n / sum,
+                            n);
             else
                 fputs("<td class=\"soft\" data-v=\"0\">·</td>", out);
         }
-        fputs("</tr>\n", out);
+        dt_page_put(out, "<td class=\"soft\">$n</td></tr>\n", sum);
+        all += sum;
     }
-    dt_report_end_table(out);
+    fputs("</tbody><tfoot><tr class=\"soft\"><td>all</td>", out);
+    for (size_t k = 0; k < json_object_size(confusion); k++) dt_page_put(out, "<td>$n</td>", sums[k]);
+    dt_page_put(out, "<td>$n</td></tr></tfoot></table></div></section>\n", all);
+    free(sums);
 }
 
 typedef struct mistake {
@@ -70,7 +81,7 @@ static void write_mistakes(FILE *out, json_t *confusion) {
         }
     }
     if (n > 0) qsort(all, n, sizeof *all, by_count);
-    dt_page_put(out, "<h3>The most frequent mistakes, of $i classes</h3>\n", (int)json_object_size(confusion));
+    dt_page_put(out, "<section><h3>The most frequent mistakes, of $i classes</h3>\n", (int)json_object_size(confusion));
     dt_report_begin_table(out, "", "True");
     fputs("<th class=\"name\">Predicted</th><th>Samples</th><th>Share of the class</th>", out);
     dt_report_begin_rows(out);
@@ -78,6 +89,7 @@ static void write_mistakes(FILE *out, json_t *confusion) {
         dt_page_put(out, "<tr><td>$t</td><td class=\"name\">$t</td><td>$n</td><td data-v=\"$g\">$p</td></tr>\n",
                     all[i].truth, all[i].predicted, all[i].n, all[i].share, all[i].share);
     dt_report_end_table(out);
+    fputs("</section>", out);
     free(all);
 }
 
@@ -87,7 +99,7 @@ static void write_classes(FILE *out, const json_t *report) {
     int n = 0;
     if (json_object_size(classes) == 0) return;
     const bool folded = json_object_size(classes) > FOLDED_ROWS;
-    fputs("<h3>By class</h3>\n", out);
+    fputs("<section><h3>By class</h3>\n", out);
     if (folded) dt_page_put(out, "<details><summary>$i classes</summary>", (int)json_object_size(classes));
     dt_report_begin_table(out, "", "Class");
     fputs("<th>Precision</th><th>Recall</th><th>F1</th><th>Samples</th>", out);
@@ -102,7 +114,55 @@ static void write_classes(FILE *out, const json_t *report) {
         fputs("</tr>\n", out);
     }
     dt_report_end_table(out);
-    if (folded) fputs("</details>\n", out);
+    fputs(folded ? "</details></section>\n" : "</section>\n", out);
+}
+
+// ---- intervals and groups --------------------------------------------------------------------------
+
+enum { MOST_WHISKERS = 32, MOST_MEASURED = 4 };
+
+// The interval of a metric; without one both ends are NaN.
+static dt_whisker whisker_of(const char *label, const json_t *values, const char *metric) {
+    const json_t *interval = json_object_get(json_object_get(values, "interval"), metric);
+    const json_t *low = json_array_get(interval, 0), *high = json_array_get(interval, 1);
+    return (dt_whisker){label, dt_report_real(values, metric), json_is_number(low) ? json_number_value(low) : NAN,
+                        json_is_number(high) ? json_number_value(high) : NAN};
+}
+
+// A metric of all samples, and of each group of eval.by.
+static void write_whiskers(FILE *out, const json_t *values, const char *metric, double all) {
+    dt_whisker rows[MOST_WHISKERS];
+    int n = 1;
+    const char *column, *value;
+    json_t *groups, *group;
+    rows[0] = whisker_of(dt_xstrdup("all"), values, metric);
+    rows[0].value = all;
+    json_object_foreach(json_object_get(values, "by"), column, groups) json_object_foreach(groups, value, group) {
+        if (n == MOST_WHISKERS || !isfinite(dt_report_real(group, metric))) continue;
+        rows[n++] = whisker_of(dt_xprintf("%s %s", column, value), group, metric);
+    }
+    if (isfinite(all) && (n > 1 || isfinite(rows[0].low))) dt_chart_write_whiskers(out, metric, rows, n);
+    for (int i = 0; i < n; i++) free((char *)rows[i].label);
+}
+
+// values: the evaluation's record, or its member of a named target, whose single numbers are "field.metric" of the record.
+static void write_intervals(FILE *out, const dt_run_log *r, json_t *record, const char *field) {
+    json_t *values = *field ? json_object_get(record, field) : record, *value;
+    const char *name;
+    int n = 0;
+    const size_t skip = *field ? strlen(field) + 1 : 0;
+    if (!json_object_get(values, "interval") && !json_object_get(values, "by")) return;
+    fputs(json_object_get(values, "interval") ? "<h3>Intervals of 95 %</h3>\n<div class=\"charts\">\n"
+                                              : "<h3>Groups</h3>\n<div class=\"charts\">\n",
+          out);
+    json_object_foreach(record, name, value) {
+        if (n == MOST_MEASURED || !dt_run_is_metric(name, value)) continue;
+        if (skip && (strncmp(name, field, skip - 1) != 0 || name[skip - 1] != '.')) continue;
+        if (dt_report_is_detail(r, name + skip)) continue;
+        write_whiskers(out, values, name + skip, json_number_value(value));
+        n++;
+    }
+    fputs("</div>\n", out);
 }
 
 // ---- curves ----------------------------------------------------------------------------------------
@@ -132,9 +192,49 @@ static void write_histogram(FILE *out, const json_t *h) {
     free(title);
 }
 
+// Predicted over true, with the diagonal on which both are equal.
+static void write_scatter(FILE *out, const json_t *h) {
+    const json_t *points = json_object_get(h, "points");
+    double low = INFINITY, high = -INFINITY;
+    char *title = dt_xprintf("Predicted %s", dt_report_text(h, "name"));
+    dt_chart c = {.title = title, .x = "true", .bare = true};
+    add_points(&c, dt_report_text(h, "name"), points, 0);
+    if (c.n > 0) c.curves[0].look = DT_CURVE_DOTS;
+    for (int i = 0; c.n > 0 && i < c.curves[0].n; i++) {
+        low = fmin(low, c.curves[0].points[i].x);
+        high = fmax(high, c.curves[0].points[i].x);
+    }
+    dt_curve *equal = c.n > 0 ? dt_chart_add(&c, "equal", 2, 0) : NULL;
+    if (equal) {
+        equal->look = DT_CURVE_GUIDE;
+        equal->points[0] = (dt_xy){low, low, low, low};
+        equal->points[1] = (dt_xy){high, high, high, high};
+        c.x_from = low - 0.03 * (high - low);
+        c.x_to = high + 0.03 * (high - low);
+    }
+    dt_chart_write(out, &c);
+    free(title);
+}
+
+// The part of the unit square in which curves differ: a ROC curve of few errors is one at the left edge.
+static void fit_unit_square(dt_chart *roc, dt_chart *pr) {
+    double x = 0, y = 1;
+    for (int k = 0; k < roc->n; k++) {
+        const dt_curve *c = &roc->curves[k];
+        int i = 0;
+        while (i + 1 < c->n && c->points[i].y < 0.999) i++;
+        x = fmax(x, c->points[i].x);
+    }
+    for (int k = 0; k < pr->n; k++)
+        for (int i = 0; i < pr->curves[k].n; i++) y = fmin(y, pr->curves[k].points[i].y);
+    roc->x_to = fmin(fmax(ceil(x * 1.1 * 20) / 20, 0.05), 1);
+    pr->y_from = fmax(fmin(floor((y - 0.02) * 20) / 20, 0.95), 0);
+}
+
 static void write_eval_curves(FILE *out, const json_t *target) {
     dt_chart roc = {.title = "ROC", .x = "false positive rate", .unit_square = true},
              pr = {.title = "Precision over recall", .x = "recall", .unit_square = true};
+    char *labels[DT_CHART_CURVES][2];
     const json_t *curves = json_object_get(target, "curves"), *errors = json_object_get(target, "errors");
     if (json_array_size(curves) + json_array_size(errors) == 0) return;
     const int n = (int)json_array_size(curves),
@@ -143,18 +243,27 @@ static void write_eval_curves(FILE *out, const json_t *target) {
         dt_page_put(out, "<p class=\"soft\">Curves of the $i of $i classes that have the least recall.</p>\n", n,
                     n_classes);
     fputs("<div class=\"charts\">\n", out);
-    for (size_t i = 0; i < json_array_size(curves); i++) {
-        const json_t *c = json_array_get(curves, i);
-        add_points(&roc, dt_report_text(c, "name"), json_object_get(c, "roc"), (int)i);
-        add_points(&pr, dt_report_text(c, "name"), json_object_get(c, "pr"), (int)i);
+    for (int i = 0; i < n && i < DT_CHART_CURVES; i++) {
+        const json_t *c = json_array_get(curves, (size_t)i);
+        const double auc = dt_report_real(c, "auc"), ap = dt_report_real(c, "ap");
+        char **label = labels[i];
+        label[0] = dt_xprintf(isfinite(auc) ? "%s · AUC %.3f" : "%s", dt_report_text(c, "name"), auc);
+        label[1] = dt_xprintf(isfinite(ap) ? "%s · AP %.3f" : "%s", dt_report_text(c, "name"), ap);
+        add_points(&roc, label[0], json_object_get(c, "roc"), i);
+        add_points(&pr, label[1], json_object_get(c, "pr"), i);
     }
+    fit_unit_square(&roc, &pr);
     dt_chart_write(out, &roc);
     dt_chart_write(out, &pr);
-    for (size_t i = 0; i < json_array_size(errors); i++) write_histogram(out, json_array_get(errors, i));
+    for (int i = 0; i < n && i < DT_CHART_CURVES; i++) free(labels[i][0]), free(labels[i][1]);
+    for (size_t i = 0; i < json_array_size(errors); i++) {
+        write_scatter(out, json_array_get(errors, i));
+        write_histogram(out, json_array_get(errors, i));
+    }
     fputs("</div>\n", out);
 }
 
-// ---- the worst samples -----------------------------------------------------------------------------
+// ---- samples ---------------------------------------------------------------------------------------
 
 // Base64 and nothing else goes into the attribute.
 static bool is_base64(const char *text) {
@@ -162,43 +271,90 @@ static bool is_base64(const char *text) {
     return *text && text[strspn(text, letters)] == '\0';
 }
 
-static void write_sample(FILE *out, const json_t *sample) {
-    const char *image = dt_report_text(sample, "image"), *key = dt_report_text(sample, "key"),
-               *predicted = dt_report_text(sample, "predicted"), *truth = dt_report_text(sample, "truth");
-    const double p = dt_report_real(sample, "probability");
-    fputs("<figure>", out);
-    if (is_base64(image)) {
-        fprintf(out, "<img src=\"data:image/png;base64,%s\"", image);
-        dt_page_put(out, " alt=\"$t\">", key);
+// Channels of a signal, on the range of them all.
+static void write_lines(FILE *out, const json_t *lines) {
+    enum { W = 160, H = 64 };
+    double low = INFINITY, high = -INFINITY;
+    for (int pass = 0; pass < 2; pass++) {
+        const double by = high > low ? (H - 4) / (high - low) : 0;
+        if (pass == 1) dt_page_put(out, "<svg viewBox=\"0 0 $i $i\" class=\"signal\">", (int)W, (int)H);
+        for (size_t c = 0; c < json_array_size(lines); c++) {
+            const json_t *line = json_array_get(lines, c);
+            const size_t n = json_array_size(line);
+            if (pass == 1) dt_page_put(out, "<g class=\"k$i\"><polyline points=\"", (int)c % 8);
+            for (size_t i = 0; i < n; i++) {
+                const double y = json_number_value(json_array_get(line, i));
+                low = fmin(low, y);
+                high = fmax(high, y);
+                if (pass == 1) fprintf(out, "%.1f,%.1f ", W * (i + 0.5) / (double)n, H - 2 - (y - low) * by);
+            }
+            if (pass == 1) fputs("\"/></g>", out);
+        }
+        if (pass == 1) fputs("</svg>", out);
     }
-    dt_page_put(out, "<span title=\"$t\"><b class=\"bad\">$t</b>", predicted, predicted);
-    if (isfinite(p)) dt_page_put(out, " $p", p);
-    dt_page_put(out,
-                "</span><span title=\"$t\">is $t</span><span class=\"soft\" title=\"$t\">$t</span>"
-                "<span class=\"soft\">loss $n</span></figure>\n",
-                truth, truth, key, key, dt_report_real(sample, "loss"));
 }
 
-static void write_worst(FILE *out, const json_t *target) {
-    const json_t *wrong = json_object_get(target, "wrong");
-    if (json_array_size(wrong) == 0) return;
-    const bool sure = json_object_get(json_array_get(wrong, 0), "probability") != NULL;
-    dt_page_put(out, "<h3>$t</h3>\n<div class=\"wrong\">\n", sure ? "Most confident mistakes" : "Largest errors");
-    for (size_t i = 0; i < json_array_size(wrong); i++) write_sample(out, json_array_get(wrong, i));
-    fputs("</div>\n", out);
+// A picture or signal with its axes, where it has some: seconds from left to right, frequencies from the bottom.
+static void write_panel(FILE *out, const json_t *panel, const char *key) {
+    const char *png = dt_report_text(panel, "png");
+    const json_t *lines = json_object_get(panel, "lines"), *hz = json_object_get(panel, "hz");
+    const double seconds = dt_report_real(panel, "seconds");
+    dt_page_put(out, "<div class=\"panel$t\">", json_array_size(hz) == 3 ? " spectrum" : "");
+    for (int i = 2; i >= 0 && json_array_size(hz) == 3; i--) {
+        const double f = json_number_value(json_array_get(hz, (size_t)i));
+        fprintf(out, f >= 1000 ? "<i>%.3g kHz</i>" : "<i>%.3g Hz</i>", f >= 1000 ? f / 1000 : f);
+    }
+    if (is_base64(png)) {
+        fprintf(out, "<img src=\"data:image/png;base64,%s\"", png);
+        dt_page_put(out, " alt=\"$t\">", key);
+    } else if (json_array_size(lines) > 0) {
+        write_lines(out, lines);
+    }
+    if (isfinite(seconds)) dt_page_put(out, "<small><i>0</i><i>$s</i></small>", seconds);
+    fputs("</div>", out);
+}
+
+static void write_sample(FILE *out, const json_t *sample) {
+    const char *key = dt_report_text(sample, "key"), *predicted = dt_report_text(sample, "predicted"),
+               *truth = dt_report_text(sample, "truth");
+    const json_t *panels = json_object_get(sample, "panels");
+    const double p = dt_report_real(sample, "probability");
+    fputs("<figure>", out);
+    for (size_t i = 0; i < json_array_size(panels); i++) write_panel(out, json_array_get(panels, i), key);
+    dt_page_put(out, "<figcaption>$t → <b class=\"$t\">$t</b>", truth, strcmp(truth, predicted) == 0 ? "good" : "bad",
+                predicted);
+    if (isfinite(p)) dt_page_put(out, " $p", p);
+    dt_page_put(
+        out, "</figcaption><span class=\"soft\" title=\"$t\">$t</span><span class=\"soft\">loss $n</span></figure>\n",
+        key, key, dt_report_real(sample, "loss"));
+}
+
+static void write_samples(FILE *out, const json_t *samples, const char *title) {
+    if (json_array_size(samples) == 0) return;
+    dt_page_put(out, "<section><h3>$t <span class=\"soft\">truth → prediction</span></h3>\n<div class=\"wrong\">\n",
+                title);
+    for (size_t i = 0; i < json_array_size(samples); i++) write_sample(out, json_array_get(samples, i));
+    fputs("</div></section>\n", out);
 }
 
 // ---- the evaluations -------------------------------------------------------------------------------
 
-static void write_target(FILE *out, const json_t *target) {
+static void write_target(FILE *out, const dt_run_log *r, const json_t *target, json_t *record) {
     json_t *confusion = json_object_get(target, "confusion");
+    const json_t *wrong = json_object_get(target, "wrong");
+    const bool sure = json_object_get(json_array_get(wrong, 0), "probability") != NULL;
     if (*dt_report_text(target, "field")) dt_page_put(out, "<h3>Target $t</h3>\n", dt_report_text(target, "field"));
-    write_worst(out, target);
+    write_intervals(out, r, record, dt_report_text(target, "field"));
+    fputs("<div class=\"beside samples\">\n", out);
+    write_samples(out, wrong, sure ? "Most confident mistakes" : "Largest errors");
+    write_samples(out, json_object_get(target, "uncertain"), "Least certain samples");
+    fputs("</div>\n<div class=\"beside\">\n", out);
     if (json_object_size(confusion) > MOST_CLASSES)
         write_mistakes(out, confusion);
     else if (json_object_size(confusion) > 0)
         write_matrix(out, confusion);
     write_classes(out, json_object_get(target, "report"));
+    fputs("</div>\n", out);
     write_eval_curves(out, target);
 }
 
@@ -228,7 +384,7 @@ static json_t *find_evaluation(const dt_run_log *r, const char *split) {
 }
 
 static bool has_something(const json_t *targets) {
-    static const char *const members[] = {"confusion", "report", "curves", "errors", "wrong"};
+    static const char *const members[] = {"confusion", "report", "curves", "errors", "wrong", "interval", "by"};
     for (size_t i = 0; i < json_array_size(targets); i++)
         for (size_t k = 0; k < sizeof members / sizeof *members; k++)
             if (json_object_get(json_array_get(targets, i), members[k])) return true;
@@ -250,7 +406,8 @@ void dt_report_evaluations(FILE *out, const dt_run_log *r) {
                         n == 0 ? "<h2>Evaluation</h2>\n<p class=\"soft\">$t, step $d</p>\n"
                                : "<details><summary>$t, step $d</summary>\n",
                         parts[i].title, (int64_t)json_integer_value(json_object_get(e, "step")));
-            for (size_t k = 0; k < json_array_size(targets); k++) write_target(out, json_array_get(targets, k));
+            for (size_t k = 0; k < json_array_size(targets); k++)
+                write_target(out, r, json_array_get(targets, k), dt_run_log_eval(r, parts[i].split));
             if (n++ > 0) fputs("</details>\n", out);
         }
         json_decref(e);

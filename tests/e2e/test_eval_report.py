@@ -13,6 +13,11 @@ def check_report(report, table):
         for metric in ("accuracy", "loss"):
             mean = sum(p["samples"] * p[metric] for p in parts.values()) / n
             assert abs(mean - r[metric]) < 1e-9, (column, metric, mean, r[metric])
+            for part in parts.values():  # wider than that of the whole, which has more samples
+                low, high = part["interval"][metric]
+                assert low <= part[metric] <= high, (column, metric, part)
+            whole = r["interval"][metric]
+            assert sum(p["interval"][metric][1] - p["interval"][metric][0] for p in parts.values()) > len(parts) * (whole[1] - whole[0])
     assert len({p["loss"] for p in r["by"]["finger"].values()}) > 1
     for metric in ("accuracy", "macro_f1", "loss"):
         low, high = r["interval"][metric]

@@ -89,12 +89,12 @@ def write_hostile(runs):
         f.write("2026-11-25T22:25:27Z W <script>alert(3)</script>\x1b[2J\nW \nno time\n")
     run = f"{runs}/hostile-file"
     write(run, 120, "x", BAD, 40)
-    wrong = [{"key": b, "truth": b, "predicted": b, "probability": 0.9, "loss": 3, "image": i}
-             for b in BAD for i in ("AAAA", '"><script>alert(4)</script>')]
-    curves = [{"name": b, "roc": [[0, 0], [1, 1]], "pr": [[0, 1], ["x", None], 7]} for b in BAD * 4]
-    errors = [{"name": b, "from": -1, "to": 1, "counts": [1, 5, 2]} for b in BAD] + [{"name": "n", "counts": []}]
+    wrong = [{"key": b, "truth": b, "predicted": b, "probability": 0.9, "loss": 3, "panels": [7, {"png": i, "seconds": "x", "hz": [b]},
+              {"lines": [["x", None], 7, [1, 2]], "hz": [b, None, 1e300]}]} for b in BAD for i in ("AAAA", '"><script>alert(4)</script>')]
+    curves = [{"name": b, "roc": [[0, 0], [1, 1]], "pr": [[0, 1], ["x", None], 7], "auc": b, "ap": 1e308} for b in BAD * 4]
+    errors = [{"name": b, "from": -1, "to": 1, "counts": [1, 5, 2], "points": [[0, 1], [b, 2], 3]} for b in BAD] + [{"name": "n", "counts": []}]
     with open(f"{run}/evaluation-val.json", "w") as f:
-        json.dump({"step": 120, "targets": [{"field": BAD[0], "wrong": wrong, "curves": curves, "errors": errors}, 3]}, f)
+        json.dump({"step": 120, "targets": [{"field": BAD[0], "wrong": wrong, "uncertain": wrong, "curves": curves, "errors": errors}, 3]}, f)
     with open(f"{run}/evaluation-test.json", "w") as f:
         f.write("[[[[")
 
@@ -140,3 +140,31 @@ def check_compared(path, n_configurations):
     for chart in charts:
         assert all(f'class="{colour} key">{label}<' in chart for colour, label in keys), (chart[:400], keys)
     assert len({c.split('data-axes="')[1].split('"')[0].split()[4:6].__str__() for c in charts}) == 1, "the charts differ in x"
+
+
+def write_groups(run):
+    """The last evaluation with intervals, groups and a confusion matrix."""
+    write(run, 100, "groups", ("tiger", "goose"), 10)
+    with open(f"{run}/metrics.jsonl") as f:
+        lines = f.read().splitlines()
+    at = max(i for i, line in enumerate(lines) if '"eval"' in line)
+    e = json.loads(lines[at]) | {"accuracy": 0.75, "interval": {"accuracy": [0.7, 0.8]}, "by": {"camera": {
+        "left<b>": {"samples": 9, "accuracy": 0.5, "interval": {"accuracy": [0.375, 0.625]}}, "right": {"samples": 11, "accuracy": 1}}}}
+    lines[at] = json.dumps(e, separators=(",", ":"))
+    with open(f"{run}/metrics.jsonl", "w") as f:
+        f.write("\n".join(lines) + "\n")
+
+
+def check_groups(path):
+    text, page = read(path)
+    chart = re.search("<figcaption><b>accuracy</b></figcaption>(<svg.*?</svg>)", text, re.S).group(1)
+    rows = [(float(x), [float(v) for v in re.findall(r"[MH]([\d.]+)", path)]) for path, x in
+            re.findall(r'whisker.*?(?:<path d="(.*?)"/>)?<circle.*?cx="([\d.]+)"', chart)]
+    assert [len(r[1]) for r in rows] == [4, 4, 0], chart  # all, left, right: the last has no interval
+    (x, (low, _, high, _)), (left, (left_low, *_)), (right, _) = rows
+    scale = (right - left) / 0.5
+    assert abs(low - (x - 0.05 * scale)) < 0.2 and abs(high - (x + 0.05 * scale)) < 0.2, rows
+    assert abs(left_low - (left - 0.125 * scale)) < 0.2 and abs(x - left - 0.25 * scale) < 0.2, rows
+    matrix = re.search('<section><h3>Confusion matrix.*?</section>', text, re.S).group(0)
+    assert "confusion rotated" in matrix and re.search(r"<tfoot>.*<td>18</td></tr></tfoot>", matrix) and matrix.count('<td class="soft">9</td>') == 2, matrix
+    assert matrix.index("<tfoot>") > 0 and "By class" in text[text.index(matrix) + len(matrix):][:100], "the classes are not beside it"

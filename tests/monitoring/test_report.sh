@@ -34,6 +34,11 @@ expect 0 report.html "$dtrain" report runs/now
 expect 0 report.html "$dtrain" report runs/now
 py check_page runs/now/report.html Training
 
+# -- intervals and groups are dots with whiskers; the matrix has totals
+py write_groups runs/groups
+expect 0 report.html "$dtrain" report runs/groups
+py check_groups runs/groups/report.html
+
 # -- hostile names; many classes; an evaluation's file that is not what it should be
 py write_hostile runs
 for run in runs/hostile*; do expect 0 report.html "$dtrain" report "$run"; done

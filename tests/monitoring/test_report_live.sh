@@ -28,6 +28,20 @@ YAML
 train 'metrics.sinks=[jsonl,report]'
 py check_numbers "$work/runs/numbers"
 
+py make_signals "$work/set.tar"
+new_config signals <<YAML
+    series: {kind: vector, source: txt, size: [24]}
+    sound: {kind: audio, source: wav, rate: 8000, seconds: 0.25, n_fft: 256, hop: 80, n_mels: 24}
+    wave: {kind: audio, source: wav, rate: 8000, seconds: 0.25, features: waveform}
+    sky: {kind: image, source: npy, channels: 4, dtype: f32, size: [16, 16]}
+    label: {kind: class, source: cls, classes: 2}
+  split: {unit: record, val: 0.2, test: 0.2}
+model: {name: fusion, encoders: {wave: {name: cnn1d}}}
+train: {max_steps: 2, epochs: 9, global_batch: 8, micro_batch: 8, precision: fp32, targets: {label: {loss: cross_entropy}}}
+YAML
+train 'metrics.sinks=[jsonl,report]'
+py check_signals "$work/runs/signals"
+
 # of many classes the curves are those of the worst
 py make_classes "$work/set.tar" 40
 new_config classes <<YAML

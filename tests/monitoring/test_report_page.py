@@ -24,7 +24,7 @@ def write_worst(run, step):
         Image.new("RGB", (64, 48), (20 * i, 120, 255 - 20 * i)).save(out, "png")
         return base64.b64encode(out.getvalue()).decode()
     wrong = [{"key": f"album/IMG_{i}.jpg", "truth": "dog", "predicted": "cat", "probability": 0.99 - 0.02 * i, "loss": 4.2 - i / 4,
-              "image": picture(i)} for i in range(12)]
+              "panels": [{"field": "image", "png": picture(i)}]} for i in range(12)]
     roc = [[x / 20, (x / 20) ** 0.3] for x in range(21)]
     with open(f"{run}/evaluation-val.json", "w") as f:
         confusion = {"cat": {"cat": 8, "dog": 2}, "dog": {"cat": 3, "dog": 7}}
