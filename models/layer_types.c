@@ -58,7 +58,7 @@ static int numbers(const dt_layer *l, const char *key, int64_t *out, int cap) {
     const bool list = dt_cnode_kind(n) == DT_C_LIST;
     const size_t count = list ? dt_cnode_size(n) : 1;
     for (size_t i = 0; i < count; i++) {
-        const dt_cnode *item = list ? dt_cnode_item(n, i) : n;
+        const dt_cnode *item = dt_layer_item(l, key, i);
         if (i >= (size_t)cap || !dt_cnode_real(item, &v) || v != floor(v) || fabs(v) > MOST) {
             dt_layer_fail(l, item, "%s of %s: expected at most %d whole numbers, none above " MOST_TEXT, key, l->type,
                           cap);
@@ -299,7 +299,7 @@ static dt_value layer_upsample(const dt_layer *l) {
     if (corners) mode = DT_RESIZE_BILINEAR_CORNERS;
     for (int d = 0; d < 2 && scales; d++) {
         const bool list = dt_cnode_kind(scales) == DT_C_LIST && dt_cnode_size(scales) == 2;
-        if (!dt_cnode_real(list ? dt_cnode_item(scales, (size_t)d) : scales, &scale[d]) ||
+        if (!dt_cnode_real(list ? dt_layer_item(l, "scale", (size_t)d) : scales, &scale[d]) ||
             !(scale[d] > 0 && scale[d] <= 1024))
             return dt_layer_fail(l, scales, "scale of upsample: expected a number in 0..1024");
         // floor, as nn.Upsample sizes its output

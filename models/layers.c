@@ -44,20 +44,20 @@ static const char *layers_scalar(const dt_cnode *n) {
     return n && dt_cnode_kind(n) == DT_C_SCALAR ? dt_cnode_str(n) : NULL;
 }
 
-// What the node says once $words are replaced; fails where a word is unknown.
-static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_words *words) {
+// What the node says once $words are replaced, and whose words what is in it has; fails where a word is unknown.
+static const dt_cnode *replaced(dt_graph *g, const dt_cnode *n, const dt_layer_words **words) {
     const char *text = layers_scalar(n);
     const dt_cnode *at = n;
     // a word may stand for another word of the block around this one
     while (text && *text == '$') {
-        const dt_cnode *v = words && words->map ? dt_cnode_get(words->map, text + 1) : NULL;
+        const dt_cnode *v = *words && (*words)->map ? dt_cnode_get((*words)->map, text + 1) : NULL;
         if (!v) {
             dt_graph_fail(g, "%s: the block was not given %s", dt_cnode_where(at), text);
             return at;
         }
         at = v;
         text = layers_scalar(v);
-        words = words->outer;
+        *words = (*words)->outer;
     }
     return at;
 }
@@ -73,14 +73,24 @@ static bool layers_lists(const char *list, const char *word, bool first) {
     return false;
 }
 
-const dt_cnode *dt_layer_key(const dt_layer *l, const char *key) {
+static const dt_cnode *find_key(const dt_layer *l, const char *key, const dt_layer_words **words) {
     const dt_cnode *n = l->value;
     if (n && dt_cnode_kind(n) == DT_C_MAP)
         // the map form {conv: {out: 64}}; else a bare value, which is the first key's
         n = dt_cnode_get(n, key);
     else if (n && !layers_lists(l->keys, key, true))
         n = NULL;
-    return n ? replaced(l->g, n, l->words) : NULL;
+    return n ? replaced(l->g, n, words) : NULL;
+}
+
+const dt_cnode *dt_layer_key(const dt_layer *l, const char *key) {
+    return find_key(l, key, &(const dt_layer_words *){l->words});
+}
+
+const dt_cnode *dt_layer_item(const dt_layer *l, const char *key, size_t i) {
+    const dt_layer_words *words = l->words;
+    const dt_cnode *n = find_key(l, key, &words);
+    return n && dt_cnode_kind(n) == DT_C_LIST ? replaced(l->g, dt_cnode_item(n, i), &words) : n;
 }
 
 static bool layers_check_keys(const dt_layer *l) {
@@ -104,7 +114,7 @@ static bool layers_check_keys(const dt_layer *l) {
 // ---- names -----------------------------------------------------------------------------------------
 // The value that a node names: of a layer, or a field, which becomes an input when it is first named.
 static dt_value layers_find(walk *w, const dt_cnode *at, const dt_layer_words *words) {
-    const dt_cnode *n = replaced(w->g, at, words);
+    const dt_cnode *n = replaced(w->g, at, &words);
     const char *name = layers_scalar(n);
     if (!name || w->g->status != DT_OK) {
         layers_fail_at(w->g, at, "expected the name of a layer or field");
@@ -132,8 +142,7 @@ static void find_with(walk *w, dt_layer *l) {
         dt_layer_fail(l, l->where, "%s wants names of 1 to %d values", l->type, DT_MAX_FIELDS);
         return;
     }
-    // names are resolved in the scope of the layer's own block
-    for (size_t i = 0; i < count; i++) l->with[l->n_with++] = layers_find(w, list ? dt_cnode_item(n, i) : n, l->words);
+    for (size_t i = 0; i < count; i++) l->with[l->n_with++] = layers_find(w, dt_layer_item(l, "with", i), NULL);
 }
 
 // ---- items -----------------------------------------------------------------------------------------
@@ -185,7 +194,7 @@ static dt_value build_body(walk *w, const item *it, const dt_cnode *body, dt_val
     double times = 1;
     // names of the graph live in its arena, the node's text in the config
     const char *name = dt_arena_strdup(&w->g->arena, it->name);
-    const dt_cnode *repeat = it->repeat ? replaced(w->g, it->repeat, p.words) : NULL;
+    const dt_cnode *repeat = it->repeat ? replaced(w->g, it->repeat, &(const dt_layer_words *){p.words}) : NULL;
     if (repeat && (!dt_cnode_real(repeat, &times) || times < 1 || times > 1000 || times != (double)(int)times)) {
         layers_fail_at(w->g, repeat, "repeat: expected a whole number in 1..1000");
         return DT_NONE;

@@ -40,6 +40,8 @@ dt_layer_fn dt_layer_find(const char *type, const char **keys);
 const char *dt_layer_names(dt_arena *arena);
 // The node of a key; $words are replaced. NULL: it is not given.
 const dt_cnode *dt_layer_key(const dt_layer *l, const char *key);
+// Item i of a key that is a list, or the key's one value.
+const dt_cnode *dt_layer_item(const dt_layer *l, const char *key, size_t i);
 // Fails the graph with file:line:column of the node in front.
 dt_value dt_layer_fail(const dt_layer *l, const dt_cnode *at, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -502,11 +502,13 @@ TEST(resizes_as_torch) {
 // The small network of cnn.c, written as layers with a block, and what is wrong with others.
 TEST(layers_make_networks) {
     dt_field_info photo[2] = {image_field("image", 64, 64, 3), class_field("label", 10)};
-    dt_graph *g = make("define: {unit: [{conv: {out: $out, bias: false, pad: same}}, batch_norm, relu, "
-                       "{max_pool: 2}]},\n"
-                       " layers: [{unit: {out: 32}}, {unit: {out: 64}}, {unit: {out: 128}},\n"
-                       "  {unit: {out: 256}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
-                       photo, 2, true, DT_BF16);
+    // in a list, too, $words are those of where the list stands: the kernel's is the outer 3, the pool's the inner 2
+    dt_graph *g =
+        make("define: {unit: [{conv: {out: $out, kernel: $size, bias: false, pad: same}}, batch_norm, relu, "
+             "{max_pool: [$k, 2]}], square: [{unit: {out: $out, size: [$k, 3], k: 2}}]},\n"
+             " layers: [{square: {out: 32, k: 3}}, {square: {out: 64, k: 3}}, {unit: {out: 128, size: 3, k: 2}},\n"
+             "  {unit: {out: 256, size: [3, 3], k: 2}, name: map}, global_pool, {linear: 384}, relu, {linear: 256}]",
+             photo, 2, true, DT_BF16);
     dt_graph *same = make_photo("name: cnn", 64, 10, true, DT_BF16);
     assert_int_equal(dt_graph_count_params(g), dt_graph_count_params(same));
     assert_int_not_equal(dt_graph_find(g, "map.0.weight"), DT_NONE);
