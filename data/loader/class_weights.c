@@ -7,6 +7,7 @@
 #include "data_parts.h"
 
 #include "base/core.h"
+#include "base/text.h"
 #include "batch/targets.h"
 
 #include <stdio.h>
@@ -55,6 +56,30 @@ static dt_status balance_labels(const dt_data *d, const dt_config *c, const char
 }
 
 // ---- a target --------------------------------------------------------------------------------------
+// {leak: 3}: by name, or by number where a class has none.
+static dt_status take_names(const dt_config *c, const char *key, const dt_cnode *map, const dt_target *t, int n,
+                            const char *what, float *weights) {
+    char names[512] = "", number[16];
+    for (int k = 0; k < n; k++) weights[k] = 1;
+    for (size_t i = 0; i < dt_cnode_size(map); i++) {
+        const dt_cnode *item = dt_cnode_item(map, i);
+        double v;
+        int at = -1;
+        if (!dt_cnode_real(item, &v) || !(v > 0 && v <= 1e9))
+            return dt_fail(DT_E_USAGE, "%s: %s.%s: expected a number above 0", dt_cnode_where(item), key,
+                           dt_cnode_key(map, i));
+        for (int k = 0; k < n; k++) {
+            const char *name = dt_field_name_of(t->field, k);
+            snprintf(number, sizeof number, "%d", k);
+            if (strcmp(name ? name : number, dt_cnode_key(map, i)) == 0) at = k;
+            if (i == 0) dt_text_list(names, sizeof names, name ? name : number);
+        }
+        if (at < 0) return dt_config_fail_name(c, key, dt_cnode_key(map, i), what, names);
+        weights[at] = (float)v;
+    }
+    return DT_OK;
+}
+
 static dt_status take_list(const dt_config *c, const char *key, const dt_cnode *list, int n, const char *what,
                            float *weights) {
     const int n_given = (int)dt_cnode_size(list);
@@ -87,6 +112,7 @@ static dt_status read_target(dt_data *d, const dt_config *c, const dt_target *t,
     float *weights = d->class_weights[t->index] = dt_xcalloc((size_t)n, sizeof *weights);
     if (!apart && by_class) d->weighted_field = t->index;
     if (apart || !by_class || dt_losses[t->loss].by_class) d->fields.info[t->index].class_weights = weights;
+    if (dt_cnode_kind(list) == DT_C_MAP) return take_names(c, key, list, t, n, classes ? "class" : "label", weights);
     if (dt_cnode_size(list) != 1 || strcmp(dt_cnode_str(dt_cnode_item(list, 0)), "balanced") != 0)
         return take_list(c, key, list, n, classes ? "classes" : "labels", weights);
     if (!classes) return balance_labels(d, c, key, t->index, n, weights);

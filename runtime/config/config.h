@@ -73,6 +73,7 @@ bool dt_words_have(const dt_words *w, dt_word word);
 #define DT_TYPE_NORM       const dt_cnode *
 #define DT_TYPE_STRS       const dt_cnode *
 #define DT_TYPE_SETS       const dt_cnode *
+#define DT_TYPE_WEIGHTS    const dt_cnode *
 #define DT_TYPE_PART       const dt_cnode *
 #define DT_TYPE_LIST       const dt_cnode *
 #define DT_TYPE_MAP        const dt_cnode *
@@ -249,6 +250,7 @@ typedef enum dt_config_type {
     DT_T_NORM,
     DT_T_STRS,
     DT_T_SETS,
+    DT_T_WEIGHTS,
     DT_T_PART,
     DT_T_LIST,
     DT_T_WORDS,

@@ -29,6 +29,7 @@ static const char *const TYPE_WORDS[] = {[DT_T_INT] = "a whole number",
                                          [DT_T_NORM] = "{mean: [...], std: [...]} or imagenet",
                                          [DT_T_STRS] = "text or a list of texts",
                                          [DT_T_SETS] = "a path, or a list of paths and {path: …, weight: …, name: …}",
+                                         [DT_T_WEIGHTS] = "{name: number, …}, a list of numbers, or balanced",
                                          [DT_T_PART] = "a share in 0..1, or an expression such as \"part = 'test'\"",
                                          [DT_T_LIST] = "a list",
                                          [DT_T_WORDS] = "a list of ",
@@ -115,6 +116,7 @@ static bool scalar_fits(const dt_config_key *row, const dt_cnode *n) {
     case DT_T_NORM:
     case DT_T_STRS:
     case DT_T_SETS:
+    case DT_T_WEIGHTS:
     case DT_T_LIST:
     case DT_T_WORDS:
     case DT_T_MAP:
@@ -174,7 +176,8 @@ static dt_status check_texts(dt_config *c, const dt_config_key *row, const char 
     const bool sets = row->kind == DT_T_SETS;
     if (n->kind == DT_C_SCALAR && !dt_config_is_null(n)) wrap_in_list(c, n); // a single path
     if (sets && n->kind == DT_C_MAP) return check_set(c, row, path, n);
-    const bool may_be_empty = dt_word_index(row->range, "auto") >= 0; // none, and not auto
+    if (row->kind == DT_T_WEIGHTS && n->kind == DT_C_MAP && n->n > 0) return DT_OK; // its reader knows the names
+    const bool may_be_empty = dt_word_index(row->range, "auto") >= 0;               // none, and not auto
     if (n->kind != DT_C_LIST || (n->n == 0 && !may_be_empty)) return config_check_fail_value(c, row, path, n);
     for (size_t i = 0; i < n->n; i++) {
         const dt_cnode *item = n->items[i];
@@ -245,6 +248,7 @@ dt_status dt_config_check_value(dt_config *c, const dt_config_key *row, const ch
         return config_check_size_of(c, row, path, n);
     case DT_T_STRS:
     case DT_T_SETS:
+    case DT_T_WEIGHTS:
         return check_texts(c, row, path, n);
     case DT_T_NORM:
         return check_normalize(c, row, path, n);
@@ -277,11 +281,23 @@ static bool config_check_is_name(const char *s) {
     return *s && strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") == strlen(s);
 }
 
+// recall.leak is recall, and best_class: leak beside it.
+static dt_status split_best(dt_config *c, dt_cnode *n) {
+    const char *dot = n->kind == DT_C_SCALAR && n->text ? strchr(n->text, '.') : NULL;
+    if (!dot) return DT_OK;
+    dt_cnode *class = dt_config_new_node(&c->arena, DT_C_SCALAR, n->where);
+    class->text = dt_arena_strdup(&c->arena, dot + 1);
+    class->quoted = true;
+    n->text = dt_arena_printf(&c->arena, "%.*s", (int)(dot - n->text), n->text);
+    return dt_config_put(c, "eval.best_class", class);
+}
+
 static dt_status check_entry(dt_config *c, const char *path, const char *key, dt_cnode *n) {
     const dt_config_key *row;
     dt_config_match m = dt_config_match_path(path, &row);
     // a dot in a key would look like nesting
     if (strchr(key, '.') || (m == MATCH_INNER && !config_check_is_name(key))) m = MATCH_NONE;
+    if (m == MATCH_LEAF && strcmp(path, "eval.best") == 0) DT_TRY(split_best(c, n));
     if (m == MATCH_LEAF) return dt_config_check_value(c, row, path, n);
     if (m == MATCH_INNER && n->kind == DT_C_MAP) return check_map(c, path, n);
     if (m == MATCH_INNER) {

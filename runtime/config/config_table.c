@@ -118,7 +118,8 @@ const char *dt_config_type_name(dt_config_type kind) {
         [DT_T_INT] = "INT",         [DT_T_REAL] = "REAL", [DT_T_BOOL] = "BOOL",   [DT_T_STR] = "STR",
         [DT_T_ENUM] = "ENUM",       [DT_T_TIME] = "TIME", [DT_T_BYTES] = "BYTES", [DT_T_AMOUNT] = "AMOUNT",
         [DT_T_SIZE_HW] = "SIZE_HW", [DT_T_NORM] = "NORM", [DT_T_STRS] = "STRS",   [DT_T_SETS] = "SETS",
-        [DT_T_PART] = "PART",       [DT_T_LIST] = "LIST", [DT_T_WORDS] = "LIST",  [DT_T_MAP] = "MAP"};
+        [DT_T_WEIGHTS] = "WEIGHTS", [DT_T_PART] = "PART", [DT_T_LIST] = "LIST",   [DT_T_WORDS] = "LIST",
+        [DT_T_MAP] = "MAP"};
     return names[kind];
 }
 
@@ -216,8 +217,9 @@ dt_config_match dt_config_match_path(const char *path, const dt_config_key **row
         else if (*left == '\0') // the path ends above a row
             m = MATCH_INNER;
         // the row ends above the path: inside a value
-        else if (*rest == '\0' && (keys[i].kind == DT_T_MAP || keys[i].kind == DT_T_LIST ||
-                                   keys[i].kind == DT_T_WORDS || keys[i].kind == DT_T_NORM))
+        else if (*rest == '\0' &&
+                 (keys[i].kind == DT_T_MAP || keys[i].kind == DT_T_LIST || keys[i].kind == DT_T_WORDS ||
+                  keys[i].kind == DT_T_NORM || keys[i].kind == DT_T_WEIGHTS))
             m = MATCH_BELOW;
         // a leaf or a value wins over an inner node
         if (m == MATCH_NONE || (best != MATCH_NONE && m == MATCH_INNER)) continue;

@@ -211,11 +211,18 @@ dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_g
     // over all targets there is one loss and no other number
     out->best = DT_METRIC_loss;
     snprintf(out->best_name, sizeof out->best_name, "loss");
+    out->best_target = at;
+    const char *class = c->eval.best_class;
+    if (at < 0 && class) return dt_config_fail(c, "eval.best_class", "eval.best: loss has no value of a class");
     if (at < 0) return DT_OK;
     DT_TRY(choose_best(out, c, graph, &g[at]));
     out->wanted[at][out->best] = true; // checkpoints are chosen by it, so it is computed even if eval.metrics lacks it
-    snprintf(out->best_name, sizeof out->best_name, "%s%s%s", targets->named ? targets->items[at].field->name : "",
-             targets->named ? "." : "", names[out->best]);
+    const int least = dt_metrics_table[out->best]->by_class;
+    if (class && (!least || dt_target_n_out(&targets->items[at]) < least))
+        return dt_config_fail(c, "eval.best_class", "eval.best: %s has no value of each class here; recall has",
+                              names[out->best]);
+    snprintf(out->best_name, sizeof out->best_name, "%s%s%s%s%s", targets->named ? targets->items[at].field->name : "",
+             targets->named ? "." : "", names[out->best], class ? "." : "", class ? class : "");
     return DT_OK;
 }
 
@@ -227,10 +234,23 @@ static bool is_class(const dt_target *t, int k, const char *name) {
     return strcmp(own ? own : number, name) == 0;
 }
 
+static dt_status check_best_class(const dt_metric_choice *out, const dt_config *c, const dt_targets *targets) {
+    const dt_target *t = &targets->items[out->best_target];
+    char known[512] = "", number[16];
+    for (int k = 0; k < (int)dt_target_n_out(t); k++) {
+        const char *name = dt_field_name_of(t->field, k);
+        if (is_class(t, k, c->eval.best_class)) return DT_OK;
+        snprintf(number, sizeof number, "%d", k);
+        dt_text_list(known, sizeof known, name ? name : number);
+    }
+    return dt_config_fail_name(c, "eval.best_class", c->eval.best_class, "class", known);
+}
+
 dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c, const dt_targets *targets) {
     static const char KEY[] = "eval.positive";
     const dt_cnode *list = c->eval.positive;
     int chosen[DT_MAX_TARGETS] = {0}; // how often
+    if (c->eval.best_class) DT_TRY(check_best_class(out, c, targets));
     for (size_t i = 0; list && i < dt_cnode_size(list); i++) {
         const char *name = dt_cnode_str(dt_cnode_item(list, i));
         bool found = false;

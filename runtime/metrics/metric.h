@@ -134,6 +134,7 @@ typedef struct dt_metric {
     bool lower_is_better;
     bool by_default;         // without eval.metrics, wherever it can be computed
     bool no_best;            // no single number of its name, so it cannot be eval.best
+    int by_class;            // of so many classes on there is a value of each, name.<class>; 0: there is none
     int least_out, most_out; // numbers of outputs that it is computed for; 0: any
     int outs[2];             // or one of these; 0: any
     // Adds values by dt_eval_result_add, and what is no single number to out->extra. t->n may be 0: NaN.
@@ -178,7 +179,8 @@ void dt_eval_bootstrap(const dt_eval_table *t, const bool wanted[DT_N_METRICS], 
 typedef struct dt_metric_choice {
     bool wanted[DT_MAX_TARGETS][DT_N_METRICS];
     dt_metric_id best;
-    char best_name[160]; // of its value: "accuracy", or "pose.accuracy"
+    char best_name[512]; // of its value: "accuracy", "pose.accuracy" or "recall.leak"
+    int best_target;     // whose value it is; -1: the loss of all
     // by target, and the two behind it: as in dt_eval_table
     int positive[DT_MAX_TARGETS];
     int top_k;

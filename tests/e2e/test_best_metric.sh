@@ -45,6 +45,15 @@ is rare2 '"macro_f1" in r' False
 sed 's/^    subject:.*/    labels: {kind: vector, source: [width, height], normalize: {mean: [0, 0], std: [1000, 1000]}}/; s/^eval: {/&best: accuracy, /' "$config" >"$work/bce.yaml"
 refused "bce.yaml:22:14: accuracy is of classes" "$DTRAIN" check "$work/bce.yaml" train.loss=bce
 
+# of one class; the resolved config resumes
+train "${short[@]}" run.name=one_class eval.best=recall.3 'eval.metrics=[accuracy]'
+grep -q "best checkpoint is that of recall.3" "$work/log" || fail "one class: $(cat "$work/log")"
+is one_class 'rows[0]["chosen_by"], any("recall.3" in l for l in rows[1:])' "('recall.3', True)"
+sed 's/max_steps: 3/max_steps: 4/' "$work/runs/one_class/config.yaml" >"$work/one_class.yaml"
+exits 0 '' "$DTRAIN" "$work/one_class.yaml" run.resume=force
+refused "eval.best_class: 'six' is no class; expected one of 1, 2, 3, 4, 5, 6" "$DTRAIN" check "$config" eval.best=recall.six
+refused "eval.best: accuracy has no value of each class here; recall has" "$DTRAIN" check "$config" eval.best=accuracy.3
+
 # without a test part, and without a validation split
 train "${short[@]}" run.name=val data.split.test=0
 is val '[(l["split"], l["weights"]) for l in rows]' "[('train', 'last'), ('val', 'best and last')]"

@@ -18,6 +18,11 @@ train:
 YAML
 train
 train run.name=given 'train.class_weights=[1, 2.5, 4]'
+train run.name=named 'train.class_weights={2: 4, 1: 2.5}' # the others have 1
+losses() { py value "$work/runs/$1/metrics.jsonl" '[x["loss"] for x in rows if x["kind"] == "step"]'; }
+[ "$(losses named)" = "$(losses given)" ] || fail "by name: $(losses named), by number: $(losses given)"
+refused "train.class_weights: 'two' is no class; expected one of 0, 1, 2" 'train.class_weights={two: 4}'
+refused "train.class_weights.2: expected a number above 0" 'train.class_weights={2: none}'
 train run.name=balanced train.class_weights=balanced
 train run.name=smooth 'train.class_weights=[1, 2.5, 4]' train.targets.cls.label_smoothing=0.2
 train run.name=focal 'train.class_weights=[1, 2.5, 4]' train.targets.cls='{loss: focal, label_smoothing: 0.2, focal_gamma: 0}'
