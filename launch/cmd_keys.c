@@ -59,8 +59,9 @@ static bool is_repeated(const char *path, const char *prefix) {
     // a prefix of encoders: all are listed
     if (strncmp(path, at, strlen(at)) != 0 || strncmp(prefix, at, strlen("model.encoders")) == 0) return false;
     char *other = dt_xprintf("model.%s", path + strlen(at));
-    // model.encoders.*.name is listed: which network an encoder has
-    for (size_t i = 0; i < n; i++) known |= strcmp(keys[i].path, other) == 0 && strcmp(other, "model.name") != 0;
+    // model.encoders.*.name and .init are listed: which network an encoder has, and its weights
+    const bool own = strcmp(other, "model.name") == 0 || strcmp(other, "model.init") == 0;
+    for (size_t i = 0; i < n && !own; i++) known |= strcmp(keys[i].path, other) == 0;
     free(other);
     return known;
 }

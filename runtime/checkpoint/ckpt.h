@@ -125,6 +125,8 @@ double dt_ckpt_mirror_seconds(const dt_ckpt *c); // what sending the last new ch
 
 // ---- weights of another run or program ------------------------------------------------------------------
 typedef struct dt_ckpt_import_opts {
+    const char *key;   // for messages: "model.encoders.iris.init"
+    const char *scope; // "iris." of this encoder, whose tensors' names come without it; NULL: both are model.init's
     const char *const *keep; // tensors or modules that keep their values (model.init_keep)
     int n_keep;
     const char *const *heads; // modules that give the network's outputs

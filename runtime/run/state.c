@@ -308,45 +308,84 @@ static int list_heads(const dt_nets *nets, const char *heads[DT_MAX_TARGETS]) {
 }
 
 // Rows and columns of patches of a network that cuts its image with a convolution.
-static void patch_grid(const dt_graph *g, int grid[2]) {
-    const dt_node_id id = dt_graph_find_node(g, "conv_proj");
+static void patch_grid(const dt_graph *g, const char *scope, int grid[2]) {
+    char name[256];
+    snprintf(name, sizeof name, "%sconv_proj", scope);
+    const dt_node_id id = dt_graph_find_node(g, name);
     if (id < 0) return;
     const dt_shape *shape = &dt_info_of(g, g->nodes[id].out[0])->shape;
     for (int i = 0; i < 2; i++) grid[i] = (int)shape->d[2 + i];
 }
 
-// model.init, whose name and meaning the message carries.
-static dt_status import_weights(dt_state *s) {
+// Whether the tensor is of a trunk that a file may have: fusion's own come between it and what is joined.
+static bool is_of_trunk(const char *name, const char *scope) {
+    const size_t n = strlen(scope);
+    if (strncmp(name, scope, n) != 0) return false;
+    return n == 0 || (strncmp(name + n, "proj.", 5) != 0 && strncmp(name + n, "embedding.", 10) != 0);
+}
+
+// model.init or, of the encoder of `field`, model.encoders.<field>.init, whose name and meaning the message carries.
+static dt_status import_weights(dt_state *s, const char *path, const char *field) {
     const dt_config *c = s->run->config;
     const char *heads[DT_MAX_TARGETS], *classes = s->run->record.classes;
     const bool by_itself = dt_config_is_auto(c, DT_KEY(model.init_keep));
     const dt_cnode *keep = c->model.init_keep; // a list of patterns, or one
     const bool list = dt_cnode_kind(keep) == DT_C_LIST;
     char *theirs = NULL; // classes; a head that is taken as it is gives those
-    dt_ckpt_import_opts o = {.heads = heads,
-                             .n_heads = list_heads(s->nets, heads),
+    char *key = field ? dt_xprintf("model.encoders.%s.init", field) : dt_xstrdup("model.init");
+    char *scope = dt_xprintf("%s%s", field ? field : "", field ? "." : "");
+    const size_t skip = strlen(scope);
+    dt_ckpt_import_opts o = {.key = key,
+                             .scope = scope,
+                             .heads = heads,
+                             .n_heads = field ? 0 : list_heads(s->nets, heads),
                              .renew_heads = by_itself,
-                             .prefix = c->model.init_prefix,
+                             .prefix = field ? NULL : c->model.init_prefix,
                              .max_bytes = (uint64_t)c->model.init_max,
                              .graph = dt_nets_last_evaluated(s->nets).graph,
-                             .classes = &theirs};
-    o.n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
-    const char **names = dt_xcalloc((size_t)o.n_keep + 1, sizeof *names);
-    for (int i = 0; i < o.n_keep; i++) names[i] = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
+                             .classes = field ? NULL : &theirs};
+    const int n_keep = by_itself ? 0 : list ? (int)dt_cnode_size(keep) : 1;
+    const char **names = dt_xcalloc((size_t)n_keep + 1, sizeof *names);
+    for (int i = 0; i < n_keep; i++) {
+        const char *name = dt_cnode_str(list ? dt_cnode_item(keep, (size_t)i) : keep);
+        if (is_of_trunk(name, scope)) names[o.n_keep++] = name + skip;
+    }
     o.keep = names;
-    patch_grid(dt_nets_last_evaluated(s->nets).graph, o.grid);
-    int n, n_taken;
+    patch_grid(dt_nets_last_evaluated(s->nets).graph, scope, o.grid);
+    int n, n_own = 0, n_taken;
     dt_ckpt_tensor *tensors = dt_state_view(s, true, &n);
     // trained weights are what training starts from; averages follow in move_averages
-    const int first = s->nets->params->average ? s->n_model : 0; // those of the trained weights
+    dt_ckpt_tensor *own = tensors + (s->nets->params->average ? s->n_model : 0);
     n = s->nets->params->n_entries + s->nets->params->n_buffers;
-    const dt_status st = dt_ckpt_import(c->model.init, &o, tensors + first, n, &n_taken);
+    for (int i = 0; i < n; i++) {
+        if (!is_of_trunk(own[i].name, scope)) continue;
+        own[n_own] = own[i];
+        own[n_own++].name += skip;
+    }
+    const dt_status st = dt_ckpt_import(path, &o, own, n_own, &n_taken);
     free(tensors);
     free(names);
-    if (theirs && classes) dt_class_names_compare(theirs, classes, c->model.init);
+    if (theirs && classes) dt_class_names_compare(theirs, classes, path);
     free(theirs);
-    if (st == DT_OK) return st;
-    return dt_fail_context(st, "%s: model.init", dt_config_where(c, DT_KEY(model.init)));
+    if (st != DT_OK) dt_fail_context(st, "%s: %s", dt_config_where(c, DT_KEY(model.init)), key);
+    free(key);
+    free(scope);
+    return st;
+}
+
+bool dt_state_has_file(const dt_config *c) {
+    bool any = c->model.init != NULL;
+    for (int i = 0; i < c->model.n_encoders; i++) any |= c->model.encoders[i].init != NULL;
+    return any;
+}
+
+// The whole network's file first: an encoder's own goes before it.
+static dt_status import_all(dt_state *s) {
+    const dt_config *c = s->run->config;
+    if (c->model.init) DT_TRY(import_weights(s, c->model.init, NULL));
+    for (int i = 0; i < c->model.n_encoders; i++)
+        if (c->model.encoders[i].init) DT_TRY(import_weights(s, c->model.encoders[i].init, c->model.encoders[i].id));
+    return DT_OK;
 }
 
 dt_status dt_state_init(dt_state *s) {
@@ -354,8 +393,8 @@ dt_status dt_state_init(dt_state *s) {
     const bool root = dt_run_is_root(s->run);
     dt_params_init(p, (uint64_t)s->run->config->run.seed);
     DT_TRY(state_pull(s, false)); // what a file leaves as it is
-    if (s->run->config->model.init) {
-        if (root) DT_TRY(import_weights(s));
+    if (dt_state_has_file(s->run->config)) {
+        if (root) DT_TRY(import_all(s));
         DT_TRY(share(s, p->average != NULL));
         move_averages(s, false);
         if (p->average) state_push(s, true); // both are on the host: the device gets them

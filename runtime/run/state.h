@@ -47,7 +47,9 @@ typedef struct dt_state {
 // are borrowed.
 dt_status dt_state_create(dt_state **out, dt_open_run *run, dt_nets *nets);
 void dt_state_destroy(dt_state *s);
-// First weights: from the seed, or from the file that model.init names (read by rank 0). Collective.
+// Whether model.init or an encoder's init names a file of weights.
+bool dt_state_has_file(const dt_config *c);
+// First weights: from the seed, or from these files (read by rank 0). Collective.
 dt_status dt_state_init(dt_state *s);
 // The slices of the model, or all, from a checkpoint's folder that rank 0 reads. Collective.
 dt_status dt_state_load(dt_state *s, const char *folder, bool all);

@@ -224,7 +224,7 @@ static dt_status check_opened_run(dt_open_run *r, dt_nets *nets, dt_state **stat
     // What can fail or warn: a file that does not fit, tensors frozen at random values. Random weights of a large network
     // take a second to make, and nobody looks at them.
     const dt_params *p = nets->params;
-    if (r->config->model.init || p->n_trained_entries < p->n_entries) DT_TRY(dt_state_init(*state));
+    if (dt_state_has_file(r->config) || p->n_trained_entries < p->n_entries) DT_TRY(dt_state_init(*state));
     DT_TRY(dt_state_load_teacher(*state, &teacher));
     if (prints->graph) {
         dt_graph_print_costs(net.graph, out);

@@ -84,17 +84,19 @@ static int weight_names_by_name(const void *a, const void *b) {
     return strcmp(((const known *)a)->name, ((const known *)b)->name);
 }
 
-// Of tensors, *n of them, and what timm calls those that it calls otherwise; *n: how many names.
-static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, int *n) {
+// Of tensors, *n of them, and what timm calls those that it calls otherwise; *n: how many names. scope: that in front of
+// their names in the graph, which timm does not know.
+static known *sort_names(const dt_ckpt_tensor *tensors, const dt_graph *g, const char *scope, int *n) {
     // names are copied: aliases are built in buf
     const int n_tensors = *n;
     known *list = dt_xcalloc(2 * (size_t)n_tensors + 1, sizeof *list); // each tensor may have two names
     for (int i = 0; i < n_tensors; i++) {
-        char buf[MAX_NAME];
+        char buf[MAX_NAME], full[MAX_NAME];
         list[i] = (known){dt_xstrdup(tensors[i].name), i};
+        snprintf(full, sizeof full, "%s%s", scope, tensors[i].name);
         // only where timm's name differs
-        if (g && strcmp(dt_graph_timms_name(g, tensors[i].name, buf, sizeof buf, NULL), tensors[i].name) != 0)
-            list[(*n)++] = (known){dt_xstrdup(buf), i};
+        if (g && strcmp(dt_graph_timms_name(g, full, buf, sizeof buf, NULL), full) != 0)
+            list[(*n)++] = (known){dt_xstrdup(buf + strlen(scope)), i};
     }
     if (*n) qsort(list, (size_t)*n, sizeof *list, weight_names_by_name);
     return list;
@@ -161,16 +163,19 @@ static dt_status elect(char **prefix, const ballot *ballots, int n, int n_tensor
     return DT_OK;
 }
 
-// prefix NULL: the one under which most of the model's tensors are found. Where several have as many it is DT_E_CKPT,
-// which names them. `where` stands for the file in messages. g: whose tensors they are, for timm's names; may be NULL.
-static dt_status weight_map_make(weight_map *map, const dt_weights *w, const char *where, const char *prefix,
-                                 const dt_ckpt_tensor *tensors, int n, const dt_graph *g) {
+// o->prefix NULL: the one under which most of the model's tensors are found, or of an encoder its scope, where the file
+// has it. Where several have as many it is DT_E_CKPT, which names them. `where` stands for the file in messages.
+static dt_status weight_map_make(weight_map *map, const dt_weights *w, const char *where, const dt_ckpt_import_opts *o,
+                                 const dt_ckpt_tensor *tensors, int n) {
     int n_names = n;
-    known *list = sort_names(tensors, g, &n_names);
+    known *list = sort_names(tensors, o->graph, o->scope, &n_names);
+    const char *prefix = o->prefix;
     ballot *ballots = NULL;
     int n_ballots = 0, n_file = dt_weights_count(w);
     dt_status st = DT_OK;
     *map = (weight_map){0};
+    for (int i = 0; i < n_file && !prefix && *o->scope; i++) // a fusion that has this encoder, among others
+        if (strncmp(dt_weights_name(w, i), o->scope, strlen(o->scope)) == 0) prefix = o->scope;
     if (prefix) {
         size_t n_bytes = strlen(prefix);
         bool whole = n_bytes == 0 || prefix[n_bytes - 1] == '.';
@@ -302,8 +307,8 @@ static const struct {
     const char *key, *pattern, *timms;
     int plus;
 } depths[] = {
-    {"model.depth", "layer[1-4].*.conv[1-3].weight", "", 2}, // and the stem, and the head
-    {"model.blocks", "encoder.layers.encoder_layer_*.ln_1.weight", "blocks.*.norm1.weight", 0},
+    {"depth", "layer[1-4].*.conv[1-3].weight", "", 2}, // and the stem, and the head
+    {"blocks", "encoder.layers.encoder_layer_*.ln_1.weight", "blocks.*.norm1.weight", 0},
 };
 
 static dt_status check_depth(const import *m) {
@@ -318,7 +323,8 @@ static dt_status check_depth(const import *m) {
             there += name && (fnmatch(depths[i].pattern, name, 0) == 0 || fnmatch(depths[i].timms, name, 0) == 0);
         }
         if (here && there && here != there) // 0: a network of another kind, reported by names
-            return dt_fail(DT_E_CKPT, "%s looks like %s %d, the config says %d", m->file, depths[i].key,
+            return dt_fail(DT_E_CKPT, "%s looks like %s%s%s %d, the config says %d", m->file,
+                           *m->o->scope ? "model.encoders." : "model.", m->o->scope, depths[i].key,
                            there + depths[i].plus, here + depths[i].plus);
     }
     return DT_OK;
@@ -382,7 +388,7 @@ static dt_status fail_shape(const import *m, const dt_ckpt_tensor *t, const dt_s
     char *way_out =
         2 * n_other > m->n
             ? dt_xprintf("%d of %d tensors differ so: the file is of another size or variant", n_other, m->n)
-            : dt_xprintf("model.init_keep=%s leaves the initial values there",
+            : dt_xprintf("model.init_keep=%s%s leaves the initial values there", m->o->scope,
                          module_of(t->name, module, sizeof module));
     const dt_status st =
         dt_fail(DT_E_CKPT, "%s: tensor '%s' is %s, this model expects %s; %s", m->file, t->name,
@@ -453,12 +459,12 @@ static dt_status decide_all(import *m) {
     }
     return dt_fail(DT_E_CKPT,
                    "%s: of this model's %d tensors %d are not there: %s; it has %s%s. Another model, "
-                   "or model.init_keep=%s leaves the initial values",
+                   "or model.init_keep=%s%s leaves the initial values",
                    m->file, m->n, missing.n, list_text(&missing), list_text(&there),
                    timms ? " (these look like timm's names: docs/reference/models.md says which model "
                            "fits which of timm's)"
                          : "",
-                   module_of(m->tensors[first].name, module, sizeof module));
+                   m->o->scope, module_of(m->tensors[first].name, module, sizeof module));
 }
 
 // ---- taking ----------------------------------------------------------------------------------------
@@ -504,26 +510,30 @@ static void ckpt_import_report(const import *m, int *n_taken) {
     }
     *n_taken = fates[TAKEN].n + fates[RESIZED].n; // kept and new heads do not count
     char more[256] = "";
+    const bool part = *m->o->scope && extra.n; // of an encoder: the head of the file's network
     const struct {
         int n;
         const char *what;
     } counts[] = {{fates[KEPT].n + fates[NEW_HEAD].n, "initial"},
                   {fates[RESIZED].n, "resized"},
-                  {extra.n, "not of this model"},
+                  {part ? 0 : extra.n, "not of this model"},
                   {n_beside, "elsewhere in the file"}};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         size_t at = strlen(more);
         if (counts[i].n) snprintf(more + at, sizeof more - at, ", %d %s", counts[i].n, counts[i].what);
     }
-    dt_info("model.init: %d of %d tensors from %s%s%s%s", *n_taken, m->n, m->file, *m->map.prefix ? " under " : "",
-            m->map.prefix, more);
+    dt_info("%s: %d of %d tensors from %s%s%s%s%s%s", m->o->key, *n_taken, m->n, m->file,
+            *m->map.prefix ? " under " : "", m->map.prefix, more, part ? "; left out: " : "",
+            part ? list_text(&extra) : "");
     if (fates[KEPT].n) dt_info("  model.init_keep: %s", list_text(&fates[KEPT]));
     if (fates[NEW_HEAD].n) dt_info("  a head of its own, drawn from the seed: %s", list_text(&fates[NEW_HEAD]));
-    if (extra.n) dt_warn("%s: not of this model, and left out: %s", m->file, list_text(&extra));
+    if (extra.n && !part) dt_warn("%s: not of this model, and left out: %s", m->file, list_text(&extra));
 }
 
-dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *o, dt_ckpt_tensor *tensors, int n_tensors,
+dt_status dt_ckpt_import(const char *path, const dt_ckpt_import_opts *given, dt_ckpt_tensor *tensors, int n_tensors,
                          int *n_taken) {
+    dt_ckpt_import_opts copy = *given, *o = &copy;
+    if (!o->scope) o->key = "model.init", o->scope = "";
 import m = {.o = o, .tensors = tensors, .n = n_tensors };
     *n_taken = 0;
     m.fates = dt_xcalloc((size_t)n_tensors + 1, sizeof *m.fates);
@@ -531,7 +541,7 @@ import m = {.o = o, .tensors = tensors, .n = n_tensors };
     dt_status st = check_keep(&m);
     if (st == DT_OK) st = ckpt_import_find_file(&m.file, path);
     if (st == DT_OK) st = dt_weights_open(&m.w, m.file, o->max_bytes);
-    if (st == DT_OK) st = weight_map_make(&m.map, m.w, m.file, o->prefix, tensors, n_tensors, o->graph);
+    if (st == DT_OK) st = weight_map_make(&m.map, m.w, m.file, o, tensors, n_tensors);
     if (st == DT_OK) st = check_depth(&m);
     if (st == DT_OK) st = decide_all(&m);
     for (int i = 0; st == DT_OK && i < n_tensors; i++) {
