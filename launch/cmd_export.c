@@ -5,6 +5,7 @@
 #include "launch.h"
 
 #include "base/core.h"
+#include "base/io.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/os.h"
@@ -17,18 +18,20 @@
 #include "run/run_state.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 // indices into options; bytes of an output's name
-enum { WHICH, PREPROCESS, OUTPUTS, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
+enum { WHICH, PREPROCESS, OUTPUTS, TRITON, NAMES, MAX_OUTPUTS = 16, MAX_NAME = 256 };
 static const dt_cli_option options[] = {
     [WHICH] = LAUNCH_WHICH,
     [PREPROCESS] = {"--preprocess", NULL,
                     "inputs are pixels (N,H,W,C) and numbers in their units; the file normalizes them"},
     [OUTPUTS] = {"--outputs", "NAME[,NAME]",
                  "outputs of the file, such as logits,embedding (default: the logits of each target)"},
+    [TRITON] = {"--triton", "DIR", "also write the network into DIR, a model repository of Triton Inference Server"},
     [NAMES] = {"--names", "dtrain|torchvision|timm",
                "names of the tensors in OUT.safetensors (default dtrain, as in a checkpoint)"},
     {NULL}};
@@ -47,7 +50,8 @@ typedef struct export {
     char *outputs_text;                                        // heap: outputs[].name point into the text
     dt_onnx_port outputs[MAX_OUTPUTS], numbers[DT_MAX_FIELDS]; // numbers: inputs with a normalization of their own
     int n_outputs, n_numbers;
-    dt_json normalize; // JSON, of the file's metadata
+    dt_json normalize, steps; // JSON, of the file's metadata
+    char *ports[2];           // heap: inputs and outputs in Triton's words
 }
 export;
 
@@ -197,10 +201,124 @@ static dt_status describe_inputs(export *e) {
     return DT_OK;
 }
 
+// ---- Triton ----------------------------------------------------------------------------------------
+// DIR/NAME/config.pbtxt, DIR/NAME/1/model.onnx, DIR/NAME/FIELD.txt; NAME is OUT's without its ending.
+// https://docs.nvidia.com/deeplearning/triton-inference-server/user-guide/docs/user_guide/model_configuration.html
+
+// A string of protobuf's text format.
+static void append_quoted(char **out, const char *text) {
+    dt_xappend(out, "\"");
+    for (; *text; text++)
+        dt_xappend(out, *text == '"' || *text == '\\' || (unsigned char)*text < 0x20 ? "\\%03o" : "%c",
+                   (unsigned char)*text);
+    dt_xappend(out, "\"");
+}
+
+static const dt_target *target_of(const export *e, const char *output) {
+    for (int t = 0; t < e->targets.n; t++)
+        if (strcmp(e->logits[t], output) == 0 && e->targets.items[t].field->class_names) return &e->targets.items[t];
+    return NULL;
+}
+
+static void declare_port(void *ctx, const dt_onnx_declared *d) {
+    export *e = ctx;
+    char **out = &e->ports[d->is_output];
+    const dt_target *t = d->is_output ? target_of(e, d->name) : NULL;
+    *out = *out ? *out : dt_xstrdup("");
+    dt_xappend(out, "%s  { name: ", **out ? ",\n" : "");
+    append_quoted(out, d->name);
+    dt_xappend(out, " data_type: TYPE_%s dims: [", d->type);
+    for (int i = 0; i < d->shape.n; i++) dt_xappend(out, "%s %" PRId64, i ? "," : "", d->shape.d[i]);
+    dt_xappend(out, d->shape.n ? " ]" : " 1 ] reshape: { shape: [ ] }"); // dims must not be empty
+    if (t) {
+        char *file = dt_xprintf("%s.txt", t->field->name);
+        dt_xappend(out, " label_filename: ");
+        append_quoted(out, file);
+        free(file);
+    }
+    dt_xappend(out, " }");
+}
+
+static dt_status write_text(const char *dir, const char *name, const char *text, size_t n) {
+    char *path = dt_xprintf("%s/%s", dir, name);
+    const dt_status st = dt_io_write_file(path, text, n);
+    free(path);
+    return st;
+}
+
+static dt_status write_labels(const dt_target *t, const char *dir) {
+    char *file = dt_xprintf("%s.txt", t->field->name), *text = dt_xstrdup("");
+    for (int k = 0; k < t->field->n_classes; k++) {
+        const char *name = t->field->class_names[k];
+        dt_xappend(&text, "%.*s\n", name ? (int)strcspn(name, "\r\n") : 0, name ? name : "");
+    }
+    const dt_status st = write_text(dir, file, text, strlen(text));
+    free(text);
+    free(file);
+    return st;
+}
+
+static dt_status write_triton(const export *e, const char *onnx, const char *repository) {
+    enum { MAX_BATCH = 64 };
+    const char *base = dt_path_base(onnx), *end = strrchr(base, '.');
+    char *name = dt_xprintf("%.*s", end && end > base ? (int)(end - base) : (int)strlen(base), base), *bytes = NULL;
+    char *dir = dt_xprintf("%s/%s", repository, name), *version = dt_xprintf("%s/1", dir), *text = dt_xstrdup("name: ");
+    size_t n = 0;
+    append_quoted(&text, name);
+    dt_xappend(&text,
+               "\nbackend: \"onnxruntime\"\nmax_batch_size: %d\ninput [\n%s\n]\noutput [\n%s\n]\n"
+               "dynamic_batching { max_queue_delay_microseconds: 1000 }\n",
+               MAX_BATCH, e->ports[0], e->ports[1]);
+    dt_status st = dt_io_mkdir_all(version);
+    if (st == DT_OK) st = dt_io_read_file(&bytes, &n, onnx, 0, DT_E_STORAGE);
+    if (st == DT_OK) st = write_text(version, "model.onnx", bytes, n);
+    for (int i = 0; i < e->n_outputs && st == DT_OK; i++) {
+        const dt_target *t = target_of(e, e->outputs[i].name);
+        if (t) st = write_labels(t, dir);
+    }
+    if (st == DT_OK) st = write_text(dir, "config.pbtxt", text, strlen(text)); // last: the model is whole
+    if (st == DT_OK) dt_info("%s: a model for tritonserver --model-repository=%s", dir, repository);
+    free(bytes);
+    free(text);
+    free(version);
+    free(dir);
+    free(name);
+    return st;
+}
+
+// ---- the file --------------------------------------------------------------------------------------
+// The field's keys of a config, of inputs: "fields": {"image": {"kind": "image", "size": [96, 128], …}, …}. Numbers and
+// lists are JSON's, other values words.
+static void describe_steps(void *ctx, const char *path, const char *value, const char *default_text, bool is_default) {
+    export *e = ctx;
+    static const char section[] = "data.fields.";
+    const char *leaf = strrchr(path, '.');
+    if (strncmp(path, section, sizeof section - 1) != 0 || strcmp(leaf, ".normalize") == 0) return;
+    const size_t n = (size_t)(leaf - path) - (sizeof section - 1);
+    for (int i = 0; i < e->n_fields; i++) {
+        const dt_field_info *f = &e->fields[i];
+        if (strlen(f->name) != n || strncmp(f->name, path + sizeof section - 1, n) != 0) continue;
+        if (f->n_classes > 0 || is_target(e, f)) return;
+        json_t *v = json_loads(value, JSON_DECODE_ANY, NULL);
+        if (strcmp(leaf, ".kind") == 0) { // the first key of each field
+            if (e->steps.depth > 1) dt_json_end_object(&e->steps);
+            dt_json_begin_object(&e->steps, f->name);
+        }
+        if (f->is_image && strcmp(leaf, ".channels") == 0) // auto, resolved
+            dt_json_int(&e->steps, "channels", f->sample_shape.d[2]);
+        else if (v && !json_is_string(v))
+            dt_json_raw(&e->steps, leaf + 1, value);
+        else
+            dt_json_string(&e->steps, leaf + 1, v ? json_string_value(v) : value);
+        json_decref(v);
+    }
+}
+
 static dt_status export_write_file(export *e, bool preprocess, const char *path) {
     const char *classes = dt_safetensors_metadata(e->weights, "classes");
     // name, text, …; the first NULL name ends the list
-    const char *metadata[] = {"normalize", e->normalize.data, classes ? "classes" : NULL, classes, NULL};
+    const char *metadata[] = {
+        "normalize", e->normalize.data, "fields", e->steps.data, classes ? "classes" : NULL, classes, NULL};
     dt_model_args a = {.config = e->config, .fields = e->fields, .n_fields = e->n_fields};
     dt_onnx_opts o = {.outputs = e->outputs,
                       .n_outputs = e->n_outputs,
@@ -210,6 +328,7 @@ static dt_status export_write_file(export *e, bool preprocess, const char *path)
                       .metadata = metadata,
                       .version = DTRAIN_VERSION,
                       .tensor = export_tensor,
+                      .declare = declare_port,
                       .ctx = e};
     dt_graph *g[2] = {NULL}; // graphs of batch 2 and 3
     dt_status st = DT_OK;
@@ -279,11 +398,15 @@ static dt_status export_write(export *e, const dt_cli_words *w) {
     DT_TRY(dt_cli_option_word(w, NAMES, NAMES_DTRAIN, &names));
     if (!weights && w->options[NAMES]) return dt_fail(DT_E_USAGE, "--names is for weights: OUT.safetensors");
     // refused instead of ignored
-    if (weights && (w->options[PREPROCESS] || w->options[OUTPUTS]))
-        return dt_fail(DT_E_USAGE, "--preprocess and --outputs are for a network: OUT.onnx");
+    if (weights && (w->options[PREPROCESS] || w->options[OUTPUTS] || w->options[TRITON]))
+        return dt_fail(DT_E_USAGE, "--preprocess, --outputs and --triton are for a network: OUT.onnx");
     if (weights) return write_weights(e, names, path);
     DT_TRY(list_outputs(e, w->options[OUTPUTS])); // after describe_inputs, which reads the targets
-    return export_write_file(e, w->options[PREPROCESS] != NULL, path);
+    dt_json_begin_object(&e->steps, NULL);
+    dt_config_each(e->config, describe_steps, e);
+    while (e->steps.depth > 0) dt_json_end_object(&e->steps);
+    DT_TRY(export_write_file(e, w->options[PREPROCESS] != NULL, path));
+    return w->options[TRITON] ? write_triton(e, path, w->options[TRITON]) : DT_OK;
 }
 
 static dt_status export_run(const dt_cli_words *w) {
@@ -298,6 +421,7 @@ static dt_status export_run(const dt_cli_words *w) {
     for (int i = 2; i < w->n_words; i++) words[config.n_words++] = w->words[i];
     DT_TRY(dt_cli_load_config(&e.config, "export", &config));
     dt_json_init(&e.normalize);
+    dt_json_init(&e.steps);
     dt_status st = open_weights(&e, w->options[WHICH]);
     if (st == DT_OK) st = find_fields(&e);
     if (st == DT_OK) st = describe_inputs(&e);
@@ -312,6 +436,8 @@ static dt_status export_run(const dt_cli_words *w) {
     if (e.data) e.data->close(e.data); // NULL without data
     dt_safetensors_close(e.weights);
     dt_json_fini(&e.normalize);
+    dt_json_fini(&e.steps);
+    for (int i = 0; i < 2; i++) free(e.ports[i]);
     free(e.outputs_text);
     for (int i = 0; i < DT_MAX_FIELDS; i++) free(e.moments[i]);
     dt_config_destroy(e.config);
@@ -321,7 +447,8 @@ static dt_status export_run(const dt_cli_words *w) {
 const dt_cli_command dt_cli_export = {
     .options = options,
     .text = "OUT.onnx gets the network in inference form: ONNX opset 17, any batch size, batch norms folded into "
-            "convolutions. The file's metadata holds class names and normalization. Inputs are normalized tensors: "
+            "convolutions. The file's metadata holds class names, normalization and the keys of the input fields. "
+            "Inputs are normalized tensors: "
             "images (N,C,H,W), numbers (N,D), classes that are inputs (N), by number. With --preprocess inputs are "
             "pixels (N,H,W,C) and numbers in the field's "
             "unit, and the file normalizes them. The file does not resize images.\n\n"
@@ -329,5 +456,6 @@ const dt_cli_command dt_cli_export = {
             "load_state_dict(strict=True).\n\n"
             "  dtrain export runs/resnet50 resnet50.onnx\n"
             "  dtrain export runs/fusion fusion.onnx --which latest --preprocess --outputs embedding\n"
+            "  dtrain export runs/resnet50 resnet50.onnx --triton models\n"
             "  dtrain export runs/resnet50 resnet50.safetensors --names timm\n",
     .run = export_run};

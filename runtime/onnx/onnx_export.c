@@ -230,6 +230,18 @@ typedef struct bytes {
     size_t n;
 } bytes;
 
+static void onnx_export_declare(const dt_onnx_opts *o, const Onnx__ValueInfoProto *info, bool is_output) {
+    const Onnx__TypeProto__Tensor *t = info->type->tensor_type;
+    dt_onnx_declared d = {.name = info->name,
+                          .type = t->elem_type == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE  ? "FP64"
+                                  : t->elem_type == ONNX__TENSOR_PROTO__DATA_TYPE__UINT8 ? "UINT8"
+                                  : t->elem_type == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 ? "INT64"
+                                                                                         : "FP32",
+                          .is_output = is_output};
+    for (size_t i = 1; i < t->shape->n_dim; i++) d.shape.d[d.shape.n++] = t->shape->dim[i]->dim_value;
+    o->declare(o->ctx, &d);
+}
+
 static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     enum { MAX_METADATA = 64 };
     Onnx__GraphProto graph = ONNX__GRAPH_PROTO__INIT;
@@ -256,6 +268,8 @@ static dt_status pack_model(dt_onnx_writer *w, bytes *out) {
     graph.n_node = w->n_nodes, graph.node = w->nodes; // topological order, as ONNX demands
     graph.n_initializer = w->n_tensors, graph.initializer = w->tensors;
     graph.n_input = w->n_inputs, graph.input = w->inputs;
+    for (size_t i = 0; w->o->declare && i < w->n_inputs; i++) onnx_export_declare(w->o, w->inputs[i], false);
+    for (size_t i = 0; w->o->declare && i < graph.n_output; i++) onnx_export_declare(w->o, outputs[i], true);
     opset.domain = (char *)""; // ONNX's own; the message is only read
     opset.has_version = model.has_ir_version = true;
     opset.version = OPSET;
@@ -289,8 +303,11 @@ dt_status dt_onnx_export(const dt_graph *g, const dt_graph *other, const dt_onnx
     bytes file = {NULL, 0}, again = {NULL, 0};
     // both graphs by value id: dt_onnx_samples_at compares them
     const bool alike = g->n_values == other->n_values && g->n_nodes == other->n_nodes;
+    dt_onnx_opts silent = *o;
+    silent.declare = NULL; // once is enough
     dt_status st = alike ? write_graph(g, other, o, &file) : DT_OK;
-    if (alike && st == DT_OK) st = write_graph(other, g, o, &again); // a size that was frozen shows as other bytes
+    if (alike && st == DT_OK)
+        st = write_graph(other, g, &silent, &again); // a size that was frozen shows as other bytes
     if (st == DT_OK && (!alike || file.n != again.n || memcmp(file.data, again.data, file.n) != 0))
         st = dt_fail(DT_E_USAGE,
                      "%s computes something else of %lld samples than of %lld, which has no ONNX "

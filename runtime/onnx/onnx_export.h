@@ -22,6 +22,13 @@ typedef struct dt_onnx_port {
     int n_categories; // an input that is a class: i64 (N) in the file, a row of so many numbers in the graph; else 0
 } dt_onnx_port;
 
+// An input or output as the file declares it: type is FP32, FP64, UINT8 or INT64; shape is that of a sample, which N precede.
+typedef struct dt_onnx_declared {
+    const char *name, *type;
+    bool is_output;
+    dt_shape shape;
+} dt_onnx_declared;
+
 typedef struct dt_onnx_opts {
     const dt_onnx_port *outputs;
     int n_outputs;
@@ -34,6 +41,7 @@ typedef struct dt_onnx_opts {
     const char *version;         // of dtrain
     // The value of a PARAM or BUFFER, dense, for as long as the call; NULL: there is none.
     const float *(*tensor)(void *ctx, const char *name, const dt_shape *shape);
+    void (*declare)(void *ctx, const dt_onnx_declared *d); // each input, then each output; may be NULL
     void *ctx;
 } dt_onnx_opts;
 

@@ -89,10 +89,10 @@ def of_imbalance(page):
 # What does not run here, by what its lines say, and why.
 SKIPPED = [
     (r"\b(s3|gs)://", "a bucket"), (r"dtrain launch cloud|kubectl|sbatch", "a cluster or a cloud"), (r"\bcurl\b", "the network"),
-    (r"CUDA|device\.kind=cuda|tests/gpu", "a GPU"), (r"launch/(quickstart|packages|build)|tests/run\.sh", "installs and builds"),
+    (r"tritonserver|tritonclient", "a Triton server"), (r"CUDA|device\.kind=cuda|tests/gpu", "a GPU"), (r"launch/(quickstart|packages|build)|tests/run\.sh", "installs and builds"),
     (r"^import (torch|timm)|safetensors import", "PyTorch")]
 STARTS = r"(\$ |dtrain |build/dtrain |mpirun |setsid |until |for |jq |launch/\w|tests/\w|curl |[A-Z_]+=\S+ )"
-SHOW = ("README", "fine-tune", "metadata-tables", "quantize", "watch-a-run") # what else may stand in a block: output
+SHOW = ("README", "fine-tune", "metadata-tables", "quantize", "serve", "watch-a-run") # what else may stand in a block: output
 BASES = {"lenses": "lens_multiscale", "choose-records": "photos", "foreign-sets": "photos", "watch-a-run": "photos"}
 
 

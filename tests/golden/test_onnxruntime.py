@@ -104,6 +104,37 @@ def fields_set(path, n):
     return {k: np.stack([v[k] for v in values]) for k in values[0]}
 
 
+def check_triton(work, model):
+    """config.pbtxt is a ModelConfig that keeps the server's rules (ValidateModelConfig) and describes the file beside it."""
+    try:
+        from google.protobuf import text_format
+        from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
+    except ImportError:
+        print("skipped: no tritonclient[grpc], which has model_config.proto")
+        return
+    c = text_format.Parse(open(f"{model}/config.pbtxt").read(), ModelConfig())
+    session = ort.InferenceSession(f"{model}/1/model.onnx")
+    assert open(f"{model}/1/model.onnx", "rb").read() == open(f"{work}/{os.path.basename(model)}.onnx", "rb").read()
+    assert c.name == os.path.basename(model) and c.backend == "onnxruntime" and c.max_batch_size > 0, c
+    assert c.HasField("dynamic_batching") and c.input and c.output, c
+    types = {"tensor(float)": "TYPE_FP32", "tensor(uint8)": "TYPE_UINT8", "tensor(double)": "TYPE_FP64"}
+    for ports, theirs in ((c.input, session.get_inputs()), (c.output, session.get_outputs())):
+        assert [p.name for p in ports] == [t.name for t in theirs], (ports, theirs)
+        for p, t in zip(ports, theirs):
+            assert DataType.Name(p.data_type) == types[t.type] and p.dims and all(d > 0 for d in p.dims), p
+            assert t.shape[0] == "N" and (list(p.reshape.shape) if p.HasField("reshape") else list(p.dims)) == t.shape[1:], (p, t.shape)
+    meta = session.get_modelmeta().custom_metadata_map
+    classes = json.loads(meta["classes"])
+    labels = {o.name: o.label_filename for o in c.output if o.label_filename}
+    assert labels == {"subject.logits": "subject.txt", "finger.logits": "finger.txt"}, labels
+    for field in ("subject", "finger"):
+        assert open(f"{model}/{field}.txt").read().splitlines() == classes[field], field
+    assert json.loads(meta["fields"]) == {"fingerprint": {
+        "kind": "image", "channels": 1, "size": [103, 96], "dtype": "u8", "layout": "hwc", "stretch": "none", "softening": 0.1,
+        "fit": "stretch"}}, meta["fields"]
+    print("Triton's configuration describes the file")
+
+
 def logits_of(session, feed):
     """What onnxruntime says where each input has its own type."""
     kinds = {"tensor(uint8)": np.uint8, "tensor(float)": np.float32, "tensor(double)": np.float64}
@@ -137,6 +168,10 @@ def check_fields(work, dtrain):
         plain, pixels = (ort.InferenceSession(f"{work}/{n}.onnx") for n in ("case", "case-pixels"))
         moments = json.loads(plain.get_modelmeta().custom_metadata_map["normalize"])
         assert sorted(moments) == sorted(inputs), (where, moments)
+        steps = json.loads(plain.get_modelmeta().custom_metadata_map["fields"])
+        assert sorted(steps) == sorted(inputs), (where, steps)
+        if "wav" in steps:
+            assert steps["wav"]["kind"] == "audio" and steps["wav"]["rate"] == 1000 and "features" in steps["wav"], steps
         feed = {}
         for n in inputs:
             x = values[n].astype(np.float64) / (255 if n == "pgm" else 1)

@@ -51,5 +51,9 @@ train "${two[@]}"
 exits 2 "no output 'toe'; it has .*finger.logits" "$DTRAIN" export "$work/runs/two" "$work/none.onnx" --outputs toe
 [ ! -e "$work/none.onnx" ] || fail "a file without outputs"
 py check_heads "$work"
+"$DTRAIN" export "$work/runs/two" "$work/two.onnx" --preprocess --outputs subject.logits,finger.logits,embedding \
+    --triton "$work/models" 2>"$work/log" || fail "export --triton: exit $?"
+exits 2 "are for a network" "$DTRAIN" export "$work/runs/two" "$work/two.safetensors" --triton "$work/models"
+py check_triton "$work" "$work/models/two"
 echo "a head for each target"
 py check_fields "$work" "$DTRAIN"
