@@ -11,6 +11,7 @@
 #include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "config/words.h"
 
 #include <jansson.h>
@@ -43,6 +44,7 @@ struct dt_composer {
     uint64_t source_hash;
     const uint8_t *own; // the item's bytes, if they are in the chunk already
     bool is_large;      // only the head of the item is in memory
+    double read_s;      // spent on reading so far
 };
 
 // ---- memory -------------------------------------------------------------------------------------------
@@ -85,6 +87,13 @@ void dt_composer_destroy(dt_composer *w) {
 }
 
 // ---- metadata -----------------------------------------------------------------------------------------
+void dt_composer_add_times(const dt_composer *w, double all_s, dt_pack_times *out) {
+    out->read_s += w->read_s;
+    out->decode_s += w->scratch->decode_s;
+    out->encode_s += w->scratch->encode_s;
+    out->rest_s += all_s - w->read_s - w->scratch->decode_s - w->scratch->encode_s;
+}
+
 static void make_json(dt_composer *w, const dt_transform_record *r) {
     dt_json_reset(&w->json);
     dt_json_begin_object(&w->json, NULL);
@@ -297,7 +306,9 @@ static dt_status compose_read_item(dt_composer *w, size_t i, bool is_large) {
     w->in.n_members = 0;
     w->own = NULL;
     w->is_large = is_large;
+    const double begin_s = dt_clock_s();
     DT_TRY(is_set ? read_set_item(w) : w->item->n_parts ? compose_read_parts(w) : read_raw_item(w));
+    w->read_s += dt_clock_s() - begin_s;
     // a dataset's members were checked when they were packed
     for (int m = 0; m < w->in.n_members && !is_set; m++) DT_TRY(compose_check_kind(&w->in.member[m]));
     w->source_hash = is_large ? 0 : hash_members(&w->in, is_set || w->item->n_parts > 0); // hashed while it is copied

@@ -53,6 +53,7 @@ typedef struct packing {
     dt_work work;         // the folder OUT.partial
     dt_progress progress;
     double begin_s;
+    dt_pack_times times; // of this rank
 } packing;
 
 // ---- agreement ----------------------------------------------------------------------------------------
@@ -440,6 +441,33 @@ static void pack_log_names(const packing *p) {
         dt_info("no file lies in a folder of a class, so records have no label; add columns with --pattern or --join");
 }
 
+// What the builder spent its time on, what limits it, and what would help.
+static void pack_log_times(const packing *p) {
+    const dt_pack_times *t = &p->times;
+    const double all_s = t->wall_s * p->n_threads, share = all_s > 0 ? 100 / all_s : 0;
+    const struct {
+        double s;
+        const char *name, *help;
+    } stages[] = {{t->read_s, "reading", "a faster or nearer source, or --threads for more reads at once"},
+                  {t->decode_s, "decoding", "more cores, or ranks on more hosts (mpirun -np N dtrain pack)"},
+                  {t->encode_s, "encoding",
+                   p->o->encode && strncmp(p->o->encode, "jpeg", 4) != 0 ? "--encode jpeg:90, which is faster than PNG"
+                                                                         : "more cores, or ranks on more hosts"},
+                  {t->rest_s, "hashes and copies", "more cores, or ranks on more hosts"}};
+    int most = 0;
+    for (int i = 1; i < 4; i++) most = stages[i].s > stages[most].s ? i : most;
+    if (t->wall_s <= 0) return; // all shards were there
+    dt_info("time of the builder: read %.0f%%, decode %.0f%%, encode %.0f%%, hash and copy %.0f%% of %d threads; write "
+            "%.0f%% of one",
+            share * t->read_s, share * t->decode_s, share * t->encode_s, share * t->rest_s, p->n_threads,
+            100 * t->write_s / t->wall_s);
+    if (t->write_s > 0.8 * t->wall_s && share * t->blocked_s > 10)
+        dt_info("limited by writing: a faster disk, %sor fewer bytes (--resize, --encode jpeg:90)",
+                p->plan.format->one_file ? "shards written by several ranks (.tar), " : "ranks on more hosts, ");
+    else
+        dt_info("limited by %s: %s", stages[most].name, stages[most].help);
+}
+
 static void pack_log_done(const packing *p, const dt_finish_counts *n) {
     double s = dt_clock_s() - p->begin_s;
     char why[64] = "";
@@ -462,6 +490,7 @@ static void pack_log_done(const packing *p, const dt_finish_counts *n) {
                 "and were cut there (column clipped counts the samples), the first is of %s: lower "
                 "the level of such files first",
                 n->n_clipped, n->n_records, p->raw.items[n->first_clipped].name);
+    pack_log_times(p);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
         dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "
@@ -497,7 +526,8 @@ static dt_status pack_pack_build(packing *p) {
                   .work = &p->work,
                   .fingerprint = p->fingerprint,
                   .n_threads = p->n_threads,
-                  .progress = &p->progress};
+                  .progress = &p->progress,
+                  .times = &p->times};
     size_t *shards = list_shards(p, &b.n_shards);
     b.shards = shards;
     p->progress.on = p->o->progress && p->rank == 0;

@@ -70,18 +70,27 @@ static slot *pack_build_take_chunk(builder *w, size_t *chunk) {
 static void compose_chunks(builder *w) {
     dt_composer *composer = dt_composer_create(w->b->compose); // reused for all chunks of the thread
     size_t chunk;
+    double all_s = 0, blocked_s = 0, at_s = dt_clock_s();
     for (slot *s; (s = pack_build_take_chunk(w, &chunk));) {
+        const double begin_s = dt_clock_s();
+        blocked_s += begin_s - at_s;
         // outside the lock: the slot is this thread's until is_built
         dt_status st = dt_compose_chunk(composer, chunk, &s->chunk);
         if (st != DT_OK) {
             fail_all(w, st);
             break;
         }
+        at_s = dt_clock_s();
+        all_s += at_s - begin_s;
         pthread_mutex_lock(&w->lock);
         s->is_built = true;
         pthread_cond_signal(&w->has_chunk);
         pthread_mutex_unlock(&w->lock);
     }
+    pthread_mutex_lock(&w->lock);
+    dt_composer_add_times(composer, all_s, w->b->times);
+    w->b->times->blocked_s += blocked_s;
+    pthread_mutex_unlock(&w->lock);
     dt_composer_destroy(composer);
 }
 
@@ -89,6 +98,7 @@ static void compose_chunks(builder *w) {
 // The chunk that is written next, once it is built.
 static dt_status next_chunk(builder *w, const dt_chunk **out) {
     slot *s = &w->slots[w->n_written % w->n_slots];
+    const double begin_s = dt_clock_s();
     *out = &s->chunk;
     pthread_mutex_lock(&w->lock);
     while (w->status == DT_OK && !s->is_built) {
@@ -96,6 +106,7 @@ static dt_status next_chunk(builder *w, const dt_chunk **out) {
         dt_progress_tick(w->b->progress);
     }
     dt_status st = w->status;
+    w->b->times->write_s -= dt_clock_s() - begin_s; // of all its time
     pthread_mutex_unlock(&w->lock);
     return st;
 }
@@ -202,7 +213,11 @@ dt_status dt_build_run(const dt_build *b) {
     for (size_t i = 0; i < b->n_shards; i++)
         // chunks of the shards to make, in the order in which they are written
         for (size_t s = b->shards[i], c = p->chunk_at[s]; c < p->chunk_at[s + 1]; c++) w.chunks[w.n_chunks++] = c;
+    const double begin_s = dt_clock_s();
+    *b->times = (dt_pack_times){0};
     dt_team_run(team, pack_build_work, &w);
+    b->times->wall_s = dt_clock_s() - begin_s;
+    b->times->write_s += b->times->wall_s;
     dt_team_destroy(team);
     for (size_t i = 0; i < w.n_slots; i++) dt_chunk_fini(&w.slots[i].chunk);
     free(w.slots);

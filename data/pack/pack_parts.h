@@ -171,9 +171,17 @@ typedef struct dt_compose {
     const dt_where *where; // records that are kept; or NULL: all
 } dt_compose;
 
+// Seconds of the builder, summed over the threads that compose; write_s and wall_s of the one that writes.
+typedef struct dt_pack_times {
+    double read_s, decode_s, encode_s, rest_s, blocked_s; // rest: hashes, copies, --quality; blocked: no slot is free
+    double write_s, wall_s;
+} dt_pack_times;
+
 typedef struct dt_composer dt_composer; // a thread's scratch
 dt_composer *dt_composer_create(const dt_compose *c);
 void dt_composer_destroy(dt_composer *w);
+// Adds what the composer has spent to `out`; all_s: on its chunks.
+void dt_composer_add_times(const dt_composer *w, double all_s, dt_pack_times *out);
 
 // Reads the items of chunk `index` of the plan and replaces `out`. DT_E_DATA names the item, unless skip_bad.
 dt_status dt_compose_chunk(dt_composer *w, size_t index, dt_chunk *out);
@@ -209,6 +217,7 @@ typedef struct dt_build {
     size_t n_shards;
     int n_threads;
     dt_progress *progress;
+    dt_pack_times *times; // set by dt_build_run
 } dt_build;
 // Each shard is whole and on the disk, with its rows (rows-N above), before the next one is begun. The first error ends
 // all threads and is returned; shards that are whole stay.

@@ -9,6 +9,7 @@
 
 #include "base/core.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "base/stated.h"
 #include "base/text.h"
 #include "config/words.h"
@@ -297,7 +298,9 @@ static dt_status transform_audio_store(dt_transform_scratch *s, dt_transform_rec
     // counted before encoding, which cuts them at full scale
     for (int64_t i = 0; i < a->n * a->channels; i++) n_clipped += fabsf(a->x[i]) > 1;
     transform_add_number(r, "clipped", (double)n_clipped);
+    const double begin_s = dt_clock_s();
     DT_TRY(dt_encode_wav(&s->encoded[member], a->x, a->channels, a->n, (size_t)a->n, (int)a->rate));
+    s->encode_s += dt_clock_s() - begin_s;
     transform_replace(s, r, member, "wav");
     return DT_OK;
 }
@@ -373,6 +376,7 @@ static dt_status transform_recording(const dt_transform *t, dt_transform_scratch
                                      bool is_series, dt_transform_emit emit, void *arg) {
     recording a;
     const char *ext = r->member[member].ext;
+    const double begin_s = dt_clock_s();
     const dt_span bytes = r->member[member].bytes;
     dt_status st = is_series ? transform_series_decode(t, s, bytes, &a) : transform_audio_decode(t, s, bytes, &a);
     if (st == DT_OK && a.x && t->o->rate > 0 && (t->o->rate < 1000 || t->o->rate != floor(t->o->rate)))
@@ -381,6 +385,7 @@ static dt_status transform_recording(const dt_transform *t, dt_transform_scratch
     if (st == DT_OK && a.x && t->o->rate > 0 && t->o->rate != a.rate)
         st = transform_audio_resample(s, &a, (int)t->o->rate);
     if (st != DT_OK) return dt_fail_context(st, "member %s", ext);
+    s->decode_s += dt_clock_s() - begin_s;
     if (t->o->segment_s > 0) return emit_segments(t, s, r, member, &a, emit, arg);
     transform_audio_add_shape(r, &a);
     DT_TRY(transform_audio_add_quality(t, s, r, &a));
@@ -452,10 +457,12 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     dt_media_info info;
     bool known = dt_media_info_read(&info, r->member[i].bytes, r->member[i].size);
     int channels = known && info.channels == 1 ? 1 : 3; // grey stays grey
+    double begin_s = dt_clock_s();
     DT_TRY(dt_decode_image(s->decoder, r->member[i].bytes, channels, 0, 0, NULL, &m));
     uint8_t *as_decoded = m.data; // tells whether shrink has made new pixels
     const dt_image whole = m;
     DT_TRY(shrink(t, s, &m));
+    s->decode_s += dt_clock_s() - begin_s;
     if (is_first) { // columns describe the first image of a record
         transform_add_number(r, "width", m.width);
         transform_add_number(r, "height", m.height);
@@ -466,7 +473,9 @@ static dt_status transform(const dt_transform *t, dt_transform_scratch *s, dt_tr
     // least and greatest: of arrays of numbers (FITS, NPY)
     if (whole.greatest > whole.least) transform_image_warn_of_bytes(r, i, &whole);
     const char *new_kind;
+    begin_s = dt_clock_s();
     DT_TRY(transform_image_encode(t, kind, &m, &s->encoded[i], &new_kind));
+    s->encode_s += dt_clock_s() - begin_s;
     transform_replace(s, r, i, new_kind);
     return DT_OK;
 }

@@ -100,6 +100,7 @@ static inline bool dt_transform_wants(const dt_transform_member *m, unsigned use
 
 // What a thread reuses from one item to the next.
 struct dt_transform_scratch {
+    double decode_s, encode_s; // spent on it so far (encode: resampling and resizing are with decode)
     dt_decoder *decoder;
     dt_resizer *resizer;
     dt_audio_file *file;
