@@ -16,6 +16,7 @@
 #include "data/loader/data_parts.h"
 #include "train/bottleneck.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -42,6 +43,9 @@ typedef struct bench {
     double depth[MAX_POINTS], encoded[MAX_POINTS]; // share of the queue that was full, over time
     int n_points;
     double copy_s; // of a sample's bytes within memory
+    // Of the batches that are judged: seconds from one to the next, and that get() waited for one.
+    double interval_s, most_interval_s, wait_s, most_wait_s;
+    int64_t n_batches;
 } bench;
 
 // ---- measuring -------------------------------------------------------------------------------------
@@ -65,9 +69,23 @@ static void data_bench_sleep_s(double s) {
     if (s > 0) nanosleep(&t, NULL);
 }
 
+static void data_bench_count_batch(bench *b, double asked_s, double got_s, double *last_s) {
+    const double wait_s = got_s - asked_s, interval_s = *last_s > 0 ? got_s - *last_s : 0;
+    b->n_batches++;
+    b->wait_s += wait_s;
+    b->most_wait_s = fmax(b->most_wait_s, wait_s);
+    b->interval_s += interval_s;
+    b->most_interval_s = fmax(b->most_interval_s, interval_s);
+    *last_s = got_s;
+}
+
+static double data_bench_mean(double sum, int64_t n) {
+    return n > 0 ? sum / (double)n : 0;
+}
+
 // Takes batches for `seconds`; the first half is not judged.
 static dt_status take_batches(bench *b) {
-    double begin = dt_clock_s(), point_s = (double)b->seconds / MAX_POINTS, taken = 0;
+    double begin = dt_clock_s(), point_s = (double)b->seconds / MAX_POINTS, taken = 0, last_s = 0;
     bool half = false;
     dt_source_stats last;
     b->source->stats(b->source, &last);
@@ -83,7 +101,9 @@ static dt_status take_batches(bench *b) {
             }
             if (now - last.at_s > point_s) note_point(b, &last);
             if (b->tune) dt_tuner_tick(&b->tuner);
+            const double asked_s = dt_clock_s();
             DT_TRY(b->source->get(b->source, step, micro, &batch, NULL));
+            if (half) data_bench_count_batch(b, asked_s, dt_clock_s(), &last_s);
             b->source->release(b->source, batch);
             taken += b->micro_batch;
             if (b->consume > 0) data_bench_sleep_s(begin + taken / b->consume - dt_clock_s());
@@ -128,14 +148,15 @@ static void print_stage(const bench *b, const char *name, dt_stage k, double alo
 
 static void data_bench_print_line(const char *name, const double *x, int n, const dt_queue_stats *q) {
     static const char *const BARS[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-    double sum = 0;
+    double sum = 0, most = 0;
     printf("%-9s |", name);
     for (int i = 0; i < n; i++) {
+        most = fmax(most, x[i]);
         int level = (int)(x[i] * 8 + 0.5);
         printf("%s", BARS[level < 0 ? 0 : level > 8 ? 8 : level]);
         sum += x[i];
     }
-    printf("| mean %.0f %% of %d\n", n ? 100 * sum / n : 0, q->capacity);
+    printf("| mean %.0f %%, max %.0f %% of %d\n", n ? 100 * sum / n : 0, 100 * most, q->capacity);
 }
 
 static void data_bench_print_text(const bench *b) {
@@ -153,12 +174,15 @@ static void data_bench_print_text(const bench *b) {
     printf("queues over %d s\n", b->seconds);
     data_bench_print_line("batches", b->depth, b->n_points, &b->after.batches);
     if (b->after.reading_ahead) data_bench_print_line("encoded", b->encoded, b->n_points, &b->after.encoded);
-    printf("\npipeline  %.0f samples/s, %.1f MB/s read; %d workers, %d readers%s, %d batches in "
+    printf("\nbatch     %d samples every %.2f ms, max %.2f ms; waited for %.2f ms, max %.2f ms\n", b->micro_batch,
+           1e3 * data_bench_mean(b->interval_s, b->n_batches - 1), 1e3 * b->most_interval_s,
+           1e3 * data_bench_mean(b->wait_s, b->n_batches), 1e3 * b->most_wait_s);
+    printf("pipeline  %.0f %s/s, %.1f MB/s read; %d workers, %d readers%s, %d batches in "
            "the ring; "
            "cache %s\n",
-           v->rate, v->rate * t->bytes / 1e6, b->after.n_workers, b->after.n_readers,
-           b->after.reading_ahead ? "" : " (asleep: reads do not block)", b->after.ring_slots,
-           DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
+           v->rate, b->facts.members == DT_MEMBERS_AUDIO ? "segments" : "samples", v->rate * t->bytes / 1e6,
+           b->after.n_workers, b->after.n_readers, b->after.reading_ahead ? "" : " (asleep: reads do not block)",
+           b->after.ring_slots, DT_WORD_OF(DT_CACHE_WORDS, b->after.cache.kind));
     printf("limit     one thread x %d cores %.0f samples/s\n", b->facts.cores, b->facts.cores * each(t->augment_s));
     dt_text_printf(stdout, "verdict   %s: %s\n", v->bound, v->what);
     if (*v->advice) printf("advice    %s\n", v->advice);
@@ -183,6 +207,14 @@ static void data_bench_print_json(const bench *b) {
     dt_json_real(&j, "augment_us", (b->times.augment_s - b->times.decode_s) * 1e6);
     dt_json_real(&j, "copy_us", b->copy_s * 1e6);
     dt_json_real(&j, "bytes", b->times.bytes);
+    dt_json_real(&j, "batch_ms", 1e3 * data_bench_mean(b->interval_s, b->n_batches - 1));
+    dt_json_real(&j, "batch_max_ms", 1e3 * b->most_interval_s);
+    dt_json_real(&j, "wait_ms", 1e3 * data_bench_mean(b->wait_s, b->n_batches));
+    dt_json_real(&j, "wait_max_ms", 1e3 * b->most_wait_s);
+    double sum = 0, most = 0;
+    for (int i = 0; i < b->n_points; i++) sum += b->depth[i], most = fmax(most, b->depth[i]);
+    dt_json_real(&j, "queue", data_bench_mean(sum, b->n_points));
+    dt_json_real(&j, "queue_max", most);
     dt_json_int(&j, "workers", b->after.n_workers);
     dt_json_int(&j, "readers", b->after.reading_ahead ? b->after.n_readers : 0);
     dt_json_int(&j, "slots", b->after.ring_slots);

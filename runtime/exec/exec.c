@@ -6,6 +6,7 @@
 
 #include "exec/exec.h"
 
+#include "base/os.h"
 #include "base/rank_report.h"
 #include "base/trace.h"
 #include "base/watch.h"
@@ -37,10 +38,11 @@ struct dt_exec {
     instruction_pointers *instructions;
     pointer_patch *grad_patches, *input_patches;
     int n_grad_patches, n_input_patches;
-    const float *grad;          // the flat buffer that the gradient pointers refer to now
-    float *staging;             // dense f32 copy of a graph output
-    dt_step_block *device_step; // device: where args->step is uploaded to, when it differs from
-    dt_step_block uploaded;     // what is there: zeros at first
+    const float *grad;            // the flat buffer that the gradient pointers refer to now
+    float *staging;               // dense f32 copy of a graph output
+    dt_step_block *device_step;   // device: where args->step is uploaded to, when it differs from
+    dt_step_block uploaded;       // what is there: zeros at first
+    double forward_s, backward_s; // spent in dt_exec_run since they were taken
 };
 
 static const void *exec_resolve(const dt_exec *e, const dt_ref *ref) {
@@ -227,10 +229,23 @@ void dt_exec_run(dt_exec *e, const dt_exec_args *a) {
     dt_watch_tick(); // progress, for the watchdog
     use_grad_flat(e, a->grad);
     const dt_step_block *step = step_block(e, a);
+    const double begin_s = dt_clock_s();
+    double backward_s = 0; // when it began
     for (int k = 0; k < e->plan->n_instructions; k++) {
+        const dt_instruction *s = &e->plan->instructions[k];
+        if (backward_s == 0 && s->kernel && s->instance.node->backward) backward_s = dt_clock_s();
         run_instruction(e, k, a, step);
         after_instruction(e, k, a);
     }
+    const double end_s = dt_clock_s();
+    e->forward_s += (backward_s > 0 ? backward_s : end_s) - begin_s;
+    e->backward_s += backward_s > 0 ? end_s - backward_s : 0;
+}
+
+void dt_exec_take_times(dt_exec *e, double *forward_s, double *backward_s) {
+    *forward_s += e->forward_s;
+    *backward_s += e->backward_s;
+    e->forward_s = e->backward_s = 0;
 }
 
 // ---- checking --------------------------------------------------------------------------------------

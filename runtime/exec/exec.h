@@ -42,6 +42,8 @@ typedef struct dt_exec_args {
 } dt_exec_args;
 
 void dt_exec_run(dt_exec *e, const dt_exec_args *args);
+// Adds the seconds of the runs since the last call, as the host sees them: until the first gradient node, and from it on.
+void dt_exec_take_times(dt_exec *e, double *forward_s, double *backward_s);
 // dt_exec_run that checks every result: returns the name of the first value that is not finite (borrowed
 // from the graph), or NULL. Slow, and waits for a device; for replaying a bad step.
 const char *dt_exec_run_checked(dt_exec *e, const dt_exec_args *args);

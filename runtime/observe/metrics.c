@@ -46,6 +46,7 @@ static const double keep_share = 0.98; // of the mean, a step: about 50 steps co
 
 typedef struct phase_sums {
     double samples, step_s, data_s, compute_s, comm_s, other_s; // seconds each, but for samples
+    double forward_s, backward_s, optimizer_s;
 } phase_sums;
 
 struct dt_metrics {
@@ -210,6 +211,9 @@ static void add_sums(phase_sums *s, const dt_step_line *r, double keep, double t
     s->compute_s = keep * s->compute_s + take * r->compute_s;
     s->comm_s = keep * s->comm_s + take * r->comm_s;
     s->other_s = keep * s->other_s + take * r->other_s;
+    s->forward_s = keep * s->forward_s + take * r->forward_s;
+    s->backward_s = keep * s->backward_s + take * r->backward_s;
+    s->optimizer_s = keep * s->optimizer_s + take * r->optimizer_s;
 }
 
 static double ratio(double a, double b) { // 0 at the start, where nothing was measured
@@ -371,9 +375,15 @@ void dt_metrics_summary(dt_metrics *m, const char *data_verdict) {
             // with the first step, which compiles kernels
             ratio(t->samples + m->first.samples, t->step_s + m->first.step_s), ratio(t->samples, t->step_s),
             (double)dt_rss_peak_bytes() / 1048576.0);
-    dt_info("time in a step: data %.1f%%, compute %.1f%%, communication %.1f%%, other %.1f%%",
-            100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s), 100 * ratio(t->comm_s, t->step_s),
-            100 * ratio(t->other_s, t->step_s));
+    char parts[2][64] = {"", ""};
+    if (t->forward_s > 0) {
+        snprintf(parts[0], sizeof parts[0], " (forward %.1f%%, backward %.1f%%)", 100 * ratio(t->forward_s, t->step_s),
+                 100 * ratio(t->backward_s, t->step_s));
+        snprintf(parts[1], sizeof parts[1], " (optimizer %.1f%%)", 100 * ratio(t->optimizer_s, t->step_s));
+    }
+    dt_info("time in a step: data %.1f%%, compute %.1f%%%s, communication %.1f%%, other %.1f%%%s",
+            100 * ratio(t->data_s, t->step_s), 100 * ratio(t->compute_s, t->step_s), parts[0],
+            100 * ratio(t->comm_s, t->step_s), 100 * ratio(t->other_s, t->step_s), parts[1]);
     if (m->n_skipped) dt_info("%" PRId64 " steps were skipped (overflow)", m->n_skipped);
     log_lost(m);
     log_goodput(m);

@@ -368,6 +368,11 @@ static void sink_jsonl_put_step(dt_json *j, const dt_step_line *r, const dt_step
     dt_json_seconds(j, "comm", r->comm_s);
     dt_json_seconds(j, "other", r->other_s);
     if (r->idle_s > 0) dt_json_seconds(j, "idle", r->idle_s);
+    if (r->forward_s > 0) {
+        dt_json_seconds(j, "forward", r->forward_s);
+        dt_json_seconds(j, "backward", r->backward_s);
+        dt_json_seconds(j, "optimizer", r->optimizer_s);
+    }
     dt_json_end_object(j);
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
     if (!stats->has_gpu) return;

@@ -485,6 +485,9 @@ static void write_time(FILE *out, const dt_run_log *r) {
     fputs("</div>\n<p class=\"soft\">", out);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         dt_page_put(out, "$t $p, ", phase_names[i], r->phase_s[i] / all);
+    if (r->phase_s[DT_RUN_FORWARD_S] > 0)
+        dt_page_put(out, "of it forward $p, backward $p, optimizer $p, ", r->phase_s[DT_RUN_FORWARD_S] / all,
+                    r->phase_s[DT_RUN_BACKWARD_S] / all, r->phase_s[DT_RUN_OPTIMIZER_S] / all);
     fputs("without the first step. Dotted lines are evaluations, red ones restarts.</p>\n", out);
     write_ranks(out, r);
     write_ledger(out, r);

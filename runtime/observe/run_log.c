@@ -45,13 +45,27 @@ typedef struct step_line {
     bool skipped;
 } step_line;
 
-// Where the value of a member is stored; NULL: the member is not wanted. in_seconds: it is a member of "seconds".
+// Where the value of a member is stored; NULL: the member is not wanted. in_seconds: it is a member of "seconds" or "gpu".
 static double *find_member(step_line *line, const char *key, size_t n, bool in_seconds) {
-    static const char *const names[DT_RUN_N_NUMBERS] = {
-        [DT_RUN_LOSS] = "loss",          [DT_RUN_LR] = "lr",       [DT_RUN_GRAD_NORM] = "grad_norm",
-        [DT_RUN_RATE] = "samples_per_s", [DT_RUN_STEP_S] = "step", [DT_RUN_DATA_S] = "data",
-        [DT_RUN_COMPUTE_S] = "compute",  [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
-    // numbers[] from DT_RUN_STEP_S on are seconds
+    static const char *const names[DT_RUN_N_NUMBERS] = {[DT_RUN_LOSS] = "loss",
+                                                        [DT_RUN_LR] = "lr",
+                                                        [DT_RUN_GRAD_NORM] = "grad_norm",
+                                                        [DT_RUN_RATE] = "samples_per_s",
+                                                        [DT_RUN_STEP_S] = "step",
+                                                        [DT_RUN_DATA_S] = "data",
+                                                        [DT_RUN_COMPUTE_S] = "compute",
+                                                        [DT_RUN_COMM_S] = "comm",
+                                                        [DT_RUN_OTHER_S] = "other",
+                                                        [DT_RUN_RSS] = "rss",
+                                                        [DT_RUN_FORWARD_S] = "forward",
+                                                        [DT_RUN_BACKWARD_S] = "backward",
+                                                        [DT_RUN_OPTIMIZER_S] = "optimizer",
+                                                        [DT_RUN_GPU_UTIL] = "util",
+                                                        [DT_RUN_GPU_POWER] = "power_w",
+                                                        [DT_RUN_GPU_TEMP] = "temp_c",
+                                                        [DT_RUN_GPU_MEM] = "mem_bytes",
+                                                        [DT_RUN_GPU_CLOCK] = "sm_mhz"};
+    // numbers[] from DT_RUN_STEP_S on are members of "seconds" and "gpu"
     const int begin = in_seconds ? DT_RUN_STEP_S : 0;
     const int end = in_seconds ? DT_RUN_N_NUMBERS : DT_RUN_STEP_S;
     for (int i = begin; i < end; i++)
@@ -63,7 +77,7 @@ static double *find_member(step_line *line, const char *key, size_t n, bool in_s
     return NULL;
 }
 
-// An object whose members are numbers, words and an object of numbers, "seconds". False: the line is cut, or is no such
+// An object whose members are numbers, words and objects of numbers, "seconds" and "gpu". False: the line is cut, or is no such
 // object.
 static bool scan_step(const char *s, step_line *line) {
     bool in_seconds = false;

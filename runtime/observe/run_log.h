@@ -21,11 +21,20 @@ typedef enum dt_run_number {
     DT_RUN_LR,
     DT_RUN_GRAD_NORM,
     DT_RUN_RATE, // samples a second
+    DT_RUN_RSS,
     DT_RUN_STEP_S,
     DT_RUN_DATA_S,
     DT_RUN_COMPUTE_S,
     DT_RUN_COMM_S,
     DT_RUN_OTHER_S,
+    DT_RUN_FORWARD_S, // of compute and other; empty on a device
+    DT_RUN_BACKWARD_S,
+    DT_RUN_OPTIMIZER_S,
+    DT_RUN_GPU_UTIL, // of rank 0's GPU (metrics.h), empty without one
+    DT_RUN_GPU_POWER,
+    DT_RUN_GPU_TEMP,
+    DT_RUN_GPU_MEM,
+    DT_RUN_GPU_CLOCK,
     DT_RUN_N_NUMBERS
 } dt_run_number;
 

@@ -406,9 +406,10 @@ static dt_status step_host_run(struct dt_stepper *s, double lr, dt_step_result *
     DT_TRY(sum_gradients(s, &computed_s, &comm_s));
     s->commit.optimizer.lr = (float)lr;
     dt_rank_at("commit", "");
-    const double traced = dt_trace_begin();
+    const double traced = dt_trace_begin(), commit_s = dt_clock_s();
     s->share_s = 0;
     DT_TRY(dt_commit_run(s));
+    const double optimizer_s = dt_clock_s() - commit_s - s->share_s;
     dt_trace_end("commit", "commit", traced);
     // the slowest replica decides
     for (int i = 0; i < s->o.replicas->n_replicas; i++)
@@ -418,6 +419,11 @@ static dt_status step_host_run(struct dt_stepper *s, double lr, dt_step_result *
     out->data_s = data_s;
     out->compute_s = computed_s - begin - data_s; // of this rank; waiting for other ranks is comm_s
     out->comm_s = comm_s + s->share_s;
+    for (int i = 0; i < s->o.replicas->n_replicas; i++)
+        dt_exec_take_times(s->replicas[i].exec, &out->forward_s, &out->backward_s);
+    out->forward_s /= s->o.replicas->n_replicas;
+    out->backward_s /= s->o.replicas->n_replicas;
+    out->optimizer_s = optimizer_s;
     out->total_s = dt_clock_s() - begin;
     return DT_OK;
 }

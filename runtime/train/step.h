@@ -75,6 +75,8 @@ typedef struct dt_step_result {
     dt_scaler scaler; // after the step
     double data_s, compute_s, comm_s, total_s;
     double idle_s; // of compute_s: the host waited for its device
+    // Parts of compute_s, as a mean over the worker groups, and the optimizer step; 0 on a device, which runs ahead.
+    double forward_s, backward_s, optimizer_s;
 } dt_step_result;
 
 dt_status dt_stepper_create(dt_stepper **out, const dt_stepper_opts *opts);

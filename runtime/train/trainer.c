@@ -326,6 +326,9 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
                            .comm_s = r->comm_s,
                            .other_s = other > 0.0 ? other : 0.0,
                            .idle_s = r->idle_s,
+                           .forward_s = r->forward_s,
+                           .backward_s = r->backward_s,
+                           .optimizer_s = r->optimizer_s,
                            .global_batch = dt_run_global_batch(&t->run),
                            .skipped = r->skipped,
                            .loss_scale = (double)r->scaler.scale};

@@ -1,4 +1,4 @@
-import base64, io, json, math, random, struct
+import base64, io, json, math, random, re, struct
 from PIL import Image
 from small_set import bmp, records, write_tar
 
@@ -22,6 +22,20 @@ def picture(sample, panel=0):
 
 def area(points):
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in zip(points, points[1:]))
+
+
+def check_shares(run):
+    for r in records(f"{run}/metrics.jsonl", "step"):
+        s = r["seconds"]
+        assert s["forward"] > 0 and s["backward"] > 0 and s["optimizer"] > 0, r
+        assert s["forward"] + s["backward"] <= s["compute"] + s["data"] + s["comm"] and s["optimizer"] <= s["other"] + 1e-6, r
+    shares = [re.search(what + r" (?:<b>)?[0-9.]+.%, ", page(run)) for what in ("of it forward", "backward", "optimizer")]
+    assert all(shares), shares
+
+
+def check_bench(path):
+    r = json.load(open(path))
+    assert 0 < r["batch_ms"] <= r["batch_max_ms"] and 0 <= r["wait_ms"] <= r["wait_max_ms"] and 0 <= r["queue"] <= r["queue_max"] <= 1, r
 
 
 def check_classes(run):

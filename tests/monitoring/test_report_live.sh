@@ -16,6 +16,16 @@ py check_classes "$work/runs/small"
 share=$(sed -n 's/.*goodput \([0-9.]*\)%: .*/\1 %/p' "$work/runs/small/log" | tail -1)
 grep -qF "<b>$share</b><small>goodput" "$work/runs/small/report.html" || fail "the page's goodput is not the summary's, $share"
 
+# where the time of a step goes, without a trace: in metrics.jsonl, the summary and the page
+summary=$(sed -n 's/.*time in a step: \(data .*(forward .*, backward .*), communication .*(optimizer .*)\)$/\1/p' "$work/runs/small/log" | tail -1)
+[ -n "$summary" ] || fail "no shares of forward, backward and optimizer: $(grep 'time in a step' "$work/runs/small/log")"
+py check_shares "$work/runs/small"
+"$DTRAIN" data bench "$config" --seconds 1 >"$work/out" 2>"$work/log" && "$DTRAIN" data bench "$config" --seconds 1 --json >"$work/bench" 2>"$work/log" ||
+    fail "data bench: exit $?"
+grep -qE '^batch +[0-9]+ samples every [0-9.]+ ms, max [0-9.]+ ms; waited for [0-9.]+ ms, max [0-9.]+ ms$' "$work/out" &&
+    grep -qE '^batches +\|.*\| mean [0-9]+ %, max [0-9]+ % of [0-9]+$' "$work/out" || fail "data bench: $(cat "$work/out")"
+py check_bench "$work/bench"
+
 py make_squares "$work/set.tar"
 new_config numbers <<YAML
     image: {kind: image, source: bmp, channels: 3, size: [24, 24]}
