@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "data/catalog/select.h"
+#include "data/file/parquet_write.h"
 #include "data/source/source.h"
 #include "launch/launch.h"
 
@@ -22,10 +23,11 @@ typedef enum row_format {
     LAUNCH_ROWS_VALUES, // values separated by tabs
     LAUNCH_ROWS_CSV,    // RFC 4180 with a header
     LAUNCH_ROWS_LINES,  // a JSON object a line
-    LAUNCH_ROWS_ARRAY   // a JSON array
+    LAUNCH_ROWS_ARRAY,  // a JSON array
+    LAUNCH_ROWS_PARQUET
 } row_format;
 
-// Control characters are escaped (\n, \x1b; a backslash is doubled) in all but JSON, which has its own.
+// Control characters are escaped (\n, \x1b; a backslash is doubled) in all but JSON, which has its own, and Parquet.
 typedef struct chosen_rows {
     row_format format;
     const char *columns; // "a,b"; NULL: all
@@ -157,11 +159,61 @@ static void put_header(writer *w) {
     fputc('\n', w->out);
 }
 
+// The next record from r on that is written; n_records: none.
+static uint32_t next_row(const writer *w, const bool *keep, uint32_t r) {
+    while (r < w->c->n_records && keep && !keep[r]) r++;
+    return w->rows->limit && w->rows->n >= w->rows->limit ? w->c->n_records : r;
+}
+
+// A column of whole numbers that are stored as text is one of integers; one of which a value is no number, of text.
+static dt_status data_put_parquet(writer *w, const bool *keep) {
+    const uint32_t n_records = w->c->n_records;
+    dt_parquet_kind *kind = dt_xcalloc((size_t)w->n + 1, sizeof *kind);
+    dt_parquet_writer *p = dt_parquet_writer_create(w->out);
+    dt_status st = DT_OK;
+    char text[DT_REAL_CHARS];
+    for (int i = 0; i < w->n; i++) {
+        bool any = false;
+        for (uint32_t r = 0; (r = next_row(w, keep, r)) < n_records; r++) {
+            const dt_cell c = dt_column_accessor_get(&w->column[i], r);
+            const bool whole = dt_cell_is_whole(&c) && (c.text || !w->column[i].t);
+            const dt_parquet_kind own = c.kind == DT_CELL_TEXT ? DT_PARQUET_TEXT
+                                        : whole                ? DT_PARQUET_INT
+                                                               : DT_PARQUET_REAL;
+            if (c.kind != DT_CELL_NULL && own > kind[i]) kind[i] = own;
+            any = any || c.kind != DT_CELL_NULL;
+        }
+        dt_parquet_writer_add_column(p, w->name[i], kind[i] = any ? kind[i] : DT_PARQUET_TEXT);
+    }
+    for (uint32_t r = 0; st == DT_OK && (r = next_row(w, keep, r)) < n_records; r++) {
+        for (int i = 0; i < w->n; i++) {
+            const dt_cell c = dt_column_accessor_get(&w->column[i], r);
+            const bool any = c.kind != DT_CELL_NULL;
+            switch (kind[i]) {
+            case DT_PARQUET_INT:
+                dt_parquet_writer_put_int(p, (uint32_t)i, any ? &(int64_t){(int64_t)c.number} : NULL);
+                break;
+            case DT_PARQUET_REAL:
+                dt_parquet_writer_put_real(p, (uint32_t)i, any ? &(double){(double)c.number} : NULL);
+                break;
+            case DT_PARQUET_TEXT:
+                dt_parquet_writer_put_text(p, (uint32_t)i, any ? dt_cell_string(&c, text) : NULL);
+                break;
+            }
+        }
+        st = dt_parquet_writer_end_row(p);
+        w->rows->n++;
+    }
+    const dt_status closed = dt_parquet_writer_close(p);
+    free(kind);
+    return st == DT_OK ? closed : st;
+}
+
 static dt_status data_put_rows(writer *w, const bool *keep) {
     chosen_rows *rows = w->rows;
+    if (rows->format == LAUNCH_ROWS_PARQUET) return data_put_parquet(w, keep);
     put_header(w);
-    for (uint32_t r = 0; r < w->c->n_records && (!rows->limit || rows->n < rows->limit); r++)
-        if (!keep || keep[r]) DT_TRY(data_rows_put_row(w, r));
+    for (uint32_t r = 0; (r = next_row(w, keep, r)) < w->c->n_records; r++) DT_TRY(data_rows_put_row(w, r));
     if (rows->format == LAUNCH_ROWS_ARRAY) fputs(rows->n ? "\n]\n" : "[]\n", w->out);
     return DT_OK;
 }
@@ -284,7 +336,7 @@ const dt_cli_command dt_cli_data_query = {
 
 // ---- data export --------------------------------------------------------------------------------------------------
 
-// Dtrain data export SET… OUT: the catalog as CSV, JSON or an SQLite database.
+// Dtrain data export SET… OUT: the catalog as CSV, JSON, Parquet or an SQLite database.
 
 enum { WHERE, DATA_EXPORT_COLUMNS, DATA_EXPORT_JSON, DATA_EXPORT_LIMIT, SQLITE, OVERWRITE };
 static const dt_cli_option data_export_options[] = {
@@ -305,8 +357,10 @@ static dt_status data_export_format_of(const char *out, bool json, row_format *f
         *f = LAUNCH_ROWS_ARRAY;
     else if (dt_text_ends(out, ".jsonl"))
         *f = LAUNCH_ROWS_LINES;
+    else if (dt_text_ends(out, ".parquet"))
+        *f = LAUNCH_ROWS_PARQUET;
     else
-        return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json or .jsonl, or -", out);
+        return dt_fail(DT_E_USAGE, "%s: expected a name that ends in .csv, .json, .jsonl or .parquet, or -", out);
     return DT_OK;
 }
 
@@ -354,6 +408,7 @@ const dt_cli_command dt_cli_data_export = {
     .text = "Writes keys, files and all metadata columns of a set for a spreadsheet or another program. In CSV, "
             "control characters are escaped as \\n, \\x1b and so on, and a backslash is doubled.\n\n"
             "  dtrain data export datasets/biometric.lmdb biometric.csv\n"
+            "  dtrain data export photos.lmdb photos.parquet\n"
             "  dtrain data export photos.lmdb - --where 'sharpness < 0.1' --columns key,shard\n"
             "  dtrain data export photos.lmdb --sqlite photos.sqlite\n",
     .run = data_export_run};

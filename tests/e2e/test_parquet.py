@@ -2,6 +2,7 @@
 import datetime
 import decimal
 import glob
+import importlib
 import json
 import random
 import tarfile
@@ -110,6 +111,30 @@ def compare():
                     assert (str(got).rstrip("0") if fraction else got) == text(v), (key, name, v, got)
     assert not have, list(have)[:3]
     print(n, "records,", n_cells, "cells are those of pyarrow")
+
+
+def read_export():
+    """Every reader that is installed gives what the JSON has."""
+    import pyarrow.parquet as pq
+    table = pq.read_table("out.parquet")
+    table.validate(full=True)
+    readers = {"pyarrow": lambda m: table.to_pylist(), "polars": lambda m: m.read_parquet("out.parquet").to_dicts(),
+               "duckdb": lambda m: m.sql("select * from 'out.parquet'").fetchall(),
+               "pandas": lambda m: m.read_parquet("out.parquet", dtype_backend="pyarrow").itertuples(index=False)}
+    want = [json.loads(line) for line in open("cases.jsonl")]
+    for name, read in readers.items():
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        rows = list(read(module))
+        assert len(rows) == len(want), (name, len(rows), len(want))
+        for got, row in zip(rows, want):
+            got = list(got.values()) if isinstance(got, dict) else list(got)
+            for value, (key, v) in zip(got, row.items(), strict=True):
+                missing = str(value) in ("None", "nan", "<NA>")
+                assert v is None if missing else value == v or float(value) == v, (name, key, value, v)
+        print(name, "reads", len(rows), "rows")
 
 
 def refused():

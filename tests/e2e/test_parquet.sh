@@ -14,6 +14,10 @@ expect 0 "packed 4 records" "$dtrain" pack 'train-*.parquet' several.tar --dupli
 mkdir raw && for i in -7 999996; do printf 'P5 1 1 255\nx' >raw/$i.pgm; done
 expect 0 "2 of 2 files have a row" "$dtrain" pack raw joined.tar --join "$golden/polars.parquet" --join-on i --duplicates report
 "$dtrain" data ls joined.tar | grep $'^999996\t.*day=1969-12-21.*price=-1.75' >/dev/null || fail "joined: $("$dtrain" data ls joined.tar)"
+# -- and back: what is exported joins again, with its numbers and words
+expect 0 "own.parquet: 2 records" "$dtrain" data export joined.tar own.parquet --columns key,day,price,n
+expect 0 "2 of 2 files have a row" "$dtrain" pack raw again.tar --join own.parquet --join-on key
+"$dtrain" data ls again.tar | grep $'^999996\t.*day=1969-12-21.*n=1.*price=-1.75' >/dev/null || fail "exported: $("$dtrain" data ls again.tar)"
 expect 0 "packed 40 records" "$dtrain" pack "$golden/duckdb.parquet" rows.lmdb --rows n,f,s,c,flag,day,t
 expect 3 "is packed with brotli, which is not read" "$dtrain" pack "$golden/refused_brotli.parquet" x.lmdb --rows -
 expect 3 "no file matches" "$dtrain" pack 'nothing-*.parquet' x.lmdb
@@ -27,6 +31,11 @@ expect 0 "packed" "$dtrain" pack 'case-*.parquet' cases.lmdb --on-error skip
 expect 0 "" "$dtrain" data export cases.lmdb cases.jsonl
 expect 0 "packed" "$dtrain" pack 'case-*.parquet' cases.tar --on-error skip
 py compare
+for limit in 1000000 3; do
+    expect 0 "" "$dtrain" data export cases.lmdb out.parquet --limit $limit --overwrite
+    expect 0 "" "$dtrain" data export cases.lmdb cases.jsonl --limit $limit --overwrite
+    py read_export
+done
 py refused >refused.txt
 while IFS=$'\t' read -r file words; do expect 3 "$words" "$dtrain" pack "$file" x.lmdb --rows -; done <refused.txt
 echo OK

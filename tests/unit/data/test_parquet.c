@@ -1,6 +1,7 @@
 // Parquet: one table as several programs write it, images as Hugging Face keeps them, files that are refused.
 #include "base/text.h"
 #include "data/file/columnar.h"
+#include "data/file/parquet_write.h"
 #include "data/raw/raw.h"
 #include "data/raw/table.h"
 #include "folder.h"
@@ -86,6 +87,40 @@ TEST(odd_types_are_read_or_left_out_by_name) {
     must(dt_columnar_open(&c, golden("int96.parquet")));
     assert_string_equal(c->columns[0].what, "INT96 timestamps");
     dt_columnar_close(c);
+}
+
+TEST(what_is_written_is_read_again) {
+    enum { N = 70000 }; // more than a row group
+    FILE *out = fopen(in_folder("own.parquet"), "wb");
+    dt_parquet_writer *w = dt_parquet_writer_create(out);
+    dt_table t;
+    char text[32];
+    dt_parquet_writer_add_column(w, "i", DT_PARQUET_INT);
+    dt_parquet_writer_add_column(w, "f", DT_PARQUET_REAL);
+    dt_parquet_writer_add_column(w, "s", DT_PARQUET_TEXT);
+    for (int64_t i = 0; i < N; i++) {
+        snprintf(text, sizeof text, "n\xff%d\n", (int)i);
+        dt_parquet_writer_put_int(w, 0, i % 3 ? &(int64_t){i - 5} : NULL);
+        dt_parquet_writer_put_real(w, 1, &(double){(double)i / 4});
+        dt_parquet_writer_put_text(w, 2, i % 5 ? text : NULL);
+        must(dt_parquet_writer_end_row(w));
+    }
+    must(dt_parquet_writer_close(w));
+    fclose(out);
+    must(dt_table_read(&t, in_folder("own.parquet")));
+    assert_int_equal(t.cells.n_rows, N);
+    assert_null(dt_table_cell(&t, N - 1, 0)); // 69,999 is a multiple of 3
+    assert_string_equal(dt_table_cell(&t, N - 2, 0), "69993");
+    assert_string_equal(dt_table_cell(&t, 7, 1), "1.75");
+    assert_string_equal(dt_table_cell(&t, 8, 1), "2.0");
+    assert_null(dt_table_cell(&t, 0, 2));
+    assert_string_equal(dt_table_cell(&t, N - 1, 2), "n\xef\xbf\xbd"
+                                                     "69999\n");
+    dt_table_fini(&t);
+    out = fopen("/dev/full", "wb");
+    setbuf(out, NULL);
+    must_fail(DT_E_STORAGE, "No space left", dt_parquet_writer_close(dt_parquet_writer_create(out)));
+    fclose(out);
 }
 
 TEST(refused_files_are_named) {
