@@ -7,7 +7,10 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
+#ifdef __aarch64__
+#include <arm_acle.h>
+#include <sys/auxv.h>
+#endif
 
 #ifdef DTRAIN_XXH_DISPATCH
 #include <xxh_x86dispatch.h> // picks XXH3's vector code at run time
@@ -75,6 +78,16 @@ __attribute__((target("sse4.2"))) static uint32_t crc32c_sse(uint32_t c, const u
     for (; n; n--, p++) c = __builtin_ia32_crc32qi(c, *p);
     return c;
 }
+#elif defined(__aarch64__)
+__attribute__((target("+crc"))) static uint32_t crc32c_arm(uint32_t c, const unsigned char *p, size_t n) {
+    for (; n >= 8; n -= 8, p += 8) {
+        uint64_t v;
+        memcpy(&v, p, 8);
+        c = __crc32cd(c, v);
+    }
+    for (; n; n--, p++) c = __crc32cb(c, *p);
+    return c;
+}
 #endif
 
 uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes) {
@@ -82,6 +95,8 @@ uint32_t dt_crc32c(uint32_t crc, const void *data, size_t n_bytes) {
 #if defined(__x86_64__)
     // same polynomial as the instruction has
     if (__builtin_cpu_supports("sse4.2")) return ~crc32c_sse(c, data, n_bytes);
+#elif defined(__aarch64__)
+    if (getauxval(AT_HWCAP) & HWCAP_CRC32) return ~crc32c_arm(c, data, n_bytes);
 #endif
     pthread_once(&crc_once, fill_crc_table);
     // the table's low byte index, as the CRC is reflected

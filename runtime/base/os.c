@@ -214,6 +214,7 @@ double dt_memory_time_copy(void) {
 
 // ---- the CPU -------------------------------------------------------------------------------------
 static dt_cpu_isa read_isa(void) {
+#if defined(__x86_64__)
     const char *most = getenv("ONEDNN_MAX_CPU_ISA");
     if (!most) most = getenv("DNNL_MAX_CPU_ISA"); // oneDNN's older name
     // "SSE41" and "AVX" are oneDNN's words
@@ -225,6 +226,11 @@ static dt_cpu_isa read_isa(void) {
         !__builtin_cpu_supports("avx512vl") || !__builtin_cpu_supports("avx512dq"))
         return DT_CPU_AVX2;
     return DT_CPU_AVX512;
+#elif defined(__aarch64__)
+    return DT_CPU_NEON;
+#else
+    return DT_CPU_GENERIC;
+#endif
 }
 
 static dt_cpu_isa isa;

@@ -58,9 +58,9 @@ uint64_t dt_memory_stack_bytes(void);
 // pixels. Uses 32 MiB and about 20 ms. 0: out of memory.
 double dt_memory_time_copy(void);
 
-// Vector instructions of this CPU, at most those that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, ...) allows, which oneDNN obeys
-// as well. Fixed at the first call; any thread.
-typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512 } dt_cpu_isa;
+// Vector instructions of this CPU: on x86 at most those that ONEDNN_MAX_CPU_ISA (AVX2, AVX512_CORE, ...) allows, which oneDNN
+// obeys as well; on arm64 NEON, which each has. Fixed at the first call; any thread.
+typedef enum dt_cpu_isa { DT_CPU_GENERIC, DT_CPU_AVX2, DT_CPU_AVX512, DT_CPU_NEON } dt_cpu_isa;
 dt_cpu_isa dt_cpu_isa_get(void);
 
 // ---- launcher -----------------------------------------------------------------------------------------------------

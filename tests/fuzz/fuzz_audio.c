@@ -1,5 +1,6 @@
 // fuzz_audio.c: any bytes as a sound, to one and two channels, at its own and at another rate, from the
 // middle and the end. Must decode or say why not; every sample must be written and finite.
+// Parser: data/decode/audio_file.c
 #include "data/decode/audio.h"
 
 #include <math.h>

@@ -3,6 +3,7 @@
 //
 // The required keys come as overrides, so that small inputs get past them; a byte 0x01 separates the
 // file's text from one more override.
+// Parser: runtime/config/config_tree.c runtime/config/config_check.c runtime/config/config_values.c
 #include "config/config.h"
 
 #include <stdint.h>

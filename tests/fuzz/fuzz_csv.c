@@ -1,5 +1,6 @@
 // fuzz_csv.c: any bytes as a CSV or a JSON table. Must answer, never crash, and give a full rectangle of
 // readable cells or an error with the file's name.
+// Parser: data/raw/table.c
 #include "base/core.h"
 #include "data/raw/table.h"
 

@@ -1,5 +1,6 @@
 // fuzz_datum.c: any bytes as a Caffe Datum, read and decoded. Must answer, never crash; data and floats of
 // what it accepts lie inside the message.
+// Parser: data/file/datum.c
 #include "data/decode/decode.h"
 #include "data/file/datum.h"
 

@@ -1,6 +1,7 @@
 // fuzz_engines.c: any bytes as a list of chosen engines, as it comes out of checkpoints, from other ranks and
 // (behind its checksum) from the file. Lines that are none are skipped; what is taken must come out as text that
 // gives the same again.
+// Parser: runtime/backend/choices.c
 #include "backend/cuda/cuda_plans.h"
 
 #include <stdint.h>

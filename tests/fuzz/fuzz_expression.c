@@ -1,5 +1,6 @@
 // fuzz_expression.c: any text as an expression. It must say what is wrong, or be true or not of a record, and
 // of each record the same whether negated once or thrice.
+// Parser: data/catalog/expression.c
 #include "data/catalog/expression.h"
 
 #include <math.h>

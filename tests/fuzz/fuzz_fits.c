@@ -1,4 +1,5 @@
 // fuzz_fits.c: any bytes as a FITS file: pixels within the limits or DT_E_DATA; the slices of a cube are files.
+// Parser: data/decode/decode_fits.c
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

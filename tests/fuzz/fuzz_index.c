@@ -1,6 +1,7 @@
 // fuzz_index.c: any bytes as the payload of an index file, its header and hash made right so that the
 // rows are reached. Must answer, never crash; every member of what it accepts lies inside the data
 // file, every cell and number can be read.
+// Parser: data/catalog/index_file.c
 #include "base/hash.h"
 #include "data/catalog/index_file.h"
 

@@ -1,5 +1,6 @@
 // fuzz_jpeg.c: any bytes as a JPEG: as a whole, and the part that a box asks for, whose place and size are drawn
 // from the bytes themselves; the part is resized, so that all that a resize reads must be there.
+// Parser: data/decode/decode_jpeg.c
 #include "base/hash.h"
 #include "fuzz_image.h"
 

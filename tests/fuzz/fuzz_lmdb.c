@@ -1,5 +1,6 @@
 // fuzz_lmdb.c: any bytes as an LMDB file, walked and read as a set of any layout. Must answer, never
 // crash or loop, and every value and member must lie inside the file.
+// Parser: data/source/format_lmdb.c
 #include "data/source/source_parts.h"
 #include "fuzz_scan.h"
 

@@ -1,5 +1,6 @@
 // fuzz_manifest.c: any bytes as a checkpoint's manifest. What is accepted must name plain files only, those of a
 // checkpoint among them, with ranges inside them, and print to a manifest that is accepted again.
+// Parser: runtime/checkpoint/ckpt_manifest.c
 #include "checkpoint/ckpt_internal.h"
 
 #include <stddef.h>

@@ -1,5 +1,6 @@
 // fuzz_mds.c: any bytes as an MDS shard, and as a list of shards. Must answer, never crash; every member
 // lies inside the shard.
+// Parser: data/source/format_mds.c
 #include "data/source/source_parts.h"
 #include "fuzz_scan.h"
 

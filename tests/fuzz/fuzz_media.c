@@ -1,4 +1,5 @@
 // fuzz_media.c: any bytes as the header of an image or a recording; whatever size the file is said to have.
+// Parser: data/pack/where.c
 #include "data/pack/transform.h"
 
 #include <math.h>

@@ -1,5 +1,6 @@
 // fuzz_npy.c: any bytes as an NPY array: as an image of any number of bands, in both layouts, as bytes and as
 // stretched floats, as a vector and as a series.
+// Parser: data/decode/array.c
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

@@ -1,5 +1,6 @@
 // fuzz_onnx.c: any bytes as an ONNX file: refused, or a graph whose shapes hold; weights are read in full. libFuzzer
 // begins best with corpus_onnx/small.onnx alone (23 nodes, 1.5 KB): -max_len=4096.
+// Parser: runtime/onnx/onnx_import.c runtime/onnx/onnx_import_ops.c runtime/onnx/onnx_import_math.c runtime/onnx/onnx_fold.c runtime/onnx/onnx_tensor.c
 #include "onnx/onnx_import.h"
 
 #include <stddef.h>

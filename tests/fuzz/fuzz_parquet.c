@@ -1,5 +1,6 @@
 // fuzz_parquet.c: any bytes as Parquet. Must answer, never crash, visit each row of a column once, in order, and read each
 // value of bytes again as it was.
+// Parser: data/file/parquet.c
 #include "data/file/columnar.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 // fuzz_pickle.c: any bytes as data.pkl of a PyTorch file. Reading must refuse, or give tensors that lie within what they
 // say of their storage: first and last element are worked out here by other means.
+// Parser: runtime/checkpoint/import/torch_pickle.c
 #include "checkpoint/import/torch_pickle.h"
 
 #include <stdint.h>

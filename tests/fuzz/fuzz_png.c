@@ -1,4 +1,5 @@
 // fuzz_png.c: any bytes as a PNG.
+// Parser: data/decode/decode_simple.c
 #include "fuzz_image.h"
 
 #include <zlib.h>

@@ -1,4 +1,5 @@
 // fuzz_ppm.c: any bytes as one of the netpbm formats.
+// Parser: data/decode/decode_bitmaps.c
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

@@ -1,5 +1,6 @@
 // fuzz_safetensors.c: any bytes as a safetensors file. Opening must refuse or give tensors whose data
 // lie inside the bytes; every byte that a tensor claims is read, so that a sanitizer sees a lie.
+// Parser: runtime/checkpoint/safetensors.c
 #include "checkpoint/ckpt.h"
 #include "checkpoint/ckpt_internal.h"
 

@@ -1,5 +1,6 @@
 // fuzz_tar.c: any bytes as a tar file, walked and read as a set. Must answer, never crash, and every entry
 // and member must lie inside the file. The header checksum is made right first, so that damage gets past it.
+// Parser: data/file/tar.c data/source/format_tar.c
 #include "data/file/tar.h"
 #include "fuzz_scan.h"
 

@@ -1,4 +1,5 @@
 // fuzz_tif.c: any bytes as a TIFF: as a picture, and pages as arrays.
+// Parser: data/decode/decode_tiff.c
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

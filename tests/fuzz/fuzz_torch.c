@@ -1,5 +1,6 @@
 // fuzz_torch.c: any bytes as a .pth file: opening refuses, or each tensor whose size its storage bounds can be read.
 // libFuzzer mostly changes one member of the zip, whose sizes and CRC are then made right: else it would not come far.
+// Parser: runtime/checkpoint/import/weights_file.c
 #define _GNU_SOURCE
 #include "checkpoint/import/weights_file.h"
 

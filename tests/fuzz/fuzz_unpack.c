@@ -1,5 +1,6 @@
 // fuzz_unpack.c: any bytes as gzip or zstd. Must answer, never crash, and never hand out more than it was
 // allowed to.
+// Parser: data/source/unpack.c
 #include "data/source/source_parts.h"
 
 #include <stdint.h>

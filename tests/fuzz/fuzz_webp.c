@@ -1,4 +1,5 @@
 // fuzz_webp.c: any bytes as a WebP.
+// Parser: data/decode/decode_simple.c
 #include "fuzz_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

@@ -135,6 +135,12 @@ while read -r name; do
     [[ ! $name =~ ^[a-z]+(_[a-z0-9]+){2,}$ ]] || grep -rqF "TEST($name)" tests || fail "SECURITY.md names the test $name, which is not there"
 done < <(quoted SECURITY.md)
 
+# -- every fuzz target names the files whose lines it is to reach
+for target in tests/fuzz/fuzz_*.c; do
+    parser=$(sed -n 's|^// Parser: ||p' "$target")
+    [ "$parser" ] && ls $parser >/dev/null 2>&1 || fail "$target names no file that is there after // Parser:"
+done
+
 # -- every script that makes golden files is in the list of what is generated
 for script in tests/golden/make_*.py; do
     grep -q "python3 $script" CONTRIBUTING.md || fail "CONTRIBUTING.md does not say when $script is run"

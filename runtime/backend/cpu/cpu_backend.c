@@ -225,8 +225,12 @@ dt_status dt_backend_create_cpu(dt_backend **out, const dt_backend_opts *opts) {
 
 static const dt_simd tables[] = {
     [DT_CPU_GENERIC] = TABLE(generic, 8, NULL, NULL), // no depthwise and no Winograd kernels: oneDNN's serve
+#if defined(__x86_64__)
     [DT_CPU_AVX2] = TABLE(avx2, 8, &dt_simd_depthwise_avx2, &dt_simd_winograd_avx2),
     [DT_CPU_AVX512] = TABLE(avx512, 16, &dt_simd_depthwise_avx512, &dt_simd_winograd_avx512),
+#elif defined(__aarch64__)
+    [DT_CPU_NEON] = TABLE(neon, 8, &dt_simd_depthwise_neon, &dt_simd_winograd_neon),
+#endif
 };
 
 const dt_simd *dt_simd_get(void) {

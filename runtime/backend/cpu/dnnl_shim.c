@@ -8,6 +8,7 @@
 #include "base/core.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/os.h"
 #include "graph/activation_words.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -627,12 +628,17 @@ const char *dt_dnnl_version(void) {
     return text;
 }
 
-static bool isa_has(dnnl_cpu_isa_t isa) {
+static bool isa_has(dnnl_cpu_isa_t isa) { // of x86; the numbers mean other instructions elsewhere
+#if !defined(__x86_64__)
+    return false;
+#endif
     return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)isa) == (unsigned)isa; // a bit mask: all of its bits
 }
 
 int dt_dnnl_isa_level(void) {
-    return isa_has(dnnl_cpu_isa_avx512_core) ? 2 : isa_has(dnnl_cpu_isa_avx2) ? 1 : 0;
+    return isa_has(dnnl_cpu_isa_avx512_core) ? DT_CPU_AVX512
+           : isa_has(dnnl_cpu_isa_avx2)      ? DT_CPU_AVX2
+                                             : DT_CPU_GENERIC;
 }
 
 bool dt_dnnl_isa_vnni(void) {
@@ -648,5 +654,6 @@ const char *dt_dnnl_isa_name(void) {
     if (isa_has(dnnl_cpu_isa_avx512_core_bf16)) return "avx512_core_bf16";
     if (isa_has(dnnl_cpu_isa_avx512_core_vnni)) return "avx512_core_vnni";
     if (isa_has(dnnl_cpu_isa_avx512_core)) return "avx512_core";
+    if (dt_cpu_isa_get() == DT_CPU_NEON) return "neon";
     return isa_has(dnnl_cpu_isa_avx2) ? "avx2" : "generic";
 }

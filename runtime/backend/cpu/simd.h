@@ -187,7 +187,7 @@ typedef struct dt_simd {
     const dt_simd_elementwise *elementwise;
     const dt_simd_bn *bn[DT_ROW_TYPES];
     const dt_simd_pool *pool;
-    const dt_simd_depthwise *depthwise; // NULL, as winograd: not without AVX2
+    const dt_simd_depthwise *depthwise; // NULL, as winograd: with GENERIC
     const dt_simd_flat *flat;
     const dt_simd_optimizer *optimizers;
     const dt_simd_winograd *winograd;
@@ -209,6 +209,7 @@ const dt_simd *dt_simd_get(void);
 DT_SIMD_DECLARE(generic)
 DT_SIMD_DECLARE(avx2)
 DT_SIMD_DECLARE(avx512)
+DT_SIMD_DECLARE(neon)
 
 // ---- simd rows ----------------------------------------------------------------------------------------------------
 
