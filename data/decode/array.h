@@ -70,10 +70,20 @@ double dt_npy_get(const dt_npy *a, int64_t at);
 dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *scratch);
 
 // ---- series ----------------------------------------------------------------------------------------
-// Whether the bytes are an NPY array or text of numbers; then the array of two axes, samples and channels, which they
-// are: NPY of (T, C) or (T), text with a row a sample. `scratch` keeps the numbers of a text. DT_E_DATA: more axes, rows
-// that differ in length.
+// Extensions of series; text of other ones may be anything.
+#define DT_SERIES_EXTS "npy", "csv", "tsv", "edf", "bdf"
+// What to take of a file with several series, in this order; n 0: all.
+typedef struct dt_series_names {
+    int n;
+    const char *name[64]; // borrowed
+} dt_series_names;
+// Whether the bytes are an NPY array, text of numbers, EDF or BDF; then the array of two axes, samples and channels, which
+// they are: NPY of (T, C) or (T), text with a row a sample, signals by label. *rate: Hz, or 0 where the file has none.
+// `scratch` keeps numbers that do not lie in the file. DT_E_DATA: more axes, rows that differ in length, no such signal.
 bool dt_series_is(dt_span bytes);
-dt_status dt_series_read(dt_span bytes, dt_npy *out, dt_buffer *scratch);
+dt_status dt_series_read(dt_span bytes, const dt_series_names *names, dt_npy *out, double *rate, dt_buffer *scratch);
+// decode_edf.c
+bool dt_edf_is(dt_span bytes);
+dt_status dt_edf_read(dt_span bytes, const dt_series_names *names, dt_npy *out, double *rate, dt_buffer *scratch);
 
 #endif

@@ -480,18 +480,21 @@ static void begin_file(dt_audio_file *f, dt_span bytes) {
     f->bytes = bytes;
 }
 
-dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const double origin[DT_AUDIO_MAX_CHANNELS],
-                                    dt_audio_info *out) {
+dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const dt_audio_clip *want, dt_audio_info *out) {
+    double rate;
     begin_file(f, bytes);
-    f->origin = origin;
-    DT_TRY(dt_series_read(bytes, &f->series, &f->numbers));
+    f->origin = want->origin;
+    DT_TRY(dt_series_read(bytes, &want->names, &f->series, &rate, &f->numbers));
     const int64_t *shape = f->series.shape;
     if (shape[1] > DT_AUDIO_MAX_CHANNELS)
         return dt_fail(DT_E_DATA,
                        "a series of (%lld, %lld): rows are samples and columns channels, of which "
                        "%d are the most",
                        (long long)shape[0], (long long)shape[1], DT_AUDIO_MAX_CHANNELS);
-    *out = f->info = (dt_audio_info){0, (int)shape[1], shape[0]};
+    if (rate == want->rate) rate = 0;
+    if (rate != floor(rate) || rate > DT_AUDIO_MAX_RATE)
+        return dt_fail(DT_E_DATA, "a series of %g Hz, which cannot become %g: set rate", rate, want->rate);
+    *out = f->info = (dt_audio_info){(int)rate, (int)shape[1], shape[0]};
     return DT_OK;
 }
 

@@ -220,7 +220,7 @@ dt_status dt_clipper_run(dt_clipper *s, dt_span bytes, const dt_audio_clip *want
     dt_audio_info info;
     const dt_resampler *r = NULL;
     if (dt_series_is(bytes))
-        DT_TRY(dt_audio_file_open_series(s->file, bytes, want->origin, &info));
+        DT_TRY(dt_audio_file_open_series(s->file, bytes, want, &info));
     else
         DT_TRY(dt_audio_file_open(s->file, bytes, &info));
     if (info.rate != 0 && info.rate != want->rate) DT_TRY(find_table(s, info.rate, want->rate, &r));

@@ -49,6 +49,11 @@ static dt_status field_audio_read_all(dt_field_keys *r, dt_audio_field *f) {
     f->clip.n_samples = llround(r->f->seconds.value * f->clip.rate); // whole samples: the network's shape is fixed
     f->clip.channels = (int)dt_answer_or(r->f->channels, 1);
     f->clip.pad = r->f->pad;
+    const dt_cnode *names = r->f->variable;
+    const size_t n = names ? dt_cnode_size(names) : 0;
+    if (n > DT_AUDIO_MAX_CHANNELS)
+        return dt_config_fail(r->c, dt_key_of(r, "variable"), "expected at most %d names", DT_AUDIO_MAX_CHANNELS);
+    for (size_t i = 0; i < n; i++) f->clip.names.name[f->clip.names.n++] = dt_cnode_str(dt_cnode_item(names, i));
     dt_feature_opts o = {.rate = f->clip.rate, .channels = f->clip.channels, .n_samples = f->clip.n_samples};
     read_features(r->f, &o);
     DT_TRY(check_transform(r, &o));

@@ -142,9 +142,9 @@ static dt_status fields_find_source(resolver *r) {
     }
     if (r->f->kind == DT_FIELD_audio) {
         // series, too, but no txt, which may be anything: `source: txt` names one
-        static const char *const EXTS[] = {"npy", "csv", "tsv"};
+        static const char *const EXTS[] = {DT_SERIES_EXTS};
         bool any = !given && mark_exts(r, NULL, DT_KIND_AUDIO);
-        for (int i = 0; i < 3 && !given && !any; i++) any = mark_exts(r, EXTS[i], 0);
+        for (size_t i = 0; i < sizeof EXTS / sizeof *EXTS && !given && !any; i++) any = mark_exts(r, EXTS[i], 0);
         return any ? DT_OK : no_source(r, "sounds", name);
     }
     return find_numbers(r, n);

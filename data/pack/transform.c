@@ -200,10 +200,12 @@ static dt_status transform_audio_decode(const dt_transform *t, dt_transform_scra
 // Values of a series stay as they are: its type, of text doubles.
 static dt_status transform_series_decode(const dt_transform *t, dt_transform_scratch *s, dt_span bytes,
                                          recording *out) {
-    if (t->o->rate == 0)
+    static const dt_series_names all;
+    *out = (recording){.rate = 0};
+    DT_TRY(dt_series_read(bytes, &all, &out->series, &out->rate, &s->decoded));
+    if (out->rate == 0) out->rate = t->o->rate;
+    if (out->rate == 0)
         return dt_fail(DT_E_USAGE, "--segment: a series does not state its rate: give --rate (samples/s)");
-    *out = (recording){.rate = t->o->rate};
-    DT_TRY(dt_series_read(bytes, &out->series, &s->decoded));
     out->n = out->series.shape[0];
     if (out->series.shape[1] > DT_AUDIO_MAX_CHANNELS)
         return dt_fail(DT_E_DATA, "a series of %lld columns: %d are the most", (long long)out->series.shape[1],
@@ -360,7 +362,7 @@ static int transform_find_recording(const dt_transform_record *r) {
 
 // The first series of a record without recordings, or -1.
 static int transform_find_series(const dt_transform_record *r) {
-    static const char *const EXTS[] = {"npy", "csv", "tsv", "txt"};
+    static const char *const EXTS[] = {DT_SERIES_EXTS, "txt"};
     for (size_t k = 0; k < sizeof EXTS / sizeof *EXTS; k++)
         for (int i = 0; i < r->n_members; i++) {
             const char *dot = strrchr(r->member[i].ext, '.');

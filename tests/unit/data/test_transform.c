@@ -193,7 +193,8 @@ TEST(series_are_cut) {
                                 &(dt_pack_opts){.rate = 0.5, .segment_s = padded ? 8 : 6, .hop_s = padded ? 0 : 4});
             dt_buffer text = {0}, scratch = {0};
             dt_npy from, cut;
-            must(dt_series_read(whole, &from, &text));
+            double rate;
+            must(dt_series_read(whole, &(dt_series_names){0}, &from, &rate, &text));
             assert_int_equal(s->catalog->n_records, 2);
             for (uint32_t k = 0; k < 2; k++) {
                 assert_true(number(s, k, "begin_s") == (padded ? 8 : 4) * k && number(s, k, "rate") == 0.5);
