@@ -320,6 +320,10 @@ int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *a
     return fake_queue(m, st, &w);
 }
 
+void fake_cuda_move(dt_cuda_api *a) {
+    of(a)->thread = pthread_self();
+}
+
 int fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes) {
     return fake_note(of(a), call, "", n_bytes, NULL);
 }

@@ -94,6 +94,7 @@ static inline int fake_cuda_race(void **state) { // in two orders; set-up of a p
 // is called again later. Logged as `call`.
 int fake_cuda_queue(dt_cuda_api *a, const char *call, bool (*host)(const void *args), const void *args,
                     size_t args_bytes, size_t n_bytes, void *stream);
+void fake_cuda_move(dt_cuda_api *a); // the calling thread chooses the device
 // Logs a call. Returns an error if it is told to fail.
 int fake_cuda_note(dt_cuda_api *a, const char *call, size_t n_bytes);
 // The number of the capture that the stream is part of, from 1 on; 0: none.

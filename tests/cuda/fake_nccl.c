@@ -2,9 +2,12 @@
 //
 // A communicator counts its collectives. Number k of rank r is the file "k.r", written under another name and renamed,
 // so that every visible file is complete. A rank finishes number k when it has read all ranks' files of k, which means
-// that all have finished k - 1. It then removes its own file of k - 1. Sends between two ranks have their own count. A
-// rank that waits for others tells the stream, which tries again later (fake_cuda_queue). The host thus continues, as
-// it does beside a waiting kernel.
+// that all have finished k - 1. It then removes its own file of k - 1. Sends between two ranks have their own count; the
+// receiver removes a message, and the send waits for that. A rank that waits for others tells the stream, which tries
+// again later (fake_cuda_queue). The host thus continues, as it does beside a waiting kernel.
+//
+// A call that is BUSY has done nothing yet: at the last of its polls a thread of NCCL's queues its operations, those of a
+// group as one piece of work.
 //
 // In front of a collective's data a file records how the rank asked for it: in which of its captures with collectives,
 // and as which collective of that capture.
@@ -16,6 +19,7 @@
 #include "fake_memory.h"
 
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,10 +27,24 @@
 #include <unistd.h>
 
 enum { MAX_RANKS = 16, MAX_OWN = 4, UNHANDLED = 1, INVALID = 4, F64 = DT_DTYPE_COUNT };
+enum { BUSY_POLLS = 3, SIZES = 3, MAX_LINKS = 5 * SIZES + 2 * MAX_RANKS, LINK_BYTES = 4096 };
 
 typedef struct how {
     int64_t capture, index; // 0, 0: not captured
 } how;
+
+typedef enum op_kind { ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, SEND, RECV } op_kind;
+typedef struct op {
+    struct nccl *n;
+    op_kind kind;
+    char *data;
+    size_t n_bytes;
+    int peer; // reduce, broadcast: the root
+    int type; // of a sum: dt_dtype or F64
+    void *stream;
+    how how;
+    int left; // operations of its group behind it
+} op;
 
 typedef struct nccl {
     dt_nccl_api api;
@@ -36,28 +54,21 @@ typedef struct nccl {
     int64_t n_done; // collectives
     int n_before;   // communicators that FAKE_NCCL_DIR has seen
     int64_t n_sent[MAX_RANKS], n_received[MAX_RANKS];
-    const void *waits; // the item that has sent its part and waits for the others
-    bool inited, aborted;
-    int finishing;    // how often async_error is still busy after finalize
-    bool grouped;     // between group_start and group_end
-    uint64_t capture; // the machine's number of the last one with a collective
-    how last;         // in it
+    const void *waits; // the operation that has sent its part and waits for the others
+    const op *group;   // under way, its operation
+    bool inited, aborted, finalized;
+    int busy;     // how often async_error is still busy
+    bool grouped; // between group_start and group_end
+    op *ops;      // of the call that is not finished
+    int n_ops, error;
+    void *links[MAX_LINKS]; // memory that was taken at the first operation of a kind and size, or with a peer
+    uint64_t capture;       // the machine's number of the last one with a collective
+    how last;               // in it
     struct {
         void *p; // memory of NCCL's
         bool registered;
     } own[MAX_OWN];
 } nccl;
-
-typedef enum op_kind { ALL_REDUCE, REDUCE_SCATTER, REDUCE, ALL_GATHER, BROADCAST, SEND, RECV } op_kind;
-typedef struct op {
-    nccl *n;
-    op_kind kind;
-    char *data;
-    size_t n_bytes;
-    int peer; // reduce, broadcast: the root
-    int type; // of a sum: dt_dtype or F64
-    how how;
-} op;
 
 static nccl *of(const dt_nccl_api *a) {
     return a->self;
@@ -173,9 +184,9 @@ static bool run_collective(const op *o) {
                    gathers ? part
                    : gives ? o->n_bytes
                            : 0);
-        n->waits = o->data;
+        n->waits = o;
     }
-    if (n->waits != o->data) fake_breach("a collective begins while another is under way");
+    if (n->waits != o) fake_breach("a collective begins while another is under way");
     if (!all_are_there(n)) return false;
     take_part(o);
     name_collective(n, n->n_done - 1, n->rank, path);
@@ -185,24 +196,38 @@ static bool run_collective(const op *o) {
     return true;
 }
 
-static bool run_op(const void *arg) {
-    const op *o = arg;
+static bool run_op(const op *o) {
     nccl *n = o->n;
     char path[256];
-    if (n->aborted) return true; // the kernel has ended
     const bool sends = o->kind == SEND;
     if (!sends && o->kind != RECV) return run_collective(o);
     int64_t *number = sends ? &n->n_sent[o->peer] : &n->n_received[o->peer];
     snprintf(path, sizeof path, "%s/s%lld.%d.%d", n->folder, (long long)*number, sends ? n->rank : o->peer,
              sends ? o->peer : n->rank);
     if (sends) {
-        write_file(path, o->how, o->data, o->n_bytes);
+        if (n->waits != o) write_file(path, o->how, o->data, o->n_bytes);
+        n->waits = is_there(path) ? o : NULL;
+        if (n->waits) return false;
     } else {
         if (!is_there(path)) return false;
         read_file(path, o->how, o->data, o->n_bytes);
         unlink(path);
     }
     ++*number;
+    return true;
+}
+
+// The operations of one call.
+static bool run_group(const void *arg) {
+    const op *o = arg;
+    nccl *n = o->n;
+    if (n->aborted) return true; // the kernel has ended
+    if (n->group && (n->group < o || n->group > o + o->left)) fake_breach("a call begins while another is under way");
+    if (!n->group) n->group = o;
+    while (n->group) {
+        if (!run_op(n->group)) return false;
+        n->group = n->group->left ? n->group + 1 : NULL;
+    }
     return true;
 }
 
@@ -221,23 +246,55 @@ static bool refuses(const nccl *n, void *stream) {
     return who && (strcmp(who, "all") == 0 || atoi(who) == n->rank) && fake_cuda_capture(n->cuda, stream);
 }
 
+// What NCCL takes at the first operation of a kind and size, and for each peer of sends and receives: not in a capture.
+static int connect(nccl *n, const op *o) {
+    const int size = o->n_bytes < 1 << 16 ? 0 : o->n_bytes < 1 << 20 ? 1 : 2;
+    const int i = o->kind < SEND ? o->kind * SIZES + size : 5 * SIZES + (o->kind - SEND) * MAX_RANKS + o->peer;
+    if (n->links[i]) return DT_NCCL_OK;
+    if (o->how.capture) fake_breach("the first operation of kind %d, of %zu bytes, is captured", o->kind, o->n_bytes);
+    return n->cuda->alloc(n->cuda, &n->links[i], LINK_BYTES) ? UNHANDLED : DT_NCCL_OK;
+}
+
+// The end of a call: NCCL's own thread, which has chosen the device, queues all its operations or none.
+static void *complete(void *arg) {
+    nccl *n = arg;
+    op *o = n->ops;
+    fake_cuda_move(n->cuda);
+    for (int i = 0; i < n->n_ops && !n->error; i++) {
+        o[i].how = note_capture(n, o[i].stream);
+        o[i].left = n->n_ops - 1 - i;
+        n->error = connect(n, &o[i]);
+    }
+    if (n->n_ops && !n->error)
+        n->error = fake_cuda_queue(n->cuda, "group", run_group, o, (size_t)n->n_ops * sizeof *o, 0, o->stream);
+    n->n_ops = 0;
+    return NULL;
+}
+
+static void check_idle(const nccl *n, const char *call) {
+    if (n->busy) fake_breach("%s while another call is under way", call);
+}
+
+static int begin(nccl *n) {
+    n->busy = BUSY_POLLS;
+    return DT_NCCL_BUSY; // async_error says when it is finished
+}
+
 static int queue(const dt_nccl_api *a, op_kind kind, const void *data, size_t n_bytes, int peer, int type,
                  void *stream) {
     nccl *n = of(a);
     static const char *const names[] = {"all_reduce", "reduce_scatter", "reduce", "all_gather",
                                         "broadcast",  "send",           "recv"};
-    if (n->aborted || peer >= n->world_size || refuses(n, stream)) return INVALID;
-    fake_cuda_check_device(n->cuda, data, n_bytes);
-    const op o = {.n = n,
-                  .kind = kind,
-                  .data = (char *)data,
-                  .n_bytes = n_bytes,
-                  .peer = peer,
-                  .type = type,
-                  .how = note_capture(n, stream)};
-    const int e = fake_cuda_queue(n->cuda, names[kind], run_op, &o, sizeof o, n_bytes, stream);
-    if (e) return e >= DT_NCCL_BUSY ? INVALID : e;
-    return n->grouped ? DT_NCCL_OK : DT_NCCL_BUSY; // async_error says when it is queued
+    check_idle(n, names[kind]);
+    int e = n->aborted || peer >= n->world_size || refuses(n, stream) ? INVALID : 0;
+    if (!e) fake_cuda_check_device(n->cuda, data, n_bytes);
+    if (!e) e = failure(n, names[kind], n_bytes);
+    if (e) return n->error = e;
+    if (n->grouped && n->n_ops && n->ops->stream != stream) fake_breach("a group is queued on two streams");
+    n->ops = dt_xrealloc(n->ops, (size_t)(n->n_ops + 1) * sizeof *n->ops);
+    n->ops[n->n_ops++] = (op){
+        .n = n, .kind = kind, .data = (char *)data, .n_bytes = n_bytes, .peer = peer, .type = type, .stream = stream};
+    return n->grouped ? DT_NCCL_OK : begin(n);
 }
 
 // ---- the table -------------------------------------------------------------------------------------
@@ -275,26 +332,31 @@ static int init(const dt_nccl_api *a, void **comm, int world_size, const void *i
     n->rank = rank;
     n->world_size = world_size;
     n->inited = true;
-    n->aborted = false;
-    n->finishing = 0;
+    n->aborted = n->finalized = false;
     n->n_done = 0;
-    n->waits = NULL;
+    n->n_ops = n->error = 0;
+    n->waits = n->group = NULL;
     memset(n->n_sent, 0, sizeof n->n_sent);
     memset(n->n_received, 0, sizeof n->n_received);
     *comm = n;
     snprintf(path, sizeof path, "%s/here.%d", n->folder, rank);
     write_file(path, (how){0}, "", 0);
-    return DT_NCCL_BUSY;
+    return begin(n);
 }
 
 static int async_error(const dt_nccl_api *a, void *comm, int *state) {
     nccl *n = of(a);
+    pthread_t thread;
     char path[256];
     if (n->grouped) fake_breach("a group is not ended");
     *state = failure(n, "async_error", 0);
     if (*state) return DT_NCCL_OK;
-    if (n->finishing && --n->finishing) *state = DT_NCCL_BUSY;
-    for (int r = 0; r < n->world_size && !n->n_done; r++) { // until all have come
+    if (n->busy && !--n->busy) {
+        if (pthread_create(&thread, NULL, complete, n) || pthread_join(thread, NULL)) abort();
+        fake_cuda_move(n->cuda);
+    }
+    *state = n->busy ? DT_NCCL_BUSY : n->error;
+    for (int r = 0; r < n->world_size && !n->n_done && !*state; r++) { // until all have come
         snprintf(path, sizeof path, "%s/here.%d", n->folder, r);
         if (!is_there(path)) *state = DT_NCCL_BUSY;
     }
@@ -322,14 +384,17 @@ static int all_gather(const dt_nccl_api *a, void *comm, void *data, const void *
 }
 static int group_start(const dt_nccl_api *a) {
     const int e = failure(of(a), "group_start", 0);
+    check_idle(of(a), "group_start");
     of(a)->grouped = !e;
     return e;
 }
 static int group_end(const dt_nccl_api *a) {
-    const int e = failure(of(a), "group_end", 0);
-    if (!of(a)->grouped) return INVALID;
-    of(a)->grouped = false;
-    return e ? e : DT_NCCL_BUSY;
+    nccl *n = of(a);
+    const int e = failure(n, "group_end", 0);
+    if (!n->grouped) return INVALID;
+    n->grouped = false;
+    if (e) n->error = e;
+    return n->error ? n->error : begin(n);
 }
 static int broadcast(const dt_nccl_api *a, void *comm, void *data, size_t n_bytes, int root, void *stream) {
     return queue(a, BROADCAST, data, n_bytes, root, DT_U8, stream);
@@ -374,14 +439,16 @@ static int comm_register(const dt_nccl_api *a, void *comm, void *p, size_t n_byt
     const int e = failure(n, "comm_register", n_bytes);
     if (e) return e;
     if (!p || i == MAX_OWN) return INVALID;
+    check_idle(n, "comm_register");
     n->own[i].registered = true;
     *handle = &n->own[i];
-    return DT_NCCL_BUSY;
+    return begin(n);
 }
 
 static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
     nccl *n = of(a);
     const int e = failure(n, "comm_deregister", 0);
+    check_idle(n, "comm_deregister");
     for (int i = 0; i < MAX_OWN; i++) {
         if (handle != &n->own[i] || !n->own[i].registered) continue;
         n->own[i].registered = false;
@@ -392,22 +459,28 @@ static int comm_deregister(const dt_nccl_api *a, void *comm, void *handle) {
 
 static int finalize(const dt_nccl_api *a, void *comm) {
     const int e = failure(of(a), "finalize", 0);
-    of(a)->finishing = 3;
-    return e ? e : DT_NCCL_BUSY;
+    check_idle(of(a), "finalize");
+    of(a)->finalized = true;
+    return e ? e : begin(of(a));
 }
 
 // The communicator is gone, also where that fails.
 static int leave(const dt_nccl_api *a, void *comm, const char *call) {
     const int e = failure(of(a), call, 0);
-    const int n = fake_cuda_graphs_with(of(a)->cuda, run_op);
+    const int n = fake_cuda_graphs_with(of(a)->cuda, run_group);
     if (n) fake_breach("%d graphs hold collectives of a communicator that goes: it waits for them", n);
     if (comm != of(a) || of(a)->aborted) fake_breach("a communicator goes twice");
     of(a)->aborted = true;
+    of(a)->busy = of(a)->n_ops = 0;
     for (int i = 0; i < MAX_OWN; i++) of(a)->own[i].registered = false;
+    for (int i = 0; i < MAX_LINKS; i++) {
+        if (of(a)->links[i]) of(a)->cuda->free(of(a)->cuda, of(a)->links[i]);
+        of(a)->links[i] = NULL;
+    }
     return e;
 }
 static int destroy(const dt_nccl_api *a, void *comm) {
-    if (of(a)->finishing) fake_breach("a communicator is destroyed that is not finalized");
+    if (of(a)->busy || !of(a)->finalized) fake_breach("a communicator is destroyed that is not finalized");
     return leave(a, comm, "destroy");
 }
 static int abort_comm(const dt_nccl_api *a, void *comm) {
@@ -445,5 +518,6 @@ dt_nccl_api *fake_nccl_create(dt_cuda_api *cuda, bool old) {
 }
 
 void fake_nccl_destroy(const dt_nccl_api *a) {
+    free(of(a)->ops);
     free(of(a));
 }

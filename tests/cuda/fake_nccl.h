@@ -6,6 +6,10 @@
 // deregistration; a communicator is destroyed once, after all graphs with its collectives, since NCCL would wait for
 // them. Calls appear in the fake device's log, and fail with NCCL's errors where fake_cuda_fail says so.
 //
+// It is as strict as NCCL may be: a call stays BUSY for several polls, and only then are its operations queued, by another
+// thread; meanwhile no other call is allowed. A group's operations are queued together or not at all. A send ends when its
+// receive has. The first operation of a kind and size, or with a peer, takes memory, and may not be captured.
+//
 // FAKE_NCCL_WRONG in the environment makes sums wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a rank (or
 // "all") whose library fails under capture. With FAKE_NCCL_SWITCH sums are made in switches where NCCL_ALGO allows NVLS:
 // their order is another one for each communicator.

@@ -272,21 +272,21 @@ TEST(test_drop_of_one_rank) {
 static __thread bool lost, captured,
     failed; // this rank's peer; its last sum; whether that was told
 
-static int failing_state(const dt_nccl_api *a, void *comm, int *state) {
-    failed |= lost && captured;
-    *state = lost && captured ? 6 : DT_NCCL_OK;
-    return DT_NCCL_OK;
-}
-
 static __thread struct {
     dt_nccl_api nccl;
     dt_cuda_api *cuda;
 } real;
 
+static int failing_state(const dt_nccl_api *a, void *comm, int *state) {
+    const int e = real.nccl.async_error(a, comm, state);
+    failed |= lost && captured;
+    if (lost && captured) *state = 6;
+    return e;
+}
+
 static int watched_sum(const dt_nccl_api *a, void *comm, void *data, int64_t n, dt_dtype type, void *stream) {
     captured = fake_cuda_capture(real.cuda, stream) != 0;
-    const int e = real.nccl.all_reduce(a, comm, data, n, type, stream);
-    return lost && e == DT_NCCL_OK ? DT_NCCL_BUSY : e; // a peer that is gone is heard of by polling
+    return real.nccl.all_reduce(a, comm, data, n, type, stream);
 }
 
 // A peer is lost between steps that are captured, or while the first is. The graphs go, then the communicator, once, as
@@ -376,6 +376,14 @@ static dt_status keep_card(dt_comm *c, void *data, size_t n_bytes, int root) {
     return DT_OK;
 }
 
+// The other rank connects, and then does nothing.
+static dt_status bring_peer(dt_comm *c, void *data, size_t n_bytes, int root) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/here.1", (char *)data + sizeof(int)); // behind the error
+    fclose(fopen(path, "wb"));
+    return DT_OK;
+}
+
 static void open_rank(dt_backend **b, dt_nccl_api **nccl) {
     assert_int_equal(fake_cuda_backend(b, &(dt_backend_opts){.threads = 1}), DT_OK);
     *nccl = fake_cuda_nccl(*b);
@@ -387,10 +395,9 @@ TEST(test_missing_peer) {
     for (int hangs = 0; hangs < 2; hangs++) {
         dt_backend *b;
         dt_nccl_api *nccl;
-        dt_comm *c = NULL, boot = {.world_size = 2, .broadcast_bytes = keep_card};
+        dt_comm *c = NULL, boot = {.world_size = 2, .broadcast_bytes = hangs ? bring_peer : keep_card};
         open_rank(&b, &nccl);
         hang(b);
-        if (hangs) nccl->async_error = failing_state; // which says that it is connected
         assert_int_equal(dt_comm_create_nccl(&c, b, &boot, false, false, 1 << 14, 0.2), DT_E_PEER);
         assert_non_null(strstr(dt_error_message(),
                                hangs ? "the test of NCCL did not finish within" : "init did not finish within"));
