@@ -159,6 +159,8 @@ static double cpu_step(rig *r, int64_t step, float lr, float scale) {
     o.grad_scale = (float)(clip / weight);
     o.lr = lr;
     o.t = step + 1;
+    double column_sums[1024];
+    o.column_sums = column_sums;
     if (o.n_tensors) r->cpu->flat_clip_agc(r->cpu, &o, 0, 6);
     whole_optimizer(r->cpu, o, N);
     for (int i = 0; i < 2; i++)
@@ -259,6 +261,20 @@ TEST(test_optimizers) {
     clipped.tensors = rows;
     clipped.n_tensors = 2;
     check_optimizer(clipped, 0, 8);
+}
+
+// A vector, and matrices of several bands: tall, wide, frozen, of few columns.
+TEST(test_factored) {
+    static const dt_factored factored[] = {{0, 1, 16, {0, 0}, 0, 1, .vector = true},
+                                           {16, 1000, 70, {32, 32}, 16, 1},
+                                           {70016, 1, 64, {2048, 0}, 86, 1, .vector = true, .frozen = true},
+                                           {70080, 404, 80, {2112, 128}, 150, 2},
+                                           {102400, 4608, 9, {3072, 640}, 230, 0.5f},
+                                           {143872, (N - 143872) / 512, 512, {8192, 1024}, 239, 1}};
+    dt_optimizer_args o = {.kind = DT_OPTIMIZER_adafactor, .factored = factored, .n_factored = 6};
+    check_optimizer(o, 0.5f, 1024);
+    o.clip_value = 0.5f;
+    check_optimizer(o, 0, 1);
 }
 
 static void gradients(rig *r, float first, float drop) {

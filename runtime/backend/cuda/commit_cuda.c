@@ -1,5 +1,6 @@
 // commit_cuda.c: the optimizer step as device work (see commit.h and commit_kernels.h), and the sum of two flat
-// buffers. All memory is allocated when the commit is created. A phase queues one launch, or none; two with norms.
+// buffers. All memory is allocated when the commit is created. A phase queues one launch, or none; two with norms, four
+// to factor second moments.
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/kernels/commit_kernels.h"
 #include "base/core.h"
@@ -12,11 +13,12 @@ typedef struct commit {
     int64_t n, n_chunks; // elements that are trained; pieces of DT_CHUNK
     int64_t n_norms;     // chunks of scaled segments
     int64_t n_rows;      // that are clipped
-    int n_rules, n_factored;
-    size_t n_bytes;        // of `memory`
-    char *memory;          // partial, segments, rules, norms, ratios, verdict
-    double *partial;       // sums of squares per chunk, and one number more (dt_cuda_commit_sums)
-    const int32_t *states; // dt_commit_args, in device memory
+    int n_rules;
+    int64_t n_bands, n_tiles; // of factored tensors
+    size_t n_bytes;           // of `memory`
+    char *memory;             // partial, segments, rules, norms, ratios, verdict
+    double *partial;          // sums of squares per chunk, and one number more (dt_cuda_commit_sums)
+    const int32_t *states;    // dt_commit_args, in device memory
     dt_commit_decide_args decide;
     dt_commit_clip_args clip;
     dt_commit_factor_args factor;
@@ -92,6 +94,24 @@ static int divide_segments(const dt_commit_args *a, const int64_t *starts, dt_co
     return n;
 }
 
+// The bands of each factored tensor, and its place among those of all. Returns the number of columns' sums.
+static int64_t divide_factored(commit *c, const dt_commit_args *a, const int64_t *starts, dt_commit_factored *out) {
+    int64_t n_sums = 0;
+    for (int i = 0; i < a->optimizer.n_factored; i++) {
+        const dt_factored *f = &a->optimizer.factored[i];
+        const int64_t fill = DT_FACTOR_ELEMENTS / f->cols, rows = fill > DT_FACTOR_ROWS ? fill : DT_FACTOR_ROWS;
+        const dt_commit_factored g = {
+            .f = *f, .band = c->n_bands, .tile = c->n_tiles, .band_rows = rows, .n_bands = (f->rows + rows - 1) / rows};
+        out[i] = g;
+        out[i].f.sums = n_sums;
+        out[i].f.start = f->frozen ? 0 : index_of(starts, f->start); // frozen tensors have no start of their own
+        c->n_bands += g.n_bands;
+        c->n_tiles += (f->cols + DT_FACTOR_COLUMNS - 1) / DT_FACTOR_COLUMNS;
+        n_sums += g.n_bands * f->cols;
+    }
+    return n_sums;
+}
+
 static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdict *verdict) {
     const dt_optimizer_args *o = &a->optimizer;
     // arguments that stay for the whole run; pointers to gradients come with each phase
@@ -110,7 +130,7 @@ static void fill_args(commit *c, const dt_commit_args *a, const dt_commit_verdic
     c->factor.step = a->step;
     c->factor.master = o->master;
     memcpy(c->factor.slots, o->slots, sizeof o->slots);
-    c->n_factored = o->n_factored;
+    c->factor.n_tensors = o->n_factored;
     c->optimize.kind = o->kind;
     c->optimize.step = c->buffers.step = a->step;
     c->optimize.master = o->master;
@@ -148,20 +168,26 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
     const size_t ratio_bytes =
         c->n_norms ? commit_cuda_round_up((size_t)(a->optimizer.n_segments + 2 * a->n_copies) * sizeof(float)) : 0;
     const size_t tensor_bytes = commit_cuda_round_up((size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
-    const size_t factor_bytes = commit_cuda_round_up((size_t)a->optimizer.n_factored * sizeof(dt_factored));
+    int64_t starts[DT_COMMIT_STARTS];
+    list_starts(a, starts);
+    const size_t n_factored = (size_t)a->optimizer.n_factored;
+    dt_commit_factored *factored = dt_xcalloc(n_factored + 1, sizeof *factored);
+    const size_t column_bytes = (size_t)divide_factored(c, a, starts, factored) * sizeof(double);
+    const size_t table_bytes = n_factored * sizeof *factored, total_bytes = n_factored * 2 * sizeof(double);
+    const size_t factor_bytes = // table, columns' sums, bands' sums, totals
+        commit_cuda_round_up(table_bytes + column_bytes + (size_t)c->n_bands * 2 * sizeof(double) + total_bytes);
     c->n_bytes = partial_bytes + tensor_bytes + factor_bytes + segment_bytes + rule_bytes + norm_bytes + ratio_bytes +
                  commit_cuda_round_up(sizeof(dt_commit_verdict));
     // one allocation, before the first step
     const dt_status status = b->alloc(b, (void **)&c->memory, c->n_bytes, "the optimizer's tables");
     if (status != DT_OK) {
+        free(factored);
         free(c);
         return status;
     }
     char *host = dt_xcalloc(1, c->n_bytes), *segments = c->memory + partial_bytes; // filled on the host, copied once
     char *rules = segments + segment_bytes;
     if (state_bytes) memcpy(host + sums_bytes, a->states, state_bytes);
-    int64_t starts[DT_COMMIT_STARTS];
-    list_starts(a, starts);
     c->optimize.n_segments = divide_segments(a, starts, (dt_commit_segment *)(host + partial_bytes));
     for (int i = 0; i < a->n_rules; i++) {
         const dt_commit_rule *r = &a->rules[i];
@@ -173,14 +199,14 @@ dt_status dt_cuda_commit_create(dt_backend *b, const dt_commit_args *a, void **o
         memcpy(host + c->n_bytes - tensor_bytes, a->optimizer.tensors,
                (size_t)a->optimizer.n_tensors * sizeof(dt_clip_tensor));
     const size_t factored_at = c->n_bytes - tensor_bytes - factor_bytes;
-    for (int i = 0; i < a->optimizer.n_factored; i++) {
-        dt_factored *t = (dt_factored *)(host + factored_at) + i;
-        *t = a->optimizer.factored[i];
-        t->start = t->frozen ? 0 : index_of(starts, t->start); // frozen tensors have no start of their own
-    }
+    memcpy(host + factored_at, factored, table_bytes);
+    free(factored);
     b->copy_to_device(b, c->memory, host, c->n_bytes); // synchronous
     free(host);
-    c->factor.tensors = (const dt_factored *)(c->memory + factored_at);
+    c->factor.tensors = (const dt_commit_factored *)(c->memory + factored_at);
+    c->factor.columns = (double *)(c->memory + factored_at + table_bytes);
+    c->factor.bands = c->factor.columns + column_bytes / sizeof(double);
+    c->factor.totals = c->factor.bands + 2 * c->n_bands;
     c->clip.tensors = (const dt_clip_tensor *)tensors;
     c->partial = (double *)c->memory;
     if (state_bytes) c->states = (const int32_t *)(c->memory + sums_bytes);
@@ -220,7 +246,10 @@ void dt_cuda_commit_phase(dt_backend *b, void *commit_, dt_commit_phase phase, c
         commit_cuda_launch(cuda, DT_K_commit_clip, c->n_rows, &c->clip, stream);
         break;
     case DT_COMMIT_MEASURE:
-        commit_cuda_launch(cuda, DT_K_commit_factor, c->n_factored, &c->factor, stream); // each may have nothing to do
+        commit_cuda_launch(cuda, DT_K_commit_factor_rows, c->n_bands, &c->factor, stream);
+        commit_cuda_launch(cuda, DT_K_commit_factor_columns, c->n_tiles, &c->factor, stream);
+        commit_cuda_launch(cuda, DT_K_commit_factor_step, c->n_bands, &c->factor, stream);
+        commit_cuda_launch(cuda, DT_K_commit_factor_scale, c->n_bands, &c->factor, stream);
         commit_cuda_launch(cuda, DT_K_commit_norms, c->n_norms, &c->optimize, stream);
         break;
     case DT_COMMIT_OPTIMIZE:

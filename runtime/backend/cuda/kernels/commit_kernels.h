@@ -1,6 +1,6 @@
 // commit_kernels.h: the optimizer step on the device, in four launches: sums of squares by chunk, the decision (one
 // block), the optimizer, running statistics. An optimizer with norms needs two more before it: sums of squares of each
-// tensor by chunk, and their ratios.
+// tensor by chunk, and their ratios. A factored one needs four: see there.
 //
 // The decision reads the chunk sums, the step's own sums in the flat buffer and the device step. It writes a verdict
 // with everything that the other kernels need, so that nothing goes through the host: whether to commit, the factor
@@ -65,6 +65,16 @@ DT_KERNEL(flat_swap, dt_flat_swap_args) {
         }
     }
 }
+
+// i: the first of n entries for which the condition on `i` holds, as it does for all behind it; n: none.
+#define DT_COMMIT_FIND(i, n, holds)                                                                                    \
+    int i = (n) / 2;                                                                                                   \
+    for (int low_ = 0, high_ = (n); low_ < high_; i = (low_ + high_) / 2) {                                            \
+        if (holds)                                                                                                     \
+            high_ = i;                                                                                                 \
+        else                                                                                                           \
+            low_ = i + 1;                                                                                              \
+    }
 
 // Which chunk of slots and average is the state of a chunk; -1: another rank's.
 DT_FN int64_t dt_commit_state(const int32_t *states, int64_t chunk) {
@@ -202,15 +212,9 @@ typedef struct dt_commit_clip_args {
 DT_KERNEL(commit_clip, dt_commit_clip_args) {
     DT_SHARED(double, weights, DT_COMMIT_THREADS);
     DT_SHARED(double, gradients, DT_COMMIT_THREADS); // sums of squares
-    int low = 0, high = a->n_tensors;                // the first tensor whose rows end behind this block
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (a->tensors[middle].first + a->tensors[middle].n > DT_BLOCK)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    const dt_clip_tensor r = a->tensors[low];                      // the tensor of this block's row
+    // the tensor of this block's row
+    DT_COMMIT_FIND(tensor, a->n_tensors, a->tensors[tensor].first + a->tensors[tensor].n > DT_BLOCK)
+    const dt_clip_tensor r = a->tensors[tensor];
     const int64_t at = r.offset + (DT_BLOCK - r.first) * r.length; // element of the row's beginning
     DT_THREADS(t) {
         double w = 0, g = 0;
@@ -237,11 +241,29 @@ DT_KERNEL(commit_clip, dt_commit_clip_args) {
 }
 
 // ---- factored second moments -----------------------------------------------------------------------
+// The method of backend/cpu/flat_cpu.c, in other orders of sums. A tensor is divided into bands of rows, a block for each:
+// (1) rows' averages, and the band's sums of columns and of squared weights, (2) columns' averages, over the bands, (3) the
+// step in the gradient's place and its square, (4) its scale. What a band has follows from the tensor alone: so do the bits.
+enum {
+    DT_FACTOR_ROWS = 32,
+    DT_FACTOR_ELEMENTS = 16384,
+    DT_FACTOR_COLUMNS = 32
+}; // at least, of a band; of a block of (2)
+
+typedef struct dt_commit_factored {
+    dt_factored f;      // start: index of dt_commit_verdict.update; sums: of its bands' columns
+    int64_t band, tile; // its first among those of all tensors
+    int64_t band_rows, n_bands;
+} dt_commit_factored;
+
 typedef struct dt_commit_factor_args {
     const dt_commit_verdict *verdict;
-    const dt_factored *tensors; // start: index of dt_commit_verdict.update
+    const dt_commit_factored *tensors; // ascending
+    int n_tensors;
     const float *master;
     float *grad, *slots[DT_MAX_SLOTS];
+    double *columns, *bands; // a column's sum in each band; a band's squares: of weights, of the step
+    double *totals;          // a tensor's squared weights and mean of the rows' averages
     dt_device_step *step;
 } dt_commit_factor_args;
 
@@ -250,84 +272,168 @@ DT_FN double dt_commit_square(const dt_update *u, float g) {
     return (double)x * (double)x;
 }
 // The average moves towards the mean square; returns 0 if it stays finite, else NaN.
-DT_FN float dt_commit_average(float *x, double newest, double mean) {
+DT_FN float dt_commit_average(float *x, const dt_update *u, double mean) {
+    const double newest = pow(u->bias[0], -0.8); // Adafactor's 1 - beta2 at step t: t^-0.8
     *x += (float)(newest * (mean - (double)*x)); // as torch's lerp
     return *x - *x;                              // NaN if infinite or NaN
 }
 
-// One block per tensor: the method of backend/cpu/flat_cpu.c, in other orders of sums. The gradient becomes the step.
-DT_KERNEL(commit_factor, dt_commit_factor_args) {
+typedef struct dt_commit_band {
+    int tensor;
+    dt_commit_factored g;
+    int64_t first, end; // rows; none where there is nothing to do
+    dt_update u;
+} dt_commit_band;
+
+DT_FN dt_commit_band dt_commit_band_of(const dt_commit_factor_args *a, int64_t block) {
+    dt_commit_band b;
+    DT_COMMIT_FIND(i, a->n_tensors, a->tensors[i].band + a->tensors[i].n_bands > block)
+    b.tensor = i;
+    b.g = a->tensors[i];
+    b.u = a->verdict->update[b.g.f.start];
+    b.first = (block - b.g.band) * b.g.band_rows;
+    b.end = b.first + b.g.band_rows < b.g.f.rows ? b.first + b.g.band_rows : b.g.f.rows;
+    if (!a->verdict->commit || b.g.f.frozen) b.end = b.first;
+    return b;
+}
+
+DT_KERNEL(commit_factor_rows, dt_commit_factor_args) {
     DT_SHARED(double, sum, DT_COMMIT_THREADS);
-    DT_SHARED(double, total, 3); // of squared weights, of the rows' averages, of the squared step
-    const dt_factored f = a->tensors[DT_BLOCK];
-    const dt_update u = a->verdict->update[f.start];
-    const int64_t rows = a->verdict->commit && !f.frozen ? f.rows : 0, n = rows * f.cols; // 0 rows: nothing to do
-    const float *weights = a->master + f.offset;
-    float *grad = a->grad + f.offset, *row = a->slots[0] + f.at[0];
-    float *column = f.vector ? row : a->slots[1] + f.at[1]; // a vector has one average
-    const double newest = pow(u.bias[0], -0.8);             // Adafactor's 1 - beta2 at step t: t^-0.8
-    int tx = 1;                                             // threads over columns
-    while (tx < DT_COMMIT_THREADS && tx < f.cols) tx *= 2;  // a power of two, at most the block
+    const dt_commit_band b = dt_commit_band_of(a, DT_BLOCK);
+    const dt_factored f = b.g.f;
+    const float *weights = a->master + f.offset, *grad = a->grad + f.offset;
+    const int64_t n_columns = b.first < b.end ? f.cols : 0;
+    int tx = 1;                                            // threads over columns
+    while (tx < DT_COMMIT_THREADS && tx < f.cols) tx *= 2; // a power of two, at most the block
     const int ty = DT_COMMIT_THREADS / tx, group = tx < 32 ? tx : 32;
-    // columns' averages: tx columns at once, ty rows apart
-    for (int64_t c0 = 0; c0 < f.cols && rows; c0 += tx) {
+    // columns' sums: tx columns at once, ty rows apart
+    for (int64_t c0 = 0; c0 < n_columns; c0 += tx) {
         DT_THREADS(t) {
             const int64_t c = c0 + t % tx;
             double s = 0;
-            for (int64_t r = t / tx; c < f.cols && r < rows; r += ty) s += dt_commit_square(&u, grad[r * f.cols + c]);
+            for (int64_t r = b.first + t / tx; c < f.cols && r < b.end; r += ty)
+                s += dt_commit_square(&b.u, grad[r * f.cols + c]);
             sum[t] = s;
         }
         DT_TREE(t, half, ty, tx, sum[t] += sum[t + half * tx]);
         DT_THREADS(t) {
-            if (t < tx && c0 + t < f.cols && dt_commit_average(&column[c0 + t], newest, sum[t] / (double)rows) != 0)
-                a->step->spoiled = 1;
+            if (t < tx && c0 + t < f.cols) a->columns[f.sums + (DT_BLOCK - b.g.band) * f.cols + c0 + t] = sum[t];
         }
     }
     // rows' averages: a group of threads for each row
-    for (int64_t r0 = 0; r0 < rows && !f.vector; r0 += DT_COMMIT_THREADS / group) {
+    for (int64_t r0 = b.first; r0 < b.end && !f.vector; r0 += DT_COMMIT_THREADS / group) {
         DT_THREADS(t) {
             const int64_t r = r0 + t / group;
             double s = 0;
-            for (int64_t c = t % group; r < rows && c < f.cols; c += group)
-                s += dt_commit_square(&u, grad[r * f.cols + c]);
+            for (int64_t c = t % group; r < b.end && c < f.cols; c += group)
+                s += dt_commit_square(&b.u, grad[r * f.cols + c]);
             sum[t] = s;
         }
         DT_TREE(t, half, group, 1, sum[t] += sum[t + half]);
         DT_THREADS(t) {
             const int64_t r = r0 + t / group;
-            if (t % group == 0 && r < rows && dt_commit_average(&row[r], newest, sum[t] / (double)f.cols) != 0)
+            if (t % group == 0 && r < b.end &&
+                dt_commit_average(&a->slots[0][f.at[0] + r], &b.u, sum[t] / (double)f.cols) != 0)
                 a->step->spoiled = 1;
         }
     }
-    // pass 0: weights; 1: mean of the rows' averages; 2: the step itself
-    for (int pass = 0; pass < 3; pass++) {
-        DT_THREADS(t) {
-            double s = 0;
-            for (int64_t i = t; i < n && pass == 0; i += DT_COMMIT_THREADS)
-                s += (double)weights[i] * (double)weights[i];
-            for (int64_t r = t; r < rows && pass == 1 && !f.vector; r += DT_COMMIT_THREADS)
-                s += (double)row[r] / (double)rows;
-            for (int64_t i = t; i < n && pass == 2; i += DT_COMMIT_THREADS) {
-                const int64_t r = (uint32_t)i / (uint32_t)f.cols, c = i - r * f.cols; // fewer than 2^31 elements
-                const float g = fmaxf(fminf(grad[i], u.clip), -u.clip) * u.grad_scale;
-                // rank 1: row times column over the rows' mean
-                const double moment =
-                    f.vector ? (double)row[c] : (double)row[r] * (double)column[c] / fmax(total[1], 0x1p-23);
-                grad[i] = (float)((double)g / sqrt(fmax(moment, 0x1p-46)));
-                s += (double)grad[i] * (double)grad[i];
-            }
-            sum[t] = s;
-        }
-        DT_TREE(t, half, DT_COMMIT_THREADS, 1, sum[t] += sum[t + half]);
-        DT_THREADS(t) {
-            if (t == 0) total[pass] = sum[0];
-        }
+    DT_THREADS(t) {
+        double s = 0;
+        for (int64_t i = b.first * f.cols + t; i < b.end * f.cols; i += DT_COMMIT_THREADS)
+            s += (double)weights[i] * (double)weights[i];
+        sum[t] = s;
+    }
+    DT_TREE(t, half, DT_COMMIT_THREADS, 1, sum[t] += sum[t + half]);
+    DT_THREADS(t) {
+        if (t == 0) a->bands[2 * DT_BLOCK] = sum[0];
+    }
+}
+
+// A block for DT_FACTOR_COLUMNS columns of a tensor: their averages, over the bands. The first also makes the totals.
+DT_KERNEL(commit_factor_columns, dt_commit_factor_args) {
+    DT_SHARED(double, sum, DT_COMMIT_THREADS);
+    DT_SHARED(double, row, DT_COMMIT_THREADS);
+    DT_COMMIT_FIND(i, a->n_tensors,
+                   a->tensors[i].tile + (a->tensors[i].f.cols + DT_FACTOR_COLUMNS - 1) / DT_FACTOR_COLUMNS > DT_BLOCK)
+    const dt_commit_factored g = a->tensors[i];
+    const dt_factored f = g.f;
+    const dt_update u = a->verdict->update[f.start];
+    const int64_t c0 = (DT_BLOCK - g.tile) * DT_FACTOR_COLUMNS, rows = a->verdict->commit && !f.frozen ? f.rows : 0;
+    const int64_t first_rows = c0 == 0 ? rows : 0;                            // of the totals
+    float *column = f.vector ? a->slots[0] + f.at[0] : a->slots[1] + f.at[1]; // a vector has one average
+    DT_THREADS(t) {
+        const int64_t c = c0 + t % DT_FACTOR_COLUMNS;
+        double s = 0;
+        for (int64_t k = t / DT_FACTOR_COLUMNS; rows && c < f.cols && k < g.n_bands;
+             k += DT_COMMIT_THREADS / DT_FACTOR_COLUMNS)
+            s += a->columns[f.sums + k * f.cols + c];
+        sum[t] = s;
+    }
+    DT_TREE(t, half, DT_COMMIT_THREADS / DT_FACTOR_COLUMNS, DT_FACTOR_COLUMNS,
+            sum[t] += sum[t + half * DT_FACTOR_COLUMNS]);
+    DT_THREADS(t) {
+        if (rows && t < DT_FACTOR_COLUMNS && c0 + t < f.cols &&
+            dt_commit_average(&column[c0 + t], &u, sum[t] / (double)rows) != 0)
+            a->step->spoiled = 1;
     }
     DT_THREADS(t) {
+        double w = 0, s = 0;
+        for (int64_t k = t; first_rows && k < g.n_bands; k += DT_COMMIT_THREADS) w += a->bands[2 * (g.band + k)];
+        for (int64_t r = t; r < first_rows && !f.vector; r += DT_COMMIT_THREADS)
+            s += (double)a->slots[0][f.at[0] + r] / (double)rows;
+        sum[t] = w;
+        row[t] = s;
+    }
+    DT_TREE(t, half, DT_COMMIT_THREADS, 1, sum[t] += sum[t + half], row[t] += row[t + half]);
+    DT_THREADS(t) {
+        if (t == 0 && c0 == 0) a->totals[2 * i] = sum[0], a->totals[2 * i + 1] = row[0];
+    }
+}
+
+DT_KERNEL(commit_factor_step, dt_commit_factor_args) {
+    DT_SHARED(double, sum, DT_COMMIT_THREADS);
+    const dt_commit_band b = dt_commit_band_of(a, DT_BLOCK);
+    const dt_factored f = b.g.f;
+    float *grad = a->grad + f.offset;
+    const float *row = a->slots[0] + f.at[0], *column = a->slots[1] + f.at[1];
+    DT_THREADS(t) {
+        const double mean = fmax(a->totals[2 * b.tensor + 1], 0x1p-23);
+        double s = 0;
+        for (int64_t i = b.first * f.cols + t; i < b.end * f.cols; i += DT_COMMIT_THREADS) {
+            const int64_t r = (uint32_t)i / (uint32_t)f.cols, c = i - r * f.cols; // fewer than 2^31 elements
+            const float g = fmaxf(fminf(grad[i], b.u.clip), -b.u.clip) * b.u.grad_scale;
+            // rank 1: row times column over the rows' mean
+            const double moment = f.vector ? (double)row[c] : (double)row[r] * (double)column[c] / mean;
+            grad[i] = (float)((double)g / sqrt(fmax(moment, 0x1p-46)));
+            s += (double)grad[i] * (double)grad[i];
+        }
+        sum[t] = s;
+    }
+    DT_TREE(t, half, DT_COMMIT_THREADS, 1, sum[t] += sum[t + half]);
+    DT_THREADS(t) {
+        if (t == 0) a->bands[2 * DT_BLOCK + 1] = sum[0];
+    }
+}
+
+DT_KERNEL(commit_factor_scale, dt_commit_factor_args) {
+    DT_SHARED(double, sum, DT_COMMIT_THREADS);
+    const dt_commit_band b = dt_commit_band_of(a, DT_BLOCK);
+    const dt_factored f = b.g.f;
+    const double n = (double)(f.rows * f.cols);
+    float *grad = a->grad + f.offset;
+    DT_THREADS(t) {
+        double s = 0;
+        for (int64_t k = t; b.first < b.end && k < b.g.n_bands; k += DT_COMMIT_THREADS)
+            s += a->bands[2 * (b.g.band + k) + 1];
+        sum[t] = s;
+    }
+    DT_TREE(t, half, DT_COMMIT_THREADS, 1, sum[t] += sum[t + half]);
+    DT_THREADS(t) {
         // the parameter's own scale, and the step's root mean square clipped at 1
-        const double rate = fmin((double)(u.lr * f.lr_scale), 1 / sqrt(u.bias[0])) *
-                            fmax(1e-3, sqrt(total[0] / (double)n)) / fmax(1.0, sqrt(total[2] / (double)n));
-        for (int64_t i = t; i < n; i += DT_COMMIT_THREADS) grad[i] = (float)((double)grad[i] * rate);
+        const double rate = fmin((double)(b.u.lr * f.lr_scale), 1 / sqrt(b.u.bias[0])) *
+                            fmax(1e-3, sqrt(a->totals[2 * b.tensor] / n)) / fmax(1.0, sqrt(sum[0] / n));
+        for (int64_t i = b.first * f.cols + t; i < b.end * f.cols; i += DT_COMMIT_THREADS)
+            grad[i] = (float)((double)grad[i] * rate);
     }
 }
 
@@ -447,16 +553,10 @@ DT_FN float dt_commit_one(const dt_commit_optimize_args *a, const dt_update *u, 
 DT_KERNEL(commit_norms, dt_commit_optimize_args) {
     DT_SHARED(double, weights, DT_COMMIT_THREADS);
     DT_SHARED(double, directions, DT_COMMIT_THREADS);
-    int low = 0, high = a->n_segments; // the first segment whose chunks end behind this block
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (a->segments[middle].first_chunk + a->segments[middle].n_chunks > DT_BLOCK)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    const dt_commit_segment g = a->segments[low]; // the segment of this block's chunk
-    const dt_update u = dt_commit_update_of(a, low);
+    // the segment of this block's chunk
+    DT_COMMIT_FIND(i, a->n_segments, a->segments[i].first_chunk + a->segments[i].n_chunks > DT_BLOCK)
+    const dt_commit_segment g = a->segments[i];
+    const dt_update u = dt_commit_update_of(a, i);
     const int64_t chunk = g.offset / DT_CHUNK + DT_BLOCK - g.first_chunk; // number of the chunk in the flat buffer
     // distance between parameter and its state
     const int64_t state = dt_commit_state(a->states, chunk), apart = (state - chunk) * DT_CHUNK;
@@ -541,16 +641,9 @@ DT_KERNEL_BOUND(commit_optimize, dt_commit_optimize_args, DT_COMMIT_THREADS, 3) 
     const int64_t apart = (state - DT_BLOCK) * DT_COMMIT_CHUNK; // from a parameter's place to its state's
     const int commit = a->verdict->commit && state >= 0;        // state < 0: another rank updates the chunk
     const int64_t begin = DT_BLOCK * DT_COMMIT_CHUNK, end = begin + DT_COMMIT_CHUNK;
-    int low = 0, high = a->n_segments; // the first segment that ends behind `begin`
-    while (low < high) {
-        const int middle = (low + high) / 2;
-        if (a->segments[middle].offset + a->segments[middle].length > begin)
-            high = middle;
-        else
-            low = middle + 1;
-    }
     // segments that overlap the chunk
-    for (int i = low; commit && i < a->n_segments; i++) {
+    DT_COMMIT_FIND(i, a->n_segments, a->segments[i].offset + a->segments[i].length > begin)
+    for (; commit && i < a->n_segments; i++) {
         const dt_commit_segment g = a->segments[i];
         const dt_update u = dt_commit_update_of(a, i);
         const int64_t from = g.offset > begin ? g.offset : begin;
