@@ -109,9 +109,10 @@ bool dt_transform_has_column(const dt_transform *t, const char *name) {
     static const char shape[] = "width|height|channels|samples|rate|seconds",
                       quality[] = "brightness|contrast|sharpness|entropy|clipping|snr|level|peak|"
                                   "silence|quality";
-    return dt_word_index(shape, name) >= 0 || (t->o->quality && dt_word_index(quality, name) >= 0) ||
-           (dt_transform_changes_recordings(t) && strcmp(name, "clipped") == 0) ||
-           (t->o->segment_s > 0 && strcmp(name, "begin_s") == 0) || (t->o->slices && strcmp(name, "slice") == 0);
+    return dt_word_index(shape, name) >= 0 || ((!t || t->o->quality) && dt_word_index(quality, name) >= 0) ||
+           ((!t || dt_transform_changes_recordings(t)) && strcmp(name, "clipped") == 0) ||
+           ((!t || t->o->segment_s > 0) && strcmp(name, "begin_s") == 0) ||
+           ((!t || t->o->slices) && strcmp(name, "slice") == 0);
 }
 
 dt_transform_scratch *dt_transform_scratch_create(void) {

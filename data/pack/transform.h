@@ -59,7 +59,7 @@ bool dt_transform_keeps_bytes(const dt_transform *t);
 // Records have suffixes of five digits after a '-'.
 bool dt_transform_divides(const dt_transform *t);
 
-// Whether records may get this column, which --where may name beside metadata.
+// Whether records may get this column, which --where may name beside metadata. t NULL: with any options.
 bool dt_transform_has_column(const dt_transform *t, const char *name);
 
 dt_transform_scratch *dt_transform_scratch_create(void);

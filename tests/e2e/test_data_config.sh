@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# dtrain data config: from a folder to a trained network in three commands, of sets of each kind. What it writes passes
+# check, names what is in the set, and trains as written, here for some steps.
+. "${SOURCE:?}/tests/small_run.sh" || exit
+cd "$work"
+py make
+quick=(device.threads=1 device.time_engines=false train.precision=fp32)
+
+# SET METRIC LIMIT STEPS TEXT …: the config of SET.tar, or of the words in `sets`, has each TEXT; !TEXT: it has not
+three() {
+    local name=$1 text
+    exits 0 '' "$DTRAIN" data config "${sets[@]:-$1.tar}" "${options[@]}"
+    cp out "$name.yaml"
+    rm -rf "runs/$name"
+    for text in "${@:5}"; do
+        if [[ $text == !* ]]; then
+            ! grep -q -- "${text#!}" "$name.yaml" || fail "$name.yaml has ${text#!}: $(cat "$name.yaml")"
+        else
+            grep -qF -- "$text" "$name.yaml" || fail "$name.yaml has no $text: $(cat "$name.yaml")"
+        fi
+    done
+    [ "$(awk 'length > 122' "$name.yaml" | wc -l)" = 0 ] || fail "long lines: $(cat "$name.yaml")"
+    exits 0 '' "$DTRAIN" check "$name.yaml"
+    exits 0 '' "$DTRAIN" "$name.yaml" "${quick[@]}" train.max_steps="$4"
+    py learned "runs/$name" "$2" "$3" || fail "$name has not learned: $(cat "$name.yaml")"
+}
+packed() { exits 0 '' "$DTRAIN" pack "$@"; }
+sets=() options=()
+
+packed colours colours.tar
+three colours accuracy 0.8 60 'size: [48, 48]' 'fit: crop' 'flip: horizontal' 'class_weights: balanced' 'classes: 3' \
+    '# init: resnet18.pth' 'unit: record, stratify: label'
+sets=(colours)
+three folder loss 0.8 30 'path: colours' 'classes: 3' # the folder itself
+packed digits digits.tar --pattern '{split}/{digit}_{n}.pgm'
+sets=()
+three digits accuracy 0.7 80 'channels: 1 ' "test: \"split = 'test'\"" 'letters or digits' 'size: [56, 56]' '!flip:'
+packed wrist wrist.tar --pattern '{motion}_{person}_{n}.csv'
+three wrist accuracy 0.8 40 'unit: person' 'name: cnn1d' 'channels: 3 ' 'rate: 1 # undecided' 'seconds: 200 '
+packed tones tones.tar --pattern '{pitch}_{room}_{n}.wav'
+three tones accuracy 0.8 40 'undecided: room could be the target' 'rate: 16000' 'seconds: 0.5' '!flip:'
+options=(--target room)
+three tones loss 1.2 4 'room: {kind: class' 'undecided: pitch'
+options=()
+packed maps maps.tar
+three maps accuracy 0.8 40 'layout: chw' 'channels: 2 ' 'dtype: f32' '!flip:'
+packed eyes eyes.tar --pattern 'left/{age_class}_{id}.bmp|right/{age_class}_{id}.bmp' --group id
+three eyes accuracy 0.8 30 'left:' 'right:' 'name: fusion' '!view:'
+packed houses houses.tar --join tables/houses.csv
+three houses price.mae 9000 30 'price: {kind: real' 'source: [area, rooms]' 'targets: {price: {loss: smooth_l1}}' '!flip:'
+packed tables/iris.csv iris.tar --rows species
+three iris accuracy 0.8 60 'kind: vector' 'size: 2 ' 'normalize: auto' 'name: mlp'
+packed tables/prices.csv prices.tar --rows price
+three prices price.mae 30000 100 'targets: {price: {loss: smooth_l1}}'
+
+# the systems of docs/how-to, small
+small_data "$work" 6 4
+sets=(small.lmdb)
+three people loss 0.98 24 'view: {pairs: {fields: [fingerprint, iris], within: subject}}' 'subject: {kind: class' \
+    'channels: 1 ' 'name: fusion' 'finger, gender' '!flip:'
+for kind in acoustic lens pose; do "$DTRAIN" synth $kind "raw/$kind" --n 150 2>log || fail "synth $kind"; done
+packed raw/acoustic acoustic.tar --pattern 'leak{leak}_pipe{pipe}_{hz}_{n}.wav'
+sets=()
+three acoustic loss 1 40 'unit: pipe' 'leak: {kind: class' 'features: logmel' 'n_mels: 64' '!flip:' '!hz'
+packed raw/lens lens.tar --pattern '{label}/{id}.fits' --join raw/lens/lens.csv
+three lens loss 1 40 'channels: 4 ' 'stretch: asinh' 'flip: both' 'size: [64, 64]' 'einstein_radius'
+packed raw/pose/images pose.tar --join raw/pose/pose.csv --duplicates drop
+three pose loss 0.9 24 'source: [pitch, roll, yaw]' 'loss: smooth_l1' '!flip:'
+
+# two sets, of which one is the test; what cannot be a target; a damaged set
+sets=(colours.tar iris.tar)
+three both loss 0.9 20 'path: [colours.tar, iris.tar]' 'unit: record'
+packed alone alone.tar
+exits 2 'no column can be the target' "$DTRAIN" data config alone.tar
+exits 2 'nowhere: no such column' "$DTRAIN" data config tones.tar --target nowhere
+exits 3 '' "$DTRAIN" data config nothing.tar
+mkdir broken && for i in 1 2; do mkdir broken/$i && for n in 1 2 3 4; do printf 'P5 9 9 255\n' >broken/$i/$n.pgm; done; done
+exits 3 'broken' "$DTRAIN" data config broken
+echo passed
