@@ -71,19 +71,21 @@ dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *sc
 
 // ---- series ----------------------------------------------------------------------------------------
 // Extensions of series; text of other ones may be anything.
-#define DT_SERIES_EXTS "npy", "csv", "tsv", "edf", "bdf"
+#define DT_SERIES_EXTS "npy", "csv", "tsv", "edf", "bdf", "mat"
 // What to take of a file with several series, in this order; n 0: all.
 typedef struct dt_series_names {
     int n;
     const char *name[64]; // borrowed
 } dt_series_names;
-// Whether the bytes are an NPY array, text of numbers, EDF or BDF; then the array of two axes, samples and channels, which
+// Whether the bytes are an NPY array, text of numbers, EDF, BDF or MATLAB's; then the array of two axes, samples and channels, which
 // they are: NPY of (T, C) or (T), text with a row a sample, signals by label. *rate: Hz, or 0 where the file has none.
 // `scratch` keeps numbers that do not lie in the file. DT_E_DATA: more axes, rows that differ in length, no such signal.
 bool dt_series_is(dt_span bytes);
 dt_status dt_series_read(dt_span bytes, const dt_series_names *names, dt_npy *out, double *rate, dt_buffer *scratch);
-// decode_edf.c
+// decode_edf.c, decode_mat.c
 bool dt_edf_is(dt_span bytes);
 dt_status dt_edf_read(dt_span bytes, const dt_series_names *names, dt_npy *out, double *rate, dt_buffer *scratch);
+bool dt_mat_is(dt_span bytes);
+dt_status dt_mat_read(dt_span bytes, const dt_series_names *names, dt_npy *out, dt_buffer *scratch);
 
 #endif

@@ -389,7 +389,7 @@ dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *sc
 }
 
 bool dt_series_is(dt_span bytes) {
-    return dt_npy_is(bytes) || dt_edf_is(bytes) || (bytes.n_bytes > 0 && is_text(bytes));
+    return dt_npy_is(bytes) || dt_edf_is(bytes) || dt_mat_is(bytes) || (bytes.n_bytes > 0 && is_text(bytes));
 }
 
 static dt_status numbers_read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
@@ -422,6 +422,7 @@ static dt_status numbers_read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
 
 dt_status dt_series_read(dt_span bytes, const dt_series_names *names, dt_npy *out, double *rate, dt_buffer *scratch) {
     *rate = 0;
+    if (dt_mat_is(bytes)) return dt_mat_read(bytes, names, out, scratch);
     if (dt_edf_is(bytes)) return dt_edf_read(bytes, names, out, rate, scratch);
     if (!dt_npy_is(bytes)) return numbers_read_rows(bytes, out, scratch);
     DT_TRY(dt_npy_read(bytes, out));

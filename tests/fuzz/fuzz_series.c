@@ -1,13 +1,14 @@
-// fuzz_series.c: any bytes as a series (NPY, text, EDF): all values are there and can be read, or DT_E_DATA.
+// fuzz_series.c: any bytes as a series (NPY, text, EDF, MATLAB): all values are there and can be read, or DT_E_DATA.
+// Parser: data/decode/decode_edf.c data/decode/decode_mat.c
 #include "data/decode/array.h"
 
 #include <stdlib.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    static const dt_series_names NAMES[] = {{0}, {1, {"EEG 1"}}, {2, {"EEG 2", "EEG 0"}}};
+    static const dt_series_names NAMES[] = {{0}, {1, {"EEG 1"}}, {1, {"x"}}, {2, {"EEG 2", "EEG 0"}}};
     static dt_buffer scratch;
     static volatile double sum;
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 4; k++) {
         dt_npy a;
         double rate;
         const dt_status st = dt_series_read((dt_span){data, n_bytes}, &NAMES[k], &a, &rate, &scratch);
