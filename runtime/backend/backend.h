@@ -219,6 +219,7 @@ typedef struct dt_backend {
     const char *name;        // "cpu", "cuda"
     const dt_device *device; // NULL: the CPU
     void *self;
+    bool out_of_memory; // memory of the device that would be there without other processes was not
     int threads;
     const dt_pass *passes; // what its kernels can do fused; plans run them in this order, NULL ends the list
     bool (*supports_dtype)(const struct dt_backend *b, dt_dtype t); // at full speed

@@ -159,15 +159,18 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
         snprintf(text + at, sizeof text - at, "%s%s %.1f", i ? ", " : "", rows[i].kind,
                  (double)rows[i].n_bytes / 1048576.0);
     }
-    return dt_fail(DT_E_USAGE,
-                   "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. "
-                   "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
-                   "(evaluation)%s",
-                   r->backend->device ? "the GPU" : "the memory of this host or container", (double)sum / 1048576.0,
-                   text, (double)total_bytes / 1048576.0, (double)free_bytes / 1048576.0,
-                   r->backend->device ? "free" : "this rank's",
-                   r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
-                   dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
+    // what other processes have may be free again
+    const bool taken = r->backend->out_of_memory = r->backend->device && sum <= total_bytes;
+    return dt_fail(
+        taken ? DT_E_INTERNAL : DT_E_USAGE,
+        "this network does not fit %s: %.1f MiB in all (%s) of %.1f MiB, of which %.1f are %s. %s"
+        "Lower train.micro_batch (activations, scratch, batches; results change)%s or eval.batch "
+        "(evaluation)%s",
+        r->backend->device ? "the GPU" : "the memory of this host or container", (double)sum / 1048576.0, text,
+        (double)total_bytes / 1048576.0, (double)free_bytes / 1048576.0, r->backend->device ? "free" : "this rank's",
+        taken ? "Other processes have the rest. train.recompute: auto takes less and gives the same bits. " : "",
+        r->replicas->n_replicas == 1 ? "" : ", device.replicas (gradients, activations)",
+        dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
 // ---- beside the report -----------------------------------------------------------------------------

@@ -681,7 +681,16 @@ static void send_rest(const dt_open_run *r) {
     if (dt_metrics_open(&m, &o) == DT_OK) dt_metrics_close(m, &(dt_run_end){r->record.step, DT_OK, ""});
 }
 
-static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer *t)) {
+// Whether another process's memory was in the way, before the first step, and recomputed activations may do without.
+static bool may_recompute(const trainer *t) {
+    const dt_open_run *r = &t->run;
+    const dt_cnode *given = r->config ? r->config->train.recompute : NULL;
+    return given && r->backend && r->backend->out_of_memory && r->comm->world_size == 1 && !t->metrics &&
+           dt_cnode_size(given) == 1 && strcmp(dt_cnode_str(dt_cnode_item(given, 0)), "none") == 0;
+}
+
+// *again: the same once more, whose config it has changed.
+static dt_status run_once(const dt_trainer_args *a, dt_status (*body)(trainer *t), bool *again) {
     trainer t = {.last_step = -1};
     dt_signals_install();
     dt_crash_install(a->comm->world_size > 1 ? a->comm->rank : -1);
@@ -690,8 +699,20 @@ static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer
     dt_status st = dt_run_open(&t.run, a, &(dt_run_request){.use = DT_RUN_TRAINED});
     if (st == DT_OK && !t.run.finished) st = body(&t);
     if (st == DT_OK && t.run.finished) send_rest(&t.run);
+    *again = st != DT_OK && may_recompute(&t);
     close_trainer(&t, st);
     return st;
+}
+
+// The micro-batch stays: what it gives depends on its size.
+static dt_status run_trainer(const dt_trainer_args *a, dt_status (*body)(trainer *t)) {
+    bool again;
+    const dt_status st = run_once(a, body, &again);
+    if (!again) return st;
+    dt_warn("%s: once more with train.recompute=auto", dt_error_message());
+    dt_error_clear();
+    dt_config_set_text(a->config, DT_KEY(train.recompute), "auto");
+    return run_once(a, body, &again);
 }
 
 dt_status dt_trainer_train(const dt_trainer_args *a) {

@@ -68,6 +68,7 @@ static void destroy(dt_backend *b) {
 
 static const char *failing; // the call that fails, once; NULL: none
 static int fails_after, fails_with;
+static bool fails_once; // on the first device alone
 
 // Stands before the library's own function of that name (tests/CMakeLists.txt).
 static bool on_device;
@@ -85,6 +86,7 @@ dt_status dt_backend_create(dt_backend **out, dt_device_kind kind, const dt_back
     end_device = (*out)->destroy;
     (*out)->destroy = destroy;
     if (failing) fake_cuda_fail(dt_cuda_self(*out)->api, failing, fails_after, fails_with);
+    if (fails_once) failing = NULL;
     return DT_OK;
 }
 
@@ -366,6 +368,33 @@ TEST(test_every_call_fails_once) {
     for (int k = 0; k < n; k++)
         for (int i = full ? 0 : 2 + k % 2; i < (full ? 6 : 3 + k % 2); i++) // first, middle, last
             end_with(calls[k].name, i / 2 * (seen[k] - 1) / 2, i % 2 ? FAKE_ILLEGAL_ADDRESS : FAKE_OUT_OF_MEMORY);
+}
+
+// Another process takes memory: the run begins once more with recomputed activations, which give the same bits, or ends
+// with the keys that take less.
+TEST(test_memory_that_is_taken) {
+    enum { TRIED = 6 };
+    int n_same = 0;
+    dt_log_set_level((dt_log_level)-1);
+    for (fails_once = true, fails_after = 0; fails_after < TRIED; fails_after++) {
+        must(dt_io_remove_tree(in_folder("taken")));
+        failing = "alloc", fails_with = FAKE_OUT_OF_MEMORY;
+        if (run(true, "taken", NULL) != DT_OK) continue; // of what comes before the network
+        assert_same_run("whole", "taken", 9);
+        size_t n = 0;
+        char *text = read_file("taken", "config.yaml", &n);
+        const char *at = strstr(text, "recompute:");
+        assert_true(at && strncmp(at + 10 + strspn(at + 10, " [-\n\""), "auto", 4) == 0);
+        free(text);
+        n_same++;
+    }
+    assert_true(n_same >= TRIED - 1);
+    must(dt_io_remove_tree(in_folder("taken")));
+    fails_once = false, failing = "alloc", fails_after = 2;
+    must_fail(DT_E_INTERNAL, "train.recompute: auto takes less", run(true, "taken", NULL));
+    assert_non_null(strstr(dt_error_message(), "lower train.micro_batch"));
+    failing = NULL;
+    dt_log_set_level(DT_LOG_ERROR);
 }
 
 // ---- other networks ----------------------------------------------------------------------------------

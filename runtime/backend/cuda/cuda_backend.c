@@ -59,9 +59,11 @@ static dt_status cuda_backend_alloc(dt_backend *b, void **p, size_t n_bytes, con
     if (e) {
         dt_cuda_device_info now = {{0}};
         c->api->device_info(c->api, c->index, &now); // free bytes for the message
+        b->out_of_memory = true;
         return dt_fail(DT_E_INTERNAL,
                        "out of memory on cuda device %d: %.1f MB for %s, %.1f MB free of %.1f (%s); "
-                       "lower train.micro_batch",
+                       "train.recompute: auto takes less and gives the same bits, else lower train.micro_batch "
+                       "(results change)",
                        c->index, (double)n_bytes / 1e6, what, (double)now.free_bytes / 1e6,
                        (double)now.total_bytes / 1e6, c->api->error_text(c->api, e));
     }
