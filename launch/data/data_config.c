@@ -241,11 +241,11 @@ static dt_status look_at_member(looks *l, input *in, dt_span bytes) {
         DT_TRY(dt_decode_image_part(l->decoder, bytes, in->form == LAUNCH_PLANES ? &planes : &picture, &m));
         look_at_pixels(l, in, &m);
     } else {
-        static const double origin[DT_AUDIO_MAX_CHANNELS];
+        static const dt_audio_clip as_it_is;
         const bool sound = in->form == LAUNCH_SOUND;
         dt_audio_info info;
         DT_TRY(sound ? dt_audio_file_open(l->audio, bytes, &info)
-                     : dt_audio_file_open_series(l->audio, bytes, origin, &info));
+                     : dt_audio_file_open_series(l->audio, bytes, &as_it_is, &info));
         in->channels = sound ? 1 : info.channels;
         l->rate[l->n] = info.rate;
         l->length[l->n] = (double)info.n_samples;
@@ -279,7 +279,7 @@ static void conclude_sound(looks *l, input *in) {
     for (size_t i = 0; i < l->n; i++) seconds[i] = l->length[i] / fmax(l->rate[i], 1);
     const double most = quantile_of(seconds, l->n, 0.9), rate = quantile_of(l->rate, l->n, 0.5);
     for (int i = 0; lengths[i] > 0 && (i == 0 || lengths[i] >= most * 0.99); i++) in->seconds = lengths[i];
-    in->rate = (int)(rate >= 1000 ? nearest(rates, rate) : rate);
+    in->rate = (int)(rate >= 1000 && in->form == LAUNCH_SOUND ? nearest(rates, rate) : rate);
     in->length = quantile_of(l->length, l->n, 0.5);
     if (in->form == LAUNCH_NUMBERS && l->uneven) in->form = LAUNCH_SERIES;
 }
@@ -465,12 +465,13 @@ static void write_image(plan *p, const input *in) {
 }
 
 static void write_sound(plan *p, const input *in) {
-    if (in->form == LAUNCH_SERIES) {
-        SAY(6, "channels: %d\tcolumns of a series", in->channels);
+    const bool series = in->form == LAUNCH_SERIES;
+    if (series) SAY(6, "channels: %d\tcolumns of a series", in->channels);
+    if (in->rate == 0) {
         SAY(6, "rate: 1\tundecided: files do not tell; with the sensor's rate in Hz, seconds are seconds");
         SAY(6, "seconds: %.0f\tthe median length in samples; training takes random windows", fmin(in->length, 4096));
     } else {
-        SAY(6, "rate: %d\tthe usual rate nearest to the median, at most 16000; others are resampled", in->rate);
+        SAY(6, "rate: %d\t%s", in->rate, series ? "that of the files" : "the nearest usual one, at most 16000");
         SAY(6, "seconds: %g\tholds nine of ten files; shorter ones end in zeros", in->seconds);
     }
     if (is_waveform(in)) {

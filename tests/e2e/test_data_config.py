@@ -24,6 +24,15 @@ def npy(path, shape, values):
     put(path, b"\x93NUMPY\x01\0" + struct.pack("<H", len(head)) + head.encode() + struct.pack(f"<{len(values)}f", *values))
 
 
+def edf(path, rate, signals):
+    """A second of each signal, -1..1."""
+    each = ((16, "signal"), (80, ""), (8, "uV"), (8, -1), (8, 1), (8, -32767), (8, 32767), (80, ""), (8, rate), (32, ""))
+    n = len(signals)
+    head = ((8, 0), (80, "X"), (80, "X"), (8, "01.01.26"), (8, "00.00.00"), (8, 256 + 256 * n), (44, ""), (8, 1), (8, 1), (4, n))
+    text = "".join(str(v).ljust(w) for w, v in head) + "".join(str(v).ljust(w) * n for w, v in each)
+    put(path, text.encode() + b"".join(struct.pack("<h", int(32767 * v)) for x in signals for v in x))
+
+
 def sound(path, tone, rate):
     put(path, b"")
     with wave.open(path, "wb") as f:
@@ -44,6 +53,7 @@ def make():
         motion = ("walk", "run")[c]
         put(f"wrist/{motion}_p{i % 10}_{i}.csv", "".join(
             f"{math.sin((1 + 2 * c) * t / 9) + draw.random():.3f},{draw.random():.3f},{9.81 + draw.random():.3f}\n" for t in range(200)))
+        edf(f"brain/{('calm', 'tense')[c]}_{i}.edf", 100, [[math.sin((1 + 4 * c) * t / 9) * draw.random() for t in range(100)]] * 2)
         sound(f"tones/{('low', 'high')[c]}_{('kitchen', 'hall')[i // 2 % 2]}_{i}.wav", (900, 6000)[c], (8000, 16000)[i % 3 > 0])
         npy(f"maps/{('up', 'down')[c]}/{i}.npy", (2, 20, 24), [draw.gauss(5 * c + k // 480, 1) for k in range(960)])
         for eye, shade in ("left", 200), ("right", 60):

@@ -37,6 +37,8 @@ sets=()
 three digits accuracy 0.7 80 'channels: 1 ' "test: \"split = 'test'\"" 'letters or digits' 'size: [56, 56]' '!flip:'
 packed wrist wrist.tar --pattern '{motion}_{person}_{n}.csv'
 three wrist accuracy 0.8 40 'unit: person' 'name: cnn1d' 'channels: 3 ' 'rate: 1 # undecided' 'seconds: 200 '
+packed brain brain.tar --pattern '{state}_{n}.edf'
+three brain loss 0.9 24 'rate: 100 ' 'seconds: 1 ' 'channels: 2 ' 'name: cnn1d'
 packed tones tones.tar --pattern '{pitch}_{room}_{n}.wav'
 three tones accuracy 0.8 40 'undecided: room could be the target' 'rate: 16000' 'seconds: 0.5' '!flip:'
 options=(--target room)
