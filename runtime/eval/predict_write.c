@@ -416,6 +416,7 @@ static void put_npy_header(dt_predict_writer *w) {
 }
 
 static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
+    const bool wide = predict_write_is_wide(w); // not once a value: of K classes that is K² a row
     for (int64_t k = 0; k < row_of_npy(w); k++) {
         const double v = r->why             ? NAN
                          : w->f.n_embedding ? (double)r->embedding[k]
@@ -423,7 +424,7 @@ static void put_npy(dt_predict_writer *w, const dt_predict_row *r) {
                                             : r->value[0][k];
         // numbers of the unit are doubles; files of float32 are half as large
         const float rounded = (float)v;
-        predict_write_is_wide(w) ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
+        wide ? fwrite(&v, sizeof v, 1, w->rows) : fwrite(&rounded, sizeof rounded, 1, w->rows);
     }
 }
 
