@@ -189,17 +189,17 @@ static json_t *report_matrix(const matrix *m) {
                                           DT_METRIC_report, DT_METRIC_confusion};
     int64_t n = 0;
     for (int i = 0; i < m->n * m->n; i++) n += m->count[i];
-    float *logits = dt_xcalloc((size_t)n * (size_t)m->n + 1, sizeof *logits);
+    dt_eval_class *classes = dt_xcalloc((size_t)n + 1, sizeof *classes);
     int32_t *labels = dt_xcalloc((size_t)n + 1, sizeof *labels);
     int64_t at = 0;
     for (int i = 0; i < m->n; i++)
         for (int k = 0; k < m->n; k++)
             for (int64_t c = 0; c < m->count[i * m->n + k]; c++, at++) {
                 labels[at] = i;
-                logits[at * m->n + k] = 1;
+                classes[at] = (dt_eval_class){.predicted = k, .rank = k != i};
             }
     const dt_field_info field = {.n_classes = m->n, .class_names = m->names};
-    const dt_eval_table t = {.n = n, .n_out = m->n, .logits = logits, .labels = labels, .field = &field};
+    const dt_eval_table t = {.n = n, .n_out = m->n, .classes = classes, .labels = labels, .field = &field};
     dt_eval_result r;
     dt_eval_result_init(&r);
     for (size_t i = 0; i < sizeof WANTED / sizeof *WANTED; i++) dt_metrics_table[WANTED[i]]->report(&t, &r);
@@ -211,7 +211,7 @@ static json_t *report_matrix(const matrix *m) {
     json_object_del(out, "step");
     dt_json_fini(&j);
     dt_eval_result_fini(&r);
-    free(logits);
+    free(classes);
     free(labels);
     return out;
 }

@@ -32,10 +32,12 @@ typedef struct eval_target {
     int output;                             // index of its logits among the graph's outputs
     char name[128];                         // name of these logits
     int64_t n_out;
-    double *thresholds;      // (n_out)
-    float *combined;         // (n_out), where outputs are combined
+    double *thresholds; // (n_out)
+    float *combined;    // (n_out), where outputs are combined
+    bool keeps_logits;
     float *logits, *targets; // (cap, n_out); targets is NULL of classes
     int32_t *labels;         // (cap), of classes alone
+    dt_eval_class *classes;  // (cap), of classes alone
     double *losses;          // (cap)
 } eval_target;
 
@@ -68,16 +70,16 @@ struct dt_evaluator {
 
 // ---- the loss of a sample --------------------------------------------------------------------------
 
-// Cross-entropy of logits x with a class (q NULL) or shares q of the classes, smoothed as in training; classes have no
-// weights here.
-static double cross_entropy(const eval_target *e, const float *x, int32_t label, const float *q) {
+// Cross-entropy of logits x with shares q of the classes, or (q NULL) with the class of sample i, smoothed as in training;
+// classes have no weights here.
+static double cross_entropy(const eval_target *e, const float *x, int64_t i, const float *q) {
     const int64_t n = e->n_out;
-    double max = -INFINITY, z = 0;
+    double max = -INFINITY, z = q ? 0 : e->classes[i].sum;
     dt_loss_parts m = {.u = 1}; // u: sum of the uniform distribution that smoothing mixes in, 1
     for (int64_t k = 0; k < n; k++) max = (double)x[k] > max ? (double)x[k] : max;
     for (int64_t k = 0; k < n; k++) {
-        const double share = q ? (double)q[k] : k == label; // of class k in the target distribution
-        z += exp((double)x[k] - max);
+        const double share = q ? (double)q[k] : k == e->labels[i]; // of class k in the target distribution
+        if (q) z += exp((double)x[k] - max);
         m.q += share;
         m.qx += share * (double)x[k];
         m.ux += (double)x[k] / (double)n;
@@ -86,14 +88,12 @@ static double cross_entropy(const eval_target *e, const float *x, int32_t label,
     return dt_loss_cross_entropy(m, (double)e->t->smoothing);
 }
 
-static double evaluate_loss_of(const eval_target *e, const float *x, const void *target) {
+static double evaluate_loss_of(const eval_target *e, const float *x, const void *target, int64_t i) {
     const dt_loss_id id = e->t->loss;
     const double p = (double)e->t->param;
     if (dt_losses[id].softmax) {
-        const bool classes = e->of_classes;
         // shares of classes (mixed or soft targets) come as a row of n_out
-        const double ce =
-            cross_entropy(e, x, classes ? *(const int32_t *)target : 0, classes ? NULL : (const float *)target);
+        const double ce = cross_entropy(e, x, i, e->of_classes ? NULL : target);
         return dt_loss_value(id, ce, 0, p);
     }
     return dt_loss_of_elements(id, x, target, e->n_out, p, NULL);
@@ -108,36 +108,35 @@ static void *grown(void *p, int64_t cap, int64_t n, size_t size) {
 
 static void evaluate_make_room(dt_evaluator *e) {
     if (e->n < e->cap) return;
-    // doubles: the split's readable samples are not known beforehand
-    e->cap = e->cap ? 2 * e->cap : 1024;
+    e->cap = e->cap ? 2 * e->cap : e->data->n_samples(e->data, e->split); // all, if all can be read
     e->embeddings = grown(e->embeddings, e->cap, e->n_embedding, sizeof *e->embeddings);
     e->records = grown(e->records, e->cap, DT_MAX_WIDTH, sizeof *e->records);
     e->samples = grown(e->samples, e->cap, 1, sizeof *e->samples);
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
-        t->logits = grown(t->logits, e->cap, t->n_out, sizeof *t->logits);
+        t->logits = grown(t->logits, e->cap, t->keeps_logits ? t->n_out : 0, sizeof *t->logits);
+        t->classes = grown(t->classes, e->cap, t->of_classes, sizeof *t->classes);
         t->targets = grown(t->targets, e->cap, t->of_classes ? 0 : t->n_out, sizeof *t->targets);
         t->labels = grown(t->labels, e->cap, t->of_classes, sizeof *t->labels);
         t->losses = grown(t->losses, e->cap, 1, sizeof *t->losses);
     }
 }
 
-static void evaluate_take_target(eval_target *e, int64_t i, const float *x, const void *target) {
-    e->losses[i] = evaluate_loss_of(e, x, target);
-    for (int64_t k = 0; k < e->n_out; k++) // of a loss with exponent, numbers are as they are: not normalised
-        e->logits[i * e->n_out + k] = dt_losses[e->t->loss].exponent ? expf(x[k]) : x[k];
-    if (e->of_classes)
+// Whether all of it is finite: else the prediction would be in some metrics and not in others, and is in none.
+static bool evaluate_take_target(eval_target *e, int64_t i, const float *x, const void *target, bool distance) {
+    if (e->of_classes) {
         e->labels[i] = *(const int32_t *)target;
-    else
+        e->classes[i] = dt_eval_classify(x, e->n_out, e->labels[i], distance);
+    } else {
         memcpy(e->targets + i * e->n_out, target, (size_t)e->n_out * sizeof *e->targets);
-}
-
-// A prediction that is not finite would be in some metrics and not in others: it is in none.
-static bool evaluate_is_finite(const dt_evaluator *e, int64_t i) {
-    bool finite = !e->n_embedding || dt_infer_all_finite(e->embeddings + i * e->n_embedding, e->n_embedding);
-    for (int k = 0; k < e->targets->n; k++) {
-        const eval_target *t = &e->each[k];
-        finite &= isfinite(t->losses[i]) && dt_infer_all_finite(t->logits + i * t->n_out, t->n_out);
+    }
+    e->losses[i] = evaluate_loss_of(e, x, target, i);
+    bool finite = isfinite(e->losses[i]) && dt_infer_all_finite(x, e->n_out);
+    for (int64_t k = 0; k < e->n_out && e->keeps_logits; k++) {
+        // of a loss with exponent, numbers are as they are: not normalised
+        const float y = dt_losses[e->t->loss].exponent ? expf(x[k]) : x[k];
+        e->logits[i * e->n_out + k] = y;
+        finite &= isfinite(y);
     }
     return finite;
 }
@@ -147,6 +146,7 @@ static dt_status evaluate_take(void *ctx, const dt_infer_sample *s) {
     if (s->why) return DT_OK; // could not be read: there is nothing to count
     evaluate_make_room(e);
     const int64_t i = e->n;
+    bool finite = true;
     for (int k = 0; k < e->targets->n; k++) {
         eval_target *t = &e->each[k];
         const void *target = s->field[t->t->index];
@@ -155,12 +155,15 @@ static dt_status evaluate_take(void *ctx, const dt_infer_sample *s) {
         const float *x = s->output[t->output];
         // an ensemble's mean stands in for the network's output
         if (e->combine) e->combine(e->combine_ctx, s->index, k, x, t->combined);
-        evaluate_take_target(t, i, e->combine ? t->combined : x, target);
+        finite &=
+            evaluate_take_target(t, i, e->combine ? t->combined : x, target, e->metrics->wanted[k][DT_METRIC_brier]);
     }
-    if (e->n_embedding)
+    if (e->n_embedding) {
         memcpy(e->embeddings + i * e->n_embedding, s->output[e->embedding], sizeof(float) * (size_t)e->n_embedding);
+        finite &= dt_infer_all_finite(s->output[e->embedding], e->n_embedding);
+    }
     // row i is overwritten by the next sample
-    if (!evaluate_is_finite(e, i)) {
+    if (!finite) {
         if (e->n_not_finite++ == 0) e->first_not_finite = s->index; // for the warning: the first is named
         return DT_OK;
     }
@@ -183,10 +186,12 @@ static void drop_table(dt_evaluator *e) {
         free(t->logits);
         free(t->targets);
         free(t->labels);
+        free(t->classes);
         free(t->losses);
         // freed here, and again by the next call: the pointers must not dangle
         t->logits = t->targets = NULL;
         t->labels = NULL;
+        t->classes = NULL;
         t->losses = NULL;
     }
     for (int k = 0; k < e->n_by; k++) dt_eval_column_clear(&e->by[k]);
@@ -209,6 +214,7 @@ static dt_eval_table table_of(const dt_evaluator *e, int k, dt_verification *pai
     return (dt_eval_table){.n = e->n,
                            .n_out = t->n_out,
                            .logits = t->logits,
+                           .classes = t->classes,
                            .labels = t->labels,
                            .targets = t->targets,
                            .embeddings = e->embeddings,
@@ -351,6 +357,8 @@ static dt_status share_values(dt_evaluator *e, dt_status st, dt_eval_result *out
 static dt_status evaluate_collect(dt_evaluator *e, dt_dataset *data, dt_split split) {
     e->data = data;
     e->split = split;
+    for (int k = 0; k < e->targets->n; k++)
+        e->each[k].keeps_logits = dt_eval_keeps_logits(e->metrics, k, e->each[k].t, e->report != NULL);
     // collective: every rank runs its share of the batches, rank 0 takes the samples
     return dt_infer_run(e->infer, data, split, evaluate_take, e);
 }

@@ -38,17 +38,49 @@ static bool has_embedding(const dt_graph *g) {
     return false;
 }
 
-int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank) {
-    const float *y = t->logits + i * t->n_out; // row i of (n, n_out)
-    const int32_t label = t->labels[i];
-    int64_t above = 0, best = 0;
-    for (int64_t k = 0; k < t->n_out; k++) {
-        if (y[k] > y[best]) best = k;
-        // rank: ties are decided by index, so that it does not depend on the order of a sort
-        above += y[k] > y[label] || (y[k] == y[label] && k < label);
+// Of the features of a sample; 0: there is none.
+static int64_t embedding_size(const dt_graph *g) {
+    for (int i = 0; has_embedding(g) && i < g->n_outputs; i++)
+        if (strcmp(g->outputs[i].name, "embedding") == 0) return g->values[g->outputs[i].value].shape.d[1];
+    return 0;
+}
+
+dt_eval_class dt_eval_classify(const float *x, int64_t n, int32_t label, bool distance) {
+    dt_eval_class c = {0};
+    for (int32_t k = 0; k < n; k++) {
+        if (x[k] > x[c.predicted]) c.predicted = k;
+        // ties are decided by index, so that the rank does not depend on the order of a sort
+        c.rank += x[k] > x[label] || (x[k] == x[label] && k < label);
     }
-    if (rank) *rank = above;
-    return best;
+    const double largest = (double)x[c.predicted];
+    for (int64_t k = 0; k < n; k++) c.sum += exp((double)x[k] - largest); // as dt_eval_softmax
+    for (int64_t k = 0; distance && k < n; k++) {
+        const double d = exp((double)x[k] - largest) / c.sum - (k == label);
+        c.distance += d * d;
+    }
+    return c;
+}
+
+dt_eval_class dt_eval_class_of(const dt_eval_table *t, int64_t i) {
+    return t->classes ? t->classes[i] : dt_eval_classify(t->logits + i * t->n_out, t->n_out, t->labels[i], true);
+}
+
+bool dt_eval_keeps_logits(const dt_metric_choice *m, int k, const dt_target *t, bool report) {
+    return t->field->n_classes == 0 || m->wanted[k][DT_METRIC_roc_auc] || m->wanted[k][DT_METRIC_pr_auc] ||
+           (report && dt_target_n_out(t) <= DT_EVAL_MOST_CLASSES); // curves
+}
+
+size_t dt_eval_sample_bytes(const dt_metric_choice *m, const dt_targets *targets, const dt_graph *g, bool report) {
+    size_t n = sizeof(int64_t) + sizeof(uint32_t); // its index, its record
+    bool pairs = false;
+    for (int k = 0; k < targets->n; k++) {
+        const dt_target *t = &targets->items[k];
+        const size_t row = (size_t)dt_target_n_out(t) * sizeof(float);
+        n += sizeof(double) + (dt_eval_keeps_logits(m, k, t, report) ? row : 0); // its loss
+        n += t->field->n_classes > 0 ? sizeof(int32_t) + sizeof(dt_eval_class) : row;
+        for (int i = 0; i < DT_N_METRICS; i++) pairs |= m->wanted[k][i] && (dt_metrics_table[i]->of & DT_OF_PAIRS);
+    }
+    return n + (pairs ? (size_t)embedding_size(g) * sizeof(float) : 0);
 }
 
 // What is known of a target.
@@ -85,33 +117,42 @@ static bool fits_any(int id, const given *g, int n) {
     return false;
 }
 
+// What a metric is of: of that what the targets give, where the number of outputs and not the kind is at fault.
+static const char *kind_of(unsigned of) {
+    return of == (DT_OF_CLASSES | DT_OF_LABELS) ? "classes or labels"
+           : of & DT_OF_CLASSES                 ? "classes"
+           : of & DT_OF_LABELS                  ? "several labels at once"
+           : of & DT_OF_NUMBERS                 ? "numbers"
+                                                : "pairs of embeddings";
+}
+
 // The metric fits none of n targets.
 static dt_status fail_unfit(const dt_config *c, const dt_graph *graph, const char *key, int id, const given *g, int n) {
     const dt_metric *m = dt_metrics_table[id];
     // list: the metrics that do fit
-    char list[512] = "", limit[64] = "", whose[128] = "none of train.targets gives; they give";
+    char list[512] = "", limit[64] = "", whose[192] = "none of train.targets gives; they give";
     unsigned of = 0; // of: what all targets give together
     for (int k = 0; k < n; k++) of |= g[k].of;
+    of &= m->of;
     for (int i = 0; i < DT_N_METRICS; i++) {
         size_t at = strlen(list);
         if (fits_any(i, g, n)) snprintf(list + at, sizeof list - at, "%s%s", at ? ", " : "", names[i]);
     }
     // a limit is named only where the number of outputs, and not the kind of target, is at fault
-    if ((m->of & of) && m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
-    if ((m->of & of) && m->outs[0]) snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
-    if ((m->of & of) && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
+    if (of && m->least_out) snprintf(limit, sizeof limit, "at least %d ", m->least_out);
+    if (of && m->outs[0]) snprintf(limit, sizeof limit, "%d or %d ", m->outs[0], m->outs[1]);
+    if (of && m->most_out) snprintf(limit, sizeof limit, "at most %d ", m->most_out);
     if (n == 1 && g->target->field->n_strangers > 0)
         snprintf(whose, sizeof whose, "the run knows only some of: %s has %d others, and pairs distinguish them",
                  g->target->field->name, g->target->field->n_strangers);
     else if (n == 1)
         snprintf(whose, sizeof whose, "model %s with train.loss %s does not give; it gives", graph->name,
                  dt_losses[g->target->loss].id);
-    return dt_config_fail(c, key, "%s is of %s%s, which %s: %s", names[id], limit,
-                          m->of == DT_OF_CLASSES   ? "classes"
-                          : m->of == DT_OF_NUMBERS ? "numbers"
-                          : m->of == DT_OF_LABELS  ? "several labels at once"
-                                                   : "pairs of embeddings",
-                          whose, list);
+    if (n == 1 && *limit)
+        return dt_config_fail(c, key, "%s is of %s%s, and %s has %lld; possible here: %s", names[id], limit,
+                              kind_of(of), g->target->field->name, (long long)g->n_out, list);
+    return dt_config_fail(c, key, "%s is of %s%s, which %s: %s", names[id], limit, kind_of(of ? of : m->of), whose,
+                          list);
 }
 
 static bool is_default(int id, const given *g) {

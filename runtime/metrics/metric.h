@@ -63,11 +63,12 @@ typedef struct dt_eval_occurs {
 // What an evaluation has collected, in the order of the split. Records that could not be read are not in it, nor those
 // whose prediction is not finite: all logits, embeddings and losses here are.
 typedef struct dt_eval_table {
-    int64_t n, n_out;        // samples; logits a sample: classes, numbers or labels
-    const float *logits;     // (n, n_out) or NULL; of numbers: dt_eval_number
-    const int32_t *labels;   // (n) true classes, or NULL
-    const float *targets;    // (n, n_out) numbers (dt_eval_number), or 0/1 of several labels; or NULL
-    const float *embeddings; // (n, n_embedding) or NULL
+    int64_t n, n_out;    // samples; logits a sample: classes, numbers or labels
+    const float *logits; // (n, n_out); of numbers: dt_eval_number; NULL of classes: not kept (dt_eval_keeps_logits)
+    const struct dt_eval_class *classes; // (n) of classes; NULL: from the logits
+    const int32_t *labels;               // (n) true classes, or NULL
+    const float *targets;                // (n, n_out) numbers (dt_eval_number), or 0/1 of several labels; or NULL
+    const float *embeddings;             // (n, n_embedding) or NULL
     int64_t n_embedding;
     const uint32_t *records; // (n, width) the records that each sample is made of, or NULL
     int width;
@@ -83,9 +84,15 @@ typedef struct dt_eval_table {
     dt_verification *pairs; // what eer and auc share: n_samples < 0 until one of them has compared
 } dt_eval_table;
 
-// The class of the largest logit of sample i. *rank, unless NULL: how many logits are not below the true class's,
-// without itself; ties count from lower indices.
-int64_t dt_eval_predicted(const dt_eval_table *t, int64_t i, int64_t *rank);
+// What n logits give for a sample of a class.
+typedef struct dt_eval_class {
+    int32_t predicted; // the class of the largest logit, the first of equal ones
+    int32_t rank;      // how many logits are not below the true class's, without itself; ties count from lower indices
+    double sum;        // of exp(logit - largest): its reciprocal is the probability of the predicted class
+    double distance;   // squared, of all probabilities to what is true
+} dt_eval_class;
+dt_eval_class dt_eval_classify(const float *x, int64_t n, int32_t label, bool distance); // false: distance is 0
+dt_eval_class dt_eval_class_of(const dt_eval_table *t, int64_t i);
 
 // The name of class, label or number k, or k; lives as long as out.
 const char *dt_eval_name(const dt_eval_table *t, int64_t k, dt_eval_result *out);
@@ -164,6 +171,7 @@ typedef struct dt_eval_column {
 // Adds the column's value for the next sample; NULL: the sample has none.
 void dt_eval_column_add(dt_eval_column *c, const char *value);
 void dt_eval_column_clear(dt_eval_column *c);
+enum { DT_EVAL_MOST_CLASSES = 1000 }; // of metrics and reports with something for each
 // All metrics wanted, in the order of metrics.def. Of no sample they are NaN.
 void dt_eval_report_table(const dt_eval_table *t, const bool wanted[DT_N_METRICS], dt_eval_result *out);
 // The values of all metrics wanted for the samples of each value of the column: "camera": {"left": {"samples": 9,
@@ -198,6 +206,10 @@ typedef struct dt_metric_choice {
 // compares classes says nothing. Uneven: accuracy hardly sees the rare ones, so macro_f1 is eval.best: auto.
 dt_status dt_metric_choose(dt_metric_choice *out, const dt_config *c, const dt_graph *g, const dt_targets *targets,
                            const dt_classes classes[DT_MAX_TARGETS]);
+// Whether the table of target k has the logits of samples: not where the metrics of classes need but dt_eval_class.
+// report: with dt_eval_report_add. And the bytes of a sample in the tables of all targets.
+bool dt_eval_keeps_logits(const dt_metric_choice *m, int k, const dt_target *t, bool report);
+size_t dt_eval_sample_bytes(const dt_metric_choice *m, const dt_targets *targets, const dt_graph *g, bool report);
 // The classes of eval.positive, by name, once the data have said the names. DT_E_USAGE: no target of two classes has it.
 dt_status dt_metric_choose_positive(dt_metric_choice *out, const dt_config *c, const dt_targets *targets);
 

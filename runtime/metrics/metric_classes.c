@@ -42,10 +42,10 @@ dt_eval_count *dt_eval_counts(const dt_eval_table *t) {
     dt_eval_count *c = dt_xcalloc((size_t)t->n_out + 1, sizeof *c);
     if (t->labels) {
         for (int64_t i = 0; i < t->n; i++) {
-            int64_t rank, predicted = dt_eval_predicted(t, i, &rank);
+            const dt_eval_class of = dt_eval_class_of(t, i);
             c[t->labels[i]].truths++;
-            c[predicted].predictions++;
-            c[predicted].hits += rank == 0; // rank 0: the true class is the predicted one
+            c[of.predicted].predictions++;
+            c[of.predicted].hits += of.rank == 0; // rank 0: the true class is the predicted one
         }
         return c; // without thresholds: one class is predicted, the largest
     }
@@ -192,13 +192,13 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
 
 // most_out: reports of more classes would make metrics.jsonl unreadable
 #define OF (DT_OF_CLASSES | DT_OF_LABELS)
-const dt_metric dt_metric_precision = {.of = OF, .by_class = 2, .most_out = 1000, .report = report_precision};
-const dt_metric dt_metric_recall = {.of = OF, .by_class = 2, .most_out = 1000, .report = report_recall};
+const dt_metric dt_metric_precision = {.of = OF, .by_class = 2, .most_out = DT_EVAL_MOST_CLASSES, .report = report_precision};
+const dt_metric dt_metric_recall = {.of = OF, .by_class = 2, .most_out = DT_EVAL_MOST_CLASSES, .report = report_recall};
 const dt_metric dt_metric_balanced_accuracy = {.of = DT_OF_CLASSES, .report = report_balanced};
 const dt_metric dt_metric_macro_f1 = {.of = OF, .report = report_macro_f1};
 const dt_metric dt_metric_weighted_f1 = {.of = OF, .report = report_weighted_f1};
 const dt_metric dt_metric_exact_match = {.of = DT_OF_LABELS, .report = report_exact};
-const dt_metric dt_metric_report = {.of = OF, .no_best = true, .most_out = 1000, .report = report_all};
+const dt_metric dt_metric_report = {.of = OF, .no_best = true, .most_out = DT_EVAL_MOST_CLASSES, .report = report_all};
 #undef OF
 
 // ---- metric accuracy ----------------------------------------------------------------------------------------------
@@ -209,11 +209,7 @@ enum { TOP = 5 }; // top-5 accuracy of ImageNet
 
 static double share_within(const dt_eval_table *t, int64_t top) {
     int64_t n = 0;
-    for (int64_t i = 0; i < t->n; i++) {
-        int64_t rank; // the index of the predicted class is not used
-        dt_eval_predicted(t, i, &rank);
-        n += rank < top;
-    }
+    for (int64_t i = 0; i < t->n; i++) n += dt_eval_class_of(t, i).rank < top;
     return (double)n / (double)t->n;
 }
 
@@ -241,7 +237,7 @@ const dt_metric dt_metric_top_k = {.of = DT_OF_CLASSES, .report = report_top_k};
 static void metric_confusion_report(const dt_eval_table *t, dt_eval_result *out) {
     // (n_out, n_out) row-major: true, predicted
     int64_t *count = dt_xcalloc((size_t)(t->n_out * t->n_out), sizeof *count);
-    for (int64_t i = 0; i < t->n; i++) count[t->labels[i] * t->n_out + dt_eval_predicted(t, i, NULL)]++;
+    for (int64_t i = 0; i < t->n; i++) count[t->labels[i] * t->n_out + dt_eval_class_of(t, i).predicted]++;
     dt_json_begin_object(&out->extra, "confusion");
     for (int64_t i = 0; i < t->n_out; i++) {
         dt_json_begin_object(&out->extra, dt_eval_name(t, i, out));
@@ -255,7 +251,7 @@ static void metric_confusion_report(const dt_eval_table *t, dt_eval_result *out)
 }
 
 const dt_metric dt_metric_confusion = {
-    .of = DT_OF_CLASSES, .no_best = true, .most_out = 1000, .report = metric_confusion_report};
+    .of = DT_OF_CLASSES, .no_best = true, .most_out = DT_EVAL_MOST_CLASSES, .report = metric_confusion_report};
 
 // ---- metric loss --------------------------------------------------------------------------------------------------
 
@@ -295,20 +291,20 @@ static void metric_calibration_put(bin *bins, double p, bool hit) {
 }
 
 static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
-    double *p = eval_probabilities(t), error = 0;
+    double error = 0;
     bin bins[N_BINS] = {0};
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        const double *of = p + i * t->n_out;
         if (t->labels) {
             // classes: the confidence is the probability of the predicted class
-            const int64_t k = dt_eval_predicted(t, i, NULL);
-            metric_calibration_put(bins, of[k], k == t->labels[i]);
+            const dt_eval_class c = dt_eval_class_of(t, i);
+            metric_calibration_put(bins, 1 / c.sum, c.rank == 0);
         }
         for (int64_t k = 0; k < t->n_out && !t->labels; k++) {
             // labels: each is a binary prediction, whose confidence is that of what is predicted of it
-            const bool predicted = of[k] >= 0.5;
-            metric_calibration_put(bins, predicted ? of[k] : 1 - of[k], predicted == dt_eval_is_true(t, i, k));
+            const double p = dt_eval_sigmoid((double)t->logits[i * t->n_out + k]);
+            const bool predicted = p >= 0.5;
+            metric_calibration_put(bins, predicted ? p : 1 - p, predicted == dt_eval_is_true(t, i, k));
         }
     }
     for (int b = 0; b < N_BINS; b++) {
@@ -316,21 +312,20 @@ static void report_ece(const dt_eval_table *t, dt_eval_result *out) {
         n += bins[b].n;
     }
     dt_eval_result_add(out, "ece", error / (double)n);
-    free(p);
 }
 
 static void report_brier(const dt_eval_table *t, dt_eval_result *out) {
-    double *p = eval_probabilities(t), sum = 0;
+    double sum = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        for (int64_t k = 0; k < t->n_out; k++) {
-            const double d = p[i * t->n_out + k] - (dt_eval_is_true(t, i, k) ? 1 : 0);
+        if (t->labels) sum += dt_eval_class_of(t, i).distance;
+        for (int64_t k = 0; k < t->n_out && !t->labels; k++) {
+            const double d = dt_eval_sigmoid((double)t->logits[i * t->n_out + k]) - dt_eval_is_true(t, i, k);
             sum += d * d;
         }
     }
     // scikit-learn halves the two-class score; labels take the mean over labels
     const int64_t by = !t->labels ? t->n_out : t->n_out == 2 ? 2 : 1;
     dt_eval_result_add(out, "brier", sum / (double)(t->n * by));
-    free(p);
 }
 
 #define OF (DT_OF_CLASSES | DT_OF_LABELS)
@@ -377,8 +372,13 @@ void dt_eval_areas(dt_eval_scored *s, int64_t n, double *roc, double *pr) {
 
 dt_eval_occurs *dt_eval_find_occurs(const dt_eval_table *t) {
     dt_eval_occurs *out = dt_xcalloc((size_t)t->n_out + 1, sizeof *out);
-    for (int64_t i = 0; i < t->n && (t->labels || t->targets); i++)
-        // a bool of each kind is all that the means over parts need
+    // a bool of each kind is all that the means over parts need
+    for (int64_t i = 0; i < t->n && t->labels; i++) out[t->labels[i]].is = true;
+    // of a class that is not that of all samples
+    bool mixed = false;
+    for (int64_t i = 0; i < t->n && t->labels; i++) mixed |= t->labels[i] != t->labels[0];
+    for (int64_t k = 0; k < t->n_out && t->labels; k++) out[k].is_not = t->n > 0 && (mixed || !out[k].is);
+    for (int64_t i = 0; i < t->n && t->targets; i++)
         for (int64_t k = 0; k < t->n_out; k++) *(dt_eval_is_true(t, i, k) ? &out[k].is : &out[k].is_not) = true;
     return out;
 }
@@ -457,5 +457,5 @@ static void report_pr(const dt_eval_table *t, dt_eval_result *out) {
 }
 
 #define OF (DT_OF_CLASSES | DT_OF_LABELS)
-const dt_metric dt_metric_roc_auc = {.of = OF, .by_class = 3, .most_out = 1000, .report = report_roc};
-const dt_metric dt_metric_pr_auc = {.of = OF, .by_class = 3, .most_out = 1000, .report = report_pr};
+const dt_metric dt_metric_roc_auc = {.of = OF, .by_class = 3, .most_out = DT_EVAL_MOST_CLASSES, .report = report_roc};
+const dt_metric dt_metric_pr_auc = {.of = OF, .by_class = 3, .most_out = DT_EVAL_MOST_CLASSES, .report = report_pr};

@@ -37,6 +37,7 @@ static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int6
     out.pairs = pairs;
     // everything by sample is gathered; field, thresholds and occurs are shared with the whole
     out.logits = table_parts_gather(t->logits, rows, n, sizeof *t->logits * n_out);
+    out.classes = table_parts_gather(t->classes, rows, n, sizeof *t->classes);
     out.labels = table_parts_gather(t->labels, rows, n, sizeof *t->labels);
     out.targets = table_parts_gather(t->targets, rows, n, sizeof *t->targets * n_out);
     out.embeddings = table_parts_gather(t->embeddings, rows, n, sizeof *t->embeddings * (size_t)t->n_embedding);
@@ -48,6 +49,7 @@ static dt_eval_table take_rows(const dt_eval_table *t, const int64_t *rows, int6
 // const only for readers of the table: take_rows allocated them.
 static void free_rows(const dt_eval_table *t) {
     free((void *)t->logits);
+    free((void *)t->classes);
     free((void *)t->labels);
     free((void *)t->targets);
     free((void *)t->embeddings);
@@ -287,11 +289,8 @@ static void add_curve(dt_json *j, const dt_eval_scored *s, int64_t n, int64_t n_
 static double *log_sums(const dt_eval_table *t) {
     double *out = dt_xcalloc((size_t)t->n + 1, sizeof *out);
     for (int64_t i = 0; i < t->n && t->labels; i++) {
-        const float *x = t->logits + i * t->n_out;
-        const double most = (double)x[dt_eval_predicted(t, i, NULL)];
-        double sum = 0;
-        for (int64_t k = 0; k < t->n_out; k++) sum += exp((double)x[k] - most);
-        out[i] = most + log(sum);
+        const dt_eval_class c = dt_eval_class_of(t, i);
+        out[i] = (double)t->logits[i * t->n_out + c.predicted] + log(c.sum);
     }
     return out;
 }
@@ -378,25 +377,17 @@ static void add_errors(dt_json *j, const dt_eval_table *t, dt_eval_result *names
 
 // ---- the worst samples -----------------------------------------------------------------------------
 
-// 1 / sum of exp(x_k - x_class): the softmax of one class, without overflow of the largest
-static double probability_of(const dt_eval_table *t, int64_t i, int64_t class) {
-    const float *x = t->logits + i * t->n_out;
-    double sum = 0;
-    for (int64_t k = 0; k < t->n_out; k++) sum += exp((double)x[k] - (double)x[class]);
-    return 1 / sum;
-}
-
 // Of classes: the samples that are wrong, by how sure the network is, or of all samples those of which it is least sure;
 // else all, by their loss.
 static int64_t find_worst(const dt_eval_table *t, bool uncertain, dt_eval_scored *out) {
     const int64_t most = uncertain ? MOST_UNCERTAIN : MOST_WORST;
     int64_t n = 0;
     for (int64_t i = 0; i < t->n; i++) {
-        int64_t rank = 1, predicted = 0; // labels and numbers: rank 1, so that every sample is a candidate
-        if (t->labels) predicted = dt_eval_predicted(t, i, &rank);
-        const double p = t->labels ? probability_of(t, i, predicted) : t->losses[i];
+        dt_eval_class c = {.rank = 1}; // labels and numbers: rank 1, so that every sample is a candidate
+        if (t->labels) c = dt_eval_class_of(t, i);
+        const double p = t->labels ? 1 / c.sum : t->losses[i];
         // sorted by confidence: sure and wrong comes first
-        if (rank > 0 || uncertain) out[n++] = (dt_eval_scored){uncertain ? -p : p, i, rank == 0};
+        if (c.rank > 0 || uncertain) out[n++] = (dt_eval_scored){uncertain ? -p : p, i, c.rank == 0};
     }
     if (n > 0) qsort(out, (size_t)n, sizeof *out, dt_eval_from_highest);
     return n < most ? n : most;
@@ -406,10 +397,10 @@ static int64_t find_worst(const dt_eval_table *t, bool uncertain, dt_eval_scored
 static void add_said(dt_json *j, const dt_eval_table *t, int64_t i, bool numbers, bool predicted,
                      dt_eval_result *names) {
     // a class is read from labels or logits by index: x is not read then
-    const float *x = (predicted ? t->logits : t->targets) + (t->labels ? 0 : i * t->n_out);
+    const float *x = t->labels ? NULL : (predicted ? t->logits : t->targets) + i * t->n_out;
     char *text = dt_xstrdup("");
     if (t->labels)
-        dt_xappend(&text, "%s", dt_eval_name(t, predicted ? dt_eval_predicted(t, i, NULL) : t->labels[i], names));
+        dt_xappend(&text, "%s", dt_eval_name(t, predicted ? dt_eval_class_of(t, i).predicted : t->labels[i], names));
     // 200 characters bound a cell of the report
     for (int64_t k = 0; !t->labels && k < t->n_out && strlen(text) < 200; k++) {
         const double p = predicted && !numbers ? dt_eval_sigmoid((double)x[k]) : (double)x[k];
@@ -481,7 +472,7 @@ void dt_eval_report_add(dt_json *j, const char *field, const dt_eval_table *t, b
     if (*dt_eval_result_members(&r)) dt_json_raw(j, NULL, dt_eval_result_members(&r));
     if (of == DT_OF_NUMBERS)
         add_errors(j, t, &r);
-    else
+    else if (t->logits)
         add_curves(j, t, &r);
     dt_json_end_object(j);
     dt_eval_result_fini(&r);

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 12 }; // of the list below
+enum { MAX_ROWS = 13 }; // of the list below
 
 typedef struct memory_row {
     const char *kind;
@@ -34,6 +34,16 @@ size_t dt_memory_reserve_bytes(dt_backend *b) {
     b->device->memory(b, &free_bytes, &total_bytes);
     const size_t share = total_bytes / 50; // 2 %
     return share < (size_t)256 << 20 ? share : (size_t)256 << 20;
+}
+
+// What rank 0 keeps of each sample while training evaluates, in the memory of its host.
+static size_t prediction_bytes(const dt_nets *nets, const dt_open_run *r) {
+    const bool report = dt_words_have(&r->config->metrics.sinks, DT_SINK_report);
+    int64_t n = 0;
+    if (!r->data || r->request.use == DT_RUN_INFERENCE) return 0; // predict keeps none
+    for (int split = DT_SPLIT_VAL; split <= DT_SPLIT_TEST; split++)
+        if (r->data->n_samples(r->data, (dt_split)split) > n) n = r->data->n_samples(r->data, (dt_split)split);
+    return (size_t)n * dt_eval_sample_bytes(&nets->metrics, &nets->targets, dt_nets_last_evaluated(nets).graph, report);
 }
 
 static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, size_t replicas, int n_ranks,
@@ -62,6 +72,7 @@ static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, si
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
     rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
     rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};
+    if (!r->backend->device) rows[n++] = (memory_row){"predictions", prediction_bytes(nets, r)};
     if (!r->backend->device) return n;
     rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
     // two of the training's, one of the evaluation's
@@ -75,6 +86,7 @@ void dt_memory_print(const dt_nets *nets, const dt_open_run *r, FILE *out) {
     memory_row rows[MAX_ROWS];
     int n = memory_report_list_rows(nets, r, (size_t)r->replicas->n_replicas, 1, rows);
     fprintf(out, "memory of a rank:\n");
+    if (r->backend->device) rows[n++] = (memory_row){"predictions, on the host", prediction_bytes(nets, r)};
     for (int i = 0; i < n; i++) fprintf(out, "  %-28s %9.1f MiB\n", rows[i].kind, (double)rows[i].n_bytes / 1048576.0);
 }
 

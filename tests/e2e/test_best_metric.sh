@@ -23,6 +23,13 @@ grep -q "accuracy is of classes that training sees" "$work/log" || fail "no reas
 refused "eval.best is 'auc'.*did you mean 'roc_auc' or 'pair_auc'" "$DTRAIN" check "$config" eval.best=auc
 refused "eval.metrics is 'auc'.*did you mean 'roc_auc' or 'pair_auc'" "$DTRAIN" check "$config" 'eval.metrics=[auc]'
 
+# of many classes nothing is kept that takes memory for each class of each sample, and check counts what is kept
+predictions() { "$DTRAIN" check "$config" data.split.val=0.5 "metrics.sinks=[jsonl, report]" "$@" 2>"$work/log" | awk '$1 == "predictions" {print $2}'; }
+refused "roc_auc is of at most 1000 classes, and subject has 1001; possible here: accuracy," \
+    "$DTRAIN" check "$config" 'eval.metrics=[roc_auc]' data.fields.subject.classes=1001
+told="$(predictions) $(predictions data.fields.subject.classes=1000) $(predictions data.fields.subject.classes=20000)"
+[ "$told" = "0.0 0.2 0.0" ] || fail "check counts $told MiB of predictions" # curves of 1000 classes need all scores
+
 # people of whom other pictures are trained on; parts by another column leave their classes in all of them
 train "${short[@]}" run.name=records
 is records '"accuracy" in r and "eer" not in r' True

@@ -97,6 +97,42 @@ TEST(test_values) {
     assert_true(n_values > 0);
 }
 
+// What needs only which class was predicted, its rank and its probability has the same bits without the logits.
+TEST(test_without_logits) {
+    static const dt_metric_id ids[] = {DT_METRIC_accuracy,  DT_METRIC_top_k,       DT_METRIC_confusion,
+                                       DT_METRIC_precision, DT_METRIC_recall,      DT_METRIC_balanced_accuracy,
+                                       DT_METRIC_macro_f1,  DT_METRIC_weighted_f1, DT_METRIC_report,
+                                       DT_METRIC_ece,       DT_METRIC_brier};
+    int n_cases = 0;
+    char name[64];
+    for (int i = 0; snprintf(name, sizeof name, "%d/logits", i) && dt_safetensors_find(golden, name) >= 0; i++) {
+        double thresholds[MOST_OUT];
+        dt_eval_table t = table_of(i, NULL, thresholds);
+        dt_eval_class classes[512];
+        if (!t.labels) continue;
+        assert_true(t.n <= 512);
+        for (int64_t k = 0; k < t.n; k++) classes[k] = dt_eval_class_of(&t, k);
+        dt_eval_table without = t;
+        without.logits = NULL;
+        without.classes = classes;
+        for (size_t m = 0; m < sizeof ids / sizeof *ids; m++) {
+            dt_eval_result a, b;
+            dt_eval_result_init(&a);
+            dt_eval_result_init(&b);
+            dt_metrics_table[ids[m]]->report(&t, &a);
+            dt_metrics_table[ids[m]]->report(&without, &b);
+            assert_int_equal(a.n_values, b.n_values);
+            for (int v = 0; v < a.n_values; v++)
+                assert_memory_equal(&a.values[v].value, &b.values[v].value, sizeof(double));
+            assert_string_equal(dt_eval_result_members(&a), dt_eval_result_members(&b));
+            dt_eval_result_fini(&a);
+            dt_eval_result_fini(&b);
+        }
+        n_cases++;
+    }
+    assert_true(n_cases > 2);
+}
+
 // eval.threshold: f1.
 TEST(test_thresholds) {
     int n_cases = 0;
