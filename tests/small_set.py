@@ -103,7 +103,8 @@ def write_run(run, steps, name="photos", classes=("cat", "dog"), every=100, seed
     start = {"kind": "start", "from_step": 0, "schema": 1, "version": "0.1.0", "world_size": 2, "time": 1.7e9,
              "total_steps": steps, "steps_per_epoch": every, "chosen_by": "accuracy", "lower_is_better": False,
              "samples": {"train": 32 * every, "val": 20, "test": 20}, "host": "node1", "machine": "cpu avx2",
-             "data": "lmdb photos.lmdb", "command": "dtrain photos.yaml"}
+             "data": "lmdb photos.lmdb", "command": "dtrain photos.yaml", "cpu": "Zen<9>", "cores": 12, "memory_bytes": 2**36,
+             "began": 1.7e9 - 2.5, "given": {"train.epochs": "2", "train.optimizer.lr": "2e-3"}}
     with open(f"{run}/metrics.jsonl", "w") as f:
         f.write(json.dumps(start, separators=(",", ":")) + "\n")
         for s in range(1, steps + 1):

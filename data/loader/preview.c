@@ -93,10 +93,10 @@ static void add_base64(dt_json *j, const uint8_t *x, size_t n) {
 }
 
 static dt_status add_pixels(dt_json *j, const preview *v) {
-    const double by = fmin(1, (double)MOST_SIDE / fmax(v->h, v->w));
-    const int out_h = (int)fmax(1, v->h * by), out_w = (int)fmax(1, v->w * by);
     const int n_colours = v->c == 3 ? 3 : 1, n = v->c == 3 ? 1 : v->c < MOST_PANELS ? v->c : MOST_PANELS;
     const int n_across = (int)ceil(sqrt(n)), n_down = (n + n_across - 1) / n_across;
+    const double by = fmin(1, (double)MOST_SIDE / (n_across * fmax(v->h, v->w)));
+    const int out_h = (int)fmax(1, v->h * by), out_w = (int)fmax(1, v->w * by);
     const int width = n_across * (out_w + GAP) - GAP, height = n_down * (out_h + GAP) - GAP;
     uint8_t *rgb = dt_xcalloc((size_t)height * (size_t)width, 3);
     memset(rgb, 128, (size_t)height * (size_t)width * 3); // grey between bands

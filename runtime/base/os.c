@@ -164,6 +164,17 @@ static void bound(void *ctx, const char *dir, bool v2) {
     if (left < m->available_bytes) m->available_bytes = left;
 }
 
+void dt_cpu_name(char *out, size_t cap) {
+    char line[256];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    *out = '\0';
+    while (f && !*out && fgets(line, sizeof line, f)) {
+        const char *value = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        if (value) snprintf(out, cap, "%.*s", (int)strcspn(value + 2, "\n"), value + 2);
+    }
+    if (f) fclose(f);
+}
+
 void dt_memory_read(dt_memory *out) {
     *out = (dt_memory){machine_sum_of("/proc/meminfo", "MemTotal:", "", 1024),
                        machine_sum_of("/proc/meminfo", "MemAvailable:", "", 1024),

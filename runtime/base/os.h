@@ -39,6 +39,8 @@ typedef struct dt_memory {
     uint64_t n_kills;    // processes that the kernel has killed there for want of memory
 } dt_memory;
 
+// The processor's name as the kernel has it, "AMD EPYC 9654 96-Core Processor"; "" where it has none.
+void dt_cpu_name(char *out, size_t cap);
 // The machine's memory (MemTotal, MemAvailable) or the limit of the tightest memory cgroup (v1, v2) above
 // this process, whichever is less. Zeros if the kernel has no limits. Opens a few files: about 50 us.
 void dt_memory_read(dt_memory *out);

@@ -106,7 +106,7 @@ static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
                          int32_t value, int n_bootstrap, const dt_eval_column *unit, int64_t *rows, dt_json *j) {
     int64_t n = 0;
     dt_verification pairs;
-    dt_eval_result r;
+    dt_eval_result r, intervals; // not in r, whose other members, such as a matrix, are of the whole alone
     // ascending: a part has the order of the split
     for (int64_t i = 0; i < t->n; i++)
         if (c->of[i] == value) rows[n++] = i;
@@ -114,13 +114,15 @@ static void report_value(const dt_eval_table *t, const bool wanted[DT_N_METRICS]
     dt_eval_result_init(&r);
     dt_eval_report_table(&part, wanted, &r);
     dt_eval_column units = unit ? take_units(unit, rows, n) : (dt_eval_column){0};
-    if (n_bootstrap > 0) dt_eval_bootstrap(&part, wanted, n_bootstrap, unit ? &units : NULL, &r);
+    dt_eval_result_init(&intervals);
+    if (n_bootstrap > 0) dt_eval_bootstrap(&part, wanted, n_bootstrap, unit ? &units : NULL, &intervals);
     dt_json_begin_object(j, c->values[value]); // the value itself is the member's name
     dt_json_int(j, "samples", n);
     for (int i = 0; i < r.n_values; i++) dt_json_real(j, r.values[i].name, r.values[i].value);
-    if (n_bootstrap > 0) dt_json_raw(j, NULL, dt_eval_result_members(&r));
+    if (n_bootstrap > 0) dt_json_raw(j, NULL, dt_eval_result_members(&intervals));
     dt_json_end_object(j);
     dt_eval_column_clear(&units);
+    dt_eval_result_fini(&intervals);
     dt_eval_result_fini(&r);
     free_rows(&part);
 }

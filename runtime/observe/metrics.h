@@ -29,6 +29,7 @@ typedef struct dt_metrics_opts {
     const char *mlflow_uri, *mlflow_experiment; // of the mlflow sink
     bool mlflow_model;
     dt_config *config;          // of mlflow: its params; read at once
+    dt_config *given;           // as the user gave it, with its autos; or NULL; read at once
     const char *version;        // of dtrain
     const char *machine, *data; // described in a line; or NULL
     int64_t n_samples[3];       // by dt_split

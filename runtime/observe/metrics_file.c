@@ -307,7 +307,7 @@ void dt_metrics_queue_destroy(dt_metrics_queue *q) {
 
 typedef struct jsonl {
     dt_metrics_file file;
-    dt_json line;
+    dt_json line, given; // given: what the user set, an object
     dt_metrics_opts o;
 } jsonl;
 
@@ -338,12 +338,20 @@ static int64_t bytes_to_keep(const char *path, int64_t truncate_to) {
     return keep;
 }
 
+static void put_given(void *j, const char *path, const char *value, const char *usual, bool is_default) {
+    if (!is_default) dt_json_string(j, path, value);
+}
+
 static dt_status open_jsonl(void **state, const dt_metrics_opts *o) {
     jsonl *s = dt_xcalloc(1, sizeof *s);
     char *path = dt_xprintf("%s/metrics.jsonl", o->run_dir);
     dt_status st = dt_metrics_file_open(&s->file, path, bytes_to_keep(path, o->truncate_to));
     free(path);
     dt_json_init(&s->line); // one buffer for all lines
+    dt_json_init(&s->given);
+    dt_json_begin_object(&s->given, NULL);
+    if (o->given) dt_config_each(o->given, put_given, &s->given);
+    dt_json_end_object(&s->given);
     s->o = *o;
     *state = s;
     return st;
@@ -404,9 +412,12 @@ static void put_command(dt_json *j) {
     free(text);
 }
 
-static void put_start(dt_json *j, const dt_metrics_opts *o) {
-    char host[256] = "";
+static void put_start(dt_json *j, const dt_metrics_opts *o, double wall_s) {
+    char host[256] = "", cpu[128];
+    dt_memory memory;
     gethostname(host, sizeof host - 1);
+    dt_cpu_name(cpu, sizeof cpu);
+    dt_memory_read(&memory);
     dt_json_string(j, "version", o->version ? o->version : "");
     dt_json_int(j, "world_size", o->world_size);
     dt_json_int(j, "total_steps", o->total_steps);
@@ -419,8 +430,12 @@ static void put_start(dt_json *j, const dt_metrics_opts *o) {
     if (o->chosen_by) dt_json_bool(j, "lower_is_better", o->lower_is_better);
     dt_json_string(j, "host", host);
     if (o->machine) dt_json_string(j, "machine", o->machine);
+    dt_json_string(j, "cpu", cpu);
+    dt_json_int(j, "cores", dt_usable_cores());
+    dt_json_int(j, "memory_bytes", (int64_t)memory.total_bytes);
     if (o->data) dt_json_string(j, "data", o->data);
     put_command(j);
+    dt_json_seconds(j, "began", wall_s - dt_clock_process_s());
 }
 
 static void sink_jsonl_put_ranks(dt_json *j, const dt_ranks_line *r) {
@@ -448,7 +463,8 @@ static void sink_jsonl_take(void *state, const dt_metrics_line *r) {
     switch (r->kind) {
     case DT_LINE_start:
         dt_json_int(j, "schema", DT_RUN_SCHEMA);
-        put_start(j, &s->o);
+        put_start(j, &s->o, r->wall_s);
+        dt_json_raw(j, "given", s->given.data);
         dt_goodput_write(&r->of.goodput, j);
         break;
     case DT_LINE_step:
@@ -500,6 +516,7 @@ static void close_jsonl(void *state) {
     jsonl *s = state;
     dt_metrics_file_close(&s->file);
     dt_json_fini(&s->line);
+    dt_json_fini(&s->given);
     free(s);
 }
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *const phase_names[] = {[DT_RUN_DATA_S] = "data",
                                           [DT_RUN_COMPUTE_S] = "compute",
@@ -309,8 +310,9 @@ static void report_write_curves(FILE *out, const dt_run_log *r) {
 
 enum { MOST_WARNINGS = 12 };
 
-// The last lines of the log that are warnings or errors: "2026-11-25T22:25:26Z W text". Without the failure's, `but`.
-static int write_warnings(FILE *out, const dt_run_log *r, const char *but) {
+// The last lines of the log between two times that are warnings or errors: "2026-11-25T22:25:26Z W text". Without the
+// failure's, `but`.
+static int write_warnings(FILE *out, const dt_run_log *r, const char *but, double from_s, double to_s) {
     char *path = dt_xprintf("%s/log", r->dir), *lines[MOST_WARNINGS] = {NULL}, *line;
     dt_lines log;
     size_t size = 0;
@@ -318,7 +320,10 @@ static int write_warnings(FILE *out, const dt_run_log *r, const char *but) {
     const bool is_there = dt_lines_open(&log, path, 0);
     while (is_there && (line = dt_lines_next(&log, &size))) {
         const char *level = strchr(line, ' ');
+        struct tm tm = {0};
         if (!level || (level[1] != 'W' && level[1] != 'E') || level[2] != ' ' || (*but && strstr(level, but))) continue;
+        const double s = strptime(line, "%Y-%m-%dT%H:%M:%SZ", &tm) ? (double)timegm(&tm) : from_s;
+        if (s < from_s || s >= to_s) continue;
         char **at = &lines[n++ % MOST_WARNINGS];
         free(*at);
         *at = dt_xstrdup(line);
@@ -360,7 +365,12 @@ static int write_events(FILE *out, const dt_run_log *r) {
 
 static void write_problems(FILE *out, const dt_run_log *r) {
     const int64_t n_empty = r->numbers[DT_RUN_LOSS].n_empty - r->n_skipped;
-    char state[8];
+    char state[8], *text = NULL;
+    size_t size;
+    FILE *earlier = open_memstream(&text, &size);
+    // the log is in seconds; without the member, of an earlier version, all warnings are of this attempt
+    const double attempt = floor(dt_report_real(dt_run_log_event(r, "start"), "began"));
+    const double began = isfinite(attempt) ? attempt : -INFINITY;
     const bool failed = dt_run_log_state(r, state, sizeof state) == DT_RUN_FAILED;
     const char *why = failed ? dt_report_text(r->end, "message") : "";
     fputs("<h2>Problems</h2>\n<ul>\n", out);
@@ -372,9 +382,15 @@ static void write_problems(FILE *out, const dt_run_log *r) {
     if (n_empty > 0) dt_page_put(out, "<li>$d steps have a loss that is not finite.</li>\n", n_empty);
     if (r->n_bad > 0) dt_page_put(out, "<li>$d lines of metrics.jsonl are damaged.</li>\n", r->n_bad);
     n += write_events(out, r);
-    n += write_warnings(out, r, why);
+    n += write_warnings(out, r, why, began, INFINITY);
     fputs("</ul>\n", out);
     if (n == 0) fputs("<p class=\"soft\">None: no warning, no skipped step, no straggler.</p>\n", out);
+    const int n_earlier = write_warnings(earlier, r, "", -INFINITY, began);
+    fclose(earlier);
+    if (n_earlier > 0)
+        fprintf(out, "<details><summary>%d warning%s of earlier attempts</summary><ul>\n%s</ul></details>\n", n_earlier,
+                n_earlier > 1 ? "s" : "", text);
+    free(text);
 }
 
 // ---- where the time went ---------------------------------------------------------------------------
@@ -458,6 +474,22 @@ static void write_verdict(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<div class=\"verdict\"><p><b>$t</b></p><p>$t</p></div>\n", verdict, advice);
 }
 
+static void write_gpu(FILE *out, const dt_run_log *r) {
+    static const struct {
+        dt_run_number number;
+        const char *title;
+    } rows[] = {{DT_RUN_GPU_UTIL, "GPU utilization"},
+                {DT_RUN_GPU_POWER, "GPU power, W"},
+                {DT_RUN_GPU_MEM, "GPU memory, bytes"}};
+    fputs("<div class=\"charts small\">\n", out);
+    for (int i = 0; i < 3; i++) {
+        dt_chart c = {.title = rows[i].title, .x = "step", .x_to = (double)r->step, .from_zero = true};
+        dt_chart_add_series(&c, rows[i].title, &r->numbers[rows[i].number], 4 + i);
+        dt_chart_write(out, &c); // without a GPU there is no curve
+    }
+    fputs("</div>\n", out);
+}
+
 static void write_time(FILE *out, const dt_run_log *r) {
     dt_chart phases = {.title = "Time of a step",
                        .x = "step",
@@ -482,7 +514,9 @@ static void write_time(FILE *out, const dt_run_log *r) {
     dt_chart_add_series(&rate, "Samples a second", &r->numbers[DT_RUN_RATE], 5);
     mark_restarts(&rate, r);
     dt_chart_write(out, &rate);
-    fputs("</div>\n<p class=\"soft\">", out);
+    fputs("</div>\n", out);
+    write_gpu(out, r);
+    fputs("<p class=\"soft\">", out);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         dt_page_put(out, "$t $p, ", phase_names[i], r->phase_s[i] / all);
     if (r->phase_s[DT_RUN_FORWARD_S] > 0)
@@ -511,6 +545,9 @@ static void write_facts(FILE *out, const dt_run_log *r) {
                     dt_report_real(samples, dt_split_name(DT_SPLIT_VAL)),
                     dt_report_real(samples, dt_split_name(DT_SPLIT_TEST)));
     write_fact(out, "Machine", dt_report_text(start, "machine"));
+    if (isfinite(dt_report_real(start, "cores")))
+        dt_page_put(out, "<tr><td>CPU</td><td>$t, $n cores, $n GiB of memory</td></tr>\n", dt_report_text(start, "cpu"),
+                    dt_report_real(start, "cores"), rint(dt_report_real(start, "memory_bytes") / 1073741824));
     if (start)
         dt_page_put(out, "<tr><td>Ranks</td><td>$n, the first on $t</td></tr>\n", dt_report_real(start, "world_size"),
                     dt_report_text(start, "host"));
@@ -518,9 +555,16 @@ static void write_facts(FILE *out, const dt_run_log *r) {
     dt_report_end_table(out);
 }
 
+typedef struct differences {
+    FILE *out;
+    const json_t *given; // what the user set; NULL: not known, every difference
+} differences;
+
 static void write_difference(void *ctx, const char *path, const char *value, const char *usual, bool is_default) {
-    if (is_default) return;
-    dt_page_put(ctx, "<tr><td>$t</td><td>$T</td><td class=\"soft\">$t</td></tr>\n", path, value,
+    const differences *d = ctx;
+    if (d->given ? !json_object_get(d->given, path) : is_default) return;
+    dt_page_put(d->out, "<tr><td>$k</td><td>$T</td><td class=\"soft\">$t</td></tr>\n", path,
+                d->given ? dt_report_text(d->given, path) : value,
                 usual && strcmp(usual, "required") != 0 ? usual : "");
 }
 
@@ -532,7 +576,8 @@ static void write_config(FILE *out, const dt_run_log *r) {
         dt_report_begin_table(out, "words", "Key");
         fputs("<th>Value</th><th>Default</th>", out);
         dt_report_begin_rows(out);
-        dt_config_each(c, write_difference, out);
+        dt_config_each(c, write_difference,
+                       &(differences){out, json_object_get(dt_run_log_event(r, "start"), "given")});
         dt_report_end_table(out);
         dt_config_destroy(c);
     }

@@ -9,6 +9,7 @@ def check_report(report, table):
     assert n == sum(sum(row.values()) for row in r["confusion"].values()) and n > 40, n
     for column in ("finger", "n"):
         parts = r["by"][column]
+        assert all(set(p) == {"samples", "accuracy", "macro_f1", "loss", "eer", "interval"} for p in parts.values()), parts
         assert len(parts) > 1 and list(parts) == sorted(parts) and sum(p["samples"] for p in parts.values()) == n, parts
         for metric in ("accuracy", "loss"):
             mean = sum(p["samples"] * p[metric] for p in parts.values()) / n

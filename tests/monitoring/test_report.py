@@ -168,3 +168,27 @@ def check_groups(path):
     matrix = re.search('<section><h3>Confusion matrix.*?</section>', text, re.S).group(0)
     assert "confusion rotated" in matrix and re.search(r"<tfoot>.*<td>18</td></tr></tfoot>", matrix) and matrix.count('<td class="soft">9</td>') == 2, matrix
     assert matrix.index("<tfoot>") > 0 and "By class" in text[text.index(matrix) + len(matrix):][:100], "the classes are not beside it"
+
+
+def check_setup(path):
+    """Keys that someone set; the machine; warnings by attempt; keys that break at dots; a row of GPU charts."""
+    text, page = read(path)
+    rows = re.findall(r"<tr><td>([\w.<>]*?)</td><td>(.*?)</td>", text[text.index("Changed from the defaults"):])
+    assert rows == [("train.<wbr>epochs", "2"), ("train.<wbr>optimizer.<wbr>lr", "2e-3")], rows
+    assert "<td>CPU</td><td>Zen&lt;9&gt;, 12 cores, 64 GiB of memory</td>" in text
+    problems = text[text.index("<h2>Problems"):text.index("<h2>Time budget")]
+    now, earlier = problems.split("<details><summary>2 warnings of earlier attempts</summary>")
+    assert "now" in now and "long ago" in earlier and "just before" in earlier and "long ago" not in now and "just before" not in now
+    titles = re.findall("<figcaption><b>(GPU [^<]*)</b>", text)
+    assert titles == ["GPU utilization", "GPU power, W", "GPU memory, bytes"] and "80G</text>" in text, titles
+
+
+def write_setup(run):
+    write(run, 100, "setup", ("cat",), 10)
+    with open(f"{run}/metrics.jsonl") as f:
+        lines = f.read().replace(',"rss":', ',"gpu":{"util":0.75,"power_w":null,"temp_c":60,"mem_bytes":8e10,"step":3},"rss":', 90).replace(
+            '"power_w":null', '"power_w":650')
+    with open(f"{run}/metrics.jsonl", "w") as f:
+        f.write(lines)
+    with open(f"{run}/log", "w") as f:  # the process began at 22:13:17.5
+        f.write("2023-11-13T22:13:20Z W long ago\n2023-11-14T22:13:16Z W just before\n2023-11-14T22:13:17Z W now\n")

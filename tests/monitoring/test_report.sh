@@ -39,6 +39,12 @@ py write_groups runs/groups
 expect 0 report.html "$dtrain" report runs/groups
 py check_groups runs/groups/report.html
 
+# -- what a person set, the machine, the warnings of this attempt, GPUs
+py write_setup runs/setup
+expect 0 report.html "$dtrain" report runs/setup
+py check_setup runs/setup/report.html
+py check_absent runs/photos/report.html 'GPU utilization'
+
 # -- hostile names; many classes; an evaluation's file that is not what it should be
 py write_hostile runs
 for run in runs/hostile*; do expect 0 report.html "$dtrain" report "$run"; done
@@ -51,6 +57,7 @@ py write_run runs/ten 100 ten abcdefghij
 py write_ten_curves runs/ten 100
 expect 0 report.html "$dtrain" report runs/ten
 py check_page runs/ten/report.html 'Curves of the 8 of 10 classes that have the least recall'
+sed -i 's/"given"/"other"/' runs/ten/metrics.jsonl # of an earlier version: every difference is listed
 sed -i "s|photos.lmdb|$(printf 'v%.0s' {1..600}).end|" runs/ten/config.yaml
 expect 0 report.html "$dtrain" report runs/ten
 [ "$(grep -c 'vvv.end' runs/ten/report.html)" = 2 ] || fail "a long value is cut"

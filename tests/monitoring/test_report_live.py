@@ -147,3 +147,14 @@ def check_signals(run):
     assert faint > 45 and sky.getpixel((8, 8)) > 250, faint  # linear: 2
     text = page(run)
     assert '<svg viewBox="0 0 160 64" class="signal">' in text and "<i>4 kHz</i>" in text and "<i>250 ms</i>" in text
+
+
+def check_given(run):
+    """What the config and the command set, and none of the autos that were resolved since."""
+    starts = records(f"{run}/metrics.jsonl", "start")
+    given = starts[-1]["given"]
+    assert len(starts) == 2 and given["train.max_steps"] == "20" and given["eval.every"] == "10 steps", given
+    assert not {"device.replicas", "data.workers"} & set(given), given
+    assert starts[-1]["cores"] >= 1 and starts[-1]["memory_bytes"] > 2**28 and 0 <= starts[-1]["time"] - starts[-1]["began"] < 600
+    table = page(run).split("Changed from the defaults")[1].split("</table>")[0].replace("<wbr>", "")
+    assert "<td>train.max_steps</td><td>20</td>" in table and "device.replicas" not in table

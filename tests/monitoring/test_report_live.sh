@@ -13,6 +13,7 @@ grep -q 'Stopped; the same command resumes' "$work/runs/small/report.html" || fa
 train train.max_steps=20 eval.every="10 steps" metrics.sinks=[jsonl,report] 'eval.metrics=[accuracy,roc_auc,loss]'
 [ "$(hash "$work/runs/plain")" = "$(hash "$work/runs/small")" ] || fail "a report changes weights"
 py check_classes "$work/runs/small"
+py check_given "$work/runs/small"
 share=$(sed -n 's/.*goodput \([0-9.]*\)%: .*/\1 %/p' "$work/runs/small/log" | tail -1)
 grep -qF "<b>$share</b><small>goodput" "$work/runs/small/report.html" || fail "the page's goodput is not the summary's, $share"
 

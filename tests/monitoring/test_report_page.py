@@ -13,6 +13,10 @@ svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 0.6 * box
 parent.document.getElementById('probe').textContent = JSON.stringify({page: document.documentElement.scrollWidth, window: innerWidth,
   charts: document.querySelectorAll('svg').length, widest: Math.max(...[...document.querySelectorAll('svg')].map(s => s.clientWidth)), tip: said, falls, timed: document.getElementById('tip').textContent,
   axis: [...svg.querySelectorAll('.x text')].map(t => t.textContent), shown: time.getClientRects().length, rises: column(),
+  broken: [...document.querySelectorAll('.words td:first-child')].flatMap(td => [...td.childNodes]).filter(n => {
+    const r = document.createRange(); r.selectNodeContents(n); return n.nodeType === 3 && r.getClientRects().length > 1; }).map(n => n.data),
+  lines: Math.max(0, ...[...document.querySelectorAll('.words td:first-child')].map(td => new Set([...td.childNodes].filter(n => n.nodeType === 3).map(n => {
+    const r = document.createRange(); r.selectNodeContents(n); return r.getBoundingClientRect().top; })).size)),
   images: [...document.images].map(i => i.naturalWidth), requests: performance.getEntriesByType('resource').length});
 </script>"""
 
@@ -23,6 +27,12 @@ def write_worst(run, step):
         out = io.BytesIO()
         Image.new("RGB", (64, 48), (20 * i, 120, 255 - 20 * i)).save(out, "png")
         return base64.b64encode(out.getvalue()).decode()
+    with open(f"{run}/metrics.jsonl") as f:
+        text = f.read()
+    with open(f"{run}/metrics.jsonl", "w") as f:  # a row that needs the width
+        f.write(text.replace('"given":{', '"given":{"metrics.mlflow.experiment":"%s",' % ("a value of many words, " * 5)))
+    with open(f"{run}/config.yaml", "a") as f:
+        f.write("metrics: {mlflow: {experiment: faces}}\n")
     wrong = [{"key": f"album/IMG_{i}.jpg", "truth": "dog", "predicted": "cat", "probability": 0.99 - 0.02 * i, "loss": 4.2 - i / 4,
               "panels": [{"field": "image", "png": picture(i)}]} for i in range(12)]
     roc = [[x / 20, (x / 20) ** 0.3] for x in range(21)]
@@ -54,6 +64,7 @@ def check_probe(path, page, width):
     values = lambda texts: [float(t) if re.match(r"[\d.]+$", t) else t for t in texts]
     assert values(found["falls"]) == sorted(values(found["falls"]), reverse=True), found
     assert values(found["rises"]) == sorted(values(found["rises"])), found
+    assert not found["broken"] and (page != "report" or (found["lines"] > 1) == (int(width) == 400)), found  # keys break at dots
     assert found["images"] == ([64] * 12 if page == "report" else []), found
 
 
