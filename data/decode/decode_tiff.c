@@ -18,7 +18,7 @@
 #include <string.h>
 #include <tiffio.h>
 
-enum { MAX_ALLOC = 64 << 20, MAX_BYTES = 8 * DT_MAX_PIXELS };
+enum { MAX_ALLOC = 256 << 20, MAX_BYTES = 8 * DT_MAX_PIXELS };
 
 typedef struct tiff_page {
     dt_npy a;               // (height, width, samples), stride by axis; data: since load
@@ -85,28 +85,6 @@ static toff_t tiff_size(thandle_t user) {
     return ((tiff_file *)user)->bytes.n_bytes;
 }
 
-// Compressed bytes are read where they lie.
-static int tiff_map(thandle_t user, void **base, toff_t *n) {
-    const tiff_file *t = user;
-    *base = (void *)(uintptr_t)t->bytes.data;
-    *n = t->bytes.n_bytes;
-    return 1;
-}
-
-static void tiff_unmap(thandle_t user, void *base, toff_t n) {}
-
-static dt_status tiff_open(tiff_file *t) {
-    TIFFOpenOptions *o = TIFFOpenOptionsAlloc();
-    if (!o) return dt_fail(DT_E_INTERNAL, "out of memory for a TIFF");
-    TIFFOpenOptionsSetMaxSingleMemAlloc(o, MAX_ALLOC);
-    TIFFOpenOptionsSetErrorHandlerExtR(o, tiff_keep_error, t);
-    TIFFOpenOptionsSetWarningHandlerExtR(o, tiff_drop_warning, t);
-    t->tiff = TIFFClientOpenExt("TIFF", "r", t, tiff_read, tiff_write, tiff_seek, tiff_close, tiff_size, tiff_map,
-                                tiff_unmap, o);
-    TIFFOpenOptionsFree(o);
-    return t->tiff ? DT_OK : tiff_fail(t);
-}
-
 // ---- a page ------------------------------------------------------------------------------------------
 static dt_status read_colours(tiff_file *t, tiff_page *g, uint32_t n_samples) {
     uint16_t photometric = PHOTOMETRIC_MINISBLACK, compression = COMPRESSION_NONE, n_extra = 0, *extra, *map[3];
@@ -117,11 +95,7 @@ static dt_status read_colours(tiff_file *t, tiff_page *g, uint32_t n_samples) {
         TIFFSetField(t->tiff, TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB))
         photometric = PHOTOMETRIC_RGB; // libjpeg converts
     if (photometric > PHOTOMETRIC_MASK)
-        return dt_fail(DT_E_DATA, "TIFF: colours are %s (photometric %d): grey, palettes and RGB are read",
-                       photometric == PHOTOMETRIC_SEPARATED ? "CMYK"
-                       : photometric == PHOTOMETRIC_YCBCR   ? "YCbCr without JPEG"
-                                                            : "of another kind",
-                       photometric);
+        return dt_fail(DT_E_DATA, "TIFF: colours of kind %d (5: CMYK, 6: YCbCr without JPEG, 8: Lab)", photometric);
     if (TIFFGetField(t->tiff, TIFFTAG_EXTRASAMPLES, &n_extra, &extra) && n_extra == 1 && *extra) n_samples--; // alpha
     const uint32_t n_colours = photometric == PHOTOMETRIC_RGB ? 3 : 1;
     if (n_samples != n_colours || g->bits > 16 || g->a.kind != 'u') return DT_OK;
@@ -156,14 +130,14 @@ static dt_status read_page(tiff_file *t, int number, tiff_page *g) {
     if (depth > 1) return dt_fail(DT_E_DATA, "TIFF: a volume (ImageDepth %u); pages are read", depth);
     *g = (tiff_page){.bits = bits, .is_planar = planar == PLANARCONFIG_SEPARATE && n > 1};
     g->a = (dt_npy){.size = bits < 8 ? 1 : bits / 8, .n_axes = 3, .shape = {height, width, n}};
-    g->a.kind = format == SAMPLEFORMAT_IEEEFP ? 'f' : format == SAMPLEFORMAT_INT ? 'i' : 'u';
-    if (format == SAMPLEFORMAT_COMPLEXINT || format == SAMPLEFORMAT_COMPLEXIEEEFP ||
-        !(bits == 32 || bits == 64 || (g->a.kind != 'f' && (bits == 8 || bits == 16)) ||
-          (g->a.kind == 'u' && (bits == 1 || bits == 2 || bits == 4))))
-        return dt_fail(DT_E_DATA, "TIFF: %s of %d bits",
-                       format > SAMPLEFORMAT_VOID ? "complex numbers"
-                       : g->a.kind == 'f'         ? "floats"
-                                                  : "whole numbers",
+    g->a.kind = "uuifucc"[format > SAMPLEFORMAT_COMPLEXIEEEFP ? 0 : format];
+    const bool is_whole = g->a.kind == 'u' || g->a.kind == 'i', is_short = bits == 1 || bits == 2 || bits == 4;
+    if (!(is_whole && (bits == 8 || bits == 16)) && !(g->a.kind != 'c' && (bits == 32 || bits == 64)) &&
+        !(g->a.kind == 'u' && is_short))
+        return dt_fail(DT_E_DATA, "TIFF: %s numbers of %d bits",
+                       is_whole           ? "whole"
+                       : g->a.kind == 'f' ? "real"
+                                          : "complex",
                        bits);
     g->a.stride[1] = g->is_planar ? 1 : n;
     g->a.stride[0] = g->a.stride[1] * width;
@@ -173,14 +147,9 @@ static dt_status read_page(tiff_file *t, int number, tiff_page *g) {
 
 // Samples of less than 8 bits become bytes.
 static void unpack_row(const uint8_t *from, size_t n, int bits, int size, uint8_t *to) {
-    if (bits >= 8) {
-        memcpy(to, from, n * (size_t)size);
-        return;
-    }
-    for (size_t i = 0; i < n; i++) {
-        const size_t bit = i * (size_t)bits;
+    if (bits >= 8) memcpy(to, from, n * (size_t)size);
+    for (size_t i = 0, bit = 0; bits < 8 && i < n; i++, bit += (size_t)bits)
         to[i] = from[bit / 8] >> (8 - bits - (int)(bit % 8)) & ((1 << bits) - 1);
-    }
 }
 
 // Decodes the current page's strips or tiles.
@@ -207,16 +176,13 @@ static dt_status load_page(tiff_file *t, tiff_page *g) {
         return dt_fail(DT_E_DATA, "TIFF: its rows are subsampled");
     uint8_t *pixels = dt_buffer_reserve(&t->sink->work[2], all + block), *from = pixels + all;
     if (!pixels) return dt_fail(DT_E_INTERNAL, "out of memory for an image");
+    uint32_t i = 0; // strips and tiles lie by plane, row and column
     for (uint64_t p = 0; p < n_planes; p++)
         for (uint64_t y = 0; y < height; y += h)
-            for (uint64_t x = 0; x < width; x += w) {
+            for (uint64_t x = 0; x < width; x += w, i++) {
                 const uint64_t n_rows = height - y < h ? height - y : h, n_across = width - x < w ? width - x : w;
                 const tmsize_t n = (tmsize_t)(tiled ? block : n_rows * row);
-                const tmsize_t got =
-                    tiled ? TIFFReadEncodedTile(
-                                t->tiff, TIFFComputeTile(t->tiff, (uint32_t)x, (uint32_t)y, 0, (uint16_t)p), from, n)
-                          : TIFFReadEncodedStrip(t->tiff, TIFFComputeStrip(t->tiff, (uint32_t)y, (uint16_t)p), from, n);
-                if (got != n) return tiff_fail(t);
+                if (n != (tiled ? TIFFReadEncodedTile : TIFFReadEncodedStrip)(t->tiff, i, from, n)) return tiff_fail(t);
                 for (uint64_t k = 0; k < n_rows; k++)
                     unpack_row(from + k * row, n_across * n_in, g->bits, g->a.size,
                                pixels + ((p * height + y + k) * width + x) * n_in * each);
@@ -288,14 +254,12 @@ static dt_status tiff_fill_picture(tiff_file *t, dt_image *out) {
 static dt_status tiff_decode_pages(tiff_file *t, dt_image *out) {
     const dt_array_spec *spec = dt_array_spec_of(t->sink->want);
     tiff_page g;
-    for (int i = 1; i < t->n_pages; i++) { // the first comes last: it stays the current one
-        DT_TRY(read_page(t, t->number[i], &g));
-        DT_TRY(read_page(t, t->number[0], &t->page));
-        if (memcmp(g.a.shape, t->page.a.shape, sizeof g.a.shape) != 0)
-            return dt_fail(DT_E_DATA, "TIFF: pages %d and %d (hdu) differ in size or samples", t->number[0],
-                           t->number[i]);
+    for (int i = t->n_pages - 1; i >= 0; i--) { // the first comes last: it stays the current one
+        DT_TRY(read_page(t, t->number[i], &t->page));
+        if (i < t->n_pages - 1 && memcmp(g.a.shape, t->page.a.shape, sizeof g.a.shape) != 0)
+            return dt_fail(DT_E_DATA, "TIFF: page %d (hdu) differs from the next in size or samples", t->number[i]);
+        g = t->page;
     }
-    DT_TRY(read_page(t, t->number[0], &t->page));
     const int64_t *shape = t->page.a.shape;
     const dt_planes p = {"TIFF", shape[1], shape[0], shape[2] * t->n_pages, tiff_read_plane, t};
     DT_TRY(dt_image_begin(t->sink, p.width, p.height, out)); // its limits, before memory is taken
@@ -309,12 +273,18 @@ static dt_status tiff_decode(void *state, dt_span bytes, const dt_image_sink *si
     const dt_array_spec *spec = dt_array_spec_of(sink->want);
     tiff_file t = {.bytes = bytes, .sink = sink, .n_pages = spec->n_hdus > 0 ? spec->n_hdus : 1};
     for (int i = 0; i < spec->n_hdus; i++) {
-        const char *n = spec->hdus[i];
-        if (n[strspn(n, "0123456789")] || strlen(n) > 6)
-            return dt_fail(DT_E_DATA, "TIFF: hdu '%s': its pages have numbers, from 0", n);
-        t.number[i] = atoi(n);
+        t.number[i] = atoi(spec->hdus[i]);
+        if (spec->hdus[i][strspn(spec->hdus[i], "0123456789")])
+            return dt_fail(DT_E_DATA, "TIFF: hdu '%s': its pages have numbers, from 0", spec->hdus[i]);
     }
-    DT_TRY(tiff_open(&t));
+    TIFFOpenOptions *o = TIFFOpenOptionsAlloc();
+    if (!o) return dt_fail(DT_E_INTERNAL, "out of memory for a TIFF");
+    TIFFOpenOptionsSetMaxSingleMemAlloc(o, MAX_ALLOC);
+    TIFFOpenOptionsSetErrorHandlerExtR(o, tiff_keep_error, &t);
+    TIFFOpenOptionsSetWarningHandlerExtR(o, tiff_drop_warning, &t);
+    t.tiff = TIFFClientOpenExt("TIFF", "r", &t, tiff_read, tiff_write, tiff_seek, tiff_close, tiff_size, NULL, NULL, o);
+    TIFFOpenOptionsFree(o);
+    if (!t.tiff) return tiff_fail(&t);
     const dt_status st = tiff_decode_pages(&t, out);
     TIFFClose(t.tiff);
     return st;

@@ -105,9 +105,9 @@ TEST(what_is_not_read_has_a_name) {
     static const struct {
         const char *file, *hdu, *message;
     } ROWS[] = {
-        {"cmyk", NULL, "TIFF: colours are CMYK"},
-        {"ycbcr", NULL, "TIFF: colours are YCbCr without JPEG"},
-        {"half", NULL, "TIFF: floats of 16 bits"},
+        {"cmyk", NULL, "TIFF: colours of kind 5 (5: CMYK"},
+        {"ycbcr", NULL, "TIFF: colours of kind 6 (5: CMYK, 6: YCbCr without JPEG"},
+        {"half", NULL, "TIFF: real numbers of 16 bits"},
         {"bits12", NULL, "TIFF: whole numbers of 12 bits"},
         {"complex", NULL, "TIFF: complex numbers"},
         {"stack_310", "4", "TIFF: no page 4 (hdu): there are 4, counted from 0"},
