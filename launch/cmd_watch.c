@@ -26,19 +26,18 @@
 enum { REFRESH_MS = 1000, VALUE = 10, MOST_METRICS = 6, TEXT = 160, LONG_TEXT = 1024 };
 
 typedef struct screen {
-    FILE *out;
+    FILE *out;                // of what is drawn: memory in a terminal, of which a window is shown
     bool live;                // a terminal
     int columns, rows, label; // label: columns of it
+    int top;                  // the first line that is shown
     int line;                 // lines so far
     int left;                 // columns of this line
 } screen;
 
 // ---- drawing ---------------------------------------------------------------------------------------
 
-// Begins and ends a line; false: the window is full.
-static bool begin_line(screen *s) {
+static void begin_line(screen *s) {
     s->left = s->live ? s->columns : LONG_TEXT; // in a pipe nothing is cut that says why
-    return !s->live || s->line < s->rows - 1;   // the last row is for "q leaves"
 }
 static void watch_end_line(screen *s) {
     fputs(s->live ? "\033[0m\033[K\n" : "\n", s->out); // \033[K: clears what an earlier, longer line left
@@ -123,7 +122,8 @@ static void draw_series(screen *s, const char *split, const char *name, const ch
                         const dt_series *series) {
     const int room = s->columns - s->label - VALUE - 4; // for the sparkline: behind label, number and gaps
     char label[TEXT];
-    if (series->n == 0 || !begin_line(s)) return; // a metric that the run has not written yet
+    if (series->n == 0) return; // a metric that the run has not written yet
+    begin_line(s);
     snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
     style(s, "2");
     watch_put_text(s, label, s->label, true);
@@ -135,35 +135,41 @@ static void draw_series(screen *s, const char *split, const char *name, const ch
     watch_end_line(s);
 }
 
+static const char *const watch_colours[] = {[DT_RUN_GOES_ON] = "34",
+                                            [DT_RUN_SILENT] = "33",
+                                            [DT_RUN_FINISHED] = "32",
+                                            [DT_RUN_STOPPED] = "33",
+                                            [DT_RUN_FAILED] = "31"};
+
 static void watch_draw_head(screen *s, const dt_run_log *r, dt_run_status is, const char *state) {
-    // by state
-    static const char *const colours[] = {[DT_RUN_GOES_ON] = "34",
-                                          [DT_RUN_SILENT] = "33",
-                                          [DT_RUN_FINISHED] = "32",
-                                          [DT_RUN_STOPPED] = "33",
-                                          [DT_RUN_FAILED] = "31"};
     const int room = s->columns / 2; // half for the name, half for the state
-    if (!begin_line(s)) return;
+    begin_line(s);
     style(s, "1");
     watch_put_text(s, r->name, room, false);
     style(s, "0");
     watch_put(s, "  ");
-    style(s, colours[is]);
+    style(s, watch_colours[is]);
     watch_put_text(s, state, s->left, false);
     watch_end_line(s);
 }
 
+static double seconds_left(const dt_run_log *r, dt_run_status is) {
+    const double step_s = recent(&r->numbers[DT_RUN_STEP_S]);
+    const int64_t left = dt_run_log_total_steps(r) - r->step;
+    return left > 0 && isfinite(step_s) && is == DT_RUN_GOES_ON ? (double)left * step_s : NAN;
+}
+
 static void draw_progress(screen *s, const dt_run_log *r, dt_run_status is) {
     const int64_t total = dt_run_log_total_steps(r);
-    const double step_s = recent(&r->numbers[DT_RUN_STEP_S]); // seconds of a step, NAN before the first
+    const double left_s = seconds_left(r, is); // NAN: a stopped run has no time left
     char left[32];
-    if (!begin_line(s)) return;
+    begin_line(s);
     watch_put(s, "step %" PRId64, r->step);
     // 0: not known, as of a run without metadata
     if (total > 0) watch_put(s, " of %" PRId64 " (%.0f %%)", total, 100 * (double)r->step / (double)total);
     if (isfinite(r->epoch)) watch_put(s, ", epoch %.2f", r->epoch);
-    if (total > r->step && isfinite(step_s) && is == DT_RUN_GOES_ON) { // a stopped run has no time left
-        dt_text_duration(left, sizeof left, (double)(total - r->step) * step_s);
+    if (isfinite(left_s)) {
+        dt_text_duration(left, sizeof left, left_s);
         watch_put(s, ", %s to go", left);
     }
     watch_end_line(s);
@@ -173,7 +179,8 @@ static void draw_phases(screen *s, const dt_run_log *r) {
     static const char *const names[] = {
         [DT_RUN_DATA_S] = "data", [DT_RUN_COMPUTE_S] = "compute", [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
-    if (!(all > 0) || !begin_line(s)) return; // NAN: no step yet
+    if (!(all > 0)) return; // NAN: no step yet
+    begin_line(s);
     style(s, "2");
     watch_put_text(s, "time of a step", s->label, true);
     style(s, "0");
@@ -191,7 +198,8 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
     // 34: columns of the words behind the bars
     const int n = (int)json_array_size(compute), room = s->columns - s->label - VALUE - 34;
     double most = 0;
-    if (n < 2 || !begin_line(s)) return; // one rank: nothing to compare
+    if (n < 2) return; // one rank: nothing to compare
+    begin_line(s);
     for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
     style(s, "2");
     watch_put_text(s, "ranks", s->label, true);
@@ -213,12 +221,97 @@ static void draw_ranks(screen *s, const dt_run_log *r) {
     // an older warning: the ranks were compared again since
     if (!slow || json_integer_value(json_object_get(slow, "step")) < json_integer_value(json_object_get(ranks, "step")))
         return;
-    if (!begin_line(s)) return;
+    begin_line(s);
     style(s, "33");
     watch_put(s, "rank %" JSON_INTEGER_FORMAT " on ", json_integer_value(json_object_get(slow, "rank")));
     watch_put_text(s, json_string_value(json_object_get(slow, "host")), s->columns / 3, false);
     watch_put(s, " is slow: %.1f times the median, most of it ", json_number_value(json_object_get(slow, "times")));
     watch_put_text(s, json_string_value(json_object_get(slow, "phase")), 12, false);
+    watch_end_line(s);
+}
+
+// The best value so far of what chooses the best checkpoint.
+static double best_so_far(const dt_run_log *r, const char **name, int64_t *step) {
+    const json_t *lower = dt_run_log_is_lower(r);
+    *name = dt_run_log_chosen_by(r);
+    return *name && lower ? dt_run_log_best_value(r, *name, lower, step) : NAN;
+}
+
+static void draw_best(screen *s, const dt_run_log *r) {
+    const char *name;
+    int64_t step;
+    const double best = best_so_far(r, &name, &step);
+    if (!isfinite(best)) return;
+    begin_line(s);
+    style(s, "2");
+    watch_put_text(s, "best so far", s->label, true);
+    style(s, "0");
+    watch_put(s, " %*.4g  val ", VALUE, best);
+    watch_put_text(s, name, s->columns / 3, false);
+    watch_put(s, " at step %" PRId64, step);
+    watch_end_line(s);
+}
+
+// Memory and input queue, and the GPU where there is one.
+static void draw_machine(screen *s, const dt_run_log *r) {
+    const dt_series *of = r->numbers;
+    char size[DT_SIZE_CHARS];
+    if (of[DT_RUN_RSS].n == 0) return;
+    begin_line(s);
+    style(s, "2");
+    watch_put_text(s, "memory", s->label, true);
+    style(s, "0");
+    watch_put(s, " %*s ", VALUE, dt_size_text(size, of[DT_RUN_RSS].newest));
+    if (of[DT_RUN_QUEUE_SLOTS].newest > 0 && of[DT_RUN_QUEUE_SLOTS].n > 0)
+        watch_put(s, " queue %.0f of %.0f batches", of[DT_RUN_QUEUE].newest, of[DT_RUN_QUEUE_SLOTS].newest);
+    watch_end_line(s);
+    if (of[DT_RUN_GPU_MEM].n == 0) return;
+    begin_line(s);
+    style(s, "2");
+    watch_put_text(s, "GPU", s->label, true);
+    style(s, "0");
+    watch_put(s, " %*s  %.0f %% busy, %.0f W, %.0f °C, %.0f MHz", VALUE, dt_size_text(size, of[DT_RUN_GPU_MEM].newest),
+              100 * recent(&of[DT_RUN_GPU_UTIL]), of[DT_RUN_GPU_POWER].newest, of[DT_RUN_GPU_TEMP].newest,
+              of[DT_RUN_GPU_CLOCK].newest);
+    watch_end_line(s);
+}
+
+// Of several runs: a line each.
+static void draw_table(screen *s, dt_run_log *const *runs, int n) {
+    static const char *const words[] = {[DT_RUN_GOES_ON] = "training",
+                                        [DT_RUN_SILENT] = "silent",
+                                        [DT_RUN_FINISHED] = "finished",
+                                        [DT_RUN_STOPPED] = "stopped",
+                                        [DT_RUN_FAILED] = "failed"};
+    int widest = 4, room = s->columns - 56;
+    for (int i = 0; i < n; i++) widest = (int)strlen(runs[i]->name) > widest ? (int)strlen(runs[i]->name) : widest;
+    if (widest < room || !s->live) room = widest;
+    if (room < 12) room = 12;
+    begin_line(s);
+    style(s, "2");
+    watch_put_text(s, "run", room, true);
+    watch_put(s, "  %-8s %15s %9s %9s %8s", "state", "step", "loss", "best", "left");
+    watch_end_line(s);
+    for (int i = 0; i < n; i++) {
+        const dt_run_log *r = runs[i];
+        char state[LONG_TEXT], steps[48], left[32] = "", best[32] = "";
+        const dt_run_status is = dt_run_log_state(r, state, sizeof state);
+        const double left_s = seconds_left(r, is);
+        const char *name;
+        int64_t step;
+        const double value = best_so_far(r, &name, &step);
+        snprintf(steps, sizeof steps, "%" PRId64 "/%" PRId64, r->step, dt_run_log_total_steps(r));
+        if (isfinite(left_s)) dt_text_duration(left, sizeof left, left_s);
+        if (isfinite(value)) snprintf(best, sizeof best, "%.4g", value);
+        begin_line(s);
+        watch_put_text(s, r->name, room, true);
+        style(s, watch_colours[is]);
+        watch_put(s, "  %-8s", words[is]);
+        style(s, "0");
+        watch_put(s, " %15s %9.4g %9s %8s", steps, r->numbers[DT_RUN_LOSS].newest, best, left);
+        watch_end_line(s);
+    }
+    begin_line(s);
     watch_end_line(s);
 }
 
@@ -236,15 +329,34 @@ static void draw_run(screen *s, const dt_run_log *r) {
         draw_series(s, val, m->name, "33", m->series.newest, &m->series);
         n++;
     }
+    draw_best(s, r);
     draw_series(s, "", "gradient norm", "32", r->numbers[DT_RUN_GRAD_NORM].newest, &r->numbers[DT_RUN_GRAD_NORM]);
     draw_series(s, "", "samples/s", "36", recent(&r->numbers[DT_RUN_RATE]), &r->numbers[DT_RUN_RATE]);
     draw_phases(s, r);
+    draw_machine(s, r);
     draw_each_rank(s, dt_run_log_event(r, "ranks"));
     draw_ranks(s, r);
 }
 
-static void watch_draw(screen *s, dt_run_log *const *runs, int n) {
+// Running runs first, others as they were given.
+static void order_runs(dt_run_log **runs, int n) {
+    for (int i = 1; i < n; i++) {
+        char text[LONG_TEXT];
+        dt_run_log *r = runs[i];
+        int at = i;
+        if (dt_run_log_state(r, text, sizeof text) > DT_RUN_SILENT) continue;
+        for (; at > 0 && dt_run_log_state(runs[at - 1], text, sizeof text) > DT_RUN_SILENT; at--)
+            runs[at] = runs[at - 1];
+        runs[at] = r;
+    }
+}
+
+// Draws all lines into memory; a terminal gets those of its window.
+static void watch_draw(screen *s, dt_run_log **runs, int n) {
     struct winsize w;
+    char *text = NULL;
+    size_t n_bytes = 0;
+    FILE *const terminal = s->out;
     s->columns = 100;
     s->line = 0;
     // each time: the window may have been resized
@@ -254,12 +366,27 @@ static void watch_draw(screen *s, dt_run_log *const *runs, int n) {
     }
     // narrow windows have more of the number
     s->label = s->columns < 60 ? 16 : 18;
-    if (s->live) fputs("\033[H", s->out); // to the top left: overwriting does not flicker, clearing does
+    if (s->live && (s->out = open_memstream(&text, &n_bytes)) == NULL) s->out = terminal;
+    order_runs(runs, n);
+    if (n > 1) draw_table(s, runs, n);
     for (int i = 0; i < n; i++) {
-        if (i > 0 && begin_line(s)) watch_end_line(s); // an empty line between runs
+        if (i > 0) begin_line(s), watch_end_line(s); // an empty line between runs
         draw_run(s, runs[i]);
     }
-    if (s->live) fputs("\033[J\033[2mq leaves\033[0m", s->out); // clears below; last row
+    if (s->out != terminal) fclose(s->out);
+    s->out = terminal;
+    const int room = s->rows - 1; // the last row is for the keys
+    if (s->top > s->line - room) s->top = s->line - room;
+    if (s->top < 0) s->top = 0;
+    if (s->live) fputs("\033[H", s->out); // to the top left: overwriting does not flicker, clearing does
+    int k = 0;
+    for (char *at = text, *end; at && (end = strchr(at, '\n')); at = end + 1, k++)
+        if (k >= s->top && k < s->top + room) fwrite(at, 1, (size_t)(end + 1 - at), s->out);
+    free(text);
+    if (s->live) fputs("\033[J\033[2mq leaves", s->out); // clears below; last row
+    if (s->live && s->line > room && s->columns > 40)
+        fprintf(s->out, ", arrows scroll: %d to %d of %d", s->top + 1, s->top + room, s->line);
+    if (s->live) fputs("\033[0m", s->out);
     fflush(s->out);
 }
 
@@ -271,7 +398,28 @@ static void watch_stop(int signal) {
     stop_signal = signal;
 }
 
-static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
+// By a line, a window, or to an end; keys as terminals send them, and those of less.
+static void scroll(screen *s, const char *key) {
+    static const struct {
+        const char *key, *other;
+        int lines; // 0: a window
+        int direction;
+    } keys[] = {{"\033[A", "k", 1, -1}, {"\033[B", "j", 1, 1},        {"\033[5~", "b", 0, -1},
+                {"\033[6~", " ", 0, 1}, {"\033[H", "g", 1 << 20, -1}, {"\033[F", "G", 1 << 20, 1}};
+    while (*key) { // several may come at once
+        size_t n = 1;
+        for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+            const bool is_first = strncmp(key, keys[i].key, strlen(keys[i].key)) == 0;
+            if (!is_first && *key != *keys[i].other) continue;
+            s->top += keys[i].direction * (keys[i].lines ? keys[i].lines : s->rows - 2); // watch_draw keeps it in range
+            n = is_first ? strlen(keys[i].key) : 1;
+            break;
+        }
+        key += n;
+    }
+}
+
+static void watch_follow(screen *s, dt_run_log **runs, int n) {
     struct termios before, raw;
     struct sigaction act = {.sa_handler = watch_stop};
     // stdin is a terminal: keys can be read; else Ctrl-C alone ends
@@ -289,14 +437,14 @@ static void watch_follow(screen *s, dt_run_log *const *runs, int n) {
     for (bool leave = false; !leave && !stop_signal;) {
         // fd -1: poll ignores the entry and just waits
         struct pollfd wait = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
-        char key;
+        char key[64] = "";
         for (int i = 0; i < n; i++) dt_run_log_read_on(runs[i]); // what was written since; an unfinished line waits
         watch_draw(s, runs, n);
         if (poll(&wait, 1, REFRESH_MS) > 0) { // a signal ends the wait too
-            const ssize_t got = read(STDIN_FILENO, &key, 1);
+            const ssize_t got = read(STDIN_FILENO, key, sizeof key - 1);
             // end of input or an error: poll would return at once for ever
-            leave =
-                got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN) || (got == 1 && (key == 'q' || key == 'Q'));
+            leave = got == 0 || (got < 0 && errno != EINTR && errno != EAGAIN) || (got > 0 && strpbrk(key, "qQ"));
+            scroll(s, key);
         }
     }
     fputs("\033[?25h\033[?1049l", s->out); // cursor, then the first screen as it was
@@ -318,9 +466,12 @@ static dt_status watch_run(const dt_cli_words *w) {
 }
 
 const dt_cli_command dt_cli_watch = {
-    .text = "Shows runs live in the terminal: loss and metrics as sparklines, samples/s, the time budget of a step, "
-            "the remaining time, and a straggling rank. `watch` reads the runs' directories, so it works on any "
-            "machine that can read them. Press q to quit. In a pipe `watch` prints the state once.\n\n"
-            "  dtrain watch runs/photos\n"
-            "  dtrain watch runs/sweep/* | cat\n",
+    .text =
+        "Shows runs live in the terminal: loss and metrics as sparklines, samples/s, the time budget of a step, "
+        "the remaining time, the best value, memory, the input queue, the GPU, and a straggling rank. Of several runs "
+        "a table comes first, those that run on top. Arrows, Page Up and Page Down scroll. `watch` reads the runs' "
+        "directories, so it works on any "
+        "machine that can read them. Press q to quit. In a pipe `watch` prints the state once.\n\n"
+        "  dtrain watch runs/photos\n"
+        "  dtrain watch runs/sweep/* | cat\n",
     .run = watch_run};

@@ -170,7 +170,7 @@ static bool is_chosen(const comparison *c, int k) {
 static double result_of(const comparison *c, const dt_run_log *r, int k) {
     const char *name = c->metrics[k];
     int64_t step;
-    if (is_chosen(c, k)) return dt_report_best_value(r, name, c->lower, &step);
+    if (is_chosen(c, k)) return dt_run_log_best_value(r, name, c->lower, &step);
     if (c->tested) return dt_report_real(dt_result_of_split(r->results, dt_split_name(DT_SPLIT_TEST)), name);
     const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
     return m ? m->series.newest : NAN;
@@ -182,7 +182,7 @@ static void find_metrics(comparison *c) {
         const char *chosen = dt_run_log_chosen_by(c->runs[r]);
         if (!chosen || c->n_metrics > 0) continue;
         c->metrics[c->n_metrics++] = chosen;
-        c->lower = dt_report_is_lower(c->runs[r]);
+        c->lower = dt_run_log_is_lower(c->runs[r]);
         c->chosen = true;
     }
     const int first = c->n_metrics; // the metric that chose has two columns: validation, test

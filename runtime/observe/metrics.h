@@ -51,6 +51,7 @@ typedef struct dt_step_line {
     double step_s, data_s, compute_s, comm_s, other_s; // seconds of this step, by phase
     double idle_s;                                     // of compute_s: the host waited for its device; 0 without one
     double forward_s, backward_s, optimizer_s;         // of compute_s and other_s; 0: not known (a device)
+    int queue, queue_slots;                            // batches that are ready, and that could be; 0 slots: not known
     int64_t global_batch;
     bool skipped;      // overflow or NaN: nothing was committed
     double loss_scale; // of fp16, after this step; 0: losses are not scaled

@@ -383,6 +383,10 @@ static void sink_jsonl_put_step(dt_json *j, const dt_step_line *r, const dt_step
     }
     dt_json_end_object(j);
     dt_json_int(j, "rss", (int64_t)stats->rss_bytes);
+    if (r->queue_slots > 0) {
+        dt_json_int(j, "queue", r->queue);
+        dt_json_int(j, "queue_slots", r->queue_slots);
+    }
     if (!stats->has_gpu) return;
     dt_json_begin_object(j, "gpu");
     for (int k = 0; k < DT_N_GPU; k++) dt_json_real(j, gpu_names[k], stats->gpu[k]);

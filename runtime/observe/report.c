@@ -113,27 +113,6 @@ void dt_report_state(FILE *out, const dt_run_log *r) {
     dt_page_put(out, "<span class=\"state $t\">$t</span>", classes[state], text);
 }
 
-const json_t *dt_report_is_lower(const dt_run_log *r) {
-    return json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
-}
-
-double dt_report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step) {
-    const json_t *line = dt_result_of_split(r->results, dt_split_name(DT_SPLIT_VAL));
-    const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
-    double best = dt_report_real(line, name);
-    *step = json_integer_value(json_object_get(line, "step"));
-    if (isfinite(best) || !m) return best;
-    for (int i = 0; lower && i < m->series.n; i++) {
-        const dt_series_point *p = &m->series.points[i];
-        const double v = json_is_true(lower) ? p->least : p->most;
-        if (isfinite(best) && (json_is_true(lower) ? v >= best : v <= best)) continue;
-        best = v;
-        *step = p->last;
-    }
-    if (!lower) *step = m->step;
-    return lower ? best : m->series.newest;
-}
-
 double dt_report_wall_s(const dt_run_log *r) {
     json_t *parts = json_object_get(dt_run_log_event(r, "goodput"), "seconds"), *value;
     const char *name;
@@ -192,7 +171,7 @@ static void write_head(FILE *out, const dt_run_log *r) {
                  began = began_s(r);
     const int64_t total = dt_run_log_total_steps(r);
     int64_t step = 0;
-    const double best = chosen ? dt_report_best_value(r, chosen, dt_report_is_lower(r), &step) : NAN;
+    const double best = chosen ? dt_run_log_best_value(r, chosen, dt_run_log_is_lower(r), &step) : NAN;
     dt_page_put(out, "<h1>$t</h1>\n<p>", r->name);
     dt_report_state(out, r);
     fputs("<span class=\"soft\">", out);

@@ -17,10 +17,6 @@ void dt_report_end_table(FILE *out);
 void dt_report_write_axes(FILE *out, const dt_run_log *const *runs, int n);
 void dt_report_cell(FILE *out, double value); // <td>, empty if the value is not finite
 void dt_report_state(FILE *out, const dt_run_log *r);
-// Whether the metric that chooses the run's best checkpoint is better when lower; NULL: the run does not say.
-const json_t *dt_report_is_lower(const dt_run_log *r);
-// The best validation value of a metric so far (lower: whether less is better; of NULL the newest), and its step.
-double dt_report_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step);
 double dt_report_wall_s(const dt_run_log *r);        // since the first start, with pauses between attempts
 double dt_report_samples_per_s(const dt_run_log *r); // over all steps but the first; NaN: too few steps
 // Whether a metric is of a single class, such as "recall.cat" beside "recall": the tables leave those out.

@@ -57,6 +57,8 @@ static double *find_member(step_line *line, const char *key, size_t n, bool in_s
                                                         [DT_RUN_COMM_S] = "comm",
                                                         [DT_RUN_OTHER_S] = "other",
                                                         [DT_RUN_RSS] = "rss",
+                                                        [DT_RUN_QUEUE] = "queue",
+                                                        [DT_RUN_QUEUE_SLOTS] = "queue_slots",
                                                         [DT_RUN_FORWARD_S] = "forward",
                                                         [DT_RUN_BACKWARD_S] = "backward",
                                                         [DT_RUN_OPTIMIZER_S] = "optimizer",
@@ -379,6 +381,28 @@ const char *dt_run_log_chosen_by(const dt_run_log *r) {
     const char *name = json_string_value(json_object_get(dt_run_log_event(r, "start"), "chosen_by"));
     const json_t *train = dt_result_of_split(r->results, dt_split_name(DT_SPLIT_TRAIN));
     return name ? name : json_string_value(json_object_get(train, "chosen_by"));
+}
+
+const json_t *dt_run_log_is_lower(const dt_run_log *r) {
+    return json_object_get(dt_run_log_event(r, "start"), "lower_is_better");
+}
+
+double dt_run_log_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step) {
+    const json_t *line = dt_result_of_split(r->results, dt_split_name(DT_SPLIT_VAL));
+    const dt_run_metric *m = dt_run_log_metric(r, dt_split_name(DT_SPLIT_VAL), name);
+    const json_t *value = json_object_get(line, name);
+    double best = json_is_number(value) ? json_number_value(value) : NAN;
+    *step = json_integer_value(json_object_get(line, "step"));
+    if (isfinite(best) || !m) return best;
+    for (int i = 0; lower && i < m->series.n; i++) {
+        const dt_series_point *p = &m->series.points[i];
+        const double v = json_is_true(lower) ? p->least : p->most;
+        if (isfinite(best) && (json_is_true(lower) ? v >= best : v <= best)) continue;
+        best = v;
+        *step = p->last;
+    }
+    if (!lower) *step = m->step;
+    return lower ? best : m->series.newest;
 }
 
 int64_t dt_run_log_total_steps(const dt_run_log *r) {

@@ -22,6 +22,8 @@ typedef enum dt_run_number {
     DT_RUN_GRAD_NORM,
     DT_RUN_RATE, // samples a second
     DT_RUN_RSS,
+    DT_RUN_QUEUE,
+    DT_RUN_QUEUE_SLOTS,
     DT_RUN_STEP_S,
     DT_RUN_DATA_S,
     DT_RUN_COMPUTE_S,
@@ -102,6 +104,10 @@ json_t *dt_run_log_event(const dt_run_log *r, const char *kind);
 double dt_run_own_s(const json_t *data_s, const json_t *compute_s, int i);
 // What the best checkpoint is chosen by; NULL: not known.
 const char *dt_run_log_chosen_by(const dt_run_log *r);
+// Whether the metric that chooses the run's best checkpoint is better when lower; NULL: the run does not say.
+const json_t *dt_run_log_is_lower(const dt_run_log *r);
+// The best validation value of a metric so far (lower: whether less is better; of NULL the newest), and its step.
+double dt_run_log_best_value(const dt_run_log *r, const char *name, const json_t *lower, int64_t *step);
 // Steps of the whole run, or 0: not known.
 int64_t dt_run_log_total_steps(const dt_run_log *r);
 

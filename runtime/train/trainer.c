@@ -314,6 +314,8 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
     dt_rank_set_times(r->data_s, r->compute_s);
     if (!t->metrics) return;
     int64_t done = t->run.record.step;
+    dt_source_stats source;
+    t->source->stats(t->source, &source);
     double other = step_s - r->data_s - r->compute_s - r->comm_s; // what is neither data, computing nor communication
     dt_step_line record = {.step = done,
                            .epoch = (double)done / (double)t->run.record.steps_per_epoch,
@@ -330,6 +332,8 @@ static void record_step(trainer *t, const dt_step_result *r, double lr, double s
                            .forward_s = r->forward_s,
                            .backward_s = r->backward_s,
                            .optimizer_s = r->optimizer_s,
+                           .queue = source.batches.depth,
+                           .queue_slots = source.batches.capacity,
                            .global_batch = dt_run_global_batch(&t->run),
                            .skipped = r->skipped,
                            .loss_scale = (double)r->scaler.scale};

@@ -80,6 +80,27 @@ def follow(dtrain, run):
     assert t.code() == 0 and t.text.endswith("\x1b[?1049l")
 
 
+def add_machine(run):
+    with open(f"{run}/metrics.jsonl", "a") as f:
+        f.write('{"kind":"step","step":400,"epoch":4,"samples":12800,"loss":0.5,"lr":1e-4,"grad_norm":1,"samples_per_s":3200,'
+                '"seconds":{"step":0.01,"data":0.0015,"compute":0.007,"comm":0.001,"other":0.0005,"forward":0.002,"backward":0.004,'
+                '"optimizer":0.0004},"rss":402000000,"queue":3,"queue_slots":4,'
+                '"gpu":{"util":0.97,"power_w":612,"temp_c":71,"mem_bytes":70900000000,"sm_mhz":1980},"time":1.7e9}\n')
+
+
+def check_scroll(dtrain, *runs):
+    t = Terminal(dtrain, "watch", *runs)
+    t.wait_for(r"arrows scroll: 1 to 23 of (\d+)")
+    n = int(re.search(r"1 to 23 of (\d+)", t.text)[1])
+    for key, first in ((b"\x1b[B", 2), (b"j", 3), (b"\x1b[A", 2), (b"\x1b[F", n - 22), (b"\x1b[5~", max(n - 22 - 22, 0) + (n <= 44)), (b"g", 1)):
+        t.text = ""
+        os.write(t.fd, key)
+        t.wait_for(f"arrows scroll: {max(first, 1)} to")
+    os.write(t.fd, b"q")
+    assert t.code() == 0
+    check_frames(t, 80)
+
+
 def write_hostile_run(run):
     write(f"{run}", 50, "x", end=False)
     with open(f"{run}/metrics.jsonl", "a") as f:

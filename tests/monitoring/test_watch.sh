@@ -18,6 +18,18 @@ sed 's/"step":400/"step":200/;$a{"kind":"ranks","step":400,"imbalance":1.1}' <<<
 "$dtrain" watch runs/old >plain.txt
 ! grep -q 'is slow' plain.txt || fail "a rank that was slow is so for ever: $(cat plain.txt)"
 py check_narrow "$dtrain" runs/photos
+
+# -- several runs: those that go on first, a line each in a table, then each; the best so far, memory, queue, GPU
+py add_machine runs/photos
+"$dtrain" watch runs/old runs/photos >plain.txt
+grep -qE '^run +state +step +loss +best +left$' plain.txt || fail "no table: $(cat plain.txt)"
+[ "$(sed -n '2,3s/^\([a-z]*\) *\([a-z]*\) .*/\1 \2/p' plain.txt | paste -sd,)" = "photos training,old finished" ] || fail "order of the table: $(cat plain.txt)"
+[ "$(grep -n '^photos  Training\|^old  Finished' plain.txt | cut -d: -f2 | paste -sd,)" = "photos  Training,old  Finished" ] || fail "order: $(cat plain.txt)"
+for text in '^best so far +0\.[0-9]+  val accuracy at step [1-4]00$' '^memory +402\.0 MB  queue 3 of 4 batches$' \
+    '^GPU +70\.9 GB   *97 % busy, 612 W, 71 °C, 1980 MHz$'; do
+    grep -qE "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
+done
+py check_scroll "$dtrain" runs/old runs/photos
 # a run without an end is stopped where nobody holds its lock, as after a SIGKILL
 : >runs/photos/lock
 "$dtrain" watch runs/photos | grep 'photos  Training' >/dev/null || fail "stopped a moment after its last line"
