@@ -24,10 +24,10 @@
 #include <zstd.h>
 
 enum { FREE_BYTES = 64 << 20, MOST_RATIO = 1024, TEXT_BYTES = 96, MAX_WIDTH = 16 };
-static const uint64_t KEPT_BYTES = 256 << 20;
+static const uint64_t KEPT_BYTES = 256 << 20, MAX_ROWS = 1 << 28, MAX_ROWS_PER_BYTE = 1 << 14;
 
 bool dt_columnar_is_name(const char *path) {
-    return dt_text_ends(path, ".parquet|.pq");
+    return dt_text_ends(path, ".parquet|.pq|.arrow|.feather");
 }
 
 dt_status dt_columnar_damaged(const dt_columnar *t, const char *what) {
@@ -42,7 +42,10 @@ dt_status dt_columnar_open_blob(dt_columnar **out, const dt_blob *blob) {
     pthread_mutex_init(&t->lock, NULL);
     t->blob = *blob;
     t->blob.path = dt_arena_strdup(&t->arena, blob->path);
-    dt_status st = dt_parquet_open(t);
+    uint8_t head[6] = {0};
+    if (blob->n_bytes > 8 && dt_blob_read(blob, 0, head, sizeof head) != DT_OK) dt_error_clear(); // the format says it
+    const bool is_file = memcmp(head, "ARROW1", 6) == 0, is_stream = dt_le32(head) == UINT32_MAX;
+    dt_status st = is_file || is_stream ? dt_arrow_open(t, is_file ? 8 : 0) : dt_parquet_open(t);
     for (uint32_t i = 0; i < t->n_columns && st == DT_OK; i++)
         for (uint32_t k = 0; k < i && st == DT_OK; k++)
             if (strcmp(t->columns[i].name, t->columns[k].name) == 0)
@@ -82,7 +85,8 @@ dt_columnar_column *dt_columnar_add(dt_columnar *t, dt_span name, const dt_span 
 }
 
 // {"info": {"features": {"label": {"names": ["cat", "dog"], "_type": "ClassLabel"}}}}. What is none of that names nothing.
-void dt_columnar_name_classes(dt_columnar *t, dt_span text) {
+bool dt_columnar_name_classes(dt_columnar *t, dt_span key, dt_span text) {
+    if (key.n_bytes != 11 || memcmp(key.data, "huggingface", 11) != 0) return false;
     json_t *root = json_loadb((const char *)text.data, text.n_bytes, 0, NULL);
     json_t *features = json_object_get(json_object_get(root, "info"), "features"), *name;
     for (uint32_t i = 0; i < t->n_columns; i++) {
@@ -98,6 +102,14 @@ void dt_columnar_name_classes(dt_columnar *t, dt_span text) {
         }
     }
     json_decref(root);
+    return true;
+}
+
+dt_status dt_columnar_add_rows(dt_columnar *t, uint64_t n) {
+    t->n_rows += n <= MAX_ROWS ? n : MAX_ROWS + 1;
+    if (t->n_rows <= MAX_ROWS && t->n_rows / MAX_ROWS_PER_BYTE <= t->blob.n_bytes) return DT_OK;
+    return dt_fail(DT_E_DATA, "%s: claims more than %" PRIu64 " rows, or %" PRIu64 " for each of its bytes",
+                   t->blob.path, MAX_ROWS, MAX_ROWS_PER_BYTE);
 }
 
 // ---- pages --------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ typedef struct dt_columnar_column {
     const char *what;
     const char **classes; // names of a class label's numbers, as Hugging Face keeps them; or NULL
     uint32_t n_classes;
-    uint32_t leaf; // the format's own number of the column
+    uint32_t leaf, levels, parent, offset_bytes; // the format's own
 } dt_columnar_column;
 
 typedef enum dt_columnar_codec { DT_CODEC_NONE, DT_CODEC_SNAPPY, DT_CODEC_GZIP, DT_CODEC_ZSTD } dt_columnar_codec;
@@ -104,10 +104,13 @@ double dt_f16_value(uint16_t h);
 // ---- for formats --------------------------------------------------------------------------------------------------
 
 dt_status dt_parquet_open(dt_columnar *t);
+dt_status dt_arrow_open(dt_columnar *t, uint64_t at); // of its first message
 // Adds a column NAME or NAME.FIELD, which is copied; the pointer lasts until the next.
 dt_columnar_column *dt_columnar_add(dt_columnar *t, dt_span name, const dt_span *field);
-// Class names from a file's "huggingface" metadata.
-void dt_columnar_name_classes(dt_columnar *t, dt_span json);
+// Takes the names of classes from a file's metadata, if its key is "huggingface".
+bool dt_columnar_name_classes(dt_columnar *t, dt_span key, dt_span json);
+// DT_E_DATA: more than 2^28 in all, or 2^14 for each byte of the file.
+dt_status dt_columnar_add_rows(dt_columnar *t, uint64_t n);
 // DT_E_DATA with the file in front.
 dt_status dt_columnar_damaged(const dt_columnar *t, const char *what);
 // Reads and unpacks a page. DT_E_DATA: it is damaged, or unpacks to another size than `n_bytes`.

@@ -24,7 +24,6 @@
 
 enum { MAX_FOOTER_BYTES = 1 << 28, MAX_HEADER_BYTES = 1 << 20, HEADER_BYTES = 4096, MAX_COLUMNS = 4096 };
 enum { MAX_DEPTH = 32, MAX_SCALE = 38, MAX_FIXED_BYTES = 1 << 20 };
-static const uint64_t MAX_ROWS = 1 << 28, MAX_ROWS_PER_BYTE = 1 << 14;
 
 // ---- Thrift's compact protocol -----------------------------------------------------------------------
 // A footer or header is skipped as a whole first, which finds out whether it is cut. Its fields are then looked up by
@@ -176,11 +175,6 @@ typedef struct element { // of the schema
     bool is_signed, utc;
 } element;
 
-typedef struct leaf {
-    int physical;
-    uint8_t most; // its greatest definition level
-} leaf;
-
 typedef struct chunk { // of a column in a row group
     int64_t codec;
     uint64_t n_values, at, n_bytes;
@@ -190,7 +184,6 @@ typedef struct parquet {
     dt_columnar *t;
     element *elements;
     uint32_t n_elements, n_leaves, n_groups;
-    leaf *leaves;
     uint64_t *n_rows; // by row group
     chunk *chunks;    // (n_groups, n_leaves)
 } parquet;
@@ -266,12 +259,11 @@ static const char *group_kind(const parquet *p, uint32_t at) {
 }
 
 // Counts the leaves of an element, and moves behind it.
-static dt_status walk_leaves(parquet *p, uint32_t *at, uint8_t most, int depth) {
+static dt_status walk_leaves(parquet *p, uint32_t *at, int depth) {
     if (*at >= p->n_elements || depth > MAX_DEPTH) return dt_columnar_damaged(p->t, "its schema is cut, or too deep");
     const element *e = &p->elements[(*at)++];
-    most = (uint8_t)(most + (e->repetition != 0));
-    for (int64_t i = 0; i < e->n_children; i++) DT_TRY(walk_leaves(p, at, most, depth + 1));
-    if (e->n_children <= 0) p->leaves[p->n_leaves++] = (leaf){(int)e->physical, most};
+    for (int64_t i = 0; i < e->n_children; i++) DT_TRY(walk_leaves(p, at, depth + 1));
+    p->n_leaves += e->n_children <= 0;
     return DT_OK;
 }
 
@@ -279,6 +271,7 @@ static void add_leaf(parquet *p, const element *e, const element *of, uint32_t n
     dt_columnar_column *c = dt_columnar_add(p->t, of ? of->name : e->name, of ? &e->name : NULL);
     name_type(e, c);
     c->leaf = number;
+    c->levels = (e->repetition != 0) + (of && of->repetition != 0);
 }
 
 static dt_status read_schema(parquet *p) {
@@ -289,7 +282,7 @@ static dt_status read_schema(parquet *p) {
     for (int64_t i = 0; i < p->elements->n_children; i++) {
         const element *e = &p->elements[at];
         const uint32_t first = at, first_leaf = p->n_leaves;
-        DT_TRY(walk_leaves(p, &at, 0, 0));
+        DT_TRY(walk_leaves(p, &at, 0));
         const char *what = e->n_children > 0 ? group_kind(p, first) : NULL;
         for (uint32_t k = 0; k < at - first - 1 && !what; k++) add_leaf(p, e + 1 + k, e, first_leaf + k);
         if (e->n_children <= 0) add_leaf(p, e, NULL, first_leaf);
@@ -323,10 +316,7 @@ static dt_status read_group(parquet *p, thrift s, uint32_t group) {
             (uint64_t)(dictionary > 0 && dictionary < pages ? dictionary : pages), (uint64_t)int_of(meta, 7, -1)};
     }
     p->n_rows[group] = (uint64_t)n_rows;
-    t->n_rows += p->n_rows[group] <= MAX_ROWS ? p->n_rows[group] : MAX_ROWS + 1;
-    if (t->n_rows <= MAX_ROWS && t->n_rows / MAX_ROWS_PER_BYTE <= t->blob.n_bytes) return DT_OK;
-    return dt_fail(DT_E_DATA, "%s: claims more than %" PRIu64 " rows, or %" PRIu64 " for each of its bytes",
-                   t->blob.path, MAX_ROWS, MAX_ROWS_PER_BYTE);
+    return dt_columnar_add_rows(t, p->n_rows[group]);
 }
 
 static dt_status read_footer(parquet *p, thrift s) {
@@ -337,7 +327,6 @@ static dt_status read_footer(parquet *p, thrift s) {
     if (whole.bad) return dt_columnar_damaged(t, "its footer is cut");
     p->n_elements = (uint32_t)(n = list_of(s, 2, &item));
     p->elements = dt_arena_alloc(&t->arena, (n + 1) * sizeof *p->elements);
-    p->leaves = dt_arena_alloc(&t->arena, (n + 1) * sizeof *p->leaves);
     for (uint64_t i = 0; i < n; i++, skip(&item, T_STRUCT, 0)) p->elements[i] = read_element(item);
     DT_TRY(read_schema(p));
     n = list_of(s, 4, &item);
@@ -348,10 +337,8 @@ static dt_status read_footer(parquet *p, thrift s) {
     p->chunks = dt_arena_alloc(&t->arena, (n * p->n_leaves + 1) * sizeof *p->chunks);
     for (; p->n_groups < n; p->n_groups++, skip(&item, T_STRUCT, 0)) DT_TRY(read_group(p, item, p->n_groups));
     n = list_of(s, 5, &item);
-    for (uint64_t i = 0; i < n; i++, skip(&item, T_STRUCT, 0)) {
-        const dt_span key = binary_of(item, 1), value = binary_of(item, 2);
-        if (key.n_bytes == 11 && memcmp(key.data, "huggingface", 11) == 0) dt_columnar_name_classes(t, value);
-    }
+    for (uint64_t i = 0; i < n; i++, skip(&item, T_STRUCT, 0))
+        if (dt_columnar_name_classes(t, binary_of(item, 1), binary_of(item, 2))) break;
     return DT_OK;
 }
 
@@ -430,7 +417,6 @@ static bool read_header(thrift *t, header *h) {
 typedef struct reading { // a column, from its first row group to the last
     const parquet *p;
     const dt_columnar_column *c;
-    leaf leaf;
     const chunk *chunk;
     dt_columnar_visit visit;
     void *arg;
@@ -465,7 +451,7 @@ static dt_status load_header(reading *r, uint64_t at, uint64_t end, header *h, u
 // The place and length of the value at `at`, and behind it the next. False: the page ends before.
 static bool plain_next(const reading *r, const uint8_t *page, size_t n_page, size_t *at, uint32_t *begin, uint32_t *n) {
     uint32_t length = r->c->width;
-    if (r->leaf.physical == P_BYTES) {
+    if (length == 0) { // it stands in front
         if (n_page - *at < 4) return false;
         length = dt_le32(page + *at);
         *at += 4;
@@ -494,33 +480,23 @@ static dt_status read_dictionary(reading *r, const header *h, const dt_columnar_
 }
 
 static dt_status refuse_encoding(const reading *r, int64_t id) {
-    static const char *const NAMES[] = {"PLAIN",
-                                        "1",
-                                        "PLAIN_DICTIONARY",
-                                        "RLE",
-                                        "BIT_PACKED",
-                                        "DELTA_BINARY_PACKED",
-                                        "DELTA_LENGTH_BYTE_ARRAY",
-                                        "DELTA_BYTE_ARRAY",
-                                        "RLE_DICTIONARY",
-                                        "BYTE_STREAM_SPLIT"};
-    const bool known = id >= 0 && id < (int64_t)(sizeof NAMES / sizeof *NAMES);
+    static const char *const DELTA[] = {"DELTA_BINARY_PACKED", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"};
     return dt_fail(DT_E_DATA,
-                   "%s: column %s has encoding %s, which is not read: write the file with plain or dictionary encoding "
-                   "(the default of pyarrow, pandas, polars and DuckDB)",
-                   r->p->t->blob.path, r->c->name, known ? NAMES[id] : "of an unknown number");
+                   "%s: column %s has encoding %s (%lld), which is not read: write the file with plain or dictionary "
+                   "encoding (the default of pyarrow, pandas, polars and DuckDB)",
+                   r->p->t->blob.path, r->c->name,
+                   id >= 5 && id <= 7 ? DELTA[id - 5]
+                   : id == 9          ? "BYTE_STREAM_SPLIT"
+                                      : "of a number",
+                   (long long)id);
 }
 
-typedef struct levels {
-    runs def;
-    uint8_t most;
-} levels;
-
 // Values of a data page: `at` is where they begin in r->page.
-static dt_status visit_values(reading *r, const header *h, levels *l, size_t at, uint32_t number) {
+static dt_status visit_values(reading *r, const header *h, runs *def, size_t at, uint32_t number) {
     const bool indexed = h->encoding == E_RLE_DICTIONARY || h->encoding == E_PLAIN_DICTIONARY;
-    const bool is_bit = r->leaf.physical == P_BOOLEAN, is_run = is_bit && h->encoding == E_RLE;
+    const bool is_bit = r->c->type == DT_COLUMNAR_BOOL, is_run = is_bit && h->encoding == E_RLE;
     const uint8_t *page = r->page.data, *end = page + r->page.n_bytes;
+    const uint32_t most = r->c->levels;
     runs index = {page + at, end, 0};
     uint64_t bit = 0;
     if (!indexed && !is_run && h->encoding != E_PLAIN) return refuse_encoding(r, h->encoding);
@@ -533,11 +509,11 @@ static dt_status visit_values(reading *r, const header *h, levels *l, size_t at,
     if (index.width > 32) return page_damaged(r, "the width of its indexes");
     for (int64_t i = 0; i < h->n_values; i++, r->row++) {
         dt_columnar_value v = {.page = number};
-        uint32_t level = l->most, k = 0, n = 0;
+        uint32_t level = most, k = 0, n = 0;
         uint8_t truth;
-        if (l->most > 0 && !runs_next(&l->def, &level)) return page_damaged(r, "its levels are cut");
-        if (level > l->most) return page_damaged(r, "a level that there is not");
-        if (level == l->most) {
+        if (most > 0 && !runs_next(def, &level)) return page_damaged(r, "its levels are cut");
+        if (level > most) return page_damaged(r, "a level that there is not");
+        if (level == most) {
             if ((indexed || is_run) && !runs_next(&index, &k)) return page_damaged(r, "its values are cut");
             if (indexed) {
                 if (k >= r->n_entries) return page_damaged(r, "an index outside of its dictionary");
@@ -564,7 +540,7 @@ static dt_status visit_values(reading *r, const header *h, levels *l, size_t at,
 
 // A page of version 1 has its levels, behind their u32 length, in front of the values; of version 2 they are not packed.
 static dt_status read_data(reading *r, const header *h, dt_columnar_page *page) {
-    levels l = {.most = r->leaf.most};
+    runs def = {.width = r->c->levels > 1 ? 2 : 1};
     uint8_t *levels_v2 = NULL;
     size_t at = 0;
     dt_status st = DT_OK;
@@ -573,24 +549,24 @@ static dt_status read_data(reading *r, const header *h, dt_columnar_page *page) 
             return page_damaged(r, "the lengths of its levels");
         levels_v2 = dt_xcalloc((size_t)h->n_def + 1, 1);
         st = dt_blob_read(&r->p->t->blob, page->at, levels_v2, (size_t)h->n_def);
-        l.def = (runs){levels_v2, levels_v2 + h->n_def, l.most > 1 ? 2 : 1};
+        def.at = levels_v2;
+        def.end = levels_v2 + h->n_def;
         page->at += (uint64_t)h->n_def;
         page->n_packed -= (uint32_t)h->n_def;
         page->n_bytes -= (uint32_t)h->n_def;
         if (!h->is_packed) page->codec = DT_CODEC_NONE;
     }
     if (st == DT_OK) st = dt_columnar_load(r->p->t, page, &r->page);
-    if (st == DT_OK && h->type == PAGE_V1 && l.most > 0) {
-        const size_t n = r->page.n_bytes >= 4 ? dt_le32(r->page.data) : SIZE_MAX;
-        if (h->level_encoding != E_RLE)
-            st = refuse_encoding(r, h->level_encoding);
-        else if (n > r->page.n_bytes - 4)
-            st = page_damaged(r, "its levels are cut");
-        at = 4 + n;
-        l.def = (runs){r->page.data + 4, r->page.data + (st == DT_OK ? at : 4), l.most > 1 ? 2 : 1};
+    if (st == DT_OK && h->type == PAGE_V1 && r->c->levels > 0) {
+        if (h->level_encoding != E_RLE) return refuse_encoding(r, h->level_encoding);
+        if (r->page.n_bytes < 4 || dt_le32(r->page.data) > r->page.n_bytes - 4)
+            return page_damaged(r, "its levels are cut");
+        at = 4 + dt_le32(r->page.data);
+        def.at = r->page.data + 4;
+        def.end = r->page.data + at;
     }
     const uint32_t number = st == DT_OK && r->c->type == DT_COLUMNAR_BYTES ? dt_columnar_keep(r->p->t, page) : 0;
-    if (st == DT_OK) st = visit_values(r, h, &l, at, number);
+    if (st == DT_OK) st = visit_values(r, h, &def, at, number);
     free(levels_v2);
     return st;
 }
@@ -631,7 +607,7 @@ static dt_status read_pages(reading *r, uint64_t n_rows) {
 
 static dt_status parquet_each(dt_columnar *t, const dt_columnar_column *c, dt_columnar_visit visit, void *arg) {
     const parquet *p = t->format;
-    reading r = {.p = p, .c = c, .leaf = p->leaves[c->leaf], .visit = visit, .arg = arg};
+    reading r = {.p = p, .c = c, .visit = visit, .arg = arg};
     dt_status st = DT_OK;
     for (uint32_t g = 0; g < p->n_groups && st == DT_OK; g++) {
         r.chunk = &p->chunks[g * p->n_leaves + c->leaf];

@@ -71,6 +71,18 @@ photos = datasets.Dataset.from_dict({"image": [image(k) for k in range(4)], "lab
                                     features=features)
 photos.to_parquet("images.parquet")
 
+plain = arrow.set_column(5, "c", arrow["c"].cast(pa.large_string())).set_column(9, "price", arrow["price"].cast(pa.float64()))
+with pa.OSFile("stream.arrow", "wb") as f, pa.ipc.new_stream(f, plain.schema) as out: # as datasets writes
+    out.write_table(plain, max_chunksize=16)
+with pa.OSFile("file.arrow", "wb") as f, pa.ipc.new_file(f, plain.schema) as out:
+    out.write_table(plain)
+with pa.OSFile("images.arrow", "wb") as f, pa.ipc.new_stream(f, photos.data.schema) as out:
+    out.write_table(photos.data.table)
+with pa.OSFile("refused_lz4.arrow", "wb") as f, pa.ipc.new_file(f, plain.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as out:
+    out.write_table(plain)
+with pa.OSFile("refused_view.arrow", "wb") as f, pa.ipc.new_file(f, pa.schema([("x", pa.string_view())])) as out:
+    pass
+
 one = pa.table({"x": [1, 2, 3]})
 pq.write_table(one, "refused_brotli.parquet", compression="brotli")
 pq.write_table(one, "refused_delta.parquet", use_dictionary=False, column_encoding={"x": "DELTA_BINARY_PACKED"})
