@@ -1,8 +1,9 @@
 // data_show.c: dtrain data show CONFIG OUT.png: a batch as the network gets it: augmented, mixed, and sounds as the
 // features that are made of them.
 //
-// A cell of the grid is a sample, its images side by side. Bytes are shown as they are; floats between the sample's
-// least and largest value. Spectrograms have low frequencies at the bottom; a waveform is drawn as its envelope.
+// A cell of the grid is a sample, its images side by side, its classes and numbers below. Bytes are shown as they are;
+// floats between the sample's least and largest value, each band by itself unless there are three. Spectrograms have low
+// frequencies at the bottom; waveforms, series and long vectors are lines, a lane for each channel.
 //
 // With a table of dtrain predict there are two groups of cells: what the network got wrong, with a red edge, then what
 // it got right, with a green one.
@@ -30,11 +31,29 @@ static const dt_cli_option options[] = {
     [PREDICTED] = {"--predicted", "TABLE", "a table of dtrain predict: show half wrong, then half right predictions"},
     {NULL}};
 
-enum { LEAST_SIDE = 96, MOST_SIDE = 384, WAVE_HEIGHT = 64, GAP = 4, WHITE = 255, MOST_SAMPLES = 1024 };
+// SIDE: of a picture and of a spectrogram; LANE: height of a channel among several; BANDS: panels or lanes of a field
+enum { LEAST_SIDE = 128, LEAST_SOUND_SIDE = 256, MOST_SIDE = 384, WAVE_HEIGHT = 128, LANE_HEIGHT = 48, MOST_BANDS = 8 };
+enum { GAP = 4, WHITE = 255, MOST_SAMPLES = 1024, LEAST_SIGNAL = 32, MOST_PANELS = DT_MAX_FIELDS * MOST_BANDS };
 
-// One image field of the samples: what a pixel of the picture shows.
+// The 6x10 of X11's misc-fixed fonts, which are in the public domain: of each character from ' ' to '~' ten rows, each as
+// '0' + six bits, the leftmost the highest.
+enum { FONT_W = 6, FONT_H = 10, LINE_H = FONT_H + 2, MOST_LINES = 6 };
+static const char FONT[] =
+    "000000000008888808000DDD0000000DDnDnDD0008LXL:L8000BZD8DZT000@XX@ZTJ000888000000048@@@84000@84448@00"
+    "00RDnDR0000088n88000000000<8@00000n000000000008L8002248@PP0008DRRRD80008HX888n000LR2<@Pn000n24<2RL00"
+    "04<DTn44000nP\\b2RL000<@P\\bRL000n2448@@000LRRLRRL000LRVJ24H00008L808L80008L80<8@00248@84200000n0n0000"
+    "0@84248@000LR48808000LRVZ\\PL0008DRRnRR000lBBLBBl000LRPPPRL000lBBBBBl000nPPlPPn000nPPlPPP000LRPPVRL00"
+    "0RRRnRRR000L88888L000>4444TH000RTX`XTR000PPPPPPn000RRfZRRR000RRbZVRR000LRRRRRL000lRRlPPP000LRRRRZL20"
+    "0lRRlXTR000LRPL2RL000n888888000RRRRRRL000RRRDDD8000RRRZZfR000RRD8DRR000RRD8888000n248@Pn000L@@@@@L00"
+    "0PP@8422000L44444L0008DR00000000000000n08400000000000L2NRN000PP\\bRb\\00000LRPRL00022JVRVJ00000LRnPL00"
+    "0<B@l@@@00000NRRN2RL0PP\\bRRR00080H888L000206222BB<0PPRThTR000H88888L00000dZZZR00000\\bRRR00000LRRRL00"
+    "000\\bRb\\PP000JVRVJ22000\\bPPP00000LPL2l000@@l@@B<00000RRRVJ00000RRDD800000RRZZD00000RD8DR00000RRVJ2RL"
+    "000n48@n000684H4860008888888000H48684H000BZT000000";
+
+// One field of the samples, or a band of it: what a pixel of the picture shows.
 typedef struct panel {
     int field, h, w, c; // of a sample
+    int band, n_lanes;  // band: -1: colours, or the only one; n_lanes: channels of a wave
     bool is_sound, is_wave;
     int out_h, out_w, left; // in the cell
 } panel;
@@ -42,41 +61,59 @@ typedef struct panel {
 typedef struct show {
     const dt_data *d;
     bool training;
-    panel panel[DT_MAX_FIELDS];
-    int n_panels, cell_h, cell_w, columns, rows, n;
-    uint8_t *pixels;            // RGB
-    dt_table table;             // of predictions; path NULL: none
-    int key, predicted, target; // its columns, and the class field
-    size_t row;                 // that was found last
+    panel panel[MOST_PANELS];
+    bool drawn[DT_MAX_FIELDS];                                        // else its value is text
+    int n_panels, n_texts, cell_h, cell_w, caption, columns, rows, n; // caption: where it begins in a cell
+    uint8_t *pixels;                                                  // RGB
+    dt_table table;                                                   // of predictions; path NULL: none
+    int key, predicted, target;                                       // its columns, and the class field
+    size_t row;                                                       // that was found last
 } show;
 
 // ---- layout --------------------------------------------------------------------------------------------
 // Whole multiples of small sides; large ones are cut down.
-static int shown_side(int side, int longest) {
-    if (longest < LEAST_SIDE) return side * ((LEAST_SIDE + longest - 1) / longest);
+static int shown_side(int side, int longest, int least) {
+    if (longest < least) return side * ((least + longest - 1) / longest);
     if (longest <= MOST_SIDE) return side;
     int shown = (int)((int64_t)side * MOST_SIDE / longest);
     return shown > 0 ? shown : 1;
 }
 
-static dt_status data_show_lay_out(show *s) {
+static void add_panel(show *s, panel p) {
+    const int longest = p.is_wave || p.w > p.h ? p.w : p.h;
+    const int least = p.is_wave ? MOST_SIDE : p.is_sound ? LEAST_SOUND_SIDE : LEAST_SIDE;
+    p.out_w = shown_side(p.w, longest, least);
+    p.out_h = !p.is_wave ? shown_side(p.h, longest, least) : p.n_lanes > 1 ? p.n_lanes * LANE_HEIGHT : WAVE_HEIGHT;
+    p.left = s->cell_w;
+    s->cell_w += p.out_w + GAP;
+    if (p.out_h + GAP > s->caption) s->caption = p.out_h + GAP;
+    s->panel[s->n_panels++] = p;
+    s->drawn[p.field] = true;
+}
+
+static dt_status data_show_lay_out(show *s, bool predicted) {
     for (int i = 0; i < s->d->fields.n; i++) {
         const dt_field_info *f = &s->d->fields.info[i];
-        if (!f->is_image) continue;
-        panel *p = &s->panel[s->n_panels++];
-        *p = (panel){.field = i,
-                     .h = (int)f->sample_shape.d[0],
-                     .w = (int)f->sample_shape.d[1],
-                     .c = (int)f->sample_shape.d[2],
-                     .is_sound = s->d->fields.f[i].kind == DT_FIELD_audio};
-        p->is_wave = p->is_sound && p->h == 1;
-        int longest = p->is_wave || p->w > p->h ? p->w : p->h;
-        p->out_w = shown_side(p->w, longest);
-        p->out_h = p->is_wave ? WAVE_HEIGHT : shown_side(p->h, longest);
-        p->left = s->cell_w;
-        s->cell_w += p->out_w + GAP;
-        if (p->out_h + GAP > s->cell_h) s->cell_h = p->out_h + GAP;
+        const int64_t *of = f->sample_shape.d, n = dt_shape_elements(&f->sample_shape);
+        panel p = {.field = i, .h = 1, .w = (int)n, .c = 1, .band = -1, .n_lanes = 1, .is_wave = true};
+        if (f->is_image) {
+            p.h = (int)of[0], p.w = (int)of[1], p.c = (int)of[2];
+            p.is_sound = s->d->fields.f[i].kind == DT_FIELD_audio;
+            p.is_wave = p.is_sound && p.h == 1;
+        } else if (f->n_classes + f->n_categories > 0 || n < LEAST_SIGNAL) {
+            s->n_texts++;
+            continue;
+        } else if (f->sample_shape.n == 2) {
+            p.w = (int)of[0], p.c = (int)of[1];
+        }
+        const int bands = p.c < MOST_BANDS ? p.c : MOST_BANDS;
+        if (p.is_wave) p.n_lanes = bands;
+        for (int k = 0; k < bands && !p.is_wave && p.c != 1 && p.c != 3; k++) p.band = k, add_panel(s, p);
+        if (p.band < 0) add_panel(s, p);
     }
+    if (s->cell_w < LEAST_SIDE + GAP) s->cell_w = LEAST_SIDE + GAP;
+    const int n_lines = s->n_texts + predicted < MOST_LINES ? s->n_texts + predicted : MOST_LINES;
+    s->cell_h = s->caption + (n_lines + (s->n_panels > 1)) * LINE_H;
     if (s->n_panels == 0) return dt_fail(DT_E_USAGE, "data show: the config has no image or audio field to show");
     s->columns = (int)ceil(sqrt((double)s->n * s->cell_h / s->cell_w));
     if (s->columns < 1) s->columns = 1;
@@ -113,13 +150,15 @@ static void data_show_put(const show *s, const panel *p, int place, int y, int x
     memcpy(s->pixels + (row * (size_t)(s->columns * s->cell_w) + column) * 3, rgb, 3);
 }
 
-static void data_show_find_range(const show *s, const dt_batch *b, const panel *p, int j, double *low, double *high) {
+// channel < 0: of all.
+static void data_show_find_range(const show *s, const dt_batch *b, const panel *p, int j, int channel, double *low,
+                                 double *high) {
     *low = 0, *high = 255;
     if (s->d->fields.info[p->field].dtype == DT_U8) return;
     *low = INFINITY, *high = -INFINITY;
     for (int y = 0; y < p->h; y++)
         for (int x = 0; x < p->w; x++)
-            for (int c = 0; c < p->c; c++) {
+            for (int c = channel < 0 ? 0 : channel; c < (channel < 0 ? p->c : channel + 1); c++) {
                 double v = data_show_value(s, b, p, j, y, x, c);
                 *low = fmin(*low, v);
                 *high = fmax(*high, v);
@@ -181,39 +220,70 @@ static void fill_cell(const show *s, int place, const uint8_t rgb[3]) {
 }
 
 // ---- drawing -------------------------------------------------------------------------------------------
-// Three channels are colours; of others the first is shown.
+// Three channels are colours.
 static void draw_image(const show *s, const dt_batch *b, const panel *p, int j, int place) {
     double low, high;
-    data_show_find_range(s, b, p, j, &low, &high);
+    data_show_find_range(s, b, p, j, p->band, &low, &high);
     for (int y = 0; y < p->out_h; y++)
         for (int x = 0; x < p->out_w; x++) {
             int from_y = (int)((int64_t)y * p->h / p->out_h);
             int from_x = (int)((int64_t)x * p->w / p->out_w);
             if (p->is_sound) from_y = p->h - 1 - from_y;
             uint8_t rgb[3];
-            for (int c = 0; c < 3; c++)
-                rgb[c] = data_show_level(data_show_value(s, b, p, j, from_y, from_x, p->c == 3 ? c : 0), low, high);
+            for (int c = 0; c < 3; c++) {
+                const int channel = p->band >= 0 ? p->band : p->c == 3 ? c : 0;
+                rgb[c] = data_show_level(data_show_value(s, b, p, j, from_y, from_x, channel), low, high);
+            }
             data_show_put(s, p, place, y, x, rgb);
         }
 }
 
-static void draw_wave(const show *s, const dt_batch *b, const panel *p, int j, int place) {
+// A line through the samples, or their envelope where several share a column.
+static void draw_lane(const show *s, const dt_batch *b, const panel *p, int j, int place, int lane) {
     static const uint8_t INK[3] = {0, 0, 0};
+    const int height = p->out_h / p->n_lanes;
     double low, high;
-    data_show_find_range(s, b, p, j, &low, &high);
-    for (int x = 0; x < p->out_w; x++) {
+    data_show_find_range(s, b, p, j, lane, &low, &high);
+    for (int x = 0, last = -1; x < p->out_w; x++) {
         int begin = (int)((int64_t)x * p->w / p->out_w), end = (int)((int64_t)(x + 1) * p->w / p->out_w);
-        int top = p->out_h - 1, bottom = 0;
+        int top = height - 1, bottom = 0;
+        if (last >= 0) top = bottom = last; // joins the column before
         for (int i = begin; i < end || i == begin; i++) {
-            int y = (255 - data_show_level(data_show_value(s, b, p, j, 0, i, 0), low, high)) * (p->out_h - 1) / 255;
-            if (y < top) top = y;
-            if (y > bottom) bottom = y;
+            last = (255 - data_show_level(data_show_value(s, b, p, j, 0, i, lane), low, high)) * (height - 3) / 255 + 1;
+            if (last < top) top = last;
+            if (last > bottom) bottom = last;
         }
-        for (int y = top; y <= bottom; y++) data_show_put(s, p, place, y, x, INK);
+        for (int y = top; y <= bottom; y++) data_show_put(s, p, place, lane * height + y, x, INK);
     }
 }
 
-static void print_class(const show *s, const dt_batch *b, int field, int j) {
+static void draw_wave(const show *s, const dt_batch *b, const panel *p, int j, int place) {
+    static const uint8_t PAPER[3] = {WHITE, WHITE, WHITE};
+    for (int y = 0; y < p->out_h; y++)
+        for (int x = 0; x < p->out_w; x++) data_show_put(s, p, place, y, x, PAPER); // over the colour of a cell
+    for (int lane = 0; lane < p->n_lanes; lane++) draw_lane(s, b, p, j, place, lane);
+}
+
+// What does not fit is cut. Characters outside ASCII are boxes.
+static void draw_text(const show *s, int place, int top, int left, int width, const char *text, bool on_colour) {
+    const uint8_t level = on_colour ? WHITE : 0, ink[3] = {level, level, level};
+    const panel at = {.left = left};
+    for (int x = 0; *text && x + FONT_W <= width; x += FONT_W) {
+        const size_t n = dt_text_utf8_length(text);
+        const bool known = *text >= ' ' && *text <= '~';
+        const char *glyph = FONT + (known ? *text - ' ' : 0) * FONT_H;
+        for (int k = 0; k < FONT_W * FONT_H; k++) {
+            const int row = k / FONT_W, column = k % FONT_W;
+            const bool box =
+                (row == 1 || row == 7 || column == 0 || column == 4) && row >= 1 && row <= 7 && column <= 4;
+            if (known ? (glyph[row] - '0') >> (FONT_W - 1 - column) & 1 : box)
+                data_show_put(s, &at, place, top + row, x + column, ink);
+        }
+        text += n ? n : 1;
+    }
+}
+
+static void print_class(FILE *out, const show *s, const dt_batch *b, int field, int j) {
     const dt_field_info *f = &s->d->fields.info[field];
     const bool soft = (f->soft && s->training) || f->n_categories > 0;
     const int n = f->n_classes + f->n_categories; // one of both is 0
@@ -223,14 +293,27 @@ static void print_class(const show *s, const dt_batch *b, int field, int j) {
         double share = soft ? shares[k] : ((const int32_t *)b->field[field])[j] == k;
         if (share <= 0) continue;
         const char *name = dt_field_name_of(f, k);
-        printf("%s", first ? "" : " + ");
-        if (share < 1) printf("%.2f ", share);
+        fprintf(out, "%s", first ? "" : " + ");
+        if (share < 1) fprintf(out, "%.2f ", share);
         if (name)
-            dt_text_print(stdout, name);
+            dt_text_print(out, name);
         else
-            printf("%d", k);
+            fprintf(out, "%d", k);
         first = false;
     }
+}
+
+static void print_field(FILE *out, const show *s, const dt_batch *b, int field, int j, bool named) {
+    const dt_field_info *f = &s->d->fields.info[field];
+    if (named) dt_text_printf(out, "%s=", f->name);
+    if (f->n_classes + f->n_categories > 0) {
+        print_class(out, s, b, field, j);
+        return;
+    }
+    int64_t n_values = dt_shape_elements(&f->sample_shape);
+    for (int64_t k = 0; k < n_values; k++)
+        fprintf(out, "%s%.*g", k ? " " : "", dt_field_digits(f, k, 6),
+                dt_field_value(f, k, (double)((const float *)b->field[field])[j * n_values + k]));
 }
 
 static void data_show_print_row(const show *s, const dt_batch *b, int j, int place, const char *predicted) {
@@ -242,17 +325,9 @@ static void data_show_print_row(const show *s, const dt_batch *b, int j, int pla
         dt_text_print(stdout, key[k]);
     }
     for (int i = 0; i < s->d->fields.n; i++) {
-        const dt_field_info *f = &s->d->fields.info[i];
-        if (f->is_image) continue;
-        dt_text_printf(stdout, "\t%s=", f->name);
-        if (f->n_classes + f->n_categories > 0) {
-            print_class(s, b, i, j);
-            continue;
-        }
-        int64_t n_values = dt_shape_elements(&f->sample_shape);
-        for (int64_t k = 0; k < n_values; k++)
-            printf("%s%.*g", k ? " " : "", dt_field_digits(f, k, 6),
-                   dt_field_value(f, k, (double)((const float *)b->field[i])[j * n_values + k]));
+        if (s->d->fields.info[i].is_image) continue;
+        putchar('\t');
+        print_field(stdout, s, b, i, j, true);
     }
     if (predicted) {
         printf("\tpredicted=");
@@ -261,11 +336,39 @@ static void data_show_print_row(const show *s, const dt_batch *b, int j, int pla
     putchar('\n');
 }
 
+static void draw_caption(const show *s, const dt_batch *b, int j, int place, const char *predicted) {
+    int top = s->caption;
+    for (int k = 0; k < s->n_panels && s->n_panels > 1; k++) {
+        const panel *p = &s->panel[k];
+        char name[128];
+        snprintf(name, sizeof name, p->band < 0 ? "%s" : "%s:%d", s->d->fields.info[p->field].name, p->band);
+        draw_text(s, place, top, p->left, p->out_w, name, predicted != NULL);
+    }
+    if (s->n_panels > 1) top += LINE_H;
+    for (int i = 0; i <= s->d->fields.n && top + LINE_H <= s->cell_h; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        if (i < s->d->fields.n ? s->drawn[i] : !predicted) continue;
+        FILE *out = open_memstream(&text, &n);
+        if (!out) return;
+        if (i < s->d->fields.n)
+            // a lone value needs no name, and a prediction stands below its class
+            print_field(out, s, b, i, j, s->n_texts > 1 && !(predicted && i == s->target));
+        else
+            dt_text_printf(out, "-> %s", predicted);
+        fclose(out);
+        draw_text(s, place, top, 0, s->cell_w - GAP, text, predicted != NULL);
+        free(text);
+        top += LINE_H;
+    }
+}
+
 // ---- the verb ------------------------------------------------------------------------------------------
 static void draw_sample(show *s, const dt_batch *b, int j, int place, const char *predicted) {
     static const uint8_t colours[2][3] = {{210, 30, 30}, {30, 160, 60}}; // wrong, right
     if (predicted) fill_cell(s, place, colours[is_right(s, b, j, predicted)]);
     for (int k = 0; k < s->n_panels; k++) (s->panel[k].is_wave ? draw_wave : draw_image)(s, b, &s->panel[k], j, place);
+    draw_caption(s, b, j, place, predicted);
     data_show_print_row(s, b, j, place, predicted);
 }
 
@@ -322,8 +425,8 @@ static dt_status show_config(const dt_config *c, const dt_cli_words *w, const ch
     s.training = split == DT_SPLIT_TRAIN;
     if (s.n > MOST_SAMPLES) s.n = MOST_SAMPLES;
     if (s.n > (int)s.d->splits.n[split]) s.n = (int)s.d->splits.n[split];
-    dt_status st =
-        s.n > 0 ? data_show_lay_out(&s) : dt_fail(DT_E_USAGE, "the %s split has no samples", dt_split_name(split));
+    dt_status st = s.n > 0 ? data_show_lay_out(&s, w->options[PREDICTED] != NULL)
+                           : dt_fail(DT_E_USAGE, "the %s split has no samples", dt_split_name(split));
     if (st == DT_OK && w->options[PREDICTED]) st = read_predictions(&s, w->options[PREDICTED]);
     int place = 0;
     if (st == DT_OK && s.table.path) st = data_show_draw(&s, data, c, (dt_split)split, false, &place, s.n / 2);
@@ -359,7 +462,8 @@ static dt_status data_show_run(const dt_cli_words *w) {
 const dt_cli_command dt_cli_data_show = {
     .options = options,
     .text = "Draws the first training samples as the network gets them: augmented, resized and mixed, audio as "
-            "spectrograms. Prints a line per sample: row and column, records, class.\n\n"
+            "spectrograms, series as lines, bands side by side, classes and numbers below. Prints a line per sample: "
+            "row and column, records, class.\n\n"
             "  dtrain data show configs/photos.yaml batch.png\n"
             "  dtrain data show configs/acoustic.yaml val.png --split val --n 25\n"
             "  dtrain data show runs/photos hits.png --split test --predicted predicted.csv\n",

@@ -46,6 +46,7 @@ def check_edges():
 
 
 def check_pictures():
+    texts = {}
     def cells(path, table):
         rows = read(path)
         lines = [l.rstrip("\n").split("\t") for l in open(table)]
@@ -53,7 +54,10 @@ def check_pictures():
         n_rows, n_columns = max(p[0] for p in places) + 1, max(p[1] for p in places) + 1
         h, w = len(rows) // n_rows, len(rows[0]) // n_columns
         for (r, c), l in zip(places, lines):
-            yield [row[c * w:(c + 1) * w - 4] for row in rows[r * h:(r + 1) * h - 4]], l[-1].split("=")[1]
+            cell = [row[c * w:(c + 1) * w - 4] for row in rows[r * h:(r + 1) * h]]
+            ink = [[x < 128 for x in row] for row in cell[-12:]] # a line of text below: the class
+            assert any(map(any, ink)) and texts.setdefault(l[-1], ink) == ink, l
+            yield cell[:-16], l[-1].split("=")[1]
     value = {"a": 200, "b": 100}
     for cell, label in cells("train.png", "train.txt"): # flipped
         assert cell[5][5] == value[label] and cell[5][-5] == 0, (label, cell[5])
@@ -66,9 +70,39 @@ def check_pictures():
         assert abs(cell[5][5] - want) <= 2, (label, cell[5][5])
         mixed += len(parts) > 1
     assert mixed, "nothing is mixed"
+    assert texts["label=a"] != texts["label=b"], "a class has the text of another"
     for cell, label in cells("sounds.png", "sounds.txt"):
         bright = max(range(len(cell)), key=lambda y: sum(cell[y]))
         assert (bright > len(cell) / 2) == (label == "low"), (label, bright, len(cell))
+
+
+def npy(path, shape, values):
+    head = str({"descr": "<f4", "fortran_order": False, "shape": shape}).encode()
+    head += b" " * (117 - len(head)) + b"\n"
+    with open(path, "wb") as f:
+        f.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + struct.pack(f"<{len(values)}f", *values))
+
+
+def make_bands():
+    for k in "ab":
+        os.makedirs(f"bands/{k}")
+        os.makedirs(f"series/{k}")
+        for i in range(2):
+            npy(f"bands/{k}/{i}.npy", (16, 16, 2), [v for y in range(16) for x in range(16) for v in (x, 1000 * y)])
+            npy(f"series/{k}/{i}.npy", (64, 2), [v for t in range(64) for v in (t, 500 - t)])
+
+
+def check_bands():
+    rows = read("bands.png") # a panel for each band, each between its own least and greatest value
+    left, right = [row[:128] for row in rows[:128]], [row[132:260] for row in rows[:128]]
+    assert left[64][2] == 0 and left[64][125] == 255 and left[2][64] == left[125][64], left[64]
+    assert right[2][64] == 0 and right[125][64] == 255 and right[64][2] == right[64][125], right[64]
+    rows = read("series.png") # a lane of 48 pixels for each channel, drawn through
+    assert len(rows[0]) == 388, len(rows[0])
+    for lane, up in ((0, True), (1, False)):
+        ink = [[y for y in range(48) if rows[48 * lane + y][x] < 128] for x in range(384)]
+        assert all(ink), "a gap in the line"
+        assert (ink[0][0] > 40 and ink[383][0] < 8) if up else (ink[0][0] < 8 and ink[383][-1] > 40), (lane, ink[0], ink[383])
 
 
 def make_scales():
