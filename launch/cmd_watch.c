@@ -315,6 +315,16 @@ static void draw_table(screen *s, dt_run_log *const *runs, int n) {
     watch_end_line(s);
 }
 
+static void draw_busy(screen *s, const json_t *goodput) {
+    const json_t *cores = json_object_get(goodput, "cores_usable");
+    if (!cores) return; // there only where the machine is busy
+    begin_line(s);
+    style(s, "33");
+    watch_put(s, "the machine is busy: this process got %.1f of %d cores",
+              json_number_value(json_object_get(goodput, "cores_got")), (int)json_integer_value(cores));
+    watch_end_line(s);
+}
+
 static void draw_run(screen *s, const dt_run_log *r) {
     const char *val = dt_split_name(DT_SPLIT_VAL);
     char state[LONG_TEXT];
@@ -336,6 +346,7 @@ static void draw_run(screen *s, const dt_run_log *r) {
     draw_machine(s, r);
     draw_each_rank(s, dt_run_log_event(r, "ranks"));
     draw_ranks(s, r);
+    draw_busy(s, dt_run_log_event(r, "goodput"));
 }
 
 // Running runs first, others as they were given.

@@ -2,9 +2,11 @@
 
 #include "base/os.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,6 +57,38 @@ double dt_clock_waited_s(dt_waited *w, double now_s) {
     if (w->last_s > 0 && gap_s > 0) w->sum_s += gap_s < most_s ? gap_s : most_s;
     w->last_s = now_s;
     return w->sum_s;
+}
+
+void dt_cpu_use_read(dt_cpu_use *out) {
+    char text[1 << 16], *p = text; // the lines of cores come first
+    cpu_set_t mine;
+    double ticks = 0;
+    *out = (dt_cpu_use){.at_s = dt_clock_s(), .own_s = read_clock(CLOCK_PROCESS_CPUTIME_ID)};
+    const int fd = open("/proc/stat", O_RDONLY | O_CLOEXEC);
+    ssize_t n = 0;
+    while (fd >= 0 && p + 1 < text + sizeof text && (n = read(fd, p, (size_t)(text + sizeof text - 1 - p))) > 0) p += n;
+    *p = '\0';
+    if (fd >= 0) close(fd);
+    if (sched_getaffinity(0, sizeof mine, &mine) != 0) return;
+    for (p = text; (p = strstr(p, "\ncpu"));) { // cpu0 user nice system idle iowait …
+        const long core = strtol(p + 4, &p, 10);
+        if (core < 0 || core >= CPU_SETSIZE || !CPU_ISSET((int)core, &mine)) continue;
+        out->n_cores++;
+        for (int i = 0; i < 5; i++) {
+            const double t = strtod(p, &p);
+            if (i > 2) ticks += t;
+        }
+    }
+    out->idle_s = ticks / (double)sysconf(_SC_CLK_TCK);
+}
+
+int dt_cpu_short(const dt_cpu_use *a, const dt_cpu_use *b, int threads, double *got) {
+    const double s = b->at_s - a->at_s;
+    const int cores = threads < b->n_cores ? threads : b->n_cores;
+    *got = s > 0 ? (b->own_s - a->own_s) / s : 0;
+    // 0.2 s: the kernel counts idle time in ticks of 10 ms
+    const bool is_short = s >= 0.2 && *got < 0.75 * cores && b->idle_s - a->idle_s < 0.1 * b->n_cores * s;
+    return is_short ? cores : 0;
 }
 
 uint64_t dt_rss_bytes(void) {

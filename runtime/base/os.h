@@ -26,7 +26,18 @@ typedef struct dt_waited {
     double last_s, sum_s;
 } dt_waited;
 double dt_clock_waited_s(dt_waited *w, double now_s); // now_s: dt_clock_s()
-uint64_t dt_rss_bytes(void);                          // current resident set of this process
+
+// What this process had of the cores that it may use.
+typedef struct dt_cpu_use {
+    double at_s, own_s,
+        idle_s;  // dt_clock_s; CPU seconds of its threads; seconds in which one of the cores had nothing to do
+    int n_cores; // 0: the kernel does not say
+} dt_cpu_use;
+void dt_cpu_use_read(dt_cpu_use *out); // allocates nothing
+// How many cores `threads` could use, if between two readings they got less than three quarters of these and none was
+// free; *got: so many. 0: otherwise.
+int dt_cpu_short(const dt_cpu_use *a, const dt_cpu_use *b, int threads, double *got);
+uint64_t dt_rss_bytes(void); // current resident set of this process
 uint64_t dt_rss_peak_bytes(void);
 
 // ---- machine ------------------------------------------------------------------------------------------------------

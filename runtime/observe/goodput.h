@@ -25,6 +25,8 @@ extern const dt_goodput_info dt_goodput_parts[DT_N_GOODPUT];
 typedef struct dt_goodput {
     double seconds[DT_N_GOODPUT];
     int64_t attempts, lost_steps; // attempts: with this one
+    double cores_got;             // of `cores`, in this attempt, on a machine that has none free
+    int cores;                    // 0: it got what it could use
 } dt_goodput;
 
 // Takes over what metrics.jsonl at `path` says of earlier attempts; keep_bytes of it stay (see dt_metrics_opts), 0: none.

@@ -55,6 +55,7 @@ struct dt_metrics {
     dt_metrics_queue *queue[DT_N_SINKS]; // of the sinks that have a queue
     dt_goodput goodput;
     dt_activity activity; // time since accounted_s goes to its part
+    dt_cpu_use cpu;       // when the metrics were opened
     double accounted_s,
         goodput_s;                   // times: until when the ledger accounts; of the sinks' newest ledger
     dt_rank_report *ranks;           // NULL: there is one rank
@@ -84,6 +85,9 @@ static void metrics_publish(dt_metrics *m, dt_metrics_line *r) {
 }
 
 static void publish_goodput(dt_metrics *m, dt_metrics_line_kind kind) {
+    dt_cpu_use now;
+    dt_cpu_use_read(&now);
+    m->goodput.cores = dt_cpu_short(&m->cpu, &now, m->o.threads, &m->goodput.cores_got);
     dt_metrics_line r = {.kind = kind, .step = m->last_step, .of.goodput = m->goodput};
     m->goodput_s = dt_clock_s(); // the next is GOODPUT_S from here
     metrics_publish(m, &r);
@@ -113,6 +117,7 @@ dt_status dt_metrics_open(dt_metrics **out, const dt_metrics_opts *opts) {
     dt_metrics *m = dt_xcalloc(1, sizeof *m);
     const double age_s = dt_clock_process_s(); // the program may have run for seconds: loading, connecting
     m->o = *opts;
+    dt_cpu_use_read(&m->cpu);
     m->opened_s = m->accounted_s = dt_clock_s(); // clock of this attempt
     m->rss_s = -1;                               // < 0: never read
     m->last_step = opts->first_step;
@@ -332,8 +337,13 @@ int64_t dt_metrics_flush(dt_metrics *m) {
 // -- the summary ---------------------------------------------------------------------------------
 static void log_verdict(dt_metrics *m, const char *data_verdict) {
     const phase_sums *t = &m->total;
-    char text[1024];
-    dt_report_verdict(text, sizeof text, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s),
+    char text[1024] = "";
+    // by the ledger, which dt_metrics_flush has just published
+    if (m->goodput.cores)
+        snprintf(text, sizeof text, "the machine is busy: this process got %.1f of %d core%s; ", m->goodput.cores_got,
+                 m->goodput.cores, m->goodput.cores == 1 ? "" : "s");
+    const size_t at = strlen(text);
+    dt_report_verdict(text + at, sizeof text - at, ratio(t->data_s, t->step_s), ratio(t->comm_s, t->step_s),
                       m->n_util ? m->util_sum / (double)m->n_util : NAN, data_verdict);
     dt_info("%s", text); // also in the run's log
     dt_metrics_line r = {.kind = DT_LINE_verdict, .step = m->last_step, .of.verdict = text};
@@ -444,6 +454,8 @@ void dt_goodput_write(const dt_goodput *g, dt_json *j) {
     dt_json_int(j, "attempt", g->attempts);
     dt_json_real(j, "goodput", dt_goodput_ratio(g));
     dt_json_int(j, "lost_steps", g->lost_steps);
+    if (g->cores) dt_json_real(j, "cores_got", g->cores_got);
+    if (g->cores) dt_json_int(j, "cores_usable", g->cores);
     dt_json_string(j, "raise", dt_goodput_parts[dt_goodput_worst(g)].name);
     dt_json_begin_object(j, "seconds");
     for (int i = 0; i < DT_N_GOODPUT; i++) dt_json_seconds(j, dt_goodput_parts[i].name, g->seconds[i]);

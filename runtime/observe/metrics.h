@@ -36,6 +36,7 @@ typedef struct dt_metrics_opts {
     const char *chosen_by;      // what the best checkpoint is chosen by, or NULL
     bool lower_is_better;       // whether that number is better when lower
     int world_size;
+    int threads;             // that compute on the CPU; 0: a device computes
     int64_t first_step;      // done before this attempt
     int64_t total_steps;     // for bar and ETA
     int64_t steps_per_epoch; // for the epoch bar

@@ -175,6 +175,7 @@ static dt_status open_reports(trainer *t) {
     o.machine = r->backend->describe(r->backend);
     o.data = r->data->describe(r->data);
     o.given = r->given;
+    o.threads = r->backend->device ? 0 : r->resolved.threads;
     o.chosen_by = t->eval_every > 0 ? t->nets.metrics.best_name : NULL;
     o.lower_is_better = dt_metrics_table[t->nets.metrics.best]->lower_is_better;
     o.truncate_to = r->resumed ? r->record.metrics_offset : -1; // -1: a new file

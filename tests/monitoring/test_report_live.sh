@@ -27,6 +27,14 @@ grep -qE '^batch +[0-9]+ samples every [0-9.]+ ms, max [0-9.]+ ms; waited for [0
     grep -qE '^batches +\|.*\| mean [0-9]+ %, max [0-9]+ % of [0-9]+$' "$work/out" || fail "data bench: $(cat "$work/out")"
 py check_bench "$work/bench"
 
+# beside other programs on its only core
+core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/')
+for i in 1 2; do taskset -c "$core" "$python" -c 'while True: pass' & done
+exits 0 'the machine is busy: this process got 0.[0-9] of 1 core; limited by' \
+    taskset -c "$core" "$DTRAIN" "$config" train.max_steps=100 metrics.sinks=[jsonl,report] run.name=beside
+kill $(jobs -p)
+grep -q 'the machine is busy: this process got 0.[0-9] of 1 core' "$work/runs/beside/report.html" || fail "the page does not say so"
+
 py make_squares "$work/set.tar"
 new_config numbers <<YAML
     image: {kind: image, source: bmp, channels: 3, size: [24, 24]}

@@ -66,6 +66,9 @@ def follow(dtrain, run):
     write(run, 50, end=False)  # resumed from an earlier checkpoint: the file was cut
     t.wait_for("step 50 of 50")
     with open(f"{run}/metrics.jsonl", "a") as f:
+        f.write('{"kind":"goodput","step":50,"cores_got":0.5,"cores_usable":2}\n')
+    t.wait_for("the machine is busy: this process got 0.5 of 2 cores")
+    with open(f"{run}/metrics.jsonl", "a") as f:
         f.write('{"kind":"end","step":50,"status":75,"message":"stopped by SIGTERM"}\n')
     t.wait_for("Stopped; the same command resumes")
     os.write(t.fd, b"x")

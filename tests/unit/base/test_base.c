@@ -13,6 +13,31 @@
 #include <sys/resource.h>
 #include <xxhash.h>
 
+// -- cores -----------
+TEST(test_cores) {
+    dt_cpu_use a, b;
+    double got;
+    dt_cpu_use_read(&a);
+    do dt_cpu_use_read(&b); // which takes CPU time of its own
+    while (b.own_s < a.own_s + 0.05);
+    assert_true(a.n_cores >= 1 && a.n_cores == b.n_cores && b.at_s > a.at_s);
+    static const struct {
+        double s, own_s, idle_s;
+        int threads, want;
+    } rows[] = {{10, 5, 0.5, 2, 2},  // half a core of two, and none is free
+                {10, 5, 0.5, 8, 4},  // it has four
+                {10, 16, 0.5, 2, 0}, // what it can use
+                {10, 5, 10, 2, 0},   // it waits for something else: a core of four is free
+                {0.1, 0, 0, 2, 0},   // too short to tell
+                {10, 5, 0.5, 0, 0}}; // a device computes
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        a = (dt_cpu_use){.at_s = 7, .own_s = 1, .idle_s = 3, .n_cores = 4};
+        b = (dt_cpu_use){7 + rows[i].s, 1 + rows[i].own_s, 3 + rows[i].idle_s, 4};
+        assert_int_equal(dt_cpu_short(&a, &b, rows[i].threads, &got), rows[i].want);
+        assert_float_equal(got, rows[i].own_s / rows[i].s, 1e-9);
+    }
+}
+
 // -- status --------------------------------------------------------------------------------------
 static dt_status fails(void) {
     return dt_fail(DT_E_DATA, "record %d", 7);
