@@ -52,7 +52,9 @@ dt_status dt_cli_target_check(const dt_config *config, bool elsewhere, int n_thr
     char *report = NULL;
     size_t n = 0;
     FILE *out = open_memstream(&report, &n);
+    const dt_log_level before = dt_log_set_level(DT_LOG_WARN);
     const dt_status st = dt_cli_check_config(c, &(dt_check_prints){0}, out, length);
+    dt_log_set_level(before);
     fclose(out);
     free(report);
     dt_config_destroy(c);

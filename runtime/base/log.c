@@ -96,8 +96,8 @@ void dt_log_urgent(dt_log_level level, bool disk_answers, const char *fmt, ...) 
     if (locked) pthread_mutex_unlock(&mutex);
 }
 
-void dt_log_set_level(dt_log_level level) {
-    atomic_store(&threshold, (int)level);
+dt_log_level dt_log_set_level(dt_log_level level) {
+    return (dt_log_level)atomic_exchange(&threshold, (int)level);
 }
 
 void dt_log_set_rank(int rank, int world_size) {

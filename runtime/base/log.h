@@ -13,7 +13,7 @@ typedef enum dt_log_level { DT_LOG_ERROR, DT_LOG_WARN, DT_LOG_INFO, DT_LOG_DEBUG
 void dt_log(dt_log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 // For watch.c: does not wait for a line that hangs on its way to the file, nor, unless the disk answers, for the file.
 void dt_log_urgent(dt_log_level level, bool disk_answers, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void dt_log_set_level(dt_log_level level);
+dt_log_level dt_log_set_level(dt_log_level level); // returns the one before
 // The rank that prefixes the lines. Ranks other than 0 drop INFO lines.
 void dt_log_set_rank(int rank, int world_size);
 int dt_log_rank(void);

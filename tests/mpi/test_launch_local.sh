@@ -13,6 +13,8 @@ job=("$DTRAIN" launch local -n 2 "$config" train.max_steps=12)
 (. "$SOURCE/launch/mpi_env.sh"; mpi 2 "$DTRAIN" "$config" train.max_steps=12 run.name=mpirun) >/dev/null 2>&1
 [ "$(hash "$work/runs/calm")" = "$(hash "$work/runs/mpirun")" ] || fail "other weights than under mpirun"
 grep -q ": 2 ranks" "$work/log" || fail "not two ranks"
+"${job[@]}" run.name=auto train.precision=auto >/dev/null 2>"$work/log" || fail "exit $?"
+[ "$(grep -c 'train.precision: auto' "$work/log")" -le 1 ] || fail "the check logs what the ranks log again: $(cat "$work/log")"
 for at in 4 8; do
     rc=0
     "${job[@]}" run.name=stops run.stop_at=$at --restarts 3 >/dev/null 2>"$work/log" || rc=$?
