@@ -160,7 +160,8 @@ static dt_status predict_run(const dt_cli_words *w) {
 const dt_cli_command dt_cli_predict = {
     .options = options,
     .text = "Writes a prediction for each sample of SET, in the order of SET. SET is a data set, a folder, a list of "
-            "files or one file, labelled or not. Several runs form an ensemble: the prediction is the mean of their "
+            "files or one file, labelled or not; where it has what is predicted, FIELD.truth has the true value. "
+            "Several runs form an ensemble: the prediction is the mean of their "
             "probabilities.\n\n"
             "  dtrain predict runs/photos new_photos -o new.csv\n"
             "  dtrain predict runs/photos photo.jpg\n"

@@ -118,16 +118,21 @@ static double recent(const dt_series *s) {
     return n > 0 ? sum / n : NAN;
 }
 
+// The beginning of a line: its faint label.
+static void begin_labelled(screen *s, const char *label) {
+    begin_line(s);
+    style(s, "2");
+    watch_put_text(s, label, s->label, true);
+    style(s, "0");
+}
+
 static void draw_series(screen *s, const char *split, const char *name, const char *style_code, double value,
                         const dt_series *series) {
     const int room = s->columns - s->label - VALUE - 4; // for the sparkline: behind label, number and gaps
     char label[TEXT];
     if (series->n == 0) return; // a metric that the run has not written yet
-    begin_line(s);
     snprintf(label, sizeof label, "%s%s%s", split, *split ? " " : "", name);
-    style(s, "2");
-    watch_put_text(s, label, s->label, true);
-    style(s, "0");
+    begin_labelled(s, label);
     watch_put(s, " %*.4g  ", VALUE, value);
     style(s, style_code);
     // no shorter, it would say nothing; 100: points are few
@@ -180,10 +185,7 @@ static void draw_phases(screen *s, const dt_run_log *r) {
         [DT_RUN_DATA_S] = "data", [DT_RUN_COMPUTE_S] = "compute", [DT_RUN_COMM_S] = "comm", [DT_RUN_OTHER_S] = "other"};
     const double all = recent(&r->numbers[DT_RUN_STEP_S]);
     if (!(all > 0)) return; // NAN: no step yet
-    begin_line(s);
-    style(s, "2");
-    watch_put_text(s, "time of a step", s->label, true);
-    style(s, "0");
+    begin_labelled(s, "time of a step");
     watch_put(s, " %*.4g ms ", VALUE - 2, 1e3 * all);
     for (int i = DT_RUN_DATA_S; i <= DT_RUN_OTHER_S; i++)
         // shares of a whole step
@@ -199,11 +201,8 @@ static void draw_each_rank(screen *s, const json_t *ranks) {
     const int n = (int)json_array_size(compute), room = s->columns - s->label - VALUE - 34;
     double most = 0;
     if (n < 2) return; // one rank: nothing to compare
-    begin_line(s);
     for (int i = 0; i < n; i++) most = fmax(most, dt_run_own_s(data, compute, i));
-    style(s, "2");
-    watch_put_text(s, "ranks", s->label, true);
-    style(s, "0");
+    begin_labelled(s, "ranks");
     watch_put(s, " %*d  ", VALUE, n);
     // ranks that do not fit are left out; the slowest is named in words
     for (int i = 0; i < n && i < room && most > 0; i++) {
@@ -242,10 +241,7 @@ static void draw_best(screen *s, const dt_run_log *r) {
     int64_t step;
     const double best = best_so_far(r, &name, &step);
     if (!isfinite(best)) return;
-    begin_line(s);
-    style(s, "2");
-    watch_put_text(s, "best so far", s->label, true);
-    style(s, "0");
+    begin_labelled(s, "best so far");
     watch_put(s, " %*.4g  val ", VALUE, best);
     watch_put_text(s, name, s->columns / 3, false);
     watch_put(s, " at step %" PRId64, step);
@@ -254,25 +250,27 @@ static void draw_best(screen *s, const dt_run_log *r) {
 
 // Memory and input queue, and the GPU where there is one.
 static void draw_machine(screen *s, const dt_run_log *r) {
+    static const struct {
+        dt_run_number of;
+        double scale;
+        const char *unit;
+    } gpu[] = {{DT_RUN_GPU_UTIL, 100, "% busy"},
+               {DT_RUN_GPU_POWER, 1, "W"},
+               {DT_RUN_GPU_TEMP, 1, "°C"},
+               {DT_RUN_GPU_CLOCK, 1, "MHz"}};
     const dt_series *of = r->numbers;
     char size[DT_SIZE_CHARS];
     if (of[DT_RUN_RSS].n == 0) return;
-    begin_line(s);
-    style(s, "2");
-    watch_put_text(s, "memory", s->label, true);
-    style(s, "0");
+    begin_labelled(s, "memory");
     watch_put(s, " %*s ", VALUE, dt_size_text(size, of[DT_RUN_RSS].newest));
     if (of[DT_RUN_QUEUE_SLOTS].newest > 0 && of[DT_RUN_QUEUE_SLOTS].n > 0)
         watch_put(s, " queue %.0f of %.0f batches", of[DT_RUN_QUEUE].newest, of[DT_RUN_QUEUE_SLOTS].newest);
     watch_end_line(s);
-    if (of[DT_RUN_GPU_MEM].n == 0) return;
-    begin_line(s);
-    style(s, "2");
-    watch_put_text(s, "GPU", s->label, true);
-    style(s, "0");
-    watch_put(s, " %*s  %.0f %% busy, %.0f W, %.0f °C, %.0f MHz", VALUE, dt_size_text(size, of[DT_RUN_GPU_MEM].newest),
-              100 * recent(&of[DT_RUN_GPU_UTIL]), of[DT_RUN_GPU_POWER].newest, of[DT_RUN_GPU_TEMP].newest,
-              of[DT_RUN_GPU_CLOCK].newest);
+    if (of[DT_RUN_GPU_POWER].n + of[DT_RUN_GPU_MEM].n == 0) return;
+    begin_labelled(s, "GPU");
+    watch_put(s, " %*s ", VALUE, of[DT_RUN_GPU_MEM].n > 0 ? dt_size_text(size, of[DT_RUN_GPU_MEM].newest) : "");
+    for (int i = 0; i < 4; i++) // a GPU may not report one, as a part of one its utilization
+        if (of[gpu[i].of].n > 0) watch_put(s, " %.0f %s", gpu[i].scale * recent(&of[gpu[i].of]), gpu[i].unit);
     watch_end_line(s);
 }
 

@@ -26,7 +26,7 @@ grep -qE '^run +state +step +loss +best +left$' plain.txt || fail "no table: $(c
 [ "$(sed -n '2,3s/^\([a-z]*\) *\([a-z]*\) .*/\1 \2/p' plain.txt | paste -sd,)" = "photos training,old finished" ] || fail "order of the table: $(cat plain.txt)"
 [ "$(grep -n '^photos  Training\|^old  Finished' plain.txt | cut -d: -f2 | paste -sd,)" = "photos  Training,old  Finished" ] || fail "order: $(cat plain.txt)"
 for text in '^best so far +0\.[0-9]+  val accuracy at step [1-4]00$' '^memory +402\.0 MB  queue 3 of 4 batches$' \
-    '^GPU +70\.9 GB   *97 % busy, 612 W, 71 °C, 1980 MHz$'; do
+    '^GPU +70\.9 GB  97 % busy 612 W 71 °C 1980 MHz$'; do
     grep -qE "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
 done
 py check_scroll "$dtrain" runs/old runs/photos
