@@ -2,6 +2,7 @@
 # A class that is an input (data.fields.*.input): a step's gradients are those of a twin in numpy, a resumed run has the
 # same bits, the ONNX file predicts what dtrain predicts, and an unknown or missing class is a row of zeros.
 . "${SOURCE:?}/tests/small_run.sh" || exit
+"$python" -c 'import numpy, onnxruntime' 2>/dev/null || { echo "skipped: no numpy and onnxruntime"; exit 77; }
 
 py make "$work/set.tar" "$work/new.tar"
 new_config one <<YAML
@@ -34,6 +35,14 @@ for form in embedding onehot; do
         py check_onnx "$work/$run.onnx" "$work/new.tar" "$work/$run.npy" || fail "$run: the ONNX file predicts something else"
     done
 done
+
+# -- any number of ranks
+if have_mpi; then
+    elastic=(train.max_steps=4 train.micro_batch=10 run.reproducible=elastic)
+    train "${elastic[@]}" run.name=alone
+    train_on 2 "${elastic[@]}" run.name=ranks
+    [ "$(hash "$work/runs/alone")" = "$(hash "$work/runs/ranks")" ] || fail "other weights on two ranks"
+fi
 
 # -- mistakes
 refused "embedding_dim has no effect without input: embedding" "$onehot" data.fields.site.embedding_dim=3
