@@ -147,6 +147,20 @@ TEST(test_check_before_anything_is_taken) {
     }
 }
 
+// What would fit if another process had not taken the rest is no mistake of the config.
+TEST(test_memory_of_others) {
+    run_parts r;
+    void *theirs;
+    assert_int_equal(plan_run(&r, networks[1], false, 0), DT_OK);
+    dt_backend *b = r.run.backend;
+    must(b->alloc(b, &theirs, (1u << 30) - 1000000, "another process"));
+    must_fail(DT_E_INTERNAL, "train.recompute: auto takes less", dt_memory_check(&r.nets, &r.run));
+    assert_non_null(strstr(dt_error_message(), "Lower train.micro_batch"));
+    assert_true(b->out_of_memory);
+    b->free(b, theirs, (1u << 30) - 1000000);
+    end_run(&r);
+}
+
 // The line that a user sees says which lifetime did not fit.
 TEST(test_out_of_memory) {
     dt_backend *b = NULL;
