@@ -31,17 +31,14 @@ int64_t dt_sweep_step_of(const json_t *record) {
 // The evaluations in metrics.jsonl of the run: an array, empty where there is no file.
 static json_t *read_evaluations(const sweep *s, int run) {
     static const char begin[] = "{\"kind\":\"eval\"";
-    char *path = dt_xprintf("%s/%s/metrics.jsonl", s->dir, s->runs[run].name), *text = NULL;
-    size_t n = 0;
+    char *path = dt_xprintf("%s/%s/metrics.jsonl", s->dir, s->runs[run].name), *line;
     json_t *all = json_array();
-    dt_status st = dt_io_exists(path) ? dt_io_read_file(&text, &n, path, 0, DT_E_CKPT) : DT_E_CKPT;
-    for (char *p = text, *end; st == DT_OK && *p; p = end) {
-        end = strchr(p, '\n') ? strchr(p, '\n') + 1 : p + strlen(p);
-        json_t *line = strncmp(p, begin, sizeof begin - 1) == 0 ? json_loadb(p, (size_t)(end - p), 0, NULL) : NULL;
-        if (line) json_array_append_new(all, line);
-    }
-    if (st != DT_OK) dt_error_clear();
-    free(text);
+    dt_lines lines;
+    size_t n;
+    const bool there = dt_lines_open(&lines, path, 0);
+    while (there && (line = dt_lines_next(&lines, &n)))
+        if (strncmp(line, begin, sizeof begin - 1) == 0) json_array_append_new(all, json_loadb(line, n, 0, NULL));
+    dt_lines_close(&lines);
     free(path);
     return all;
 }

@@ -101,6 +101,9 @@ static dt_status find_also(dt_predict_writer *w) {
         char *text;
         bool number;
         if (w->n_also == DT_PREDICT_SOURCES) return dt_fail(DT_E_USAGE, "--columns: more than %d", DT_PREDICT_SOURCES);
+        for (int i = 0; i < w->f.n_columns; i++)
+            if (strcmp(at, w->f.columns[i].field) == 0)
+                return dt_fail(DT_E_USAGE, "--columns: %s is what is predicted; its true value is %s.truth", at, at);
         const dt_status st = w->f.n_samples > 0 ? predict_write_cell(w, at, 0, &text, &number) : DT_OK;
         if (st != DT_OK) return dt_fail_context(st, "--columns");
         if (w->f.n_samples > 0) free(text);

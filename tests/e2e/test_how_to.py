@@ -86,7 +86,7 @@ def of_imbalance(page):
     rows = re.findall(r"^\| `([\w.]+): (.+?)` \|", page, re.M)
     assert len(rows) == 6, rows
     return [
-        check("photos", [f"{key}={value}"] + (LABELS if key == "train.pos_weight" else
+        check("photos", [f"{key}={value.replace('leak', 'class1')}"] + (LABELS if key == "train.pos_weight" else
               ["data.where=label in ('class0', 'class1', 'class2')", "data.columns.importance=n + 1"])) for key, value in rows]
 
 

@@ -115,7 +115,7 @@ made() { # what a page makes is not there before
     case $1 in
     fingerprint-iris | ranks | resume | sweep | shard | split) rm -rf runs/fusion ;;&
     fingerprint-iris) rm -r datasets ;;
-    README) rm -rf runs ;;
+    README | first-config) rm -rf runs ;;
     pack) rm -r photos.lmdb photos-* ;;
     esac
 }
