@@ -461,7 +461,8 @@ static void pack_log_times(const packing *p) {
             "%.0f%% of one",
             share * t->read_s, share * t->decode_s, share * t->encode_s, share * t->rest_s, p->n_threads,
             100 * t->write_s / t->wall_s);
-    if (t->write_s > 0.8 * t->wall_s && share * t->blocked_s > 10)
+    const double busy_s = t->read_s + t->decode_s + t->encode_s + t->rest_s; // of all threads that compose
+    if (t->write_s * p->n_threads > busy_s)
         dt_info("limited by writing: a faster disk, %sor fewer bytes (--resize, --encode jpeg:90)",
                 p->plan.format->one_file ? "shards written by several ranks (.tar), " : "ranks on more hosts, ");
     else
@@ -475,6 +476,7 @@ static void pack_log_done(const packing *p, const dt_finish_counts *n) {
     if (p->o->drop_tail) dt_text_list(why, sizeof why, "--tail drop");
     if (p->o->skip_bad) dt_text_list(why, sizeof why, "--on-error skip");
     pack_log_names(p);
+    pack_log_times(p);
     char size[DT_SIZE_CHARS];
     dt_info("packed %zu records, %s, into %s in %.1f s (%.0f files/s)", n->n_records,
             dt_size_text(size, (double)n->n_bytes), p->plan.pattern, s, (double)p->raw.n / s);
@@ -490,7 +492,6 @@ static void pack_log_done(const packing *p, const dt_finish_counts *n) {
                 "and were cut there (column clipped counts the samples), the first is of %s: lower "
                 "the level of such files first",
                 n->n_clipped, n->n_records, p->raw.items[n->first_clipped].name);
-    pack_log_times(p);
     if (p->n_dropped) dt_info("%zu records repeated others and were dropped", p->n_dropped);
     if (n->n_duplicates)
         dt_warn("%zu records repeat others, the first: %s is the same as %s; %s, --duplicates "

@@ -70,18 +70,16 @@ static slot *pack_build_take_chunk(builder *w, size_t *chunk) {
 static void compose_chunks(builder *w) {
     dt_composer *composer = dt_composer_create(w->b->compose); // reused for all chunks of the thread
     size_t chunk;
-    double all_s = 0, blocked_s = 0, at_s = dt_clock_s();
+    double all_s = 0;
     for (slot *s; (s = pack_build_take_chunk(w, &chunk));) {
         const double begin_s = dt_clock_s();
-        blocked_s += begin_s - at_s;
         // outside the lock: the slot is this thread's until is_built
         dt_status st = dt_compose_chunk(composer, chunk, &s->chunk);
         if (st != DT_OK) {
             fail_all(w, st);
             break;
         }
-        at_s = dt_clock_s();
-        all_s += at_s - begin_s;
+        all_s += dt_clock_s() - begin_s;
         pthread_mutex_lock(&w->lock);
         s->is_built = true;
         pthread_cond_signal(&w->has_chunk);
@@ -89,7 +87,6 @@ static void compose_chunks(builder *w) {
     }
     pthread_mutex_lock(&w->lock);
     dt_composer_add_times(composer, all_s, w->b->times);
-    w->b->times->blocked_s += blocked_s;
     pthread_mutex_unlock(&w->lock);
     dt_composer_destroy(composer);
 }

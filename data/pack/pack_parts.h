@@ -173,7 +173,7 @@ typedef struct dt_compose {
 
 // Seconds of the builder, summed over the threads that compose; write_s and wall_s of the one that writes.
 typedef struct dt_pack_times {
-    double read_s, decode_s, encode_s, rest_s, blocked_s; // rest: hashes, copies, --quality; blocked: no slot is free
+    double read_s, decode_s, encode_s, rest_s; // rest: hashes, copies, --quality
     double write_s, wall_s;
 } dt_pack_times;
 
