@@ -192,7 +192,8 @@ static void report_all(const dt_eval_table *t, dt_eval_result *out) {
 
 // most_out: reports of more classes would make metrics.jsonl unreadable
 #define OF (DT_OF_CLASSES | DT_OF_LABELS)
-const dt_metric dt_metric_precision = {.of = OF, .by_class = 2, .most_out = DT_EVAL_MOST_CLASSES, .report = report_precision};
+const dt_metric dt_metric_precision = {
+    .of = OF, .by_class = 2, .most_out = DT_EVAL_MOST_CLASSES, .report = report_precision};
 const dt_metric dt_metric_recall = {.of = OF, .by_class = 2, .most_out = DT_EVAL_MOST_CLASSES, .report = report_recall};
 const dt_metric dt_metric_balanced_accuracy = {.of = DT_OF_CLASSES, .report = report_balanced};
 const dt_metric dt_metric_macro_f1 = {.of = OF, .report = report_macro_f1};

@@ -232,11 +232,9 @@ static void write_runs(FILE *out, const comparison *c) {
         dt_page_put(out, "<tr$t><td title=\"$t\">", is_best ? " class=best" : "", run->dir);
         dt_page_put_key(out, c->colour[r], c->labels[r]);
         fputs(is_best ? "<br><small><b class=\"good\">Best</b> " : "<br><small>", out);
+        if (strcmp(c->labels[r], run->name) != 0) dt_page_put(out, "<span class=\"soft\">$t</span> ", run->name);
         dt_report_state(out, run);
-        dt_page_put(out,
-                    strcmp(c->labels[r], run->name) == 0 ? "</small></td>"
-                                                         : " <span class=\"soft\">$t</span></small></td>",
-                    run->name);
+        fputs("</small></td>", out);
         for (int k = 0; k < c->n_metrics; k++) dt_report_cell(out, result_of(c, run, k));
         dt_report_cell(out, run->numbers[DT_RUN_LOSS].newest);
         dt_report_cell(out, run->epoch);

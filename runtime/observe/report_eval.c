@@ -323,7 +323,7 @@ static void write_sample(FILE *out, const json_t *sample) {
     for (size_t i = 0; i < json_array_size(panels); i++) write_panel(out, json_array_get(panels, i), key);
     dt_page_put(out, "<figcaption>$t → <b class=\"$t\">$t</b>", truth, strcmp(truth, predicted) == 0 ? "good" : "bad",
                 predicted);
-    if (isfinite(p)) dt_page_put(out, " $p", p);
+    if (isfinite(p)) dt_page_put(out, " <span class=\"nowrap\">$p</span>", p);
     dt_page_put(
         out, "</figcaption><span class=\"soft\" title=\"$t\">$t</span><span class=\"soft\">loss $n</span></figure>\n",
         key, key, dt_report_real(sample, "loss"));
