@@ -428,7 +428,7 @@ static void scroll(screen *s, const char *key) {
     }
 }
 
-static void watch_follow(screen *s, dt_run_log **runs, int n) {
+static void watch_follow(screen *s, dt_run_log ***runs, int *n, const dt_cli_words *paths) {
     struct termios before, raw;
     struct sigaction act = {.sa_handler = watch_stop};
     // stdin is a terminal: keys can be read; else Ctrl-C alone ends
@@ -447,8 +447,10 @@ static void watch_follow(screen *s, dt_run_log **runs, int n) {
         // fd -1: poll ignores the entry and just waits
         struct pollfd wait = {.fd = keys ? STDIN_FILENO : -1, .events = POLLIN};
         char key[64] = "";
-        for (int i = 0; i < n; i++) dt_run_log_read_on(runs[i]); // what was written since; an unfinished line waits
-        watch_draw(s, runs, n);
+        // what was written since; an unfinished line waits
+        for (int i = 0; i < *n; i++) dt_run_log_read_on((*runs)[i]);
+        if (dt_run_log_open_new(runs, n, paths->words, paths->n_words) != DT_OK) dt_error_clear(); // a path was removed
+        watch_draw(s, *runs, *n);
         if (poll(&wait, 1, REFRESH_MS) > 0) { // a signal ends the wait too
             const ssize_t got = read(STDIN_FILENO, key, sizeof key - 1);
             // end of input or an error: poll would return at once for ever
@@ -468,7 +470,7 @@ static dt_status watch_run(const dt_cli_words *w) {
     dt_run_log **runs;
     int n;
     const dt_status st = dt_run_log_open_all(&runs, &n, w->words, w->n_words);
-    if (st == DT_OK && s.live) watch_follow(&s, runs, n);
+    if (st == DT_OK && s.live) watch_follow(&s, &runs, &n, w);
     if (st == DT_OK && !s.live) watch_draw(&s, runs, n);
     dt_run_log_close_all(runs, n);
     return st;
@@ -482,5 +484,6 @@ const dt_cli_command dt_cli_watch = {
         "directories, so it works on any "
         "machine that can read them. Press q to quit. In a pipe `watch` prints the state once.\n\n"
         "  dtrain watch runs/photos\n"
-        "  dtrain watch runs/sweep/* | cat\n",
+        "  dtrain watch runs/sweep\n"
+        "  dtrain watch runs/sweep | cat\n",
     .run = watch_run};

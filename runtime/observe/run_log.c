@@ -320,24 +320,52 @@ static void tell_apart(dt_run_log **runs, int n) {
     }
 }
 
-dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n) {
-    dt_status st = DT_OK;
-    *out = dt_xcalloc((size_t)n, sizeof **out);
-    *n_open = 0;
-    for (int i = 0; i < n; i++) {
-        st = dt_run_log_open(&(*out)[*n_open], paths[i]);
-        if (st == DT_OK) {
-            ++*n_open;
-            continue;
-        }
-        // files and folders that are no runs are passed over, as in runs/sweep/*; a missing path is an error
-        dt_run_log_close((*out)[*n_open]);
-        if (!dt_io_exists(paths[i])) return st;
+// Opens the run at a path, unless it is among the first n_before; else the runs in this folder, as of a sweep.
+static dt_status open_path(dt_run_log ***all, int *n, int n_before, const char *path, bool is_inner) {
+    size_t length = strlen(path), n_names = 0;
+    char **names = NULL;
+    dt_run_log *r;
+    while (length > 1 && path[length - 1] == '/') length--;
+    for (int i = 0; i < n_before; i++)
+        if (strncmp((*all)[i]->dir, path, length) == 0 && (*all)[i]->dir[length] == '\0') return DT_OK;
+    dt_status st = dt_run_log_open(&r, path);
+    if (st == DT_OK) {
+        *all = dt_xgrow(*all, (size_t)*n, sizeof **all);
+        (*all)[(*n)++] = r;
+        return DT_OK;
     }
-    if (*n_open == 0) return st; // the last one's error
+    dt_run_log_close(r);
+    if (is_inner || !dt_io_is_dir(path)) return st;
+    const dt_error_kept first = dt_error_keep();
+    if (dt_io_list_dir(&names, &n_names, path, DT_E_USAGE) != DT_OK) n_names = 0;
+    for (size_t i = 0; i < n_names; i++) {
+        char *inner = dt_xprintf("%.*s/%s", (int)length, path, names[i]);
+        if (open_path(all, n, n_before, inner, true) == DT_OK) st = DT_OK;
+        free(inner);
+    }
+    dt_io_free_list(names, n_names);
+    dt_error_restore(&first);
+    return st;
+}
+
+dt_status dt_run_log_open_new(dt_run_log ***runs, int *n_runs, const char *const *paths, int n) {
+    const int n_before = *n_runs;
+    dt_status st = DT_OK;
+    for (int i = 0; i < n; i++) {
+        st = open_path(runs, n_runs, n_before, paths[i], false);
+        // files and folders that are no runs are passed over, as in runs/sweep/*; a missing path is an error
+        if (st != DT_OK && !dt_io_exists(paths[i])) return st;
+    }
+    if (*n_runs == 0) return st; // the last one's error
     dt_error_clear();
-    tell_apart(*out, *n_open);
+    if (*n_runs > n_before) tell_apart(*runs, *n_runs);
     return DT_OK;
+}
+
+dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n) {
+    *out = NULL;
+    *n_open = 0;
+    return dt_run_log_open_new(out, n_open, paths, n);
 }
 
 void dt_run_log_close_all(dt_run_log **runs, int n) {

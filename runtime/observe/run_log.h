@@ -85,9 +85,11 @@ enum { DT_RUN_SCHEMA = 1 }; // of metrics.jsonl, as docs/reference/metrics.md ha
 // Opens a run directory and reads its files; warns of a later schema. DT_E_USAGE: `dir` is no run with metrics.jsonl.
 // Close *out in any case.
 dt_status dt_run_log_open(dt_run_log **out, const char *dir);
-// Opens those of n paths that are runs with metrics.jsonl, so that runs/sweep/* may be given: *n_open of them, at most n,
-// in *out (heap). DT_E_USAGE: a path does not exist, or none is such a run. Close and free them in any case.
+// Opens those of n paths that are runs with metrics.jsonl, so that runs/sweep/* may be given, and those in folders that
+// are none, such as runs/sweep: *n_open of them, in *out (heap). DT_E_USAGE: a path does not exist, or none is such a run. Close and free them in any case.
 dt_status dt_run_log_open_all(dt_run_log ***out, int *n_open, const char *const *paths, int n);
+// The same of those that are not among *runs yet, behind which they come: a sweep begins one run after the other.
+dt_status dt_run_log_open_new(dt_run_log ***runs, int *n_runs, const char *const *paths, int n);
 void dt_run_log_close_all(dt_run_log **runs, int n);
 // Reads what was written since the last call. True: there was something.
 bool dt_run_log_read_on(dt_run_log *r);

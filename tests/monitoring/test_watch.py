@@ -91,6 +91,16 @@ def add_machine(run):
                 '"gpu":{"util":0.97,"power_w":612,"temp_c":71,"mem_bytes":70900000000,"sm_mhz":1980},"time":1.7e9}\n')
 
 
+def check_new_run(dtrain, sweep):
+    t = Terminal(dtrain, "watch", sweep)
+    t.wait_for("(?s)\nb .*q leaves")
+    assert "late" not in t.text
+    write(f"{sweep}/late", 50, end=False)
+    t.wait_for("\nlate +")
+    os.write(t.fd, b"q")
+    assert t.code() == 0
+
+
 def check_scroll(dtrain, *runs):
     t = Terminal(dtrain, "watch", *runs)
     t.wait_for(r"arrows scroll: 1 to 23 of (\d+)")

@@ -29,6 +29,11 @@ for text in '^best so far +0\.[0-9]+  val accuracy at step [1-4]00$' '^memory +4
     '^GPU +70\.9 GB  97 % busy 612 W 71 °C 1980 MHz$'; do
     grep -qE "$text" plain.txt || fail "no '$text': $(cat plain.txt)"
 done
+mkdir sweep && mv runs/old sweep/b && cp -r runs/photos sweep/a && mkdir sweep/empty
+"$dtrain" watch sweep/ >plain.txt
+[ "$(sed -n '2,3s/ .*//p' plain.txt | paste -sd,)" = a,b ] || fail "the runs of a folder: $(cat plain.txt)"
+py check_new_run "$dtrain" sweep
+mv sweep/b runs/old
 py check_scroll "$dtrain" runs/old runs/photos
 # a run without an end is stopped where nobody holds its lock, as after a SIGKILL
 : >runs/photos/lock
