@@ -120,7 +120,8 @@ py check_page two.html 'data-label="seed=1"' 'title="a/x"' 'title="b/x"'
 py check_page a/x/report.html '<h1>x</h1>'
 
 # -- mistakes
-expect 2 'metrics.jsonl does not exist: give the directory of a run' "$dtrain" report runs
+mkdir none && expect 2 'metrics.jsonl does not exist: give the directory of a run' "$dtrain" report none
+expect 0 'compare.html' "$dtrain" report runs && rm -f compare.html
 expect 2 'metrics.jsonl does not exist: give the directory of a run' "$dtrain" report sweep/runs.csv sweep/waits
 expect 2 'sweep/sed/metrics.jsonl does not exist' "$dtrain" report sweep/seed=1 sweep/sed
 expect 2 'expects a run' "$dtrain" report
