@@ -182,7 +182,10 @@ static dt_status load_page(tiff_file *t, tiff_page *g) {
             for (uint64_t x = 0; x < width; x += w, i++) {
                 const uint64_t n_rows = height - y < h ? height - y : h, n_across = width - x < w ? width - x : w;
                 const tmsize_t n = (tmsize_t)(tiled ? block : n_rows * row);
-                if (n != (tiled ? TIFFReadEncodedTile : TIFFReadEncodedStrip)(t->tiff, i, from, n)) return tiff_fail(t);
+                // libtiff reads a strip that no list names from the file's first byte on
+                if (TIFFGetStrileOffset(t->tiff, i) == 0 ||
+                    n != (tiled ? TIFFReadEncodedTile : TIFFReadEncodedStrip)(t->tiff, i, from, n))
+                    return tiff_fail(t);
                 for (uint64_t k = 0; k < n_rows; k++)
                     unpack_row(from + k * row, n_across * n_in, g->bits, g->a.size,
                                pixels + ((p * height + y + k) * width + x) * n_in * each);
@@ -237,7 +240,11 @@ static dt_status tiff_fill_picture(tiff_file *t, dt_image *out) {
         return dt_planes_to_image(t->sink, &p, out);
     }
     DT_TRY(dt_image_place(t->sink, g->a.shape[1], g->a.shape[0], out));
-    for (int64_t i = 0; i < g->a.shape[0] * g->a.shape[1]; i++) {
+    const int64_t n = g->a.shape[0] * g->a.shape[1];
+    const bool as_it_is = g->bits == 8 && !g->map[0] && !g->invert && g->n_colours == out->channels &&
+                          g->a.stride[1] == out->channels; // the usual picture
+    if (as_it_is) memcpy(out->data, g->a.data, (size_t)(n * out->channels));
+    for (int64_t i = 0; i < n && !as_it_is; i++) {
         tiff_colours_of(g, i, v);
         for (int c = 0; wide && c < 3; c++) {
             least = v[c] < least ? v[c] : least;

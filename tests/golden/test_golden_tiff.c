@@ -101,6 +101,22 @@ TEST(deep_tiffs_as_bytes) {
     }
 }
 
+// More rows than the strips that are listed have: no bytes of the header stand in for them.
+TEST(strips_that_are_not_listed_are_an_error) {
+    static const uint8_t LENGTH[12] = {1, 1, 4, 0, 1, 0, 0, 0, 21};
+    for (int i = 0; i < dt_safetensors_count(golden); i++) {
+        tiff_case c;
+        dt_image m;
+        if (!find_case(i, &c) || strcmp(c.name, "grey4_black") != 0) continue;
+        uint8_t *longer = malloc(c.n_file), *at;
+        memcpy(longer, c.file, c.n_file);
+        assert_non_null(at = memmem(longer, c.n_file, LENGTH, sizeof LENGTH));
+        at[8] = 210;
+        must_fail(DT_E_DATA, "TIFF: damaged", decode(longer, c.n_file, &c.spec, 1, &m));
+        free(longer);
+    }
+}
+
 TEST(what_is_not_read_has_a_name) {
     static const struct {
         const char *file, *hdu, *message;
