@@ -287,6 +287,19 @@ static dt_status write_triton(const export *e, const char *onnx, const char *rep
 }
 
 // ---- the file --------------------------------------------------------------------------------------
+// A list of YAML's words, "[yaw, pitch]".
+static void put_words(dt_json *j, const char *key, const char *list) {
+    char *copy = dt_xstrdup(list + 1), *rest = NULL;
+    dt_json_begin_array(j, key);
+    for (char *word = strtok_r(copy, ",]", &rest); word; word = strtok_r(NULL, ",]", &rest)) {
+        word += strspn(word, " \"");
+        word[strcspn(word, "\"")] = '\0';
+        dt_json_string(j, NULL, word);
+    }
+    dt_json_end_array(j);
+    free(copy);
+}
+
 // The field's keys of a config, of inputs: "fields": {"image": {"kind": "image", "size": [96, 128], …}, …}. Numbers and
 // lists are JSON's, other values words.
 static void describe_steps(void *ctx, const char *path, const char *value, const char *default_text, bool is_default) {
@@ -308,6 +321,8 @@ static void describe_steps(void *ctx, const char *path, const char *value, const
             dt_json_int(&e->steps, "channels", f->sample_shape.d[2]);
         else if (v && !json_is_string(v))
             dt_json_raw(&e->steps, leaf + 1, value);
+        else if (!v && *value == '[')
+            put_words(&e->steps, leaf + 1, value);
         else
             dt_json_string(&e->steps, leaf + 1, v ? json_string_value(v) : value);
         json_decref(v);

@@ -170,6 +170,7 @@ def check_fields(work, dtrain):
         assert sorted(moments) == sorted(inputs), (where, moments)
         steps = json.loads(plain.get_modelmeta().custom_metadata_map["fields"])
         assert sorted(steps) == sorted(inputs), (where, steps)
+        assert "ab" not in steps or steps["ab"]["source"] == ["a", "b"], steps # the order of the file's numbers
         if "wav" in steps:
             assert steps["wav"]["kind"] == "audio" and steps["wav"]["rate"] == 1000 and "features" in steps["wav"], steps
         feed = {}
