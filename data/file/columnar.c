@@ -4,8 +4,8 @@
 // of more than FREE_BYTES that claims to be MOST_RATIO times as large as its packed bytes is taken for a decompression
 // bomb, and memory is taken as dt_buffer takes it, with an error where there is none.
 //
-// Members are read again by threads that go through a file in nearly one order, so a few pages are kept unpacked, those
-// used last, up to KEPT_BYTES. Pages that are not packed are read from the file as they are.
+// Members are read again by threads that go through a file in nearly one order, so pages are kept unpacked: the KEPT_PAGES
+// that were used last, and more up to KEPT_BYTES. Pages that are not packed are read from the file as they are.
 #include "columnar.h"
 
 #include "base/bits.h"
@@ -23,8 +23,8 @@
 #include <zlib.h>
 #include <zstd.h>
 
-enum { FREE_BYTES = 64 << 20, MOST_RATIO = 1024, TEXT_BYTES = 96, MAX_WIDTH = 16 };
-static const uint64_t KEPT_BYTES = 256 << 20, MAX_ROWS = 1 << 28, MAX_ROWS_PER_BYTE = 1 << 14;
+enum { FREE_BYTES = 64 << 20, MOST_RATIO = 1024, TEXT_BYTES = 96, MAX_WIDTH = 16, KEPT_PAGES = 4 };
+static const uint64_t KEPT_BYTES = 128 << 20, MAX_ROWS = 1 << 28, MAX_ROWS_PER_BYTE = 1 << 14;
 
 bool dt_columnar_is_name(const char *path) {
     return dt_text_ends(path, ".parquet|.pq|.arrow|.feather");
@@ -165,21 +165,25 @@ uint32_t dt_columnar_keep(dt_columnar *t, const dt_columnar_page *p) {
     return t->n_pages++;
 }
 
-// The slot that holds the page, which is loaded if none does.
+// The slot that holds the page, which is loaded if none does. Those used longest ago are emptied until it fits.
 static dt_status find_slot(dt_columnar *t, uint32_t page, int *slot) {
-    uint64_t kept = t->pages[page].n_bytes;
     for (*slot = 0; *slot < DT_COLUMNAR_SLOTS; ++*slot)
         if (t->slot[*slot].used > 0 && t->slot[*slot].page == page) return DT_OK;
-    for (int i = 0; i < DT_COLUMNAR_SLOTS; i++) kept += t->slot[i].bytes.cap_bytes;
-    do { // empties those used longest ago until the page fits
-        *slot = 0;
-        for (int i = 1; i < DT_COLUMNAR_SLOTS; i++)
-            if (t->slot[i].used < t->slot[*slot].used) *slot = i;
-        if (t->slot[*slot].used == 0) break;
-        kept -= t->slot[*slot].bytes.cap_bytes;
-        t->slot[*slot].used = 0;
-        dt_buffer_fini(&t->slot[*slot].bytes);
-    } while (kept > KEPT_BYTES);
+    while (*slot == DT_COLUMNAR_SLOTS) {
+        uint64_t kept = t->pages[page].n_bytes;
+        int oldest = 0, n = 0;
+        for (int i = 0; i < DT_COLUMNAR_SLOTS; i++) {
+            n += t->slot[i].used > 0;
+            kept += t->slot[i].used > 0 ? t->slot[i].bytes.n_bytes : 0;
+            if (t->slot[i].used == 0) *slot = i;
+            if (t->slot[i].used > 0 && (t->slot[oldest].used == 0 || t->slot[i].used < t->slot[oldest].used))
+                oldest = i;
+        }
+        if (*slot < DT_COLUMNAR_SLOTS && (kept <= KEPT_BYTES || n < KEPT_PAGES)) break;
+        t->slot[oldest].used = 0;
+        dt_buffer_fini(&t->slot[oldest].bytes);
+        *slot = DT_COLUMNAR_SLOTS;
+    }
     DT_TRY(dt_columnar_load(t, &t->pages[page], &t->slot[*slot].bytes));
     t->slot[*slot].page = page;
     return DT_OK;

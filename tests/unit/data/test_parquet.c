@@ -6,6 +6,8 @@
 #include "data/raw/table.h"
 #include "folder.h"
 
+#include <zstd.h>
+
 static const char *golden(const char *name) {
     return dt_arena_printf(&folder_arena, "%s/tests/golden/parquet/%s", getenv("SOURCE"), name);
 }
@@ -125,6 +127,27 @@ TEST(what_is_written_is_read_again) {
     setbuf(out, NULL);
     must_fail(DT_E_STORAGE, "No space left", dt_parquet_writer_close(dt_parquet_writer_create(out)));
     fclose(out);
+}
+
+TEST(pages_that_are_read_again_take_bounded_memory) {
+    enum { BYTES = 30 << 20, N = 12 };
+    char *zeros = dt_xcalloc(BYTES, 1), packed[8192], byte = 1;
+    const size_t n = ZSTD_compress(packed, sizeof packed, zeros, BYTES, 1);
+    dt_columnar *c;
+    must(dt_io_write_file(in_folder("zeros"), packed, n));
+    must(dt_columnar_open(&c, golden("images.parquet")));
+    dt_blob_close(&c->blob);
+    must(dt_blob_open(&c->blob, in_folder("zeros")));
+    for (int i = 0; i < N; i++) dt_columnar_keep(c, &(dt_columnar_page){0, (uint32_t)n, BYTES, DT_CODEC_ZSTD});
+    for (int i = 0; i < 2 * N; i++) {
+        size_t n_bytes = 0;
+        must(dt_columnar_read(c, (uint32_t)(i * 5 % N), BYTES - 1, &byte, 1));
+        assert_int_equal(byte, 0);
+        for (int k = 0; k < DT_COLUMNAR_SLOTS; k++) n_bytes += c->slot[k].bytes.n_bytes;
+        assert_true(n_bytes <= 128 << 20);
+    }
+    dt_columnar_close(c);
+    free(zeros);
 }
 
 TEST(refused_files_are_named) {
