@@ -37,7 +37,7 @@ static const char LABELS[] = "label|class|cls|target|y|category|diagnosis|outcom
 
 typedef enum data_config_form {
     LAUNCH_PICTURE,
-    LAUNCH_PLANES, // FITS, NPY
+    LAUNCH_PLANES,
     LAUNCH_SOUND,
     LAUNCH_SERIES,
     LAUNCH_NUMBERS
@@ -134,16 +134,16 @@ static double nearest(const double *usual, double v) {
 // A line of YAML; its reason follows a tab, and stands above the line where both are too long for one.
 static void say(FILE *out, int indent, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void say(FILE *out, int indent, const char *format, ...) {
-    char *text = NULL;
+    char *text;
     va_list args;
     va_start(args, format);
-    if (vasprintf(&text, format, args) < 0) text = NULL;
+    const int n = vasprintf(&text, format, args);
     va_end(args);
-    char *why = text ? strchr(text, '\t') : NULL;
-    const bool above = why && (int)strlen(text) + indent + 2 > LINE;
-    if (why) *why++ = 0;
-    if (above) fprintf(out, "%*s# %s\n", indent, "", why);
-    fprintf(out, "%*s%s%s%s\n", indent, "", text ? text : "", why && !above ? " # " : "", why && !above ? why : "");
+    if (n < 0) return;
+    const char *line = strtok(text, "\t"), *why = strtok(NULL, ""), *gap = why ? " # " : "";
+    if (n + indent + 2 > LINE && why) fprintf(out, "%*s# %s\n", indent, "", why);
+    if (n + indent + 2 > LINE) why = gap = "";
+    fprintf(out, "%*s%s%s%s\n", indent, "", line, gap, why ? why : "");
     free(text);
 }
 
@@ -166,21 +166,19 @@ static void add_extension(plan *p, uint32_t e) {
         p->left_out = "masks are left out, as no network here predicts them";
         return;
     }
-    const data_config_form form = text || kind->uses == DT_KIND_ARRAY
-                                      ? kind && kind->is_image ? LAUNCH_PLANES : LAUNCH_SERIES
-                                  : kind->uses == DT_KIND_AUDIO ? LAUNCH_SOUND
-                                                                : LAUNCH_PICTURE;
+    data_config_form form = text || kind->uses == DT_KIND_ARRAY ? LAUNCH_SERIES : LAUNCH_PICTURE;
+    if (kind && kind->is_image && form == LAUNCH_SERIES) form = LAUNCH_PLANES;
+    if (kind && kind->uses == DT_KIND_AUDIO) form = LAUNCH_SOUND;
     const char *name = *prefix ? field_name(p, prefix) : usual[form];
     int i = 0;
     while (i < p->n_in && (p->in[i].form != form || strcmp(p->in[i].name, name) != 0)) i++;
     if (i == DATA_CONFIG_INPUTS) return;
     input *in = &p->in[i];
-    if (i == p->n_in) {
-        *in = (input){.name = name, .form = form, .source = *prefix ? strcmp(name, prefix) ? prefix : NULL : ext};
-        p->n_in++;
-    } else if (!*prefix) {
+    const char *source = *prefix ? strcmp(name, prefix) != 0 ? prefix : NULL : ext;
+    if (i == p->n_in)
+        *in = (input){.name = name, .form = form, .source = source}, p->n_in++;
+    else if (!*prefix)
         in->source = NULL; // several extensions: any picture, any sound
-    }
     in->is_ext[e] = true;
     in->is_fits |= kind && kind->id == DT_KIND_ID_fits;
 }
@@ -370,33 +368,31 @@ static void combine_inputs(plan *p) {
     p->n_in = n;
 }
 
-// The first column that is `what`, called one of `words` or (NULL) anything.
-static const column *find_column(const plan *p, const char *words, bool number) {
-    for (int k = 0; k < p->n_col; k++)
-        if ((number ? p->col[k].is_number : p->col[k].is_class && (words || !p->col[k].is_group)) &&
-            (!words || data_config_is_one_of(words, p->col[k].name)))
-            return &p->col[k];
-    return NULL;
+// How likely a column is the target; 0: it is none.
+static int likelihood(const plan *p, const column *c, const char *wanted) {
+    if (!c->is_class && !c->is_number) return 0;
+    if (wanted) return strcmp(c->name, wanted) == 0;
+    if (c == p->pairs) return 6;
+    if (data_config_is_one_of(LABELS, c->name)) return c->is_class ? 5 : 4;
+    if (c->is_number) return data_config_is_one_of(NUMBERS_TO_PREDICT, c->name) ? 3 : 0;
+    return c->is_group ? 1 : 2;
 }
 
 static dt_status choose_target(plan *p, const char *wanted) {
-    const column *likely[] = {p->pairs, find_column(p, LABELS, false), find_column(p, LABELS, true),
-                              find_column(p, NUMBERS_TO_PREDICT, true), find_column(p, NULL, false)};
-    for (int i = 0; i < 5 && !p->target && !wanted; i++) p->target = likely[i];
-    const bool numbers = find_column(p, NULL, true) != NULL;
-    for (int k = 0; k < p->n_col && !p->target; k++) {
-        const column *c = &p->col[k];
-        const bool takes =
-            wanted ? strcmp(c->name, wanted) == 0 && (c->is_class || c->is_number) : !numbers && c->is_class;
-        if (takes) p->target = c;
+    int best = 0;
+    for (int k = 0; k < p->n_col; k++) {
+        const int now = likelihood(p, &p->col[k], wanted);
+        p->n_numbers += p->col[k].is_number;
+        if (now > best) p->target = &p->col[k], best = now;
     }
-    if (!p->target && (wanted || !numbers))
+    if (best == 1 && !wanted && p->n_numbers > 0) p->target = NULL; // numbers rather than a group
+    if (!p->target && (wanted || p->n_numbers == 0))
         return dt_fail(DT_E_USAGE,
                        "%s%scolumn can be the target: most records have its value, and classes are two and more, of "
-                       "several records each. Pack again with a folder per class, --pattern or --join "
-                       "(docs/how-to/pack.md)",
+                       "several records each. Pack again with a folder per class, --pattern or --join",
                        wanted ? wanted : "", wanted ? ": no such " : "no ");
     // the numbers beside a number are inputs; without another target they are the target
+    p->n_numbers = 0;
     for (int k = 0; k < p->n_col && (!p->target || p->target->is_number) && p->n_numbers < DT_MAX_NORMALIZE; k++)
         if (p->col[k].is_number && &p->col[k] != p->target) p->numbers[p->n_numbers++] = &p->col[k];
     if (!p->target && p->n_numbers == 1) p->target = p->numbers[--p->n_numbers];
@@ -453,7 +449,7 @@ static const char *target_name(plan *p) {
 static void write_image(plan *p, const input *in) {
     const char *why =
         in->size[0] * 2 <= in->height ? "larger sizes show more and take longer" : "the nearest usual size";
-    if (in->size[0] > in->height) why = "twice that, as networks begin with two halvings";
+    if (in->size[0] > in->height * 3 / 2) why = "twice that, as networks begin with two halvings";
     SAY(6, "channels: %d\t%s", in->channels, in->f32 ? "bands" : in->channels == 1 ? "files are grey" : "colour");
     SAY(6, "size: [%d, %d]\tthe median is %d x %d; %s", in->size[0], in->size[1], in->height, in->width, why);
     if (in->shapes_differ) SAY(6, "fit: crop\tshapes differ: the centre is cut out, nothing is squeezed");
@@ -600,7 +596,7 @@ static void write_train(plan *p) {
     int batch = p->n_train < 500 ? 16 : p->n_train < 5000 ? 32 : 64;
     while (batch > 1 && batch > p->n_train) batch /= 2;
     // pairs show each record several times in an epoch
-    const double n = fmax(1, (double)p->n_train), times = p->pairs ? fmax(1, n / p->n_used) : 1;
+    const double n = fmax(1, (double)p->n_train), times = p->pairs ? sqrt(fmax(1, n / p->n_used)) : 1;
     const int epochs = (int)fmax(LEAST, fmin(MOST, STEPS * (double)batch / n / times));
     const bool class = is_class_target(p), numbers = p->in[p->n_in - 1].form == LAUNCH_NUMBERS;
     const column *t = p->target;
@@ -681,23 +677,22 @@ static dt_status measure_samples(plan *p, dt_dataset *data) {
     static const int micros[] = {0};
     const dt_source_request r = {
         .split = DT_SPLIT_TRAIN, .global_batch = 1, .micro_batch = 1, .micros = micros, .n_micro = 1, .end_step = -1};
-    const dt_data *d = data->self;
+    const dt_fields *fields = &((const dt_data *)data->self)->fields;
     moments *m = dt_xcalloc(DATA_CONFIG_INPUTS, sizeof *m);
     dt_batch_source *source = NULL;
-    p->n_train = d->splits.n[DT_SPLIT_TRAIN];
-    p->measured = p->n_train < LOOKED_AT ? p->n_train : LOOKED_AT;
     dt_status st = data->open(data, &r, &source);
+    if (st == DT_OK) p->n_train = source->n_samples;
+    p->measured = p->n_train < LOOKED_AT ? p->n_train : LOOKED_AT;
     for (int64_t i = 0; i < p->measured && st == DT_OK; i++) {
         const dt_batch *b;
         st = source->get(source, i, 0, &b, NULL);
         for (int k = 0; k < p->n_in && st == DT_OK; k++) {
-            const int f = dt_fields_find(&d->fields, p->in[k].name);
-            add_sample(&m[k], &d->fields.info[f], b->field[f]);
+            const int f = dt_fields_find(fields, p->in[k].name);
+            add_sample(&m[k], &fields->info[f], b->field[f]);
+            if (i == p->measured - 1) p->in[k].normalize = print_moments(p, &fields->info[f], &m[k]);
         }
         if (st == DT_OK) source->release(source, b);
     }
-    for (int k = 0; k < p->n_in && st == DT_OK; k++)
-        p->in[k].normalize = print_moments(p, &d->fields.info[dt_fields_find(&d->fields, p->in[k].name)], &m[k]);
     if (source) source->close(source);
     free(m);
     return st;
