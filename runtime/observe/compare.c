@@ -292,7 +292,7 @@ static void write_chart(FILE *out, const comparison *c, const char *title, const
                       .x = "step",
                       .cut_peaks = number == DT_RUN_RATE,
                       .from_zero = number == DT_RUN_RATE || number == DT_RUN_LR};
-    for (int r = 0; r < c->n; r++) {
+    for (int r = 0; r < c->n && r < DT_CHART_CURVES; r++) { // whose axes the switch has
         const dt_run_metric *m = metric ? dt_run_log_metric(c->runs[r], dt_split_name(DT_SPLIT_VAL), metric) : NULL;
         const dt_series *s = metric ? (m ? &m->series : NULL) : &c->runs[r]->numbers[number];
         dt_curve *k = dt_chart_add_series(&chart, c->labels[r], s, c->colour[r]);
