@@ -225,7 +225,8 @@ static dt_status read_message(dt_columnar *t, arrow *a, uint64_t *at, bool *more
     DT_TRY(dt_blob_read(&t->blob, *at, mark, sizeof mark));
     const uint32_t n_head = dt_le32(mark + 4);
     *more = n_head > 0;
-    if (dt_le32(mark) != UINT32_MAX) return dt_columnar_damaged(t, "no message, or one of Arrow before 0.15");
+    if (dt_le32(mark) != UINT32_MAX)
+        return dt_fail(DT_E_DATA, "%s: no stream of Arrow's messages, as of polars: write Parquet", t->blob.path);
     if (n_head == 0) return DT_OK;
     if (n_head > n_file - *at - 8) return dt_columnar_damaged(t, "the stream is cut");
     DT_TRY(dt_blob_load(&bytes, &t->blob, *at + 8, n_head, MAX_HEAD_BYTES));

@@ -165,7 +165,7 @@ static uint64_t list_of(thrift s, int id, thrift *first) {
 // ---- schema -------------------------------------------------------------------------------------------
 enum { P_BOOLEAN, P_INT32, P_INT64, P_INT96, P_FLOAT, P_DOUBLE, P_BYTES, P_FIXED, P_NONE };
 // The numbers of the union LogicalType.
-enum { L_NONE, L_STRING, L_MAP, L_LIST, L_ENUM, L_DECIMAL, L_DATE, L_TIME, L_TIMESTAMP };
+enum { L_NONE, L_STRING, L_MAP, L_LIST, L_ENUM, L_DECIMAL, L_DATE, L_TIME, L_TIMESTAMP, L_INTERVAL };
 enum { L_INTEGER = 10, L_NULL, L_JSON, L_BSON, L_UUID, L_FLOAT16 };
 
 typedef struct element { // of the schema
@@ -190,9 +190,10 @@ typedef struct parquet {
 
 static element read_element(thrift s) {
     // logical types by the older ConvertedType, where there is no LogicalType
-    static const uint8_t OLD[] = {L_STRING,  L_MAP,     L_MAP,       L_LIST,      L_ENUM,    L_DECIMAL, L_DATE,
-                                  L_TIME,    L_TIME,    L_TIMESTAMP, L_TIMESTAMP, L_INTEGER, L_INTEGER, L_INTEGER,
-                                  L_INTEGER, L_INTEGER, L_INTEGER,   L_INTEGER,   L_INTEGER, L_JSON,    L_BSON};
+    static const uint8_t OLD[] = {L_STRING,  L_MAP,     L_MAP,     L_LIST,      L_ENUM,      L_DECIMAL,
+                                  L_DATE,    L_TIME,    L_TIME,    L_TIMESTAMP, L_TIMESTAMP, L_INTEGER,
+                                  L_INTEGER, L_INTEGER, L_INTEGER, L_INTEGER,   L_INTEGER,   L_INTEGER,
+                                  L_INTEGER, L_JSON,    L_BSON,    L_INTERVAL};
     enum { FIRST_TIME = 7, FIRST_UNSIGNED = 11, FIRST_SIGNED = 15 };
     thrift logical = struct_of(s, 10), type, unit;
     const int64_t old = int_of(s, 6, -1);
@@ -230,6 +231,7 @@ static void name_type(const element *e, dt_columnar_column *c) {
               : e->repetition == 2                                             ? "a list"
               : e->logical == L_UUID                                           ? "UUIDs"
               : e->logical == L_BSON                                           ? "BSON"
+              : e->logical == L_INTERVAL                                       ? "intervals"
               : e->logical == L_DECIMAL && !whole && (!fixed || c->width > 16) ? "decimals of more than 38 digits"
                                                                                : NULL;
     if (c->what) return;

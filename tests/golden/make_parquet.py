@@ -92,4 +92,5 @@ odd = {"list": pa.array([[1, 2], None]), "map": pa.array([[("a", 1)], []], pa.ma
        "none": pa.nulls(2), "half": pa.array(np.array([1.5, -0.25], "f2")), "u64": pa.array([2**64 - 1, None], pa.uint64()),
        "time": pa.array([datetime.time(1, 2, 3, 4), None]), "zone": pa.array([0, None], pa.timestamp("ns", "UTC"))}
 pq.write_table(pa.table(odd), "odd.parquet")
+duckdb.sql("copy (select interval 1 day as t) to 'interval.parquet' (format parquet)")
 pq.write_table(pa.table({"t": pa.array([0], pa.timestamp("ns"))}), "int96.parquet", use_deprecated_int96_timestamps=True)

@@ -93,6 +93,10 @@ TEST(odd_types_are_read_or_left_out_by_name) {
     must(dt_columnar_open(&c, golden("int96.parquet")));
     assert_string_equal(c->columns[0].what, "INT96 timestamps");
     dt_columnar_close(c);
+    must(dt_columnar_open(&c, golden("interval.parquet")));
+    assert_int_equal(c->columns[0].type, DT_COLUMNAR_UNREAD);
+    assert_string_equal(c->columns[0].what, "intervals");
+    dt_columnar_close(c);
 }
 
 TEST(what_is_written_is_read_again) {
