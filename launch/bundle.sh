@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Packs the built program to run on another machine: launch/bundle.sh BUILD_DIR VERSION [TEST …]. The archive
-# BUILD_DIR/dtrain-VERSION-linux-<arch>.tar.gz has the program, its modules, the tests that are named (for tests/gpu/run.sh
+# BUILD_DIR/dtrain-VERSION-linux-<arch>.tar.gz has the program, its modules, the tests that are named (for tests/gpu/run.py
 # on a machine that cannot build), the libraries these need that a bare system lacks, configs and docs. Not in it: the C library, the NVIDIA driver, CUDA's libraries, Open MPI
 # (it must be the one that mpirun is of).
 set -euo pipefail

@@ -22,6 +22,7 @@ with plans and programs cached.
 --dry-run tries it without a device, on the CPU with tiny sizes.
 """
 import argparse
+import collections
 import json
 import os
 import re
@@ -35,21 +36,26 @@ import time
 from bench_short import SHORT, runs_peers
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+RATES = {"copy": "of the measured copy rate", "matmul": "of the measured matmul rate"}
 VIT_GFLOP = 105  # forward and backward of ViT-B/16 for one picture
 
 # One line a row: config, what to change, batch, precision, the peer's network, goals. Goals: best, eager: samples/s
-# beside the better side and beside eager; rate: samples/s; host_us; matmul: of the measured matmul rate; memory: of the
-# peer's; start_s. The issue's table.
+# beside the better side and beside eager; host_us; copy, matmul: of the measured copy rate the bytes that the step moves
+# (tests/cuda/moved_bytes.txt), of the measured matmul rate its products; memory: of the peer's; start_s.
 WORK = {
-    "resnet50_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3, "rate": 7000, "memory": 0.8}),
+    "resnet50_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3, "copy": 0.6, "memory": 0.8}),
     "fusion_small_bf16": ("fusion", [], 32, "bf16", "fusion", {"eager": 4.0, "host_us": 30}),
     "vit_b_16_bf16": ("vit", [], 128, "bf16", "vit_b_16", {"best": 1.2, "matmul": 0.6, "memory": 0.8}),
     "fusion_bf16": ("fusion", [], 128, "bf16", "fusion", {"best": 1.3, "eager": 4.0, "memory": 0.8}),
     "start_resnet50": ("resnet50", [], 256, "bf16", "resnet50", {"start_s": 3.0}),
     "resnet50_jpeg_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3}),
-    "resnet50_fp16": ("resnet50", [], 256, "fp16", "resnet50", {"best": 1.3, "rate": 8000, "memory": 0.8}),
+    "resnet50_fp16": ("resnet50", [], 256, "fp16", "resnet50", {"best": 1.3, "copy": 0.6, "memory": 0.8}),
     "convnext_t_bf16": ("vit", ["model={name: convnext, size: ti, drop_path: 0.1}", "model.patch=", "model.dim=", "model.heads=", "model.blocks="],
                         256, "bf16", "convnext_tiny", {"best": 1.2, "memory": 0.8}),
+    "efficientnet_b0_bf16": ("resnet50", ["model={name: efficientnet, size: b0}", "model.depth="], 256, "bf16", "efficientnet_b0", {"best": 1.2, "memory": 0.8}),
+    "vit_b_16_tanh_bf16": ("vit", ["model.gelu=tanh"], 128, "bf16", "vit_b_16", {"matmul": 0.6}),
+    "vit_b_16_256_bf16": ("vit", [], 256, "bf16", "vit_b_16", {"matmul": 0.6}),
+    "vit_b_16_adafactor_bf16": ("vit", ["train.optimizer={name: adafactor}"], 128, "bf16", "vit_b_16", {}),
     "resnet18_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", {"best": 1.3, "memory": 0.8}),
     "resnet18_jpeg_bf16": ("resnet50", ["model.depth=18"], 512, "bf16", "resnet18", {"best": 1.3}),
 }
@@ -101,8 +107,8 @@ def step_lines(path):
 
 
 class Dtrain:
-    def __init__(self, o):
-        self.o, self.work = o, os.path.join(ROOT, ".cache", "bench-gpu" + "-tiny" * o.tiny)
+    def __init__(self, o, mode="resume"):
+        self.o, self.mode, self.work = o, mode, os.path.join(ROOT, ".cache", "bench-gpu" + "-tiny" * o.tiny)
         os.makedirs(self.work, exist_ok=True)
 
     def command(self, *args):
@@ -126,7 +132,7 @@ class Dtrain:
         common = [f"data.path={path}", f"run.dir={self.work}/runs", f"train.global_batch={batch}", f"train.micro_batch={batch}",
                   f"train.precision={precision}", f"device.kind={self.o.device}", "train.epochs=1000000", f"train.max_steps={steps}",
                   "run.resume=never", "eval.every=1000000 steps", "checkpoint.every=1000000 steps", "metrics.sinks=[jsonl]",
-                  "run.reproducible=off"]
+                  f"run.reproducible={self.mode}"]
         if config == "fusion":
             return common + [f"data.fields.subject.classes={n}", "data.split={val: 0, test: 0}", "data.augment.fingerprint=[]",
                              "data.cache=ram", "data.cache_form=decoded"]
@@ -137,7 +143,7 @@ class Dtrain:
                                  f"data.fields.image={{size: [{side}, {side}], short_side: {side}}}"]
 
     def command_of(self, name, config, extra, batch, precision, steps):
-        run = f"{name}-{os.getpid()}"
+        run = f"{name}-{self.mode}-{os.getpid()}"
         cmd = [self.o.dtrain, f"configs/{config}.yaml", f"run.name={run}", *self.overrides(name, config, batch, precision, steps), *extra]
         return cmd, os.path.join(self.work, run + ".log"), os.path.join(self.work, "runs", run, "metrics.jsonl")
 
@@ -275,25 +281,61 @@ def timed_steps(torch, step, n, cuda):
     return [a.elapsed_time(b) / 1e3 for a, b in zip(marks, marks[1:])], loss
 
 
+def measure_rate(torch, name, device):
+    """TB/s of a copy of 2 GiB of bf16 (read and written), or TFLOP/s of matmuls of 8192³, on random bits."""
+    cuda = device.type == "cuda"
+    n = (8192 if name == "matmul" else 32768) if cuda else 256
+    a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
+    times = []
+    for _ in range(30):
+        begin = time.perf_counter()
+        for _ in range(10):
+            a @ b if name == "matmul" else b.copy_(a)
+        if cuda:
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - begin) / 10)
+    return (2 * n**3 if name == "matmul" else 4 * n**2) / statistics.median(times) / 1e12
+
+
+def same_weights(torch, o, device):
+    """Losses of torchvision's ResNet-50 from dtrain's weights, on one batch of all pictures of a tar, in fp32 with SGD."""
+    import io
+    import torchvision.transforms as T
+    import torchvision.models as models
+    from PIL import Image
+    from safetensors.torch import load_file
+    members = collections.defaultdict(dict)
+    with tarfile.open(o.shards) as tar:
+        for m in filter(tarfile.TarInfo.isfile, tar):
+            key, _, kind = m.name.rpartition(".")
+            members[key][kind] = tar.extractfile(m).read()
+    change = T.Compose([T.CenterCrop(224), T.ToTensor(), T.Normalize([0.485, 0.456, 0.406], [0.229, 0.224, 0.225])])
+    whole = [m for m in members.values() if "png" in m and "cls" in m]
+    x = torch.stack([change(Image.open(io.BytesIO(m["png"])).convert("RGB")) for m in whole]).to(device)
+    y = torch.tensor([int(m["cls"]) for m in whole], device=device)
+    state = load_file(o.weights)
+    net = models.resnet50(num_classes=state["fc.weight"].shape[0]).to(device)
+    net.load_state_dict(state, strict=False)
+    opt, losses = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9), []
+    for _ in range(o.steps):
+        opt.zero_grad(set_to_none=True)
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+        losses.append(loss.item())
+    return losses
+
+
 def peer_main(o):
     import torch
     import torch.nn.functional as F
     name, precision = o.peer, o.precision
     device = torch.device(o.device)
     cuda = device.type == "cuda"
-    if name == "matmul":
-        n = 8192 if cuda else 256
-        a, b = (torch.randn(n, n, device=device, dtype=torch.bfloat16) for _ in range(2))
-        times = []
-        for _ in range(30):
-            begin = time.perf_counter()
-            for _ in range(10):
-                a @ b
-            if cuda:
-                torch.cuda.synchronize()
-            times.append((time.perf_counter() - begin) / 10)
-        print(json.dumps({"tflop_per_s": 2 * n**3 / statistics.median(times) / 1e12}))
-        return
+    if name in RATES:
+        return print(json.dumps({"rate": measure_rate(torch, name, device)}))
+    if name == "same_weights":
+        return print(json.dumps({"losses": same_weights(torch, o, device)}))
     side = 32 if o.tiny and name.startswith("resnet") else 224
     low = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[precision]
     torch.backends.cudnn.benchmark = True
@@ -304,8 +346,8 @@ def peer_main(o):
     else:
         opt = torch.optim.AdamW(net.parameters(), lr=1e-3, weight_decay=0.01, fused=cuda)
     scaler = torch.amp.GradScaler(device.type, enabled=precision == "fp16")
-    # "reduce-overhead" is torch.compile with CUDA graphs: the peer's best where launches are the limit.
-    run = torch.compile(net, mode="reduce-overhead" if cuda else "default") if o.compile else net
+    # mode "reduce-overhead" has CUDA graphs: the peer's best where launches are the limit
+    run = torch.compile(net, mode=o.mode if cuda else "default") if o.compile else net
 
     def step():
         x, y = next(batches)
@@ -328,10 +370,10 @@ def peer_main(o):
     os._exit(0)  # the DataLoader's workers end with us
 
 
-def peer(o, network, batch=1, precision="bf16", compiled=False, shards="", first_step=False):
+def peer(o, network, batch=1, precision="bf16", compiled=False, shards="", first_step=False, steps=None):
     cmd = [o.python, os.path.abspath(__file__), "--peer", network, "--batch", str(batch), "--precision", precision, "--device", o.device,
-           "--steps", str(o.steps), "--warm", str(o.warm), "--shards", shards] + ["--compile"] * compiled + ["--tiny"] * o.tiny + ["--first-step"] * first_step
-    cache = os.path.join(ROOT, ".cache", "bench-gpu-inductor")
+           "--steps", str(steps or o.steps), "--warm", str(0 if steps else o.warm), "--shards", shards, "--mode", o.mode] + ["--compile"] * compiled + ["--tiny"] * o.tiny + ["--first-step"] * first_step
+    cache = os.path.join(ROOT, ".cache", "bench-gpu-inductor", f"{network}-{precision}-{o.mode}")  # no other's locks
     begin = time.monotonic()
     limit, late = patience(o, 2 if compiled else 1)
     try:
@@ -350,20 +392,27 @@ def ratio(a, b, key):
     return a / b if a and b else None
 
 
-def judge(o, r, matmul):
+def moved_gb(name):
+    """Of a micro-batch of the row, as counted without a device."""
+    _, _, batch, precision, network, _ = WORK[name]
+    with open(os.path.join(ROOT, "tests", "cuda", "moved_bytes.txt")) as f:
+        sizes = dict(line.split()[:2] for line in f)
+    return float(sizes[f"{network}-{batch}-{precision.replace('fp16', 'f16')}"])
+
+
+def judge(o, r):
     ours, eager, compiled = (r.get(s) or {} for s in ("dtrain", "eager", "compiled"))
     sides = [s for s in (eager, compiled) if s.get("samples_per_s")]
     best = max(sides, key=lambda s: s["samples_per_s"]) if sides else {}
     rate = ours.get("samples_per_s")
-    got = {"best": ratio(ours, best, "samples_per_s"), "eager": ratio(ours, eager, "samples_per_s"), "rate": rate,
+    got = {"best": ratio(ours, best, "samples_per_s"), "eager": ratio(ours, eager, "samples_per_s"),
            "host_us": ours.get("host_us"), "memory": ratio(ours, best, "memory_mib"), "start_s": ours.get("start_s"),
-           "matmul": rate * VIT_GFLOP / 1e3 / matmul["tflop_per_s"] if rate and (matmul or {}).get("tflop_per_s") else None}
-    words = {"best": "x the better of PyTorch eager and compiled", "eager": "x PyTorch eager", "rate": "samples/s",
-             "host_us": "us of the host a step", "memory": "of PyTorch's memory", "start_s": "s to the first step",
-             "matmul": "of the measured matmul rate"}
+           "matmul": rate * VIT_GFLOP / 1e3 / o.matmul if rate and o.matmul else None,
+           "copy": moved_gb(r["name"]) * rate / r["batch"] / 1e3 / o.copy if rate and o.copy else None}
+    words = {"best": "x the better of PyTorch eager and compiled", "eager": "x PyTorch eager", "host_us": "us of the host a step", "memory": "of PyTorch's memory", "start_s": "s to the first step", **RATES}
     r["goals"] = []
     for name, goal in WORK[r["name"]][5].items():
-        at_least = name in ("best", "eager", "rate", "matmul")
+        at_least = name in ("best", "eager", *RATES)
         value = got[name]
         state = "not judged: " + ("a dry run" if o.tiny or o.device != "cuda" else "not measured")
         if value is not None and not o.tiny and o.device == "cuda":
@@ -381,12 +430,12 @@ class Row:
         if o.tiny:
             self.batch, self.precision = 8, "fp32"
             self.extra = self.extra + (["model.blocks=2", "model.dim=96", "model.heads=3"] if self.network == "vit_b_16" else [])
-            self.extra = self.extra + (["model.depth=10"] if self.config == "resnet50" else [])
+            self.extra = self.extra + (["model.depth=10"] if self.network.startswith("resnet") else [])
             self.network = {"fusion": "fusion", "vit_b_16": "vit_tiny"}.get(self.network, "resnet18")
         self.r = {"name": name, "batch": self.batch, "precision": self.precision, "data": "jpeg" if "jpeg" in name else "on the device"}
 
-    def ours(self):
-        d = Dtrain(self.o)
+    def ours(self, mode="resume"):
+        d = Dtrain(self.o, mode)
         try:
             return (d.start if self.name.startswith("start") else d.run)(self.name, self.config, self.extra, self.batch, self.precision)
         except (RuntimeError, OSError, subprocess.SubprocessError) as e:
@@ -408,7 +457,11 @@ def main():
     p.add_argument("--python", default=sys.executable, help="a Python with torch and torchvision")
     p.add_argument("--only", default="", help="rows, with commas: " + ", ".join(WORK))
     p.add_argument("--skip", default="", help="not these rows")
-    p.add_argument("--side", choices=("both", "dtrain", "peer"), default="both")
+    p.add_argument("--side", choices=("both", "dtrain", "peer", "compiled"), default="both")
+    p.add_argument("--mode", default="default", help="of torch.compile: default, or reduce-overhead")
+    p.add_argument("--copy", type=float, help="the measured copy rate, TB/s (--peer copy)")
+    p.add_argument("--matmul", type=float, help="the measured matmul rate, TFLOP/s (--peer matmul)")
+    p.add_argument("--prepare", action="store_true", help="only compile PyTorch's networks of the rows, so that later runs find them")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--steps", type=int, default=50)
     p.add_argument("--warm", type=int, default=10, help="steps before those")
@@ -417,7 +470,7 @@ def main():
     p.add_argument("--tiny", action="store_true", help="small sizes: tries this script, measures nothing")
     p.add_argument("--dry-run", action="store_true", help="--device cpu --tiny --steps 2 --warm 1")
     p.add_argument("--out", help="JSON lines go here too")
-    for a in ("--peer", "--batch", "--precision", "--shards"):
+    for a in ("--peer", "--batch", "--precision", "--shards", "--weights"):
         p.add_argument(a, help=argparse.SUPPRESS, **({"type": int} if a == "--batch" else {}))
     for a in ("--compile", "--first-step"):
         p.add_argument(a, action="store_true", help=argparse.SUPPRESS)
@@ -432,12 +485,12 @@ def main():
     unknown = [n for n in filter(None, (o.only + "," + o.skip).split(",")) if n not in WORK]
     if unknown:
         p.error(f"no row {unknown[0]}; there are: {', '.join(WORK)}")
-    o.end, matmul = time.monotonic() + o.seconds, None
+    o.end = time.monotonic() + o.seconds
     names = [n for n in WORK if (not o.only or n in o.only.split(",")) and n not in o.skip.split(",")]
     rows = [Row(o, n) for n in names]
 
     def emit(row):
-        judge(o, row.r, matmul)
+        judge(o, row.r)
         print(json.dumps(row.r), flush=True)
         if o.out:
             with open(o.out, "a") as f:
@@ -449,15 +502,21 @@ def main():
         row.r[what] = {"not_run": f"the {o.seconds:.0f} s were spent"}
         return True
 
-    for row in rows:
+    if o.prepare:
+        for row in rows:
+            peer(o, row.network, row.batch, row.precision, True, steps=1)
+        return 0
+    for name in RATES:  # run.py hands them in
+        if o.side == "both" and not getattr(o, name) and any(name in WORK[n][5] for n in names):
+            setattr(o, name, peer(o, name).get("rate"))
+    for row in rows if o.side != "compiled" else []:
         say(row.name)
         if o.side != "peer" and not spent(row, "dtrain"):
             row.r["dtrain"] = row.ours()
+            if not row.name.startswith("start"):
+                row.r["dtrain_off"] = row.ours("off")  # run.reproducible: the default first
         if o.side != "dtrain" and not spent(row, "eager"):
             row.r["eager"] = row.theirs(False)
-            if "matmul" in WORK[row.name][5]:
-                matmul = peer(o, "matmul")
-                row.r["matmul"] = matmul
         emit(row)
     for row in rows:  # the slowest side last: what is measured by then stays measured
         if o.side != "dtrain" and not row.name.startswith("start"):
@@ -465,7 +524,7 @@ def main():
                 say(row.name, "compiled")
                 row.r["compiled"] = row.theirs(True)
             emit(row)
-    sides = ("dtrain", "eager", "compiled", "matmul")
+    sides = ("dtrain", "dtrain_off", "eager", "compiled")
     failed = [f"{n.name} {s}" for n in rows for s in sides if "failed" in (n.r.get(s) or {})]
     unrun = [f"{n.name} {s}" for n in rows for s in sides if "not_run" in (n.r.get(s) or {})]
     missed = [f"{n.name}: {g['goal']}" for n in rows for g in n.r["goals"] if g["state"] == "FAIL"]

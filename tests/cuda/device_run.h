@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// The fake device, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.sh) the real GPU. One for all rows of a program,
+// The fake device, or with DTRAIN_TEST_DEVICE=real (tests/gpu/run.py) the real GPU. One for all rows of a program,
 // because opening the libraries takes longer than most rows. Runs are compared bit by bit, which only deterministic
 // engines pass. Nothing is timed, as no row is worth it.
 static dt_backend *device_opened;
