@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the Debian/Ubuntu packages that dtrain is built from. As root or with sudo; says what it does;
-# does nothing when all are there. `launch/packages.sh --tests` adds what the tests need.
+# does nothing when all are there. `launch/packages.sh --tests` adds what the tests need; `--list` prints the names.
 set -euo pipefail
 
 packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-dev libdnnl-dev libyaml-dev
@@ -10,6 +10,10 @@ packages=(build-essential cmake ninja-build pkg-config openmpi-bin libopenmpi-de
 if [ "${1:-}" = "--tests" ]; then
     packages+=(python3 python3-venv python3-yaml sox slurm-wlm munge openssh-server openssh-client iproute2 procps
                buildah debootstrap shellcheck yamllint prometheus curl openssl ccache chromium lintian)
+fi
+if [ "${1:-}" = "--list" ]; then
+    printf '%s\n' "${packages[@]}"
+    exit 0
 fi
 
 installed() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep 'install ok installed' >/dev/null; }

@@ -2,7 +2,7 @@
 # Builds and runs every test: what reads foreign bytes or fails on purpose (unit, fuzz, fault) with AddressSanitizer and
 # UBSan, the threads' tests with ThreadSanitizer, then on the release build what computes, as on a CPU that has AVX2 and no
 # more, and the whole suite, whose ctest summary ends the output. Numbers are checked in release.
-# tests/run.sh quick: unit, e2e, golden and lint on the release build, while you work. tests/run.sh all (nightly):
+# tests/run.sh arm: the CPU program for arm64 in an emulator. tests/run.sh quick: unit, e2e, golden and lint on the release build, while you work. tests/run.sh all (nightly):
 # every suite with AddressSanitizer too, all kills, steps, devices and GPU architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -32,6 +32,10 @@ run_suite() { # build directory, ctest arguments
 }
 
 what=${1:-default}
+if [ "$what" = arm ]; then
+    TARGETS="dtrain" launch/build.sh build -DDTRAIN_TESTS=ON -DDTRAIN_CUDA=OFF
+    exec tests/arm/run.sh
+fi
 asan_targets="dtrain dtrain_mpi tests_unit tests_fuzz tests_fault tests_sim test_stepper_cuda"
 asan_tests=(-R '^(unit|fuzz|fault|sim)/|cuda/test_stepper_cuda|e2e/test_(auto|help|launch|openmp_env|pack_.*|parquet|query|scaling|show|sox|splits)$') # verbs that read what people give
 architectures=80 # of GPUs: machine code for the oldest, and PTX, which the newer ones take
