@@ -183,8 +183,8 @@ void dt_cuda_sum_columns(dt_cuda *c, const void *x, dt_dtype type, int64_t n_row
                             .add = add};
     a.n_runs = (n_rows + a.rows_a_run - 1) / a.rows_a_run; // partial sums per column
     const int64_t tiles = (n_cols + DT_COLUMNS - 1) / DT_COLUMNS;
-    dt_cuda_launch(c, DT_K_column_sum_runs,
-                   (dt_cuda_grid){.blocks = a.n_runs * tiles, .threads = DT_COLUMNS * DT_COLUMN_LANES}, &a, stream);
+    dt_cuda_launch(c, DT_K_column_sum_runs, (dt_cuda_grid){.blocks = a.n_runs * tiles, .threads = DT_COLUMN_THREADS},
+                   &a, stream);
     // adds the runs in order
     dt_cuda_launch(c, DT_K_column_sum, (dt_cuda_grid){.blocks = (n_cols + 127) / 128, .threads = 128}, &a, stream);
 }

@@ -349,10 +349,10 @@ DT_FN void dt_mul_rows_thread(const dt_mul_args *a, const dt_cols_share *s, int 
         // NHWC: pixels are rows, channels columns
         const int64_t i = r * a->c.cols + s->col;
         const int64_t f = (a->each ? dt_div(a->image, r) : 0) * a->c.cols + s->col; // first factor of the row's image
-        float x[8];
+        float x[8], factor[8];
         dt_get8_row(a->x, T, V, i, s->left, x);
-        for (int k = 0; k < 8; k++)
-            if (k < s->left) x[k] *= dt_get(a->row, a->row_type, f + k); // columns beyond the end have no factor
+        dt_get8_row(a->row, a->row_type, V, f, s->left, factor); // columns beyond the end have no factor
+        for (int k = 0; k < 8; k++) x[k] *= factor[k];
         dt_put8_row(a->out, T, V, i, s->left, x);
     }
 }

@@ -140,7 +140,7 @@ DT_FN void dt_pool_bwd_thread(const dt_pool_args *a, const dt_cols_share *s, int
 DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int T) {
     for (int64_t p = s->row; p < s->end; p += s->step) {
         dt_raw8 raw[4];
-        float d[8], sum[4][8];
+        float d[8], sum[8];
         int in[4], r0, q0, row, col, unused;
         int64_t image;
         uint64_t index[4];
@@ -156,24 +156,21 @@ DT_FN void dt_pool_bwd_square(const dt_pool_args *a, const dt_cols_share *s, int
             raw[w] = dt_fetch8(a->x, T, i);
             index[w] = dt_fetch8_bytes(a->argmax_in + i);
         }
-        for (int o = 0; o < 4; o++)
-            for (int k = 0; k < 8; k++) sum[o][k] = 0.0f;
-        for (int w = 0; w < 4; w++) {
-            if (!in[w]) continue;
-            dt_unpack8(T, &raw[w], d);
-            for (int o = 0; o < 4; o++) {
-                const int r = row + o / 2 - (r0 + w / 2) * 2 + a->pad[0]; // pixel's place in the window
-                const int q = col + o % 2 - (q0 + w % 2) * 2 + a->pad[1];
-                const int mine = r * a->kernel[1] + q;
-                if (r < 0 || r >= a->kernel[0] || q < 0 || q >= a->kernel[1]) continue;
-                for (int k = 0; k < 8; k++)
-                    if ((int)(index[w] >> 8 * k & 255) == mine) sum[o][k] += d[k]; // byte k: channel k
-            }
-        }
-        for (int o = 0; o < 4; o++) {
+        DT_UNROLL()
+        for (int o = 0; o < 4; o++) { // one pixel's sums at a time stay in registers
             const int r = row + o / 2, q = col + o % 2;
-            if (r < a->big_h && q < a->big_w) // an odd size: the square sticks out
-                dt_put8(a->out, T, ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col, sum[o]);
+            if (r >= a->big_h || q >= a->big_w) continue; // an odd size: the square sticks out
+            for (int k = 0; k < 8; k++) sum[k] = 0.0f;
+            DT_UNROLL()
+            for (int w = 0; w < 4; w++) {
+                const int y = r - (r0 + w / 2) * 2 + a->pad[0], x = q - (q0 + w % 2) * 2 + a->pad[1]; // in the window
+                const int mine = y * a->kernel[1] + x;
+                if (!in[w] || y < 0 || y >= a->kernel[0] || x < 0 || x >= a->kernel[1]) continue;
+                dt_unpack8(T, &raw[w], d);
+                for (int k = 0; k < 8; k++)
+                    if ((int)(index[w] >> 8 * k & 255) == mine) sum[k] += d[k]; // byte k: channel k
+            }
+            dt_put8(a->out, T, ((image * a->big_h + r) * a->big_w + q) * a->c.cols + s->col, sum);
         }
     }
 }

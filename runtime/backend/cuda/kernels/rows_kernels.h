@@ -257,13 +257,12 @@ DT_FN void dt_ln_bwd_sums(const dt_layer_norm_args *a, const dt_rows_share *s, d
     if (V && T != DT_F32) {
         DT_LN_EACH(p, i, left) {
             const int64_t at = s->row * a->r.n + i;
-            kept[3 * p] = dt_fetch8(a->x, T, at).a; // kept: x, dy, residual for each of a thread's groups
-            kept[3 * p + 1] = dt_fetch8(a->dy, T, at).a;
-            if (a->residual) kept[3 * p + 2] = dt_fetch8(a->residual, T, at).a;
+            kept[2 * p] = dt_fetch8(a->x, T, at).a; // kept: x, dy for each of a thread's groups
+            kept[2 * p + 1] = dt_fetch8(a->dy, T, at).a;
         }
     }
     DT_LN_EACH(p, i, left) {
-        dt_ln_bwd_read(a, s, i, &kept[3 * p], x, d, T, V);
+        dt_ln_bwd_read(a, s, i, &kept[2 * p], x, d, T, V);
         dt_param8(a->scale, i, left, scale);
         for (int k = 0; k < 8; k++) {
             // element by element, the part behind the row has no meaning
@@ -280,7 +279,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
     if (s->row < 0) return;
     const float mean = a->mean_in[s->row], invstd = a->invstd_in[s->row];
     DT_LN_EACH(p, i, left) {
-        dt_ln_bwd_read(a, s, i, &kept[3 * p], x, d, T, V);
+        dt_ln_bwd_read(a, s, i, &kept[2 * p], x, d, T, V);
         dt_param8(a->scale, i, left, scale);
         for (int k = 0; k < 8; k++) {
             const float hat = (x[k] - mean) * invstd;
@@ -289,8 +288,7 @@ DT_FN void dt_ln_bwd_write(const dt_layer_norm_args *a, const dt_rows_share *s, 
             x[k] = invstd * (d[k] * scale[k] - mean_g - hat * mean_gx); // dx of a row, from its two means
         }
         if (a->residual) {
-            const dt_raw8 raw = dt_ln_fetch(a->residual, a, s, i, &kept[3 * p + 2], T, V);
-            dt_unpack8_row(T, V, &raw, d);
+            dt_get8_row(a->residual, T, V, s->row * a->r.n + i, left, d);
             // dx rounded first, then the residual's gradient added
             for (int k = 0; k < 8; k++) x[k] = dt_rounded(T, x[k]) + d[k];
         }
@@ -303,7 +301,7 @@ DT_KERNEL_BOUND(ln_bwd, dt_layer_norm_args, 512, 1) {
     DT_SHARED(float, sum_g, 512);
     DT_SHARED(float, sum_gx, 512);
     DT_SHARED(float, total, 8 * 512);
-    DT_PRIVATE(dt_vec16, kept, DT_LN_GROUPS * 3);
+    DT_PRIVATE(dt_vec16, kept, DT_LN_GROUPS * 2);
     DT_PRIVATE(float, own, DT_LN_GROUPS * 16);
     const int64_t bunch = DT_BLOCK_DIM / a->r.group; // rows of a block at once
     DT_THREADS(t) {

@@ -32,20 +32,34 @@ typedef struct dt_pack_args {
     int type;
 } dt_pack_args;
 
+// Element (k, tap, c) of the packed copy.
+DT_FN float dt_pack_one(const dt_pack_args *a, int64_t k, int64_t tap, int64_t c) {
+    int64_t from = (k * a->n_in + c) * a->n_taps + tap; // dense order: channel before tap
+    if (a->fold.stride) {
+        from = dt_tap_unfold(&a->fold, (int)tap, (int)c);
+        if (from < 0) return 0.0f;
+        from += k * a->fold.n_in * a->fold.rows * a->fold.cols;
+    }
+    // gain of the folded batch norm
+    return a->scale ? a->x[from] * (a->scale[k] / sqrtf(a->var[k] + a->eps)) : a->x[from];
+}
+
 DT_KERNEL(pack_weight, dt_pack_args) {
     DT_THREADS(t) {
         const int64_t n = a->n_out * a->n_in * a->n_taps, per_out = a->n_in * a->n_taps; // elements of the packed copy
-        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < n; i += DT_GRID * DT_BLOCK_DIM) {
+        for (int64_t i = (DT_BLOCK * DT_BLOCK_DIM + t) * 8; i < n; i += DT_GRID * DT_BLOCK_DIM * 8) {
             // packed order: tap before channel
-            const int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
-            int64_t from = k * per_out + c * a->n_taps + tap; // dense order: channel before tap
-            if (a->fold.stride) {
-                from = dt_tap_unfold(&a->fold, (int)tap, (int)c);
-                if (from >= 0) from += k * a->fold.n_in * a->fold.rows * a->fold.cols;
+            int64_t k = i / per_out, tap = i % per_out / a->n_in, c = i % a->n_in;
+            float x[8];
+            for (int j = 0; j < 8; j++) {
+                x[j] = i + j < n ? dt_pack_one(a, k, tap, c) : 0.0f;
+                if (++c < a->n_in) continue;
+                c = 0;
+                if (++tap < a->n_taps) continue;
+                tap = 0;
+                k++;
             }
-            float x = from >= 0 ? a->x[from] : 0.0f;
-            if (a->scale) x *= a->scale[k] / sqrtf(a->var[k] + a->eps); // gain of the folded batch norm
-            dt_put(a->out, a->type, i, x);
+            dt_put8_part(a->out, a->type, i, n, x);
         }
     }
 }
@@ -94,9 +108,9 @@ DT_KERNEL(weight_grad, dt_weight_grad_args) {
     }
 }
 
-// out[c] (+)= sum over rows of x[r][c]. Each block first sums a range of rows for 32 columns into partial; then the
-// ranges are added in order. The tree depends on shapes alone.
-enum { DT_COLUMNS = 32, DT_COLUMN_LANES = 8 }; // threads per block: their product
+// out[c] (+)= sum over rows of x[r][c]. Each block first sums a range of rows for 64 columns, eight a thread, into
+// partial; then the ranges are added in order. The tree depends on shapes alone.
+enum { DT_COLUMNS = 64, DT_COLUMN_LANES = 8, DT_COLUMN_THREADS = DT_COLUMNS / 8 * DT_COLUMN_LANES };
 
 typedef struct dt_column_sum_args {
     const void *x;
@@ -105,27 +119,38 @@ typedef struct dt_column_sum_args {
     int type, add;
 } dt_column_sum_args;
 
+// Every DT_COLUMN_LANES-th of rows [r, end), eight columns from c on.
+DT_FN void dt_column_sum_thread(const dt_column_sum_args *a, int64_t r, int64_t end, int64_t c, float s[8], int T,
+                                int V) {
+    DT_UNROLL(4)
+    for (; r < end; r += DT_COLUMN_LANES) {
+        float x[8];
+        dt_get8_row(a->x, T, V, r * a->n_cols + c, a->n_cols - c, x);
+        for (int k = 0; k < 8; k++) s[k] += x[k];
+    }
+}
+
 // One block per range of rows and DT_COLUMNS columns.
 DT_KERNEL(column_sum_runs, dt_column_sum_args) {
     DT_SHARED(float, sum, DT_COLUMNS *DT_COLUMN_LANES);
     const int64_t tiles = (a->n_cols + DT_COLUMNS - 1) / DT_COLUMNS;
     const int64_t run = DT_BLOCK / tiles, col = DT_BLOCK % tiles * DT_COLUMNS;
     DT_THREADS(t) {
-        const int64_t c = col + t % DT_COLUMNS, begin = run * a->rows_a_run;
+        const int lane = t / (DT_COLUMNS / 8), at = t % (DT_COLUMNS / 8) * 8;
+        const int64_t c = col + at, begin = run * a->rows_a_run;
         int64_t end = begin + a->rows_a_run;
-        float s = 0.0f;
+        float s[8] = {0, 0, 0, 0, 0, 0, 0, 0};
         if (end > a->n_rows) end = a->n_rows; // the last range is shorter
-        if (c < a->n_cols)
-            for (int64_t r = begin + t / DT_COLUMNS; r < end; r += DT_COLUMN_LANES) // lane by lane through the range
-                s += dt_get(a->x, a->type, r * a->n_cols + c);
-        sum[t] = s;
+        if (c >= a->n_cols) end = begin;
+        DT_TYPED_ROWS(T, V, a->type, a->n_cols % 8 == 0, dt_column_sum_thread(a, begin + lane, end, c, s, T, V));
+        for (int k = 0; k < 8; k++) sum[lane * DT_COLUMNS + at + k] = s[k];
     }
     DT_THREADS(t) {
-        if (t < DT_COLUMNS && col + t < a->n_cols) {
+        for (int c = t; c < DT_COLUMNS && col + c < a->n_cols; c += DT_COLUMN_THREADS) {
             float s = 0.0f;
             // in order: the sum depends on shapes alone
-            for (int lane = 0; lane < DT_COLUMN_LANES; lane++) s += sum[lane * DT_COLUMNS + t];
-            a->partial[run * a->n_cols + col + t] = s;
+            for (int lane = 0; lane < DT_COLUMN_LANES; lane++) s += sum[lane * DT_COLUMNS + c];
+            a->partial[run * a->n_cols + col + c] = s;
         }
     }
 }
@@ -148,13 +173,25 @@ typedef struct dt_bias_gelu_args {
     int type, bias_type;
 } dt_bias_gelu_args;
 
+DT_FN void dt_bias_gelu_thread(const dt_bias_gelu_args *a, int64_t first, int64_t step, int T, int V) {
+    for (int64_t i = first; i < a->n; i += step) {
+        const int64_t c = i % a->n_cols; // V: of all eight, which lie in one row
+        float x[8], b[8];
+        dt_get8_part(a->x, T, i, a->n, 0.0f, x);
+        if (V && a->bias) dt_get8(a->bias, a->bias_type, c, b);
+        for (int k = 0; k < 8; k++) {
+            if (!V && a->bias) b[k] = dt_get(a->bias, a->bias_type, (c + k) % a->n_cols);
+            if (a->bias) x[k] += b[k]; // bias and GELU in f32, one rounding at the end
+            x[k] = dt_gelu(T, x[k]);
+        }
+        dt_put8_part(a->x, T, i, a->n, x);
+    }
+}
+
 DT_KERNEL(bias_gelu, dt_bias_gelu_args) {
     DT_THREADS(t) {
-        for (int64_t i = DT_BLOCK * DT_BLOCK_DIM + t; i < a->n; i += DT_GRID * DT_BLOCK_DIM) {
-            float x = dt_get(a->x, a->type, i); // bias and GELU in f32, one rounding at the end
-            if (a->bias) x += dt_get(a->bias, a->bias_type, i % a->n_cols);
-            dt_put(a->x, a->type, i, dt_gelu(a->type, x));
-        }
+        DT_TYPED_ROWS(T, V, a->type, a->n_cols % 8 == 0,
+                      dt_bias_gelu_thread(a, (DT_BLOCK * DT_BLOCK_DIM + t) * 8, DT_GRID * DT_BLOCK_DIM * 8, T, V));
     }
 }
 
