@@ -180,7 +180,8 @@ typedef struct dt_device {
     dt_status (*alloc_shared)(struct dt_backend *b, void **p, size_t n_bytes, const char *what);
     // Free and total bytes of device memory.
     void (*memory)(struct dt_backend *b, size_t *free_bytes, size_t *total_bytes);
-    dt_status (*stream_create)(struct dt_backend *b, void **stream);
+    // urgent: its kernels start before those of other streams that wait for room
+    dt_status (*stream_create)(struct dt_backend *b, void **stream, bool urgent);
     void (*stream_destroy)(struct dt_backend *b, void *stream);
     // Waits for all work on the stream. Returns the device's first error, with advice.
     dt_status (*synchronize)(struct dt_backend *b, void *stream);

@@ -474,7 +474,7 @@ static dt_status self_test(dt_comm *c, bool captured, int64_t least, bool in_ste
     const size_t n_bytes = (size_t)n->n_test * sizeof(float);
     float *device = NULL, *host = dt_xcalloc(n_bytes, 1);
     dt_status st = b->alloc(b, (void **)&device, n_bytes, "NCCL test");
-    if (st == DT_OK) st = b->device->stream_create(b, &n->main);
+    if (st == DT_OK) st = b->device->stream_create(b, &n->main, false);
     if (st == DT_OK) st = run_test(c, least, in_steps, device, host);
     // main is the test's own stream, of which graphs are captured
     if (st == DT_OK && captured) st = test_capture(c, in_steps, device, host);

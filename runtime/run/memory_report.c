@@ -185,6 +185,19 @@ dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r) {
         dt_run_is_elastic(r) ? ", or take run.reproducible=resume (one flat buffer of gradients)" : "");
 }
 
+void dt_memory_compare(const dt_nets *nets, const dt_open_run *r, size_t free_bytes) {
+    const double mib = 1048576, reserve = (double)dt_memory_reserve_bytes(r->backend) / mib;
+    const double taken = ((double)free_bytes - (double)dt_memory_free_bytes(r)) / mib;
+    const double planned = (double)dt_memory_bytes(nets, r) / mib - reserve;
+    if (dt_run_is_root(r))
+        dt_info("GPU memory: %.1f MiB taken, %.1f planned, %.1f kept back for libraries", taken, planned, reserve);
+    if (taken > planned + reserve)
+        dt_warn(
+            "rank %d: the first steps took %.1f MiB of the GPU's memory more than was planned, and %.1f are kept back "
+            "for libraries (or another process takes some): lower train.memory or train.micro_batch if it runs out",
+            r->comm->rank, taken - planned, reserve);
+}
+
 // ---- beside the report -----------------------------------------------------------------------------
 
 dt_status dt_memory_room_for_kernels(void) {

@@ -27,6 +27,9 @@ bool dt_memory_fits(const dt_nets *nets, const dt_open_run *r);
 bool dt_memory_may_fit(const dt_open_run *r, dt_graph *g);
 // DT_E_USAGE, with every kind in one line, where the networks do not fit. Called before memory is taken.
 dt_status dt_memory_check(const dt_nets *nets, const dt_open_run *r);
+// After the first steps of a device: how far what they took of free_bytes is from what was planned; a warning where that is
+// more than the reserve. Libraries load their kernels and NCCL connects only then.
+void dt_memory_compare(const dt_nets *nets, const dt_open_run *r, size_t free_bytes);
 // What is taken beside the memory that the report lists; saves: with a copy of what a checkpoint keeps.
 uint64_t dt_memory_outside_bytes(const dt_nets *nets, const dt_open_run *r, bool saves);
 // Whether the host has room for what libraries allocate: while plans are made, and at the first micro-batch.

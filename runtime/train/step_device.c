@@ -573,14 +573,14 @@ static dt_status create_commit(struct device_step *v) {
 
 static dt_status create_parts(struct device_step *v) {
     dt_backend *b = v->b;
-    DT_TRY(v->d->stream_create(b, &v->main));
-    DT_TRY(v->d->stream_create(b, &v->copy));
+    DT_TRY(v->d->stream_create(b, &v->main, false));
+    DT_TRY(v->d->stream_create(b, &v->copy, false));
     DT_TRY(b->alloc(b, (void **)&v->step, sizeof *v->step, "step block"));
     DT_TRY(b->alloc_host(b, (void **)&v->words, sizeof *v->words * WORDS_RING, "step blocks"));
     DT_TRY(b->alloc_host(b, (void **)&v->numbers, sizeof *v->numbers * DT_NUMBERS_RING, "numbers"));
     dt_comm *c = v->s->o.device_comm;
     if (c) {
-        DT_TRY(v->d->stream_create(b, &v->side));
+        DT_TRY(v->d->stream_create(b, &v->side, true)); // a sum that waits for a layer's blocks is late
         // the communicator queues on these streams, and calls release_graphs before an abort
         c->device->attach(c, v->main, v->side, release_graphs, v);
         const dt_flat_buffer *flat = &v->s->o.params->flat;

@@ -231,6 +231,7 @@ static dt_status open_training(trainer *t) {
     dt_open_run *r = &t->run;
     plan_ahead(t);
     DT_TRY(dt_nets_make(&t->nets, r, true));
+    if (r->backend->device) t->free_bytes = dt_memory_free_bytes(r);
     // before the stepper: it takes its buffers from the state
     DT_TRY(dt_state_create(&t->state, r, &t->nets));
     DT_TRY(dt_trainer_make_stepper(t));
@@ -551,6 +552,10 @@ static dt_status run_steps(trainer *t) {
         bool finished = false;
         DT_TRY(trainer_take_numbers(t, &r, end - begin, &finished));
         begin = end;
+        if (finished && t->free_bytes) {
+            dt_memory_compare(&t->nets, &t->run, t->free_bytes);
+            t->free_bytes = 0;
+        }
         stop_wanted |= finished && r.stop;
         if (!finished || t->run.record.step < queued) continue; // numbers of the newest step are still to come
         bool stop = false, busy = t->eval_every || t->save_every || t->verify_every;

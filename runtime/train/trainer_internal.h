@@ -30,6 +30,7 @@ typedef struct trainer {
         saved_step; // saved_step: of the newest save; -1: none
     int failed_saves;
     double slowest_step_s;
+    size_t free_bytes; // of a device before memory was taken; 0: the plan has been compared with what is free
     dt_slow_rank slow;
     dt_timeline timeline;
     dt_json results;     // the records of result.json, a line each

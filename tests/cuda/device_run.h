@@ -130,7 +130,7 @@ static inline const char *device_run_kernel(dt_backend *b, const dt_kernel *k, c
     r.scratch = device_add(d, h->scratch, n_scratch, true);
     r.step = device_add(d, h->step, sizeof *h->step, false);
     const char *wrong = NULL;
-    if (b->device->stream_create(b, &r.stream) != DT_OK) abort();
+    if (b->device->stream_create(b, &r.stream, false) != DT_OK) abort();
     char *first[DEVICE_TENSORS] = {NULL};
     device_order(b, 0);
     device_upload(d);

@@ -420,9 +420,9 @@ static int launch(dt_cuda_api *a, dt_cuda_kernel k, dt_cuda_grid g, const void *
 }
 
 // ---- streams and events ----------------------------------------------------------------------------
-static int stream_create(dt_cuda_api *a, void **st) {
+static int stream_create(dt_cuda_api *a, void **st, bool urgent) {
     machine *m = of(a);
-    const int e = fake_note(m, "stream_create", "", 0, NULL);
+    const int e = fake_note(m, "stream_create", urgent ? "urgent" : "", 0, NULL);
     if (e) return e;
     stream *s = dt_xcalloc(1, sizeof *s);
     *s = (stream){.live = add_track(&m->tracks), .alive = true, .next = m->streams};

@@ -252,7 +252,8 @@ static int connect(nccl *n, const op *o) {
     const int i = o->kind < SEND ? o->kind * SIZES + size : 5 * SIZES + (o->kind - SEND) * MAX_RANKS + o->peer;
     if (n->links[i]) return DT_NCCL_OK;
     if (o->how.capture) fake_breach("the first operation of kind %d, of %zu bytes, is captured", o->kind, o->n_bytes);
-    return n->cuda->alloc(n->cuda, &n->links[i], LINK_BYTES) ? UNHANDLED : DT_NCCL_OK;
+    const char *bytes = getenv("FAKE_NCCL_LINK");
+    return n->cuda->alloc(n->cuda, &n->links[i], bytes ? (size_t)atoll(bytes) : LINK_BYTES) ? UNHANDLED : DT_NCCL_OK;
 }
 
 // The end of a call: NCCL's own thread, which has chosen the device, queues all its operations or none.

@@ -12,7 +12,7 @@
 //
 // FAKE_NCCL_WRONG in the environment makes sums wrong by one, as on a broken link. FAKE_NCCL_REFUSES names a rank (or
 // "all") whose library fails under capture. With FAKE_NCCL_SWITCH sums are made in switches where NCCL_ALGO allows NVLS:
-// their order is another one for each communicator.
+// their order is another one for each communicator. FAKE_NCCL_LINK: bytes that a connection takes (4096).
 #ifndef DT_TESTS_CUDA_FAKE_NCCL_H
 #define DT_TESTS_CUDA_FAKE_NCCL_H
 

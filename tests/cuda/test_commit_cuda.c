@@ -105,7 +105,7 @@ static void set_up(rig *r, dt_optimizer_args o, float clip, int growth, float sc
     r->a.step = r->step;
     r->a.numbers = r->numbers;
     must(r->gpu->device->commit_create(r->gpu, &r->a, &r->commit));
-    must(r->gpu->device->stream_create(r->gpu, &r->stream));
+    must(r->gpu->device->stream_create(r->gpu, &r->stream, false));
 }
 
 static void tear_down(rig *r) {

@@ -99,8 +99,8 @@ static float two_streams(bool wait, bool captured) {
         for (int k = 0; k < 64; k++) host[k] = (float)(1 << i);
         b->copy_to_device(b, x[i], host, sizeof host);
     }
-    must(d->stream_create(b, &first));
-    must(d->stream_create(b, &second));
+    must(d->stream_create(b, &first, false));
+    must(d->stream_create(b, &second, false));
     if (captured) {
         must(d->capture_begin(b, second));
         d->stream_wait(b, first, second);
@@ -136,7 +136,7 @@ TEST(test_capture_errors) {
     dt_backend *b = open_backend();
     const dt_device *d = b->device;
     void *s, *graph, *p;
-    must(d->stream_create(b, &s));
+    must(d->stream_create(b, &s, false));
     must(d->capture_begin(b, s));
     assert_int_equal(b->alloc(b, &p, 64, "a buffer"), DT_E_INTERNAL);
     assert_int_equal(d->capture_end(b, s, &graph), DT_E_INTERNAL);
@@ -147,7 +147,7 @@ TEST(test_capture_errors) {
     b->destroy(b);
     b = open_backend();
     d = b->device;
-    must(d->stream_create(b, &s));
+    must(d->stream_create(b, &s, false));
     dt_cuda_api *api = dt_cuda_self(b)->api;
     fake_cuda_fail(api, "stream_synchronize", 0, 999);
     must_fail(DT_E_INTERNAL, "waiting for the device", d->synchronize(b, s));

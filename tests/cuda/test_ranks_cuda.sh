@@ -96,6 +96,12 @@ for np in 1 3 4; do
     good $np elastic$np run.reproducible=elastic
     [ $np = 1 ] || same elastic1 elastic$np
 done
+# the tree's pairs connect in the first step, behind the plan
+good 4 late4 run.reproducible=elastic train.max_steps=2
+! grep -q "more than was planned" "$work/late4.log" || show late4 "the plan is off"
+grep -q "GPU memory: [0-9.]* MiB taken, [0-9.]* planned, 20.5 kept back" "$work/late4.log" || show late4 "no word on memory"
+FAKE_NCCL_LINK=24000000 good 4 later4 run.reproducible=elastic train.max_steps=2
+grep -q "rank .: the first steps took [0-9.]* MiB of the GPU's memory more than was planned" "$work/later4.log" || show later4 "no warning"
 for np in 1 2; do good $np anew$np run.reproducible=elastic train.max_steps=2 eval.recalibrate_bn=2; done
 same anew1 anew2
 for np in 1 2; do good $np lamb$np run.reproducible=elastic train.optimizer.name=lamb; done # norms of each tensor

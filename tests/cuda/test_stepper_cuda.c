@@ -355,6 +355,11 @@ TEST(test_end_beside_a_lost_peer) {
         assert_int_equal(dt_comm_create_self(&alone), DT_OK);
         make_bench(&b, &(setting){.ranks = alone});
         run_steps(&b, 0, 3, r);
+        size_t n;
+        int urgent = 0; // NCCL's stream alone
+        const fake_cuda_call *calls = fake_cuda_log(api_of(&b), &n);
+        for (size_t i = 0; i < n; i++) urgent += strcmp(calls[i].what, "urgent") == 0;
+        assert_int_equal(urgent, 1);
         b.device_comm->set_deadline(b.device_comm, 0.1);
         hang(b.b);
         if (k) {
@@ -479,7 +484,7 @@ static void *end_main(void *arg) {
     dt_cuda_api *api = dt_cuda_self(b)->api;
     real.nccl = *fake_cuda_nccl(b);
     fake_cuda_nccl(b)->async_error = peers_state;
-    for (int i = 0; i < 2; i++) must(b->device->stream_create(b, &streams[i]));
+    for (int i = 0; i < 2; i++) must(b->device->stream_create(b, &streams[i], false));
     const bool fails = j->boot.rank == failing.rank;
     if (fails) fake_cuda_fail(api, failing.call, failing.after, failing.error);
     dt_status st = dt_comm_create_nccl(&c, b, &j->boot, true, true, 1 << 14, 600);

@@ -149,7 +149,7 @@ struct dt_cuda_api {
     int (*copy)(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int direction, void *stream);
     int (*zero)(dt_cuda_api *a, void *dst, size_t n_bytes, void *stream);
 
-    int (*stream_create)(dt_cuda_api *a, void **stream);
+    int (*stream_create)(dt_cuda_api *a, void **stream, bool urgent);
     int (*stream_destroy)(dt_cuda_api *a, void *stream);
     int (*stream_synchronize)(dt_cuda_api *a, void *stream); // NULL: the device
     int (*stream_query)(dt_cuda_api *a, void *stream, bool *done);

@@ -141,9 +141,9 @@ static void memory(dt_backend *b, size_t *free_bytes, size_t *total_bytes) {
 }
 
 // ---- streams ---------------------------------------------------------------------------------------
-static dt_status stream_create(dt_backend *b, void **stream) {
+static dt_status stream_create(dt_backend *b, void **stream, bool urgent) {
     dt_cuda *c = dt_cuda_self(b);
-    dt_cuda_check(c, c->api->stream_create(c->api, stream), "creating a stream");
+    dt_cuda_check(c, c->api->stream_create(c->api, stream, urgent), "creating a stream");
     return cuda_status(c);
 }
 
@@ -333,7 +333,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
     c->device.bus = c->info.pci;
     c->device.rates = dt_cuda_rates(&c->info);
     c->device.nccl = nccl;
-    if (!c->error) dt_cuda_check(c, api->stream_create(api, &c->device.stream), "creating a stream");
+    if (!c->error) dt_cuda_check(c, api->stream_create(api, &c->device.stream, false), "creating a stream");
     dt_status status = cuda_status(c);
     if (status == DT_OK) status = cuda_backend_make_plans(c, opts);
     if (status != DT_OK) {

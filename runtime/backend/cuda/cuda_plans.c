@@ -544,7 +544,7 @@ int dt_plan_bench_open(dt_plan_bench *b, dt_cuda_api *api, const dt_plan_kind *k
         at += even(b->n_bytes[i]);
     }
     b->workspace = at;
-    e = api->stream_create(api, &b->stream);
+    e = api->stream_create(api, &b->stream, false);
     if (!e) e = api->event_create(api, &b->event[0], true);
     if (!e) e = api->event_create(api, &b->event[1], true);
     if (!e) e = plan_bench_fill_random(b, total);

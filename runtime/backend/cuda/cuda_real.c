@@ -141,7 +141,12 @@ static int copy(dt_cuda_api *a, void *dst, const void *src, size_t n_bytes, int 
 CALL(zero, cudaMemsetAsync(dst, 0, n_bytes, stream), void *dst, size_t n_bytes, void *stream) // bytes of 0
 
 // ---- streams and events ----------------------------------------------------------------------------
-CALL(stream_create, cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking), void **stream)
+static int stream_create(dt_cuda_api *a, void **stream, bool urgent) {
+    int least = 0, greatest = 0; // a smaller number is more urgent
+    const cudaError_t e = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+    if (e) return done(e);
+    return done(cudaStreamCreateWithPriority((cudaStream_t *)stream, cudaStreamNonBlocking, urgent ? greatest : least));
+}
 CALL(stream_destroy, cudaStreamDestroy(stream), void *stream)
 // NULL: everything on the device
 CALL(stream_synchronize, stream ? cudaStreamSynchronize(stream) : cudaDeviceSynchronize(), void *stream)
