@@ -33,8 +33,8 @@ struct dt_exec {
     const dt_plan *plan;
     int replica;
     dt_arena arena;
-    dt_flat_buffer memory; // holds the three that follow
-    char *flat;
+    char *flat;            // shared with the other plans of the parameters, or in `memory`
+    dt_flat_buffer memory; // holds the two that are this exec's own
     instruction_pointers *instructions;
     pointer_patch *grad_patches, *input_patches;
     int n_grad_patches, n_input_patches;
@@ -119,12 +119,12 @@ dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int replica) {
         size_t n_bytes = (size_t)dt_shape_elements(&v->shape) * sizeof(float);
         if (n_bytes > staging_bytes) staging_bytes = n_bytes;
     }
-    // vector loads may read behind the last row
-    dt_flat_buffer_add(&e->memory, (void **)&e->flat, plan->flat_bytes + 64);
+    dt_status st = dt_params_take_work(plan->params, plan->flat_bytes, replica, &e->flat);
+    if (st == DT_OK && !e->flat) dt_flat_buffer_add(&e->memory, (void **)&e->flat, plan->flat_bytes);
     dt_flat_buffer_add(&e->memory, (void **)&e->staging, staging_bytes);
     dt_flat_buffer_add(&e->memory, (void **)&e->device_step, plan->backend->device ? sizeof *e->device_step : 0);
-    // sets flat, staging, device_step
-    const dt_status st = dt_flat_buffer_alloc(&e->memory, plan->backend, "activations");
+    // sets staging, device_step
+    if (st == DT_OK) st = dt_flat_buffer_alloc(&e->memory, plan->backend, "activations");
     if (st != DT_OK) {
         dt_exec_destroy(e);
         return st;

@@ -13,7 +13,8 @@
 
 typedef struct dt_exec dt_exec;
 
-// replica: 0 … n_replicas-1 of the plan's options; no two execs that run at once may share one.
+// replica: 0 … n_replicas-1 of the plan's options; no two execs that run at once may share one. What a run leaves is valid
+// until another exec of the same parameters and replica runs: they share the activations' memory.
 dt_status dt_exec_create(dt_exec **out, const dt_plan *plan, int replica);
 void dt_exec_destroy(dt_exec *e);
 

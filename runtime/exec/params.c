@@ -218,8 +218,30 @@ dt_status dt_params_create(dt_params **out, const dt_graph *g, dt_backend *b, in
     return DT_OK;
 }
 
+void dt_params_plan_work(dt_params *p, size_t n_bytes, int n_replicas) {
+    if (n_bytes > p->work_bytes) p->work_bytes = n_bytes;
+    if (n_replicas <= p->n_work) return;
+    p->work = dt_xrealloc(p->work, sizeof *p->work * (size_t)n_replicas);
+    memset(p->work + p->n_work, 0, sizeof *p->work * (size_t)(n_replicas - p->n_work));
+    p->n_work = n_replicas;
+}
+
+dt_status dt_params_take_work(dt_params *p, size_t n_bytes, int replica, char **out) {
+    dt_flat_buffer *w = &p->work[replica];
+    void *memory; // set by the allocation, and again below
+    *out = NULL;
+    if (!w->memory) {
+        dt_flat_buffer_add(w, &memory, p->work_bytes);
+        DT_TRY(dt_flat_buffer_alloc(w, p->backend, "activations"));
+    }
+    if (n_bytes <= w->n_bytes) *out = w->memory;
+    return DT_OK;
+}
+
 void dt_params_destroy(dt_params *p) {
     if (!p) return;
+    for (int i = 0; i < p->n_work; i++) dt_flat_buffer_free(&p->work[i]);
+    free(p->work);
     for (int i = 0; i < p->packs->n_flats; i++) dt_flat_buffer_free(&p->packs->flats[i]);
     free(p->packs->flats);
     free(p->packs->items);

@@ -85,6 +85,9 @@ typedef struct dt_params {
     bool sharded;  // there are other ranks that own the rest: slots and average have this rank's elements alone
     float **grads; // gradient buffers
     int n_grads, n_slots;
+    dt_flat_buffer *work; // activations and scratch, one for each replica: all plans share them
+    size_t work_bytes;    // of each, by the largest plan
+    int n_work;
     dt_flat_buffer flat;           // holds all buffers above
     bool taken;                    // `flat` has memory
     struct dt_params_packs *packs; // internal
@@ -100,6 +103,11 @@ typedef struct dt_params {
 // plans. create is both.
 dt_status dt_params_lay_out(dt_params **out, const dt_graph *g, dt_backend *b, int n_slots, int n_grad_buffers);
 dt_status dt_params_take(dt_params *p);
+// A plan needs n_bytes of activations and scratch for each of n_replicas. Networks run one after another (a step, then an
+// evaluation), so one buffer a replica serves all of them.
+void dt_params_plan_work(dt_params *p, size_t n_bytes, int n_replicas);
+// The buffer of a replica, which its first caller allocates; NULL where a later plan needs more than it has. Borrowed.
+dt_status dt_params_take_work(dt_params *p, size_t n_bytes, int replica, char **out);
 // Between lay_out (with n_slots 0) and take, before add_average: slots for the ranges that this rank owns, which are
 // copied; `at` is filled in.
 void dt_params_add_sharded(dt_params *p, int n_slots, const dt_own_range *own, int n_own);

@@ -336,7 +336,8 @@ static dt_status fill_plan(dt_plan *p) {
     }
     find_finished_grads(p);
     p->activation_bytes = dt_memory_assign(p->buffers, p->n_buffers); // all lifetimes are known now
-    p->flat_bytes = p->activation_bytes + p->scratch_bytes;
+    p->flat_bytes = p->activation_bytes + p->scratch_bytes + 64;      // vector loads may read behind the last row
+    dt_params_plan_work(p->params, p->flat_bytes, p->opts.n_replicas);
     DT_TRY(dt_params_place_packs(p->params));
     return p->params->taken ? dt_plan_take(p) : DT_OK;
 }

@@ -71,7 +71,10 @@ static int memory_report_list_rows(const dt_nets *nets, const dt_open_run *r, si
     if (dt_run_has_bf16_gradients(r)) rows[n++] = (memory_row){"gradients in bf16", trains / 2};
     rows[n++] = (memory_row){"activations", replicas * train.activation_bytes};
     rows[n++] = (memory_row){"scratch", replicas * train.scratch_bytes};
-    rows[n++] = (memory_row){"evaluation", replicas * (eval.activation_bytes + eval.scratch_bytes)};
+    // in the memory of the training's, where they fit
+    const size_t trains_in = train.activation_bytes + train.scratch_bytes;
+    const size_t evaluates_in = eval.activation_bytes + eval.scratch_bytes;
+    rows[n++] = (memory_row){"evaluation", replicas * (evaluates_in > trains_in ? evaluates_in - trains_in : 0)};
     if (!r->backend->device) rows[n++] = (memory_row){"predictions", prediction_bytes(nets, r)};
     if (!r->backend->device) return n;
     rows[n++] = (memory_row){"constants", train.constant_bytes + eval.constant_bytes};
