@@ -285,6 +285,7 @@ typedef struct dt_backend_opts {
     int local_rank, local_size; // of this process on its host; picks its device
     int world_size;             // over all hosts; 0 counts as 1
     bool tf32;                  // fp32 matmuls and convolutions may round their inputs to TF32 (10 bits)
+    bool unsummed;              // under fp16 no convolution makes or applies a batch norm's sums
     bool uncaptured;            // steps are not graphs, so that engines are not timed in one
 } dt_backend_opts;
 

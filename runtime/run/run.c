@@ -189,6 +189,7 @@ static dt_status open_backend(dt_open_run *r) {
                                   .deterministic = c->run.reproducible != DT_REPRODUCIBLE_off,
                                   .winograd = allows_winograd(r), // changes bits: taken from the checkpoint
                                   .tf32 = c->device.tf32,
+                                  .unsummed = !c->device.fp16_sums,
                                   .uncaptured = !c->device.capture,
                                   .timed = c->device.time_engines,
                                   .cache_folder = cache};

@@ -68,6 +68,15 @@ for model in $("$DTRAIN" info | sed -n 's/^model *\([^ ]*\).*/\1/p'); do
     [[ $cases == *"{name: $model"[,}]* ]] || fail "no case for $model"
 done
 
+# convolutions make a batch norm's sums only where device.fp16_sums says so
+for sums in false true; do
+    train run.name=r train.global_batch=4 train.micro_batch=4 device.time_engines=true device.fp16_sums=$sums data.cache_dir="$work/cache-$sums" "model=$small}"
+    found=false
+    ! grep -q ' sums' "$work/cache-$sums"/engines-*.txt || found=true
+    [ $found = $sums ] || fail "device.fp16_sums: $sums: engines with sums: $found"
+    rm -r "$work/runs/r"
+done
+
 # every launch with its bytes, the time that they need at least, and the fake device's: the last row has the sums
 "$DTRAIN" check "$config" --kernels train.micro_batch=4 train.global_batch=4 'model={name: cnn}' >"$work/out" 2>"$work/log" || fail "check --kernels"
 awk '$4 != "%" { next }

@@ -311,6 +311,7 @@ dt_status dt_cuda_backend_create(dt_backend **out, dt_cuda_api *api, const dt_nc
                    .index = index,
                    .deterministic = opts->deterministic,
                    .tf32 = opts->tf32,
+                   .unsummed = opts->unsummed,
                    .world_size = opts->world_size,
                    .attention_bytes = DT_ATTENTION_BYTES};
     const int used = api->device_use(api, index); // before any other call on the device

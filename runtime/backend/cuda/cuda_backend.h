@@ -17,7 +17,7 @@ typedef struct dt_cuda {
     dt_cuda_api *api;
     int index; // of the device
     dt_cuda_device_info info;
-    bool deterministic, tf32;
+    bool deterministic, tf32, unsummed;
     int world_size;
     int64_t attention_bytes;           // of scores at a time without cuDNN (sdpa_cuda.c); a test lowers it
     void *shared[4];                   // memory allocated by NCCL
@@ -40,7 +40,7 @@ static inline dt_cuda *dt_cuda_of(const dt_kernel_instance *s) {
     return dt_cuda_self(s->backend);
 }
 static inline dt_cuda_demands dt_cuda_demands_of(const dt_cuda *c) {
-    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32};
+    return (dt_cuda_demands){.deterministic = c->deterministic, .tf32 = c->tf32, .unsummed = c->unsummed};
 }
 // Remembers the first error (0 is none) with where it happened.
 void dt_cuda_check(dt_cuda *c, int error, const char *where);

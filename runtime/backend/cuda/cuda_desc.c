@@ -140,7 +140,7 @@ static void fold_stride(dt_dnn_desc *d) {
     *w = (dt_window){.kernel = {(int)taps[0], (int)taps[1]}, .stride = {1, 1}, .dilation = {1, 1}};
 }
 
-static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_dnn_desc *out) {
+static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, bool unsummed, dt_dnn_desc *out) {
     const int y_at = n->backward ? n->n_fwd_in + n->n_fwd_out : 0; // position of dy among the inputs of a backward node
     const dt_value_info *x = info(g, n->in[0]), *w = info(g, n->in[1]);
     const dt_value_info *y = n->backward ? info(g, n->in[y_at]) : info(g, n->out[0]);
@@ -169,7 +169,7 @@ static int conv_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
         base.kind = DT_DNN_CONV_FWD;
         base.act = n->attrs.conv2d.act;
         base.bias = (n->n_in > 2 && n->in[2] != DT_NONE) || n->attrs.conv2d.fold_bn; // a folded batch norm adds a bias
-        base.sums = wants_sums(g, n, &base);
+        base.sums = !unsummed && wants_sums(g, n, &base);
         out[0] = base;
         fold_stride(&out[0]);
         return 1;
@@ -208,7 +208,7 @@ static int sdpa_descs(const dt_graph *g, const dt_node *n, dt_dnn_desc base, dt_
 
 int dt_cuda_node_descs(const dt_graph *g, const dt_node *n, dt_cuda_demands demands, dt_dnn_desc out[DT_NODE_DESCS]) {
     const dt_dnn_desc base = {.deterministic = demands.deterministic, .tf32 = demands.tf32, .groups = 1};
-    if (n->op == DT_OP_conv2d || n->op == DT_OP_conv_transpose) return conv_descs(g, n, base, out);
+    if (n->op == DT_OP_conv2d || n->op == DT_OP_conv_transpose) return conv_descs(g, n, base, demands.unsummed, out);
     if (n->op == DT_OP_sdpa) return sdpa_descs(g, n, base, out);
     return 0;
 }

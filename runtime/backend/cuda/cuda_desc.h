@@ -12,6 +12,7 @@ enum { DT_DESC_TEXT = DT_CHOICE_TEXT, DT_NODE_DESCS = 2 };
 // What the backend demands of every engine.
 typedef struct dt_cuda_demands {
     bool deterministic, tf32;
+    bool unsummed; // no sums: device.fp16_sums is false
 } dt_cuda_demands;
 
 // The descriptions that node n needs: one for a forward conv2d or an sdpa node; for a backward conv2d one for each
