@@ -184,7 +184,7 @@ class Machine:
     def bench_command(self, *words):
         ceilings = [f"--{k}={v}" for k, v in self.ceilings.items()]
         return [self.o.python, "tests/bench/bench_gpu.py", "--dtrain", self.dtrain, "--python", self.o.python, *ceilings,
-                *(["--dry-run"] if self.o.device == "cpu" else []), *words]
+                *(["--dry-run", "--device", "cpu"] if self.o.device == "cpu" else []), *words]
 
     def bench(self, *words):
         """Rows of bench_gpu.py as facts, one a goal."""
@@ -287,8 +287,9 @@ def photos(m, config, *words):
     if not os.path.exists(data):
         m.run(m.dtrain, "synth", "photos", data + ".raw", "--n", "512")
         m.run(m.dtrain, "pack", data + ".raw", data)
+    batch, small = (256, []) if m.o.device == "cuda" else (4, ["data.fields.image={size: [32, 32], short_side: 32}"])
     return [f"configs/{config}.yaml", f"data.path={data}", f"run.dir={m.work}/runs", f"data.cache_dir={m.work}/cache", f"device.kind={m.o.device}",
-            "train.precision=bf16", "train.global_batch=256", "train.micro_batch=256", "train.epochs=100", "metrics.sinks=[jsonl]",
+            "train.precision=bf16", f"train.global_batch={batch}", f"train.micro_batch={batch}", *small, "train.epochs=100", "metrics.sinks=[jsonl]",
             "eval.every=1000 steps", "checkpoint.every=1000 steps", "data.split.val=0", "data.augment.image=[]", "run.resume=never", *words]
 
 
@@ -301,7 +302,7 @@ def kernels(m):
         else:
             job = photos(m, "resnet50" if words else name, *(["model.depth="] if words else []), *words)
         m.run(m.dtrain, "check", *job, "--kernels")
-        m.fact(name, next((line.strip() for line in reversed(m.text_of("kernels.log").splitlines()) if line.strip().startswith("all")), "no sum"))
+        m.fact(name, next((line.strip() for line in reversed(m.text_of("kernels.log").splitlines()) if line.endswith("  all")), "no sum"))
 
 
 UNITS = {"nsecond": 1e-9, "ns": 1e-9, "usecond": 1e-6, "us": 1e-6, "msecond": 1e-3, "ms": 1e-3, "second": 1, "s": 1,
@@ -356,7 +357,7 @@ def weights(m):
     job = [*photos(m, "resnet50", f"data.path={data}", "data.fields.image={source: png, size: [224, 224], short_side: 224}", f"train.global_batch={n}",
                    f"train.micro_batch={n}", "train.precision=fp32", "train.optimizer={name: sgd, lr: 0.01, momentum: 0.9, nesterov: false, weight_decay: 0}",
                    "train.schedule={name: constant}", "train.label_smoothing=0", "data.mix={p: 0}", "train.epochs=100000", f"train.max_steps={steps}")]
-    m.run(m.dtrain, "init", *job, "run.name=one")
+    m.run(m.dtrain, "init", job[0], f"{m.work}/runs/one", *[w for w in job[1:] if not w.startswith(("run.dir=", "run.resume="))])
     m.run(m.dtrain, "export", f"{m.work}/runs/one", init, "--which", "latest", "--names", "torchvision")
     m.run(m.dtrain, *job, "run.name=one", "run.resume=auto")
     m.run(*m.bench_command("--peer", "same_weights", "--weights", init, "--shards", data, "--steps", str(steps)))
