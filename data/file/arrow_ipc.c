@@ -83,6 +83,7 @@ typedef struct batch {
 
 typedef struct arrow {
     uint32_t n_buffers, n_fields;
+    bool has_schema;
     batch *first, **last;
 } arrow;
 
@@ -150,6 +151,7 @@ static dt_status read_schema(dt_columnar *t, flat schema) {
 static dt_status add_batch(dt_columnar *t, arrow *a, flat head, uint64_t body, uint64_t n_body) {
     uint64_t first;
     const uint64_t n = flat_vector(head, 2, 16, &first), n_rows = flat_int(head, 0, 8, 0);
+    if (!a->has_schema) return dt_columnar_damaged(t, "a record batch without a schema before it");
     if (flat_field(head, 3)) return refuse(t, "packed buffers (compression)");
     if (n != a->n_buffers) return dt_columnar_damaged(t, "a record batch has other columns than the schema");
     batch *b = *a->last = dt_arena_alloc(&t->arena, sizeof *b);
@@ -233,8 +235,9 @@ static dt_status read_message(dt_columnar *t, arrow *a, uint64_t *at, bool *more
     const flat message = {(const uint8_t *)bytes, n_head, n_head < 4 ? 0 : dt_le32((const uint8_t *)bytes)};
     const uint64_t kind = flat_int(message, 1, 1, 0), n_body = flat_int(message, 3, 8, 0), body = *at + 8 + n_head;
     dt_status st = n_body <= n_file - body ? DT_OK : dt_columnar_damaged(t, "the stream is cut");
-    if (st == DT_OK && kind == HEAD_SCHEMA && !t->columns) st = read_schema(t, flat_table(message, 2));
+    if (st == DT_OK && kind == HEAD_SCHEMA && !a->has_schema) st = read_schema(t, flat_table(message, 2));
     if (st == DT_OK && kind == HEAD_BATCH) st = add_batch(t, a, flat_table(message, 2), body, n_body);
+    a->has_schema |= kind == HEAD_SCHEMA;
     free(bytes);
     *at = body + n_body;
     return st;

@@ -24,7 +24,7 @@
 #include <zstd.h>
 
 enum { FREE_BYTES = 64 << 20, MOST_RATIO = 1024, TEXT_BYTES = 96, MAX_WIDTH = 16, KEPT_PAGES = 4 };
-static const uint64_t KEPT_BYTES = 128 << 20, MAX_ROWS = 1 << 28, MAX_ROWS_PER_BYTE = 1 << 14;
+static const uint64_t KEPT_BYTES = 128 << 20, MAX_ROWS = 1 << 28, FREE_CELLS = 1 << 24, MAX_CELLS_PER_BYTE = 1 << 11;
 
 bool dt_columnar_is_name(const char *path) {
     return dt_text_ends(path, ".parquet|.pq|.arrow|.feather");
@@ -107,9 +107,11 @@ bool dt_columnar_name_classes(dt_columnar *t, dt_span key, dt_span text) {
 
 dt_status dt_columnar_add_rows(dt_columnar *t, uint64_t n) {
     t->n_rows += n <= MAX_ROWS ? n : MAX_ROWS + 1;
-    if (t->n_rows <= MAX_ROWS && t->n_rows / MAX_ROWS_PER_BYTE <= t->blob.n_bytes) return DT_OK;
-    return dt_fail(DT_E_DATA, "%s: claims more than %" PRIu64 " rows, or %" PRIu64 " for each of its bytes",
-                   t->blob.path, MAX_ROWS, MAX_ROWS_PER_BYTE);
+    const uint64_t n_cells = t->n_rows * t->n_columns; // 32 bits each
+    if (t->n_rows <= MAX_ROWS && (n_cells <= FREE_CELLS || n_cells / MAX_CELLS_PER_BYTE <= t->blob.n_bytes))
+        return DT_OK;
+    return dt_fail(DT_E_DATA, "%s: claims more than %" PRIu64 " rows, or %" PRIu64 " values for each of its bytes",
+                   t->blob.path, MAX_ROWS, MAX_CELLS_PER_BYTE);
 }
 
 // ---- pages --------------------------------------------------------------------------------------------

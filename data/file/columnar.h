@@ -109,7 +109,7 @@ dt_status dt_arrow_open(dt_columnar *t, uint64_t at); // of its first message
 dt_columnar_column *dt_columnar_add(dt_columnar *t, dt_span name, const dt_span *field);
 // Takes the names of classes from a file's metadata, if its key is "huggingface".
 bool dt_columnar_name_classes(dt_columnar *t, dt_span key, dt_span json);
-// DT_E_DATA: more than 2^28 in all, or 2^14 for each byte of the file.
+// After the columns. DT_E_DATA: more than 2^28 in all, or more values than a file of so few bytes may have.
 dt_status dt_columnar_add_rows(dt_columnar *t, uint64_t n);
 // DT_E_DATA with the file in front.
 dt_status dt_columnar_damaged(const dt_columnar *t, const char *what);

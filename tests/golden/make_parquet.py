@@ -4,6 +4,7 @@ import datetime
 import decimal
 import io
 import os
+import struct
 
 import datasets
 import duckdb
@@ -78,6 +79,14 @@ with pa.OSFile("file.arrow", "wb") as f, pa.ipc.new_file(f, plain.schema) as out
     out.write_table(plain)
 with pa.OSFile("images.arrow", "wb") as f, pa.ipc.new_stream(f, photos.data.schema) as out:
     out.write_table(photos.data.table)
+with open("images.arrow", "rb") as f, open("refused_batch_first.arrow", "wb") as out: # its batch, of no buffers, comes first
+    m = [pa.ipc.read_message(f) for _ in range(2)]
+    ends = [len(x.serialize()) for x in m]
+    f.seek(0)
+    schema, batch, rest = f.read(ends[0]), bytearray(f.read(ends[1])), f.read()
+    n = batch.index(struct.pack("<IQQ", 13, 0, 0))
+    batch[n:n + 4] = bytes(4)
+    out.write(batch + schema + rest)
 with pa.OSFile("refused_lz4.arrow", "wb") as f, pa.ipc.new_file(f, plain.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as out:
     out.write_table(plain)
 with pa.OSFile("refused_view.arrow", "wb") as f, pa.ipc.new_file(f, pa.schema([("x", pa.string_view())])) as out:

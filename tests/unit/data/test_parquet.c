@@ -160,6 +160,7 @@ TEST(refused_files_are_named) {
         {"refused_delta.parquet", "column x has encoding DELTA_BINARY_PACKED (5), which is not read"},
         {"refused_lz4.arrow", "packed buffers (compression), which are not read"},
         {"refused_view.arrow", "unions, views, or newer types, which are not read"},
+        {"refused_batch_first.arrow", "a record batch without a schema before it"},
         {"cut.parquet", "no whole Parquet file"},
         {"short.parquet", "too short"}};
     dt_table t;
@@ -176,10 +177,12 @@ TEST(refused_files_are_named) {
     must_fail(DT_E_DATA, "a page of 9 bytes at byte 4 claims to hold 2147483647",
               dt_columnar_load(c, &(dt_columnar_page){4, 9, INT32_MAX, DT_CODEC_ZSTD}, &out));
     assert_null(out.data);
+    must(dt_columnar_add_rows(c, 1 << 20));
+    must_fail(DT_E_DATA, "or 2048 values for each of its bytes", dt_columnar_add_rows(c, 1 << 24));
     dt_columnar_close(c);
     for (size_t i = 0; i < sizeof WORDS / sizeof *WORDS; i++)
         must_fail(DT_E_DATA, WORDS[i][1],
-                  dt_table_read(&t, i < 4 ? golden(WORDS[i][0]) : in_folder("%s", WORDS[i][0])));
+                  dt_table_read(&t, i < 5 ? golden(WORDS[i][0]) : in_folder("%s", WORDS[i][0])));
 }
 
 TEST_MAIN(folder_make, folder_remove)
