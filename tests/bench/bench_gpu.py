@@ -50,6 +50,7 @@ WORK = {
     "start_resnet50": ("resnet50", [], 256, "bf16", "resnet50", {"start_s": 3.0}),
     "resnet50_jpeg_bf16": ("resnet50", [], 256, "bf16", "resnet50", {"best": 1.3}),
     "resnet50_fp16": ("resnet50", [], 256, "fp16", "resnet50", {"best": 1.3, "copy": 0.6, "memory": 0.8}),
+    "resnet50_fp16_sums": ("resnet50", ["device.fp16_sums=true"], 256, "fp16", "resnet50", {}),
     "convnext_t_bf16": ("vit", ["model={name: convnext, size: ti, drop_path: 0.1}", "model.patch=", "model.dim=", "model.heads=", "model.blocks="],
                         256, "bf16", "convnext_tiny", {"best": 1.2, "memory": 0.8}),
     "efficientnet_b0_bf16": ("resnet50", ["model={name: efficientnet, size: b0}", "model.depth="], 256, "bf16", "efficientnet_b0", {"best": 1.2, "memory": 0.8}),

@@ -49,7 +49,7 @@ PARTS = {
           Item("learn_bf16", 110, 0, "three real sets reach the accuracy that the CPU reaches"),
           Item("learn_fp16", 90, 4, "the same in fp16"),
           Item("weights", 50, 2, "ResNet-50 and torchvision's from the same weights: 200 losses"),
-          Item("variants", 90, 2, "ViT with gelu tanh, batch 256 and Adafactor; ResNet-50 in fp16"),
+          Item("variants", 90, 2, "ViT with gelu tanh, batch 256 and Adafactor; ResNet-50 in fp16, with device.fp16_sums and without"),
           Item("jpeg", 60, 5, "ResNet-50 fed with JPEGs, beside PyTorch")],
     "c": [Item("elastic", 90, 0, "elastic: the same weights on 1, 2 and 4 ranks"),
           Item("shard", 60, 1, "train.shard: the weights of a run without it"),
@@ -368,7 +368,7 @@ def weights(m):
 
 
 def variants(m):
-    m.bench("--side", "dtrain", "--only", "vit_b_16_tanh_bf16,vit_b_16_256_bf16,vit_b_16_adafactor_bf16,resnet50_fp16")
+    m.bench("--side", "dtrain", "--only", "vit_b_16_tanh_bf16,vit_b_16_256_bf16,vit_b_16_adafactor_bf16,resnet50_fp16,resnet50_fp16_sums")
 
 
 def jpeg(m):
