@@ -19,8 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     const dt_span file = {data, n_bytes};
     dt_npy a;
     int n_long = 0;
-    double sum = 0;
-    if (dt_series_is(file) && dt_series_read(file, &a, &scratch) == DT_OK)
+    double sum = 0, rate;
+    if (dt_series_is(file) && dt_series_read(file, &(dt_series_names){0}, &a, &rate, &scratch) == DT_OK)
         for (int64_t t = 0; t < a.shape[0] && t < 4096; t++) // its ends lie inside
             sum += dt_npy_get(&a, t * a.stride[0]) +
                    dt_npy_get(&a, (a.shape[0] - 1) * a.stride[0] + (a.shape[1] - 1) * a.stride[1]);
