@@ -409,7 +409,7 @@ def judge(o, r):
     got = {"best": ratio(ours, best, "samples_per_s"), "eager": ratio(ours, eager, "samples_per_s"),
            "host_us": ours.get("host_us"), "memory": ratio(ours, best, "memory_mib"), "start_s": ours.get("start_s"),
            "matmul": rate * VIT_GFLOP / 1e3 / o.matmul if rate and o.matmul else None,
-           "copy": moved_gb(r["name"]) * rate / r["batch"] / 1e3 / o.copy if rate and o.copy else None}
+           "copy": moved_gb(r["name"]) * rate / r["batch"] / 1e3 / o.copy if rate and o.copy and "copy" in WORK[r["name"]][5] else None}
     words = {"best": "x the better of PyTorch eager and compiled", "eager": "x PyTorch eager", "host_us": "us of the host a step", "memory": "of PyTorch's memory", "start_s": "s to the first step", **RATES}
     r["goals"] = []
     for name, goal in WORK[r["name"]][5].items():
