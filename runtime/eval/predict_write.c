@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "config/words.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -101,6 +102,9 @@ static dt_status find_also(dt_predict_writer *w) {
         char *text;
         bool number;
         if (w->n_also == DT_PREDICT_SOURCES) return dt_fail(DT_E_USAGE, "--columns: more than %d", DT_PREDICT_SOURCES);
+        bool is_there = dt_word_index("key|path|key2|path2|error", at) >= 0;
+        for (int k = 0; k < w->n_also; k++) is_there |= strcmp(at, w->also[k]) == 0;
+        if (is_there) return dt_fail(DT_E_USAGE, "--columns: rows have %s already", at);
         for (int i = 0; i < w->f.n_columns; i++)
             if (strcmp(at, w->f.columns[i].field) == 0)
                 return dt_fail(DT_E_USAGE, "--columns: %s is what is predicted; its true value is %s.truth", at, at);

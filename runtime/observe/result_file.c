@@ -95,6 +95,12 @@ json_t *dt_result_read(const char *run_dir) {
     const bool there = dt_io_exists(path) && dt_io_read_file(&text, &n, path, 64 << 20, DT_E_CKPT) == DT_OK;
     json_t *all = there ? json_loadb(text, n, 0, NULL) : NULL, *last = json_object_get(all, LAST);
     const char *split;
+    if (there && !json_object_get(all, "schema")) { // of version 0.1: the records, a line each
+        json_decref(records);
+        records = dt_result_of_lines(text);
+        json_decref(all);
+        all = NULL;
+    }
     json_object_foreach(all, split, record) {
         if (!json_is_object(record) || record == last) continue;
         if (json_object_get(last, split)) json_array_append(records, json_object_get(last, split));

@@ -86,6 +86,8 @@ predict nothing two "$work/hard.tar" --columns third,angle -o "$work/truth.jsonl
 predict truth2.csv angle "$work/hard.tar"
 py check_truth "$work" || fail "the truth beside predictions"
 exits 2 "label is what is predicted; its true value is label.truth" "$DTRAIN" predict "$work/runs/two" "$work/hard.tar" --columns label
+exits 2 "rows have angle already" "$DTRAIN" predict "$work/runs/two" "$work/hard.tar" --columns angle,third,angle
+exits 2 "rows have key already" "$DTRAIN" predict "$work/runs/two" "$work/hard.tar" --columns key
 exits 2 "no column 'thrid'.*did you mean 'third'" "$DTRAIN" predict "$work/runs/two" "$work/hard.tar" --columns angle,thrid
 
 # ---- parts of the run's own data, and the run's data.where -----------------------------------------

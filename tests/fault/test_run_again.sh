@@ -17,6 +17,14 @@ grep -q "is finished" "$work/log" || fail "a finished run does not say so"
 cmp "$work/out" "$work/first" || fail "a finished run prints other results"
 [ "$(find "$run/checkpoints" -type f -exec sha256sum {} + | sort)" = "$before" ] || fail "a finished run changed its checkpoints"
 
+# nor does one whose results are lines, as of 0.1
+cp "$run/result.json" "$work/object"
+cp "$work/first" "$run/result.json"
+train "${job[@]}"
+grep -q "is finished" "$work/log" || fail "a run with lines of results is not finished"
+cmp "$work/out" "$work/first" || fail "lines of results are printed otherwise"
+cp "$work/object" "$run/result.json"
+
 # a key that changes numbers: exit 2, the key, both values and the ways out; one that does not: fine
 exits 2 '' "$DTRAIN" "$config" "${job[@]}" train.optimizer.lr=0.1
 for word in train.optimizer.lr 1.0e-3 0.1 run.name= run.resume=force; do
