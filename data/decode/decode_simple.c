@@ -388,11 +388,20 @@ dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *sc
     return DT_OK;
 }
 
+// What follows a first line of words, the names of columns; all where there is none.
+static dt_span below_names(dt_span s) {
+    const uint8_t *end = s.n_bytes > 0 ? memchr(s.data, '\n', s.n_bytes) : NULL;
+    const size_t n = end ? (size_t)(end - (const uint8_t *)s.data) + 1 : 0;
+    return is_text((dt_span){s.data, n}) ? s : (dt_span){(const uint8_t *)s.data + n, s.n_bytes - n};
+}
+
 bool dt_series_is(dt_span bytes) {
-    return dt_npy_is(bytes) || dt_edf_is(bytes) || dt_mat_is(bytes) || (bytes.n_bytes > 0 && is_text(bytes));
+    return dt_npy_is(bytes) || dt_edf_is(bytes) || dt_mat_is(bytes) ||
+           (bytes.n_bytes > 0 && is_text(below_names(bytes)));
 }
 
 static dt_status numbers_read_rows(dt_span s, dt_npy *out, dt_buffer *scratch) {
+    s = below_names(s);
     const size_t n_text = dt_align_up(s.n_bytes + 1, sizeof(double));
     // a number takes two bytes, the last one of a text one
     char *text = (char *)dt_buffer_reserve(scratch, n_text + (s.n_bytes / 2 + 1) * sizeof(double)), *end;

@@ -34,7 +34,8 @@
 // out is counted by reason (dt_raw_reason).
 //
 // A file is data if its extension or, failing that, its first bytes say so; text (.txt, .csv, .tsv, .dat) only if it
-// begins with numbers, so that label tables and notes are left out.
+// begins with numbers, so that label tables and notes are left out. Numbers below a line of names are series where
+// nothing else is data, and a table of the other files elsewhere.
 
 // bytes that kinds are told by; threads; items that a thread takes at once; folders in folders
 enum { SNIFF_BYTES = 512, MAX_STAT_THREADS = 16, STAT_AT_ONCE = 64, MAX_DEPTH = 64 };
@@ -53,11 +54,20 @@ static bool looks_numeric(const uint8_t *p, size_t n) {
     return digit;
 }
 
+static const char NAMED_COLUMNS[] =
+    "numbers below a line of names"; // in the place of an extension, until all are known
+
 // The extension that a file should have by its first bytes; NULL: it is not data.
 static const char *raw_walk_sniff(const char *ext, const uint8_t *head, size_t n, const dt_kind **kind) {
     *kind = NULL;
     // ext - 1: with its dot
-    if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat")) return looks_numeric(head, n) ? ext : NULL;
+    if (ext && dt_text_ends(ext - 1, ".txt|.csv|.tsv|.dat")) {
+        const uint8_t *line = memchr(head, '\n', n);
+        if (looks_numeric(head, n)) return ext;
+        return line && dt_text_ends(ext - 1, ".csv|.tsv") && looks_numeric(line, (size_t)(head + n - line))
+                   ? NAMED_COLUMNS
+                   : NULL;
+    }
     const dt_kind *k = *kind = dt_kind_of_bytes(head, n);
     // a kind that dtrain knows but cannot read: *kind says which
     return k && k->uses ? k->name : NULL;
@@ -253,7 +263,7 @@ static bool leaves_out_empty(const dt_raw_found *f, const dt_raw_item *item) {
 // in place: n <= i
 static dt_status keep_data(const dt_raw_found *f) {
     dt_raw *r = f->raw;
-    size_t n = 0;
+    size_t n = 0, n_named = 0;
     for (size_t i = 0; i < r->n; i++) {
         dt_raw_item *item = &r->items[i];
         const char *base = dt_path_base(item->name);
@@ -272,6 +282,7 @@ static dt_status keep_data(const dt_raw_found *f) {
             // opens the file: only those that the name does not tell
             DT_TRY(sniff_item(r, item, ext, &found, &unread));
             keep = found != NULL;
+            n_named += found == NAMED_COLUMNS;
             // the name has no extension, or another kind's
             if (keep && (!ext || strcasecmp(found, ext) != 0)) item->ext = found;
         }
@@ -279,11 +290,19 @@ static dt_status keep_data(const dt_raw_found *f) {
             leave_out_kind(r, item->name, unread);
             continue;
         }
-        r->items[n] = *item; // one array: items move down
-        r->items[n].row = (uint32_t)n;
-        n++;
+        r->items[n++] = *item; // one array: items move down
     }
-    r->n = n;
+    r->n = 0;
+    for (size_t i = 0; i < n; i++) {
+        dt_raw_item item = r->items[i];
+        item.row = (uint32_t)r->n;
+        if (item.ext == NAMED_COLUMNS && n_named < n) {
+            leave_out_kind(r, item.name, NULL);
+            continue;
+        }
+        if (item.ext == NAMED_COLUMNS) item.ext = NULL; // its own
+        r->items[r->n++] = item;
+    }
     return DT_OK;
 }
 
@@ -308,16 +327,19 @@ dt_status dt_raw_find_folder(dt_raw_found *f, const char *path) {
 
 // Root and name of a list with one line.
 // root_fd and one name: reading goes as for lists
+static dt_status add_one(dt_raw_found *f, const char *path) {
+    dt_raw_add(f, dt_arena_strdup(&f->raw->arena, dt_path_base(path)), 0, 0, 0);
+    DT_TRY(stat_all(f->raw));
+    return keep_data(f);
+}
+
 dt_status dt_raw_find_file(dt_raw_found *f, const char *path) {
     dt_raw *r = f->raw;
     char *folder = dt_io_parent(path);
     r->kind = DT_RAW_LIST;
     dt_status st = open_root(r, folder, O_DIRECTORY);
     free(folder);
-    DT_TRY(st);
-    dt_raw_add(f, dt_arena_strdup(&r->arena, dt_path_base(path)), 0, 0, 0);
-    DT_TRY(stat_all(r));
-    return keep_data(f);
+    return st == DT_OK ? add_one(f, path) : st;
 }
 
 // ---- tar ----------------------------------------------------------------------------------------------
@@ -438,12 +460,24 @@ dt_status dt_raw_find_list(dt_raw_found *f, const char *path, dt_table *t) {
         r->items[n++].row = (uint32_t)i; // the row of the table: others are left out
     }
     r->n = n;
+    const bool none = r->bad_rows.n > 0 && r->bad_rows.n == t->cells.n_rows;
+    if (none && dt_text_ends(path, ".csv|.tsv")) { // no list, but one series?
+        const dt_examples bad = r->bad_rows;
+        r->bad_rows = (dt_examples){0};
+        DT_TRY(add_one(f, path));
+        if (r->n > 0) {
+            f->list = NULL;
+            return DT_OK;
+        }
+        r->bad_rows = bad;
+    }
     // with --on-error skip they are counted and printed by the caller
     if (r->bad_rows.n == 0 || f->skip_bad) return DT_OK;
-    return dt_fail(DT_E_DATA,
-                   "%s: column '%s': %zu rows name no file: %s; dtrain pack --on-error skip leaves "
-                   "them out",
-                   path, dt_columns_name(&t->cells, f->list_column), r->bad_rows.n, r->bad_rows.text);
+    const char *help = none ? dt_arena_printf(&r->arena, "FOLDER OUT --join %s finds files elsewhere", path)
+                            : "--on-error skip leaves them out";
+    return dt_fail(DT_E_DATA, "%s: column '%s': %zu rows name no file in %s: %s; dtrain pack %s", path,
+                   dt_columns_name(&t->cells, f->list_column), r->bad_rows.n, slash ? dir : ".", r->bad_rows.text,
+                   help);
 }
 
 // ---- raw records --------------------------------------------------------------------------------------------------

@@ -410,12 +410,14 @@ TEST(test_series) {
     }
     static const char *const TEXTS[][2] = {{"1\n2\n3\n", NULL},
                                            {"5", NULL},
+                                           {"time\r\n1\n2\n", NULL},
+                                           {"x,y\n1,2\nx,y\n", "not audio"},
                                            {"1,2\n3\n", "not all as many"},
                                            {"\n", "0 rows"},
                                            {"1,2\n3,4e\n", "is not a number"},
                                            {"1,2\n3,nan\n", "are no signal"}};
     for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
-        clip.channels = i < 2 ? 1 : 2;
+        clip.channels = i < 3 ? 1 : 2;
         const dt_status st =
             dt_clipper_run(s, (dt_span){(const uint8_t *)TEXTS[i][0], strlen(TEXTS[i][0])}, &clip, 0, got, 4);
         if (TEXTS[i][1]) must_fail(DT_E_DATA, TEXTS[i][1], st);

@@ -98,6 +98,34 @@ TEST(what_is_no_file_is_left_out) {
     dt_raw_fini(&r);
 }
 
+// Numbers below a line of names: series of their own, tables beside other data.
+TEST(tables_of_numbers_are_series) {
+    const char *root = fixture_path("named");
+    static const char *const FILES[][2] = {{"named/b/two.tsv", "x\ty\n1.5\t-2\n"},
+                                           {"named/a/one.csv", "x,y\n1,2\n3,nan\n"},
+                                           {"named/a/words.csv", "file,label\n1,cat\n"},
+                                           {"named/a/notes.txt", "2 files\n1\n"}};
+    dt_raw r;
+    for (size_t i = 0; i < sizeof FILES / sizeof *FILES; i++)
+        fixture_write(fixture_path(FILES[i][0]), FILES[i][1], strlen(FILES[i][1]));
+    must_list(&r, fixture_path(FILES[1][0])); // alone: no list
+    assert_int_equal(r.n, 1);
+    dt_raw_fini(&r);
+    must_list(&r, root);
+    assert_int_equal(r.n, 2);
+    assert_string_equal(r.items[0].name, "a/one.csv");
+    assert_string_equal(r.items[1].name, "b/two.tsv");
+    assert_int_equal(r.n_classes, 2);
+    dt_raw_fini(&r);
+    put(root, "c/three.npy", 5);
+    must_list(&r, root);
+    assert_int_equal(r.n, 1);
+    char *text = dt_raw_describe_left_out(&r);
+    assert_string_equal(text, "4 no samples (a/notes.txt)");
+    free(text);
+    dt_raw_fini(&r);
+}
+
 // A class folder may be a link, and lead through others; one into its own folder would never end.
 TEST(links_to_folders_are_followed) {
     const char *root = fixture_path("linked");

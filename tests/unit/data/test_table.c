@@ -396,7 +396,7 @@ TEST(a_list_names_files_and_says_what_they_are) {
     assert_int_equal(r.n_classes, 2); // as in a folder
     dt_raw_fini(&r);
     write_text("files/list.txt", "p/a.npy\np/missing.npy\n");
-    must_fail(DT_E_DATA, "column 'path': 1 rows name no file: line 2 'p/missing.npy'",
+    must_fail(DT_E_DATA, "/files: line 2 'p/missing.npy'; dtrain pack --on-error skip",
               dt_raw_list(&r, fixture_path("files/list.txt"), NULL, NULL));
     dt_raw_opts o = {.skip_bad = true};
     must(dt_raw_list(&r, fixture_path("files/list.txt"), NULL, &o));
