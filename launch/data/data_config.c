@@ -403,6 +403,12 @@ static bool is_class_target(const plan *p) {
     return p->target && !p->target->is_number;
 }
 
+// A class beside a number to predict, which new samples may have: no identity, and not what the set is of.
+static bool is_class_input(const plan *p, const column *c) {
+    return p->target && p->target->is_number && c->is_class && !c->is_group && c != p->pairs &&
+           !data_config_is_one_of(LABELS, c->name);
+}
+
 static void choose_unit(plan *p) {
     enum { FEW = 8 };
     for (int k = 0; k < p->n_col && !p->pairs; k++) {
@@ -439,11 +445,16 @@ static const char *list_others(plan *p) {
     return list;
 }
 
-static const char *target_name(plan *p) {
-    const char *name = p->target ? field_name(p, p->target->name) : "target";
+// A field's name for a column, which no input has.
+static const char *column_field(plan *p, const char *column_name, const char *role) {
+    const char *name = field_name(p, column_name);
     for (int i = 0; i < p->n_in; i++)
-        if (strcmp(p->in[i].name, name) == 0) return TEXT("%s_target", name);
+        if (strcmp(p->in[i].name, name) == 0) return TEXT("%s_%s", name, role);
     return name;
+}
+
+static const char *target_name(plan *p) {
+    return column_field(p, p->target ? p->target->name : "target", "target");
 }
 
 static void write_image(plan *p, const input *in) {
@@ -506,6 +517,10 @@ static void write_target(plan *p) {
     if (p->n_numbers > 0)
         SAY(4, "%s: {kind: vector, source: [%s], normalize: auto}\t%s", t ? "columns" : name, list,
             t ? "undecided: inputs, if new samples have them" : "the target: all numbers, which weigh alike");
+    for (int k = 0; k < p->n_col; k++)
+        if (is_class_input(p, &p->col[k]))
+            SAY(4, "%s: {kind: class, source: %s, input: embedding}\tundecided: an input, if new samples have it",
+                column_field(p, p->col[k].name, "class"), yaml_text(p, p->col[k].name));
 }
 
 // "split = 'test'" in quotes, of a column whose values name the parts or end in such a name; else the share.
@@ -566,7 +581,10 @@ static void write_augment(plan *p) {
 }
 
 static bool is_fusion(const plan *p) {
-    return p->n_in > 1 || (p->target && p->n_numbers > 0);
+    bool beside = p->target && p->n_numbers > 0;
+    // numbers and classes are inputs of mlp as well
+    for (int k = 0; k < p->n_col && p->in[0].form != LAUNCH_NUMBERS; k++) beside |= is_class_input(p, &p->col[k]);
+    return p->n_in > 1 || beside;
 }
 
 static void write_model(plan *p) {

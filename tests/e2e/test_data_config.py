@@ -42,8 +42,8 @@ def sound(path, tone, rate):
 
 
 def make():
-    houses = ["name,rooms,area,price"]
-    iris, prices = ["a,b,species"], ["area,age_of_roof,price"]
+    houses = ["name,rooms,area,zone,price"]
+    iris, prices = ["a,b,species"], ["area,age_of_roof,kind,price"]
     for i in range(120):
         c = i % 2
         picture(f"colours/{('red', 'blue')[c] if i % 12 else 'green'}/{i}.bmp",
@@ -60,9 +60,9 @@ def make():
             picture(f"eyes/{eye}/{('old', 'young')[c]}_{i}.bmp", (shade, 120, 60 + 100 * c), 24, 24)
         rooms, area = 1 + i % 5, 50 + i
         picture(f"houses/{i}.bmp", (60 + i, 120, 100), 32, 32)
-        houses.append(f"{i}.bmp,{rooms}.5,{area}.25,{1000 * area + 500 * rooms}.5")
+        houses.append(f"{i}.bmp,{rooms}.5,{area}.25,zone {i % 3},{1000 * area + 500 * rooms}.5")
         iris.append(f"{draw.gauss(c * 4, 1):.3f},{draw.gauss(0, 1):.3f},{('setosa', 'virginica')[c]}")
-        prices.append(f"{area}.5,{i % 7},{3000 * area}.5")
+        prices.append(f"{area}.5,{i % 7},{'flat' if i % 3 else 'villa'},{3000 * area}.5")
     put("alone/one/1.pgm", b"P5 1 1 255\n0")
     for name, rows in (("houses", houses), ("iris", iris), ("prices", prices)):
         put(f"tables/{name}.csv", "\n".join(rows) + "\n")

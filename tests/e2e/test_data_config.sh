@@ -49,11 +49,12 @@ three maps accuracy 0.8 40 'layout: chw' 'channels: 2 ' 'dtype: f32' '!flip:'
 packed eyes eyes.tar --pattern 'left/{age_class}_{id}.bmp|right/{age_class}_{id}.bmp' --group id
 three eyes accuracy 0.8 30 'left:' 'right:' 'name: fusion' '!view:'
 packed houses houses.tar --join tables/houses.csv
-three houses price.mae 9000 30 'price: {kind: real' 'source: [area, rooms]' 'targets: {price: {loss: smooth_l1}}' '!flip:'
+three houses price.mae 9000 30 'price: {kind: real' 'source: [area, rooms]' 'targets: {price: {loss: smooth_l1}}' '!flip:' \
+    'zone: {kind: class, source: zone, input: embedding}'
 packed tables/iris.csv iris.tar --rows species
 three iris accuracy 0.8 60 'kind: vector' 'size: 2 ' 'normalize: auto' 'name: mlp'
-packed tables/prices.csv prices.tar --rows price
-three prices price.mae 30000 100 'targets: {price: {loss: smooth_l1}}'
+packed tables/prices.csv prices.tar --rows price,kind
+three prices price.mae 30000 100 'targets: {price: {loss: smooth_l1}}' 'kind: {kind: class' 'name: mlp'
 
 # the systems of docs/how-to, small
 small_data "$work" 6 4
