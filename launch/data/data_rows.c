@@ -72,11 +72,11 @@ static dt_status choose_columns(writer *w) {
     char *copy = dt_xstrdup(w->rows->columns), *save = NULL;
     dt_status st = DT_OK;
     for (char *p = strtok_r(copy, ",", &save); p && st == DT_OK; p = strtok_r(NULL, ",", &save)) {
-        int i = dt_catalog_find_name(w->c, p);
-        if (i >= 0)
-            data_rows_add_column(w, i);
-        else
-            st = dt_fail_context(DT_E_USAGE, "--columns");
+        int i = dt_catalog_find_name(w->c, p), n = w->n;
+        if (i < 0) st = dt_fail_context(DT_E_USAGE, "--columns");
+        if (i >= 0) data_rows_add_column(w, i);
+        for (int k = 0; k < n && i >= 0 && st == DT_OK; k++)
+            if (strcmp(w->name[k], w->name[n]) == 0) st = dt_fail(DT_E_USAGE, "--columns: %s is there twice", p);
     }
     if (st == DT_OK && w->n == 0) st = dt_fail(DT_E_USAGE, "--columns: expected names: a,b");
     free(copy);

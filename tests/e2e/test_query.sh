@@ -79,6 +79,7 @@ expect 3 "not a regular file" timeout 60 "$dtrain" data ls pipe.tar
 expect 2 "did you mean 'subject'" "$dtrain" data query a.lmdb "subjct = 1"
 expect 2 "character 11 (its end)" "$dtrain" data query a.lmdb "subject = "
 expect 2 "no column 'nothing'" "$dtrain" data query a.lmdb "subject = 1" --columns key,nothing
+expect 2 "columns: key is there twice" "$dtrain" data query a.lmdb "subject = 1" --columns key,subject,key
 expect 3 "no such data set" "$dtrain" data query missing.lmdb "a = 1"
 expect 2 "SET… EXPR" "$dtrain" data query a.lmdb
 expect 2 "did you mean 'query'" "$dtrain" data qury a.lmdb "a = 1"
