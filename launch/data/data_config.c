@@ -51,7 +51,8 @@ typedef struct input {
     uint32_t n; // records that have it
     // of the members looked at, medians
     bool shapes_differ, grey, f32, chw, is_fits;
-    int height, width, size[2], channels, rate;
+    int height, width, size[2], channels;
+    double rate;            // samples/s; 0: unknown
     double low, high;       // all but the darkest and brightest thousandth
     double length, seconds; // samples; long enough for nine of ten
     const char *normalize;  // the value, once measured
@@ -72,7 +73,9 @@ typedef struct plan {
     input in[DATA_CONFIG_INPUTS];
     int n_in;
     const char *left_out;
-    bool *used; // records of the first input
+    int n_named; // extensions with a name in front, such as left.png
+    bool alone;  // one kind of members, without names
+    bool *used;  // records of the first input
     uint32_t n_used;
     column col[3 * DT_MAX_COLUMNS + 1];
     int n_col;
@@ -162,6 +165,7 @@ static void add_extension(plan *p, uint32_t e) {
     const bool text = dt_text_ends(ext, "csv|tsv");
     const char *prefix = dot ? TEXT("%.*s", (int)strcspn(ext, "."), ext) : "";
     if ((!kind || !kind->uses) && !text) return;
+    p->n_named += *prefix != 0;
     if (data_config_is_one_of(MASKS, prefix)) {
         p->left_out = "masks are left out, as no network here predicts them";
         return;
@@ -277,7 +281,9 @@ static void conclude_sound(looks *l, input *in) {
     for (size_t i = 0; i < l->n; i++) seconds[i] = l->length[i] / fmax(l->rate[i], 1);
     const double most = quantile_of(seconds, l->n, 0.9), rate = quantile_of(l->rate, l->n, 0.5);
     for (int i = 0; lengths[i] > 0 && (i == 0 || lengths[i] >= most * 0.99); i++) in->seconds = lengths[i];
-    in->rate = (int)(rate >= 1000 && in->form == LAUNCH_SOUND ? nearest(rates, rate) : rate);
+    in->rate = rate >= 1000 && in->form == LAUNCH_SOUND ? nearest(rates, rate) : rate;
+    // all as long, as --segment cuts them
+    if (in->form == LAUNCH_SERIES && most <= *lengths && quantile_of(seconds, l->n, 0) == most) in->seconds = most;
     in->length = quantile_of(l->length, l->n, 0.5);
     if (in->form == LAUNCH_NUMBERS && l->uneven) in->form = LAUNCH_SERIES;
 }
@@ -290,6 +296,7 @@ static dt_status look_at_input(plan *p, input *in) {
     in->grey = true;
     dt_buffer bytes = {0};
     const uint32_t step = (in->n + LOOKED_AT - 1) / LOOKED_AT;
+    const int rate = dt_columns_find(&p->c->table, "rate", DT_NUMBER_COLUMN);
     dt_status st = DT_OK;
     for (uint32_t r = 0, i = 0; r < p->c->n_records && (st == DT_OK || st == DT_E_DATA); r++) {
         const int64_t m = member_of(p->c, in, r);
@@ -298,6 +305,8 @@ static dt_status look_at_input(plan *p, input *in) {
         st = dt_reader_read(p->reader, r, (uint32_t)m, true, &bytes, &span);
         if (st == DT_OK && look_at_member(l, in, span) != DT_OK)
             st = dt_set_context(p->reader, r, (uint32_t)m, DT_E_DATA);
+        // of a series that pack cut
+        if (l->n > 0 && rate >= 0 && l->rate[l->n - 1] == 0) l->rate[l->n - 1] = p->c->table.columns[rate].number[r];
     }
     if (l->n > 0 && st == DT_E_DATA) st = DT_OK; // the loader says what becomes of bad records
     if (st == DT_OK) (in->form <= LAUNCH_PLANES ? conclude_image : conclude_sound)(l, in);
@@ -478,15 +487,15 @@ static void write_sound(plan *p, const input *in) {
         SAY(6, "rate: 1\tundecided: files do not tell; with the sensor's rate in Hz, seconds are seconds");
         SAY(6, "seconds: %.0f\tthe median length in samples; training takes random windows", fmin(in->length, 4096));
     } else {
-        SAY(6, "rate: %d\t%s", in->rate, series ? "that of the files" : "the nearest usual one, at most 16000");
-        SAY(6, "seconds: %g\tholds nine of ten files; shorter ones end in zeros", in->seconds);
+        SAY(6, "rate: %.6g\t%s", in->rate, series ? "that of the files" : "the nearest usual one, at most 16000");
+        SAY(6, "seconds: %.6g\tholds nine of ten files; shorter ones end in zeros", in->seconds);
     }
     if (is_waveform(in)) {
         SAY(6, "features: waveform\tthe values themselves, for a network along time");
         return;
     }
     SAY(6, "features: logmel\tan image of the sound");
-    SAY(6, "hop: %d\t10 ms", in->rate / 100);
+    SAY(6, "hop: %.0f\t10 ms", floor(in->rate / 100));
     SAY(6, "n_mels: %d\tusual for this rate", in->rate > 8000 ? 64 : 40);
 }
 
@@ -494,7 +503,9 @@ static void write_input(plan *p, const input *in) {
     const bool is_auto = in->form == LAUNCH_NUMBERS && in->length <= DT_MAX_NORMALIZE;
     SAY(4, "%s:", in->name);
     SAY(6, "kind: %s", in->form <= LAUNCH_PLANES ? "image" : in->form == LAUNCH_NUMBERS ? "vector" : "audio");
-    if (in->source) SAY(6, "source: %s\t%u records have it", yaml_text(p, in->source), in->n);
+    // an only input is found by its kind: photographs to predict may be PNG where these are JPEG
+    if (in->source && (!p->alone || in->form == LAUNCH_NUMBERS))
+        SAY(6, "source: %s\t%u records have it", yaml_text(p, in->source), in->n);
     if (in->form <= LAUNCH_PLANES) write_image(p, in);
     if (in->form == LAUNCH_SOUND || in->form == LAUNCH_SERIES) write_sound(p, in);
     if (in->form == LAUNCH_NUMBERS) SAY(6, "size: %.0f\tnumbers of a record", in->length);
@@ -740,6 +751,7 @@ static dt_status make_config(plan *p, const char *target) {
     find_inputs(p);
     if (p->n_in == 0)
         return dt_fail(DT_E_DATA, "no image, sound, series or numbers: dtrain data stat lists the members");
+    p->alone = p->n_in == 1 && p->n_named == 0;
     combine_inputs(p);
     for (int i = 0; i < p->n_in; i++) DT_TRY(look_at_input(p, &p->in[i]));
     DT_TRY(choose_target(p, target));

@@ -29,7 +29,7 @@ sets=() options=()
 
 packed colours colours.tar
 three colours accuracy 0.8 60 'size: [48, 48]' 'fit: crop' 'flip: horizontal' 'class_weights: balanced' 'classes: 3' \
-    '# init: resnet18.pth' 'unit: record, stratify: label'
+    '# init: resnet18.pth' 'unit: record, stratify: label' '!source: bmp'
 sets=(colours)
 three folder loss 0.8 30 'path: colours' 'classes: 3' # the folder itself
 packed digits digits.tar --pattern '{split}/{digit}_{n}.pgm'
@@ -37,6 +37,8 @@ sets=()
 three digits accuracy 0.7 80 'channels: 1 ' "test: \"split = 'test'\"" 'letters or digits' 'size: [56, 56]' '!flip:'
 packed wrist wrist.tar --pattern '{motion}_{person}_{n}.csv'
 three wrist accuracy 0.8 40 'unit: person' 'name: cnn1d' 'channels: 3 ' 'rate: 1 # undecided' 'seconds: 200 '
+packed wrist windows.tar --pattern '{motion}_{person}_{n}.csv' --segment 8.16 --rate 12.5
+three windows accuracy 0.8 40 'rate: 12.5 ' 'seconds: 8.16 '
 packed brain brain.tar --pattern '{state}_{n}.edf'
 three brain loss 0.9 24 'rate: 100 ' 'seconds: 1 ' 'channels: 2 ' 'name: cnn1d'
 packed tones tones.tar --pattern '{pitch}_{room}_{n}.wav'
