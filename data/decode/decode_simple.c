@@ -388,11 +388,14 @@ dt_status dt_decode_numbers(dt_span bytes, int64_t n, double *out, dt_buffer *sc
     return DT_OK;
 }
 
-// What follows a first line of words, the names of columns; all where there is none.
+// What follows a first line of words, the names of columns; all where there is none. Bytes that are no text have none.
 static dt_span below_names(dt_span s) {
-    const uint8_t *end = s.n_bytes > 0 ? memchr(s.data, '\n', s.n_bytes) : NULL;
-    const size_t n = end ? (size_t)(end - (const uint8_t *)s.data) + 1 : 0;
-    return is_text((dt_span){s.data, n}) ? s : (dt_span){(const uint8_t *)s.data + n, s.n_bytes - n};
+    const uint8_t *p = s.data;
+    size_t n = 0;
+    for (; n < s.n_bytes && p[n] != '\n'; n++)
+        if (p[n] < ' ' && p[n] != '\t' && p[n] != '\r') return s;
+    n++; // the end of the line
+    return n >= s.n_bytes || is_text((dt_span){p, n}) ? s : (dt_span){p + n, s.n_bytes - n};
 }
 
 bool dt_series_is(dt_span bytes) {
