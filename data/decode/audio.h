@@ -42,8 +42,8 @@ static inline uint64_t dt_wav_data_bytes(uint32_t riff, uint32_t n, uint64_t at,
 // Reads the header. The bytes must stay as long as the file is read from. DT_E_DATA says what is wrong:
 // garbage, a cut file, no samples, a rate or number of channels beyond the limits.
 dt_status dt_audio_file_open(dt_audio_file *f, dt_span bytes, dt_audio_info *out);
-// The same of a series (array.h): values as they are less `origin` of their channel; rate 0 if it is want's, or the file
-// states none.
+// The same of a series (array.h): values as they are less `origin` of their channel; rate 0 if it is want's, or neither the
+// file nor want states one.
 struct dt_audio_clip;
 dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const struct dt_audio_clip *want,
                                     dt_audio_info *out);
@@ -60,6 +60,7 @@ typedef struct dt_audio_clip {
     dt_audio_pad pad;                     // after the end of a file that is shorter
     double origin[DT_AUDIO_MAX_CHANNELS]; // of a series, by channel: subtracted before values are rounded to f32
     dt_series_names names;                // of a series
+    double stated_rate;                   // of a series that states none itself; 0: it has `rate`
 } dt_audio_clip;
 
 // One a worker: the open file, and tables for the rates that the worker has met.

@@ -491,8 +491,9 @@ dt_status dt_audio_file_open_series(dt_audio_file *f, dt_span bytes, const dt_au
                        "a series of (%lld, %lld): rows are samples and columns channels, of which "
                        "%d are the most",
                        (long long)shape[0], (long long)shape[1], DT_AUDIO_MAX_CHANNELS);
+    if (rate == 0) rate = want->stated_rate;
     if (rate == want->rate) rate = 0;
-    if (rate != floor(rate) || rate > DT_AUDIO_MAX_RATE)
+    if (!(rate >= 0) || rate != floor(rate) || rate > DT_AUDIO_MAX_RATE)
         return dt_fail(DT_E_DATA, "a series of %g Hz, which cannot become %g: set rate", rate, want->rate);
     *out = f->info = (dt_audio_info){(int)rate, (int)shape[1], shape[0]};
     return DT_OK;

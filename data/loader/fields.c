@@ -110,14 +110,17 @@ static dt_status find_class(resolver *r, const char *name, bool given) {
 }
 
 // A real takes one column; a vector as many as `source` lists.
+static dt_status find_number(resolver *r, const char *name, const char *what, dt_number_source *s) {
+    s->column = dt_columns_find(&r->c->table, name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN);
+    return s->column < 0 ? no_source(r, what, name) : DT_OK;
+}
+
 static dt_status find_numbers(resolver *r, size_t n) {
     r->f->numbers = dt_xcalloc(n, sizeof *r->f->numbers);
     r->f->n_numbers = (int)n;
     for (size_t i = 0; i < n; i++) {
         const char *name = source_name(r, i, &n);
-        dt_number_source *s = &r->f->numbers[i];
-        s->column = dt_columns_find(&r->c->table, name, DT_TEXT_COLUMN | DT_NUMBER_COLUMN);
-        if (s->column < 0) return no_source(r, n == 1 ? "member or column" : "column", name);
+        DT_TRY(find_number(r, name, n == 1 ? "member or column" : "column", &r->f->numbers[i]));
     }
     return DT_OK;
 }
@@ -297,7 +300,14 @@ static dt_status resolve_image(resolver *r) {
                           of_bytes);
 }
 
+static dt_status fields_read_numbers(resolver *r, dt_number_source *s);
+
 static dt_status resolve_audio(resolver *r) {
+    r->f->rate.column = -1;
+    if (r->c && r->k.f->rate_column) {
+        DT_TRY(find_number(r, r->k.f->rate_column, "column", &r->f->rate));
+        DT_TRY(fields_read_numbers(r, &r->f->rate));
+    }
     DT_TRY(dt_audio_field_create(&r->f->audio, r->k.c, r->k.f));
     dt_audio_field_describe(r->f->audio, r->info);
     const int64_t channels = r->info->sample_shape.d[2];
@@ -506,6 +516,10 @@ static dt_status check_numbers(resolver *r, int column) {
     return DT_OK;
 }
 
+static dt_status fields_read_numbers(resolver *r, dt_number_source *s) {
+    return r->c->table.columns[s->column].number ? check_numbers(r, s->column) : fields_read_values(r, s);
+}
+
 // The names of a number's elements: the columns of its list, or the field's own name for a single number. A vector that is
 // stored as one member has none.
 static void name_elements(resolver *r, size_t n) {
@@ -529,11 +543,7 @@ static dt_status resolve_number(resolver *r) {
     r->info->sample_shape = vector ? dt_shape1(n) : dt_shape0(); // a vector of one is no scalar: its batch is (N, 1)
     name_elements(r, (size_t)n);
     DT_TRY(read_normalize(r, n < DT_MAX_NORMALIZE ? (int)n : DT_MAX_NORMALIZE)); // elements beyond have the last one's
-    for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++)
-        if (r->c->table.columns[r->f->numbers[i].column].number)
-            DT_TRY(check_numbers(r, r->f->numbers[i].column));
-        else
-            DT_TRY(fields_read_values(r, &r->f->numbers[i]));
+    for (int i = 0; r->f->numbers && i < r->f->n_numbers; i++) DT_TRY(fields_read_numbers(r, &r->f->numbers[i]));
     return DT_OK;
 }
 
@@ -554,12 +564,19 @@ static dt_status resolve_field(resolver *r) {
     return DT_OK;
 }
 
+static double number_at(const dt_number_source *s, const dt_catalog *c, uint32_t record) {
+    return s->by_value ? s->by_value[dt_catalog_cell(c, s->column, record)] : dt_catalog_real(c, s->column, record);
+}
+
+double dt_field_rate(const dt_field *f, const dt_catalog *c, uint32_t record) {
+    if (f->rate.column < 0 || !dt_columns_has(&c->table, f->rate.column, record)) return 0;
+    return number_at(&f->rate, c, record);
+}
+
 // In doubles: of 1700000003, a time in seconds, a float has no seconds.
 static double fields_number_of(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record) {
-    const dt_number_source *s = &f->f[field].numbers[i];
     const dt_field_info *info = &f->info[field];
-    const double x =
-        s->by_value ? s->by_value[dt_catalog_cell(c, s->column, record)] : dt_catalog_real(c, s->column, record);
+    const double x = number_at(&f->f[field].numbers[i], c, record);
     return (x - dt_field_mean(info, i)) / dt_field_std(info, i);
 }
 
@@ -635,6 +652,7 @@ void dt_fields_fini(dt_fields *f) {
         free(f->f[i].element_names);
         for (int k = 0; f->f[i].numbers && k < f->f[i].n_numbers; k++) free(f->f[i].numbers[k].by_value);
         free(f->f[i].numbers);
+        free(f->f[i].rate.by_value);
         free(f->f[i].mirror);
         dt_augment_destroy(f->f[i].augment);
         dt_audio_field_destroy(f->f[i].audio);

@@ -62,6 +62,7 @@ typedef struct dt_field {
     dt_array_spec array;   // image
     dt_fit fit;            // image
     dt_audio_field *audio; // audio
+    dt_number_source rate; // audio: column of a series' rate; -1: none
 } dt_field;
 
 typedef struct dt_fields {
@@ -84,6 +85,8 @@ int64_t dt_field_member(const dt_field *f, const dt_catalog *c, uint32_t record)
 void dt_fields_measure(dt_fields *f, int field, const dt_catalog *c, const uint32_t *records, uint32_t n);
 // Element i of a real or vector field that comes from columns, normalised.
 float dt_field_number(const dt_fields *f, int field, int i, const dt_catalog *c, uint32_t record);
+// The rate in Hz that the field's column states of a record's series; 0: none.
+double dt_field_rate(const dt_field *f, const dt_catalog *c, uint32_t record);
 // Whether the record can give this field.
 bool dt_field_present(const dt_field *f, const dt_catalog *c, uint32_t record);
 

@@ -182,9 +182,15 @@ static dt_status fill_image(const dt_data *d, dt_sample_scratch *w, const value 
 
 // ---- sounds and numbers ------------------------------------------------------------------------------
 // A training sample is a random part of a longer sound, otherwise it is the middle.
-static dt_status fill_audio(dt_sample_scratch *w, const value *v, dt_span bytes) {
+static dt_status fill_audio(const dt_data *d, dt_sample_scratch *w, const value *v, dt_span bytes) {
     const dt_audio_field *f = v->f->audio;
     const dt_audio_clip *c = &f->clip;
+    dt_audio_clip stated;
+    if (v->f->rate.column >= 0) {
+        stated = *c;
+        stated.stated_rate = dt_field_rate(v->f, d->reader->catalog, v->record);
+        c = &stated;
+    }
     const dt_augment_key *key = v->key;
     double t = dt_clock_s();
     float *samples;
@@ -238,7 +244,7 @@ static dt_status fill_member(const dt_data *d, dt_sample_scratch *w, const value
     DT_TRY(dt_fetch_member(d, w, &f));
     dt_counter_add(&w->n_decoded, 1);
     dt_status st = v->f->kind == DT_FIELD_image   ? fill_image(d, w, v, f.bytes, f.are_pixels)
-                   : v->f->kind == DT_FIELD_audio ? fill_audio(w, v, f.bytes)
+                   : v->f->kind == DT_FIELD_audio ? fill_audio(d, w, v, f.bytes)
                                                   : fill_numbers(w, v, f.bytes);
     return st == DT_OK ? st : dt_set_context(d->reader, v->record, v->member, st);
 }

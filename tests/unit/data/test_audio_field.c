@@ -451,6 +451,30 @@ TEST(test_series_field) {
     d->close(d);
 }
 
+// Series that state no rate have that of a column: walks of 20 Hz have half as many samples at 10, twice as steep.
+TEST(test_series_rate_column) {
+    int64_t sample[GLOBAL];
+    dt_dataset *d =
+        open_ok(fixture_path("series"), "rate: 10, rate_column: hz, seconds: 0.4, channels: 2, features: waveform",
+                "  columns: {hz: \"case when label = 'walk' then 20 else 10 end\"}\n", 2);
+    float *x = take(d, DT_SPLIT_TRAIN, 1, 8, sample);
+    int n_steep = 0;
+    for (int j = 0; j < GLOBAL; j++) {
+        const float step = x[j * 8 + 4] - x[j * 8 + 2]; // in the middle, away from the filter's ends
+        assert_true(fabsf(step - 1) < 0.3f || fabsf(step - 2) < 0.6f);
+        n_steep += step > 1.4f;
+    }
+    assert_true(n_steep > 0 && n_steep < GLOBAL);
+    free(x);
+    d->close(d);
+    must_fail(DT_E_USAGE, "column 'herz'",
+              open_set(&d, fixture_path("series"),
+                       "rate: 10, rate_column: herz, seconds: 0.4, channels: 2, features: waveform", "", 1));
+    must_fail(DT_E_USAGE, "which is not a number",
+              open_set(&d, fixture_path("series"),
+                       "rate: 10, rate_column: label, seconds: 0.4, channels: 2, features: waveform", "", 1));
+}
+
 // Times in seconds as a channel: the mean is subtracted before they are rounded to floats, which have steps of 128 here.
 TEST(test_far_series) {
     int64_t sample[GLOBAL];
