@@ -85,4 +85,5 @@ fi
 if [[ "$(build/dtrain info)" = *"cpu avx512"* ]]; then
     ONEDNN_MAX_CPU_ISA=AVX2 run_suite build -R '^(golden|bench)/|e2e/test_(acoustic|mix|photos|pose|quantize|torchvision_configs)$'
 fi
+[ "$what" != all ] || tests/arm/run.sh
 run_suite build
