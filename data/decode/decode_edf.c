@@ -43,7 +43,7 @@ static dt_status edf_read_signal(const uint8_t *head, int n_signals, int i, edf_
     memcpy(out->label, p + 16 * i, 16);
     out->label[16] = '\0';
     for (int k = 15; k >= 0 && out->label[k] == ' '; k--) out->label[k] = '\0';
-    if (!(v[4] >= 1 && v[4] <= 1e8 && v[3] > v[2] && isfinite(v[1] - v[0])))
+    if (!(v[4] >= 1 && v[4] <= 1e8 && v[3] - v[2] >= 1 && fabs(v[0]) < 1e30 && fabs(v[1]) < 1e30))
         return dt_fail(DT_E_DATA, "EDF: signal '%s' has no range or no number of samples", out->label);
     out->n = (int64_t)v[4];
     out->gain = (v[1] - v[0]) / (v[3] - v[2]);

@@ -134,7 +134,8 @@ dt_status dt_mat_read(dt_span s, const dt_series_names *names, dt_npy *out, dt_b
         memcpy(first, name, sizeof first);
     }
     if (!found)
-        return dt_fail(DT_E_DATA, "MAT: no variable '%s'", names->n ? names->name[0] : "that is a matrix of numbers");
+        return names->n ? dt_fail(DT_E_DATA, "MAT: no variable '%s'", names->name[0])
+                        : dt_fail(DT_E_DATA, "MAT: no variable is a matrix of numbers");
     m.at = found;
     DT_TRY(read_variable(&m, out, name, &is_complex, scratch));
     return out->n > 0 && !is_complex ? DT_OK

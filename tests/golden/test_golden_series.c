@@ -75,7 +75,7 @@ TEST(what_is_not_read_has_a_name) {
     static const struct {
         const char *file, *name, *message;
     } ROWS[] = {{"mat_complex", NULL, "MAT: variable 'x' is complex"},
-                {"mat_none", NULL, "MAT: no variable 'that is a matrix of numbers'"},
+                {"mat_none", NULL, "MAT: no variable is a matrix of numbers"},
                 {"mat_cube", "x", "MAT: variable 'x' is no matrix of numbers with two axes"},
                 {"mat_two_y", NULL, "MAT: 'x' and 'y' are matrices: choose (variable)"},
                 {"mat_two_y", "z", "MAT: no variable 'z'"}};
@@ -98,6 +98,9 @@ TEST(what_is_not_read_has_a_name) {
     memcpy(copy, plus.data, plus.n_bytes);
     memcpy(copy + 192, "EDF+D", 5);
     must_fail(DT_E_DATA, "have gaps", dt_series_read((dt_span){copy, plus.n_bytes}, &all, &a, &rate, &scratch));
+    memcpy(copy + 192, "     ", 5);
+    memcpy(copy + 256 + 112 * atoi((char *)copy + 252), "1e39    ", 8); // a physical maximum that is no float
+    must_fail(DT_E_DATA, "no range", dt_series_read((dt_span){copy, plus.n_bytes}, &all, &a, &rate, &scratch));
 }
 
 // Its own rate: a field's other rate resamples it.
