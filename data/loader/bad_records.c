@@ -154,14 +154,25 @@ static const char *reason_text(const dt_data *d, int reason, char *buf, size_t c
     return buf;
 }
 
-static const char *members_of(const dt_catalog *c, uint32_t record, char *buf, size_t cap) {
+// What a record lacks of the columns of a field of numbers; else what it has.
+static const char *members_of(const dt_data *d, int reason, uint32_t record, char *buf, size_t cap) {
+    const dt_catalog *c = d->reader->catalog;
     const dt_record *r = &c->records[record];
     size_t at = 0;
     buf[0] = '\0';
+    for (int i = 0; reason < d->fields.n && i < d->fields.f[reason].n_numbers; i++) {
+        const int k = d->fields.f[reason].numbers[i].column;
+        const char *name = dt_columns_name(&c->table, k);
+        if (dt_columns_has(&c->table, k, record)) continue;
+        snprintf(buf, cap, "it has no '%s'; data.columns can fill it: case when %s is null then 0 else %s end", name,
+                 name, name);
+        return buf;
+    }
+    at += (size_t)snprintf(buf, cap, "it has ");
     for (uint32_t i = 0; i < r->n_members && at < cap; i++)
         at += (size_t)snprintf(buf + at, cap - at, "%s.%s", i ? ", " : "",
                                dt_catalog_str(c, c->exts[c->members[r->first_member + i].ext]));
-    return at > 0 ? buf : "no member";
+    return r->n_members > 0 ? buf : "it has no member";
 }
 
 static void warn_all_unused(dt_data *d) {
@@ -185,11 +196,11 @@ static void warn_all_unused(dt_data *d) {
     dt_json_fini(&j);
     for (int k = 0; k < N_REASONS; k++) {
         const dt_catalog *c = d->reader->catalog;
-        char text[128], members[256];
+        char text[128], members[512];
         if (n[k] > 0)
-            dt_warn_alike("%u of %u records have %s and are left out; the first is %s (it has %s)", n[k], n_records,
+            dt_warn_alike("%u of %u records have %s and are left out; the first is %s (%s)", n[k], n_records,
                           reason_text(d, k, text, sizeof text), dt_catalog_str(c, c->records[first[k]].key),
-                          members_of(c, first[k], members, sizeof members));
+                          members_of(d, k, first[k], members, sizeof members));
     }
     free(used);
 }

@@ -53,6 +53,10 @@ three eyes accuracy 0.8 30 'left:' 'right:' 'name: fusion' '!view:'
 packed houses houses.tar --join tables/houses.csv
 three houses price.mae 9000 30 'price: {kind: real' 'source: [area, rooms]' 'targets: {price: {loss: smooth_l1}}' '!flip:' \
     'zone: {kind: class, source: zone, input: embedding}'
+exits 0 "first is 7 (it has no 'rooms'; data.columns can fill it: case when" "$DTRAIN" check houses.yaml
+exits 0 '' "$DTRAIN" check houses.yaml 'data.columns={r: "case when rooms is null then 0 else rooms end"}' \
+    data.fields.columns.source='[area, r]'
+grep -q '120 samples' out || fail "a filled value does not count: $(cat out)"
 packed tables/iris.csv iris.tar --rows species
 three iris accuracy 0.8 60 'kind: vector' 'size: 2 ' 'normalize: auto' 'name: mlp'
 packed tables/prices.csv prices.tar --rows price,kind
