@@ -36,6 +36,10 @@ for form in embedding onehot; do
     done
 done
 
+# -- a set to predict need not have every class of an input
+exits 0 '' "$DTRAIN" predict "$work/runs/onehot.mlp" "$work/new.tar" -o "$work/b.npy" "data.where=site = 'b'"
+! grep 'have no record' "$work/log" || fail "a warning of classes that no sample needs"
+
 # -- any number of ranks
 if have_mpi; then
     elastic=(train.max_steps=4 train.micro_batch=10 run.reproducible=elastic)
