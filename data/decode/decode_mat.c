@@ -15,7 +15,8 @@
 #include <string.h>
 #include <zlib.h>
 
-enum { HEAD = 128, MAX_BYTES = 1 << 30, MATRIX = 14, PACKED = 15, COMPLEX = 0x800 };
+// PEEK: bytes that hold the head of a matrix, of up to MAX_NAME
+enum { HEAD = 128, MAX_BYTES = 1 << 30, PEEK = 256, MAX_NAME = 63, MATRIX = 14, PACKED = 15, COMPLEX = 0x800 };
 
 typedef struct mat_reader {
     dt_span s;
@@ -45,8 +46,8 @@ static bool take_element(mat_reader *m, uint32_t *type, dt_span *out) {
     return true;
 }
 
-// The element that is packed in `in`: *out is in scratch.
-static dt_status unpack_element(const mat_reader *m, dt_span in, dt_span *out, dt_buffer *scratch) {
+// The element that is packed in `in`: *out is in scratch, of which the first `most` bytes are there.
+static dt_status unpack_element(const mat_reader *m, dt_span in, size_t most, dt_span *out, dt_buffer *scratch) {
     uint8_t tag[8];
     z_stream z = {
         .next_in = (uint8_t *)(uintptr_t)in.data, .avail_in = (uInt)in.n_bytes, .next_out = tag, .avail_out = 8};
@@ -57,10 +58,10 @@ static dt_status unpack_element(const mat_reader *m, dt_span in, dt_span *out, d
     uint8_t *p = z.avail_out == 0 && n <= MAX_BYTES && n / 1032 <= in.n_bytes ? dt_buffer_reserve(scratch, n) : NULL;
     if (p) {
         memcpy(p, tag, 8);
-        z.next_out = p + 8, z.avail_out = (uInt)(n - 8);
-        r = inflate(&z, Z_FINISH);
+        z.next_out = p + 8, z.avail_out = (uInt)((n < most ? n : most) - 8);
+        r = inflate(&z, n <= most ? Z_FINISH : Z_SYNC_FLUSH);
     }
-    const bool whole = p && r == Z_STREAM_END && z.avail_out == 0;
+    const bool whole = p && (n > most || r == Z_STREAM_END) && z.avail_out == 0;
     inflateEnd(&z);
     *out = (dt_span){p, n};
     return whole ? DT_OK : dt_fail(DT_E_DATA, "MAT: a variable is cut, damaged or too large");
@@ -77,12 +78,14 @@ static dt_status read_matrix(mat_reader m, dt_npy *out, char name[64], bool *is_
     dt_span flags, axes, text, v;
     size_t n = 0;
     *out = (dt_npy){.n = 0};
-    if (!take_element(&m, &type, &flags) || flags.n_bytes < 8 || !take_element(&m, &type, &axes) ||
-        !take_element(&m, &type, &text) || !take_element(&m, &type, &v))
+    // each is short, so that the next begins within PEEK bytes
+    if (!take_element(&m, &type, &flags) || flags.n_bytes != 8 || !take_element(&m, &type, &axes) ||
+        axes.n_bytes > MAX_NAME || !take_element(&m, &type, &text) || text.n_bytes > MAX_NAME ||
+        !take_element(&m, &type, &v))
         return DT_OK; // empty, or no matrix
     const uint32_t class = mat_u32(&m, flags.data) & 255;
     *is_complex = mat_u32(&m, flags.data) & COMPLEX;
-    snprintf(name, 64, "%.*s", (int)(text.n_bytes < 63 ? text.n_bytes : 63), (const char *)text.data);
+    snprintf(name, MAX_NAME + 1, "%.*s", (int)text.n_bytes, (const char *)text.data);
     if (class < 6 || class > 15 || axes.n_bytes != 8) return DT_OK; // 6: double, 15: uint64
     const int64_t rows = mat_u32(&m, axes.data), columns = mat_u32(&m, axes.data + 4);
     if (type >= sizeof TYPES / sizeof *TYPES || !TYPES[type].size ||
@@ -100,8 +103,9 @@ static dt_status read_matrix(mat_reader m, dt_npy *out, char name[64], bool *is_
     return DT_OK;
 }
 
-// The variable at m->at, and moves behind it. out->n is 0 if it is no matrix.
-static dt_status read_variable(mat_reader *m, dt_npy *out, char name[64], bool *is_complex, dt_buffer *scratch) {
+// The variable at m->at, of which `most` bytes are unpacked, and moves behind it. out->n is 0 if it is no matrix.
+static dt_status read_variable(mat_reader *m, size_t most, dt_npy *out, char name[64], bool *is_complex,
+                               dt_buffer *scratch) {
     const size_t at = m->at;
     mat_reader inner = *m;
     uint32_t type;
@@ -110,7 +114,7 @@ static dt_status read_variable(mat_reader *m, dt_npy *out, char name[64], bool *
     bool ok = take_element(m, &type, &inner.s);
     inner.at = 0;
     if (ok && type == PACKED) {
-        DT_TRY(unpack_element(m, inner.s, &inner.s, scratch));
+        DT_TRY(unpack_element(m, inner.s, most, &inner.s, scratch));
         ok = take_element(&inner, &type, &inner.s);
         inner.at = 0;
     }
@@ -126,7 +130,7 @@ dt_status dt_mat_read(dt_span s, const dt_series_names *names, dt_npy *out, dt_b
     if (memcmp(s.data, "MATLAB 7.3", 10) == 0) return dt_fail(DT_E_DATA, "MAT: version 7.3 is HDF5: save with -v7");
     if (names->n > 1) return dt_fail(DT_E_DATA, "MAT: `variable` takes one name, here are %d", names->n);
     for (size_t at = HEAD; at < s.n_bytes; at = m.at) {
-        DT_TRY(read_variable(&m, out, name, &is_complex, scratch));
+        DT_TRY(read_variable(&m, PEEK, out, name, &is_complex, scratch));
         if (names->n ? strcmp(name, names->name[0]) != 0 : out->n < 2) continue; // a single number is no series
         if (found && !names->n)
             return dt_fail(DT_E_DATA, "MAT: '%s' and '%s' are matrices: choose (variable)", first, name);
@@ -137,7 +141,7 @@ dt_status dt_mat_read(dt_span s, const dt_series_names *names, dt_npy *out, dt_b
         return names->n ? dt_fail(DT_E_DATA, "MAT: no variable '%s'", names->name[0])
                         : dt_fail(DT_E_DATA, "MAT: no variable is a matrix of numbers");
     m.at = found;
-    DT_TRY(read_variable(&m, out, name, &is_complex, scratch));
+    DT_TRY(read_variable(&m, SIZE_MAX, out, name, &is_complex, scratch));
     return out->n > 0 && !is_complex ? DT_OK
                                      : dt_fail(DT_E_DATA, "MAT: variable '%s' is %s", first,
                                                is_complex ? "complex" : "no matrix of numbers with two axes");

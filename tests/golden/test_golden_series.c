@@ -1,6 +1,7 @@
 // Series of EDF and BDF against pyedflib, of MATLAB files against scipy: every file of make_series.py; the same files cut; what is refused.
 #include "golden.h"
 
+#include "base/bits.h"
 #include "base/io.h"
 #include "data/decode/array.h"
 #include "data/decode/audio.h"
@@ -101,6 +102,12 @@ TEST(what_is_not_read_has_a_name) {
     memcpy(copy + 192, "     ", 5);
     memcpy(copy + 256 + 112 * atoi((char *)copy + 252), "1e39    ", 8); // a physical maximum that is no float
     must_fail(DT_E_DATA, "no range", dt_series_read((dt_span){copy, plus.n_bytes}, &all, &a, &rate, &scratch));
+    const dt_span two = bytes_of("file", "mat_two_y");
+    memcpy(copy, two.data, two.n_bytes);
+    copy[135 + dt_le32(copy + 132)] ^= 1; // the checksum of the first variable, which only its reader unpacks
+    must(dt_series_read((dt_span){copy, two.n_bytes}, &(dt_series_names){1, {"y"}}, &a, &rate, &scratch));
+    must_fail(DT_E_DATA, "a variable is cut",
+              dt_series_read((dt_span){copy, two.n_bytes}, &(dt_series_names){1, {"x"}}, &a, &rate, &scratch));
 }
 
 // Its own rate: a field's other rate resamples it.
