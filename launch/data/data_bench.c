@@ -187,8 +187,7 @@ static void data_bench_print_text(const bench *b) {
     dt_text_printf(stdout, "verdict   %s: %s\n", v->bound, v->what);
     if (*v->advice) printf("advice    %s\n", v->advice);
     if (*v->change)
-        printf("change    %s   (predicted %.0f samples/s, %.2f x)\n", v->change, v->predicted,
-               v->predicted / v->capacity);
+        printf("change    %s   (predicted %.0f samples/s, %.2f x)\n", v->change, v->predicted, v->predicted / v->rate);
     if (b->tune)
         printf("tuned     %d changes kept: data.workers=%d data.readers=%d data.prefetch=%d\n", b->tuner.n_changes,
                b->after.n_workers, b->after.n_readers, b->after.ring_slots);

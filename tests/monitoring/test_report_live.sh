@@ -25,6 +25,9 @@ py check_shares "$work/runs/small"
     fail "data bench: exit $?"
 grep -qE '^batch +[0-9]+ samples every [0-9.]+ ms, max [0-9.]+ ms; waited for [0-9.]+ ms, max [0-9.]+ ms$' "$work/out" &&
     grep -qE '^batches +\|.*\| mean [0-9]+ %, max [0-9]+ % of [0-9]+$' "$work/out" || fail "data bench: $(cat "$work/out")"
+awk '/^pipeline/ { rate = $2 }
+    match($0, /predicted [0-9]+/) { r = substr($0, RSTART + 10) / rate - $(NF - 1); if (r < -0.01 || r > 0.01) exit 1 }' "$work/out" ||
+    fail "the change is of another rate: $(tail -4 "$work/out")"
 py check_bench "$work/bench"
 
 # beside other programs on its only core
