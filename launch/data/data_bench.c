@@ -69,14 +69,14 @@ static void data_bench_sleep_s(double s) {
     if (s > 0) nanosleep(&t, NULL);
 }
 
-static void data_bench_count_batch(bench *b, double asked_s, double got_s, double *last_s) {
-    const double wait_s = got_s - asked_s, interval_s = *last_s > 0 ? got_s - *last_s : 0;
+static void data_bench_count_batch(bench *b, double begin_s, double end_s, double *last_s) {
+    const double wait_s = end_s - begin_s, interval_s = *last_s > 0 ? end_s - *last_s : 0;
     b->n_batches++;
     b->wait_s += wait_s;
     b->most_wait_s = fmax(b->most_wait_s, wait_s);
     b->interval_s += interval_s;
     b->most_interval_s = fmax(b->most_interval_s, interval_s);
-    *last_s = got_s;
+    *last_s = end_s;
 }
 
 static double data_bench_mean(double sum, int64_t n) {
@@ -101,9 +101,9 @@ static dt_status take_batches(bench *b) {
             }
             if (now - last.at_s > point_s) note_point(b, &last);
             if (b->tune) dt_tuner_tick(&b->tuner);
-            const double asked_s = dt_clock_s();
+            const double begin_s = dt_clock_s();
             DT_TRY(b->source->get(b->source, step, micro, &batch, NULL));
-            if (half) data_bench_count_batch(b, asked_s, dt_clock_s(), &last_s);
+            if (half) data_bench_count_batch(b, begin_s, dt_clock_s(), &last_s);
             b->source->release(b->source, batch);
             taken += b->micro_batch;
             if (b->consume > 0) data_bench_sleep_s(begin + taken / b->consume - dt_clock_s());
