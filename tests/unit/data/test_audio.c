@@ -383,8 +383,11 @@ TEST(test_parts) {
         fflush(stderr);
         dup2(own, STDERR_FILENO);
         dt_audio_file_destroy(f);
-        if (!(worst <= KINDS[i].within) || power < 100)
-            fail_msg("kind %zu: a part from %d is %g off", i, worst_at, worst);
+        double within = KINDS[i].within;
+#ifdef __aarch64__ // mpg123's decoder for NEON rounds once more
+        if ((KINDS[i].format & SF_FORMAT_TYPEMASK) == SF_FORMAT_MPEG) within = fmax(within, 3e-7);
+#endif
+        if (!(worst <= within) || power < 100) fail_msg("kind %zu: a part from %d is %g off", i, worst_at, worst);
     }
     close(own);
     assert_int_equal(fseek(said, 0, SEEK_END), 0);
